@@ -1,0 +1,90 @@
+# The commands of the project. Each installs the packages that are missing, configures once and
+# builds what it needs; a second run does none of that again.
+#
+#     make demo    four CPU ranks measure four collectives
+#     make test    build everything and run the test suite
+#     make help    the rest
+
+JOBS ?= $(shell nproc)
+
+DEMO_RANKS = 4
+DEMO_COLLECTIVES = all_reduce all_gather reduce_scatter broadcast
+
+.DEFAULT_GOAL := help
+.PHONY: help demo build test test-long test-asan test-tsan bench docs format check-format install \
+        clean packages
+
+help:
+	@echo "make demo          four CPU ranks measure: $(DEMO_COLLECTIVES)"
+	@echo "make test          build everything, run the tests"
+	@echo "make test-long     the slow tests, which 'make test' leaves out"
+	@echo "make test-asan     the tests under AddressSanitizer and UndefinedBehaviorSanitizer"
+	@echo "make test-tsan     the tests under ThreadSanitizer"
+	@echo "make bench         micro-benchmarks of the inner loops"
+	@echo "make build         library, programs, examples and tests, in build/"
+	@echo "make install       into PREFIX (default /usr/local)"
+	@echo "make docs          write docs/settings.md from the table of settings"
+	@echo "make format        clang-format everything; make check-format only looks"
+	@echo "make clean         remove the build folders"
+	@echo "JOBS=n             compile and test with n jobs (default: one per core, here $(JOBS))"
+
+packages:
+	@cmake/packages.sh build
+
+# Configures once; from then on ninja does it itself when a CMake file changes.
+build/build.ninja: | packages
+	cmake --preset release
+build-asan/build.ninja: | packages
+	cmake --preset asan
+build-tsan/build.ninja: | packages
+	cmake --preset tsan
+
+build: packages build/build.ninja
+	@cmake --build --preset release -j $(JOBS)
+
+demo: packages build/build.ninja
+	@cmake --build --preset release -j $(JOBS) \
+	  --target tutti_command $(DEMO_COLLECTIVES:%=%_perf)
+	@for collective in $(DEMO_COLLECTIVES); do \
+	  echo; \
+	  echo "$$ build/bin/tutti run -n $(DEMO_RANKS) build/bin/$${collective}_perf -b 8 -e 64M -f 4"; \
+	  build/bin/tutti run -n $(DEMO_RANKS) build/bin/$${collective}_perf -b 8 -e 64M -f 4 || exit; \
+	done
+
+test: build
+	@ctest --preset release -j $(JOBS)
+
+test-long: build
+	@ctest --test-dir build --output-on-failure --no-tests=error -L '^long$$'
+
+test-asan: packages build-asan/build.ninja
+	@cmake --build --preset asan -j $(JOBS)
+	@ctest --preset asan -j $(JOBS)
+
+# ThreadSanitizer wants the memory map that it knows, not a randomised one; some containers forbid
+# to ask for that.
+FIXED_MAP = $(shell setarch --addr-no-randomize true 2>/dev/null && echo setarch --addr-no-randomize)
+test-tsan: packages build-tsan/build.ninja
+	@cmake --build --preset tsan -j $(JOBS)
+	@$(FIXED_MAP) ctest --preset tsan -j $(JOBS)
+
+bench: build
+	@build/bin/tutti_bench
+
+docs: build
+	build/bin/tutti settings --markdown > docs/settings.md
+
+PREFIX ?= /usr/local
+install: build
+	cmake --install build --prefix $(PREFIX)
+
+SOURCES = $(shell find . -path './build*' -prune -o '(' -name '*.h' -o -name '*.cpp' ')' -print)
+format:
+	@cmake/packages.sh format
+	@clang-format -i $(SOURCES)
+check-format:
+	@cmake/packages.sh format
+	@clang-format --dry-run --Werror $(SOURCES)
+
+clean:
+	rm -rf build build-debug build-asan build-tsan

@@ -1,0 +1,79 @@
+// What the *_perf programs know about each collective: its name, how a size in bytes becomes
+// counts, the bus bandwidth factor, what the buffers hold before and after a call, and the call.
+//
+// Sizes, counts and factors are those of nccl-tests, so that numbers can be compared.
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+#include <vector>
+
+#include "bench/perf/image.h"
+#include "collectives/collective.h"
+#include "comm/communicator.h"
+#include "core/types.h"
+
+namespace tutti::perf {
+
+/// "all_reduce_perf", ...; empty for a collective that has no such program.
+std::string_view program_name(Collective collective);
+
+/// How much one call moves, in elements.
+struct Shape {
+  std::size_t count = 0;  // the call's count: per rank's block where there are blocks
+  std::size_t in = 0;     // a whole input buffer, on a rank that has one
+  std::size_t out = 0;    // a whole output buffer
+  std::size_t largest() const { return in > out ? in : out; }
+};
+
+/// `bytes` is the larger buffer of a rank. Where it is divided among the ranks, every block is
+/// rounded down to a multiple of 16 bytes.
+Shape shape_of(Collective collective, std::size_t bytes, DataType type, int ranks);
+
+/// bus bandwidth = factor * bytes / time: what the busiest link has to carry.
+double bus_factor(Collective collective, int ranks);
+
+/// all_to_all_v: elements from `from` to `to`. They grow with the distance (to - from) modulo
+/// ranks, from 0 for oneself to almost twice `count`, and sum up to at most ranks * count.
+std::size_t all_to_all_v_count(int from, int to, std::size_t count, DataType type, int ranks);
+
+/// What every call of one table row has in common.
+struct CallSetup {
+  Collective collective = Collective::all_reduce;
+  Shape shape;
+  DataType type = DataType::float32;
+  int ranks = 1;
+  int rank = 0;
+  int root = 0;  // rooted collectives
+  bool in_place = false;
+};
+
+/// In place both buffers are one, and input and output start at these elements of it.
+std::size_t in_place_input(const CallSetup& setup);
+std::size_t in_place_output(const CallSetup& setup);
+
+/// What this rank's two buffers must hold. In place only the second one is used. Elements are
+/// counted from the buffer's start; images include `guard` elements on both sides of it.
+struct Expectation {
+  Image send;            // before and after
+  Image receive_before;  //
+  Image receive_after;
+};
+Expectation expectation(const CallSetup& setup, std::size_t guard);
+
+/// A call that can be repeated: everything but the addresses is bound, nothing is allocated later.
+class BoundCall {
+ public:
+  BoundCall(Communicator& communicator, const CallSetup& setup, ReduceOp op);
+  /// `send` and `receive` are the starts of the buffers (in place: `send` is not used).
+  void operator()(std::byte* send, std::byte* receive) const;
+
+ private:
+  Communicator* communicator_;
+  CallSetup setup_;
+  ReduceOp op_;
+  std::size_t in_offset_ = 0, out_offset_ = 0;  // bytes
+  std::vector<std::size_t> in_counts_, out_counts_;
+};
+
+}  // namespace tutti::perf

@@ -1,0 +1,35 @@
+// What a buffer is meant to hold: patches of known numbers, and filler everywhere else. Painted
+// into the buffer before a call, compared with it afterwards, whole: the result, the input that the
+// call had no right to change, and the guard zones around both.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "bench/perf/data.h"
+
+namespace tutti::perf {
+
+enum class Content : std::uint8_t { input, reduction };
+
+struct Patch {
+  Content content = Content::input;
+  int rank = 0;                // input: whose
+  std::size_t at = 0;          // the patch's first element in the buffer
+  std::size_t count = 0;       // elements
+  std::uint64_t position = 0;  // of the patch's first element in the rank's data
+};
+
+/// Patches are painted in this order; a later one covers an earlier one.
+struct Image {
+  std::size_t elements = 0;
+  std::vector<Patch> patches;
+};
+
+void paint(const Data& data, const Image& image, void* buffer);
+
+/// Elements of `buffer` whose bits are not those of the image.
+std::size_t count_wrong(const Data& data, const Image& image, const void* buffer);
+
+}  // namespace tutti::perf

@@ -1,0 +1,116 @@
+// Bits and numbers of the element types; see numbers.h.
+#include "bench/perf/numbers.h"
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+namespace tutti::perf {
+
+namespace {
+
+int bits_of(DataType type) { return static_cast<int>(size_of(type)) * 8; }
+
+std::uint64_t sign_bit(DataType type) { return std::uint64_t{1} << (bits_of(type) - 1); }
+
+// A float32 in the narrower format, to nearest even. Integer arithmetic on the float32's bits: its
+// exponent and mantissa are one number, so a mantissa that rounds up carries into the exponent.
+std::uint32_t narrow(const FloatFormat& format, float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t sign = (bits >> 31) << (format.exponent_bits + format.mantissa_bits);
+  const std::uint32_t magnitude = bits & 0x7fffffffu;
+  const int exponent = static_cast<int>(magnitude >> 23) - 127;
+  if (exponent < 1 - format.bias()) {  // subnormal: a count of quanta, rounded by the addition
+    const float magic = std::ldexp(1.0f, format.quantum() + 23);
+    const float sum = std::bit_cast<float>(magnitude) + magic;
+    return sign | (std::bit_cast<std::uint32_t>(sum) - std::bit_cast<std::uint32_t>(magic));
+  }
+  const int dropped = 23 - format.mantissa_bits;
+  const std::uint32_t half_down = (1u << (dropped - 1)) - 1;
+  const std::uint32_t odd = (magnitude >> dropped) & 1;
+  const std::uint32_t rounded = (magnitude + half_down + odd) >> dropped;
+  return sign |
+         (rounded - (static_cast<std::uint32_t>(127 - format.bias()) << format.mantissa_bits));
+}
+
+}  // namespace
+
+FloatFormat float_format(DataType type) {
+  switch (type) {
+    case DataType::float8_e4m3:
+      return {4, 3, 8};
+    case DataType::float8_e5m2:
+      return {5, 2, 15};
+    case DataType::float16:
+      return {5, 10, 15};
+    case DataType::bfloat16:
+      return {8, 7, 127};
+    case DataType::float32:
+      return {8, 23, 127};
+    default:
+      return {11, 52, 1023};
+  }
+}
+
+std::uint64_t encode(DataType type, double value) {
+  if (type == DataType::float64) return std::bit_cast<std::uint64_t>(value);
+  const auto single = static_cast<float>(value);
+  if (type == DataType::float32) return std::bit_cast<std::uint32_t>(single);
+  const FloatFormat format = float_format(type);
+  if (type == DataType::bfloat16) {  // float32's exponents: the subnormals need no special case
+    const auto bits = std::bit_cast<std::uint32_t>(single);
+    return (bits + 0x7fffu + ((bits >> 16) & 1)) >> 16;
+  }
+  return narrow(format, single);
+}
+
+bool is_nan(DataType type, std::uint64_t bits) {
+  if (!is_float(type)) return false;
+  const std::uint64_t magnitude = bits & (sign_bit(type) - 1);
+  if (type == DataType::float8_e4m3) return magnitude == 0x7f;
+  const FloatFormat format = float_format(type);
+  const std::uint64_t infinity = ((std::uint64_t{1} << format.exponent_bits) - 1)
+                                 << format.mantissa_bits;
+  return magnitude > infinity;
+}
+
+std::uint64_t order_key(DataType type, std::uint64_t bits) {
+  const std::uint64_t sign = sign_bit(type);
+  if (is_signed_integer(type)) return bits ^ sign;
+  if (!is_float(type)) return bits;
+  return (bits & sign) != 0 ? truncate(type, ~bits) : bits | sign;
+}
+
+std::uint64_t truncate(DataType type, std::uint64_t value) {
+  return value & (~std::uint64_t{0} >> (64 - bits_of(type)));
+}
+
+std::int64_t sign_extend(DataType type, std::uint64_t bits) {
+  const int unused = 64 - bits_of(type);
+  return static_cast<std::int64_t>(bits << unused) >> unused;
+}
+
+bool is_signed_integer(DataType type) {
+  return type == DataType::int8 || type == DataType::int32 || type == DataType::int64;
+}
+
+// Little-endian, as everything that Tutti runs on.
+static_assert(std::endian::native == std::endian::little);
+
+std::uint64_t load(DataType type, const void* element) {
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, element, size_of(type));
+  return bits;
+}
+
+void store(DataType type, void* element, std::uint64_t bits) {
+  std::memcpy(element, &bits, size_of(type));
+}
+
+std::uint64_t mix(std::uint64_t value) {
+  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;
+  value = (value ^ (value >> 27)) * 0x94d049bb133111ebu;
+  return value ^ (value >> 31);
+}
+
+}  // namespace tutti::perf

@@ -1,0 +1,242 @@
+// Parsing with CLI11; see options.h.
+#include "bench/perf/options.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "core/error.h"
+#include "core/settings.h"
+
+namespace tutti::perf {
+
+namespace {
+
+// An option whose only value is nccl-tests' default: the others ask for something that exists for
+// CUDA buffers alone.
+void add_cuda_only(CLI::App& app, const std::string& names, int default_value,
+                   const std::string& meaning) {
+  app.add_option_function<std::string>(
+         names,
+         [names, default_value](const std::string& text) {
+           if (text == std::to_string(default_value)) return;
+           throw CLI::ValidationError(fmt::format(
+               "{}: {} needs CUDA buffers, which these programs do not have; leave it at {}", names,
+               text, default_value));
+         },
+         fmt::format("{} (CUDA only: must be {})", meaning, default_value))
+      ->take_last();
+}
+
+void add_integer(CLI::App& app, const std::string& names, int& value, int low, int high,
+                 const std::string& meaning) {
+  app.add_option(names, value, meaning)
+      ->take_last()
+      ->capture_default_str()
+      ->check([names, low, high](const std::string& text) -> std::string {
+        int number = 0;
+        if (!CLI::detail::lexical_cast(text, number)) {
+          return fmt::format("'{}' is not a whole number of at most 32 bits", text);
+        }
+        if (number >= low && number <= high) return "";
+        if (high == std::numeric_limits<int>::max()) {
+          return fmt::format("{} is out of range, it must be at least {}", text, low);
+        }
+        return fmt::format("{} is out of range, it must be {} to {}", text, low, high);
+      });
+}
+
+// "0" or "1", as nccl-tests spells its switches.
+void add_switch(CLI::App& app, const std::string& names, bool& value, const std::string& meaning) {
+  app.add_option_function<std::string>(
+         names,
+         [names, &value](const std::string& text) {
+           if (text != "0" && text != "1") {
+             throw CLI::ValidationError(fmt::format("{}: '{}' is neither 0 nor 1", names, text));
+           }
+           value = text == "1";
+         },
+         meaning + " [0]")
+      ->type_name("0/1")
+      ->take_last();
+}
+
+void add_bytes(CLI::App& app, const std::string& names, std::size_t& value,
+               const std::string& meaning) {
+  app.add_option_function<std::string>(
+         names,
+         [names, &value](const std::string& text) {
+           try {
+             value = parse_bytes(text);
+           } catch (const Error& error) {
+             throw CLI::ValidationError(fmt::format("{}: {}", names, error.what()));
+           }
+         },
+         fmt::format("{} [{}]", meaning, value))
+      ->type_name("SIZE")
+      ->take_last();
+}
+
+// A name, or "all" for an empty optional.
+template <class Value, class Parse>
+void add_name(CLI::App& app, const std::string& names, std::optional<Value>& value, Parse parse,
+              const std::string& choices, const std::string& meaning) {
+  app.add_option_function<std::string>(
+         names,
+         [names, choices, &value, parse](const std::string& text) {
+           if (text == "all") {
+             value.reset();
+             return;
+           }
+           value = parse(text);
+           if (!value) {
+             throw CLI::ValidationError(
+                 fmt::format("{}: '{}' is none of {}", names, text, choices));
+           }
+         },
+         meaning + ": " + choices)
+      ->type_name("NAME")
+      ->take_last();
+}
+
+// Where to read and write enumerations and sizes on the way through CLI11.
+struct Raw {
+  int blocking = 0;
+  int average = 1;
+  std::optional<int> step_factor;
+};
+
+void add_options(CLI::App& app, PerfOptions& options, Raw& raw) {
+  constexpr int kAny = std::numeric_limits<int>::max();
+  add_integer(app, "-t,--nthreads", options.threads, 1, 4096, "thread ranks per process");
+  add_cuda_only(app, "-g,--ngpus", 1, "GPUs per thread");
+  add_bytes(app, "-b,--minbytes", options.min_bytes, "smallest size; suffixes K, M, G");
+  add_bytes(app, "-e,--maxbytes", options.max_bytes, "largest size");
+  add_bytes(app, "-i,--stepbytes", options.step_bytes, "from size to size: add this");
+  app.add_option("-f,--stepfactor", raw.step_factor, "from size to size: multiply by this")
+      ->take_last();
+  add_integer(app, "-n,--iters", options.iterations, 1, kAny, "timed iterations");
+  add_integer(app, "-w,--warmup_iters", options.warmup, 0, kAny, "iterations before them");
+  add_integer(app, "-m,--agg_iters", options.aggregate, 1, 1 << 20,
+              "calls per iteration, run as one group");
+  add_integer(app, "-N,--run_cycles", options.cycles, 0, kAny, "run it all again; 0: for ever");
+  add_switch(app, "-p,--parallel_init", options.parallel_init,
+             "thread ranks join at the same time (they always do)");
+  add_integer(app, "-c,--check", options.checks, 0, kAny, "calls whose results are checked");
+  add_name(app, "-o,--op", options.op, parse_reduce_kind, "sum, prod, max, min, avg, mulsum, all",
+           "reduction");
+  add_name(app, "-d,--datatype", options.type, parse_data_type,
+           "int8, uint8, int32, uint32, int64, uint64, half, float, double, bfloat16, f8e4m3, "
+           "f8e5m2, all",
+           "data type");
+  add_integer(app, "-r,--root", options.root, -1, kAny, "root; -1: all, one after the other");
+  add_integer(app, "-z,--blocking", raw.blocking, 0, 3,
+              "1: barrier after each call; 3: after each iteration, not timed; 2: same as 0");
+  add_cuda_only(app, "-y,--stream_null", 0, "use the null stream");
+  add_integer(app, "-T,--timeout", options.timeout_seconds, 0, 1 << 20,
+              "seconds an operation may take; 0: no limit");
+  add_cuda_only(app, "-G,--cudagraph", 0, "replay as a CUDA graph");
+  add_switch(app, "-C,--report_cputime", options.cpu_time,
+             "the time columns are the CPU time of the calling thread");
+  add_switch(app, "-S,--report_timestamps", options.timestamps, "date and time on every line");
+  app.add_option("-J,--output_file", options.output_file, "also write the results as JSON")
+      ->take_last();
+  add_integer(app, "-a,--average", raw.average, 0, 3,
+              "time over ranks: 0 rank 0's, 1 mean, 2 minimum, 3 maximum");
+  add_integer(app, "-R,--local_register", options.local_register, 0, 2,
+              "0: buffers from malloc; 1, 2: window memory (tutti::allocate)");
+  add_cuda_only(app, "-x,--cta_policy", -1, "CTA policy");
+  add_cuda_only(app, "-D,--device_implementation", 0, "device-side implementation");
+  add_cuda_only(app, "-V,--device_cta_count", 16, "its CTAs");
+  add_switch(app, "-M,--memory", options.memory_report, "report memory use");
+  add_integer(app, "-u,--unalign", options.unalign, 0, 1 << 16,
+              "start the buffers this many elements off alignment");
+  add_switch(app, "-I,--per_iter_timing", options.per_iteration,
+             "also time every iteration: minimum, maximum, p99, coefficient of variation");
+  add_integer(app, "-K,--per_iter_skip", options.skip_iterations, 0, kAny,
+              "leave out this many of them");
+}
+
+// What is wrong with the options together; "" if nothing.
+std::string contradiction(const PerfOptions& options, const Raw& raw) {
+  if (options.min_bytes > options.max_bytes) {
+    return fmt::format("--minbytes {} is larger than --maxbytes {}; pass -b and -e together",
+                       options.min_bytes, options.max_bytes);
+  }
+  // Buffers have guard zones and an unaligned start on top.
+  if (options.max_bytes > std::numeric_limits<std::ptrdiff_t>::max() / 4) {
+    return fmt::format("--maxbytes {} cannot be allocated", options.max_bytes);
+  }
+  if (raw.step_factor) {
+    if (*raw.step_factor < 2) {
+      return fmt::format("--stepfactor {} would never reach --maxbytes; it must be at least 2",
+                         *raw.step_factor);
+    }
+    if (options.min_bytes == 0 && options.max_bytes > 0) {
+      return "--stepfactor cannot leave --minbytes 0; start at 1 or use --stepbytes";
+    }
+  } else if (options.step_bytes == 0 && options.min_bytes < options.max_bytes) {
+    return "--stepbytes 0 would never reach --maxbytes";
+  }
+  if (options.skip_iterations > 0 && !options.per_iteration) {
+    return "--per_iter_skip is about --per_iter_timing 1, which is off";
+  }
+  if (options.skip_iterations >= options.iterations) {
+    return fmt::format("--per_iter_skip {} leaves none of {} iterations", options.skip_iterations,
+                       options.iterations);
+  }
+  if (options.cycles == 0 && !options.output_file.empty()) {
+    return "--run_cycles 0 never ends, so --output_file would never be written";
+  }
+  return "";
+}
+
+}  // namespace
+
+ParsedOptions parse_options(std::string_view program, std::span<const std::string> arguments) {
+  ParsedOptions parsed;
+  Raw raw;
+  CLI::App app(
+      fmt::format("{}: times and checks a collective, with the options of nccl-tests.", program),
+      std::string(program));
+  add_options(app, parsed.options, raw);
+  const auto fail = [&](const std::string& message) {
+    parsed.run = false;
+    parsed.exit_code = 2;
+    parsed.text = fmt::format("{}: {} (--help lists the options)\n", program, message);
+  };
+  try {
+    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
+  } catch (const CLI::CallForHelp&) {
+    parsed.run = false;
+    parsed.text = app.help();
+    return parsed;
+  } catch (const CLI::Error& error) {
+    fail(error.what());
+    return parsed;
+  }
+  parsed.options.blocking = static_cast<Blocking>(raw.blocking);
+  parsed.options.average = static_cast<Average>(raw.average);
+  const std::string problem = contradiction(parsed.options, raw);
+  if (!problem.empty()) {
+    fail(problem);
+    return parsed;
+  }
+  parsed.options.step_factor = static_cast<std::size_t>(raw.step_factor.value_or(0));
+  return parsed;
+}
+
+std::optional<std::size_t> next_size(const PerfOptions& options, std::size_t size) {
+  const std::size_t left = options.max_bytes - size;
+  if (options.step_factor > 1) {
+    if (size == 0 || size > options.max_bytes / options.step_factor) return std::nullopt;
+    return size * options.step_factor;
+  }
+  if (options.step_bytes == 0 || options.step_bytes > left) return std::nullopt;
+  return size + options.step_bytes;
+}
+
+}  // namespace tutti::perf

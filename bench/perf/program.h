@@ -1,0 +1,12 @@
+// A *_perf program: options, ranks (processes, threads, or both), one Runner on every rank.
+#pragma once
+
+#include "collectives/collective.h"
+
+namespace tutti::perf {
+
+/// main() of the program for `collective`. Returns 0; 1 where a result was wrong or a rank failed;
+/// 2 for a command line that makes no sense.
+int run_program(Collective collective, int argc, char** argv);
+
+}  // namespace tutti::perf

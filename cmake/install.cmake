@@ -1,0 +1,40 @@
+# What `cmake --install` lays out: the library, the public headers under include/tutti in the
+# folders that they have here, a CMake package, a pkg-config file. Programs that are installed too
+# say so themselves (tutti_program).
+include(CMakePackageConfigHelpers)
+
+set(TUTTI_PUBLIC_HEADERS
+  tutti.h
+  core/types.h
+  core/error.h
+  core/memory.h
+  collectives/collective.h
+  comm/communicator.h
+  comm/unique_id.h)
+
+foreach(header IN LISTS TUTTI_PUBLIC_HEADERS)
+  cmake_path(GET header PARENT_PATH folder)
+  install(FILES ${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tutti/${folder})
+  # The same spelling, <tutti/...>, in the build tree.
+  file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/include/tutti/${folder})
+  file(CREATE_LINK ${PROJECT_SOURCE_DIR}/${header} ${PROJECT_BINARY_DIR}/include/tutti/${header}
+       SYMBOLIC)
+endforeach()
+
+install(TARGETS tutti EXPORT tuttiTargets
+  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+  INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tutti)
+install(EXPORT tuttiTargets NAMESPACE tutti:: DESTINATION ${package_dir})
+configure_package_config_file(cmake/tuttiConfig.cmake.in tuttiConfig.cmake
+  INSTALL_DESTINATION ${package_dir})
+write_basic_package_version_file(tuttiConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/tuttiConfig.cmake ${PROJECT_BINARY_DIR}/tuttiConfigVersion.cmake
+        DESTINATION ${package_dir})
+
+# Relative to the .pc file, so that a tree that was staged or moved still works.
+file(RELATIVE_PATH prefix_from_pc /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+configure_file(cmake/tutti.pc.in tutti.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/tutti.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -1,0 +1,45 @@
+// The table of algorithms: who can do which collective, for which rank counts, and what it should
+// cost. Everything that offers a choice of algorithms (the communicator, `tutti plan`, the tests)
+// reads this table.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "collectives/plan.h"
+#include "collectives/verify.h"
+
+namespace tutti {
+
+/// What a generator is asked for.
+struct PlanRequest {
+  Collective collective = Collective::all_reduce;
+  int ranks = 1;
+  int root = 0;
+  std::uint32_t lanes = 1;  // lanes that share the work, where the algorithm can (ring, chain)
+  int group = 0;  // hierarchical: ranks per group; 0: the divisor of `ranks` nearest its root
+};
+
+struct Algorithm {
+  Collective collective;
+  std::string_view name;     // "ring"
+  std::string_view summary;  // one line for `tutti plan list`
+  bool windows;              // addresses other ranks' memory; its links carry signals only
+  bool lanes;                // honours PlanRequest::lanes > 1
+  /// Rank `rank`'s part. Throws Error(invalid_argument) for a request that it cannot serve.
+  RankPlan (*generate)(const PlanRequest& request, int rank);
+  /// What the textbook says rank `rank` moves, in chunks per tile.
+  Traffic (*textbook)(const PlanRequest& request, int rank);
+};
+
+/// All algorithms, ordered by collective.
+std::span<const Algorithm> algorithms();
+/// nullptr where there is none.
+const Algorithm* find_algorithm(Collective c, std::string_view name);
+
+/// All ranks' parts.
+Plan generate_plan(const Algorithm& algorithm, const PlanRequest& request);
+
+}  // namespace tutti

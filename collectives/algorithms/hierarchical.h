@@ -1,0 +1,28 @@
+// Composing two algorithms: one among the ranks of a group, one across groups.
+#pragma once
+
+#include "collectives/algorithms.h"
+
+namespace tutti::algorithm {
+
+/// An algorithm for a collective.
+struct Part {
+  RankPlan (*generate)(const PlanRequest& request, int rank);
+  Traffic (*textbook)(const PlanRequest& request, int rank);
+};
+
+/// One for each collective that a composition is made of.
+struct Family {
+  Part all_reduce, all_gather, reduce_scatter, broadcast, reduce;
+};
+
+/// request.collective by `inner` inside of groups of request.group ranks and `outer` across them;
+/// `name` goes into the header. Throws Error(invalid_argument) for another collective, and for
+/// groups of unequal size where that matters (all_gather, reduce_scatter).
+RankPlan compose_hierarchical(const PlanRequest& request, std::string_view name,
+                              const Family& inner, const Family& outer, int rank);
+/// The sum of the parts' textbooks.
+Traffic hierarchical_traffic(const PlanRequest& request, const Family& inner, const Family& outer,
+                             int rank);
+
+}  // namespace tutti::algorithm

@@ -1,0 +1,139 @@
+// Closed formulas of what a rank moves.
+#include "collectives/algorithms/textbook.h"
+
+#include <algorithm>
+
+#include "collectives/algorithms/common.h"
+#include "collectives/algorithms/fold.h"
+
+namespace tutti::algorithm::textbook {
+namespace {
+
+std::uint64_t u64(int x) { return static_cast<std::uint64_t>(x); }
+Traffic reversed(Traffic t) { return {t.received, t.sent}; }
+
+/// The label of a rank counted from the root.
+int label(const PlanRequest& request, int rank) { return wrap(rank - request.root, request.ranks); }
+
+/// Children of label v in the two trees together: v is interior where its position is even, and has
+/// two children there but at the last position m.
+std::uint64_t children(int n, int v) {
+  const int m = n - 1;
+  if (v == 0) return m > 0 ? 2 : 0;
+  if (v % 2 == 0) return v == m ? 1 : 2;
+  if (v == 1) return m % 2 == 0 ? 1 : 0;
+  return 2;
+}
+
+/// Blocks of the groups of 1, 2, 4, ..., cores / 2 cores that `core` belongs to, in all.
+std::uint64_t blocks_of_groups(const Fold& fold, int core) {
+  std::uint64_t blocks = 0;
+  for (int size = 1; size < fold.cores; size *= 2) {
+    const int first = core / size * size;
+    blocks += u64(size + std::clamp(fold.extras - first, 0, size));
+  }
+  return blocks;
+}
+
+std::uint64_t log2(int power_of_two) { return u64(std::countr_zero(u32(power_of_two))); }
+
+}  // namespace
+
+Traffic nothing(const PlanRequest&, int) { return {}; }
+
+Traffic exchange(const PlanRequest& request, int) {
+  return {u64(request.ranks - 1), u64(request.ranks - 1)};
+}
+
+Traffic exchange_twice(const PlanRequest& request, int) {
+  return {2 * u64(request.ranks - 1), 2 * u64(request.ranks - 1)};
+}
+
+Traffic read_others(const PlanRequest& request, int) { return {0, u64(request.ranks - 1)}; }
+
+Traffic from_root(const PlanRequest& request, int rank) {
+  return rank == request.root ? Traffic{u64(request.ranks - 1), 0} : Traffic{0, 1};
+}
+
+Traffic to_root(const PlanRequest& request, int rank) { return reversed(from_root(request, rank)); }
+
+Traffic read_root(const PlanRequest& request, int rank) {
+  return {0, rank == request.root ? 0U : 1U};
+}
+
+Traffic root_reads(const PlanRequest& request, int rank) {
+  return {0, rank == request.root ? u64(request.ranks - 1) : 0};
+}
+
+Traffic chain_broadcast(const PlanRequest& request, int rank) {
+  const int v = label(request, rank);
+  return {v == request.ranks - 1 ? 0U : 1U, v == 0 ? 0U : 1U};
+}
+
+Traffic chain_reduce(const PlanRequest& request, int rank) {
+  return reversed(chain_broadcast(request, rank));
+}
+
+Traffic tree_all_reduce(const PlanRequest& request, int rank) {
+  const std::uint64_t parents = rank == 0 ? 0 : 2;
+  const std::uint64_t neighbours = parents + children(request.ranks, rank);
+  return {neighbours, neighbours};
+}
+
+Traffic tree_broadcast(const PlanRequest& request, int rank) {
+  const int v = label(request, rank);
+  return {children(request.ranks, v), v == 0 ? 0U : 2U};
+}
+
+Traffic tree_reduce(const PlanRequest& request, int rank) {
+  return reversed(tree_broadcast(request, rank));
+}
+
+Traffic binomial_gather(const PlanRequest& request, int rank) {
+  const int v = label(request, rank);
+  if (v == 0) return {0, u64(request.ranks - 1)};
+  const int subtree = std::min(v & -v, request.ranks - v);
+  return {u64(subtree), u64(subtree - 1)};
+}
+
+Traffic binomial_scatter(const PlanRequest& request, int rank) {
+  return reversed(binomial_gather(request, rank));
+}
+
+Traffic recursive_doubling_all_reduce(const PlanRequest& request, int rank) {
+  const Fold fold(request.ranks);
+  if (fold.is_extra(rank)) return {1, 1};
+  const std::uint64_t rounds = log2(fold.cores) + (fold.has_extra(rank) ? 1 : 0);
+  return {rounds, rounds};
+}
+
+Traffic recursive_doubling_all_gather(const PlanRequest& request, int rank) {
+  const Fold fold(request.ranks);
+  const std::uint64_t all_others = u64(request.ranks - 1);
+  if (fold.is_extra(rank)) return {1, all_others};
+  const std::uint64_t sent = blocks_of_groups(fold, fold.core_of(rank));
+  return {sent + (fold.has_extra(rank) ? all_others : 0), all_others};
+}
+
+Traffic recursive_halving_all_reduce(const PlanRequest& request, int rank) {
+  const Fold fold(request.ranks);
+  const std::uint64_t vector = u64(fold.cores);
+  if (fold.is_extra(rank)) return {vector, vector};
+  const std::uint64_t moved = 2 * (vector - 1) + (fold.has_extra(rank) ? vector : 0);
+  return {moved, moved};
+}
+
+Traffic recursive_halving_reduce_scatter(const PlanRequest& request, int rank) {
+  const Fold fold(request.ranks);
+  const std::uint64_t n = u64(request.ranks);
+  if (fold.is_extra(rank)) return {n, 1};
+  const std::uint64_t received = blocks_of_groups(fold, fold.core_of(rank));
+  // It gives away all blocks but its own, the extra rank's after it is complete.
+  return {n - 1, received + (fold.has_extra(rank) ? n : 0)};
+}
+
+Traffic neighbours(const PlanRequest& request, int) {
+  return request.ranks == 1 ? Traffic{} : Traffic{1, 1};
+}
+
+}  // namespace tutti::algorithm::textbook

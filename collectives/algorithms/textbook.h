@@ -1,0 +1,35 @@
+// What the textbooks say that a rank moves, in chunks per tile and slice. Closed formulas that know
+// nothing of the generators, so that the one can be held against the other.
+#pragma once
+
+#include "collectives/algorithms.h"
+
+namespace tutti::algorithm::textbook {
+
+Traffic nothing(const PlanRequest& request, int rank);
+/// One chunk (block, vector) for every other rank, and one from each.
+Traffic exchange(const PlanRequest& request, int rank);
+/// The same twice: reduce-scatter and all-gather.
+Traffic exchange_twice(const PlanRequest& request, int rank);
+/// Reads one chunk of every other rank.
+Traffic read_others(const PlanRequest& request, int rank);
+/// One chunk from the root to each, by itself; and back.
+Traffic from_root(const PlanRequest& request, int rank);
+Traffic to_root(const PlanRequest& request, int rank);
+/// The same, read by whoever wants it.
+Traffic read_root(const PlanRequest& request, int rank);
+Traffic root_reads(const PlanRequest& request, int rank);
+Traffic chain_broadcast(const PlanRequest& request, int rank);
+Traffic chain_reduce(const PlanRequest& request, int rank);
+Traffic tree_all_reduce(const PlanRequest& request, int rank);
+Traffic tree_broadcast(const PlanRequest& request, int rank);
+Traffic tree_reduce(const PlanRequest& request, int rank);
+Traffic binomial_gather(const PlanRequest& request, int rank);
+Traffic binomial_scatter(const PlanRequest& request, int rank);
+Traffic recursive_doubling_all_reduce(const PlanRequest& request, int rank);
+Traffic recursive_doubling_all_gather(const PlanRequest& request, int rank);
+Traffic recursive_halving_all_reduce(const PlanRequest& request, int rank);
+Traffic recursive_halving_reduce_scatter(const PlanRequest& request, int rank);
+Traffic neighbours(const PlanRequest& request, int rank);
+
+}  // namespace tutti::algorithm::textbook

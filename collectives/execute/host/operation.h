@@ -1,0 +1,168 @@
+// The host executor: one rank's plan, bound to one call, run on a CPU core without ever blocking.
+//
+// advance() does every step that can be done now and returns; whoever calls it decides how to wait
+// (wait.h). So one thread can drive several lanes, several operations of a group, or several ranks.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "collectives/execute/signature.h"
+#include "collectives/layout.h"
+#include "collectives/plan.h"
+#include "core/combine.h"
+#include "core/types.h"
+#include "transport/local_group.h"
+
+namespace tutti {
+
+/// Where the blocks of a buffer lie.
+struct BlockTable {
+  std::byte* base = nullptr;
+  std::size_t count = 0;                 // elements of every block, unless `counts` says otherwise
+  std::span<const std::size_t> counts;   // v-variants
+  std::span<const std::size_t> offsets;  // in elements; with counts
+
+  std::size_t elements(std::uint32_t block) const { return counts.empty() ? count : counts[block]; }
+  std::size_t offset(std::uint32_t block) const {
+    return offsets.empty() ? block * count : offsets[block];
+  }
+};
+
+/// A call, ready to run.
+struct Binding {
+  const RankPlan* plan = nullptr;
+  Signature signature;
+  std::uint32_t tag = 0;  // that its messages carry
+  ReduceOp op;
+  BlockTable in, out;
+  Tiling tiling;
+  bool windows = false;        // the plan addresses other ranks' memory (the same on all ranks)
+  bool tiles_by_lane = false;  // each lane repeats for its own largest block (all_to_all_v)
+  bool stream = false;         // results are larger than the cache: write past it
+};
+
+/// Memory that a rank's operations share, one after the other: staging for tmp, for copies from and
+/// to other processes, and bounce buffers for memory that peers cannot address. Grows, never
+/// shrinks.
+class Workspace {
+ public:
+  Workspace() = default;
+  Workspace(const Workspace&) = delete;
+  Workspace& operator=(const Workspace&) = delete;
+  ~Workspace();
+  enum Use { kTmp, kBounceIn, kBounceOut, kCopies, kUses };
+  /// At least `bytes`, in a window.
+  std::byte* reserve(Use use, std::size_t bytes);
+
+ private:
+  struct Piece {
+    std::byte* data = nullptr;
+    std::size_t bytes = 0;
+  };
+  std::array<Piece, kUses> pieces_;
+};
+
+class Operation {
+ public:
+  Operation(LocalGroup& group, Workspace& workspace) : group_(group), workspace_(workspace) {}
+
+  /// Starts `binding` over; its spans and plan must outlive the run. Allocates only when it is
+  /// larger than all that ran here before.
+  void bind(const Binding& binding);
+  /// Does what can be done. True when the operation is finished. Throws Error.
+  bool advance();
+
+  /// Whom the operation waits for: the first lane's peer if no lane can move, else peer -1.
+  struct Blocked {
+    int peer = -1;
+    bool sending = false;  // for a free slot, else for a message
+    std::uint32_t lane = 0;
+    std::size_t step = 0;
+    std::size_t tile = 0;
+  };
+  Blocked blocked() const;
+
+  LocalGroup& group() { return group_; }
+  const Binding& binding() const { return binding_; }
+
+ private:
+  struct Lane {
+    const Step* begin = nullptr;
+    const Step* next = nullptr;
+    const Step* end = nullptr;
+    std::size_t tile = 0;
+    std::size_t tiles = 0;
+  };
+  // What a rank tells the others of its buffers; the payload of a signal.
+  struct Addresses {
+    std::uint32_t in_window = 0, out_window = 0,
+                  tmp_window = 0;            // 0: a plain address in its process
+    std::uint32_t bounced = 0;               // bit 0: in, bit 1: out
+    std::uint64_t in = 0, out = 0, tmp = 0;  // offsets in windows, else addresses
+    std::uint64_t scalar = 0;                // pre_multiplied_sum
+  };
+  static_assert(sizeof(Addresses) <= kInlineBytes);
+  // A memory operand, resolved: a pointer of ours, or an address in another process.
+  struct Place {
+    std::byte* pointer = nullptr;
+    std::uint64_t remote = 0;
+    int peer = -1;
+  };
+
+  // The same of another rank, ready to use: what learn() made of its Addresses.
+  struct Peer {
+    struct Buffer {
+      std::byte* pointer = nullptr;  // mapped here, `bytes` long; else
+      std::uint64_t remote = 0;      // an address in its process
+      std::size_t bytes = 0;
+    };
+    std::array<Buffer, 3> buffers;  // by Space
+    std::uint32_t bounced = 0;
+    std::uint64_t scalar = 0;
+  };
+
+  bool ready(const Step& step);
+  void perform(const Lane& lane);
+  void exchange_signals(const Step& step);
+  void move(const Step& step, std::size_t tile);
+  void combine_places(const Step& step, std::size_t elements);
+  void combine_through_copies(const Step& step, std::size_t elements,
+                              const CombineOptions& options);
+  Extent extent(const Step& step, std::uint32_t i, std::size_t tile) const;
+  Place place(const Operand& o, std::uint32_t i, std::size_t tile, const Extent& e) const;
+  void accept(Receiver& receiver, int peer, std::size_t bytes);
+  [[noreturn]] void mismatch(int peer, std::uint32_t tag, std::uint32_t bytes,
+                             std::size_t expected);
+  void learn(int peer, const std::byte* payload);
+  void describe_buffers();
+  void copy_in();
+  void copy_out();
+  std::size_t tiles_of(const std::vector<Step>& steps) const;
+
+  LocalGroup& group_;
+  Workspace& workspace_;
+  Binding binding_;
+  std::size_t element_ = 1;
+  std::uint32_t tag_ = 0;
+  bool windows_ = false;
+  std::size_t tile_ = 0;  // with windows: all lanes meet after each tile
+  std::vector<Lane> lanes_;
+  Addresses mine_;           // for ranks in other processes
+  Addresses mine_here_;      // for ranks in this process
+  std::vector<Peer> peers_;  // by rank, from their signals
+  std::byte* tmp_ = nullptr;
+  std::byte* bounce_in_ = nullptr;  // in use where not null
+  std::byte* bounce_out_ = nullptr;
+  std::uint64_t steps_done_ = 0;
+  // Of the step at hand; kept for their capacity.
+  std::vector<Place> places_;
+  std::vector<void*> destinations_;
+  std::vector<Source> sources_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,157 @@
+#include "collectives/execute/host/wait.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "core/log.h"
+
+namespace tutti {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+// Yielding costs little while others want the core; after this long nobody is about to answer.
+constexpr auto kYieldFor = milliseconds(2);
+constexpr auto kLookEvery = milliseconds(10);
+
+inline void pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+double seconds(Clock::duration d) { return std::chrono::duration<double>(d).count(); }
+
+std::string doing(const Operation& op, const Operation::Blocked& b) {
+  return fmt::format("waiting in step {} (lane {}, tile {}) of {} for rank {} to {}", b.step,
+                     b.lane, b.tile, op.binding().signature.text(), b.peer,
+                     b.sending ? "take a message" : "send one");
+}
+
+/// One wait: from the moment that nothing moved until something does.
+class Wait {
+ public:
+  Wait(std::span<Job* const> pending, const WaitPolicy& policy)
+      : pending_(pending), policy_(policy) {}
+
+  void once() {
+    if (++looks_ <= policy_.spins) {
+      pause();
+      // The line is ours to read until somebody fails; still, not on every look.
+      if ((looks_ & 63) == 0) throw_if_failed();
+      return;
+    }
+    throw_if_failed();
+    const auto now = Clock::now();
+    if (began_ == Clock::time_point{}) {
+      began_ = now;
+      next_look_ = now + kLookEvery;
+    }
+    if (now >= next_look_) {
+      next_look_ = now + kLookEvery;
+      inspect(now);
+    }
+    Operation& first = pending_.front()->operation();
+    if (now - began_ < kYieldFor || pending_.size() > 1) {
+      sched_yield();
+    } else {
+      const Operation::Blocked b = first.blocked();
+      first.group().sleep_unless(
+          [&] { return first.group().failed() || first.blocked().peer != b.peer; });
+    }
+  }
+
+ private:
+  void throw_if_failed() {
+    for (Job* job : pending_) {
+      LocalGroup& group = job->operation().group();
+      if (group.failed()) group.throw_failure();
+    }
+  }
+
+  void inspect(Clock::time_point now) {
+    for (Job* job : pending_) {
+      Operation& op = job->operation();
+      LocalGroup& group = op.group();
+      const Operation::Blocked b = op.blocked();
+      if (b.peer < 0) continue;
+      group.mesh().drain();
+      compare_with_peers(group, op.binding().signature);
+      group.check_peers(doing(op, b));
+      // In this order: what a peer published before it left is there once it is seen to have left.
+      if (group.has_left(b.peer) && op.blocked().peer == b.peer) {
+        group.fail(
+            {ErrorCode::peer_lost, b.peer,
+             fmt::format(
+                 "rank {} has left the communicator (destroyed it, or ended) while rank {} was {}",
+                 b.peer, group.rank(), doing(op, b))});
+      }
+      const auto waited = now - began_;
+      ControlBlock& peer = group.control(b.peer);
+      const auto report = [&] {
+        return fmt::format(
+            "rank {} has been {} for {:.1f} s; that rank's last finished step is {} of its "
+            "operation #{}",
+            group.rank(), doing(op, b), seconds(waited), peer.step.load(std::memory_order_relaxed),
+            peer.operation.load(std::memory_order_relaxed));
+      };
+      if (policy_.timeout.count() > 0 && waited > policy_.timeout) {
+        group.fail({ErrorCode::timed_out, b.peer,
+                    fmt::format("{}: the time-out of {:.1f} s has passed (TUTTI_TIMEOUT)", report(),
+                                seconds(policy_.timeout))});
+      } else if (!reported_ && policy_.report_after.count() > 0 && waited > policy_.report_after) {
+        reported_ = true;
+        log().warn("{}; still waiting", report());
+      }
+    }
+    throw_if_failed();
+  }
+
+  std::span<Job* const> pending_;
+  const WaitPolicy& policy_;
+  int looks_ = 0;
+  Clock::time_point began_{};
+  Clock::time_point next_look_{};
+  bool reported_ = false;
+};
+
+}  // namespace
+
+bool Job::advance() {
+  while (operation_.advance()) {
+    if (++at_ == bindings_.size()) return true;
+    operation_.bind(bindings_[at_]);
+  }
+  return false;
+}
+
+void run_to_completion(std::span<Job* const> jobs, const WaitPolicy& policy) {
+  if (jobs.size() == 1) {
+    Job& job = *jobs.front();
+    while (!job.advance()) {
+      Wait wait(jobs, policy);
+      do wait.once();
+      while (job.operation().blocked().peer >= 0);
+    }
+    return;
+  }
+  std::vector<Job*> pending(jobs.begin(), jobs.end());
+  for (;;) {
+    std::erase_if(pending, [](Job* job) { return job->advance(); });
+    if (pending.empty()) return;
+    Wait wait(pending, policy);
+    const auto all_blocked = [&] {
+      return std::all_of(pending.begin(), pending.end(),
+                         [](Job* job) { return job->operation().blocked().peer >= 0; });
+    };
+    while (all_blocked()) wait.once();
+  }
+}
+
+}  // namespace tutti

@@ -1,0 +1,41 @@
+// How a thread waits for operations: spin briefly, then yield the core, then sleep in the kernel,
+// and meanwhile watch for a failure, a dead peer, calls that do not match, and the user's deadline.
+#pragma once
+
+#include <chrono>
+#include <span>
+
+#include "collectives/execute/host/operation.h"
+
+namespace tutti {
+
+struct WaitPolicy {
+  int spins = 0;                             // looks before the core is first given away
+  std::chrono::nanoseconds timeout{0};       // 0: none
+  std::chrono::nanoseconds report_after{0};  // log a wait that is this long; 0: never
+};
+
+/// Calls that run one after the other on one Operation (the sends to one peer, say). Binds the
+/// first.
+class Job {
+ public:
+  /// `bindings` is not empty and outlives the job.
+  Job(Operation& operation, std::span<const Binding> bindings)
+      : operation_(operation), bindings_(bindings) {
+    operation_.bind(bindings_[0]);
+  }
+  /// Does what can be done; true when the last call is finished.
+  bool advance();
+  Operation& operation() { return operation_; }
+
+ private:
+  Operation& operation_;
+  std::span<const Binding> bindings_;
+  std::size_t at_ = 0;
+};
+
+/// Runs all `jobs` to their ends, side by side. Throws Error after the first failure, which every
+/// rank of that communicator can read by then.
+void run_to_completion(std::span<Job* const> jobs, const WaitPolicy& policy);
+
+}  // namespace tutti

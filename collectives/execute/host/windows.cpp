@@ -1,0 +1,171 @@
+// The part of the host executor that deals with other ranks' memory: telling them where our buffers
+// are, finding theirs, copying through the kernel where a mapping is not to be had, and bouncing
+// through a window of our own where neither works.
+#include <algorithm>
+#include <cstring>
+
+#include "collectives/execute/host/operation.h"
+#include "core/window_memory.h"
+#include "transport/cma.h"
+
+namespace tutti {
+namespace {
+
+constexpr std::size_t kCopyBytes = std::size_t{512}
+                                   << 10;  // staging of one step, half of a usual L2
+constexpr auto kWindowPatience = std::chrono::seconds(10);
+
+std::size_t table_bytes(const BlockTable& t, std::uint32_t blocks, std::size_t element) {
+  std::size_t end = 0;
+  for (std::uint32_t b = 0; b < blocks; ++b) end = std::max(end, t.offset(b) + t.elements(b));
+  return end * element;
+}
+
+}  // namespace
+
+void Operation::describe_buffers() {
+  const PlanHeader& h = binding_.plan->header;
+  bool others = false;  // ranks in other processes
+  for (int r = 0; r < group_.size(); ++r) others = others || !group_.same_process(r);
+  mine_ = {};
+  mine_here_ = {};
+  mine_.scalar = mine_here_.scalar = binding_.op.scalar;
+  const auto describe = [&](std::byte* base, std::size_t bytes, std::uint32_t& window,
+                            std::uint64_t& address) {
+    address = reinterpret_cast<std::uint64_t>(base);
+    if (!others || base == nullptr) return true;
+    const WindowMemory w = find_window(base, bytes);
+    if (w.id == 0) return false;
+    group_.mesh().announce(w);
+    window = w.id;
+    address = static_cast<std::uint64_t>(base - w.base);
+    return true;
+  };
+  const auto buffer = [&](const BlockTable& table, std::uint32_t blocks, Workspace::Use use,
+                          std::uint32_t bit, std::uint32_t& window, std::uint64_t& address,
+                          std::uint64_t& address_here, std::byte*& bounce) {
+    if (blocks == 0) return;
+    std::byte* base = table.base;
+    const std::size_t bytes = table_bytes(table, blocks, element_);
+    if (!describe(base, bytes, window, address) && !group_.cma_everywhere()) {
+      const std::size_t room = blocks * binding_.tiling.tile * element_;
+      base = bounce = workspace_.reserve(use, room);
+      describe(base, room, window, address);
+      mine_.bounced |= bit;
+      mine_here_.bounced |= bit;
+    }
+    address_here = reinterpret_cast<std::uint64_t>(base);
+  };
+  buffer(binding_.in, in_blocks(h.collective, h.ranks, group_.rank(), h.root), Workspace::kBounceIn,
+         1, mine_.in_window, mine_.in, mine_here_.in, bounce_in_);
+  buffer(binding_.out, out_blocks(h.collective, h.ranks, group_.rank(), h.root),
+         Workspace::kBounceOut, 2, mine_.out_window, mine_.out, mine_here_.out, bounce_out_);
+  if (binding_.plan->tmp_chunks > 0) {
+    const std::size_t bytes =
+        binding_.tiling.tile / h.pieces * element_ * binding_.plan->tmp_chunks;
+    describe(tmp_, bytes, mine_.tmp_window, mine_.tmp);
+    mine_here_.tmp = reinterpret_cast<std::uint64_t>(tmp_);
+  }
+}
+
+void Operation::learn(int peer, const std::byte* payload) {
+  Addresses a;
+  std::memcpy(&a, payload, sizeof a);
+  Peer& p = peers_[static_cast<std::size_t>(peer)];
+  p.bounced = a.bounced;
+  p.scalar = a.scalar;
+  const auto resolve = [&](std::uint32_t window, std::uint64_t address) -> Peer::Buffer {
+    if (group_.same_process(peer)) {
+      return {reinterpret_cast<std::byte*>(address), 0, SIZE_MAX};  // NOLINT: our own address space
+    }
+    if (window == 0) return {nullptr, address, 0};
+    const auto memory = group_.mesh().window(group_.member(peer), window,
+                                             std::chrono::steady_clock::now() + kWindowPatience);
+    if (address > memory.size()) {
+      throw Error(ErrorCode::internal,
+                  "rank " + std::to_string(peer) + " gave an offset outside of its window", peer);
+    }
+    return {memory.data() + address, 0, memory.size() - address};
+  };
+  p.buffers[static_cast<std::size_t>(Space::in)] = resolve(a.in_window, a.in);
+  p.buffers[static_cast<std::size_t>(Space::out)] = resolve(a.out_window, a.out);
+  p.buffers[static_cast<std::size_t>(Space::tmp)] = resolve(a.tmp_window, a.tmp);
+}
+
+void Operation::copy_in() {
+  if (bounce_in_ == nullptr) return;
+  const PlanHeader& h = binding_.plan->header;
+  for (std::uint32_t b = 0; b < in_blocks(h.collective, h.ranks, group_.rank(), h.root); ++b) {
+    const Extent e = chunk_extent(binding_.tiling, tile_, binding_.in.elements(b), element_, 1, 0);
+    if (e.count == 0) continue;
+    std::memcpy(bounce_in_ + b * binding_.tiling.tile * element_,
+                binding_.in.base + (binding_.in.offset(b) + e.begin) * element_,
+                e.count * element_);
+  }
+}
+
+void Operation::copy_out() {
+  if (bounce_out_ == nullptr) return;
+  const PlanHeader& h = binding_.plan->header;
+  for (std::uint32_t b = 0; b < out_blocks(h.collective, h.ranks, group_.rank(), h.root); ++b) {
+    const Extent e = chunk_extent(binding_.tiling, tile_, binding_.out.elements(b), element_, 1, 0);
+    if (e.count == 0) continue;
+    std::memcpy(binding_.out.base + (binding_.out.offset(b) + e.begin) * element_,
+                bounce_out_ + b * binding_.tiling.tile * element_, e.count * element_);
+  }
+}
+
+void Operation::combine_through_copies(const Step& step, std::size_t elements,
+                                       const CombineOptions& options) {
+  const std::size_t m = step.destinations;
+  const DataType type = binding_.signature.type;
+  const ReduceKind kind = binding_.op.kind;
+  const auto pid = [&](const Place& p) { return group_.pid(p.peer); };
+  const bool plain =
+      step.sources == 1 && sources_[0].prescale == Prescale::none && !options.divide_result;
+  const Place from = places_[m];
+  if (plain && m == 1 && from.peer >= 0 && places_[0].peer < 0) {
+    return cma_read(pid(from), places_[0].pointer, from.remote, elements * element_);
+  }
+  if (plain && m == 1 && from.peer < 0 && places_[0].peer >= 0) {
+    return cma_write(pid(places_[0]), from.pointer, places_[0].remote, elements * element_);
+  }
+  // In pieces that stay in the cache: fetch the remote sources, reduce, store the remote
+  // destinations.
+  const std::size_t stagings = step.sources + 1U;
+  const std::size_t piece = std::max<std::size_t>(kCopyBytes / stagings / 4096 * 4096, 4096);
+  std::byte* staging = workspace_.reserve(Workspace::kCopies, piece * stagings);
+  std::byte* result = staging + piece * step.sources;
+  for (std::size_t at = 0; at < elements * element_; at += piece) {
+    const std::size_t bytes = std::min(piece, elements * element_ - at);
+    for (std::size_t k = 0; k < step.sources; ++k) {
+      const Place& p = places_[m + k];
+      if (p.peer >= 0) {
+        cma_read(pid(p), staging + k * piece, p.remote + at, bytes);
+        sources_[k].data = staging + k * piece;
+      } else {
+        sources_[k].data = p.pointer + at;
+      }
+    }
+    destinations_.clear();
+    bool remote = false;
+    for (std::size_t k = 0; k < m; ++k) {
+      if (places_[k].peer >= 0) {
+        remote = true;
+      } else {
+        destinations_.push_back(places_[k].pointer + at);
+      }
+    }
+    CombineOptions now = options;
+    if (remote) {
+      now.stream = false;  // it is read again at once
+      destinations_.push_back(result);
+    }
+    combine(type, kind, destinations_, sources_, bytes / element_, now);
+    for (std::size_t k = 0; k < m; ++k) {
+      if (places_[k].peer >= 0) cma_write(pid(places_[k]), result, places_[k].remote + at, bytes);
+    }
+  }
+}
+
+}  // namespace tutti

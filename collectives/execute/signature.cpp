@@ -1,0 +1,95 @@
+#include "collectives/execute/signature.h"
+
+#include <fmt/format.h>
+
+namespace tutti {
+
+std::uint64_t mix(std::uint64_t seed, std::uint64_t value) {
+  // Multiply and fold, twice: enough to tell two calls apart, in a few cycles.
+  std::uint64_t h = (seed ^ (value + 0x9e3779b97f4a7c15ULL)) * 0xd6e8feb86659fd93ULL;
+  h ^= h >> 32;
+  h *= 0xd6e8feb86659fd93ULL;
+  return h ^ (h >> 32);
+}
+
+namespace {
+
+std::uint64_t packed(const Signature& s) {
+  return static_cast<std::uint64_t>(s.collective) | static_cast<std::uint64_t>(s.type) << 8 |
+         static_cast<std::uint64_t>(s.kind) << 16 |
+         static_cast<std::uint64_t>(static_cast<std::uint32_t>(s.root)) << 32;
+}
+
+}  // namespace
+
+std::uint32_t Signature::tag() const {
+  const std::uint64_t h = mix(mix(mix(sequence, packed(*this)), count), detail);
+  const auto t = static_cast<std::uint32_t>(h ^ (h >> 32));
+  return t == 0 ? 1 : t;
+}
+
+std::string Signature::text() const {
+  std::string s(name(collective));
+  if (sequence != 0) s += fmt::format(" #{}", sequence);
+  if (collective == Collective::barrier) return s;
+  s += fmt::format(" ({} x {}", name(type), count);
+  if (is_reduction(collective)) s += fmt::format(", {}", name(kind));
+  if (is_rooted(collective)) s += fmt::format(", root {}", root);
+  return s + ")";
+}
+
+std::uint32_t point_to_point_tag(DataType type, std::size_t count) {
+  return (static_cast<std::uint32_t>(type) + 1) << 28 |
+         static_cast<std::uint32_t>(count & 0xfffffff);
+}
+
+std::string point_to_point_text(std::uint32_t tag) {
+  return fmt::format("{} x {}", name(static_cast<DataType>((tag >> 28) - 1)), tag & 0xfffffff);
+}
+
+void publish_signature(ControlBlock& mine, const Signature& s) {
+  OperationRecord& r = mine.records[s.sequence % kRecords];
+  // A reader that is kRecords operations late must not mix two of them: sequence is 0 in between.
+  r.sequence.store(0, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+  r.words[0].store(packed(s), std::memory_order_relaxed);
+  r.words[1].store(s.count, std::memory_order_relaxed);
+  r.words[2].store(s.detail, std::memory_order_relaxed);
+  r.sequence.store(s.sequence, std::memory_order_release);
+  mine.operation.store(s.sequence, std::memory_order_relaxed);
+  mine.step.store(0, std::memory_order_relaxed);
+}
+
+std::optional<Signature> read_signature(ControlBlock& control, std::uint64_t sequence) {
+  OperationRecord& r = control.records[sequence % kRecords];
+  if (r.sequence.load(std::memory_order_acquire) != sequence) return std::nullopt;
+  const std::uint64_t word = r.words[0].load(std::memory_order_relaxed);
+  Signature s;
+  s.sequence = sequence;
+  s.count = r.words[1].load(std::memory_order_relaxed);
+  s.detail = r.words[2].load(std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_acquire);
+  if (r.sequence.load(std::memory_order_relaxed) != sequence) return std::nullopt;
+  s.collective = static_cast<Collective>(word & 0xff);
+  s.type = static_cast<DataType>(word >> 8 & 0xff);
+  s.kind = static_cast<ReduceKind>(word >> 16 & 0xff);
+  s.root = static_cast<std::int32_t>(word >> 32);
+  return s;
+}
+
+void compare_with_peers(LocalGroup& group, const Signature& mine) {
+  if (mine.sequence == 0) return;
+  for (int r = 0; r < group.size(); ++r) {
+    const auto theirs = read_signature(group.control(r), mine.sequence);
+    if (!theirs || theirs->matches(mine)) continue;
+    group.fail(
+        {ErrorCode::mismatch, r,
+         fmt::format("calls do not match: rank {} called {}, rank {} called {}{}. All ranks must "
+                     "make the same calls in the same order",
+                     group.rank(), mine.text(), r, theirs->text(),
+                     theirs->text() == mine.text() ? " with other counts, or another plan" : "")});
+    return;
+  }
+}
+
+}  // namespace tutti

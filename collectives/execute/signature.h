@@ -1,0 +1,49 @@
+// What an operation is, in a form that ranks compare: every message of an operation carries its
+// signature's tag, and every rank keeps its newest signatures where the others can read them. So
+// calls that do not match become an error that names both sides, at the cost of a word in a cache
+// line that moves anyway.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "collectives/collective.h"
+#include "core/types.h"
+#include "transport/local_group.h"
+
+namespace tutti {
+
+struct Signature {
+  std::uint64_t sequence = 0;  // number of the collective on its communicator, from 1; send/recv: 0
+  Collective collective = Collective::barrier;
+  DataType type = DataType::uint8;
+  ReduceKind kind = ReduceKind::sum;
+  std::int32_t root = 0;
+  std::uint64_t count = 0;
+  std::uint64_t detail = 0;  // hash of what else must agree (counts of a v-variant, the plan)
+
+  /// Never 0.
+  std::uint32_t tag() const;
+  /// "all_reduce #12 (float32 x 1024, sum)".
+  std::string text() const;
+  bool matches(const Signature& other) const { return tag() == other.tag(); }
+};
+
+/// send and recv are numbered by nobody: their tag is the type and the count themselves.
+std::uint32_t point_to_point_tag(DataType type, std::size_t count);
+std::string point_to_point_text(std::uint32_t tag);
+
+/// Makes `s` readable for the other ranks.
+void publish_signature(ControlBlock& mine, const Signature& s);
+/// The signature of operation `sequence` of the rank that owns `control`, if it has begun and is
+/// among the newest.
+std::optional<Signature> read_signature(ControlBlock& control, std::uint64_t sequence);
+
+/// Fails the communicator if a rank has begun operation `mine.sequence` and it is another one.
+void compare_with_peers(LocalGroup& group, const Signature& mine);
+
+/// Mixes `value` into `seed`.
+std::uint64_t mix(std::uint64_t seed, std::uint64_t value);
+
+}  // namespace tutti

@@ -1,0 +1,52 @@
+// Plans as text: one step a line, so that a plan can be read, compared with diff, written by hand
+// and kept in a file. docs/plans.md describes the form; an example:
+//
+//     tutti plan 1
+//     all_reduce ring  ranks 2  pieces 2  slots 2  lanes 1
+//     rank 0
+//       lane 0
+//         to(1) <- in[0]
+//         out[1], to(1) <= from(1) + in[1]
+//         out[0] <- from(1)
+//     rank 1
+//       ...
+//
+// What is written is read back as the same plan, and what is read is written back as the same text
+// (but for comments and spacing).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "collectives/plan.h"
+
+namespace tutti {
+
+/// What plan_from_text accepts at most. The limits bound what a reader of the plan allocates, by
+/// numbers that a short hostile text could otherwise make as large as it likes.
+struct TextLimits {
+  static constexpr std::uint32_t ranks = 65'536;
+  static constexpr std::uint32_t lanes = 255;  // a link's channel is one byte
+  static constexpr std::uint32_t lanes_of_all_ranks = 1u << 20;
+  static constexpr std::uint32_t slots = 65'536;
+  static constexpr std::uint32_t chunks = 1u << 24;               // pieces, or tmp of one rank
+  static constexpr std::uint64_t chunks_of_all_ranks = 1u << 26;  // in, out and tmp together
+  static constexpr std::uint32_t name_length = 64;
+  static constexpr std::uint64_t bytes = 0xffff'ffff;
+};
+
+/// The whole plan. Throws Error(invalid_argument) if the algorithm's name is not one word of at
+/// most 64 letters, digits and _ - . (it could not be read back).
+std::string to_text(const Plan& plan);
+/// The header and one rank's part: to be read by people, who may not want the other 9,999.
+std::string to_text(const RankPlan& rank);
+/// One step, as it stands in the plan's text: "out[1], to(1) <= from(3) + in[1]".
+std::string to_text(const RankPlan& rank, std::uint32_t lane, const Step& step);
+
+/// The inverse of to_text(plan). Checks the grammar and that every rank exists, and throws
+/// Error(invalid_argument) that names the line, what was expected there and what was found.
+/// Whether the plan is any good is the verifier's question.
+Plan plan_from_text(std::string_view text);
+
+}  // namespace tutti

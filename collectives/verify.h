@@ -1,0 +1,52 @@
+// The verifier: proves a plan, for every possible timing, before it runs.
+//
+// A plan whose ranks meet only in bounded FIFO links is a Kahn network: whatever the timing, every
+// link carries the same sequence of values, so one symbolic run stands for all runs. The verifier
+// makes that run, with exactly the declared slots. It proves:
+//
+//  - form: operands in range, sizes of the k-th send and the k-th receive equal, one sending and
+//  one
+//    receiving lane per link, `in` never written (out of place), nothing read before it is written;
+//  - no deadlock: the run ends with every lane done and every slot read. Tiles follow one another
+//    forwards only, so the proof for one tile holds for any number;
+//  - no data race: any two conflicting accesses to a chunk (also remote ones, also of tmp across
+//  two
+//    consecutive tiles, also the user's own before the call and after it) are ordered by lane order
+//    and link messages alone. A freed slot does not count as order, so a link with more slots than
+//    declared is as safe;
+//  - the right result: every chunk of every rank's `out` is the reduction of exactly the right
+//    contributions, each once, and `completes` is set where it becomes complete;
+//  - equal bits: ranks that hold the same result obtained it by the same expression;
+//  - a remote operand @r is used only after a message from r (it carries r's addresses).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "collectives/plan.h"
+
+namespace tutti {
+
+/// What a rank moved in one tile, in chunks (a chunk that crosses a link, or another rank's
+/// memory).
+struct Traffic {
+  std::uint64_t sent = 0;      // chunks put on links to others, or written to their memory
+  std::uint64_t received = 0;  // chunks taken from links from others, or read from their memory
+  friend bool operator==(const Traffic&, const Traffic&) = default;
+};
+
+struct VerifyOptions {
+  bool in_place = false;  // in and out coincide as NCCL defines
+};
+
+struct Verdict {
+  bool proved = false;
+  std::string story;             // empty when proved; else what goes wrong, step by step, in words
+  std::vector<Traffic> traffic;  // by rank
+  std::uint64_t steps = 0;       // of all ranks
+};
+
+Verdict verify(const Plan& plan, const VerifyOptions& options = {});
+
+}  // namespace tutti

@@ -1,0 +1,69 @@
+// Vector clocks over a Network (Fidge 1988, Mattern 1989): a lane's clock says how much of every
+// other lane's past it has learnt of through messages. What a lane did at some time comes before
+// what another lane does now if that one has learnt of the time. Only lane order and messages
+// count, not freed slots; so what is ordered is so with any timing and any number of slots.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "collectives/verify/network.h"
+
+namespace tutti::proof {
+
+class Clocks {
+ public:
+  /// How often a lane has told others something, plus 1. 0: before it began.
+  using Time = std::uint32_t;
+
+  /// `watched`, by lane: whether anybody will ask what others know of it.
+  Clocks(const Network& network, const std::vector<bool>& watched);
+
+  Time now(std::uint32_t lane) const { return states_[lane].now; }
+  /// Whether `lane` has learnt of what `other`, a watched lane, did at `time`.
+  bool knows(std::uint32_t lane, std::uint32_t other, Time time) const {
+    return lane == other || clock(lane)[dimension_[other]] >= time;
+  }
+
+  /// `lane` takes the message that `sender` put into `slot`.
+  void receive(std::uint32_t lane, std::uint32_t sender, std::uint32_t slot);
+  /// `lane` puts a message into `slot`. Several at a time, and then tick(): they tell the same.
+  void send(std::uint32_t lane, std::uint32_t slot);
+  /// What `lane` does from now on is not in what it has sent.
+  void tick(std::uint32_t lane);
+  /// Lanes first ... first + count - 1 meet: each knows what any of them knows.
+  void join(std::uint32_t first, std::uint32_t count);
+
+ private:
+  // A clock as of when it was sent, without its lane's own time, which messages carry themselves:
+  // a lane that sends and sends without receiving shares one snapshot between all messages.
+  struct Snapshot {
+    std::vector<Time> clock;
+    std::uint32_t users = 0;  // messages under way, and the lane while it is up to date
+  };
+  struct Message {
+    std::uint32_t snapshot = kNone;  // kNone: the sender knew of nobody else
+    Time time = 0;
+  };
+  struct LaneState {
+    Time now = 1;
+    std::uint32_t snapshot = kNone;  // of its clock, if it has not changed since
+    bool has_learnt = false;         // anything of others
+  };
+
+  Time* clock(std::uint32_t lane) { return clocks_.data() + lane * dimensions_; }
+  const Time* clock(std::uint32_t lane) const { return clocks_.data() + lane * dimensions_; }
+  std::uint32_t snapshot_of(std::uint32_t lane);
+  void release(std::uint32_t snapshot);
+  void changes(std::uint32_t lane);
+
+  std::vector<std::uint32_t> dimension_;  // by lane; kNone: not watched
+  std::size_t dimensions_ = 0;
+  std::vector<Time> clocks_;  // by lane, then dimension
+  std::vector<LaneState> states_;
+  std::vector<Snapshot> snapshots_;
+  std::vector<std::uint32_t> unused_;  // snapshots
+  std::vector<Message> messages_;      // by slot
+};
+
+}  // namespace tutti::proof

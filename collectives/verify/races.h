@@ -1,0 +1,90 @@
+// Data races, and what else is a matter of before and after: remote memory that is used too early
+// or too late, and a barrier that lets somebody through.
+//
+// Every access is compared with the last write to the chunk, and every write with the reads since
+// then (FastTrack, Flanagan and Freund 2009), in the order that clocks.h defines.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "collectives/verify/clocks.h"
+#include "collectives/verify/network.h"
+#include "collectives/verify/schedule.h"
+
+namespace tutti::proof {
+
+/// Which chunks several lanes meet in.
+class Sharing {
+ public:
+  explicit Sharing(const Network& network);
+
+  /// Whether there is nothing for which it could matter who comes first.
+  bool is_harmless() const { return is_harmless_; }
+  /// Whether several lanes meet in some chunk of tmp, so that one tile can run into the next.
+  bool shares_tmp() const { return shares_tmp_; }
+  /// A location's number among those that several lanes use and some lane writes; else kNone.
+  std::uint32_t number(std::uint32_t location) const {
+    return numbers_.empty() ? kNone : numbers_[location];
+  }
+  std::uint32_t locations() const { return locations_; }
+  /// By lane: whether it matters when the lane does something.
+  const std::vector<bool>& lanes() const { return lanes_; }
+
+ private:
+  void find(const Network& network);
+
+  std::vector<std::uint32_t> numbers_;  // by location
+  std::vector<bool> lanes_;
+  std::uint32_t locations_ = 0;
+  bool is_harmless_ = true;
+  bool shares_tmp_ = false;
+};
+
+/// A visitor of Schedule::run, for one tile, or for two where tmp is shared.
+class RaceCheck {
+ public:
+  RaceCheck(const Network& network, const Schedule& schedule, const Sharing& sharing);
+
+  void step(std::uint32_t lane, std::uint32_t index, std::uint32_t tile);
+  void rank_ends(int rank);
+
+ private:
+  struct Access {
+    std::uint32_t lane = kNone;  // kNone: there is none
+    Clocks::Time time = 0;
+    std::uint32_t step = 0;
+    std::uint32_t tile = 0;
+  };
+  struct Read {
+    Access access;
+    std::uint32_t next = kNone;  // in reads_: an earlier one
+  };
+  struct Chunk {
+    Access write;
+    std::uint32_t reads = kNone;  // in reads_: those since then
+  };
+
+  void touch(const Access& by, const NetworkStep& step, std::uint32_t operand);
+  void touch_chunk(const Access& by, const Operand& o, std::uint32_t number, bool writes);
+  void touch_remote(const Access& by, const Operand& o);
+  void hear(std::uint32_t lane, int from);
+  bool has_heard(std::uint32_t lane, int from) const;
+  void check_order(const Access& first, bool first_writes, const Access& second, bool second_writes,
+                   const Operand& o) const;
+  std::string step_name(const Access& access) const;
+
+  const Network& net_;
+  const Schedule& schedule_;
+  const Sharing& sharing_;
+  Clocks clocks_;
+  std::vector<Chunk> chunks_;  // by Sharing::number
+  std::vector<Read> reads_;
+  // Where the plan uses windows:
+  std::vector<Clocks::Time> heard_;          // by lane and rank: when it first heard of the other
+  std::vector<bool> ended_;                  // by rank
+  std::vector<std::vector<Access>> guests_;  // by rank: others' accesses to its memory
+};
+
+}  // namespace tutti::proof

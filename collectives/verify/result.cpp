@@ -1,0 +1,177 @@
+// Symbolic execution of steps, and what each collective promises.
+#include "collectives/verify/result.h"
+
+#include <fmt/format.h>
+
+namespace tutti::proof {
+
+SymbolicRun::SymbolicRun(const Network& network, const Schedule& schedule)
+    : net_(network),
+      schedule_(schedule),
+      values_(network.buffers),
+      reduces_(is_reduction(network.plan.header.collective)),
+      memory_(network.buffers.locations(), kNothing),
+      slots_(network.slot_chunks, kNothing),
+      message_size_(network.slots) {}
+
+void SymbolicRun::step(std::uint32_t lane, std::uint32_t index, std::uint32_t) {
+  const NetworkStep& step = net_.steps[index];
+  try {
+    check_message_sizes(step);
+    for (std::uint32_t i = 0; i < step.step->count; ++i) move_chunk(lane, step, i);
+  } catch (const Refuted& wrong) {
+    throw Refuted{net_.step_name(lane, index) + " " + wrong.story};
+  }
+}
+
+void SymbolicRun::check_message_sizes(const NetworkStep& step) {
+  // Chunks are compared in move_chunk: what is sent and what is received must both be as large as
+  // the step says.
+  for (const Ref& ref : net_.sources(step)) {
+    if (!ref.is_link()) continue;
+    const std::uint32_t sent = message_size_[schedule_.full_slot(ref.id)];
+    if (sent != step.step->count) {
+      throw Refuted{fmt::format("expects {} chunk(s) from rank {}, whose message has {}",
+                                step.step->count, net_.links[ref.id].sender, sent)};
+    }
+  }
+  for (const Ref& ref : net_.destinations(step)) {
+    if (ref.is_link()) message_size_[schedule_.free_slot(ref.id)] = step.step->count;
+  }
+}
+
+void SymbolicRun::move_chunk(std::uint32_t lane, const NetworkStep& step, std::uint32_t i) {
+  sources_.clear();
+  for (std::uint32_t s = 0; s < step.step->sources; ++s) {
+    sources_.push_back(read(lane, step, s, i));
+  }
+  const Value v = reduces_ ? reduce(step) : sources_[0];
+  const Buffers& buffers = net_.buffers;
+  if (!buffers.all_chunks_are_equal() &&
+      values_.size_class(v) != buffers.size_class(net_.lanes[lane].rank, step.step->shape_space,
+                                                  step.step->shape_chunk + i)) {
+    throw Refuted{fmt::format("moves {} as if it were as large as {}[{}]", values_.text(v),
+                              space_name(step.step->shape_space), step.step->shape_chunk + i)};
+  }
+  for (const Ref& ref : net_.destinations(step)) {
+    (ref.is_link() ? slots_[schedule_.free_chunks(ref.id) + i] : memory_[ref.id + i]) = v;
+  }
+}
+
+Value SymbolicRun::read(std::uint32_t lane, const NetworkStep& step, std::uint32_t source,
+                        std::uint32_t i) const {
+  const Ref& ref = net_.sources(step)[source];
+  if (ref.is_link()) return slots_[schedule_.full_chunks(ref.id) + i];
+  const Value stored = memory_[ref.id + i];
+  // An `in` that was written to is one that coincides with `out`. It is no input any more, and an
+  // operator that scales inputs (avg, pre_multiplied_sum) would scale it once more.
+  if (ref.is_in() && stored == kNothing) return values_.input(ref.input + i);
+  if (stored != kNothing && !(ref.is_in() && reduces_)) return stored;
+  Operand o = net_.operand(lane, step, step.step->destinations + source);
+  o.chunk += i;
+  throw Refuted{fmt::format("reads {}, {}", memory_name(o, 1),
+                            stored == kNothing ? "which nothing has written"
+                                               : "which was overwritten: in place it is `out`")};
+}
+
+Value SymbolicRun::reduce(const NetworkStep& step) {
+  const bool copies = sources_.size() == 1;
+  const Value v = copies ? values_.copied(sources_[0]) : values_.combine(sources_);
+  // A copy completes a reduction only where there is nothing to add: a single rank's input.
+  const bool completes = (!copies || net_.sources(step)[0].is_in()) && values_.is_complete(v);
+  if (completes == step.step->completes) return v;
+  const std::uint32_t chunk = values_.chunk(v);
+  if (completes) {
+    throw Refuted{fmt::format("completes the reduction of in[{}], but is not marked so", chunk)};
+  }
+  if (values_.is_complete(v)) {
+    throw Refuted{
+        fmt::format("is marked to complete the reduction of in[{}], which was complete", chunk)};
+  }
+  throw Refuted{
+      fmt::format("is marked to complete the reduction of in[{}], which lacks the input "
+                  "of {}",
+                  chunk, rank_names(values_.missing(v)))};
+}
+
+void SymbolicRun::check_results() const {
+  const PlanHeader& h = net_.plan.header;
+  for (int r = 0; r < h.ranks; ++r) {
+    const std::uint32_t chunks = net_.buffers.chunks(r, Space::out);
+    for (std::uint32_t c = 0; c < chunks; ++c) check_result(r, c);
+  }
+}
+
+void SymbolicRun::check_result(int rank, std::uint32_t chunk) const {
+  const PlanHeader& h = net_.plan.header;
+  const Value v = memory_[net_.buffers.location(rank, Space::out, chunk)];
+  if (v == kNothing) {
+    throw Refuted{fmt::format("out[{}] of rank {} is never written", chunk, rank)};
+  }
+  const auto block = static_cast<int>(chunk / h.pieces);
+  const std::uint32_t piece = chunk % h.pieces;
+  const std::uint32_t own_block = static_cast<std::uint32_t>(rank) * h.pieces + piece;
+  int source = 0;              // the expected input is that of rank `source`,
+  std::uint32_t from = piece;  // its in[from]
+  switch (h.collective) {
+    case Collective::all_reduce:
+    case Collective::reduce:
+      return check_sum(rank, chunk, v);
+    case Collective::reduce_scatter:
+    case Collective::reduce_scatter_v:
+      return check_sum(rank, chunk, v);
+    case Collective::all_gather:
+    case Collective::all_gather_v:
+    case Collective::gather:
+      source = block;
+      break;
+    case Collective::broadcast:
+      source = h.root;
+      break;
+    case Collective::scatter:
+      source = h.root;
+      from = own_block;
+      break;
+    case Collective::all_to_all:
+    case Collective::all_to_all_v:
+      source = block;
+      from = own_block;
+      break;
+    case Collective::send_recv:
+      source = rank == 0 ? h.ranks - 1 : rank - 1;
+      break;
+    case Collective::barrier:
+      return;  // has no out
+  }
+  if (v != values_.input(net_.buffers.input(source, from))) {
+    throw Refuted{fmt::format("out[{}] of rank {} should be in[{}]@{}, but is {}", chunk, rank,
+                              from, source, values_.text(v))};
+  }
+}
+
+void SymbolicRun::check_sum(int rank, std::uint32_t chunk, Value v) const {
+  const PlanHeader& h = net_.plan.header;
+  const bool scatters =
+      h.collective != Collective::all_reduce && h.collective != Collective::reduce;
+  const std::uint32_t from = scatters ? static_cast<std::uint32_t>(rank) * h.pieces + chunk : chunk;
+  if (values_.chunk(v) != from) {
+    throw Refuted{
+        fmt::format("out[{}] of rank {} should be the sum of all ranks' in[{}], but is {}", chunk,
+                    rank, from, values_.text(v))};
+  }
+  if (!values_.is_complete(v)) {
+    throw Refuted{fmt::format("out[{}] of rank {} lacks the input of {}", chunk, rank,
+                              rank_names(values_.missing(v)))};
+  }
+  if (h.collective != Collective::all_reduce) return;  // nobody else has this result
+  const Value first = memory_[net_.buffers.location(0, Space::out, chunk)];
+  if (v != first) {
+    throw Refuted{fmt::format(
+        "out[{}] can have other bits on rank 0 than on rank {}: {} on the one, {} on the other; "
+        "the "
+        "order must be the same, and each input be added directly from in, or as a copy, on both",
+        chunk, rank, values_.text(first), values_.text(v))};
+  }
+}
+
+}  // namespace tutti::proof

@@ -1,0 +1,44 @@
+// The symbolic run: what every chunk holds after every step, and whether `out` ends up as the
+// collective says.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "collectives/verify/network.h"
+#include "collectives/verify/schedule.h"
+#include "collectives/verify/values.h"
+
+namespace tutti::proof {
+
+/// A visitor of Schedule::run, for one tile.
+class SymbolicRun {
+ public:
+  SymbolicRun(const Network& network, const Schedule& schedule);
+
+  void step(std::uint32_t lane, std::uint32_t index, std::uint32_t tile);
+  void rank_ends(int) {}
+
+  /// Call after the run. Throws Refuted unless all results are right, and equal on all ranks.
+  void check_results() const;
+
+ private:
+  void check_message_sizes(const NetworkStep& step);
+  void move_chunk(std::uint32_t lane, const NetworkStep& step, std::uint32_t i);
+  Value read(std::uint32_t lane, const NetworkStep& step, std::uint32_t source,
+             std::uint32_t i) const;
+  Value reduce(const NetworkStep& step);
+  void check_result(int rank, std::uint32_t chunk) const;
+  void check_sum(int rank, std::uint32_t chunk, Value v) const;
+
+  const Network& net_;
+  const Schedule& schedule_;
+  Values values_;
+  bool reduces_;
+  std::vector<Value> memory_;                // by location
+  std::vector<Value> slots_;                 // by chunk of a slot
+  std::vector<std::uint32_t> message_size_;  // by slot: chunks
+  std::vector<Value> sources_;               // scratch: of one chunk of one step
+};
+
+}  // namespace tutti::proof

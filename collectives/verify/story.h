@@ -1,0 +1,32 @@
+// How the verifier says what is wrong: steps, chunks and sets of ranks in words.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "collectives/plan.h"
+
+namespace tutti::proof {
+
+/// Thrown inside of the verifier, and only there: the plan is wrong, and this is why.
+struct Refuted {
+  std::string story;
+};
+
+/// Ranks begin ... end-1.
+struct RankInterval {
+  std::uint32_t begin = 0;
+  std::uint32_t end = 0;
+};
+
+/// "in", "out" or "tmp".
+const char* space_name(Space memory);
+/// "out[3]", "in[0:4]@2".
+std::string memory_name(const Operand& o, std::uint32_t count);
+/// "rank 0 lane 1 step 4 (out[1], to(1) <- from(2) + in[1])".
+std::string step_name(const Plan& plan, int rank, std::uint32_t lane, std::size_t step);
+/// "rank 3", "ranks 0-2, 5".
+std::string rank_names(std::span<const RankInterval> ranks);
+
+}  // namespace tutti::proof

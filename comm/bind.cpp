@@ -1,0 +1,241 @@
+#include "comm/bind.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "core/host.h"
+
+namespace tutti {
+namespace {
+
+[[noreturn]] void refuse(const Call& call, const std::string& why) {
+  std::string what(name(call.collective));
+  if (call.collective == Collective::send_recv) what = call.sends ? "send" : "recv";
+  throw Error(ErrorCode::invalid_argument, what + ": " + why);
+}
+
+bool is_v(Collective c) {
+  return c == Collective::all_gather_v || c == Collective::reduce_scatter_v ||
+         c == Collective::all_to_all_v;
+}
+
+/// Bytes from `base` that a buffer occupies; throws when they cannot exist.
+std::size_t extent_of(const Call& call, const char* which, std::uint32_t blocks,
+                      const std::vector<std::size_t>& counts,
+                      const std::vector<std::size_t>& offsets) {
+  const std::size_t most = static_cast<std::size_t>(PTRDIFF_MAX) / size_of(call.type);
+  std::size_t end = 0;
+  std::size_t packed = 0;
+  for (std::uint32_t b = 0; b < blocks; ++b) {
+    const std::size_t count = counts.empty() ? call.count : counts[b];
+    const std::size_t begin = offsets.empty() ? packed : offsets[b];
+    if (count > most || begin > most - count) {
+      refuse(call,
+             fmt::format("the {} buffer would be larger than the address space (block {} has {} "
+                         "elements of {} bytes at element {})",
+                         which, b, count, size_of(call.type), begin));
+    }
+    packed = begin + count;
+    if (count > 0) end = std::max(end, begin + count);
+  }
+  return end * size_of(call.type);
+}
+
+void check_counts(const Call& call, const char* which, const std::vector<std::size_t>& counts,
+                  const std::vector<std::size_t>& offsets, std::size_t expected) {
+  if (counts.size() != expected) {
+    refuse(call, fmt::format("{} counts has {} entries, but must have one for each of the {} ranks",
+                             which, counts.size(), expected));
+  }
+  if (!offsets.empty() && offsets.size() != expected) {
+    refuse(
+        call,
+        fmt::format("{} offsets has {} entries, but must have none or one for each of the {} ranks",
+                    which, offsets.size(), expected));
+  }
+}
+
+/// Blocks that are written must not overlap each other.
+void check_disjoint(const Call& call) {
+  if (call.out_offsets.empty()) return;
+  std::vector<std::pair<std::size_t, std::size_t>> blocks;
+  for (std::size_t b = 0; b < call.out_counts.size(); ++b) {
+    if (call.out_counts[b] > 0) blocks.emplace_back(call.out_offsets[b], call.out_counts[b]);
+  }
+  std::sort(blocks.begin(), blocks.end());
+  for (std::size_t i = 1; i < blocks.size(); ++i) {
+    if (blocks[i - 1].first + blocks[i - 1].second > blocks[i].first) {
+      refuse(call, fmt::format("blocks of the output overlap at element {}", blocks[i].first));
+    }
+  }
+}
+
+std::vector<std::size_t> packed_offsets(const std::vector<std::size_t>& counts) {
+  std::vector<std::size_t> offsets;
+  std::size_t at = 0;
+  for (const std::size_t c : counts) {
+    offsets.push_back(at);
+    at += c;
+  }
+  return offsets;
+}
+
+}  // namespace
+
+void check_call(const Call& call, int rank, int ranks) {
+  if (!is_valid(call.collective)) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{} is no collective", static_cast<int>(call.collective)));
+  }
+  if (call.collective == Collective::barrier) return;
+  if (!is_valid(call.type)) {
+    refuse(call, fmt::format("{} is no data type", static_cast<int>(call.type)));
+  }
+  const bool reduces = is_reduction(call.collective);
+  if (reduces && !is_valid(call.op.kind)) {
+    refuse(call, fmt::format("{} is no reduction operator", static_cast<int>(call.op.kind)));
+  }
+  if (is_rooted(call.collective) && (call.root < 0 || call.root >= ranks)) {
+    refuse(call, fmt::format("root {} is out of range: the communicator has ranks 0 to {}",
+                             call.root, ranks - 1));
+  }
+  const bool point_to_point = call.collective == Collective::send_recv;
+  if (point_to_point && (call.peer < 0 || call.peer >= ranks)) {
+    refuse(call, fmt::format("peer {} is out of range: the communicator has ranks 0 to {}",
+                             call.peer, ranks - 1));
+  }
+  const auto n = static_cast<std::size_t>(ranks);
+  if (call.collective == Collective::all_gather_v) {
+    check_counts(call, "out", call.out_counts, call.out_offsets, n);
+  } else if (call.collective == Collective::reduce_scatter_v) {
+    check_counts(call, "in", call.in_counts, call.in_offsets, n);
+  } else if (call.collective == Collective::all_to_all_v) {
+    check_counts(call, "in", call.in_counts, call.in_offsets, n);
+    check_counts(call, "out", call.out_counts, call.out_offsets, n);
+  }
+  std::uint32_t ins = in_blocks(call.collective, ranks, rank, call.root);
+  std::uint32_t outs = out_blocks(call.collective, ranks, rank, call.root);
+  if (point_to_point) (call.sends ? outs : ins) = 0;
+  std::vector<std::size_t> in_counts = call.in_counts;
+  std::vector<std::size_t> out_counts = call.out_counts;
+  if (call.collective == Collective::all_gather_v)
+    in_counts = {call.out_counts[static_cast<std::size_t>(rank)]};
+  if (call.collective == Collective::reduce_scatter_v)
+    out_counts = {call.in_counts[static_cast<std::size_t>(rank)]};
+  const std::size_t in_bytes = extent_of(call, "input", ins, in_counts, call.in_offsets);
+  const std::size_t out_bytes = extent_of(call, "output", outs, out_counts, call.out_offsets);
+  if (in_bytes > 0 && call.in == nullptr) {
+    refuse(call,
+           fmt::format("the input is null, but rank {} has {} bytes to read", rank, in_bytes));
+  }
+  if (out_bytes > 0 && call.out == nullptr) {
+    refuse(call,
+           fmt::format("the output is null, but rank {} has {} bytes to write", rank, out_bytes));
+  }
+  check_disjoint(call);
+  const auto in = reinterpret_cast<std::uintptr_t>(call.in);
+  const auto out = reinterpret_cast<std::uintptr_t>(call.out);
+  if (in_bytes == 0 || out_bytes == 0 || in >= out + out_bytes || out >= in + in_bytes) return;
+  // They overlap: only the in-place form is allowed.
+  const std::size_t element = size_of(call.type);
+  for (std::uint32_t b = 0; b < ins; ++b) {
+    const auto to = in_place_block(call.collective, ranks, rank, call.root, b);
+    if (!to) continue;
+    const auto offset = [&](const std::vector<std::size_t>& counts,
+                            const std::vector<std::size_t>& offsets, std::uint32_t block) {
+      if (!offsets.empty()) return offsets[block] * element;
+      std::size_t at = 0;
+      for (std::uint32_t i = 0; i < block; ++i) at += counts.empty() ? call.count : counts[i];
+      return at * element;
+    };
+    if (in + offset(in_counts, call.in_offsets, b) ==
+        out + offset(out_counts, call.out_offsets, *to))
+      return;
+  }
+  refuse(call, has_in_place(call.collective)
+                   ? "input and output overlap, but not as the in-place form does (the same "
+                     "elements at the same "
+                     "addresses)"
+                   : "input and output overlap; this operation has no in-place form");
+}
+
+Binding bind_call(const Call& call, int rank, const Geometry& geometry, int ranks, Plans& plans,
+                  Tables& tables) {
+  const std::size_t element = size_of(call.type);
+  Binding b;
+  b.op = call.op;
+  b.signature.collective = call.collective;
+  b.signature.type = call.type;
+  b.signature.count = call.count;
+  if (is_reduction(call.collective)) b.signature.kind = call.op.kind;
+  if (is_rooted(call.collective)) b.signature.root = call.root;
+  b.in.base = static_cast<std::byte*>(const_cast<void*>(call.in));
+  b.out.base = static_cast<std::byte*>(call.out);
+  b.in.count = b.out.count = call.count;
+  std::size_t block = call.count;  // the largest
+  std::size_t whole = call.count;  // elements of the largest buffer; the same on all ranks
+  if (is_v(call.collective)) {
+    const auto self = static_cast<std::size_t>(rank);
+    tables.in_counts = call.in_counts;
+    tables.out_counts = call.out_counts;
+    if (call.collective == Collective::all_gather_v) tables.in_counts = {call.out_counts[self]};
+    if (call.collective == Collective::reduce_scatter_v) tables.out_counts = {call.in_counts[self]};
+    tables.in_offsets =
+        call.in_offsets.empty() ? packed_offsets(tables.in_counts) : call.in_offsets;
+    tables.out_offsets =
+        call.out_offsets.empty() ? packed_offsets(tables.out_counts) : call.out_offsets;
+    b.in.counts = tables.in_counts;
+    b.in.offsets = tables.in_offsets;
+    b.out.counts = tables.out_counts;
+    b.out.offsets = tables.out_offsets;
+    const auto& all =
+        call.collective == Collective::all_gather_v ? call.out_counts : call.in_counts;
+    block = whole = 0;
+    if (call.collective != Collective::all_to_all_v) {
+      // Everybody knows all counts, so they are compared and tiles are cut alike.
+      for (const std::size_t c : all) {
+        block = std::max(block, c);
+        whole += c;
+        b.signature.detail = mix(b.signature.detail, c);
+      }
+    } else {
+      b.tiles_by_lane = true;
+    }
+    b.signature.count = whole;
+  } else if (call.collective == Collective::send_recv) {
+    b.tiles_by_lane = true;
+  } else {
+    const bool blocks = call.collective != Collective::all_reduce &&
+                        call.collective != Collective::broadcast &&
+                        call.collective != Collective::reduce;
+    if (blocks) whole = call.count * static_cast<std::size_t>(ranks);
+  }
+  const ReadyPlan& ready = call.collective == Collective::send_recv
+                               ? plans.point_to_point(call.peer, call.sends)
+                               : plans.get(call.collective, whole * element, b.signature.root);
+  const PlanHeader& header = ready.plan.header;
+  b.plan = &ready.plan;
+  b.windows = ready.windows;
+  b.signature.detail = mix(b.signature.detail, ready.identity);
+  if (header.slots > geometry.shape.slots ||
+      geometry.shape.slot_bytes / header.widest < kCacheLine) {
+    refuse(call, fmt::format(
+                     "algorithm {} needs links of {} slots with {} bytes, but they have {} with {} "
+                     "(TUTTI_SLOTS, TUTTI_SLOT_BYTES)",
+                     header.algorithm, header.slots, header.widest * kCacheLine,
+                     geometry.shape.slots, geometry.shape.slot_bytes));
+  }
+  std::size_t chunk = ready.link_data ? geometry.shape.slot_bytes / header.widest : SIZE_MAX;
+  if (ready.windows) {
+    const std::size_t blocks = block == 0 ? 1 : whole / block;
+    chunk = std::min(chunk, geometry.tile_bytes / (header.pieces * blocks));
+  }
+  // Where only the two ends know a block's size, tiles are as large as can be.
+  b.tiling = Tiling::of(b.tiles_by_lane ? 0 : block, element, header.pieces, chunk);
+  b.stream = whole * element * 2 * static_cast<std::size_t>(ranks) > host().l3_bytes;
+  return b;
+}
+
+}  // namespace tutti

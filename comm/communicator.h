@@ -1,0 +1,186 @@
+// Communicator: the ranks of a job and the collectives between them. This is the public API.
+//
+//     auto comm = tutti::Communicator::from_environment();          // under `tutti run -n 4 ...`
+//     comm.all_reduce(in, out, count, tutti::DataType::float32);    // sum, on the caller's thread
+//
+// Counts are in elements. Pointers are host memory. `in == out` (or NCCL's in-place offset, see
+// each function) means in place; any other overlap is an error. A call with count 0 is legal and
+// moves nothing. Every function throws tutti::Error.
+//
+// Threading: one thread at a time calls a communicator, except abort(), which any thread may call
+// at any time. Different communicators are independent. All ranks call the operations of a
+// communicator in the same order.
+//
+// Waiting: a blocking call waits for late ranks without limit (they are reported after
+// Options::report_after) unless Options::timeout is set. A rank that dies fails the call on all
+// others within a second. After a failure the communicator is unusable: every call throws the first
+// failure.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+// Relative, so that the installed headers need only <prefix>/include on the search path.
+#include "../collectives/collective.h"
+#include "../core/error.h"
+#include "../core/types.h"
+#include "unique_id.h"
+
+namespace tutti {
+
+/// How a communicator behaves. The defaults come from the settings (docs/settings.md).
+struct Options {
+  Options();  // reads the environment
+
+  std::chrono::nanoseconds timeout;             // of one operation; 0: none
+  std::chrono::nanoseconds report_after;        // a wait this long is reported once; 0: never
+  std::chrono::nanoseconds rendezvous_timeout;  // for all ranks to appear
+  std::string algorithm;                        // run this algorithm where it exists; "": choose
+  std::size_t slots;                            // per link
+  std::size_t slot_bytes;
+};
+
+/// One operation of one rank: what to do with which memory. The functions of Communicator fill it.
+struct Call {
+  Collective collective = Collective::barrier;
+  const void* in = nullptr;
+  void* out = nullptr;
+  std::size_t count = 0;  // elements, as NCCL counts: per rank's block where there are blocks
+  DataType type = DataType::uint8;
+  ReduceOp op;
+  int root = 0;        // rooted collectives
+  int peer = -1;       // send (in != nullptr or sends) or recv
+  bool sends = false;  // send_recv: this call is a send
+  // v-variants: elements, and where each block starts (elements). Sizes as MPI's; read at the call.
+  std::vector<std::size_t> in_counts, in_offsets, out_counts, out_offsets;
+};
+
+/// The result of an asynchronous call. Destroying it without wait() is allowed: the operation goes
+/// on.
+class Future {
+ public:
+  Future() = default;
+  bool valid() const { return state_ != nullptr; }
+  /// Whether it has finished or failed; never blocks.
+  bool ready() const;
+  /// Blocks until it has finished; throws its error.
+  void wait();
+
+  struct State;
+  explicit Future(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+class Communicator {
+ public:
+  /// Rank and size from the launcher: `tutti run`, torchrun, Open MPI, MPICH or Slurm; alone (one
+  /// rank) where none of them is found. Blocks until all ranks are there.
+  static Communicator from_environment(const Options& options = {});
+  /// All `size` ranks call this with the same id (make_unique_id(), carried by the user). Ranks may
+  /// be processes, or threads of one process.
+  static Communicator create(const UniqueId& id, int rank, int size, const Options& options = {});
+  /// `size` ranks in this process, one communicator each, for that many threads.
+  static std::vector<Communicator> create_local(int size, const Options& options = {});
+
+  Communicator();  // empty
+  Communicator(Communicator&&) noexcept;
+  Communicator& operator=(Communicator&&) noexcept;
+  ~Communicator();  // destroy(), without throwing
+
+  int rank() const;
+  int size() const;
+
+  /// out[i] = in_0[i] op in_1[i] op ... on every rank; the same bits on all.
+  void all_reduce(const void* in, void* out, std::size_t count, DataType type, ReduceOp op = {});
+  /// out = in_0, in_1, ...: `count` elements from every rank. In place: in == out + rank * count.
+  void all_gather(const void* in, void* out, std::size_t count, DataType type);
+  /// out = block `rank` of the reduction of `in` (size() blocks of `count`). In place: out == in +
+  /// rank * count.
+  void reduce_scatter(const void* in, void* out, std::size_t count, DataType type,
+                      ReduceOp op = {});
+  /// out = the root's `in`. `in` is read on the root only.
+  void broadcast(const void* in, void* out, std::size_t count, DataType type, int root);
+  /// The root's out = the reduction. Elsewhere `out` may be null and is never written.
+  void reduce(const void* in, void* out, std::size_t count, DataType type, ReduceOp op, int root);
+  /// The root's out = in_0, in_1, ... Elsewhere `out` may be null. In place: in == out + root *
+  /// count.
+  void gather(const void* in, void* out, std::size_t count, DataType type, int root);
+  /// out = block `rank` of the root's `in`. In place: out == in + root * count on the root.
+  void scatter(const void* in, void* out, std::size_t count, DataType type, int root);
+  /// Block i of `in` goes to rank i; block j of `out` comes from rank j. No in-place form.
+  void all_to_all(const void* in, void* out, std::size_t count, DataType type);
+
+  /// As all_gather with counts[r] elements from rank r, at offsets[r] of `out` (empty: packed).
+  void all_gather_v(const void* in, void* out, std::span<const std::size_t> counts,
+                    std::span<const std::size_t> offsets, DataType type);
+  /// As reduce_scatter with counts[r] elements for rank r, packed in `in`.
+  void reduce_scatter_v(const void* in, void* out, std::span<const std::size_t> counts,
+                        DataType type, ReduceOp op = {});
+  /// in_counts[r] elements from in_offsets[r] go to rank r; out_counts[r] from rank r land at
+  /// out_offsets[r]. Empty offsets: packed.
+  void all_to_all_v(const void* in, std::span<const std::size_t> in_counts,
+                    std::span<const std::size_t> in_offsets, void* out,
+                    std::span<const std::size_t> out_counts,
+                    std::span<const std::size_t> out_offsets, DataType type);
+
+  /// Point to point. Matched in order for each pair; a send to oneself needs its recv in one
+  /// group(). A send may return before the receiver has taken the data.
+  void send(const void* in, std::size_t count, DataType type, int peer);
+  void recv(void* out, std::size_t count, DataType type, int peer);
+
+  void barrier();
+
+  /// Runs `call` on this thread / starts it on the progress thread (which exists from the first
+  /// start() on). Started and blocking operations keep the order of the calls.
+  void run(const Call& call);
+  Future start(Call call);
+
+  /// Ranks with equal `color` form a new communicator, ordered by `key`, then by rank; a negative
+  /// color: none (the result is empty). Collective over all ranks of this one.
+  Communicator split(int color, int key, const Options& options = {});
+
+  /// Runs the plan `text` (docs/plans.md) for its collective from now on. It is verified first:
+  /// throws unproven_plan, with the reason, unless it is proved. All ranks call it with the same
+  /// text.
+  void use_plan(std::string_view text);
+
+  /// Makes every rank's present and future operations on this communicator fail. From any thread.
+  void abort(std::string_view reason = "");
+  /// Leaves: waits for this rank's own operations, then frees everything. Does not wait for others.
+  void destroy();
+  explicit operator bool() const { return impl_ != nullptr; }
+
+  struct Impl;
+  /// For bindings. Throws Error(invalid_usage) on an empty (default, moved-from, destroyed) one.
+  Impl& impl() const {
+    if (!impl_)
+      throw Error(ErrorCode::invalid_usage,
+                  "this communicator is empty: it was destroyed, moved from, or never made");
+    return *impl_;
+  }
+
+ private:
+  explicit Communicator(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Calls inside `body` (of any communicators of this thread) are collected and run together when it
+/// ends: sends and receives progress at the same time, so crossing ones cannot deadlock;
+/// collectives run in the order of the calls. Nests. An exception from `body` drops the group.
+void group(const std::function<void()>& body);
+/// The same in two halves, for bindings.
+void group_start();
+void group_end();
+
+}  // namespace tutti

@@ -1,0 +1,112 @@
+#include "comm/plans.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "collectives/choose.h"
+#include "collectives/execute/signature.h"
+#include "collectives/text.h"
+#include "core/error.h"
+
+namespace tutti {
+
+Plans::Plans(int rank, int ranks, std::string algorithm, bool windows)
+    : rank_(rank), ranks_(ranks), algorithm_(std::move(algorithm)), windows_(windows) {
+  if (algorithm_.empty()) return;
+  for (const Algorithm& a : algorithms()) {
+    if (a.name == algorithm_) return;
+  }
+  throw Error(ErrorCode::invalid_argument,
+              "there is no algorithm \"" + algorithm_ +
+                  "\" (TUTTI_ALGORITHM); `tutti plan list` shows those there are");
+}
+
+const ReadyPlan& Plans::get(Collective collective, std::size_t bytes, int root) {
+  if (last_ != nullptr && collective == last_collective_ && root == last_root_ &&
+      bytes == last_bytes_) {
+    return *last_;
+  }
+  const ReadyPlan* found = nullptr;
+  if (const auto it = users_.find({collective, root}); it != users_.end()) {
+    found = it->second.get();
+  } else {
+    const Algorithm* a = algorithm_.empty() ? nullptr : find_algorithm(collective, algorithm_);
+    if (a == nullptr) a = &choose_algorithm(collective, ranks_, bytes, windows_);
+    std::unique_ptr<ReadyPlan>& plan = generated_[{a, root}];
+    if (!plan) {
+      PlanRequest request;
+      request.collective = collective;
+      request.ranks = ranks_;
+      request.root = root;
+      plan = std::make_unique<ReadyPlan>();
+      plan->plan = a->generate(request, rank_);
+      plan->windows = a->windows;
+      plan->link_data = !a->windows;
+      plan->identity = std::hash<std::string_view>{}(a->name);
+    }
+    found = plan.get();
+  }
+  last_collective_ = collective;
+  last_root_ = root;
+  last_bytes_ = bytes;
+  last_ = found;
+  return *found;
+}
+
+const ReadyPlan& Plans::point_to_point(int peer, bool sends) {
+  std::unique_ptr<ReadyPlan>& plan = point_to_point_[{peer, sends}];
+  if (!plan) {
+    PlanHeader header;
+    header.collective = Collective::send_recv;
+    header.algorithm = sends ? "send" : "recv";
+    header.ranks = ranks_;
+    RankPlanBuilder b(header, rank_);
+    if (sends) {
+      b.lane(0).step({to(peer, kPointToPointChannel)}, {in(0)});
+    } else {
+      b.lane(0).step({out(0)}, {from(peer, kPointToPointChannel)});
+    }
+    plan = std::make_unique<ReadyPlan>();
+    plan->plan = b.finish();
+  }
+  return *plan;
+}
+
+void Plans::use(std::string_view text) {
+  Plan plan = plan_from_text(text);
+  const std::string what = "the plan \"" + plan.header.algorithm + "\" for " +
+                           std::string(name(plan.header.collective)) + " ";
+  if (plan.header.ranks != ranks_) {
+    throw Error(ErrorCode::invalid_argument, what + "is for " + std::to_string(plan.header.ranks) +
+                                                 " ranks, but the communicator has " +
+                                                 std::to_string(ranks_));
+  }
+  for (const bool in_place : {false, true}) {
+    if (in_place && !has_in_place(plan.header.collective)) continue;
+    const Verdict verdict = verify(plan, {.in_place = in_place});
+    if (!verdict.proved) {
+      throw Error(ErrorCode::unproven_plan, what + "is not proved" + (in_place ? " in place" : "") +
+                                                ", so it does not run: " + verdict.story);
+    }
+  }
+  auto ready = std::make_unique<ReadyPlan>();
+  ready->link_data = false;
+  for (const RankPlan& part : plan.ranks) {
+    for (const Operand& o : part.operands) ready->windows = ready->windows || o.is_remote();
+    for (const auto& lane : part.lanes) {
+      for (const Step& step : lane) {
+        const auto first = part.operands.begin() + step.first_operand;
+        const bool link = std::any_of(first, first + step.destinations + step.sources,
+                                      [](const Operand& o) { return o.is_link(); });
+        ready->link_data = ready->link_data || (link && step.count > 0);
+      }
+    }
+  }
+  ready->identity = std::hash<std::string_view>{}(text);
+  ready->plan = std::move(plan.ranks[static_cast<std::size_t>(rank_)]);
+  const int root = is_rooted(plan.header.collective) ? plan.header.root : 0;
+  users_[{plan.header.collective, root}] = std::move(ready);
+  last_ = nullptr;
+}
+
+}  // namespace tutti

@@ -1,0 +1,52 @@
+// The plans of a communicator: chosen, generated once, and looked up from then on.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <tuple>
+
+#include "collectives/algorithms.h"
+
+namespace tutti {
+
+struct ReadyPlan {
+  RankPlan plan;
+  bool windows = false;        // it addresses other ranks' memory
+  bool link_data = true;       // its links carry data, not only signals
+  std::uint64_t identity = 0;  // a hash that all ranks with this plan share
+};
+
+class Plans {
+ public:
+  /// `algorithm`: the user's wish, or "". `windows`: whether the choice may fall on them.
+  Plans(int rank, int ranks, std::string algorithm, bool windows);
+
+  /// The plan for `collective` with `bytes` in its largest buffer. Valid for the life of this
+  /// object.
+  const ReadyPlan& get(Collective collective, std::size_t bytes, int root);
+  /// One message to or from `peer`, on the channel of send and recv.
+  const ReadyPlan& point_to_point(int peer, bool sends);
+  /// Takes a plan from the user: verifies it (throws Error(unproven_plan) with the story) and runs
+  /// it from now on for its collective (and root).
+  void use(std::string_view text);
+
+ private:
+  int rank_;
+  int ranks_;
+  std::string algorithm_;
+  bool windows_;
+  std::map<std::tuple<const Algorithm*, int>, std::unique_ptr<ReadyPlan>> generated_;
+  std::map<std::tuple<int, bool>, std::unique_ptr<ReadyPlan>> point_to_point_;
+  std::map<std::tuple<Collective, int>, std::unique_ptr<ReadyPlan>> users_;
+  // The newest look-up.
+  Collective last_collective_ = Collective::send_recv;
+  int last_root_ = 0;
+  std::size_t last_bytes_ = 0;
+  const ReadyPlan* last_ = nullptr;
+};
+
+}  // namespace tutti

@@ -1,0 +1,442 @@
+// See rendezvous_server.h.
+#include "comm/rendezvous_server.h"
+
+#include <fmt/format.h>
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "comm/background.h"
+#include "comm/rendezvous_protocol.h"
+#include "comm/rendezvous_round.h"
+#include "comm/socket.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "core/settings.h"
+
+namespace tutti {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t kPlaces = 64;  // for peers that have proved nothing yet
+constexpr auto kProofPatience = 5s;  // for a proof, and then for a hello
+constexpr auto kUndisturbed = 20ms;  // a peer has this long even when all places are wanted
+constexpr auto kAcceptPause = 20ms;  // after the system refused a descriptor
+constexpr auto kFarewell = 1500ms;   // for replies under way when the process ends
+constexpr std::uint64_t kListener = kPlaces, kStop = kPlaces + 1, kFirstMember = kPlaces + 2;
+
+/// Somebody who has connected.
+struct Place {
+  Socket socket;
+  Clock::time_point since;
+  wire::Bytes32 nonce{};
+  wire::Proof proof;
+  std::size_t received = 0;
+};
+
+/// Somebody who knows the secret.
+struct Member {
+  struct Request {
+    wire::Hello hello;
+    wire::Bytes32 mac{};
+  };
+  struct ReplyHead {
+    wire::ReplyHeader header;
+    wire::Bytes32 mac{};
+  };
+
+  Socket socket;
+  wire::Session session;
+  Clock::time_point since;
+  Request request;
+  std::size_t received = 0;
+  ReplyHead head;
+  std::shared_ptr<const std::vector<std::byte>> payload;  // null: no reply yet
+  std::size_t sent = 0;
+
+  bool greeted() const { return received == sizeof(Request); }
+};
+
+class Server {
+ public:
+  Server(Socket listener, const wire::Bytes32& secret, Rounds rounds, std::chrono::nanoseconds life)
+      : listener_(std::move(listener)), secret_(secret), rounds_(rounds), life_(life) {
+    epoll_ = Socket(::epoll_create1(EPOLL_CLOEXEC));
+    if (!epoll_) throw_system_error("epoll_create1 for the rendezvous server");
+    watch(EPOLL_CTL_ADD, listener_, kListener, EPOLLIN);
+    if (rounds_ == Rounds::one) end_ = deadline_after(life_);
+  }
+
+  ~Server() { close_listener(); }
+
+  void run(int stop_fd) {
+    epoll_event stop{};
+    stop.events = EPOLLIN;
+    stop.data.u64 = kStop;
+    if (::epoll_ctl(epoll_.fd(), EPOLL_CTL_ADD, stop_fd, &stop) != 0) {
+      throw_system_error("epoll_ctl for the rendezvous server");
+    }
+    std::array<epoll_event, 256> events;
+    while (true) {
+      const int ready = ::epoll_wait(epoll_.fd(), events.data(), static_cast<int>(events.size()),
+                                     milliseconds_until(next_wake()));
+      if (ready < 0 && errno != EINTR) throw_system_error("epoll_wait in the rendezvous server");
+      now_ = Clock::now();
+      for (int i = 0; i < ready; ++i) {
+        const std::uint64_t who = events[static_cast<std::size_t>(i)].data.u64;
+        if (who < kPlaces) {
+          read_proof(places_[who]);
+        } else if (who >= kFirstMember) {
+          serve_member(who);
+        } else if (who == kStop) {
+          ::epoll_ctl(epoll_.fd(), EPOLL_CTL_DEL, stop_fd, nullptr);
+          close_listener();
+          stopping_ = true;
+          end_ = now_ + kFarewell;
+        }
+      }
+      expire();
+      if (!closing_) accept();
+      if (now_ >= end_ || (closing_ && nothing_to_say())) return;
+    }
+  }
+
+ private:
+  // --- waiting ---
+
+  Clock::time_point next_wake() const {
+    Clock::time_point wake = end_;
+    if (!round_.failure()) wake = std::min(wake, round_.deadline());
+    if (!accepting_) wake = std::min(wake, accept_again_);
+    for (const Place& place : places_) {
+      if (place.socket) wake = std::min(wake, place.since + kProofPatience);
+    }
+    if (strangers_ > 0) wake = std::min(wake, now_ + 1s);  // members without a hello
+    return wake;
+  }
+
+  void expire() {
+    for (Place& place : places_) {
+      if (place.socket && now_ - place.since >= kProofPatience) drop(place, "it was silent");
+    }
+    if (!round_.failure() && now_ >= round_.deadline()) {
+      round_.expire();
+      settle();
+    }
+    if (strangers_ == 0) return;
+    for (auto member = members_.begin(); member != members_.end();) {
+      const bool late = !member->second->greeted() && now_ - member->second->since > kProofPatience;
+      strangers_ -= late;
+      member = late ? members_.erase(member) : std::next(member);
+    }
+  }
+
+  bool nothing_to_say() const {
+    if (strangers_ > 0 && !stopping_) return false;
+    return std::none_of(members_.begin(), members_.end(),
+                        [](const auto& member) { return member.second->payload != nullptr; });
+  }
+
+  void watch(int operation, const Socket& socket, std::uint64_t who, std::uint32_t events) {
+    epoll_event event{};
+    event.events = events;
+    event.data.u64 = who;
+    if (::epoll_ctl(epoll_.fd(), operation, socket.fd(), &event) != 0) {
+      throw_system_error("epoll_ctl in the rendezvous server");
+    }
+  }
+
+  // --- peers that have proved nothing ---
+
+  void accept() {
+    bool room = now_ >= accept_again_;
+    while (room) {
+      Place* place = free_place();
+      if (place == nullptr) {
+        room = false;
+        break;
+      }
+      Socket socket = accept_from(listener_);
+      if (!socket) {
+        if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+          if (now_ - last_log_ >= 1s) {
+            log().warn("rendezvous: cannot accept a rank: {}; trying again (see `ulimit -n`)",
+                       std::generic_category().message(errno));
+            last_log_ = now_;
+          }
+          accept_again_ = now_ + kAcceptPause;
+          room = false;
+          break;
+        }
+        if (errno == EAGAIN) break;
+        continue;  // that connection was gone already
+      }
+      if (place->socket) drop(*place, "its place was wanted");
+      place->socket = std::move(socket);
+      place->since = now_;
+      place->received = 0;
+      wire::Greeting greeting;
+      wire::fill_random(greeting.nonce);
+      place->nonce = greeting.nonce;
+      // A fresh socket has room for 48 bytes: this does not wait.
+      if (write_exactly(place->socket, wire::bytes_of(greeting), now_) != IoResult::done) {
+        drop(*place, "it did not take the greeting");
+        continue;
+      }
+      watch(EPOLL_CTL_ADD, place->socket, static_cast<std::uint64_t>(place - places_.data()),
+            EPOLLIN);
+    }
+    // With no room the listener would wake the loop all the time.
+    if (room != accepting_) watch(EPOLL_CTL_MOD, listener_, kListener, room ? EPOLLIN : 0U);
+    accepting_ = room;
+  }
+
+  /// An empty place, or the one held longest; none while everybody is still undisturbed.
+  Place* free_place() {
+    Place* oldest = &places_.front();
+    for (Place& place : places_) {
+      if (!place.socket) return &place;
+      if (place.since < oldest->since) oldest = &place;
+    }
+    if (now_ - oldest->since >= kUndisturbed) return oldest;
+    accept_again_ = std::max(accept_again_, oldest->since + kUndisturbed);
+    return nullptr;
+  }
+
+  void drop(Place& place, std::string_view why) {
+    place.socket.reset();  // leaves the epoll set by itself
+    ++dropped_;
+    if (now_ - last_log_ < 1s) return;
+    log().debug("rendezvous: closed a connection without a proof: {} ({} so far)", why, dropped_);
+    last_log_ = now_;
+  }
+
+  void read_proof(Place& place) {
+    if (!place.socket) return;  // closed earlier in this batch of events
+    const auto rest = wire::writable_bytes_of(place.proof).subspan(place.received);
+    const ssize_t got = ::recv(place.socket.fd(), rest.data(), rest.size(), 0);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (got <= 0) return drop(place, "it left");
+    place.received += static_cast<std::size_t>(got);
+    if (place.received < sizeof place.proof) return;
+
+    const wire::Session session(secret_, place.nonce, place.proof.nonce);
+    if (!wire::equal(session.rank_proof(), place.proof.mac)) return drop(place, "wrong proof");
+    const auto answer = session.server_proof();
+    if (write_exactly(place.socket, answer, now_) != IoResult::done) {
+      return drop(place, "it left");
+    }
+    auto member = std::make_unique<Member>();
+    member->socket = std::move(place.socket);
+    member->session = session;
+    member->since = now_;
+    const std::uint64_t who = next_member_++;
+    watch(EPOLL_CTL_MOD, member->socket, who, EPOLLIN);
+    members_.emplace(who, std::move(member));
+    ++strangers_;
+  }
+
+  // --- members ---
+
+  void serve_member(std::uint64_t who) {
+    const auto found = members_.find(who);
+    if (found == members_.end()) return;
+    Member& member = *found->second;
+    if (member.payload) {
+      if (!send_reply(member)) members_.erase(found);
+      return;
+    }
+    std::byte surplus{};
+    const auto rest = member.greeted()
+                          ? std::span(&surplus, 1)
+                          : wire::writable_bytes_of(member.request).subspan(member.received);
+    const ssize_t got = ::recv(member.socket.fd(), rest.data(), rest.size(), 0);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (got <= 0 || member.greeted()) return lose(who);
+    member.received += static_cast<std::size_t>(got);
+    if (member.greeted()) hear(who);
+  }
+
+  /// A member went away, or spoke out of turn.
+  void lose(std::uint64_t who) {
+    const auto found = members_.find(who);
+    const bool greeted = found->second->greeted();
+    const int rank = found->second->request.hello.rank;
+    members_.erase(found);
+    if (!greeted) {
+      --strangers_;
+    } else {
+      round_.leave(rank);
+      settle();
+    }
+  }
+
+  void hear(std::uint64_t who) {
+    Member& member = *members_.at(who);
+    --strangers_;
+    if (!wire::equal(member.session.hello_mac(member.request.hello), member.request.mac)) {
+      members_.erase(who);
+      return;
+    }
+    if (closing_) {
+      const Error used(ErrorCode::invalid_usage,
+                       "rendezvous: the ranks of this unique id have met already; an id is good "
+                       "for one communicator, so make another");
+      return reply(who, used);
+    }
+    const auto error = round_.join(member.request.hello, peer_name(member.socket));
+    if (error) return reply(who, *error);
+    settle();
+  }
+
+  static std::string peer_name(const Socket& socket) {
+    SocketAddress address;
+    address.length = sizeof address.storage;
+    if (::getpeername(socket.fd(), address.get(), &address.length) != 0) return "a lost connection";
+    return to_string(address);
+  }
+
+  /// Once the round has come to an end, tells everybody who has joined.
+  void settle() {
+    if (round_.failure()) {
+      for (const std::uint64_t who : waiting_members()) reply(who, *round_.failure());
+      // Ranks that are late shall hear it too.
+      if (rounds_ == Rounds::one && !closing_) end_ = deadline_after(life_);
+    } else if (round_.complete()) {
+      wire::Bytes32 nonce;
+      wire::fill_random(nonce);
+      const auto roster = std::make_shared<const std::vector<std::byte>>(round_.roster(nonce));
+      const auto roster_hash = wire::hash({}, "payload", {*roster});
+      wire::ReplyHeader header;
+      header.kind = wire::ReplyKind::roster;
+      header.bytes = static_cast<std::uint32_t>(roster->size());
+      for (const std::uint64_t who : waiting_members()) reply(who, header, roster, roster_hash);
+      round_ = RendezvousRound();
+      if (rounds_ == Rounds::one) {
+        close_listener();
+        end_ = deadline_after(life_);
+      }
+    } else if (rounds_ == Rounds::one) {
+      end_ = Clock::time_point::max();  // the round has a deadline of its own now
+    }
+  }
+
+  std::vector<std::uint64_t> waiting_members() const {
+    std::vector<std::uint64_t> result;
+    for (const auto& [who, member] : members_) {
+      if (member->greeted() && !member->payload) result.push_back(who);
+    }
+    return result;
+  }
+
+  void reply(std::uint64_t who, const Error& error) {
+    const std::string_view text = std::string_view(error.what()).substr(0, wire::kMaxErrorText);
+    const auto bytes = std::as_bytes(std::span(text));
+    wire::ReplyHeader header;
+    header.kind = wire::ReplyKind::error;
+    header.code = static_cast<std::uint32_t>(error.code());
+    header.rank = error.rank();
+    header.bytes = static_cast<std::uint32_t>(text.size());
+    reply(who, header, std::make_shared<const std::vector<std::byte>>(bytes.begin(), bytes.end()),
+          wire::hash({}, "payload", {bytes}));
+  }
+
+  void reply(std::uint64_t who, const wire::ReplyHeader& header,
+             std::shared_ptr<const std::vector<std::byte>> payload,
+             const wire::Bytes32& payload_hash) {
+    Member& member = *members_.at(who);
+    member.head = {header, member.session.reply_mac(header, payload_hash)};
+    member.payload = std::move(payload);
+    if (!send_reply(member)) {
+      members_.erase(who);
+    } else {
+      watch(EPOLL_CTL_MOD, member.socket, who, EPOLLOUT);
+    }
+  }
+
+  /// Sends what the socket takes; false when nothing is left to send, or nobody to send it to.
+  static bool send_reply(Member& member) {
+    const auto head = wire::bytes_of(member.head);
+    while (member.sent < head.size() + member.payload->size()) {
+      const bool in_head = member.sent < head.size();
+      const auto rest = in_head ? head.subspan(member.sent)
+                                : std::span(*member.payload).subspan(member.sent - head.size());
+      const ssize_t sent = ::send(member.socket.fd(), rest.data(), rest.size(),
+                                  MSG_NOSIGNAL | (in_head ? MSG_MORE : 0));
+      if (sent < 0 && errno == EINTR) continue;
+      if (sent < 0) return errno == EAGAIN;
+      member.sent += static_cast<std::size_t>(sent);
+    }
+    return false;
+  }
+
+  /// No new peers; the server ends once its replies are delivered.
+  void close_listener() {
+    closing_ = true;
+    if (!listener_) return;
+    // Also ends it in forked children, which hold copies: a late rank is then refused at once.
+    ::shutdown(listener_.fd(), SHUT_RDWR);
+    listener_.reset();
+    for (Place& place : places_) place.socket.reset();
+  }
+
+  Socket listener_;
+  Socket epoll_;
+  const wire::Bytes32 secret_;
+  const Rounds rounds_;
+  const std::chrono::nanoseconds life_;  // of Rounds::one without ranks, and after a failure
+
+  Clock::time_point now_ = Clock::now();
+  Clock::time_point end_ = Clock::time_point::max();
+  Clock::time_point accept_again_{};
+  Clock::time_point last_log_{};
+  bool accepting_ = true;
+  bool closing_ = false;   // nobody new comes in
+  bool stopping_ = false;  // the process ends
+  std::uint64_t dropped_ = 0;
+  std::array<Place, kPlaces> places_;
+  std::unordered_map<std::uint64_t, std::unique_ptr<Member>> members_;
+  std::uint64_t next_member_ = kFirstMember;
+  std::size_t strangers_ = 0;  // members whose hello has not come
+  RendezvousRound round_;
+};
+
+}  // namespace
+
+UniqueId serve_rendezvous(Rounds rounds) {
+  const std::string setting = setting_text("TUTTI_ADDRESS");
+  const auto address = parse_address(setting, 0);
+  if (!address) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("TUTTI_ADDRESS is '{}', which is neither an IPv4 nor an IPv6 address",
+                            setting));
+  }
+  Socket listener = listen_at(*address);
+  if (!listener) {
+    throw_system_error(fmt::format(
+        "the rendezvous cannot listen at {} (set TUTTI_ADDRESS to an address of this host)",
+        setting));
+  }
+  const auto life = setting_seconds("TUTTI_RENDEZVOUS_TIMEOUT");
+  if (life <= 0ns) {
+    throw Error(ErrorCode::invalid_argument, "TUTTI_RENDEZVOUS_TIMEOUT is 0: no rank could join");
+  }
+  wire::Ticket ticket{bound_address(listener), {}};
+  wire::fill_random(ticket.secret);
+  const auto server = std::make_shared<Server>(std::move(listener), ticket.secret, rounds,
+                                               setting_seconds("TUTTI_RENDEZVOUS_TIMEOUT"));
+  run_in_background("tutti-rendezv", [server](int stop_fd) { server->run(stop_fd); });
+  return wire::encode(ticket);
+}
+
+}  // namespace tutti

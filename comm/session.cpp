@@ -1,0 +1,149 @@
+#include "comm/session.h"
+
+#include <sched.h>
+
+#include <bitset>
+#include <cstring>
+#include <thread>
+
+#include "comm/rendezvous.h"
+#include "core/settings.h"
+
+namespace tutti {
+namespace {
+
+constexpr std::uint32_t kVersion = 1;
+constexpr std::size_t kMostCores = 512;
+
+struct SessionCard {
+  std::uint32_t version = kVersion;
+  std::uint32_t windows = 1;
+  std::uint64_t slots = 0;
+  std::uint64_t slot_bytes = 0;
+  std::uint64_t tile_bytes = 0;
+  MeshAddress mesh;
+  std::bitset<kMostCores> cores;  // that this rank may run on
+};
+static_assert(sizeof(SessionCard) <= sizeof(Card));
+
+std::bitset<kMostCores> allowed_cores() {
+  std::bitset<kMostCores> cores;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return cores.set(0);
+  for (std::size_t i = 0; i < kMostCores; ++i) cores[i] = CPU_ISSET(i, &set);
+  return cores;
+}
+
+Mesh::Deadline deadline_of(const Options& options) {
+  return std::chrono::steady_clock::now() +
+         std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+             options.rendezvous_timeout);
+}
+
+SessionCard card_of(const Geometry& g, const Mesh& mesh) {
+  SessionCard card;
+  card.windows = g.windows ? 1 : 0;
+  card.slots = g.shape.slots;
+  card.slot_bytes = g.shape.slot_bytes;
+  card.tile_bytes = g.tile_bytes;
+  card.mesh = mesh.address();
+  card.cores = allowed_cores();
+  return card;
+}
+
+/// Connects `mesh` to everybody and makes the segments. `cards` by rank.
+Session connect(std::shared_ptr<Mesh> mesh, int rank, const std::vector<SessionCard>& cards,
+                std::span<const std::byte, 32> secret, const Options& options) {
+  const auto deadline = deadline_of(options);
+  std::vector<MeshAddress> addresses;
+  std::vector<int> members;
+  std::vector<std::uint64_t> keys;
+  std::bitset<kMostCores> cores;
+  for (const SessionCard& card : cards) {
+    if (card.version != kVersion) {
+      throw Error(ErrorCode::mismatch, "rank " + std::to_string(addresses.size()) +
+                                           " runs another, incompatible version of Tutti");
+    }
+    members.push_back(static_cast<int>(addresses.size()));
+    addresses.push_back(card.mesh);
+    keys.push_back(card.mesh.key);
+    cores |= card.cores;
+  }
+  mesh->connect(rank, addresses, secret, deadline);
+  Session session;
+  Geometry& g = session.geometry;
+  const SessionCard& first = cards.front();
+  g.shape = {static_cast<std::size_t>(first.slots), static_cast<std::size_t>(first.slot_bytes)};
+  g.tile_bytes = static_cast<std::size_t>(first.tile_bytes);
+  g.windows = first.windows != 0;
+  g.cores = std::max<std::size_t>(cores.count(), 1);
+  session.group =
+      std::make_unique<LocalGroup>(std::move(mesh), rank, std::move(members), std::move(keys),
+                                   g.shape, setting_boolean("TUTTI_CMA"), deadline);
+  return session;
+}
+
+}  // namespace
+
+Geometry geometry_of(const Options& options) {
+  constexpr std::size_t kMostSlotBytes = std::size_t{1} << 30;
+  if (options.slots < 2 || options.slots > 4096) {
+    throw Error(ErrorCode::invalid_argument, "slots is " + std::to_string(options.slots) +
+                                                 ", but must be 2 to 4096 (TUTTI_SLOTS)");
+  }
+  if (options.slot_bytes < 1024 || options.slot_bytes > kMostSlotBytes) {
+    throw Error(ErrorCode::invalid_argument, "slot_bytes is " + std::to_string(options.slot_bytes) +
+                                                 ", but must be 1 KiB to 1 GiB (TUTTI_SLOT_BYTES)");
+  }
+  Geometry g;
+  g.shape = {options.slots, (options.slot_bytes + kCacheLine - 1) / kCacheLine * kCacheLine};
+  g.tile_bytes = std::max<std::size_t>(setting_bytes("TUTTI_TILE_BYTES"), 4096);
+  g.windows = setting_boolean("TUTTI_WINDOWS");
+  return g;
+}
+
+Session open_session(const UniqueId& id, int rank, int size, const Options& options) {
+  auto mesh = std::make_shared<Mesh>();
+  Card mine;
+  const SessionCard card = card_of(geometry_of(options), *mesh);
+  std::memcpy(mine.bytes.data(), &card, sizeof card);
+  const Roster roster = rendezvous(id, rank, size, mine, options.rendezvous_timeout);
+  std::vector<SessionCard> cards(roster.cards.size());
+  for (std::size_t r = 0; r < cards.size(); ++r) {
+    std::memcpy(&cards[r], roster.cards[r].bytes.data(), sizeof cards[r]);
+  }
+  return connect(std::move(mesh), rank, cards, roster.session_secret, options);
+}
+
+std::vector<Session> open_local_sessions(int size, const Options& options) {
+  const Geometry geometry = geometry_of(options);
+  std::vector<std::shared_ptr<Mesh>> meshes;
+  std::vector<SessionCard> cards;
+  for (int r = 0; r < size; ++r) {
+    meshes.push_back(std::make_shared<Mesh>());
+    cards.push_back(card_of(geometry, *meshes.back()));
+  }
+  // Each rank waits for the others while it connects, so each needs a thread.
+  const std::array<std::byte, 32> no_secret{};  // no socket is used within a process
+  std::vector<Session> sessions(static_cast<std::size_t>(size));
+  std::vector<std::exception_ptr> errors(sessions.size());
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t r = 0; r < sessions.size(); ++r) {
+      threads.emplace_back([&, r] {
+        try {
+          sessions[r] = connect(meshes[r], static_cast<int>(r), cards, no_secret, options);
+        } catch (...) {
+          errors[r] = std::current_exception();
+        }
+      });
+    }
+  }
+  for (const auto& error : errors) {
+    if (error) std::rethrow_exception(error);
+  }
+  return sessions;
+}
+
+}  // namespace tutti

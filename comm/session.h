@@ -1,0 +1,38 @@
+// From "rank r of n with this id" to connected ranks: the card that a rank hands in at the
+// rendezvous, and the communicator state that comes out.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "comm/unique_id.h"
+#include "transport/local_group.h"
+
+namespace tutti {
+
+/// What all ranks of a communicator agree on; rank 0's settings.
+struct Geometry {
+  ConnectionShape shape;
+  std::size_t tile_bytes = 0;
+  bool windows = true;
+  std::uint64_t cores = 1;  // that the ranks may use together
+};
+
+struct Session {
+  Geometry geometry;
+  std::unique_ptr<LocalGroup> group;
+};
+
+/// Meets the other ranks and connects to them. Collective.
+Session open_session(const UniqueId& id, int rank, int size, const Options& options);
+/// `size` ranks of this process at once.
+std::vector<Session> open_local_sessions(int size, const Options& options);
+
+/// This rank's settings, checked.
+Geometry geometry_of(const Options& options);
+
+}  // namespace tutti

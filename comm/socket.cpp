@@ -1,0 +1,188 @@
+// See socket.h.
+#include "comm/socket.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+
+namespace tutti {
+namespace {
+
+constexpr int kBacklog = 4096;  // the kernel lowers it to net.core.somaxconn
+
+/// Whether `fd` became ready for `events` before the deadline.
+bool wait_for(int fd, short events, Deadline deadline) {
+  while (true) {
+    pollfd entry{fd, events, 0};
+    const int ready = ::poll(&entry, 1, milliseconds_until(deadline));
+    if (ready > 0) return true;
+    if (ready == 0 && std::chrono::steady_clock::now() >= deadline) return false;
+    if (ready < 0 && errno != EINTR) return false;
+  }
+}
+
+Socket stream_socket(int family) {
+  return Socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
+
+/// Moves all of a buffer with `move(pointer, bytes)`, which is send() or recv().
+template <typename Move>
+IoResult move_exactly(const Socket& socket, std::size_t bytes, short events, Deadline deadline,
+                      Move move) {
+  std::size_t done = 0;
+  while (done < bytes) {
+    const ssize_t moved = move(done, bytes - done);
+    if (moved > 0) {
+      done += static_cast<std::size_t>(moved);
+    } else if (moved < 0 && errno == EINTR) {
+      continue;
+    } else if (moved < 0 && errno == EAGAIN) {
+      if (!wait_for(socket.fd(), events, deadline)) return IoResult::timed_out;
+    } else {
+      return IoResult::closed;
+    }
+  }
+  return IoResult::done;
+}
+
+}  // namespace
+
+Deadline deadline_after(std::chrono::nanoseconds timeout) {
+  const Deadline now = std::chrono::steady_clock::now();
+  return timeout > Deadline::max() - now ? Deadline::max() : now + timeout;
+}
+
+int milliseconds_until(Deadline deadline) {
+  const Deadline now = std::chrono::steady_clock::now();
+  if (deadline <= now) return 0;
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - now).count();
+  return static_cast<int>(std::min<std::int64_t>(left + 1, std::numeric_limits<int>::max()));
+}
+
+void Socket::reset() {
+  if (fd_ >= 0) ::close(fd_);
+  fd_ = -1;
+}
+
+std::optional<SocketAddress> parse_address(std::string_view literal, std::uint16_t port) {
+  const std::string text(literal);
+  SocketAddress address;
+  sockaddr_in ipv4{};
+  if (::inet_pton(AF_INET, text.c_str(), &ipv4.sin_addr) == 1) {
+    ipv4.sin_family = AF_INET;
+    ipv4.sin_port = htons(port);
+    std::memcpy(&address.storage, &ipv4, sizeof ipv4);
+    address.length = sizeof ipv4;
+    return address;
+  }
+  sockaddr_in6 ipv6{};
+  if (::inet_pton(AF_INET6, text.c_str(), &ipv6.sin6_addr) == 1) {
+    ipv6.sin6_family = AF_INET6;
+    ipv6.sin6_port = htons(port);
+    std::memcpy(&address.storage, &ipv6, sizeof ipv6);
+    address.length = sizeof ipv6;
+    return address;
+  }
+  return std::nullopt;
+}
+
+SocketAddress abstract_address(std::string_view name) {
+  sockaddr_un unix_address{};
+  unix_address.sun_family = AF_UNIX;
+  const std::size_t length = std::min(name.size(), sizeof unix_address.sun_path - 1);
+  std::memcpy(unix_address.sun_path + 1, name.data(), length);
+  SocketAddress address;
+  std::memcpy(&address.storage, &unix_address, sizeof unix_address);
+  address.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
+  return address;
+}
+
+std::string to_string(const SocketAddress& address) {
+  char text[INET6_ADDRSTRLEN] = "?";
+  if (address.family() == AF_INET) {
+    sockaddr_in ipv4{};
+    std::memcpy(&ipv4, &address.storage, sizeof ipv4);
+    ::inet_ntop(AF_INET, &ipv4.sin_addr, text, sizeof text);
+    return fmt::format("{}:{}", text, ntohs(ipv4.sin_port));
+  }
+  sockaddr_in6 ipv6{};
+  std::memcpy(&ipv6, &address.storage, sizeof ipv6);
+  ::inet_ntop(AF_INET6, &ipv6.sin6_addr, text, sizeof text);
+  return fmt::format("[{}]:{}", text, ntohs(ipv6.sin6_port));
+}
+
+Socket listen_at(const SocketAddress& address) {
+  Socket socket = stream_socket(address.family());
+  if (!socket) return {};
+  if (::bind(socket.fd(), address.get(), address.length) != 0 ||
+      ::listen(socket.fd(), kBacklog) != 0) {
+    const int error = errno;
+    socket.reset();
+    errno = error;
+  }
+  return socket;
+}
+
+SocketAddress bound_address(const Socket& socket) {
+  SocketAddress address;
+  address.length = sizeof address.storage;
+  ::getsockname(socket.fd(), address.get(), &address.length);
+  return address;
+}
+
+Socket accept_from(const Socket& listener) {
+  return Socket(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+}
+
+Socket connect_to(const SocketAddress& address, Deadline deadline) {
+  Socket socket = stream_socket(address.family());
+  if (!socket) return {};
+  int error = 0;
+  if (::connect(socket.fd(), address.get(), address.length) != 0) {
+    error = errno;
+    // A signal does not undo a connection that has begun; it goes on in the background.
+    if (error == EINPROGRESS || error == EINTR) {
+      socklen_t length = sizeof error;
+      if (!wait_for(socket.fd(), POLLOUT, deadline)) {
+        error = ETIMEDOUT;
+      } else if (::getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) {
+        error = errno;
+      }
+    }
+  }
+  if (error != 0) {
+    socket.reset();
+    errno = error;
+  }
+  return socket;
+}
+
+IoResult read_exactly(const Socket& socket, std::span<std::byte> bytes, Deadline deadline) {
+  return move_exactly(socket, bytes.size(), POLLIN, deadline,
+                      [&](std::size_t offset, std::size_t count) {
+                        return ::recv(socket.fd(), bytes.data() + offset, count, 0);
+                      });
+}
+
+IoResult write_exactly(const Socket& socket, std::span<const std::byte> bytes, Deadline deadline) {
+  return move_exactly(socket, bytes.size(), POLLOUT, deadline,
+                      [&](std::size_t offset, std::size_t count) {
+                        return ::send(socket.fd(), bytes.data() + offset, count, MSG_NOSIGNAL);
+                      });
+}
+
+std::int64_t peer_user(const Socket& socket) {
+  ucred credentials{};
+  socklen_t length = sizeof credentials;
+  if (::getsockopt(socket.fd(), SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0) return -1;
+  return credentials.uid;
+}
+
+}  // namespace tutti

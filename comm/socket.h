@@ -1,0 +1,86 @@
+// Sockets as the rendezvous and the id hand-over use them: an owned descriptor, addresses, and
+// reads and writes of exact sizes that end at a deadline. Every descriptor is close-on-exec and
+// non-blocking; nothing here raises SIGPIPE.
+#pragma once
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace tutti {
+
+using Deadline = std::chrono::steady_clock::time_point;
+
+/// `timeout` from now; a timeout too long for the clock means the end of time.
+Deadline deadline_after(std::chrono::nanoseconds timeout);
+/// Milliseconds until `deadline` as poll(2) takes them: rounded up, never negative.
+int milliseconds_until(Deadline deadline);
+
+/// An owned file descriptor.
+class Socket {
+ public:
+  Socket() = default;
+  explicit Socket(int fd) : fd_(fd) {}
+  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Socket& operator=(Socket&& other) noexcept {
+    if (this != &other) {
+      reset();
+      fd_ = std::exchange(other.fd_, -1);
+    }
+    return *this;
+  }
+  ~Socket() { reset(); }
+
+  int fd() const { return fd_; }
+  explicit operator bool() const { return fd_ >= 0; }
+  void reset();
+
+ private:
+  int fd_ = -1;
+};
+
+/// An IPv4, IPv6 or abstract unix address.
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+  sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
+  int family() const { return storage.ss_family; }
+};
+
+/// From an IPv4 or IPv6 literal; nothing for other text (names are not resolved).
+std::optional<SocketAddress> parse_address(std::string_view literal, std::uint16_t port);
+/// The abstract unix address `name` (which must fit: 107 bytes).
+SocketAddress abstract_address(std::string_view name);
+/// "127.0.0.1:4711", "[::1]:4711".
+std::string to_string(const SocketAddress& address);
+
+/// A stream socket that listens at `address`; an empty one, with errno, where the system refuses.
+Socket listen_at(const SocketAddress& address);
+/// The address that a socket was bound to.
+SocketAddress bound_address(const Socket& socket);
+/// The next waiting connection, or an empty socket with errno (EAGAIN: none).
+Socket accept_from(const Socket& listener);
+
+enum class IoResult : std::uint8_t { done, closed, timed_out };
+
+/// An attempt to connect that ended at the deadline has errno ETIMEDOUT.
+Socket connect_to(const SocketAddress& address, Deadline deadline);
+/// All of `bytes`, or why not. Errors of the connection count as closed.
+IoResult read_exactly(const Socket& socket, std::span<std::byte> bytes, Deadline deadline);
+IoResult write_exactly(const Socket& socket, std::span<const std::byte> bytes, Deadline deadline);
+
+/// The user at the other end of a connected unix socket; -1 when the system does not say.
+std::int64_t peer_user(const Socket& socket);
+
+}  // namespace tutti

@@ -1,0 +1,25 @@
+// The 128 bytes that bring the ranks of a communicator together: where rank 0's rendezvous listens,
+// and the secret that proves membership. Whoever knows the bytes may join, so carry them privately.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace tutti {
+
+struct UniqueId {
+  std::array<std::byte, 128> bytes{};
+  friend bool operator==(const UniqueId&, const UniqueId&) = default;
+};
+
+/// A fresh id. Starts its rendezvous server in this process (a thread that ends when all ranks have
+/// met, or after Options::rendezvous_timeout); so the process that makes it must live until then.
+UniqueId make_unique_id();
+
+/// 256 hexadecimal digits, and back; throws Error(invalid_argument) for anything else.
+std::string to_string(const UniqueId& id);
+UniqueId unique_id_from_string(std::string_view text);
+
+}  // namespace tutti

@@ -1,0 +1,155 @@
+// combine(): checks its arguments and chooses between a copy, a reduction, and a reduction with an
+// integer division at the end.
+#include "core/combine.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/combine_kernels.h"
+#include "core/error.h"
+
+namespace tutti {
+namespace {
+
+using detail::Reduction;
+
+Reduction reduction_of(ReduceKind kind) {
+  switch (kind) {
+    case ReduceKind::prod:
+      return Reduction::prod;
+    case ReduceKind::min:
+      return Reduction::min;
+    case ReduceKind::max:
+      return Reduction::max;
+    case ReduceKind::sum:
+    case ReduceKind::avg:
+    case ReduceKind::pre_multiplied_sum:
+      break;
+  }
+  return Reduction::sum;
+}
+
+// Long inputs for several destinations, or with a division, go through in pieces that stay in the
+// first-level cache between being read and being written the last time.
+constexpr std::size_t kPiece = 8192;
+
+void copy(std::span<void* const> destinations, const void* source, std::size_t bytes) {
+  if (destinations.size() == 1) {
+    if (destinations[0] != source) std::memcpy(destinations[0], source, bytes);
+    return;
+  }
+  const auto* from = static_cast<const std::byte*>(source);
+  for (std::size_t at = 0; at < bytes; at += kPiece) {
+    const std::size_t length = std::min(kPiece, bytes - at);
+    for (void* destination : destinations) {
+      if (destination != source) {
+        std::memcpy(static_cast<std::byte*>(destination) + at, from + at, length);
+      }
+    }
+  }
+}
+
+template <class Integer, class Wide>
+void divide(std::byte* data, std::size_t count, std::uint32_t divisor) {
+  const auto by = static_cast<Wide>(divisor);
+  for (std::size_t i = 0; i < count; ++i) {
+    Integer value;  // through memcpy: any alignment
+    std::memcpy(&value, data + i * sizeof(Integer), sizeof(Integer));
+    value = static_cast<Integer>(static_cast<Wide>(value) / by);
+    std::memcpy(data + i * sizeof(Integer), &value, sizeof(Integer));
+  }
+}
+
+void divide(DataType type, std::byte* data, std::size_t count, std::uint32_t divisor) {
+  switch (type) {
+    case DataType::int8:
+      return divide<std::int8_t, std::int64_t>(data, count, divisor);
+    case DataType::uint8:
+      return divide<std::uint8_t, std::uint32_t>(data, count, divisor);
+    case DataType::int32:
+      return divide<std::int32_t, std::int64_t>(data, count, divisor);
+    case DataType::uint32:
+      return divide<std::uint32_t, std::uint32_t>(data, count, divisor);
+    case DataType::int64:
+      return divide<std::int64_t, std::int64_t>(data, count, divisor);
+    case DataType::uint64:
+      return divide<std::uint64_t, std::uint64_t>(data, count, divisor);
+    default:
+      return;  // check() lets no float through
+  }
+}
+
+// The first destination takes the reduction and is divided in place; the others copy it. (Such
+// calls ignore `stream`: the result is read again.)
+void reduce_and_divide(detail::ReduceArguments arguments) {
+  const std::size_t size = size_of(arguments.type);
+  const std::size_t count = arguments.end;
+  const std::span<void* const> destinations = arguments.destinations;
+  arguments.destinations = destinations.first(1);
+  arguments.stream = false;
+  for (std::size_t at = 0; at < count; at += kPiece / size) {
+    arguments.begin = at;
+    arguments.end = std::min(count, at + kPiece / size);
+    detail::reduce(arguments);
+    const std::size_t length = arguments.end - at;
+    std::byte* first = static_cast<std::byte*>(destinations[0]) + at * size;
+    divide(arguments.type, first, length, arguments.divisor);
+    for (void* other : destinations.subspan(1)) {
+      std::memcpy(static_cast<std::byte*>(other) + at * size, first, length * size);
+    }
+  }
+}
+
+void check(DataType type, ReduceKind kind, std::span<const Source> sources,
+           const CombineOptions& options) {
+  const bool divides =
+      std::ranges::any_of(sources, [](const Source& s) { return s.prescale == Prescale::divide; });
+  const char* wrong = nullptr;
+  if (!is_valid(type)) {
+    wrong = "the data type is none";
+  } else if (!is_valid(kind)) {
+    wrong = "the operator is none";
+  } else if (divides && !is_float(type)) {
+    wrong = "Prescale::divide is for floats; integers divide the result";
+  } else if (options.divide_result && is_float(type)) {
+    wrong = "divide_result is for integers; floats divide the sources";
+  } else if (options.divisor == 0) {
+    wrong = "the divisor is 0";
+  }
+  if (wrong != nullptr) {
+    throw Error(ErrorCode::internal, fmt::format("combine({}, {}): {}; this is a bug in Tutti",
+                                                 name(type), name(kind), wrong));
+  }
+}
+
+}  // namespace
+
+void combine(DataType type, ReduceKind kind, std::span<void* const> destinations,
+             std::span<const Source> sources, std::size_t count, const CombineOptions& options) {
+  check(type, kind, sources, options);
+  if (sources.empty() || destinations.empty() || count == 0) return;
+  const detail::ReduceArguments arguments{
+      .type = type,
+      .reduction = reduction_of(kind),
+      .destinations = destinations,
+      .sources = sources,
+      .begin = 0,
+      .end = count,
+      .divisor = options.divisor,
+      .stream = options.stream,
+  };
+  if (options.divide_result) {
+    reduce_and_divide(arguments);
+  } else if (sources.size() > 1 || sources[0].prescale != Prescale::none) {
+    detail::reduce(arguments);
+  } else if (options.stream) {
+    detail::stream_copy(destinations, sources[0].data, count * size_of(type));
+  } else {
+    copy(destinations, sources[0].data, count * size_of(type));
+  }
+  if (options.stream) detail::fence_streams();
+}
+
+}  // namespace tutti

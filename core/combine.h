@@ -1,0 +1,53 @@
+// combine(): the inner loop of every collective. Reads k sources, reduces them, writes m
+// destinations. A copy is the case of one source; a broadcast is several destinations.
+//
+// float16, bfloat16 and the 8-bit floats are widened to float32, reduced there, and rounded once,
+// to nearest even, when they are stored. Integers wrap. Sources are reduced in the order given
+// (((s0 + s1) + s2) + ...), so equal order means equal bits. Vectorised with Highway, which picks
+// the instruction set at run time.
+//
+// min and max, all types: a NaN in any source gives a NaN (float8_e4m3's one NaN pattern;
+// elsewhere a quiet NaN, payload unspecified); -0 orders below +0. The result does not depend on
+// the order of the sources.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "core/types.h"
+
+namespace tutti {
+
+/// What happens to a source's elements before they are reduced.
+enum class Prescale : std::uint8_t {
+  none,
+  multiply,  // by `scalar` (one element's bits): pre_multiplied_sum. Floats up to 32 bits multiply
+             // in float32 (the product is not rounded to the element type), integers wrap
+  divide,    // by `divisor`: avg of floats, correctly rounded in float32 (float64 for float64)
+};
+
+struct Source {
+  const void* data = nullptr;
+  Prescale prescale = Prescale::none;
+  std::uint64_t scalar = 0;  // multiply: the bits of one element
+};
+
+struct CombineOptions {
+  std::uint32_t divisor = 1;   // number of ranks, for Prescale::divide and for divide_result
+  bool divide_result = false;  // integers: truncating division of the result (avg's last step)
+  bool stream = false;         // write past the cache (non-temporal stores)
+};
+
+/// destinations[i][0..count) = reduce(sources). `kind` avg and pre_multiplied_sum reduce as sum.
+/// No source writes nothing. A destination may be one of the sources (same address exactly);
+/// otherwise destinations overlap neither sources nor each other. Any alignment. Thread-safe.
+/// With `stream`, the stores are fenced before it returns, so that a release store orders them.
+void combine(DataType type, ReduceKind kind, std::span<void* const> destinations,
+             std::span<const Source> sources, std::size_t count,
+             const CombineOptions& options = {});
+
+/// The instruction set that combine() runs with on this machine, e.g. "AVX3_ZEN4".
+const char* combine_target();
+
+}  // namespace tutti

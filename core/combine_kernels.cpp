@@ -1,0 +1,154 @@
+// The vectorised loops of combine(), compiled once per instruction set by Highway's
+// foreach_target.h, which includes this file again for each; the best one is chosen at run time.
+//
+// SSSE3 is left out (every machine of interest has SSE4), and so are the targets whose vectors have
+// no size at compile time, which the loops keep in arrays; ARM machines use NEON.
+#undef HWY_DISABLED_TARGETS
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "core/combine_kernels.cpp"
+#include "hwy/foreach_target.h"
+// The order matters: what follows is included once per target.
+#include "core/combine_kernels.h"
+#include "core/combine_loops-inl.h"
+#include "core/combine_vectors-inl.h"
+#include "hwy/cache_control.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tutti::detail {
+namespace HWY_NAMESPACE {
+
+template <class Type>
+void reduce_float(const ReduceArguments& arguments) {
+  switch (arguments.reduction) {
+    case Reduction::sum:
+      return Reducer<Type, Sum>(arguments).run();
+    case Reduction::prod:
+      return Reducer<Type, Prod>(arguments).run();
+    case Reduction::min:
+      return Reducer<Type, Min>(arguments).run();
+    case Reduction::max:
+      return Reducer<Type, Max>(arguments).run();
+  }
+}
+
+// Sums and products wrap alike for both signs.
+template <class T>
+void reduce_integer(const ReduceArguments& arguments) {
+  using Unsigned = std::make_unsigned_t<T>;
+  switch (arguments.reduction) {
+    case Reduction::sum:
+      return Reducer<Native<Unsigned>, Sum>(arguments).run();
+    case Reduction::prod:
+      return Reducer<Native<Unsigned>, Prod>(arguments).run();
+    case Reduction::min:
+      return Reducer<Native<T>, Min>(arguments).run();
+    case Reduction::max:
+      return Reducer<Native<T>, Max>(arguments).run();
+  }
+}
+
+void reduce_target(const ReduceArguments& arguments) {
+  switch (arguments.type) {
+    case DataType::int8:
+      return reduce_integer<std::int8_t>(arguments);
+    case DataType::uint8:
+      return reduce_integer<std::uint8_t>(arguments);
+    case DataType::int32:
+      return reduce_integer<std::int32_t>(arguments);
+    case DataType::uint32:
+      return reduce_integer<std::uint32_t>(arguments);
+    case DataType::int64:
+      return reduce_integer<std::int64_t>(arguments);
+    case DataType::uint64:
+      return reduce_integer<std::uint64_t>(arguments);
+    case DataType::float16:
+      return reduce_float<Float16>(arguments);
+    case DataType::float32:
+      return reduce_float<Native<float>>(arguments);
+    case DataType::float64:
+      return reduce_float<Native<double>>(arguments);
+    case DataType::bfloat16:
+      return reduce_float<BFloat16>(arguments);
+    case DataType::float8_e4m3:
+      return reduce_float<Float8E4M3>(arguments);
+    case DataType::float8_e5m2:
+      return reduce_float<Float8E5M2>(arguments);
+  }
+}
+
+void stream_copy_target(std::span<void* const> destinations, const std::uint8_t* source,
+                        std::size_t bytes) {
+  const hn::ScalableTag<std::uint8_t> d;
+  constexpr std::size_t kVector = hn::MaxLanes(d);
+  constexpr std::size_t kStep = 4 * kVector;
+  const auto to = [&](std::size_t i)
+                      HWY_ATTR { return static_cast<std::uint8_t*>(destinations[i]); };
+  // Up to a cache line of the first destination, and what is left after the last step.
+  const auto plain = [&](std::size_t at, std::size_t length) HWY_ATTR {
+    for (std::size_t i = 0; i < destinations.size(); ++i) {
+      if (to(i) != source) std::memcpy(to(i) + at, source + at, length);
+    }
+  };
+  const std::size_t misalignment = reinterpret_cast<std::uintptr_t>(to(0)) % kCacheLine;
+  std::size_t at = 0;
+  if (misalignment != 0) {
+    at = std::min(kCacheLine - misalignment, bytes);
+    plain(0, at);
+  }
+  for (; at + kStep <= bytes; at += kStep) {
+    const auto v0 = hn::LoadU(d, source + at);
+    const auto v1 = hn::LoadU(d, source + at + kVector);
+    const auto v2 = hn::LoadU(d, source + at + 2 * kVector);
+    const auto v3 = hn::LoadU(d, source + at + 3 * kVector);
+    for (std::size_t i = 0; i < destinations.size(); ++i) {
+      std::uint8_t* const out = to(i) + at;
+      if (reinterpret_cast<std::uintptr_t>(out) % kVector == 0) {
+        hn::Stream(v0, d, out);
+        hn::Stream(v1, d, out + kVector);
+        hn::Stream(v2, d, out + 2 * kVector);
+        hn::Stream(v3, d, out + 3 * kVector);
+      } else {
+        hn::StoreU(v0, d, out);
+        hn::StoreU(v1, d, out + kVector);
+        hn::StoreU(v2, d, out + 2 * kVector);
+        hn::StoreU(v3, d, out + 3 * kVector);
+      }
+    }
+  }
+  if (at < bytes) plain(at, bytes - at);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace tutti::detail
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tutti {
+namespace detail {
+
+HWY_EXPORT(reduce_target);
+HWY_EXPORT(stream_copy_target);
+
+void reduce(const ReduceArguments& arguments) { HWY_DYNAMIC_DISPATCH(reduce_target)(arguments); }
+
+void stream_copy(std::span<void* const> destinations, const void* source, std::size_t bytes) {
+  if (destinations.size() == 1 && destinations[0] == source) return;
+  HWY_DYNAMIC_DISPATCH(stream_copy_target)
+  (destinations, static_cast<const std::uint8_t*>(source), bytes);
+}
+
+void fence_streams() { hwy::FlushStream(); }
+
+}  // namespace detail
+
+const char* combine_target() {
+  // The lowest bit is the best target.
+  const std::int64_t usable = hwy::SupportedTargets() & HWY_TARGETS;
+  return hwy::TargetName(usable != 0 ? usable & -usable : HWY_STATIC_TARGET);
+}
+
+}  // namespace tutti
+#endif

@@ -1,0 +1,36 @@
+// What core/combine.cpp (arguments, copies, integer averages) asks of core/combine_kernels.cpp
+// (the vectorised loops, compiled once per instruction set). Not for anyone else.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "core/combine.h"
+
+namespace tutti::detail {
+
+enum class Reduction : std::uint8_t { sum, prod, min, max };
+
+/// One reduction over the elements [begin, end) of all operands. At least one source and one
+/// destination.
+struct ReduceArguments {
+  DataType type = DataType::float32;
+  Reduction reduction = Reduction::sum;
+  std::span<void* const> destinations;
+  std::span<const Source> sources;
+  std::size_t begin = 0;
+  std::size_t end = 0;
+  std::uint32_t divisor = 1;
+  bool stream = false;
+};
+
+void reduce(const ReduceArguments& arguments);
+
+/// Copies with non-temporal stores, reading the source once.
+void stream_copy(std::span<void* const> destinations, const void* source, std::size_t bytes);
+
+/// Makes the non-temporal stores of this thread visible before its next release store.
+void fence_streams();
+
+}  // namespace tutti::detail

@@ -1,0 +1,32 @@
+#include "core/host.h"
+
+#include <hwloc.h>
+
+namespace tutti {
+namespace {
+
+std::size_t cache_bytes(hwloc_topology_t topology, hwloc_obj_type_t level, std::size_t otherwise) {
+  const hwloc_obj_t cache = hwloc_get_obj_by_type(topology, level, 0);
+  return cache != nullptr && cache->attr->cache.size > 0 ? cache->attr->cache.size : otherwise;
+}
+
+Host look() {
+  Host h{std::size_t{1} << 20, std::size_t{32} << 20};
+  hwloc_topology_t topology = nullptr;
+  if (hwloc_topology_init(&topology) != 0) return h;
+  if (hwloc_topology_load(topology) == 0) {
+    h.l2_bytes = cache_bytes(topology, HWLOC_OBJ_L2CACHE, h.l2_bytes);
+    h.l3_bytes = cache_bytes(topology, HWLOC_OBJ_L3CACHE, h.l3_bytes);
+  }
+  hwloc_topology_destroy(topology);
+  return h;
+}
+
+}  // namespace
+
+const Host& host() {
+  static const Host h = look();
+  return h;
+}
+
+}  // namespace tutti

@@ -1,0 +1,16 @@
+// The machine that this process runs on, as hwloc sees it.
+#pragma once
+
+#include <cstddef>
+
+namespace tutti {
+
+struct Host {
+  std::size_t l2_bytes = 0;  // of one core
+  std::size_t l3_bytes = 0;  // of one last-level cache
+};
+
+/// Looked up once. Where hwloc does not know, usual sizes stand in.
+const Host& host();
+
+}  // namespace tutti

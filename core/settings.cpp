@@ -1,0 +1,212 @@
+// The table of settings, and the functions that read it.
+#include "core/settings.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <iterator>
+#include <limits>
+#include <optional>
+
+#include "core/error.h"
+
+namespace tutti {
+namespace {
+
+constexpr std::array kSettings{
+    Setting{"TUTTI_LOG", SettingType::text, "warn",
+            "What is logged to standard error: off, error, warn, info or debug."},
+    Setting{"TUTTI_TIMEOUT", SettingType::seconds, "0",
+            "How long an operation may wait for another rank before it fails. 0: no limit, as a "
+            "slow rank is not a broken one."},
+    Setting{"TUTTI_REPORT_AFTER", SettingType::seconds, "30",
+            "An operation that has waited this long logs a warning that says for whom. 0: never."},
+    Setting{"TUTTI_RENDEZVOUS_TIMEOUT", SettingType::seconds, "60",
+            "How long the ranks of a new communicator wait for each other."},
+    Setting{"TUTTI_ADDRESS", SettingType::text, "127.0.0.1",
+            "The address of this host (IPv4 or IPv6, no name) at which a rendezvous listens."},
+    Setting{"TUTTI_ALGORITHM", SettingType::text, "",
+            "The algorithm to use wherever it can do the operation. Empty: chosen by predicted "
+            "time."},
+    Setting{"TUTTI_SLOTS", SettingType::integer, "8",
+            "Slots of a connection between two ranks: how many messages may be under way."},
+    Setting{"TUTTI_SLOT_BYTES", SettingType::bytes, "64K", "Bytes of one slot."},
+    Setting{"TUTTI_CMA", SettingType::boolean, "1",
+            "Use process_vm_readv and process_vm_writev for memory that lies in no window."},
+    Setting{"TUTTI_WINDOWS", SettingType::boolean, "1",
+            "Use windows: other ranks' memory, mapped into this process."},
+    Setting{"TUTTI_TILE_BYTES", SettingType::bytes, "4M",
+            "How much of a call a plan over windows moves between two synchronisations."},
+    Setting{"TUTTI_SPIN", SettingType::integer, "-1",
+            "Iterations that a wait spins before it yields the processor. -1: chosen from the "
+            "number of cores and of ranks on this host."},
+    Setting{"TUTTI_RANK", SettingType::integer, "-1",
+            "This process's rank. Set by `tutti run`; -1: not started by it."},
+    Setting{"TUTTI_SIZE", SettingType::integer, "-1",
+            "The number of ranks. Set by `tutti run`; -1: not started by it."},
+    Setting{"TUTTI_UNIQUE_ID", SettingType::text, "",
+            "Where and under which secret the ranks meet. Set by `tutti run`."},
+};
+
+std::string_view type_name(SettingType type) {
+  switch (type) {
+    case SettingType::text:
+      return "text";
+    case SettingType::integer:
+      return "integer";
+    case SettingType::bytes:
+      return "bytes";
+    case SettingType::seconds:
+      return "seconds";
+    case SettingType::boolean:
+      return "boolean";
+  }
+  return "?";
+}
+
+std::string_view expectation(SettingType type) {
+  switch (type) {
+    case SettingType::text:
+      return "text";
+    case SettingType::integer:
+      return "a whole number";
+    case SettingType::bytes:
+      return "a number of bytes, such as 4096, 64K, 1M or 2GiB";
+    case SettingType::seconds:
+      return "a time in seconds, such as 30 or 0.5, or in milliseconds, such as 100ms";
+    case SettingType::boolean:
+      return "1 or 0 (also true, false, yes, no, on, off)";
+  }
+  return "?";
+}
+
+const Setting& find(std::string_view name, SettingType type) {
+  for (const Setting& setting : kSettings) {
+    if (setting.name == name && setting.type == type) return setting;
+  }
+  throw Error(ErrorCode::internal, fmt::format("no setting {} of type {}; this is a bug in Tutti",
+                                               name, type_name(type)));
+}
+
+std::string_view value_of(const Setting& setting) {
+  // The names in the table are literals, so they end in a zero.
+  const char* value = std::getenv(setting.name.data());
+  return value != nullptr ? std::string_view(value) : setting.default_value;
+}
+
+std::optional<std::uint64_t> bytes_from(std::string_view text) {
+  std::uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{}) return std::nullopt;
+  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+  int shift = 0;
+  if (!text.empty() && text != "B") {
+    const std::size_t prefix = std::string_view("KMGTkmgt").find(text[0]);
+    if (prefix == std::string_view::npos) return std::nullopt;
+    shift = 10 * static_cast<int>(prefix % 4 + 1);
+    const std::string_view rest = text.substr(1);
+    if (!rest.empty() && rest != "B" && rest != "iB") return std::nullopt;
+  }
+  if (number > (std::numeric_limits<std::size_t>::max() >> shift)) return std::nullopt;
+  return number << shift;
+}
+
+std::optional<std::chrono::nanoseconds> seconds_from(std::string_view text) {
+  double number = 0;
+  const auto [end, error] =
+      std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
+  if (error != std::errc{}) return std::nullopt;
+  const std::string_view unit = text.substr(static_cast<std::size_t>(end - text.data()));
+  if (unit == "ms") {
+    number /= 1e3;
+  } else if (!unit.empty() && unit != "s") {
+    return std::nullopt;
+  }
+  // A century: far from where nanoseconds in 64 bits overflow. The comparison refuses NaN as well.
+  if (!(number >= 0 && number <= 3.2e9)) return std::nullopt;
+  return std::chrono::nanoseconds(std::llround(number * 1e9));
+}
+
+std::optional<std::int64_t> integer_from(std::string_view text) {
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+std::optional<bool> boolean_from(std::string_view text) {
+  if (text == "1" || text == "true" || text == "yes" || text == "on") return true;
+  if (text == "0" || text == "false" || text == "no" || text == "off") return false;
+  return std::nullopt;
+}
+
+template <class Parse>
+auto parsed(std::string_view name, SettingType type, Parse parse) {
+  const Setting& setting = find(name, type);
+  const std::string_view value = value_of(setting);
+  const auto result = parse(value);
+  if (!result) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("the environment variable {} is \"{}\"; expected {} (default: {})",
+                            name, value, expectation(type), setting.default_value));
+  }
+  return *result;
+}
+
+}  // namespace
+
+std::span<const Setting> settings() { return kSettings; }
+
+std::string setting_text(std::string_view name) {
+  return std::string(value_of(find(name, SettingType::text)));
+}
+
+std::int64_t setting_integer(std::string_view name) {
+  return parsed(name, SettingType::integer, integer_from);
+}
+
+std::size_t setting_bytes(std::string_view name) {
+  return parsed(name, SettingType::bytes, bytes_from);
+}
+
+std::chrono::nanoseconds setting_seconds(std::string_view name) {
+  return parsed(name, SettingType::seconds, seconds_from);
+}
+
+bool setting_boolean(std::string_view name) {
+  return parsed(name, SettingType::boolean, boolean_from);
+}
+
+std::size_t parse_bytes(std::string_view text) {
+  const auto bytes = bytes_from(text);
+  if (!bytes) {
+    throw Error(ErrorCode::invalid_argument, fmt::format("\"{}\" is not a size; expected {}", text,
+                                                         expectation(SettingType::bytes)));
+  }
+  return *bytes;
+}
+
+std::string settings_markdown() {
+  std::string page =
+      "# Settings\n\n"
+      "Every environment variable that Tutti reads as a setting. This page is generated from the\n"
+      "table in `core/settings.cpp` by `tutti settings --markdown`.\n\n"
+      "| variable | type | default | meaning |\n|---|---|---|---|\n";
+  for (const Setting& setting : kSettings) {
+    const std::string value =
+        setting.default_value.empty() ? "(empty)" : fmt::format("`{}`", setting.default_value);
+    fmt::format_to(std::back_inserter(page), "| `{}` | {} | {} | {} |\n", setting.name,
+                   type_name(setting.type), value, setting.meaning);
+  }
+  page += "\nHow values are written:\n\n";
+  for (const SettingType type :
+       {SettingType::integer, SettingType::bytes, SettingType::seconds, SettingType::boolean}) {
+    fmt::format_to(std::back_inserter(page), "- {}: {}\n", type_name(type), expectation(type));
+  }
+  return page;
+}
+
+}  // namespace tutti

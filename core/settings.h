@@ -1,0 +1,41 @@
+// The one table of settings: name, type, default, meaning. Every environment variable that Tutti
+// reads as a setting stands here; docs/settings.md is generated from it (`tutti settings
+// --markdown`).
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace tutti {
+
+enum class SettingType : std::uint8_t { text, integer, bytes, seconds, boolean };
+
+struct Setting {
+  std::string_view name;  // the environment variable, "TUTTI_..."
+  SettingType type;
+  std::string_view default_value;
+  std::string_view meaning;  // one or two sentences
+};
+
+std::span<const Setting> settings();
+
+/// The value of setting `name` from the environment, or its default. A value that does not parse
+/// throws Error(invalid_argument) naming variable, value and what is expected. Bytes: "64K", "1M",
+/// "2GiB" (powers of 1024); seconds: "30", "0.5", "100ms".
+std::string setting_text(std::string_view name);
+std::int64_t setting_integer(std::string_view name);
+std::size_t setting_bytes(std::string_view name);
+std::chrono::nanoseconds setting_seconds(std::string_view name);
+bool setting_boolean(std::string_view name);
+
+/// "64K" -> 65536; shared with the command-line programs. Throws Error(invalid_argument).
+std::size_t parse_bytes(std::string_view text);
+
+/// docs/settings.md, whole.
+std::string settings_markdown();
+
+}  // namespace tutti

@@ -1,0 +1,182 @@
+// The `tutti` command as its users see it: what it prints, where, and its exit status. Runs the
+// program that was built, TUTTI_COMMAND.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+namespace {
+
+/// A folder of its own for each test, removed with it.
+class Cli : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = testing::TempDir() + "/tutti-cli-XXXXXX";
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+  std::string read(const std::string& name) const {
+    std::ifstream file(path(name), std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  void write(const std::string& name, const std::string& text) const {
+    std::ofstream(path(name), std::ios::binary) << text;
+  }
+
+  /// Runs `tutti arguments` in the folder; a shell reads the arguments. Returns the exit status.
+  int tutti(const std::string& arguments) {
+    const std::string command =
+        "cd '" + folder_.string() + "' && '" + TUTTI_COMMAND + "' >stdout 2>stderr " + arguments;
+    const int status = std::system(command.c_str());
+    out = read("stdout");
+    err = read("stderr");
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+
+  std::string out;
+  std::string err;
+
+ private:
+  std::filesystem::path folder_;
+};
+
+#define EXPECT_CONTAINS(text, part) \
+  EXPECT_NE((text).find(part), std::string::npos) << "'" << (part) << "' is not in:\n" << (text)
+
+TEST_F(Cli, HelpAndVersion) {
+  EXPECT_EQ(tutti("--help"), 0);
+  for (const char* command : {"plan", "run", "settings", "version"}) EXPECT_CONTAINS(out, command);
+  EXPECT_EQ(tutti("plan draw --help"), 0);
+  EXPECT_CONTAINS(out, "--output");
+  EXPECT_EQ(tutti("version"), 0);
+  EXPECT_EQ(out.rfind("tutti ", 0), 0u) << out;
+}
+
+TEST_F(Cli, ListsAlgorithms) {
+  EXPECT_EQ(tutti("plan list"), 0);
+  EXPECT_CONTAINS(out, "COLLECTIVE");
+  EXPECT_CONTAINS(out, "all_reduce        ring ");
+}
+
+TEST_F(Cli, ShowsAPlanThatItReadsBack) {
+  ASSERT_EQ(tutti("plan show all_reduce --algorithm ring --ranks 4 --lanes 2"), 0) << err;
+  const std::string text = out;
+  EXPECT_EQ(text.rfind("tutti plan 1\nall_reduce ring  ranks 4  ", 0), 0u) << text;
+  write("plan.txt", text);
+  ASSERT_EQ(tutti("plan show --file plan.txt"), 0) << err;
+  EXPECT_EQ(out, text);
+  ASSERT_EQ(tutti("plan show --file - < plan.txt"), 0) << err;
+  EXPECT_EQ(out, text);
+}
+
+TEST_F(Cli, ShowsOneRank) {
+  ASSERT_EQ(tutti("plan show all_reduce --algorithm ring --ranks 1000 --rank 7"), 0) << err;
+  EXPECT_CONTAINS(out, "\nrank 7\n");
+  EXPECT_EQ(out.find("\nrank 8\n"), std::string::npos);
+  EXPECT_EQ(tutti("plan show all_reduce --algorithm ring --ranks 4 --rank 4"), 2);
+  EXPECT_EQ(err, "tutti: --rank 4 is not one of the ranks 0 to 3\n");
+}
+
+TEST_F(Cli, ProvesAPlan) {
+  ASSERT_EQ(tutti("plan verify all_reduce --algorithm ring --ranks 4"), 0) << err;
+  EXPECT_CONTAINS(out, "out of place  proved in ");
+  EXPECT_CONTAINS(out, "in place      proved in ");
+  EXPECT_CONTAINS(out, "ranks 0-3");
+  EXPECT_EQ(out.find("differs"), std::string::npos) << out;
+  EXPECT_EQ(err, "");
+  ASSERT_EQ(tutti("plan verify all_reduce --algorithm ring --ranks 4 --in-place"), 0) << err;
+  EXPECT_EQ(out.find("out of place"), std::string::npos) << out;
+}
+
+TEST_F(Cli, TellsTheStoryOfAWrongPlan) {
+  write("wrong.txt",
+        "tutti plan 1\nall_reduce mine  ranks 2  pieces 1  slots 1  lanes 1\n"
+        "rank 0\n  lane 0\n    () <- from(1)\nrank 1\n  lane 0\n    () <- from(0)\n");
+  EXPECT_EQ(tutti("plan verify --file wrong.txt"), 1);
+  EXPECT_CONTAINS(out, "out of place  NOT PROVED");
+  EXPECT_EQ(err.rfind("tutti: all_reduce mine on 2 ranks is not proved out of place: ", 0), 0u)
+      << err;
+  EXPECT_EQ(tutti("plan draw --file wrong.txt"), 0);  // a picture helps to see why
+  EXPECT_CONTAINS(out, "Deadlock");
+}
+
+TEST_F(Cli, ProvesTheExampleInTheDocument) {
+  std::ifstream file(TUTTI_PLANS_DOCUMENT);
+  const std::string document{std::istreambuf_iterator<char>(file), {}};
+  const auto begin = document.find("```\ntutti plan 1\n");
+  ASSERT_NE(begin, std::string::npos);
+  std::string plan = document.substr(begin + 4, document.find("```", begin + 4) - begin - 4);
+  write("plan.txt", plan);
+  EXPECT_EQ(tutti("plan verify --file plan.txt"), 0) << err;
+  // The document says that this is a deadlock.
+  plan.replace(plan.find("slots 2"), 7, "slots 1");
+  write("plan.txt", plan);
+  EXPECT_EQ(tutti("plan verify --file plan.txt"), 1);
+  EXPECT_CONTAINS(err, "deadlock");
+}
+
+TEST_F(Cli, DrawsToAFile) {
+  ASSERT_EQ(tutti("plan draw broadcast --algorithm chain --ranks 4 --root 2 -o chain.svg"), 0)
+      << err;
+  EXPECT_EQ(out, "");
+  const std::string svg = read("chain.svg");
+  EXPECT_EQ(svg.rfind("<svg ", 0), 0u);
+  EXPECT_CONTAINS(svg, "rank 2 (root)");
+  EXPECT_EQ(tutti("plan draw broadcast --algorithm chain --ranks 4 -o no/such/folder.svg"), 1);
+  EXPECT_CONTAINS(err, "tutti: cannot write no/such/folder.svg");
+}
+
+TEST_F(Cli, BadUsageNamesTheChoices) {
+  EXPECT_EQ(tutti(""), 2);
+  EXPECT_CONTAINS(err, "tutti: see 'tutti --help'");
+  EXPECT_EQ(tutti("plan show all_reduce --algorithm ring --ranks zero"), 2);
+  EXPECT_CONTAINS(err, "tutti: see 'tutti plan show --help'");
+  EXPECT_EQ(tutti("plan show all_reduced --algorithm ring --ranks 2"), 2);
+  EXPECT_CONTAINS(err, "tutti: there is no collective 'all_reduced'; there are all_reduce, ");
+  EXPECT_EQ(tutti("plan show all_reduce --algorithm rings --ranks 2"), 2);
+  EXPECT_CONTAINS(err, "tutti: all_reduce has no algorithm 'rings'; it has: ");
+  EXPECT_CONTAINS(err, "ring");
+  EXPECT_EQ(tutti("plan show all_reduce --ranks 2"), 2);
+  EXPECT_CONTAINS(err, "tutti: --algorithm is missing; for all_reduce there are: ");
+  EXPECT_EQ(tutti("plan show all_reduce --algorithm ring"), 2);
+  EXPECT_CONTAINS(err, "tutti: --ranks is missing");
+  EXPECT_EQ(tutti("plan show"), 2);
+  EXPECT_CONTAINS(err, "tutti: name a collective or a file");
+  EXPECT_EQ(tutti("plan show all_reduce --algorithm ring --ranks 2 --root 1"), 2);
+  EXPECT_CONTAINS(err, "has no root");
+  EXPECT_EQ(tutti("plan show broadcast --algorithm chain --ranks 2 --root 2"), 2);
+  EXPECT_CONTAINS(err, "--root 2 is not one of the ranks 0 to 1");
+  EXPECT_EQ(tutti("plan show --file x --ranks 3"), 2);
+  EXPECT_EQ(err, "tutti: --ranks does not go with --file, whose plan is complete\n");
+  EXPECT_EQ(tutti("plan show --file no_such_file"), 2);
+  EXPECT_CONTAINS(err, "tutti: cannot open no_such_file: No such file or directory");
+  write("broken.txt", "tutti plan 1\nall_reduce\n");
+  EXPECT_EQ(tutti("plan show --file broken.txt"), 2);
+  EXPECT_CONTAINS(err, "tutti: plan text, line 2: expected an algorithm's name");
+  EXPECT_EQ(tutti("plan show --file ."), 2);  // a folder
+  EXPECT_EQ(tutti("plan show --file /dev/zero"), 2);
+  EXPECT_CONTAINS(err, "/dev/zero has more than 256 MiB");
+}
+
+TEST_F(Cli, Settings) {
+  ASSERT_EQ(tutti("settings"), 0) << err;
+  EXPECT_CONTAINS(out, "TUTTI_");
+  ASSERT_EQ(tutti("settings --markdown"), 0) << err;
+  EXPECT_EQ(out.rfind("#", 0), 0u) << out.substr(0, 80);
+}
+
+TEST_F(Cli, SaysThatItsOutputIsLost) {
+  if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
+  EXPECT_EQ(tutti("plan list >/dev/full"), 1);
+  EXPECT_EQ(err.rfind("tutti: cannot write ", 0), 0u) << err;
+  EXPECT_EQ(err.find('\n'), err.size() - 1) << err;
+}
+
+}  // namespace

@@ -1,0 +1,35 @@
+# Installs the build into a stage, then builds tests/consumer against the stage, by find_package
+# and by pkg-config, and runs both. Called by ctest with BUILD, SOURCE, GENERATOR, CXX, FLAGS,
+# LIBDIR (relative to the prefix) and STATIC.
+cmake_minimum_required(VERSION 3.25)
+set(stage ${BUILD}/stage)
+file(REMOVE_RECURSE ${stage} ${BUILD}/consumer)
+
+function(run)
+  execute_process(COMMAND ${ARGV} COMMAND_ECHO STDOUT COMMAND_ERROR_IS_FATAL ANY)
+endfunction()
+
+run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${stage})
+foreach(header IN ITEMS core/combine.h collectives/plan.h)
+  if(EXISTS ${stage}/include/tutti/${header})
+    message(FATAL_ERROR "${header} is not public, but it was installed")
+  endif()
+endforeach()
+
+run(${CMAKE_COMMAND} -S ${SOURCE} -B ${BUILD}/consumer -G ${GENERATOR}
+    -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_CXX_FLAGS=${FLAGS} -DCMAKE_PREFIX_PATH=${stage})
+run(${CMAKE_COMMAND} --build ${BUILD}/consumer)
+run(${BUILD}/consumer/consumer)
+
+set(ENV{PKG_CONFIG_PATH} ${stage}/${LIBDIR}/pkgconfig)
+if(STATIC)
+  set(static --static)
+endif()
+execute_process(COMMAND pkg-config ${static} --cflags --libs tutti OUTPUT_VARIABLE from_pkg_config
+                OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+separate_arguments(from_pkg_config UNIX_COMMAND "${from_pkg_config}")
+separate_arguments(FLAGS UNIX_COMMAND "${FLAGS}")
+run(${CXX} -std=c++20 ${FLAGS} ${SOURCE}/main.cpp -o ${BUILD}/consumer/by_pkg_config
+    ${from_pkg_config} -Wl,-rpath,${stage}/${LIBDIR})
+run(${BUILD}/consumer/by_pkg_config)
+run(${stage}/bin/tutti --version)

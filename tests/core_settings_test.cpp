@@ -1,0 +1,178 @@
+// The table of settings: defaults parse, the environment wins, nonsense is refused by name.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <set>
+#include <string>
+
+#include "core/error.h"
+#include "core/log.h"
+#include "core/settings.h"
+
+namespace tutti {
+namespace {
+
+using std::chrono::nanoseconds;
+using namespace std::chrono_literals;
+
+// A variable for the length of a test.
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
+  ~Variable() { unsetenv(name_); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  const char* name_;
+};
+
+class Settings : public testing::Test {
+ protected:
+  void SetUp() override {
+    for (const Setting& setting : settings()) unsetenv(std::string(setting.name).c_str());
+  }
+};
+
+TEST_F(Settings, EveryDefaultParses) {
+  std::set<std::string_view> names;
+  for (const Setting& setting : settings()) {
+    EXPECT_TRUE(setting.name.starts_with("TUTTI_"));
+    EXPECT_FALSE(setting.meaning.empty()) << setting.name;
+    names.insert(setting.name);
+    switch (setting.type) {
+      case SettingType::text:
+        EXPECT_EQ(setting_text(setting.name), setting.default_value);
+        break;
+      case SettingType::integer:
+        EXPECT_NO_THROW(setting_integer(setting.name)) << setting.name;
+        break;
+      case SettingType::bytes:
+        EXPECT_NO_THROW(setting_bytes(setting.name)) << setting.name;
+        break;
+      case SettingType::seconds:
+        EXPECT_NO_THROW(setting_seconds(setting.name)) << setting.name;
+        break;
+      case SettingType::boolean:
+        EXPECT_NO_THROW(setting_boolean(setting.name)) << setting.name;
+        break;
+    }
+  }
+  EXPECT_EQ(names.size(), settings().size());
+}
+
+TEST_F(Settings, Defaults) {
+  EXPECT_EQ(setting_text("TUTTI_LOG"), "warn");
+  EXPECT_EQ(setting_text("TUTTI_ALGORITHM"), "");
+  EXPECT_EQ(setting_seconds("TUTTI_TIMEOUT"), 0s);
+  EXPECT_EQ(setting_seconds("TUTTI_REPORT_AFTER"), 30s);
+  EXPECT_EQ(setting_bytes("TUTTI_SLOT_BYTES"), 65536u);
+  EXPECT_EQ(setting_bytes("TUTTI_TILE_BYTES"), 4u << 20);
+  EXPECT_EQ(setting_integer("TUTTI_SLOTS"), 8);
+  EXPECT_EQ(setting_integer("TUTTI_SPIN"), -1);
+  EXPECT_TRUE(setting_boolean("TUTTI_CMA"));
+}
+
+TEST_F(Settings, TheEnvironmentWins) {
+  const Variable log("TUTTI_LOG", "debug");
+  const Variable slots("TUTTI_SLOTS", "16");
+  const Variable bytes("TUTTI_SLOT_BYTES", "1M");
+  const Variable timeout("TUTTI_TIMEOUT", "0.5");
+  const Variable cma("TUTTI_CMA", "off");
+  EXPECT_EQ(setting_text("TUTTI_LOG"), "debug");
+  EXPECT_EQ(setting_integer("TUTTI_SLOTS"), 16);
+  EXPECT_EQ(setting_bytes("TUTTI_SLOT_BYTES"), 1u << 20);
+  EXPECT_EQ(setting_seconds("TUTTI_TIMEOUT"), 500ms);
+  EXPECT_FALSE(setting_boolean("TUTTI_CMA"));
+}
+
+TEST_F(Settings, Seconds) {
+  const auto seconds = [](const char* text) {
+    const Variable variable("TUTTI_TIMEOUT", text);
+    return setting_seconds("TUTTI_TIMEOUT");
+  };
+  EXPECT_EQ(seconds("30"), 30s);
+  EXPECT_EQ(seconds("30s"), 30s);
+  EXPECT_EQ(seconds("100ms"), 100ms);
+  EXPECT_EQ(seconds("0.000000001"), nanoseconds(1));
+  for (const char* text : {"", " 1", "1 s", "-1", "nan", "inf", "1e3", "1m", "99999999999", "ms"}) {
+    EXPECT_THROW(seconds(text), Error) << text;
+  }
+}
+
+TEST_F(Settings, Booleans) {
+  const auto boolean = [](const char* text) {
+    const Variable variable("TUTTI_WINDOWS", text);
+    return setting_boolean("TUTTI_WINDOWS");
+  };
+  for (const char* text : {"1", "true", "yes", "on"}) EXPECT_TRUE(boolean(text)) << text;
+  for (const char* text : {"0", "false", "no", "off"}) EXPECT_FALSE(boolean(text)) << text;
+  for (const char* text : {"", "2", "maybe", "TRUE "}) EXPECT_THROW(boolean(text), Error) << text;
+}
+
+TEST_F(Settings, Integers) {
+  const auto integer = [](const char* text) {
+    const Variable variable("TUTTI_SPIN", text);
+    return setting_integer("TUTTI_SPIN");
+  };
+  EXPECT_EQ(integer("0"), 0);
+  EXPECT_EQ(integer("-7"), -7);
+  EXPECT_EQ(integer("9223372036854775807"), INT64_MAX);
+  for (const char* text : {"", "x", "1x", "1.5", "0x10", "9223372036854775808"}) {
+    EXPECT_THROW(integer(text), Error) << text;
+  }
+}
+
+TEST_F(Settings, Bytes) {
+  EXPECT_EQ(parse_bytes("0"), 0u);
+  EXPECT_EQ(parse_bytes("4096"), 4096u);
+  EXPECT_EQ(parse_bytes("4096B"), 4096u);
+  EXPECT_EQ(parse_bytes("64K"), 65536u);
+  EXPECT_EQ(parse_bytes("64k"), 65536u);
+  EXPECT_EQ(parse_bytes("64KB"), 65536u);
+  EXPECT_EQ(parse_bytes("2GiB"), std::size_t{2} << 30);
+  EXPECT_EQ(parse_bytes("1T"), std::size_t{1} << 40);
+  EXPECT_EQ(parse_bytes("16777215T"), std::size_t{16777215} << 40);
+  for (const char* text :
+       {"", "K", "-1", "1.5M", "1X", "1KX", "1iB", "1 K", "16777216T", "18446744073709551616"}) {
+    EXPECT_THROW(parse_bytes(text), Error) << text;
+  }
+}
+
+TEST_F(Settings, AnErrorNamesVariableValueAndExpectation) {
+  const Variable variable("TUTTI_SLOT_BYTES", "lots");
+  try {
+    setting_bytes("TUTTI_SLOT_BYTES");
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    EXPECT_STREQ(error.what(),
+                 "the environment variable TUTTI_SLOT_BYTES is \"lots\"; expected a number of "
+                 "bytes, such as 4096, 64K, 1M or 2GiB (default: 64K)");
+  }
+}
+
+TEST_F(Settings, OnlyWhatIsInTheTableCanBeRead) {
+  EXPECT_THROW(setting_text("TUTTI_NO_SUCH_THING"), Error);
+  EXPECT_THROW(setting_integer("TUTTI_LOG"), Error);  // the wrong type
+}
+
+TEST_F(Settings, ThePageHasEverySetting) {
+  const std::string page = settings_markdown();
+  for (const Setting& setting : settings()) {
+    EXPECT_NE(page.find("| `" + std::string(setting.name) + "` |"), std::string::npos);
+    EXPECT_NE(page.find(setting.meaning), std::string::npos);
+  }
+  EXPECT_TRUE(page.starts_with("# Settings\n"));
+  EXPECT_TRUE(page.ends_with("\n"));
+}
+
+TEST_F(Settings, TheLogLevelIsASetting) {
+  const Variable variable("TUTTI_LOG", "error");  // before this process logs for the first time
+  EXPECT_TRUE(log().should_log(spdlog::level::err));
+  EXPECT_FALSE(log().should_log(spdlog::level::warn));
+  EXPECT_EQ(&log(), &log());
+}
+
+}  // namespace
+}  // namespace tutti

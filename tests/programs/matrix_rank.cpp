@@ -1,0 +1,47 @@
+// One rank of the collective matrix, as a process: started by `tutti run`, mpirun, ... Exits with 1
+// when a result is wrong.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+
+#include "tests/matrix.h"
+
+int main(int argc, char** argv) {
+  using namespace tutti;
+  CLI::App app("One rank of the collective matrix");
+  bool window = false;
+  bool large = false;
+  bool brief = false;
+  app.add_flag("--window", window, "buffers from tutti::allocate instead of malloc");
+  app.add_flag("--large", large, "16 MiB blocks, float32 and bfloat16, sum");
+  app.add_flag("--brief", brief, "five types, two operators");
+  CLI11_PARSE(app, argc, argv);
+  try {
+    const Options options;
+    Communicator comm = Communicator::from_environment(options);
+    test::Matrix matrix;
+    matrix.window_memory = window;
+    matrix.bytes = test::boundary_sizes(options);
+    if (brief) {
+      matrix.types = {DataType::int8, DataType::int64, DataType::bfloat16, DataType::float32};
+      matrix.kinds = {ReduceKind::sum, ReduceKind::pre_multiplied_sum, ReduceKind::avg};
+    }
+    if (large) {
+      matrix.types = {DataType::float32, DataType::bfloat16};
+      matrix.kinds = {ReduceKind::sum};
+      matrix.bytes = {(std::size_t{16} << 20) / static_cast<std::size_t>(comm.size()),
+                      std::size_t{16} << 20};
+    }
+    const test::Tally tally = run_matrix(comm, matrix);
+    std::uint64_t wrong = 0;
+    comm.all_reduce(&tally.wrong, &wrong, 1, DataType::uint64);
+    if (tally.wrong > 0) fmt::print(stderr, "{}\n", tally.first);
+    if (comm.rank() == 0)
+      fmt::print("{} ranks: {} calls each, {} wrong\n", comm.size(), tally.calls, wrong);
+    return wrong == 0 ? 0 : 1;
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "error: {}\n", e.what());
+    return 2;
+  }
+}

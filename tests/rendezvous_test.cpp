@@ -1,0 +1,655 @@
+// The rendezvous with real sockets: ranks as threads and as processes, disagreement, absence,
+// death, and strangers who send garbage, nothing, or what they have seen before.
+#include "comm/rendezvous.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <functional>
+#include <random>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/rendezvous_protocol.h"
+#include "comm/rendezvous_server.h"
+#include "comm/socket.h"
+#include "core/error.h"
+
+namespace tutti {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+/// A card that differs in every byte by rank and position.
+Card card_of(int rank) {
+  Card card;
+  for (std::size_t i = 0; i < card.bytes.size(); ++i) {
+    card.bytes[i] = static_cast<std::byte>((static_cast<std::size_t>(rank) * 151 + i * 7) % 251);
+  }
+  return card;
+}
+
+void expect_roster(const Roster& roster, int size) {
+  ASSERT_EQ(roster.cards.size(), static_cast<std::size_t>(size));
+  for (int rank = 0; rank < size; ++rank) {
+    EXPECT_EQ(roster.cards[static_cast<std::size_t>(rank)].bytes, card_of(rank).bytes) << rank;
+  }
+}
+
+struct Outcome {
+  bool met = false;
+  Roster roster;
+  ErrorCode code{};
+  std::string message;
+  int culprit = -1;
+  double seconds = 0;
+};
+
+Outcome try_to_meet(const UniqueId& id, int rank, int size,
+                    std::chrono::nanoseconds timeout = 20s) {
+  Outcome outcome;
+  const auto start = Clock::now();
+  try {
+    outcome.roster = rendezvous(id, rank, size, card_of(rank), timeout);
+    outcome.met = true;
+  } catch (const Error& error) {
+    outcome.code = error.code();
+    outcome.message = error.what();
+    outcome.culprit = error.rank();
+  }
+  outcome.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  return outcome;
+}
+
+/// Runs `body(i)` on `count` threads with small stacks, and waits for them.
+void on_threads(int count, const std::function<void(int)>& body) {
+  struct Argument {
+    const std::function<void(int)>* body;
+    int index;
+  };
+  std::vector<Argument> arguments(static_cast<std::size_t>(count));
+  std::vector<pthread_t> threads(static_cast<std::size_t>(count));
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, 256 * 1024);
+  for (std::size_t i = 0; i < threads.size(); ++i) {
+    arguments[i] = {&body, static_cast<int>(i)};
+    const auto run = [](void* argument) -> void* {
+      const auto* call = static_cast<const Argument*>(argument);
+      (*call->body)(call->index);
+      return nullptr;
+    };
+    ASSERT_EQ(pthread_create(&threads[i], &attributes, run, &arguments[i]), 0);
+  }
+  for (const pthread_t thread : threads) pthread_join(thread, nullptr);
+  pthread_attr_destroy(&attributes);
+}
+
+std::vector<Outcome> meet_as_threads(const UniqueId& id, int size,
+                                     std::chrono::nanoseconds timeout = 20s) {
+  std::vector<Outcome> outcomes(static_cast<std::size_t>(size));
+  on_threads(size, [&](int rank) {
+    outcomes[static_cast<std::size_t>(rank)] = try_to_meet(id, rank, size, timeout);
+  });
+  return outcomes;
+}
+
+void expect_all_met(const std::vector<Outcome>& outcomes) {
+  for (const Outcome& outcome : outcomes) {
+    ASSERT_TRUE(outcome.met) << outcome.message;
+    expect_roster(outcome.roster, static_cast<int>(outcomes.size()));
+    EXPECT_EQ(outcome.roster.session_secret, outcomes.front().roster.session_secret);
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+Socket connect_raw(const UniqueId& id) {
+  return connect_to(wire::decode(id).address, deadline_after(5s));
+}
+
+bool has_descriptor_room(int descriptors) { return sysconf(_SC_OPEN_MAX) >= descriptors; }
+
+TEST(UniqueIdText, RoundTripsAndRefusesOtherText) {
+  const UniqueId id = make_unique_id();
+  const std::string text = to_string(id);
+  EXPECT_EQ(text.size(), 256U);
+  EXPECT_EQ(unique_id_from_string(text), id);
+  std::string upper = text;
+  for (char& c : upper) c = static_cast<char>(std::toupper(c));
+  EXPECT_EQ(unique_id_from_string(upper), id);
+  for (const std::string& wrong : {std::string(), text.substr(1), text + "0", "g" + text.substr(1),
+                                   text.substr(0, 255) + " ", std::string("0x") + text.substr(2)}) {
+    try {
+      unique_id_from_string(wrong);
+      ADD_FAILURE() << wrong;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+      EXPECT_EQ(std::string(error.what()).find(text.substr(64, 32)), std::string::npos);
+    }
+  }
+  EXPECT_NE(make_unique_id(), id);
+}
+
+TEST(UniqueIdText, EveryDamagedBitIsNoticed) {
+  const UniqueId id = make_unique_id();
+  for (std::size_t bit = 0; bit < id.bytes.size() * 8; ++bit) {
+    UniqueId damaged = id;
+    damaged.bytes[bit / 8] ^= static_cast<std::byte>(1U << (bit % 8));
+    const Outcome outcome = try_to_meet(damaged, 0, 1);
+    ASSERT_FALSE(outcome.met) << bit;
+    ASSERT_EQ(outcome.code, ErrorCode::invalid_argument) << bit;
+  }
+}
+
+TEST(UniqueIdText, ListenAddressIsASetting) {
+  setenv("TUTTI_ADDRESS", "::1", 1);
+  UniqueId id;
+  bool has_ipv6 = true;
+  try {
+    id = make_unique_id();
+  } catch (const Error&) {
+    has_ipv6 = false;  // this machine has no IPv6
+  }
+  if (has_ipv6) expect_all_met(meet_as_threads(id, 3));
+
+  setenv("TUTTI_ADDRESS", "localhost", 1);
+  EXPECT_THROW(make_unique_id(), Error);
+  setenv("TUTTI_ADDRESS", "192.0.2.7", 1);  // an address for documentation: not of this host
+  try {
+    make_unique_id();
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::system);
+    EXPECT_NE(std::string(error.what()).find("TUTTI_ADDRESS"), std::string::npos);
+  }
+  unsetenv("TUTTI_ADDRESS");
+}
+
+TEST(Rendezvous, EveryRankGetsEveryCard) {
+  std::set<std::array<std::byte, 32>> secrets;
+  for (const int size : {1, 2, 3, 7, 16, 33}) {
+    const auto outcomes = meet_as_threads(make_unique_id(), size);
+    expect_all_met(outcomes);
+    secrets.insert(outcomes.front().roster.session_secret);
+  }
+  EXPECT_EQ(secrets.size(), 6U);
+}
+
+TEST(Rendezvous, TwoHundredRanks) {
+  if (!has_descriptor_room(600)) GTEST_SKIP() << "ulimit -n";
+  expect_all_met(meet_as_threads(make_unique_id(), 200));
+}
+
+TEST(Rendezvous, DISABLED_ThousandRanks) {
+  if (!has_descriptor_room(2500)) GTEST_SKIP() << "ulimit -n";
+  const auto start = Clock::now();
+  const auto outcomes = meet_as_threads(make_unique_id(), 1000, 60s);
+  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  expect_all_met(outcomes);
+  RecordProperty("seconds", fmt::format("{}", seconds));
+  fmt::print("1000 ranks met in {:.2f} s\n", seconds);
+}
+
+TEST(Rendezvous, RanksMayArriveInAnyOrderAndLate) {
+  const UniqueId id = make_unique_id();
+  std::vector<Outcome> outcomes(4);
+  on_threads(4, [&](int rank) {
+    std::this_thread::sleep_for(100ms * (3 - rank));
+    outcomes[static_cast<std::size_t>(rank)] = try_to_meet(id, rank, 4);
+  });
+  expect_all_met(outcomes);
+}
+
+TEST(Rendezvous, ManyRoundsUnderOneServer) {
+  const UniqueId id = serve_rendezvous(Rounds::many);
+  std::set<std::array<std::byte, 32>> secrets;
+  for (int round = 0; round < 20; ++round) {
+    const auto outcomes = meet_as_threads(id, 1 + round % 5);
+    expect_all_met(outcomes);
+    secrets.insert(outcomes.front().roster.session_secret);
+  }
+  EXPECT_EQ(secrets.size(), 20U);
+}
+
+TEST(Rendezvous, AnIdIsGoodForOneMeeting) {
+  const UniqueId id = make_unique_id();
+  expect_all_met(meet_as_threads(id, 2));
+  const Outcome late = try_to_meet(id, 0, 2);
+  EXPECT_FALSE(late.met);
+  EXPECT_EQ(late.code, ErrorCode::system);
+  EXPECT_NE(late.message.find("have met already"), std::string::npos) << late.message;
+  EXPECT_LT(late.seconds, 5);
+}
+
+TEST(Rendezvous, ArgumentsAreChecked) {
+  const UniqueId id = make_unique_id();
+  const std::vector<std::pair<int, int>> wrong{{-1, 2}, {2, 2}, {0, 0},
+                                               {0, -1}, {5, 3}, {0, wire::kMaxRanks + 1}};
+  for (const auto& [rank, size] : wrong) {
+    const Outcome outcome = try_to_meet(id, rank, size);
+    EXPECT_EQ(outcome.code, ErrorCode::invalid_argument) << rank << " of " << size;
+  }
+  EXPECT_EQ(try_to_meet(id, 0, 1, 0s).code, ErrorCode::invalid_argument);
+  EXPECT_EQ(try_to_meet(UniqueId{}, 0, 1).code, ErrorCode::invalid_argument);
+  EXPECT_TRUE(try_to_meet(id, 0, 1).met);
+}
+
+TEST(Rendezvous, DisagreementAboutTheSizeFailsEverybody) {
+  const UniqueId id = make_unique_id();
+  std::vector<Outcome> outcomes(4);
+  on_threads(4, [&](int rank) {
+    // Ranks 0 to 2 are there before rank 3 comes with another size; then rank 1 of a later try.
+    if (rank == 3) std::this_thread::sleep_for(300ms);
+    outcomes[static_cast<std::size_t>(rank)] = try_to_meet(id, rank, rank == 3 ? 8 : 5);
+  });
+  outcomes.push_back(try_to_meet(id, 4, 5));
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_FALSE(outcome.met);
+    EXPECT_EQ(outcome.code, ErrorCode::mismatch);
+    EXPECT_EQ(outcome.culprit, 3);
+    EXPECT_EQ(outcome.message, outcomes.front().message);
+    EXPECT_NE(outcome.message.find("rank 3 says that there are 8 ranks"), std::string::npos)
+        << outcome.message;
+    EXPECT_NE(outcome.message.find("says 5"), std::string::npos) << outcome.message;
+    EXPECT_LT(outcome.seconds, 5);
+  }
+}
+
+TEST(Rendezvous, TwoClaimsToOneRankFailEverybody) {
+  const UniqueId id = make_unique_id();
+  std::vector<Outcome> outcomes(4);
+  on_threads(4, [&](int i) {
+    outcomes[static_cast<std::size_t>(i)] = try_to_meet(id, i == 3 ? 1 : i, 4);
+  });
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_FALSE(outcome.met);
+    EXPECT_EQ(outcome.code, ErrorCode::mismatch);
+    EXPECT_EQ(outcome.culprit, 1);
+    EXPECT_NE(outcome.message.find("two claim to be rank 1 of 4"), std::string::npos)
+        << outcome.message;
+  }
+}
+
+TEST(Rendezvous, MissingRanksAreNamedAtTheDeadline) {
+  const UniqueId id = make_unique_id();
+  std::vector<Outcome> outcomes(20);
+  on_threads(20, [&](int rank) {
+    if (rank == 3 || rank == 5) return;
+    // The shortest patience counts, and everybody hears the same.
+    outcomes[static_cast<std::size_t>(rank)] = try_to_meet(id, rank, 20, rank == 7 ? 1s : 20s);
+  });
+  for (int rank = 0; rank < 20; ++rank) {
+    if (rank == 3 || rank == 5) continue;
+    const Outcome& outcome = outcomes[static_cast<std::size_t>(rank)];
+    EXPECT_EQ(outcome.code, ErrorCode::timed_out);
+    EXPECT_NE(outcome.message.find("ranks 3 and 5 of 20 did not appear"), std::string::npos)
+        << outcome.message;
+    EXPECT_LT(outcome.seconds, 4);
+  }
+  const Outcome late = try_to_meet(id, 3, 20);
+  EXPECT_EQ(late.code, ErrorCode::timed_out);
+  EXPECT_NE(late.message.find("ranks 3 and 5"), std::string::npos) << late.message;
+}
+
+TEST(Rendezvous, LongListsOfRanksAreShortened) {
+  EXPECT_EQ(wire::list_ranks(std::vector<int>{3}), "rank 3");
+  EXPECT_EQ(wire::list_ranks(std::vector<int>{3, 5}), "ranks 3 and 5");
+  EXPECT_EQ(wire::list_ranks(std::vector<int>{0, 1, 2, 3, 4, 5, 6, 7, 8}),
+            "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 8");
+  EXPECT_EQ(wire::list_ranks(std::vector<int>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}),
+            "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 2 more");
+  const Outcome alone = try_to_meet(make_unique_id(), 77, 100'000, 300ms);
+  EXPECT_EQ(alone.code, ErrorCode::timed_out);
+  EXPECT_NE(alone.message.find("ranks 0, 1, 2, 3, 4, 5, 6, 7 and 99991 more of 100000"),
+            std::string::npos)
+      << alone.message;
+}
+
+TEST(Rendezvous, AServerWithoutRanksEndsByItself) {
+  setenv("TUTTI_RENDEZVOUS_TIMEOUT", "0.2", 1);
+  const UniqueId id = make_unique_id();
+  unsetenv("TUTTI_RENDEZVOUS_TIMEOUT");
+  std::this_thread::sleep_for(600ms);
+  const Outcome outcome = try_to_meet(id, 0, 1);
+  EXPECT_EQ(outcome.code, ErrorCode::system);
+  EXPECT_NE(outcome.message.find("nothing listens at 127.0.0.1:"), std::string::npos)
+      << outcome.message;
+}
+
+// ThreadSanitizer ends a forked child of a process with threads when it starts one itself.
+#ifdef __SANITIZE_THREAD__
+constexpr bool kChildrenMayHaveThreads = false;
+#else
+constexpr bool kChildrenMayHaveThreads = true;
+#endif
+
+// --- processes ---
+
+pid_t start_process(const std::function<int()>& body) {
+  const pid_t child = fork();
+  if (child == 0) _exit(body());
+  return child;
+}
+
+int exit_status(pid_t child) {
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  return status;
+}
+
+TEST(RendezvousProcesses, ProcessesMeet) {
+  const UniqueId id = make_unique_id();
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < 4; ++rank) {
+    children.push_back(start_process([&] {
+      const Outcome outcome = try_to_meet(id, rank, 4);
+      if (!outcome.met) return 1;
+      for (int peer = 0; peer < 4; ++peer) {
+        if (outcome.roster.cards[static_cast<std::size_t>(peer)].bytes != card_of(peer).bytes) {
+          return 2;
+        }
+      }
+      return 0;
+    }));
+  }
+  for (const pid_t child : children) EXPECT_EQ(exit_status(child), 0);
+}
+
+TEST(RendezvousProcesses, AKilledRankIsNamedToTheOthers) {
+  const UniqueId id = make_unique_id();
+  const pid_t victim = start_process([&] {
+    try_to_meet(id, 2, 4);
+    return 0;
+  });
+  std::vector<Outcome> outcomes(2);
+  on_threads(3, [&](int i) {
+    if (i < 2) {
+      outcomes[static_cast<std::size_t>(i)] = try_to_meet(id, i, 4);
+    } else {
+      std::this_thread::sleep_for(500ms);
+      kill(victim, SIGKILL);
+    }
+  });
+  exit_status(victim);
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_EQ(outcome.code, ErrorCode::peer_lost);
+    EXPECT_EQ(outcome.culprit, 2);
+    EXPECT_NE(outcome.message.find("rank 2 of 4 joined and then left"), std::string::npos);
+    EXPECT_NE(outcome.message.find("waiting for rank 3"), std::string::npos) << outcome.message;
+    EXPECT_LT(outcome.seconds, 2);
+  }
+}
+
+TEST(RendezvousProcesses, TheEndOfTheServersProcessIsNoticed) {
+  if (!kChildrenMayHaveThreads) GTEST_SKIP();
+  int id_pipe[2];
+  ASSERT_EQ(pipe(id_pipe), 0);
+  const pid_t server = start_process([&] {
+    const UniqueId id = make_unique_id();
+    if (write(id_pipe[1], id.bytes.data(), id.bytes.size()) != 128) return 1;
+    pause();
+    return 0;
+  });
+  close(id_pipe[1]);
+  UniqueId id;
+  ASSERT_EQ(read(id_pipe[0], id.bytes.data(), id.bytes.size()), 128);
+  close(id_pipe[0]);
+  Outcome outcome;
+  on_threads(2, [&](int i) {
+    if (i == 0) {
+      outcome = try_to_meet(id, 0, 2);
+    } else {
+      std::this_thread::sleep_for(300ms);
+      kill(server, SIGKILL);
+    }
+  });
+  exit_status(server);
+  EXPECT_EQ(outcome.code, ErrorCode::system);
+  EXPECT_NE(outcome.message.find("has ended"), std::string::npos) << outcome.message;
+  EXPECT_LT(outcome.seconds, 3);
+  EXPECT_EQ(try_to_meet(id, 0, 2).code, ErrorCode::system);
+}
+
+TEST(RendezvousProcesses, AnExitingServerStillDeliversItsReplies) {
+  if (!kChildrenMayHaveThreads) GTEST_SKIP();
+  for (int repetition = 0; repetition < 10; ++repetition) {
+    int id_pipe[2];
+    ASSERT_EQ(pipe(id_pipe), 0);
+    // Rank 0 leaves through exit() the moment it has its roster.
+    const pid_t server = fork();
+    if (server == 0) {
+      const UniqueId id = make_unique_id();
+      if (write(id_pipe[1], id.bytes.data(), id.bytes.size()) != 128) _exit(1);
+      exit(try_to_meet(id, 0, 8).met ? 0 : 1);
+    }
+    close(id_pipe[1]);
+    UniqueId id;
+    ASSERT_EQ(read(id_pipe[0], id.bytes.data(), id.bytes.size()), 128);
+    close(id_pipe[0]);
+    std::vector<Outcome> outcomes(7);
+    on_threads(7,
+               [&](int i) { outcomes[static_cast<std::size_t>(i)] = try_to_meet(id, i + 1, 8); });
+    for (const Outcome& outcome : outcomes) EXPECT_TRUE(outcome.met) << outcome.message;
+    EXPECT_EQ(exit_status(server), 0);
+  }
+}
+
+TEST(RendezvousProcesses, ExitDoesNotWaitForAnIdleServer) {
+  if (!kChildrenMayHaveThreads) GTEST_SKIP();
+  const auto start = Clock::now();
+  const pid_t child = fork();
+  if (child == 0) {
+    make_unique_id();
+    serve_rendezvous(Rounds::many);
+    exit(0);
+  }
+  EXPECT_EQ(exit_status(child), 0);
+  EXPECT_LT(Clock::now() - start, 1s);
+}
+
+// --- strangers ---
+
+TEST(RendezvousStrangers, AWrongSecretIsRefused) {
+  const UniqueId id = make_unique_id();
+  wire::Ticket ticket = wire::decode(id);
+  ticket.secret[17] ^= std::byte{1};
+  const Outcome stranger = try_to_meet(wire::encode(ticket), 0, 2);
+  EXPECT_EQ(stranger.code, ErrorCode::system);
+  EXPECT_NE(stranger.message.find("does not share the secret"), std::string::npos)
+      << stranger.message;
+  EXPECT_LT(stranger.seconds, 2);
+  expect_all_met(meet_as_threads(id, 2));
+}
+
+TEST(RendezvousStrangers, AnImpostorServerIsRefused) {
+  Socket listener = listen_at(*parse_address("127.0.0.1", 0));
+  wire::Ticket ticket{bound_address(listener), {}};
+  std::atomic<bool> stop{false};
+  std::thread impostor([&] {
+    // Greets properly, and then returns the rank's own proof, for want of the secret.
+    while (!stop) {
+      const Socket socket = accept_from(listener);
+      if (!socket) {
+        std::this_thread::sleep_for(1ms);
+        continue;
+      }
+      const wire::Greeting greeting;
+      wire::Proof proof;
+      write_exactly(socket, wire::bytes_of(greeting), deadline_after(1s));
+      read_exactly(socket, wire::writable_bytes_of(proof), deadline_after(1s));
+      write_exactly(socket, proof.mac, deadline_after(1s));
+    }
+  });
+  const Outcome outcome = try_to_meet(wire::encode(ticket), 0, 1);
+  stop = true;
+  impostor.join();
+  EXPECT_EQ(outcome.code, ErrorCode::system);
+  EXPECT_NE(outcome.message.find("does not share the secret"), std::string::npos)
+      << outcome.message;
+}
+
+TEST(RendezvousStrangers, ASilentServerCannotOutlastTheDeadline) {
+  const Socket listener = listen_at(*parse_address("127.0.0.1", 0));
+  const Outcome outcome = try_to_meet(wire::encode({bound_address(listener), {}}), 0, 1, 300ms);
+  EXPECT_EQ(outcome.code, ErrorCode::timed_out);
+  EXPECT_LT(outcome.seconds, 2);
+}
+
+TEST(RendezvousStrangers, AReplayedConversationIsRefused) {
+  const UniqueId id = make_unique_id();
+  const wire::Ticket ticket = wire::decode(id);
+  // A whole conversation, as an eavesdropper has it: rank 0 of 2 proves itself.
+  wire::Proof proof;
+  struct {
+    wire::Hello hello;
+    wire::Bytes32 mac{};
+  } request;
+  wire::Bytes32 answer{};
+  Socket honest = connect_raw(id);
+  wire::Greeting greeting;
+  ASSERT_EQ(read_exactly(honest, wire::writable_bytes_of(greeting), deadline_after(5s)),
+            IoResult::done);
+  wire::fill_random(proof.nonce);
+  const wire::Session session(ticket.secret, greeting.nonce, proof.nonce);
+  proof.mac = session.rank_proof();
+  request.hello = {0, 2, 20'000, card_of(0)};
+  request.mac = session.hello_mac(request.hello);
+  write_exactly(honest, wire::bytes_of(proof), deadline_after(5s));
+  ASSERT_EQ(read_exactly(honest, answer, deadline_after(5s)), IoResult::done);
+  EXPECT_TRUE(wire::equal(answer, session.server_proof()));
+  write_exactly(honest, wire::bytes_of(request), deadline_after(5s));
+
+  // The same bytes again, on another connection: the server's nonce is another one.
+  Socket replay = connect_raw(id);
+  wire::Greeting other;
+  ASSERT_EQ(read_exactly(replay, wire::writable_bytes_of(other), deadline_after(5s)),
+            IoResult::done);
+  EXPECT_NE(other.nonce, greeting.nonce);
+  write_exactly(replay, wire::bytes_of(proof), deadline_after(5s));
+  write_exactly(replay, wire::bytes_of(request), deadline_after(5s));
+  EXPECT_EQ(read_exactly(replay, answer, deadline_after(5s)), IoResult::closed);
+
+  EXPECT_TRUE(try_to_meet(id, 1, 2).met);
+}
+
+TEST(RendezvousStrangers, ChangedHellosAndImpossibleRanksAreRefused) {
+  const UniqueId id = make_unique_id();
+  const wire::Ticket ticket = wire::decode(id);
+  const auto say = [&](const wire::Hello& hello, bool right_mac) {
+    Socket socket = connect_raw(id);
+    wire::Greeting greeting;
+    read_exactly(socket, wire::writable_bytes_of(greeting), deadline_after(5s));
+    wire::Proof proof;
+    wire::fill_random(proof.nonce);
+    const wire::Session session(ticket.secret, greeting.nonce, proof.nonce);
+    proof.mac = session.rank_proof();
+    wire::Bytes32 mac = session.hello_mac(hello);
+    if (!right_mac) mac[5] ^= std::byte{4};
+    wire::Bytes32 answer{};
+    write_exactly(socket, wire::bytes_of(proof), deadline_after(5s));
+    read_exactly(socket, answer, deadline_after(5s));
+    write_exactly(socket, wire::bytes_of(hello), deadline_after(5s));
+    write_exactly(socket, mac, deadline_after(5s));
+    wire::ReplyHeader reply;
+    const auto result = read_exactly(socket, wire::writable_bytes_of(reply), deadline_after(5s));
+    return result == IoResult::done ? static_cast<ErrorCode>(reply.code) : ErrorCode{};
+  };
+  EXPECT_EQ(say({0, 2, 1000, {}}, false), ErrorCode{});  // closed without a word
+  const std::vector<wire::Hello> impossible{{-1, 2, 1000, {}},
+                                            {2, 2, 1000, {}},
+                                            {0, 0, 1000, {}},
+                                            {INT32_MIN, INT32_MIN, 1000, {}},
+                                            {INT32_MAX - 1, INT32_MAX, 1000, {}},
+                                            {0, 2, -1, {}}};
+  for (const auto& hello : impossible) {
+    EXPECT_EQ(say(hello, true), ErrorCode::invalid_argument) << hello.rank << "/" << hello.size;
+  }
+  expect_all_met(meet_as_threads(id, 2));
+}
+
+TEST(RendezvousStrangers, AFloodIsCutOff) {
+  const UniqueId id = make_unique_id();
+  Socket socket = connect_raw(id);
+  wire::Greeting greeting;
+  ASSERT_EQ(read_exactly(socket, wire::writable_bytes_of(greeting), deadline_after(5s)),
+            IoResult::done);
+  const std::vector<std::byte> flood(1 << 20, std::byte{0x5a});
+  // The kernel may take it all; the server has closed after the first 64 bytes.
+  write_exactly(socket, flood, deadline_after(10s));
+  std::byte more{};
+  EXPECT_EQ(read_exactly(socket, std::span(&more, 1), deadline_after(10s)), IoResult::closed);
+  EXPECT_TRUE(try_to_meet(id, 0, 1).met);
+}
+
+TEST(RendezvousStrangers, AThousandVisitorsDoNoHarm) {
+  const UniqueId id = make_unique_id();
+  Outcome outcome;
+  on_threads(2, [&](int i) {
+    if (i == 0) {
+      outcome = try_to_meet(id, 0, 2);
+      return;
+    }
+    for (int visit = 0; visit < 1000; ++visit) connect_raw(id);
+    EXPECT_TRUE(try_to_meet(id, 1, 2).met);
+  });
+  EXPECT_TRUE(outcome.met) << outcome.message;
+}
+
+TEST(RendezvousStrangers, RanksMeetWhileOthersAttack) {
+  const UniqueId id = make_unique_id();
+  std::atomic<bool> stop{false};
+  std::atomic<int> attacks{0};
+  std::vector<Outcome> outcomes;
+  on_threads(25, [&](int i) {
+    if (i == 24) {
+      std::this_thread::sleep_for(300ms);
+      outcomes = meet_as_threads(id, 12);
+      stop = true;
+      return;
+    }
+    std::mt19937 random(static_cast<unsigned>(i));
+    std::vector<Socket> held;
+    while (!stop) {
+      Socket socket = connect_raw(id);
+      if (!socket) return;  // the server has done its work
+      ++attacks;
+      std::vector<std::byte> noise(1 + random() % 200);
+      for (std::byte& byte : noise) byte = static_cast<std::byte>(random());
+      switch (i % 4) {
+        case 0:  // random bytes
+          write_exactly(socket, noise, deadline_after(100ms));
+          break;
+        case 1:  // a byte at a time, for ever
+          write_exactly(socket, std::span(noise).first(1), deadline_after(100ms));
+          held.push_back(std::move(socket));
+          std::this_thread::sleep_for(10ms);
+          break;
+        case 2:  // half open
+          held.push_back(std::move(socket));
+          std::this_thread::sleep_for(10ms);
+          break;
+        default:  // a fixed wrong proof
+          write_exactly(socket, wire::bytes_of(wire::Proof{}), deadline_after(100ms));
+          break;
+      }
+    }
+  });
+  ASSERT_EQ(outcomes.size(), 12U);
+  expect_all_met(outcomes);
+  for (const Outcome& outcome : outcomes) EXPECT_LT(outcome.seconds, 10);
+  EXPECT_GT(attacks, 100);
+}
+
+}  // namespace
+}  // namespace tutti

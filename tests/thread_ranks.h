@@ -1,0 +1,39 @@
+// Ranks as threads: runs a body once per rank and hands on the first exception.
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "comm/communicator.h"
+
+namespace tutti::test {
+
+inline void run_thread_ranks(int ranks, const Options& options,
+                             const std::function<void(Communicator&)>& body) {
+  std::vector<Communicator> comms = Communicator::create_local(ranks, options);
+  std::vector<std::exception_ptr> errors(comms.size());
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t r = 0; r < comms.size(); ++r) {
+      threads.emplace_back([&, r] {
+        try {
+          body(comms[r]);
+        } catch (...) {
+          errors[r] = std::current_exception();
+          comms[r].abort("a test body threw");
+        }
+      });
+    }
+  }
+  for (const auto& e : errors) {
+    if (e) std::rethrow_exception(e);
+  }
+}
+
+inline void run_thread_ranks(int ranks, const std::function<void(Communicator&)>& body) {
+  run_thread_ranks(ranks, Options(), body);
+}
+
+}  // namespace tutti::test

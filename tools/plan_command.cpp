@@ -1,0 +1,197 @@
+#include "tools/plan_command.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <vector>
+
+#include "collectives/draw.h"
+#include "collectives/text.h"
+#include "collectives/verify.h"
+#include "core/error.h"
+#include "tools/plan_source.h"
+
+namespace tutti {
+namespace {
+
+void list() {
+  constexpr auto kRow = "{:<17} {:<22} {:<8} {:<6} {}\n";
+  fmt::print(kRow, "COLLECTIVE", "ALGORITHM", "WINDOWS", "LANES", "WHAT IT DOES");
+  for (const Algorithm& a : algorithms()) {
+    fmt::print(kRow, name(a.collective), a.name, a.windows ? "yes" : "-", a.lanes ? "yes" : "-",
+               a.summary);
+  }
+}
+
+void show(const PlanSource& source, int rank) {
+  const std::string text = rank < 0 ? to_text(source.load()) : to_text(source.load_rank(rank));
+  std::fwrite(text.data(), 1, text.size(), stdout);
+}
+
+void draw(const PlanSource& source, const std::string& path) {
+  const std::string svg = draw_svg(source.load());
+  if (path.empty() || path == "-") {
+    std::fwrite(svg.data(), 1, svg.size(), stdout);
+    return;
+  }
+  std::ofstream file(path, std::ios::binary);
+  file << svg << std::flush;
+  if (!file) throw_system_error(fmt::format("cannot write {}", path));
+}
+
+std::string plural(std::uint64_t n, std::string_view what) {
+  return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
+}
+
+/// Runs the proof, says how it went, and returns whether it succeeded.
+bool prove(const Plan& plan, bool in_place, Verdict& verdict) {
+  const auto start = std::chrono::steady_clock::now();
+  verdict = verify(plan, {.in_place = in_place});
+  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
+  const std::string_view how = in_place ? "in place" : "out of place";
+  if (verdict.proved) {
+    fmt::print("  {:<13} proved in {:.2f} ms\n", how, took.count());
+    return true;
+  }
+  fmt::print("  {:<13} NOT PROVED\n", how);
+  std::fflush(stdout);
+  fmt::print(stderr, "tutti: {} {} on {} is not proved {}: {}\n", name(plan.header.collective),
+             plan.header.algorithm, plural(static_cast<std::uint64_t>(plan.header.ranks), "rank"),
+             how, verdict.story);
+  return false;
+}
+
+/// A row for each run of ranks that move the same. Returns whether all move what the textbook says.
+bool print_traffic(const PlanSource& source, const Plan& plan, const Verdict& verdict) {
+  fmt::print("  each rank's traffic in chunks (a block has {}):\n",
+             plural(plan.header.pieces, "chunk"));
+  fmt::print("    {:<16}{:>10}", "", "sent");
+  if (!source.is_file()) fmt::print("{:>10}", "textbook");
+  fmt::print("{:>10}", "received");
+  if (!source.is_file()) fmt::print("{:>10}", "textbook");
+  fmt::print("\n");
+
+  bool agrees = true;
+  const auto textbook = [&](std::size_t rank) {
+    return source.is_file() ? Traffic{} : source.textbook(static_cast<int>(rank));
+  };
+  std::size_t rows = 0;
+  for (std::size_t first = 0, next = 0; first < verdict.traffic.size(); first = next) {
+    const Traffic moved = verdict.traffic[first];
+    const Traffic expected = textbook(first);
+    for (next = first + 1; next < verdict.traffic.size(); ++next) {
+      if (verdict.traffic[next] != moved || textbook(next) != expected) break;
+    }
+    agrees = agrees && (source.is_file() || moved == expected);
+    constexpr std::size_t kMostRows = 40;
+    if (++rows > kMostRows) continue;
+    if (rows == kMostRows) {
+      fmt::print("    ...\n");
+      continue;
+    }
+    fmt::print("    {:<16}", next == first + 1 ? fmt::format("rank {}", first)
+                                               : fmt::format("ranks {}-{}", first, next - 1));
+    if (source.is_file()) {
+      fmt::print("{:>10}{:>10}\n", moved.sent, moved.received);
+    } else {
+      fmt::print("{:>10}{:>10}{:>10}{:>10}{}\n", moved.sent, expected.sent, moved.received,
+                 expected.received, moved == expected ? "" : "  differs");
+    }
+  }
+  return agrees;
+}
+
+void prove_all(const PlanSource& source, bool only_in_place) {
+  const Plan plan = source.load();
+  const PlanHeader& h = plan.header;
+  if (only_in_place && !has_in_place(h.collective)) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{} has no in-place form; leave --in-place out", name(h.collective)));
+  }
+  fmt::print("{} {} on {}, {} a rank, {} a link\n", name(h.collective), h.algorithm,
+             plural(static_cast<std::uint64_t>(h.ranks), "rank"), plural(h.lanes, "lane"),
+             plural(h.slots, "slot"));
+  Verdict verdict;
+  bool proved = true;
+  if (!only_in_place) proved = prove(plan, false, verdict);
+  if (proved && has_in_place(h.collective)) proved = prove(plan, true, verdict);
+  if (!proved) throw CLI::RuntimeError(1);
+  fmt::print("  {:<13} {}\n", "in all", plural(verdict.steps, "step"));
+  if (!print_traffic(source, plan, verdict)) {
+    std::fflush(stdout);
+    fmt::print(stderr,
+               "tutti: the plan is right, but ranks marked 'differs' move another number of chunks "
+               "than the textbook says\n");
+    throw CLI::RuntimeError(1);
+  }
+}
+
+/// What one subcommand's options are stored in. CLI11 keeps references to them.
+struct Arguments {
+  PlanSource source;
+  int rank = -1;
+  std::string output;
+  bool in_place = false;
+};
+
+}  // namespace
+
+void add_plan_command(CLI::App& app) {
+  auto* plan = app.add_subcommand("plan", "List, show, prove and draw plans");
+  plan->require_subcommand(1);
+  plan->footer(
+      "A plan says what every rank of a collective does, step by step. Examples:\n"
+      "  tutti plan list\n"
+      "  tutti plan show all_reduce --algorithm ring --ranks 4 > ring.txt\n"
+      "  tutti plan verify --file ring.txt\n"
+      "  tutti plan draw all_reduce --algorithm ring --ranks 8 -o ring.svg");
+
+  plan->add_subcommand("list", "The algorithms: who can do which collective")->callback(list);
+
+  const auto add = [plan](const char* name, const char* help, auto more_options, auto action) {
+    auto* command = plan->add_subcommand(name, help);
+    const auto arguments = std::make_shared<Arguments>();
+    arguments->source.add_options(*command);
+    more_options(*command, *arguments);
+    command->callback([arguments, action] { action(*arguments); });
+  };
+  add(
+      "show", "Print a plan as text, one step a line (docs/plans.md says how to read it)",
+      [](CLI::App& command, Arguments& a) {
+        command.add_option("--rank", a.rank, "Only this rank's part")
+            ->type_name("R")
+            ->check(CLI::NonNegativeNumber);
+        command.footer(
+            "Examples:\n"
+            "  tutti plan show all_reduce --algorithm ring --ranks 4\n"
+            "  tutti plan show all_reduce --algorithm ring --ranks 1024 --rank 7");
+      },
+      [](const Arguments& a) { show(a.source, a.rank); });
+  add(
+      "verify", "Prove a plan: right result, no deadlock, no data race, equal bits",
+      [](CLI::App& command, Arguments& a) {
+        command.add_flag("--in-place", a.in_place,
+                         "Only in place (else: out of place, then in place if that exists)");
+        command.footer(
+            "Exit status: 0 proved; 1 not proved, and stderr says what goes wrong; 2 bad usage.\n"
+            "Examples:\n"
+            "  tutti plan verify reduce --algorithm tree --ranks 12 --root 3\n"
+            "  tutti plan verify --file my_plan.txt");
+      },
+      [](const Arguments& a) { prove_all(a.source, a.in_place); });
+  add(
+      "draw", "Draw a plan as a space-time picture (SVG)",
+      [](CLI::App& command, Arguments& a) {
+        command.add_option("-o,--output", a.output, "Write the picture to this file [stdout]")
+            ->type_name("FILE");
+        command.footer(
+            "Example:\n"
+            "  tutti plan draw all_reduce --algorithm ring --ranks 8 -o ring.svg");
+      },
+      [](const Arguments& a) { draw(a.source, a.output); });
+}
+
+}  // namespace tutti

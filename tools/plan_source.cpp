@@ -1,0 +1,146 @@
+#include "tools/plan_source.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iostream>
+#include <istream>
+
+#include "collectives/text.h"
+#include "core/error.h"
+
+namespace tutti {
+namespace {
+
+[[noreturn]] void refuse(const std::string& message) {
+  throw Error(ErrorCode::invalid_argument, message);
+}
+
+/// All of a stream, unless it is endless.
+std::string read_all(std::istream& stream, const std::string& name) {
+  constexpr std::size_t kMost = std::size_t{1} << 28;
+  std::string text;
+  for (char part[1 << 16]; stream.read(part, sizeof part), stream.gcount() > 0;) {
+    text.append(part, static_cast<std::size_t>(stream.gcount()));
+    if (text.size() > kMost) refuse(fmt::format("{} has more than 256 MiB; is it a plan?", name));
+  }
+  if (stream.bad()) refuse(fmt::format("cannot read {}: {}", name, std::strerror(errno)));
+  return text;
+}
+
+std::string known_collectives() {
+  std::string names;
+  Collective last{};
+  for (const Algorithm& a : algorithms()) {
+    if (!names.empty() && a.collective == last) continue;
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", name(a.collective));
+    last = a.collective;
+  }
+  return names;
+}
+
+std::string known_algorithms(Collective c) {
+  std::string names;
+  for (const Algorithm& a : algorithms()) {
+    if (a.collective != c) continue;
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", a.name);
+  }
+  return names.empty() ? "none" : names;
+}
+
+}  // namespace
+
+void PlanSource::add_options(CLI::App& command) {
+  const auto add = [&](const char* option, auto& value, const char* help, const char* type) {
+    CLI::Option* added = command.add_option(option, value, help)->type_name(type);
+    of_an_algorithm_.push_back(added);
+    return added;
+  };
+  add("collective", collective_, "all_reduce, ... (see `tutti plan list`)", "COLLECTIVE");
+  add("-a,--algorithm", algorithm_, "The algorithm (see `tutti plan list`)", "NAME");
+  add("-n,--ranks", ranks_, "How many ranks", "N")->check(CLI::Range(1, 1'000'000));
+  add("--root", root_, "The root of broadcast, reduce, gather or scatter [0]", "RANK")
+      ->check(CLI::NonNegativeNumber);
+  add("--lanes", lanes_, "Lanes that share the work, where the algorithm can [1]", "L")
+      ->check(CLI::Range(1u, TextLimits::lanes));
+  add("--group", group_, "Ranks per group of a hierarchical algorithm [near the root of N]", "G")
+      ->check(CLI::PositiveNumber);
+  command.add_option("-f,--file", file_, "Instead of these: read the plan from a file (-: stdin)")
+      ->type_name("FILE");
+}
+
+const Algorithm& PlanSource::algorithm() const {
+  if (collective_.empty()) {
+    refuse(
+        "name a collective or a file, as in 'tutti plan show all_reduce --algorithm ring "
+        "--ranks 4'");
+  }
+  const auto collective = parse_collective(collective_);
+  if (!collective) {
+    refuse(
+        fmt::format("there is no collective '{}'; there are {}", collective_, known_collectives()));
+  }
+  if (algorithm_.empty()) {
+    refuse(fmt::format("--algorithm is missing; for {} there are: {}", collective_,
+                       known_algorithms(*collective)));
+  }
+  const Algorithm* found = find_algorithm(*collective, algorithm_);
+  if (found == nullptr) {
+    refuse(fmt::format("{} has no algorithm '{}'; it has: {}", collective_, algorithm_,
+                       known_algorithms(*collective)));
+  }
+  if (lanes_ > 1 && !found->lanes) {
+    refuse(fmt::format("{} {} does not divide its work among lanes; leave --lanes out", collective_,
+                       algorithm_));
+  }
+  return *found;
+}
+
+PlanRequest PlanSource::request() const {
+  const Collective collective = algorithm().collective;
+  if (ranks_ == 0) refuse("--ranks is missing: how many ranks is the plan for?");
+  if (root_ != 0 && !is_rooted(collective)) {
+    refuse(fmt::format("{} has no root; leave --root out", collective_));
+  }
+  if (root_ >= ranks_) {
+    refuse(fmt::format("--root {} is not one of the ranks 0 to {}", root_, ranks_ - 1));
+  }
+  return {collective, ranks_, root_, lanes_, group_};
+}
+
+Plan PlanSource::load_file() const {
+  for (const CLI::Option* option : of_an_algorithm_) {
+    if (option->count() == 0) continue;
+    refuse(fmt::format("{} does not go with --file, whose plan is complete", option->get_name()));
+  }
+  if (file_ == "-") return plan_from_text(read_all(std::cin, "stdin"));
+  std::ifstream stream(file_, std::ios::binary);
+  if (!stream) refuse(fmt::format("cannot open {}: {}", file_, std::strerror(errno)));
+  return plan_from_text(read_all(stream, file_));
+}
+
+Plan PlanSource::load() const {
+  return is_file() ? load_file() : generate_plan(algorithm(), request());
+}
+
+RankPlan PlanSource::load_rank(int rank) const {
+  const auto check = [&](int ranks) {
+    if (rank >= ranks) {
+      refuse(fmt::format("--rank {} is not one of the ranks 0 to {}", rank, ranks - 1));
+    }
+  };
+  if (is_file()) {
+    Plan plan = load_file();
+    check(plan.header.ranks);
+    return std::move(plan.ranks[static_cast<std::size_t>(rank)]);
+  }
+  const PlanRequest r = request();
+  check(r.ranks);
+  return algorithm().generate(r, rank);
+}
+
+Traffic PlanSource::textbook(int rank) const { return algorithm().textbook(request(), rank); }
+
+}  // namespace tutti

@@ -1,0 +1,41 @@
+// Which plan a `tutti plan` command is about: an algorithm's, for so many ranks, or a file's.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "collectives/algorithms.h"
+#include "collectives/plan.h"
+
+namespace tutti {
+
+class PlanSource {
+ public:
+  /// Adds COLLECTIVE --algorithm --ranks --root --lanes --group and --file. This object must stay
+  /// where it is while the command line is parsed.
+  void add_options(CLI::App& command);
+
+  bool is_file() const { return !file_.empty(); }
+  Plan load() const;
+  /// One rank's part; of an algorithm's plan no other is made.
+  RankPlan load_rank(int rank) const;
+  /// What the textbook says that `rank` moves. Not for a file.
+  Traffic textbook(int rank) const;
+
+ private:
+  const Algorithm& algorithm() const;
+  PlanRequest request() const;
+  Plan load_file() const;
+
+  std::vector<CLI::Option*> of_an_algorithm_;  // that make no sense with a file
+  std::string collective_;
+  std::string algorithm_;
+  std::string file_;
+  int ranks_ = 0;
+  int root_ = 0;
+  std::uint32_t lanes_ = 1;
+  int group_ = 0;
+};
+
+}  // namespace tutti

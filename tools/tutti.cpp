@@ -1,0 +1,95 @@
+// The `tutti` command: plans, settings and the start of ranks, each a subcommand.
+//
+// Exit status: 0 success; 1 the answer is no (a plan is not proved) or something failed; 2 the
+// command was used wrongly. `tutti run` returns the status of the ranks it ran.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <memory>
+#include <string_view>
+
+#include "core/error.h"
+#include "core/settings.h"
+#include "tools/plan_command.h"
+#include "tools/run.h"
+
+namespace tutti {
+namespace {
+
+constexpr int kFailed = 1;
+constexpr int kBadUsage = 2;
+
+void print_settings() {
+  for (const Setting& s : settings()) {
+    const char* value = std::getenv(std::string(s.name).c_str());
+    fmt::print("{} [{}]{}\n    {}\n", s.name, s.default_value,
+               value == nullptr ? "" : fmt::format(" = {}", value), s.meaning);
+  }
+}
+
+void add_settings_command(CLI::App& app) {
+  auto* command = app.add_subcommand("settings", "The settings: environment variables, defaults");
+  const auto markdown = std::make_shared<bool>(false);
+  command->add_flag("--markdown", *markdown, "As a page for docs/settings.md");
+  command->callback([markdown] {
+    if (!*markdown) return print_settings();
+    const std::string page = settings_markdown();
+    std::fwrite(page.data(), 1, page.size(), stdout);
+  });
+  command->footer("Prints NAME [default] = value; the value only where the environment has one.");
+}
+
+/// The subcommand that was being used, for its help: "tutti plan show".
+std::string command_in_use(const CLI::App& app) {
+  std::string name = app.get_name();
+  for (const CLI::App* at = &app; !at->get_subcommands().empty();) {
+    at = at->get_subcommands().front();
+    name += " " + at->get_name();
+  }
+  return name;
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Tutti: collective communication whose plans are proved before they run.", "tutti");
+  app.require_subcommand(1);
+  app.footer("'tutti COMMAND --help' says more about a command.");
+  add_plan_command(app);
+  add_run_command(app);
+  add_settings_command(app);
+  app.add_subcommand("version", "The version")->callback([] {
+    fmt::print("tutti {}\n", TUTTI_VERSION);
+  });
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::RuntimeError& e) {
+    return e.get_exit_code();  // a command's own status; it has said why
+  } catch (const CLI::ParseError& e) {
+    if (e.get_exit_code() == 0) return app.exit(e);  // --help
+    fmt::print(stderr, "tutti: {}\ntutti: see '{} --help'\n", e.what(), command_in_use(app));
+    return kBadUsage;
+  } catch (const Error& e) {
+    fmt::print(stderr, "tutti: {}\n", e.what());
+    return e.code() == ErrorCode::invalid_argument ? kBadUsage : kFailed;
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "tutti: {}\n", e.what());
+    return kFailed;
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace tutti
+
+int main(int argc, char** argv) {
+  const int status = tutti::run(argc, argv);
+  // What was printed may not have arrived: a full disk, a closed pipe.
+  const bool lost = std::fflush(stdout) != 0 || std::ferror(stdout) != 0;
+  if (lost && status == 0) {
+    std::fputs("tutti: cannot write the output\n", stderr);
+    return tutti::kFailed;
+  }
+  return status;
+}

@@ -1,0 +1,137 @@
+#include "transport/local_group.h"
+
+#include <fmt/format.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+namespace tutti {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t kControlBytes =
+    (sizeof(ControlBlock) + kCacheLine - 1) / kCacheLine * kCacheLine;
+
+}  // namespace
+
+LocalGroup::LocalGroup(std::shared_ptr<Mesh> mesh, int rank, std::vector<int> members,
+                       std::vector<std::uint64_t> keys, ConnectionShape shape, bool use_cma,
+                       Deadline deadline)
+    : mesh_(std::move(mesh)), rank_(rank), members_(std::move(members)), shape_(shape) {
+  const std::size_t n = members_.size();
+  const std::size_t connection = shape_.bytes();
+  const std::size_t bytes = kControlBytes + n * kChannels * connection;
+  segments_.resize(n);
+  const auto self = static_cast<std::size_t>(rank_);
+  segments_[self] = SharedMemory::create("tutti-segment", bytes);
+  share_within_process(keys[self], segments_[self]);
+  for (std::size_t r = 0; r < n; ++r) {
+    if (r != self) mesh_->send(members_[r], keys[self], segments_[self]);
+  }
+  for (std::size_t r = 0; r < n; ++r) {
+    if (r != self) segments_[r] = mesh_->receive(members_[r], keys[r], bytes, deadline);
+    controls_.push_back(reinterpret_cast<ControlBlock*>(segments_[r]->data()));
+  }
+  const auto memory = [&](std::size_t receiver, std::size_t sender, std::size_t channel) {
+    return segments_[receiver]->data() + kControlBytes +
+           (sender * kChannels + channel) * connection;
+  };
+  for (std::size_t r = 0; r < n; ++r) {
+    for (std::size_t c = 0; c < kChannels; ++c) {
+      senders_.emplace_back(memory(r, self, c), shape_);
+      receivers_.emplace_back(memory(self, r, c), shape_);
+    }
+  }
+  bool cma = use_cma;
+  for (std::size_t r = 0; r < n; ++r) cma = cma && (r == self || mesh_->cma_works(members_[r]));
+  control().state.store(kJoined | (cma ? kCmaWorks : 0U), std::memory_order_release);
+  for (std::size_t r = 0; r < n; ++r) {
+    std::uint32_t state = 0;
+    while (((state = controls_[r]->state.load(std::memory_order_acquire)) & kJoined) == 0) {
+      if (Clock::now() > deadline) {
+        throw Error(ErrorCode::timed_out,
+                    fmt::format("rank {} waited in vain for rank {} to join", rank_, r),
+                    static_cast<int>(r));
+      }
+      if (failed()) throw_failure();
+      check_peers("joining");
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+    if ((state & kCmaWorks) == 0) cma_everywhere_ = false;
+  }
+}
+
+LocalGroup::~LocalGroup() {
+  control().state.fetch_or(kLeft, std::memory_order_release);
+  for (int r = 0; r < size(); ++r) ring(r);
+}
+
+void LocalGroup::fail(const Failure& failure) {
+  ControlBlock& c = control(0);
+  std::uint32_t none = 0;
+  if (!c.failure_state.compare_exchange_strong(none, 1, std::memory_order_acq_rel)) return;
+  c.failure_code.store(static_cast<std::uint32_t>(failure.code), std::memory_order_relaxed);
+  c.failure_rank.store(failure.rank, std::memory_order_relaxed);
+  const std::size_t length = std::min(failure.text.size(), c.failure_text.size() - 1);
+  std::memcpy(c.failure_text.data(), failure.text.data(), length);
+  c.failure_text[length] = '\0';
+  // release: whoever sees 2 sees the words above.
+  c.failure_state.store(2, std::memory_order_release);
+  for (int r = 0; r < size(); ++r) ring(r);
+}
+
+Failure LocalGroup::failure() const {
+  ControlBlock& c = *controls_[0];
+  // The writer may have been killed between claiming the record and filling it.
+  const auto patience = Clock::now() + std::chrono::milliseconds(200);
+  while (c.failure_state.load(std::memory_order_acquire) != 2) {
+    if (Clock::now() > patience) {
+      return {ErrorCode::peer_lost, -1, "a rank died while it was reporting a failure"};
+    }
+    std::this_thread::yield();
+  }
+  Failure f;
+  f.code = static_cast<ErrorCode>(c.failure_code.load(std::memory_order_relaxed));
+  f.rank = c.failure_rank.load(std::memory_order_relaxed);
+  f.text.assign(c.failure_text.data(), strnlen(c.failure_text.data(), c.failure_text.size()));
+  return f;
+}
+
+void LocalGroup::throw_failure() const {
+  const Failure f = failure();
+  throw Error(f.code, f.text, f.rank);
+}
+
+void LocalGroup::check_peers(std::string_view doing) {
+  for (const int dead : mesh_->dead_peers()) {
+    const auto it = std::find(members_.begin(), members_.end(), dead);
+    if (it == members_.end()) continue;
+    const int peer = static_cast<int>(it - members_.begin());
+    if (has_left(peer)) continue;
+    ControlBlock& c = control(peer);
+    fail({ErrorCode::peer_lost, peer,
+          fmt::format("rank {} (pid {}) died after step {} of its operation #{}; rank {} noticed "
+                      "while {}. Its "
+                      "own output or the kernel's log says why; restart the job",
+                      peer, pid(peer), c.step.load(std::memory_order_relaxed),
+                      c.operation.load(std::memory_order_relaxed), rank_, doing)});
+  }
+}
+
+void LocalGroup::ring_now(ControlBlock& c) {
+  c.bell.fetch_add(1, std::memory_order_release);
+  syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&c.bell), FUTEX_WAKE, 1, nullptr, nullptr, 0);
+}
+
+void LocalGroup::sleep_now(ControlBlock& c, std::uint32_t bell) {
+  const timespec most{0, 1'000'000};
+  syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&c.bell), FUTEX_WAIT, bell, &most, nullptr,
+          0);
+}
+
+}  // namespace tutti

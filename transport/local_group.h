@@ -1,0 +1,144 @@
+// The ranks of one communicator on one host: a segment of shared memory each, with the control
+// block and the connections that lead to that rank.
+//
+//     ControlBlock | connection from rank 0, channel 0 | from rank 0, channel 1 | ... | from rank
+//     n-1 ...
+//
+// The segment is sparse: connections that are never used take no memory.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/error.h"
+#include "transport/connection.h"
+#include "transport/mesh.h"
+#include "transport/shared_memory.h"
+
+namespace tutti {
+
+/// Channels 0 to 7 belong to plans, the last one to send and recv.
+inline constexpr int kPlanChannels = 8;
+inline constexpr int kPointToPointChannel = kPlanChannels;
+inline constexpr int kChannels = kPlanChannels + 1;
+
+/// The first failure of a communicator: written once, read by everyone.
+struct Failure {
+  ErrorCode code = ErrorCode::internal;
+  int rank = -1;
+  std::string text;
+};
+
+/// What a rank says about its current operations, for others to compare and to report.
+struct alignas(kCacheLine) OperationRecord {
+  std::atomic<std::uint64_t> sequence;  // 1 + the operation's number; 0: never used
+  std::array<std::atomic<std::uint64_t>, 6> words;
+};
+inline constexpr std::size_t kRecords = 64;  // the newest operations of a rank
+
+struct ControlBlock {
+  // A rank that sleeps says so, and whoever publishes to it rings the bell (futex).
+  alignas(kCacheLine) std::atomic<std::uint32_t> sleeping;
+  std::atomic<std::uint32_t> bell;
+  alignas(kCacheLine) std::atomic<std::uint64_t> operation;  // operations begun
+  std::atomic<std::uint64_t> step;                           // steps done in it
+  alignas(kCacheLine) std::atomic<std::uint32_t> state;      // Presence bits
+  // Only rank 0's is used.
+  alignas(kCacheLine) std::atomic<std::uint32_t> failure_state;  // 0 none, 1 being written, 2 there
+  std::atomic<std::uint32_t> failure_code;
+  std::atomic<std::int32_t> failure_rank;
+  std::array<char, 1024> failure_text;
+  std::array<OperationRecord, kRecords> records;
+};
+
+enum Presence : std::uint32_t { kJoined = 1, kCmaWorks = 2, kLeft = 4 };
+
+class LocalGroup {
+ public:
+  using Deadline = Mesh::Deadline;
+
+  /// Collective over the ranks: `members` are their numbers in the mesh, by rank here; `keys` name
+  /// their segments and differ from all others of the mesh. `use_cma`: this rank allows it. Throws
+  /// Error.
+  LocalGroup(std::shared_ptr<Mesh> mesh, int rank, std::vector<int> members,
+             std::vector<std::uint64_t> keys, ConnectionShape shape, bool use_cma,
+             Deadline deadline);
+  ~LocalGroup();
+  LocalGroup(const LocalGroup&) = delete;
+  LocalGroup& operator=(const LocalGroup&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return static_cast<int>(members_.size()); }
+  ConnectionShape shape() const { return shape_; }
+  Mesh& mesh() { return *mesh_; }
+  const std::shared_ptr<Mesh>& shared_mesh() const { return mesh_; }
+  int member(int rank) const { return members_[static_cast<std::size_t>(rank)]; }
+  bool same_process(int rank) const { return mesh_->same_process(member(rank)); }
+  pid_t pid(int rank) const { return mesh_->pid(member(rank)); }
+  /// Whether every rank can read and write every other's plain memory.
+  bool cma_everywhere() const { return cma_everywhere_; }
+
+  Sender& sender(int peer, int channel) { return senders_[index(peer, channel)]; }
+  Receiver& receiver(int peer, int channel) { return receivers_[index(peer, channel)]; }
+  ControlBlock& control(int rank) { return *controls_[static_cast<std::size_t>(rank)]; }
+  ControlBlock& control() { return *controls_[static_cast<std::size_t>(rank_)]; }
+
+  /// Whether somebody has failed; one load of a line that is otherwise never written.
+  bool failed() const { return controls_[0]->failure_state.load(std::memory_order_relaxed) != 0; }
+  /// Records `failure` unless there is one already.
+  void fail(const Failure& failure);
+  /// The failure; waits (briefly) for one that is being written.
+  Failure failure() const;
+  /// Throws the failure as an Error.
+  [[noreturn]] void throw_failure() const;
+
+  /// Wakes rank `peer` if it sleeps. Called after a message was published or a slot freed.
+  void ring(int peer) {
+    ControlBlock& c = control(peer);
+    // relaxed, without a fence: a bell that is missed costs the sleeper its time-out (1 ms).
+    if (c.sleeping.load(std::memory_order_relaxed) != 0) ring_now(c);
+  }
+  /// Sleeps until the bell rings, at most a millisecond, unless `ready` already holds.
+  template <class Ready>
+  void sleep_unless(Ready&& ready) {
+    ControlBlock& c = control();
+    const std::uint32_t bell = c.bell.load(std::memory_order_relaxed);
+    c.sleeping.store(1, std::memory_order_seq_cst);
+    if (!ready()) sleep_now(c, bell);
+    c.sleeping.store(0, std::memory_order_relaxed);
+  }
+
+  /// Looks for dead and departed peers (a system call; for slow paths). A dead process that had not
+  /// left is a failure of the communicator, in which this rank was `doing` something.
+  void check_peers(std::string_view doing);
+  bool has_left(int peer) {
+    return (control(peer).state.load(std::memory_order_acquire) & kLeft) != 0;
+  }
+
+ private:
+  std::size_t index(int peer, int channel) const {
+    return static_cast<std::size_t>(peer) * kChannels + static_cast<std::size_t>(channel);
+  }
+  void ring_now(ControlBlock& c);
+  void sleep_now(ControlBlock& c, std::uint32_t bell);
+
+  std::shared_ptr<Mesh> mesh_;
+  int rank_;
+  std::vector<int> members_;
+  ConnectionShape shape_;
+  bool cma_everywhere_ = true;
+  std::vector<std::shared_ptr<SharedMemory>> segments_;
+  std::vector<ControlBlock*> controls_;
+  std::vector<Sender> senders_;
+  std::vector<Receiver> receivers_;
+};
+
+}  // namespace tutti

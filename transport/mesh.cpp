@@ -1,0 +1,451 @@
+#include "transport/mesh.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sodium.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "core/error.h"
+#include "transport/cma.h"
+
+namespace tutti {
+
+// One kind of message after the greeting; it may carry one file descriptor.
+struct Mesh::Message {
+  enum Type : std::uint32_t { segment = 1, window = 2, freed = 3 };
+  std::uint32_t type = 0;
+  std::uint32_t window_id = 0;
+  std::uint64_t key = 0;
+  std::uint64_t bytes = 0;
+};
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Hello {
+  std::int32_t rank = -1;
+  std::uint32_t version = 1;
+  std::array<unsigned char, 32> proof{};
+};
+
+std::array<std::uint64_t, 2> random_pair() {
+  if (sodium_init() < 0) throw Error(ErrorCode::system, "libsodium could not be initialised");
+  std::array<std::uint64_t, 2> r{};
+  randombytes_buf(r.data(), sizeof r);
+  return r;
+}
+
+/// Ranks that agree on it run under one kernel and see the same abstract sockets.
+std::array<std::uint64_t, 2> host_identity() {
+  std::string text;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), text);
+  std::array<char, 64> link{};
+  if (readlink("/proc/self/ns/net", link.data(), link.size() - 1) > 0) text += link.data();
+  std::array<std::uint64_t, 2> id{};
+  crypto_generichash(reinterpret_cast<unsigned char*>(id.data()), sizeof id,
+                     reinterpret_cast<const unsigned char*>(text.data()), text.size(), nullptr, 0);
+  return id;
+}
+
+/// The same in all threads of a process, different after a fork.
+std::array<std::uint64_t, 2> process_identity() {
+  static const auto random = random_pair();
+  return {random[0], random[1] ^ static_cast<std::uint64_t>(getpid())};
+}
+
+socklen_t fill(sockaddr_un& address, const std::array<std::uint64_t, 2>& socket_name) {
+  address = {};
+  address.sun_family = AF_UNIX;
+  // A leading zero byte makes the name abstract: it lives as long as the socket.
+  const std::string text = fmt::format("tutti-{:016x}{:016x}", socket_name[0], socket_name[1]);
+  std::memcpy(address.sun_path + 1, text.data(), text.size());
+  return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size());
+}
+
+void proof_of(std::array<unsigned char, 32>& proof, std::span<const std::byte, 32> secret,
+              int rank) {
+  const std::int32_t r = rank;
+  crypto_generichash(proof.data(), proof.size(), reinterpret_cast<const unsigned char*>(&r),
+                     sizeof r, reinterpret_cast<const unsigned char*>(secret.data()),
+                     secret.size());
+}
+
+/// Waits until `fd` is readable; false at the deadline.
+bool readable(int fd, Mesh::Deadline deadline) {
+  for (;;) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    pollfd p{fd, POLLIN, 0};
+    const int n = poll(&p, 1, static_cast<int>(std::clamp<long long>(left, 0, 1000)));
+    if (n > 0) return true;
+    if (n < 0 && errno != EINTR) throw_system_error("poll on a unix socket");
+    if (left <= 0) return false;
+  }
+}
+
+/// The peer's process, checked to be ours by user id.
+ucred credentials(int fd) {
+  ucred c{};
+  socklen_t length = sizeof c;
+  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &c, &length) != 0) {
+    throw_system_error("cannot tell who is at the other end of a unix socket");
+  }
+  return c;
+}
+
+struct ProcessMemory {
+  std::mutex mutex;
+  std::unordered_map<std::uint64_t, std::weak_ptr<SharedMemory>> by_key;
+};
+
+ProcessMemory& process_memory() {
+  static auto* m = new ProcessMemory;
+  return *m;
+}
+
+}  // namespace
+
+void share_within_process(std::uint64_t key, const std::shared_ptr<SharedMemory>& memory) {
+  ProcessMemory& m = process_memory();
+  const std::lock_guard lock(m.mutex);
+  std::erase_if(m.by_key, [](const auto& entry) { return entry.second.expired(); });
+  m.by_key[key] = memory;
+}
+
+Fd& Fd::operator=(Fd&& other) noexcept {
+  if (this != &other) {
+    if (fd_ >= 0) close(fd_);
+    fd_ = other.release();
+  }
+  return *this;
+}
+
+Fd::~Fd() {
+  if (fd_ >= 0) close(fd_);
+}
+
+int Fd::release() { return std::exchange(fd_, -1); }
+
+Mesh::Mesh() {
+  address_.socket = random_pair();
+  address_.host = host_identity();
+  address_.process = process_identity();
+  address_.key = random_pair()[0];
+  address_.pid = getpid();
+  probe_word_ = address_.key;
+  address_.probe = reinterpret_cast<std::uint64_t>(&probe_word_);
+  listener_ = Fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  sockaddr_un name{};
+  const socklen_t length = fill(name, address_.socket);
+  if (listener_.get() < 0 ||
+      bind(listener_.get(), reinterpret_cast<sockaddr*>(&name), length) != 0 ||
+      listen(listener_.get(), 4096) != 0) {
+    throw_system_error("cannot listen on a unix socket");
+  }
+}
+
+Mesh::~Mesh() = default;
+
+void Mesh::connect(int rank, std::span<const MeshAddress> peers,
+                   std::span<const std::byte, 32> session_secret, Deadline deadline) {
+  rank_ = rank;
+  peers_.resize(peers.size());
+  std::size_t expected = 0;
+  for (std::size_t r = 0; r < peers.size(); ++r) {
+    Peer& peer = peers_[r];
+    peer.probe = peers[r].probe;
+    peer.key = peers[r].key;
+    peer.pid = peers[r].pid;
+    peer.same_process = peers[r].process == address_.process;
+    if (peers[r].host != address_.host) {
+      throw Error(
+          ErrorCode::system,
+          fmt::format(
+              "rank {} runs on another host (or in another network namespace) than rank {}: "
+              "there is no transport between them yet; start all ranks on one host",
+              r, rank),
+          static_cast<int>(r));
+    }
+    if (peer.same_process) continue;
+    if (static_cast<int>(r) > rank) {
+      ++expected;
+      continue;
+    }
+    // Lower ranks are connected to; their listeners exist since before the rendezvous.
+    peer.socket = Fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    sockaddr_un name{};
+    const socklen_t length = fill(name, peers[r].socket);
+    if (peer.socket.get() < 0 ||
+        ::connect(peer.socket.get(), reinterpret_cast<sockaddr*>(&name), length) != 0) {
+      const int error = errno;
+      throw Error(
+          ErrorCode::peer_lost,
+          fmt::format("rank {} cannot connect to rank {} (pid {}): {}; it has probably died", rank,
+                      r, peers[r].pid, std::strerror(error)),
+          static_cast<int>(r));
+    }
+    greet(peer, session_secret);
+  }
+  const auto receive_hello = [&](int fd) {
+    Hello hello;
+    std::array<unsigned char, 32> proof{};
+    if (recv(fd, &hello, sizeof hello, 0) != sizeof hello || hello.version != 1 || hello.rank < 0 ||
+        hello.rank >= static_cast<int>(peers.size())) {
+      return -1;
+    }
+    proof_of(proof, session_secret, hello.rank);
+    return sodium_memcmp(proof.data(), hello.proof.data(), proof.size()) == 0 ? hello.rank : -1;
+  };
+  while (expected > 0) {
+    if (!readable(listener_.get(), deadline)) {
+      throw Error(
+          ErrorCode::timed_out,
+          fmt::format("rank {}: {} rank(s) of this host did not connect in time", rank, expected));
+    }
+    Fd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (fd.get() < 0 || credentials(fd.get()).uid != getuid()) continue;
+    if (!readable(fd.get(), std::min(deadline, Clock::now() + std::chrono::seconds(5)))) continue;
+    const int r = receive_hello(fd.get());
+    // Whoever does not know the secret, or comes twice, is not one of us.
+    if (r <= rank || peers_[static_cast<std::size_t>(r)].socket.get() >= 0) continue;
+    Peer& peer = peers_[static_cast<std::size_t>(r)];
+    peer.socket = std::move(fd);
+    greet(peer, session_secret);
+    --expected;
+  }
+  for (std::size_t r = 0; r < peers.size(); ++r) {
+    Peer& peer = peers_[r];
+    if (peer.same_process) continue;
+    if (static_cast<int>(r) < rank &&
+        (!readable(peer.socket.get(), deadline) || credentials(peer.socket.get()).uid != getuid() ||
+         receive_hello(peer.socket.get()) != static_cast<int>(r))) {
+      throw Error(ErrorCode::peer_lost,
+                  fmt::format("rank {} (pid {}) did not answer rank {} while connecting", r,
+                              peer.pid, rank),
+                  static_cast<int>(r));
+    }
+    // The kernel's word, not the peer's: right also across pid namespaces (0 where it is not
+    // visible).
+    peer.pid = credentials(peer.socket.get()).pid;
+    if (peer.pid > 0) peer.process = Fd(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
+  }
+  listener_ = Fd();
+}
+
+void Mesh::greet(Peer& peer, std::span<const std::byte, 32> session_secret) {
+  Hello hello;
+  hello.rank = rank_;
+  proof_of(hello.proof, session_secret, rank_);
+  ::send(peer.socket.get(), &hello, sizeof hello, MSG_NOSIGNAL);
+}
+
+bool Mesh::cma_works(int peer) const {
+  const Peer& p = peers_[static_cast<std::size_t>(peer)];
+  return p.same_process || (p.pid > 0 && cma_probe(p.pid, p.probe, p.key));
+}
+
+void Mesh::post(Peer& peer, const Message& message, int fd) {
+  iovec part{const_cast<Message*>(&message), sizeof message};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+  msghdr m{};
+  m.msg_iov = &part;
+  m.msg_iovlen = 1;
+  if (fd >= 0) {
+    m.msg_control = control.data();
+    m.msg_controllen = control.size();
+    cmsghdr* c = CMSG_FIRSTHDR(&m);
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(c), &fd, sizeof fd);
+  }
+  // A full socket empties when the peer next looks; meanwhile we must look at ours, or both wait.
+  const auto deadline = Clock::now() + std::chrono::seconds(10);
+  while (!peer.closed) {
+    if (sendmsg(peer.socket.get(), &m, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) return;
+    if (errno == EPIPE || errno == ECONNRESET) {
+      peer.closed = true;  // its death is noticed, and reported, by whoever waits for it
+      return;
+    }
+    if (errno != EAGAIN && errno != EINTR && errno != ETOOMANYREFS) {
+      throw_system_error("cannot pass memory to a peer");
+    }
+    if (Clock::now() > deadline) {
+      throw Error(ErrorCode::system, "a peer does not take the memory that is passed to it (10 s)");
+    }
+    for (Peer& p : peers_) take_all(p);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+bool Mesh::take(Peer& peer) {
+  if (peer.socket.get() < 0 || peer.closed) return false;
+  Message message;
+  iovec part{&message, sizeof message};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+  msghdr m{};
+  m.msg_iov = &part;
+  m.msg_iovlen = 1;
+  m.msg_control = control.data();
+  m.msg_controllen = control.size();
+  const ssize_t n = recvmsg(peer.socket.get(), &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  if (n < 0) return errno == EINTR;
+  Fd fd;
+  for (cmsghdr* c = CMSG_FIRSTHDR(&m); c != nullptr; c = CMSG_NXTHDR(&m, c)) {
+    if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
+        c->cmsg_len == CMSG_LEN(sizeof(int))) {
+      int received = -1;
+      std::memcpy(&received, CMSG_DATA(c), sizeof received);
+      fd = Fd(received);
+    }
+  }
+  if (n == 0) {
+    peer.closed = true;
+    return false;
+  }
+  if (n != sizeof message) return true;
+  switch (message.type) {
+    case Message::segment:
+      if (fd.get() >= 0) peer.segments[message.key] = std::move(fd);
+      break;
+    case Message::window:
+      if (fd.get() >= 0) {
+        peer.windows[message.window_id] = SharedMemory::map(fd.release(), message.bytes);
+      }
+      break;
+    case Message::freed:
+      peer.windows.erase(message.window_id);
+      break;
+    default:
+      break;
+  }
+  return true;
+}
+
+void Mesh::take_all(Peer& peer) {
+  while (take(peer)) {
+  }
+}
+
+void Mesh::send(int peer, std::uint64_t key, const std::shared_ptr<SharedMemory>& memory) {
+  if (same_process(peer)) return;  // found through share_within_process()
+  const std::lock_guard lock(mutex_);
+  post(peers_[static_cast<std::size_t>(peer)], {Message::segment, 0, key, memory->size()},
+       memory->fd());
+}
+
+std::shared_ptr<SharedMemory> Mesh::receive(int peer, std::uint64_t key, std::size_t bytes,
+                                            Deadline deadline) {
+  Peer& p = peers_[static_cast<std::size_t>(peer)];
+  for (;;) {
+    if (p.same_process) {
+      ProcessMemory& m = process_memory();
+      const std::lock_guard lock(m.mutex);
+      if (const auto it = m.by_key.find(key); it != m.by_key.end()) {
+        if (auto memory = it->second.lock()) return memory;
+      }
+    } else {
+      const std::lock_guard lock(mutex_);
+      take_all(p);
+      if (const auto it = p.segments.find(key); it != p.segments.end()) {
+        const int fd = it->second.release();
+        p.segments.erase(it);
+        return SharedMemory::map(fd, bytes);
+      }
+      if (p.closed) {
+        throw Error(
+            ErrorCode::peer_lost,
+            fmt::format("rank {} (pid {}) died while its memory was being connected", peer, p.pid),
+            peer);
+      }
+    }
+    if (Clock::now() > deadline) {
+      throw Error(ErrorCode::timed_out,
+                  fmt::format("rank {} did not pass its memory in time", peer), peer);
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+}
+
+void Mesh::announce_freed() {
+  for (const std::uint32_t id : freed_windows_since(freed_generation_)) {
+    if (id >= announced_.size() || !announced_[id]) continue;
+    for (Peer& peer : peers_) {
+      if (peer.socket.get() >= 0) post(peer, {Message::freed, id, 0, 0}, -1);
+    }
+  }
+}
+
+void Mesh::announce(const WindowMemory& window) {
+  if (window.id == 0) return;
+  const std::lock_guard lock(mutex_);
+  if (window.id < announced_.size() && announced_[window.id]) return;
+  for (Peer& peer : peers_) take_all(peer);
+  announce_freed();
+  if (window.id >= announced_.size()) announced_.resize(window.id + 1);
+  announced_[window.id] = true;
+  for (Peer& peer : peers_) {
+    if (peer.socket.get() >= 0)
+      post(peer, {Message::window, window.id, 0, window.bytes}, window.fd);
+  }
+}
+
+std::span<std::byte> Mesh::window(int peer, std::uint32_t id, Deadline deadline) {
+  Peer& p = peers_[static_cast<std::size_t>(peer)];
+  for (;;) {
+    {
+      const std::lock_guard lock(mutex_);
+      auto it = p.windows.find(id);
+      if (it == p.windows.end()) {
+        take_all(p);
+        it = p.windows.find(id);
+      }
+      if (it != p.windows.end()) return {it->second->data(), it->second->size()};
+      if (p.closed) {
+        throw Error(ErrorCode::peer_lost, fmt::format("rank {} (pid {}) died", peer, p.pid), peer);
+      }
+    }
+    if (Clock::now() > deadline) {
+      throw Error(ErrorCode::internal,
+                  fmt::format("rank {} named window {} but never passed it", peer, id), peer);
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+}
+
+void Mesh::drain() {
+  const std::lock_guard lock(mutex_);
+  for (Peer& peer : peers_) take_all(peer);
+}
+
+std::vector<int> Mesh::dead_peers() {
+  std::vector<pollfd> polls;
+  std::vector<int> ranks;
+  for (std::size_t r = 0; r < peers_.size(); ++r) {
+    const Peer& peer = peers_[r];
+    if (peer.same_process) continue;
+    const bool has_process = peer.process.get() >= 0;
+    polls.push_back({has_process ? peer.process.get() : peer.socket.get(),
+                     static_cast<short>(has_process ? POLLIN : POLLRDHUP), 0});
+    ranks.push_back(static_cast<int>(r));
+  }
+  std::vector<int> dead;
+  if (polls.empty() || poll(polls.data(), polls.size(), 0) <= 0) return dead;
+  for (std::size_t i = 0; i < polls.size(); ++i) {
+    if (polls[i].revents != 0) dead.push_back(ranks[i]);
+  }
+  return dead;
+}
+
+}  // namespace tutti

@@ -1,0 +1,122 @@
+// The unix sockets between the ranks of one host: they carry memfds (segments and windows) and tell
+// when a peer is gone. Ranks that are threads of one process need neither and have no socket.
+//
+// Addresses are abstract (no file) and unguessable, the user id of both ends is checked, and a peer
+// proves that it knows the session's secret before it is believed.
+#pragma once
+
+#include <sys/types.h>
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "core/window_memory.h"
+#include "transport/shared_memory.h"
+
+namespace tutti {
+
+/// How others reach a rank; plain bytes, handed round at the rendezvous.
+struct MeshAddress {
+  std::array<std::uint64_t, 2> host{};     // the same on ranks that can share memory
+  std::array<std::uint64_t, 2> process{};  // the same on ranks that are threads of one process
+  std::array<std::uint64_t, 2> socket{};   // the abstract socket's random name
+  std::uint64_t key = 0;                   // of this rank's first segment
+  std::uint64_t probe = 0;                 // address of a word that holds `key`, for cma_probe()
+  std::int32_t pid = 0;
+};
+
+/// An RAII file descriptor.
+class Fd {
+ public:
+  Fd() = default;
+  explicit Fd(int fd) : fd_(fd) {}
+  Fd(Fd&& other) noexcept : fd_(other.release()) {}
+  Fd& operator=(Fd&& other) noexcept;
+  ~Fd();
+  int get() const { return fd_; }
+  int release();
+
+ private:
+  int fd_ = -1;
+};
+
+class Mesh {
+ public:
+  using Deadline = std::chrono::steady_clock::time_point;
+
+  /// Opens this rank's listener.
+  Mesh();
+  Mesh(const Mesh&) = delete;
+  Mesh& operator=(const Mesh&) = delete;
+  ~Mesh();
+
+  const MeshAddress& address() const { return address_; }
+  /// Connects to all ranks in `peers` (by rank, this one included). Collective. Throws Error:
+  /// system when a peer cannot be reached or is on another host, timed_out at the deadline.
+  void connect(int rank, std::span<const MeshAddress> peers,
+               std::span<const std::byte, 32> session_secret, Deadline deadline);
+
+  int rank() const { return rank_; }
+  bool same_process(int peer) const { return peers_[static_cast<std::size_t>(peer)].same_process; }
+  pid_t pid(int peer) const { return peers_[static_cast<std::size_t>(peer)].pid; }
+  /// Whether this process may read rank `peer`'s plain memory.
+  bool cma_works(int peer) const;
+
+  /// Shares `memory` with `peer` under `key`; the peer fetches it with receive().
+  void send(int peer, std::uint64_t key, const std::shared_ptr<SharedMemory>& memory);
+  std::shared_ptr<SharedMemory> receive(int peer, std::uint64_t key, std::size_t bytes,
+                                        Deadline deadline);
+
+  /// Makes `window` known to all peers, once, before its id is used in a message to them.
+  void announce(const WindowMemory& window);
+  /// This process's mapping of window `id` of rank `peer` (after a message that names it).
+  std::span<std::byte> window(int peer, std::uint32_t id, Deadline deadline);
+  /// Takes in what peers have sent, without waiting.
+  void drain();
+
+  /// The ranks whose process is gone. One system call.
+  std::vector<int> dead_peers();
+
+ private:
+  struct Message;
+  struct Peer {
+    Fd socket;
+    Fd process;  // a pidfd: readable when the process ends; unlike the socket it is not kept open
+                 // by forks
+    pid_t pid = 0;
+    bool same_process = false;
+    bool closed = false;
+    std::uint64_t probe = 0;
+    std::uint64_t key = 0;
+    std::unordered_map<std::uint64_t, Fd> segments;
+    std::unordered_map<std::uint32_t, std::shared_ptr<SharedMemory>> windows;
+  };
+
+  void greet(Peer& peer, std::span<const std::byte, 32> session_secret);
+  void post(Peer& peer, const Message& message, int fd);
+  /// Reads one message; false when there is none (or the peer has closed).
+  bool take(Peer& peer);
+  void take_all(Peer& peer);
+  void announce_freed();
+
+  MeshAddress address_;
+  Fd listener_;
+  int rank_ = 0;
+  std::vector<Peer> peers_;
+  std::mutex mutex_;
+  std::uint64_t probe_word_ = 0;
+  std::vector<bool> announced_;  // by window id
+  std::uint64_t freed_generation_ = 0;
+};
+
+/// Registers memory for other ranks of this process, for as long as it lives.
+void share_within_process(std::uint64_t key, const std::shared_ptr<SharedMemory>& memory);
+
+}  // namespace tutti

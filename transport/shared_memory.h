@@ -1,0 +1,37 @@
+// A memfd mapped into this process: nothing is named, so nothing is left behind after kill -9.
+// The memory of ranks that are threads of one process is mapped once and shared.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+namespace tutti {
+
+class SharedMemory {
+ public:
+  /// `bytes` of zeroes, sealed against resizing. Pages are taken when they are first touched.
+  static std::shared_ptr<SharedMemory> create(std::string_view label, std::size_t bytes);
+  /// Maps what `fd` stands for and closes it. Throws Error(system) unless it is a memfd of at least
+  /// `bytes`, sealed against shrinking (a peer must not be able to make our loads fault).
+  static std::shared_ptr<SharedMemory> map(int fd, std::size_t bytes);
+
+  SharedMemory(const SharedMemory&) = delete;
+  SharedMemory& operator=(const SharedMemory&) = delete;
+  ~SharedMemory();
+
+  std::byte* data() const { return data_; }
+  std::size_t size() const { return bytes_; }
+  int fd() const { return fd_; }  // -1 once mapped from a peer
+
+ private:
+  SharedMemory(std::byte* data, std::size_t bytes, int fd) : data_(data), bytes_(bytes), fd_(fd) {}
+
+  std::byte* data_;
+  std::size_t bytes_;
+  int fd_;
+};
+
+}  // namespace tutti

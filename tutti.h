@@ -1,0 +1,5 @@
+// Everything a program needs: communicators, and memory that the collectives move fastest.
+#pragma once
+
+#include "comm/communicator.h"
+#include "core/memory.h"
