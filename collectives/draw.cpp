@@ -52,9 +52,8 @@ class Picture {
     draw_bands();
     if (at_.detailed) {
       draw_windows();
-      draw_boxes();
       draw_messages();
-      draw_labels();
+      draw_boxes();
     } else {
       if (schedule_.messages.size() <= DrawLimits::compact_arrows) draw_messages();
       draw_runs();
@@ -144,7 +143,7 @@ class Picture {
   void draw_windows() {
     for_each_step([&](const RankPlan& rank, const Step& step, const StepId& id, const StepTime& t) {
       for (const Operand& o : rank.destinations(step)) {
-        if (is_drawn_window(o)) put_window(id, o, at_.x(t.end) - 4, at_.x(t.end + 0.4));
+        if (is_drawn_window(o)) put_window(id, o, at_.x(t.end) - at_.room(), at_.x(t.end + 0.4));
       }
       for (const Operand& o : rank.sources(step)) {
         if (is_drawn_window(o)) put_window(id, o, at_.x(t.start) + 4, at_.x(t.start - 0.4));
@@ -171,17 +170,22 @@ class Picture {
   void draw_messages() {
     for (const Message& m : schedule_.messages) {
       if (m.sender.rank >= at_.ranks || m.receiver.rank >= at_.ranks) continue;
-      const double x1 = at_.x(schedule_.at(m.sender).end);
+      const double x1 = at_.x(schedule_.at(m.sender).end) - at_.room();
       const double x2 = at_.x(schedule_.at(m.receiver).start);
       const double y1 = at_.lane_y(m.sender.rank, m.sender.lane) + at_.lane_height / 2;
       const double y2 = at_.lane_y(m.receiver.rank, m.receiver.lane) + at_.lane_height / 2;
-      // A message that waits to be received waits in the sender's band: the arrow leaves late, and
-      // crosses the other bands in a straight line.
-      const double leave = std::max(x1, x2 - 0.5 * at_.unit - 1);
-      const double bend = (x2 - leave) * 0.35;
-      put("<path class=\"m\" d=\"M{:.1f} {:.1f}H{:.1f}C{:.1f} {:.1f} {:.1f} {:.1f} {:.1f} "
-          "{:.1f}\"{}/>\n",
-          x1, y1, leave, leave + bend, y1, x2 - bend, y2, x2, y2,
+      put("<path class=\"m\" d=\"M{:.1f} {:.1f}", x1, y1);
+      double x = x1, y = y1;
+      // A message that waits to be received waits beside the sender's lane: the arrow leaves late.
+      const double leave = x2 - kFlight * at_.unit - at_.room();
+      if (leave > x1 + at_.unit / 8) {
+        x = leave;
+        y = y1 + (y2 < y1 ? -0.5 : 0.5) * at_.lane_height;
+        const double turn = std::min(8.0, leave - x1);
+        put("Q{:.1f} {:.1f} {:.1f} {:.1f}H{:.1f}", x1, y, x1 + turn, y, x);
+      }
+      const double bend = (x2 - x) * 0.45;
+      put("C{:.1f} {:.1f} {:.1f} {:.1f} {:.1f} {:.1f}\"{}/>\n", x + bend, y, x2 - bend, y2, x2, y2,
           at_.detailed ? " marker-end=\"url(#head)\"" : "");
     }
   }
@@ -190,45 +194,56 @@ class Picture {
     const double height = at_.lane_height - 4;
     for_each_step([&](const RankPlan& rank, const Step& step, const StepId& id, const StepTime& t) {
       const StepStyle& style = style_of(rank, step);
-      const double x = at_.x(t.start), width = (t.end - t.start) * at_.unit;
+      const double x = at_.x(t.start);
+      const double width = (t.end - t.start) * at_.unit - at_.room();
       const double y = at_.lane_y(id.rank, id.lane) + 2;
       put("<g><title>step {}/{}/{}, time {:g} to {:g}\n{}</title><rect x=\"{:.1f}\" y=\"{:.1f}\" "
           "width=\"{:.1f}\" height=\"{:.1f}\" rx=\"3\" class=\"{}\"/>",
           id.rank, id.lane, id.step, t.start, t.end, escaped(to_text(rank, id.lane, step)), x, y,
           width, height, style.css);
+      const std::string label = step_label(rank, step);
+      if (!label.empty() && static_cast<double>(label.size()) * 6.4 < width - 1) {
+        put("<text x=\"{:.1f}\" y=\"{:.1f}\" class=\"l {}\">{}</text>", x + width / 2,
+            y + height / 2 + 4, style.css, label);
+      }
       svg_ += "</g>\n";
     });
   }
 
-  /// On top of the arrows, which would else strike them out.
-  void draw_labels() {
-    for_each_step([&](const RankPlan& rank, const Step& step, const StepId& id, const StepTime& t) {
-      const double width = (t.end - t.start) * at_.unit;
-      const std::string label = step_label(rank, step);
-      if (!label.empty() && static_cast<double>(label.size()) * 6.6 < width - 2) {
-        put("<text x=\"{:.1f}\" y=\"{:.1f}\" class=\"l {}\">{}</text>\n",
-            at_.x(t.start) + width / 2, at_.lane_y(id.rank, id.lane) + at_.lane_height / 2 + 4,
-            kStepStyles[static_cast<std::size_t>(step_kind(rank, step))].css, label);
-      }
-    });
-  }
-
-  /// Compact: one path per kind; what would lie on an already drawn pixel is left out.
+  /// Compact: one path per kind. Boxes of one kind that cannot be told apart are drawn as one, and
+  /// what falls on a pixel that is taken is left out, so the size of the picture has a bound.
   void draw_runs() {
     std::array<std::string, kStepKinds> paths;
-    std::vector<double> drawn(at_.ranks * at_.lanes, 0);
-    for_each_step([&](const RankPlan& rank, const Step& step, const StepId& id, const StepTime& t) {
-      style_of(rank, step);
-      double& last = drawn[id.rank * at_.lanes + id.lane];
-      const double begin = std::max(at_.x(t.start), last);
-      const double end = std::max(at_.x(t.end), at_.x(t.start) + 0.5);
-      if (end < last + 0.5) return;
-      last = end;
-      const double height = at_.lane_height >= 4 ? at_.lane_height - 1 : at_.lane_height;
-      fmt::format_to(std::back_inserter(paths[static_cast<std::size_t>(step_kind(rank, step))]),
-                     "M{:.1f} {:.1f}h{:.1f}v{:.2f}h{:.1f}z", begin, at_.lane_y(id.rank, id.lane),
-                     end - begin, height, begin - end);
-    });
+    const double height = at_.lane_height >= 4 ? at_.lane_height - 1 : at_.lane_height;
+    constexpr double kPixel = 1;
+    struct Run {
+      std::size_t kind = 0;
+      double begin = 0, end = 0;
+    };
+    const auto flush = [&](const Run& run, std::size_t r, std::size_t l) {
+      if (run.end <= run.begin) return;
+      fmt::format_to(std::back_inserter(paths[run.kind]), "M{:.1f} {:.1f}h{:.1f}v{:.2f}h{:.1f}z",
+                     run.begin, at_.lane_y(r, l), run.end - run.begin, height, run.begin - run.end);
+    };
+    for (std::uint32_t r = 0; r < at_.ranks; ++r) {
+      for (std::uint32_t l = 0; l < plan_.ranks[r].lanes.size(); ++l) {
+        Run run;
+        for_each_step_of(
+            r, l, [&](const RankPlan& rank, const Step& step, const StepId&, const StepTime& t) {
+              const auto kind = static_cast<std::size_t>(step_kind(rank, step));
+              used_[kind] = true;
+              const double begin = at_.x(t.start);
+              const double end = std::max(at_.x(t.end), begin + kPixel);
+              if (kind == run.kind && begin < run.end + kPixel) {
+                run.end = end;
+              } else if (end >= run.end + kPixel) {
+                flush(run, r, l);
+                run = {kind, std::max(begin, run.end), end};
+              }
+            });
+        flush(run, r, l);
+      }
+    }
     for (std::size_t k = 0; k < kStepKinds; ++k) {
       if (!paths[k].empty()) put("<path class=\"{}\" d=\"{}\"/>\n", kStepStyles[k].css, paths[k]);
     }
@@ -330,14 +345,16 @@ class Picture {
   template <typename F>
   void for_each_step(F f) {
     for (std::uint32_t r = 0; r < at_.ranks; ++r) {
-      const RankPlan& rank = plan_.ranks[r];
-      for (std::uint32_t l = 0; l < rank.lanes.size(); ++l) {
-        for (std::uint32_t s = 0; s < rank.lanes[l].size(); ++s) {
-          const StepId id{r, l, s};
-          const StepTime& time = schedule_.at(id);
-          if (time.start >= 0) f(rank, rank.lanes[l][s], id, time);
-        }
-      }
+      for (std::uint32_t l = 0; l < plan_.ranks[r].lanes.size(); ++l) for_each_step_of(r, l, f);
+    }
+  }
+  template <typename F>
+  void for_each_step_of(std::uint32_t r, std::uint32_t l, F f) {
+    const RankPlan& rank = plan_.ranks[r];
+    for (std::uint32_t s = 0; s < rank.lanes[l].size(); ++s) {
+      const StepId id{r, l, s};
+      const StepTime& time = schedule_.at(id);
+      if (time.start >= 0) f(rank, rank.lanes[l][s], id, time);
     }
   }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <initializer_list>
 
 #include "collectives/draw.h"
 
@@ -20,40 +21,60 @@ StepKind step_kind(const RankPlan& rank, const Step& step) {
                                                                 : StepKind::pass_on;
 }
 
+namespace {
+
+/// The step's first operand in `spaces` of this rank's memory, destinations before sources.
+const Operand* own_operand(const RankPlan& rank, const Step& step,
+                           std::initializer_list<Space> spaces) {
+  for (const auto side : {rank.destinations(step), rank.sources(step)}) {
+    for (const Operand& o : side) {
+      if (!o.is_remote() && std::find(spaces.begin(), spaces.end(), o.space) != spaces.end()) {
+        return &o;
+      }
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace
+
 std::string step_label(const RankPlan& rank, const Step& step) {
   if (step.count == 0) return step.sources == 0 ? "signal" : step.destinations == 0 ? "wait" : "";
-  const std::uint64_t own_block =
-      std::uint64_t{rank.header.pieces} * static_cast<std::uint64_t>(rank.rank);
-  const bool is_in = step.shape_space == Space::in;
-  std::uint64_t first = step.shape_chunk;
-  std::string_view buffer;
+  const auto label = [&](std::string_view buffer, std::uint64_t first) {
+    if (step.count == 1) return fmt::format("{}{}", buffer, first);
+    return fmt::format("{}{}-{}", buffer, first, first + step.count - 1);
+  };
+  const Operand* o = own_operand(rank, step, {Space::in, Space::out});
+  if (o == nullptr) {
+    o = own_operand(rank, step, {Space::tmp});
+    return o == nullptr ? "" : label("tmp ", o->chunk);
+  }
+  const bool is_in = o->space == Space::in;
+  const std::uint64_t in_own_block =
+      o->chunk + std::uint64_t{rank.header.pieces} * static_cast<std::uint64_t>(rank.rank);
   switch (rank.header.collective) {
     case Collective::all_gather:
     case Collective::all_gather_v:
     case Collective::gather:
-      if (is_in) first += own_block;
-      break;
+      return label("", is_in ? in_own_block : o->chunk);
     case Collective::reduce_scatter:
     case Collective::reduce_scatter_v:
     case Collective::scatter:
-      if (!is_in) first += own_block;
-      break;
+      return label("", is_in ? o->chunk : in_own_block);
     case Collective::all_to_all:
     case Collective::all_to_all_v:
     case Collective::send_recv:
-      buffer = is_in ? "in " : "out ";
-      break;
+      return label(is_in ? "in " : "out ", o->chunk);
     default:
-      break;
+      return label("", o->chunk);
   }
-  if (step.count == 1) return fmt::format("{}{}", buffer, first);
-  return fmt::format("{}{}-{}", buffer, first, first + step.count - 1);
 }
 
 DrawLayout DrawLayout::of(const Plan& plan, const Schedule& schedule) {
   DrawLayout at;
   at.detailed = plan.ranks.size() <= DrawLimits::detailed_ranks &&
                 schedule.steps <= DrawLimits::detailed_steps;
+  if (is_rooted(plan.header.collective)) at.left += 14;
   at.ranks = std::min(plan.ranks.size(), DrawLimits::compact_ranks);
   for (std::size_t r = 0; r < at.ranks; ++r) {
     at.lanes = std::max(at.lanes, plan.ranks[r].lanes.size());

@@ -1,6 +1,7 @@
 // How the drawing looks: the colours of steps, their labels, and where everything stands.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -35,9 +36,10 @@ inline constexpr std::array<StepStyle, kStepKinds> kStepStyles = {{
 
 StepKind step_kind(const RankPlan& rank, const Step& step);
 
-/// What stands in a step's box: the chunks that it moves. Where in and out have a common numbering
-/// (that of the in-place call), a chunk keeps its number on its way, so that it can be followed;
-/// else the buffer is named.
+/// What stands in a step's box: the chunks of this rank's memory that it moves. Where in and out
+/// have a common numbering (that of the in-place call), a chunk keeps its number on its way, so
+/// that it can be followed; else the buffer is named. Empty for a step that only passes something
+/// on.
 std::string step_label(const RankPlan& rank, const Step& step);
 
 /// The width of the outline of a step that never starts, in units of time.
@@ -60,6 +62,8 @@ struct DrawLayout {
   double width = 0;
   double height = 0;
 
+  /// What a box is narrower than its time, so that arrowheads show between boxes.
+  double room() const { return detailed ? std::min(unit / 12, 5.0) : 0; }
   double band() const { return static_cast<double>(lanes) * lane_height; }
   double x(double time) const { return left + time * unit; }
   double band_y(std::size_t rank) const {

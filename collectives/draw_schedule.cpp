@@ -6,10 +6,6 @@
 namespace tutti::drawing {
 namespace {
 
-constexpr double kDataStep = 1.0;
-constexpr double kSignalStep = 0.5;  // without data: a box half as wide
-constexpr double kFlight = 0.5;      // from the sender's end to the receiver's start
-
 /// The life of the k-th message of a link.
 struct Slot {
   StepId sender;

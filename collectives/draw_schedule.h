@@ -9,6 +9,10 @@
 
 namespace tutti::drawing {
 
+inline constexpr double kDataStep = 1.0;
+inline constexpr double kSignalStep = 0.5;  // without data: a box half as wide
+inline constexpr double kFlight = 0.5;      // from the sender's end to the receiver's start
+
 struct StepId {
   std::uint32_t rank = 0;
   std::uint32_t lane = 0;

@@ -77,7 +77,9 @@ void put_header(std::string& text, const PlanHeader& h) {
   auto end = std::back_inserter(text);
   fmt::format_to(end, "tutti plan 1\n{} {}  ranks {}", name(h.collective), h.algorithm, h.ranks);
   if (is_rooted(h.collective)) fmt::format_to(end, "  root {}", h.root);
-  fmt::format_to(end, "  pieces {}  slots {}  lanes {}\n", h.pieces, h.slots, h.lanes);
+  fmt::format_to(end, "  pieces {}  slots {}  lanes {}", h.pieces, h.slots, h.lanes);
+  if (h.widest != 1) fmt::format_to(end, "  widest {}", h.widest);
+  text += '\n';
 }
 
 void put_rank(std::string& text, const RankPlan& rank) {

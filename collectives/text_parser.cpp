@@ -173,6 +173,9 @@ class Parser {
     h.slots = line.number("the number of slots", 1, TextLimits::slots);
     line.expect("lanes");
     h.lanes = line.number("the number of lanes", 1, TextLimits::lanes);
+    if (line.take("widest")) {
+      h.widest = line.number("the number of chunks of the widest message", 0, TextLimits::chunks);
+    }
     line.expect_end();
     if (std::uint64_t{h.lanes} * static_cast<std::uint64_t>(h.ranks) >
         TextLimits::lanes_of_all_ranks) {

@@ -204,9 +204,7 @@ Binding bind_call(const Call& call, int rank, const Geometry& geometry, int rank
       b.tiles_by_lane = true;
     }
     b.signature.count = whole;
-  } else if (call.collective == Collective::send_recv) {
-    b.tiles_by_lane = true;
-  } else {
+  } else if (call.collective != Collective::send_recv) {
     const bool blocks = call.collective != Collective::all_reduce &&
                         call.collective != Collective::broadcast &&
                         call.collective != Collective::reduce;

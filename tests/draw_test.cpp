@@ -182,12 +182,15 @@ TEST(Draw, EscapesNames) {
 
 TEST(Draw, ChunksKeepTheirNumbersOnTheirWay) {
   const Plan plan = plan_from_text(
-      "tutti plan 1\nall_gather x ranks 3 pieces 2 slots 1 lanes 1\nrank 0\nrank 1\nlane 0\n"
-      "to(0) <- in[1]\nout[4:6] <- from(0)\n() <- from(0)\nrank 2\n");
+      "tutti plan 1\nall_gather x ranks 3 pieces 2 slots 1 lanes 1\nrank 0\nrank 1 tmp 2\n"
+      "lane 0\nto(0) <- in[1]\nout[4:6] <- from(0)\n() <- from(0)\nto(0) <- tmp[0:2] as out[0:2]\n"
+      "to(2) <- from(0) as out[0]\nrank 2\n");
   const RankPlan& rank = plan.ranks[1];
   EXPECT_EQ(drawing::step_label(rank, rank.lanes[0][0]), "3");
   EXPECT_EQ(drawing::step_label(rank, rank.lanes[0][1]), "4-5");
   EXPECT_EQ(drawing::step_label(rank, rank.lanes[0][2]), "wait");
+  EXPECT_EQ(drawing::step_label(rank, rank.lanes[0][3]), "tmp 0-1");
+  EXPECT_EQ(drawing::step_label(rank, rank.lanes[0][4]), "");
 }
 
 TEST(Draw, EveryAlgorithm) {

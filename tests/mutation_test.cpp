@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <random>
 #include <string>
 #include <vector>
@@ -26,8 +27,11 @@ struct Original {
 };
 
 /// Every algorithm's plan for `ranks` ranks, on one lane and on two.
-std::vector<Original> originals(int ranks) {
-  std::vector<Original> result;
+const std::vector<Original>& originals(int ranks) {
+  static std::map<int, std::vector<Original>> all;
+  const auto [found, is_new] = all.try_emplace(ranks);
+  std::vector<Original>& result = found->second;
+  if (!is_new) return result;
   for (const Algorithm& algorithm : algorithms()) {
     for (std::uint32_t lanes = 1; lanes <= (algorithm.lanes && ranks < 5 ? 2U : 1U); ++lanes) {
       PlanRequest request;
@@ -106,7 +110,7 @@ class MutationTest : public ::testing::TestWithParam<Mutation> {
 
 void MutationTest::judge(const Original& original, const Plan& mutant, const Spot& spot,
                          bool in_place) {
-  constexpr std::uint64_t kRuns = 30;
+  constexpr std::uint64_t kRuns = 10;
   constexpr int kSampled = 20;  // one of so many
   ++tally_.mutants;
   if (!verify(mutant, {.in_place = in_place}).proved) {
@@ -125,7 +129,7 @@ void MutationTest::judge(const Original& original, const Plan& mutant, const Spo
 }
 
 TEST_P(MutationTest, IsRefutedOrHarmless) {
-  constexpr std::size_t kMostSpots = 60;  // of a plan; where there are more, a random choice
+  constexpr std::size_t kMostSpots = 30;  // of a plan; where there are more, a random choice
   const Mutation& mutation = GetParam();
   std::mt19937 random(7);
   for (const int ranks : kRankCounts) {
@@ -148,7 +152,10 @@ TEST_P(MutationTest, IsRefutedOrHarmless) {
   fmt::print("{:30} {:6} mutants  {:6} refuted  {:5} equivalent  (runs go wrong in {} of {})\n",
              mutation.name, tally_.mutants, tally_.refuted, tally_.equivalent, tally_.complained,
              tally_.sampled);
-  EXPECT_GT(tally_.mutants, 0);
+  EXPECT_GT(tally_.refuted, 0);
+  if (mutation.is_always_wrong) {
+    EXPECT_EQ(tally_.equivalent, 0);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, MutationTest,

@@ -50,7 +50,7 @@ class Run {
   const RankPlan& part(int r) const { return plan_.ranks[static_cast<std::size_t>(r)]; }
   const Step& step_of(const Lane& l) const { return part(l.rank).lanes[l.index][l.step]; }
   bool has_started(int r) const { return started_[static_cast<std::size_t>(r)]; }
-  bool is_done(const Lane& l) const { return l.tile == kTiles; }
+  bool is_done(const Lane& l) const { return l.tile == tiles_; }
 
   bool can_go(const Lane& lane) const;
   void advance(Lane& lane);
@@ -71,12 +71,11 @@ class Run {
     return {random_(), random_(), true, 0, 1 + static_cast<std::uint32_t>(random_() % 1000)};
   }
 
-  static constexpr int kTiles = 2;
-
   const Plan& plan_;
   bool windows_ = false;
   std::mt19937_64 random_;
   bool by_priority_;
+  int tiles_;
   Call call_;
   std::vector<Lane> lanes_;
   std::vector<bool> started_, ended_;
@@ -91,6 +90,7 @@ Run::Run(const Plan& plan, bool in_place, std::uint64_t seed)
     : plan_(plan),
       random_(seed),
       by_priority_(seed % 2 == 1),
+      tiles_(1 + static_cast<int>(seed / 2 % 2)),
       call_(plan.header, in_place, random_()) {
   for (const RankPlan& rank : plan.ranks) {
     for (std::uint32_t l = 0; l < rank.lanes.size(); ++l) {
@@ -133,7 +133,7 @@ void Run::go() {
     if (choice < 0) {
       const int r = -1 - choice;
       started_[static_cast<std::size_t>(r)] = true;
-      for (int tile = 0; tile < kTiles; ++tile) {
+      for (int tile = 0; tile < tiles_; ++tile) {
         const PlanHeader& h = plan_.header;
         const std::uint32_t chunks = in_blocks(h.collective, h.ranks, r, h.root) * h.pieces;
         for (std::uint32_t c = 0; c < chunks; ++c) {
@@ -358,7 +358,7 @@ void Run::end_call(int rank) {
     }
   }
   const std::uint32_t chunks = out_blocks(h.collective, h.ranks, rank, h.root) * h.pieces;
-  for (int tile = 0; tile < kTiles; ++tile) {
+  for (int tile = 0; tile < tiles_; ++tile) {
     for (std::uint32_t c = 0; c < chunks; ++c) {
       const auto found = memory_.find(call_.place(rank, Space::out, tile, c));
       if (found == memory_.end()) throw Wrong("out was not written");

@@ -4,7 +4,7 @@
 //
 // A run: ranks start when they like, and their memory holds garbage before; a step waits for its
 // links, then reads and writes one chunk after the other, then sends; lanes interleave anywhere in
-// between; slots are as few as the plan declares; two tiles follow one another; a rank's user reads
+// between; slots are as few as the plan declares; there are one tile or two; a rank's user reads
 // `out` and overwrites everything the moment the call ends there.
 #pragma once
 

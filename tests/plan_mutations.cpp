@@ -203,7 +203,7 @@ bool wrong_channel(Plan& plan, const Spot& at, int variant) {
 
 bool wrong_owner(Plan& plan, const Spot& at, int variant) {
   Opened s(plan, at);
-  if (!s.operand().is_remote()) return false;
+  if (!s.operand().is_remote() || plan.header.ranks <= variant + 1) return false;
   s.operand().rank = (s.operand().rank + 1 + variant) % plan.header.ranks;
   if (s.operand().rank == at.rank) s.operand().rank = Operand::kSelf;
   return s.close();
@@ -219,10 +219,14 @@ bool wrong_space(Plan& plan, const Spot& at, int variant) {
 }
 
 bool wrong_shape(Plan& plan, const Spot& at, int variant) {
+  const PlanHeader& h = plan.header;
+  const bool all_equal = h.pieces == 1 && h.collective != Collective::all_gather_v &&
+                         h.collective != Collective::reduce_scatter_v &&
+                         h.collective != Collective::all_to_all_v;
   Step& s = lane_of(plan, at)[at.step];
   const std::uint32_t chunks =
       chunks_of(plan, at.rank, s.shape_space == Space::in ? in(0) : out(0));
-  if (s.count == 0 || chunks < 2) return false;
+  if (all_equal || s.count == 0 || chunks < 2) return false;
   s.shape_chunk = (s.shape_chunk + (variant == 0 ? 1 : chunks - 1)) % chunks;
   return true;
 }
@@ -242,6 +246,7 @@ bool flip_completes(Plan& plan, const Spot& at, int variant) {
 }
 
 bool swap_sources(Plan& plan, const Spot& at, int variant) {
+  if (plan.header.collective != Collective::all_reduce) return false;  // elsewhere order is free
   Opened s(plan, at);
   if (variant == 1 || !s.is_source() || s.index() + 1 >= s.sources.size()) return false;
   std::swap(s.sources[s.index()], s.sources[s.index() + 1]);
@@ -260,6 +265,7 @@ bool swap_sends(Plan& plan, const Spot& at, int variant) {
     Opened other(plan, {at.rank, at.lane, i, 0});
     if (std::ranges::find(other.destinations, s.operand()) == other.destinations.end()) continue;
     // What the steps send changes places, but neither when nor to whom.
+    if (s.sources == other.sources) return false;
     std::swap(s.sources, other.sources);
     s.close();
     return other.close();
@@ -312,31 +318,31 @@ bool less_tmp(Plan& plan, const Spot& at, int variant) {
 }
 
 constexpr Mutation kMutations[] = {
-    {"drop a step", Mutation::Needs::step, drop_step},
-    {"drop a source", Mutation::Needs::operand, drop_source},
-    {"duplicate a source", Mutation::Needs::operand, duplicate_source},
-    {"drop a memory destination", Mutation::Needs::operand, drop_memory_destination},
-    {"drop a link destination", Mutation::Needs::operand, drop_link_destination},
-    {"add a destination", Mutation::Needs::step, add_destination},
-    {"wrong source chunk", Mutation::Needs::operand, wrong_source_chunk},
-    {"wrong destination chunk", Mutation::Needs::operand, wrong_destination_chunk},
-    {"wrong peer", Mutation::Needs::operand, wrong_peer},
-    {"wrong channel", Mutation::Needs::operand, wrong_channel},
-    {"wrong owner of remote memory", Mutation::Needs::operand, wrong_owner},
-    {"wrong space", Mutation::Needs::operand, wrong_space},
-    {"wrong shape", Mutation::Needs::step, wrong_shape},
-    {"wrong span", Mutation::Needs::step, wrong_span},
-    {"flip completes", Mutation::Needs::step, flip_completes},
-    {"swap two sources", Mutation::Needs::operand, swap_sources},
-    {"swap neighbouring steps", Mutation::Needs::step, swap_neighbours},
-    {"swap what two messages carry", Mutation::Needs::operand, swap_sends},
-    {"move a step to another lane", Mutation::Needs::step, move_to_other_lane},
-    {"drop a signal and its wait", Mutation::Needs::operand, drop_signal_and_wait},
-    {"drop a message at both ends", Mutation::Needs::operand, drop_data_message},
-    {"fewer slots", Mutation::Needs::plan, fewer_slots},
-    {"narrower slots", Mutation::Needs::plan, narrower_slots},
-    {"wrong root", Mutation::Needs::plan, wrong_root},
-    {"less tmp", Mutation::Needs::step, less_tmp},
+    {"drop a step", Mutation::Needs::step, true, drop_step},
+    {"drop a source", Mutation::Needs::operand, true, drop_source},
+    {"duplicate a source", Mutation::Needs::operand, true, duplicate_source},
+    {"drop a memory destination", Mutation::Needs::operand, true, drop_memory_destination},
+    {"drop a link destination", Mutation::Needs::operand, true, drop_link_destination},
+    {"add a destination", Mutation::Needs::step, false, add_destination},
+    {"wrong source chunk", Mutation::Needs::operand, true, wrong_source_chunk},
+    {"wrong destination chunk", Mutation::Needs::operand, true, wrong_destination_chunk},
+    {"wrong peer", Mutation::Needs::operand, true, wrong_peer},
+    {"wrong channel", Mutation::Needs::operand, true, wrong_channel},
+    {"wrong owner of remote memory", Mutation::Needs::operand, true, wrong_owner},
+    {"wrong space", Mutation::Needs::operand, false, wrong_space},
+    {"wrong shape", Mutation::Needs::step, true, wrong_shape},
+    {"wrong span", Mutation::Needs::step, false, wrong_span},
+    {"flip completes", Mutation::Needs::step, true, flip_completes},
+    {"swap two sources", Mutation::Needs::operand, false, swap_sources},
+    {"swap neighbouring steps", Mutation::Needs::step, false, swap_neighbours},
+    {"swap what two messages carry", Mutation::Needs::operand, true, swap_sends},
+    {"move a step to another lane", Mutation::Needs::step, false, move_to_other_lane},
+    {"drop a signal and its wait", Mutation::Needs::operand, false, drop_signal_and_wait},
+    {"drop a message at both ends", Mutation::Needs::operand, true, drop_data_message},
+    {"fewer slots", Mutation::Needs::plan, false, fewer_slots},
+    {"narrower slots", Mutation::Needs::plan, false, narrower_slots},
+    {"wrong root", Mutation::Needs::plan, true, wrong_root},
+    {"less tmp", Mutation::Needs::step, true, less_tmp},
 };
 
 }  // namespace

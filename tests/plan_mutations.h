@@ -21,6 +21,10 @@ struct Spot {
 struct Mutation {
   std::string_view name;
   enum class Needs : std::uint8_t { plan, step, operand } needs;
+  /// No plan without anything superfluous survives this. The others can hit something that does not
+  /// matter: a slot to spare, an order that another message secures as well, a chunk that is
+  /// overwritten.
+  bool is_always_wrong;
   /// Changes the plan; false where this kind has nothing to change. `variant`: which way, 0 or 1.
   bool (*apply)(Plan& plan, const Spot& spot, int variant);
 };

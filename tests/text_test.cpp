@@ -21,7 +21,7 @@ namespace {
 constexpr std::string_view kHandWritten = R"(# two ranks
 tutti plan 1
 
-all_reduce  by.hand-1   ranks 2 pieces 4 slots 2 lanes 3   # three lanes
+all_reduce  by.hand-1   ranks 2 pieces 4 slots 2 lanes 3 widest 5   # three lanes
 rank 0  tmp 6
 lane 0
 to(1) <- in[0]
@@ -39,7 +39,7 @@ lane 1
 )";
 
 constexpr std::string_view kAsWritten = R"(tutti plan 1
-all_reduce by.hand-1  ranks 2  pieces 4  slots 2  lanes 3
+all_reduce by.hand-1  ranks 2  pieces 4  slots 2  lanes 3  widest 5
 rank 0  tmp 6
   lane 0
     to(1) <- in[0]
@@ -88,7 +88,7 @@ void expect_equal(const Plan& a, const Plan& b) {
 
 TEST(Text, ReadsWhatAPersonWrites) {
   const Plan plan = plan_from_text(kHandWritten);
-  EXPECT_EQ(plan.header, (PlanHeader{Collective::all_reduce, "by.hand-1", 2, 0, 4, 2, 3}));
+  EXPECT_EQ(plan.header, (PlanHeader{Collective::all_reduce, "by.hand-1", 2, 0, 4, 2, 3, 5}));
   const RankPlan& rank = plan.ranks.at(0);
   EXPECT_EQ(rank.tmp_chunks, 6u);
   ASSERT_EQ(rank.lanes.size(), 3u);
@@ -128,7 +128,7 @@ TEST(Text, WritesOneForm) {
 TEST(Text, WritesOneRankAndOneStep) {
   const Plan plan = plan_from_text(kHandWritten);
   EXPECT_EQ(to_text(plan.ranks[1]),
-            "tutti plan 1\nall_reduce by.hand-1  ranks 2  pieces 4  slots 2  lanes 3\n"
+            "tutti plan 1\nall_reduce by.hand-1  ranks 2  pieces 4  slots 2  lanes 3  widest 5\n"
             "rank 1\n  lane 1\n    out[0] <- in[0]\n");
   EXPECT_EQ(to_text(plan.ranks[0], 0, plan.ranks[0].lanes[0][3]), "tmp[0] <- from(1) as in[3]");
 }

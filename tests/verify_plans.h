@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -13,17 +12,8 @@
 
 namespace tutti {
 
-/// The plan of `text`, whose first line, the version, is left out, with slots as wide as it needs.
-inline Plan parse(const std::string& text) {
-  Plan plan = plan_from_text("tutti plan 1\n" + text);
-  for (const RankPlan& part : plan.ranks) {
-    for (const auto& lane : part.lanes) {
-      for (const Step& s : lane) plan.header.widest = std::max(plan.header.widest, s.count);
-    }
-  }
-  for (RankPlan& part : plan.ranks) part.header.widest = plan.header.widest;
-  return plan;
-}
+/// The plan of `text`, whose first line, the version, is left out.
+inline Plan parse(const std::string& text) { return plan_from_text("tutti plan 1\n" + text); }
 
 inline Verdict check(const std::string& text, bool in_place = false) {
   return verify(parse(text), {.in_place = in_place});

@@ -31,7 +31,7 @@ TEST(Verify, CountsTrafficAndSteps) {
 // --- One plan of each collective -----------------------------------------------------------------
 
 TEST(Verify, ProvesEveryCollective) {
-  expect_proved(R"(all_gather direct  ranks 2  pieces 2  slots 1  lanes 1
+  expect_proved(R"(all_gather direct  ranks 2  pieces 2  slots 1  lanes 1  widest 2
 rank 0
   lane 0
     out[0:2], to(1) <- in[0:2]
@@ -341,7 +341,7 @@ rank 1
 }
 
 TEST(Verify, ComparesWhatIsSentWithWhatIsExpected) {
-  const std::string text = R"(broadcast bad  ranks 2  root 0  pieces 2  slots 2  lanes 1
+  const std::string text = R"(broadcast bad  ranks 2  root 0  pieces 2  slots 2  lanes 1  widest 2
 rank 0
   lane 0
     out[0:2], to(1) <- in[0:2]
@@ -354,10 +354,8 @@ rank 1
                            "out[0], to(1) <- in[0]\n    out[1], to(1) <- in[1]"),
                       "out[0:2] <- from(0)", "out[0:2] <- from(0)\n    () <- from(0)"),
                  {"rank 1 lane 0 step 0", "expects 2 chunk(s) from rank 0, whose message has 1"});
-  Plan plan = parse(text);
-  plan.header.widest = 1;
-  for (RankPlan& part : plan.ranks) part.header.widest = 1;
-  EXPECT_NE(verify(plan).story.find("puts 2 chunks into one message"), std::string::npos);
+  expect_refuted(with(text, "  widest 2", ""),
+                 {"puts 2 chunks into one message, but the header says that the widest has 1"});
 }
 
 }  // namespace

@@ -24,6 +24,7 @@
 
 #include "collectives/algorithms/common.h"
 #include "collectives/algorithms/embed.h"
+#include "collectives/algorithms/groups.h"
 #include "core/error.h"
 
 namespace tutti::algorithm {
@@ -34,6 +35,20 @@ struct Stage {
   PlanRequest request;
   Placement placement;
 };
+
+/// Whether the plan's links carry anything but signals. (If one rank's do, so do all ranks'.)
+bool sends_data(const RankPlan& plan) {
+  const auto is_link = [](const Operand& o) { return o.is_link(); };
+  for (const auto& lane : plan.lanes) {
+    for (const Step& step : lane) {
+      if (step.count > 0 && (std::ranges::any_of(plan.destinations(step), is_link) ||
+                             std::ranges::any_of(plan.sources(step), is_link))) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
 
 /// One rank's way through the stages.
 class Composition {
@@ -57,17 +72,6 @@ class Composition {
   /// Appends a stage among placement.ranks, which begins where the last one's results lie.
   void stage(Collective c, const Part& part, int root, Placement placement);
 
-  bool groups_are_equal() const { return n_ % g_ == 0; }
-  void need_equal_groups() const;
-  int groups() const { return (n_ + g_ - 1) / g_; }
-  int size_of(int group) const { return std::min(g_, n_ - group * g_); }
-  int leader(int group) const { return group == root_ / g_ ? root_ : group * g_; }
-  /// A group of one has nothing to do inside, unless it is all there is.
-  bool works_inside() const { return size_of(k_) > 1 || groups() == 1; }
-  std::vector<int> my_group() const;
-  std::vector<int> same_index() const;
-  std::vector<int> leaders() const;
-
   // Places that are the same on all ranks.
   using Places = std::function<Region(int)>;
   static Places all(Region region) {
@@ -83,45 +87,23 @@ class Composition {
   const Family& inner_;
   const Family& outer_;
   int rank_;
-  int n_, root_;
-  int g_;      // ranks per group; the last group may have fewer
-  int k_, j_;  // this rank's group, and its index there
+  Groups groups_;
   // The stages' blocks have pieces_ chunks, a multiple of each part's pieces.
   std::uint32_t pieces_ = 1;
   std::uint32_t blocks_ = 1;  // of the stages in one of the whole plan
   std::uint32_t slots_ = 1;
   std::uint32_t lanes_ = 1;
-  std::vector<PlanHeader> expected_;
-  std::uint32_t kept_ = 0;  // chunks of tmp in which a stage leaves its results
+  std::vector<PlanHeader> expected_;  // of the parts that put data on links
+  std::uint32_t kept_ = 0;            // chunks of tmp in which a stage leaves its results
   std::vector<Stage> stages_;
 };
 
 Composition::Composition(const PlanRequest& request, const Family& inner, const Family& outer,
                          int rank)
-    : request_(request),
-      inner_(inner),
-      outer_(outer),
-      rank_(rank),
-      n_(request.ranks),
-      root_(is_rooted(request.collective) ? request.root : 0),
-      g_(request.group) {
-  make_header(request.collective, "hierarchical", request, rank, {});  // checks the request
-  if (g_ < 0 || g_ > n_) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        fmt::format("groups of {} ranks, of {} in all; ask for 1 to {}, or 0 to leave it open", g_,
-                    n_, n_));
-  }
-  if (g_ == 0) {  // of the divisors around the square root, the one below is the nearer
-    for (int d = 1; d * d <= n_; ++d) {
-      if (n_ % d == 0) g_ = d;
-    }
-  }
-  k_ = rank / g_;
-  j_ = rank % g_;
+    : request_(request), inner_(inner), outer_(outer), rank_(rank), groups_(request, rank) {
   switch (request.collective) {
     case Collective::all_reduce:
-      groups_are_equal() ? all_reduce() : all_reduce_by_leaders();
+      groups_.are_equal() ? all_reduce() : all_reduce_by_leaders();
       break;
     case Collective::all_gather:
       all_gather();
@@ -141,43 +123,18 @@ Composition::Composition(const PlanRequest& request, const Family& inner, const 
   }
 }
 
-void Composition::need_equal_groups() const {
-  if (groups_are_equal()) return;
-  throw Error(ErrorCode::invalid_argument,
-              fmt::format("hierarchical {} needs groups of equal size, and {} does not divide {}; "
-                          "ask for a divisor, or 0 to leave it open",
-                          name(request_.collective), g_, n_));
-}
-
-std::vector<int> Composition::my_group() const {
-  std::vector<int> ranks(u32(size_of(k_)));
-  std::iota(ranks.begin(), ranks.end(), k_ * g_);
-  return ranks;
-}
-
-std::vector<int> Composition::same_index() const {
-  std::vector<int> ranks;
-  for (int r = j_; r < n_; r += g_) ranks.push_back(r);
-  return ranks;
-}
-
-std::vector<int> Composition::leaders() const {
-  std::vector<int> ranks;
-  for (int k = 0; k < groups(); ++k) ranks.push_back(leader(k));
-  return ranks;
-}
-
 void Composition::expect(Collective c, const Part& part, int ranks) {
-  expected_.push_back(part.generate({c, ranks}, 0).header);
-  const PlanHeader& h = expected_.back();
+  const RankPlan plan = part.generate({c, ranks}, 0);
+  const PlanHeader& h = plan.header;
+  if (sends_data(plan)) expected_.push_back(h);
   pieces_ = std::lcm(pieces_, h.pieces);
   slots_ = std::max(slots_, h.slots);
   lanes_ = std::max(lanes_, h.lanes);
 }
 
 void Composition::expect_inside(Collective c, const Part& part) {
-  expect(c, part, g_);
-  if (!groups_are_equal()) expect(c, part, size_of(groups() - 1));
+  expect(c, part, groups_.size);
+  if (!groups_.are_equal()) expect(c, part, groups_.size_of(groups_.count() - 1));
 }
 
 void Composition::stage(Collective c, const Part& part, int root, Placement placement) {
@@ -188,33 +145,33 @@ void Composition::stage(Collective c, const Part& part, int root, Placement plac
 }
 
 void Composition::all_reduce() {
-  expect(Collective::reduce_scatter, inner_.reduce_scatter, g_);
-  expect(Collective::all_gather, inner_.all_gather, g_);
-  expect(Collective::all_reduce, outer_.all_reduce, groups());
-  blocks_ = u32(g_);
-  const Region mine{Space::out, u32(j_) * pieces_, pieces_};
+  expect(Collective::reduce_scatter, inner_.reduce_scatter, groups_.size);
+  expect(Collective::all_gather, inner_.all_gather, groups_.size);
+  expect(Collective::all_reduce, outer_.all_reduce, groups_.count());
+  blocks_ = u32(groups_.size);
+  const Region mine{Space::out, u32(groups_.index) * pieces_, pieces_};
   const Places by_index = block_by_rank(Space::out, 0, 1);
-  if (works_inside()) {
+  if (groups_.work_inside()) {
     stage(Collective::reduce_scatter, inner_.reduce_scatter, 0,
-          {.ranks = my_group(),
+          {.ranks = groups_.inside(),
            .in = all(whole(Space::in)),
            .out = by_index,
            .in_shape = whole(Space::in),
            .out_shape = mine,
-           .completes = groups() == 1});
+           .completes = groups_.count() == 1});
   }
-  if (groups() > 1) {
+  if (groups_.count() > 1) {
     stage(Collective::all_reduce, outer_.all_reduce, 0,
-          {.ranks = same_index(),
-           .in = all(works_inside() ? mine : whole(Space::in)),
+          {.ranks = groups_.same_index(),
+           .in = all(groups_.work_inside() ? mine : whole(Space::in)),
            .out = all(mine),
            .in_shape = mine,
            .out_shape = mine,
            .completes = true});
   }
-  if (works_inside()) {
+  if (groups_.work_inside()) {
     stage(Collective::all_gather, inner_.all_gather, 0,
-          {.ranks = my_group(),
+          {.ranks = groups_.inside(),
            .in = by_index,
            .out = all(whole(Space::out)),
            .in_shape = mine,
@@ -225,51 +182,56 @@ void Composition::all_reduce() {
 void Composition::all_reduce_by_leaders() {
   expect_inside(Collective::reduce, inner_.reduce);
   expect_inside(Collective::broadcast, inner_.broadcast);
-  expect(Collective::all_reduce, outer_.all_reduce, groups());
+  expect(Collective::all_reduce, outer_.all_reduce, groups_.count());
   const Region out = whole(Space::out);
   const Places in_out = all(out);
-  if (works_inside()) {
+  if (groups_.work_inside()) {
     stage(Collective::reduce, inner_.reduce, 0,
-          {.ranks = my_group(),
+          {.ranks = groups_.inside(),
            .in = all(whole(Space::in)),
            .out = in_out,
            .in_shape = whole(Space::in),
            .out_shape = out});
   }
-  if (j_ == 0) {
+  if (groups_.index == 0) {
     stage(Collective::all_reduce, outer_.all_reduce, 0,
-          {.ranks = leaders(),
-           .in = [this](int k) { return whole(size_of(k) > 1 ? Space::out : Space::in); },
+          {.ranks = groups_.leaders(),
+           .in = [this](int k) { return whole(groups_.size_of(k) > 1 ? Space::out : Space::in); },
            .out = in_out,
            .in_shape = out,
            .out_shape = out,
            .completes = true});
   }
-  if (works_inside()) {
+  if (groups_.work_inside()) {
     stage(Collective::broadcast, inner_.broadcast, 0,
-          {.ranks = my_group(), .in = in_out, .out = in_out, .in_shape = out, .out_shape = out});
+          {.ranks = groups_.inside(),
+           .in = in_out,
+           .out = in_out,
+           .in_shape = out,
+           .out_shape = out});
   }
 }
 
 void Composition::all_gather() {
-  need_equal_groups();
-  expect(Collective::all_gather, inner_.all_gather, g_);
-  expect(Collective::all_gather, outer_.all_gather, groups());
-  if (groups() > 1) {
-    const Region across{Space::out, u32(j_) * pieces_, u32(g_) * pieces_};
+  groups_.need_equal(request_.collective);
+  expect(Collective::all_gather, inner_.all_gather, groups_.size);
+  expect(Collective::all_gather, outer_.all_gather, groups_.count());
+  if (groups_.count() > 1) {
+    const Region across{Space::out, u32(groups_.index) * pieces_, u32(groups_.size) * pieces_};
     stage(Collective::all_gather, outer_.all_gather, 0,
-          {.ranks = same_index(),
+          {.ranks = groups_.same_index(),
            .in = all(whole(Space::in)),
            .out = all(across),
            .in_shape = whole(Space::in),
            .out_shape = across});
   }
-  if (!works_inside()) return;
-  for (int k = 0; k < groups(); ++k) {
-    const Region blocks{Space::out, u32(k * g_) * pieces_, pieces_};
+  if (!groups_.work_inside()) return;
+  for (int k = 0; k < groups_.count(); ++k) {
+    const Region blocks{Space::out, u32(k * groups_.size) * pieces_, pieces_};
     stage(Collective::all_gather, inner_.all_gather, 0,
-          {.ranks = my_group(),
-           .in = groups() == 1 ? all(whole(Space::in)) : block_by_rank(Space::out, k * g_, 1),
+          {.ranks = groups_.inside(),
+           .in = groups_.count() == 1 ? all(whole(Space::in))
+                                      : block_by_rank(Space::out, k * groups_.size, 1),
            .out = all(blocks),
            .in_shape = blocks,
            .out_shape = blocks});
@@ -277,16 +239,16 @@ void Composition::all_gather() {
 }
 
 void Composition::reduce_scatter() {
-  need_equal_groups();
-  expect(Collective::reduce_scatter, inner_.reduce_scatter, g_);
-  expect(Collective::reduce_scatter, outer_.reduce_scatter, groups());
-  const bool two_stages = works_inside() && groups() > 1;
-  if (two_stages) kept_ = u32(groups()) * pieces_;
-  if (works_inside()) {
-    for (int k = 0; k < groups(); ++k) {
-      const Region blocks{Space::in, u32(k * g_) * pieces_, pieces_};
+  groups_.need_equal(request_.collective);
+  expect(Collective::reduce_scatter, inner_.reduce_scatter, groups_.size);
+  expect(Collective::reduce_scatter, outer_.reduce_scatter, groups_.count());
+  const bool two_stages = groups_.work_inside() && groups_.count() > 1;
+  if (two_stages) kept_ = u32(groups_.count()) * pieces_;
+  if (groups_.work_inside()) {
+    for (int k = 0; k < groups_.count(); ++k) {
+      const Region blocks{Space::in, u32(k * groups_.size) * pieces_, pieces_};
       stage(Collective::reduce_scatter, inner_.reduce_scatter, 0,
-            {.ranks = my_group(),
+            {.ranks = groups_.inside(),
              .in = all(blocks),
              .out =
                  two_stages ? all({Space::tmp, u32(k) * pieces_, pieces_}) : all(whole(Space::out)),
@@ -295,9 +257,9 @@ void Composition::reduce_scatter() {
              .completes = !two_stages});
     }
   }
-  if (groups() > 1) {
+  if (groups_.count() > 1) {
     stage(Collective::reduce_scatter, outer_.reduce_scatter, 0,
-          {.ranks = same_index(),
+          {.ranks = groups_.same_index(),
            .in = all(whole(two_stages ? Space::tmp : Space::in)),
            .out = all(whole(Space::out)),
            .in_shape = whole(Space::in),
@@ -308,20 +270,20 @@ void Composition::reduce_scatter() {
 
 void Composition::broadcast() {
   expect_inside(Collective::broadcast, inner_.broadcast);
-  expect(Collective::broadcast, outer_.broadcast, groups());
+  expect(Collective::broadcast, outer_.broadcast, groups_.count());
   const Region out = whole(Space::out);
-  if (groups() > 1 && rank_ == leader(k_)) {
-    stage(Collective::broadcast, outer_.broadcast, root_ / g_,
-          {.ranks = leaders(),
+  if (groups_.count() > 1 && groups_.lead()) {
+    stage(Collective::broadcast, outer_.broadcast, groups_.root / groups_.size,
+          {.ranks = groups_.leaders(),
            .in = all(whole(Space::in)),
            .out = all(out),
            .in_shape = out,
            .out_shape = out});
   }
-  if (works_inside()) {
-    stage(Collective::broadcast, inner_.broadcast, leader(k_) - k_ * g_,
-          {.ranks = my_group(),
-           .in = all(groups() == 1 ? whole(Space::in) : out),
+  if (groups_.work_inside()) {
+    stage(Collective::broadcast, inner_.broadcast, groups_.leader_index(),
+          {.ranks = groups_.inside(),
+           .in = all(groups_.count() == 1 ? whole(Space::in) : out),
            .out = all(out),
            .in_shape = out,
            .out_shape = out});
@@ -330,27 +292,27 @@ void Composition::broadcast() {
 
 void Composition::reduce() {
   expect_inside(Collective::reduce, inner_.reduce);
-  expect(Collective::reduce, outer_.reduce, groups());
+  expect(Collective::reduce, outer_.reduce, groups_.count());
   const Region in = whole(Space::in);
   // Only the root has an `out`; the other leaders keep their group's sum in tmp.
   const auto sum = [this](int group) {
-    return whole(group == root_ / g_ ? Space::out : Space::tmp);
+    return whole(group == groups_.root / groups_.size ? Space::out : Space::tmp);
   };
-  const bool leads = rank_ == leader(k_);
-  if (leads && works_inside() && rank_ != root_) kept_ = pieces_;
-  if (works_inside()) {
-    stage(Collective::reduce, inner_.reduce, leader(k_) - k_ * g_,
-          {.ranks = my_group(),
+  const bool leads = groups_.lead();
+  if (leads && groups_.work_inside() && rank_ != groups_.root) kept_ = pieces_;
+  if (groups_.work_inside()) {
+    stage(Collective::reduce, inner_.reduce, groups_.leader_index(),
+          {.ranks = groups_.inside(),
            .in = all(in),
-           .out = all(sum(k_)),
+           .out = all(sum(groups_.mine)),
            .in_shape = in,
            .out_shape = in,
-           .completes = groups() == 1});
+           .completes = groups_.count() == 1});
   }
-  if (groups() > 1 && leads) {
-    stage(Collective::reduce, outer_.reduce, root_ / g_,
-          {.ranks = leaders(),
-           .in = [this, sum, in](int k) { return size_of(k) > 1 ? sum(k) : in; },
+  if (groups_.count() > 1 && leads) {
+    stage(Collective::reduce, outer_.reduce, groups_.root / groups_.size,
+          {.ranks = groups_.leaders(),
+           .in = [this, sum, in](int k) { return groups_.size_of(k) > 1 ? sum(k) : in; },
            .out = all(whole(Space::out)),
            .in_shape = in,
            .out_shape = in,
@@ -376,6 +338,8 @@ RankPlan Composition::generate(std::string_view name) const {
     tmp = std::max(tmp, part.tmp_chunks * (pieces_ / part.header.pieces));
   }
   b.reserve_tmp(kept_ + tmp);
+  // No lane may begin the next tile while another still reads this one's tmp.
+  if (kept_ + tmp > 0) join_lanes(b, lanes_, rank_);
   return b.finish();
 }
 

@@ -32,4 +32,4 @@ separate_arguments(FLAGS UNIX_COMMAND "${FLAGS}")
 run(${CXX} -std=c++20 ${FLAGS} ${SOURCE}/main.cpp -o ${BUILD}/consumer/by_pkg_config
     ${from_pkg_config} -Wl,-rpath,${stage}/${LIBDIR})
 run(${BUILD}/consumer/by_pkg_config)
-run(${stage}/bin/tutti --version)
+run(${stage}/bin/tutti version)

@@ -4,9 +4,13 @@
 #include <cstring>
 
 #include "core/memory.h"
-#include "core/window_memory.h"
 
 namespace tutti {
+namespace {
+
+constexpr std::size_t kMostPrograms = 256;  // remembered; then all are forgotten
+
+}  // namespace
 
 Workspace::~Workspace() {
   for (Piece& p : pieces_) deallocate(p.data);
@@ -26,305 +30,61 @@ std::byte* Workspace::reserve(Use use, std::size_t bytes) {
 void Operation::bind(const Binding& binding) {
   binding_ = binding;
   const RankPlan& plan = *binding_.plan;
-  element_ = size_of(binding_.signature.type);
-  tag_ = binding_.tag;
-  windows_ = binding_.windows;
+  const Signature& signature = binding_.signature;
+  element_ = size_of(signature.type);
   tile_ = 0;
   steps_done_ = 0;
-  lanes_.clear();
-  for (const auto& steps : plan.lanes) {
-    Lane lane{steps.data(), steps.data(), steps.data() + steps.size(), 0, 0};
-    if (!steps.empty())
-      lane.tiles = binding_.tiles_by_lane ? tiles_of(steps) : binding_.tiling.tiles;
-    lanes_.push_back(lane);
+  const bool even = binding_.in.counts.empty() && binding_.out.counts.empty();
+  if (even) programs_ = &programs();
+  lanes_.resize(plan.lanes.size());
+  for (std::size_t l = 0; l < lanes_.size(); ++l) {
+    Lane& lane = lanes_[l];
+    lane.index = l;
+    lane.tile = 0;
+    lane.tiles = binding_.tiles_by_lane ? tiles_of(plan.lanes[l]) : binding_.tiling.tiles;
+    if (plan.lanes[l].empty()) lane.tiles = 0;
+    if (even) {
+      lane.own.reset();
+    } else if (!lane.own) {
+      lane.own = std::make_unique<TileProgram>();
+    }
+    if (lane.tiles > 0) begin_tile(lane);
   }
   if (plan.tmp_chunks > 0) {
     const std::size_t stride = binding_.tiling.tile / plan.header.pieces * element_;
     tmp_ = workspace_.reserve(Workspace::kTmp, stride * plan.tmp_chunks);
   }
   bounce_in_ = bounce_out_ = nullptr;
-  if (binding_.signature.sequence != 0) publish_signature(group_.control(), binding_.signature);
-  if (is_rooted(plan.header.collective) && binding_.signature.sequence != 0) {
-    // A root may finish without hearing from anybody. Of two ranks that differ, the fence lets at
-    // least one see the other's record.
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-    compare_with_peers(group_, binding_.signature);
-    if (group_.failed()) group_.throw_failure();
+  if (signature.sequence != 0) {
+    publish_signature(group_.control(), signature);
+    if (is_rooted(plan.header.collective)) {
+      // A root may finish without hearing from anybody. Of two ranks that differ, the fence lets at
+      // least one see the other's record.
+      std::atomic_thread_fence(std::memory_order_seq_cst);
+      compare_with_peers(group_, signature);
+      if (group_.failed()) group_.throw_failure();
+    }
   }
-  if (windows_) {
+  if (binding_.windows) {
     peers_.resize(static_cast<std::size_t>(group_.size()));
     describe_buffers();
     copy_in();
   }
 }
 
-bool Operation::advance() {
-  for (;;) {
-    bool moved = false;
-    std::size_t done = 0;
-    for (Lane& lane : lanes_) {
-      // Without windows the lanes run ahead of each other freely; tmp and links keep them right.
-      const std::size_t end = windows_ ? std::min(lane.tiles, tile_ + 1) : lane.tiles;
-      while (lane.tile < end && ready(*lane.next)) {
-        perform(lane);
-        moved = true;
-        group_.control().step.store(++steps_done_, std::memory_order_relaxed);
-        if (++lane.next == lane.end) {
-          lane.next = lane.begin;
-          ++lane.tile;
-        }
-      }
-      if (lane.tile >= end) ++done;
-    }
-    if (done == lanes_.size()) {
-      if (!windows_) return true;
-      copy_out();
-      if (++tile_ >= binding_.tiling.tiles) return true;
-      copy_in();
-      continue;
-    }
-    if (!moved) return false;
+const Operation::Programs& Operation::programs() {
+  const Key key{binding_.plan, binding_.signature.count, binding_.signature.type};
+  if (programs_ != nullptr && key == key_) return *programs_;
+  if (cache_.size() >= kMostPrograms) cache_.clear();
+  std::unique_ptr<Programs>& p = cache_[key];
+  if (!p) {
+    p = std::make_unique<Programs>();
+    const std::size_t tiles = binding_.tiling.tiles;
+    p->last = compile(*binding_.plan, shape(), tiles - 1, group_);
+    if (tiles > 1) p->whole = compile(*binding_.plan, shape(), 0, group_);
   }
-}
-
-bool Operation::ready(const Step& step) {
-  const RankPlan& plan = *binding_.plan;
-  for (const Operand& o : plan.sources(step)) {
-    if (o.is_link() && !group_.receiver(o.rank, o.channel).ready()) return false;
-  }
-  for (const Operand& o : plan.destinations(step)) {
-    if (o.is_link() && !group_.sender(o.rank, o.channel).ready()) return false;
-  }
-  return true;
-}
-
-Operation::Blocked Operation::blocked() const {
-  const RankPlan& plan = *binding_.plan;
-  Blocked first;
-  for (std::size_t l = 0; l < lanes_.size(); ++l) {
-    const Lane& lane = lanes_[l];
-    if (lane.tile >= (windows_ ? std::min(lane.tiles, tile_ + 1) : lane.tiles)) continue;
-    Blocked b;
-    b.lane = static_cast<std::uint32_t>(l);
-    b.step = static_cast<std::size_t>(lane.next - lane.begin);
-    b.tile = lane.tile;
-    for (const Operand& o : plan.sources(*lane.next)) {
-      if (b.peer < 0 && o.is_link() && !group_.receiver(o.rank, o.channel).ready()) b.peer = o.rank;
-    }
-    b.sending = b.peer < 0;
-    for (const Operand& o : plan.destinations(*lane.next)) {
-      if (b.peer < 0 && o.is_link() && !group_.sender(o.rank, o.channel).ready()) b.peer = o.rank;
-    }
-    if (b.peer < 0) return b;  // this lane can go on
-    if (first.peer < 0) first = b;
-  }
-  return first;
-}
-
-void Operation::perform(const Lane& lane) {
-  if (lane.next->count == 0) {
-    exchange_signals(*lane.next);
-  } else {
-    move(*lane.next, lane.tile);
-  }
-}
-
-void Operation::exchange_signals(const Step& step) {
-  const RankPlan& plan = *binding_.plan;
-  const std::size_t bytes = windows_ ? sizeof(Addresses) : 0;
-  for (const Operand& o : plan.sources(step)) {
-    if (!o.is_link()) continue;
-    Receiver& receiver = group_.receiver(o.rank, o.channel);
-    accept(receiver, o.rank, bytes);
-    if (windows_) learn(o.rank, receiver.slot(bytes));
-    receiver.free();
-    group_.ring(o.rank);
-  }
-  for (const Operand& o : plan.destinations(step)) {
-    if (!o.is_link()) continue;
-    Sender& sender = group_.sender(o.rank, o.channel);
-    if (windows_) {
-      std::memcpy(sender.slot(bytes), group_.same_process(o.rank) ? &mine_here_ : &mine_, bytes);
-    }
-    sender.publish(tag_, static_cast<std::uint32_t>(bytes));
-    group_.ring(o.rank);
-  }
-}
-
-Extent Operation::extent(const Step& step, std::uint32_t i, std::size_t tile) const {
-  const std::uint32_t pieces = binding_.plan->header.pieces;
-  const std::uint32_t chunk = step.shape_chunk + i;
-  const BlockTable& table = step.shape_space == Space::in ? binding_.in : binding_.out;
-  const std::uint32_t block = pieces == 1 ? chunk : chunk / pieces;
-  return chunk_extent(binding_.tiling, tile, table.elements(block), element_, pieces,
-                      pieces == 1 ? 0 : chunk % pieces);
-}
-
-Operation::Place Operation::place(const Operand& o, std::uint32_t i, std::size_t tile,
-                                  const Extent& e) const {
-  const PlanHeader& header = binding_.plan->header;
-  const std::uint32_t chunk = o.chunk + i;
-  const std::size_t stride = binding_.tiling.tile / header.pieces * element_;
-  if (o.space == Space::tmp) {
-    if (!o.is_remote()) return {tmp_ + chunk * stride, 0, -1};
-  }
-  const std::uint32_t block = chunk / header.pieces;
-  // A bounce buffer holds one tile of each block, side by side.
-  const std::size_t within_tile = e.begin - std::min(e.begin, tile * binding_.tiling.tile);
-  const std::size_t bounced_offset = (block * binding_.tiling.tile + within_tile) * element_;
-  if (!o.is_remote()) {
-    std::byte* bounce = o.space == Space::in ? bounce_in_ : bounce_out_;
-    if (bounce != nullptr) return {bounce + bounced_offset, 0, -1};
-    const BlockTable& table = o.space == Space::in ? binding_.in : binding_.out;
-    return {table.base + (table.offset(block) + e.begin) * element_, 0, -1};
-  }
-  const Peer& peer = peers_[static_cast<std::size_t>(o.rank)];
-  const Peer::Buffer& buffer = peer.buffers[static_cast<std::size_t>(o.space)];
-  std::size_t offset = 0;
-  if (o.space == Space::tmp) {
-    offset = chunk * stride;
-  } else if ((peer.bounced & (o.space == Space::in ? 1U : 2U)) != 0) {
-    offset = bounced_offset;
-  } else {
-    // Another rank's blocks lie as ours of the same collective: packed by rank, or a single one.
-    const BlockTable& table = o.space == Space::in ? binding_.in : binding_.out;
-    const bool single = block == 0;
-    offset = ((single ? 0 : table.offset(block)) + e.begin) * element_;
-  }
-  if (buffer.pointer == nullptr) return {nullptr, buffer.remote + offset, o.rank};
-  const std::size_t bytes = e.count * element_;
-  if (offset > buffer.bytes || bytes > buffer.bytes - offset) {
-    throw Error(ErrorCode::internal,
-                "rank " + std::to_string(o.rank) + " gave an address outside of its window",
-                o.rank);
-  }
-  return {buffer.pointer + offset, 0, -1};
-}
-
-void Operation::move(const Step& step, std::size_t tile) {
-  const RankPlan& plan = *binding_.plan;
-  const auto destinations = plan.destinations(step);
-  const auto sources = plan.sources(step);
-  const std::size_t operands = destinations.size() + sources.size();
-  std::size_t total = 0;
-  for (std::uint32_t i = 0; i < step.count; ++i) total += extent(step, i, tile).count * element_;
-  for (const Operand& o : sources) {
-    if (o.is_link()) accept(group_.receiver(o.rank, o.channel), o.rank, total);
-  }
-  std::size_t moved = 0;
-  const auto resolve = [&](std::size_t k, std::uint32_t i, const Extent& e) -> Place {
-    const Operand& o = k < destinations.size() ? destinations[k] : sources[k - destinations.size()];
-    if (!o.is_link()) return place(o, i, tile, e);
-    if (k < destinations.size())
-      return {group_.sender(o.rank, o.channel).slot(total) + moved, 0, -1};
-    const std::byte* slot = group_.receiver(o.rank, o.channel).slot(total) + moved;
-    return {const_cast<std::byte*>(slot), 0, -1};
-  };
-  places_.resize(operands);
-  for (std::uint32_t i = 0; i < step.count;) {
-    Extent e = extent(step, i, tile);
-    for (std::size_t k = 0; k < operands; ++k) places_[k] = resolve(k, i, e);
-    std::size_t bytes = e.count * element_;
-    // Chunks that follow each other in memory in every operand are done in one go.
-    std::uint32_t next = i + 1;
-    for (moved += bytes; next < step.count; ++next) {
-      const Extent f = extent(step, next, tile);
-      bool adjacent = true;
-      for (std::size_t k = 0; adjacent && k < operands; ++k) {
-        const Place p = resolve(k, next, f);
-        adjacent =
-            p.peer == places_[k].peer && (p.peer < 0 ? p.pointer == places_[k].pointer + bytes
-                                                     : p.remote == places_[k].remote + bytes);
-      }
-      if (!adjacent) break;
-      bytes += f.count * element_;
-      moved += f.count * element_;
-    }
-    if (bytes > 0) combine_places(step, bytes / element_);
-    i = next;
-  }
-  for (const Operand& o : sources) {
-    if (!o.is_link()) continue;
-    group_.receiver(o.rank, o.channel).free();
-    group_.ring(o.rank);
-  }
-  for (const Operand& o : destinations) {
-    if (!o.is_link()) continue;
-    group_.sender(o.rank, o.channel).publish(tag_, static_cast<std::uint32_t>(total));
-    group_.ring(o.rank);
-  }
-}
-
-void Operation::combine_places(const Step& step, std::size_t elements) {
-  const RankPlan& plan = *binding_.plan;
-  const auto destinations = plan.destinations(step);
-  const auto sources = plan.sources(step);
-  const ReduceKind kind = binding_.op.kind;
-  const bool reduces = is_reduction(plan.header.collective);
-  CombineOptions options;
-  options.divisor = static_cast<std::uint32_t>(group_.size());
-  options.divide_result =
-      reduces && step.completes && kind == ReduceKind::avg && !is_float(binding_.signature.type);
-  options.stream = binding_.stream && std::none_of(destinations.begin(), destinations.end(),
-                                                   [](const Operand& o) { return o.is_link(); });
-  bool copies = false;
-  destinations_.clear();
-  sources_.clear();
-  for (const Place& p : places_) copies = copies || p.peer >= 0;
-  for (std::size_t k = 0; k < sources.size(); ++k) {
-    const Operand& o = sources[k];
-    Source s{places_[destinations.size() + k].pointer};
-    if (reduces && o.space == Space::in) {
-      if (kind == ReduceKind::pre_multiplied_sum) {
-        s.prescale = Prescale::multiply;
-        s.scalar =
-            o.is_remote() ? peers_[static_cast<std::size_t>(o.rank)].scalar : binding_.op.scalar;
-      } else if (kind == ReduceKind::avg && is_float(binding_.signature.type)) {
-        s.prescale = Prescale::divide;
-      }
-    }
-    sources_.push_back(s);
-  }
-  if (copies) return combine_through_copies(step, elements, options);
-  for (std::size_t k = 0; k < destinations.size(); ++k) {
-    // In place, a copy onto itself is nothing to do.
-    if (sources_.size() == 1 && sources_[0].prescale == Prescale::none && !options.divide_result &&
-        places_[k].pointer == sources_[0].data) {
-      continue;
-    }
-    destinations_.push_back(places_[k].pointer);
-  }
-  if (destinations_.empty()) return;
-  combine(binding_.signature.type, kind, destinations_, sources_, elements, options);
-}
-
-void Operation::accept(Receiver& receiver, int peer, std::size_t bytes) {
-  const std::uint32_t tag = receiver.tag();
-  const std::uint32_t got = receiver.bytes();
-  if (tag != tag_ || got != bytes) mismatch(peer, tag, got, bytes);
-}
-
-void Operation::mismatch(int peer, std::uint32_t tag, std::uint32_t bytes, std::size_t expected) {
-  const Signature& mine = binding_.signature;
-  std::string theirs;
-  if (mine.sequence == 0) {
-    theirs = "sent " + point_to_point_text(tag);
-  } else if (const auto s = read_signature(group_.control(peer), mine.sequence);
-             s && s->tag() != tag_) {
-    theirs = "called " + s->text();
-    if (s->text() == mine.text()) theirs += " with other counts, or another plan";
-  } else {
-    theirs = "sent a message of " + std::to_string(bytes) + " bytes of another operation";
-  }
-  const std::string what = mine.sequence == 0 ? "receives " + point_to_point_text(tag_) +
-                                                    " from rank " + std::to_string(peer)
-                                              : "called " + mine.text();
-  group_.fail({ErrorCode::mismatch, peer,
-               "calls do not match: rank " + std::to_string(group_.rank()) + " " + what +
-                   ", rank " + std::to_string(peer) + " " + theirs + " (a message of " +
-                   std::to_string(expected) +
-                   " bytes was expected). All ranks must make the same calls in the same order"});
-  group_.throw_failure();
+  key_ = key;
+  return *p;
 }
 
 std::size_t Operation::tiles_of(const std::vector<Step>& steps) const {
@@ -337,6 +97,220 @@ std::size_t Operation::tiles_of(const std::vector<Step>& steps) const {
   }
   // An empty block still takes part once, so that both ends see it.
   return std::max<std::size_t>(1, (most + binding_.tiling.tile - 1) / binding_.tiling.tile);
+}
+
+void Operation::begin_tile(Lane& lane) {
+  if (lane.own) {
+    *lane.own = compile(*binding_.plan, shape(), lane.tile, group_, lane.index);
+    lane.program = lane.own.get();
+  } else {
+    lane.program = lane.tile + 1 == binding_.tiling.tiles ? &programs_->last : &programs_->whole;
+  }
+  const std::vector<Action>& actions = lane.program->lanes[lane.index];
+  lane.next = actions.data();
+  lane.end = actions.data() + actions.size();
+}
+
+bool Operation::advance() {
+  for (;;) {
+    bool moved = false;
+    std::size_t done = 0;
+    for (Lane& lane : lanes_) {
+      // Without windows the lanes run ahead of each other freely; tmp and links keep them right.
+      const std::size_t end = end_of(lane);
+      while (lane.tile < end && ready(*lane.program, *lane.next)) {
+        perform(*lane.program, *lane.next, lane.tile);
+        moved = true;
+        group_.control().step.store(++steps_done_, std::memory_order_relaxed);
+        if (++lane.next == lane.end && ++lane.tile < lane.tiles) begin_tile(lane);
+      }
+      if (lane.tile >= end) ++done;
+    }
+    if (done == lanes_.size()) {
+      if (!binding_.windows) return true;
+      copy_out();
+      if (++tile_ >= binding_.tiling.tiles) return true;
+      copy_in();
+      continue;
+    }
+    if (!moved) return false;
+  }
+}
+
+bool Operation::ready(const TileProgram& program, const Action& action) {
+  for (std::uint32_t i = 0; i < action.receives; ++i) {
+    if (!program.receives[action.first_receive + i].link->ready()) return false;
+  }
+  for (std::uint32_t i = 0; i < action.sends; ++i) {
+    if (!program.sends[action.first_send + i].link->ready()) return false;
+  }
+  return true;
+}
+
+Operation::Blocked Operation::blocked() const {
+  Blocked first;
+  for (const Lane& lane : lanes_) {
+    if (lane.tile >= end_of(lane)) continue;
+    Blocked b;
+    const TileProgram& program = *lane.program;
+    const Action& action = *lane.next;
+    for (std::uint32_t i = 0; i < action.receives && b.peer < 0; ++i) {
+      const ReceiveLink& r = program.receives[action.first_receive + i];
+      if (!r.link->ready()) b.peer = r.rank;
+    }
+    b.sending = b.peer < 0;
+    for (std::uint32_t i = 0; i < action.sends && b.peer < 0; ++i) {
+      const SendLink& s = program.sends[action.first_send + i];
+      if (!s.link->ready()) b.peer = s.rank;
+    }
+    if (b.peer < 0) return b;  // this lane can go on
+    if (first.peer >= 0) continue;
+    first = b;
+    first.lane = static_cast<std::uint32_t>(lane.index);
+    first.step = static_cast<std::size_t>(lane.next - program.lanes[lane.index].data());
+    first.tile = lane.tile;
+  }
+  return first;
+}
+
+void Operation::perform(const TileProgram& program, const Action& action, std::size_t tile) {
+  if (action.signals) return signal(program, action);
+  for (std::uint32_t i = 0; i < action.receives; ++i) {
+    accept(program.receives[action.first_receive + i], action.bytes);
+  }
+  for (std::uint32_t i = 0; i < action.moves; ++i) {
+    move(program, action, program.moves[action.first_move + i], tile);
+  }
+  for (std::uint32_t i = 0; i < action.receives; ++i) {
+    const ReceiveLink& r = program.receives[action.first_receive + i];
+    r.link->free();
+    group_.ring(r.rank);
+  }
+  for (std::uint32_t i = 0; i < action.sends; ++i) {
+    const SendLink& s = program.sends[action.first_send + i];
+    s.link->publish(binding_.tag, action.bytes);
+    group_.ring(s.rank);
+  }
+}
+
+void Operation::signal(const TileProgram& program, const Action& action) {
+  const std::size_t bytes = binding_.windows ? sizeof(Addresses) : 0;
+  for (std::uint32_t i = 0; i < action.receives; ++i) {
+    const ReceiveLink& r = program.receives[action.first_receive + i];
+    accept(r, bytes);
+    if (binding_.windows) learn(r.rank, r.link->slot(bytes));
+    r.link->free();
+    group_.ring(r.rank);
+  }
+  for (std::uint32_t i = 0; i < action.sends; ++i) {
+    const SendLink& s = program.sends[action.first_send + i];
+    if (binding_.windows) {
+      std::memcpy(s.link->slot(bytes), group_.same_process(s.rank) ? &mine_here_ : &mine_, bytes);
+    }
+    s.link->publish(binding_.tag, static_cast<std::uint32_t>(bytes));
+    group_.ring(s.rank);
+  }
+}
+
+Operation::Target Operation::target(const TileProgram& program, const Action& action,
+                                    const Place& p, std::size_t bytes, std::size_t tile) const {
+  const std::size_t shift = tile * binding_.tiling.tile * element_;
+  switch (p.where) {
+    case Place::Where::in:
+      if (bounce_in_ != nullptr) return {bounce_in_ + p.bounced};
+      return {binding_.in.base + p.offset + shift};
+    case Place::Where::out:
+      if (bounce_out_ != nullptr) return {bounce_out_ + p.bounced};
+      return {binding_.out.base + p.offset + shift};
+    case Place::Where::tmp:
+      return {tmp_ + p.offset};
+    case Place::Where::send: {
+      const SendLink& s = program.sends[action.first_send + static_cast<std::uint32_t>(p.rank)];
+      return {s.link->slot(action.bytes) + p.offset};
+    }
+    case Place::Where::receive: {
+      const ReceiveLink& r =
+          program.receives[action.first_receive + static_cast<std::uint32_t>(p.rank)];
+      // Only read; a source and a destination share the type of their pointers.
+      return {const_cast<std::byte*>(r.link->slot(action.bytes)) + p.offset};
+    }
+    default:
+      return peer_target(p, bytes, tile);
+  }
+}
+
+void Operation::move(const TileProgram& program, const Action& action, const Move& m,
+                     std::size_t tile) {
+  const ReduceKind kind = binding_.op.kind;
+  const bool is_a_float = is_float(binding_.signature.type);
+  const Place* places = program.places.data() + m.first_place;
+  const std::size_t bytes = m.elements * element_;
+  const std::size_t operands = std::size_t{m.destinations} + m.sources;
+  targets_.resize(operands);
+  bool copies = false;
+  for (std::size_t k = 0; k < operands; ++k) {
+    targets_[k] = target(program, action, places[k], bytes, tile);
+    copies = copies || targets_[k].peer >= 0;
+  }
+  sources_.resize(m.sources);
+  for (std::size_t k = 0; k < m.sources; ++k) {
+    const Place& p = places[m.destinations + k];
+    Source& s = sources_[k];
+    s = {targets_[m.destinations + k].pointer};
+    if (!p.scaled) continue;
+    if (kind == ReduceKind::pre_multiplied_sum) {
+      s.prescale = Prescale::multiply;
+      s.scalar = p.where == Place::Where::in ? binding_.op.scalar
+                                             : peers_[static_cast<std::size_t>(p.rank)].scalar;
+    } else if (kind == ReduceKind::avg && is_a_float) {
+      s.prescale = Prescale::divide;
+    }
+  }
+  CombineOptions options;
+  options.divisor = static_cast<std::uint32_t>(group_.size());
+  options.divide_result = action.completes && kind == ReduceKind::avg && !is_a_float;
+  options.stream = binding_.stream && action.sends == 0;
+  if (copies) return move_through_copies(m, options);
+  const bool plain =
+      m.sources == 1 && sources_[0].prescale == Prescale::none && !options.divide_result;
+  destinations_.clear();
+  for (std::size_t k = 0; k < m.destinations; ++k) {
+    // In place, a copy onto itself is nothing to do.
+    if (plain && targets_[k].pointer == sources_[0].data) continue;
+    destinations_.push_back(targets_[k].pointer);
+  }
+  if (destinations_.empty()) return;
+  combine(binding_.signature.type, kind, destinations_, sources_, m.elements, options);
+}
+
+void Operation::accept(const ReceiveLink& link, std::size_t bytes) {
+  const std::uint32_t tag = link.link->tag();
+  const std::uint32_t got = link.link->bytes();
+  if (tag != binding_.tag || got != bytes) mismatch(link.rank, got, tag, bytes);
+}
+
+void Operation::mismatch(int peer, std::uint32_t bytes, std::uint32_t tag, std::size_t expected) {
+  const Signature& mine = binding_.signature;
+  const std::string rank = "rank " + std::to_string(peer);
+  std::string calls;
+  if (mine.sequence == 0) {
+    calls = "receives " + point_to_point_text(binding_.tag) + " from " + rank + ", which sent " +
+            point_to_point_text(tag);
+  } else {
+    const auto theirs = read_signature(group_.control(peer), mine.sequence);
+    calls = "called " + mine.text() + ", " + rank + " ";
+    if (!theirs || theirs->matches(mine)) {
+      calls += "sent a message of another operation";
+    } else {
+      calls += "called " + theirs->text();
+      if (theirs->text() == mine.text()) calls += " with other counts, or another plan";
+    }
+  }
+  group_.fail({ErrorCode::mismatch, peer,
+               "calls do not match: rank " + std::to_string(group_.rank()) + " " + calls + " (" +
+                   std::to_string(bytes) + " bytes came, " + std::to_string(expected) +
+                   " were expected). All ranks must make the same calls in the same order"});
+  group_.throw_failure();
 }
 
 }  // namespace tutti

@@ -7,31 +7,18 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <span>
 #include <string>
+#include <tuple>
 #include <vector>
 
+#include "collectives/execute/host/program.h"
 #include "collectives/execute/signature.h"
-#include "collectives/layout.h"
-#include "collectives/plan.h"
 #include "core/combine.h"
-#include "core/types.h"
-#include "transport/local_group.h"
 
 namespace tutti {
-
-/// Where the blocks of a buffer lie.
-struct BlockTable {
-  std::byte* base = nullptr;
-  std::size_t count = 0;                 // elements of every block, unless `counts` says otherwise
-  std::span<const std::size_t> counts;   // v-variants
-  std::span<const std::size_t> offsets;  // in elements; with counts
-
-  std::size_t elements(std::uint32_t block) const { return counts.empty() ? count : counts[block]; }
-  std::size_t offset(std::uint32_t block) const {
-    return offsets.empty() ? block * count : offsets[block];
-  }
-};
 
 /// A call, ready to run.
 struct Binding {
@@ -71,8 +58,8 @@ class Operation {
  public:
   Operation(LocalGroup& group, Workspace& workspace) : group_(group), workspace_(workspace) {}
 
-  /// Starts `binding` over; its spans and plan must outlive the run. Allocates only when it is
-  /// larger than all that ran here before.
+  /// Starts `binding` over; its spans and plan must outlive the run. Allocates only for shapes that
+  /// it has not seen.
   void bind(const Binding& binding);
   /// Does what can be done. True when the operation is finished. Throws Error.
   bool advance();
@@ -92,28 +79,27 @@ class Operation {
 
  private:
   struct Lane {
-    const Step* begin = nullptr;
-    const Step* next = nullptr;
-    const Step* end = nullptr;
+    std::size_t index = 0;
     std::size_t tile = 0;
     std::size_t tiles = 0;
+    const TileProgram* program = nullptr;  // of the tile at hand
+    const Action* next = nullptr;
+    const Action* end = nullptr;
+    std::unique_ptr<TileProgram> own;  // uneven blocks: this lane's, for this tile
+  };
+  // A bound plan: whole tiles share a program, the last one (and those of uneven blocks) may
+  // differ.
+  struct Programs {
+    TileProgram whole, last;
   };
   // What a rank tells the others of its buffers; the payload of a signal.
   struct Addresses {
-    std::uint32_t in_window = 0, out_window = 0,
-                  tmp_window = 0;            // 0: a plain address in its process
-    std::uint32_t bounced = 0;               // bit 0: in, bit 1: out
+    std::uint32_t in_window = 0, out_window = 0, tmp_window = 0;  // 0: an address in its process
+    std::uint32_t bounced = 0;                                    // bit 0: in, bit 1: out
     std::uint64_t in = 0, out = 0, tmp = 0;  // offsets in windows, else addresses
     std::uint64_t scalar = 0;                // pre_multiplied_sum
   };
   static_assert(sizeof(Addresses) <= kInlineBytes);
-  // A memory operand, resolved: a pointer of ours, or an address in another process.
-  struct Place {
-    std::byte* pointer = nullptr;
-    std::uint64_t remote = 0;
-    int peer = -1;
-  };
-
   // The same of another rank, ready to use: what learn() made of its Addresses.
   struct Peer {
     struct Buffer {
@@ -121,35 +107,52 @@ class Operation {
       std::uint64_t remote = 0;      // an address in its process
       std::size_t bytes = 0;
     };
-    std::array<Buffer, 3> buffers;  // by Space
+    std::array<Buffer, 3> buffers;  // in, out, tmp
     std::uint32_t bounced = 0;
     std::uint64_t scalar = 0;
   };
+  // An operand of the move at hand: a pointer of ours, or an address in another process.
+  struct Target {
+    std::byte* pointer = nullptr;
+    std::uint64_t remote = 0;
+    std::int32_t peer = -1;
+  };
 
-  bool ready(const Step& step);
-  void perform(const Lane& lane);
-  void exchange_signals(const Step& step);
-  void move(const Step& step, std::size_t tile);
-  void combine_places(const Step& step, std::size_t elements);
-  void combine_through_copies(const Step& step, std::size_t elements,
-                              const CombineOptions& options);
-  Extent extent(const Step& step, std::uint32_t i, std::size_t tile) const;
-  Place place(const Operand& o, std::uint32_t i, std::size_t tile, const Extent& e) const;
-  void accept(Receiver& receiver, int peer, std::size_t bytes);
-  [[noreturn]] void mismatch(int peer, std::uint32_t tag, std::uint32_t bytes,
+  ProgramShape shape() const {
+    return {binding_.signature.type, binding_.in, binding_.out, binding_.tiling};
+  }
+  /// The tile that `lane` must not begin yet.
+  std::size_t end_of(const Lane& lane) const {
+    return binding_.windows && tile_ + 1 < lane.tiles ? tile_ + 1 : lane.tiles;
+  }
+  const Programs& programs();
+  std::size_t tiles_of(const std::vector<Step>& steps) const;
+  void begin_tile(Lane& lane);
+  static bool ready(const TileProgram& program, const Action& action);
+  void perform(const TileProgram& program, const Action& action, std::size_t tile);
+  void signal(const TileProgram& program, const Action& action);
+  void move(const TileProgram& program, const Action& action, const Move& move, std::size_t tile);
+  void move_through_copies(const Move& move, const CombineOptions& options);
+  Target target(const TileProgram& program, const Action& action, const Place& place,
+                std::size_t bytes, std::size_t tile) const;
+  Target peer_target(const Place& place, std::size_t bytes, std::size_t tile) const;
+  void accept(const ReceiveLink& link, std::size_t bytes);
+  [[noreturn]] void mismatch(int peer, std::uint32_t bytes, std::uint32_t tag,
                              std::size_t expected);
   void learn(int peer, const std::byte* payload);
   void describe_buffers();
   void copy_in();
   void copy_out();
-  std::size_t tiles_of(const std::vector<Step>& steps) const;
 
   LocalGroup& group_;
   Workspace& workspace_;
   Binding binding_;
   std::size_t element_ = 1;
-  std::uint32_t tag_ = 0;
-  bool windows_ = false;
+  // Of calls with even blocks, by plan, count and type; the newest is at hand.
+  using Key = std::tuple<const RankPlan*, std::size_t, DataType>;
+  std::map<Key, std::unique_ptr<Programs>> cache_;
+  Key key_{};
+  const Programs* programs_ = nullptr;
   std::size_t tile_ = 0;  // with windows: all lanes meet after each tile
   std::vector<Lane> lanes_;
   Addresses mine_;           // for ranks in other processes
@@ -159,8 +162,8 @@ class Operation {
   std::byte* bounce_in_ = nullptr;  // in use where not null
   std::byte* bounce_out_ = nullptr;
   std::uint64_t steps_done_ = 0;
-  // Of the step at hand; kept for their capacity.
-  std::vector<Place> places_;
+  // Of the move at hand; kept for their capacity.
+  std::vector<Target> targets_;
   std::vector<void*> destinations_;
   std::vector<Source> sources_;
 };

@@ -87,9 +87,8 @@ void Operation::learn(int peer, const std::byte* payload) {
     }
     return {memory.data() + address, 0, memory.size() - address};
   };
-  p.buffers[static_cast<std::size_t>(Space::in)] = resolve(a.in_window, a.in);
-  p.buffers[static_cast<std::size_t>(Space::out)] = resolve(a.out_window, a.out);
-  p.buffers[static_cast<std::size_t>(Space::tmp)] = resolve(a.tmp_window, a.tmp);
+  p.buffers = {resolve(a.in_window, a.in), resolve(a.out_window, a.out),
+               resolve(a.tmp_window, a.tmp)};
 }
 
 void Operation::copy_in() {
@@ -115,55 +114,68 @@ void Operation::copy_out() {
   }
 }
 
-void Operation::combine_through_copies(const Step& step, std::size_t elements,
-                                       const CombineOptions& options) {
-  const std::size_t m = step.destinations;
-  const DataType type = binding_.signature.type;
-  const ReduceKind kind = binding_.op.kind;
-  const auto pid = [&](const Place& p) { return group_.pid(p.peer); };
-  const bool plain =
-      step.sources == 1 && sources_[0].prescale == Prescale::none && !options.divide_result;
-  const Place from = places_[m];
-  if (plain && m == 1 && from.peer >= 0 && places_[0].peer < 0) {
-    return cma_read(pid(from), places_[0].pointer, from.remote, elements * element_);
+Operation::Target Operation::peer_target(const Place& p, std::size_t bytes,
+                                         std::size_t tile) const {
+  const Peer& peer = peers_[static_cast<std::size_t>(p.rank)];
+  const std::size_t shift = tile * binding_.tiling.tile * element_;
+  const auto which =
+      static_cast<std::size_t>(p.where) - static_cast<std::size_t>(Place::Where::peer_in);
+  const Peer::Buffer& buffer = peer.buffers[which];
+  const bool bounced = p.where != Place::Where::peer_tmp &&
+                       (peer.bounced & (p.where == Place::Where::peer_in ? 1U : 2U)) != 0;
+  const std::size_t offset =
+      bounced ? p.bounced : p.offset + (p.where == Place::Where::peer_tmp ? 0 : shift);
+  if (buffer.pointer == nullptr) return {nullptr, buffer.remote + offset, p.rank};
+  if (offset > buffer.bytes || bytes > buffer.bytes - offset) {
+    throw Error(ErrorCode::internal,
+                "rank " + std::to_string(p.rank) + " gave an address outside of its window",
+                p.rank);
   }
-  if (plain && m == 1 && from.peer < 0 && places_[0].peer >= 0) {
-    return cma_write(pid(places_[0]), from.pointer, places_[0].remote, elements * element_);
+  return {buffer.pointer + offset};
+}
+
+void Operation::move_through_copies(const Move& move, const CombineOptions& options) {
+  const std::size_t m = move.destinations;
+  const std::size_t bytes = move.elements * element_;
+  const auto pid = [&](const Target& t) { return group_.pid(t.peer); };
+  const bool plain =
+      move.sources == 1 && sources_[0].prescale == Prescale::none && !options.divide_result;
+  const Target& from = targets_[m];
+  if (plain && m == 1 && from.peer >= 0 && targets_[0].peer < 0) {
+    return cma_read(pid(from), targets_[0].pointer, from.remote, bytes);
+  }
+  if (plain && m == 1 && from.peer < 0 && targets_[0].peer >= 0) {
+    return cma_write(pid(targets_[0]), from.pointer, targets_[0].remote, bytes);
   }
   // In pieces that stay in the cache: fetch the remote sources, reduce, store the remote
   // destinations.
-  const std::size_t stagings = step.sources + 1U;
+  const std::size_t stagings = move.sources + 1U;
   const std::size_t piece = std::max<std::size_t>(kCopyBytes / stagings / 4096 * 4096, 4096);
   std::byte* staging = workspace_.reserve(Workspace::kCopies, piece * stagings);
-  std::byte* result = staging + piece * step.sources;
-  for (std::size_t at = 0; at < elements * element_; at += piece) {
-    const std::size_t bytes = std::min(piece, elements * element_ - at);
-    for (std::size_t k = 0; k < step.sources; ++k) {
-      const Place& p = places_[m + k];
-      if (p.peer >= 0) {
-        cma_read(pid(p), staging + k * piece, p.remote + at, bytes);
-        sources_[k].data = staging + k * piece;
-      } else {
-        sources_[k].data = p.pointer + at;
-      }
+  std::byte* result = staging + piece * move.sources;
+  for (std::size_t at = 0; at < bytes; at += piece) {
+    const std::size_t length = std::min(piece, bytes - at);
+    for (std::size_t k = 0; k < move.sources; ++k) {
+      const Target& t = targets_[m + k];
+      if (t.peer >= 0) cma_read(pid(t), staging + k * piece, t.remote + at, length);
+      sources_[k].data = t.peer >= 0 ? staging + k * piece : t.pointer + at;
     }
     destinations_.clear();
     bool remote = false;
     for (std::size_t k = 0; k < m; ++k) {
-      if (places_[k].peer >= 0) {
-        remote = true;
-      } else {
-        destinations_.push_back(places_[k].pointer + at);
-      }
+      if (targets_[k].peer < 0) destinations_.push_back(targets_[k].pointer + at);
+      remote = remote || targets_[k].peer >= 0;
     }
     CombineOptions now = options;
     if (remote) {
       now.stream = false;  // it is read again at once
       destinations_.push_back(result);
     }
-    combine(type, kind, destinations_, sources_, bytes / element_, now);
+    combine(binding_.signature.type, binding_.op.kind, destinations_, sources_, length / element_,
+            now);
     for (std::size_t k = 0; k < m; ++k) {
-      if (places_[k].peer >= 0) cma_write(pid(places_[k]), result, places_[k].remote + at, bytes);
+      if (targets_[k].peer >= 0)
+        cma_write(pid(targets_[k]), result, targets_[k].remote + at, length);
     }
   }
 }

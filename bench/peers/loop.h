@@ -1,0 +1,66 @@
+// The loop that measures a library, the same for Tutti, its peers and the machine's limit. A
+// program is one library: it says how to call it (Bind), and this does everything else.
+//
+// For each size: fill the input with values that depend on the rank and the iteration, meet at a
+// barrier, time the call on every rank; an iteration counts as long as its slowest rank took, and
+// the size as the median of its iterations. One call is too short for a clock up to 16 KiB: there
+// an iteration is a block of calls back to back that lasts about 20 us, and before every call the
+// first cache lines of the input are written again, as a program that computes would have done.
+// The result of every size's last iteration is checked, so that nobody is fast by doing nothing.
+// docs/comparing.md is the user's version of this.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "bench/perf/benchmark.h"
+#include "collectives/collective.h"
+#include "core/types.h"
+
+namespace tutti::peers {
+
+/// What `tutti compare` tells each program.
+struct Arguments {
+  Collective collective = Collective::all_reduce;
+  DataType type = DataType::float32;
+  bool window = false;             // where Tutti's buffers are; the others' are always malloc's
+  int iterations = 0;              // for sizes up to 1 MiB; fewer above, in proportion
+  std::string folder;              // of this run alone: the ranks meet there
+  std::vector<int> cpus;           // rank r is pinned to cpus[r % size]; empty: not pinned
+  std::vector<std::size_t> bytes;  // of the larger buffer
+};
+Arguments parse_arguments(int argc, char** argv);
+
+/// Elements that the buffers need for all sizes.
+perf::Shape largest_shape(const Arguments& arguments, int ranks);
+
+/// One collective on one size. broadcast is in place (in == out), everything else out of place;
+/// send_recv is a round trip between the ranks 0 and 1, of which half the time is reported.
+struct Job {
+  Collective collective = Collective::all_reduce;
+  DataType type = DataType::float32;
+  int rank = 0, ranks = 1;  // root: 0
+  std::size_t count = 0;    // elements, as Tutti and MPI count
+  std::byte* in = nullptr;
+  std::byte* out = nullptr;
+
+  std::size_t bytes() const { return count * size_of(type); }
+};
+
+using Call = std::function<void()>;
+/// The ways to do a job, of which the fastest counts: a library has one.
+using Bind = std::function<std::vector<Call>(const Job&)>;
+
+/// Measures all sizes in these buffers; rank 0 prints a line `bytes microseconds` for each.
+void run_loop(const Arguments& arguments, int rank, int ranks, std::byte* in, std::byte* out,
+              const Bind& bind);
+
+/// Prints that this library has no such collective or type; rank 0 alone calls it.
+void print_unsupported(const std::string& reason);
+
+/// main() of a program: runs `body`, turns an exception into a message and exit status 1.
+int guarded_main(int argc, char** argv, const std::function<void(const Arguments&)>& body);
+
+}  // namespace tutti::peers

@@ -1,0 +1,62 @@
+// Ranks in groups.
+#include "collectives/algorithms/groups.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "collectives/algorithms/common.h"
+#include "core/error.h"
+
+namespace tutti::algorithm {
+
+Groups::Groups(const PlanRequest& request, int rank)
+    : ranks(request.ranks),
+      root(is_rooted(request.collective) ? request.root : 0),
+      size(request.group) {
+  make_header(request.collective, "hierarchical", request, rank, {});  // checks ranks and root
+  if (size < 0 || size > ranks) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("groups of {} ranks, of {} in all; ask for 1 to {}, or 0 to leave it open",
+                    size, ranks, ranks));
+  }
+  if (size == 0) {  // of the divisors around the square root, the one below is the nearer
+    for (int d = 1; d <= ranks / d; ++d) {
+      if (ranks % d == 0) size = d;
+    }
+  }
+  mine = rank / size;
+  index = rank % size;
+}
+
+int Groups::size_of(int group) const { return std::min(size, ranks - group * size); }
+
+void Groups::need_equal(Collective c) const {
+  if (are_equal()) return;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("hierarchical {} needs groups of equal size, and {} does not divide {}; "
+                          "ask for a divisor, or 0 to leave it open",
+                          name(c), size, ranks));
+}
+
+std::vector<int> Groups::inside() const {
+  std::vector<int> all(u32(size_of(mine)));
+  std::iota(all.begin(), all.end(), mine * size);
+  return all;
+}
+
+std::vector<int> Groups::same_index() const {
+  std::vector<int> all;
+  for (int r = index; r < ranks; r += size) all.push_back(r);
+  return all;
+}
+
+std::vector<int> Groups::leaders() const {
+  std::vector<int> all;
+  for (int k = 0; k < count(); ++k) all.push_back(leader(k));
+  return all;
+}
+
+}  // namespace tutti::algorithm

@@ -1,0 +1,138 @@
+#include "collectives/execute/host/program.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "core/error.h"
+
+namespace tutti {
+namespace {
+
+class Compiler {
+ public:
+  Compiler(const RankPlan& plan, const ProgramShape& shape, std::size_t tile, LocalGroup& group)
+      : plan_(plan), shape_(shape), tile_(tile), group_(group), element_(size_of(shape.type)) {}
+
+  TileProgram run(std::optional<std::size_t> only) {
+    program_.lanes.resize(plan_.lanes.size());
+    for (std::size_t l = 0; l < plan_.lanes.size(); ++l) {
+      if (only && *only != l) continue;
+      for (const Step& step : plan_.lanes[l]) program_.lanes[l].push_back(action(step));
+    }
+    return std::move(program_);
+  }
+
+ private:
+  Action action(const Step& step) {
+    Action a;
+    a.completes = step.completes;
+    a.signals = step.count == 0;
+    a.first_receive = static_cast<std::uint32_t>(program_.receives.size());
+    for (const Operand& o : plan_.sources(step)) {
+      if (o.is_link()) program_.receives.push_back({&group_.receiver(o.rank, o.channel), o.rank});
+    }
+    a.receives = static_cast<std::uint32_t>(program_.receives.size()) - a.first_receive;
+    a.first_send = static_cast<std::uint32_t>(program_.sends.size());
+    for (const Operand& o : plan_.destinations(step)) {
+      if (o.is_link()) program_.sends.push_back({&group_.sender(o.rank, o.channel), o.rank});
+    }
+    a.sends = static_cast<std::uint32_t>(program_.sends.size()) - a.first_send;
+    a.first_move = static_cast<std::uint32_t>(program_.moves.size());
+    message_ = 0;
+    for (std::uint32_t i = 0; i < step.count; ++i) chunk(step, i, a);
+    a.moves = static_cast<std::uint32_t>(program_.moves.size()) - a.first_move;
+    if (message_ > std::numeric_limits<std::uint32_t>::max()) {
+      throw Error(ErrorCode::internal, "a message of a plan has more than 4 GiB");
+    }
+    a.bytes = static_cast<std::uint32_t>(message_);
+    return a;
+  }
+
+  /// Adds chunk `i` of `step`: to the last move, where it continues that one in every operand.
+  void chunk(const Step& step, std::uint32_t i, const Action& a) {
+    const Extent e = extent(step, i);
+    if (e.count == 0) return;
+    const std::size_t first = program_.places.size();
+    std::int32_t link = 0;
+    for (const Operand& o : plan_.destinations(step)) add_place(o, i, e, Place::Where::send, link);
+    link = 0;
+    for (const Operand& o : plan_.sources(step)) add_place(o, i, e, Place::Where::receive, link);
+    message_ += e.count * element_;
+    if (program_.moves.size() > a.first_move) {
+      Move& last = program_.moves.back();
+      const std::size_t bytes = last.elements * element_;
+      const auto next = program_.places.begin() + static_cast<std::ptrdiff_t>(first);
+      const bool continues =
+          std::equal(next, program_.places.end(), program_.places.begin() + last.first_place,
+                     [&](const Place& p, const Place& q) {
+                       return p.offset == q.offset + bytes && p.bounced == q.bounced + bytes;
+                     });
+      if (continues) {
+        last.elements += e.count;
+        program_.places.resize(first);
+        return;
+      }
+    }
+    program_.moves.push_back(
+        {static_cast<std::uint32_t>(first), step.destinations, step.sources, e.count});
+  }
+
+  Extent extent(const Step& step, std::uint32_t i) const {
+    const BlockTable& table = step.shape_space == Space::in ? shape_.in : shape_.out;
+    const std::uint32_t chunk = step.shape_chunk + i;
+    Extent e = chunk_extent(shape_.tiling, tile_, table.elements(chunk / pieces()), element_,
+                            pieces(), chunk % pieces());
+    // As if in tile 0; an empty extent may lie before the tile.
+    e.begin -= std::min(e.begin, tile_ * shape_.tiling.tile);
+    return e;
+  }
+
+  void add_place(const Operand& o, std::uint32_t i, const Extent& e, Place::Where link_kind,
+                 std::int32_t& link) {
+    using enum Place::Where;
+    Place p;
+    if (o.is_link()) {
+      p.where = link_kind;
+      p.rank = link++;
+      p.offset = p.bounced = message_;
+    } else {
+      const std::uint32_t chunk = o.chunk + i;
+      const std::uint32_t block = chunk / pieces();
+      p.rank = o.rank;
+      if (o.space == Space::tmp) {
+        p.where = o.is_remote() ? peer_tmp : tmp;
+        p.offset = p.bounced = chunk * (shape_.tiling.tile / pieces()) * element_;
+      } else {
+        const bool input = o.space == Space::in;
+        const BlockTable& table = input ? shape_.in : shape_.out;
+        p.where = o.is_remote() ? (input ? peer_in : peer_out)
+                                : (input ? Place::Where::in : Place::Where::out);
+        // Another rank's blocks lie as ours of the same collective do; a single block lies at 0.
+        p.offset = ((block == 0 ? 0 : table.offset(block)) + e.begin) * element_;
+        p.bounced = (block * shape_.tiling.tile + e.begin) * element_;
+        p.scaled = input && is_reduction(plan_.header.collective);
+        if (!o.is_remote()) p.offset = (table.offset(block) + e.begin) * element_;
+      }
+    }
+    program_.places.push_back(p);
+  }
+
+  std::uint32_t pieces() const { return plan_.header.pieces; }
+
+  const RankPlan& plan_;
+  const ProgramShape& shape_;
+  std::size_t tile_;
+  LocalGroup& group_;
+  std::size_t element_;
+  std::size_t message_ = 0;  // bytes of the message so far
+  TileProgram program_;
+};
+
+}  // namespace
+
+TileProgram compile(const RankPlan& plan, const ProgramShape& shape, std::size_t tile,
+                    LocalGroup& group, std::optional<std::size_t> only) {
+  return Compiler(plan, shape, tile, group).run(only);
+}
+
+}  // namespace tutti

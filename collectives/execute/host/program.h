@@ -1,0 +1,89 @@
+// A plan with its chunks turned into bytes: what is the same for all calls with the same counts.
+// Made once, looked up from then on, so that a short call does little more than move its data.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "collectives/layout.h"
+#include "collectives/plan.h"
+#include "core/types.h"
+#include "transport/local_group.h"
+
+namespace tutti {
+
+/// Where the blocks of a buffer lie.
+struct BlockTable {
+  std::byte* base = nullptr;
+  std::size_t count = 0;                 // elements of every block, unless `counts` says otherwise
+  std::span<const std::size_t> counts;   // v-variants
+  std::span<const std::size_t> offsets;  // in elements; with counts
+
+  std::size_t elements(std::uint32_t block) const { return counts.empty() ? count : counts[block]; }
+  std::size_t offset(std::uint32_t block) const {
+    return offsets.empty() ? block * count : offsets[block];
+  }
+};
+
+/// Where an operand's bytes are, up to what only the call knows: the base addresses.
+struct Place {
+  enum class Where : std::uint8_t { in, out, tmp, send, receive, peer_in, peer_out, peer_tmp };
+  Where where = Where::tmp;
+  bool scaled = false;      // a raw input of a reduction: pre-multiplied or divided as it is read
+  std::int32_t rank = 0;    // peer_*: whose; send, receive: index into Action's links
+  std::size_t offset = 0;   // from the base in the first tile; links: within the message
+  std::size_t bounced = 0;  // from the base of a bounce buffer, which holds one tile of each block
+};
+
+/// destinations <- combine(sources), for bytes that lie together in every operand.
+struct Move {
+  std::uint32_t first_place = 0;  // destinations, then sources
+  std::uint16_t destinations = 0;
+  std::uint16_t sources = 0;
+  std::size_t elements = 0;
+};
+
+struct ReceiveLink {
+  Receiver* link;
+  std::int32_t rank;
+};
+struct SendLink {
+  Sender* link;
+  std::int32_t rank;
+};
+
+/// A step.
+struct Action {
+  std::uint32_t first_receive = 0, receives = 0;
+  std::uint32_t first_send = 0, sends = 0;
+  std::uint32_t first_move = 0, moves = 0;
+  std::uint32_t bytes = 0;  // of each of its messages
+  bool signals = false;     // no data: its messages carry addresses, where windows are used
+  bool completes = false;
+};
+
+/// One tile of a rank's plan.
+struct TileProgram {
+  std::vector<std::vector<Action>> lanes;
+  std::vector<Move> moves;
+  std::vector<Place> places;
+  std::vector<ReceiveLink> receives;
+  std::vector<SendLink> sends;
+};
+
+/// What a program depends on besides the plan.
+struct ProgramShape {
+  DataType type = DataType::uint8;
+  BlockTable in, out;  // the bases do not matter
+  Tiling tiling;
+};
+
+/// Tile `tile` of `plan`, with offsets as if it were tile 0 (so that all whole tiles share it); of
+/// lane `only`, or of all.
+TileProgram compile(const RankPlan& plan, const ProgramShape& shape, std::size_t tile,
+                    LocalGroup& group, std::optional<std::size_t> only = {});
+
+}  // namespace tutti

@@ -1,0 +1,319 @@
+// Every algorithm in the table, for many numbers of ranks, roots, lanes and groups: the verifier
+// proves its plan, in and out of place, and what it moves is what the textbook says.
+#include "collectives/algorithms/generators.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <functional>
+#include <numeric>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "collectives/algorithms.h"
+#include "collectives/algorithms/hierarchical.h"
+#include "collectives/algorithms/textbook.h"
+#include "collectives/verify.h"
+#include "core/error.h"
+
+namespace tutti {
+namespace {
+
+std::string text_of(const Algorithm& a, const PlanRequest& r) {
+  return fmt::format("{} {} ranks {} root {} lanes {} group {}", name(a.collective), a.name,
+                     r.ranks, r.root, r.lanes, r.group);
+}
+
+bool is_hierarchical(const Algorithm& a) { return a.name.starts_with("hierarchical"); }
+
+bool needs_equal_groups(Collective c) {
+  return c == Collective::all_gather || c == Collective::reduce_scatter;
+}
+
+std::uint32_t widest_message(const Plan& plan) {
+  std::uint32_t widest = 1;
+  for (const RankPlan& part : plan.ranks) {
+    for (const auto& lane : part.lanes) {
+      for (const Step& step : lane) {
+        for (const auto side : {part.destinations(step), part.sources(step)}) {
+          for (const Operand& o : side) {
+            if (o.is_link()) widest = std::max(widest, step.count);
+          }
+        }
+      }
+    }
+  }
+  return widest;
+}
+
+using Textbook = std::function<Traffic(int rank)>;
+
+void expect_proved(const Plan& plan, bool in_place, const Textbook& textbook) {
+  SCOPED_TRACE(in_place ? "in place" : "out of place");
+  const Verdict verdict = verify(plan, {.in_place = in_place});
+  ASSERT_TRUE(verdict.proved) << verdict.story;
+  for (int rank = 0; rank < plan.header.ranks; ++rank) {
+    const Traffic moved = verdict.traffic[static_cast<std::size_t>(rank)];
+    const Traffic expected = textbook(rank);
+    ASSERT_EQ(moved.sent, expected.sent) << "sent by rank " << rank;
+    ASSERT_EQ(moved.received, expected.received) << "received by rank " << rank;
+  }
+}
+
+/// The requests that `a` is tried with; fewer for many ranks.
+std::vector<PlanRequest> requests(const Algorithm& a, int ranks) {
+  std::vector<int> roots = {0};
+  if (is_rooted(a.collective) && ranks > 1) roots.push_back(ranks - 1);
+  if (is_rooted(a.collective) && ranks > 2 && ranks <= 33) roots.push_back(ranks / 2);
+  std::vector<int> groups = {0};
+  if (is_hierarchical(a) && ranks <= 128) {
+    for (const int g : {1, 2, 3, 4, 8, ranks}) {
+      const bool fits = g <= ranks && (ranks % g == 0 || !needs_equal_groups(a.collective));
+      if (fits && std::find(groups.begin(), groups.end(), g) == groups.end()) groups.push_back(g);
+    }
+  }
+  const std::uint32_t most_lanes = !a.lanes || ranks > 128 ? 1 : ranks <= 33 ? 3 : 2;
+  std::vector<PlanRequest> all;
+  for (const int root : roots) {
+    for (std::uint32_t lanes = 1; lanes <= most_lanes; ++lanes) {
+      for (const int group : groups) all.push_back({a.collective, ranks, root, lanes, group});
+    }
+  }
+  return all;
+}
+
+class Generators : public ::testing::TestWithParam<std::tuple<std::size_t, int>> {};
+
+TEST_P(Generators, AreProved) {
+  const Algorithm& a = algorithms()[std::get<0>(GetParam())];
+  const int ranks = std::get<1>(GetParam());
+  for (const PlanRequest& request : requests(a, ranks)) {
+    SCOPED_TRACE(text_of(a, request));
+    const Plan plan = generate_plan(a, request);
+    EXPECT_EQ(plan.header.collective, a.collective);
+    EXPECT_EQ(plan.header.algorithm, a.name);
+    EXPECT_GE(plan.header.widest, widest_message(plan));
+    EXPECT_LE(plan.header.widest, 2 * widest_message(plan));  // Bruck may have to cut them all
+    const auto textbook = [&](int rank) { return a.textbook(request, rank); };
+    for (const bool in_place : {false, true}) {
+      if (in_place && !has_in_place(a.collective)) continue;
+      if (!in_place && ranks > 128 && has_in_place(a.collective)) continue;  // for time's sake
+      expect_proved(plan, in_place, textbook);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+std::vector<std::size_t> indices(bool with_windows) {
+  std::vector<std::size_t> all;
+  for (std::size_t i = 0; i < algorithms().size(); ++i) {
+    if (with_windows || !algorithms()[i].windows) all.push_back(i);
+  }
+  return all;
+}
+
+std::string test_name(const ::testing::TestParamInfo<std::tuple<std::size_t, int>>& info) {
+  const Algorithm& a = algorithms()[std::get<0>(info.param)];
+  return fmt::format("{}_{}_{}", name(a.collective), a.name, std::get<1>(info.param));
+}
+
+std::vector<int> first_numbers(int n) {
+  std::vector<int> all(static_cast<std::size_t>(n));
+  std::iota(all.begin(), all.end(), 1);
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Few, Generators,
+                         ::testing::Combine(::testing::ValuesIn(indices(true)),
+                                            ::testing::ValuesIn(first_numbers(17))),
+                         test_name);
+INSTANTIATE_TEST_SUITE_P(Some, Generators,
+                         ::testing::Combine(::testing::ValuesIn(indices(true)),
+                                            ::testing::Values(24, 32, 33, 64, 100, 128)),
+                         test_name);
+// A thousand ranks do not share one memory.
+INSTANTIATE_TEST_SUITE_P(Many, Generators,
+                         ::testing::Combine(::testing::ValuesIn(indices(false)),
+                                            ::testing::Values(1000)),
+                         test_name);
+
+TEST(Table, IsOrderedAndUnambiguous) {
+  const auto all = algorithms();
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    EXPECT_EQ(find_algorithm(all[i].collective, all[i].name), &all[i]);
+    EXPECT_FALSE(all[i].summary.empty());
+    EXPECT_LE(all[i > 0 ? i - 1 : 0].collective, all[i].collective);
+  }
+  for (int c = 0; c < kCollectives; ++c) {
+    EXPECT_TRUE(std::any_of(all.begin(), all.end(), [c](const Algorithm& a) {
+      return a.collective == static_cast<Collective>(c) && !a.windows;
+    })) << name(static_cast<Collective>(c));
+  }
+  EXPECT_EQ(find_algorithm(Collective::barrier, "ring"), nullptr);
+}
+
+TEST(Table, SaysWhoUsesWindows) {
+  for (const Algorithm& a : algorithms()) {
+    const Plan plan = generate_plan(a, {a.collective, 6});
+    bool remote = false;
+    bool link_data = false;
+    for (const RankPlan& part : plan.ranks) {
+      for (const Operand& o : part.operands) remote |= o.is_remote();
+      for (const auto& lane : part.lanes) {
+        for (const Step& step : lane) {
+          for (const auto side : {part.destinations(step), part.sources(step)}) {
+            link_data |=
+                step.count > 0 &&
+                std::any_of(side.begin(), side.end(), [](const Operand& o) { return o.is_link(); });
+          }
+        }
+      }
+    }
+    EXPECT_EQ(a.windows, remote) << a.name;
+    EXPECT_EQ(a.windows || a.collective == Collective::barrier, !link_data) << a.name;
+  }
+}
+
+// More slots than a plan needs are memory that nobody uses.
+TEST(Table, DeclaresAsFewSlotsAsCanBe) {
+  for (const Algorithm& a : algorithms()) {
+    Plan plan = generate_plan(a, {a.collective, 6});
+    if (plan.header.slots == 1) continue;
+    --plan.header.slots;
+    for (RankPlan& part : plan.ranks) --part.header.slots;
+    EXPECT_FALSE(verify(plan).proved) << name(a.collective) << " " << a.name;
+  }
+}
+
+TEST(Table, LanesAreSharedOnlyWhereItSaysSo) {
+  for (const Algorithm& a : algorithms()) {
+    const std::uint32_t one = generate_plan(a, {a.collective, 4, 0, 1}).header.lanes;
+    const std::uint32_t three = generate_plan(a, {a.collective, 4, 0, 3}).header.lanes;
+    EXPECT_EQ(three, a.lanes ? 3 * one : one) << name(a.collective) << " " << a.name;
+  }
+}
+
+// ceil(log2 n) rounds, each with one message, or with one more where a run of blocks wraps around
+// (and in one round of reduce-scatter, where the summed blocks end).
+TEST(Bruck, HasLogarithmicallyManySteps) {
+  for (const int ranks : {5, 8, 100, 1000}) {
+    const auto rounds = static_cast<std::size_t>(std::bit_width(static_cast<unsigned>(ranks - 1)));
+    for (const Collective c : {Collective::all_gather, Collective::reduce_scatter}) {
+      const Plan plan = generate_plan(*find_algorithm(c, "bruck"), {c, ranks});
+      for (const RankPlan& part : plan.ranks) EXPECT_LE(part.lanes[0].size(), 4 * rounds + 2);
+    }
+  }
+}
+
+using algorithm::Family;
+namespace textbook = algorithm::textbook;
+
+constexpr Family kRings = {{algorithm::ring_all_reduce, textbook::exchange_twice},
+                           {algorithm::ring_all_gather, textbook::exchange},
+                           {algorithm::ring_reduce_scatter, textbook::exchange},
+                           {algorithm::chain_broadcast, textbook::chain_broadcast},
+                           {algorithm::chain_reduce, textbook::chain_reduce}};
+constexpr Family kTrees = {{algorithm::tree_all_reduce, textbook::tree_all_reduce},
+                           {algorithm::direct_all_gather, textbook::exchange},
+                           {algorithm::bruck_reduce_scatter, textbook::exchange},
+                           {algorithm::tree_broadcast, textbook::tree_broadcast},
+                           {algorithm::tree_reduce, textbook::tree_reduce}};
+constexpr Family kWindows = {{algorithm::two_shot_window_all_reduce, textbook::exchange},
+                             {algorithm::direct_window_all_gather, textbook::read_others},
+                             {algorithm::direct_window_reduce_scatter, textbook::read_others},
+                             {algorithm::direct_window_broadcast, textbook::read_root},
+                             {algorithm::direct_window_reduce, textbook::root_reads}};
+
+// Any algorithm inside of groups and any across, also of different kinds.
+TEST(Hierarchical, ComposesWhateverThereIs) {
+  for (const Family* inner : {&kRings, &kTrees, &kWindows}) {
+    for (const Family* outer : {&kRings, &kTrees, &kWindows}) {
+      for (const Collective c :
+           {Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter,
+            Collective::broadcast, Collective::reduce}) {
+        for (int ranks = 1; ranks <= 14; ++ranks) {
+          for (int group = 1; group <= ranks; ++group) {
+            if (needs_equal_groups(c) && ranks % group != 0) continue;
+            const PlanRequest request{c, ranks, is_rooted(c) ? ranks - 1 : 0, 1, group};
+            SCOPED_TRACE(fmt::format("{} {} ranks group {}", name(c), ranks, group));
+            Plan plan;
+            for (int rank = 0; rank < ranks; ++rank) {
+              plan.ranks.push_back(
+                  algorithm::compose_hierarchical(request, "mixed", *inner, *outer, rank));
+            }
+            plan.header = plan.ranks.front().header;
+            for (const bool in_place : {false, true}) {
+              expect_proved(plan, in_place, [&](int rank) {
+                return algorithm::hierarchical_traffic(request, *inner, *outer, rank);
+              });
+              if (HasFatalFailure()) return;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Hierarchical, RingsInRingsMoveNoMoreThanOneRing) {
+  const Algorithm& nested = *find_algorithm(Collective::all_reduce, "hierarchical");
+  const Algorithm& ring = *find_algorithm(Collective::all_reduce, "ring");
+  const PlanRequest request{Collective::all_reduce, 24, 0, 1, 4};
+  for (int rank = 0; rank < 24; ++rank) {
+    EXPECT_EQ(generate_plan(nested, request).header.pieces, 24U);
+    EXPECT_EQ(nested.textbook(request, rank), ring.textbook(request, rank));
+  }
+}
+
+TEST(Hierarchical, ChoosesTheDivisorNearestTheRoot) {
+  const Algorithm& nested = *find_algorithm(Collective::all_reduce, "hierarchical");
+  for (const auto& [ranks, group] : {std::pair{12, 3}, {16, 4}, {7, 1}, {1, 1}, {1000, 25}}) {
+    const PlanRequest open{Collective::all_reduce, ranks};
+    const PlanRequest told{Collective::all_reduce, ranks, 0, 1, group};
+    EXPECT_EQ(nested.generate(open, ranks - 1).operands, nested.generate(told, ranks - 1).operands);
+  }
+}
+
+void expect_refused(const Algorithm& a, const PlanRequest& request, int rank,
+                    const std::string& part) {
+  try {
+    a.generate(request, rank);
+    ADD_FAILURE() << "accepted: " << text_of(a, request);
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::invalid_argument);
+    EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << e.what();
+  }
+}
+
+TEST(Requests, ThatMakeNoSenseAreRefused) {
+  for (const Algorithm& a : algorithms()) {
+    SCOPED_TRACE(text_of(a, {a.collective}));
+    expect_refused(a, {a.collective, 0}, 0, "at least 1");
+    expect_refused(a, {a.collective, -3}, 0, "at least 1");
+    expect_refused(a, {a.collective, 4}, 4, "rank 4 is not one of 0 to 3");
+    expect_refused(a, {a.collective, 4}, -1, "rank -1 is not one of 0 to 3");
+    if (is_rooted(a.collective)) {
+      expect_refused(a, {a.collective, 4, 4}, 0, "root 4 is not one of the ranks 0 to 3");
+      expect_refused(a, {a.collective, 4, -1}, 0, "root -1");
+    }
+    if (a.lanes) {
+      expect_refused(a, {a.collective, 4, 0, 9}, 0, "a link has 8 channels");
+      expect_refused(a, {a.collective, 4, 0, 0}, 0, "1 to 8 are possible");
+    }
+    if (is_hierarchical(a)) {
+      expect_refused(a, {a.collective, 4, 0, 1, 5}, 0, "ask for 1 to 4");
+      expect_refused(a, {a.collective, 4, 0, 1, -1}, 0, "ask for 1 to 4");
+      if (needs_equal_groups(a.collective)) {
+        expect_refused(a, {a.collective, 4, 0, 1, 3}, 0, "3 does not divide 4");
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tutti

@@ -1,0 +1,47 @@
+// A rank that finds its place in the environment, meets the others `worlds` times, checks every
+// card, and prints one line: "LAUNCHER RANK SIZE". Arguments: [worlds [seconds of patience]].
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "comm/environment.h"
+#include "comm/rendezvous.h"
+#include "core/error.h"
+
+namespace {
+
+tutti::Card card_of(int rank, int world) {
+  tutti::Card card;
+  const int values[] = {rank * 1009 + world, world, rank};
+  std::memcpy(card.bytes.data(), values, sizeof values);
+  return card;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int worlds = argc > 1 ? std::atoi(argv[1]) : 1;
+  const std::chrono::seconds patience(argc > 2 ? std::atoi(argv[2]) : 20);
+  try {
+    const auto place = tutti::placement_from_environment();
+    for (int world = 0; world < worlds; ++world) {
+      const auto id = tutti::unique_id_from_environment(place, patience);
+      const auto roster =
+          tutti::rendezvous(id, place.rank, place.size, card_of(place.rank, world), patience);
+      for (int rank = 0; rank < place.size; ++rank) {
+        if (roster.cards[static_cast<std::size_t>(rank)].bytes != card_of(rank, world).bytes) {
+          fmt::print(stderr, "rank {}: the card of rank {} is wrong\n", place.rank, rank);
+          return 2;
+        }
+      }
+    }
+    fmt::print("{} {} {}\n", place.launcher, place.rank, place.size);
+    return 0;
+  } catch (const tutti::Error& error) {
+    fmt::print(stderr, "{}\n", error.what());
+    return 1;
+  }
+}
