@@ -12,7 +12,7 @@ DEMO_COLLECTIVES = all_reduce all_gather reduce_scatter broadcast
 
 .DEFAULT_GOAL := help
 .PHONY: help demo build test test-long test-asan test-tsan bench docs format check-format install \
-        clean packages
+        clean packages test-packages
 
 help:
 	@echo "make demo          four CPU ranks measure: $(DEMO_COLLECTIVES)"
@@ -30,6 +30,8 @@ help:
 
 packages:
 	@cmake/packages.sh build
+test-packages:
+	@cmake/packages.sh build test
 
 # Configures once; from then on ninja does it itself when a CMake file changes.
 build/build.ninja: | packages
@@ -51,20 +53,20 @@ demo: packages build/build.ninja
 	  build/bin/tutti run -n $(DEMO_RANKS) build/bin/$${collective}_perf -b 8 -e 64M -f 4 || exit; \
 	done
 
-test: build
+test: test-packages build
 	@ctest --preset release -j $(JOBS)
 
-test-long: build
+test-long: test-packages build
 	@ctest --test-dir build --output-on-failure --no-tests=error -L '^long$$'
 
-test-asan: packages build-asan/build.ninja
+test-asan: test-packages build-asan/build.ninja
 	@cmake --build --preset asan -j $(JOBS)
 	@ctest --preset asan -j $(JOBS)
 
 # ThreadSanitizer wants the memory map that it knows, not a randomised one; some containers forbid
 # to ask for that.
 FIXED_MAP = $(shell setarch --addr-no-randomize true 2>/dev/null && echo setarch --addr-no-randomize)
-test-tsan: packages build-tsan/build.ninja
+test-tsan: test-packages build-tsan/build.ninja
 	@cmake --build --preset tsan -j $(JOBS)
 	@$(FIXED_MAP) ctest --preset tsan -j $(JOBS)
 

@@ -1,10 +1,10 @@
 #!/bin/sh
-# Installs the Debian packages of one group of cmake/packages.txt, as far as they are missing.
-# Touches neither the network nor apt when nothing is. Usage: cmake/packages.sh GROUP
+# Installs the Debian packages of some groups of cmake/packages.txt, as far as they are missing.
+# Touches neither the network nor apt when nothing is. Usage: cmake/packages.sh GROUP...
 set -eu
 
 list=$(dirname "$0")/packages.txt
-wanted=$(awk -v group="$1" '$1 == group {print $2}' "$list")
+wanted=$(awk -v groups=" $* " '!/^#/ && index(groups, " " $1 " ") {print $2}' "$list")
 
 if ! command -v dpkg-query >/dev/null; then
   echo "packages: this is no Debian, so nothing is installed; the build needs:" $wanted >&2

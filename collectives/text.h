@@ -30,7 +30,7 @@ struct TextLimits {
   static constexpr std::uint32_t lanes = 255;  // a link's channel is one byte
   static constexpr std::uint32_t lanes_of_all_ranks = 1u << 20;
   static constexpr std::uint32_t slots = 65'536;
-  static constexpr std::uint32_t chunks = 1u << 24;               // pieces, tmp of one rank, or of one message
+  static constexpr std::uint32_t chunks = 1u << 24;               // pieces, tmp, a message
   static constexpr std::uint64_t chunks_of_all_ranks = 1u << 26;  // in, out and tmp together
   static constexpr std::uint32_t name_length = 64;
   static constexpr std::uint64_t bytes = 0xffff'ffff;

@@ -118,8 +118,12 @@ void check_call(const Call& call, int rank, int ranks) {
   std::uint32_t ins = in_blocks(call.collective, ranks, rank, call.root);
   std::uint32_t outs = out_blocks(call.collective, ranks, rank, call.root);
   if (point_to_point) (call.sends ? outs : ins) = 0;
-  std::vector<std::size_t> in_counts = call.in_counts;
-  std::vector<std::size_t> out_counts = call.out_counts;
+  std::vector<std::size_t> in_counts;
+  std::vector<std::size_t> out_counts;
+  if (is_v(call.collective)) {
+    in_counts = call.in_counts;
+    out_counts = call.out_counts;
+  }
   if (call.collective == Collective::all_gather_v)
     in_counts = {call.out_counts[static_cast<std::size_t>(rank)]};
   if (call.collective == Collective::reduce_scatter_v)

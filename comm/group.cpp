@@ -92,11 +92,8 @@ void run_together(const std::vector<Kept>& calls) {
 
 bool group_is_open() { return open_group().depth > 0; }
 
-bool keep_for_group(Communicator::Impl& impl, const Call& call) {
-  OpenGroup& g = open_group();
-  if (g.depth == 0) return false;
-  g.calls.push_back({&impl, call});
-  return true;
+void keep_for_group(Communicator::Impl& impl, const Call& call) {
+  open_group().calls.push_back({&impl, call});
 }
 
 void group_start() { ++open_group().depth; }

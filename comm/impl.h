@@ -34,6 +34,8 @@ struct Communicator::Impl {
 
   /// Binds `call` and numbers it; false when there is nothing to move (the call is over then).
   bool prepare(const Call& call, Binding& binding, Tables& tables);
+  /// Whether `call` differs from the newest one in nothing but addresses.
+  bool repeats(const Call& call) const;
   Operation& point_to_point(int peer, bool sends);
 
   Options options;
@@ -46,11 +48,15 @@ struct Communicator::Impl {
   Tables tables;
   std::map<std::pair<int, bool>, std::unique_ptr<Operation>> point_to_points;
   std::uint64_t sequence = 0;
+  // The newest collective with even blocks, so that a loop that repeats it binds addresses alone.
+  Call newest;
+  Binding newest_binding;
   std::unique_ptr<ProgressThread> progress;
 };
 
-/// Whether a group() is open on this thread; if so the call is kept for its end.
-bool keep_for_group(Communicator::Impl& impl, const Call& call);
+/// Whether a group() is open on this thread.
 bool group_is_open();
+/// Keeps a checked call for the end of the open group.
+void keep_for_group(Communicator::Impl& impl, const Call& call);
 
 }  // namespace tutti

@@ -47,7 +47,7 @@ void combine(DataType type, ReduceKind kind, std::span<void* const> destinations
              std::span<const Source> sources, std::size_t count,
              const CombineOptions& options = {});
 
-/// The instruction set that combine() runs with on this machine, e.g. "AVX3_ZEN4".
+/// The instruction set that combine() runs with on this machine, e.g. "AVX3".
 const char* combine_target();
 
 }  // namespace tutti

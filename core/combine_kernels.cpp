@@ -126,13 +126,36 @@ void stream_copy_target(std::span<void* const> destinations, const std::uint8_t*
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
+#include <atomic>
+
 namespace tutti {
 namespace detail {
 
 HWY_EXPORT(reduce_target);
 HWY_EXPORT(stream_copy_target);
 
-void reduce(const ReduceArguments& arguments) { HWY_DYNAMIC_DISPATCH(reduce_target)(arguments); }
+namespace {
+
+using ReduceFunction = void (*)(const ReduceArguments&);
+std::atomic<ReduceFunction> chosen_reduce{nullptr};
+
+}  // namespace
+
+void choose_target() {
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  chosen_reduce.store(HWY_DISPATCH_TABLE(reduce_target)[hwy::GetChosenTarget().GetIndex()],
+                      std::memory_order_relaxed);
+}
+
+void reduce(const ReduceArguments& arguments) {
+  // Looked up once: Highway's own look-up at each call costs more than reducing a cache line.
+  ReduceFunction function = chosen_reduce.load(std::memory_order_relaxed);
+  if (function == nullptr) {
+    choose_target();
+    function = chosen_reduce.load(std::memory_order_relaxed);
+  }
+  function(arguments);
+}
 
 void stream_copy(std::span<void* const> destinations, const void* source, std::size_t bytes) {
   if (destinations.size() == 1 && destinations[0] == source) return;

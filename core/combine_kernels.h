@@ -27,6 +27,9 @@ struct ReduceArguments {
 
 void reduce(const ReduceArguments& arguments);
 
+/// Takes Highway's choice of the instruction set anew; for tests that change it.
+void choose_target();
+
 /// Copies with non-temporal stores, reading the source once.
 void stream_copy(std::span<void* const> destinations, const void* source, std::size_t bytes);
 

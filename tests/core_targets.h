@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/combine_kernels.h"
 #include "core/types.h"
 #include "hwy/targets.h"
 
@@ -12,8 +13,14 @@ namespace tutti {
 // While one lives, combine() runs with this instruction set.
 class CombineTarget {
  public:
-  explicit CombineTarget(std::int64_t target) { hwy::SetSupportedTargetsForTest(target); }
-  ~CombineTarget() { hwy::SetSupportedTargetsForTest(0); }
+  explicit CombineTarget(std::int64_t target) {
+    hwy::SetSupportedTargetsForTest(target);
+    detail::choose_target();
+  }
+  ~CombineTarget() {
+    hwy::SetSupportedTargetsForTest(0);
+    detail::choose_target();
+  }
   CombineTarget(const CombineTarget&) = delete;
   CombineTarget& operator=(const CombineTarget&) = delete;
 

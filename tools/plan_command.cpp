@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <fstream>
 #include <memory>
-#include <vector>
 
 #include "collectives/draw.h"
 #include "collectives/text.h"

@@ -1,4 +1,4 @@
-// The `tutti` command: plans, settings and the start of ranks, each a subcommand.
+// The `tutti` command: plans, settings, the start of ranks and comparisons, each a subcommand.
 //
 // Exit status: 0 success; 1 the answer is no (a plan is not proved) or something failed; 2 the
 // command was used wrongly. `tutti run` returns the status of the ranks it ran.
@@ -13,6 +13,7 @@
 
 #include "core/error.h"
 #include "core/settings.h"
+#include "tools/compare.h"
 #include "tools/plan_command.h"
 #include "tools/run.h"
 
@@ -58,6 +59,7 @@ int run(int argc, char** argv) {
   app.footer("'tutti COMMAND --help' says more about a command.");
   add_plan_command(app);
   add_run_command(app);
+  add_compare_command(app);
   add_settings_command(app);
   app.add_subcommand("version", "The version")->callback([] {
     fmt::print("tutti {}\n", TUTTI_VERSION);

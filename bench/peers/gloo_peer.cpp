@@ -46,7 +46,6 @@ void add(void* sum, const void* a, const void* b, std::size_t count) {
   gloo::sum<T>(sum, a, b, count);
 }
 
-template <class T>
 Call round_trip(const Context& context, const Job& job) {
   if (job.rank > 1) return [] {};
   const std::shared_ptr in = context->createUnboundBuffer(job.in, job.bytes());
@@ -99,7 +98,7 @@ Call call_of(const Context& context, const Job& job) {
         gloo::alltoall(o);
       };
     default:  // send_recv
-      return round_trip<T>(context, job);
+      return round_trip(context, job);
   }
 }
 
@@ -135,11 +134,12 @@ void measure(const Arguments& arguments) {
   const auto context = std::make_shared<gloo::rendezvous::Context>(rank, ranks);
   gloo::rendezvous::FileStore store(arguments.folder);
   context->connectFullMesh(store, device);
+  take_place(arguments, rank, ranks);
 
-  const perf::Shape shape = largest_shape(arguments, ranks);
+  const perf::Shape shape = largest_shape(arguments);
   const perf::Buffer in(shape.in * size_of(arguments.type), false);
   const perf::Buffer out(shape.out * size_of(arguments.type), false);
-  run_loop(arguments, rank, ranks, in.data(), out.data(),
+  run_loop(arguments, rank, in.data(), out.data(),
            [&](const Job& job) { return std::vector{call_of(context, job)}; });
 }
 
@@ -147,5 +147,6 @@ void measure(const Arguments& arguments) {
 }  // namespace tutti::peers
 
 int main(int argc, char** argv) {
-  return tutti::peers::guarded_main(argc, argv, tutti::peers::measure);
+  return tutti::peers::guarded(
+      [&] { tutti::peers::measure(tutti::peers::parse_arguments(argc, argv)); });
 }

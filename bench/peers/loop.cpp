@@ -56,6 +56,14 @@ void pin(int cpu) {
   }
 }
 
+/// Looks at a counter before the core is left to others; few where others are waiting for it.
+int spins = 2000;
+
+int usable_cores() {
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
 double microseconds_since(Clock::time_point start) {
   return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
 }
@@ -117,11 +125,11 @@ void check_output(const Job& job, std::size_t elements, int iteration) {
     const double expected = source < 0 ? sum : input_value(source, iteration);
     const std::uint64_t bits = perf::load(job.type, job.out + i * element_bytes);
     if (bits == perf::encode(job.type, expected)) continue;
-    throw Error(ErrorCode::internal,
-                fmt::format("{} of {} {}: rank {}'s element {} is wrong: its bits are {:#x}, not "
-                            "those of {}",
-                            name(job.collective), job.count, name(job.type), job.rank, i, bits,
-                            expected));
+    throw Error(
+        ErrorCode::internal,
+        fmt::format("{} of {} {}: rank {}'s element {} is wrong: its bits are {:#x}, not "
+                    "those of {}",
+                    name(job.collective), job.count, name(job.type), job.rank, i, bits, expected));
   }
 }
 
@@ -204,11 +212,10 @@ int iterations_for(const Arguments& arguments, std::size_t bytes) {
 
 }  // namespace
 
-void wait_for(const Counter& counter, std::uint64_t target) {
-  constexpr int kSpins = 2000;
+void wait_for(const std::atomic<std::uint64_t>& counter, std::uint64_t target) {
   constexpr auto kPatience = std::chrono::seconds(60);
-  const auto there = [&] { return counter.value.load(std::memory_order_acquire) >= target; };
-  for (int i = 0; i < kSpins; ++i) {
+  const auto there = [&] { return counter.load(std::memory_order_acquire) >= target; };
+  for (int i = 0; i < spins; ++i) {
     if (there()) return;
 #if defined(__x86_64__)
     __builtin_ia32_pause();
@@ -229,6 +236,7 @@ Arguments parse_arguments(int argc, char** argv) {
   app.add_option("--collective", collective)->required();
   app.add_option("--type", type)->required();
   app.add_option("--memory", memory)->required()->check(CLI::IsMember({"window", "malloc"}));
+  app.add_option("--ranks", arguments.ranks)->required()->check(CLI::Range(2, kMaxRanks));
   app.add_option("--iterations", arguments.iterations)
       ->required()
       ->check(CLI::Range(1, kMaxIterations));
@@ -251,37 +259,42 @@ Arguments parse_arguments(int argc, char** argv) {
   return arguments;
 }
 
-perf::Shape largest_shape(const Arguments& arguments, int ranks) {
+void take_place(const Arguments& arguments, int rank, int ranks) {
+  if (ranks != arguments.ranks) {
+    throw Error(ErrorCode::mismatch,
+                fmt::format("the launcher has started {} rank(s), not {}", ranks, arguments.ranks));
+  }
+  const int cores =
+      arguments.cpus.empty() ? usable_cores() : static_cast<int>(arguments.cpus.size());
+  if (ranks > cores) spins = 10;
+  if (!arguments.cpus.empty()) {
+    pin(arguments.cpus[static_cast<std::size_t>(rank) % arguments.cpus.size()]);
+  }
+}
+
+perf::Shape largest_shape(const Arguments& arguments) {
   perf::Shape largest;
   for (const std::size_t bytes : arguments.bytes) {
-    const auto shape = perf::shape_of(arguments.collective, bytes, arguments.type, ranks);
+    const auto shape = perf::shape_of(arguments.collective, bytes, arguments.type, arguments.ranks);
     largest.in = std::max(largest.in, shape.in);
     largest.out = std::max(largest.out, shape.out);
   }
   return largest;
 }
 
-void run_loop(const Arguments& arguments, int rank, int ranks, std::byte* in, std::byte* out,
+void run_loop(const Arguments& arguments, int rank, std::byte* in, std::byte* out,
               const Bind& bind) {
-  if (ranks < 2 || ranks > kMaxRanks) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("{} ranks; 2 to {} can be compared", ranks, kMaxRanks));
-  }
-  if (!arguments.cpus.empty()) {
-    pin(arguments.cpus[static_cast<std::size_t>(rank) % arguments.cpus.size()]);
-  }
   Shared& shared = map_shared(arguments.folder);
-  const bool in_place = arguments.collective == Collective::broadcast;
+  Job job{arguments.collective, arguments.type, rank, arguments.ranks, 0, in, out};
+  if (job.collective == Collective::broadcast) job.in = out;
   for (const std::size_t bytes : arguments.bytes) {
-    const auto shape = perf::shape_of(arguments.collective, bytes, arguments.type, ranks);
-    const Job job{arguments.collective, arguments.type, rank,
-                  ranks,                shape.count,    in_place ? out : in,
-                  out};
+    const auto shape = perf::shape_of(job.collective, bytes, job.type, job.ranks);
+    job.count = shape.count;
     double best = 0;
     for (const Call& call : bind(job)) {
       const double time = Loop(job, shape, iterations_for(arguments, bytes), shared).measure(call);
       best = best == 0 ? time : std::min(best, time);
-      shared.barrier.wait(rank, ranks);  // nobody's times are overwritten before they are read
+      shared.barrier.wait(rank, job.ranks);  // nobody's times are overwritten before they are read
     }
     if (rank != 0) continue;
     fmt::print("{} {:.4f}\n", bytes, best);
@@ -291,9 +304,9 @@ void run_loop(const Arguments& arguments, int rank, int ranks, std::byte* in, st
 
 void print_unsupported(const std::string& reason) { fmt::print("unsupported {}\n", reason); }
 
-int guarded_main(int argc, char** argv, const std::function<void(const Arguments&)>& body) {
+int guarded(const std::function<void()>& body) {
   try {
-    body(parse_arguments(argc, argv));
+    body();
     return 0;
   } catch (const std::exception& e) {
     fmt::print(stderr, "{}\n", e.what());

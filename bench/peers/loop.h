@@ -25,7 +25,8 @@ namespace tutti::peers {
 struct Arguments {
   Collective collective = Collective::all_reduce;
   DataType type = DataType::float32;
-  bool window = false;             // where Tutti's buffers are; the others' are always malloc's
+  bool window = false;  // where Tutti's buffers are; the others' are always malloc's
+  int ranks = 0;
   int iterations = 0;              // for sizes up to 1 MiB; fewer above, in proportion
   std::string folder;              // of this run alone: the ranks meet there
   std::vector<int> cpus;           // rank r is pinned to cpus[r % size]; empty: not pinned
@@ -33,8 +34,13 @@ struct Arguments {
 };
 Arguments parse_arguments(int argc, char** argv);
 
+/// Pins the calling thread. To be called when the library has started (its own threads stay free),
+/// before the buffers are made (their pages are where this rank runs). Throws unless the launcher
+/// has started as many ranks as were asked for: under another MPI's launcher every rank is alone.
+void take_place(const Arguments& arguments, int rank, int ranks);
+
 /// Elements that the buffers need for all sizes.
-perf::Shape largest_shape(const Arguments& arguments, int ranks);
+perf::Shape largest_shape(const Arguments& arguments);
 
 /// One collective on one size. broadcast is in place (in == out), everything else out of place;
 /// send_recv is a round trip between the ranks 0 and 1, of which half the time is reported.
@@ -54,13 +60,13 @@ using Call = std::function<void()>;
 using Bind = std::function<std::vector<Call>(const Job&)>;
 
 /// Measures all sizes in these buffers; rank 0 prints a line `bytes microseconds` for each.
-void run_loop(const Arguments& arguments, int rank, int ranks, std::byte* in, std::byte* out,
+void run_loop(const Arguments& arguments, int rank, std::byte* in, std::byte* out,
               const Bind& bind);
 
 /// Prints that this library has no such collective or type; rank 0 alone calls it.
 void print_unsupported(const std::string& reason);
 
-/// main() of a program: runs `body`, turns an exception into a message and exit status 1.
-int guarded_main(int argc, char** argv, const std::function<void(const Arguments&)>& body);
+/// Runs a program's main(); turns an exception into a message and exit status 1.
+int guarded(const std::function<void()>& body);
 
 }  // namespace tutti::peers

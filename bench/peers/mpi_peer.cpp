@@ -30,9 +30,8 @@ Call call_of(const Job& job) {
     case Collective::all_gather:
       return [=] { MPI_Allgather(job.in, count, type, job.out, count, type, MPI_COMM_WORLD); };
     case Collective::reduce_scatter:
-      return [=] {
-        MPI_Reduce_scatter_block(job.in, job.out, count, type, MPI_SUM, MPI_COMM_WORLD);
-      };
+      return
+          [=] { MPI_Reduce_scatter_block(job.in, job.out, count, type, MPI_SUM, MPI_COMM_WORLD); };
     case Collective::broadcast:
       return [=] { MPI_Bcast(job.out, count, type, 0, MPI_COMM_WORLD); };
     case Collective::reduce:
@@ -55,13 +54,14 @@ void measure(const Arguments& arguments) {
   int rank = 0, ranks = 1;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  take_place(arguments, rank, ranks);
   if (is_reduction(arguments.collective) && size_of(arguments.type) == 2) {
     if (rank == 0) print_unsupported("MPI 3 does not add up " + std::string(name(arguments.type)));
   } else {
-    const perf::Shape shape = largest_shape(arguments, ranks);
+    const perf::Shape shape = largest_shape(arguments);
     const perf::Buffer in(shape.in * size_of(arguments.type), false);
     const perf::Buffer out(shape.out * size_of(arguments.type), false);
-    run_loop(arguments, rank, ranks, in.data(), out.data(),
+    run_loop(arguments, rank, in.data(), out.data(),
              [](const Job& job) { return std::vector{call_of(job)}; });
   }
   MPI_Finalize();
@@ -71,5 +71,6 @@ void measure(const Arguments& arguments) {
 }  // namespace tutti::peers
 
 int main(int argc, char** argv) {
-  return tutti::peers::guarded_main(argc, argv, tutti::peers::measure);
+  return tutti::peers::guarded(
+      [&] { tutti::peers::measure(tutti::peers::parse_arguments(argc, argv)); });
 }

@@ -17,9 +17,8 @@ Call call_of(Communicator& comm, const Job& job) {
     case Collective::broadcast:
       return [&comm, job] { comm.broadcast(job.in, job.out, job.count, job.type, 0); };
     case Collective::reduce:
-      return [&comm, job] {
-        comm.reduce(job.in, job.out, job.count, job.type, ReduceKind::sum, 0);
-      };
+      return
+          [&comm, job] { comm.reduce(job.in, job.out, job.count, job.type, ReduceKind::sum, 0); };
     case Collective::all_to_all:
       return [&comm, job] { comm.all_to_all(job.in, job.out, job.count, job.type); };
     default:  // send_recv
@@ -35,10 +34,11 @@ Call call_of(Communicator& comm, const Job& job) {
 
 void measure(const Arguments& arguments) {
   Communicator comm = Communicator::from_environment();
-  const perf::Shape shape = largest_shape(arguments, comm.size());
+  take_place(arguments, comm.rank(), comm.size());
+  const perf::Shape shape = largest_shape(arguments);
   const perf::Buffer in(shape.in * size_of(arguments.type), arguments.window);
   const perf::Buffer out(shape.out * size_of(arguments.type), arguments.window);
-  run_loop(arguments, comm.rank(), comm.size(), in.data(), out.data(),
+  run_loop(arguments, comm.rank(), in.data(), out.data(),
            [&](const Job& job) { return std::vector{call_of(comm, job)}; });
 }
 
@@ -46,5 +46,6 @@ void measure(const Arguments& arguments) {
 }  // namespace tutti::peers
 
 int main(int argc, char** argv) {
-  return tutti::peers::guarded_main(argc, argv, tutti::peers::measure);
+  return tutti::peers::guarded(
+      [&] { tutti::peers::measure(tutti::peers::parse_arguments(argc, argv)); });
 }

@@ -50,25 +50,28 @@ std::string point_to_point_text(std::uint32_t tag) {
 void publish_signature(ControlBlock& mine, const Signature& s) {
   OperationRecord& r = mine.records[s.sequence % kRecords];
   // A reader that is kRecords operations late must not mix two of them: sequence is 0 in between.
+  // The words are stored with release, so that the 0 is there before they are.
   r.sequence.store(0, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_release);
-  r.words[0].store(packed(s), std::memory_order_relaxed);
-  r.words[1].store(s.count, std::memory_order_relaxed);
-  r.words[2].store(s.detail, std::memory_order_relaxed);
-  r.sequence.store(s.sequence, std::memory_order_release);
+  r.words[0].store(packed(s), std::memory_order_release);
+  r.words[1].store(s.count, std::memory_order_release);
+  r.words[2].store(s.detail, std::memory_order_release);
+  // A root may finish without hearing from anybody, so it looks at the others' records at once. Of
+  // two ranks that differ, the sequentially consistent store lets at least one see the other's.
+  const bool looks = is_rooted(s.collective);
+  r.sequence.store(s.sequence, looks ? std::memory_order_seq_cst : std::memory_order_release);
   mine.operation.store(s.sequence, std::memory_order_relaxed);
   mine.step.store(0, std::memory_order_relaxed);
 }
 
 std::optional<Signature> read_signature(ControlBlock& control, std::uint64_t sequence) {
   OperationRecord& r = control.records[sequence % kRecords];
-  if (r.sequence.load(std::memory_order_acquire) != sequence) return std::nullopt;
-  const std::uint64_t word = r.words[0].load(std::memory_order_relaxed);
+  if (r.sequence.load(std::memory_order_seq_cst) != sequence) return std::nullopt;
+  // acquire: the look at the sequence below comes after these.
+  const std::uint64_t word = r.words[0].load(std::memory_order_acquire);
   Signature s;
   s.sequence = sequence;
-  s.count = r.words[1].load(std::memory_order_relaxed);
-  s.detail = r.words[2].load(std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_acquire);
+  s.count = r.words[1].load(std::memory_order_acquire);
+  s.detail = r.words[2].load(std::memory_order_acquire);
   if (r.sequence.load(std::memory_order_relaxed) != sequence) return std::nullopt;
   s.collective = static_cast<Collective>(word & 0xff);
   s.type = static_cast<DataType>(word >> 8 & 0xff);

@@ -1,6 +1,6 @@
 # Installs the build into a stage, then builds tests/consumer against the stage, by find_package
 # and by pkg-config, and runs both. Called by ctest with BUILD, SOURCE, GENERATOR, CXX, FLAGS,
-# LIBDIR (relative to the prefix) and STATIC.
+# LIBDIR (relative to the prefix) and SHARED.
 cmake_minimum_required(VERSION 3.25)
 set(stage ${BUILD}/stage)
 file(REMOVE_RECURSE ${stage} ${BUILD}/consumer)
@@ -22,7 +22,7 @@ run(${CMAKE_COMMAND} --build ${BUILD}/consumer)
 run(${BUILD}/consumer/consumer)
 
 set(ENV{PKG_CONFIG_PATH} ${stage}/${LIBDIR}/pkgconfig)
-if(STATIC)
+if(NOT SHARED)
   set(static --static)
 endif()
 execute_process(COMMAND pkg-config ${static} --cflags --libs tutti OUTPUT_VARIABLE from_pkg_config

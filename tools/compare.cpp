@@ -1,0 +1,288 @@
+// The subcommand; see compare.h.
+#include "tools/compare.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "bench/peers/barrier.h"
+#include "bench/perf/benchmark.h"
+#include "core/error.h"
+#include "core/settings.h"
+#include "tools/compare_programs.h"
+#include "tools/compare_report.h"
+
+namespace tutti {
+namespace {
+
+using compare::Output;
+using compare::Program;
+using compare::Row;
+
+const std::vector<std::string> kCompared{"all_reduce", "all_gather", "reduce_scatter", "broadcast",
+                                         "reduce",     "all_to_all", "send_recv"};
+
+struct Arguments {
+  std::vector<std::string> collectives = kCompared;
+  int ranks = 2;
+  std::string least = "8", most = "64M";
+  std::size_t factor = 8;
+  std::string type = "float32";
+  std::string memory = "window";
+  std::vector<std::string> peers = compare::peer_names();
+  int alternations = 5;
+  int iterations = 51;
+  bool bind = true;
+  CLI::Option* bind_option = nullptr;
+  std::string json, svg, programs;
+  bool verbose = false;
+};
+
+[[noreturn]] void refuse(const std::string& message) {
+  throw Error(ErrorCode::invalid_argument, message);
+}
+
+std::vector<int> usable_cpus() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) != 0) throw_system_error("cannot ask for the cores");
+  std::vector<int> cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(static_cast<std::size_t>(cpu), &set)) cpus.push_back(cpu);
+  }
+  return cpus;
+}
+
+std::string cpu_model() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    const auto colon = line.find(": ");
+    if (line.rfind("model name", 0) == 0 && colon != std::string::npos) {
+      return line.substr(colon + 2);
+    }
+  }
+  return "unknown CPU";
+}
+
+/// Sizes of the larger buffer, as far as the collective's blocks come out at 16 bytes or more.
+std::set<std::size_t> sizes_of(const Arguments& a, Collective collective, DataType type) {
+  constexpr std::size_t kMost = std::size_t{4} << 30;  // an MPI count is an int
+  const std::size_t least = parse_bytes(a.least), most = parse_bytes(a.most);
+  if (least == 0 || least > most)
+    refuse(fmt::format("no size from -b {} to -e {}", a.least, a.most));
+  if (most > kMost) refuse(fmt::format("-e {} is more than 4G", a.most));
+  std::set<std::size_t> sizes;
+  for (std::size_t bytes = least; bytes <= most; bytes *= a.factor) {
+    sizes.insert(perf::shape_of(collective, bytes, type, a.ranks).largest() * size_of(type));
+  }
+  sizes.erase(0);
+  return sizes;
+}
+
+class Comparison {
+ public:
+  Comparison(const Arguments& a, DataType type) : arguments_(a), type_(type), cpus_(usable_cpus()) {
+    run_.cpu = cpu_model();
+    run_.cores = static_cast<int>(cpus_.size());
+    run_.alternations = a.alternations;
+    run_.iterations = a.iterations;
+    run_.bound = a.bind_option->count() != 0 ? a.bind : a.ranks <= run_.cores;
+    for (Program& program : compare::find_programs(a.programs, a.peers, a.ranks)) {
+      if (program.missing.empty()) {
+        programs_.push_back(std::move(program));
+      } else if (program.name == "tutti") {
+        throw Error(ErrorCode::system, "Tutti's own program is missing: " + program.missing);
+      } else {
+        note(fmt::format("{} is left out: {}", program.name, program.missing));
+      }
+    }
+  }
+
+  void measure(Collective collective) {
+    const auto sizes = sizes_of(arguments_, collective, type_);
+    if (sizes.empty()) {
+      return note(fmt::format("{} is left out: it needs 16 bytes for each rank", name(collective)));
+    }
+    std::vector<Row> rows;
+    for (const std::size_t bytes : sizes) {
+      rows.push_back({collective, bytes, type_, arguments_.ranks, arguments_.memory, {}, {}, {}});
+    }
+    take_turns(collective, sizes, rows);
+    std::vector<std::string> peers;
+    for (const Program& program : programs_) {
+      if (program.name != "tutti" && program.name != "limit") peers.push_back(program.name);
+    }
+    fmt::print("{}\n", compare::format_table(rows, peers, arguments_.verbose));
+    std::fflush(stdout);
+    rows_.insert(rows_.end(), rows.begin(), rows.end());
+  }
+
+  void write_files() const {
+    if (rows_.empty()) return;
+    if (!arguments_.json.empty()) write(arguments_.json, compare::format_json(rows_, run_));
+    if (!arguments_.svg.empty()) write(arguments_.svg, compare::format_svg(rows_, run_));
+  }
+
+ private:
+  void note(const std::string& text) {
+    fmt::print("{}\n", text);
+    run_.notes.push_back(text);
+  }
+
+  /// A B C ... A B C ...: what disturbs the machine for a while disturbs all of them.
+  void take_turns(Collective collective, const std::set<std::size_t>& sizes,
+                  std::vector<Row>& rows) {
+    const std::vector<std::string> arguments = program_arguments(collective, sizes);
+    std::set<std::string> out;  // of this collective
+    for (int turn = 0; turn < arguments_.alternations; ++turn) {
+      for (const Program& program : programs_) {
+        if (out.count(program.name) != 0) continue;
+        show_progress(collective, turn, program.name);
+        const std::string why = run_once(program, arguments, rows);
+        if (why.empty()) continue;
+        show_progress(collective, turn, "");
+        note(fmt::format("{} is left out of {}: {}", program.name, name(collective), why));
+        out.insert(program.name);
+        for (Row& row : rows) {
+          row.peers.erase(program.name);
+          if (program.name == "limit") row.limit.clear();
+        }
+      }
+    }
+    show_progress(collective, 0, "");
+  }
+
+  /// Adds its times to the rows; or says why there are none. Tutti's failure ends the comparison.
+  static std::string run_once(const Program& program, const std::vector<std::string>& arguments,
+                              std::vector<Row>& rows) {
+    const bool required = program.name == "tutti";
+    try {
+      const Output output = compare::run(program, arguments);
+      if (!output.unsupported.empty()) {
+        return "not supported by this peer: " + output.unsupported;
+      }
+      for (Row& row : rows) {
+        const auto found = output.times.find(row.bytes);
+        if (found == output.times.end()) {
+          throw Error(ErrorCode::internal,
+                      fmt::format("{} has not measured {} bytes", program.name, row.bytes));
+        }
+        compare::Times& times = required                  ? row.tutti
+                                : program.name == "limit" ? row.limit
+                                                          : row.peers[program.name];
+        times.push_back(found->second);
+      }
+      return "";
+    } catch (const Error& e) {
+      if (required || e.code() == ErrorCode::aborted) throw;
+      return e.what();
+    }
+  }
+
+  std::vector<std::string> program_arguments(Collective collective,
+                                             const std::set<std::size_t>& sizes) const {
+    std::vector<std::string> list{"--collective", std::string(name(collective)),
+                                  "--type",       std::string(name(type_)),
+                                  "--memory",     arguments_.memory,
+                                  "--ranks",      std::to_string(arguments_.ranks),
+                                  "--iterations", std::to_string(arguments_.iterations),
+                                  "--bytes",      fmt::format("{}", fmt::join(sizes, ","))};
+    if (run_.bound) list.insert(list.end(), {"--cpus", fmt::format("{}", fmt::join(cpus_, ","))});
+    return list;
+  }
+
+  /// On a terminal; an empty `who` takes the line away.
+  void show_progress(Collective collective, int turn, const std::string& who) const {
+    if (isatty(STDERR_FILENO) == 0) return;
+    fmt::print(stderr, "\r\033[K");
+    if (who.empty()) return;
+    fmt::print(stderr, "{}: turn {} of {}, {}", name(collective), turn + 1, arguments_.alternations,
+               who);
+  }
+
+  static void write(const std::string& path, const std::string& text) {
+    std::ofstream file(path, std::ios::binary);
+    file << text << std::flush;
+    if (!file) throw_system_error(fmt::format("cannot write {}", path));
+  }
+
+  const Arguments& arguments_;
+  const DataType type_;
+  const std::vector<int> cpus_;
+  std::vector<Program> programs_;
+  compare::Conditions run_;
+  std::vector<Row> rows_;
+};
+
+void run(const Arguments& a) {
+  const auto type = parse_data_type(a.type);
+  if (!type || !is_float(*type) || size_of(*type) < 2) {
+    refuse(fmt::format("-d {}: float16, bfloat16, float32 and float64 can be compared", a.type));
+  }
+  Comparison comparison(a, *type);
+  for (const std::string& collective : a.collectives) {
+    comparison.measure(*parse_collective(collective));
+  }
+  comparison.write_files();
+}
+
+}  // namespace
+
+void add_compare_command(CLI::App& app) {
+  auto* command = app.add_subcommand("compare", "Measure Tutti beside Open MPI, MPICH and Gloo");
+  const auto a = std::make_shared<Arguments>();
+  const auto names = [](std::vector<std::string> list) { return CLI::IsMember(std::move(list)); };
+  std::vector<std::string> peers_or_none = compare::peer_names();
+  peers_or_none.push_back("none");
+
+  command->add_option("COLLECTIVE", a->collectives, "Which collectives [all of these]")
+      ->check(names(kCompared));
+  command->add_option("-n,--ranks", a->ranks, "How many ranks")
+      ->check(CLI::Range(2, peers::kMaxRanks))
+      ->capture_default_str();
+  command->add_option("-b,--minbytes", a->least, "Smallest size; suffixes K, M, G")
+      ->capture_default_str();
+  command->add_option("-e,--maxbytes", a->most, "Largest size")->capture_default_str();
+  command->add_option("-f,--stepfactor", a->factor, "From size to size")
+      ->check(CLI::Range(2, 1 << 20))
+      ->capture_default_str();
+  command->add_option("-d,--datatype", a->type, "float16, bfloat16, float32 or float64")
+      ->capture_default_str();
+  command->add_option("--memory", a->memory, "Where Tutti's buffers are: 'window' or 'malloc'")
+      ->check(names({"window", "malloc"}))
+      ->capture_default_str();
+  command->add_option("--peers", a->peers, "With whom to compare; 'none': with the limit alone")
+      ->delimiter(',')
+      ->check(names(std::move(peers_or_none)))
+      ->capture_default_str();
+  command->add_option("--alternations", a->alternations, "How often each takes its turn")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  command->add_option("--iterations", a->iterations, "Per turn and size; fewer above 1M")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  a->bind_option = command->add_flag("--bind,!--no-bind", a->bind,
+                                     "Pin rank i to core i modulo cores [if there are enough]");
+  command->add_option("--json", a->json, "Also write the rows to this file")->type_name("FILE");
+  command->add_option("--svg", a->svg, "Also draw ratio over size")->type_name("FILE");
+  command->add_option("--programs", a->programs, "Where the measuring programs are")
+      ->type_name("FOLDER");
+  command->add_flag("--verbose", a->verbose, "Also the least and the most of each time");
+  command->footer(
+      "ratio: the best peer's time / Tutti's; of limit: the machine's limit / Tutti's time.\n"
+      "Examples:\n"
+      "  tutti compare all_reduce -n 2 -b 8 -e 64M -f 8\n"
+      "  tutti compare all_reduce all_gather --memory malloc --json out.json --svg out.svg");
+  command->callback([a] { run(*a); });
+}
+
+}  // namespace tutti

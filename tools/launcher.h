@@ -1,0 +1,22 @@
+// Runs a job: starts its ranks, passes signals and output on, and sees to it that when one rank
+// fails, or the user or the clock ends the job, all processes of the job end.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+namespace tutti {
+
+struct JobOptions {
+  int ranks = 1;
+  bool tag = false;                     // prefix lines of output with the rank
+  bool bind_cores = false;              // each rank to a core, if there are enough
+  std::chrono::nanoseconds timeout{0};  // of the whole job; 0: none
+  std::vector<std::string> program;     // and its arguments
+};
+
+/// The job's exit status: 0, or what docs and `tutti run --help` say. Reports on standard error.
+int run_job(const JobOptions& options);
+
+}  // namespace tutti

@@ -1,0 +1,59 @@
+// Starting the processes of a job: the ranks, each in a process group of its own, and the keeper,
+// which kills what is left of the job should the launcher itself be killed.
+#pragma once
+
+#include <sched.h>
+#include <signal.h>
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/socket.h"
+
+namespace tutti {
+
+struct SpawnOptions {
+  std::vector<std::string> program;
+  std::vector<std::string> environment;  // "NAME=value"; replaces the launcher's
+  int stdin_fd = -1;                     // -1: nothing to read
+  int stdout_fd = 1;
+  int stderr_fd = 2;
+  std::optional<cpu_set_t> cpus;
+  sigset_t signal_mask{};  // of the new process
+};
+
+struct Spawned {
+  pid_t pid = -1;  // also the process group
+  int error = 0;   // errno, where it could not be started
+};
+
+/// Starts one rank, and returns once its program runs (or cannot). The rank gets SIGKILL when the
+/// calling thread ends.
+Spawned spawn(const SpawnOptions& options);
+
+/// A child that waits for the launcher to end, in whatever way, and then kills the process groups
+/// that it was told about. Signals to the launcher's group do not reach it.
+class Keeper {
+ public:
+  Keeper();   // forks: call it while this process has one thread
+  ~Keeper();  // lets it go, and waits for it
+  Keeper(const Keeper&) = delete;
+  Keeper& operator=(const Keeper&) = delete;
+
+  void add(pid_t group);
+  void remove(pid_t group);
+
+ private:
+  void tell(int word);
+
+  Socket pipe_;
+  pid_t pid_ = -1;
+};
+
+/// The processors of `count` different cores, of those that this process may use; empty where there
+/// are fewer cores. A core's hardware threads belong together.
+std::vector<cpu_set_t> choose_cores(int count);
+
+}  // namespace tutti

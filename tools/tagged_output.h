@@ -1,0 +1,48 @@
+// The output of the ranks with `--tag`: what comes through pipes is cut into lines, and leaves as
+// "[rank] line". A line is never mixed with another one. Nothing here waits: the launcher polls.
+#pragma once
+
+#include <poll.h>
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "comm/socket.h"
+
+namespace tutti {
+
+/// One of the two streams (standard output, standard error) of all ranks.
+class TaggedStream {
+ public:
+  TaggedStream(int ranks, int target_fd);
+
+  /// The end for rank `rank` to write to; the caller closes it once the rank has it.
+  Socket open_pipe(int rank);
+
+  /// Appends what it waits for; call serve() after poll().
+  void add_polls(std::vector<pollfd>& polls) const;
+  /// Reads and writes what can be read and written now.
+  void serve();
+  /// All processes that count have ended: takes what is still in the pipes, and closes them.
+  void finish();
+  bool all_written() const { return pending_.empty(); }
+
+ private:
+  struct Source {
+    Socket pipe;
+    std::string line;  // what has come of a line
+  };
+
+  bool may_read() const;
+  /// False once there is nothing to read now.
+  bool read_some(int rank);
+  void cut_lines(int rank);
+  void write_some();
+
+  const int target_fd_;
+  std::vector<Source> sources_;
+  std::string pending_;  // lines for the target
+};
+
+}  // namespace tutti
