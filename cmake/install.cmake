@@ -34,6 +34,11 @@ write_basic_package_version_file(tuttiConfigVersion.cmake COMPATIBILITY SameMino
 install(FILES ${PROJECT_BINARY_DIR}/tuttiConfig.cmake ${PROJECT_BINARY_DIR}/tuttiConfigVersion.cmake
         DESTINATION ${package_dir})
 
+# A shared library brings its own dependencies; a static one leaves them to whoever links it.
+set(pc_requires "")
+if(NOT BUILD_SHARED_LIBS)
+  set(pc_requires "spdlog fmt libhwy hwloc libsodium")
+endif()
 # Relative to the .pc file, so that a tree that was staged or moved still works.
 file(RELATIVE_PATH prefix_from_pc /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 configure_file(cmake/tutti.pc.in tutti.pc @ONLY)

@@ -18,6 +18,7 @@
 #include "comm/rendezvous_protocol.h"
 #include "comm/rendezvous_round.h"
 #include "comm/socket.h"
+#include "comm/waiting_room.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/settings.h"
@@ -28,21 +29,11 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t kPlaces = 64;  // for peers that have proved nothing yet
-constexpr auto kProofPatience = 5s;  // for a proof, and then for a hello
-constexpr auto kUndisturbed = 20ms;  // a peer has this long even when all places are wanted
-constexpr auto kAcceptPause = 20ms;  // after the system refused a descriptor
-constexpr auto kFarewell = 1500ms;   // for replies under way when the process ends
-constexpr std::uint64_t kListener = kPlaces, kStop = kPlaces + 1, kFirstMember = kPlaces + 2;
-
-/// Somebody who has connected.
-struct Place {
-  Socket socket;
-  Clock::time_point since;
-  wire::Bytes32 nonce{};
-  wire::Proof proof;
-  std::size_t received = 0;
-};
+constexpr auto kHelloPatience = 5s;
+constexpr auto kFarewell = 1500ms;  // for replies under way when the process ends
+// What epoll says: the number of a place in the waiting room, or one of these.
+constexpr std::uint64_t kListener = WaitingRoom::kPlaces, kStop = kListener + 1,
+                        kFirstMember = kListener + 2;
 
 /// Somebody who knows the secret.
 struct Member {
@@ -70,10 +61,10 @@ struct Member {
 class Server {
  public:
   Server(Socket listener, const wire::Bytes32& secret, Rounds rounds, std::chrono::nanoseconds life)
-      : listener_(std::move(listener)), secret_(secret), rounds_(rounds), life_(life) {
+      : listener_(std::move(listener)), rounds_(rounds), life_(life), waiting_room_(secret) {
     epoll_ = Socket(::epoll_create1(EPOLL_CLOEXEC));
     if (!epoll_) throw_system_error("epoll_create1 for the rendezvous server");
-    watch(EPOLL_CTL_ADD, listener_, kListener, EPOLLIN);
+    watch(epoll_, EPOLL_CTL_ADD, listener_, kListener, EPOLLIN);
     if (rounds_ == Rounds::one) end_ = deadline_after(life_);
   }
 
@@ -94,8 +85,8 @@ class Server {
       now_ = Clock::now();
       for (int i = 0; i < ready; ++i) {
         const std::uint64_t who = events[static_cast<std::size_t>(i)].data.u64;
-        if (who < kPlaces) {
-          read_proof(places_[who]);
+        if (who < WaitingRoom::kPlaces) {
+          read_proof(who);
         } else if (who >= kFirstMember) {
           serve_member(who);
         } else if (who == kStop) {
@@ -117,133 +108,53 @@ class Server {
   Clock::time_point next_wake() const {
     Clock::time_point wake = end_;
     if (!round_.failure()) wake = std::min(wake, round_.deadline());
-    if (!accepting_) wake = std::min(wake, accept_again_);
-    for (const Place& place : places_) {
-      if (place.socket) wake = std::min(wake, place.since + kProofPatience);
-    }
-    if (strangers_ > 0) wake = std::min(wake, now_ + 1s);  // members without a hello
+    wake = std::min(wake, waiting_room_.next_wake(now_));
+    if (silent_ > 0) wake = std::min(wake, now_ + 1s);  // members without a hello
     return wake;
   }
 
   void expire() {
-    for (Place& place : places_) {
-      if (place.socket && now_ - place.since >= kProofPatience) drop(place, "it was silent");
-    }
+    waiting_room_.expire(now_);
     if (!round_.failure() && now_ >= round_.deadline()) {
       round_.expire();
       settle();
     }
-    if (strangers_ == 0) return;
+    if (silent_ == 0) return;
     for (auto member = members_.begin(); member != members_.end();) {
-      const bool late = !member->second->greeted() && now_ - member->second->since > kProofPatience;
-      strangers_ -= late;
+      const bool late = !member->second->greeted() && now_ - member->second->since > kHelloPatience;
+      silent_ -= late;
       member = late ? members_.erase(member) : std::next(member);
     }
   }
 
   bool nothing_to_say() const {
-    if (strangers_ > 0 && !stopping_) return false;
+    if (silent_ > 0 && !stopping_) return false;
     return std::none_of(members_.begin(), members_.end(),
                         [](const auto& member) { return member.second->payload != nullptr; });
   }
 
-  void watch(int operation, const Socket& socket, std::uint64_t who, std::uint32_t events) {
-    epoll_event event{};
-    event.events = events;
-    event.data.u64 = who;
-    if (::epoll_ctl(epoll_.fd(), operation, socket.fd(), &event) != 0) {
-      throw_system_error("epoll_ctl in the rendezvous server");
-    }
-  }
-
-  // --- peers that have proved nothing ---
+  // --- admission ---
 
   void accept() {
-    bool room = now_ >= accept_again_;
-    while (room) {
-      Place* place = free_place();
-      if (place == nullptr) {
-        room = false;
-        break;
-      }
-      Socket socket = accept_from(listener_);
-      if (!socket) {
-        if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-          if (now_ - last_log_ >= 1s) {
-            log().warn("rendezvous: cannot accept a rank: {}; trying again (see `ulimit -n`)",
-                       std::generic_category().message(errno));
-            last_log_ = now_;
-          }
-          accept_again_ = now_ + kAcceptPause;
-          room = false;
-          break;
-        }
-        if (errno == EAGAIN) break;
-        continue;  // that connection was gone already
-      }
-      if (place->socket) drop(*place, "its place was wanted");
-      place->socket = std::move(socket);
-      place->since = now_;
-      place->received = 0;
-      wire::Greeting greeting;
-      wire::fill_random(greeting.nonce);
-      place->nonce = greeting.nonce;
-      // A fresh socket has room for 48 bytes: this does not wait.
-      if (write_exactly(place->socket, wire::bytes_of(greeting), now_) != IoResult::done) {
-        drop(*place, "it did not take the greeting");
-        continue;
-      }
-      watch(EPOLL_CTL_ADD, place->socket, static_cast<std::uint64_t>(place - places_.data()),
-            EPOLLIN);
-    }
+    const bool room = waiting_room_.accept(listener_, epoll_, now_);
     // With no room the listener would wake the loop all the time.
-    if (room != accepting_) watch(EPOLL_CTL_MOD, listener_, kListener, room ? EPOLLIN : 0U);
+    if (room != accepting_) {
+      watch(epoll_, EPOLL_CTL_MOD, listener_, kListener, room ? EPOLLIN : 0U);
+    }
     accepting_ = room;
   }
 
-  /// An empty place, or the one held longest; none while everybody is still undisturbed.
-  Place* free_place() {
-    Place* oldest = &places_.front();
-    for (Place& place : places_) {
-      if (!place.socket) return &place;
-      if (place.since < oldest->since) oldest = &place;
-    }
-    if (now_ - oldest->since >= kUndisturbed) return oldest;
-    accept_again_ = std::max(accept_again_, oldest->since + kUndisturbed);
-    return nullptr;
-  }
-
-  void drop(Place& place, std::string_view why) {
-    place.socket.reset();  // leaves the epoll set by itself
-    ++dropped_;
-    if (now_ - last_log_ < 1s) return;
-    log().debug("rendezvous: closed a connection without a proof: {} ({} so far)", why, dropped_);
-    last_log_ = now_;
-  }
-
-  void read_proof(Place& place) {
-    if (!place.socket) return;  // closed earlier in this batch of events
-    const auto rest = wire::writable_bytes_of(place.proof).subspan(place.received);
-    const ssize_t got = ::recv(place.socket.fd(), rest.data(), rest.size(), 0);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (got <= 0) return drop(place, "it left");
-    place.received += static_cast<std::size_t>(got);
-    if (place.received < sizeof place.proof) return;
-
-    const wire::Session session(secret_, place.nonce, place.proof.nonce);
-    if (!wire::equal(session.rank_proof(), place.proof.mac)) return drop(place, "wrong proof");
-    const auto answer = session.server_proof();
-    if (write_exactly(place.socket, answer, now_) != IoResult::done) {
-      return drop(place, "it left");
-    }
+  void read_proof(std::size_t place) {
+    auto admitted = waiting_room_.read(place, now_);
+    if (!admitted) return;
     auto member = std::make_unique<Member>();
-    member->socket = std::move(place.socket);
-    member->session = session;
+    member->socket = std::move(admitted->socket);
+    member->session = admitted->session;
     member->since = now_;
     const std::uint64_t who = next_member_++;
-    watch(EPOLL_CTL_MOD, member->socket, who, EPOLLIN);
+    watch(epoll_, EPOLL_CTL_MOD, member->socket, who, EPOLLIN);
     members_.emplace(who, std::move(member));
-    ++strangers_;
+    ++silent_;
   }
 
   // --- members ---
@@ -274,7 +185,7 @@ class Server {
     const int rank = found->second->request.hello.rank;
     members_.erase(found);
     if (!greeted) {
-      --strangers_;
+      --silent_;
     } else {
       round_.leave(rank);
       settle();
@@ -283,7 +194,7 @@ class Server {
 
   void hear(std::uint64_t who) {
     Member& member = *members_.at(who);
-    --strangers_;
+    --silent_;
     if (!wire::equal(member.session.hello_mac(member.request.hello), member.request.mac)) {
       members_.erase(who);
       return;
@@ -360,7 +271,7 @@ class Server {
     if (!send_reply(member)) {
       members_.erase(who);
     } else {
-      watch(EPOLL_CTL_MOD, member.socket, who, EPOLLOUT);
+      watch(epoll_, EPOLL_CTL_MOD, member.socket, who, EPOLLOUT);
     }
   }
 
@@ -387,27 +298,23 @@ class Server {
     // Also ends it in forked children, which hold copies: a late rank is then refused at once.
     ::shutdown(listener_.fd(), SHUT_RDWR);
     listener_.reset();
-    for (Place& place : places_) place.socket.reset();
+    waiting_room_.clear();
   }
 
   Socket listener_;
   Socket epoll_;
-  const wire::Bytes32 secret_;
   const Rounds rounds_;
   const std::chrono::nanoseconds life_;  // of Rounds::one without ranks, and after a failure
 
   Clock::time_point now_ = Clock::now();
   Clock::time_point end_ = Clock::time_point::max();
-  Clock::time_point accept_again_{};
-  Clock::time_point last_log_{};
   bool accepting_ = true;
   bool closing_ = false;   // nobody new comes in
   bool stopping_ = false;  // the process ends
-  std::uint64_t dropped_ = 0;
-  std::array<Place, kPlaces> places_;
+  WaitingRoom waiting_room_;
   std::unordered_map<std::uint64_t, std::unique_ptr<Member>> members_;
   std::uint64_t next_member_ = kFirstMember;
-  std::size_t strangers_ = 0;  // members whose hello has not come
+  std::size_t silent_ = 0;  // members whose hello has not come
   RendezvousRound round_;
 };
 

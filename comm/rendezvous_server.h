@@ -1,9 +1,6 @@
-// The server of a rendezvous: one thread, one epoll loop, any number of ranks at once.
-//
-// Whoever has not proved that it knows the id's secret can take one of 64 places for at most 5 s
-// and is read at most 64 bytes from; nothing is allocated for it, and it is closed without an
-// answer when its proof is wrong. When all places are taken, the one that has been there longest
-// makes room.
+// The server of a rendezvous: one thread, one epoll loop, any number of ranks at once. Peers prove
+// themselves in the waiting room (waiting_room.h); what the ranks say to each other is judged by
+// the round (rendezvous_round.h).
 #pragma once
 
 #include <cstdint>

@@ -86,6 +86,9 @@ class Job {
       : out_(memfd_create("out", MFD_CLOEXEC)), err_(memfd_create("err", MFD_CLOEXEC)) {
     static int jobs = 0;
     mark_ = fmt::format("TUTTI_TEST_MARK={}-{}-", getpid(), ++jobs);
+    // Processes that write at once shall not overwrite each other.
+    fcntl(out_, F_SETFL, O_APPEND);
+    fcntl(err_, F_SETFL, O_APPEND);
     const int in = memfd_create("in", MFD_CLOEXEC);
     EXPECT_EQ(write(in, input.data(), input.size()), static_cast<ssize_t>(input.size()));
     lseek(in, 0, SEEK_SET);

@@ -194,6 +194,7 @@ class Comparison {
                                   "--type",       std::string(name(type_)),
                                   "--memory",     arguments_.memory,
                                   "--ranks",      std::to_string(arguments_.ranks),
+                                  "--cores",      std::to_string(run_.cores),
                                   "--iterations", std::to_string(arguments_.iterations),
                                   "--bytes",      fmt::format("{}", fmt::join(sizes, ","))};
     if (run_.bound) list.insert(list.end(), {"--cpus", fmt::format("{}", fmt::join(cpus_, ","))});

@@ -59,11 +59,6 @@ void pin(int cpu) {
 /// Looks at a counter before the core is left to others; few where others are waiting for it.
 int spins = 2000;
 
-int usable_cores() {
-  cpu_set_t set;
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
-
 double microseconds_since(Clock::time_point start) {
   return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
 }
@@ -237,6 +232,7 @@ Arguments parse_arguments(int argc, char** argv) {
   app.add_option("--type", type)->required();
   app.add_option("--memory", memory)->required()->check(CLI::IsMember({"window", "malloc"}));
   app.add_option("--ranks", arguments.ranks)->required()->check(CLI::Range(2, kMaxRanks));
+  app.add_option("--cores", arguments.cores)->required();
   app.add_option("--iterations", arguments.iterations)
       ->required()
       ->check(CLI::Range(1, kMaxIterations));
@@ -264,9 +260,7 @@ void take_place(const Arguments& arguments, int rank, int ranks) {
     throw Error(ErrorCode::mismatch,
                 fmt::format("the launcher has started {} rank(s), not {}", ranks, arguments.ranks));
   }
-  const int cores =
-      arguments.cpus.empty() ? usable_cores() : static_cast<int>(arguments.cpus.size());
-  if (ranks > cores) spins = 10;
+  if (ranks > arguments.cores) spins = 10;
   if (!arguments.cpus.empty()) {
     pin(arguments.cpus[static_cast<std::size_t>(rank) % arguments.cpus.size()]);
   }

@@ -27,6 +27,7 @@ struct Arguments {
   DataType type = DataType::float32;
   bool window = false;  // where Tutti's buffers are; the others' are always malloc's
   int ranks = 0;
+  int cores = 0;                   // for all ranks together
   int iterations = 0;              // for sizes up to 1 MiB; fewer above, in proportion
   std::string folder;              // of this run alone: the ranks meet there
   std::vector<int> cpus;           // rank r is pinned to cpus[r % size]; empty: not pinned

@@ -1,6 +1,6 @@
 # Installs the build into a stage, then builds tests/consumer against the stage, by find_package
-# and by pkg-config, and runs both. Called by ctest with BUILD, SOURCE, GENERATOR, CXX, FLAGS,
-# LIBDIR (relative to the prefix) and SHARED.
+# and by pkg-config, and runs both. Called by ctest with BUILD, SOURCE, GENERATOR, CXX, FLAGS
+# and LIBDIR (relative to the prefix).
 cmake_minimum_required(VERSION 3.25)
 set(stage ${BUILD}/stage)
 file(REMOVE_RECURSE ${stage} ${BUILD}/consumer)
@@ -22,10 +22,7 @@ run(${CMAKE_COMMAND} --build ${BUILD}/consumer)
 run(${BUILD}/consumer/consumer)
 
 set(ENV{PKG_CONFIG_PATH} ${stage}/${LIBDIR}/pkgconfig)
-if(NOT SHARED)
-  set(static --static)
-endif()
-execute_process(COMMAND pkg-config ${static} --cflags --libs tutti OUTPUT_VARIABLE from_pkg_config
+execute_process(COMMAND pkg-config --cflags --libs tutti OUTPUT_VARIABLE from_pkg_config
                 OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
 separate_arguments(from_pkg_config UNIX_COMMAND "${from_pkg_config}")
 separate_arguments(FLAGS UNIX_COMMAND "${FLAGS}")
