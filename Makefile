@@ -11,8 +11,8 @@ DEMO_RANKS = 4
 DEMO_COLLECTIVES = all_reduce all_gather reduce_scatter broadcast
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test test-long test-asan test-tsan bench docs format check-format install \
-        clean packages test-packages
+.PHONY: help demo build test test-long test-asan test-tsan bench compare docs format check-format \
+        install clean packages test-packages
 
 help:
 	@echo "make demo          four CPU ranks measure: $(DEMO_COLLECTIVES)"
@@ -21,6 +21,7 @@ help:
 	@echo "make test-asan     the tests under AddressSanitizer and UndefinedBehaviorSanitizer"
 	@echo "make test-tsan     the tests under ThreadSanitizer"
 	@echo "make bench         micro-benchmarks of the inner loops"
+	@echo "make compare       Tutti beside Open MPI, MPICH and Gloo"
 	@echo "make build         library, programs, examples and tests, in build/"
 	@echo "make install       into PREFIX (default /usr/local)"
 	@echo "make docs          write docs/settings.md from the table of settings"
@@ -70,8 +71,16 @@ test-tsan: test-packages build-tsan/build.ninja
 	@cmake --build --preset tsan -j $(JOBS)
 	@$(FIXED_MAP) ctest --preset tsan -j $(JOBS)
 
-bench: build
-	@build/bin/tutti_bench
+bench: packages build/build.ninja
+	@cmake --build --preset release -j $(JOBS) --target combine_bench
+	@build/bench/combine_bench
+
+# Configures again, because the peers may have been installed just now.
+compare:
+	@cmake/packages.sh build test peers
+	@cmake --preset release >/dev/null
+	@cmake --build --preset release -j $(JOBS)
+	@build/bin/tutti compare $(DEMO_COLLECTIVES) -n 2
 
 docs: build
 	build/bin/tutti settings --markdown > docs/settings.md

@@ -82,7 +82,60 @@ std::vector<std::size_t> packed_offsets(const std::vector<std::size_t>& counts) 
   return offsets;
 }
 
+/// The buffers of `call` as tables of blocks.
+void fill_tables(const Call& call, int rank, Binding& b, Tables& tables) {
+  b.in.base = static_cast<std::byte*>(const_cast<void*>(call.in));
+  b.out.base = static_cast<std::byte*>(call.out);
+  b.in.count = b.out.count = call.count;
+  if (!is_v(call.collective)) return;
+  const auto self = static_cast<std::size_t>(rank);
+  tables.in_counts = call.in_counts;
+  tables.out_counts = call.out_counts;
+  if (call.collective == Collective::all_gather_v) tables.in_counts = {call.out_counts[self]};
+  if (call.collective == Collective::reduce_scatter_v) tables.out_counts = {call.in_counts[self]};
+  tables.in_offsets = call.in_offsets.empty() ? packed_offsets(tables.in_counts) : call.in_offsets;
+  tables.out_offsets =
+      call.out_offsets.empty() ? packed_offsets(tables.out_counts) : call.out_offsets;
+  b.in.counts = tables.in_counts;
+  b.in.offsets = tables.in_offsets;
+  b.out.counts = tables.out_counts;
+  b.out.offsets = tables.out_offsets;
+}
+
 }  // namespace
+
+BufferSizes buffer_sizes(const Call& call, int rank, int ranks) {
+  std::uint32_t ins = in_blocks(call.collective, ranks, rank, call.root);
+  std::uint32_t outs = out_blocks(call.collective, ranks, rank, call.root);
+  if (call.collective == Collective::send_recv) (call.sends ? outs : ins) = 0;
+  const std::size_t element = size_of(call.type);
+  BufferSizes sizes;
+  if (!is_v(call.collective)) {
+    static const std::vector<std::size_t> even;
+    sizes.in = extent_of(call, "input", ins, even, even);
+    sizes.out = extent_of(call, "output", outs, even, even);
+    // On some rank a buffer has a block for everyone, unless no rank's has.
+    const bool blocks = in_blocks(call.collective, 2, call.root, call.root) > 1 ||
+                        out_blocks(call.collective, 2, call.root, call.root) > 1;
+    if (blocks) extent_of(call, "largest", static_cast<std::uint32_t>(ranks), even, even);
+    sizes.largest = call.count * element * (blocks ? static_cast<std::size_t>(ranks) : 1);
+    return sizes;
+  }
+  const auto self = static_cast<std::size_t>(rank);
+  const bool gathers = call.collective == Collective::all_gather_v;
+  const bool scatters = call.collective == Collective::reduce_scatter_v;
+  sizes.in =
+      extent_of(call, "input", ins, gathers ? std::vector{call.out_counts[self]} : call.in_counts,
+                call.in_offsets);
+  sizes.out =
+      extent_of(call, "output", outs,
+                scatters ? std::vector{call.in_counts[self]} : call.out_counts, call.out_offsets);
+  if (gathers || scatters) {
+    for (const std::size_t c : gathers ? call.out_counts : call.in_counts)
+      sizes.largest += c * element;
+  }
+  return sizes;
+}
 
 void check_call(const Call& call, int rank, int ranks) {
   if (!is_valid(call.collective)) {
@@ -115,21 +168,9 @@ void check_call(const Call& call, int rank, int ranks) {
     check_counts(call, "in", call.in_counts, call.in_offsets, n);
     check_counts(call, "out", call.out_counts, call.out_offsets, n);
   }
-  std::uint32_t ins = in_blocks(call.collective, ranks, rank, call.root);
-  std::uint32_t outs = out_blocks(call.collective, ranks, rank, call.root);
-  if (point_to_point) (call.sends ? outs : ins) = 0;
-  std::vector<std::size_t> in_counts;
-  std::vector<std::size_t> out_counts;
-  if (is_v(call.collective)) {
-    in_counts = call.in_counts;
-    out_counts = call.out_counts;
-  }
-  if (call.collective == Collective::all_gather_v)
-    in_counts = {call.out_counts[static_cast<std::size_t>(rank)]};
-  if (call.collective == Collective::reduce_scatter_v)
-    out_counts = {call.in_counts[static_cast<std::size_t>(rank)]};
-  const std::size_t in_bytes = extent_of(call, "input", ins, in_counts, call.in_offsets);
-  const std::size_t out_bytes = extent_of(call, "output", outs, out_counts, call.out_offsets);
+  const BufferSizes sizes = buffer_sizes(call, rank, ranks);
+  const std::size_t in_bytes = sizes.in;
+  const std::size_t out_bytes = sizes.out;
   if (in_bytes > 0 && call.in == nullptr) {
     refuse(call,
            fmt::format("the input is null, but rank {} has {} bytes to read", rank, in_bytes));
@@ -143,20 +184,14 @@ void check_call(const Call& call, int rank, int ranks) {
   const auto out = reinterpret_cast<std::uintptr_t>(call.out);
   if (in_bytes == 0 || out_bytes == 0 || in >= out + out_bytes || out >= in + in_bytes) return;
   // They overlap: only the in-place form is allowed.
+  Tables tables;
+  Binding b;
+  fill_tables(call, rank, b, tables);
   const std::size_t element = size_of(call.type);
-  for (std::uint32_t b = 0; b < ins; ++b) {
-    const auto to = in_place_block(call.collective, ranks, rank, call.root, b);
-    if (!to) continue;
-    const auto offset = [&](const std::vector<std::size_t>& counts,
-                            const std::vector<std::size_t>& offsets, std::uint32_t block) {
-      if (!offsets.empty()) return offsets[block] * element;
-      std::size_t at = 0;
-      for (std::uint32_t i = 0; i < block; ++i) at += counts.empty() ? call.count : counts[i];
-      return at * element;
-    };
-    if (in + offset(in_counts, call.in_offsets, b) ==
-        out + offset(out_counts, call.out_offsets, *to))
-      return;
+  for (std::uint32_t block = 0; block < in_blocks(call.collective, ranks, rank, call.root);
+       ++block) {
+    const auto to = in_place_block(call.collective, ranks, rank, call.root, block);
+    if (to && in + b.in.offset(block) * element == out + b.out.offset(*to) * element) return;
   }
   refuse(call, has_in_place(call.collective)
                    ? "input and output overlap, but not as the in-place form does (the same "
@@ -165,62 +200,28 @@ void check_call(const Call& call, int rank, int ranks) {
                    : "input and output overlap; this operation has no in-place form");
 }
 
-Binding bind_call(const Call& call, int rank, const Geometry& geometry, int ranks, Plans& plans,
-                  Tables& tables) {
-  const std::size_t element = size_of(call.type);
-  Binding b;
-  b.op = call.op;
-  b.signature.collective = call.collective;
-  b.signature.type = call.type;
-  b.signature.count = call.count;
-  if (is_reduction(call.collective)) b.signature.kind = call.op.kind;
-  if (is_rooted(call.collective)) b.signature.root = call.root;
-  b.in.base = static_cast<std::byte*>(const_cast<void*>(call.in));
-  b.out.base = static_cast<std::byte*>(call.out);
-  b.in.count = b.out.count = call.count;
-  std::size_t block = call.count;  // the largest
-  std::size_t whole = call.count;  // elements of the largest buffer; the same on all ranks
-  if (is_v(call.collective)) {
-    const auto self = static_cast<std::size_t>(rank);
-    tables.in_counts = call.in_counts;
-    tables.out_counts = call.out_counts;
-    if (call.collective == Collective::all_gather_v) tables.in_counts = {call.out_counts[self]};
-    if (call.collective == Collective::reduce_scatter_v) tables.out_counts = {call.in_counts[self]};
-    tables.in_offsets =
-        call.in_offsets.empty() ? packed_offsets(tables.in_counts) : call.in_offsets;
-    tables.out_offsets =
-        call.out_offsets.empty() ? packed_offsets(tables.out_counts) : call.out_offsets;
-    b.in.counts = tables.in_counts;
-    b.in.offsets = tables.in_offsets;
-    b.out.counts = tables.out_counts;
-    b.out.offsets = tables.out_offsets;
-    const auto& all =
-        call.collective == Collective::all_gather_v ? call.out_counts : call.in_counts;
-    block = whole = 0;
-    if (call.collective != Collective::all_to_all_v) {
-      // Everybody knows all counts, so they are compared and tiles are cut alike.
-      for (const std::size_t c : all) {
-        block = std::max(block, c);
-        whole += c;
-        b.signature.detail = mix(b.signature.detail, c);
-      }
-    } else {
-      b.tiles_by_lane = true;
+Signature signature_of(const Call& call) {
+  Signature s;
+  s.collective = call.collective;
+  s.type = call.type;
+  s.count = call.count;
+  if (is_reduction(call.collective)) s.kind = call.op.kind;
+  if (is_rooted(call.collective)) s.root = call.root;
+  if (call.collective == Collective::all_gather_v ||
+      call.collective == Collective::reduce_scatter_v) {
+    // Everybody knows all counts, so they can be compared.
+    const bool gathers = call.collective == Collective::all_gather_v;
+    for (const std::size_t c : gathers ? call.out_counts : call.in_counts) {
+      s.count += c;
+      s.detail = mix(s.detail, c);
     }
-    b.signature.count = whole;
-  } else if (call.collective != Collective::send_recv) {
-    const bool blocks = call.collective != Collective::all_reduce &&
-                        call.collective != Collective::broadcast &&
-                        call.collective != Collective::reduce;
-    if (blocks) whole = call.count * static_cast<std::size_t>(ranks);
   }
-  const ReadyPlan& ready = call.collective == Collective::send_recv
-                               ? plans.point_to_point(call.peer, call.sends)
-                               : plans.get(call.collective, whole * element, b.signature.root);
+  return s;
+}
+
+Binding bind_call(const Call& call, int rank, int ranks, const Geometry& geometry,
+                  const ReadyPlan& ready, Tables& tables) {
   const PlanHeader& header = ready.plan.header;
-  b.plan = &ready.plan;
-  b.windows = ready.windows;
-  b.signature.detail = mix(b.signature.detail, ready.identity);
   if (header.slots > geometry.shape.slots ||
       geometry.shape.slot_bytes / header.widest < kCacheLine) {
     refuse(call, fmt::format(
@@ -229,14 +230,26 @@ Binding bind_call(const Call& call, int rank, const Geometry& geometry, int rank
                      header.algorithm, header.slots, header.widest * kCacheLine,
                      geometry.shape.slots, geometry.shape.slot_bytes));
   }
+  Binding b;
+  b.plan = &ready.plan;
+  b.windows = ready.windows;
+  b.type = call.type;
+  b.op = call.op;
+  fill_tables(call, rank, b, tables);
+  b.tiles_by_lane = call.collective == Collective::all_to_all_v;
+  std::size_t block = call.count;  // elements of the largest
+  for (const std::size_t c : b.in.counts) block = std::max(block, c);
+  for (const std::size_t c : b.out.counts) block = std::max(block, c);
+  const std::size_t element = size_of(call.type);
+  const std::size_t largest = buffer_sizes(call, rank, ranks).largest;
   std::size_t chunk = ready.link_data ? geometry.shape.slot_bytes / header.widest : SIZE_MAX;
   if (ready.windows) {
-    const std::size_t blocks = block == 0 ? 1 : whole / block;
+    const std::size_t blocks = block == 0 ? 1 : std::max<std::size_t>(largest / element / block, 1);
     chunk = std::min(chunk, geometry.tile_bytes / (header.pieces * blocks));
   }
   // Where only the two ends know a block's size, tiles are as large as can be.
   b.tiling = Tiling::of(b.tiles_by_lane ? 0 : block, element, header.pieces, chunk);
-  b.stream = whole * element * 2 * static_cast<std::size_t>(ranks) > host().l3_bytes;
+  b.stream = 2 * largest * static_cast<std::size_t>(ranks) > host().l3_bytes;
   return b;
 }
 

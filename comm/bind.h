@@ -19,9 +19,20 @@ struct Tables {
 /// Throws Error(invalid_argument) with a sentence if rank `rank` of `ranks` cannot make this call.
 void check_call(const Call& call, int rank, int ranks);
 
-/// The binding of a call that was checked. Its `signature.sequence` is left to the caller, who also
-/// sets `tag`. `tables` keeps what the binding points to.
-Binding bind_call(const Call& call, int rank, const Geometry& geometry, int ranks, Plans& plans,
-                  Tables& tables);
+/// Bytes of a call's buffers on rank `rank`; `largest`: of the largest buffer of any rank (0 where
+/// only the two ends of a transfer know). Throws Error(invalid_argument) for what no memory can
+/// hold.
+struct BufferSizes {
+  std::size_t in = 0, out = 0, largest = 0;
+};
+BufferSizes buffer_sizes(const Call& call, int rank, int ranks);
+
+/// What all ranks must agree on, but for the number of the operation.
+Signature signature_of(const Call& call);
+
+/// The binding of a call that was checked, to `plan`. Signature and tag are left to the caller.
+/// `tables` keeps what the binding points to.
+Binding bind_call(const Call& call, int rank, int ranks, const Geometry& geometry,
+                  const ReadyPlan& plan, Tables& tables);
 
 }  // namespace tutti

@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <random>
 
+#include "collectives/choose.h"
 #include "comm/environment.h"
 #include "comm/impl.h"
 #include "core/settings.h"
+#include "core/window_memory.h"
 
 namespace tutti {
 namespace {
@@ -51,14 +53,20 @@ Communicator::Impl::Impl(Session session, const Options& o)
       group(std::move(session.group)),
       plans(group->rank(), group->size(), o.algorithm, geometry.windows),
       policy{spins_for(geometry, group->size()), o.timeout, o.report_after},
-      operation(*group, workspace) {}
+      operation(*group, workspace),
+      agreement(*group, workspace) {
+  PlanRequest request;
+  request.ranks = group->size();
+  agreement_plan.plan = choose_algorithm(Collective::all_reduce, group->size(), 1, false)
+                            .generate(request, group->rank());
+}
 
 Communicator::Impl::~Impl() {
   progress.reset();  // before what it uses
 }
 
 bool Communicator::Impl::repeats(const Call& call) const {
-  return newest_binding.plan != nullptr && call.count == newest.count &&
+  return newest_plan != nullptr && call.count == newest.count &&
          call.collective == newest.collective && call.type == newest.type &&
          call.op.kind == newest.op.kind && call.root == newest.root;
 }
@@ -68,31 +76,71 @@ void Communicator::Impl::check(const Call& call) const {
   check_call(call, group->rank(), group->size());
 }
 
-bool Communicator::Impl::prepare(const Call& call, Binding& binding, Tables& into) {
-  if (repeats(call)) {
-    binding = newest_binding;
-    binding.op = call.op;
-    binding.in.base = newest_binding.in.base = static_cast<std::byte*>(const_cast<void*>(call.in));
-    binding.out.base = newest_binding.out.base = static_cast<std::byte*>(call.out);
-    newest.in = call.in;
-    newest.out = call.out;
-  } else {
-    binding = bind_call(call, group->rank(), geometry, group->size(), plans, into);
-    if (call.collective != Collective::send_recv && binding.in.counts.empty()) {
-      newest = call;
-      newest_binding = binding;
-    }
-  }
+bool Communicator::Impl::prepare(const Call& call, bool alone, Binding& binding, Tables& into) {
   if (call.collective == Collective::send_recv) {
+    const ReadyPlan& plan = plans.point_to_point(call.peer, call.sends);
+    binding = bind_call(call, group->rank(), group->size(), geometry, plan, into);
+    binding.signature = signature_of(call);
     binding.tag = point_to_point_tag(call.type, call.count);
     return true;
   }
-  binding.signature.sequence = ++sequence;
-  binding.tag = binding.signature.tag();
-  const bool nothing = call.collective != Collective::barrier &&
-                       call.collective != Collective::all_to_all_v && binding.signature.count == 0;
-  if (nothing) publish_signature(group->control(), binding.signature);
-  return !nothing;
+  const bool same = repeats(call);
+  const BufferSizes sizes = same ? newest_sizes : buffer_sizes(call, group->rank(), group->size());
+  Signature signature = same ? newest_binding.signature : signature_of(call);
+  signature.sequence = ++sequence;
+  const bool moves = call.collective == Collective::barrier ||
+                     call.collective == Collective::all_to_all_v || sizes.largest > 0;
+  if (!moves) {
+    publish_signature(group->control(), signature);
+    return false;
+  }
+  const int root = signature.root;
+  const ReadyPlan* plan = &plans.get(call.collective, sizes.largest, root, true);
+  if (!same) signature.detail = mix(signature.detail, plan->identity);
+  if (plan->windows && !group->one_process()) {
+    const bool windows = alone ? agree_on_windows(call, sizes, signature) : group->cma_everywhere();
+    if (!windows) plan = &plans.get(call.collective, sizes.largest, root, false);
+  }
+  if (same && plan == newest_plan) {
+    binding = newest_binding;
+    binding.op = call.op;
+    binding.in.base = static_cast<std::byte*>(const_cast<void*>(call.in));
+    binding.out.base = static_cast<std::byte*>(call.out);
+  } else {
+    binding = bind_call(call, group->rank(), group->size(), geometry, *plan, into);
+    newest_sizes = sizes;
+    newest_plan = binding.in.counts.empty() ? plan : nullptr;
+  }
+  binding.signature = signature;
+  binding.tag = signature.tag();
+  if (newest_plan != nullptr) {
+    newest = call;
+    newest_binding = binding;
+  }
+  return true;
+}
+
+bool Communicator::Impl::agree_on_windows(const Call& call, const BufferSizes& sizes,
+                                          const Signature& signature) {
+  std::uint8_t mine = (sizes.in == 0 || find_window(call.in, sizes.in).id != 0) &&
+                              (sizes.out == 0 || find_window(call.out, sizes.out).id != 0)
+                          ? 1
+                          : 0;
+  std::uint8_t all = 0;
+  Binding b;
+  b.plan = &agreement_plan.plan;
+  b.type = DataType::uint8;
+  b.op = ReduceKind::min;
+  b.in = {reinterpret_cast<std::byte*>(&mine), 1, {}, {}};
+  b.out = {reinterpret_cast<std::byte*>(&all), 1, {}, {}};
+  b.tiling = Tiling::of(1, 1, b.plan->header.pieces, geometry.shape.slot_bytes);
+  b.signature = signature;
+  // The same operation, so that calls that do not match are found here already; another message.
+  b.tag = signature.tag() ^ 1;
+  Job job(agreement, {&b, 1});
+  Job* const jobs[] = {&job};
+  run_to_completion(jobs, policy);
+  return all != 0 || group->cma_everywhere();
 }
 
 Operation& Communicator::Impl::point_to_point(int peer, bool sends) {
@@ -120,9 +168,9 @@ void Communicator::Impl::run_now(const Call& call) {
             "rank {} {} itself outside of a group: put the send and the recv into one group()",
             group->rank(), call.sends ? "sends to" : "receives from"));
   }
-  Binding binding;
-  if (!prepare(call, binding, tables)) return;
   try {
+    Binding binding;
+    if (!prepare(call, true, binding, tables)) return;
     Job job(message ? point_to_point(call.peer, call.sends) : operation, {&binding, 1});
     Job* const jobs[] = {&job};
     run_to_completion(jobs, policy);
@@ -295,7 +343,7 @@ Communicator Communicator::split(int color, int key, const Options& options) {
 
 void Communicator::use_plan(std::string_view text) {
   impl().plans.use(text);
-  impl().newest_binding.plan = nullptr;  // its calls are bound anew
+  impl().newest_plan = nullptr;  // its calls are bound anew
 }
 
 void Communicator::abort(std::string_view reason) {

@@ -32,10 +32,15 @@ struct Communicator::Impl {
   /// Makes `error`, thrown while an operation ran, everybody's failure and throws that.
   [[noreturn]] void fail_with(const std::string& text, ErrorCode code, int culprit);
 
-  /// Binds `call` and numbers it; false when there is nothing to move (the call is over then).
-  bool prepare(const Call& call, Binding& binding, Tables& tables);
+  /// Chooses the plan for a checked call, numbers and binds it; false when there is nothing to move
+  /// (the call is over then). `alone`: the call is not part of a group, so ranks may talk about it
+  /// first.
+  bool prepare(const Call& call, bool alone, Binding& binding, Tables& tables);
   /// Whether `call` differs from the newest one in nothing but addresses.
   bool repeats(const Call& call) const;
+  /// Whether this call may run with a plan that addresses other ranks' memory. The same on all
+  /// ranks: they exchange whether their buffers lie in windows.
+  bool agree_on_windows(const Call& call, const BufferSizes& sizes, const Signature& signature);
   Operation& point_to_point(int peer, bool sends);
 
   Options options;
@@ -45,11 +50,15 @@ struct Communicator::Impl {
   WaitPolicy policy;
   Workspace workspace;
   Operation operation;  // of the collective at hand
+  Operation agreement;  // of agree_on_windows()
+  ReadyPlan agreement_plan;
   Tables tables;
   std::map<std::pair<int, bool>, std::unique_ptr<Operation>> point_to_points;
   std::uint64_t sequence = 0;
   // The newest collective with even blocks, so that a loop that repeats it binds addresses alone.
   Call newest;
+  BufferSizes newest_sizes;
+  const ReadyPlan* newest_plan = nullptr;
   Binding newest_binding;
   std::unique_ptr<ProgressThread> progress;
 };

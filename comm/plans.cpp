@@ -21,17 +21,26 @@ Plans::Plans(int rank, int ranks, std::string algorithm, bool windows)
                   "\" (TUTTI_ALGORITHM); `tutti plan list` shows those there are");
 }
 
-const ReadyPlan& Plans::get(Collective collective, std::size_t bytes, int root) {
+const ReadyPlan& Plans::get(Collective collective, std::size_t bytes, int root, bool windows) {
   if (last_ != nullptr && collective == last_collective_ && root == last_root_ &&
-      bytes == last_bytes_) {
+      bytes == last_bytes_ && windows == last_windows_) {
     return *last_;
   }
   const ReadyPlan* found = nullptr;
   if (const auto it = users_.find({collective, root}); it != users_.end()) {
     found = it->second.get();
+    if (found->windows && !windows) {
+      throw Error(ErrorCode::invalid_usage,
+                  "the plan that was given for " + std::string(name(collective)) +
+                      " addresses other ranks' memory, but a buffer of this call is not from "
+                      "tutti::allocate and "
+                      "the kernel does not let ranks copy from each other (TUTTI_CMA)");
+    }
   } else {
     const Algorithm* a = algorithm_.empty() ? nullptr : find_algorithm(collective, algorithm_);
-    if (a == nullptr) a = &choose_algorithm(collective, ranks_, bytes, windows_);
+    if (a == nullptr || (a->windows && !windows)) {
+      a = &choose_algorithm(collective, ranks_, bytes, windows && windows_);
+    }
     std::unique_ptr<ReadyPlan>& plan = generated_[{a, root}];
     if (!plan) {
       PlanRequest request;
@@ -49,6 +58,7 @@ const ReadyPlan& Plans::get(Collective collective, std::size_t bytes, int root) 
   last_collective_ = collective;
   last_root_ = root;
   last_bytes_ = bytes;
+  last_windows_ = windows;
   last_ = found;
   return *found;
 }

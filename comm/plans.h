@@ -25,9 +25,10 @@ class Plans {
   /// `algorithm`: the user's wish, or "". `windows`: whether the choice may fall on them.
   Plans(int rank, int ranks, std::string algorithm, bool windows);
 
-  /// The plan for `collective` with `bytes` in its largest buffer. Valid for the life of this
-  /// object.
-  const ReadyPlan& get(Collective collective, std::size_t bytes, int root);
+  /// The plan for `collective` with `bytes` in its largest buffer; `windows`: it may address other
+  /// ranks' memory. Valid for the life of this object. Throws Error(invalid_usage) where the user's
+  /// own plan needs windows and may not have them.
+  const ReadyPlan& get(Collective collective, std::size_t bytes, int root, bool windows);
   /// One message to or from `peer`, on the channel of send and recv.
   const ReadyPlan& point_to_point(int peer, bool sends);
   /// Takes a plan from the user: verifies it (throws Error(unproven_plan) with the story) and runs
@@ -46,6 +47,7 @@ class Plans {
   Collective last_collective_ = Collective::send_recv;
   int last_root_ = 0;
   std::size_t last_bytes_ = 0;
+  bool last_windows_ = false;
   const ReadyPlan* last_ = nullptr;
 };
 

@@ -1,59 +1,21 @@
-// Who am I, by the variables of each launcher; how the id gets from rank 0 to the others; and the
-// same under the real launchers that are installed.
+// Who am I, by the variables of each launcher, and where the id comes from.
 #include "comm/environment.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <algorithm>
-#include <array>
 #include <chrono>
-#include <cstdio>
-#include <cstdlib>
-#include <functional>
-#include <map>
 #include <string>
-#include <thread>
+#include <utility>
 #include <vector>
 
-#include "comm/id_handover.h"
-#include "comm/socket.h"
 #include "core/error.h"
+#include "tests/clean_environment.h"
 
 namespace tutti {
 namespace {
 
 using namespace std::chrono_literals;
-using Variables = std::map<std::string, std::string>;
-
-/// These variables and no others of any launcher, while it lives.
-class Environment {
- public:
-  explicit Environment(const Variables& variables) {
-    std::vector<std::string> names;
-    for (char** entry = environ; *entry != nullptr; ++entry) {
-      const std::string text = *entry;
-      const std::string name = text.substr(0, text.find('='));
-      for (const char* prefix :
-           {"TUTTI_RANK", "TUTTI_SIZE", "TUTTI_UNIQUE_ID", "RANK", "WORLD_SIZE", "LOCAL_",
-            "TORCHELASTIC", "MASTER_", "OMPI_", "PMIX_", "PMI_", "MPI_LOCAL", "SLURM_"}) {
-        if (name.starts_with(prefix)) names.push_back(name);
-      }
-    }
-    for (const auto& name : names) unsetenv(name.c_str());
-    for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
-    names_ = variables;
-  }
-  ~Environment() {
-    for (const auto& [name, value] : names_) unsetenv(name.c_str());
-  }
-
- private:
-  Variables names_;
-};
 
 struct Row {
   Variables variables;
@@ -239,192 +201,6 @@ TEST(IdFromEnvironment, OneRankNeedsNobody) {
   EXPECT_NE(unique_id_from_environment(placement_from_environment(), 1s),
             unique_id_from_environment(placement_from_environment(), 1s));
 }
-
-// --- the hand-over ---
-
-std::string fresh_job() {
-  static int jobs = 0;
-  return fmt::format("test-{}-{}", getpid(), ++jobs);
-}
-
-TEST(IdHandover, EveryRankGetsTheId) {
-  const std::string job = fresh_job();
-  const UniqueId id = make_unique_id();
-  std::vector<UniqueId> got(8);
-  std::vector<std::thread> threads;
-  for (int rank = 1; rank < 8; ++rank) {
-    threads.emplace_back(
-        [&, rank] { got[static_cast<std::size_t>(rank)] = fetch_unique_id(job, rank, 8, 10s); });
-  }
-  std::this_thread::sleep_for(100ms);  // the others may be first
-  offer_unique_id(job, 8, id, 10s);
-  for (std::thread& thread : threads) thread.join();
-  for (std::size_t rank = 1; rank < 8; ++rank) EXPECT_EQ(got[rank], id);
-  // All served: the name is free for the next world of the same name.
-  const UniqueId next = make_unique_id();
-  offer_unique_id(job, 2, next, 10s);
-  EXPECT_EQ(fetch_unique_id(job, 1, 2, 10s), next);
-}
-
-TEST(IdHandover, NobodyThereAndNameTaken) {
-  const std::string job = fresh_job();
-  try {
-    fetch_unique_id(job, 1, 2, 200ms);
-    ADD_FAILURE();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::timed_out);
-    EXPECT_EQ(error.rank(), 0);
-    expect_contains(error.what(), "is rank 0 running");
-  }
-  offer_unique_id(job, 3, make_unique_id(), 10s);
-  try {
-    offer_unique_id(job, 3, make_unique_id(), 200ms);
-    ADD_FAILURE();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::timed_out);
-    expect_contains(error.what(), "another process hands out");
-  }
-  EXPECT_NO_THROW(fetch_unique_id(job, 1, 3, 1s));
-  try {
-    fetch_unique_id(job, 1, 3, 200ms);  // its rank has it already
-    ADD_FAILURE();
-  } catch (const Error& error) {
-    expect_contains(error.what(), "to another process of this rank");
-  }
-  try {
-    fetch_unique_id(job, 2, 4, 1s);
-    ADD_FAILURE();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::mismatch);
-    expect_contains(error.what(), "says that there are 3 ranks");
-  }
-  EXPECT_NO_THROW(fetch_unique_id(job, 2, 3, 1s));
-}
-
-/// Runs `body` in a child whose effective user is nobody; returns what `body` returns.
-int as_another_user(const std::function<int()>& body) {
-  const pid_t child = fork();
-  if (child == 0) _exit(seteuid(65534) == 0 ? body() : 99);
-  int status = 0;
-  waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
-TEST(IdHandover, AnotherUserGetsNothing) {
-  if (geteuid() != 0) GTEST_SKIP() << "needs root to become another user";
-  const std::string job = fresh_job();
-  const SocketAddress address = handover_address(job);
-  offer_unique_id(job, 2, make_unique_id(), 10s);
-  EXPECT_EQ(as_another_user([&] {
-              const Socket socket = connect_to(address, deadline_after(2s));
-              std::array<std::byte, 12> request{};
-              std::byte answer{};
-              if (!socket) return 1;
-              write_exactly(socket, request, deadline_after(2s));
-              return read_exactly(socket, std::span(&answer, 1), deadline_after(2s)) ==
-                             IoResult::closed
-                         ? 0
-                         : 2;
-            }),
-            0);
-  EXPECT_NO_THROW(fetch_unique_id(job, 1, 2, 5s));
-}
-
-TEST(IdHandover, AnotherUsersOfferIsRefused) {
-  if (geteuid() != 0) GTEST_SKIP() << "needs root to become another user";
-  const std::string job = fresh_job();
-  const SocketAddress address = handover_address(job);
-  int ready[2];
-  ASSERT_EQ(pipe(ready), 0);
-  const pid_t impostor = fork();
-  if (impostor == 0) {
-    if (seteuid(65534) != 0) _exit(1);
-    const Socket listener = listen_at(address);
-    [[maybe_unused]] const ssize_t told = write(ready[1], listener ? "y" : "n", 1);
-    pause();
-    _exit(0);
-  }
-  char is_ready = 0;
-  ASSERT_EQ(read(ready[0], &is_ready, 1), 1);
-  ASSERT_EQ(is_ready, 'y');
-  try {
-    fetch_unique_id(job, 1, 2, 2s);
-    ADD_FAILURE();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::system);
-    expect_contains(error.what(), "user 65534 occupies the name");
-  }
-  kill(impostor, SIGKILL);
-  waitpid(impostor, nullptr, 0);
-  close(ready[0]);
-  close(ready[1]);
-}
-
-// --- real launchers ---
-
-bool has_program(const std::string& program) {
-  return std::system(("command -v " + program + " >/dev/null 2>&1").c_str()) == 0;
-}
-
-std::vector<std::string> lines_of(const std::string& command) {
-  std::vector<std::string> lines;
-  FILE* pipe = popen((command + " 2>&1").c_str(), "r");
-  std::array<char, 4096> line;
-  while (fgets(line.data(), line.size(), pipe) != nullptr) {
-    std::string text = line.data();
-    while (!text.empty() && text.back() == '\n') text.pop_back();
-    lines.push_back(text);
-  }
-  EXPECT_EQ(pclose(pipe), 0) << command;
-  std::sort(lines.begin(), lines.end());
-  return lines;
-}
-
-const std::string kOpenMpi = "mpirun --allow-run-as-root --oversubscribe -n {} ";
-const std::string kMpich = "mpiexec.hydra -n {} ";
-
-class RealLauncher : public testing::TestWithParam<std::pair<std::string, std::string>> {
- protected:
-  void SetUp() override {
-    const std::string command = GetParam().second;
-    if (!has_program(command.substr(0, command.find(' ')))) GTEST_SKIP() << "is not installed";
-    if (GetParam().first == "Open MPI" &&
-        std::system("mpirun --version | grep -q 'Open MPI'") != 0) {
-      GTEST_SKIP() << "mpirun is another MPI's";
-    }
-  }
-  std::string start(int ranks) const { return fmt::format(fmt::runtime(GetParam().second), ranks); }
-  std::vector<std::string> expected(int ranks) const {
-    std::vector<std::string> lines;
-    for (int rank = 0; rank < ranks; ++rank) {
-      lines.push_back(fmt::format("{} {} {}", GetParam().first, rank, ranks));
-    }
-    return lines;
-  }
-};
-
-TEST_P(RealLauncher, RanksMeet) {
-  const Environment environment({});
-  EXPECT_EQ(lines_of(start(4) + ENVIRONMENT_RANK), expected(4));
-}
-
-TEST_P(RealLauncher, SeveralWorldsInOneProcess) {
-  const Environment environment({});
-  EXPECT_EQ(lines_of(start(3) + ENVIRONMENT_RANK + " 5"), expected(3));
-}
-
-TEST_P(RealLauncher, ThroughAWrapperAndTwoJobsAtOnce) {
-  const Environment environment({});
-  const std::string job = start(2) + "sh -c '" ENVIRONMENT_RANK " 2; exit $?'";
-  auto both = expected(2);
-  for (const std::string& line : expected(2)) both.push_back(line);
-  std::sort(both.begin(), both.end());
-  EXPECT_EQ(lines_of(job + " & " + job + "; wait"), both);
-}
-
-INSTANTIATE_TEST_SUITE_P(
-    All, RealLauncher, testing::Values(std::pair("Open MPI", kOpenMpi), std::pair("MPICH", kMpich)),
-    [](const auto& row) { return std::string(row.param.first == "MPICH" ? "Mpich" : "OpenMpi"); });
 
 }  // namespace
 }  // namespace tutti

@@ -1,20 +1,17 @@
-// The rendezvous with real sockets: ranks as threads and as processes, disagreement, absence,
-// death, and strangers who send garbage, nothing, or what they have seen before.
+// The rendezvous with real sockets: ranks as threads and as processes, disagreement, absence and
+// death.
 #include "comm/rendezvous.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
-#include <random>
 #include <set>
 #include <string>
 #include <thread>
@@ -22,101 +19,14 @@
 
 #include "comm/rendezvous_protocol.h"
 #include "comm/rendezvous_server.h"
-#include "comm/socket.h"
 #include "core/error.h"
+#include "tests/rendezvous_ranks.h"
 
 namespace tutti {
 namespace {
 
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
-
-/// A card that differs in every byte by rank and position.
-Card card_of(int rank) {
-  Card card;
-  for (std::size_t i = 0; i < card.bytes.size(); ++i) {
-    card.bytes[i] = static_cast<std::byte>((static_cast<std::size_t>(rank) * 151 + i * 7) % 251);
-  }
-  return card;
-}
-
-void expect_roster(const Roster& roster, int size) {
-  ASSERT_EQ(roster.cards.size(), static_cast<std::size_t>(size));
-  for (int rank = 0; rank < size; ++rank) {
-    EXPECT_EQ(roster.cards[static_cast<std::size_t>(rank)].bytes, card_of(rank).bytes) << rank;
-  }
-}
-
-struct Outcome {
-  bool met = false;
-  Roster roster;
-  ErrorCode code{};
-  std::string message;
-  int culprit = -1;
-  double seconds = 0;
-};
-
-Outcome try_to_meet(const UniqueId& id, int rank, int size,
-                    std::chrono::nanoseconds timeout = 20s) {
-  Outcome outcome;
-  const auto start = Clock::now();
-  try {
-    outcome.roster = rendezvous(id, rank, size, card_of(rank), timeout);
-    outcome.met = true;
-  } catch (const Error& error) {
-    outcome.code = error.code();
-    outcome.message = error.what();
-    outcome.culprit = error.rank();
-  }
-  outcome.seconds = std::chrono::duration<double>(Clock::now() - start).count();
-  return outcome;
-}
-
-/// Runs `body(i)` on `count` threads with small stacks, and waits for them.
-void on_threads(int count, const std::function<void(int)>& body) {
-  struct Argument {
-    const std::function<void(int)>* body;
-    int index;
-  };
-  std::vector<Argument> arguments(static_cast<std::size_t>(count));
-  std::vector<pthread_t> threads(static_cast<std::size_t>(count));
-  pthread_attr_t attributes;
-  pthread_attr_init(&attributes);
-  pthread_attr_setstacksize(&attributes, 256 * 1024);
-  for (std::size_t i = 0; i < threads.size(); ++i) {
-    arguments[i] = {&body, static_cast<int>(i)};
-    const auto run = [](void* argument) -> void* {
-      const auto* call = static_cast<const Argument*>(argument);
-      (*call->body)(call->index);
-      return nullptr;
-    };
-    ASSERT_EQ(pthread_create(&threads[i], &attributes, run, &arguments[i]), 0);
-  }
-  for (const pthread_t thread : threads) pthread_join(thread, nullptr);
-  pthread_attr_destroy(&attributes);
-}
-
-std::vector<Outcome> meet_as_threads(const UniqueId& id, int size,
-                                     std::chrono::nanoseconds timeout = 20s) {
-  std::vector<Outcome> outcomes(static_cast<std::size_t>(size));
-  on_threads(size, [&](int rank) {
-    outcomes[static_cast<std::size_t>(rank)] = try_to_meet(id, rank, size, timeout);
-  });
-  return outcomes;
-}
-
-void expect_all_met(const std::vector<Outcome>& outcomes) {
-  for (const Outcome& outcome : outcomes) {
-    ASSERT_TRUE(outcome.met) << outcome.message;
-    expect_roster(outcome.roster, static_cast<int>(outcomes.size()));
-    EXPECT_EQ(outcome.roster.session_secret, outcomes.front().roster.session_secret);
-    if (testing::Test::HasFailure()) return;
-  }
-}
-
-Socket connect_raw(const UniqueId& id) {
-  return connect_to(wire::decode(id).address, deadline_after(5s));
-}
 
 bool has_descriptor_room(int descriptors) { return sysconf(_SC_OPEN_MAX) >= descriptors; }
 
@@ -456,199 +366,6 @@ TEST(RendezvousProcesses, ExitDoesNotWaitForAnIdleServer) {
   }
   EXPECT_EQ(exit_status(child), 0);
   EXPECT_LT(Clock::now() - start, 1s);
-}
-
-// --- strangers ---
-
-TEST(RendezvousStrangers, AWrongSecretIsRefused) {
-  const UniqueId id = make_unique_id();
-  wire::Ticket ticket = wire::decode(id);
-  ticket.secret[17] ^= std::byte{1};
-  const Outcome stranger = try_to_meet(wire::encode(ticket), 0, 2);
-  EXPECT_EQ(stranger.code, ErrorCode::system);
-  EXPECT_NE(stranger.message.find("does not share the secret"), std::string::npos)
-      << stranger.message;
-  EXPECT_LT(stranger.seconds, 2);
-  expect_all_met(meet_as_threads(id, 2));
-}
-
-TEST(RendezvousStrangers, AnImpostorServerIsRefused) {
-  Socket listener = listen_at(*parse_address("127.0.0.1", 0));
-  wire::Ticket ticket{bound_address(listener), {}};
-  std::atomic<bool> stop{false};
-  std::thread impostor([&] {
-    // Greets properly, and then returns the rank's own proof, for want of the secret.
-    while (!stop) {
-      const Socket socket = accept_from(listener);
-      if (!socket) {
-        std::this_thread::sleep_for(1ms);
-        continue;
-      }
-      const wire::Greeting greeting;
-      wire::Proof proof;
-      write_exactly(socket, wire::bytes_of(greeting), deadline_after(1s));
-      read_exactly(socket, wire::writable_bytes_of(proof), deadline_after(1s));
-      write_exactly(socket, proof.mac, deadline_after(1s));
-    }
-  });
-  const Outcome outcome = try_to_meet(wire::encode(ticket), 0, 1);
-  stop = true;
-  impostor.join();
-  EXPECT_EQ(outcome.code, ErrorCode::system);
-  EXPECT_NE(outcome.message.find("does not share the secret"), std::string::npos)
-      << outcome.message;
-}
-
-TEST(RendezvousStrangers, ASilentServerCannotOutlastTheDeadline) {
-  const Socket listener = listen_at(*parse_address("127.0.0.1", 0));
-  const Outcome outcome = try_to_meet(wire::encode({bound_address(listener), {}}), 0, 1, 300ms);
-  EXPECT_EQ(outcome.code, ErrorCode::timed_out);
-  EXPECT_LT(outcome.seconds, 2);
-}
-
-TEST(RendezvousStrangers, AReplayedConversationIsRefused) {
-  const UniqueId id = make_unique_id();
-  const wire::Ticket ticket = wire::decode(id);
-  // A whole conversation, as an eavesdropper has it: rank 0 of 2 proves itself.
-  wire::Proof proof;
-  struct {
-    wire::Hello hello;
-    wire::Bytes32 mac{};
-  } request;
-  wire::Bytes32 answer{};
-  Socket honest = connect_raw(id);
-  wire::Greeting greeting;
-  ASSERT_EQ(read_exactly(honest, wire::writable_bytes_of(greeting), deadline_after(5s)),
-            IoResult::done);
-  wire::fill_random(proof.nonce);
-  const wire::Session session(ticket.secret, greeting.nonce, proof.nonce);
-  proof.mac = session.rank_proof();
-  request.hello = {0, 2, 20'000, card_of(0)};
-  request.mac = session.hello_mac(request.hello);
-  write_exactly(honest, wire::bytes_of(proof), deadline_after(5s));
-  ASSERT_EQ(read_exactly(honest, answer, deadline_after(5s)), IoResult::done);
-  EXPECT_TRUE(wire::equal(answer, session.server_proof()));
-  write_exactly(honest, wire::bytes_of(request), deadline_after(5s));
-
-  // The same bytes again, on another connection: the server's nonce is another one.
-  Socket replay = connect_raw(id);
-  wire::Greeting other;
-  ASSERT_EQ(read_exactly(replay, wire::writable_bytes_of(other), deadline_after(5s)),
-            IoResult::done);
-  EXPECT_NE(other.nonce, greeting.nonce);
-  write_exactly(replay, wire::bytes_of(proof), deadline_after(5s));
-  write_exactly(replay, wire::bytes_of(request), deadline_after(5s));
-  EXPECT_EQ(read_exactly(replay, answer, deadline_after(5s)), IoResult::closed);
-
-  EXPECT_TRUE(try_to_meet(id, 1, 2).met);
-}
-
-TEST(RendezvousStrangers, ChangedHellosAndImpossibleRanksAreRefused) {
-  const UniqueId id = make_unique_id();
-  const wire::Ticket ticket = wire::decode(id);
-  const auto say = [&](const wire::Hello& hello, bool right_mac) {
-    Socket socket = connect_raw(id);
-    wire::Greeting greeting;
-    read_exactly(socket, wire::writable_bytes_of(greeting), deadline_after(5s));
-    wire::Proof proof;
-    wire::fill_random(proof.nonce);
-    const wire::Session session(ticket.secret, greeting.nonce, proof.nonce);
-    proof.mac = session.rank_proof();
-    wire::Bytes32 mac = session.hello_mac(hello);
-    if (!right_mac) mac[5] ^= std::byte{4};
-    wire::Bytes32 answer{};
-    write_exactly(socket, wire::bytes_of(proof), deadline_after(5s));
-    read_exactly(socket, answer, deadline_after(5s));
-    write_exactly(socket, wire::bytes_of(hello), deadline_after(5s));
-    write_exactly(socket, mac, deadline_after(5s));
-    wire::ReplyHeader reply;
-    const auto result = read_exactly(socket, wire::writable_bytes_of(reply), deadline_after(5s));
-    return result == IoResult::done ? static_cast<ErrorCode>(reply.code) : ErrorCode{};
-  };
-  EXPECT_EQ(say({0, 2, 1000, {}}, false), ErrorCode{});  // closed without a word
-  const std::vector<wire::Hello> impossible{{-1, 2, 1000, {}},
-                                            {2, 2, 1000, {}},
-                                            {0, 0, 1000, {}},
-                                            {INT32_MIN, INT32_MIN, 1000, {}},
-                                            {INT32_MAX - 1, INT32_MAX, 1000, {}},
-                                            {0, 2, -1, {}}};
-  for (const auto& hello : impossible) {
-    EXPECT_EQ(say(hello, true), ErrorCode::invalid_argument) << hello.rank << "/" << hello.size;
-  }
-  expect_all_met(meet_as_threads(id, 2));
-}
-
-TEST(RendezvousStrangers, AFloodIsCutOff) {
-  const UniqueId id = make_unique_id();
-  Socket socket = connect_raw(id);
-  wire::Greeting greeting;
-  ASSERT_EQ(read_exactly(socket, wire::writable_bytes_of(greeting), deadline_after(5s)),
-            IoResult::done);
-  const std::vector<std::byte> flood(1 << 20, std::byte{0x5a});
-  // The kernel may take it all; the server has closed after the first 64 bytes.
-  write_exactly(socket, flood, deadline_after(10s));
-  std::byte more{};
-  EXPECT_EQ(read_exactly(socket, std::span(&more, 1), deadline_after(10s)), IoResult::closed);
-  EXPECT_TRUE(try_to_meet(id, 0, 1).met);
-}
-
-TEST(RendezvousStrangers, AThousandVisitorsDoNoHarm) {
-  const UniqueId id = make_unique_id();
-  Outcome outcome;
-  on_threads(2, [&](int i) {
-    if (i == 0) {
-      outcome = try_to_meet(id, 0, 2);
-      return;
-    }
-    for (int visit = 0; visit < 1000; ++visit) connect_raw(id);
-    EXPECT_TRUE(try_to_meet(id, 1, 2).met);
-  });
-  EXPECT_TRUE(outcome.met) << outcome.message;
-}
-
-TEST(RendezvousStrangers, RanksMeetWhileOthersAttack) {
-  const UniqueId id = make_unique_id();
-  std::atomic<bool> stop{false};
-  std::atomic<int> attacks{0};
-  std::vector<Outcome> outcomes;
-  on_threads(25, [&](int i) {
-    if (i == 24) {
-      std::this_thread::sleep_for(300ms);
-      outcomes = meet_as_threads(id, 12);
-      stop = true;
-      return;
-    }
-    std::mt19937 random(static_cast<unsigned>(i));
-    std::vector<Socket> held;
-    while (!stop) {
-      Socket socket = connect_raw(id);
-      if (!socket) return;  // the server has done its work
-      ++attacks;
-      std::vector<std::byte> noise(1 + random() % 200);
-      for (std::byte& byte : noise) byte = static_cast<std::byte>(random());
-      switch (i % 4) {
-        case 0:  // random bytes
-          write_exactly(socket, noise, deadline_after(100ms));
-          break;
-        case 1:  // a byte at a time, for ever
-          write_exactly(socket, std::span(noise).first(1), deadline_after(100ms));
-          held.push_back(std::move(socket));
-          std::this_thread::sleep_for(10ms);
-          break;
-        case 2:  // half open
-          held.push_back(std::move(socket));
-          std::this_thread::sleep_for(10ms);
-          break;
-        default:  // a fixed wrong proof
-          write_exactly(socket, wire::bytes_of(wire::Proof{}), deadline_after(100ms));
-          break;
-      }
-    }
-  });
-  ASSERT_EQ(outcomes.size(), 12U);
-  expect_all_met(outcomes);
-  for (const Outcome& outcome : outcomes) EXPECT_LT(outcome.seconds, 10);
-  EXPECT_GT(attacks, 100);
 }
 
 }  // namespace

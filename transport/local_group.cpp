@@ -63,6 +63,7 @@ LocalGroup::LocalGroup(std::shared_ptr<Mesh> mesh, int rank, std::vector<int> me
       std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
     if ((state & kCmaWorks) == 0) cma_everywhere_ = false;
+    if (!same_process(static_cast<int>(r))) one_process_ = false;
   }
 }
 

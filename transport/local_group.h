@@ -83,6 +83,8 @@ class LocalGroup {
   int member(int rank) const { return members_[static_cast<std::size_t>(rank)]; }
   bool same_process(int rank) const { return mesh_->same_process(member(rank)); }
   pid_t pid(int rank) const { return mesh_->pid(member(rank)); }
+  /// Whether all ranks are threads of this process.
+  bool one_process() const { return one_process_; }
   /// Whether every rank can read and write every other's plain memory.
   bool cma_everywhere() const { return cma_everywhere_; }
 
@@ -135,6 +137,7 @@ class LocalGroup {
   std::vector<int> members_;
   ConnectionShape shape_;
   bool cma_everywhere_ = true;
+  bool one_process_ = true;
   std::vector<std::shared_ptr<SharedMemory>> segments_;
   std::vector<ControlBlock*> controls_;
   std::vector<Sender> senders_;

@@ -31,7 +31,7 @@ void Operation::bind(const Binding& binding) {
   binding_ = binding;
   const RankPlan& plan = *binding_.plan;
   const Signature& signature = binding_.signature;
-  element_ = size_of(signature.type);
+  element_ = size_of(binding_.type);
   tile_ = 0;
   steps_done_ = 0;
   const bool even = binding_.in.counts.empty() && binding_.out.counts.empty();
@@ -54,7 +54,6 @@ void Operation::bind(const Binding& binding) {
     const std::size_t stride = binding_.tiling.tile / plan.header.pieces * element_;
     tmp_ = workspace_.reserve(Workspace::kTmp, stride * plan.tmp_chunks);
   }
-  bounce_in_ = bounce_out_ = nullptr;
   if (signature.sequence != 0) {
     publish_signature(group_.control(), signature);
     if (is_rooted(plan.header.collective)) {
@@ -65,12 +64,11 @@ void Operation::bind(const Binding& binding) {
   if (binding_.windows) {
     peers_.resize(static_cast<std::size_t>(group_.size()));
     describe_buffers();
-    copy_in();
   }
 }
 
 const Operation::Programs& Operation::programs() {
-  const Key key{binding_.plan, binding_.signature.count, binding_.signature.type};
+  const Key key{binding_.plan, binding_.in.count, binding_.type};
   if (programs_ != nullptr && key == key_) return *programs_;
   if (cache_.size() >= kMostPrograms) cache_.clear();
   std::unique_ptr<Programs>& p = cache_[key];
@@ -125,9 +123,7 @@ bool Operation::advance() {
     }
     if (done == lanes_.size()) {
       if (!binding_.windows) return true;
-      copy_out();
       if (++tile_ >= binding_.tiling.tiles) return true;
-      copy_in();
       continue;
     }
     if (!moved) return false;
@@ -214,10 +210,8 @@ Operation::Target Operation::target(const TileProgram& program, const Action& ac
   const std::size_t shift = tile * binding_.tiling.tile * element_;
   switch (p.where) {
     case Place::Where::in:
-      if (bounce_in_ != nullptr) return {bounce_in_ + p.bounced};
       return {binding_.in.base + p.offset + shift};
     case Place::Where::out:
-      if (bounce_out_ != nullptr) return {bounce_out_ + p.bounced};
       return {binding_.out.base + p.offset + shift};
     case Place::Where::tmp:
       return {tmp_ + p.offset};
@@ -239,7 +233,7 @@ Operation::Target Operation::target(const TileProgram& program, const Action& ac
 void Operation::move(const TileProgram& program, const Action& action, const Move& m,
                      std::size_t tile) {
   const ReduceKind kind = binding_.op.kind;
-  const bool is_a_float = is_float(binding_.signature.type);
+  const bool is_a_float = is_float(binding_.type);
   const Place* places = program.places.data() + m.first_place;
   const std::size_t bytes = m.elements * element_;
   const std::size_t operands = std::size_t{m.destinations} + m.sources;
@@ -277,7 +271,7 @@ void Operation::move(const TileProgram& program, const Action& action, const Mov
     destinations_.push_back(targets_[k].pointer);
   }
   if (destinations_.empty()) return;
-  combine(binding_.signature.type, kind, destinations_, sources_, m.elements, options);
+  combine(binding_.type, kind, destinations_, sources_, m.elements, options);
 }
 
 void Operation::accept(const ReceiveLink& link, std::size_t bytes) {

@@ -25,6 +25,7 @@ struct Binding {
   const RankPlan* plan = nullptr;
   Signature signature;
   std::uint32_t tag = 0;  // that its messages carry
+  DataType type = DataType::uint8;
   ReduceOp op;
   BlockTable in, out;
   Tiling tiling;
@@ -33,16 +34,15 @@ struct Binding {
   bool stream = false;         // results are larger than the cache: write past it
 };
 
-/// Memory that a rank's operations share, one after the other: staging for tmp, for copies from and
-/// to other processes, and bounce buffers for memory that peers cannot address. Grows, never
-/// shrinks.
+/// Memory that a rank's operations share, one after the other: tmp, and staging for copies from and
+/// to other processes. Grows, never shrinks.
 class Workspace {
  public:
   Workspace() = default;
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
   ~Workspace();
-  enum Use { kTmp, kBounceIn, kBounceOut, kCopies, kUses };
+  enum Use { kTmp, kCopies, kUses };
   /// At least `bytes`, in a window.
   std::byte* reserve(Use use, std::size_t bytes);
 
@@ -95,7 +95,7 @@ class Operation {
   // What a rank tells the others of its buffers; the payload of a signal.
   struct Addresses {
     std::uint32_t in_window = 0, out_window = 0, tmp_window = 0;  // 0: an address in its process
-    std::uint32_t bounced = 0;                                    // bit 0: in, bit 1: out
+    std::uint32_t reserved = 0;
     std::uint64_t in = 0, out = 0, tmp = 0;  // offsets in windows, else addresses
     std::uint64_t scalar = 0;                // pre_multiplied_sum
   };
@@ -108,7 +108,6 @@ class Operation {
       std::size_t bytes = 0;
     };
     std::array<Buffer, 3> buffers;  // in, out, tmp
-    std::uint32_t bounced = 0;
     std::uint64_t scalar = 0;
   };
   // An operand of the move at hand: a pointer of ours, or an address in another process.
@@ -118,9 +117,7 @@ class Operation {
     std::int32_t peer = -1;
   };
 
-  ProgramShape shape() const {
-    return {binding_.signature.type, binding_.in, binding_.out, binding_.tiling};
-  }
+  ProgramShape shape() const { return {binding_.type, binding_.in, binding_.out, binding_.tiling}; }
   /// The tile that `lane` must not begin yet.
   std::size_t end_of(const Lane& lane) const {
     return binding_.windows && tile_ + 1 < lane.tiles ? tile_ + 1 : lane.tiles;
@@ -141,8 +138,6 @@ class Operation {
                              std::size_t expected);
   void learn(int peer, const std::byte* payload);
   void describe_buffers();
-  void copy_in();
-  void copy_out();
 
   LocalGroup& group_;
   Workspace& workspace_;
@@ -159,8 +154,6 @@ class Operation {
   Addresses mine_here_;      // for ranks in this process
   std::vector<Peer> peers_;  // by rank, from their signals
   std::byte* tmp_ = nullptr;
-  std::byte* bounce_in_ = nullptr;  // in use where not null
-  std::byte* bounce_out_ = nullptr;
   std::uint64_t steps_done_ = 0;
   // Of the move at hand; kept for their capacity.
   std::vector<Target> targets_;

@@ -64,9 +64,7 @@ class Compiler {
       const auto next = program_.places.begin() + static_cast<std::ptrdiff_t>(first);
       const bool continues =
           std::equal(next, program_.places.end(), program_.places.begin() + last.first_place,
-                     [&](const Place& p, const Place& q) {
-                       return p.offset == q.offset + bytes && p.bounced == q.bounced + bytes;
-                     });
+                     [&](const Place& p, const Place& q) { return p.offset == q.offset + bytes; });
       if (continues) {
         last.elements += e.count;
         program_.places.resize(first);
@@ -94,14 +92,14 @@ class Compiler {
     if (o.is_link()) {
       p.where = link_kind;
       p.rank = link++;
-      p.offset = p.bounced = message_;
+      p.offset = message_;
     } else {
       const std::uint32_t chunk = o.chunk + i;
       const std::uint32_t block = chunk / pieces();
       p.rank = o.rank;
       if (o.space == Space::tmp) {
         p.where = o.is_remote() ? peer_tmp : tmp;
-        p.offset = p.bounced = chunk * (shape_.tiling.tile / pieces()) * element_;
+        p.offset = chunk * (shape_.tiling.tile / pieces()) * element_;
       } else {
         const bool input = o.space == Space::in;
         const BlockTable& table = input ? shape_.in : shape_.out;
@@ -109,7 +107,6 @@ class Compiler {
                                 : (input ? Place::Where::in : Place::Where::out);
         // Another rank's blocks lie as ours of the same collective do; a single block lies at 0.
         p.offset = ((block == 0 ? 0 : table.offset(block)) + e.begin) * element_;
-        p.bounced = (block * shape_.tiling.tile + e.begin) * element_;
         p.scaled = input && is_reduction(plan_.header.collective);
         if (!o.is_remote()) p.offset = (table.offset(block) + e.begin) * element_;
       }

@@ -2,6 +2,7 @@
 // Made once, looked up from then on, so that a short call does little more than move its data.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -26,16 +27,21 @@ struct BlockTable {
   std::size_t offset(std::uint32_t block) const {
     return offsets.empty() ? block * count : offsets[block];
   }
+  /// Elements from the base to the end of the last of `blocks`.
+  std::size_t extent(std::uint32_t blocks) const {
+    std::size_t end = 0;
+    for (std::uint32_t b = 0; b < blocks; ++b) end = std::max(end, offset(b) + elements(b));
+    return end;
+  }
 };
 
 /// Where an operand's bytes are, up to what only the call knows: the base addresses.
 struct Place {
   enum class Where : std::uint8_t { in, out, tmp, send, receive, peer_in, peer_out, peer_tmp };
   Where where = Where::tmp;
-  bool scaled = false;      // a raw input of a reduction: pre-multiplied or divided as it is read
-  std::int32_t rank = 0;    // peer_*: whose; send, receive: index into Action's links
-  std::size_t offset = 0;   // from the base in the first tile; links: within the message
-  std::size_t bounced = 0;  // from the base of a bounce buffer, which holds one tile of each block
+  bool scaled = false;     // a raw input of a reduction: pre-multiplied or divided as it is read
+  std::int32_t rank = 0;   // peer_*: whose; send, receive: index into Action's links
+  std::size_t offset = 0;  // from the base, in the first tile; links: within the message
 };
 
 /// destinations <- combine(sources), for bytes that lie together in every operand.

@@ -1,6 +1,5 @@
 // The part of the host executor that deals with other ranks' memory: telling them where our buffers
-// are, finding theirs, copying through the kernel where a mapping is not to be had, and bouncing
-// through a window of our own where neither works.
+// are, finding theirs, and copying through the kernel where a mapping is not to be had.
 #include <algorithm>
 #include <cstring>
 
@@ -15,64 +14,40 @@ constexpr std::size_t kCopyBytes = std::size_t{512}
                                    << 10;  // staging of one step, half of a usual L2
 constexpr auto kWindowPatience = std::chrono::seconds(10);
 
-std::size_t table_bytes(const BlockTable& t, std::uint32_t blocks, std::size_t element) {
-  std::size_t end = 0;
-  for (std::uint32_t b = 0; b < blocks; ++b) end = std::max(end, t.offset(b) + t.elements(b));
-  return end * element;
-}
-
 }  // namespace
 
 void Operation::describe_buffers() {
   const PlanHeader& h = binding_.plan->header;
-  bool others = false;  // ranks in other processes
-  for (int r = 0; r < group_.size(); ++r) others = others || !group_.same_process(r);
   mine_ = {};
   mine_here_ = {};
   mine_.scalar = mine_here_.scalar = binding_.op.scalar;
   const auto describe = [&](std::byte* base, std::size_t bytes, std::uint32_t& window,
-                            std::uint64_t& address) {
-    address = reinterpret_cast<std::uint64_t>(base);
-    if (!others || base == nullptr) return true;
+                            std::uint64_t& address, std::uint64_t& address_here) {
+    address = address_here = reinterpret_cast<std::uint64_t>(base);
+    if (base == nullptr || group_.one_process()) return;
     const WindowMemory w = find_window(base, bytes);
-    if (w.id == 0) return false;
+    if (w.id == 0) return;
     group_.mesh().announce(w);
     window = w.id;
     address = static_cast<std::uint64_t>(base - w.base);
-    return true;
   };
-  const auto buffer = [&](const BlockTable& table, std::uint32_t blocks, Workspace::Use use,
-                          std::uint32_t bit, std::uint32_t& window, std::uint64_t& address,
-                          std::uint64_t& address_here, std::byte*& bounce) {
-    if (blocks == 0) return;
-    std::byte* base = table.base;
-    const std::size_t bytes = table_bytes(table, blocks, element_);
-    if (!describe(base, bytes, window, address) && !group_.cma_everywhere()) {
-      const std::size_t room = blocks * binding_.tiling.tile * element_;
-      base = bounce = workspace_.reserve(use, room);
-      describe(base, room, window, address);
-      mine_.bounced |= bit;
-      mine_here_.bounced |= bit;
-    }
-    address_here = reinterpret_cast<std::uint64_t>(base);
+  const auto bytes = [&](const BlockTable& t, std::uint32_t blocks) {
+    return t.extent(blocks) * element_;
   };
-  buffer(binding_.in, in_blocks(h.collective, h.ranks, group_.rank(), h.root), Workspace::kBounceIn,
-         1, mine_.in_window, mine_.in, mine_here_.in, bounce_in_);
-  buffer(binding_.out, out_blocks(h.collective, h.ranks, group_.rank(), h.root),
-         Workspace::kBounceOut, 2, mine_.out_window, mine_.out, mine_here_.out, bounce_out_);
-  if (binding_.plan->tmp_chunks > 0) {
-    const std::size_t bytes =
-        binding_.tiling.tile / h.pieces * element_ * binding_.plan->tmp_chunks;
-    describe(tmp_, bytes, mine_.tmp_window, mine_.tmp);
-    mine_here_.tmp = reinterpret_cast<std::uint64_t>(tmp_);
-  }
+  const int rank = group_.rank();
+  describe(binding_.in.base, bytes(binding_.in, in_blocks(h.collective, h.ranks, rank, h.root)),
+           mine_.in_window, mine_.in, mine_here_.in);
+  describe(binding_.out.base, bytes(binding_.out, out_blocks(h.collective, h.ranks, rank, h.root)),
+           mine_.out_window, mine_.out, mine_here_.out);
+  const std::size_t tmp_bytes =
+      binding_.tiling.tile / h.pieces * element_ * binding_.plan->tmp_chunks;
+  describe(tmp_bytes > 0 ? tmp_ : nullptr, tmp_bytes, mine_.tmp_window, mine_.tmp, mine_here_.tmp);
 }
 
 void Operation::learn(int peer, const std::byte* payload) {
   Addresses a;
   std::memcpy(&a, payload, sizeof a);
   Peer& p = peers_[static_cast<std::size_t>(peer)];
-  p.bounced = a.bounced;
   p.scalar = a.scalar;
   const auto resolve = [&](std::uint32_t window, std::uint64_t address) -> Peer::Buffer {
     if (group_.same_process(peer)) {
@@ -91,29 +66,6 @@ void Operation::learn(int peer, const std::byte* payload) {
                resolve(a.tmp_window, a.tmp)};
 }
 
-void Operation::copy_in() {
-  if (bounce_in_ == nullptr) return;
-  const PlanHeader& h = binding_.plan->header;
-  for (std::uint32_t b = 0; b < in_blocks(h.collective, h.ranks, group_.rank(), h.root); ++b) {
-    const Extent e = chunk_extent(binding_.tiling, tile_, binding_.in.elements(b), element_, 1, 0);
-    if (e.count == 0) continue;
-    std::memcpy(bounce_in_ + b * binding_.tiling.tile * element_,
-                binding_.in.base + (binding_.in.offset(b) + e.begin) * element_,
-                e.count * element_);
-  }
-}
-
-void Operation::copy_out() {
-  if (bounce_out_ == nullptr) return;
-  const PlanHeader& h = binding_.plan->header;
-  for (std::uint32_t b = 0; b < out_blocks(h.collective, h.ranks, group_.rank(), h.root); ++b) {
-    const Extent e = chunk_extent(binding_.tiling, tile_, binding_.out.elements(b), element_, 1, 0);
-    if (e.count == 0) continue;
-    std::memcpy(binding_.out.base + (binding_.out.offset(b) + e.begin) * element_,
-                bounce_out_ + b * binding_.tiling.tile * element_, e.count * element_);
-  }
-}
-
 Operation::Target Operation::peer_target(const Place& p, std::size_t bytes,
                                          std::size_t tile) const {
   const Peer& peer = peers_[static_cast<std::size_t>(p.rank)];
@@ -121,10 +73,7 @@ Operation::Target Operation::peer_target(const Place& p, std::size_t bytes,
   const auto which =
       static_cast<std::size_t>(p.where) - static_cast<std::size_t>(Place::Where::peer_in);
   const Peer::Buffer& buffer = peer.buffers[which];
-  const bool bounced = p.where != Place::Where::peer_tmp &&
-                       (peer.bounced & (p.where == Place::Where::peer_in ? 1U : 2U)) != 0;
-  const std::size_t offset =
-      bounced ? p.bounced : p.offset + (p.where == Place::Where::peer_tmp ? 0 : shift);
+  const std::size_t offset = p.offset + (p.where == Place::Where::peer_tmp ? 0 : shift);
   if (buffer.pointer == nullptr) return {nullptr, buffer.remote + offset, p.rank};
   if (offset > buffer.bytes || bytes > buffer.bytes - offset) {
     throw Error(ErrorCode::internal,
@@ -171,8 +120,7 @@ void Operation::move_through_copies(const Move& move, const CombineOptions& opti
       now.stream = false;  // it is read again at once
       destinations_.push_back(result);
     }
-    combine(binding_.signature.type, binding_.op.kind, destinations_, sources_, length / element_,
-            now);
+    combine(binding_.type, binding_.op.kind, destinations_, sources_, length / element_, now);
     for (std::size_t k = 0; k < m; ++k) {
       if (targets_[k].peer >= 0)
         cma_write(pid(targets_[k]), result, targets_[k].remote + at, length);

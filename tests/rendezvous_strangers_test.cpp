@@ -1,0 +1,216 @@
+// Strangers at the rendezvous: garbage, silence, replays, wrong secrets, impostors. None of them
+// may join, crash or hold up the ranks that know the secret.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "comm/rendezvous_protocol.h"
+#include "comm/socket.h"
+#include "core/error.h"
+#include "tests/rendezvous_ranks.h"
+
+namespace tutti {
+namespace {
+
+using namespace std::chrono_literals;
+
+TEST(RendezvousStrangers, AWrongSecretIsRefused) {
+  const UniqueId id = make_unique_id();
+  wire::Ticket ticket = wire::decode(id);
+  ticket.secret[17] ^= std::byte{1};
+  const Outcome stranger = try_to_meet(wire::encode(ticket), 0, 2);
+  EXPECT_EQ(stranger.code, ErrorCode::system);
+  EXPECT_NE(stranger.message.find("does not share the secret"), std::string::npos)
+      << stranger.message;
+  EXPECT_LT(stranger.seconds, 2);
+  expect_all_met(meet_as_threads(id, 2));
+}
+
+TEST(RendezvousStrangers, AnImpostorServerIsRefused) {
+  Socket listener = listen_at(*parse_address("127.0.0.1", 0));
+  wire::Ticket ticket{bound_address(listener), {}};
+  std::atomic<bool> stop{false};
+  std::thread impostor([&] {
+    // Greets properly, and then returns the rank's own proof, for want of the secret.
+    while (!stop) {
+      const Socket socket = accept_from(listener);
+      if (!socket) {
+        std::this_thread::sleep_for(1ms);
+        continue;
+      }
+      const wire::Greeting greeting;
+      wire::Proof proof;
+      write_exactly(socket, wire::bytes_of(greeting), deadline_after(1s));
+      read_exactly(socket, wire::writable_bytes_of(proof), deadline_after(1s));
+      write_exactly(socket, proof.mac, deadline_after(1s));
+    }
+  });
+  const Outcome outcome = try_to_meet(wire::encode(ticket), 0, 1);
+  stop = true;
+  impostor.join();
+  EXPECT_EQ(outcome.code, ErrorCode::system);
+  EXPECT_NE(outcome.message.find("does not share the secret"), std::string::npos)
+      << outcome.message;
+}
+
+TEST(RendezvousStrangers, ASilentServerCannotOutlastTheDeadline) {
+  const Socket listener = listen_at(*parse_address("127.0.0.1", 0));
+  const Outcome outcome = try_to_meet(wire::encode({bound_address(listener), {}}), 0, 1, 300ms);
+  EXPECT_EQ(outcome.code, ErrorCode::timed_out);
+  EXPECT_LT(outcome.seconds, 2);
+}
+
+TEST(RendezvousStrangers, AReplayedConversationIsRefused) {
+  const UniqueId id = make_unique_id();
+  const wire::Ticket ticket = wire::decode(id);
+  // A whole conversation, as an eavesdropper has it: rank 0 of 2 proves itself.
+  wire::Proof proof;
+  struct {
+    wire::Hello hello;
+    wire::Bytes32 mac{};
+  } request;
+  wire::Bytes32 answer{};
+  Socket honest = connect_raw(id);
+  wire::Greeting greeting;
+  ASSERT_EQ(read_exactly(honest, wire::writable_bytes_of(greeting), deadline_after(5s)),
+            IoResult::done);
+  wire::fill_random(proof.nonce);
+  const wire::Session session(ticket.secret, greeting.nonce, proof.nonce);
+  proof.mac = session.rank_proof();
+  request.hello = {0, 2, 20'000, card_of(0)};
+  request.mac = session.hello_mac(request.hello);
+  write_exactly(honest, wire::bytes_of(proof), deadline_after(5s));
+  ASSERT_EQ(read_exactly(honest, answer, deadline_after(5s)), IoResult::done);
+  EXPECT_TRUE(wire::equal(answer, session.server_proof()));
+  write_exactly(honest, wire::bytes_of(request), deadline_after(5s));
+
+  // The same bytes again, on another connection: the server's nonce is another one.
+  Socket replay = connect_raw(id);
+  wire::Greeting other;
+  ASSERT_EQ(read_exactly(replay, wire::writable_bytes_of(other), deadline_after(5s)),
+            IoResult::done);
+  EXPECT_NE(other.nonce, greeting.nonce);
+  write_exactly(replay, wire::bytes_of(proof), deadline_after(5s));
+  write_exactly(replay, wire::bytes_of(request), deadline_after(5s));
+  EXPECT_EQ(read_exactly(replay, answer, deadline_after(5s)), IoResult::closed);
+
+  EXPECT_TRUE(try_to_meet(id, 1, 2).met);
+}
+
+TEST(RendezvousStrangers, ChangedHellosAndImpossibleRanksAreRefused) {
+  const UniqueId id = make_unique_id();
+  const wire::Ticket ticket = wire::decode(id);
+  const auto say = [&](const wire::Hello& hello, bool right_mac) {
+    Socket socket = connect_raw(id);
+    wire::Greeting greeting;
+    read_exactly(socket, wire::writable_bytes_of(greeting), deadline_after(5s));
+    wire::Proof proof;
+    wire::fill_random(proof.nonce);
+    const wire::Session session(ticket.secret, greeting.nonce, proof.nonce);
+    proof.mac = session.rank_proof();
+    wire::Bytes32 mac = session.hello_mac(hello);
+    if (!right_mac) mac[5] ^= std::byte{4};
+    wire::Bytes32 answer{};
+    write_exactly(socket, wire::bytes_of(proof), deadline_after(5s));
+    read_exactly(socket, answer, deadline_after(5s));
+    write_exactly(socket, wire::bytes_of(hello), deadline_after(5s));
+    write_exactly(socket, mac, deadline_after(5s));
+    wire::ReplyHeader reply;
+    const auto result = read_exactly(socket, wire::writable_bytes_of(reply), deadline_after(5s));
+    return result == IoResult::done ? static_cast<ErrorCode>(reply.code) : ErrorCode{};
+  };
+  EXPECT_EQ(say({0, 2, 1000, {}}, false), ErrorCode{});  // closed without a word
+  const std::vector<wire::Hello> impossible{{-1, 2, 1000, {}},
+                                            {2, 2, 1000, {}},
+                                            {0, 0, 1000, {}},
+                                            {INT32_MIN, INT32_MIN, 1000, {}},
+                                            {INT32_MAX - 1, INT32_MAX, 1000, {}},
+                                            {0, 2, -1, {}}};
+  for (const auto& hello : impossible) {
+    EXPECT_EQ(say(hello, true), ErrorCode::invalid_argument) << hello.rank << "/" << hello.size;
+  }
+  expect_all_met(meet_as_threads(id, 2));
+}
+
+TEST(RendezvousStrangers, AFloodIsCutOff) {
+  const UniqueId id = make_unique_id();
+  Socket socket = connect_raw(id);
+  wire::Greeting greeting;
+  ASSERT_EQ(read_exactly(socket, wire::writable_bytes_of(greeting), deadline_after(5s)),
+            IoResult::done);
+  const std::vector<std::byte> flood(1 << 20, std::byte{0x5a});
+  // The kernel may take it all; the server has closed after the first 64 bytes.
+  write_exactly(socket, flood, deadline_after(10s));
+  std::byte more{};
+  EXPECT_EQ(read_exactly(socket, std::span(&more, 1), deadline_after(10s)), IoResult::closed);
+  EXPECT_TRUE(try_to_meet(id, 0, 1).met);
+}
+
+TEST(RendezvousStrangers, AThousandVisitorsDoNoHarm) {
+  const UniqueId id = make_unique_id();
+  Outcome outcome;
+  on_threads(2, [&](int i) {
+    if (i == 0) {
+      outcome = try_to_meet(id, 0, 2);
+      return;
+    }
+    for (int visit = 0; visit < 1000; ++visit) connect_raw(id);
+    EXPECT_TRUE(try_to_meet(id, 1, 2).met);
+  });
+  EXPECT_TRUE(outcome.met) << outcome.message;
+}
+
+TEST(RendezvousStrangers, RanksMeetWhileOthersAttack) {
+  const UniqueId id = make_unique_id();
+  std::atomic<bool> stop{false};
+  std::atomic<int> attacks{0};
+  std::vector<Outcome> outcomes;
+  on_threads(25, [&](int i) {
+    if (i == 24) {
+      std::this_thread::sleep_for(300ms);
+      outcomes = meet_as_threads(id, 12);
+      stop = true;
+      return;
+    }
+    std::mt19937 random(static_cast<unsigned>(i));
+    std::vector<Socket> held;
+    while (!stop) {
+      Socket socket = connect_raw(id);
+      if (!socket) return;  // the server has done its work
+      ++attacks;
+      std::vector<std::byte> noise(1 + random() % 200);
+      for (std::byte& byte : noise) byte = static_cast<std::byte>(random());
+      switch (i % 4) {
+        case 0:  // random bytes
+          write_exactly(socket, noise, deadline_after(100ms));
+          break;
+        case 1:  // a byte at a time, for ever
+          write_exactly(socket, std::span(noise).first(1), deadline_after(100ms));
+          held.push_back(std::move(socket));
+          std::this_thread::sleep_for(10ms);
+          break;
+        case 2:  // half open
+          held.push_back(std::move(socket));
+          std::this_thread::sleep_for(10ms);
+          break;
+        default:  // a fixed wrong proof
+          write_exactly(socket, wire::bytes_of(wire::Proof{}), deadline_after(100ms));
+          break;
+      }
+    }
+  });
+  ASSERT_EQ(outcomes.size(), 12U);
+  expect_all_met(outcomes);
+  for (const Outcome& outcome : outcomes) EXPECT_LT(outcome.seconds, 10);
+  EXPECT_GT(attacks, 100);
+}
+
+}  // namespace
+}  // namespace tutti
