@@ -14,9 +14,9 @@
 
 #include "comm/background.h"
 #include "comm/rendezvous_protocol.h"
-#include "comm/socket.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "transport/socket.h"
 
 namespace tutti {
 namespace {
@@ -47,14 +47,14 @@ struct Answer {
   UniqueId id;
 };
 
-bool same_user(const Socket& socket) {
+bool same_user(const FileDescriptor& socket) {
   return peer_user(socket) == static_cast<std::int64_t>(::geteuid());
 }
 
 /// The serving end. A peer that says nothing is not waited for long: all of them are local.
 class Offer {
  public:
-  Offer(Socket listener, int size, const UniqueId& id, Deadline deadline)
+  Offer(FileDescriptor listener, int size, const UniqueId& id, Deadline deadline)
       : listener_(std::move(listener)),
         size_(size),
         id_(id),
@@ -69,13 +69,13 @@ class Offer {
       if (ready < 0 && errno != EINTR) throw_system_error("poll while handing out the unique id");
       if (ready <= 0) continue;
       if (entries[1].revents != 0) return;
-      while (const Socket peer = accept_from(listener_)) serve(peer);
+      while (const FileDescriptor peer = accept_from(listener_)) serve(peer);
       if (errno == EMFILE || errno == ENFILE) std::this_thread::sleep_for(kPause);
     }
   }
 
  private:
-  void serve(const Socket& peer) {
+  void serve(const FileDescriptor& peer) {
     if (!same_user(peer)) {
       log().debug("id hand-over: user {} was refused", peer_user(peer));
       return;
@@ -102,7 +102,7 @@ class Offer {
     --left_;
   }
 
-  const Socket listener_;
+  const FileDescriptor listener_;
   const int size_;
   const UniqueId id_;
   const Deadline deadline_;
@@ -127,7 +127,7 @@ void offer_unique_id(const std::string& job, int size, const UniqueId& id,
   if (size < 2) return;
   const Deadline deadline = deadline_after(timeout);
   const SocketAddress address = handover_address(job);
-  Socket listener;
+  FileDescriptor listener;
   // The name may still be taken by a rank 0 of this job that is about to end.
   while (!(listener = listen_at(address))) {
     const int error = errno;
@@ -152,7 +152,7 @@ UniqueId fetch_unique_id(const std::string& job, int rank, int size,
   const std::string who = fmt::format("rank {} of {}", rank, size);
   std::string last = "rank 0 did not offer it";
   while (true) {
-    if (const Socket socket = connect_to(address, deadline)) {
+    if (const FileDescriptor socket = connect_to(address, deadline)) {
       if (!same_user(socket)) {
         throw Error(ErrorCode::system,
                     fmt::format("{}: user {} occupies the name under which rank 0 would hand out "

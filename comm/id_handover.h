@@ -6,8 +6,8 @@
 #include <chrono>
 #include <string>
 
-#include "comm/socket.h"
 #include "comm/unique_id.h"
+#include "transport/socket.h"
 
 namespace tutti {
 

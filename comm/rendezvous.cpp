@@ -11,8 +11,8 @@
 #include <thread>
 
 #include "comm/rendezvous_protocol.h"
-#include "comm/socket.h"
 #include "core/error.h"
+#include "transport/socket.h"
 
 namespace tutti {
 namespace {
@@ -190,7 +190,7 @@ class Client {
   const int rank_;
   const int size_;
   Deadline deadline_;
-  Socket socket_;
+  FileDescriptor socket_;
   wire::Session session_;
   Clock::duration pause_ = 2ms;
   Clock::time_point refused_since_{};

@@ -19,8 +19,8 @@
 #include <string_view>
 
 #include "comm/rendezvous.h"
-#include "comm/socket.h"
 #include "comm/unique_id.h"
+#include "transport/socket.h"
 
 namespace tutti::wire {
 

@@ -17,11 +17,11 @@
 #include "comm/background.h"
 #include "comm/rendezvous_protocol.h"
 #include "comm/rendezvous_round.h"
-#include "comm/socket.h"
 #include "comm/waiting_room.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/settings.h"
+#include "transport/socket.h"
 
 namespace tutti {
 namespace {
@@ -46,7 +46,7 @@ struct Member {
     wire::Bytes32 mac{};
   };
 
-  Socket socket;
+  FileDescriptor socket;
   wire::Session session;
   Clock::time_point since;
   Request request;
@@ -60,9 +60,10 @@ struct Member {
 
 class Server {
  public:
-  Server(Socket listener, const wire::Bytes32& secret, Rounds rounds, std::chrono::nanoseconds life)
+  Server(FileDescriptor listener, const wire::Bytes32& secret, Rounds rounds,
+         std::chrono::nanoseconds life)
       : listener_(std::move(listener)), rounds_(rounds), life_(life), waiting_room_(secret) {
-    epoll_ = Socket(::epoll_create1(EPOLL_CLOEXEC));
+    epoll_ = FileDescriptor(::epoll_create1(EPOLL_CLOEXEC));
     if (!epoll_) throw_system_error("epoll_create1 for the rendezvous server");
     watch(epoll_, EPOLL_CTL_ADD, listener_, kListener, EPOLLIN);
     if (rounds_ == Rounds::one) end_ = deadline_after(life_);
@@ -210,7 +211,7 @@ class Server {
     settle();
   }
 
-  static std::string peer_name(const Socket& socket) {
+  static std::string peer_name(const FileDescriptor& socket) {
     SocketAddress address;
     address.length = sizeof address.storage;
     if (::getpeername(socket.fd(), address.get(), &address.length) != 0) return "a lost connection";
@@ -301,8 +302,8 @@ class Server {
     waiting_room_.clear();
   }
 
-  Socket listener_;
-  Socket epoll_;
+  FileDescriptor listener_;
+  FileDescriptor epoll_;
   const Rounds rounds_;
   const std::chrono::nanoseconds life_;  // of Rounds::one without ranks, and after a failure
 
@@ -328,7 +329,7 @@ UniqueId serve_rendezvous(Rounds rounds) {
                 fmt::format("TUTTI_ADDRESS is '{}', which is neither an IPv4 nor an IPv6 address",
                             setting));
   }
-  Socket listener = listen_at(*address);
+  FileDescriptor listener = listen_at(*address);
   if (!listener) {
     throw_system_error(fmt::format(
         "the rendezvous cannot listen at {} (set TUTTI_ADDRESS to an address of this host)",

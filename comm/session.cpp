@@ -35,7 +35,7 @@ std::bitset<kMostCores> allowed_cores() {
   return cores;
 }
 
-Mesh::Deadline deadline_of(const Options& options) {
+Deadline deadline_of(const Options& options) {
   return std::chrono::steady_clock::now() +
          std::chrono::duration_cast<std::chrono::steady_clock::duration>(
              options.rendezvous_timeout);

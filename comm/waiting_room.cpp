@@ -23,8 +23,8 @@ constexpr auto kLogPause = 1s;       // strangers must not fill a log
 
 }  // namespace
 
-void watch(const Socket& epoll, int operation, const Socket& socket, std::uint64_t who,
-           std::uint32_t events) {
+void watch(const FileDescriptor& epoll, int operation, const FileDescriptor& socket,
+           std::uint64_t who, std::uint32_t events) {
   epoll_event event{};
   event.events = events;
   event.data.u64 = who;
@@ -33,10 +33,10 @@ void watch(const Socket& epoll, int operation, const Socket& socket, std::uint64
   }
 }
 
-bool WaitingRoom::accept(const Socket& listener, const Socket& epoll, Time now) {
+bool WaitingRoom::accept(const FileDescriptor& listener, const FileDescriptor& epoll, Time now) {
   if (now < accept_again_) return false;
   while (Place* place = free_place(now)) {
-    Socket socket = accept_from(listener);
+    FileDescriptor socket = accept_from(listener);
     if (!socket) {
       if (errno == EAGAIN) return true;
       if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) {

@@ -12,13 +12,13 @@
 #include <string_view>
 
 #include "comm/rendezvous_protocol.h"
-#include "comm/socket.h"
+#include "transport/socket.h"
 
 namespace tutti {
 
 /// Adds (EPOLL_CTL_ADD) or changes what epoll says `who` about.
-void watch(const Socket& epoll, int operation, const Socket& socket, std::uint64_t who,
-           std::uint32_t events);
+void watch(const FileDescriptor& epoll, int operation, const FileDescriptor& socket,
+           std::uint64_t who, std::uint32_t events);
 
 class WaitingRoom {
  public:
@@ -27,7 +27,7 @@ class WaitingRoom {
   static constexpr std::size_t kPlaces = 64;
 
   struct Admitted {
-    Socket socket;
+    FileDescriptor socket;
     wire::Session session;
   };
 
@@ -35,7 +35,7 @@ class WaitingRoom {
 
   /// Takes in who waits at `listener`, watched by `epoll` under the number of the place. False:
   /// there is no room before next_wake().
-  bool accept(const Socket& listener, const Socket& epoll, Time now);
+  bool accept(const FileDescriptor& listener, const FileDescriptor& epoll, Time now);
   /// Place `index` can be read from. Whoever has proved the secret leaves the room by this.
   std::optional<Admitted> read(std::size_t index, Time now);
   void expire(Time now);
@@ -46,7 +46,7 @@ class WaitingRoom {
 
  private:
   struct Place {
-    Socket socket;
+    FileDescriptor socket;
     Time since;
     wire::Bytes32 nonce{};
     wire::Proof proof;

@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "comm/socket.h"
+#include "transport/socket.h"
 #include "core/error.h"
 
 namespace tutti {
@@ -100,7 +100,7 @@ TEST(IdHandover, AnotherUserGetsNothing) {
   const SocketAddress address = handover_address(job);
   offer_unique_id(job, 2, make_unique_id(), 10s);
   EXPECT_EQ(as_another_user([&] {
-              const Socket socket = connect_to(address, deadline_after(2s));
+              const FileDescriptor socket = connect_to(address, deadline_after(2s));
               std::array<std::byte, 12> request{};
               std::byte answer{};
               if (!socket) return 1;
@@ -123,7 +123,7 @@ TEST(IdHandover, AnotherUsersOfferIsRefused) {
   const pid_t impostor = fork();
   if (impostor == 0) {
     if (seteuid(65534) != 0) _exit(1);
-    const Socket listener = listen_at(address);
+    const FileDescriptor listener = listen_at(address);
     [[maybe_unused]] const ssize_t told = write(ready[1], listener ? "y" : "n", 1);
     pause();
     _exit(0);

@@ -11,7 +11,7 @@
 
 #include "comm/rendezvous.h"
 #include "comm/rendezvous_protocol.h"
-#include "comm/socket.h"
+#include "transport/socket.h"
 #include "core/error.h"
 
 namespace tutti {
@@ -99,7 +99,7 @@ inline void expect_all_met(const std::vector<Outcome>& outcomes) {
   }
 }
 
-inline Socket connect_raw(const UniqueId& id) {
+inline FileDescriptor connect_raw(const UniqueId& id) {
   return connect_to(wire::decode(id).address, deadline_after(std::chrono::seconds(5)));
 }
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "comm/rendezvous_protocol.h"
-#include "comm/socket.h"
+#include "transport/socket.h"
 #include "core/error.h"
 #include "tests/rendezvous_ranks.h"
 
@@ -34,13 +34,13 @@ TEST(RendezvousStrangers, AWrongSecretIsRefused) {
 }
 
 TEST(RendezvousStrangers, AnImpostorServerIsRefused) {
-  Socket listener = listen_at(*parse_address("127.0.0.1", 0));
+  FileDescriptor listener = listen_at(*parse_address("127.0.0.1", 0));
   wire::Ticket ticket{bound_address(listener), {}};
   std::atomic<bool> stop{false};
   std::thread impostor([&] {
     // Greets properly, and then returns the rank's own proof, for want of the secret.
     while (!stop) {
-      const Socket socket = accept_from(listener);
+      const FileDescriptor socket = accept_from(listener);
       if (!socket) {
         std::this_thread::sleep_for(1ms);
         continue;
@@ -61,7 +61,7 @@ TEST(RendezvousStrangers, AnImpostorServerIsRefused) {
 }
 
 TEST(RendezvousStrangers, ASilentServerCannotOutlastTheDeadline) {
-  const Socket listener = listen_at(*parse_address("127.0.0.1", 0));
+  const FileDescriptor listener = listen_at(*parse_address("127.0.0.1", 0));
   const Outcome outcome = try_to_meet(wire::encode({bound_address(listener), {}}), 0, 1, 300ms);
   EXPECT_EQ(outcome.code, ErrorCode::timed_out);
   EXPECT_LT(outcome.seconds, 2);
@@ -77,7 +77,7 @@ TEST(RendezvousStrangers, AReplayedConversationIsRefused) {
     wire::Bytes32 mac{};
   } request;
   wire::Bytes32 answer{};
-  Socket honest = connect_raw(id);
+  FileDescriptor honest = connect_raw(id);
   wire::Greeting greeting;
   ASSERT_EQ(read_exactly(honest, wire::writable_bytes_of(greeting), deadline_after(5s)),
             IoResult::done);
@@ -92,7 +92,7 @@ TEST(RendezvousStrangers, AReplayedConversationIsRefused) {
   write_exactly(honest, wire::bytes_of(request), deadline_after(5s));
 
   // The same bytes again, on another connection: the server's nonce is another one.
-  Socket replay = connect_raw(id);
+  FileDescriptor replay = connect_raw(id);
   wire::Greeting other;
   ASSERT_EQ(read_exactly(replay, wire::writable_bytes_of(other), deadline_after(5s)),
             IoResult::done);
@@ -108,7 +108,7 @@ TEST(RendezvousStrangers, ChangedHellosAndImpossibleRanksAreRefused) {
   const UniqueId id = make_unique_id();
   const wire::Ticket ticket = wire::decode(id);
   const auto say = [&](const wire::Hello& hello, bool right_mac) {
-    Socket socket = connect_raw(id);
+    FileDescriptor socket = connect_raw(id);
     wire::Greeting greeting;
     read_exactly(socket, wire::writable_bytes_of(greeting), deadline_after(5s));
     wire::Proof proof;
@@ -141,7 +141,7 @@ TEST(RendezvousStrangers, ChangedHellosAndImpossibleRanksAreRefused) {
 
 TEST(RendezvousStrangers, AFloodIsCutOff) {
   const UniqueId id = make_unique_id();
-  Socket socket = connect_raw(id);
+  FileDescriptor socket = connect_raw(id);
   wire::Greeting greeting;
   ASSERT_EQ(read_exactly(socket, wire::writable_bytes_of(greeting), deadline_after(5s)),
             IoResult::done);
@@ -180,9 +180,9 @@ TEST(RendezvousStrangers, RanksMeetWhileOthersAttack) {
       return;
     }
     std::mt19937 random(static_cast<unsigned>(i));
-    std::vector<Socket> held;
+    std::vector<FileDescriptor> held;
     while (!stop) {
-      Socket socket = connect_raw(id);
+      FileDescriptor socket = connect_raw(id);
       if (!socket) return;  // the server has done its work
       ++attacks;
       std::vector<std::byte> noise(1 + random() % 200);

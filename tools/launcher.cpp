@@ -21,7 +21,7 @@
 
 #include "comm/rendezvous_protocol.h"
 #include "comm/rendezvous_server.h"
-#include "comm/socket.h"
+#include "transport/socket.h"
 #include "comm/unique_id.h"
 #include "core/error.h"
 #include "tools/spawn.h"
@@ -104,7 +104,7 @@ class Job {
     ::signal(SIGCHLD, SIG_DFL);
     ::signal(SIGPIPE, SIG_IGN);
     if (::sigprocmask(SIG_BLOCK, &set, &mask_before_) != 0) throw_system_error("sigprocmask");
-    signals_ = Socket(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+    signals_ = FileDescriptor(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
     if (!signals_) throw_system_error("signalfd");
   }
 
@@ -122,7 +122,7 @@ class Job {
       spawning.environment = environment_of(rank, id);
       spawning.signal_mask = mask_before_;
       if (!cores.empty()) spawning.cpus = cores[static_cast<std::size_t>(rank)];
-      Socket input, out, err;
+      FileDescriptor input, out, err;
       if (rank == 0 && TerminalInput::needed()) input = input_.open_pipe();
       if (out_) out = out_->open_pipe(rank);
       if (err_) err = err_->open_pipe(rank);
@@ -320,7 +320,7 @@ class Job {
   const JobOptions& options_;
   std::vector<Rank> ranks_;
   std::unique_ptr<Keeper> keeper_;
-  Socket signals_;
+  FileDescriptor signals_;
   sigset_t mask_before_{};
   std::optional<TaggedStream> out_, err_;
   TerminalInput input_;

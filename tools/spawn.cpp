@@ -18,10 +18,10 @@
 namespace tutti {
 namespace {
 
-std::pair<Socket, Socket> close_on_exec_pipe() {
+std::pair<FileDescriptor, FileDescriptor> close_on_exec_pipe() {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) throw_system_error("making a pipe");
-  return {Socket(ends[0]), Socket(ends[1])};
+  return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
 }
 
 std::vector<char*> pointers_to(const std::vector<std::string>& words) {

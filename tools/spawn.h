@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/socket.h"
+#include "transport/socket.h"
 
 namespace tutti {
 
@@ -48,7 +48,7 @@ class Keeper {
  private:
   void tell(int word);
 
-  Socket pipe_;
+  FileDescriptor pipe_;
   pid_t pid_ = -1;
 };
 

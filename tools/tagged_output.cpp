@@ -23,13 +23,13 @@ constexpr std::size_t kNoWait = 4096;           // poll() promises a pipe so muc
 TaggedStream::TaggedStream(int ranks, int target_fd)
     : target_fd_(target_fd), sources_(static_cast<std::size_t>(ranks)) {}
 
-Socket TaggedStream::open_pipe(int rank) {
+FileDescriptor TaggedStream::open_pipe(int rank) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) throw_system_error("making a pipe for a rank's output");
   // Only our end: a program does not expect that its writes fail with EAGAIN.
   ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
-  sources_[static_cast<std::size_t>(rank)].pipe = Socket(ends[0]);
-  return Socket(ends[1]);
+  sources_[static_cast<std::size_t>(rank)].pipe = FileDescriptor(ends[0]);
+  return FileDescriptor(ends[1]);
 }
 
 bool TaggedStream::may_read() const { return pending_.size() < kMostPending; }

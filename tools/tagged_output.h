@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/socket.h"
+#include "transport/socket.h"
 
 namespace tutti {
 
@@ -18,7 +18,7 @@ class TaggedStream {
   TaggedStream(int ranks, int target_fd);
 
   /// The end for rank `rank` to write to; the caller closes it once the rank has it.
-  Socket open_pipe(int rank);
+  FileDescriptor open_pipe(int rank);
 
   /// Appends what it waits for; call serve() after poll().
   void add_polls(std::vector<pollfd>& polls) const;
@@ -30,7 +30,7 @@ class TaggedStream {
 
  private:
   struct Source {
-    Socket pipe;
+    FileDescriptor pipe;
     std::string line;  // what has come of a line
   };
 

@@ -13,12 +13,12 @@ namespace tutti {
 
 bool TerminalInput::needed() { return ::isatty(0) == 1; }
 
-Socket TerminalInput::open_pipe() {
+FileDescriptor TerminalInput::open_pipe() {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) throw_system_error("making a pipe for rank 0's input");
   ::fcntl(ends[1], F_SETFL, O_NONBLOCK);
-  pipe_ = Socket(ends[1]);
-  return Socket(ends[0]);
+  pipe_ = FileDescriptor(ends[1]);
+  return FileDescriptor(ends[0]);
 }
 
 // In the background, reading would stop the launcher.

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/socket.h"
+#include "transport/socket.h"
 
 namespace tutti {
 
@@ -18,14 +18,14 @@ class TerminalInput {
   static bool needed();
 
   /// The end for rank 0 to read from; the caller closes it once the rank has it.
-  Socket open_pipe();
+  FileDescriptor open_pipe();
   void add_polls(std::vector<pollfd>& polls) const;
   void serve();
 
  private:
   bool may_read() const;
 
-  Socket pipe_;
+  FileDescriptor pipe_;
   std::string pending_;
   bool ended_ = false;
 };

@@ -63,8 +63,6 @@ enum Presence : std::uint32_t { kJoined = 1, kCmaWorks = 2, kLeft = 4 };
 
 class LocalGroup {
  public:
-  using Deadline = Mesh::Deadline;
-
   /// Collective over the ranks: `members` are their numbers in the mesh, by rank here; `keys` name
   /// their segments and differ from all others of the mesh. `use_cma`: this rank allows it. Throws
   /// Error.

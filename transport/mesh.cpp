@@ -65,13 +65,8 @@ std::array<std::uint64_t, 2> process_identity() {
   return {random[0], random[1] ^ static_cast<std::uint64_t>(getpid())};
 }
 
-socklen_t fill(sockaddr_un& address, const std::array<std::uint64_t, 2>& socket_name) {
-  address = {};
-  address.sun_family = AF_UNIX;
-  // A leading zero byte makes the name abstract: it lives as long as the socket.
-  const std::string text = fmt::format("tutti-{:016x}{:016x}", socket_name[0], socket_name[1]);
-  std::memcpy(address.sun_path + 1, text.data(), text.size());
-  return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size());
+SocketAddress socket_address(const std::array<std::uint64_t, 2>& name) {
+  return abstract_address(fmt::format("tutti-{:016x}{:016x}", name[0], name[1]));
 }
 
 void proof_of(std::array<unsigned char, 32>& proof, std::span<const std::byte, 32> secret,
@@ -83,14 +78,14 @@ void proof_of(std::array<unsigned char, 32>& proof, std::span<const std::byte, 3
 }
 
 /// Waits until `fd` is readable; false at the deadline.
-bool readable(int fd, Mesh::Deadline deadline) {
+bool readable(int fd, Deadline deadline) {
   for (;;) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    const int left = milliseconds_until(deadline);
     pollfd p{fd, POLLIN, 0};
-    const int n = poll(&p, 1, static_cast<int>(std::clamp<long long>(left, 0, 1000)));
+    const int n = poll(&p, 1, left);
     if (n > 0) return true;
     if (n < 0 && errno != EINTR) throw_system_error("poll on a unix socket");
-    if (left <= 0) return false;
+    if (left == 0) return false;
   }
 }
 
@@ -123,20 +118,6 @@ void share_within_process(std::uint64_t key, const std::shared_ptr<SharedMemory>
   m.by_key[key] = memory;
 }
 
-Fd& Fd::operator=(Fd&& other) noexcept {
-  if (this != &other) {
-    if (fd_ >= 0) close(fd_);
-    fd_ = other.release();
-  }
-  return *this;
-}
-
-Fd::~Fd() {
-  if (fd_ >= 0) close(fd_);
-}
-
-int Fd::release() { return std::exchange(fd_, -1); }
-
 Mesh::Mesh() {
   address_.socket = random_pair();
   address_.host = host_identity();
@@ -145,12 +126,10 @@ Mesh::Mesh() {
   address_.pid = getpid();
   probe_word_ = address_.key;
   address_.probe = reinterpret_cast<std::uint64_t>(&probe_word_);
-  listener_ = Fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  sockaddr_un name{};
-  const socklen_t length = fill(name, address_.socket);
-  if (listener_.get() < 0 ||
-      bind(listener_.get(), reinterpret_cast<sockaddr*>(&name), length) != 0 ||
-      listen(listener_.get(), 4096) != 0) {
+  listener_ = FileDescriptor(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  const SocketAddress name = socket_address(address_.socket);
+  if (listener_.fd() < 0 || bind(listener_.fd(), name.get(), name.length) != 0 ||
+      listen(listener_.fd(), 4096) != 0) {
     throw_system_error("cannot listen on a unix socket");
   }
 }
@@ -183,11 +162,9 @@ void Mesh::connect(int rank, std::span<const MeshAddress> peers,
       continue;
     }
     // Lower ranks are connected to; their listeners exist since before the rendezvous.
-    peer.socket = Fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-    sockaddr_un name{};
-    const socklen_t length = fill(name, peers[r].socket);
-    if (peer.socket.get() < 0 ||
-        ::connect(peer.socket.get(), reinterpret_cast<sockaddr*>(&name), length) != 0) {
+    peer.socket = FileDescriptor(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    const SocketAddress name = socket_address(peers[r].socket);
+    if (peer.socket.fd() < 0 || ::connect(peer.socket.fd(), name.get(), name.length) != 0) {
       const int error = errno;
       throw Error(
           ErrorCode::peer_lost,
@@ -208,17 +185,17 @@ void Mesh::connect(int rank, std::span<const MeshAddress> peers,
     return sodium_memcmp(proof.data(), hello.proof.data(), proof.size()) == 0 ? hello.rank : -1;
   };
   while (expected > 0) {
-    if (!readable(listener_.get(), deadline)) {
+    if (!readable(listener_.fd(), deadline)) {
       throw Error(
           ErrorCode::timed_out,
           fmt::format("rank {}: {} rank(s) of this host did not connect in time", rank, expected));
     }
-    Fd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (fd.get() < 0 || credentials(fd.get()).uid != getuid()) continue;
-    if (!readable(fd.get(), std::min(deadline, Clock::now() + std::chrono::seconds(5)))) continue;
-    const int r = receive_hello(fd.get());
+    FileDescriptor fd(accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (fd.fd() < 0 || credentials(fd.fd()).uid != getuid()) continue;
+    if (!readable(fd.fd(), std::min(deadline, Clock::now() + std::chrono::seconds(5)))) continue;
+    const int r = receive_hello(fd.fd());
     // Whoever does not know the secret, or comes twice, is not one of us.
-    if (r <= rank || peers_[static_cast<std::size_t>(r)].socket.get() >= 0) continue;
+    if (r <= rank || peers_[static_cast<std::size_t>(r)].socket.fd() >= 0) continue;
     Peer& peer = peers_[static_cast<std::size_t>(r)];
     peer.socket = std::move(fd);
     greet(peer, session_secret);
@@ -228,8 +205,8 @@ void Mesh::connect(int rank, std::span<const MeshAddress> peers,
     Peer& peer = peers_[r];
     if (peer.same_process) continue;
     if (static_cast<int>(r) < rank &&
-        (!readable(peer.socket.get(), deadline) || credentials(peer.socket.get()).uid != getuid() ||
-         receive_hello(peer.socket.get()) != static_cast<int>(r))) {
+        (!readable(peer.socket.fd(), deadline) || credentials(peer.socket.fd()).uid != getuid() ||
+         receive_hello(peer.socket.fd()) != static_cast<int>(r))) {
       throw Error(ErrorCode::peer_lost,
                   fmt::format("rank {} (pid {}) did not answer rank {} while connecting", r,
                               peer.pid, rank),
@@ -237,17 +214,18 @@ void Mesh::connect(int rank, std::span<const MeshAddress> peers,
     }
     // The kernel's word, not the peer's: right also across pid namespaces (0 where it is not
     // visible).
-    peer.pid = credentials(peer.socket.get()).pid;
-    if (peer.pid > 0) peer.process = Fd(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
+    peer.pid = credentials(peer.socket.fd()).pid;
+    if (peer.pid > 0)
+      peer.process = FileDescriptor(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
   }
-  listener_ = Fd();
+  listener_ = FileDescriptor();
 }
 
 void Mesh::greet(Peer& peer, std::span<const std::byte, 32> session_secret) {
   Hello hello;
   hello.rank = rank_;
   proof_of(hello.proof, session_secret, rank_);
-  ::send(peer.socket.get(), &hello, sizeof hello, MSG_NOSIGNAL);
+  ::send(peer.socket.fd(), &hello, sizeof hello, MSG_NOSIGNAL);
 }
 
 bool Mesh::cma_works(int peer) const {
@@ -273,7 +251,7 @@ void Mesh::post(Peer& peer, const Message& message, int fd) {
   // A full socket empties when the peer next looks; meanwhile we must look at ours, or both wait.
   const auto deadline = Clock::now() + std::chrono::seconds(10);
   while (!peer.closed) {
-    if (sendmsg(peer.socket.get(), &m, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) return;
+    if (sendmsg(peer.socket.fd(), &m, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) return;
     if (errno == EPIPE || errno == ECONNRESET) {
       peer.closed = true;  // its death is noticed, and reported, by whoever waits for it
       return;
@@ -290,7 +268,7 @@ void Mesh::post(Peer& peer, const Message& message, int fd) {
 }
 
 bool Mesh::take(Peer& peer) {
-  if (peer.socket.get() < 0 || peer.closed) return false;
+  if (peer.socket.fd() < 0 || peer.closed) return false;
   Message message;
   iovec part{&message, sizeof message};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
@@ -299,15 +277,15 @@ bool Mesh::take(Peer& peer) {
   m.msg_iovlen = 1;
   m.msg_control = control.data();
   m.msg_controllen = control.size();
-  const ssize_t n = recvmsg(peer.socket.get(), &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  const ssize_t n = recvmsg(peer.socket.fd(), &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   if (n < 0) return errno == EINTR;
-  Fd fd;
+  FileDescriptor fd;
   for (cmsghdr* c = CMSG_FIRSTHDR(&m); c != nullptr; c = CMSG_NXTHDR(&m, c)) {
     if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
         c->cmsg_len == CMSG_LEN(sizeof(int))) {
       int received = -1;
       std::memcpy(&received, CMSG_DATA(c), sizeof received);
-      fd = Fd(received);
+      fd = FileDescriptor(received);
     }
   }
   if (n == 0) {
@@ -317,11 +295,11 @@ bool Mesh::take(Peer& peer) {
   if (n != sizeof message) return true;
   switch (message.type) {
     case Message::segment:
-      if (fd.get() >= 0) peer.segments[message.key] = std::move(fd);
+      if (fd.fd() >= 0) peer.segments[message.key] = std::move(fd);
       break;
     case Message::window:
-      if (fd.get() >= 0) {
-        peer.windows[message.window_id] = SharedMemory::map(fd.release(), message.bytes);
+      if (fd.fd() >= 0) {
+        peer.windows[message.window_id] = SharedMemory::map(std::move(fd), message.bytes);
       }
       break;
     case Message::freed:
@@ -359,9 +337,9 @@ std::shared_ptr<SharedMemory> Mesh::receive(int peer, std::uint64_t key, std::si
       const std::lock_guard lock(mutex_);
       take_all(p);
       if (const auto it = p.segments.find(key); it != p.segments.end()) {
-        const int fd = it->second.release();
+        FileDescriptor fd = std::move(it->second);
         p.segments.erase(it);
-        return SharedMemory::map(fd, bytes);
+        return SharedMemory::map(std::move(fd), bytes);
       }
       if (p.closed) {
         throw Error(
@@ -382,7 +360,7 @@ void Mesh::announce_freed() {
   for (const std::uint32_t id : freed_windows_since(freed_generation_)) {
     if (id >= announced_.size() || !announced_[id]) continue;
     for (Peer& peer : peers_) {
-      if (peer.socket.get() >= 0) post(peer, {Message::freed, id, 0, 0}, -1);
+      if (peer.socket.fd() >= 0) post(peer, {Message::freed, id, 0, 0}, -1);
     }
   }
 }
@@ -396,8 +374,7 @@ void Mesh::announce(const WindowMemory& window) {
   if (window.id >= announced_.size()) announced_.resize(window.id + 1);
   announced_[window.id] = true;
   for (Peer& peer : peers_) {
-    if (peer.socket.get() >= 0)
-      post(peer, {Message::window, window.id, 0, window.bytes}, window.fd);
+    if (peer.socket.fd() >= 0) post(peer, {Message::window, window.id, 0, window.bytes}, window.fd);
   }
 }
 
@@ -435,8 +412,8 @@ std::vector<int> Mesh::dead_peers() {
   for (std::size_t r = 0; r < peers_.size(); ++r) {
     const Peer& peer = peers_[r];
     if (peer.same_process) continue;
-    const bool has_process = peer.process.get() >= 0;
-    polls.push_back({has_process ? peer.process.get() : peer.socket.get(),
+    const bool has_process = peer.process.fd() >= 0;
+    polls.push_back({has_process ? peer.process.fd() : peer.socket.fd(),
                      static_cast<short>(has_process ? POLLIN : POLLRDHUP), 0});
     ranks.push_back(static_cast<int>(r));
   }

@@ -19,6 +19,7 @@
 
 #include "core/window_memory.h"
 #include "transport/shared_memory.h"
+#include "transport/socket.h"
 
 namespace tutti {
 
@@ -32,25 +33,8 @@ struct MeshAddress {
   std::int32_t pid = 0;
 };
 
-/// An RAII file descriptor.
-class Fd {
- public:
-  Fd() = default;
-  explicit Fd(int fd) : fd_(fd) {}
-  Fd(Fd&& other) noexcept : fd_(other.release()) {}
-  Fd& operator=(Fd&& other) noexcept;
-  ~Fd();
-  int get() const { return fd_; }
-  int release();
-
- private:
-  int fd_ = -1;
-};
-
 class Mesh {
  public:
-  using Deadline = std::chrono::steady_clock::time_point;
-
   /// Opens this rank's listener.
   Mesh();
   Mesh(const Mesh&) = delete;
@@ -87,15 +71,15 @@ class Mesh {
  private:
   struct Message;
   struct Peer {
-    Fd socket;
-    Fd process;  // a pidfd: readable when the process ends; unlike the socket it is not kept open
-                 // by forks
+    FileDescriptor socket;
+    FileDescriptor process;  // a pidfd: readable when the process ends; unlike the socket it is not
+                             // kept open by forks
     pid_t pid = 0;
     bool same_process = false;
     bool closed = false;
     std::uint64_t probe = 0;
     std::uint64_t key = 0;
-    std::unordered_map<std::uint64_t, Fd> segments;
+    std::unordered_map<std::uint64_t, FileDescriptor> segments;
     std::unordered_map<std::uint32_t, std::shared_ptr<SharedMemory>> windows;
   };
 
@@ -107,7 +91,7 @@ class Mesh {
   void announce_freed();
 
   MeshAddress address_;
-  Fd listener_;
+  FileDescriptor listener_;
   int rank_ = 0;
   std::vector<Peer> peers_;
   std::mutex mutex_;

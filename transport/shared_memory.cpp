@@ -35,20 +35,17 @@ std::shared_ptr<SharedMemory> SharedMemory::create(std::string_view label, std::
   return std::shared_ptr<SharedMemory>(new SharedMemory(data, bytes, fd));
 }
 
-std::shared_ptr<SharedMemory> SharedMemory::map(int fd, std::size_t bytes) {
+std::shared_ptr<SharedMemory> SharedMemory::map(FileDescriptor fd, std::size_t bytes) {
   struct stat status {};
-  const bool fits = fstat(fd, &status) == 0 && status.st_size >= 0 &&
+  const bool fits = fstat(fd.fd(), &status) == 0 && status.st_size >= 0 &&
                     static_cast<std::size_t>(status.st_size) >= bytes && bytes > 0;
-  const int seals = fcntl(fd, F_GET_SEALS);
-  const bool kept = seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
-  std::byte* data = fits && kept ? map_shared(fd, bytes) : nullptr;
-  const int error = errno;
-  close(fd);
-  if (!fits || !kept) {
+  const int seals = fcntl(fd.fd(), F_GET_SEALS);
+  if (!fits || seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
     throw Error(ErrorCode::system, "a peer passed memory that is not a sealed memfd of " +
                                        std::to_string(bytes) + " bytes");
   }
-  if (data == nullptr) throw_system_error("cannot map a peer's shared memory", error);
+  std::byte* data = map_shared(fd.fd(), bytes);
+  if (data == nullptr) throw_system_error("cannot map a peer's shared memory");
   return std::shared_ptr<SharedMemory>(new SharedMemory(data, bytes, -1));
 }
 

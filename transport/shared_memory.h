@@ -8,15 +8,17 @@
 #include <span>
 #include <string_view>
 
+#include "transport/socket.h"
+
 namespace tutti {
 
 class SharedMemory {
  public:
   /// `bytes` of zeroes, sealed against resizing. Pages are taken when they are first touched.
   static std::shared_ptr<SharedMemory> create(std::string_view label, std::size_t bytes);
-  /// Maps what `fd` stands for and closes it. Throws Error(system) unless it is a memfd of at least
+  /// Maps what `fd` stands for. Throws Error(system) unless it is a memfd of at least
   /// `bytes`, sealed against shrinking (a peer must not be able to make our loads fault).
-  static std::shared_ptr<SharedMemory> map(int fd, std::size_t bytes);
+  static std::shared_ptr<SharedMemory> map(FileDescriptor fd, std::size_t bytes);
 
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;

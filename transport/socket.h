@@ -1,6 +1,6 @@
-// Sockets as the rendezvous and the id hand-over use them: an owned descriptor, addresses, and
-// reads and writes of exact sizes that end at a deadline. Every descriptor is close-on-exec and
-// non-blocking; nothing here raises SIGPIPE.
+// Sockets as the rendezvous, the id hand-over and the mesh use them: an owned descriptor,
+// addresses, and reads and writes of exact sizes that end at a deadline. Every descriptor is
+// close-on-exec and non-blocking; nothing here raises SIGPIPE.
 #pragma once
 
 #include <netinet/in.h>
@@ -26,19 +26,19 @@ Deadline deadline_after(std::chrono::nanoseconds timeout);
 int milliseconds_until(Deadline deadline);
 
 /// An owned file descriptor.
-class Socket {
+class FileDescriptor {
  public:
-  Socket() = default;
-  explicit Socket(int fd) : fd_(fd) {}
-  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Socket& operator=(Socket&& other) noexcept {
+  FileDescriptor() = default;
+  explicit FileDescriptor(int fd) : fd_(fd) {}
+  FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
     if (this != &other) {
       reset();
       fd_ = std::exchange(other.fd_, -1);
     }
     return *this;
   }
-  ~Socket() { reset(); }
+  ~FileDescriptor() { reset(); }
 
   int fd() const { return fd_; }
   explicit operator bool() const { return fd_ >= 0; }
@@ -66,21 +66,22 @@ SocketAddress abstract_address(std::string_view name);
 std::string to_string(const SocketAddress& address);
 
 /// A stream socket that listens at `address`; an empty one, with errno, where the system refuses.
-Socket listen_at(const SocketAddress& address);
+FileDescriptor listen_at(const SocketAddress& address);
 /// The address that a socket was bound to.
-SocketAddress bound_address(const Socket& socket);
+SocketAddress bound_address(const FileDescriptor& socket);
 /// The next waiting connection, or an empty socket with errno (EAGAIN: none).
-Socket accept_from(const Socket& listener);
+FileDescriptor accept_from(const FileDescriptor& listener);
 
 enum class IoResult : std::uint8_t { done, closed, timed_out };
 
 /// An attempt to connect that ended at the deadline has errno ETIMEDOUT.
-Socket connect_to(const SocketAddress& address, Deadline deadline);
+FileDescriptor connect_to(const SocketAddress& address, Deadline deadline);
 /// All of `bytes`, or why not. Errors of the connection count as closed.
-IoResult read_exactly(const Socket& socket, std::span<std::byte> bytes, Deadline deadline);
-IoResult write_exactly(const Socket& socket, std::span<const std::byte> bytes, Deadline deadline);
+IoResult read_exactly(const FileDescriptor& socket, std::span<std::byte> bytes, Deadline deadline);
+IoResult write_exactly(const FileDescriptor& socket, std::span<const std::byte> bytes,
+                       Deadline deadline);
 
 /// The user at the other end of a connected unix socket; -1 when the system does not say.
-std::int64_t peer_user(const Socket& socket);
+std::int64_t peer_user(const FileDescriptor& socket);
 
 }  // namespace tutti

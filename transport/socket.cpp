@@ -1,5 +1,5 @@
 // See socket.h.
-#include "comm/socket.h"
+#include "transport/socket.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -28,14 +28,14 @@ bool wait_for(int fd, short events, Deadline deadline) {
   }
 }
 
-Socket stream_socket(int family) {
-  return Socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+FileDescriptor stream_socket(int family) {
+  return FileDescriptor(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
 /// Moves all of a buffer with `move(pointer, bytes)`, which is send() or recv().
 template <typename Move>
-IoResult move_exactly(const Socket& socket, std::size_t bytes, short events, Deadline deadline,
-                      Move move) {
+IoResult move_exactly(const FileDescriptor& socket, std::size_t bytes, short events,
+                      Deadline deadline, Move move) {
   std::size_t done = 0;
   while (done < bytes) {
     const ssize_t moved = move(done, bytes - done);
@@ -66,7 +66,7 @@ int milliseconds_until(Deadline deadline) {
   return static_cast<int>(std::min<std::int64_t>(left + 1, std::numeric_limits<int>::max()));
 }
 
-void Socket::reset() {
+void FileDescriptor::reset() {
   if (fd_ >= 0) ::close(fd_);
   fd_ = -1;
 }
@@ -118,8 +118,8 @@ std::string to_string(const SocketAddress& address) {
   return fmt::format("[{}]:{}", text, ntohs(ipv6.sin6_port));
 }
 
-Socket listen_at(const SocketAddress& address) {
-  Socket socket = stream_socket(address.family());
+FileDescriptor listen_at(const SocketAddress& address) {
+  FileDescriptor socket = stream_socket(address.family());
   if (!socket) return {};
   if (::bind(socket.fd(), address.get(), address.length) != 0 ||
       ::listen(socket.fd(), kBacklog) != 0) {
@@ -130,19 +130,19 @@ Socket listen_at(const SocketAddress& address) {
   return socket;
 }
 
-SocketAddress bound_address(const Socket& socket) {
+SocketAddress bound_address(const FileDescriptor& socket) {
   SocketAddress address;
   address.length = sizeof address.storage;
   ::getsockname(socket.fd(), address.get(), &address.length);
   return address;
 }
 
-Socket accept_from(const Socket& listener) {
-  return Socket(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+FileDescriptor accept_from(const FileDescriptor& listener) {
+  return FileDescriptor(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
 }
 
-Socket connect_to(const SocketAddress& address, Deadline deadline) {
-  Socket socket = stream_socket(address.family());
+FileDescriptor connect_to(const SocketAddress& address, Deadline deadline) {
+  FileDescriptor socket = stream_socket(address.family());
   if (!socket) return {};
   int error = 0;
   if (::connect(socket.fd(), address.get(), address.length) != 0) {
@@ -164,21 +164,22 @@ Socket connect_to(const SocketAddress& address, Deadline deadline) {
   return socket;
 }
 
-IoResult read_exactly(const Socket& socket, std::span<std::byte> bytes, Deadline deadline) {
+IoResult read_exactly(const FileDescriptor& socket, std::span<std::byte> bytes, Deadline deadline) {
   return move_exactly(socket, bytes.size(), POLLIN, deadline,
                       [&](std::size_t offset, std::size_t count) {
                         return ::recv(socket.fd(), bytes.data() + offset, count, 0);
                       });
 }
 
-IoResult write_exactly(const Socket& socket, std::span<const std::byte> bytes, Deadline deadline) {
+IoResult write_exactly(const FileDescriptor& socket, std::span<const std::byte> bytes,
+                       Deadline deadline) {
   return move_exactly(socket, bytes.size(), POLLOUT, deadline,
                       [&](std::size_t offset, std::size_t count) {
                         return ::send(socket.fd(), bytes.data() + offset, count, MSG_NOSIGNAL);
                       });
 }
 
-std::int64_t peer_user(const Socket& socket) {
+std::int64_t peer_user(const FileDescriptor& socket) {
   ucred credentials{};
   socklen_t length = sizeof credentials;
   if (::getsockopt(socket.fd(), SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0) return -1;
