@@ -11,7 +11,7 @@ namespace {
 // Below: a message fits a slot and the latency of one exchange is all that counts.
 constexpr std::size_t kSmall = std::size_t{16} << 10;
 // Above: copying through slots costs more than telling everyone where the buffers are.
-constexpr std::size_t kLarge = std::size_t{128} << 10;
+constexpr std::size_t kLarge = std::size_t{32} << 10;
 // Above: everyone-to-everyone costs more messages than a logarithmic number of rounds.
 constexpr int kManyRanks = 16;
 

@@ -111,8 +111,9 @@ bool Communicator::Impl::prepare(const Call& call, bool alone, Binding& binding,
     newest_sizes = sizes;
     newest_plan = binding.in.counts.empty() ? plan : nullptr;
   }
+  if (!same) newest_hash = signature.hash();
   binding.signature = signature;
-  binding.tag = signature.tag();
+  binding.tag = tag_of(newest_hash, signature.sequence);
   if (newest_plan != nullptr) {
     newest = call;
     newest_binding = binding;
@@ -136,7 +137,7 @@ bool Communicator::Impl::agree_on_windows(const Call& call, const BufferSizes& s
   b.tiling = Tiling::of(1, 1, b.plan->header.pieces, geometry.shape.slot_bytes);
   b.signature = signature;
   // The same operation, so that calls that do not match are found here already; another message.
-  b.tag = signature.tag() ^ 1;
+  b.tag = ~tag_of(signature.hash(), signature.sequence);
   Job job(agreement, {&b, 1});
   Job* const jobs[] = {&job};
   run_to_completion(jobs, policy);

@@ -59,6 +59,7 @@ struct Communicator::Impl {
   Call newest;
   BufferSizes newest_sizes;
   const ReadyPlan* newest_plan = nullptr;
+  std::uint64_t newest_hash = 0;
   Binding newest_binding;
   std::unique_ptr<ProgressThread> progress;
 };

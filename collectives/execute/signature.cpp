@@ -22,11 +22,7 @@ std::uint64_t packed(const Signature& s) {
 
 }  // namespace
 
-std::uint32_t Signature::tag() const {
-  const std::uint64_t h = mix(mix(mix(sequence, packed(*this)), count), detail);
-  const auto t = static_cast<std::uint32_t>(h ^ (h >> 32));
-  return t == 0 ? 1 : t;
-}
+std::uint64_t Signature::hash() const { return mix(mix(packed(*this), count), detail); }
 
 std::string Signature::text() const {
   std::string s(name(collective));
@@ -84,7 +80,7 @@ void compare_with_peers(LocalGroup& group, const Signature& mine) {
   if (mine.sequence == 0) return;
   for (int r = 0; r < group.size(); ++r) {
     const auto theirs = read_signature(group.control(r), mine.sequence);
-    if (!theirs || theirs->matches(mine)) continue;
+    if (!theirs || *theirs == mine) continue;
     group.fail(
         {ErrorCode::mismatch, r,
          fmt::format("calls do not match: rank {} called {}, rank {} called {}{}. All ranks must "

@@ -23,12 +23,18 @@ struct Signature {
   std::uint64_t count = 0;
   std::uint64_t detail = 0;  // hash of what else must agree (counts of a v-variant, the plan)
 
-  /// Never 0.
-  std::uint32_t tag() const;
+  /// Of all but the sequence.
+  std::uint64_t hash() const;
   /// "all_reduce #12 (float32 x 1024, sum)".
   std::string text() const;
-  bool matches(const Signature& other) const { return tag() == other.tag(); }
+  friend bool operator==(const Signature&, const Signature&) = default;
 };
+
+/// What the messages of operation `sequence` with this Signature::hash() carry: one multiplication, because
+/// every short call waits for it.
+constexpr std::uint32_t tag_of(std::uint64_t hash, std::uint64_t sequence) {
+  return static_cast<std::uint32_t>((hash + sequence) * 0xd6e8feb86659fd93ULL >> 32);
+}
 
 /// send and recv are numbered by nobody: their tag is the type and the count themselves.
 std::uint32_t point_to_point_tag(DataType type, std::size_t count);

@@ -290,7 +290,7 @@ void Operation::mismatch(int peer, std::uint32_t bytes, std::uint32_t tag, std::
   } else {
     const auto theirs = read_signature(group_.control(peer), mine.sequence);
     calls = "called " + mine.text() + ", " + rank + " ";
-    if (!theirs || theirs->matches(mine)) {
+    if (!theirs || *theirs == mine) {
       calls += "sent a message of another operation";
     } else {
       calls += "called " + theirs->text();
