@@ -76,53 +76,58 @@ void Communicator::Impl::check(const Call& call) const {
   check_call(call, group->rank(), group->size());
 }
 
-bool Communicator::Impl::prepare(const Call& call, bool alone, Binding& binding, Tables& into) {
+const Binding* Communicator::Impl::prepare(const Call& call, bool alone, Tables& into) {
+  const int rank = group->rank();
+  const int ranks = group->size();
   if (call.collective == Collective::send_recv) {
     const ReadyPlan& plan = plans.point_to_point(call.peer, call.sends);
-    binding = bind_call(call, group->rank(), group->size(), geometry, plan, into);
-    binding.signature = signature_of(call);
-    binding.tag = point_to_point_tag(call.type, call.count);
-    return true;
+    other_binding = bind_call(call, rank, ranks, geometry, plan, into);
+    other_binding.signature = signature_of(call);
+    other_binding.tag = point_to_point_tag(call.type, call.count);
+    return &other_binding;
   }
   const bool same = repeats(call);
-  const BufferSizes sizes = same ? newest_sizes : buffer_sizes(call, group->rank(), group->size());
-  Signature signature = same ? newest_binding.signature : signature_of(call);
-  signature.sequence = ++sequence;
-  const bool moves = call.collective == Collective::barrier ||
-                     call.collective == Collective::all_to_all_v || sizes.largest > 0;
-  if (!moves) {
-    publish_signature(group->control(), signature);
-    return false;
+  if (!same) {
+    newest_sizes = buffer_sizes(call, rank, ranks);
+    newest_signature = signature_of(call);
+    newest_plan = nullptr;
   }
-  const int root = signature.root;
-  const ReadyPlan* plan = &plans.get(call.collective, sizes.largest, root, true);
-  if (!same) signature.detail = mix(signature.detail, plan->identity);
+  newest_signature.sequence = ++sequence;
+  const std::size_t bytes = newest_sizes.largest;
+  if (bytes == 0 && call.collective != Collective::barrier &&
+      call.collective != Collective::all_to_all_v) {
+    publish_signature(group->control(), newest_signature);
+    return nullptr;
+  }
+  const ReadyPlan* plan = &plans.get(call.collective, bytes, newest_signature.root, true);
+  if (!same) {
+    newest_signature.detail = mix(newest_signature.detail, plan->identity);
+    newest_hash = newest_signature.hash();
+  }
   if (plan->windows && !group->one_process()) {
-    const bool windows = alone ? agree_on_windows(call, sizes, signature) : group->cma_everywhere();
-    if (!windows) plan = &plans.get(call.collective, sizes.largest, root, false);
+    const bool windows = alone ? agree_on_windows(call) : group->cma_everywhere();
+    if (!windows) plan = &plans.get(call.collective, bytes, newest_signature.root, false);
   }
-  if (same && plan == newest_plan) {
-    binding = newest_binding;
+  const bool even = call.in_counts.empty() && call.out_counts.empty();
+  Binding& binding = even ? newest_binding : other_binding;
+  if (plan == newest_plan) {
     binding.op = call.op;
     binding.in.base = static_cast<std::byte*>(const_cast<void*>(call.in));
     binding.out.base = static_cast<std::byte*>(call.out);
+    newest.in = call.in;
+    newest.out = call.out;
   } else {
-    binding = bind_call(call, group->rank(), group->size(), geometry, *plan, into);
-    newest_sizes = sizes;
-    newest_plan = binding.in.counts.empty() ? plan : nullptr;
-  }
-  if (!same) newest_hash = signature.hash();
-  binding.signature = signature;
-  binding.tag = tag_of(newest_hash, signature.sequence);
-  if (newest_plan != nullptr) {
+    binding = bind_call(call, rank, ranks, geometry, *plan, into);
     newest = call;
-    newest_binding = binding;
+    newest_plan = even ? plan : nullptr;
   }
-  return true;
+  binding.signature = newest_signature;
+  binding.tag = tag_of(newest_hash, sequence);
+  return &binding;
 }
 
-bool Communicator::Impl::agree_on_windows(const Call& call, const BufferSizes& sizes,
-                                          const Signature& signature) {
+bool Communicator::Impl::agree_on_windows(const Call& call) {
+  const BufferSizes& sizes = newest_sizes;
   std::uint8_t mine = (sizes.in == 0 || find_window(call.in, sizes.in).id != 0) &&
                               (sizes.out == 0 || find_window(call.out, sizes.out).id != 0)
                           ? 1
@@ -135,9 +140,9 @@ bool Communicator::Impl::agree_on_windows(const Call& call, const BufferSizes& s
   b.in = {reinterpret_cast<std::byte*>(&mine), 1, {}, {}};
   b.out = {reinterpret_cast<std::byte*>(&all), 1, {}, {}};
   b.tiling = Tiling::of(1, 1, b.plan->header.pieces, geometry.shape.slot_bytes);
-  b.signature = signature;
+  b.signature = newest_signature;
   // The same operation, so that calls that do not match are found here already; another message.
-  b.tag = ~tag_of(signature.hash(), signature.sequence);
+  b.tag = ~tag_of(newest_hash, sequence);
   Job job(agreement, {&b, 1});
   Job* const jobs[] = {&job};
   run_to_completion(jobs, policy);
@@ -170,9 +175,9 @@ void Communicator::Impl::run_now(const Call& call) {
             group->rank(), call.sends ? "sends to" : "receives from"));
   }
   try {
-    Binding binding;
-    if (!prepare(call, true, binding, tables)) return;
-    Job job(message ? point_to_point(call.peer, call.sends) : operation, {&binding, 1});
+    const Binding* binding = prepare(call, true, tables);
+    if (binding == nullptr) return;
+    Job job(message ? point_to_point(call.peer, call.sends) : operation, {binding, 1});
     Job* const jobs[] = {&job};
     run_to_completion(jobs, policy);
   } catch (const Error& e) {

@@ -60,9 +60,9 @@ void run_together(const std::vector<Kept>& calls) {
     Series& s = series[{k.impl, message ? k.call.peer : -1, message && k.call.sends}];
     s.impl = k.impl;
     s.operation = message ? &k.impl->point_to_point(k.call.peer, k.call.sends) : &k.impl->operation;
-    Binding binding;
-    if (k.impl->prepare(k.call, false, binding, tables.emplace_back()))
-      s.bindings.push_back(binding);
+    if (const Binding* binding = k.impl->prepare(k.call, false, tables.emplace_back())) {
+      s.bindings.push_back(*binding);
+    }
   }
   WaitPolicy policy;
   const auto fail_all = [&](const std::string& text, ErrorCode code, int culprit) {

@@ -32,15 +32,15 @@ struct Communicator::Impl {
   /// Makes `error`, thrown while an operation ran, everybody's failure and throws that.
   [[noreturn]] void fail_with(const std::string& text, ErrorCode code, int culprit);
 
-  /// Chooses the plan for a checked call, numbers and binds it; false when there is nothing to move
-  /// (the call is over then). `alone`: the call is not part of a group, so ranks may talk about it
-  /// first.
-  bool prepare(const Call& call, bool alone, Binding& binding, Tables& tables);
+  /// Chooses the plan for a checked call, numbers and binds it; null when there is nothing to move
+  /// (the call is over then). Valid until the next prepare(). `alone`: the call is not part of a
+  /// group, so ranks may talk about it first.
+  const Binding* prepare(const Call& call, bool alone, Tables& tables);
   /// Whether `call` differs from the newest one in nothing but addresses.
   bool repeats(const Call& call) const;
   /// Whether this call may run with a plan that addresses other ranks' memory. The same on all
   /// ranks: they exchange whether their buffers lie in windows.
-  bool agree_on_windows(const Call& call, const BufferSizes& sizes, const Signature& signature);
+  bool agree_on_windows(const Call& call);
   Operation& point_to_point(int peer, bool sends);
 
   Options options;
@@ -58,9 +58,11 @@ struct Communicator::Impl {
   // The newest collective with even blocks, so that a loop that repeats it binds addresses alone.
   Call newest;
   BufferSizes newest_sizes;
+  Signature newest_signature;
   const ReadyPlan* newest_plan = nullptr;
   std::uint64_t newest_hash = 0;
   Binding newest_binding;
+  Binding other_binding;  // of a call that is not remembered
   std::unique_ptr<ProgressThread> progress;
 };
 

@@ -1,5 +1,5 @@
-// The process's windows: the memory that tutti::allocate() handed out, findable by any pointer into it,
-// so that a transport can pass the memfd behind it to other processes.
+// The process's windows: the memory that tutti::allocate() handed out, findable by any pointer into
+// it, so that a transport can pass the memfd behind it to other processes.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@ struct WindowMemory {
   int fd = -1;  // owned by the registry
 };
 
-/// The window that holds all of [pointer, pointer + bytes), or one with id 0. Thread-safe, no lock when
-/// the thread asks for the same window again.
+/// The window that holds all of [pointer, pointer + bytes), or one with id 0. Thread-safe, no lock
+/// when the thread asks for the same window again.
 WindowMemory find_window(const void* pointer, std::size_t bytes);
 
 /// Ids of windows that were freed since `generation`, which is moved on. Thread-safe.

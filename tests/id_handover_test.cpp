@@ -14,8 +14,8 @@
 #include <thread>
 #include <vector>
 
-#include "transport/socket.h"
 #include "core/error.h"
+#include "transport/socket.h"
 
 namespace tutti {
 namespace {

@@ -11,8 +11,8 @@
 
 #include "comm/rendezvous.h"
 #include "comm/rendezvous_protocol.h"
-#include "transport/socket.h"
 #include "core/error.h"
+#include "transport/socket.h"
 
 namespace tutti {
 

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "comm/rendezvous_protocol.h"
-#include "transport/socket.h"
 #include "core/error.h"
 #include "tests/rendezvous_ranks.h"
+#include "transport/socket.h"
 
 namespace tutti {
 namespace {

@@ -21,12 +21,12 @@
 
 #include "comm/rendezvous_protocol.h"
 #include "comm/rendezvous_server.h"
-#include "transport/socket.h"
 #include "comm/unique_id.h"
 #include "core/error.h"
 #include "tools/spawn.h"
 #include "tools/tagged_output.h"
 #include "tools/terminal_input.h"
+#include "transport/socket.h"
 
 namespace tutti {
 namespace {

@@ -30,8 +30,8 @@ struct Signature {
   friend bool operator==(const Signature&, const Signature&) = default;
 };
 
-/// What the messages of operation `sequence` with this Signature::hash() carry: one multiplication, because
-/// every short call waits for it.
+/// What the messages of operation `sequence` with this Signature::hash() carry: one multiplication,
+/// because every short call waits for it.
 constexpr std::uint32_t tag_of(std::uint64_t hash, std::uint64_t sequence) {
   return static_cast<std::uint32_t>((hash + sequence) * 0xd6e8feb86659fd93ULL >> 32);
 }

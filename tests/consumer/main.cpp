@@ -20,7 +20,8 @@ int main() {
   for (auto& thread : threads) thread.join();
   for (int i = 0; i < 1000; ++i) {
     if (data[0][i] == 2 * i + 1000 && data[1][i] == 2 * i + 1000) continue;
-    std::fprintf(stderr, "element %d: %d and %d, not %d\n", i, data[0][i], data[1][i], 2 * i + 1000);
+    std::fprintf(stderr, "element %d: %d and %d, not %d\n", i, data[0][i], data[1][i],
+                 2 * i + 1000);
     return 1;
   }
   std::puts("1000 sums are right on both ranks");

@@ -28,20 +28,20 @@ std::byte* Workspace::reserve(Use use, std::size_t bytes) {
 }
 
 void Operation::bind(const Binding& binding) {
-  binding_ = binding;
-  const RankPlan& plan = *binding_.plan;
-  const Signature& signature = binding_.signature;
-  element_ = size_of(binding_.type);
+  binding_ = &binding;
+  const RankPlan& plan = *binding_->plan;
+  const Signature& signature = binding_->signature;
+  element_ = size_of(binding_->type);
   tile_ = 0;
   steps_done_ = 0;
-  const bool even = binding_.in.counts.empty() && binding_.out.counts.empty();
+  const bool even = binding_->in.counts.empty() && binding_->out.counts.empty();
   if (even) programs_ = &programs();
   lanes_.resize(plan.lanes.size());
   for (std::size_t l = 0; l < lanes_.size(); ++l) {
     Lane& lane = lanes_[l];
     lane.index = l;
     lane.tile = 0;
-    lane.tiles = binding_.tiles_by_lane ? tiles_of(plan.lanes[l]) : binding_.tiling.tiles;
+    lane.tiles = binding_->tiles_by_lane ? tiles_of(plan.lanes[l]) : binding_->tiling.tiles;
     if (plan.lanes[l].empty()) lane.tiles = 0;
     if (even) {
       lane.own.reset();
@@ -51,7 +51,7 @@ void Operation::bind(const Binding& binding) {
     if (lane.tiles > 0) begin_tile(lane);
   }
   if (plan.tmp_chunks > 0) {
-    const std::size_t stride = binding_.tiling.tile / plan.header.pieces * element_;
+    const std::size_t stride = binding_->tiling.tile / plan.header.pieces * element_;
     tmp_ = workspace_.reserve(Workspace::kTmp, stride * plan.tmp_chunks);
   }
   if (signature.sequence != 0) {
@@ -61,22 +61,22 @@ void Operation::bind(const Binding& binding) {
       if (group_.failed()) group_.throw_failure();
     }
   }
-  if (binding_.windows) {
+  if (binding_->windows) {
     peers_.resize(static_cast<std::size_t>(group_.size()));
     describe_buffers();
   }
 }
 
 const Operation::Programs& Operation::programs() {
-  const Key key{binding_.plan, binding_.in.count, binding_.type};
+  const Key key{binding_->plan, binding_->in.count, binding_->type};
   if (programs_ != nullptr && key == key_) return *programs_;
   if (cache_.size() >= kMostPrograms) cache_.clear();
   std::unique_ptr<Programs>& p = cache_[key];
   if (!p) {
     p = std::make_unique<Programs>();
-    const std::size_t tiles = binding_.tiling.tiles;
-    p->last = compile(*binding_.plan, shape(), tiles - 1, group_);
-    if (tiles > 1) p->whole = compile(*binding_.plan, shape(), 0, group_);
+    const std::size_t tiles = binding_->tiling.tiles;
+    p->last = compile(*binding_->plan, shape(), tiles - 1, group_);
+    if (tiles > 1) p->whole = compile(*binding_->plan, shape(), 0, group_);
   }
   key_ = key;
   return *p;
@@ -85,21 +85,21 @@ const Operation::Programs& Operation::programs() {
 std::size_t Operation::tiles_of(const std::vector<Step>& steps) const {
   std::size_t most = 0;
   for (const Step& step : steps) {
-    const BlockTable& table = step.shape_space == Space::in ? binding_.in : binding_.out;
+    const BlockTable& table = step.shape_space == Space::in ? binding_->in : binding_->out;
     for (std::uint32_t i = 0; i < step.count; ++i) {
-      most = std::max(most, table.elements((step.shape_chunk + i) / binding_.plan->header.pieces));
+      most = std::max(most, table.elements((step.shape_chunk + i) / binding_->plan->header.pieces));
     }
   }
   // An empty block still takes part once, so that both ends see it.
-  return std::max<std::size_t>(1, (most + binding_.tiling.tile - 1) / binding_.tiling.tile);
+  return std::max<std::size_t>(1, (most + binding_->tiling.tile - 1) / binding_->tiling.tile);
 }
 
 void Operation::begin_tile(Lane& lane) {
   if (lane.own) {
-    *lane.own = compile(*binding_.plan, shape(), lane.tile, group_, lane.index);
+    *lane.own = compile(*binding_->plan, shape(), lane.tile, group_, lane.index);
     lane.program = lane.own.get();
   } else {
-    lane.program = lane.tile + 1 == binding_.tiling.tiles ? &programs_->last : &programs_->whole;
+    lane.program = lane.tile + 1 == binding_->tiling.tiles ? &programs_->last : &programs_->whole;
   }
   const std::vector<Action>& actions = lane.program->lanes[lane.index];
   lane.next = actions.data();
@@ -122,8 +122,8 @@ bool Operation::advance() {
       if (lane.tile >= end) ++done;
     }
     if (done == lanes_.size()) {
-      if (!binding_.windows) return true;
-      if (++tile_ >= binding_.tiling.tiles) return true;
+      if (!binding_->windows) return true;
+      if (++tile_ >= binding_->tiling.tiles) return true;
       continue;
     }
     if (!moved) return false;
@@ -181,38 +181,38 @@ void Operation::perform(const TileProgram& program, const Action& action, std::s
   }
   for (std::uint32_t i = 0; i < action.sends; ++i) {
     const SendLink& s = program.sends[action.first_send + i];
-    s.link->publish(binding_.tag, action.bytes);
+    s.link->publish(binding_->tag, action.bytes);
     group_.ring(s.rank);
   }
 }
 
 void Operation::signal(const TileProgram& program, const Action& action) {
-  const std::size_t bytes = binding_.windows ? sizeof(Addresses) : 0;
+  const std::size_t bytes = binding_->windows ? sizeof(Addresses) : 0;
   for (std::uint32_t i = 0; i < action.receives; ++i) {
     const ReceiveLink& r = program.receives[action.first_receive + i];
     accept(r, bytes);
-    if (binding_.windows) learn(r.rank, r.link->slot(bytes));
+    if (binding_->windows) learn(r.rank, r.link->slot(bytes));
     r.link->free();
     group_.ring(r.rank);
   }
   for (std::uint32_t i = 0; i < action.sends; ++i) {
     const SendLink& s = program.sends[action.first_send + i];
-    if (binding_.windows) {
+    if (binding_->windows) {
       std::memcpy(s.link->slot(bytes), group_.same_process(s.rank) ? &mine_here_ : &mine_, bytes);
     }
-    s.link->publish(binding_.tag, static_cast<std::uint32_t>(bytes));
+    s.link->publish(binding_->tag, static_cast<std::uint32_t>(bytes));
     group_.ring(s.rank);
   }
 }
 
 Operation::Target Operation::target(const TileProgram& program, const Action& action,
                                     const Place& p, std::size_t bytes, std::size_t tile) const {
-  const std::size_t shift = tile * binding_.tiling.tile * element_;
+  const std::size_t shift = tile * binding_->tiling.tile * element_;
   switch (p.where) {
     case Place::Where::in:
-      return {binding_.in.base + p.offset + shift};
+      return {binding_->in.base + p.offset + shift};
     case Place::Where::out:
-      return {binding_.out.base + p.offset + shift};
+      return {binding_->out.base + p.offset + shift};
     case Place::Where::tmp:
       return {tmp_ + p.offset};
     case Place::Where::send: {
@@ -232,8 +232,8 @@ Operation::Target Operation::target(const TileProgram& program, const Action& ac
 
 void Operation::move(const TileProgram& program, const Action& action, const Move& m,
                      std::size_t tile) {
-  const ReduceKind kind = binding_.op.kind;
-  const bool is_a_float = is_float(binding_.type);
+  const ReduceKind kind = binding_->op.kind;
+  const bool is_a_float = is_float(binding_->type);
   const Place* places = program.places.data() + m.first_place;
   const std::size_t bytes = m.elements * element_;
   const std::size_t operands = std::size_t{m.destinations} + m.sources;
@@ -251,7 +251,7 @@ void Operation::move(const TileProgram& program, const Action& action, const Mov
     if (!p.scaled) continue;
     if (kind == ReduceKind::pre_multiplied_sum) {
       s.prescale = Prescale::multiply;
-      s.scalar = p.where == Place::Where::in ? binding_.op.scalar
+      s.scalar = p.where == Place::Where::in ? binding_->op.scalar
                                              : peers_[static_cast<std::size_t>(p.rank)].scalar;
     } else if (kind == ReduceKind::avg && is_a_float) {
       s.prescale = Prescale::divide;
@@ -260,10 +260,17 @@ void Operation::move(const TileProgram& program, const Action& action, const Mov
   CombineOptions options;
   options.divisor = static_cast<std::uint32_t>(group_.size());
   options.divide_result = action.completes && kind == ReduceKind::avg && !is_a_float;
-  options.stream = binding_.stream && action.sends == 0;
+  options.stream = binding_->stream && action.sends == 0;
   if (copies) return move_through_copies(m, options);
   const bool plain =
       m.sources == 1 && sources_[0].prescale == Prescale::none && !options.divide_result;
+  if (plain && bytes <= kCacheLine) {
+    // As combine() would, without the way there.
+    for (std::size_t k = 0; k < m.destinations; ++k) {
+      std::memmove(targets_[k].pointer, sources_[0].data, bytes);
+    }
+    return;
+  }
   destinations_.clear();
   for (std::size_t k = 0; k < m.destinations; ++k) {
     // In place, a copy onto itself is nothing to do.
@@ -271,21 +278,21 @@ void Operation::move(const TileProgram& program, const Action& action, const Mov
     destinations_.push_back(targets_[k].pointer);
   }
   if (destinations_.empty()) return;
-  combine(binding_.type, kind, destinations_, sources_, m.elements, options);
+  combine(binding_->type, kind, destinations_, sources_, m.elements, options);
 }
 
 void Operation::accept(const ReceiveLink& link, std::size_t bytes) {
   const std::uint32_t tag = link.link->tag();
   const std::uint32_t got = link.link->bytes();
-  if (tag != binding_.tag || got != bytes) mismatch(link.rank, got, tag, bytes);
+  if (tag != binding_->tag || got != bytes) mismatch(link.rank, got, tag, bytes);
 }
 
 void Operation::mismatch(int peer, std::uint32_t bytes, std::uint32_t tag, std::size_t expected) {
-  const Signature& mine = binding_.signature;
+  const Signature& mine = binding_->signature;
   const std::string rank = "rank " + std::to_string(peer);
   std::string calls;
   if (mine.sequence == 0) {
-    calls = "receives " + point_to_point_text(binding_.tag) + " from " + rank + ", which sent " +
+    calls = "receives " + point_to_point_text(binding_->tag) + " from " + rank + ", which sent " +
             point_to_point_text(tag);
   } else {
     const auto theirs = read_signature(group_.control(peer), mine.sequence);

@@ -58,8 +58,8 @@ class Operation {
  public:
   Operation(LocalGroup& group, Workspace& workspace) : group_(group), workspace_(workspace) {}
 
-  /// Starts `binding` over; its spans and plan must outlive the run. Allocates only for shapes that
-  /// it has not seen.
+  /// Starts `binding` over; it, its spans and its plan must outlive the run. Allocates only for
+  /// shapes that it has not seen.
   void bind(const Binding& binding);
   /// Does what can be done. True when the operation is finished. Throws Error.
   bool advance();
@@ -75,7 +75,7 @@ class Operation {
   Blocked blocked() const;
 
   LocalGroup& group() { return group_; }
-  const Binding& binding() const { return binding_; }
+  const Binding& binding() const { return *binding_; }
 
  private:
   struct Lane {
@@ -117,10 +117,12 @@ class Operation {
     std::int32_t peer = -1;
   };
 
-  ProgramShape shape() const { return {binding_.type, binding_.in, binding_.out, binding_.tiling}; }
+  ProgramShape shape() const {
+    return {binding_->type, binding_->in, binding_->out, binding_->tiling};
+  }
   /// The tile that `lane` must not begin yet.
   std::size_t end_of(const Lane& lane) const {
-    return binding_.windows && tile_ + 1 < lane.tiles ? tile_ + 1 : lane.tiles;
+    return binding_->windows && tile_ + 1 < lane.tiles ? tile_ + 1 : lane.tiles;
   }
   const Programs& programs();
   std::size_t tiles_of(const std::vector<Step>& steps) const;
@@ -141,7 +143,7 @@ class Operation {
 
   LocalGroup& group_;
   Workspace& workspace_;
-  Binding binding_;
+  const Binding* binding_ = nullptr;
   std::size_t element_ = 1;
   // Of calls with even blocks, by plan, count and type; the newest is at hand.
   using Key = std::tuple<const RankPlan*, std::size_t, DataType>;

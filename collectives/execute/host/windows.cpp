@@ -17,10 +17,10 @@ constexpr auto kWindowPatience = std::chrono::seconds(10);
 }  // namespace
 
 void Operation::describe_buffers() {
-  const PlanHeader& h = binding_.plan->header;
+  const PlanHeader& h = binding_->plan->header;
   mine_ = {};
   mine_here_ = {};
-  mine_.scalar = mine_here_.scalar = binding_.op.scalar;
+  mine_.scalar = mine_here_.scalar = binding_->op.scalar;
   const auto describe = [&](std::byte* base, std::size_t bytes, std::uint32_t& window,
                             std::uint64_t& address, std::uint64_t& address_here) {
     address = address_here = reinterpret_cast<std::uint64_t>(base);
@@ -35,12 +35,13 @@ void Operation::describe_buffers() {
     return t.extent(blocks) * element_;
   };
   const int rank = group_.rank();
-  describe(binding_.in.base, bytes(binding_.in, in_blocks(h.collective, h.ranks, rank, h.root)),
+  describe(binding_->in.base, bytes(binding_->in, in_blocks(h.collective, h.ranks, rank, h.root)),
            mine_.in_window, mine_.in, mine_here_.in);
-  describe(binding_.out.base, bytes(binding_.out, out_blocks(h.collective, h.ranks, rank, h.root)),
-           mine_.out_window, mine_.out, mine_here_.out);
+  describe(binding_->out.base,
+           bytes(binding_->out, out_blocks(h.collective, h.ranks, rank, h.root)), mine_.out_window,
+           mine_.out, mine_here_.out);
   const std::size_t tmp_bytes =
-      binding_.tiling.tile / h.pieces * element_ * binding_.plan->tmp_chunks;
+      binding_->tiling.tile / h.pieces * element_ * binding_->plan->tmp_chunks;
   describe(tmp_bytes > 0 ? tmp_ : nullptr, tmp_bytes, mine_.tmp_window, mine_.tmp, mine_here_.tmp);
 }
 
@@ -69,7 +70,7 @@ void Operation::learn(int peer, const std::byte* payload) {
 Operation::Target Operation::peer_target(const Place& p, std::size_t bytes,
                                          std::size_t tile) const {
   const Peer& peer = peers_[static_cast<std::size_t>(p.rank)];
-  const std::size_t shift = tile * binding_.tiling.tile * element_;
+  const std::size_t shift = tile * binding_->tiling.tile * element_;
   const auto which =
       static_cast<std::size_t>(p.where) - static_cast<std::size_t>(Place::Where::peer_in);
   const Peer::Buffer& buffer = peer.buffers[which];
@@ -120,7 +121,7 @@ void Operation::move_through_copies(const Move& move, const CombineOptions& opti
       now.stream = false;  // it is read again at once
       destinations_.push_back(result);
     }
-    combine(binding_.type, binding_.op.kind, destinations_, sources_, length / element_, now);
+    combine(binding_->type, binding_->op.kind, destinations_, sources_, length / element_, now);
     for (std::size_t k = 0; k < m; ++k) {
       if (targets_[k].peer >= 0)
         cma_write(pid(targets_[k]), result, targets_[k].remote + at, length);
