@@ -151,6 +151,28 @@ TEST(Faults, AKilledRankIsNoticedAndNamedByAllOthers) {
   EXPECT_EQ(leftovers(), before);
 }
 
+TEST(Faults, ARankKilledWhileTheOthersConnectIsNamedToo) {
+  std::mt19937 random(7);
+  setenv("TUTTI_RENDEZVOUS_TIMEOUT", "1", 1);
+  for (int round = 0; round < rounds() / 4; ++round) {
+    const std::size_t ranks = 2 + random() % 3;
+    Job job(static_cast<int>(ranks), static_cast<unsigned>(round));
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 15'000));
+    const std::size_t victim = random() % ranks;
+    const auto killed = Clock::now();
+    kill(job.pid(victim), SIGKILL);
+    for (std::size_t r = 0; r < ranks; ++r) {
+      const auto code = job.wait(r, killed + 10s);
+      ASSERT_TRUE(code.has_value()) << "rank " << r << " hangs in round " << round;
+      if (r == victim) continue;
+      EXPECT_EQ(*code, 3) << job.text(r);
+      EXPECT_NE(job.text(r).find(fmt::format("rank {}", victim)), std::string::npos)
+          << "round " << round << ": " << job.text(r);
+    }
+  }
+  unsetenv("TUTTI_RENDEZVOUS_TIMEOUT");
+}
+
 TEST(Faults, AStoppedRankHarmsNobody) {
   Job job(3, 7);
   ASSERT_TRUE(job.wait_ready());

@@ -205,80 +205,89 @@ void Operation::signal(const TileProgram& program, const Action& action) {
   }
 }
 
-Operation::Target Operation::target(const TileProgram& program, const Action& action,
-                                    const Place& p, std::size_t bytes, std::size_t tile) const {
-  const std::size_t shift = tile * binding_->tiling.tile * element_;
+std::byte* Operation::pointer(const TileProgram& program, const Action& action, const Place& p,
+                              std::size_t shift) const {
   switch (p.where) {
     case Place::Where::in:
-      return {binding_->in.base + p.offset + shift};
+      return binding_->in.base + p.offset + shift;
     case Place::Where::out:
-      return {binding_->out.base + p.offset + shift};
-    case Place::Where::tmp:
-      return {tmp_ + p.offset};
-    case Place::Where::send: {
-      const SendLink& s = program.sends[action.first_send + static_cast<std::uint32_t>(p.rank)];
-      return {s.link->slot(action.bytes) + p.offset};
-    }
+      return binding_->out.base + p.offset + shift;
+    case Place::Where::send:
+      return program.sends[action.first_send + static_cast<std::uint32_t>(p.rank)].link->slot(
+                 action.bytes) +
+             p.offset;
     case Place::Where::receive: {
       const ReceiveLink& r =
           program.receives[action.first_receive + static_cast<std::uint32_t>(p.rank)];
-      // Only read; a source and a destination share the type of their pointers.
-      return {const_cast<std::byte*>(r.link->slot(action.bytes)) + p.offset};
+      // Only read; sources and destinations share the type of their pointers.
+      return const_cast<std::byte*>(r.link->slot(action.bytes)) + p.offset;
     }
     default:
-      return peer_target(p, bytes, tile);
+      return tmp_ + p.offset;
   }
 }
 
 void Operation::move(const TileProgram& program, const Action& action, const Move& m,
                      std::size_t tile) {
-  const ReduceKind kind = binding_->op.kind;
-  const bool is_a_float = is_float(binding_->type);
   const Place* places = program.places.data() + m.first_place;
-  const std::size_t bytes = m.elements * element_;
-  const std::size_t operands = std::size_t{m.destinations} + m.sources;
-  targets_.resize(operands);
-  bool copies = false;
-  for (std::size_t k = 0; k < operands; ++k) {
-    targets_[k] = target(program, action, places[k], bytes, tile);
-    copies = copies || targets_[k].peer >= 0;
-  }
+  const std::size_t shift = tile * binding_->tiling.tile * element_;
+  destinations_.resize(m.destinations);
   sources_.resize(m.sources);
-  for (std::size_t k = 0; k < m.sources; ++k) {
-    const Place& p = places[m.destinations + k];
-    Source& s = sources_[k];
-    s = {targets_[m.destinations + k].pointer};
-    if (!p.scaled) continue;
-    if (kind == ReduceKind::pre_multiplied_sum) {
-      s.prescale = Prescale::multiply;
-      s.scalar = p.where == Place::Where::in ? binding_->op.scalar
-                                             : peers_[static_cast<std::size_t>(p.rank)].scalar;
-    } else if (kind == ReduceKind::avg && is_a_float) {
-      s.prescale = Prescale::divide;
+  bool copies = false;
+  if (m.remote) {
+    copies = find_targets(program, action, m, shift);
+    for (std::size_t k = 0; k < m.destinations; ++k) destinations_[k] = targets_[k].pointer;
+    for (std::size_t k = 0; k < m.sources; ++k)
+      sources_[k] = {targets_[m.destinations + k].pointer};
+  } else {
+    for (std::size_t k = 0; k < m.destinations; ++k) {
+      destinations_[k] = pointer(program, action, places[k], shift);
+    }
+    for (std::size_t k = 0; k < m.sources; ++k) {
+      sources_[k] = {pointer(program, action, places[m.destinations + k], shift)};
     }
   }
+  if (m.scaled) scale_sources(places + m.destinations);
+  const ReduceKind kind = binding_->op.kind;
   CombineOptions options;
   options.divisor = static_cast<std::uint32_t>(group_.size());
-  options.divide_result = action.completes && kind == ReduceKind::avg && !is_a_float;
+  options.divide_result = action.completes && kind == ReduceKind::avg && !is_float(binding_->type);
   options.stream = binding_->stream && action.sends == 0;
   if (copies) return move_through_copies(m, options);
   const bool plain =
       m.sources == 1 && sources_[0].prescale == Prescale::none && !options.divide_result;
-  if (plain && bytes <= kCacheLine) {
-    // As combine() would, without the way there.
-    for (std::size_t k = 0; k < m.destinations; ++k) {
-      std::memmove(targets_[k].pointer, sources_[0].data, bytes);
+  if (plain) {
+    // In place, a copy onto itself is nothing to do.
+    std::erase(destinations_, sources_[0].data);
+    const std::size_t bytes = m.elements * element_;
+    if (bytes <= kCacheLine) {
+      // As combine() would, without the way there.
+      for (void* destination : destinations_) std::memcpy(destination, sources_[0].data, bytes);
+      return;
     }
+    if (destinations_.empty()) return;
+  }
+  combine(binding_->type, kind, destinations_, sources_, m.elements, options);
+}
+
+void Operation::scale_sources(const Place* sources) {
+  const ReduceKind kind = binding_->op.kind;
+  if (kind != ReduceKind::pre_multiplied_sum &&
+      (kind != ReduceKind::avg || !is_float(binding_->type))) {
     return;
   }
-  destinations_.clear();
-  for (std::size_t k = 0; k < m.destinations; ++k) {
-    // In place, a copy onto itself is nothing to do.
-    if (plain && targets_[k].pointer == sources_[0].data) continue;
-    destinations_.push_back(targets_[k].pointer);
+  for (std::size_t k = 0; k < sources_.size(); ++k) {
+    const Place& p = sources[k];
+    if (!p.scaled) continue;
+    if (kind == ReduceKind::avg) {
+      sources_[k].prescale = Prescale::divide;
+    } else {
+      sources_[k].prescale = Prescale::multiply;
+      sources_[k].scalar = p.where == Place::Where::in
+                               ? binding_->op.scalar
+                               : peers_[static_cast<std::size_t>(p.rank)].scalar;
+    }
   }
-  if (destinations_.empty()) return;
-  combine(binding_->type, kind, destinations_, sources_, m.elements, options);
 }
 
 void Operation::accept(const ReceiveLink& link, std::size_t bytes) {

@@ -131,10 +131,14 @@ class Operation {
   void perform(const TileProgram& program, const Action& action, std::size_t tile);
   void signal(const TileProgram& program, const Action& action);
   void move(const TileProgram& program, const Action& action, const Move& move, std::size_t tile);
+  /// Fills targets_; whether one of them can only be reached by copying.
+  bool find_targets(const TileProgram& program, const Action& action, const Move& move,
+                    std::size_t shift);
+  void scale_sources(const Place* sources);
   void move_through_copies(const Move& move, const CombineOptions& options);
-  Target target(const TileProgram& program, const Action& action, const Place& place,
-                std::size_t bytes, std::size_t tile) const;
-  Target peer_target(const Place& place, std::size_t bytes, std::size_t tile) const;
+  std::byte* pointer(const TileProgram& program, const Action& action, const Place& place,
+                     std::size_t shift) const;
+  Target peer_target(const Place& place, std::size_t bytes, std::size_t shift) const;
   void accept(const ReceiveLink& link, std::size_t bytes);
   [[noreturn]] void mismatch(int peer, std::uint32_t bytes, std::uint32_t tag,
                              std::size_t expected);

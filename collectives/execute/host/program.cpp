@@ -71,8 +71,12 @@ class Compiler {
         return;
       }
     }
-    program_.moves.push_back(
-        {static_cast<std::uint32_t>(first), step.destinations, step.sources, e.count});
+    Move m{static_cast<std::uint32_t>(first), step.destinations, step.sources, e.count};
+    for (std::size_t k = first; k < program_.places.size(); ++k) {
+      m.remote = m.remote || program_.places[k].where >= Place::Where::peer_in;
+      m.scaled = m.scaled || program_.places[k].scaled;
+    }
+    program_.moves.push_back(m);
   }
 
   Extent extent(const Step& step, std::uint32_t i) const {

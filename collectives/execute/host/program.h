@@ -50,6 +50,8 @@ struct Move {
   std::uint16_t destinations = 0;
   std::uint16_t sources = 0;
   std::size_t elements = 0;
+  bool remote = false;  // some operand is another rank's
+  bool scaled = false;  // some source is a raw input of a reduction
 };
 
 struct ReceiveLink {

@@ -67,10 +67,23 @@ void Operation::learn(int peer, const std::byte* payload) {
                resolve(a.tmp_window, a.tmp)};
 }
 
+bool Operation::find_targets(const TileProgram& program, const Action& action, const Move& m,
+                             std::size_t shift) {
+  const Place* places = program.places.data() + m.first_place;
+  targets_.resize(std::size_t{m.destinations} + m.sources);
+  bool copies = false;
+  for (std::size_t k = 0; k < targets_.size(); ++k) {
+    targets_[k] = places[k].where >= Place::Where::peer_in
+                      ? peer_target(places[k], m.elements * element_, shift)
+                      : Target{pointer(program, action, places[k], shift)};
+    copies = copies || targets_[k].peer >= 0;
+  }
+  return copies;
+}
+
 Operation::Target Operation::peer_target(const Place& p, std::size_t bytes,
-                                         std::size_t tile) const {
+                                         std::size_t shift) const {
   const Peer& peer = peers_[static_cast<std::size_t>(p.rank)];
-  const std::size_t shift = tile * binding_->tiling.tile * element_;
   const auto which =
       static_cast<std::size_t>(p.where) - static_cast<std::size_t>(Place::Where::peer_in);
   const Peer::Buffer& buffer = peer.buffers[which];
