@@ -50,8 +50,8 @@ demo: packages build/build.ninja
 	  --target tutti_command $(DEMO_COLLECTIVES:%=%_perf)
 	@for collective in $(DEMO_COLLECTIVES); do \
 	  echo; \
-	  echo "$$ build/bin/tutti run -n $(DEMO_RANKS) build/bin/$${collective}_perf -b 8 -e 64M -f 4"; \
-	  build/bin/tutti run -n $(DEMO_RANKS) build/bin/$${collective}_perf -b 8 -e 64M -f 4 || exit; \
+	  echo "$$ build/bin/tutti run -n $(DEMO_RANKS) build/bin/$${collective}_perf -b 8 -e 64M -f 2"; \
+	  build/bin/tutti run -n $(DEMO_RANKS) build/bin/$${collective}_perf -b 8 -e 64M -f 2 || exit; \
 	done
 
 test: test-packages build

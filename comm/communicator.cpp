@@ -92,11 +92,12 @@ const Binding* Communicator::Impl::prepare(const Call& call, bool alone, Tables&
     newest_signature = signature_of(call);
     newest_plan = nullptr;
   }
+  unchanged_calls = same ? unchanged_calls + 1 : 0;
   newest_signature.sequence = ++sequence;
   const std::size_t bytes = newest_sizes.largest;
   if (bytes == 0 && call.collective != Collective::barrier &&
       call.collective != Collective::all_to_all_v) {
-    publish_signature(group->control(), newest_signature);
+    publish_signature(group->control(), newest_signature, false);
     return nullptr;
   }
   const ReadyPlan* plan = &plans.get(call.collective, bytes, newest_signature.root, true);
@@ -123,6 +124,7 @@ const Binding* Communicator::Impl::prepare(const Call& call, bool alone, Tables&
   }
   binding.signature = newest_signature;
   binding.tag = tag_of(newest_hash, sequence);
+  binding.unchanged = unchanged_calls >= kRecords;
   return &binding;
 }
 

@@ -61,6 +61,7 @@ struct Communicator::Impl {
   Signature newest_signature;
   const ReadyPlan* newest_plan = nullptr;
   std::uint64_t newest_hash = 0;
+  std::uint64_t unchanged_calls = 0;  // that repeated the newest one
   Binding newest_binding;
   Binding other_binding;  // of a call that is not remembered
   std::unique_ptr<ProgressThread> progress;

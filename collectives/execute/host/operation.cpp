@@ -55,7 +55,7 @@ void Operation::bind(const Binding& binding) {
     tmp_ = workspace_.reserve(Workspace::kTmp, stride * plan.tmp_chunks);
   }
   if (signature.sequence != 0) {
-    publish_signature(group_.control(), signature);
+    publish_signature(group_.control(), signature, binding_->unchanged);
     if (is_rooted(plan.header.collective)) {
       compare_with_peers(group_, signature);
       if (group_.failed()) group_.throw_failure();

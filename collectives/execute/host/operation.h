@@ -24,7 +24,8 @@ namespace tutti {
 struct Binding {
   const RankPlan* plan = nullptr;
   Signature signature;
-  std::uint32_t tag = 0;  // that its messages carry
+  std::uint32_t tag = 0;   // that its messages carry
+  bool unchanged = false;  // the signature is that of the last kRecords operations
   DataType type = DataType::uint8;
   ReduceOp op;
   BlockTable in, out;
