@@ -29,7 +29,7 @@ struct Communicator::Impl {
   void wait_for_started() {
     if (progress) progress->drain();
   }
-  /// Makes `error`, thrown while an operation ran, everybody's failure and throws that.
+  /// Makes what was thrown while an operation ran everybody's failure, and throws that.
   [[noreturn]] void fail_with(const std::string& text, ErrorCode code, int culprit);
 
   /// Chooses the plan for a checked call, numbers and binds it; null when there is nothing to move

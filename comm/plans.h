@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <vector>
 
 #include "collectives/algorithms.h"
 
@@ -43,6 +44,9 @@ class Plans {
   std::map<std::tuple<const Algorithm*, int>, std::unique_ptr<ReadyPlan>> generated_;
   std::map<std::tuple<int, bool>, std::unique_ptr<ReadyPlan>> point_to_point_;
   std::map<std::tuple<Collective, int>, std::unique_ptr<ReadyPlan>> users_;
+  // Kept: an executor knows its programs by the address of their plan, which must not be used
+  // again.
+  std::vector<std::unique_ptr<ReadyPlan>> replaced_;
   // The newest look-up.
   Collective last_collective_ = Collective::send_recv;
   int last_root_ = 0;

@@ -302,7 +302,7 @@ TEST(RendezvousProcesses, AKilledRankIsNamedToTheOthers) {
 }
 
 TEST(RendezvousProcesses, TheEndOfTheServersProcessIsNoticed) {
-  if (!kChildrenMayHaveThreads) GTEST_SKIP();
+  if (!kChildrenMayHaveThreads) GTEST_SKIP() << "ThreadSanitizer: no threads after a fork";
   int id_pipe[2];
   ASSERT_EQ(pipe(id_pipe), 0);
   const pid_t server = start_process([&] {
@@ -332,7 +332,7 @@ TEST(RendezvousProcesses, TheEndOfTheServersProcessIsNoticed) {
 }
 
 TEST(RendezvousProcesses, AnExitingServerStillDeliversItsReplies) {
-  if (!kChildrenMayHaveThreads) GTEST_SKIP();
+  if (!kChildrenMayHaveThreads) GTEST_SKIP() << "ThreadSanitizer: no threads after a fork";
   for (int repetition = 0; repetition < 10; ++repetition) {
     int id_pipe[2];
     ASSERT_EQ(pipe(id_pipe), 0);
@@ -356,7 +356,7 @@ TEST(RendezvousProcesses, AnExitingServerStillDeliversItsReplies) {
 }
 
 TEST(RendezvousProcesses, ExitDoesNotWaitForAnIdleServer) {
-  if (!kChildrenMayHaveThreads) GTEST_SKIP();
+  if (!kChildrenMayHaveThreads) GTEST_SKIP() << "ThreadSanitizer: no threads after a fork";
   const auto start = Clock::now();
   const pid_t child = fork();
   if (child == 0) {
