@@ -23,16 +23,6 @@ std::optional<Collective> parse_collective(std::string_view text) {
   return std::nullopt;
 }
 
-bool is_rooted(Collective c) {
-  return c == Collective::broadcast || c == Collective::reduce || c == Collective::gather ||
-         c == Collective::scatter;
-}
-
-bool is_reduction(Collective c) {
-  return c == Collective::all_reduce || c == Collective::reduce_scatter ||
-         c == Collective::reduce_scatter_v || c == Collective::reduce;
-}
-
 std::uint32_t in_blocks(Collective c, int ranks, int rank, int root) {
   const auto n = static_cast<std::uint32_t>(ranks);
   switch (c) {

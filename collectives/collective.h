@@ -30,10 +30,19 @@ std::string_view name(Collective c);
 std::optional<Collective> parse_collective(std::string_view text);
 
 constexpr bool is_valid(Collective c) { return static_cast<int>(c) < kCollectives; }
-/// broadcast, reduce, gather, scatter.
-bool is_rooted(Collective c);
-/// all_reduce, reduce_scatter(_v), reduce.
-bool is_reduction(Collective c);
+constexpr bool is_rooted(Collective c) {
+  return c == Collective::broadcast || c == Collective::reduce || c == Collective::gather ||
+         c == Collective::scatter;
+}
+constexpr bool is_reduction(Collective c) {
+  return c == Collective::all_reduce || c == Collective::reduce_scatter ||
+         c == Collective::reduce_scatter_v || c == Collective::reduce;
+}
+/// Whether blocks may have different sizes.
+constexpr bool is_v(Collective c) {
+  return c == Collective::all_gather_v || c == Collective::reduce_scatter_v ||
+         c == Collective::all_to_all_v;
+}
 
 /// Blocks of rank `rank`'s input and output buffer; 0: the rank has no such buffer.
 ///

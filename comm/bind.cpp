@@ -16,15 +16,9 @@ namespace {
   throw Error(ErrorCode::invalid_argument, what + ": " + why);
 }
 
-bool is_v(Collective c) {
-  return c == Collective::all_gather_v || c == Collective::reduce_scatter_v ||
-         c == Collective::all_to_all_v;
-}
-
 /// Bytes from `base` that a buffer occupies; throws when they cannot exist.
 std::size_t extent_of(const Call& call, const char* which, std::uint32_t blocks,
-                      const std::vector<std::size_t>& counts,
-                      const std::vector<std::size_t>& offsets) {
+                      std::span<const std::size_t> counts, std::span<const std::size_t> offsets) {
   const std::size_t most = static_cast<std::size_t>(PTRDIFF_MAX) / size_of(call.type);
   std::size_t end = 0;
   std::size_t packed = 0;
@@ -43,8 +37,8 @@ std::size_t extent_of(const Call& call, const char* which, std::uint32_t blocks,
   return end * size_of(call.type);
 }
 
-void check_counts(const Call& call, const char* which, const std::vector<std::size_t>& counts,
-                  const std::vector<std::size_t>& offsets, std::size_t expected) {
+void check_counts(const Call& call, const char* which, std::span<const std::size_t> counts,
+                  std::span<const std::size_t> offsets, std::size_t expected) {
   if (counts.size() != expected) {
     refuse(call, fmt::format("{} counts has {} entries, but must have one for each of the {} ranks",
                              which, counts.size(), expected));
@@ -89,13 +83,15 @@ void fill_tables(const Call& call, int rank, Binding& b, Tables& tables) {
   b.in.count = b.out.count = call.count;
   if (!is_v(call.collective)) return;
   const auto self = static_cast<std::size_t>(rank);
-  tables.in_counts = call.in_counts;
-  tables.out_counts = call.out_counts;
+  const auto copy = [](std::span<const std::size_t> s) { return std::vector(s.begin(), s.end()); };
+  tables.in_counts = copy(call.in_counts);
+  tables.out_counts = copy(call.out_counts);
   if (call.collective == Collective::all_gather_v) tables.in_counts = {call.out_counts[self]};
   if (call.collective == Collective::reduce_scatter_v) tables.out_counts = {call.in_counts[self]};
-  tables.in_offsets = call.in_offsets.empty() ? packed_offsets(tables.in_counts) : call.in_offsets;
+  tables.in_offsets =
+      call.in_offsets.empty() ? packed_offsets(tables.in_counts) : copy(call.in_offsets);
   tables.out_offsets =
-      call.out_offsets.empty() ? packed_offsets(tables.out_counts) : call.out_offsets;
+      call.out_offsets.empty() ? packed_offsets(tables.out_counts) : copy(call.out_offsets);
   b.in.counts = tables.in_counts;
   b.in.offsets = tables.in_offsets;
   b.out.counts = tables.out_counts;
@@ -111,13 +107,12 @@ BufferSizes buffer_sizes(const Call& call, int rank, int ranks) {
   const std::size_t element = size_of(call.type);
   BufferSizes sizes;
   if (!is_v(call.collective)) {
-    static const std::vector<std::size_t> even;
-    sizes.in = extent_of(call, "input", ins, even, even);
-    sizes.out = extent_of(call, "output", outs, even, even);
+    sizes.in = extent_of(call, "input", ins, {}, {});
+    sizes.out = extent_of(call, "output", outs, {}, {});
     // On some rank a buffer has a block for everyone, unless no rank's has.
     const bool blocks = in_blocks(call.collective, 2, call.root, call.root) > 1 ||
                         out_blocks(call.collective, 2, call.root, call.root) > 1;
-    if (blocks) extent_of(call, "largest", static_cast<std::uint32_t>(ranks), even, even);
+    if (blocks) extent_of(call, "largest", static_cast<std::uint32_t>(ranks), {}, {});
     sizes.largest = call.count * element * (blocks ? static_cast<std::size_t>(ranks) : 1);
     return sizes;
   }
@@ -125,11 +120,11 @@ BufferSizes buffer_sizes(const Call& call, int rank, int ranks) {
   const bool gathers = call.collective == Collective::all_gather_v;
   const bool scatters = call.collective == Collective::reduce_scatter_v;
   sizes.in =
-      extent_of(call, "input", ins, gathers ? std::vector{call.out_counts[self]} : call.in_counts,
+      extent_of(call, "input", ins, gathers ? call.out_counts.subspan(self, 1) : call.in_counts,
                 call.in_offsets);
   sizes.out =
-      extent_of(call, "output", outs,
-                scatters ? std::vector{call.in_counts[self]} : call.out_counts, call.out_offsets);
+      extent_of(call, "output", outs, scatters ? call.in_counts.subspan(self, 1) : call.out_counts,
+                call.out_offsets);
   if (gathers || scatters) {
     for (const std::size_t c : gathers ? call.out_counts : call.in_counts)
       sizes.largest += c * element;
@@ -168,7 +163,11 @@ void check_call(const Call& call, int rank, int ranks) {
     check_counts(call, "in", call.in_counts, call.in_offsets, n);
     check_counts(call, "out", call.out_counts, call.out_offsets, n);
   }
-  const BufferSizes sizes = buffer_sizes(call, rank, ranks);
+  check_addresses(call, buffer_sizes(call, rank, ranks), rank, ranks);
+  check_disjoint(call);
+}
+
+void check_addresses(const Call& call, const BufferSizes& sizes, int rank, int ranks) {
   const std::size_t in_bytes = sizes.in;
   const std::size_t out_bytes = sizes.out;
   if (in_bytes > 0 && call.in == nullptr) {
@@ -179,7 +178,6 @@ void check_call(const Call& call, int rank, int ranks) {
     refuse(call,
            fmt::format("the output is null, but rank {} has {} bytes to write", rank, out_bytes));
   }
-  check_disjoint(call);
   const auto in = reinterpret_cast<std::uintptr_t>(call.in);
   const auto out = reinterpret_cast<std::uintptr_t>(call.out);
   if (in_bytes == 0 || out_bytes == 0 || in >= out + out_bytes || out >= in + in_bytes) return;
@@ -219,8 +217,10 @@ Signature signature_of(const Call& call) {
   return s;
 }
 
-Binding bind_call(const Call& call, int rank, int ranks, const Geometry& geometry,
+Binding bind_call(const Call& call, LocalGroup& group, const Geometry& geometry,
                   const ReadyPlan& ready, Tables& tables) {
+  const int rank = group.rank();
+  const int ranks = group.size();
   const PlanHeader& header = ready.plan.header;
   if (header.slots > geometry.shape.slots ||
       geometry.shape.slot_bytes / header.widest < kCacheLine) {
@@ -250,6 +250,10 @@ Binding bind_call(const Call& call, int rank, int ranks, const Geometry& geometr
   // Where only the two ends know a block's size, tiles are as large as can be.
   b.tiling = Tiling::of(b.tiles_by_lane ? 0 : block, element, header.pieces, chunk);
   b.stream = 2 * largest * static_cast<std::size_t>(ranks) > host().l3_bytes;
+  if (!is_v(call.collective)) {
+    b.programs =
+        std::make_shared<const Programs>(compile(*b.plan, {b.type, b.in, b.out, b.tiling}, group));
+  }
   return b;
 }
 

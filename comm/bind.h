@@ -16,9 +16,6 @@ struct Tables {
   std::vector<std::size_t> in_counts, in_offsets, out_counts, out_offsets;
 };
 
-/// Throws Error(invalid_argument) with a sentence if rank `rank` of `ranks` cannot make this call.
-void check_call(const Call& call, int rank, int ranks);
-
 /// Bytes of a call's buffers on rank `rank`; `largest`: of the largest buffer of any rank (0 where
 /// only the two ends of a transfer know). Throws Error(invalid_argument) for what no memory can
 /// hold.
@@ -27,12 +24,17 @@ struct BufferSizes {
 };
 BufferSizes buffer_sizes(const Call& call, int rank, int ranks);
 
+/// Throws Error(invalid_argument) with a sentence if rank `rank` of `ranks` cannot make this call.
+void check_call(const Call& call, int rank, int ranks);
+/// The part of it that looks at the addresses, for a call of these sizes that is right otherwise.
+void check_addresses(const Call& call, const BufferSizes& sizes, int rank, int ranks);
+
 /// What all ranks must agree on, but for the number of the operation.
 Signature signature_of(const Call& call);
 
 /// The binding of a call that was checked, to `plan`. Signature and tag are left to the caller.
 /// `tables` keeps what the binding points to.
-Binding bind_call(const Call& call, int rank, int ranks, const Geometry& geometry,
+Binding bind_call(const Call& call, LocalGroup& group, const Geometry& geometry,
                   const ReadyPlan& plan, Tables& tables);
 
 }  // namespace tutti

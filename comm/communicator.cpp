@@ -35,14 +35,19 @@ Call call_of(Collective collective, const void* in, void* out, std::size_t count
   return call;
 }
 
-std::vector<std::size_t> copy(std::span<const std::size_t> s) { return {s.begin(), s.end()}; }
-
 void check_rank(int rank, int size) {
   if (size < 1 || rank < 0 || rank >= size) {
     throw Error(
         ErrorCode::invalid_argument,
         fmt::format("rank {} of {} ranks makes no sense: ranks are 0 to size - 1", rank, size));
   }
+}
+
+/// Whether two calls of a collective differ in nothing but addresses and the scalar of the
+/// operator. (Not for v-variants.)
+bool same_shape(const Call& a, const Call& b) {
+  return a.count == b.count && a.collective == b.collective && a.type == b.type &&
+         a.op.kind == b.op.kind && a.root == b.root;
 }
 
 }  // namespace
@@ -54,21 +59,19 @@ Communicator::Impl::Impl(Session session, const Options& o)
       plans(group->rank(), group->size(), o.algorithm, geometry.windows),
       policy{spins_for(geometry, group->size()), o.timeout, o.report_after},
       operation(*group, workspace),
-      agreement(*group, workspace) {
+      agreement(*group, workspace),
+      all_messages(2 * static_cast<std::size_t>(group->size())) {
   PlanRequest request;
   request.ranks = group->size();
   agreement_plan.plan = choose_algorithm(Collective::all_reduce, group->size(), 1, false)
                             .generate(request, group->rank());
+  const Call call =
+      call_of(Collective::all_reduce, nullptr, nullptr, 1, DataType::uint8, ReduceKind::min);
+  agreement_binding = bind_call(call, *group, geometry, agreement_plan, tables);
 }
 
 Communicator::Impl::~Impl() {
   progress.reset();  // before what it uses
-}
-
-bool Communicator::Impl::repeats(const Call& call) const {
-  return newest_plan != nullptr && call.count == newest.count &&
-         call.collective == newest.collective && call.type == newest.type &&
-         call.op.kind == newest.op.kind && call.root == newest.root;
 }
 
 void Communicator::Impl::check(const Call& call) const {
@@ -76,85 +79,123 @@ void Communicator::Impl::check(const Call& call) const {
   check_call(call, group->rank(), group->size());
 }
 
-const Binding* Communicator::Impl::prepare(const Call& call, bool alone, Tables& into) {
+PreparedCall& Communicator::Impl::look_up(const Call& call) {
   const int rank = group->rank();
   const int ranks = group->size();
-  if (call.collective == Collective::send_recv) {
-    const ReadyPlan& plan = plans.point_to_point(call.peer, call.sends);
-    other_binding = bind_call(call, rank, ranks, geometry, plan, into);
-    other_binding.signature = signature_of(call);
-    other_binding.tag = point_to_point_tag(call.type, call.count);
-    return &other_binding;
+  if (newest == nullptr || !same_shape(call, newest->call)) {
+    std::unique_ptr<PreparedCall>* slot = nullptr;
+    if (!is_v(call.collective)) {
+      const auto kind = static_cast<std::uint64_t>(call.collective) |
+                        static_cast<std::uint64_t>(call.type) << 8 |
+                        static_cast<std::uint64_t>(call.op.kind) << 16 |
+                        static_cast<std::uint64_t>(call.root) << 24;
+      slot = &prepared[mix(kind, call.count) % kPrepared];
+    }
+    if (slot == nullptr || !*slot || !same_shape(call, (*slot)->call)) {
+      check_call(call, rank, ranks);
+      PreparedCall p;
+      p.call = call;
+      p.sizes = buffer_sizes(call, rank, ranks);
+      p.binding.signature = signature_of(call);
+      if (slot == nullptr) {
+        newest = nullptr;
+        return uneven = std::move(p);
+      }
+      *slot = std::make_unique<PreparedCall>(std::move(p));
+    }
+    newest = slot->get();
+    repeats = 0;
   }
-  const bool same = repeats(call);
-  if (!same) {
-    newest_sizes = buffer_sizes(call, rank, ranks);
-    newest_signature = signature_of(call);
-    newest_plan = nullptr;
+  if (call.in != newest->binding.in.base || call.out != newest->binding.out.base) {
+    check_addresses(call, newest->sizes, rank, ranks);
   }
-  unchanged_calls = same ? unchanged_calls + 1 : 0;
-  newest_signature.sequence = ++sequence;
-  const std::size_t bytes = newest_sizes.largest;
-  if (bytes == 0 && call.collective != Collective::barrier &&
-      call.collective != Collective::all_to_all_v) {
-    publish_signature(group->control(), newest_signature, false);
-    return nullptr;
-  }
-  const ReadyPlan* plan = &plans.get(call.collective, bytes, newest_signature.root, true);
-  if (!same) {
-    newest_signature.detail = mix(newest_signature.detail, plan->identity);
-    newest_hash = newest_signature.hash();
-  }
-  if (plan->windows && !group->one_process()) {
-    const bool windows = alone ? agree_on_windows(call) : group->cma_everywhere();
-    if (!windows) plan = &plans.get(call.collective, bytes, newest_signature.root, false);
-  }
-  const bool even = call.in_counts.empty() && call.out_counts.empty();
-  Binding& binding = even ? newest_binding : other_binding;
-  if (plan == newest_plan) {
-    binding.op = call.op;
-    binding.in.base = static_cast<std::byte*>(const_cast<void*>(call.in));
-    binding.out.base = static_cast<std::byte*>(call.out);
-    newest.in = call.in;
-    newest.out = call.out;
+  return *newest;
+}
+
+const Binding* Communicator::Impl::bind(PreparedCall& p, const Call& call, bool alone,
+                                        Tables& into) {
+  Binding& binding = p.binding;
+  const std::size_t bytes = p.sizes.largest;
+  const int root = binding.signature.root;
+  if (p.plan == nullptr) {
+    binding.signature.sequence = ++sequence;
+    if (bytes == 0 && call.collective != Collective::barrier &&
+        call.collective != Collective::all_to_all_v) {
+      publish_signature(group->control(), binding.signature);
+      repeats = 0;
+      return nullptr;
+    }
+    p.plan = &plans.get(call.collective, bytes, root, true);
+    binding.signature.detail = mix(binding.signature.detail, p.plan->identity);
+    p.hash = binding.signature.hash();
   } else {
-    binding = bind_call(call, rank, ranks, geometry, *plan, into);
-    newest = call;
-    newest_plan = even ? plan : nullptr;
+    binding.signature.sequence = ++sequence;
   }
-  binding.signature = newest_signature;
-  binding.tag = tag_of(newest_hash, sequence);
-  binding.unchanged = unchanged_calls >= kRecords;
+  const ReadyPlan* plan = p.plan;
+  if (plan->windows && !group->one_process()) {
+    const bool windows = alone ? agree_on_windows(p, call) : group->cma_everywhere();
+    if (!windows) plan = &plans.get(call.collective, bytes, root, false);
+  }
+  if (plan != p.bound) {
+    const Signature signature = binding.signature;
+    binding = bind_call(call, *group, geometry, *plan, into);
+    binding.signature = signature;
+    p.bound = plan;
+  }
+  binding.op = call.op;
+  binding.in.base = static_cast<std::byte*>(const_cast<void*>(call.in));
+  binding.out.base = static_cast<std::byte*>(call.out);
+  binding.tag = tag_of(p.hash, sequence);
+  binding.unchanged = ++repeats > kRecords && &p == newest && !is_rooted(call.collective);
   return &binding;
 }
 
-bool Communicator::Impl::agree_on_windows(const Call& call) {
-  const BufferSizes& sizes = newest_sizes;
-  std::uint8_t mine = (sizes.in == 0 || find_window(call.in, sizes.in).id != 0) &&
-                              (sizes.out == 0 || find_window(call.out, sizes.out).id != 0)
+bool Communicator::Impl::agree_on_windows(const PreparedCall& p, const Call& call) {
+  std::uint8_t mine = (p.sizes.in == 0 || find_window(call.in, p.sizes.in).id != 0) &&
+                              (p.sizes.out == 0 || find_window(call.out, p.sizes.out).id != 0)
                           ? 1
                           : 0;
   std::uint8_t all = 0;
-  Binding b;
-  b.plan = &agreement_plan.plan;
-  b.type = DataType::uint8;
-  b.op = ReduceKind::min;
-  b.in = {reinterpret_cast<std::byte*>(&mine), 1, {}, {}};
-  b.out = {reinterpret_cast<std::byte*>(&all), 1, {}, {}};
-  b.tiling = Tiling::of(1, 1, b.plan->header.pieces, geometry.shape.slot_bytes);
-  b.signature = newest_signature;
+  Binding& b = agreement_binding;
+  b.in.base = reinterpret_cast<std::byte*>(&mine);
+  b.out.base = reinterpret_cast<std::byte*>(&all);
+  b.signature = p.binding.signature;
   // The same operation, so that calls that do not match are found here already; another message.
-  b.tag = ~tag_of(newest_hash, sequence);
+  b.tag = ~tag_of(p.hash, sequence);
   Job job(agreement, {&b, 1});
   Job* const jobs[] = {&job};
   run_to_completion(jobs, policy);
   return all != 0 || group->cma_everywhere();
 }
 
-Operation& Communicator::Impl::point_to_point(int peer, bool sends) {
-  auto& op = point_to_points[{peer, sends}];
-  if (!op) op = std::make_unique<Operation>(*group, workspace);
-  return *op;
+Communicator::Impl::Messages& Communicator::Impl::messages(int peer, bool sends) {
+  auto& m = all_messages[2 * static_cast<std::size_t>(peer) + (sends ? 1 : 0)];
+  if (!m) m = std::make_unique<Messages>(*group, workspace);
+  return *m;
+}
+
+bool Communicator::Impl::repeats_message(const Call& call) const {
+  if (call.peer < 0 || call.peer >= group->size()) return false;
+  const auto& m = all_messages[2 * static_cast<std::size_t>(call.peer) + (call.sends ? 1 : 0)];
+  return m && m->binding.type == call.type && m->binding.in.count == call.count &&
+         m->binding.in.base == call.in && m->binding.out.base == call.out;
+}
+
+const Binding& Communicator::Impl::bind_message(Messages& m, const Call& call) {
+  Binding& b = m.binding;
+  if (b.plan == nullptr || b.type != call.type || b.in.count != call.count) {
+    b = bind_call(call, *group, geometry, plans.point_to_point(call.peer, call.sends), tables);
+    b.signature = signature_of(call);
+    b.tag = point_to_point_tag(call.type, call.count);
+  }
+  b.in.base = static_cast<std::byte*>(const_cast<void*>(call.in));
+  b.out.base = static_cast<std::byte*>(call.out);
+  return b;
+}
+
+void Communicator::Impl::forget_calls() {
+  for (auto& p : prepared) p.reset();
+  newest = nullptr;
 }
 
 void Communicator::Impl::fail_with(const std::string& text, ErrorCode code, int culprit) {
@@ -168,20 +209,31 @@ void Communicator::Impl::fail_with(const std::string& text, ErrorCode code, int 
 
 void Communicator::Impl::run_now(const Call& call) {
   if (group->failed()) group->throw_failure();
-  const bool message = call.collective == Collective::send_recv;
-  if (message && call.peer == group->rank()) {
-    throw Error(
-        ErrorCode::invalid_usage,
-        fmt::format(
-            "rank {} {} itself outside of a group: put the send and the recv into one group()",
-            group->rank(), call.sends ? "sends to" : "receives from"));
-  }
-  try {
-    const Binding* binding = prepare(call, true, tables);
-    if (binding == nullptr) return;
-    Job job(message ? point_to_point(call.peer, call.sends) : operation, {binding, 1});
+  const auto run = [&](Operation& on, const Binding& binding) {
+    Job job(on, {&binding, 1});
     Job* const jobs[] = {&job};
     run_to_completion(jobs, policy);
+  };
+  PreparedCall* collective = nullptr;
+  if (call.collective != Collective::send_recv) {
+    collective = &look_up(call);
+  } else {
+    if (!repeats_message(call)) check_call(call, group->rank(), group->size());
+    if (call.peer == group->rank()) {
+      throw Error(
+          ErrorCode::invalid_usage,
+          fmt::format(
+              "rank {} {} itself outside of a group: put the send and the recv into one group()",
+              group->rank(), call.sends ? "sends to" : "receives from"));
+    }
+  }
+  try {
+    if (collective == nullptr) {
+      Messages& m = messages(call.peer, call.sends);
+      run(m.operation, bind_message(m, call));
+    } else if (const Binding* binding = bind(*collective, call, true, tables)) {
+      run(operation, *binding);
+    }
   } catch (const Error& e) {
     fail_with(e.what(), e.code(), e.rank());
   } catch (const std::exception& e) {
@@ -226,12 +278,10 @@ void Communicator::run(const Call& call) {
     return keep_for_group(i, call);
   }
   i.wait_for_started();
-  // A call that was right a moment ago need not be looked at again.
-  if (!i.repeats(call) || call.in != i.newest.in || call.out != i.newest.out) i.check(call);
   i.run_now(call);
 }
 
-Future Communicator::start(Call call) {
+Future Communicator::start(const Call& call) {
   Impl& i = impl();
   i.check(call);
   if (group_is_open()) {
@@ -241,7 +291,7 @@ Future Communicator::start(Call call) {
   if (!i.progress) {
     i.progress = std::make_unique<ProgressThread>([&i](const Call& c) { i.run_now(c); });
   }
-  return Future(i.progress->start(std::move(call)));
+  return Future(i.progress->start(call));
 }
 
 void Communicator::all_reduce(const void* in, void* out, std::size_t count, DataType type,
@@ -276,14 +326,14 @@ void Communicator::all_to_all(const void* in, void* out, std::size_t count, Data
 void Communicator::all_gather_v(const void* in, void* out, std::span<const std::size_t> counts,
                                 std::span<const std::size_t> offsets, DataType type) {
   Call call = call_of(Collective::all_gather_v, in, out, 0, type);
-  call.out_counts = copy(counts);
-  call.out_offsets = copy(offsets);
+  call.out_counts = counts;
+  call.out_offsets = offsets;
   run(call);
 }
 void Communicator::reduce_scatter_v(const void* in, void* out, std::span<const std::size_t> counts,
                                     DataType type, ReduceOp op) {
   Call call = call_of(Collective::reduce_scatter_v, in, out, 0, type, op);
-  call.in_counts = copy(counts);
+  call.in_counts = counts;
   run(call);
 }
 void Communicator::all_to_all_v(const void* in, std::span<const std::size_t> in_counts,
@@ -291,10 +341,10 @@ void Communicator::all_to_all_v(const void* in, std::span<const std::size_t> in_
                                 std::span<const std::size_t> out_counts,
                                 std::span<const std::size_t> out_offsets, DataType type) {
   Call call = call_of(Collective::all_to_all_v, in, out, 0, type);
-  call.in_counts = copy(in_counts);
-  call.in_offsets = copy(in_offsets);
-  call.out_counts = copy(out_counts);
-  call.out_offsets = copy(out_offsets);
+  call.in_counts = in_counts;
+  call.in_offsets = in_offsets;
+  call.out_counts = out_counts;
+  call.out_offsets = out_offsets;
   run(call);
 }
 
@@ -350,8 +400,10 @@ Communicator Communicator::split(int color, int key, const Options& options) {
 }
 
 void Communicator::use_plan(std::string_view text) {
-  impl().plans.use(text);
-  impl().newest_plan = nullptr;  // its calls are bound anew
+  Impl& i = impl();
+  i.wait_for_started();
+  i.forget_calls();  // they refer to the plan that is replaced
+  i.plans.use(text);
 }
 
 void Communicator::abort(std::string_view reason) {

@@ -50,6 +50,7 @@ struct Options {
 };
 
 /// One operation of one rank: what to do with which memory. The functions of Communicator fill it.
+/// Owns nothing: spans are read during run() and start(), and copied where they are needed longer.
 struct Call {
   Collective collective = Collective::barrier;
   const void* in = nullptr;
@@ -60,8 +61,8 @@ struct Call {
   int root = 0;        // rooted collectives
   int peer = -1;       // send (in != nullptr or sends) or recv
   bool sends = false;  // send_recv: this call is a send
-  // v-variants: elements, and where each block starts (elements). Sizes as MPI's; read at the call.
-  std::vector<std::size_t> in_counts, in_offsets, out_counts, out_offsets;
+  // v-variants: elements, and where each block starts (elements; empty: packed). As MPI's.
+  std::span<const std::size_t> in_counts, in_offsets, out_counts, out_offsets;
 };
 
 /// The result of an asynchronous call. Destroying it without wait() is allowed: the operation goes
@@ -144,7 +145,7 @@ class Communicator {
   /// Runs `call` on this thread / starts it on the progress thread (which exists from the first
   /// start() on). Started and blocking operations keep the order of the calls.
   void run(const Call& call);
-  Future start(Call call);
+  Future start(const Call& call);
 
   /// Ranks with equal `color` form a new communicator, ordered by `key`, then by rank; a negative
   /// color: none (the result is empty). Collective over all ranks of this one.

@@ -5,13 +5,15 @@
 #include <tuple>
 
 #include "comm/impl.h"
+#include "comm/kept_call.h"
 
 namespace tutti {
 namespace {
 
 struct Kept {
   Communicator::Impl* impl;
-  Call call;
+  KeptCall kept;
+  const Call& call() const { return kept.call(); }
 };
 
 struct OpenGroup {
@@ -35,9 +37,9 @@ struct Series {
 void check_own_messages(const std::vector<Kept>& calls) {
   std::map<const Communicator::Impl*, std::pair<int, int>> own;
   for (const Kept& k : calls) {
-    if (k.call.collective != Collective::send_recv || k.call.peer != k.impl->group->rank())
+    if (k.call().collective != Collective::send_recv || k.call().peer != k.impl->group->rank())
       continue;
-    (k.call.sends ? own[k.impl].first : own[k.impl].second) += 1;
+    (k.call().sends ? own[k.impl].first : own[k.impl].second) += 1;
   }
   for (const auto& [impl, count] : own) {
     if (count.first == count.second) continue;
@@ -56,12 +58,21 @@ void run_together(const std::vector<Kept>& calls) {
   std::deque<Tables> tables;
   for (const Kept& k : calls) {
     k.impl->wait_for_started();
-    const bool message = k.call.collective == Collective::send_recv;
-    Series& s = series[{k.impl, message ? k.call.peer : -1, message && k.call.sends}];
-    s.impl = k.impl;
-    s.operation = message ? &k.impl->point_to_point(k.call.peer, k.call.sends) : &k.impl->operation;
-    if (const Binding* binding = k.impl->prepare(k.call, false, tables.emplace_back())) {
-      s.bindings.push_back(*binding);
+    const Call& call = k.call();
+    if (call.collective == Collective::send_recv) {
+      auto& messages = k.impl->messages(call.peer, call.sends);
+      Series& s = series[{k.impl, call.peer, call.sends}];
+      s.impl = k.impl;
+      s.operation = &messages.operation;
+      s.bindings.push_back(k.impl->bind_message(messages, call));
+    } else {
+      Series& s = series[{k.impl, -1, false}];
+      s.impl = k.impl;
+      s.operation = &k.impl->operation;
+      PreparedCall& prepared = k.impl->look_up(call);
+      if (const Binding* b = k.impl->bind(prepared, call, false, tables.emplace_back())) {
+        s.bindings.push_back(*b);
+      }
     }
   }
   WaitPolicy policy;
@@ -94,7 +105,7 @@ void run_together(const std::vector<Kept>& calls) {
 bool group_is_open() { return open_group().depth > 0; }
 
 void keep_for_group(Communicator::Impl& impl, const Call& call) {
-  open_group().calls.push_back({&impl, call});
+  open_group().calls.push_back({&impl, KeptCall(call)});
 }
 
 void group_start() { ++open_group().depth; }

@@ -1,12 +1,9 @@
 // What a communicator consists of.
 #pragma once
 
+#include <array>
 #include <cstdint>
-#include <deque>
-#include <map>
 #include <memory>
-#include <span>
-#include <utility>
 #include <vector>
 
 #include "collectives/execute/host/wait.h"
@@ -17,11 +14,24 @@
 
 namespace tutti {
 
+/// A collective that was called before, ready to be called again with other addresses: what a loop
+/// repeats is looked up, not made anew.
+struct PreparedCall {
+  Call call;  // as it was made first
+  BufferSizes sizes;
+  const ReadyPlan* plan = nullptr;  // the choice; none yet, or nothing to move
+  const ReadyPlan* bound =
+      nullptr;             // that `binding` runs: the choice, or one that needs no windows
+  std::uint64_t hash = 0;  // of the signature
+  Binding binding;         // signature included
+};
+
 struct Communicator::Impl {
   Impl(Session session, const Options& options);
   ~Impl();
 
-  /// Runs one call now, on this thread.
+  /// Runs one call now, on this thread. Throws invalid_argument, before anything has begun, for one
+  /// that is wrong.
   void run_now(const Call& call);
   /// Throws if the communicator has failed, or the call is wrong. Starts nothing.
   void check(const Call& call) const;
@@ -32,16 +42,28 @@ struct Communicator::Impl {
   /// Makes what was thrown while an operation ran everybody's failure, and throws that.
   [[noreturn]] void fail_with(const std::string& text, ErrorCode code, int culprit);
 
-  /// Chooses the plan for a checked call, numbers and binds it; null when there is nothing to move
-  /// (the call is over then). Valid until the next prepare(). `alone`: the call is not part of a
-  /// group, so ranks may talk about it first.
-  const Binding* prepare(const Call& call, bool alone, Tables& tables);
-  /// Whether `call` differs from the newest one in nothing but addresses.
-  bool repeats(const Call& call) const;
+  /// The prepared form of a collective; checks the call, as far as it is not known to be right.
+  PreparedCall& look_up(const Call& call);
+  /// Numbers and binds it; null when there is nothing to move (the call is over then). Valid until
+  /// the next one. `alone`: the call is not part of a group, so ranks may talk about it first.
+  /// `tables` keeps what a binding with uneven blocks points to.
+  const Binding* bind(PreparedCall& prepared, const Call& call, bool alone, Tables& tables);
   /// Whether this call may run with a plan that addresses other ranks' memory. The same on all
   /// ranks: they exchange whether their buffers lie in windows.
-  bool agree_on_windows(const Call& call);
-  Operation& point_to_point(int peer, bool sends);
+  bool agree_on_windows(const PreparedCall& prepared, const Call& call);
+
+  /// The messages to one peer, or from it.
+  struct Messages {
+    Messages(LocalGroup& group, Workspace& workspace) : operation(group, workspace) {}
+    Operation operation;
+    Binding binding;  // of the newest one
+  };
+  Messages& messages(int peer, bool sends);
+  /// Whether `call` is the newest message of its kind again, which was right.
+  bool repeats_message(const Call& call) const;
+  const Binding& bind_message(Messages& messages, const Call& call);
+  /// After use_plan().
+  void forget_calls();
 
   Options options;
   Geometry geometry;
@@ -52,18 +74,15 @@ struct Communicator::Impl {
   Operation operation;  // of the collective at hand
   Operation agreement;  // of agree_on_windows()
   ReadyPlan agreement_plan;
+  Binding agreement_binding;
   Tables tables;
-  std::map<std::pair<int, bool>, std::unique_ptr<Operation>> point_to_points;
+  std::vector<std::unique_ptr<Messages>> all_messages;  // by peer and direction
   std::uint64_t sequence = 0;
-  // The newest collective with even blocks, so that a loop that repeats it binds addresses alone.
-  Call newest;
-  BufferSizes newest_sizes;
-  Signature newest_signature;
-  const ReadyPlan* newest_plan = nullptr;
-  std::uint64_t newest_hash = 0;
-  std::uint64_t unchanged_calls = 0;  // that repeated the newest one
-  Binding newest_binding;
-  Binding other_binding;  // of a call that is not remembered
+  static constexpr std::size_t kPrepared = 64;
+  std::array<std::unique_ptr<PreparedCall>, kPrepared> prepared;  // by a hash of what was called
+  PreparedCall uneven;                                            // v-variants are not kept
+  PreparedCall* newest = nullptr;                                 // of `prepared`
+  std::uint64_t repeats = 0;  // how often the newest one has been called in a row
   std::unique_ptr<ProgressThread> progress;
 };
 

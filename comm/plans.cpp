@@ -22,10 +22,6 @@ Plans::Plans(int rank, int ranks, std::string algorithm, bool windows)
 }
 
 const ReadyPlan& Plans::get(Collective collective, std::size_t bytes, int root, bool windows) {
-  if (last_ != nullptr && collective == last_collective_ && root == last_root_ &&
-      bytes == last_bytes_ && windows == last_windows_) {
-    return *last_;
-  }
   const ReadyPlan* found = nullptr;
   if (const auto it = users_.find({collective, root}); it != users_.end()) {
     found = it->second.get();
@@ -55,11 +51,6 @@ const ReadyPlan& Plans::get(Collective collective, std::size_t bytes, int root, 
     }
     found = plan.get();
   }
-  last_collective_ = collective;
-  last_root_ = root;
-  last_bytes_ = bytes;
-  last_windows_ = windows;
-  last_ = found;
   return *found;
 }
 
@@ -115,10 +106,7 @@ void Plans::use(std::string_view text) {
   ready->identity = std::hash<std::string_view>{}(text);
   ready->plan = std::move(plan.ranks[static_cast<std::size_t>(rank_)]);
   const int root = is_rooted(plan.header.collective) ? plan.header.root : 0;
-  std::unique_ptr<ReadyPlan>& mine = users_[{plan.header.collective, root}];
-  if (mine) replaced_.push_back(std::move(mine));
-  mine = std::move(ready);
-  last_ = nullptr;
+  users_[{plan.header.collective, root}] = std::move(ready);
 }
 
 }  // namespace tutti

@@ -27,7 +27,7 @@ class Plans {
   Plans(int rank, int ranks, std::string algorithm, bool windows);
 
   /// The plan for `collective` with `bytes` in its largest buffer; `windows`: it may address other
-  /// ranks' memory. Valid for the life of this object. Throws Error(invalid_usage) where the user's
+  /// ranks' memory. Valid until use() replaces it. Throws Error(invalid_usage) where the user's
   /// own plan needs windows and may not have them.
   const ReadyPlan& get(Collective collective, std::size_t bytes, int root, bool windows);
   /// One message to or from `peer`, on the channel of send and recv.
@@ -44,15 +44,6 @@ class Plans {
   std::map<std::tuple<const Algorithm*, int>, std::unique_ptr<ReadyPlan>> generated_;
   std::map<std::tuple<int, bool>, std::unique_ptr<ReadyPlan>> point_to_point_;
   std::map<std::tuple<Collective, int>, std::unique_ptr<ReadyPlan>> users_;
-  // Kept: an executor knows its programs by the address of their plan, which must not be used
-  // again.
-  std::vector<std::unique_ptr<ReadyPlan>> replaced_;
-  // The newest look-up.
-  Collective last_collective_ = Collective::send_recv;
-  int last_root_ = 0;
-  std::size_t last_bytes_ = 0;
-  bool last_windows_ = false;
-  const ReadyPlan* last_ = nullptr;
 };
 
 }  // namespace tutti

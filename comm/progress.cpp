@@ -28,11 +28,11 @@ ProgressThread::~ProgressThread() {
   thread_.join();
 }
 
-std::shared_ptr<Future::State> ProgressThread::start(Call call) {
+std::shared_ptr<Future::State> ProgressThread::start(const Call& call) {
   auto state = std::make_shared<Future::State>();
   {
     const std::lock_guard lock(mutex_);
-    queue_.push_back({std::move(call), state});
+    queue_.push_back({KeptCall(call), state});
   }
   changed_.notify_all();
   return state;
@@ -54,7 +54,7 @@ void ProgressThread::work() {
     lock.unlock();
     std::exception_ptr error;
     try {
-      run_(item.call);
+      run_(item.call.call());
     } catch (...) {
       error = std::current_exception();
     }

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "comm/communicator.h"
+#include "comm/kept_call.h"
 
 namespace tutti {
 
@@ -28,13 +29,13 @@ class ProgressThread {
   explicit ProgressThread(Run run);
   /// Finishes what was started.
   ~ProgressThread();
-  std::shared_ptr<Future::State> start(Call call);
+  std::shared_ptr<Future::State> start(const Call& call);
   /// Waits until nothing is left to run.
   void drain();
 
  private:
   struct Item {
-    Call call;
+    KeptCall call;
     std::shared_ptr<Future::State> state;
   };
   void work();

@@ -102,33 +102,34 @@ void reduce_and_divide(detail::ReduceArguments arguments) {
   }
 }
 
-void check(DataType type, ReduceKind kind, std::span<const Source> sources,
-           const CombineOptions& options) {
-  const bool divides =
-      std::ranges::any_of(sources, [](const Source& s) { return s.prescale == Prescale::divide; });
-  const char* wrong = nullptr;
+bool divides(const Source& source) { return source.prescale == Prescale::divide; }
+
+bool is_wrong(DataType type, ReduceKind kind, std::span<const Source> sources,
+              const CombineOptions& options) {
+  if (!is_valid(type) || !is_valid(kind) || options.divisor == 0) return true;
+  return is_float(type) ? options.divide_result : std::ranges::any_of(sources, divides);
+}
+
+[[noreturn]] void refuse(DataType type, ReduceKind kind, const CombineOptions& options) {
+  const char* wrong = "Prescale::divide is for floats; integers divide the result";
   if (!is_valid(type)) {
     wrong = "the data type is none";
   } else if (!is_valid(kind)) {
     wrong = "the operator is none";
-  } else if (divides && !is_float(type)) {
-    wrong = "Prescale::divide is for floats; integers divide the result";
   } else if (options.divide_result && is_float(type)) {
     wrong = "divide_result is for integers; floats divide the sources";
   } else if (options.divisor == 0) {
     wrong = "the divisor is 0";
   }
-  if (wrong != nullptr) {
-    throw Error(ErrorCode::internal, fmt::format("combine({}, {}): {}; this is a bug in Tutti",
-                                                 name(type), name(kind), wrong));
-  }
+  throw Error(ErrorCode::internal, fmt::format("combine({}, {}): {}; this is a bug in Tutti",
+                                               name(type), name(kind), wrong));
 }
 
 }  // namespace
 
 void combine(DataType type, ReduceKind kind, std::span<void* const> destinations,
              std::span<const Source> sources, std::size_t count, const CombineOptions& options) {
-  check(type, kind, sources, options);
+  if (is_wrong(type, kind, sources, options)) refuse(type, kind, options);
   if (sources.empty() || destinations.empty() || count == 0) return;
   const detail::ReduceArguments arguments{
       .type = type,

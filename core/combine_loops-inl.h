@@ -4,7 +4,8 @@
 // A walk has three parts: a head up to the first cache line boundary of the first destination (only
 // when streaming: non-temporal stores must be aligned, and are fast only as whole lines in order),
 // steps of several vectors, and the vectors and the partial vector that are left. A partial vector
-// goes through a buffer on the stack, so that it is computed by the same instructions.
+// is computed by the same instructions; it is loaded and stored under a mask, or, where that could
+// touch memory beyond it, through a buffer on the stack.
 //
 // Every step loads all its sources before it stores, so a destination may be one of them.
 //
@@ -239,18 +240,35 @@ class Reducer {
       scale<1>(values, arguments_.sources[s]);
       accumulate(sums[0], values[0]);
     }
+#if HWY_MEM_OPS_MIGHT_FAULT
     alignas(kVectorBytes) std::uint8_t buffer[kVectorBytes];
     store(sums[0], buffer);
     for (std::size_t d = 0; d < arguments_.destinations.size(); ++d) {
       std::memcpy(destination(d) + at, buffer, bytes);
     }
+#else
+    for (std::size_t d = 0; d < arguments_.destinations.size(); ++d) {
+      hn::BlendedStore(Type::pack(sums[0]), first(bytes), Tag(),
+                       reinterpret_cast<Element*>(destination(d) + at));
+    }
+#endif
   }
 
   static HWY_INLINE Unpacked load_partial(const std::uint8_t* from, std::size_t bytes) {
+#if HWY_MEM_OPS_MIGHT_FAULT
     alignas(kVectorBytes) std::uint8_t buffer[kVectorBytes] = {};
     std::memcpy(buffer, from, bytes);
     return load(buffer);
+#else
+    const auto* elements = reinterpret_cast<const Element*>(from);
+    return Type::unpack(hn::MaskedLoad(first(bytes), Tag(), elements));
+#endif
   }
+#if !HWY_MEM_OPS_MIGHT_FAULT
+  static HWY_INLINE auto first(std::size_t bytes) {
+    return hn::FirstN(Tag(), bytes / sizeof(Element));
+  }
+#endif
 
   template <int n>
   HWY_INLINE void scale(Unpacked* values, const Source& source) const {

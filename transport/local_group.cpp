@@ -69,7 +69,7 @@ LocalGroup::LocalGroup(std::shared_ptr<Mesh> mesh, int rank, std::vector<int> me
 
 LocalGroup::~LocalGroup() {
   control().state.fetch_or(kLeft, std::memory_order_release);
-  for (int r = 0; r < size(); ++r) ring(r);
+  for (int r = 0; r < size(); ++r) ring(control(r));
 }
 
 void LocalGroup::fail(const Failure& failure) {
@@ -83,7 +83,7 @@ void LocalGroup::fail(const Failure& failure) {
   c.failure_text[length] = '\0';
   // release: whoever sees 2 sees the words above.
   c.failure_state.store(2, std::memory_order_release);
-  for (int r = 0; r < size(); ++r) ring(r);
+  for (int r = 0; r < size(); ++r) ring(control(r));
 }
 
 Failure LocalGroup::failure() const {
@@ -103,6 +103,12 @@ Failure LocalGroup::failure() const {
   return f;
 }
 
+std::string LocalGroup::progress_text(int peer) {
+  const std::uint64_t progress = control(peer).progress.load(std::memory_order_relaxed);
+  return fmt::format("step {} of its operation #{}", progress & ((1U << kStepBits) - 1),
+                     progress >> kStepBits);
+}
+
 void LocalGroup::throw_failure() const {
   const Failure f = failure();
   throw Error(f.code, f.text, f.rank);
@@ -114,13 +120,10 @@ void LocalGroup::check_peers(std::string_view doing) {
     if (it == members_.end()) continue;
     const int peer = static_cast<int>(it - members_.begin());
     if (has_left(peer)) continue;
-    ControlBlock& c = control(peer);
     fail({ErrorCode::peer_lost, peer,
-          fmt::format("rank {} (pid {}) died after step {} of its operation #{}; rank {} noticed "
-                      "while {}. Its "
-                      "own output or the kernel's log says why; restart the job",
-                      peer, pid(peer), c.step.load(std::memory_order_relaxed),
-                      c.operation.load(std::memory_order_relaxed), rank_, doing)});
+          fmt::format("rank {} (pid {}) died after {}; rank {} noticed while {}. Its own output or "
+                      "the kernel's log says why; restart the job",
+                      peer, pid(peer), progress_text(peer), rank_, doing)});
   }
 }
 

@@ -48,9 +48,8 @@ struct ControlBlock {
   // A rank that sleeps says so, and whoever publishes to it rings the bell (futex).
   alignas(kCacheLine) std::atomic<std::uint32_t> sleeping;
   std::atomic<std::uint32_t> bell;
-  alignas(kCacheLine) std::atomic<std::uint64_t> operation;  // operations begun
-  std::atomic<std::uint64_t> step;                           // steps done in it
-  alignas(kCacheLine) std::atomic<std::uint32_t> state;      // Presence bits
+  alignas(kCacheLine) std::atomic<std::uint64_t> progress;  // see progress_of()
+  alignas(kCacheLine) std::atomic<std::uint32_t> state;     // Presence bits
   // Only rank 0's is used.
   alignas(kCacheLine) std::atomic<std::uint32_t> failure_state;  // 0 none, 1 being written, 2 there
   std::atomic<std::uint32_t> failure_code;
@@ -58,6 +57,12 @@ struct ControlBlock {
   std::array<char, 1024> failure_text;
   std::array<OperationRecord, kRecords> records;
 };
+
+/// How far a rank is, in one word: `step` steps of its operation `operation` are done.
+inline constexpr int kStepBits = 24;
+constexpr std::uint64_t progress_of(std::uint64_t operation, std::uint64_t step) {
+  return operation << kStepBits | step;
+}
 
 enum Presence : std::uint32_t { kJoined = 1, kCmaWorks = 2, kLeft = 4 };
 
@@ -100,9 +105,9 @@ class LocalGroup {
   /// Throws the failure as an Error.
   [[noreturn]] void throw_failure() const;
 
-  /// Wakes rank `peer` if it sleeps. Called after a message was published or a slot freed.
-  void ring(int peer) {
-    ControlBlock& c = control(peer);
+  /// Wakes the rank that owns `c` if it sleeps. Called after a message was published or a slot
+  /// freed.
+  static void ring(ControlBlock& c) {
     // relaxed, without a fence: a bell that is missed costs the sleeper its time-out (1 ms).
     if (c.sleeping.load(std::memory_order_relaxed) != 0) ring_now(c);
   }
@@ -116,6 +121,9 @@ class LocalGroup {
     c.sleeping.store(0, std::memory_order_relaxed);
   }
 
+  /// "step 3 of its operation #12": the last one that rank `peer` has finished.
+  std::string progress_text(int peer);
+
   /// Looks for dead and departed peers (a system call; for slow paths). A dead process that had not
   /// left is a failure of the communicator, in which this rank was `doing` something.
   void check_peers(std::string_view doing);
@@ -127,7 +135,7 @@ class LocalGroup {
   std::size_t index(int peer, int channel) const {
     return static_cast<std::size_t>(peer) * kChannels + static_cast<std::size_t>(channel);
   }
-  void ring_now(ControlBlock& c);
+  static void ring_now(ControlBlock& c);
   void sleep_now(ControlBlock& c, std::uint32_t bell);
 
   std::shared_ptr<Mesh> mesh_;

@@ -43,22 +43,18 @@ std::string point_to_point_text(std::uint32_t tag) {
   return fmt::format("{} x {}", name(static_cast<DataType>((tag >> 28) - 1)), tag & 0xfffffff);
 }
 
-void publish_signature(ControlBlock& mine, const Signature& s, bool unchanged) {
+void publish_signature(ControlBlock& mine, const Signature& s) {
   OperationRecord& r = mine.records[s.sequence % kRecords];
-  if (!unchanged) {
-    // A reader that is kRecords operations late must not mix two of them: sequence is 0 in between.
-    // The words are stored with release, so that the 0 is there before they are.
-    r.sequence.store(0, std::memory_order_relaxed);
-    r.words[0].store(packed(s), std::memory_order_release);
-    r.words[1].store(s.count, std::memory_order_release);
-    r.words[2].store(s.detail, std::memory_order_release);
-  }
+  // A reader that is kRecords operations late must not mix two of them: sequence is 0 in between.
+  // The words are stored with release, so that the 0 is there before they are.
+  r.sequence.store(0, std::memory_order_relaxed);
+  r.words[0].store(packed(s), std::memory_order_release);
+  r.words[1].store(s.count, std::memory_order_release);
+  r.words[2].store(s.detail, std::memory_order_release);
   // A root may finish without hearing from anybody, so it looks at the others' records at once. Of
   // two ranks that differ, the sequentially consistent store lets at least one see the other's.
   const bool looks = is_rooted(s.collective);
   r.sequence.store(s.sequence, looks ? std::memory_order_seq_cst : std::memory_order_release);
-  mine.operation.store(s.sequence, std::memory_order_relaxed);
-  mine.step.store(0, std::memory_order_relaxed);
 }
 
 std::optional<Signature> read_signature(ControlBlock& control, std::uint64_t sequence) {

@@ -40,9 +40,13 @@ constexpr std::uint32_t tag_of(std::uint64_t hash, std::uint64_t sequence) {
 std::uint32_t point_to_point_tag(DataType type, std::size_t count);
 std::string point_to_point_text(std::uint32_t tag);
 
-/// Makes `s` readable for the other ranks. `unchanged`: the last kRecords operations of this rank
-/// had the same signature but for the sequence, so the rest of the record is there already.
-void publish_signature(ControlBlock& mine, const Signature& s, bool unchanged);
+/// Makes `s` readable for the other ranks.
+void publish_signature(ControlBlock& mine, const Signature& s);
+/// The same where the last kRecords operations of this rank had this signature but for the
+/// sequence, and are not rooted: the rest of the record is there already.
+inline void publish_sequence(ControlBlock& mine, std::uint64_t sequence) {
+  mine.records[sequence % kRecords].sequence.store(sequence, std::memory_order_release);
+}
 /// The signature of operation `sequence` of the rank that owns `control`, if it has begun and is
 /// among the newest.
 std::optional<Signature> read_signature(ControlBlock& control, std::uint64_t sequence);

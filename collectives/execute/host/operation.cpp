@@ -8,7 +8,22 @@
 namespace tutti {
 namespace {
 
-constexpr std::size_t kMostPrograms = 256;  // remembered; then all are forgotten
+/// The first `count` of a list that is kept for its memory.
+template <class T>
+T* room(std::vector<T>& list, std::size_t count) {
+  if (list.size() < count) list.resize(count);
+  return list.data();
+}
+
+bool ready(const Action& action) {
+  for (const ReceiveLink& r : action.receives) {
+    if (!r.link->ready()) return false;
+  }
+  for (const SendLink& s : action.sends) {
+    if (!s.link->ready()) return false;
+  }
+  return true;
+}
 
 }  // namespace
 
@@ -31,35 +46,34 @@ void Operation::bind(const Binding& binding) {
   binding_ = &binding;
   const RankPlan& plan = *binding_->plan;
   const Signature& signature = binding_->signature;
-  element_ = size_of(binding_->type);
+  if (binding_->programs == nullptr || binding_->programs != programs_) set_up_lanes();
   tile_ = 0;
-  steps_done_ = 0;
-  const bool even = binding_->in.counts.empty() && binding_->out.counts.empty();
-  if (even) programs_ = &programs();
-  lanes_.resize(plan.lanes.size());
-  for (std::size_t l = 0; l < lanes_.size(); ++l) {
-    Lane& lane = lanes_[l];
-    lane.index = l;
+  for (Lane& lane : lanes_) {
     lane.tile = 0;
-    lane.tiles = binding_->tiles_by_lane ? tiles_of(plan.lanes[l]) : binding_->tiling.tiles;
-    if (plan.lanes[l].empty()) lane.tiles = 0;
-    if (even) {
-      lane.own.reset();
-    } else if (!lane.own) {
-      lane.own = std::make_unique<TileProgram>();
-    }
     if (lane.tiles > 0) begin_tile(lane);
   }
+  const ReduceKind kind = binding_->op.kind;
+  const bool average = kind == ReduceKind::avg;
+  scales_ = kind == ReduceKind::pre_multiplied_sum || (average && is_float(binding_->type));
+  divides_ = average && !is_float(binding_->type);
   if (plan.tmp_chunks > 0) {
     const std::size_t stride = binding_->tiling.tile / plan.header.pieces * element_;
     tmp_ = workspace_.reserve(Workspace::kTmp, stride * plan.tmp_chunks);
   }
+  progress_ = progress_of(signature.sequence, 0);
   if (signature.sequence != 0) {
-    publish_signature(group_.control(), signature, binding_->unchanged);
+    published_ = &group_.control().progress;
+    if (binding_->unchanged) {
+      publish_sequence(group_.control(), signature.sequence);
+    } else {
+      publish_signature(group_.control(), signature);
+    }
     if (is_rooted(plan.header.collective)) {
       compare_with_peers(group_, signature);
       if (group_.failed()) group_.throw_failure();
     }
+  } else {
+    published_ = &unpublished_;
   }
   if (binding_->windows) {
     peers_.resize(static_cast<std::size_t>(group_.size()));
@@ -67,19 +81,22 @@ void Operation::bind(const Binding& binding) {
   }
 }
 
-const Operation::Programs& Operation::programs() {
-  const Key key{binding_->plan, binding_->in.count, binding_->type};
-  if (programs_ != nullptr && key == key_) return *programs_;
-  if (cache_.size() >= kMostPrograms) cache_.clear();
-  std::unique_ptr<Programs>& p = cache_[key];
-  if (!p) {
-    p = std::make_unique<Programs>();
-    const std::size_t tiles = binding_->tiling.tiles;
-    p->last = compile(*binding_->plan, shape(), tiles - 1, group_);
-    if (tiles > 1) p->whole = compile(*binding_->plan, shape(), 0, group_);
+void Operation::set_up_lanes() {
+  const RankPlan& plan = *binding_->plan;
+  programs_ = binding_->programs;
+  element_ = size_of(binding_->type);
+  lanes_.resize(plan.lanes.size());
+  for (std::size_t l = 0; l < lanes_.size(); ++l) {
+    Lane& lane = lanes_[l];
+    lane.index = l;
+    lane.tiles = binding_->tiles_by_lane ? tiles_of(plan.lanes[l]) : binding_->tiling.tiles;
+    if (plan.lanes[l].empty()) lane.tiles = 0;
+    if (programs_) {
+      lane.own.reset();
+    } else if (!lane.own) {
+      lane.own = std::make_unique<TileProgram>();
+    }
   }
-  key_ = key;
-  return *p;
 }
 
 std::size_t Operation::tiles_of(const std::vector<Step>& steps) const {
@@ -99,7 +116,7 @@ void Operation::begin_tile(Lane& lane) {
     *lane.own = compile(*binding_->plan, shape(), lane.tile, group_, lane.index);
     lane.program = lane.own.get();
   } else {
-    lane.program = lane.tile + 1 == binding_->tiling.tiles ? &programs_->last : &programs_->whole;
+    lane.program = lane.tile + 1 == lane.tiles ? &programs_->last : &programs_->whole;
   }
   const std::vector<Action>& actions = lane.program->lanes[lane.index];
   lane.next = actions.data();
@@ -113,10 +130,10 @@ bool Operation::advance() {
     for (Lane& lane : lanes_) {
       // Without windows the lanes run ahead of each other freely; tmp and links keep them right.
       const std::size_t end = end_of(lane);
-      while (lane.tile < end && ready(*lane.program, *lane.next)) {
-        perform(*lane.program, *lane.next, lane.tile);
+      while (lane.tile < end && ready(*lane.next)) {
+        perform(*lane.next, lane.tile);
         moved = true;
-        group_.control().step.store(++steps_done_, std::memory_order_relaxed);
+        published_->store(++progress_, std::memory_order_relaxed);
         if (++lane.next == lane.end && ++lane.tile < lane.tiles) begin_tile(lane);
       }
       if (lane.tile >= end) ++done;
@@ -130,14 +147,11 @@ bool Operation::advance() {
   }
 }
 
-bool Operation::ready(const TileProgram& program, const Action& action) {
-  for (std::uint32_t i = 0; i < action.receives; ++i) {
-    if (!program.receives[action.first_receive + i].link->ready()) return false;
+bool Operation::can_advance() const {
+  for (const Lane& lane : lanes_) {
+    if (lane.tile < end_of(lane) && ready(*lane.next)) return true;
   }
-  for (std::uint32_t i = 0; i < action.sends; ++i) {
-    if (!program.sends[action.first_send + i].link->ready()) return false;
-  }
-  return true;
+  return false;
 }
 
 Operation::Blocked Operation::blocked() const {
@@ -145,139 +159,102 @@ Operation::Blocked Operation::blocked() const {
   for (const Lane& lane : lanes_) {
     if (lane.tile >= end_of(lane)) continue;
     Blocked b;
-    const TileProgram& program = *lane.program;
-    const Action& action = *lane.next;
-    for (std::uint32_t i = 0; i < action.receives && b.peer < 0; ++i) {
-      const ReceiveLink& r = program.receives[action.first_receive + i];
-      if (!r.link->ready()) b.peer = r.rank;
+    for (const ReceiveLink& r : lane.next->receives) {
+      if (b.peer < 0 && !r.link->ready()) b.peer = r.rank;
     }
     b.sending = b.peer < 0;
-    for (std::uint32_t i = 0; i < action.sends && b.peer < 0; ++i) {
-      const SendLink& s = program.sends[action.first_send + i];
-      if (!s.link->ready()) b.peer = s.rank;
+    for (const SendLink& s : lane.next->sends) {
+      if (b.peer < 0 && !s.link->ready()) b.peer = s.rank;
     }
     if (b.peer < 0) return b;  // this lane can go on
     if (first.peer >= 0) continue;
     first = b;
     first.lane = static_cast<std::uint32_t>(lane.index);
-    first.step = static_cast<std::size_t>(lane.next - program.lanes[lane.index].data());
+    first.step = static_cast<std::size_t>(lane.next - lane.program->lanes[lane.index].data());
     first.tile = lane.tile;
   }
   return first;
 }
 
-void Operation::perform(const TileProgram& program, const Action& action, std::size_t tile) {
-  if (action.signals) return signal(program, action);
-  for (std::uint32_t i = 0; i < action.receives; ++i) {
-    accept(program.receives[action.first_receive + i], action.bytes);
-  }
-  for (std::uint32_t i = 0; i < action.moves; ++i) {
-    move(program, action, program.moves[action.first_move + i], tile);
-  }
-  for (std::uint32_t i = 0; i < action.receives; ++i) {
-    const ReceiveLink& r = program.receives[action.first_receive + i];
+void Operation::perform(const Action& action, std::size_t tile) {
+  if (action.signals) return signal(action);
+  for (const ReceiveLink& r : action.receives) accept(r, action.bytes);
+  for (const Move& m : action.moves) move(action, m, tile);
+  for (const ReceiveLink& r : action.receives) {
     r.link->free();
-    group_.ring(r.rank);
+    group_.ring(*r.peer);
   }
-  for (std::uint32_t i = 0; i < action.sends; ++i) {
-    const SendLink& s = program.sends[action.first_send + i];
+  for (const SendLink& s : action.sends) {
     s.link->publish(binding_->tag, action.bytes);
-    group_.ring(s.rank);
+    group_.ring(*s.peer);
   }
 }
 
-void Operation::signal(const TileProgram& program, const Action& action) {
+void Operation::signal(const Action& action) {
   const std::size_t bytes = binding_->windows ? sizeof(Addresses) : 0;
-  for (std::uint32_t i = 0; i < action.receives; ++i) {
-    const ReceiveLink& r = program.receives[action.first_receive + i];
+  for (const ReceiveLink& r : action.receives) {
     accept(r, bytes);
     if (binding_->windows) learn(r.rank, r.link->slot(bytes));
     r.link->free();
-    group_.ring(r.rank);
+    group_.ring(*r.peer);
   }
-  for (std::uint32_t i = 0; i < action.sends; ++i) {
-    const SendLink& s = program.sends[action.first_send + i];
+  for (const SendLink& s : action.sends) {
     if (binding_->windows) {
       std::memcpy(s.link->slot(bytes), group_.same_process(s.rank) ? &mine_here_ : &mine_, bytes);
     }
     s.link->publish(binding_->tag, static_cast<std::uint32_t>(bytes));
-    group_.ring(s.rank);
+    group_.ring(*s.peer);
   }
 }
 
-std::byte* Operation::pointer(const TileProgram& program, const Action& action, const Place& p,
-                              std::size_t shift) const {
-  switch (p.where) {
-    case Place::Where::in:
-      return binding_->in.base + p.offset + shift;
-    case Place::Where::out:
-      return binding_->out.base + p.offset + shift;
-    case Place::Where::send:
-      return program.sends[action.first_send + static_cast<std::uint32_t>(p.rank)].link->slot(
-                 action.bytes) +
-             p.offset;
-    case Place::Where::receive: {
-      const ReceiveLink& r =
-          program.receives[action.first_receive + static_cast<std::uint32_t>(p.rank)];
-      // Only read; sources and destinations share the type of their pointers.
-      return const_cast<std::byte*>(r.link->slot(action.bytes)) + p.offset;
-    }
-    default:
-      return tmp_ + p.offset;
-  }
-}
-
-void Operation::move(const TileProgram& program, const Action& action, const Move& m,
-                     std::size_t tile) {
-  const Place* places = program.places.data() + m.first_place;
+void Operation::move(const Action& action, const Move& m, std::size_t tile) {
+  const Place* const sources = m.places + m.destinations;
   const std::size_t shift = tile * binding_->tiling.tile * element_;
-  destinations_.resize(m.destinations);
-  sources_.resize(m.sources);
-  bool copies = false;
-  if (m.remote) {
-    copies = find_targets(program, action, m, shift);
-    for (std::size_t k = 0; k < m.destinations; ++k) destinations_[k] = targets_[k].pointer;
-    for (std::size_t k = 0; k < m.sources; ++k)
-      sources_[k] = {targets_[m.destinations + k].pointer};
-  } else {
-    for (std::size_t k = 0; k < m.destinations; ++k) {
-      destinations_[k] = pointer(program, action, places[k], shift);
-    }
-    for (std::size_t k = 0; k < m.sources; ++k) {
-      sources_[k] = {pointer(program, action, places[m.destinations + k], shift)};
-    }
-  }
-  if (m.scaled) scale_sources(places + m.destinations);
-  const ReduceKind kind = binding_->op.kind;
+  const std::size_t bytes = m.elements * element_;
+  const bool scaled = m.scaled && scales_;
   CombineOptions options;
   options.divisor = static_cast<std::uint32_t>(group_.size());
-  options.divide_result = action.completes && kind == ReduceKind::avg && !is_float(binding_->type);
-  options.stream = binding_->stream && action.sends == 0;
-  if (copies) return move_through_copies(m, options);
-  const bool plain =
-      m.sources == 1 && sources_[0].prescale == Prescale::none && !options.divide_result;
-  if (plain) {
-    // In place, a copy onto itself is nothing to do.
-    std::erase(destinations_, sources_[0].data);
-    const std::size_t bytes = m.elements * element_;
-    if (bytes <= kCacheLine) {
-      // As combine() would, without the way there.
-      for (void* destination : destinations_) std::memcpy(destination, sources_[0].data, bytes);
-      return;
+  options.divide_result = action.completes && divides_;
+  options.stream = binding_->stream && action.sends.empty();
+  const bool plain = m.sources == 1 && !scaled && !options.divide_result;
+  if (plain && !m.remote && bytes <= kCacheLine) {
+    // As combine() would, without the way there.
+    const std::byte* const from = pointer(action, sources[0], shift);
+    for (std::size_t k = 0; k < m.destinations; ++k) {
+      std::byte* const to = pointer(action, m.places[k], shift);
+      if (to != from) std::memcpy(to, from, bytes);
     }
-    if (destinations_.empty()) return;
-  }
-  combine(binding_->type, kind, destinations_, sources_, m.elements, options);
-}
-
-void Operation::scale_sources(const Place* sources) {
-  const ReduceKind kind = binding_->op.kind;
-  if (kind != ReduceKind::pre_multiplied_sum &&
-      (kind != ReduceKind::avg || !is_float(binding_->type))) {
     return;
   }
-  for (std::size_t k = 0; k < sources_.size(); ++k) {
-    const Place& p = sources[k];
+  void** destinations = room(destinations_, m.destinations);
+  Source* from = room(sources_, m.sources);
+  bool copies = false;
+  if (m.remote) {
+    copies = find_targets(action, m, shift);
+    for (std::size_t k = 0; k < m.destinations; ++k) destinations[k] = targets_[k].pointer;
+    for (std::size_t k = 0; k < m.sources; ++k) from[k] = {targets_[m.destinations + k].pointer};
+  } else {
+    for (std::size_t k = 0; k < m.destinations; ++k) {
+      destinations[k] = pointer(action, m.places[k], shift);
+    }
+    for (std::size_t k = 0; k < m.sources; ++k) from[k] = {pointer(action, sources[k], shift)};
+  }
+  if (scaled) scale_sources(m);
+  if (copies) return move_through_copies(m, options);
+  std::size_t count = m.destinations;
+  // In place, a copy onto itself is nothing to do.
+  if (plain) {
+    count = static_cast<std::size_t>(std::remove(destinations, destinations + count, from[0].data) -
+                                     destinations);
+  }
+  combine(binding_->type, binding_->op.kind, {destinations, count}, {from, m.sources}, m.elements,
+          options);
+}
+
+void Operation::scale_sources(const Move& m) {
+  const ReduceKind kind = binding_->op.kind;
+  for (std::size_t k = 0; k < m.sources; ++k) {
+    const Place& p = m.places[m.destinations + k];
     if (!p.scaled) continue;
     if (kind == ReduceKind::avg) {
       sources_[k].prescale = Prescale::divide;

@@ -5,13 +5,12 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <span>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "collectives/execute/host/program.h"
@@ -23,9 +22,10 @@ namespace tutti {
 /// A call, ready to run.
 struct Binding {
   const RankPlan* plan = nullptr;
+  std::shared_ptr<const Programs> programs;  // the plan, compiled; none where blocks are uneven
   Signature signature;
   std::uint32_t tag = 0;   // that its messages carry
-  bool unchanged = false;  // the signature is that of the last kRecords operations
+  bool unchanged = false;  // publish_sequence() is enough
   DataType type = DataType::uint8;
   ReduceOp op;
   BlockTable in, out;
@@ -59,11 +59,13 @@ class Operation {
  public:
   Operation(LocalGroup& group, Workspace& workspace) : group_(group), workspace_(workspace) {}
 
-  /// Starts `binding` over; it, its spans and its plan must outlive the run. Allocates only for
-  /// shapes that it has not seen.
+  /// Starts `binding` over; it, its spans and its plan must outlive the run. Allocates only where a
+  /// call needs more than any before it.
   void bind(const Binding& binding);
   /// Does what can be done. True when the operation is finished. Throws Error.
   bool advance();
+  /// Whether advance() would do something.
+  bool can_advance() const;
 
   /// Whom the operation waits for: the first lane's peer if no lane can move, else peer -1.
   struct Blocked {
@@ -87,11 +89,6 @@ class Operation {
     const Action* next = nullptr;
     const Action* end = nullptr;
     std::unique_ptr<TileProgram> own;  // uneven blocks: this lane's, for this tile
-  };
-  // A bound plan: whole tiles share a program, the last one (and those of uneven blocks) may
-  // differ.
-  struct Programs {
-    TileProgram whole, last;
   };
   // What a rank tells the others of its buffers; the payload of a signal.
   struct Addresses {
@@ -125,20 +122,17 @@ class Operation {
   std::size_t end_of(const Lane& lane) const {
     return binding_->windows && tile_ + 1 < lane.tiles ? tile_ + 1 : lane.tiles;
   }
-  const Programs& programs();
+  void set_up_lanes();
   std::size_t tiles_of(const std::vector<Step>& steps) const;
   void begin_tile(Lane& lane);
-  static bool ready(const TileProgram& program, const Action& action);
-  void perform(const TileProgram& program, const Action& action, std::size_t tile);
-  void signal(const TileProgram& program, const Action& action);
-  void move(const TileProgram& program, const Action& action, const Move& move, std::size_t tile);
+  void perform(const Action& action, std::size_t tile);
+  void signal(const Action& action);
+  void move(const Action& action, const Move& move, std::size_t tile);
   /// Fills targets_; whether one of them can only be reached by copying.
-  bool find_targets(const TileProgram& program, const Action& action, const Move& move,
-                    std::size_t shift);
-  void scale_sources(const Place* sources);
+  bool find_targets(const Action& action, const Move& move, std::size_t shift);
+  void scale_sources(const Move& move);
   void move_through_copies(const Move& move, const CombineOptions& options);
-  std::byte* pointer(const TileProgram& program, const Action& action, const Place& place,
-                     std::size_t shift) const;
+  std::byte* pointer(const Action& action, const Place& place, std::size_t shift) const;
   Target peer_target(const Place& place, std::size_t bytes, std::size_t shift) const;
   void accept(const ReceiveLink& link, std::size_t bytes);
   [[noreturn]] void mismatch(int peer, std::uint32_t bytes, std::uint32_t tag,
@@ -149,23 +143,42 @@ class Operation {
   LocalGroup& group_;
   Workspace& workspace_;
   const Binding* binding_ = nullptr;
+  // Of the plan that the lanes are set up for; kept, so that its address says that they are.
+  std::shared_ptr<const Programs> programs_;
   std::size_t element_ = 1;
-  // Of calls with even blocks, by plan, count and type; the newest is at hand.
-  using Key = std::tuple<const RankPlan*, std::size_t, DataType>;
-  std::map<Key, std::unique_ptr<Programs>> cache_;
-  Key key_{};
-  const Programs* programs_ = nullptr;
+  bool scales_ = false;   // the operator multiplies or divides what it reads
+  bool divides_ = false;  // it divides the result
   std::size_t tile_ = 0;  // with windows: all lanes meet after each tile
   std::vector<Lane> lanes_;
   Addresses mine_;           // for ranks in other processes
   Addresses mine_here_;      // for ranks in this process
   std::vector<Peer> peers_;  // by rank, from their signals
   std::byte* tmp_ = nullptr;
-  std::uint64_t steps_done_ = 0;
+  std::uint64_t progress_ = 0;                       // as ControlBlock::progress
+  std::atomic<std::uint64_t>* published_ = nullptr;  // where others read it
+  std::atomic<std::uint64_t> unpublished_{0};        // a message's, which nobody reads
   // Of the move at hand; kept for their capacity.
   std::vector<Target> targets_;
   std::vector<void*> destinations_;
   std::vector<Source> sources_;
 };
+
+inline std::byte* Operation::pointer(const Action& action, const Place& p,
+                                     std::size_t shift) const {
+  const auto link = static_cast<std::size_t>(p.rank);
+  switch (p.where) {
+    case Place::Where::in:
+      return binding_->in.base + p.offset + shift;
+    case Place::Where::out:
+      return binding_->out.base + p.offset + shift;
+    case Place::Where::send:
+      return action.sends[link].link->slot(action.bytes) + p.offset;
+    case Place::Where::receive:
+      // Only read; sources and destinations share the type of their pointers.
+      return const_cast<std::byte*>(action.receives[link].link->slot(action.bytes)) + p.offset;
+    default:
+      return tmp_ + p.offset;
+  }
+}
 
 }  // namespace tutti

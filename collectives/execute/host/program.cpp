@@ -14,6 +14,7 @@ class Compiler {
       : plan_(plan), shape_(shape), tile_(tile), group_(group), element_(size_of(shape.type)) {}
 
   TileProgram run(std::optional<std::size_t> only) {
+    reserve(only);
     program_.lanes.resize(plan_.lanes.size());
     for (std::size_t l = 0; l < plan_.lanes.size(); ++l) {
       if (only && *only != l) continue;
@@ -23,24 +24,46 @@ class Compiler {
   }
 
  private:
+  /// Room for everything, so that spans into the vectors stay right while they grow.
+  void reserve(std::optional<std::size_t> only) {
+    std::size_t operands = 0, moves = 0, places = 0;
+    for (std::size_t l = 0; l < plan_.lanes.size(); ++l) {
+      if (only && *only != l) continue;
+      for (const Step& step : plan_.lanes[l]) {
+        const std::size_t n = std::size_t{step.destinations} + step.sources;
+        operands += n;
+        moves += step.count;
+        places += n * step.count;
+      }
+    }
+    program_.receives.reserve(operands);
+    program_.sends.reserve(operands);
+    program_.moves.reserve(moves);
+    program_.places.reserve(places);
+  }
+
   Action action(const Step& step) {
     Action a;
     a.completes = step.completes;
     a.signals = step.count == 0;
-    a.first_receive = static_cast<std::uint32_t>(program_.receives.size());
+    const std::size_t first_receive = program_.receives.size();
     for (const Operand& o : plan_.sources(step)) {
-      if (o.is_link()) program_.receives.push_back({&group_.receiver(o.rank, o.channel), o.rank});
+      if (!o.is_link()) continue;
+      program_.receives.push_back(
+          {&group_.receiver(o.rank, o.channel), &group_.control(o.rank), o.rank});
     }
-    a.receives = static_cast<std::uint32_t>(program_.receives.size()) - a.first_receive;
-    a.first_send = static_cast<std::uint32_t>(program_.sends.size());
+    const std::size_t first_send = program_.sends.size();
     for (const Operand& o : plan_.destinations(step)) {
-      if (o.is_link()) program_.sends.push_back({&group_.sender(o.rank, o.channel), o.rank});
+      if (!o.is_link()) continue;
+      program_.sends.push_back(
+          {&group_.sender(o.rank, o.channel), &group_.control(o.rank), o.rank});
     }
-    a.sends = static_cast<std::uint32_t>(program_.sends.size()) - a.first_send;
-    a.first_move = static_cast<std::uint32_t>(program_.moves.size());
+    const std::size_t first_move = program_.moves.size();
     message_ = 0;
-    for (std::uint32_t i = 0; i < step.count; ++i) chunk(step, i, a);
-    a.moves = static_cast<std::uint32_t>(program_.moves.size()) - a.first_move;
+    for (std::uint32_t i = 0; i < step.count; ++i) chunk(step, i, first_move);
+    a.receives = std::span(program_.receives).subspan(first_receive);
+    a.sends = std::span(program_.sends).subspan(first_send);
+    a.moves = std::span(program_.moves).subspan(first_move);
     if (message_ > std::numeric_limits<std::uint32_t>::max()) {
       throw Error(ErrorCode::internal, "a message of a plan has more than 4 GiB");
     }
@@ -48,8 +71,9 @@ class Compiler {
     return a;
   }
 
-  /// Adds chunk `i` of `step`: to the last move, where it continues that one in every operand.
-  void chunk(const Step& step, std::uint32_t i, const Action& a) {
+  /// Adds chunk `i` of `step`: to the last of its moves (they begin at `first_move`), where it
+  /// continues that one in every operand.
+  void chunk(const Step& step, std::uint32_t i, std::size_t first_move) {
     const Extent e = extent(step, i);
     if (e.count == 0) return;
     const std::size_t first = program_.places.size();
@@ -58,12 +82,12 @@ class Compiler {
     link = 0;
     for (const Operand& o : plan_.sources(step)) add_place(o, i, e, Place::Where::receive, link);
     message_ += e.count * element_;
-    if (program_.moves.size() > a.first_move) {
+    const std::span added = std::span(program_.places).subspan(first);
+    if (program_.moves.size() > first_move) {
       Move& last = program_.moves.back();
       const std::size_t bytes = last.elements * element_;
-      const auto next = program_.places.begin() + static_cast<std::ptrdiff_t>(first);
       const bool continues =
-          std::equal(next, program_.places.end(), program_.places.begin() + last.first_place,
+          std::equal(added.begin(), added.end(), last.places,
                      [&](const Place& p, const Place& q) { return p.offset == q.offset + bytes; });
       if (continues) {
         last.elements += e.count;
@@ -71,10 +95,10 @@ class Compiler {
         return;
       }
     }
-    Move m{static_cast<std::uint32_t>(first), step.destinations, step.sources, e.count};
-    for (std::size_t k = first; k < program_.places.size(); ++k) {
-      m.remote = m.remote || program_.places[k].where >= Place::Where::peer_in;
-      m.scaled = m.scaled || program_.places[k].scaled;
+    Move m{added.data(), step.destinations, step.sources, e.count};
+    for (const Place& p : added) {
+      m.remote = m.remote || p.where >= Place::Where::peer_in;
+      m.scaled = m.scaled || p.scaled;
     }
     program_.moves.push_back(m);
   }
@@ -134,6 +158,14 @@ class Compiler {
 TileProgram compile(const RankPlan& plan, const ProgramShape& shape, std::size_t tile,
                     LocalGroup& group, std::optional<std::size_t> only) {
   return Compiler(plan, shape, tile, group).run(only);
+}
+
+Programs compile(const RankPlan& plan, const ProgramShape& shape, LocalGroup& group) {
+  Programs p;
+  const std::size_t tiles = shape.tiling.tiles;
+  p.last = compile(plan, shape, tiles - 1, group);
+  if (tiles > 1) p.whole = compile(plan, shape, 0, group);
+  return p;
 }
 
 }  // namespace tutti

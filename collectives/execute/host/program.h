@@ -46,7 +46,7 @@ struct Place {
 
 /// destinations <- combine(sources), for bytes that lie together in every operand.
 struct Move {
-  std::uint32_t first_place = 0;  // destinations, then sources
+  const Place* places = nullptr;  // destinations, then sources
   std::uint16_t destinations = 0;
   std::uint16_t sources = 0;
   std::size_t elements = 0;
@@ -56,30 +56,42 @@ struct Move {
 
 struct ReceiveLink {
   Receiver* link;
+  ControlBlock* peer;  // whose bell is rung
   std::int32_t rank;
 };
 struct SendLink {
   Sender* link;
+  ControlBlock* peer;
   std::int32_t rank;
 };
 
-/// A step.
+/// A step. Its spans lie in the program's vectors.
 struct Action {
-  std::uint32_t first_receive = 0, receives = 0;
-  std::uint32_t first_send = 0, sends = 0;
-  std::uint32_t first_move = 0, moves = 0;
+  std::span<const ReceiveLink> receives;
+  std::span<const SendLink> sends;
+  std::span<const Move> moves;
   std::uint32_t bytes = 0;  // of each of its messages
   bool signals = false;     // no data: its messages carry addresses, where windows are used
   bool completes = false;
 };
 
-/// One tile of a rank's plan.
+/// One tile of a rank's plan. Can be moved, not copied: actions point into it.
 struct TileProgram {
   std::vector<std::vector<Action>> lanes;
   std::vector<Move> moves;
   std::vector<Place> places;
   std::vector<ReceiveLink> receives;
   std::vector<SendLink> sends;
+
+  TileProgram() = default;
+  TileProgram(TileProgram&&) = default;
+  TileProgram& operator=(TileProgram&&) = default;
+};
+
+/// A whole plan, where all ranks' blocks are equal: whole tiles share a program, the last one may
+/// differ.
+struct Programs {
+  TileProgram whole, last;
 };
 
 /// What a program depends on besides the plan.
@@ -93,5 +105,7 @@ struct ProgramShape {
 /// lane `only`, or of all.
 TileProgram compile(const RankPlan& plan, const ProgramShape& shape, std::size_t tile,
                     LocalGroup& group, std::optional<std::size_t> only = {});
+/// All tiles. `shape` has even blocks.
+Programs compile(const RankPlan& plan, const ProgramShape& shape, LocalGroup& group);
 
 }  // namespace tutti

@@ -26,7 +26,7 @@ class Job {
   }
   /// Does what can be done; true when the last call is finished.
   bool advance();
-  Operation& operation() { return operation_; }
+  Operation& operation() const { return operation_; }
 
  private:
   Operation& operation_;

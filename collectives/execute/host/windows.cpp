@@ -67,15 +67,14 @@ void Operation::learn(int peer, const std::byte* payload) {
                resolve(a.tmp_window, a.tmp)};
 }
 
-bool Operation::find_targets(const TileProgram& program, const Action& action, const Move& m,
-                             std::size_t shift) {
-  const Place* places = program.places.data() + m.first_place;
+bool Operation::find_targets(const Action& action, const Move& m, std::size_t shift) {
+  const Place* places = m.places;
   targets_.resize(std::size_t{m.destinations} + m.sources);
   bool copies = false;
   for (std::size_t k = 0; k < targets_.size(); ++k) {
     targets_[k] = places[k].where >= Place::Where::peer_in
                       ? peer_target(places[k], m.elements * element_, shift)
-                      : Target{pointer(program, action, places[k], shift)};
+                      : Target{pointer(action, places[k], shift)};
     copies = copies || targets_[k].peer >= 0;
   }
   return copies;
@@ -123,18 +122,19 @@ void Operation::move_through_copies(const Move& move, const CombineOptions& opti
       if (t.peer >= 0) cma_read(pid(t), staging + k * piece, t.remote + at, length);
       sources_[k].data = t.peer >= 0 ? staging + k * piece : t.pointer + at;
     }
-    destinations_.clear();
+    std::size_t own = 0;
     bool remote = false;
     for (std::size_t k = 0; k < m; ++k) {
-      if (targets_[k].peer < 0) destinations_.push_back(targets_[k].pointer + at);
+      if (targets_[k].peer < 0) destinations_[own++] = targets_[k].pointer + at;
       remote = remote || targets_[k].peer >= 0;
     }
     CombineOptions now = options;
     if (remote) {
-      now.stream = false;  // it is read again at once
-      destinations_.push_back(result);
+      now.stream = false;             // it is read again at once
+      destinations_[own++] = result;  // there is room: at least one of the m is not ours
     }
-    combine(binding_->type, binding_->op.kind, destinations_, sources_, length / element_, now);
+    combine(binding_->type, binding_->op.kind, std::span(destinations_).first(own),
+            std::span(sources_).first(move.sources), length / element_, now);
     for (std::size_t k = 0; k < m; ++k) {
       if (targets_[k].peer >= 0)
         cma_write(pid(targets_[k]), result, targets_[k].remote + at, length);

@@ -1,0 +1,41 @@
+// A Call that owns what its spans refer to: calls of an open group, and started ones, run after the
+// user's function has returned.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "comm/communicator.h"
+
+namespace tutti {
+
+class KeptCall {
+ public:
+  explicit KeptCall(const Call& call) : call_(call) {
+    std::size_t total = 0;
+    for (const auto* s : spans()) total += s->size();
+    numbers_.reserve(total);
+    for (auto* s : spans()) {
+      const std::size_t first = numbers_.size();
+      numbers_.insert(numbers_.end(), s->begin(), s->end());
+      *s = std::span(numbers_).subspan(first);
+    }
+  }
+  // A vector that is moved keeps its memory, so the spans stay right; a copy's would not be.
+  KeptCall(KeptCall&&) = default;
+  KeptCall& operator=(KeptCall&&) = default;
+
+  const Call& call() const { return call_; }
+
+ private:
+  std::array<std::span<const std::size_t>*, 4> spans() {
+    return {&call_.in_counts, &call_.in_offsets, &call_.out_counts, &call_.out_offsets};
+  }
+
+  Call call_;
+  std::vector<std::size_t> numbers_;
+};
+
+}  // namespace tutti
