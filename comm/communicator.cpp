@@ -14,12 +14,15 @@
 namespace tutti {
 namespace {
 
-/// How often a wait looks before it yields: enough to cover an exchange with a running peer, none
-/// when the peer may need this core to run at all.
-int spins_for(const Geometry& geometry, int ranks) {
+WaitPolicy policy_for(const Geometry& geometry, int ranks, const Options& options) {
+  WaitPolicy policy;
+  policy.crowded = static_cast<std::uint64_t>(ranks) > geometry.cores;
+  policy.timeout = options.timeout;
+  policy.report_after = options.report_after;
   const std::int64_t wish = setting_integer("TUTTI_SPIN");
-  if (wish >= 0) return static_cast<int>(std::min<std::int64_t>(wish, 1'000'000'000));
-  return static_cast<std::uint64_t>(ranks) <= geometry.cores ? 100 : 0;
+  // Enough to cover an exchange with a running peer, or a switch between two on another core.
+  policy.spins = wish < 0 ? 100 : static_cast<int>(std::min<std::int64_t>(wish, 1'000'000'000));
+  return policy;
 }
 
 Call call_of(Collective collective, const void* in, void* out, std::size_t count, DataType type,
@@ -57,7 +60,7 @@ Communicator::Impl::Impl(Session session, const Options& o)
       geometry(session.geometry),
       group(std::move(session.group)),
       plans(group->rank(), group->size(), o.algorithm, geometry.windows),
-      policy{spins_for(geometry, group->size()), o.timeout, o.report_after},
+      policy(policy_for(geometry, group->size(), o)),
       operation(*group, workspace),
       agreement(*group, workspace),
       all_messages(2 * static_cast<std::size_t>(group->size())) {

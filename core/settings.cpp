@@ -44,8 +44,8 @@ constexpr std::array kSettings{
     Setting{"TUTTI_TILE_BYTES", SettingType::bytes, "4M",
             "How much of a call a plan over windows moves between two synchronisations."},
     Setting{"TUTTI_SPIN", SettingType::integer, "-1",
-            "Iterations that a wait spins before it yields the processor. -1: chosen from the "
-            "number of cores and of ranks on this host."},
+            "How often a wait looks before it yields the processor (more ranks than cores: before "
+            "each time that it does, unless it waits for a rank on the same core). -1: chosen."},
     Setting{"TUTTI_RANK", SettingType::integer, "-1",
             "This process's rank. Set by `tutti run`; -1: not started by it."},
     Setting{"TUTTI_SIZE", SettingType::integer, "-1",

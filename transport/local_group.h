@@ -49,7 +49,8 @@ struct ControlBlock {
   alignas(kCacheLine) std::atomic<std::uint32_t> sleeping;
   std::atomic<std::uint32_t> bell;
   alignas(kCacheLine) std::atomic<std::uint64_t> progress;  // see progress_of()
-  alignas(kCacheLine) std::atomic<std::uint32_t> state;     // Presence bits
+  std::atomic<std::uint32_t> core;  // 1 + where it waited last, if ranks share cores; 0: unknown
+  alignas(kCacheLine) std::atomic<std::uint32_t> state;  // Presence bits
   // Only rank 0's is used.
   alignas(kCacheLine) std::atomic<std::uint32_t> failure_state;  // 0 none, 1 being written, 2 there
   std::atomic<std::uint32_t> failure_code;

@@ -154,6 +154,18 @@ bool Operation::can_advance() const {
   return false;
 }
 
+bool Operation::waits_for_core(std::uint32_t core) const {
+  const auto is_there = [&](const auto& link) {
+    return !link.link->ready() && link.peer->core.load(std::memory_order_relaxed) == core;
+  };
+  for (const Lane& lane : lanes_) {
+    if (lane.tile >= end_of(lane)) continue;
+    if (std::ranges::any_of(lane.next->receives, is_there)) return true;
+    if (std::ranges::any_of(lane.next->sends, is_there)) return true;
+  }
+  return false;
+}
+
 Operation::Blocked Operation::blocked() const {
   Blocked first;
   for (const Lane& lane : lanes_) {

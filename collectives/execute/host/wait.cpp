@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "collectives/execute/host/placement.h"
 #include "core/log.h"
 
 namespace tutti {
@@ -41,6 +42,7 @@ class Wait {
       : pending_(pending), policy_(policy) {}
 
   void once() {
+    if (looks_ == 0 && policy_.crowded && waits_for_own_core()) looks_ = policy_.spins;
     if (++looks_ <= policy_.spins) {
       pause();
       // The line is ours to read until somebody fails; still, not on every look.
@@ -57,8 +59,10 @@ class Wait {
       next_look_ = now + kLookEvery;
       inspect(now);
     }
+    looks_ = policy_.crowded ? 0 : policy_.spins;
     Operation& first = pending_.front()->operation();
     if (now - began_ < kYieldFor || pending_.size() > 1) {
+      if (policy_.crowded) spread_out(first.group());
       sched_yield();
     } else {
       const Operation::Blocked b = first.blocked();
@@ -68,6 +72,16 @@ class Wait {
   }
 
  private:
+  /// Whether somebody needs this core in order to go on; also tells the others who needs which.
+  bool waits_for_own_core() const {
+    bool wanted = false;
+    for (Job* job : pending_) {
+      Operation& op = job->operation();
+      wanted = op.waits_for_core(publish_core(op.group())) || wanted;
+    }
+    return wanted;
+  }
+
   void throw_if_failed() {
     for (Job* job : pending_) {
       LocalGroup& group = job->operation().group();
@@ -134,6 +148,7 @@ namespace {
 constexpr int kEagerLooks = 64;
 
 bool answers_soon(const Operation& operation, const WaitPolicy& policy) {
+  if (policy.crowded) return false;
   for (int looks = std::min(kEagerLooks, policy.spins); looks > 0; --looks) {
     if (operation.can_advance()) return true;
   }

@@ -10,7 +10,8 @@
 namespace tutti {
 
 struct WaitPolicy {
-  int spins = 0;                             // looks before the core is first given away
+  int spins = 0;                             // looks before the core is given away
+  bool crowded = false;                      // there are more ranks than cores
   std::chrono::nanoseconds timeout{0};       // 0: none
   std::chrono::nanoseconds report_after{0};  // log a wait that is this long; 0: never
 };

@@ -1,0 +1,48 @@
+#include "collectives/execute/host/placement.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+namespace tutti {
+
+std::uint32_t publish_core(LocalGroup& group) {
+  const auto core = static_cast<std::uint32_t>(sched_getcpu() + 1);
+  group.control().core.store(core, std::memory_order_relaxed);
+  return core;
+}
+
+void spread_out(LocalGroup& group) {
+  using Clock = std::chrono::steady_clock;
+  thread_local Clock::time_point next{};
+  const auto now = Clock::now();
+  if (now < next) return;
+  next = now + std::chrono::milliseconds(50);
+
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;  // more than 1,024 cores
+  const std::uint32_t here = publish_core(group);
+  std::vector<int> ranks(CPU_SETSIZE + 1);  // on each core
+  for (int r = 0; r < group.size(); ++r) {
+    const std::uint32_t core = group.control(r).core.load(std::memory_order_relaxed);
+    if (core == 0 || core > CPU_SETSIZE) return;  // it has not waited yet
+    if (core == here && r > group.rank()) return;
+    ++ranks[core];
+  }
+  std::uint32_t best = here;
+  for (std::uint32_t core = 1; core <= CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(core - 1, &allowed) && ranks[core] < ranks[best]) best = core;
+  }
+  if (ranks[here] - ranks[best] < 2) return;
+  cpu_set_t target;
+  CPU_ZERO(&target);
+  CPU_SET(best - 1, &target);
+  if (sched_setaffinity(0, sizeof target, &target) == 0) {
+    sched_setaffinity(0, sizeof allowed, &allowed);
+  }
+  publish_core(group);
+}
+
+}  // namespace tutti
