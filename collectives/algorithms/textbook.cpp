@@ -136,4 +136,19 @@ Traffic neighbours(const PlanRequest& request, int) {
   return request.ranks == 1 ? Traffic{} : Traffic{1, 1};
 }
 
+int one_hop(int n) { return n > 1 ? 1 : 0; }
+int two_hops(int n) { return n > 1 ? 2 : 0; }
+int around(int n) { return n - 1; }
+int around_twice(int n) { return 2 * (n - 1); }
+int logarithmic(int n) { return static_cast<int>(std::bit_width(u32(n) - 1)); }
+/// Extra ranks hand in before, and hear after.
+int doubling(int n) {
+  const Fold fold(n);
+  return static_cast<int>(log2(fold.cores)) + (fold.extras > 0 ? 2 : 0);
+}
+int halving_and_doubling(int n) { return doubling(n) + static_cast<int>(log2(Fold(n).cores)); }
+/// The deeper of the two trees.
+int up_or_down(int n) { return logarithmic(n); }
+int up_and_down(int n) { return 2 * logarithmic(n); }
+
 }  // namespace tutti::algorithm::textbook
