@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 #include <string>
 
 #include "core/error.h"
@@ -13,10 +14,17 @@ namespace {
 /// and a prediction is not as exact as that.
 constexpr double kClearlyBetter = 0.97;
 
+/// The least power of two that holds `bytes`, as an exponent; -1 for none.
+int class_of(std::size_t bytes) {
+  if (bytes == 0) return -1;
+  constexpr int kMost = std::numeric_limits<std::size_t>::digits - 2;  // no memory is larger
+  return std::min(static_cast<int>(std::bit_width(bytes - 1)), kMost);
+}
+
 }  // namespace
 
 const Algorithm& Chooser::choose(const Workload& workload, bool windows) {
-  const int size_class = static_cast<int>(std::bit_width(workload.bytes - (workload.bytes > 0)));
+  const int size_class = class_of(workload.bytes);
   const DataType type =
       is_reduction(workload.collective) ? workload.type : DataType::uint8;  // else only bytes count
   const Algorithm*& chosen = chosen_[{workload.collective, type, size_class, windows}];

@@ -35,10 +35,10 @@ struct Machine {
   double l2_read = 0, l2_write = 0;
   double l3_read = 0, l3_write = 0;
   double memory_read = 0, memory_write = 0;
-  double stream_write = 0;       // past the caches
-  double memory_bandwidth = 0;   // of all ranks together, in bytes per ns
-  double reduce_float32 = 0;     // the arithmetic alone, per KiB of each source
-  double reduce_float16 = 0;     // also bfloat16
+  double stream_write = 0;      // past the caches
+  double memory_bandwidth = 0;  // of all ranks together, in bytes per ns
+  double reduce_float32 = 0;    // the arithmetic alone, per KiB of each source
+  double reduce_float16 = 0;    // also bfloat16
   double reduce_float8 = 0;
   double reduce_other = 0;
 
@@ -49,7 +49,7 @@ struct Machine {
 struct MachineConstant {
   std::string_view name;
   std::string_view unit;
-  double Machine::* value;
+  double Machine::*value;
   std::string_view meaning;
 };
 std::span<const MachineConstant> machine_constants();

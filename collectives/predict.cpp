@@ -12,6 +12,7 @@ namespace {
 
 constexpr double kKiB = 1024;
 constexpr std::size_t kSimulatedTiles = 4;
+constexpr double kSharpness = 4;
 
 /// ns per KiB of a buffer.
 struct Speed {
@@ -27,15 +28,14 @@ class Costing {
     const auto blocks_of = [&](int rank) {
       return in_blocks(w.collective, p.ranks, rank, 0) + out_blocks(w.collective, p.ranks, rank, 0);
     };
-    const std::size_t widest = std::max({in_blocks(w.collective, p.ranks, 0, 0),
-                                         out_blocks(w.collective, p.ranks, 0, 0), 1U});
+    const std::size_t widest = std::max(
+        {in_blocks(w.collective, p.ranks, 0, 0), out_blocks(w.collective, p.ranks, 0, 0), 1U});
     block_ = w.bytes / widest / element_;
     if (w.bytes > 0) block_ = std::max<std::size_t>(block_, 1);
     tiling_ = cut(header, {windows, !windows}, block_, w.bytes, element_, p.links, p.tile_bytes);
 
     // A rank that is no root has the usual number of blocks; roots alone have more.
-    const double mine = static_cast<double>(block_ * element_) *
-                        blocks_of(p.ranks > 1 ? 1 : 0);
+    const double mine = static_cast<double>(block_ * element_) * blocks_of(p.ranks > 1 ? 1 : 0);
     const double sharing = std::max(1.0, static_cast<double>(p.ranks) / p.cores);
     buffers_ = speed_of(mine * sharing, mine * p.ranks);
     // What goes to a rank on the same core stays in its cache. Who shares a core is not known.
@@ -46,6 +46,26 @@ class Costing {
   }
 
   const Tiling& tiling() const { return tiling_; }
+
+  /// Bytes that rank plan `plan` receives through slots in one tile.
+  double received(const RankPlan& plan) const {
+    double bytes = 0;
+    for (const auto& lane : plan.lanes) {
+      for (const Step& step : lane) {
+        bytes += bytes_of(step) *
+                 static_cast<double>(std::ranges::count_if(plan.sources(step), &Operand::is_link));
+      }
+    }
+    return bytes;
+  }
+  /// So many bytes of slots are in use, in all: do they stay in the cache?
+  void expect_slots(double bytes) {
+    slots_.memory = missing(bytes, machine_.l3_bytes);
+    slots_.read =
+        std::lerp(slots_.read, std::max(slots_.read, machine_.memory_read), slots_.memory);
+    slots_.write =
+        std::lerp(slots_.write, std::max(slots_.write, machine_.memory_write), slots_.memory);
+  }
   std::size_t block_bytes() const { return block_ * element_; }
 
   struct Cost {
@@ -115,7 +135,9 @@ class Costing {
   void read(const Operand& o, const RankPlan& plan, double bytes, double& ns, Cost& cost) const {
     cost.moved += bytes;
     if (o.is_link()) {
-      if (bytes > kInlineBytes) ns += slots_.read * bytes / kKiB;
+      if (bytes <= kInlineBytes) return;
+      ns += slots_.read * bytes / kKiB;
+      cost.memory += slots_.memory * bytes;
       return;
     }
     const Speed speed = own(o, plan);
@@ -129,7 +151,9 @@ class Costing {
              Cost& cost) const {
     cost.moved += bytes;
     if (o.is_link()) {
-      if (bytes > kInlineBytes) ns += slots_.write * bytes / kKiB;
+      if (bytes <= kInlineBytes) return;
+      ns += slots_.write * bytes / kKiB;
+      cost.memory += slots_.memory * 2 * bytes;
       return;
     }
     const Speed speed = own(o, plan);
@@ -236,7 +260,13 @@ Prediction predict(const Algorithm& algorithm, const Workload& workload, const P
   if (!links_suffice(plan.header, p.links)) return result;
   result.possible = true;
 
-  const Costing costing(workload, p, plan.header, algorithm.windows);
+  Costing costing(workload, p, plan.header, algorithm.windows);
+  if (!algorithm.windows) {
+    double most = 0;
+    for (const RankPlan& rank : plan.ranks) most = std::max(most, costing.received(rank));
+    const std::size_t in_use = std::min(p.links.slots, costing.tiling().tiles);
+    costing.expect_slots(most * static_cast<double>(in_use) * p.ranks);
+  }
   StepCosts costs(plan.ranks.size());
   Busy busiest, all;
   for (std::size_t r = 0; r < plan.ranks.size(); ++r) {
@@ -247,15 +277,18 @@ Prediction predict(const Algorithm& algorithm, const Workload& workload, const P
     all.memory += b.memory;
   }
   result.tiles = costing.tiling().tiles;
-  result.tile_bytes = std::min(costing.tiling().tile * size_of(workload.type), costing.block_bytes());
+  result.tile_bytes =
+      std::min(costing.tiling().tile * size_of(workload.type), costing.block_bytes());
   const double tiles = static_cast<double>(result.tiles);
   result.moved = busiest.moved * tiles;
   const double ranks_seen = static_cast<double>(plan.ranks.size());
-  result.memory_ns =
-      all.memory * tiles * (p.ranks / ranks_seen) / p.machine.memory_bandwidth;
+  result.memory_ns = all.memory * tiles * (p.ranks / ranks_seen) / p.machine.memory_bandwidth;
   const double time = result.simulated ? time_by_simulation(plan, costs, p, result.tiles)
                                        : time_by_formula(busiest, algorithm, p, result.tiles);
-  result.ns = p.machine.call_ns + std::max(time, result.memory_ns);
+  // The greater of the two, but near each other they add up: not all of a call meets the limit.
+  result.ns =
+      p.machine.call_ns +
+      std::pow(std::pow(time, kSharpness) + std::pow(result.memory_ns, kSharpness), 1 / kSharpness);
   if (algorithm.windows) result.ns += p.machine.window_ns;
   return result;
 }

@@ -7,7 +7,7 @@
 namespace tutti {
 
 struct Host {
-  std::string cpu;             // its model, as the processor calls itself
+  std::string cpu;  // its model, as the processor calls itself
   int cores = 1;
   std::size_t l2_bytes = 0;  // of one core
   std::size_t l3_bytes = 0;  // of one last-level cache

@@ -50,8 +50,8 @@ void calibrate(const Arguments& a) {
   fmt::print("{}\n\n  {:<17} {:>10} {:>10} {:>21}  {:<9}\n", machine_name(), "CONSTANT", "MEASURED",
              "DEFAULT", "FROM ... TO", "UNIT");
   for (const MachineConstant& c : machine_constants()) {
-    const auto [low, high] = std::ranges::minmax(
-        rounds, {}, [&](const Machine& round) { return round.*c.value; });
+    const auto [low, high] =
+        std::ranges::minmax(rounds, {}, [&](const Machine& round) { return round.*c.value; });
     fmt::print("  {:<17} {:>10.5g} {:>10.5g} {:>10.4g} {:>10.4g}  {:<9} {}\n", c.name, m.*c.value,
                defaults.*c.value, low.*c.value, high.*c.value, c.unit, c.meaning);
   }
@@ -66,13 +66,15 @@ void add_calibrate_command(CLI::App& app) {
   auto* command = app.add_subcommand(
       "calibrate", "Measure what things cost on this machine, for the choice of algorithms");
   const auto a = std::make_shared<Arguments>();
-  command->add_option("-o,--output", a->output, "Write the constants to this file [where Tutti looks]")
+  command
+      ->add_option("-o,--output", a->output, "Write the constants to this file [where Tutti looks]")
       ->type_name("FILE");
   command->add_option("--rounds", a->rounds, "Measure so often, and take the medians [7]")
       ->type_name("N")
       ->check(CLI::Range(1, 100));
   command->footer(
-      "Takes about ten seconds, and starts ranks of its own on all cores: run it on a machine that\n"
+      "Takes about ten seconds, and starts ranks of its own on all cores: run it on a machine "
+      "that\n"
       "is idle. `tutti explain` shows what follows from the result (docs/performance.md).");
   command->callback([a] { calibrate(*a); });
 }

@@ -33,6 +33,14 @@ struct Arguments {
   throw Error(ErrorCode::invalid_argument, message);
 }
 
+std::string known_types() {
+  std::string names;
+  for (int t = 0; t < kDataTypes; ++t) {
+    names += fmt::format("{}{}", t == 0 ? "" : ", ", name(static_cast<DataType>(t)));
+  }
+  return names;
+}
+
 UsedMachine machine_of(const Arguments& a) {
   if (a.machine.empty()) return used_machine();
   if (a.machine == "defaults") return {default_machine(), "defaults, as asked for"};
@@ -72,17 +80,17 @@ void explain(const Arguments& a) {
                        known_collectives()));
   }
   const auto type = parse_data_type(a.type);
-  if (!type) refuse(fmt::format("there is no data type '{}'", a.type));
-  const Workload workload{*collective,
-                          *collective == Collective::barrier ? 0 : parse_bytes(a.size), *type};
+  if (!type) refuse(fmt::format("there is no data type '{}'; there are {}", a.type, known_types()));
+  const Workload workload{*collective, *collective == Collective::barrier ? 0 : parse_bytes(a.size),
+                          *type};
   const int cores = a.cores > 0 ? a.cores : host().cores;
   const bool windows = a.memory == "window" && setting_boolean("TUTTI_WINDOWS");
   const Geometry geometry = geometry_of(Options(), 0);
   Chooser chooser({used.machine, a.ranks, cores, geometry.shape, geometry.tile_bytes}, !a.threads);
   const std::vector<Candidate> candidates = chooser.candidates(workload, windows);
   if (candidates.empty()) {
-    refuse(fmt::format("no algorithm can do {} on {} ranks with {} slots of {} bytes",
-                       a.collective, a.ranks, geometry.shape.slots, geometry.shape.slot_bytes));
+    refuse(fmt::format("no algorithm can do {} on {} ranks with {} slots of {} bytes", a.collective,
+                       a.ranks, geometry.shape.slots, geometry.shape.slot_bytes));
   }
   const Algorithm& chosen = chooser.choose(workload, windows);
 
@@ -97,8 +105,8 @@ void explain(const Arguments& a) {
     const Prediction& p = c.prediction;
     const std::string share =
         p.memory_ns > 0 ? fmt::format("{:.0f} %", 100 * p.memory_ns / p.ns) : "-";
-    fmt::print("{} {:<20} {:>12} {:>7} {:>16} {:>15} {:>10}\n",
-               c.algorithm == &chosen ? "*" : " ", c.algorithm->name, time_text(p.ns), p.tiles,
+    fmt::print("{} {:<20} {:>12} {:>7} {:>16} {:>15} {:>10}\n", c.algorithm == &chosen ? "*" : " ",
+               c.algorithm->name, time_text(p.ns), p.tiles,
                bytes_text(static_cast<double>(p.tile_bytes)), bytes_text(p.moved), share);
   }
   fmt::print(

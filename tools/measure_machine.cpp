@@ -37,8 +37,10 @@ constexpr double kKiB = 1024;
 constexpr std::size_t kShort = 8;  // bytes: they travel with a message's header
 constexpr int kRepeats = 16;       // of a thing in a plan that does it often
 constexpr int kSamples = 7;
-constexpr std::size_t kMessage = std::size_t{32} << 10;  // fits a slot
-constexpr int kMessages = 4;                             // fit a connection
+constexpr std::uint32_t kSlots = 8;  // the defaults, whatever the environment says
+constexpr std::size_t kSlotBytes = std::size_t{64} << 10;
+constexpr std::size_t kMessage = kSlotBytes / 2;
+constexpr int kMessages = 6;  // fewer than slots: nobody waits
 constexpr int kMostRanks = 32;
 constexpr char kWindowAlgorithm[] = "two_shot_window";
 
@@ -126,8 +128,10 @@ void split(const Moves& moves, double& read, double& write) {
 
 /// A plan of `ranks` ranks for `collective`; `fill` writes rank r's steps.
 std::string plan_text(Collective collective, int ranks, std::uint32_t lanes,
-                      const std::function<void(RankPlanBuilder&, int)>& fill) {
+                      const std::function<void(RankPlanBuilder&, int)>& fill,
+                      std::uint32_t slots = 1) {
   PlanHeader header;
+  header.slots = slots;
   header.collective = collective;
   header.algorithm = "calibration";
   header.ranks = ranks;
@@ -180,9 +184,7 @@ void measure_one_core(Machine& m) {
     return plan_text(Collective::all_gather, 1, 1, [&](RankPlanBuilder& b, int) {
       const std::uint32_t first = b.reserve_tmp(static_cast<std::uint32_t>(steps));
       for (int i = 0; i + 1 < steps; ++i) {
-        b.lane(0)
-            .step({tmp(first + static_cast<std::uint32_t>(i))}, {in(0)})
-            .shaped_as(in(0));
+        b.lane(0).step({tmp(first + static_cast<std::uint32_t>(i))}, {in(0)}).shaped_as(in(0));
       }
       b.lane(0).step({out(0)}, {in(0)});
     });
@@ -207,7 +209,8 @@ void measure_one_core(Machine& m) {
   m.link_ns = std::max((more - one) / kRepeats / 2 - m.step_ns, 1.0);
 }
 
-// --- Ranks in processes of their own --------------------------------------------------------------
+// --- Ranks in processes of their own
+// --------------------------------------------------------------
 
 /// What the ranks and this process share.
 struct Board {
@@ -249,6 +252,8 @@ void be_rank(int rank, const Ranks& ranks, Board& board, const Body& body) {
   options.rendezvous_timeout = std::chrono::seconds(20);
   options.timeout = std::chrono::seconds(20);
   options.algorithm = ranks.algorithm;
+  options.slots = kSlots;
+  options.slot_bytes = kSlotBytes;
   Communicator comm = Communicator::create(board.id, rank, ranks.count, options);
   Machine mine = board.result;
   body(comm, mine);
@@ -269,8 +274,7 @@ void run_ranks(const Ranks& ranks, Machine& m, const Body& body) {
     if (child != 0) continue;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (!ranks.cores.empty()) {
-      const cpu_set_t& cpus =
-          ranks.cores[static_cast<std::size_t>(rank) % ranks.cores.size()];
+      const cpu_set_t& cpus = ranks.cores[static_cast<std::size_t>(rank) % ranks.cores.size()];
       sched_setaffinity(0, sizeof cpus, &cpus);
     }
     int status = 0;
@@ -308,6 +312,16 @@ std::string ping_pong(int times) {
   });
 }
 
+/// So many signals there and back, none of which waits for another.
+std::string burst(int messages) {
+  const auto fill = [&](RankPlanBuilder& b, int rank) {
+    const std::vector peer{1 - rank};
+    for (int i = 0; i < messages; ++i) b.lane(0).signal(peer);
+    for (int i = 0; i < messages; ++i) b.lane(0).wait(peer);
+  };
+  return plan_text(Collective::barrier, 2, 1, fill, kSlots);
+}
+
 /// Of one `call` that all ranks make. They all must make as many, so no clock decides how many.
 double time_of_call(const std::function<void()>& call) {
   constexpr int kCalls = 50;
@@ -333,9 +347,8 @@ double measure_one_way(Communicator& comm) {
 /// What a short call through windows takes beyond what is predicted without this constant.
 void measure_windows(Communicator& comm, Machine& m) {
   const Window window(2 * kShort);
-  const double measured = time_of_call([&] {
-    comm.all_reduce(window.at(0), window.at(kShort), kShort, DataType::uint8);
-  });
+  const double measured = time_of_call(
+      [&] { comm.all_reduce(window.at(0), window.at(kShort), kShort, DataType::uint8); });
   m.window_ns = 0;
   const Geometry geometry = geometry_of(Options(), 0);
   Chooser chooser({m, 2, 2, geometry.shape, geometry.tile_bytes}, true);
@@ -345,31 +358,49 @@ void measure_windows(Communicator& comm, Machine& m) {
   }
 }
 
-void measure_two_cores(Communicator& comm, Machine& m) {
-  m.latency_ns = std::max(measure_one_way(comm) - 2 * m.step_ns - 2 * m.link_ns, 1.0);
+/// A send that finds a free slot, and a receive that finds its message there.
+struct Transfers {
+  double send = 0, receive = 0;
+};
 
-  const Window buffer(kMessage);
-  std::vector<double> writes, reads;
+Transfers measure_transfers(Communicator& comm, const Window& buffer, std::size_t bytes) {
+  std::vector<double> sends, receives;
   for (int s = 0; s < 5 * kSamples; ++s) {
     const bool sender = comm.rank() == 0;
     const auto messages = [&] {
       for (int i = 0; i < kMessages; ++i) {
-        if (sender) comm.send(buffer.at(0), kMessage, DataType::uint8, 1);
-        if (!sender) comm.recv(buffer.at(0), kMessage, DataType::uint8, 0);
+        if (sender) comm.send(buffer.at(0), bytes, DataType::uint8, 1);
+        if (!sender) comm.recv(buffer.at(0), bytes, DataType::uint8, 0);
       }
     };
     comm.barrier();
-    if (sender) writes.push_back(time_ns(messages));
+    if (sender) sends.push_back(time_ns(messages) / kMessages);
     comm.barrier();  // all is in the slots now
-    double read = sender ? 0 : time_ns(messages);
-    comm.broadcast(&read, &read, sizeof read, DataType::uint8, 1);
-    reads.push_back(read);
+    double received = sender ? 0 : time_ns(messages) / kMessages;
+    comm.broadcast(&received, &received, sizeof received, DataType::uint8, 1);
+    receives.push_back(received);
   }
+  return {sends.empty() ? 0 : median(std::move(sends)), median(std::move(receives))};
+}
+
+void measure_two_cores(Communicator& comm, Machine& m) {
+  // A message to another core costs both ends a line that the other one has.
+  const auto time_of_burst = [&](int messages) {
+    comm.use_plan(burst(messages));
+    return time_of_call([&] { comm.barrier(); });
+  };
+  const double one = time_of_burst(1);
+  const double more = (time_of_burst(kMessages) - one) / (kMessages - 1);
+  m.link_ns = std::max(m.link_ns, more / 2 - m.step_ns);
+  m.latency_ns = std::max(measure_one_way(comm) - 2 * m.step_ns - 2 * m.link_ns, 1.0);
+
+  const Window buffer(kMessage);
+  const Transfers message = measure_transfers(comm, buffer, kMessage);
   if (comm.rank() != 0) return;
-  const double overhead = kMessages * (m.call_ns + m.step_ns + m.link_ns);
-  constexpr double kMoved = kMessages * static_cast<double>(kMessage) / kKiB;
-  m.slot_write = std::max((median(writes) - overhead) / kMoved - m.l2_read, m.l2_write);
-  m.slot_read = std::max((median(reads) - overhead) / kMoved - m.l2_write, m.l2_read);
+  const double overhead = m.call_ns + m.step_ns + m.link_ns;
+  constexpr double kMoved = static_cast<double>(kMessage) / kKiB;
+  m.slot_write = std::max((message.send - overhead) / kMoved - m.l2_read, m.l2_write);
+  m.slot_read = std::max((message.receive - overhead) / kMoved - m.l2_write, m.l2_read);
 }
 
 void measure_switch(Communicator& comm, Machine& m) {

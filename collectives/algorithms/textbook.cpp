@@ -141,12 +141,15 @@ int two_hops(int n) { return n > 1 ? 2 : 0; }
 int around(int n) { return n - 1; }
 int around_twice(int n) { return 2 * (n - 1); }
 int logarithmic(int n) { return static_cast<int>(std::bit_width(u32(n) - 1)); }
-/// Extra ranks hand in before, and hear after.
+int binomial(int n) { return static_cast<int>(std::bit_width(u32(n))) - 1; }
+/// Extra ranks hand in before, and hear with their neighbour's last message; what reaches the
+/// other end of the cores by the longest way has a neighbour there if there are enough of them.
 int doubling(int n) {
   const Fold fold(n);
-  return static_cast<int>(log2(fold.cores)) + (fold.extras > 0 ? 2 : 0);
+  return binomial(n) + (fold.extras > 0 ? 1 : 0) + (fold.extras > fold.cores / 2 ? 1 : 0);
 }
-int halving_and_doubling(int n) { return doubling(n) + static_cast<int>(log2(Fold(n).cores)); }
+int halving(int n) { return binomial(n) + (Fold(n).extras > 0 ? 2 : 0); }
+int halving_and_doubling(int n) { return halving(n) + binomial(n); }
 /// The deeper of the two trees.
 int up_or_down(int n) { return logarithmic(n); }
 int up_and_down(int n) { return 2 * logarithmic(n); }
