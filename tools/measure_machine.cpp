@@ -3,20 +3,9 @@
 // of the size of a cache, and with sends and receives that wait for nothing.
 #include "tools/measure_machine.h"
 
-#include <fmt/format.h>
-#include <sched.h>
-#include <signal.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <atomic>
 #include <chrono>
-#include <cstdio>
 #include <cstring>
-#include <exception>
 #include <functional>
 #include <vector>
 
@@ -25,8 +14,8 @@
 #include "comm/communicator.h"
 #include "comm/session.h"
 #include "core/combine.h"
-#include "core/error.h"
 #include "core/memory.h"
+#include "tools/forked_ranks.h"
 #include "tools/spawn.h"
 
 namespace tutti {
@@ -37,10 +26,9 @@ constexpr double kKiB = 1024;
 constexpr std::size_t kShort = 8;  // bytes: they travel with a message's header
 constexpr int kRepeats = 16;       // of a thing in a plan that does it often
 constexpr int kSamples = 7;
-constexpr std::uint32_t kSlots = 8;  // the defaults, whatever the environment says
-constexpr std::size_t kSlotBytes = std::size_t{64} << 10;
-constexpr std::size_t kMessage = kSlotBytes / 2;
-constexpr int kMessages = 6;  // fewer than slots: nobody waits
+constexpr std::uint32_t kSlots = 8;                      // the default
+constexpr std::size_t kMessage = std::size_t{32} << 10;  // half a slot
+constexpr int kMessages = 6;                             // fewer than slots: nobody waits
 constexpr int kMostRanks = 32;
 constexpr char kWindowAlgorithm[] = "two_shot_window";
 
@@ -209,96 +197,8 @@ void measure_one_core(Machine& m) {
   m.link_ns = std::max((more - one) / kRepeats / 2 - m.step_ns, 1.0);
 }
 
-// --- Ranks in processes of their own
-// --------------------------------------------------------------
-
-/// What the ranks and this process share.
-struct Board {
-  std::atomic<bool> id_is_there;
-  UniqueId id;
-  Machine result;
-  char error[512];
-};
-
-struct BoardMemory {
-  BoardMemory()
-      : memory(mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
-                    0)) {
-    if (memory == MAP_FAILED) throw_system_error("cannot map memory");
-  }
-  ~BoardMemory() { munmap(memory, sizeof(Board)); }
-  BoardMemory(const BoardMemory&) = delete;
-  BoardMemory& operator=(const BoardMemory&) = delete;
-  Board& board() const { return *static_cast<Board*>(memory); }
-  void* memory;
-};
-
-using Body = std::function<void(Communicator&, Machine&)>;
-
-/// How many, where, and with which algorithm ("": whichever).
-struct Ranks {
-  int count = 1;
-  std::vector<cpu_set_t> cores;  // rank r runs on cores[r % cores.size()]
-  std::string algorithm;
-};
-
-void be_rank(int rank, const Ranks& ranks, Board& board, const Body& body) {
-  if (rank == 0) {
-    board.id = make_unique_id();
-    board.id_is_there.store(true, std::memory_order_release);
-  }
-  while (!board.id_is_there.load(std::memory_order_acquire)) usleep(100);
-  Options options;
-  options.rendezvous_timeout = std::chrono::seconds(20);
-  options.timeout = std::chrono::seconds(20);
-  options.algorithm = ranks.algorithm;
-  options.slots = kSlots;
-  options.slot_bytes = kSlotBytes;
-  Communicator comm = Communicator::create(board.id, rank, ranks.count, options);
-  Machine mine = board.result;
-  body(comm, mine);
-  comm.barrier();
-  if (rank == 0) board.result = mine;
-}
-
-/// Runs `body` on each rank. What rank 0 changes in `m` is kept.
-void run_ranks(const Ranks& ranks, Machine& m, const Body& body) {
-  const BoardMemory shared;
-  Board& board = shared.board();
-  board.result = m;
-  std::fflush(nullptr);  // or the children print it again
-  std::vector<pid_t> children;
-  for (int rank = 0; rank < ranks.count; ++rank) {
-    const pid_t child = fork();
-    if (child > 0) children.push_back(child);
-    if (child != 0) continue;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (!ranks.cores.empty()) {
-      const cpu_set_t& cpus = ranks.cores[static_cast<std::size_t>(rank) % ranks.cores.size()];
-      sched_setaffinity(0, sizeof cpus, &cpus);
-    }
-    int status = 0;
-    try {
-      be_rank(rank, ranks, board, body);
-    } catch (const std::exception& e) {
-      *fmt::format_to_n(board.error, sizeof board.error - 1, "{}", e.what()).out = '\0';
-      status = 1;
-    }
-    _exit(status);
-  }
-  bool failed = static_cast<int>(children.size()) < ranks.count;
-  for (const pid_t child : children) {
-    int status = 0;
-    waitpid(child, &status, 0);
-    failed = failed || status != 0;
-  }
-  if (failed) {
-    throw Error(ErrorCode::internal,
-                fmt::format("a rank of the calibration failed: {}",
-                            board.error[0] != '\0' ? board.error : "it could not run to its end"));
-  }
-  m = board.result;
-}
+// --- Two cores, and all of them
+// -------------------------------------------------------------------
 
 /// A signal there and one back, `times` times.
 std::string ping_pong(int times) {
@@ -438,13 +338,13 @@ int usable_cores() {
 Machine measure_machine(const Machine& known) {
   Machine m = known;
   const int cores = usable_cores();
-  run_ranks({1, choose_cores(1), ""}, m,
-            [](Communicator&, Machine& result) { measure_one_core(result); });
-  run_ranks({2, choose_cores(1), ""}, m, measure_switch);
-  run_ranks({cores, choose_cores(cores), ""}, m, measure_bandwidth);
+  run_forked({1, choose_cores(1), ""}, m,
+             [](Communicator&, Machine& result) { measure_one_core(result); });
+  run_forked({2, choose_cores(1), ""}, m, measure_switch);
+  run_forked({cores, choose_cores(cores), ""}, m, measure_bandwidth);
   if (cores >= 2) {
-    run_ranks({2, choose_cores(2), ""}, m, measure_two_cores);
-    run_ranks({2, choose_cores(2), kWindowAlgorithm}, m, measure_windows);
+    run_forked({2, choose_cores(2), ""}, m, measure_two_cores);
+    run_forked({2, choose_cores(2), kWindowAlgorithm}, m, measure_windows);
   }
   return m;
 }
