@@ -32,6 +32,9 @@ struct Algorithm {
   RankPlan (*generate)(const PlanRequest& request, int rank);
   /// What the textbook says rank `rank` moves, in chunks per tile.
   Traffic (*textbook)(const PlanRequest& request, int rank);
+  /// The most messages that follow one from the other in one tile of `ranks` ranks' plan; nullptr
+  /// where that has no simple form.
+  int (*hops)(int ranks);
 };
 
 /// All algorithms, ordered by collective.

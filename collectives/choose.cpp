@@ -1,6 +1,8 @@
 #include "collectives/choose.h"
 
-#include <initializer_list>
+#include <algorithm>
+#include <bit>
+#include <limits>
 #include <string>
 
 #include "core/error.h"
@@ -8,58 +10,70 @@
 namespace tutti {
 namespace {
 
-// Below: a message fits a slot and the latency of one exchange is all that counts.
-constexpr std::size_t kSmall = std::size_t{16} << 10;
-// Above: copying through slots costs more than telling everyone where the buffers are.
-constexpr std::size_t kLarge = std::size_t{32} << 10;
-// Above: everyone-to-everyone costs more messages than a logarithmic number of rounds.
-constexpr int kManyRanks = 16;
+/// A later algorithm of the table has to be better by this much: those that come first are simpler,
+/// and a prediction is not as exact as that.
+constexpr double kClearlyBetter = 0.97;
 
-const Algorithm& first_of(Collective c, std::initializer_list<std::string_view> names) {
-  for (const std::string_view n : names) {
-    if (const Algorithm* a = find_algorithm(c, n)) return *a;
-  }
-  throw Error(ErrorCode::internal, "no algorithm for " + std::string(name(c)));
+/// The least power of two that holds `bytes`, as an exponent; -1 for none.
+int class_of(std::size_t bytes) {
+  if (bytes == 0) return -1;
+  constexpr int kMost = std::numeric_limits<std::size_t>::digits - 2;  // no memory is larger
+  return std::min(static_cast<int>(std::bit_width(bytes - 1)), kMost);
 }
 
 }  // namespace
 
-const Algorithm& choose_algorithm(Collective c, int ranks, std::size_t bytes, bool windows) {
-  const bool many = ranks > kManyRanks;
-  const bool large = bytes > kLarge && windows;
-  switch (c) {
-    case Collective::all_reduce:
-      if (large) return first_of(c, {"two_shot_window"});
-      if (many) return first_of(c, {bytes <= kSmall ? "recursive_doubling" : "ring"});
-      return first_of(c, {bytes <= kSmall ? "one_shot" : "two_shot"});
-    case Collective::all_gather:
-    case Collective::reduce_scatter:
-      if (large) return first_of(c, {"direct_window"});
-      return first_of(c, {many ? "bruck" : "direct"});
-    case Collective::broadcast:
-    case Collective::reduce:
-      if (large) return first_of(c, {"direct_window"});
-      if (many) return first_of(c, {bytes <= kSmall ? "tree" : "chain"});
-      return first_of(c, {"direct"});
-    case Collective::gather:
-    case Collective::scatter:
-      if (large) return first_of(c, {"direct_window"});
-      return first_of(c, {many && bytes <= kSmall ? "binomial" : "direct"});
-    case Collective::all_to_all:
-      return first_of(c, {large ? "direct_window" : "pairwise"});
-    case Collective::all_gather_v:
-    case Collective::reduce_scatter_v:
-      return first_of(c, {large ? "direct_window" : "ring"});
-    case Collective::all_to_all_v:
-      return first_of(c, {"pairwise"});
-    case Collective::send_recv:
-    case Collective::barrier:
-      break;
-  }
+const Algorithm& Chooser::choose(const Workload& workload, bool windows) {
+  const int size_class = class_of(workload.bytes);
+  const DataType type =
+      is_reduction(workload.collective) ? workload.type : DataType::uint8;  // else only bytes count
+  const Algorithm*& chosen = chosen_[{workload.collective, type, size_class, windows}];
+  if (chosen != nullptr) return *chosen;
+  Workload rounded = workload;
+  if (workload.bytes > 0) rounded.bytes = std::size_t{1} << size_class;
+  double best = 0;
   for (const Algorithm& a : algorithms()) {
-    if (a.collective == c) return a;
+    if (a.collective != workload.collective || (a.windows && !windows)) continue;
+    const Prediction p = predict_with_agreement(a, rounded);
+    if (!p.possible) continue;
+    if (chosen != nullptr && p.ns > best * kClearlyBetter) continue;
+    chosen = &a;
+    best = p.ns;
   }
-  throw Error(ErrorCode::internal, "no algorithm for " + std::string(name(c)));
+  if (chosen == nullptr) {
+    // Whatever there is: binding it says what is wrong with the links.
+    const auto any = std::ranges::find(algorithms(), workload.collective, &Algorithm::collective);
+    if (any == algorithms().end()) {
+      throw Error(ErrorCode::internal,
+                  "no algorithm for " + std::string(name(workload.collective)));
+    }
+    chosen = &*any;
+  }
+  return *chosen;
+}
+
+std::vector<Candidate> Chooser::candidates(const Workload& workload, bool windows) {
+  std::vector<Candidate> all;
+  for (const Algorithm& a : algorithms()) {
+    if (a.collective != workload.collective || (a.windows && !windows)) continue;
+    const Prediction p = predict_with_agreement(a, workload);
+    if (p.possible) all.push_back({&a, p});
+  }
+  std::ranges::stable_sort(all, {}, [](const Candidate& c) { return c.prediction.ns; });
+  return all;
+}
+
+Prediction Chooser::predict_with_agreement(const Algorithm& algorithm, const Workload& workload) {
+  Prediction p = predict(algorithm, workload, platform_);
+  if (!algorithm.windows || !agreement_ || !p.possible) return p;
+  if (agreement_ns_ < 0) {
+    // The agreement is an all-reduce of one byte.
+    agreement_ns_ = 0;
+    const Workload byte{Collective::all_reduce, 1, DataType::uint8};
+    agreement_ns_ = predict(choose(byte, false), byte, platform_).ns;
+  }
+  p.ns += agreement_ns_ - platform_.machine.call_ns;
+  return p;
 }
 
 }  // namespace tutti

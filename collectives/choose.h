@@ -1,16 +1,43 @@
-// Which algorithm runs a call, where the user did not say.
+// Which algorithm runs a call, where the user did not say: the one with the least predicted time.
 #pragma once
 
 #include <cstddef>
+#include <map>
+#include <tuple>
+#include <vector>
 
-#include "collectives/algorithms.h"
+#include "collectives/predict.h"
 
 namespace tutti {
 
-/// `bytes`: of the largest buffer of the call, over all its blocks. `windows`: whether algorithms
-/// that address other ranks' memory may be taken. Depends on nothing else, so all ranks choose
-/// alike.
-const Algorithm& choose_algorithm(Collective collective, int ranks, std::size_t bytes,
-                                  bool windows);
+/// An algorithm and what is expected of it.
+struct Candidate {
+  const Algorithm* algorithm = nullptr;
+  Prediction prediction;  // includes the agreement below
+};
+
+/// The choices of one communicator. They depend on nothing but the platform and the arguments, so
+/// ranks with the same platform choose alike. Not thread-safe.
+class Chooser {
+ public:
+  /// `agreement`: ranks exchange a message before they address each other's memory (they do not
+  /// where they share a process).
+  Chooser(const Platform& platform, bool agreement) : platform_(platform), agreement_(agreement) {}
+
+  /// `windows`: whether algorithms that address other ranks' memory may be taken. Remembered per
+  /// power of two of the bytes, and predicted for that power.
+  const Algorithm& choose(const Workload& workload, bool windows);
+  /// All that are possible, for exactly these bytes, the best first.
+  std::vector<Candidate> candidates(const Workload& workload, bool windows);
+
+ private:
+  Prediction predict_with_agreement(const Algorithm& algorithm, const Workload& workload);
+
+  Platform platform_;
+  bool agreement_;
+  double agreement_ns_ = -1;  // below 0: not known yet
+  using Key = std::tuple<Collective, DataType, int, bool>;
+  std::map<Key, const Algorithm*> chosen_;
+};
 
 }  // namespace tutti

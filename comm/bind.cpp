@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "collectives/cut.h"
 #include "core/host.h"
 
 namespace tutti {
@@ -222,8 +223,7 @@ Binding bind_call(const Call& call, LocalGroup& group, const Geometry& geometry,
   const int rank = group.rank();
   const int ranks = group.size();
   const PlanHeader& header = ready.plan.header;
-  if (header.slots > geometry.shape.slots ||
-      geometry.shape.slot_bytes / header.widest < kCacheLine) {
+  if (!links_suffice(header, geometry.shape)) {
     refuse(call, fmt::format(
                      "algorithm {} needs links of {} slots with {} bytes, but they have {} with {} "
                      "(TUTTI_SLOTS, TUTTI_SLOT_BYTES)",
@@ -242,14 +242,10 @@ Binding bind_call(const Call& call, LocalGroup& group, const Geometry& geometry,
   for (const std::size_t c : b.out.counts) block = std::max(block, c);
   const std::size_t element = size_of(call.type);
   const std::size_t largest = buffer_sizes(call, rank, ranks).largest;
-  std::size_t chunk = ready.link_data ? geometry.shape.slot_bytes / header.widest : SIZE_MAX;
-  if (ready.windows) {
-    const std::size_t blocks = block == 0 ? 1 : std::max<std::size_t>(largest / element / block, 1);
-    chunk = std::min(chunk, geometry.tile_bytes / (header.pieces * blocks));
-  }
   // Where only the two ends know a block's size, tiles are as large as can be.
-  b.tiling = Tiling::of(b.tiles_by_lane ? 0 : block, element, header.pieces, chunk);
-  b.stream = 2 * largest * static_cast<std::size_t>(ranks) > host().l3_bytes;
+  b.tiling = cut(header, {ready.windows, ready.link_data}, b.tiles_by_lane ? 0 : block, largest,
+                 element, geometry.shape, geometry.tile_bytes);
+  b.stream = writes_past_caches(largest, ranks, host().l3_bytes);
   if (!is_v(call.collective)) {
     b.programs =
         std::make_shared<const Programs>(compile(*b.plan, {b.type, b.in, b.out, b.tiling}, group));

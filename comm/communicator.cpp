@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <random>
 
-#include "collectives/choose.h"
 #include "comm/environment.h"
 #include "comm/impl.h"
 #include "core/settings.h"
@@ -23,6 +22,10 @@ WaitPolicy policy_for(const Geometry& geometry, int ranks, const Options& option
   // Enough to cover an exchange with a running peer, or a switch between two on another core.
   policy.spins = wish < 0 ? 100 : static_cast<int>(std::min<std::int64_t>(wish, 1'000'000'000));
   return policy;
+}
+
+Platform platform_of(const Geometry& g, int ranks) {
+  return {g.machine, ranks, static_cast<int>(g.cores), g.shape, g.tile_bytes};
 }
 
 Call call_of(Collective collective, const void* in, void* out, std::size_t count, DataType type,
@@ -59,14 +62,15 @@ Communicator::Impl::Impl(Session session, const Options& o)
     : options(o),
       geometry(session.geometry),
       group(std::move(session.group)),
-      plans(group->rank(), group->size(), o.algorithm, geometry.windows),
+      plans(group->rank(), platform_of(geometry, group->size()), !group->one_process(), o.algorithm,
+            geometry.windows),
       policy(policy_for(geometry, group->size(), o)),
       operation(*group, workspace),
       agreement(*group, workspace),
       all_messages(2 * static_cast<std::size_t>(group->size())) {
   PlanRequest request;
   request.ranks = group->size();
-  agreement_plan.plan = choose_algorithm(Collective::all_reduce, group->size(), 1, false)
+  agreement_plan.plan = plans.choose({Collective::all_reduce, 1, DataType::uint8}, false)
                             .generate(request, group->rank());
   const Call call =
       call_of(Collective::all_reduce, nullptr, nullptr, 1, DataType::uint8, ReduceKind::min);
@@ -128,7 +132,7 @@ const Binding* Communicator::Impl::bind(PreparedCall& p, const Call& call, bool 
       repeats = 0;
       return nullptr;
     }
-    p.plan = &plans.get(call.collective, bytes, root, true);
+    p.plan = &plans.get(call.collective, bytes, call.type, root, true);
     binding.signature.detail = mix(binding.signature.detail, p.plan->identity);
     p.hash = binding.signature.hash();
   } else {
@@ -137,7 +141,7 @@ const Binding* Communicator::Impl::bind(PreparedCall& p, const Call& call, bool 
   const ReadyPlan* plan = p.plan;
   if (plan->windows && !group->one_process()) {
     const bool windows = alone ? agree_on_windows(p, call) : group->cma_everywhere();
-    if (!windows) plan = &plans.get(call.collective, bytes, root, false);
+    if (!windows) plan = &plans.get(call.collective, bytes, call.type, root, false);
   }
   if (plan != p.bound) {
     const Signature signature = binding.signature;

@@ -3,15 +3,19 @@
 #include <algorithm>
 #include <functional>
 
-#include "collectives/choose.h"
 #include "collectives/execute/signature.h"
 #include "collectives/text.h"
 #include "core/error.h"
 
 namespace tutti {
 
-Plans::Plans(int rank, int ranks, std::string algorithm, bool windows)
-    : rank_(rank), ranks_(ranks), algorithm_(std::move(algorithm)), windows_(windows) {
+Plans::Plans(int rank, const Platform& platform, bool agreement, std::string algorithm,
+             bool windows)
+    : rank_(rank),
+      ranks_(platform.ranks),
+      algorithm_(std::move(algorithm)),
+      windows_(windows),
+      chooser_(platform, agreement) {
   if (algorithm_.empty()) return;
   for (const Algorithm& a : algorithms()) {
     if (a.name == algorithm_) return;
@@ -21,7 +25,8 @@ Plans::Plans(int rank, int ranks, std::string algorithm, bool windows)
                   "\" (TUTTI_ALGORITHM); `tutti plan list` shows those there are");
 }
 
-const ReadyPlan& Plans::get(Collective collective, std::size_t bytes, int root, bool windows) {
+const ReadyPlan& Plans::get(Collective collective, std::size_t bytes, DataType type, int root,
+                            bool windows) {
   const ReadyPlan* found = nullptr;
   if (const auto it = users_.find({collective, root}); it != users_.end()) {
     found = it->second.get();
@@ -35,7 +40,7 @@ const ReadyPlan& Plans::get(Collective collective, std::size_t bytes, int root, 
   } else {
     const Algorithm* a = algorithm_.empty() ? nullptr : find_algorithm(collective, algorithm_);
     if (a == nullptr || (a->windows && !windows)) {
-      a = &choose_algorithm(collective, ranks_, bytes, windows && windows_);
+      a = &chooser_.choose({collective, bytes, type}, windows && windows_);
     }
     std::unique_ptr<ReadyPlan>& plan = generated_[{a, root}];
     if (!plan) {

@@ -10,7 +10,7 @@
 #include <tuple>
 #include <vector>
 
-#include "collectives/algorithms.h"
+#include "collectives/choose.h"
 
 namespace tutti {
 
@@ -24,12 +24,17 @@ struct ReadyPlan {
 class Plans {
  public:
   /// `algorithm`: the user's wish, or "". `windows`: whether the choice may fall on them.
-  Plans(int rank, int ranks, std::string algorithm, bool windows);
+  Plans(int rank, const Platform& platform, bool agreement, std::string algorithm, bool windows);
 
   /// The plan for `collective` with `bytes` in its largest buffer; `windows`: it may address other
   /// ranks' memory. Valid until use() replaces it. Throws Error(invalid_usage) where the user's
   /// own plan needs windows and may not have them.
-  const ReadyPlan& get(Collective collective, std::size_t bytes, int root, bool windows);
+  const ReadyPlan& get(Collective collective, std::size_t bytes, DataType type, int root,
+                       bool windows);
+  /// The algorithm that is predicted to be the fastest for these calls; see Chooser::choose.
+  const Algorithm& choose(const Workload& workload, bool windows) {
+    return chooser_.choose(workload, windows);
+  }
   /// One message to or from `peer`, on the channel of send and recv.
   const ReadyPlan& point_to_point(int peer, bool sends);
   /// Takes a plan from the user: verifies it (throws Error(unproven_plan) with the story) and runs
@@ -41,6 +46,7 @@ class Plans {
   int ranks_;
   std::string algorithm_;
   bool windows_;
+  Chooser chooser_;
   std::map<std::tuple<const Algorithm*, int>, std::unique_ptr<ReadyPlan>> generated_;
   std::map<std::tuple<int, bool>, std::unique_ptr<ReadyPlan>> point_to_point_;
   std::map<std::tuple<Collective, int>, std::unique_ptr<ReadyPlan>> users_;

@@ -26,7 +26,7 @@ namespace tutti::wire {
 
 using Bytes32 = std::array<std::byte, 32>;
 
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 2;
 constexpr std::array<char, 8> kMagic{'t', 'u', 't', 't', 'i', '-', 'r', 'v'};
 constexpr int kMaxRanks = 1 << 20;
 constexpr std::size_t kMaxErrorText = 512;
@@ -51,7 +51,7 @@ struct Hello {
   std::int64_t patience_ms = 0;  // until this rank gives up
   Card card;
 };
-static_assert(sizeof(Hello) == 272);
+static_assert(sizeof(Hello) == 528);
 
 enum class ReplyKind : std::uint32_t { roster = 1, error = 2 };
 

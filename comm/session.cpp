@@ -12,7 +12,7 @@
 namespace tutti {
 namespace {
 
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 2;
 constexpr std::size_t kMostCores = 512;
 
 struct SessionCard {
@@ -22,6 +22,7 @@ struct SessionCard {
   std::uint64_t slot_bytes = 0;
   std::uint64_t tile_bytes = 0;
   MeshAddress mesh;
+  Machine machine;
   std::bitset<kMostCores> cores;  // that this rank may run on
 };
 static_assert(sizeof(SessionCard) <= sizeof(Card));
@@ -48,6 +49,7 @@ SessionCard card_of(const Geometry& g, const Mesh& mesh) {
   card.slot_bytes = g.shape.slot_bytes;
   card.tile_bytes = g.tile_bytes;
   card.mesh = mesh.address();
+  card.machine = g.machine;
   card.cores = allowed_cores();
   return card;
 }
@@ -77,6 +79,10 @@ Session connect(std::shared_ptr<Mesh> mesh, int rank, const std::vector<SessionC
   g.shape = {static_cast<std::size_t>(first.slots), static_cast<std::size_t>(first.slot_bytes)};
   g.tile_bytes = static_cast<std::size_t>(first.tile_bytes);
   g.windows = first.windows != 0;
+  g.machine = first.machine;
+  if (!is_valid(g.machine)) {
+    throw Error(ErrorCode::mismatch, "rank 0 sent constants of a machine that make no sense");
+  }
   g.cores = std::max<std::size_t>(cores.count(), 1);
   session.group =
       std::make_unique<LocalGroup>(std::move(mesh), rank, std::move(members), std::move(keys),
@@ -86,7 +92,7 @@ Session connect(std::shared_ptr<Mesh> mesh, int rank, const std::vector<SessionC
 
 }  // namespace
 
-Geometry geometry_of(const Options& options) {
+Geometry geometry_of(const Options& options, int rank) {
   constexpr std::size_t kMostSlotBytes = std::size_t{1} << 30;
   if (options.slots < 2 || options.slots > 4096) {
     throw Error(ErrorCode::invalid_argument, "slots is " + std::to_string(options.slots) +
@@ -100,13 +106,14 @@ Geometry geometry_of(const Options& options) {
   g.shape = {options.slots, (options.slot_bytes + kCacheLine - 1) / kCacheLine * kCacheLine};
   g.tile_bytes = std::max<std::size_t>(setting_bytes("TUTTI_TILE_BYTES"), 4096);
   g.windows = setting_boolean("TUTTI_WINDOWS");
+  if (rank == 0) g.machine = used_machine().machine;
   return g;
 }
 
 Session open_session(const UniqueId& id, int rank, int size, const Options& options) {
   auto mesh = std::make_shared<Mesh>();
   Card mine;
-  const SessionCard card = card_of(geometry_of(options), *mesh);
+  const SessionCard card = card_of(geometry_of(options, rank), *mesh);
   std::memcpy(mine.bytes.data(), &card, sizeof card);
   const Roster roster = rendezvous(id, rank, size, mine, options.rendezvous_timeout);
   std::vector<SessionCard> cards(roster.cards.size());
@@ -117,7 +124,7 @@ Session open_session(const UniqueId& id, int rank, int size, const Options& opti
 }
 
 std::vector<Session> open_local_sessions(int size, const Options& options) {
-  const Geometry geometry = geometry_of(options);
+  const Geometry geometry = geometry_of(options, 0);
   std::vector<std::shared_ptr<Mesh>> meshes;
   std::vector<SessionCard> cards;
   for (int r = 0; r < size; ++r) {

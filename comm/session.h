@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "collectives/machine.h"
 #include "comm/communicator.h"
 #include "comm/unique_id.h"
 #include "transport/local_group.h"
@@ -20,6 +21,7 @@ struct Geometry {
   std::size_t tile_bytes = 0;
   bool windows = true;
   std::uint64_t cores = 1;  // that the ranks may use together
+  Machine machine;          // what things cost, for the choice of algorithms
 };
 
 struct Session {
@@ -32,7 +34,7 @@ Session open_session(const UniqueId& id, int rank, int size, const Options& opti
 /// `size` ranks of this process at once.
 std::vector<Session> open_local_sessions(int size, const Options& options);
 
-/// This rank's settings, checked.
-Geometry geometry_of(const Options& options);
+/// This rank's settings, checked; only rank 0 has to know the machine.
+Geometry geometry_of(const Options& options, int rank);
 
 }  // namespace tutti

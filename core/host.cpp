@@ -2,6 +2,9 @@
 
 #include <hwloc.h>
 
+#include <algorithm>
+#include <thread>
+
 namespace tutti {
 namespace {
 
@@ -11,10 +14,17 @@ std::size_t cache_bytes(hwloc_topology_t topology, hwloc_obj_type_t level, std::
 }
 
 Host look() {
-  Host h{std::size_t{1} << 20, std::size_t{32} << 20};
+  const int threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  Host h{"unknown processor", threads, std::size_t{1} << 20, std::size_t{32} << 20};
   hwloc_topology_t topology = nullptr;
   if (hwloc_topology_init(&topology) != 0) return h;
   if (hwloc_topology_load(topology) == 0) {
+    const hwloc_obj_t package = hwloc_get_obj_by_type(topology, HWLOC_OBJ_PACKAGE, 0);
+    const char* model =
+        package == nullptr ? nullptr : hwloc_obj_get_info_by_name(package, "CPUModel");
+    if (model != nullptr) h.cpu = model;
+    const int cores = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE);
+    if (cores > 0) h.cores = cores;
     h.l2_bytes = cache_bytes(topology, HWLOC_OBJ_L2CACHE, h.l2_bytes);
     h.l3_bytes = cache_bytes(topology, HWLOC_OBJ_L3CACHE, h.l3_bytes);
   }

@@ -2,10 +2,13 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 
 namespace tutti {
 
 struct Host {
+  std::string cpu;  // its model, as the processor calls itself
+  int cores = 1;
   std::size_t l2_bytes = 0;  // of one core
   std::size_t l3_bytes = 0;  // of one last-level cache
 };

@@ -31,6 +31,9 @@ constexpr std::array kSettings{
     Setting{"TUTTI_ALGORITHM", SettingType::text, "",
             "The algorithm to use wherever it can do the operation. Empty: chosen by predicted "
             "time."},
+    Setting{"TUTTI_MACHINE", SettingType::text, "",
+            "The file with the machine's constants, from which times are predicted. Empty: the one "
+            "that `tutti calibrate` wrote for this machine, if there is one. Rank 0's counts."},
     Setting{"TUTTI_SLOTS", SettingType::integer, "8",
             "Slots of a connection between two ranks: how many messages may be under way."},
     Setting{"TUTTI_SLOT_BYTES", SettingType::bytes, "64K", "Bytes of one slot."},

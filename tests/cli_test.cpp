@@ -52,7 +52,8 @@ class Cli : public testing::Test {
 
 TEST_F(Cli, HelpAndVersion) {
   EXPECT_EQ(tutti("--help"), 0);
-  for (const char* command : {"plan", "run", "settings", "version"}) EXPECT_CONTAINS(out, command);
+  for (const char* command : {"plan", "run", "calibrate", "explain", "settings", "version"})
+    EXPECT_CONTAINS(out, command);
   EXPECT_EQ(tutti("plan draw --help"), 0);
   EXPECT_CONTAINS(out, "--output");
   EXPECT_EQ(tutti("version"), 0);
@@ -163,6 +164,51 @@ TEST_F(Cli, BadUsageNamesTheChoices) {
   EXPECT_EQ(tutti("plan show --file ."), 2);  // a folder
   EXPECT_EQ(tutti("plan show --file /dev/zero"), 2);
   EXPECT_CONTAINS(err, "/dev/zero has more than 256 MiB");
+}
+
+TEST_F(Cli, ExplainsWhatWouldRun) {
+  ASSERT_EQ(tutti("explain all_reduce 1M float32 -n 4 --cores 4 --machine defaults"), 0) << err;
+  EXPECT_EQ(out.rfind("all_reduce of 1024 KiB (float32), 4 ranks, processes on 4 cores", 0), 0u);
+  EXPECT_CONTAINS(out, "constants: defaults");
+  EXPECT_CONTAINS(out, "\n* two_shot_window ");
+  EXPECT_CONTAINS(out, "\n  ring ");
+  ASSERT_EQ(tutti("explain all_reduce 1M -n 4 --memory malloc --machine defaults"), 0) << err;
+  EXPECT_EQ(out.find("window"), std::string::npos) << out;
+  ASSERT_EQ(tutti("explain all_reduce 8 -n 1000 --cores 1000 --machine defaults"), 0) << err;
+  EXPECT_CONTAINS(out, "a closed form instead of a simulation");
+  ASSERT_EQ(tutti("explain barrier -n 3 --threads --machine defaults"), 0) << err;
+  EXPECT_CONTAINS(out, "* dissemination");
+  ASSERT_EQ(tutti("explain --constants --machine defaults"), 0) << err;
+  EXPECT_CONTAINS(out, "latency_ns");
+}
+
+TEST_F(Cli, ExplainRefusesWhatMakesNoSense) {
+  EXPECT_EQ(tutti("explain"), 2);
+  EXPECT_CONTAINS(err, "tutti: name a collective and a size, as in 'tutti explain all_reduce 1M");
+  EXPECT_EQ(tutti("explain all_reduced"), 2);
+  EXPECT_CONTAINS(err, "there is no collective 'all_reduced'; there are all_reduce, ");
+  EXPECT_EQ(tutti("explain all_reduce 1X"), 2);
+  EXPECT_CONTAINS(err, "\"1X\" is not a size");
+  EXPECT_EQ(tutti("explain all_reduce 1M float31"), 2);
+  EXPECT_CONTAINS(err, "there is no data type 'float31'; there are int8, ");
+  EXPECT_EQ(tutti("explain all_reduce 1M -n 0"), 2);
+  EXPECT_EQ(tutti("explain all_reduce 1M --memory stack"), 2);
+  EXPECT_EQ(tutti("explain all_reduce 1M --machine no_such_file"), 1);
+  EXPECT_CONTAINS(err, "cannot read no_such_file: No such file or directory");
+  write("garbage", "latency_ns: 3\n");
+  EXPECT_EQ(tutti("explain all_reduce 1M --machine garbage"), 2);
+  EXPECT_CONTAINS(err, "tutti: garbage: line 1: expected NAME = VALUE");
+}
+
+TEST_F(Cli, CalibratesToAFileThatExplainReads) {
+  ASSERT_EQ(tutti("calibrate --rounds 1 --output machine.txt"), 0) << err;
+  EXPECT_CONTAINS(out, "latency_ns");
+  EXPECT_CONTAINS(out, "written to machine.txt");
+  ASSERT_EQ(tutti("explain all_reduce 1M --machine machine.txt"), 0) << err;
+  EXPECT_CONTAINS(out, "constants: machine.txt: ");
+  EXPECT_EQ(tutti("calibrate --rounds 1 --output /proc/no/machine.txt"), 1);
+  EXPECT_CONTAINS(err, "tutti: cannot write /proc/no/machine.txt");
+  EXPECT_EQ(tutti("calibrate --rounds 0"), 2);
 }
 
 TEST_F(Cli, Settings) {

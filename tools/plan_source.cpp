@@ -30,17 +30,6 @@ std::string read_all(std::istream& stream, const std::string& name) {
   return text;
 }
 
-std::string known_collectives() {
-  std::string names;
-  Collective last{};
-  for (const Algorithm& a : algorithms()) {
-    if (!names.empty() && a.collective == last) continue;
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", name(a.collective));
-    last = a.collective;
-  }
-  return names;
-}
-
 std::string known_algorithms(Collective c) {
   std::string names;
   for (const Algorithm& a : algorithms()) {
@@ -51,6 +40,17 @@ std::string known_algorithms(Collective c) {
 }
 
 }  // namespace
+
+std::string known_collectives() {
+  std::string names;
+  Collective last{};
+  for (const Algorithm& a : algorithms()) {
+    if (!names.empty() && a.collective == last) continue;
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", name(a.collective));
+    last = a.collective;
+  }
+  return names;
+}
 
 void PlanSource::add_options(CLI::App& command) {
   const auto add = [&](const char* option, auto& value, const char* help, const char* type) {

@@ -10,6 +10,9 @@
 
 namespace tutti {
 
+/// The collectives that have an algorithm, for messages: "all_reduce, all_gather, ...".
+std::string known_collectives();
+
 class PlanSource {
  public:
   /// Adds COLLECTIVE --algorithm --ranks --root --lanes --group and --file. This object must stay

@@ -1,4 +1,5 @@
-// The `tutti` command: plans, settings, the start of ranks and comparisons, each a subcommand.
+// The `tutti` command: plans, settings, the start of ranks, comparisons, and what calls cost, each
+// a subcommand.
 //
 // Exit status: 0 success; 1 the answer is no (a plan is not proved) or something failed; 2 the
 // command was used wrongly. `tutti run` returns the status of the ranks it ran.
@@ -13,7 +14,9 @@
 
 #include "core/error.h"
 #include "core/settings.h"
+#include "tools/calibrate.h"
 #include "tools/compare.h"
+#include "tools/explain.h"
 #include "tools/plan_command.h"
 #include "tools/run.h"
 
@@ -60,6 +63,8 @@ int run(int argc, char** argv) {
   add_plan_command(app);
   add_run_command(app);
   add_compare_command(app);
+  add_calibrate_command(app);
+  add_explain_command(app);
   add_settings_command(app);
   app.add_subcommand("version", "The version")->callback([] {
     fmt::print("tutti {}\n", TUTTI_VERSION);

@@ -136,4 +136,22 @@ Traffic neighbours(const PlanRequest& request, int) {
   return request.ranks == 1 ? Traffic{} : Traffic{1, 1};
 }
 
+int one_hop(int n) { return n > 1 ? 1 : 0; }
+int two_hops(int n) { return n > 1 ? 2 : 0; }
+int around(int n) { return n - 1; }
+int around_twice(int n) { return 2 * (n - 1); }
+int logarithmic(int n) { return static_cast<int>(std::bit_width(u32(n) - 1)); }
+int binomial(int n) { return static_cast<int>(std::bit_width(u32(n))) - 1; }
+/// Extra ranks hand in before, and hear with their neighbour's last message; what reaches the
+/// other end of the cores by the longest way has a neighbour there if there are enough of them.
+int doubling(int n) {
+  const Fold fold(n);
+  return binomial(n) + (fold.extras > 0 ? 1 : 0) + (fold.extras > fold.cores / 2 ? 1 : 0);
+}
+int halving(int n) { return binomial(n) + (Fold(n).extras > 0 ? 2 : 0); }
+int halving_and_doubling(int n) { return halving(n) + binomial(n); }
+/// The deeper of the two trees.
+int up_or_down(int n) { return logarithmic(n); }
+int up_and_down(int n) { return 2 * logarithmic(n); }
+
 }  // namespace tutti::algorithm::textbook

@@ -1,5 +1,6 @@
-// What the textbooks say that a rank moves, in chunks per tile and slice. Closed formulas that know
-// nothing of the generators, so that the one can be held against the other.
+// What the textbooks say that a rank moves, in chunks per tile and slice, and how many messages
+// follow one from the other. Closed formulas that know nothing of the generators, so that the one
+// can be held against the other.
 #pragma once
 
 #include "collectives/algorithms.h"
@@ -31,5 +32,18 @@ Traffic recursive_doubling_all_gather(const PlanRequest& request, int rank);
 Traffic recursive_halving_all_reduce(const PlanRequest& request, int rank);
 Traffic recursive_halving_reduce_scatter(const PlanRequest& request, int rank);
 Traffic neighbours(const PlanRequest& request, int rank);
+
+/// Algorithm::hops.
+int one_hop(int ranks);
+int two_hops(int ranks);
+int around(int ranks);
+int around_twice(int ranks);
+int logarithmic(int ranks);
+int binomial(int ranks);
+int doubling(int ranks);
+int halving(int ranks);
+int halving_and_doubling(int ranks);
+int up_or_down(int ranks);
+int up_and_down(int ranks);
 
 }  // namespace tutti::algorithm::textbook

@@ -1,0 +1,46 @@
+// How a call is cut into tiles, and how it writes: what the executor does, and what a prediction
+// must know.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "collectives/layout.h"
+#include "collectives/plan.h"
+#include "transport/connection.h"
+
+namespace tutti {
+
+/// What a plan's steps use.
+struct Reach {
+  bool windows = false;   // they address other ranks' memory
+  bool link_data = true;  // links carry data, not only signals
+};
+
+/// Whether links of this shape are enough for the plan.
+constexpr bool links_suffice(const PlanHeader& header, ConnectionShape links) {
+  return header.slots <= links.slots && links.slot_bytes / header.widest >= kCacheLine;
+}
+
+/// `block`: elements of the largest block. `bytes`: of the largest buffer. `tile_bytes`: see
+/// TUTTI_TILE_BYTES.
+inline Tiling cut(const PlanHeader& header, Reach reach, std::size_t block, std::size_t bytes,
+                  std::size_t element_bytes, ConnectionShape links, std::size_t tile_bytes) {
+  // Without windows always, because tmp has the size of a tile.
+  std::size_t chunk =
+      reach.link_data || !reach.windows ? links.slot_bytes / header.widest : SIZE_MAX;
+  if (reach.windows) {
+    const std::size_t blocks =
+        block == 0 ? 1 : std::max<std::size_t>(bytes / element_bytes / block, 1);
+    chunk = std::min(chunk, tile_bytes / (header.pieces * blocks));
+  }
+  return Tiling::of(block, element_bytes, header.pieces, chunk);
+}
+
+/// Whether results are written past the caches: they would not stay there.
+constexpr bool writes_past_caches(std::size_t bytes, int ranks, std::size_t l3_bytes) {
+  return 2 * bytes * static_cast<std::size_t>(ranks) > l3_bytes;
+}
+
+}  // namespace tutti

@@ -1,0 +1,306 @@
+// The cost model: simulated times that can be worked out by hand, and what must hold for all
+// algorithms. No clock is involved, but for how long a choice takes.
+#include "collectives/predict.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <map>
+#include <string>
+
+#include "collectives/choose.h"
+#include "collectives/simulate.h"
+
+namespace tutti {
+namespace {
+
+constexpr ConnectionShape kLinks{8, 64 << 10};
+constexpr std::size_t kTile = 4 << 20;
+
+/// Round numbers, as of a server with a core for every rank.
+Machine plain_machine() {
+  Machine m;
+  m.l2_bytes = 1 << 20;
+  m.l3_bytes = 32 << 20;
+  m.call_ns = 50;
+  m.step_ns = 20;
+  m.link_ns = 20;
+  m.latency_ns = 200;
+  m.switch_ns = 1500;
+  m.window_ns = 300;
+  m.slot_write = 200;
+  m.slot_read = 50;
+  m.l2_read = m.l2_write = 10;
+  m.l3_read = m.l3_write = 20;
+  m.memory_read = 60;
+  m.memory_write = 80;
+  m.stream_write = 40;
+  m.memory_bandwidth = 100;
+  m.reduce_float32 = m.reduce_other = 6;
+  m.reduce_float16 = 30;
+  m.reduce_float8 = 200;
+  return m;
+}
+
+Platform platform(int ranks, int cores = 0) {
+  return {plain_machine(), ranks, cores > 0 ? cores : ranks, kLinks, kTile};
+}
+
+const Algorithm& algorithm(Collective c, std::string_view name) {
+  const Algorithm* a = find_algorithm(c, name);
+  EXPECT_NE(a, nullptr) << name;
+  return *a;
+}
+
+double predicted(std::string_view name, std::size_t bytes, const Platform& p,
+                 Collective c = Collective::all_reduce) {
+  return predict(algorithm(c, name), {c, bytes, DataType::float32}, p).ns;
+}
+
+/// The time of a plan whose steps cost nothing and whose messages take 1.
+double hops_of(const Plan& plan) {
+  StepCosts costs;
+  for (const RankPlan& rank : plan.ranks) {
+    costs.emplace_back();
+    for (const auto& lane : rank.lanes) costs.back().emplace_back(lane.size(), 0.0);
+  }
+  SimulationOptions options;
+  options.slots = 64;
+  options.cores = plan.header.ranks;
+  options.latency_ns = 1;
+  return simulate(plan, costs, options);
+}
+
+TEST(Simulate, HopsAreThoseOfTheTextbook) {
+  for (const Algorithm& a : algorithms()) {
+    if (a.hops == nullptr) continue;
+    for (int n = 1; n <= 17; ++n) {
+      PlanRequest request;
+      request.collective = a.collective;
+      request.ranks = n;
+      const double hops = hops_of(generate_plan(a, request));
+      const std::string what = std::string(name(a.collective)) + " " + std::string(a.name) +
+                               " on " + std::to_string(n) + " ranks";
+      // Where a round's blocks are not contiguous, it has two messages, and the textbook one.
+      const bool in_parts = a.name == "bruck" || (a.name == "recursive_halving" &&
+                                                  a.collective == Collective::reduce_scatter);
+      if (in_parts) {
+        EXPECT_GE(hops, a.hops(n)) << what;
+        EXPECT_LE(hops, 2 * a.hops(n)) << what;
+      } else {
+        EXPECT_EQ(hops, a.hops(n)) << what;
+      }
+    }
+  }
+}
+
+/// Rank 0 sends `times` messages to rank 1.
+Plan stream(int times) {
+  PlanHeader header;
+  header.collective = Collective::send_recv;
+  header.ranks = 2;
+  Plan plan{header, {}};
+  for (int r = 0; r < 2; ++r) {
+    RankPlanBuilder b(header, r);
+    for (int i = 0; i < times; ++i) {
+      if (r == 0) b.lane(0).step({to(1)}, {in(0)});
+      if (r == 1) b.lane(0).step({out(0)}, {from(0)});
+    }
+    plan.ranks.push_back(b.finish());
+  }
+  return plan;
+}
+
+StepCosts stream_costs(int times, double send, double receive) {
+  const auto n = static_cast<std::size_t>(times);
+  return {{std::vector<double>(n, send)}, {std::vector<double>(n, receive)}};
+}
+
+TEST(Simulate, SenderAndReceiverOverlap) {
+  SimulationOptions o;
+  o.cores = 2;
+  o.slots = 8;
+  o.latency_ns = 5;
+  // Sends end at 10, 20, 30, 40; each is there 5 later, and takes 3.
+  EXPECT_EQ(simulate(stream(4), stream_costs(4, 10, 3), o), 48);
+  // The receiver is the slower one: 10 + 5, then four times 30.
+  EXPECT_EQ(simulate(stream(4), stream_costs(4, 10, 30), o), 135);
+}
+
+TEST(Simulate, ASenderWaitsForAFreeSlot) {
+  SimulationOptions o;
+  o.cores = 2;
+  o.slots = 1;
+  o.latency_ns = 5;
+  // Send 10, way 5, receive 3, way back 5; the last message needs no way back.
+  EXPECT_EQ(simulate(stream(4), stream_costs(4, 10, 3), o), 4 * 23 - 5);
+}
+
+TEST(Simulate, TilesRepeatThePlan) {
+  SimulationOptions o;
+  o.cores = 2;
+  o.slots = 8;
+  o.latency_ns = 5;
+  o.tiles = 4;
+  EXPECT_EQ(simulate(stream(1), stream_costs(1, 10, 3), o), 48);
+}
+
+TEST(Simulate, RanksThatShareACoreTakeTurns) {
+  SimulationOptions o;
+  o.cores = 1;
+  o.slots = 8;
+  o.latency_ns = 5;
+  o.switch_ns = 100;
+  // All sends (40), a switch, all receives (12): the latency passes meanwhile.
+  EXPECT_EQ(simulate(stream(4), stream_costs(4, 10, 3), o), 152);
+  // With one slot the core changes hands seven times, and each time but the first, when the
+  // receiver waits for nothing but the core, the way of a message comes before that.
+  o.slots = 1;
+  EXPECT_EQ(simulate(stream(4), stream_costs(4, 10, 3), o), 4 * 13 + 7 * 100 + 6 * 5);
+}
+
+TEST(Predict, MoreBytesTakeLonger) {
+  for (const Algorithm& a : algorithms()) {
+    if (a.collective == Collective::barrier || a.collective == Collective::all_to_all_v) continue;
+    for (const int ranks : {2, 3, 4, 8, 64}) {
+      double last = 0;
+      for (std::size_t bytes = 64; bytes <= std::size_t{1} << 30; bytes *= 4) {
+        const Prediction p = predict(a, {a.collective, bytes, DataType::float32}, platform(ranks));
+        if (!p.possible) continue;
+        EXPECT_GE(p.ns, last * 0.999)
+            << name(a.collective) << " " << a.name << ", " << ranks << " ranks, " << bytes;
+        last = p.ns;
+      }
+    }
+  }
+}
+
+TEST(Predict, ClosedFormContinuesTheSimulation) {
+  static_assert(kMostSimulatedRanks == 16);
+  for (const Algorithm& a : algorithms()) {
+    if (a.hops == nullptr || a.collective == Collective::all_to_all_v) continue;
+    for (const std::size_t bytes : {std::size_t{8}, std::size_t{64} << 10, std::size_t{8} << 20}) {
+      if (bytes > 0 && a.collective == Collective::barrier) continue;
+      const Workload w{a.collective, bytes, DataType::float32};
+      const Prediction simulated = predict(a, w, platform(16));
+      const Prediction closed = predict(a, w, platform(17));
+      ASSERT_TRUE(simulated.possible && closed.possible);
+      EXPECT_TRUE(simulated.simulated && !closed.simulated);
+      EXPECT_GT(closed.ns, simulated.ns / 3) << name(a.collective) << " " << a.name << " " << bytes;
+      EXPECT_LT(closed.ns, simulated.ns * 3) << name(a.collective) << " " << a.name << " " << bytes;
+    }
+  }
+}
+
+TEST(Predict, ManyRanksPreferLogarithmsForShortMessages) {
+  const Platform p = platform(64);
+  EXPECT_LT(predicted("recursive_doubling", 8, p), predicted("one_shot", 8, p));
+  EXPECT_LT(predicted("tree", 8, p), predicted("ring", 8, p));
+  EXPECT_LT(predicted("recursive_doubling", 8, p), predicted("ring", 8, p));
+  // If messages cost their sender nothing, everybody may send to everybody.
+  Platform free = p;
+  free.machine.link_ns = free.machine.step_ns = 0.1;
+  EXPECT_LT(predicted("one_shot", 8, free), predicted("recursive_doubling", 8, free));
+}
+
+TEST(Predict, LongMessagesPreferFewBytes) {
+  for (const int ranks : {4, 8, 64}) {
+    const Platform p = platform(ranks);
+    constexpr std::size_t kLong = 64 << 20;
+    EXPECT_LT(predicted("two_shot", kLong, p), predicted("one_shot", kLong, p)) << ranks;
+    EXPECT_LT(predicted("ring", kLong, p), predicted("recursive_doubling", kLong, p)) << ranks;
+    EXPECT_LT(predicted("two_shot_window", kLong, p), predicted("two_shot", kLong, p)) << ranks;
+    EXPECT_LT(predicted("chain", kLong, p, Collective::broadcast),
+              predicted("direct", kLong, p, Collective::broadcast))
+        << ranks;
+  }
+}
+
+TEST(Predict, TheMemoryIsALimit) {
+  Platform p = platform(8);
+  const double fast = predicted("two_shot_window", 256 << 20, p);
+  p.machine.memory_bandwidth = 1;
+  const Prediction slow = predict(algorithm(Collective::all_reduce, "two_shot_window"),
+                                  {Collective::all_reduce, 256 << 20, DataType::float32}, p);
+  EXPECT_GT(slow.ns, 5 * fast);
+  EXPECT_NEAR(slow.memory_ns / slow.ns, 1, 0.01);
+  // Eight ranks read and write 2N each: 4 GiB through memory that moves a byte a nanosecond.
+  EXPECT_NEAR(slow.memory_ns, 8.0 * 2 * (256 << 20), 1e7);
+}
+
+TEST(Predict, FewerCoresTakeLonger) {
+  for (const char* name : {"one_shot", "ring", "two_shot", "two_shot_window"}) {
+    EXPECT_GT(predicted(name, 8, platform(4, 2)), predicted(name, 8, platform(4)) + 1500) << name;
+    EXPECT_GT(predicted(name, 8, platform(64, 2)), 5 * predicted(name, 8, platform(64))) << name;
+  }
+}
+
+TEST(Predict, NarrowFloatsTakeLongerToAddUp) {
+  const Algorithm& a = algorithm(Collective::all_reduce, "two_shot_window");
+  const auto time = [&](DataType type) {
+    return predict(a, {Collective::all_reduce, 256 << 10, type}, platform(4)).ns;
+  };
+  EXPECT_LT(time(DataType::float32), time(DataType::bfloat16));
+  EXPECT_LT(time(DataType::bfloat16), time(DataType::float8_e5m2));
+}
+
+TEST(Predict, WhatLinksDoNotCarryIsNotPossible) {
+  Platform p = platform(4);
+  p.links.slots = 1;
+  const Workload w{Collective::all_reduce, 1024, DataType::float32};
+  EXPECT_FALSE(predict(algorithm(Collective::all_reduce, "two_shot"), w, p).possible);
+  EXPECT_TRUE(predict(algorithm(Collective::all_reduce, "one_shot"), w, p).possible);
+}
+
+TEST(Choose, EveryCollectiveHasAnAlgorithmForEverySize) {
+  for (const int ranks : {1, 2, 5, 16, 17, 1000}) {
+    Chooser chooser(platform(ranks), true);
+    for (const Algorithm& a : algorithms()) {
+      for (const std::size_t bytes :
+           {std::size_t{0}, std::size_t{1}, std::size_t{100000}, std::size_t{1} << 40}) {
+        for (const bool windows : {false, true}) {
+          const Algorithm& chosen =
+              chooser.choose({a.collective, bytes, DataType::bfloat16}, windows);
+          EXPECT_EQ(chosen.collective, a.collective);
+          EXPECT_TRUE(windows || !chosen.windows);
+        }
+      }
+    }
+  }
+}
+
+TEST(Choose, IsTheBestOfTheCandidates) {
+  Chooser chooser(platform(4), true);
+  for (std::size_t bytes = 8; bytes <= 64 << 20; bytes *= 2) {
+    const Workload w{Collective::all_reduce, bytes, DataType::float32};
+    const auto all = chooser.candidates(w, true);
+    ASSERT_GT(all.size(), 5u);
+    for (const Candidate& c : all) {
+      if (c.algorithm != &chooser.choose(w, true)) continue;
+      EXPECT_LE(c.prediction.ns, all.front().prediction.ns / 0.96) << bytes;
+    }
+  }
+}
+
+TEST(Choose, ShortMessagesGoOverLinksAndLongOnesThroughWindows) {
+  Chooser chooser(platform(4), true);
+  for (const Collective c : {Collective::all_reduce, Collective::all_gather, Collective::broadcast,
+                             Collective::reduce_scatter, Collective::all_to_all}) {
+    EXPECT_FALSE(chooser.choose({c, 64, DataType::float32}, true).windows) << name(c);
+    EXPECT_TRUE(chooser.choose({c, 8 << 20, DataType::float32}, true).windows) << name(c);
+    EXPECT_FALSE(chooser.choose({c, 8 << 20, DataType::float32}, false).windows) << name(c);
+  }
+}
+
+TEST(Choose, TakesNoLongerThanItIsWorth) {
+  const auto start = std::chrono::steady_clock::now();
+  for (const int ranks : {16, 64, 1000}) {
+    Chooser chooser(platform(ranks), true);
+    chooser.choose({Collective::all_reduce, 1 << 20, DataType::float32}, true);
+  }
+  // Milliseconds; the rest is for sanitizers and a machine that does something else.
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+}
+
+}  // namespace
+}  // namespace tutti

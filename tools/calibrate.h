@@ -1,0 +1,11 @@
+// `tutti calibrate`: measures what things cost on this machine, for the choice of algorithms.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace tutti {
+
+/// Adds the subcommand; it runs while the command line is parsed.
+void add_calibrate_command(CLI::App& app);
+
+}  // namespace tutti

@@ -1,0 +1,156 @@
+#include "tools/explain.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collectives/choose.h"
+#include "comm/session.h"
+#include "core/error.h"
+#include "core/host.h"
+#include "core/settings.h"
+#include "tools/plan_source.h"
+
+namespace tutti {
+namespace {
+
+struct Arguments {
+  std::string collective;
+  std::string size = "1M";
+  std::string type = "float32";
+  int ranks = 2;
+  int cores = 0;
+  std::string memory = "window";
+  bool threads = false;
+  std::string machine;
+  bool constants = false;
+};
+
+[[noreturn]] void refuse(const std::string& message) {
+  throw Error(ErrorCode::invalid_argument, message);
+}
+
+std::string known_types() {
+  std::string names;
+  for (int t = 0; t < kDataTypes; ++t) {
+    names += fmt::format("{}{}", t == 0 ? "" : ", ", name(static_cast<DataType>(t)));
+  }
+  return names;
+}
+
+UsedMachine machine_of(const Arguments& a) {
+  if (a.machine.empty()) return used_machine();
+  if (a.machine == "defaults") return {default_machine(), "defaults, as asked for"};
+  const MachineRecord record = read_machine(a.machine);
+  return {record.machine,
+          fmt::format("{}: {}, calibrated on {}", a.machine, record.name, record.date)};
+}
+
+std::string bytes_text(double bytes) {
+  if (bytes < 10 * 1024.0) return fmt::format("{:.0f} B", bytes);
+  if (bytes < 10 * 1048576.0) return fmt::format("{:.0f} KiB", bytes / 1024);
+  return fmt::format("{:.0f} MiB", bytes / 1048576);
+}
+
+std::string time_text(double ns) {
+  if (ns < 10e3) return fmt::format("{:.2f} us", ns / 1e3);
+  if (ns < 10e6) return fmt::format("{:.1f} us", ns / 1e3);
+  return fmt::format("{:.2f} ms", ns / 1e6);
+}
+
+void print_constants(const UsedMachine& used) {
+  fmt::print("constants: {}\n", used.origin);
+  for (const MachineConstant& c : machine_constants()) {
+    fmt::print("  {:<17} {:>12.6g} {:<9} {}\n", c.name, used.machine.*c.value, c.unit, c.meaning);
+  }
+}
+
+void explain(const Arguments& a) {
+  const UsedMachine used = machine_of(a);
+  if (a.constants) return print_constants(used);
+  if (a.collective.empty()) {
+    refuse("name a collective and a size, as in 'tutti explain all_reduce 1M float32 -n 4'");
+  }
+  const auto collective = parse_collective(a.collective);
+  if (!collective) {
+    refuse(fmt::format("there is no collective '{}'; there are {}", a.collective,
+                       known_collectives()));
+  }
+  const auto type = parse_data_type(a.type);
+  if (!type) refuse(fmt::format("there is no data type '{}'; there are {}", a.type, known_types()));
+  const Workload workload{*collective, *collective == Collective::barrier ? 0 : parse_bytes(a.size),
+                          *type};
+  const int cores = a.cores > 0 ? a.cores : host().cores;
+  const bool windows = a.memory == "window" && setting_boolean("TUTTI_WINDOWS");
+  const Geometry geometry = geometry_of(Options(), 0);
+  Chooser chooser({used.machine, a.ranks, cores, geometry.shape, geometry.tile_bytes}, !a.threads);
+  const std::vector<Candidate> candidates = chooser.candidates(workload, windows);
+  if (candidates.empty()) {
+    refuse(fmt::format("no algorithm can do {} on {} ranks with {} slots of {} bytes", a.collective,
+                       a.ranks, geometry.shape.slots, geometry.shape.slot_bytes));
+  }
+  const Algorithm& chosen = chooser.choose(workload, windows);
+
+  fmt::print("{} of {} ({}), {} rank{}, {} on {} core{}, memory from {}\n", a.collective,
+             bytes_text(static_cast<double>(workload.bytes)), name(*type), a.ranks,
+             a.ranks == 1 ? "" : "s", a.threads ? "threads" : "processes", cores,
+             cores == 1 ? "" : "s", a.memory == "window" ? "tutti::allocate" : "malloc");
+  fmt::print("constants: {}\n\n", used.origin);
+  fmt::print("  {:<20} {:>12} {:>7} {:>16} {:>14} {:>11}\n", "ALGORITHM", "PREDICTED", "TILES",
+             "TILE OF A BLOCK", "MOVED BY A RANK", "OF MEMORY");
+  for (const Candidate& c : candidates) {
+    const Prediction& p = c.prediction;
+    const std::string share =
+        p.memory_ns > 0 ? fmt::format("{:.0f} %", 100 * p.memory_ns / p.ns) : "-";
+    fmt::print("{} {:<20} {:>12} {:>7} {:>16} {:>15} {:>10}\n", c.algorithm == &chosen ? "*" : " ",
+               c.algorithm->name, time_text(p.ns), p.tiles,
+               bytes_text(static_cast<double>(p.tile_bytes)), bytes_text(p.moved), share);
+  }
+  fmt::print(
+      "\n* runs, unless TUTTI_ALGORITHM says otherwise: chosen per power of two of the size, the\n"
+      "  simplest within 3 %. OF MEMORY: the part of the time in which the memory's bandwidth is "
+      "the limit.\n");
+  const std::string wish = setting_text("TUTTI_ALGORITHM");
+  if (!wish.empty()) fmt::print("  TUTTI_ALGORITHM is {}.\n", wish);
+  if (!candidates.front().prediction.simulated) {
+    fmt::print("  More than {} ranks: a closed form instead of a simulation.\n",
+               kMostSimulatedRanks);
+  }
+}
+
+}  // namespace
+
+void add_explain_command(CLI::App& app) {
+  auto* command = app.add_subcommand("explain", "Which algorithm would run, and how long it takes");
+  const auto a = std::make_shared<Arguments>();
+  command->add_option("collective", a->collective, "all_reduce, ... (see `tutti plan list`)")
+      ->type_name("COLLECTIVE");
+  command->add_option("size", a->size, "Bytes of a rank's largest buffer, as in 4096, 64K, 1M [1M]")
+      ->type_name("SIZE");
+  command->add_option("type", a->type, "Data type [float32]")->type_name("TYPE");
+  command->add_option("-n,--ranks", a->ranks, "How many ranks [2]")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1'000'000));
+  command->add_option("--cores", a->cores, "Cores that the ranks share [those of this machine]")
+      ->type_name("C")
+      ->check(CLI::Range(1, 1'000'000));
+  command->add_option("--memory", a->memory, "window (tutti::allocate) or malloc [window]")
+      ->type_name("KIND")
+      ->check(CLI::IsMember({"window", "malloc"}));
+  command->add_flag("--threads", a->threads, "Ranks are threads of one process");
+  command->add_option("--machine", a->machine, "Constants from this file; 'defaults': none")
+      ->type_name("FILE");
+  command->add_flag("--constants", a->constants, "Only print the machine's constants");
+  command->footer(
+      "Times are predicted from the plans and the machine's constants, which `tutti calibrate`\n"
+      "measures (docs/performance.md). Examples:\n"
+      "  tutti explain all_reduce 1M float32 -n 4\n"
+      "  tutti explain broadcast 64K -n 64 --cores 64 --memory malloc\n"
+      "  tutti explain --constants");
+  command->callback([a] { explain(*a); });
+}
+
+}  // namespace tutti

@@ -1,0 +1,352 @@
+// How: synchronisation is measured with plans made for the purpose, which do the same thing often
+// or seldom in one call, so that the difference is the thing alone; data with combine() on memory
+// of the size of a cache, and with sends and receives that wait for nothing.
+#include "tools/measure_machine.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <vector>
+
+#include "collectives/choose.h"
+#include "collectives/text.h"
+#include "comm/communicator.h"
+#include "comm/session.h"
+#include "core/combine.h"
+#include "core/memory.h"
+#include "tools/forked_ranks.h"
+#include "tools/spawn.h"
+
+namespace tutti {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr double kKiB = 1024;
+constexpr std::size_t kShort = 8;  // bytes: they travel with a message's header
+constexpr int kRepeats = 16;       // of a thing in a plan that does it often
+constexpr int kSamples = 7;
+constexpr std::uint32_t kSlots = 8;                      // the default
+constexpr std::size_t kMessage = std::size_t{32} << 10;  // half a slot
+constexpr int kMessages = 6;                             // fewer than slots: nobody waits
+constexpr int kMostRanks = 32;
+constexpr char kWindowAlgorithm[] = "two_shot_window";
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+double time_ns(const std::function<void()>& body) {
+  const auto start = Clock::now();
+  body();
+  return std::chrono::duration<double, std::nano>(Clock::now() - start).count();
+}
+
+/// Of one `body`, in a loop of about a millisecond; the median of a few loops.
+double time_of(const std::function<void()>& body) {
+  const double once = std::max(time_ns(body), 1.0);
+  const int loops = static_cast<int>(std::clamp(1e6 / once, 1.0, 1e4));
+  std::vector<double> samples;
+  for (int s = 0; s < kSamples; ++s) {
+    samples.push_back(time_ns([&] {
+                        for (int i = 0; i < loops; ++i) body();
+                      }) /
+                      loops);
+  }
+  return median(std::move(samples));
+}
+
+// --- One core: combine(), calls, steps ----------------------------------------------------------
+
+/// A window of so many bytes, touched.
+class Window {
+ public:
+  explicit Window(std::size_t bytes) : memory_(allocate(bytes)) { std::memset(memory_, 0, bytes); }
+  ~Window() { deallocate(memory_); }
+  Window(const Window&) = delete;
+  Window& operator=(const Window&) = delete;
+  std::byte* at(std::size_t offset) const { return static_cast<std::byte*>(memory_) + offset; }
+
+ private:
+  void* memory_;
+};
+
+/// ns per KiB of combine() in `bytes` of memory, with one or two sources and destinations.
+struct Moves {
+  double time[2][2] = {};  // by sources - 1, destinations - 1
+};
+
+double measure_move(const Window& window, std::size_t each, int sources, int destinations,
+                    DataType type, bool stream) {
+  void* const outs[] = {window.at(2 * each), window.at(3 * each)};
+  const Source ins[] = {{window.at(0)}, {window.at(each)}};
+  CombineOptions options;
+  options.stream = stream;
+  const double ns = time_of([&] {
+    combine(type, ReduceKind::sum, {outs, static_cast<std::size_t>(destinations)},
+            {ins, static_cast<std::size_t>(sources)}, each / size_of(type), options);
+  });
+  return ns / (static_cast<double>(each) / kKiB);
+}
+
+Moves measure_moves(std::size_t bytes, bool stream) {
+  const std::size_t each = std::max<std::size_t>(bytes / 4 / 4096 * 4096, 4096);
+  const Window window(4 * each);
+  Moves moves;
+  for (int s = 0; s < 2; ++s) {
+    for (int d = 0; d < 2; ++d) {
+      moves.time[s][d] = measure_move(window, each, s + 1, d + 1, DataType::float32, stream);
+    }
+  }
+  return moves;
+}
+
+/// The read and write of which these moves consist, by least squares. Each is at least a tenth of a
+/// copy: what a prefetcher hides in one loop, it does not in another.
+void split(const Moves& moves, double& read, double& write) {
+  const auto& t = moves.time;
+  // The normal equations of t[s][d] = (s + 1) read + (d + 1) write: 10 r + 9 w = a, 9 r + 10 w = b.
+  const double a = t[0][0] + t[0][1] + 2 * (t[1][0] + t[1][1]);
+  const double b = t[0][0] + t[1][0] + 2 * (t[0][1] + t[1][1]);
+  read = std::max((10 * a - 9 * b) / 19, t[0][0] / 10);
+  write = std::max((10 * b - 9 * a) / 19, t[0][0] / 10);
+}
+
+/// A plan of `ranks` ranks for `collective`; `fill` writes rank r's steps.
+std::string plan_text(Collective collective, int ranks, std::uint32_t lanes,
+                      const std::function<void(RankPlanBuilder&, int)>& fill,
+                      std::uint32_t slots = 1) {
+  PlanHeader header;
+  header.slots = slots;
+  header.collective = collective;
+  header.algorithm = "calibration";
+  header.ranks = ranks;
+  header.lanes = lanes;
+  Plan plan{header, {}};
+  for (int r = 0; r < ranks; ++r) {
+    RankPlanBuilder builder(header, r);
+    fill(builder, r);
+    plan.ranks.push_back(builder.finish());
+  }
+  plan.header = plan.ranks.front().header;
+  return to_text(plan);
+}
+
+/// The time of a call with `plan`.
+double time_of_plan(Communicator& comm, const std::string& plan, Collective collective) {
+  comm.use_plan(plan);
+  std::byte in[kShort]{}, out[kShort]{};
+  Call call;
+  call.collective = collective;
+  call.in = in;
+  call.out = out;
+  call.count = collective == Collective::barrier ? 0 : kShort;
+  return time_of([&] { comm.run(call); });
+}
+
+void measure_one_core(Machine& m) {
+  const auto l2 = static_cast<std::size_t>(m.l2_bytes);
+  const auto l3 = static_cast<std::size_t>(m.l3_bytes);
+  split(measure_moves(l2 / 2, false), m.l2_read, m.l2_write);
+  const std::size_t in_l3 = std::min(4 * l2, std::max(l3 / 2, 2 * l2));
+  split(measure_moves(in_l3, false), m.l3_read, m.l3_write);
+  const std::size_t in_memory = std::clamp<std::size_t>(3 * l3, 64 << 20, 768 << 20);
+  split(measure_moves(in_memory, false), m.memory_read, m.memory_write);
+  double ignored = 0;
+  split(measure_moves(in_memory, true), ignored, m.stream_write);
+
+  const auto arithmetic = [](DataType type) {
+    constexpr std::size_t kEach = 8 << 10;
+    const Window window(4 * kEach);
+    return measure_move(window, kEach, 2, 1, type, false) / 2;
+  };
+  m.reduce_float32 = arithmetic(DataType::float32);
+  m.reduce_float16 = std::max(arithmetic(DataType::bfloat16), arithmetic(DataType::float16));
+  m.reduce_float8 = arithmetic(DataType::float8_e4m3);
+  m.reduce_other = std::max(arithmetic(DataType::int32), arithmetic(DataType::int8));
+
+  Communicator comm = std::move(Communicator::create_local(1).front());
+  const auto copies = [&](int steps) {
+    return plan_text(Collective::all_gather, 1, 1, [&](RankPlanBuilder& b, int) {
+      const std::uint32_t first = b.reserve_tmp(static_cast<std::uint32_t>(steps));
+      for (int i = 0; i + 1 < steps; ++i) {
+        b.lane(0).step({tmp(first + static_cast<std::uint32_t>(i))}, {in(0)}).shaped_as(in(0));
+      }
+      b.lane(0).step({out(0)}, {in(0)});
+    });
+  };
+  // One lane tells the other, which does nothing but hear it.
+  const auto messages = [&](int times) {
+    return plan_text(Collective::all_gather, 1, 2, [&](RankPlanBuilder& b, int) {
+      const std::uint32_t heard = b.reserve_tmp(1);
+      for (int i = 0; i < times; ++i) {
+        b.lane(0).step({to(0, 0)}, {in(0)});
+        b.lane(1).step({tmp(heard)}, {from(0, 0)}).shaped_as(in(0));
+      }
+      b.lane(0).step({out(0)}, {in(0)});
+    });
+  };
+  const double few = time_of_plan(comm, copies(1), Collective::all_gather);
+  const double many = time_of_plan(comm, copies(1 + kRepeats), Collective::all_gather);
+  m.step_ns = std::max((many - few) / kRepeats, 1.0);
+  m.call_ns = std::max(few - m.step_ns, 1.0);
+  const double one = time_of_plan(comm, messages(1), Collective::all_gather);
+  const double more = time_of_plan(comm, messages(1 + kRepeats), Collective::all_gather);
+  m.link_ns = std::max((more - one) / kRepeats / 2 - m.step_ns, 1.0);
+}
+
+// --- Two cores, and all of them
+// -------------------------------------------------------------------
+
+/// A signal there and one back, `times` times.
+std::string ping_pong(int times) {
+  return plan_text(Collective::barrier, 2, 1, [&](RankPlanBuilder& b, int rank) {
+    const std::vector peer{1 - rank};
+    for (int i = 0; i < times; ++i) {
+      if (rank == 0) b.lane(0).signal(peer);
+      b.lane(0).wait(peer);
+      if (rank == 1) b.lane(0).signal(peer);
+    }
+  });
+}
+
+/// So many signals there and back, none of which waits for another.
+std::string burst(int messages) {
+  const auto fill = [&](RankPlanBuilder& b, int rank) {
+    const std::vector peer{1 - rank};
+    for (int i = 0; i < messages; ++i) b.lane(0).signal(peer);
+    for (int i = 0; i < messages; ++i) b.lane(0).wait(peer);
+  };
+  return plan_text(Collective::barrier, 2, 1, fill, kSlots);
+}
+
+/// Of one `call` that all ranks make. They all must make as many, so no clock decides how many.
+double time_of_call(const std::function<void()>& call) {
+  constexpr int kCalls = 50;
+  const auto loop = [&] {
+    for (int i = 0; i < kCalls; ++i) call();
+  };
+  loop();
+  std::vector<double> samples;
+  for (int s = 0; s < kSamples; ++s) samples.push_back(time_ns(loop) / kCalls);
+  return median(std::move(samples));
+}
+
+/// One way, with the sender's and the receiver's step.
+double measure_one_way(Communicator& comm) {
+  const auto time = [&](int times) {
+    comm.use_plan(ping_pong(times));
+    return time_of_call([&] { comm.barrier(); });
+  };
+  const double few = time(1);
+  return (time(1 + kRepeats) - few) / kRepeats / 2;
+}
+
+/// What a short call through windows takes beyond what is predicted without this constant.
+void measure_windows(Communicator& comm, Machine& m) {
+  const Window window(2 * kShort);
+  const double measured = time_of_call(
+      [&] { comm.all_reduce(window.at(0), window.at(kShort), kShort, DataType::uint8); });
+  m.window_ns = 0;
+  const Geometry geometry = geometry_of(Options(), 0);
+  Chooser chooser({m, 2, 2, geometry.shape, geometry.tile_bytes}, true);
+  for (const Candidate& c : chooser.candidates({Collective::all_reduce, kShort}, true)) {
+    if (c.algorithm->name != kWindowAlgorithm) continue;
+    m.window_ns = std::max(measured - c.prediction.ns, 1.0);
+  }
+}
+
+/// A send that finds a free slot, and a receive that finds its message there.
+struct Transfers {
+  double send = 0, receive = 0;
+};
+
+Transfers measure_transfers(Communicator& comm, const Window& buffer, std::size_t bytes) {
+  std::vector<double> sends, receives;
+  for (int s = 0; s < 5 * kSamples; ++s) {
+    const bool sender = comm.rank() == 0;
+    const auto messages = [&] {
+      for (int i = 0; i < kMessages; ++i) {
+        if (sender) comm.send(buffer.at(0), bytes, DataType::uint8, 1);
+        if (!sender) comm.recv(buffer.at(0), bytes, DataType::uint8, 0);
+      }
+    };
+    comm.barrier();
+    if (sender) sends.push_back(time_ns(messages) / kMessages);
+    comm.barrier();  // all is in the slots now
+    double received = sender ? 0 : time_ns(messages) / kMessages;
+    comm.broadcast(&received, &received, sizeof received, DataType::uint8, 1);
+    receives.push_back(received);
+  }
+  return {sends.empty() ? 0 : median(std::move(sends)), median(std::move(receives))};
+}
+
+void measure_two_cores(Communicator& comm, Machine& m) {
+  // A message to another core costs both ends a line that the other one has.
+  const auto time_of_burst = [&](int messages) {
+    comm.use_plan(burst(messages));
+    return time_of_call([&] { comm.barrier(); });
+  };
+  const double one = time_of_burst(1);
+  const double more = (time_of_burst(kMessages) - one) / (kMessages - 1);
+  m.link_ns = std::max(m.link_ns, more / 2 - m.step_ns);
+  m.latency_ns = std::max(measure_one_way(comm) - 2 * m.step_ns - 2 * m.link_ns, 1.0);
+
+  const Window buffer(kMessage);
+  const Transfers message = measure_transfers(comm, buffer, kMessage);
+  if (comm.rank() != 0) return;
+  const double overhead = m.call_ns + m.step_ns + m.link_ns;
+  constexpr double kMoved = static_cast<double>(kMessage) / kKiB;
+  m.slot_write = std::max((message.send - overhead) / kMoved - m.l2_read, m.l2_write);
+  m.slot_read = std::max((message.receive - overhead) / kMoved - m.l2_write, m.l2_read);
+}
+
+void measure_switch(Communicator& comm, Machine& m) {
+  m.switch_ns = std::max(measure_one_way(comm) - 2 * m.step_ns - 2 * m.link_ns, 1.0);
+}
+
+void measure_bandwidth(Communicator& comm, Machine& m) {
+  const double all = std::clamp(3 * m.l3_bytes, 64.0 * 1048576, 768.0 * 1048576);
+  const std::size_t each = static_cast<std::size_t>(all / comm.size() / 3) / 4096 * 4096;
+  const Window window(3 * each);
+  void* const out = window.at(2 * each);
+  const Source sources[] = {{window.at(0)}, {window.at(each)}};
+  CombineOptions options;
+  options.stream = true;
+  std::vector<double> samples;
+  for (int s = 0; s < kSamples; ++s) {
+    comm.barrier();
+    samples.push_back(time_ns([&] {
+      combine(DataType::float32, ReduceKind::sum, {&out, 1}, sources, each / 4, options);
+      comm.barrier();
+    }));
+  }
+  m.memory_bandwidth =
+      3 * static_cast<double>(each) * comm.size() / std::max(median(std::move(samples)), 1.0);
+}
+
+int usable_cores() {
+  int count = 1;
+  while (count < kMostRanks && !choose_cores(count + 1).empty()) ++count;
+  return count;
+}
+
+}  // namespace
+
+Machine measure_machine(const Machine& known) {
+  Machine m = known;
+  const int cores = usable_cores();
+  run_forked({1, choose_cores(1), ""}, m,
+             [](Communicator&, Machine& result) { measure_one_core(result); });
+  run_forked({2, choose_cores(1), ""}, m, measure_switch);
+  run_forked({cores, choose_cores(cores), ""}, m, measure_bandwidth);
+  if (cores >= 2) {
+    run_forked({2, choose_cores(2), ""}, m, measure_two_cores);
+    run_forked({2, choose_cores(2), kWindowAlgorithm}, m, measure_windows);
+  }
+  return m;
+}
+
+}  // namespace tutti
