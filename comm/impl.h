@@ -78,6 +78,7 @@ struct Communicator::Impl {
   Tables tables;
   std::vector<std::unique_ptr<Messages>> all_messages;  // by peer and direction
   std::uint64_t sequence = 0;
+  std::uint64_t shrinks = 0;  // the same on all ranks that survive them
   static constexpr std::size_t kPrepared = 64;
   std::array<std::unique_ptr<PreparedCall>, kPrepared> prepared;  // by a hash of what was called
   PreparedCall uneven;                                            // v-variants are not kept
