@@ -120,8 +120,11 @@ ncclResult_t run_all(std::string_view function, std::span<Task> tasks, bool bloc
 
 ncclResult_t carry_out(std::string_view function, Work& work, bool blocking) {
   ncclResult_t result = open_all(function, work.openings, blocking);
-  if (result == ncclSuccess && !work.tasks.empty())
+  if (result == ncclSuccess && !work.tasks.empty()) {
     result = run_all(function, work.tasks, blocking);
+  } else if (!blocking) {  // nothing of them runs
+    for (const Task& task : work.tasks) task.comm->async.store(result, std::memory_order_release);
+  }
   for (ncclComm* comm : work.destructions) {
     try {
       const Turn turn(*comm);

@@ -1,6 +1,7 @@
 /* One rank of a job that uses NCCL, in C: every collective with exact expectations, groups, errors.
  *
  *   rank collectives     the checks; needs TUTTI_RANK and TUTTI_SIZE (`tutti run`) and NCCL_COMM_ID
+ *   rank pairs           each process is two ranks of one thread
  *   rank survive VICTIM  rank VICTIM kills itself; the others must notice, and go on without it
  *
  * Exits with 0 when all is right; says what is not.
@@ -213,6 +214,18 @@ static void splits(ncclComm_t comm) {
   int64_t ones = 1;
   NCCL(ncclAllReduce(&ones, &ones, 1, ncclInt64, ncclSum, half, NULL));
   CHECK(ones == n);
+  /* Two communicators that reach into other processes in one group, in another order on each rank.
+   */
+  int64_t whole = 1;
+  ones = 1;
+  NCCL(ncclGroupStart());
+  for (int i = 0; i < 2; ++i) {
+    const int first = i == rank % 2;
+    int64_t* x = first ? &ones : &whole;
+    NCCL(ncclAllReduce(x, x, 1, ncclInt64, ncclSum, first ? half : comm, NULL));
+  }
+  NCCL(ncclGroupEnd());
+  CHECK(ones == n && whole == size);
   NCCL(ncclCommDestroy(half));
   NCCL(ncclCommSplit(comm, rank == 0 ? 5 : NCCL_SPLIT_NOCOLOR, 0, &none, NULL));
   CHECK((none != NULL) == (rank == 0));
@@ -231,6 +244,34 @@ static void splits(ncclComm_t comm) {
       NCCL(ncclCommDestroy(rest));
     }
   }
+}
+
+static void pairs(ncclUniqueId id) {
+  const int ranks = 2 * size;
+  ncclComm_t comms[2];
+  NCCL(ncclGroupStart());
+  for (int k = 0; k < 2; ++k) NCCL(ncclCommInitRank(&comms[k], ranks, id, 2 * rank + k));
+  NCCL(ncclGroupEnd());
+  for (size_t n = 1; n <= kMost; n = n * 16 + 1) {
+    int64_t* to[2] = {out, out + n};
+    for (int round = 0; round < 2; ++round) {
+      fill(n);
+      NCCL(ncclGroupStart());
+      for (int k = 0; k < 2; ++k) {
+        const int me = 2 * rank + k;
+        NCCL(ncclAllReduce(in, to[k], n, ncclInt64, ncclSum, comms[k], NULL));
+        NCCL(ncclSend(in, n, ncclInt64, (me + 2) % ranks, comms[k], NULL));
+        NCCL(ncclRecv(to[k] + 2 * n, n, ncclInt64, (me + ranks - 2) % ranks, comms[k], NULL));
+      }
+      NCCL(ncclGroupEnd());
+      for (size_t i = 0; i < n; ++i) {
+        CHECK(out[i] == 2 * sum(i) && out[n + i] == 2 * sum(i));
+        CHECK(out[2 * n + i] == value((rank + size - 1) % size, i));
+        CHECK(out[3 * n + i] == out[2 * n + i]);
+      }
+    }
+  }
+  for (int k = 0; k < 2; ++k) NCCL(ncclCommDestroy(comms[k]));
 }
 
 static double now(void) {
@@ -277,6 +318,11 @@ int main(int argc, char** argv) {
   CHECK(version == 22809);
   ncclUniqueId id;
   NCCL(ncclGetUniqueId(&id)); /* the same on all ranks, through NCCL_COMM_ID */
+  if (strcmp(argv[1], "pairs") == 0) {
+    pairs(id);
+    printf("ranks %d and %d are right\n", 2 * rank, 2 * rank + 1);
+    return 0;
+  }
   ncclComm_t comm;
   NCCL(ncclCommInitRank(&comm, size, id, rank));
   int n = 0, r = -1;

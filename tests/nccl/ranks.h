@@ -3,13 +3,21 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <functional>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "bindings/nccl/nccl.h"
 
 namespace tutti::test {
+
+inline std::string last_error() { return ncclGetLastError(nullptr); }
+
+inline ncclResult_t sum_in_place(std::int32_t& x, ncclComm_t comm) {
+  return ncclAllReduce(&x, &x, 1, ncclInt32, ncclSum, comm, nullptr);
+}
 
 inline void expect_success(ncclResult_t result) {
   EXPECT_EQ(result, ncclSuccess) << ncclGetErrorString(result) << ": " << ncclGetLastError(nullptr);
