@@ -16,7 +16,7 @@ struct Arguments {
   cudaStream_t stream;
 };
 
-ncclResult_t perform(std::string_view function, const Arguments& arguments, Call call,
+ncclResult_t perform(std::string_view function, const Arguments& arguments, Call&& call,
                      ncclRedOp_t op = ncclSum) {
   return guarded_in_group(function, [&] {
     Task task;

@@ -100,9 +100,9 @@ ncclComm& usable(ncclComm_t handle) {
 }
 
 Turn::Turn(ncclComm& comm) : comm_(comm) {
-  comm_.turn.acquire();
+  comm_.turn.lock();
   if (comm_.live.load(std::memory_order_acquire)) return;
-  comm_.turn.release();
+  comm_.turn.unlock();
   refuse_usage("another thread destroyed or aborted the communicator meanwhile");
 }
 

@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
-#include <semaphore>
 #include <set>
 #include <string>
 
@@ -38,7 +37,7 @@ enum class Phase : std::uint8_t {
 struct ncclComm {
   std::atomic<bool> live{false};
   std::atomic<tutti::nccl::Phase> phase{tutti::nccl::Phase::opening};
-  std::binary_semaphore turn{1};
+  std::mutex turn;
   /// ncclInProgress while something that was called runs elsewhere; then how that ended.
   std::atomic<ncclResult_t> async{ncclSuccess};
   std::atomic<bool> revoked{false};
@@ -73,7 +72,7 @@ ncclComm& usable(ncclComm_t comm);
 class Turn {
  public:
   explicit Turn(ncclComm& comm);
-  ~Turn() { comm_.turn.release(); }
+  ~Turn() { comm_.turn.unlock(); }
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
 

@@ -32,6 +32,7 @@ void resolve(Task& task) {
     std::memcpy(&task.call.op.scalar, task.scalar, size_of(task.call.type));
   }
   if (needs_staging(task.call)) {
+    check(task);  // before anything of that size is allocated
     const std::size_t bytes = bytes_of_all_blocks(task);
     task.staged = std::make_unique<std::byte[]>(bytes);
     std::memcpy(task.staged.get(), task.call.in, bytes);
@@ -111,11 +112,6 @@ void run_on_host(std::span<Task> tasks) {
 }  // namespace
 
 void check(const Task& task) {
-  for (const void* pointer : {task.call.in, static_cast<const void*>(task.call.out)}) {
-    if (memory_of(pointer) != MemoryKind::host) {
-      refuse_usage("the buffer is device memory; this build of Tutti moves host memory only");
-    }
-  }
   const Communicator::Impl& impl = task.comm->communicator.impl();
   if (!needs_staging(task.call)) return impl.check(task.call);
   Call apart = task.call;  // as it will be: the input elsewhere
@@ -123,6 +119,14 @@ void check(const Task& task) {
   impl.check(apart);
 }
 
-void run(std::span<Task> tasks) { run_on_host(tasks); }
+void run(std::span<Task> tasks) {
+  for (const Task& task : tasks) {
+    if (memory_of(task.call.in) != MemoryKind::host ||
+        memory_of(task.call.out) != MemoryKind::host) {
+      refuse_usage("a buffer is device memory; this build of Tutti moves host memory only");
+    }
+  }
+  run_on_host(tasks);
+}
 
 }  // namespace tutti::nccl

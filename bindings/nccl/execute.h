@@ -19,7 +19,8 @@ struct Task {
   std::unique_ptr<std::byte[]> staged{};  // the input, where the call is in place but cannot be
 };
 
-/// Whether the operation may run, as tutti::Communicator judges it. Throws Error.
+/// Whether the operation may run, as tutti::Communicator judges it, which run() asks too: for
+/// operations that do not run at once. Throws Error.
 void check(const Task& task);
 
 /// Runs the tasks of a group; they are done on return. The caller has the turns of all

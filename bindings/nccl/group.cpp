@@ -218,7 +218,7 @@ ncclResult_t submit(std::string_view function, Opening opening, bool blocking) {
   return carry_out_or_start(function, std::move(work), blocking);
 }
 
-ncclResult_t submit(std::string_view function, Task task) {
+ncclResult_t submit(std::string_view function, Task&& task) {
   Group& group = open_group();
   const bool blocking = task.comm->config.blocking;
   if (group.depth > 0) {
@@ -227,9 +227,8 @@ ncclResult_t submit(std::string_view function, Task task) {
     group.work.tasks.push_back(std::move(task));
     return ncclSuccess;
   }
-  check(task);
   if (blocking) {
-    // The common case, without a list to allocate.
+    // The common case: nothing is allocated or checked twice.
     try {
       const Turn turn(*task.comm);
       run({&task, 1});
@@ -238,6 +237,7 @@ ncclResult_t submit(std::string_view function, Task task) {
       return caught(function, task.comm->rank);
     }
   }
+  check(task);
   Work work;
   work.tasks.push_back(std::move(task));
   return start(function, std::move(work));

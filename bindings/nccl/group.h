@@ -23,7 +23,7 @@ struct Opening {
 /// Keep (in a group) or carry out now. On a nonblocking communicator that means: start, and return
 /// ncclInProgress. `function` is named in errors.
 ncclResult_t submit(std::string_view function, Opening opening, bool blocking);
-ncclResult_t submit(std::string_view function, Task task);
+ncclResult_t submit(std::string_view function, Task&& task);
 /// ncclCommDestroy: after everything else in the group.
 ncclResult_t submit_destruction(std::string_view function, ncclComm& comm);
 

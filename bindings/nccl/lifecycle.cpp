@@ -15,7 +15,7 @@ namespace {
 /// turn.
 void stop(ncclComm& comm, std::string_view function) {
   comm.communicator.abort(fmt::format("{} was called", function));
-  comm.turn.acquire();
+  comm.turn.lock();
 }
 
 /// A communicator of the same ranks that works although this one was stopped or has failed.
@@ -69,9 +69,9 @@ NCCL_API(ncclResult_t, ncclCommAbort, (ncclComm_t comm)) {
     }
     // A rank that is in no operation just leaves: others may be finishing what it has finished, and
     // whoever waits for it notices.
-    if (!c.turn.try_acquire()) stop(c, "ncclCommAbort");
+    if (!c.turn.try_lock()) stop(c, "ncclCommAbort");
     free_handle(c);
-    c.turn.release();
+    c.turn.unlock();
     return ncclSuccess;
   });
 }
@@ -87,7 +87,7 @@ NCCL_API(ncclResult_t, ncclCommRevoke, (ncclComm_t comm, int revokeFlags)) {
     if (c.finalized) refuse_usage("the communicator was finalized");
     if (c.revoked.exchange(true)) refuse_usage("communicator was revoked before");
     stop(c, "ncclCommRevoke");
-    c.turn.release();
+    c.turn.unlock();
     return ncclSuccess;
   });
 }
@@ -165,7 +165,7 @@ NCCL_API(ncclResult_t, ncclCommShrink,
     }
     if (stops) {
       stop(parent, kName);
-      parent.turn.release();
+      parent.turn.unlock();
     }
     const tutti::Options options = options_from_environment();
     return open_child(kName, parent, newcomm, true, rank, size, config,
