@@ -409,16 +409,21 @@ Communicator Communicator::shrink(std::span<const int> excluded, const Options& 
                             rank()));
   }
   i.wait_for_started();
-  ++i.shrinks;
+  std::vector<int> survivors;
+  for (int r = 0; r < size(); ++r) {
+    if (stays[static_cast<std::size_t>(r)]) survivors.push_back(r);
+  }
+  const std::uint64_t times = ++i.shrinks[survivors];
+  std::uint64_t who = 0;
+  for (const int r : survivors) who = mix(who, static_cast<std::uint64_t>(r));
   std::vector<int> members;
   std::vector<std::uint64_t> keys;
   int new_rank = 0;
-  for (int r = 0; r < size(); ++r) {
-    if (!stays[static_cast<std::size_t>(r)]) continue;
+  for (const int r : survivors) {
     if (r == rank()) new_rank = static_cast<int>(members.size());
     members.push_back(i.group->member(r));
     // Every survivor can compute them, so that nothing has to be exchanged.
-    keys.push_back(mix(mix(i.group->key(r), 0x736872696e6bULL), i.shrinks));
+    keys.push_back(mix(mix(i.group->key(r), who), times));
   }
   return Communicator(std::make_unique<Impl>(
       open_subsession(*i.group, i.geometry, new_rank, std::move(members), std::move(keys), options),
