@@ -89,7 +89,7 @@ PREFIX ?= /usr/local
 install: build
 	cmake --install build --prefix $(PREFIX)
 
-SOURCES = $(shell find . -path './build*' -prune -o '(' -name '*.h' -o -name '*.cpp' ')' -print)
+SOURCES = $(shell find . -path './build*' -prune -o '(' -name '*.h' -o -name '*.c' -o -name '*.cpp' ')' -print)
 format:
 	@cmake/packages.sh format
 	@clang-format -i $(SOURCES)

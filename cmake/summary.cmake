@@ -23,6 +23,7 @@ message(STATUS "")
 message(STATUS "Tutti ${PROJECT_VERSION}: ${CMAKE_BUILD_TYPE}, ${kind} library, "
                "${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}")
 message(STATUS "  sanitizers   ${sanitizers}")
+message(STATUS "  libnccl.so.2 ${TUTTI_NCCL}")
 message(STATUS "  tests        ${TUTTI_BUILD_TESTS}")
 message(STATUS "  peers        ${peers} (`tutti compare`; see docs/comparing.md)")
 message(STATUS "  runs on      CPUs of one host (shared memory). CUDA, verbs, UCX and TCP are not in this version")

@@ -396,14 +396,45 @@ Communicator Communicator::split(int color, int key, const Options& options) {
     members.push_back(i.group->member(r));
     keys.push_back(all[static_cast<std::size_t>(r)].segment);
   }
-  const auto deadline =
-      std::chrono::steady_clock::now() +
-      std::chrono::duration_cast<std::chrono::steady_clock::duration>(options.rendezvous_timeout);
-  Session session{i.geometry,
-                  std::make_unique<LocalGroup>(i.group->shared_mesh(), new_rank, std::move(members),
-                                               std::move(keys), i.geometry.shape,
-                                               setting_boolean("TUTTI_CMA"), deadline)};
-  return Communicator(std::make_unique<Impl>(std::move(session), options));
+  return Communicator(std::make_unique<Impl>(
+      open_subsession(*i.group, i.geometry, new_rank, std::move(members), std::move(keys), options),
+      options));
+}
+
+Communicator Communicator::shrink(std::span<const int> excluded, const Options& options) {
+  Impl& i = impl();
+  if (group_is_open()) throw Error(ErrorCode::invalid_usage, "shrink() inside of a group()");
+  std::vector<bool> stays(static_cast<std::size_t>(size()), true);
+  for (const int r : excluded) {
+    check_rank(r, size());
+    stays[static_cast<std::size_t>(r)] = false;
+  }
+  if (!stays[static_cast<std::size_t>(rank())]) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("rank {} is excluded from the shrunken communicator, so it must not "
+                            "call shrink()",
+                            rank()));
+  }
+  i.wait_for_started();
+  std::vector<int> survivors;
+  for (int r = 0; r < size(); ++r) {
+    if (stays[static_cast<std::size_t>(r)]) survivors.push_back(r);
+  }
+  const std::uint64_t times = ++i.shrinks[survivors];
+  std::uint64_t who = 0;
+  for (const int r : survivors) who = mix(who, static_cast<std::uint64_t>(r));
+  std::vector<int> members;
+  std::vector<std::uint64_t> keys;
+  int new_rank = 0;
+  for (const int r : survivors) {
+    if (r == rank()) new_rank = static_cast<int>(members.size());
+    members.push_back(i.group->member(r));
+    // Every survivor can compute them, so that nothing has to be exchanged.
+    keys.push_back(mix(mix(i.group->key(r), who), times));
+  }
+  return Communicator(std::make_unique<Impl>(
+      open_subsession(*i.group, i.geometry, new_rank, std::move(members), std::move(keys), options),
+      options));
 }
 
 void Communicator::use_plan(std::string_view text) {

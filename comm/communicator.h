@@ -151,6 +151,11 @@ class Communicator {
   /// color: none (the result is empty). Collective over all ranks of this one.
   Communicator split(int color, int key, const Options& options = {});
 
+  /// The ranks that are not in `excluded` form a new communicator, in their order. Only these call
+  /// it, with the same list. Nothing is exchanged over this communicator, so it may have failed:
+  /// this is how the survivors go on. The excluded ranks may be dead.
+  Communicator shrink(std::span<const int> excluded, const Options& options = {});
+
   /// Runs the plan `text` (docs/plans.md) for its collective from now on. It is verified first:
   /// throws unproven_plan, with the reason, unless it is proved. All ranks call it with the same
   /// text.

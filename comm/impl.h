@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -78,6 +79,8 @@ struct Communicator::Impl {
   Tables tables;
   std::vector<std::unique_ptr<Messages>> all_messages;  // by peer and direction
   std::uint64_t sequence = 0;
+  // How often which ranks were left by shrink(): the same on all of these.
+  std::map<std::vector<int>, std::uint64_t> shrinks;
   static constexpr std::size_t kPrepared = 64;
   std::array<std::unique_ptr<PreparedCall>, kPrepared> prepared;  // by a hash of what was called
   PreparedCall uneven;                                            // v-variants are not kept

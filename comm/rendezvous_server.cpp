@@ -321,28 +321,26 @@ class Server {
 
 }  // namespace
 
-UniqueId serve_rendezvous(Rounds rounds) {
-  const std::string setting = setting_text("TUTTI_ADDRESS");
-  const auto address = parse_address(setting, 0);
+UniqueId serve_rendezvous(Rounds rounds, const MeetingPlace& place) {
+  const auto address = parse_address(place.address, 0);
   if (!address) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("TUTTI_ADDRESS is '{}', which is neither an IPv4 nor an IPv6 address",
-                            setting));
+                            place.address));
   }
   FileDescriptor listener = listen_at(*address);
   if (!listener) {
     throw_system_error(fmt::format(
         "the rendezvous cannot listen at {} (set TUTTI_ADDRESS to an address of this host)",
-        setting));
+        place.address));
   }
-  const auto life = setting_seconds("TUTTI_RENDEZVOUS_TIMEOUT");
-  if (life <= 0ns) {
+  if (place.timeout <= 0ns) {
     throw Error(ErrorCode::invalid_argument, "TUTTI_RENDEZVOUS_TIMEOUT is 0: no rank could join");
   }
   wire::Ticket ticket{bound_address(listener), {}};
   wire::fill_random(ticket.secret);
-  const auto server = std::make_shared<Server>(std::move(listener), ticket.secret, rounds,
-                                               setting_seconds("TUTTI_RENDEZVOUS_TIMEOUT"));
+  const auto server =
+      std::make_shared<Server>(std::move(listener), ticket.secret, rounds, place.timeout);
   run_in_background("tutti-rendezv", [server](int stop_fd) { server->run(stop_fd); });
   return wire::encode(ticket);
 }

@@ -14,7 +14,7 @@ enum class Rounds : std::uint8_t {
   many,  // as often as they like, until this process ends (`tutti run`)
 };
 
-/// Starts a server at the address of the setting TUTTI_ADDRESS.
-UniqueId serve_rendezvous(Rounds rounds);
+/// Starts a server at `place`.
+UniqueId serve_rendezvous(Rounds rounds, const MeetingPlace& place = {});
 
 }  // namespace tutti

@@ -123,6 +123,14 @@ Session open_session(const UniqueId& id, int rank, int size, const Options& opti
   return connect(std::move(mesh), rank, cards, roster.session_secret, options);
 }
 
+Session open_subsession(LocalGroup& parent, const Geometry& geometry, int rank,
+                        std::vector<int> members, std::vector<std::uint64_t> keys,
+                        const Options& options) {
+  return {geometry, std::make_unique<LocalGroup>(
+                        parent.shared_mesh(), rank, std::move(members), std::move(keys),
+                        geometry.shape, setting_boolean("TUTTI_CMA"), deadline_of(options))};
+}
+
 std::vector<Session> open_local_sessions(int size, const Options& options) {
   const Geometry geometry = geometry_of(options, 0);
   std::vector<std::shared_ptr<Mesh>> meshes;

@@ -31,6 +31,11 @@ struct Session {
 
 /// Meets the other ranks and connects to them. Collective.
 Session open_session(const UniqueId& id, int rank, int size, const Options& options);
+/// Some ranks of `parent`, by their numbers in its mesh; `keys` name their segments. Collective
+/// over them.
+Session open_subsession(LocalGroup& parent, const Geometry& geometry, int rank,
+                        std::vector<int> members, std::vector<std::uint64_t> keys,
+                        const Options& options);
 /// `size` ranks of this process at once.
 std::vector<Session> open_local_sessions(int size, const Options& options);
 

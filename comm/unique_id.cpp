@@ -5,6 +5,7 @@
 
 #include "comm/rendezvous_server.h"
 #include "core/error.h"
+#include "core/settings.h"
 
 namespace tutti {
 namespace {
@@ -18,7 +19,11 @@ int digit(char c) {
 
 }  // namespace
 
-UniqueId make_unique_id() { return serve_rendezvous(Rounds::one); }
+MeetingPlace::MeetingPlace()
+    : address(setting_text("TUTTI_ADDRESS")),
+      timeout(setting_seconds("TUTTI_RENDEZVOUS_TIMEOUT")) {}
+
+UniqueId make_unique_id(const MeetingPlace& place) { return serve_rendezvous(Rounds::one, place); }
 
 std::string to_string(const UniqueId& id) {
   std::string text;

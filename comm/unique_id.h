@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -14,9 +15,18 @@ struct UniqueId {
   friend bool operator==(const UniqueId&, const UniqueId&) = default;
 };
 
+/// Where and for how long the ranks can meet. The defaults come from the settings TUTTI_ADDRESS and
+/// TUTTI_RENDEZVOUS_TIMEOUT.
+struct MeetingPlace {
+  MeetingPlace();  // reads the environment
+
+  std::string address;               // of this host, IPv4 or IPv6
+  std::chrono::nanoseconds timeout;  // for the first rank to appear
+};
+
 /// A fresh id. Starts its rendezvous server in this process (a thread that ends when all ranks have
-/// met, or after Options::rendezvous_timeout); so the process that makes it must live until then.
-UniqueId make_unique_id();
+/// met, or when nobody came in time); so the process that makes it must live until then.
+UniqueId make_unique_id(const MeetingPlace& place = {});
 
 /// 256 hexadecimal digits, and back; throws Error(invalid_argument) for anything else.
 std::string to_string(const UniqueId& id);

@@ -317,6 +317,36 @@ TEST(Leaving, IsToldToThoseWhoWait) {
   });
 }
 
+TEST(Shrinking, WorksAfterAFailureToo) {
+  run_thread_ranks(4, [](Communicator& c) {
+    const auto sum = [](Communicator& comm) {
+      std::int32_t x = 1;
+      comm.all_reduce(&x, &x, 1, DataType::int32);
+      return x;
+    };
+    const std::vector<int> first{0}, last{3};
+    // Others may have been left at another time.
+    if (c.rank() != 3) {
+      Communicator rest = c.shrink(last);
+      EXPECT_EQ(sum(rest), 3);
+    }
+    EXPECT_EQ(error_of([&] { c.shrink(std::vector<int>{c.rank()}); }).code(),
+              ErrorCode::invalid_argument);
+    if (c.rank() == 0) return c.destroy();  // it leaves, and the others fail
+    EXPECT_EQ(error_of([&] { sum(c); }).code(), ErrorCode::peer_lost);
+    Communicator three = c.shrink(first);
+    EXPECT_EQ(three.rank(), c.rank() - 1);
+    EXPECT_EQ(sum(three), 3);
+    // Again, and of the new one.
+    Communicator again = c.shrink(first);
+    EXPECT_EQ(sum(again), 3);
+    if (three.rank() == 1) return;
+    Communicator two = three.shrink(std::vector<int>{1});
+    EXPECT_EQ(two.rank(), three.rank() / 2);
+    EXPECT_EQ(sum(two), 2);
+  });
+}
+
 TEST(UsersPlan, RunsWhenItIsProvedOnly) {
   const std::string good = R"(tutti plan 1
 all_reduce exchange  ranks 2  pieces 1  slots 1  lanes 1

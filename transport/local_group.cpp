@@ -22,19 +22,23 @@ constexpr std::size_t kControlBytes =
 LocalGroup::LocalGroup(std::shared_ptr<Mesh> mesh, int rank, std::vector<int> members,
                        std::vector<std::uint64_t> keys, ConnectionShape shape, bool use_cma,
                        Deadline deadline)
-    : mesh_(std::move(mesh)), rank_(rank), members_(std::move(members)), shape_(shape) {
+    : mesh_(std::move(mesh)),
+      rank_(rank),
+      members_(std::move(members)),
+      keys_(std::move(keys)),
+      shape_(shape) {
   const std::size_t n = members_.size();
   const std::size_t connection = shape_.bytes();
   const std::size_t bytes = kControlBytes + n * kChannels * connection;
   segments_.resize(n);
   const auto self = static_cast<std::size_t>(rank_);
   segments_[self] = SharedMemory::create("tutti-segment", bytes);
-  share_within_process(keys[self], segments_[self]);
+  share_within_process(keys_[self], segments_[self]);
   for (std::size_t r = 0; r < n; ++r) {
-    if (r != self) mesh_->send(members_[r], keys[self], segments_[self]);
+    if (r != self) mesh_->send(members_[r], keys_[self], segments_[self]);
   }
   for (std::size_t r = 0; r < n; ++r) {
-    if (r != self) segments_[r] = mesh_->receive(members_[r], keys[r], bytes, deadline);
+    if (r != self) segments_[r] = mesh_->receive(members_[r], keys_[r], bytes, deadline);
     controls_.push_back(reinterpret_cast<ControlBlock*>(segments_[r]->data()));
   }
   const auto memory = [&](std::size_t receiver, std::size_t sender, std::size_t channel) {

@@ -85,6 +85,8 @@ class LocalGroup {
   Mesh& mesh() { return *mesh_; }
   const std::shared_ptr<Mesh>& shared_mesh() const { return mesh_; }
   int member(int rank) const { return members_[static_cast<std::size_t>(rank)]; }
+  /// Names rank `rank`'s segment.
+  std::uint64_t key(int rank) const { return keys_[static_cast<std::size_t>(rank)]; }
   bool same_process(int rank) const { return mesh_->same_process(member(rank)); }
   pid_t pid(int rank) const { return mesh_->pid(member(rank)); }
   /// Whether all ranks are threads of this process.
@@ -142,6 +144,7 @@ class LocalGroup {
   std::shared_ptr<Mesh> mesh_;
   int rank_;
   std::vector<int> members_;
+  std::vector<std::uint64_t> keys_;
   ConnectionShape shape_;
   bool cma_everywhere_ = true;
   bool one_process_ = true;

@@ -20,6 +20,9 @@ run(${CMAKE_COMMAND} -S ${SOURCE} -B ${BUILD}/consumer -G ${GENERATOR}
     -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_CXX_FLAGS=${FLAGS} -DCMAKE_PREFIX_PATH=${stage})
 run(${CMAKE_COMMAND} --build ${BUILD}/consumer)
 run(${BUILD}/consumer/consumer)
+if(EXISTS ${BUILD}/consumer/nccl_consumer)
+  run(${BUILD}/consumer/nccl_consumer)
+endif()
 
 set(ENV{PKG_CONFIG_PATH} ${stage}/${LIBDIR}/pkgconfig)
 execute_process(COMMAND pkg-config --cflags --libs tutti OUTPUT_VARIABLE from_pkg_config

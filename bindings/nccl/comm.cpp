@@ -1,0 +1,125 @@
+#include "bindings/nccl/comm.h"
+
+#include <cstddef>
+#include <deque>
+#include <vector>
+
+#include "bindings/nccl/result.h"
+#include "comm/impl.h"
+
+namespace tutti::nccl {
+namespace {
+
+// This many destroyed handles are kept before the oldest is used again, for stale ones to be
+// noticed.
+constexpr std::size_t kKept = 256;
+
+struct Handles {
+  std::mutex mutex;
+  std::deque<ncclComm> all;
+  std::deque<ncclComm*> free;
+};
+
+Handles& handles() {
+  static auto* instance = new Handles;  // never destroyed: threads may use handles during exit
+  return *instance;
+}
+
+LocalGroup& group_of(ncclComm& comm) { return *comm.communicator.impl().group; }
+
+}  // namespace
+
+ncclComm* new_handle(const Config& config, int rank, int size, int device) {
+  ncclComm* comm = nullptr;
+  {
+    Handles& h = handles();
+    const std::lock_guard lock(h.mutex);
+    if (h.free.size() > kKept) {
+      comm = h.free.front();
+      h.free.pop_front();
+    } else {
+      comm = &h.all.emplace_back();
+    }
+  }
+  comm->config = config;
+  comm->rank = rank;
+  comm->size = size;
+  comm->device = device;
+  comm->async.store(ncclSuccess, std::memory_order_relaxed);
+  comm->revoked.store(false, std::memory_order_relaxed);
+  comm->finalized.store(false, std::memory_order_relaxed);
+  comm->phase.store(Phase::opening, std::memory_order_relaxed);
+  // release: whoever sees it live sees the above.
+  comm->live.store(true, std::memory_order_release);
+  return comm;
+}
+
+void free_handle(ncclComm& comm) {
+  comm.live.store(false, std::memory_order_release);
+  comm.communicator.destroy();
+  {
+    const std::lock_guard lock(comm.mutex);
+    comm.operators.clear();
+    comm.registrations.clear();
+  }
+  Handles& h = handles();
+  const std::lock_guard lock(h.mutex);
+  h.free.push_back(&comm);
+}
+
+ncclComm& checked(ncclComm_t comm) {
+  require(comm, "comm");
+  if (!comm->live.load(std::memory_order_acquire)) {
+    refuse_argument("the communicator has been destroyed or aborted, or never was one");
+  }
+  return *comm;
+}
+
+ncclComm& made(ncclComm_t handle) {
+  ncclComm& comm = checked(handle);
+  if (comm.phase.load(std::memory_order_acquire) == Phase::opening ||
+      comm.async.load(std::memory_order_acquire) == ncclInProgress) {
+    refuse_argument(
+        "the communicator is still busy with an earlier call: wait until ncclCommGetAsyncError "
+        "says "
+        "ncclSuccess (after ncclGroupEnd, if a group is open)");
+  }
+  if (!comm.communicator)
+    refuse_usage("the communicator was never made: its initialisation failed");
+  return comm;
+}
+
+ncclComm& usable(ncclComm_t handle) {
+  ncclComm& comm = made(handle);
+  if (comm.revoked.load(std::memory_order_relaxed)) refuse_usage("communicator was revoked");
+  if (comm.finalized.load(std::memory_order_relaxed)) {
+    refuse_usage(
+        "the communicator was finalized; only ncclCommDestroy and ncclCommAbort may follow");
+  }
+  return comm;
+}
+
+Turn::Turn(ncclComm& comm) : comm_(comm) {
+  comm_.turn.lock();
+  if (comm_.live.load(std::memory_order_acquire)) return;
+  comm_.turn.unlock();
+  refuse_usage("another thread destroyed or aborted the communicator meanwhile");
+}
+
+ncclResult_t async_result(ncclComm& comm) {
+  if (comm.phase.load(std::memory_order_acquire) == Phase::opening) return ncclInProgress;
+  const ncclResult_t result = comm.async.load(std::memory_order_acquire);
+  if (result != ncclSuccess || !comm.communicator || !group_of(comm).failed()) return result;
+  const Failure failure = group_of(comm).failure();
+  return result_of(Error(failure.code, failure.text, failure.rank), comm.rank);
+}
+
+std::string failure_text(ncclComm& comm) {
+  if (comm.phase.load(std::memory_order_acquire) != Phase::ready || !comm.communicator ||
+      !group_of(comm).failed()) {
+    return "";
+  }
+  return group_of(comm).failure().text;
+}
+
+}  // namespace tutti::nccl

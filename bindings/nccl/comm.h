@@ -1,0 +1,88 @@
+// ncclComm: what an ncclComm_t points to, and who may use it when.
+//
+// A handle is never given back to the allocator, only to later communicators, so a stale one is
+// recognised rather than read from freed memory. Whoever uses the communicator has its turn; so
+// calls of several threads run one after the other, and ncclCommAbort() and ncclCommRevoke() know
+// when the call that they stopped has returned.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "bindings/nccl/environment.h"
+#include "bindings/nccl/nccl.h"
+#include "comm/communicator.h"
+
+namespace tutti::nccl {
+
+/// An operator of ncclRedOpCreatePreMulSum().
+struct PreMulSum {
+  DataType type = DataType::float32;
+  std::uint64_t bits = 0;  // of the scalar, unless it is read at execution, from:
+  const void* at_execution = nullptr;
+};
+
+enum class Phase : std::uint8_t {
+  opening,    // being made, perhaps on another thread
+  ready,      // made, or failed (then `communicator` is empty)
+  abandoned,  // aborted while being made: whoever makes it frees the handle
+};
+
+}  // namespace tutti::nccl
+
+struct ncclComm {
+  std::atomic<bool> live{false};
+  std::atomic<tutti::nccl::Phase> phase{tutti::nccl::Phase::opening};
+  std::mutex turn;
+  /// ncclInProgress while something that was called runs elsewhere; then how that ended.
+  std::atomic<ncclResult_t> async{ncclSuccess};
+  std::atomic<bool> revoked{false};
+  std::atomic<bool> finalized{false};
+
+  tutti::Communicator communicator;  // of whoever has the turn; read by others once `ready`
+  tutti::nccl::Config config;
+  int rank = 0;
+  int size = 0;
+  int device = 0;
+
+  std::mutex mutex;  // of what follows
+  std::map<int, tutti::nccl::PreMulSum> operators;
+  std::multiset<void*> registrations;
+};
+
+namespace tutti::nccl {
+
+/// A handle for a communicator that is being made.
+ncclComm* new_handle(const Config& config, int rank, int size, int device);
+/// Leaves the communicator and takes the handle back. The caller has the turn, or nobody else can.
+void free_handle(ncclComm& comm);
+
+/// Throws Error(invalid_argument) for NULL and for what is (no longer) a communicator.
+ncclComm& checked(ncclComm_t comm);
+/// checked(), and made: not in progress, not failed while it was made.
+ncclComm& made(ncclComm_t comm);
+/// made(), and not revoked or finalized: ready for an operation.
+ncclComm& usable(ncclComm_t comm);
+
+/// Holds the turn. Throws Error(invalid_usage) if the communicator is destroyed meanwhile.
+class Turn {
+ public:
+  explicit Turn(ncclComm& comm);
+  ~Turn() { comm_.turn.unlock(); }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  ncclComm& comm_;
+};
+
+/// The state of a communicator for ncclCommGetAsyncError().
+ncclResult_t async_result(ncclComm& comm);
+/// Why it failed; "" if it did not.
+std::string failure_text(ncclComm& comm);
+
+}  // namespace tutti::nccl

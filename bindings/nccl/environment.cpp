@@ -1,0 +1,227 @@
+#include "bindings/nccl/environment.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <chrono>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
+#include "bindings/nccl/export.h"
+#include "bindings/nccl/log.h"
+#include "bindings/nccl/result.h"
+#include "collectives/algorithms.h"
+#include "comm/id_handover.h"
+
+namespace tutti::nccl {
+namespace {
+
+constexpr std::chrono::minutes kTimeToMeet{30};
+// An id that stands for the name in NCCL_COMM_ID: these bytes, then the name.
+constexpr std::string_view kNamedId{"tutti NCCL_COMM_ID:"};
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? value : "";
+}
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
+// --- ncclConfig_t -------------------------------------------------------------------------------
+
+/// The int at `offset`, if the caller's struct has it: it is long enough, and not so old that these
+/// bytes were padding.
+int field(const ncclConfig_t& config, std::size_t offset, unsigned since) {
+  if (config.size < offset + sizeof(int) || config.version < since) return NCCL_CONFIG_UNDEF_INT;
+  int value = 0;
+  std::memcpy(&value, reinterpret_cast<const char*>(&config) + offset, sizeof value);
+  return value;
+}
+
+struct IntegerField {
+  const char* name;
+  std::size_t offset;
+  unsigned since;
+  int least, most;
+};
+
+constexpr std::array kIntegers{
+    IntegerField{"blocking", offsetof(ncclConfig_t, blocking), 21400, 0, 1},
+    IntegerField{"cgaClusterSize", offsetof(ncclConfig_t, cgaClusterSize), 21700, 0, 8},
+    IntegerField{"minCTAs", offsetof(ncclConfig_t, minCTAs), 21700, 1, INT_MAX},
+    IntegerField{"maxCTAs", offsetof(ncclConfig_t, maxCTAs), 21700, 1, INT_MAX},
+    IntegerField{"splitShare", offsetof(ncclConfig_t, splitShare), 21800, 0, 1},
+    IntegerField{"collnetEnable", offsetof(ncclConfig_t, collnetEnable), 22700, 0, 1},
+    IntegerField{"CTAPolicy", offsetof(ncclConfig_t, CTAPolicy), 22700, NCCL_CTA_POLICY_DEFAULT,
+                 NCCL_CTA_POLICY_EFFICIENCY | NCCL_CTA_POLICY_ZERO},
+    IntegerField{"shrinkShare", offsetof(ncclConfig_t, shrinkShare), 22700, 0, 1},
+};
+
+// --- NCCL_ALGO, NCCL_SOCKET_IFNAME --------------------------------------------------------------
+
+/// The first of "Ring,Tree" that Tutti has; "" for forms that it does not (a choice per operation,
+/// or what not to use).
+std::string algorithm_from(const std::string& value) {
+  if (value.empty()) return "";
+  if (value.find_first_of(":;^") == std::string::npos) {
+    std::string rest = lower(value);
+    while (!rest.empty()) {
+      const std::size_t comma = rest.find(',');
+      const std::string name = rest.substr(0, comma);
+      const auto known = algorithms();
+      if (std::any_of(known.begin(), known.end(),
+                      [&](const Algorithm& a) { return a.name == name; })) {
+        return name;
+      }
+      rest = comma == std::string::npos ? "" : rest.substr(comma + 1);
+    }
+  }
+  write_log(LogLevel::info,
+            fmt::format("NCCL_ALGO={} names no algorithm for host memory; Tutti chooses", value));
+  return "";
+}
+
+/// Whether interface `name` is meant by "eth,ib" (prefixes), "=eth0" (whole names) or "^docker"
+/// (all others).
+bool matches(std::string_view name, std::string_view list) {
+  const bool inverted = list.starts_with('^');
+  if (inverted) list.remove_prefix(1);
+  const bool exact = list.starts_with('=');
+  if (exact) list.remove_prefix(1);
+  while (!list.empty()) {
+    const std::string_view one = list.substr(0, list.find(','));
+    if (!one.empty() && (exact ? name == one : name.starts_with(one))) return !inverted;
+    list.remove_prefix(std::min(one.size() + 1, list.size()));
+  }
+  return inverted;
+}
+
+std::string address_of_interface(const std::string& list) {
+  ifaddrs* first = nullptr;
+  if (::getifaddrs(&first) != 0) throw_system_error("listing the network interfaces");
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(first, ::freeifaddrs);
+  for (const ifaddrs* i = first; i != nullptr; i = i->ifa_next) {
+    if (i->ifa_addr == nullptr || (i->ifa_flags & IFF_UP) == 0 || !matches(i->ifa_name, list)) {
+      continue;
+    }
+    std::array<char, INET6_ADDRSTRLEN> text{};
+    if (i->ifa_addr->sa_family == AF_INET) {
+      sockaddr_in address{};
+      std::memcpy(&address, i->ifa_addr, sizeof address);
+      ::inet_ntop(AF_INET, &address.sin_addr, text.data(), text.size());
+      write_log(LogLevel::info, fmt::format("rendezvous at {}:{}", i->ifa_name, text.data()));
+      return text.data();
+    }
+  }
+  refuse_usage(
+      fmt::format("NCCL_SOCKET_IFNAME={} matches no interface with an IPv4 address", list));
+}
+
+}  // namespace
+
+Config parse_config(const ncclConfig_t* given, const Config& inherited) {
+  Config config = inherited;
+  if (given != nullptr) {
+    if (given->magic != 0xcafebeef || given->size < offsetof(ncclConfig_t, cgaClusterSize)) {
+      refuse_argument("the ncclConfig_t was not initialised with NCCL_CONFIG_INITIALIZER");
+    }
+    for (const IntegerField& f : kIntegers) {
+      const int value = field(*given, f.offset, f.since);
+      if (value != NCCL_CONFIG_UNDEF_INT && (value < f.least || value > f.most)) {
+        refuse_argument(
+            fmt::format("{} of the ncclConfig_t is {}, but must be {} to {}, or be left undefined",
+                        f.name, value, f.least, f.most));
+      }
+    }
+    const int least = field(*given, offsetof(ncclConfig_t, minCTAs), 21700);
+    const int most = field(*given, offsetof(ncclConfig_t, maxCTAs), 21700);
+    if (least != NCCL_CONFIG_UNDEF_INT && most != NCCL_CONFIG_UNDEF_INT && least > most) {
+      refuse_argument(
+          fmt::format("minCTAs of the ncclConfig_t is {}, more than maxCTAs, {}", least, most));
+    }
+    const int blocking = field(*given, offsetof(ncclConfig_t, blocking), 21400);
+    if (blocking != NCCL_CONFIG_UNDEF_INT) config.blocking = blocking != 0;
+    if (given->version >= 22700 &&
+        given->size >= offsetof(ncclConfig_t, commName) + sizeof given->commName &&
+        given->commName != nullptr) {
+      config.name = given->commName;
+    }
+  }
+  const std::string blocking = variable("NCCL_COMM_BLOCKING");
+  if (blocking == "0" || blocking == "1") config.blocking = blocking == "1";
+  return config;
+}
+
+Options options_from_environment() {
+  Options options;
+  if (options.algorithm.empty()) options.algorithm = algorithm_from(variable("NCCL_ALGO"));
+  if (variable("TUTTI_RENDEZVOUS_TIMEOUT").empty()) options.rendezvous_timeout = kTimeToMeet;
+  return options;
+}
+
+MeetingPlace meeting_place_from_environment() {
+  MeetingPlace place;
+  const std::string interfaces = variable("NCCL_SOCKET_IFNAME");
+  if (!interfaces.empty() && variable("TUTTI_ADDRESS").empty()) {
+    place.address = address_of_interface(interfaces);
+  }
+  if (variable("TUTTI_RENDEZVOUS_TIMEOUT").empty()) place.timeout = kTimeToMeet;
+  return place;
+}
+
+ncclUniqueId new_unique_id() {
+  ncclUniqueId result{};
+  static_assert(sizeof result == sizeof UniqueId::bytes);
+  const std::string name = variable("NCCL_COMM_ID");
+  if (name.empty()) {
+    const UniqueId id = make_unique_id(meeting_place_from_environment());
+    std::memcpy(result.internal, id.bytes.data(), sizeof result);
+    return result;
+  }
+  if (kNamedId.size() + name.size() >= sizeof result) {
+    refuse_argument(
+        fmt::format("NCCL_COMM_ID has {} characters; the longest that fits an id has {}",
+                    name.size(), sizeof result - kNamedId.size() - 1));
+  }
+  kNamedId.copy(result.internal, kNamedId.size());
+  name.copy(result.internal + kNamedId.size(), name.size());
+  return result;
+}
+
+UniqueId resolve_unique_id(const ncclUniqueId& id, int rank, int size, const Options& options) {
+  UniqueId result;
+  if (std::memcmp(id.internal, kNamedId.data(), kNamedId.size()) != 0) {
+    std::memcpy(result.bytes.data(), id.internal, sizeof id);
+    return result;
+  }
+  const char* name = id.internal + kNamedId.size();
+  const std::string job =
+      "NCCL_COMM_ID=" + std::string(name, ::strnlen(name, sizeof id - kNamedId.size()));
+  if (rank != 0) return fetch_unique_id(job, rank, size, options.rendezvous_timeout);
+  result = make_unique_id(meeting_place_from_environment());
+  offer_unique_id(job, size, result, options.rendezvous_timeout);
+  return result;
+}
+
+}  // namespace tutti::nccl
+
+NCCL_API(ncclResult_t, ncclGetUniqueId, (ncclUniqueId * uniqueId)) {
+  using namespace tutti::nccl;
+  return guarded("ncclGetUniqueId", [&] {
+    require(uniqueId, "uniqueId");
+    log_start();
+    *uniqueId = new_unique_id();
+    return ncclSuccess;
+  });
+}

@@ -1,0 +1,36 @@
+// What the NCCL_ variables and ncclConfig_t say about a communicator, in Tutti's terms.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "bindings/nccl/nccl.h"
+#include "comm/communicator.h"
+#include "comm/unique_id.h"
+
+namespace tutti::nccl {
+
+/// What matters here of an ncclConfig_t.
+struct Config {
+  bool blocking = true;
+  std::string name;
+};
+
+/// Reads `given` (may be null) as far as its size and version go; what it leaves open comes from
+/// `inherited`. The variable NCCL_COMM_BLOCKING wins. Throws Error(invalid_argument).
+Config parse_config(const ncclConfig_t* given, const Config& inherited = {});
+
+/// Tutti's options, with NCCL_ALGO as the algorithm unless TUTTI_ALGORITHM is set, and much time to
+/// meet unless TUTTI_RENDEZVOUS_TIMEOUT is set: programs of NCCL make the id long before all ranks
+/// are ready.
+Options options_from_environment();
+/// The same for where ranks meet: the address of the interface NCCL_SOCKET_IFNAME unless
+/// TUTTI_ADDRESS is set.
+MeetingPlace meeting_place_from_environment();
+
+/// An NCCL unique id, from Tutti's or, where NCCL_COMM_ID is set, standing for that name.
+ncclUniqueId new_unique_id();
+/// Tutti's id. With a name, rank 0 makes one and hands it to the others (collective).
+UniqueId resolve_unique_id(const ncclUniqueId& id, int rank, int size, const Options& options);
+
+}  // namespace tutti::nccl

@@ -1,0 +1,38 @@
+// ncclGroupStart() to ncclGroupEnd(): what a thread calls in between is kept, and runs together. A
+// call outside of a group is a group of one.
+#pragma once
+
+#include <functional>
+#include <string_view>
+#include <utility>
+
+#include "bindings/nccl/comm.h"
+#include "bindings/nccl/execute.h"
+#include "bindings/nccl/result.h"
+
+namespace tutti::nccl {
+
+/// A communicator to be made.
+struct Opening {
+  ncclComm* parent = nullptr;  // of a split or shrink; those of one parent keep their order
+  ncclComm* child = nullptr;   // null: the rank takes part, but is not a member
+  ncclComm_t* out = nullptr;   // set to NULL if it fails, unless the communicator is nonblocking
+  std::function<Communicator()> open;
+};
+
+/// Keep (in a group) or carry out now. On a nonblocking communicator that means: start, and return
+/// ncclInProgress. `function` is named in errors.
+ncclResult_t submit(std::string_view function, Opening opening, bool blocking);
+ncclResult_t submit(std::string_view function, Task&& task);
+/// ncclCommDestroy: after everything else in the group.
+ncclResult_t submit_destruction(std::string_view function, ncclComm& comm);
+
+/// Makes `result` the group's, if one is open and it has no failure yet.
+ncclResult_t note_in_group(ncclResult_t result) noexcept;
+/// guarded(), for functions that may stand in a group: what they refuse spoils the group.
+template <class Body>
+ncclResult_t guarded_in_group(std::string_view function, Body&& body) noexcept {
+  return note_in_group(guarded(function, std::forward<Body>(body)));
+}
+
+}  // namespace tutti::nccl

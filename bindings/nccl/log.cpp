@@ -1,0 +1,154 @@
+#include "bindings/nccl/log.h"
+
+#include <fmt/format.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cctype>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <string>
+
+#include "bindings/nccl/export.h"
+#include "bindings/nccl/nccl.h"
+
+extern char** environ;
+
+namespace tutti::nccl {
+namespace {
+
+constexpr int kUnread = -1;
+
+struct Log {
+  std::mutex mutex;
+  std::atomic<int> level{kUnread};
+  std::FILE* file = nullptr;
+  bool started = false;
+};
+
+Log& log() {
+  static auto* instance = new Log;  // never destroyed: threads may log during exit
+  return *instance;
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (::gethostname(name.data(), name.size() - 1) != 0) return "?";
+  const std::string text(name.data());
+  return text.substr(0, text.find('.'));
+}
+
+LogLevel level_from_environment() {
+  const char* value = std::getenv("NCCL_DEBUG");
+  std::string text = value != nullptr ? value : "";
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  if (text == "VERSION") return LogLevel::version;
+  if (text == "WARN") return LogLevel::warn;
+  if (text == "INFO" || text == "ABORT") return LogLevel::info;
+  if (text == "TRACE") return LogLevel::trace;
+  return LogLevel::none;
+}
+
+/// NCCL_DEBUG_FILE with %h as the host and %p as the process.
+std::FILE* file_from_environment() {
+  const char* value = std::getenv("NCCL_DEBUG_FILE");
+  if (value == nullptr || *value == '\0') return stdout;
+  std::string name;
+  for (const char* c = value; *c != '\0'; ++c) {
+    if (*c != '%') {
+      name += *c;
+    } else if (*++c == 'h') {
+      name += host_name();
+    } else if (*c == 'p') {
+      name += std::to_string(::getpid());
+    } else if (*c == '%') {
+      name += '%';
+    } else {
+      name += '%';
+      --c;  // not ours; also the end of the text
+    }
+  }
+  std::FILE* file = std::fopen(name.c_str(), "w");
+  if (file == nullptr) return stdout;
+  std::setvbuf(file, nullptr, _IOLBF, BUFSIZ);  // whoever looks while the program runs sees lines
+  return file;
+}
+
+void read_environment(Log& l) {
+  if (l.file != nullptr && l.file != stdout) std::fclose(l.file);
+  const LogLevel level = level_from_environment();
+  l.file = level == LogLevel::none ? nullptr : file_from_environment();
+  l.level.store(static_cast<int>(level), std::memory_order_release);
+}
+
+/// What NCCL reads and what does something here.
+bool has_meaning(std::string_view name) {
+  constexpr std::array kNames = {"NCCL_DEBUG", "NCCL_DEBUG_FILE",    "NCCL_COMM_ID",
+                                 "NCCL_ALGO",  "NCCL_SOCKET_IFNAME", "NCCL_COMM_BLOCKING"};
+  return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
+}
+
+}  // namespace
+
+bool logs(LogLevel level) {
+  Log& l = log();
+  int now = l.level.load(std::memory_order_acquire);
+  if (now == kUnread) {
+    const std::lock_guard lock(l.mutex);
+    if (l.level.load(std::memory_order_relaxed) == kUnread) read_environment(l);
+    now = l.level.load(std::memory_order_relaxed);
+  }
+  return now >= static_cast<int>(level);
+}
+
+void write_log(LogLevel level, std::string_view text) {
+  if (!logs(level)) return;
+  constexpr std::array kNames = {"", "", "WARN", "INFO", "TRACE"};
+  static const std::string host = host_name();
+  std::string line;
+  if (level == LogLevel::version) {
+    line = fmt::format("{}\n", text);
+  } else {
+    line = fmt::format("{}:{}:{} NCCL {} {}\n", host, ::getpid(), ::syscall(SYS_gettid),
+                       kNames[static_cast<std::size_t>(level)], text);
+  }
+  Log& l = log();
+  const std::lock_guard lock(l.mutex);
+  if (l.file == nullptr) return;
+  std::fwrite(line.data(), 1, line.size(), l.file);
+  std::fflush(l.file);
+}
+
+void reset_log() {
+  Log& l = log();
+  const std::lock_guard lock(l.mutex);
+  read_environment(l);
+}
+
+void log_start() {
+  if (!logs(LogLevel::version)) return;
+  {
+    const std::lock_guard lock(log().mutex);
+    if (log().started) return;
+    log().started = true;
+  }
+  write_log(LogLevel::version, fmt::format("NCCL version {}.{}.{} (Tutti {})", NCCL_MAJOR,
+                                           NCCL_MINOR, NCCL_PATCH, TUTTI_VERSION));
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    const std::string_view name = text.substr(0, text.find('='));
+    if (!name.starts_with("NCCL_")) continue;
+    write_log(LogLevel::info,
+              has_meaning(name) ? fmt::format("{} is set by the environment", text)
+                                : fmt::format("{} has no meaning for host memory; ignored", text));
+  }
+}
+
+}  // namespace tutti::nccl
+
+NCCL_API(void, ncclResetDebugInit, (void)) { tutti::nccl::reset_log(); }

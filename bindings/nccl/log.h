@@ -1,0 +1,22 @@
+// NCCL_DEBUG and NCCL_DEBUG_FILE: the log that users of NCCL know, in its format. What Tutti itself
+// logs (TUTTI_LOG) is another matter.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace tutti::nccl {
+
+enum class LogLevel : std::uint8_t { none, version, warn, info, trace };
+
+/// Whether NCCL_DEBUG asks for `level`. Reads the environment once, until reset_log().
+bool logs(LogLevel level);
+/// A line on NCCL_DEBUG_FILE, or on standard output as NCCL does.
+void write_log(LogLevel level, std::string_view text);
+/// Reads the environment again.
+void reset_log();
+
+/// Once for a process: the version, and the NCCL_ variables that have no meaning here.
+void log_start();
+
+}  // namespace tutti::nccl

@@ -1,0 +1,101 @@
+// Memory: its kind, ncclMemAlloc, and registration. On the host only ncclMemAlloc makes a
+// difference (its memory is a window, which other ranks map); registering is remembered and
+// otherwise nothing.
+#include "bindings/nccl/memory.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "bindings/nccl/comm.h"
+#include "bindings/nccl/export.h"
+#include "bindings/nccl/result.h"
+#include "core/memory.h"
+#include "core/window_memory.h"
+
+namespace tutti::nccl {
+
+MemoryKind memory_of(const void*) { return MemoryKind::host; }
+
+namespace {
+
+/// A handle that ends with its communicator.
+void* register_memory(ncclComm& comm, void* pointer) {
+  const std::lock_guard lock(comm.mutex);
+  comm.registrations.insert(pointer);
+  return pointer;
+}
+
+void deregister_memory(ncclComm& comm, void* handle) {
+  if (handle == nullptr) return;
+  const std::lock_guard lock(comm.mutex);
+  const auto found = comm.registrations.find(handle);
+  if (found == comm.registrations.end()) {
+    refuse_usage("the handle is not of a registration with this communicator");
+  }
+  comm.registrations.erase(found);
+}
+
+}  // namespace
+}  // namespace tutti::nccl
+
+using namespace tutti::nccl;
+
+NCCL_API(ncclResult_t, ncclMemAlloc, (void** ptr, size_t size)) {
+  return guarded("ncclMemAlloc", [&] {
+    require(ptr, "ptr");
+    *ptr = tutti::allocate(size);
+    return ncclSuccess;
+  });
+}
+
+NCCL_API(ncclResult_t, ncclMemFree, (void* ptr)) {
+  return guarded("ncclMemFree", [&] {
+    if (ptr != nullptr && tutti::find_window(ptr, 1).base != ptr) {
+      refuse_argument("the pointer does not come from ncclMemAlloc, or was freed before");
+    }
+    tutti::deallocate(ptr);
+    return ncclSuccess;
+  });
+}
+
+NCCL_API(ncclResult_t, ncclCommRegister,
+         (const ncclComm_t comm, void* buff, size_t size, void** handle)) {
+  return guarded("ncclCommRegister", [&] {
+    require(handle, "handle");
+    require(buff, "buff");
+    if (size == 0) refuse_argument("the argument size is 0");
+    *handle = register_memory(made(comm), buff);
+    return ncclSuccess;
+  });
+}
+
+NCCL_API(ncclResult_t, ncclCommDeregister, (const ncclComm_t comm, void* handle)) {
+  return guarded("ncclCommDeregister", [&] {
+    deregister_memory(checked(comm), handle);
+    return ncclSuccess;
+  });
+}
+
+NCCL_API(ncclResult_t, ncclCommWindowRegister,
+         (ncclComm_t comm, void* buff, size_t size, ncclWindow_t* win, int winFlags)) {
+  return guarded("ncclCommWindowRegister", [&] {
+    require(win, "win");
+    if (winFlags != NCCL_WIN_DEFAULT && winFlags != NCCL_WIN_COLL_SYMMETRIC) {
+      refuse_argument(fmt::format(
+          "winFlags is {}; NCCL_WIN_DEFAULT and NCCL_WIN_COLL_SYMMETRIC are known", winFlags));
+    }
+    ncclComm& owner = made(comm);
+    // As NCCL: not an error, and the window stays as it was.
+    if (buff == nullptr || size == 0) return ncclSuccess;
+    *win = static_cast<ncclWindow_t>(register_memory(owner, buff));
+    return ncclSuccess;
+  });
+}
+
+NCCL_API(ncclResult_t, ncclCommWindowDeregister, (ncclComm_t comm, ncclWindow_t win)) {
+  return guarded("ncclCommWindowDeregister", [&] {
+    deregister_memory(checked(comm), win);
+    return ncclSuccess;
+  });
+}

@@ -1,0 +1,8 @@
+// NVIDIA's nccl.h against the same numbers; see abi.h.
+#include <nccl.h>
+#include <nccl_device.h>
+//
+#include "tests/nccl/abi.h"
+#ifndef CUDART_VERSION
+#error "not the nccl.h of NVIDIA"
+#endif
