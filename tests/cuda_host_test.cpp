@@ -15,12 +15,12 @@ using device::Protocol;
 using device::SegmentShape;
 using namespace std::chrono_literals;
 
-// Small slots, so that small messages meet every boundary: LL holds 256 bytes of data, LL128 480,
+// Small slots, so that small messages meet every boundary: LL holds 512 bytes of data, LL128 960,
 // Simple 512.
 constexpr SegmentShape kShape{
-    .channels = 8, .slots = 4, .ll_bytes = 512, .ll128_bytes = 512, .simple_bytes = 512};
-constexpr std::size_t kSizes[] = {0,   1,   7,   8,   9,   63,  64,  119, 120,  121,  128,
-                                  255, 256, 257, 479, 480, 481, 512, 513, 1000, 2049, 5000};
+    .channels = 8, .slots = 4, .ll_bytes = 1024, .ll128_bytes = 1024, .simple_bytes = 512};
+constexpr std::size_t kSizes[] = {0,   1,   7,   8,   9,   63,  64,  119, 120,  121, 128,
+                                  255, 256, 257, 512, 513, 959, 960, 961, 2049, 5000};
 constexpr Protocol kProtocols[] = {Protocol::simple, Protocol::ll, Protocol::ll128};
 
 DeviceUnderTest on(HostDevice& device) {

@@ -48,66 +48,109 @@ struct MoveArguments {
 
 // --- Memory only (Simple's slots are memory) -----------------------------------------------------
 
-/// `kPacks` packs, `stride` bytes apart; the last may be short where kPacks is 1.
-template <class E, int kPacks>
-TUTTI_HD void move_packs(const MoveArguments& m, std::uint64_t at, std::uint64_t stride,
+/// `kPacks` packs of `n` bytes, `stride` bytes apart, from `source`.
+template <int kPacks>
+TUTTI_HD void load_packs(Pair (&pack)[kPacks], const std::byte* from, std::uint64_t stride,
                          std::uint32_t n, std::uint32_t unit) {
-  Pair pack[kPacks];
   TUTTI_UNROLL
   for (int u = 0; u < kPacks; ++u) {
-    pack[u] = load_pack(m.source(0).pointer + at + static_cast<std::uint64_t>(u) * stride, n, unit);
-  }
-  if (!m.is_copy()) {
-    Widened<E, 2> sum[kPacks];
-    TUTTI_UNROLL
-    for (int u = 0; u < kPacks; ++u) {
-      sum[u].load(pack[u], m.source(0).scaling, m.source(0).scalar, m.reduction.divisor);
-    }
-    for (std::uint32_t s = 1; s < m.sources; ++s) {
-      const Target source = m.source(s);
-      TUTTI_UNROLL
-      for (int u = 0; u < kPacks; ++u) {
-        pack[u] = load_pack(source.pointer + at + static_cast<std::uint64_t>(u) * stride, n, unit);
-      }
-      TUTTI_UNROLL
-      for (int u = 0; u < kPacks; ++u) {
-        Widened<E, 2> next;
-        next.load(pack[u], source.scaling, source.scalar, m.reduction.divisor);
-        sum[u].reduce(next, m.reduction.kind);
-      }
-    }
-    TUTTI_UNROLL
-    for (int u = 0; u < kPacks; ++u) pack[u] = sum[u].stored(m.reduction);
-  }
-  for (std::uint32_t d = 0; d < m.destinations; ++d) {
-    std::byte* const to = m.targets[d].pointer;
-    // In place, a copy onto itself is nothing to do; others may be reading it.
-    if (m.is_copy() && to == m.source(0).pointer) continue;
-    TUTTI_UNROLL
-    for (int u = 0; u < kPacks; ++u) {
-      store_pack(to + at + static_cast<std::uint64_t>(u) * stride, pack[u], n, unit);
-    }
+    pack[u] = load_pack(from + static_cast<std::uint64_t>(u) * stride, n, unit);
   }
 }
 
-template <class E>
-TUTTI_HD void move_memory(const MoveArguments& m, std::uint32_t thread, std::uint32_t threads) {
-  // Several packs at once, to have as many loads under way as registers allow.
-  constexpr int kPacks = sizeof(typename E::Wide) > sizeof(typename E::Storage)
-                             ? static_cast<int>(sizeof(typename E::Storage))
-                             : 4;
+template <int kPacks>
+TUTTI_HD void store_packs(const Pair (&pack)[kPacks], std::byte* to, std::uint64_t stride,
+                          std::uint32_t n, std::uint32_t unit) {
+  TUTTI_UNROLL
+  for (int u = 0; u < kPacks; ++u) {
+    store_pack(to + static_cast<std::uint64_t>(u) * stride, pack[u], n, unit);
+  }
+}
+
+/// The packs of one thread that begin at byte `at`.
+template <int kPacks>
+TUTTI_HD void copy_packs(const MoveArguments& m, std::uint64_t at, std::uint64_t stride,
+                         std::uint32_t n, std::uint32_t unit) {
+  const std::byte* const from = m.source(0).pointer;
+  Pair pack[kPacks];
+  load_packs(pack, from + at, stride, n, unit);
+  for (std::uint32_t d = 0; d < m.destinations; ++d) {
+    std::byte* const to = m.targets[d].pointer;
+    // In place, a copy onto itself is nothing to do; others may be reading it.
+    if (to != from) store_packs(pack, to + at, stride, n, unit);
+  }
+}
+
+template <class E, int kPacks>
+TUTTI_HD void reduce_packs(const MoveArguments& m, std::uint64_t at, std::uint64_t stride,
+                           std::uint32_t n, std::uint32_t unit) {
+  const std::uint32_t divisor = m.reduction.divisor;
+  Pair pack[kPacks];
+  Widened<E, 2> sum[kPacks];
+  const Target& first = m.source(0);
+  load_packs(pack, first.pointer + at, stride, n, unit);
+  TUTTI_UNROLL
+  for (int u = 0; u < kPacks; ++u) sum[u].load(pack[u], first.scaling, first.scalar, divisor);
+  for (std::uint32_t s = 1; s < m.sources; ++s) {
+    const Target& source = m.source(s);
+    load_packs(pack, source.pointer + at, stride, n, unit);
+    TUTTI_UNROLL
+    for (int u = 0; u < kPacks; ++u) {
+      Widened<E, 2> next;
+      next.load(pack[u], source.scaling, source.scalar, divisor);
+      sum[u].reduce(next, m.reduction.kind);
+    }
+  }
+  TUTTI_UNROLL
+  for (int u = 0; u < kPacks; ++u) pack[u] = sum[u].stored(m.reduction);
+  for (std::uint32_t d = 0; d < m.destinations; ++d) {
+    store_packs(pack, m.targets[d].pointer + at, stride, n, unit);
+  }
+}
+
+/// Calls `packs<kPacks>` and `packs<1>` for all bytes of a move.
+template <int kPacks, class Many, class One>
+TUTTI_HD void for_packs(const MoveArguments& m, std::uint32_t thread, std::uint32_t threads,
+                        const Many& many, const One& one) {
   const std::uint32_t unit = m.unit();
   const std::uint64_t stride = std::uint64_t{16} * threads;
   const std::uint64_t whole = m.bytes / 16 * 16;
   std::uint64_t at = std::uint64_t{16} * thread;
   if (unit == 16) {
-    for (; at + (kPacks - 1) * stride < whole; at += kPacks * stride) {
-      move_packs<E, kPacks>(m, at, stride, 16, 16);
-    }
+    for (; at + (kPacks - 1) * stride < whole; at += kPacks * stride) many(at, stride);
   }
   for (; at < m.bytes; at += stride) {
     const std::uint64_t left = m.bytes - at;
-    move_packs<E, 1>(m, at, stride, left < 16 ? static_cast<std::uint32_t>(left) : 16, unit);
+    one(at, stride, left < 16 ? static_cast<std::uint32_t>(left) : 16, unit);
+  }
+}
+
+template <class E>
+TUTTI_HD void move_memory(const MoveArguments& m, std::uint32_t thread, std::uint32_t threads) {
+  // Several packs at once, to have as many loads under way as registers allow: a pack of narrow
+  // elements fills more of them.
+  constexpr int kPacksToReduce = sizeof(typename E::Storage) >= 4   ? 4
+                                 : sizeof(typename E::Storage) == 2 ? 2
+                                                                    : 1;
+  constexpr int kPacksToCopy = 8;
+  if (m.is_copy()) {
+    for_packs<kPacksToCopy>(
+        m, thread, threads,
+        [&](std::uint64_t at, std::uint64_t stride) {
+          copy_packs<kPacksToCopy>(m, at, stride, 16, 16);
+        },
+        [&](std::uint64_t at, std::uint64_t stride, std::uint32_t n, std::uint32_t unit) {
+          copy_packs<1>(m, at, stride, n, unit);
+        });
+  } else {
+    for_packs<kPacksToReduce>(
+        m, thread, threads,
+        [&](std::uint64_t at, std::uint64_t stride) {
+          reduce_packs<E, kPacksToReduce>(m, at, stride, 16, 16);
+        },
+        [&](std::uint64_t at, std::uint64_t stride, std::uint32_t n, std::uint32_t unit) {
+          reduce_packs<E, 1>(m, at, stride, n, unit);
+        });
   }
 }
 

@@ -117,7 +117,11 @@ Executor::Uploaded& Executor::upload(const DeviceBinding& b, const Choice& choic
   Key key{reinterpret_cast<std::uint64_t>(b.plan),
           static_cast<std::uint64_t>(b.type),
           static_cast<std::uint64_t>(choice.protocol),
-          choice.copies, choice.tiling.tile, choice.tiling.tiles, b.in.count, b.out.count};
+          choice.copies,
+          choice.tiling.tile,
+          choice.tiling.tiles,
+          b.in.count,
+          b.out.count};
   for (const auto& list : {b.in.counts, b.in.offsets, b.out.counts, b.out.offsets}) {
     key.push_back(list.size());
     key.insert(key.end(), list.begin(), list.end());

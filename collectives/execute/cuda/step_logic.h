@@ -242,6 +242,7 @@ class LaneWalk {
   TUTTI_HD void tell_addresses(std::uint64_t* payload) const {
     const auto* words = reinterpret_cast<const std::uint64_t*>(&rank_.addresses);
     for (std::size_t i = 0; i < kAddressWords; ++i) payload[i] = words[i];
+    payload[2] += copy_ * plan_.tmp_stride;  // which differs from rank to rank
   }
 
   TUTTI_HD std::uint64_t* peer_words(std::uint32_t peer) const {
@@ -311,7 +312,6 @@ class LaneWalk {
   TUTTI_HD Target target(const DeviceAction& a, const DevicePlace& p, std::uint64_t bytes) {
     Target t;
     const std::uint64_t shift = tile_ * plan_.tile_stride;
-    const std::uint64_t tmp_shift = copy_ * plan_.tmp_stride;
     switch (p.where) {
       case Place::Where::in:
         t.pointer = rank_.in + p.offset + shift;
@@ -320,7 +320,7 @@ class LaneWalk {
         t.pointer = rank_.out + p.offset + shift;
         break;
       case Place::Where::tmp:
-        t.pointer = rank_.tmp + p.offset + tmp_shift;
+        t.pointer = rank_.tmp + p.offset + copy_ * plan_.tmp_stride;
         break;
       case Place::Where::send:
       case Place::Where::receive: {
@@ -345,7 +345,7 @@ class LaneWalk {
         const auto which =
             static_cast<std::uint32_t>(p.where) - static_cast<std::uint32_t>(Place::Where::peer_in);
         const std::uint64_t* words = peer_words(static_cast<std::uint32_t>(p.rank));
-        const std::uint64_t at = p.offset + (p.where == Place::Where::peer_tmp ? tmp_shift : shift);
+        const std::uint64_t at = p.offset + (p.where == Place::Where::peer_tmp ? 0 : shift);
         const std::uint64_t limit = load_relaxed(words + 3 + which);
         if (at > limit || bytes > limit - at) {
           report(Trouble::window, static_cast<std::uint32_t>(p.rank), false, limit, at + bytes);
