@@ -25,6 +25,7 @@ message(STATUS "Tutti ${PROJECT_VERSION}: ${CMAKE_BUILD_TYPE}, ${kind} library, 
 message(STATUS "  sanitizers   ${sanitizers}")
 message(STATUS "  tests        ${TUTTI_BUILD_TESTS}")
 message(STATUS "  peers        ${peers} (`tutti compare`; see docs/comparing.md)")
-message(STATUS "  runs on      CPUs of one host (shared memory). CUDA, verbs, UCX and TCP are not in this version")
+message(STATUS "  cuda         ${TUTTI_CUDA_STATE} (see docs/gpu-status.md)")
+message(STATUS "  runs on      CPUs of one host (shared memory). verbs, UCX and TCP are not in this version")
 message(STATUS "  installs to  ${CMAKE_INSTALL_PREFIX}")
 message(STATUS "")
