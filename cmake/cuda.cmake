@@ -2,6 +2,7 @@
 # finds the driver by itself, so libtutti loads on machines without a GPU as well.
 #
 # tutti_cuda(target sources...): adds kernels to a target.
+# tutti_cuda_headers(target sources...): C++ sources of a target that include the toolkit's headers.
 set(TUTTI_CUDA AUTO CACHE STRING "The CUDA executor: ON, OFF, or AUTO (on where nvcc is found)")
 set_property(CACHE TUTTI_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(TUTTI_CUDA_ARCHITECTURES "80-real;90-real;100" CACHE STRING
@@ -50,4 +51,9 @@ function(tutti_cuda target)
     target_compile_options(${target}_kernels PRIVATE -Werror=all-warnings -Xcompiler=-Werror)
   endif()
   target_sources(${target} PRIVATE $<TARGET_OBJECTS:${target}_kernels>)
+endfunction()
+
+function(tutti_cuda_headers target)
+  set_source_files_properties(${ARGN} TARGET_DIRECTORY ${target} PROPERTIES
+    COMPILE_OPTIONS "-isystem;${CUDAToolkit_INCLUDE_DIRS}")
 endfunction()

@@ -71,8 +71,11 @@ class HostDevice : public device::Device {
   device::Control* allocate_control() override { return new device::Control{}; }
   void deallocate_control(device::Control* c) noexcept override { delete c; }
   bool is_capturing(device::Stream) override { return false; }
-  void upload(std::byte* to, std::span<const std::byte> from, device::Stream) override {
-    std::memcpy(to, from.data(), from.size());
+  void upload(std::byte* to, std::span<const std::byte> from) override {
+    if (!from.empty()) std::memcpy(to, from.data(), from.size());
+  }
+  void overwrite(std::byte* to, std::span<const std::byte> from, device::Stream) override {
+    upload(to, from);
   }
   std::uint32_t most_blocks() const override { return 256; }
 

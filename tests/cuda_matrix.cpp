@@ -187,7 +187,7 @@ DeviceRanks::Bound DeviceRanks::bind(const DeviceCase& c) {
     const auto paint = [&](const perf::Image& i, std::byte* to) {
       image.resize(bytes_of(i));
       perf::paint(state->data, i, image.data());
-      device_.device.upload(to, image, device_.stream);
+      device_.device.upload(to, image);
     };
     for (std::size_t r = 0; r < state->calls.size(); ++r) {
       paint(state->calls[r].images.send, state->send[r]);

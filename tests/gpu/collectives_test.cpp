@@ -1,5 +1,5 @@
-// Collectives by real kernels, all ranks on one GPU: the body of cuda_host_test, and what only a GPU
-// has: streams, graphs, kernels that must leave a wait.
+// Collectives by real kernels, all ranks on one GPU: the body of cuda_host_test, and what only a
+// GPU has: streams, graphs, kernels that must leave a wait.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
@@ -69,8 +69,8 @@ TEST_P(Gpu, EveryAlgorithmEveryBoundary) {
   DeviceRanks all(on(device, own.stream), ranks, kSmall);
   std::size_t k = 0;
   for (const Algorithm& a : algorithms()) {
-    for (const std::size_t bytes : {0, 1, 7, 8, 9, 63, 64, 119, 120, 121, 128, 255, 256, 257, 512,
-                                    513, 959, 960, 961, 2049, 5000, 100000}) {
+    for (const std::size_t bytes : {0,   1,   7,   8,   9,   63,  64,  119, 120,  121,  128,
+                                    255, 256, 257, 512, 513, 959, 960, 961, 2049, 5000, 100000}) {
       DeviceCase c = nth(a, ++k, ranks);
       c.bytes = bytes;
       ASSERT_EQ(all.run(c), 0U) << c.text(ranks);

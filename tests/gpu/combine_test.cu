@@ -33,10 +33,10 @@ void launch(const MoveArguments& m) {
 
 using Launch = void (*)(const MoveArguments&);
 constexpr Launch kLaunch[] = {
-    launch<DataType::int8>,        launch<DataType::uint8>,      launch<DataType::int32>,
-    launch<DataType::uint32>,      launch<DataType::int64>,      launch<DataType::uint64>,
-    launch<DataType::float16>,     launch<DataType::float32>,    launch<DataType::float64>,
-    launch<DataType::bfloat16>,    launch<DataType::float8_e4m3>, launch<DataType::float8_e5m2>};
+    launch<DataType::int8>,     launch<DataType::uint8>,       launch<DataType::int32>,
+    launch<DataType::uint32>,   launch<DataType::int64>,       launch<DataType::uint64>,
+    launch<DataType::float16>,  launch<DataType::float32>,     launch<DataType::float64>,
+    launch<DataType::bfloat16>, launch<DataType::float8_e4m3>, launch<DataType::float8_e5m2>};
 
 bool is_nan(DataType type, std::uint64_t bits) {
   switch (type) {

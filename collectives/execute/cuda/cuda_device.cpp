@@ -33,6 +33,30 @@ class Current {
   int before_ = 0;
 };
 
+/// A stream that is ordered after no other, for work that must not wait for a kernel. While it
+/// lives, this thread may allocate and copy although one of its streams is being captured: that
+/// work is done at once, and not recorded.
+class Aside {
+ public:
+  Aside() {
+    check(cudaThreadExchangeStreamCaptureMode(&mode_), "cudaThreadExchangeStreamCaptureMode");
+    const cudaError_t result = cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking);
+    if (result != cudaSuccess) cudaThreadExchangeStreamCaptureMode(&mode_);
+    check(result, "cudaStreamCreate");
+  }
+  ~Aside() {
+    cudaStreamDestroy(stream_);
+    cudaThreadExchangeStreamCaptureMode(&mode_);
+  }
+  Aside(const Aside&) = delete;
+  Aside& operator=(const Aside&) = delete;
+  cudaStream_t stream() const { return stream_; }
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;  // the mode before, from then on
+  cudaStream_t stream_ = nullptr;
+};
+
 cudaStream_t stream_of(Stream stream) { return static_cast<cudaStream_t>(stream); }
 
 constexpr std::array kKernels{&kernel_of_int8,     &kernel_of_uint8,       &kernel_of_int32,
@@ -68,10 +92,11 @@ CudaDevice::CudaDevice(int ordinal) : ordinal_(ordinal) {
         "the number of multiprocessors");
   int fewest = kMostBlocks;
   for (int t = 0; t < kDataTypes; ++t) {
-    // This loads the kernel as well.
+    const void* const kernel = kernel_of(static_cast<DataType>(t));
+    cudaFuncAttributes attributes{};  // which are known only once it is loaded
+    check(cudaFuncGetAttributes(&attributes, kernel), "the kernels of Tutti do not load");
     int blocks = 0;
-    check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-              &blocks, kernel_of(static_cast<DataType>(t)), kThreads, 0),
+    check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kThreads, 0),
           "the kernels of Tutti do not run on this device");
     fewest = std::min(fewest, blocks);
   }
@@ -80,10 +105,15 @@ CudaDevice::CudaDevice(int ordinal) : ordinal_(ordinal) {
 
 std::byte* CudaDevice::allocate(std::size_t bytes) {
   const Current current(ordinal_);
+  const Aside aside;
   void* memory = nullptr;
   check(cudaMalloc(&memory, std::max<std::size_t>(bytes, 1)),
         fmt::format("{} bytes of device memory", bytes).c_str());
-  check(cudaMemset(memory, 0, bytes), "cudaMemset");
+  // Zero before anybody uses it, on whatever stream.
+  cudaError_t result = cudaMemsetAsync(memory, 0, bytes, aside.stream());
+  if (result == cudaSuccess) result = cudaStreamSynchronize(aside.stream());
+  if (result != cudaSuccess) cudaFree(memory);
+  check(result, "cudaMemset");
   return static_cast<std::byte*>(memory);
 }
 
@@ -106,27 +136,21 @@ bool CudaDevice::is_capturing(Stream stream) {
   return status != cudaStreamCaptureStatusNone;
 }
 
-void CudaDevice::upload(std::byte* to, std::span<const std::byte> from, Stream stream) {
+void CudaDevice::upload(std::byte* to, std::span<const std::byte> from) {
   if (from.empty()) return;
   const Current current(ordinal_);
-  if (!is_capturing(stream)) {
-    // From pageable memory: the runtime has taken a copy when this returns.
-    check(cudaMemcpyAsync(to, from.data(), from.size(), cudaMemcpyHostToDevice, stream_of(stream)),
-          "an upload");
-    return;
-  }
-  // A copy that is recorded would be repeated at every replay, from memory that is gone by then.
-  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-  check(cudaThreadExchangeStreamCaptureMode(&mode), "cudaThreadExchangeStreamCaptureMode");
-  cudaStream_t own = nullptr;
-  cudaError_t result = cudaStreamCreateWithFlags(&own, cudaStreamNonBlocking);
-  if (result == cudaSuccess) {
-    result = cudaMemcpyAsync(to, from.data(), from.size(), cudaMemcpyHostToDevice, own);
-    if (result == cudaSuccess) result = cudaStreamSynchronize(own);
-    cudaStreamDestroy(own);
-  }
-  cudaThreadExchangeStreamCaptureMode(&mode);
-  check(result, "an upload during the capture of a graph");
+  const Aside aside;
+  check(cudaMemcpyAsync(to, from.data(), from.size(), cudaMemcpyHostToDevice, aside.stream()),
+        "an upload");
+  check(cudaStreamSynchronize(aside.stream()), "an upload");
+}
+
+void CudaDevice::overwrite(std::byte* to, std::span<const std::byte> from, Stream stream) {
+  const Current current(ordinal_);
+  // From pageable memory: the runtime has taken a copy when this returns. It may wait for the
+  // stream.
+  check(cudaMemcpyAsync(to, from.data(), from.size(), cudaMemcpyHostToDevice, stream_of(stream)),
+        "an upload");
 }
 
 void CudaDevice::launch(const Launch& launch, DataType type, std::uint32_t blocks, Stream stream) {

@@ -20,7 +20,8 @@ class CudaDevice : public Device {
   Control* allocate_control() override;
   void deallocate_control(Control* control) noexcept override;
   bool is_capturing(Stream stream) override;
-  void upload(std::byte* to, std::span<const std::byte> from, Stream stream) override;
+  void upload(std::byte* to, std::span<const std::byte> from) override;
+  void overwrite(std::byte* to, std::span<const std::byte> from, Stream stream) override;
   void launch(const Launch& launch, DataType type, std::uint32_t blocks, Stream stream) override;
   std::uint32_t most_blocks() const override { return most_blocks_; }
 

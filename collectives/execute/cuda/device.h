@@ -27,9 +27,11 @@ class Device {
 
   /// Whether work on `stream` is being recorded into a graph rather than run.
   virtual bool is_capturing(Stream stream) = 0;
-  /// Copies to the device: in the order of `stream`, or at once while that is captured. `from` may
-  /// be reused on return.
-  virtual void upload(std::byte* to, std::span<const std::byte> from, Stream stream) = 0;
+  /// Copies to memory of the device that nothing uses which was launched so far; has been done on
+  /// return, and waits for no kernel. Also while a stream of this thread is captured.
+  virtual void upload(std::byte* to, std::span<const std::byte> from) = 0;
+  /// The same after what is on `stream` (which is not captured), for memory that was in use.
+  virtual void overwrite(std::byte* to, std::span<const std::byte> from, Stream stream) = 0;
   /// Runs `blocks` blocks of the kernel for `type` after what is on `stream`; does not wait.
   virtual void launch(const Launch& launch, DataType type, std::uint32_t blocks, Stream stream) = 0;
 

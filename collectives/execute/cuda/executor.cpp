@@ -15,6 +15,8 @@ namespace {
 // Plans on the device; then the one that was not used for the longest time makes room. Calls whose
 // counts never repeat (all_to_all_v in a mixture of experts) would fill the memory otherwise.
 constexpr std::size_t kMostPlans = 1024;
+// Plans are cut from pieces of this size: to allocate while kernels wait for each other costs time.
+constexpr std::size_t kSlabBytes = std::size_t{1} << 20;
 
 std::span<const std::byte> bytes_of(const auto& value) {
   return std::as_bytes(std::span(&value, 1));
@@ -42,8 +44,7 @@ Executor::Executor(Device& device, int rank, const SegmentShape& shape, int rank
 }
 
 Executor::~Executor() {
-  for (auto& [key, plan] : plans_) device_.deallocate(plan.memory);
-  for (auto& [size, memory] : free_) device_.deallocate(memory);
+  for (std::byte* memory : slabs_) device_.deallocate(memory);
   for (std::byte* memory : tmps_) device_.deallocate(memory);
   if (segments_ != nullptr) device_.deallocate(segments_);
   if (control_ != nullptr) device_.deallocate_control(control_);
@@ -52,11 +53,10 @@ Executor::~Executor() {
 
 void Executor::connect(std::span<std::byte* const> segments) {
   segments_ = device_.allocate(segments.size_bytes());
-  device_.upload(segments_, std::as_bytes(segments), nullptr);
+  device_.upload(segments_, std::as_bytes(segments));
 }
 
-void Executor::add_window(int peer, std::uint32_t id, std::byte* base, std::size_t bytes,
-                          Stream stream) {
+void Executor::add_window(int peer, std::uint32_t id, std::byte* base, std::size_t bytes) {
   if (id == 0 || id >= kMostWindows) {
     throw Error(
         ErrorCode::invalid_argument,
@@ -65,7 +65,7 @@ void Executor::add_window(int peer, std::uint32_t id, std::byte* base, std::size
   }
   const Window w{reinterpret_cast<std::uint64_t>(base), bytes};
   const std::size_t index = static_cast<std::size_t>(peer) * kMostWindows + id;
-  device_.upload(segment_ + shape_.windows() + index * sizeof w, bytes_of(w), stream);
+  device_.upload(segment_ + shape_.windows() + index * sizeof w, bytes_of(w));
 }
 
 Choice Executor::choose_for(const DeviceBinding& b, std::uint32_t plan_channels) const {
@@ -146,36 +146,46 @@ Executor::Uploaded& Executor::upload(const DeviceBinding& b, const Choice& choic
   Uploaded plan;
   plan.captured = capturing;
   std::memcpy(&plan.header, block.data(), sizeof plan.header);
-  plan.memory = take_memory(block.size(), plan.bytes, capturing);
-  device_.upload(plan.memory, block, stream);
+  plan.bytes = std::bit_ceil(block.size());
+  // What a forgotten plan leaves is overwritten after the kernels that read it, which cannot be
+  // during a capture.
+  if (!capturing && plans_.size() >= kMostPlans) forget_one();
+  if (const auto fits = free_.find(plan.bytes); !capturing && fits != free_.end()) {
+    plan.memory = fits->second;
+    free_.erase(fits);
+    device_.overwrite(plan.memory, block, stream);
+  } else {
+    plan.memory = fresh_memory(plan.bytes);
+    device_.upload(plan.memory, block);
+  }
   const auto at = plans_.emplace(std::move(key), plan).first;
   by_use_.push_front(&at->first);
   at->second.used = by_use_.begin();
   return at->second;
 }
 
-std::byte* Executor::take_memory(std::size_t bytes, std::size_t& got, bool capturing) {
-  // What a plan leaves is overwritten in the order of the stream, so after the kernels that read
-  // it; an upload during a capture is not in that order.
-  got = std::bit_ceil(bytes);
-  if (!capturing && plans_.size() >= kMostPlans) {
-    for (auto oldest = by_use_.rbegin(); oldest != by_use_.rend(); ++oldest) {
-      const auto plan = plans_.find(**oldest);
-      if (plan->second.captured) continue;
-      free_.emplace(plan->second.bytes, plan->second.memory);
-      by_use_.erase(plan->second.used);
-      plans_.erase(plan);
-      break;
-    }
+void Executor::forget_one() {
+  for (auto oldest = by_use_.rbegin(); oldest != by_use_.rend(); ++oldest) {
+    const auto plan = plans_.find(**oldest);
+    if (plan->second.captured) continue;
+    free_.emplace(plan->second.bytes, plan->second.memory);
+    by_use_.erase(plan->second.used);
+    plans_.erase(plan);
+    return;
   }
-  if (!capturing) {
-    if (const auto fits = free_.find(got); fits != free_.end()) {
-      std::byte* const memory = fits->second;
-      free_.erase(fits);
-      return memory;
-    }
+}
+
+std::byte* Executor::fresh_memory(std::size_t bytes) {
+  bytes = std::max<std::size_t>(bytes, 256);
+  if (slab_left_ < bytes) {
+    slab_left_ = std::max(bytes, kSlabBytes);
+    slabs_.push_back(device_.allocate(slab_left_));
+    slab_next_ = slabs_.back();
   }
-  return device_.allocate(got);
+  std::byte* const memory = slab_next_;
+  slab_next_ += bytes;
+  slab_left_ -= bytes;
+  return memory;
 }
 
 std::byte* Executor::tmp(std::size_t bytes) {

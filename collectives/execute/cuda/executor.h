@@ -63,7 +63,7 @@ class Executor {
   /// Once: the segments of all ranks, as this rank's kernels address them.
   void connect(std::span<std::byte* const> segments);
   /// Makes window `id` (from 1) of `peer` known here, before the first operation that names it.
-  void add_window(int peer, std::uint32_t id, std::byte* base, std::size_t bytes, Stream stream);
+  void add_window(int peer, std::uint32_t id, std::byte* base, std::size_t bytes);
 
   /// Binds a call and uploads its plan, if it is new. Throws Error(invalid_argument) where the plan
   /// does not fit the device.
@@ -92,7 +92,9 @@ class Executor {
   Choice choose_for(const DeviceBinding& binding, std::uint32_t plan_channels) const;
   Uploaded& upload(const DeviceBinding& binding, const Choice& choice, std::uint32_t plan_channels,
                    Stream stream);
-  std::byte* take_memory(std::size_t bytes, std::size_t& got, bool capturing);
+  /// Forgets the plan that was not used for the longest time, for its memory.
+  void forget_one();
+  std::byte* fresh_memory(std::size_t bytes);
   std::byte* tmp(std::size_t bytes);
 
   Device& device_;
@@ -104,8 +106,11 @@ class Executor {
   std::byte* segments_ = nullptr;  // the table of all segments, on the device
   Control* control_ = nullptr;
   std::map<Key, Uploaded> plans_;
-  std::list<const Key*> by_use_;  // the newest first
-  std::multimap<std::size_t, std::byte*> free_;
+  std::list<const Key*> by_use_;                 // the newest first
+  std::multimap<std::size_t, std::byte*> free_;  // of forgotten plans
+  std::vector<std::byte*> slabs_;                // what plans are cut from
+  std::size_t slab_left_ = 0;                    // bytes at the end of the newest
+  std::byte* slab_next_ = nullptr;
   std::vector<std::byte*> tmps_;  // the newest last; graphs may use the others
   std::size_t tmp_bytes_ = 0;
 };

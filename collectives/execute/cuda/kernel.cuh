@@ -1,5 +1,5 @@
-// The kernel: run_block() of step_logic.h, one thread block for each lane and copy. Instantiated for
-// one data type in each kernel_<type>.cu; operators and protocols are chosen inside.
+// The kernel: run_block() of step_logic.h, one thread block for each lane and copy. Instantiated
+// for one data type in each kernel_<type>.cu; operators and protocols are chosen inside.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -35,9 +35,9 @@ __global__ void __launch_bounds__(kThreads, 1) run_plan(const __grid_constant__ 
 }  // namespace tutti::device
 
 /// Defines kernel_of_<name>(), the kernel's address for the runtime.
-#define TUTTI_KERNEL(name)                                          \
-  namespace tutti::device {                                         \
-  const void* kernel_of_##name() {                                  \
+#define TUTTI_KERNEL(name)                                           \
+  namespace tutti::device {                                          \
+  const void* kernel_of_##name() {                                   \
     return reinterpret_cast<const void*>(&run_plan<DataType::name>); \
-  }                                                                 \
+  }                                                                  \
   }
