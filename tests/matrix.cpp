@@ -9,6 +9,7 @@
 #include "bench/perf/benchmark.h"
 #include "bench/perf/buffer.h"
 #include "bench/perf/data.h"
+#include "tests/uneven.h"
 
 namespace tutti::test {
 namespace {
@@ -31,15 +32,6 @@ perf::Shape shape(Collective c, std::size_t count, DataType type, int ranks) {
     return {count, sum, sum};
   }
   return {count, has_blocks(c, false) ? count * n : count, has_blocks(c, true) ? count * n : count};
-}
-
-/// Counts that differ by rank, with an empty one.
-std::vector<std::size_t> uneven(std::size_t count, int ranks) {
-  std::vector<std::size_t> counts;
-  for (int r = 0; r < ranks; ++r) {
-    counts.push_back(r == 1 ? 0 : count + static_cast<std::size_t>(r) * (count / 3));
-  }
-  return counts;
 }
 
 class Bench {
@@ -66,56 +58,22 @@ class Bench {
 
   /// all_gather_v and reduce_scatter_v, packed and in place.
   void run_uneven(const Setup& setup, std::optional<ReduceKind> kind) {
-    const bool gathers = setup.collective == Collective::all_gather_v;
     const Data data({setup.type, kind, setup.ranks, ++seed_});
-    const std::vector<std::size_t> counts = uneven(setup.shape.count, setup.ranks);
-    const std::size_t guard = kGuardBytes / size_of(setup.type);
-    const auto self = static_cast<std::size_t>(setup.rank);
-    std::size_t total = 0;
-    std::size_t mine = 0;  // where this rank's block begins in the large buffer
-    perf::Image send, before, after;
-    std::vector<perf::Patch> gathered;
-    for (std::size_t r = 0; r < counts.size(); ++r) {
-      if (r == self) mine = total;
-      gathered.push_back({perf::Content::input, static_cast<int>(r), guard + total, counts[r], 0});
-      total += counts[r];
-    }
-    if (gathers) {
-      const perf::Patch own{perf::Content::input, setup.rank, guard, counts[self], 0};
-      after = {total + 2 * guard, gathered};
-      if (setup.in_place) {
-        before = {total + 2 * guard, {gathered[self]}};
-      } else {
-        send = {counts[self] + 2 * guard, {own}};
-        before = {total + 2 * guard, {}};
-      }
-    } else {
-      const perf::Patch all{perf::Content::input, setup.rank, guard, total, 0};
-      const std::size_t at = setup.in_place ? mine : 0;
-      const perf::Patch result{perf::Content::reduction, 0, guard + at, counts[self], mine};
-      if (setup.in_place) {
-        before = {total + 2 * guard, {all}};
-        after = {total + 2 * guard, {all, result}};
-      } else {
-        send = {total + 2 * guard, {all}};
-        before = {counts[self] + 2 * guard, {}};
-        after = {counts[self] + 2 * guard, {result}};
-      }
-    }
+    const UnevenCall u = uneven_call(setup, kGuardBytes / size_of(setup.type));
     std::byte* s = start(send_, setup.type);
     std::byte* r = start(receive_, setup.type);
-    perf::paint(data, send, s - kGuardBytes);
-    perf::paint(data, before, r - kGuardBytes);
-    const std::size_t offset = mine * size_of(setup.type);
-    if (gathers) {
-      comm_.all_gather_v(setup.in_place ? r + offset : s, r, counts, {}, setup.type);
+    perf::paint(data, u.images.send, s - kGuardBytes);
+    perf::paint(data, u.images.receive_before, r - kGuardBytes);
+    std::byte* in = (setup.in_place ? r : s) + u.in_offset * size_of(setup.type);
+    std::byte* out = r + u.out_offset * size_of(setup.type);
+    if (setup.collective == Collective::all_gather_v) {
+      comm_.all_gather_v(in, out, u.counts, {}, setup.type);
     } else {
-      comm_.reduce_scatter_v(setup.in_place ? r : s, setup.in_place ? r + offset : r, counts,
-                             setup.type, data.op(setup.rank));
+      comm_.reduce_scatter_v(in, out, u.counts, setup.type, data.op(setup.rank));
     }
     count(setup, kind,
-          perf::count_wrong(data, send, s - kGuardBytes) +
-              perf::count_wrong(data, after, r - kGuardBytes));
+          perf::count_wrong(data, u.images.send, s - kGuardBytes) +
+              perf::count_wrong(data, u.images.receive_after, r - kGuardBytes));
   }
 
   Tally tally;

@@ -89,7 +89,7 @@ void Operation::set_up_lanes() {
   for (std::size_t l = 0; l < lanes_.size(); ++l) {
     Lane& lane = lanes_[l];
     lane.index = l;
-    lane.tiles = binding_->tiles_by_lane ? tiles_of(plan.lanes[l]) : binding_->tiling.tiles;
+    lane.tiles = binding_->tiles_by_lane ? tiles_of(plan, shape(), l) : binding_->tiling.tiles;
     if (plan.lanes[l].empty()) lane.tiles = 0;
     if (programs_) {
       lane.own.reset();
@@ -99,21 +99,9 @@ void Operation::set_up_lanes() {
   }
 }
 
-std::size_t Operation::tiles_of(const std::vector<Step>& steps) const {
-  std::size_t most = 0;
-  for (const Step& step : steps) {
-    const BlockTable& table = step.shape_space == Space::in ? binding_->in : binding_->out;
-    for (std::uint32_t i = 0; i < step.count; ++i) {
-      most = std::max(most, table.elements((step.shape_chunk + i) / binding_->plan->header.pieces));
-    }
-  }
-  // An empty block still takes part once, so that both ends see it.
-  return std::max<std::size_t>(1, (most + binding_->tiling.tile - 1) / binding_->tiling.tile);
-}
-
 void Operation::begin_tile(Lane& lane) {
   if (lane.own) {
-    *lane.own = compile(*binding_->plan, shape(), lane.tile, group_, lane.index);
+    *lane.own = compile(*binding_->plan, shape(), lane.tile, &group_, lane.index);
     lane.program = lane.own.get();
   } else {
     lane.program = lane.tile + 1 == lane.tiles ? &programs_->last : &programs_->whole;

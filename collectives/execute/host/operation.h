@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/execute/host/program.h"
+#include "collectives/execute/program.h"
 #include "collectives/execute/signature.h"
 #include "core/combine.h"
 
@@ -118,14 +118,13 @@ class Operation {
   };
 
   ProgramShape shape() const {
-    return {binding_->type, binding_->in, binding_->out, binding_->tiling};
+    return {binding_->type, binding_->in, binding_->out, binding_->tiling, 1};
   }
   /// The tile that `lane` must not begin yet.
   std::size_t end_of(const Lane& lane) const {
     return binding_->windows && tile_ + 1 < lane.tiles ? tile_ + 1 : lane.tiles;
   }
   void set_up_lanes();
-  std::size_t tiles_of(const std::vector<Step>& steps) const;
   void begin_tile(Lane& lane);
   void perform(const Action& action, std::size_t tile);
   void signal(const Action& action);

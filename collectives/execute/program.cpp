@@ -1,4 +1,4 @@
-#include "collectives/execute/host/program.h"
+#include "collectives/execute/program.h"
 
 #include <algorithm>
 #include <limits>
@@ -10,7 +10,7 @@ namespace {
 
 class Compiler {
  public:
-  Compiler(const RankPlan& plan, const ProgramShape& shape, std::size_t tile, LocalGroup& group)
+  Compiler(const RankPlan& plan, const ProgramShape& shape, std::size_t tile, LocalGroup* group)
       : plan_(plan), shape_(shape), tile_(tile), group_(group), element_(size_of(shape.type)) {}
 
   TileProgram run(std::optional<std::size_t> only) {
@@ -49,14 +49,18 @@ class Compiler {
     const std::size_t first_receive = program_.receives.size();
     for (const Operand& o : plan_.sources(step)) {
       if (!o.is_link()) continue;
-      program_.receives.push_back(
-          {&group_.receiver(o.rank, o.channel), &group_.control(o.rank), o.rank});
+      program_.receives.push_back({nullptr, nullptr, o.rank, o.channel});
+      if (group_ == nullptr) continue;
+      program_.receives.back().link = &group_->receiver(o.rank, o.channel);
+      program_.receives.back().peer = &group_->control(o.rank);
     }
     const std::size_t first_send = program_.sends.size();
     for (const Operand& o : plan_.destinations(step)) {
       if (!o.is_link()) continue;
-      program_.sends.push_back(
-          {&group_.sender(o.rank, o.channel), &group_.control(o.rank), o.rank});
+      program_.sends.push_back({nullptr, nullptr, o.rank, o.channel});
+      if (group_ == nullptr) continue;
+      program_.sends.back().link = &group_->sender(o.rank, o.channel);
+      program_.sends.back().peer = &group_->control(o.rank);
     }
     const std::size_t first_move = program_.moves.size();
     message_ = 0;
@@ -76,6 +80,8 @@ class Compiler {
   void chunk(const Step& step, std::uint32_t i, std::size_t first_move) {
     const Extent e = extent(step, i);
     if (e.count == 0) return;
+    const std::size_t unit = shape_.message_unit;
+    if (unit > 1) message_ = (message_ + unit - 1) / unit * unit;
     const std::size_t first = program_.places.size();
     std::int32_t link = 0;
     for (const Operand& o : plan_.destinations(step)) add_place(o, i, e, Place::Where::send, link);
@@ -147,7 +153,7 @@ class Compiler {
   const RankPlan& plan_;
   const ProgramShape& shape_;
   std::size_t tile_;
-  LocalGroup& group_;
+  LocalGroup* group_;
   std::size_t element_;
   std::size_t message_ = 0;  // bytes of the message so far
   TileProgram program_;
@@ -156,16 +162,28 @@ class Compiler {
 }  // namespace
 
 TileProgram compile(const RankPlan& plan, const ProgramShape& shape, std::size_t tile,
-                    LocalGroup& group, std::optional<std::size_t> only) {
+                    LocalGroup* group, std::optional<std::size_t> only) {
   return Compiler(plan, shape, tile, group).run(only);
 }
 
 Programs compile(const RankPlan& plan, const ProgramShape& shape, LocalGroup& group) {
   Programs p;
   const std::size_t tiles = shape.tiling.tiles;
-  p.last = compile(plan, shape, tiles - 1, group);
-  if (tiles > 1) p.whole = compile(plan, shape, 0, group);
+  p.last = compile(plan, shape, tiles - 1, &group);
+  if (tiles > 1) p.whole = compile(plan, shape, 0, &group);
   return p;
+}
+
+std::size_t tiles_of(const RankPlan& plan, const ProgramShape& shape, std::size_t lane) {
+  std::size_t most = 0;
+  for (const Step& step : plan.lanes[lane]) {
+    const BlockTable& table = step.shape_space == Space::in ? shape.in : shape.out;
+    for (std::uint32_t i = 0; i < step.count; ++i) {
+      most = std::max(most, table.elements((step.shape_chunk + i) / plan.header.pieces));
+    }
+  }
+  // An empty block still takes part once, so that both ends see it.
+  return std::max<std::size_t>(1, (most + shape.tiling.tile - 1) / shape.tiling.tile);
 }
 
 }  // namespace tutti

@@ -1,5 +1,6 @@
-// A plan with its chunks turned into bytes: what is the same for all calls with the same counts.
-// Made once, looked up from then on, so that a short call does little more than move its data.
+// A plan with its chunks turned into bytes: what is the same for all calls with the same counts,
+// and for every executor. Made once, looked up from then on, so that a short call does little more
+// than move its data.
 #pragma once
 
 #include <algorithm>
@@ -54,15 +55,18 @@ struct Move {
   bool scaled = false;  // some source is a raw input of a reduction
 };
 
+// The pointers are the host executor's; null where the program was compiled without a group.
 struct ReceiveLink {
   Receiver* link;
   ControlBlock* peer;  // whose bell is rung
   std::int32_t rank;
+  std::uint8_t channel;
 };
 struct SendLink {
   Sender* link;
   ControlBlock* peer;
   std::int32_t rank;
+  std::uint8_t channel;
 };
 
 /// A step. Its spans lie in the program's vectors.
@@ -99,13 +103,16 @@ struct ProgramShape {
   DataType type = DataType::uint8;
   BlockTable in, out;  // the bases do not matter
   Tiling tiling;
+  std::size_t message_unit = 1;  // a chunk begins at a multiple of these bytes in its message
 };
 
 /// Tile `tile` of `plan`, with offsets as if it were tile 0 (so that all whole tiles share it); of
-/// lane `only`, or of all.
+/// lane `only`, or of all. With the links of `group`, unless it is null.
 TileProgram compile(const RankPlan& plan, const ProgramShape& shape, std::size_t tile,
-                    LocalGroup& group, std::optional<std::size_t> only = {});
+                    LocalGroup* group, std::optional<std::size_t> only = {});
 /// All tiles. `shape` has even blocks.
 Programs compile(const RankPlan& plan, const ProgramShape& shape, LocalGroup& group);
+/// Tiles of lane `lane` where every lane repeats for its own largest block (all_to_all_v).
+std::size_t tiles_of(const RankPlan& plan, const ProgramShape& shape, std::size_t lane);
 
 }  // namespace tutti

@@ -1,0 +1,171 @@
+#include "collectives/execute/cuda/cuda_device.h"
+
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "collectives/execute/cuda/kernel.h"
+#include "core/error.h"
+
+namespace tutti::device {
+namespace {
+
+void check(cudaError_t result, const char* what) {
+  if (result == cudaSuccess) return;
+  throw Error(ErrorCode::system, fmt::format("CUDA: {}: {} ({})", what, cudaGetErrorString(result),
+                                             cudaGetErrorName(result)));
+}
+
+/// Makes a device the thread's current one, and puts back the one before.
+class Current {
+ public:
+  explicit Current(int ordinal) {
+    check(cudaGetDevice(&before_), "cudaGetDevice");
+    if (before_ != ordinal) check(cudaSetDevice(ordinal), "cudaSetDevice");
+  }
+  ~Current() { cudaSetDevice(before_); }
+  Current(const Current&) = delete;
+  Current& operator=(const Current&) = delete;
+
+ private:
+  int before_ = 0;
+};
+
+/// A stream that is ordered after no other, for work that must not wait for a kernel. While it
+/// lives, this thread may allocate and copy although one of its streams is being captured: that
+/// work is done at once, and not recorded.
+class Aside {
+ public:
+  Aside() {
+    check(cudaThreadExchangeStreamCaptureMode(&mode_), "cudaThreadExchangeStreamCaptureMode");
+    const cudaError_t result = cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking);
+    if (result != cudaSuccess) cudaThreadExchangeStreamCaptureMode(&mode_);
+    check(result, "cudaStreamCreate");
+  }
+  ~Aside() {
+    cudaStreamDestroy(stream_);
+    cudaThreadExchangeStreamCaptureMode(&mode_);
+  }
+  Aside(const Aside&) = delete;
+  Aside& operator=(const Aside&) = delete;
+  cudaStream_t stream() const { return stream_; }
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;  // the mode before, from then on
+  cudaStream_t stream_ = nullptr;
+};
+
+cudaStream_t stream_of(Stream stream) { return static_cast<cudaStream_t>(stream); }
+
+constexpr std::array kKernels{&kernel_of_int8,     &kernel_of_uint8,       &kernel_of_int32,
+                              &kernel_of_uint32,   &kernel_of_int64,       &kernel_of_uint64,
+                              &kernel_of_float16,  &kernel_of_float32,     &kernel_of_float64,
+                              &kernel_of_bfloat16, &kernel_of_float8_e4m3, &kernel_of_float8_e5m2};
+static_assert(kKernels.size() == kDataTypes);
+
+}  // namespace
+
+const void* kernel_of(DataType type) { return kKernels[static_cast<std::size_t>(type)](); }
+
+int cuda_devices(std::string* why) {
+  int count = 0;
+  const cudaError_t result = cudaGetDeviceCount(&count);
+  if (result == cudaSuccess) return count;
+  cudaGetLastError();  // so that a later call does not report it
+  if (why != nullptr) *why = cudaGetErrorString(result);
+  return 0;
+}
+
+CudaDevice::CudaDevice(int ordinal) : ordinal_(ordinal) {
+  std::string why;
+  const int devices = cuda_devices(&why);
+  if (ordinal < 0 || ordinal >= devices) {
+    throw Error(ErrorCode::system,
+                fmt::format("there is no CUDA device {}: {}", ordinal,
+                            why.empty() ? fmt::format("this process sees {}", devices) : why));
+  }
+  const Current current(ordinal_);
+  int processors = 0;
+  check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, ordinal_),
+        "the number of multiprocessors");
+  int fewest = kMostBlocks;
+  for (int t = 0; t < kDataTypes; ++t) {
+    const void* const kernel = kernel_of(static_cast<DataType>(t));
+    cudaFuncAttributes attributes{};  // which are known only once it is loaded
+    check(cudaFuncGetAttributes(&attributes, kernel), "the kernels of Tutti do not load");
+    int blocks = 0;
+    check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kThreads, 0),
+          "the kernels of Tutti do not run on this device");
+    fewest = std::min(fewest, blocks);
+  }
+  most_blocks_ = static_cast<std::uint32_t>(fewest * processors);
+}
+
+std::byte* CudaDevice::allocate(std::size_t bytes) {
+  const Current current(ordinal_);
+  const Aside aside;
+  void* memory = nullptr;
+  check(cudaMalloc(&memory, std::max<std::size_t>(bytes, 1)),
+        fmt::format("{} bytes of device memory", bytes).c_str());
+  // Zero before anybody uses it, on whatever stream.
+  cudaError_t result = cudaMemsetAsync(memory, 0, bytes, aside.stream());
+  if (result == cudaSuccess) result = cudaStreamSynchronize(aside.stream());
+  if (result != cudaSuccess) cudaFree(memory);
+  check(result, "cudaMemset");
+  return static_cast<std::byte*>(memory);
+}
+
+void CudaDevice::deallocate(std::byte* memory) noexcept { cudaFree(memory); }
+
+Control* CudaDevice::allocate_control() {
+  const Current current(ordinal_);
+  void* memory = nullptr;
+  // Portable: with unified addressing the kernel uses the host's address.
+  check(cudaHostAlloc(&memory, sizeof(Control), cudaHostAllocMapped | cudaHostAllocPortable),
+        "host memory that kernels can write");
+  return new (memory) Control{};
+}
+
+void CudaDevice::deallocate_control(Control* control) noexcept { cudaFreeHost(control); }
+
+bool CudaDevice::is_capturing(Stream stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check(cudaStreamIsCapturing(stream_of(stream), &status), "cudaStreamIsCapturing");
+  return status != cudaStreamCaptureStatusNone;
+}
+
+void CudaDevice::upload(std::byte* to, std::span<const std::byte> from) {
+  if (from.empty()) return;
+  const Current current(ordinal_);
+  const Aside aside;
+  check(cudaMemcpyAsync(to, from.data(), from.size(), cudaMemcpyHostToDevice, aside.stream()),
+        "an upload");
+  check(cudaStreamSynchronize(aside.stream()), "an upload");
+}
+
+void CudaDevice::overwrite(std::byte* to, std::span<const std::byte> from, Stream stream) {
+  const Current current(ordinal_);
+  // From pageable memory: the runtime has taken a copy when this returns. It may wait for the
+  // stream.
+  check(cudaMemcpyAsync(to, from.data(), from.size(), cudaMemcpyHostToDevice, stream_of(stream)),
+        "an upload");
+}
+
+void CudaDevice::launch(const Launch& launch, DataType type, std::uint32_t blocks, Stream stream) {
+  if (blocks > most_blocks_) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("a launch of {} thread blocks, but the device runs {} side by side, and "
+                    "they wait for each other",
+                    blocks, most_blocks_));
+  }
+  const Current current(ordinal_);
+  void* arguments[] = {const_cast<Launch*>(&launch)};
+  check(cudaLaunchKernel(kernel_of(type), dim3(blocks), dim3(kThreads), arguments, 0,
+                         stream_of(stream)),
+        "the launch of a collective");
+}
+
+}  // namespace tutti::device

@@ -1,0 +1,38 @@
+// A GPU of this process, through the CUDA runtime (linked statically; where there is no driver,
+// only its constructor fails). Thread-safe.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "collectives/execute/cuda/device.h"
+
+namespace tutti::device {
+
+class CudaDevice : public Device {
+ public:
+  /// GPU `ordinal` of CUDA's numbering. Loads all kernels, because loading one later would wait for
+  /// those that run. Throws Error(system) where there is none, or no driver.
+  explicit CudaDevice(int ordinal);
+
+  std::byte* allocate(std::size_t bytes) override;
+  void deallocate(std::byte* memory) noexcept override;
+  Control* allocate_control() override;
+  void deallocate_control(Control* control) noexcept override;
+  bool is_capturing(Stream stream) override;
+  void upload(std::byte* to, std::span<const std::byte> from) override;
+  void overwrite(std::byte* to, std::span<const std::byte> from, Stream stream) override;
+  void launch(const Launch& launch, DataType type, std::uint32_t blocks, Stream stream) override;
+  std::uint32_t most_blocks() const override { return most_blocks_; }
+
+  int ordinal() const { return ordinal_; }
+
+ private:
+  int ordinal_;
+  std::uint32_t most_blocks_ = 0;
+};
+
+/// GPUs that this process can use; 0 where there is no driver. `why`: in words, if it is not null.
+int cuda_devices(std::string* why = nullptr);
+
+}  // namespace tutti::device

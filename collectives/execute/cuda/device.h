@@ -1,0 +1,42 @@
+// What the executor needs of a device: memory that its kernels see, and launches. cuda_device.h is
+// the real one; the tests have one whose blocks are threads.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "collectives/execute/cuda/launch.h"
+#include "core/types.h"
+
+namespace tutti::device {
+
+/// A queue of work on a device: cudaStream_t, without its header.
+using Stream = void*;
+
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  /// Zeroed memory of the device, 256-byte aligned. Throws Error(system).
+  virtual std::byte* allocate(std::size_t bytes) = 0;
+  virtual void deallocate(std::byte* memory) noexcept = 0;
+  /// Zeroed memory of the host that kernels can read and write while they run.
+  virtual Control* allocate_control() = 0;
+  virtual void deallocate_control(Control* control) noexcept = 0;
+
+  /// Whether work on `stream` is being recorded into a graph rather than run.
+  virtual bool is_capturing(Stream stream) = 0;
+  /// Copies to memory of the device that nothing uses which was launched so far; has been done on
+  /// return, and waits for no kernel. Also while a stream of this thread is captured.
+  virtual void upload(std::byte* to, std::span<const std::byte> from) = 0;
+  /// The same after what is on `stream` (which is not captured), for memory that was in use.
+  virtual void overwrite(std::byte* to, std::span<const std::byte> from, Stream stream) = 0;
+  /// Runs `blocks` blocks of the kernel for `type` after what is on `stream`; does not wait.
+  virtual void launch(const Launch& launch, DataType type, std::uint32_t blocks, Stream stream) = 0;
+
+  /// Blocks that surely run side by side on the whole device.
+  virtual std::uint32_t most_blocks() const = 0;
+};
+
+}  // namespace tutti::device

@@ -1,0 +1,261 @@
+#include "collectives/execute/cuda/executor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstring>
+
+#include "collectives/execute/cuda/memory.h"
+
+namespace tutti::device {
+namespace {
+
+// Plans on the device; then the one that was not used for the longest time makes room. Calls whose
+// counts never repeat (all_to_all_v in a mixture of experts) would fill the memory otherwise.
+constexpr std::size_t kMostPlans = 1024;
+// Plans are cut from pieces of this size: to allocate while kernels wait for each other costs time.
+constexpr std::size_t kSlabBytes = std::size_t{1} << 20;
+
+std::span<const std::byte> bytes_of(const auto& value) {
+  return std::as_bytes(std::span(&value, 1));
+}
+
+}  // namespace
+
+Executor::Executor(Device& device, int rank, const SegmentShape& shape, int ranks_on_device,
+                   bool whole_lines)
+    : device_(device),
+      rank_(static_cast<std::uint32_t>(rank)),
+      shape_(shape),
+      most_blocks_(std::min(kMostBlocks,
+                            device.most_blocks() / static_cast<std::uint32_t>(ranks_on_device))),
+      whole_lines_(whole_lines) {
+  if (most_blocks_ == 0) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{} ranks share a device that runs {} thread blocks side by side: too "
+                            "many ranks",
+                            ranks_on_device, device.most_blocks()),
+                rank);
+  }
+  segment_ = device_.allocate(shape.bytes());
+  control_ = device_.allocate_control();
+}
+
+Executor::~Executor() {
+  for (std::byte* memory : slabs_) device_.deallocate(memory);
+  for (std::byte* memory : tmps_) device_.deallocate(memory);
+  if (segments_ != nullptr) device_.deallocate(segments_);
+  if (control_ != nullptr) device_.deallocate_control(control_);
+  device_.deallocate(segment_);
+}
+
+void Executor::connect(std::span<std::byte* const> segments) {
+  segments_ = device_.allocate(segments.size_bytes());
+  device_.upload(segments_, std::as_bytes(segments));
+}
+
+void Executor::add_window(int peer, std::uint32_t id, std::byte* base, std::size_t bytes) {
+  if (id == 0 || id >= kMostWindows) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("window {} of rank {}: a rank can have {} windows", id, peer, kMostWindows - 1),
+        peer);
+  }
+  const Window w{reinterpret_cast<std::uint64_t>(base), bytes};
+  const std::size_t index = static_cast<std::size_t>(peer) * kMostWindows + id;
+  device_.upload(segment_ + shape_.windows() + index * sizeof w, bytes_of(w));
+}
+
+Choice Executor::choose_for(const DeviceBinding& b, std::uint32_t plan_channels) const {
+  Traits t;
+  t.bytes = b.largest;
+  t.block = b.block;
+  t.element_bytes = size_of(b.type);
+  t.windows = b.windows;
+  t.link_data = b.link_data;
+  t.tiles_by_lane = b.tiles_by_lane;
+  t.whole_lines = whole_lines_;
+  t.plan_channels = plan_channels;
+  t.most_blocks = most_blocks_;
+  const PlanHeader& header = b.plan->header;
+  if (!b.protocol && b.copies == 0) return choose(header, t, shape_);
+  const Choice own = choose(header, t, shape_);
+  return choose(header, t, shape_, b.protocol.value_or(own.protocol),
+                b.copies != 0 ? b.copies : own.copies);
+}
+
+RankLaunch Executor::prepare(const DeviceBinding& b, Stream stream) {
+  // Lanes have a channel each, and some links between a rank's own lanes have others.
+  const std::uint32_t plan_channels = b.plan->header.lanes == 1 ? 1 : kPlanChannels;
+  const Choice choice = choose_for(b, plan_channels);
+  const Uploaded& plan = upload(b, choice, plan_channels, stream);
+  RankLaunch r{};
+  r.plan = plan.memory;
+  r.segment = segment_;
+  r.segments = reinterpret_cast<std::byte* const*>(segments_);
+  r.control = control_;
+  r.in = b.in.base;
+  r.out = b.out.base;
+  r.tmp = plan.header.tmp_stride > 0 ? tmp(plan.header.tmp_stride * plan.header.copies) : nullptr;
+  const auto address = [](const std::byte* p) { return reinterpret_cast<std::uint64_t>(p); };
+  r.addresses.at[0] = b.in_window != 0 ? b.in_offset : address(b.in.base);
+  r.addresses.at[1] = b.out_window != 0 ? b.out_offset : address(b.out.base);
+  r.addresses.at[2] = address(r.tmp);
+  r.addresses.windows01 = b.in_window | std::uint64_t{b.out_window} << 32;
+  r.addresses.scalar = r.scalar = b.op.scalar;
+  r.signature = b.signature;
+  r.rank = rank_;
+  r.blocks = plan.header.lanes * plan.header.copies;
+  r.kind = b.op.kind;
+  return r;
+}
+
+Executor::Uploaded& Executor::upload(const DeviceBinding& b, const Choice& choice,
+                                     std::uint32_t plan_channels, Stream stream) {
+  Key key{reinterpret_cast<std::uint64_t>(b.plan),
+          static_cast<std::uint64_t>(b.type),
+          static_cast<std::uint64_t>(choice.protocol),
+          choice.copies,
+          choice.tiling.tile,
+          choice.tiling.tiles,
+          b.in.count,
+          b.out.count};
+  for (const auto& list : {b.in.counts, b.in.offsets, b.out.counts, b.out.offsets}) {
+    key.push_back(list.size());
+    key.insert(key.end(), list.begin(), list.end());
+  }
+  const bool capturing = device_.is_capturing(stream);
+  if (const auto found = plans_.find(key); found != plans_.end()) {
+    Uploaded& plan = found->second;
+    plan.captured = plan.captured || capturing;
+    by_use_.splice(by_use_.begin(), by_use_, plan.used);
+    return plan;
+  }
+  DeviceCall call;
+  call.plan = b.plan;
+  call.type = b.type;
+  call.in = b.in;
+  call.out = b.out;
+  call.choice = choice;
+  call.windows = b.windows;
+  call.tiles_by_lane = b.tiles_by_lane;
+  call.plan_channels = plan_channels;
+  const std::vector<std::byte> block = build_plan_block(call);
+  Uploaded plan;
+  plan.captured = capturing;
+  std::memcpy(&plan.header, block.data(), sizeof plan.header);
+  plan.bytes = std::bit_ceil(block.size());
+  // What a forgotten plan leaves is overwritten after the kernels that read it, which cannot be
+  // during a capture.
+  if (!capturing && plans_.size() >= kMostPlans) forget_one();
+  if (const auto fits = free_.find(plan.bytes); !capturing && fits != free_.end()) {
+    plan.memory = fits->second;
+    free_.erase(fits);
+    device_.overwrite(plan.memory, block, stream);
+  } else {
+    plan.memory = fresh_memory(plan.bytes);
+    device_.upload(plan.memory, block);
+  }
+  const auto at = plans_.emplace(std::move(key), plan).first;
+  by_use_.push_front(&at->first);
+  at->second.used = by_use_.begin();
+  return at->second;
+}
+
+void Executor::forget_one() {
+  for (auto oldest = by_use_.rbegin(); oldest != by_use_.rend(); ++oldest) {
+    const auto plan = plans_.find(**oldest);
+    if (plan->second.captured) continue;
+    free_.emplace(plan->second.bytes, plan->second.memory);
+    by_use_.erase(plan->second.used);
+    plans_.erase(plan);
+    return;
+  }
+}
+
+std::byte* Executor::fresh_memory(std::size_t bytes) {
+  bytes = std::max<std::size_t>(bytes, 256);
+  if (slab_left_ < bytes) {
+    slab_left_ = std::max(bytes, kSlabBytes);
+    slabs_.push_back(device_.allocate(slab_left_));
+    slab_next_ = slabs_.back();
+  }
+  std::byte* const memory = slab_next_;
+  slab_next_ += bytes;
+  slab_left_ -= bytes;
+  return memory;
+}
+
+std::byte* Executor::tmp(std::size_t bytes) {
+  if (bytes > tmp_bytes_) {
+    const std::size_t more = std::bit_ceil(bytes);
+    tmps_.push_back(device_.allocate(more));
+    tmp_bytes_ = more;
+  }
+  return tmps_.back();
+}
+
+void Executor::set_timeout(std::chrono::nanoseconds timeout) {
+  store_relaxed(&control_->timeout_ns, static_cast<std::uint64_t>(timeout.count()));
+}
+
+void Executor::abort() { store_relaxed(&control_->abort, 1); }
+
+std::optional<Error> Executor::failure() const {
+  const Report& r = control_->report;
+  // acquire: the rest of the report is there.
+  const auto trouble = static_cast<Trouble>(load_acquire(&r.trouble));
+  if (trouble == Trouble::none) return std::nullopt;
+  const auto peer = static_cast<int>(r.peer);
+  const std::string where =
+      fmt::format("operation #{} (lane {}, copy {}, tile {}, step {}) on its GPU", r.operation + 1,
+                  r.lane, r.copy, r.tile, r.step);
+  switch (trouble) {
+    case Trouble::timed_out:
+      return Error(
+          ErrorCode::timed_out,
+          fmt::format("rank {} has waited in {} for rank {} to {}: the time-out of {:.1f} s "
+                      "has passed (TUTTI_TIMEOUT)",
+                      rank_, where, peer, r.sending != 0 ? "take a message" : "send one",
+                      static_cast<double>(control_->timeout_ns) * 1e-9),
+          peer);
+    case Trouble::mismatch:
+      return Error(
+          ErrorCode::mismatch,
+          fmt::format("calls do not match: in {} rank {} got a message of another operation "
+                      "or size from rank {}. All ranks must make the same calls in the same "
+                      "order",
+                      where, rank_, peer),
+          peer);
+    case Trouble::window:
+      return Error(ErrorCode::internal,
+                   fmt::format("in {} rank {} was given an address outside of rank {}'s windows",
+                               where, rank_, peer),
+                   peer);
+    case Trouble::none:
+      break;
+  }
+  return Error(ErrorCode::internal, fmt::format("rank {}: a report that makes no sense", rank_));
+}
+
+void enqueue(Device& device, std::span<const RankLaunch> ranks, const SegmentShape& shape,
+             DataType type, Stream stream) {
+  if (ranks.empty() || ranks.size() > kMostRanks) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{} ranks in one launch; 1 to {} fit", ranks.size(), kMostRanks));
+  }
+  Launch launch{};
+  launch.shape = shape;
+  launch.ranks = static_cast<std::uint32_t>(ranks.size());
+  std::uint32_t blocks = 0;
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    launch.rank[r] = ranks[r];
+    launch.rank[r].first_block = blocks;
+    blocks += ranks[r].blocks;
+  }
+  device.launch(launch, type, blocks, stream);
+}
+
+}  // namespace tutti::device

@@ -1,0 +1,122 @@
+// The CUDA executor: one rank's plans on a device. prepare() binds a call (which is cached) and
+// gives the rank's part of a launch; enqueue() puts one kernel for any number of ranks of this
+// process on a stream. Nothing waits for the device.
+//
+//     Executor e(device, rank, shape, share);
+//     e.connect(segments of all ranks, as mapped here);
+//     enqueue(device, {{e.prepare(call, stream)}}, shape, type, stream);
+//     if (auto failure = e.failure()) ...
+//
+// Operations of a communicator must reach the device in the same order on all ranks, one after the
+// other: on one stream, or on streams that are ordered by events.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "collectives/execute/cuda/device.h"
+#include "collectives/execute/cuda/device_plan.h"
+#include "core/error.h"
+
+namespace tutti::device {
+
+/// A call, ready to be bound. The counterpart of the host executor's Binding.
+struct DeviceBinding {
+  const RankPlan* plan = nullptr;  // outlives the executor: it is known by its address
+  DataType type = DataType::uint8;
+  ReduceOp op;
+  BlockTable in, out;
+  std::size_t largest = 0;  // bytes of the largest buffer of any rank
+  std::size_t block = 0;    // elements of the largest block of any rank
+  bool windows = false;     // the plan addresses other ranks' memory
+  bool link_data = true;    // its links carry data, not only signals
+  bool tiles_by_lane = false;
+  std::uint64_t signature = 0;                  // what all ranks must agree on, hashed
+  std::uint32_t in_window = 0, out_window = 0;  // 0: the addresses are valid in all ranks' kernels
+  std::uint64_t in_offset = 0, out_offset = 0;  // in the windows
+  // Instead of the executor's own choice; the same on all ranks.
+  std::optional<Protocol> protocol;
+  std::uint32_t copies = 0;
+};
+
+class Executor {
+ public:
+  /// `ranks_on_device`: how many ranks share the device, so that the blocks of all fit.
+  /// `whole_lines`: every rank's link to every other keeps a warp's 128-byte stores whole (LL128).
+  Executor(Device& device, int rank, const SegmentShape& shape, int ranks_on_device,
+           bool whole_lines);
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+  ~Executor();
+
+  int rank() const { return static_cast<int>(rank_); }
+  /// This rank's segment, of shape.bytes(); for the other ranks to map.
+  std::byte* segment() const { return segment_; }
+  /// Once: the segments of all ranks, as this rank's kernels address them.
+  void connect(std::span<std::byte* const> segments);
+  /// Makes window `id` (from 1) of `peer` known here, before the first operation that names it.
+  void add_window(int peer, std::uint32_t id, std::byte* base, std::size_t bytes);
+
+  /// Binds a call and uploads its plan, if it is new. Throws Error(invalid_argument) where the plan
+  /// does not fit the device.
+  RankLaunch prepare(const DeviceBinding& binding, Stream stream);
+
+  /// 0: none. Of every wait from now on, also of kernels that run.
+  void set_timeout(std::chrono::nanoseconds timeout);
+  /// Makes kernels that run, and later ones, leave their waits.
+  void abort();
+  /// The first failure of a kernel of this rank: a sentence, as an Error to throw. Does not wait.
+  std::optional<Error> failure() const;
+
+  /// Plans on the device; for tests.
+  std::size_t plans() const { return plans_.size(); }
+
+ private:
+  struct Uploaded {
+    std::byte* memory = nullptr;
+    std::size_t bytes = 0;  // of the memory
+    bool captured = false;  // a graph may run it at any time
+    PlanBlock header;
+    std::list<const std::vector<std::uint64_t>*>::iterator used;  // in by_use_
+  };
+  using Key = std::vector<std::uint64_t>;
+
+  Choice choose_for(const DeviceBinding& binding, std::uint32_t plan_channels) const;
+  Uploaded& upload(const DeviceBinding& binding, const Choice& choice, std::uint32_t plan_channels,
+                   Stream stream);
+  /// Forgets the plan that was not used for the longest time, for its memory.
+  void forget_one();
+  std::byte* fresh_memory(std::size_t bytes);
+  std::byte* tmp(std::size_t bytes);
+
+  Device& device_;
+  std::uint32_t rank_;
+  SegmentShape shape_;
+  std::uint32_t most_blocks_;
+  bool whole_lines_;
+  std::byte* segment_ = nullptr;
+  std::byte* segments_ = nullptr;  // the table of all segments, on the device
+  Control* control_ = nullptr;
+  std::map<Key, Uploaded> plans_;
+  std::list<const Key*> by_use_;                 // the newest first
+  std::multimap<std::size_t, std::byte*> free_;  // of forgotten plans
+  std::vector<std::byte*> slabs_;                // what plans are cut from
+  std::size_t slab_left_ = 0;                    // bytes at the end of the newest
+  std::byte* slab_next_ = nullptr;
+  std::vector<std::byte*> tmps_;  // the newest last; graphs may use the others
+  std::size_t tmp_bytes_ = 0;
+};
+
+/// One kernel for the parts of several ranks of this process, on one device and of one operation.
+void enqueue(Device& device, std::span<const RankLaunch> ranks, const SegmentShape& shape,
+             DataType type, Stream stream);
+
+}  // namespace tutti::device

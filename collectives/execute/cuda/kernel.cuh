@@ -1,0 +1,43 @@
+// The kernel: run_block() of step_logic.h, one thread block for each lane and copy. Instantiated
+// for one data type in each kernel_<type>.cu; operators and protocols are chosen inside.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "collectives/execute/cuda/kernel.h"
+#include "collectives/execute/cuda/step_logic.h"
+
+namespace tutti::device {
+
+class DeviceBlock {
+ public:
+  __device__ std::uint32_t thread() const { return threadIdx.x; }
+  __device__ std::uint32_t threads() const { return blockDim.x; }
+  __device__ bool all(bool fine) { return __syncthreads_and(fine ? 1 : 0) != 0; }
+  __device__ std::uint64_t nanoseconds() const {
+    std::uint64_t now;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+    return now;
+  }
+  // Polling is what the block is there for; a sleep would only add to the latency.
+  __device__ void pause() {}
+};
+
+template <DataType type>
+__global__ void __launch_bounds__(kThreads, 1) run_plan(const __grid_constant__ Launch launch) {
+#if TUTTI_ON_DEVICE
+  __shared__ BlockShared shared;
+  DeviceBlock block;
+  run_block<ElementOf<type>>(block, shared, launch, blockIdx.x);
+#endif
+}
+
+}  // namespace tutti::device
+
+/// Defines kernel_of_<name>(), the kernel's address for the runtime.
+#define TUTTI_KERNEL(name)                                           \
+  namespace tutti::device {                                          \
+  const void* kernel_of_##name() {                                   \
+    return reinterpret_cast<const void*>(&run_plan<DataType::name>); \
+  }                                                                  \
+  }

@@ -1,0 +1,28 @@
+// The kernels of the CUDA executor, as the CUDA runtime wants them named.
+#pragma once
+
+#include "core/types.h"
+
+namespace tutti::device {
+
+/// Threads of a block: enough loads under way to fill its share of the memory's bandwidth, and few
+/// enough that a thread may have 128 registers.
+inline constexpr int kThreads = 512;
+
+/// For cudaLaunchKernel(): takes one Launch.
+const void* kernel_of(DataType type);
+
+const void* kernel_of_int8();
+const void* kernel_of_uint8();
+const void* kernel_of_int32();
+const void* kernel_of_uint32();
+const void* kernel_of_int64();
+const void* kernel_of_uint64();
+const void* kernel_of_float16();
+const void* kernel_of_float32();
+const void* kernel_of_float64();
+const void* kernel_of_bfloat16();
+const void* kernel_of_float8_e4m3();
+const void* kernel_of_float8_e5m2();
+
+}  // namespace tutti::device

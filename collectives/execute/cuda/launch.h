@@ -1,0 +1,68 @@
+// What a launch hands to the kernel besides the plan: addresses, the operator, and the words
+// through which host and kernel talk while it runs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "collectives/execute/cuda/device_plan.h"
+#include "collectives/execute/cuda/segment.h"
+#include "core/types.h"
+
+namespace tutti::device {
+
+enum class Trouble : std::uint64_t {
+  none,
+  timed_out,  // the deadline has passed
+  mismatch,   // a message of another operation, or of another size
+  window,     // a peer named memory that is not in its windows
+};
+
+/// The first failure of a rank, written by one thread of one of its blocks.
+struct Report {
+  std::uint64_t trouble;  // Trouble; not none: the rest is there (release)
+  std::uint64_t operation;
+  std::uint64_t lane, copy, tile, step;
+  std::uint64_t peer;      // waited for, or at fault
+  std::uint64_t sending;   // 1: waited for a free slot, else for a message
+  std::uint64_t expected;  // mismatch: what the header should have said
+  std::uint64_t found;
+};
+
+/// Memory of the host that a running kernel looks at and writes; one per rank.
+struct Control {
+  std::uint64_t abort;       // not 0: leave every wait
+  std::uint64_t timeout_ns;  // of one wait; 0: none
+  Report report;
+};
+
+/// One rank's part of a launch.
+struct RankLaunch {
+  const std::byte* plan;       // PlanBlock
+  std::byte* segment;          // its own
+  std::byte* const* segments;  // of all ranks, as mapped here
+  Control* control;
+  std::byte* in;
+  std::byte* out;
+  std::byte* tmp;       // copies x tmp_stride
+  Addresses addresses;  // what its signals say of in, out, tmp
+  std::uint64_t scalar;
+  std::uint64_t signature;  // a hash of the call, which messages carry
+  std::uint32_t rank;
+  std::uint32_t first_block;  // of the launch
+  std::uint32_t blocks;       // from there on: lanes x copies
+  ReduceKind kind;
+};
+
+inline constexpr std::uint32_t kMostRanks = 16;  // of one launch; kernel parameters are 4 KB
+
+/// Ranks of one process and one GPU that take part in an operation: one kernel for all of them,
+/// so that none has to wait for another's to be scheduled.
+struct Launch {
+  SegmentShape shape;
+  std::uint32_t ranks;
+  RankLaunch rank[kMostRanks];
+};
+static_assert(sizeof(Launch) <= 4096);
+
+}  // namespace tutti::device

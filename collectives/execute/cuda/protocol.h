@@ -1,0 +1,65 @@
+// How a message's bytes lie in its slot, and how the receiver learns that they are there.
+//
+//     Simple  as they are; the header is published after them, with release. Full bandwidth, but a
+//             fence and two trips: flag, then data.
+//     LL      8-byte words of 4 bytes of data and a 4-byte flag, the message's number: one trip, no
+//             fence, half the bandwidth. Any link that keeps 8-byte stores whole.
+//     LL128   128-byte lines of 120 bytes of data and an 8-byte flag: one trip at 94% of the
+//             bandwidth, where the link keeps the 128-byte store of a warp whole (the same GPU,
+//             NVLink; not PCIe).
+//
+// LL and LL128 messages order nothing but their own data. So they carry data only where nothing
+// else depends on a message's order: plans of one lane, without windows. Signals are always
+// ordered.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "collectives/execute/cuda/segment.h"
+#include "collectives/layout.h"
+#include "collectives/plan.h"
+
+namespace tutti::device {
+
+enum class Protocol : std::uint32_t { simple, ll, ll128 };
+
+/// Bytes of data that lie together in a message: a chunk begins at a multiple of them.
+TUTTI_HD std::uint32_t message_unit(Protocol p) {
+  return p == Protocol::simple ? 16 : p == Protocol::ll ? 8 : 120;
+}
+/// And how many bytes of the slot they take.
+TUTTI_HD std::uint32_t wire_unit(Protocol p) {
+  return p == Protocol::simple ? 16 : p == Protocol::ll ? 16 : 128;
+}
+
+/// What the choice depends on: the same on all ranks, and so is the choice.
+struct Traits {
+  std::size_t bytes = 0;  // of the largest buffer
+  std::size_t block = 0;  // elements of the largest block
+  std::size_t element_bytes = 1;
+  bool windows = false;        // the plan addresses other ranks' memory
+  bool link_data = true;       // its links carry data, not only signals
+  bool tiles_by_lane = false;  // all_to_all_v: only two ends know a block's size
+  bool whole_lines = true;     // every link keeps 128-byte stores whole
+  std::uint32_t plan_channels = 1;
+  std::uint32_t most_blocks = 1;  // blocks that a rank may have
+};
+
+/// How a call runs on the device.
+struct Choice {
+  Protocol protocol = Protocol::simple;
+  std::uint32_t copies = 1;  // every lane runs in so many blocks, which share out the tiles
+  Tiling tiling;
+};
+
+/// Throws Error(invalid_argument) where the plan does not fit the segment or the device.
+Choice choose(const PlanHeader& plan, const Traits& traits, const SegmentShape& shape);
+/// The same with a protocol that somebody insists on (tests, TUTTI_CUDA_PROTOCOL).
+Choice choose(const PlanHeader& plan, const Traits& traits, const SegmentShape& shape,
+              Protocol protocol, std::uint32_t copies);
+
+/// Whether a plan's data may travel by LL and LL128.
+bool may_be_flagged(const PlanHeader& plan, const Traits& traits);
+
+}  // namespace tutti::device

@@ -1,0 +1,112 @@
+// The memory of one rank that ranks on other GPUs (or other blocks) write into or read: counters,
+// credits, and the connections that lead to this rank. Laid out alike on all ranks, so that a base
+// address per rank is all that anybody has to know.
+//
+//     State | progress | numbers sent, received | credit lines | peers' buffers | windows |
+//     connections: headers, LL slots, LL128 slots, Simple slots
+//
+// A connection is the bounded FIFO of transport/connection.h, one for each (sender, receiver,
+// channel), with its parts where they are polled: messages in the receiver's segment, credit in the
+// sender's. All protocols share the numbers of a connection's messages, and each has slots of its
+// own, because a flag must never be anybody's data. Nothing is ever reset.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "collectives/execute/cuda/portable.h"
+
+namespace tutti::device {
+
+/// Lines of different writers are kept this far apart; LL128's unit as well.
+inline constexpr std::size_t kLine = 128;
+inline constexpr std::uint32_t kMostBlocks = 256;  // of one rank in one operation
+inline constexpr std::uint32_t kMostSlots = 16;
+inline constexpr std::uint32_t kMostWindows = 1024;  // of one rank, known to another; 0 is none
+
+/// Of a rank, alone on its line.
+struct State {
+  std::uint64_t operation;  // finished so far
+  std::uint64_t arrived;    // blocks that have finished the operation at hand
+  std::uint64_t failed;     // not 0: some block of this rank has failed
+};
+
+/// A window of a peer: its memory, mapped here.
+struct Window {
+  std::uint64_t base;
+  std::uint64_t bytes;
+};
+
+/// What a rank tells of its buffers, the payload of a signal: six 8-byte words.
+struct Addresses {
+  std::uint64_t at[3];      // in, out, tmp: offsets in windows, or addresses
+  std::uint64_t windows01;  // ids of in's and out's windows, 32 bits each; 0: an address that is
+                            // valid in all ranks' kernels
+  std::uint64_t window2;
+  std::uint64_t scalar;  // pre_multiplied_sum
+};
+inline constexpr std::size_t kAddressWords = sizeof(Addresses) / sizeof(std::uint64_t);
+
+/// What the receiver of a signal makes of it.
+struct PeerBuffers {
+  std::uint64_t base[3];  // as mapped here
+  std::uint64_t bytes[3];
+  std::uint64_t scalar;
+  std::uint64_t reserved;
+};
+inline constexpr std::size_t kPeerWords = sizeof(PeerBuffers) / sizeof(std::uint64_t);
+
+/// The same on all ranks of a communicator.
+struct SegmentShape {
+  std::uint32_t ranks = 1;
+  std::uint32_t channels = 1;
+  std::uint32_t slots = 4;           // <= kMostSlots
+  std::uint32_t ll_bytes = 0;        // of one LL slot, flags included; multiples of kLine, as are
+  std::uint32_t ll128_bytes = 0;     // these
+  std::uint32_t simple_bytes = 128;  // at least that
+
+  // Offsets of the parts.
+  TUTTI_HD std::size_t pairs() const { return std::size_t{ranks} * channels; }
+  TUTTI_HD std::size_t progress(std::uint32_t block) const { return kLine * (1 + block); }
+  TUTTI_HD std::size_t sent() const { return progress(kMostBlocks); }
+  TUTTI_HD std::size_t received() const { return sent() + numbers(); }
+  TUTTI_HD std::size_t credits() const { return received() + numbers(); }
+  TUTTI_HD std::size_t peers() const { return credits() + kLine * pairs(); }
+  TUTTI_HD std::size_t windows() const { return peers() + sizeof(PeerBuffers) * pairs(); }
+  TUTTI_HD std::size_t connections() const {
+    return rounded(windows() + sizeof(Window) * kMostWindows * ranks);
+  }
+  TUTTI_HD std::size_t bytes() const { return connections() + connection_bytes() * pairs(); }
+
+  TUTTI_HD std::size_t index(std::uint32_t peer, std::uint32_t channel) const {
+    return std::size_t{channel} * ranks + peer;
+  }
+  /// Written by `peer`, the receiver of what this rank sends.
+  TUTTI_HD std::size_t credit(std::uint32_t peer, std::uint32_t channel) const {
+    return credits() + kLine * index(peer, channel);
+  }
+  /// From `peer`, the sender.
+  TUTTI_HD std::size_t connection(std::uint32_t peer, std::uint32_t channel) const {
+    return connections() + connection_bytes() * index(peer, channel);
+  }
+
+  // Within a connection.
+  TUTTI_HD std::size_t header(std::uint32_t slot) const { return sizeof(std::uint64_t) * slot; }
+  TUTTI_HD std::size_t ll(std::uint32_t slot) const { return kLine + std::size_t{ll_bytes} * slot; }
+  TUTTI_HD std::size_t ll128(std::uint32_t slot) const {
+    return ll(slots) + std::size_t{ll128_bytes} * slot;
+  }
+  TUTTI_HD std::size_t simple(std::uint32_t slot) const {
+    return ll128(slots) + std::size_t{simple_bytes} * slot;
+  }
+  TUTTI_HD std::size_t connection_bytes() const { return simple(slots); }
+
+ private:
+  static TUTTI_HD std::size_t rounded(std::size_t bytes) {
+    return (bytes + kLine - 1) / kLine * kLine;
+  }
+  TUTTI_HD std::size_t numbers() const { return rounded(sizeof(std::uint64_t) * pairs()); }
+};
+static_assert(kMostSlots * sizeof(std::uint64_t) <= kLine);
+
+}  // namespace tutti::device

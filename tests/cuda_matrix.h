@@ -1,0 +1,79 @@
+// Collectives by the CUDA executor, on any Device: all ranks in one launch, every buffer compared
+// bit by bit, guard zones included. The same body for the host's device and for a GPU.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/perf/benchmark.h"
+#include "collectives/algorithms.h"
+#include "collectives/execute/cuda/executor.h"
+
+namespace tutti::test {
+
+struct DeviceCase {
+  const Algorithm* algorithm = nullptr;
+  DataType type = DataType::float32;
+  std::optional<ReduceKind> kind;  // of collectives that reduce
+  std::size_t bytes = 0;           // of a block, rounded up to elements
+  int root = 0;
+  bool in_place = false;
+  std::optional<device::Protocol> protocol;
+  std::uint32_t copies = 0;
+  std::uint32_t lanes = 1;
+  std::size_t misalign = 0;  // elements that buffers are off their alignment
+
+  std::string text(int ranks) const;
+};
+
+/// What a test needs of a device besides the executor's interface.
+struct DeviceUnderTest {
+  device::Device& device;
+  std::function<void(std::byte* to, const std::byte* from, std::size_t bytes)> download;
+  std::function<void()> wait;  // for everything on the device
+  device::Stream stream = nullptr;
+};
+
+class DeviceRanks {
+ public:
+  DeviceRanks(DeviceUnderTest device, int ranks, const device::SegmentShape& shape);
+  ~DeviceRanks();
+
+  device::Executor& executor(int rank) { return *executors_[static_cast<std::size_t>(rank)]; }
+  /// Elements that are wrong after one launch, on all ranks; throws a failure of the executor.
+  std::size_t run(const DeviceCase& c);
+
+  // The parts of run(): for tests that launch in other ways. `seed` makes the data.
+  struct Bound {
+    std::vector<device::RankLaunch> launches;
+    std::function<void()> upload;              // the buffers as they are before
+    std::function<std::size_t()> count_wrong;  // afterwards
+  };
+  Bound bind(const DeviceCase& c);
+  void launch(const Bound& bound, DataType type);
+  void throw_failure() const;
+  const device::SegmentShape& shape() const { return shape_; }
+
+ private:
+  struct Buffer {
+    std::byte* memory = nullptr;
+    std::size_t bytes = 0;
+  };
+  std::byte* buffer(std::size_t index, std::size_t bytes);
+  const RankPlan& plan(const DeviceCase& c, int rank);
+
+  DeviceUnderTest device_;
+  int ranks_;
+  device::SegmentShape shape_;
+  std::vector<std::unique_ptr<device::Executor>> executors_;
+  std::vector<Buffer> buffers_;  // send, receive of every rank
+  std::map<std::string, std::unique_ptr<Plan>> plans_;
+  std::uint64_t seed_ = 0;
+};
+
+}  // namespace tutti::test

@@ -1,0 +1,203 @@
+// Collectives by real kernels, all ranks on one GPU: the body of cuda_host_test, and what only a
+// GPU has: streams, graphs, kernels that must leave a wait.
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+#include "collectives/execute/cuda/cuda_device.h"
+#include "tests/cuda_matrix.h"
+
+namespace tutti::test {
+namespace {
+
+using device::CudaDevice;
+using device::Protocol;
+using device::SegmentShape;
+using namespace std::chrono_literals;
+
+// One with small slots, which meets every boundary with little data, and one as in earnest.
+constexpr SegmentShape kSmall{
+    .channels = 8, .slots = 4, .ll_bytes = 1024, .ll128_bytes = 1024, .simple_bytes = 512};
+constexpr SegmentShape kLarge{.channels = 16,
+                              .slots = 4,
+                              .ll_bytes = 32 << 10,
+                              .ll128_bytes = 64 << 10,
+                              .simple_bytes = 128 << 10};
+constexpr Protocol kProtocols[] = {Protocol::simple, Protocol::ll, Protocol::ll128};
+
+void check(cudaError_t result) {
+  if (result != cudaSuccess) throw Error(ErrorCode::system, cudaGetErrorString(result));
+}
+
+struct OwnStream {
+  OwnStream() { check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking)); }
+  ~OwnStream() { cudaStreamDestroy(stream); }
+  cudaStream_t stream = nullptr;
+};
+
+DeviceUnderTest on(CudaDevice& device, cudaStream_t stream) {
+  return {device,
+          [](std::byte* to, const std::byte* from, std::size_t n) {
+            if (n > 0) check(cudaMemcpy(to, from, n, cudaMemcpyDeviceToHost));
+          },
+          [stream] { check(cudaStreamSynchronize(stream)); }, stream};
+}
+
+DeviceCase nth(const Algorithm& a, std::size_t k, int ranks) {
+  DeviceCase c;
+  c.algorithm = &a;
+  c.type = static_cast<DataType>(k % kDataTypes);
+  if (is_reduction(a.collective)) c.kind = static_cast<ReduceKind>(k / kDataTypes % kReduceKinds);
+  c.root = is_rooted(a.collective) ? static_cast<int>(k) % ranks : 0;
+  c.in_place = has_in_place(a.collective) && k % 2 == 1;
+  c.protocol = kProtocols[k / 2 % 3];
+  c.copies = static_cast<std::uint32_t>(1 + k % 3);
+  c.misalign = k % 5 == 0 ? 1 : 0;
+  return c;
+}
+
+class Gpu : public ::testing::TestWithParam<int> {
+ protected:
+  CudaDevice device{0};
+  OwnStream own;
+};
+
+TEST_P(Gpu, EveryAlgorithmEveryBoundary) {
+  const int ranks = GetParam();
+  DeviceRanks all(on(device, own.stream), ranks, kSmall);
+  std::size_t k = 0;
+  for (const Algorithm& a : algorithms()) {
+    for (const std::size_t bytes : {0,   1,   7,   8,   9,   63,  64,  119, 120,  121,  128,
+                                    255, 256, 257, 512, 513, 959, 960, 961, 2049, 5000, 100000}) {
+      DeviceCase c = nth(a, ++k, ranks);
+      c.bytes = bytes;
+      ASSERT_EQ(all.run(c), 0U) << c.text(ranks);
+    }
+  }
+}
+
+TEST_P(Gpu, EveryTypeAndOperator) {
+  const int ranks = GetParam();
+  DeviceRanks all(on(device, own.stream), ranks, kSmall);
+  std::size_t k = 0;
+  for (const char* name : {"ring", "two_shot_window", "one_shot"}) {
+    for (int type = 0; type < kDataTypes; ++type) {
+      for (int kind = 0; kind < kReduceKinds; ++kind) {
+        DeviceCase c = nth(*find_algorithm(Collective::all_reduce, name), ++k, ranks);
+        c.type = static_cast<DataType>(type);
+        c.kind = static_cast<ReduceKind>(kind);
+        c.bytes = 20000 + k;
+        ASSERT_EQ(all.run(c), 0U) << c.text(ranks);
+      }
+    }
+  }
+}
+
+// Slots, copies and protocols as the executor chooses them.
+TEST_P(Gpu, OwnChoice) {
+  const int ranks = GetParam();
+  DeviceRanks all(on(device, own.stream), ranks, kLarge);
+  for (const Algorithm& a : algorithms()) {
+    for (const std::size_t bytes : {std::size_t{8}, std::size_t{64} << 10, std::size_t{1} << 20,
+                                    (std::size_t{16} << 20) + 4}) {
+      DeviceCase c = nth(a, 7 + 24, ranks);  // float32
+      c.protocol.reset();
+      c.copies = 0;
+      c.misalign = 0;
+      c.bytes = bytes;
+      ASSERT_EQ(all.run(c), 0U) << c.text(ranks);
+    }
+  }
+}
+
+// Every rank its own kernel on its own stream.
+TEST_P(Gpu, SeparateLaunches) {
+  const int ranks = GetParam();
+  DeviceRanks all(on(device, own.stream), ranks, kLarge);
+  std::vector<OwnStream> streams(static_cast<std::size_t>(ranks));
+  for (const Protocol p : kProtocols) {
+    DeviceCase c = nth(*find_algorithm(Collective::all_reduce, "ring"), 7, ranks);
+    c.kind = ReduceKind::sum;
+    c.protocol = p;
+    c.bytes = 100000;
+    const auto bound = all.bind(c);
+    bound.upload();
+    check(cudaStreamSynchronize(own.stream));
+    for (std::size_t r = 0; r < streams.size(); ++r) {
+      device::enqueue(device, {&bound.launches[r], 1}, all.shape(), c.type, streams[r].stream);
+    }
+    for (const OwnStream& s : streams) check(cudaStreamSynchronize(s.stream));
+    ASSERT_EQ(bound.count_wrong(), 0U) << c.text(ranks);
+    all.throw_failure();
+  }
+}
+
+TEST_P(Gpu, GraphsReplay) {
+  const int ranks = GetParam();
+  DeviceRanks all(on(device, own.stream), ranks, kLarge);
+  for (const Protocol p : kProtocols) {
+    DeviceCase c = nth(*find_algorithm(Collective::all_reduce, "ring"), 7, ranks);
+    c.kind = ReduceKind::max;  // so that a second run in the same buffers gives the same
+    c.protocol = p;
+    c.bytes = 10000;
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t executable = nullptr;
+    // Buffers are allocated, and painted, before the capture; the plan is uploaded during it.
+    const auto warm = all.bind(c);
+    warm.upload();
+    all.launch(warm, c.type);
+    ASSERT_EQ(warm.count_wrong(), 0U);
+    c.copies = 2;
+    check(cudaStreamBeginCapture(own.stream, cudaStreamCaptureModeThreadLocal));
+    const auto bound = all.bind(c);
+    all.launch(bound, c.type);
+    check(cudaStreamEndCapture(own.stream, &graph));
+    check(cudaGraphInstantiate(&executable, graph, 0));
+    bound.upload();
+    for (int i = 0; i < 1000; ++i) check(cudaGraphLaunch(executable, own.stream));
+    EXPECT_EQ(bound.count_wrong(), 0U) << c.text(ranks);
+    all.throw_failure();
+    // And an ordinary call between replays.
+    all.launch(warm, c.type);
+    check(cudaGraphLaunch(executable, own.stream));
+    check(cudaStreamSynchronize(own.stream));
+    all.throw_failure();
+    cudaGraphExecDestroy(executable);
+    cudaGraphDestroy(graph);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Gpu, ::testing::Values(1, 2, 4, 8));
+
+class GpuFaults : public Gpu {};
+
+TEST_P(GpuFaults, DeadlineAndAbortLeaveTheWait) {
+  DeviceCase c = nth(*find_algorithm(Collective::all_reduce, "ring"), 7, 2);
+  c.kind = ReduceKind::sum;
+  c.protocol = kProtocols[GetParam()];
+  c.bytes = 10000;
+  for (const bool aborts : {false, true}) {
+    DeviceRanks all(on(device, own.stream), 2, kLarge);
+    auto bound = all.bind(c);
+    bound.upload();
+    bound.launches.pop_back();
+    all.executor(0).set_timeout(aborts ? 0ms : 100ms);
+    all.launch(bound, c.type);
+    std::this_thread::sleep_for(20ms);
+    ASSERT_EQ(cudaStreamQuery(own.stream), cudaErrorNotReady) << "nobody sends: it has to wait";
+    if (aborts) all.executor(0).abort();
+    check(cudaStreamSynchronize(own.stream));
+    const auto failure = all.executor(0).failure();
+    ASSERT_EQ(failure.has_value(), !aborts);
+    if (failure) {
+      EXPECT_EQ(failure->code(), ErrorCode::timed_out) << failure->what();
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Protocols, GpuFaults, ::testing::Values(0, 1, 2));
+
+}  // namespace
+}  // namespace tutti::test
