@@ -119,33 +119,45 @@ PreparedCall& Communicator::Impl::look_up(const Call& call) {
   return *newest;
 }
 
-const Binding* Communicator::Impl::bind(PreparedCall& p, const Call& call, bool alone,
-                                        Tables& into) {
-  Binding& binding = p.binding;
-  const std::size_t bytes = p.sizes.largest;
-  const int root = binding.signature.root;
-  if (p.plan == nullptr) {
-    binding.signature.sequence = ++sequence;
-    if (bytes == 0 && call.collective != Collective::barrier &&
-        call.collective != Collective::all_to_all_v) {
-      publish_signature(group->control(), binding.signature);
-      repeats = 0;
-      return nullptr;
-    }
-    p.plan = &plans.get(call.collective, bytes, call.type, root, true);
-    binding.signature.detail = mix(binding.signature.detail, p.plan->identity);
-    p.hash = binding.signature.hash();
-  } else {
-    binding.signature.sequence = ++sequence;
+bool Communicator::Impl::begin(PreparedCall& p, const Call& call) {
+  Signature& signature = p.binding.signature;
+  signature.sequence = ++sequence;
+  if (p.plan != nullptr) return true;
+  if (p.sizes.largest == 0 && call.collective != Collective::barrier &&
+      call.collective != Collective::all_to_all_v) {
+    publish_signature(group->control(), signature);
+    repeats = 0;
+    return false;
   }
+  p.plan = &plans.get(call.collective, p.sizes.largest, call.type, signature.root, true);
+  signature.detail = mix(signature.detail, p.plan->identity);
+  p.hash = signature.hash();
+  return true;
+}
+
+const Binding& Communicator::Impl::bind_agreement(const PreparedCall& p, const Call& call) {
+  const auto inside = [](const void* buffer, std::size_t bytes) {
+    return bytes == 0 || find_window(buffer, bytes).id != 0;
+  };
+  in_windows = inside(call.in, p.sizes.in) && inside(call.out, p.sizes.out) ? 1 : 0;
+  Binding& b = agreement_binding;
+  b.in.base = reinterpret_cast<std::byte*>(&in_windows);
+  b.out.base = reinterpret_cast<std::byte*>(&all_in_windows);
+  b.signature = p.binding.signature;
+  // The same operation, so that calls that do not match are found here already; another message.
+  b.tag = ~tag_of(p.hash, sequence);
+  return b;
+}
+
+const Binding& Communicator::Impl::bind(PreparedCall& p, const Call& call) {
+  Binding& binding = p.binding;
   const ReadyPlan* plan = p.plan;
-  if (plan->windows && !group->one_process()) {
-    const bool windows = alone ? agree_on_windows(p, call) : group->cma_everywhere();
-    if (!windows) plan = &plans.get(call.collective, bytes, call.type, root, false);
+  if (agrees(p) && all_in_windows == 0 && !group->cma_everywhere()) {
+    plan = &plans.get(call.collective, p.sizes.largest, call.type, binding.signature.root, false);
   }
   if (plan != p.bound) {
     const Signature signature = binding.signature;
-    binding = bind_call(call, *group, geometry, *plan, into);
+    binding = bind_call(call, *group, geometry, *plan, tables);
     binding.signature = signature;
     p.bound = plan;
   }
@@ -154,25 +166,7 @@ const Binding* Communicator::Impl::bind(PreparedCall& p, const Call& call, bool 
   binding.out.base = static_cast<std::byte*>(call.out);
   binding.tag = tag_of(p.hash, sequence);
   binding.unchanged = ++repeats > kRecords && &p == newest && !is_rooted(call.collective);
-  return &binding;
-}
-
-bool Communicator::Impl::agree_on_windows(const PreparedCall& p, const Call& call) {
-  std::uint8_t mine = (p.sizes.in == 0 || find_window(call.in, p.sizes.in).id != 0) &&
-                              (p.sizes.out == 0 || find_window(call.out, p.sizes.out).id != 0)
-                          ? 1
-                          : 0;
-  std::uint8_t all = 0;
-  Binding& b = agreement_binding;
-  b.in.base = reinterpret_cast<std::byte*>(&mine);
-  b.out.base = reinterpret_cast<std::byte*>(&all);
-  b.signature = p.binding.signature;
-  // The same operation, so that calls that do not match are found here already; another message.
-  b.tag = ~tag_of(p.hash, sequence);
-  Job job(agreement, {&b, 1});
-  Job* const jobs[] = {&job};
-  run_to_completion(jobs, policy);
-  return all != 0 || group->cma_everywhere();
+  return binding;
 }
 
 Communicator::Impl::Messages& Communicator::Impl::messages(int peer, bool sends) {
@@ -217,7 +211,8 @@ void Communicator::Impl::fail_with(const std::string& text, ErrorCode code, int 
 void Communicator::Impl::run_now(const Call& call) {
   if (group->failed()) group->throw_failure();
   const auto run = [&](Operation& on, const Binding& binding) {
-    Job job(on, {&binding, 1});
+    Job job(on);
+    job.start(binding);
     Job* const jobs[] = {&job};
     run_to_completion(jobs, policy);
   };
@@ -238,8 +233,9 @@ void Communicator::Impl::run_now(const Call& call) {
     if (collective == nullptr) {
       Messages& m = messages(call.peer, call.sends);
       run(m.operation, bind_message(m, call));
-    } else if (const Binding* binding = bind(*collective, call, true, tables)) {
-      run(operation, *binding);
+    } else if (begin(*collective, call)) {
+      if (agrees(*collective)) run(agreement, bind_agreement(*collective, call));
+      run(operation, bind(*collective, call));
     }
   } catch (const Error& e) {
     fail_with(e.what(), e.code(), e.rank());

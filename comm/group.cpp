@@ -2,7 +2,10 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <memory>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 #include "comm/impl.h"
 #include "comm/kept_call.h"
@@ -26,11 +29,49 @@ OpenGroup& open_group() {
   return g;
 }
 
-/// The bindings of one job: a communicator's collectives, or its messages to or from one peer.
-struct Series {
-  Communicator::Impl* impl = nullptr;
-  Operation* operation = nullptr;
-  std::vector<Binding> bindings;
+/// The calls of one job: a communicator's collectives, or its messages to or from one peer. Each is
+/// bound when the one before it has finished.
+class Series : public Job {
+ public:
+  Series(Communicator::Impl& impl, Operation& operation) : Job(operation), impl_(impl) {}
+
+  Communicator::Impl& impl() const { return impl_; }
+  void add(const Call& call) { calls_.push_back(&call); }
+  /// False when there is nothing to run.
+  bool start_first() {
+    const Binding* const first = next();
+    if (first != nullptr) start(*first);
+    return first != nullptr;
+  }
+
+ private:
+  const Binding* next() override {
+    if (agreeing_ != nullptr) {
+      const Call& call = *calls_[at_++];
+      return &impl_.bind(*std::exchange(agreeing_, nullptr), call);
+    }
+    for (; at_ < calls_.size(); ++at_) {
+      const Call& call = *calls_[at_];
+      if (call.collective == Collective::send_recv) {
+        ++at_;
+        return &impl_.bind_message(impl_.messages(call.peer, call.sends), call);
+      }
+      PreparedCall& prepared = impl_.look_up(call);
+      if (!impl_.begin(prepared, call)) continue;
+      if (impl_.agrees(prepared)) {
+        agreeing_ = &prepared;
+        return &impl_.bind_agreement(prepared, call);
+      }
+      ++at_;
+      return &impl_.bind(prepared, call);
+    }
+    return nullptr;
+  }
+
+  Communicator::Impl& impl_;
+  std::vector<const Call*> calls_;
+  std::size_t at_ = 0;
+  PreparedCall* agreeing_ = nullptr;  // of calls_[at_], while its ranks agree on windows
 };
 
 /// A rank's messages to itself have to be in one group, or they would wait for ever.
@@ -54,43 +95,34 @@ void check_own_messages(const std::vector<Kept>& calls) {
 
 void run_together(const std::vector<Kept>& calls) {
   check_own_messages(calls);
-  std::map<std::tuple<Communicator::Impl*, int, bool>, Series> series;
-  std::deque<Tables> tables;
+  std::map<std::tuple<Communicator::Impl*, int, bool>, std::unique_ptr<Series>> series;
   for (const Kept& k : calls) {
     k.impl->wait_for_started();
     const Call& call = k.call();
-    if (call.collective == Collective::send_recv) {
-      auto& messages = k.impl->messages(call.peer, call.sends);
-      Series& s = series[{k.impl, call.peer, call.sends}];
-      s.impl = k.impl;
-      s.operation = &messages.operation;
-      s.bindings.push_back(k.impl->bind_message(messages, call));
-    } else {
-      Series& s = series[{k.impl, -1, false}];
-      s.impl = k.impl;
-      s.operation = &k.impl->operation;
-      PreparedCall& prepared = k.impl->look_up(call);
-      if (const Binding* b = k.impl->bind(prepared, call, false, tables.emplace_back())) {
-        s.bindings.push_back(*b);
-      }
+    const bool message = call.collective == Collective::send_recv;
+    auto& s = series[{k.impl, message ? call.peer : -1, message && call.sends}];
+    if (!s) {
+      Operation& operation =
+          message ? k.impl->messages(call.peer, call.sends).operation : k.impl->operation;
+      s = std::make_unique<Series>(*k.impl, operation);
     }
+    s->add(call);
   }
-  WaitPolicy policy;
   const auto fail_all = [&](const std::string& text, ErrorCode code, int culprit) {
     // The other communicators' operations were cut off half way, so they cannot go on either.
     for (const auto& [key, s] : series) {
-      if (!s.impl->group->failed()) s.impl->group->fail({code, culprit, text});
+      LocalGroup& group = *s->impl().group;
+      if (!group.failed()) group.fail({code, culprit, text});
     }
   };
   try {
-    std::deque<Job> jobs;
-    std::vector<Job*> pointers;
+    std::vector<Job*> jobs;
+    WaitPolicy policy;
     for (auto& [key, s] : series) {
-      if (s.bindings.empty()) continue;
-      policy = s.impl->policy;
-      pointers.push_back(&jobs.emplace_back(*s.operation, s.bindings));
+      policy = s->impl().policy;
+      if (s->start_first()) jobs.push_back(s.get());
     }
-    if (!pointers.empty()) run_to_completion(pointers, policy);
+    if (!jobs.empty()) run_to_completion(jobs, policy);
   } catch (const Error& e) {
     fail_all(e.what(), e.code(), e.rank());
     throw;

@@ -45,13 +45,15 @@ struct Communicator::Impl {
 
   /// The prepared form of a collective; checks the call, as far as it is not known to be right.
   PreparedCall& look_up(const Call& call);
-  /// Numbers and binds it; null when there is nothing to move (the call is over then). Valid until
-  /// the next one. `alone`: the call is not part of a group, so ranks may talk about it first.
-  /// `tables` keeps what a binding with uneven blocks points to.
-  const Binding* bind(PreparedCall& prepared, const Call& call, bool alone, Tables& tables);
-  /// Whether this call may run with a plan that addresses other ranks' memory. The same on all
-  /// ranks: they exchange whether their buffers lie in windows.
-  bool agree_on_windows(const PreparedCall& prepared, const Call& call);
+  /// Numbers it; false when there is nothing to move (the call is over then). The next steps, once
+  /// for each call: bind_agreement() where agrees(), and when that has run, bind().
+  bool begin(PreparedCall& p, const Call& call);
+  /// Whether the ranks have to find out together if this call may run with a plan that addresses
+  /// other ranks' memory: they exchange whether their buffers lie in windows.
+  bool agrees(const PreparedCall& p) const { return p.plan->windows && !group->one_process(); }
+  const Binding& bind_agreement(const PreparedCall& p, const Call& call);
+  /// The call itself, with what the newest agreement has brought. Valid until the next one.
+  const Binding& bind(PreparedCall& p, const Call& call);
 
   /// The messages to one peer, or from it.
   struct Messages {
@@ -73,10 +75,12 @@ struct Communicator::Impl {
   WaitPolicy policy;
   Workspace workspace;
   Operation operation;  // of the collective at hand
-  Operation agreement;  // of agree_on_windows()
+  Operation agreement;  // which goes before it
   ReadyPlan agreement_plan;
   Binding agreement_binding;
-  Tables tables;
+  std::uint8_t in_windows = 0;      // whether this rank's buffers lie there
+  std::uint8_t all_in_windows = 0;  // all ranks'
+  Tables tables;                    // what a binding with uneven blocks points to
   std::vector<std::unique_ptr<Messages>> all_messages;  // by peer and direction
   std::uint64_t sequence = 0;
   // How often which ranks were left by shrink(): the same on all of these.

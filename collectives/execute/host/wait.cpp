@@ -136,8 +136,9 @@ class Wait {
 
 bool Job::advance() {
   while (operation_.advance()) {
-    if (++at_ == bindings_.size()) return true;
-    operation_.bind(bindings_[at_]);
+    const Binding* const binding = next();
+    if (binding == nullptr) return true;
+    operation_.bind(*binding);
   }
   return false;
 }

@@ -16,23 +16,24 @@ struct WaitPolicy {
   std::chrono::nanoseconds report_after{0};  // log a wait that is this long; 0: never
 };
 
-/// Calls that run one after the other on one Operation (the sends to one peer, say). Binds the
-/// first.
+/// What runs on one Operation: a call, or several one after the other.
 class Job {
  public:
-  /// `bindings` is not empty and outlives the job.
-  Job(Operation& operation, std::span<const Binding> bindings)
-      : operation_(operation), bindings_(bindings) {
-    operation_.bind(bindings_[0]);
-  }
+  explicit Job(Operation& operation) : operation_(operation) {}
+  virtual ~Job() = default;
+
+  /// `binding` outlives its run.
+  void start(const Binding& binding) { operation_.bind(binding); }
   /// Does what can be done; true when the last call is finished.
   bool advance();
   Operation& operation() const { return operation_; }
 
+ protected:
+  /// The call after the one that has just finished; null: that was the last.
+  virtual const Binding* next() { return nullptr; }
+
  private:
   Operation& operation_;
-  std::span<const Binding> bindings_;
-  std::size_t at_ = 0;
 };
 
 /// Runs all `jobs` to their ends, side by side. Throws Error after the first failure, which every
