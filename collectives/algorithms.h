@@ -19,7 +19,9 @@ struct PlanRequest {
   int ranks = 1;
   int root = 0;
   std::uint32_t lanes = 1;  // lanes that share the work, where the algorithm can (ring, chain)
-  int group = 0;  // hierarchical: ranks per group; 0: the divisor of `ranks` nearest its root
+  int group = 0;       // hierarchical: ranks per group; 0: the divisor of `ranks` nearest its root
+  bool scales = true;  // reductions: for every operator; false: for those alone that do not scale
+                       // inputs (neither avg nor pre_multiplied_sum), which saves copies
 };
 
 struct Algorithm {

@@ -38,6 +38,8 @@ struct Traffic {
 
 struct VerifyOptions {
   bool in_place = false;  // in and out coincide as NCCL defines
+  bool scales = true;     // for every operator; false: for those that do not scale inputs as they
+                          // read them, so that a copy of an input has the bits of the input
 };
 
 struct Verdict {

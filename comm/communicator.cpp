@@ -129,7 +129,8 @@ bool Communicator::Impl::begin(PreparedCall& p, const Call& call) {
     repeats = 0;
     return false;
   }
-  p.plan = &plans.get(call.collective, p.sizes.largest, call.type, signature.root, true);
+  p.plan =
+      &plans.get(call.collective, p.sizes.largest, call.type, call.op.kind, signature.root, true);
   signature.detail = mix(signature.detail, p.plan->identity);
   p.hash = signature.hash();
   return true;
@@ -153,7 +154,8 @@ const Binding& Communicator::Impl::bind(PreparedCall& p, const Call& call) {
   Binding& binding = p.binding;
   const ReadyPlan* plan = p.plan;
   if (agrees(p) && all_in_windows == 0 && !group->cma_everywhere()) {
-    plan = &plans.get(call.collective, p.sizes.largest, call.type, binding.signature.root, false);
+    plan = &plans.get(call.collective, p.sizes.largest, call.type, call.op.kind,
+                      binding.signature.root, false);
   }
   if (plan != p.bound) {
     const Signature signature = binding.signature;

@@ -25,8 +25,8 @@ Plans::Plans(int rank, const Platform& platform, bool agreement, std::string alg
                   "\" (TUTTI_ALGORITHM); `tutti plan list` shows those there are");
 }
 
-const ReadyPlan& Plans::get(Collective collective, std::size_t bytes, DataType type, int root,
-                            bool windows) {
+const ReadyPlan& Plans::get(Collective collective, std::size_t bytes, DataType type,
+                            ReduceKind kind, int root, bool windows) {
   const ReadyPlan* found = nullptr;
   if (const auto it = users_.find({collective, root}); it != users_.end()) {
     found = it->second.get();
@@ -42,12 +42,14 @@ const ReadyPlan& Plans::get(Collective collective, std::size_t bytes, DataType t
     if (a == nullptr || (a->windows && !windows)) {
       a = &chooser_.choose({collective, bytes, type}, windows && windows_);
     }
-    std::unique_ptr<ReadyPlan>& plan = generated_[{a, root}];
+    const bool scales = kind == ReduceKind::avg || kind == ReduceKind::pre_multiplied_sum;
+    std::unique_ptr<ReadyPlan>& plan = generated_[{a, root, scales}];
     if (!plan) {
       PlanRequest request;
       request.collective = collective;
       request.ranks = ranks_;
       request.root = root;
+      request.scales = scales;
       plan = std::make_unique<ReadyPlan>();
       plan->plan = a->generate(request, rank_);
       plan->windows = a->windows;

@@ -29,8 +29,8 @@ class Plans {
   /// The plan for `collective` with `bytes` in its largest buffer; `windows`: it may address other
   /// ranks' memory. Valid until use() replaces it. Throws Error(invalid_usage) where the user's
   /// own plan needs windows and may not have them.
-  const ReadyPlan& get(Collective collective, std::size_t bytes, DataType type, int root,
-                       bool windows);
+  const ReadyPlan& get(Collective collective, std::size_t bytes, DataType type, ReduceKind kind,
+                       int root, bool windows);
   /// The algorithm that is predicted to be the fastest for these calls; see Chooser::choose.
   const Algorithm& choose(const Workload& workload, bool windows) {
     return chooser_.choose(workload, windows);
@@ -47,7 +47,8 @@ class Plans {
   std::string algorithm_;
   bool windows_;
   Chooser chooser_;
-  std::map<std::tuple<const Algorithm*, int>, std::unique_ptr<ReadyPlan>> generated_;
+  // By root and PlanRequest::scales.
+  std::map<std::tuple<const Algorithm*, int, bool>, std::unique_ptr<ReadyPlan>> generated_;
   std::map<std::tuple<int, bool>, std::unique_ptr<ReadyPlan>> point_to_point_;
   std::map<std::tuple<Collective, int>, std::unique_ptr<ReadyPlan>> users_;
 };

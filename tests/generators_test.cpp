@@ -53,9 +53,9 @@ std::uint32_t widest_message(const Plan& plan) {
 
 using Textbook = std::function<Traffic(int rank)>;
 
-void expect_proved(const Plan& plan, bool in_place, const Textbook& textbook) {
+void expect_proved(const Plan& plan, bool in_place, const Textbook& textbook, bool scales = true) {
   SCOPED_TRACE(in_place ? "in place" : "out of place");
-  const Verdict verdict = verify(plan, {.in_place = in_place});
+  const Verdict verdict = verify(plan, {.in_place = in_place, .scales = scales});
   ASSERT_TRUE(verdict.proved) << verdict.story;
   for (int rank = 0; rank < plan.header.ranks; ++rank) {
     const Traffic moved = verdict.traffic[static_cast<std::size_t>(rank)];
@@ -104,6 +104,11 @@ TEST_P(Generators, AreProved) {
       if (in_place && !has_in_place(a.collective)) continue;
       if (!in_place && ranks > 128 && has_in_place(a.collective)) continue;  // for time's sake
       expect_proved(plan, in_place, textbook);
+      if (HasFatalFailure()) return;
+      if (!is_reduction(a.collective)) continue;
+      PlanRequest unscaled = request;
+      unscaled.scales = false;
+      expect_proved(generate_plan(a, unscaled), in_place, textbook, false);
       if (HasFatalFailure()) return;
     }
   }

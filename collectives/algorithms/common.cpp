@@ -58,10 +58,16 @@ std::vector<Operand> in_rank_order(int ranks, int rank, Operand own) {
   return sources;
 }
 
-std::vector<Operand> and_to(const std::vector<int>& peers, Operand own) {
-  std::vector<Operand> destinations = {own};
+std::vector<Operand> to_all(const std::vector<int>& peers) {
+  std::vector<Operand> destinations;
   destinations.reserve(peers.size() + 1);
   for (const int q : peers) destinations.push_back(to(q));
+  return destinations;
+}
+
+std::vector<Operand> and_to(const std::vector<int>& peers, Operand own) {
+  std::vector<Operand> destinations = to_all(peers);
+  destinations.insert(destinations.begin(), own);
   return destinations;
 }
 

@@ -39,6 +39,8 @@ std::vector<int> others(int ranks, int rank);
 std::vector<Operand> of_all_ranks(int ranks, Operand chunk);
 /// `own` and a message from each other rank, in the order of the ranks.
 std::vector<Operand> in_rank_order(int ranks, int rank, Operand own);
+/// to(q) for all peers.
+std::vector<Operand> to_all(const std::vector<int>& peers);
 /// `own` and a message to each of `peers`.
 std::vector<Operand> and_to(const std::vector<int>& peers, Operand own);
 /// Signals all peers and waits for all of theirs.

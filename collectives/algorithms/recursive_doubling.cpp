@@ -29,18 +29,24 @@ RankPlan recursive_doubling_all_reduce(const PlanRequest& request, int rank) {
   }
   const int core = fold.core_of(rank);
   const auto partner = [&](int distance) { return fold.rank_of(core ^ distance); };
-  // The own input is stored before it is summed, rounded as the partner's copy of it is; so both
-  // sum up the same numbers, the lower core's first, and get the same bits.
+  // Where the operator may scale it, the own input is stored before it is summed, rounded as the
+  // partner's copy of it is; so both sum up the same numbers, the lower core's first, and get the
+  // same bits.
+  Operand own = out(0);
   if (fold.has_extra(rank)) {
-    lane.step({out(0), to(partner(1))}, {in(0), from(rank + 1)});
+    lane.step({own, to(partner(1))}, {in(0), from(rank + 1)});
+  } else if (request.scales) {
+    lane.step({own, to(partner(1))}, {in(0)});
   } else {
-    lane.step({out(0), to(partner(1))}, {in(0)});
+    own = in(0);
+    lane.step({to(partner(1))}, {own});
   }
   for (int distance = 1; distance < fold.cores; distance *= 2) {
     const Operand theirs = from(partner(distance));
     const bool mine_first = (core & distance) == 0;
-    const Operand first = mine_first ? out(0) : theirs;
-    const Operand second = mine_first ? theirs : out(0);
+    const Operand first = mine_first ? own : theirs;
+    const Operand second = mine_first ? theirs : own;
+    own = out(0);
     if (2 * distance < fold.cores) {
       lane.step({out(0), to(partner(2 * distance))}, {first, second});
     } else if (fold.has_extra(rank)) {

@@ -9,7 +9,8 @@
 //
 // All sum up in the order of the ranks, 0 to n - 1, so one-shot has the same bits everywhere. For
 // that all must also sum up the same numbers: over links, the own input has to be rounded as what
-// the others got of it is (a scaled input is rounded when it is stored), so it is stored in `out`.
+// the others got of it is (a scaled input is rounded when it is stored), so it is stored in `out`,
+// if the operator may be one that scales.
 //
 // The windowed forms leave the data where it is: one-shot reads all inputs, two-shot reads all
 // inputs of its chunk and writes the sum into every `out`. *ready* and *done* messages say when
@@ -27,8 +28,13 @@ RankPlan one_shot_all_reduce(const PlanRequest& request, int rank) {
   if (peers.empty()) {
     copy_alone(b, Collective::all_reduce);
   } else {
-    lane.step(and_to(peers, out(0)), std::vector{in(0)});
-    lane.step(std::vector{out(0)}, in_rank_order(request.ranks, rank, out(0))).completes();
+    const Operand own = request.scales ? out(0) : in(0);
+    if (request.scales) {
+      lane.step(and_to(peers, own), std::vector{in(0)});
+    } else {
+      lane.step(to_all(peers), std::vector{own});
+    }
+    lane.step(std::vector{out(0)}, in_rank_order(request.ranks, rank, own)).completes();
   }
   return b.finish();
 }

@@ -5,10 +5,10 @@
 
 namespace tutti::proof {
 
-SymbolicRun::SymbolicRun(const Network& network, const Schedule& schedule)
+SymbolicRun::SymbolicRun(const Network& network, const Schedule& schedule, bool scales)
     : net_(network),
       schedule_(schedule),
-      values_(network.buffers),
+      values_(network.buffers, scales),
       reduces_(is_reduction(network.plan.header.collective)),
       memory_(network.buffers.locations(), kNothing),
       slots_(network.slot_chunks, kNothing),

@@ -14,7 +14,7 @@ namespace tutti::proof {
 /// A visitor of Schedule::run, for one tile.
 class SymbolicRun {
  public:
-  SymbolicRun(const Network& network, const Schedule& schedule);
+  SymbolicRun(const Network& network, const Schedule& schedule, bool scales);
 
   void step(std::uint32_t lane, std::uint32_t index, std::uint32_t tile);
   void rank_ends(int) {}

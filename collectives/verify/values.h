@@ -20,8 +20,10 @@ inline constexpr Value kNothing = 0;
 
 class Values {
  public:
-  explicit Values(const Buffers& buffers)
+  /// `scales`: see VerifyOptions.
+  Values(const Buffers& buffers, bool scales)
       : buffers_(buffers),
+        scales_(scales),
         inputs_(buffers.inputs()),
         ranks_(buffers.ranks()),
         table_(1024, Slot{0, kNothing}) {}
@@ -31,7 +33,7 @@ class Values {
   Value input(std::uint32_t input) const { return 1 + input; }
   /// A copy of it in out, tmp or a slot, where it is rounded to the data type. A sum that begins
   /// from the copy can have other bits, so it is another value. (What is copied already is itself.)
-  Value copied(Value v) const { return is_direct(v) ? v + inputs_ : v; }
+  Value copied(Value v) const { return scales_ && is_direct(v) ? v + inputs_ : v; }
   /// ((parts[0] + parts[1]) + ...). Throws Refuted when that makes no sense.
   Value combine(std::span<const Value> parts);
 
@@ -80,6 +82,7 @@ class Values {
   void put_text(Value v, std::string& text) const;
 
   const Buffers& buffers_;
+  bool scales_;
   std::uint32_t inputs_;
   std::uint32_t ranks_;
   std::vector<Node> nodes_;
