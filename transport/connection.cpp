@@ -1,3 +1,4 @@
+// Mapping a connection's data ahead of its use.
 #include "transport/connection.h"
 
 #include <sys/mman.h>
