@@ -45,7 +45,7 @@ struct Options {
   std::chrono::nanoseconds report_after;        // a wait this long is reported once; 0: never
   std::chrono::nanoseconds rendezvous_timeout;  // for all ranks to appear
   std::string algorithm;                        // run this algorithm where it exists; "": choose
-  std::size_t slots;                            // per link
+  std::size_t slots;                            // per link; 0: chosen
   std::size_t slot_bytes;
 };
 

@@ -92,18 +92,26 @@ Session connect(std::shared_ptr<Mesh> mesh, int rank, const std::vector<SessionC
 
 }  // namespace
 
-Geometry geometry_of(const Options& options, int rank) {
+Geometry geometry_of(const Options& options, int rank, int size) {
   constexpr std::size_t kMostSlotBytes = std::size_t{1} << 30;
-  if (options.slots < 2 || options.slots > 4096) {
-    throw Error(ErrorCode::invalid_argument, "slots is " + std::to_string(options.slots) +
-                                                 ", but must be 2 to 4096 (TUTTI_SLOTS)");
-  }
   if (options.slot_bytes < 1024 || options.slot_bytes > kMostSlotBytes) {
     throw Error(ErrorCode::invalid_argument, "slot_bytes is " + std::to_string(options.slot_bytes) +
                                                  ", but must be 1 KiB to 1 GiB (TUTTI_SLOT_BYTES)");
   }
+  std::size_t slots = options.slots;
+  if (slots == 0) {
+    // A link should exceed a core's L2 cache (transport/connection.h), but all of a rank's links
+    // not this much memory.
+    constexpr std::size_t kLinksBytes = std::size_t{8} << 20;
+    const std::size_t links = static_cast<std::size_t>(std::max(size - 1, 1));
+    slots = std::clamp<std::size_t>(kLinksBytes / links / options.slot_bytes, 8, 32);
+  }
+  if (slots < 2 || slots > 4096) {
+    throw Error(ErrorCode::invalid_argument, "slots is " + std::to_string(options.slots) +
+                                                 ", but must be 2 to 4096, or 0 (TUTTI_SLOTS)");
+  }
   Geometry g;
-  g.shape = {options.slots, (options.slot_bytes + kCacheLine - 1) / kCacheLine * kCacheLine};
+  g.shape = {slots, (options.slot_bytes + kCacheLine - 1) / kCacheLine * kCacheLine};
   g.tile_bytes = std::max<std::size_t>(setting_bytes("TUTTI_TILE_BYTES"), 4096);
   g.windows = setting_boolean("TUTTI_WINDOWS");
   if (rank == 0) g.machine = used_machine().machine;
@@ -113,7 +121,7 @@ Geometry geometry_of(const Options& options, int rank) {
 Session open_session(const UniqueId& id, int rank, int size, const Options& options) {
   auto mesh = std::make_shared<Mesh>();
   Card mine;
-  const SessionCard card = card_of(geometry_of(options, rank), *mesh);
+  const SessionCard card = card_of(geometry_of(options, rank, size), *mesh);
   std::memcpy(mine.bytes.data(), &card, sizeof card);
   const Roster roster = rendezvous(id, rank, size, mine, options.rendezvous_timeout);
   std::vector<SessionCard> cards(roster.cards.size());
@@ -132,7 +140,7 @@ Session open_subsession(LocalGroup& parent, const Geometry& geometry, int rank,
 }
 
 std::vector<Session> open_local_sessions(int size, const Options& options) {
-  const Geometry geometry = geometry_of(options, 0);
+  const Geometry geometry = geometry_of(options, 0, size);
   std::vector<std::shared_ptr<Mesh>> meshes;
   std::vector<SessionCard> cards;
   for (int r = 0; r < size; ++r) {

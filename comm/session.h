@@ -39,7 +39,8 @@ Session open_subsession(LocalGroup& parent, const Geometry& geometry, int rank,
 /// `size` ranks of this process at once.
 std::vector<Session> open_local_sessions(int size, const Options& options);
 
-/// This rank's settings, checked; only rank 0 has to know the machine.
-Geometry geometry_of(const Options& options, int rank);
+/// This rank's settings, checked, for a communicator of `size` ranks; only rank 0 has to know the
+/// machine.
+Geometry geometry_of(const Options& options, int rank, int size);
 
 }  // namespace tutti

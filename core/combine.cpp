@@ -88,7 +88,7 @@ void reduce_and_divide(detail::ReduceArguments arguments) {
   const std::size_t count = arguments.end;
   const std::span<void* const> destinations = arguments.destinations;
   arguments.destinations = destinations.first(1);
-  arguments.stream = false;
+  arguments.stream = 0;
   for (std::size_t at = 0; at < count; at += kPiece / size) {
     arguments.begin = at;
     arguments.end = std::min(count, at + kPiece / size);
@@ -145,12 +145,12 @@ void combine(DataType type, ReduceKind kind, std::span<void* const> destinations
     reduce_and_divide(arguments);
   } else if (sources.size() > 1 || sources[0].prescale != Prescale::none) {
     detail::reduce(arguments);
-  } else if (options.stream) {
-    detail::stream_copy(destinations, sources[0].data, count * size_of(type));
+  } else if (options.stream > 0) {
+    detail::stream_copy(destinations, options.stream, sources[0].data, count * size_of(type));
   } else {
     copy(destinations, sources[0].data, count * size_of(type));
   }
-  if (options.stream) detail::fence_streams();
+  if (options.stream > 0) detail::fence_streams();
 }
 
 }  // namespace tutti

@@ -36,7 +36,8 @@ struct Source {
 struct CombineOptions {
   std::uint32_t divisor = 1;   // number of ranks, for Prescale::divide and for divide_result
   bool divide_result = false;  // integers: truncating division of the result (avg's last step)
-  bool stream = false;         // write past the cache (non-temporal stores)
+  std::size_t stream = 0;      // so many destinations, from the first on, are written past the
+                               // cache (non-temporal stores)
 };
 
 /// destinations[i][0..count) = reduce(sources). `kind` avg and pre_multiplied_sum reduce as sum.

@@ -79,8 +79,8 @@ void reduce_target(const ReduceArguments& arguments) {
   }
 }
 
-void stream_copy_target(std::span<void* const> destinations, const std::uint8_t* source,
-                        std::size_t bytes) {
+void stream_copy_target(std::span<void* const> destinations, std::size_t stream,
+                        const std::uint8_t* source, std::size_t bytes) {
   const hn::ScalableTag<std::uint8_t> d;
   constexpr std::size_t kVector = hn::MaxLanes(d);
   constexpr std::size_t kStep = 4 * kVector;
@@ -105,7 +105,7 @@ void stream_copy_target(std::span<void* const> destinations, const std::uint8_t*
     const auto v3 = hn::LoadU(d, source + at + 3 * kVector);
     for (std::size_t i = 0; i < destinations.size(); ++i) {
       std::uint8_t* const out = to(i) + at;
-      if (reinterpret_cast<std::uintptr_t>(out) % kVector == 0) {
+      if (i < stream && reinterpret_cast<std::uintptr_t>(out) % kVector == 0) {
         hn::Stream(v0, d, out);
         hn::Stream(v1, d, out + kVector);
         hn::Stream(v2, d, out + 2 * kVector);
@@ -157,10 +157,11 @@ void reduce(const ReduceArguments& arguments) {
   function(arguments);
 }
 
-void stream_copy(std::span<void* const> destinations, const void* source, std::size_t bytes) {
+void stream_copy(std::span<void* const> destinations, std::size_t stream, const void* source,
+                 std::size_t bytes) {
   if (destinations.size() == 1 && destinations[0] == source) return;
   HWY_DYNAMIC_DISPATCH(stream_copy_target)
-  (destinations, static_cast<const std::uint8_t*>(source), bytes);
+  (destinations, stream, static_cast<const std::uint8_t*>(source), bytes);
 }
 
 void fence_streams() { hwy::FlushStream(); }

@@ -22,7 +22,7 @@ struct ReduceArguments {
   std::size_t begin = 0;
   std::size_t end = 0;
   std::uint32_t divisor = 1;
-  bool stream = false;
+  std::size_t stream = 0;  // destinations, from the first on
 };
 
 void reduce(const ReduceArguments& arguments);
@@ -30,8 +30,10 @@ void reduce(const ReduceArguments& arguments);
 /// Takes Highway's choice of the instruction set anew; for tests that change it.
 void choose_target();
 
-/// Copies with non-temporal stores, reading the source once.
-void stream_copy(std::span<void* const> destinations, const void* source, std::size_t bytes);
+/// Copies, reading the source once, to the first `stream` destinations (at least one) with
+/// non-temporal stores.
+void stream_copy(std::span<void* const> destinations, std::size_t stream, const void* source,
+                 std::size_t bytes);
 
 /// Makes the non-temporal stores of this thread visible before its next release store.
 void fence_streams();

@@ -117,7 +117,7 @@ class Reducer {
     std::size_t at = arguments_.begin * sizeof(Element);
     const std::size_t end = arguments_.end * sizeof(Element);
     const auto first = reinterpret_cast<std::uintptr_t>(destination(0) + at);
-    const bool stream = arguments_.stream && first % sizeof(Element) == 0;
+    const bool stream = arguments_.stream > 0 && first % sizeof(Element) == 0;
     if (stream && first % kCacheLine != 0) {
       const std::size_t head = std::min(kCacheLine - first % kCacheLine, end - at);
       vectors(at, at + head);
@@ -213,8 +213,8 @@ class Reducer {
     for (std::size_t d = 0; d < arguments_.destinations.size(); ++d) {
       std::uint8_t* const to = destination(d) + at;
       // The head aligned the first destination; the others may happen to be aligned with it.
-      const bool past_the_cache =
-          stream && reinterpret_cast<std::uintptr_t>(to) % kVectorBytes == 0;
+      const bool past_the_cache = stream && d < arguments_.stream &&
+                                  reinterpret_cast<std::uintptr_t>(to) % kVectorBytes == 0;
 #pragma GCC unroll 4
       for (int u = 0; u < n; ++u) {
         if (past_the_cache) {

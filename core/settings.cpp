@@ -34,8 +34,10 @@ constexpr std::array kSettings{
     Setting{"TUTTI_MACHINE", SettingType::text, "",
             "The file with the machine's constants, from which times are predicted. Empty: the one "
             "that `tutti calibrate` wrote for this machine, if there is one. Rank 0's counts."},
-    Setting{"TUTTI_SLOTS", SettingType::integer, "8",
-            "Slots of a connection between two ranks: how many messages may be under way."},
+    Setting{
+        "TUTTI_SLOTS", SettingType::integer, "0",
+        "Slots of a connection between two ranks: how many messages may be under way. 0: chosen "
+        "from the number of ranks, 8 to 32."},
     Setting{"TUTTI_SLOT_BYTES", SettingType::bytes, "64K", "Bytes of one slot."},
     Setting{
         "TUTTI_CMA", SettingType::boolean, "0",

@@ -211,7 +211,7 @@ TEST_P(CombineValues, ACopyKeepsEveryBit) {
   for (std::size_t i = 0; i < from.size(); ++i) {
     from[i] = 0x7F800001u + static_cast<std::uint32_t>(i);  // signalling NaNs
   }
-  for (const bool stream : {false, true}) {
+  for (const std::size_t stream : {0, 1}) {
     std::vector<std::uint32_t> to(from.size());
     void* destination = to.data();
     const Source source{from.data()};
@@ -232,7 +232,7 @@ TEST_P(CombineValues, LargeAndStreamed) {
   std::vector<float> out(kCount + 1);
   void* to = out.data() + 1;
   const Source sources[] = {{a.data()}, {b.data()}};
-  combine(DataType::float32, ReduceKind::sum, {&to, 1}, sources, kCount, {.stream = true});
+  combine(DataType::float32, ReduceKind::sum, {&to, 1}, sources, kCount, {.stream = 1});
   for (std::size_t i = 0; i < kCount; ++i) {
     ASSERT_EQ(out[i + 1], static_cast<float>(i % 1000 + 3 * (i % 777))) << i;
   }

@@ -85,7 +85,7 @@ void explain(const Arguments& a) {
                           *type};
   const int cores = a.cores > 0 ? a.cores : host().cores;
   const bool windows = a.memory == "window" && setting_boolean("TUTTI_WINDOWS");
-  const Geometry geometry = geometry_of(Options(), 0);
+  const Geometry geometry = geometry_of(Options(), 0, a.ranks);
   Chooser chooser({used.machine, a.ranks, cores, geometry.shape, geometry.tile_bytes}, !a.threads);
   const std::vector<Candidate> candidates = chooser.candidates(workload, windows);
   if (candidates.empty()) {

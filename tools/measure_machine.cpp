@@ -26,7 +26,7 @@ constexpr double kKiB = 1024;
 constexpr std::size_t kShort = 8;  // bytes: they travel with a message's header
 constexpr int kRepeats = 16;       // of a thing in a plan that does it often
 constexpr int kSamples = 7;
-constexpr std::uint32_t kSlots = 8;                      // the default
+constexpr std::uint32_t kSlots = 8;                      // the least that links have by default
 constexpr std::size_t kMessage = std::size_t{32} << 10;  // half a slot
 constexpr int kMessages = 6;                             // fewer than slots: nobody waits
 constexpr int kMostRanks = 32;
@@ -250,7 +250,7 @@ void measure_windows(Communicator& comm, Machine& m) {
   const double measured = time_of_call(
       [&] { comm.all_reduce(window.at(0), window.at(kShort), kShort, DataType::uint8); });
   m.window_ns = 0;
-  const Geometry geometry = geometry_of(Options(), 0);
+  const Geometry geometry = geometry_of(Options(), 0, comm.size());
   Chooser chooser({m, 2, 2, geometry.shape, geometry.tile_bytes}, true);
   for (const Candidate& c : chooser.candidates({Collective::all_reduce, kShort}, true)) {
     if (c.algorithm->name != kWindowAlgorithm) continue;

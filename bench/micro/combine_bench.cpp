@@ -68,7 +68,7 @@ void measure(benchmark::State& state, DataType type, int streams, Move move) {
   state.SetBytesProcessed(static_cast<std::int64_t>(state.iterations()) * streams * state.range(0));
 }
 
-void combine_sum(benchmark::State& state, DataType type, bool stream) {
+void combine_sum(benchmark::State& state, DataType type, std::size_t stream) {
   measure(state, type, 3, [&](Buffers& buffers, std::size_t bytes) {
     const tutti::Source sources[] = {{buffers.a()}, {buffers.b()}};
     void* const to = buffers.out();
@@ -77,7 +77,7 @@ void combine_sum(benchmark::State& state, DataType type, bool stream) {
   });
 }
 
-void combine_copy(benchmark::State& state, bool stream) {
+void combine_copy(benchmark::State& state, std::size_t stream) {
   measure(state, DataType::float32, 2, [&](Buffers& buffers, std::size_t bytes) {
     const tutti::Source source{buffers.a()};
     void* const to = buffers.out();
@@ -134,8 +134,8 @@ void register_all() {
   sizes(benchmark::RegisterBenchmark("limit/plain", limit<false>));
   sizes(benchmark::RegisterBenchmark("limit/stream", limit<true>));
 #endif
-  for (const bool stream : {false, true}) {
-    const std::string how = stream ? "/stream" : "/plain";
+  for (const std::size_t stream : {0, 1}) {
+    const std::string how = stream > 0 ? "/stream" : "/plain";
     for (const DataType type : {DataType::float32, DataType::bfloat16, DataType::float16}) {
       const std::string name = "sum/" + std::string(tutti::name(type)) + how;
       sizes(benchmark::RegisterBenchmark(

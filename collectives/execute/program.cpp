@@ -84,7 +84,11 @@ class Compiler {
     if (unit > 1) message_ = (message_ + unit - 1) / unit * unit;
     const std::size_t first = program_.places.size();
     std::int32_t link = 0;
-    for (const Operand& o : plan_.destinations(step)) add_place(o, i, e, Place::Where::send, link);
+    for (const bool links : {true, false}) {
+      for (const Operand& o : plan_.destinations(step)) {
+        if (o.is_link() == links) add_place(o, i, e, Place::Where::send, link);
+      }
+    }
     link = 0;
     for (const Operand& o : plan_.sources(step)) add_place(o, i, e, Place::Where::receive, link);
     message_ += e.count * element_;

@@ -47,7 +47,7 @@ struct Place {
 
 /// destinations <- combine(sources), for bytes that lie together in every operand.
 struct Move {
-  const Place* places = nullptr;  // destinations, then sources
+  const Place* places = nullptr;  // destinations, links first; then sources
   std::uint16_t destinations = 0;
   std::uint16_t sources = 0;
   std::size_t elements = 0;

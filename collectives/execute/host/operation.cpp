@@ -1,6 +1,7 @@
 #include "collectives/execute/host/operation.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 
 #include "core/memory.h"
@@ -179,7 +180,12 @@ Operation::Blocked Operation::blocked() const {
 void Operation::perform(const Action& action, std::size_t tile) {
   if (action.signals) return signal(action);
   for (const ReceiveLink& r : action.receives) accept(r, action.bytes);
-  for (const Move& m : action.moves) move(action, m, tile);
+  if (action.bytes >= kBulkBytes && !action.sends.empty()) {
+    move_bulk(action, tile);
+  } else {
+    past_cache_ = false;
+    for (const Move& m : action.moves) move(action, m, tile);
+  }
   for (const ReceiveLink& r : action.receives) {
     r.link->free();
     group_.ring(*r.peer);
@@ -188,6 +194,20 @@ void Operation::perform(const Action& action, std::size_t tile) {
     s.link->publish(binding_->tag, action.bytes);
     group_.ring(*s.peer);
   }
+}
+
+void Operation::move_bulk(const Action& action, std::size_t tile) {
+  using Clock = std::chrono::steady_clock;
+  // The messages of a step are written at once, so in one way: as the first one's link wants it.
+  Sender& first = *action.sends.front().link;
+  const Sender::Way way = first.choose_way();
+  past_cache_ = way.past_cache;
+  const auto begun = way.timed ? Clock::now() : Clock::time_point{};
+  for (const Move& m : action.moves) move(action, m, tile);
+  if (!way.timed) return;
+  const std::chrono::duration<double, std::nano> took = Clock::now() - begun;
+  const std::size_t lines = action.bytes / kCacheLine * action.sends.size();
+  first.took(took.count() / static_cast<double>(lines));
 }
 
 void Operation::signal(const Action& action) {
@@ -215,7 +235,6 @@ void Operation::move(const Action& action, const Move& m, std::size_t tile) {
   CombineOptions options;
   options.divisor = static_cast<std::uint32_t>(group_.size());
   options.divide_result = action.completes && divides_;
-  options.stream = binding_->stream && action.sends.empty();
   const bool plain = m.sources == 1 && !scaled && !options.divide_result;
   if (plain && !m.remote && bytes <= kCacheLine) {
     // As combine() would, without the way there.
@@ -240,12 +259,22 @@ void Operation::move(const Action& action, const Move& m, std::size_t tile) {
     for (std::size_t k = 0; k < m.sources; ++k) from[k] = {pointer(action, sources[k], shift)};
   }
   if (scaled) scale_sources(m);
-  if (copies) return move_through_copies(m, options);
+  if (copies) {
+    if (binding_->stream && action.sends.empty()) options.stream = m.destinations;
+    return move_through_copies(m, options);
+  }
   std::size_t count = m.destinations;
   // In place, a copy onto itself is nothing to do.
   if (plain) {
     count = static_cast<std::size_t>(std::remove(destinations, destinations + count, from[0].data) -
                                      destinations);
+  }
+  // Links come before memory; those that are written past the cache must come first.
+  const std::size_t links = action.sends.size();
+  const std::size_t memory = binding_->stream ? count - links : 0;
+  options.stream = memory + (past_cache_ ? links : 0);
+  if (memory > 0 && links > 0 && !past_cache_) {
+    std::rotate(destinations, destinations + links, destinations + count);
   }
   combine(binding_->type, binding_->op.kind, {destinations, count}, {from, m.sources}, m.elements,
           options);

@@ -127,6 +127,8 @@ class Operation {
   void set_up_lanes();
   void begin_tile(Lane& lane);
   void perform(const Action& action, std::size_t tile);
+  /// The moves of a step that sends bulk messages.
+  void move_bulk(const Action& action, std::size_t tile);
   void signal(const Action& action);
   void move(const Action& action, const Move& move, std::size_t tile);
   /// Fills targets_; whether one of them can only be reached by copying.
@@ -159,6 +161,7 @@ class Operation {
   std::atomic<std::uint64_t>* published_ = nullptr;  // where others read it
   std::atomic<std::uint64_t> unpublished_{0};        // a message's, which nobody reads
   // Of the move at hand; kept for their capacity.
+  bool past_cache_ = false;  // its messages are written past the cache
   std::vector<Target> targets_;
   std::vector<void*> destinations_;
   std::vector<Source> sources_;

@@ -130,7 +130,7 @@ void Operation::move_through_copies(const Move& move, const CombineOptions& opti
     }
     CombineOptions now = options;
     if (remote) {
-      now.stream = false;             // it is read again at once
+      now.stream = 0;                 // it is read again at once
       destinations_[own++] = result;  // there is room: at least one of the m is not ours
     }
     combine(binding_->type, binding_->op.kind, std::span(destinations_).first(own),

@@ -1,0 +1,82 @@
+// A connection by itself: messages of all sizes go round its data without touching each other; and
+// a sender finds out how to write long ones.
+#include "transport/connection.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <deque>
+#include <random>
+#include <vector>
+
+namespace tutti {
+namespace {
+
+struct Ends {
+  explicit Ends(ConnectionShape s)
+      : memory(s.bytes() / kCacheLine), sender(data(), s), receiver(data(), s) {}
+  std::byte* data() { return memory.data()->bytes; }
+
+  struct alignas(kCacheLine) Line {
+    std::byte bytes[kCacheLine] = {};
+  };
+  std::vector<Line> memory;
+  Sender sender;
+  Receiver receiver;
+};
+
+// As many messages under way as there are slots, of sizes from nothing to a whole slot.
+TEST(Connection, MessagesOfAnySizeKeepApart) {
+  for (const ConnectionShape shape :
+       {ConnectionShape{2, 1024}, ConnectionShape{3, 4096}, ConnectionShape{8, 1088}}) {
+    Ends ends(shape);
+    std::mt19937 random(7);
+    std::deque<std::size_t> under_way;
+    std::uint64_t sent = 0, received = 0;
+    while (received < 5000) {
+      if (ends.sender.ready()) {
+        const std::size_t kinds[] = {0, kInlineBytes, kInlineBytes + 1, shape.slot_bytes,
+                                     random() % (shape.slot_bytes + 1)};
+        const std::size_t bytes = kinds[random() % 5];
+        std::memset(ends.sender.slot(bytes), static_cast<int>(++sent % 251), bytes);
+        ends.sender.publish(0, static_cast<std::uint32_t>(bytes));
+        under_way.push_back(bytes);
+      }
+      if (ends.sender.ready() && random() % 4 != 0) continue;
+      ASSERT_TRUE(ends.receiver.ready());
+      const std::size_t bytes = under_way.front();
+      under_way.pop_front();
+      ASSERT_EQ(ends.receiver.bytes(), bytes);
+      ++received;
+      const std::vector<std::byte> expected(bytes, static_cast<std::byte>(received % 251));
+      ASSERT_EQ(std::memcmp(ends.receiver.slot(bytes), expected.data(), bytes), 0)
+          << "message " << received;
+      ends.receiver.free();
+    }
+  }
+}
+
+TEST(Connection, BulkIsWrittenPastTheCacheWhereStoresAreSlow) {
+  Ends ends({2, 1024});
+  // Counts the messages that go past the cache, when each that does not takes `nanoseconds` a line.
+  const auto past_cache = [&](int messages, double nanoseconds) {
+    int past = 0;
+    for (int i = 0; i < messages; ++i) {
+      const Sender::Way way = ends.sender.choose_way();
+      EXPECT_FALSE(way.past_cache && way.timed);  // that time would say nothing
+      if (way.past_cache) ++past;
+      if (way.timed) ends.sender.took(nanoseconds);
+    }
+    return past;
+  };
+  EXPECT_EQ(past_cache(1280, 5), 0);
+  EXPECT_GT(past_cache(1280, 27), 1200);
+  EXPECT_LE(past_cache(1280, 5), 128);  // until the next one that is timed
+  EXPECT_EQ(past_cache(1280, 5), 0);
+  // A single interruption changes nothing.
+  EXPECT_EQ(past_cache(1, 1e6), 0);
+  EXPECT_EQ(past_cache(1280, 5), 0);
+}
+
+}  // namespace
+}  // namespace tutti
