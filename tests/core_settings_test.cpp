@@ -68,7 +68,7 @@ TEST_F(Settings, Defaults) {
   EXPECT_EQ(setting_seconds("TUTTI_REPORT_AFTER"), 30s);
   EXPECT_EQ(setting_bytes("TUTTI_SLOT_BYTES"), 65536u);
   EXPECT_EQ(setting_bytes("TUTTI_TILE_BYTES"), 4u << 20);
-  EXPECT_EQ(setting_integer("TUTTI_SLOTS"), 8);
+  EXPECT_EQ(setting_integer("TUTTI_SLOTS"), 0);
   EXPECT_EQ(setting_integer("TUTTI_SPIN"), -1);
   EXPECT_FALSE(setting_boolean("TUTTI_CMA"));
 }

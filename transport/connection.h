@@ -122,15 +122,16 @@ class Sender {
   std::uint64_t sent() const { return sent_; }
 
   /// Whether the next message, a bulk one, should be written past the cache; and whether it should
-  /// be timed. Every 128th is written into the cache and timed in any case, to see whether that has
-  /// become fast; as long as it is fast, every 8th is timed. Ask once per message.
+  /// be timed. As long as the cache is fast, every 7th is timed; else every 119th is written into
+  /// the cache, and timed, to see whether that has become fast. (Odd numbers: a plan that repeats
+  /// two steps would have only one of them timed.) Ask once per message.
   struct Way {
     bool past_cache = false, timed = false;
   };
   Way choose_way() {
     const std::uint64_t number = bulk_++;
-    const bool probe = number % 128 == 0;
-    return {far_ && !probe, probe || (!far_ && number % 8 == 0)};
+    const bool timed = number % (far_ ? 119 : 7) == 0;
+    return {far_ && !timed, timed};
   }
   /// What a message took that was to be timed, per cache line and receiver of it.
   void took(double nanoseconds) {
