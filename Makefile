@@ -12,7 +12,7 @@ DEMO_COLLECTIVES = all_reduce all_gather reduce_scatter broadcast
 
 .DEFAULT_GOAL := help
 .PHONY: help demo build test test-long test-asan test-tsan bench compare docs format check-format \
-        install clean packages test-packages
+        install clean packages test-packages gpu-bundle
 
 help:
 	@echo "make demo          four CPU ranks measure: $(DEMO_COLLECTIVES)"
@@ -22,6 +22,7 @@ help:
 	@echo "make test-tsan     the tests under ThreadSanitizer"
 	@echo "make bench         micro-benchmarks of the inner loops"
 	@echo "make compare       Tutti beside Open MPI, MPICH and Gloo"
+	@echo "make gpu-bundle    gpu-bundle.tar.gz, to be checked on a machine with a GPU (needs nvcc)"
 	@echo "make build         library, programs, examples and tests, in build/"
 	@echo "make install       into PREFIX (default /usr/local)"
 	@echo "make docs          write docs/settings.md from the table of settings"
@@ -85,6 +86,11 @@ compare:
 docs: build
 	build/bin/tutti settings --markdown > docs/settings.md
 
+build-gpu/build.ninja: | packages
+	cmake --preset gpu
+gpu-bundle: packages build-gpu/build.ninja
+	@cmake --build --preset gpu -j $(JOBS) --target gpu_bundle
+
 PREFIX ?= /usr/local
 install: build
 	cmake --install build --prefix $(PREFIX)
@@ -98,4 +104,4 @@ check-format:
 	@clang-format --dry-run --Werror $(SOURCES)
 
 clean:
-	rm -rf build build-debug build-asan build-tsan
+	rm -rf build build-debug build-asan build-tsan build-gpu gpu-bundle gpu-bundle.tar.gz

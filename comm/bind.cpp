@@ -77,11 +77,12 @@ std::vector<std::size_t> packed_offsets(const std::vector<std::size_t>& counts) 
   return offsets;
 }
 
-/// The buffers of `call` as tables of blocks.
-void fill_tables(const Call& call, int rank, Binding& b, Tables& tables) {
-  b.in.base = static_cast<std::byte*>(const_cast<void*>(call.in));
-  b.out.base = static_cast<std::byte*>(call.out);
-  b.in.count = b.out.count = call.count;
+}  // namespace
+
+void bind_buffers(const Call& call, int rank, BlockTable& in, BlockTable& out, Tables& tables) {
+  in.base = static_cast<std::byte*>(const_cast<void*>(call.in));
+  out.base = static_cast<std::byte*>(call.out);
+  in.count = out.count = call.count;
   if (!is_v(call.collective)) return;
   const auto self = static_cast<std::size_t>(rank);
   const auto copy = [](std::span<const std::size_t> s) { return std::vector(s.begin(), s.end()); };
@@ -93,13 +94,18 @@ void fill_tables(const Call& call, int rank, Binding& b, Tables& tables) {
       call.in_offsets.empty() ? packed_offsets(tables.in_counts) : copy(call.in_offsets);
   tables.out_offsets =
       call.out_offsets.empty() ? packed_offsets(tables.out_counts) : copy(call.out_offsets);
-  b.in.counts = tables.in_counts;
-  b.in.offsets = tables.in_offsets;
-  b.out.counts = tables.out_counts;
-  b.out.offsets = tables.out_offsets;
+  in.counts = tables.in_counts;
+  in.offsets = tables.in_offsets;
+  out.counts = tables.out_counts;
+  out.offsets = tables.out_offsets;
 }
 
-}  // namespace
+std::size_t largest_block(const Call& call, const BlockTable& in, const BlockTable& out) {
+  std::size_t block = call.count;
+  for (const std::size_t c : in.counts) block = std::max(block, c);
+  for (const std::size_t c : out.counts) block = std::max(block, c);
+  return block;
+}
 
 BufferSizes buffer_sizes(const Call& call, int rank, int ranks) {
   std::uint32_t ins = in_blocks(call.collective, ranks, rank, call.root);
@@ -184,13 +190,14 @@ void check_addresses(const Call& call, const BufferSizes& sizes, int rank, int r
   if (in_bytes == 0 || out_bytes == 0 || in >= out + out_bytes || out >= in + in_bytes) return;
   // They overlap: only the in-place form is allowed.
   Tables tables;
-  Binding b;
-  fill_tables(call, rank, b, tables);
+  BlockTable in_table, out_table;
+  bind_buffers(call, rank, in_table, out_table, tables);
   const std::size_t element = size_of(call.type);
   for (std::uint32_t block = 0; block < in_blocks(call.collective, ranks, rank, call.root);
        ++block) {
     const auto to = in_place_block(call.collective, ranks, rank, call.root, block);
-    if (to && in + b.in.offset(block) * element == out + b.out.offset(*to) * element) return;
+    if (to && in + in_table.offset(block) * element == out + out_table.offset(*to) * element)
+      return;
   }
   refuse(call, has_in_place(call.collective)
                    ? "input and output overlap, but not as the in-place form does (the same "
@@ -235,11 +242,9 @@ Binding bind_call(const Call& call, LocalGroup& group, const Geometry& geometry,
   b.windows = ready.windows;
   b.type = call.type;
   b.op = call.op;
-  fill_tables(call, rank, b, tables);
+  bind_buffers(call, rank, b.in, b.out, tables);
   b.tiles_by_lane = call.collective == Collective::all_to_all_v;
-  std::size_t block = call.count;  // elements of the largest
-  for (const std::size_t c : b.in.counts) block = std::max(block, c);
-  for (const std::size_t c : b.out.counts) block = std::max(block, c);
+  const std::size_t block = largest_block(call, b.in, b.out);
   const std::size_t element = size_of(call.type);
   const std::size_t largest = buffer_sizes(call, rank, ranks).largest;
   // Where only the two ends know a block's size, tiles are as large as can be.

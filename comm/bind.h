@@ -29,6 +29,11 @@ void check_call(const Call& call, int rank, int ranks);
 /// The part of it that looks at the addresses, for a call of these sizes that is right otherwise.
 void check_addresses(const Call& call, const BufferSizes& sizes, int rank, int ranks);
 
+/// The buffers of a call as tables of blocks; `tables` keeps what they point to.
+void bind_buffers(const Call& call, int rank, BlockTable& in, BlockTable& out, Tables& tables);
+/// Elements of the largest block.
+std::size_t largest_block(const Call& call, const BlockTable& in, const BlockTable& out);
+
 /// What all ranks must agree on, but for the number of the operation.
 Signature signature_of(const Call& call);
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <random>
 
+#include "comm/device_call.h"
 #include "comm/environment.h"
 #include "comm/impl.h"
 #include "core/settings.h"
@@ -207,6 +208,7 @@ void Communicator::Impl::fail_with(const std::string& text, ErrorCode code, int 
     group->check_peers("running an operation that failed: " + text);
     group->fail({code, culprit, fmt::format("rank {}: {}", group->rank(), text)});
   }
+  abort_on_device(*group);
   group->throw_failure();
 }
 
@@ -284,6 +286,14 @@ void Communicator::run(const Call& call) {
   }
   i.wait_for_started();
   i.run_now(call);
+}
+
+void Communicator::run(const Call& call, void* stream) {
+  Impl& i = impl();
+  check_on_device(i, call);
+  if (group_is_open()) return keep_for_group(i, call, stream);
+  const DeviceCallOn one{&i, &call, stream};
+  run_on_device({&one, 1});
 }
 
 Future Communicator::start(const Call& call) {
@@ -447,6 +457,7 @@ void Communicator::abort(std::string_view reason) {
   g.fail({ErrorCode::aborted, g.rank(),
           reason.empty() ? fmt::format("rank {} aborted the communicator", g.rank())
                          : fmt::format("rank {} aborted the communicator: {}", g.rank(), reason)});
+  abort_on_device(g);
 }
 
 void Communicator::destroy() { impl_.reset(); }

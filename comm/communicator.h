@@ -3,9 +3,9 @@
 //     auto comm = tutti::Communicator::from_environment();          // under `tutti run -n 4 ...`
 //     comm.all_reduce(in, out, count, tutti::DataType::float32);    // sum, on the caller's thread
 //
-// Counts are in elements. Pointers are host memory. `in == out` (or NCCL's in-place offset, see
-// each function) means in place; any other overlap is an error. A call with count 0 is legal and
-// moves nothing. Every function throws tutti::Error.
+// Counts are in elements. Pointers are host memory, but where a function says otherwise. `in ==
+// out` (or NCCL's in-place offset, see each function) means in place; any other overlap is an
+// error. A call with count 0 is legal and moves nothing. Every function throws tutti::Error.
 //
 // Threading: one thread at a time calls a communicator, except abort(), which any thread may call
 // at any time. Different communicators are independent. All ranks call the operations of a
@@ -145,6 +145,12 @@ class Communicator {
   /// Runs `call` on this thread / starts it on the progress thread (which exists from the first
   /// start() on). Started and blocking operations keep the order of the calls.
   void run(const Call& call);
+  /// Puts `call` on a stream (a cudaStream_t) of the GPU whose memory its buffers are, and returns;
+  /// it may be captured into a graph. What fails later is thrown by the next call of the
+  /// communicator. All ranks must be threads of this process and on one GPU, at most 16; each has a
+  /// stream of its own, or all are called in one group(), which makes their calls one kernel. send
+  /// and recv: not yet. Throws Error(system) in a build without CUDA.
+  void run(const Call& call, void* stream);
   Future start(const Call& call);
 
   /// Ranks with equal `color` form a new communicator, ordered by `key`, then by rank; a negative

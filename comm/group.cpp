@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/device_call.h"
 #include "comm/impl.h"
 #include "comm/kept_call.h"
 
@@ -19,9 +20,15 @@ struct Kept {
   const Call& call() const { return kept.call(); }
 };
 
+struct KeptOnDevice {
+  Kept kept;
+  device::Stream stream;
+};
+
 struct OpenGroup {
   int depth = 0;
   std::vector<Kept> calls;
+  std::vector<KeptOnDevice> device_calls;
 };
 
 OpenGroup& open_group() {
@@ -93,6 +100,12 @@ void check_own_messages(const std::vector<Kept>& calls) {
   }
 }
 
+void run_on_device(const std::vector<KeptOnDevice>& kept) {
+  std::vector<DeviceCallOn> calls;
+  for (const KeptOnDevice& k : kept) calls.push_back({k.kept.impl, &k.kept.call(), k.stream});
+  tutti::run_on_device(calls);
+}
+
 void run_together(const std::vector<Kept>& calls) {
   check_own_messages(calls);
   std::map<std::tuple<Communicator::Impl*, int, bool>, std::unique_ptr<Series>> series;
@@ -140,6 +153,10 @@ void keep_for_group(Communicator::Impl& impl, const Call& call) {
   open_group().calls.push_back({&impl, KeptCall(call)});
 }
 
+void keep_for_group(Communicator::Impl& impl, const Call& call, device::Stream stream) {
+  open_group().device_calls.push_back({{&impl, KeptCall(call)}, stream});
+}
+
 void group_start() { ++open_group().depth; }
 
 void group_end() {
@@ -147,9 +164,9 @@ void group_end() {
   if (g.depth == 0)
     throw Error(ErrorCode::invalid_usage, "group_end() without a group_start() on this thread");
   if (--g.depth > 0) return;
-  const std::vector<Kept> calls = std::move(g.calls);
-  g.calls.clear();
-  run_together(calls);
+  const OpenGroup closed = std::exchange(g, {});
+  run_on_device(closed.device_calls);  // does not wait
+  run_together(closed.calls);
 }
 
 void group(const std::function<void()>& body) {
@@ -158,7 +175,7 @@ void group(const std::function<void()>& body) {
     body();
   } catch (...) {
     OpenGroup& g = open_group();
-    if (--g.depth == 0) g.calls.clear();
+    if (--g.depth == 0) g = {};
     throw;
   }
   group_end();

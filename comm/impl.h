@@ -10,6 +10,8 @@
 #include "collectives/execute/host/wait.h"
 #include "comm/bind.h"
 #include "comm/communicator.h"
+#include "comm/device_team.h"
+#include "comm/gpus.h"
 #include "comm/progress.h"
 #include "comm/session.h"
 
@@ -91,11 +93,15 @@ struct Communicator::Impl {
   PreparedCall* newest = nullptr;                                 // of `prepared`
   std::uint64_t repeats = 0;  // how often the newest one has been called in a row
   std::unique_ptr<ProgressThread> progress;
+  Gpus gpus = cuda_gpus();
+  std::shared_ptr<DeviceTeam> team;  // from the first call on GPU memory on
 };
 
 /// Whether a group() is open on this thread.
 bool group_is_open();
 /// Keeps a checked call for the end of the open group.
 void keep_for_group(Communicator::Impl& impl, const Call& call);
+/// The same on GPU memory, with its stream.
+void keep_for_group(Communicator::Impl& impl, const Call& call, device::Stream stream);
 
 }  // namespace tutti

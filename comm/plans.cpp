@@ -113,7 +113,9 @@ void Plans::use(std::string_view text) {
   ready->identity = std::hash<std::string_view>{}(text);
   ready->plan = std::move(plan.ranks[static_cast<std::size_t>(rank_)]);
   const int root = is_rooted(plan.header.collective) ? plan.header.root : 0;
-  users_[{plan.header.collective, root}] = std::move(ready);
+  std::unique_ptr<ReadyPlan>& place = users_[{plan.header.collective, root}];
+  if (place) replaced_.push_back(std::move(place));
+  place = std::move(ready);
 }
 
 }  // namespace tutti

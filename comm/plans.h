@@ -51,6 +51,7 @@ class Plans {
   std::map<std::tuple<const Algorithm*, int, bool>, std::unique_ptr<ReadyPlan>> generated_;
   std::map<std::tuple<int, bool>, std::unique_ptr<ReadyPlan>> point_to_point_;
   std::map<std::tuple<Collective, int>, std::unique_ptr<ReadyPlan>> users_;
+  std::vector<std::unique_ptr<ReadyPlan>> replaced_;  // a GPU knows plans by their addresses
 };
 
 }  // namespace tutti

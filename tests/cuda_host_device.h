@@ -59,6 +59,8 @@ class HostBlock {
 
 class HostDevice : public device::Device {
  public:
+  std::atomic<int> launches{0}, orders{0};  // so far
+
   explicit HostDevice(std::uint32_t threads_per_block = 1) : threads_(threads_per_block) {}
 
   std::byte* allocate(std::size_t bytes) override {
@@ -77,10 +79,13 @@ class HostDevice : public device::Device {
   void overwrite(std::byte* to, std::span<const std::byte> from, device::Stream) override {
     upload(to, from);
   }
+  void order(device::Stream, device::Stream) override { ++orders; }
+  void drain() noexcept override {}
   std::uint32_t most_blocks() const override { return 256; }
 
   void launch(const device::Launch& launch, DataType type, std::uint32_t blocks,
               device::Stream) override {
+    ++launches;
     std::vector<std::unique_ptr<HostBlock::Shared>> shared;
     std::vector<std::jthread> threads;
     for (std::uint32_t b = 0; b < blocks; ++b) {

@@ -23,9 +23,12 @@ std::size_t bytes_of_all_blocks(const Task& task) {
 /// What must wait until the operation runs.
 void resolve(Task& task) {
   if (task.scalar != nullptr) {
+    if (memory_of(task.scalar) != MemoryKind::host) {
+      refuse_usage("the scalar of the operator is device memory, which this version does not read");
+    }
     std::memcpy(&task.call.op.scalar, task.scalar, size_of(task.call.type));
   }
-  if (needs_staging(task.call)) {
+  if (needs_staging(task.call) && memory_of(task.call.in) == MemoryKind::host) {
     check(task);  // before anything of that size is allocated
     const std::size_t bytes = bytes_of_all_blocks(task);
     task.staged = std::make_unique<std::byte[]>(bytes);
@@ -34,14 +37,28 @@ void resolve(Task& task) {
   }
 }
 
-void run_one(const Task& task) { task.comm->communicator.run(task.call); }
+/// Where a task's buffers are; those of no bytes do not count, so that ranks agree.
+MemoryKind kind_of(const Task& task) {
+  const Call& call = task.call;
+  const MemoryKind in = memory_of(call.in);
+  const MemoryKind out = memory_of(call.out);
+  if ((in == MemoryKind::host && out == MemoryKind::host) || call.count == 0) {
+    return MemoryKind::host;
+  }
+  const BufferSizes sizes = buffer_sizes(call, task.comm->rank, task.comm->size);
+  if (sizes.in > 0 && sizes.out > 0 && in != out) {
+    refuse_usage("one buffer is host memory, the other device memory; both must be the same");
+  }
+  return sizes.out > 0 ? out : in;
+}
 
-void run_on_host(std::span<Task> tasks) {
-  for (Task& task : tasks) resolve(task);
-  if (tasks.size() == 1) return run_one(tasks.front());
-  group([&] {
-    for (const Task& task : tasks) run_one(task);
-  });
+void run_one(const Task& task) {
+  Communicator& communicator = task.comm->communicator;
+  if (kind_of(task) == MemoryKind::host) {
+    communicator.run(task.call);
+  } else {
+    communicator.run(task.call, task.stream);
+  }
 }
 
 }  // namespace
@@ -55,13 +72,11 @@ void check(const Task& task) {
 }
 
 void run(std::span<Task> tasks) {
-  for (const Task& task : tasks) {
-    if (memory_of(task.call.in) != MemoryKind::host ||
-        memory_of(task.call.out) != MemoryKind::host) {
-      refuse_usage("a buffer is device memory; this build of Tutti moves host memory only");
-    }
-  }
-  run_on_host(tasks);
+  for (Task& task : tasks) resolve(task);
+  if (tasks.size() == 1) return run_one(tasks.front());
+  group([&] {
+    for (const Task& task : tasks) run_one(task);
+  });
 }
 
 }  // namespace tutti::nccl

@@ -23,7 +23,8 @@ struct Task {
 /// operations that do not run at once. Throws Error.
 void check(const Task& task);
 
-/// Runs the tasks of a group; they are done on return. The caller has the turns of all
+/// Runs the tasks of a group; those on host memory are done on return, those on device memory are
+/// on their streams. The caller has the turns of all
 /// communicators. For each communicator, collectives run in their order, then its messages
 /// together; communicators progress side by side. Throws Error.
 void run(std::span<Task> tasks);

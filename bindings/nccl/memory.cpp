@@ -12,10 +12,13 @@
 #include "bindings/nccl/result.h"
 #include "core/memory.h"
 #include "core/window_memory.h"
+#include "transport/gpu_pointer.h"
 
 namespace tutti::nccl {
 
-MemoryKind memory_of(const void*) { return MemoryKind::host; }
+MemoryKind memory_of(const void* pointer) {
+  return gpu_of(pointer) >= 0 ? MemoryKind::device : MemoryKind::host;
+}
 
 namespace {
 

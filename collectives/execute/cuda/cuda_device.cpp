@@ -78,6 +78,12 @@ int cuda_devices(std::string* why) {
   return 0;
 }
 
+int current_cuda_device() {
+  int ordinal = 0;
+  check(cudaGetDevice(&ordinal), "cudaGetDevice");
+  return ordinal;
+}
+
 CudaDevice::CudaDevice(int ordinal) : ordinal_(ordinal) {
   std::string why;
   const int devices = cuda_devices(&why);
@@ -166,6 +172,25 @@ void CudaDevice::launch(const Launch& launch, DataType type, std::uint32_t block
   check(cudaLaunchKernel(kernel_of(type), dim3(blocks), dim3(kThreads), arguments, 0,
                          stream_of(stream)),
         "the launch of a collective");
+}
+
+void CudaDevice::order(Stream first, Stream then) {
+  if (first == then) return;
+  const Current current(ordinal_);
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
+  cudaError_t result = cudaEventRecord(event, stream_of(first));
+  if (result == cudaSuccess) result = cudaStreamWaitEvent(stream_of(then), event, 0);
+  cudaEventDestroy(event);  // once it has happened
+  check(result, "to order two streams");
+}
+
+void CudaDevice::drain() noexcept {
+  int before = 0;
+  if (cudaGetDevice(&before) != cudaSuccess) return;  // the process ends
+  cudaSetDevice(ordinal_);
+  cudaDeviceSynchronize();  // an error of the user's kernels is theirs to see
+  cudaSetDevice(before);
 }
 
 }  // namespace tutti::device

@@ -23,6 +23,8 @@ class CudaDevice : public Device {
   void upload(std::byte* to, std::span<const std::byte> from) override;
   void overwrite(std::byte* to, std::span<const std::byte> from, Stream stream) override;
   void launch(const Launch& launch, DataType type, std::uint32_t blocks, Stream stream) override;
+  void order(Stream first, Stream then) override;
+  void drain() noexcept override;
   std::uint32_t most_blocks() const override { return most_blocks_; }
 
   int ordinal() const { return ordinal_; }
@@ -34,5 +36,7 @@ class CudaDevice : public Device {
 
 /// GPUs that this process can use; 0 where there is no driver. `why`: in words, if it is not null.
 int cuda_devices(std::string* why = nullptr);
+/// The calling thread's. Throws Error(system) where there is no driver.
+int current_cuda_device();
 
 }  // namespace tutti::device

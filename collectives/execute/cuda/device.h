@@ -35,6 +35,11 @@ class Device {
   /// Runs `blocks` blocks of the kernel for `type` after what is on `stream`; does not wait.
   virtual void launch(const Launch& launch, DataType type, std::uint32_t blocks, Stream stream) = 0;
 
+  /// Makes what comes on `then` wait for what is on `first`; does not wait itself.
+  virtual void order(Stream first, Stream then) = 0;
+  /// Waits until everything that was launched has ended.
+  virtual void drain() noexcept = 0;
+
   /// Blocks that surely run side by side on the whole device.
   virtual std::uint32_t most_blocks() const = 0;
 };

@@ -1,0 +1,29 @@
+// Calls on GPU memory: checked, bound, and launched; those of a group together.
+#pragma once
+
+#include <span>
+
+#include "comm/impl.h"
+
+namespace tutti {
+
+/// A call of one rank, after what is on `stream`.
+struct DeviceCallOn {
+  Communicator::Impl* impl = nullptr;
+  const Call* call = nullptr;
+  device::Stream stream = nullptr;
+};
+
+/// Throws Error, before anything has begun, for a call that cannot run on the GPU.
+void check_on_device(Communicator::Impl& impl, const Call& call);
+
+/// Enqueues calls that were checked. The n-th calls of the ranks of one communicator are one
+/// kernel.
+void run_on_device(std::span<const DeviceCallOn> calls);
+
+/// Makes a failure of a kernel the communicator's. From any thread.
+void note_device_failure(LocalGroup& group);
+/// Makes kernels of this communicator leave their waits. From any thread.
+void abort_on_device(LocalGroup& group);
+
+}  // namespace tutti

@@ -1,0 +1,311 @@
+// Calls on GPU memory through Communicator, with threads in the GPU's place (cuda_host_device.h):
+// which launches come of which calls, what is refused, how failures and abort() travel.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/impl.h"
+#include "tests/cuda_host_device.h"
+
+namespace tutti::test {
+namespace {
+
+using namespace std::chrono_literals;
+constexpr DataType kType = DataType::int32;
+constexpr std::size_t kCount = 5000;
+
+/// The device of the test at hand.
+std::shared_ptr<HostDevice> the_device;
+/// Memory from here on is another GPU's, or the host's.
+int owner_of_all = 0;
+
+Gpus thread_gpus() {
+  return {[](const void*) { return owner_of_all; }, [] { return 0; },
+          [](int) -> std::shared_ptr<device::Device> { return the_device; }};
+}
+
+using Data = std::vector<std::int32_t>;
+
+Data input_of(int rank, std::size_t count = kCount) {
+  Data data(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    data[i] = static_cast<std::int32_t>(1000 * (rank + 1) + static_cast<int>(i) * 7);
+  }
+  return data;
+}
+
+Data sum_of(int ranks) {
+  Data sum(kCount);
+  for (int r = 0; r < ranks; ++r) {
+    const Data in = input_of(r);
+    for (std::size_t i = 0; i < kCount; ++i) sum[i] += in[i];
+  }
+  return sum;
+}
+
+Call all_reduce_call(const Data& in, Data& out) {
+  Call call;
+  call.collective = Collective::all_reduce;
+  call.in = in.data();
+  call.out = out.data();
+  call.count = in.size();
+  call.type = kType;
+  return call;
+}
+
+class DeviceMemory : public ::testing::TestWithParam<int> {
+ protected:
+  void SetUp() override {
+    the_device = std::make_shared<HostDevice>();
+    owner_of_all = 0;
+  }
+  void TearDown() override { the_device.reset(); }
+
+  static std::vector<Communicator> ranks(int count, const Options& options = {}) {
+    std::vector<Communicator> all = Communicator::create_local(count, options);
+    for (Communicator& c : all) c.impl().gpus = thread_gpus();
+    return all;
+  }
+  /// `body` for every rank on a thread of its own.
+  static void in_threads(std::vector<Communicator>& all,
+                         const std::function<void(Communicator&)>& body) {
+    std::vector<std::jthread> threads;
+    for (Communicator& c : all) threads.emplace_back([&] { body(c); });
+  }
+  /// A stream for each rank; the numbers do not matter.
+  static void* stream(int rank) {
+    return reinterpret_cast<void*>(0x1000 + 16 * std::intptr_t{rank});
+  }
+};
+
+std::string refusal(const std::function<void()>& body, ErrorCode code) {
+  try {
+    body();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), code) << e.what();
+    return e.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST_P(DeviceMemory, EachRankFromItsThread) {
+  const int n = GetParam();
+  auto all = ranks(n);
+  std::vector<Data> out(all.size(), Data(kCount));
+  in_threads(all, [&](Communicator& c) {
+    const Data in = input_of(c.rank());
+    Data& mine = out[static_cast<std::size_t>(c.rank())];
+    for (int i = 0; i < 3; ++i) c.run(all_reduce_call(in, mine), stream(c.rank()));
+  });
+  for (const Data& o : out) EXPECT_EQ(o, sum_of(n));
+  EXPECT_EQ(the_device->launches, 3 * n);
+}
+
+TEST_P(DeviceMemory, AGroupIsOneLaunchForEachOfItsOperations) {
+  const int n = GetParam();
+  auto all = ranks(n);
+  std::vector<Data> in, out(all.size(), Data(kCount)), gathered(all.size());
+  Data everything;
+  for (int r = 0; r < n; ++r) {
+    in.push_back(input_of(r));
+    everything.insert(everything.end(), in.back().begin(), in.back().end());
+  }
+  group([&] {
+    for (std::size_t r = 0; r < all.size(); ++r) {
+      all[r].run(all_reduce_call(in[r], out[r]), stream(static_cast<int>(r)));
+      gathered[r].resize(kCount * all.size());
+      Call call = all_reduce_call(in[r], gathered[r]);
+      call.collective = Collective::all_gather;
+      all[r].run(call, stream(static_cast<int>(r)));
+    }
+    EXPECT_EQ(the_device->launches, 0);
+  });
+  EXPECT_EQ(the_device->launches, 2);
+  EXPECT_EQ(the_device->orders, 2 * 2 * (n - 1)) << "before and after, each other stream";
+  for (const Data& o : out) EXPECT_EQ(o, sum_of(n));
+  for (const Data& g : gathered) EXPECT_EQ(g, everything);
+}
+
+TEST_P(DeviceMemory, VVariantsBarrierAndNothing) {
+  const int n = GetParam();
+  auto all = ranks(n);
+  std::vector<std::size_t> counts;
+  Data everything;
+  for (int r = 0; r < n; ++r) {
+    counts.push_back(r == 0 ? 0 : 100 * static_cast<std::size_t>(r));
+    const Data in = input_of(r, counts.back());
+    everything.insert(everything.end(), in.begin(), in.end());
+  }
+  in_threads(all, [&](Communicator& c) {
+    const Data in = input_of(c.rank(), counts[static_cast<std::size_t>(c.rank())]);
+    Data out(everything.size());
+    Call call = all_reduce_call(in, out);
+    call.collective = Collective::all_gather_v;
+    call.count = 0;
+    call.out_counts = counts;
+    c.run(call, stream(c.rank()));
+    EXPECT_EQ(out, everything);
+    c.run(Call{}, stream(c.rank()));  // a barrier
+    call = all_reduce_call(in, out);
+    call.count = 0;
+    c.run(call, stream(c.rank()));
+    // And host memory in between.
+    std::int32_t one = 1, sum = 0;
+    c.all_reduce(&one, &sum, 1, kType);
+    EXPECT_EQ(sum, n);
+  });
+  EXPECT_EQ(the_device->launches, n == 1 ? n : 2 * n) << "nothing to move is no launch";
+}
+
+TEST_P(DeviceMemory, OneStreamForAllIsForGroups) {
+  const int n = GetParam();
+  auto all = ranks(n);
+  std::vector<Data> in, out(all.size(), Data(kCount));
+  for (int r = 0; r < n; ++r) in.push_back(input_of(r));
+  group([&] {
+    for (std::size_t r = 0; r < all.size(); ++r)
+      all[r].run(all_reduce_call(in[r], out[r]), nullptr);
+  });
+  for (const Data& o : out) EXPECT_EQ(o, sum_of(n));
+  if (n == 1) return all.front().run(all_reduce_call(in[0], out[0]), nullptr);
+  EXPECT_NE(refusal([&] { all[0].run(all_reduce_call(in[0], out[0]), nullptr); },
+                    ErrorCode::invalid_usage)
+                .find("default stream"),
+            std::string::npos);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, DeviceMemory, ::testing::Values(1, 2, 3, 5));
+
+using DeviceFaults = DeviceMemory;
+
+TEST_F(DeviceFaults, WhatIsRefused) {
+  auto all = ranks(2);
+  Data in(kCount), out(kCount);
+  Call call = all_reduce_call(in, out);
+  const auto run = [&] { all[0].run(call, stream(0)); };
+  owner_of_all = -1;
+  EXPECT_EQ(refusal(run, ErrorCode::invalid_argument),
+            "all_reduce on GPU memory: the input is host memory");
+  owner_of_all = 0;
+  Call message = call;
+  message.collective = Collective::send_recv;
+  message.peer = 1;
+  message.sends = true;
+  EXPECT_NE(refusal([&] { all[0].run(message, stream(0)); }, ErrorCode::invalid_usage)
+                .find("not in this version"),
+            std::string::npos);
+  call.count = SIZE_MAX / 2;
+  refusal(run, ErrorCode::invalid_argument);
+  // None of this has begun anything.
+  call.count = kCount;
+  group([&] {
+    run();
+    all[1].run(call, stream(1));
+  });
+  owner_of_all = 3;
+  EXPECT_NE(refusal(run, ErrorCode::invalid_argument).find("GPU 3"), std::string::npos);
+}
+
+TEST_F(DeviceFaults, ATimeOutFailsTheCommunicator) {
+  Options options;
+  options.timeout = 100ms;
+  auto all = ranks(2, options);
+  Data in(kCount), out(kCount);
+  all[0].run(all_reduce_call(in, out), stream(0));  // nobody comes
+  const std::string text =
+      refusal([&] { all[0].run(all_reduce_call(in, out), stream(0)); }, ErrorCode::timed_out);
+  EXPECT_NE(text.find("rank 0 has waited"), std::string::npos) << text;
+  // The other rank reads the same, on the host as well.
+  EXPECT_EQ(refusal([&] { all[1].barrier(); }, ErrorCode::timed_out), text);
+}
+
+TEST_F(DeviceFaults, AbortEndsAKernel) {
+  auto all = ranks(2);
+  Data in(kCount), out(kCount);
+  std::jthread late([&] {
+    std::this_thread::sleep_for(50ms);
+    all[1].abort("enough");
+  });
+  all[0].run(all_reduce_call(in, out), stream(0));  // returns when the kernel has left
+  late.join();
+  EXPECT_NE(refusal([&] { all[0].run(all_reduce_call(in, out), stream(0)); }, ErrorCode::aborted)
+                .find("enough"),
+            std::string::npos);
+}
+
+TEST_F(DeviceFaults, DifferentCallsAreFound) {
+  auto all = ranks(2);
+  Data in(kCount), out(kCount);
+  group([&] {
+    all[0].run(all_reduce_call(in, out), stream(0));
+    Call call = all_reduce_call(in, out);
+    call.op = ReduceKind::max;
+    all[1].run(call, stream(1));
+  });
+  refusal([&] { all[0].run(all_reduce_call(in, out), stream(0)); }, ErrorCode::mismatch);
+  auto others = ranks(2);
+  refusal(
+      [&] {
+        group([&] {
+          others[0].run(all_reduce_call(in, out), stream(0));
+          Call call = all_reduce_call(in, out);
+          call.type = DataType::float32;
+          others[1].run(call, stream(1));
+        });
+      },
+      ErrorCode::mismatch);
+}
+
+// The first to leave takes nothing with it that the other still needs.
+TEST_F(DeviceFaults, RanksLeaveOneAfterTheOther) {
+  for (int i = 0; i < 3; ++i) {
+    auto all = ranks(2);
+    std::vector<Data> in{input_of(0), input_of(1)}, out(2, Data(kCount));
+    group([&] {
+      for (std::size_t r = 0; r < 2; ++r)
+        all[r].run(all_reduce_call(in[r], out[r]), stream(int(r)));
+    });
+    EXPECT_EQ(out[1], sum_of(2));
+    all[0].destroy();
+    EXPECT_EQ(the_device.use_count(), 2);
+    all[1].destroy();
+    EXPECT_EQ(the_device.use_count(), 1);
+  }
+}
+
+// A plan of the user's that is replaced: its successor may lie at the same address.
+TEST_F(DeviceFaults, AReplacedPlanIsNotRunAgain) {
+  const auto plan = [](const char* name, const char* first, const char* second) {
+    return std::string("tutti plan 1\nall_reduce ") + name +
+           "  ranks 2  pieces 2  slots 2  lanes 1\n" + first + second;
+  };
+  const std::string right = plan("right",
+                                 "rank 0\n lane 0\n to(1) <- in[0]\n out[1], to(1) <= from(1) + "
+                                 "in[1]\n out[0] <- from(1)\n",
+                                 "rank 1\n lane 0\n to(0) <- in[1]\n out[0], to(0) <= from(0) + "
+                                 "in[0]\n out[1] <- from(0)\n");
+  const std::string mirrored = plan("mirrored",
+                                    "rank 0\n lane 0\n to(1) <- in[1]\n out[0], to(1) <= from(1) + "
+                                    "in[0]\n out[1] <- from(1)\n",
+                                    "rank 1\n lane 0\n to(0) <- in[0]\n out[1], to(0) <= from(0) + "
+                                    "in[1]\n out[0] <- from(0)\n");
+  auto all = ranks(2);
+  std::vector<Data> in{input_of(0), input_of(1)};
+  for (const std::string& text : {right, mirrored, right, mirrored}) {
+    for (Communicator& c : all) c.use_plan(text);
+    std::vector<Data> out(2, Data(kCount));
+    group([&] {
+      for (std::size_t r = 0; r < 2; ++r)
+        all[r].run(all_reduce_call(in[r], out[r]), stream(int(r)));
+    });
+    for (const Data& o : out) EXPECT_EQ(o, sum_of(2));
+  }
+}
+
+}  // namespace
+}  // namespace tutti::test

@@ -1,0 +1,154 @@
+// Communicator on the memory of a GPU: ranks as threads with a stream each, ranks in a group, and a
+// captured graph. What is refused, and how failures travel, is in device_memory_test.
+#include "comm/communicator.h"
+
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+#include <vector>
+
+#include "core/error.h"
+#include "transport/gpu_pointer.h"
+
+namespace tutti::test {
+namespace {
+
+constexpr std::size_t kCount = 1000003;
+
+void check(cudaError_t result) {
+  if (result != cudaSuccess) throw Error(ErrorCode::system, cudaGetErrorString(result));
+}
+
+/// A rank's stream and buffers.
+struct Rank {
+  explicit Rank(int rank) {
+    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    check(cudaMalloc(&in, kCount * sizeof(std::int32_t)));
+    check(cudaMalloc(&out, kCount * sizeof(std::int32_t)));
+    std::vector<std::int32_t> data(kCount);
+    for (std::size_t i = 0; i < kCount; ++i) data[i] = 1000 * (rank + 1) + int(i) * 7;
+    check(cudaMemcpy(in, data.data(), kCount * sizeof(std::int32_t), cudaMemcpyHostToDevice));
+    clear();
+  }
+  ~Rank() {
+    cudaFree(in);
+    cudaFree(out);
+    cudaStreamDestroy(stream);
+  }
+  Rank(const Rank&) = delete;
+  Rank& operator=(const Rank&) = delete;
+
+  void clear() {
+    check(cudaMemset(out, 0xEE, kCount * sizeof(std::int32_t)));
+    check(cudaDeviceSynchronize());
+  }
+  Call all_reduce() const {
+    Call call;
+    call.collective = Collective::all_reduce;
+    call.in = in;
+    call.out = out;
+    call.count = kCount;
+    call.type = DataType::int32;
+    return call;
+  }
+  /// Elements that are not the sum of `ranks` ranks, after what is on the stream.
+  std::size_t wrong(int ranks) const {
+    check(cudaStreamSynchronize(stream));
+    std::vector<std::int32_t> data(kCount);
+    check(cudaMemcpy(data.data(), out, kCount * sizeof(std::int32_t), cudaMemcpyDeviceToHost));
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < kCount; ++i) {
+      count += data[i] != 1000 * ranks * (ranks + 1) / 2 + int(i) * 7 * ranks;
+    }
+    return count;
+  }
+
+  cudaStream_t stream = nullptr;
+  void* in = nullptr;
+  void* out = nullptr;
+};
+
+class GpuCommunicator : public ::testing::TestWithParam<int> {
+ protected:
+  void SetUp() override {
+    Options options;
+    options.timeout = std::chrono::seconds(20);
+    all = Communicator::create_local(GetParam(), options);
+    for (int r = 0; r < GetParam(); ++r) ranks.push_back(std::make_unique<Rank>(r));
+  }
+  void run(std::size_t r) { all[r].run(ranks[r]->all_reduce(), ranks[r]->stream); }
+  void expect_sums() {
+    for (const auto& r : ranks) EXPECT_EQ(r->wrong(GetParam()), 0U);
+  }
+
+  std::vector<std::unique_ptr<Rank>> ranks;
+  std::vector<Communicator> all;  // leaves first
+};
+
+TEST_P(GpuCommunicator, Group) {
+  for (int i = 0; i < 3; ++i) {
+    for (const auto& r : ranks) r->clear();
+    group([&] {
+      for (std::size_t r = 0; r < all.size(); ++r) run(r);
+    });
+    expect_sums();
+  }
+}
+
+TEST_P(GpuCommunicator, Threads) {
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t r = 0; r < all.size(); ++r) {
+      threads.emplace_back([this, r] {
+        for (int i = 0; i < 20; ++i) EXPECT_NO_THROW(run(r));
+      });
+    }
+  }
+  expect_sums();
+}
+
+TEST_P(GpuCommunicator, GraphOfAGroup) {
+  const cudaStream_t stream = ranks[0]->stream;
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t executable = nullptr;
+  const auto all_on_one = [&] {
+    for (std::size_t r = 0; r < all.size(); ++r) all[r].run(ranks[r]->all_reduce(), stream);
+  };
+  group(all_on_one);  // so that everything is allocated
+  check(cudaStreamSynchronize(stream));
+  check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  group(all_on_one);
+  check(cudaStreamEndCapture(stream, &graph));
+  check(cudaGraphInstantiate(&executable, graph, 0));
+  for (const auto& r : ranks) r->clear();
+  for (int i = 0; i < 100; ++i) check(cudaGraphLaunch(executable, stream));
+  check(cudaStreamSynchronize(stream));
+  expect_sums();
+  cudaGraphExecDestroy(executable);
+  cudaGraphDestroy(graph);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, GpuCommunicator, ::testing::Values(1, 2, 4));
+
+TEST(GpuPointer, WhoseMemory) {
+  int on_stack = 0;
+  void* device = nullptr;
+  void* pinned = nullptr;
+  void* managed = nullptr;
+  check(cudaMalloc(&device, 64));
+  check(cudaMallocHost(&pinned, 64));
+  check(cudaMallocManaged(&managed, 64));
+  EXPECT_EQ(gpu_of(device), 0);
+  EXPECT_EQ(gpu_of(static_cast<char*>(device) + 63), 0);
+  EXPECT_EQ(gpu_of(managed), 0);
+  EXPECT_EQ(gpu_of(pinned), -1);
+  EXPECT_EQ(gpu_of(&on_stack), -1);
+  EXPECT_EQ(gpu_of(nullptr), -1);
+  cudaFree(device);
+  cudaFreeHost(pinned);
+  cudaFree(managed);
+}
+
+}  // namespace
+}  // namespace tutti::test
