@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <deque>
 #include <random>
@@ -49,7 +50,7 @@ TEST(Connection, MessagesOfAnySizeKeepApart) {
       ASSERT_EQ(ends.receiver.bytes(), bytes);
       ++received;
       const std::vector<std::byte> expected(bytes, static_cast<std::byte>(received % 251));
-      ASSERT_EQ(std::memcmp(ends.receiver.slot(bytes), expected.data(), bytes), 0)
+      ASSERT_TRUE(std::equal(expected.begin(), expected.end(), ends.receiver.slot(bytes)))
           << "message " << received;
       ends.receiver.free();
     }
