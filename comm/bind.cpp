@@ -139,6 +139,11 @@ BufferSizes buffer_sizes(const Call& call, int rank, int ranks) {
   return sizes;
 }
 
+bool moves_nothing(const Call& call, const BufferSizes& sizes) {
+  return sizes.largest == 0 && call.collective != Collective::barrier &&
+         call.collective != Collective::all_to_all_v;
+}
+
 void check_call(const Call& call, int rank, int ranks) {
   if (!is_valid(call.collective)) {
     throw Error(ErrorCode::invalid_argument,

@@ -23,6 +23,8 @@ struct BufferSizes {
   std::size_t in = 0, out = 0, largest = 0;
 };
 BufferSizes buffer_sizes(const Call& call, int rank, int ranks);
+/// Whether every rank knows of this collective that there is nothing to do.
+bool moves_nothing(const Call& call, const BufferSizes& sizes);
 
 /// Throws Error(invalid_argument) with a sentence if rank `rank` of `ranks` cannot make this call.
 void check_call(const Call& call, int rank, int ranks);

@@ -13,12 +13,6 @@ namespace {
   throw Error(code, fmt::format("{} on GPU memory: {}", name(call.collective), why));
 }
 
-/// Whether all ranks know that there is nothing to move.
-bool is_empty(const Call& call, const BufferSizes& sizes) {
-  return sizes.largest == 0 && call.collective != Collective::barrier &&
-         call.collective != Collective::all_to_all_v;
-}
-
 /// The GPU of a call's buffers; -1 where it has none.
 int gpu_of_call(const Communicator::Impl& impl, const Call& call, const BufferSizes& sizes) {
   int gpu = -1;
@@ -44,8 +38,7 @@ device::DeviceBinding bind_on_device(Communicator::Impl& impl, const Call& call,
   const BufferSizes sizes = buffer_sizes(call, impl.group->rank(), impl.group->size());
   Signature signature = signature_of(call);
   // The choice is that of the CPUs' cost model; nothing is calibrated for GPUs.
-  const ReadyPlan& plan =
-      impl.plans.get(call.collective, sizes.largest, call.type, call.op.kind, signature.root, true);
+  const ReadyPlan& plan = impl.plans.get(signature, sizes.largest, true);
   signature.detail = mix(signature.detail, plan.identity);
   device::DeviceBinding b;
   b.plan = &plan.plan;
@@ -106,7 +99,7 @@ void check_on_device(Communicator::Impl& impl, const Call& call) {
   note_device_failure(*impl.group);
   impl.check(call);
   const BufferSizes sizes = buffer_sizes(call, impl.group->rank(), impl.group->size());
-  if (is_empty(call, sizes)) return;
+  if (moves_nothing(call, sizes)) return;
   const int gpu = gpu_of_call(impl, call, sizes);
   join_team(impl, gpu);
   if (gpu >= 0 && gpu != impl.team->ordinal()) {
@@ -124,7 +117,7 @@ void run_on_device(std::span<const DeviceCallOn> calls) {
   for (const DeviceCallOn& c : calls) {
     c.impl->wait_for_started();
     const LocalGroup& group = *c.impl->group;
-    if (is_empty(*c.call, buffer_sizes(*c.call, group.rank(), group.size()))) continue;
+    if (moves_nothing(*c.call, buffer_sizes(*c.call, group.rank(), group.size()))) continue;
     rounds[{counts[c.impl]++, c.impl->team.get()}].push_back(c);
   }
   for (const auto& [round, together] : rounds) launch_together(together);

@@ -67,8 +67,11 @@ struct Communicator::Impl {
   /// Whether `call` is the newest message of its kind again, which was right.
   bool repeats_message(const Call& call) const;
   const Binding& bind_message(Messages& messages, const Call& call);
-  /// After use_plan().
+  /// Before use_plan(): what was prepared runs another plan.
   void forget_calls();
+  /// This rank's part of a new communicator of some ranks of this one; `keys` name their segments.
+  std::unique_ptr<Impl> part(const std::vector<int>& ranks, std::vector<std::uint64_t> keys,
+                             const Options& its_options);
 
   Options options;
   Geometry geometry;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <functional>
 
-#include "collectives/execute/signature.h"
 #include "collectives/text.h"
 #include "core/error.h"
 
@@ -25,8 +24,9 @@ Plans::Plans(int rank, const Platform& platform, bool agreement, std::string alg
                   "\" (TUTTI_ALGORITHM); `tutti plan list` shows those there are");
 }
 
-const ReadyPlan& Plans::get(Collective collective, std::size_t bytes, DataType type,
-                            ReduceKind kind, int root, bool windows) {
+const ReadyPlan& Plans::get(const Signature& call, std::size_t bytes, bool windows) {
+  const Collective collective = call.collective;
+  const int root = call.root;
   const ReadyPlan* found = nullptr;
   if (const auto it = users_.find({collective, root}); it != users_.end()) {
     found = it->second.get();
@@ -40,9 +40,9 @@ const ReadyPlan& Plans::get(Collective collective, std::size_t bytes, DataType t
   } else {
     const Algorithm* a = algorithm_.empty() ? nullptr : find_algorithm(collective, algorithm_);
     if (a == nullptr || (a->windows && !windows)) {
-      a = &chooser_.choose({collective, bytes, type}, windows && windows_);
+      a = &chooser_.choose({collective, bytes, call.type}, windows && windows_);
     }
-    const bool scales = kind == ReduceKind::avg || kind == ReduceKind::pre_multiplied_sum;
+    const bool scales = scales_inputs(call.kind, call.type);
     std::unique_ptr<ReadyPlan>& plan = generated_[{a, root, scales}];
     if (!plan) {
       PlanRequest request;

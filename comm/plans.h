@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "collectives/choose.h"
+#include "collectives/execute/signature.h"
 
 namespace tutti {
 
@@ -26,11 +27,10 @@ class Plans {
   /// `algorithm`: the user's wish, or "". `windows`: whether the choice may fall on them.
   Plans(int rank, const Platform& platform, bool agreement, std::string algorithm, bool windows);
 
-  /// The plan for `collective` with `bytes` in its largest buffer; `windows`: it may address other
-  /// ranks' memory. Valid until use() replaces it. Throws Error(invalid_usage) where the user's
-  /// own plan needs windows and may not have them.
-  const ReadyPlan& get(Collective collective, std::size_t bytes, DataType type, ReduceKind kind,
-                       int root, bool windows);
+  /// The plan for a call of this signature with `bytes` in its largest buffer; `windows`: it may
+  /// address other ranks' memory. Valid for the life of this object. Throws Error(invalid_usage)
+  /// where the user's own plan needs windows and may not have them.
+  const ReadyPlan& get(const Signature& call, std::size_t bytes, bool windows);
   /// The algorithm that is predicted to be the fastest for these calls; see Chooser::choose.
   const Algorithm& choose(const Workload& workload, bool windows) {
     return chooser_.choose(workload, windows);

@@ -80,6 +80,11 @@ constexpr bool is_float(DataType type) {
          type == DataType::float8_e5m2;
 }
 
+/// Whether the operator multiplies or divides inputs as it reads them.
+constexpr bool scales_inputs(ReduceKind kind, DataType type) {
+  return kind == ReduceKind::pre_multiplied_sum || (kind == ReduceKind::avg && is_float(type));
+}
+
 constexpr bool is_valid(DataType type) { return static_cast<int>(type) < kDataTypes; }
 constexpr bool is_valid(ReduceKind kind) { return static_cast<int>(kind) < kReduceKinds; }
 

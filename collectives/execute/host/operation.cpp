@@ -54,9 +54,8 @@ void Operation::bind(const Binding& binding) {
     if (lane.tiles > 0) begin_tile(lane);
   }
   const ReduceKind kind = binding_->op.kind;
-  const bool average = kind == ReduceKind::avg;
-  scales_ = kind == ReduceKind::pre_multiplied_sum || (average && is_float(binding_->type));
-  divides_ = average && !is_float(binding_->type);
+  scales_ = scales_inputs(kind, binding_->type);
+  divides_ = kind == ReduceKind::avg && !scales_;
   if (plan.tmp_chunks > 0) {
     const std::size_t stride = binding_->tiling.tile / plan.header.pieces * element_;
     tmp_ = workspace_.reserve(Workspace::kTmp, stride * plan.tmp_chunks);

@@ -3,7 +3,6 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <chrono>
 #include <vector>
 
 namespace tutti {
@@ -14,10 +13,8 @@ std::uint32_t publish_core(LocalGroup& group) {
   return core;
 }
 
-void spread_out(LocalGroup& group) {
-  using Clock = std::chrono::steady_clock;
-  thread_local Clock::time_point next{};
-  const auto now = Clock::now();
+void spread_out(LocalGroup& group, std::chrono::steady_clock::time_point now) {
+  thread_local std::chrono::steady_clock::time_point next{};
   if (now < next) return;
   next = now + std::chrono::milliseconds(50);
 

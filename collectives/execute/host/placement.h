@@ -1,6 +1,8 @@
 // Which core a rank runs on, where there are more ranks than cores.
 #pragma once
 
+#include <chrono>
+
 #include "transport/local_group.h"
 
 namespace tutti {
@@ -12,7 +14,7 @@ std::uint32_t publish_core(LocalGroup& group);
 /// higher rank of them could go instead; its affinity stays as it is. The kernel's balancer leaves
 /// ranks alone that hand a core to each other every microsecond, because they never get cold: four
 /// ranks on one of two cores stayed there for seconds, and took 5.7 us for 8 bytes instead of 2.0.
-/// Does something at most every 50 ms.
-void spread_out(LocalGroup& group);
+/// Does something at most every 50 ms; `now`: the time.
+void spread_out(LocalGroup& group, std::chrono::steady_clock::time_point now);
 
 }  // namespace tutti

@@ -62,7 +62,7 @@ class Wait {
     looks_ = policy_.crowded ? 0 : policy_.spins;
     Operation& first = pending_.front()->operation();
     if (now - began_ < kYieldFor || pending_.size() > 1) {
-      if (policy_.crowded) spread_out(first.group());
+      if (policy_.crowded) spread_out(first.group(), now);
       sched_yield();
     } else {
       const Operation::Blocked b = first.blocked();

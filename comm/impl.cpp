@@ -1,0 +1,238 @@
+// From a call to its run: what was prepared before is looked up, numbered, bound and run.
+#include "comm/impl.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "comm/device_call.h"
+#include "core/settings.h"
+#include "core/window_memory.h"
+
+namespace tutti {
+namespace {
+
+WaitPolicy policy_for(const Geometry& geometry, int ranks, const Options& options) {
+  WaitPolicy policy;
+  policy.crowded = static_cast<std::uint64_t>(ranks) > geometry.cores;
+  policy.timeout = options.timeout;
+  policy.report_after = options.report_after;
+  const std::int64_t wish = setting_integer("TUTTI_SPIN");
+  // Enough to cover an exchange with a running peer, or a switch between two on another core.
+  policy.spins = wish < 0 ? 100 : static_cast<int>(std::min<std::int64_t>(wish, 1'000'000'000));
+  return policy;
+}
+
+Platform platform_of(const Geometry& g, int ranks) {
+  return {g.machine, ranks, static_cast<int>(g.cores), g.shape, g.tile_bytes};
+}
+
+/// Whether two calls of a collective differ in nothing but addresses and the scalar of the
+/// operator. (Not for v-variants.)
+bool same_shape(const Call& a, const Call& b) {
+  return a.count == b.count && a.collective == b.collective && a.type == b.type &&
+         a.op.kind == b.op.kind && a.root == b.root;
+}
+
+}  // namespace
+
+Communicator::Impl::Impl(Session session, const Options& o)
+    : options(o),
+      geometry(session.geometry),
+      group(std::move(session.group)),
+      plans(group->rank(), platform_of(geometry, group->size()), !group->one_process(), o.algorithm,
+            geometry.windows),
+      policy(policy_for(geometry, group->size(), o)),
+      operation(*group, workspace),
+      agreement(*group, workspace),
+      all_messages(2 * static_cast<std::size_t>(group->size())) {
+  PlanRequest request;
+  request.ranks = group->size();
+  agreement_plan.plan = plans.choose({Collective::all_reduce, 1, DataType::uint8}, false)
+                            .generate(request, group->rank());
+  Call call;
+  call.collective = Collective::all_reduce;
+  call.count = 1;
+  call.type = DataType::uint8;
+  call.op = ReduceKind::min;
+  agreement_binding = bind_call(call, *group, geometry, agreement_plan, tables);
+}
+
+Communicator::Impl::~Impl() {
+  progress.reset();  // before what it uses
+}
+
+void Communicator::Impl::check(const Call& call) const {
+  if (group->failed()) group->throw_failure();
+  check_call(call, group->rank(), group->size());
+}
+
+PreparedCall& Communicator::Impl::look_up(const Call& call) {
+  const int rank = group->rank();
+  const int ranks = group->size();
+  if (newest == nullptr || !same_shape(call, newest->call)) {
+    std::unique_ptr<PreparedCall>* slot = nullptr;
+    if (!is_v(call.collective)) {
+      slot = &prepared[signature_of(call).hash() % kPrepared];
+    }
+    if (slot == nullptr || !*slot || !same_shape(call, (*slot)->call)) {
+      check_call(call, rank, ranks);
+      PreparedCall p;
+      p.call = call;
+      p.sizes = buffer_sizes(call, rank, ranks);
+      p.binding.signature = signature_of(call);
+      if (slot == nullptr) {
+        newest = nullptr;
+        return uneven = std::move(p);
+      }
+      *slot = std::make_unique<PreparedCall>(std::move(p));
+    }
+    newest = slot->get();
+    repeats = 0;
+  }
+  if (call.in != newest->binding.in.base || call.out != newest->binding.out.base) {
+    check_addresses(call, newest->sizes, rank, ranks);
+  }
+  return *newest;
+}
+
+bool Communicator::Impl::begin(PreparedCall& p, const Call& call) {
+  Signature& signature = p.binding.signature;
+  signature.sequence = ++sequence;
+  if (p.plan != nullptr) return true;
+  if (moves_nothing(call, p.sizes)) {
+    publish_signature(group->control(), signature);
+    repeats = 0;
+    return false;
+  }
+  p.plan = &plans.get(signature, p.sizes.largest, true);
+  signature.detail = mix(signature.detail, p.plan->identity);
+  p.hash = signature.hash();
+  return true;
+}
+
+const Binding& Communicator::Impl::bind_agreement(const PreparedCall& p, const Call& call) {
+  const auto inside = [](const void* buffer, std::size_t bytes) {
+    return bytes == 0 || find_window(buffer, bytes).id != 0;
+  };
+  in_windows = inside(call.in, p.sizes.in) && inside(call.out, p.sizes.out) ? 1 : 0;
+  Binding& b = agreement_binding;
+  b.in.base = reinterpret_cast<std::byte*>(&in_windows);
+  b.out.base = reinterpret_cast<std::byte*>(&all_in_windows);
+  b.signature = p.binding.signature;
+  // The same operation, so that calls that do not match are found here already; another message.
+  b.tag = ~tag_of(p.hash, sequence);
+  return b;
+}
+
+const Binding& Communicator::Impl::bind(PreparedCall& p, const Call& call) {
+  Binding& binding = p.binding;
+  const ReadyPlan* plan = p.plan;
+  if (agrees(p) && all_in_windows == 0 && !group->cma_everywhere()) {
+    plan = &plans.get(binding.signature, p.sizes.largest, false);
+  }
+  if (plan != p.bound) {
+    const Signature signature = binding.signature;
+    binding = bind_call(call, *group, geometry, *plan, tables);
+    binding.signature = signature;
+    p.bound = plan;
+  }
+  binding.op = call.op;
+  binding.in.base = static_cast<std::byte*>(const_cast<void*>(call.in));
+  binding.out.base = static_cast<std::byte*>(call.out);
+  binding.tag = tag_of(p.hash, sequence);
+  binding.unchanged = ++repeats > kRecords && &p == newest && !is_rooted(call.collective);
+  return binding;
+}
+
+Communicator::Impl::Messages& Communicator::Impl::messages(int peer, bool sends) {
+  auto& m = all_messages[2 * static_cast<std::size_t>(peer) + (sends ? 1 : 0)];
+  if (!m) m = std::make_unique<Messages>(*group, workspace);
+  return *m;
+}
+
+bool Communicator::Impl::repeats_message(const Call& call) const {
+  if (call.peer < 0 || call.peer >= group->size()) return false;
+  const auto& m = all_messages[2 * static_cast<std::size_t>(call.peer) + (call.sends ? 1 : 0)];
+  return m && m->binding.type == call.type && m->binding.in.count == call.count &&
+         m->binding.in.base == call.in && m->binding.out.base == call.out;
+}
+
+const Binding& Communicator::Impl::bind_message(Messages& m, const Call& call) {
+  Binding& b = m.binding;
+  if (b.plan == nullptr || b.type != call.type || b.in.count != call.count) {
+    b = bind_call(call, *group, geometry, plans.point_to_point(call.peer, call.sends), tables);
+    b.signature = signature_of(call);
+    b.tag = point_to_point_tag(call.type, call.count);
+  }
+  b.in.base = static_cast<std::byte*>(const_cast<void*>(call.in));
+  b.out.base = static_cast<std::byte*>(call.out);
+  return b;
+}
+
+void Communicator::Impl::forget_calls() {
+  for (auto& p : prepared) p.reset();
+  newest = nullptr;
+}
+
+void Communicator::Impl::fail_with(const std::string& text, ErrorCode code, int culprit) {
+  if (!group->failed()) {
+    // A dead peer is the better explanation of whatever went wrong.
+    group->check_peers("running an operation that failed: " + text);
+    group->fail({code, culprit, fmt::format("rank {}: {}", group->rank(), text)});
+  }
+  abort_on_device(*group);
+  group->throw_failure();
+}
+
+void Communicator::Impl::run_now(const Call& call) {
+  if (group->failed()) group->throw_failure();
+  const auto run = [&](Operation& on, const Binding& binding) {
+    Job job(on);
+    job.start(binding);
+    Job* const jobs[] = {&job};
+    run_to_completion(jobs, policy);
+  };
+  PreparedCall* collective = nullptr;
+  if (call.collective != Collective::send_recv) {
+    collective = &look_up(call);
+  } else {
+    if (!repeats_message(call)) check_call(call, group->rank(), group->size());
+    if (call.peer == group->rank()) {
+      throw Error(
+          ErrorCode::invalid_usage,
+          fmt::format(
+              "rank {} {} itself outside of a group: put the send and the recv into one group()",
+              group->rank(), call.sends ? "sends to" : "receives from"));
+    }
+  }
+  try {
+    if (collective == nullptr) {
+      Messages& m = messages(call.peer, call.sends);
+      run(m.operation, bind_message(m, call));
+    } else if (begin(*collective, call)) {
+      if (agrees(*collective)) run(agreement, bind_agreement(*collective, call));
+      run(operation, bind(*collective, call));
+    }
+  } catch (const Error& e) {
+    fail_with(e.what(), e.code(), e.rank());
+  } catch (const std::exception& e) {
+    fail_with(e.what(), ErrorCode::internal, -1);
+  }
+}
+
+std::unique_ptr<Communicator::Impl> Communicator::Impl::part(const std::vector<int>& ranks,
+                                                             std::vector<std::uint64_t> keys,
+                                                             const Options& its_options) {
+  std::vector<int> members;
+  int new_rank = 0;
+  for (const int r : ranks) {
+    if (r == group->rank()) new_rank = static_cast<int>(members.size());
+    members.push_back(group->member(r));
+  }
+  return std::make_unique<Impl>(
+      open_subsession(*group, geometry, new_rank, std::move(members), std::move(keys), its_options),
+      its_options);
+}
+
+}  // namespace tutti
