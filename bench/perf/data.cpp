@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstring>
+#include <type_traits>
 
 #include "bench/perf/numbers.h"
 
@@ -19,28 +19,45 @@ constexpr int kFiller = -2;
 constexpr int kWidestScale = 16;      // sums: 2^-16 .. 2^16 is variety enough
 constexpr int kMostFactorsOf2 = 100;  // products: ranks that multiply by 2 or 1/2
 
-template <class Element, class Bits>
-void write_elements(void* out, std::size_t count, const Bits& bits) {
-  auto* element = static_cast<std::byte*>(out);
-  for (std::size_t i = 0; i < count; ++i, element += sizeof(Element)) {
-    const auto value = static_cast<Element>(bits(i));
-    std::memcpy(element, &value, sizeof(Element));  // `out` may be unaligned
+template <DataType type>
+using Type = std::integral_constant<DataType, type>;
+
+// Calls write(Type<type>), so that what it calls is compiled for each type.
+template <class Write>
+void with_type(DataType type, const Write& write) {
+  switch (type) {
+    case DataType::int8:
+      return write(Type<DataType::int8>());
+    case DataType::uint8:
+      return write(Type<DataType::uint8>());
+    case DataType::int32:
+      return write(Type<DataType::int32>());
+    case DataType::uint32:
+      return write(Type<DataType::uint32>());
+    case DataType::int64:
+      return write(Type<DataType::int64>());
+    case DataType::uint64:
+      return write(Type<DataType::uint64>());
+    case DataType::float16:
+      return write(Type<DataType::float16>());
+    case DataType::float32:
+      return write(Type<DataType::float32>());
+    case DataType::float64:
+      return write(Type<DataType::float64>());
+    case DataType::bfloat16:
+      return write(Type<DataType::bfloat16>());
+    case DataType::float8_e4m3:
+      return write(Type<DataType::float8_e4m3>());
+    case DataType::float8_e5m2:
+      return write(Type<DataType::float8_e5m2>());
   }
 }
 
-// Calls bits(i) for every element and writes what it returns.
-template <class Bits>
-void write(DataType type, void* out, std::size_t count, const Bits& bits) {
-  switch (size_of(type)) {
-    case 1:
-      return write_elements<std::uint8_t>(out, count, bits);
-    case 2:
-      return write_elements<std::uint16_t>(out, count, bits);
-    case 4:
-      return write_elements<std::uint32_t>(out, count, bits);
-    default:
-      return write_elements<std::uint64_t>(out, count, bits);
-  }
+// Writes bits(i) as each element. `out` may be unaligned.
+template <DataType type, class Bits>
+void write_elements(void* out, std::size_t count, const Bits& bits) {
+  auto* element = static_cast<std::byte*>(out);
+  for (std::size_t i = 0; i < count; ++i, element += size_of(type)) store(type, element, bits(i));
 }
 
 bool is_sum(ReduceKind kind) {
@@ -54,6 +71,12 @@ std::uint64_t below(std::uint64_t random, std::uint64_t bound) { return random *
 std::uint64_t scalar_of(int rank) { return rank % 2 == 0 ? 1 : 2; }
 
 }  // namespace
+
+// Inline: it is most of the work.
+[[gnu::always_inline]] inline std::uint64_t Data::hash(int rank, std::uint64_t position) const {
+  return mix(key_ + static_cast<std::uint64_t>(rank + 3) * 0x9e3779b97f4a7c15u +
+             position * 0xd1342543de82ef95u);
+}
 
 Data::Data(const Recipe& recipe) : recipe_(recipe), key_(mix(recipe.seed + 1)) {
   if (!recipe.kind || !is_float(recipe.type)) return;
@@ -104,20 +127,22 @@ ReduceOp Data::op(int rank) const {
 }
 
 void Data::input(int rank, std::uint64_t first, std::size_t count, void* out) const {
-  write(recipe_.type, out, count, [&](std::size_t i) { return input_bits(rank, first + i); });
+  with_type(recipe_.type, [&](auto type) {
+    write_elements<type>(out, count,
+                         [&](std::size_t i) { return input_bits<type>(rank, first + i); });
+  });
 }
 
 void Data::reduction(std::uint64_t first, std::size_t count, void* out) const {
-  write(recipe_.type, out, count, [&](std::size_t i) { return reduced_bits(first + i); });
+  with_type(recipe_.type, [&](auto type) {
+    write_elements<type>(out, count, [&](std::size_t i) { return reduced_bits<type>(first + i); });
+  });
 }
 
 void Data::filler(std::uint64_t first, std::size_t count, void* out) const {
-  write(recipe_.type, out, count, [&](std::size_t i) { return hash(kFiller, first + i); });
-}
-
-std::uint64_t Data::hash(int rank, std::uint64_t position) const {
-  return mix(key_ + static_cast<std::uint64_t>(rank + 3) * 0x9e3779b97f4a7c15u +
-             position * 0xd1342543de82ef95u);
+  with_type(recipe_.type, [&](auto type) {
+    write_elements<type>(out, count, [&](std::size_t i) { return hash(kFiller, first + i); });
+  });
 }
 
 std::uint64_t Data::position_hash(std::uint64_t position) const {
@@ -150,20 +175,21 @@ double Data::scale_of(std::uint64_t position) const {
 }
 
 // A float's contribution to a product.
+template <DataType type>
 double Data::factor_of(int rank, std::uint64_t position) const {
   const std::uint64_t h = hash(rank, position);
   std::uint64_t exponent = 1023;
   if (contributes(rank, position, product_contributors_)) exponent += (h & 2) != 0 ? 1 : -1;
   std::uint64_t mantissa = 0;
   if (first_contributor(position) == rank) {
-    const int bits = float_format(recipe_.type).mantissa_bits;
+    const int bits = float_format(type).mantissa_bits;
     mantissa = h >> (64 - bits) << (52 - bits);
   }
   return std::bit_cast<double>((h << 63) | (exponent << 52) | mantissa);
 }
 
+template <DataType type>
 std::uint64_t Data::input_bits(int rank, std::uint64_t position) const {
-  const DataType type = recipe_.type;
   const std::uint64_t bits = truncate(type, hash(rank, position));
   if (!recipe_.kind) return bits;
   const ReduceKind kind = *recipe_.kind;
@@ -172,29 +198,29 @@ std::uint64_t Data::input_bits(int rank, std::uint64_t position) const {
     if (!is_nan(type, bits)) return bits;
     return bits & ~(std::uint64_t{1} << float_format(type).mantissa_bits);  // of the exponent
   }
-  if (kind == ReduceKind::prod) return encode(type, factor_of(rank, position));
+  if (kind == ReduceKind::prod) return encode(type, factor_of<type>(rank, position));
   if (!contributes(rank, position, sum_.contributors)) return 0;
   const std::int64_t integer = integer_of(rank, position) * static_cast<std::int64_t>(sum_.factor);
   return encode(type, static_cast<double>(integer) * scale_of(position));
 }
 
+template <DataType type>
 std::uint64_t Data::reduced_bits(std::uint64_t position) const {
-  const DataType type = recipe_.type;
   const int ranks = recipe_.ranks;
   const ReduceKind kind = recipe_.kind.value_or(ReduceKind::sum);
   if (kind == ReduceKind::min || kind == ReduceKind::max) {
-    std::uint64_t best = input_bits(0, position);
+    std::uint64_t best = input_bits<type>(0, position);
     for (int rank = 1; rank < ranks; ++rank) {
-      const std::uint64_t bits = input_bits(rank, position);
+      const std::uint64_t bits = input_bits<type>(rank, position);
       const bool less = order_key(type, bits) < order_key(type, best);
       if (less == (kind == ReduceKind::min)) best = bits;
     }
     return best;
   }
-  if (!is_float(type)) return reduced_integer(position);
+  if (!is_float(type)) return reduced_integer<type>(position);
   if (kind == ReduceKind::prod) {
     double product = 1;
-    for (int rank = 0; rank < ranks; ++rank) product *= factor_of(rank, position);
+    for (int rank = 0; rank < ranks; ++rank) product *= factor_of<type>(rank, position);
     return encode(type, product);
   }
 
@@ -212,13 +238,13 @@ std::uint64_t Data::reduced_bits(std::uint64_t position) const {
   return encode(type, static_cast<float>(value) / static_cast<float>(ranks));
 }
 
+template <DataType type>
 std::uint64_t Data::reduced_integer(std::uint64_t position) const {
-  const DataType type = recipe_.type;
   const ReduceKind kind = recipe_.kind.value_or(ReduceKind::sum);
   const int ranks = recipe_.ranks;
   std::uint64_t result = kind == ReduceKind::prod ? 1 : 0;
   for (int rank = 0; rank < ranks; ++rank) {
-    const std::uint64_t bits = input_bits(rank, position);
+    const std::uint64_t bits = input_bits<type>(rank, position);
     if (kind == ReduceKind::prod) {
       result *= bits;
     } else {

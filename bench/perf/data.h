@@ -61,8 +61,11 @@ class Data {
     int scale_low, scale_high;  // 2^scale, by position
   };
 
+  template <DataType type>
   std::uint64_t input_bits(int rank, std::uint64_t position) const;
+  template <DataType type>
   std::uint64_t reduced_bits(std::uint64_t position) const;
+  template <DataType type>
   std::uint64_t reduced_integer(std::uint64_t position) const;
   std::uint64_t hash(int rank, std::uint64_t position) const;
   std::uint64_t position_hash(std::uint64_t position) const;
@@ -70,6 +73,7 @@ class Data {
   bool contributes(int rank, std::uint64_t position, int contributors) const;
   std::int64_t integer_of(int rank, std::uint64_t position) const;
   double scale_of(std::uint64_t position) const;
+  template <DataType type>
   double factor_of(int rank, std::uint64_t position) const;
 
   Recipe recipe_;
