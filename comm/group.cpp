@@ -26,7 +26,6 @@ struct KeptOnDevice {
 };
 
 struct OpenGroup {
-  int depth = 0;
   std::vector<Kept> calls;
   std::vector<KeptOnDevice> device_calls;
 };
@@ -147,7 +146,7 @@ void run_together(const std::vector<Kept>& calls) {
 
 }  // namespace
 
-bool group_is_open() { return open_group().depth > 0; }
+constinit thread_local int open_groups = 0;
 
 void keep_for_group(Communicator::Impl& impl, const Call& call) {
   open_group().calls.push_back({&impl, KeptCall(call)});
@@ -157,14 +156,13 @@ void keep_for_group(Communicator::Impl& impl, const Call& call, device::Stream s
   open_group().device_calls.push_back({{&impl, KeptCall(call)}, stream});
 }
 
-void group_start() { ++open_group().depth; }
+void group_start() { ++open_groups; }
 
 void group_end() {
-  OpenGroup& g = open_group();
-  if (g.depth == 0)
+  if (open_groups == 0)
     throw Error(ErrorCode::invalid_usage, "group_end() without a group_start() on this thread");
-  if (--g.depth > 0) return;
-  const OpenGroup closed = std::exchange(g, {});
+  if (--open_groups > 0) return;
+  const OpenGroup closed = std::exchange(open_group(), {});
   run_on_device(closed.device_calls);  // does not wait
   run_together(closed.calls);
 }
@@ -174,8 +172,7 @@ void group(const std::function<void()>& body) {
   try {
     body();
   } catch (...) {
-    OpenGroup& g = open_group();
-    if (--g.depth == 0) g = {};
+    if (--open_groups == 0) open_group() = {};
     throw;
   }
   group_end();

@@ -47,6 +47,7 @@ struct Communicator::Impl {
 
   /// The prepared form of a collective; checks the call, as far as it is not known to be right.
   PreparedCall& look_up(const Call& call);
+  PreparedCall& look_up_among_all(const Call& call);
   /// Numbers it; false when there is nothing to move (the call is over then). The next steps, once
   /// for each call: bind_agreement() where agrees(), and when that has run, bind().
   bool begin(PreparedCall& p, const Call& call);
@@ -56,6 +57,7 @@ struct Communicator::Impl {
   const Binding& bind_agreement(const PreparedCall& p, const Call& call);
   /// The call itself, with what the newest agreement has brought. Valid until the next one.
   const Binding& bind(PreparedCall& p, const Call& call);
+  void bind_anew(PreparedCall& p, const Call& call, const ReadyPlan& plan);
 
   /// The messages to one peer, or from it.
   struct Messages {
@@ -100,8 +102,10 @@ struct Communicator::Impl {
   std::shared_ptr<DeviceTeam> team;  // from the first call on GPU memory on
 };
 
-/// Whether a group() is open on this thread.
-bool group_is_open();
+/// How many group()s are open on this thread, one in the other. Every call asks, so it is reached
+/// without a call of the linker's (4 of the bytes that a dlopen()ed library may have there).
+[[gnu::tls_model("initial-exec")]] extern constinit thread_local int open_groups;
+inline bool group_is_open() { return open_groups > 0; }
 /// Keeps a checked call for the end of the open group.
 void keep_for_group(Communicator::Impl& impl, const Call& call);
 /// The same on GPU memory, with its stream.

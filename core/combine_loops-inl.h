@@ -117,6 +117,7 @@ class Reducer {
     std::size_t at = arguments_.begin * sizeof(Element);
     const std::size_t end = arguments_.end * sizeof(Element);
     const auto first = reinterpret_cast<std::uintptr_t>(destination(0) + at);
+    if (end - at < kVectorBytes) return partial(at, end - at);
     const bool stream = arguments_.stream > 0 && first % sizeof(Element) == 0;
     if (stream && first % kCacheLine != 0) {
       const std::size_t head = std::min(kCacheLine - first % kCacheLine, end - at);

@@ -227,56 +227,66 @@ void Operation::signal(const Action& action) {
 }
 
 void Operation::move(const Action& action, const Move& m, std::size_t tile) {
-  const Place* const sources = m.places + m.destinations;
   const std::size_t shift = tile * binding_->tiling.tile * element_;
-  const std::size_t bytes = m.elements * element_;
-  const bool scaled = m.scaled && scales_;
   CombineOptions options;
   options.divisor = static_cast<std::uint32_t>(group_.size());
   options.divide_result = action.completes && divides_;
+  const bool scaled = m.scaled && scales_;
   const bool plain = m.sources == 1 && !scaled && !options.divide_result;
-  if (plain && !m.remote && bytes <= kCacheLine) {
+  if (m.remote) return move_remote(action, m, shift, plain, options);
+  const Place* const sources = m.places + m.destinations;
+  if (plain && m.elements * element_ <= kCacheLine) {
     // As combine() would, without the way there.
     const std::byte* const from = pointer(action, sources[0], shift);
     for (std::size_t k = 0; k < m.destinations; ++k) {
       std::byte* const to = pointer(action, m.places[k], shift);
-      if (to != from) std::memcpy(to, from, bytes);
+      if (to != from) std::memcpy(to, from, m.elements * element_);
     }
     return;
   }
-  void** destinations = room(destinations_, m.destinations);
-  Source* from = room(sources_, m.sources);
-  bool copies = false;
-  if (m.remote) {
-    copies = find_targets(action, m, shift);
-    for (std::size_t k = 0; k < m.destinations; ++k) destinations[k] = targets_[k].pointer;
-    for (std::size_t k = 0; k < m.sources; ++k) from[k] = {targets_[m.destinations + k].pointer};
-  } else {
-    for (std::size_t k = 0; k < m.destinations; ++k) {
-      destinations[k] = pointer(action, m.places[k], shift);
-    }
-    for (std::size_t k = 0; k < m.sources; ++k) from[k] = {pointer(action, sources[k], shift)};
+  void** const destinations = room(destinations_, m.destinations);
+  Source* const from = room(sources_, m.sources);
+  for (std::size_t k = 0; k < m.destinations; ++k) {
+    destinations[k] = pointer(action, m.places[k], shift);
   }
-  if (scaled) scale_sources(m);
-  if (copies) {
-    if (binding_->stream && action.sends.empty()) options.stream = m.destinations;
-    return move_through_copies(m, options);
-  }
+  for (std::size_t k = 0; k < m.sources; ++k) from[k] = {pointer(action, sources[k], shift)};
+  combine_move(action, m, plain, options);
+}
+
+void Operation::move_remote(const Action& action, const Move& m, std::size_t shift, bool plain,
+                            CombineOptions& options) {
+  const bool copies = find_targets(action, m, shift);
+  void** const destinations = room(destinations_, m.destinations);
+  Source* const from = room(sources_, m.sources);
+  for (std::size_t k = 0; k < m.destinations; ++k) destinations[k] = targets_[k].pointer;
+  for (std::size_t k = 0; k < m.sources; ++k) from[k] = {targets_[m.destinations + k].pointer};
+  if (!copies) return combine_move(action, m, plain, options);
+  if (m.scaled && scales_) scale_sources(m);
+  if (binding_->stream && action.sends.empty()) options.stream = m.destinations;
+  move_through_copies(m, options);
+}
+
+void Operation::combine_move(const Action& action, const Move& m, bool plain,
+                             CombineOptions& options) {
+  if (m.scaled && scales_) scale_sources(m);
+  void** const destinations = destinations_.data();
   std::size_t count = m.destinations;
   // In place, a copy onto itself is nothing to do.
   if (plain) {
-    count = static_cast<std::size_t>(std::remove(destinations, destinations + count, from[0].data) -
-                                     destinations);
+    count = static_cast<std::size_t>(
+        std::remove(destinations, destinations + count, sources_[0].data) - destinations);
   }
   // Links come before memory; those that are written past the cache must come first.
-  const std::size_t links = action.sends.size();
-  const std::size_t memory = binding_->stream ? count - links : 0;
-  options.stream = memory + (past_cache_ ? links : 0);
-  if (memory > 0 && links > 0 && !past_cache_) {
-    std::rotate(destinations, destinations + links, destinations + count);
+  if (binding_->stream || past_cache_) {
+    const std::size_t links = action.sends.size();
+    const std::size_t memory = binding_->stream ? count - links : 0;
+    options.stream = memory + (past_cache_ ? links : 0);
+    if (memory > 0 && links > 0 && !past_cache_) {
+      std::rotate(destinations, destinations + links, destinations + count);
+    }
   }
-  combine(binding_->type, binding_->op.kind, {destinations, count}, {from, m.sources}, m.elements,
-          options);
+  combine(binding_->type, binding_->op.kind, {destinations, count}, {sources_.data(), m.sources},
+          m.elements, options);
 }
 
 void Operation::scale_sources(const Move& m) {
