@@ -95,7 +95,8 @@ PREFIX ?= /usr/local
 install: build
 	cmake --install build --prefix $(PREFIX)
 
-SOURCES = $(shell find . -path './build*' -prune -o '(' -name '*.h' -o -name '*.c' -o -name '*.cpp' ')' -print)
+SOURCES = $(shell find . -path './build*' -prune -o \
+  '(' -name '*.h' -o -name '*.c' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' ')' -print)
 format:
 	@cmake/packages.sh format
 	@clang-format -i $(SOURCES)
