@@ -1,54 +1,17 @@
-// The `tutti` command as its users see it: what it prints, where, and its exit status. Runs the
-// program that was built, TUTTI_COMMAND.
+// The `tutti` command but for run and compare: what it prints, where, and its exit status.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
 
+#include "tests/tutti_command.h"
+
+namespace tutti {
 namespace {
 
-/// A folder of its own for each test, removed with it.
-class Cli : public testing::Test {
- protected:
-  void SetUp() override {
-    std::string pattern = testing::TempDir() + "/tutti-cli-XXXXXX";
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  std::string path(const std::string& name) const { return (folder_ / name).string(); }
-  std::string read(const std::string& name) const {
-    std::ifstream file(path(name), std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-  }
-  void write(const std::string& name, const std::string& text) const {
-    std::ofstream(path(name), std::ios::binary) << text;
-  }
-
-  /// Runs `tutti arguments` in the folder; a shell reads the arguments. Returns the exit status.
-  int tutti(const std::string& arguments) {
-    const std::string command =
-        "cd '" + folder_.string() + "' && '" + TUTTI_COMMAND + "' >stdout 2>stderr " + arguments;
-    const int status = std::system(command.c_str());
-    out = read("stdout");
-    err = read("stderr");
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  }
-
-  std::string out;
-  std::string err;
-
- private:
-  std::filesystem::path folder_;
-};
-
-#define EXPECT_CONTAINS(text, part) \
-  EXPECT_NE((text).find(part), std::string::npos) << "'" << (part) << "' is not in:\n" << (text)
+class Cli : public TuttiCommand {};
 
 TEST_F(Cli, HelpAndVersion) {
   EXPECT_EQ(tutti("--help"), 0);
@@ -70,7 +33,7 @@ TEST_F(Cli, ShowsAPlanThatItReadsBack) {
   ASSERT_EQ(tutti("plan show all_reduce --algorithm ring --ranks 4 --lanes 2"), 0) << err;
   const std::string text = out;
   EXPECT_EQ(text.rfind("tutti plan 1\nall_reduce ring  ranks 4  ", 0), 0u) << text;
-  write("plan.txt", text);
+  folder.write("plan.txt", text);
   ASSERT_EQ(tutti("plan show --file plan.txt"), 0) << err;
   EXPECT_EQ(out, text);
   ASSERT_EQ(tutti("plan show --file - < plan.txt"), 0) << err;
@@ -97,9 +60,9 @@ TEST_F(Cli, ProvesAPlan) {
 }
 
 TEST_F(Cli, TellsTheStoryOfAWrongPlan) {
-  write("wrong.txt",
-        "tutti plan 1\nall_reduce mine  ranks 2  pieces 1  slots 1  lanes 1\n"
-        "rank 0\n  lane 0\n    () <- from(1)\nrank 1\n  lane 0\n    () <- from(0)\n");
+  folder.write("wrong.txt",
+               "tutti plan 1\nall_reduce mine  ranks 2  pieces 1  slots 1  lanes 1\n"
+               "rank 0\n  lane 0\n    () <- from(1)\nrank 1\n  lane 0\n    () <- from(0)\n");
   EXPECT_EQ(tutti("plan verify --file wrong.txt"), 1);
   EXPECT_CONTAINS(out, "out of place  NOT PROVED");
   EXPECT_EQ(err.rfind("tutti: all_reduce mine on 2 ranks is not proved out of place: ", 0), 0u)
@@ -114,11 +77,11 @@ TEST_F(Cli, ProvesTheExampleInTheDocument) {
   const auto begin = document.find("```\ntutti plan 1\n");
   ASSERT_NE(begin, std::string::npos);
   std::string plan = document.substr(begin + 4, document.find("```", begin + 4) - begin - 4);
-  write("plan.txt", plan);
+  folder.write("plan.txt", plan);
   EXPECT_EQ(tutti("plan verify --file plan.txt"), 0) << err;
   // The document says that this is a deadlock.
   plan.replace(plan.find("slots 2"), 7, "slots 1");
-  write("plan.txt", plan);
+  folder.write("plan.txt", plan);
   EXPECT_EQ(tutti("plan verify --file plan.txt"), 1);
   EXPECT_CONTAINS(err, "deadlock");
 }
@@ -127,7 +90,7 @@ TEST_F(Cli, DrawsToAFile) {
   ASSERT_EQ(tutti("plan draw broadcast --algorithm chain --ranks 4 --root 2 -o chain.svg"), 0)
       << err;
   EXPECT_EQ(out, "");
-  const std::string svg = read("chain.svg");
+  const std::string svg = folder.read("chain.svg");
   EXPECT_EQ(svg.rfind("<svg ", 0), 0u);
   EXPECT_CONTAINS(svg, "rank 2 (root)");
   EXPECT_EQ(tutti("plan draw broadcast --algorithm chain --ranks 4 -o no/such/folder.svg"), 1);
@@ -158,7 +121,7 @@ TEST_F(Cli, BadUsageNamesTheChoices) {
   EXPECT_EQ(err, "tutti: --ranks does not go with --file, whose plan is complete\n");
   EXPECT_EQ(tutti("plan show --file no_such_file"), 2);
   EXPECT_CONTAINS(err, "tutti: cannot open no_such_file: No such file or directory");
-  write("broken.txt", "tutti plan 1\nall_reduce\n");
+  folder.write("broken.txt", "tutti plan 1\nall_reduce\n");
   EXPECT_EQ(tutti("plan show --file broken.txt"), 2);
   EXPECT_CONTAINS(err, "tutti: plan text, line 2: expected an algorithm's name");
   EXPECT_EQ(tutti("plan show --file ."), 2);  // a folder
@@ -195,7 +158,7 @@ TEST_F(Cli, ExplainRefusesWhatMakesNoSense) {
   EXPECT_EQ(tutti("explain all_reduce 1M --memory stack"), 2);
   EXPECT_EQ(tutti("explain all_reduce 1M --machine no_such_file"), 1);
   EXPECT_CONTAINS(err, "cannot read no_such_file: No such file or directory");
-  write("garbage", "latency_ns: 3\n");
+  folder.write("garbage", "latency_ns: 3\n");
   EXPECT_EQ(tutti("explain all_reduce 1M --machine garbage"), 2);
   EXPECT_CONTAINS(err, "tutti: garbage: line 1: expected NAME = VALUE");
 }
@@ -226,3 +189,4 @@ TEST_F(Cli, SaysThatItsOutputIsLost) {
 }
 
 }  // namespace
+}  // namespace tutti

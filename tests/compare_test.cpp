@@ -1,26 +1,18 @@
 // `tutti compare`: the numbers that it makes of measured times, and the command itself with peers
 // that are there, that are missing, that fail, and that lack what was asked for.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "core/error.h"
+#include "tests/tutti_command.h"
 #include "tools/compare_report.h"
 
 namespace tutti::compare {
 namespace {
-
-namespace fs = std::filesystem;
-
-#define EXPECT_CONTAINS(text, part) \
-  EXPECT_NE((text).find(part), std::string::npos) << "'" << (part) << "' is not in:\n" << (text)
 
 TEST(CompareReport, Median) {
   EXPECT_TRUE(std::isnan(median({})));
@@ -101,63 +93,38 @@ TEST(CompareReport, Chart) {
   EXPECT_EQ(svg.substr(svg.size() - 7), "</svg>\n");
 }
 
-/// The command, and a folder of measuring programs that a test can make.
-class CompareCommand : public testing::Test {
+/// The command, and measuring programs that a test can make.
+class CompareCommand : public TuttiCommand {
  protected:
-  void SetUp() override {
-    std::string pattern = testing::TempDir() + "/tutti-compare-test-XXXXXX";
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
-  std::string path(const std::string& name) const { return folder_ / name; }
-  std::string read(const std::string& name) const {
-    std::ifstream file(folder_ / name);
-    return {std::istreambuf_iterator<char>(file), {}};
-  }
-  int compare(const std::string& arguments) {
-    const std::string command = std::string("'") + TUTTI_COMMAND + "' compare >" + path("stdout") +
-                                " 2>" + path("stderr") + " " + arguments;
-    const int status = std::system(command.c_str());
-    out = read("stdout");
-    err = read("stderr");
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  }
+  int compare(const std::string& arguments) { return tutti("compare " + arguments); }
   /// A program of the test's own; it is started by `tutti run`.
   void make_program(const std::string& name, const std::string& script) {
-    std::ofstream(path(name)) << "#!/bin/sh\n" << script;
-    fs::permissions(path(name), fs::perms::owner_all);
+    folder.write(name, "#!/bin/sh\n" + script);
+    std::filesystem::permissions(folder.path(name), std::filesystem::perms::owner_all);
   }
-
-  std::string out, err;
-
- private:
-  fs::path folder_;
 };
 
 constexpr const char* kQuick = "-n 2 -b 64 -e 1K -f 16 --alternations 1 --iterations 3 ";
 
 TEST_F(CompareCommand, MeasuresEveryCollectiveBesideTheLimit) {
-  ASSERT_EQ(compare(kQuick + ("--peers none --json " + path("json") + " --svg " + path("svg"))), 0)
-      << out << err;
-  const auto rows = nlohmann::json::parse(read("json"))["rows"];
+  ASSERT_EQ(compare(std::string(kQuick) + "--peers none --json json --svg svg"), 0) << out << err;
+  const auto rows = nlohmann::json::parse(folder.read("json"))["rows"];
   ASSERT_EQ(rows.size(), 14u) << out;
   for (const auto& row : rows) {
     EXPECT_GT(row["tutti_us"], 0) << row;
     EXPECT_EQ(row["peers"].size(), 0u) << row;
   }
-  EXPECT_EQ(read("svg").rfind("<svg ", 0), 0u);
+  EXPECT_EQ(folder.read("svg").rfind("<svg ", 0), 0u);
 }
 
 TEST_F(CompareCommand, MeasuresThePeersThatAreThere) {
   const std::string peers = TUTTI_BUILT_PEERS;
   if (peers.empty()) GTEST_SKIP() << "Tutti was built without any of its peers";
   ASSERT_EQ(compare(std::string("all_reduce broadcast send_recv ") + kQuick + "--peers " + peers +
-                    " --memory malloc --json " + path("json")),
+                    " --memory malloc --json json"),
             0)
       << out << err;
-  const auto json = nlohmann::json::parse(read("json"));
+  const auto json = nlohmann::json::parse(folder.read("json"));
   EXPECT_EQ(json["notes"].size(), 0u) << out;
   ASSERT_EQ(json["rows"].size(), 6u);
   for (const auto& row : json["rows"]) {
@@ -169,7 +136,7 @@ TEST_F(CompareCommand, MeasuresThePeersThatAreThere) {
 
 TEST_F(CompareCommand, GoesOnWithoutMissingPeers) {
   make_program("tutti_peer", "test $TUTTI_RANK = 0 && echo 64 1.5 && echo 1024 2.5 || true\n");
-  ASSERT_EQ(compare(std::string("all_reduce ") + kQuick + "--programs " + path("")), 0) << err;
+  ASSERT_EQ(compare(std::string("all_reduce ") + kQuick + "--programs ."), 0) << err;
   EXPECT_CONTAINS(out,
                   "openmpi is left out: it was not there when Tutti was built: apt install "
                   "openmpi-bin libopenmpi-dev");
@@ -184,7 +151,7 @@ TEST_F(CompareCommand, GoesOnWithoutFailingPeers) {
   make_program("limits", "echo 64 0.5; echo 1024 0.5\n");
   const auto with_gloo = [&](const char* script) {
     make_program("gloo_peer", script);
-    return compare(std::string("all_reduce ") + kQuick + "--peers gloo --programs " + path(""));
+    return compare(std::string("all_reduce ") + kQuick + "--peers gloo --programs .");
   };
   ASSERT_EQ(with_gloo("echo no socket >&2; exit 3\n"), 0) << err;
   EXPECT_CONTAINS(out, "gloo is left out of all_reduce: gloo failed (exit status 3): no socket");
@@ -196,10 +163,10 @@ TEST_F(CompareCommand, GoesOnWithoutFailingPeers) {
 }
 
 TEST_F(CompareCommand, FailsWithoutTutti) {
-  EXPECT_EQ(compare(std::string("all_reduce ") + kQuick + "--programs " + path("")), 1);
+  EXPECT_EQ(compare(std::string("all_reduce ") + kQuick + "--programs ."), 1);
   EXPECT_CONTAINS(err, "Tutti's own program is missing");
   make_program("tutti_peer", "exit 7\n");
-  EXPECT_EQ(compare(std::string("all_reduce ") + kQuick + "--programs " + path("")), 1);
+  EXPECT_EQ(compare(std::string("all_reduce ") + kQuick + "--programs ."), 1);
   EXPECT_CONTAINS(err, "tutti: tutti failed (exit status 7)");
 }
 

@@ -9,32 +9,23 @@
 #include <fstream>
 
 #include "core/error.h"
+#include "tests/temporary_folder.h"
 
 namespace tutti {
 namespace {
 
 class MachineFile : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = testing::TempDir() + "/tutti-machine-XXXXXX";
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
+  MachineFile() {
     unsetenv("TUTTI_MACHINE");
-    setenv("XDG_CACHE_HOME", pattern.c_str(), 1);
+    setenv("XDG_CACHE_HOME", folder.path().c_str(), 1);
   }
-  void TearDown() override {
-    std::filesystem::remove_all(folder_);
+  ~MachineFile() override {
     unsetenv("TUTTI_MACHINE");
     unsetenv("XDG_CACHE_HOME");
   }
-  std::string path(const std::string& name) const { return folder_ / name; }
-  static void write(const std::string& to, const std::string& text) {
-    std::filesystem::create_directories(std::filesystem::path(to).parent_path());
-    std::ofstream(to, std::ios::binary) << text;
-  }
 
- private:
-  std::filesystem::path folder_;
+  const TemporaryFolder folder;
 };
 
 /// Every constant has a value of its own.
@@ -102,12 +93,12 @@ TEST_F(MachineFile, IsWrittenWhereItIsLookedFor) {
   EXPECT_EQ(used_machine().machine, default_machine());
   EXPECT_EQ(used_machine().origin.rfind("defaults: ", 0), 0u);
   const std::string where = machine_path();
-  EXPECT_EQ(where.rfind(path("tutti/machine-"), 0), 0u) << where;
+  EXPECT_EQ(where.rfind(folder.path("tutti/machine-"), 0), 0u) << where;
   write_machine(where, {distinct(), machine_name(), "2026-01-31 12:00"});
   EXPECT_EQ(used_machine().machine, distinct());
   EXPECT_EQ(used_machine().origin.rfind("calibrated on 2026-01-31 12:00", 0), 0u);
   // Nothing else is left beside it.
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(path("tutti")), {}), 1);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path("tutti")), {}), 1);
 }
 
 TEST_F(MachineFile, OfAnotherMachineCountsOnlyWhereItIsNamed) {
@@ -126,14 +117,16 @@ TEST_F(MachineFile, OfAnotherMachineCountsOnlyWhereItIsNamed) {
 
 TEST_F(MachineFile, ThatCannotBeUsedLeavesTheDefaults) {
   const std::string here = machine_path();
-  write(here, "garbage");
+  std::filesystem::create_directory(folder.path("tutti"));
+  std::ofstream(here) << "garbage";
   EXPECT_EQ(used_machine().machine, default_machine());
   EXPECT_NE(used_machine().origin.find("line 1"), std::string::npos) << used_machine().origin;
-  for (const std::string& bad : {path("missing"), path(""), std::string("/dev/zero")}) {
+  for (const std::string& bad :
+       {folder.path("missing"), folder.path(""), std::string("/dev/zero")}) {
     setenv("TUTTI_MACHINE", bad.c_str(), 1);
     EXPECT_EQ(used_machine().machine, default_machine()) << bad;
   }
-  EXPECT_THROW(read_machine(path("missing")), Error);
+  EXPECT_THROW(read_machine(folder.path("missing")), Error);
   EXPECT_THROW(write_machine("/proc/tutti/machine.txt", {distinct(), "", ""}), Error);
 }
 

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
@@ -11,6 +10,7 @@
 
 #include "bench/perf/benchmark.h"
 #include "bench/perf/program.h"
+#include "tests/temporary_folder.h"
 
 namespace tutti::perf {
 namespace {
@@ -118,11 +118,11 @@ TEST(PerfProgramErrors, HelpIsExitCode0) {
 }
 
 TEST(PerfProgramJson, HasARowForEveryRow) {
-  const std::string path = testing::TempDir() + "perf_program_test.json";
-  const Result result = run(Collective::all_to_all, "-t 2 -b 64 -e 256 -f 2 -n 1 -J " + path);
+  const TemporaryFolder folder;
+  const Result result =
+      run(Collective::all_to_all, "-t 2 -b 64 -e 256 -f 2 -n 1 -J " + folder.path("report.json"));
   ASSERT_EQ(result.exit_code, 0) << result.errors;
-  std::ifstream file(path);
-  const nlohmann::json json = nlohmann::json::parse(file);
+  const auto json = nlohmann::json::parse(folder.read("report.json"));
   ASSERT_EQ(json["results"].size(), 3u);
   EXPECT_EQ(json["results"][2]["size"], 256);
   EXPECT_EQ(json["results"][2]["count"], 32);

@@ -1,12 +1,12 @@
 // What the *_perf programs print, line by line: programs that read nccl-tests' output must read it.
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "bench/perf/report.h"
 #include "bench/perf/table.h"
+#include "tests/temporary_folder.h"
 
 namespace tutti::perf {
 namespace {
@@ -140,8 +140,9 @@ TEST(PerfTable, Statistics) {
 }
 
 TEST(PerfReport, WritesJson) {
+  const TemporaryFolder folder;
   PerfOptions options;
-  options.output_file = testing::TempDir() + "perf_report_test.json";
+  options.output_file = folder.path("report.json");
   {
     testing::internal::CaptureStdout();
     Report report("all_reduce_perf", options, {"all_reduce_perf", "-J", "bytes \xff not UTF-8"});
@@ -155,8 +156,7 @@ TEST(PerfReport, WritesJson) {
     EXPECT_NE(testing::internal::GetCapturedStdout().find("# Avg bus bandwidth    : 1.5\n"),
               std::string::npos);
   }
-  std::ifstream file(options.output_file);
-  const nlohmann::json json = nlohmann::json::parse(file);
+  const auto json = nlohmann::json::parse(folder.read("report.json"));
   EXPECT_EQ(json["config"]["devices"].size(), 2u);
   EXPECT_EQ(json["config"]["minimum_bytes"], 33554432);
   ASSERT_EQ(json["results"].size(), 2u);

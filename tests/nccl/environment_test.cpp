@@ -4,13 +4,11 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <string>
 
 #include "bindings/nccl/nccl_device.h"
 #include "tests/nccl/ranks.h"
+#include "tests/temporary_folder.h"
 
 namespace tutti::test {
 namespace {
@@ -80,9 +78,8 @@ TEST(Device, FunctionsAnswerOrRefuse) {
 }
 
 TEST(Log, GoesWhereTheVariablesSay) {
-  const auto folder = std::filesystem::temp_directory_path();
-  const std::string pattern = (folder / "tutti-nccl-log-%p.txt").string();
-  const auto file = folder / ("tutti-nccl-log-" + std::to_string(getpid()) + ".txt");
+  const TemporaryFolder folder;
+  const std::string pattern = folder.path("log-%p.txt");
   setenv("NCCL_DEBUG", "info", 1);
   setenv("NCCL_DEBUG_FILE", pattern.c_str(), 1);
   setenv("NCCL_PROTO", "LL", 1);
@@ -102,9 +99,7 @@ TEST(Log, GoesWhereTheVariablesSay) {
 #pragma GCC diagnostic pop
   EXPECT_EQ(ncclCommFinalize(nullptr), ncclInvalidArgument);
   expect_success(ncclCommDestroy(comm));
-  std::ifstream stream(file);
-  const std::string text((std::istreambuf_iterator<char>(stream)), {});
-  std::filesystem::remove(file);
+  const std::string text = folder.read("log-" + std::to_string(getpid()) + ".txt");
   EXPECT_NE(text.find("NCCL version 2.28.9"), std::string::npos) << text;
   EXPECT_NE(text.find("NCCL_PROTO=LL has no meaning"), std::string::npos) << text;
   EXPECT_NE(text.find("Init COMPLETE"), std::string::npos) << text;
