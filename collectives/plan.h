@@ -11,17 +11,18 @@
 //
 //     in[c] out[c] tmp[c]    chunk c of this rank's own buffers
 //     in[c]@r ...            the same in rank r's memory, where a window maps it
-//     from(r)  (a source)    the next slot that arrives from r: wait until one is full, free it
-//     after to(r)    (destination) the next free slot towards r: wait until one is free, publish it
-//     after
+//     from(r)                (a source) the next slot that arrives from r: wait until it is full,
+//                            free it afterwards
+//     to(r)                  (a destination) the next free slot towards r: wait until there is one,
+//                            publish it afterwards
 //
 // `to(r) <- ()` is a signal and `() <- from(r)` a wait. A link is identified by (sender, receiver,
 // channel); each has one lane that sends and one that receives, and its k-th send meets its k-th
 // receive. A link from a rank to itself orders two lanes of that rank.
 //
-// Chunks. A buffer consists of blocks (one per rank, say; see geometry.h) and each block is divided
-// into `pieces` chunks: chunk c is piece c % pieces of block c / pieces. A step that moves `count`
-// chunks names the first one of each operand. layout.h turns chunks into bytes.
+// Chunks. A buffer consists of blocks (one per rank, say; see in_blocks()) and each block is
+// divided into `pieces` chunks: chunk c is piece c % pieces of block c / pieces. A step that moves
+// `count` chunks names the first one of each operand. layout.h turns chunks into bytes.
 //
 // Tiles. A message larger than the slots is cut into tiles, and every lane repeats its steps for
 // each tile. Proving one tile, and the reuse of tmp by the next, proves any number.

@@ -19,31 +19,18 @@ void put_span(std::string& text, std::uint32_t first, std::uint32_t count) {
   }
 }
 
-std::string_view memory_name(Space space) {
-  switch (space) {
-    case Space::in:
-      return "in";
-    case Space::out:
-      return "out";
-    case Space::tmp:
-      return "tmp";
-    case Space::link:
-      break;
-  }
-  return "?";
+void put_memory(std::string& text, const Operand& o, std::uint32_t count) {
+  text += name(o.space);
+  put_span(text, o.chunk, count);
+  if (o.is_remote()) fmt::format_to(std::back_inserter(text), "@{}", o.rank);
 }
 
 void put_operand(std::string& text, const Operand& o, std::string_view link_name,
                  std::uint32_t count, std::uint32_t lane) {
+  if (!o.is_link()) return put_memory(text, o, count);
   auto end = std::back_inserter(text);
-  if (o.is_link()) {
-    fmt::format_to(end, "{}({})", link_name, o.rank);
-    if (o.channel != lane) fmt::format_to(end, ".{}", o.channel);
-    return;
-  }
-  text += memory_name(o.space);
-  put_span(text, o.chunk, count);
-  if (o.is_remote()) fmt::format_to(end, "@{}", o.rank);
+  fmt::format_to(end, "{}({})", link_name, o.rank);
+  if (o.channel != lane) fmt::format_to(end, ".{}", o.channel);
 }
 
 void put_step(std::string& text, const RankPlan& rank, std::uint32_t lane, const Step& step) {
@@ -62,7 +49,7 @@ void put_step(std::string& text, const RankPlan& rank, std::uint32_t lane, const
   const StepSize size{step.shape_space, step.shape_chunk, step.count};
   if (implied_size(rank.destinations(step), rank.sources(step), step.count) != size) {
     text += " as ";
-    text += memory_name(size.space);
+    text += name(size.space);
     put_span(text, size.chunk, size.count);
   }
 }
@@ -130,6 +117,20 @@ bool is_plan_name(std::string_view name) {
   return true;
 }
 
+std::string_view name(Space memory) {
+  switch (memory) {
+    case Space::in:
+      return "in";
+    case Space::out:
+      return "out";
+    case Space::tmp:
+      return "tmp";
+    case Space::link:
+      break;
+  }
+  return "?";
+}
+
 std::string to_text(const Plan& plan) {
   std::string text;
   put_header(text, plan.header);
@@ -147,6 +148,12 @@ std::string to_text(const RankPlan& rank) {
 std::string to_text(const RankPlan& rank, std::uint32_t lane, const Step& step) {
   std::string text;
   put_step(text, rank, lane, step);
+  return text;
+}
+
+std::string to_text(const Operand& memory, std::uint32_t count) {
+  std::string text;
+  put_memory(text, memory, count);
   return text;
 }
 

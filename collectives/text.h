@@ -43,6 +43,10 @@ std::string to_text(const Plan& plan);
 std::string to_text(const RankPlan& rank);
 /// One step, as it stands in the plan's text: "out[1], to(1) <= from(3) + in[1]".
 std::string to_text(const RankPlan& rank, std::uint32_t lane, const Step& step);
+/// `count` chunks of memory, as a step names them: "out[3]", "in[0:4]@2".
+std::string to_text(const Operand& memory, std::uint32_t count);
+/// "in", "out" or "tmp".
+std::string_view name(Space memory);
 
 /// The inverse of to_text(plan). Checks the grammar and that every rank exists, and throws
 /// Error(invalid_argument) that names the line, what was expected there and what was found.

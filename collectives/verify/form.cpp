@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "collectives/text.h"
 #include "collectives/verify/story.h"
 
 namespace tutti::proof {
@@ -147,7 +148,7 @@ void Form::check_moves(int rank, const Step& step, std::span<const Operand> oper
   const std::uint32_t chunks = net_.buffers.chunks(rank, step.shape_space);
   if (std::uint64_t{step.shape_chunk} + step.count > chunks) {
     refute(fmt::format("takes its size from {}[{}] and moves {} chunk(s), but there are only {}",
-                       space_name(step.shape_space), step.shape_chunk, step.count, chunks));
+                       name(step.shape_space), step.shape_chunk, step.count, chunks));
   }
   moves_ += std::uint64_t{step.count} * operands.size();
   if (moves_ > kMostMoves) refute("is where the plan moves too many chunks to follow each one");
@@ -160,15 +161,15 @@ Ref Form::resolve(int rank, const Step& step, const Operand& o, bool is_destinat
   }
   if (o.is_link()) return resolve_link(rank, step, o, is_destination);
   if (o.is_remote() && (o.rank < 0 || o.rank >= ranks || o.rank == rank)) {
-    refute(fmt::format("names {}, but {} is no other rank", memory_name(o, step.count), o.rank));
+    refute(fmt::format("names {}, but {} is no other rank", to_text(o, step.count), o.rank));
   }
   if (is_destination && o.space == Space::in) refute("writes `in`, which is the user's");
   const int owner = o.is_remote() ? o.rank : rank;
   const Buffers& buffers = net_.buffers;
   const std::uint32_t chunks = buffers.chunks(owner, o.space);
   if (std::uint64_t{o.chunk} + step.count > chunks) {
-    refute(fmt::format("names {}, but rank {} has {} chunk(s) there", memory_name(o, step.count),
-                       owner, chunks));
+    refute(fmt::format("names {}, but rank {} has {} chunk(s) there", to_text(o, step.count), owner,
+                       chunks));
   }
   if (o.space != Space::tmp && !buffers.all_chunks_are_equal()) {
     // The first and the last chunk decide: within a range the classes follow one another evenly.
@@ -178,8 +179,7 @@ Ref Form::resolve(int rank, const Step& step, const Operand& o, bool is_destinat
         buffers.size_class(owner, o.space, o.chunk + last) !=
             buffers.size_class(rank, step.shape_space, step.shape_chunk + last)) {
       refute(fmt::format("is as large as {}[{}], but {} can have another size",
-                         space_name(step.shape_space), step.shape_chunk,
-                         memory_name(o, step.count)));
+                         name(step.shape_space), step.shape_chunk, to_text(o, step.count)));
     }
   }
   if (o.is_remote()) {

@@ -5,6 +5,8 @@
 
 #include <tuple>
 
+#include "collectives/text.h"
+
 namespace tutti::proof {
 namespace {
 
@@ -138,7 +140,7 @@ void RaceCheck::touch_remote(const Access& by, const Operand& o) {
         fmt::format("{} uses {}, but need not have received a message from rank {} by then, which "
                     "says that the "
                     "call has begun there and where its memory is",
-                    step_name(by), memory_name(o, net_.steps[by.step].step->count), o.rank)};
+                    step_name(by), to_text(o, net_.steps[by.step].step->count), o.rank)};
   }
   const auto owner = static_cast<std::size_t>(o.rank);
   if (ended_[owner]) {
@@ -219,8 +221,8 @@ void RaceCheck::check_order(const Access& first, bool first_writes, const Access
   const int owner = o.is_remote() ? o.rank : net_.lanes[second.lane].rank;
   throw Refuted{fmt::format(
       "race: {} {} {}[{}] of rank {}, and {}{} {} it, and no message puts one before the other",
-      step_name(a), a_writes ? "writes" : "reads", space_name(o.space), o.chunk, owner,
-      step_name(b), b.tile > a.tile ? " of the next tile" : "", b_writes ? "writes" : "reads")};
+      step_name(a), a_writes ? "writes" : "reads", name(o.space), o.chunk, owner, step_name(b),
+      b.tile > a.tile ? " of the next tile" : "", b_writes ? "writes" : "reads")};
 }
 
 std::string RaceCheck::step_name(const Access& access) const {

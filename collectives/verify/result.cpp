@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include "collectives/text.h"
+
 namespace tutti::proof {
 
 SymbolicRun::SymbolicRun(const Network& network, const Schedule& schedule, bool scales)
@@ -51,7 +53,7 @@ void SymbolicRun::move_chunk(std::uint32_t lane, const NetworkStep& step, std::u
       values_.size_class(v) != buffers.size_class(net_.lanes[lane].rank, step.step->shape_space,
                                                   step.step->shape_chunk + i)) {
     throw Refuted{fmt::format("moves {} as if it were as large as {}[{}]", values_.text(v),
-                              space_name(step.step->shape_space), step.step->shape_chunk + i)};
+                              name(step.step->shape_space), step.step->shape_chunk + i)};
   }
   for (const Ref& ref : net_.destinations(step)) {
     (ref.is_link() ? slots_[schedule_.free_chunks(ref.id) + i] : memory_[ref.id + i]) = v;
@@ -69,7 +71,7 @@ Value SymbolicRun::read(std::uint32_t lane, const NetworkStep& step, std::uint32
   if (stored != kNothing && !(ref.is_in() && reduces_)) return stored;
   Operand o = net_.operand(lane, step, step.step->destinations + source);
   o.chunk += i;
-  throw Refuted{fmt::format("reads {}, {}", memory_name(o, 1),
+  throw Refuted{fmt::format("reads {}, {}", to_text(o, 1),
                             stored == kNothing ? "which nothing has written"
                                                : "which was overwritten: in place it is `out`")};
 }

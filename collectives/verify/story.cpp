@@ -1,4 +1,4 @@
-// Words for steps, operands and ranks.
+// Words for steps and ranks.
 #include "collectives/verify/story.h"
 
 #include <fmt/format.h>
@@ -15,27 +15,6 @@ constexpr std::size_t kLongestStep = 120;
 constexpr std::size_t kMostIntervals = 6;
 
 }  // namespace
-
-const char* space_name(Space memory) {
-  switch (memory) {
-    case Space::in:
-      return "in";
-    case Space::out:
-      return "out";
-    case Space::tmp:
-      return "tmp";
-    case Space::link:
-      break;
-  }
-  return "?";
-}
-
-std::string memory_name(const Operand& o, std::uint32_t count) {
-  const std::string at = o.is_remote() ? fmt::format("@{}", o.rank) : std::string();
-  if (count == 1) return fmt::format("{}[{}]{}", space_name(o.space), o.chunk, at);
-  return fmt::format("{}[{}:{}]{}", space_name(o.space), o.chunk, std::uint64_t{o.chunk} + count,
-                     at);
-}
 
 std::string step_name(const Plan& plan, int rank, std::uint32_t lane, std::size_t step) {
   const RankPlan& part = plan.ranks[static_cast<std::size_t>(rank)];

@@ -1,4 +1,4 @@
-// How the verifier says what is wrong: steps, chunks and sets of ranks in words.
+// How the verifier says what is wrong: steps and sets of ranks in words.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +20,6 @@ struct RankInterval {
   std::uint32_t end = 0;
 };
 
-/// "in", "out" or "tmp".
-const char* space_name(Space memory);
-/// "out[3]", "in[0:4]@2".
-std::string memory_name(const Operand& o, std::uint32_t count);
 /// "rank 0 lane 1 step 4 (out[1], to(1) <- from(2) + in[1])".
 std::string step_name(const Plan& plan, int rank, std::uint32_t lane, std::size_t step);
 /// "rank 3", "ranks 0-2, 5".
