@@ -12,19 +12,6 @@
 namespace tutti {
 namespace {
 
-Call call_of(Collective collective, const void* in, void* out, std::size_t count, DataType type,
-             ReduceOp op = {}, int root = 0) {
-  Call call;
-  call.collective = collective;
-  call.in = in;
-  call.out = out;
-  call.count = count;
-  call.type = type;
-  call.op = op;
-  call.root = root;
-  return call;
-}
-
 void check_rank(int rank, int size) {
   if (size < 1 || rank < 0 || rank >= size) {
     throw Error(
@@ -96,72 +83,85 @@ Future Communicator::start(const Call& call) {
   return Future(i.progress->start(call));
 }
 
+// Below, operators are copied field by field: 16 bytes that are read at once, out of the caller's
+// two smaller stores, would wait for all stores before them.
 void Communicator::all_reduce(const void* in, void* out, std::size_t count, DataType type,
                               ReduceOp op) {
-  run(call_of(Collective::all_reduce, in, out, count, type, op));
+  run({Collective::all_reduce, in, out, count, type, {op.kind, op.scalar}});
 }
 void Communicator::all_gather(const void* in, void* out, std::size_t count, DataType type) {
-  run(call_of(Collective::all_gather, in, out, count, type));
+  run({Collective::all_gather, in, out, count, type});
 }
 void Communicator::reduce_scatter(const void* in, void* out, std::size_t count, DataType type,
                                   ReduceOp op) {
-  run(call_of(Collective::reduce_scatter, in, out, count, type, op));
+  run({Collective::reduce_scatter, in, out, count, type, {op.kind, op.scalar}});
 }
 void Communicator::broadcast(const void* in, void* out, std::size_t count, DataType type,
                              int root) {
-  run(call_of(Collective::broadcast, in, out, count, type, {}, root));
+  run({Collective::broadcast, in, out, count, type, {}, root});
 }
 void Communicator::reduce(const void* in, void* out, std::size_t count, DataType type, ReduceOp op,
                           int root) {
-  run(call_of(Collective::reduce, in, out, count, type, op, root));
+  run({Collective::reduce, in, out, count, type, {op.kind, op.scalar}, root});
 }
 void Communicator::gather(const void* in, void* out, std::size_t count, DataType type, int root) {
-  run(call_of(Collective::gather, in, out, count, type, {}, root));
+  run({Collective::gather, in, out, count, type, {}, root});
 }
 void Communicator::scatter(const void* in, void* out, std::size_t count, DataType type, int root) {
-  run(call_of(Collective::scatter, in, out, count, type, {}, root));
+  run({Collective::scatter, in, out, count, type, {}, root});
 }
 void Communicator::all_to_all(const void* in, void* out, std::size_t count, DataType type) {
-  run(call_of(Collective::all_to_all, in, out, count, type));
+  run({Collective::all_to_all, in, out, count, type});
 }
 
 void Communicator::all_gather_v(const void* in, void* out, std::span<const std::size_t> counts,
                                 std::span<const std::size_t> offsets, DataType type) {
-  Call call = call_of(Collective::all_gather_v, in, out, 0, type);
-  call.out_counts = counts;
-  call.out_offsets = offsets;
-  run(call);
+  run({.collective = Collective::all_gather_v,
+       .in = in,
+       .out = out,
+       .type = type,
+       .out_counts = counts,
+       .out_offsets = offsets});
 }
 void Communicator::reduce_scatter_v(const void* in, void* out, std::span<const std::size_t> counts,
                                     DataType type, ReduceOp op) {
-  Call call = call_of(Collective::reduce_scatter_v, in, out, 0, type, op);
-  call.in_counts = counts;
-  run(call);
+  run({.collective = Collective::reduce_scatter_v,
+       .in = in,
+       .out = out,
+       .type = type,
+       .op = op,
+       .in_counts = counts});
 }
 void Communicator::all_to_all_v(const void* in, std::span<const std::size_t> in_counts,
                                 std::span<const std::size_t> in_offsets, void* out,
                                 std::span<const std::size_t> out_counts,
                                 std::span<const std::size_t> out_offsets, DataType type) {
-  Call call = call_of(Collective::all_to_all_v, in, out, 0, type);
-  call.in_counts = in_counts;
-  call.in_offsets = in_offsets;
-  call.out_counts = out_counts;
-  call.out_offsets = out_offsets;
-  run(call);
+  run({.collective = Collective::all_to_all_v,
+       .in = in,
+       .out = out,
+       .type = type,
+       .in_counts = in_counts,
+       .in_offsets = in_offsets,
+       .out_counts = out_counts,
+       .out_offsets = out_offsets});
 }
 
 void Communicator::send(const void* in, std::size_t count, DataType type, int peer) {
-  Call call = call_of(Collective::send_recv, in, nullptr, count, type);
-  call.peer = peer;
-  call.sends = true;
-  run(call);
+  run({.collective = Collective::send_recv,
+       .in = in,
+       .count = count,
+       .type = type,
+       .peer = peer,
+       .sends = true});
 }
 void Communicator::recv(void* out, std::size_t count, DataType type, int peer) {
-  Call call = call_of(Collective::send_recv, nullptr, out, count, type);
-  call.peer = peer;
-  run(call);
+  run({.collective = Collective::send_recv,
+       .out = out,
+       .count = count,
+       .type = type,
+       .peer = peer});
 }
-void Communicator::barrier() { run(Call{}); }
+void Communicator::barrier() { run({.collective = Collective::barrier}); }
 
 Communicator Communicator::split(int color, int key, const Options& options) {
   Impl& i = impl();

@@ -105,12 +105,11 @@ TEST(Futures, KeepTheOrderOfTheCalls) {
     std::vector<std::int64_t> x(1000, c.rank() + 1);
     std::vector<Future> futures;
     for (int i = 0; i < 20; ++i) {
-      Call call;
-      call.collective = Collective::all_reduce;
-      call.in = call.out = x.data();
-      call.count = x.size();
-      call.type = DataType::int64;
-      futures.push_back(c.start(call));
+      futures.push_back(c.start({.collective = Collective::all_reduce,
+                                 .in = x.data(),
+                                 .out = x.data(),
+                                 .count = x.size(),
+                                 .type = DataType::int64}));
     }
     c.all_reduce(x.data(), x.data(), x.size(), DataType::int64);
     for (Future& f : futures) EXPECT_TRUE(f.ready());
@@ -252,9 +251,7 @@ TEST(BadInput, IsRefusedAndHarmsNothing) {
     const std::vector<std::size_t> two = {2, 2};
     const std::vector<std::size_t> overlapping = {0, 1};
     refused([&] { c.all_gather_v(a.data(), b.data(), two, overlapping, DataType::float32); });
-    Call call;
-    call.collective = static_cast<Collective>(200);
-    refused([&] { c.run(call); });
+    refused([&] { c.run({.collective = static_cast<Collective>(200)}); });
     c.all_reduce(a.data(), b.data(), 64, DataType::float32);
     for (const float v : b) ASSERT_EQ(v, 2.0F);
   });

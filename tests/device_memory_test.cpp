@@ -49,13 +49,11 @@ Data sum_of(int ranks) {
 }
 
 Call all_reduce_call(const Data& in, Data& out) {
-  Call call;
-  call.collective = Collective::all_reduce;
-  call.in = in.data();
-  call.out = out.data();
-  call.count = in.size();
-  call.type = kType;
-  return call;
+  return {.collective = Collective::all_reduce,
+          .in = in.data(),
+          .out = out.data(),
+          .count = in.size(),
+          .type = kType};
 }
 
 class DeviceMemory : public ::testing::TestWithParam<int> {

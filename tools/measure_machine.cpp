@@ -138,11 +138,10 @@ std::string plan_text(Collective collective, int ranks, std::uint32_t lanes,
 double time_of_plan(Communicator& comm, const std::string& plan, Collective collective) {
   comm.use_plan(plan);
   std::byte in[kShort]{}, out[kShort]{};
-  Call call;
-  call.collective = collective;
-  call.in = in;
-  call.out = out;
-  call.count = collective == Collective::barrier ? 0 : kShort;
+  const Call call{.collective = collective,
+                  .in = in,
+                  .out = out,
+                  .count = collective == Collective::barrier ? 0 : kShort};
   return time_of([&] { comm.run(call); });
 }
 

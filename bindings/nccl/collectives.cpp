@@ -37,21 +37,13 @@ ncclResult_t perform(std::string_view function, const Arguments& arguments, Call
   });
 }
 
-Call collective(Collective which, const void* in, void* out, std::size_t count, int root = 0) {
-  Call call;
-  call.collective = which;
-  call.in = in;
-  call.out = out;
-  call.count = count;
-  call.root = root;
-  return call;
-}
-
 Call message(const void* in, void* out, std::size_t count, int peer, bool sends) {
-  Call call = collective(Collective::send_recv, in, out, count);
-  call.peer = peer;
-  call.sends = sends;
-  return call;
+  return {.collective = Collective::send_recv,
+          .in = in,
+          .out = out,
+          .count = count,
+          .peer = peer,
+          .sends = sends};
 }
 
 }  // namespace
@@ -64,63 +56,81 @@ NCCL_API(ncclResult_t, ncclReduce,
          (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
           ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream)) {
   return perform("ncclReduce", {datatype, comm, stream},
-                 collective(Collective::reduce, sendbuff, recvbuff, count, root), op);
+                 {.collective = Collective::reduce,
+                  .in = sendbuff,
+                  .out = recvbuff,
+                  .count = count,
+                  .root = root},
+                 op);
 }
 
 NCCL_API(ncclResult_t, ncclBcast,
          (void* buff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
           cudaStream_t stream)) {
-  return perform("ncclBcast", {datatype, comm, stream},
-                 collective(Collective::broadcast, buff, buff, count, root));
+  return perform(
+      "ncclBcast", {datatype, comm, stream},
+      {.collective = Collective::broadcast, .in = buff, .out = buff, .count = count, .root = root});
 }
 
 NCCL_API(ncclResult_t, ncclBroadcast,
          (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, int root,
           ncclComm_t comm, cudaStream_t stream)) {
   return perform("ncclBroadcast", {datatype, comm, stream},
-                 collective(Collective::broadcast, sendbuff, recvbuff, count, root));
+                 {.collective = Collective::broadcast,
+                  .in = sendbuff,
+                  .out = recvbuff,
+                  .count = count,
+                  .root = root});
 }
 
 NCCL_API(ncclResult_t, ncclAllReduce,
          (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)) {
   return perform("ncclAllReduce", {datatype, comm, stream},
-                 collective(Collective::all_reduce, sendbuff, recvbuff, count), op);
+                 {Collective::all_reduce, sendbuff, recvbuff, count}, op);
 }
 
 NCCL_API(ncclResult_t, ncclReduceScatter,
          (const void* sendbuff, void* recvbuff, size_t recvcount, ncclDataType_t datatype,
           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)) {
   return perform("ncclReduceScatter", {datatype, comm, stream},
-                 collective(Collective::reduce_scatter, sendbuff, recvbuff, recvcount), op);
+                 {Collective::reduce_scatter, sendbuff, recvbuff, recvcount}, op);
 }
 
 NCCL_API(ncclResult_t, ncclAllGather,
          (const void* sendbuff, void* recvbuff, size_t sendcount, ncclDataType_t datatype,
           ncclComm_t comm, cudaStream_t stream)) {
   return perform("ncclAllGather", {datatype, comm, stream},
-                 collective(Collective::all_gather, sendbuff, recvbuff, sendcount));
+                 {Collective::all_gather, sendbuff, recvbuff, sendcount});
 }
 
 NCCL_API(ncclResult_t, ncclAlltoAll,
          (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
           ncclComm_t comm, cudaStream_t stream)) {
   return perform("ncclAlltoAll", {datatype, comm, stream},
-                 collective(Collective::all_to_all, sendbuff, recvbuff, count));
+                 {Collective::all_to_all, sendbuff, recvbuff, count});
 }
 
 NCCL_API(ncclResult_t, ncclGather,
          (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, int root,
           ncclComm_t comm, cudaStream_t stream)) {
   return perform("ncclGather", {datatype, comm, stream},
-                 collective(Collective::gather, sendbuff, recvbuff, count, root));
+                 {.collective = Collective::gather,
+                  .in = sendbuff,
+                  .out = recvbuff,
+                  .count = count,
+                  .root = root});
 }
 
 NCCL_API(ncclResult_t, ncclScatter,
          (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, int root,
           ncclComm_t comm, cudaStream_t stream)) {
   return perform("ncclScatter", {datatype, comm, stream},
-                 collective(Collective::scatter, sendbuff, recvbuff, count, root));
+                 {.collective = Collective::scatter,
+                  .in = sendbuff,
+                  .out = recvbuff,
+                  .count = count,
+                  .root = root});
 }
 
 NCCL_API(ncclResult_t, ncclSend,
