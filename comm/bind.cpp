@@ -67,16 +67,6 @@ void check_disjoint(const Call& call) {
   }
 }
 
-std::vector<std::size_t> packed_offsets(const std::vector<std::size_t>& counts) {
-  std::vector<std::size_t> offsets;
-  std::size_t at = 0;
-  for (const std::size_t c : counts) {
-    offsets.push_back(at);
-    at += c;
-  }
-  return offsets;
-}
-
 }  // namespace
 
 void bind_buffers(const Call& call, int rank, BlockTable& in, BlockTable& out, Tables& tables) {

@@ -24,16 +24,6 @@ struct RankCall {
   std::vector<std::size_t> in_counts, in_offsets, out_counts, out_offsets;
 };
 
-std::vector<std::size_t> packed(const std::vector<std::size_t>& counts) {
-  std::vector<std::size_t> offsets;
-  std::size_t at = 0;
-  for (const std::size_t c : counts) {
-    offsets.push_back(at);
-    at += c;
-  }
-  return offsets;
-}
-
 RankCall call_of(const DeviceCase& c, int ranks, int rank) {
   const Collective collective = c.algorithm->collective;
   const bool empty = collective == Collective::barrier;
@@ -73,8 +63,8 @@ RankCall call_of(const DeviceCase& c, int ranks, int rank) {
       r.out_offset = perf::in_place_output(r.setup);
     }
   }
-  r.in_offsets = packed(r.in_counts);
-  r.out_offsets = packed(r.out_counts);
+  r.in_offsets = packed_offsets(r.in_counts);
+  r.out_offsets = packed_offsets(r.out_counts);
   return r;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 #include "core/error.h"
 
@@ -164,6 +165,12 @@ class Compiler {
 };
 
 }  // namespace
+
+std::vector<std::size_t> packed_offsets(std::span<const std::size_t> counts) {
+  std::vector<std::size_t> offsets(counts.size());
+  std::exclusive_scan(counts.begin(), counts.end(), offsets.begin(), std::size_t{0});
+  return offsets;
+}
 
 TileProgram compile(const RankPlan& plan, const ProgramShape& shape, std::size_t tile,
                     LocalGroup* group, std::optional<std::size_t> only) {

@@ -36,6 +36,9 @@ struct BlockTable {
   }
 };
 
+/// The offsets of blocks that lie one behind the other.
+std::vector<std::size_t> packed_offsets(std::span<const std::size_t> counts);
+
 /// Where an operand's bytes are, up to what only the call knows: the base addresses.
 struct Place {
   enum class Where : std::uint8_t { in, out, tmp, send, receive, peer_in, peer_out, peer_tmp };
