@@ -1,65 +1,15 @@
 // The device combine, compiled for the host, against core/combine(): the same bits for every type,
 // operator, scaling, alignment and length, and by every protocol's loop.
-#include <gtest/gtest.h>
+#include "tests/cuda_combine_cases.h"
 
-#include <cstring>
-#include <random>
-#include <vector>
-
-#include "collectives/execute/cuda/combine_move.h"
-#include "core/combine.h"
-#include "tests/core_reference.h"
-
-namespace tutti {
+namespace tutti::test {
 namespace {
 
 using device::MoveArguments;
-using device::Scaling;
 using device::Target;
 
-constexpr std::size_t kSources = 3;
 constexpr std::size_t kDestinations = 2;
 constexpr std::uint32_t kThreads = 8;
-
-struct Numbers {
-  DataType type;
-  ReduceKind kind;
-  Prescale prescale;
-  bool divide_result;
-  std::size_t count;
-  std::size_t misalign;  // bytes
-
-  std::string text() const {
-    return std::string(name(type)) + " " + std::string(name(kind)) + " prescale " +
-           std::to_string(static_cast<int>(prescale)) + " divide " + std::to_string(divide_result) +
-           " x " + std::to_string(count) + " off by " + std::to_string(misalign);
-  }
-};
-
-/// All bit patterns, and often the special ones: zeros of both signs, infinities, NaNs, subnormals.
-std::vector<std::byte> random_elements(DataType type, std::size_t count, std::mt19937_64& random) {
-  const std::size_t size = size_of(type);
-  std::vector<std::byte> data(count * size);
-  for (std::size_t i = 0; i < count; ++i) {
-    std::uint64_t bits = random();
-    const std::uint64_t top = std::uint64_t{1} << (8 * size - 1);
-    switch (random() % 8) {
-      case 0:
-        bits = bits & top;  // zeros
-        break;
-      case 1:
-        bits = (bits & top) | (bits & 3);  // the smallest
-        break;
-      case 2:
-        bits = (top - 1 - (bits % 4)) | (bits & top);  // the largest, NaNs
-        break;
-      default:
-        break;
-    }
-    std::memcpy(data.data() + i * size, &bits, size);
-  }
-  return data;
-}
 
 using Run = void (*)(const MoveArguments&, int loop);
 
@@ -111,79 +61,32 @@ Run run_of(DataType type) {
   return nullptr;
 }
 
-void compare(const Numbers& n, std::mt19937_64& random) {
-  const std::size_t size = size_of(n.type);
-  const std::size_t bytes = n.count * size;
-  constexpr std::uint32_t kDivisor = 3;
-  std::vector<std::vector<std::byte>> inputs;
-  std::vector<Source> sources;
-  for (std::size_t s = 0; s < kSources; ++s) {
-    inputs.push_back(random_elements(n.type, n.count, random));
-    inputs.back().insert(inputs.back().begin(), n.misalign, std::byte{0});
-    const Prescale prescale = s == 1 ? Prescale::none : n.prescale;
-    sources.push_back({inputs.back().data() + n.misalign, prescale, random()});
-  }
-  std::vector<std::byte> expected(bytes);
-  void* const to[] = {expected.data()};
-  combine(n.type, n.kind, to, sources, n.count,
-          {.divisor = kDivisor, .divide_result = n.divide_result});
-
+void compare(const CombineCase& c, const CombineData& data) {
   for (int loop = 0; loop < 3; ++loop) {
+    SCOPED_TRACE(loop);
     std::vector<std::vector<std::byte>> outputs(
-        kDestinations, std::vector<std::byte>(bytes + n.misalign + 16, std::byte{0x5A}));
-    Target targets[kDestinations + kSources];
+        kDestinations, std::vector<std::byte>(data.bytes + c.misalign + 16, std::byte{0x5A}));
+    auto inputs = data.inputs;
+    Target targets[kDestinations + kCombineSources];
     for (std::size_t d = 0; d < kDestinations; ++d) {
-      targets[d].pointer = outputs[d].data() + n.misalign;
+      targets[d].pointer = outputs[d].data() + c.misalign;
     }
-    for (std::size_t s = 0; s < kSources; ++s) {
-      Target& t = targets[kDestinations + s];
-      t.pointer = inputs[s].data() + n.misalign;
-      t.scaling = static_cast<Scaling>(sources[s].prescale);
-      t.scalar = sources[s].scalar;
+    for (std::size_t s = 0; s < kCombineSources; ++s) {
+      inputs[s].insert(inputs[s].begin(), c.misalign, std::byte{0});
+      targets[kDestinations + s] = data.target(s, inputs[s].data() + c.misalign);
     }
-    MoveArguments m{};
-    m.targets = targets;
-    m.destinations = kDestinations;
-    m.sources = kSources;
-    m.bytes = bytes;
-    m.reduction.kind = n.kind;
-    m.reduction.divisor = kDivisor;
-    m.reduction.divide_result = n.divide_result;
-    run_of(n.type)(m, loop);
+    run_of(c.type)(data.arguments(c, targets, kDestinations), loop);
     for (const auto& output : outputs) {
-      for (std::size_t i = 0; i < n.count; ++i) {
-        const std::uint64_t want = reference::element(n.type, expected.data(), i);
-        const std::uint64_t got = reference::element(n.type, output.data() + n.misalign, i);
-        ASSERT_TRUE(reference::same(n.type, want, got))
-            << n.text() << ", loop " << loop << ", element " << i << std::hex << ": 0x" << got
-            << " instead of 0x" << want;
-      }
-      for (std::size_t i = n.misalign + bytes; i < output.size(); ++i) {
-        ASSERT_EQ(output[i], std::byte{0x5A}) << n.text() << ", loop " << loop;
+      data.expect_same(c, output.data() + c.misalign);
+      for (std::size_t i = c.misalign + data.bytes; i < output.size(); ++i) {
+        ASSERT_EQ(output[i], std::byte{0x5A}) << c.text();
       }
     }
   }
 }
 
 TEST(DeviceCombine, HasTheBitsOfTheHosts) {
-  std::mt19937_64 random(7);
-  for (int t = 0; t < kDataTypes; ++t) {
-    const auto type = static_cast<DataType>(t);
-    for (const ReduceKind kind :
-         {ReduceKind::sum, ReduceKind::prod, ReduceKind::min, ReduceKind::max}) {
-      for (const std::size_t count : {1, 15, 16, 17, 333}) {
-        for (const std::size_t misalign : {std::size_t{0}, size_of(type), std::size_t{3}}) {
-          compare({type, kind, Prescale::none, false, count, misalign}, random);
-        }
-      }
-    }
-    compare({type, ReduceKind::sum, Prescale::multiply, false, 500, 0}, random);
-    if (is_float(type)) {
-      compare({type, ReduceKind::sum, Prescale::divide, false, 500, 0}, random);
-    } else {
-      compare({type, ReduceKind::sum, Prescale::none, true, 500, 0}, random);
-    }
-  }
+  for_each_combine_case({1, 15, 16, 17, 333}, 500, compare);
 }
 
 // Every code of the narrow floats, and every rounding boundary of one to the next.
@@ -220,4 +123,4 @@ TEST(DeviceCombine, ConvertsAsTheReference) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::test

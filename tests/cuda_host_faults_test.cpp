@@ -15,18 +15,6 @@ using device::Protocol;
 using device::SegmentShape;
 using namespace std::chrono_literals;
 
-constexpr SegmentShape kShape{
-    .channels = 8, .slots = 4, .ll_bytes = 1024, .ll128_bytes = 1024, .simple_bytes = 512};
-constexpr Protocol kProtocols[] = {Protocol::simple, Protocol::ll, Protocol::ll128};
-
-DeviceUnderTest on(HostDevice& device) {
-  return {device,
-          [](std::byte* to, const std::byte* from, std::size_t n) {
-            if (n > 0) std::memcpy(to, from, n);
-          },
-          [] {}};
-}
-
 DeviceCase ring(std::size_t bytes, Protocol protocol) {
   DeviceCase c;
   c.algorithm = find_algorithm(Collective::all_reduce, "ring");
@@ -52,7 +40,7 @@ class CudaHostFaults : public ::testing::TestWithParam<Protocol> {
   }
 
   HostDevice device;
-  DeviceRanks all{on(device), 3, kShape};
+  DeviceRanks all{{device}, 3, kSmallSlots};
 };
 
 TEST_P(CudaHostFaults, DeadlineLeavesTheWait) {
@@ -127,7 +115,7 @@ void start_at(Executor& e, const SegmentShape& shape, std::uint64_t number) {
 TEST_P(CudaHostFaults, MessageNumbersComeRound) {
   for (const std::uint64_t number : {device::kMessagesPerCleaning - 6, (std::uint64_t{1} << 32) - 6,
                                      (std::uint64_t{1} << 32) - 5}) {
-    DeviceRanks fresh(on(device), 3, kShape);
+    DeviceRanks fresh({device}, 3, kSmallSlots);
     for (int r = 0; r < 3; ++r) start_at(fresh.executor(r), fresh.shape(), number);
     for (int i = 0; i < 10; ++i) {
       const DeviceCase c = ring(i % 2 == 0 ? 1500 : 30, GetParam());
@@ -141,7 +129,7 @@ INSTANTIATE_TEST_SUITE_P(Protocols, CudaHostFaults, ::testing::ValuesIn(kProtoco
 // Ranks that are launched one by one, as processes do, at different times.
 TEST(CudaHost, SeparateLaunches) {
   HostDevice device;
-  DeviceRanks all(on(device), 4, kShape);
+  DeviceRanks all({device}, 4, kSmallSlots);
   for (const Protocol p : kProtocols) {
     const DeviceCase c = ring(4000, p);
     const auto bound = all.bind(c);
@@ -163,12 +151,12 @@ TEST(CudaHost, SeparateLaunches) {
 // A peer that names memory outside of its windows.
 TEST(CudaHost, PeersAreNotTrustedWithMemory) {
   HostDevice device;
-  DeviceRanks all(on(device), 2, kShape);
+  DeviceRanks all({device}, 2, kSmallSlots);
   DeviceCase c;
   c.algorithm = find_algorithm(Collective::all_gather, "direct_window");
   c.bytes = 1000;
   for (const std::uint64_t id : {std::uint64_t{7}, std::uint64_t{1} << 20}) {
-    DeviceRanks fresh(on(device), 2, kShape);
+    DeviceRanks fresh({device}, 2, kSmallSlots);
     auto bound = fresh.bind(c);
     bound.upload();
     bound.launches[1].addresses.windows01 = id;
@@ -181,7 +169,7 @@ TEST(CudaHost, PeersAreNotTrustedWithMemory) {
         << failure->what();
   }
   // A window that is known, and large enough.
-  DeviceRanks fresh(on(device), 2, kShape);
+  DeviceRanks fresh({device}, 2, kSmallSlots);
   auto bound = fresh.bind(c);
   bound.upload();
   std::byte* const in = bound.launches[1].in;
@@ -196,7 +184,7 @@ TEST(CudaHost, PeersAreNotTrustedWithMemory) {
 // Counts that never repeat must not fill the device's memory.
 TEST(CudaHost, ForgetsPlans) {
   HostDevice device;
-  DeviceRanks all(on(device), 2, kShape);
+  DeviceRanks all({device}, 2, kSmallSlots);
   DeviceCase c = ring(0, Protocol::ll);
   for (std::size_t i = 0; i < 1500; ++i) {
     c.bytes = 4 * i;
@@ -212,9 +200,9 @@ TEST(CudaHost, ForgetsPlans) {
 
 TEST(CudaHost, RefusesWhatDoesNotFit) {
   HostDevice device;
-  SegmentShape narrow = kShape;
+  SegmentShape narrow = kSmallSlots;
   narrow.slots = 1;
-  DeviceRanks all(on(device), 3, narrow);
+  DeviceRanks all({device}, 3, narrow);
   try {
     all.bind(ring(100, Protocol::simple));
     FAIL() << "two slots are needed";
@@ -222,7 +210,7 @@ TEST(CudaHost, RefusesWhatDoesNotFit) {
     EXPECT_EQ(e.code(), ErrorCode::invalid_argument);
     EXPECT_NE(std::string(e.what()).find("slots"), std::string::npos) << e.what();
   }
-  EXPECT_THROW(Executor(device, 0, kShape, 1000, true), Error);
+  EXPECT_THROW(Executor(device, 0, kSmallSlots, 1000, true), Error);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // bit by bit, guard zones included. The same body for the host's device and for a GPU.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <functional>
 #include <map>
@@ -15,6 +16,12 @@
 #include "collectives/execute/cuda/executor.h"
 
 namespace tutti::test {
+
+/// Slots that small messages fill: LL's hold 512 bytes of data, LL128's 960, Simple's 512.
+inline constexpr device::SegmentShape kSmallSlots{
+    .channels = 8, .slots = 4, .ll_bytes = 1024, .ll128_bytes = 1024, .simple_bytes = 512};
+inline constexpr device::Protocol kProtocols[] = {device::Protocol::simple, device::Protocol::ll,
+                                                  device::Protocol::ll128};
 
 struct DeviceCase {
   const Algorithm* algorithm = nullptr;
@@ -31,11 +38,13 @@ struct DeviceCase {
   std::string text(int ranks) const;
 };
 
-/// What a test needs of a device besides the executor's interface.
+/// What a test needs of a device besides the executor's interface. The defaults fit a device that
+/// has the host's memory and does everything at once.
 struct DeviceUnderTest {
   device::Device& device;
-  std::function<void(std::byte* to, const std::byte* from, std::size_t bytes)> download;
-  std::function<void()> wait;  // for everything on the device
+  std::function<void(std::byte* to, const std::byte* from, std::size_t bytes)> download =
+      [](std::byte* to, const std::byte* from, std::size_t n) { std::copy_n(from, n, to); };
+  std::function<void()> wait = [] {};  // for everything on the device
   device::Stream stream = nullptr;
 };
 
@@ -44,6 +53,7 @@ class DeviceRanks {
   DeviceRanks(DeviceUnderTest device, int ranks, const device::SegmentShape& shape);
   ~DeviceRanks();
 
+  int size() const { return ranks_; }
   device::Executor& executor(int rank) { return *executors_[static_cast<std::size_t>(rank)]; }
   /// Elements that are wrong after one launch, on all ranks; throws a failure of the executor.
   std::size_t run(const DeviceCase& c);

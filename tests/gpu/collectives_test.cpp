@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "collectives/execute/cuda/cuda_device.h"
-#include "tests/cuda_matrix.h"
+#include "tests/cuda_cases.h"
 
 namespace tutti::test {
 namespace {
@@ -17,15 +17,12 @@ using device::Protocol;
 using device::SegmentShape;
 using namespace std::chrono_literals;
 
-// One with small slots, which meets every boundary with little data, and one as in earnest.
-constexpr SegmentShape kSmall{
-    .channels = 8, .slots = 4, .ll_bytes = 1024, .ll128_bytes = 1024, .simple_bytes = 512};
+// As in earnest, beside kSmallSlots, which meets every boundary with little data.
 constexpr SegmentShape kLarge{.channels = 16,
                               .slots = 4,
                               .ll_bytes = 32 << 10,
                               .ll128_bytes = 64 << 10,
                               .simple_bytes = 128 << 10};
-constexpr Protocol kProtocols[] = {Protocol::simple, Protocol::ll, Protocol::ll128};
 
 void check(cudaError_t result) {
   if (result != cudaSuccess) throw Error(ErrorCode::system, cudaGetErrorString(result));
@@ -45,19 +42,6 @@ DeviceUnderTest on(CudaDevice& device, cudaStream_t stream) {
           [stream] { check(cudaStreamSynchronize(stream)); }, stream};
 }
 
-DeviceCase nth(const Algorithm& a, std::size_t k, int ranks) {
-  DeviceCase c;
-  c.algorithm = &a;
-  c.type = static_cast<DataType>(k % kDataTypes);
-  if (is_reduction(a.collective)) c.kind = static_cast<ReduceKind>(k / kDataTypes % kReduceKinds);
-  c.root = is_rooted(a.collective) ? static_cast<int>(k) % ranks : 0;
-  c.in_place = has_in_place(a.collective) && k % 2 == 1;
-  c.protocol = kProtocols[k / 2 % 3];
-  c.copies = static_cast<std::uint32_t>(1 + k % 3);
-  c.misalign = k % 5 == 0 ? 1 : 0;
-  return c;
-}
-
 class Gpu : public ::testing::TestWithParam<int> {
  protected:
   CudaDevice device{0};
@@ -65,34 +49,14 @@ class Gpu : public ::testing::TestWithParam<int> {
 };
 
 TEST_P(Gpu, EveryAlgorithmEveryBoundary) {
-  const int ranks = GetParam();
-  DeviceRanks all(on(device, own.stream), ranks, kSmall);
-  std::size_t k = 0;
-  for (const Algorithm& a : algorithms()) {
-    for (const std::size_t bytes : {0,   1,   7,   8,   9,   63,  64,  119, 120,  121,  128,
-                                    255, 256, 257, 512, 513, 959, 960, 961, 2049, 5000, 100000}) {
-      DeviceCase c = nth(a, ++k, ranks);
-      c.bytes = bytes;
-      ASSERT_EQ(all.run(c), 0U) << c.text(ranks);
-    }
-  }
+  DeviceRanks all(on(device, own.stream), GetParam(), kSmallSlots);
+  test_every_algorithm(all, kBoundaries);
+  test_every_algorithm(all, std::vector<std::size_t>{100000});
 }
 
 TEST_P(Gpu, EveryTypeAndOperator) {
-  const int ranks = GetParam();
-  DeviceRanks all(on(device, own.stream), ranks, kSmall);
-  std::size_t k = 0;
-  for (const char* name : {"ring", "two_shot_window", "one_shot"}) {
-    for (int type = 0; type < kDataTypes; ++type) {
-      for (int kind = 0; kind < kReduceKinds; ++kind) {
-        DeviceCase c = nth(*find_algorithm(Collective::all_reduce, name), ++k, ranks);
-        c.type = static_cast<DataType>(type);
-        c.kind = static_cast<ReduceKind>(kind);
-        c.bytes = 20000 + k;
-        ASSERT_EQ(all.run(c), 0U) << c.text(ranks);
-      }
-    }
-  }
+  DeviceRanks all(on(device, own.stream), GetParam(), kSmallSlots);
+  test_every_type_and_operator(all, 20000);
 }
 
 // Slots, copies and protocols as the executor chooses them.
