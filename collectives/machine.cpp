@@ -134,6 +134,10 @@ Machine default_machine() {
   return m;
 }
 
+std::string constant_text(double value) {
+  return value >= 1e5 ? fmt::format("{:.0f}", value) : fmt::format("{:.5g}", value);
+}
+
 std::string machine_name() {
   const Host& h = host();
   return fmt::format("{}, {} cores, L2 {} KiB, L3 {} KiB", h.cpu, h.cores, h.l2_bytes >> 10,

@@ -53,6 +53,8 @@ struct MachineConstant {
   std::string_view meaning;
 };
 std::span<const MachineConstant> machine_constants();
+/// A constant's value for people: four digits after the first, sizes in full.
+std::string constant_text(double value);
 
 /// Whether all constants are numbers that can be calculated with.
 bool is_valid(const Machine& machine);

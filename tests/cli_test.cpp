@@ -100,6 +100,10 @@ TEST_F(Cli, DrawsToAFile) {
 TEST_F(Cli, BadUsageNamesTheChoices) {
   EXPECT_EQ(tutti(""), 2);
   EXPECT_CONTAINS(err, "tutti: see 'tutti --help'");
+  EXPECT_EQ(tutti("plans"), 2);
+  EXPECT_EQ(err, "tutti: there is no command 'plans'\ntutti: see 'tutti --help'\n");
+  EXPECT_EQ(tutti("plan shows all_reduce"), 2);
+  EXPECT_EQ(err, "tutti: there is no command 'shows'\ntutti: see 'tutti plan --help'\n");
   EXPECT_EQ(tutti("plan show all_reduce --algorithm ring --ranks zero"), 2);
   EXPECT_CONTAINS(err, "tutti: see 'tutti plan show --help'");
   EXPECT_EQ(tutti("plan show all_reduced --algorithm ring --ranks 2"), 2);
@@ -131,7 +135,7 @@ TEST_F(Cli, BadUsageNamesTheChoices) {
 
 TEST_F(Cli, ExplainsWhatWouldRun) {
   ASSERT_EQ(tutti("explain all_reduce 1M float32 -n 4 --cores 4 --machine defaults"), 0) << err;
-  EXPECT_EQ(out.rfind("all_reduce of 1024 KiB (float32), 4 ranks, processes on 4 cores", 0), 0u);
+  EXPECT_EQ(out.rfind("all_reduce of 1 MiB (float32), 4 ranks, processes on 4 cores", 0), 0u);
   EXPECT_CONTAINS(out, "constants: defaults");
   EXPECT_CONTAINS(out, "\n* two_shot_window ");
   EXPECT_CONTAINS(out, "\n  ring ");

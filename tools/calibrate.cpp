@@ -52,8 +52,9 @@ void calibrate(const Arguments& a) {
   for (const MachineConstant& c : machine_constants()) {
     const auto [low, high] =
         std::ranges::minmax(rounds, {}, [&](const Machine& round) { return round.*c.value; });
-    fmt::print("  {:<17} {:>10.5g} {:>10.5g} {:>10.4g} {:>10.4g}  {:<9} {}\n", c.name, m.*c.value,
-               defaults.*c.value, low.*c.value, high.*c.value, c.unit, c.meaning);
+    fmt::print("  {:<17} {:>10} {:>10} {:>10} {:>10}  {:<9} {}\n", c.name,
+               constant_text(m.*c.value), constant_text(defaults.*c.value),
+               constant_text(low.*c.value), constant_text(high.*c.value), c.unit, c.meaning);
   }
   const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
   write_machine(path, {m, machine_name(), fmt::format("{:%Y-%m-%d %H:%M}", fmt::localtime(now))});
@@ -73,9 +74,8 @@ void add_calibrate_command(CLI::App& app) {
       ->type_name("N")
       ->check(CLI::Range(1, 100));
   command->footer(
-      "Takes about ten seconds, and starts ranks of its own on all cores: run it on a machine "
-      "that\n"
-      "is idle. `tutti explain` shows what follows from the result (docs/performance.md).");
+      "Takes a few seconds, and starts ranks of its own on all cores: run it on a machine that is\n"
+      "idle. `tutti explain` shows what follows from the result (docs/performance.md).");
   command->callback([a] { calibrate(*a); });
 }
 

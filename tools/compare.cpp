@@ -241,41 +241,51 @@ void run(const Arguments& a) {
 void add_compare_command(CLI::App& app) {
   auto* command = app.add_subcommand("compare", "Measure Tutti beside Open MPI, MPICH and Gloo");
   const auto a = std::make_shared<Arguments>();
-  const auto names = [](std::vector<std::string> list) { return CLI::IsMember(std::move(list)); };
+  const auto names = [](std::vector<std::string> list) {
+    return CLI::IsMember(std::move(list)).description("");
+  };
   std::vector<std::string> peers_or_none = compare::peer_names();
   peers_or_none.push_back("none");
 
-  command->add_option("COLLECTIVE", a->collectives, "Which collectives [all of these]")
+  command
+      ->add_option("COLLECTIVE", a->collectives,
+                   fmt::format("{} [all]", fmt::join(kCompared, ", ")))
+      ->type_name("")
       ->check(names(kCompared));
-  command->add_option("-n,--ranks", a->ranks, "How many ranks")
-      ->check(CLI::Range(2, peers::kMaxRanks))
-      ->capture_default_str();
-  command->add_option("-b,--minbytes", a->least, "Smallest size; suffixes K, M, G")
-      ->capture_default_str();
-  command->add_option("-e,--maxbytes", a->most, "Largest size")->capture_default_str();
-  command->add_option("-f,--stepfactor", a->factor, "From size to size")
-      ->check(CLI::Range(2, 1 << 20))
-      ->capture_default_str();
-  command->add_option("-d,--datatype", a->type, "float16, bfloat16, float32 or float64")
-      ->capture_default_str();
-  command->add_option("--memory", a->memory, "Where Tutti's buffers are: 'window' or 'malloc'")
-      ->check(names({"window", "malloc"}))
-      ->capture_default_str();
-  command->add_option("--peers", a->peers, "With whom to compare; 'none': with the limit alone")
+  command->add_option("-n,--ranks", a->ranks, "How many ranks [2]")
+      ->type_name("N")
+      ->check(CLI::Range(2, peers::kMaxRanks));
+  command->add_option("-b,--minbytes", a->least, "Smallest size; suffixes K, M, G [8]")
+      ->type_name("SIZE");
+  command->add_option("-e,--maxbytes", a->most, "Largest size [64M]")->type_name("SIZE");
+  command->add_option("-f,--stepfactor", a->factor, "From size to size [8]")
+      ->type_name("N")
+      ->check(CLI::Range(2, 1 << 20));
+  command->add_option("-d,--datatype", a->type, "float16, bfloat16, float32 or float64 [float32]")
+      ->type_name("TYPE");
+  command
+      ->add_option("--memory", a->memory,
+                   "Tutti's buffers: window (tutti::allocate) or malloc [window]")
+      ->type_name("KIND")
+      ->check(names({"window", "malloc"}));
+  command
+      ->add_option("--peers", a->peers,
+                   "openmpi, mpich, gloo, joined by commas, or none: the limit alone [all]")
+      ->type_name("NAMES")
       ->delimiter(',')
-      ->check(names(std::move(peers_or_none)))
-      ->capture_default_str();
-  command->add_option("--alternations", a->alternations, "How often each takes its turn")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
-  command->add_option("--iterations", a->iterations, "Per turn and size; fewer above 1M")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
+      ->allow_extra_args(false)
+      ->check(names(std::move(peers_or_none)));
+  command->add_option("--alternations", a->alternations, "How often each takes its turn [5]")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1000));
+  command->add_option("--iterations", a->iterations, "Per turn and size; fewer above 1M [51]")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1000));
   a->bind_option = command->add_flag("--bind,!--no-bind", a->bind,
                                      "Pin rank i to core i modulo cores [if there are enough]");
   command->add_option("--json", a->json, "Also write the rows to this file")->type_name("FILE");
   command->add_option("--svg", a->svg, "Also draw ratio over size")->type_name("FILE");
-  command->add_option("--programs", a->programs, "Where the measuring programs are")
+  command->add_option("--programs", a->programs, "Where the measuring programs are [../libexec/tutti]")
       ->type_name("FOLDER");
   command->add_flag("--verbose", a->verbose, "Also the least and the most of each time");
   command->footer(

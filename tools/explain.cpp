@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <string>
 #include <vector>
@@ -50,6 +51,9 @@ UsedMachine machine_of(const Arguments& a) {
 }
 
 std::string bytes_text(double bytes) {
+  if (bytes >= 1048576.0 && std::fmod(bytes, 1048576.0) == 0) {
+    return fmt::format("{:.0f} MiB", bytes / 1048576);
+  }
   if (bytes < 10 * 1024.0) return fmt::format("{:.0f} B", bytes);
   if (bytes < 10 * 1048576.0) return fmt::format("{:.0f} KiB", bytes / 1024);
   return fmt::format("{:.0f} MiB", bytes / 1048576);
@@ -64,7 +68,8 @@ std::string time_text(double ns) {
 void print_constants(const UsedMachine& used) {
   fmt::print("constants: {}\n", used.origin);
   for (const MachineConstant& c : machine_constants()) {
-    fmt::print("  {:<17} {:>12.6g} {:<9} {}\n", c.name, used.machine.*c.value, c.unit, c.meaning);
+    fmt::print("  {:<17} {:>10} {:<9} {}\n", c.name, constant_text(used.machine.*c.value), c.unit,
+               c.meaning);
   }
 }
 
@@ -139,7 +144,7 @@ void add_explain_command(CLI::App& app) {
       ->check(CLI::Range(1, 1'000'000));
   command->add_option("--memory", a->memory, "window (tutti::allocate) or malloc [window]")
       ->type_name("KIND")
-      ->check(CLI::IsMember({"window", "malloc"}));
+      ->check(CLI::IsMember({"window", "malloc"}).description(""));
   command->add_flag("--threads", a->threads, "Ranks are threads of one process");
   command->add_option("--machine", a->machine, "Constants from this file; 'defaults': none")
       ->type_name("FILE");

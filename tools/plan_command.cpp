@@ -148,7 +148,9 @@ void add_plan_command(CLI::App& app) {
       "  tutti plan verify --file ring.txt\n"
       "  tutti plan draw all_reduce --algorithm ring --ranks 8 -o ring.svg");
 
-  plan->add_subcommand("list", "The algorithms: who can do which collective")->callback(list);
+  plan->add_subcommand("list", "The algorithms: who can do which collective")
+      ->footer("")
+      ->callback(list);
 
   const auto add = [plan](const char* name, const char* help, auto more_options, auto action) {
     auto* command = plan->add_subcommand(name, help);

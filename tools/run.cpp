@@ -22,11 +22,14 @@ struct Arguments {
 };
 
 constexpr const char* kFooter =
-    "Each rank finds TUTTI_RANK, TUTTI_SIZE and TUTTI_UNIQUE_ID in its environment. Standard input "
-    "goes to rank 0. When a rank fails, the others are ended 2 s later, and the exit status is "
-    "that "
-    "rank's (128 + n for signal n); it is 124 after --timeout, 130 after Ctrl-C, 126 or 127 where "
-    "the program cannot be run. Signals are passed on to the ranks.";
+    "Each rank finds TUTTI_RANK, TUTTI_SIZE and TUTTI_UNIQUE_ID in its environment. Standard "
+    "input\n"
+    "goes to rank 0, signals go to all ranks. When a rank fails, the others are ended 2 s later.\n"
+    "Exit status: that of the rank that failed first (128 + n for signal n), 124 after --timeout,\n"
+    "130 after Ctrl-C, 126 or 127 where the program cannot be run.\n"
+    "Examples:\n"
+    "  tutti run -n 4 build/examples/hello\n"
+    "  tutti run -n 2 --bind core --tag build/bin/all_reduce_perf -b 8 -e 64M -f 4";
 
 }  // namespace
 
@@ -35,18 +38,21 @@ void add_run_command(CLI::App& app) {
   const auto arguments = std::make_shared<Arguments>();
   command->add_option("-n,--ranks", arguments->ranks, "How many ranks")
       ->required()
+      ->type_name("N")
       ->check(CLI::Range(1, 100'000));
   command->add_flag("--tag", arguments->tag, "Begin every line of output with its rank, as '[3] '");
-  command->add_option("--timeout", arguments->timeout, "End all ranks after so many seconds")
-      ->check(CLI::Range(0.001, 1e9));
+  command->add_option("--timeout", arguments->timeout, "End all ranks after so long [never]")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(0.001, 1e9).description(""));
   command
       ->add_option("--bind", arguments->bind,
-                   "'core': every rank to a core of its own, where there are enough; 'none'")
-      ->check(CLI::IsMember({"none", "core"}))
-      ->capture_default_str();
+                   "core (each rank to one of its own, where there are enough) or none [none]")
+      ->type_name("KIND")
+      ->check(CLI::IsMember({"none", "core"}).description(""));
   auto* program =
       command->add_option("PROGRAM", arguments->program, "The program and its arguments")
-          ->required();
+          ->required()
+          ->type_name("");
   // From the first word of the program on, everything is the program's. CLI11 takes a word such as
   // [1,2] apart when it stores it, so the words are noted when it asks whether they are valid. It
   // asks again, at the end, about those that it has stored.

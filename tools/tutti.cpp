@@ -46,14 +46,21 @@ void add_settings_command(CLI::App& app) {
   command->footer("Prints NAME [default] = value; the value only where the environment has one.");
 }
 
-/// The subcommand that was being used, for its help: "tutti plan show".
-std::string command_in_use(const CLI::App& app) {
-  std::string name = app.get_name();
-  for (const CLI::App* at = &app; !at->get_subcommands().empty();) {
+/// What is wrong with the command line, and whose help says more: "tutti plan show".
+void print_bad_usage(const CLI::App& app, const CLI::ParseError& error) {
+  std::string command = app.get_name();
+  const CLI::App* at = &app;
+  while (!at->get_subcommands().empty()) {
     at = at->get_subcommands().front();
-    name += " " + at->get_name();
+    command += " " + at->get_name();
   }
-  return name;
+  std::string what = error.what();
+  // CLI11 says that a command is missing before it looks at words that are none.
+  const auto words = app.remaining(true);
+  if (at->get_require_subcommand_min() > 0 && !words.empty()) {
+    what = fmt::format("there is no command '{}'", words.front());
+  }
+  fmt::print(stderr, "tutti: {}\ntutti: see '{} --help'\n", what, command);
 }
 
 int run(int argc, char** argv) {
@@ -66,7 +73,7 @@ int run(int argc, char** argv) {
   add_calibrate_command(app);
   add_explain_command(app);
   add_settings_command(app);
-  app.add_subcommand("version", "The version")->callback([] {
+  app.add_subcommand("version", "The version")->footer("")->callback([] {
     fmt::print("tutti {}\n", TUTTI_VERSION);
   });
   try {
@@ -75,7 +82,7 @@ int run(int argc, char** argv) {
     return e.get_exit_code();  // a command's own status; it has said why
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) return app.exit(e);  // --help
-    fmt::print(stderr, "tutti: {}\ntutti: see '{} --help'\n", e.what(), command_in_use(app));
+    print_bad_usage(app, e);
     return kBadUsage;
   } catch (const Error& e) {
     fmt::print(stderr, "tutti: {}\n", e.what());
