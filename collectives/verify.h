@@ -4,14 +4,12 @@
 // link carries the same sequence of values, so one symbolic run stands for all runs. The verifier
 // makes that run, with exactly the declared slots. It proves:
 //
-//  - form: operands in range, sizes of the k-th send and the k-th receive equal, one sending and
-//  one
-//    receiving lane per link, `in` never written (out of place), nothing read before it is written;
+//  - form: operands in range, sizes of the k-th send and the k-th receive equal, one lane at each
+//    end of a link, `in` never written (out of place), nothing read before it is written;
 //  - no deadlock: the run ends with every lane done and every slot read. Tiles follow one another
 //    forwards only, so the proof for one tile holds for any number;
 //  - no data race: any two conflicting accesses to a chunk (also remote ones, also of tmp across
-//  two
-//    consecutive tiles, also the user's own before the call and after it) are ordered by lane order
+//    successive tiles, also the user's own before the call and after it) are ordered by lane order
 //    and link messages alone. A freed slot does not count as order, so a link with more slots than
 //    declared is as safe;
 //  - the right result: every chunk of every rank's `out` is the reduction of exactly the right

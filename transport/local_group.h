@@ -1,8 +1,8 @@
 // The ranks of one communicator on one host: a segment of shared memory each, with the control
 // block and the connections that lead to that rank.
 //
-//     ControlBlock | connection from rank 0, channel 0 | from rank 0, channel 1 | ... | from rank
-//     n-1 ...
+//     ControlBlock | connection from rank 0, channel 0 | from rank 0, channel 1 | ... |
+//     from rank n - 1, channel 0 | ...
 //
 // The segment is sparse: connections that are never used take no memory.
 #pragma once
