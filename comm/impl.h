@@ -103,8 +103,11 @@ struct Communicator::Impl {
 };
 
 /// How many group()s are open on this thread, one in the other. Every call asks, so it is reached
-/// without a call of the linker's (4 of the bytes that a dlopen()ed library may have there).
-[[gnu::tls_model("initial-exec")]] extern constinit thread_local int open_groups;
+/// without a call of the linker's, where the library may have that (CMakeLists.txt).
+#ifdef TUTTI_STATIC_TLS
+[[gnu::tls_model("initial-exec")]]
+#endif
+extern constinit thread_local int open_groups;
 inline bool group_is_open() { return open_groups > 0; }
 /// Keeps a checked call for the end of the open group.
 void keep_for_group(Communicator::Impl& impl, const Call& call);
