@@ -6,6 +6,7 @@
 #include "bindings/nccl/memory.h"
 #include "bindings/nccl/result.h"
 #include "comm/impl.h"
+#include "transport/gpu_memory.h"
 
 namespace tutti::nccl {
 namespace {
@@ -23,10 +24,13 @@ std::size_t bytes_of_all_blocks(const Task& task) {
 /// What must wait until the operation runs.
 void resolve(Task& task) {
   if (task.scalar != nullptr) {
-    if (memory_of(task.scalar) != MemoryKind::host) {
-      refuse_usage("the scalar of the operator is device memory, which this version does not read");
+    const std::size_t bytes = size_of(task.call.type);
+    if (memory_of(task.scalar) == MemoryKind::host) {
+      std::memcpy(&task.call.op.scalar, task.scalar, bytes);
+    } else {
+      // What was put on the stream before may write it, so the host waits for that.
+      read_from_gpu(&task.call.op.scalar, task.scalar, bytes, task.stream);
     }
-    std::memcpy(&task.call.op.scalar, task.scalar, size_of(task.call.type));
   }
   if (needs_staging(task.call) && memory_of(task.call.in) == MemoryKind::host) {
     check(task);  // before anything of that size is allocated

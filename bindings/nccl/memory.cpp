@@ -1,17 +1,20 @@
-// Memory: its kind, ncclMemAlloc, and registration. On the host only ncclMemAlloc makes a
-// difference (its memory is a window, which other ranks map); registering is remembered and
-// otherwise nothing.
+// Memory: its kind, ncclMemAlloc, and registration. ncclMemAlloc gives memory of the thread's GPU;
+// where CUDA is not in use, of the host, as a window, which other ranks map. Registering is
+// remembered and otherwise nothing.
 #include "bindings/nccl/memory.h"
 
 #include <fmt/format.h>
 
 #include <memory>
+#include <mutex>
+#include <set>
 
 #include "bindings/nccl/comm.h"
 #include "bindings/nccl/export.h"
 #include "bindings/nccl/result.h"
 #include "core/memory.h"
 #include "core/window_memory.h"
+#include "transport/gpu_memory.h"
 #include "transport/gpu_pointer.h"
 
 namespace tutti::nccl {
@@ -21,6 +24,35 @@ MemoryKind memory_of(const void* pointer) {
 }
 
 namespace {
+
+/// What ncclMemAlloc has made on GPUs.
+class OnGpus {
+ public:
+  void* allocate(std::size_t bytes) {
+    void* const memory = allocate_on_gpu(bytes);
+    const std::lock_guard lock(mutex_);
+    made_.insert(memory);
+    return memory;
+  }
+  /// False for what is none of it.
+  bool free(void* memory) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (made_.erase(memory) == 0) return false;
+    }
+    free_on_gpu(memory);
+    return true;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::set<void*> made_;
+};
+
+OnGpus& on_gpus() {
+  static auto* const instance = new OnGpus;  // users may free while the process ends
+  return *instance;
+}
 
 /// A handle that ends with its communicator.
 void* register_memory(ncclComm& comm, void* pointer) {
@@ -47,13 +79,14 @@ using namespace tutti::nccl;
 NCCL_API(ncclResult_t, ncclMemAlloc, (void** ptr, size_t size)) {
   return guarded("ncclMemAlloc", [&] {
     require(ptr, "ptr");
-    *ptr = tutti::allocate(size);
+    *ptr = tutti::current_gpu() >= 0 ? on_gpus().allocate(size) : tutti::allocate(size);
     return ncclSuccess;
   });
 }
 
 NCCL_API(ncclResult_t, ncclMemFree, (void* ptr)) {
   return guarded("ncclMemFree", [&] {
+    if (on_gpus().free(ptr)) return ncclSuccess;
     if (ptr != nullptr && tutti::find_window(ptr, 1).base != ptr) {
       refuse_argument("the pointer does not come from ncclMemAlloc, or was freed before");
     }

@@ -1,9 +1,9 @@
 /* The NCCL interface that Tutti's libnccl.so.2 offers: that of NCCL 2.28.9, so that programs that
  * were compiled with NVIDIA's nccl.h run on it, and programs can be compiled without CUDA.
  *
- * docs/nccl.md says what each function does here. Every ncclX exists as pncclX too. All pointers
- * are host memory; a stream is ignored, and a call is over when it returns (or, on a nonblocking
- * communicator, when ncclCommGetAsyncError says ncclSuccess).
+ * docs/nccl.md says what each function does here. Every ncclX exists as pncclX too. On host memory
+ * a stream is ignored, and a call is over when it returns (or, on a nonblocking communicator, when
+ * ncclCommGetAsyncError says ncclSuccess); on GPU memory it is put on its stream.
  */
 #ifndef NCCL_H_
 #define NCCL_H_

@@ -4,7 +4,9 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <thread>
 #include <vector>
 
 namespace {
@@ -60,6 +62,88 @@ TEST(GpuNccl, AllReduceAndAllGatherInAGroup) {
     cudaFree(in[r]);
     cudaFree(sum[r]);
     cudaFree(all[r]);
+  }
+  cudaStreamDestroy(stream);
+}
+
+TEST(GpuNccl, MemAllocGivesMemoryOfTheGpu) {
+  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+  void* memory = nullptr;
+  ASSERT_EQ(ncclMemAlloc(&memory, 1000), ncclSuccess) << ncclGetLastError(nullptr);
+  cudaPointerAttributes attributes{};
+  ASSERT_EQ(cudaPointerGetAttributes(&attributes, memory), cudaSuccess);
+  EXPECT_EQ(attributes.type, cudaMemoryTypeDevice);
+  EXPECT_EQ(attributes.device, 0);
+  EXPECT_EQ(ncclMemFree(static_cast<char*>(memory) + 8), ncclInvalidArgument);
+  EXPECT_EQ(ncclMemFree(memory), ncclSuccess);
+  EXPECT_EQ(ncclMemFree(memory), ncclInvalidArgument);
+  // Also on a thread that has not said which GPU it uses.
+  std::thread([] {
+    void* other = nullptr;
+    EXPECT_EQ(ncclMemAlloc(&other, 1000), ncclSuccess);
+    cudaPointerAttributes its{};
+    EXPECT_EQ(cudaPointerGetAttributes(&its, other), cudaSuccess);
+    EXPECT_EQ(its.type, cudaMemoryTypeDevice);
+    EXPECT_EQ(ncclMemFree(other), ncclSuccess);
+  }).join();
+}
+
+// The scalar is written by what is on the stream before the collective.
+TEST(GpuNccl, ScalarInDeviceMemory) {
+  ncclComm_t comms[kRanks] = {};
+  const int devices[kRanks] = {0, 0};
+  ASSERT_EQ(ncclCommInitAll(comms, kRanks, devices), ncclSuccess) << ncclGetLastError(nullptr);
+  cudaStream_t stream = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+  void* data[kRanks] = {};
+  void* scalar[kRanks] = {};
+  ncclRedOp_t op[kRanks] = {};
+  const std::vector<float> ones(kCount, 1.0F);
+  const float scalars[kRanks] = {2.5F, 4.0F};
+  for (int r = 0; r < kRanks; ++r) {
+    ASSERT_EQ(cudaMalloc(&data[r], kCount * sizeof(float)), cudaSuccess);
+    ASSERT_EQ(cudaMalloc(&scalar[r], sizeof(float)), cudaSuccess);
+    ASSERT_EQ(ncclRedOpCreatePreMulSum(&op[r], scalar[r], ncclFloat, ncclScalarDevice, comms[r]),
+              ncclSuccess);
+    ASSERT_EQ(cudaMemcpyAsync(data[r], ones.data(), kCount * sizeof(float), cudaMemcpyHostToDevice,
+                              stream),
+              cudaSuccess);
+    ASSERT_EQ(
+        cudaMemcpyAsync(scalar[r], &scalars[r], sizeof(float), cudaMemcpyHostToDevice, stream),
+        cudaSuccess);
+  }
+  ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+  for (int r = 0; r < kRanks; ++r) {
+    ASSERT_EQ(ncclAllReduce(data[r], data[r], kCount, ncclFloat, op[r], comms[r], stream),
+              ncclSuccess);
+    EXPECT_EQ(ncclRedOpDestroy(op[r], comms[r]), ncclSuccess) << "before it runs";
+  }
+  ASSERT_EQ(ncclGroupEnd(), ncclSuccess) << ncclGetLastError(nullptr);
+  for (int r = 0; r < kRanks; ++r) {
+    std::vector<float> result(kCount);
+    ASSERT_EQ(cudaMemcpyAsync(result.data(), data[r], kCount * sizeof(float),
+                              cudaMemcpyDeviceToHost, stream),
+              cudaSuccess);
+    ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+    EXPECT_EQ(std::count(result.begin(), result.end(), 6.5F), static_cast<long>(kCount));
+  }
+
+  // A graph would keep the scalar of now.
+  const cudaStreamCaptureMode mode = cudaStreamCaptureModeThreadLocal;
+  ncclRedOp_t captured{};
+  ASSERT_EQ(ncclRedOpCreatePreMulSum(&captured, scalar[0], ncclFloat, ncclScalarDevice, comms[0]),
+            ncclSuccess);
+  ASSERT_EQ(cudaStreamBeginCapture(stream, mode), cudaSuccess);
+  EXPECT_EQ(ncclAllReduce(data[0], data[0], kCount, ncclFloat, captured, comms[0], stream),
+            ncclInvalidUsage);
+  cudaGraph_t graph = nullptr;
+  cudaStreamEndCapture(stream, &graph);
+  if (graph != nullptr) cudaGraphDestroy(graph);
+
+  for (int r = 0; r < kRanks; ++r) {
+    EXPECT_EQ(ncclCommDestroy(comms[r]), ncclSuccess);
+    cudaFree(data[r]);
+    cudaFree(scalar[r]);
   }
   cudaStreamDestroy(stream);
 }

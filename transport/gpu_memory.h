@@ -1,0 +1,20 @@
+// Memory of the calling thread's GPU, for libnccl.so.2, whose users say no device.
+#pragma once
+
+#include <cstddef>
+
+namespace tutti {
+
+/// CUDA's ordinal of the calling thread's GPU; -1 where this process has not started CUDA, or there
+/// is none. Never starts it: what a process does on the host alone stays there.
+int current_gpu();
+
+/// Of current_gpu(), which there must be. Throws Error(system).
+void* allocate_on_gpu(std::size_t bytes);
+void free_on_gpu(void* memory) noexcept;
+
+/// Copies from a GPU what is there after all work on `stream` (a cudaStream_t), for which it waits.
+/// Throws Error: invalid_usage while the stream is captured; system.
+void read_from_gpu(void* to, const void* from, std::size_t bytes, void* stream);
+
+}  // namespace tutti

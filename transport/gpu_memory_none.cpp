@@ -1,0 +1,21 @@
+// A build without CUDA.
+#include "core/error.h"
+#include "transport/gpu_memory.h"
+
+namespace tutti {
+namespace {
+
+[[noreturn]] void refuse() {
+  throw Error(ErrorCode::system,
+              "GPU memory needs a build of Tutti with CUDA (docs/building.md), and this is one "
+              "without");
+}
+
+}  // namespace
+
+int current_gpu() { return -1; }
+void* allocate_on_gpu(std::size_t) { refuse(); }
+void free_on_gpu(void*) noexcept {}
+void read_from_gpu(void*, const void*, std::size_t, void*) { refuse(); }
+
+}  // namespace tutti
