@@ -72,6 +72,19 @@ TEST(PerfOptions, ShortNames) {
   EXPECT_EQ(options.skip_iterations, 2);
 }
 
+TEST(PerfOptions, MemoryIsTheHostsUnlessGpusAreAskedFor) {
+  EXPECT_EQ(parse("").options.gpus, 0);
+  EXPECT_EQ(parse("").options.ranks_per_thread(), 1);
+  const ParsedOptions parsed = parse("-g 8 -G 5 --nccl /a/libnccl.so.2");
+  ASSERT_TRUE(parsed.run) << parsed.text;
+  EXPECT_EQ(parsed.options.gpus, 8);
+  EXPECT_EQ(parsed.options.ranks_per_thread(), 8);
+  EXPECT_EQ(parsed.options.graph_launches, 5);
+  EXPECT_EQ(parsed.options.nccl, "/a/libnccl.so.2");
+  EXPECT_EQ(parsed.options.local_register, 0) << "as in nccl-tests";
+  EXPECT_EQ(parse("-g 1 -R 2").options.local_register, 2);
+}
+
 TEST(PerfOptions, LongNames) {
   const ParsedOptions parsed = parse(
       "--nthreads 2 --ngpus 1 --minbytes=1K --maxbytes=1G --stepbytes 4096 --stepfactor 2 --iters "
@@ -149,12 +162,16 @@ TEST(PerfOptions, RefusesAndSaysWhich) {
       {"-K 1", "--per_iter_timing"},
       {"-I 1 -n 5 -K 5", "--per_iter_skip"},
       {"-N 0 -J x.json", "--output_file"},
-      {"-g 2", "CUDA"},
-      {"-G 1", "CUDA"},
-      {"-y 1", "CUDA"},
-      {"-x 2", "CUDA"},
-      {"-D 1", "CUDA"},
-      {"-V 8", "CUDA"},
+      {"-g 0", "--ngpus"},
+      {"-G 1", "--ngpus"},
+      {"-g 2 -G -1", "--cudagraph"},
+      {"-g 2 -G 1 -z 1", "--blocking"},
+      {"-g 2 -G 1 -I 1", "--per_iter_timing"},
+      {"-y 1", "--stream_null"},
+      {"-x 2", "--cta_policy"},
+      {"-D 1", "--device_implementation"},
+      {"-V 8", "--device_cta_count"},
+      {"--nccl", "--nccl"},
       {"--no_such_option 1", "no_such_option"},
       {"-q", "-q"},
       {"trailing", "trailing"},

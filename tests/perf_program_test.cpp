@@ -4,43 +4,13 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <string>
-#include <vector>
 
-#include "bench/perf/benchmark.h"
-#include "bench/perf/program.h"
+#include "tests/perf_run.h"
 #include "tests/temporary_folder.h"
 
 namespace tutti::perf {
 namespace {
-
-struct Result {
-  int exit_code;
-  std::string output;
-  std::string errors;
-};
-
-Result run(Collective collective, const std::string& line) {
-  std::istringstream words(line);
-  std::vector<std::string> arguments{std::string(program_name(collective))};
-  for (std::string word; words >> word;) arguments.push_back(word);
-  std::vector<char*> argv;
-  for (std::string& argument : arguments) argv.push_back(argument.data());
-  testing::internal::CaptureStdout();
-  testing::internal::CaptureStderr();
-  const int exit_code = run_program(collective, static_cast<int>(argv.size()), argv.data());
-  return {exit_code, testing::internal::GetCapturedStdout(),
-          testing::internal::GetCapturedStderr()};
-}
-
-// Table rows, without headers and comments.
-std::size_t rows(const std::string& output) {
-  std::istringstream lines(output);
-  std::size_t count = 0;
-  for (std::string line; std::getline(lines, line);) count += line.starts_with('#') ? 0 : 1;
-  return count;
-}
 
 void expect_right(Collective collective, const std::string& line, std::size_t expected_rows) {
   const Result result = run(collective, line);
@@ -75,12 +45,7 @@ TEST_P(PerfProgram, EveryWayToMeasureIsRight) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, PerfProgram,
-                         testing::Values(Collective::all_reduce, Collective::all_gather,
-                                         Collective::reduce_scatter, Collective::broadcast,
-                                         Collective::reduce, Collective::gather,
-                                         Collective::scatter, Collective::all_to_all,
-                                         Collective::all_to_all_v, Collective::send_recv),
+INSTANTIATE_TEST_SUITE_P(All, PerfProgram, all_collectives(),
                          [](const auto& test) { return std::string(name(test.param)); });
 
 TEST(PerfProgramErrors, UncheckedRowsSaySo) {

@@ -90,6 +90,47 @@ TEST(PerfTable, Row) {
             "  2026-01-31 12:00:00\n");
 }
 
+TEST(PerfTable, GpuRanks) {
+  PerfOptions options;
+  options.gpus = 2;
+  options.graph_launches = 10;
+  RankInfo rank{1, 12345, "host", 0, "0000:19:00", "NVIDIA H200, GPU memory"};
+  const std::string header = format_header("all_reduce_perf", options, {rank});
+  EXPECT_NE(header.find("# nThread 1 nGpus 2 minBytes "), std::string::npos) << header;
+  EXPECT_NE(header.find(" graph: 10 unalign: 0\n"), std::string::npos) << header;
+  EXPECT_NE(
+      header.find("#  Rank  1 Group  0 Pid  12345 on       host device  0 [0000:19:00] NVIDIA "
+                  "H200, GPU memory\n"),
+      std::string::npos)
+      << header;
+}
+
+// Behind the columns of nccl-tests, so that what reads those reads on.
+TEST(PerfTable, WhatIsMeasuredBesideTutti) {
+  PerfOptions options;
+  const Row alone = example();
+  Row row = example();
+  const std::string before = format_row(alone, options);
+  options.nccl = "/a/libnccl.so.2";
+  Timed nccl = row.out_of_place;
+  nccl.seconds = 7.8e-3;
+  nccl.bus_gbps = 6.45;
+  nccl.wrong.reset();
+  row.out_of_place.nccl = nccl;
+  const std::string none = "      N/A     N/A     N/A     N/A";
+  EXPECT_EQ(format_row(row, options), before.substr(0, before.size() - 1) +
+                                          "  7800.00    6.45     N/A    1.50" + none + "\n");
+  row.in_place.reset();
+  EXPECT_EQ(format_row(row, options).size(), before.size() + 2 * none.size());
+
+  const std::string header = format_header("p", options, {}, "2.28.9");
+  EXPECT_NE(header.find("# NCCL 2.28.9 beside it: /a/libnccl.so.2 "), std::string::npos) << header;
+  EXPECT_NE(header.find("busbw  #wrong     time   busbw  #wrong   ratio     time   busbw  #wrong   "
+                        "ratio\n"),
+            std::string::npos)
+      << header;
+}
+
 TEST(PerfTable, RowsHaveAsManyColumnsAsTheHeader) {
   PerfOptions options;
   options.per_iteration = true;
@@ -167,6 +208,34 @@ TEST(PerfReport, WritesJson) {
   EXPECT_TRUE(json["results"][1]["out_of_place"]["nwrong"].is_null());
   EXPECT_EQ(json["out_of_bounds"]["okay"], true);
   EXPECT_DOUBLE_EQ(json["average_bus_bandwidth"]["bandwidth"], 1.5);
+}
+
+TEST(PerfReport, JsonHasWhatIsMeasuredBesideTutti) {
+  const TemporaryFolder folder;
+  PerfOptions options;
+  options.output_file = folder.path("results.json");
+  options.nccl = "/a/libnccl.so.2";
+  {
+    testing::internal::CaptureStdout();
+    Report report("all_reduce_perf", options, {});
+    report.start({}, "2.28.9");
+    Row row = example();
+    row.out_of_place.nccl = row.out_of_place;
+    row.out_of_place.nccl->seconds *= 2;
+    report.add(row);
+    report.drop_nccl("it has failed");
+    report.finish({0, 1.5}, {});
+    EXPECT_NE(testing::internal::GetCapturedStdout().find("\n# NCCL is not measured any more: it "
+                                                          "has failed\n"),
+              std::string::npos);
+  }
+  const nlohmann::json json = nlohmann::json::parse(folder.read("results.json"));
+  EXPECT_EQ(json["nccl"]["library"], options.nccl);
+  EXPECT_EQ(json["nccl"]["version"], "2.28.9");
+  EXPECT_EQ(json["nccl"]["failure"], "it has failed");
+  EXPECT_DOUBLE_EQ(json["results"][0]["out_of_place"]["nccl"]["time"], 10400);
+  EXPECT_DOUBLE_EQ(json["results"][0]["out_of_place"]["nccl"]["ratio"], 2);
+  EXPECT_TRUE(json["results"][0]["in_place"]["nccl"].is_null());
 }
 
 TEST(PerfReport, SaysWhichFileCannotBeWritten) {

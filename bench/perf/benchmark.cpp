@@ -201,51 +201,43 @@ Expectation expectation(const CallSetup& setup, std::size_t guard) {
           image(receive, std::move(before)), image(receive, std::move(after))};
 }
 
-BoundCall::BoundCall(Communicator& communicator, const CallSetup& setup, ReduceOp op)
-    : communicator_(&communicator), setup_(setup), op_(op) {
-  if (setup.in_place) {
+BoundCall::BoundCall(const CallSetup& setup, ReduceOp op) : in_place_(setup.in_place) {
+  if (in_place_) {
     in_offset_ = in_place_input(setup) * size_of(setup.type);
     out_offset_ = in_place_output(setup) * size_of(setup.type);
   }
-  if (setup.collective != Collective::all_to_all_v) return;
-  for (int rank = 0; rank < setup.ranks; ++rank) {
-    const std::size_t count = setup.shape.count;
-    in_counts_.push_back(all_to_all_v_count(setup.rank, rank, count, setup.type, setup.ranks));
-    out_counts_.push_back(all_to_all_v_count(rank, setup.rank, count, setup.type, setup.ranks));
+  Call call;
+  call.collective = setup.collective;
+  call.count = setup.shape.count;
+  call.type = setup.type;
+  call.op = op;
+  if (is_rooted(setup.collective)) call.root = setup.root;
+  if (setup.collective == Collective::all_to_all_v) {
+    for (int rank = 0; rank < setup.ranks; ++rank) {
+      in_counts_.push_back(
+          all_to_all_v_count(setup.rank, rank, call.count, setup.type, setup.ranks));
+      out_counts_.push_back(
+          all_to_all_v_count(rank, setup.rank, call.count, setup.type, setup.ranks));
+    }
+    call.count = 0;
+    call.in_counts = in_counts_;
+    call.out_counts = out_counts_;
+  }
+  calls_.push_back(call);
+  if (setup.collective == Collective::send_recv) {
+    calls_.push_back(call);
+    calls_[0].sends = true;
+    calls_[0].peer = next(setup);
+    calls_[1].peer = previous(setup);
   }
 }
 
-void BoundCall::operator()(std::byte* send, std::byte* receive) const {
-  const std::byte* in = (setup_.in_place ? receive : send) + in_offset_;
-  std::byte* out = receive + out_offset_;
-  const std::size_t count = setup_.shape.count;
-  const DataType type = setup_.type;
-  const int root = setup_.root;
-  switch (setup_.collective) {
-    case Collective::all_reduce:
-      return communicator_->all_reduce(in, out, count, type, op_);
-    case Collective::all_gather:
-      return communicator_->all_gather(in, out, count, type);
-    case Collective::reduce_scatter:
-      return communicator_->reduce_scatter(in, out, count, type, op_);
-    case Collective::broadcast:
-      return communicator_->broadcast(in, out, count, type, root);
-    case Collective::reduce:
-      return communicator_->reduce(in, out, count, type, op_, root);
-    case Collective::gather:
-      return communicator_->gather(in, out, count, type, root);
-    case Collective::scatter:
-      return communicator_->scatter(in, out, count, type, root);
-    case Collective::all_to_all:
-      return communicator_->all_to_all(in, out, count, type);
-    case Collective::all_to_all_v:
-      return communicator_->all_to_all_v(in, in_counts_, {}, out, out_counts_, {}, type);
-    default:  // send_recv
-      return group([&] {
-        communicator_->send(in, count, type, next(setup_));
-        communicator_->recv(out, count, type, previous(setup_));
-      });
-  }
+std::span<const Call> BoundCall::on(std::byte* send, std::byte* receive) {
+  const std::byte* const in = (in_place_ ? receive : send) + in_offset_;
+  std::byte* const out = receive + out_offset_;
+  calls_.front().in = in;
+  calls_.back().out = out;
+  return calls_;
 }
 
 }  // namespace tutti::perf

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -61,19 +62,21 @@ struct Expectation {
 };
 Expectation expectation(const CallSetup& setup, std::size_t guard);
 
-/// A call that can be repeated: everything but the addresses is bound, nothing is allocated later.
+/// A rank's call, to be repeated: everything but the addresses is bound, nothing is allocated
+/// later.
 class BoundCall {
  public:
-  BoundCall(Communicator& communicator, const CallSetup& setup, ReduceOp op);
-  /// `send` and `receive` are the starts of the buffers (in place: `send` is not used).
-  void operator()(std::byte* send, std::byte* receive) const;
+  BoundCall(const CallSetup& setup, ReduceOp op);
+  BoundCall(BoundCall&&) = default;  // not copied: the calls point to the counts
+  /// On buffers that start at `send` and `receive` (in place: `send` is not used). send_recv is two
+  /// calls, which have to be in one group. Valid until the next on().
+  std::span<const Call> on(std::byte* send, std::byte* receive);
 
  private:
-  Communicator* communicator_;
-  CallSetup setup_;
-  ReduceOp op_;
+  bool in_place_;
   std::size_t in_offset_ = 0, out_offset_ = 0;  // bytes
   std::vector<std::size_t> in_counts_, out_counts_;
+  std::vector<Call> calls_;
 };
 
 }  // namespace tutti::perf

@@ -7,6 +7,7 @@
 #include <new>
 #include <sstream>
 #include <string>
+#include <utility>
 
 #include "core/memory.h"
 
@@ -18,19 +19,26 @@ constexpr std::size_t kPage = 4096;
 
 }  // namespace
 
-Buffer::Buffer(std::size_t bytes, bool window) : window_(window) {
+Buffer::Buffer(std::size_t bytes, bool window) {
   const std::size_t rounded = (bytes + kPage - 1) / kPage * kPage;
   data_ = static_cast<std::byte*>(window ? allocate(rounded) : std::aligned_alloc(kPage, rounded));
   if (data_ == nullptr) throw std::bad_alloc();
+  if (window) {
+    free_ = [](std::byte* data) { deallocate(data); };
+  } else {
+    free_ = [](std::byte* data) { std::free(data); };
+  }
   std::memset(data_, 0, rounded);  // page faults belong before the clock starts
 }
 
+Buffer::Buffer(std::byte* data, std::function<void(std::byte*)> free)
+    : data_(data), free_(std::move(free)) {}
+
+Buffer::Buffer(Buffer&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), free_(std::move(other.free_)) {}
+
 Buffer::~Buffer() {
-  if (window_) {
-    deallocate(data_);
-  } else {
-    std::free(data_);
-  }
+  if (data_ != nullptr) free_(data_);
 }
 
 MemoryUse memory_use() {

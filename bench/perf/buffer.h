@@ -3,13 +3,18 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 
 namespace tutti::perf {
 
-/// Page-aligned memory, every page of it touched; a window (tutti::allocate), or from malloc.
 class Buffer {
  public:
+  /// Page-aligned memory of the host, every page of it touched; a window (tutti::allocate), or from
+  /// malloc.
   Buffer(std::size_t bytes, bool window);
+  /// Takes over memory from elsewhere.
+  Buffer(std::byte* data, std::function<void(std::byte*)> free);
+  Buffer(Buffer&& other) noexcept;
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
   ~Buffer();
@@ -18,7 +23,7 @@ class Buffer {
 
  private:
   std::byte* data_ = nullptr;
-  bool window_;
+  std::function<void(std::byte*)> free_;
 };
 
 /// Resident memory of this process in bytes, now and at its highest; 0 where it cannot be read.

@@ -40,25 +40,26 @@ void paint_block(const Data& data, const Image& image, std::size_t first, std::s
 
 }  // namespace
 
-void paint(const Data& data, const Image& image, void* buffer) {
+void paint(const Data& data, const Image& image, std::size_t first, std::size_t count, void* out) {
   const std::size_t size = size_of(data.recipe().type);
-  for (std::size_t first = 0; first < image.elements; first += kBlock) {
-    paint_block(data, image, first, std::min(kBlock, image.elements - first),
-                static_cast<std::byte*>(buffer) + first * size);
+  for (std::size_t done = 0; done < count; done += kBlock) {
+    paint_block(data, image, first + done, std::min(kBlock, count - done),
+                static_cast<std::byte*>(out) + done * size);
   }
 }
 
-std::size_t count_wrong(const Data& data, const Image& image, const void* buffer) {
+std::size_t count_wrong(const Data& data, const Image& image, std::size_t first, std::size_t count,
+                        const void* found) {
   const std::size_t size = size_of(data.recipe().type);
   std::array<std::byte, kBlock * sizeof(std::uint64_t)> expected;
   std::size_t wrong = 0;
-  for (std::size_t first = 0; first < image.elements; first += kBlock) {
-    const std::size_t count = std::min(kBlock, image.elements - first);
-    const std::byte* found = static_cast<const std::byte*>(buffer) + first * size;
-    paint_block(data, image, first, count, expected.data());
-    if (std::memcmp(found, expected.data(), count * size) == 0) continue;
-    for (std::size_t i = 0; i < count; ++i) {
-      wrong += std::memcmp(found + i * size, expected.data() + i * size, size) != 0 ? 1 : 0;
+  for (std::size_t done = 0; done < count; done += kBlock) {
+    const std::size_t block = std::min(kBlock, count - done);
+    const std::byte* const there = static_cast<const std::byte*>(found) + done * size;
+    paint_block(data, image, first + done, block, expected.data());
+    if (std::memcmp(there, expected.data(), block * size) == 0) continue;
+    for (std::size_t i = 0; i < block; ++i) {
+      wrong += std::memcmp(there + i * size, expected.data() + i * size, size) != 0 ? 1 : 0;
     }
   }
   return wrong;

@@ -27,9 +27,18 @@ struct Image {
   std::vector<Patch> patches;
 };
 
-void paint(const Data& data, const Image& image, void* buffer);
+/// Paints elements [first, first + count) of the image to `out`.
+void paint(const Data& data, const Image& image, std::size_t first, std::size_t count, void* out);
+inline void paint(const Data& data, const Image& image, void* buffer) {
+  paint(data, image, 0, image.elements, buffer);
+}
 
-/// Elements of `buffer` whose bits are not those of the image.
-std::size_t count_wrong(const Data& data, const Image& image, const void* buffer);
+/// Elements of `found`, which are [first, first + count) of a buffer, whose bits are not those of
+/// the image.
+std::size_t count_wrong(const Data& data, const Image& image, std::size_t first, std::size_t count,
+                        const void* found);
+inline std::size_t count_wrong(const Data& data, const Image& image, const void* buffer) {
+  return count_wrong(data, image, 0, image.elements, buffer);
+}
 
 }  // namespace tutti::perf

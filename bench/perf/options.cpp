@@ -15,25 +15,24 @@ namespace tutti::perf {
 
 namespace {
 
-// An option whose only value is nccl-tests' default: the others ask for something that exists for
-// CUDA buffers alone.
-void add_cuda_only(CLI::App& app, const std::string& names, int default_value,
-                   const std::string& meaning) {
+// An option whose only value is nccl-tests' default: the others ask for something that is not here.
+void add_fixed(CLI::App& app, const std::string& names, int default_value,
+               const std::string& meaning) {
   app.add_option_function<std::string>(
          names,
          [names, default_value](const std::string& text) {
            if (text == std::to_string(default_value)) return;
-           throw CLI::ValidationError(fmt::format(
-               "{}: {} needs CUDA buffers, which these programs do not have; leave it at {}", names,
-               text, default_value));
+           throw CLI::ValidationError(
+               fmt::format("{}: {} is not supported by these programs; leave it at {}", names, text,
+                           default_value));
          },
-         fmt::format("{} (CUDA only: must be {})", meaning, default_value))
+         fmt::format("{} (not supported: must be {})", meaning, default_value))
       ->take_last();
 }
 
-void add_integer(CLI::App& app, const std::string& names, int& value, int low, int high,
-                 const std::string& meaning) {
-  app.add_option(names, value, meaning)
+CLI::Option* add_integer(CLI::App& app, const std::string& names, int& value, int low, int high,
+                         const std::string& meaning) {
+  return app.add_option(names, value, meaning)
       ->take_last()
       ->capture_default_str()
       ->check([names, low, high](const std::string& text) -> std::string {
@@ -106,13 +105,18 @@ void add_name(CLI::App& app, const std::string& names, std::optional<Value>& val
 struct Raw {
   int blocking = 0;
   int average = 1;
+  int local_register = -1;  // the default of the memory at hand
   std::optional<int> step_factor;
 };
 
 void add_options(CLI::App& app, PerfOptions& options, Raw& raw) {
   constexpr int kAny = std::numeric_limits<int>::max();
-  add_integer(app, "-t,--nthreads", options.threads, 1, 4096, "thread ranks per process");
-  add_cuda_only(app, "-g,--ngpus", 1, "GPUs per thread");
+  add_integer(app, "-t,--nthreads", options.threads, 1, 4096,
+              "threads per process; each is a rank, or has the ranks of -g");
+  add_integer(
+      app, "-g,--ngpus", options.gpus, 1, 4096,
+      "ranks per thread, on GPU memory; they take the GPUs in turn, so several may be on one")
+      ->default_str("one rank, on host memory");
   add_bytes(app, "-b,--minbytes", options.min_bytes, "smallest size; suffixes K, M, G");
   add_bytes(app, "-e,--maxbytes", options.max_bytes, "largest size");
   add_bytes(app, "-i,--stepbytes", options.step_bytes, "from size to size: add this");
@@ -133,12 +137,15 @@ void add_options(CLI::App& app, PerfOptions& options, Raw& raw) {
            "f8e5m2, all",
            "data type");
   add_integer(app, "-r,--root", options.root, -1, kAny, "root; -1: all, one after the other");
-  add_integer(app, "-z,--blocking", raw.blocking, 0, 3,
-              "1: barrier after each call; 3: after each iteration, not timed; 2: same as 0");
-  add_cuda_only(app, "-y,--stream_null", 0, "use the null stream");
+  add_integer(
+      app, "-z,--blocking", raw.blocking, 0, 3,
+      "1: barrier after each call; 2: no barrier, but wait for each call; 3: barrier after each "
+      "iteration, not timed");
+  add_fixed(app, "-y,--stream_null", 0, "use the null stream");
   add_integer(app, "-T,--timeout", options.timeout_seconds, 0, 1 << 20,
-              "seconds an operation may take; 0: no limit");
-  add_cuda_only(app, "-G,--cudagraph", 0, "replay as a CUDA graph");
+              "seconds a call may take; 0: no limit");
+  add_integer(app, "-G,--cudagraph", options.graph_launches, 0, 1 << 20,
+              "GPU memory: record the iterations as a CUDA graph, and launch it so often");
   add_switch(app, "-C,--report_cputime", options.cpu_time,
              "the time columns are the CPU time of the calling thread");
   add_switch(app, "-S,--report_timestamps", options.timestamps, "date and time on every line");
@@ -146,11 +153,14 @@ void add_options(CLI::App& app, PerfOptions& options, Raw& raw) {
       ->take_last();
   add_integer(app, "-a,--average", raw.average, 0, 3,
               "time over ranks: 0 rank 0's, 1 mean, 2 minimum, 3 maximum");
-  add_integer(app, "-R,--local_register", options.local_register, 0, 2,
-              "0: buffers from malloc; 1, 2: window memory (tutti::allocate)");
-  add_cuda_only(app, "-x,--cta_policy", -1, "CTA policy");
-  add_cuda_only(app, "-D,--device_implementation", 0, "device-side implementation");
-  add_cuda_only(app, "-V,--device_cta_count", 16, "its CTAs");
+  add_integer(app, "-R,--local_register", raw.local_register, 0, 2,
+              "host memory: 0 from malloc; 1, 2 window memory (tutti::allocate). GPU memory, for "
+              "--nccl: 0 cudaMalloc; 1 and ncclCommRegister; 2 ncclMemAlloc and "
+              "ncclCommWindowRegister")
+      ->default_str("2; 0 with -g");
+  add_fixed(app, "-x,--cta_policy", -1, "CTA policy");
+  add_fixed(app, "-D,--device_implementation", 0, "device-side implementation");
+  add_fixed(app, "-V,--device_cta_count", 16, "its CTAs");
   add_switch(app, "-M,--memory", options.memory_report, "report memory use");
   add_integer(app, "-u,--unalign", options.unalign, 0, 1 << 16,
               "start the buffers this many elements off alignment");
@@ -158,6 +168,12 @@ void add_options(CLI::App& app, PerfOptions& options, Raw& raw) {
              "also time every iteration: minimum, maximum, p99, coefficient of variation");
   add_integer(app, "-K,--per_iter_skip", options.skip_iterations, 0, kAny,
               "leave out this many of them");
+  app.add_option(
+         "--nccl", options.nccl,
+         "a libnccl.so.2 to measure in turn with Tutti, on the same buffers; the ratio is its "
+         "time / Tutti's")
+      ->type_name("PATH")
+      ->take_last();
 }
 
 // What is wrong with the options together; "" if nothing.
@@ -187,6 +203,11 @@ std::string contradiction(const PerfOptions& options, const Raw& raw) {
   if (options.skip_iterations >= options.iterations) {
     return fmt::format("--per_iter_skip {} leaves none of {} iterations", options.skip_iterations,
                        options.iterations);
+  }
+  if (options.graph_launches > 0) {
+    if (options.gpus == 0) return "--cudagraph is about GPU memory; say --ngpus (-g) as well";
+    if (raw.blocking != 0) return "--blocking cannot wait between the calls of a --cudagraph";
+    if (options.per_iteration) return "--per_iter_timing cannot look into a --cudagraph";
   }
   if (options.cycles == 0 && !options.output_file.empty()) {
     return "--run_cycles 0 never ends, so --output_file would never be written";
@@ -220,6 +241,9 @@ ParsedOptions parse_options(std::string_view program, std::span<const std::strin
   }
   parsed.options.blocking = static_cast<Blocking>(raw.blocking);
   parsed.options.average = static_cast<Average>(raw.average);
+  parsed.options.local_register = raw.local_register >= 0   ? raw.local_register
+                                  : parsed.options.gpus > 0 ? 0
+                                                            : PerfOptions().local_register;
   const std::string problem = contradiction(parsed.options, raw);
   if (!problem.empty()) {
     fail(problem);

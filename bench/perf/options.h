@@ -18,7 +18,7 @@ namespace tutti::perf {
 enum class Average : std::uint8_t { rank0 = 0, mean = 1, minimum = 2, maximum = 3 };
 
 /// -z: what else happens between the calls. (Calls on host memory return when they are complete, so
-/// no_barrier, which waits for that in nccl-tests, is the same as off.)
+/// there no_barrier, which waits for that, is the same as off.)
 enum class Blocking : std::uint8_t {
   off = 0,
   barrier_after_call = 1,
@@ -28,6 +28,7 @@ enum class Blocking : std::uint8_t {
 
 struct PerfOptions {
   int threads = 1;
+  int gpus = 0;  // ranks of a thread, on GPU memory; 0: one, on host memory
   std::size_t min_bytes = 32 << 20;
   std::size_t max_bytes = 32 << 20;
   std::size_t step_bytes = 1 << 20;
@@ -47,11 +48,17 @@ struct PerfOptions {
   bool timestamps = false;
   std::string output_file;
   Average average = Average::mean;
-  int local_register = 2;  // 0: malloc; 1, 2: window memory
+  // Host: 0 malloc; 1, 2 window memory. GPU: what the library of --nccl is told of the buffers,
+  // 0 nothing; 1 ncclCommRegister; 2 ncclMemAlloc and ncclCommWindowRegister.
+  int local_register = 2;
   bool memory_report = false;
   int unalign = 0;  // elements
   bool per_iteration = false;
   int skip_iterations = 0;  // of the per-iteration summary
+  int graph_launches = 0;   // 0: the calls are not recorded into a graph
+  std::string nccl;         // a libnccl.so.2 to measure as well; "": none
+
+  int ranks_per_thread() const { return gpus > 0 ? gpus : 1; }
 };
 
 /// What the command line asks for: to run, or to print `text` and exit with `exit_code`.

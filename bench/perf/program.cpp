@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <exception>
 #include <functional>
+#include <future>
 #include <optional>
 #include <span>
 #include <string>
@@ -19,6 +20,8 @@
 #include <vector>
 
 #include "bench/perf/benchmark.h"
+#include "bench/perf/gpu.h"
+#include "bench/perf/nccl_functions.h"
 #include "bench/perf/options.h"
 #include "bench/perf/runner.h"
 #include "comm/communicator.h"
@@ -37,34 +40,37 @@ void print_error(const std::string& message) {
   std::fflush(stderr);
 }
 
-// One rank, from its communicator to its exit code.
-class Rank {
+// One thread with its ranks, from its communicators to its exit code.
+class RankThread {
  public:
-  using MakeCommunicator = std::function<Communicator()>;
+  using MakeRanks = std::function<ThreadRanks()>;
 
-  Rank(Collective collective, const PerfOptions& options, std::vector<std::string> arguments)
-      : collective_(collective), options_(options), arguments_(std::move(arguments)) {}
+  RankThread(Collective collective, const PerfOptions& options, const NcclFunctions* nccl,
+             std::vector<std::string> arguments)
+      : collective_(collective), options_(options), nccl_(nccl), arguments_(std::move(arguments)) {}
 
-  int run(int rank, const MakeCommunicator& make) const {
-    std::optional<Communicator> communicator;
+  // `rank`: the first of the thread's.
+  int run(int rank, const MakeRanks& make) const {
+    ThreadRanks ranks;
     try {
-      communicator = make();
-      rank = communicator->rank();
-      if (options_.root >= communicator->size() && is_rooted(collective_)) {
+      ranks = make();
+      rank = ranks.communicators.front().rank();
+      const int size = ranks.communicators.front().size();
+      if (options_.root >= size && is_rooted(collective_)) {
         if (rank == 0) {
           print_error(fmt::format("--root {} does not exist, the ranks are 0 to {}", options_.root,
-                                  communicator->size() - 1));
+                                  size - 1));
         }
         return kUsage;
       }
-      return Runner(*communicator, collective_, options_, arguments_).run() == 0 ? 0 : kFailed;
+      return Runner(ranks, collective_, options_, nccl_, arguments_).run() == 0 ? 0 : kFailed;
     } catch (const Error& error) {
       // A rank that was told to stop has nothing to add to what the failing one said.
       if (error.code() != ErrorCode::aborted || rank == 0) report(rank, error.what());
-      abort(communicator, error.what());
+      abort(ranks, error.what());
     } catch (const std::exception& error) {
       report(rank, error.what());
-      abort(communicator, error.what());
+      abort(ranks, error.what());
     }
     return kFailed;
   }
@@ -74,23 +80,31 @@ class Rank {
     print_error(fmt::format("rank {}: {}", rank, message));
   }
 
-  // So that the others do not wait for this rank.
-  static void abort(std::optional<Communicator>& communicator, const char* message) {
-    if (communicator) communicator->abort(message);
+  // So that the others do not wait for these ranks.
+  static void abort(ThreadRanks& ranks, const char* message) {
+    for (Communicator& communicator : ranks.communicators) {
+      if (communicator) communicator.abort(message);
+    }
+    if (ranks.threads) ranks.threads.abort(message);
   }
 
   Collective collective_;
   PerfOptions options_;
+  const NcclFunctions* nccl_;
   std::vector<std::string> arguments_;
 };
 
-// The thread ranks of this process; the worst exit code of them.
-int run_threads(const Rank& rank, int first, std::vector<Rank::MakeCommunicator> make) {
+// The threads of this process; the worst exit code of them. Thread i has the ranks from first +
+// i * each on.
+int run_threads(const RankThread& thread, int first, int each,
+                std::vector<RankThread::MakeRanks> make) {
+  if (make.size() == 1) return thread.run(first, make.front());
   std::atomic<int> exit_code{0};
   std::vector<std::jthread> threads;
   for (std::size_t i = 0; i < make.size(); ++i) {
-    const auto run = [&, i] {
-      const int code = rank.run(first + static_cast<int>(i), make[i]);
+    const int rank = first + static_cast<int>(i) * each;
+    const auto run = [&, i, rank] {
+      const int code = thread.run(rank, make[i]);
       int worst = exit_code.load();
       while (code > worst && !exit_code.compare_exchange_weak(worst, code)) {
       }
@@ -99,8 +113,7 @@ int run_threads(const Rank& rank, int first, std::vector<Rank::MakeCommunicator>
       threads.emplace_back(run);
     } catch (const std::system_error& error) {
       // The threads that did start wait for this one; there is nobody left to tell them.
-      print_error(
-          fmt::format("rank {}: no thread for it: {}", first + static_cast<int>(i), error.what()));
+      print_error(fmt::format("rank {}: no thread for it: {}", rank, error.what()));
       std::_Exit(kFailed);
     }
   }
@@ -108,39 +121,125 @@ int run_threads(const Rank& rank, int first, std::vector<Rank::MakeCommunicator>
   return exit_code;
 }
 
-int run_ranks(Collective collective, const PerfOptions& perf_options, const Placement& placement,
-              const std::vector<std::string>& arguments) {
+Options communicator_options(const PerfOptions& perf_options) {
   Options options;
   if (perf_options.timeout_seconds > 0) {
     options.timeout = std::chrono::seconds(perf_options.timeout_seconds);
   }
-  const Rank rank(collective, perf_options, arguments);
+  return options;
+}
+
+// Every rank of some threads: one process has them all, or the processes meet first and rank 0
+// hands them an id.
+class Meeting {
+ public:
+  // `ranks` in this process.
+  Meeting(Communicator* processes, int ranks, const Options& options) : options_(options) {
+    if (processes == nullptr) {
+      local_ = Communicator::create_local(ranks, options);
+      return;
+    }
+    if (processes->rank() == 0) id_ = make_unique_id();
+    processes->broadcast(id_.bytes.data(), id_.bytes.data(), id_.bytes.size(), DataType::uint8, 0);
+    first_ = processes->rank() * ranks;
+    size_ = processes->size() * ranks;
+  }
+
+  // Ranks [begin, begin + count) of this process's. Each waits for all others, so side by side.
+  std::vector<Communicator> join(int begin, int count) {
+    std::vector<Communicator> result(static_cast<std::size_t>(count));
+    std::vector<std::future<Communicator>> others;
+    for (int i = 1; i < count; ++i) {
+      others.push_back(std::async(std::launch::async, [this, begin, i] { return one(begin + i); }));
+    }
+    result.front() = one(begin);
+    for (std::size_t i = 1; i < result.size(); ++i) result[i] = others[i - 1].get();
+    return result;
+  }
+
+ private:
+  Communicator one(int local) {
+    if (!local_.empty()) return std::move(local_[static_cast<std::size_t>(local)]);
+    return Communicator::create(id_, first_ + local, size_, options_);
+  }
+
+  Options options_;
+  std::vector<Communicator> local_;
+  UniqueId id_;
+  int first_ = 0, size_ = 0;
+};
+
+// On host memory: a rank for each thread.
+int run_on_host(const RankThread& thread, const PerfOptions& perf_options,
+                const Placement& placement) {
+  const Options options = communicator_options(perf_options);
   const int threads = perf_options.threads;
   if (threads == 1) {
-    return rank.run(placement.rank, [&] { return Communicator::from_environment(options); });
+    return run_threads(thread, placement.rank, 1, {[&] {
+                         ThreadRanks ranks;
+                         ranks.communicators.push_back(Communicator::from_environment(options));
+                         return ranks;
+                       }});
   }
-
-  std::vector<Rank::MakeCommunicator> make;
-  if (placement.size == 1) {
-    std::vector<Communicator> communicators = Communicator::create_local(threads, options);
-    for (Communicator& communicator : communicators) {
-      make.emplace_back([&communicator] { return std::move(communicator); });
-    }
-    return run_threads(rank, 0, std::move(make));
-  }
-
-  // Processes times threads: the processes meet first, and rank 0 hands them the id of the whole.
-  Communicator processes = Communicator::from_environment(options);
-  UniqueId id;
-  if (processes.rank() == 0) id = make_unique_id();
-  processes.broadcast(id.bytes.data(), id.bytes.data(), id.bytes.size(), DataType::uint8, 0);
-  const int first = processes.rank() * threads;
+  Communicator processes;
+  if (placement.size > 1) processes = Communicator::from_environment(options);
+  Meeting meeting(processes ? &processes : nullptr, threads, options);
+  std::vector<RankThread::MakeRanks> make;
   for (int i = 0; i < threads; ++i) {
     make.emplace_back([&, i] {
-      return Communicator::create(id, first + i, processes.size() * threads, options);
+      ThreadRanks ranks;
+      ranks.communicators = meeting.join(i, 1);
+      return ranks;
     });
   }
-  return run_threads(rank, first, std::move(make));
+  return run_threads(thread, placement.rank * threads, 1, std::move(make));
+}
+
+// On GPUs: several ranks for each thread, and one more communicator for the threads.
+int run_on_gpus(const RankThread& thread, const PerfOptions& perf_options,
+                const Placement& placement) {
+  std::string why;
+  const int gpus = gpu::count(why);
+  if (gpus == 0) {
+    if (placement.rank == 0) print_error(fmt::format("--ngpus {}: {}", perf_options.gpus, why));
+    return kFailed;
+  }
+  const Options options = communicator_options(perf_options);
+  const int threads = perf_options.threads;
+  const int each = perf_options.gpus;
+  const int first = placement.rank * threads * each;
+  Communicator processes;
+  if (placement.size > 1) processes = Communicator::from_environment(options);
+  Meeting of_ranks(processes ? &processes : nullptr, threads * each, options);
+  // No time-out: a thread may be busy with its buffers for as long as it takes.
+  Meeting of_threads(processes ? &processes : nullptr, threads, Options());
+  std::vector<RankThread::MakeRanks> make;
+  for (int i = 0; i < threads; ++i) {
+    make.emplace_back([&, i] {
+      ThreadRanks ranks;
+      ranks.threads = std::move(of_threads.join(i, 1).front());
+      ranks.communicators = of_ranks.join(i * each, each);
+      for (int r = 0; r < each; ++r) ranks.devices.push_back((first + i * each + r) % gpus);
+      return ranks;
+    });
+  }
+  return run_threads(thread, first, each, std::move(make));
+}
+
+int run_ranks(Collective collective, const PerfOptions& options, const Placement& placement,
+              const std::vector<std::string>& arguments) {
+  std::optional<NcclFunctions> nccl;
+  if (!options.nccl.empty()) {
+    try {
+      nccl.emplace(options.nccl, collective);
+    } catch (const Error& error) {
+      if (placement.rank == 0) print_error(error.what());
+      return kUsage;
+    }
+  }
+  const RankThread thread(collective, options, nccl ? &*nccl : nullptr, arguments);
+  return options.gpus > 0 ? run_on_gpus(thread, options, placement)
+                          : run_on_host(thread, options, placement);
 }
 
 }  // namespace

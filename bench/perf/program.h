@@ -1,4 +1,5 @@
-// A *_perf program: options, ranks (processes, threads, or both), one Runner on every rank.
+// A *_perf program: options, ranks (processes, threads, or both; on GPUs several of a thread), one
+// Runner on every thread.
 #pragma once
 
 #include "collectives/collective.h"

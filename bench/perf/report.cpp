@@ -19,7 +19,7 @@ constexpr int kJsonVersion = 1;
 
 ordered_json config_json(const PerfOptions& options) {
   ordered_json config = {{"nthreads", options.threads},
-                         {"ngpus", 1},
+                         {"ngpus", options.ranks_per_thread()},
                          {"minimum_bytes", options.min_bytes},
                          {"maximum_bytes", options.max_bytes}};
   if (options.step_factor > 1) {
@@ -37,18 +37,19 @@ ordered_json config_json(const PerfOptions& options) {
   config["average"] = static_cast<int>(options.average);
   config["local_register"] = options.local_register;
   config["unalign"] = options.unalign;
+  config["cudagraph"] = options.graph_launches;
   return config;
 }
 
-ordered_json measurement_json(const Measurement& measurement, const PerfOptions& options) {
+ordered_json timed_json(const Timed& timed, const PerfOptions& options) {
   ordered_json json;
   json[options.cpu_time ? "cpu_time" : "time"] =
-      (options.cpu_time ? measurement.cpu_seconds : measurement.seconds) * 1e6;
-  json["alg_bw"] = measurement.algorithm_gbps;
-  json["bus_bw"] = measurement.bus_gbps;
-  json["nwrong"] = measurement.wrong ? ordered_json(*measurement.wrong) : ordered_json();
-  if (measurement.iterations) {
-    const IterationStats& stats = *measurement.iterations;
+      (options.cpu_time ? timed.cpu_seconds : timed.seconds) * 1e6;
+  json["alg_bw"] = timed.algorithm_gbps;
+  json["bus_bw"] = timed.bus_gbps;
+  json["nwrong"] = timed.wrong ? ordered_json(*timed.wrong) : ordered_json();
+  if (timed.iterations) {
+    const IterationStats& stats = *timed.iterations;
     json["per_iter"] = {{"skipped_iterations", stats.skipped},
                         {"min_us", stats.minimum},
                         {"max_us", stats.maximum},
@@ -59,6 +60,17 @@ ordered_json measurement_json(const Measurement& measurement, const PerfOptions&
                         {"stdev_us", stats.deviation},
                         {"cv_pct", stats.variation_percent},
                         {"times_us", stats.times}};
+  }
+  return json;
+}
+
+ordered_json measurement_json(const Measurement& measurement, const PerfOptions& options) {
+  ordered_json json = timed_json(measurement, options);
+  if (options.nccl.empty()) return json;
+  json["nccl"] = nullptr;
+  if (measurement.nccl) {
+    json["nccl"] = timed_json(*measurement.nccl, options);
+    json["nccl"]["ratio"] = measurement.ratio(options.cpu_time);
   }
   return json;
 }
@@ -106,8 +118,8 @@ void Report::print(const std::string& text) {
   std::fflush(stdout);  // a row appears when it is measured, through a launcher's pipe too
 }
 
-void Report::start(const std::vector<RankInfo>& ranks) {
-  print(format_header(program_, options_, ranks));
+void Report::start(const std::vector<RankInfo>& ranks, const std::string& nccl_version) {
+  print(format_header(program_, options_, ranks, nccl_version));
   if (!json_) return;
   ordered_json devices = ordered_json::array();
   for (const RankInfo& rank : ranks) {
@@ -115,11 +127,19 @@ void Report::start(const std::vector<RankInfo>& ranks) {
                        {"group", 0},
                        {"pid", rank.pid},
                        {"hostname", rank.host},
-                       {"device", 0},
-                       {"device_hex", "cpu"},
-                       {"device_info", "host memory"}});
+                       {"device", rank.device},
+                       {"device_hex", rank.device_id},
+                       {"device_info", rank.memory}});
   }
   json_->document["config"]["devices"] = devices;
+  if (options_.nccl.empty()) return;
+  json_->document["nccl"] = {
+      {"library", options_.nccl}, {"version", nccl_version}, {"failure", nullptr}};
+}
+
+void Report::drop_nccl(const std::string& why) {
+  print(fmt::format("# NCCL is not measured any more: {}\n", why));
+  if (json_) json_->document["nccl"]["failure"] = why;
 }
 
 void Report::add(const Row& row) {

@@ -27,7 +27,9 @@ class Report {
          const std::vector<std::string>& arguments);
   ~Report();
 
-  void start(const std::vector<RankInfo>& ranks);
+  void start(const std::vector<RankInfo>& ranks, const std::string& nccl_version = "");
+  /// From here on there is nothing beside Tutti.
+  void drop_nccl(const std::string& why);
   void add(const Row& row);
   void finish(const Total& total, const MemoryReport& memory);
 

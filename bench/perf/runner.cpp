@@ -1,36 +1,19 @@
-// The measuring loop; see runner.h. It follows nccl-tests: the calls of a size are timed as a
-// whole, on the caller's thread; then results are checked in calls of their own.
+// Rows: what is measured, checked and reported; see runner.h. It follows nccl-tests: the calls of a
+// size are timed as a whole; then results are checked in calls of their own.
 #include "bench/perf/runner.h"
 
-#include <time.h>
 #include <unistd.h>
 
 #include <array>
-#include <chrono>
+#include <cstring>
 #include <utility>
 
 namespace tutti::perf {
 
 namespace {
 
-constexpr std::size_t kGuardBytes = 4096;  // before and after every buffer; keeps page alignment
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-double thread_cpu_seconds() {
-  timespec time{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
-}
-
-std::size_t allocation(const PerfOptions& options) {
-  return options.max_bytes + 2 * kGuardBytes +
-         static_cast<std::size_t>(options.unalign) * sizeof(std::uint64_t);
-}
+// With another library beside Tutti, both are measured this often, in turn.
+constexpr int kRounds = 2;
 
 // Every type or operator, where the option says "all".
 std::vector<DataType> types_of(const PerfOptions& options) {
@@ -56,27 +39,59 @@ std::vector<int> roots_of(const PerfOptions& options, Collective collective, int
   return roots;
 }
 
+std::unique_ptr<Report> make_report(int rank, Collective collective, const PerfOptions& options,
+                                    const std::vector<std::string>& arguments) {
+  if (rank != 0) return nullptr;
+  return std::make_unique<Report>(program_name(collective), options, arguments);
+}
+
+std::vector<RankMemory> make_memory(const PerfOptions& options, const ThreadRanks& ranks,
+                                    const NcclFunctions* nccl) {
+  std::vector<RankMemory> memory;
+  for (std::size_t local = 0; local < ranks.communicators.size(); ++local) {
+    memory.emplace_back(options, ranks.devices.empty() ? -1 : ranks.devices[local], nccl);
+  }
+  return memory;
+}
+
+// One more round. What -K leaves out of the iterations is left out of every round.
+void add(Timing& sum, const Timing& round, int skipped) {
+  sum.seconds += round.seconds;
+  sum.cpu_seconds += round.cpu_seconds;
+  const bool first = sum.iterations.empty();
+  sum.iterations.insert(
+      sum.iterations.end(),
+      round.iterations.begin() + (first || round.iterations.empty() ? 0 : skipped),
+      round.iterations.end());
+}
+
 }  // namespace
 
-Runner::Runner(Communicator& communicator, Collective collective, const PerfOptions& options,
-               std::vector<std::string> arguments)
-    : communicator_(communicator),
+Runner::Runner(ThreadRanks& ranks, Collective collective, const PerfOptions& options,
+               const NcclFunctions* nccl, std::vector<std::string> arguments)
+    : ranks_(ranks),
+      control_(ranks.control()),
+      size_(ranks.communicators.front().size()),
       collective_(collective),
       options_(options),
-      report_(communicator.rank() == 0
-                  ? std::make_unique<Report>(program_name(collective), options, arguments)
-                  : nullptr),
+      nccl_functions_(nccl),
+      report_(make_report(control_.rank(), collective, options, arguments)),
       at_start_(memory_use()),
-      send_(allocation(options), options.local_register != 0),
-      receive_(allocation(options), options.local_register != 0),
-      with_buffers_(memory_use()) {}
+      memory_(make_memory(options, ranks, nccl)),
+      with_buffers_(memory_use()),
+      tutti_(ranks.communicators, ranks.devices) {}
+
+Runner::~Runner() = default;
 
 std::uint64_t Runner::run() {
   const std::vector<RankInfo> ranks = everyone();
-  if (report_) report_->start(ranks);
+  if (report_) {
+    report_->start(ranks, nccl_functions_ != nullptr ? nccl_functions_->version_text() : "");
+  }
+  start_nccl();
   for (const DataType type : types_of(options_)) {
     for (const std::optional<ReduceKind> op : ops_of(options_, collective_)) {
-      for (const int root : roots_of(options_, collective_, communicator_.size())) {
+      for (const int root : roots_of(options_, collective_, size_)) {
         run_sizes(type, op, root);
       }
     }
@@ -100,10 +115,9 @@ void Runner::run_sizes(DataType type, std::optional<ReduceKind> op, int root) {
 Row Runner::measure_row(std::size_t bytes, DataType type, std::optional<ReduceKind> op, int root) {
   CallSetup setup;
   setup.collective = collective_;
-  setup.shape = shape_of(collective_, bytes, type, communicator_.size());
+  setup.shape = shape_of(collective_, bytes, type, size_);
   setup.type = type;
-  setup.ranks = communicator_.size();
-  setup.rank = communicator_.rank();
+  setup.ranks = size_;
   setup.root = root;
 
   Row row;
@@ -121,110 +135,129 @@ Row Runner::measure_row(std::size_t bytes, DataType type, std::optional<ReduceKi
   return row;
 }
 
-Measurement Runner::measure(const CallSetup& setup, std::optional<ReduceKind> op) {
+Measurement Runner::measure(CallSetup setup, std::optional<ReduceKind> op) {
   const Data data({setup.type, op, setup.ranks, ++seed_});
-  const BoundCall call(communicator_, setup, data.op(setup.rank));
-  if (options_.checks > 0) {
-    const Expectation expected = expectation(setup, kGuardBytes / size_of(setup.type));
-    paint(data, expected.send, start_of(send_, setup.type) - kGuardBytes);
-    paint(data, expected.receive_before, start_of(receive_, setup.type) - kGuardBytes);
-  }
-
+  if (options_.checks > 0) paint(data, setup);
+  std::vector<RankCalls> calls = bind(setup, data);
   const std::size_t bytes = setup.shape.largest() * size_of(setup.type);
-  Timing timing = time_calls(setup, call);
+  const auto time = [&](Library& library) {
+    return time_calls(options_, calls, bytes, library, control_);
+  };
+
+  Timing mine, other;
+  const int rounds = nccl_ ? kRounds : 1;
+  for (int round = 0; round < rounds; ++round) {
+    add(mine, time(tutti_), options_.skip_iterations);
+    if (nccl_) add(other, time(*nccl_), options_.skip_iterations);
+    agree_on_nccl();
+  }
+  mine.seconds /= rounds;
+  mine.cpu_seconds /= rounds;
   Measurement measurement;
-  measurement.seconds = over_ranks(timing.seconds);
-  measurement.cpu_seconds = over_ranks(timing.cpu_seconds);
-  if (measurement.seconds > 0) {
-    measurement.algorithm_gbps = static_cast<double>(bytes) / measurement.seconds * 1e-9;
+  static_cast<Timed&>(measurement) = summary_of(mine, setup);
+  if (options_.checks > 0) measurement.wrong = check(setup, op, tutti_);
+  if (nccl_) {
+    other.seconds /= rounds;
+    other.cpu_seconds /= rounds;
+    Timed timed = summary_of(other, setup);
+    if (options_.checks > 0) timed.wrong = check(setup, op, *nccl_);
+    agree_on_nccl();
+    if (nccl_) measurement.nccl = timed;
   }
-  measurement.bus_gbps = measurement.algorithm_gbps * bus_factor(collective_, setup.ranks);
-  if (options_.per_iteration) {
-    std::vector<double> slowest(timing.iterations.size());
-    communicator_.all_reduce(timing.iterations.data(), slowest.data(), slowest.size(),
-                             DataType::float64, ReduceKind::max);
-    measurement.iterations = summarize(std::move(slowest), options_.skip_iterations);
-  }
-  if (options_.checks > 0) measurement.wrong = check(setup, call, op);
   wrong_ += measurement.wrong.value_or(0);
   bus_gbps_ += measurement.bus_gbps;
   ++measurements_;
   return measurement;
 }
 
-// Call i starts i times the call's bytes into the buffers (modulo their size): caches are used as
-// by a program that does not reduce the same few bytes for ever.
-Runner::Timing Runner::time_calls(const CallSetup& setup, const BoundCall& call) {
-  const std::size_t bytes = setup.shape.largest() * size_of(setup.type);
-  const std::size_t places = bytes > 0 ? options_.max_bytes / bytes : 1;
-  std::byte* const send = start_of(send_, setup.type);
-  std::byte* const receive = start_of(receive_, setup.type);
-  const auto call_once = [&](std::size_t i) {
-    const std::size_t shift = i % places * bytes;
-    call(send + shift, receive + shift);
-  };
-  const auto aggregate = static_cast<std::size_t>(options_.aggregate);
-  const auto iterate = [&](int iteration) {
-    const std::size_t first = static_cast<std::size_t>(iteration) * aggregate;
-    if (aggregate == 1) return call_once(first);
-    group([&] {
-      for (std::size_t i = 0; i < aggregate; ++i) call_once(first + i);
-    });
-  };
-
-  for (int i = 0; i < options_.warmup; ++i) iterate(i);
-  communicator_.barrier();
-
-  Timing timing;
-  const double calls = static_cast<double>(options_.iterations) * options_.aggregate;
+Timed Runner::summary_of(const Timing& timing, const CallSetup& setup) const {
+  Timed result;
+  result.seconds = over_ranks(timing.seconds);
+  result.cpu_seconds = over_ranks(timing.cpu_seconds);
+  if (result.seconds > 0) {
+    const auto bytes = static_cast<double>(setup.shape.largest() * size_of(setup.type));
+    result.algorithm_gbps = bytes / result.seconds * 1e-9;
+  }
+  result.bus_gbps = result.algorithm_gbps * bus_factor(collective_, setup.ranks);
   if (options_.per_iteration) {
-    timing.iterations.reserve(static_cast<std::size_t>(options_.iterations));
+    std::vector<double> slowest(timing.iterations.size());
+    control_.all_reduce(timing.iterations.data(), slowest.data(), slowest.size(), DataType::float64,
+                        ReduceKind::max);
+    result.iterations = summarize(std::move(slowest), options_.skip_iterations);
   }
-  const bool stops_clock = options_.blocking == Blocking::barrier_after_iteration;
-  const double cpu_start = thread_cpu_seconds();
-  const Clock::time_point start = Clock::now();
-  for (int i = 0; i < options_.iterations; ++i) {
-    Clock::time_point iteration_start;
-    if (options_.per_iteration || stops_clock) iteration_start = Clock::now();
-    iterate(i);
-    if (options_.blocking == Blocking::barrier_after_call) communicator_.barrier();
-    if (options_.per_iteration || stops_clock) {
-      const double seconds = seconds_since(iteration_start);
-      if (options_.per_iteration) timing.iterations.push_back(seconds * 1e6 / options_.aggregate);
-      if (stops_clock) {
-        timing.seconds += seconds / calls;
-        communicator_.barrier();
-      }
-    }
-  }
-  if (!stops_clock) timing.seconds = seconds_since(start) / calls;
-  timing.cpu_seconds = (thread_cpu_seconds() - cpu_start) / calls;
-  communicator_.barrier();
-  return timing;
+  return result;
 }
 
-// Calls with fresh data, compared bit by bit; stops at the first one that is wrong anywhere.
-std::uint64_t Runner::check(const CallSetup& setup, const BoundCall& call,
-                            std::optional<ReduceKind> op) {
-  std::byte* const send = start_of(send_, setup.type);
-  std::byte* const receive = start_of(receive_, setup.type);
-  const Expectation expected = expectation(setup, kGuardBytes / size_of(setup.type));
+std::uint64_t Runner::check(CallSetup setup, std::optional<ReduceKind> op, Library& library) {
   std::uint64_t wrong = 0;
   for (int i = 0; i < options_.checks && wrong == 0; ++i) {
     const Data data({setup.type, op, setup.ranks, ++seed_});
-    // No barrier: a call that has returned is done with this rank's buffers.
-    paint(data, expected.send, send - kGuardBytes);
-    paint(data, expected.receive_before, receive - kGuardBytes);
-    call(send, receive);
-    const std::uint64_t mine = count_wrong(data, expected.send, send - kGuardBytes) +
-                               count_wrong(data, expected.receive_after, receive - kGuardBytes);
-    communicator_.all_reduce(&mine, &wrong, 1, DataType::uint64, ReduceKind::sum);
+    // On host memory, no barrier: a call that has returned is done with this rank's buffers.
+    paint(data, setup);
+    if (!ranks_.devices.empty()) control_.barrier();  // as before the timing
+    std::vector<RankCalls> calls = bind(setup, data);
+    library.attempt([&] {
+      call_once(calls, 0, library);
+      library.finish();
+      library.check();
+    });
+    std::uint64_t mine = 0;
+    for (std::size_t local = 0; local < memory_.size(); ++local) {
+      setup.rank = ranks_.communicators[local].rank();
+      mine += memory_[local].count_wrong(data, setup);
+    }
+    control_.all_reduce(&mine, &wrong, 1, DataType::uint64, ReduceKind::sum);
   }
   return wrong;
 }
 
-std::byte* Runner::start_of(const Buffer& buffer, DataType type) const {
-  return buffer.data() + kGuardBytes + static_cast<std::size_t>(options_.unalign) * size_of(type);
+std::vector<RankCalls> Runner::bind(CallSetup setup, const Data& data) const {
+  std::vector<RankCalls> calls;
+  for (std::size_t local = 0; local < memory_.size(); ++local) {
+    setup.rank = ranks_.communicators[local].rank();
+    calls.push_back({BoundCall(setup, data.op(setup.rank)), memory_[local].send(setup.type),
+                     memory_[local].receive(setup.type)});
+  }
+  return calls;
+}
+
+void Runner::paint(const Data& data, CallSetup setup) const {
+  for (std::size_t local = 0; local < memory_.size(); ++local) {
+    setup.rank = ranks_.communicators[local].rank();
+    memory_[local].paint(data, setup);
+  }
+}
+
+void Runner::start_nccl() {
+  if (nccl_functions_ == nullptr) return;
+  const NcclRanks place{ranks_.communicators.front().rank(),
+                        static_cast<int>(ranks_.communicators.size()), size_, ranks_.devices};
+  nccl_ = std::make_unique<Nccl>(*nccl_functions_, options_, control_, place);
+  agree_on_nccl();
+  if (!nccl_) return;
+  std::vector<Nccl::Memory> memory;
+  for (std::size_t local = 0; local < memory_.size(); ++local) {
+    memory.push_back({local, memory_[local].send(), memory_[local].bytes()});
+    memory.push_back({local, memory_[local].receive(), memory_[local].bytes()});
+  }
+  nccl_->register_memory(memory);
+  agree_on_nccl();
+}
+
+void Runner::agree_on_nccl() {
+  if (!nccl_) return;
+  using Text = std::array<char, 400>;
+  Text mine{};
+  if (nccl_->failure()) nccl_->failure()->copy(mine.data(), mine.size() - 1);
+  std::vector<Text> all(static_cast<std::size_t>(control_.size()));
+  control_.all_gather(mine.data(), all.data(), sizeof(Text), DataType::uint8);
+  for (const Text& text : all) {
+    if (text.front() == '\0') continue;
+    nccl_->stop(text.data());
+    nccl_.reset();
+    if (report_) report_->drop_nccl(text.data());
+    return;
+  }
 }
 
 double Runner::over_ranks(double mine) const {
@@ -233,14 +266,14 @@ double Runner::over_ranks(double mine) const {
     case Average::rank0:  // only rank 0 prints
       break;
     case Average::mean:
-      communicator_.all_reduce(&mine, &result, 1, DataType::float64, ReduceKind::sum);
-      result /= communicator_.size();
+      control_.all_reduce(&mine, &result, 1, DataType::float64, ReduceKind::sum);
+      result /= control_.size();
       break;
     case Average::minimum:
-      communicator_.all_reduce(&mine, &result, 1, DataType::float64, ReduceKind::min);
+      control_.all_reduce(&mine, &result, 1, DataType::float64, ReduceKind::min);
       break;
     case Average::maximum:
-      communicator_.all_reduce(&mine, &result, 1, DataType::float64, ReduceKind::max);
+      control_.all_reduce(&mine, &result, 1, DataType::float64, ReduceKind::max);
       break;
   }
   return result;
@@ -248,27 +281,50 @@ double Runner::over_ranks(double mine) const {
 
 std::vector<RankInfo> Runner::everyone() const {
   struct Wire {
-    std::int64_t pid = 0;
-    std::array<char, 64> host{};
+    std::int32_t pid = 0, device = -1;
+    std::array<char, 64> host{}, bus_id{}, name{};
   };
-  Wire mine;
-  mine.pid = getpid();
-  gethostname(mine.host.data(), mine.host.size() - 1);
-  std::vector<Wire> all(static_cast<std::size_t>(communicator_.size()));
-  communicator_.all_gather(&mine, all.data(), sizeof(Wire), DataType::uint8);
+  std::vector<Wire> mine(memory_.size());
+  for (std::size_t local = 0; local < mine.size(); ++local) {
+    Wire& wire = mine[local];
+    wire.pid = getpid();
+    gethostname(wire.host.data(), wire.host.size() - 1);
+    if (ranks_.devices.empty()) continue;
+    wire.device = ranks_.devices[local];
+    const gpu::Description gpu = gpu::describe(wire.device);
+    gpu.bus_id.copy(wire.bus_id.data(), wire.bus_id.size() - 1);
+    gpu.name.copy(wire.name.data(), wire.name.size() - 1);
+  }
+  std::vector<Wire> all(static_cast<std::size_t>(size_));
+  control_.all_gather(mine.data(), all.data(), mine.size() * sizeof(Wire), DataType::uint8);
   std::vector<RankInfo> ranks;
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    ranks.push_back(
-        {static_cast<int>(i), static_cast<int>(all[i].pid), std::string(all[i].host.data())});
+  for (const Wire& wire : all) {
+    RankInfo info;
+    info.rank = static_cast<int>(ranks.size());
+    info.pid = wire.pid;
+    info.host = wire.host.data();
+    if (wire.device >= 0) {
+      info.device = wire.device;
+      info.device_id = wire.bus_id.data();
+      info.memory = std::string(wire.name.data()) + ", GPU memory";
+    }
+    ranks.push_back(info);
   }
   return ranks;
+}
+
+MemoryUse Runner::memory_use() const {
+  if (ranks_.devices.empty()) return perf::memory_use();
+  gpu::use(ranks_.devices.front());
+  const std::int64_t bytes = gpu::memory_in_use();
+  return {bytes, bytes};
 }
 
 MemoryReport Runner::memory() const {
   const std::array<std::int64_t, 3> mine = {at_start_.now, with_buffers_.now - at_start_.now,
                                             memory_use().peak};
   std::array<std::int64_t, 3> most{};
-  communicator_.all_reduce(mine.data(), most.data(), mine.size(), DataType::int64, ReduceKind::max);
+  control_.all_reduce(mine.data(), most.data(), mine.size(), DataType::int64, ReduceKind::max);
   return {most[0], most[1], most[2]};
 }
 

@@ -13,8 +13,12 @@ namespace {
 
 constexpr std::string_view kDateFormat = "%Y-%m-%d %H:%M:%S";  // of Row::timestamp
 
-double column_microseconds(const Measurement& measurement, const PerfOptions& options) {
-  return (options.cpu_time ? measurement.cpu_seconds : measurement.seconds) * 1e6;
+double column_microseconds(const Timed& timed, const PerfOptions& options) {
+  return (options.cpu_time ? timed.cpu_seconds : timed.seconds) * 1e6;
+}
+
+std::string format_wrong(const Timed& timed) {
+  return timed.wrong ? fmt::format("{:g}", static_cast<double>(*timed.wrong)) : "N/A";
 }
 
 std::string format_measurement(const Measurement* measurement, const PerfOptions& options) {
@@ -31,10 +35,9 @@ std::string format_measurement(const Measurement* measurement, const PerfOptions
     return columns(none, none, none, none) +
            (options.per_iteration ? statistics(none, none, none, none) : "");
   }
-  std::string text = columns(
-      format_number(column_microseconds(*measurement, options), 7),
-      format_number(measurement->algorithm_gbps, 6), format_number(measurement->bus_gbps, 6),
-      measurement->wrong ? fmt::format("{:g}", static_cast<double>(*measurement->wrong)) : none);
+  std::string text = columns(format_number(column_microseconds(*measurement, options), 7),
+                             format_number(measurement->algorithm_gbps, 6),
+                             format_number(measurement->bus_gbps, 6), format_wrong(*measurement));
   if (measurement->iterations) {
     const IterationStats& stats = *measurement->iterations;
     text += statistics(format_number(stats.minimum, 7), format_number(stats.maximum, 7),
@@ -43,13 +46,27 @@ std::string format_measurement(const Measurement* measurement, const PerfOptions
   return text;
 }
 
+// What --nccl measured, beside that half of the row.
+std::string format_nccl(const Measurement* measurement, const PerfOptions& options) {
+  const auto columns = [](const std::string& time, const std::string& bus, const std::string& wrong,
+                          const std::string& ratio) {
+    return fmt::format("  {:>7}  {:>6}  {:>6}  {:>6}", time, bus, wrong, ratio);
+  };
+  if (measurement == nullptr || !measurement->nccl) return columns("N/A", "N/A", "N/A", "N/A");
+  const Timed& nccl = *measurement->nccl;
+  return columns(format_number(column_microseconds(nccl, options), 7),
+                 format_number(nccl.bus_gbps, 6), format_wrong(nccl),
+                 format_number(measurement->ratio(options.cpu_time), 6));
+}
+
 // The three lines over the columns.
 std::string format_columns(const PerfOptions& options) {
   const auto line = [&](std::string_view size, std::string_view count, std::string_view type,
                         std::string_view op, std::string_view root, const std::string& half,
-                        std::string_view timestamp) {
+                        const std::string& nccl, std::string_view timestamp) {
     std::string text = fmt::format("# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}{}{}", size, count, type,
                                    op, root, half, half);
+    if (!options.nccl.empty()) text += nccl + nccl;
     if (options.timestamps) text += fmt::format("{:>21}", timestamp);
     text.erase(text.find_last_not_of(' ') + 1);
     return text + "\n";
@@ -65,9 +82,19 @@ std::string format_columns(const PerfOptions& options) {
     halves =
         fmt::format("{:>44}{:>65}", "out-of-place (+ per-iteration)", "in-place (+ per-iteration)");
   }
+  if (!options.nccl.empty()) {
+    // The in-place title ends so many columns before its half does.
+    const int rest = options.per_iteration ? 29 : 12;
+    halves += fmt::format("{:>{}}{:>33}", "NCCL, out-of-place", rest + 26, "NCCL, in-place");
+  }
+  const std::string nccl_names =
+      fmt::format("  {:>7}  {:>6}  {:>6}  {:>6}", options.cpu_time ? "cputime" : "time", "busbw",
+                  "#wrong", "ratio");
+  const std::string nccl_units =
+      fmt::format("  {:>7}  {:>6}  {:>6}  {:>6}", "(us)", "(GB/s)", "", "");
   return fmt::format("# {:>50}{}\n", "", halves) +
-         line("size", "count", "type", "redop", "root", names, "timestamp") +
-         line("(B)", "(elements)", "", "", "", units, kDateFormat);
+         line("size", "count", "type", "redop", "root", names, nccl_names, "timestamp") +
+         line("(B)", "(elements)", "", "", "", units, nccl_units, kDateFormat);
 }
 
 }  // namespace
@@ -129,22 +156,27 @@ std::string format_number(double value, int width) {
 }
 
 std::string format_header(std::string_view program, const PerfOptions& options,
-                          const std::vector<RankInfo>& ranks) {
+                          const std::vector<RankInfo>& ranks, std::string_view nccl_version) {
   const bool factor = options.step_factor > 1;
   std::string text =
       fmt::format("# tutti-tests version {0} tutti-library={0}\n", TUTTI_PERF_VERSION);
   text += fmt::format("# Collective test starting: {}\n", program);
   text += fmt::format(
-      "# nThread {} nGpus 1 minBytes {} maxBytes {} step: {}({}) warmup iters: {} iters: {} agg "
-      "iters: {} validation: {} graph: 0 unalign: {}\n",
-      options.threads, options.min_bytes, options.max_bytes,
+      "# nThread {} nGpus {} minBytes {} maxBytes {} step: {}({}) warmup iters: {} iters: {} agg "
+      "iters: {} validation: {} graph: {} unalign: {}\n",
+      options.threads, options.ranks_per_thread(), options.min_bytes, options.max_bytes,
       factor ? options.step_factor : options.step_bytes, factor ? "factor" : "bytes",
-      options.warmup, options.iterations, options.aggregate, options.checks, options.unalign);
+      options.warmup, options.iterations, options.aggregate, options.checks, options.graph_launches,
+      options.unalign);
+  if (!options.nccl.empty()) {
+    text += fmt::format("# NCCL {} beside it: {} (ratio: its time / Tutti's)\n", nccl_version,
+                        options.nccl);
+  }
   text += "#\n# Using devices\n";
   for (const RankInfo& rank : ranks) {
     text +=
-        fmt::format("#  Rank {:2} Group {:2} Pid {:6} on {:>10} device {:2} [cpu] host memory\n",
-                    rank.rank, 0, rank.pid, rank.host, 0);
+        fmt::format("#  Rank {:2} Group {:2} Pid {:6} on {:>10} device {:2} [{}] {}\n", rank.rank,
+                    0, rank.pid, rank.host, rank.device, rank.device_id, rank.memory);
   }
   return text + "#\n" + format_columns(options);
 }
@@ -153,7 +185,11 @@ std::string format_row(const Row& row, const PerfOptions& options) {
   std::string text = fmt::format("{:>12}  {:>12}  {:>8}  {:>6}  {:>6}", row.bytes, row.count,
                                  label(row.type), label(row.op), row.root);
   text += format_measurement(&row.out_of_place, options);
-  text += format_measurement(row.in_place ? &*row.in_place : nullptr, options);
+  const Measurement* const in_place = row.in_place ? &*row.in_place : nullptr;
+  text += format_measurement(in_place, options);
+  if (!options.nccl.empty()) {
+    text += format_nccl(&row.out_of_place, options) + format_nccl(in_place, options);
+  }
   if (options.timestamps) text += fmt::format("{:>21}", row.timestamp);
   return text + "\n";
 }

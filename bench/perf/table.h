@@ -31,14 +31,24 @@ struct IterationStats {
 };
 IterationStats summarize(std::vector<double> times, int skipped);
 
-/// One of the two halves of a row.
-struct Measurement {
+/// What one library did.
+struct Timed {
   double seconds = 0;  // per call
   double cpu_seconds = 0;
   double algorithm_gbps = 0;  // 1e9 bytes per second
   double bus_gbps = 0;
   std::optional<std::uint64_t> wrong;  // elements; empty: not checked
   std::optional<IterationStats> iterations;
+};
+
+/// One of the two halves of a row: Tutti, and what is measured beside it (--nccl).
+struct Measurement : Timed {
+  std::optional<Timed> nccl;
+  /// How many times as long the other library took; with -C, by the CPU time.
+  double ratio(bool cpu_time) const {
+    const double mine = cpu_time ? cpu_seconds : seconds;
+    return mine > 0 ? (cpu_time ? nccl->cpu_seconds : nccl->seconds) / mine : 0;
+  }
 };
 
 struct Row {
@@ -56,6 +66,9 @@ struct RankInfo {
   int rank = 0;
   int pid = 0;
   std::string host;
+  int device = 0;
+  std::string device_id = "cpu";
+  std::string memory = "host memory";
 };
 
 struct Total {
@@ -63,9 +76,9 @@ struct Total {
   double average_bus_gbps = 0;
 };
 
-/// Everything above the first row.
+/// Everything above the first row. `nccl_version`: with --nccl.
 std::string format_header(std::string_view program, const PerfOptions& options,
-                          const std::vector<RankInfo>& ranks);
+                          const std::vector<RankInfo>& ranks, std::string_view nccl_version = "");
 std::string format_row(const Row& row, const PerfOptions& options);
 std::string format_footer(std::string_view program, const Total& total);
 

@@ -1,0 +1,86 @@
+// What the *_perf programs ask of CUDA. In a build without it there are no GPUs, and everything but
+// count() throws Error(system). A thread has a current GPU, as in CUDA.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace tutti::perf::gpu {
+
+/// GPUs that this process sees. None: `why`, in words.
+int count(std::string& why);
+
+struct Description {
+  std::string bus_id;  // "0000:19:00"
+  std::string name;    // "NVIDIA H200"
+};
+Description describe(int device);
+
+/// Makes it the calling thread's.
+void use(int device);
+
+/// Zeroed memory of the thread's GPU (cudaMalloc).
+std::byte* allocate(std::size_t bytes);
+void deallocate(std::byte* memory) noexcept;
+/// Bytes in use on the thread's GPU, by whomever.
+std::int64_t memory_in_use();
+
+/// A stream of the thread's GPU that waits for no other.
+class Stream {
+ public:
+  Stream();
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  ~Stream();
+
+  void* handle() const { return stream_; }
+  int device() const { return device_; }
+  /// Between host and GPU, either way; done on return.
+  void copy(void* to, const void* from, std::size_t bytes) const;
+  /// Whether everything on it is done; throws what has failed.
+  bool idle() const;
+
+ private:
+  void* stream_ = nullptr;
+  int device_ = 0;
+};
+
+/// What a thread puts on a stream, recorded to be launched many times.
+class Graph {
+ public:
+  /// Starts recording: from here on the thread's work on `stream` is not run.
+  explicit Graph(const Stream& stream);
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+  ~Graph();
+
+  /// Ends recording, and gets ready to launch.
+  void finish();
+  void launch() const;
+
+ private:
+  void* stream_;
+  void* graph_ = nullptr;
+  void* executable_ = nullptr;
+};
+
+/// A moment on a stream.
+class Event {
+ public:
+  explicit Event(const Stream& stream);
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+  ~Event();
+
+  /// After what is on the stream so far.
+  void record();
+  /// Both must have happened.
+  double microseconds_since(const Event& earlier) const;
+
+ private:
+  void* stream_;
+  void* event_ = nullptr;
+};
+
+}  // namespace tutti::perf::gpu

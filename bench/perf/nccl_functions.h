@@ -1,0 +1,60 @@
+// The functions of a library with NCCL's interface (--nccl), looked up in its file: nothing but
+// what nccl.h promises, so any libnccl.so.2 will do.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "bindings/nccl/nccl.h"
+#include "collectives/collective.h"
+
+namespace tutti::perf {
+
+struct NcclFunctions {
+  /// Opens `path` (as dlopen(): a name without a slash is searched for) apart from all other
+  /// libraries, for good. Throws Error(invalid_argument) that names what is missing: the file, or a
+  /// function that `collective` needs.
+  NcclFunctions(const std::string& path, Collective collective);
+
+  std::string path;
+  int version = 0;  // as ncclGetVersion(): 22809
+
+  decltype(&::ncclGetErrorString) get_error_string;
+  decltype(&::ncclGetUniqueId) get_unique_id;
+  decltype(&::ncclCommInitRank) comm_init_rank;
+  decltype(&::ncclCommDestroy) comm_destroy;
+  decltype(&::ncclCommAbort) comm_abort;
+  decltype(&::ncclCommGetAsyncError) comm_get_async_error;
+  decltype(&::ncclRedOpCreatePreMulSum) red_op_create;
+  decltype(&::ncclRedOpDestroy) red_op_destroy;
+  decltype(&::ncclGroupStart) group_start;
+  decltype(&::ncclGroupEnd) group_end;
+
+  // Of these, those that `collective` needs; the others are null where the library is older.
+  decltype(&::ncclAllReduce) all_reduce;
+  decltype(&::ncclAllGather) all_gather;
+  decltype(&::ncclReduceScatter) reduce_scatter;
+  decltype(&::ncclBroadcast) broadcast;
+  decltype(&::ncclReduce) reduce;
+  decltype(&::ncclGather) gather;
+  decltype(&::ncclScatter) scatter;
+  decltype(&::ncclAlltoAll) all_to_all;
+  decltype(&::ncclSend) send;
+  decltype(&::ncclRecv) recv;
+
+  // Null where the library is older.
+  decltype(&::ncclGetLastError) get_last_error;
+  decltype(&::ncclMemAlloc) mem_alloc;
+  decltype(&::ncclMemFree) mem_free;
+  decltype(&::ncclCommRegister) comm_register;
+  decltype(&::ncclCommDeregister) comm_deregister;
+  decltype(&::ncclCommWindowRegister) comm_window_register;
+  decltype(&::ncclCommWindowDeregister) comm_window_deregister;
+
+  /// "2.28.9"
+  std::string version_text() const;
+  /// Throws Error(system) with the library's own words unless `result` is ncclSuccess.
+  void check(ncclResult_t result, const char* function) const;
+};
+
+}  // namespace tutti::perf

@@ -1,0 +1,76 @@
+// A library with NCCL's interface, measured beside Tutti on the same buffers. What goes wrong in it
+// ends its measurements alone.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+#include "bench/perf/library.h"
+#include "bench/perf/nccl_functions.h"
+#include "bench/perf/options.h"
+
+namespace tutti::perf {
+
+/// Where one thread's ranks are in the job.
+struct NcclRanks {
+  int first = 0;                 // of the thread; the others follow
+  int count = 1;                 // of the thread
+  int size = 1;                  // of the job
+  std::span<const int> devices;  // each rank's GPU; empty: host memory
+};
+
+class Nccl : public Library {
+ public:
+  /// Joins the ranks: all threads of the job do so at the same time, `control` has a rank for each.
+  /// Where that fails, failure() says why.
+  Nccl(const NcclFunctions& functions, const PerfOptions& options, Communicator& control,
+       const NcclRanks& ranks);
+  ~Nccl() override;
+
+  /// A buffer of rank `local`, registered as --local_register says. All ranks, in the same order.
+  struct Memory {
+    std::size_t local;
+    std::byte* data;
+    std::size_t bytes;
+  };
+  void register_memory(std::span<const Memory> memory);
+
+  void run(std::size_t local, const Call& call) override;
+  void group_start() override;
+  void group_end() override;
+  void finish() override;
+  void check() override;
+
+  /// Gives up where another thread has.
+  void stop(const std::string& why);
+
+ protected:
+  void fail(const Error& error) override { stop(error.what()); }
+
+ private:
+  struct Rank {
+    ncclComm_t comm = nullptr;
+    cudaStream_t stream = nullptr;
+    // The operator of the newest calls with a scalar.
+    std::optional<ncclRedOp_t> op;
+    DataType op_type{};
+    std::uint64_t op_scalar = 0;
+  };
+  struct Registered {
+    ncclComm_t comm;
+    void* handle;
+  };
+
+  void join(Communicator& control, const NcclRanks& ranks);
+  ncclRedOp_t operator_of(Rank& rank, const Call& call);
+  void run_messages(Rank& rank, const Call& call);
+
+  const NcclFunctions& nccl_;
+  int local_register_;
+  std::chrono::seconds timeout_;
+  std::vector<Rank> ranks_;
+  std::vector<Registered> registered_;
+  int open_groups_ = 0;
+};
+
+}  // namespace tutti::perf
