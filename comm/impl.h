@@ -102,11 +102,8 @@ struct Communicator::Impl {
   std::shared_ptr<DeviceTeam> team;  // from the first call on GPU memory on
 };
 
-/// How many group()s are open on this thread, one in the other. Every call asks, so it is reached
-/// without a call of the linker's, where the library may have that (CMakeLists.txt).
-#ifdef TUTTI_STATIC_TLS
-[[gnu::tls_model("initial-exec")]]
-#endif
+/// How many group()s are open on this thread, one in the other. (Not at a fixed place, though every
+/// call asks: all thread-local memory would lie there, CUDA's too, and dlopen() has no room for it.)
 extern constinit thread_local int open_groups;
 inline bool group_is_open() { return open_groups > 0; }
 /// Keeps a checked call for the end of the open group.
