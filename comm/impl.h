@@ -103,7 +103,8 @@ struct Communicator::Impl {
 };
 
 /// How many group()s are open on this thread, one in the other. (Not at a fixed place, though every
-/// call asks: all thread-local memory would lie there, CUDA's too, and dlopen() has no room for it.)
+/// call asks: all thread-local memory would lie there, CUDA's too, and dlopen() has no room for
+/// it.)
 extern constinit thread_local int open_groups;
 inline bool group_is_open() { return open_groups > 0; }
 /// Keeps a checked call for the end of the open group.

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
+#include <latch>
 #include <string>
 #include <thread>
 #include <vector>
@@ -56,9 +57,11 @@ TEST(Nonblocking, EverythingReportsProgressAndThenSuccess) {
 }
 
 TEST(Nonblocking, ABusyCommunicatorTakesNoCallsButCanBeAborted) {
+  std::latch settled(2);  // rank 1 has seen its communicator in order before it is aborted
   run_ranks(
       2,
-      [](int rank, ncclComm_t& comm) {
+      [&](int rank, ncclComm_t& comm) {
+        settled.arrive_and_wait();
         if (rank == 1) {  // whom rank 0 waits for in vain
           std::this_thread::sleep_for(100ms);
         } else {
