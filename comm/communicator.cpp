@@ -83,7 +83,8 @@ Future Communicator::start(const Call& call) {
   return Future(i.progress->start(call));
 }
 
-// Below, operators are copied field by field: 16 bytes that are read at once, out of the caller's
+// Below, calls are aggregates: GCC clears a Call of its own with `rep stos`, which takes 10 ns to
+// start. Operators are copied field by field: 16 bytes that are read at once, out of the caller's
 // two smaller stores, would wait for all stores before them.
 void Communicator::all_reduce(const void* in, void* out, std::size_t count, DataType type,
                               ReduceOp op) {

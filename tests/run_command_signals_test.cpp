@@ -73,6 +73,13 @@ TEST(RunCommand, StopAndContinue) {
   EXPECT_TRUE(eventually([&] { return stopped() >= 3; }));
   job.signal(SIGCONT);
   EXPECT_TRUE(eventually([&] { return stopped() == 0; }));
+  // A SIGCONT that comes while the launcher is about to stop is not lost.
+  for (int k = 0; k < 100; ++k) {
+    job.signal(SIGTSTP);
+    std::this_thread::sleep_for(std::chrono::microseconds(3 * k));
+    job.signal(SIGCONT);
+    ASSERT_TRUE(eventually([&] { return stopped() == 0; })) << "after " << 3 * k << " us";
+  }
   job.signal(SIGUSR1);
   EXPECT_EQ(job.wait(), 0);
 }

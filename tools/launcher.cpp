@@ -43,7 +43,7 @@ constexpr auto kOrphanCheck = 20ms;
 constexpr int kTimedOut = 124, kCannotRun = 126, kNotFound = 127;  // as timeout(1) and shells do
 
 constexpr std::array kEndingSignals{SIGINT, SIGTERM, SIGHUP, SIGQUIT};
-constexpr std::array kOtherSignals{SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP, SIGCONT};
+constexpr std::array kOtherSignals{SIGUSR1, SIGUSR2, SIGWINCH, SIGCONT};
 
 template <typename... Arguments>
 void report(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
@@ -91,21 +91,27 @@ class Job {
   void take_signals() {
     sigset_t set;
     sigemptyset(&set);
+    sigemptyset(&stop_set_);
     sigaddset(&set, SIGCHLD);
-    const auto add = [&](int number) {
+    const auto add = [](int number, sigset_t& to) {
       // A signal that is ignored, as nohup does it, stays so, here and in the ranks.
       struct sigaction now {};
       if (::sigaction(number, nullptr, &now) == 0 && now.sa_handler != SIG_IGN) {
-        sigaddset(&set, number);
+        sigaddset(&to, number);
       }
     };
-    for (const int number : kEndingSignals) add(number);
-    for (const int number : kOtherSignals) add(number);
+    for (const int number : kEndingSignals) add(number, set);
+    for (const int number : kOtherSignals) add(number, set);
+    add(SIGTSTP, stop_set_);
     ::signal(SIGCHLD, SIG_DFL);
     ::signal(SIGPIPE, SIG_IGN);
-    if (::sigprocmask(SIG_BLOCK, &set, &mask_before_) != 0) throw_system_error("sigprocmask");
+    if (::sigprocmask(SIG_BLOCK, &set, &mask_before_) != 0 ||
+        ::sigprocmask(SIG_BLOCK, &stop_set_, nullptr) != 0) {
+      throw_system_error("sigprocmask");
+    }
     signals_ = FileDescriptor(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
-    if (!signals_) throw_system_error("signalfd");
+    stop_ = FileDescriptor(::signalfd(-1, &stop_set_, SFD_CLOEXEC | SFD_NONBLOCK));
+    if (!signals_ || !stop_) throw_system_error("signalfd");
   }
 
   void start() {
@@ -185,23 +191,29 @@ class Job {
       any_runs |= rank.runs;
       if (!rank.runs && rank.has_group) wake = std::min(wake, Clock::now() + kOrphanCheck);
     }
-    polls_.assign(1, {signals_.fd(), POLLIN, 0});
+    polls_.assign({{signals_.fd(), POLLIN, 0}, {stop_.fd(), POLLIN, 0}});
     if (out_) out_->add_polls(polls_);
     if (err_) err_->add_polls(polls_);
     if (any_runs) input_.add_polls(polls_);
     ::poll(polls_.data(), polls_.size(), milliseconds_until(wake));
   }
 
+  /// The ranks stop, then this process. The signal stays pending until then, so that a SIGCONT that
+  /// comes in between takes it away.
+  void stop_when_asked() {
+    pollfd entry{stop_.fd(), POLLIN, 0};
+    if (::poll(&entry, 1, 0) <= 0) return;
+    kill_all(SIGTSTP);
+    ::sigprocmask(SIG_UNBLOCK, &stop_set_, nullptr);
+    ::sigprocmask(SIG_BLOCK, &stop_set_, nullptr);
+  }
+
   void handle_signals() {
+    stop_when_asked();
     signalfd_siginfo info;
     while (::read(signals_.fd(), &info, sizeof info) == sizeof info) {
       const int number = static_cast<int>(info.ssi_signo);
       if (number == SIGCHLD) continue;
-      if (number == SIGTSTP) {
-        kill_all(SIGTSTP);
-        ::raise(SIGSTOP);
-        continue;  // SIGCONT comes next, and goes to all
-      }
       const bool ends =
           std::find(kEndingSignals.begin(), kEndingSignals.end(), number) != kEndingSignals.end();
       if (!ends) {
@@ -321,7 +333,8 @@ class Job {
   std::vector<Rank> ranks_;
   std::unique_ptr<Keeper> keeper_;
   FileDescriptor signals_;
-  sigset_t mask_before_{};
+  FileDescriptor stop_;  // tells of a pending SIGTSTP; never read
+  sigset_t mask_before_{}, stop_set_{};
   std::optional<TaggedStream> out_, err_;
   TerminalInput input_;
   std::vector<pollfd> polls_;

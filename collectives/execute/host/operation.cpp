@@ -250,6 +250,7 @@ void Operation::move(const Action& action, const Move& m, std::size_t tile) {
     destinations[k] = pointer(action, m.places[k], shift);
   }
   for (std::size_t k = 0; k < m.sources; ++k) from[k] = {pointer(action, sources[k], shift)};
+  if (scaled) scale_sources(m);
   combine_move(action, m, plain, options);
 }
 
@@ -260,15 +261,14 @@ void Operation::move_remote(const Action& action, const Move& m, std::size_t shi
   Source* const from = room(sources_, m.sources);
   for (std::size_t k = 0; k < m.destinations; ++k) destinations[k] = targets_[k].pointer;
   for (std::size_t k = 0; k < m.sources; ++k) from[k] = {targets_[m.destinations + k].pointer};
-  if (!copies) return combine_move(action, m, plain, options);
   if (m.scaled && scales_) scale_sources(m);
+  if (!copies) return combine_move(action, m, plain, options);
   if (binding_->stream && action.sends.empty()) options.stream = m.destinations;
   move_through_copies(m, options);
 }
 
 void Operation::combine_move(const Action& action, const Move& m, bool plain,
                              CombineOptions& options) {
-  if (m.scaled && scales_) scale_sources(m);
   void** const destinations = destinations_.data();
   std::size_t count = m.destinations;
   // In place, a copy onto itself is nothing to do.

@@ -133,7 +133,7 @@ class Operation {
   void move(const Action& action, const Move& move, std::size_t tile);
   void move_remote(const Action& action, const Move& move, std::size_t shift, bool plain,
                    CombineOptions& options);
-  /// The operands are in destinations_ and sources_. `plain`: a copy, bit for bit.
+  /// The operands are in destinations_ and sources_, scaled. `plain`: a copy, bit for bit.
   void combine_move(const Action& action, const Move& move, bool plain, CombineOptions& options);
   /// Fills targets_; whether one of them can only be reached by copying.
   bool find_targets(const Action& action, const Move& move, std::size_t shift);
