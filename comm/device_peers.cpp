@@ -1,0 +1,164 @@
+#include "comm/device_peers.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "collectives/execute/signature.h"
+
+namespace tutti {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Names the descriptor of a rank's segment; its segment on the host has the key itself.
+std::uint64_t descriptor_key(const LocalGroup& group, int rank) {
+  return mix(group.key(rank), 0x677075);
+}
+
+}  // namespace
+
+DevicePeers::DevicePeers(LocalGroup& group, device::Device& gpu, const device::SegmentShape& shape,
+                         std::span<const std::unique_ptr<device::Executor>> executors)
+    : gpu_(gpu),
+      shape_(shape),
+      executors_(executors),
+      board_(group),
+      spans_processes_(!group.one_process()),
+      cards_(static_cast<std::size_t>(group.size())),
+      connected_(cards_.size()),
+      missing_(cards_.size() - executors.size()) {
+  for (const auto& executor : executors_) {
+    const auto rank = static_cast<std::size_t>(executor->rank());
+    cards_[rank].gpu = gpu_.identity();
+    cards_[rank].most_blocks = gpu_.most_blocks();
+    connected_[rank] = true;
+    for (const auto& other : executors_) other->connect(executor->rank(), executor->segment());
+  }
+  if (!spans_processes_) return;
+  try {
+    show(group);
+  } catch (...) {
+    leave();
+    throw;
+  }
+}
+
+void DevicePeers::show(LocalGroup& group) {
+  board_.set_maps(true);
+  for (const auto& executor : executors_) {
+    const int rank = executor->rank();
+    const CudaExport e = gpu_.share(executor->segment(), shape_.bytes());
+    if (e.handle.kinds == 0) {
+      throw Error(ErrorCode::system,
+                  fmt::format("rank {} cannot share its GPU memory with the other processes: {}",
+                              rank, e.why),
+                  rank);
+    }
+    // Before the card, so that who has seen it finds the descriptor.
+    for (int peer = 0; peer < group.size() && e.fd; ++peer) {
+      if (board_.is_local(peer)) continue;
+      group.mesh().send(group.member(peer), descriptor_key(group, rank), e.fd);
+    }
+    DeviceBoard::Card& card = cards_[static_cast<std::size_t>(rank)];
+    card.segment = e.handle;
+    board_.publish(rank, card);
+  }
+}
+
+void DevicePeers::reach(LocalGroup& group, std::span<const int> ranks,
+                        std::chrono::nanoseconds timeout) {
+  if (!spans_processes_) return;
+  for (int r = 0; r < group.size(); ++r) connect(group, r);  // whoever is there
+  const auto began = Clock::now();
+  for (const int r : ranks) {
+    auto next_look = began;
+    while (!connect(group, r)) {
+      const auto now = Clock::now();
+      if (now >= next_look) {
+        next_look = now + std::chrono::milliseconds(10);
+        group.check_peers(fmt::format("waiting for the GPU memory of rank {}", r));
+        if (group.failed()) group.throw_failure();
+        if (group.has_left(r)) {
+          throw Error(ErrorCode::peer_lost,
+                      fmt::format("rank {} has left the communicator (destroyed it, or ended) "
+                                  "while rank {} was waiting for its GPU memory",
+                                  r, group.rank()),
+                      r);
+        }
+        if (timeout.count() > 0 && now - began > timeout) {
+          throw Error(ErrorCode::timed_out,
+                      fmt::format("rank {} has waited for rank {} to make its first call on GPU "
+                                  "memory: the time-out of {:.1f} s has passed (TUTTI_TIMEOUT)",
+                                  group.rank(), r, std::chrono::duration<double>(timeout).count()),
+                      r);
+        }
+      }
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+  }
+}
+
+bool DevicePeers::connect(LocalGroup& group, int rank) {
+  const std::lock_guard lock(mutex_);
+  if (connected_[static_cast<std::size_t>(rank)]) {
+    if (!board_.is_gone(rank) || board_.is_local(rank)) return true;
+    throw Error(ErrorCode::peer_lost,
+                fmt::format("rank {} has left the communicator (destroyed it), and its GPU memory "
+                            "with it",
+                            rank),
+                rank);
+  }
+  const auto card = board_.card(rank);
+  if (card) map(group, rank, *card);
+  return card.has_value();
+}
+
+void DevicePeers::map(LocalGroup& group, int rank, const DeviceBoard::Card& card) {
+  FileDescriptor fd;
+  if ((card.segment.kinds & CudaMemoryHandle::kFd) != 0) {
+    fd = group.mesh().receive(group.member(rank), descriptor_key(group, rank),
+                              Clock::now() + std::chrono::seconds(10));
+  }
+  device::Mapping mapping = gpu_.map(card.segment, fd);
+  if (mapping.bytes < shape_.bytes()) {
+    throw Error(ErrorCode::internal,
+                fmt::format("rank {} shares {} bytes of GPU memory, but its segment needs {}", rank,
+                            mapping.bytes, shape_.bytes()),
+                rank);
+  }
+  const bool same_gpu = card.gpu == gpu_.identity();
+  for (const auto& executor : executors_) executor->connect(rank, mapping.data, same_gpu);
+  mappings_.push_back(std::move(mapping));
+  cards_[static_cast<std::size_t>(rank)] = card;
+  connected_[static_cast<std::size_t>(rank)] = true;
+  if (--missing_ == 0) agree_on_blocks();
+}
+
+// Kernels of several processes run side by side where MPS is on, so that the blocks of all ranks of
+// a GPU have to fit. All ranks come to the same number.
+void DevicePeers::agree_on_blocks() {
+  std::uint32_t most = device::kMostBlocks;
+  for (const DeviceBoard::Card& card : cards_) {
+    const auto ranks = std::ranges::count(cards_, card.gpu, &DeviceBoard::Card::gpu);
+    most = std::min(most, card.most_blocks / static_cast<std::uint32_t>(ranks));
+  }
+  if (most == 0) {
+    throw Error(ErrorCode::invalid_argument,
+                "more ranks share a GPU than it runs thread blocks side by side");
+  }
+  for (const auto& executor : executors_) executor->limit_blocks(most);
+}
+
+void DevicePeers::leave() {
+  if (!spans_processes_) return;
+  board_.withdraw();
+  {
+    const std::lock_guard lock(mutex_);
+    mappings_.clear();
+  }
+  board_.set_maps(false);
+}
+
+}  // namespace tutti
