@@ -28,6 +28,7 @@ void DeviceBoard::publish(int rank, const Card& card) {
   }
   c.gpu = card.gpu;
   c.most_blocks = card.most_blocks;
+  c.carrier = card.carrier;
   c.segment = card.segment;
   // release: whoever sees the bit sees the rest.
   c.state.fetch_or(kShown, std::memory_order_release);
@@ -36,7 +37,7 @@ void DeviceBoard::publish(int rank, const Card& card) {
 std::optional<DeviceBoard::Card> DeviceBoard::card(int rank) const {
   const DeviceCard& c = *ranks_[static_cast<std::size_t>(rank)].card;
   if ((c.state.load(std::memory_order_seq_cst) & (kShown | kWithdrawn)) != kShown) return {};
-  return Card{c.gpu, c.most_blocks, c.segment};
+  return Card{c.gpu, c.most_blocks, c.carrier, c.segment};
 }
 
 bool DeviceBoard::is_gone(int rank) const {

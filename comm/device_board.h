@@ -26,6 +26,7 @@ class DeviceBoard {
   struct Card {
     std::array<std::uint64_t, 2> gpu{};  // device::Device::identity()
     std::uint32_t most_blocks = 0;       // that it runs side by side
+    std::int32_t carrier = 0;            // the rank whose socket has the segment's descriptor
     CudaMemoryHandle segment;
   };
   /// Shows the card of a rank of this process. Throws Error(invalid_usage) if it was taken away.

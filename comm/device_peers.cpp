@@ -62,6 +62,7 @@ void DevicePeers::show(LocalGroup& group) {
       group.mesh().send(group.member(peer), descriptor_key(group, rank), e.fd);
     }
     DeviceBoard::Card& card = cards_[static_cast<std::size_t>(rank)];
+    card.carrier = group.rank();
     card.segment = e.handle;
     board_.publish(rank, card);
   }
@@ -118,7 +119,12 @@ bool DevicePeers::connect(LocalGroup& group, int rank) {
 void DevicePeers::map(LocalGroup& group, int rank, const DeviceBoard::Card& card) {
   FileDescriptor fd;
   if ((card.segment.kinds & CudaMemoryHandle::kFd) != 0) {
-    fd = group.mesh().receive(group.member(rank), descriptor_key(group, rank),
+    if (card.carrier < 0 || card.carrier >= group.size() || board_.is_local(card.carrier)) {
+      throw Error(
+          ErrorCode::internal,
+          fmt::format("rank {} says that rank {} passes its GPU memory", rank, card.carrier), rank);
+    }
+    fd = group.mesh().receive(group.member(card.carrier), descriptor_key(group, rank),
                               Clock::now() + std::chrono::seconds(10));
   }
   device::Mapping mapping = gpu_.map(card.segment, fd);

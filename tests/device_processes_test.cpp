@@ -31,17 +31,18 @@ std::string program() {
   return std::filesystem::read_symlink("/proc/self/exe").parent_path() / RANK_PROGRAM;
 }
 
-/// The ranks of one job, started directly so that nobody cleans up after them.
+/// The processes of one job, `threads` ranks each, started directly so that nobody cleans up after
+/// them.
 class Job {
  public:
-  Job(int ranks, const char* what, const char* timeout = "60") {
+  Job(int processes, const char* what, const char* timeout = "60", const char* threads = "1") {
     const std::string id = tutti::to_string(tutti::make_unique_id());
     const std::string path = program();
-    for (int r = 0; r < ranks; ++r) {
+    for (int r = 0; r < processes; ++r) {
       std::array<int, 2> ends{};
       if (pipe2(ends.data(), O_CLOEXEC) != 0) std::abort();
       const std::string rank = std::to_string(r);
-      const std::string size = std::to_string(ranks);
+      const std::string size = std::to_string(processes);
       const pid_t pid = fork();
       if (pid == 0) {
         setenv("TUTTI_RANK", rank.c_str(), 1);
@@ -49,7 +50,7 @@ class Job {
         setenv("TUTTI_UNIQUE_ID", id.c_str(), 1);
         setenv("TUTTI_TIMEOUT", timeout, 1);
         dup2(ends[1], STDOUT_FILENO);
-        execl(path.c_str(), path.c_str(), what, nullptr);
+        execl(path.c_str(), path.c_str(), what, threads, nullptr);
         _exit(127);
       }
       close(ends[1]);
@@ -135,8 +136,8 @@ double free_megabytes() {
 class DeviceProcesses : public ::testing::TestWithParam<int> {
  protected:
   /// Every rank does `what`, and finds it right.
-  void expect_right(const char* what) {
-    Job job(GetParam(), what);
+  void expect_right(const char* what, const char* threads = "1") {
+    Job job(GetParam(), what, "60", threads);
     const auto deadline = Clock::now() + 80s;
     for (std::size_t r = 0; r < job.size(); ++r) {
       const auto code = job.wait(r, deadline);
@@ -144,8 +145,9 @@ class DeviceProcesses : public ::testing::TestWithParam<int> {
       EXPECT_EQ(*code, 0) << "rank " << r << ": " << job.text(r);
     }
   }
-  /// Every rank but `victim` ends with an error that begins so, within two seconds.
-  void expect_error(Job& job, const std::string& error, std::size_t victim = SIZE_MAX) {
+  /// Every rank but `victim` ends with an error that begins so, within `seconds`.
+  void expect_error(Job& job, const std::string& error, double seconds,
+                    std::size_t victim = SIZE_MAX) {
     const auto began = Clock::now();
     for (std::size_t r = 0; r < job.size(); ++r) {
       const auto code = job.wait(r, began + 10s);
@@ -156,7 +158,7 @@ class DeviceProcesses : public ::testing::TestWithParam<int> {
       slowest_ = std::max(slowest_, std::chrono::duration<double>(Clock::now() - began).count());
     }
     // The communicator has been destroyed by then as well.
-    EXPECT_LT(slowest_, 2.0) << "seconds until the last rank had noticed and ended";
+    EXPECT_LT(slowest_, seconds) << "seconds until the last rank had noticed and ended";
   }
 
   double slowest_ = 0;
@@ -164,6 +166,10 @@ class DeviceProcesses : public ::testing::TestWithParam<int> {
 
 TEST_P(DeviceProcesses, Collectives) { expect_right("matrix"); }
 TEST_P(DeviceProcesses, Messages) { expect_right("messages"); }
+TEST_P(DeviceProcesses, ThreadsInProcesses) {
+  expect_right("matrix", "2");
+  expect_right("messages", "2");
+}
 TEST_P(DeviceProcesses, LeavingTogetherAndNot) { expect_right("leave"); }
 
 TEST_P(DeviceProcesses, AKilledRankEndsTheKernelsOfAllOthers) {
@@ -175,7 +181,7 @@ TEST_P(DeviceProcesses, AKilledRankEndsTheKernelsOfAllOthers) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50 + 37 * round));
     const auto victim = static_cast<std::size_t>(round) % job.size();
     job.kill(victim);
-    expect_error(job, fmt::format("peer_lost {} rank {} (pid", victim, victim), victim);
+    expect_error(job, fmt::format("peer_lost {} rank {} (pid", victim, victim), 2, victim);
   }
   fmt::print("the slowest survivor ended after {:.3f} s\n", slowest_);
   EXPECT_EQ(leftovers(), before);
@@ -183,15 +189,15 @@ TEST_P(DeviceProcesses, AKilledRankEndsTheKernelsOfAllOthers) {
 }
 
 TEST_P(DeviceProcesses, ATimeOutFailsAllRanks) {
-  Job job(GetParam(), "late", "1");
+  Job job(GetParam(), "late", "2");
   ASSERT_TRUE(job.wait_ready());
-  expect_error(job, "timed_out");
+  expect_error(job, "timed_out", 4);
 }
 
 TEST_P(DeviceProcesses, AbortEndsTheKernelsOfAllRanks) {
   Job job(GetParam(), "abort");
   ASSERT_TRUE(job.wait_ready());
-  expect_error(job, "aborted 1 rank 1 aborted the communicator: enough");
+  expect_error(job, "aborted 1 rank 1 aborted the communicator: enough", 2);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, DeviceProcesses, ::testing::Values(2, 4));

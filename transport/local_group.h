@@ -49,6 +49,7 @@ inline constexpr std::size_t kRecords = 64;  // the newest operations of a rank
 struct alignas(kCacheLine) DeviceCard {
   std::atomic<std::uint32_t> state;
   std::uint32_t most_blocks;
+  std::int32_t carrier;
   std::array<std::uint64_t, 2> gpu;
   CudaMemoryHandle segment;
 };

@@ -1,11 +1,15 @@
 // A rank, as a process, whose buffers are memory of a GPU (or of threads in its place), for
-// device_processes_test. It does what its argument says, and exits with 0 if all was right, with 1
+// device_processes_test; or several, as threads (the second argument). It does what the first
+// argument says, and exits with 0 if all was right, with 1
 // if something was wrong, and with 3 after an error, of which it prints "ERROR code culprit text".
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
+#include <functional>
 #include <optional>
 #include <string>
 #include <thread>
@@ -14,6 +18,7 @@
 #include "bench/perf/benchmark.h"
 #include "bench/perf/data.h"
 #include "comm/communicator.h"
+#include "comm/unique_id.h"
 #include "tests/accelerator.h"
 
 namespace tutti::test {
@@ -24,18 +29,25 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kMost = std::size_t{4} << 20;  // bytes of a buffer
 
-std::size_t wrong = 0;  // in all
-std::string first;      // in words
+/// What was wrong.
+struct Tally {
+  std::size_t elements = 0;
+  std::string first;  // in words
 
-void count(std::size_t elements, const std::string& what) {
-  if (elements > 0 && first.empty()) first = fmt::format("{}: {} wrong elements", what, elements);
-  wrong += elements;
-}
+  void count(std::size_t wrong, const std::string& what) {
+    if (wrong > 0 && first.empty()) first = fmt::format("{}: {} wrong elements", what, wrong);
+    elements += wrong;
+  }
+};
 
 class Rank {
  public:
-  Rank(Communicator& comm, Accelerator& gpu)
-      : comm_(comm), gpu_(gpu), send_(gpu.allocate(kMost)), receive_(gpu.allocate(kMost)) {
+  Rank(Communicator& comm, Accelerator& gpu, Tally& tally)
+      : comm_(comm),
+        gpu_(gpu),
+        tally_(tally),
+        send_(gpu.allocate(kMost)),
+        receive_(gpu.allocate(kMost)) {
     gpu.adopt(comm);
   }
 
@@ -87,7 +99,7 @@ class Rank {
     gpu_.read(data.data(), receive_, elements * 4);
     std::size_t bad = 0;
     for (const std::int32_t x : data) bad += x != comm_.size() * (comm_.size() + 1) / 2 ? 1 : 0;
-    count(bad, what);
+    tally_.count(bad, what);
   }
   void run_sum(std::size_t elements, const std::string& what) {
     const std::vector<std::int32_t> data(elements, comm_.rank() + 1);
@@ -189,9 +201,9 @@ class Rank {
     call.out_counts = outs;
     comm_.run(call, gpu_.stream());
     const std::size_t elements = bad(expected.send, send_) + bad(expected.receive_after, receive_);
-    count(elements,
-          fmt::format("{} {} {} x {}, root {}, {}", name(collective), reduces ? name(kind) : "",
-                      name(type), setup.shape.count, root, in_place ? "in place" : "out of place"));
+    tally_.count(elements, fmt::format("{} {} {} x {}, root {}, {}", name(collective),
+                                       reduces ? name(kind) : "", name(type), setup.shape.count,
+                                       root, in_place ? "in place" : "out of place"));
   }
 
   static Call message(bool sends, int peer, std::byte* buffer, std::size_t bytes) {
@@ -228,11 +240,13 @@ class Rank {
     gpu_.read(data.data(), at, bytes);
     std::size_t bad = 0;
     for (std::size_t i = 0; i < bytes; ++i) bad += data[i] != expected[i] ? 1 : 0;
-    count(bad, fmt::format("a message of {} bytes from rank {} to rank {}", bytes, from, to));
+    tally_.count(bad,
+                 fmt::format("a message of {} bytes from rank {} to rank {}", bytes, from, to));
   }
 
   Communicator& comm_;
   Accelerator& gpu_;
+  Tally& tally_;
   std::byte* send_;
   std::byte* receive_;
 };
@@ -245,25 +259,26 @@ void ready() {
 }
 
 /// Communicators come and go, and not always on all ranks at once.
-void leave(Communicator& comm, Accelerator& gpu) {
+void leave(Communicator& comm, Accelerator& gpu, Tally& tally) {
   for (int i = 0; i < 4; ++i) {
     Communicator child = comm.split(0, comm.rank());
-    Rank(child, gpu).run_sum(1000, fmt::format("communicator {}", i));
+    Rank(child, gpu, tally).run_sum(1000, fmt::format("communicator {}", i));
     // In the last round rank 0 leaves long before the others, who then let go of its memory.
     if (i == 3 && comm.rank() != 0) std::this_thread::sleep_for(3s);
     const auto began = Clock::now();
     child.destroy();
-    if (Clock::now() - began > 2500ms) count(1, "a rank took more than 2.5 s to leave");
+    if (Clock::now() - began > 2500ms) tally.count(1, "a rank took more than 2.5 s to leave");
   }
   comm.barrier();
-  Rank(comm, gpu).run_sum(1000, "after all that");
+  Rank(comm, gpu, tally).run_sum(1000, "after all that");
 }
 
 int run(const std::string& what, Communicator& comm, Accelerator& gpu) {
+  Tally tally;
   if (what == "leave") {
-    leave(comm, gpu);
+    leave(comm, gpu, tally);
   } else {
-    Rank rank(comm, gpu);
+    Rank rank(comm, gpu, tally);
     if (what == "matrix") {
       rank.matrix();
       rank.graph(100);
@@ -298,30 +313,23 @@ int run(const std::string& what, Communicator& comm, Accelerator& gpu) {
     }
   }
   std::uint64_t all = 0;
-  const std::uint64_t mine = wrong;
+  const std::uint64_t mine = tally.elements;
   comm.all_reduce(&mine, &all, 1, DataType::uint64);
-  if (!first.empty()) fmt::print("rank {}: {}\n", comm.rank(), first);
+  if (!tally.first.empty()) fmt::print("rank {}: {}\n", comm.rank(), tally.first);
   return all == 0 ? 0 : 1;
 }
 
-}  // namespace
-}  // namespace tutti::test
-
-int main(int argc, char** argv) {
-  const std::string what = argc > 1 ? argv[1] : "matrix";
+/// What becomes of a rank: its exit status. `communicator` makes its communicator.
+int live(const std::string& what, const std::function<Communicator()>& communicator) {
   try {
-    const auto gpu = tutti::test::open_accelerator();
-    if (what == "memory") {
-      fmt::print("{}\n", gpu->free_bytes());
-      return 0;
-    }
-    int status = 3;
+    const auto gpu = open_accelerator();
     std::string error;
+    int status = 3;
     {
-      tutti::Communicator comm = tutti::Communicator::from_environment();
+      Communicator comm = communicator();
       try {
-        status = tutti::test::run(what, comm, *gpu);
-      } catch (const tutti::Error& e) {
+        status = run(what, comm, *gpu);
+      } catch (const Error& e) {
         error = fmt::format("ERROR {} {} {}\n", name(e.code()), e.rank(), e.what());
       }
     }
@@ -334,4 +342,36 @@ int main(int argc, char** argv) {
     std::fflush(stdout);
     return 2;
   }
+}
+
+/// This process is ranks [first, first + threads) of the job.
+int live_in_threads(const std::string& what, int threads) {
+  const UniqueId id = unique_id_from_string(std::getenv("TUTTI_UNIQUE_ID"));
+  const int first = threads * std::atoi(std::getenv("TUTTI_RANK"));
+  const int size = threads * std::atoi(std::getenv("TUTTI_SIZE"));
+  std::atomic<int> worst = 0;
+  {
+    std::vector<std::jthread> ranks;
+    for (int r = first; r < first + threads; ++r) {
+      ranks.emplace_back([&, r] {
+        const int status = live(what, [&] { return Communicator::create(id, r, size); });
+        if (status != 0) worst = status;
+      });
+    }
+  }
+  return worst;
+}
+
+}  // namespace
+}  // namespace tutti::test
+
+int main(int argc, char** argv) {
+  const std::string what = argc > 1 ? argv[1] : "matrix";
+  const int threads = argc > 2 ? std::atoi(argv[2]) : 1;
+  if (what == "memory") {
+    fmt::print("{}\n", tutti::test::open_accelerator()->free_bytes());
+    return 0;
+  }
+  if (threads > 1) return tutti::test::live_in_threads(what, threads);
+  return tutti::test::live(what, [] { return tutti::Communicator::from_environment(); });
 }
