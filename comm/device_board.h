@@ -9,6 +9,7 @@
 // sequentially consistent: so either the importer finds no card, or the owner sees that it maps.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>

@@ -97,12 +97,18 @@ struct TeamCalls {
   }
 };
 
+std::vector<int> ranks_of(const Calls& calls) {
+  std::vector<int> ranks;
+  for (const DeviceCallOn& c : calls) ranks.push_back(c.impl->group->rank());
+  return ranks;
+}
+
 /// The ranks' calls of one operation.
 void launch_collective(DeviceTeam& team, const Calls& calls) {
   const Communicator::Impl& first = *calls.front().impl;
   std::vector<int> all(static_cast<std::size_t>(first.group->size()));
   std::iota(all.begin(), all.end(), 0);
-  team.reach(*first.group, all, first.options.timeout);
+  team.reach(*first.group, ranks_of(calls), all, first.options.timeout);
   std::vector<DeviceTeam::Part> parts;
   std::vector<Tables> tables(calls.size());
   for (std::size_t i = 0; i < calls.size(); ++i) {
@@ -134,7 +140,7 @@ void launch_messages(DeviceTeam& team, const Calls& calls) {
     peers.push_back(c.call->peer);
   }
   const Communicator::Impl& first = *calls.front().impl;
-  team.reach(*first.group, peers, first.options.timeout);
+  team.reach(*first.group, ranks_of(calls), peers, first.options.timeout);
   team.launch_messages(parts);
 }
 

@@ -26,15 +26,18 @@ DevicePeers::DevicePeers(LocalGroup& group, device::Device& gpu, const device::S
       executors_(executors),
       board_(group),
       spans_processes_(!group.one_process()),
-      cards_(static_cast<std::size_t>(group.size())),
-      connected_(cards_.size()),
-      missing_(cards_.size() - executors.size()) {
+      peers_(static_cast<std::size_t>(group.size())),
+      missing_(peers_.size() - executors.size()),
+      connected_(peers_.size(), std::vector<bool>(peers_.size())) {
   for (const auto& executor : executors_) {
     const auto rank = static_cast<std::size_t>(executor->rank());
-    cards_[rank].gpu = gpu_.identity();
-    cards_[rank].most_blocks = gpu_.most_blocks();
-    connected_[rank] = true;
-    for (const auto& other : executors_) other->connect(executor->rank(), executor->segment());
+    peers_[rank].card.gpu = gpu_.identity();
+    peers_[rank].card.most_blocks = gpu_.most_blocks();
+    peers_[rank].segment = executor->segment();
+    for (const auto& other : executors_) {
+      other->connect(executor->rank(), executor->segment());
+      connected_[static_cast<std::size_t>(other->rank())][rank] = true;
+    }
   }
   if (!spans_processes_) return;
   try {
@@ -61,21 +64,23 @@ void DevicePeers::show(LocalGroup& group) {
       if (board_.is_local(peer)) continue;
       group.mesh().send(group.member(peer), descriptor_key(group, rank), e.fd);
     }
-    DeviceBoard::Card& card = cards_[static_cast<std::size_t>(rank)];
+    DeviceBoard::Card& card = peers_[static_cast<std::size_t>(rank)].card;
     card.carrier = group.rank();
     card.segment = e.handle;
     board_.publish(rank, card);
   }
 }
 
-void DevicePeers::reach(LocalGroup& group, std::span<const int> ranks,
+void DevicePeers::reach(LocalGroup& group, std::span<const int> mine, std::span<const int> ranks,
                         std::chrono::nanoseconds timeout) {
   if (!spans_processes_) return;
-  for (int r = 0; r < group.size(); ++r) connect(group, r);  // whoever is there
+  for (int r = 0; r < group.size(); ++r) {  // whoever is there
+    if (!board_.is_gone(r)) connect(group, mine, r);
+  }
   const auto began = Clock::now();
   for (const int r : ranks) {
     auto next_look = began;
-    while (!connect(group, r)) {
+    while (!connect(group, mine, r)) {
       const auto now = Clock::now();
       if (now >= next_look) {
         next_look = now + std::chrono::milliseconds(10);
@@ -101,19 +106,30 @@ void DevicePeers::reach(LocalGroup& group, std::span<const int> ranks,
   }
 }
 
-bool DevicePeers::connect(LocalGroup& group, int rank) {
+bool DevicePeers::connect(LocalGroup& group, std::span<const int> mine, int rank) {
   const std::lock_guard lock(mutex_);
-  if (connected_[static_cast<std::size_t>(rank)]) {
-    if (!board_.is_gone(rank) || board_.is_local(rank)) return true;
+  Peer& peer = peers_[static_cast<std::size_t>(rank)];
+  if (peer.segment == nullptr) {
+    const auto card = board_.card(rank);
+    if (!card) return false;
+    map(group, rank, *card);
+  } else if (!board_.is_local(rank) && board_.is_gone(rank)) {
     throw Error(ErrorCode::peer_lost,
                 fmt::format("rank {} has left the communicator (destroyed it), and its GPU memory "
                             "with it",
                             rank),
                 rank);
   }
-  const auto card = board_.card(rank);
-  if (card) map(group, rank, *card);
-  return card.has_value();
+  for (const auto& executor : executors_) {
+    if (std::ranges::find(mine, executor->rank()) == mine.end()) continue;
+    auto& connected = connected_[static_cast<std::size_t>(executor->rank())];
+    if (connected[static_cast<std::size_t>(rank)]) continue;
+    executor->connect(rank, peer.segment, peer.card.gpu == gpu_.identity());
+    connected[static_cast<std::size_t>(rank)] = true;
+    const bool all = std::ranges::find(connected, false) == connected.end();
+    if (all && missing_ == 0) executor->limit_blocks(agreed_blocks());
+  }
+  return true;
 }
 
 void DevicePeers::map(LocalGroup& group, int rank, const DeviceBoard::Card& card) {
@@ -134,27 +150,25 @@ void DevicePeers::map(LocalGroup& group, int rank, const DeviceBoard::Card& card
                             mapping.bytes, shape_.bytes()),
                 rank);
   }
-  const bool same_gpu = card.gpu == gpu_.identity();
-  for (const auto& executor : executors_) executor->connect(rank, mapping.data, same_gpu);
-  mappings_.push_back(std::move(mapping));
-  cards_[static_cast<std::size_t>(rank)] = card;
-  connected_[static_cast<std::size_t>(rank)] = true;
-  if (--missing_ == 0) agree_on_blocks();
+  --missing_;
+  Peer& peer = peers_[static_cast<std::size_t>(rank)];
+  peer = {card, mapping.data, std::move(mapping)};
 }
 
 // Kernels of several processes run side by side where MPS is on, so that the blocks of all ranks of
 // a GPU have to fit. All ranks come to the same number.
-void DevicePeers::agree_on_blocks() {
+std::uint32_t DevicePeers::agreed_blocks() const {
   std::uint32_t most = device::kMostBlocks;
-  for (const DeviceBoard::Card& card : cards_) {
-    const auto ranks = std::ranges::count(cards_, card.gpu, &DeviceBoard::Card::gpu);
-    most = std::min(most, card.most_blocks / static_cast<std::uint32_t>(ranks));
+  for (const Peer& peer : peers_) {
+    const auto ranks = std::ranges::count_if(
+        peers_, [&](const Peer& other) { return other.card.gpu == peer.card.gpu; });
+    most = std::min(most, peer.card.most_blocks / static_cast<std::uint32_t>(ranks));
   }
   if (most == 0) {
     throw Error(ErrorCode::invalid_argument,
                 "more ranks share a GPU than it runs thread blocks side by side");
   }
-  for (const auto& executor : executors_) executor->limit_blocks(most);
+  return most;
 }
 
 void DevicePeers::leave() {
@@ -162,7 +176,7 @@ void DevicePeers::leave() {
   board_.withdraw();
   {
     const std::lock_guard lock(mutex_);
-    mappings_.clear();
+    for (Peer& peer : peers_) peer.mapping = {};
   }
   board_.set_maps(false);
 }

@@ -1,12 +1,13 @@
 #include "comm/device_team.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 
 #include <algorithm>
 #include <map>
 #include <thread>
 
-#include "transport/local_group.h"
+#include "comm/background.h"
 
 namespace tutti {
 namespace {
@@ -50,7 +51,7 @@ device::SegmentShape checked_shape(const LocalGroup& group, int ordinal) {
 struct DeviceTeams {
   std::mutex mutex;
   std::map<std::uint64_t, std::weak_ptr<DeviceTeam>> by_key;  // of rank 0's segment on the host
-  std::vector<std::shared_ptr<DeviceTeam>> left_behind;       // whose memory others still have
+  std::vector<std::shared_ptr<DeviceTeam>> for_ever;          // whose memory must not be freed
 
   static DeviceTeams& all() {
     static auto* const instance = new DeviceTeams;  // communicators may end with the process
@@ -64,7 +65,6 @@ struct DeviceTeams {
                                    const std::function<std::shared_ptr<DeviceTeam>()>& make) {
     // Held while it is made: the other ranks have to wait for it anyway.
     const std::lock_guard lock(mutex);
-    sweep();
     auto team = find(group.key(0));
     if (!team) by_key[group.key(0)] = team = make();
     team->join(group, timeout);
@@ -76,13 +76,29 @@ struct DeviceTeams {
       if (!team->leave(group)) return;
       by_key.erase(group.key(0));
     }
-    const bool free = team->end(group);
-    const std::lock_guard lock(mutex);
-    if (!free) left_behind.push_back(team);
-    sweep();
+    team->end(group);
+    if (!team->peers_.are_using_ours()) return;
+    try {
+      run_in_background("tutti-goodbye", [this, team](int stop_fd) { keep(team, stop_fd); });
+    } catch (const Error&) {  // there are no more threads
+      const std::lock_guard lock(mutex);
+      for_ever.push_back(team);
+    }
   }
-  void sweep() {
-    std::erase_if(left_behind, [](const auto& team) { return !team->peers_.are_using_ours(); });
+  /// Until other processes have let go of its memory; if this process exits, two seconds more.
+  void keep(const std::shared_ptr<DeviceTeam>& team, int stop_fd) {
+    pollfd stop{stop_fd, POLLIN, 0};
+    std::optional<Deadline> end;
+    while (team->peers_.are_using_ours()) {
+      if (!end && poll(&stop, 1, 5) > 0) end = deadline_after(std::chrono::milliseconds(1800));
+      if (!end) continue;
+      if (std::chrono::steady_clock::now() > *end) break;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    if (!end) return;
+    // Frees nothing while the process, and CUDA with it, is being taken down.
+    const std::lock_guard lock(mutex);
+    for_ever.push_back(team);
   }
 };
 
@@ -128,20 +144,13 @@ bool DeviceTeam::leave(LocalGroup& group) {
   return last;
 }
 
-bool DeviceTeam::end(LocalGroup& group) {
+void DeviceTeam::end(LocalGroup& group) {
   gpu_->drain();
   if (watch_) {
     watch_->remove(group);
     watch_->stop();
   }
   peers_.leave();
-  // Usually all leave at about the same time. Who waits for nothing else loses no more than this.
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(2);
-  while (peers_.are_using_ours()) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return true;
 }
 
 void DeviceTeam::look(LocalGroup& group) {

@@ -26,9 +26,10 @@ class DeviceTeam {
 
   int ordinal() const { return ordinal_; }
 
-  /// Waits until the kernels of this process can address the memory of `ranks`; see DevicePeers.
-  void reach(LocalGroup& group, std::span<const int> ranks, std::chrono::nanoseconds timeout) {
-    peers_.reach(group, ranks, timeout);
+  /// See DevicePeers::reach().
+  void reach(LocalGroup& group, std::span<const int> mine, std::span<const int> ranks,
+             std::chrono::nanoseconds timeout) {
+    peers_.reach(group, mine, ranks, timeout);
   }
 
   /// One rank's part of an operation, after what is on its stream; or its part in messages, all of
@@ -70,8 +71,8 @@ class DeviceTeam {
   void join(LocalGroup& group, std::chrono::nanoseconds timeout);
   /// Whether that was the last one.
   bool leave(LocalGroup& group);
-  /// Waits for the GPU, unmaps what is others'. Whether nobody has ours mapped any more.
-  bool end(LocalGroup& group);
+  /// Waits for the GPU, and unmaps what is others'.
+  void end(LocalGroup& group);
 
   std::shared_ptr<device::Device> gpu_;
   int ordinal_;
@@ -98,8 +99,8 @@ class DeviceTeam {
 std::shared_ptr<DeviceTeam> join_device_team(
     LocalGroup& group, std::chrono::nanoseconds timeout,
     const std::function<std::shared_ptr<DeviceTeam>()>& make);
-/// And no longer. The last one waits for the GPU, and then (2 s at most) for other processes to let
-/// go of the memory that this one shares. Whatever they hold longer is kept until they have.
+/// And no longer. The last one waits for the GPU. The memory that this process shares is kept until
+/// other processes have let go of it, for which nobody waits but a process that exits, for 2 s.
 void leave_device_team(const std::shared_ptr<DeviceTeam>& team, LocalGroup& group);
 /// The team of a communicator in this process, else null.
 std::shared_ptr<DeviceTeam> find_device_team(const LocalGroup& group);

@@ -75,8 +75,10 @@ TEST(GpuNccl, SendAndRecvInAGroup) {
   float* out[kRanks] = {};
   std::vector<float> host(kRanks * kCount);
   for (int r = 0; r < kRanks; ++r) {
-    ASSERT_EQ(cudaMalloc(&in[r], host.size() * sizeof(float)), cudaSuccess);
-    ASSERT_EQ(cudaMalloc(&out[r], host.size() * sizeof(float)), cudaSuccess);
+    ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&in[r]), host.size() * sizeof(float)),
+              cudaSuccess);
+    ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&out[r]), host.size() * sizeof(float)),
+              cudaSuccess);
     for (std::size_t i = 0; i < host.size(); ++i) {
       host[i] = static_cast<float>(i % 1000 + 1000 * (i / kCount) + 10000 * r);
     }

@@ -137,6 +137,7 @@ void CudaDevice::deallocate(std::byte* memory) noexcept { cudaFree(memory); }
 
 Control* CudaDevice::allocate_control() {
   const Current current(ordinal_);
+  const Relaxed relaxed;
   void* memory = nullptr;
   // Portable: with unified addressing the kernel uses the host's address.
   check(cudaHostAlloc(&memory, sizeof(Control), cudaHostAllocMapped | cudaHostAllocPortable),
