@@ -100,8 +100,9 @@ class Builder {
   /// `tiles` tiles of `bytes` each, the first of them at byte `at` of the message.
   void add_range(const PlacedMessage& m, const MessageCut& c, std::uint32_t first_end,
                  std::uint32_t end, std::uint64_t at, std::size_t bytes, std::uint32_t tiles) {
-    parts_.ranges.push_back(
-        {0, tiles, size(parts_.actions), 0, std::uint64_t{shape_.message_channels} * c.tile});
+    // Tiles fit slots, so this is far below 4 GiB.
+    const auto stride = static_cast<std::uint32_t>(shape_.message_channels * c.tile);
+    parts_.ranges.push_back({0, tiles, size(parts_.actions), stride});
     DeviceAction a{};
     a.check = m.tag;
     a.protocol = c.protocol;

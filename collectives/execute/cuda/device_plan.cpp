@@ -85,7 +85,7 @@ class Builder {
   void add_range(std::size_t lane, std::size_t tile, std::uint32_t first_end) {
     const TileProgram program = compile(plan_, shape(), tile, nullptr, lane);
     const std::size_t stride = call_.choice.tiling.tile * size_of(call_.type);
-    parts_.ranges.push_back({u32(tile), 0, u32(parts_.actions.size()), 0, stride});
+    parts_.ranges.push_back({u32(tile), 0, u32(parts_.actions.size()), u32(stride)});
     // Every tile sends the same messages, so each range counts them anew.
     for (std::size_t e = first_end; e < parts_.ends.size(); ++e) parts_.ends[e].per_tile = 0;
     for (const Action& a : program.lanes[lane]) {

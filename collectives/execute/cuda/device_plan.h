@@ -62,8 +62,7 @@ struct DeviceAction {
 struct Range {
   std::uint32_t first_tile, end_tile;
   std::uint32_t first_action;
-  std::uint32_t reserved;
-  std::uint64_t tile_stride;  // bytes from a tile to the next, in every block of in and out
+  std::uint32_t tile_stride;  // bytes from a tile to the next, in every block of in and out
 };
 
 struct DeviceLane {

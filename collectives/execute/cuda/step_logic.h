@@ -191,7 +191,7 @@ class LaneWalk : LaneLinks<Block> {
 
   TUTTI_HD Target target(const DeviceAction& a, const DevicePlace& p, std::uint64_t bytes) {
     Target t;
-    const std::uint64_t shift = tile_ * shift_by_;
+    const std::uint64_t shift = std::uint64_t{tile_} * shift_by_;
     switch (p.where) {
       case Place::Where::in:
         t.pointer = rank_.in + p.offset + shift;
@@ -289,7 +289,7 @@ class LaneWalk : LaneLinks<Block> {
     store_relaxed(&state_->operation, operation_ + 1);
   }
 
-  std::uint64_t shift_by_ = 0;  // bytes from a tile of the range to the next
+  std::uint32_t shift_by_ = 0;  // bytes from a tile of the range to the next
 };
 
 /// Block `index` of a launch.
