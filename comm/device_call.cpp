@@ -74,10 +74,16 @@ device::DeviceMessage message_of(const Communicator::Impl& impl, const Call& cal
 void join_team(Communicator::Impl& impl, int gpu) {
   if (impl.team) return;
   LocalGroup& group = *impl.group;
-  impl.team = join_device_team(group, impl.options.timeout, [&] {
-    const int ordinal = gpu >= 0 ? gpu : impl.gpus.current();
-    return std::make_shared<DeviceTeam>(impl.gpus.open(ordinal), ordinal, group);
-  });
+  try {
+    impl.team = join_device_team(group, impl.options.timeout, [&] {
+      const int ordinal = gpu >= 0 ? gpu : impl.gpus.current();
+      return std::make_shared<DeviceTeam>(impl.gpus.open(ordinal), ordinal, group);
+    });
+  } catch (const Error& e) {
+    // Other processes would wait for this one's memory.
+    if (!group.one_process()) group.fail({e.code(), group.rank(), e.what()});
+    throw;
+  }
 }
 
 using Calls = std::vector<DeviceCallOn>;
