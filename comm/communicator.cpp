@@ -66,6 +66,7 @@ void Communicator::run(const Call& call, void* stream) {
   Impl& i = impl();
   check_on_device(i, call);
   if (group_is_open()) return keep_for_group(i, call, stream);
+  i.check_not_to_itself(call);
   const DeviceCallOn one{&i, &call, stream};
   run_on_device({&one, 1});
 }

@@ -147,9 +147,11 @@ class Communicator {
   void run(const Call& call);
   /// Puts `call` on a stream (a cudaStream_t) of the GPU whose memory its buffers are, and returns;
   /// it may be captured into a graph. What fails later is thrown by the next call of the
-  /// communicator. All ranks must be threads of this process and on one GPU, at most 16; each has a
-  /// stream of its own, or all are called in one group(), which makes their calls one kernel. send
-  /// and recv: not yet. Throws Error(system) in a build without CUDA.
+  /// communicator. Ranks may be processes, on one GPU or several, or threads; those of one process
+  /// share a GPU, at most 16 of them, and each has a stream of its own, or all are called in one
+  /// group(), which makes their calls one kernel. The sends and receives of a group are one kernel,
+  /// after its collectives. Between processes, a rank's first calls wait for the first calls of the
+  /// ranks that they need. Throws Error(system) in a build without CUDA.
   void run(const Call& call, void* stream);
   Future start(const Call& call);
 

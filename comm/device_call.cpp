@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -10,7 +12,9 @@ namespace tutti {
 namespace {
 
 [[noreturn]] void refuse(ErrorCode code, const Call& call, const std::string& why) {
-  throw Error(code, fmt::format("{} on GPU memory: {}", name(call.collective), why));
+  std::string_view what = name(call.collective);
+  if (call.collective == Collective::send_recv) what = call.sends ? "send" : "recv";
+  throw Error(code, fmt::format("{} on GPU memory: {}", what, why));
 }
 
 /// The GPU of a call's buffers; -1 where it has none.
@@ -37,8 +41,10 @@ int gpu_of_call(const Communicator::Impl& impl, const Call& call, const BufferSi
 device::DeviceBinding bind_on_device(Communicator::Impl& impl, const Call& call, Tables& tables) {
   const BufferSizes sizes = buffer_sizes(call, impl.group->rank(), impl.group->size());
   Signature signature = signature_of(call);
-  // The choice is that of the CPUs' cost model; nothing is calibrated for GPUs.
-  const ReadyPlan& plan = impl.plans.get(signature, sizes.largest, true);
+  // The choice is that of the CPUs' cost model; nothing is calibrated for GPUs. Within a process
+  // all ranks' memory is addressed alike; between processes the users' buffers are not mapped.
+  const bool windows = impl.group->one_process();
+  const ReadyPlan& plan = impl.plans.get(signature, sizes.largest, windows);
   signature.detail = mix(signature.detail, plan.identity);
   device::DeviceBinding b;
   b.plan = &plan.plan;
@@ -47,35 +53,111 @@ device::DeviceBinding bind_on_device(Communicator::Impl& impl, const Call& call,
   bind_buffers(call, impl.group->rank(), b.in, b.out, tables);
   b.largest = sizes.largest;
   b.block = largest_block(call, b.in, b.out);
-  b.windows = plan.windows;  // all ranks' memory is addressed alike within a process
+  b.windows = plan.windows;
   b.link_data = plan.link_data;
   b.tiles_by_lane = call.collective == Collective::all_to_all_v;
   b.signature = signature.hash();  // not the sequence: a captured graph runs it many times
   return b;
 }
 
-void join_team(Communicator::Impl& impl, int gpu) {
-  if (impl.team) return;
-  impl.team = join_device_team(impl.group->key(0), [&] {
-    const int ordinal = gpu >= 0 ? gpu : impl.gpus.current();
-    return std::make_shared<DeviceTeam>(impl.gpus.open(ordinal), ordinal, impl.group->size());
-  });
-  impl.team->set_timeout(impl.group->rank(), impl.options.timeout);
+device::DeviceMessage message_of(const Communicator::Impl& impl, const Call& call) {
+  device::DeviceMessage m;
+  m.peer = static_cast<std::uint32_t>(call.peer);
+  m.sends = call.sends;
+  m.tag = point_to_point_tag(call.type, call.count);
+  m.buffer = static_cast<std::byte*>(call.sends ? const_cast<void*>(call.in) : call.out);
+  const BufferSizes sizes = buffer_sizes(call, impl.group->rank(), impl.group->size());
+  m.bytes = call.sends ? sizes.in : sizes.out;
+  return m;
 }
 
-/// Some ranks' calls of one operation.
-void launch_together(std::span<const DeviceCallOn> calls) {
+void join_team(Communicator::Impl& impl, int gpu) {
+  if (impl.team) return;
+  LocalGroup& group = *impl.group;
+  try {
+    impl.team = join_device_team(group, impl.options.timeout, [&] {
+      const int ordinal = gpu >= 0 ? gpu : impl.gpus.current();
+      return std::make_shared<DeviceTeam>(impl.gpus.open(ordinal), ordinal, group);
+    });
+  } catch (const Error& e) {
+    // Other processes would wait for this one's memory.
+    if (!group.one_process()) group.fail({e.code(), group.rank(), e.what()});
+    throw;
+  }
+}
+
+using Calls = std::vector<DeviceCallOn>;
+
+/// What one communicator's ranks of this process have in a group.
+struct TeamCalls {
+  DeviceTeam* team = nullptr;
+  std::vector<Calls> rounds;  // the n-th collectives of these ranks
+  Calls messages;
+  std::map<const Communicator::Impl*, std::size_t> collectives;  // so far
+
+  void add(const DeviceCallOn& c) {
+    if (c.call->collective == Collective::send_recv) return messages.push_back(c);
+    const std::size_t round = collectives[c.impl]++;
+    if (round == rounds.size()) rounds.emplace_back();
+    rounds[round].push_back(c);
+  }
+};
+
+std::vector<int> ranks_of(const Calls& calls) {
+  std::vector<int> ranks;
+  for (const DeviceCallOn& c : calls) ranks.push_back(c.impl->group->rank());
+  return ranks;
+}
+
+/// The ranks' calls of one operation.
+void launch_collective(DeviceTeam& team, const Calls& calls) {
+  const Communicator::Impl& first = *calls.front().impl;
+  std::vector<int> all(static_cast<std::size_t>(first.group->size()));
+  std::iota(all.begin(), all.end(), 0);
+  team.reach(*first.group, ranks_of(calls), all, first.options.timeout);
   std::vector<DeviceTeam::Part> parts;
   std::vector<Tables> tables(calls.size());
-  try {
-    for (std::size_t i = 0; i < calls.size(); ++i) {
-      Communicator::Impl& impl = *calls[i].impl;
-      parts.push_back(
-          {impl.group->rank(), bind_on_device(impl, *calls[i].call, tables[i]), calls[i].stream});
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    Communicator::Impl& impl = *calls[i].impl;
+    DeviceTeam::Part part;
+    part.rank = impl.group->rank();
+    part.binding = bind_on_device(impl, *calls[i].call, tables[i]);
+    part.streams = {calls[i].stream};
+    parts.push_back(std::move(part));
+  }
+  team.launch(parts);
+}
+
+/// All messages of these ranks.
+void launch_messages(DeviceTeam& team, const Calls& calls) {
+  std::vector<DeviceTeam::Part> parts;
+  std::vector<int> peers;
+  for (const DeviceCallOn& c : calls) {
+    const int rank = c.impl->group->rank();
+    auto part = std::ranges::find(parts, rank, &DeviceTeam::Part::rank);
+    if (part == parts.end()) {
+      parts.emplace_back().rank = rank;
+      part = parts.end() - 1;
     }
-    calls.front().impl->team->launch(parts);
+    part->messages.push_back(message_of(*c.impl, *c.call));
+    if (std::ranges::find(part->streams, c.stream) == part->streams.end()) {
+      part->streams.push_back(c.stream);
+    }
+    peers.push_back(c.call->peer);
+  }
+  const Communicator::Impl& first = *calls.front().impl;
+  team.reach(*first.group, ranks_of(calls), peers, first.options.timeout);
+  team.launch_messages(parts);
+}
+
+/// Runs `launch` for `calls`; if it fails, so do the communicators.
+void launch_together(DeviceTeam& team, const Calls& calls,
+                     void (*launch)(DeviceTeam&, const Calls&)) {
+  if (calls.empty()) return;
+  try {
+    launch(team, calls);
     // Who failed before the team was known could not stop it.
-    if (calls.front().impl->group->failed()) calls.front().impl->team->abort();
+    if (calls.front().impl->group->failed()) team.abort();
   } catch (const Error& e) {
     // The other ranks' kernels would wait for one that was not launched.
     for (const DeviceCallOn& c : calls) {
@@ -89,13 +171,6 @@ void launch_together(std::span<const DeviceCallOn> calls) {
 }  // namespace
 
 void check_on_device(Communicator::Impl& impl, const Call& call) {
-  if (call.collective == Collective::send_recv) {
-    refuse(ErrorCode::invalid_usage, call, "send and recv are not in this version");
-  }
-  if (!impl.group->one_process()) {
-    refuse(ErrorCode::invalid_usage, call,
-           "ranks in several processes are not in this version; use threads of one");
-  }
   note_device_failure(*impl.group);
   impl.check(call);
   const BufferSizes sizes = buffer_sizes(call, impl.group->rank(), impl.group->size());
@@ -111,20 +186,30 @@ void check_on_device(Communicator::Impl& impl, const Call& call) {
 }
 
 void run_on_device(std::span<const DeviceCallOn> calls) {
-  // By number within its communicator's rank, then by communicator.
-  std::map<const Communicator::Impl*, std::size_t> counts;
-  std::map<std::pair<std::size_t, const DeviceTeam*>, std::vector<DeviceCallOn>> rounds;
+  std::vector<TeamCalls> teams;  // as the user named them, which other processes do alike
+  std::size_t rounds = 0;
   for (const DeviceCallOn& c : calls) {
     c.impl->wait_for_started();
     const LocalGroup& group = *c.impl->group;
     if (moves_nothing(*c.call, buffer_sizes(*c.call, group.rank(), group.size()))) continue;
-    rounds[{counts[c.impl]++, c.impl->team.get()}].push_back(c);
+    auto team = std::ranges::find(teams, c.impl->team.get(), &TeamCalls::team);
+    if (team == teams.end()) {
+      teams.emplace_back().team = c.impl->team.get();
+      team = teams.end() - 1;
+    }
+    team->add(c);
+    rounds = std::max(rounds, team->rounds.size());
   }
-  for (const auto& [round, together] : rounds) launch_together(together);
+  for (std::size_t round = 0; round < rounds; ++round) {
+    for (const TeamCalls& t : teams) {
+      if (round < t.rounds.size()) launch_together(*t.team, t.rounds[round], launch_collective);
+    }
+  }
+  for (const TeamCalls& t : teams) launch_together(*t.team, t.messages, launch_messages);
 }
 
 void note_device_failure(LocalGroup& group) {
-  const auto team = find_device_team(group.key(0));
+  const auto team = find_device_team(group);
   if (!team) return;
   const auto failure = team->failure();
   if (!failure) return;
@@ -133,7 +218,7 @@ void note_device_failure(LocalGroup& group) {
 }
 
 void abort_on_device(LocalGroup& group) {
-  if (const auto team = find_device_team(group.key(0))) team->abort();
+  if (const auto team = find_device_team(group)) team->abort();
 }
 
 }  // namespace tutti

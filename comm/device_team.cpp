@@ -1,22 +1,27 @@
 #include "comm/device_team.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 
 #include <algorithm>
 #include <map>
+#include <thread>
 
-#include "transport/local_group.h"
+#include "comm/background.h"
 
 namespace tutti {
 namespace {
 
-// Slots as in NCCL's order of magnitude, not measured: 224 KiB a slot, 14 MiB a pair of ranks. With
-// more ranks than four on the GPU, smaller ones, as the memory grows with the ranks' square.
+// Slots as in NCCL's order of magnitude, not measured: 224 KiB a slot, 14 MiB a pair of ranks, and
+// 7 MiB for its messages. With more ranks than four, smaller ones, as the memory on a GPU that they
+// share grows with their square, and fewer channels for messages, as every peer takes thread blocks
+// for each of them.
 device::SegmentShape shape_for(int ranks) {
-  const std::uint32_t share = ranks <= 4 ? 1 : ranks <= 8 ? 2 : 4;
+  const std::uint32_t share = ranks <= 4 ? 1 : ranks <= 8 ? 2 : ranks <= 16 ? 4 : 8;
   device::SegmentShape shape;
   shape.ranks = static_cast<std::uint32_t>(ranks);
   shape.channels = 2 * kPlanChannels;
+  shape.message_channels = ranks <= 2 ? 8 : ranks <= 4 ? 4 : ranks <= 8 ? 2 : 1;
   shape.slots = 4;
   shape.ll_bytes = (32U << 10) / share;
   shape.ll128_bytes = (64U << 10) / share;
@@ -29,69 +34,165 @@ bool is_default(device::Stream stream) {
   return stream == nullptr || stream == reinterpret_cast<device::Stream>(1);  // cudaStreamLegacy
 }
 
-struct Teams {
-  std::mutex mutex;
-  std::map<std::uint64_t, std::weak_ptr<DeviceTeam>> by_key;
-};
-
-Teams& teams() {
-  static auto* const instance = new Teams;  // communicators may end with the process
-  return *instance;
+device::SegmentShape checked_shape(const LocalGroup& group, int ordinal) {
+  int here = 0;
+  for (int r = 0; r < group.size(); ++r) here += group.same_process(r) ? 1 : 0;
+  if (static_cast<std::uint32_t>(here) > device::kMostRanks) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{} ranks of a process share GPU {}; at most {} can", here, ordinal,
+                            device::kMostRanks));
+  }
+  return shape_for(group.size());
 }
 
 }  // namespace
 
-DeviceTeam::DeviceTeam(std::shared_ptr<device::Device> gpu, int ordinal, int ranks)
-    : gpu_(std::move(gpu)), ordinal_(ordinal), shape_(shape_for(ranks)) {
-  if (static_cast<std::uint32_t>(ranks) > device::kMostRanks) {
-    throw Error(ErrorCode::invalid_argument, fmt::format("{} ranks share GPU {}; at most {} can",
-                                                         ranks, ordinal, device::kMostRanks));
+/// All teams of this process.
+struct DeviceTeams {
+  std::mutex mutex;
+  std::map<std::uint64_t, std::weak_ptr<DeviceTeam>> by_key;  // of rank 0's segment on the host
+  std::vector<std::shared_ptr<DeviceTeam>> for_ever;          // whose memory must not be freed
+
+  static DeviceTeams& all() {
+    static auto* const instance = new DeviceTeams;  // communicators may end with the process
+    return *instance;
   }
-  std::vector<std::byte*> segments;
-  for (int r = 0; r < ranks; ++r) {
-    executors_.push_back(std::make_unique<device::Executor>(*gpu_, r, shape_, ranks, true));
-    segments.push_back(executors_.back()->segment());
+  std::shared_ptr<DeviceTeam> find(std::uint64_t key) {
+    const auto found = by_key.find(key);
+    return found != by_key.end() ? found->second.lock() : nullptr;
   }
-  for (const auto& executor : executors_) executor->connect(segments);
+  std::shared_ptr<DeviceTeam> join(LocalGroup& group, std::chrono::nanoseconds timeout,
+                                   const std::function<std::shared_ptr<DeviceTeam>()>& make) {
+    // Held while it is made: the other ranks have to wait for it anyway.
+    const std::lock_guard lock(mutex);
+    auto team = find(group.key(0));
+    if (!team) by_key[group.key(0)] = team = make();
+    team->join(group, timeout);
+    return team;
+  }
+  void leave(const std::shared_ptr<DeviceTeam>& team, LocalGroup& group) {
+    {
+      const std::lock_guard lock(mutex);
+      if (!team->leave(group)) return;
+      by_key.erase(group.key(0));
+    }
+    team->end(group);
+    if (!team->peers_.are_using_ours()) return;
+    try {
+      run_in_background("tutti-goodbye", [this, team](int stop_fd) { keep(team, stop_fd); });
+    } catch (const Error&) {  // there are no more threads
+      const std::lock_guard lock(mutex);
+      for_ever.push_back(team);
+    }
+  }
+  /// Until other processes have let go of its memory; if this process exits, two seconds more.
+  void keep(const std::shared_ptr<DeviceTeam>& team, int stop_fd) {
+    pollfd stop{stop_fd, POLLIN, 0};
+    std::optional<Deadline> end;
+    while (team->peers_.are_using_ours()) {
+      if (!end && poll(&stop, 1, 5) > 0) end = deadline_after(std::chrono::milliseconds(1800));
+      if (!end) continue;
+      if (std::chrono::steady_clock::now() > *end) break;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    if (!end) return;
+    // Frees nothing while the process, and CUDA with it, is being taken down.
+    const std::lock_guard lock(mutex);
+    for_ever.push_back(team);
+  }
+};
+
+DeviceTeam::DeviceTeam(std::shared_ptr<device::Device> gpu, int ordinal, LocalGroup& group)
+    : gpu_(std::move(gpu)),
+      ordinal_(ordinal),
+      shape_(checked_shape(group, ordinal)),
+      index_(static_cast<std::size_t>(group.size())),
+      executors_(make_executors(group)),
+      peers_(group, *gpu_, shape_, executors_) {
   launched_.resize(executors_.size(), std::vector<Launched>(kRemembered));
   launches_.resize(executors_.size());
+  if (peers_.spans_processes()) {
+    watch_ = DeviceWatch::start([this](LocalGroup& g) { look(g); });
+  }
 }
 
-DeviceTeam::~DeviceTeam() { gpu_->drain(); }
+DeviceTeam::Executors DeviceTeam::make_executors(const LocalGroup& group) {
+  std::vector<int> here;
+  for (int r = 0; r < group.size(); ++r) {
+    if (!group.same_process(r)) continue;
+    index_[static_cast<std::size_t>(r)] = here.size();
+    here.push_back(r);
+  }
+  Executors executors;
+  for (const int r : here) {
+    executors.push_back(
+        std::make_unique<device::Executor>(*gpu_, r, shape_, static_cast<int>(here.size())));
+  }
+  return executors;
+}
 
-void DeviceTeam::set_timeout(int rank, std::chrono::nanoseconds timeout) {
-  executors_[static_cast<std::size_t>(rank)]->set_timeout(timeout);
+void DeviceTeam::join(LocalGroup& group, std::chrono::nanoseconds timeout) {
+  ++joined_;
+  executor(group.rank()).set_timeout(timeout);
+  if (watch_) watch_->add(group);
+}
+
+bool DeviceTeam::leave(LocalGroup& group) {
+  const bool last = --joined_ == 0;
+  // The last one is looked at until its kernels have ended.
+  if (watch_ && !last) watch_->remove(group);
+  return last;
+}
+
+void DeviceTeam::end(LocalGroup& group) {
+  gpu_->drain();
+  if (watch_) {
+    watch_->remove(group);
+    watch_->stop();
+  }
+  peers_.leave();
+}
+
+void DeviceTeam::look(LocalGroup& group) {
+  if (const auto f = failure()) group.fail({f->code(), f->rank(), f->what()});
+  group.check_peers("watching what runs on its GPU");
+  if (group.failed()) abort();
+}
+
+void DeviceTeam::check_default_stream(std::span<const Part> parts) const {
+  if (parts.size() == executors_.size()) return;
+  for (const Part& part : parts) {
+    if (std::ranges::none_of(part.streams, is_default)) continue;
+    throw Error(
+        ErrorCode::invalid_usage,
+        fmt::format("rank {} shares GPU {} with other ranks of its process and uses CUDA's "
+                    "default stream, which waits for theirs: use a stream of its own (made with "
+                    "cudaStreamNonBlocking), or call all ranks in one group()",
+                    part.rank, ordinal_));
+  }
 }
 
 void DeviceTeam::check_stream(std::span<const Part> parts) {
   const std::lock_guard lock(mutex_);
   const bool all = parts.size() == executors_.size();
-  const device::Stream stream = parts.front().stream;
-  if (!all && is_default(stream)) {
-    throw Error(
-        ErrorCode::invalid_usage,
-        fmt::format("rank {} shares GPU {} with other ranks and uses CUDA's default stream, "
-                    "which waits for theirs: use a stream of its own (made with "
-                    "cudaStreamNonBlocking), or call all ranks in one group()",
-                    parts.front().rank, ordinal_));
-  }
+  const device::Stream stream = parts.front().streams.front();
+  const auto is_here = [&](int rank) {
+    return std::ranges::find(parts, rank, &Part::rank) != parts.end();
+  };
   for (const Part& part : parts) {
-    const auto rank = static_cast<std::size_t>(part.rank);
-    const std::uint64_t number = ++launches_[rank];
-    launched_[rank][number % kRemembered] = {number, all ? nullptr : stream};
-    for (std::size_t r = 0; r < launched_.size() && !all; ++r) {
-      const auto same_rank = [&](const Part& p) { return static_cast<std::size_t>(p.rank) == r; };
-      const Launched& other = launched_[r][number % kRemembered];
-      if (other.number != number || other.stream != stream ||
-          std::any_of(parts.begin(), parts.end(), same_rank)) {
-        continue;
-      }
+    const std::size_t mine = index_[static_cast<std::size_t>(part.rank)];
+    const std::uint64_t number = ++launches_[mine];
+    launched_[mine][number % kRemembered] = {number, all ? nullptr : stream};
+    for (std::size_t e = 0; e < launched_.size() && !all; ++e) {
+      const Launched& other = launched_[e][number % kRemembered];
+      const int rank = executors_[e]->rank();
+      if (other.number != number || other.stream != stream || is_here(rank)) continue;
       throw Error(
           ErrorCode::invalid_usage,
           fmt::format("ranks {} and {} run the same operation on the same stream of GPU {}, "
                       "one after the other, but they wait for each other: use a stream for "
                       "each, or call both in one group()",
-                      r, part.rank, ordinal_));
+                      rank, part.rank, ordinal_));
     }
   }
 }
@@ -105,17 +206,37 @@ void DeviceTeam::launch(std::span<const Part> parts) {
                             parts.front().rank, name(type), part.rank, name(part.binding.type)),
                 part.rank);
   }
+  check_default_stream(parts);
   check_stream(parts);
   std::vector<device::RankLaunch> launches;
   for (const Part& part : parts) {
-    device::Executor& executor = *executors_[static_cast<std::size_t>(part.rank)];
-    launches.push_back(executor.prepare(part.binding, part.stream));
+    launches.push_back(executor(part.rank).prepare(part.binding, part.streams.front()));
   }
+  enqueue(parts, launches, type);
+}
+
+void DeviceTeam::launch_messages(std::span<const Part> parts) {
+  check_default_stream(parts);
+  std::vector<device::RankLaunch> launches;
+  for (const Part& part : parts) {
+    launches.push_back(executor(part.rank).prepare(part.messages, part.streams.front()));
+  }
+  enqueue(parts, launches, DataType::uint8);
+}
+
+void DeviceTeam::enqueue(std::span<const Part> parts, std::span<const device::RankLaunch> launches,
+                         DataType type) {
   // One stream runs the kernel; the others wait for it, and it for them.
-  const device::Stream stream = parts.front().stream;
-  for (const Part& part : parts.subspan(1)) gpu_->order(part.stream, stream);
+  const device::Stream stream = parts.front().streams.front();
+  std::vector<device::Stream> others;
+  for (const Part& part : parts) {
+    for (const device::Stream s : part.streams) {
+      if (s != stream && std::ranges::find(others, s) == others.end()) others.push_back(s);
+    }
+  }
+  for (const device::Stream s : others) gpu_->order(s, stream);
   device::enqueue(*gpu_, launches, shape_, type, stream);
-  for (const Part& part : parts.subspan(1)) gpu_->order(stream, part.stream);
+  for (const device::Stream s : others) gpu_->order(stream, s);
 }
 
 void DeviceTeam::abort() {
@@ -123,31 +244,29 @@ void DeviceTeam::abort() {
 }
 
 std::optional<Error> DeviceTeam::failure() const {
+  std::optional<Error> first;
   for (const auto& executor : executors_) {
-    if (auto failure = executor->failure()) return failure;
+    auto failure = executor->failure();
+    // Who waits in vain only suffers from what another one can explain.
+    if (failure && (!first || first->code() == ErrorCode::timed_out)) first = std::move(failure);
   }
-  return std::nullopt;
+  return first;
 }
 
 std::shared_ptr<DeviceTeam> join_device_team(
-    std::uint64_t key, const std::function<std::shared_ptr<DeviceTeam>()>& make) {
-  Teams& t = teams();
-  // Held while it is made: the other ranks have to wait for it anyway.
-  const std::lock_guard lock(t.mutex);
-  std::erase_if(t.by_key, [](const auto& entry) { return entry.second.expired(); });
-  if (const auto found = t.by_key.find(key); found != t.by_key.end()) {
-    if (auto team = found->second.lock()) return team;
-  }
-  auto team = make();
-  t.by_key[key] = team;
-  return team;
+    LocalGroup& group, std::chrono::nanoseconds timeout,
+    const std::function<std::shared_ptr<DeviceTeam>()>& make) {
+  return DeviceTeams::all().join(group, timeout, make);
 }
 
-std::shared_ptr<DeviceTeam> find_device_team(std::uint64_t key) {
-  Teams& t = teams();
-  const std::lock_guard lock(t.mutex);
-  const auto found = t.by_key.find(key);
-  return found != t.by_key.end() ? found->second.lock() : nullptr;
+void leave_device_team(const std::shared_ptr<DeviceTeam>& team, LocalGroup& group) {
+  DeviceTeams::all().leave(team, group);
+}
+
+std::shared_ptr<DeviceTeam> find_device_team(const LocalGroup& group) {
+  DeviceTeams& teams = DeviceTeams::all();
+  const std::lock_guard lock(teams.mutex);
+  return teams.find(group.key(0));
 }
 
 }  // namespace tutti

@@ -1,6 +1,7 @@
-// The ranks of a communicator on a GPU that they share: an executor each, and launches of one or
-// several of them. One object per communicator and process; it lives until the last of its ranks
-// has left, because the others' kernels may still write into a rank's segment.
+// The ranks of a communicator that are threads of this process, on the GPU that they share: an
+// executor each, and launches of one or several of them. One object per communicator and process;
+// it lives until the last of these ranks has left, because the others' kernels may still write into
+// a rank's segment.
 #pragma once
 
 #include <chrono>
@@ -13,59 +14,95 @@
 #include <vector>
 
 #include "collectives/execute/cuda/executor.h"
+#include "comm/device_peers.h"
+#include "comm/device_watch.h"
 
 namespace tutti {
 
 class DeviceTeam {
  public:
-  /// All `ranks`, connected. Throws Error(invalid_argument) for more than fit one launch.
-  DeviceTeam(std::shared_ptr<device::Device> gpu, int ordinal, int ranks);
-  /// Waits for the GPU.
-  ~DeviceTeam();
+  /// Throws Error(invalid_argument) for more ranks than fit one launch.
+  DeviceTeam(std::shared_ptr<device::Device> gpu, int ordinal, LocalGroup& group);
 
   int ordinal() const { return ordinal_; }
-  /// Of this rank's waits from now on; 0: none.
-  void set_timeout(int rank, std::chrono::nanoseconds timeout);
 
-  /// One rank's part of an operation, after what is on its stream.
+  /// See DevicePeers::reach().
+  void reach(LocalGroup& group, std::span<const int> mine, std::span<const int> ranks,
+             std::chrono::nanoseconds timeout) {
+    peers_.reach(group, mine, ranks, timeout);
+  }
+
+  /// One rank's part of an operation, after what is on its stream; or its part in messages, all of
+  /// one group, after what is on any of the streams.
   struct Part {
     int rank = 0;
     device::DeviceBinding binding;
-    device::Stream stream = nullptr;
+    std::vector<device::DeviceMessage> messages;
+    std::vector<device::Stream> streams;  // at least one
   };
   /// One kernel for the parts of some ranks, in the order of all their streams. Does not wait. Each
   /// rank's parts come from one thread at a time. Throws Error; then nothing was launched.
   void launch(std::span<const Part> parts);
+  void launch_messages(std::span<const Part> parts);
 
   /// Makes all kernels, also later ones, leave their waits. From any thread.
   void abort();
-  /// The first failure of a kernel of any rank. Does not wait. From any thread.
+  /// A failure of a kernel of any rank, if there is one. Does not wait. From any thread.
   std::optional<Error> failure() const;
 
  private:
+  friend struct DeviceTeams;  // joins, leaves
+
+  using Executors = std::vector<std::unique_ptr<device::Executor>>;
+
+  /// Those of the process's ranks; fills index_.
+  Executors make_executors(const LocalGroup& group);
+  device::Executor& executor(int rank) {
+    return *executors_[index_[static_cast<std::size_t>(rank)]];
+  }
+  /// Throws where the launch of only some ranks would wait for that of others.
+  void check_default_stream(std::span<const Part> parts) const;
   /// Throws where a launch of only some ranks would wait, on its stream, for one that waits for it.
   void check_stream(std::span<const Part> parts);
+  void enqueue(std::span<const Part> parts, std::span<const device::RankLaunch> launches,
+               DataType type);
+  /// Fails the communicator where a kernel has, or a process; and stops all kernels where it has.
+  void look(LocalGroup& group);
+  void join(LocalGroup& group, std::chrono::nanoseconds timeout);
+  /// Whether that was the last one.
+  bool leave(LocalGroup& group);
+  /// Waits for the GPU, and unmaps what is others'.
+  void end(LocalGroup& group);
 
   std::shared_ptr<device::Device> gpu_;
   int ordinal_;
   device::SegmentShape shape_;
-  std::vector<std::unique_ptr<device::Executor>> executors_;
+  std::vector<std::size_t> index_;  // by rank, of its executor
+  Executors executors_;
+  DevicePeers peers_;
+  std::shared_ptr<DeviceWatch> watch_;  // of a communicator that spans processes
 
-  // The newest launches of each rank, by number.
+  // The newest launches of each executor, by number.
   struct Launched {
     std::uint64_t number = 0;  // from 1
     device::Stream stream = nullptr;
   };
   static constexpr std::size_t kRemembered = 64;
+  int joined_ = 0;    // DeviceTeams' mutex
   std::mutex mutex_;  // of what follows
   std::vector<std::vector<Launched>> launched_;
   std::vector<std::uint64_t> launches_;
 };
 
-/// The team of the communicator with this key; `make` makes it for the first rank that asks.
+/// Rank group.rank() takes part from now on: in the team of its communicator and process, which
+/// `make` makes for the first that asks. `timeout`: of its waits; 0: none.
 std::shared_ptr<DeviceTeam> join_device_team(
-    std::uint64_t key, const std::function<std::shared_ptr<DeviceTeam>()>& make);
-/// The same if there is one, else null.
-std::shared_ptr<DeviceTeam> find_device_team(std::uint64_t key);
+    LocalGroup& group, std::chrono::nanoseconds timeout,
+    const std::function<std::shared_ptr<DeviceTeam>()>& make);
+/// And no longer. The last one waits for the GPU. The memory that this process shares is kept until
+/// other processes have let go of it, for which nobody waits but a process that exits, for 2 s.
+void leave_device_team(const std::shared_ptr<DeviceTeam>& team, LocalGroup& group);
+/// The team of a communicator in this process, else null.
+std::shared_ptr<DeviceTeam> find_device_team(const LocalGroup& group);
 
 }  // namespace tutti

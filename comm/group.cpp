@@ -20,8 +20,7 @@ struct Kept {
   const Call& call() const { return kept.call(); }
 };
 
-struct KeptOnDevice {
-  Kept kept;
+struct KeptOnDevice : Kept {
   device::Stream stream;
 };
 
@@ -81,9 +80,10 @@ class Series : public Job {
 };
 
 /// A rank's messages to itself have to be in one group, or they would wait for ever.
-void check_own_messages(const std::vector<Kept>& calls) {
+template <class Kepts>
+void check_own_messages(const Kepts& calls) {
   std::map<const Communicator::Impl*, std::pair<int, int>> own;
-  for (const Kept& k : calls) {
+  for (const auto& k : calls) {
     if (k.call().collective != Collective::send_recv || k.call().peer != k.impl->group->rank())
       continue;
     (k.call().sends ? own[k.impl].first : own[k.impl].second) += 1;
@@ -101,12 +101,11 @@ void check_own_messages(const std::vector<Kept>& calls) {
 
 void run_on_device(const std::vector<KeptOnDevice>& kept) {
   std::vector<DeviceCallOn> calls;
-  for (const KeptOnDevice& k : kept) calls.push_back({k.kept.impl, &k.kept.call(), k.stream});
+  for (const KeptOnDevice& k : kept) calls.push_back({k.impl, &k.call(), k.stream});
   tutti::run_on_device(calls);
 }
 
 void run_together(const std::vector<Kept>& calls) {
-  check_own_messages(calls);
   std::map<std::tuple<Communicator::Impl*, int, bool>, std::unique_ptr<Series>> series;
   for (const Kept& k : calls) {
     k.impl->wait_for_started();
@@ -163,6 +162,8 @@ void group_end() {
     throw Error(ErrorCode::invalid_usage, "group_end() without a group_start() on this thread");
   if (--open_groups > 0) return;
   const OpenGroup closed = std::exchange(open_group(), {});
+  check_own_messages(closed.device_calls);
+  check_own_messages(closed.calls);
   run_on_device(closed.device_calls);  // does not wait
   run_together(closed.calls);
 }

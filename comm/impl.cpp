@@ -60,11 +60,20 @@ Communicator::Impl::Impl(Session session, const Options& o)
 
 Communicator::Impl::~Impl() {
   progress.reset();  // before what it uses
+  if (team) leave_device_team(team, *group);
 }
 
 void Communicator::Impl::check(const Call& call) const {
   if (group->failed()) group->throw_failure();
   check_call(call, group->rank(), group->size());
+}
+
+void Communicator::Impl::check_not_to_itself(const Call& call) const {
+  if (call.collective != Collective::send_recv || call.peer != group->rank()) return;
+  throw Error(ErrorCode::invalid_usage,
+              fmt::format("rank {} {} itself outside of a group: put the send and the recv into "
+                          "one group()",
+                          group->rank(), call.sends ? "sends to" : "receives from"));
 }
 
 PreparedCall& Communicator::Impl::look_up(const Call& call) {
@@ -206,13 +215,7 @@ void Communicator::Impl::run_now(const Call& call) {
     collective = &look_up(call);
   } else {
     if (!repeats_message(call)) check_call(call, group->rank(), group->size());
-    if (call.peer == group->rank()) {
-      throw Error(
-          ErrorCode::invalid_usage,
-          fmt::format(
-              "rank {} {} itself outside of a group: put the send and the recv into one group()",
-              group->rank(), call.sends ? "sends to" : "receives from"));
-    }
+    check_not_to_itself(call);
   }
   try {
     if (collective == nullptr) {

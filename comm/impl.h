@@ -38,6 +38,8 @@ struct Communicator::Impl {
   void run_now(const Call& call);
   /// Throws if the communicator has failed, or the call is wrong. Starts nothing.
   void check(const Call& call) const;
+  /// Throws for a message to oneself, which has to be in one group with its other half.
+  void check_not_to_itself(const Call& call) const;
   /// Waits until the progress thread is idle, so that the order of the calls is kept.
   void wait_for_started() {
     if (progress) progress->drain();

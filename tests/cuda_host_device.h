@@ -60,6 +60,7 @@ class HostBlock {
 class HostDevice : public device::Device {
  public:
   std::atomic<int> launches{0}, orders{0};  // so far
+  std::uint32_t side_by_side = 256;         // blocks that it says it runs side by side
 
   explicit HostDevice(std::uint32_t threads_per_block = 1) : threads_(threads_per_block) {}
 
@@ -81,7 +82,10 @@ class HostDevice : public device::Device {
   }
   void order(device::Stream, device::Stream) override { ++orders; }
   void drain() noexcept override {}
-  std::uint32_t most_blocks() const override { return 256; }
+  std::uint32_t most_blocks() const override { return side_by_side; }
+  Identity identity() const override { return {1, 2}; }
+  CudaExport share(const std::byte*, std::size_t) override { return {}; }
+  device::Mapping map(const CudaMemoryHandle&, const FileDescriptor&) override { return {}; }
 
   void launch(const device::Launch& launch, DataType type, std::uint32_t blocks,
               device::Stream) override {

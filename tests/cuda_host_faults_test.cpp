@@ -210,7 +210,7 @@ TEST(CudaHost, RefusesWhatDoesNotFit) {
     EXPECT_EQ(e.code(), ErrorCode::invalid_argument);
     EXPECT_NE(std::string(e.what()).find("slots"), std::string::npos) << e.what();
   }
-  EXPECT_THROW(Executor(device, 0, kSmallSlots, 1000, true), Error);
+  EXPECT_THROW(Executor(device, 0, kSmallSlots, 1000), Error);
 }
 
 }  // namespace

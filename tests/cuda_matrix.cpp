@@ -84,12 +84,13 @@ DeviceRanks::DeviceRanks(DeviceUnderTest device, int ranks, const device::Segmen
   shape_.ranks = static_cast<std::uint32_t>(ranks);
   std::vector<std::byte*> segments;
   for (int r = 0; r < ranks; ++r) {
-    executors_.push_back(
-        std::make_unique<device::Executor>(device_.device, r, shape_, ranks, true));
+    executors_.push_back(std::make_unique<device::Executor>(device_.device, r, shape_, ranks));
     segments.push_back(executors_.back()->segment());
     executors_.back()->set_timeout(std::chrono::seconds(20));
   }
-  for (const auto& e : executors_) e->connect(segments);
+  for (const auto& e : executors_) {
+    for (int r = 0; r < ranks; ++r) e->connect(r, segments[static_cast<std::size_t>(r)]);
+  }
   buffers_.resize(2 * executors_.size());
 }
 

@@ -1,95 +1,19 @@
 // Calls on GPU memory through Communicator, with threads in the GPU's place (cuda_host_device.h):
 // which launches come of which calls, what is refused, how failures and abort() travel.
+#include "tests/device_memory.h"
+
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "comm/impl.h"
-#include "tests/cuda_host_device.h"
-
 namespace tutti::test {
 namespace {
 
 using namespace std::chrono_literals;
-constexpr DataType kType = DataType::int32;
-constexpr std::size_t kCount = 5000;
-
-/// The device of the test at hand.
-std::shared_ptr<HostDevice> the_device;
-/// Memory from here on is another GPU's, or the host's.
-int owner_of_all = 0;
-
-Gpus thread_gpus() {
-  return {[](const void*) { return owner_of_all; }, [] { return 0; },
-          [](int) -> std::shared_ptr<device::Device> { return the_device; }};
-}
-
-using Data = std::vector<std::int32_t>;
-
-Data input_of(int rank, std::size_t count = kCount) {
-  Data data(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    data[i] = static_cast<std::int32_t>(1000 * (rank + 1) + static_cast<int>(i) * 7);
-  }
-  return data;
-}
-
-Data sum_of(int ranks) {
-  Data sum(kCount);
-  for (int r = 0; r < ranks; ++r) {
-    const Data in = input_of(r);
-    for (std::size_t i = 0; i < kCount; ++i) sum[i] += in[i];
-  }
-  return sum;
-}
-
-Call all_reduce_call(const Data& in, Data& out) {
-  return {.collective = Collective::all_reduce,
-          .in = in.data(),
-          .out = out.data(),
-          .count = in.size(),
-          .type = kType};
-}
-
-class DeviceMemory : public ::testing::TestWithParam<int> {
- protected:
-  void SetUp() override {
-    the_device = std::make_shared<HostDevice>();
-    owner_of_all = 0;
-  }
-  void TearDown() override { the_device.reset(); }
-
-  static std::vector<Communicator> ranks(int count, const Options& options = {}) {
-    std::vector<Communicator> all = Communicator::create_local(count, options);
-    for (Communicator& c : all) c.impl().gpus = thread_gpus();
-    return all;
-  }
-  /// `body` for every rank on a thread of its own.
-  static void in_threads(std::vector<Communicator>& all,
-                         const std::function<void(Communicator&)>& body) {
-    std::vector<std::jthread> threads;
-    for (Communicator& c : all) threads.emplace_back([&] { body(c); });
-  }
-  /// A stream for each rank; the numbers do not matter.
-  static void* stream(int rank) {
-    return reinterpret_cast<void*>(0x1000 + 16 * std::intptr_t{rank});
-  }
-};
-
-std::string refusal(const std::function<void()>& body, ErrorCode code) {
-  try {
-    body();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), code) << e.what();
-    return e.what();
-  }
-  return "nothing was thrown";
-}
 
 TEST_P(DeviceMemory, EachRankFromItsThread) {
   const int n = GetParam();
@@ -190,13 +114,6 @@ TEST_F(DeviceFaults, WhatIsRefused) {
   EXPECT_EQ(refusal(run, ErrorCode::invalid_argument),
             "all_reduce on GPU memory: the input is host memory");
   owner_of_all = 0;
-  Call message = call;
-  message.collective = Collective::send_recv;
-  message.peer = 1;
-  message.sends = true;
-  EXPECT_NE(refusal([&] { all[0].run(message, stream(0)); }, ErrorCode::invalid_usage)
-                .find("not in this version"),
-            std::string::npos);
   call.count = SIZE_MAX / 2;
   refusal(run, ErrorCode::invalid_argument);
   // None of this has begun anything.

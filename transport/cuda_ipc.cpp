@@ -121,7 +121,7 @@ CudaExport export_cuda_memory(const void* memory, std::size_t bytes) {
 }
 
 CudaImport::CudaImport(const CudaMemoryHandle& handle, const FileDescriptor& fd, int device)
-    : bytes_(handle.bytes), offset_(handle.offset) {
+    : bytes_(handle.bytes), offset_(handle.offset), device_(device) {
   if (handle.bytes == 0 || handle.offset > handle.bytes) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("a peer's memory handle makes no sense: byte {} of {}", handle.offset,
@@ -174,12 +174,16 @@ CudaImport::CudaImport(const CudaMemoryHandle& handle, const FileDescriptor& fd,
 CudaImport::~CudaImport() {
   const CudaDriver& driver = CudaDriver::get();
   const CUdeviceptr at = address(base_);
+  // Of the context that has it mapped, which need not be this thread's.
+  int before = 0;
+  if (cudaGetDevice(&before) != cudaSuccess || cudaSetDevice(device_) != cudaSuccess) return;
   if (kind_ == CudaMemoryHandle::kLegacy) {
     driver.ipc_close(at);
   } else {
     driver.unmap(at, mapped_);
     driver.free_address(at, mapped_);
   }
+  cudaSetDevice(before);
 }
 
 }  // namespace tutti

@@ -65,6 +65,7 @@ class CudaImport {
   std::size_t offset_ = 0;
   std::size_t mapped_ = 0;
   CudaMemoryHandle::Kind kind_ = CudaMemoryHandle::kLegacy;
+  int device_ = 0;
 };
 
 }  // namespace tutti

@@ -20,6 +20,7 @@
 
 #include "core/error.h"
 #include "transport/connection.h"
+#include "transport/cuda_ipc.h"
 #include "transport/mesh.h"
 #include "transport/shared_memory.h"
 
@@ -44,6 +45,15 @@ struct alignas(kCacheLine) OperationRecord {
 };
 inline constexpr std::size_t kRecords = 64;  // the newest operations of a rank
 
+/// What the others are told of a rank's memory on a GPU (comm/device_board.h).
+struct alignas(kCacheLine) DeviceCard {
+  std::atomic<std::uint32_t> state;
+  std::uint32_t most_blocks;
+  std::int32_t carrier;
+  std::array<std::uint64_t, 2> gpu;
+  CudaMemoryHandle segment;
+};
+
 struct ControlBlock {
   // A rank that sleeps says so, and whoever publishes to it rings the bell (futex).
   alignas(kCacheLine) std::atomic<std::uint32_t> sleeping;
@@ -57,6 +67,7 @@ struct ControlBlock {
   std::atomic<std::int32_t> failure_rank;
   std::array<char, 1024> failure_text;
   std::array<OperationRecord, kRecords> records;
+  DeviceCard device;
 };
 
 /// How far a rank is, in one word: `step` steps of its operation `operation` are done.
@@ -98,6 +109,11 @@ class LocalGroup {
   Receiver& receiver(int peer, int channel) { return receivers_[index(peer, channel)]; }
   ControlBlock& control(int rank) { return *controls_[static_cast<std::size_t>(rank)]; }
   ControlBlock& control() { return *controls_[static_cast<std::size_t>(rank_)]; }
+
+  /// Rank `rank`'s segment, in which its control block lies.
+  const std::shared_ptr<SharedMemory>& segment(int rank) const {
+    return segments_[static_cast<std::size_t>(rank)];
+  }
 
   /// Whether somebody has failed; one load of a line that is otherwise never written.
   bool failed() const { return controls_[0]->failure_state.load(std::memory_order_relaxed) != 0; }

@@ -58,6 +58,10 @@ class Mesh {
   std::shared_ptr<SharedMemory> receive(int peer, std::uint64_t key, std::size_t bytes,
                                         Deadline deadline);
 
+  /// The same for any descriptor, between processes; the sender keeps its own.
+  void send(int peer, std::uint64_t key, const FileDescriptor& descriptor);
+  FileDescriptor receive(int peer, std::uint64_t key, Deadline deadline);
+
   /// Makes `window` known to all peers, once, before its id is used in a message to them.
   void announce(const WindowMemory& window);
   /// This process's mapping of window `id` of rank `peer` (after a message that names it).
@@ -85,6 +89,8 @@ class Mesh {
 
   void greet(Peer& peer, std::span<const std::byte, 32> session_secret);
   void post(Peer& peer, const Message& message, int fd);
+  /// What has come from `peer` under `key`; none yet: an empty one.
+  FileDescriptor find_descriptor(int peer, std::uint64_t key);
   /// Reads one message; false when there is none (or the peer has closed).
   bool take(Peer& peer);
   void take_all(Peer& peer);

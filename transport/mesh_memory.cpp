@@ -26,6 +26,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+[[noreturn]] void throw_late(int peer) {
+  throw Error(ErrorCode::timed_out, fmt::format("rank {} did not pass its memory in time", peer),
+              peer);
+}
+
 struct ProcessMemory {
   std::mutex mutex;
   std::unordered_map<std::uint64_t, std::weak_ptr<SharedMemory>> by_key;
@@ -135,35 +140,45 @@ void Mesh::send(int peer, std::uint64_t key, const std::shared_ptr<SharedMemory>
        memory->fd());
 }
 
+void Mesh::send(int peer, std::uint64_t key, const FileDescriptor& descriptor) {
+  const std::lock_guard lock(mutex_);
+  post(peers_[static_cast<std::size_t>(peer)], {Message::segment, 0, key, 0}, descriptor.fd());
+}
+
+FileDescriptor Mesh::find_descriptor(int peer, std::uint64_t key) {
+  Peer& p = peers_[static_cast<std::size_t>(peer)];
+  const std::lock_guard lock(mutex_);
+  take_all(p);
+  if (auto found = p.segments.extract(key)) return std::move(found.mapped());
+  if (p.closed) {
+    throw Error(
+        ErrorCode::peer_lost,
+        fmt::format("rank {} (pid {}) died while its memory was being connected", peer, p.pid),
+        peer);
+  }
+  return {};
+}
+
+FileDescriptor Mesh::receive(int peer, std::uint64_t key, Deadline deadline) {
+  for (;;) {
+    if (FileDescriptor fd = find_descriptor(peer, key)) return fd;
+    if (Clock::now() > deadline) throw_late(peer);
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+}
+
 std::shared_ptr<SharedMemory> Mesh::receive(int peer, std::uint64_t key, std::size_t bytes,
                                             Deadline deadline) {
-  Peer& p = peers_[static_cast<std::size_t>(peer)];
+  if (!same_process(peer)) return SharedMemory::map(receive(peer, key, deadline), bytes);
   for (;;) {
-    if (p.same_process) {
+    {
       ProcessMemory& m = process_memory();
       const std::lock_guard lock(m.mutex);
       if (const auto it = m.by_key.find(key); it != m.by_key.end()) {
         if (auto memory = it->second.lock()) return memory;
       }
-    } else {
-      const std::lock_guard lock(mutex_);
-      take_all(p);
-      if (const auto it = p.segments.find(key); it != p.segments.end()) {
-        FileDescriptor fd = std::move(it->second);
-        p.segments.erase(it);
-        return SharedMemory::map(std::move(fd), bytes);
-      }
-      if (p.closed) {
-        throw Error(
-            ErrorCode::peer_lost,
-            fmt::format("rank {} (pid {}) died while its memory was being connected", peer, p.pid),
-            peer);
-      }
     }
-    if (Clock::now() > deadline) {
-      throw Error(ErrorCode::timed_out,
-                  fmt::format("rank {} did not pass its memory in time", peer), peer);
-    }
+    if (Clock::now() > deadline) throw_late(peer);
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
 }

@@ -1,5 +1,6 @@
-// Communicator on the memory of a GPU: ranks as threads with a stream each, ranks in a group, and a
-// captured graph. What is refused, and how failures travel, is in device_memory_test.
+// Communicator on the memory of a GPU: ranks as threads with a stream each, ranks in a group, and
+// captured graphs; collectives and messages. What is refused, and how failures travel, is in
+// device_memory_test.
 #include "comm/communicator.h"
 
 #include <cuda_runtime_api.h>
@@ -52,16 +53,39 @@ struct Rank {
     call.type = DataType::int32;
     return call;
   }
+  Call message(bool sends, int peer) const {
+    Call call = all_reduce();
+    call.collective = Collective::send_recv;
+    if (sends) {
+      call.out = nullptr;
+    } else {
+      call.in = nullptr;
+    }
+    call.peer = peer;
+    call.sends = sends;
+    return call;
+  }
   /// Elements that are not the sum of `ranks` ranks, after what is on the stream.
   std::size_t wrong(int ranks) const {
-    check(cudaStreamSynchronize(stream));
-    std::vector<std::int32_t> data(kCount);
-    check(cudaMemcpy(data.data(), out, kCount * sizeof(std::int32_t), cudaMemcpyDeviceToHost));
+    const auto data = result();
     std::size_t count = 0;
     for (std::size_t i = 0; i < kCount; ++i) {
       count += data[i] != 1000 * ranks * (ranks + 1) / 2 + int(i) * 7 * ranks;
     }
     return count;
+  }
+  /// Elements that are not those of rank `rank`.
+  std::size_t unlike(int rank) const {
+    const auto data = result();
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < kCount; ++i) count += data[i] != 1000 * (rank + 1) + int(i) * 7;
+    return count;
+  }
+  std::vector<std::int32_t> result() const {
+    check(cudaStreamSynchronize(stream));
+    std::vector<std::int32_t> data(kCount);
+    check(cudaMemcpy(data.data(), out, kCount * sizeof(std::int32_t), cudaMemcpyDeviceToHost));
+    return data;
   }
 
   cudaStream_t stream = nullptr;
@@ -127,6 +151,64 @@ TEST_P(GpuCommunicator, GraphOfAGroup) {
   expect_sums();
   cudaGraphExecDestroy(executable);
   cudaGraphDestroy(graph);
+}
+
+// To the next rank; with one rank, to itself.
+TEST_P(GpuCommunicator, MessagesOfAGroup) {
+  const int n = GetParam();
+  const auto exchange = [&](cudaStream_t stream) {
+    for (int r = 0; r < n; ++r) {
+      const auto i = static_cast<std::size_t>(r);
+      const cudaStream_t on = stream != nullptr ? stream : ranks[i]->stream;
+      all[i].run(ranks[i]->message(true, (r + 1) % n), on);
+      all[i].run(ranks[i]->message(false, (r + n - 1) % n), on);
+    }
+  };
+  const auto expect_neighbours = [&] {
+    for (int r = 0; r < n; ++r) {
+      EXPECT_EQ(ranks[static_cast<std::size_t>(r)]->unlike((r + n - 1) % n), 0U) << r;
+    }
+  };
+  for (int i = 0; i < 3; ++i) {
+    for (const auto& r : ranks) r->clear();
+    group([&] { exchange(nullptr); });
+    expect_neighbours();
+  }
+  const cudaStream_t stream = ranks[0]->stream;
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t executable = nullptr;
+  check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  group([&] { exchange(stream); });
+  check(cudaStreamEndCapture(stream, &graph));
+  check(cudaGraphInstantiate(&executable, graph, 0));
+  for (const auto& r : ranks) r->clear();
+  for (int i = 0; i < 100; ++i) check(cudaGraphLaunch(executable, stream));
+  check(cudaStreamSynchronize(stream));
+  expect_neighbours();
+  cudaGraphExecDestroy(executable);
+  cudaGraphDestroy(graph);
+}
+
+TEST_P(GpuCommunicator, MessagesFromThreads) {
+  const int n = GetParam();
+  if (n < 2) return;
+  {
+    std::vector<std::jthread> threads;
+    for (int r = 0; r < n; ++r) {
+      threads.emplace_back([this, r, n] {
+        const auto i = static_cast<std::size_t>(r);
+        for (int k = 0; k < 20; ++k) {
+          EXPECT_NO_THROW(group([&] {
+            all[i].run(ranks[i]->message(false, (r + n - 1) % n), ranks[i]->stream);
+            all[i].run(ranks[i]->message(true, (r + 1) % n), ranks[i]->stream);
+          }));
+        }
+      });
+    }
+  }
+  for (int r = 0; r < n; ++r) {
+    EXPECT_EQ(ranks[static_cast<std::size_t>(r)]->unlike((r + n - 1) % n), 0U) << r;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, GpuCommunicator, ::testing::Values(1, 2, 4));

@@ -66,6 +66,57 @@ TEST(GpuNccl, AllReduceAndAllGatherInAGroup) {
   cudaStreamDestroy(stream);
 }
 
+// Every rank to every one, itself included: what all-to-all is in NCCL's documentation.
+TEST(GpuNccl, SendAndRecvInAGroup) {
+  ncclComm_t comms[kRanks] = {};
+  const int devices[kRanks] = {0, 0};
+  ASSERT_EQ(ncclCommInitAll(comms, kRanks, devices), ncclSuccess) << ncclGetLastError(nullptr);
+  cudaStream_t stream = nullptr;
+  ASSERT_EQ(cudaStreamCreate(&stream), cudaSuccess);
+  float* in[kRanks] = {};
+  float* out[kRanks] = {};
+  std::vector<float> host(kRanks * kCount);
+  for (int r = 0; r < kRanks; ++r) {
+    ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&in[r]), host.size() * sizeof(float)),
+              cudaSuccess);
+    ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&out[r]), host.size() * sizeof(float)),
+              cudaSuccess);
+    for (std::size_t i = 0; i < host.size(); ++i) {
+      host[i] = static_cast<float>(i % 1000 + 1000 * (i / kCount) + 10000 * r);
+    }
+    ASSERT_EQ(cudaMemcpy(in[r], host.data(), host.size() * sizeof(float), cudaMemcpyHostToDevice),
+              cudaSuccess);
+  }
+  for (int repeat = 0; repeat < 3; ++repeat) {
+    ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+    for (int r = 0; r < kRanks; ++r) {
+      for (int peer = 0; peer < kRanks; ++peer) {
+        const std::size_t at = static_cast<std::size_t>(peer) * kCount;
+        ASSERT_EQ(ncclSend(in[r] + at, kCount, ncclFloat, peer, comms[r], stream), ncclSuccess);
+        ASSERT_EQ(ncclRecv(out[r] + at, kCount, ncclFloat, peer, comms[r], stream), ncclSuccess);
+      }
+    }
+    ASSERT_EQ(ncclGroupEnd(), ncclSuccess) << ncclGetLastError(nullptr);
+  }
+  ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+  for (int r = 0; r < kRanks; ++r) {
+    std::vector<float> got(host.size());
+    ASSERT_EQ(cudaMemcpy(got.data(), out[r], got.size() * sizeof(float), cudaMemcpyDeviceToHost),
+              cudaSuccess);
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      const std::size_t of_block = r * kCount + i % kCount;  // of the sender's input
+      wrong += got[i] != static_cast<float>(of_block % 1000 + 1000 * static_cast<std::size_t>(r) +
+                                            10000 * (i / kCount));
+    }
+    EXPECT_EQ(wrong, 0U) << "rank " << r;
+    EXPECT_EQ(ncclCommDestroy(comms[r]), ncclSuccess);
+    cudaFree(in[r]);
+    cudaFree(out[r]);
+  }
+  cudaStreamDestroy(stream);
+}
+
 TEST(GpuNccl, MemAllocGivesMemoryOfTheGpu) {
   ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
   void* memory = nullptr;

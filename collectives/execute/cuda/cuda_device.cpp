@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "collectives/execute/cuda/kernel.h"
 #include "core/error.h"
@@ -33,27 +34,32 @@ class Current {
   int before_ = 0;
 };
 
-/// A stream that is ordered after no other, for work that must not wait for a kernel. While it
-/// lives, this thread may allocate and copy although one of its streams is being captured: that
-/// work is done at once, and not recorded.
+/// While it lives, this thread may allocate and copy although one of its streams is being captured:
+/// that work is done at once, and not recorded.
+class Relaxed {
+ public:
+  Relaxed() {
+    check(cudaThreadExchangeStreamCaptureMode(&mode_), "cudaThreadExchangeStreamCaptureMode");
+  }
+  ~Relaxed() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  Relaxed(const Relaxed&) = delete;
+  Relaxed& operator=(const Relaxed&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;  // the mode before, from then on
+};
+
+/// A stream that is ordered after no other, for work that must not wait for a kernel.
 class Aside {
  public:
-  Aside() {
-    check(cudaThreadExchangeStreamCaptureMode(&mode_), "cudaThreadExchangeStreamCaptureMode");
-    const cudaError_t result = cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking);
-    if (result != cudaSuccess) cudaThreadExchangeStreamCaptureMode(&mode_);
-    check(result, "cudaStreamCreate");
-  }
-  ~Aside() {
-    cudaStreamDestroy(stream_);
-    cudaThreadExchangeStreamCaptureMode(&mode_);
-  }
+  Aside() { check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate"); }
+  ~Aside() { cudaStreamDestroy(stream_); }
   Aside(const Aside&) = delete;
   Aside& operator=(const Aside&) = delete;
   cudaStream_t stream() const { return stream_; }
 
  private:
-  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;  // the mode before, from then on
+  Relaxed relaxed_;
   cudaStream_t stream_ = nullptr;
 };
 
@@ -107,6 +113,10 @@ CudaDevice::CudaDevice(int ordinal) : ordinal_(ordinal) {
     fewest = std::min(fewest, blocks);
   }
   most_blocks_ = static_cast<std::uint32_t>(fewest * processors);
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, ordinal_), "the device's properties");
+  static_assert(sizeof properties.uuid == sizeof identity_);
+  std::memcpy(&identity_, &properties.uuid, sizeof identity_);
 }
 
 std::byte* CudaDevice::allocate(std::size_t bytes) {
@@ -127,6 +137,7 @@ void CudaDevice::deallocate(std::byte* memory) noexcept { cudaFree(memory); }
 
 Control* CudaDevice::allocate_control() {
   const Current current(ordinal_);
+  const Relaxed relaxed;
   void* memory = nullptr;
   // Portable: with unified addressing the kernel uses the host's address.
   check(cudaHostAlloc(&memory, sizeof(Control), cudaHostAllocMapped | cudaHostAllocPortable),
@@ -183,6 +194,18 @@ void CudaDevice::order(Stream first, Stream then) {
   if (result == cudaSuccess) result = cudaStreamWaitEvent(stream_of(then), event, 0);
   cudaEventDestroy(event);  // once it has happened
   check(result, "to order two streams");
+}
+
+CudaExport CudaDevice::share(const std::byte* memory, std::size_t bytes) {
+  const Current current(ordinal_);
+  const Relaxed relaxed;
+  return export_cuda_memory(memory, bytes);
+}
+
+Mapping CudaDevice::map(const CudaMemoryHandle& handle, const FileDescriptor& fd) {
+  const Relaxed relaxed;
+  const auto import = std::make_shared<const CudaImport>(handle, fd, ordinal_);
+  return {import, import->data(), import->bytes()};
 }
 
 void CudaDevice::drain() noexcept {

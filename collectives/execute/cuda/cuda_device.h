@@ -26,12 +26,16 @@ class CudaDevice : public Device {
   void order(Stream first, Stream then) override;
   void drain() noexcept override;
   std::uint32_t most_blocks() const override { return most_blocks_; }
+  Identity identity() const override { return identity_; }
+  CudaExport share(const std::byte* memory, std::size_t bytes) override;
+  Mapping map(const CudaMemoryHandle& handle, const FileDescriptor& fd) override;
 
   int ordinal() const { return ordinal_; }
 
  private:
   int ordinal_;
   std::uint32_t most_blocks_ = 0;
+  Identity identity_{};
 };
 
 /// GPUs that this process can use; 0 where there is no driver. `why`: in words, if it is not null.

@@ -2,17 +2,27 @@
 // the real one; the tests have one whose blocks are threads.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "collectives/execute/cuda/launch.h"
 #include "core/types.h"
+#include "transport/cuda_ipc.h"
 
 namespace tutti::device {
 
 /// A queue of work on a device: cudaStream_t, without its header.
 using Stream = void*;
+
+/// Another process's memory, for as long as `owner` lives.
+struct Mapping {
+  std::shared_ptr<const void> owner;
+  std::byte* data = nullptr;
+  std::size_t bytes = 0;
+};
 
 class Device {
  public:
@@ -42,6 +52,15 @@ class Device {
 
   /// Blocks that surely run side by side on the whole device.
   virtual std::uint32_t most_blocks() const = 0;
+
+  /// What all processes of a host call this device, and no other one.
+  using Identity = std::array<std::uint64_t, 2>;
+  virtual Identity identity() const = 0;
+  /// For other processes to map `memory`, which allocate() gave. Throws Error.
+  virtual CudaExport share(const std::byte* memory, std::size_t bytes) = 0;
+  /// Maps what another process shares, as this device's kernels address it. `fd`: what came with
+  /// the handle. Also while a stream of this thread is captured. Throws Error.
+  virtual Mapping map(const CudaMemoryHandle& handle, const FileDescriptor& fd) = 0;
 };
 
 }  // namespace tutti::device

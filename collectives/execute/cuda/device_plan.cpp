@@ -2,11 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
 #include <limits>
 #include <set>
-#include <type_traits>
 
+#include "collectives/execute/cuda/block_writer.h"
 #include "core/error.h"
 
 namespace tutti::device {
@@ -21,28 +20,16 @@ class Builder {
     PlanBlock h{};
     const std::size_t element = size_of(call_.type);
     const Tiling& tiling = call_.choice.tiling;
-    h.tile_stride = tiling.tile * element;
     // Copies of tmp begin on lines of their own.
     const std::size_t tmp = tiling.tile / plan_.header.pieces * element * plan_.tmp_chunks;
     h.tmp_stride = (tmp + kLine - 1) / kLine * kLine;
-    h.lanes = static_cast<std::uint32_t>(lanes_.size());
+    h.lanes = static_cast<std::uint32_t>(parts_.lanes.size());
     h.copies = call_.choice.copies;
-    h.protocol = call_.choice.protocol;
     h.windows = call_.windows ? 1 : 0;
     h.reduction = is_reduction(plan_.header.collective) ? 1 : 0;
     h.divisor = static_cast<std::uint32_t>(plan_.header.ranks);
     h.plan_channels = call_.plan_channels;
-    block_.resize(sizeof h);
-    h.lane = append(lanes_);
-    h.range = append(ranges_);
-    h.action = append(actions_);
-    h.use = append(uses_);
-    h.end = append(ends_);
-    h.move = append(moves_);
-    h.place = append(places_);
-    h.bytes = static_cast<std::uint32_t>(block_.size());
-    std::memcpy(block_.data(), &h, sizeof h);
-    return std::move(block_);
+    return write_block(h, parts_);
   }
 
  private:
@@ -59,24 +46,26 @@ class Builder {
 
   void add_lane(std::size_t l) {
     DeviceLane lane{};
-    lane.first_range = u32(ranges_.size());
-    lane.first_end = u32(ends_.size());
+    lane.first_range = u32(parts_.ranges.size());
+    lane.first_end = u32(parts_.ends.size());
     if (!plan_.lanes[l].empty()) {
       lane.actions = u32(plan_.lanes[l].size());
-      lane.tiles =
+      const std::uint32_t tiles =
           u32(call_.tiles_by_lane ? tiles_of(plan_, shape(), l) : call_.choice.tiling.tiles);
       for (const std::size_t tile : changes(l)) {
-        if (tile >= lane.tiles) break;
+        if (tile >= tiles) break;
+        if (parts_.ranges.size() > lane.first_range) parts_.ranges.back().end_tile = u32(tile);
         add_range(l, tile, lane.first_end);
       }
+      if (parts_.ranges.size() > lane.first_range) parts_.ranges.back().end_tile = tiles;
     }
-    lane.ranges = u32(ranges_.size()) - lane.first_range;
-    lane.ends = u32(ends_.size()) - lane.first_end;
+    lane.ranges = u32(parts_.ranges.size()) - lane.first_range;
+    lane.ends = u32(parts_.ends.size()) - lane.first_end;
     if (lane.ends > kMostEnds) {
       refuse(fmt::format("lane {} has {} links, more than the {} that a thread block keeps", l,
                          lane.ends, kMostEnds));
     }
-    lanes_.push_back(lane);
+    parts_.lanes.push_back(lane);
   }
 
   /// The tiles that are cut unlike the one before: where a block ends, and the one after.
@@ -95,28 +84,30 @@ class Builder {
 
   void add_range(std::size_t lane, std::size_t tile, std::uint32_t first_end) {
     const TileProgram program = compile(plan_, shape(), tile, nullptr, lane);
-    ranges_.push_back({u32(tile), u32(actions_.size())});
+    const std::size_t stride = call_.choice.tiling.tile * size_of(call_.type);
+    parts_.ranges.push_back({u32(tile), 0, u32(parts_.actions.size()), u32(stride)});
     // Every tile sends the same messages, so each range counts them anew.
-    for (std::size_t e = first_end; e < ends_.size(); ++e) ends_[e].per_tile = 0;
+    for (std::size_t e = first_end; e < parts_.ends.size(); ++e) parts_.ends[e].per_tile = 0;
     for (const Action& a : program.lanes[lane]) {
       DeviceAction d{};
-      d.bytes = a.bytes;
+      d.check = a.bytes * 0x9E3779B1U;
+      d.protocol = call_.choice.protocol;
       d.signals = a.signals ? 1 : 0;
       d.completes = a.completes ? 1 : 0;
       d.receives = u32(a.receives.size());
-      d.first_receive = u32(uses_.size());
+      d.first_receive = u32(parts_.uses.size());
       for (const ReceiveLink& link : a.receives) {
-        uses_.push_back(use(link.rank, link.channel, false, first_end));
+        parts_.uses.push_back(use(link.rank, link.channel, false, first_end));
       }
       d.sends = u32(a.sends.size());
-      d.first_send = u32(uses_.size());
+      d.first_send = u32(parts_.uses.size());
       for (const SendLink& link : a.sends) {
-        uses_.push_back(use(link.rank, link.channel, true, first_end));
+        parts_.uses.push_back(use(link.rank, link.channel, true, first_end));
       }
       d.moves = u32(a.moves.size());
-      d.first_move = u32(moves_.size());
+      d.first_move = u32(parts_.moves.size());
       for (const Move& m : a.moves) add_move(m);
-      actions_.push_back(d);
+      parts_.actions.push_back(d);
     }
   }
 
@@ -125,11 +116,11 @@ class Builder {
       refuse(fmt::format("a step has {} operands, more than the {} that a thread block keeps",
                          m.destinations + m.sources, kMostOperands));
     }
-    moves_.push_back(
-        {m.elements * size_of(call_.type), u32(places_.size()), m.destinations, m.sources});
+    parts_.moves.push_back(
+        {m.elements * size_of(call_.type), u32(parts_.places.size()), m.destinations, m.sources});
     for (std::uint32_t i = 0; i < std::uint32_t{m.destinations} + m.sources; ++i) {
       const Place& p = m.places[i];
-      places_.push_back({p.offset, p.rank, p.where, static_cast<std::uint8_t>(p.scaled), 0});
+      parts_.places.push_back({p.offset, p.rank, p.where, static_cast<std::uint8_t>(p.scaled), 0});
     }
   }
 
@@ -139,12 +130,13 @@ class Builder {
     }
     const auto peer = static_cast<std::uint32_t>(rank);
     std::size_t e = first_end;
-    while (e < ends_.size() && (ends_[e].peer != peer || ends_[e].channel != channel ||
-                                ends_[e].sends != (sends ? 1U : 0U))) {
+    while (e < parts_.ends.size() &&
+           (parts_.ends[e].peer != peer || parts_.ends[e].channel != channel ||
+            parts_.ends[e].sends != (sends ? 1U : 0U))) {
       ++e;
     }
-    if (e == ends_.size()) ends_.push_back({peer, channel, 0, sends ? 1U : 0U});
-    return {u32(e) - first_end, ends_[e].per_tile++};
+    if (e == parts_.ends.size()) parts_.ends.push_back({peer, channel, 0, sends ? 1U : 0U, 0});
+    return {u32(e) - first_end, parts_.ends[e].per_tile++};
   }
 
   std::uint32_t u32(std::size_t n) const {
@@ -152,26 +144,9 @@ class Builder {
     return static_cast<std::uint32_t>(n);
   }
 
-  template <class T>
-  std::uint32_t append(const std::vector<T>& array) {
-    static_assert(std::is_trivially_copyable_v<T> && alignof(T) <= 8);
-    const std::size_t at = (block_.size() + 15) / 16 * 16;
-    block_.resize(at + array.size() * sizeof(T));
-    if (!array.empty()) std::memcpy(block_.data() + at, array.data(), array.size() * sizeof(T));
-    u32(block_.size());
-    return u32(at);
-  }
-
   const DeviceCall& call_;
   const RankPlan& plan_;
-  std::vector<DeviceLane> lanes_;
-  std::vector<Range> ranges_;
-  std::vector<DeviceAction> actions_;
-  std::vector<Use> uses_;
-  std::vector<End> ends_;
-  std::vector<DeviceMove> moves_;
-  std::vector<DevicePlace> places_;
-  std::vector<std::byte> block_;
+  BlockParts parts_;
 };
 
 }  // namespace

@@ -46,42 +46,42 @@ struct End {
   std::uint32_t channel;   // the plan's
   std::uint32_t per_tile;  // messages
   std::uint32_t sends;     // else it receives
+  std::uint32_t counted;   // messages besides those of the tiles (device_messages.h)
 };
 
 struct DeviceAction {
   std::uint32_t first_receive, receives;  // uses
   std::uint32_t first_send, sends;
   std::uint32_t first_move, moves;
-  std::uint32_t bytes;  // of each of its messages
+  std::uint32_t check;  // what the headers of its messages say besides the operation
+  Protocol protocol;    // of its messages
   std::uint16_t signals, completes;
 };
 
-/// The actions of all tiles from `first_tile` up to the next range's: they differ in nothing but
-/// their place.
+/// Tiles with the same actions: they differ in nothing but their place.
 struct Range {
-  std::uint32_t first_tile;
+  std::uint32_t first_tile, end_tile;
   std::uint32_t first_action;
+  std::uint32_t tile_stride;  // bytes from a tile to the next, in every block of in and out
 };
 
 struct DeviceLane {
-  std::uint32_t tiles;
   std::uint32_t actions;  // of each tile
   std::uint32_t first_range, ranges;
   std::uint32_t first_end, ends;
 };
 
 struct PlanBlock {
-  std::uint64_t tile_stride;  // bytes from a tile to the next, in every block of in and out
-  std::uint64_t tmp_stride;   // bytes of tmp of each copy
+  std::uint64_t tmp_stride;  // bytes of tmp of each copy
   std::uint32_t lanes, copies;
-  Protocol protocol;
   std::uint32_t windows;    // 1: signals carry addresses
+  std::uint32_t messages;   // 1: sends and receives, no operation of all ranks
   std::uint32_t reduction;  // 1: of a collective that reduces
   std::uint32_t divisor;    // ranks
   std::uint32_t plan_channels;
   std::uint32_t bytes;  // of all
   // Byte offsets of the arrays.
-  std::uint32_t lane, range, action, use, end, move, place, reserved;
+  std::uint32_t lane, range, action, use, end, move, place;
 };
 
 /// What a plan is bound to.

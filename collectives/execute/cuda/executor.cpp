@@ -6,8 +6,10 @@
 #include <atomic>
 #include <bit>
 #include <cstring>
+#include <functional>
 
 #include "collectives/execute/cuda/memory.h"
+#include "collectives/execute/signature.h"
 
 namespace tutti::device {
 namespace {
@@ -24,14 +26,13 @@ std::span<const std::byte> bytes_of(const auto& value) {
 
 }  // namespace
 
-Executor::Executor(Device& device, int rank, const SegmentShape& shape, int ranks_on_device,
-                   bool whole_lines)
+Executor::Executor(Device& device, int rank, const SegmentShape& shape, int ranks_on_device)
     : device_(device),
       rank_(static_cast<std::uint32_t>(rank)),
       shape_(shape),
       most_blocks_(std::min(kMostBlocks,
                             device.most_blocks() / static_cast<std::uint32_t>(ranks_on_device))),
-      whole_lines_(whole_lines) {
+      whole_lines_(shape.ranks, true) {
   if (most_blocks_ == 0) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("{} ranks share a device that runs {} thread blocks side by side: too "
@@ -41,6 +42,7 @@ Executor::Executor(Device& device, int rank, const SegmentShape& shape, int rank
   }
   segment_ = device_.allocate(shape.bytes());
   control_ = device_.allocate_control();
+  segments_ = device_.allocate(shape.ranks * sizeof(std::byte*));
 }
 
 Executor::~Executor() {
@@ -51,10 +53,13 @@ Executor::~Executor() {
   device_.deallocate(segment_);
 }
 
-void Executor::connect(std::span<std::byte* const> segments) {
-  segments_ = device_.allocate(segments.size_bytes());
-  device_.upload(segments_, std::as_bytes(segments));
+void Executor::connect(int peer, std::byte* segment, bool whole_lines) {
+  const auto p = static_cast<std::size_t>(peer);
+  whole_lines_[p] = whole_lines;
+  device_.upload(segments_ + p * sizeof segment, bytes_of(segment));
 }
+
+void Executor::limit_blocks(std::uint32_t most) { most_blocks_ = std::min(most_blocks_, most); }
 
 void Executor::add_window(int peer, std::uint32_t id, std::byte* base, std::size_t bytes) {
   if (id == 0 || id >= kMostWindows) {
@@ -76,7 +81,7 @@ Choice Executor::choose_for(const DeviceBinding& b, std::uint32_t plan_channels)
   t.windows = b.windows;
   t.link_data = b.link_data;
   t.tiles_by_lane = b.tiles_by_lane;
-  t.whole_lines = whole_lines_;
+  t.whole_lines = std::ranges::find(whole_lines_, false) == whole_lines_.end();
   t.plan_channels = plan_channels;
   t.most_blocks = most_blocks_;
   const PlanHeader& header = b.plan->header;
@@ -90,30 +95,6 @@ RankLaunch Executor::prepare(const DeviceBinding& b, Stream stream) {
   // Lanes have a channel each, and some links between a rank's own lanes have others.
   const std::uint32_t plan_channels = b.plan->header.lanes == 1 ? 1 : kPlanChannels;
   const Choice choice = choose_for(b, plan_channels);
-  const Uploaded& plan = upload(b, choice, plan_channels, stream);
-  RankLaunch r{};
-  r.plan = plan.memory;
-  r.segment = segment_;
-  r.segments = reinterpret_cast<std::byte* const*>(segments_);
-  r.control = control_;
-  r.in = b.in.base;
-  r.out = b.out.base;
-  r.tmp = plan.header.tmp_stride > 0 ? tmp(plan.header.tmp_stride * plan.header.copies) : nullptr;
-  const auto address = [](const std::byte* p) { return reinterpret_cast<std::uint64_t>(p); };
-  r.addresses.at[0] = b.in_window != 0 ? b.in_offset : address(b.in.base);
-  r.addresses.at[1] = b.out_window != 0 ? b.out_offset : address(b.out.base);
-  r.addresses.at[2] = address(r.tmp);
-  r.addresses.windows01 = b.in_window | std::uint64_t{b.out_window} << 32;
-  r.addresses.scalar = r.scalar = b.op.scalar;
-  r.signature = b.signature;
-  r.rank = rank_;
-  r.blocks = plan.header.lanes * plan.header.copies;
-  r.kind = b.op.kind;
-  return r;
-}
-
-Executor::Uploaded& Executor::upload(const DeviceBinding& b, const Choice& choice,
-                                     std::uint32_t plan_channels, Stream stream) {
   Key key{reinterpret_cast<std::uint64_t>(b.plan),
           static_cast<std::uint64_t>(b.type),
           static_cast<std::uint64_t>(choice.protocol),
@@ -126,13 +107,60 @@ Executor::Uploaded& Executor::upload(const DeviceBinding& b, const Choice& choic
     key.push_back(list.size());
     key.insert(key.end(), list.begin(), list.end());
   }
-  const bool capturing = device_.is_capturing(stream);
-  if (const auto found = plans_.find(key); found != plans_.end()) {
-    Uploaded& plan = found->second;
-    plan.captured = plan.captured || capturing;
-    by_use_.splice(by_use_.begin(), by_use_, plan.used);
-    return plan;
+  const Uploaded& plan = upload(
+      std::move(key), [&] { return build(b, choice, plan_channels); }, stream);
+  RankLaunch r = launch_of(plan);
+  r.in = b.in.base;
+  r.out = b.out.base;
+  r.tmp = plan.header.tmp_stride > 0 ? tmp(plan.header.tmp_stride * plan.header.copies) : nullptr;
+  const auto address = [](const std::byte* p) { return reinterpret_cast<std::uint64_t>(p); };
+  r.addresses.at[0] = b.in_window != 0 ? b.in_offset : address(b.in.base);
+  r.addresses.at[1] = b.out_window != 0 ? b.out_offset : address(b.out.base);
+  r.addresses.at[2] = address(r.tmp);
+  r.addresses.windows01 = b.in_window | std::uint64_t{b.out_window} << 32;
+  r.addresses.scalar = r.scalar = b.op.scalar;
+  r.signature = b.signature;
+  r.kind = b.op.kind;
+  return r;
+}
+
+RankLaunch Executor::prepare(std::span<const DeviceMessage> messages, Stream stream) {
+  // Offsets from the lowest address, so that the parts of one buffer give the same block wherever
+  // it lies.
+  std::byte* base[2] = {nullptr, nullptr};
+  for (const DeviceMessage& m : messages) {
+    std::byte*& lowest = base[m.sends ? 1 : 0];
+    if (lowest == nullptr || std::less<>{}(m.buffer, lowest)) lowest = m.buffer;
   }
+  std::vector<PlacedMessage> placed;
+  Key key{0};  // where collectives have the address of their plan
+  for (const DeviceMessage& m : messages) {
+    const auto offset = reinterpret_cast<std::uint64_t>(m.buffer) -
+                        reinterpret_cast<std::uint64_t>(base[m.sends ? 1 : 0]);
+    placed.push_back({m.peer, m.sends, whole_lines_[m.peer], m.tag, offset, m.bytes});
+    key.insert(key.end(), {m.peer, m.sends ? 1U : 0U, m.tag, offset, m.bytes});
+  }
+  const Uploaded& block = upload(
+      std::move(key), [&] { return build_message_block(placed, shape_, most_blocks_); }, stream);
+  RankLaunch r = launch_of(block);
+  r.in = base[1];
+  r.out = base[0];
+  return r;
+}
+
+RankLaunch Executor::launch_of(const Uploaded& plan) const {
+  RankLaunch r{};
+  r.plan = plan.memory;
+  r.segment = segment_;
+  r.segments = reinterpret_cast<std::byte* const*>(segments_);
+  r.control = control_;
+  r.rank = rank_;
+  r.blocks = plan.header.lanes * plan.header.copies;
+  return r;
+}
+
+std::vector<std::byte> Executor::build(const DeviceBinding& b, const Choice& choice,
+                                       std::uint32_t plan_channels) const {
   DeviceCall call;
   call.plan = b.plan;
   call.type = b.type;
@@ -142,7 +170,19 @@ Executor::Uploaded& Executor::upload(const DeviceBinding& b, const Choice& choic
   call.windows = b.windows;
   call.tiles_by_lane = b.tiles_by_lane;
   call.plan_channels = plan_channels;
-  const std::vector<std::byte> block = build_plan_block(call);
+  return build_plan_block(call);
+}
+
+Executor::Uploaded& Executor::upload(Key key, const std::function<std::vector<std::byte>()>& build,
+                                     Stream stream) {
+  const bool capturing = device_.is_capturing(stream);
+  if (const auto found = plans_.find(key); found != plans_.end()) {
+    Uploaded& plan = found->second;
+    plan.captured = plan.captured || capturing;
+    by_use_.splice(by_use_.begin(), by_use_, plan.used);
+    return plan;
+  }
+  const std::vector<std::byte> block = build();
   Uploaded plan;
   plan.captured = capturing;
   std::memcpy(&plan.header, block.data(), sizeof plan.header);
@@ -209,9 +249,10 @@ std::optional<Error> Executor::failure() const {
   const auto trouble = static_cast<Trouble>(load_acquire(&r.trouble));
   if (trouble == Trouble::none) return std::nullopt;
   const auto peer = static_cast<int>(r.peer);
-  const std::string where =
-      fmt::format("operation #{} (lane {}, copy {}, tile {}, step {}) on its GPU", r.operation + 1,
-                  r.lane, r.copy, r.tile, r.step);
+  const std::string what = r.messages != 0 ? std::string(r.sending != 0 ? "a send" : "a recv")
+                                           : fmt::format("operation #{}", r.operation + 1);
+  const std::string where = fmt::format("{} (lane {}, copy {}, tile {}, step {}) on its GPU", what,
+                                        r.lane, r.copy, r.tile, r.step);
   switch (trouble) {
     case Trouble::timed_out:
       return Error(
@@ -222,6 +263,16 @@ std::optional<Error> Executor::failure() const {
                       static_cast<double>(control_->timeout_ns) * 1e-9),
           peer);
     case Trouble::mismatch:
+      if (r.messages != 0) {
+        const auto text = [](std::uint64_t header) {
+          return point_to_point_text(static_cast<std::uint32_t>(header >> 32));
+        };
+        return Error(ErrorCode::mismatch,
+                     fmt::format("calls do not match: rank {} receives {} from rank {}, which sent "
+                                 "{}. The sends and the receives of two ranks must match in order",
+                                 rank_, text(r.expected), peer, text(r.found)),
+                     peer);
+      }
       return Error(
           ErrorCode::mismatch,
           fmt::format("calls do not match: in {} rank {} got a message of another operation "

@@ -2,18 +2,20 @@
 // gives the rank's part of a launch; enqueue() puts one kernel for any number of ranks of this
 // process on a stream. Nothing waits for the device.
 //
-//     Executor e(device, rank, shape, share);
-//     e.connect(segments of all ranks, as mapped here);
+//     Executor e(device, rank, shape, ranks_on_device);
+//     e.connect(peer, its segment, as mapped here) ...    // before the first launch that needs it
 //     enqueue(device, {{e.prepare(call, stream)}}, shape, type, stream);
 //     if (auto failure = e.failure()) ...
 //
 // Operations of a communicator must reach the device in the same order on all ranks, one after the
-// other: on one stream, or on streams that are ordered by events.
+// other: on one stream, or on streams that are ordered by events. So must the sends and receives of
+// a rank, though they are no operations of all.
 #pragma once
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <map>
 #include <memory>
@@ -23,6 +25,7 @@
 #include <vector>
 
 #include "collectives/execute/cuda/device.h"
+#include "collectives/execute/cuda/device_messages.h"
 #include "collectives/execute/cuda/device_plan.h"
 #include "core/error.h"
 
@@ -50,9 +53,7 @@ struct DeviceBinding {
 class Executor {
  public:
   /// `ranks_on_device`: how many ranks share the device, so that the blocks of all fit.
-  /// `whole_lines`: every rank's link to every other keeps a warp's 128-byte stores whole (LL128).
-  Executor(Device& device, int rank, const SegmentShape& shape, int ranks_on_device,
-           bool whole_lines);
+  Executor(Device& device, int rank, const SegmentShape& shape, int ranks_on_device);
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
   ~Executor();
@@ -60,14 +61,22 @@ class Executor {
   int rank() const { return static_cast<int>(rank_); }
   /// This rank's segment, of shape.bytes(); for the other ranks to map.
   std::byte* segment() const { return segment_; }
-  /// Once: the segments of all ranks, as this rank's kernels address them.
-  void connect(std::span<std::byte* const> segments);
+  /// Once for each rank, itself included: its segment, as this rank's kernels address it.
+  /// `whole_lines`: the link keeps a warp's 128-byte stores whole (LL128); both ends say the same,
+  /// and if they say it of all links, so do all ranks.
+  void connect(int peer, std::byte* segment, bool whole_lines = true);
+  /// The blocks that the other ranks' devices have for each rank, if they are fewer: before the
+  /// first prepare(), and the same number on all ranks.
+  void limit_blocks(std::uint32_t most);
   /// Makes window `id` (from 1) of `peer` known here, before the first operation that names it.
   void add_window(int peer, std::uint32_t id, std::byte* base, std::size_t bytes);
 
   /// Binds a call and uploads its plan, if it is new. Throws Error(invalid_argument) where the plan
   /// does not fit the device.
   RankLaunch prepare(const DeviceBinding& binding, Stream stream);
+  /// The same for sends and receives that are in flight together. They need message channels, and
+  /// connections to their peers alone.
+  RankLaunch prepare(std::span<const DeviceMessage> messages, Stream stream);
 
   /// 0: none. Of every wait from now on, also of kernels that run.
   void set_timeout(std::chrono::nanoseconds timeout);
@@ -90,8 +99,12 @@ class Executor {
   using Key = std::vector<std::uint64_t>;
 
   Choice choose_for(const DeviceBinding& binding, std::uint32_t plan_channels) const;
-  Uploaded& upload(const DeviceBinding& binding, const Choice& choice, std::uint32_t plan_channels,
-                   Stream stream);
+  std::vector<std::byte> build(const DeviceBinding& binding, const Choice& choice,
+                               std::uint32_t plan_channels) const;
+  /// The block with this key on the device; `build` makes it, if it is new.
+  Uploaded& upload(Key key, const std::function<std::vector<std::byte>()>& build, Stream stream);
+  /// The part of a launch that every kind has.
+  RankLaunch launch_of(const Uploaded& plan) const;
   /// Forgets the plan that was not used for the longest time, for its memory.
   void forget_one();
   std::byte* fresh_memory(std::size_t bytes);
@@ -101,7 +114,7 @@ class Executor {
   std::uint32_t rank_;
   SegmentShape shape_;
   std::uint32_t most_blocks_;
-  bool whole_lines_;
+  std::vector<bool> whole_lines_;  // by peer
   std::byte* segment_ = nullptr;
   std::byte* segments_ = nullptr;  // the table of all segments, on the device
   Control* control_ = nullptr;

@@ -20,7 +20,8 @@ enum class Trouble : std::uint64_t {
 
 /// The first failure of a rank, written by one thread of one of its blocks.
 struct Report {
-  std::uint64_t trouble;  // Trouble; not none: the rest is there (release)
+  std::uint64_t trouble;   // Trouble; not none: the rest is there (release)
+  std::uint64_t messages;  // 1: of sends and receives, which have no number
   std::uint64_t operation;
   std::uint64_t lane, copy, tile, step;
   std::uint64_t peer;      // waited for, or at fault

@@ -36,6 +36,12 @@ std::size_t chunk_capacity(Protocol p, const SegmentShape& s, std::uint32_t wide
               fmt::format("{} by '{}' on CUDA: {}", name(plan.collective), plan.algorithm, why));
 }
 
+/// For so many bytes, where data may travel in every way.
+Protocol protocol_for(std::size_t bytes, bool whole_lines) {
+  if (bytes <= kMostForLL) return Protocol::ll;
+  return bytes <= kMostForLL128 && whole_lines ? Protocol::ll128 : Protocol::simple;
+}
+
 }  // namespace
 
 bool may_be_flagged(const PlanHeader& plan, const Traits& t) {
@@ -80,16 +86,29 @@ Choice choose(const PlanHeader& plan, const Traits& t, const SegmentShape& shape
 }
 
 Choice choose(const PlanHeader& plan, const Traits& t, const SegmentShape& shape) {
-  Protocol p = Protocol::simple;
-  if (t.bytes <= kMostForLL) {
-    p = Protocol::ll;
-  } else if (t.bytes <= kMostForLL128 && t.whole_lines) {
-    p = Protocol::ll128;
-  }
-  if (!may_be_flagged(plan, t)) p = Protocol::simple;
+  const Protocol p =
+      may_be_flagged(plan, t) ? protocol_for(t.bytes, t.whole_lines) : Protocol::simple;
   const std::size_t blocks = t.bytes / bytes_per_block(p) / plan.lanes + 1;
   return choose(plan, t, shape, p,
                 static_cast<std::uint32_t>(std::min<std::size_t>(blocks, kMostBlocks)));
+}
+
+MessageCut cut_message(std::size_t bytes, bool whole_lines, const SegmentShape& shape) {
+  constexpr std::size_t kUnit = 64;  // tiles begin where wide accesses can
+  MessageCut c;
+  c.protocol = protocol_for(bytes, whole_lines);
+  std::size_t capacity = chunk_capacity(c.protocol, shape, 1) / kUnit * kUnit;
+  if (capacity == 0) {
+    c.protocol = Protocol::simple;
+    capacity = chunk_capacity(c.protocol, shape, 1) / kUnit * kUnit;
+  }
+  // A tile for every channel, if there is enough.
+  const std::size_t blocks = std::clamp<std::size_t>(bytes / bytes_per_block(c.protocol), 1,
+                                                     std::max(shape.message_channels, 1U));
+  const std::size_t share = (bytes + blocks - 1) / blocks;
+  c.tile = std::min(capacity, std::max((share + kUnit - 1) / kUnit * kUnit, kUnit));
+  c.tiles = static_cast<std::uint32_t>((bytes + c.tile - 1) / c.tile);
+  return c;
 }
 
 }  // namespace tutti::device

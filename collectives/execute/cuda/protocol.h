@@ -59,6 +59,16 @@ Choice choose(const PlanHeader& plan, const Traits& traits, const SegmentShape& 
 Choice choose(const PlanHeader& plan, const Traits& traits, const SegmentShape& shape,
               Protocol protocol, std::uint32_t copies);
 
+/// How a message of send and recv is cut into tiles, each a message of a connection: tile t goes by
+/// message channel t % message_channels. It depends on nothing but the message, so that both ends
+/// agree whatever else is in their groups. `whole_lines`: of the link between the two.
+struct MessageCut {
+  Protocol protocol = Protocol::simple;
+  std::size_t tile = 0;  // bytes
+  std::uint32_t tiles = 0;
+};
+MessageCut cut_message(std::size_t bytes, bool whole_lines, const SegmentShape& shape);
+
 /// Whether a plan's data may travel by LL and LL128.
 bool may_be_flagged(const PlanHeader& plan, const Traits& traits);
 

@@ -59,14 +59,15 @@ inline constexpr std::size_t kPeerWords = sizeof(PeerBuffers) / sizeof(std::uint
 /// The same on all ranks of a communicator.
 struct SegmentShape {
   std::uint32_t ranks = 1;
-  std::uint32_t channels = 1;
-  std::uint32_t slots = 4;           // <= kMostSlots
-  std::uint32_t ll_bytes = 0;        // of one LL slot, flags included; multiples of kLine, as are
-  std::uint32_t ll128_bytes = 0;     // these
-  std::uint32_t simple_bytes = 128;  // at least that
+  std::uint32_t channels = 1;          // of plans
+  std::uint32_t message_channels = 0;  // after them: of sends and receives
+  std::uint32_t slots = 4;             // <= kMostSlots
+  std::uint32_t ll_bytes = 0;          // of one LL slot, flags included; multiples of kLine, as are
+  std::uint32_t ll128_bytes = 0;       // these
+  std::uint32_t simple_bytes = 128;    // at least that
 
   // Offsets of the parts.
-  TUTTI_HD std::size_t pairs() const { return std::size_t{ranks} * channels; }
+  TUTTI_HD std::size_t pairs() const { return std::size_t{ranks} * (channels + message_channels); }
   TUTTI_HD std::size_t progress(std::uint32_t block) const { return kLine * (1 + block); }
   TUTTI_HD std::size_t sent() const { return progress(kMostBlocks); }
   TUTTI_HD std::size_t received() const { return sent() + numbers(); }

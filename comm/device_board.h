@@ -1,0 +1,61 @@
+// Where the processes of a communicator tell each other of their memory on GPUs: a card for each
+// rank, in the shared memory of the host (DeviceCard). Who leaves takes the card away, and keeps
+// the memory itself until nobody can have it mapped any more.
+//
+//     owner     publishes its card | ... | takes it away | frees, once no other process maps
+//     importer  says that it maps | looks for the card | maps | ... | unmaps | says so
+//
+// The importer says so before it looks, and the owner looks after it has taken the card away, both
+// sequentially consistent: so either the importer finds no card, or the owner sees that it maps.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "transport/local_group.h"
+
+namespace tutti {
+
+class DeviceBoard {
+ public:
+  /// Keeps what it needs of the group, so that it may outlive it.
+  explicit DeviceBoard(LocalGroup& group);
+
+  struct Card {
+    std::array<std::uint64_t, 2> gpu{};  // device::Device::identity()
+    std::uint32_t most_blocks = 0;       // that it runs side by side
+    std::int32_t carrier = 0;            // the rank whose socket has the segment's descriptor
+    CudaMemoryHandle segment;
+  };
+  /// Shows the card of a rank of this process. Throws Error(invalid_usage) if it was taken away.
+  void publish(int rank, const Card& card);
+  /// What rank `rank` shows; nothing yet, or no longer. Not to be trusted.
+  std::optional<Card> card(int rank) const;
+  /// Whether rank `rank` has taken its card away.
+  bool is_gone(int rank) const;
+  /// Takes the cards of this process's ranks away, for ever.
+  void withdraw();
+  /// Whether this process may have memory of others mapped.
+  void set_maps(bool maps);
+  /// Whether a living process may have memory of this one mapped.
+  bool is_mapped() const;
+
+  /// Whether rank `rank` is of this process.
+  bool is_local(int rank) const { return ranks_[static_cast<std::size_t>(rank)].local; }
+  int size() const { return static_cast<int>(ranks_.size()); }
+
+ private:
+  struct Rank {
+    DeviceCard* card = nullptr;
+    int member = 0;  // in the mesh
+    bool local = false;
+  };
+  std::vector<std::shared_ptr<SharedMemory>> memory_;  // that the cards lie in
+  std::shared_ptr<Mesh> mesh_;
+  std::vector<Rank> ranks_;
+};
+
+}  // namespace tutti

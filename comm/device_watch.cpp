@@ -1,0 +1,46 @@
+#include "comm/device_watch.h"
+
+#include <poll.h>
+
+#include "comm/background.h"
+
+namespace tutti {
+namespace {
+
+// A failure has to reach everybody within a second or two, and a look is a system call.
+constexpr int kLookEveryMs = 20;
+
+}  // namespace
+
+std::shared_ptr<DeviceWatch> DeviceWatch::start(std::function<void(LocalGroup&)> look) {
+  const std::shared_ptr<DeviceWatch> watch(new DeviceWatch(std::move(look)));
+  run_in_background("tutti-watch", [watch](int stop_fd) {
+    pollfd stop{stop_fd, POLLIN, 0};
+    while (poll(&stop, 1, kLookEveryMs) <= 0 && watch->look()) {
+    }
+  });
+  return watch;
+}
+
+void DeviceWatch::add(LocalGroup& group) {
+  const std::lock_guard lock(mutex_);
+  groups_.push_back(&group);
+}
+
+void DeviceWatch::remove(LocalGroup& group) {
+  const std::lock_guard lock(mutex_);
+  std::erase(groups_, &group);
+}
+
+void DeviceWatch::stop() {
+  const std::lock_guard lock(mutex_);
+  stopped_ = true;
+}
+
+bool DeviceWatch::look() {
+  const std::lock_guard lock(mutex_);
+  if (!stopped_ && !groups_.empty()) look_(*groups_.front());
+  return !stopped_;
+}
+
+}  // namespace tutti

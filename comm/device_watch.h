@@ -1,0 +1,36 @@
+// Nobody waits on the host for what runs on a GPU, so a thread has to look now and then whether the
+// other processes still live and the communicator has not failed: kernels would wait for ever.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "transport/local_group.h"
+
+namespace tutti {
+
+class DeviceWatch {
+ public:
+  /// Calls `look` every 20 ms, on a thread of its own, with one of the ranks that were added.
+  static std::shared_ptr<DeviceWatch> start(std::function<void(LocalGroup&)> look);
+
+  void add(LocalGroup& group);
+  /// `group` is not looked at any more once this has returned.
+  void remove(LocalGroup& group);
+  /// `look` is not called any more once this has returned.
+  void stop();
+
+ private:
+  explicit DeviceWatch(std::function<void(LocalGroup&)> look) : look_(std::move(look)) {}
+  /// False after stop().
+  bool look();
+
+  std::function<void(LocalGroup&)> look_;
+  std::mutex mutex_;  // of what follows, and held while looking
+  bool stopped_ = false;
+  std::vector<LocalGroup*> groups_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,205 @@
+// Ranks as processes on the memory of a GPU: collectives, graphs, messages, and what happens when
+// one leaves, comes too late, aborts, or is killed while kernels wait for it. Built twice: with
+// threads in the GPU's place (device_rank), and for a GPU that all the processes share (gpu_rank).
+// The rank's program lies beside this one.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/unique_id.h"
+
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+std::string program() {
+  return std::filesystem::read_symlink("/proc/self/exe").parent_path() / RANK_PROGRAM;
+}
+
+/// The processes of one job, `threads` ranks each, started directly so that nobody cleans up after
+/// them.
+class Job {
+ public:
+  Job(int processes, const char* what, const char* timeout = "60", const char* threads = "1") {
+    const std::string id = tutti::to_string(tutti::make_unique_id());
+    const std::string path = program();
+    for (int r = 0; r < processes; ++r) {
+      std::array<int, 2> ends{};
+      if (pipe2(ends.data(), O_CLOEXEC) != 0) std::abort();
+      const std::string rank = std::to_string(r);
+      const std::string size = std::to_string(processes);
+      const pid_t pid = fork();
+      if (pid == 0) {
+        setenv("TUTTI_RANK", rank.c_str(), 1);
+        setenv("TUTTI_SIZE", size.c_str(), 1);
+        setenv("TUTTI_UNIQUE_ID", id.c_str(), 1);
+        setenv("TUTTI_TIMEOUT", timeout, 1);
+        dup2(ends[1], STDOUT_FILENO);
+        execl(path.c_str(), path.c_str(), what, threads, nullptr);
+        _exit(127);
+      }
+      close(ends[1]);
+      ranks_.push_back({pid, ends[0], {}});
+    }
+  }
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+  ~Job() {
+    for (Rank& r : ranks_) {
+      if (r.pid > 0) {
+        ::kill(r.pid, SIGKILL);
+        waitpid(r.pid, nullptr, 0);
+      }
+      close(r.output);
+    }
+  }
+  void kill(std::size_t rank) { ::kill(ranks_[rank].pid, SIGKILL); }
+  /// Waits until every rank has said so much.
+  bool wait_ready() {
+    const auto deadline = Clock::now() + 60s;
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+      while (ranks_[r].text.find("READY") == std::string::npos) {
+        if (!read_some(r, deadline)) return false;
+      }
+    }
+    return true;
+  }
+  /// The exit code of `rank` (-signal when killed), or nothing by then. Collects its output.
+  std::optional<int> wait(std::size_t rank, Clock::time_point deadline) {
+    while (read_some(rank, deadline)) {
+    }
+    int status = 0;
+    while (waitpid(ranks_[rank].pid, &status, WNOHANG) == 0) {
+      if (Clock::now() > deadline) return std::nullopt;
+      std::this_thread::sleep_for(1ms);
+    }
+    ranks_[rank].pid = -1;
+    return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
+  }
+  const std::string& text(std::size_t rank) const { return ranks_[rank].text; }
+  std::size_t size() const { return ranks_.size(); }
+
+ private:
+  struct Rank {
+    pid_t pid;
+    int output;
+    std::string text;
+  };
+  bool read_some(std::size_t rank, Clock::time_point deadline) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    pollfd p{ranks_[rank].output, POLLIN, 0};
+    if (left <= 0 || poll(&p, 1, static_cast<int>(left)) <= 0) return false;
+    std::array<char, 4096> buffer{};
+    const ssize_t n = read(ranks_[rank].output, buffer.data(), buffer.size());
+    if (n <= 0) return false;
+    ranks_[rank].text.append(buffer.data(), static_cast<std::size_t>(n));
+    return true;
+  }
+  std::vector<Rank> ranks_;
+};
+
+/// Abstract sockets of this library, and files in /dev/shm.
+std::size_t leftovers() {
+  std::size_t found = 0;
+  std::ifstream sockets("/proc/net/unix");
+  for (std::string line; std::getline(sockets, line);) {
+    if (line.find("@tutti") != std::string::npos) ++found;
+  }
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
+    if (entry.path().filename().string().find("tutti") != std::string::npos) ++found;
+  }
+  return found;
+}
+
+/// Memory that nobody uses, as a new process sees it; 0 where that cannot be told.
+double free_megabytes() {
+  Job job(1, "memory");
+  job.wait(0, Clock::now() + 30s);
+  return std::strtod(job.text(0).c_str(), nullptr) / 1e6;
+}
+
+class DeviceProcesses : public ::testing::TestWithParam<int> {
+ protected:
+  /// Every rank does `what`, and finds it right.
+  void expect_right(const char* what, const char* threads = "1") {
+    Job job(GetParam(), what, "60", threads);
+    const auto deadline = Clock::now() + 80s;
+    for (std::size_t r = 0; r < job.size(); ++r) {
+      const auto code = job.wait(r, deadline);
+      ASSERT_TRUE(code.has_value()) << "rank " << r << " hangs: " << job.text(r);
+      EXPECT_EQ(*code, 0) << "rank " << r << ": " << job.text(r);
+    }
+  }
+  /// Every rank but `victim` ends with an error that begins so, within `seconds`.
+  void expect_error(Job& job, const std::string& error, double seconds,
+                    std::size_t victim = SIZE_MAX) {
+    const auto began = Clock::now();
+    for (std::size_t r = 0; r < job.size(); ++r) {
+      const auto code = job.wait(r, began + 10s);
+      ASSERT_TRUE(code.has_value()) << "rank " << r << " hangs";
+      if (r == victim) continue;
+      EXPECT_EQ(*code, 3) << "rank " << r << ": " << job.text(r);
+      EXPECT_NE(job.text(r).find("ERROR " + error), std::string::npos) << job.text(r);
+      slowest_ = std::max(slowest_, std::chrono::duration<double>(Clock::now() - began).count());
+    }
+    // The communicator has been destroyed by then as well.
+    EXPECT_LT(slowest_, seconds) << "seconds until the last rank had noticed and ended";
+  }
+
+  double slowest_ = 0;
+};
+
+TEST_P(DeviceProcesses, Collectives) { expect_right("matrix"); }
+TEST_P(DeviceProcesses, Messages) { expect_right("messages"); }
+TEST_P(DeviceProcesses, ThreadsInProcesses) {
+  expect_right("matrix", "2");
+  expect_right("messages", "2");
+}
+TEST_P(DeviceProcesses, LeavingTogetherAndNot) { expect_right("leave"); }
+
+TEST_P(DeviceProcesses, AKilledRankEndsTheKernelsOfAllOthers) {
+  const std::size_t before = leftovers();
+  const double memory = free_megabytes();
+  for (int round = 0; round < 3; ++round) {
+    Job job(GetParam(), "spin");
+    ASSERT_TRUE(job.wait_ready());
+    std::this_thread::sleep_for(std::chrono::milliseconds(50 + 37 * round));
+    const auto victim = static_cast<std::size_t>(round) % job.size();
+    job.kill(victim);
+    expect_error(job, fmt::format("peer_lost {} rank {} (pid", victim, victim), 2, victim);
+  }
+  fmt::print("the slowest survivor ended after {:.3f} s\n", slowest_);
+  EXPECT_EQ(leftovers(), before);
+  EXPECT_NEAR(free_megabytes(), memory, 32) << "MB of GPU memory are left behind";
+}
+
+TEST_P(DeviceProcesses, ATimeOutFailsAllRanks) {
+  Job job(GetParam(), "late", "2");
+  ASSERT_TRUE(job.wait_ready());
+  expect_error(job, "timed_out", 4);
+}
+
+TEST_P(DeviceProcesses, AbortEndsTheKernelsOfAllRanks) {
+  Job job(GetParam(), "abort");
+  ASSERT_TRUE(job.wait_ready());
+  expect_error(job, "aborted 1 rank 1 aborted the communicator: enough", 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, DeviceProcesses, ::testing::Values(2, 4));
+
+}  // namespace

@@ -1,0 +1,149 @@
+// A rank, as a process, whose buffers are memory of a GPU (or of threads in its place), for
+// device_processes_test; or several, as threads (the second argument). It does what the first
+// argument says, and exits with 0 if all was right, with 1 if something was wrong, and with 3 after
+// an error, of which it prints "ERROR code culprit text".
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/unique_id.h"
+#include "tests/device_exercises.h"
+
+namespace tutti::test {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+// --- What the argument says ----------------------------------------------------------------------
+
+void ready() {
+  fmt::print("READY\n");
+  std::fflush(stdout);
+}
+
+/// Communicators come and go, and not always on all ranks at once.
+void leave(Communicator& comm, Accelerator& gpu, Tally& tally) {
+  for (int i = 0; i < 4; ++i) {
+    Communicator child = comm.split(0, comm.rank());
+    DeviceRank(child, gpu, tally).run_sum(1000, fmt::format("communicator {}", i));
+    // In the last round rank 0 leaves long before the others, who then let go of its memory.
+    if (i == 3 && comm.rank() != 0) std::this_thread::sleep_for(1500ms);
+    const auto began = Clock::now();
+    child.destroy();
+    if (Clock::now() - began > 1s) tally.count(1, "a rank waited for others when it left");
+  }
+  comm.barrier();
+  DeviceRank(comm, gpu, tally).run_sum(1000, "after all that");
+}
+
+int run(const std::string& what, Communicator& comm, Accelerator& gpu) {
+  Tally tally;
+  if (what == "leave") {
+    leave(comm, gpu, tally);
+  } else {
+    DeviceRank rank(comm, gpu, tally);
+    if (what == "matrix") {
+      rank.matrix();
+      rank.graph(100);
+    } else if (what == "messages") {
+      rank.pair();
+      comm.barrier();
+      rank.ring();
+      rank.all_to_all();
+      rank.run_sum(1000, "after messages");
+      rank.pair();
+    } else if (what == "spin") {  // until somebody is killed
+      rank.run_sum(1000, "the first");
+      ready();
+      for (;;) rank.run_sum(100'000, "a sum");
+    } else if (what == "late") {  // rank 1 never comes
+      rank.run_sum(1000, "the first");
+      ready();
+      if (comm.rank() == 1) comm.barrier();
+      rank.run_sum(1000, "without rank 1");
+      comm.run(rank.sum(1000), gpu.stream());
+    } else if (what == "abort") {
+      rank.run_sum(1000, "the first");
+      ready();
+      if (comm.rank() == 1) {
+        std::this_thread::sleep_for(200ms);
+        comm.abort("enough");
+      }
+      for (;;) {
+        comm.run(rank.sum(1000), gpu.stream());
+        gpu.synchronize();
+      }
+    }
+  }
+  std::uint64_t all = 0;
+  const std::uint64_t mine = tally.elements;
+  comm.all_reduce(&mine, &all, 1, DataType::uint64);
+  if (!tally.first.empty()) fmt::print("rank {}: {}\n", comm.rank(), tally.first);
+  return all == 0 ? 0 : 1;
+}
+
+/// What becomes of a rank: its exit status. `communicator` makes its communicator.
+int live(const std::string& what, const std::function<Communicator()>& communicator) {
+  try {
+    const auto gpu = open_accelerator();
+    if (what == "memory") {
+      fmt::print("{}\n", gpu->free_bytes());
+      return 0;
+    }
+    std::string error;
+    int status = 3;
+    {
+      Communicator comm = communicator();
+      try {
+        status = run(what, comm, *gpu);
+      } catch (const Error& e) {
+        error = fmt::format("ERROR {} {} {}\n", name(e.code()), e.rank(), e.what());
+      }
+    }
+    // After the communicator has gone: leaving must not hang either.
+    fmt::print("{}", error);
+    std::fflush(stdout);
+    return status;
+  } catch (const std::exception& e) {
+    fmt::print("ERROR {}\n", e.what());
+    std::fflush(stdout);
+    return 2;
+  }
+}
+
+/// This process is ranks [first, first + threads) of the job.
+int live_in_threads(const std::string& what, int threads) {
+  const UniqueId id = unique_id_from_string(std::getenv("TUTTI_UNIQUE_ID"));
+  const int first = threads * std::atoi(std::getenv("TUTTI_RANK"));
+  const int size = threads * std::atoi(std::getenv("TUTTI_SIZE"));
+  std::atomic<int> worst = 0;
+  {
+    std::vector<std::jthread> ranks;
+    for (int r = first; r < first + threads; ++r) {
+      ranks.emplace_back([&, r] {
+        const int status = live(what, [&] { return Communicator::create(id, r, size); });
+        if (status != 0) worst = status;
+      });
+    }
+  }
+  return worst;
+}
+
+}  // namespace
+}  // namespace tutti::test
+
+int main(int argc, char** argv) {
+  const std::string what = argc > 1 ? argv[1] : "matrix";
+  const int threads = argc > 2 ? std::atoi(argv[2]) : 1;
+  if (threads > 1) return tutti::test::live_in_threads(what, threads);
+  return tutti::test::live(what, [] { return tutti::Communicator::from_environment(); });
+}
