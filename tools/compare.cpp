@@ -285,7 +285,8 @@ void add_compare_command(CLI::App& app) {
                                      "Pin rank i to core i modulo cores [if there are enough]");
   command->add_option("--json", a->json, "Also write the rows to this file")->type_name("FILE");
   command->add_option("--svg", a->svg, "Also draw ratio over size")->type_name("FILE");
-  command->add_option("--programs", a->programs, "Where the measuring programs are [../libexec/tutti]")
+  command
+      ->add_option("--programs", a->programs, "Where the measuring programs are [../libexec/tutti]")
       ->type_name("FOLDER");
   command->add_flag("--verbose", a->verbose, "Also the least and the most of each time");
   command->footer(
