@@ -158,7 +158,7 @@ const Binding& Communicator::Impl::bind(PreparedCall& p, const Call& call) {
   binding.in.base = static_cast<std::byte*>(const_cast<void*>(call.in));
   binding.out.base = static_cast<std::byte*>(call.out);
   binding.tag = tag_of(p.hash, sequence);
-  binding.unchanged = ++repeats > kRecords && &p == newest && !is_rooted(call.collective);
+  binding.unchanged = ++repeats > kRecords && &p == newest;
   return binding;
 }
 
@@ -204,12 +204,6 @@ void Communicator::Impl::fail_with(const std::string& text, ErrorCode code, int 
 
 void Communicator::Impl::run_now(const Call& call) {
   if (group->failed()) group->throw_failure();
-  const auto run = [&](Operation& on, const Binding& binding) {
-    Job job(on);
-    job.start(binding);
-    Job* const jobs[] = {&job};
-    run_to_completion(jobs, policy);
-  };
   PreparedCall* collective = nullptr;
   if (call.collective != Collective::send_recv) {
     collective = &look_up(call);
@@ -220,10 +214,11 @@ void Communicator::Impl::run_now(const Call& call) {
   try {
     if (collective == nullptr) {
       Messages& m = messages(call.peer, call.sends);
-      run(m.operation, bind_message(m, call));
+      run_to_completion(m.operation, bind_message(m, call), policy);
     } else if (begin(*collective, call)) {
-      if (agrees(*collective)) run(agreement, bind_agreement(*collective, call));
-      run(operation, bind(*collective, call));
+      if (agrees(*collective))
+        run_to_completion(agreement, bind_agreement(*collective, call), policy);
+      run_to_completion(operation, bind(*collective, call), policy);
     }
   } catch (const Error& e) {
     fail_with(e.what(), e.code(), e.rank());

@@ -81,59 +81,26 @@ void divide(DataType type, std::byte* data, std::size_t count, std::uint32_t div
   }
 }
 
-// The first destination takes the reduction and is divided in place; the others copy it. (Such
-// calls ignore `stream`: the result is read again.)
-void reduce_and_divide(detail::ReduceArguments arguments) {
-  const std::size_t size = size_of(arguments.type);
-  const std::size_t count = arguments.end;
-  const std::span<void* const> destinations = arguments.destinations;
-  arguments.destinations = destinations.first(1);
-  arguments.stream = 0;
-  for (std::size_t at = 0; at < count; at += kPiece / size) {
-    arguments.begin = at;
-    arguments.end = std::min(count, at + kPiece / size);
-    detail::reduce(arguments);
-    const std::size_t length = arguments.end - at;
-    std::byte* first = static_cast<std::byte*>(destinations[0]) + at * size;
-    divide(arguments.type, first, length, arguments.divisor);
-    for (void* other : destinations.subspan(1)) {
-      std::memcpy(static_cast<std::byte*>(other) + at * size, first, length * size);
-    }
-  }
-}
-
 bool divides(const Source& source) { return source.prescale == Prescale::divide; }
 
-bool is_wrong(DataType type, ReduceKind kind, std::span<const Source> sources,
-              const CombineOptions& options) {
-  if (!is_valid(type) || !is_valid(kind) || options.divisor == 0) return true;
-  return is_float(type) ? options.divide_result : std::ranges::any_of(sources, divides);
-}
-
-[[noreturn]] void refuse(DataType type, ReduceKind kind, const CombineOptions& options) {
-  const char* wrong = "Prescale::divide is for floats; integers divide the result";
-  if (!is_valid(type)) {
-    wrong = "the data type is none";
-  } else if (!is_valid(kind)) {
-    wrong = "the operator is none";
-  } else if (options.divide_result && is_float(type)) {
-    wrong = "divide_result is for integers; floats divide the sources";
-  } else if (options.divisor == 0) {
-    wrong = "the divisor is 0";
-  }
+[[noreturn]] void refuse(DataType type, ReduceKind kind, const char* why) {
   throw Error(ErrorCode::internal, fmt::format("combine({}, {}): {}; this is a bug in Tutti",
-                                               name(type), name(kind), wrong));
+                                               name(type), name(kind), why));
 }
 
 }  // namespace
 
-void combine(DataType type, ReduceKind kind, std::span<void* const> destinations,
-             std::span<const Source> sources, std::size_t count, const CombineOptions& options) {
-  if (is_wrong(type, kind, sources, options)) refuse(type, kind, options);
+Combiner::Combiner(DataType type, ReduceKind kind) : type_(type), kind_(kind) {
+  if (!is_valid(type)) refuse(type, kind, "the data type is none");
+  if (!is_valid(kind)) refuse(type, kind, "the operator is none");
+  reduce_ = detail::find_reduce(type, reduction_of(kind));
+}
+
+void Combiner::operator()(std::span<void* const> destinations, std::span<const Source> sources,
+                          std::size_t count, const CombineOptions& options) const {
+  if (options.divisor == 0) refuse(type_, kind_, "the divisor is 0");
   if (sources.empty() || destinations.empty() || count == 0) return;
   const detail::ReduceArguments arguments{
-      .type = type,
-      .reduction = reduction_of(kind),
       .destinations = destinations,
       .sources = sources,
       .begin = 0,
@@ -142,15 +109,46 @@ void combine(DataType type, ReduceKind kind, std::span<void* const> destinations
       .stream = options.stream,
   };
   if (options.divide_result) {
-    reduce_and_divide(arguments);
+    divide_result(arguments);
   } else if (sources.size() > 1 || sources[0].prescale != Prescale::none) {
-    detail::reduce(arguments);
+    if (!is_float(type_) && std::ranges::any_of(sources, divides)) {
+      refuse(type_, kind_, "Prescale::divide is for floats; integers divide the result");
+    }
+    reduce_(arguments);
   } else if (options.stream > 0) {
-    detail::stream_copy(destinations, options.stream, sources[0].data, count * size_of(type));
+    detail::stream_copy(destinations, options.stream, sources[0].data, count * size_of(type_));
   } else {
-    copy(destinations, sources[0].data, count * size_of(type));
+    copy(destinations, sources[0].data, count * size_of(type_));
   }
   if (options.stream > 0) detail::fence_streams();
+}
+
+// The first destination takes the reduction and is divided in place; the others copy it. (Such
+// calls ignore `stream`: the result is read again.)
+void Combiner::divide_result(const detail::ReduceArguments& whole) const {
+  if (is_float(type_)) {
+    refuse(type_, kind_, "divide_result is for integers; floats divide the sources");
+  }
+  const std::size_t size = size_of(type_);
+  detail::ReduceArguments piece = whole;
+  piece.destinations = whole.destinations.first(1);
+  piece.stream = 0;
+  for (std::size_t at = 0; at < whole.end; at += kPiece / size) {
+    piece.begin = at;
+    piece.end = std::min(whole.end, at + kPiece / size);
+    reduce_(piece);
+    const std::size_t length = piece.end - at;
+    std::byte* first = static_cast<std::byte*>(whole.destinations[0]) + at * size;
+    divide(type_, first, length, whole.divisor);
+    for (void* other : whole.destinations.subspan(1)) {
+      std::memcpy(static_cast<std::byte*>(other) + at * size, first, length * size);
+    }
+  }
+}
+
+void combine(DataType type, ReduceKind kind, std::span<void* const> destinations,
+             std::span<const Source> sources, std::size_t count, const CombineOptions& options) {
+  Combiner(type, kind)(destinations, sources, count, options);
 }
 
 }  // namespace tutti

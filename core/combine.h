@@ -48,6 +48,26 @@ void combine(DataType type, ReduceKind kind, std::span<void* const> destinations
              std::span<const Source> sources, std::size_t count,
              const CombineOptions& options = {});
 
+namespace detail {
+struct ReduceArguments;
+}
+
+/// combine() for one data type and one operator, which are looked up once.
+class Combiner {
+ public:
+  /// Throws Error(internal) for values that are none.
+  Combiner(DataType type, ReduceKind kind);
+  void operator()(std::span<void* const> destinations, std::span<const Source> sources,
+                  std::size_t count, const CombineOptions& options = {}) const;
+
+ private:
+  void divide_result(const detail::ReduceArguments& arguments) const;
+
+  DataType type_;
+  ReduceKind kind_;
+  void (*reduce_)(const detail::ReduceArguments&);
+};
+
 /// The instruction set that combine() runs with on this machine, e.g. "AVX3".
 const char* combine_target();
 

@@ -20,63 +20,60 @@ HWY_BEFORE_NAMESPACE();
 namespace tutti::detail {
 namespace HWY_NAMESPACE {
 
-template <class Type>
-void reduce_float(const ReduceArguments& arguments) {
-  switch (arguments.reduction) {
+template <class Type, class Operator>
+void reduce_with(const ReduceArguments& arguments) {
+  Reducer<Type, Operator>(arguments).run();
+}
+
+template <class Type, class Ordered = Type>
+ReduceFunction of_type(Reduction reduction) {
+  switch (reduction) {
     case Reduction::sum:
-      return Reducer<Type, Sum>(arguments).run();
+      return reduce_with<Type, Sum>;
     case Reduction::prod:
-      return Reducer<Type, Prod>(arguments).run();
+      return reduce_with<Type, Prod>;
     case Reduction::min:
-      return Reducer<Type, Min>(arguments).run();
+      return reduce_with<Ordered, Min>;
     case Reduction::max:
-      return Reducer<Type, Max>(arguments).run();
+      break;
   }
+  return reduce_with<Ordered, Max>;
 }
 
 // Sums and products wrap alike for both signs.
 template <class T>
-void reduce_integer(const ReduceArguments& arguments) {
-  using Unsigned = std::make_unsigned_t<T>;
-  switch (arguments.reduction) {
-    case Reduction::sum:
-      return Reducer<Native<Unsigned>, Sum>(arguments).run();
-    case Reduction::prod:
-      return Reducer<Native<Unsigned>, Prod>(arguments).run();
-    case Reduction::min:
-      return Reducer<Native<T>, Min>(arguments).run();
-    case Reduction::max:
-      return Reducer<Native<T>, Max>(arguments).run();
-  }
+ReduceFunction of_integer(Reduction reduction) {
+  return of_type<Native<std::make_unsigned_t<T>>, Native<T>>(reduction);
 }
 
-void reduce_target(const ReduceArguments& arguments) {
-  switch (arguments.type) {
+ReduceFunction find_target(DataType type, Reduction reduction) {
+  switch (type) {
     case DataType::int8:
-      return reduce_integer<std::int8_t>(arguments);
+      return of_integer<std::int8_t>(reduction);
     case DataType::uint8:
-      return reduce_integer<std::uint8_t>(arguments);
+      return of_integer<std::uint8_t>(reduction);
     case DataType::int32:
-      return reduce_integer<std::int32_t>(arguments);
+      return of_integer<std::int32_t>(reduction);
     case DataType::uint32:
-      return reduce_integer<std::uint32_t>(arguments);
+      return of_integer<std::uint32_t>(reduction);
     case DataType::int64:
-      return reduce_integer<std::int64_t>(arguments);
+      return of_integer<std::int64_t>(reduction);
     case DataType::uint64:
-      return reduce_integer<std::uint64_t>(arguments);
+      return of_integer<std::uint64_t>(reduction);
     case DataType::float16:
-      return reduce_float<Float16>(arguments);
-    case DataType::float32:
-      return reduce_float<Native<float>>(arguments);
+      return of_type<Float16>(reduction);
     case DataType::float64:
-      return reduce_float<Native<double>>(arguments);
+      return of_type<Native<double>>(reduction);
     case DataType::bfloat16:
-      return reduce_float<BFloat16>(arguments);
+      return of_type<BFloat16>(reduction);
     case DataType::float8_e4m3:
-      return reduce_float<Float8E4M3>(arguments);
+      return of_type<Float8E4M3>(reduction);
     case DataType::float8_e5m2:
-      return reduce_float<Float8E5M2>(arguments);
+      return of_type<Float8E5M2>(reduction);
+    case DataType::float32:
+      break;
   }
+  return of_type<Native<float>>(reduction);
 }
 
 void stream_copy_target(std::span<void* const> destinations, std::size_t stream,
@@ -126,35 +123,15 @@ void stream_copy_target(std::span<void* const> destinations, std::size_t stream,
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-#include <atomic>
 
 namespace tutti {
 namespace detail {
 
-HWY_EXPORT(reduce_target);
+HWY_EXPORT(find_target);
 HWY_EXPORT(stream_copy_target);
 
-namespace {
-
-using ReduceFunction = void (*)(const ReduceArguments&);
-std::atomic<ReduceFunction> chosen_reduce{nullptr};
-
-}  // namespace
-
-void choose_target() {
-  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-  chosen_reduce.store(HWY_DISPATCH_TABLE(reduce_target)[hwy::GetChosenTarget().GetIndex()],
-                      std::memory_order_relaxed);
-}
-
-void reduce(const ReduceArguments& arguments) {
-  // Looked up once: Highway's own look-up at each call costs more than reducing a cache line.
-  ReduceFunction function = chosen_reduce.load(std::memory_order_relaxed);
-  if (function == nullptr) {
-    choose_target();
-    function = chosen_reduce.load(std::memory_order_relaxed);
-  }
-  function(arguments);
+ReduceFunction find_reduce(DataType type, Reduction reduction) {
+  return HWY_DYNAMIC_DISPATCH(find_target)(type, reduction);
 }
 
 void stream_copy(std::span<void* const> destinations, std::size_t stream, const void* source,

@@ -15,8 +15,6 @@ enum class Reduction : std::uint8_t { sum, prod, min, max };
 /// One reduction over the elements [begin, end) of all operands. At least one source and one
 /// destination.
 struct ReduceArguments {
-  DataType type = DataType::float32;
-  Reduction reduction = Reduction::sum;
   std::span<void* const> destinations;
   std::span<const Source> sources;
   std::size_t begin = 0;
@@ -25,10 +23,9 @@ struct ReduceArguments {
   std::size_t stream = 0;  // destinations, from the first on
 };
 
-void reduce(const ReduceArguments& arguments);
-
-/// Takes Highway's choice of the instruction set anew; for tests that change it.
-void choose_target();
+using ReduceFunction = void (*)(const ReduceArguments&);
+/// The loop for one data type and operator, for the instruction set that Highway chooses.
+ReduceFunction find_reduce(DataType type, Reduction reduction);
 
 /// Copies, reading the source once, to the first `stream` destinations (at least one) with
 /// non-temporal stores.

@@ -1,6 +1,7 @@
 // The communicator beyond plain results: groups, futures, split, mismatches, bad input, abort.
 #include "comm/communicator.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -8,6 +9,7 @@
 #include <limits>
 #include <numeric>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "core/memory.h"
@@ -199,6 +201,39 @@ TEST(Mismatch, IsATypedErrorOnEveryRank) {
         std::vector<float> in(4096), out(4096);
         cases[i](c, in.data(), out.data());
       });
+    }
+  }
+}
+
+// A root need not hear from anybody, and a rank that repeats a call does not look at the others'.
+TEST(Mismatch, OfARootThatWasRightForLong) {
+  for (const int n : {2, 3}) {
+    for (const bool reduces : {false, true}) {
+      for (const int late : {0, n - 1}) {
+        SCOPED_TRACE(fmt::format("{} ranks, reduces {}, rank {} late", n, reduces, late));
+        run_thread_ranks(n, [&](Communicator& c) {
+          std::vector<float> in(16), out(16);
+          const auto call = [&](int root) {
+            reduces ? c.reduce(in.data(), out.data(), 16, DataType::float32, {}, root)
+                    : c.broadcast(in.data(), out.data(), 16, DataType::float32, root);
+          };
+          for (int k = 0; k < 200; ++k) call(0);
+          c.barrier();
+          const Error e = error_of([&] {
+            for (int k = 0; k < 200; ++k) call(0);
+            if (c.rank() == late) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+            call(c.rank() == n - 1 ? n - 1 : 0);
+            for (int k = 0; k < 20; ++k) call(0);
+            c.barrier();
+          });
+          EXPECT_EQ(e.code(), ErrorCode::mismatch) << "rank " << c.rank() << ": " << e.what();
+          EXPECT_NE(std::string(e.what()).find("#402 (float32 x 16"), std::string::npos)
+              << e.what();
+          EXPECT_NE(std::string(e.what()).find("root 0"), std::string::npos) << e.what();
+          EXPECT_NE(std::string(e.what()).find(fmt::format("root {}", n - 1)), std::string::npos)
+              << e.what();
+        });
+      }
     }
   }
 }

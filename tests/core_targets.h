@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/combine_kernels.h"
 #include "core/types.h"
 #include "hwy/targets.h"
 
@@ -15,11 +14,11 @@ class CombineTarget {
  public:
   explicit CombineTarget(std::int64_t target) {
     hwy::SetSupportedTargetsForTest(target);
-    detail::choose_target();
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
   }
   ~CombineTarget() {
     hwy::SetSupportedTargetsForTest(0);
-    detail::choose_target();
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
   }
   CombineTarget(const CombineTarget&) = delete;
   CombineTarget& operator=(const CombineTarget&) = delete;

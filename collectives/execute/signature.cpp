@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace tutti {
 
 std::uint64_t mix(std::uint64_t seed, std::uint64_t value) {
@@ -51,8 +53,9 @@ void publish_signature(ControlBlock& mine, const Signature& s) {
   r.words[0].store(packed(s), std::memory_order_release);
   r.words[1].store(s.count, std::memory_order_release);
   r.words[2].store(s.detail, std::memory_order_release);
-  // A root may finish without hearing from anybody, so it looks at the others' records at once. Of
-  // two ranks that differ, the sequentially consistent store lets at least one see the other's.
+  // A root may finish without hearing from anybody, so it looks at the others' records at once
+  // (unless it repeats a call; then a later message, or wait, tells). Of two ranks that differ, the
+  // sequentially consistent store lets at least one see the other's.
   const bool looks = is_rooted(s.collective);
   r.sequence.store(s.sequence, looks ? std::memory_order_seq_cst : std::memory_order_release);
 }
@@ -74,19 +77,35 @@ std::optional<Signature> read_signature(ControlBlock& control, std::uint64_t seq
   return s;
 }
 
-void compare_with_peers(LocalGroup& group, const Signature& mine) {
-  if (mine.sequence == 0) return;
+namespace {
+
+void compare(LocalGroup& group, std::uint64_t sequence) {
+  const auto mine = read_signature(group.control(), sequence);
+  if (!mine) return;
   for (int r = 0; r < group.size(); ++r) {
-    const auto theirs = read_signature(group.control(r), mine.sequence);
-    if (!theirs || *theirs == mine) continue;
+    const auto theirs = read_signature(group.control(r), sequence);
+    if (!theirs || *theirs == *mine) continue;
     group.fail(
         {ErrorCode::mismatch, r,
          fmt::format("calls do not match: rank {} called {}, rank {} called {}{}. All ranks must "
                      "make the same calls in the same order",
-                     group.rank(), mine.text(), r, theirs->text(),
-                     theirs->text() == mine.text() ? " with other counts, or another plan" : "")});
+                     group.rank(), mine->text(), r, theirs->text(),
+                     theirs->text() == mine->text() ? " with other counts, or another plan" : "")});
     return;
   }
+}
+
+}  // namespace
+
+void compare_with_peers(LocalGroup& group, std::uint64_t sequence) {
+  for (std::uint64_t s = sequence - std::min<std::uint64_t>(sequence, kRecords) + 1;
+       s <= sequence && !group.failed(); ++s) {
+    compare(group, s);
+  }
+}
+
+void compare_newest_with_peers(LocalGroup& group, std::uint64_t sequence) {
+  compare(group, sequence);
 }
 
 }  // namespace tutti

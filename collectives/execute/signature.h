@@ -43,7 +43,7 @@ std::string point_to_point_text(std::uint32_t tag);
 /// Makes `s` readable for the other ranks.
 void publish_signature(ControlBlock& mine, const Signature& s);
 /// The same where the last kRecords operations of this rank had this signature but for the
-/// sequence, and are not rooted: the rest of the record is there already.
+/// sequence: the rest of the record is there already.
 inline void publish_sequence(ControlBlock& mine, std::uint64_t sequence) {
   mine.records[sequence % kRecords].sequence.store(sequence, std::memory_order_release);
 }
@@ -51,8 +51,11 @@ inline void publish_sequence(ControlBlock& mine, std::uint64_t sequence) {
 /// among the newest.
 std::optional<Signature> read_signature(ControlBlock& control, std::uint64_t sequence);
 
-/// Fails the communicator if a rank has begun operation `mine.sequence` and it is another one.
-void compare_with_peers(LocalGroup& group, const Signature& mine);
+/// Fails the communicator if a rank has begun another operation `sequence` than this rank, or has
+/// run another one before that, as far as the records tell.
+void compare_with_peers(LocalGroup& group, std::uint64_t sequence);
+/// Only operation `sequence`, which this rank has just published.
+void compare_newest_with_peers(LocalGroup& group, std::uint64_t sequence);
 
 /// Mixes `value` into `seed`.
 std::uint64_t mix(std::uint64_t seed, std::uint64_t value);

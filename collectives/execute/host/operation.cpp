@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <memory>
 
 #include "core/memory.h"
 
@@ -45,46 +46,46 @@ std::byte* Workspace::reserve(Use use, std::size_t bytes) {
 
 void Operation::bind(const Binding& binding) {
   binding_ = &binding;
-  const RankPlan& plan = *binding_->plan;
-  const Signature& signature = binding_->signature;
-  if (binding_->programs == nullptr || binding_->programs != programs_) set_up_lanes();
+  if (binding.programs == nullptr || binding.programs != programs_) set_up();
   tile_ = 0;
   for (Lane& lane : lanes_) {
     lane.tile = 0;
     if (lane.tiles > 0) begin_tile(lane);
   }
-  const ReduceKind kind = binding_->op.kind;
-  scales_ = scales_inputs(kind, binding_->type);
-  divides_ = kind == ReduceKind::avg && !scales_;
-  if (plan.tmp_chunks > 0) {
-    const std::size_t stride = binding_->tiling.tile / plan.header.pieces * element_;
-    tmp_ = workspace_.reserve(Workspace::kTmp, stride * plan.tmp_chunks);
-  }
+  if (tmp_bytes_ > 0) tmp_ = workspace_.reserve(Workspace::kTmp, tmp_bytes_);
+  const Signature& signature = binding.signature;
   progress_ = progress_of(signature.sequence, 0);
-  if (signature.sequence != 0) {
+  if (signature.sequence == 0) {
+    published_ = &unpublished_;
+  } else {
     published_ = &group_.control().progress;
-    if (binding_->unchanged) {
+    if (binding.unchanged) {
       publish_sequence(group_.control(), signature.sequence);
     } else {
       publish_signature(group_.control(), signature);
+      if (is_rooted(signature.collective)) {
+        compare_newest_with_peers(group_, signature.sequence);
+        if (group_.failed()) group_.throw_failure();
+      }
     }
-    if (is_rooted(plan.header.collective)) {
-      compare_with_peers(group_, signature);
-      if (group_.failed()) group_.throw_failure();
-    }
-  } else {
-    published_ = &unpublished_;
   }
-  if (binding_->windows) {
+  if (binding.windows) {
     peers_.resize(static_cast<std::size_t>(group_.size()));
     describe_buffers();
   }
 }
 
-void Operation::set_up_lanes() {
+void Operation::set_up() {
   const RankPlan& plan = *binding_->plan;
+  const ReduceKind kind = binding_->op.kind;
+  const DataType type = binding_->type;
   programs_ = binding_->programs;
-  element_ = size_of(binding_->type);
+  element_ = size_of(type);
+  tile_bytes_ = binding_->tiling.tile * element_;
+  tmp_bytes_ = binding_->tiling.tile / plan.header.pieces * element_ * plan.tmp_chunks;
+  combine_ = Combiner(type, kind);
+  scales_ = scales_inputs(kind, type);
+  divides_ = kind == ReduceKind::avg && !scales_;
   lanes_.resize(plan.lanes.size());
   for (std::size_t l = 0; l < lanes_.size(); ++l) {
     Lane& lane = lanes_[l];
@@ -93,22 +94,41 @@ void Operation::set_up_lanes() {
     if (plan.lanes[l].empty()) lane.tiles = 0;
     if (programs_) {
       lane.own.reset();
+      if (lane.tiles > 1) lane.whole = programs_->whole.lanes[l];
+      if (lane.tiles > 0) lane.last = programs_->last.lanes[l];
     } else if (!lane.own) {
       lane.own = std::make_unique<TileProgram>();
     }
   }
 }
 
-void Operation::begin_tile(Lane& lane) {
+inline void Operation::begin_tile(Lane& lane) {
   if (lane.own) {
     *lane.own = compile(*binding_->plan, shape(), lane.tile, &group_, lane.index);
-    lane.program = lane.own.get();
+    lane.actions = lane.own->lanes[lane.index];
   } else {
-    lane.program = lane.tile + 1 == lane.tiles ? &programs_->last : &programs_->whole;
+    lane.actions = lane.tile + 1 == lane.tiles ? lane.last : lane.whole;
   }
-  const std::vector<Action>& actions = lane.program->lanes[lane.index];
-  lane.next = actions.data();
-  lane.end = actions.data() + actions.size();
+  lane.next = lane.actions.data();
+}
+
+inline void Operation::perform(const Action& action, std::size_t shift) {
+  if (action.signals) return signal(action);
+  for (const ReceiveLink& r : action.receives) accept(r, action.bytes);
+  if (action.bytes >= kBulkBytes && !action.sends.empty()) {
+    move_bulk(action, shift);
+  } else {
+    past_cache_ = false;
+    for (const Move& m : action.moves) move(action, m, shift);
+  }
+  for (const ReceiveLink& r : action.receives) {
+    r.link->free();
+    group_.ring(*r.peer);
+  }
+  for (const SendLink& s : action.sends) {
+    s.link->publish(binding_->tag, action.bytes);
+    group_.ring(*s.peer);
+  }
 }
 
 bool Operation::advance() {
@@ -119,10 +139,12 @@ bool Operation::advance() {
       // Without windows the lanes run ahead of each other freely; tmp and links keep them right.
       const std::size_t end = end_of(lane);
       while (lane.tile < end && ready(*lane.next)) {
-        perform(*lane.next, lane.tile);
+        perform(*lane.next, lane.tile * tile_bytes_);
         moved = true;
         published_->store(++progress_, std::memory_order_relaxed);
-        if (++lane.next == lane.end && ++lane.tile < lane.tiles) begin_tile(lane);
+        if (++lane.next == std::to_address(lane.actions.end()) && ++lane.tile < lane.tiles) {
+          begin_tile(lane);
+        }
       }
       if (lane.tile >= end) ++done;
     }
@@ -170,39 +192,20 @@ Operation::Blocked Operation::blocked() const {
     if (first.peer >= 0) continue;
     first = b;
     first.lane = static_cast<std::uint32_t>(lane.index);
-    first.step = static_cast<std::size_t>(lane.next - lane.program->lanes[lane.index].data());
+    first.step = static_cast<std::size_t>(lane.next - lane.actions.data());
     first.tile = lane.tile;
   }
   return first;
 }
 
-void Operation::perform(const Action& action, std::size_t tile) {
-  if (action.signals) return signal(action);
-  for (const ReceiveLink& r : action.receives) accept(r, action.bytes);
-  if (action.bytes >= kBulkBytes && !action.sends.empty()) {
-    move_bulk(action, tile);
-  } else {
-    past_cache_ = false;
-    for (const Move& m : action.moves) move(action, m, tile);
-  }
-  for (const ReceiveLink& r : action.receives) {
-    r.link->free();
-    group_.ring(*r.peer);
-  }
-  for (const SendLink& s : action.sends) {
-    s.link->publish(binding_->tag, action.bytes);
-    group_.ring(*s.peer);
-  }
-}
-
-void Operation::move_bulk(const Action& action, std::size_t tile) {
+void Operation::move_bulk(const Action& action, std::size_t shift) {
   using Clock = std::chrono::steady_clock;
   // The messages of a step are written at once, so in one way: as the first one's link wants it.
   Sender& first = *action.sends.front().link;
   const Sender::Way way = first.choose_way();
   past_cache_ = way.past_cache;
   const auto begun = way.timed ? Clock::now() : Clock::time_point{};
-  for (const Move& m : action.moves) move(action, m, tile);
+  for (const Move& m : action.moves) move(action, m, shift);
   if (!way.timed) return;
   const std::chrono::duration<double, std::nano> took = Clock::now() - begun;
   const std::size_t lines = action.bytes / kCacheLine * action.sends.size();
@@ -226,30 +229,30 @@ void Operation::signal(const Action& action) {
   }
 }
 
-void Operation::move(const Action& action, const Move& m, std::size_t tile) {
-  const std::size_t shift = tile * binding_->tiling.tile * element_;
-  CombineOptions options;
-  options.divisor = static_cast<std::uint32_t>(group_.size());
-  options.divide_result = action.completes && divides_;
+void Operation::move(const Action& action, const Move& m, std::size_t shift) {
   const bool scaled = m.scaled && scales_;
-  const bool plain = m.sources == 1 && !scaled && !options.divide_result;
-  if (m.remote) return move_remote(action, m, shift, plain, options);
-  const Place* const sources = m.places + m.destinations;
-  if (plain && m.elements * element_ <= kCacheLine) {
+  const bool divides = action.completes && divides_;
+  const bool plain = m.sources == 1 && !scaled && !divides;
+  if (plain && !m.remote && m.elements * element_ <= kCacheLine) {
     // As combine() would, without the way there.
-    const std::byte* const from = pointer(action, sources[0], shift);
+    const std::byte* const from = pointer(action, m.places[m.destinations], shift);
     for (std::size_t k = 0; k < m.destinations; ++k) {
       std::byte* const to = pointer(action, m.places[k], shift);
       if (to != from) std::memcpy(to, from, m.elements * element_);
     }
     return;
   }
+  CombineOptions options;
+  options.divisor = static_cast<std::uint32_t>(group_.size());
+  options.divide_result = divides;
+  if (m.remote) return move_remote(action, m, shift, plain, options);
+  const Place* place = m.places;
   void** const destinations = room(destinations_, m.destinations);
   Source* const from = room(sources_, m.sources);
   for (std::size_t k = 0; k < m.destinations; ++k) {
-    destinations[k] = pointer(action, m.places[k], shift);
+    destinations[k] = pointer(action, *place++, shift);
   }
-  for (std::size_t k = 0; k < m.sources; ++k) from[k] = {pointer(action, sources[k], shift)};
+  for (std::size_t k = 0; k < m.sources; ++k) from[k] = {pointer(action, *place++, shift)};
   if (scaled) scale_sources(m);
   combine_move(action, m, plain, options);
 }
@@ -267,8 +270,8 @@ void Operation::move_remote(const Action& action, const Move& m, std::size_t shi
   move_through_copies(m, options);
 }
 
-void Operation::combine_move(const Action& action, const Move& m, bool plain,
-                             CombineOptions& options) {
+inline void Operation::combine_move(const Action& action, const Move& m, bool plain,
+                                    CombineOptions& options) {
   void** const destinations = destinations_.data();
   std::size_t count = m.destinations;
   // In place, a copy onto itself is nothing to do.
@@ -285,8 +288,7 @@ void Operation::combine_move(const Action& action, const Move& m, bool plain,
       std::rotate(destinations, destinations + links, destinations + count);
     }
   }
-  combine(binding_->type, binding_->op.kind, {destinations, count}, {sources_.data(), m.sources},
-          m.elements, options);
+  combine_({destinations, count}, {sources_.data(), m.sources}, m.elements, options);
 }
 
 void Operation::scale_sources(const Move& m) {
@@ -319,14 +321,9 @@ void Operation::mismatch(int peer, std::uint32_t bytes, std::uint32_t tag, std::
     calls = "receives " + point_to_point_text(binding_->tag) + " from " + rank + ", which sent " +
             point_to_point_text(tag);
   } else {
-    const auto theirs = read_signature(group_.control(peer), mine.sequence);
-    calls = "called " + mine.text() + ", " + rank + " ";
-    if (!theirs || *theirs == mine) {
-      calls += "sent a message of another operation";
-    } else {
-      calls += "called " + theirs->text();
-      if (theirs->text() == mine.text()) calls += " with other counts, or another plan";
-    }
+    compare_with_peers(group_, mine.sequence);
+    if (group_.failed()) group_.throw_failure();
+    calls = "called " + mine.text() + ", " + rank + " sent a message of another operation";
   }
   group_.fail({ErrorCode::mismatch, peer,
                "calls do not match: rank " + std::to_string(group_.rank()) + " " + calls + " (" +

@@ -87,10 +87,10 @@ class Operation {
     std::size_t index = 0;
     std::size_t tile = 0;
     std::size_t tiles = 0;
-    const TileProgram* program = nullptr;  // of the tile at hand
-    const Action* next = nullptr;
-    const Action* end = nullptr;
-    std::unique_ptr<TileProgram> own;  // uneven blocks: this lane's, for this tile
+    std::span<const Action> actions;      // of the tile at hand
+    const Action* next = nullptr;         // of these, while tile < tiles
+    std::span<const Action> whole, last;  // tiles' actions
+    std::unique_ptr<TileProgram> own;     // uneven blocks: this lane's, for this tile
   };
   // What a rank tells the others of its buffers; the payload of a signal.
   struct Addresses {
@@ -124,13 +124,14 @@ class Operation {
   std::size_t end_of(const Lane& lane) const {
     return binding_->windows && tile_ + 1 < lane.tiles ? tile_ + 1 : lane.tiles;
   }
-  void set_up_lanes();
+  void set_up();
   void begin_tile(Lane& lane);
-  void perform(const Action& action, std::size_t tile);
+  // `shift`: where the tile begins, in bytes from where tile 0 does.
+  void perform(const Action& action, std::size_t shift);
   /// The moves of a step that sends bulk messages.
-  void move_bulk(const Action& action, std::size_t tile);
+  void move_bulk(const Action& action, std::size_t shift);
   void signal(const Action& action);
-  void move(const Action& action, const Move& move, std::size_t tile);
+  void move(const Action& action, const Move& move, std::size_t shift);
   void move_remote(const Action& action, const Move& move, std::size_t shift, bool plain,
                    CombineOptions& options);
   /// The operands are in destinations_ and sources_, scaled. `plain`: a copy, bit for bit.
@@ -153,6 +154,9 @@ class Operation {
   // Of the plan that the lanes are set up for; kept, so that its address says that they are.
   std::shared_ptr<const Programs> programs_;
   std::size_t element_ = 1;
+  std::size_t tile_bytes_ = 0;
+  std::size_t tmp_bytes_ = 0;
+  Combiner combine_{DataType::uint8, ReduceKind::sum};
   bool scales_ = false;   // the operator multiplies or divides what it reads
   bool divides_ = false;  // it divides the result
   std::size_t tile_ = 0;  // with windows: all lanes meet after each tile

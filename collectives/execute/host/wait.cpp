@@ -96,7 +96,7 @@ class Wait {
       const Operation::Blocked b = op.blocked();
       if (b.peer < 0) continue;
       group.mesh().drain();
-      compare_with_peers(group, op.binding().signature);
+      compare_with_peers(group, op.binding().signature.sequence);
       group.check_peers(doing(op, b));
       // In this order: what a peer published before it left is there once it is seen to have left.
       if (group.has_left(b.peer) && op.blocked().peer == b.peer) {
@@ -156,17 +156,29 @@ bool answers_soon(const Operation& operation, const WaitPolicy& policy) {
   return false;
 }
 
+/// Returns when `job` can do something.
+void wait_for(Job& job, const WaitPolicy& policy) {
+  if (answers_soon(job.operation(), policy)) return;
+  Job* const jobs[] = {&job};
+  Wait wait(jobs, policy);
+  do wait.once();
+  while (!job.operation().can_advance());
+}
+
 }  // namespace
+
+void run_to_completion(Operation& operation, const Binding& binding, const WaitPolicy& policy) {
+  operation.bind(binding);
+  while (!operation.advance()) {
+    Job job(operation);
+    wait_for(job, policy);
+  }
+}
 
 void run_to_completion(std::span<Job* const> jobs, const WaitPolicy& policy) {
   if (jobs.size() == 1) {
     Job& job = *jobs.front();
-    while (!job.advance()) {
-      if (answers_soon(job.operation(), policy)) continue;
-      Wait wait(jobs, policy);
-      do wait.once();
-      while (!job.operation().can_advance());
-    }
+    while (!job.advance()) wait_for(job, policy);
     return;
   }
   std::vector<Job*> pending(jobs.begin(), jobs.end());

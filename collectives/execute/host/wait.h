@@ -36,6 +36,10 @@ class Job {
   Operation& operation_;
 };
 
+/// Runs `operation` with `binding`, which outlives that. Throws Error after the first failure,
+/// which every rank of the communicator can read by then.
+void run_to_completion(Operation& operation, const Binding& binding, const WaitPolicy& policy);
+
 /// Runs all `jobs` to their ends, side by side. Throws Error after the first failure, which every
 /// rank of that communicator can read by then.
 void run_to_completion(std::span<Job* const> jobs, const WaitPolicy& policy);

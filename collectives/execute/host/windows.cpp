@@ -133,8 +133,8 @@ void Operation::move_through_copies(const Move& move, const CombineOptions& opti
       now.stream = 0;                 // it is read again at once
       destinations_[own++] = result;  // there is room: at least one of the m is not ours
     }
-    combine(binding_->type, binding_->op.kind, std::span(destinations_).first(own),
-            std::span(sources_).first(move.sources), length / element_, now);
+    combine_(std::span(destinations_).first(own), std::span(sources_).first(move.sources),
+             length / element_, now);
     for (std::size_t k = 0; k < m; ++k) {
       if (targets_[k].peer >= 0)
         cma_write(pid(targets_[k]), result, targets_[k].remote + at, length);
