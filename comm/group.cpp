@@ -146,6 +146,7 @@ void run_together(const std::vector<Kept>& calls) {
 }  // namespace
 
 constinit thread_local int open_groups = 0;
+std::atomic<int> threads_in_groups{0};
 
 void keep_for_group(Communicator::Impl& impl, const Call& call) {
   open_group().calls.push_back({&impl, KeptCall(call)});
@@ -155,12 +156,25 @@ void keep_for_group(Communicator::Impl& impl, const Call& call, device::Stream s
   open_group().device_calls.push_back({{&impl, KeptCall(call)}, stream});
 }
 
-void group_start() { ++open_groups; }
+void group_start() {
+  if (++open_groups == 1) threads_in_groups.fetch_add(1, std::memory_order_relaxed);
+}
+
+namespace {
+
+/// Whether that was the outermost one.
+bool leave_group() {
+  if (--open_groups > 0) return false;
+  threads_in_groups.fetch_sub(1, std::memory_order_relaxed);
+  return true;
+}
+
+}  // namespace
 
 void group_end() {
   if (open_groups == 0)
     throw Error(ErrorCode::invalid_usage, "group_end() without a group_start() on this thread");
-  if (--open_groups > 0) return;
+  if (!leave_group()) return;
   const OpenGroup closed = std::exchange(open_group(), {});
   check_own_messages(closed.device_calls);
   check_own_messages(closed.calls);
@@ -173,7 +187,7 @@ void group(const std::function<void()>& body) {
   try {
     body();
   } catch (...) {
-    if (--open_groups == 0) open_group() = {};
+    if (leave_group()) open_group() = {};
     throw;
   }
   group_end();

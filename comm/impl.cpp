@@ -77,14 +77,7 @@ void Communicator::Impl::check_not_to_itself(const Call& call) const {
 }
 
 PreparedCall& Communicator::Impl::look_up(const Call& call) {
-  const bool repeated = newest != nullptr && same_shape(call, newest->call);
-  if (repeated && call.in == newest->binding.in.base && call.out == newest->binding.out.base) {
-    return *newest;
-  }
-  return look_up_among_all(call);
-}
-
-PreparedCall& Communicator::Impl::look_up_among_all(const Call& call) {
+  repeatable = nullptr;
   const int rank = group->rank();
   const int ranks = group->size();
   if (newest == nullptr || !same_shape(call, newest->call)) {
@@ -109,6 +102,20 @@ PreparedCall& Communicator::Impl::look_up_among_all(const Call& call) {
   }
   check_addresses(call, newest->sizes, rank, ranks);
   return *newest;
+}
+
+inline bool Communicator::Impl::repeats_newest(const Call& call) const {
+  return repeatable != nullptr && same_shape(call, repeatable->call) &&
+         call.in == repeatable->binding.in.base && call.out == repeatable->binding.out.base;
+}
+
+inline const Binding& Communicator::Impl::bind_again(const Call& call) {
+  Binding& binding = repeatable->binding;
+  binding.signature.sequence = ++sequence;
+  binding.op.scalar = call.op.scalar;
+  binding.tag = tag_of(repeatable->hash, sequence);
+  binding.unchanged = ++repeats > kRecords;
+  return binding;
 }
 
 bool Communicator::Impl::begin(PreparedCall& p, const Call& call) {
@@ -159,6 +166,7 @@ const Binding& Communicator::Impl::bind(PreparedCall& p, const Call& call) {
   binding.out.base = static_cast<std::byte*>(call.out);
   binding.tag = tag_of(p.hash, sequence);
   binding.unchanged = ++repeats > kRecords && &p == newest;
+  if (&p == newest && !agrees(p)) repeatable = newest;
   return binding;
 }
 
@@ -190,6 +198,7 @@ const Binding& Communicator::Impl::bind_message(Messages& m, const Call& call) {
 void Communicator::Impl::forget_calls() {
   for (auto& p : prepared) p.reset();
   newest = nullptr;
+  repeatable = nullptr;
 }
 
 void Communicator::Impl::fail_with(const std::string& text, ErrorCode code, int culprit) {
@@ -204,20 +213,24 @@ void Communicator::Impl::fail_with(const std::string& text, ErrorCode code, int 
 
 void Communicator::Impl::run_now(const Call& call) {
   if (group->failed()) group->throw_failure();
+  const bool repeated = repeats_newest(call);
   PreparedCall* collective = nullptr;
   if (call.collective != Collective::send_recv) {
-    collective = &look_up(call);
+    if (!repeated) collective = &look_up(call);
   } else {
     if (!repeats_message(call)) check_call(call, group->rank(), group->size());
     check_not_to_itself(call);
   }
   try {
-    if (collective == nullptr) {
+    if (repeated) {
+      run_to_completion(operation, bind_again(call), policy);
+    } else if (collective == nullptr) {
       Messages& m = messages(call.peer, call.sends);
       run_to_completion(m.operation, bind_message(m, call), policy);
     } else if (begin(*collective, call)) {
-      if (agrees(*collective))
+      if (agrees(*collective)) {
         run_to_completion(agreement, bind_agreement(*collective, call), policy);
+      }
       run_to_completion(operation, bind(*collective, call), policy);
     }
   } catch (const Error& e) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -49,7 +50,6 @@ struct Communicator::Impl {
 
   /// The prepared form of a collective; checks the call, as far as it is not known to be right.
   PreparedCall& look_up(const Call& call);
-  PreparedCall& look_up_among_all(const Call& call);
   /// Numbers it; false when there is nothing to move (the call is over then). The next steps, once
   /// for each call: bind_agreement() where agrees(), and when that has run, bind().
   bool begin(PreparedCall& p, const Call& call);
@@ -60,6 +60,9 @@ struct Communicator::Impl {
   /// The call itself, with what the newest agreement has brought. Valid until the next one.
   const Binding& bind(PreparedCall& p, const Call& call);
   void bind_anew(PreparedCall& p, const Call& call, const ReadyPlan& plan);
+  /// Whether `call` repeats the newest one, addresses and all: then bind_again() is enough.
+  bool repeats_newest(const Call& call) const;
+  const Binding& bind_again(const Call& call);
 
   /// The messages to one peer, or from it.
   struct Messages {
@@ -98,17 +101,23 @@ struct Communicator::Impl {
   std::array<std::unique_ptr<PreparedCall>, kPrepared> prepared;  // by a hash of what was called
   PreparedCall uneven;                                            // v-variants are not kept
   PreparedCall* newest = nullptr;                                 // of `prepared`
-  std::uint64_t repeats = 0;  // how often the newest one has been called in a row
+  PreparedCall* repeatable = nullptr;  // the newest one, if nothing but its number need be bound
+  std::uint64_t repeats = 0;           // how often the newest one has been called in a row
   std::unique_ptr<ProgressThread> progress;
   Gpus gpus = cuda_gpus();
   std::shared_ptr<DeviceTeam> team;  // from the first call on GPU memory on
 };
 
-/// How many group()s are open on this thread, one in the other. (Not at a fixed place, though every
-/// call asks: all thread-local memory would lie there, CUDA's too, and dlopen() has no room for
-/// it.)
+/// How many group()s are open on this thread, one in the other.
 extern constinit thread_local int open_groups;
-inline bool group_is_open() { return open_groups > 0; }
+/// On how many threads one is: every call asks, and this is cheaper to read. (Thread-local memory
+/// at a fixed place would be too, but all of it would lie there, CUDA's as well, for which dlopen()
+/// has no room.)
+extern std::atomic<int> threads_in_groups;
+inline bool group_is_open() {
+  // relaxed: of this thread's groups it has seen its own writes.
+  return threads_in_groups.load(std::memory_order_relaxed) > 0 && open_groups > 0;
+}
 /// Keeps a checked call for the end of the open group.
 void keep_for_group(Communicator::Impl& impl, const Call& call);
 /// The same on GPU memory, with its stream.

@@ -235,24 +235,19 @@ class Reducer {
 
   HWY_INLINE void partial(std::size_t at, std::size_t bytes) const {
     Unpacked sums[1] = {load_partial(source(0) + at, bytes)};
+    if (is_pair()) {
+      accumulate(sums[0], load_partial(source(1) + at, bytes));
+      return store_partial(sums[0], destination(0) + at, bytes);
+    }
     scale<1>(sums, arguments_.sources[0]);
     for (std::size_t s = 1; s < arguments_.sources.size(); ++s) {
       Unpacked values[1] = {load_partial(source(s) + at, bytes)};
       scale<1>(values, arguments_.sources[s]);
       accumulate(sums[0], values[0]);
     }
-#if HWY_MEM_OPS_MIGHT_FAULT
-    alignas(kVectorBytes) std::uint8_t buffer[kVectorBytes];
-    store(sums[0], buffer);
     for (std::size_t d = 0; d < arguments_.destinations.size(); ++d) {
-      std::memcpy(destination(d) + at, buffer, bytes);
+      store_partial(sums[0], destination(d) + at, bytes);
     }
-#else
-    for (std::size_t d = 0; d < arguments_.destinations.size(); ++d) {
-      hn::BlendedStore(Type::pack(sums[0]), first(bytes), Tag(),
-                       reinterpret_cast<Element*>(destination(d) + at));
-    }
-#endif
   }
 
   static HWY_INLINE Unpacked load_partial(const std::uint8_t* from, std::size_t bytes) {
@@ -263,6 +258,15 @@ class Reducer {
 #else
     const auto* elements = reinterpret_cast<const Element*>(from);
     return Type::unpack(hn::MaskedLoad(first(bytes), Tag(), elements));
+#endif
+  }
+  static HWY_INLINE void store_partial(const Unpacked& value, std::uint8_t* to, std::size_t bytes) {
+#if HWY_MEM_OPS_MIGHT_FAULT
+    alignas(kVectorBytes) std::uint8_t buffer[kVectorBytes];
+    store(value, buffer);
+    std::memcpy(to, buffer, bytes);
+#else
+    hn::BlendedStore(Type::pack(value), first(bytes), Tag(), reinterpret_cast<Element*>(to));
 #endif
   }
 #if !HWY_MEM_OPS_MIGHT_FAULT

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <memory>
 
 #include "core/memory.h"
 
@@ -17,7 +16,7 @@ T* room(std::vector<T>& list, std::size_t count) {
   return list.data();
 }
 
-bool ready(const Action& action) {
+inline bool ready(const Action& action) {
   for (const ReceiveLink& r : action.receives) {
     if (!r.link->ready()) return false;
   }
@@ -58,11 +57,11 @@ void Operation::bind(const Binding& binding) {
   if (signature.sequence == 0) {
     published_ = &unpublished_;
   } else {
-    published_ = &group_.control().progress;
+    published_ = &control_.progress;
     if (binding.unchanged) {
-      publish_sequence(group_.control(), signature.sequence);
+      publish_sequence(control_, signature.sequence);
     } else {
-      publish_signature(group_.control(), signature);
+      publish_signature(control_, signature);
       if (is_rooted(signature.collective)) {
         compare_newest_with_peers(group_, signature.sequence);
         if (group_.failed()) group_.throw_failure();
@@ -102,14 +101,48 @@ void Operation::set_up() {
   }
 }
 
-inline void Operation::begin_tile(Lane& lane) {
-  if (lane.own) {
-    *lane.own = compile(*binding_->plan, shape(), lane.tile, &group_, lane.index);
-    lane.actions = lane.own->lanes[lane.index];
+void Operation::compile_tile(Lane& lane) {
+  *lane.own = compile(*binding_->plan, shape(), lane.tile, &group_, lane.index);
+  lane.actions = lane.own->lanes[lane.index];
+}
+
+/// Up to a cache line, as memcpy() does it, without the way there.
+inline void copy_line(std::byte* to, const std::byte* from, std::size_t bytes) {
+  const auto ends = [&](auto word) {  // the first and the last so many bytes, which may overlap
+    auto last = word;
+    std::memcpy(&word, from, sizeof word);
+    std::memcpy(&last, from + bytes - sizeof last, sizeof last);
+    std::memcpy(to, &word, sizeof word);
+    std::memcpy(to + bytes - sizeof last, &last, sizeof last);
+  };
+  struct Half {
+    std::uint64_t words[4];
+  };
+  struct Quarter {
+    std::uint64_t words[2];
+  };
+  if (bytes >= sizeof(Half)) return ends(Half{});
+  if (bytes >= sizeof(Quarter)) return ends(Quarter{});
+  if (bytes >= 8) return ends(std::uint64_t{});
+  if (bytes >= 4) return ends(std::uint32_t{});
+  for (std::size_t k = 0; k < bytes; ++k) to[k] = from[k];
+}
+
+inline void Operation::move(const Action& action, const Move& m, std::size_t shift) {
+  const bool scaled = m.scaled && scales_;
+  const bool divides = action.completes && divides_;
+  const bool plain = m.sources == 1 && !scaled && !divides;
+  const std::size_t bytes = m.elements * element_;
+  if (plain && !m.remote && bytes <= kCacheLine) {
+    const Place* const places = m.places;
+    const std::byte* const from = pointer(action, places[m.destinations], shift);
+    for (std::size_t k = 0; k < m.destinations; ++k) {
+      std::byte* const to = pointer(action, places[k], shift);
+      if (to != from) copy_line(to, from, bytes);
+    }
   } else {
-    lane.actions = lane.tile + 1 == lane.tiles ? lane.last : lane.whole;
+    move_combined(action, m, shift, plain);
   }
-  lane.next = lane.actions.data();
 }
 
 inline void Operation::perform(const Action& action, std::size_t shift) {
@@ -142,9 +175,7 @@ bool Operation::advance() {
         perform(*lane.next, lane.tile * tile_bytes_);
         moved = true;
         published_->store(++progress_, std::memory_order_relaxed);
-        if (++lane.next == std::to_address(lane.actions.end()) && ++lane.tile < lane.tiles) {
-          begin_tile(lane);
-        }
+        if (++lane.next == lane.end && ++lane.tile < lane.tiles) begin_tile(lane);
       }
       if (lane.tile >= end) ++done;
     }
@@ -229,22 +260,10 @@ void Operation::signal(const Action& action) {
   }
 }
 
-void Operation::move(const Action& action, const Move& m, std::size_t shift) {
-  const bool scaled = m.scaled && scales_;
-  const bool divides = action.completes && divides_;
-  const bool plain = m.sources == 1 && !scaled && !divides;
-  if (plain && !m.remote && m.elements * element_ <= kCacheLine) {
-    // As combine() would, without the way there.
-    const std::byte* const from = pointer(action, m.places[m.destinations], shift);
-    for (std::size_t k = 0; k < m.destinations; ++k) {
-      std::byte* const to = pointer(action, m.places[k], shift);
-      if (to != from) std::memcpy(to, from, m.elements * element_);
-    }
-    return;
-  }
+void Operation::move_combined(const Action& action, const Move& m, std::size_t shift, bool plain) {
   CombineOptions options;
   options.divisor = static_cast<std::uint32_t>(group_.size());
-  options.divide_result = divides;
+  options.divide_result = action.completes && divides_;
   if (m.remote) return move_remote(action, m, shift, plain, options);
   const Place* place = m.places;
   void** const destinations = room(destinations_, m.destinations);
@@ -253,7 +272,7 @@ void Operation::move(const Action& action, const Move& m, std::size_t shift) {
     destinations[k] = pointer(action, *place++, shift);
   }
   for (std::size_t k = 0; k < m.sources; ++k) from[k] = {pointer(action, *place++, shift)};
-  if (scaled) scale_sources(m);
+  if (m.scaled && scales_) scale_sources(m);
   combine_move(action, m, plain, options);
 }
 

@@ -87,8 +87,9 @@ class Operation {
     std::size_t index = 0;
     std::size_t tile = 0;
     std::size_t tiles = 0;
-    std::span<const Action> actions;      // of the tile at hand
-    const Action* next = nullptr;         // of these, while tile < tiles
+    std::span<const Action> actions;  // of the tile at hand
+    const Action* next = nullptr;     // of these, while tile < tiles
+    const Action* end = nullptr;
     std::span<const Action> whole, last;  // tiles' actions
     std::unique_ptr<TileProgram> own;     // uneven blocks: this lane's, for this tile
   };
@@ -125,13 +126,20 @@ class Operation {
     return binding_->windows && tile_ + 1 < lane.tiles ? tile_ + 1 : lane.tiles;
   }
   void set_up();
-  void begin_tile(Lane& lane);
+  void begin_tile(Lane& lane) {
+    lane.actions = lane.tile + 1 == lane.tiles ? lane.last : lane.whole;
+    if (lane.own) compile_tile(lane);
+    lane.next = lane.actions.data();
+    lane.end = lane.next + lane.actions.size();
+  }
+  void compile_tile(Lane& lane);
   // `shift`: where the tile begins, in bytes from where tile 0 does.
   void perform(const Action& action, std::size_t shift);
   /// The moves of a step that sends bulk messages.
   void move_bulk(const Action& action, std::size_t shift);
   void signal(const Action& action);
   void move(const Action& action, const Move& move, std::size_t shift);
+  void move_combined(const Action& action, const Move& move, std::size_t shift, bool plain);
   void move_remote(const Action& action, const Move& move, std::size_t shift, bool plain,
                    CombineOptions& options);
   /// The operands are in destinations_ and sources_, scaled. `plain`: a copy, bit for bit.
@@ -149,6 +157,7 @@ class Operation {
   void describe_buffers();
 
   LocalGroup& group_;
+  ControlBlock& control_ = group_.control();
   Workspace& workspace_;
   const Binding* binding_ = nullptr;
   // Of the plan that the lanes are set up for; kept, so that its address says that they are.
