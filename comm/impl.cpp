@@ -176,11 +176,14 @@ Communicator::Impl::Messages& Communicator::Impl::messages(int peer, bool sends)
   return *m;
 }
 
-bool Communicator::Impl::repeats_message(const Call& call) const {
-  if (call.peer < 0 || call.peer >= group->size()) return false;
-  const auto& m = all_messages[2 * static_cast<std::size_t>(call.peer) + (call.sends ? 1 : 0)];
-  return m && m->binding.type == call.type && m->binding.in.count == call.count &&
-         m->binding.in.base == call.in && m->binding.out.base == call.out;
+inline Communicator::Impl::Messages* Communicator::Impl::repeated_message(const Call& call) const {
+  if (call.peer < 0 || call.peer >= group->size() || call.peer == group->rank()) return nullptr;
+  Messages* const m =
+      all_messages[2 * static_cast<std::size_t>(call.peer) + (call.sends ? 1 : 0)].get();
+  const bool repeated = m != nullptr && m->binding.plan != nullptr &&
+                        m->binding.type == call.type && m->binding.in.count == call.count &&
+                        m->binding.in.base == call.in && m->binding.out.base == call.out;
+  return repeated ? m : nullptr;
 }
 
 const Binding& Communicator::Impl::bind_message(Messages& m, const Call& call) {
@@ -211,33 +214,41 @@ void Communicator::Impl::fail_with(const std::string& text, ErrorCode code, int 
   group->throw_failure();
 }
 
-void Communicator::Impl::run_now(const Call& call) {
-  if (group->failed()) group->throw_failure();
-  const bool repeated = repeats_newest(call);
-  PreparedCall* collective = nullptr;
-  if (call.collective != Collective::send_recv) {
-    if (!repeated) collective = &look_up(call);
-  } else {
-    if (!repeats_message(call)) check_call(call, group->rank(), group->size());
-    check_not_to_itself(call);
-  }
+template <class Run>
+void Communicator::Impl::or_fail(Run&& run) {
   try {
-    if (repeated) {
-      run_to_completion(operation, bind_again(call), policy);
-    } else if (collective == nullptr) {
-      Messages& m = messages(call.peer, call.sends);
-      run_to_completion(m.operation, bind_message(m, call), policy);
-    } else if (begin(*collective, call)) {
-      if (agrees(*collective)) {
-        run_to_completion(agreement, bind_agreement(*collective, call), policy);
-      }
-      run_to_completion(operation, bind(*collective, call), policy);
-    }
+    run();
   } catch (const Error& e) {
     fail_with(e.what(), e.code(), e.rank());
   } catch (const std::exception& e) {
     fail_with(e.what(), ErrorCode::internal, -1);
   }
+}
+
+void Communicator::Impl::run_now(const Call& call) {
+  if (group->failed()) group->throw_failure();
+  if (call.collective == Collective::send_recv) return run_message(call);
+  if (repeats_newest(call)) {
+    return or_fail([&] { run_to_completion(operation, bind_again(call), policy); });
+  }
+  PreparedCall& p = look_up(call);
+  or_fail([&] {
+    if (!begin(p, call)) return;
+    if (agrees(p)) run_to_completion(agreement, bind_agreement(p, call), policy);
+    run_to_completion(operation, bind(p, call), policy);
+  });
+}
+
+void Communicator::Impl::run_message(const Call& call) {
+  if (Messages* const same = repeated_message(call)) {
+    return or_fail([&] { run_to_completion(same->operation, same->binding, policy); });
+  }
+  check_call(call, group->rank(), group->size());
+  check_not_to_itself(call);
+  or_fail([&] {
+    Messages& m = messages(call.peer, call.sends);
+    run_to_completion(m.operation, bind_message(m, call), policy);
+  });
 }
 
 std::unique_ptr<Communicator::Impl> Communicator::Impl::part(const std::vector<int>& ranks,

@@ -45,6 +45,10 @@ struct Communicator::Impl {
   void wait_for_started() {
     if (progress) progress->drain();
   }
+  void run_message(const Call& call);
+  /// Runs `run`; what it throws becomes everybody's failure.
+  template <class Run>
+  void or_fail(Run&& run);
   /// Makes what was thrown while an operation ran everybody's failure, and throws that.
   [[noreturn]] void fail_with(const std::string& text, ErrorCode code, int culprit);
 
@@ -71,8 +75,8 @@ struct Communicator::Impl {
     Binding binding;  // of the newest one
   };
   Messages& messages(int peer, bool sends);
-  /// Whether `call` is the newest message of its kind again, which was right.
-  bool repeats_message(const Call& call) const;
+  /// What is bound already for `call`, which is the newest message of its kind again; else null.
+  Messages* repeated_message(const Call& call) const;
   const Binding& bind_message(Messages& messages, const Call& call);
   /// Before use_plan(): what was prepared runs another plan.
   void forget_calls();
