@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -38,11 +39,13 @@ class ProcessDevice : public HostDevice {
     const Piece& piece = pieces_.at(const_cast<std::byte*>(memory));
     CudaExport e;
     e.handle.kinds = CudaMemoryHandle::kFd;
+    e.handle.reserved = container();
     e.handle.bytes = bytes;
     e.fd = FileDescriptor(fcntl(piece.fd.fd(), F_DUPFD_CLOEXEC, 0));
     return e;
   }
   device::Mapping map(const CudaMemoryHandle& handle, const FileDescriptor& fd) override {
+    if (handle.reserved != container()) throw Error(ErrorCode::system, "another container's");
     const std::size_t bytes = handle.bytes;
     void* const at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.fd(), 0);
     if (at == MAP_FAILED) throw_system_error("memory of another process's device");
@@ -52,6 +55,11 @@ class ProcessDevice : public HostDevice {
   }
 
  private:
+  /// Processes with the same number can map each other's memory.
+  static std::uint32_t container() {
+    const char* const number = std::getenv("TEST_CONTAINER");
+    return number != nullptr ? static_cast<std::uint32_t>(std::atoi(number)) : 0;
+  }
   struct Piece {
     FileDescriptor fd;
     std::size_t bytes = 0;
