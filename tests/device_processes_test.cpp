@@ -35,7 +35,7 @@ std::string program() {
 }
 
 /// Which processes map each other's GPU memory.
-enum class Ways { all, none, not_the_first, odd_and_even };
+enum class Ways { all, none, not_the_first, odd_and_even, one_way };
 
 std::string name_of(Ways ways) {
   switch (ways) {
@@ -47,6 +47,8 @@ std::string name_of(Ways ways) {
       return "FirstThroughHost";
     case Ways::odd_and_even:
       return "TwoContainers";
+    case Ways::one_way:
+      return "OneWay";
   }
   return "";
 }
@@ -57,8 +59,11 @@ void set_environment(Ways ways, int rank) {
   if (!maps) setenv("TUTTI_CUDA_IPC", "0", 1);
   if (ways == Ways::odd_and_even) {
     setenv("TEST_CONTAINER", rank % 2 == 0 ? "1" : "2", 1);
-    setenv("TUTTI_LOG", "error", 1);  // no warnings
+    setenv("TEST_CANNOT_MAP", rank % 2 == 0 ? "2" : "1", 1);
+  } else if (ways == Ways::one_way && rank < 2) {
+    setenv(rank == 0 ? "TEST_CONTAINER" : "TEST_CANNOT_MAP", "1", 1);
   }
+  if (ways == Ways::odd_and_even || ways == Ways::one_way) setenv("TUTTI_LOG", "off", 1);
 }
 
 /// The processes of one job, `threads` ranks each, started directly so that nobody cleans up after
@@ -170,20 +175,10 @@ double free_megabytes() {
   return std::strtod(job.text(0).c_str(), nullptr) / 1e6;
 }
 
-class DeviceProcesses : public ::testing::TestWithParam<std::tuple<int, Ways>> {
+constexpr bool kIsGpu = std::string_view(RANK_PROGRAM) == "gpu_rank";
+
+class DeviceJobs : public ::testing::Test {
  protected:
-  static int processes() { return std::get<0>(GetParam()); }
-  static Ways ways() { return std::get<1>(GetParam()); }
-  /// Every rank does `what`, and finds it right.
-  void expect_right(const char* what, const char* threads = "1") {
-    Job job(processes(), ways(), what, "60", threads);
-    const auto deadline = Clock::now() + 80s;
-    for (std::size_t r = 0; r < job.size(); ++r) {
-      const auto code = job.wait(r, deadline);
-      ASSERT_TRUE(code.has_value()) << "rank " << r << " hangs: " << job.text(r);
-      EXPECT_EQ(*code, 0) << "rank " << r << ": " << job.text(r);
-    }
-  }
   /// Every rank but `victim` ends with an error that begins so, within `seconds`.
   void expect_error(Job& job, const std::string& error, double seconds,
                     std::size_t victim = SIZE_MAX) {
@@ -201,6 +196,23 @@ class DeviceProcesses : public ::testing::TestWithParam<std::tuple<int, Ways>> {
   }
 
   double slowest_ = 0;
+};
+
+class DeviceProcesses : public DeviceJobs,
+                        public ::testing::WithParamInterface<std::tuple<int, Ways>> {
+ protected:
+  static int processes() { return std::get<0>(GetParam()); }
+  static Ways ways() { return std::get<1>(GetParam()); }
+  /// Every rank does `what`, and finds it right.
+  void expect_right(const char* what, const char* threads = "1") {
+    Job job(processes(), ways(), what, "60", threads);
+    const auto deadline = Clock::now() + 80s;
+    for (std::size_t r = 0; r < job.size(); ++r) {
+      const auto code = job.wait(r, deadline);
+      ASSERT_TRUE(code.has_value()) << "rank " << r << " hangs: " << job.text(r);
+      EXPECT_EQ(*code, 0) << "rank " << r << ": " << job.text(r);
+    }
+  }
 };
 
 TEST_P(DeviceProcesses, Collectives) { expect_right("matrix"); }
@@ -263,21 +275,26 @@ TEST_P(DeviceProcesses, AbortEndsTheKernelsOfAllRanks) {
   expect_error(job, "aborted 1 rank 1 aborted the communicator: enough", 2);
 }
 
+TEST_F(DeviceJobs, WhoCannotMapWhatThePeerCountsOnFails) {
+  if (kIsGpu) GTEST_SKIP() << "a GPU lets itself be mapped";
+  Job job(4, Ways::one_way, "one_way");
+  expect_error(job, "system 0 rank 0 has the GPU memory of rank 1 mapped, but not", 2);
+}
+
 std::vector<std::tuple<int, Ways>> cases() {
-  // A real GPU lets itself be mapped, and is slow with processes that take turns.
-  const bool is_gpu = std::string_view(RANK_PROGRAM) == "gpu_rank";
   std::vector<std::tuple<int, Ways>> cases{{2, Ways::all}, {4, Ways::all}, {2, Ways::none}};
-  if (is_gpu) return cases;
+  // A real GPU lets itself be mapped, and is slow with processes that take turns.
+  if (kIsGpu) return cases;
   cases.emplace_back(4, Ways::none);
   cases.emplace_back(2, Ways::not_the_first);
   cases.emplace_back(4, Ways::odd_and_even);
   return cases;
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, DeviceProcesses, ::testing::ValuesIn(cases()),
-                         [](const auto& test) {
-                           return name_of(std::get<1>(test.param)) +
-                                  std::to_string(std::get<0>(test.param));
-                         });
+std::string name_of_case(const ::testing::TestParamInfo<std::tuple<int, Ways>>& test) {
+  return name_of(std::get<1>(test.param)) + std::to_string(std::get<0>(test.param));
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, DeviceProcesses, ::testing::ValuesIn(cases()), name_of_case);
 
 }  // namespace

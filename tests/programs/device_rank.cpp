@@ -82,6 +82,15 @@ int run(const std::string& what, Communicator& comm, Accelerator& gpu) {
       ready();
       if (comm.rank() == 1) comm.barrier();
       rank.run_sum(1000, "without rank 1");
+    } else if (what == "one_way") {
+      // Rank 0 decides to map, of which rank 1 knows only that it cannot, when it comes to that.
+      if (comm.rank() == 1) rank.send(2, 0, 1000);
+      if (comm.rank() == 2) rank.receive(1, 0, 1000);
+      comm.barrier();
+      if (comm.rank() == 0) rank.send(1, 0, 1000);
+      comm.barrier();
+      if (comm.rank() == 1) rank.receive(0, 0, 1000);
+      comm.barrier();
     } else if (what == "goodbye") {  // of ranks 0 and 1; the parent stops rank 1 in between
       rank.pair();
       comm.barrier();
