@@ -38,9 +38,9 @@ class DeviceBoard {
   bool is_gone(int rank) const;
   /// Takes the cards of this process's ranks away, for ever.
   void withdraw();
-  /// Whether this process may have memory of others mapped.
+  /// Whether this process may have memory of others mapped, or wait for what they pass on to it.
   void set_maps(bool maps);
-  /// Whether a living process may have memory of this one mapped.
+  /// Whether a living process may have memory of this one mapped, or wait for it so.
   bool is_mapped() const;
 
   /// Whether rank `rank` is of this process.

@@ -115,6 +115,7 @@ void launch_collective(DeviceTeam& team, const Calls& calls) {
   std::vector<int> all(static_cast<std::size_t>(first.group->size()));
   std::iota(all.begin(), all.end(), 0);
   team.reach(*first.group, ranks_of(calls), all, first.options.timeout);
+  team.agree(*first.group, ranks_of(calls), first.options.timeout);
   std::vector<DeviceTeam::Part> parts;
   std::vector<Tables> tables(calls.size());
   for (std::size_t i = 0; i < calls.size(); ++i) {

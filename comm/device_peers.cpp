@@ -6,6 +6,8 @@
 #include <thread>
 
 #include "collectives/execute/signature.h"
+#include "core/log.h"
+#include "core/settings.h"
 
 namespace tutti {
 namespace {
@@ -17,6 +19,21 @@ std::uint64_t descriptor_key(const LocalGroup& group, int rank) {
   return mix(group.key(rank), 0x677075);
 }
 
+/// What others need to map a rank's segment; no handle where it cannot be shared.
+CudaExport share(device::Device& gpu, const device::Executor& executor, std::size_t bytes) {
+  CudaExport e;
+  try {
+    e = gpu.share(executor.segment(), bytes);
+  } catch (const Error& error) {
+    e.why = error.what();
+  }
+  if (e.handle.kinds == 0) {
+    log().warn("rank {} cannot share its GPU memory, whose data goes through the host: {}",
+               executor.rank(), e.why);
+  }
+  return e;
+}
+
 }  // namespace
 
 DevicePeers::DevicePeers(LocalGroup& group, device::Device& gpu, const device::SegmentShape& shape,
@@ -26,14 +43,18 @@ DevicePeers::DevicePeers(LocalGroup& group, device::Device& gpu, const device::S
       executors_(executors),
       board_(group),
       spans_processes_(!group.one_process()),
+      shares_(setting_boolean("TUTTI_CUDA_IPC")),
       peers_(static_cast<std::size_t>(group.size())),
       missing_(peers_.size() - executors.size()),
-      connected_(peers_.size(), std::vector<bool>(peers_.size())) {
+      connected_(peers_.size(), std::vector<bool>(peers_.size())),
+      ways_(peers_.size(), std::vector<DeviceWay>(peers_.size(), DeviceWay::undecided)),
+      agreed_(peers_.size()) {
   for (const auto& executor : executors_) {
     const auto rank = static_cast<std::size_t>(executor->rank());
     peers_[rank].card.gpu = gpu_.identity();
     peers_[rank].card.most_blocks = gpu_.most_blocks();
     peers_[rank].segment = executor->segment();
+    peers_[rank].known = true;
     for (const auto& other : executors_) {
       other->connect(executor->rank(), executor->segment());
       connected_[static_cast<std::size_t>(other->rank())][rank] = true;
@@ -41,6 +62,9 @@ DevicePeers::DevicePeers(LocalGroup& group, device::Device& gpu, const device::S
   }
   if (!spans_processes_) return;
   try {
+    inboxes_ =
+        std::make_unique<DeviceInboxes>(group, shape_, DeviceHostSlots::connection_of(shape_));
+    host_ = std::make_unique<DeviceHostSlots>(gpu_, shape_, executors_, *inboxes_);
     show(group);
   } catch (...) {
     leave();
@@ -52,22 +76,48 @@ void DevicePeers::show(LocalGroup& group) {
   board_.set_maps(true);
   for (const auto& executor : executors_) {
     const int rank = executor->rank();
-    const CudaExport e = gpu_.share(executor->segment(), shape_.bytes());
-    if (e.handle.kinds == 0) {
-      throw Error(ErrorCode::system,
-                  fmt::format("rank {} cannot share its GPU memory with the other processes: {}",
-                              rank, e.why),
-                  rank);
-    }
+    Peer& self = peers_[static_cast<std::size_t>(rank)];
+    const CudaExport e = shares_ ? share(gpu_, *executor, shape_.bytes()) : CudaExport{};
+    self.why_not = e.why;
     // Before the card, so that who has seen it finds the descriptor.
     for (int peer = 0; peer < group.size() && e.fd; ++peer) {
       if (board_.is_local(peer)) continue;
       group.mesh().send(group.member(peer), descriptor_key(group, rank), e.fd);
     }
-    DeviceBoard::Card& card = peers_[static_cast<std::size_t>(rank)].card;
-    card.carrier = group.rank();
-    card.segment = e.handle;
-    board_.publish(rank, card);
+    self.card.carrier = group.rank();
+    self.card.segment = e.handle;
+    board_.publish(rank, self.card);
+  }
+}
+
+template <class Ready>
+void DevicePeers::wait_for(LocalGroup& group, int rank, std::string_view what,
+                           Clock::time_point began, std::chrono::nanoseconds timeout,
+                           Ready&& ready) {
+  auto next_look = began;
+  while (!ready()) {
+    const auto now = Clock::now();
+    if (now >= next_look) {
+      next_look = now + std::chrono::milliseconds(10);
+      group.check_peers(fmt::format("waiting for the GPU memory of rank {}", rank));
+      if (group.failed()) group.throw_failure();
+      if (group.has_left(rank)) {
+        throw Error(ErrorCode::peer_lost,
+                    fmt::format("rank {} has left the communicator (destroyed it, or ended) "
+                                "while rank {} was waiting for its GPU memory",
+                                rank, group.rank()),
+                    rank);
+      }
+      if (timeout.count() > 0 && now - began > timeout) {
+        throw Error(
+            ErrorCode::timed_out,
+            fmt::format("rank {} has waited for rank {} to make its first {} on GPU "
+                        "memory: the time-out of {:.1f} s has passed (TUTTI_TIMEOUT)",
+                        group.rank(), rank, what, std::chrono::duration<double>(timeout).count()),
+            rank);
+      }
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
 }
 
@@ -79,40 +129,17 @@ void DevicePeers::reach(LocalGroup& group, std::span<const int> mine, std::span<
   }
   const auto began = Clock::now();
   for (const int r : ranks) {
-    auto next_look = began;
-    while (!connect(group, mine, r)) {
-      const auto now = Clock::now();
-      if (now >= next_look) {
-        next_look = now + std::chrono::milliseconds(10);
-        group.check_peers(fmt::format("waiting for the GPU memory of rank {}", r));
-        if (group.failed()) group.throw_failure();
-        if (group.has_left(r)) {
-          throw Error(ErrorCode::peer_lost,
-                      fmt::format("rank {} has left the communicator (destroyed it, or ended) "
-                                  "while rank {} was waiting for its GPU memory",
-                                  r, group.rank()),
-                      r);
-        }
-        if (timeout.count() > 0 && now - began > timeout) {
-          throw Error(ErrorCode::timed_out,
-                      fmt::format("rank {} has waited for rank {} to make its first call on GPU "
-                                  "memory: the time-out of {:.1f} s has passed (TUTTI_TIMEOUT)",
-                                  group.rank(), r, std::chrono::duration<double>(timeout).count()),
-                      r);
-        }
-      }
-      std::this_thread::sleep_for(std::chrono::microseconds(100));
-    }
+    wait_for(group, r, "call", began, timeout, [&] { return connect(group, mine, r); });
   }
 }
 
 bool DevicePeers::connect(LocalGroup& group, std::span<const int> mine, int rank) {
   const std::lock_guard lock(mutex_);
   Peer& peer = peers_[static_cast<std::size_t>(rank)];
-  if (peer.segment == nullptr) {
+  if (!peer.known) {
     const auto card = board_.card(rank);
     if (!card) return false;
-    map(group, rank, *card);
+    meet(group, rank, *card);
   } else if (!board_.is_local(rank) && board_.is_gone(rank)) {
     throw Error(ErrorCode::peer_lost,
                 fmt::format("rank {} has left the communicator (destroyed it), and its GPU memory "
@@ -124,7 +151,11 @@ bool DevicePeers::connect(LocalGroup& group, std::span<const int> mine, int rank
     if (std::ranges::find(mine, executor->rank()) == mine.end()) continue;
     auto& connected = connected_[static_cast<std::size_t>(executor->rank())];
     if (connected[static_cast<std::size_t>(rank)]) continue;
-    executor->connect(rank, peer.segment, peer.card.gpu == gpu_.identity());
+    if (way(executor->rank(), rank) == DeviceWay::mapped) {
+      executor->connect(rank, peer.segment, peer.card.gpu == gpu_.identity());
+    } else {
+      host_->open();
+    }
     connected[static_cast<std::size_t>(rank)] = true;
     const bool all = std::ranges::find(connected, false) == connected.end();
     if (all && missing_ == 0) executor->limit_blocks(agreed_blocks());
@@ -132,27 +163,119 @@ bool DevicePeers::connect(LocalGroup& group, std::span<const int> mine, int rank
   return true;
 }
 
-void DevicePeers::map(LocalGroup& group, int rank, const DeviceBoard::Card& card) {
+void DevicePeers::meet(LocalGroup& group, int rank, const DeviceBoard::Card& card) {
+  if (card.carrier < 0 || card.carrier >= group.size() || board_.is_local(card.carrier)) {
+    throw Error(ErrorCode::internal,
+                fmt::format("rank {} says that rank {} passes its GPU memory", rank, card.carrier),
+                rank);
+  }
+  inboxes_->meet(group, rank, card.carrier);
   FileDescriptor fd;
   if ((card.segment.kinds & CudaMemoryHandle::kFd) != 0) {
-    if (card.carrier < 0 || card.carrier >= group.size() || board_.is_local(card.carrier)) {
-      throw Error(
-          ErrorCode::internal,
-          fmt::format("rank {} says that rank {} passes its GPU memory", rank, card.carrier), rank);
-    }
     fd = group.mesh().receive(group.member(card.carrier), descriptor_key(group, rank),
                               Clock::now() + std::chrono::seconds(10));
   }
-  device::Mapping mapping = gpu_.map(card.segment, fd);
-  if (mapping.bytes < shape_.bytes()) {
+  Peer& peer = peers_[static_cast<std::size_t>(rank)];
+  peer.card = card;
+  if (!shares_) {
+    peer.why_not = "TUTTI_CUDA_IPC=0";
+  } else if (card.segment.kinds == 0) {
+    peer.why_not = fmt::format("rank {} does not share it", rank);
+  } else {
+    map(peer, rank, fd);
+  }
+  peer.known = true;
+  --missing_;
+  host_->met(rank);
+}
+
+void DevicePeers::map(Peer& peer, int rank, const FileDescriptor& fd) {
+  try {
+    peer.mapping = gpu_.map(peer.card.segment, fd);
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::system) throw;
+    log().warn("data between rank {} and this process goes through the host: {}", rank, e.what());
+    peer.why_not = e.what();
+    return;
+  }
+  if (peer.mapping.bytes < shape_.bytes()) {
     throw Error(ErrorCode::internal,
                 fmt::format("rank {} shares {} bytes of GPU memory, but its segment needs {}", rank,
-                            mapping.bytes, shape_.bytes()),
+                            peer.mapping.bytes, shape_.bytes()),
                 rank);
   }
-  --missing_;
-  Peer& peer = peers_[static_cast<std::size_t>(rank)];
-  peer = {card, mapping.data, std::move(mapping)};
+  peer.segment = peer.mapping.data;
+}
+
+DeviceWay DevicePeers::way(int mine, int rank) {
+  DeviceWay& known = ways_[static_cast<std::size_t>(mine)][static_cast<std::size_t>(rank)];
+  if (known != DeviceWay::undecided) return known;
+  const Peer& self = peers_[static_cast<std::size_t>(mine)];
+  const Peer& peer = peers_[static_cast<std::size_t>(rank)];
+  const bool maps = peer.segment != nullptr && self.card.segment.kinds != 0;
+  const DeviceWay way =
+      inboxes_->decide(mine, rank, maps ? DeviceWay::mapped : DeviceWay::forwarded);
+  if (way == DeviceWay::mapped && !maps) {
+    throw Error(ErrorCode::system,
+                fmt::format("rank {} has the GPU memory of rank {} mapped, but not the other way "
+                            "about ({}): set TUTTI_CUDA_IPC=0, so that neither tries",
+                            rank, mine, peer.segment != nullptr ? self.why_not : peer.why_not),
+                rank);
+  }
+  return known = way;
+}
+
+void DevicePeers::settle() {
+  const std::lock_guard lock(mutex_);
+  if (settled_) return;
+  std::vector<int> mine;
+  DeviceWay worst = DeviceWay::mapped;
+  for (const auto& executor : executors_) {
+    mine.push_back(executor->rank());
+    for (int rank = 0; rank < board_.size(); ++rank) {
+      if (board_.is_local(rank)) continue;
+      worst = std::max(worst, way(executor->rank(), rank));
+    }
+  }
+  inboxes_->settle(mine, worst);
+  settled_ = true;
+}
+
+void DevicePeers::agree(LocalGroup& group, std::span<const int> mine,
+                        std::chrono::nanoseconds timeout) {
+  if (!spans_processes_) return;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto knows = [&](int rank) { return agreed_[static_cast<std::size_t>(rank)]; };
+    if (std::ranges::all_of(mine, knows)) return;
+  }
+  // For all ranks of this process, whose calls may come after this one, on the same thread.
+  settle();
+  bool through_host = false;
+  const auto began = Clock::now();
+  for (int rank = 0; rank < board_.size(); ++rank) {
+    wait_for(group, rank, "collective", began, timeout,
+             [&] { return inboxes_->settled(rank) != DeviceWay::undecided; });
+    through_host = through_host || inboxes_->settled(rank) == DeviceWay::forwarded;
+  }
+  const std::lock_guard lock(mutex_);
+  collectives_through_host_ = through_host;
+  if (through_host) host_->open();
+  for (const int rank : mine) {
+    if (through_host) host_->executor(rank).limit_blocks(agreed_blocks());
+    agreed_[static_cast<std::size_t>(rank)] = true;
+  }
+}
+
+bool DevicePeers::collectives_through_host() const {
+  const std::lock_guard lock(mutex_);
+  return collectives_through_host_;
+}
+
+bool DevicePeers::messages_through_host(int mine, int peer) const {
+  const std::lock_guard lock(mutex_);
+  return ways_[static_cast<std::size_t>(mine)][static_cast<std::size_t>(peer)] ==
+         DeviceWay::forwarded;
 }
 
 // Kernels of several processes run side by side where MPS is on, so that the blocks of all ranks of

@@ -1,5 +1,9 @@
 // The segments of a communicator's ranks, as one process's kernels address them: its own ranks' as
 // they are, those of other processes mapped when a call first needs them.
+//
+// Where one of two ranks cannot map the other's, or must not (TUTTI_CUDA_IPC), messages between the
+// two go through the host (device_host_slots.h). So do all collectives of the communicator then, as
+// their ranks have to agree on how data travels.
 #pragma once
 
 #include <chrono>
@@ -7,10 +11,14 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "collectives/execute/cuda/executor.h"
 #include "comm/device_board.h"
+#include "comm/device_host_slots.h"
+#include "comm/device_inbox.h"
 
 namespace tutti {
 
@@ -25,29 +33,56 @@ class DevicePeers {
   DevicePeers& operator=(const DevicePeers&) = delete;
 
   /// Returns when the kernels of `mine`, ranks of this process whose calls this thread makes, can
-  /// address the memory of `ranks`. Waits for the first call on GPU memory of the processes that
+  /// reach the memory of `ranks`. Waits for the first call on GPU memory of the processes that
   /// have it; `timeout` 0: without limit. Throws Error: peer_lost, timed_out, or what has failed
   /// the communicator.
   void reach(LocalGroup& group, std::span<const int> mine, std::span<const int> ranks,
              std::chrono::nanoseconds timeout);
 
+  /// Returns when it is known how collectives go, of all ranks: to be called after reach() of all
+  /// of them. Waits for the first collective of each process. Throws as that.
+  void agree(LocalGroup& group, std::span<const int> mine, std::chrono::nanoseconds timeout);
+
+  /// Whether collectives go through the host; after agree().
+  bool collectives_through_host() const;
+  /// Whether the messages between a rank of this process and rank `peer` do; after reach().
+  bool messages_through_host(int mine, int peer) const;
+  /// Null where no other process takes part; its executors are there if one of these two is true.
+  DeviceHostSlots* host() { return host_.get(); }
+  const DeviceHostSlots* host() const { return host_.get(); }
+
   bool spans_processes() const { return spans_processes_; }
   /// Unmaps everything; when nothing runs any more. Then only are_using_ours() has a meaning.
   void leave();
-  /// Whether others may still have this process's memory mapped, after leave().
+  /// Whether others may still have this process's memory mapped, or lack messages that only this
+  /// process can pass on to them, after leave().
   bool are_using_ours() const { return board_.is_mapped(); }
 
  private:
   struct Peer {
     DeviceBoard::Card card;
-    std::byte* segment = nullptr;  // as it is addressed here; null: not known yet
+    bool known = false;            // the card is there, and an inbox
+    std::byte* segment = nullptr;  // as it is addressed here; null: not mapped
     device::Mapping mapping;       // of another process's
+    std::string why_not;           // it is not mapped
   };
 
   void show(LocalGroup& group);
   /// Whether `mine` are connected to rank `rank`; connects them if its card is there.
   bool connect(LocalGroup& group, std::span<const int> mine, int rank);
-  void map(LocalGroup& group, int rank, const DeviceBoard::Card& card);
+  /// Takes in what rank `rank` of another process shows.
+  void meet(LocalGroup& group, int rank, const DeviceBoard::Card& card);
+  void map(Peer& peer, int rank, const FileDescriptor& fd);
+  /// How `mine` and rank `rank` of another process reach each other. Decides it, if need be.
+  DeviceWay way(int mine, int rank);
+  /// Tells the others how all ranks of this process reach them.
+  void settle();
+  /// Calls `ready` until it says true, or something is wrong, or `timeout` has passed since
+  /// `began`. Throws Error, as reach(). `what`: is awaited of rank `rank`.
+  template <class Ready>
+  void wait_for(LocalGroup& group, int rank, std::string_view what,
+                std::chrono::steady_clock::time_point began, std::chrono::nanoseconds timeout,
+                Ready&& ready);
   /// The blocks that every rank may have, once all cards are known.
   std::uint32_t agreed_blocks() const;
 
@@ -56,11 +91,18 @@ class DevicePeers {
   std::span<const std::unique_ptr<device::Executor>> executors_;
   DeviceBoard board_;
   bool spans_processes_ = false;
-  std::mutex mutex_;  // of what follows
+  bool shares_;  // maps others' memory, and shows its own
+  std::unique_ptr<DeviceInboxes> inboxes_;
+  std::unique_ptr<DeviceHostSlots> host_;
+  mutable std::mutex mutex_;  // of what follows
   std::vector<Peer> peers_;
-  std::size_t missing_ = 0;  // whose segments are not known
+  std::size_t missing_ = 0;  // that are not known
   // By rank of this process, and peer. An executor is touched by the thread that makes its calls.
   std::vector<std::vector<bool>> connected_;
+  std::vector<std::vector<DeviceWay>> ways_;  // the same; of ranks of other processes
+  bool settled_ = false;
+  std::vector<bool> agreed_;  // by rank of this process: it knows how collectives go
+  bool collectives_through_host_ = false;
 };
 
 }  // namespace tutti

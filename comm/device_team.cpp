@@ -4,6 +4,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <thread>
 
@@ -134,6 +135,7 @@ DeviceTeam::Executors DeviceTeam::make_executors(const LocalGroup& group) {
 void DeviceTeam::join(LocalGroup& group, std::chrono::nanoseconds timeout) {
   ++joined_;
   executor(group.rank()).set_timeout(timeout);
+  if (peers_.host() != nullptr) peers_.host()->set_timeout(group.rank(), timeout);
   if (watch_) watch_->add(group);
 }
 
@@ -210,7 +212,7 @@ void DeviceTeam::launch(std::span<const Part> parts) {
   check_stream(parts);
   std::vector<device::RankLaunch> launches;
   for (const Part& part : parts) {
-    launches.push_back(executor(part.rank).prepare(part.binding, part.streams.front()));
+    launches.push_back(collective_executor(part.rank).prepare(part.binding, part.streams.front()));
   }
   enqueue(parts, launches, type);
 }
@@ -219,7 +221,20 @@ void DeviceTeam::launch_messages(std::span<const Part> parts) {
   check_default_stream(parts);
   std::vector<device::RankLaunch> launches;
   for (const Part& part : parts) {
-    launches.push_back(executor(part.rank).prepare(part.messages, part.streams.front()));
+    // Two parts, side by side, where some peers are reached through the host.
+    const auto through_host = [&](const device::DeviceMessage& m) {
+      return peers_.messages_through_host(part.rank, static_cast<int>(m.peer));
+    };
+    std::vector<device::DeviceMessage> direct = part.messages;
+    const auto others = std::ranges::stable_partition(direct, std::not_fn(through_host));
+    const std::vector<device::DeviceMessage> forwarded(others.begin(), others.end());
+    direct.erase(others.begin(), others.end());
+    const std::uint32_t shares = direct.empty() || forwarded.empty() ? 1 : 2;
+    const device::Stream stream = part.streams.front();
+    if (!direct.empty()) launches.push_back(executor(part.rank).prepare(direct, stream, shares));
+    if (!forwarded.empty()) {
+      launches.push_back(peers_.host()->executor(part.rank).prepare(forwarded, stream, shares));
+    }
   }
   enqueue(parts, launches, DataType::uint8);
 }
@@ -237,18 +252,26 @@ void DeviceTeam::enqueue(std::span<const Part> parts, std::span<const device::Ra
   for (const device::Stream s : others) gpu_->order(s, stream);
   device::enqueue(*gpu_, launches, shape_, type, stream);
   for (const device::Stream s : others) gpu_->order(stream, s);
+  if (peers_.host() != nullptr) peers_.host()->wake();
 }
 
 void DeviceTeam::abort() {
   for (const auto& executor : executors_) executor->abort();
+  if (peers_.host() != nullptr) peers_.host()->abort();
 }
 
 std::optional<Error> DeviceTeam::failure() const {
-  std::optional<Error> first;
+  std::vector<Error> failures;
   for (const auto& executor : executors_) {
-    auto failure = executor->failure();
+    if (auto failure = executor->failure()) failures.push_back(std::move(*failure));
+  }
+  if (peers_.host() != nullptr) {
+    for (Error& failure : peers_.host()->failures()) failures.push_back(std::move(failure));
+  }
+  std::optional<Error> first;
+  for (Error& failure : failures) {
     // Who waits in vain only suffers from what another one can explain.
-    if (failure && (!first || first->code() == ErrorCode::timed_out)) first = std::move(failure);
+    if (!first || first->code() == ErrorCode::timed_out) first = std::move(failure);
   }
   return first;
 }

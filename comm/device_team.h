@@ -26,7 +26,10 @@ class DeviceTeam {
 
   int ordinal() const { return ordinal_; }
 
-  /// See DevicePeers::reach().
+  /// See DevicePeers.
+  void agree(LocalGroup& group, std::span<const int> mine, std::chrono::nanoseconds timeout) {
+    peers_.agree(group, mine, timeout);
+  }
   void reach(LocalGroup& group, std::span<const int> mine, std::span<const int> ranks,
              std::chrono::nanoseconds timeout) {
     peers_.reach(group, mine, ranks, timeout);
@@ -59,6 +62,10 @@ class DeviceTeam {
   Executors make_executors(const LocalGroup& group);
   device::Executor& executor(int rank) {
     return *executors_[index_[static_cast<std::size_t>(rank)]];
+  }
+  /// The one of a rank's whose links its collectives take.
+  device::Executor& collective_executor(int rank) {
+    return peers_.collectives_through_host() ? peers_.host()->executor(rank) : executor(rank);
   }
   /// Throws where the launch of only some ranks would wait for that of others.
   void check_default_stream(std::span<const Part> parts) const;

@@ -46,6 +46,9 @@ constexpr std::array kSettings{
         "where both were measured."},
     Setting{"TUTTI_WINDOWS", SettingType::boolean, "1",
             "Use windows: other ranks' memory, mapped into this process."},
+    Setting{"TUTTI_CUDA_IPC", SettingType::boolean, "1",
+            "Map the GPU memory of other processes. Where it is off, on either side, or cannot be "
+            "done, data between two processes' GPUs goes through memory of the host."},
     Setting{"TUTTI_TILE_BYTES", SettingType::bytes, "4M",
             "How much of a call a plan over windows moves between two synchronisations."},
     Setting{"TUTTI_SPIN", SettingType::integer, "-1",

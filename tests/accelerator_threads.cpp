@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -38,11 +39,15 @@ class ProcessDevice : public HostDevice {
     const Piece& piece = pieces_.at(const_cast<std::byte*>(memory));
     CudaExport e;
     e.handle.kinds = CudaMemoryHandle::kFd;
+    e.handle.reserved = number_of("TEST_CONTAINER");
     e.handle.bytes = bytes;
     e.fd = FileDescriptor(fcntl(piece.fd.fd(), F_DUPFD_CLOEXEC, 0));
     return e;
   }
   device::Mapping map(const CudaMemoryHandle& handle, const FileDescriptor& fd) override {
+    if (handle.reserved != 0 && handle.reserved == number_of("TEST_CANNOT_MAP")) {
+      throw Error(ErrorCode::system, "it is another container's");
+    }
     const std::size_t bytes = handle.bytes;
     void* const at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.fd(), 0);
     if (at == MAP_FAILED) throw_system_error("memory of another process's device");
@@ -52,6 +57,10 @@ class ProcessDevice : public HostDevice {
   }
 
  private:
+  static std::uint32_t number_of(const char* variable) {
+    const char* const number = std::getenv(variable);
+    return number != nullptr ? static_cast<std::uint32_t>(std::atoi(number)) : 0;
+  }
   struct Piece {
     FileDescriptor fd;
     std::size_t bytes = 0;

@@ -73,6 +73,8 @@ class HostDevice : public device::Device {
   void deallocate(std::byte* p) noexcept override { std::free(p); }
   device::Control* allocate_control() override { return new device::Control{}; }
   void deallocate_control(device::Control* c) noexcept override { delete c; }
+  void pin(std::byte*, std::size_t) override {}
+  void unpin(std::byte*) noexcept override {}
   bool is_capturing(device::Stream) override { return false; }
   void upload(std::byte* to, std::span<const std::byte> from) override {
     if (!from.empty()) std::memcpy(to, from.data(), from.size());

@@ -106,16 +106,32 @@ class DeviceRank {
     if (comm_.rank() == 1) receive(0, 0, 5000);
   }
   void ring() {
+    for (const std::size_t bytes : {1, 1000, 65536, 65537, 3'000'000}) pass_on(bytes, bytes);
+  }
+  /// To the next rank, from the one before: `bytes`, all zeros from `zeros` on.
+  void pass_on(std::size_t bytes, std::size_t zeros) {
     const int n = comm_.size();
     const int next = (comm_.rank() + 1) % n;
     const int previous = (comm_.rank() + n - 1) % n;
-    for (const std::size_t bytes : {1, 1000, 65536, 65537, 3'000'000}) {
-      paint(send_, comm_.rank(), next, bytes);
-      group([&] {
-        comm_.run(message(true, next, send_, bytes), gpu_.stream());
-        comm_.run(message(false, previous, receive_, bytes), gpu_.stream());
-      });
-      compare(receive_, previous, comm_.rank(), bytes);
+    paint(send_, comm_.rank(), next, bytes, zeros);
+    group([&] {
+      comm_.run(message(true, next, send_, bytes), gpu_.stream());
+      comm_.run(message(false, previous, receive_, bytes), gpu_.stream());
+    });
+    compare(receive_, previous, comm_.rank(), bytes, zeros);
+  }
+  /// Sizes about those of slots, messages that are zeros at their end or all over, and sums; in an
+  /// order in which slots are used anew for less.
+  void boundaries() {
+    for (const std::size_t at : {std::size_t{131'072}, std::size_t{32'768}, std::size_t{64}}) {
+      for (const std::size_t slots : {9, 4, 1}) {
+        for (const std::size_t bytes : {slots * at - 1, slots * at, slots * at + 1}) {
+          for (const std::size_t zeros : {bytes, bytes / 2, std::size_t{0}, bytes - 1}) {
+            pass_on(bytes, zeros);
+          }
+          run_sum(bytes / 4, "a sum");
+        }
+      }
     }
   }
   /// Everybody to everybody, itself included.
@@ -137,6 +153,10 @@ class DeviceRank {
       }
     });
     for (int p = 0; p < n; ++p) compare(at(receive_, p), p, comm_.rank(), bytes(p, comm_.rank()));
+  }
+  void send(int to, int number, std::size_t bytes) {
+    paint(send_, comm_.rank() + number, to, bytes);
+    comm_.run(message(true, to, send_, bytes), gpu_.stream());
   }
   void receive(int from, int number, std::size_t bytes) {
     comm_.run(message(false, from, receive_, bytes), gpu_.stream());
@@ -209,23 +229,21 @@ class DeviceRank {
     call.sends = sends;
     return call;
   }
-  static std::vector<std::uint8_t> pattern(int from, int to, std::size_t bytes) {
+  static std::vector<std::uint8_t> pattern(int from, int to, std::size_t bytes,
+                                           std::size_t zeros = kMost) {
     std::vector<std::uint8_t> data(bytes);
-    for (std::size_t i = 0; i < bytes; ++i) {
+    for (std::size_t i = 0; i < std::min(bytes, zeros); ++i) {
       data[i] = static_cast<std::uint8_t>(i * 7 + i / 251 + bytes +
                                           static_cast<std::size_t>(50 * from + 13 * to));
     }
     return data;
   }
-  void send(int to, int number, std::size_t bytes) {
-    paint(send_, comm_.rank() + number, to, bytes);
-    comm_.run(message(true, to, send_, bytes), gpu_.stream());
+  void paint(std::byte* at, int from, int to, std::size_t bytes, std::size_t zeros = kMost) {
+    gpu_.write(at, pattern(from, to, bytes, zeros).data(), bytes);
   }
-  void paint(std::byte* at, int from, int to, std::size_t bytes) {
-    gpu_.write(at, pattern(from, to, bytes).data(), bytes);
-  }
-  void compare(const std::byte* at, int from, int to, std::size_t bytes) {
-    const auto expected = pattern(from, to, bytes);
+  void compare(const std::byte* at, int from, int to, std::size_t bytes,
+               std::size_t zeros = kMost) {
+    const auto expected = pattern(from, to, bytes, zeros);
     std::vector<std::uint8_t> data(bytes);
     gpu_.read(data.data(), at, bytes);
     std::size_t bad = 0;

@@ -1,5 +1,6 @@
 // Ranks as processes on the memory of a GPU: collectives, graphs, messages, and what happens when
-// one leaves, comes too late, aborts, or is killed while kernels wait for it. Built twice: with
+// one leaves, comes too late, aborts, or is killed while kernels wait for it. All of it where the
+// processes map each other's GPU memory, and where some or all of them cannot. Built twice: with
 // threads in the GPU's place (device_rank), and for a GPU that all the processes share (gpu_rank).
 // The rank's program lies beside this one.
 #include <fcntl.h>
@@ -17,7 +18,9 @@
 #include <fstream>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "comm/unique_id.h"
@@ -31,11 +34,44 @@ std::string program() {
   return std::filesystem::read_symlink("/proc/self/exe").parent_path() / RANK_PROGRAM;
 }
 
+/// Which processes map each other's GPU memory.
+enum class Ways { all, none, not_the_first, odd_and_even, one_way };
+
+std::string name_of(Ways ways) {
+  switch (ways) {
+    case Ways::all:
+      return "Mapped";
+    case Ways::none:
+      return "ThroughHost";
+    case Ways::not_the_first:
+      return "FirstThroughHost";
+    case Ways::odd_and_even:
+      return "TwoContainers";
+    case Ways::one_way:
+      return "OneWay";
+  }
+  return "";
+}
+
+/// In the new process, the `rank`-th.
+void set_environment(Ways ways, int rank) {
+  const bool maps = ways != Ways::none && (ways != Ways::not_the_first || rank > 0);
+  if (!maps) setenv("TUTTI_CUDA_IPC", "0", 1);
+  if (ways == Ways::odd_and_even) {
+    setenv("TEST_CONTAINER", rank % 2 == 0 ? "1" : "2", 1);
+    setenv("TEST_CANNOT_MAP", rank % 2 == 0 ? "2" : "1", 1);
+  } else if (ways == Ways::one_way && rank < 2) {
+    setenv(rank == 0 ? "TEST_CONTAINER" : "TEST_CANNOT_MAP", "1", 1);
+  }
+  if (ways == Ways::odd_and_even || ways == Ways::one_way) setenv("TUTTI_LOG", "off", 1);
+}
+
 /// The processes of one job, `threads` ranks each, started directly so that nobody cleans up after
 /// them.
 class Job {
  public:
-  Job(int processes, const char* what, const char* timeout = "60", const char* threads = "1") {
+  Job(int processes, Ways ways, const char* what, const char* timeout = "60",
+      const char* threads = "1") {
     const std::string id = tutti::to_string(tutti::make_unique_id());
     const std::string path = program();
     for (int r = 0; r < processes; ++r) {
@@ -49,6 +85,7 @@ class Job {
         setenv("TUTTI_SIZE", size.c_str(), 1);
         setenv("TUTTI_UNIQUE_ID", id.c_str(), 1);
         setenv("TUTTI_TIMEOUT", timeout, 1);
+        set_environment(ways, r);
         dup2(ends[1], STDOUT_FILENO);
         execl(path.c_str(), path.c_str(), what, threads, nullptr);
         _exit(127);
@@ -68,14 +105,19 @@ class Job {
       close(r.output);
     }
   }
-  void kill(std::size_t rank) { ::kill(ranks_[rank].pid, SIGKILL); }
+  void kill(std::size_t rank) { signal(rank, SIGKILL); }
+  void signal(std::size_t rank, int number) { ::kill(ranks_[rank].pid, number); }
   /// Waits until every rank has said so much.
   bool wait_ready() {
-    const auto deadline = Clock::now() + 60s;
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
-      while (ranks_[r].text.find("READY") == std::string::npos) {
-        if (!read_some(r, deadline)) return false;
-      }
+      if (!wait_ready(r)) return false;
+    }
+    return true;
+  }
+  bool wait_ready(std::size_t rank) {
+    const auto deadline = Clock::now() + 60s;
+    while (ranks_[rank].text.find("READY") == std::string::npos) {
+      if (!read_some(rank, deadline)) return false;
     }
     return true;
   }
@@ -128,23 +170,15 @@ std::size_t leftovers() {
 
 /// Memory that nobody uses, as a new process sees it; 0 where that cannot be told.
 double free_megabytes() {
-  Job job(1, "memory");
+  Job job(1, Ways::all, "memory");
   job.wait(0, Clock::now() + 30s);
   return std::strtod(job.text(0).c_str(), nullptr) / 1e6;
 }
 
-class DeviceProcesses : public ::testing::TestWithParam<int> {
+constexpr bool kIsGpu = std::string_view(RANK_PROGRAM) == "gpu_rank";
+
+class DeviceJobs : public ::testing::Test {
  protected:
-  /// Every rank does `what`, and finds it right.
-  void expect_right(const char* what, const char* threads = "1") {
-    Job job(GetParam(), what, "60", threads);
-    const auto deadline = Clock::now() + 80s;
-    for (std::size_t r = 0; r < job.size(); ++r) {
-      const auto code = job.wait(r, deadline);
-      ASSERT_TRUE(code.has_value()) << "rank " << r << " hangs: " << job.text(r);
-      EXPECT_EQ(*code, 0) << "rank " << r << ": " << job.text(r);
-    }
-  }
   /// Every rank but `victim` ends with an error that begins so, within `seconds`.
   void expect_error(Job& job, const std::string& error, double seconds,
                     std::size_t victim = SIZE_MAX) {
@@ -164,8 +198,26 @@ class DeviceProcesses : public ::testing::TestWithParam<int> {
   double slowest_ = 0;
 };
 
+class DeviceProcesses : public DeviceJobs,
+                        public ::testing::WithParamInterface<std::tuple<int, Ways>> {
+ protected:
+  static int processes() { return std::get<0>(GetParam()); }
+  static Ways ways() { return std::get<1>(GetParam()); }
+  /// Every rank does `what`, and finds it right.
+  void expect_right(const char* what, const char* threads = "1") {
+    Job job(processes(), ways(), what, "60", threads);
+    const auto deadline = Clock::now() + 80s;
+    for (std::size_t r = 0; r < job.size(); ++r) {
+      const auto code = job.wait(r, deadline);
+      ASSERT_TRUE(code.has_value()) << "rank " << r << " hangs: " << job.text(r);
+      EXPECT_EQ(*code, 0) << "rank " << r << ": " << job.text(r);
+    }
+  }
+};
+
 TEST_P(DeviceProcesses, Collectives) { expect_right("matrix"); }
 TEST_P(DeviceProcesses, Messages) { expect_right("messages"); }
+TEST_P(DeviceProcesses, SizesOfSlots) { expect_right("boundaries"); }
 TEST_P(DeviceProcesses, ThreadsInProcesses) {
   expect_right("matrix", "2");
   expect_right("messages", "2");
@@ -176,7 +228,7 @@ TEST_P(DeviceProcesses, AKilledRankEndsTheKernelsOfAllOthers) {
   const std::size_t before = leftovers();
   const double memory = free_megabytes();
   for (int round = 0; round < 3; ++round) {
-    Job job(GetParam(), "spin");
+    Job job(processes(), ways(), "spin");
     ASSERT_TRUE(job.wait_ready());
     std::this_thread::sleep_for(std::chrono::milliseconds(50 + 37 * round));
     const auto victim = static_cast<std::size_t>(round) % job.size();
@@ -189,17 +241,60 @@ TEST_P(DeviceProcesses, AKilledRankEndsTheKernelsOfAllOthers) {
 }
 
 TEST_P(DeviceProcesses, ATimeOutFailsAllRanks) {
-  Job job(GetParam(), "late", "2");
+  Job job(processes(), ways(), "late", "2");
   ASSERT_TRUE(job.wait_ready());
   expect_error(job, "timed_out", 4);
 }
 
+TEST_P(DeviceProcesses, ATimeOutBeforeTheFirstCollectiveFailsAllRanks) {
+  Job job(processes(), ways(), "alone", "1");
+  ASSERT_TRUE(job.wait_ready());
+  expect_error(job, "timed_out", 3);
+}
+
+TEST_P(DeviceProcesses, WhatWasSentArrivesAlthoughTheSenderHasGone) {
+  Job job(processes(), ways(), "goodbye");
+  ASSERT_TRUE(job.wait_ready(1));
+  std::this_thread::sleep_for(200ms);
+  job.signal(1, SIGSTOP);
+  // The message is sent, and its sender is about to end.
+  const bool sent = job.wait_ready(0);
+  std::this_thread::sleep_for(700ms);
+  job.signal(1, SIGCONT);
+  ASSERT_TRUE(sent);
+  for (std::size_t r = 0; r < job.size(); ++r) {
+    const auto code = job.wait(r, Clock::now() + 10s);
+    ASSERT_TRUE(code.has_value()) << "rank " << r << " hangs: " << job.text(r);
+    EXPECT_EQ(*code, 0) << "rank " << r << ": " << job.text(r);
+  }
+}
+
 TEST_P(DeviceProcesses, AbortEndsTheKernelsOfAllRanks) {
-  Job job(GetParam(), "abort");
+  Job job(processes(), ways(), "abort");
   ASSERT_TRUE(job.wait_ready());
   expect_error(job, "aborted 1 rank 1 aborted the communicator: enough", 2);
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, DeviceProcesses, ::testing::Values(2, 4));
+TEST_F(DeviceJobs, WhoCannotMapWhatThePeerCountsOnFails) {
+  if (kIsGpu) GTEST_SKIP() << "a GPU lets itself be mapped";
+  Job job(4, Ways::one_way, "one_way");
+  expect_error(job, "system 0 rank 0 has the GPU memory of rank 1 mapped, but not", 2);
+}
+
+std::vector<std::tuple<int, Ways>> cases() {
+  std::vector<std::tuple<int, Ways>> cases{{2, Ways::all}, {4, Ways::all}, {2, Ways::none}};
+  // A real GPU lets itself be mapped, and is slow with processes that take turns.
+  if (kIsGpu) return cases;
+  cases.emplace_back(4, Ways::none);
+  cases.emplace_back(2, Ways::not_the_first);
+  cases.emplace_back(4, Ways::odd_and_even);
+  return cases;
+}
+
+std::string name_of_case(const ::testing::TestParamInfo<std::tuple<int, Ways>>& test) {
+  return name_of(std::get<1>(test.param)) + std::to_string(std::get<0>(test.param));
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, DeviceProcesses, ::testing::ValuesIn(cases()), name_of_case);
 
 }  // namespace

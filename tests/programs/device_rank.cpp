@@ -23,6 +23,10 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
+/// Bytes that rank 0's kernels can send while rank 1's process is stopped. Through the host, some
+/// of them stay with the sender's process.
+std::size_t goodbye_bytes(int ranks) { return std::size_t{3} << (ranks == 2 ? 19 : 18); }
+
 // --- What the argument says ----------------------------------------------------------------------
 
 void ready() {
@@ -61,6 +65,8 @@ int run(const std::string& what, Communicator& comm, Accelerator& gpu) {
       rank.all_to_all();
       rank.run_sum(1000, "after messages");
       rank.pair();
+    } else if (what == "boundaries") {
+      rank.boundaries();
     } else if (what == "spin") {  // until somebody is killed
       rank.run_sum(1000, "the first");
       ready();
@@ -71,6 +77,35 @@ int run(const std::string& what, Communicator& comm, Accelerator& gpu) {
       if (comm.rank() == 1) comm.barrier();
       rank.run_sum(1000, "without rank 1");
       comm.run(rank.sum(1000), gpu.stream());
+    } else if (what == "alone") {  // rank 1 has sent, and never comes to a collective
+      rank.pair();
+      ready();
+      if (comm.rank() == 1) comm.barrier();
+      rank.run_sum(1000, "without rank 1");
+    } else if (what == "one_way") {
+      // Rank 0 decides to map, of which rank 1 knows only that it cannot, when it comes to that.
+      if (comm.rank() == 1) rank.send(2, 0, 1000);
+      if (comm.rank() == 2) rank.receive(1, 0, 1000);
+      comm.barrier();
+      if (comm.rank() == 0) rank.send(1, 0, 1000);
+      comm.barrier();
+      if (comm.rank() == 1) rank.receive(0, 0, 1000);
+      comm.barrier();
+    } else if (what == "goodbye") {  // of ranks 0 and 1; the parent stops rank 1 in between
+      rank.pair();
+      comm.barrier();
+      if (comm.rank() == 1) {
+        ready();
+        rank.receive(0, 0, goodbye_bytes(comm.size()));
+      } else if (comm.rank() == 0) {
+        std::this_thread::sleep_for(600ms);
+        rank.send(1, 0, goodbye_bytes(comm.size()));
+        gpu.synchronize();
+        ready();
+      }
+      // Rank 0 ends now, as others may have, and rank 1 when it has what rank 0 sent.
+      if (!tally.first.empty()) fmt::print("rank {}: {}\n", comm.rank(), tally.first);
+      return tally.elements == 0 ? 0 : 1;
     } else if (what == "abort") {
       rank.run_sum(1000, "the first");
       ready();

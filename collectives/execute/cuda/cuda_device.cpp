@@ -147,6 +147,21 @@ Control* CudaDevice::allocate_control() {
 
 void CudaDevice::deallocate_control(Control* control) noexcept { cudaFreeHost(control); }
 
+void CudaDevice::pin(std::byte* memory, std::size_t bytes) {
+  const Current current(ordinal_);
+  const Relaxed relaxed;
+  check(cudaHostRegister(memory, bytes, cudaHostRegisterMapped | cudaHostRegisterPortable),
+        fmt::format("{} bytes of host memory that kernels can write", bytes).c_str());
+  void* seen = nullptr;
+  cudaError_t result = cudaHostGetDevicePointer(&seen, memory, 0);
+  // Some platforms give registered memory another address for kernels.
+  if (result == cudaSuccess && seen != memory) result = cudaErrorNotSupported;
+  if (result != cudaSuccess) cudaHostUnregister(memory);
+  check(result, "host memory that kernels can write under its own address");
+}
+
+void CudaDevice::unpin(std::byte* memory) noexcept { cudaHostUnregister(memory); }
+
 bool CudaDevice::is_capturing(Stream stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   check(cudaStreamIsCapturing(stream_of(stream), &status), "cudaStreamIsCapturing");

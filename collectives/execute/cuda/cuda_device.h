@@ -19,6 +19,8 @@ class CudaDevice : public Device {
   void deallocate(std::byte* memory) noexcept override;
   Control* allocate_control() override;
   void deallocate_control(Control* control) noexcept override;
+  void pin(std::byte* memory, std::size_t bytes) override;
+  void unpin(std::byte* memory) noexcept override;
   bool is_capturing(Stream stream) override;
   void upload(std::byte* to, std::span<const std::byte> from) override;
   void overwrite(std::byte* to, std::span<const std::byte> from, Stream stream) override;

@@ -34,6 +34,11 @@ class Device {
   /// Zeroed memory of the host that kernels can read and write while they run.
   virtual Control* allocate_control() = 0;
   virtual void deallocate_control(Control* control) noexcept = 0;
+  /// Makes whole pages of the host's memory known to kernels, which read and write them while they
+  /// run, under the address that they have here. Throws Error(system).
+  virtual void pin(std::byte* memory, std::size_t bytes) = 0;
+  /// What was pinned from `memory` on; when no kernel uses it any more.
+  virtual void unpin(std::byte* memory) noexcept = 0;
 
   /// Whether work on `stream` is being recorded into a graph rather than run.
   virtual bool is_capturing(Stream stream) = 0;

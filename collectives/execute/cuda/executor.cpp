@@ -20,16 +20,30 @@ constexpr std::size_t kMostPlans = 1024;
 // Plans are cut from pieces of this size: to allocate while kernels wait for each other costs time.
 constexpr std::size_t kSlabBytes = std::size_t{1} << 20;
 
+// A copy of so much takes 2 us, as long as the message is under way otherwise. Not measured.
+constexpr std::uint32_t kHostSlotBytes = 32U << 10;
+
+SegmentShape without_flags(SegmentShape shape) {
+  shape.ll_bytes = shape.ll128_bytes = 0;
+  shape.simple_bytes = std::min(shape.simple_bytes, kHostSlotBytes);
+  return shape;
+}
+
 std::span<const std::byte> bytes_of(const auto& value) {
   return std::as_bytes(std::span(&value, 1));
 }
 
 }  // namespace
 
-Executor::Executor(Device& device, int rank, const SegmentShape& shape, int ranks_on_device)
+std::size_t host_slot_bytes(const SegmentShape& shape) { return without_flags(shape).simple_bytes; }
+
+Executor::Executor(Device& device, int rank, const SegmentShape& shape, int ranks_on_device,
+                   std::byte* host_segment)
     : device_(device),
       rank_(static_cast<std::uint32_t>(rank)),
       shape_(shape),
+      on_host_(host_segment != nullptr),
+      cut_(on_host_ ? without_flags(shape) : shape),
       most_blocks_(std::min(kMostBlocks,
                             device.most_blocks() / static_cast<std::uint32_t>(ranks_on_device))),
       whole_lines_(shape.ranks, true) {
@@ -40,7 +54,7 @@ Executor::Executor(Device& device, int rank, const SegmentShape& shape, int rank
                             ranks_on_device, device.most_blocks()),
                 rank);
   }
-  segment_ = device_.allocate(shape.bytes());
+  segment_ = on_host_ ? host_segment : device_.allocate(shape.bytes());
   control_ = device_.allocate_control();
   segments_ = device_.allocate(shape.ranks * sizeof(std::byte*));
 }
@@ -50,7 +64,7 @@ Executor::~Executor() {
   for (std::byte* memory : tmps_) device_.deallocate(memory);
   if (segments_ != nullptr) device_.deallocate(segments_);
   if (control_ != nullptr) device_.deallocate_control(control_);
-  device_.deallocate(segment_);
+  if (!on_host_) device_.deallocate(segment_);
 }
 
 void Executor::connect(int peer, std::byte* segment, bool whole_lines) {
@@ -85,6 +99,11 @@ Choice Executor::choose_for(const DeviceBinding& b, std::uint32_t plan_channels)
   t.plan_channels = plan_channels;
   t.most_blocks = most_blocks_;
   const PlanHeader& header = b.plan->header;
+  if (on_host_) {
+    const std::size_t blocks = b.largest / cut_.simple_bytes / header.lanes + 1;
+    const auto copies = static_cast<std::uint32_t>(std::min<std::size_t>(blocks, kMostBlocks));
+    return choose(header, t, cut_, Protocol::simple, b.copies != 0 ? b.copies : copies);
+  }
   if (!b.protocol && b.copies == 0) return choose(header, t, shape_);
   const Choice own = choose(header, t, shape_);
   return choose(header, t, shape_, b.protocol.value_or(own.protocol),
@@ -124,7 +143,8 @@ RankLaunch Executor::prepare(const DeviceBinding& b, Stream stream) {
   return r;
 }
 
-RankLaunch Executor::prepare(std::span<const DeviceMessage> messages, Stream stream) {
+RankLaunch Executor::prepare(std::span<const DeviceMessage> messages, Stream stream,
+                             std::uint32_t shares) {
   // Offsets from the lowest address, so that the parts of one buffer give the same block wherever
   // it lies.
   std::byte* base[2] = {nullptr, nullptr};
@@ -133,7 +153,7 @@ RankLaunch Executor::prepare(std::span<const DeviceMessage> messages, Stream str
     if (lowest == nullptr || std::less<>{}(m.buffer, lowest)) lowest = m.buffer;
   }
   std::vector<PlacedMessage> placed;
-  Key key{0};  // where collectives have the address of their plan
+  Key key{0, shares};  // 0: where collectives have the address of their plan
   for (const DeviceMessage& m : messages) {
     const auto offset = reinterpret_cast<std::uint64_t>(m.buffer) -
                         reinterpret_cast<std::uint64_t>(base[m.sends ? 1 : 0]);
@@ -141,7 +161,8 @@ RankLaunch Executor::prepare(std::span<const DeviceMessage> messages, Stream str
     key.insert(key.end(), {m.peer, m.sends ? 1U : 0U, m.tag, offset, m.bytes});
   }
   const Uploaded& block = upload(
-      std::move(key), [&] { return build_message_block(placed, shape_, most_blocks_); }, stream);
+      std::move(key), [&] { return build_message_block(placed, cut_, most_blocks_ / shares); },
+      stream);
   RankLaunch r = launch_of(block);
   r.in = base[1];
   r.out = base[0];
@@ -239,6 +260,10 @@ std::byte* Executor::tmp(std::size_t bytes) {
 
 void Executor::set_timeout(std::chrono::nanoseconds timeout) {
   store_relaxed(&control_->timeout_ns, static_cast<std::uint64_t>(timeout.count()));
+}
+
+std::chrono::nanoseconds Executor::timeout() const {
+  return std::chrono::nanoseconds(load_relaxed(&control_->timeout_ns));
 }
 
 void Executor::abort() { store_relaxed(&control_->abort, 1); }

@@ -50,10 +50,18 @@ struct DeviceBinding {
   std::uint32_t copies = 0;
 };
 
+/// Bytes that a message may have where segments are in memory of the host and messages are copied
+/// from there: enough to outweigh what a message costs, and little enough to be looked through.
+std::size_t host_slot_bytes(const SegmentShape& shape);
+
 class Executor {
  public:
   /// `ranks_on_device`: how many ranks share the device, so that the blocks of all fit.
-  Executor(Device& device, int rank, const SegmentShape& shape, int ranks_on_device);
+  /// `host_segment`: instead of memory of the device, zeroed memory of the host that outlives this
+  /// and that kernels can use. Then everything goes by Simple, in messages of host_slot_bytes() at
+  /// most.
+  Executor(Device& device, int rank, const SegmentShape& shape, int ranks_on_device,
+           std::byte* host_segment = nullptr);
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
   ~Executor();
@@ -76,10 +84,13 @@ class Executor {
   RankLaunch prepare(const DeviceBinding& binding, Stream stream);
   /// The same for sends and receives that are in flight together. They need message channels, and
   /// connections to their peers alone.
-  RankLaunch prepare(std::span<const DeviceMessage> messages, Stream stream);
+  /// `shares`: of this rank's blocks, the launch may have this part.
+  RankLaunch prepare(std::span<const DeviceMessage> messages, Stream stream,
+                     std::uint32_t shares = 1);
 
   /// 0: none. Of every wait from now on, also of kernels that run.
   void set_timeout(std::chrono::nanoseconds timeout);
+  std::chrono::nanoseconds timeout() const;
   /// Makes kernels that run, and later ones, leave their waits.
   void abort();
   /// The first failure of a kernel of this rank: a sentence, as an Error to throw. Does not wait.
@@ -113,6 +124,8 @@ class Executor {
   Device& device_;
   std::uint32_t rank_;
   SegmentShape shape_;
+  bool on_host_;      // the segment
+  SegmentShape cut_;  // what messages are cut by: the shape, but for what host_segment forbids
   std::uint32_t most_blocks_;
   std::vector<bool> whole_lines_;  // by peer
   std::byte* segment_ = nullptr;

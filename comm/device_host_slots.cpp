@@ -1,0 +1,125 @@
+#include "comm/device_host_slots.h"
+
+#include <algorithm>
+
+namespace tutti {
+
+ConnectionShape DeviceHostSlots::connection_of(const device::SegmentShape& shape) {
+  return {shape.slots, device::host_slot_bytes(shape)};
+}
+
+DeviceHostSlots::~DeviceHostSlots() {
+  if (proxy_) proxy_->stop();
+}
+
+std::optional<std::size_t> DeviceHostSlots::index(int rank) const {
+  const auto at = std::ranges::find(on_device_, rank, [](const auto& e) { return e->rank(); });
+  if (at == on_device_.end()) return std::nullopt;
+  return static_cast<std::size_t>(at - on_device_.begin());
+}
+
+/// Of another rank's segment, its connections from `rank` and the credit that `rank` gives.
+std::unique_ptr<device::PinnedMemory> DeviceHostSlots::make_far(int rank) const {
+  auto far = std::make_unique<device::PinnedMemory>(gpu_, shape_.bytes());
+  const auto self = static_cast<std::uint32_t>(rank);
+  far->pin(shape_.credits(), shape_.peers());
+  for (std::uint32_t c = 0; c < shape_.channels + shape_.message_channels; ++c) {
+    const std::size_t at = shape_.connection(self, c);
+    // LL's slots are written too, now and then (LaneLinks::clean_slots()).
+    far->pin(at, at + shape_.ll128(0));
+    far->pin(at + shape_.simple(0), at + shape_.connection_bytes());
+  }
+  return far;
+}
+
+void DeviceHostSlots::open() {
+  if (!near_.empty()) return;
+  Memory near;
+  std::vector<Memory> far;
+  std::vector<std::unique_ptr<device::Executor>> executors;
+  for (const auto& on_device : on_device_) {
+    near.push_back(std::make_unique<device::PinnedMemory>(gpu_, shape_.bytes()));
+    near.back()->pin(0, shape_.bytes());
+    Memory& mine = far.emplace_back();
+    for (int peer = 0; peer < size(); ++peer) {
+      mine.push_back(index(peer) ? nullptr : make_far(on_device->rank()));
+    }
+    executors.push_back(std::make_unique<device::Executor>(
+        gpu_, on_device->rank(), shape_, static_cast<int>(on_device_.size()), near.back()->data()));
+  }
+  for (std::size_t e = 0; e < executors.size(); ++e) {
+    for (int peer = 0; peer < size(); ++peer) {
+      const auto here = index(peer);
+      const auto& memory = here ? near[*here] : far[e][static_cast<std::size_t>(peer)];
+      executors[e]->connect(peer, memory->data(), false);
+    }
+  }
+  auto proxy = DeviceProxy::start();
+  {
+    const std::lock_guard lock(mutex_);
+    for (std::size_t e = 0; e < executors.size(); ++e) {
+      executors[e]->set_timeout(on_device_[e]->timeout());
+      if (aborted_) executors[e]->abort();
+    }
+    near_ = std::move(near);
+    far_ = std::move(far);
+    executors_ = std::move(executors);
+    proxy_ = std::move(proxy);
+  }
+  for (int peer = 0; peer < size(); ++peer) {
+    if (!index(peer) && inboxes_.has_met(peer)) add_links(peer);
+  }
+}
+
+void DeviceHostSlots::met(int rank) {
+  if (!near_.empty()) add_links(rank);
+}
+
+void DeviceHostSlots::add_links(int peer) {
+  for (std::size_t e = 0; e < on_device_.size(); ++e) {
+    const int rank = on_device_[e]->rank();
+    ProxyLink::Ends ends;
+    ends.rank = rank;
+    ends.peer = peer;
+    ends.near = near_[e]->data();
+    ends.far = far_[e][static_cast<std::size_t>(peer)]->data();
+    ends.outgoing = inboxes_.connections(peer, rank);
+    ends.incoming = inboxes_.connections(rank, peer);
+    proxy_->add(std::make_shared<ProxyLink>(shape_, inboxes_.connection(), ends));
+  }
+}
+
+device::Executor& DeviceHostSlots::executor(int rank) {
+  const std::lock_guard lock(mutex_);
+  return *executors_[*index(rank)];
+}
+
+void DeviceHostSlots::set_timeout(int rank, std::chrono::nanoseconds timeout) {
+  const std::lock_guard lock(mutex_);
+  if (!executors_.empty()) executors_[*index(rank)]->set_timeout(timeout);
+}
+
+void DeviceHostSlots::abort() {
+  const std::lock_guard lock(mutex_);
+  aborted_ = true;
+  for (const auto& executor : executors_) executor->abort();
+}
+
+std::vector<Error> DeviceHostSlots::failures() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<Error> failures;
+  for (const auto& executor : executors_) {
+    if (auto failure = executor->failure()) failures.push_back(std::move(*failure));
+  }
+  if (proxy_) {
+    if (auto failure = proxy_->failure()) failures.push_back(std::move(*failure));
+  }
+  return failures;
+}
+
+void DeviceHostSlots::wake() {
+  const std::lock_guard lock(mutex_);
+  if (proxy_) proxy_->wake();
+}
+
+}  // namespace tutti

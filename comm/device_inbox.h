@@ -1,0 +1,67 @@
+// What the ranks of a communicator in different processes share in the host's memory for the sake
+// of kernels whose GPUs' memory may not be mapped there: an inbox for each rank.
+//
+//     settled | ways of the pairs with higher ranks | Connections from each rank, by channel
+//
+// Which way a pair of ranks talks is decided once, by whichever of the two first has to know; then
+// all ranks settle what that means for collectives. The memory is sparse: Connections that are
+// never used take none.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "collectives/execute/cuda/segment.h"
+#include "transport/local_group.h"
+
+namespace tutti {
+
+/// How the kernels of two ranks in different processes reach each other.
+enum class DeviceWay : std::uint32_t {
+  undecided,
+  mapped,     // each has the other's GPU memory mapped
+  forwarded,  // through memory of the host (device_proxy.h)
+};
+
+class DeviceInboxes {
+ public:
+  /// Makes those of this process's ranks, and passes them to the other processes by `group`'s
+  /// sockets. `connection`: the same on all ranks, as is `shape`. Throws Error.
+  DeviceInboxes(LocalGroup& group, const device::SegmentShape& shape, ConnectionShape connection);
+
+  /// Maps the inbox of rank `rank` of another process, which `carrier`, a rank of it, has passed;
+  /// by `group`'s sockets. Throws Error.
+  void meet(LocalGroup& group, int rank, int carrier);
+  bool has_met(int rank) const { return inboxes_[static_cast<std::size_t>(rank)] != nullptr; }
+
+  /// The way of two ranks that have met, `mine` of this process: `wish`, unless it was decided
+  /// before. Throws Error(internal) if the peer has written what is no way.
+  DeviceWay decide(int mine, int peer, DeviceWay wish);
+  /// Says, once and for `ranks` of this process, the worst of their ways.
+  void settle(std::span<const int> ranks, DeviceWay worst);
+  /// What rank `rank`, which this process has met, has said; undecided: nothing yet.
+  DeviceWay settled(int rank) const;
+
+  ConnectionShape connection() const { return connection_; }
+  /// The Connections from `sender` to `receiver`, one for each channel, in a row.
+  std::byte* connections(int receiver, int sender) const;
+
+ private:
+  struct Head {
+    alignas(kCacheLine) std::atomic<std::uint32_t> settled;
+  };
+  Head& head(int rank) const;
+  std::atomic<std::uint32_t>& way(int lower, int higher) const;
+  DeviceWay checked(std::uint32_t way, int peer) const;
+  std::size_t first_connection() const;
+
+  ConnectionShape connection_;
+  std::size_t channels_;
+  std::size_t bytes_;
+  std::vector<std::shared_ptr<SharedMemory>> inboxes_;  // by rank
+};
+
+}  // namespace tutti

@@ -1,0 +1,107 @@
+// A thread that carries the messages of kernels to other processes, and theirs to ours, where the
+// GPUs' memory cannot be mapped. A kernel sees slots and two counters as ever (lane_links.h), but
+// they lie in pinned memory of its own process:
+//
+//     kernel -> slots of `far` -> | thread -> Connection -> thread | -> slots of `near` -> kernel
+//              <- credit in near  |     <- credit line <-          |  <- credit in far
+//
+// Each hop is a bounded FIFO, so the three together are a longer one. The thread waits for nothing:
+// it looks at every link in turn, and moves what can be moved.
+//
+// A header does not say how long its message is. But a slot that is handed back to the kernel is
+// all zeros again, and the receiver's slot is zero beyond the message: so the zeros at a slot's end
+// need not travel, be they the message's own or not.
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "collectives/execute/cuda/segment.h"
+#include "core/error.h"
+#include "transport/connection.h"
+#include "transport/socket.h"
+
+namespace tutti {
+
+/// Both directions between a rank of this process and one of another, on all channels.
+class ProxyLink {
+ public:
+  struct Ends {
+    int rank = 0, peer = 0;
+    std::byte* near = nullptr;      // this rank's segment, in memory of the host
+    std::byte* far = nullptr;       // what its kernels take for the peer's
+    std::byte* outgoing = nullptr;  // Connections to the peer, one for each channel, in a row
+    std::byte* incoming = nullptr;  // and from it
+  };
+  /// `connection`: as the peer has it; slot_bytes is the most that a message has.
+  ProxyLink(const device::SegmentShape& shape, ConnectionShape connection, const Ends& ends);
+
+  /// Moves what can be moved; false if that was nothing. Throws Error(internal) when the peer has
+  /// sent what cannot be; the link must not be used any more. One thread.
+  bool advance();
+  /// Whether everything that our kernels have sent is on its way. From any thread.
+  bool is_flushed() const;
+
+ private:
+  struct Channel {
+    Sender sender;
+    Receiver receiver;
+    std::uint64_t forwarded = 0, delivered = 0;     // messages
+    std::uint32_t filled[device::kMostSlots] = {};  // bytes in near's slots that may not be zero
+  };
+
+  bool forward(std::uint32_t channel);
+  bool deliver(std::uint32_t channel);
+  std::uint32_t slot(std::uint64_t message) const {
+    return static_cast<std::uint32_t>(message % shape_.slots);
+  }
+  const std::uint64_t* sent_header(std::uint32_t channel, std::uint64_t message) const;
+  std::uint64_t* credit_of_sent(std::uint32_t channel) const;
+
+  device::SegmentShape shape_;
+  std::size_t slot_bytes_;
+  std::uint32_t rank_, peer_;
+  std::byte *near_, *far_;
+  std::vector<Channel> channels_;
+};
+
+/// The thread. It looks all the time while messages come, and for a millisecond after; then it
+/// sleeps, at most a millisecond at a time, since a kernel cannot wake it.
+class DeviceProxy {
+ public:
+  static std::shared_ptr<DeviceProxy> start();
+
+  void add(std::shared_ptr<ProxyLink> link);
+  /// Kernels have been launched.
+  void wake();
+  /// Links are not touched any more once this has returned.
+  void stop();
+  /// Why a link does not work any more, if one does not.
+  std::optional<Error> failure() const;
+
+ private:
+  DeviceProxy();
+  void run(int stop_fd);
+  /// One look at all links: whether something was moved.
+  bool advance();
+  bool is_flushed() const;
+
+  pid_t process_;
+  FileDescriptor bell_;
+  std::vector<std::shared_ptr<ProxyLink>> links_;  // the thread's
+  std::atomic<bool> stopping_{false}, stopped_{false};
+  std::atomic<bool> woken_{false};    // since the thread's last look
+  std::atomic<bool> changed_{false};  // there are new links
+  mutable std::mutex mutex_;          // of what follows
+  std::vector<std::shared_ptr<ProxyLink>> new_links_;
+  std::optional<Error> failure_;
+};
+
+}  // namespace tutti
