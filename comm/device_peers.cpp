@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <thread>
 
 #include "collectives/execute/signature.h"
+#include "comm/device_wait.h"
 
 namespace tutti {
 namespace {
@@ -77,32 +77,9 @@ void DevicePeers::reach(LocalGroup& group, std::span<const int> mine, std::span<
   for (int r = 0; r < group.size(); ++r) {  // whoever is there
     if (!board_.is_gone(r)) connect(group, mine, r);
   }
-  const auto began = Clock::now();
+  DeviceWait wait(group, timeout, "make its first call on GPU memory");
   for (const int r : ranks) {
-    auto next_look = began;
-    while (!connect(group, mine, r)) {
-      const auto now = Clock::now();
-      if (now >= next_look) {
-        next_look = now + std::chrono::milliseconds(10);
-        group.check_peers(fmt::format("waiting for the GPU memory of rank {}", r));
-        if (group.failed()) group.throw_failure();
-        if (group.has_left(r)) {
-          throw Error(ErrorCode::peer_lost,
-                      fmt::format("rank {} has left the communicator (destroyed it, or ended) "
-                                  "while rank {} was waiting for its GPU memory",
-                                  r, group.rank()),
-                      r);
-        }
-        if (timeout.count() > 0 && now - began > timeout) {
-          throw Error(ErrorCode::timed_out,
-                      fmt::format("rank {} has waited for rank {} to make its first call on GPU "
-                                  "memory: the time-out of {:.1f} s has passed (TUTTI_TIMEOUT)",
-                                  group.rank(), r, std::chrono::duration<double>(timeout).count()),
-                      r);
-        }
-      }
-      std::this_thread::sleep_for(std::chrono::microseconds(100));
-    }
+    while (!connect(group, mine, r)) wait.pause(r);
   }
 }
 

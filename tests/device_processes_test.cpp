@@ -35,7 +35,8 @@ std::string program() {
 /// them.
 class Job {
  public:
-  Job(int processes, const char* what, const char* timeout = "60", const char* threads = "1") {
+  Job(int processes, const char* what, const char* timeout = "60", const char* threads = "1",
+      const char* algorithm = "") {
     const std::string id = tutti::to_string(tutti::make_unique_id());
     const std::string path = program();
     for (int r = 0; r < processes; ++r) {
@@ -49,6 +50,7 @@ class Job {
         setenv("TUTTI_SIZE", size.c_str(), 1);
         setenv("TUTTI_UNIQUE_ID", id.c_str(), 1);
         setenv("TUTTI_TIMEOUT", timeout, 1);
+        setenv("TUTTI_ALGORITHM", algorithm, 1);
         dup2(ends[1], STDOUT_FILENO);
         execl(path.c_str(), path.c_str(), what, threads, nullptr);
         _exit(127);
@@ -136,8 +138,8 @@ double free_megabytes() {
 class DeviceProcesses : public ::testing::TestWithParam<int> {
  protected:
   /// Every rank does `what`, and finds it right.
-  void expect_right(const char* what, const char* threads = "1") {
-    Job job(GetParam(), what, "60", threads);
+  void expect_right(const char* what, const char* threads = "1", const char* algorithm = "") {
+    Job job(GetParam(), what, "60", threads, algorithm);
     const auto deadline = Clock::now() + 80s;
     for (std::size_t r = 0; r < job.size(); ++r) {
       const auto code = job.wait(r, deadline);
@@ -172,11 +174,34 @@ TEST_P(DeviceProcesses, ThreadsInProcesses) {
 }
 TEST_P(DeviceProcesses, LeavingTogetherAndNot) { expect_right("leave"); }
 
+// Through windows. (Each by itself: on a GPU that processes share it takes its time.)
+TEST_P(DeviceProcesses, DirectWindow) { expect_right("matrix", "1", "direct_window"); }
+TEST_P(DeviceProcesses, TwoShotWindow) { expect_right("matrix", "1", "two_shot_window"); }
+TEST_P(DeviceProcesses, HierarchicalWindow) { expect_right("matrix", "1", "hierarchical_window"); }
+TEST_P(DeviceProcesses, DirectWindowOfThreads) { expect_right("matrix", "2", "direct_window"); }
+TEST_P(DeviceProcesses, TwoShotWindowOfThreads) { expect_right("matrix", "2", "two_shot_window"); }
+TEST_P(DeviceProcesses, HierarchicalWindowOfThreads) {
+  expect_right("matrix", "2", "hierarchical_window");
+}
+// Buffers anywhere, memory that is freed, or cannot be shared, and one who lies.
+TEST_P(DeviceProcesses, ReadingOtherMemory) { expect_right("gather", "1", "direct_window"); }
+TEST_P(DeviceProcesses, WritingOtherMemory) { expect_right("reduce", "1", "two_shot_window"); }
+TEST_P(DeviceProcesses, OtherMemoryOfThreads) {
+  expect_right("gather", "2", "direct_window");
+  expect_right("reduce", "2", "two_shot_window");
+}
+TEST_P(DeviceProcesses, AWindowThatMakesNoSenseEndsTheCommunicator) {
+  Job job(GetParam(), "lie", "60", "1", "two_shot_window");
+  ASSERT_TRUE(job.wait_ready());
+  expect_error(job, "internal 0 rank 0 opens a window 5000", 2);
+}
+TEST_P(DeviceProcesses, LeavingWithWindows) { expect_right("leave", "1", "two_shot_window"); }
+
 TEST_P(DeviceProcesses, AKilledRankEndsTheKernelsOfAllOthers) {
   const std::size_t before = leftovers();
   const double memory = free_megabytes();
-  for (int round = 0; round < 3; ++round) {
-    Job job(GetParam(), "spin");
+  for (int round = 0; round < 6; ++round) {
+    Job job(GetParam(), "spin", "60", "1", round % 2 == 0 ? "two_shot_window" : "ring");
     ASSERT_TRUE(job.wait_ready());
     std::this_thread::sleep_for(std::chrono::milliseconds(50 + 37 * round));
     const auto victim = static_cast<std::size_t>(round) % job.size();
@@ -189,15 +214,19 @@ TEST_P(DeviceProcesses, AKilledRankEndsTheKernelsOfAllOthers) {
 }
 
 TEST_P(DeviceProcesses, ATimeOutFailsAllRanks) {
-  Job job(GetParam(), "late", "2");
-  ASSERT_TRUE(job.wait_ready());
-  expect_error(job, "timed_out", 4);
+  for (const char* algorithm : {"ring", "two_shot_window"}) {
+    Job job(GetParam(), "late", "2", "1", algorithm);
+    ASSERT_TRUE(job.wait_ready());
+    expect_error(job, "timed_out", 4);
+  }
 }
 
 TEST_P(DeviceProcesses, AbortEndsTheKernelsOfAllRanks) {
-  Job job(GetParam(), "abort");
-  ASSERT_TRUE(job.wait_ready());
-  expect_error(job, "aborted 1 rank 1 aborted the communicator: enough", 2);
+  for (const char* algorithm : {"ring", "two_shot_window"}) {
+    Job job(GetParam(), "abort", "60", "1", algorithm);
+    ASSERT_TRUE(job.wait_ready());
+    expect_error(job, "aborted 1 rank 1 aborted the communicator: enough", 2);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, DeviceProcesses, ::testing::Values(2, 4));
