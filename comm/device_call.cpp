@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "comm/device_bind.h"
+
 namespace tutti {
 namespace {
 
@@ -35,29 +37,6 @@ int gpu_of_call(const Communicator::Impl& impl, const Call& call, const BufferSi
   look(call.in, sizes.in, "input");
   look(call.out, sizes.out, "output");
   return gpu;
-}
-
-/// What is bound; `tables` keeps what it points to.
-device::DeviceBinding bind_on_device(Communicator::Impl& impl, const Call& call, Tables& tables) {
-  const BufferSizes sizes = buffer_sizes(call, impl.group->rank(), impl.group->size());
-  Signature signature = signature_of(call);
-  // The choice is that of the CPUs' cost model; nothing is calibrated for GPUs. Within a process
-  // all ranks' memory is addressed alike; between processes the users' buffers are not mapped.
-  const bool windows = impl.group->one_process();
-  const ReadyPlan& plan = impl.plans.get(signature, sizes.largest, windows);
-  signature.detail = mix(signature.detail, plan.identity);
-  device::DeviceBinding b;
-  b.plan = &plan.plan;
-  b.type = call.type;
-  b.op = call.op;
-  bind_buffers(call, impl.group->rank(), b.in, b.out, tables);
-  b.largest = sizes.largest;
-  b.block = largest_block(call, b.in, b.out);
-  b.windows = plan.windows;
-  b.link_data = plan.link_data;
-  b.tiles_by_lane = call.collective == Collective::all_to_all_v;
-  b.signature = signature.hash();  // not the sequence: a captured graph runs it many times
-  return b;
 }
 
 device::DeviceMessage message_of(const Communicator::Impl& impl, const Call& call) {
@@ -116,16 +95,8 @@ void launch_collective(DeviceTeam& team, const Calls& calls) {
   std::iota(all.begin(), all.end(), 0);
   team.reach(*first.group, ranks_of(calls), all, first.options.timeout);
   team.agree(*first.group, ranks_of(calls), first.options.timeout);
-  std::vector<DeviceTeam::Part> parts;
   std::vector<Tables> tables(calls.size());
-  for (std::size_t i = 0; i < calls.size(); ++i) {
-    Communicator::Impl& impl = *calls[i].impl;
-    DeviceTeam::Part part;
-    part.rank = impl.group->rank();
-    part.binding = bind_on_device(impl, *calls[i].call, tables[i]);
-    part.streams = {calls[i].stream};
-    parts.push_back(std::move(part));
-  }
+  const std::vector<DeviceTeam::Part> parts = bind_on_device(team, calls, tables);
   team.launch(parts);
 }
 

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <thread>
 
 #include "collectives/execute/signature.h"
+#include "comm/device_wait.h"
 #include "core/log.h"
 #include "core/settings.h"
 
@@ -90,46 +90,15 @@ void DevicePeers::show(LocalGroup& group) {
   }
 }
 
-template <class Ready>
-void DevicePeers::wait_for(LocalGroup& group, int rank, std::string_view what,
-                           Clock::time_point began, std::chrono::nanoseconds timeout,
-                           Ready&& ready) {
-  auto next_look = began;
-  while (!ready()) {
-    const auto now = Clock::now();
-    if (now >= next_look) {
-      next_look = now + std::chrono::milliseconds(10);
-      group.check_peers(fmt::format("waiting for the GPU memory of rank {}", rank));
-      if (group.failed()) group.throw_failure();
-      if (group.has_left(rank)) {
-        throw Error(ErrorCode::peer_lost,
-                    fmt::format("rank {} has left the communicator (destroyed it, or ended) "
-                                "while rank {} was waiting for its GPU memory",
-                                rank, group.rank()),
-                    rank);
-      }
-      if (timeout.count() > 0 && now - began > timeout) {
-        throw Error(
-            ErrorCode::timed_out,
-            fmt::format("rank {} has waited for rank {} to make its first {} on GPU "
-                        "memory: the time-out of {:.1f} s has passed (TUTTI_TIMEOUT)",
-                        group.rank(), rank, what, std::chrono::duration<double>(timeout).count()),
-            rank);
-      }
-    }
-    std::this_thread::sleep_for(std::chrono::microseconds(100));
-  }
-}
-
 void DevicePeers::reach(LocalGroup& group, std::span<const int> mine, std::span<const int> ranks,
                         std::chrono::nanoseconds timeout) {
   if (!spans_processes_) return;
   for (int r = 0; r < group.size(); ++r) {  // whoever is there
     if (!board_.is_gone(r)) connect(group, mine, r);
   }
-  const auto began = Clock::now();
+  DeviceWait wait(group, timeout, "make its first call on GPU memory");
   for (const int r : ranks) {
-    wait_for(group, r, "call", began, timeout, [&] { return connect(group, mine, r); });
+    while (!connect(group, mine, r)) wait.pause(r);
   }
 }
 
@@ -252,10 +221,9 @@ void DevicePeers::agree(LocalGroup& group, std::span<const int> mine,
   // For all ranks of this process, whose calls may come after this one, on the same thread.
   settle();
   bool through_host = false;
-  const auto began = Clock::now();
+  DeviceWait wait(group, timeout, "make its first collective on GPU memory");
   for (int rank = 0; rank < board_.size(); ++rank) {
-    wait_for(group, rank, "collective", began, timeout,
-             [&] { return inboxes_->settled(rank) != DeviceWay::undecided; });
+    while (inboxes_->settled(rank) == DeviceWay::undecided) wait.pause(rank);
     through_host = through_host || inboxes_->settled(rank) == DeviceWay::forwarded;
   }
   const std::lock_guard lock(mutex_);

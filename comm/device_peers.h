@@ -77,12 +77,6 @@ class DevicePeers {
   DeviceWay way(int mine, int rank);
   /// Tells the others how all ranks of this process reach them.
   void settle();
-  /// Calls `ready` until it says true, or something is wrong, or `timeout` has passed since
-  /// `began`. Throws Error, as reach(). `what`: is awaited of rank `rank`.
-  template <class Ready>
-  void wait_for(LocalGroup& group, int rank, std::string_view what,
-                std::chrono::steady_clock::time_point began, std::chrono::nanoseconds timeout,
-                Ready&& ready);
   /// The blocks that every rank may have, once all cards are known.
   std::uint32_t agreed_blocks() const;
 

@@ -109,11 +109,14 @@ DeviceTeam::DeviceTeam(std::shared_ptr<device::Device> gpu, int ordinal, LocalGr
       shape_(checked_shape(group, ordinal)),
       index_(static_cast<std::size_t>(group.size())),
       executors_(make_executors(group)),
+      windows_(group.one_process() ? nullptr
+                                   : std::make_unique<DeviceWindows>(group, *gpu_, executors_)),
       peers_(group, *gpu_, shape_, executors_) {
   launched_.resize(executors_.size(), std::vector<Launched>(kRemembered));
   launches_.resize(executors_.size());
   if (peers_.spans_processes()) {
-    watch_ = DeviceWatch::start([this](LocalGroup& g) { look(g); });
+    watch_ = DeviceWatch::start([this](LocalGroup& g) { look(g); },
+                                [board = windows_->board()] { board->wait_for_bell(); });
   }
 }
 
@@ -152,13 +155,19 @@ void DeviceTeam::end(LocalGroup& group) {
     watch_->remove(group);
     watch_->stop();
   }
+  if (windows_) windows_->leave();
   peers_.leave();
 }
 
 void DeviceTeam::look(LocalGroup& group) {
   if (const auto f = failure()) group.fail({f->code(), f->rank(), f->what()});
   group.check_peers("watching what runs on its GPU");
-  if (group.failed()) abort();
+  if (group.failed()) return abort();
+  try {
+    windows_->look();
+  } catch (const Error& e) {
+    group.fail({e.code(), e.rank(), e.what()});
+  }
 }
 
 void DeviceTeam::check_default_stream(std::span<const Part> parts) const {
@@ -249,9 +258,16 @@ void DeviceTeam::enqueue(std::span<const Part> parts, std::span<const device::Ra
       if (s != stream && std::ranges::find(others, s) == others.end()) others.push_back(s);
     }
   }
+  const auto copy = [&](std::vector<Copy> Part::*copies) {
+    for (const Part& part : parts) {
+      for (const Copy& c : part.*copies) gpu_->copy(c.to, c.from, c.bytes, part.streams.front());
+    }
+  };
+  copy(&Part::before);
   for (const device::Stream s : others) gpu_->order(s, stream);
   device::enqueue(*gpu_, launches, shape_, type, stream);
   for (const device::Stream s : others) gpu_->order(stream, s);
+  copy(&Part::after);
   if (peers_.host() != nullptr) peers_.host()->wake();
 }
 

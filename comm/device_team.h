@@ -16,6 +16,7 @@
 #include "collectives/execute/cuda/executor.h"
 #include "comm/device_peers.h"
 #include "comm/device_watch.h"
+#include "comm/device_windows.h"
 
 namespace tutti {
 
@@ -35,11 +36,23 @@ class DeviceTeam {
     peers_.reach(group, mine, ranks, timeout);
   }
 
+  bool collectives_through_host() const { return peers_.collectives_through_host(); }
+
+  /// Null where all ranks are in this process: its memory is addressed as it is.
+  DeviceWindows* windows() const { return windows_.get(); }
+
+  /// Of a buffer, beside the kernel.
+  struct Copy {
+    std::byte* to = nullptr;
+    const std::byte* from = nullptr;
+    std::size_t bytes = 0;
+  };
   /// One rank's part of an operation, after what is on its stream; or its part in messages, all of
   /// one group, after what is on any of the streams.
   struct Part {
     int rank = 0;
     device::DeviceBinding binding;
+    std::vector<Copy> before, after;  // the kernel, on the first of its streams
     std::vector<device::DeviceMessage> messages;
     std::vector<device::Stream> streams;  // at least one
   };
@@ -73,7 +86,8 @@ class DeviceTeam {
   void check_stream(std::span<const Part> parts);
   void enqueue(std::span<const Part> parts, std::span<const device::RankLaunch> launches,
                DataType type);
-  /// Fails the communicator where a kernel has, or a process; and stops all kernels where it has.
+  /// Fails the communicator where a kernel has, or a process, and stops all kernels where it has;
+  /// and hears of others' windows.
   void look(LocalGroup& group);
   void join(LocalGroup& group, std::chrono::nanoseconds timeout);
   /// Whether that was the last one.
@@ -86,6 +100,7 @@ class DeviceTeam {
   device::SegmentShape shape_;
   std::vector<std::size_t> index_;  // by rank, of its executor
   Executors executors_;
+  std::unique_ptr<DeviceWindows> windows_;  // of a communicator that spans processes
   DevicePeers peers_;
   std::shared_ptr<DeviceWatch> watch_;  // of a communicator that spans processes
 

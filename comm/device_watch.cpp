@@ -5,19 +5,15 @@
 #include "comm/background.h"
 
 namespace tutti {
-namespace {
 
-// A failure has to reach everybody within a second or two, and a look is a system call.
-constexpr int kLookEveryMs = 20;
-
-}  // namespace
-
-std::shared_ptr<DeviceWatch> DeviceWatch::start(std::function<void(LocalGroup&)> look) {
+std::shared_ptr<DeviceWatch> DeviceWatch::start(std::function<void(LocalGroup&)> look,
+                                                std::function<void()> wait) {
   const std::shared_ptr<DeviceWatch> watch(new DeviceWatch(std::move(look)));
-  run_in_background("tutti-watch", [watch](int stop_fd) {
+  run_in_background("tutti-watch", [watch, wait = std::move(wait)](int stop_fd) {
     pollfd stop{stop_fd, POLLIN, 0};
-    while (poll(&stop, 1, kLookEveryMs) <= 0 && watch->look()) {
-    }
+    do {
+      wait();
+    } while (poll(&stop, 1, 0) <= 0 && watch->look());
   });
   return watch;
 }

@@ -1,5 +1,6 @@
 // Nobody waits on the host for what runs on a GPU, so a thread has to look now and then whether the
-// other processes still live and the communicator has not failed: kernels would wait for ever.
+// other processes still live and the communicator has not failed: kernels would wait for ever. The
+// same thread hears what other processes want of this one (device_windows.h).
 #pragma once
 
 #include <functional>
@@ -13,13 +14,15 @@ namespace tutti {
 
 class DeviceWatch {
  public:
-  /// Calls `look` every 20 ms, on a thread of its own, with one of the ranks that were added.
-  static std::shared_ptr<DeviceWatch> start(std::function<void(LocalGroup&)> look);
+  /// Calls `look` again and again, on a thread of its own, with one of the ranks that were added,
+  /// and between two looks `wait`, which returns after 20 ms or when there is something to see.
+  static std::shared_ptr<DeviceWatch> start(std::function<void(LocalGroup&)> look,
+                                            std::function<void()> wait);
 
   void add(LocalGroup& group);
   /// `group` is not looked at any more once this has returned.
   void remove(LocalGroup& group);
-  /// `look` is not called any more once this has returned.
+  /// `look` is not called any more once this has returned; `wait` may be, once.
   void stop();
 
  private:

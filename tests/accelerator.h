@@ -15,7 +15,11 @@ class Accelerator {
   /// Has `communicator` run its calls with stream() here. For each new one.
   virtual void adopt(Communicator& communicator) = 0;
 
-  virtual std::byte* allocate(std::size_t bytes) = 0;  // never freed
+  enum class Memory { shareable, unshareable };  // with other processes
+  virtual std::byte* allocate(std::size_t bytes, Memory memory) = 0;
+  /// The next allocation of this size is likely to have the same address.
+  virtual void release(std::byte* at, Memory memory) = 0;
+  std::byte* allocate(std::size_t bytes) { return allocate(bytes, Memory::shareable); }
   virtual void write(std::byte* to, const void* from, std::size_t bytes) = 0;
   /// After what is on the stream.
   virtual void read(void* to, const std::byte* from, std::size_t bytes) = 0;

@@ -2,6 +2,8 @@
 // own.
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -19,25 +21,56 @@ namespace {
 class ProcessDevice : public HostDevice {
  public:
   std::byte* allocate(std::size_t bytes) override {
+    return allocate(bytes, Accelerator::Memory::shareable);
+  }
+  std::byte* allocate(std::size_t bytes, Accelerator::Memory kind) {
     FileDescriptor fd(memfd_create("device", MFD_CLOEXEC));
-    void* const at = fd && ftruncate(fd.fd(), static_cast<off_t>(bytes)) == 0
-                         ? mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.fd(), 0)
-                         : MAP_FAILED;
-    if (at == MAP_FAILED) throw_system_error("memory of a device");
+    if (!fd || ftruncate(fd.fd(), static_cast<off_t>(bytes)) != 0) {
+      throw_system_error("memory of a device");
+    }
     const std::lock_guard lock(mutex_);
-    pieces_[static_cast<std::byte*>(at)] = {std::move(fd), bytes};
+    // Where memory of this size has been freed, as allocators do it.
+    void* at = MAP_FAILED;
+    if (const auto freed = freed_.extract(bytes)) {
+      at = mmap(freed.mapped(), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE,
+                fd.fd(), 0);
+    }
+    if (at == MAP_FAILED) {
+      at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.fd(), 0);
+    }
+    if (at == MAP_FAILED) throw_system_error("memory of a device");
+    const bool shareable = kind == Accelerator::Memory::shareable;
+    pieces_[static_cast<std::byte*>(at)] = {std::move(fd), bytes, ++allocations_, shareable};
     return static_cast<std::byte*>(at);
   }
   void deallocate(std::byte* memory) noexcept override {
     const std::lock_guard lock(mutex_);
     const auto piece = pieces_.find(memory);
     munmap(memory, piece->second.bytes);
+    freed_[piece->second.bytes] = memory;
     pieces_.erase(piece);
+  }
+  /// By another way than the kernels' own, as copies go on a GPU.
+  void upload(std::byte* to, std::span<const std::byte> from) override {
+    const std::lock_guard lock(mutex_);
+    const auto piece = piece_of(to);
+    if (pwrite(piece->second.fd.fd(), from.data(), from.size(), to - piece->first) !=
+        static_cast<ssize_t>(from.size())) {
+      throw_system_error("a copy to a device");
+    }
+  }
+  device::Allocation allocation(const std::byte* memory) override {
+    const std::lock_guard lock(mutex_);
+    const auto piece = piece_of(memory);
+    if (piece == pieces_.end()) return {};
+    return {piece->first, piece->second.bytes, piece->second.id, nullptr};
   }
   CudaExport share(const std::byte* memory, std::size_t bytes) override {
     const std::lock_guard lock(mutex_);
     const Piece& piece = pieces_.at(const_cast<std::byte*>(memory));
     CudaExport e;
+    e.why = "it is not shareable";
+    if (!piece.shareable) return e;
     e.handle.kinds = CudaMemoryHandle::kFd;
     e.handle.reserved = number_of("TEST_CONTAINER");
     e.handle.bytes = bytes;
@@ -49,10 +82,17 @@ class ProcessDevice : public HostDevice {
       throw Error(ErrorCode::system, "it is another container's");
     }
     const std::size_t bytes = handle.bytes;
-    void* const at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.fd(), 0);
+    struct stat s {};
+    if (fstat(fd.fd(), &s) != 0 || static_cast<std::size_t>(s.st_size) < bytes) {
+      throw Error(ErrorCode::invalid_argument, "a peer's memory is smaller than it says");
+    }
+    // Past ThreadSanitizer, which takes this for writes, and cannot see that the kernels' accesses
+    // come later: what orders them goes through other processes.
+    void* const at = reinterpret_cast<void*>(
+        syscall(SYS_mmap, nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.fd(), 0));
     if (at == MAP_FAILED) throw_system_error("memory of another process's device");
     const std::shared_ptr<const void> owner(
-        at, [bytes](const void* p) { munmap(const_cast<void*>(p), bytes); });
+        at, [bytes](const void* p) { syscall(SYS_munmap, p, bytes); });
     return {owner, static_cast<std::byte*>(at), bytes};
   }
 
@@ -64,12 +104,25 @@ class ProcessDevice : public HostDevice {
   struct Piece {
     FileDescriptor fd;
     std::size_t bytes = 0;
+    std::uint64_t id = 0;
+    bool shareable = true;
   };
+  using Pieces = std::map<std::byte*, Piece>;
+
+  Pieces::iterator piece_of(const std::byte* at) {
+    auto piece = pieces_.upper_bound(const_cast<std::byte*>(at));
+    if (piece == pieces_.begin()) return pieces_.end();
+    --piece;
+    return at < piece->first + piece->second.bytes ? piece : pieces_.end();
+  }
+
   std::mutex mutex_;
-  std::map<std::byte*, Piece> pieces_;
+  Pieces pieces_;
+  std::map<std::size_t, std::byte*> freed_;  // by size
+  std::uint64_t allocations_ = 0;
 };
 
-std::shared_ptr<device::Device> the_device() {
+std::shared_ptr<ProcessDevice> the_device() {
   static const auto device = std::make_shared<ProcessDevice>();
   return device;
 }
@@ -77,10 +130,15 @@ std::shared_ptr<device::Device> the_device() {
 class Threads : public Accelerator {
  public:
   void adopt(Communicator& communicator) override {
-    communicator.impl().gpus = {[](const void*) { return 0; }, [] { return 0; },
-                                [](int) { return the_device(); }};
+    communicator.impl().gpus = {
+        [](const void*) { return 0; }, [] { return 0; },
+        [](int) -> std::shared_ptr<device::Device> { return the_device(); }};
   }
-  std::byte* allocate(std::size_t bytes) override { return the_device()->allocate(bytes); }
+  using Accelerator::allocate;
+  std::byte* allocate(std::size_t bytes, Memory memory) override {
+    return the_device()->allocate(bytes, memory);
+  }
+  void release(std::byte* at, Memory) override { the_device()->deallocate(at); }
   void write(std::byte* to, const void* from, std::size_t bytes) override {
     if (bytes > 0) std::memcpy(to, from, bytes);
   }

@@ -82,10 +82,14 @@ class HostDevice : public device::Device {
   void overwrite(std::byte* to, std::span<const std::byte> from, device::Stream) override {
     upload(to, from);
   }
+  void copy(std::byte* to, const std::byte* from, std::size_t bytes, device::Stream) override {
+    if (bytes > 0) std::memcpy(to, from, bytes);
+  }
   void order(device::Stream, device::Stream) override { ++orders; }
   void drain() noexcept override {}
   std::uint32_t most_blocks() const override { return side_by_side; }
   Identity identity() const override { return {1, 2}; }
+  device::Allocation allocation(const std::byte*) override { return {}; }
   CudaExport share(const std::byte*, std::size_t) override { return {}; }
   device::Mapping map(const CudaMemoryHandle&, const FileDescriptor&) override { return {}; }
 

@@ -71,7 +71,7 @@ void set_environment(Ways ways, int rank) {
 class Job {
  public:
   Job(int processes, Ways ways, const char* what, const char* timeout = "60",
-      const char* threads = "1") {
+      const char* threads = "1", const char* algorithm = "") {
     const std::string id = tutti::to_string(tutti::make_unique_id());
     const std::string path = program();
     for (int r = 0; r < processes; ++r) {
@@ -85,6 +85,7 @@ class Job {
         setenv("TUTTI_SIZE", size.c_str(), 1);
         setenv("TUTTI_UNIQUE_ID", id.c_str(), 1);
         setenv("TUTTI_TIMEOUT", timeout, 1);
+        setenv("TUTTI_ALGORITHM", algorithm, 1);
         set_environment(ways, r);
         dup2(ends[1], STDOUT_FILENO);
         execl(path.c_str(), path.c_str(), what, threads, nullptr);
@@ -204,8 +205,8 @@ class DeviceProcesses : public DeviceJobs,
   static int processes() { return std::get<0>(GetParam()); }
   static Ways ways() { return std::get<1>(GetParam()); }
   /// Every rank does `what`, and finds it right.
-  void expect_right(const char* what, const char* threads = "1") {
-    Job job(processes(), ways(), what, "60", threads);
+  void expect_right(const char* what, const char* threads = "1", const char* algorithm = "") {
+    Job job(processes(), ways(), what, "60", threads, algorithm);
     const auto deadline = Clock::now() + 80s;
     for (std::size_t r = 0; r < job.size(); ++r) {
       const auto code = job.wait(r, deadline);
@@ -227,8 +228,8 @@ TEST_P(DeviceProcesses, LeavingTogetherAndNot) { expect_right("leave"); }
 TEST_P(DeviceProcesses, AKilledRankEndsTheKernelsOfAllOthers) {
   const std::size_t before = leftovers();
   const double memory = free_megabytes();
-  for (int round = 0; round < 3; ++round) {
-    Job job(processes(), ways(), "spin");
+  for (int round = 0; round < 4; ++round) {
+    Job job(processes(), ways(), "spin", "60", "1", round % 2 == 0 ? "two_shot_window" : "ring");
     ASSERT_TRUE(job.wait_ready());
     std::this_thread::sleep_for(std::chrono::milliseconds(50 + 37 * round));
     const auto victim = static_cast<std::size_t>(round) % job.size();
@@ -241,9 +242,11 @@ TEST_P(DeviceProcesses, AKilledRankEndsTheKernelsOfAllOthers) {
 }
 
 TEST_P(DeviceProcesses, ATimeOutFailsAllRanks) {
-  Job job(processes(), ways(), "late", "2");
-  ASSERT_TRUE(job.wait_ready());
-  expect_error(job, "timed_out", 4);
+  for (const char* algorithm : {"ring", "two_shot_window"}) {
+    Job job(processes(), ways(), "late", "2", "1", algorithm);
+    ASSERT_TRUE(job.wait_ready());
+    expect_error(job, "timed_out", 4);
+  }
 }
 
 TEST_P(DeviceProcesses, ATimeOutBeforeTheFirstCollectiveFailsAllRanks) {
@@ -270,10 +273,36 @@ TEST_P(DeviceProcesses, WhatWasSentArrivesAlthoughTheSenderHasGone) {
 }
 
 TEST_P(DeviceProcesses, AbortEndsTheKernelsOfAllRanks) {
-  Job job(processes(), ways(), "abort");
-  ASSERT_TRUE(job.wait_ready());
-  expect_error(job, "aborted 1 rank 1 aborted the communicator: enough", 2);
+  for (const char* algorithm : {"ring", "two_shot_window"}) {
+    Job job(processes(), ways(), "abort", "60", "1", algorithm);
+    ASSERT_TRUE(job.wait_ready());
+    expect_error(job, "aborted 1 rank 1 aborted the communicator: enough", 2);
+  }
 }
+
+// Through windows. (Each by itself: on a GPU that processes share it takes its time.)
+class DeviceProcessWindows : public DeviceProcesses {};
+TEST_P(DeviceProcessWindows, Direct) { expect_right("matrix", "1", "direct_window"); }
+TEST_P(DeviceProcessWindows, TwoShot) { expect_right("matrix", "1", "two_shot_window"); }
+TEST_P(DeviceProcessWindows, Hierarchical) { expect_right("matrix", "1", "hierarchical_window"); }
+TEST_P(DeviceProcessWindows, DirectOfThreads) { expect_right("matrix", "2", "direct_window"); }
+TEST_P(DeviceProcessWindows, TwoShotOfThreads) { expect_right("matrix", "2", "two_shot_window"); }
+TEST_P(DeviceProcessWindows, HierarchicalOfThreads) {
+  expect_right("matrix", "2", "hierarchical_window");
+}
+// Buffers anywhere, memory that is freed, or cannot be shared, and one who lies.
+TEST_P(DeviceProcessWindows, ReadingOtherMemory) { expect_right("gather", "1", "direct_window"); }
+TEST_P(DeviceProcessWindows, WritingOtherMemory) { expect_right("reduce", "1", "two_shot_window"); }
+TEST_P(DeviceProcessWindows, OtherMemoryOfThreads) {
+  expect_right("gather", "2", "direct_window");
+  expect_right("reduce", "2", "two_shot_window");
+}
+TEST_P(DeviceProcessWindows, OneThatMakesNoSenseEndsTheCommunicator) {
+  Job job(processes(), ways(), "lie", "60", "1", "two_shot_window");
+  ASSERT_TRUE(job.wait_ready());
+  expect_error(job, "internal 0 rank 0 opens a window 5000", 2);
+}
+TEST_P(DeviceProcessWindows, Leaving) { expect_right("leave", "1", "two_shot_window"); }
 
 TEST_F(DeviceJobs, WhoCannotMapWhatThePeerCountsOnFails) {
   if (kIsGpu) GTEST_SKIP() << "a GPU lets itself be mapped";
@@ -296,5 +325,8 @@ std::string name_of_case(const ::testing::TestParamInfo<std::tuple<int, Ways>>& 
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, DeviceProcesses, ::testing::ValuesIn(cases()), name_of_case);
+INSTANTIATE_TEST_SUITE_P(Ranks, DeviceProcessWindows,
+                         ::testing::Values(std::tuple(2, Ways::all), std::tuple(4, Ways::all)),
+                         name_of_case);
 
 }  // namespace

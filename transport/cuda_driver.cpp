@@ -27,6 +27,7 @@ CudaDriver load() {
   find(d.init, TUTTI_NAME(cuInit));
   find(d.get_error_string, TUTTI_NAME(cuGetErrorString));
   find(d.get_address_range, TUTTI_NAME(cuMemGetAddressRange));
+  find(d.get_attributes, TUTTI_NAME(cuPointerGetAttributes));
   find(d.ipc_get, TUTTI_NAME(cuIpcGetMemHandle));
   find(d.ipc_open, TUTTI_NAME(cuIpcOpenMemHandle));
   find(d.ipc_close, TUTTI_NAME(cuIpcCloseMemHandle));

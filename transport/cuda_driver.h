@@ -12,6 +12,7 @@ struct CudaDriver {
   decltype(&::cuInit) init;
   decltype(&::cuGetErrorString) get_error_string;
   decltype(&::cuMemGetAddressRange) get_address_range;
+  decltype(&::cuPointerGetAttributes) get_attributes;
   decltype(&::cuIpcGetMemHandle) ipc_get;
   decltype(&::cuIpcOpenMemHandle) ipc_open;
   decltype(&::cuIpcCloseMemHandle) ipc_close;

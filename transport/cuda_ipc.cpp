@@ -72,6 +72,32 @@ class Attempt {
 
 }  // namespace
 
+// cudaMalloc's memory has an id that no other allocation ever gets. Memory of the virtual memory
+// functions is known by its handle, which cannot be another one's while it is retained.
+CudaAllocation cuda_allocation_of(const void* memory) {
+  const CudaDriver& driver = CudaDriver::get();
+  CUdeviceptr base = 0;
+  std::size_t size = 0;
+  if (driver.get_address_range(&base, &size, address(memory)) != CUDA_SUCCESS) return {};
+  CudaAllocation a;
+  a.base = reinterpret_cast<std::byte*>(base);
+  a.bytes = size;
+  CUmemGenericAllocationHandle allocation{};
+  if (driver.retain(&allocation, const_cast<void*>(memory)) == CUDA_SUCCESS) {
+    a.id = allocation;
+    // The handle may be 0, so this holds something else that is not null.
+    a.hold = std::shared_ptr<const void>(
+        &driver, [&driver, allocation](const void*) { driver.release(allocation); });
+    return a;
+  }
+  unsigned long long id = 0;
+  CUpointer_attribute wanted[] = {CU_POINTER_ATTRIBUTE_BUFFER_ID};
+  void* values[] = {&id};
+  if (driver.get_attributes(1, wanted, values, address(memory)) != CUDA_SUCCESS) return {};
+  a.id = id;
+  return a;
+}
+
 CudaExport export_cuda_memory(const void* memory, std::size_t bytes) {
   const CudaDriver& driver = CudaDriver::get();
   CUdeviceptr base = 0;
@@ -142,6 +168,15 @@ CudaImport::CudaImport(const CudaMemoryHandle& handle, const FileDescriptor& fd,
     CUdeviceptr at = 0;
     if (done(CudaMemoryHandle::kLegacy, "legacy",
              driver.ipc_open(&at, legacy, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS))) {
+      // The peer's word is not taken for how long it is, where the driver knows.
+      CUdeviceptr base = 0;
+      std::size_t size = 0;
+      if (driver.get_address_range(&base, &size, at) == CUDA_SUCCESS && size < handle.bytes) {
+        driver.ipc_close(at);
+        throw Error(
+            ErrorCode::invalid_argument,
+            fmt::format("a peer says that an allocation of {} bytes has {}", size, handle.bytes));
+      }
       base_ = reinterpret_cast<std::byte*>(at);
       return;
     }

@@ -14,6 +14,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "transport/socket.h"
@@ -36,6 +37,18 @@ struct CudaExport {
   FileDescriptor fd;  // with kFd
   std::string why;    // what the driver refused, in words; for errors of the importer
 };
+
+/// The allocation that a pointer lies in.
+struct CudaAllocation {
+  std::byte* base = nullptr;
+  std::size_t bytes = 0;  // 0: CUDA does not know this memory (any more)
+  /// Never another allocation's at this base in this process, as long as `hold` lives. `hold` may
+  /// keep the memory itself, but not its address, after the user has freed it.
+  std::uint64_t id = 0;
+  std::shared_ptr<const void> hold;
+};
+/// Of the current device. Throws Error(system) without a driver. From any thread.
+CudaAllocation cuda_allocation_of(const void* memory);
 
 /// Handles for the allocation in which `memory` lies, which must hold all `bytes`. The allocation
 /// must outlive the imports. Throws Error: system without a driver; invalid_argument where `memory`

@@ -23,10 +23,23 @@ class Cuda : public Accelerator {
   ~Cuda() override { cudaStreamDestroy(stream_); }
 
   void adopt(Communicator&) override {}
-  std::byte* allocate(std::size_t bytes) override {
+  using Accelerator::allocate;
+  std::byte* allocate(std::size_t bytes, Memory kind) override {
     void* memory = nullptr;
-    check(cudaMalloc(&memory, bytes), "cudaMalloc");
+    if (kind == Memory::shareable) {
+      check(cudaMalloc(&memory, bytes), "cudaMalloc");
+    } else {
+      check(cudaMallocAsync(&memory, bytes, stream_), "cudaMallocAsync");
+      synchronize();
+    }
     return static_cast<std::byte*>(memory);
+  }
+  void release(std::byte* at, Memory kind) override {
+    if (kind == Memory::shareable) {
+      check(cudaFree(at), "cudaFree");
+    } else {
+      check(cudaFreeAsync(at, stream_), "cudaFreeAsync");
+    }
   }
   void write(std::byte* to, const void* from, std::size_t bytes) override {
     check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_), "a write");

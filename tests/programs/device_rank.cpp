@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "comm/unique_id.h"
-#include "tests/device_exercises.h"
+#include "tests/device_window_exercises.h"
 
 namespace tutti::test {
 namespace {
@@ -28,6 +28,12 @@ using Clock = std::chrono::steady_clock;
 std::size_t goodbye_bytes(int ranks) { return std::size_t{3} << (ranks == 2 ? 19 : 18); }
 
 // --- What the argument says ----------------------------------------------------------------------
+
+/// Whether the algorithm that was asked for addresses other ranks' memory.
+bool by_windows() {
+  const char* const algorithm = std::getenv("TUTTI_ALGORITHM");
+  return algorithm != nullptr && std::string(algorithm).find("window") != std::string::npos;
+}
 
 void ready() {
   fmt::print("READY\n");
@@ -49,15 +55,33 @@ void leave(Communicator& comm, Accelerator& gpu, Tally& tally) {
   DeviceRank(comm, gpu, tally).run_sum(1000, "after all that");
 }
 
-int run(const std::string& what, Communicator& comm, Accelerator& gpu) {
+int run(const std::string& what, int threads, Communicator& comm, Accelerator& gpu) {
   Tally tally;
   if (what == "leave") {
     leave(comm, gpu, tally);
+  } else if (what == "gather" || what == "reduce") {
+    WindowRank rank(comm, gpu, tally, what == "reduce", threads == 1);
+    rank.places();
+    rank.reuse();
+    rank.slots();
+    rank.stages();
+    rank.graph();
+    rank.lies();
+  } else if (what == "lie") {  // of a window that cannot be
+    WindowRank rank(comm, gpu, tally, true, true);
+    rank.lies();
+    ready();
+    comm.barrier();
+    if (comm.rank() == 0) rank.lie(5000);
+    for (;;) comm.barrier();
   } else {
     DeviceRank rank(comm, gpu, tally);
     if (what == "matrix") {
       rank.matrix();
       rank.graph(100);
+      if (by_windows() && comm.impl().team->windows()->counts().calls == 0) {
+        tally.count(1, "no call went through windows");
+      }
     } else if (what == "messages") {
       rank.pair();
       comm.barrier();
@@ -127,7 +151,7 @@ int run(const std::string& what, Communicator& comm, Accelerator& gpu) {
 }
 
 /// What becomes of a rank: its exit status. `communicator` makes its communicator.
-int live(const std::string& what, const std::function<Communicator()>& communicator) {
+int live(const std::string& what, int threads, const std::function<Communicator()>& communicator) {
   try {
     const auto gpu = open_accelerator();
     if (what == "memory") {
@@ -139,7 +163,7 @@ int live(const std::string& what, const std::function<Communicator()>& communica
     {
       Communicator comm = communicator();
       try {
-        status = run(what, comm, *gpu);
+        status = run(what, threads, comm, *gpu);
       } catch (const Error& e) {
         error = fmt::format("ERROR {} {} {}\n", name(e.code()), e.rank(), e.what());
       }
@@ -165,7 +189,7 @@ int live_in_threads(const std::string& what, int threads) {
     std::vector<std::jthread> ranks;
     for (int r = first; r < first + threads; ++r) {
       ranks.emplace_back([&, r] {
-        const int status = live(what, [&] { return Communicator::create(id, r, size); });
+        const int status = live(what, threads, [&] { return Communicator::create(id, r, size); });
         if (status != 0) worst = status;
       });
     }
@@ -180,5 +204,5 @@ int main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "matrix";
   const int threads = argc > 2 ? std::atoi(argv[2]) : 1;
   if (threads > 1) return tutti::test::live_in_threads(what, threads);
-  return tutti::test::live(what, [] { return tutti::Communicator::from_environment(); });
+  return tutti::test::live(what, 1, [] { return tutti::Communicator::from_environment(); });
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
 
 #include "collectives/execute/cuda/kernel.h"
 #include "core/error.h"
@@ -200,6 +201,13 @@ void CudaDevice::launch(const Launch& launch, DataType type, std::uint32_t block
         "the launch of a collective");
 }
 
+void CudaDevice::copy(std::byte* to, const std::byte* from, std::size_t bytes, Stream stream) {
+  if (bytes == 0) return;
+  const Current current(ordinal_);
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_of(stream)),
+        "a copy of a buffer");
+}
+
 void CudaDevice::order(Stream first, Stream then) {
   if (first == then) return;
   const Current current(ordinal_);
@@ -211,6 +219,12 @@ void CudaDevice::order(Stream first, Stream then) {
   check(result, "to order two streams");
 }
 
+Allocation CudaDevice::allocation(const std::byte* memory) {
+  const Current current(ordinal_);
+  CudaAllocation a = cuda_allocation_of(memory);
+  return {a.base, a.bytes, a.id, std::move(a.hold)};
+}
+
 CudaExport CudaDevice::share(const std::byte* memory, std::size_t bytes) {
   const Current current(ordinal_);
   const Relaxed relaxed;
@@ -219,7 +233,14 @@ CudaExport CudaDevice::share(const std::byte* memory, std::size_t bytes) {
 
 Mapping CudaDevice::map(const CudaMemoryHandle& handle, const FileDescriptor& fd) {
   const Relaxed relaxed;
-  const auto import = std::make_shared<const CudaImport>(handle, fd, ordinal_);
+  // Let go of on any thread, also while one of its streams is captured.
+  const std::shared_ptr<const CudaImport> import(
+      new CudaImport(handle, fd, ordinal_), [](const CudaImport* i) {
+        cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+        cudaThreadExchangeStreamCaptureMode(&mode);
+        delete i;
+        cudaThreadExchangeStreamCaptureMode(&mode);
+      });
   return {import, import->data(), import->bytes()};
 }
 

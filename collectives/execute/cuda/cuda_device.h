@@ -25,10 +25,12 @@ class CudaDevice : public Device {
   void upload(std::byte* to, std::span<const std::byte> from) override;
   void overwrite(std::byte* to, std::span<const std::byte> from, Stream stream) override;
   void launch(const Launch& launch, DataType type, std::uint32_t blocks, Stream stream) override;
+  void copy(std::byte* to, const std::byte* from, std::size_t bytes, Stream stream) override;
   void order(Stream first, Stream then) override;
   void drain() noexcept override;
   std::uint32_t most_blocks() const override { return most_blocks_; }
   Identity identity() const override { return identity_; }
+  Allocation allocation(const std::byte* memory) override;
   CudaExport share(const std::byte* memory, std::size_t bytes) override;
   Mapping map(const CudaMemoryHandle& handle, const FileDescriptor& fd) override;
 

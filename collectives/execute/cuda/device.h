@@ -24,6 +24,16 @@ struct Mapping {
   std::size_t bytes = 0;
 };
 
+/// A piece of the device's memory, as whoever allocated it got it.
+struct Allocation {
+  std::byte* base = nullptr;
+  std::size_t bytes = 0;  // 0: not known
+  /// No other allocation of this process has it at this base, as long as `hold` is kept (which
+  /// does not keep the user from freeing the memory).
+  std::uint64_t id = 0;
+  std::shared_ptr<const void> hold;
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -50,6 +60,8 @@ class Device {
   /// Runs `blocks` blocks of the kernel for `type` after what is on `stream`; does not wait.
   virtual void launch(const Launch& launch, DataType type, std::uint32_t blocks, Stream stream) = 0;
 
+  /// Copies within the device's memory, after what is on `stream`; does not wait.
+  virtual void copy(std::byte* to, const std::byte* from, std::size_t bytes, Stream stream) = 0;
   /// Makes what comes on `then` wait for what is on `first`; does not wait itself.
   virtual void order(Stream first, Stream then) = 0;
   /// Waits until everything that was launched has ended.
@@ -61,7 +73,11 @@ class Device {
   /// What all processes of a host call this device, and no other one.
   using Identity = std::array<std::uint64_t, 2>;
   virtual Identity identity() const = 0;
-  /// For other processes to map `memory`, which allocate() gave. Throws Error.
+  /// The allocation that `memory` lies in, which may be anybody's, or be gone. Also while a stream
+  /// of this thread is captured. From any thread.
+  virtual Allocation allocation(const std::byte* memory) = 0;
+  /// For other processes to map `memory`, where an allocation begins. Some memory cannot be shared:
+  /// there are no kinds of handles then. Throws Error.
   virtual CudaExport share(const std::byte* memory, std::size_t bytes) = 0;
   /// Maps what another process shares, as this device's kernels address it. `fd`: what came with
   /// the handle. Also while a stream of this thread is captured. Throws Error.

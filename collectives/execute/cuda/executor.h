@@ -45,6 +45,12 @@ struct DeviceBinding {
   std::uint64_t signature = 0;                  // what all ranks must agree on, hashed
   std::uint32_t in_window = 0, out_window = 0;  // 0: the addresses are valid in all ranks' kernels
   std::uint64_t in_offset = 0, out_offset = 0;  // in the windows
+  /// The same of this rank's tmp, which lies wherever the executor has put it; none: as above, 0.
+  struct Spot {
+    std::uint32_t window = 0;
+    std::uint64_t offset = 0;
+  };
+  std::function<Spot(const std::byte* tmp, std::size_t bytes)> tmp_spot;
   // Instead of the executor's own choice; the same on all ranks.
   std::optional<Protocol> protocol;
   std::uint32_t copies = 0;
@@ -77,6 +83,7 @@ class Executor {
   /// first prepare(), and the same number on all ranks.
   void limit_blocks(std::uint32_t most);
   /// Makes window `id` (from 1) of `peer` known here, before the first operation that names it.
+  /// From any thread, also while kernels run.
   void add_window(int peer, std::uint32_t id, std::byte* base, std::size_t bytes);
 
   /// Binds a call and uploads its plan, if it is new. Throws Error(invalid_argument) where the plan

@@ -1,0 +1,133 @@
+#include "comm/device_bind.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <optional>
+
+namespace tutti {
+namespace {
+
+using Spot = DeviceWindows::Spot;
+
+/// A call, and what is decided of it.
+struct Draft {
+  Communicator::Impl* impl = nullptr;
+  const Call* call = nullptr;
+  BufferSizes sizes;
+  Signature signature;
+  const ReadyPlan* plan = nullptr;
+  // If the plan goes through windows of other processes:
+  std::optional<Spot> in, out;  // none: the buffer lies in none
+
+  int rank() const { return impl->group->rank(); }
+  std::uint64_t hash() const {
+    Signature s = signature;
+    s.detail = mix(s.detail, plan->identity);
+    return s.hash();  // not the sequence: a captured graph runs it many times
+  }
+  /// Calls that are agreed on together: whose memory it is, does not depend on their shape.
+  std::uint32_t kind() const {
+    return static_cast<std::uint32_t>(call->collective) << 8 |
+           static_cast<std::uint32_t>(std::bit_width(sizes.largest));
+  }
+};
+
+Draft draft(const DeviceTeam& team, const DeviceCallOn& c) {
+  Draft d;
+  d.impl = c.impl;
+  d.call = c.call;
+  d.sizes = buffer_sizes(*c.call, d.rank(), c.impl->group->size());
+  d.signature = signature_of(*c.call);
+  // The choice is that of the CPUs' cost model; nothing is calibrated for GPUs.
+  d.plan = &c.impl->plans.get(d.signature, d.sizes.largest, !team.collectives_through_host());
+  return d;
+}
+
+/// Between processes: whether the plan that was chosen may address other ranks' memory, as all
+/// ranks find alike, and where that is.
+void agree(DeviceWindows& windows, std::span<Draft> drafts) {
+  for (Draft& d : drafts) {
+    if (!d.plan->windows || !windows.agreed(d.kind()).value_or(true)) continue;
+    LocalGroup& group = *d.impl->group;
+    const auto timeout = d.impl->options.timeout;
+    d.in = windows.find(group, d.call->in, d.sizes.in, timeout);
+    d.out = windows.find(group, d.call->out, d.sizes.out, timeout);
+  }
+  for (Draft& d : drafts) {
+    if (!d.plan->windows) continue;
+    const bool reachable = std::ranges::all_of(
+        drafts, [&](const Draft& o) { return o.kind() != d.kind() || (o.in && o.out); });
+    const bool through_windows =
+        windows.agree(*d.impl->group, d.kind(), d.hash(), reachable, d.impl->options.timeout);
+    if (!through_windows) d.plan = &d.impl->plans.get(d.signature, d.sizes.largest, false);
+  }
+}
+
+/// Names the buffers as the other processes know them. What they do not know is copied to where
+/// they do, and what they write is copied back: the other ranks count on windows.
+void name_buffers(DeviceWindows& windows, const Draft& d, DeviceTeam::Part& part) {
+  LocalGroup& group = *d.impl->group;
+  const auto timeout = d.impl->options.timeout;
+  device::DeviceBinding& b = part.binding;
+  const auto stage = [&](std::size_t which, BlockTable& table, std::size_t bytes) {
+    table.base = windows.stage(group, which, bytes, timeout);
+    return windows.find(group, table.base, bytes, timeout).value();
+  };
+  std::byte* const in = b.in.base;
+  std::byte* const out = b.out.base;
+  const Spot in_spot = d.in ? *d.in : stage(0, b.in, d.sizes.in);
+  const Spot out_spot = d.out ? *d.out : stage(1, b.out, d.sizes.out);
+  if (!d.in) part.before.push_back({b.in.base, in, d.sizes.in});
+  if (!d.out && b.out.counts.empty()) part.after.push_back({out, b.out.base, d.sizes.out});
+  for (std::size_t i = 0; !d.out && i < b.out.counts.size(); ++i) {  // not what lies between them
+    const auto block = static_cast<std::uint32_t>(i);
+    const std::size_t at = b.out.offset(block) * size_of(b.type);
+    part.after.push_back({out + at, b.out.base + at, b.out.elements(block) * size_of(b.type)});
+  }
+  b.in_window = in_spot.window;
+  b.in_offset = in_spot.offset;
+  b.out_window = out_spot.window;
+  b.out_offset = out_spot.offset;
+  b.tmp_spot = [&windows, &group, timeout](const std::byte* tmp, std::size_t bytes) {
+    const auto spot = windows.find(group, tmp, bytes, timeout);
+    if (spot) return device::DeviceBinding::Spot{spot->window, spot->offset};
+    throw Error(ErrorCode::system,
+                fmt::format("rank {} cannot share its GPU memory with the other processes any more",
+                            group.rank()),
+                group.rank());
+  };
+  ++windows.counts().calls;
+}
+
+}  // namespace
+
+std::vector<DeviceTeam::Part> bind_on_device(DeviceTeam& team, std::span<const DeviceCallOn> calls,
+                                             std::vector<Tables>& tables) {
+  std::vector<Draft> drafts;
+  for (const DeviceCallOn& c : calls) drafts.push_back(draft(team, c));
+  if (team.windows() != nullptr) agree(*team.windows(), drafts);
+  std::vector<DeviceTeam::Part> parts(calls.size());
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    const Draft& d = drafts[i];
+    DeviceTeam::Part& part = parts[i];
+    part.rank = d.rank();
+    part.streams = {calls[i].stream};
+    device::DeviceBinding& b = part.binding;
+    b.plan = &d.plan->plan;
+    b.type = d.call->type;
+    b.op = d.call->op;
+    bind_buffers(*d.call, d.rank(), b.in, b.out, tables[i]);
+    b.largest = d.sizes.largest;
+    b.block = largest_block(*d.call, b.in, b.out);
+    b.windows = d.plan->windows;
+    b.link_data = d.plan->link_data;
+    b.tiles_by_lane = d.call->collective == Collective::all_to_all_v;
+    b.signature = d.hash();
+    if (b.windows && team.windows() != nullptr) name_buffers(*team.windows(), d, part);
+  }
+  return parts;
+}
+
+}  // namespace tutti

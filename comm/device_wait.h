@@ -1,0 +1,34 @@
+// How a thread of the host waits for what another process does on its host: with pauses, and ways
+// out.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+#include "transport/local_group.h"
+
+namespace tutti {
+
+class DeviceWait {
+ public:
+  /// `what`: is waited for, as in "rank 2 has waited for rank 3 to <what>". `timeout` 0: none.
+  DeviceWait(LocalGroup& group, std::chrono::nanoseconds timeout, std::string what)
+      : group_(group), timeout_(timeout), what_(std::move(what)) {}
+
+  /// Between two looks at something that rank `rank` has not done yet. Throws Error: peer_lost,
+  /// timed_out, or what has failed the communicator.
+  void pause(int rank);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  LocalGroup& group_;
+  std::chrono::nanoseconds timeout_;
+  std::string what_;
+  Clock::time_point began_ = Clock::now();
+  Clock::time_point next_look_ = began_;
+  std::uint32_t pauses_ = 0;
+};
+
+}  // namespace tutti

@@ -1,0 +1,206 @@
+// The owner's side of windows, stages and votes; device_windows_listen.cpp has the listener's.
+#include "comm/device_windows.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "comm/device_wait.h"
+
+namespace tutti {
+namespace {
+
+// A rank's last signal of a call, which names its windows, may be read when the rank has long ended
+// the call, freed the memory, and closed the window. So an id rests before another window gets it.
+constexpr std::size_t kResting = 64;
+
+}  // namespace
+
+DeviceWindows::DeviceWindows(LocalGroup& group, device::Device& gpu, const Executors& executors)
+    : gpu_(gpu),
+      executors_(executors),
+      board_(std::make_shared<DeviceWindowBoard>(group)),
+      stages_(static_cast<std::size_t>(group.size())) {
+  for (std::uint32_t id = 1; id < device::kMostWindows; ++id) free_ids_.push_back(id);
+  for (const auto& executor : executors_) ranks_.push_back(executor->rank());
+}
+
+DeviceWindows::~DeviceWindows() {
+  for (const Stages& stages : stages_) {
+    for (std::byte* const memory : stages.memory) gpu_.deallocate(memory);
+  }
+}
+
+std::optional<DeviceWindows::Spot> DeviceWindows::find(LocalGroup& group, const void* buffer,
+                                                       std::size_t bytes,
+                                                       std::chrono::nanoseconds timeout) {
+  if (bytes == 0) return Spot{};
+  const auto* const at = static_cast<const std::byte*>(buffer);
+  const device::Allocation memory = gpu_.allocation(at);
+  if (memory.bytes == 0) return {};
+  const auto offset = static_cast<std::size_t>(at - memory.base);
+  if (offset > memory.bytes || bytes > memory.bytes - offset) return {};  // it spans several
+  const std::lock_guard lock(mutex_);
+  auto window = windows_.find(memory.base);
+  if (window == windows_.end() || window->second.memory.id != memory.id ||
+      window->second.memory.bytes != memory.bytes) {
+    window = open(group, memory, timeout);
+  }
+  if (window->second.id == 0) return {};
+  return Spot{window->second.id, offset};
+}
+
+DeviceWindows::Windows::iterator DeviceWindows::open(LocalGroup& group,
+                                                     const device::Allocation& memory,
+                                                     std::chrono::nanoseconds timeout) {
+  board_->discover();
+  // What lay there before is gone.
+  for (auto w = windows_.begin(); w != windows_.end();) {
+    const device::Allocation& old = w->second.memory;
+    const auto next = std::next(w);
+    if (old.base < memory.base + memory.bytes && memory.base < old.base + old.bytes) {
+      wait_until_heard(group, timeout);
+      close(w);
+    }
+    w = next;
+  }
+  Window window{memory, 0};
+  CudaExport shared;
+  const std::uint32_t id = free_ids_.front();
+  try {
+    if (free_ids_.size() > kResting) shared = gpu_.share(memory.base, memory.bytes);
+  } catch (const Error&) {
+    shared.handle.kinds = 0;  // such as what is not one piece for the driver
+  }
+  if (shared.handle.kinds != 0) {
+    free_ids_.pop_front();
+    post(group, {id, true, shared.handle}, shared.fd, timeout);
+    if (board_->refused()) {  // some may have mapped it
+      post(group, {id, false, {}}, {}, timeout);
+      free_ids_.push_back(id);
+    } else {
+      window.id = id;
+      add(ranks_, id, memory.base, memory.bytes);
+      ++counts_.opened;
+    }
+  }
+  // Nothing depends on what cannot be shared, so it is not held.
+  if (window.id == 0) window.memory.hold.reset();
+  return windows_.emplace(memory.base, std::move(window)).first;
+}
+
+/// Once everybody has heard the notice before.
+void DeviceWindows::close(Windows::iterator window) {
+  if (const std::uint32_t id = window->second.id; id != 0) {
+    board_->post({id, false, {}}, {});
+    add(ranks_, id, nullptr, window->second.memory.bytes);
+    free_ids_.push_back(id);
+    ++counts_.closed;
+  }
+  windows_.erase(window);
+}
+
+void DeviceWindows::post(LocalGroup& group, const DeviceWindowBoard::Notice& notice,
+                         const FileDescriptor& fd, std::chrono::nanoseconds timeout) {
+  wait_until_heard(group, timeout);
+  board_->post(notice, fd);
+  wait_until_heard(group, timeout);
+}
+
+void DeviceWindows::wait_until_heard(LocalGroup& group, std::chrono::nanoseconds timeout) {
+  DeviceWait wait(group, timeout, "map its GPU memory");
+  for (int deaf = board_->deaf(); deaf >= 0; deaf = board_->deaf()) wait.pause(deaf);
+}
+
+bool DeviceWindows::close_one_that_is_gone() {
+  // Not while a call opens one: it may be waiting for a process that waits for this thread.
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock || windows_.empty() || !board_->is_complete() || board_->deaf() >= 0) return false;
+  const auto is_gone = [&](const auto& window) {
+    const device::Allocation now = gpu_.allocation(window.first);
+    return now.base != window.first || now.id != window.second.memory.id;
+  };
+  try {
+    const auto gone = std::ranges::find_if(windows_, is_gone);
+    if (gone == windows_.end()) return false;
+    close(gone);
+    return true;
+  } catch (const Error&) {  // CUDA has ended, as the process does; calls say what else there is
+    return false;
+  }
+}
+
+std::byte* DeviceWindows::stage(LocalGroup& group, std::size_t which, std::size_t bytes,
+                                std::chrono::nanoseconds timeout) {
+  Stages& stages = stages_[static_cast<std::size_t>(group.rank())];
+  Stages::Stage& stage = stages.newest[which];
+  if (stage.bytes < bytes) {
+    const std::size_t larger = std::max(bytes, 2 * stage.bytes);
+    std::byte* const memory = gpu_.allocate(larger);
+    stages.memory.push_back(memory);
+    stage = {memory, larger};
+  }
+  if (!find(group, stage.memory, bytes, timeout)) {
+    throw Error(ErrorCode::system,
+                fmt::format("rank {} has a buffer in memory that other processes cannot map, for a "
+                            "call that goes through windows, and they cannot map a copy of it "
+                            "either; TUTTI_WINDOWS=0 does without windows",
+                            group.rank()),
+                group.rank());
+  }
+  ++counts_.staged;
+  return stage.memory;
+}
+
+std::optional<bool> DeviceWindows::agreed(std::uint32_t kind) const {
+  const std::lock_guard lock(votes_mutex_);
+  const auto found = agreed_.find(kind);
+  return found != agreed_.end() ? std::optional(found->second) : std::nullopt;
+}
+
+bool DeviceWindows::agree(LocalGroup& group, std::uint32_t kind, std::uint64_t operation,
+                          bool reachable, std::chrono::nanoseconds timeout) {
+  std::unique_lock lock(votes_mutex_);
+  vote_ended_.wait(lock, [&] { return agreed_.contains(kind) || !votes_now_; });
+  if (const auto known = agreed_.find(kind); known != agreed_.end()) return known->second;
+  votes_now_ = true;
+  const std::uint64_t number = ++votes_;
+  lock.unlock();
+  const auto end = [&](std::optional<bool> result) {
+    lock.lock();
+    if (result) agreed_[kind] = *result;
+    votes_now_ = false;
+    vote_ended_.notify_all();
+  };
+  try {
+    const bool result = vote(group, number, operation, reachable, timeout);
+    end(result);
+    return result;
+  } catch (...) {
+    end({});
+    throw;
+  }
+}
+
+bool DeviceWindows::vote(LocalGroup& group, std::uint64_t number, std::uint64_t operation,
+                         bool reachable, std::chrono::nanoseconds timeout) {
+  board_->discover();
+  board_->vote(number, operation, reachable);
+  bool all = reachable;
+  DeviceWait wait(group, timeout, "make the same call on GPU memory");
+  for (const int process : board_->processes()) {
+    auto vote = board_->vote_of(process, number);
+    for (; !vote; vote = board_->vote_of(process, number)) wait.pause(process);
+    if (vote->operation != operation) {
+      throw Error(ErrorCode::mismatch,
+                  fmt::format("calls do not match: ranks {} and {} make different calls on GPU "
+                              "memory. All ranks must make the same calls in the same order",
+                              group.rank(), process),
+                  process);
+    }
+    all = all && vote->yes;
+  }
+  return all;
+}
+
+}  // namespace tutti
