@@ -235,7 +235,8 @@ TEST(DeviceProxy, TheThreadCarriesMessagesUntilItIsStopped) {
   second->add(pair.second.link);
   constexpr std::uint64_t kMessages = 1000;
   const auto kernel = [](Rank& rank, int number, std::uint32_t channel) {
-    while (rank.received[channel] < kMessages && !::testing::Test::HasFatalFailure()) {
+    while ((rank.received[channel] < kMessages || rank.sent[channel] < kMessages) &&
+           !::testing::Test::HasFatalFailure()) {
       step(rank, number, channel, kMessages);
       std::this_thread::yield();
       if (rank.received[channel] % 250 == 0) {
