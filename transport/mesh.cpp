@@ -3,6 +3,7 @@
 #include "transport/mesh.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <poll.h>
 #include <sodium.h>
 #include <sys/socket.h>
@@ -109,6 +110,21 @@ Mesh::Mesh() {
 
 Mesh::~Mesh() = default;
 
+void Mesh::throw_missing() const {
+  std::vector<std::string> missing;
+  int first = -1;
+  for (int r = rank_ + 1; r < static_cast<int>(peers_.size()); ++r) {
+    const Peer& peer = peers_[static_cast<std::size_t>(r)];
+    if (peer.same_process || peer.socket.fd() >= 0) continue;
+    if (first < 0) first = r;
+    missing.push_back(fmt::format("rank {} (pid {})", r, peer.pid));
+  }
+  throw Error(ErrorCode::timed_out,
+              fmt::format("rank {}: {} of this host did not connect in time", rank_,
+                          fmt::join(missing, ", ")),
+              first);
+}
+
 void Mesh::connect(int rank, std::span<const MeshAddress> peers,
                    std::span<const std::byte, 32> session_secret, Deadline deadline) {
   rank_ = rank;
@@ -158,11 +174,7 @@ void Mesh::connect(int rank, std::span<const MeshAddress> peers,
     return sodium_memcmp(proof.data(), hello.proof.data(), proof.size()) == 0 ? hello.rank : -1;
   };
   while (expected > 0) {
-    if (!readable(listener_.fd(), deadline)) {
-      throw Error(
-          ErrorCode::timed_out,
-          fmt::format("rank {}: {} rank(s) of this host did not connect in time", rank, expected));
-    }
+    if (!readable(listener_.fd(), deadline)) throw_missing();
     FileDescriptor fd(accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC));
     if (fd.fd() < 0 || credentials(fd.fd()).uid != getuid()) continue;
     if (!readable(fd.fd(), std::min(deadline, Clock::now() + std::chrono::seconds(5)))) continue;

@@ -87,6 +87,9 @@ class Mesh {
     std::unordered_map<std::uint32_t, std::shared_ptr<SharedMemory>> windows;
   };
 
+  /// connect(): names the ranks that have not come.
+  [[noreturn]] void throw_missing() const;
+
   void greet(Peer& peer, std::span<const std::byte, 32> session_secret);
   void post(Peer& peer, const Message& message, int fd);
   /// What has come from `peer` under `key`; none yet: an empty one.
