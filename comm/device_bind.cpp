@@ -77,8 +77,8 @@ void name_buffers(DeviceWindows& windows, const Draft& d, DeviceTeam::Part& part
   };
   std::byte* const in = b.in.base;
   std::byte* const out = b.out.base;
-  const Spot in_spot = d.in ? *d.in : stage(0, b.in, d.sizes.in);
-  const Spot out_spot = d.out ? *d.out : stage(1, b.out, d.sizes.out);
+  b.in_spot = d.in ? *d.in : stage(0, b.in, d.sizes.in);
+  b.out_spot = d.out ? *d.out : stage(1, b.out, d.sizes.out);
   if (!d.in) part.before.push_back({b.in.base, in, d.sizes.in});
   if (!d.out && b.out.counts.empty()) part.after.push_back({out, b.out.base, d.sizes.out});
   for (std::size_t i = 0; !d.out && i < b.out.counts.size(); ++i) {  // not what lies between them
@@ -86,13 +86,9 @@ void name_buffers(DeviceWindows& windows, const Draft& d, DeviceTeam::Part& part
     const std::size_t at = b.out.offset(block) * size_of(b.type);
     part.after.push_back({out + at, b.out.base + at, b.out.elements(block) * size_of(b.type)});
   }
-  b.in_window = in_spot.window;
-  b.in_offset = in_spot.offset;
-  b.out_window = out_spot.window;
-  b.out_offset = out_spot.offset;
   b.tmp_spot = [&windows, &group, timeout](const std::byte* tmp, std::size_t bytes) {
     const auto spot = windows.find(group, tmp, bytes, timeout);
-    if (spot) return device::DeviceBinding::Spot{spot->window, spot->offset};
+    if (spot) return *spot;
     throw Error(ErrorCode::system,
                 fmt::format("rank {} cannot share its GPU memory with the other processes any more",
                             group.rank()),

@@ -1,14 +1,14 @@
 // Collectives on GPU memory, bound: which plan runs, and where its buffers are for other ranks. In
 // one process they are where they are; between processes a plan may address them if all ranks'
-// buffers lie in windows (device_windows.h), and else their data goes through slots.
+// buffers lie in windows (device/windows.h), and else their data goes through slots.
 #pragma once
 
 #include <span>
 #include <vector>
 
 #include "comm/bind.h"
+#include "comm/device/team.h"
 #include "comm/device_call.h"
-#include "comm/device_team.h"
 
 namespace tutti {
 

@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "comm/background.h"
 #include "comm/rendezvous_protocol.h"
+#include "core/background.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "transport/socket.h"

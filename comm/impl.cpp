@@ -77,7 +77,6 @@ void Communicator::Impl::check_not_to_itself(const Call& call) const {
 }
 
 PreparedCall& Communicator::Impl::look_up(const Call& call) {
-  repeatable = nullptr;
   const int rank = group->rank();
   const int ranks = group->size();
   if (newest == nullptr || !same_shape(call, newest->call)) {
@@ -105,15 +104,15 @@ PreparedCall& Communicator::Impl::look_up(const Call& call) {
 }
 
 inline bool Communicator::Impl::repeats_newest(const Call& call) const {
-  return repeatable != nullptr && same_shape(call, repeatable->call) &&
-         call.in == repeatable->binding.in.base && call.out == repeatable->binding.out.base;
+  return newest != nullptr && newest->bound != nullptr && same_shape(call, newest->call) &&
+         call.in == newest->binding.in.base && call.out == newest->binding.out.base;
 }
 
 inline const Binding& Communicator::Impl::bind_again(const Call& call) {
-  Binding& binding = repeatable->binding;
+  Binding& binding = newest->binding;
   binding.signature.sequence = ++sequence;
   binding.op.scalar = call.op.scalar;
-  binding.tag = tag_of(repeatable->hash, sequence);
+  binding.tag = tag_of(newest->hash, sequence);
   binding.unchanged = ++repeats > kRecords;
   return binding;
 }
@@ -166,7 +165,6 @@ const Binding& Communicator::Impl::bind(PreparedCall& p, const Call& call) {
   binding.out.base = static_cast<std::byte*>(call.out);
   binding.tag = tag_of(p.hash, sequence);
   binding.unchanged = ++repeats > kRecords && &p == newest;
-  if (&p == newest && !agrees(p)) repeatable = newest;
   return binding;
 }
 
@@ -201,7 +199,6 @@ const Binding& Communicator::Impl::bind_message(Messages& m, const Call& call) {
 void Communicator::Impl::forget_calls() {
   for (auto& p : prepared) p.reset();
   newest = nullptr;
-  repeatable = nullptr;
 }
 
 void Communicator::Impl::fail_with(const std::string& text, ErrorCode code, int culprit) {
@@ -228,10 +225,11 @@ void Communicator::Impl::or_fail(Run&& run) {
 void Communicator::Impl::run_now(const Call& call) {
   if (group->failed()) group->throw_failure();
   if (call.collective == Collective::send_recv) return run_message(call);
-  if (repeats_newest(call)) {
+  const bool repeated = repeats_newest(call);
+  if (repeated && !agrees(*newest)) {
     return or_fail([&] { run_to_completion(operation, bind_again(call), policy); });
   }
-  PreparedCall& p = look_up(call);
+  PreparedCall& p = repeated ? *newest : look_up(call);
   or_fail([&] {
     if (!begin(p, call)) return;
     if (agrees(p)) run_to_completion(agreement, bind_agreement(p, call), policy);

@@ -11,7 +11,7 @@
 #include "collectives/execute/host/wait.h"
 #include "comm/bind.h"
 #include "comm/communicator.h"
-#include "comm/device_team.h"
+#include "comm/device/team.h"
 #include "comm/gpus.h"
 #include "comm/progress.h"
 #include "comm/session.h"
@@ -64,7 +64,8 @@ struct Communicator::Impl {
   /// The call itself, with what the newest agreement has brought. Valid until the next one.
   const Binding& bind(PreparedCall& p, const Call& call);
   void bind_anew(PreparedCall& p, const Call& call, const ReadyPlan& plan);
-  /// Whether `call` repeats the newest one, addresses and all: then bind_again() is enough.
+  /// Whether `call` repeats the newest one, addresses and all: then it need not be looked up, and
+  /// where the ranks have nothing to agree on, bind_again() is enough.
   bool repeats_newest(const Call& call) const;
   const Binding& bind_again(const Call& call);
 
@@ -105,8 +106,7 @@ struct Communicator::Impl {
   std::array<std::unique_ptr<PreparedCall>, kPrepared> prepared;  // by a hash of what was called
   PreparedCall uneven;                                            // v-variants are not kept
   PreparedCall* newest = nullptr;                                 // of `prepared`
-  PreparedCall* repeatable = nullptr;  // the newest one, if nothing but its number need be bound
-  std::uint64_t repeats = 0;           // how often the newest one has been called in a row
+  std::uint64_t repeats = 0;  // how often the newest one has been called in a row
   std::unique_ptr<ProgressThread> progress;
   Gpus gpus = cuda_gpus();
   std::shared_ptr<DeviceTeam> team;  // from the first call on GPU memory on

@@ -14,10 +14,10 @@
 #include <utility>
 #include <vector>
 
-#include "comm/background.h"
 #include "comm/rendezvous_protocol.h"
 #include "comm/rendezvous_round.h"
 #include "comm/waiting_room.h"
+#include "core/background.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/settings.h"

@@ -59,7 +59,7 @@ class ProcessDevice : public HostDevice {
       throw_system_error("a copy to a device");
     }
   }
-  device::Allocation allocation(const std::byte* memory) override {
+  CudaAllocation allocation(const std::byte* memory) override {
     const std::lock_guard lock(mutex_);
     const auto piece = piece_of(memory);
     if (piece == pieces_.end()) return {};

@@ -89,7 +89,7 @@ class HostDevice : public device::Device {
   void drain() noexcept override {}
   std::uint32_t most_blocks() const override { return side_by_side; }
   Identity identity() const override { return {1, 2}; }
-  device::Allocation allocation(const std::byte*) override { return {}; }
+  CudaAllocation allocation(const std::byte*) override { return {}; }
   CudaExport share(const std::byte*, std::size_t) override { return {}; }
   device::Mapping map(const CudaMemoryHandle&, const FileDescriptor&) override { return {}; }
 

@@ -15,7 +15,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -24,10 +23,12 @@
 #include <vector>
 
 #include "comm/unique_id.h"
+#include "tests/leftovers.h"
 
 namespace {
 
 using namespace std::chrono_literals;
+using tutti::test::leftovers;
 using Clock = std::chrono::steady_clock;
 
 std::string program() {
@@ -155,19 +156,6 @@ class Job {
   }
   std::vector<Rank> ranks_;
 };
-
-/// Abstract sockets of this library, and files in /dev/shm.
-std::size_t leftovers() {
-  std::size_t found = 0;
-  std::ifstream sockets("/proc/net/unix");
-  for (std::string line; std::getline(sockets, line);) {
-    if (line.find("@tutti") != std::string::npos) ++found;
-  }
-  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
-    if (entry.path().filename().string().find("tutti") != std::string::npos) ++found;
-  }
-  return found;
-}
 
 /// Memory that nobody uses, as a new process sees it; 0 where that cannot be told.
 double free_megabytes() {

@@ -1,7 +1,5 @@
 // Messages of kernels that go through the host: two links, with this test in the place of the
 // kernels at their ends.
-#include "comm/device_proxy.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,6 +9,7 @@
 #include <vector>
 
 #include "collectives/execute/cuda/memory.h"
+#include "comm/device/proxy.h"
 
 namespace tutti {
 namespace {

@@ -12,18 +12,18 @@
 #include <array>
 #include <chrono>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "comm/unique_id.h"
+#include "tests/leftovers.h"
 
 namespace {
 
 using namespace std::chrono_literals;
+using tutti::test::leftovers;
 using Clock = std::chrono::steady_clock;
 
 /// The ranks of one job, started directly so that nobody cleans up after them.
@@ -101,19 +101,6 @@ class Job {
   std::vector<int> outputs_;
   std::vector<std::string> texts_;
 };
-
-/// Abstract sockets of this library, and files in /dev/shm.
-std::size_t leftovers() {
-  std::size_t found = 0;
-  std::ifstream sockets("/proc/net/unix");
-  for (std::string line; std::getline(sockets, line);) {
-    if (line.find("@tutti") != std::string::npos) ++found;
-  }
-  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
-    if (entry.path().filename().string().find("tutti") != std::string::npos) ++found;
-  }
-  return found;
-}
 
 int rounds() {
   const char* text = std::getenv("TUTTI_TEST_KILLS");

@@ -1,4 +1,5 @@
-// Ranks as threads: runs a body once per rank and hands on the first exception.
+// Ranks as threads: runs a body once per rank and hands on the first exception. And what one
+// throws.
 #pragma once
 
 #include <exception>
@@ -34,6 +35,17 @@ inline void run_thread_ranks(int ranks, const Options& options,
 
 inline void run_thread_ranks(int ranks, const std::function<void(Communicator&)>& body) {
   run_thread_ranks(ranks, Options(), body);
+}
+
+/// What a call throws, as an Error; a default one when it does not throw.
+template <class F>
+Error error_of(F&& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e;
+  }
+  return Error(ErrorCode{}, "no error");
 }
 
 }  // namespace tutti::test

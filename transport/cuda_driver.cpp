@@ -1,7 +1,5 @@
 #include "transport/cuda_driver.h"
 
-#include <dlfcn.h>
-
 #include "core/error.h"
 
 namespace tutti {
@@ -12,7 +10,7 @@ namespace {
 #define TUTTI_TEXT(name) #name
 
 CudaDriver load() {
-  void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  void* const library = open_cuda_driver();
   if (library == nullptr) {
     throw Error(ErrorCode::system, std::string("there is no CUDA driver: ") + dlerror());
   }

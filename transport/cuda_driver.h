@@ -3,10 +3,15 @@
 #pragma once
 
 #include <cuda.h>
+#include <dlfcn.h>
 
 #include <string>
+#include <type_traits>
 
 namespace tutti {
+
+/// dlopen() of the driver; null where there is none.
+inline void* open_cuda_driver() { return dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL); }
 
 struct CudaDriver {
   decltype(&::cuInit) init;
@@ -31,5 +36,14 @@ struct CudaDriver {
   /// "invalid argument", ...
   std::string text(CUresult result) const;
 };
+
+/// A function for what must not start the driver; null where there is none.
+void find_in_cuda_driver(auto*& function, const char* name) {
+  void* const library = open_cuda_driver();
+  function =
+      library == nullptr
+          ? nullptr
+          : reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
+}
 
 }  // namespace tutti

@@ -1,11 +1,12 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
-#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "core/error.h"
+#include "transport/cuda_driver.h"
+#include "transport/cuda_error.h"
 #include "transport/gpu_memory.h"
 
 namespace tutti {
@@ -18,23 +19,11 @@ struct Functions {
   decltype(&::cuDevicePrimaryCtxGetState) primary = nullptr;
 
   Functions() {
-    void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr) return;
-    const auto find = [&]<class F>(F& f, const char* name) {
-      f = reinterpret_cast<F>(dlsym(library, name));
-    };
-    find(context, "cuCtxGetCurrent");
-    find(device, "cuCtxGetDevice");
-    find(primary, "cuDevicePrimaryCtxGetState");
+    find_in_cuda_driver(context, "cuCtxGetCurrent");
+    find_in_cuda_driver(device, "cuCtxGetDevice");
+    find_in_cuda_driver(primary, "cuDevicePrimaryCtxGetState");
   }
 };
-
-void check(cudaError_t result, std::string_view what) {
-  if (result == cudaSuccess) return;
-  cudaGetLastError();  // so that a later call does not report it
-  throw Error(ErrorCode::system, fmt::format("CUDA: {}: {} ({})", what, cudaGetErrorString(result),
-                                             cudaGetErrorName(result)));
-}
 
 }  // namespace
 
@@ -55,8 +44,8 @@ int current_gpu() {
 
 void* allocate_on_gpu(std::size_t bytes) {
   void* memory = nullptr;
-  check(cudaMalloc(&memory, std::max<std::size_t>(bytes, 1)),
-        fmt::format("{} bytes of GPU memory", bytes));
+  check_cuda(cudaMalloc(&memory, std::max<std::size_t>(bytes, 1)),
+             fmt::format("{} bytes of GPU memory", bytes));
   return memory;
 }
 
@@ -65,15 +54,15 @@ void free_on_gpu(void* memory) noexcept { cudaFree(memory); }
 void read_from_gpu(void* to, const void* from, std::size_t bytes, void* stream) {
   const auto on = static_cast<cudaStream_t>(stream);
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  check(cudaStreamIsCapturing(on, &status), "cudaStreamIsCapturing");
+  check_cuda(cudaStreamIsCapturing(on, &status), "cudaStreamIsCapturing");
   if (status != cudaStreamCaptureStatusNone) {
     throw Error(
         ErrorCode::invalid_usage,
         "GPU memory is to be read by the host, which cannot be while its stream is captured "
         "into a graph");
   }
-  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, on), "a copy from the GPU");
-  check(cudaStreamSynchronize(on), "a copy from the GPU");
+  check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, on), "a copy from the GPU");
+  check_cuda(cudaStreamSynchronize(on), "a copy from the GPU");
 }
 
 }  // namespace tutti

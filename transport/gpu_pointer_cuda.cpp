@@ -1,6 +1,6 @@
 #include <cuda.h>
-#include <dlfcn.h>
 
+#include "transport/cuda_driver.h"
 #include "transport/gpu_pointer.h"
 
 namespace tutti {
@@ -9,9 +9,9 @@ namespace {
 using GetAttributes = decltype(&::cuPointerGetAttributes);
 
 GetAttributes find_function() {
-  void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) return nullptr;
-  return reinterpret_cast<GetAttributes>(dlsym(library, "cuPointerGetAttributes"));
+  GetAttributes function = nullptr;
+  find_in_cuda_driver(function, "cuPointerGetAttributes");
+  return function;
 }
 
 }  // namespace

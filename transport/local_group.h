@@ -45,7 +45,7 @@ struct alignas(kCacheLine) OperationRecord {
 };
 inline constexpr std::size_t kRecords = 64;  // the newest operations of a rank
 
-/// What the others are told of a rank's memory on a GPU (comm/device_board.h).
+/// What the others are told of a rank's memory on a GPU (comm/device/board.h).
 struct alignas(kCacheLine) DeviceCard {
   std::atomic<std::uint32_t> state;
   std::uint32_t most_blocks;

@@ -6,16 +6,11 @@
 
 #include "bench/perf/gpu.h"
 #include "core/error.h"
+#include "transport/cuda_error.h"
 
 namespace tutti::perf::gpu {
 
 namespace {
-
-void check(cudaError_t result, std::string_view what) {
-  if (result == cudaSuccess) return;
-  throw Error(ErrorCode::system, fmt::format("CUDA: {}: {} ({})", what, cudaGetErrorString(result),
-                                             cudaGetErrorName(result)));
-}
 
 cudaStream_t stream_of(void* handle) { return static_cast<cudaStream_t>(handle); }
 cudaEvent_t event_of(void* handle) { return static_cast<cudaEvent_t>(handle); }
@@ -34,21 +29,21 @@ int count(std::string& why) {
 
 Description describe(int device) {
   cudaDeviceProp properties{};
-  check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
+  check_cuda(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
   return {fmt::format("{:04x}:{:02x}:{:02x}", properties.pciDomainID, properties.pciBusID,
                       properties.pciDeviceID),
           properties.name};
 }
 
-void use(int device) { check(cudaSetDevice(device), fmt::format("GPU {}", device)); }
+void use(int device) { check_cuda(cudaSetDevice(device), fmt::format("GPU {}", device)); }
 
 std::byte* allocate(std::size_t bytes) {
   void* memory = nullptr;
-  check(cudaMalloc(&memory, bytes), fmt::format("{} bytes of GPU memory", bytes));
+  check_cuda(cudaMalloc(&memory, bytes), fmt::format("{} bytes of GPU memory", bytes));
   const cudaError_t result = cudaMemset(memory, 0, bytes);
   if (result != cudaSuccess) cudaFree(memory);
-  check(result, "cudaMemset");
-  check(cudaDeviceSynchronize(), "cudaMemset");  // streams that wait for no other use it next
+  check_cuda(result, "cudaMemset");
+  check_cuda(cudaDeviceSynchronize(), "cudaMemset");  // streams that wait for no other use it next
   return static_cast<std::byte*>(memory);
 }
 
@@ -57,22 +52,22 @@ void deallocate(std::byte* memory) noexcept { cudaFree(memory); }
 std::int64_t memory_in_use() {
   std::size_t free = 0;
   std::size_t total = 0;
-  check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  check_cuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
   return static_cast<std::int64_t>(total - free);
 }
 
 Stream::Stream() {
-  check(cudaGetDevice(&device_), "cudaGetDevice");
+  check_cuda(cudaGetDevice(&device_), "cudaGetDevice");
   cudaStream_t stream = nullptr;
-  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+  check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
   stream_ = stream;
 }
 
 Stream::~Stream() { cudaStreamDestroy(stream_of(stream_)); }
 
 void Stream::copy(void* to, const void* from, std::size_t bytes) const {
-  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_of(stream_)), "a copy");
-  check(cudaStreamSynchronize(stream_of(stream_)), "a copy");
+  check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_of(stream_)), "a copy");
+  check_cuda(cudaStreamSynchronize(stream_of(stream_)), "a copy");
 }
 
 bool Stream::idle() const {
@@ -81,14 +76,14 @@ bool Stream::idle() const {
     cudaGetLastError();  // it is no error, and must not look like a later call's
     return false;
   }
-  check(result, "what ran on a stream");
+  check_cuda(result, "what ran on a stream");
   return true;
 }
 
 Graph::Graph(const Stream& stream) : stream_(stream.handle()) {
   // Of this thread alone: others may allocate meanwhile.
-  check(cudaStreamBeginCapture(stream_of(stream_), cudaStreamCaptureModeThreadLocal),
-        "cudaStreamBeginCapture");
+  check_cuda(cudaStreamBeginCapture(stream_of(stream_), cudaStreamCaptureModeThreadLocal),
+             "cudaStreamBeginCapture");
 }
 
 Graph::~Graph() {
@@ -106,36 +101,36 @@ Graph::~Graph() {
 
 void Graph::finish() {
   cudaGraph_t graph = nullptr;
-  check(cudaStreamEndCapture(stream_of(stream_), &graph), "cudaStreamEndCapture");
+  check_cuda(cudaStreamEndCapture(stream_of(stream_), &graph), "cudaStreamEndCapture");
   graph_ = graph;
   cudaGraphExec_t executable = nullptr;
-  check(cudaGraphInstantiate(&executable, graph, 0), "cudaGraphInstantiate");
+  check_cuda(cudaGraphInstantiate(&executable, graph, 0), "cudaGraphInstantiate");
   executable_ = executable;
-  check(cudaGraphUpload(executable, stream_of(stream_)), "cudaGraphUpload");
+  check_cuda(cudaGraphUpload(executable, stream_of(stream_)), "cudaGraphUpload");
 }
 
 void Graph::launch() const {
-  check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(executable_), stream_of(stream_)),
-        "cudaGraphLaunch");
+  check_cuda(cudaGraphLaunch(static_cast<cudaGraphExec_t>(executable_), stream_of(stream_)),
+             "cudaGraphLaunch");
 }
 
 Event::Event(const Stream& stream) : stream_(stream.handle()) {
   use(stream.device());
   cudaEvent_t event = nullptr;
-  check(cudaEventCreate(&event), "cudaEventCreate");
+  check_cuda(cudaEventCreate(&event), "cudaEventCreate");
   event_ = event;
 }
 
 Event::~Event() { cudaEventDestroy(event_of(event_)); }
 
 void Event::record() {
-  check(cudaEventRecord(event_of(event_), stream_of(stream_)), "cudaEventRecord");
+  check_cuda(cudaEventRecord(event_of(event_), stream_of(stream_)), "cudaEventRecord");
 }
 
 double Event::microseconds_since(const Event& earlier) const {
   float milliseconds = 0;
-  check(cudaEventElapsedTime(&milliseconds, event_of(earlier.event_), event_of(event_)),
-        "cudaEventElapsedTime");
+  check_cuda(cudaEventElapsedTime(&milliseconds, event_of(earlier.event_), event_of(event_)),
+             "cudaEventElapsedTime");
   return static_cast<double>(milliseconds) * 1e3;
 }
 

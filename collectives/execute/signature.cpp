@@ -77,9 +77,7 @@ std::optional<Signature> read_signature(ControlBlock& control, std::uint64_t seq
   return s;
 }
 
-namespace {
-
-void compare(LocalGroup& group, std::uint64_t sequence) {
+void compare_newest_with_peers(LocalGroup& group, std::uint64_t sequence) {
   const auto mine = read_signature(group.control(), sequence);
   if (!mine) return;
   for (int r = 0; r < group.size(); ++r) {
@@ -95,17 +93,11 @@ void compare(LocalGroup& group, std::uint64_t sequence) {
   }
 }
 
-}  // namespace
-
 void compare_with_peers(LocalGroup& group, std::uint64_t sequence) {
   for (std::uint64_t s = sequence - std::min<std::uint64_t>(sequence, kRecords) + 1;
        s <= sequence && !group.failed(); ++s) {
-    compare(group, s);
+    compare_newest_with_peers(group, s);
   }
-}
-
-void compare_newest_with_peers(LocalGroup& group, std::uint64_t sequence) {
-  compare(group, sequence);
 }
 
 }  // namespace tutti

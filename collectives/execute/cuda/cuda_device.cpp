@@ -6,26 +6,20 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <utility>
 
 #include "collectives/execute/cuda/kernel.h"
 #include "core/error.h"
+#include "transport/cuda_error.h"
 
 namespace tutti::device {
 namespace {
-
-void check(cudaError_t result, const char* what) {
-  if (result == cudaSuccess) return;
-  throw Error(ErrorCode::system, fmt::format("CUDA: {}: {} ({})", what, cudaGetErrorString(result),
-                                             cudaGetErrorName(result)));
-}
 
 /// Makes a device the thread's current one, and puts back the one before.
 class Current {
  public:
   explicit Current(int ordinal) {
-    check(cudaGetDevice(&before_), "cudaGetDevice");
-    if (before_ != ordinal) check(cudaSetDevice(ordinal), "cudaSetDevice");
+    check_cuda(cudaGetDevice(&before_), "cudaGetDevice");
+    if (before_ != ordinal) check_cuda(cudaSetDevice(ordinal), "cudaSetDevice");
   }
   ~Current() { cudaSetDevice(before_); }
   Current(const Current&) = delete;
@@ -40,7 +34,7 @@ class Current {
 class Relaxed {
  public:
   Relaxed() {
-    check(cudaThreadExchangeStreamCaptureMode(&mode_), "cudaThreadExchangeStreamCaptureMode");
+    check_cuda(cudaThreadExchangeStreamCaptureMode(&mode_), "cudaThreadExchangeStreamCaptureMode");
   }
   ~Relaxed() { cudaThreadExchangeStreamCaptureMode(&mode_); }
   Relaxed(const Relaxed&) = delete;
@@ -53,7 +47,9 @@ class Relaxed {
 /// A stream that is ordered after no other, for work that must not wait for a kernel.
 class Aside {
  public:
-  Aside() { check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate"); }
+  Aside() {
+    check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+  }
   ~Aside() { cudaStreamDestroy(stream_); }
   Aside(const Aside&) = delete;
   Aside& operator=(const Aside&) = delete;
@@ -87,7 +83,7 @@ int cuda_devices(std::string* why) {
 
 int current_cuda_device() {
   int ordinal = 0;
-  check(cudaGetDevice(&ordinal), "cudaGetDevice");
+  check_cuda(cudaGetDevice(&ordinal), "cudaGetDevice");
   return ordinal;
 }
 
@@ -101,21 +97,21 @@ CudaDevice::CudaDevice(int ordinal) : ordinal_(ordinal) {
   }
   const Current current(ordinal_);
   int processors = 0;
-  check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, ordinal_),
-        "the number of multiprocessors");
+  check_cuda(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, ordinal_),
+             "the number of multiprocessors");
   int fewest = kMostBlocks;
   for (int t = 0; t < kDataTypes; ++t) {
     const void* const kernel = kernel_of(static_cast<DataType>(t));
     cudaFuncAttributes attributes{};  // which are known only once it is loaded
-    check(cudaFuncGetAttributes(&attributes, kernel), "the kernels of Tutti do not load");
+    check_cuda(cudaFuncGetAttributes(&attributes, kernel), "the kernels of Tutti do not load");
     int blocks = 0;
-    check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kThreads, 0),
-          "the kernels of Tutti do not run on this device");
+    check_cuda(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kThreads, 0),
+               "the kernels of Tutti do not run on this device");
     fewest = std::min(fewest, blocks);
   }
   most_blocks_ = static_cast<std::uint32_t>(fewest * processors);
   cudaDeviceProp properties{};
-  check(cudaGetDeviceProperties(&properties, ordinal_), "the device's properties");
+  check_cuda(cudaGetDeviceProperties(&properties, ordinal_), "the device's properties");
   static_assert(sizeof properties.uuid == sizeof identity_);
   std::memcpy(&identity_, &properties.uuid, sizeof identity_);
 }
@@ -124,13 +120,13 @@ std::byte* CudaDevice::allocate(std::size_t bytes) {
   const Current current(ordinal_);
   const Aside aside;
   void* memory = nullptr;
-  check(cudaMalloc(&memory, std::max<std::size_t>(bytes, 1)),
-        fmt::format("{} bytes of device memory", bytes).c_str());
+  check_cuda(cudaMalloc(&memory, std::max<std::size_t>(bytes, 1)),
+             fmt::format("{} bytes of device memory", bytes));
   // Zero before anybody uses it, on whatever stream.
   cudaError_t result = cudaMemsetAsync(memory, 0, bytes, aside.stream());
   if (result == cudaSuccess) result = cudaStreamSynchronize(aside.stream());
   if (result != cudaSuccess) cudaFree(memory);
-  check(result, "cudaMemset");
+  check_cuda(result, "cudaMemset");
   return static_cast<std::byte*>(memory);
 }
 
@@ -141,8 +137,8 @@ Control* CudaDevice::allocate_control() {
   const Relaxed relaxed;
   void* memory = nullptr;
   // Portable: with unified addressing the kernel uses the host's address.
-  check(cudaHostAlloc(&memory, sizeof(Control), cudaHostAllocMapped | cudaHostAllocPortable),
-        "host memory that kernels can write");
+  check_cuda(cudaHostAlloc(&memory, sizeof(Control), cudaHostAllocMapped | cudaHostAllocPortable),
+             "host memory that kernels can write");
   return new (memory) Control{};
 }
 
@@ -151,21 +147,21 @@ void CudaDevice::deallocate_control(Control* control) noexcept { cudaFreeHost(co
 void CudaDevice::pin(std::byte* memory, std::size_t bytes) {
   const Current current(ordinal_);
   const Relaxed relaxed;
-  check(cudaHostRegister(memory, bytes, cudaHostRegisterMapped | cudaHostRegisterPortable),
-        fmt::format("{} bytes of host memory that kernels can write", bytes).c_str());
+  check_cuda(cudaHostRegister(memory, bytes, cudaHostRegisterMapped | cudaHostRegisterPortable),
+             fmt::format("{} bytes of host memory that kernels can write", bytes));
   void* seen = nullptr;
   cudaError_t result = cudaHostGetDevicePointer(&seen, memory, 0);
   // Some platforms give registered memory another address for kernels.
   if (result == cudaSuccess && seen != memory) result = cudaErrorNotSupported;
   if (result != cudaSuccess) cudaHostUnregister(memory);
-  check(result, "host memory that kernels can write under its own address");
+  check_cuda(result, "host memory that kernels can write under its own address");
 }
 
 void CudaDevice::unpin(std::byte* memory) noexcept { cudaHostUnregister(memory); }
 
 bool CudaDevice::is_capturing(Stream stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  check(cudaStreamIsCapturing(stream_of(stream), &status), "cudaStreamIsCapturing");
+  check_cuda(cudaStreamIsCapturing(stream_of(stream), &status), "cudaStreamIsCapturing");
   return status != cudaStreamCaptureStatusNone;
 }
 
@@ -173,17 +169,18 @@ void CudaDevice::upload(std::byte* to, std::span<const std::byte> from) {
   if (from.empty()) return;
   const Current current(ordinal_);
   const Aside aside;
-  check(cudaMemcpyAsync(to, from.data(), from.size(), cudaMemcpyHostToDevice, aside.stream()),
-        "an upload");
-  check(cudaStreamSynchronize(aside.stream()), "an upload");
+  check_cuda(cudaMemcpyAsync(to, from.data(), from.size(), cudaMemcpyHostToDevice, aside.stream()),
+             "an upload");
+  check_cuda(cudaStreamSynchronize(aside.stream()), "an upload");
 }
 
 void CudaDevice::overwrite(std::byte* to, std::span<const std::byte> from, Stream stream) {
   const Current current(ordinal_);
   // From pageable memory: the runtime has taken a copy when this returns. It may wait for the
   // stream.
-  check(cudaMemcpyAsync(to, from.data(), from.size(), cudaMemcpyHostToDevice, stream_of(stream)),
-        "an upload");
+  check_cuda(
+      cudaMemcpyAsync(to, from.data(), from.size(), cudaMemcpyHostToDevice, stream_of(stream)),
+      "an upload");
 }
 
 void CudaDevice::launch(const Launch& launch, DataType type, std::uint32_t blocks, Stream stream) {
@@ -196,33 +193,32 @@ void CudaDevice::launch(const Launch& launch, DataType type, std::uint32_t block
   }
   const Current current(ordinal_);
   void* arguments[] = {const_cast<Launch*>(&launch)};
-  check(cudaLaunchKernel(kernel_of(type), dim3(blocks), dim3(kThreads), arguments, 0,
-                         stream_of(stream)),
-        "the launch of a collective");
+  check_cuda(cudaLaunchKernel(kernel_of(type), dim3(blocks), dim3(kThreads), arguments, 0,
+                              stream_of(stream)),
+             "the launch of a collective");
 }
 
 void CudaDevice::copy(std::byte* to, const std::byte* from, std::size_t bytes, Stream stream) {
   if (bytes == 0) return;
   const Current current(ordinal_);
-  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_of(stream)),
-        "a copy of a buffer");
+  check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_of(stream)),
+             "a copy of a buffer");
 }
 
 void CudaDevice::order(Stream first, Stream then) {
   if (first == then) return;
   const Current current(ordinal_);
   cudaEvent_t event = nullptr;
-  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
+  check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
   cudaError_t result = cudaEventRecord(event, stream_of(first));
   if (result == cudaSuccess) result = cudaStreamWaitEvent(stream_of(then), event, 0);
   cudaEventDestroy(event);  // once it has happened
-  check(result, "to order two streams");
+  check_cuda(result, "to order two streams");
 }
 
-Allocation CudaDevice::allocation(const std::byte* memory) {
+CudaAllocation CudaDevice::allocation(const std::byte* memory) {
   const Current current(ordinal_);
-  CudaAllocation a = cuda_allocation_of(memory);
-  return {a.base, a.bytes, a.id, std::move(a.hold)};
+  return cuda_allocation_of(memory);
 }
 
 CudaExport CudaDevice::share(const std::byte* memory, std::size_t bytes) {

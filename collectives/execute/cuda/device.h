@@ -24,16 +24,6 @@ struct Mapping {
   std::size_t bytes = 0;
 };
 
-/// A piece of the device's memory, as whoever allocated it got it.
-struct Allocation {
-  std::byte* base = nullptr;
-  std::size_t bytes = 0;  // 0: not known
-  /// No other allocation of this process has it at this base, as long as `hold` is kept (which
-  /// does not keep the user from freeing the memory).
-  std::uint64_t id = 0;
-  std::shared_ptr<const void> hold;
-};
-
 class Device {
  public:
   virtual ~Device() = default;
@@ -75,7 +65,7 @@ class Device {
   virtual Identity identity() const = 0;
   /// The allocation that `memory` lies in, which may be anybody's, or be gone. Also while a stream
   /// of this thread is captured. From any thread.
-  virtual Allocation allocation(const std::byte* memory) = 0;
+  virtual CudaAllocation allocation(const std::byte* memory) = 0;
   /// For other processes to map `memory`, where an allocation begins. Some memory cannot be shared:
   /// there are no kinds of handles then. Throws Error.
   virtual CudaExport share(const std::byte* memory, std::size_t bytes) = 0;

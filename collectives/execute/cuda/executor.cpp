@@ -133,15 +133,15 @@ RankLaunch Executor::prepare(const DeviceBinding& b, Stream stream) {
   r.out = b.out.base;
   r.tmp = plan.header.tmp_stride > 0 ? tmp(plan.header.tmp_stride * plan.header.copies) : nullptr;
   const auto address = [](const std::byte* p) { return reinterpret_cast<std::uint64_t>(p); };
-  r.addresses.at[0] = b.in_window != 0 ? b.in_offset : address(b.in.base);
-  r.addresses.at[1] = b.out_window != 0 ? b.out_offset : address(b.out.base);
+  r.addresses.at[0] = b.in_spot.window != 0 ? b.in_spot.offset : address(b.in.base);
+  r.addresses.at[1] = b.out_spot.window != 0 ? b.out_spot.offset : address(b.out.base);
   r.addresses.at[2] = address(r.tmp);
   if (b.tmp_spot && r.tmp != nullptr) {
     const auto spot = b.tmp_spot(r.tmp, plan.header.tmp_stride * plan.header.copies);
     r.addresses.at[2] = spot.offset;
     r.addresses.window2 = spot.window;
   }
-  r.addresses.windows01 = b.in_window | std::uint64_t{b.out_window} << 32;
+  r.addresses.windows01 = b.in_spot.window | std::uint64_t{b.out_spot.window} << 32;
   r.addresses.scalar = r.scalar = b.op.scalar;
   r.signature = b.signature;
   r.kind = b.op.kind;

@@ -42,14 +42,14 @@ struct DeviceBinding {
   bool windows = false;     // the plan addresses other ranks' memory
   bool link_data = true;    // its links carry data, not only signals
   bool tiles_by_lane = false;
-  std::uint64_t signature = 0;                  // what all ranks must agree on, hashed
-  std::uint32_t in_window = 0, out_window = 0;  // 0: the addresses are valid in all ranks' kernels
-  std::uint64_t in_offset = 0, out_offset = 0;  // in the windows
-  /// The same of this rank's tmp, which lies wherever the executor has put it; none: as above, 0.
+  std::uint64_t signature = 0;  // what all ranks must agree on, hashed
+  /// Where memory lies for the other ranks' kernels.
   struct Spot {
-    std::uint32_t window = 0;
-    std::uint64_t offset = 0;
+    std::uint32_t window = 0;  // 0: its address is valid there too
+    std::uint64_t offset = 0;  // in the window
   };
+  Spot in_spot, out_spot;
+  /// The same of this rank's tmp, which lies wherever the executor has put it; none: its address.
   std::function<Spot(const std::byte* tmp, std::size_t bytes)> tmp_spot;
   // Instead of the executor's own choice; the same on all ranks.
   std::optional<Protocol> protocol;

@@ -101,9 +101,9 @@ void Operation::set_up() {
   }
 }
 
-void Operation::compile_tile(Lane& lane) {
+std::span<const Action> Operation::compile_tile(Lane& lane) {
   *lane.own = compile(*binding_->plan, shape(), lane.tile, &group_, lane.index);
-  lane.actions = lane.own->lanes[lane.index];
+  return lane.own->lanes[lane.index];
 }
 
 /// Up to a cache line, as memcpy() does it, without the way there.
@@ -223,7 +223,7 @@ Operation::Blocked Operation::blocked() const {
     if (first.peer >= 0) continue;
     first = b;
     first.lane = static_cast<std::uint32_t>(lane.index);
-    first.step = static_cast<std::size_t>(lane.next - lane.actions.data());
+    first.step = static_cast<std::size_t>(lane.next - lane.first);
     first.tile = lane.tile;
   }
   return first;

@@ -87,8 +87,8 @@ class Operation {
     std::size_t index = 0;
     std::size_t tile = 0;
     std::size_t tiles = 0;
-    std::span<const Action> actions;  // of the tile at hand
-    const Action* next = nullptr;     // of these, while tile < tiles
+    const Action* first = nullptr;  // of the tile at hand, while tile < tiles
+    const Action* next = nullptr;
     const Action* end = nullptr;
     std::span<const Action> whole, last;  // tiles' actions
     std::unique_ptr<TileProgram> own;     // uneven blocks: this lane's, for this tile
@@ -127,12 +127,13 @@ class Operation {
   }
   void set_up();
   void begin_tile(Lane& lane) {
-    lane.actions = lane.tile + 1 == lane.tiles ? lane.last : lane.whole;
-    if (lane.own) compile_tile(lane);
-    lane.next = lane.actions.data();
-    lane.end = lane.next + lane.actions.size();
+    const std::span<const Action> actions = lane.own                      ? compile_tile(lane)
+                                            : lane.tile + 1 == lane.tiles ? lane.last
+                                                                          : lane.whole;
+    lane.first = lane.next = actions.data();
+    lane.end = lane.first + actions.size();
   }
-  void compile_tile(Lane& lane);
+  std::span<const Action> compile_tile(Lane& lane);
   // `shift`: where the tile begins, in bytes from where tile 0 does.
   void perform(const Action& action, std::size_t shift);
   /// The moves of a step that sends bulk messages.

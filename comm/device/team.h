@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "collectives/execute/cuda/executor.h"
-#include "comm/device_peers.h"
-#include "comm/device_watch.h"
-#include "comm/device_windows.h"
+#include "comm/device/peers.h"
+#include "comm/device/watch.h"
+#include "comm/device/windows.h"
 
 namespace tutti {
 

@@ -1,4 +1,6 @@
-#include "comm/device_board.h"
+#include "comm/device/board.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 
@@ -37,7 +39,13 @@ void DeviceBoard::publish(int rank, const Card& card) {
 std::optional<DeviceBoard::Card> DeviceBoard::card(int rank) const {
   const DeviceCard& c = *ranks_[static_cast<std::size_t>(rank)].card;
   if ((c.state.load(std::memory_order_seq_cst) & (kShown | kWithdrawn)) != kShown) return {};
-  return Card{c.gpu, c.most_blocks, c.carrier, c.segment};
+  const Card card{c.gpu, c.most_blocks, c.carrier, c.segment};
+  if (card.carrier < 0 || card.carrier >= size() || is_local(card.carrier)) {
+    throw Error(ErrorCode::internal,
+                fmt::format("rank {} says that rank {} passes its GPU memory", rank, card.carrier),
+                rank);
+  }
+  return card;
 }
 
 bool DeviceBoard::is_gone(int rank) const {

@@ -27,7 +27,7 @@
 #include <vector>
 
 #include "collectives/execute/cuda/executor.h"
-#include "comm/device_window_board.h"
+#include "comm/device/window_board.h"
 
 namespace tutti {
 
@@ -44,10 +44,7 @@ class DeviceWindows {
   // --- For a call, on its thread; all processes' cards must be there -----------------------------
 
   /// Where a buffer lies. No bytes lie anywhere: window 0.
-  struct Spot {
-    std::uint32_t window = 0;
-    std::uint64_t offset = 0;
-  };
+  using Spot = device::DeviceBinding::Spot;
   /// Nothing for memory that some process cannot map. Waits for the others when the window is new.
   /// Throws Error: peer_lost, timed_out, or what has failed the communicator.
   std::optional<Spot> find(LocalGroup& group, const void* buffer, std::size_t bytes,
@@ -86,13 +83,13 @@ class DeviceWindows {
 
  private:
   struct Window {
-    device::Allocation memory;
+    CudaAllocation memory;
     std::uint32_t id = 0;  // 0: it cannot be shared
   };
   using Windows = std::map<const std::byte*, Window>;  // by their bases
 
   // The owner's side; with mutex_.
-  Windows::iterator open(LocalGroup& group, const device::Allocation& memory,
+  Windows::iterator open(LocalGroup& group, const CudaAllocation& memory,
                          std::chrono::nanoseconds timeout);
   void close(Windows::iterator window);
   void post(LocalGroup& group, const DeviceWindowBoard::Notice& notice, const FileDescriptor& fd,

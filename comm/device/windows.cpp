@@ -1,11 +1,11 @@
 // The owner's side of windows, stages and votes; device_windows_listen.cpp has the listener's.
-#include "comm/device_windows.h"
+#include "comm/device/windows.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "comm/device_wait.h"
+#include "comm/device/wait.h"
 
 namespace tutti {
 namespace {
@@ -36,7 +36,7 @@ std::optional<DeviceWindows::Spot> DeviceWindows::find(LocalGroup& group, const 
                                                        std::chrono::nanoseconds timeout) {
   if (bytes == 0) return Spot{};
   const auto* const at = static_cast<const std::byte*>(buffer);
-  const device::Allocation memory = gpu_.allocation(at);
+  const CudaAllocation memory = gpu_.allocation(at);
   if (memory.bytes == 0) return {};
   const auto offset = static_cast<std::size_t>(at - memory.base);
   if (offset > memory.bytes || bytes > memory.bytes - offset) return {};  // it spans several
@@ -51,12 +51,12 @@ std::optional<DeviceWindows::Spot> DeviceWindows::find(LocalGroup& group, const 
 }
 
 DeviceWindows::Windows::iterator DeviceWindows::open(LocalGroup& group,
-                                                     const device::Allocation& memory,
+                                                     const CudaAllocation& memory,
                                                      std::chrono::nanoseconds timeout) {
   board_->discover();
   // What lay there before is gone.
   for (auto w = windows_.begin(); w != windows_.end();) {
-    const device::Allocation& old = w->second.memory;
+    const CudaAllocation& old = w->second.memory;
     const auto next = std::next(w);
     if (old.base < memory.base + memory.bytes && memory.base < old.base + old.bytes) {
       wait_until_heard(group, timeout);
@@ -117,7 +117,7 @@ bool DeviceWindows::close_one_that_is_gone() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock || windows_.empty() || !board_->is_complete() || board_->deaf() >= 0) return false;
   const auto is_gone = [&](const auto& window) {
-    const device::Allocation now = gpu_.allocation(window.first);
+    const CudaAllocation now = gpu_.allocation(window.first);
     return now.base != window.first || now.id != window.second.memory.id;
   };
   try {

@@ -1,4 +1,4 @@
-#include "comm/device_team.h"
+#include "comm/device/team.h"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -8,7 +8,7 @@
 #include <map>
 #include <thread>
 
-#include "comm/background.h"
+#include "core/background.h"
 
 namespace tutti {
 namespace {

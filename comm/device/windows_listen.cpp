@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <thread>
 
-#include "comm/background.h"
-#include "comm/device_windows.h"
+#include "comm/device/windows.h"
+#include "core/background.h"
 
 namespace tutti {
 namespace {

@@ -1,11 +1,11 @@
-#include "comm/device_peers.h"
+#include "comm/device/peers.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "collectives/execute/signature.h"
-#include "comm/device_wait.h"
+#include "comm/device/wait.h"
 #include "core/log.h"
 #include "core/settings.h"
 
@@ -133,11 +133,6 @@ bool DevicePeers::connect(LocalGroup& group, std::span<const int> mine, int rank
 }
 
 void DevicePeers::meet(LocalGroup& group, int rank, const DeviceBoard::Card& card) {
-  if (card.carrier < 0 || card.carrier >= group.size() || board_.is_local(card.carrier)) {
-    throw Error(ErrorCode::internal,
-                fmt::format("rank {} says that rank {} passes its GPU memory", rank, card.carrier),
-                rank);
-  }
   inboxes_->meet(group, rank, card.carrier);
   FileDescriptor fd;
   if ((card.segment.kinds & CudaMemoryHandle::kFd) != 0) {

@@ -16,7 +16,7 @@
 #include <optional>
 #include <vector>
 
-#include "comm/device_board.h"
+#include "comm/device/board.h"
 
 namespace tutti {
 

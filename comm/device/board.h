@@ -32,7 +32,8 @@ class DeviceBoard {
   };
   /// Shows the card of a rank of this process. Throws Error(invalid_usage) if it was taken away.
   void publish(int rank, const Card& card);
-  /// What rank `rank` shows; nothing yet, or no longer. Not to be trusted.
+  /// What rank `rank` of another process shows; nothing yet, or no longer. Throws Error(internal)
+  /// for a carrier that cannot be; the rest is not to be trusted.
   std::optional<Card> card(int rank) const;
   /// Whether rank `rank` has taken its card away.
   bool is_gone(int rank) const;

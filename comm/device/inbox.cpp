@@ -1,4 +1,4 @@
-#include "comm/device_inbox.h"
+#include "comm/device/inbox.h"
 
 #include <fmt/format.h>
 

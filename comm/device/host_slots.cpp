@@ -1,4 +1,4 @@
-#include "comm/device_host_slots.h"
+#include "comm/device/host_slots.h"
 
 #include <algorithm>
 

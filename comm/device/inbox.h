@@ -23,7 +23,7 @@ namespace tutti {
 enum class DeviceWay : std::uint32_t {
   undecided,
   mapped,     // each has the other's GPU memory mapped
-  forwarded,  // through memory of the host (device_proxy.h)
+  forwarded,  // through memory of the host (proxy.h)
 };
 
 class DeviceInboxes {

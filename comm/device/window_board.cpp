@@ -1,4 +1,4 @@
-#include "comm/device_window_board.h"
+#include "comm/device/window_board.h"
 
 #include <fmt/format.h>
 #include <linux/futex.h>
@@ -89,10 +89,6 @@ void DeviceWindowBoard::discover() {
     const auto card = cards_.card(r);
     if (!card) continue;
     const int maker = card->carrier;
-    if (maker < 0 || maker >= cards_.size() || cards_.is_local(maker)) {
-      throw Error(ErrorCode::internal,
-                  fmt::format("rank {} says that rank {} passes its GPU memory", r, maker), r);
-    }
     const auto known = std::ranges::find(processes_, maker, &Process::maker);
     auto memory = known != processes_.end()
                       ? known->memory

@@ -1,8 +1,8 @@
-#include "comm/device_watch.h"
+#include "comm/device/watch.h"
 
 #include <poll.h>
 
-#include "comm/background.h"
+#include "core/background.h"
 
 namespace tutti {
 

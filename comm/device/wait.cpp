@@ -1,4 +1,4 @@
-#include "comm/device_wait.h"
+#include "comm/device/wait.h"
 
 #include <fmt/format.h>
 

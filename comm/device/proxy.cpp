@@ -1,4 +1,4 @@
-#include "comm/device_proxy.h"
+#include "comm/device/proxy.h"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -11,7 +11,7 @@
 #include <cstring>
 
 #include "collectives/execute/cuda/memory.h"
-#include "comm/background.h"
+#include "core/background.h"
 
 namespace tutti {
 namespace {

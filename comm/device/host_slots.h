@@ -1,7 +1,7 @@
 // The kernels of this process's ranks, reaching other processes through the host: for each rank a
 // second segment, in pinned memory, with an executor of its own, and for each rank of another
 // process memory that stands for that rank's segment, from which a thread takes what the kernels
-// write there (device_proxy.h). To the kernels it is a segment and peers' segments as ever.
+// write there (proxy.h). To the kernels it is a segment and peers' segments as ever.
 //
 // Messages are Simple, whose counters come after the data: of LL's, nobody but the receiver knows
 // when they are complete.
@@ -18,8 +18,8 @@
 
 #include "collectives/execute/cuda/executor.h"
 #include "collectives/execute/cuda/pinned_memory.h"
-#include "comm/device_inbox.h"
-#include "comm/device_proxy.h"
+#include "comm/device/inbox.h"
+#include "comm/device/proxy.h"
 
 namespace tutti {
 

@@ -1,6 +1,6 @@
-// Threads that serve other ranks for a while and that nobody waits for: the rendezvous server and
-// the hand-over of an id. A process that exits stops them and joins them, so they never run while
-// the library is taken down. A forked child does not have them and does not wait for them.
+// Threads that nobody waits for, as those that serve other ranks for a while. A process that exits
+// stops them and joins them, so they never run while the library is taken down. A forked child does
+// not have them and does not wait for them.
 #pragma once
 
 #include <functional>

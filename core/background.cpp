@@ -1,5 +1,5 @@
 // See background.h.
-#include "comm/background.h"
+#include "core/background.h"
 
 #include <pthread.h>
 #include <signal.h>

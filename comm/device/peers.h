@@ -2,7 +2,7 @@
 // they are, those of other processes mapped when a call first needs them.
 //
 // Where one of two ranks cannot map the other's, or must not (TUTTI_CUDA_IPC), messages between the
-// two go through the host (device_host_slots.h). So do all collectives of the communicator then, as
+// two go through the host (host_slots.h). So do all collectives of the communicator then, as
 // their ranks have to agree on how data travels.
 #pragma once
 
@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "collectives/execute/cuda/executor.h"
-#include "comm/device_board.h"
-#include "comm/device_host_slots.h"
-#include "comm/device_inbox.h"
+#include "comm/device/board.h"
+#include "comm/device/host_slots.h"
+#include "comm/device/inbox.h"
 
 namespace tutti {
 
