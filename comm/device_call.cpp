@@ -140,6 +140,17 @@ void launch_together(DeviceTeam& team, const Calls& calls,
   }
 }
 
+/// Lets the other ranks read what this one has called. (Not what is recorded into a graph: that
+/// runs later, any number of times.)
+void number(const DeviceCallOn& c) {
+  Communicator::Impl& impl = *c.impl;
+  if (c.call->collective == Collective::send_recv) return;
+  if (impl.team && impl.team->is_capturing(c.stream)) return;
+  Signature s = signature_of(*c.call);
+  s.sequence = ++impl.device_sequence;
+  publish_signature(impl.group->control(), s, &ControlBlock::device_records);
+}
+
 }  // namespace
 
 void check_on_device(Communicator::Impl& impl, const Call& call) {
@@ -162,6 +173,7 @@ void run_on_device(std::span<const DeviceCallOn> calls) {
   std::size_t rounds = 0;
   for (const DeviceCallOn& c : calls) {
     c.impl->wait_for_started();
+    number(c);
     const LocalGroup& group = *c.impl->group;
     if (moves_nothing(*c.call, buffer_sizes(*c.call, group.rank(), group.size()))) continue;
     auto team = std::ranges::find(teams, c.impl->team.get(), &TeamCalls::team);
@@ -181,12 +193,7 @@ void run_on_device(std::span<const DeviceCallOn> calls) {
 }
 
 void note_device_failure(LocalGroup& group) {
-  const auto team = find_device_team(group);
-  if (!team) return;
-  const auto failure = team->failure();
-  if (!failure) return;
-  group.fail({failure->code(), failure->rank(), failure->what()});
-  team->abort();
+  if (const auto team = find_device_team(group)) team->note_failure(group);
 }
 
 void abort_on_device(LocalGroup& group) {

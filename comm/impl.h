@@ -99,7 +99,8 @@ struct Communicator::Impl {
   std::uint8_t all_in_windows = 0;  // all ranks'
   Tables tables;                    // what a binding with uneven blocks points to
   std::vector<std::unique_ptr<Messages>> all_messages;  // by peer and direction
-  std::uint64_t sequence = 0;
+  std::uint64_t sequence = 0;         // of the newest collective on memory of the host
+  std::uint64_t device_sequence = 0;  // on a GPU
   // How often which ranks were left by shrink(): the same on all of these.
   std::map<std::vector<int>, std::uint64_t> shrinks;
   static constexpr std::size_t kPrepared = 64;

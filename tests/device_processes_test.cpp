@@ -237,6 +237,21 @@ TEST_P(DeviceProcesses, ATimeOutFailsAllRanks) {
   }
 }
 
+TEST_P(DeviceProcesses, CallsThatDifferAreNamed) {
+  for (const char* algorithm : {"ring", "two_shot_window"}) {
+    for (const char* what : {"differ", "differ_anew"}) {
+      Job job(processes(), ways(), what, "60", "1", algorithm);
+      ASSERT_TRUE(job.wait_ready());
+      expect_error(job, "mismatch", 4);
+      for (std::size_t r = 0; r < job.size(); ++r) {
+        for (const char* call : {"all_reduce #", "reduce_scatter #"}) {
+          EXPECT_NE(job.text(r).find(call), std::string::npos) << what << ": " << job.text(r);
+        }
+      }
+    }
+  }
+}
+
 TEST_P(DeviceProcesses, ATimeOutBeforeTheFirstCollectiveFailsAllRanks) {
   Job job(processes(), ways(), "alone", "1");
   ASSERT_TRUE(job.wait_ready());

@@ -66,7 +66,9 @@ struct ControlBlock {
   std::atomic<std::uint32_t> failure_code;
   std::atomic<std::int32_t> failure_rank;
   std::array<char, 1024> failure_text;
+  // Of collectives on memory of the host, and of those on GPUs: each are numbered from 1.
   std::array<OperationRecord, kRecords> records;
+  std::array<OperationRecord, kRecords> device_records;
   DeviceCard device;
 };
 

@@ -45,8 +45,8 @@ std::string point_to_point_text(std::uint32_t tag) {
   return fmt::format("{} x {}", name(static_cast<DataType>((tag >> 28) - 1)), tag & 0xfffffff);
 }
 
-void publish_signature(ControlBlock& mine, const Signature& s) {
-  OperationRecord& r = mine.records[s.sequence % kRecords];
+void publish_signature(ControlBlock& mine, const Signature& s, Records records) {
+  OperationRecord& r = (mine.*records)[s.sequence % kRecords];
   // A reader that is kRecords operations late must not mix two of them: sequence is 0 in between.
   // The words are stored with release, so that the 0 is there before they are.
   r.sequence.store(0, std::memory_order_relaxed);
@@ -60,8 +60,9 @@ void publish_signature(ControlBlock& mine, const Signature& s) {
   r.sequence.store(s.sequence, looks ? std::memory_order_seq_cst : std::memory_order_release);
 }
 
-std::optional<Signature> read_signature(ControlBlock& control, std::uint64_t sequence) {
-  OperationRecord& r = control.records[sequence % kRecords];
+std::optional<Signature> read_signature(ControlBlock& control, std::uint64_t sequence,
+                                        Records records) {
+  OperationRecord& r = (control.*records)[sequence % kRecords];
   if (r.sequence.load(std::memory_order_seq_cst) != sequence) return std::nullopt;
   // acquire: the look at the sequence below comes after these.
   const std::uint64_t word = r.words[0].load(std::memory_order_acquire);
@@ -77,26 +78,31 @@ std::optional<Signature> read_signature(ControlBlock& control, std::uint64_t seq
   return s;
 }
 
-void compare_newest_with_peers(LocalGroup& group, std::uint64_t sequence) {
-  const auto mine = read_signature(group.control(), sequence);
+void compare_with_peers(LocalGroup& group, std::uint64_t sequence, Records records) {
+  const auto mine = read_signature(group.control(), sequence, records);
   if (!mine) return;
   for (int r = 0; r < group.size(); ++r) {
-    const auto theirs = read_signature(group.control(r), sequence);
+    const auto theirs = read_signature(group.control(r), sequence, records);
     if (!theirs || *theirs == *mine) continue;
-    group.fail(
-        {ErrorCode::mismatch, r,
-         fmt::format("calls do not match: rank {} called {}, rank {} called {}{}. All ranks must "
-                     "make the same calls in the same order",
-                     group.rank(), mine->text(), r, theirs->text(),
-                     theirs->text() == mine->text() ? " with other counts, or another plan" : "")});
+    const char* const where = records == &ControlBlock::device_records ? " on GPU memory" : "";
+    const char* const more =
+        theirs->text() == mine->text() ? " with other counts, or another plan" : "";
+    group.fail({ErrorCode::mismatch, r,
+                fmt::format("calls do not match: rank {} called {}{}, rank {} called {}{}{}. All "
+                            "ranks must make the same calls in the same order",
+                            group.rank(), mine->text(), where, r, theirs->text(), where, more)});
     return;
   }
 }
 
-void compare_with_peers(LocalGroup& group, std::uint64_t sequence) {
-  for (std::uint64_t s = sequence - std::min<std::uint64_t>(sequence, kRecords) + 1;
-       s <= sequence && !group.failed(); ++s) {
-    compare_newest_with_peers(group, s);
+void compare_with_peers(LocalGroup& group, Records records) {
+  std::uint64_t newest = 0;
+  for (const OperationRecord& r : group.control().*records) {
+    newest = std::max(newest, r.sequence.load(std::memory_order_relaxed));
+  }
+  for (std::uint64_t s = newest - std::min<std::uint64_t>(newest, kRecords) + 1;
+       s <= newest && !group.failed(); ++s) {
+    compare_with_peers(group, s, records);
   }
 }
 

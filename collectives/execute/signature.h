@@ -4,6 +4,7 @@
 // line that moves anyway.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -40,8 +41,12 @@ constexpr std::uint32_t tag_of(std::uint64_t hash, std::uint64_t sequence) {
 std::uint32_t point_to_point_tag(DataType type, std::size_t count);
 std::string point_to_point_text(std::uint32_t tag);
 
+/// Which of a rank's operations: ControlBlock::records, or those on GPUs.
+using Records = std::array<OperationRecord, kRecords> ControlBlock::*;
+
 /// Makes `s` readable for the other ranks.
-void publish_signature(ControlBlock& mine, const Signature& s);
+void publish_signature(ControlBlock& mine, const Signature& s,
+                       Records records = &ControlBlock::records);
 /// The same where the last kRecords operations of this rank had this signature but for the
 /// sequence: the rest of the record is there already.
 inline void publish_sequence(ControlBlock& mine, std::uint64_t sequence) {
@@ -49,13 +54,15 @@ inline void publish_sequence(ControlBlock& mine, std::uint64_t sequence) {
 }
 /// The signature of operation `sequence` of the rank that owns `control`, if it has begun and is
 /// among the newest.
-std::optional<Signature> read_signature(ControlBlock& control, std::uint64_t sequence);
+std::optional<Signature> read_signature(ControlBlock& control, std::uint64_t sequence,
+                                        Records records = &ControlBlock::records);
 
-/// Fails the communicator if a rank has begun another operation `sequence` than this rank, or has
-/// run another one before that, as far as the records tell.
-void compare_with_peers(LocalGroup& group, std::uint64_t sequence);
-/// Only operation `sequence`, which this rank has just published.
-void compare_newest_with_peers(LocalGroup& group, std::uint64_t sequence);
+/// Fails the communicator if a rank has begun another operation than this rank under the same
+/// number, as far as the records tell.
+void compare_with_peers(LocalGroup& group, Records records = &ControlBlock::records);
+/// The same of operation `sequence` only.
+void compare_with_peers(LocalGroup& group, std::uint64_t sequence,
+                        Records records = &ControlBlock::records);
 
 /// Mixes `value` into `seed`.
 std::uint64_t mix(std::uint64_t seed, std::uint64_t value);

@@ -8,6 +8,7 @@
 #include <map>
 #include <thread>
 
+#include "collectives/execute/signature.h"
 #include "core/background.h"
 
 namespace tutti {
@@ -160,7 +161,7 @@ void DeviceTeam::end(LocalGroup& group) {
 }
 
 void DeviceTeam::look(LocalGroup& group) {
-  if (const auto f = failure()) group.fail({f->code(), f->rank(), f->what()});
+  note_failure(group);
   group.check_peers("watching what runs on its GPU");
   if (group.failed()) return abort();
   try {
@@ -274,6 +275,15 @@ void DeviceTeam::enqueue(std::span<const Part> parts, std::span<const device::Ra
 void DeviceTeam::abort() {
   for (const auto& executor : executors_) executor->abort();
   if (peers_.host() != nullptr) peers_.host()->abort();
+}
+
+void DeviceTeam::note_failure(LocalGroup& group) {
+  const auto f = failure();
+  if (!f) return;
+  // Kernels know no names of calls.
+  compare_with_peers(group, &ControlBlock::device_records);
+  group.fail({f->code(), f->rank(), f->what()});
+  abort();
 }
 
 std::optional<Error> DeviceTeam::failure() const {

@@ -36,6 +36,7 @@ class DeviceTeam {
     peers_.reach(group, mine, ranks, timeout);
   }
 
+  bool is_capturing(device::Stream stream) { return gpu_->is_capturing(stream); }
   bool collectives_through_host() const { return peers_.collectives_through_host(); }
 
   /// Null where all ranks are in this process: its memory is addressed as it is.
@@ -63,8 +64,9 @@ class DeviceTeam {
 
   /// Makes all kernels, also later ones, leave their waits. From any thread.
   void abort();
-  /// A failure of a kernel of any rank, if there is one. Does not wait. From any thread.
-  std::optional<Error> failure() const;
+  /// Fails the communicator where a kernel of any rank has, and stops them all. Does not wait. From
+  /// any thread.
+  void note_failure(LocalGroup& group);
 
  private:
   friend struct DeviceTeams;  // joins, leaves
@@ -86,6 +88,8 @@ class DeviceTeam {
   void check_stream(std::span<const Part> parts);
   void enqueue(std::span<const Part> parts, std::span<const device::RankLaunch> launches,
                DataType type);
+  /// What has gone wrong in a kernel of any rank.
+  std::optional<Error> failure() const;
   /// Fails the communicator where a kernel has, or a process, and stops all kernels where it has;
   /// and hears of others' windows.
   void look(LocalGroup& group);

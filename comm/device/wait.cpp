@@ -4,6 +4,8 @@
 
 #include <thread>
 
+#include "collectives/execute/signature.h"
+
 namespace tutti {
 
 void DeviceWait::pause(int rank) {
@@ -11,6 +13,7 @@ void DeviceWait::pause(int rank) {
   if (now >= next_look_) {
     next_look_ = now + std::chrono::milliseconds(10);
     group_.check_peers(fmt::format("waiting for rank {} to {}", rank, what_));
+    compare_with_peers(group_, &ControlBlock::device_records);
     if (group_.failed()) group_.throw_failure();
     if (group_.has_left(rank)) {
       throw Error(ErrorCode::peer_lost,

@@ -17,7 +17,7 @@ class DeviceWait {
       : group_(group), timeout_(timeout), what_(std::move(what)) {}
 
   /// Between two looks at something that rank `rank` has not done yet. Throws Error: peer_lost,
-  /// timed_out, or what has failed the communicator.
+  /// timed_out, mismatch, or what has failed the communicator.
   void pause(int rank);
 
  private:

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "collectives/execute/signature.h"
 #include "comm/device/wait.h"
 
 namespace tutti {
@@ -192,6 +193,8 @@ bool DeviceWindows::vote(LocalGroup& group, std::uint64_t number, std::uint64_t 
     auto vote = board_->vote_of(process, number);
     for (; !vote; vote = board_->vote_of(process, number)) wait.pause(process);
     if (vote->operation != operation) {
+      compare_with_peers(group, &ControlBlock::device_records);  // which has the names
+      if (group.failed()) group.throw_failure();
       throw Error(ErrorCode::mismatch,
                   fmt::format("calls do not match: ranks {} and {} make different calls on GPU "
                               "memory. All ranks must make the same calls in the same order",

@@ -101,6 +101,20 @@ int run(const std::string& what, int threads, Communicator& comm, Accelerator& g
       if (comm.rank() == 1) comm.barrier();
       rank.run_sum(1000, "without rank 1");
       comm.run(rank.sum(1000), gpu.stream());
+    } else if (what == "differ" || what == "differ_anew") {  // rank 1 from the others
+      Call other = rank.sum(1000);
+      other.collective = Collective::reduce_scatter;
+      other.count = 1000 / static_cast<std::size_t>(comm.size());
+      rank.run_sum(1000, "the first");
+      if (what == "differ") {  // so that both calls are known
+        comm.run(other, gpu.stream());
+        gpu.synchronize();
+      }
+      ready();
+      for (;;) {
+        comm.run(comm.rank() == 1 ? other : rank.sum(1000), gpu.stream());
+        gpu.synchronize();
+      }
     } else if (what == "alone") {  // rank 1 has sent, and never comes to a collective
       rank.pair();
       ready();

@@ -63,7 +63,7 @@ void Operation::bind(const Binding& binding) {
     } else {
       publish_signature(control_, signature);
       if (is_rooted(signature.collective)) {
-        compare_newest_with_peers(group_, signature.sequence);
+        compare_with_peers(group_, signature.sequence);
         if (group_.failed()) group_.throw_failure();
       }
     }
@@ -340,7 +340,7 @@ void Operation::mismatch(int peer, std::uint32_t bytes, std::uint32_t tag, std::
     calls = "receives " + point_to_point_text(binding_->tag) + " from " + rank + ", which sent " +
             point_to_point_text(tag);
   } else {
-    compare_with_peers(group_, mine.sequence);
+    compare_with_peers(group_);
     if (group_.failed()) group_.throw_failure();
     calls = "called " + mine.text() + ", " + rank + " sent a message of another operation";
   }

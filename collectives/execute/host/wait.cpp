@@ -96,7 +96,7 @@ class Wait {
       const Operation::Blocked b = op.blocked();
       if (b.peer < 0) continue;
       group.mesh().drain();
-      compare_with_peers(group, op.binding().signature.sequence);
+      compare_with_peers(group);
       group.check_peers(doing(op, b));
       // In this order: what a peer published before it left is there once it is seen to have left.
       if (group.has_left(b.peer) && op.blocked().peer == b.peer) {
