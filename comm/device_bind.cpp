@@ -51,16 +51,16 @@ void agree(DeviceWindows& windows, std::span<Draft> drafts) {
   for (Draft& d : drafts) {
     if (!d.plan->windows || !windows.agreed(d.kind()).value_or(true)) continue;
     LocalGroup& group = *d.impl->group;
-    const auto timeout = d.impl->options.timeout;
-    d.in = windows.find(group, d.call->in, d.sizes.in, timeout);
-    d.out = windows.find(group, d.call->out, d.sizes.out, timeout);
+    const WaitPolicy& policy = d.impl->policy;
+    d.in = windows.find(group, d.call->in, d.sizes.in, policy);
+    d.out = windows.find(group, d.call->out, d.sizes.out, policy);
   }
   for (Draft& d : drafts) {
     if (!d.plan->windows) continue;
     const bool reachable = std::ranges::all_of(
         drafts, [&](const Draft& o) { return o.kind() != d.kind() || (o.in && o.out); });
     const bool through_windows =
-        windows.agree(*d.impl->group, d.kind(), d.hash(), reachable, d.impl->options.timeout);
+        windows.agree(*d.impl->group, d.kind(), d.hash(), reachable, d.impl->policy);
     if (!through_windows) d.plan = &d.impl->plans.get(d.signature, d.sizes.largest, false);
   }
 }
@@ -69,11 +69,11 @@ void agree(DeviceWindows& windows, std::span<Draft> drafts) {
 /// they do, and what they write is copied back: the other ranks count on windows.
 void name_buffers(DeviceWindows& windows, const Draft& d, DeviceTeam::Part& part) {
   LocalGroup& group = *d.impl->group;
-  const auto timeout = d.impl->options.timeout;
+  const WaitPolicy& policy = d.impl->policy;
   device::DeviceBinding& b = part.binding;
   const auto stage = [&](std::size_t which, BlockTable& table, std::size_t bytes) {
-    table.base = windows.stage(group, which, bytes, timeout);
-    return windows.find(group, table.base, bytes, timeout).value();
+    table.base = windows.stage(group, which, bytes, policy);
+    return windows.find(group, table.base, bytes, policy).value();
   };
   std::byte* const in = b.in.base;
   std::byte* const out = b.out.base;
@@ -86,8 +86,8 @@ void name_buffers(DeviceWindows& windows, const Draft& d, DeviceTeam::Part& part
     const std::size_t at = b.out.offset(block) * size_of(b.type);
     part.after.push_back({out + at, b.out.base + at, b.out.elements(block) * size_of(b.type)});
   }
-  b.tmp_spot = [&windows, &group, timeout](const std::byte* tmp, std::size_t bytes) {
-    const auto spot = windows.find(group, tmp, bytes, timeout);
+  b.tmp_spot = [&windows, &group, &policy](const std::byte* tmp, std::size_t bytes) {
+    const auto spot = windows.find(group, tmp, bytes, policy);
     if (spot) return *spot;
     throw Error(ErrorCode::system,
                 fmt::format("rank {} cannot share its GPU memory with the other processes any more",

@@ -54,7 +54,7 @@ void join_team(Communicator::Impl& impl, int gpu) {
   if (impl.team) return;
   LocalGroup& group = *impl.group;
   try {
-    impl.team = join_device_team(group, impl.options.timeout, [&] {
+    impl.team = join_device_team(group, impl.policy, [&] {
       const int ordinal = gpu >= 0 ? gpu : impl.gpus.current();
       return std::make_shared<DeviceTeam>(impl.gpus.open(ordinal), ordinal, group);
     });
@@ -93,8 +93,8 @@ void launch_collective(DeviceTeam& team, const Calls& calls) {
   const Communicator::Impl& first = *calls.front().impl;
   std::vector<int> all(static_cast<std::size_t>(first.group->size()));
   std::iota(all.begin(), all.end(), 0);
-  team.reach(*first.group, ranks_of(calls), all, first.options.timeout);
-  team.agree(*first.group, ranks_of(calls), first.options.timeout);
+  team.reach(*first.group, ranks_of(calls), all, first.policy);
+  team.agree(*first.group, ranks_of(calls), first.policy);
   std::vector<Tables> tables(calls.size());
   const std::vector<DeviceTeam::Part> parts = bind_on_device(team, calls, tables);
   team.launch(parts);
@@ -118,7 +118,7 @@ void launch_messages(DeviceTeam& team, const Calls& calls) {
     peers.push_back(c.call->peer);
   }
   const Communicator::Impl& first = *calls.front().impl;
-  team.reach(*first.group, ranks_of(calls), peers, first.options.timeout);
+  team.reach(*first.group, ranks_of(calls), peers, first.policy);
   team.launch_messages(parts);
 }
 

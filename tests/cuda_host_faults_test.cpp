@@ -1,8 +1,11 @@
 // What the CUDA executor does when something is wrong, or goes on for very long; on the host.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <stop_token>
 #include <thread>
+#include <vector>
 
 #include "tests/cuda_host_device.h"
 #include "tests/cuda_matrix.h"
@@ -44,7 +47,7 @@ class CudaHostFaults : public ::testing::TestWithParam<Protocol> {
 };
 
 TEST_P(CudaHostFaults, DeadlineLeavesTheWait) {
-  for (int r = 0; r < 3; ++r) all.executor(r).set_timeout(50ms);
+  for (int r = 0; r < 3; ++r) all.executor(r).set_limits({50ms});
   const auto failure = without(1, ring(3000, GetParam()));
   ASSERT_TRUE(failure);
   EXPECT_EQ(failure->code(), ErrorCode::timed_out);
@@ -53,14 +56,35 @@ TEST_P(CudaHostFaults, DeadlineLeavesTheWait) {
       << failure->what();
   // Whoever comes later does not wait at all.
   const auto began = std::chrono::steady_clock::now();
-  for (int r = 0; r < 3; ++r) all.executor(r).set_timeout(0ns);
+  for (int r = 0; r < 3; ++r) all.executor(r).set_limits({0ns});
   for (int r = 0; r < 3; ++r) all.executor(r).abort();
   without(1, ring(3000, GetParam()));
   EXPECT_LT(std::chrono::steady_clock::now() - began, 5s);
 }
 
+TEST_P(CudaHostFaults, ALongWaitIsToldOnce) {
+  for (int r = 0; r < 3; ++r) all.executor(r).set_limits({500ms, 50ms});
+  std::jthread watcher([&](const std::stop_token& stop) {
+    std::vector<device::Executor::LateRank> told;
+    while (!stop.stop_requested()) {
+      if (auto late = all.executor(2).late()) told.push_back(std::move(*late));
+      std::this_thread::sleep_for(1ms);
+    }
+    ASSERT_EQ(told.size(), 1U);
+    EXPECT_NE(told[0].text.find("rank 2 has been waiting in operation #1 (lane 0, copy "),
+              std::string::npos)
+        << told[0].text;
+    EXPECT_NE(told[0].text.find(fmt::format("for rank {} to ", told[0].rank)), std::string::npos)
+        << told[0].text;
+  });
+  const auto failure = without(1, ring(3000, GetParam()));
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->code(), ErrorCode::timed_out);
+  EXPECT_FALSE(all.executor(1).late()) << "it was not launched";
+}
+
 TEST_P(CudaHostFaults, AbortLeavesTheWait) {
-  for (int r = 0; r < 3; ++r) all.executor(r).set_timeout(0ns);
+  for (int r = 0; r < 3; ++r) all.executor(r).set_limits({0ns});
   std::jthread aborter([&] {
     std::this_thread::sleep_for(50ms);
     for (int r = 0; r < 3; ++r) all.executor(r).abort();
@@ -75,7 +99,7 @@ TEST_P(CudaHostFaults, CallsThatDoNotMatch) {
   a.upload();
   auto b = all.bind(shorter);
   // The ranks that are not told wait until then.
-  for (int r = 0; r < 3; ++r) all.executor(r).set_timeout(500ms);
+  for (int r = 0; r < 3; ++r) all.executor(r).set_limits({500ms});
   a.launches[1] = b.launches[1];
   all.launch(a, DataType::int32);
   bool found = false;
@@ -161,7 +185,7 @@ TEST(CudaHost, PeersAreNotTrustedWithMemory) {
     bound.upload();
     bound.launches[1].addresses.windows01 = id;
     bound.launches[1].addresses.at[0] = 16;
-    for (int r = 0; r < 2; ++r) fresh.executor(r).set_timeout(200ms);
+    for (int r = 0; r < 2; ++r) fresh.executor(r).set_limits({200ms});
     fresh.launch(bound, c.type);
     const auto failure = fresh.executor(0).failure();
     ASSERT_TRUE(failure);

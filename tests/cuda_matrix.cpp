@@ -86,7 +86,7 @@ DeviceRanks::DeviceRanks(DeviceUnderTest device, int ranks, const device::Segmen
   for (int r = 0; r < ranks; ++r) {
     executors_.push_back(std::make_unique<device::Executor>(device_.device, r, shape_, ranks));
     segments.push_back(executors_.back()->segment());
-    executors_.back()->set_timeout(std::chrono::seconds(20));
+    executors_.back()->set_limits({std::chrono::seconds(20)});
   }
   for (const auto& e : executors_) {
     for (int r = 0; r < ranks; ++r) e->connect(r, segments[static_cast<std::size_t>(r)]);

@@ -252,6 +252,20 @@ TEST_P(DeviceProcesses, CallsThatDifferAreNamed) {
   }
 }
 
+TEST_F(DeviceJobs, ALateRankIsOnlyReported) {
+  for (const Ways ways : {Ways::all, Ways::none}) {
+    Job job(2, ways, "slow");
+    for (std::size_t r = 0; r < 2; ++r) {
+      EXPECT_EQ(job.wait(r, Clock::now() + 20s), 0) << job.text(r);
+    }
+    for (const char* report :
+         {"rank 0 has waited 0.3 s for rank 1 to make its first", "GPU memory is none",
+          "on its GPU for rank 1 to send one for 0.3 s", "GPU memory is all_reduce #1 (int32 x"}) {
+      EXPECT_NE(job.text(0).find(report), std::string::npos) << name_of(ways) << job.text(0);
+    }
+  }
+}
+
 TEST_P(DeviceProcesses, ATimeOutBeforeTheFirstCollectiveFailsAllRanks) {
   Job job(processes(), ways(), "alone", "1");
   ASSERT_TRUE(job.wait_ready());

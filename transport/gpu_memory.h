@@ -13,6 +13,11 @@ int current_gpu();
 void* allocate_on_gpu(std::size_t bytes);
 void free_on_gpu(void* memory) noexcept;
 
+/// A copy of GPU memory for work that comes on `stream` (a cudaStream_t), in the order of which it
+/// is made, used and freed; the stream may be captured. Throws Error(system).
+void* duplicate_on_gpu(const void* memory, std::size_t bytes, void* stream);
+void free_duplicate(void* memory, void* stream) noexcept;
+
 /// Copies from a GPU what is there after all work on `stream` (a cudaStream_t), for which it waits.
 /// Throws Error: invalid_usage while the stream is captured; system.
 void read_from_gpu(void* to, const void* from, std::size_t bytes, void* stream);

@@ -51,6 +51,21 @@ void* allocate_on_gpu(std::size_t bytes) {
 
 void free_on_gpu(void* memory) noexcept { cudaFree(memory); }
 
+void* duplicate_on_gpu(const void* memory, std::size_t bytes, void* stream) {
+  const auto on = static_cast<cudaStream_t>(stream);
+  void* copy = nullptr;
+  check_cuda(cudaMallocAsync(&copy, std::max<std::size_t>(bytes, 1), on),
+             fmt::format("{} bytes of GPU memory", bytes));
+  const cudaError_t result = cudaMemcpyAsync(copy, memory, bytes, cudaMemcpyDeviceToDevice, on);
+  if (result != cudaSuccess) free_duplicate(copy, stream);
+  check_cuda(result, "a copy of a buffer");
+  return copy;
+}
+
+void free_duplicate(void* memory, void* stream) noexcept {
+  cudaFreeAsync(memory, static_cast<cudaStream_t>(stream));
+}
+
 void read_from_gpu(void* to, const void* from, std::size_t bytes, void* stream) {
   const auto on = static_cast<cudaStream_t>(stream);
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;

@@ -16,6 +16,8 @@ namespace {
 int current_gpu() { return -1; }
 void* allocate_on_gpu(std::size_t) { refuse(); }
 void free_on_gpu(void*) noexcept {}
+void* duplicate_on_gpu(const void*, std::size_t, void*) { refuse(); }
+void free_duplicate(void*, void*) noexcept {}
 void read_from_gpu(void*, const void*, std::size_t, void*) { refuse(); }
 
 }  // namespace tutti

@@ -1,6 +1,7 @@
 #include "bindings/nccl/execute.h"
 
 #include <cstring>
+#include <memory>
 #include <vector>
 
 #include "bindings/nccl/memory.h"
@@ -32,13 +33,17 @@ void resolve(Task& task) {
       read_from_gpu(&task.call.op.scalar, task.scalar, bytes, task.stream);
     }
   }
-  if (needs_staging(task.call) && memory_of(task.call.in) == MemoryKind::host) {
-    check(task);  // before anything of that size is allocated
-    const std::size_t bytes = bytes_of_all_blocks(task);
-    task.staged = std::make_unique<std::byte[]>(bytes);
+  if (!needs_staging(task.call)) return;
+  check(task);  // before anything of that size is allocated
+  const std::size_t bytes = bytes_of_all_blocks(task);
+  if (memory_of(task.call.in) == MemoryKind::host) {
+    task.staged.reset(new std::byte[bytes], std::default_delete<std::byte[]>());
     std::memcpy(task.staged.get(), task.call.in, bytes);
-    task.call.in = task.staged.get();
+  } else {
+    task.staged.reset(duplicate_on_gpu(task.call.in, bytes, task.stream),
+                      [stream = task.stream](void* copy) { free_duplicate(copy, stream); });
   }
+  task.call.in = task.staged.get();
 }
 
 /// Where a task's buffers are; those of no bytes do not count, so that ranks agree.

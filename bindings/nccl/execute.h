@@ -15,8 +15,8 @@ struct Task {
   ncclComm* comm = nullptr;
   Call call;
   cudaStream_t stream = nullptr;
-  const void* scalar = nullptr;           // of the operator, if it is read at execution
-  std::unique_ptr<std::byte[]> staged{};  // the input, where the call is in place but cannot be
+  const void* scalar = nullptr;    // of the operator, if it is read at execution
+  std::shared_ptr<void> staged{};  // the input, where the call is in place but cannot be
 };
 
 /// Whether the operation may run, as tutti::Communicator judges it, which run() asks too: for

@@ -95,11 +95,27 @@ void compare_with_peers(LocalGroup& group, std::uint64_t sequence, Records recor
   }
 }
 
-void compare_with_peers(LocalGroup& group, Records records) {
+namespace {
+
+std::uint64_t newest_sequence(ControlBlock& control, Records records) {
   std::uint64_t newest = 0;
-  for (const OperationRecord& r : group.control().*records) {
+  for (const OperationRecord& r : control.*records) {
     newest = std::max(newest, r.sequence.load(std::memory_order_relaxed));
   }
+  return newest;
+}
+
+}  // namespace
+
+std::string newest_text(ControlBlock& control, Records records) {
+  const std::uint64_t newest = newest_sequence(control, records);
+  if (newest == 0) return "none";
+  const auto signature = read_signature(control, newest, records);
+  return signature ? signature->text() : fmt::format("#{}", newest);
+}
+
+void compare_with_peers(LocalGroup& group, Records records) {
+  const std::uint64_t newest = newest_sequence(group.control(), records);
   for (std::uint64_t s = newest - std::min<std::uint64_t>(newest, kRecords) + 1;
        s <= newest && !group.failed(); ++s) {
     compare_with_peers(group, s, records);

@@ -57,6 +57,9 @@ inline void publish_sequence(ControlBlock& mine, std::uint64_t sequence) {
 std::optional<Signature> read_signature(ControlBlock& control, std::uint64_t sequence,
                                         Records records = &ControlBlock::records);
 
+/// What a rank has begun last, as Signature::text(); "none".
+std::string newest_text(ControlBlock& control, Records records = &ControlBlock::records);
+
 /// Fails the communicator if a rank has begun another operation than this rank under the same
 /// number, as far as the records tell.
 void compare_with_peers(LocalGroup& group, Records records = &ControlBlock::records);

@@ -58,7 +58,7 @@ void DeviceHostSlots::open() {
   {
     const std::lock_guard lock(mutex_);
     for (std::size_t e = 0; e < executors.size(); ++e) {
-      executors[e]->set_timeout(on_device_[e]->timeout());
+      executors[e]->set_limits(on_device_[e]->limits());
       if (aborted_) executors[e]->abort();
     }
     near_ = std::move(near);
@@ -94,9 +94,9 @@ device::Executor& DeviceHostSlots::executor(int rank) {
   return *executors_[*index(rank)];
 }
 
-void DeviceHostSlots::set_timeout(int rank, std::chrono::nanoseconds timeout) {
+void DeviceHostSlots::set_limits(int rank, const device::Executor::Limits& limits) {
   const std::lock_guard lock(mutex_);
-  if (!executors_.empty()) executors_[*index(rank)]->set_timeout(timeout);
+  if (!executors_.empty()) executors_[*index(rank)]->set_limits(limits);
 }
 
 void DeviceHostSlots::abort() {
@@ -115,6 +115,14 @@ std::vector<Error> DeviceHostSlots::failures() const {
     if (auto failure = proxy_->failure()) failures.push_back(std::move(*failure));
   }
   return failures;
+}
+
+std::optional<device::Executor::LateRank> DeviceHostSlots::late() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& executor : executors_) {
+    if (auto late = executor->late()) return late;
+  }
+  return std::nullopt;
 }
 
 void DeviceHostSlots::wake() {

@@ -46,11 +46,13 @@ class DeviceHostSlots {
   // From any thread:
   /// Of rank `rank` of this process, after open(); connected to all ranks.
   device::Executor& executor(int rank);
-  void set_timeout(int rank, std::chrono::nanoseconds timeout);
+  void set_limits(int rank, const device::Executor::Limits& limits);
   /// Makes kernels leave their waits, also of what is opened later.
   void abort();
   /// A failure of a kernel, or else of a link.
   std::vector<Error> failures() const;
+  /// A long wait of a kernel. By one thread at a time.
+  std::optional<device::Executor::LateRank> late();
   /// Kernels have been launched.
   void wake();
 

@@ -91,12 +91,12 @@ void DevicePeers::show(LocalGroup& group) {
 }
 
 void DevicePeers::reach(LocalGroup& group, std::span<const int> mine, std::span<const int> ranks,
-                        std::chrono::nanoseconds timeout) {
+                        const WaitPolicy& policy) {
   if (!spans_processes_) return;
   for (int r = 0; r < group.size(); ++r) {  // whoever is there
     if (!board_.is_gone(r)) connect(group, mine, r);
   }
-  DeviceWait wait(group, timeout, "make its first call on GPU memory");
+  DeviceWait wait(group, policy, "make its first call on GPU memory");
   for (const int r : ranks) {
     while (!connect(group, mine, r)) wait.pause(r);
   }
@@ -205,8 +205,7 @@ void DevicePeers::settle() {
   settled_ = true;
 }
 
-void DevicePeers::agree(LocalGroup& group, std::span<const int> mine,
-                        std::chrono::nanoseconds timeout) {
+void DevicePeers::agree(LocalGroup& group, std::span<const int> mine, const WaitPolicy& policy) {
   if (!spans_processes_) return;
   {
     const std::lock_guard lock(mutex_);
@@ -216,7 +215,7 @@ void DevicePeers::agree(LocalGroup& group, std::span<const int> mine,
   // For all ranks of this process, whose calls may come after this one, on the same thread.
   settle();
   bool through_host = false;
-  DeviceWait wait(group, timeout, "make its first collective on GPU memory");
+  DeviceWait wait(group, policy, "make its first collective on GPU memory");
   for (int rank = 0; rank < board_.size(); ++rank) {
     while (inboxes_->settled(rank) == DeviceWay::undecided) wait.pause(rank);
     through_host = through_host || inboxes_->settled(rank) == DeviceWay::forwarded;

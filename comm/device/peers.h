@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "collectives/execute/cuda/executor.h"
+#include "collectives/execute/host/wait.h"
 #include "comm/device/board.h"
 #include "comm/device/host_slots.h"
 #include "comm/device/inbox.h"
@@ -37,11 +38,11 @@ class DevicePeers {
   /// have it; `timeout` 0: without limit. Throws Error: peer_lost, timed_out, or what has failed
   /// the communicator.
   void reach(LocalGroup& group, std::span<const int> mine, std::span<const int> ranks,
-             std::chrono::nanoseconds timeout);
+             const WaitPolicy& policy);
 
   /// Returns when it is known how collectives go, of all ranks: to be called after reach() of all
   /// of them. Waits for the first collective of each process. Throws as that.
-  void agree(LocalGroup& group, std::span<const int> mine, std::chrono::nanoseconds timeout);
+  void agree(LocalGroup& group, std::span<const int> mine, const WaitPolicy& policy);
 
   /// Whether collectives go through the host; after agree().
   bool collectives_through_host() const;

@@ -10,6 +10,7 @@
 
 #include "collectives/execute/signature.h"
 #include "core/background.h"
+#include "core/log.h"
 
 namespace tutti {
 namespace {
@@ -63,13 +64,13 @@ struct DeviceTeams {
     const auto found = by_key.find(key);
     return found != by_key.end() ? found->second.lock() : nullptr;
   }
-  std::shared_ptr<DeviceTeam> join(LocalGroup& group, std::chrono::nanoseconds timeout,
+  std::shared_ptr<DeviceTeam> join(LocalGroup& group, const WaitPolicy& policy,
                                    const std::function<std::shared_ptr<DeviceTeam>()>& make) {
     // Held while it is made: the other ranks have to wait for it anyway.
     const std::lock_guard lock(mutex);
     auto team = find(group.key(0));
     if (!team) by_key[group.key(0)] = team = make();
-    team->join(group, timeout);
+    team->join(group, policy);
     return team;
   }
   void leave(const std::shared_ptr<DeviceTeam>& team, LocalGroup& group) {
@@ -115,10 +116,9 @@ DeviceTeam::DeviceTeam(std::shared_ptr<device::Device> gpu, int ordinal, LocalGr
       peers_(group, *gpu_, shape_, executors_) {
   launched_.resize(executors_.size(), std::vector<Launched>(kRemembered));
   launches_.resize(executors_.size());
-  if (peers_.spans_processes()) {
-    watch_ = DeviceWatch::start([this](LocalGroup& g) { look(g); },
-                                [board = windows_->board()] { board->wait_for_bell(); });
-  }
+  std::function<void()> wait = [] { std::this_thread::sleep_for(std::chrono::milliseconds(20)); };
+  if (windows_) wait = [board = windows_->board()] { board->wait_for_bell(); };
+  watch_ = DeviceWatch::start([this](LocalGroup& g) { look(g); }, std::move(wait));
 }
 
 DeviceTeam::Executors DeviceTeam::make_executors(const LocalGroup& group) {
@@ -136,26 +136,25 @@ DeviceTeam::Executors DeviceTeam::make_executors(const LocalGroup& group) {
   return executors;
 }
 
-void DeviceTeam::join(LocalGroup& group, std::chrono::nanoseconds timeout) {
+void DeviceTeam::join(LocalGroup& group, const WaitPolicy& policy) {
   ++joined_;
-  executor(group.rank()).set_timeout(timeout);
-  if (peers_.host() != nullptr) peers_.host()->set_timeout(group.rank(), timeout);
-  if (watch_) watch_->add(group);
+  const device::Executor::Limits limits{policy.timeout, policy.report_after};
+  executor(group.rank()).set_limits(limits);
+  if (peers_.host() != nullptr) peers_.host()->set_limits(group.rank(), limits);
+  watch_->add(group);
 }
 
 bool DeviceTeam::leave(LocalGroup& group) {
   const bool last = --joined_ == 0;
   // The last one is looked at until its kernels have ended.
-  if (watch_ && !last) watch_->remove(group);
+  if (!last) watch_->remove(group);
   return last;
 }
 
 void DeviceTeam::end(LocalGroup& group) {
   gpu_->drain();
-  if (watch_) {
-    watch_->remove(group);
-    watch_->stop();
-  }
+  watch_->remove(group);
+  watch_->stop();
   if (windows_) windows_->leave();
   peers_.leave();
 }
@@ -164,6 +163,11 @@ void DeviceTeam::look(LocalGroup& group) {
   note_failure(group);
   group.check_peers("watching what runs on its GPU");
   if (group.failed()) return abort();
+  if (const auto late = this->late()) {
+    log().warn("{}; that rank's newest collective on GPU memory is {}; still waiting", late->text,
+               newest_text(group.control(late->rank), &ControlBlock::device_records));
+  }
+  if (!windows_) return;
   try {
     windows_->look();
   } catch (const Error& e) {
@@ -302,10 +306,17 @@ std::optional<Error> DeviceTeam::failure() const {
   return first;
 }
 
+std::optional<device::Executor::LateRank> DeviceTeam::late() {
+  for (const auto& executor : executors_) {
+    if (auto late = executor->late()) return late;
+  }
+  return peers_.host() != nullptr ? peers_.host()->late() : std::nullopt;
+}
+
 std::shared_ptr<DeviceTeam> join_device_team(
-    LocalGroup& group, std::chrono::nanoseconds timeout,
+    LocalGroup& group, const WaitPolicy& policy,
     const std::function<std::shared_ptr<DeviceTeam>()>& make) {
-  return DeviceTeams::all().join(group, timeout, make);
+  return DeviceTeams::all().join(group, policy, make);
 }
 
 void leave_device_team(const std::shared_ptr<DeviceTeam>& team, LocalGroup& group) {

@@ -28,12 +28,12 @@ class DeviceTeam {
   int ordinal() const { return ordinal_; }
 
   /// See DevicePeers.
-  void agree(LocalGroup& group, std::span<const int> mine, std::chrono::nanoseconds timeout) {
-    peers_.agree(group, mine, timeout);
+  void agree(LocalGroup& group, std::span<const int> mine, const WaitPolicy& policy) {
+    peers_.agree(group, mine, policy);
   }
   void reach(LocalGroup& group, std::span<const int> mine, std::span<const int> ranks,
-             std::chrono::nanoseconds timeout) {
-    peers_.reach(group, mine, ranks, timeout);
+             const WaitPolicy& policy) {
+    peers_.reach(group, mine, ranks, policy);
   }
 
   bool is_capturing(device::Stream stream) { return gpu_->is_capturing(stream); }
@@ -90,10 +90,12 @@ class DeviceTeam {
                DataType type);
   /// What has gone wrong in a kernel of any rank.
   std::optional<Error> failure() const;
+  /// Which kernel waits for long. By the watching thread.
+  std::optional<device::Executor::LateRank> late();
   /// Fails the communicator where a kernel has, or a process, and stops all kernels where it has;
-  /// and hears of others' windows.
+  /// tells what waits for long, and hears of others' windows.
   void look(LocalGroup& group);
-  void join(LocalGroup& group, std::chrono::nanoseconds timeout);
+  void join(LocalGroup& group, const WaitPolicy& policy);
   /// Whether that was the last one.
   bool leave(LocalGroup& group);
   /// Waits for the GPU, and unmaps what is others'.
@@ -106,7 +108,7 @@ class DeviceTeam {
   Executors executors_;
   std::unique_ptr<DeviceWindows> windows_;  // of a communicator that spans processes
   DevicePeers peers_;
-  std::shared_ptr<DeviceWatch> watch_;  // of a communicator that spans processes
+  std::shared_ptr<DeviceWatch> watch_;
 
   // The newest launches of each executor, by number.
   struct Launched {
@@ -121,9 +123,9 @@ class DeviceTeam {
 };
 
 /// Rank group.rank() takes part from now on: in the team of its communicator and process, which
-/// `make` makes for the first that asks. `timeout`: of its waits; 0: none.
+/// `make` makes for the first that asks. `policy`: of its waits; outlives its part.
 std::shared_ptr<DeviceTeam> join_device_team(
-    LocalGroup& group, std::chrono::nanoseconds timeout,
+    LocalGroup& group, const WaitPolicy& policy,
     const std::function<std::shared_ptr<DeviceTeam>()>& make);
 /// And no longer. The last one waits for the GPU. The memory that this process shares is kept until
 /// other processes have let go of it, for which nobody waits but a process that exits, for 2 s.

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "collectives/execute/signature.h"
+#include "core/log.h"
 
 namespace tutti {
 
@@ -22,13 +23,24 @@ void DeviceWait::pause(int rank) {
                               rank, group_.rank(), what_),
                   rank);
     }
-    if (timeout_.count() > 0 && now - began_ > timeout_) {
+    const auto waited = now - began_;
+    const auto report = [&](std::chrono::duration<double> seconds) {
+      return fmt::format(
+          "rank {} has waited {:.1f} s for rank {} to {}; that rank's newest collective on GPU "
+          "memory is {}",
+          group_.rank(), seconds.count(), rank, what_,
+          newest_text(group_.control(rank), &ControlBlock::device_records));
+    };
+    if (policy_.timeout.count() > 0 && waited > policy_.timeout) {
       throw Error(
           ErrorCode::timed_out,
-          fmt::format("rank {} has waited for rank {} to {}: the time-out of {:.1f} s has "
-                      "passed (TUTTI_TIMEOUT)",
-                      group_.rank(), rank, what_, std::chrono::duration<double>(timeout_).count()),
+          fmt::format("{}: the time-out of {:.1f} s has passed (TUTTI_TIMEOUT)", report(waited),
+                      std::chrono::duration<double>(policy_.timeout).count()),
           rank);
+    }
+    if (!reported_ && policy_.report_after.count() > 0 && waited > policy_.report_after) {
+      reported_ = true;
+      log().warn("{}; still waiting", report(waited));
     }
   }
   // The others answer at once if they are there; else nothing is lost by sleeping.

@@ -6,15 +6,17 @@
 #include <cstdint>
 #include <string>
 
+#include "collectives/execute/host/wait.h"
 #include "transport/local_group.h"
 
 namespace tutti {
 
 class DeviceWait {
  public:
-  /// `what`: is waited for, as in "rank 2 has waited for rank 3 to <what>". `timeout` 0: none.
-  DeviceWait(LocalGroup& group, std::chrono::nanoseconds timeout, std::string what)
-      : group_(group), timeout_(timeout), what_(std::move(what)) {}
+  /// `what`: is waited for, as in "rank 2 has waited for rank 3 to <what>". `policy`, of which the
+  /// time-out and the time of a report count, outlives this.
+  DeviceWait(LocalGroup& group, const WaitPolicy& policy, std::string what)
+      : group_(group), policy_(policy), what_(std::move(what)) {}
 
   /// Between two looks at something that rank `rank` has not done yet. Throws Error: peer_lost,
   /// timed_out, mismatch, or what has failed the communicator.
@@ -24,11 +26,12 @@ class DeviceWait {
   using Clock = std::chrono::steady_clock;
 
   LocalGroup& group_;
-  std::chrono::nanoseconds timeout_;
+  const WaitPolicy& policy_;
   std::string what_;
   Clock::time_point began_ = Clock::now();
   Clock::time_point next_look_ = began_;
   std::uint32_t pauses_ = 0;
+  bool reported_ = false;
 };
 
 }  // namespace tutti

@@ -34,7 +34,7 @@ DeviceWindows::~DeviceWindows() {
 
 std::optional<DeviceWindows::Spot> DeviceWindows::find(LocalGroup& group, const void* buffer,
                                                        std::size_t bytes,
-                                                       std::chrono::nanoseconds timeout) {
+                                                       const WaitPolicy& policy) {
   if (bytes == 0) return Spot{};
   const auto* const at = static_cast<const std::byte*>(buffer);
   const CudaAllocation memory = gpu_.allocation(at);
@@ -45,7 +45,7 @@ std::optional<DeviceWindows::Spot> DeviceWindows::find(LocalGroup& group, const 
   auto window = windows_.find(memory.base);
   if (window == windows_.end() || window->second.memory.id != memory.id ||
       window->second.memory.bytes != memory.bytes) {
-    window = open(group, memory, timeout);
+    window = open(group, memory, policy);
   }
   if (window->second.id == 0) return {};
   return Spot{window->second.id, offset};
@@ -53,14 +53,14 @@ std::optional<DeviceWindows::Spot> DeviceWindows::find(LocalGroup& group, const 
 
 DeviceWindows::Windows::iterator DeviceWindows::open(LocalGroup& group,
                                                      const CudaAllocation& memory,
-                                                     std::chrono::nanoseconds timeout) {
+                                                     const WaitPolicy& policy) {
   board_->discover();
   // What lay there before is gone.
   for (auto w = windows_.begin(); w != windows_.end();) {
     const CudaAllocation& old = w->second.memory;
     const auto next = std::next(w);
     if (old.base < memory.base + memory.bytes && memory.base < old.base + old.bytes) {
-      wait_until_heard(group, timeout);
+      wait_until_heard(group, policy);
       close(w);
     }
     w = next;
@@ -75,9 +75,9 @@ DeviceWindows::Windows::iterator DeviceWindows::open(LocalGroup& group,
   }
   if (shared.handle.kinds != 0) {
     free_ids_.pop_front();
-    post(group, {id, true, shared.handle}, shared.fd, timeout);
+    post(group, {id, true, shared.handle}, shared.fd, policy);
     if (board_->refused()) {  // some may have mapped it
-      post(group, {id, false, {}}, {}, timeout);
+      post(group, {id, false, {}}, {}, policy);
       free_ids_.push_back(id);
     } else {
       window.id = id;
@@ -102,14 +102,14 @@ void DeviceWindows::close(Windows::iterator window) {
 }
 
 void DeviceWindows::post(LocalGroup& group, const DeviceWindowBoard::Notice& notice,
-                         const FileDescriptor& fd, std::chrono::nanoseconds timeout) {
-  wait_until_heard(group, timeout);
+                         const FileDescriptor& fd, const WaitPolicy& policy) {
+  wait_until_heard(group, policy);
   board_->post(notice, fd);
-  wait_until_heard(group, timeout);
+  wait_until_heard(group, policy);
 }
 
-void DeviceWindows::wait_until_heard(LocalGroup& group, std::chrono::nanoseconds timeout) {
-  DeviceWait wait(group, timeout, "map its GPU memory");
+void DeviceWindows::wait_until_heard(LocalGroup& group, const WaitPolicy& policy) {
+  DeviceWait wait(group, policy, "map its GPU memory");
   for (int deaf = board_->deaf(); deaf >= 0; deaf = board_->deaf()) wait.pause(deaf);
 }
 
@@ -132,7 +132,7 @@ bool DeviceWindows::close_one_that_is_gone() {
 }
 
 std::byte* DeviceWindows::stage(LocalGroup& group, std::size_t which, std::size_t bytes,
-                                std::chrono::nanoseconds timeout) {
+                                const WaitPolicy& policy) {
   Stages& stages = stages_[static_cast<std::size_t>(group.rank())];
   Stages::Stage& stage = stages.newest[which];
   if (stage.bytes < bytes) {
@@ -141,7 +141,7 @@ std::byte* DeviceWindows::stage(LocalGroup& group, std::size_t which, std::size_
     stages.memory.push_back(memory);
     stage = {memory, larger};
   }
-  if (!find(group, stage.memory, bytes, timeout)) {
+  if (!find(group, stage.memory, bytes, policy)) {
     throw Error(ErrorCode::system,
                 fmt::format("rank {} has a buffer in memory that other processes cannot map, for a "
                             "call that goes through windows, and they cannot map a copy of it "
@@ -160,7 +160,7 @@ std::optional<bool> DeviceWindows::agreed(std::uint32_t kind) const {
 }
 
 bool DeviceWindows::agree(LocalGroup& group, std::uint32_t kind, std::uint64_t operation,
-                          bool reachable, std::chrono::nanoseconds timeout) {
+                          bool reachable, const WaitPolicy& policy) {
   std::unique_lock lock(votes_mutex_);
   vote_ended_.wait(lock, [&] { return agreed_.contains(kind) || !votes_now_; });
   if (const auto known = agreed_.find(kind); known != agreed_.end()) return known->second;
@@ -174,7 +174,7 @@ bool DeviceWindows::agree(LocalGroup& group, std::uint32_t kind, std::uint64_t o
     vote_ended_.notify_all();
   };
   try {
-    const bool result = vote(group, number, operation, reachable, timeout);
+    const bool result = vote(group, number, operation, reachable, policy);
     end(result);
     return result;
   } catch (...) {
@@ -184,11 +184,11 @@ bool DeviceWindows::agree(LocalGroup& group, std::uint32_t kind, std::uint64_t o
 }
 
 bool DeviceWindows::vote(LocalGroup& group, std::uint64_t number, std::uint64_t operation,
-                         bool reachable, std::chrono::nanoseconds timeout) {
+                         bool reachable, const WaitPolicy& policy) {
   board_->discover();
   board_->vote(number, operation, reachable);
   bool all = reachable;
-  DeviceWait wait(group, timeout, "make the same call on GPU memory");
+  DeviceWait wait(group, policy, "make the same call on GPU memory");
   for (const int process : board_->processes()) {
     auto vote = board_->vote_of(process, number);
     for (; !vote; vote = board_->vote_of(process, number)) wait.pause(process);

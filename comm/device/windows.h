@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "collectives/execute/cuda/executor.h"
+#include "collectives/execute/host/wait.h"
 #include "comm/device/window_board.h"
 
 namespace tutti {
@@ -48,11 +49,11 @@ class DeviceWindows {
   /// Nothing for memory that some process cannot map. Waits for the others when the window is new.
   /// Throws Error: peer_lost, timed_out, or what has failed the communicator.
   std::optional<Spot> find(LocalGroup& group, const void* buffer, std::size_t bytes,
-                           std::chrono::nanoseconds timeout);
+                           const WaitPolicy& policy);
   /// So much memory of rank `group.rank()`, in a window: its `which`-th (0, 1), valid until its
   /// next call, or for ever in a graph. Throws Error.
   std::byte* stage(LocalGroup& group, std::size_t which, std::size_t bytes,
-                   std::chrono::nanoseconds timeout);
+                   const WaitPolicy& policy);
 
   /// Whether calls of `kind` go through windows; nothing before the first.
   std::optional<bool> agreed(std::uint32_t kind) const;
@@ -60,7 +61,7 @@ class DeviceWindows {
   /// operation with this hash: whether its buffers (or those of the ranks in one group) lie in
   /// windows. All ranks make the same calls in the same order, so the processes vote alike.
   bool agree(LocalGroup& group, std::uint32_t kind, std::uint64_t operation, bool reachable,
-             std::chrono::nanoseconds timeout);
+             const WaitPolicy& policy);
 
   // --- For the thread that looks after the others ------------------------------------------------
 
@@ -89,18 +90,17 @@ class DeviceWindows {
   using Windows = std::map<const std::byte*, Window>;  // by their bases
 
   // The owner's side; with mutex_.
-  Windows::iterator open(LocalGroup& group, const CudaAllocation& memory,
-                         std::chrono::nanoseconds timeout);
+  Windows::iterator open(LocalGroup& group, const CudaAllocation& memory, const WaitPolicy& policy);
   void close(Windows::iterator window);
   void post(LocalGroup& group, const DeviceWindowBoard::Notice& notice, const FileDescriptor& fd,
-            std::chrono::nanoseconds timeout);
-  void wait_until_heard(LocalGroup& group, std::chrono::nanoseconds timeout);
+            const WaitPolicy& policy);
+  void wait_until_heard(LocalGroup& group, const WaitPolicy& policy);
   /// Whether there was one.
   bool close_one_that_is_gone();
 
   /// The `number`-th vote. Throws Error.
   bool vote(LocalGroup& group, std::uint64_t number, std::uint64_t operation, bool reachable,
-            std::chrono::nanoseconds timeout);
+            const WaitPolicy& policy);
 
   // The listener's.
   bool take(int process, const DeviceWindowBoard::Notice& notice);

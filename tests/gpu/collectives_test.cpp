@@ -147,7 +147,7 @@ TEST_P(GpuFaults, DeadlineAndAbortLeaveTheWait) {
     auto bound = all.bind(c);
     bound.upload();
     bound.launches.pop_back();
-    all.executor(0).set_timeout(aborts ? 0ms : 100ms);
+    all.executor(0).set_limits({aborts ? 0ms : 100ms});
     all.launch(bound, c.type);
     std::this_thread::sleep_for(20ms);
     ASSERT_EQ(cudaStreamQuery(own.stream), cudaErrorNotReady) << "nobody sends: it has to wait";

@@ -66,6 +66,54 @@ TEST(GpuNccl, AllReduceAndAllGatherInAGroup) {
   cudaStreamDestroy(stream);
 }
 
+// Twice in a group: each has a copy of its own of what is there before.
+TEST(GpuNccl, AllToAllInPlace) {
+  ncclComm_t comms[kRanks] = {};
+  const int devices[kRanks] = {0, 0};
+  ASSERT_EQ(ncclCommInitAll(comms, kRanks, devices), ncclSuccess) << ncclGetLastError(nullptr);
+  cudaStream_t stream = nullptr;
+  ASSERT_EQ(cudaStreamCreate(&stream), cudaSuccess);
+  constexpr std::size_t kAll = kRanks * kCount;
+  float* data[kRanks][2] = {};
+  std::vector<float> host(kAll);
+  for (int r = 0; r < kRanks; ++r) {
+    for (int k = 0; k < 2; ++k) {
+      ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&data[r][k]), kAll * sizeof(float)),
+                cudaSuccess);
+      for (std::size_t i = 0; i < kAll; ++i) {
+        host[i] = static_cast<float>(i % 1000 + 1000 * (i / kCount) + 10000 * (2 * r + k));
+      }
+      ASSERT_EQ(cudaMemcpy(data[r][k], host.data(), kAll * sizeof(float), cudaMemcpyHostToDevice),
+                cudaSuccess);
+    }
+  }
+  ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+  for (int r = 0; r < kRanks; ++r) {
+    for (float* buffer : data[r]) {
+      ASSERT_EQ(ncclAlltoAll(buffer, buffer, kCount, ncclFloat, comms[r], stream), ncclSuccess);
+    }
+  }
+  ASSERT_EQ(ncclGroupEnd(), ncclSuccess) << ncclGetLastError(nullptr);
+  ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+  for (int r = 0; r < kRanks; ++r) {
+    for (int k = 0; k < 2; ++k) {
+      ASSERT_EQ(cudaMemcpy(host.data(), data[r][k], kAll * sizeof(float), cudaMemcpyDeviceToHost),
+                cudaSuccess);
+      std::size_t wrong = 0;
+      for (std::size_t i = 0; i < kAll; ++i) {
+        const std::size_t of_block = static_cast<std::size_t>(r) * kCount + i % kCount;
+        wrong +=
+            host[i] != static_cast<float>(of_block % 1000 + 1000 * static_cast<std::size_t>(r) +
+                                          10000 * (2 * (i / kCount) + static_cast<std::size_t>(k)));
+      }
+      EXPECT_EQ(wrong, 0U) << "rank " << r << ", call " << k;
+      cudaFree(data[r][k]);
+    }
+    EXPECT_EQ(ncclCommDestroy(comms[r]), ncclSuccess);
+  }
+  cudaStreamDestroy(stream);
+}
+
 // Every rank to every one, itself included: what all-to-all is in NCCL's documentation.
 TEST(GpuNccl, SendAndRecvInAGroup) {
   ncclComm_t comms[kRanks] = {};

@@ -115,6 +115,11 @@ int run(const std::string& what, int threads, Communicator& comm, Accelerator& g
         comm.run(comm.rank() == 1 ? other : rank.sum(1000), gpu.stream());
         gpu.synchronize();
       }
+    } else if (what == "slow") {  // rank 1 is late twice, and comes
+      if (comm.rank() == 1) std::this_thread::sleep_for(700ms);
+      rank.run_sum(1000, "the first");
+      if (comm.rank() == 1) std::this_thread::sleep_for(700ms);
+      rank.run_sum(1000, "the second");
     } else if (what == "alone") {  // rank 1 has sent, and never comes to a collective
       rank.pair();
       ready();
@@ -166,6 +171,10 @@ int run(const std::string& what, int threads, Communicator& comm, Accelerator& g
 
 /// What becomes of a rank: its exit status. `communicator` makes its communicator.
 int live(const std::string& what, int threads, const std::function<Communicator()>& communicator) {
+  if (what == "slow") {
+    setenv("TUTTI_REPORT_AFTER", "0.3", 1);
+    dup2(STDOUT_FILENO, STDERR_FILENO);
+  }
   try {
     const auto gpu = open_accelerator();
     if (what == "memory") {

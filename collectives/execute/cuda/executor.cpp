@@ -33,6 +33,17 @@ std::span<const std::byte> bytes_of(const auto& value) {
   return std::as_bytes(std::span(&value, 1));
 }
 
+/// "operation #3 (lane 0, copy 1, tile 0, step 2) on its GPU".
+std::string place_of(const Report& r) {
+  const std::string what = r.messages != 0 ? std::string(r.sending != 0 ? "a send" : "a recv")
+                                           : fmt::format("operation #{}", r.operation + 1);
+  return fmt::format("{} (lane {}, copy {}, tile {}, step {}) on its GPU", what, r.lane, r.copy,
+                     r.tile, r.step);
+}
+
+/// What is waited for.
+const char* wish_of(const Report& r) { return r.sending != 0 ? "take a message" : "send one"; }
+
 }  // namespace
 
 std::size_t host_slot_bytes(const SegmentShape& shape) { return without_flags(shape).simple_bytes; }
@@ -263,12 +274,14 @@ std::byte* Executor::tmp(std::size_t bytes) {
   return tmps_.back();
 }
 
-void Executor::set_timeout(std::chrono::nanoseconds timeout) {
-  store_relaxed(&control_->timeout_ns, static_cast<std::uint64_t>(timeout.count()));
+void Executor::set_limits(const Limits& limits) {
+  store_relaxed(&control_->timeout_ns, static_cast<std::uint64_t>(limits.timeout.count()));
+  store_relaxed(&control_->late_ns, static_cast<std::uint64_t>(limits.late.count()));
 }
 
-std::chrono::nanoseconds Executor::timeout() const {
-  return std::chrono::nanoseconds(load_relaxed(&control_->timeout_ns));
+Executor::Limits Executor::limits() const {
+  return {std::chrono::nanoseconds(load_relaxed(&control_->timeout_ns)),
+          std::chrono::nanoseconds(load_relaxed(&control_->late_ns))};
 }
 
 void Executor::abort() { store_relaxed(&control_->abort, 1); }
@@ -279,17 +292,14 @@ std::optional<Error> Executor::failure() const {
   const auto trouble = static_cast<Trouble>(load_acquire(&r.trouble));
   if (trouble == Trouble::none) return std::nullopt;
   const auto peer = static_cast<int>(r.peer);
-  const std::string what = r.messages != 0 ? std::string(r.sending != 0 ? "a send" : "a recv")
-                                           : fmt::format("operation #{}", r.operation + 1);
-  const std::string where = fmt::format("{} (lane {}, copy {}, tile {}, step {}) on its GPU", what,
-                                        r.lane, r.copy, r.tile, r.step);
+  const std::string where = place_of(r);
   switch (trouble) {
     case Trouble::timed_out:
       return Error(
           ErrorCode::timed_out,
           fmt::format("rank {} has waited in {} for rank {} to {}: the time-out of {:.1f} s "
                       "has passed (TUTTI_TIMEOUT)",
-                      rank_, where, peer, r.sending != 0 ? "take a message" : "send one",
+                      rank_, where, peer, wish_of(r),
                       static_cast<double>(control_->timeout_ns) * 1e-9),
           peer);
     case Trouble::mismatch:
@@ -316,9 +326,28 @@ std::optional<Error> Executor::failure() const {
                                where, rank_, peer),
                    peer);
     case Trouble::none:
+    case Trouble::late:
       break;
   }
   return Error(ErrorCode::internal, fmt::format("rank {}: a report that makes no sense", rank_));
+}
+
+std::optional<Executor::LateRank> Executor::late() {
+  Report& r = control_->late;
+  // acquire: the rest of the report is there.
+  if (static_cast<Trouble>(load_acquire(&r.trouble)) == Trouble::none) return std::nullopt;
+  LateRank late{
+      static_cast<int>(r.peer),
+      fmt::format("rank {} has been waiting in {} for rank {} to {} for {:.1f} s", rank_,
+                  place_of(r), r.peer, wish_of(r), static_cast<double>(control_->late_ns) * 1e-9)};
+  // All blocks of a kernel wait for one that is late.
+  const bool again = r.operation == told_operation_ && late.rank == told_rank_;
+  told_operation_ = r.operation;
+  told_rank_ = late.rank;
+  // release: the report was read.
+  store_release(&r.trouble, static_cast<std::uint64_t>(Trouble::none));
+  if (again) return std::nullopt;
+  return late;
 }
 
 void enqueue(Device& device, std::span<const RankLaunch> ranks, const SegmentShape& shape,

@@ -95,13 +95,24 @@ class Executor {
   RankLaunch prepare(std::span<const DeviceMessage> messages, Stream stream,
                      std::uint32_t shares = 1);
 
-  /// 0: none. Of every wait from now on, also of kernels that run.
-  void set_timeout(std::chrono::nanoseconds timeout);
-  std::chrono::nanoseconds timeout() const;
+  /// Of every wait from now on, also of kernels that run.
+  struct Limits {
+    std::chrono::nanoseconds timeout{0};  // 0: none
+    std::chrono::nanoseconds late{0};     // a wait this long is told once; 0: none is
+  };
+  void set_limits(const Limits& limits);
+  Limits limits() const;
   /// Makes kernels that run, and later ones, leave their waits.
   void abort();
   /// The first failure of a kernel of this rank: a sentence, as an Error to throw. Does not wait.
   std::optional<Error> failure() const;
+  /// A wait that is longer than Limits::late, if none was asked for since: a sentence, and for whom
+  /// it waits. By one thread at a time. Does not wait.
+  struct LateRank {
+    int rank = -1;
+    std::string text;
+  };
+  std::optional<LateRank> late();
 
   /// Plans on the device; for tests.
   std::size_t plans() const { return plans_.size(); }
@@ -138,6 +149,9 @@ class Executor {
   std::byte* segment_ = nullptr;
   std::byte* segments_ = nullptr;  // the table of all segments, on the device
   Control* control_ = nullptr;
+  // What late() has said last.
+  std::uint64_t told_operation_ = ~std::uint64_t{0};
+  int told_rank_ = -1;
   std::map<Key, Uploaded> plans_;
   std::list<const Key*> by_use_;                 // the newest first
   std::multimap<std::size_t, std::byte*> free_;  // of forgotten plans

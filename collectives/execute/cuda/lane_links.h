@@ -172,7 +172,12 @@ class LaneLinks {
     if (load_relaxed(&control.abort) != 0) return false;
     const std::uint64_t timeout = load_relaxed(&control.timeout_ns);
     const std::uint64_t now = block_.nanoseconds();
-    if (looks_ == 1024) began_ = now;
+    if (looks_ == 1024) {
+      began_ = now;
+      told_ = false;
+    }
+    const std::uint64_t late = load_relaxed(&control.late_ns);
+    if (late != 0 && now - began_ > late && !told_) tell(use, own_lanes);
     if (timeout != 0 && now - began_ > timeout) {
       if (own_lanes) return report(Trouble::timed_out, rank_.rank, false, 0, 0);
       return fail(Trouble::timed_out, use, 0, 0);
@@ -188,8 +193,28 @@ class LaneLinks {
 
   TUTTI_HD bool report(Trouble trouble, std::uint32_t peer, bool sending, std::uint64_t expected,
                        std::uint64_t found) {
-    if (!claim(&state_->failed, 1)) return false;
-    Report& r = rank_.control->report;
+    if (claim(&state_->failed, 1)) {
+      write(rank_.control->report, trouble, peer, sending, expected, found);
+    }
+    return false;
+  }
+
+  /// A long wait, once; unless the host has not read another one yet.
+  TUTTI_HD void tell(const Use& use, bool own_lanes) {
+    told_ = true;
+    if (!claim(&state_->telling, 1)) return;
+    Report& r = rank_.control->late;
+    if (load_acquire(&r.trouble) == static_cast<std::uint64_t>(Trouble::none)) {
+      const End& end = ends_[use.end];
+      write(r, Trouble::late, own_lanes ? rank_.rank : end.peer, !own_lanes && end.sends != 0, 0,
+            0);
+    }
+    // release: who claims it next sees the report.
+    store_release(&state_->telling, 0);
+  }
+
+  TUTTI_HD void write(Report& r, Trouble trouble, std::uint32_t peer, bool sending,
+                      std::uint64_t expected, std::uint64_t found) {
     store_relaxed(&r.messages, plan_.messages);
     store_relaxed(&r.operation, operation_);
     store_relaxed(&r.lane, lane_index_);
@@ -202,7 +227,6 @@ class LaneLinks {
     store_relaxed(&r.found, found);
     // release: the host reads the rest after this.
     store_release(&r.trouble, static_cast<std::uint64_t>(trouble));
-    return false;
   }
 
   Block& block_;
@@ -223,6 +247,7 @@ class LaneLinks {
   std::uint32_t step_ = 0;
   std::uint32_t looks_ = 0;
   std::uint64_t began_ = 0;
+  bool told_ = false;
 };
 
 }  // namespace tutti::device

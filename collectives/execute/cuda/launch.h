@@ -14,11 +14,12 @@ namespace tutti::device {
 enum class Trouble : std::uint64_t {
   none,
   timed_out,  // the deadline has passed
+  late,       // no failure: a wait is long
   mismatch,   // a message of another operation, or of another size
   window,     // a peer named memory that is not in its windows
 };
 
-/// The first failure of a rank, written by one thread of one of its blocks.
+/// The first failure of a rank, or a long wait, written by one thread of one of its blocks.
 struct Report {
   std::uint64_t trouble;   // Trouble; not none: the rest is there (release)
   std::uint64_t messages;  // 1: of sends and receives, which have no number
@@ -34,7 +35,9 @@ struct Report {
 struct Control {
   std::uint64_t abort;       // not 0: leave every wait
   std::uint64_t timeout_ns;  // of one wait; 0: none
+  std::uint64_t late_ns;     // a wait this long is told; 0: none is
   Report report;
+  Report late;  // when the host has read it, it makes its trouble `none` again
 };
 
 /// One rank's part of a launch.

@@ -29,6 +29,7 @@ struct State {
   std::uint64_t operation;  // finished so far
   std::uint64_t arrived;    // blocks that have finished the operation at hand
   std::uint64_t failed;     // not 0: some block of this rank has failed
+  std::uint64_t telling;    // not 0: some block of this rank writes Control::late
 };
 
 /// A window of a peer: its memory, mapped here.
