@@ -47,6 +47,9 @@ struct Options {
   std::string algorithm;                        // run this algorithm where it exists; "": choose
   std::size_t slots;                            // per link; 0: chosen
   std::size_t slot_bytes;
+  // Of collectives on GPU memory; the same on all ranks:
+  std::string cuda_protocols;  // those that may be used, as "ll,simple" or "^ll128"; "": all
+  std::size_t cuda_blocks;     // thread blocks that a rank may have; 0: chosen
 };
 
 /// One operation of one rank: what to do with which memory. The functions of Communicator fill it.

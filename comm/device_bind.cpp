@@ -23,8 +23,11 @@ struct Draft {
 
   int rank() const { return impl->group->rank(); }
   std::uint64_t hash() const {
+    const device::Protocols& p = impl->cuda_protocols;
+    const std::uint64_t limits = (p.simple ? 1 : 0) + (p.ll ? 2 : 0) + (p.ll128 ? 4 : 0) +
+                                 8 * std::uint64_t{impl->options.cuda_blocks};
     Signature s = signature;
-    s.detail = mix(s.detail, plan->identity);
+    s.detail = mix(mix(s.detail, plan->identity), limits);
     return s.hash();  // not the sequence: a captured graph runs it many times
   }
   /// Calls that are agreed on together: whose memory it is, does not depend on their shape.
@@ -117,6 +120,9 @@ std::vector<DeviceTeam::Part> bind_on_device(DeviceTeam& team, std::span<const D
     bind_buffers(*d.call, d.rank(), b.in, b.out, tables[i]);
     b.largest = d.sizes.largest;
     b.block = largest_block(*d.call, b.in, b.out);
+    b.protocols = d.impl->cuda_protocols;
+    b.most_blocks = static_cast<std::uint32_t>(
+        std::min<std::size_t>(d.impl->options.cuda_blocks, device::kMostBlocks));
     b.windows = d.plan->windows;
     b.link_data = d.plan->link_data;
     b.tiles_by_lane = d.call->collective == Collective::all_to_all_v;

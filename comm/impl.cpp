@@ -45,7 +45,8 @@ Communicator::Impl::Impl(Session session, const Options& o)
       policy(policy_for(geometry, group->size(), o)),
       operation(*group, workspace),
       agreement(*group, workspace),
-      all_messages(2 * static_cast<std::size_t>(group->size())) {
+      all_messages(2 * static_cast<std::size_t>(group->size())),
+      cuda_protocols(device::protocols_from(o.cuda_protocols)) {
   PlanRequest request;
   request.ranks = group->size();
   agreement_plan.plan = plans.choose({Collective::all_reduce, 1, DataType::uint8}, false)

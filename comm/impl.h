@@ -110,6 +110,7 @@ struct Communicator::Impl {
   std::uint64_t repeats = 0;  // how often the newest one has been called in a row
   std::unique_ptr<ProgressThread> progress;
   Gpus gpus = cuda_gpus();
+  device::Protocols cuda_protocols;
   std::shared_ptr<DeviceTeam> team;  // from the first call on GPU memory on
 };
 

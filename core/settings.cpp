@@ -49,6 +49,13 @@ constexpr std::array kSettings{
     Setting{"TUTTI_CUDA_IPC", SettingType::boolean, "1",
             "Map the GPU memory of other processes. Where it is off, on either side, or cannot be "
             "done, data between two processes' GPUs goes through memory of the host."},
+    Setting{"TUTTI_CUDA_PROTOCOLS", SettingType::text, "",
+            "How data of collectives on GPU memory may travel: a list of ll, ll128 and simple, or, "
+            "after ^, of those that it may not. Empty: all. The same on all ranks."},
+    Setting{"TUTTI_CUDA_BLOCKS", SettingType::integer, "0",
+            "How many thread blocks a collective on GPU memory may take of a rank (one for each "
+            "lane of its plan, at least). 0: as many as it is thought to need. The same on all "
+            "ranks."},
     Setting{"TUTTI_TILE_BYTES", SettingType::bytes, "4M",
             "How much of a call a plan over windows moves between two synchronisations."},
     Setting{"TUTTI_SPIN", SettingType::integer, "-1",

@@ -59,8 +59,9 @@ class HostBlock {
 
 class HostDevice : public device::Device {
  public:
-  std::atomic<int> launches{0}, orders{0};  // so far
-  std::uint32_t side_by_side = 256;         // blocks that it says it runs side by side
+  std::atomic<int> launches{0}, orders{0};    // so far
+  std::atomic<std::uint32_t> last_blocks{0};  // of the newest launch
+  std::uint32_t side_by_side = 256;           // blocks that it says it runs side by side
 
   explicit HostDevice(std::uint32_t threads_per_block = 1) : threads_(threads_per_block) {}
 
@@ -96,6 +97,7 @@ class HostDevice : public device::Device {
   void launch(const device::Launch& launch, DataType type, std::uint32_t blocks,
               device::Stream) override {
     ++launches;
+    last_blocks = blocks;
     std::vector<std::unique_ptr<HostBlock::Shared>> shared;
     std::vector<std::jthread> threads;
     for (std::uint32_t b = 0; b < blocks; ++b) {

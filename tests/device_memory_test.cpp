@@ -176,6 +176,38 @@ TEST_F(DeviceFaults, DifferentCallsAreFound) {
       ErrorCode::mismatch);
 }
 
+TEST_F(DeviceFaults, TheUsersLimitsHold) {
+  Options options;
+  options.algorithm = "ring";
+  std::vector<Data> in{input_of(0), input_of(1)}, out(2, Data(kCount));
+  const auto run = [&](std::vector<Communicator>& all) {
+    group([&] {
+      for (std::size_t r = 0; r < 2; ++r)
+        all[r].run(all_reduce_call(in[r], out[r]), stream(static_cast<int>(r)));
+    });
+    EXPECT_EQ(out[1], sum_of(2));
+    return the_device->last_blocks.load();
+  };
+  auto free = ranks(2, options);
+  EXPECT_GT(run(free), 6U);
+  options.cuda_blocks = 3;
+  auto limited = ranks(2, options);
+  EXPECT_EQ(run(limited), 6U);
+  options.cuda_protocols = "^LL,ll128";
+  auto simple = ranks(2, options);
+  EXPECT_EQ(run(simple), 2U) << "whose blocks have more to do";
+  // The ranks have to have the same.
+  limited[1].impl().cuda_protocols = simple[1].impl().cuda_protocols;
+  group([&] {
+    for (std::size_t r = 0; r < 2; ++r)
+      limited[r].run(all_reduce_call(in[r], out[r]), stream(static_cast<int>(r)));
+  });
+  refusal([&] { limited[0].run(all_reduce_call(in[0], out[0]), stream(0)); }, ErrorCode::mismatch);
+  options.cuda_protocols = "ll,fast";
+  EXPECT_NE(refusal([&] { ranks(2, options); }, ErrorCode::invalid_argument).find("\"fast\""),
+            std::string::npos);
+}
+
 // The first to leave takes nothing with it that the other still needs.
 TEST_F(DeviceFaults, RanksLeaveOneAfterTheOther) {
   for (int i = 0; i < 3; ++i) {

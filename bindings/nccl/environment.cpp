@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <charconv>
 #include <chrono>
 #include <cstddef>
 #include <cstdlib>
@@ -18,6 +19,7 @@
 #include "bindings/nccl/log.h"
 #include "bindings/nccl/result.h"
 #include "collectives/algorithms.h"
+#include "collectives/execute/cuda/protocol.h"
 #include "comm/id_handover.h"
 
 namespace tutti::nccl {
@@ -68,7 +70,8 @@ constexpr std::array kIntegers{
     IntegerField{"shrinkShare", offsetof(ncclConfig_t, shrinkShare), 22700, 0, 1},
 };
 
-// --- NCCL_ALGO, NCCL_SOCKET_IFNAME --------------------------------------------------------------
+// --- NCCL_ALGO, NCCL_PROTO, NCCL_SOCKET_IFNAME
+// --------------------------------------------------------------
 
 /// The first of "Ring,Tree" that Tutti has; "" for forms that it does not (a choice per operation,
 /// or what not to use).
@@ -88,8 +91,22 @@ std::string algorithm_from(const std::string& value) {
     }
   }
   write_log(LogLevel::info,
-            fmt::format("NCCL_ALGO={} names no algorithm for host memory; Tutti chooses", value));
+            fmt::format("NCCL_ALGO={} names no algorithm of Tutti's, which chooses", value));
   return "";
+}
+
+/// "" for forms that Tutti does not have (a choice per operation) and for unknown names.
+std::string protocols_from_environment() {
+  const std::string value = variable("NCCL_PROTO");
+  try {
+    device::protocols_from(value);
+    return value;
+  } catch (const Error&) {
+    write_log(
+        LogLevel::info,
+        fmt::format("NCCL_PROTO={} is no list of LL, LL128 and Simple; Tutti chooses", value));
+    return "";
+  }
 }
 
 /// Whether interface `name` is meant by "eth,ib" (prefixes), "=eth0" (whole names) or "^docker"
@@ -150,6 +167,7 @@ Config parse_config(const ncclConfig_t* given, const Config& inherited) {
       refuse_argument(
           fmt::format("minCTAs of the ncclConfig_t is {}, more than maxCTAs, {}", least, most));
     }
+    if (most != NCCL_CONFIG_UNDEF_INT) config.most_blocks = static_cast<std::size_t>(most);
     const int blocking = field(*given, offsetof(ncclConfig_t, blocking), 21400);
     if (blocking != NCCL_CONFIG_UNDEF_INT) config.blocking = blocking != 0;
     if (given->version >= 22700 &&
@@ -160,11 +178,21 @@ Config parse_config(const ncclConfig_t* given, const Config& inherited) {
   }
   const std::string blocking = variable("NCCL_COMM_BLOCKING");
   if (blocking == "0" || blocking == "1") config.blocking = blocking == "1";
+  const std::string blocks = variable("NCCL_MAX_CTAS");
+  std::size_t number = 0;
+  const auto end = std::from_chars(blocks.data(), blocks.data() + blocks.size(), number);
+  if (end.ec == std::errc() && end.ptr == blocks.data() + blocks.size() && number > 0) {
+    config.most_blocks = number;
+  } else if (!blocks.empty()) {
+    write_log(LogLevel::info, fmt::format("NCCL_MAX_CTAS={} is no number of blocks", blocks));
+  }
   return config;
 }
 
-Options options_from_environment() {
+Options options_for(const Config& config) {
   Options options;
+  if (options.cuda_protocols.empty()) options.cuda_protocols = protocols_from_environment();
+  if (options.cuda_blocks == 0) options.cuda_blocks = config.most_blocks;
   if (options.algorithm.empty()) options.algorithm = algorithm_from(variable("NCCL_ALGO"));
   if (variable("TUTTI_RENDEZVOUS_TIMEOUT").empty()) options.rendezvous_timeout = kTimeToMeet;
   return options;

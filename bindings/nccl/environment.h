@@ -14,16 +14,18 @@ namespace tutti::nccl {
 struct Config {
   bool blocking = true;
   std::string name;
+  std::size_t most_blocks = 0;  // maxCTAs; 0: not said
 };
 
 /// Reads `given` (may be null) as far as its size and version go; what it leaves open comes from
-/// `inherited`. The variable NCCL_COMM_BLOCKING wins. Throws Error(invalid_argument).
+/// `inherited`. The variables NCCL_COMM_BLOCKING and NCCL_MAX_CTAS win. Throws
+/// Error(invalid_argument).
 Config parse_config(const ncclConfig_t* given, const Config& inherited = {});
 
-/// Tutti's options, with NCCL_ALGO as the algorithm unless TUTTI_ALGORITHM is set, and much time to
-/// meet unless TUTTI_RENDEZVOUS_TIMEOUT is set: programs of NCCL make the id long before all ranks
-/// are ready.
-Options options_from_environment();
+/// Tutti's options, with NCCL_ALGO, NCCL_PROTO and `config` where TUTTI_ALGORITHM,
+/// TUTTI_CUDA_PROTOCOLS and TUTTI_CUDA_BLOCKS are not set, and much time to meet unless
+/// TUTTI_RENDEZVOUS_TIMEOUT is set: programs of NCCL make the id long before all ranks are ready.
+Options options_for(const Config& config);
 /// The same for where ranks meet: the address of the interface NCCL_SOCKET_IFNAME unless
 /// TUTTI_ADDRESS is set.
 MeetingPlace meeting_place_from_environment();

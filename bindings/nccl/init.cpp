@@ -21,7 +21,7 @@ ncclResult_t init_rank(std::string_view function, ncclComm_t* out, int size, con
           fmt::format("rank {} of {} ranks makes no sense: ranks are 0 to nranks - 1", rank, size));
     }
     const Config config = parse_config(given);
-    const Options options = options_from_environment();
+    const Options options = options_for(config);
     Opening opening;
     opening.open = [id, rank, size, options] {
       return Communicator::create(resolve_unique_id(id, rank, size, options), rank, size, options);
@@ -75,7 +75,7 @@ NCCL_API(ncclResult_t, ncclCommInitAll, (ncclComm_t * comm, int ndev, const int*
     }
     const Config config = parse_config(nullptr);
     std::vector<tutti::Communicator> all =
-        tutti::Communicator::create_local(ndev, options_from_environment());
+        tutti::Communicator::create_local(ndev, options_for(config));
     for (int i = 0; i < ndev; ++i) {
       comm[i] = new_handle(config, i, ndev, devlist != nullptr ? devlist[i] : i);
       comm[i]->communicator = std::move(all[static_cast<std::size_t>(i)]);

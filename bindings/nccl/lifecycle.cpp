@@ -104,7 +104,7 @@ NCCL_API(ncclResult_t, ncclCommSplit,
       refuse_argument(
           fmt::format("color is {}, but must be 0 or more, or NCCL_SPLIT_NOCOLOR", color));
     }
-    const tutti::Options options = options_from_environment();
+    const tutti::Options options = options_for(parse_config(config, parent.config));
     // The new rank and size are not known before the ranks have talked.
     return open_child(kName, parent, newcomm, color >= 0, -1, -1, config,
                       [&parent, color, key, options, newcomm] {
@@ -167,7 +167,7 @@ NCCL_API(ncclResult_t, ncclCommShrink,
       stop(parent, kName);
       parent.turn.unlock();
     }
-    const tutti::Options options = options_from_environment();
+    const tutti::Options options = options_for(parse_config(config, parent.config));
     return open_child(kName, parent, newcomm, true, rank, size, config,
                       [&parent, excluded, options] {
                         const Turn turn(parent);

@@ -88,8 +88,9 @@ void read_environment(Log& l) {
 
 /// What NCCL reads and what does something here.
 bool has_meaning(std::string_view name) {
-  constexpr std::array kNames = {"NCCL_DEBUG", "NCCL_DEBUG_FILE",    "NCCL_COMM_ID",
-                                 "NCCL_ALGO",  "NCCL_SOCKET_IFNAME", "NCCL_COMM_BLOCKING"};
+  constexpr std::array kNames = {"NCCL_DEBUG",         "NCCL_DEBUG_FILE",   "NCCL_COMM_ID",
+                                 "NCCL_ALGO",          "NCCL_PROTO",        "NCCL_MAX_CTAS",
+                                 "NCCL_SOCKET_IFNAME", "NCCL_COMM_BLOCKING"};
   return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
 }
 

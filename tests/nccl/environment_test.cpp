@@ -82,7 +82,8 @@ TEST(Log, GoesWhereTheVariablesSay) {
   const std::string pattern = folder.path("log-%p.txt");
   setenv("NCCL_DEBUG", "info", 1);
   setenv("NCCL_DEBUG_FILE", pattern.c_str(), 1);
-  setenv("NCCL_PROTO", "LL", 1);
+  setenv("NCCL_BUFFSIZE", "1", 1);
+  setenv("NCCL_PROTO", "LL:2", 1);
   setenv("NCCL_ALGO", "NVLS,Ring", 1);
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
@@ -92,7 +93,8 @@ TEST(Log, GoesWhereTheVariablesSay) {
   expect_success(ncclGetUniqueId(&id));
   expect_success(ncclCommInitRank(&comm, 1, id, 0));
   EXPECT_EQ(ncclCommFinalize(nullptr), ncclInvalidArgument);
-  for (const char* name : {"NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_PROTO", "NCCL_ALGO"}) {
+  for (const char* name :
+       {"NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_BUFFSIZE", "NCCL_PROTO", "NCCL_ALGO"}) {
     unsetenv(name);
   }
   ncclResetDebugInit();
@@ -101,7 +103,8 @@ TEST(Log, GoesWhereTheVariablesSay) {
   expect_success(ncclCommDestroy(comm));
   const std::string text = folder.read("log-" + std::to_string(getpid()) + ".txt");
   EXPECT_NE(text.find("NCCL version 2.28.9"), std::string::npos) << text;
-  EXPECT_NE(text.find("NCCL_PROTO=LL has no meaning"), std::string::npos) << text;
+  EXPECT_NE(text.find("NCCL_BUFFSIZE=1 has no meaning"), std::string::npos) << text;
+  EXPECT_NE(text.find("NCCL_PROTO=LL:2 is no list"), std::string::npos) << text;
   EXPECT_NE(text.find("Init COMPLETE"), std::string::npos) << text;
   const std::size_t warning = text.find("NCCL WARN ncclCommFinalize: the argument comm is NULL");
   EXPECT_NE(warning, std::string::npos) << text;

@@ -108,8 +108,11 @@ Choice Executor::choose_for(const DeviceBinding& b, std::uint32_t plan_channels)
   t.tiles_by_lane = b.tiles_by_lane;
   t.whole_lines = std::ranges::find(whole_lines_, false) == whole_lines_.end();
   t.plan_channels = plan_channels;
-  t.most_blocks = most_blocks_;
+  t.allowed = b.protocols;
   const PlanHeader& header = b.plan->header;
+  t.most_blocks = b.most_blocks == 0
+                      ? most_blocks_
+                      : std::min(most_blocks_, std::max(b.most_blocks, header.lanes));
   if (on_host_) {
     const std::size_t blocks = b.largest / cut_.simple_bytes / header.lanes + 1;
     const auto copies = static_cast<std::uint32_t>(std::min<std::size_t>(blocks, kMostBlocks));

@@ -51,7 +51,10 @@ struct DeviceBinding {
   Spot in_spot, out_spot;
   /// The same of this rank's tmp, which lies wherever the executor has put it; none: its address.
   std::function<Spot(const std::byte* tmp, std::size_t bytes)> tmp_spot;
-  // Instead of the executor's own choice; the same on all ranks.
+  // Limits of the executor's own choice; the same on all ranks.
+  Protocols protocols;
+  std::uint32_t most_blocks = 0;  // 0: none; at least one for each lane of the plan
+  // Instead of that; the same on all ranks.
   std::optional<Protocol> protocol;
   std::uint32_t copies = 0;
 };

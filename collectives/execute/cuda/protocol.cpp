@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cctype>
 
 #include "core/error.h"
 
@@ -37,12 +39,52 @@ std::size_t chunk_capacity(Protocol p, const SegmentShape& s, std::uint32_t wide
 }
 
 /// For so many bytes, where data may travel in every way.
-Protocol protocol_for(std::size_t bytes, bool whole_lines) {
-  if (bytes <= kMostForLL) return Protocol::ll;
-  return bytes <= kMostForLL128 && whole_lines ? Protocol::ll128 : Protocol::simple;
+Protocol protocol_for(std::size_t bytes, bool whole_lines, const Protocols& allowed) {
+  using enum Protocol;
+  const std::array best = bytes <= kMostForLL      ? std::array{ll, ll128, simple}
+                          : bytes <= kMostForLL128 ? std::array{ll128, simple, ll}
+                                                   : std::array{simple, ll128, ll};
+  for (const Protocol p : best) {
+    if (allowed.has(p) && (p != ll128 || whole_lines)) return p;
+  }
+  return simple;  // which every link can do
 }
 
 }  // namespace
+
+Protocols protocols_from(std::string_view text) {
+  const auto same = [](char a, char b) { return std::tolower(static_cast<unsigned char>(a)) == b; };
+  const bool inverted = text.starts_with('^');
+  std::string_view rest = text.substr(inverted ? 1 : 0);
+  if (rest.empty() && !inverted) return {};
+  Protocols listed{false, false, false};
+  for (;;) {
+    const std::string_view name = rest.substr(0, rest.find(','));
+    const auto is = [&](std::string_view known) { return std::ranges::equal(name, known, same); };
+    if (is("simple")) {
+      listed.simple = true;
+    } else if (is("ll")) {
+      listed.ll = true;
+    } else if (is("ll128")) {
+      listed.ll128 = true;
+    } else {
+      throw Error(
+          ErrorCode::invalid_argument,
+          fmt::format("there is no protocol \"{}\" (in \"{}\"; TUTTI_CUDA_PROTOCOLS): there "
+                      "are ll, ll128 and simple",
+                      name, text));
+    }
+    if (name.size() == rest.size()) break;
+    rest.remove_prefix(name.size() + 1);
+  }
+  if (!inverted) return listed;
+  const Protocols left{!listed.simple, !listed.ll, !listed.ll128};
+  if (!left.simple && !left.ll && !left.ll128) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("\"{}\" (TUTTI_CUDA_PROTOCOLS) leaves no protocol", text));
+  }
+  return left;
+}
 
 bool may_be_flagged(const PlanHeader& plan, const Traits& t) {
   return plan.lanes == 1 && t.link_data && !t.windows;
@@ -87,7 +129,7 @@ Choice choose(const PlanHeader& plan, const Traits& t, const SegmentShape& shape
 
 Choice choose(const PlanHeader& plan, const Traits& t, const SegmentShape& shape) {
   const Protocol p =
-      may_be_flagged(plan, t) ? protocol_for(t.bytes, t.whole_lines) : Protocol::simple;
+      may_be_flagged(plan, t) ? protocol_for(t.bytes, t.whole_lines, t.allowed) : Protocol::simple;
   const std::size_t blocks = t.bytes / bytes_per_block(p) / plan.lanes + 1;
   return choose(plan, t, shape, p,
                 static_cast<std::uint32_t>(std::min<std::size_t>(blocks, kMostBlocks)));
@@ -96,7 +138,7 @@ Choice choose(const PlanHeader& plan, const Traits& t, const SegmentShape& shape
 MessageCut cut_message(std::size_t bytes, bool whole_lines, const SegmentShape& shape) {
   constexpr std::size_t kUnit = 64;  // tiles begin where wide accesses can
   MessageCut c;
-  c.protocol = protocol_for(bytes, whole_lines);
+  c.protocol = protocol_for(bytes, whole_lines, {});
   std::size_t capacity = chunk_capacity(c.protocol, shape, 1) / kUnit * kUnit;
   if (capacity == 0) {
     c.protocol = Protocol::simple;

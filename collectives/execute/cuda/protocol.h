@@ -15,6 +15,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "collectives/execute/cuda/segment.h"
 #include "collectives/layout.h"
@@ -23,6 +24,18 @@
 namespace tutti::device {
 
 enum class Protocol : std::uint32_t { simple, ll, ll128 };
+
+/// Some of them.
+struct Protocols {
+  bool simple = true, ll = true, ll128 = true;
+
+  bool has(Protocol p) const {
+    return p == Protocol::simple ? simple : p == Protocol::ll ? ll : ll128;
+  }
+};
+/// "ll,simple", or "^ll128": all but that; in any case of letters; "": all. Throws
+/// Error(invalid_argument) for another name, or where none is left.
+Protocols protocols_from(std::string_view text);
 
 /// Bytes of data that lie together in a message: a chunk begins at a multiple of them.
 TUTTI_HD std::uint32_t message_unit(Protocol p) {
@@ -42,6 +55,7 @@ struct Traits {
   bool link_data = true;       // its links carry data, not only signals
   bool tiles_by_lane = false;  // all_to_all_v: only two ends know a block's size
   bool whole_lines = true;     // every link keeps 128-byte stores whole
+  Protocols allowed;           // as far as the plan and the links leave a choice
   std::uint32_t plan_channels = 1;
   std::uint32_t most_blocks = 1;  // blocks that a rank may have
 };
@@ -55,7 +69,7 @@ struct Choice {
 
 /// Throws Error(invalid_argument) where the plan does not fit the segment or the device.
 Choice choose(const PlanHeader& plan, const Traits& traits, const SegmentShape& shape);
-/// The same with a protocol that somebody insists on (tests, TUTTI_CUDA_PROTOCOL).
+/// The same with a protocol that somebody insists on (tests).
 Choice choose(const PlanHeader& plan, const Traits& traits, const SegmentShape& shape,
               Protocol protocol, std::uint32_t copies);
 
