@@ -45,9 +45,18 @@ inline Tiling cut(const PlanHeader& header, Reach reach, std::size_t block, std:
   return Tiling::of(block, element_bytes, header.pieces, chunk);
 }
 
-/// Whether results are written past the caches: they would not stay there.
-constexpr bool writes_past_caches(std::size_t bytes, int ranks, std::size_t l3_bytes) {
-  return 2 * bytes * static_cast<std::size_t>(ranks) > l3_bytes;
+/// Bytes of the slots of one rank's connections that a plan sends data through, or receives it, if
+/// those are more.
+std::size_t slots_in_use(const RankPlan& plan, ConnectionShape links);
+
+/// Whether results are written past the caches: they would not stay there. `bytes`: of the largest
+/// buffer; `slots`: slots_in_use() of the rank that uses the most.
+constexpr bool writes_past_caches(std::size_t bytes, std::size_t slots, int ranks,
+                                  std::size_t l3_bytes) {
+  const auto n = static_cast<std::size_t>(ranks);
+  const std::size_t buffers = 2 * bytes * n;
+  // Slots come round again and again, and no more of them than data goes through.
+  return buffers + std::min(slots * n, buffers) >= l3_bytes;
 }
 
 }  // namespace tutti

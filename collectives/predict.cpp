@@ -42,7 +42,6 @@ class Costing {
     const double same_core = p.ranks > p.cores ? (sharing - 1) / (p.ranks - 1) : 0;
     slots_ = {std::lerp(machine_.slot_read, machine_.l2_read, same_core),
               std::lerp(machine_.slot_write, machine_.l2_write, same_core), 0};
-    stream_ = writes_past_caches(w.bytes, p.ranks, static_cast<std::size_t>(machine_.l3_bytes));
   }
 
   const Tiling& tiling() const { return tiling_; }
@@ -66,6 +65,7 @@ class Costing {
     slots_.write =
         std::lerp(slots_.write, std::max(slots_.write, machine_.memory_write), slots_.memory);
   }
+  void write_past_caches(bool past) { stream_ = past; }
   std::size_t block_bytes() const { return block_ * element_; }
 
   struct Cost {
@@ -267,6 +267,10 @@ Prediction predict(const Algorithm& algorithm, const Workload& workload, const P
     const std::size_t in_use = std::min(p.links.slots, costing.tiling().tiles);
     costing.expect_slots(most * static_cast<double>(in_use) * p.ranks);
   }
+  std::size_t slots = 0;
+  for (const RankPlan& rank : plan.ranks) slots = std::max(slots, slots_in_use(rank, p.links));
+  costing.write_past_caches(writes_past_caches(workload.bytes, slots, p.ranks,
+                                               static_cast<std::size_t>(p.machine.l3_bytes)));
   StepCosts costs(plan.ranks.size());
   Busy busiest, all;
   for (std::size_t r = 0; r < plan.ranks.size(); ++r) {

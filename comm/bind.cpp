@@ -245,7 +245,8 @@ Binding bind_call(const Call& call, LocalGroup& group, const Geometry& geometry,
   // Where only the two ends know a block's size, tiles are as large as can be.
   b.tiling = cut(header, {ready.windows, ready.link_data}, b.tiles_by_lane ? 0 : block, largest,
                  element, geometry.shape, geometry.tile_bytes);
-  b.stream = writes_past_caches(largest, ranks, host().l3_bytes);
+  b.stream =
+      writes_past_caches(largest, slots_in_use(*b.plan, geometry.shape), ranks, host().l3_bytes);
   if (!is_v(call.collective)) {
     b.programs =
         std::make_shared<const Programs>(compile(*b.plan, {b.type, b.in, b.out, b.tiling}, group));

@@ -252,6 +252,30 @@ TEST(Predict, WhatLinksDoNotCarryIsNotPossible) {
   EXPECT_TRUE(predict(algorithm(Collective::all_reduce, "one_shot"), w, p).possible);
 }
 
+TEST(Cut, ResultsThatDoNotFitTheCacheArePastIt) {
+  const auto slots = [](Collective collective, const char* algorithm, int ranks, int rank) {
+    PlanRequest request;
+    request.collective = collective;
+    request.ranks = ranks;
+    return slots_in_use(find_algorithm(collective, algorithm)->generate(request, rank), kLinks) /
+           kLinks.data_bytes();
+  };
+  EXPECT_EQ(slots(Collective::all_reduce, "ring", 4, 1), 1U);
+  EXPECT_EQ(slots(Collective::all_reduce, "two_shot", 4, 1), 3U);
+  EXPECT_EQ(slots(Collective::broadcast, "direct", 4, 0), 3U) << "the root sends";
+  EXPECT_EQ(slots(Collective::broadcast, "direct", 4, 2), 1U) << "the others receive";
+  EXPECT_EQ(slots(Collective::all_reduce, "two_shot_window", 4, 1), 0U);
+  // In and out of two ranks, and of the slots what passes through them.
+  constexpr std::size_t kL3 = 32 << 20;
+  EXPECT_TRUE(writes_past_caches(8 << 20, 0, 2, kL3));
+  EXPECT_FALSE(writes_past_caches((8 << 20) - 1, 0, 2, kL3));
+  EXPECT_FALSE(writes_past_caches(4 << 20, 2 << 20, 2, kL3));
+  EXPECT_TRUE(writes_past_caches(7 << 20, 2 << 20, 2, kL3));
+  EXPECT_TRUE(writes_past_caches(2 << 20, 6 << 20, 4, kL3));
+  EXPECT_FALSE(writes_past_caches(1 << 20, 6 << 20, 4, kL3));
+  EXPECT_FALSE(writes_past_caches(0, 6 << 20, 4, kL3));
+}
+
 TEST(Choose, EveryCollectiveHasAnAlgorithmForEverySize) {
   for (const int ranks : {1, 2, 5, 16, 17, 1000}) {
     Chooser chooser(platform(ranks), true);
