@@ -70,8 +70,7 @@ constexpr std::array kIntegers{
     IntegerField{"shrinkShare", offsetof(ncclConfig_t, shrinkShare), 22700, 0, 1},
 };
 
-// --- NCCL_ALGO, NCCL_PROTO, NCCL_SOCKET_IFNAME
-// --------------------------------------------------------------
+// --- NCCL_ALGO, NCCL_PROTO, NCCL_SOCKET_IFNAME --------------------------------------------------
 
 /// The first of "Ring,Tree" that Tutti has; "" for forms that it does not (a choice per operation,
 /// or what not to use).

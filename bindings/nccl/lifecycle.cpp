@@ -23,9 +23,8 @@ bool must_be_renewed(const ncclComm& comm) { return comm.communicator.impl().gro
 
 /// Makes a handle for a child of `parent` (if this rank is a member) and submits `open`.
 ncclResult_t open_child(std::string_view function, ncclComm& parent, ncclComm_t* out, bool member,
-                        int rank, int size, const ncclConfig_t* given,
+                        int rank, int size, const Config& config,
                         std::function<Communicator()> open) {
-  const Config config = parse_config(given, parent.config);
   Opening opening;
   opening.parent = &parent;
   opening.out = out;
@@ -104,9 +103,10 @@ NCCL_API(ncclResult_t, ncclCommSplit,
       refuse_argument(
           fmt::format("color is {}, but must be 0 or more, or NCCL_SPLIT_NOCOLOR", color));
     }
-    const tutti::Options options = options_for(parse_config(config, parent.config));
+    const Config child_config = parse_config(config, parent.config);
+    const tutti::Options options = options_for(child_config);
     // The new rank and size are not known before the ranks have talked.
-    return open_child(kName, parent, newcomm, color >= 0, -1, -1, config,
+    return open_child(kName, parent, newcomm, color >= 0, -1, -1, child_config,
                       [&parent, color, key, options, newcomm] {
                         const Turn turn(parent);
                         tutti::Communicator child;
@@ -167,8 +167,9 @@ NCCL_API(ncclResult_t, ncclCommShrink,
       stop(parent, kName);
       parent.turn.unlock();
     }
-    const tutti::Options options = options_for(parse_config(config, parent.config));
-    return open_child(kName, parent, newcomm, true, rank, size, config,
+    const Config child_config = parse_config(config, parent.config);
+    const tutti::Options options = options_for(child_config);
+    return open_child(kName, parent, newcomm, true, rank, size, child_config,
                       [&parent, excluded, options] {
                         const Turn turn(parent);
                         return parent.communicator.shrink(excluded, options);

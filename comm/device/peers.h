@@ -35,7 +35,7 @@ class DevicePeers {
 
   /// Returns when the kernels of `mine`, ranks of this process whose calls this thread makes, can
   /// reach the memory of `ranks`. Waits for the first call on GPU memory of the processes that
-  /// have it; `timeout` 0: without limit. Throws Error: peer_lost, timed_out, or what has failed
+  /// have it, as long as `policy` says. Throws Error: peer_lost, timed_out, or what has failed
   /// the communicator.
   void reach(LocalGroup& group, std::span<const int> mine, std::span<const int> ranks,
              const WaitPolicy& policy);

@@ -123,7 +123,7 @@ class DeviceTeam {
 };
 
 /// Rank group.rank() takes part from now on: in the team of its communicator and process, which
-/// `make` makes for the first that asks. `policy`: of its waits; outlives its part.
+/// `make` makes for the first that asks. `policy`: of its waits.
 std::shared_ptr<DeviceTeam> join_device_team(
     LocalGroup& group, const WaitPolicy& policy,
     const std::function<std::shared_ptr<DeviceTeam>()>& make);

@@ -1,6 +1,6 @@
 // Nobody waits on the host for what runs on a GPU, so a thread has to look now and then whether the
 // other processes still live and the communicator has not failed: kernels would wait for ever. The
-// same thread hears what other processes want of this one (windows.h).
+// same thread logs who is late, and hears what other processes want of this one (windows.h).
 #pragma once
 
 #include <functional>

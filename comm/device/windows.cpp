@@ -1,4 +1,4 @@
-// The owner's side of windows, stages and votes; device_windows_listen.cpp has the listener's.
+// The owner's side of windows, stages and votes; windows_listen.cpp has the listener's.
 #include "comm/device/windows.h"
 
 #include <fmt/format.h>

@@ -14,12 +14,28 @@ namespace {
 constexpr int kRanks = 2;
 constexpr std::size_t kCount = 100003;
 
-TEST(GpuNccl, AllReduceAndAllGatherInAGroup) {
+/// Both ranks on GPU 0, and a stream for them.
+class GpuNccl : public ::testing::Test {
+ protected:
+  void open(unsigned flags = cudaStreamDefault) {
+    const int devices[kRanks] = {0, 0};
+    ASSERT_EQ(ncclCommInitAll(comms, kRanks, devices), ncclSuccess) << ncclGetLastError(nullptr);
+    ASSERT_EQ(cudaStreamCreateWithFlags(&stream, flags), cudaSuccess);
+  }
+  void TearDown() override {
+    for (const ncclComm_t comm : comms) {
+      if (comm == nullptr) continue;
+      EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
+    }
+    if (stream != nullptr) cudaStreamDestroy(stream);
+  }
+
   ncclComm_t comms[kRanks] = {};
-  const int devices[kRanks] = {0, 0};
-  ASSERT_EQ(ncclCommInitAll(comms, kRanks, devices), ncclSuccess) << ncclGetLastError(nullptr);
   cudaStream_t stream = nullptr;
-  ASSERT_EQ(cudaStreamCreate(&stream), cudaSuccess);
+};
+
+TEST_F(GpuNccl, AllReduceAndAllGatherInAGroup) {
+  ASSERT_NO_FATAL_FAILURE(open());
   void* in[kRanks] = {};
   void* sum[kRanks] = {};
   void* all[kRanks] = {};
@@ -58,21 +74,15 @@ TEST(GpuNccl, AllReduceAndAllGatherInAGroup) {
       wrong += gathered[i] != static_cast<float>(i % kCount % 1000 + 3000 * (i / kCount));
     }
     EXPECT_EQ(wrong, 0U) << "rank " << r;
-    EXPECT_EQ(ncclCommDestroy(comms[r]), ncclSuccess);
     cudaFree(in[r]);
     cudaFree(sum[r]);
     cudaFree(all[r]);
   }
-  cudaStreamDestroy(stream);
 }
 
 // Twice in a group: each has a copy of its own of what is there before.
-TEST(GpuNccl, AllToAllInPlace) {
-  ncclComm_t comms[kRanks] = {};
-  const int devices[kRanks] = {0, 0};
-  ASSERT_EQ(ncclCommInitAll(comms, kRanks, devices), ncclSuccess) << ncclGetLastError(nullptr);
-  cudaStream_t stream = nullptr;
-  ASSERT_EQ(cudaStreamCreate(&stream), cudaSuccess);
+TEST_F(GpuNccl, AllToAllInPlace) {
+  ASSERT_NO_FATAL_FAILURE(open());
   constexpr std::size_t kAll = kRanks * kCount;
   float* data[kRanks][2] = {};
   std::vector<float> host(kAll);
@@ -109,18 +119,12 @@ TEST(GpuNccl, AllToAllInPlace) {
       EXPECT_EQ(wrong, 0U) << "rank " << r << ", call " << k;
       cudaFree(data[r][k]);
     }
-    EXPECT_EQ(ncclCommDestroy(comms[r]), ncclSuccess);
   }
-  cudaStreamDestroy(stream);
 }
 
 // Every rank to every one, itself included: what all-to-all is in NCCL's documentation.
-TEST(GpuNccl, SendAndRecvInAGroup) {
-  ncclComm_t comms[kRanks] = {};
-  const int devices[kRanks] = {0, 0};
-  ASSERT_EQ(ncclCommInitAll(comms, kRanks, devices), ncclSuccess) << ncclGetLastError(nullptr);
-  cudaStream_t stream = nullptr;
-  ASSERT_EQ(cudaStreamCreate(&stream), cudaSuccess);
+TEST_F(GpuNccl, SendAndRecvInAGroup) {
+  ASSERT_NO_FATAL_FAILURE(open());
   float* in[kRanks] = {};
   float* out[kRanks] = {};
   std::vector<float> host(kRanks * kCount);
@@ -158,14 +162,12 @@ TEST(GpuNccl, SendAndRecvInAGroup) {
                                             10000 * (i / kCount));
     }
     EXPECT_EQ(wrong, 0U) << "rank " << r;
-    EXPECT_EQ(ncclCommDestroy(comms[r]), ncclSuccess);
     cudaFree(in[r]);
     cudaFree(out[r]);
   }
-  cudaStreamDestroy(stream);
 }
 
-TEST(GpuNccl, MemAllocGivesMemoryOfTheGpu) {
+TEST_F(GpuNccl, MemAllocGivesMemoryOfTheGpu) {
   ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
   void* memory = nullptr;
   ASSERT_EQ(ncclMemAlloc(&memory, 1000), ncclSuccess) << ncclGetLastError(nullptr);
@@ -188,12 +190,8 @@ TEST(GpuNccl, MemAllocGivesMemoryOfTheGpu) {
 }
 
 // The scalar is written by what is on the stream before the collective.
-TEST(GpuNccl, ScalarInDeviceMemory) {
-  ncclComm_t comms[kRanks] = {};
-  const int devices[kRanks] = {0, 0};
-  ASSERT_EQ(ncclCommInitAll(comms, kRanks, devices), ncclSuccess) << ncclGetLastError(nullptr);
-  cudaStream_t stream = nullptr;
-  ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+TEST_F(GpuNccl, ScalarInDeviceMemory) {
+  ASSERT_NO_FATAL_FAILURE(open(cudaStreamNonBlocking));
   void* data[kRanks] = {};
   void* scalar[kRanks] = {};
   ncclRedOp_t op[kRanks] = {};
@@ -240,11 +238,9 @@ TEST(GpuNccl, ScalarInDeviceMemory) {
   if (graph != nullptr) cudaGraphDestroy(graph);
 
   for (int r = 0; r < kRanks; ++r) {
-    EXPECT_EQ(ncclCommDestroy(comms[r]), ncclSuccess);
     cudaFree(data[r]);
     cudaFree(scalar[r]);
   }
-  cudaStreamDestroy(stream);
 }
 
 }  // namespace

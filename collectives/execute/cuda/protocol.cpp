@@ -57,16 +57,16 @@ Protocols protocols_from(std::string_view text) {
   const bool inverted = text.starts_with('^');
   std::string_view rest = text.substr(inverted ? 1 : 0);
   if (rest.empty() && !inverted) return {};
-  Protocols listed{false, false, false};
+  Protocols p{inverted, inverted, inverted};
   for (;;) {
     const std::string_view name = rest.substr(0, rest.find(','));
     const auto is = [&](std::string_view known) { return std::ranges::equal(name, known, same); };
     if (is("simple")) {
-      listed.simple = true;
+      p.simple = !inverted;
     } else if (is("ll")) {
-      listed.ll = true;
+      p.ll = !inverted;
     } else if (is("ll128")) {
-      listed.ll128 = true;
+      p.ll128 = !inverted;
     } else {
       throw Error(
           ErrorCode::invalid_argument,
@@ -77,13 +77,11 @@ Protocols protocols_from(std::string_view text) {
     if (name.size() == rest.size()) break;
     rest.remove_prefix(name.size() + 1);
   }
-  if (!inverted) return listed;
-  const Protocols left{!listed.simple, !listed.ll, !listed.ll128};
-  if (!left.simple && !left.ll && !left.ll128) {
+  if (!p.simple && !p.ll && !p.ll128) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("\"{}\" (TUTTI_CUDA_PROTOCOLS) leaves no protocol", text));
   }
-  return left;
+  return p;
 }
 
 bool may_be_flagged(const PlanHeader& plan, const Traits& t) {
