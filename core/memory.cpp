@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <map>
 #include <mutex>
@@ -18,7 +19,7 @@ struct Registry {
   std::map<const std::byte*, WindowMemory> by_base;
   std::vector<std::uint32_t> freed;
   std::uint32_t next_id = 1;
-  // Counts changes; a thread's remembered window is valid while this has not moved.
+  // Counts changes; what a thread remembers is valid while this has not moved.
   std::atomic<std::uint64_t> changes{1};
 };
 
@@ -27,9 +28,11 @@ Registry& registry() {
   return *r;
 }
 
+/// The windows that a thread has asked for last: a call has an input and an output.
 struct Remembered {
   std::uint64_t changes = 0;
-  WindowMemory window;
+  std::array<WindowMemory, 4> windows;
+  std::size_t oldest = 0;
 };
 
 }  // namespace
@@ -73,21 +76,26 @@ void deallocate(void* pointer) noexcept {
 }
 
 WindowMemory find_window(const void* pointer, std::size_t bytes) {
-  thread_local Remembered last;
+  thread_local Remembered known;
   Registry& r = registry();
   const auto* p = static_cast<const std::byte*>(pointer);
   const auto inside = [&](const WindowMemory& w) {
     return p >= w.base && bytes <= w.bytes && p <= w.base + (w.bytes - bytes);
   };
-  if (last.changes == r.changes.load(std::memory_order_acquire) && inside(last.window)) {
-    return last.window;
+  if (known.changes == r.changes.load(std::memory_order_acquire)) {
+    for (const WindowMemory& w : known.windows) {
+      if (w.id != 0 && inside(w)) return w;
+    }
   }
   const std::lock_guard lock(r.mutex);
   auto it = r.by_base.upper_bound(p);
   if (it == r.by_base.begin()) return {};
   --it;
   if (!inside(it->second)) return {};
-  last = {r.changes.load(std::memory_order_relaxed), it->second};
+  const std::uint64_t changes = r.changes.load(std::memory_order_relaxed);
+  if (known.changes != changes) known = {changes, {}, 0};
+  known.windows[known.oldest] = it->second;
+  known.oldest = (known.oldest + 1) % known.windows.size();
   return it->second;
 }
 

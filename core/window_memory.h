@@ -16,7 +16,7 @@ struct WindowMemory {
 };
 
 /// The window that holds all of [pointer, pointer + bytes), or one with id 0. Thread-safe, no lock
-/// when the thread asks for the same window again.
+/// when the thread asks for one of its last four windows again.
 WindowMemory find_window(const void* pointer, std::size_t bytes);
 
 /// Ids of windows that were freed since `generation`, which is moved on. Thread-safe.

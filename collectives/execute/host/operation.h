@@ -99,10 +99,12 @@ class Operation {
     std::uint32_t reserved = 0;
     std::uint64_t in = 0, out = 0, tmp = 0;  // offsets in windows, else addresses
     std::uint64_t scalar = 0;                // pre_multiplied_sum
+    bool operator==(const Addresses&) const = default;
   };
   static_assert(sizeof(Addresses) <= kInlineBytes);
   // The same of another rank, ready to use: what learn() made of its Addresses.
   struct Peer {
+    Addresses said;
     struct Buffer {
       std::byte* pointer = nullptr;  // mapped here, `bytes` long; else
       std::uint64_t remote = 0;      // an address in its process

@@ -2,6 +2,7 @@
 // are, finding theirs, and copying through the kernel where a mapping is not to be had.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "collectives/execute/host/operation.h"
 #include "core/window_memory.h"
@@ -18,16 +19,15 @@ constexpr auto kWindowPatience = std::chrono::seconds(10);
 
 void Operation::describe_buffers() {
   const PlanHeader& h = binding_->plan->header;
-  mine_ = {};
-  mine_here_ = {};
   mine_.scalar = mine_here_.scalar = binding_->op.scalar;
   const auto describe = [&](std::byte* base, std::size_t bytes, std::uint32_t& window,
                             std::uint64_t& address, std::uint64_t& address_here) {
     address = address_here = reinterpret_cast<std::uint64_t>(base);
+    const std::uint32_t announced = std::exchange(window, 0);
     if (base == nullptr || group_.one_process()) return;
     const WindowMemory w = find_window(base, bytes);
     if (w.id == 0) return;
-    group_.mesh().announce(w);
+    if (w.id != announced) group_.mesh().announce(w);
     window = w.id;
     address = static_cast<std::uint64_t>(base - w.base);
   };
@@ -49,6 +49,9 @@ void Operation::learn(int peer, const std::byte* payload) {
   Addresses a;
   std::memcpy(&a, payload, sizeof a);
   Peer& p = peers_[static_cast<std::size_t>(peer)];
+  // A window's id is never another one's, so what was found for it stays right.
+  if (a == p.said) return;
+  p.said = {};
   p.scalar = a.scalar;
   const auto resolve = [&](std::uint32_t window, std::uint64_t address) -> Peer::Buffer {
     if (group_.same_process(peer)) {
@@ -65,6 +68,7 @@ void Operation::learn(int peer, const std::byte* payload) {
   };
   p.buffers = {resolve(a.in_window, a.in), resolve(a.out_window, a.out),
                resolve(a.tmp_window, a.tmp)};
+  p.said = a;
 }
 
 bool Operation::find_targets(const Action& action, const Move& m, std::size_t shift) {
