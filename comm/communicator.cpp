@@ -8,9 +8,16 @@
 #include "comm/device_call.h"
 #include "comm/environment.h"
 #include "comm/impl.h"
+#include "transport/gpu_memory.h"
 
 namespace tutti {
 namespace {
+
+/// The rank is made on this thread, or on another one in its place.
+Options with_gpu(Options options) {
+  if (options.gpu < 0) options.gpu = current_gpu();
+  return options;
+}
 
 void check_rank(int rank, int size) {
   if (size < 1 || rank < 0 || rank >= size) {
@@ -37,14 +44,23 @@ Communicator Communicator::from_environment(const Options& options) {
 
 Communicator Communicator::create(const UniqueId& id, int rank, int size, const Options& options) {
   check_rank(rank, size);
-  return Communicator(std::make_unique<Impl>(open_session(id, rank, size, options), options));
+  const Options mine = with_gpu(options);
+  return Communicator(std::make_unique<Impl>(open_session(id, rank, size, mine), mine));
 }
 
 std::vector<Communicator> Communicator::create_local(int size, const Options& options) {
   check_rank(0, size);
+  return create_local(std::vector<Options>(static_cast<std::size_t>(size), options));
+}
+
+std::vector<Communicator> Communicator::create_local(const std::vector<Options>& options) {
+  check_rank(0, static_cast<int>(options.size()));
+  std::vector<Options> each;
+  for (const Options& o : options) each.push_back(with_gpu(o));
+  std::vector<Session> sessions = open_local_sessions(each);
   std::vector<Communicator> all;
-  for (Session& session : open_local_sessions(size, options)) {
-    all.push_back(Communicator(std::make_unique<Impl>(std::move(session), options)));
+  for (std::size_t r = 0; r < each.size(); ++r) {
+    all.push_back(Communicator(std::make_unique<Impl>(std::move(sessions[r]), each[r])));
   }
   return all;
 }

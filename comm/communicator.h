@@ -50,6 +50,9 @@ struct Options {
   // Of collectives on GPU memory; the same on all ranks:
   std::string cuda_protocols;  // those that may be used, as "ll,simple" or "^ll128"; "": all
   std::size_t cuda_blocks;     // thread blocks that a rank may have; 0: chosen
+  // The GPU that this rank's buffers will be on, as CUDA numbers them; -1: the calling thread's,
+  // when the communicator is made. It only matters where ranks of one process have several GPUs.
+  int gpu = -1;
 };
 
 /// One operation of one rank: what to do with which memory. The functions of Communicator fill it.
@@ -96,6 +99,8 @@ class Communicator {
   static Communicator create(const UniqueId& id, int rank, int size, const Options& options = {});
   /// `size` ranks in this process, one communicator each, for that many threads.
   static std::vector<Communicator> create_local(int size, const Options& options = {});
+  /// The same, a rank for each of the options, which may differ in `gpu` alone.
+  static std::vector<Communicator> create_local(const std::vector<Options>& options);
 
   Communicator();  // empty
   Communicator(Communicator&&) noexcept;

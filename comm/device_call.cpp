@@ -50,13 +50,25 @@ device::DeviceMessage message_of(const Communicator::Impl& impl, const Call& cal
   return m;
 }
 
+/// The GPUs of this process's ranks, by rank, as the first of them that calls knows: its own is
+/// `gpu` (-1: its buffers have no bytes), the others' what they said when they joined.
+std::vector<int> gpus_of_ranks(const Communicator::Impl& impl, int gpu) {
+  LocalGroup& group = *impl.group;
+  if (gpu < 0) gpu = group.control().gpu >= 0 ? group.control().gpu : impl.gpus.current();
+  std::vector<int> ordinals;
+  for (int r = 0; r < group.size(); ++r) {
+    const int said = r == group.rank() ? gpu : group.control(r).gpu;
+    ordinals.push_back(!group.same_process(r) ? -1 : said >= 0 ? said : gpu);
+  }
+  return ordinals;
+}
+
 void join_team(Communicator::Impl& impl, int gpu) {
   if (impl.team) return;
   LocalGroup& group = *impl.group;
   try {
     impl.team = join_device_team(group, impl.policy, [&] {
-      const int ordinal = gpu >= 0 ? gpu : impl.gpus.current();
-      return std::make_shared<DeviceTeam>(impl.gpus.open(ordinal), ordinal, group);
+      return std::make_shared<DeviceTeam>(group, gpus_of_ranks(impl, gpu), impl.gpus.open);
     });
   } catch (const Error& e) {
     // Other processes would wait for this one's memory.
@@ -96,8 +108,7 @@ void launch_collective(DeviceTeam& team, const Calls& calls) {
   team.reach(*first.group, ranks_of(calls), all, first.policy);
   team.agree(*first.group, ranks_of(calls), first.policy);
   std::vector<Tables> tables(calls.size());
-  const std::vector<DeviceTeam::Part> parts = bind_on_device(team, calls, tables);
-  team.launch(parts);
+  team.launch(bind_on_device(team, calls, tables));
 }
 
 /// All messages of these ranks.
@@ -119,7 +130,7 @@ void launch_messages(DeviceTeam& team, const Calls& calls) {
   }
   const Communicator::Impl& first = *calls.front().impl;
   team.reach(*first.group, ranks_of(calls), peers, first.policy);
-  team.launch_messages(parts);
+  team.launch_messages(std::move(parts));
 }
 
 /// Runs `launch` for `calls`; if it fails, so do the communicators.
@@ -145,7 +156,7 @@ void launch_together(DeviceTeam& team, const Calls& calls,
 void number(const DeviceCallOn& c) {
   Communicator::Impl& impl = *c.impl;
   if (c.call->collective == Collective::send_recv) return;
-  if (impl.team && impl.team->is_capturing(c.stream)) return;
+  if (impl.team && impl.team->is_capturing(impl.group->rank(), c.stream)) return;
   Signature s = signature_of(*c.call);
   s.sequence = ++impl.device_sequence;
   publish_signature(impl.group->control(), s, &ControlBlock::device_records);
@@ -160,11 +171,13 @@ void check_on_device(Communicator::Impl& impl, const Call& call) {
   if (moves_nothing(call, sizes)) return;
   const int gpu = gpu_of_call(impl, call, sizes);
   join_team(impl, gpu);
-  if (gpu >= 0 && gpu != impl.team->ordinal()) {
+  const int rank = impl.group->rank();
+  if (gpu >= 0 && gpu != impl.team->ordinal(rank)) {
     refuse(ErrorCode::invalid_argument, call,
-           fmt::format("rank {} has its buffers on GPU {}, but this communicator runs on GPU {}; "
-                       "several GPUs are not in this version",
-                       impl.group->rank(), gpu, impl.team->ordinal()));
+           fmt::format("rank {} has its buffers on GPU {}, but was to have them on GPU {}: make "
+                       "its communicator on a thread whose GPU that is, or say so "
+                       "(Options::gpu, ncclCommInitAll's devlist)",
+                       rank, gpu, impl.team->ordinal(rank)));
   }
 }
 

@@ -254,14 +254,16 @@ std::unique_ptr<Communicator::Impl> Communicator::Impl::part(const std::vector<i
                                                              std::vector<std::uint64_t> keys,
                                                              const Options& its_options) {
   std::vector<int> members;
+  Options inherited = its_options;
+  if (inherited.gpu < 0) inherited.gpu = options.gpu;
   int new_rank = 0;
   for (const int r : ranks) {
     if (r == group->rank()) new_rank = static_cast<int>(members.size());
     members.push_back(group->member(r));
   }
   return std::make_unique<Impl>(
-      open_subsession(*group, geometry, new_rank, std::move(members), std::move(keys), its_options),
-      its_options);
+      open_subsession(*group, geometry, new_rank, std::move(members), std::move(keys), inherited),
+      inherited);
 }
 
 }  // namespace tutti

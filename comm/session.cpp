@@ -42,6 +42,10 @@ Deadline deadline_of(const Options& options) {
              options.rendezvous_timeout);
 }
 
+LocalRank what_is_said(const Options& options) {
+  return {setting_boolean("TUTTI_CMA"), options.gpu};
+}
+
 SessionCard card_of(const Geometry& g, const Mesh& mesh) {
   SessionCard card;
   card.windows = g.windows ? 1 : 0;
@@ -86,7 +90,7 @@ Session connect(std::shared_ptr<Mesh> mesh, int rank, const std::vector<SessionC
   g.cores = std::max<std::size_t>(cores.count(), 1);
   session.group =
       std::make_unique<LocalGroup>(std::move(mesh), rank, std::move(members), std::move(keys),
-                                   g.shape, setting_boolean("TUTTI_CMA"), deadline);
+                                   g.shape, what_is_said(options), deadline);
   return session;
 }
 
@@ -134,13 +138,14 @@ Session open_session(const UniqueId& id, int rank, int size, const Options& opti
 Session open_subsession(LocalGroup& parent, const Geometry& geometry, int rank,
                         std::vector<int> members, std::vector<std::uint64_t> keys,
                         const Options& options) {
-  return {geometry, std::make_unique<LocalGroup>(
-                        parent.shared_mesh(), rank, std::move(members), std::move(keys),
-                        geometry.shape, setting_boolean("TUTTI_CMA"), deadline_of(options))};
+  return {geometry, std::make_unique<LocalGroup>(parent.shared_mesh(), rank, std::move(members),
+                                                 std::move(keys), geometry.shape,
+                                                 what_is_said(options), deadline_of(options))};
 }
 
-std::vector<Session> open_local_sessions(int size, const Options& options) {
-  const Geometry geometry = geometry_of(options, 0, size);
+std::vector<Session> open_local_sessions(const std::vector<Options>& options) {
+  const int size = static_cast<int>(options.size());
+  const Geometry geometry = geometry_of(options.front(), 0, size);
   std::vector<std::shared_ptr<Mesh>> meshes;
   std::vector<SessionCard> cards;
   for (int r = 0; r < size; ++r) {
@@ -156,7 +161,7 @@ std::vector<Session> open_local_sessions(int size, const Options& options) {
     for (std::size_t r = 0; r < sessions.size(); ++r) {
       threads.emplace_back([&, r] {
         try {
-          sessions[r] = connect(meshes[r], static_cast<int>(r), cards, no_secret, options);
+          sessions[r] = connect(meshes[r], static_cast<int>(r), cards, no_secret, options[r]);
         } catch (...) {
           errors[r] = std::current_exception();
         }

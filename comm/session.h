@@ -36,8 +36,8 @@ Session open_session(const UniqueId& id, int rank, int size, const Options& opti
 Session open_subsession(LocalGroup& parent, const Geometry& geometry, int rank,
                         std::vector<int> members, std::vector<std::uint64_t> keys,
                         const Options& options);
-/// `size` ranks of this process at once.
-std::vector<Session> open_local_sessions(int size, const Options& options);
+/// As many ranks of this process at once as there are options.
+std::vector<Session> open_local_sessions(const std::vector<Options>& options);
 
 /// This rank's settings, checked, for a communicator of `size` ranks; only rank 0 has to know the
 /// machine.

@@ -1,4 +1,5 @@
-// What programs/device_rank.cpp runs on: a GPU, or threads in its place (one of the two is linked).
+// What programs/device_rank.cpp runs on: GPUs, or threads in their place (one of the two is
+// linked).
 #pragma once
 
 #include <cstddef>
@@ -15,7 +16,7 @@ class Accelerator {
   /// Has `communicator` run its calls with stream() here. For each new one.
   virtual void adopt(Communicator& communicator) = 0;
 
-  enum class Memory { shareable, unshareable };  // with other processes
+  enum class Memory { shareable, unshareable };  // with other processes, and GPUs
   virtual std::byte* allocate(std::size_t bytes, Memory memory) = 0;
   /// The next allocation of this size is likely to have the same address.
   virtual void release(std::byte* at, Memory memory) = 0;
@@ -31,7 +32,9 @@ class Accelerator {
   virtual std::size_t free_bytes() = 0;
 };
 
-/// Throws Error.
-std::unique_ptr<Accelerator> open_accelerator();
+/// How many there are.
+int accelerators();
+/// One of them, for the calling thread. Throws Error.
+std::unique_ptr<Accelerator> open_accelerator(int ordinal);
 
 }  // namespace tutti::test

@@ -1,15 +1,17 @@
-// Threads in a GPU's place, whose memory other processes can map: every piece is a memfd of its
-// own.
+// Threads in the place of GPUs (TEST_GPUS of them), whose memory other processes can map: every
+// piece is a memfd of its own.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <vector>
 
 #include "comm/impl.h"
 #include "tests/accelerator.h"
@@ -18,8 +20,23 @@
 namespace tutti::test {
 namespace {
 
+std::uint32_t number_of(const char* variable) {
+  const char* const number = std::getenv(variable);
+  return number != nullptr ? static_cast<std::uint32_t>(std::atoi(number)) : 0;
+}
+
+/// Whose memory this is; -1: nobody's.
+int owner_of(const std::byte* memory);
+
 class ProcessDevice : public HostDevice {
  public:
+  explicit ProcessDevice(int ordinal) : ordinal_(ordinal) {}
+
+  Identity identity() const override { return {static_cast<std::uint64_t>(ordinal_), 2}; }
+  Reach reach(const Identity& other) override {
+    return other == identity() ? Reach::whole_lines : Reach::memory;
+  }
+  bool can_address(const std::byte* memory) override;
   std::byte* allocate(std::size_t bytes) override {
     return allocate(bytes, Accelerator::Memory::shareable);
   }
@@ -59,6 +76,10 @@ class ProcessDevice : public HostDevice {
       throw_system_error("a copy to a device");
     }
   }
+  bool is_shareable(const std::byte* memory) {
+    const std::lock_guard lock(mutex_);
+    return piece_of(memory)->second.shareable;
+  }
   CudaAllocation allocation(const std::byte* memory) override {
     const std::lock_guard lock(mutex_);
     const auto piece = piece_of(memory);
@@ -97,10 +118,6 @@ class ProcessDevice : public HostDevice {
   }
 
  private:
-  static std::uint32_t number_of(const char* variable) {
-    const char* const number = std::getenv(variable);
-    return number != nullptr ? static_cast<std::uint32_t>(std::atoi(number)) : 0;
-  }
   struct Piece {
     FileDescriptor fd;
     std::size_t bytes = 0;
@@ -116,29 +133,50 @@ class ProcessDevice : public HostDevice {
     return at < piece->first + piece->second.bytes ? piece : pieces_.end();
   }
 
+  int ordinal_;
   std::mutex mutex_;
   Pieces pieces_;
   std::map<std::size_t, std::byte*> freed_;  // by size
   std::uint64_t allocations_ = 0;
 };
 
-std::shared_ptr<ProcessDevice> the_device() {
-  static const auto device = std::make_shared<ProcessDevice>();
-  return device;
+const std::vector<std::shared_ptr<ProcessDevice>>& devices() {
+  static const auto all = [] {
+    std::vector<std::shared_ptr<ProcessDevice>> made;
+    for (int i = 0; i < accelerators(); ++i) made.push_back(std::make_shared<ProcessDevice>(i));
+    return made;
+  }();
+  return all;
+}
+
+int owner_of(const std::byte* memory) {
+  for (std::size_t i = 0; i < devices().size(); ++i) {
+    if (devices()[i]->allocation(memory).bytes > 0) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+bool ProcessDevice::can_address(const std::byte* memory) {
+  return devices().at(static_cast<std::size_t>(owner_of(memory)))->is_shareable(memory);
 }
 
 class Threads : public Accelerator {
  public:
+  explicit Threads(int ordinal) : device_(*devices()[static_cast<std::size_t>(ordinal)]) {}
+
   void adopt(Communicator& communicator) override {
     communicator.impl().gpus = {
-        [](const void*) { return 0; }, [] { return 0; },
-        [](int) -> std::shared_ptr<device::Device> { return the_device(); }};
+        [](const void* memory) { return owner_of(static_cast<const std::byte*>(memory)); },
+        [] { return 0; },
+        [](int ordinal) -> std::shared_ptr<device::Device> {
+          return devices()[static_cast<std::size_t>(ordinal)];
+        }};
   }
   using Accelerator::allocate;
   std::byte* allocate(std::size_t bytes, Memory memory) override {
-    return the_device()->allocate(bytes, memory);
+    return device_.allocate(bytes, memory);
   }
-  void release(std::byte* at, Memory) override { the_device()->deallocate(at); }
+  void release(std::byte* at, Memory) override { device_.deallocate(at); }
   void write(std::byte* to, const void* from, std::size_t bytes) override {
     if (bytes > 0) std::memcpy(to, from, bytes);
   }
@@ -151,10 +189,16 @@ class Threads : public Accelerator {
     for (int i = 0; i < times; ++i) body();
   }
   std::size_t free_bytes() override { return 0; }
+
+ private:
+  ProcessDevice& device_;
 };
 
 }  // namespace
 
-std::unique_ptr<Accelerator> open_accelerator() { return std::make_unique<Threads>(); }
+int accelerators() { return std::max(static_cast<int>(number_of("TEST_GPUS")), 1); }
+std::unique_ptr<Accelerator> open_accelerator(int ordinal) {
+  return std::make_unique<Threads>(ordinal);
+}
 
 }  // namespace tutti::test

@@ -90,6 +90,8 @@ class HostDevice : public device::Device {
   void drain() noexcept override {}
   std::uint32_t most_blocks() const override { return side_by_side; }
   Identity identity() const override { return {1, 2}; }
+  Reach reach(const Identity&) override { return Reach::whole_lines; }
+  bool can_address(const std::byte*) override { return true; }
   CudaAllocation allocation(const std::byte*) override { return {}; }
   CudaExport share(const std::byte*, std::size_t) override { return {}; }
   device::Mapping map(const CudaMemoryHandle&, const FileDescriptor&) override { return {}; }

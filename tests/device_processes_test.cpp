@@ -321,6 +321,46 @@ TEST_P(DeviceProcessWindows, OneThatMakesNoSenseEndsTheCommunicator) {
 }
 TEST_P(DeviceProcessWindows, Leaving) { expect_right("leave", "1", "two_shot_window"); }
 
+// Ranks of one process on several GPUs, if there are several: two of threads here.
+class DeviceGpus : public DeviceJobs, public ::testing::WithParamInterface<std::tuple<int, int>> {
+ protected:
+  void SetUp() override { setenv("TEST_GPUS", "2", 1); }
+  void TearDown() override { unsetenv("TEST_GPUS"); }
+  void expect_right(const char* what, const char* algorithm = "") {
+    const auto [processes, threads] = GetParam();
+    Job job(processes, ways_, what, "60", std::to_string(threads).c_str(), algorithm);
+    for (std::size_t r = 0; r < job.size(); ++r) {
+      EXPECT_EQ(job.wait(r, Clock::now() + 80s), 0) << "process " << r << ": " << job.text(r);
+    }
+  }
+  Ways ways_ = Ways::all;
+};
+
+TEST_P(DeviceGpus, Collectives) { expect_right("matrix"); }
+TEST_P(DeviceGpus, CollectivesThroughWindows) {
+  expect_right("matrix", "direct_window");
+  expect_right("matrix", "two_shot_window");
+}
+TEST_P(DeviceGpus, Messages) { expect_right("messages"); }
+TEST_P(DeviceGpus, ThroughTheHost) {
+  ways_ = Ways::none;
+  expect_right("matrix");
+  expect_right("messages");
+}
+TEST_P(DeviceGpus, OtherMemory) {
+  expect_right("gather", "direct_window");
+  expect_right("reduce", "two_shot_window");
+}
+TEST_P(DeviceGpus, LeavingTogetherAndNot) { expect_right("leave"); }
+
+INSTANTIATE_TEST_SUITE_P(Ranks, DeviceGpus,
+                         ::testing::Values(std::tuple(1, 2), std::tuple(1, 3), std::tuple(2, 2),
+                                           std::tuple(2, 3)),
+                         [](const auto& test) {
+                           return fmt::format("{}ProcessesOf{}", std::get<0>(test.param),
+                                              std::get<1>(test.param));
+                         });
+
 TEST_F(DeviceJobs, WhoCannotMapWhatThePeerCountsOnFails) {
   if (kIsGpu) GTEST_SKIP() << "a GPU lets itself be mapped";
   Job job(4, Ways::one_way, "one_way");

@@ -38,6 +38,7 @@ CudaDriver load() {
   find(d.map, TUTTI_NAME(cuMemMap));
   find(d.unmap, TUTTI_NAME(cuMemUnmap));
   find(d.set_access, TUTTI_NAME(cuMemSetAccess));
+  find(d.get_access, TUTTI_NAME(cuMemGetAccess));
   if (const CUresult result = d.init(0); result != CUDA_SUCCESS) {
     throw Error(ErrorCode::system, "the CUDA driver does not start: " + d.text(result));
   }

@@ -30,6 +30,7 @@ struct CudaDriver {
   decltype(&::cuMemMap) map;
   decltype(&::cuMemUnmap) unmap;
   decltype(&::cuMemSetAccess) set_access;
+  decltype(&::cuMemGetAccess) get_access;
 
   /// Throws Error(system) where there is no driver, or one that lacks a function.
   static const CudaDriver& get();

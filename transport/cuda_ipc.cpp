@@ -98,6 +98,24 @@ CudaAllocation cuda_allocation_of(const void* memory) {
   return a;
 }
 
+bool cuda_can_address(int device, const void* memory) {
+  const CudaDriver& driver = CudaDriver::get();
+  CUmemLocation location{};
+  location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  location.id = device;
+  // Of the virtual memory functions: whoever mapped it has said which GPUs may.
+  unsigned long long access = 0;
+  if (driver.get_access(&access, &location, address(memory)) == CUDA_SUCCESS) {
+    return access == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  }
+  // What cudaMalloc() gave, but not what came from a pool (cudaMallocAsync), which has its own
+  // list.
+  unsigned legacy = 0;
+  CUpointer_attribute wanted[] = {CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE};
+  void* values[] = {&legacy};
+  return driver.get_attributes(1, wanted, values, address(memory)) == CUDA_SUCCESS && legacy != 0;
+}
+
 CudaExport export_cuda_memory(const void* memory, std::size_t bytes) {
   const CudaDriver& driver = CudaDriver::get();
   CUdeviceptr base = 0;

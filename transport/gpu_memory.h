@@ -9,6 +9,9 @@ namespace tutti {
 /// is none. Never starts it: what a process does on the host alone stays there.
 int current_gpu();
 
+/// How many GPUs this process can use. Starts CUDA.
+int gpu_count();
+
 /// Of current_gpu(), which there must be. Throws Error(system).
 void* allocate_on_gpu(std::size_t bytes);
 void free_on_gpu(void* memory) noexcept;

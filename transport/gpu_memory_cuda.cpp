@@ -42,6 +42,13 @@ int current_gpu() {
   return driver.primary(0, &flags, &active) == CUDA_SUCCESS && active != 0 ? 0 : -1;
 }
 
+int gpu_count() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
+  cudaGetLastError();  // so that a later call does not report it
+  return 0;
+}
+
 void* allocate_on_gpu(std::size_t bytes) {
   void* memory = nullptr;
   check_cuda(cudaMalloc(&memory, std::max<std::size_t>(bytes, 1)),

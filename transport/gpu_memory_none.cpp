@@ -14,6 +14,7 @@ namespace {
 }  // namespace
 
 int current_gpu() { return -1; }
+int gpu_count() { return 0; }
 void* allocate_on_gpu(std::size_t) { refuse(); }
 void free_on_gpu(void*) noexcept {}
 void* duplicate_on_gpu(const void*, std::size_t, void*) { refuse(); }

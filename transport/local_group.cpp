@@ -20,8 +20,8 @@ constexpr std::size_t kControlBytes =
 }  // namespace
 
 LocalGroup::LocalGroup(std::shared_ptr<Mesh> mesh, int rank, std::vector<int> members,
-                       std::vector<std::uint64_t> keys, ConnectionShape shape, bool use_cma,
-                       Deadline deadline)
+                       std::vector<std::uint64_t> keys, ConnectionShape shape,
+                       const LocalRank& says, Deadline deadline)
     : mesh_(std::move(mesh)),
       rank_(rank),
       members_(std::move(members)),
@@ -51,8 +51,9 @@ LocalGroup::LocalGroup(std::shared_ptr<Mesh> mesh, int rank, std::vector<int> me
       receivers_.emplace_back(memory(self, r, c), shape_);
     }
   }
-  bool cma = use_cma;
+  bool cma = says.allows_cma;
   for (std::size_t r = 0; r < n; ++r) cma = cma && (r == self || mesh_->cma_works(members_[r]));
+  control().gpu = says.gpu;
   control().state.store(kJoined | (cma ? kCmaWorks : 0U), std::memory_order_release);
   for (std::size_t r = 0; r < n; ++r) {
     std::uint32_t state = 0;

@@ -60,6 +60,7 @@ struct ControlBlock {
   std::atomic<std::uint32_t> bell;
   alignas(kCacheLine) std::atomic<std::uint64_t> progress;  // see progress_of()
   std::atomic<std::uint32_t> core;  // 1 + where it waited last, if ranks share cores; 0: unknown
+  std::int32_t gpu;                 // LocalRank's; with kJoined
   alignas(kCacheLine) std::atomic<std::uint32_t> state;  // Presence bits
   // Only rank 0's is used.
   alignas(kCacheLine) std::atomic<std::uint32_t> failure_state;  // 0 none, 1 being written, 2 there
@@ -78,15 +79,20 @@ constexpr std::uint64_t progress_of(std::uint64_t operation, std::uint64_t step)
   return operation << kStepBits | step;
 }
 
+/// What a rank says of itself when it joins.
+struct LocalRank {
+  bool allows_cma = true;
+  int gpu = -1;  // that its buffers will be on, as this process numbers them; -1: not known
+};
+
 enum Presence : std::uint32_t { kJoined = 1, kCmaWorks = 2, kLeft = 4 };
 
 class LocalGroup {
  public:
   /// Collective over the ranks: `members` are their numbers in the mesh, by rank here; `keys` name
-  /// their segments and differ from all others of the mesh. `use_cma`: this rank allows it. Throws
-  /// Error.
+  /// their segments and differ from all others of the mesh. Throws Error.
   LocalGroup(std::shared_ptr<Mesh> mesh, int rank, std::vector<int> members,
-             std::vector<std::uint64_t> keys, ConnectionShape shape, bool use_cma,
+             std::vector<std::uint64_t> keys, ConnectionShape shape, const LocalRank& says,
              Deadline deadline);
   ~LocalGroup();
   LocalGroup(const LocalGroup&) = delete;

@@ -133,12 +133,13 @@ Options communicator_options(const PerfOptions& perf_options) {
 // hands them an id.
 class Meeting {
  public:
-  // `ranks` in this process.
-  Meeting(Communicator* processes, int ranks, const Options& options) : options_(options) {
+  // A rank of this process for each of `options`.
+  Meeting(Communicator* processes, std::vector<Options> options) : options_(std::move(options)) {
     if (processes == nullptr) {
-      local_ = Communicator::create_local(ranks, options);
+      local_ = Communicator::create_local(options_);
       return;
     }
+    const int ranks = static_cast<int>(options_.size());
     if (processes->rank() == 0) id_ = make_unique_id();
     processes->broadcast(id_.bytes.data(), id_.bytes.data(), id_.bytes.size(), DataType::uint8, 0);
     first_ = processes->rank() * ranks;
@@ -159,11 +160,12 @@ class Meeting {
 
  private:
   Communicator one(int local) {
-    if (!local_.empty()) return std::move(local_[static_cast<std::size_t>(local)]);
-    return Communicator::create(id_, first_ + local, size_, options_);
+    const auto index = static_cast<std::size_t>(local);
+    if (!local_.empty()) return std::move(local_[index]);
+    return Communicator::create(id_, first_ + local, size_, options_[index]);
   }
 
-  Options options_;
+  std::vector<Options> options_;
   std::vector<Communicator> local_;
   UniqueId id_;
   int first_ = 0, size_ = 0;
@@ -183,7 +185,8 @@ int run_on_host(const RankThread& thread, const PerfOptions& perf_options,
   }
   Communicator processes;
   if (placement.size > 1) processes = Communicator::from_environment(options);
-  Meeting meeting(processes ? &processes : nullptr, threads, options);
+  Meeting meeting(processes ? &processes : nullptr,
+                  std::vector(static_cast<std::size_t>(threads), options));
   std::vector<RankThread::MakeRanks> make;
   for (int i = 0; i < threads; ++i) {
     make.emplace_back([&, i] {
@@ -208,18 +211,25 @@ int run_on_gpus(const RankThread& thread, const PerfOptions& perf_options,
   const int threads = perf_options.threads;
   const int each = perf_options.gpus;
   const int first = placement.rank * threads * each;
+  std::vector<Options> of_rank(static_cast<std::size_t>(threads * each), options);
+  for (int r = 0; r < threads * each; ++r) {
+    of_rank[static_cast<std::size_t>(r)].gpu = (first + r) % gpus;
+  }
   Communicator processes;
   if (placement.size > 1) processes = Communicator::from_environment(options);
-  Meeting of_ranks(processes ? &processes : nullptr, threads * each, options);
+  Meeting of_ranks(processes ? &processes : nullptr, of_rank);
   // No time-out: a thread may be busy with its buffers for as long as it takes.
-  Meeting of_threads(processes ? &processes : nullptr, threads, Options());
+  Meeting of_threads(processes ? &processes : nullptr,
+                     std::vector<Options>(static_cast<std::size_t>(threads)));
   std::vector<RankThread::MakeRanks> make;
   for (int i = 0; i < threads; ++i) {
     make.emplace_back([&, i] {
       ThreadRanks ranks;
       ranks.threads = std::move(of_threads.join(i, 1).front());
       ranks.communicators = of_ranks.join(i * each, each);
-      for (int r = 0; r < each; ++r) ranks.devices.push_back((first + i * each + r) % gpus);
+      for (int r = 0; r < each; ++r) {
+        ranks.devices.push_back(of_rank[static_cast<std::size_t>(i * each + r)].gpu);
+      }
       return ranks;
     });
   }

@@ -1,11 +1,13 @@
 // Communicators from nothing: ncclCommInitRank and its relatives.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "bindings/nccl/export.h"
 #include "bindings/nccl/group.h"
 #include "bindings/nccl/log.h"
+#include "transport/gpu_memory.h"
 
 namespace tutti::nccl {
 namespace {
@@ -21,15 +23,27 @@ ncclResult_t init_rank(std::string_view function, ncclComm_t* out, int size, con
           fmt::format("rank {} of {} ranks makes no sense: ranks are 0 to nranks - 1", rank, size));
     }
     const Config config = parse_config(given);
-    const Options options = options_for(config);
+    Options options = options_for(config);
+    options.gpu = current_gpu();  // of this thread: another one may open it
     Opening opening;
     opening.open = [id, rank, size, options] {
       return Communicator::create(resolve_unique_id(id, rank, size, options), rank, size, options);
     };
     opening.out = out;
-    opening.child = *out = new_handle(config, rank, size, 0);
+    opening.child = *out = new_handle(config, rank, size, std::max(options.gpu, 0));
     return submit(function, std::move(opening), config.blocking);
   });
+}
+
+/// The GPU of each rank. Without a list ranks take turns on those there are, so that there may be
+/// more ranks.
+std::vector<int> devices_for(int ranks, const int* list) {
+  std::vector<int> devices;
+  const int gpus = list == nullptr ? gpu_count() : 0;
+  for (int i = 0; i < ranks; ++i) {
+    devices.push_back(list != nullptr ? list[i] : gpus > 0 ? i % gpus : i);
+  }
+  return devices;
 }
 
 }  // namespace
@@ -74,10 +88,12 @@ NCCL_API(ncclResult_t, ncclCommInitAll, (ncclComm_t * comm, int ndev, const int*
       }
     }
     const Config config = parse_config(nullptr);
-    std::vector<tutti::Communicator> all =
-        tutti::Communicator::create_local(ndev, options_for(config));
+    const std::vector<int> devices = devices_for(ndev, devlist);
+    std::vector<tutti::Options> options(devices.size(), options_for(config));
+    for (std::size_t i = 0; i < devices.size(); ++i) options[i].gpu = devices[i];
+    std::vector<tutti::Communicator> all = tutti::Communicator::create_local(options);
     for (int i = 0; i < ndev; ++i) {
-      comm[i] = new_handle(config, i, ndev, devlist != nullptr ? devlist[i] : i);
+      comm[i] = new_handle(config, i, ndev, devices[static_cast<std::size_t>(i)]);
       comm[i]->communicator = std::move(all[static_cast<std::size_t>(i)]);
       comm[i]->phase.store(Phase::ready, std::memory_order_release);
     }

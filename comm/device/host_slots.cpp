@@ -12,15 +12,9 @@ DeviceHostSlots::~DeviceHostSlots() {
   if (proxy_) proxy_->stop();
 }
 
-std::optional<std::size_t> DeviceHostSlots::index(int rank) const {
-  const auto at = std::ranges::find(on_device_, rank, [](const auto& e) { return e->rank(); });
-  if (at == on_device_.end()) return std::nullopt;
-  return static_cast<std::size_t>(at - on_device_.begin());
-}
-
 /// Of another rank's segment, its connections from `rank` and the credit that `rank` gives.
 std::unique_ptr<device::PinnedMemory> DeviceHostSlots::make_far(int rank) const {
-  auto far = std::make_unique<device::PinnedMemory>(gpu_, shape_.bytes());
+  auto far = std::make_unique<device::PinnedMemory>(on_device_.of(rank).device(), shape_.bytes());
   const auto self = static_cast<std::uint32_t>(rank);
   far->pin(shape_.credits(), shape_.peers());
   for (std::uint32_t c = 0; c < shape_.channels + shape_.message_channels; ++c) {
@@ -38,19 +32,21 @@ void DeviceHostSlots::open() {
   std::vector<Memory> far;
   std::vector<std::unique_ptr<device::Executor>> executors;
   for (const auto& on_device : on_device_) {
-    near.push_back(std::make_unique<device::PinnedMemory>(gpu_, shape_.bytes()));
+    device::Device& gpu = on_device->device();
+    near.push_back(std::make_unique<device::PinnedMemory>(gpu, shape_.bytes()));
     near.back()->pin(0, shape_.bytes());
     Memory& mine = far.emplace_back();
     for (int peer = 0; peer < size(); ++peer) {
-      mine.push_back(index(peer) ? nullptr : make_far(on_device->rank()));
+      mine.push_back(on_device_.has(peer) ? nullptr : make_far(on_device->rank()));
     }
     executors.push_back(std::make_unique<device::Executor>(
-        gpu_, on_device->rank(), shape_, static_cast<int>(on_device_.size()), near.back()->data()));
+        gpu, on_device->rank(), shape_, static_cast<int>(on_device_.ranks_on(gpu)),
+        near.back()->data()));
   }
   for (std::size_t e = 0; e < executors.size(); ++e) {
     for (int peer = 0; peer < size(); ++peer) {
-      const auto here = index(peer);
-      const auto& memory = here ? near[*here] : far[e][static_cast<std::size_t>(peer)];
+      const auto& memory = on_device_.has(peer) ? near[on_device_.index(peer)]
+                                                : far[e][static_cast<std::size_t>(peer)];
       executors[e]->connect(peer, memory->data(), false);
     }
   }
@@ -58,7 +54,7 @@ void DeviceHostSlots::open() {
   {
     const std::lock_guard lock(mutex_);
     for (std::size_t e = 0; e < executors.size(); ++e) {
-      executors[e]->set_limits(on_device_[e]->limits());
+      executors[e]->set_limits(on_device_.of(executors[e]->rank()).limits());
       if (aborted_) executors[e]->abort();
     }
     near_ = std::move(near);
@@ -67,7 +63,7 @@ void DeviceHostSlots::open() {
     proxy_ = std::move(proxy);
   }
   for (int peer = 0; peer < size(); ++peer) {
-    if (!index(peer) && inboxes_.has_met(peer)) add_links(peer);
+    if (!on_device_.has(peer) && inboxes_.has_met(peer)) add_links(peer);
   }
 }
 
@@ -77,7 +73,7 @@ void DeviceHostSlots::met(int rank) {
 
 void DeviceHostSlots::add_links(int peer) {
   for (std::size_t e = 0; e < on_device_.size(); ++e) {
-    const int rank = on_device_[e]->rank();
+    const int rank = executors_[e]->rank();
     ProxyLink::Ends ends;
     ends.rank = rank;
     ends.peer = peer;
@@ -91,12 +87,12 @@ void DeviceHostSlots::add_links(int peer) {
 
 device::Executor& DeviceHostSlots::executor(int rank) {
   const std::lock_guard lock(mutex_);
-  return *executors_[*index(rank)];
+  return *executors_[on_device_.index(rank)];
 }
 
 void DeviceHostSlots::set_limits(int rank, const device::Executor::Limits& limits) {
   const std::lock_guard lock(mutex_);
-  if (!executors_.empty()) executors_[*index(rank)]->set_limits(limits);
+  if (!executors_.empty()) executors_[on_device_.index(rank)]->set_limits(limits);
 }
 
 void DeviceHostSlots::abort() {

@@ -16,8 +16,8 @@
 #include <span>
 #include <vector>
 
-#include "collectives/execute/cuda/executor.h"
 #include "collectives/execute/cuda/pinned_memory.h"
+#include "comm/device/executors.h"
 #include "comm/device/inbox.h"
 #include "comm/device/proxy.h"
 
@@ -28,11 +28,10 @@ class DeviceHostSlots {
   /// What a message may have, wherever it is forwarded: the rest of a slot is not used.
   static ConnectionShape connection_of(const device::SegmentShape& shape);
 
-  /// `executors`: of this process's ranks, on the device alone. `inboxes` outlive this.
-  DeviceHostSlots(device::Device& gpu, const device::SegmentShape& shape,
-                  std::span<const std::unique_ptr<device::Executor>> executors,
+  /// `executors`: of this process's ranks, on their GPUs alone. Both outlive this.
+  DeviceHostSlots(const device::SegmentShape& shape, const DeviceExecutors& executors,
                   const DeviceInboxes& inboxes)
-      : gpu_(gpu), shape_(shape), on_device_(executors), inboxes_(inboxes) {}
+      : shape_(shape), on_device_(executors), inboxes_(inboxes) {}
   ~DeviceHostSlots();
   DeviceHostSlots(const DeviceHostSlots&) = delete;
   DeviceHostSlots& operator=(const DeviceHostSlots&) = delete;
@@ -60,14 +59,11 @@ class DeviceHostSlots {
   using Memory = std::vector<std::unique_ptr<device::PinnedMemory>>;
 
   int size() const { return static_cast<int>(shape_.ranks); }
-  /// Index of an executor of this process; none for ranks of others.
-  std::optional<std::size_t> index(int rank) const;
   std::unique_ptr<device::PinnedMemory> make_far(int rank) const;
   void add_links(int peer);
 
-  device::Device& gpu_;
   device::SegmentShape shape_;
-  std::span<const std::unique_ptr<device::Executor>> on_device_;
+  const DeviceExecutors& on_device_;
   const DeviceInboxes& inboxes_;
   Memory near_;               // by executor
   std::vector<Memory> far_;   // by executor, then rank; none for those of this process

@@ -20,10 +20,10 @@ std::uint64_t descriptor_key(const LocalGroup& group, int rank) {
 }
 
 /// What others need to map a rank's segment; no handle where it cannot be shared.
-CudaExport share(device::Device& gpu, const device::Executor& executor, std::size_t bytes) {
+CudaExport share(const device::Executor& executor, std::size_t bytes) {
   CudaExport e;
   try {
-    e = gpu.share(executor.segment(), bytes);
+    e = executor.device().share(executor.segment(), bytes);
   } catch (const Error& error) {
     e.why = error.what();
   }
@@ -36,10 +36,9 @@ CudaExport share(device::Device& gpu, const device::Executor& executor, std::siz
 
 }  // namespace
 
-DevicePeers::DevicePeers(LocalGroup& group, device::Device& gpu, const device::SegmentShape& shape,
-                         std::span<const std::unique_ptr<device::Executor>> executors)
-    : gpu_(gpu),
-      shape_(shape),
+DevicePeers::DevicePeers(LocalGroup& group, const device::SegmentShape& shape,
+                         const DeviceExecutors& executors)
+    : shape_(shape),
       executors_(executors),
       board_(group),
       spans_processes_(!group.one_process()),
@@ -49,22 +48,12 @@ DevicePeers::DevicePeers(LocalGroup& group, device::Device& gpu, const device::S
       connected_(peers_.size(), std::vector<bool>(peers_.size())),
       ways_(peers_.size(), std::vector<DeviceWay>(peers_.size(), DeviceWay::undecided)),
       agreed_(peers_.size()) {
-  for (const auto& executor : executors_) {
-    const auto rank = static_cast<std::size_t>(executor->rank());
-    peers_[rank].card.gpu = gpu_.identity();
-    peers_[rank].card.most_blocks = gpu_.most_blocks();
-    peers_[rank].segment = executor->segment();
-    peers_[rank].known = true;
-    for (const auto& other : executors_) {
-      other->connect(executor->rank(), executor->segment());
-      connected_[static_cast<std::size_t>(other->rank())][rank] = true;
-    }
-  }
+  connect_here();
   if (!spans_processes_) return;
   try {
     inboxes_ =
         std::make_unique<DeviceInboxes>(group, shape_, DeviceHostSlots::connection_of(shape_));
-    host_ = std::make_unique<DeviceHostSlots>(gpu_, shape_, executors_, *inboxes_);
+    host_ = std::make_unique<DeviceHostSlots>(shape_, executors_, *inboxes_);
     show(group);
   } catch (...) {
     leave();
@@ -72,12 +61,45 @@ DevicePeers::DevicePeers(LocalGroup& group, device::Device& gpu, const device::S
   }
 }
 
+void DevicePeers::connect_here() {
+  using Reach = device::Device::Reach;
+  Reach worst = Reach::whole_lines;
+  for (const auto& from : executors_) {
+    for (const auto& to : executors_) {
+      const Reach reach = from->device().reach(to->device().identity());
+      worst = std::min(worst, reach);
+      if (reach != Reach::none) continue;
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("ranks {} and {} are of one process, and on GPUs that cannot reach "
+                              "each other's memory (peer access): a process for each rank can do "
+                              "without",
+                              from->rank(), to->rank()),
+                  to->rank());
+    }
+  }
+  // All ranks of a communicator say the same, and of links between processes nothing is known.
+  const bool whole_lines = worst == Reach::whole_lines && !spans_processes_;
+  for (const auto& executor : executors_) {
+    const auto rank = static_cast<std::size_t>(executor->rank());
+    peers_[rank].card.gpu = executor->device().identity();
+    peers_[rank].card.most_blocks = executor->device().most_blocks();
+    peers_[rank].known = true;
+    for (const auto& other : executors_) {
+      other->connect(executor->rank(), executor->segment(),
+                     whole_lines || &other->device() == &executor->device());
+      connected_[static_cast<std::size_t>(other->rank())][rank] = true;
+    }
+  }
+  if (spans_processes_) return;
+  for (const auto& executor : executors_) executor->limit_blocks(agreed_blocks());
+}
+
 void DevicePeers::show(LocalGroup& group) {
   board_.set_maps(true);
   for (const auto& executor : executors_) {
     const int rank = executor->rank();
     Peer& self = peers_[static_cast<std::size_t>(rank)];
-    const CudaExport e = shares_ ? share(gpu_, *executor, shape_.bytes()) : CudaExport{};
+    const CudaExport e = shares_ ? share(*executor, shape_.bytes()) : CudaExport{};
     self.why_not = e.why;
     // Before the card, so that who has seen it finds the descriptor.
     for (int peer = 0; peer < group.size() && e.fd; ++peer) {
@@ -121,7 +143,8 @@ bool DevicePeers::connect(LocalGroup& group, std::span<const int> mine, int rank
     auto& connected = connected_[static_cast<std::size_t>(executor->rank())];
     if (connected[static_cast<std::size_t>(rank)]) continue;
     if (way(executor->rank(), rank) == DeviceWay::mapped) {
-      executor->connect(rank, peer.segment, peer.card.gpu == gpu_.identity());
+      executor->connect(rank, peer.mappings[executors_.gpu_index(executor->rank())].data,
+                        peer.card.gpu == executor->device().identity());
     } else {
       host_->open();
     }
@@ -155,20 +178,23 @@ void DevicePeers::meet(LocalGroup& group, int rank, const DeviceBoard::Card& car
 
 void DevicePeers::map(Peer& peer, int rank, const FileDescriptor& fd) {
   try {
-    peer.mapping = gpu_.map(peer.card.segment, fd);
+    for (device::Device* const gpu : executors_.gpus()) {
+      peer.mappings.push_back(gpu->map(peer.card.segment, fd));
+    }
   } catch (const Error& e) {
     if (e.code() != ErrorCode::system) throw;
     log().warn("data between rank {} and this process goes through the host: {}", rank, e.what());
+    peer.mappings.clear();
     peer.why_not = e.what();
     return;
   }
-  if (peer.mapping.bytes < shape_.bytes()) {
+  for (const device::Mapping& mapping : peer.mappings) {
+    if (mapping.bytes >= shape_.bytes()) continue;
     throw Error(ErrorCode::internal,
                 fmt::format("rank {} shares {} bytes of GPU memory, but its segment needs {}", rank,
-                            peer.mapping.bytes, shape_.bytes()),
+                            mapping.bytes, shape_.bytes()),
                 rank);
   }
-  peer.segment = peer.mapping.data;
 }
 
 DeviceWay DevicePeers::way(int mine, int rank) {
@@ -176,14 +202,14 @@ DeviceWay DevicePeers::way(int mine, int rank) {
   if (known != DeviceWay::undecided) return known;
   const Peer& self = peers_[static_cast<std::size_t>(mine)];
   const Peer& peer = peers_[static_cast<std::size_t>(rank)];
-  const bool maps = peer.segment != nullptr && self.card.segment.kinds != 0;
+  const bool maps = !peer.mappings.empty() && self.card.segment.kinds != 0;
   const DeviceWay way =
       inboxes_->decide(mine, rank, maps ? DeviceWay::mapped : DeviceWay::forwarded);
   if (way == DeviceWay::mapped && !maps) {
     throw Error(ErrorCode::system,
                 fmt::format("rank {} has the GPU memory of rank {} mapped, but not the other way "
                             "about ({}): set TUTTI_CUDA_IPC=0, so that neither tries",
-                            rank, mine, peer.segment != nullptr ? self.why_not : peer.why_not),
+                            rank, mine, peer.mappings.empty() ? peer.why_not : self.why_not),
                 rank);
   }
   return known = way;
@@ -261,7 +287,7 @@ void DevicePeers::leave() {
   board_.withdraw();
   {
     const std::lock_guard lock(mutex_);
-    for (Peer& peer : peers_) peer.mapping = {};
+    for (Peer& peer : peers_) peer.mappings.clear();
   }
   board_.set_maps(false);
 }

@@ -1,5 +1,5 @@
 // The segments of a communicator's ranks, as one process's kernels address them: its own ranks' as
-// they are, those of other processes mapped when a call first needs them.
+// they are, those of other processes mapped when a call first needs them, for each of its GPUs.
 //
 // Where one of two ranks cannot map the other's, or must not (TUTTI_CUDA_IPC), messages between the
 // two go through the host (host_slots.h). So do all collectives of the communicator then, as
@@ -15,9 +15,9 @@
 #include <string_view>
 #include <vector>
 
-#include "collectives/execute/cuda/executor.h"
 #include "collectives/execute/host/wait.h"
 #include "comm/device/board.h"
+#include "comm/device/executors.h"
 #include "comm/device/host_slots.h"
 #include "comm/device/inbox.h"
 
@@ -25,10 +25,10 @@ namespace tutti {
 
 class DevicePeers {
  public:
-  /// `executors`: of this process's ranks, which are connected to each other here, and shown to the
-  /// other processes. Throws Error.
-  DevicePeers(LocalGroup& group, device::Device& gpu, const device::SegmentShape& shape,
-              std::span<const std::unique_ptr<device::Executor>> executors);
+  /// Connects this process's ranks to each other, and shows them to the other processes. Throws
+  /// Error: invalid_argument for GPUs that cannot reach each other.
+  DevicePeers(LocalGroup& group, const device::SegmentShape& shape,
+              const DeviceExecutors& executors);
   ~DevicePeers() { leave(); }
   DevicePeers(const DevicePeers&) = delete;
   DevicePeers& operator=(const DevicePeers&) = delete;
@@ -62,12 +62,14 @@ class DevicePeers {
  private:
   struct Peer {
     DeviceBoard::Card card;
-    bool known = false;            // the card is there, and an inbox
-    std::byte* segment = nullptr;  // as it is addressed here; null: not mapped
-    device::Mapping mapping;       // of another process's
-    std::string why_not;           // it is not mapped
+    bool known = false;  // the card is there, and an inbox
+    // Of another process's rank, by this process's GPUs; none: not mapped.
+    std::vector<device::Mapping> mappings;
+    std::string why_not;  // it is not mapped
   };
 
+  /// Of this process's ranks.
+  void connect_here();
   void show(LocalGroup& group);
   /// Whether `mine` are connected to rank `rank`; connects them if its card is there.
   bool connect(LocalGroup& group, std::span<const int> mine, int rank);
@@ -81,9 +83,8 @@ class DevicePeers {
   /// The blocks that every rank may have, once all cards are known.
   std::uint32_t agreed_blocks() const;
 
-  device::Device& gpu_;
   device::SegmentShape shape_;
-  std::span<const std::unique_ptr<device::Executor>> executors_;
+  const DeviceExecutors& executors_;
   DeviceBoard board_;
   bool spans_processes_ = false;
   bool shares_;  // maps others' memory, and shows its own

@@ -37,15 +37,15 @@ bool is_default(device::Stream stream) {
   return stream == nullptr || stream == reinterpret_cast<device::Stream>(1);  // cudaStreamLegacy
 }
 
-device::SegmentShape checked_shape(const LocalGroup& group, int ordinal) {
-  int here = 0;
-  for (int r = 0; r < group.size(); ++r) here += group.same_process(r) ? 1 : 0;
-  if (static_cast<std::uint32_t>(here) > device::kMostRanks) {
+/// Throws for more ranks of a process than a launch has room for.
+void check_count(std::span<const int> ordinals) {
+  for (const int ordinal : ordinals) {
+    const auto here = std::ranges::count(ordinals, ordinal);
+    if (ordinal < 0 || here <= std::ptrdiff_t{device::kMostRanks}) continue;
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("{} ranks of a process share GPU {}; at most {} can", here, ordinal,
                             device::kMostRanks));
   }
-  return shape_for(group.size());
 }
 
 }  // namespace
@@ -105,15 +105,15 @@ struct DeviceTeams {
   }
 };
 
-DeviceTeam::DeviceTeam(std::shared_ptr<device::Device> gpu, int ordinal, LocalGroup& group)
-    : gpu_(std::move(gpu)),
-      ordinal_(ordinal),
-      shape_(checked_shape(group, ordinal)),
-      index_(static_cast<std::size_t>(group.size())),
-      executors_(make_executors(group)),
-      windows_(group.one_process() ? nullptr
-                                   : std::make_unique<DeviceWindows>(group, *gpu_, executors_)),
-      peers_(group, *gpu_, shape_, executors_) {
+DeviceTeam::DeviceTeam(LocalGroup& group, std::vector<int> ordinals,
+                       const std::function<std::shared_ptr<device::Device>(int ordinal)>& open)
+    : ordinals_(std::move(ordinals)),
+      shape_(shape_for(group.size())),
+      executors_(make_executors(group, open)),
+      windows_(group.one_process() && executors_.gpus().size() == 1
+                   ? nullptr
+                   : std::make_unique<DeviceWindows>(group, executors_)),
+      peers_(group, shape_, executors_) {
   launched_.resize(executors_.size(), std::vector<Launched>(kRemembered));
   launches_.resize(executors_.size());
   std::function<void()> wait = [] { std::this_thread::sleep_for(std::chrono::milliseconds(20)); };
@@ -121,17 +121,17 @@ DeviceTeam::DeviceTeam(std::shared_ptr<device::Device> gpu, int ordinal, LocalGr
   watch_ = DeviceWatch::start([this](LocalGroup& g) { look(g); }, std::move(wait));
 }
 
-DeviceTeam::Executors DeviceTeam::make_executors(const LocalGroup& group) {
-  std::vector<int> here;
+DeviceExecutors DeviceTeam::make_executors(
+    const LocalGroup& group,
+    const std::function<std::shared_ptr<device::Device>(int ordinal)>& open) {
+  check_count(ordinals_);
+  DeviceExecutors executors(group.size());
   for (int r = 0; r < group.size(); ++r) {
     if (!group.same_process(r)) continue;
-    index_[static_cast<std::size_t>(r)] = here.size();
-    here.push_back(r);
-  }
-  Executors executors;
-  for (const int r : here) {
-    executors.push_back(
-        std::make_unique<device::Executor>(*gpu_, r, shape_, static_cast<int>(here.size())));
+    const auto gpu = open(ordinal(r));
+    if (std::ranges::find(gpus_, gpu) == gpus_.end()) gpus_.push_back(gpu);
+    const auto sharing = std::ranges::count(ordinals_, ordinal(r));
+    executors.add(std::make_unique<device::Executor>(*gpu, r, shape_, static_cast<int>(sharing)));
   }
   return executors;
 }
@@ -139,7 +139,7 @@ DeviceTeam::Executors DeviceTeam::make_executors(const LocalGroup& group) {
 void DeviceTeam::join(LocalGroup& group, const WaitPolicy& policy) {
   ++joined_;
   const device::Executor::Limits limits{policy.timeout, policy.report_after};
-  executor(group.rank()).set_limits(limits);
+  executors_.of(group.rank()).set_limits(limits);
   if (peers_.host() != nullptr) peers_.host()->set_limits(group.rank(), limits);
   watch_->add(group);
 }
@@ -152,7 +152,7 @@ bool DeviceTeam::leave(LocalGroup& group) {
 }
 
 void DeviceTeam::end(LocalGroup& group) {
-  gpu_->drain();
+  for (const auto& gpu : gpus_) gpu->drain();
   watch_->remove(group);
   watch_->stop();
   if (windows_) windows_->leave();
@@ -175,8 +175,25 @@ void DeviceTeam::look(LocalGroup& group) {
   }
 }
 
-void DeviceTeam::check_default_stream(std::span<const Part> parts) const {
-  if (parts.size() == executors_.size()) return;
+std::vector<DeviceTeam::Parts> DeviceTeam::by_gpu(std::vector<Part>& parts) const {
+  const auto gpu = [&](const Part& part) { return executors_.gpu_index(part.rank); };
+  std::ranges::stable_sort(parts, {}, gpu);
+  std::vector<Parts> all;
+  for (auto first = parts.begin(); first != parts.end();) {
+    const auto last = std::find_if(first, parts.end(),
+                                   [&](const Part& part) { return gpu(part) != gpu(*first); });
+    all.emplace_back(first, last);
+    first = last;
+  }
+  return all;
+}
+
+bool DeviceTeam::are_all(Parts parts) const {
+  return parts.size() == executors_.ranks_on(executors_.of(parts.front().rank).device());
+}
+
+void DeviceTeam::check_default_stream(Parts parts) const {
+  if (are_all(parts)) return;
   for (const Part& part : parts) {
     if (std::ranges::none_of(part.streams, is_default)) continue;
     throw Error(
@@ -184,55 +201,68 @@ void DeviceTeam::check_default_stream(std::span<const Part> parts) const {
         fmt::format("rank {} shares GPU {} with other ranks of its process and uses CUDA's "
                     "default stream, which waits for theirs: use a stream of its own (made with "
                     "cudaStreamNonBlocking), or call all ranks in one group()",
-                    part.rank, ordinal_));
+                    part.rank, ordinal(part.rank)));
   }
 }
 
-void DeviceTeam::check_stream(std::span<const Part> parts) {
+void DeviceTeam::check_stream(Parts parts) {
   const std::lock_guard lock(mutex_);
-  const bool all = parts.size() == executors_.size();
+  const bool all = are_all(parts);
   const device::Stream stream = parts.front().streams.front();
   const auto is_here = [&](int rank) {
     return std::ranges::find(parts, rank, &Part::rank) != parts.end();
   };
   for (const Part& part : parts) {
-    const std::size_t mine = index_[static_cast<std::size_t>(part.rank)];
+    const std::size_t mine = executors_.index(part.rank);
     const std::uint64_t number = ++launches_[mine];
     launched_[mine][number % kRemembered] = {number, all ? nullptr : stream};
-    for (std::size_t e = 0; e < launched_.size() && !all; ++e) {
-      const Launched& other = launched_[e][number % kRemembered];
-      const int rank = executors_[e]->rank();
+    for (const auto& executor : executors_) {
+      const int rank = executor->rank();
+      const Launched& other = launched_[executors_.index(rank)][number % kRemembered];
+      if (all || ordinal(rank) != ordinal(part.rank)) continue;
       if (other.number != number || other.stream != stream || is_here(rank)) continue;
       throw Error(
           ErrorCode::invalid_usage,
           fmt::format("ranks {} and {} run the same operation on the same stream of GPU {}, "
                       "one after the other, but they wait for each other: use a stream for "
                       "each, or call both in one group()",
-                      rank, part.rank, ordinal_));
+                      rank, part.rank, ordinal(rank)));
     }
   }
 }
 
-void DeviceTeam::launch(std::span<const Part> parts) {
-  const DataType type = parts.front().binding.type;
+void DeviceTeam::launch(std::vector<Part> parts) {
+  const Part& first = parts.front();
   for (const Part& part : parts) {
-    if (part.binding.type == type) continue;
+    if (part.binding.type == first.binding.type) continue;
     throw Error(ErrorCode::mismatch,
-                fmt::format("calls do not match: rank {} has {}, rank {} has {}",
-                            parts.front().rank, name(type), part.rank, name(part.binding.type)),
+                fmt::format("calls do not match: rank {} has {}, rank {} has {}", first.rank,
+                            name(first.binding.type), part.rank, name(part.binding.type)),
                 part.rank);
   }
-  check_default_stream(parts);
-  check_stream(parts);
+  const std::vector<Parts> all = by_gpu(parts);
+  for (const Parts here : all) {
+    check_default_stream(here);
+    check_stream(here);
+  }
+  for (const Parts here : all) launch_on_gpu(here);
+}
+
+void DeviceTeam::launch_on_gpu(Parts parts) {
   std::vector<device::RankLaunch> launches;
   for (const Part& part : parts) {
     launches.push_back(collective_executor(part.rank).prepare(part.binding, part.streams.front()));
   }
-  enqueue(parts, launches, type);
+  enqueue(parts, launches, parts.front().binding.type);
 }
 
-void DeviceTeam::launch_messages(std::span<const Part> parts) {
-  check_default_stream(parts);
+void DeviceTeam::launch_messages(std::vector<Part> parts) {
+  const std::vector<Parts> all = by_gpu(parts);
+  for (const Parts here : all) check_default_stream(here);
+  for (const Parts here : all) launch_messages_on_gpu(here);
+}
+
+void DeviceTeam::launch_messages_on_gpu(Parts parts) {
   std::vector<device::RankLaunch> launches;
   for (const Part& part : parts) {
     // Two parts, side by side, where some peers are reached through the host.
@@ -245,7 +275,9 @@ void DeviceTeam::launch_messages(std::span<const Part> parts) {
     direct.erase(others.begin(), others.end());
     const std::uint32_t shares = direct.empty() || forwarded.empty() ? 1 : 2;
     const device::Stream stream = part.streams.front();
-    if (!direct.empty()) launches.push_back(executor(part.rank).prepare(direct, stream, shares));
+    if (!direct.empty()) {
+      launches.push_back(executors_.of(part.rank).prepare(direct, stream, shares));
+    }
     if (!forwarded.empty()) {
       launches.push_back(peers_.host()->executor(part.rank).prepare(forwarded, stream, shares));
     }
@@ -253,8 +285,8 @@ void DeviceTeam::launch_messages(std::span<const Part> parts) {
   enqueue(parts, launches, DataType::uint8);
 }
 
-void DeviceTeam::enqueue(std::span<const Part> parts, std::span<const device::RankLaunch> launches,
-                         DataType type) {
+void DeviceTeam::enqueue(Parts parts, std::span<const device::RankLaunch> launches, DataType type) {
+  device::Device& gpu = executors_.of(parts.front().rank).device();
   // One stream runs the kernel; the others wait for it, and it for them.
   const device::Stream stream = parts.front().streams.front();
   std::vector<device::Stream> others;
@@ -265,13 +297,13 @@ void DeviceTeam::enqueue(std::span<const Part> parts, std::span<const device::Ra
   }
   const auto copy = [&](std::vector<Copy> Part::*copies) {
     for (const Part& part : parts) {
-      for (const Copy& c : part.*copies) gpu_->copy(c.to, c.from, c.bytes, part.streams.front());
+      for (const Copy& c : part.*copies) gpu.copy(c.to, c.from, c.bytes, part.streams.front());
     }
   };
   copy(&Part::before);
-  for (const device::Stream s : others) gpu_->order(s, stream);
-  device::enqueue(*gpu_, launches, shape_, type, stream);
-  for (const device::Stream s : others) gpu_->order(stream, s);
+  for (const device::Stream s : others) gpu.order(s, stream);
+  device::enqueue(gpu, launches, shape_, type, stream);
+  for (const device::Stream s : others) gpu.order(stream, s);
   copy(&Part::after);
   if (peers_.host() != nullptr) peers_.host()->wake();
 }

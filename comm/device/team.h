@@ -1,7 +1,7 @@
-// The ranks of a communicator that are threads of this process, on the GPU that they share: an
-// executor each, and launches of one or several of them. One object per communicator and process;
-// it lives until the last of these ranks has left, because the others' kernels may still write into
-// a rank's segment.
+// The ranks of a communicator that are threads of this process, on the GPU that they share, or on
+// several: an executor each, and launches of one or several of those on a GPU. One object per
+// communicator and process; it lives until the last of these ranks has left, because the others'
+// kernels may still write into a rank's segment.
 #pragma once
 
 #include <chrono>
@@ -13,7 +13,7 @@
 #include <span>
 #include <vector>
 
-#include "collectives/execute/cuda/executor.h"
+#include "comm/device/executors.h"
 #include "comm/device/peers.h"
 #include "comm/device/watch.h"
 #include "comm/device/windows.h"
@@ -22,10 +22,13 @@ namespace tutti {
 
 class DeviceTeam {
  public:
-  /// Throws Error(invalid_argument) for more ranks than fit one launch.
-  DeviceTeam(std::shared_ptr<device::Device> gpu, int ordinal, LocalGroup& group);
+  /// `ordinals`: CUDA's numbers of the GPUs, by rank, of this process's ranks. `open`: gives one.
+  /// Throws Error: invalid_argument for more ranks than fit one launch, or GPUs that cannot reach
+  /// each other.
+  DeviceTeam(LocalGroup& group, std::vector<int> ordinals,
+             const std::function<std::shared_ptr<device::Device>(int ordinal)>& open);
 
-  int ordinal() const { return ordinal_; }
+  int ordinal(int rank) const { return ordinals_[static_cast<std::size_t>(rank)]; }
 
   /// See DevicePeers.
   void agree(LocalGroup& group, std::span<const int> mine, const WaitPolicy& policy) {
@@ -36,10 +39,12 @@ class DeviceTeam {
     peers_.reach(group, mine, ranks, policy);
   }
 
-  bool is_capturing(device::Stream stream) { return gpu_->is_capturing(stream); }
+  bool is_capturing(int rank, device::Stream stream) const {
+    return executors_.of(rank).device().is_capturing(stream);
+  }
   bool collectives_through_host() const { return peers_.collectives_through_host(); }
 
-  /// Null where all ranks are in this process: its memory is addressed as it is.
+  /// Null where all ranks are in this process, on one GPU: its memory is addressed as it is.
   DeviceWindows* windows() const { return windows_.get(); }
 
   /// Of a buffer, beside the kernel.
@@ -57,10 +62,11 @@ class DeviceTeam {
     std::vector<device::DeviceMessage> messages;
     std::vector<device::Stream> streams;  // at least one
   };
-  /// One kernel for the parts of some ranks, in the order of all their streams. Does not wait. Each
-  /// rank's parts come from one thread at a time. Throws Error; then nothing was launched.
-  void launch(std::span<const Part> parts);
-  void launch_messages(std::span<const Part> parts);
+  /// One kernel on each GPU for the parts of its ranks, in the order of all their streams. Does not
+  /// wait. Each rank's parts come from one thread at a time. Throws Error; then the kernels of some
+  /// GPUs may have been launched, and wait for the others.
+  void launch(std::vector<Part> parts);
+  void launch_messages(std::vector<Part> parts);
 
   /// Makes all kernels, also later ones, leave their waits. From any thread.
   void abort();
@@ -71,23 +77,26 @@ class DeviceTeam {
  private:
   friend struct DeviceTeams;  // joins, leaves
 
-  using Executors = std::vector<std::unique_ptr<device::Executor>>;
+  using Parts = std::span<const Part>;  // of ranks on one GPU, where nothing else is said
 
-  /// Those of the process's ranks; fills index_.
-  Executors make_executors(const LocalGroup& group);
-  device::Executor& executor(int rank) {
-    return *executors_[index_[static_cast<std::size_t>(rank)]];
-  }
+  DeviceExecutors make_executors(
+      const LocalGroup& group,
+      const std::function<std::shared_ptr<device::Device>(int ordinal)>& open);
   /// The one of a rank's whose links its collectives take.
   device::Executor& collective_executor(int rank) {
-    return peers_.collectives_through_host() ? peers_.host()->executor(rank) : executor(rank);
+    return peers_.collectives_through_host() ? peers_.host()->executor(rank) : executors_.of(rank);
   }
+  /// The parts on each GPU.
+  std::vector<Parts> by_gpu(std::vector<Part>& parts) const;
+  /// Whether they are of all ranks of this process on their GPU.
+  bool are_all(Parts parts) const;
   /// Throws where the launch of only some ranks would wait for that of others.
-  void check_default_stream(std::span<const Part> parts) const;
+  void check_default_stream(Parts parts) const;
   /// Throws where a launch of only some ranks would wait, on its stream, for one that waits for it.
-  void check_stream(std::span<const Part> parts);
-  void enqueue(std::span<const Part> parts, std::span<const device::RankLaunch> launches,
-               DataType type);
+  void check_stream(Parts parts);
+  void launch_on_gpu(Parts parts);
+  void launch_messages_on_gpu(Parts parts);
+  void enqueue(Parts parts, std::span<const device::RankLaunch> launches, DataType type);
   /// What has gone wrong in a kernel of any rank.
   std::optional<Error> failure() const;
   /// Which kernel waits for long. By the watching thread.
@@ -101,12 +110,11 @@ class DeviceTeam {
   /// Waits for the GPU, and unmaps what is others'.
   void end(LocalGroup& group);
 
-  std::shared_ptr<device::Device> gpu_;
-  int ordinal_;
+  std::vector<int> ordinals_;                          // by rank; -1: of another process
+  std::vector<std::shared_ptr<device::Device>> gpus_;  // that the executors are on
   device::SegmentShape shape_;
-  std::vector<std::size_t> index_;  // by rank, of its executor
-  Executors executors_;
-  std::unique_ptr<DeviceWindows> windows_;  // of a communicator that spans processes
+  DeviceExecutors executors_;
+  std::unique_ptr<DeviceWindows> windows_;  // of a communicator that spans processes, or GPUs
   DevicePeers peers_;
   std::shared_ptr<DeviceWatch> watch_;
 

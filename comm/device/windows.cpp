@@ -17,9 +17,9 @@ constexpr std::size_t kResting = 64;
 
 }  // namespace
 
-DeviceWindows::DeviceWindows(LocalGroup& group, device::Device& gpu, const Executors& executors)
-    : gpu_(gpu),
-      executors_(executors),
+DeviceWindows::DeviceWindows(LocalGroup& group, const DeviceExecutors& executors)
+    : executors_(executors),
+      one_process_(group.one_process()),
       board_(std::make_shared<DeviceWindowBoard>(group)),
       stages_(static_cast<std::size_t>(group.size())) {
   for (std::uint32_t id = 1; id < device::kMostWindows; ++id) free_ids_.push_back(id);
@@ -27,8 +27,9 @@ DeviceWindows::DeviceWindows(LocalGroup& group, device::Device& gpu, const Execu
 }
 
 DeviceWindows::~DeviceWindows() {
-  for (const Stages& stages : stages_) {
-    for (std::byte* const memory : stages.memory) gpu_.deallocate(memory);
+  for (const int rank : ranks_) {
+    const Stages& stages = stages_[static_cast<std::size_t>(rank)];
+    for (std::byte* const memory : stages.memory) executors_.of(rank).device().deallocate(memory);
   }
 }
 
@@ -37,7 +38,7 @@ std::optional<DeviceWindows::Spot> DeviceWindows::find(LocalGroup& group, const 
                                                        const WaitPolicy& policy) {
   if (bytes == 0) return Spot{};
   const auto* const at = static_cast<const std::byte*>(buffer);
-  const CudaAllocation memory = gpu_.allocation(at);
+  const CudaAllocation memory = executors_.of(group.rank()).device().allocation(at);
   if (memory.bytes == 0) return {};
   const auto offset = static_cast<std::size_t>(at - memory.base);
   if (offset > memory.bytes || bytes > memory.bytes - offset) return {};  // it spans several
@@ -65,17 +66,11 @@ DeviceWindows::Windows::iterator DeviceWindows::open(LocalGroup& group,
     }
     w = next;
   }
-  Window window{memory, 0};
-  CudaExport shared;
-  const std::uint32_t id = free_ids_.front();
-  try {
-    if (free_ids_.size() > kResting) shared = gpu_.share(memory.base, memory.bytes);
-  } catch (const Error&) {
-    shared.handle.kinds = 0;  // such as what is not one piece for the driver
-  }
-  if (shared.handle.kinds != 0) {
+  Window window{memory, &executors_.of(group.rank()).device(), 0};
+  if (const auto shared = share(*window.gpu, memory)) {
+    const std::uint32_t id = free_ids_.front();
     free_ids_.pop_front();
-    post(group, {id, true, shared.handle}, shared.fd, policy);
+    post(group, {id, true, shared->handle}, shared->fd, policy);
     if (board_->refused()) {  // some may have mapped it
       post(group, {id, false, {}}, {}, policy);
       free_ids_.push_back(id);
@@ -88,6 +83,22 @@ DeviceWindows::Windows::iterator DeviceWindows::open(LocalGroup& group,
   // Nothing depends on what cannot be shared, so it is not held.
   if (window.id == 0) window.memory.hold.reset();
   return windows_.emplace(memory.base, std::move(window)).first;
+}
+
+std::optional<CudaExport> DeviceWindows::share(device::Device& gpu,
+                                               const CudaAllocation& memory) const {
+  if (free_ids_.size() <= kResting) return {};
+  const auto reaches = [&](device::Device* other) {
+    return other == &gpu || other->can_address(memory.base);
+  };
+  if (!std::ranges::all_of(executors_.gpus(), reaches)) return {};
+  if (one_process_) return CudaExport{};
+  try {
+    CudaExport shared = gpu.share(memory.base, memory.bytes);
+    if (shared.handle.kinds != 0) return shared;
+  } catch (const Error&) {  // such as what is not one piece for the driver
+  }
+  return {};
 }
 
 /// Once everybody has heard the notice before.
@@ -118,7 +129,7 @@ bool DeviceWindows::close_one_that_is_gone() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock || windows_.empty() || !board_->is_complete() || board_->deaf() >= 0) return false;
   const auto is_gone = [&](const auto& window) {
-    const CudaAllocation now = gpu_.allocation(window.first);
+    const CudaAllocation now = window.second.gpu->allocation(window.first);
     return now.base != window.first || now.id != window.second.memory.id;
   };
   try {
@@ -137,7 +148,7 @@ std::byte* DeviceWindows::stage(LocalGroup& group, std::size_t which, std::size_
   Stages::Stage& stage = stages.newest[which];
   if (stage.bytes < bytes) {
     const std::size_t larger = std::max(bytes, 2 * stage.bytes);
-    std::byte* const memory = gpu_.allocate(larger);
+    std::byte* const memory = executors_.of(group.rank()).device().allocate(larger);
     stages.memory.push_back(memory);
     stage = {memory, larger};
   }

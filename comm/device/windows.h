@@ -26,18 +26,16 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/execute/cuda/executor.h"
 #include "collectives/execute/host/wait.h"
+#include "comm/device/executors.h"
 #include "comm/device/window_board.h"
 
 namespace tutti {
 
 class DeviceWindows {
  public:
-  using Executors = std::vector<std::unique_ptr<device::Executor>>;
-
-  /// `executors`: of this process's ranks. Before their cards are shown. Throws Error.
-  DeviceWindows(LocalGroup& group, device::Device& gpu, const Executors& executors);
+  /// Before the cards of this process's ranks are shown. Throws Error.
+  DeviceWindows(LocalGroup& group, const DeviceExecutors& executors);
   ~DeviceWindows();
   DeviceWindows(const DeviceWindows&) = delete;
   DeviceWindows& operator=(const DeviceWindows&) = delete;
@@ -79,18 +77,22 @@ class DeviceWindows {
     std::atomic<std::uint64_t> calls{0}, staged{0}, opened{0}, closed{0};
   };
   Counts& counts() { return counts_; }
+  const Counts& counts() const { return counts_; }
   /// Windows of other processes that are mapped here.
   std::size_t mapped() const { return mapped_; }
 
  private:
   struct Window {
     CudaAllocation memory;
-    std::uint32_t id = 0;  // 0: it cannot be shared
+    device::Device* gpu = nullptr;  // whose it is
+    std::uint32_t id = 0;           // 0: it cannot be shared
   };
   using Windows = std::map<const std::byte*, Window>;  // by their bases
 
   // The owner's side; with mutex_.
   Windows::iterator open(LocalGroup& group, const CudaAllocation& memory, const WaitPolicy& policy);
+  /// What the other processes need to map it; nothing where somebody cannot address it.
+  std::optional<CudaExport> share(device::Device& gpu, const CudaAllocation& memory) const;
   void close(Windows::iterator window);
   void post(LocalGroup& group, const DeviceWindowBoard::Notice& notice, const FileDescriptor& fd,
             const WaitPolicy& policy);
@@ -103,14 +105,21 @@ class DeviceWindows {
             const WaitPolicy& policy);
 
   // The listener's.
-  bool take(int process, const DeviceWindowBoard::Notice& notice);
-  device::Mapping map(int process, const CudaMemoryHandle& handle);
-  /// Makes window `id` of these ranks known to the kernels of this process's.
-  void add(const std::vector<int>& ranks, std::uint32_t id, std::byte* base, std::size_t bytes);
-  void drop(device::Mapping mapping);
+  using Mappings = std::vector<device::Mapping>;  // of one window, for each of this process's GPUs
 
-  device::Device& gpu_;
-  const Executors& executors_;
+  bool take(int process, const DeviceWindowBoard::Notice& notice);
+  Mappings map(int process, const CudaMemoryHandle& handle);
+  device::Mapping map(device::Device& gpu, const CudaMemoryHandle& handle,
+                      const FileDescriptor& fd);
+  /// Makes window `id` of these ranks known to the kernels of this process's: from `base` on, or
+  /// where it is mapped for their GPUs.
+  void add(const std::vector<int>& ranks, std::uint32_t id, std::byte* base, std::size_t bytes);
+  void add(const std::vector<int>& ranks, std::uint32_t id, const Mappings& mappings,
+           std::size_t bytes);
+  void drop(Mappings mappings);
+
+  const DeviceExecutors& executors_;
+  bool one_process_;
   std::shared_ptr<DeviceWindowBoard> board_;
   std::vector<int> ranks_;  // this process's
   Counts counts_;
@@ -121,7 +130,7 @@ class DeviceWindows {
   std::deque<std::uint32_t> free_ids_;
 
   // By the thread that looks.
-  std::map<std::pair<int, std::uint32_t>, device::Mapping> mappings_;  // by process and id
+  std::map<std::pair<int, std::uint32_t>, Mappings> mappings_;  // by process and id
   std::atomic<std::size_t> mapped_{0};
   std::shared_ptr<std::atomic<int>> dropping_ = std::make_shared<std::atomic<int>>(0);
   std::uint32_t looks_ = 0;

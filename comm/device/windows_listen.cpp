@@ -49,32 +49,40 @@ bool DeviceWindows::take(int process, const DeviceWindowBoard::Notice& notice) {
   if (!notice.opens) {
     if (!is_open) return true;  // it was refused
     // Nobody uses it. But a signal that names it may still be read, and should make sense.
-    add(ranks, notice.window, nullptr, mappings_[key].bytes);
+    add(ranks, notice.window, nullptr, mappings_[key].front().bytes);
     drop(std::move(mappings_[key]));
     mappings_.erase(key);
     return true;
   }
-  device::Mapping mapping;
+  Mappings mappings;
   try {
-    mapping = map(process, notice.handle);
+    mappings = map(process, notice.handle);
   } catch (const Error&) {
     return false;
   }
-  if (notice.handle.offset != 0 || mapping.bytes < notice.handle.bytes) return false;
-  add(ranks, notice.window, mapping.data, notice.handle.bytes);
-  mappings_.emplace(key, std::move(mapping));
+  const auto is_smaller = [&](const auto& mapping) { return mapping.bytes < notice.handle.bytes; };
+  if (notice.handle.offset != 0 || std::ranges::any_of(mappings, is_smaller)) return false;
+  add(ranks, notice.window, mappings, notice.handle.bytes);
+  mappings_.emplace(key, std::move(mappings));
   return true;
 }
 
-device::Mapping DeviceWindows::map(int process, const CudaMemoryHandle& handle) {
+DeviceWindows::Mappings DeviceWindows::map(int process, const CudaMemoryHandle& handle) {
   FileDescriptor fd;
   if ((handle.kinds & CudaMemoryHandle::kFd) != 0) fd = board_->descriptor(process);
+  Mappings mappings;
+  for (device::Device* const gpu : executors_.gpus()) mappings.push_back(map(*gpu, handle, fd));
+  return mappings;
+}
+
+device::Mapping DeviceWindows::map(device::Device& gpu, const CudaMemoryHandle& handle,
+                                   const FileDescriptor& fd) {
   // CUDA maps no memory where a peer had other memory before, until that has been unmapped.
   const auto deadline = Clock::now() + std::chrono::milliseconds(300);
   for (;;) {
     const bool may_help = dropping_->load(std::memory_order_acquire) > 0;
     try {
-      return gpu_.map(handle, fd);
+      return gpu.map(handle, fd);
     } catch (const Error&) {
       if (!may_help || Clock::now() > deadline) throw;
     }
@@ -89,10 +97,18 @@ void DeviceWindows::add(const std::vector<int>& ranks, std::uint32_t id, std::by
   }
 }
 
+void DeviceWindows::add(const std::vector<int>& ranks, std::uint32_t id, const Mappings& mappings,
+                        std::size_t bytes) {
+  for (const auto& executor : executors_) {
+    std::byte* const base = mappings[executors_.gpu_index(executor->rank())].data;
+    for (const int rank : ranks) executor->add_window(rank, id, base, bytes);
+  }
+}
+
 // The driver may wait for kernels that run before it unmaps, and these for what this thread has to
 // hear: so another thread does it.
-void DeviceWindows::drop(device::Mapping mapping) {
-  const auto held = std::make_shared<device::Mapping>(std::move(mapping));
+void DeviceWindows::drop(Mappings mappings) {
+  const auto held = std::make_shared<Mappings>(std::move(mappings));
   dropping_->fetch_add(1, std::memory_order_relaxed);
   const auto unmap = [held, dropping = dropping_](int) {
     *held = {};

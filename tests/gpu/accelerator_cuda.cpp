@@ -1,4 +1,4 @@
-// The GPU, for programs/device_rank.cpp.
+// The GPUs, for programs/device_rank.cpp.
 #include <cuda_runtime_api.h>
 
 #include <string>
@@ -16,8 +16,8 @@ void check(cudaError_t result, const char* what) {
 
 class Cuda : public Accelerator {
  public:
-  Cuda() {
-    check(cudaSetDevice(0), "cudaSetDevice");
+  explicit Cuda(int ordinal) {
+    check(cudaSetDevice(ordinal), "cudaSetDevice");
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
   }
   ~Cuda() override { cudaStreamDestroy(stream_); }
@@ -76,6 +76,13 @@ class Cuda : public Accelerator {
 
 }  // namespace
 
-std::unique_ptr<Accelerator> open_accelerator() { return std::make_unique<Cuda>(); }
+int accelerators() {
+  int count = 0;
+  check(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
+  return count;
+}
+std::unique_ptr<Accelerator> open_accelerator(int ordinal) {
+  return std::make_unique<Cuda>(ordinal);
+}
 
 }  // namespace tutti::test

@@ -93,6 +93,57 @@ struct Rank {
   void* out = nullptr;
 };
 
+// A rank on each GPU, of one process: called by one thread in a group, and recorded into a graph
+// for each GPU.
+TEST(GpusOfOneProcess, GroupsAndGraphs) {
+  int gpus = 0;
+  check(cudaGetDeviceCount(&gpus));
+  if (gpus < 2) GTEST_SKIP() << "this machine has one GPU";
+  for (const char* algorithm : {"ring", "two_shot_window"}) {
+    std::vector<Options> options(static_cast<std::size_t>(gpus));
+    std::vector<std::unique_ptr<Rank>> ranks;
+    for (int g = 0; g < gpus; ++g) {
+      options[static_cast<std::size_t>(g)].gpu = g;
+      options[static_cast<std::size_t>(g)].algorithm = algorithm;
+      options[static_cast<std::size_t>(g)].timeout = std::chrono::seconds(20);
+      check(cudaSetDevice(g));
+      ranks.push_back(std::make_unique<Rank>(g));
+    }
+    auto all = Communicator::create_local(options);
+    const auto sum = [&] {
+      group([&] {
+        for (std::size_t r = 0; r < all.size(); ++r) {
+          all[r].run(ranks[r]->all_reduce(), ranks[r]->stream);
+        }
+      });
+    };
+    sum();
+    for (const auto& r : ranks) EXPECT_EQ(r->wrong(gpus), 0U) << algorithm;
+    std::vector<cudaGraphExec_t> graphs(ranks.size());
+    for (const auto& r : ranks) {
+      check(cudaStreamBeginCapture(r->stream, cudaStreamCaptureModeThreadLocal));
+    }
+    sum();
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      cudaGraph_t graph = nullptr;
+      check(cudaStreamEndCapture(ranks[r]->stream, &graph));
+      check(cudaGraphInstantiate(&graphs[r], graph, 0));
+      check(cudaGraphDestroy(graph));
+      check(cudaSetDevice(static_cast<int>(r)));
+      ranks[r]->clear();
+    }
+    for (int i = 0; i < 100; ++i) {
+      for (std::size_t r = 0; r < ranks.size(); ++r) {
+        check(cudaGraphLaunch(graphs[r], ranks[r]->stream));
+      }
+    }
+    for (const auto& r : ranks) EXPECT_EQ(r->wrong(gpus), 0U) << algorithm << ", graphs";
+    for (const cudaGraphExec_t graph : graphs) check(cudaGraphExecDestroy(graph));
+    all.clear();
+  }
+  check(cudaSetDevice(0));
+}
+
 class GpuCommunicator : public ::testing::TestWithParam<int> {
  protected:
   void SetUp() override {

@@ -60,6 +60,7 @@ int run(const std::string& what, int threads, Communicator& comm, Accelerator& g
   if (what == "leave") {
     leave(comm, gpu, tally);
   } else if (what == "gather" || what == "reduce") {
+    if (comm.impl().group->one_process() && accelerators() == 1) return 0;  // there are no windows
     WindowRank rank(comm, gpu, tally, what == "reduce", threads == 1);
     rank.places();
     rank.reuse();
@@ -79,7 +80,8 @@ int run(const std::string& what, int threads, Communicator& comm, Accelerator& g
     if (what == "matrix") {
       rank.matrix();
       rank.graph(100);
-      if (by_windows() && comm.impl().team->windows()->counts().calls == 0) {
+      const DeviceWindows* const windows = comm.impl().team->windows();
+      if (by_windows() && windows != nullptr && windows->counts().calls == 0) {
         tally.count(1, "no call went through windows");
       }
     } else if (what == "messages") {
@@ -169,14 +171,16 @@ int run(const std::string& what, int threads, Communicator& comm, Accelerator& g
   return all == 0 ? 0 : 1;
 }
 
-/// What becomes of a rank: its exit status. `communicator` makes its communicator.
-int live(const std::string& what, int threads, const std::function<Communicator()>& communicator) {
+/// What becomes of a rank on one of the GPUs: its exit status. `communicator` makes its
+/// communicator.
+int live(const std::string& what, int threads, int ordinal,
+         const std::function<Communicator()>& communicator) {
   if (what == "slow") {
     setenv("TUTTI_REPORT_AFTER", "0.3", 1);
     dup2(STDOUT_FILENO, STDERR_FILENO);
   }
   try {
-    const auto gpu = open_accelerator();
+    const auto gpu = open_accelerator(ordinal);
     if (what == "memory") {
       fmt::print("{}\n", gpu->free_bytes());
       return 0;
@@ -212,7 +216,10 @@ int live_in_threads(const std::string& what, int threads) {
     std::vector<std::jthread> ranks;
     for (int r = first; r < first + threads; ++r) {
       ranks.emplace_back([&, r] {
-        const int status = live(what, threads, [&] { return Communicator::create(id, r, size); });
+        Options options;
+        options.gpu = (r - first) % accelerators();
+        const int status = live(what, threads, options.gpu,
+                                [&] { return Communicator::create(id, r, size, options); });
         if (status != 0) worst = status;
       });
     }
@@ -227,5 +234,5 @@ int main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "matrix";
   const int threads = argc > 2 ? std::atoi(argv[2]) : 1;
   if (threads > 1) return tutti::test::live_in_threads(what, threads);
-  return tutti::test::live(what, 1, [] { return tutti::Communicator::from_environment(); });
+  return tutti::test::live(what, 1, 0, [] { return tutti::Communicator::from_environment(); });
 }

@@ -62,6 +62,15 @@ class Aside {
 
 cudaStream_t stream_of(Stream stream) { return static_cast<cudaStream_t>(stream); }
 
+Device::Identity identity_of(int ordinal) {
+  cudaDeviceProp properties{};
+  check_cuda(cudaGetDeviceProperties(&properties, ordinal), "the device's properties");
+  Device::Identity identity{};
+  static_assert(sizeof properties.uuid == sizeof identity);
+  std::memcpy(&identity, &properties.uuid, sizeof identity);
+  return identity;
+}
+
 constexpr std::array kKernels{&kernel_of_int8,     &kernel_of_uint8,       &kernel_of_int32,
                               &kernel_of_uint32,   &kernel_of_int64,       &kernel_of_uint64,
                               &kernel_of_float16,  &kernel_of_float32,     &kernel_of_float64,
@@ -110,10 +119,7 @@ CudaDevice::CudaDevice(int ordinal) : ordinal_(ordinal) {
     fewest = std::min(fewest, blocks);
   }
   most_blocks_ = static_cast<std::uint32_t>(fewest * processors);
-  cudaDeviceProp properties{};
-  check_cuda(cudaGetDeviceProperties(&properties, ordinal_), "the device's properties");
-  static_assert(sizeof properties.uuid == sizeof identity_);
-  std::memcpy(&identity_, &properties.uuid, sizeof identity_);
+  identity_ = identity_of(ordinal_);
 }
 
 std::byte* CudaDevice::allocate(std::size_t bytes) {
@@ -215,6 +221,34 @@ void CudaDevice::order(Stream first, Stream then) {
   cudaEventDestroy(event);  // once it has happened
   check_cuda(result, "to order two streams");
 }
+
+Device::Reach CudaDevice::reach(const Identity& other) {
+  if (other == identity_) return Reach::whole_lines;
+  int peer = 0;
+  const int devices = cuda_devices();
+  while (peer < devices && identity_of(peer) != other) ++peer;
+  int reaches = 0;
+  if (peer == devices || cudaDeviceCanAccessPeer(&reaches, ordinal_, peer) != cudaSuccess ||
+      reaches == 0) {
+    return Reach::none;
+  }
+  const Current current(ordinal_);
+  const Relaxed relaxed;
+  const cudaError_t result = cudaDeviceEnablePeerAccess(peer, 0);
+  if (result == cudaErrorPeerAccessAlreadyEnabled) {
+    cudaGetLastError();  // so that a later call does not report it
+  } else {
+    check_cuda(result, fmt::format("GPU {}'s access to the memory of GPU {}", ordinal_, peer));
+  }
+  // NVLink has atomics, and keeps lines whole; PCIe does neither.
+  int atomics = 0;
+  check_cuda(
+      cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, ordinal_, peer),
+      "the link between two GPUs");
+  return atomics != 0 ? Reach::whole_lines : Reach::memory;
+}
+
+bool CudaDevice::can_address(const std::byte* memory) { return cuda_can_address(ordinal_, memory); }
 
 CudaAllocation CudaDevice::allocation(const std::byte* memory) {
   const Current current(ordinal_);

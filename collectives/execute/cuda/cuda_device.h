@@ -30,6 +30,8 @@ class CudaDevice : public Device {
   void drain() noexcept override;
   std::uint32_t most_blocks() const override { return most_blocks_; }
   Identity identity() const override { return identity_; }
+  Reach reach(const Identity& other) override;
+  bool can_address(const std::byte* memory) override;
   CudaAllocation allocation(const std::byte* memory) override;
   CudaExport share(const std::byte* memory, std::size_t bytes) override;
   Mapping map(const CudaMemoryHandle& handle, const FileDescriptor& fd) override;

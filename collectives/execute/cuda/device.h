@@ -54,7 +54,7 @@ class Device {
   virtual void copy(std::byte* to, const std::byte* from, std::size_t bytes, Stream stream) = 0;
   /// Makes what comes on `then` wait for what is on `first`; does not wait itself.
   virtual void order(Stream first, Stream then) = 0;
-  /// Waits until everything that was launched has ended.
+  /// Waits until everything that was launched has ended. From any thread.
   virtual void drain() noexcept = 0;
 
   /// Blocks that surely run side by side on the whole device.
@@ -63,6 +63,16 @@ class Device {
   /// What all processes of a host call this device, and no other one.
   using Identity = std::array<std::uint64_t, 2>;
   virtual Identity identity() const = 0;
+  /// How kernels of this device reach the memory that allocate() gives on another one of this
+  /// process, from now on; its own too.
+  enum class Reach {
+    none,
+    memory,
+    whole_lines,  // and a warp's 128-byte stores stay whole on the way (LL128)
+  };
+  virtual Reach reach(const Identity& other) = 0;
+  /// Whether they can address memory of such a device, which may be anybody's allocation.
+  virtual bool can_address(const std::byte* memory) = 0;
   /// The allocation that `memory` lies in, which may be anybody's, or be gone. Also while a stream
   /// of this thread is captured. From any thread.
   virtual CudaAllocation allocation(const std::byte* memory) = 0;

@@ -65,7 +65,7 @@ std::size_t host_slot_bytes(const SegmentShape& shape);
 
 class Executor {
  public:
-  /// `ranks_on_device`: how many ranks share the device, so that the blocks of all fit.
+  /// `ranks_on_device`: of this process, so that the blocks of all fit.
   /// `host_segment`: instead of memory of the device, zeroed memory of the host that outlives this
   /// and that kernels can use. Then everything goes by Simple, in messages of host_slot_bytes() at
   /// most.
@@ -76,6 +76,7 @@ class Executor {
   ~Executor();
 
   int rank() const { return static_cast<int>(rank_); }
+  Device& device() const { return device_; }
   /// This rank's segment, of shape.bytes(); for the other ranks to map.
   std::byte* segment() const { return segment_; }
   /// Once for each rank, itself included: its segment, as this rank's kernels address it.
