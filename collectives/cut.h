@@ -23,19 +23,22 @@ constexpr bool links_suffice(const PlanHeader& header, ConnectionShape links) {
   return header.slots <= links.slots && links.slot_bytes / header.widest >= kCacheLine;
 }
 
+/// A message that a slot could hold goes in a few, so that it is read while it is written; but not
+/// in less than this.
+inline constexpr std::size_t kLeastPiece = std::size_t{16} << 10;
+
 /// `block`: elements of the largest block. `bytes`: of the largest buffer. `tile_bytes`: see
 /// TUTTI_TILE_BYTES.
 inline Tiling cut(const PlanHeader& header, Reach reach, std::size_t block, std::size_t bytes,
-                  std::size_t element_bytes, ConnectionShape links, std::size_t tile_bytes) {
+                  std::size_t element_bytes, ConnectionShape links, std::size_t tile_bytes,
+                  std::size_t least_piece = kLeastPiece) {
   // Without windows always, because tmp has the size of a tile.
   std::size_t chunk = SIZE_MAX;
   if (reach.link_data || !reach.windows) {
-    // A message that a slot could hold goes in a few, so that it is read while it is written; but
-    // not in less than this. (Where only the two ends know a block's size, `block` is 0.)
-    constexpr std::size_t kLeast = std::size_t{16} << 10;
+    // Where only the two ends know a block's size, `block` is 0.
     const std::size_t quarter = block * element_bytes / (std::size_t{4} * header.pieces);
     chunk = links.slot_bytes / header.widest;
-    if (block > 0) chunk = std::min(chunk, std::max(quarter, kLeast));
+    if (block > 0) chunk = std::min(chunk, std::max(quarter, least_piece));
   }
   if (reach.windows) {
     const std::size_t blocks =

@@ -134,6 +134,23 @@ Machine default_machine() {
   return m;
 }
 
+Machine gpu_machine() {
+  Machine m;
+  m.l2_bytes = m.l3_bytes = 50 << 20;  // one cache, that all share
+  m.call_ns = 3000;
+  m.step_ns = 200;
+  m.link_ns = 100;
+  m.latency_ns = 600;
+  m.window_ns = 600;
+  m.slot_write = m.slot_read = 0.5;  // LL's flags are half of what is moved
+  m.l2_read = m.l2_write = m.l3_read = m.l3_write = 0.3;
+  m.memory_read = m.memory_write = m.stream_write = 0.4;
+  m.memory_bandwidth = 4300;
+  m.reduce_float32 = m.reduce_float16 = m.reduce_other = 0.05;
+  m.reduce_float8 = 0.2;
+  return m;
+}
+
 std::string constant_text(double value) {
   return value >= 1e5 ? fmt::format("{:.0f}", value) : fmt::format("{:.5g}", value);
 }

@@ -64,6 +64,10 @@ double reduce_cost(const Machine& machine, DataType type);
 
 /// This machine's constants as far as its cache sizes tell them.
 Machine default_machine();
+/// Those of thread blocks instead of cores. Not measured: the latencies that NCCL's tuner has for
+/// LL over NVLink (graph/tuning.cc), and an H200's memory. A message costs as much there as a MiB
+/// that is moved, where it is a KiB or two on CPUs.
+Machine gpu_machine();
 /// Model, cores and cache sizes: what a file is valid for. One line.
 std::string machine_name();
 

@@ -32,7 +32,8 @@ class Costing {
         {in_blocks(w.collective, p.ranks, 0, 0), out_blocks(w.collective, p.ranks, 0, 0), 1U});
     block_ = w.bytes / widest / element_;
     if (w.bytes > 0) block_ = std::max<std::size_t>(block_, 1);
-    tiling_ = cut(header, {windows, !windows}, block_, w.bytes, element_, p.links, p.tile_bytes);
+    tiling_ = cut(header, {windows, !windows}, block_, w.bytes, element_, p.links, p.tile_bytes,
+                  p.least_piece);
 
     // A rank that is no root has the usual number of blocks; roots alone have more.
     const double mine = static_cast<double>(block_ * element_) * blocks_of(p.ranks > 1 ? 1 : 0);
@@ -236,6 +237,12 @@ double time_by_formula(const Busy& busiest, const Algorithm& a, const Platform& 
 }
 
 }  // namespace
+
+Platform gpu_platform(int ranks) {
+  // Slots as large as all thread blocks' together.
+  constexpr std::size_t kMiB = std::size_t{1} << 20;
+  return {gpu_machine(), ranks, ranks, {4, 8 * kMiB}, 64 * kMiB, kMiB};
+}
 
 Prediction predict(const Algorithm& algorithm, const Workload& workload, const Platform& p) {
   Prediction result;

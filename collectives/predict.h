@@ -25,7 +25,11 @@ struct Platform {
   int cores = 1;  // that the ranks may use together
   ConnectionShape links;
   std::size_t tile_bytes = 0;
+  std::size_t least_piece = kLeastPiece;
 };
+
+/// Ranks on GPUs, each with thread blocks of its own.
+Platform gpu_platform(int ranks);
 
 /// What is called.
 struct Workload {

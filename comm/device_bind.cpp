@@ -22,6 +22,9 @@ struct Draft {
   std::optional<Spot> in, out;  // none: the buffer lies in none
 
   int rank() const { return impl->group->rank(); }
+  const ReadyPlan& plan_for(bool windows) const {
+    return impl->plans.get(signature, sizes.largest, windows, Plans::Where::gpu);
+  }
   std::uint64_t hash() const {
     const device::Protocols& p = impl->cuda_protocols;
     const std::uint64_t limits = (p.simple ? 1 : 0) + (p.ll ? 2 : 0) + (p.ll128 ? 4 : 0) +
@@ -43,8 +46,7 @@ Draft draft(const DeviceTeam& team, const DeviceCallOn& c) {
   d.call = c.call;
   d.sizes = buffer_sizes(*c.call, d.rank(), c.impl->group->size());
   d.signature = signature_of(*c.call);
-  // The choice is that of the CPUs' cost model; nothing is calibrated for GPUs.
-  d.plan = &c.impl->plans.get(d.signature, d.sizes.largest, !team.collectives_through_host());
+  d.plan = &d.plan_for(!team.collectives_through_host());
   return d;
 }
 
@@ -64,7 +66,7 @@ void agree(DeviceWindows& windows, std::span<Draft> drafts) {
         drafts, [&](const Draft& o) { return o.kind() != d.kind() || (o.in && o.out); });
     const bool through_windows =
         windows.agree(*d.impl->group, d.kind(), d.hash(), reachable, d.impl->policy);
-    if (!through_windows) d.plan = &d.impl->plans.get(d.signature, d.sizes.largest, false);
+    if (!through_windows) d.plan = &d.plan_for(false);
   }
 }
 

@@ -14,7 +14,8 @@ Plans::Plans(int rank, const Platform& platform, bool agreement, std::string alg
       ranks_(platform.ranks),
       algorithm_(std::move(algorithm)),
       windows_(windows),
-      chooser_(platform, agreement) {
+      chooser_(platform, agreement),
+      gpu_chooser_(gpu_platform(platform.ranks), false) {
   if (algorithm_.empty()) return;
   for (const Algorithm& a : algorithms()) {
     if (a.name == algorithm_) return;
@@ -24,7 +25,7 @@ Plans::Plans(int rank, const Platform& platform, bool agreement, std::string alg
                   "\" (TUTTI_ALGORITHM); `tutti plan list` shows those there are");
 }
 
-const ReadyPlan& Plans::get(const Signature& call, std::size_t bytes, bool windows) {
+const ReadyPlan& Plans::get(const Signature& call, std::size_t bytes, bool windows, Where where) {
   const Collective collective = call.collective;
   const int root = call.root;
   const ReadyPlan* found = nullptr;
@@ -40,7 +41,8 @@ const ReadyPlan& Plans::get(const Signature& call, std::size_t bytes, bool windo
   } else {
     const Algorithm* a = algorithm_.empty() ? nullptr : find_algorithm(collective, algorithm_);
     if (a == nullptr || (a->windows && !windows)) {
-      a = &chooser_.choose({collective, bytes, call.type}, windows && windows_);
+      Chooser& chooser = where == Where::host ? chooser_ : gpu_chooser_;
+      a = &chooser.choose({collective, bytes, call.type}, windows && windows_);
     }
     const bool scales = scales_inputs(call.kind, call.type);
     std::unique_ptr<ReadyPlan>& plan = generated_[{a, root, scales}];

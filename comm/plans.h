@@ -27,11 +27,14 @@ class Plans {
   /// `algorithm`: the user's wish, or "". `windows`: whether the choice may fall on them.
   Plans(int rank, const Platform& platform, bool agreement, std::string algorithm, bool windows);
 
+  enum class Where { host, gpu };
   /// The plan for a call of this signature with `bytes` in its largest buffer; `windows`: it may
   /// address other ranks' memory. Valid for the life of this object. Throws Error(invalid_usage)
   /// where the user's own plan needs windows and may not have them.
-  const ReadyPlan& get(const Signature& call, std::size_t bytes, bool windows);
-  /// The algorithm that is predicted to be the fastest for these calls; see Chooser::choose.
+  const ReadyPlan& get(const Signature& call, std::size_t bytes, bool windows,
+                       Where where = Where::host);
+  /// The algorithm that is predicted to be the fastest for these calls on host memory; see
+  /// Chooser::choose.
   const Algorithm& choose(const Workload& workload, bool windows) {
     return chooser_.choose(workload, windows);
   }
@@ -46,7 +49,7 @@ class Plans {
   int ranks_;
   std::string algorithm_;
   bool windows_;
-  Chooser chooser_;
+  Chooser chooser_, gpu_chooser_;
   // By root and PlanRequest::scales.
   std::map<std::tuple<const Algorithm*, int, bool>, std::unique_ptr<ReadyPlan>> generated_;
   std::map<std::tuple<int, bool>, std::unique_ptr<ReadyPlan>> point_to_point_;

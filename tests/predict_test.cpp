@@ -316,6 +316,22 @@ TEST(Choose, ShortMessagesGoOverLinksAndLongOnesThroughWindows) {
   }
 }
 
+// On a GPU, where moving a MiB takes as long as a message, one exchange is best for much longer.
+TEST(Choose, RanksOnGpusExchangeOnceUpToHundredsOfKiB) {
+  for (const int ranks : {2, 8}) {
+    Chooser chooser(gpu_platform(ranks), false);
+    const auto chosen = [&](std::size_t bytes) {
+      return chooser.choose({Collective::all_reduce, bytes, DataType::float32}, true).name;
+    };
+    for (const std::size_t bytes : {std::size_t{8}, std::size_t{4} << 10, std::size_t{64} << 10}) {
+      EXPECT_EQ(chosen(bytes), ranks == 2 ? "recursive_doubling" : "one_shot") << bytes;
+    }
+    for (const std::size_t bytes : {std::size_t{4} << 20, std::size_t{1} << 30}) {
+      EXPECT_EQ(chosen(bytes), "two_shot_window") << bytes;
+    }
+  }
+}
+
 TEST(Choose, TakesNoLongerThanItIsWorth) {
   const auto start = std::chrono::steady_clock::now();
   for (const int ranks : {16, 64, 1000}) {

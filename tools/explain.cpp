@@ -45,6 +45,7 @@ std::string known_types() {
 UsedMachine machine_of(const Arguments& a) {
   if (a.machine.empty()) return used_machine();
   if (a.machine == "defaults") return {default_machine(), "defaults, as asked for"};
+  if (a.machine == "gpu") return {gpu_machine(), "those for ranks on GPUs, which are not measured"};
   const MachineRecord record = read_machine(a.machine);
   return {record.machine,
           fmt::format("{}: {}, calibrated on {}", a.machine, record.name, record.date)};
@@ -88,21 +89,30 @@ void explain(const Arguments& a) {
   if (!type) refuse(fmt::format("there is no data type '{}'; there are {}", a.type, known_types()));
   const Workload workload{*collective, *collective == Collective::barrier ? 0 : parse_bytes(a.size),
                           *type};
+  const bool on_gpu = a.machine == "gpu";
   const int cores = a.cores > 0 ? a.cores : host().cores;
   const bool windows = a.memory == "window" && setting_boolean("TUTTI_WINDOWS");
   const Geometry geometry = geometry_of(Options(), 0, a.ranks);
-  Chooser chooser({used.machine, a.ranks, cores, geometry.shape, geometry.tile_bytes}, !a.threads);
+  const Platform platform =
+      on_gpu ? gpu_platform(a.ranks)
+             : Platform{used.machine, a.ranks, cores, geometry.shape, geometry.tile_bytes};
+  Chooser chooser(platform, !a.threads && !on_gpu);
   const std::vector<Candidate> candidates = chooser.candidates(workload, windows);
   if (candidates.empty()) {
     refuse(fmt::format("no algorithm can do {} on {} ranks with {} slots of {} bytes", a.collective,
-                       a.ranks, geometry.shape.slots, geometry.shape.slot_bytes));
+                       a.ranks, platform.links.slots, platform.links.slot_bytes));
   }
   const Algorithm& chosen = chooser.choose(workload, windows);
 
-  fmt::print("{} of {} ({}), {} rank{}, {} on {} core{}, memory from {}\n", a.collective,
+  fmt::print("{} of {} ({}), {} rank{}, ", a.collective,
              bytes_text(static_cast<double>(workload.bytes)), name(*type), a.ranks,
-             a.ranks == 1 ? "" : "s", a.threads ? "threads" : "processes", cores,
-             cores == 1 ? "" : "s", a.memory == "window" ? "tutti::allocate" : "malloc");
+             a.ranks == 1 ? "" : "s");
+  if (on_gpu) {
+    fmt::print("on GPUs, memory that other ranks {}address\n", windows ? "" : "do not ");
+  } else {
+    fmt::print("{} on {} core{}, memory from {}\n", a.threads ? "threads" : "processes", cores,
+               cores == 1 ? "" : "s", a.memory == "window" ? "tutti::allocate" : "malloc");
+  }
   fmt::print("constants: {}\n\n", used.origin);
   fmt::print("  {:<20} {:>12} {:>7} {:>16} {:>14} {:>11}\n", "ALGORITHM", "PREDICTED", "TILES",
              "TILE OF A BLOCK", "MOVED BY A RANK", "OF MEMORY");
@@ -146,7 +156,9 @@ void add_explain_command(CLI::App& app) {
       ->type_name("KIND")
       ->check(CLI::IsMember({"window", "malloc"}).description(""));
   command->add_flag("--threads", a->threads, "Ranks are threads of one process");
-  command->add_option("--machine", a->machine, "Constants from this file; 'defaults': none")
+  command
+      ->add_option("--machine", a->machine,
+                   "Constants from this file; 'defaults': none; 'gpu': for ranks on GPUs")
       ->type_name("FILE");
   command->add_flag("--constants", a->constants, "Only print the machine's constants");
   command->footer(
