@@ -34,7 +34,7 @@ const Algorithm& Chooser::choose(const Workload& workload, bool windows) {
   double best = 0;
   for (const Algorithm& a : algorithms()) {
     if (a.collective != workload.collective || (a.windows && !windows)) continue;
-    const Prediction p = predict_with_agreement(a, rounded);
+    const Prediction p = predict(a, rounded, platform_);
     if (!p.possible) continue;
     if (chosen != nullptr && p.ns > best * kClearlyBetter) continue;
     chosen = &a;
@@ -56,24 +56,11 @@ std::vector<Candidate> Chooser::candidates(const Workload& workload, bool window
   std::vector<Candidate> all;
   for (const Algorithm& a : algorithms()) {
     if (a.collective != workload.collective || (a.windows && !windows)) continue;
-    const Prediction p = predict_with_agreement(a, workload);
+    const Prediction p = predict(a, workload, platform_);
     if (p.possible) all.push_back({&a, p});
   }
   std::ranges::stable_sort(all, {}, [](const Candidate& c) { return c.prediction.ns; });
   return all;
-}
-
-Prediction Chooser::predict_with_agreement(const Algorithm& algorithm, const Workload& workload) {
-  Prediction p = predict(algorithm, workload, platform_);
-  if (!algorithm.windows || !agreement_ || !p.possible) return p;
-  if (agreement_ns_ < 0) {
-    // The agreement is an all-reduce of one byte.
-    agreement_ns_ = 0;
-    const Workload byte{Collective::all_reduce, 1, DataType::uint8};
-    agreement_ns_ = predict(choose(byte, false), byte, platform_).ns;
-  }
-  p.ns += agreement_ns_ - platform_.machine.call_ns;
-  return p;
 }
 
 }  // namespace tutti

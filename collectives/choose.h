@@ -13,16 +13,14 @@ namespace tutti {
 /// An algorithm and what is expected of it.
 struct Candidate {
   const Algorithm* algorithm = nullptr;
-  Prediction prediction;  // includes the agreement below
+  Prediction prediction;
 };
 
 /// The choices of one communicator. They depend on nothing but the platform and the arguments, so
 /// ranks with the same platform choose alike. Not thread-safe.
 class Chooser {
  public:
-  /// `agreement`: ranks exchange a message before they address each other's memory (they do not
-  /// where they share a process).
-  Chooser(const Platform& platform, bool agreement) : platform_(platform), agreement_(agreement) {}
+  explicit Chooser(const Platform& platform) : platform_(platform) {}
 
   /// `windows`: whether algorithms that address other ranks' memory may be taken. Remembered per
   /// power of two of the bytes, and predicted for that power.
@@ -31,11 +29,7 @@ class Chooser {
   std::vector<Candidate> candidates(const Workload& workload, bool windows);
 
  private:
-  Prediction predict_with_agreement(const Algorithm& algorithm, const Workload& workload);
-
   Platform platform_;
-  bool agreement_;
-  double agreement_ns_ = -1;  // below 0: not known yet
   using Key = std::tuple<Collective, DataType, int, bool>;
   std::map<Key, const Algorithm*> chosen_;
 };

@@ -118,7 +118,7 @@ Machine default_machine() {
   m.link_ns = 15;
   m.latency_ns = 150;
   m.switch_ns = 2000;
-  m.window_ns = 150;
+  m.window_ns = 100;
   m.slot_write = 120;
   m.slot_read = 120;
   m.l2_read = m.l2_write = 15;

@@ -24,7 +24,11 @@ struct Speed {
 class Costing {
  public:
   Costing(const Workload& w, const Platform& p, const PlanHeader& header, bool windows)
-      : machine_(p.machine), header_(header), type_(w.type), element_(size_of(w.type)) {
+      : machine_(p.machine),
+        data_latency_ns_(p.flags_in_data ? 0 : p.machine.latency_ns),
+        header_(header),
+        type_(w.type),
+        element_(size_of(w.type)) {
     const auto blocks_of = [&](int rank) {
       return in_blocks(w.collective, p.ranks, rank, 0) + out_blocks(w.collective, p.ranks, rank, 0);
     };
@@ -137,7 +141,7 @@ class Costing {
     cost.moved += bytes;
     if (o.is_link()) {
       if (bytes <= kInlineBytes) return;
-      ns += slots_.read * bytes / kKiB;
+      ns += data_latency_ns_ + slots_.read * bytes / kKiB;
       cost.memory += slots_.memory * bytes;
       return;
     }
@@ -164,6 +168,7 @@ class Costing {
   }
 
   const Machine& machine_;
+  double data_latency_ns_;  // of the first line of a message's data, once its header is there
   const PlanHeader& header_;
   DataType type_;
   std::size_t element_;
@@ -241,7 +246,7 @@ double time_by_formula(const Busy& busiest, const Algorithm& a, const Platform& 
 Platform gpu_platform(int ranks) {
   // Slots as large as all thread blocks' together.
   constexpr std::size_t kMiB = std::size_t{1} << 20;
-  return {gpu_machine(), ranks, ranks, {4, 8 * kMiB}, 64 * kMiB, kMiB};
+  return {gpu_machine(), ranks, ranks, {4, 8 * kMiB}, 64 * kMiB, kMiB, true};
 }
 
 Prediction predict(const Algorithm& algorithm, const Workload& workload, const Platform& p) {

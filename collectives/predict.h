@@ -26,6 +26,7 @@ struct Platform {
   ConnectionShape links;
   std::size_t tile_bytes = 0;
   std::size_t least_piece = kLeastPiece;
+  bool flags_in_data = false;  // as LL has them; else data come a way after what announces them
 };
 
 /// Ranks on GPUs, each with thread blocks of its own.

@@ -40,8 +40,7 @@ Communicator::Impl::Impl(Session session, const Options& o)
     : options(o),
       geometry(session.geometry),
       group(std::move(session.group)),
-      plans(group->rank(), platform_of(geometry, group->size()), !group->one_process(), o.algorithm,
-            geometry.windows),
+      plans(group->rank(), platform_of(geometry, group->size()), o.algorithm, geometry.windows),
       policy(policy_for(geometry, group->size(), o)),
       operation(*group, workspace),
       agreement(*group, workspace),
@@ -115,6 +114,7 @@ inline const Binding& Communicator::Impl::bind_again(const Call& call) {
   binding.op.scalar = call.op.scalar;
   binding.tag = tag_of(newest->hash, sequence);
   binding.unchanged = ++repeats > kRecords;
+  ++newest->through_windows;
   return binding;
 }
 
@@ -157,7 +157,9 @@ void Communicator::Impl::bind_anew(PreparedCall& p, const Call& call, const Read
 const Binding& Communicator::Impl::bind(PreparedCall& p, const Call& call) {
   Binding& binding = p.binding;
   const ReadyPlan* plan = p.plan;
-  if (agrees(p) && all_in_windows == 0 && !group->cma_everywhere()) {
+  const bool outside = agrees(p) && all_in_windows == 0;
+  p.through_windows = outside ? 0 : p.through_windows + 1;
+  if (outside && !group->cma_everywhere()) {
     plan = &plans.get(binding.signature, p.sizes.largest, false);
   }
   if (plan != p.bound) bind_anew(p, call, *plan);

@@ -28,6 +28,8 @@ struct PreparedCall {
       nullptr;             // that `binding` runs: the choice, or one that needs no windows
   std::uint64_t hash = 0;  // of the signature
   Binding binding;         // signature included
+  // Calls in a row that ran through windows; those without an agreement, too. As all ranks count.
+  std::uint32_t through_windows = 0;
 };
 
 struct Communicator::Impl {
@@ -58,8 +60,15 @@ struct Communicator::Impl {
   /// for each call: bind_agreement() where agrees(), and when that has run, bind().
   bool begin(PreparedCall& p, const Call& call);
   /// Whether the ranks have to find out together if this call may run with a plan that addresses
-  /// other ranks' memory: they exchange whether their buffers lie in windows.
-  bool agrees(const PreparedCall& p) const { return p.plan->windows && !group->one_process(); }
+  /// other ranks' memory: they exchange whether their buffers lie in windows. What has been so a
+  /// few times in a row is taken to stay so (a buffer that lies in none any more is copied to one),
+  /// and asked for now and then.
+  bool agrees(const PreparedCall& p) const {
+    constexpr std::uint32_t kSure = 8;
+    constexpr std::uint32_t kAgain = 64;
+    return p.plan->windows && !group->one_process() &&
+           (p.through_windows < kSure || p.through_windows % kAgain == 0);
+  }
   const Binding& bind_agreement(const PreparedCall& p, const Call& call);
   /// The call itself, with what the newest agreement has brought. Valid until the next one.
   const Binding& bind(PreparedCall& p, const Call& call);

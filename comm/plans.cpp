@@ -8,14 +8,13 @@
 
 namespace tutti {
 
-Plans::Plans(int rank, const Platform& platform, bool agreement, std::string algorithm,
-             bool windows)
+Plans::Plans(int rank, const Platform& platform, std::string algorithm, bool windows)
     : rank_(rank),
       ranks_(platform.ranks),
       algorithm_(std::move(algorithm)),
       windows_(windows),
-      chooser_(platform, agreement),
-      gpu_chooser_(gpu_platform(platform.ranks), false) {
+      chooser_(platform),
+      gpu_chooser_(gpu_platform(platform.ranks)) {
   if (algorithm_.empty()) return;
   for (const Algorithm& a : algorithms()) {
     if (a.name == algorithm_) return;

@@ -25,7 +25,7 @@ struct ReadyPlan {
 class Plans {
  public:
   /// `algorithm`: the user's wish, or "". `windows`: whether the choice may fall on them.
-  Plans(int rank, const Platform& platform, bool agreement, std::string algorithm, bool windows);
+  Plans(int rank, const Platform& platform, std::string algorithm, bool windows);
 
   enum class Where { host, gpu };
   /// The plan for a call of this signature with `bytes` in its largest buffer; `windows`: it may

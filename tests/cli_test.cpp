@@ -135,7 +135,7 @@ TEST_F(Cli, BadUsageNamesTheChoices) {
 
 TEST_F(Cli, ExplainsWhatWouldRun) {
   ASSERT_EQ(tutti("explain all_reduce 1M float32 -n 4 --cores 4 --machine defaults"), 0) << err;
-  EXPECT_EQ(out.rfind("all_reduce of 1 MiB (float32), 4 ranks, processes on 4 cores", 0), 0u);
+  EXPECT_EQ(out.rfind("all_reduce of 1 MiB (float32), 4 ranks, on 4 cores", 0), 0u);
   EXPECT_CONTAINS(out, "constants: defaults");
   EXPECT_CONTAINS(out, "\n* two_shot_window ");
   EXPECT_CONTAINS(out, "\n  ring ");
@@ -143,7 +143,10 @@ TEST_F(Cli, ExplainsWhatWouldRun) {
   EXPECT_EQ(out.find("window"), std::string::npos) << out;
   ASSERT_EQ(tutti("explain all_reduce 8 -n 1000 --cores 1000 --machine defaults"), 0) << err;
   EXPECT_CONTAINS(out, "a closed form instead of a simulation");
-  ASSERT_EQ(tutti("explain barrier -n 3 --threads --machine defaults"), 0) << err;
+  ASSERT_EQ(tutti("explain all_reduce 64K -n 8 --machine gpu"), 0) << err;
+  EXPECT_EQ(out.rfind("all_reduce of 64 KiB (float32), 8 ranks, on GPUs", 0), 0u) << out;
+  EXPECT_CONTAINS(out, "\n* one_shot ");
+  ASSERT_EQ(tutti("explain barrier -n 3 --machine defaults"), 0) << err;
   EXPECT_CONTAINS(out, "* dissemination");
   ASSERT_EQ(tutti("explain --constants --machine defaults"), 0) << err;
   EXPECT_CONTAINS(out, "latency_ns");

@@ -278,7 +278,7 @@ TEST(Cut, ResultsThatDoNotFitTheCacheArePastIt) {
 
 TEST(Choose, EveryCollectiveHasAnAlgorithmForEverySize) {
   for (const int ranks : {1, 2, 5, 16, 17, 1000}) {
-    Chooser chooser(platform(ranks), true);
+    Chooser chooser(platform(ranks));
     for (const Algorithm& a : algorithms()) {
       for (const std::size_t bytes :
            {std::size_t{0}, std::size_t{1}, std::size_t{100000}, std::size_t{1} << 40}) {
@@ -294,7 +294,7 @@ TEST(Choose, EveryCollectiveHasAnAlgorithmForEverySize) {
 }
 
 TEST(Choose, IsTheBestOfTheCandidates) {
-  Chooser chooser(platform(4), true);
+  Chooser chooser(platform(4));
   for (std::size_t bytes = 8; bytes <= 64 << 20; bytes *= 2) {
     const Workload w{Collective::all_reduce, bytes, DataType::float32};
     const auto all = chooser.candidates(w, true);
@@ -307,7 +307,7 @@ TEST(Choose, IsTheBestOfTheCandidates) {
 }
 
 TEST(Choose, ShortMessagesGoOverLinksAndLongOnesThroughWindows) {
-  Chooser chooser(platform(4), true);
+  Chooser chooser(platform(4));
   for (const Collective c : {Collective::all_reduce, Collective::all_gather, Collective::broadcast,
                              Collective::reduce_scatter, Collective::all_to_all}) {
     EXPECT_FALSE(chooser.choose({c, 64, DataType::float32}, true).windows) << name(c);
@@ -319,7 +319,7 @@ TEST(Choose, ShortMessagesGoOverLinksAndLongOnesThroughWindows) {
 // On a GPU, where moving a MiB takes as long as a message, one exchange is best for much longer.
 TEST(Choose, RanksOnGpusExchangeOnceUpToHundredsOfKiB) {
   for (const int ranks : {2, 8}) {
-    Chooser chooser(gpu_platform(ranks), false);
+    Chooser chooser(gpu_platform(ranks));
     const auto chosen = [&](std::size_t bytes) {
       return chooser.choose({Collective::all_reduce, bytes, DataType::float32}, true).name;
     };
@@ -335,7 +335,7 @@ TEST(Choose, RanksOnGpusExchangeOnceUpToHundredsOfKiB) {
 TEST(Choose, TakesNoLongerThanItIsWorth) {
   const auto start = std::chrono::steady_clock::now();
   for (const int ranks : {16, 64, 1000}) {
-    Chooser chooser(platform(ranks), true);
+    Chooser chooser(platform(ranks));
     chooser.choose({Collective::all_reduce, 1 << 20, DataType::float32}, true);
   }
   // Milliseconds; the rest is for sanitizers and a machine that does something else.

@@ -25,7 +25,6 @@ struct Arguments {
   int ranks = 2;
   int cores = 0;
   std::string memory = "window";
-  bool threads = false;
   std::string machine;
   bool constants = false;
 };
@@ -96,7 +95,7 @@ void explain(const Arguments& a) {
   const Platform platform =
       on_gpu ? gpu_platform(a.ranks)
              : Platform{used.machine, a.ranks, cores, geometry.shape, geometry.tile_bytes};
-  Chooser chooser(platform, !a.threads && !on_gpu);
+  Chooser chooser(platform);
   const std::vector<Candidate> candidates = chooser.candidates(workload, windows);
   if (candidates.empty()) {
     refuse(fmt::format("no algorithm can do {} on {} ranks with {} slots of {} bytes", a.collective,
@@ -110,8 +109,8 @@ void explain(const Arguments& a) {
   if (on_gpu) {
     fmt::print("on GPUs, memory that other ranks {}address\n", windows ? "" : "do not ");
   } else {
-    fmt::print("{} on {} core{}, memory from {}\n", a.threads ? "threads" : "processes", cores,
-               cores == 1 ? "" : "s", a.memory == "window" ? "tutti::allocate" : "malloc");
+    fmt::print("on {} core{}, memory from {}\n", cores, cores == 1 ? "" : "s",
+               a.memory == "window" ? "tutti::allocate" : "malloc");
   }
   fmt::print("constants: {}\n\n", used.origin);
   fmt::print("  {:<20} {:>12} {:>7} {:>16} {:>14} {:>11}\n", "ALGORITHM", "PREDICTED", "TILES",
@@ -155,7 +154,6 @@ void add_explain_command(CLI::App& app) {
   command->add_option("--memory", a->memory, "window (tutti::allocate) or malloc [window]")
       ->type_name("KIND")
       ->check(CLI::IsMember({"window", "malloc"}).description(""));
-  command->add_flag("--threads", a->threads, "Ranks are threads of one process");
   command
       ->add_option("--machine", a->machine,
                    "Constants from this file; 'defaults': none; 'gpu': for ranks on GPUs")

@@ -45,6 +45,7 @@ std::byte* Workspace::reserve(Use use, std::size_t bytes) {
 
 void Operation::bind(const Binding& binding) {
   binding_ = &binding;
+  result_ = {};
   if (binding.programs == nullptr || binding.programs != programs_) set_up();
   tile_ = 0;
   for (Lane& lane : lanes_) {
@@ -181,8 +182,9 @@ bool Operation::advance() {
     }
     if (done == lanes_.size()) {
       if (!binding_->windows) return true;
-      if (++tile_ >= binding_->tiling.tiles) return true;
-      continue;
+      if (++tile_ < binding_->tiling.tiles) continue;
+      deliver();
+      return true;
     }
     if (!moved) return false;
   }

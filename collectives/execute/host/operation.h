@@ -35,15 +35,15 @@ struct Binding {
   bool stream = false;         // results are larger than the cache: write past it
 };
 
-/// Memory that a rank's operations share, one after the other: tmp, and staging for copies from and
-/// to other processes. Grows, never shrinks.
+/// Memory that a rank's operations share, one after the other: tmp, staging for copies from and to
+/// other processes, and what stands for buffers that these cannot address. Grows, never shrinks.
 class Workspace {
  public:
   Workspace() = default;
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
   ~Workspace();
-  enum Use { kTmp, kCopies, kUses };
+  enum Use { kTmp, kCopies, kInput, kOutput, kUses };
   /// At least `bytes`, in a window.
   std::byte* reserve(Use use, std::size_t bytes);
 
@@ -158,6 +158,10 @@ class Operation {
                              std::size_t expected);
   void learn(int peer, const std::byte* payload);
   void describe_buffers();
+  /// So many bytes of the buffers, which other processes cannot address though the ranks count on
+  /// that, are replaced by memory that they can, until deliver().
+  void stand_in(std::size_t in, std::size_t out);
+  void deliver();
 
   LocalGroup& group_;
   ControlBlock& control_ = group_.control();
@@ -173,6 +177,13 @@ class Operation {
   bool divides_ = false;  // it divides the result
   std::size_t tile_ = 0;  // with windows: all lanes meet after each tile
   std::vector<Lane> lanes_;
+  Binding stand_in_;
+  struct Result {
+    std::byte* to = nullptr;
+    const std::byte* from = nullptr;
+    std::size_t bytes = 0;
+  };
+  Result result_;            // to be delivered
   Addresses mine_;           // for ranks in other processes
   Addresses mine_here_;      // for ranks in this process
   std::vector<Peer> peers_;  // by rank, from their signals

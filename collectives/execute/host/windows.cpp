@@ -20,29 +20,61 @@ constexpr auto kWindowPatience = std::chrono::seconds(10);
 void Operation::describe_buffers() {
   const PlanHeader& h = binding_->plan->header;
   mine_.scalar = mine_here_.scalar = binding_->op.scalar;
+  // Whether the others can address it.
   const auto describe = [&](std::byte* base, std::size_t bytes, std::uint32_t& window,
                             std::uint64_t& address, std::uint64_t& address_here) {
     address = address_here = reinterpret_cast<std::uint64_t>(base);
     const std::uint32_t announced = std::exchange(window, 0);
-    if (base == nullptr || group_.one_process()) return;
+    if (base == nullptr || group_.one_process()) return true;
     const WindowMemory w = find_window(base, bytes);
-    if (w.id == 0) return;
+    if (w.id == 0) return bytes == 0 || group_.cma_everywhere();
     if (w.id != announced) group_.mesh().announce(w);
     window = w.id;
     address = static_cast<std::uint64_t>(base - w.base);
+    return true;
   };
   const auto bytes = [&](const BlockTable& t, std::uint32_t blocks) {
     return t.extent(blocks) * element_;
   };
   const int rank = group_.rank();
-  describe(binding_->in.base, bytes(binding_->in, in_blocks(h.collective, h.ranks, rank, h.root)),
-           mine_.in_window, mine_.in, mine_here_.in);
-  describe(binding_->out.base,
-           bytes(binding_->out, out_blocks(h.collective, h.ranks, rank, h.root)), mine_.out_window,
-           mine_.out, mine_here_.out);
+  const std::size_t in = bytes(binding_->in, in_blocks(h.collective, h.ranks, rank, h.root));
+  const std::size_t out = bytes(binding_->out, out_blocks(h.collective, h.ranks, rank, h.root));
+  const auto describe_in = [&] {
+    return describe(binding_->in.base, in, mine_.in_window, mine_.in, mine_here_.in);
+  };
+  const auto describe_out = [&] {
+    return describe(binding_->out.base, out, mine_.out_window, mine_.out, mine_here_.out);
+  };
+  const bool reaches_in = describe_in();
+  const bool reaches_out = describe_out();
+  if (!reaches_in || !reaches_out) {
+    stand_in(reaches_in ? 0 : in, reaches_out ? 0 : out);
+    describe_in();
+    describe_out();
+  }
   const std::size_t tmp_bytes =
       binding_->tiling.tile / h.pieces * element_ * binding_->plan->tmp_chunks;
   describe(tmp_bytes > 0 ? tmp_ : nullptr, tmp_bytes, mine_.tmp_window, mine_.tmp, mine_here_.tmp);
+}
+
+void Operation::stand_in(std::size_t in, std::size_t out) {
+  stand_in_ = *binding_;
+  binding_ = &stand_in_;
+  if (in > 0) {
+    std::byte* const copy = workspace_.reserve(Workspace::kInput, in);
+    std::memcpy(copy, stand_in_.in.base, in);
+    stand_in_.in.base = copy;
+  }
+  if (out > 0) {
+    std::byte* const copy = workspace_.reserve(Workspace::kOutput, out);
+    result_ = {stand_in_.out.base, copy, out};
+    stand_in_.out.base = copy;
+  }
+}
+
+void Operation::deliver() {
+  if (result_.bytes > 0) std::memcpy(result_.to, result_.from, result_.bytes);
+  result_ = {};
 }
 
 void Operation::learn(int peer, const std::byte* payload) {
