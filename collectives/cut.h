@@ -52,14 +52,21 @@ inline Tiling cut(const PlanHeader& header, Reach reach, std::size_t block, std:
 /// those are more.
 std::size_t slots_in_use(const RankPlan& plan, ConnectionShape links);
 
-/// Whether results are written past the caches: they would not stay there. `bytes`: of the largest
-/// buffer; `slots`: slots_in_use() of the rank that uses the most.
-constexpr bool writes_past_caches(std::size_t bytes, std::size_t slots, int ranks,
-                                  std::size_t l3_bytes) {
+/// What a call has in the caches. `bytes`: of the largest buffer; `slots`: slots_in_use() of the
+/// rank that uses the most.
+constexpr std::size_t bytes_in_caches(std::size_t bytes, std::size_t slots, int ranks) {
   const auto n = static_cast<std::size_t>(ranks);
   const std::size_t buffers = 2 * bytes * n;
   // Slots come round again and again, and no more of them than data goes through.
-  return buffers + std::min(slots * n, buffers) >= l3_bytes;
+  return buffers + std::min(slots * n, buffers);
+}
+/// Whether results are written past the caches: they would not stay there.
+constexpr bool writes_past_caches(std::size_t in_caches, std::size_t l3_bytes) {
+  return in_caches >= l3_bytes;
+}
+/// Whether that is only a guess.
+constexpr bool may_fit_caches(std::size_t in_caches, std::size_t l3_bytes) {
+  return in_caches > l3_bytes / 2 && in_caches < 2 * l3_bytes;
 }
 
 }  // namespace tutti

@@ -281,7 +281,7 @@ Prediction predict(const Algorithm& algorithm, const Workload& workload, const P
   }
   std::size_t slots = 0;
   for (const RankPlan& rank : plan.ranks) slots = std::max(slots, slots_in_use(rank, p.links));
-  costing.write_past_caches(writes_past_caches(workload.bytes, slots, p.ranks,
+  costing.write_past_caches(writes_past_caches(bytes_in_caches(workload.bytes, slots, p.ranks),
                                                static_cast<std::size_t>(p.machine.l3_bytes)));
   StepCosts costs(plan.ranks.size());
   Busy busiest, all;

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "collectives/choose.h"
+#include "collectives/execute/host/write_trial.h"
 #include "collectives/simulate.h"
 
 namespace tutti {
@@ -267,13 +268,47 @@ TEST(Cut, ResultsThatDoNotFitTheCacheArePastIt) {
   EXPECT_EQ(slots(Collective::all_reduce, "two_shot_window", 4, 1), 0U);
   // In and out of two ranks, and of the slots what passes through them.
   constexpr std::size_t kL3 = 32 << 20;
-  EXPECT_TRUE(writes_past_caches(8 << 20, 0, 2, kL3));
-  EXPECT_FALSE(writes_past_caches((8 << 20) - 1, 0, 2, kL3));
-  EXPECT_FALSE(writes_past_caches(4 << 20, 2 << 20, 2, kL3));
-  EXPECT_TRUE(writes_past_caches(7 << 20, 2 << 20, 2, kL3));
-  EXPECT_TRUE(writes_past_caches(2 << 20, 6 << 20, 4, kL3));
-  EXPECT_FALSE(writes_past_caches(1 << 20, 6 << 20, 4, kL3));
-  EXPECT_FALSE(writes_past_caches(0, 6 << 20, 4, kL3));
+  const auto past = [](std::size_t bytes, std::size_t of_slots, int ranks) {
+    return writes_past_caches(bytes_in_caches(bytes, of_slots, ranks), kL3);
+  };
+  EXPECT_TRUE(past(8 << 20, 0, 2));
+  EXPECT_FALSE(past((8 << 20) - 1, 0, 2));
+  EXPECT_FALSE(past(4 << 20, 2 << 20, 2));
+  EXPECT_TRUE(past(7 << 20, 2 << 20, 2));
+  EXPECT_TRUE(past(2 << 20, 6 << 20, 4));
+  EXPECT_FALSE(past(1 << 20, 6 << 20, 4));
+  EXPECT_FALSE(past(0, 6 << 20, 4));
+  EXPECT_TRUE(may_fit_caches(kL3, kL3));
+  EXPECT_FALSE(may_fit_caches(kL3 / 2, kL3));
+  EXPECT_FALSE(may_fit_caches(2 * kL3, kL3));
+}
+
+/// How many of the next calls, which take so long, are written past the caches.
+int past_caches(WriteTrial& trial, int calls, double cached_ns, double past_ns) {
+  int past = 0;
+  for (int i = 0; i < calls; ++i) {
+    const bool way = trial.next();
+    past += way ? 1 : 0;
+    trial.took(way ? past_ns : cached_ns);
+  }
+  return past;
+}
+
+TEST(WriteTrial, TakesTheFasterWayAndSeesWhenThatChanges) {
+  for (const bool guess : {false, true}) {
+    WriteTrial trial(guess);
+    EXPECT_EQ(past_caches(trial, 32, 600, 400), guess ? 32 : 0);
+    past_caches(trial, 256 - 32, 600, 400);
+    EXPECT_EQ(past_caches(trial, 2560, 600, 400), 2560 - 10 * 8) << "but for eight of 256";
+    // It sees what has changed.
+    past_caches(trial, 256, 300, 400);
+    EXPECT_EQ(past_caches(trial, 2560, 300, 400), 10 * 8);
+    // What is much the same is left alone, and so is one interruption.
+    past_caches(trial, 31, 300, 299);
+    trial.next();
+    trial.took(1e9);
+    EXPECT_EQ(past_caches(trial, 2560 - 32, 300, 299), 10 * 8);
+  }
 }
 
 TEST(Choose, EveryCollectiveHasAnAlgorithmForEverySize) {

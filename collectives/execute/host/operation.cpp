@@ -9,6 +9,8 @@
 namespace tutti {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 /// The first `count` of a list that is kept for its memory.
 template <class T>
 T* room(std::vector<T>& list, std::size_t count) {
@@ -46,6 +48,11 @@ std::byte* Workspace::reserve(Use use, std::size_t bytes) {
 void Operation::bind(const Binding& binding) {
   binding_ = &binding;
   result_ = {};
+  stream_ = binding.stream;
+  if (binding.trial) {
+    stream_ = binding.trial->next();
+    begun_ = Clock::now();
+  }
   if (binding.programs == nullptr || binding.programs != programs_) set_up();
   tile_ = 0;
   for (Lane& lane : lanes_) {
@@ -73,6 +80,13 @@ void Operation::bind(const Binding& binding) {
     peers_.resize(static_cast<std::size_t>(group_.size()));
     describe_buffers();
   }
+}
+
+void Operation::finish() {
+  if (result_.bytes > 0) deliver();
+  if (!binding_->trial) return;
+  const std::chrono::duration<double, std::nano> took = Clock::now() - begun_;
+  binding_->trial->took(took.count());
 }
 
 void Operation::set_up() {
@@ -181,9 +195,8 @@ bool Operation::advance() {
       if (lane.tile >= end) ++done;
     }
     if (done == lanes_.size()) {
-      if (!binding_->windows) return true;
-      if (++tile_ < binding_->tiling.tiles) continue;
-      deliver();
+      if (binding_->windows && ++tile_ < binding_->tiling.tiles) continue;
+      finish();
       return true;
     }
     if (!moved) return false;
@@ -232,7 +245,6 @@ Operation::Blocked Operation::blocked() const {
 }
 
 void Operation::move_bulk(const Action& action, std::size_t shift) {
-  using Clock = std::chrono::steady_clock;
   // The messages of a step are written at once, so in one way: as the first one's link wants it.
   Sender& first = *action.sends.front().link;
   const Sender::Way way = first.choose_way();
@@ -287,7 +299,7 @@ void Operation::move_remote(const Action& action, const Move& m, std::size_t shi
   for (std::size_t k = 0; k < m.sources; ++k) from[k] = {targets_[m.destinations + k].pointer};
   if (m.scaled && scales_) scale_sources(m);
   if (!copies) return combine_move(action, m, plain, options);
-  if (binding_->stream && action.sends.empty()) options.stream = m.destinations;
+  if (stream_ && action.sends.empty()) options.stream = m.destinations;
   move_through_copies(m, options);
 }
 
@@ -301,9 +313,9 @@ inline void Operation::combine_move(const Action& action, const Move& m, bool pl
         std::remove(destinations, destinations + count, sources_[0].data) - destinations);
   }
   // Links come before memory; those that are written past the cache must come first.
-  if (binding_->stream || past_cache_) {
+  if (stream_ || past_cache_) {
     const std::size_t links = action.sends.size();
-    const std::size_t memory = binding_->stream ? count - links : 0;
+    const std::size_t memory = stream_ ? count - links : 0;
     options.stream = memory + (past_cache_ ? links : 0);
     if (memory > 0 && links > 0 && !past_cache_) {
       std::rotate(destinations, destinations + links, destinations + count);

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -13,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/execute/host/write_trial.h"
 #include "collectives/execute/program.h"
 #include "collectives/execute/signature.h"
 #include "core/combine.h"
@@ -33,6 +35,7 @@ struct Binding {
   bool windows = false;        // the plan addresses other ranks' memory (the same on all ranks)
   bool tiles_by_lane = false;  // each lane repeats for its own largest block (all_to_all_v)
   bool stream = false;         // results are larger than the cache: write past it
+  std::shared_ptr<WriteTrial> trial;  // of the calls so bound; none: `stream` is right
 };
 
 /// Memory that a rank's operations share, one after the other: tmp, staging for copies from and to
@@ -162,6 +165,8 @@ class Operation {
   /// that, are replaced by memory that they can, until deliver().
   void stand_in(std::size_t in, std::size_t out);
   void deliver();
+  /// What comes after the last step.
+  void finish();
 
   LocalGroup& group_;
   ControlBlock& control_ = group_.control();
@@ -173,9 +178,11 @@ class Operation {
   std::size_t tile_bytes_ = 0;
   std::size_t tmp_bytes_ = 0;
   Combiner combine_{DataType::uint8, ReduceKind::sum};
-  bool scales_ = false;   // the operator multiplies or divides what it reads
-  bool divides_ = false;  // it divides the result
-  std::size_t tile_ = 0;  // with windows: all lanes meet after each tile
+  bool scales_ = false;                          // the operator multiplies or divides what it reads
+  bool divides_ = false;                         // it divides the result
+  bool stream_ = false;                          // as Binding::stream
+  std::chrono::steady_clock::time_point begun_;  // where there is a trial
+  std::size_t tile_ = 0;                         // with windows: all lanes meet after each tile
   std::vector<Lane> lanes_;
   Binding stand_in_;
   struct Result {

@@ -73,7 +73,7 @@ void Operation::stand_in(std::size_t in, std::size_t out) {
 }
 
 void Operation::deliver() {
-  if (result_.bytes > 0) std::memcpy(result_.to, result_.from, result_.bytes);
+  std::memcpy(result_.to, result_.from, result_.bytes);
   result_ = {};
 }
 
