@@ -157,6 +157,9 @@ constexpr Algorithm kAlgorithms[] = {
     many<direct_window_broadcast, textbook::read_root>(
         Collective::broadcast, "direct_window", Reach::windows, textbook::two_hops,
         "Everyone reads the root's input where it is"),
+    many<split_window_broadcast, textbook::split_broadcast>(
+        Collective::broadcast, "split_window", Reach::windows, textbook::two_hops,
+        "Everyone copies a chunk of the root's input to all outputs, the root too"),
     nested<kHierarchical, kRings>(Collective::broadcast, Reach::links,
                                   "To a leader per group, then inside, by chains"),
     nested<kHierarchicalTree, kLogarithmic>(Collective::broadcast, Reach::links,
@@ -175,6 +178,9 @@ constexpr Algorithm kAlgorithms[] = {
     many<direct_window_reduce, textbook::root_reads>(Collective::reduce, "direct_window",
                                                      Reach::windows, textbook::two_hops,
                                                      "The root sums up all inputs where they are"),
+    many<split_window_reduce, textbook::split_reduce>(
+        Collective::reduce, "split_window", Reach::windows, textbook::two_hops,
+        "Everyone sums up a chunk of all inputs into the root's output"),
     nested<kHierarchical, kRings>(Collective::reduce, Reach::links,
                                   "Inside of groups, then from the leaders, by chains"),
     nested<kHierarchicalTree, kLogarithmic>(
@@ -188,9 +194,9 @@ constexpr Algorithm kAlgorithms[] = {
         "Up a binomial tree: the root has log2 n links"),
     many<direct_gather, textbook::to_root>(Collective::gather, "direct", Reach::links,
                                            textbook::one_hop, "Everyone sends to the root: 1 hop"),
-    many<direct_window_gather, textbook::root_reads>(Collective::gather, "direct_window",
-                                                     Reach::windows, textbook::two_hops,
-                                                     "The root reads all inputs where they are"),
+    many<direct_window_gather, textbook::write_root>(
+        Collective::gather, "direct_window", Reach::windows, textbook::two_hops,
+        "Everyone writes its block into the root's output"),
     many<binomial_scatter, textbook::binomial_scatter>(
         Collective::scatter, "binomial", Reach::links, textbook::binomial,
         "Down a binomial tree: the root has log2 n links"),

@@ -1,6 +1,7 @@
 // Direct through windows: every rank reads what it wants from the `in` of the ranks that have it,
 // and writes its own `out`. No byte is copied twice, and nobody has to know how another rank's
-// `out` is laid out.
+// `out` is laid out. (A gather is the other way about: every rank writes its block into the root's
+// `out`, as the root's core alone would take as many times longer as there are ranks.)
 //
 // A window says nothing about time, so two messages do: *ready* says that a rank has entered the
 // call (and where its buffers are), *done* that another has finished with them. A rank's own copy
@@ -94,13 +95,13 @@ RankPlan direct_window_gather(const PlanRequest& request, int rank) {
   RankPlanBuilder b(header, rank);
   auto lane = b.lane(0);
   if (rank == header.root) {
-    const auto peers = others(header.ranks, rank);
     lane.step({out(u32(rank))}, {in(0)});
-    if (!peers.empty()) lane.wait(peers);
-    for (const int q : peers) lane.step({out(u32(q))}, {in(0).at(q)});
-    if (!peers.empty()) lane.signal(peers);
+    meet(lane, others(header.ranks, rank));
   } else {
-    lend(lane, header.root);
+    const std::vector root{header.root};
+    lane.wait(root);
+    lane.step({out(u32(rank)).at(header.root)}, {in(0)});
+    lane.signal(root);
   }
   return b.finish();
 }

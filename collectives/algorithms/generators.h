@@ -53,6 +53,10 @@ RankPlan direct_window_all_to_all(const PlanRequest& request, int rank);
 RankPlan direct_window_all_gather_v(const PlanRequest& request, int rank);
 RankPlan direct_window_reduce_scatter_v(const PlanRequest& request, int rank);
 
+// split_window.cpp
+RankPlan split_window_broadcast(const PlanRequest& request, int rank);
+RankPlan split_window_reduce(const PlanRequest& request, int rank);
+
 // chain.cpp
 RankPlan chain_broadcast(const PlanRequest& request, int rank);
 RankPlan chain_reduce(const PlanRequest& request, int rank);

@@ -65,6 +65,18 @@ Traffic root_reads(const PlanRequest& request, int rank) {
   return {0, rank == request.root ? u64(request.ranks - 1) : 0};
 }
 
+Traffic write_root(const PlanRequest& request, int rank) {
+  return {rank == request.root ? 0U : 1U, 0};
+}
+
+Traffic split_broadcast(const PlanRequest& request, int rank) {
+  return {u64(request.ranks - 1), rank == request.root ? 0U : 1U};
+}
+
+Traffic split_reduce(const PlanRequest& request, int rank) {
+  return reversed(split_broadcast(request, rank));
+}
+
 Traffic chain_broadcast(const PlanRequest& request, int rank) {
   const int v = label(request, rank);
   return {v == request.ranks - 1 ? 0U : 1U, v == 0 ? 0U : 1U};

@@ -20,6 +20,11 @@ Traffic to_root(const PlanRequest& request, int rank);
 /// The same, read by whoever wants it.
 Traffic read_root(const PlanRequest& request, int rank);
 Traffic root_reads(const PlanRequest& request, int rank);
+/// One chunk of everyone's, written to the root.
+Traffic write_root(const PlanRequest& request, int rank);
+/// Everyone writes a chunk of the root's input to all outputs; sums up a chunk into the root's.
+Traffic split_broadcast(const PlanRequest& request, int rank);
+Traffic split_reduce(const PlanRequest& request, int rank);
 Traffic chain_broadcast(const PlanRequest& request, int rank);
 Traffic chain_reduce(const PlanRequest& request, int rank);
 Traffic tree_all_reduce(const PlanRequest& request, int rank);
