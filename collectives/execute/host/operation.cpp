@@ -216,8 +216,13 @@ bool Operation::waits_for_core(std::uint32_t core) const {
   };
   for (const Lane& lane : lanes_) {
     if (lane.tile >= end_of(lane)) continue;
-    if (std::ranges::any_of(lane.next->receives, is_there)) return true;
     if (std::ranges::any_of(lane.next->sends, is_there)) return true;
+    // Where only receives are left, the others wait for nothing of this rank's, and it may as well
+    // let run whom it will have to hear later.
+    for (const Action* a = lane.next; a != lane.end; ++a) {
+      if (a != lane.next && !a->sends.empty()) break;
+      if (std::ranges::any_of(a->receives, is_there)) return true;
+    }
   }
   return false;
 }

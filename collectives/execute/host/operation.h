@@ -69,7 +69,8 @@ class Operation {
   bool advance();
   /// Whether advance() would do something.
   bool can_advance() const;
-  /// Whether one of the ranks that it waits for last waited on core `core` (as ControlBlock::core).
+  /// Whether one of the ranks that it waits for, or will next, last waited on core `core` (as
+  /// ControlBlock::core).
   bool waits_for_core(std::uint32_t core) const;
 
   /// Whom the operation waits for: the first lane's peer if no lane can move, else peer -1.
