@@ -114,7 +114,7 @@ inline const Binding& Communicator::Impl::bind_again(const Call& call) {
   binding.op.scalar = call.op.scalar;
   binding.tag = tag_of(newest->hash, sequence);
   binding.unchanged = ++repeats > kRecords;
-  ++newest->through_windows;
+  ++newest->unchanged;
   return binding;
 }
 
@@ -157,9 +157,12 @@ void Communicator::Impl::bind_anew(PreparedCall& p, const Call& call, const Read
 const Binding& Communicator::Impl::bind(PreparedCall& p, const Call& call) {
   Binding& binding = p.binding;
   const ReadyPlan* plan = p.plan;
-  const bool outside = agrees(p) && all_in_windows == 0;
-  p.through_windows = outside ? 0 : p.through_windows + 1;
-  if (outside && !group->cma_everywhere()) {
+  if (agrees(p) && p.in_windows != (all_in_windows != 0)) {
+    p.in_windows = !p.in_windows;
+    p.unchanged = 0;
+  }
+  ++p.unchanged;
+  if (plan->windows && !p.in_windows && !group->one_process() && !group->cma_everywhere()) {
     plan = &plans.get(binding.signature, p.sizes.largest, false);
   }
   if (plan != p.bound) bind_anew(p, call, *plan);

@@ -28,8 +28,10 @@ struct PreparedCall {
       nullptr;             // that `binding` runs: the choice, or one that needs no windows
   std::uint64_t hash = 0;  // of the signature
   Binding binding;         // signature included
-  // Calls in a row that ran through windows; those without an agreement, too. As all ranks count.
-  std::uint32_t through_windows = 0;
+  // What the ranks have agreed on last, and for how many calls in a row it has been so (also those
+  // without an agreement): the same on all ranks.
+  bool in_windows = false;
+  std::uint32_t unchanged = 0;
 };
 
 struct Communicator::Impl {
@@ -61,13 +63,14 @@ struct Communicator::Impl {
   bool begin(PreparedCall& p, const Call& call);
   /// Whether the ranks have to find out together if this call may run with a plan that addresses
   /// other ranks' memory: they exchange whether their buffers lie in windows. What has been so a
-  /// few times in a row is taken to stay so (a buffer that lies in none any more is copied to one),
-  /// and asked for now and then.
+  /// few times in a row is taken to stay so, and asked for now and then. (Where it has not: a
+  /// buffer that lies in no window any more is copied to one; one that does now makes no difference
+  /// yet.)
   bool agrees(const PreparedCall& p) const {
     constexpr std::uint32_t kSure = 8;
     constexpr std::uint32_t kAgain = 64;
     return p.plan->windows && !group->one_process() &&
-           (p.through_windows < kSure || p.through_windows % kAgain == 0);
+           (p.unchanged < kSure || p.unchanged % kAgain == 0);
   }
   const Binding& bind_agreement(const PreparedCall& p, const Call& call);
   /// The call itself, with what the newest agreement has brought. Valid until the next one.
