@@ -106,7 +106,7 @@ class Folder {
 };
 
 /// While it lives, Ctrl-C ends the children (the terminal sees to that), but not this process,
-/// which then tidies up.
+/// which then tidies up. So it does after SIGTERM, when the child at hand has ended.
 class Interrupt {
  public:
   Interrupt() {
@@ -114,10 +114,14 @@ class Interrupt {
     struct sigaction action {};
     action.sa_handler = [](int) { seen() = 1; };
     sigaction(SIGINT, &action, &before_);
+    sigaction(SIGTERM, &action, &before_term_);
   }
   Interrupt(const Interrupt&) = delete;
   Interrupt& operator=(const Interrupt&) = delete;
-  ~Interrupt() { sigaction(SIGINT, &before_, nullptr); }
+  ~Interrupt() {
+    sigaction(SIGINT, &before_, nullptr);
+    sigaction(SIGTERM, &before_term_, nullptr);
+  }
 
   static volatile std::sig_atomic_t& seen() {
     static volatile std::sig_atomic_t flag = 0;
@@ -125,7 +129,8 @@ class Interrupt {
   }
 
  private:
-  struct sigaction before_ {};
+  struct sigaction before_ {
+  }, before_term_{};
 };
 
 pid_t start(std::vector<std::string> command, const Folder& folder) {
