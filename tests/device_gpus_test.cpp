@@ -116,7 +116,6 @@ class QueuedDevice : public HostDevice {
 };
 
 std::vector<std::shared_ptr<QueuedDevice>> gpus;
-int current_gpu_of_all = 0;
 
 int owner_of(const void* memory) {
   for (std::size_t i = 0; i < gpus.size(); ++i) {
@@ -132,7 +131,7 @@ bool QueuedDevice::can_address(const std::byte* memory) {
 }
 
 Gpus queued_gpus() {
-  return {owner_of, [] { return current_gpu_of_all; },
+  return {owner_of, [] { return 0; },
           [](int ordinal) -> std::shared_ptr<device::Device> {
             return gpus.at(static_cast<std::size_t>(ordinal));
           }};
@@ -153,7 +152,6 @@ class Buffer {
     if (memory_ != nullptr) gpu_.deallocate(reinterpret_cast<std::byte*>(memory_));
   }
   std::int32_t* data() const { return memory_; }
-  std::size_t size() const { return count_; }
   /// When nothing runs any more.
   Data read() const { return {memory_, memory_ + count_}; }
 
@@ -184,7 +182,6 @@ class DeviceGpus : public ::testing::TestWithParam<std::tuple<int, int>> {
   void TearDown() override { gpus.clear(); }
 
   static void make(int count) {
-    current_gpu_of_all = 0;
     for (int i = 0; i < count; ++i) gpus.push_back(std::make_shared<QueuedDevice>(i));
   }
   static int gpu_of(int rank) { return rank % static_cast<int>(gpus.size()); }
@@ -348,7 +345,6 @@ TEST_F(TwoGpus, TheFirstCallSaysForRanksThatDidNot) {
   sum_in_group(all, in, out);
   for (const Buffer& o : out) EXPECT_EQ(o.read(), sum_of(2));
   EXPECT_EQ(gpus[0]->launches, 0);
-  // A part of these has the same GPU.
   EXPECT_EQ(all[0].impl().team->ordinal(1), 1);
 }
 

@@ -184,6 +184,15 @@ class DeviceJobs : public ::testing::Test {
     EXPECT_LT(slowest_, seconds) << "seconds until the last rank had noticed and ended";
   }
 
+  /// Every process ends well.
+  static void expect_success(Job& job, Clock::time_point deadline) {
+    for (std::size_t r = 0; r < job.size(); ++r) {
+      const auto code = job.wait(r, deadline);
+      ASSERT_TRUE(code.has_value()) << "process " << r << " hangs: " << job.text(r);
+      EXPECT_EQ(*code, 0) << "process " << r << ": " << job.text(r);
+    }
+  }
+
   double slowest_ = 0;
 };
 
@@ -195,12 +204,7 @@ class DeviceProcesses : public DeviceJobs,
   /// Every rank does `what`, and finds it right.
   void expect_right(const char* what, const char* threads = "1", const char* algorithm = "") {
     Job job(processes(), ways(), what, "60", threads, algorithm);
-    const auto deadline = Clock::now() + 80s;
-    for (std::size_t r = 0; r < job.size(); ++r) {
-      const auto code = job.wait(r, deadline);
-      ASSERT_TRUE(code.has_value()) << "rank " << r << " hangs: " << job.text(r);
-      EXPECT_EQ(*code, 0) << "rank " << r << ": " << job.text(r);
-    }
+    expect_success(job, Clock::now() + 80s);
   }
 };
 
@@ -282,11 +286,7 @@ TEST_P(DeviceProcesses, WhatWasSentArrivesAlthoughTheSenderHasGone) {
   std::this_thread::sleep_for(700ms);
   job.signal(1, SIGCONT);
   ASSERT_TRUE(sent);
-  for (std::size_t r = 0; r < job.size(); ++r) {
-    const auto code = job.wait(r, Clock::now() + 10s);
-    ASSERT_TRUE(code.has_value()) << "rank " << r << " hangs: " << job.text(r);
-    EXPECT_EQ(*code, 0) << "rank " << r << ": " << job.text(r);
-  }
+  expect_success(job, Clock::now() + 10s);
 }
 
 TEST_P(DeviceProcesses, AbortEndsTheKernelsOfAllRanks) {
@@ -329,9 +329,7 @@ class DeviceGpus : public DeviceJobs, public ::testing::WithParamInterface<std::
   void expect_right(const char* what, const char* algorithm = "") {
     const auto [processes, threads] = GetParam();
     Job job(processes, ways_, what, "60", std::to_string(threads).c_str(), algorithm);
-    for (std::size_t r = 0; r < job.size(); ++r) {
-      EXPECT_EQ(job.wait(r, Clock::now() + 80s), 0) << "process " << r << ": " << job.text(r);
-    }
+    expect_success(job, Clock::now() + 80s);
   }
   Ways ways_ = Ways::all;
 };

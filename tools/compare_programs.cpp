@@ -129,8 +129,8 @@ class Interrupt {
   }
 
  private:
-  struct sigaction before_ {
-  }, before_term_{};
+  struct sigaction before_ {};
+  struct sigaction before_term_ {};
 };
 
 pid_t start(std::vector<std::string> command, const Folder& folder) {

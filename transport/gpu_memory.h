@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 
 namespace tutti {
 
@@ -9,8 +10,9 @@ namespace tutti {
 /// is none. Never starts it: what a process does on the host alone stays there.
 int current_gpu();
 
-/// How many GPUs this process can use. Starts CUDA.
-int gpu_count();
+/// How many GPUs this process can use; 0 where there is no driver. `why`: in words, if it is not
+/// null. Starts CUDA.
+int gpu_count(std::string* why = nullptr);
 
 /// Of current_gpu(), which there must be. Throws Error(system).
 void* allocate_on_gpu(std::size_t bytes);

@@ -42,10 +42,12 @@ int current_gpu() {
   return driver.primary(0, &flags, &active) == CUDA_SUCCESS && active != 0 ? 0 : -1;
 }
 
-int gpu_count() {
+int gpu_count(std::string* why) {
   int count = 0;
-  if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
+  const cudaError_t result = cudaGetDeviceCount(&count);
+  if (result == cudaSuccess) return count;
   cudaGetLastError();  // so that a later call does not report it
+  if (why != nullptr) *why = cudaGetErrorString(result);
   return 0;
 }
 

@@ -14,7 +14,10 @@ namespace {
 }  // namespace
 
 int current_gpu() { return -1; }
-int gpu_count() { return 0; }
+int gpu_count(std::string* why) {
+  if (why != nullptr) *why = "this is a build without CUDA";
+  return 0;
+}
 void* allocate_on_gpu(std::size_t) { refuse(); }
 void free_on_gpu(void*) noexcept {}
 void* duplicate_on_gpu(const void*, std::size_t, void*) { refuse(); }

@@ -11,34 +11,32 @@
 namespace tutti::algorithm {
 namespace {
 
-PlanHeader header_of(Collective collective, const PlanRequest& request, int rank) {
-  return make_header(collective, "split_window", request, rank, {.pieces = u32(request.ranks)});
+RankPlan split(Collective collective, const PlanRequest& request, int rank) {
+  const PlanHeader header =
+      make_header(collective, "split_window", request, rank, {.pieces = u32(request.ranks)});
+  RankPlanBuilder b(header, rank);
+  auto lane = b.lane(0);
+  const auto peers = others(header.ranks, rank);
+  const std::uint32_t own = u32(rank);
+  meet(lane, peers);
+  if (collective == Collective::reduce) {
+    lane.step(std::vector{out(own).at(header.root)}, of_all_ranks(header.ranks, in(own)))
+        .completes();
+  } else {
+    lane.step(of_all_ranks(header.ranks, out(own)), std::vector{in(own).at(header.root)});
+  }
+  meet(lane, peers);
+  return b.finish();
 }
 
 }  // namespace
 
 RankPlan split_window_broadcast(const PlanRequest& request, int rank) {
-  const PlanHeader header = header_of(Collective::broadcast, request, rank);
-  RankPlanBuilder b(header, rank);
-  auto lane = b.lane(0);
-  const auto peers = others(header.ranks, rank);
-  const std::uint32_t own = u32(rank);
-  meet(lane, peers);
-  lane.step(of_all_ranks(header.ranks, out(own)), std::vector{in(own).at(header.root)});
-  meet(lane, peers);
-  return b.finish();
+  return split(Collective::broadcast, request, rank);
 }
 
 RankPlan split_window_reduce(const PlanRequest& request, int rank) {
-  const PlanHeader header = header_of(Collective::reduce, request, rank);
-  RankPlanBuilder b(header, rank);
-  auto lane = b.lane(0);
-  const auto peers = others(header.ranks, rank);
-  const std::uint32_t own = u32(rank);
-  meet(lane, peers);
-  lane.step(std::vector{out(own).at(header.root)}, of_all_ranks(header.ranks, in(own))).completes();
-  meet(lane, peers);
-  return b.finish();
+  return split(Collective::reduce, request, rank);
 }
 
 }  // namespace tutti::algorithm

@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
-#include "collectives/execute/cuda/cuda_device.h"
 #include "core/error.h"
 #include "transport/cuda_driver.h"
 #include "transport/cuda_ipc.h"
+#include "transport/gpu_memory.h"
 
 namespace tutti {
 namespace {
@@ -171,7 +171,7 @@ int main(int argc, char** argv) {
   tutti::parent_socket = sockets[0];
   std::string why;
   int status = 77;
-  if (tutti::device::cuda_devices(&why) == 0) {
+  if (tutti::gpu_count(&why) == 0) {
     std::printf("no CUDA device: %s\n", why.c_str());
   } else {
     status = RUN_ALL_TESTS();

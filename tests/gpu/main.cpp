@@ -4,12 +4,12 @@
 #include <cstdio>
 #include <string>
 
-#include "collectives/execute/cuda/cuda_device.h"
+#include "transport/gpu_memory.h"
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
   std::string why;
-  if (tutti::device::cuda_devices(&why) == 0) {
+  if (tutti::gpu_count(&why) == 0) {
     std::printf("no CUDA device: %s\n", why.c_str());
     return 77;
   }

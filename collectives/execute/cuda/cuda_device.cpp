@@ -10,6 +10,7 @@
 #include "collectives/execute/cuda/kernel.h"
 #include "core/error.h"
 #include "transport/cuda_error.h"
+#include "transport/gpu_memory.h"
 
 namespace tutti::device {
 namespace {
@@ -81,15 +82,6 @@ static_assert(kKernels.size() == kDataTypes);
 
 const void* kernel_of(DataType type) { return kKernels[static_cast<std::size_t>(type)](); }
 
-int cuda_devices(std::string* why) {
-  int count = 0;
-  const cudaError_t result = cudaGetDeviceCount(&count);
-  if (result == cudaSuccess) return count;
-  cudaGetLastError();  // so that a later call does not report it
-  if (why != nullptr) *why = cudaGetErrorString(result);
-  return 0;
-}
-
 int current_cuda_device() {
   int ordinal = 0;
   check_cuda(cudaGetDevice(&ordinal), "cudaGetDevice");
@@ -98,7 +90,7 @@ int current_cuda_device() {
 
 CudaDevice::CudaDevice(int ordinal) : ordinal_(ordinal) {
   std::string why;
-  const int devices = cuda_devices(&why);
+  const int devices = gpu_count(&why);
   if (ordinal < 0 || ordinal >= devices) {
     throw Error(ErrorCode::system,
                 fmt::format("there is no CUDA device {}: {}", ordinal,
@@ -225,7 +217,7 @@ void CudaDevice::order(Stream first, Stream then) {
 Device::Reach CudaDevice::reach(const Identity& other) {
   if (other == identity_) return Reach::whole_lines;
   int peer = 0;
-  const int devices = cuda_devices();
+  const int devices = gpu_count();
   while (peer < devices && identity_of(peer) != other) ++peer;
   int reaches = 0;
   if (peer == devices || cudaDeviceCanAccessPeer(&reaches, ordinal_, peer) != cudaSuccess ||

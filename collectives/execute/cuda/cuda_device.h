@@ -44,8 +44,6 @@ class CudaDevice : public Device {
   Identity identity_{};
 };
 
-/// GPUs that this process can use; 0 where there is no driver. `why`: in words, if it is not null.
-int cuda_devices(std::string* why = nullptr);
 /// The calling thread's. Throws Error(system) where there is no driver.
 int current_cuda_device();
 

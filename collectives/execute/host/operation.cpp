@@ -83,7 +83,7 @@ void Operation::bind(const Binding& binding) {
 }
 
 void Operation::finish() {
-  if (result_.bytes > 0) deliver();
+  if (result_.bytes > 0) std::memcpy(result_.to, stand_in_.out.base, result_.bytes);
   if (!binding_->trial) return;
   const std::chrono::duration<double, std::nano> took = Clock::now() - begun_;
   binding_->trial->took(took.count());

@@ -163,9 +163,8 @@ class Operation {
   void learn(int peer, const std::byte* payload);
   void describe_buffers();
   /// So many bytes of the buffers, which other processes cannot address though the ranks count on
-  /// that, are replaced by memory that they can, until deliver().
+  /// that, are replaced by memory that they can, until finish().
   void stand_in(std::size_t in, std::size_t out);
-  void deliver();
   /// What comes after the last step.
   void finish();
 
@@ -179,22 +178,21 @@ class Operation {
   std::size_t tile_bytes_ = 0;
   std::size_t tmp_bytes_ = 0;
   Combiner combine_{DataType::uint8, ReduceKind::sum};
-  bool scales_ = false;                          // the operator multiplies or divides what it reads
-  bool divides_ = false;                         // it divides the result
-  bool stream_ = false;                          // as Binding::stream
-  std::chrono::steady_clock::time_point begun_;  // where there is a trial
-  std::size_t tile_ = 0;                         // with windows: all lanes meet after each tile
+  bool scales_ = false;   // the operator multiplies or divides what it reads
+  bool divides_ = false;  // it divides the result
+  bool stream_ = false;   // as Binding::stream
+  std::size_t tile_ = 0;  // with windows: all lanes meet after each tile
   std::vector<Lane> lanes_;
-  Binding stand_in_;
+  Binding stand_in_;  // the binding, with other buffers
   struct Result {
     std::byte* to = nullptr;
-    const std::byte* from = nullptr;
     std::size_t bytes = 0;
   };
-  Result result_;            // to be delivered
-  Addresses mine_;           // for ranks in other processes
-  Addresses mine_here_;      // for ranks in this process
-  std::vector<Peer> peers_;  // by rank, from their signals
+  Result result_;                                // of stand_in_, for the user's output
+  std::chrono::steady_clock::time_point begun_;  // where there is a trial
+  Addresses mine_;                               // for ranks in other processes
+  Addresses mine_here_;                          // for ranks in this process
+  std::vector<Peer> peers_;                      // by rank, from their signals
   std::byte* tmp_ = nullptr;
   std::uint64_t progress_ = 0;                       // as ControlBlock::progress
   std::atomic<std::uint64_t>* published_ = nullptr;  // where others read it

@@ -67,14 +67,9 @@ void Operation::stand_in(std::size_t in, std::size_t out) {
   }
   if (out > 0) {
     std::byte* const copy = workspace_.reserve(Workspace::kOutput, out);
-    result_ = {stand_in_.out.base, copy, out};
+    result_ = {stand_in_.out.base, out};
     stand_in_.out.base = copy;
   }
-}
-
-void Operation::deliver() {
-  std::memcpy(result_.to, result_.from, result_.bytes);
-  result_ = {};
 }
 
 void Operation::learn(int peer, const std::byte* payload) {

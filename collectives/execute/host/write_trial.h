@@ -6,7 +6,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 
 namespace tutti {
@@ -18,18 +17,17 @@ class WriteTrial {
 
   /// Of the next call: whether it writes past the caches.
   bool next() {
-    const std::uint64_t call = calls_++ % kPeriod;
-    tries_ = call >= kStart && call < kStart + kRun;
-    counts_ = tries_ ? call >= kStart + kRun / 2 : call >= kStart / 2 && call < kStart;
-    ends_ = call == kStart + kRun - 1;
-    return tries_ ? !best_ : best_;
+    call_ = calls_++ % kPeriod;
+    return tries() != best_;
   }
   /// How long that call took.
   void took(double nanoseconds) {
-    if (counts_) times_[tries_ ? 1 : 0].add(nanoseconds);
-    if (!ends_) return;
-    if (times_[1].mean() < 0.95 * times_[0].mean()) best_ = !best_;
-    times_ = {};
+    const std::uint64_t end = kStart + kRun;
+    if (tries() && call_ >= end - kRun / 2) other_.add(nanoseconds);
+    if (!tries() && call_ >= kStart / 2 && call_ < kStart) usual_.add(nanoseconds);
+    if (call_ + 1 != end) return;
+    if (other_.mean() < 0.95 * usual_.mean()) best_ = !best_;
+    usual_ = other_ = {};
   }
 
  private:
@@ -49,10 +47,13 @@ class WriteTrial {
     double mean() const { return (sum - longest) / std::max(count - 1, 1); }
   };
 
+  /// Whether the newest call goes the other way.
+  bool tries() const { return call_ >= kStart && call_ < kStart + kRun; }
+
   std::uint64_t calls_ = 0;
+  std::uint64_t call_ = 0;  // the newest's number in its period
   bool best_;
-  bool tries_ = false, counts_ = false, ends_ = false;
-  std::array<Times, 2> times_{};  // of the better way so far, and of the other
+  Times usual_, other_;
 };
 
 }  // namespace tutti
