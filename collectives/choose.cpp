@@ -13,6 +13,9 @@ namespace {
 /// A later algorithm of the table has to be better by this much: those that come first are simpler,
 /// and a prediction is not as exact as that.
 constexpr double kClearlyBetter = 0.97;
+/// What the kernel copies counts as so much longer: what that takes has varied by a factor of two
+/// on one machine, while slots stayed within a third (docs/performance.md).
+constexpr double kCopiesMayTake = 4.0 / 3;
 
 /// The least power of two that holds `bytes`, as an exponent; -1 for none.
 int class_of(std::size_t bytes) {
@@ -23,22 +26,24 @@ int class_of(std::size_t bytes) {
 
 }  // namespace
 
-const Algorithm& Chooser::choose(const Workload& workload, bool windows) {
+const Algorithm& Chooser::choose(const Workload& workload) {
   const int size_class = class_of(workload.bytes);
   const DataType type =
       is_reduction(workload.collective) ? workload.type : DataType::uint8;  // else only bytes count
-  const Algorithm*& chosen = chosen_[{workload.collective, type, size_class, windows}];
+  const Algorithm*& chosen = chosen_[{workload.collective, type, size_class, workload.access}];
   if (chosen != nullptr) return *chosen;
   Workload rounded = workload;
   if (workload.bytes > 0) rounded.bytes = std::size_t{1} << size_class;
   double best = 0;
   for (const Algorithm& a : algorithms()) {
-    if (a.collective != workload.collective || (a.windows && !windows)) continue;
+    if (a.collective != workload.collective) continue;
     const Prediction p = predict(a, rounded, platform_);
     if (!p.possible) continue;
-    if (chosen != nullptr && p.ns > best * kClearlyBetter) continue;
+    const bool copies = a.windows && workload.access == Access::copies;
+    const double ns = copies ? p.ns * kCopiesMayTake : p.ns;
+    if (chosen != nullptr && ns > best * kClearlyBetter) continue;
     chosen = &a;
-    best = p.ns;
+    best = ns;
   }
   if (chosen == nullptr) {
     // Whatever there is: binding it says what is wrong with the links.
@@ -52,10 +57,10 @@ const Algorithm& Chooser::choose(const Workload& workload, bool windows) {
   return *chosen;
 }
 
-std::vector<Candidate> Chooser::candidates(const Workload& workload, bool windows) {
+std::vector<Candidate> Chooser::candidates(const Workload& workload) {
   std::vector<Candidate> all;
   for (const Algorithm& a : algorithms()) {
-    if (a.collective != workload.collective || (a.windows && !windows)) continue;
+    if (a.collective != workload.collective) continue;
     const Prediction p = predict(a, workload, platform_);
     if (p.possible) all.push_back({&a, p});
   }

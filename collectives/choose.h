@@ -22,15 +22,14 @@ class Chooser {
  public:
   explicit Chooser(const Platform& platform) : platform_(platform) {}
 
-  /// `windows`: whether algorithms that address other ranks' memory may be taken. Remembered per
-  /// power of two of the bytes, and predicted for that power.
-  const Algorithm& choose(const Workload& workload, bool windows);
+  /// Remembered per power of two of the bytes, and predicted for that power.
+  const Algorithm& choose(const Workload& workload);
   /// All that are possible, for exactly these bytes, the best first.
-  std::vector<Candidate> candidates(const Workload& workload, bool windows);
+  std::vector<Candidate> candidates(const Workload& workload);
 
  private:
   Platform platform_;
-  using Key = std::tuple<Collective, DataType, int, bool>;
+  using Key = std::tuple<Collective, DataType, int, Access>;
   std::map<Key, const Algorithm*> chosen_;
 };
 

@@ -69,4 +69,12 @@ constexpr bool may_fit_caches(std::size_t in_caches, std::size_t l3_bytes) {
   return in_caches > l3_bytes / 2 && in_caches < 2 * l3_bytes;
 }
 
+/// What the kernel copies from other processes, and then to them, goes through memory of ours, in
+/// pieces of so many bytes: those of all sources and of the result fit half of a usual L2 cache.
+constexpr std::size_t copied_piece(std::size_t sources) {
+  constexpr std::size_t kAtOnce = std::size_t{512} << 10;
+  constexpr std::size_t kPage = 4096;
+  return std::max(kAtOnce / (sources + 1) / kPage * kPage, kPage);
+}
+
 }  // namespace tutti

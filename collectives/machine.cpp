@@ -21,7 +21,7 @@
 namespace tutti {
 namespace {
 
-constexpr std::string_view kVersion = "1";
+constexpr std::string_view kVersion = "2";
 constexpr std::size_t kMostText = std::size_t{64} << 10;
 constexpr double kMostValue = 1e15;  // beyond every machine, and far from where sums overflow
 
@@ -34,6 +34,8 @@ constexpr std::array kConstants{
     MachineConstant{"latency_ns", "ns", &Machine::latency_ns, "a message on its way to a core"},
     MachineConstant{"switch_ns", "ns", &Machine::switch_ns, "a core passes to another rank"},
     MachineConstant{"window_ns", "ns", &Machine::window_ns, "a call through windows, besides that"},
+    MachineConstant{"copy_ns", "ns", &Machine::copy_ns, "a copy by the kernel, of any size"},
+    MachineConstant{"copy_pages", "ns/KiB", &Machine::copy_pages, "the same, to get at the pages"},
     MachineConstant{"slot_write", "ns/KiB", &Machine::slot_write, "copying into a slot"},
     MachineConstant{"slot_read", "ns/KiB", &Machine::slot_read, "copying out of a slot"},
     MachineConstant{"l2_read", "ns/KiB", &Machine::l2_read, "reading from L2"},
@@ -119,6 +121,9 @@ Machine default_machine() {
   m.latency_ns = 150;
   m.switch_ns = 2000;
   m.window_ns = 100;
+  // What kernels take for copies differs too much for a guess: slots, until it has been measured.
+  m.copy_ns = 2000;
+  m.copy_pages = 400;
   m.slot_write = 120;
   m.slot_read = 120;
   m.l2_read = m.l2_write = 15;

@@ -27,6 +27,10 @@ struct Machine {
   double switch_ns = 0;   // a core passes from one rank to another
   double window_ns = 0;   // a call that addresses other ranks' memory, besides its messages
 
+  // The kernel copies from or to another process (transport/cma.h).
+  double copy_ns = 0;     // each copy, whatever its size
+  double copy_pages = 0;  // besides reading and writing, to get at the pages
+
   // Messages longer than a header line: copied into a slot, and out of it.
   double slot_write = 0;
   double slot_read = 0;

@@ -25,6 +25,7 @@ class Costing {
  public:
   Costing(const Workload& w, const Platform& p, const PlanHeader& header, bool windows)
       : machine_(p.machine),
+        copies_(w.access == Access::copies),
         data_latency_ns_(p.flags_in_data ? 0 : p.machine.latency_ns),
         header_(header),
         type_(w.type),
@@ -90,10 +91,16 @@ class Costing {
     const double bytes = bytes_of(step);
     if (bytes == 0) return cost;
     double memory_ns = 0;
-    const bool past_caches = stream_ && links(plan.destinations(step)) == 0;
-    for (const Operand& o : plan.sources(step)) read(o, plan, bytes, memory_ns, cost);
+    const bool copied_out =
+        copies_ && std::ranges::any_of(plan.destinations(step), &Operand::is_remote);
+    const bool past_caches = stream_ && links(plan.destinations(step)) == 0 && !copied_out;
+    for (const Operand& o : plan.sources(step)) {
+      read(o, plan, bytes, memory_ns, cost);
+      if (copies_ && o.is_remote()) memory_ns += copy_ns(step, bytes);
+    }
     for (const Operand& o : plan.destinations(step)) {
       write(o, plan, bytes, past_caches, memory_ns, cost);
+      if (copies_ && o.is_remote()) memory_ns += copy_ns(step, bytes);
     }
     const double arithmetic =
         step.sources > 1 ? reduce_cost(machine_, type_) * bytes / kKiB * step.sources : 0;
@@ -125,6 +132,15 @@ class Costing {
                       .count;
     }
     return static_cast<double>(elements * element_);
+  }
+
+  /// What it takes longer to have the kernel copy one of the step's operands than to address it.
+  double copy_ns(const Step& step, double bytes) const {
+    const double pages = machine_.copy_pages * bytes / kKiB;
+    if (step.sources == 1 && step.destinations == 1) return machine_.copy_ns + pages;
+    const double pieces = std::ceil(bytes / static_cast<double>(copied_piece(step.sources)));
+    const double through_ours = (machine_.l2_write + machine_.l2_read) * bytes / kKiB;
+    return machine_.copy_ns * pieces + pages + through_ours;
   }
 
   /// tmp serves every tile anew, so it stays in a cache that the buffers do not fit.
@@ -168,6 +184,7 @@ class Costing {
   }
 
   const Machine& machine_;
+  bool copies_;             // other ranks' memory is not mapped
   double data_latency_ns_;  // of the first line of a message's data, once its header is there
   const PlanHeader& header_;
   DataType type_;
@@ -251,6 +268,7 @@ Platform gpu_platform(int ranks) {
 
 Prediction predict(const Algorithm& algorithm, const Workload& workload, const Platform& p) {
   Prediction result;
+  if (algorithm.windows && workload.access == Access::none) return result;
   PlanRequest request;
   request.collective = workload.collective;
   request.ranks = p.ranks;

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string_view>
 
 #include "collectives/algorithms.h"
@@ -32,15 +33,20 @@ struct Platform {
 /// Ranks on GPUs, each with thread blocks of its own.
 Platform gpu_platform(int ranks);
 
+/// How ranks get at each other's buffers: not at all (what goes from rank to rank goes through
+/// slots), by copies that the kernel makes (transport/cma.h), or by loads and stores.
+enum class Access : std::uint8_t { none, copies, windows };
+
 /// What is called.
 struct Workload {
   Collective collective = Collective::all_reduce;
   std::size_t bytes = 0;  // of the largest buffer, over all its blocks
   DataType type = DataType::uint8;
+  Access access = Access::windows;
 };
 
 struct Prediction {
-  bool possible = false;  // the algorithm can serve this rank count with these links
+  bool possible = false;  // the algorithm can serve this rank count with these links and buffers
   double ns = 0;          // from the first rank's call until the last one's return
   double memory_ns = 0;   // what the bandwidth of the memory alone takes of that
   double moved = 0;       // bytes that the busiest rank reads and writes

@@ -23,7 +23,8 @@ struct Draft {
 
   int rank() const { return impl->group->rank(); }
   const ReadyPlan& plan_for(bool windows) const {
-    return impl->plans.get(signature, sizes.largest, windows, Plans::Where::gpu);
+    return impl->plans.get(signature, sizes.largest, windows ? Access::windows : Access::none,
+                           Plans::Where::gpu);
   }
   std::uint64_t hash() const {
     const device::Protocols& p = impl->cuda_protocols;

@@ -48,7 +48,7 @@ Communicator::Impl::Impl(Session session, const Options& o)
       cuda_protocols(device::protocols_from(o.cuda_protocols)) {
   PlanRequest request;
   request.ranks = group->size();
-  agreement_plan.plan = plans.choose({Collective::all_reduce, 1, DataType::uint8}, false)
+  agreement_plan.plan = plans.choose({Collective::all_reduce, 1, DataType::uint8, Access::none})
                             .generate(request, group->rank());
   Call call;
   call.collective = Collective::all_reduce;
@@ -127,7 +127,7 @@ bool Communicator::Impl::begin(PreparedCall& p, const Call& call) {
     repeats = 0;
     return false;
   }
-  p.plan = &plans.get(signature, p.sizes.largest, true);
+  p.plan = &plans.get(signature, p.sizes.largest, Access::windows);
   signature.detail = mix(signature.detail, p.plan->identity);
   p.hash = signature.hash();
   return true;
@@ -162,8 +162,9 @@ const Binding& Communicator::Impl::bind(PreparedCall& p, const Call& call) {
     p.unchanged = 0;
   }
   ++p.unchanged;
-  if (plan->windows && !p.in_windows && !group->one_process() && !group->cma_everywhere()) {
-    plan = &plans.get(binding.signature, p.sizes.largest, false);
+  if (plan->windows && !p.in_windows && !group->one_process()) {
+    const Access access = group->cma_everywhere() ? Access::copies : Access::none;
+    plan = &plans.get(binding.signature, p.sizes.largest, access);
   }
   if (plan != p.bound) bind_anew(p, call, *plan);
   binding.op.scalar = call.op.scalar;  // the rest of it belongs to the shape

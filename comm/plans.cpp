@@ -24,13 +24,13 @@ Plans::Plans(int rank, const Platform& platform, std::string algorithm, bool win
                   "\" (TUTTI_ALGORITHM); `tutti plan list` shows those there are");
 }
 
-const ReadyPlan& Plans::get(const Signature& call, std::size_t bytes, bool windows, Where where) {
+const ReadyPlan& Plans::get(const Signature& call, std::size_t bytes, Access access, Where where) {
   const Collective collective = call.collective;
   const int root = call.root;
   const ReadyPlan* found = nullptr;
   if (const auto it = users_.find({collective, root}); it != users_.end()) {
     found = it->second.get();
-    if (found->windows && !windows) {
+    if (found->windows && access == Access::none) {
       throw Error(ErrorCode::invalid_usage,
                   "the plan that was given for " + std::string(name(collective)) +
                       " addresses other ranks' memory, but a buffer of this call is not from "
@@ -39,9 +39,9 @@ const ReadyPlan& Plans::get(const Signature& call, std::size_t bytes, bool windo
     }
   } else {
     const Algorithm* a = algorithm_.empty() ? nullptr : find_algorithm(collective, algorithm_);
-    if (a == nullptr || (a->windows && !windows)) {
+    if (a == nullptr || (a->windows && access == Access::none)) {
       Chooser& chooser = where == Where::host ? chooser_ : gpu_chooser_;
-      a = &chooser.choose({collective, bytes, call.type}, windows && windows_);
+      a = &chooser.choose({collective, bytes, call.type, windows_ ? access : Access::none});
     }
     const bool scales = scales_inputs(call.kind, call.type);
     std::unique_ptr<ReadyPlan>& plan = generated_[{a, root, scales}];

@@ -28,16 +28,14 @@ class Plans {
   Plans(int rank, const Platform& platform, std::string algorithm, bool windows);
 
   enum class Where { host, gpu };
-  /// The plan for a call of this signature with `bytes` in its largest buffer; `windows`: it may
-  /// address other ranks' memory. Valid for the life of this object. Throws Error(invalid_usage)
-  /// where the user's own plan needs windows and may not have them.
-  const ReadyPlan& get(const Signature& call, std::size_t bytes, bool windows,
+  /// The plan for a call of this signature with `bytes` in its largest buffer. Valid for the life
+  /// of this object. Throws Error(invalid_usage) where the user's own plan addresses other ranks'
+  /// memory and has no access.
+  const ReadyPlan& get(const Signature& call, std::size_t bytes, Access access,
                        Where where = Where::host);
   /// The algorithm that is predicted to be the fastest for these calls on host memory; see
   /// Chooser::choose.
-  const Algorithm& choose(const Workload& workload, bool windows) {
-    return chooser_.choose(workload, windows);
-  }
+  const Algorithm& choose(const Workload& workload) { return chooser_.choose(workload); }
   /// One message to or from `peer`, on the channel of send and recv.
   const ReadyPlan& point_to_point(int peer, bool sends);
   /// Takes a plan from the user: verifies it (throws Error(unproven_plan) with the story) and runs

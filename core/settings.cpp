@@ -40,10 +40,10 @@ constexpr std::array kSettings{
         "from the number of ranks, 8 to 32."},
     Setting{"TUTTI_SLOT_BYTES", SettingType::bytes, "64K", "Bytes of one slot."},
     Setting{
-        "TUTTI_CMA", SettingType::boolean, "0",
-        "Copy memory that lies in no window with process_vm_readv and process_vm_writev, where the "
-        "kernel allows it, instead of through slots. Off, because slots were faster at every size "
-        "where both were measured."},
+        "TUTTI_CMA", SettingType::boolean, "1",
+        "Memory that lies in no window may be copied with process_vm_readv and process_vm_writev: "
+        "where the kernel allows it and it is predicted to be faster than slots. All ranks must "
+        "agree."},
     Setting{"TUTTI_WINDOWS", SettingType::boolean, "1",
             "Use windows: other ranks' memory, mapped into this process."},
     Setting{"TUTTI_CUDA_IPC", SettingType::boolean, "1",

@@ -140,7 +140,8 @@ TEST_F(Cli, ExplainsWhatWouldRun) {
   EXPECT_CONTAINS(out, "\n* two_shot_window ");
   EXPECT_CONTAINS(out, "\n  ring ");
   ASSERT_EQ(tutti("explain all_reduce 1M -n 4 --memory malloc --machine defaults"), 0) << err;
-  EXPECT_EQ(out.find("window"), std::string::npos) << out;
+  EXPECT_EQ(out.find("* two_shot_window"), std::string::npos) << out;
+  EXPECT_CONTAINS(out, "*_window: by copies of the kernel (TUTTI_CMA)");
   ASSERT_EQ(tutti("explain all_reduce 8 -n 1000 --cores 1000 --machine defaults"), 0) << err;
   EXPECT_CONTAINS(out, "a closed form instead of a simulation");
   ASSERT_EQ(tutti("explain all_reduce 64K -n 8 --machine gpu"), 0) << err;

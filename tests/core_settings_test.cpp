@@ -70,7 +70,7 @@ TEST_F(Settings, Defaults) {
   EXPECT_EQ(setting_bytes("TUTTI_TILE_BYTES"), 4u << 20);
   EXPECT_EQ(setting_integer("TUTTI_SLOTS"), 0);
   EXPECT_EQ(setting_integer("TUTTI_SPIN"), -1);
-  EXPECT_FALSE(setting_boolean("TUTTI_CMA"));
+  EXPECT_TRUE(setting_boolean("TUTTI_CMA"));
 }
 
 TEST_F(Settings, TheEnvironmentWins) {
@@ -78,12 +78,12 @@ TEST_F(Settings, TheEnvironmentWins) {
   const Variable slots("TUTTI_SLOTS", "16");
   const Variable bytes("TUTTI_SLOT_BYTES", "1M");
   const Variable timeout("TUTTI_TIMEOUT", "0.5");
-  const Variable cma("TUTTI_CMA", "on");
+  const Variable cma("TUTTI_CMA", "off");
   EXPECT_EQ(setting_text("TUTTI_LOG"), "debug");
   EXPECT_EQ(setting_integer("TUTTI_SLOTS"), 16);
   EXPECT_EQ(setting_bytes("TUTTI_SLOT_BYTES"), 1u << 20);
   EXPECT_EQ(setting_seconds("TUTTI_TIMEOUT"), 500ms);
-  EXPECT_TRUE(setting_boolean("TUTTI_CMA"));
+  EXPECT_FALSE(setting_boolean("TUTTI_CMA"));
 }
 
 TEST_F(Settings, Seconds) {

@@ -81,7 +81,7 @@ TEST(Machine, GarbageIsRefusedWithTheLine) {
     EXPECT_NE(refusal(bad).find("expected a number"), std::string::npos) << value;
   }
   std::string other = good;
-  other.replace(other.find("version = 1"), 11, "version = 2");
+  other.replace(other.find("version = 2"), 11, "version = 1");
   EXPECT_NE(refusal(other).find("another version"), std::string::npos);
   // Wherever the text is cut off, something is missing; half a number may still be one.
   for (std::size_t length = 0; length + 200 < good.size(); length += 7) {

@@ -317,11 +317,11 @@ TEST(Choose, EveryCollectiveHasAnAlgorithmForEverySize) {
     for (const Algorithm& a : algorithms()) {
       for (const std::size_t bytes :
            {std::size_t{0}, std::size_t{1}, std::size_t{100000}, std::size_t{1} << 40}) {
-        for (const bool windows : {false, true}) {
+        for (const Access access : {Access::none, Access::copies, Access::windows}) {
           const Algorithm& chosen =
-              chooser.choose({a.collective, bytes, DataType::bfloat16}, windows);
+              chooser.choose({a.collective, bytes, DataType::bfloat16, access});
           EXPECT_EQ(chosen.collective, a.collective);
-          EXPECT_TRUE(windows || !chosen.windows);
+          EXPECT_TRUE(access != Access::none || !chosen.windows);
         }
       }
     }
@@ -332,10 +332,10 @@ TEST(Choose, IsTheBestOfTheCandidates) {
   Chooser chooser(platform(4));
   for (std::size_t bytes = 8; bytes <= 64 << 20; bytes *= 2) {
     const Workload w{Collective::all_reduce, bytes, DataType::float32};
-    const auto all = chooser.candidates(w, true);
+    const auto all = chooser.candidates(w);
     ASSERT_GT(all.size(), 5u);
     for (const Candidate& c : all) {
-      if (c.algorithm != &chooser.choose(w, true)) continue;
+      if (c.algorithm != &chooser.choose(w)) continue;
       EXPECT_LE(c.prediction.ns, all.front().prediction.ns / 0.96) << bytes;
     }
   }
@@ -345,10 +345,40 @@ TEST(Choose, ShortMessagesGoOverLinksAndLongOnesThroughWindows) {
   Chooser chooser(platform(4));
   for (const Collective c : {Collective::all_reduce, Collective::all_gather, Collective::broadcast,
                              Collective::reduce_scatter, Collective::all_to_all}) {
-    EXPECT_FALSE(chooser.choose({c, 64, DataType::float32}, true).windows) << name(c);
-    EXPECT_TRUE(chooser.choose({c, 8 << 20, DataType::float32}, true).windows) << name(c);
-    EXPECT_FALSE(chooser.choose({c, 8 << 20, DataType::float32}, false).windows) << name(c);
+    EXPECT_FALSE(chooser.choose({c, 64, DataType::float32}).windows) << name(c);
+    EXPECT_TRUE(chooser.choose({c, 8 << 20, DataType::float32}).windows) << name(c);
+    EXPECT_FALSE(chooser.choose({c, 8 << 20, DataType::float32, Access::none}).windows) << name(c);
   }
+}
+
+// What the kernel has to copy goes through slots, unless that is clearly slower.
+TEST(Choose, CopiesByTheKernelArePredictedToo) {
+  for (const Collective c : {Collective::all_reduce, Collective::all_gather, Collective::broadcast,
+                             Collective::reduce_scatter, Collective::all_to_all}) {
+    Platform p = platform(4);
+    const Workload large{c, 8 << 20, DataType::float32, Access::copies};
+    const Workload small{c, 1 << 10, DataType::float32, Access::copies};
+    p.machine.copy_pages = 1000;
+    EXPECT_FALSE(Chooser(p).choose(large).windows) << name(c);
+    p.machine.copy_pages = 10;
+    p.machine.copy_ns = 1000;
+    EXPECT_TRUE(Chooser(p).choose(large).windows) << name(c);
+    EXPECT_FALSE(Chooser(p).choose(small).windows) << name(c);
+  }
+}
+
+// Of one MiB from each of three ranks, in pieces of a quarter of half a MiB; see copied_piece().
+TEST(Predict, CopiesByTheKernelCostWhatTheyAreSaidTo) {
+  Platform p = platform(4);
+  p.machine.copy_ns = 1e6;
+  const Algorithm& a = algorithm(Collective::reduce, "direct_window");
+  const Workload mapped{Collective::reduce, 1 << 20, DataType::float32, Access::windows};
+  Workload copied = mapped;
+  copied.access = Access::copies;
+  const double ns = predict(a, copied, p).ns - predict(a, mapped, p).ns;
+  EXPECT_NEAR(ns / 1e6, 3 * 11, 1);
+  EXPECT_FALSE(
+      predict(a, {Collective::reduce, 1 << 20, DataType::float32, Access::none}, p).possible);
 }
 
 // On a GPU, where moving a MiB takes as long as a message, one exchange is best for much longer.
@@ -356,7 +386,7 @@ TEST(Choose, RanksOnGpusExchangeOnceUpToHundredsOfKiB) {
   for (const int ranks : {2, 8}) {
     Chooser chooser(gpu_platform(ranks));
     const auto chosen = [&](std::size_t bytes) {
-      return chooser.choose({Collective::all_reduce, bytes, DataType::float32}, true).name;
+      return chooser.choose({Collective::all_reduce, bytes, DataType::float32}).name;
     };
     for (const std::size_t bytes : {std::size_t{8}, std::size_t{4} << 10, std::size_t{64} << 10}) {
       EXPECT_EQ(chosen(bytes), ranks == 2 ? "recursive_doubling" : "one_shot") << bytes;
@@ -371,7 +401,7 @@ TEST(Choose, TakesNoLongerThanItIsWorth) {
   const auto start = std::chrono::steady_clock::now();
   for (const int ranks : {16, 64, 1000}) {
     Chooser chooser(platform(ranks));
-    chooser.choose({Collective::all_reduce, 1 << 20, DataType::float32}, true);
+    chooser.choose({Collective::all_reduce, 1 << 20, DataType::float32});
   }
   // Milliseconds; the rest is for sanitizers and a machine that does something else.
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));

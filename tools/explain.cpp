@@ -50,6 +50,12 @@ UsedMachine machine_of(const Arguments& a) {
           fmt::format("{}: {}, calibrated on {}", a.machine, record.name, record.date)};
 }
 
+Access access_of(const Arguments& a) {
+  if (!setting_boolean("TUTTI_WINDOWS")) return Access::none;
+  if (a.memory == "window") return Access::windows;
+  return a.machine != "gpu" && setting_boolean("TUTTI_CMA") ? Access::copies : Access::none;
+}
+
 std::string bytes_text(double bytes) {
   if (bytes >= 1048576.0 && std::fmod(bytes, 1048576.0) == 0) {
     return fmt::format("{:.0f} MiB", bytes / 1048576);
@@ -87,27 +93,27 @@ void explain(const Arguments& a) {
   const auto type = parse_data_type(a.type);
   if (!type) refuse(fmt::format("there is no data type '{}'; there are {}", a.type, known_types()));
   const Workload workload{*collective, *collective == Collective::barrier ? 0 : parse_bytes(a.size),
-                          *type};
+                          *type, access_of(a)};
   const bool on_gpu = a.machine == "gpu";
   const int cores = a.cores > 0 ? a.cores : host().cores;
-  const bool windows = a.memory == "window" && setting_boolean("TUTTI_WINDOWS");
   const Geometry geometry = geometry_of(Options(), 0, a.ranks);
   const Platform platform =
       on_gpu ? gpu_platform(a.ranks)
              : Platform{used.machine, a.ranks, cores, geometry.shape, geometry.tile_bytes};
   Chooser chooser(platform);
-  const std::vector<Candidate> candidates = chooser.candidates(workload, windows);
+  const std::vector<Candidate> candidates = chooser.candidates(workload);
   if (candidates.empty()) {
     refuse(fmt::format("no algorithm can do {} on {} ranks with {} slots of {} bytes", a.collective,
                        a.ranks, platform.links.slots, platform.links.slot_bytes));
   }
-  const Algorithm& chosen = chooser.choose(workload, windows);
+  const Algorithm& chosen = chooser.choose(workload);
 
   fmt::print("{} of {} ({}), {} rank{}, ", a.collective,
              bytes_text(static_cast<double>(workload.bytes)), name(*type), a.ranks,
              a.ranks == 1 ? "" : "s");
   if (on_gpu) {
-    fmt::print("on GPUs, memory that other ranks {}address\n", windows ? "" : "do not ");
+    const bool reached = workload.access == Access::windows;
+    fmt::print("on GPUs, memory that other ranks {}address\n", reached ? "" : "do not ");
   } else {
     fmt::print("on {} core{}, memory from {}\n", cores, cores == 1 ? "" : "s",
                a.memory == "window" ? "tutti::allocate" : "malloc");
@@ -127,6 +133,10 @@ void explain(const Arguments& a) {
       "\n* runs, unless TUTTI_ALGORITHM says otherwise: chosen per power of two of the size, the\n"
       "  simplest within 3 %. OF MEMORY: the part of the time in which the memory's bandwidth is "
       "the limit.\n");
+  if (workload.access == Access::copies) {
+    fmt::print(
+        "  *_window: by copies of the kernel (TUTTI_CMA), if they take three quarters at most.\n");
+  }
   const std::string wish = setting_text("TUTTI_ALGORITHM");
   if (!wish.empty()) fmt::print("  TUTTI_ALGORITHM is {}.\n", wish);
   if (!candidates.front().prediction.simulated) {

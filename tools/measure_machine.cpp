@@ -3,6 +3,8 @@
 // of the size of a cache, and with sends and receives that wait for nothing.
 #include "tools/measure_machine.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -17,6 +19,7 @@
 #include "core/memory.h"
 #include "tools/forked_ranks.h"
 #include "tools/spawn.h"
+#include "transport/cma.h"
 
 namespace tutti {
 namespace {
@@ -28,6 +31,7 @@ constexpr int kRepeats = 16;       // of a thing in a plan that does it often
 constexpr int kSamples = 7;
 constexpr std::uint32_t kSlots = 8;                      // the least that links have by default
 constexpr std::size_t kMessage = std::size_t{32} << 10;  // half a slot
+constexpr std::size_t kCopy = std::size_t{128} << 10;    // it and its copy fit an L2 cache
 constexpr int kMessages = 6;                             // fewer than slots: nobody waits
 constexpr int kMostRanks = 32;
 constexpr char kWindowAlgorithm[] = "two_shot_window";
@@ -251,7 +255,7 @@ void measure_windows(Communicator& comm, Machine& m) {
   m.window_ns = 0;
   const Geometry geometry = geometry_of(Options(), 0, comm.size());
   Chooser chooser({m, 2, 2, geometry.shape, geometry.tile_bytes});
-  for (const Candidate& c : chooser.candidates({Collective::all_reduce, kShort}, true)) {
+  for (const Candidate& c : chooser.candidates({Collective::all_reduce, kShort})) {
     if (c.algorithm->name != kWindowAlgorithm) continue;
     m.window_ns = std::max(measured - c.prediction.ns, 1.0);
   }
@@ -282,6 +286,29 @@ Transfers measure_transfers(Communicator& comm, const Window& buffer, std::size_
   return {sends.empty() ? 0 : median(std::move(sends)), median(std::move(receives))};
 }
 
+/// Copies from the other rank's memory, which is at hand: what they take beyond reading and
+/// writing.
+void measure_copies(Communicator& comm, Machine& m) {
+  struct {
+    std::uint64_t pid, address, word;
+  } theirs{static_cast<std::uint64_t>(getpid()), 0, 0x7475747469};
+  std::vector<std::byte> buffer(kCopy);  // no window: those are not copied
+  std::memcpy(buffer.data(), &theirs.word, sizeof theirs.word);
+  theirs.address = reinterpret_cast<std::uint64_t>(buffer.data());
+  comm.broadcast(&theirs, &theirs, sizeof theirs, DataType::uint8, 1);
+  const auto pid = static_cast<pid_t>(theirs.pid);
+  // Where the kernel does not let them, nobody asks for the constants.
+  if (comm.rank() == 0 && cma_probe(pid, theirs.address, theirs.word)) {
+    const auto copy = [&](std::size_t bytes) {
+      return time_of([&] { cma_read(pid, buffer.data(), theirs.address, bytes); });
+    };
+    m.copy_ns = copy(kShort);
+    const double per_kib = (copy(kCopy) - m.copy_ns) / (static_cast<double>(kCopy) / kKiB);
+    m.copy_pages = std::max(per_kib - m.l2_read - m.l2_write, 1.0);
+  }
+  comm.barrier();
+}
+
 void measure_two_cores(Communicator& comm, Machine& m) {
   // A message to another core costs both ends a line that the other one has.
   const auto time_of_burst = [&](int messages) {
@@ -292,6 +319,7 @@ void measure_two_cores(Communicator& comm, Machine& m) {
   const double more = (time_of_burst(kMessages) - one) / (kMessages - 1);
   m.link_ns = std::max(m.link_ns, more / 2 - m.step_ns);
   m.latency_ns = std::max(measure_one_way(comm) - 2 * m.step_ns - 2 * m.link_ns, 1.0);
+  measure_copies(comm, m);
 
   const Window buffer(kMessage);
   const Transfers message = measure_transfers(comm, buffer, kMessage);

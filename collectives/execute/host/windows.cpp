@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "collectives/cut.h"
 #include "collectives/execute/host/operation.h"
 #include "core/window_memory.h"
 #include "transport/cma.h"
@@ -11,8 +12,6 @@
 namespace tutti {
 namespace {
 
-constexpr std::size_t kCopyBytes = std::size_t{512}
-                                   << 10;  // staging of one step, half of a usual L2
 constexpr auto kWindowPatience = std::chrono::seconds(10);
 
 }  // namespace
@@ -140,10 +139,9 @@ void Operation::move_through_copies(const Move& move, const CombineOptions& opti
   if (plain && m == 1 && from.peer < 0 && targets_[0].peer >= 0) {
     return cma_write(pid(targets_[0]), from.pointer, targets_[0].remote, bytes);
   }
-  // In pieces that stay in the cache: fetch the remote sources, reduce, store the remote
-  // destinations.
+  // Piece by piece: fetch the remote sources, reduce, store the remote destinations.
   const std::size_t stagings = move.sources + 1U;
-  const std::size_t piece = std::max<std::size_t>(kCopyBytes / stagings / 4096 * 4096, 4096);
+  const std::size_t piece = copied_piece(move.sources);
   std::byte* staging = workspace_.reserve(Workspace::kCopies, piece * stagings);
   std::byte* result = staging + piece * move.sources;
   for (std::size_t at = 0; at < bytes; at += piece) {
