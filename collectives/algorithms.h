@@ -24,6 +24,13 @@ struct PlanRequest {
                        // inputs (neither avg nor pre_multiplied_sum), which saves copies
 };
 
+/// How many messages follow one from the other, at most: between ranks of one group, and of several
+/// (all of them, where the algorithm has no groups).
+struct Hops {
+  int inside = 0;
+  int across = 0;
+};
+
 struct Algorithm {
   Collective collective;
   std::string_view name;     // "ring"
@@ -34,9 +41,8 @@ struct Algorithm {
   RankPlan (*generate)(const PlanRequest& request, int rank);
   /// What the textbook says rank `rank` moves, in chunks per tile.
   Traffic (*textbook)(const PlanRequest& request, int rank);
-  /// The most messages that follow one from the other in one tile of `ranks` ranks' plan; nullptr
-  /// where that has no simple form.
-  int (*hops)(int ranks);
+  /// In one tile.
+  Hops (*hops)(const PlanRequest& request);
 };
 
 /// All algorithms, ordered by collective.

@@ -32,12 +32,16 @@ constexpr std::array kConstants{
     MachineConstant{"step_ns", "ns", &Machine::step_ns, "a step, whatever it moves"},
     MachineConstant{"link_ns", "ns", &Machine::link_ns, "each message that a step sends or takes"},
     MachineConstant{"latency_ns", "ns", &Machine::latency_ns, "a message on its way to a core"},
+    MachineConstant{"far_latency_ns", "ns", &Machine::far_latency_ns,
+                    "the same, to one that shares no cache"},
     MachineConstant{"switch_ns", "ns", &Machine::switch_ns, "a core passes to another rank"},
     MachineConstant{"window_ns", "ns", &Machine::window_ns, "a call through windows, besides that"},
     MachineConstant{"copy_ns", "ns", &Machine::copy_ns, "a copy by the kernel, of any size"},
     MachineConstant{"copy_pages", "ns/KiB", &Machine::copy_pages, "the same, to get at the pages"},
     MachineConstant{"slot_write", "ns/KiB", &Machine::slot_write, "copying into a slot"},
     MachineConstant{"slot_read", "ns/KiB", &Machine::slot_read, "copying out of a slot"},
+    MachineConstant{"far_data", "ns/KiB", &Machine::far_data,
+                    "data between cores that share no cache, at least"},
     MachineConstant{"l2_read", "ns/KiB", &Machine::l2_read, "reading from L2"},
     MachineConstant{"l2_write", "ns/KiB", &Machine::l2_write, "writing to L2"},
     MachineConstant{"l3_read", "ns/KiB", &Machine::l3_read, "reading from L3"},
@@ -119,6 +123,7 @@ Machine default_machine() {
   m.step_ns = 15;
   m.link_ns = 15;
   m.latency_ns = 150;
+  m.far_latency_ns = 400;
   m.switch_ns = 2000;
   m.window_ns = 100;
   // What kernels take for copies differs too much for a guess: slots, until it has been measured.
@@ -126,6 +131,7 @@ Machine default_machine() {
   m.copy_pages = 400;
   m.slot_write = 120;
   m.slot_read = 120;
+  m.far_data = 200;
   m.l2_read = m.l2_write = 15;
   m.l3_read = m.l3_write = 30;
   m.memory_read = 70;
@@ -145,7 +151,7 @@ Machine gpu_machine() {
   m.call_ns = 3000;
   m.step_ns = 200;
   m.link_ns = 100;
-  m.latency_ns = 600;
+  m.latency_ns = m.far_latency_ns = 600;
   m.window_ns = 600;
   m.slot_write = m.slot_read = 0.5;  // LL's flags are half of what is moved
   m.l2_read = m.l2_write = m.l3_read = m.l3_write = 0.3;

@@ -20,12 +20,13 @@ struct Machine {
   double l3_bytes = 0;  // shared by all ranks
 
   // Synchronisation.
-  double call_ns = 0;     // a call, besides its steps
-  double step_ns = 0;     // a step, whatever it moves
-  double link_ns = 0;     // each message that a step sends or takes
-  double latency_ns = 0;  // from the sender's core to a waiting receiver's
-  double switch_ns = 0;   // a core passes from one rank to another
-  double window_ns = 0;   // a call that addresses other ranks' memory, besides its messages
+  double call_ns = 0;         // a call, besides its steps
+  double step_ns = 0;         // a step, whatever it moves
+  double link_ns = 0;         // each message that a step sends or takes
+  double latency_ns = 0;      // from the sender's core to a waiting receiver's
+  double far_latency_ns = 0;  // the same, where the two share no cache
+  double switch_ns = 0;       // a core passes from one rank to another
+  double window_ns = 0;       // a call that addresses other ranks' memory, besides its messages
 
   // The kernel copies from or to another process (transport/cma.h).
   double copy_ns = 0;     // each copy, whatever its size
@@ -34,6 +35,9 @@ struct Machine {
   // Messages longer than a header line: copied into a slot, and out of it.
   double slot_write = 0;
   double slot_read = 0;
+
+  // At least so much is what goes between cores that share no cache, read or written.
+  double far_data = 0;
 
   // A rank's own memory and other ranks' windows, by where the call's buffers fit.
   double l2_read = 0, l2_write = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <vector>
 
 #include "collectives/simulate.h"
@@ -14,6 +15,9 @@ constexpr double kKiB = 1024;
 constexpr std::size_t kSimulatedTiles = 4;
 constexpr double kSharpness = 4;
 
+/// Of all domains together.
+double l3_bytes_of(const Platform& p) { return p.machine.l3_bytes * p.domains.count(); }
+
 /// ns per KiB of a buffer.
 struct Speed {
   double read = 0, write = 0;
@@ -25,8 +29,10 @@ class Costing {
  public:
   Costing(const Workload& w, const Platform& p, const PlanHeader& header, bool windows)
       : machine_(p.machine),
+        domains_(p.domains),
         copies_(w.access == Access::copies),
-        data_latency_ns_(p.flags_in_data ? 0 : p.machine.latency_ns),
+        flags_in_data_(p.flags_in_data),
+        l3_bytes_(l3_bytes_of(p)),
         header_(header),
         type_(w.type),
         element_(size_of(w.type)) {
@@ -65,7 +71,7 @@ class Costing {
   }
   /// So many bytes of slots are in use, in all: do they stay in the cache?
   void expect_slots(double bytes) {
-    slots_.memory = missing(bytes, machine_.l3_bytes);
+    slots_.memory = missing(bytes, l3_bytes_);
     slots_.read =
         std::lerp(slots_.read, std::max(slots_.read, machine_.memory_read), slots_.memory);
     slots_.write =
@@ -116,7 +122,7 @@ class Costing {
 
   Speed speed_of(double of_a_core, double of_all) const {
     const double beyond_l2 = missing(of_a_core, machine_.l2_bytes);
-    const double beyond_l3 = missing(of_all, machine_.l3_bytes);
+    const double beyond_l3 = missing(of_all, l3_bytes_);
     const auto mix = [&](double l2, double l3, double memory) {
       return std::lerp(std::lerp(l2, l3, beyond_l2), memory, beyond_l3);
     };
@@ -143,6 +149,13 @@ class Costing {
     return machine_.copy_ns * pieces + pages + through_ours;
   }
 
+  bool is_far(const Operand& o, const RankPlan& plan) const {
+    return (o.is_link() || o.is_remote()) && !domains_.near(o.rank, plan.rank);
+  }
+  double at_least_far(double ns_per_kib, const Operand& o, const RankPlan& plan) const {
+    return is_far(o, plan) ? std::max(ns_per_kib, machine_.far_data) : ns_per_kib;
+  }
+
   /// tmp serves every tile anew, so it stays in a cache that the buffers do not fit.
   Speed own(const Operand& o, const RankPlan& plan) const {
     if (o.space != Space::tmp) return buffers_;
@@ -157,14 +170,19 @@ class Costing {
     cost.moved += bytes;
     if (o.is_link()) {
       if (bytes <= kInlineBytes) return;
-      ns += data_latency_ns_ + slots_.read * bytes / kKiB;
+      ns += at_least_far(slots_.read, o, plan) * bytes / kKiB;
+      // The first line comes once the header is there, unless flags are in the data.
+      if (!flags_in_data_) {
+        ns += is_far(o, plan) ? machine_.far_latency_ns : machine_.latency_ns;
+      }
       cost.memory += slots_.memory * bytes;
       return;
     }
     const Speed speed = own(o, plan);
     // Another rank's results were written a moment ago, by another core: they come as slots do.
     const bool foreign = o.is_remote() && o.space != Space::in && o.rank != plan.rank;
-    ns += (foreign ? std::max(slots_.read, speed.read) : speed.read) * bytes / kKiB;
+    const double ns_per_kib = foreign ? std::max(slots_.read, speed.read) : speed.read;
+    ns += at_least_far(ns_per_kib, o, plan) * bytes / kKiB;
     cost.memory += speed.memory * bytes;
   }
 
@@ -178,14 +196,17 @@ class Costing {
       return;
     }
     const Speed speed = own(o, plan);
-    ns += (past_caches ? machine_.stream_write : speed.write) * bytes / kKiB;
+    const double ns_per_kib = past_caches ? machine_.stream_write : speed.write;
+    ns += at_least_far(ns_per_kib, o, plan) * bytes / kKiB;
     // An ordinary store to memory reads the line before it writes it back.
     cost.memory += past_caches ? bytes : speed.memory * 2 * bytes;
   }
 
   const Machine& machine_;
-  bool copies_;             // other ranks' memory is not mapped
-  double data_latency_ns_;  // of the first line of a message's data, once its header is there
+  const Domains& domains_;
+  bool copies_;  // other ranks' memory is not mapped
+  bool flags_in_data_;
+  double l3_bytes_;
   const PlanHeader& header_;
   DataType type_;
   std::size_t element_;
@@ -235,6 +256,8 @@ double time_by_simulation(const Plan& plan, const StepCosts& costs, const Platfo
   options.slots = p.links.slots;
   options.cores = p.cores;
   options.latency_ns = p.machine.latency_ns;
+  options.far_latency_ns = p.machine.far_latency_ns;
+  options.domains = &p.domains;
   options.switch_ns = p.machine.switch_ns;
   double time = time_of_tiles(plan, costs, options, tiles);
   if (p.ranks > p.cores) {
@@ -247,14 +270,14 @@ double time_by_simulation(const Plan& plan, const StepCosts& costs, const Platfo
 }
 
 /// The busiest of a few ranks, and as many hops as the textbook says.
-double time_by_formula(const Busy& busiest, const Algorithm& a, const Platform& p,
-                       std::size_t tiles) {
-  const double hops = a.hops(p.ranks);
+double time_by_formula(const Busy& busiest, const Hops& h, const Platform& p, std::size_t tiles) {
+  const double hops = h.inside + h.across;
   const double of_a_core = std::max(1.0, static_cast<double>(p.ranks) / p.cores);
-  const double per_hop =
-      p.machine.latency_ns + (of_a_core > 1 ? of_a_core * p.machine.switch_ns : 0);
+  const double switches = of_a_core > 1 ? hops * of_a_core * p.machine.switch_ns : 0;
+  const double across = p.domains.count() > 1 ? p.machine.far_latency_ns : p.machine.latency_ns;
+  const double ways = h.inside * p.machine.latency_ns + h.across * across;
   const double step = busiest.ns / std::max(1.0, busiest.steps);
-  return std::max(busiest.ns * of_a_core, hops * step) + hops * per_hop +
+  return std::max(busiest.ns * of_a_core, hops * step) + ways + switches +
          busiest.ns * of_a_core * static_cast<double>(tiles - 1);
 }
 
@@ -273,17 +296,15 @@ Prediction predict(const Algorithm& algorithm, const Workload& workload, const P
   request.collective = workload.collective;
   request.ranks = p.ranks;
   result.simulated = p.ranks <= kMostSimulatedRanks;
-  if (!result.simulated && algorithm.hops == nullptr) return result;
+  std::vector<int> looked_at{0, 1, p.ranks / 2, p.ranks - 1};
+  if (result.simulated) {
+    looked_at.resize(static_cast<std::size_t>(p.ranks));
+    std::iota(looked_at.begin(), looked_at.end(), 0);
+  }
   Plan plan;
   try {
-    if (result.simulated) {
-      plan = generate_plan(algorithm, request);
-    } else {
-      for (const int r : {0, 1, p.ranks / 2, p.ranks - 1}) {
-        plan.ranks.push_back(algorithm.generate(request, r));
-      }
-      plan.header = plan.ranks.front().header;
-    }
+    for (const int r : looked_at) plan.ranks.push_back(generate(algorithm, request, r, p.domains));
+    plan.header = plan.ranks.front().header;
   } catch (const Error&) {
     return result;  // groups that do not divide the ranks, say
   }
@@ -300,7 +321,7 @@ Prediction predict(const Algorithm& algorithm, const Workload& workload, const P
   std::size_t slots = 0;
   for (const RankPlan& rank : plan.ranks) slots = std::max(slots, slots_in_use(rank, p.links));
   costing.write_past_caches(writes_past_caches(bytes_in_caches(workload.bytes, slots, p.ranks),
-                                               static_cast<std::size_t>(p.machine.l3_bytes)));
+                                               static_cast<std::size_t>(l3_bytes_of(p))));
   StepCosts costs(plan.ranks.size());
   Busy busiest, all;
   for (std::size_t r = 0; r < plan.ranks.size(); ++r) {
@@ -317,8 +338,10 @@ Prediction predict(const Algorithm& algorithm, const Workload& workload, const P
   result.moved = busiest.moved * tiles;
   const double ranks_seen = static_cast<double>(plan.ranks.size());
   result.memory_ns = all.memory * tiles * (p.ranks / ranks_seen) / p.machine.memory_bandwidth;
-  const double time = result.simulated ? time_by_simulation(plan, costs, p, result.tiles)
-                                       : time_by_formula(busiest, algorithm, p, result.tiles);
+  const double time =
+      result.simulated
+          ? time_by_simulation(plan, costs, p, result.tiles)
+          : time_by_formula(busiest, algorithm.hops(placed(request, p.domains)), p, result.tiles);
   // The greater of the two, but near each other they add up: not all of a call meets the limit.
   result.ns =
       p.machine.call_ns +

@@ -15,6 +15,7 @@
 
 #include "collectives/algorithms.h"
 #include "collectives/cut.h"
+#include "collectives/domains.h"
 #include "collectives/machine.h"
 
 namespace tutti {
@@ -28,6 +29,7 @@ struct Platform {
   std::size_t tile_bytes = 0;
   std::size_t least_piece = kLeastPiece;
   bool flags_in_data = false;  // as LL has them; else data come a way after what announces them
+  Domains domains{};
 };
 
 /// Ranks on GPUs, each with thread blocks of its own.

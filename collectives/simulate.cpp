@@ -168,14 +168,19 @@ class Simulation {
 
   void perform(std::size_t self, const Step& step, double end) {
     const RankPlan& plan = plan_.ranks[self];
-    const double seen = end + o_.latency_ns;
+    const auto seen_by = [&](int rank) {
+      const bool far = o_.domains != nullptr && !o_.domains->near(static_cast<int>(self), rank);
+      return end + (far ? o_.far_latency_ns : o_.latency_ns);
+    };
     for (const Operand& o : plan.sources(step)) {
       if (!o.is_link()) continue;
+      const double seen = seen_by(o.rank);
       link_of(self, o, false).freed.push_back(index(o.rank) == self ? end : seen);
       notify(seen, o.rank);
     }
     for (const Operand& o : plan.destinations(step)) {
       if (!o.is_link()) continue;
+      const double seen = seen_by(o.rank);
       link_of(self, o, true).arrives.push_back(index(o.rank) == self ? end : seen);
       notify(seen, o.rank);
     }

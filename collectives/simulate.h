@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "collectives/domains.h"
 #include "collectives/plan.h"
 
 namespace tutti {
@@ -16,8 +17,10 @@ struct SimulationOptions {
   // Where there are fewer cores than ranks: ranks 0, 1, ... share the first core; else ranks 0,
   // `cores`, 2 * `cores`, ...
   bool neighbours_share = false;
-  double latency_ns = 0;  // from the end of a step until another rank sees its message
-  double switch_ns = 0;   // when a core passes from one rank to another
+  double latency_ns = 0;      // from the end of a step until another rank sees its message, or...
+  double far_latency_ns = 0;  // ... one in another domain
+  const Domains* domains = nullptr;  // none: there is one
+  double switch_ns = 0;              // when a core passes from one rank to another
 };
 
 /// Costs of all steps in ns: by rank, lane, step.

@@ -24,7 +24,9 @@ WaitPolicy policy_for(const Geometry& geometry, int ranks, const Options& option
 }
 
 Platform platform_of(const Geometry& g, int ranks) {
-  return {g.machine, ranks, static_cast<int>(g.cores), g.shape, g.tile_bytes};
+  Platform p{g.machine, ranks, static_cast<int>(g.cores), g.shape, g.tile_bytes};
+  p.domains = g.domains;
+  return p;
 }
 
 /// Whether two calls of a collective differ in nothing but addresses and the scalar of the
@@ -46,10 +48,8 @@ Communicator::Impl::Impl(Session session, const Options& o)
       agreement(*group, workspace),
       all_messages(2 * static_cast<std::size_t>(group->size())),
       cuda_protocols(device::protocols_from(o.cuda_protocols)) {
-  PlanRequest request;
-  request.ranks = group->size();
-  agreement_plan.plan = plans.choose({Collective::all_reduce, 1, DataType::uint8, Access::none})
-                            .generate(request, group->rank());
+  agreement_plan.plan =
+      plans.generate(plans.choose({Collective::all_reduce, 1, DataType::uint8, Access::none}), {});
   Call call;
   call.collective = Collective::all_reduce;
   call.count = 1;
@@ -260,16 +260,20 @@ std::unique_ptr<Communicator::Impl> Communicator::Impl::part(const std::vector<i
                                                              std::vector<std::uint64_t> keys,
                                                              const Options& its_options) {
   std::vector<int> members;
+  std::vector<int> domains;
   Options inherited = its_options;
   if (inherited.gpu < 0) inherited.gpu = options.gpu;
   int new_rank = 0;
   for (const int r : ranks) {
     if (r == group->rank()) new_rank = static_cast<int>(members.size());
     members.push_back(group->member(r));
+    if (geometry.domains.count() > 1) domains.push_back(geometry.domains.domain(r));
   }
-  return std::make_unique<Impl>(
-      open_subsession(*group, geometry, new_rank, std::move(members), std::move(keys), inherited),
-      inherited);
+  Geometry its_geometry = geometry;
+  its_geometry.domains = Domains(domains);
+  return std::make_unique<Impl>(open_subsession(*group, its_geometry, new_rank, std::move(members),
+                                                std::move(keys), inherited),
+                                inherited);
 }
 
 }  // namespace tutti

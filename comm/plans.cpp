@@ -13,6 +13,7 @@ Plans::Plans(int rank, const Platform& platform, std::string algorithm, bool win
       ranks_(platform.ranks),
       algorithm_(std::move(algorithm)),
       windows_(windows),
+      domains_(platform.domains),
       chooser_(platform),
       gpu_chooser_(gpu_platform(platform.ranks)) {
   if (algorithm_.empty()) return;
@@ -47,12 +48,10 @@ const ReadyPlan& Plans::get(const Signature& call, std::size_t bytes, Access acc
     std::unique_ptr<ReadyPlan>& plan = generated_[{a, root, scales}];
     if (!plan) {
       PlanRequest request;
-      request.collective = collective;
-      request.ranks = ranks_;
       request.root = root;
       request.scales = scales;
       plan = std::make_unique<ReadyPlan>();
-      plan->plan = a->generate(request, rank_);
+      plan->plan = generate(*a, request);
       plan->windows = a->windows;
       plan->link_data = !a->windows;
       plan->identity = std::hash<std::string_view>{}(a->name);
@@ -60,6 +59,12 @@ const ReadyPlan& Plans::get(const Signature& call, std::size_t bytes, Access acc
     found = plan.get();
   }
   return *found;
+}
+
+RankPlan Plans::generate(const Algorithm& algorithm, PlanRequest request) const {
+  request.collective = algorithm.collective;
+  request.ranks = ranks_;
+  return tutti::generate(algorithm, request, rank_, domains_);
 }
 
 const ReadyPlan& Plans::point_to_point(int peer, bool sends) {

@@ -36,6 +36,8 @@ class Plans {
   /// The algorithm that is predicted to be the fastest for these calls on host memory; see
   /// Chooser::choose.
   const Algorithm& choose(const Workload& workload) { return chooser_.choose(workload); }
+  /// This rank's part of an algorithm's plan; `request.ranks` is filled in.
+  RankPlan generate(const Algorithm& algorithm, PlanRequest request) const;
   /// One message to or from `peer`, on the channel of send and recv.
   const ReadyPlan& point_to_point(int peer, bool sends);
   /// Takes a plan from the user: verifies it (throws Error(unproven_plan) with the story) and runs
@@ -47,6 +49,7 @@ class Plans {
   int ranks_;
   std::string algorithm_;
   bool windows_;
+  Domains domains_;
   Chooser chooser_, gpu_chooser_;
   // By root and PlanRequest::scales.
   std::map<std::tuple<const Algorithm*, int, bool>, std::unique_ptr<ReadyPlan>> generated_;

@@ -2,18 +2,18 @@
 
 #include <sched.h>
 
-#include <bitset>
 #include <cstring>
 #include <thread>
 
 #include "comm/rendezvous.h"
+#include "core/host.h"
+#include "core/log.h"
 #include "core/settings.h"
 
 namespace tutti {
 namespace {
 
-constexpr std::uint32_t kVersion = 2;
-constexpr std::size_t kMostCores = 512;
+constexpr std::uint32_t kVersion = 3;
 
 struct SessionCard {
   std::uint32_t version = kVersion;
@@ -23,16 +23,17 @@ struct SessionCard {
   std::uint64_t tile_bytes = 0;
   MeshAddress mesh;
   Machine machine;
-  std::bitset<kMostCores> cores;  // that this rank may run on
+  CoreSet cores;             // that this rank may run on
+  std::int32_t domain = -1;  // domain_of() these
 };
 static_assert(sizeof(SessionCard) <= sizeof(Card));
 
-std::bitset<kMostCores> allowed_cores() {
-  std::bitset<kMostCores> cores;
+CoreSet allowed_cores() {
+  CoreSet cores;
   cpu_set_t set;
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof set, &set) != 0) return cores.set(0);
-  for (std::size_t i = 0; i < kMostCores; ++i) cores[i] = CPU_ISSET(i, &set);
+  for (std::size_t i = 0; i < cores.size(); ++i) cores[i] = CPU_ISSET(i, &set);
   return cores;
 }
 
@@ -55,6 +56,7 @@ SessionCard card_of(const Geometry& g, const Mesh& mesh) {
   card.mesh = mesh.address();
   card.machine = g.machine;
   card.cores = allowed_cores();
+  card.domain = domain_of(card.cores);
   return card;
 }
 
@@ -65,7 +67,8 @@ Session connect(std::shared_ptr<Mesh> mesh, int rank, const std::vector<SessionC
   std::vector<MeshAddress> addresses;
   std::vector<int> members;
   std::vector<std::uint64_t> keys;
-  std::bitset<kMostCores> cores;
+  CoreSet cores;
+  std::vector<int> domains;
   for (const SessionCard& card : cards) {
     if (card.version != kVersion) {
       throw Error(ErrorCode::mismatch, "rank " + std::to_string(addresses.size()) +
@@ -75,6 +78,7 @@ Session connect(std::shared_ptr<Mesh> mesh, int rank, const std::vector<SessionC
     addresses.push_back(card.mesh);
     keys.push_back(card.mesh.key);
     cores |= card.cores;
+    domains.push_back(card.domain);
   }
   mesh->connect(rank, addresses, secret, deadline);
   Session session;
@@ -88,6 +92,11 @@ Session connect(std::shared_ptr<Mesh> mesh, int rank, const std::vector<SessionC
     throw Error(ErrorCode::mismatch, "rank 0 sent constants of a machine that make no sense");
   }
   g.cores = std::max<std::size_t>(cores.count(), 1);
+  g.domains = Domains(domains);
+  if (rank == 0) {
+    log().debug("{} ranks on {} cores with {} last-level caches", cards.size(), g.cores,
+                g.domains.count());
+  }
   session.group =
       std::make_unique<LocalGroup>(std::move(mesh), rank, std::move(members), std::move(keys),
                                    g.shape, what_is_said(options), deadline);

@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "collectives/domains.h"
 #include "collectives/machine.h"
 #include "comm/communicator.h"
 #include "comm/unique_id.h"
@@ -22,6 +23,7 @@ struct Geometry {
   bool windows = true;
   std::uint64_t cores = 1;  // that the ranks may use together
   Machine machine;          // what things cost, for the choice of algorithms
+  Domains domains;
 };
 
 struct Session {

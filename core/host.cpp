@@ -13,9 +13,22 @@ std::size_t cache_bytes(hwloc_topology_t topology, hwloc_obj_type_t level, std::
   return cache != nullptr && cache->attr->cache.size > 0 ? cache->attr->cache.size : otherwise;
 }
 
+std::vector<CoreSet> domains_of(hwloc_topology_t topology, hwloc_obj_type_t kind) {
+  std::vector<CoreSet> domains;
+  hwloc_obj_t object = nullptr;
+  while ((object = hwloc_get_next_obj_by_type(topology, kind, object)) != nullptr) {
+    // With those that this process may not use, so that all processes see the same domain.
+    CoreSet& cores = domains.emplace_back();
+    for (std::size_t c = 0; c < cores.size(); ++c) {
+      cores[c] = hwloc_bitmap_isset(object->complete_cpuset, static_cast<unsigned>(c)) != 0;
+    }
+  }
+  return domains;
+}
+
 Host look() {
   const int threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  Host h{"unknown processor", threads, std::size_t{1} << 20, std::size_t{32} << 20};
+  Host h{"unknown processor", threads, std::size_t{1} << 20, std::size_t{32} << 20, {}};
   hwloc_topology_t topology = nullptr;
   if (hwloc_topology_init(&topology) != 0) return h;
   if (hwloc_topology_load(topology) == 0) {
@@ -27,6 +40,8 @@ Host look() {
     if (cores > 0) h.cores = cores;
     h.l2_bytes = cache_bytes(topology, HWLOC_OBJ_L2CACHE, h.l2_bytes);
     h.l3_bytes = cache_bytes(topology, HWLOC_OBJ_L3CACHE, h.l3_bytes);
+    h.domains = domains_of(topology, HWLOC_OBJ_L3CACHE);
+    if (h.domains.empty()) h.domains = domains_of(topology, HWLOC_OBJ_NUMANODE);
   }
   hwloc_topology_destroy(topology);
   return h;
@@ -37,6 +52,13 @@ Host look() {
 const Host& host() {
   static const Host h = look();
   return h;
+}
+
+int domain_of(const CoreSet& cores) {
+  for (const CoreSet& domain : host().domains) {
+    if ((cores & ~domain).none()) return static_cast<int>(domain._Find_first());
+  }
+  return -1;
 }
 
 }  // namespace tutti

@@ -1,19 +1,30 @@
 // The machine that this process runs on, as hwloc sees it.
 #pragma once
 
+#include <bitset>
 #include <cstddef>
 #include <string>
+#include <vector>
 
 namespace tutti {
+
+/// Cores (hardware threads), as the operating system numbers them.
+using CoreSet = std::bitset<1024>;
 
 struct Host {
   std::string cpu;  // its model, as the processor calls itself
   int cores = 1;
   std::size_t l2_bytes = 0;  // of one core
   std::size_t l3_bytes = 0;  // of one last-level cache
+  // The cores of each last-level cache, or, if there is none, of each NUMA node.
+  std::vector<CoreSet> domains;
 };
 
 /// Looked up once. Where hwloc does not know, usual sizes stand in.
 const Host& host();
+
+/// The number of the first core of the domain in which all of `cores` lie; -1 if there is none.
+/// Processes in containers of their own find the same.
+int domain_of(const CoreSet& cores);
 
 }  // namespace tutti

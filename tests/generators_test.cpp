@@ -18,6 +18,7 @@
 #include "collectives/algorithms.h"
 #include "collectives/algorithms/hierarchical.h"
 #include "collectives/algorithms/textbook.h"
+#include "collectives/domains.h"
 #include "collectives/verify.h"
 #include "core/error.h"
 
@@ -218,21 +219,24 @@ TEST(Bruck, HasLogarithmicallyManySteps) {
 using algorithm::Family;
 namespace textbook = algorithm::textbook;
 
-constexpr Family kRings = {{algorithm::ring_all_reduce, textbook::exchange_twice},
-                           {algorithm::ring_all_gather, textbook::exchange},
-                           {algorithm::ring_reduce_scatter, textbook::exchange},
-                           {algorithm::chain_broadcast, textbook::chain_broadcast},
-                           {algorithm::chain_reduce, textbook::chain_reduce}};
-constexpr Family kTrees = {{algorithm::tree_all_reduce, textbook::tree_all_reduce},
-                           {algorithm::direct_all_gather, textbook::exchange},
-                           {algorithm::bruck_reduce_scatter, textbook::exchange},
-                           {algorithm::tree_broadcast, textbook::tree_broadcast},
-                           {algorithm::tree_reduce, textbook::tree_reduce}};
-constexpr Family kWindows = {{algorithm::two_shot_window_all_reduce, textbook::exchange},
-                             {algorithm::direct_window_all_gather, textbook::read_others},
-                             {algorithm::direct_window_reduce_scatter, textbook::read_others},
-                             {algorithm::direct_window_broadcast, textbook::read_root},
-                             {algorithm::direct_window_reduce, textbook::root_reads}};
+constexpr Family kRings = {
+    {algorithm::ring_all_reduce, textbook::exchange_twice, textbook::around_twice},
+    {algorithm::ring_all_gather, textbook::exchange, textbook::around},
+    {algorithm::ring_reduce_scatter, textbook::exchange, textbook::around},
+    {algorithm::chain_broadcast, textbook::chain_broadcast, textbook::around},
+    {algorithm::chain_reduce, textbook::chain_reduce, textbook::around}};
+constexpr Family kTrees = {
+    {algorithm::tree_all_reduce, textbook::tree_all_reduce, textbook::up_and_down},
+    {algorithm::direct_all_gather, textbook::exchange, textbook::one_hop},
+    {algorithm::bruck_reduce_scatter, textbook::exchange, textbook::logarithmic},
+    {algorithm::tree_broadcast, textbook::tree_broadcast, textbook::up_or_down},
+    {algorithm::tree_reduce, textbook::tree_reduce, textbook::up_or_down}};
+constexpr Family kWindows = {
+    {algorithm::two_shot_window_all_reduce, textbook::exchange, textbook::two_hops},
+    {algorithm::direct_window_all_gather, textbook::read_others, textbook::two_hops},
+    {algorithm::direct_window_reduce_scatter, textbook::read_others, textbook::two_hops},
+    {algorithm::direct_window_broadcast, textbook::read_root, textbook::two_hops},
+    {algorithm::direct_window_reduce, textbook::root_reads, textbook::two_hops}};
 
 // Any algorithm inside of groups and any across, also of different kinds.
 TEST(Hierarchical, ComposesWhateverThereIs) {
@@ -282,6 +286,87 @@ TEST(Hierarchical, ChoosesTheDivisorNearestTheRoot) {
     const PlanRequest told{Collective::all_reduce, ranks, 0, 1, group};
     EXPECT_EQ(nested.generate(open, ranks - 1).operands, nested.generate(told, ranks - 1).operands);
   }
+}
+
+// Ranks that are bound to domains in turn, in blocks, or unevenly.
+TEST(ByDomain, PlansAreProved) {
+  const auto in_turn = [](int rank, int) { return rank % 2 == 0 ? 7 : 3; };
+  const auto in_threes = [](int rank, int) { return (rank * 5 + 1) % 3; };
+  const auto one_apart = [](int rank, int ranks) { return rank == ranks / 2 ? 1 : 0; };
+  const auto uneven = [](int rank, int) { return rank < 1 ? 0 : rank < 4 ? 1 : 2; };
+  for (const auto& domain_of :
+       std::vector<std::function<int(int, int)>>{in_turn, in_threes, one_apart, uneven}) {
+    for (const Algorithm& a : algorithms()) {
+      for (const int ranks : {2, 3, 4, 6, 8, 9, 12, 16}) {
+        std::vector<int> of;
+        for (int r = 0; r < ranks; ++r) of.push_back(domain_of(r, ranks));
+        const Domains domains(of);
+        for (const int root : {0, ranks - 1}) {
+          if (root > 0 && !is_rooted(a.collective)) continue;
+          const PlanRequest request{a.collective, ranks, root};
+          SCOPED_TRACE(fmt::format("{} domains {}", text_of(a, request), fmt::join(of, " ")));
+          Plan plan;
+          for (int r = 0; r < ranks; ++r) {
+            plan.ranks.push_back(generate(a, request, r, domains));
+            ASSERT_EQ(plan.ranks.back().rank, r);
+            ASSERT_EQ(plan.ranks.back().header, plan.ranks.front().header);
+          }
+          plan.header = plan.ranks.front().header;
+          for (const bool in_place : {false, true}) {
+            if (in_place && !has_in_place(a.collective)) continue;
+            const Verdict verdict = verify(plan, {.in_place = in_place});
+            ASSERT_TRUE(verdict.proved) << verdict.story;
+          }
+        }
+      }
+    }
+  }
+}
+
+/// Messages with data that ranks of different domains send to each other.
+int messages_between_domains(const Algorithm& a, int ranks, const Domains& of,
+                             const Domains& used) {
+  int messages = 0;
+  for (int r = 0; r < ranks; ++r) {
+    const RankPlan plan = generate(a, {a.collective, ranks}, r, used);
+    for (const auto& lane : plan.lanes) {
+      for (const Step& step : lane) {
+        if (step.count == 0) continue;
+        for (const Operand& o : plan.destinations(step)) {
+          messages += o.is_link() && !of.near(r, o.rank) ? 1 : 0;
+        }
+      }
+    }
+  }
+  return messages;
+}
+
+TEST(ByDomain, RingsCrossEachBorderOnce) {
+  const Algorithm& ring = *find_algorithm(Collective::all_gather, "ring");
+  const Domains in_turn(std::vector{0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2});
+  EXPECT_EQ(messages_between_domains(ring, 12, in_turn, {}), 12 * 11);
+  EXPECT_EQ(messages_between_domains(ring, 12, in_turn, in_turn), 3 * 11);
+}
+
+TEST(ByDomain, GroupsAreDomains) {
+  const Algorithm& nested = *find_algorithm(Collective::all_reduce, "hierarchical");
+  const Domains in_turn(std::vector{0, 1, 0, 1, 0, 1, 0, 1});
+  EXPECT_EQ(in_turn.group(), 4);
+  // Four pairs, each of which sums up a quarter: two messages there, two back.
+  EXPECT_EQ(messages_between_domains(nested, 8, in_turn, in_turn), 4 * 4);
+}
+
+TEST(ByDomain, DomainsThatNobodyKnowsOrThatAreOneChangeNothing) {
+  const Algorithm& ring = *find_algorithm(Collective::all_gather, "ring");
+  for (const Domains& domains : {Domains(), Domains(std::vector{4, 4, 4}),
+                                 Domains(std::vector{0, -1, 1}), Domains(std::vector{0, 1})}) {
+    EXPECT_EQ(generate(ring, {Collective::all_gather, 3}, 1, domains).operands,
+              ring.generate({Collective::all_gather, 3}, 1).operands);
+  }
+  EXPECT_EQ(Domains(std::vector{0, -1, 1}).count(), 1);
+  EXPECT_EQ(Domains(std::vector{0, 0, 1, 2, 2}).group(), 2);
+  EXPECT_EQ(Domains(std::vector{0, 0, 0, 1, 2, 2}).group(), 0) << "3, 2, 1";
+  EXPECT_EQ(Domains::even(7, 2).group(), 4);
 }
 
 void expect_refused(const Algorithm& a, const PlanRequest& request, int rank,

@@ -24,6 +24,7 @@ struct Arguments {
   std::string type = "float32";
   int ranks = 2;
   int cores = 0;
+  int domains = 1;
   std::string memory = "window";
   std::string machine;
   bool constants = false;
@@ -97,9 +98,13 @@ void explain(const Arguments& a) {
   const bool on_gpu = a.machine == "gpu";
   const int cores = a.cores > 0 ? a.cores : host().cores;
   const Geometry geometry = geometry_of(Options(), 0, a.ranks);
-  const Platform platform =
+  if (a.domains > a.ranks) {
+    refuse(fmt::format("{} ranks cannot be in {} domains", a.ranks, a.domains));
+  }
+  Platform platform =
       on_gpu ? gpu_platform(a.ranks)
              : Platform{used.machine, a.ranks, cores, geometry.shape, geometry.tile_bytes};
+  platform.domains = Domains::even(a.ranks, on_gpu ? 1 : a.domains);
   Chooser chooser(platform);
   const std::vector<Candidate> candidates = chooser.candidates(workload);
   if (candidates.empty()) {
@@ -115,7 +120,8 @@ void explain(const Arguments& a) {
     const bool reached = workload.access == Access::windows;
     fmt::print("on GPUs, memory that other ranks {}address\n", reached ? "" : "do not ");
   } else {
-    fmt::print("on {} core{}, memory from {}\n", cores, cores == 1 ? "" : "s",
+    fmt::print("on {} core{}{}, memory from {}\n", cores, cores == 1 ? "" : "s",
+               a.domains == 1 ? "" : fmt::format(" with {} last-level caches", a.domains),
                a.memory == "window" ? "tutti::allocate" : "malloc");
   }
   fmt::print("constants: {}\n\n", used.origin);
@@ -160,6 +166,13 @@ void add_explain_command(CLI::App& app) {
       ->check(CLI::Range(1, 1'000'000));
   command->add_option("--cores", a->cores, "Cores that the ranks share [those of this machine]")
       ->type_name("C")
+      ->check(CLI::Range(1, 1'000'000));
+  command
+      ->add_option(
+          "--domains", a->domains,
+          "Last-level caches that these cores have, each with as many of the ranks, which\n"
+          "are bound to them [1]")
+      ->type_name("D")
       ->check(CLI::Range(1, 1'000'000));
   command->add_option("--memory", a->memory, "window (tutti::allocate) or malloc [window]")
       ->type_name("KIND")

@@ -16,6 +16,7 @@
 #include "comm/communicator.h"
 #include "comm/session.h"
 #include "core/combine.h"
+#include "core/host.h"
 #include "core/memory.h"
 #include "tools/forked_ranks.h"
 #include "tools/spawn.h"
@@ -360,6 +361,29 @@ int usable_cores() {
   return count;
 }
 
+/// Two cores of different domains; empty where there are none.
+std::vector<cpu_set_t> cores_apart() {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return {};
+  std::vector<cpu_set_t> chosen;
+  int first_domain = -1;
+  for (std::size_t cpu = 0; cpu < CoreSet().size() && chosen.size() < 2; ++cpu) {
+    const int domain = CPU_ISSET(cpu, &allowed) ? domain_of(CoreSet().set(cpu)) : -1;
+    if (domain < 0 || domain == first_domain) continue;
+    first_domain = domain;
+    CPU_ZERO(&chosen.emplace_back());
+    CPU_SET(cpu, &chosen.back());
+  }
+  return chosen.size() == 2 ? chosen : std::vector<cpu_set_t>{};
+}
+
+/// From what two ranks measured that share no cache, and two that do.
+void compare_domains(const Machine& far, Machine& m) {
+  m.far_latency_ns = std::max(far.latency_ns, m.latency_ns);
+  m.far_data = far.slot_read + std::max(far.slot_write - m.slot_write, 0.0);
+}
+
 }  // namespace
 
 Machine measure_machine(const Machine& known) {
@@ -372,6 +396,11 @@ Machine measure_machine(const Machine& known) {
   if (cores >= 2) {
     run_forked({2, choose_cores(2), ""}, m, measure_two_cores);
     run_forked({2, choose_cores(2), kWindowAlgorithm}, m, measure_windows);
+  }
+  if (const std::vector<cpu_set_t> apart = cores_apart(); !apart.empty()) {
+    Machine far = m;
+    run_forked({2, apart, ""}, far, measure_two_cores);
+    compare_domains(far, m);
   }
   return m;
 }

@@ -57,6 +57,7 @@ class Composition {
 
   RankPlan generate(std::string_view name) const;
   Traffic textbook() const;
+  Hops hops() const;
 
  private:
   void all_reduce();
@@ -357,6 +358,16 @@ Traffic Composition::textbook() const {
   return sum;
 }
 
+Hops Composition::hops() const {
+  Hops sum;
+  for (const Stage& s : stages_) {
+    const auto& ranks = s.placement.ranks;
+    const bool inside = ranks.front() / groups_.size == ranks.back() / groups_.size;
+    (inside ? sum.inside : sum.across) += s.part->hops(static_cast<int>(ranks.size()));
+  }
+  return sum;
+}
+
 }  // namespace
 
 RankPlan compose_hierarchical(const PlanRequest& request, std::string_view name,
@@ -367,6 +378,11 @@ RankPlan compose_hierarchical(const PlanRequest& request, std::string_view name,
 Traffic hierarchical_traffic(const PlanRequest& request, const Family& inner, const Family& outer,
                              int rank) {
   return Composition(request, inner, outer, rank).textbook();
+}
+
+Hops hierarchical_hops(const PlanRequest& request, const Family& inner, const Family& outer) {
+  // Rank 0 leads its group, which is not smaller than others: it takes part in all stages.
+  return Composition(request, inner, outer, 0).hops();
 }
 
 }  // namespace tutti::algorithm

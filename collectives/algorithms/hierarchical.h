@@ -9,6 +9,7 @@ namespace tutti::algorithm {
 struct Part {
   RankPlan (*generate)(const PlanRequest& request, int rank);
   Traffic (*textbook)(const PlanRequest& request, int rank);
+  int (*hops)(int ranks);
 };
 
 /// One for each collective that a composition is made of.
@@ -24,5 +25,6 @@ RankPlan compose_hierarchical(const PlanRequest& request, std::string_view name,
 /// The sum of the parts' textbooks.
 Traffic hierarchical_traffic(const PlanRequest& request, const Family& inner, const Family& outer,
                              int rank);
+Hops hierarchical_hops(const PlanRequest& request, const Family& inner, const Family& outer);
 
 }  // namespace tutti::algorithm
