@@ -15,6 +15,12 @@ namespace {
 
 constexpr std::uint32_t kVersion = 3;
 
+constexpr std::size_t kLeastTile = 4096;
+constexpr bool slots_make_sense(std::size_t slots) { return slots != 1 && slots <= 4096; }
+constexpr bool slot_bytes_make_sense(std::size_t bytes) {
+  return bytes >= 1024 && bytes <= std::size_t{1} << 30;
+}
+
 struct SessionCard {
   std::uint32_t version = kVersion;
   std::uint32_t windows = 1;
@@ -84,14 +90,15 @@ Session connect(std::shared_ptr<Mesh> mesh, int rank, const std::vector<SessionC
   Session session;
   Geometry& g = session.geometry;
   const SessionCard& first = cards.front();
-  g.shape = {static_cast<std::size_t>(first.slots), static_cast<std::size_t>(first.slot_bytes)};
   g.tile_bytes = static_cast<std::size_t>(first.tile_bytes);
   g.windows = first.windows != 0;
   g.machine = first.machine;
-  if (!is_valid(g.machine)) {
-    throw Error(ErrorCode::mismatch, "rank 0 sent constants of a machine that make no sense");
+  if (!is_valid(g.machine) || !slots_make_sense(first.slots) ||
+      !slot_bytes_make_sense(first.slot_bytes) || g.tile_bytes < kLeastTile) {
+    throw Error(ErrorCode::mismatch, "rank 0 sent sizes or constants that make no sense");
   }
   g.cores = std::max<std::size_t>(cores.count(), 1);
+  g.shape = links_for({first.slots, first.slot_bytes}, static_cast<int>(cards.size()), g.cores);
   g.domains = Domains(domains);
   if (rank == 0) {
     log().debug("{} ranks on {} cores with {} last-level caches", cards.size(), g.cores,
@@ -105,36 +112,40 @@ Session connect(std::shared_ptr<Mesh> mesh, int rank, const std::vector<SessionC
 
 }  // namespace
 
-Geometry geometry_of(const Options& options, int rank, int size) {
-  constexpr std::size_t kMostSlotBytes = std::size_t{1} << 30;
-  if (options.slot_bytes < 1024 || options.slot_bytes > kMostSlotBytes) {
+Geometry geometry_of(const Options& options, int rank) {
+  if (!slot_bytes_make_sense(options.slot_bytes)) {
     throw Error(ErrorCode::invalid_argument, "slot_bytes is " + std::to_string(options.slot_bytes) +
                                                  ", but must be 1 KiB to 1 GiB (TUTTI_SLOT_BYTES)");
   }
-  std::size_t slots = options.slots;
-  if (slots == 0) {
-    // A link should exceed a core's L2 cache (transport/connection.h), but all of a rank's links
-    // not this much memory.
-    constexpr std::size_t kLinksBytes = std::size_t{8} << 20;
-    const std::size_t links = static_cast<std::size_t>(std::max(size - 1, 1));
-    slots = std::clamp<std::size_t>(kLinksBytes / links / options.slot_bytes, 8, 32);
-  }
-  if (slots < 2 || slots > 4096) {
+  if (!slots_make_sense(options.slots)) {
     throw Error(ErrorCode::invalid_argument, "slots is " + std::to_string(options.slots) +
                                                  ", but must be 2 to 4096, or 0 (TUTTI_SLOTS)");
   }
   Geometry g;
-  g.shape = {slots, (options.slot_bytes + kCacheLine - 1) / kCacheLine * kCacheLine};
-  g.tile_bytes = std::max<std::size_t>(setting_bytes("TUTTI_TILE_BYTES"), 4096);
+  g.shape = {options.slots, (options.slot_bytes + kCacheLine - 1) / kCacheLine * kCacheLine};
+  g.tile_bytes = std::max(setting_bytes("TUTTI_TILE_BYTES"), kLeastTile);
   g.windows = setting_boolean("TUTTI_WINDOWS");
   if (rank == 0) g.machine = used_machine().machine;
   return g;
 }
 
+ConnectionShape links_for(ConnectionShape wish, int ranks, std::uint64_t cores) {
+  constexpr std::size_t kLeast = 8;
+  constexpr std::size_t kMost = 32;
+  if (wish.slots > 0) return wish;
+  // Ranks that share a core share its caches: the fewer slots go round, the more stay there.
+  if (static_cast<std::uint64_t>(ranks) > cores) return {kLeast, wish.slot_bytes};
+  // Else a link should exceed a core's L2 cache (transport/connection.h), but all of a rank's links
+  // not this much memory.
+  constexpr std::size_t kLinksBytes = std::size_t{8} << 20;
+  const auto links = static_cast<std::size_t>(std::max(ranks - 1, 1));
+  return {std::clamp(kLinksBytes / links / wish.slot_bytes, kLeast, kMost), wish.slot_bytes};
+}
+
 Session open_session(const UniqueId& id, int rank, int size, const Options& options) {
   auto mesh = std::make_shared<Mesh>();
   Card mine;
-  const SessionCard card = card_of(geometry_of(options, rank, size), *mesh);
+  const SessionCard card = card_of(geometry_of(options, rank), *mesh);
   std::memcpy(mine.bytes.data(), &card, sizeof card);
   const Roster roster = rendezvous(id, rank, size, mine, options.rendezvous_timeout);
   std::vector<SessionCard> cards(roster.cards.size());
@@ -154,7 +165,7 @@ Session open_subsession(LocalGroup& parent, const Geometry& geometry, int rank,
 
 std::vector<Session> open_local_sessions(const std::vector<Options>& options) {
   const int size = static_cast<int>(options.size());
-  const Geometry geometry = geometry_of(options.front(), 0, size);
+  const Geometry geometry = geometry_of(options.front(), 0);
   std::vector<std::shared_ptr<Mesh>> meshes;
   std::vector<SessionCard> cards;
   for (int r = 0; r < size; ++r) {

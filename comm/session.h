@@ -18,7 +18,7 @@ namespace tutti {
 
 /// What all ranks of a communicator agree on; rank 0's settings.
 struct Geometry {
-  ConnectionShape shape;
+  ConnectionShape shape;  // of links; 0 slots: not chosen yet
   std::size_t tile_bytes = 0;
   bool windows = true;
   std::uint64_t cores = 1;  // that the ranks may use together
@@ -41,8 +41,10 @@ Session open_subsession(LocalGroup& parent, const Geometry& geometry, int rank,
 /// As many ranks of this process at once as there are options.
 std::vector<Session> open_local_sessions(const std::vector<Options>& options);
 
-/// This rank's settings, checked, for a communicator of `size` ranks; only rank 0 has to know the
-/// machine.
-Geometry geometry_of(const Options& options, int rank, int size);
+/// This rank's settings, checked; only rank 0 has to know the machine. How many slots links have is
+/// left open, unless the options say so.
+Geometry geometry_of(const Options& options, int rank);
+/// The links of `ranks` ranks, which share `cores` cores, where `wish` leaves the slots open.
+ConnectionShape links_for(ConnectionShape wish, int ranks, std::uint64_t cores);
 
 }  // namespace tutti

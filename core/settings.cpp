@@ -37,7 +37,7 @@ constexpr std::array kSettings{
     Setting{
         "TUTTI_SLOTS", SettingType::integer, "0",
         "Slots of a connection between two ranks: how many messages may be under way. 0: chosen "
-        "from the number of ranks, 8 to 32."},
+        "from the number of ranks and cores, 8 to 32."},
     Setting{"TUTTI_SLOT_BYTES", SettingType::bytes, "64K", "Bytes of one slot."},
     Setting{
         "TUTTI_CMA", SettingType::boolean, "1",

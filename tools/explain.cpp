@@ -97,13 +97,14 @@ void explain(const Arguments& a) {
                           *type, access_of(a)};
   const bool on_gpu = a.machine == "gpu";
   const int cores = a.cores > 0 ? a.cores : host().cores;
-  const Geometry geometry = geometry_of(Options(), 0, a.ranks);
+  const Geometry geometry = geometry_of(Options(), 0);
+  const ConnectionShape links =
+      links_for(geometry.shape, a.ranks, static_cast<std::uint64_t>(cores));
   if (a.domains > a.ranks) {
     refuse(fmt::format("{} ranks cannot be in {} domains", a.ranks, a.domains));
   }
-  Platform platform =
-      on_gpu ? gpu_platform(a.ranks)
-             : Platform{used.machine, a.ranks, cores, geometry.shape, geometry.tile_bytes};
+  Platform platform = on_gpu ? gpu_platform(a.ranks)
+                             : Platform{used.machine, a.ranks, cores, links, geometry.tile_bytes};
   platform.domains = Domains::even(a.ranks, on_gpu ? 1 : a.domains);
   Chooser chooser(platform);
   const std::vector<Candidate> candidates = chooser.candidates(workload);
