@@ -20,7 +20,7 @@ struct Reach {
 
 /// Whether links of this shape are enough for the plan.
 constexpr bool links_suffice(const PlanHeader& header, ConnectionShape links) {
-  return header.slots <= links.slots && links.slot_bytes / header.widest >= kCacheLine;
+  return header.slots <= links.full_slots() && links.slot_bytes / header.widest >= kCacheLine;
 }
 
 /// A message that a slot could hold goes in a few, so that it is read while it is written; but not

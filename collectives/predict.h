@@ -1,10 +1,9 @@
 // How long a call will take, from its plan and the constants of the machine.
 //
-// Every step of the plan gets a cost: so much for being a step, so much for each message, so much
-// for each KiB that it reads and writes, depending on where that lies. A simulation (simulate.h) of
-// all ranks then says when the last one is done. Of many tiles a few are simulated, and the pace of
-// the last ones goes on. Two bounds stand beside it: the memory cannot deliver more than its
-// bandwidth, and where there are too many ranks to simulate, a closed form takes its place.
+// Every step of the plan gets a cost (cost.h), and a simulation (simulate.h) of all ranks says when
+// the last one is done. Of many tiles a few are simulated, and the pace of the last ones goes on.
+// Two bounds stand beside it: the memory cannot deliver more than its bandwidth, and where there are
+// too many ranks to simulate, a closed form takes its place.
 //
 // Buffers are taken to be where they fit (L2, L3, memory), as in a loop that repeats the call.
 #pragma once

@@ -230,7 +230,7 @@ Binding bind_call(const Call& call, LocalGroup& group, const Geometry& geometry,
                      "algorithm {} needs links of {} slots with {} bytes, but they have {} with {} "
                      "(TUTTI_SLOTS, TUTTI_SLOT_BYTES)",
                      header.algorithm, header.slots, header.widest * kCacheLine,
-                     geometry.shape.slots, geometry.shape.slot_bytes));
+                     geometry.shape.full_slots(), geometry.shape.slot_bytes));
   }
   Binding b;
   b.plan = &ready.plan;

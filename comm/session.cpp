@@ -133,13 +133,13 @@ ConnectionShape links_for(ConnectionShape wish, int ranks, std::uint64_t cores) 
   constexpr std::size_t kLeast = 8;
   constexpr std::size_t kMost = 32;
   if (wish.slots > 0) return wish;
-  // Ranks that share a core share its caches: the fewer slots go round, the more stay there.
-  if (static_cast<std::uint64_t>(ranks) > cores) return {kLeast, wish.slot_bytes};
+  // Ranks that share a core share its caches: the less data goes round, the more stays there.
+  if (static_cast<std::uint64_t>(ranks) > cores) return {kMost, wish.slot_bytes, kLeast};
   // Else a link should exceed a core's L2 cache (transport/connection.h), but all of a rank's links
   // not this much memory.
   constexpr std::size_t kLinksBytes = std::size_t{8} << 20;
   const auto links = static_cast<std::size_t>(std::max(ranks - 1, 1));
-  return {std::clamp(kLinksBytes / links / wish.slot_bytes, kLeast, kMost), wish.slot_bytes};
+  return {kMost, wish.slot_bytes, std::clamp(kLinksBytes / links / wish.slot_bytes, kLeast, kMost)};
 }
 
 Session open_session(const UniqueId& id, int rank, int size, const Options& options) {

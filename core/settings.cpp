@@ -36,8 +36,8 @@ constexpr std::array kSettings{
             "that `tutti calibrate` wrote for this machine, if there is one. Rank 0's counts."},
     Setting{
         "TUTTI_SLOTS", SettingType::integer, "0",
-        "Slots of a connection between two ranks: how many messages may be under way. 0: chosen "
-        "from the number of ranks and cores, 8 to 32."},
+        "Slots of a connection between two ranks: how many messages may be under way. 0: 32, of "
+        "which 8 to 32 may be full, depending on the number of ranks and cores."},
     Setting{"TUTTI_SLOT_BYTES", SettingType::bytes, "64K", "Bytes of one slot."},
     Setting{
         "TUTTI_CMA", SettingType::boolean, "1",

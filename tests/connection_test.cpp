@@ -26,34 +26,46 @@ struct Ends {
   Receiver receiver;
 };
 
-// As many messages under way as there are slots, of sizes from nothing to a whole slot.
+// As many messages under way as there are slots, of sizes from nothing to a whole slot; with data
+// for all slots, and for a few.
 TEST(Connection, MessagesOfAnySizeKeepApart) {
   for (const ConnectionShape shape :
-       {ConnectionShape{2, 1024}, ConnectionShape{3, 4096}, ConnectionShape{8, 1088}}) {
+       {ConnectionShape{2, 1024}, ConnectionShape{3, 4096}, ConnectionShape{8, 1088},
+        ConnectionShape{8, 1088, 2}, ConnectionShape{32, 1024, 3}}) {
     Ends ends(shape);
     std::mt19937 random(7);
     std::deque<std::size_t> under_way;
     std::uint64_t sent = 0, received = 0;
-    while (received < 5000) {
-      if (ends.sender.ready()) {
-        const std::size_t kinds[] = {0, kInlineBytes, kInlineBytes + 1, shape.slot_bytes,
-                                     random() % (shape.slot_bytes + 1)};
-        const std::size_t bytes = kinds[random() % 5];
+    std::size_t most = 0;
+    const auto size = [&] {
+      const std::size_t kinds[] = {0, kInlineBytes, kInlineBytes + 1, shape.slot_bytes,
+                                   random() % (shape.slot_bytes + 1)};
+      return kinds[random() % 5];
+    };
+    for (std::size_t bytes = size(); received < 5000; bytes = size()) {
+      if (under_way.size() < shape.full_slots()) {
+        ASSERT_TRUE(ends.sender.ready(bytes)) << "so many there is always room for";
+      }
+      const bool sends = ends.sender.ready(bytes);
+      if (sends) {
         std::memset(ends.sender.slot(bytes), static_cast<int>(++sent % 251), bytes);
         ends.sender.publish(0, static_cast<std::uint32_t>(bytes));
         under_way.push_back(bytes);
+        most = std::max(most, under_way.size());
       }
-      if (ends.sender.ready() && random() % 4 != 0) continue;
+      if (sends && random() % 4 != 0) continue;
       ASSERT_TRUE(ends.receiver.ready());
-      const std::size_t bytes = under_way.front();
+      const std::size_t came = under_way.front();
       under_way.pop_front();
-      ASSERT_EQ(ends.receiver.bytes(), bytes);
+      ASSERT_EQ(ends.receiver.bytes(), came);
       ++received;
-      const std::vector<std::byte> expected(bytes, static_cast<std::byte>(received % 251));
-      ASSERT_TRUE(std::equal(expected.begin(), expected.end(), ends.receiver.slot(bytes)))
+      const std::vector<std::byte> expected(came, static_cast<std::byte>(received % 251));
+      ASSERT_TRUE(std::equal(expected.begin(), expected.end(), ends.receiver.slot(came)))
           << "message " << received;
       ends.receiver.free();
     }
+    EXPECT_GT(most, shape.full_slots() - 1);
+    EXPECT_LE(most, shape.slots);
   }
 }
 

@@ -1,4 +1,4 @@
-// Mapping a connection's data ahead of its use.
+// What a connection seldom does: mapping its data ahead of their use, and looking for room.
 #include "transport/connection.h"
 
 #include <sys/mman.h>
@@ -6,9 +6,16 @@
 
 #include <cstdint>
 
-namespace tutti::detail {
+namespace tutti {
 
-void populate(const ConnectionView& view) {
+bool Sender::has_room_now(std::size_t bytes) {
+  // acquire: our next stores into the slot and the data come after the receiver's loads.
+  consumed_ = view_.credit->consumed.load(std::memory_order_acquire);
+  freed_ = view_.credit->freed.load(std::memory_order_acquire);
+  return has_room(bytes);
+}
+
+void detail::populate(const ConnectionView& view) {
   const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
   const auto begin = reinterpret_cast<std::uintptr_t>(view.data) / page * page;
   const auto end = reinterpret_cast<std::uintptr_t>(view.data) + view.shape.data_bytes();
@@ -20,4 +27,4 @@ void populate(const ConnectionView& view) {
 #endif
 }
 
-}  // namespace tutti::detail
+}  // namespace tutti

@@ -5,7 +5,8 @@
 // A slot is a header line, and as much of the data as its message needs: messages lie one behind
 // the other, around and around. So short and long ones alike use all of the data, and it should be
 // larger than a core's L2 cache: then the lines that the sender writes have left the receiver's L2
-// for the L3 cache that they share, where they cost 2 ns each, and not 5.
+// for the L3 cache that they share, where they cost 2 ns each, and not 5. There may be less data
+// than all slots could fill: then long messages wait for room, and short ones only for a slot.
 //
 // Counters, not flags: each slot's header holds the number of the message in it, which only grows,
 // so nothing is ever reset. Each line has one writer: headers and data the sender, the credit line
@@ -39,14 +40,21 @@ static_assert(sizeof(SlotHeader) == kCacheLine);
 
 struct alignas(kCacheLine) CreditLine {
   std::atomic<std::uint64_t> consumed;  // messages that the receiver has finished with
+  std::atomic<std::uint64_t> freed;     // where their data ended, as Cursor::end()
 };
 
 struct ConnectionShape {
-  std::size_t slots = 0;
+  std::size_t slots = 0;       // messages that may be under way
   std::size_t slot_bytes = 0;  // the most that a message has; a multiple of the cache line
+  std::size_t most_full = 0;   // how many of those may be that long; 0: all
 
-  /// One more than the slots need: what is left at the end, when a message must begin anew.
-  constexpr std::size_t data_bytes() const { return (slots + 1) * slot_bytes; }
+  constexpr std::size_t full_slots() const { return most_full > 0 ? most_full : slots; }
+  /// One more than the full slots need: what is left at the end, when a message must begin anew.
+  constexpr std::size_t data_bytes() const { return (full_slots() + 1) * slot_bytes; }
+  /// How many messages of `bytes` may be under way.
+  constexpr std::size_t slots_for(std::size_t bytes) const {
+    return bytes <= kInlineBytes ? slots : std::clamp(data_bytes() / bytes, full_slots(), slots);
+  }
   constexpr std::size_t bytes() const {
     return sizeof(CreditLine) + slots * sizeof(SlotHeader) + data_bytes();
   }
@@ -76,18 +84,27 @@ class Cursor {
   std::size_t of(std::size_t bytes, const ConnectionView& view) const {
     return at_ + lines(bytes) <= view.shape.data_bytes() ? at_ : 0;
   }
+  /// How far the data have been used, from the first message on, and what was left at the end
+  /// included, when the next message has passed.
+  std::uint64_t end(std::size_t bytes, const ConnectionView& view) const {
+    const std::size_t left = of(bytes, view) == at_ ? 0 : view.shape.data_bytes() - at_;
+    return passed_ + left + lines(bytes);
+  }
   void pass(std::size_t bytes, const ConnectionView& view) {
     if (bytes <= kInlineBytes) return;
     if (!populated_) populate(view);
     populated_ = true;
+    passed_ = end(bytes, view);
     at_ = of(bytes, view) + lines(bytes);
   }
+  std::uint64_t passed() const { return passed_; }
 
  private:
   static std::size_t lines(std::size_t bytes) {
     return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
   }
   std::size_t at_ = 0;
+  std::uint64_t passed_ = 0;
   bool populated_ = false;
 };
 }  // namespace detail
@@ -98,14 +115,13 @@ class Sender {
   Sender() = default;
   Sender(std::byte* memory, ConnectionShape shape) : view_(memory, shape) {}
 
-  /// Whether a slot is free. Looks at the receiver's line only when the slots seem to be used up.
-  bool ready() {
-    if (sent_ - consumed_ < view_.shape.slots) return true;
-    // acquire: our next stores into the slot come after the receiver's loads from it.
-    consumed_ = view_.credit->consumed.load(std::memory_order_acquire);
-    return sent_ - consumed_ < view_.shape.slots;
+  /// Whether there is room for a message of `bytes`. Looks at the receiver's line only when there
+  /// seems to be none.
+  bool ready(std::size_t bytes) {
+    if (bytes <= kInlineBytes && sent_ - consumed_ < view_.shape.slots) return true;
+    return has_room(bytes) || has_room_now(bytes);
   }
-  /// Where a message of `bytes` is to be written; valid when ready().
+  /// Where a message of `bytes` is to be written; valid when ready(bytes).
   std::byte* slot(std::size_t bytes) {
     return bytes <= kInlineBytes ? view_.headers[index_].payload
                                  : view_.data + cursor_.of(bytes, view_);
@@ -144,10 +160,18 @@ class Sender {
   }
 
  private:
+  bool has_room_now(std::size_t bytes);
+  bool has_room(std::size_t bytes) const {
+    return sent_ - consumed_ < view_.shape.slots &&
+           (bytes <= kInlineBytes ||
+            cursor_.end(bytes, view_) - freed_ <= view_.shape.data_bytes());
+  }
+
   detail::ConnectionView view_;
   std::size_t index_ = 0;  // sent_ % slots, without a division
   std::uint64_t sent_ = 0;
   std::uint64_t consumed_ = 0;
+  std::uint64_t freed_ = 0;
   detail::Cursor cursor_;
   std::uint64_t bulk_ = 0;
   double average_ = 0;  // ns per line written into the cache
@@ -172,8 +196,12 @@ class Receiver {
     return bytes <= kInlineBytes ? header().payload : view_.data + cursor_.of(bytes, view_);
   }
   void free() {
-    cursor_.pass(std::min<std::size_t>(header().bytes, view_.shape.slot_bytes), view_);
-    // release: our loads of the payload come before the sender's next stores into it.
+    const std::size_t bytes = std::min<std::size_t>(header().bytes, view_.shape.slot_bytes);
+    cursor_.pass(bytes, view_);
+    // release, both: our loads of the payload come before the sender's next stores into it.
+    if (bytes > kInlineBytes) {
+      view_.credit->freed.store(cursor_.passed(), std::memory_order_release);
+    }
     view_.credit->consumed.store(++received_, std::memory_order_release);
     if (++index_ == view_.shape.slots) index_ = 0;
   }

@@ -23,7 +23,7 @@ inline bool ready(const Action& action) {
     if (!r.link->ready()) return false;
   }
   for (const SendLink& s : action.sends) {
-    if (!s.link->ready()) return false;
+    if (!s.link->ready(action.bytes)) return false;
   }
   return true;
 }
@@ -212,16 +212,19 @@ bool Operation::can_advance() const {
 
 bool Operation::waits_for_core(std::uint32_t core) const {
   const auto is_there = [&](const auto& link) {
-    return !link.link->ready() && link.peer->core.load(std::memory_order_relaxed) == core;
+    return link.peer->core.load(std::memory_order_relaxed) == core;
   };
+  const auto awaits = [&](const ReceiveLink& r) { return !r.link->ready() && is_there(r); };
   for (const Lane& lane : lanes_) {
     if (lane.tile >= end_of(lane)) continue;
-    if (std::ranges::any_of(lane.next->sends, is_there)) return true;
+    for (const SendLink& s : lane.next->sends) {
+      if (!s.link->ready(lane.next->bytes) && is_there(s)) return true;
+    }
     // Where only receives are left, the others wait for nothing of this rank's, and it may as well
     // let run whom it will have to hear later.
     for (const Action* a = lane.next; a != lane.end; ++a) {
       if (a != lane.next && !a->sends.empty()) break;
-      if (std::ranges::any_of(a->receives, is_there)) return true;
+      if (std::ranges::any_of(a->receives, awaits)) return true;
     }
   }
   return false;
@@ -237,7 +240,7 @@ Operation::Blocked Operation::blocked() const {
     }
     b.sending = b.peer < 0;
     for (const SendLink& s : lane.next->sends) {
-      if (b.peer < 0 && !s.link->ready()) b.peer = s.rank;
+      if (b.peer < 0 && !s.link->ready(lane.next->bytes)) b.peer = s.rank;
     }
     if (b.peer < 0) return b;  // this lane can go on
     if (first.peer >= 0) continue;
