@@ -2,8 +2,8 @@
 //
 // Every step of the plan gets a cost (cost.h), and a simulation (simulate.h) of all ranks says when
 // the last one is done. Of many tiles a few are simulated, and the pace of the last ones goes on.
-// Two bounds stand beside it: the memory cannot deliver more than its bandwidth, and where there are
-// too many ranks to simulate, a closed form takes its place.
+// Two bounds stand beside it: the memory cannot deliver more than its bandwidth, and where there
+// are too many ranks to simulate, a closed form takes its place.
 //
 // Buffers are taken to be where they fit (L2, L3, memory), as in a loop that repeats the call.
 #pragma once
