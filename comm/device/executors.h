@@ -18,10 +18,10 @@ class DeviceExecutors {
   /// Of a communicator of `ranks` ranks; none yet.
   explicit DeviceExecutors(int ranks) : index_(static_cast<std::size_t>(ranks), kNone) {}
 
-  void add(std::unique_ptr<device::Executor> executor) {
+  /// `gpu`: its device.
+  void add(std::unique_ptr<device::Executor> executor, std::shared_ptr<device::Device> gpu) {
     index_[static_cast<std::size_t>(executor->rank())] = all_.size();
-    device::Device* const gpu = &executor->device();
-    if (std::ranges::find(gpus_, gpu) == gpus_.end()) gpus_.push_back(gpu);
+    if (std::ranges::find(gpus_, gpu) == gpus_.end()) gpus_.push_back(std::move(gpu));
     all_.push_back(std::move(executor));
   }
 
@@ -36,10 +36,10 @@ class DeviceExecutors {
   device::Executor& of(int rank) const { return *all_[index(rank)]; }
 
   /// Each GPU once.
-  std::span<device::Device* const> gpus() const { return gpus_; }
+  std::span<const std::shared_ptr<device::Device>> gpus() const { return gpus_; }
   /// Which of them a rank is on.
   std::size_t gpu_index(int rank) const {
-    const auto at = std::ranges::find(gpus_, &of(rank).device());
+    const auto at = std::ranges::find(gpus_, &of(rank).device(), gpu_pointer);
     return static_cast<std::size_t>(at - gpus_.begin());
   }
   std::size_t ranks_on(const device::Device& gpu) const {
@@ -48,10 +48,14 @@ class DeviceExecutors {
   }
 
  private:
+  static device::Device* gpu_pointer(const std::shared_ptr<device::Device>& gpu) {
+    return gpu.get();
+  }
+
   static constexpr std::size_t kNone = SIZE_MAX;
-  std::vector<std::size_t> index_;  // by rank
+  std::vector<std::size_t> index_;                     // by rank
+  std::vector<std::shared_ptr<device::Device>> gpus_;  // outlive what is on them
   std::vector<std::unique_ptr<device::Executor>> all_;
-  std::vector<device::Device*> gpus_;
 };
 
 }  // namespace tutti

@@ -178,7 +178,7 @@ void DevicePeers::meet(LocalGroup& group, int rank, const DeviceBoard::Card& car
 
 void DevicePeers::map(Peer& peer, int rank, const FileDescriptor& fd) {
   try {
-    for (device::Device* const gpu : executors_.gpus()) {
+    for (const auto& gpu : executors_.gpus()) {
       peer.mappings.push_back(gpu->map(peer.card.segment, fd));
     }
   } catch (const Error& e) {

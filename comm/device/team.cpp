@@ -128,10 +128,10 @@ DeviceExecutors DeviceTeam::make_executors(
   DeviceExecutors executors(group.size());
   for (int r = 0; r < group.size(); ++r) {
     if (!group.same_process(r)) continue;
-    const auto gpu = open(ordinal(r));
-    if (std::ranges::find(gpus_, gpu) == gpus_.end()) gpus_.push_back(gpu);
-    const auto sharing = std::ranges::count(ordinals_, ordinal(r));
-    executors.add(std::make_unique<device::Executor>(*gpu, r, shape_, static_cast<int>(sharing)));
+    auto gpu = open(ordinal(r));
+    const auto sharing = static_cast<int>(std::ranges::count(ordinals_, ordinal(r)));
+    auto executor = std::make_unique<device::Executor>(*gpu, r, shape_, sharing);
+    executors.add(std::move(executor), std::move(gpu));
   }
   return executors;
 }
@@ -152,7 +152,7 @@ bool DeviceTeam::leave(LocalGroup& group) {
 }
 
 void DeviceTeam::end(LocalGroup& group) {
-  for (const auto& gpu : gpus_) gpu->drain();
+  for (const auto& gpu : executors_.gpus()) gpu->drain();
   watch_->remove(group);
   watch_->stop();
   if (windows_) windows_->leave();

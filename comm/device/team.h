@@ -110,8 +110,7 @@ class DeviceTeam {
   /// Waits for the GPU, and unmaps what is others'.
   void end(LocalGroup& group);
 
-  std::vector<int> ordinals_;                          // by rank; -1: of another process
-  std::vector<std::shared_ptr<device::Device>> gpus_;  // that the executors are on
+  std::vector<int> ordinals_;  // by rank; -1: of another process
   device::SegmentShape shape_;
   DeviceExecutors executors_;
   std::unique_ptr<DeviceWindows> windows_;  // of a communicator that spans processes, or GPUs

@@ -88,8 +88,8 @@ DeviceWindows::Windows::iterator DeviceWindows::open(LocalGroup& group,
 std::optional<CudaExport> DeviceWindows::share(device::Device& gpu,
                                                const CudaAllocation& memory) const {
   if (free_ids_.size() <= kResting) return {};
-  const auto reaches = [&](device::Device* other) {
-    return other == &gpu || other->can_address(memory.base);
+  const auto reaches = [&](const std::shared_ptr<device::Device>& other) {
+    return other.get() == &gpu || other->can_address(memory.base);
   };
   if (!std::ranges::all_of(executors_.gpus(), reaches)) return {};
   if (one_process_) return CudaExport{};

@@ -71,7 +71,7 @@ DeviceWindows::Mappings DeviceWindows::map(int process, const CudaMemoryHandle& 
   FileDescriptor fd;
   if ((handle.kinds & CudaMemoryHandle::kFd) != 0) fd = board_->descriptor(process);
   Mappings mappings;
-  for (device::Device* const gpu : executors_.gpus()) mappings.push_back(map(*gpu, handle, fd));
+  for (const auto& gpu : executors_.gpus()) mappings.push_back(map(*gpu, handle, fd));
   return mappings;
 }
 
