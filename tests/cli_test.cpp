@@ -147,6 +147,9 @@ TEST_F(Cli, ExplainsWhatWouldRun) {
   ASSERT_EQ(tutti("explain all_reduce 64K -n 8 --machine gpu"), 0) << err;
   EXPECT_EQ(out.rfind("all_reduce of 64 KiB (float32), 8 ranks, on GPUs", 0), 0u) << out;
   EXPECT_CONTAINS(out, "\n* one_shot ");
+  ASSERT_EQ(tutti("explain all_reduce 64K -n 16 --cores 16 --domains 4 --machine defaults"), 0);
+  EXPECT_CONTAINS(out, "on 16 cores with 4 last-level caches");
+  EXPECT_CONTAINS(out, "\n* hierarchical_window ");
   ASSERT_EQ(tutti("explain barrier -n 3 --machine defaults"), 0) << err;
   EXPECT_CONTAINS(out, "* dissemination");
   ASSERT_EQ(tutti("explain --constants --machine defaults"), 0) << err;
@@ -164,6 +167,8 @@ TEST_F(Cli, ExplainRefusesWhatMakesNoSense) {
   EXPECT_CONTAINS(err, "there is no data type 'float31'; there are int8, ");
   EXPECT_EQ(tutti("explain all_reduce 1M -n 0"), 2);
   EXPECT_EQ(tutti("explain all_reduce 1M --memory stack"), 2);
+  EXPECT_EQ(tutti("explain all_reduce 1M -n 8 --cores 2 --domains 4"), 2);
+  EXPECT_CONTAINS(err, "8 ranks on 2 cores cannot share 4 last-level caches (--cores)");
   EXPECT_EQ(tutti("explain all_reduce 1M --machine no_such_file"), 1);
   EXPECT_CONTAINS(err, "cannot read no_such_file: No such file or directory");
   folder.write("garbage", "latency_ns: 3\n");

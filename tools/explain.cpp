@@ -100,8 +100,9 @@ void explain(const Arguments& a) {
   const Geometry geometry = geometry_of(Options(), 0);
   const ConnectionShape links =
       links_for(geometry.shape, a.ranks, static_cast<std::uint64_t>(cores));
-  if (a.domains > a.ranks) {
-    refuse(fmt::format("{} ranks cannot be in {} domains", a.ranks, a.domains));
+  if (a.domains > std::min(a.ranks, cores)) {
+    refuse(fmt::format("{} ranks on {} cores cannot share {} last-level caches (--cores)", a.ranks,
+                       cores, a.domains));
   }
   Platform platform = on_gpu ? gpu_platform(a.ranks)
                              : Platform{used.machine, a.ranks, cores, links, geometry.tile_bytes};
