@@ -1,14 +1,24 @@
 #include "core/memory.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
+#include <cinttypes>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <mutex>
+#include <string>
+#include <string_view>
 
+#include "core/error.h"
 #include "core/window_memory.h"
 
 namespace tutti {
@@ -17,6 +27,7 @@ namespace {
 struct Registry {
   std::mutex mutex;
   std::map<const std::byte*, WindowMemory> by_base;
+  std::map<const void*, const std::byte*> registered;  // its base, by what the user registered
   std::vector<std::uint32_t> freed;
   std::uint32_t next_id = 1;
   // Counts changes; what a thread remembers is valid while this has not moved.
@@ -35,13 +46,10 @@ struct Remembered {
   std::size_t oldest = 0;
 };
 
-}  // namespace
+std::size_t page_bytes() { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)); }
 
-void* allocate(std::size_t bytes) {
-  if (bytes == 0) return nullptr;
-  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  if (bytes > static_cast<std::size_t>(PTRDIFF_MAX) - page) throw std::bad_alloc();
-  const std::size_t rounded = (bytes + page - 1) / page * page;
+/// New memory, of whole pages; not in the registry yet.
+WindowMemory make(std::size_t rounded) {
   const int fd = memfd_create("tutti-window", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0) throw std::bad_alloc();
   void* base = MAP_FAILED;
@@ -54,12 +62,116 @@ void* allocate(std::size_t bytes) {
     close(fd);
     throw std::bad_alloc();
   }
-  Registry& r = registry();
-  const std::lock_guard lock(r.mutex);
-  WindowMemory w{r.next_id++, static_cast<std::byte*>(base), rounded, fd};
+  return {0, static_cast<std::byte*>(base), rounded, fd};
+}
+
+// With the mutex held:
+void add(Registry& r, WindowMemory w) {
+  w.id = r.next_id++;
   r.by_base.emplace(w.base, w);
   r.changes.fetch_add(1, std::memory_order_release);
-  return base;
+}
+void remove(Registry& r, const WindowMemory& w) {
+  close(w.fd);
+  r.freed.push_back(w.id);
+  r.by_base.erase(w.base);
+  r.changes.fetch_add(1, std::memory_order_release);
+}
+
+/// Whether all of [begin, end) is private, anonymous, readable and writable, and no stack.
+bool is_own(std::uintptr_t begin, std::uintptr_t end) {
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; begin < end && std::getline(maps, line);) {
+    std::uintptr_t from = 0, to = 0;
+    unsigned long inode = 0;
+    char access[5] = {};
+    char name[16] = {};
+    if (std::sscanf(line.c_str(), "%" SCNxPTR "-%" SCNxPTR " %4s %*s %*s %lu %15s", &from, &to,
+                    access, &inode, name) < 4) {
+      return false;
+    }
+    if (to <= begin) continue;
+    const bool own = std::string_view(access) == "rw-p" && inode == 0;
+    if (from > begin || !own || std::string_view(name).starts_with("[stack")) return false;
+    begin = to;
+  }
+  return begin >= end;
+}
+
+/// Puts `with`, which is mapped elsewhere, in the place of what is at `base`, contents kept.
+bool replace(std::byte* base, void* with, std::size_t bytes) {
+  std::memcpy(with, base, bytes);
+  return mremap(with, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, base) != MAP_FAILED;
+}
+
+[[noreturn]] void refuse(const void* pointer, std::size_t bytes, const char* why) {
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("register_memory({}, {}): {}", pointer, bytes, why));
+}
+
+}  // namespace
+
+void* allocate(std::size_t bytes) {
+  if (bytes == 0) return nullptr;
+  const std::size_t page = page_bytes();
+  if (bytes > static_cast<std::size_t>(PTRDIFF_MAX) - page) throw std::bad_alloc();
+  const WindowMemory w = make((bytes + page - 1) / page * page);
+  Registry& r = registry();
+  const std::lock_guard lock(r.mutex);
+  add(r, w);
+  return w.base;
+}
+
+void register_memory(void* pointer, std::size_t bytes) {
+  const std::size_t page = page_bytes();
+  const auto address = reinterpret_cast<std::uintptr_t>(pointer);
+  if (pointer == nullptr || bytes == 0 || bytes > PTRDIFF_MAX - page ||
+      address > UINTPTR_MAX - bytes - page) {
+    refuse(pointer, bytes, "there is no such memory");
+  }
+  const std::uintptr_t begin = address / page * page;
+  const std::uintptr_t end = (address + bytes + page - 1) / page * page;
+  Registry& r = registry();
+  const std::lock_guard lock(r.mutex);
+  auto* const base = reinterpret_cast<std::byte*>(begin);  // NOLINT: its first page
+  const auto after = r.by_base.lower_bound(base + (end - begin));
+  if (after != r.by_base.begin()) {
+    const WindowMemory& before = std::prev(after)->second;
+    if (before.base + before.bytes > base) {
+      refuse(pointer, bytes, "some of its pages are in a window already");
+    }
+  }
+  if (!is_own(begin, end)) {
+    refuse(pointer, bytes,
+           "only memory of the process's own can become a window: writable, from malloc() or an "
+           "anonymous mmap(), and no stack");
+  }
+  WindowMemory w = make(end - begin);
+  if (!replace(base, w.base, w.bytes)) {
+    munmap(w.base, w.bytes);
+    close(w.fd);
+    throw std::bad_alloc();
+  }
+  w.base = base;
+  add(r, w);
+  r.registered[pointer] = base;
+}
+
+void unregister_memory(void* pointer) noexcept {
+  Registry& r = registry();
+  const std::lock_guard lock(r.mutex);
+  const auto it = r.registered.find(pointer);
+  if (it == r.registered.end()) return;
+  const WindowMemory w = r.by_base.at(it->second);
+  void* const own =
+      mmap(nullptr, w.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (own == MAP_FAILED) return;  // it stays a window, which does no harm
+  if (!replace(w.base, own, w.bytes)) {
+    munmap(own, w.bytes);
+    return;
+  }
+  r.registered.erase(it);
+  remove(r, w);
 }
 
 void deallocate(void* pointer) noexcept {
@@ -67,12 +179,10 @@ void deallocate(void* pointer) noexcept {
   Registry& r = registry();
   const std::lock_guard lock(r.mutex);
   const auto it = r.by_base.find(static_cast<std::byte*>(pointer));
-  if (it == r.by_base.end()) return;
-  munmap(it->second.base, it->second.bytes);
-  close(it->second.fd);
-  r.freed.push_back(it->second.id);
-  r.by_base.erase(it);
-  r.changes.fetch_add(1, std::memory_order_release);
+  if (it == r.by_base.end() || r.registered.contains(pointer)) return;
+  const WindowMemory w = it->second;
+  munmap(w.base, w.bytes);
+  remove(r, w);
 }
 
 WindowMemory find_window(const void* pointer, std::size_t bytes) {

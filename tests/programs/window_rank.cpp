@@ -23,6 +23,11 @@ struct Memory {
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
   std::int32_t* at(bool in_window) { return in_window ? window : plain.data(); }
+  /// What is in no window comes to be in one.
+  void register_plain() {
+    tutti::register_memory(plain.data(), plain.size() * sizeof(std::int32_t));
+  }
+  void unregister_plain() { tutti::unregister_memory(plain.data()); }
 
   std::vector<std::int32_t> plain;
   std::int32_t* window = nullptr;
@@ -46,6 +51,14 @@ class WindowRank {
       all_to_all(in_window, out_window, what);
       broadcast(out_window, what);
     }
+  }
+  void register_plain() {
+    in_.register_plain();
+    out_.register_plain();
+  }
+  void unregister_plain() {
+    in_.unregister_plain();
+    out_.unregister_plain();
   }
   std::size_t wrong() const { return wrong_; }
 
@@ -141,6 +154,12 @@ int main() {
       rank.run(70, !mine, !mine, false, "one rank's are not");
       rank.run(20, true, true, true, "all in windows again, in place");
       rank.run(70, false, false, true, "none");
+      rank.register_plain();
+      rank.run(70, false, false, false, "all are registered");  // they ask again
+      if (mine) rank.unregister_plain();
+      rank.run(70, false, false, true, "one rank's are no longer registered");
+      rank.unregister_plain();
+      rank.run(3, false, false, false, "none is registered");
     }
     return rank.wrong() == 0 ? 0 : 1;
   } catch (const std::exception& e) {
