@@ -3,14 +3,15 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <cinttypes>
 #include <cstdint>
 #include <cstdio>
-#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <map>
@@ -98,9 +99,20 @@ bool is_own(std::uintptr_t begin, std::uintptr_t end) {
   return begin >= end;
 }
 
-/// Puts `with`, which is mapped elsewhere, in the place of what is at `base`, contents kept.
+/// From memory into memfd `fd`, or out of it. The kernel copies, by its own name: a sanitizer would
+/// object to the neighbours on the first and the last page.
+bool copy(long system_call, int fd, std::byte* memory, std::size_t bytes) {
+  for (std::size_t at = 0; at < bytes;) {
+    const long moved = syscall(system_call, fd, memory + at, bytes - at, at);
+    if (moved < 0 && errno == EINTR) continue;
+    if (moved <= 0) return false;
+    at += static_cast<std::size_t>(moved);
+  }
+  return true;
+}
+
+/// Puts `with`, which is mapped elsewhere, in the place of what is at `base`.
 bool replace(std::byte* base, void* with, std::size_t bytes) {
-  std::memcpy(with, base, bytes);
   return mremap(with, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, base) != MAP_FAILED;
 }
 
@@ -147,7 +159,7 @@ void register_memory(void* pointer, std::size_t bytes) {
            "anonymous mmap(), and no stack");
   }
   WindowMemory w = make(end - begin);
-  if (!replace(base, w.base, w.bytes)) {
+  if (!copy(SYS_pwrite64, w.fd, base, w.bytes) || !replace(base, w.base, w.bytes)) {
     munmap(w.base, w.bytes);
     close(w.fd);
     throw std::bad_alloc();
@@ -166,7 +178,8 @@ void unregister_memory(void* pointer) noexcept {
   void* const own =
       mmap(nullptr, w.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (own == MAP_FAILED) return;  // it stays a window, which does no harm
-  if (!replace(w.base, own, w.bytes)) {
+  if (!copy(SYS_pread64, w.fd, static_cast<std::byte*>(own), w.bytes) ||
+      !replace(w.base, own, w.bytes)) {
     munmap(own, w.bytes);
     return;
   }
