@@ -24,6 +24,11 @@ struct PlanRequest {
                        // inputs (neither avg nor pre_multiplied_sum), which saves copies
 };
 
+/// Whether hierarchical algorithms for it need groups of equal size.
+constexpr bool needs_equal_groups(Collective c) {
+  return c == Collective::all_gather || c == Collective::reduce_scatter;
+}
+
 /// How many messages follow one from the other, at most: between ranks of one group, and of several
 /// (all of them, where the algorithm has no groups).
 struct Hops {

@@ -18,9 +18,8 @@ class Renumbering {
 
   /// Whether no message of such a plan carries blocks of several ranks. All ranks find the same.
   static bool is_possible(const PlanHeader& h) {
-    const auto by_rank = [&](std::uint32_t blocks) { return blocks > 1; };
-    const bool blocks_of_ranks = by_rank(in_blocks(h.collective, h.ranks, h.root, h.root)) ||
-                                 by_rank(out_blocks(h.collective, h.ranks, h.root, h.root));
+    const bool blocks_of_ranks = in_blocks(h.collective, h.ranks, h.root, h.root) > 1 ||
+                                 out_blocks(h.collective, h.ranks, h.root, h.root) > 1;
     return h.collective != Collective::send_recv && (!blocks_of_ranks || h.widest <= h.pieces);
   }
 
@@ -108,14 +107,21 @@ Domains Domains::even(int ranks, int count) {
   return Domains(of);
 }
 
+Domains Domains::among(std::span<const int> ranks) const {
+  if (count_ == 1) return {};
+  std::vector<int> of;
+  for (const int rank : ranks) of.push_back(domain(rank));
+  return Domains(of);
+}
+
 PlanRequest placed(const PlanRequest& request, const Domains& domains) {
   PlanRequest p = request;
   if (domains.ranks() != request.ranks) return p;
   if (is_rooted(request.collective)) p.root = domains.place_of(request.root);
-  const bool need_equal = request.collective == Collective::all_gather ||
-                          request.collective == Collective::reduce_scatter;
-  const bool fits = domains.group() > 0 && (!need_equal || request.ranks % domains.group() == 0);
-  if (request.group == 0 && fits) p.group = domains.group();
+  const int group = domains.group();
+  const bool fits =
+      group > 0 && (request.ranks % group == 0 || !needs_equal_groups(request.collective));
+  if (request.group == 0 && fits) p.group = group;
   return p;
 }
 

@@ -19,10 +19,11 @@ class Domains {
   /// `ranks` ranks in `count` domains, as many in each as can be, neighbours together.
   static Domains even(int ranks, int count);
 
+  /// Those of some of the ranks, which are numbered anew in this order.
+  Domains among(std::span<const int> ranks) const;
+
   int count() const { return count_; }
   bool near(int a, int b) const { return count_ == 1 || domain(a) == domain(b); }
-  /// Rank `rank`'s domain, where there are several.
-  int domain(int rank) const { return of_[static_cast<std::size_t>(rank)]; }
   /// Ranks by domain, those with more ranks first; a rank's place there.
   int rank_at(int place) const { return order_[static_cast<std::size_t>(place)]; }
   int place_of(int rank) const { return places_[static_cast<std::size_t>(rank)]; }
@@ -32,6 +33,8 @@ class Domains {
   int ranks() const { return static_cast<int>(of_.size()); }
 
  private:
+  int domain(int rank) const { return of_[static_cast<std::size_t>(rank)]; }
+
   int count_ = 1;
   int group_ = 0;
   std::vector<int> of_, order_, places_;

@@ -260,17 +260,15 @@ std::unique_ptr<Communicator::Impl> Communicator::Impl::part(const std::vector<i
                                                              std::vector<std::uint64_t> keys,
                                                              const Options& its_options) {
   std::vector<int> members;
-  std::vector<int> domains;
   Options inherited = its_options;
   if (inherited.gpu < 0) inherited.gpu = options.gpu;
   int new_rank = 0;
   for (const int r : ranks) {
     if (r == group->rank()) new_rank = static_cast<int>(members.size());
     members.push_back(group->member(r));
-    if (geometry.domains.count() > 1) domains.push_back(geometry.domains.domain(r));
   }
   Geometry its_geometry = geometry;
-  its_geometry.domains = Domains(domains);
+  its_geometry.domains = geometry.domains.among(ranks);
   return std::make_unique<Impl>(open_subsession(*group, its_geometry, new_rank, std::move(members),
                                                 std::move(keys), inherited),
                                 inherited);

@@ -1,7 +1,5 @@
 #include "comm/session.h"
 
-#include <sched.h>
-
 #include <cstring>
 #include <thread>
 
@@ -33,15 +31,6 @@ struct SessionCard {
   std::int32_t domain = -1;  // domain_of() these
 };
 static_assert(sizeof(SessionCard) <= sizeof(Card));
-
-CoreSet allowed_cores() {
-  CoreSet cores;
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return cores.set(0);
-  for (std::size_t i = 0; i < cores.size(); ++i) cores[i] = CPU_ISSET(i, &set);
-  return cores;
-}
 
 Deadline deadline_of(const Options& options) {
   return std::chrono::steady_clock::now() +

@@ -1,6 +1,7 @@
 #include "core/host.h"
 
 #include <hwloc.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <thread>
@@ -52,6 +53,15 @@ Host look() {
 const Host& host() {
   static const Host h = look();
   return h;
+}
+
+CoreSet allowed_cores() {
+  CoreSet cores;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return cores.set(0);
+  for (std::size_t i = 0; i < cores.size(); ++i) cores[i] = CPU_ISSET(i, &set);
+  return cores;
 }
 
 int domain_of(const CoreSet& cores) {

@@ -23,6 +23,9 @@ struct Host {
 /// Looked up once. Where hwloc does not know, usual sizes stand in.
 const Host& host();
 
+/// That this thread may run on; just the first one where nobody knows.
+CoreSet allowed_cores();
+
 /// The number of the first core of the domain in which all of `cores` lie; -1 if there is none.
 /// Processes in containers of their own find the same.
 int domain_of(const CoreSet& cores);

@@ -32,10 +32,6 @@ std::string text_of(const Algorithm& a, const PlanRequest& r) {
 
 bool is_hierarchical(const Algorithm& a) { return a.name.starts_with("hierarchical"); }
 
-bool needs_equal_groups(Collective c) {
-  return c == Collective::all_gather || c == Collective::reduce_scatter;
-}
-
 std::uint32_t widest_message(const Plan& plan) {
   std::uint32_t widest = 1;
   for (const RankPlan& part : plan.ranks) {

@@ -18,10 +18,9 @@ struct ForkedRanks {
   std::string algorithm;         // for Options; "": whichever is chosen
 };
 
-/// Runs `body` on each rank, with the settings' defaults, whatever the environment says (and no
-/// warnings); what rank
-/// 0 changes in `machine` is kept. Called while this process has one thread. Throws Error with what
-/// went wrong in a rank.
+/// Runs `body` on each rank, with the settings' defaults, whatever the environment says, and
+/// without warnings; what rank 0 changes in `machine` is kept. Called while this process has one
+/// thread. Throws Error with what went wrong in a rank.
 void run_forked(const ForkedRanks& ranks, Machine& machine,
                 const std::function<void(Communicator&, Machine&)>& body);
 

@@ -363,13 +363,11 @@ int usable_cores() {
 
 /// Two cores of different domains; empty where there are none.
 std::vector<cpu_set_t> cores_apart() {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return {};
+  const CoreSet allowed = allowed_cores();
   std::vector<cpu_set_t> chosen;
   int first_domain = -1;
-  for (std::size_t cpu = 0; cpu < CoreSet().size() && chosen.size() < 2; ++cpu) {
-    const int domain = CPU_ISSET(cpu, &allowed) ? domain_of(CoreSet().set(cpu)) : -1;
+  for (std::size_t cpu = 0; cpu < allowed.size() && chosen.size() < 2; ++cpu) {
+    const int domain = allowed[cpu] ? domain_of(CoreSet().set(cpu)) : -1;
     if (domain < 0 || domain == first_domain) continue;
     first_domain = domain;
     CPU_ZERO(&chosen.emplace_back());

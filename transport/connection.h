@@ -117,10 +117,7 @@ class Sender {
 
   /// Whether there is room for a message of `bytes`. Looks at the receiver's line only when there
   /// seems to be none.
-  bool ready(std::size_t bytes) {
-    if (bytes <= kInlineBytes && sent_ - consumed_ < view_.shape.slots) return true;
-    return has_room(bytes) || has_room_now(bytes);
-  }
+  bool ready(std::size_t bytes) { return has_room(bytes) || has_room_now(bytes); }
   /// Where a message of `bytes` is to be written; valid when ready(bytes).
   std::byte* slot(std::size_t bytes) {
     return bytes <= kInlineBytes ? view_.headers[index_].payload

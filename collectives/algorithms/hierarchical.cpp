@@ -102,6 +102,7 @@ class Composition {
 Composition::Composition(const PlanRequest& request, const Family& inner, const Family& outer,
                          int rank)
     : request_(request), inner_(inner), outer_(outer), rank_(rank), groups_(request, rank) {
+  if (needs_equal_groups(request.collective)) groups_.need_equal(request.collective);
   switch (request.collective) {
     case Collective::all_reduce:
       groups_.are_equal() ? all_reduce() : all_reduce_by_leaders();
@@ -214,7 +215,6 @@ void Composition::all_reduce_by_leaders() {
 }
 
 void Composition::all_gather() {
-  groups_.need_equal(request_.collective);
   expect(Collective::all_gather, inner_.all_gather, groups_.size);
   expect(Collective::all_gather, outer_.all_gather, groups_.count());
   if (groups_.count() > 1) {
@@ -240,7 +240,6 @@ void Composition::all_gather() {
 }
 
 void Composition::reduce_scatter() {
-  groups_.need_equal(request_.collective);
   expect(Collective::reduce_scatter, inner_.reduce_scatter, groups_.size);
   expect(Collective::reduce_scatter, outer_.reduce_scatter, groups_.count());
   const bool two_stages = groups_.work_inside() && groups_.count() > 1;

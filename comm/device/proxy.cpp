@@ -84,8 +84,8 @@ bool ProxyLink::forward(std::uint32_t channel) {
   // acquire: pairs with the kernel's release, so the data is there.
   const std::uint64_t header = device::load_acquire(sent_header(channel, number));
   if (static_cast<std::uint32_t>(header) != static_cast<std::uint32_t>(number)) return false;
-  std::byte* const data = far_ + shape_.connection(rank_, channel) + shape_.simple(slot(number));
   if (!c.sender.ready(slot_bytes_)) return false;
+  std::byte* const data = far_ + shape_.connection(rank_, channel) + shape_.simple(slot(number));
   const std::size_t bytes = length_of(data, slot_bytes_);
   if (bytes > 0) {
     std::memcpy(c.sender.slot(bytes), data, bytes);
