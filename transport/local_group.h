@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -103,6 +104,8 @@ class LocalGroup {
   ConnectionShape shape() const { return shape_; }
   Mesh& mesh() { return *mesh_; }
   const std::shared_ptr<Mesh>& shared_mesh() const { return mesh_; }
+  /// The ranks' numbers in the mesh.
+  std::span<const int> members() const { return members_; }
   int member(int rank) const { return members_[static_cast<std::size_t>(rank)]; }
   /// Names rank `rank`'s segment.
   std::uint64_t key(int rank) const { return keys_[static_cast<std::size_t>(rank)]; }
