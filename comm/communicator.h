@@ -9,7 +9,8 @@
 //
 // Threading: one thread at a time calls a communicator, except abort(), which any thread may call
 // at any time. Different communicators are independent. All ranks call the operations of a
-// communicator in the same order.
+// communicator in the same order. A child of fork() cannot use its parent's communicators, and does
+// not disturb them.
 //
 // Waiting: a blocking call waits for late ranks without limit (they are reported after
 // Options::report_after) unless Options::timeout is set. A rank that dies fails the call on all
@@ -180,6 +181,7 @@ class Communicator {
   /// Makes every rank's present and future operations on this communicator fail. From any thread.
   void abort(std::string_view reason = "");
   /// Leaves: waits for this rank's own operations, then frees everything. Does not wait for others.
+  /// Where an open group has calls of this communicator, it leaves when these have run.
   void destroy();
   explicit operator bool() const { return impl_ != nullptr; }
 
@@ -193,8 +195,8 @@ class Communicator {
   }
 
  private:
-  explicit Communicator(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  explicit Communicator(std::shared_ptr<Impl> impl);
+  std::shared_ptr<Impl> impl_;
 };
 
 /// Calls inside `body` (of any communicators of this thread) are collected and run together when it

@@ -90,9 +90,9 @@ void remove(Registry& r, const Entry& w) {
   r.changes.fetch_add(1, std::memory_order_release);
 }
 
-/// Ends a window that is in the registry no more, nor mapped here. Its pages go at once: other ranks
-/// have it mapped until they hear that it is gone, which they may be slow to do. (Not where a child
-/// of fork() may have it too: what it sees there must stay.)
+/// Ends a window that is in the registry no more, nor mapped here. Its pages go at once: other
+/// ranks have it mapped until they hear that it is gone, which they may be slow to do. (Not where a
+/// child of fork() may have it too: what it sees there must stay.)
 void release(const Entry& w) {
   Registry& r = registry();
   {

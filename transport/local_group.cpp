@@ -6,7 +6,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <cstring>
+#include <ctime>
 #include <thread>
 
 namespace tutti {
@@ -73,6 +76,7 @@ LocalGroup::LocalGroup(std::shared_ptr<Mesh> mesh, int rank, std::vector<int> me
 }
 
 LocalGroup::~LocalGroup() {
+  if (is_inherited()) return;  // the parent has not left
   control().state.fetch_or(kLeft, std::memory_order_release);
   for (int r = 0; r < size(); ++r) ring(control(r));
 }
@@ -120,6 +124,7 @@ void LocalGroup::throw_failure() const {
 }
 
 void LocalGroup::check_peers(std::string_view doing) {
+  mesh_->drain();
   for (const int dead : mesh_->dead_peers()) {
     const auto it = std::find(members_.begin(), members_.end(), dead);
     if (it == members_.end()) continue;
@@ -137,10 +142,32 @@ void LocalGroup::ring_now(ControlBlock& c) {
   syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&c.bell), FUTEX_WAKE, 1, nullptr, nullptr, 0);
 }
 
-void LocalGroup::sleep_now(ControlBlock& c, std::uint32_t bell) {
-  const timespec most{0, 1'000'000};
-  syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&c.bell), FUTEX_WAIT, bell, &most, nullptr,
-          0);
+void LocalGroup::sleep_now(std::span<LocalGroup* const> groups,
+                           std::span<const std::uint32_t> bells) {
+  constexpr long kMost = 1'000'000;  // ns
+  if (groups.size() > 1) {
+    std::array<futex_waitv, kMostBells> waits{};
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      waits[g].val = bells[g];
+      waits[g].uaddr = reinterpret_cast<std::uint64_t>(&groups[g]->control().bell);
+      waits[g].flags = FUTEX_32;
+    }
+    timespec until{};
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += kMost;
+    if (until.tv_nsec >= 1'000'000'000) {
+      until.tv_nsec -= 1'000'000'000;
+      ++until.tv_sec;
+    }
+    if (syscall(SYS_futex_waitv, waits.data(), groups.size(), 0, &until, CLOCK_MONOTONIC) >= 0 ||
+        errno != ENOSYS) {
+      return;
+    }
+    // Before Linux 5.16 the first bell alone is heard.
+  }
+  const timespec most{0, kMost};
+  syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&groups[0]->control().bell), FUTEX_WAIT,
+          bells[0], &most, nullptr, 0);
 }
 
 }  // namespace tutti

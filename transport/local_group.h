@@ -7,6 +7,7 @@
 // The segment is sparse: connections that are never used take no memory.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -20,6 +21,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/fork.h"
 #include "transport/connection.h"
 #include "transport/cuda_ipc.h"
 #include "transport/mesh.h"
@@ -141,22 +143,29 @@ class LocalGroup {
     // relaxed, without a fence: a bell that is missed costs the sleeper its time-out (1 ms).
     if (c.sleeping.load(std::memory_order_relaxed) != 0) ring_now(c);
   }
-  /// Sleeps until the bell rings, at most a millisecond, unless `ready` already holds.
+  /// Sleeps until this rank's bell rings in one of `groups`, at most a millisecond, unless `ready`
+  /// already holds.
   template <class Ready>
-  void sleep_unless(Ready&& ready) {
-    ControlBlock& c = control();
-    const std::uint32_t bell = c.bell.load(std::memory_order_relaxed);
-    c.sleeping.store(1, std::memory_order_seq_cst);
-    if (!ready()) sleep_now(c, bell);
-    c.sleeping.store(0, std::memory_order_relaxed);
+  static void sleep_unless(std::span<LocalGroup* const> groups, Ready&& ready) {
+    groups = groups.first(std::min(groups.size(), kMostBells));
+    std::array<std::uint32_t, kMostBells> bells;
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      bells[g] = groups[g]->control().bell.load(std::memory_order_relaxed);
+      groups[g]->control().sleeping.store(1, std::memory_order_seq_cst);
+    }
+    if (!ready()) sleep_now(groups, bells);
+    for (LocalGroup* g : groups) g->control().sleeping.store(0, std::memory_order_relaxed);
   }
 
   /// "step 3 of its operation #12": the last one that rank `peer` has finished.
   std::string progress_text(int peer);
 
-  /// Looks for dead and departed peers (a system call; for slow paths). A dead process that had not
-  /// left is a failure of the communicator, in which this rank was `doing` something.
+  /// For those who wait, now and then: exchanges with the peers what the mesh has for them, and
+  /// looks who is dead (system calls). A dead process that had not left is a failure of the
+  /// communicator, in which this rank was `doing` something.
   void check_peers(std::string_view doing);
+  /// Whether this process is a child, by fork(), of the one that made this object.
+  bool is_inherited() const { return process_generation() != generation_; }
   bool has_left(int peer) {
     return (control(peer).state.load(std::memory_order_acquire) & kLeft) != 0;
   }
@@ -165,10 +174,12 @@ class LocalGroup {
   std::size_t index(int peer, int channel) const {
     return static_cast<std::size_t>(peer) * kChannels + static_cast<std::size_t>(channel);
   }
+  static constexpr std::size_t kMostBells = 64;  // more ring unheard: see sleep_unless()
   static void ring_now(ControlBlock& c);
-  void sleep_now(ControlBlock& c, std::uint32_t bell);
+  static void sleep_now(std::span<LocalGroup* const> groups, std::span<const std::uint32_t> bells);
 
   std::shared_ptr<Mesh> mesh_;
+  std::uint32_t generation_ = process_generation();
   int rank_;
   std::vector<int> members_;
   std::vector<std::uint64_t> keys_;

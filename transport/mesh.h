@@ -4,8 +4,8 @@
 // Addresses are abstract (no file) and unguessable, the user id of both ends is checked, and a peer
 // proves that it knows the session's secret before it is believed.
 //
-// Nobody waits for a peer to take what is sent: it may be busy with something else for hours. What a
-// full socket does not take stays here, and is sent on by whatever this rank does with the mesh
+// Nobody waits for a peer to take what is sent: it may be busy with something else for hours. What
+// a full socket does not take stays here, and is sent on by whatever this rank does with the mesh
 // next; every wait looks in now and then. A window that is freed before a peer was told of it is
 // never spoken of.
 #pragma once

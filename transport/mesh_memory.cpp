@@ -290,11 +290,12 @@ std::span<std::byte> Mesh::window(int peer, std::uint32_t id, Deadline deadline)
       exchange_all();  // the peer may wait for one of ours
     }
     if (Clock::now() > deadline) {
-      throw Error(ErrorCode::invalid_usage,
-                  fmt::format("rank {} uses memory of rank {} (window {}) that is not there: was it "
-                              "freed while an operation used it?",
-                              rank_, peer, id),
-                  peer);
+      throw Error(
+          ErrorCode::invalid_usage,
+          fmt::format("rank {} uses memory of rank {} (window {}) that is not there: was it "
+                      "freed while an operation used it?",
+                      rank_, peer, id),
+          peer);
     }
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }

@@ -114,8 +114,7 @@ bool Operation::find_targets(const Action& action, const Move& m, std::size_t sh
   return copies;
 }
 
-Operation::Target Operation::peer_target(const Place& p, std::size_t bytes,
-                                         std::size_t shift) {
+Operation::Target Operation::peer_target(const Place& p, std::size_t bytes, std::size_t shift) {
   Peer& peer = peers_[static_cast<std::size_t>(p.rank)];
   const auto which =
       static_cast<std::size_t>(p.where) - static_cast<std::size_t>(Place::Where::peer_in);
