@@ -16,7 +16,7 @@
 // Bulk messages may be written past the cache. Where the two cores do not share an L3 cache, a line
 // that the receiver has read costs the sender 27 ns to write, and 3 ns past the cache. Where they
 // do, the cache is faster. Only the clock knows: a hypervisor moves virtual cores about. So the
-// sender times some of its messages (docs/performance.md).
+// sender times some of its messages (docs/experiments.md#slots).
 #pragma once
 
 #include <algorithm>
