@@ -38,18 +38,28 @@ std::vector<std::int64_t> inputs(int rank, std::size_t count) {
   return in;
 }
 
-/// The time-out of each communicator is its own, whichever of them lies where in memory.
+// Whichever of them lies where in memory.
 TEST(GroupOfTwoCommunicators, EachHasItsOwnTimeout) {
-  for (const bool first_is_strict : {true, false}) {
-    Options strict;
-    strict.timeout = 200ms;
-    Options patient;
-    patient.timeout = 1h;
-    Pair pair =
-        two_communicators(first_is_strict ? strict : patient, first_is_strict ? patient : strict);
+  Options strict;
+  strict.timeout = 200ms;
+  Options patient;
+  patient.timeout = 20s;
+  for (const bool strict_is_lower : {true, false}) {
+    std::vector<Pair> pairs;  // kept, so that the next ones lie elsewhere
+    const auto fits = [&](const Pair& p) {
+      return (&p.a[0].impl() < &p.b[0].impl()) == strict_is_lower;
+    };
+    do {
+      pairs.push_back(two_communicators(strict, patient));
+      if (!fits(pairs.back())) {
+        Pair other = two_communicators(patient, strict);
+        pairs.push_back({std::move(other.b), std::move(other.a)});
+      }
+    } while (!fits(pairs.back()) && pairs.size() < 100);
+    Pair& pair = pairs.back();
+    ASSERT_TRUE(fits(pair));
     std::int32_t x = 1, y = 1;
     // Rank 1 does not come.
-    const auto begun = std::chrono::steady_clock::now();
     const Error e = error_of([&] {
       group([&] {
         pair.a[0].all_reduce(&x, &x, 1, DataType::int32);
@@ -58,7 +68,6 @@ TEST(GroupOfTwoCommunicators, EachHasItsOwnTimeout) {
     });
     EXPECT_EQ(e.code(), ErrorCode::timed_out) << e.what();
     EXPECT_NE(std::string(e.what()).find("time-out of 0.2 s"), std::string::npos) << e.what();
-    EXPECT_LT(std::chrono::steady_clock::now() - begun, 30s);
   }
 }
 
