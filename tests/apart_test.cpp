@@ -67,12 +67,17 @@ TEST_F(Apart, RanksAreApart) {
 // communicator as well, computes and hears of nothing.
 TEST_F(Apart, ARankThatComputesStallsNobody) {
   std::latch others_done(2);
+  struct CountDown {
+    std::latch& latch;
+    ~CountDown() { latch.count_down(); }
+  };
   run_thread_ranks(3, [&](Communicator& all) {
     Communicator part = all.split(all.rank() < 2 ? 0 : 1, 0);
+    std::list<Window> kept;  // so that the third one has to hear of all of them, in the end
     if (all.rank() == 2) {
       others_done.wait();
     } else {
-      std::list<Window> kept;  // so that the others have to hear of all of them
+      const CountDown done{others_done};
       const auto begun = std::chrono::steady_clock::now();
       for (int call = 0; call < 500; ++call) {
         Window& in = kept.emplace_back(kCount);
@@ -80,15 +85,11 @@ TEST_F(Apart, ARankThatComputesStallsNobody) {
         ASSERT_TRUE(reduces_right(part, call, in, out)) << "call " << call;
       }
       EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(30));
-      others_done.count_down();
-      // Now the third one has to hear of them.
-      for (int call = 0; call < 2; ++call) {
-        EXPECT_TRUE(reduces_right(all, call, kept.front(), kept.back()));
-      }
-      return;
     }
-    Window in(kCount), out(kCount);
-    for (int call = 0; call < 2; ++call) EXPECT_TRUE(reduces_right(all, call, in, out));
+    if (kept.empty()) kept.resize(2, Window(kCount));
+    for (int call = 0; call < 2; ++call) {
+      EXPECT_TRUE(reduces_right(all, call, kept.front(), kept.back()));
+    }
   });
 }
 

@@ -94,7 +94,8 @@ class Mesh : WindowObserver {
   };
   struct Unsent {
     Message message;
-    FileDescriptor fd;
+    int fd;               // a window's own, which is open until window_freed(), or
+    FileDescriptor copy;  // of another one
   };
   struct Window {
     std::shared_ptr<SharedMemory> memory;
@@ -130,7 +131,7 @@ class Mesh : WindowObserver {
   bool take(Peer& peer);
   void take_all(Peer& peer);
   void keep(Peer& peer, const Message& message, FileDescriptor fd);
-  void exchange_all();
+  void post_all_unsent();
   void window_freed(std::uint32_t id) noexcept override;
 
   MeshAddress address_;

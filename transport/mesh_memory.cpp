@@ -57,18 +57,19 @@ void share_within_process(std::uint64_t key, const std::shared_ptr<SharedMemory>
 void Mesh::post(Peer& peer, const Message& message, int fd) {
   post_unsent(peer);
   if (peer.unsent.empty() && try_to_post(peer, message, fd)) return;
-  FileDescriptor kept;
-  if (fd >= 0) {
-    kept = FileDescriptor(fcntl(fd, F_DUPFD_CLOEXEC, 0));
-    if (!kept) throw_system_error("cannot keep memory for a peer that is not taking it now");
+  FileDescriptor copy;
+  if (message.type == Message::segment) {
+    copy = FileDescriptor(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+    if (!copy) throw_system_error("cannot keep memory for a peer that is not taking it now");
+    fd = copy.fd();
   }
-  peer.unsent.push_back({message, std::move(kept)});
+  peer.unsent.push_back({message, fd, std::move(copy)});
 }
 
 void Mesh::post_unsent(Peer& peer) {
   while (!peer.unsent.empty()) {
     const Unsent& next = peer.unsent.front();
-    if (!try_to_post(peer, next.message, next.fd.fd())) return;
+    if (!try_to_post(peer, next.message, next.fd)) return;
     peer.unsent.pop_front();
   }
 }
@@ -159,11 +160,8 @@ void Mesh::take_all(Peer& peer) {
   }
 }
 
-void Mesh::exchange_all() {
-  for (Peer& peer : peers_) {
-    post_unsent(peer);
-    take_all(peer);
-  }
+void Mesh::post_all_unsent() {
+  for (Peer& peer : peers_) post_unsent(peer);
 }
 
 void Mesh::send(int peer, std::uint64_t key, const std::shared_ptr<SharedMemory>& memory) {
@@ -181,7 +179,8 @@ void Mesh::send(int peer, std::uint64_t key, const FileDescriptor& descriptor) {
 FileDescriptor Mesh::find_descriptor(int peer, std::uint64_t key) {
   Peer& p = peers_[static_cast<std::size_t>(peer)];
   const std::lock_guard lock(mutex_);
-  exchange_all();
+  post_all_unsent();
+  take_all(p);
   if (auto found = p.segments.extract(key)) {
     if (found.mapped()) return std::move(found.mapped());
     throw Error(ErrorCode::system,
@@ -287,7 +286,7 @@ std::span<std::byte> Mesh::window(int peer, std::uint32_t id, Deadline deadline)
       if (p.closed) {
         throw Error(ErrorCode::peer_lost, fmt::format("rank {} (pid {}) died", peer, p.pid), peer);
       }
-      exchange_all();  // the peer may wait for one of ours
+      post_all_unsent();  // the peer may wait for one of ours
     }
     if (Clock::now() > deadline) {
       throw Error(
@@ -303,7 +302,8 @@ std::span<std::byte> Mesh::window(int peer, std::uint32_t id, Deadline deadline)
 
 void Mesh::drain() {
   const std::lock_guard lock(mutex_);
-  exchange_all();
+  post_all_unsent();
+  for (Peer& peer : peers_) take_all(peer);
 }
 
 }  // namespace tutti
