@@ -241,8 +241,17 @@ void Communicator::use_plan(std::string_view text) {
   Impl& i = impl();
   i.check_process();
   i.wait_for_started();
+  std::unique_ptr<ReadyPlan> ready = i.plans.prove(text);
+  // The links that lead here: where there is no memory for them, that is better known now.
+  for (const auto& lane : ready->plan.lanes) {
+    for (const Step& step : lane) {
+      for (const Operand& o : ready->plan.sources(step)) {
+        if (o.is_link()) i.group->receiver(o.rank, o.channel);
+      }
+    }
+  }
   i.forget_calls();  // they refer to the plan that is replaced
-  i.plans.use(text);
+  i.plans.use(std::move(ready));
 }
 
 void Communicator::abort(std::string_view reason) {

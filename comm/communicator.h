@@ -174,8 +174,9 @@ class Communicator {
   Communicator shrink(std::span<const int> excluded, const Options& options = {});
 
   /// Runs the plan `text` (docs/plans.md) for its collective from now on. It is verified first:
-  /// throws unproven_plan, with the reason, unless it is proved. All ranks call it with the same
-  /// text.
+  /// throws unproven_plan, with the reason, unless it is proved, and invalid_argument for one that
+  /// this communicator cannot run (another number of ranks, links of too few slots). All ranks call
+  /// it with the same text, which all take or all refuse. Does not wait for the others.
   void use_plan(std::string_view text);
 
   /// Makes every rank's present and future operations on this communicator fail. From any thread.

@@ -23,6 +23,8 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <utility>
 
 namespace tutti {
 
@@ -114,6 +116,9 @@ class Sender {
  public:
   Sender() = default;
   Sender(std::byte* memory, ConnectionShape shape) : view_(memory, shape) {}
+  /// Of a connection that the receiver has yet to share: there is no room before `look` finds it.
+  Sender(std::function<std::byte*()> look, ConnectionShape shape)
+      : look_(std::move(look)), shape_(shape) {}
 
   /// Whether there is room for a message of `bytes`. Looks at the receiver's line only when there
   /// seems to be none.
@@ -173,6 +178,9 @@ class Sender {
   std::uint64_t bulk_ = 0;
   double average_ = 0;  // ns per line written into the cache
   bool far_ = false;
+  // For as long as there is no connection: view_ has no slots, so ready() comes to has_room_now().
+  std::function<std::byte*()> look_;
+  ConnectionShape shape_;
 };
 
 /// The receiving end. One thread at a time.

@@ -32,7 +32,7 @@ LocalGroup::LocalGroup(std::shared_ptr<Mesh> mesh, int rank, std::vector<int> me
       shape_(shape) {
   const std::size_t n = members_.size();
   const std::size_t connection = shape_.bytes();
-  const std::size_t bytes = kControlBytes + n * kChannels * connection;
+  const std::size_t bytes = kControlBytes + n * kConnections * connection;
   segments_.resize(n);
   const auto self = static_cast<std::size_t>(rank_);
   segments_[self] = SharedMemory::create("tutti-segment", bytes);
@@ -44,12 +44,11 @@ LocalGroup::LocalGroup(std::shared_ptr<Mesh> mesh, int rank, std::vector<int> me
     if (r != self) segments_[r] = mesh_->receive(members_[r], keys_[r], bytes, deadline);
     controls_.push_back(reinterpret_cast<ControlBlock*>(segments_[r]->data()));
   }
-  const auto memory = [&](std::size_t receiver, std::size_t sender, std::size_t channel) {
-    return segments_[receiver]->data() + kControlBytes +
-           (sender * kChannels + channel) * connection;
+  const auto memory = [&](std::size_t receiver, std::size_t sender, std::size_t c) {
+    return segments_[receiver]->data() + kControlBytes + (sender * kConnections + c) * connection;
   };
   for (std::size_t r = 0; r < n; ++r) {
-    for (std::size_t c = 0; c < kChannels; ++c) {
+    for (std::size_t c = 0; c < kConnections; ++c) {
       senders_.emplace_back(memory(r, self, c), shape_);
       receivers_.emplace_back(memory(self, r, c), shape_);
     }
@@ -79,6 +78,70 @@ LocalGroup::~LocalGroup() {
   if (is_inherited()) return;  // the parent has not left
   control().state.fetch_or(kLeft, std::memory_order_release);
   for (int r = 0; r < size(); ++r) ring(control(r));
+}
+
+std::uint64_t LocalGroup::further_key(int rank, std::size_t segment) const {
+  // Differs from the keys of all other segments, which are random, too.
+  const std::uint64_t mixed = (key(rank) + segment) * 0x9e3779b97f4a7c15ULL;
+  return mixed ^ (mixed >> 32);
+}
+
+namespace {
+
+/// Channels of further segment `s`; the first of them has the same number.
+constexpr std::size_t channels_of(std::size_t s) { return std::size_t{kFirstChannels} << (s - 1); }
+
+}  // namespace
+
+std::size_t LocalGroup::further_bytes(std::size_t segment) const {
+  return members_.size() * channels_of(segment) * shape_.bytes();
+}
+
+std::byte* LocalGroup::further_connection(const SharedMemory& memory, int sender,
+                                          int channel) const {
+  const std::size_t channels = channels_of(segment_of(channel));
+  const std::size_t index =
+      static_cast<std::size_t>(sender) * channels + static_cast<std::size_t>(channel) - channels;
+  return memory.data() + index * shape_.bytes();
+}
+
+Receiver& LocalGroup::further_receiver(int peer, int channel) {
+  const auto found = further_receivers_.find({peer, channel});
+  if (found != further_receivers_.end()) return found->second;
+  const std::size_t s = segment_of(channel);
+  FurtherSegment& segment = further_[s - 1];
+  if (!segment.mine) {
+    segment.mine = SharedMemory::create("tutti-links", further_bytes(s));
+    segment.sent.resize(members_.size());
+    share_within_process(further_key(rank_, s), segment.mine);
+  }
+  if (peer != rank_ && !segment.sent[static_cast<std::size_t>(peer)]) {
+    mesh_->send(member(peer), further_key(rank_, s), segment.mine);
+    segment.sent[static_cast<std::size_t>(peer)] = true;
+  }
+  std::byte* const memory = further_connection(*segment.mine, peer, channel);
+  return further_receivers_.try_emplace({peer, channel}, memory, shape_).first->second;
+}
+
+Sender& LocalGroup::further_sender(int peer, int channel) {
+  const auto look = [this, peer, channel] { return look_for(peer, channel); };
+  return further_senders_.try_emplace({peer, channel}, look, shape_).first->second;
+}
+
+std::byte* LocalGroup::look_for(int peer, int channel) {
+  const std::size_t s = segment_of(channel);
+  std::shared_ptr<SharedMemory>& memory = further_[s - 1].theirs[peer];
+  if (!memory && peer == rank_) memory = further_[s - 1].mine;
+  if (!memory && peer != rank_) {
+    try {
+      // What is not there yet is asked for again: whoever waits for it waits for its owner.
+      memory =
+          mesh_->receive(member(peer), further_key(peer, s), further_bytes(s), Deadline::min());
+    } catch (const Error& e) {
+      if (e.code() != ErrorCode::timed_out) throw;
+    }
+  }
+  return memory ? further_connection(*memory, rank_, channel) : nullptr;
 }
 
 void LocalGroup::fail(const Failure& failure) {

@@ -1,23 +1,31 @@
 // The ranks of one communicator on one host: a segment of shared memory each, with the control
-// block and the connections that lead to that rank.
+// block and the first connections that lead to that rank.
 //
-//     ControlBlock | connection from rank 0, channel 0 | from rank 0, channel 1 | ... |
-//     from rank n - 1, channel 0 | ...
+//     ControlBlock | from rank 0: messages, channel 0, channel 1, ... | from rank 1: messages, ...
+//     |
+//     ...
 //
-// The segment is sparse: connections that are never used take no memory.
+// `messages` is the connection of send and recv. Connections of the channels after the first few,
+// which only users' plans have, lie in further segments, made when the receiver first uses one
+// (receiver()) and sent to the senders, who need not have them before they want to send.
+//
+// Segments are sparse: connections that are never used take no memory.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -29,10 +37,17 @@
 
 namespace tutti {
 
-/// Channels 0 to 7 belong to plans, the last one to send and recv.
-inline constexpr int kPlanChannels = 8;
-inline constexpr int kPointToPointChannel = kPlanChannels;
-inline constexpr int kChannels = kPlanChannels + 1;
+/// Channels 0 to 254 belong to plans, the last one to send and recv.
+inline constexpr int kPlanChannels = 255;
+inline constexpr int kMessageChannel = kPlanChannels;
+/// Those of plans that have their connections in the first segment: enough for all of ours.
+inline constexpr int kFirstChannels = 8;
+/// The others lie in further segments: 8 to 15 in segment 1, 16 to 31 in 2, ... 128 to 255 in 5.
+constexpr std::size_t segment_of(int channel) {
+  return static_cast<std::size_t>(
+      std::bit_width(static_cast<unsigned>(channel) / unsigned{kFirstChannels}));
+}
+inline constexpr std::size_t kFurtherSegments = segment_of(kPlanChannels - 1);
 
 /// The first failure of a communicator: written once, read by everyone.
 struct Failure {
@@ -118,8 +133,14 @@ class LocalGroup {
   /// Whether every rank can read and write every other's plain memory.
   bool cma_everywhere() const { return cma_everywhere_; }
 
-  Sender& sender(int peer, int channel) { return senders_[index(peer, channel)]; }
-  Receiver& receiver(int peer, int channel) { return receivers_[index(peer, channel)]; }
+  /// The ends of links; they stay where they are. Neither waits: a sender without a connection yet
+  /// has no room. receiver() throws Error where there is no memory for its connection.
+  Sender& sender(int peer, int channel) {
+    return lies_first(channel) ? senders_[index(peer, channel)] : further_sender(peer, channel);
+  }
+  Receiver& receiver(int peer, int channel) {
+    return lies_first(channel) ? receivers_[index(peer, channel)] : further_receiver(peer, channel);
+  }
   ControlBlock& control(int rank) { return *controls_[static_cast<std::size_t>(rank)]; }
   ControlBlock& control() { return *controls_[static_cast<std::size_t>(rank_)]; }
 
@@ -171,10 +192,24 @@ class LocalGroup {
   }
 
  private:
-  std::size_t index(int peer, int channel) const {
-    return static_cast<std::size_t>(peer) * kChannels + static_cast<std::size_t>(channel);
+  static constexpr bool lies_first(int channel) {
+    return channel < kFirstChannels || channel == kMessageChannel;
   }
   static constexpr std::size_t kMostBells = 64;  // more ring unheard: see sleep_unless()
+  static constexpr std::size_t kConnections =
+      kFirstChannels + 1;  // from a rank, in a first segment
+  static std::size_t index(int peer, int channel) {
+    const int connection = channel == kMessageChannel ? 0 : 1 + channel;
+    return static_cast<std::size_t>(peer) * kConnections + static_cast<std::size_t>(connection);
+  }
+  Sender& further_sender(int peer, int channel);
+  Receiver& further_receiver(int peer, int channel);
+  std::uint64_t further_key(int rank, std::size_t segment) const;
+  std::size_t further_bytes(std::size_t segment) const;
+  /// Where the connection from `sender` on `channel` lies in a further segment.
+  std::byte* further_connection(const SharedMemory& memory, int sender, int channel) const;
+  /// The memory of the connection to `peer`; null before it has come.
+  std::byte* look_for(int peer, int channel);
   static void ring_now(ControlBlock& c);
   static void sleep_now(std::span<LocalGroup* const> groups, std::span<const std::uint32_t> bells);
 
@@ -190,6 +225,15 @@ class LocalGroup {
   std::vector<ControlBlock*> controls_;
   std::vector<Sender> senders_;
   std::vector<Receiver> receivers_;
+  // Of the channels after the first few, as they are used; by peer and channel.
+  struct FurtherSegment {
+    std::shared_ptr<SharedMemory> mine;
+    std::vector<bool> sent;  // by rank: whether it was told of mine
+    std::map<int, std::shared_ptr<SharedMemory>> theirs;
+  };
+  std::array<FurtherSegment, kFurtherSegments> further_;
+  std::map<std::pair<int, int>, Sender> further_senders_;
+  std::map<std::pair<int, int>, Receiver> further_receivers_;
 };
 
 }  // namespace tutti
