@@ -36,6 +36,7 @@ Communicator& Communicator::operator=(Communicator&&) noexcept = default;
 Communicator::~Communicator() = default;
 
 Communicator Communicator::from_environment(const Options& options) {
+  options.check();
   const Placement placement = placement_from_environment();
   if (placement.size == 1) return std::move(create_local(1, options).front());
   const UniqueId id = unique_id_from_environment(placement, options.rendezvous_timeout);
@@ -44,6 +45,7 @@ Communicator Communicator::from_environment(const Options& options) {
 
 Communicator Communicator::create(const UniqueId& id, int rank, int size, const Options& options) {
   check_rank(rank, size);
+  options.check();
   const Options mine = with_gpu(options);
   return Communicator(std::make_unique<Impl>(open_session(id, rank, size, mine), mine));
 }
@@ -56,7 +58,10 @@ std::vector<Communicator> Communicator::create_local(int size, const Options& op
 std::vector<Communicator> Communicator::create_local(const std::vector<Options>& options) {
   check_rank(0, static_cast<int>(options.size()));
   std::vector<Options> each;
-  for (const Options& o : options) each.push_back(with_gpu(o));
+  for (const Options& o : options) {
+    o.check();
+    each.push_back(with_gpu(o));
+  }
   std::vector<Session> sessions = open_local_sessions(each);
   std::vector<Communicator> all;
   for (std::size_t r = 0; r < each.size(); ++r) {
@@ -184,6 +189,7 @@ void Communicator::barrier() { run({.collective = Collective::barrier}); }
 Communicator Communicator::split(int color, int key, const Options& options) {
   Impl& i = impl();
   if (group_is_open()) throw Error(ErrorCode::invalid_usage, "split() inside of a group()");
+  options.check();
   struct Entry {
     std::int64_t color, key;
     std::uint64_t segment;
@@ -209,6 +215,7 @@ Communicator Communicator::split(int color, int key, const Options& options) {
 Communicator Communicator::shrink(std::span<const int> excluded, const Options& options) {
   Impl& i = impl();
   if (group_is_open()) throw Error(ErrorCode::invalid_usage, "shrink() inside of a group()");
+  options.check();
   std::vector<bool> stays(static_cast<std::size_t>(size()), true);
   for (const int r : excluded) {
     check_rank(r, size());

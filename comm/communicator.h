@@ -40,6 +40,9 @@ namespace tutti {
 /// How a communicator behaves. The defaults come from the settings (docs/settings.md).
 struct Options {
   Options();  // reads the environment
+  /// Throws Error(invalid_argument), naming the field, for what no communicator can have. Whatever
+  /// makes a communicator calls it first.
+  void check() const;
 
   std::chrono::nanoseconds timeout;             // of one operation; 0: none
   std::chrono::nanoseconds report_after;        // a wait this long is reported once; 0: never
@@ -49,7 +52,7 @@ struct Options {
   std::size_t slot_bytes;
   // Of collectives on GPU memory; the same on all ranks:
   std::string cuda_protocols;  // those that may be used, as "ll,simple" or "^ll128"; "": all
-  std::size_t cuda_blocks;     // thread blocks that a rank may have; 0: chosen
+  std::size_t cuda_blocks;     // the most thread blocks that a rank may have; 0: chosen
   // The GPU that this rank's buffers will be on, as CUDA numbers them; -1: the calling thread's,
   // when the communicator is made. It only matters where ranks of one process have several GPUs.
   int gpu = -1;

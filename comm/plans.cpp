@@ -15,15 +15,7 @@ Plans::Plans(int rank, const Platform& platform, std::string algorithm, bool win
       windows_(windows),
       domains_(platform.domains),
       chooser_(platform),
-      gpu_chooser_(gpu_platform(platform.ranks)) {
-  if (algorithm_.empty()) return;
-  for (const Algorithm& a : algorithms()) {
-    if (a.name == algorithm_) return;
-  }
-  throw Error(ErrorCode::invalid_argument,
-              "there is no algorithm \"" + algorithm_ +
-                  "\" (TUTTI_ALGORITHM); `tutti plan list` shows those there are");
-}
+      gpu_chooser_(gpu_platform(platform.ranks)) {}
 
 const ReadyPlan& Plans::get(const Signature& call, std::size_t bytes, Access access, Where where) {
   const Collective collective = call.collective;
