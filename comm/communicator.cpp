@@ -8,6 +8,7 @@
 #include "comm/device_call.h"
 #include "comm/environment.h"
 #include "comm/impl.h"
+#include "comm/shrink.h"
 #include "transport/gpu_memory.h"
 
 namespace tutti {
@@ -76,7 +77,7 @@ int Communicator::size() const { return impl().group->size(); }
 void Communicator::run(const Call& call) {
   Impl& i = impl();
   if (group_is_open()) {
-    i.check(call);
+    i.or_tell([&] { i.check(call); });
     return keep_for_group(i, call);
   }
   i.wait_for_started();
@@ -94,7 +95,7 @@ void Communicator::run(const Call& call, void* stream) {
 
 Future Communicator::start(const Call& call) {
   Impl& i = impl();
-  i.check(call);
+  i.or_tell([&] { i.check(call); });
   if (group_is_open()) {
     throw Error(ErrorCode::invalid_usage,
                 "start() inside of a group(): calls of a group are blocking ones");
@@ -189,7 +190,7 @@ void Communicator::barrier() { run({.collective = Collective::barrier}); }
 Communicator Communicator::split(int color, int key, const Options& options) {
   Impl& i = impl();
   if (group_is_open()) throw Error(ErrorCode::invalid_usage, "split() inside of a group()");
-  options.check();
+  i.or_tell([&] { options.check(); });
   struct Entry {
     std::int64_t color, key;
     std::uint64_t segment;
@@ -198,7 +199,12 @@ Communicator Communicator::split(int color, int key, const Options& options) {
   std::random_device random;
   const Entry mine{color, key, static_cast<std::uint64_t>(random()) << 32 | random()};
   std::vector<Entry> all(static_cast<std::size_t>(size()));
-  all_gather(&mine, all.data(), sizeof(Entry), DataType::uint8);
+  run({.collective = Collective::all_gather,
+       .in = &mine,
+       .out = all.data(),
+       .count = sizeof(Entry),
+       .type = DataType::uint8,
+       .splits = true});
   if (color < 0) return {};
   std::vector<int> chosen;
   for (int r = 0; r < size(); ++r) {
@@ -216,23 +222,29 @@ Communicator Communicator::shrink(std::span<const int> excluded, const Options& 
   Impl& i = impl();
   if (group_is_open()) throw Error(ErrorCode::invalid_usage, "shrink() inside of a group()");
   options.check();
-  std::vector<bool> stays(static_cast<std::size_t>(size()), true);
   for (const int r : excluded) {
     check_rank(r, size());
-    stays[static_cast<std::size_t>(r)] = false;
-  }
-  if (!stays[static_cast<std::size_t>(rank())]) {
+    if (r != rank()) continue;
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("rank {} is excluded from the shrunken communicator, so it must not "
                             "call shrink()",
                             rank()));
   }
   i.wait_for_started();
-  std::vector<int> survivors;
-  for (int r = 0; r < size(); ++r) {
-    if (stays[static_cast<std::size_t>(r)]) survivors.push_back(r);
+  Shrinking shrinking = Shrinking::without(excluded, size());
+  const std::vector<int>& survivors = shrinking.survivors;
+  std::uint64_t& times = i.shrinks[survivors];
+  shrinking.times = ++times;
+  try {
+    const auto calls_with = [&](const std::vector<int>& ranks) {
+      const auto found = i.shrinks.find(ranks);
+      return found == i.shrinks.end() ? 0 : found->second;
+    };
+    meet_to_shrink(*i.group, shrinking, calls_with, deadline_after(options.rendezvous_timeout));
+  } catch (...) {
+    --times;  // nobody has gone on, so it may be tried again
+    throw;
   }
-  const std::uint64_t times = ++i.shrinks[survivors];
   std::uint64_t who = 0;
   for (const int r : survivors) who = mix(who, static_cast<std::uint64_t>(r));
   std::vector<std::uint64_t> keys;

@@ -77,6 +77,7 @@ struct Call {
 /// The result of an asynchronous call. Destroying it without wait() is allowed: the operation goes
 /// on.
 class Future {
+  bool splits = false;  // this is what split() exchanges; errors say so
  public:
   Future() = default;
   bool valid() const { return state_ != nullptr; }

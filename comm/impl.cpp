@@ -33,7 +33,7 @@ Platform platform_of(const Geometry& g, int ranks) {
 /// operator. (Not for v-variants.)
 bool same_shape(const Call& a, const Call& b) {
   return a.count == b.count && a.collective == b.collective && a.type == b.type &&
-         a.op.kind == b.op.kind && a.root == b.root;
+         a.op.kind == b.op.kind && a.root == b.root && a.splits == b.splits;
 }
 
 }  // namespace
@@ -85,7 +85,7 @@ PreparedCall& Communicator::Impl::look_up(const Call& call) {
       slot = &prepared[signature_of(call).hash() % kPrepared];
     }
     if (slot == nullptr || !*slot || !same_shape(call, (*slot)->call)) {
-      check_call(call, rank, ranks);
+      or_tell([&] { check(call); });
       PreparedCall p;
       p.call = call;
       p.sizes = buffer_sizes(call, rank, ranks);
@@ -99,7 +99,7 @@ PreparedCall& Communicator::Impl::look_up(const Call& call) {
     newest = slot->get();
     repeats = 0;
   }
-  check_addresses(call, newest->sizes, rank, ranks);
+  or_tell([&] { check_addresses(call, newest->sizes, rank, ranks); });
   return *newest;
 }
 
@@ -124,6 +124,9 @@ bool Communicator::Impl::begin(PreparedCall& p, const Call& call) {
   if (p.plan != nullptr) return true;
   if (moves_nothing(call, p.sizes)) {
     publish_signature(group->control(), signature);
+  if (is_v(call.collective)) {
+    publish_counts(group->control(), sequence, call.in_counts, call.out_counts);
+  }
     repeats = 0;
     return false;
   }
@@ -248,7 +251,7 @@ void Communicator::Impl::run_message(const Call& call) {
   if (Messages* const same = repeated_message(call)) {
     return or_fail([&] { run_to_completion(same->operation, same->binding, policy); });
   }
-  check_call(call, group->rank(), group->size());
+  or_tell([&] { check(call); });
   check_not_to_itself(call);
   or_fail([&] {
     Messages& m = messages(call.peer, call.sends);
