@@ -269,5 +269,16 @@ void Communicator::abort(std::string_view reason) {
 }
 
 void Communicator::destroy() { impl_.reset(); }
+std::optional<Error> Communicator::error() const {
+  LocalGroup& g = *impl().group;
+  if (!g.failed()) {
+    note_device_failure(g);
+    g.check_peers("being asked for failures");
+  }
+  if (!g.failed()) return std::nullopt;
+  const Failure f = g.failure();
+  return Error(f.code, f.text, f.rank);
+}
+
 
 }  // namespace tutti

@@ -7,9 +7,9 @@
 // out` (or NCCL's in-place offset, see each function) means in place; any other overlap is an
 // error. A call with count 0 is legal and moves nothing. Every function throws tutti::Error.
 //
-// Threading: one thread at a time calls a communicator, except abort(), which any thread may call
-// at any time. Different communicators are independent. All ranks call the operations of a
-// communicator in the same order.
+// Threading: one thread at a time calls a communicator, except abort() and error(), which any
+// thread may call at any time. Different communicators are independent. All ranks call the
+// operations of a communicator in the same order.
 //
 // Waiting: a blocking call waits for late ranks without limit (they are reported after
 // Options::report_after) unless Options::timeout is set. A rank that dies fails the call on all
@@ -200,6 +200,9 @@ class Communicator {
   explicit Communicator(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
+  /// The failure that the next call would throw, of whatever rank: also that one has died, of which
+  /// nobody has heard yet. From any thread; costs a system call and waits for nobody.
+  std::optional<Error> error() const;
 
 /// Calls inside `body` (of any communicators of this thread) are collected and run together when it
 /// ends: sends and receives progress at the same time, so crossing ones cannot deadlock;
