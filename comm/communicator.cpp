@@ -187,6 +187,15 @@ void Communicator::recv(void* out, std::size_t count, DataType type, int peer) {
 }
 void Communicator::barrier() { run({.collective = Collective::barrier}); }
 
+void Communicator::refuse_size(const char* call, const char* buffer, std::size_t has,
+                               std::size_t each, std::size_t ranks) {
+  const std::string why =
+      fmt::format("{}: the {} has {} elements, but needs {}{}", call, buffer, has, each * ranks,
+                  ranks > 1 ? fmt::format(" ({} for each of {} ranks)", each, ranks) : "");
+  impl().tell_refusal(why);
+  throw Error(ErrorCode::invalid_argument, why);
+}
+
 Communicator Communicator::split(int color, int key, const Options& options) {
   Impl& i = impl();
   if (group_is_open()) throw Error(ErrorCode::invalid_usage, "split() inside of a group()");

@@ -2,7 +2,9 @@
 //
 //     auto comm = tutti::Communicator::from_environment();          // under `tutti run -n 4 ...`
 //     comm.all_reduce(in, out, count, tutti::DataType::float32);    // sum, on the caller's thread
+//     comm.all_reduce(numbers);                                     // the same with a vector
 //
+// Most functions stand here twice: with pointers, below, and with typed buffers, in typed.h.
 // Counts are in elements. Pointers are host memory, but where a function says otherwise. `in ==
 // out` (or NCCL's in-place offset, see each function) means in place; any other overlap is an
 // error. A call with count 0 is legal and moves nothing. Every function throws tutti::Error.
@@ -33,6 +35,7 @@
 #include "../collectives/collective.h"
 #include "../core/error.h"
 #include "../core/types.h"
+#include "typed.h"
 #include "unique_id.h"
 
 namespace tutti {
@@ -93,7 +96,7 @@ class Future {
   std::shared_ptr<State> state_;
 };
 
-class Communicator {
+class Communicator : public TypedCalls<Communicator> {
  public:
   /// Rank and size from the launcher: `tutti run`, torchrun, Open MPI, MPICH or Slurm; alone (one
   /// rank) where none of them is found. Blocks until all ranks are there.
@@ -116,6 +119,20 @@ class Communicator {
 
   /// out[i] = in_0[i] op in_1[i] op ... on every rank; the same bits on all.
   void all_reduce(const void* in, void* out, std::size_t count, DataType type, ReduceOp op = {});
+  using TypedCalls::all_gather;
+  using TypedCalls::all_gather_v;
+  using TypedCalls::all_reduce;
+  using TypedCalls::all_to_all;
+  using TypedCalls::all_to_all_v;
+  using TypedCalls::broadcast;
+  using TypedCalls::gather;
+  using TypedCalls::recv;
+  using TypedCalls::reduce;
+  using TypedCalls::reduce_scatter;
+  using TypedCalls::reduce_scatter_v;
+  using TypedCalls::scatter;
+  using TypedCalls::send;
+
   /// out = in_0, in_1, ...: `count` elements from every rank. In place: in == out + rank * count.
   void all_gather(const void* in, void* out, std::size_t count, DataType type);
   /// out = block `rank` of the reduction of `in` (size() blocks of `count`). In place: out == in +
@@ -202,7 +219,10 @@ class Communicator {
 };
   /// The failure that the next call would throw, of whatever rank: also that one has died, of which
   /// nobody has heard yet. From any thread; costs a system call and waits for nobody.
+  friend class TypedCalls<Communicator>;
   std::optional<Error> error() const;
+  [[noreturn]] void refuse_size(const char* call, const char* buffer, std::size_t has,
+                                std::size_t each, std::size_t ranks);
 
 /// Calls inside `body` (of any communicators of this thread) are collected and run together when it
 /// ends: sends and receives progress at the same time, so crossing ones cannot deadlock;
