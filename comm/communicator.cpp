@@ -269,15 +269,6 @@ void Communicator::use_plan(std::string_view text) {
   i.plans.use(text);
 }
 
-void Communicator::abort(std::string_view reason) {
-  LocalGroup& g = *impl().group;
-  g.fail({ErrorCode::aborted, g.rank(),
-          reason.empty() ? fmt::format("rank {} aborted the communicator", g.rank())
-                         : fmt::format("rank {} aborted the communicator: {}", g.rank(), reason)});
-  abort_on_device(g);
-}
-
-void Communicator::destroy() { impl_.reset(); }
 std::optional<Error> Communicator::error() const {
   LocalGroup& g = *impl().group;
   if (!g.failed()) {
@@ -289,5 +280,14 @@ std::optional<Error> Communicator::error() const {
   return Error(f.code, f.text, f.rank);
 }
 
+void Communicator::abort(std::string_view reason) {
+  LocalGroup& g = *impl().group;
+  g.fail({ErrorCode::aborted, g.rank(),
+          reason.empty() ? fmt::format("rank {} aborted the communicator", g.rank())
+                         : fmt::format("rank {} aborted the communicator: {}", g.rank(), reason)});
+  abort_on_device(g);
+}
+
+void Communicator::destroy() { impl_.reset(); }
 
 }  // namespace tutti

@@ -51,7 +51,9 @@ struct Options {
   std::chrono::nanoseconds report_after;        // a wait this long is reported once; 0: never
   std::chrono::nanoseconds rendezvous_timeout;  // for all ranks to appear
   std::string algorithm;                        // run this algorithm where it exists; "": choose
-  std::size_t slots;                            // per link; 0: chosen
+  // Rank 0's count; parts of a communicator (split, shrink) have those of the whole:
+  bool round_once;    // sums of 16- and 8-bit floats are rounded once; else as the algorithm does
+  std::size_t slots;  // per link; 0: chosen
   std::size_t slot_bytes;
   // Of collectives on GPU memory; the same on all ranks:
   std::string cuda_protocols;  // those that may be used, as "ll,simple" or "^ll128"; "": all
@@ -75,12 +77,12 @@ struct Call {
   bool sends = false;  // send_recv: this call is a send
   // v-variants: elements, and where each block starts (elements; empty: packed). As MPI's.
   std::span<const std::size_t> in_counts{}, in_offsets{}, out_counts{}, out_offsets{};
+  bool splits = false;  // this is what split() exchanges; errors say so
 };
 
 /// The result of an asynchronous call. Destroying it without wait() is allowed: the operation goes
 /// on.
 class Future {
-  bool splits = false;  // this is what split() exchanges; errors say so
  public:
   Future() = default;
   bool valid() const { return state_ != nullptr; }
@@ -117,8 +119,6 @@ class Communicator : public TypedCalls<Communicator> {
   int rank() const;
   int size() const;
 
-  /// out[i] = in_0[i] op in_1[i] op ... on every rank; the same bits on all.
-  void all_reduce(const void* in, void* out, std::size_t count, DataType type, ReduceOp op = {});
   using TypedCalls::all_gather;
   using TypedCalls::all_gather_v;
   using TypedCalls::all_reduce;
@@ -133,6 +133,8 @@ class Communicator : public TypedCalls<Communicator> {
   using TypedCalls::scatter;
   using TypedCalls::send;
 
+  /// out[i] = in_0[i] op in_1[i] op ... on every rank; the same bits on all.
+  void all_reduce(const void* in, void* out, std::size_t count, DataType type, ReduceOp op = {});
   /// out = in_0, in_1, ...: `count` elements from every rank. In place: in == out + rank * count.
   void all_gather(const void* in, void* out, std::size_t count, DataType type);
   /// out = block `rank` of the reduction of `in` (size() blocks of `count`). In place: out == in +
@@ -198,6 +200,9 @@ class Communicator : public TypedCalls<Communicator> {
   /// text.
   void use_plan(std::string_view text);
 
+  /// The failure that the next call would throw, of whatever rank: also that one has died, of which
+  /// nobody has heard yet. From any thread; costs a system call and waits for nobody.
+  std::optional<Error> error() const;
   /// Makes every rank's present and future operations on this communicator fail. From any thread.
   void abort(std::string_view reason = "");
   /// Leaves: waits for this rank's own operations, then frees everything. Does not wait for others.
@@ -214,15 +219,12 @@ class Communicator : public TypedCalls<Communicator> {
   }
 
  private:
-  explicit Communicator(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
-};
-  /// The failure that the next call would throw, of whatever rank: also that one has died, of which
-  /// nobody has heard yet. From any thread; costs a system call and waits for nobody.
   friend class TypedCalls<Communicator>;
-  std::optional<Error> error() const;
+  explicit Communicator(std::unique_ptr<Impl> impl);
   [[noreturn]] void refuse_size(const char* call, const char* buffer, std::size_t has,
                                 std::size_t each, std::size_t ranks);
+  std::unique_ptr<Impl> impl_;
+};
 
 /// Calls inside `body` (of any communicators of this thread) are collected and run together when it
 /// ends: sends and receives progress at the same time, so crossing ones cannot deadlock;

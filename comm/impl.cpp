@@ -42,7 +42,8 @@ Communicator::Impl::Impl(Session session, const Options& o)
     : options(o),
       geometry(session.geometry),
       group(std::move(session.group)),
-      plans(group->rank(), platform_of(geometry, group->size()), o.algorithm, geometry.windows),
+      plans(group->rank(), platform_of(geometry, group->size()), o.algorithm, geometry.windows,
+            geometry.round_once),
       policy(policy_for(geometry, group->size(), o)),
       operation(*group, workspace),
       agreement(*group, workspace),
@@ -66,6 +67,7 @@ Communicator::Impl::~Impl() {
 void Communicator::Impl::check(const Call& call) const {
   if (group->failed()) group->throw_failure();
   check_call(call, group->rank(), group->size());
+  if (geometry.round_once) plans.check(signature_of(call));
 }
 
 void Communicator::Impl::check_not_to_itself(const Call& call) const {
@@ -122,11 +124,11 @@ bool Communicator::Impl::begin(PreparedCall& p, const Call& call) {
   Signature& signature = p.binding.signature;
   signature.sequence = ++sequence;
   if (p.plan != nullptr) return true;
-  if (moves_nothing(call, p.sizes)) {
-    publish_signature(group->control(), signature);
   if (is_v(call.collective)) {
     publish_counts(group->control(), sequence, call.in_counts, call.out_counts);
   }
+  if (moves_nothing(call, p.sizes)) {
+    publish_signature(group->control(), signature);
     repeats = 0;
     return false;
   }

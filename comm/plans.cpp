@@ -1,21 +1,53 @@
 #include "comm/plans.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <functional>
 
+#include "collectives/rounding.h"
 #include "collectives/text.h"
 #include "core/error.h"
 
 namespace tutti {
 
-Plans::Plans(int rank, const Platform& platform, std::string algorithm, bool windows)
+Plans::Plans(int rank, const Platform& platform, std::string algorithm, bool windows,
+             bool round_once)
     : rank_(rank),
       ranks_(platform.ranks),
       algorithm_(std::move(algorithm)),
       windows_(windows),
+      round_once_(round_once),
       domains_(platform.domains),
       chooser_(platform),
-      gpu_chooser_(gpu_platform(platform.ranks)) {}
+      gpu_chooser_(gpu_platform(platform.ranks)) {
+  if (!round_once_) return;
+  for (const Algorithm& a : algorithms()) {
+    if (a.name == algorithm_ && !chooser_.rounds_once(a)) conflicts_.insert(a.collective);
+  }
+}
+
+bool Plans::must_round_once(const Signature& call) const {
+  return round_once_ && is_reduction(call.collective) && rounds_when_stored(call.kind, call.type);
+}
+
+void Plans::check(const Signature& call) const {
+  if (!must_round_once(call)) return;
+  const auto refuse = [&](const std::string& what) {
+    throw Error(
+        ErrorCode::invalid_usage,
+        fmt::format("{} of {}: {} rounds sums more than once on {} ranks, but they are to be "
+                    "rounded once (Options::round_once, TUTTI_ROUND_ONCE)",
+                    name(call.collective), name(call.type), what, ranks_));
+  };
+  if (const auto it = users_.find({call.collective, call.root}); it != users_.end()) {
+    if (!it->second->rounds_once) refuse("the plan that was given for it");
+    return;
+  }
+  if (conflicts_.contains(call.collective)) {
+    refuse(fmt::format("the algorithm {} (TUTTI_ALGORITHM)", algorithm_));
+  }
+}
 
 const ReadyPlan& Plans::get(const Signature& call, std::size_t bytes, Access access, Where where) {
   const Collective collective = call.collective;
@@ -34,7 +66,8 @@ const ReadyPlan& Plans::get(const Signature& call, std::size_t bytes, Access acc
     const Algorithm* a = algorithm_.empty() ? nullptr : find_algorithm(collective, algorithm_);
     if (a == nullptr || (a->windows && access == Access::none)) {
       Chooser& chooser = where == Where::host ? chooser_ : gpu_chooser_;
-      a = &chooser.choose({collective, bytes, call.type, windows_ ? access : Access::none});
+      a = &chooser.choose(
+          {collective, bytes, call.type, windows_ ? access : Access::none, must_round_once(call)});
     }
     const bool scales = scales_inputs(call.kind, call.type);
     std::unique_ptr<ReadyPlan>& plan = generated_[{a, root, scales}];
@@ -97,6 +130,8 @@ void Plans::use(std::string_view text) {
   }
   auto ready = std::make_unique<ReadyPlan>();
   ready->link_data = false;
+  ready->rounds_once =
+      std::ranges::all_of(plan.ranks, [](const RankPlan& part) { return rounds_once(part); });
   for (const RankPlan& part : plan.ranks) {
     for (const Operand& o : part.operands) ready->windows = ready->windows || o.is_remote();
     for (const auto& lane : part.lanes) {

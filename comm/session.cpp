@@ -12,11 +12,12 @@
 namespace tutti {
 namespace {
 
-constexpr std::uint32_t kVersion = 3;
+constexpr std::uint32_t kVersion = 4;
 
 struct SessionCard {
   std::uint32_t version = kVersion;
-  std::uint32_t windows = 1;
+  std::uint16_t windows = 1;
+  std::uint16_t round_once = 0;
   std::uint64_t slots = 0;
   std::uint64_t slot_bytes = 0;
   std::uint64_t tile_bytes = 0;
@@ -34,6 +35,7 @@ LocalRank what_is_said(const Options& options) {
 SessionCard card_of(const Geometry& g, const Mesh& mesh) {
   SessionCard card;
   card.windows = g.windows ? 1 : 0;
+  card.round_once = g.round_once ? 1 : 0;
   card.slots = g.shape.slots;
   card.slot_bytes = g.shape.slot_bytes;
   card.tile_bytes = g.tile_bytes;
@@ -70,6 +72,7 @@ Session connect(std::shared_ptr<Mesh> mesh, int rank, const std::vector<SessionC
   const SessionCard& first = cards.front();
   g.tile_bytes = static_cast<std::size_t>(first.tile_bytes);
   g.windows = first.windows != 0;
+  g.round_once = first.round_once != 0;
   g.machine = first.machine;
   if (!is_valid(g.machine) || !setting_allows("TUTTI_SLOTS", first.slots) ||
       !setting_allows("TUTTI_SLOT_BYTES", first.slot_bytes) ||
@@ -96,6 +99,7 @@ Geometry geometry_of(const Options& options, int rank) {
   g.shape = {options.slots, (options.slot_bytes + kCacheLine - 1) / kCacheLine * kCacheLine};
   g.tile_bytes = setting_bytes("TUTTI_TILE_BYTES");
   g.windows = setting_boolean("TUTTI_WINDOWS");
+  g.round_once = options.round_once;
   if (rank == 0) g.machine = used_machine().machine;
   return g;
 }

@@ -21,6 +21,7 @@ struct Geometry {
   ConnectionShape shape;  // of links; 0 slots: not chosen yet
   std::size_t tile_bytes = 0;
   bool windows = true;
+  bool round_once = false;
   std::uint64_t cores = 1;  // that the ranks may use together
   Machine machine;          // what things cost, for the choice of algorithms
   Domains domains;

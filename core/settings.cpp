@@ -34,6 +34,10 @@ constexpr std::array kSettings{
     Setting{"TUTTI_ALGORITHM", SettingType::text, "",
             "The algorithm to use wherever it can do the operation. Empty: chosen by predicted "
             "time."},
+    Setting{
+        "TUTTI_ROUND_ONCE", SettingType::boolean, "0",
+        "Sums of 16- and 8-bit floats are rounded once, when they are complete: only algorithms "
+        "that do so (ROUNDED is 1 in `tutti plan list`) are chosen for them. Rank 0's counts."},
     Setting{"TUTTI_MACHINE", SettingType::text, "",
             "The file with the machine's constants, from which times are predicted. Empty: the one "
             "that `tutti calibrate` wrote for this machine, if there is one. Rank 0's counts."},
