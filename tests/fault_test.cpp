@@ -29,7 +29,7 @@ using Clock = std::chrono::steady_clock;
 /// The ranks of one job, started directly so that nobody cleans up after them.
 class Job {
  public:
-  Job(int ranks, unsigned seed) {
+  Job(int ranks, unsigned seed, const char* mode = nullptr) {
     const std::string id = tutti::to_string(tutti::make_unique_id());
     const std::string seed_text = std::to_string(seed);
     for (int r = 0; r < ranks; ++r) {
@@ -43,7 +43,7 @@ class Job {
         setenv("TUTTI_SIZE", size.c_str(), 1);
         setenv("TUTTI_UNIQUE_ID", id.c_str(), 1);
         dup2(ends[1], STDOUT_FILENO);
-        execl(FAULT_RANK, FAULT_RANK, seed_text.c_str(), nullptr);
+        execl(FAULT_RANK, FAULT_RANK, seed_text.c_str(), mode, nullptr);
         _exit(127);
       }
       close(ends[1]);
@@ -140,6 +140,21 @@ TEST(Faults, AKilledRankIsNoticedAndNamedByAllOthers) {
   fmt::print("{} kills, survivors ended after {:.3f} s (median), {:.3f} s (the slowest)\n",
              rounds(), seconds[seconds.size() / 2], seconds.back());
   EXPECT_EQ(leftovers(), before);
+}
+
+TEST(Faults, AKilledRankIsFoundByWhoAsks) {
+  Job job(3, 1, "idle");
+  ASSERT_TRUE(job.wait_ready());
+  const auto killed = Clock::now();
+  kill(job.pid(1), SIGKILL);
+  for (const std::size_t r : {1, 0, 2}) {
+    const auto code = job.wait(r, killed + 10s);
+    ASSERT_TRUE(code.has_value()) << "rank " << r << " hangs";
+    EXPECT_EQ(*code, r == 1 ? -SIGKILL : 3);
+    if (r == 1) continue;
+    EXPECT_NE(job.text(r).find("ERROR peer_lost 1 rank 1 (pid"), std::string::npos) << job.text(r);
+    EXPECT_NE(job.text(r).find("shrink"), std::string::npos) << job.text(r);
+  }
 }
 
 TEST(Faults, ARankKilledWhileTheOthersConnectIsNamedToo) {

@@ -19,8 +19,9 @@ void DeviceWait::pause(int rank) {
     if (group_.has_left(rank)) {
       throw Error(ErrorCode::peer_lost,
                   fmt::format("rank {} has left the communicator (destroyed it, or ended) while "
-                              "rank {} was waiting for it to {}",
-                              rank, group_.rank(), what_),
+                              "rank {} was waiting for it to {}{}. Restart the job, or go on "
+                              "without that rank (shrink)",
+                              rank, group_.rank(), what_, group_.refusal_text(rank)),
                   rank);
     }
     const auto waited = now - began_;

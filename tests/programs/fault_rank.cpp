@@ -1,11 +1,13 @@
 // A rank that runs collectives without end, for tests that kill one of them. On an error it prints
-// "ERROR code culprit text" and exits with 3.
+// "ERROR code culprit text" and exits with 3. Arguments: a seed; "idle": asks for errors instead.
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <random>
+#include <string_view>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -23,6 +25,12 @@ int main(int argc, char** argv) {
     std::vector<float, Allocator<float>> window_in(kMost), window_out(kMost);
     fmt::print("READY\n");
     std::fflush(stdout);
+    if (argc > 2 && argv[2] == std::string_view("idle")) {
+      for (;;) {
+        if (const std::optional<Error> error = comm.error()) throw *error;
+        usleep(1000);
+      }
+    }
     for (;;) {
       const bool window = random() % 2 == 0;
       const float* in = window ? window_in.data() : plain_in.data();

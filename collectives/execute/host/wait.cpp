@@ -112,20 +112,22 @@ class Wait {
       const Operation::Blocked b = op.blocked();
       if (b.peer < 0) continue;
       compare_with_peers(group);
+      group.say_waiting(doing(op, b));
       group.check_peers(doing(op, b));
       // In this order: what a peer published before it left is there once it is seen to have left.
       if (group.has_left(b.peer) && op.blocked().peer == b.peer) {
-        group.fail(
-            {ErrorCode::peer_lost, b.peer,
-             fmt::format(
-                 "rank {} has left the communicator (destroyed it, or ended) while rank {} was {}",
-                 b.peer, group.rank(), doing(op, b))});
+        group.fail({ErrorCode::peer_lost, b.peer,
+                    fmt::format("rank {} has left the communicator (destroyed it, or ended) while "
+                                "rank {} was {}{}. "
+                                "Restart the job, or go on without that rank (shrink)",
+                                b.peer, group.rank(), doing(op, b), group.refusal_text(b.peer))});
       }
       const auto waited = now - began_;
       const auto report = [&] {
-        return fmt::format("rank {} has been {} for {:.1f} s; that rank's last finished step is {}",
-                           group.rank(), doing(op, b), seconds(waited),
-                           group.progress_text(b.peer));
+        return fmt::format(
+            "rank {} has been {} for {:.1f} s; that rank's last finished step is {}{}{}",
+            group.rank(), doing(op, b), seconds(waited), group.progress_text(b.peer),
+            group.refusal_text(b.peer), group.elsewhere_text(b.peer));
       };
       if (policy.timeout.count() > 0 && waited > policy.timeout) {
         group.fail({ErrorCode::timed_out, b.peer,
