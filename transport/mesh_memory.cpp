@@ -5,9 +5,9 @@
 
 #include <cerrno>
 #include <cstring>
-#include <thread>
 #include <utility>
 
+#include "core/background.h"
 #include "core/error.h"
 #include "transport/mesh.h"
 
@@ -80,7 +80,7 @@ void Mesh::post(Peer& peer, const Message& message, int fd) {
       throw Error(ErrorCode::system, "a peer does not take the memory that is passed to it (10 s)");
     }
     for (Peer& p : peers_) take_all(p);
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    pause_for(std::chrono::milliseconds(1));
   }
 }
 
@@ -163,7 +163,7 @@ FileDescriptor Mesh::receive(int peer, std::uint64_t key, Deadline deadline) {
   for (;;) {
     if (FileDescriptor fd = find_descriptor(peer, key)) return fd;
     if (Clock::now() > deadline) throw_late(peer);
-    std::this_thread::sleep_for(std::chrono::microseconds(100));
+    pause_for(std::chrono::microseconds(100));
   }
 }
 
@@ -179,7 +179,7 @@ std::shared_ptr<SharedMemory> Mesh::receive(int peer, std::uint64_t key, std::si
       }
     }
     if (Clock::now() > deadline) throw_late(peer);
-    std::this_thread::sleep_for(std::chrono::microseconds(100));
+    pause_for(std::chrono::microseconds(100));
   }
 }
 
@@ -224,7 +224,7 @@ std::span<std::byte> Mesh::window(int peer, std::uint32_t id, Deadline deadline)
       throw Error(ErrorCode::internal,
                   fmt::format("rank {} named window {} but never passed it", peer, id), peer);
     }
-    std::this_thread::sleep_for(std::chrono::microseconds(50));
+    pause_for(std::chrono::microseconds(50));
   }
 }
 

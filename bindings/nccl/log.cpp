@@ -110,7 +110,7 @@ bool logs(LogLevel level) {
 void write_log(LogLevel level, std::string_view text) {
   if (!logs(level)) return;
   constexpr std::array kNames = {"", "", "WARN", "INFO", "TRACE"};
-  static const std::string host = host_name();
+  static const auto& host = *new std::string(host_name());  // never destroyed either
   std::string line;
   if (level == LogLevel::version) {
     line = fmt::format("{}\n", text);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "collectives/execute/host/placement.h"
+#include "core/background.h"
 #include "core/log.h"
 
 namespace tutti {
@@ -95,6 +96,10 @@ class Wait {
       LocalGroup& group = op.group();
       const Operation::Blocked b = op.blocked();
       if (b.peer < 0) continue;
+      if (must_stop()) {
+        group.fail({ErrorCode::aborted, group.rank(),
+                    fmt::format("rank {} exits while it is {}", group.rank(), doing(op, b))});
+      }
       group.mesh().drain();
       compare_with_peers(group);
       group.check_peers(doing(op, b));
