@@ -1,7 +1,8 @@
 // A process that exits while its communicators are in progress: it ends soon, with 0, and none of
 // the threads that worked for them is left while the library is taken down.
 //
-//     nccl_exit handover | rendezvous | collective
+//     nccl_exit handover | rendezvous | collective | peer
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -75,12 +76,32 @@ ncclUniqueId id_of_another_process() {
   return id;
 }
 
+/// Rank 0, which is there when rank 1 exits: it is told.
+void outlive(const ncclUniqueId& id, pid_t rank1) {
+  ncclComm_t comm = nullptr;
+  expect(ncclCommInitRank(&comm, 2, id, 0), ncclSuccess);
+  float x = 0;
+  expect(ncclRecv(&x, 1, ncclFloat32, 1, comm, nullptr), ncclRemoteError);
+  const std::string why = ncclGetLastError(comm);
+  int status = 0;
+  if (waitpid(rank1, &status, 0) == rank1 && status == 0 && why.starts_with("rank 1 exits")) return;
+  std::fprintf(stderr, "%s; rank 1 ended with status %#x\n", why.c_str(), status);
+  _exit(1);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const std::string mode = argc > 1 ? argv[1] : "";
   ncclUniqueId id{};
-  if (mode == "rendezvous") id = id_of_another_process();
+  if (mode == "rendezvous" || mode == "peer") id = id_of_another_process();
+  if (mode == "peer") {
+    const pid_t rank1 = fork();
+    if (rank1 != 0) {
+      outlive(id, rank1);
+      return 0;
+    }
+  }
   threads_at_first = threads();
   if (mode == "rendezvous") {  // rank 1 never comes
     begin_init(id, 0);
@@ -94,6 +115,11 @@ int main(int argc, char** argv) {
     for (const ncclComm_t comm : comms) settle(comm);
     static float x = 1;  // rank 1 does not take part
     expect(ncclAllReduce(&x, &x, 1, ncclFloat32, ncclSum, comms[0], nullptr), ncclInProgress);
+  } else if (mode == "peer") {
+    const ncclComm_t comm = begin_init(id, 1);
+    settle(comm);
+    static float x = 0;
+    expect(ncclRecv(&x, 1, ncclFloat32, 0, comm, nullptr), ncclInProgress);
   } else {
     return 2;
   }
