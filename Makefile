@@ -66,7 +66,7 @@ test-long: test-packages build
 test-torch: test-packages build
 	@python3 tests/nccl/torch_install.py build/wheels
 	@cmake --preset release >/dev/null
-	@cmake --build --preset release -j $(JOBS) --target nccl nccl_abi_wheel
+	@cmake --build --preset release -j $(JOBS)
 	@ctest --test-dir build --output-on-failure --no-tests=error -L '^torch$$'
 
 test-asan: test-packages build-asan/build.ninja

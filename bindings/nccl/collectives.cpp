@@ -22,13 +22,12 @@ struct Arguments {
 };
 
 /// Refuses what a caller insists on and does not get. All else in it is advice about GPUs.
-void check_config(const ncclCollConfig_t* config) {
-  if (config == nullptr) return;
-  if (config->magic != NCCL_API_MAGIC || config->size < offsetof(ncclCollConfig_t, ext)) {
+void check_config(const ncclCollConfig_t& config) {
+  if (config.magic != NCCL_API_MAGIC || config.size < offsetof(ncclCollConfig_t, ext)) {
     refuse_argument("the ncclCollConfig_t was not initialised with NCCL_COLLCONFIG_INITIALIZER");
   }
   ncclCollConfig_t given = NCCL_COLLCONFIG_INITIALIZER;
-  std::memcpy(&given, config, std::min(config->size, sizeof given));  // older ones are shorter
+  std::memcpy(&given, &config, std::min(config.size, sizeof given));  // older ones are shorter
   if (given.algSelection != nullptr && *given.algSelection != '\0' &&
       given.forceAlgSelection != 0) {
     refuse_usage(fmt::format(
@@ -48,7 +47,7 @@ ncclResult_t perform(std::string_view function, const Arguments& arguments, Call
   return guarded_in_group(function, [&] {
     Task task;
     task.comm = &usable(arguments.comm);
-    check_config(arguments.config);
+    if (arguments.config != nullptr) check_config(*arguments.config);
     task.stream = arguments.stream;
     call.type = data_type(arguments.type);
     task.call = std::move(call);

@@ -99,7 +99,11 @@ ncclTeam_t ncclTeamLsa(ncclComm_t comm);
 ncclTeam_t pncclTeamLsa(ncclComm_t comm);
 ncclTeam_t ncclTeamRail(ncclComm_t comm);
 ncclTeam_t pncclTeamRail(ncclComm_t comm);
+#ifdef __cplusplus
+ncclTeam_t ncclTeamCft(ncclComm_t comm, ncclCftTeamMode_t mode = NCCL_CFT_TEAM_FLAT);
+#else
 ncclTeam_t ncclTeamCft(ncclComm_t comm, ncclCftTeamMode_t mode);
+#endif
 ncclTeam_t pncclTeamCft(ncclComm_t comm, ncclCftTeamMode_t mode);
 ncclTeam_t ncclTeamCftMultimem(ncclComm_t comm);
 ncclTeam_t pncclTeamCftMultimem(ncclComm_t comm);

@@ -204,7 +204,7 @@ TEST_F(OfOneRank, WhatIsMissingSaysSo) {
             ncclInvalidArgument);
 
   expect_refused(ncclGinOutboxCreateRequirement(1, 1, nullptr, nullptr), "nccl.h");
-  EXPECT_EQ(ncclTeamCft(comm_, NCCL_CFT_TEAM_FLAT).nRanks, 1);
+  EXPECT_EQ(ncclTeamCft(comm_).nRanks, 1);
   expect_success(sum_in_place(x, comm_));  // the communicator is as good as before
 }
 
