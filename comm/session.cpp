@@ -1,9 +1,9 @@
 #include "comm/session.h"
 
 #include <cstring>
-#include <thread>
 
 #include "comm/rendezvous.h"
+#include "core/background.h"
 #include "core/host.h"
 #include "core/log.h"
 #include "core/settings.h"
@@ -148,22 +148,17 @@ std::vector<Session> open_local_sessions(const std::vector<Options>& options) {
     meshes.push_back(std::make_shared<Mesh>());
     cards.push_back(card_of(geometry, *meshes.back()));
   }
-  // Each rank waits for the others while it connects, so each needs a thread.
+  // Each rank waits for the others while it connects.
   const std::array<std::byte, 32> no_secret{};  // no socket is used within a process
   std::vector<Session> sessions(static_cast<std::size_t>(size));
   std::vector<std::exception_ptr> errors(sessions.size());
-  {
-    std::vector<std::jthread> threads;
-    for (std::size_t r = 0; r < sessions.size(); ++r) {
-      threads.emplace_back([&, r] {
-        try {
-          sessions[r] = connect(meshes[r], static_cast<int>(r), cards, no_secret, options[r]);
-        } catch (...) {
-          errors[r] = std::current_exception();
-        }
-      });
+  run_side_by_side(sessions.size(), [&](std::size_t r) {
+    try {
+      sessions[r] = connect(meshes[r], static_cast<int>(r), cards, no_secret, options[r]);
+    } catch (...) {
+      errors[r] = std::current_exception();
     }
-  }
+  });
   for (const auto& error : errors) {
     if (error) std::rethrow_exception(error);
   }

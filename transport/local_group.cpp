@@ -13,6 +13,8 @@
 #include <mutex>
 #include <thread>
 
+#include "core/background.h"
+
 namespace tutti {
 namespace {
 
@@ -96,7 +98,7 @@ LocalGroup::LocalGroup(std::shared_ptr<Mesh> mesh, int rank, std::vector<int> me
       }
       if (failed()) throw_failure();
       check_peers("joining");
-      std::this_thread::sleep_for(std::chrono::microseconds(100));
+      pause_for(std::chrono::microseconds(100));
     }
     if ((state & kCmaWorks) == 0) cma_everywhere_ = false;
     if (!same_process(static_cast<int>(r))) one_process_ = false;

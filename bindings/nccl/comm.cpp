@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bindings/nccl/result.h"
+#include "bindings/nccl/windows.h"
 #include "comm/impl.h"
 
 namespace tutti::nccl {
@@ -63,6 +64,7 @@ void free_handle(ncclComm& comm) {
     comm.operators.clear();
     comm.registrations.clear();
   }
+  forget_windows(comm);
   Handles& h = handles();
   const std::lock_guard lock(h.mutex);
   h.free.push_back(&comm);

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "collectives/execute/signature.h"
+#include "core/background.h"
 #include "core/log.h"
 
 namespace tutti {
@@ -48,7 +49,7 @@ void DeviceWait::pause(int rank) {
   if (++pauses_ < 100) {
     std::this_thread::yield();
   } else {
-    std::this_thread::sleep_for(std::chrono::microseconds(100));
+    pause_for(std::chrono::microseconds(100));
   }
 }
 

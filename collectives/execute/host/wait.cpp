@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "collectives/execute/host/placement.h"
+#include "core/background.h"
 #include "core/log.h"
 
 namespace tutti {
@@ -111,6 +112,10 @@ class Wait {
       const WaitPolicy& policy = job->policy();
       const Operation::Blocked b = op.blocked();
       if (b.peer < 0) continue;
+      if (must_stop()) {
+        group.fail({ErrorCode::aborted, group.rank(),
+                    fmt::format("rank {} exits while it is {}", group.rank(), doing(op, b))});
+      }
       compare_with_peers(group);
       group.say_waiting(doing(op, b));
       group.check_peers(doing(op, b));
