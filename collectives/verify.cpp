@@ -2,6 +2,8 @@
 // and verify/ for how.
 #include "collectives/verify.h"
 
+#include <fmt/format.h>
+
 #include <new>
 #include <utility>
 
@@ -32,17 +34,15 @@ void check_races(const proof::Network& network) {
 
 }  // namespace
 
-Verdict verify(const Plan& plan, const VerifyOptions& options) {
+Verdict verify(const PlanParts& plan, const VerifyOptions& options) {
   Verdict verdict;
-  for (const RankPlan& rank : plan.ranks) {
-    for (const auto& lane : rank.lanes) verdict.steps += lane.size();
-  }
   try {
     if (options.in_place && is_valid(plan.header.collective) &&
         !has_in_place(plan.header.collective)) {
       throw proof::Refuted{std::string(name(plan.header.collective)) + " has no in-place form"};
     }
     proof::Network network(plan, options.in_place);
+    verdict.steps = network.steps;
     check_result(network, options.scales);
     check_races(network);
     verdict.traffic = std::move(network.traffic);
@@ -53,6 +53,17 @@ Verdict verify(const Plan& plan, const VerifyOptions& options) {
     verdict.story = "the plan is too large to be proved in the memory that there is";
   }
   return verdict;
+}
+
+Verdict verify(const Plan& plan, const VerifyOptions& options) {
+  if (plan.header.ranks < 1 || plan.ranks.size() != static_cast<std::size_t>(plan.header.ranks)) {
+    Verdict verdict;
+    verdict.story =
+        fmt::format("a plan for {} ranks has parts for {}", plan.header.ranks, plan.ranks.size());
+    return verdict;
+  }
+  const auto part = [&](int rank) { return plan.ranks[static_cast<std::size_t>(rank)]; };
+  return verify(PlanParts{plan.header, part}, options);
 }
 
 }  // namespace tutti

@@ -47,6 +47,9 @@ struct Verdict {
   std::uint64_t steps = 0;       // of all ranks
 };
 
+/// Asks for every rank's part once (and once more for what a story tells), and keeps little of it:
+/// what repeats is kept once. What plan.part() throws is passed on.
+Verdict verify(const PlanParts& plan, const VerifyOptions& options = {});
 Verdict verify(const Plan& plan, const VerifyOptions& options = {});
 
 }  // namespace tutti

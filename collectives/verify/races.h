@@ -47,15 +47,21 @@ class RaceCheck {
  public:
   RaceCheck(const Network& network, const Schedule& schedule, const Sharing& sharing);
 
-  void step(std::uint32_t lane, std::uint32_t index, std::uint32_t tile);
+  void step(const NetworkStep& step, std::uint32_t tile);
   void rank_ends(int rank);
 
  private:
   struct Access {
     std::uint32_t lane = kNone;  // kNone: there is none
     Clocks::Time time = 0;
-    std::uint32_t step = 0;
+    std::uint32_t step = 0;  // of the lane
     std::uint32_t tile = 0;
+  };
+  /// What an access touches: chunk `chunk` of its step's operand.
+  struct Place {
+    std::uint32_t operand = 0;
+    std::uint32_t chunk = 0;
+    bool is_written = false;
   };
   struct Read {
     Access access;
@@ -67,12 +73,12 @@ class RaceCheck {
   };
 
   void touch(const Access& by, const NetworkStep& step, std::uint32_t operand);
-  void touch_chunk(const Access& by, const Operand& o, std::uint32_t number, bool writes);
-  void touch_remote(const Access& by, const Operand& o);
+  void touch_chunk(const Access& by, std::uint32_t number, const Place& at);
+  void touch_remote(const Access& by, const NetworkStep& step, std::uint32_t operand);
   void hear(std::uint32_t lane, int from);
   bool has_heard(std::uint32_t lane, int from) const;
-  void check_order(const Access& first, bool first_writes, const Access& second, bool second_writes,
-                   const Operand& o) const;
+  void check_order(const Access& first, bool first_writes, const Access& second,
+                   const Place& at) const;
   std::string step_name(const Access& access) const;
 
   const Network& net_;
