@@ -20,9 +20,12 @@ class PlanSource {
   void add_options(CLI::App& command);
 
   bool is_file() const { return !file_.empty(); }
-  Plan load() const;
-  /// One rank's part; of an algorithm's plan no other is made.
-  RankPlan load_rank(int rank) const;
+  /// Each rank's part when it is asked for.
+  PlanParts parts() const;
+  /// The whole plan at once, if it is small enough to be drawn.
+  Plan load_for_drawing() const;
+  /// Refuses a plan that is too large to be proved, before anything is made of it.
+  void check_provable() const;
   /// What the textbook says that `rank` moves. Not for a file.
   Traffic textbook(int rank) const;
 
