@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <new>
 #include <utility>
 
@@ -26,10 +27,14 @@ void check_result(const proof::Network& network, bool scales) {
 void check_races(const proof::Network& network) {
   const proof::Sharing sharing(network);
   if (sharing.is_harmless()) return;
-  proof::Schedule schedule(network);
-  proof::RaceCheck races(network, schedule, sharing);
-  // Ranks that use each other's memory finish a tile, with all lanes, before they begin the next.
-  schedule.run(sharing.shares_tmp() ? 2 : 1, network.uses_windows, races);
+  const std::uint32_t at_a_time = proof::RaceCheck::ranks_at_a_time(network);
+  for (std::uint32_t first = 0; first < network.ranks(); first += at_a_time) {
+    proof::Schedule schedule(network);
+    proof::RaceCheck races(network, schedule, sharing,
+                           {first, std::min(first + at_a_time, network.ranks())});
+    // Ranks that use each other's memory finish a tile, with all lanes, before they begin the next.
+    schedule.run(sharing.shares_tmp() ? 2 : 1, network.uses_windows, races);
+  }
 }
 
 }  // namespace
@@ -42,10 +47,10 @@ Verdict verify(const PlanParts& plan, const VerifyOptions& options) {
       throw proof::Refuted{std::string(name(plan.header.collective)) + " has no in-place form"};
     }
     proof::Network network(plan, options.in_place);
-    verdict.steps = network.steps;
     check_result(network, options.scales);
     check_races(network);
     verdict.traffic = std::move(network.traffic);
+    verdict.steps = network.steps;
     verdict.proved = true;
   } catch (const proof::Refuted& wrong) {
     verdict.story = wrong.story;

@@ -44,7 +44,7 @@ struct Verdict {
   bool proved = false;
   std::string story;             // empty when proved; else what goes wrong, step by step, in words
   std::vector<Traffic> traffic;  // by rank
-  std::uint64_t steps = 0;       // of all ranks
+  std::uint64_t steps = 0;       // of all ranks, when proved
 };
 
 /// Asks for every rank's part once (and once more for what a story tells), and keeps little of it:

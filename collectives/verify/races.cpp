@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <tuple>
 
 #include "collectives/text.h"
@@ -11,6 +12,18 @@ namespace tutti::proof {
 namespace {
 
 constexpr std::uint64_t kMostHeard = std::uint64_t{1} << 28;
+constexpr std::uint64_t kTimes = std::uint64_t{1} << 24;       // 64 MiB of clocks
+constexpr std::uint64_t kMostVisits = std::uint64_t{1} << 30;  // steps of all runs: some minutes
+
+/// By lane: whether it is one of these ranks', and it matters when it does something.
+std::vector<bool> lanes_of(const Network& network, const Sharing& sharing, RankInterval ranks) {
+  std::vector<bool> lanes(network.lanes.size());
+  for (std::size_t l = ranks.begin * network.header().lanes; l < ranks.end * network.header().lanes;
+       ++l) {
+    lanes[l] = sharing.lanes()[l];
+  }
+  return lanes;
+}
 
 }  // namespace
 
@@ -62,14 +75,25 @@ void Sharing::find(const Network& network) {
   numbers_ = std::move(user);
 }
 
-RaceCheck::RaceCheck(const Network& network, const Schedule& schedule, const Sharing& sharing)
+std::uint32_t RaceCheck::ranks_at_a_time(const Network& network) {
+  const std::uint64_t of_a_rank = std::uint64_t{network.lanes.size()} * network.header().lanes;
+  const std::uint64_t at_a_time = std::clamp<std::uint64_t>(kTimes / of_a_rank, 1, network.ranks());
+  if (network.ranks() / at_a_time * network.steps > kMostVisits) {
+    throw Refuted{"too many lanes depend on one another to follow who knows what of whom"};
+  }
+  return static_cast<std::uint32_t>(at_a_time);
+}
+
+RaceCheck::RaceCheck(const Network& network, const Schedule& schedule, const Sharing& sharing,
+                     RankInterval ranks)
     : net_(network),
       schedule_(schedule),
       sharing_(sharing),
-      clocks_(network, sharing.lanes()),
+      ranks_(ranks),
+      clocks_(network, lanes_of(network, sharing, ranks)),
       chunks_(sharing.locations()) {
   if (!net_.uses_windows) return;
-  const std::uint64_t heard = std::uint64_t{net_.lanes.size()} * net_.ranks();
+  const std::uint64_t heard = std::uint64_t{clocks_.dimensions()} * net_.ranks();
   if (heard > kMostHeard) throw Refuted{"too many lanes use windows to follow who knows whom"};
   heard_.resize(heard);
   ended_.resize(net_.ranks());
@@ -81,7 +105,7 @@ void RaceCheck::step(const NetworkStep& step, std::uint32_t tile) {
     if (!ref.is_link()) continue;
     const Link& link = net_.links[ref.id];
     clocks_.receive(step.lane, link.sending_lane, schedule_.full_slot(ref.id));
-    if (net_.uses_windows) hear(step.lane, link.sender);
+    if (net_.uses_windows && clocks_.watches(step.lane)) hear(step.lane, link.sender);
   }
   const Access by{step.lane, clocks_.now(step.lane), step.index, tile};
   const auto operands = net_.operands(step);
@@ -99,7 +123,9 @@ void RaceCheck::step(const NetworkStep& step, std::uint32_t tile) {
 
 void RaceCheck::touch(const Access& by, const NetworkStep& step, std::uint32_t operand) {
   const Ref& ref = net_.operands(step)[operand];
-  if (by.tile == 0 && ref.owner != Operand::kSelf) touch_remote(by, step, operand);
+  if (by.tile == 0 && ref.owner != Operand::kSelf && clocks_.watches(by.lane)) {
+    touch_remote(by, step, operand);
+  }
   if (sharing_.locations() == 0 || !ref.has_location()) return;
   // The next tile of in and out is other memory; only tmp is used again.
   if (by.tile > 0 && !net_.buffers.is_tmp(step.location(ref))) return;
@@ -119,6 +145,7 @@ void RaceCheck::touch_chunk(const Access& by, std::uint32_t number, const Place&
     chunk = {by, kNone};
     return;
   }
+  if (!clocks_.watches(by.lane)) return;  // another run compares it with what comes later
   // Whatever comes after this read comes after an earlier read that this one comes after.
   if (chunk.reads != kNone) {
     Access& last = reads_[chunk.reads].access;
@@ -154,8 +181,12 @@ void RaceCheck::touch_remote(const Access& by, const NetworkStep& step, std::uin
   }
 }
 
+std::size_t RaceCheck::heard_at(std::uint32_t lane, int from) const {
+  return clocks_.dimension(lane) * net_.ranks() + static_cast<std::size_t>(from);
+}
+
 void RaceCheck::hear(std::uint32_t lane, int from) {
-  Clocks::Time& heard = heard_[std::size_t{lane} * net_.ranks() + static_cast<std::size_t>(from)];
+  Clocks::Time& heard = heard_[heard_at(lane, from)];
   if (heard == 0) heard = clocks_.now(lane);
 }
 
@@ -163,8 +194,7 @@ bool RaceCheck::has_heard(std::uint32_t lane, int from) const {
   // Lanes of a rank share what they have been told, if one comes after the other.
   const std::uint32_t first = lane - net_.lanes[lane].lane;
   for (std::uint32_t other = first; other < first + net_.header().lanes; ++other) {
-    const Clocks::Time heard =
-        heard_[std::size_t{other} * net_.ranks() + static_cast<std::size_t>(from)];
+    const Clocks::Time heard = heard_[heard_at(other, from)];
     if (heard != 0 && clocks_.knows(lane, other, heard)) return true;
   }
   return false;
@@ -180,10 +210,10 @@ void RaceCheck::rank_ends(int rank) {
     return false;
   };
   if (net_.header().collective == Collective::barrier) {
-    for (int other = 0; other < net_.header().ranks; ++other) {
+    for (std::uint32_t other = ranks_.begin; other < ranks_.end; ++other) {
       bool has_come = false;
       for (std::uint32_t l = 0; l < lanes && !has_come; ++l) {
-        has_come = knows(static_cast<std::uint32_t>(other) * lanes + l, 1);
+        has_come = knows(other * lanes + l, 1);
       }
       if (!has_come) {
         throw Refuted{fmt::format(
@@ -207,7 +237,7 @@ void RaceCheck::rank_ends(int rank) {
 
 void RaceCheck::check_order(const Access& first, bool first_writes, const Access& second,
                             const Place& at) const {
-  if (clocks_.knows(second.lane, first.lane, first.time)) return;
+  if (!clocks_.watches(first.lane) || clocks_.knows(second.lane, first.lane, first.time)) return;
   const Operand o = net_.operand(second.lane, second.step, at.operand);
   // The run may have come to the next tile's access first.
   const bool swapped = first.tile > second.tile;

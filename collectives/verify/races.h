@@ -42,10 +42,16 @@ class Sharing {
   bool shares_tmp_ = false;
 };
 
-/// A visitor of Schedule::run, for one tile, or for two where tmp is shared.
+/// A visitor of Schedule::run, for one tile, or for two where tmp is shared. It asks of whatever
+/// lanes of `ranks` do whether it comes before what other lanes do later. A plan is free of races
+/// if that is so for all its ranks; of many, some at a time are asked about, as clocks of everybody
+/// about everybody would grow with the square of the ranks.
 class RaceCheck {
  public:
-  RaceCheck(const Network& network, const Schedule& schedule, const Sharing& sharing);
+  RaceCheck(const Network& network, const Schedule& schedule, const Sharing& sharing,
+            RankInterval ranks);
+  /// How many ranks to ask about at a time. Throws Refuted where that takes too many runs.
+  static std::uint32_t ranks_at_a_time(const Network& network);
 
   void step(const NetworkStep& step, std::uint32_t tile);
   void rank_ends(int rank);
@@ -75,6 +81,7 @@ class RaceCheck {
   void touch(const Access& by, const NetworkStep& step, std::uint32_t operand);
   void touch_chunk(const Access& by, std::uint32_t number, const Place& at);
   void touch_remote(const Access& by, const NetworkStep& step, std::uint32_t operand);
+  std::size_t heard_at(std::uint32_t lane, int from) const;
   void hear(std::uint32_t lane, int from);
   bool has_heard(std::uint32_t lane, int from) const;
   void check_order(const Access& first, bool first_writes, const Access& second,
@@ -84,11 +91,12 @@ class RaceCheck {
   const Network& net_;
   const Schedule& schedule_;
   const Sharing& sharing_;
+  const RankInterval ranks_;
   Clocks clocks_;
   std::vector<Chunk> chunks_;  // by Sharing::number
   std::vector<Read> reads_;
   // Where the plan uses windows:
-  std::vector<Clocks::Time> heard_;          // by lane and rank: when it first heard of the other
+  std::vector<Clocks::Time> heard_;          // by watched lane and rank: when it first heard of it
   std::vector<bool> ended_;                  // by rank
   std::vector<std::vector<Access>> guests_;  // by rank: others' accesses to its memory
 };
