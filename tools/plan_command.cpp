@@ -111,8 +111,8 @@ bool print_traffic(const PlanSource& source, const PlanHeader& header, const Ver
 }
 
 void prove_all(const PlanSource& source, bool only_in_place) {
-  source.check_provable();
   const PlanParts plan = source.parts();
+  source.check_provable();
   const PlanHeader& h = plan.header;
   if (only_in_place && !has_in_place(h.collective)) {
     throw Error(ErrorCode::invalid_argument,

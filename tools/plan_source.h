@@ -24,7 +24,7 @@ class PlanSource {
   PlanParts parts() const;
   /// The whole plan at once, if it is small enough to be drawn.
   Plan load_for_drawing() const;
-  /// Refuses a plan that is too large to be proved, before anything is made of it.
+  /// Refuses a plan that is too large to be proved, by what the textbook says that it moves.
   void check_provable() const;
   /// What the textbook says that `rank` moves. Not for a file.
   Traffic textbook(int rank) const;

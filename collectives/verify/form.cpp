@@ -18,7 +18,7 @@ constexpr int kMostRanks = 1 << 24;
 constexpr std::uint64_t kMostLanes = std::uint64_t{1} << 24;
 constexpr std::uint64_t kMostMoves = std::uint64_t{1} << 29;
 constexpr std::uint64_t kMostRefs = std::uint64_t{1} << 28;
-constexpr std::uint64_t kMostLinks = std::uint64_t{1} << 25;
+constexpr std::uint64_t kMostLinks = std::uint64_t{1} << 24;
 constexpr std::uint64_t kMostSlotChunks = std::uint64_t{1} << 28;
 
 [[noreturn]] void refute(std::string story) { throw Refuted{std::move(story)}; }
