@@ -265,16 +265,20 @@ const Algorithm* find_algorithm(Collective c, std::string_view name) {
   return nullptr;
 }
 
-Plan generate_plan(const Algorithm& algorithm, const PlanRequest& request) {
+PlanParts plan_parts(const Algorithm& algorithm, const PlanRequest& request) {
   PlanRequest r = request;
   r.collective = algorithm.collective;
+  // Rank 0 also where there is none: the generator refuses.
+  return {algorithm.generate(r, 0).header,
+          [generate = algorithm.generate, r](int rank) { return generate(r, rank); }};
+}
+
+Plan generate_plan(const Algorithm& algorithm, const PlanRequest& request) {
+  const PlanParts parts = plan_parts(algorithm, request);
   Plan plan;
-  plan.ranks.reserve(r.ranks > 0 ? static_cast<std::size_t>(r.ranks) : 0);
-  int rank = 0;
-  do {  // rank 0 also where there is none: the generator refuses
-    plan.ranks.push_back(algorithm.generate(r, rank));
-  } while (++rank < r.ranks);
-  plan.header = plan.ranks.front().header;
+  plan.header = parts.header;
+  plan.ranks.reserve(static_cast<std::size_t>(parts.header.ranks));
+  for (int rank = 0; rank < parts.header.ranks; ++rank) plan.ranks.push_back(parts.part(rank));
   return plan;
 }
 

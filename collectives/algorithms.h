@@ -57,5 +57,7 @@ const Algorithm* find_algorithm(Collective c, std::string_view name);
 
 /// All ranks' parts.
 Plan generate_plan(const Algorithm& algorithm, const PlanRequest& request);
+/// The same, each part when it is asked for. Throws as Algorithm::generate does.
+PlanParts plan_parts(const Algorithm& algorithm, const PlanRequest& request);
 
 }  // namespace tutti

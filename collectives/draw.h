@@ -17,6 +17,8 @@ struct DrawLimits {
   static constexpr std::size_t detailed_steps = 4'000;
   static constexpr std::size_t compact_arrows = 2'000;
   static constexpr std::size_t compact_ranks = 1'024;  // ranks after these are left out
+  // More than these are too many to say when each step runs: some hundred megabytes.
+  static constexpr std::size_t operands = 1 << 23;
 };
 
 /// Draws any plan, also one that is not proved; steps that would wait for ever are marked.

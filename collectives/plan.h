@@ -29,6 +29,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <span>
 #include <string>
@@ -118,11 +119,17 @@ struct RankPlan {
   }
 };
 
-/// A whole plan: every rank's part. The verifier, the drawing and the text form read this; a
-/// communicator only ever builds its own rank's.
+/// A whole plan: every rank's part. A communicator only ever builds its own rank's.
 struct Plan {
   PlanHeader header;
   std::vector<RankPlan> ranks;
+};
+
+/// The same for readers that look at one rank's part at a time. Parts are made when they are asked
+/// for, so that a plan with more steps than fit in memory can be proved, drawn and shown, too.
+struct PlanParts {
+  PlanHeader header;
+  std::function<RankPlan(int rank)> part;
 };
 
 /// Builds a RankPlan; what generators write with.

@@ -138,6 +138,17 @@ std::string to_text(const Plan& plan) {
   return text;
 }
 
+void write_text(const PlanParts& plan, const std::function<void(std::string_view)>& write) {
+  std::string text;
+  put_header(text, plan.header);
+  for (int rank = 0; rank < plan.header.ranks; ++rank) {
+    write(text);
+    text.clear();
+    put_rank(text, plan.part(rank));
+  }
+  write(text);
+}
+
 std::string to_text(const RankPlan& rank) {
   std::string text;
   put_header(text, rank.header);

@@ -16,6 +16,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -39,6 +40,8 @@ struct TextLimits {
 /// The whole plan. Throws Error(invalid_argument) if the algorithm's name is not one word of at
 /// most 64 letters, digits and _ - . (it could not be read back).
 std::string to_text(const Plan& plan);
+/// The same, piece by piece: `write` gets the header, and then one rank's part at a time.
+void write_text(const PlanParts& plan, const std::function<void(std::string_view)>& write);
 /// The header and one rank's part: to be read by people, who may not want the other 9,999.
 std::string to_text(const RankPlan& rank);
 /// One step, as it stands in the plan's text: "out[1], to(1) <= from(3) + in[1]".

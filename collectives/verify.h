@@ -45,11 +45,14 @@ struct Verdict {
   bool proved = false;
   std::string story;             // empty when proved; else what goes wrong, step by step, in words
   std::vector<Traffic> traffic;  // by rank
-  std::uint64_t steps = 0;       // of all ranks
+  std::uint64_t steps = 0;       // of all ranks, when proved
   std::uint32_t roundings = 0;   // the most sums, one in the other, on the way to a result: how
-                                // often a sum of 16- or 8-bit floats is rounded
+                                 // often a sum of 16- or 8-bit floats is rounded
 };
 
+/// Asks for every rank's part once (and once more for what a story tells), and keeps little of it:
+/// what repeats is kept once. What plan.part() throws is passed on.
+Verdict verify(const PlanParts& plan, const VerifyOptions& options = {});
 Verdict verify(const Plan& plan, const VerifyOptions& options = {});
 
 }  // namespace tutti

@@ -1,5 +1,6 @@
 // The `tutti` command but for run and compare: what it prints, where, and its exit status.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <filesystem>
 #include <fstream>
@@ -141,6 +142,35 @@ TEST_F(Cli, DrawsToAFile) {
   EXPECT_CONTAINS(svg, "rank 2 (root)");
   EXPECT_EQ(tutti("plan draw broadcast --algorithm chain --ranks 4 -o no/such/folder.svg"), 1);
   EXPECT_CONTAINS(err, "tutti: cannot write no/such/folder.svg");
+}
+
+/// Kilobytes that the largest program run so far has used.
+long most_memory() {
+  rusage usage{};
+  getrusage(RUSAGE_CHILDREN, &usage);
+  return usage.ru_maxrss;
+}
+
+// What is asked of a large plan is answered without holding it, or refused before that is tried.
+TEST_F(Cli, LargePlansTakeLittleMemory) {
+  ASSERT_EQ(tutti("plan verify all_reduce --algorithm ring --ranks 1500"), 0) << err;
+  EXPECT_CONTAINS(out, "ranks 0-1499");
+  // The text is written as it is made; this goes where nothing can be written.
+  EXPECT_EQ(tutti("plan show all_reduce --algorithm ring --ranks 20000 >/dev/full"), 1);
+  EXPECT_CONTAINS(err, "tutti: cannot write the output: No space left on device");
+  EXPECT_EQ(tutti("plan verify all_reduce --algorithm ring --ranks 100000"), 2);
+  EXPECT_EQ(
+      err,
+      "tutti: all_reduce ring on 100000 ranks moves 19999800000 chunks from rank to rank, too "
+      "many to follow each one; a plan that moves at most 134217728 can be proved: ask for "
+      "fewer ranks\n");
+  EXPECT_EQ(tutti("plan draw all_reduce --algorithm ring --ranks 100000"), 2);
+  EXPECT_CONTAINS(err, "tutti: all_reduce ring on 100000 ranks has too many steps for a picture: ");
+  EXPECT_CONTAINS(err, "; draw one for fewer ranks");
+  EXPECT_EQ(out, "");
+#ifndef __SANITIZE_ADDRESS__
+  EXPECT_LT(most_memory(), 200'000);
+#endif
 }
 
 TEST_F(Cli, BadUsageNamesTheChoices) {

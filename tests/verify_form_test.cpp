@@ -1,4 +1,5 @@
 // The verifier on plans that are none: every field wrong in turn, and 50,000 times at random.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -112,6 +113,98 @@ rank 0  tmp 4
   expect_refuted(with(text, "    out[0:2] <- tmp[0:2]\n",
                       "    out[0:2] <- tmp[0:2]\n    tmp[1:3] <- tmp[0:2] as out[0:2]\n"),
                  {"has a destination that overlaps another operand"});
+}
+
+// Steps that differ by a shift alone are checked as one; what is wrong with one of them is still
+// its own.
+TEST(Verify, ChecksEveryStepOfARun) {
+  const auto copies = [](int n, const std::string& last) {
+    std::string text =
+        "broadcast alone  ranks 1  root 0  pieces 6  slots 1  lanes 1\nrank 0\n"
+        "  lane 0\n";
+    for (int c = 0; c < n; ++c) {
+      text += fmt::format("    out[{0}] <- in[{0}]\n", c);
+    }
+    return text + last;
+  };
+  expect_proved(copies(6, ""));
+  expect_proved(copies(6, ""), true);
+  expect_refuted(copies(8, ""), {"rank 0 lane 0 step 6 (out[6] <- in[6])", "but there are only 6"});
+  expect_refuted(copies(5, ""), {"out[5] of rank 0 is never written"});
+  expect_refuted(copies(5, "    out[5] <- in[4] as out[5]\n"), {"step 5", "can have another size"});
+  expect_refuted(copies(5, "    out[4] <- in[4]\n"), {"out[5] of rank 0 is never written"});
+  // Chunks go down as well as up, and past nothing.
+  const auto down = [](int last) {
+    std::string text =
+        "broadcast alone  ranks 1  root 0  pieces 6  slots 1  lanes 1\nrank 0\n"
+        "  lane 0\n";
+    for (int c = 5; c >= last; --c) text += fmt::format("    out[{0}] <- in[{0}]\n", c);
+    return text;
+  };
+  expect_proved(down(0));
+  expect_refuted(down(1), {"out[0] of rank 0 is never written"});
+}
+
+// Blocks of a v-collective are of any size, so steps that move from block to block are not alike.
+TEST(Verify, ChecksSizesAlongARun) {
+  expect_refuted(R"(all_gather_v alone  ranks 3  pieces 1  slots 3  lanes 1
+rank 0
+  lane 0
+    out[0] <- in[0]
+    out[1] <- in[0]@1 as out[0]
+rank 1
+rank 2
+)",
+                 {"step 1", "can have another size"});
+  expect_refuted(R"(all_to_all_v swapped  ranks 2  pieces 1  slots 2  lanes 1
+rank 0
+  lane 0
+    to(1) <- in[0]
+    to(1) <- in[1]
+    out[0] <- from(1)
+    out[1] <- from(1)
+rank 1
+  lane 0
+    to(0) <- in[0]
+    to(0) <- in[1]
+    out[0] <- from(0)
+    out[1] <- from(0)
+)",
+                 {"as if it were as large as out[0]"});
+}
+
+// A remote tmp can be named before its owner's part is read.
+TEST(Verify, KnowsTmpOfLaterRanks) {
+  const std::string text = R"(broadcast remote  ranks 2  root 0  pieces 1  slots 1  lanes 1
+rank 0
+  lane 0
+    out[0] <- in[0]
+    () <- from(1)
+    tmp[1]@1 <- in[0]
+    to(1) <- ()
+    () <- from(1)
+rank 1  tmp 2
+  lane 0
+    to(0) <- ()
+    () <- from(0)
+    out[0] <- tmp[1]
+    to(0) <- ()
+)";
+  expect_proved(text);
+  expect_refuted(with(text, "tmp 2", "tmp 1"), {"names tmp[1]@1, but rank 1 has 1 chunk(s) there"});
+}
+
+TEST(Verify, AsksForEachPartOnce) {
+  const Plan plan = parse(kRing3);
+  std::vector<int> asked(3);
+  const PlanParts parts{plan.header, [&](int rank) {
+                          ++asked[static_cast<std::size_t>(rank)];
+                          return plan.ranks[static_cast<std::size_t>(rank)];
+                        }};
+  const Verdict v = verify(parts);
+  EXPECT_TRUE(v.proved) << v.story;
+  EXPECT_EQ(v.steps, 15U);
+  EXPECT_EQ(asked, (std::vector<int>{1, 1, 1}));
 }
 
 TEST(Verify, DemandsOneLaneAtEachEndOfALink) {

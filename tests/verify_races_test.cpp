@@ -1,5 +1,6 @@
 // The verifier on plans whose steps come in the wrong order, or in none: races between lanes, tiles
 // and ranks, remote memory used too early or too late, and leaky barriers.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -29,6 +30,45 @@ rank 0
       {"race: rank 0 lane 0 step 0 (out[0] <- in[0]) writes out[0] of rank 0, and rank 0 "
        "lane 1 step 0 (out[0] <- in[0]) writes it, and no message puts one before the "
        "other"});
+}
+
+/// Every rank hands what it receives from one lane to another; at rank `wrong` the first lane does
+/// not wait until the box is empty again.
+PlanParts hand_overs(int ranks, int wrong) {
+  PlanHeader header;
+  header.collective = Collective::send_recv;
+  header.algorithm = "hand_over";
+  header.ranks = ranks;
+  header.lanes = 2;
+  return {header, [header, wrong](int rank) {
+            RankPlanBuilder b(header, rank);
+            const Operand box = tmp(b.reserve_tmp(1));
+            const int next = (rank + 1) % header.ranks;
+            const int prev = (rank + header.ranks - 1) % header.ranks;
+            b.lane(0).step({to(next)}, {in(0)});
+            b.lane(0).step({box}, {from(prev)}).shaped_as(in(0));
+            b.lane(0).step({to(rank, 2)}, {});
+            b.lane(1).step({}, {from(rank, 2)});
+            b.lane(1).step({out(0)}, {box});
+            if (rank != wrong) {
+              b.lane(0).step({}, {from(rank, 3)});
+              b.lane(1).step({to(rank, 3)}, {});
+            }
+            return b.finish();
+          }};
+}
+
+// More lanes than clocks of all of them fit in memory for.
+TEST(Verify, FindsARaceAmongVeryManyLanes) {
+  constexpr int kRanks = 10'000;
+  const Verdict good = verify(hand_overs(kRanks, -1));
+  EXPECT_TRUE(good.proved) << good.story;
+  for (const int wrong : {0, 5000, kRanks - 1}) {
+    const Verdict bad = verify(hand_overs(kRanks, wrong));
+    EXPECT_FALSE(bad.proved);
+    EXPECT_NE(bad.story.find(fmt::format("tmp[0] of rank {}, ", wrong)), std::string::npos)
+        << bad.story;
+  }
 }
 
 TEST(Verify, FindsARaceWithTheNextTile) {

@@ -38,17 +38,25 @@ void list() {
       kRanks);
 }
 
+void print(std::string_view text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size()) return;
+  throw_system_error("cannot write the output");
+}
+
 void show(const PlanSource& source, int rank) {
-  const std::string text = rank < 0 ? to_text(source.load()) : to_text(source.load_rank(rank));
-  std::fwrite(text.data(), 1, text.size(), stdout);
+  const PlanParts plan = source.parts();
+  if (rank < 0) return write_text(plan, print);
+  if (rank >= plan.header.ranks) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("--rank {} is not one of the ranks 0 to {}", rank, plan.header.ranks - 1));
+  }
+  print(to_text(plan.part(rank)));
 }
 
 void draw(const PlanSource& source, const std::string& path) {
-  const std::string svg = draw_svg(source.load());
-  if (path.empty() || path == "-") {
-    std::fwrite(svg.data(), 1, svg.size(), stdout);
-    return;
-  }
+  const std::string svg = draw_svg(source.load_for_drawing());
+  if (path.empty() || path == "-") return print(svg);
   std::ofstream file(path, std::ios::binary);
   file << svg << std::flush;
   if (!file) throw_system_error(fmt::format("cannot write {}", path));
@@ -59,7 +67,7 @@ std::string plural(std::uint64_t n, std::string_view what) {
 }
 
 /// Runs the proof, says how it went, and returns whether it succeeded.
-bool prove(const Plan& plan, bool in_place, Verdict& verdict) {
+bool prove(const PlanParts& plan, bool in_place, Verdict& verdict) {
   const auto start = std::chrono::steady_clock::now();
   verdict = verify(plan, {.in_place = in_place});
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
@@ -77,9 +85,8 @@ bool prove(const Plan& plan, bool in_place, Verdict& verdict) {
 }
 
 /// A row for each run of ranks that move the same. Returns whether all move what the textbook says.
-bool print_traffic(const PlanSource& source, const Plan& plan, const Verdict& verdict) {
-  fmt::print("  each rank's traffic in chunks (a block has {}):\n",
-             plural(plan.header.pieces, "chunk"));
+bool print_traffic(const PlanSource& source, const PlanHeader& header, const Verdict& verdict) {
+  fmt::print("  each rank's traffic in chunks (a block has {}):\n", plural(header.pieces, "chunk"));
   fmt::print("    {:<16}{:>10}", "", "sent");
   if (!source.is_file()) fmt::print("{:>10}", "textbook");
   fmt::print("{:>10}", "received");
@@ -135,7 +142,8 @@ bool print_needs(Plan plan) {
 }
 
 void prove_all(const PlanSource& source, bool only_in_place) {
-  const Plan plan = source.load();
+  const PlanParts plan = source.parts();
+  source.check_provable();
   const PlanHeader& h = plan.header;
   if (only_in_place && !has_in_place(h.collective)) {
     throw Error(ErrorCode::invalid_argument,
@@ -150,12 +158,12 @@ void prove_all(const PlanSource& source, bool only_in_place) {
   if (proved && has_in_place(h.collective)) proved = prove(plan, true, verdict);
   if (!proved) throw CLI::RuntimeError(1);
   fmt::print("  {:<13} {}\n", "in all", plural(verdict.steps, "step"));
-  if (source.is_file() && !print_needs(plan)) throw CLI::RuntimeError(1);
+  if (source.is_file() && !print_needs(source.load_file())) throw CLI::RuntimeError(1);
   if (is_reduction(h.collective)) {
     fmt::print("  {:<13} {}, where it is of 16- or 8-bit floats\n", "a sum rounded",
                plural(verdict.roundings, "time"));
   }
-  if (!print_traffic(source, plan, verdict)) {
+  if (!print_traffic(source, h, verdict)) {
     std::fflush(stdout);
     fmt::print(stderr,
                "tutti: the plan is right, but ranks marked 'differs' move another number of chunks "

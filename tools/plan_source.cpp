@@ -2,12 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <iostream>
 #include <istream>
+#include <memory>
 
+#include "collectives/draw.h"
 #include "collectives/text.h"
 #include "core/error.h"
 
@@ -29,6 +32,9 @@ std::string read_all(std::istream& stream, const std::string& name) {
   if (stream.bad()) refuse(fmt::format("cannot read {}: {}", name, std::strerror(errno)));
   return text;
 }
+
+/// Chunks that go from rank to rank. That many take about a minute, and some gigabytes.
+constexpr std::uint64_t kMostProved = std::uint64_t{1} << 27;
 
 std::string known_algorithms(Collective c) {
   std::string names;
@@ -121,24 +127,48 @@ Plan PlanSource::load_file() const {
   return plan_from_text(read_all(stream, file_));
 }
 
-Plan PlanSource::load() const {
-  return is_file() ? load_file() : generate_plan(algorithm(), request());
+PlanParts PlanSource::parts() const {
+  if (!is_file()) return plan_parts(algorithm(), request());
+  const auto plan = std::make_shared<const Plan>(load_file());
+  return {plan->header, [plan](int rank) { return plan->ranks[static_cast<std::size_t>(rank)]; }};
 }
 
-RankPlan PlanSource::load_rank(int rank) const {
-  const auto check = [&](int ranks) {
-    if (rank >= ranks) {
-      refuse(fmt::format("--rank {} is not one of the ranks 0 to {}", rank, ranks - 1));
-    }
-  };
-  if (is_file()) {
-    Plan plan = load_file();
-    check(plan.header.ranks);
-    return std::move(plan.ranks[static_cast<std::size_t>(rank)]);
+Plan PlanSource::load_for_drawing() const {
+  const PlanParts all = parts();
+  Plan plan;
+  plan.header = all.header;
+  std::uint64_t steps = 0;
+  std::uint64_t operands = 0;
+  for (int rank = 0; rank < all.header.ranks; ++rank) {
+    plan.ranks.push_back(all.part(rank));
+    for (const auto& lane : plan.ranks.back().lanes) steps += lane.size();
+    operands += plan.ranks.back().operands.size();
+    if (operands <= DrawLimits::operands) continue;
+    refuse(
+        fmt::format("{} {} on {} ranks has too many steps for a picture: ranks 0 to {} alone "
+                    "have {} with {} operands, and a plan with at most {} operands is drawn; "
+                    "draw one for fewer ranks",
+                    name(all.header.collective), all.header.algorithm, all.header.ranks, rank,
+                    steps, operands, DrawLimits::operands));
   }
+  return plan;
+}
+
+void PlanSource::check_provable() const {
+  if (is_file()) return;
   const PlanRequest r = request();
-  check(r.ranks);
-  return algorithm().generate(r, rank);
+  Traffic all;
+  for (int rank = 0; rank < r.ranks; ++rank) {
+    const Traffic t = algorithm().textbook(r, rank);
+    all.sent += t.sent;
+    all.received += t.received;
+  }
+  const std::uint64_t moved = std::max(all.sent, all.received);
+  if (moved <= kMostProved) return;
+  refuse(
+      fmt::format("{} {} on {} ranks moves {} chunks, too many to follow each one; a plan that "
+                  "moves at most {} can be proved: ask for fewer ranks",
+                  collective_, algorithm_, r.ranks, moved, kMostProved));
 }
 
 Traffic PlanSource::textbook(int rank) const { return algorithm().textbook(request(), rank); }

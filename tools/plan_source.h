@@ -20,16 +20,19 @@ class PlanSource {
   void add_options(CLI::App& command);
 
   bool is_file() const { return !file_.empty(); }
-  Plan load() const;
-  /// One rank's part; of an algorithm's plan no other is made.
-  RankPlan load_rank(int rank) const;
+  Plan load_file() const;
+  /// Each rank's part when it is asked for.
+  PlanParts parts() const;
+  /// The whole plan at once, if it is small enough to be drawn.
+  Plan load_for_drawing() const;
+  /// Refuses a plan that is too large to be proved, by what the textbook says that it moves.
+  void check_provable() const;
   /// What the textbook says that `rank` moves. Not for a file.
   Traffic textbook(int rank) const;
 
  private:
   const Algorithm& algorithm() const;
   PlanRequest request() const;
-  Plan load_file() const;
 
   std::vector<CLI::Option*> of_an_algorithm_;  // that make no sense with a file
   std::string collective_;

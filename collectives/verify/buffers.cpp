@@ -19,21 +19,20 @@ bool has_blocks_of_any_size(Collective c) {
 
 }  // namespace
 
-Buffers::Buffers(const Plan& plan, bool in_place)
-    : collective_(plan.header.collective),
-      pieces_(plan.header.pieces),
-      all_chunks_are_equal_(pieces_ == 1 && !has_blocks_of_any_size(collective_)) {
-  const PlanHeader& h = plan.header;
-  std::uint64_t next = 0;
+Buffers::Buffers(const PlanHeader& h, bool in_place)
+    : collective_(h.collective),
+      pieces_(h.pieces),
+      in_place_(in_place),
+      blocks_have_any_size_(has_blocks_of_any_size(collective_)),
+      all_chunks_are_equal_(pieces_ == 1 && !blocks_have_any_size_),
+      ranks_(static_cast<std::size_t>(h.ranks)) {
   std::uint64_t stride = 1;
-  ranks_.resize(plan.ranks.size());
   for (int r = 0; r < h.ranks; ++r) {
     // 64 bits throughout: a plan from a file may claim anything.
     const std::uint64_t in = std::uint64_t{in_blocks(h.collective, h.ranks, r, h.root)} * pieces_;
     const std::uint64_t out = std::uint64_t{out_blocks(h.collective, h.ranks, r, h.root)} * pieces_;
-    const std::uint64_t tmp = plan.ranks[static_cast<std::size_t>(r)].tmp_chunks;
     std::uint64_t in_begin = 0;
-    std::uint64_t out_begin = in;
+    std::uint64_t out_begin = in_place ? in : 0;
     if (in_place) {
       // in's block b is out's block *o, so the two buffers differ by a shift.
       for (std::uint32_t b = 0; b * std::uint64_t{pieces_} < in; ++b) {
@@ -44,26 +43,39 @@ Buffers::Buffers(const Plan& plan, bool in_place)
         }
       }
     }
-    const std::uint64_t user = std::max(in_begin + in, out_begin + out);
-    if (next + user + tmp > kMostLocations) {
-      throw Refuted{fmt::format(
-          "the plan has more than {} chunks in all, too many to follow each one", kMostLocations)};
-    }
+    const std::uint32_t first = take(std::max(in_place ? in_begin + in : 0, out_begin + out));
     stride = std::max(stride, in);
+    if (stride * ranks_.size() > kMostLocations) {
+      throw Refuted{
+          fmt::format("the ranks' inputs have more than {} chunks in all, too many to "
+                      "follow each one",
+                      kMostLocations)};
+    }
     Rank& rank = ranks_[static_cast<std::size_t>(r)];
-    rank.in = static_cast<std::uint32_t>(next + in_begin);
-    rank.out = static_cast<std::uint32_t>(next + out_begin);
-    rank.tmp = static_cast<std::uint32_t>(next + user);
+    rank.in = first + static_cast<std::uint32_t>(in_begin);
+    rank.out = first + static_cast<std::uint32_t>(out_begin);
     rank.in_chunks = static_cast<std::uint32_t>(in);
     rank.out_chunks = static_cast<std::uint32_t>(out);
-    rank.tmp_chunks = static_cast<std::uint32_t>(tmp);
-    next += user + tmp;
-  }
-  if (stride * ranks_.size() > kMostLocations) {
-    throw Refuted{"the plan has too many input chunks to follow each one"};
   }
   input_stride_ = static_cast<std::uint32_t>(stride);
-  locations_ = static_cast<std::uint32_t>(next);
+  first_tmp_ = locations_;
+}
+
+void Buffers::add_tmp(int rank, std::uint32_t chunks) {
+  Rank& r = ranks_[static_cast<std::size_t>(rank)];
+  r.tmp = take(chunks);
+  r.tmp_chunks = chunks;
+}
+
+/// The first of so many locations that were nobody's yet.
+std::uint32_t Buffers::take(std::uint64_t chunks) {
+  if (locations_ + chunks > kMostLocations) {
+    throw Refuted{fmt::format(
+        "the plan has more than {} chunks in all, too many to follow each one", kMostLocations)};
+  }
+  const std::uint32_t first = locations_;
+  locations_ += static_cast<std::uint32_t>(chunks);
+  return first;
 }
 
 std::uint32_t Buffers::size_class(int rank, Space space, std::uint32_t chunk) const {

@@ -19,6 +19,11 @@ class Clocks {
   /// `watched`, by lane: whether anybody will ask what others know of it.
   Clocks(const Network& network, const std::vector<bool>& watched);
 
+  bool watches(std::uint32_t lane) const { return dimension_[lane] != kNone; }
+  /// Watched lanes, numbered from 0 on, and how many they are.
+  std::size_t dimension(std::uint32_t lane) const { return dimension_[lane]; }
+  std::size_t dimensions() const { return dimensions_; }
+
   Time now(std::uint32_t lane) const { return states_[lane].now; }
   /// Whether `lane` has learnt of what `other`, a watched lane, did at `time`.
   bool knows(std::uint32_t lane, std::uint32_t other, Time time) const {
@@ -39,7 +44,8 @@ class Clocks {
   // a lane that sends and sends without receiving shares one snapshot between all messages.
   struct Snapshot {
     std::vector<Time> clock;
-    std::uint32_t users = 0;  // messages under way, and the lane while it is up to date
+    std::vector<Time> latest;  // by block
+    std::uint32_t users = 0;   // messages under way, and the lane while it is up to date
   };
   struct Message {
     std::uint32_t snapshot = kNone;  // kNone: the sender knew of nobody else
@@ -53,13 +59,24 @@ class Clocks {
 
   Time* clock(std::uint32_t lane) { return clocks_.data() + lane * dimensions_; }
   const Time* clock(std::uint32_t lane) const { return clocks_.data() + lane * dimensions_; }
+  Time* earliest(std::uint32_t lane) { return earliest_.data() + lane * blocks(); }
+  std::size_t blocks() const { return (dimensions_ + kBlock - 1) / kBlock; }
+  void learn(std::uint32_t lane, const Snapshot& snapshot);
+  void learn(std::uint32_t lane, std::uint32_t dimension, Time time);
+  void note_earliest(std::uint32_t lane, std::size_t block);
   std::uint32_t snapshot_of(std::uint32_t lane);
   void release(std::uint32_t snapshot);
   void changes(std::uint32_t lane);
 
+  // Dimensions are taken by blocks. Nothing in a block is news if its latest time is no later than
+  // the earliest that is known already; so where everybody hears of everybody by messages from all
+  // of them, most of each message is passed over.
+  static constexpr std::size_t kBlock = 64;
+
   std::vector<std::uint32_t> dimension_;  // by lane; kNone: not watched
   std::size_t dimensions_ = 0;
-  std::vector<Time> clocks_;  // by lane, then dimension
+  std::vector<Time> clocks_;    // by lane, then dimension
+  std::vector<Time> earliest_;  // by lane, then block
   std::vector<LaneState> states_;
   std::vector<Snapshot> snapshots_;
   std::vector<std::uint32_t> unused_;  // snapshots

@@ -14,8 +14,11 @@ namespace tutti::proof {
 namespace {
 
 constexpr int kMostRanks = 1 << 24;
-constexpr std::uint64_t kMostMoves = std::uint64_t{1} << 32;
-constexpr std::uint64_t kMostRefs = std::uint64_t{1} << 31;
+// What follows bounds memory and time: some gigabytes and about a minute.
+constexpr std::uint64_t kMostLanes = std::uint64_t{1} << 24;
+constexpr std::uint64_t kMostMoves = std::uint64_t{1} << 29;
+constexpr std::uint64_t kMostRefs = std::uint64_t{1} << 28;
+constexpr std::uint64_t kMostLinks = std::uint64_t{1} << 24;
 constexpr std::uint64_t kMostSlotChunks = std::uint64_t{1} << 28;
 
 [[noreturn]] void refute(std::string story) { throw Refuted{std::move(story)}; }
@@ -26,16 +29,33 @@ std::uint64_t link_hash(int sender, int receiver, std::uint8_t channel) {
   return (key * 0x9e3779b97f4a7c15U) >> 20;  // Fibonacci hashing: the high bits are the mixed ones
 }
 
+std::int64_t distance(std::uint32_t from, std::uint32_t to) {
+  return std::int64_t{to} - std::int64_t{from};
+}
+
+/// Whether `next` differs from `step` in nothing but its memory, all of it `stride` chunks on.
+bool is_shifted(const RankPlan& part, const Step& step, const Step& next, std::int64_t stride) {
+  if (next.count != step.count || next.destinations != step.destinations ||
+      next.sources != step.sources || next.completes != step.completes ||
+      next.shape_space != step.shape_space ||
+      distance(step.shape_chunk, next.shape_chunk) != stride) {
+    return false;
+  }
+  const Operand* x = part.operands.data() + step.first_operand;
+  const Operand* y = part.operands.data() + next.first_operand;
+  for (std::uint32_t i = 0; i < std::uint32_t{next.destinations} + next.sources; ++i, ++x, ++y) {
+    if (x->space != y->space || x->rank != y->rank || x->channel != y->channel) return false;
+    if (!x->is_link() && distance(x->chunk, y->chunk) != stride) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
-void check_header(const Plan& plan) {
-  const PlanHeader& h = plan.header;
+void check_header(const PlanHeader& h) {
   if (!is_valid(h.collective)) refute("the plan's collective is none that Tutti knows");
   if (h.ranks < 1 || h.ranks > kMostRanks) {
     refute(fmt::format("a plan for {} ranks; 1 to {} are possible", h.ranks, kMostRanks));
-  }
-  if (plan.ranks.size() != static_cast<std::size_t>(h.ranks)) {
-    refute(fmt::format("a plan for {} ranks has parts for {}", h.ranks, plan.ranks.size()));
   }
   if (h.root < 0 || h.root >= h.ranks) refute(fmt::format("root {} is no rank", h.root));
   if (!is_rooted(h.collective) && h.root != 0) {
@@ -45,95 +65,149 @@ void check_header(const Plan& plan) {
   if (h.lanes < 1) refute("a rank has at least 1 lane, but the plan says 0");
   if (h.slots < 1) refute("a link has at least 1 slot, but the plan says 0");
   if (h.widest < 1) refute("a slot holds at least 1 chunk, but the plan says 0");
-  for (std::size_t r = 0; r < plan.ranks.size(); ++r) {
-    const RankPlan& part = plan.ranks[r];
-    if (part.rank != static_cast<int>(r)) {
-      refute(fmt::format("the part at rank {}'s place says that it is rank {}'s", r, part.rank));
-    }
-    if (!(part.header == h)) {
-      refute(fmt::format("rank {}'s part has another header than the plan", r));
-    }
-    if (part.lanes.size() != h.lanes) {
-      refute(fmt::format("rank {} has {} lanes, but the header says {}", r, part.lanes.size(),
-                         h.lanes));
-    }
-  }
 }
 
 void Form::check() {
-  const Plan& plan = net_.plan;
-  std::uint64_t steps = 0;
-  std::uint64_t refs = 0;
-  std::uint64_t lanes = 0;
-  for (const RankPlan& part : plan.ranks) {
-    lanes += part.lanes.size();
-    refs += part.operands.size();
-    for (const auto& lane : part.lanes) steps += lane.size();
-  }
-  if (std::max({steps, refs, lanes}) > kMostRefs) refute("the plan has too many steps to follow");
-  net_.lanes.reserve(lanes);
-  net_.steps.reserve(steps);
-  net_.refs.reserve(refs);
-  net_.traffic.resize(plan.ranks.size());
+  net_.traffic.resize(net_.ranks());
   link_table_.assign(1024, kNone);
-  for (int r = 0; r < plan.header.ranks; ++r) {
+  for (int r = 0; r < net_.header().ranks; ++r) {
+    const RankPlan part = part_of(r);
+    if (net_.lanes.size() + part.lanes.size() > kMostLanes) {
+      refute(fmt::format("the plan has more than {} lanes, too many to follow", kMostLanes));
+    }
+    if (!net_.buffers.knows_tmp(r)) net_.buffers.add_tmp(r, part.tmp_chunks);
     operands_used_ = 0;
-    for (std::uint32_t l = 0; l < plan.header.lanes; ++l) check_lane(r, l);
+    for (std::uint32_t l = 0; l < net_.header().lanes; ++l) check_lane(part, l);
   }
   lay_out_links();
 }
 
-void Form::check_lane(int rank, std::uint32_t lane) {
-  const auto& steps = net_.plan.ranks[static_cast<std::size_t>(rank)].lanes[lane];
-  net_.lanes.push_back({rank, lane, static_cast<std::uint32_t>(net_.steps.size()),
-                        static_cast<std::uint32_t>(steps.size())});
-  for (std::size_t i = 0; i < steps.size(); ++i) {
-    const Step& step = steps[i];
-    const RankPlan& part = net_.plan.ranks[static_cast<std::size_t>(rank)];
+RankPlan Form::part_of(int rank) const {
+  RankPlan part = net_.plan.part(rank);
+  if (part.rank != rank) {
+    refute(fmt::format("the part at rank {}'s place says that it is rank {}'s", rank, part.rank));
+  }
+  if (!(part.header == net_.header())) {
+    refute(fmt::format("rank {}'s part has another header than the plan", rank));
+  }
+  if (part.lanes.size() != net_.header().lanes) {
+    refute(fmt::format("rank {} has {} lanes, but the header says {}", rank, part.lanes.size(),
+                       net_.header().lanes));
+  }
+  return part;
+}
+
+/// Another rank's tmp can be named before that rank's turn comes.
+void Form::know_tmp(int rank) {
+  if (!net_.buffers.knows_tmp(rank)) net_.buffers.add_tmp(rank, part_of(rank).tmp_chunks);
+}
+
+void Form::check_lane(const RankPlan& part, std::uint32_t lane) {
+  const std::vector<Step>& steps = part.lanes[lane];
+  net_.lanes.push_back({part.rank, lane, static_cast<std::uint32_t>(net_.runs.size()), 0});
+  net_.steps += steps.size();
+  check_operands(part, lane);
+  for (std::size_t first = 0; first < steps.size();) {
+    std::size_t end = first + 1;
+    const std::int64_t stride =
+        end < steps.size() ? distance(steps[first].shape_chunk, steps[end].shape_chunk) : 0;
+    while (end < steps.size() && is_shifted(part, steps[end - 1], steps[end], stride)) ++end;
+    check_run(part, lane, first, end);
+    ++net_.lanes.back().runs;
+    first = end;
+  }
+}
+
+void Form::check_operands(const RankPlan& part, std::uint32_t lane) {
+  for (std::size_t i = 0; i < part.lanes[lane].size(); ++i) {
+    const Step& step = part.lanes[lane][i];
     const std::uint64_t operands = std::uint64_t{step.destinations} + step.sources;
     operands_used_ += operands;
     // The second condition bounds what a step list that points at the same operands again and
     // again could make us build.
     if (step.first_operand + operands > part.operands.size() ||
         operands_used_ > part.operands.size()) {
-      refute(
-          fmt::format("rank {} lane {} step {} has {} operands from {} on, but rank {} has only "
-                      "{}, each for one step",
-                      rank, lane, i, operands, step.first_operand, rank, part.operands.size()));
-    }
-    try {
-      check_step(rank, lane, i);
-    } catch (const Refuted& wrong) {
-      refute(step_name(net_.plan, rank, lane, i) + " " + wrong.story);
+      refute(fmt::format(
+          "rank {} lane {} step {} has {} operands from {} on, but rank {} has only "
+          "{}, each for one step",
+          part.rank, lane, i, operands, step.first_operand, part.rank, part.operands.size()));
     }
   }
 }
 
-void Form::check_step(int rank, std::uint32_t lane, std::size_t index) {
-  const RankPlan& part = net_.plan.ranks[static_cast<std::size_t>(rank)];
-  const Step& step = part.lanes[lane][index];
-  const std::span<const Operand> operands{part.operands.data() + step.first_operand,
-                                          std::size_t{step.destinations} + step.sources};
-  if (operands.empty()) refute("has no operand");
-  if (step.count > 0) {
-    check_moves(rank, step, operands);
-  } else {
+void Form::check_run(const RankPlan& part, std::uint32_t lane, std::size_t first, std::size_t end) {
+  const std::vector<Step>& steps = part.lanes[lane];
+  const auto named = [&](std::size_t i, auto&& check) {
+    try {
+      check();
+    } catch (const Refuted& wrong) {
+      refute(step_name(part, lane, i) + " " + wrong.story);
+    }
+  };
+  named(first, [&] { add_run(part, steps[first], end - first); });
+  if (end - first == 1) return;
+  net_.runs.back().stride = steps[first + 1].shape_chunk - steps[first].shape_chunk;
+  // Every range of a run moves on evenly, so those between are right where the first and the last
+  // one are; and their classes of size stay equal if blocks are.
+  bool is_sure = !net_.buffers.blocks_have_any_size();
+  try {
+    if (is_sure) check_step(part, steps[end - 1]);
+  } catch (const Refuted&) {
+    is_sure = false;  // which one is the first?
+  }
+  for (std::size_t i = first + 1; !is_sure && i < end; ++i) {
+    named(i, [&] { check_step(part, steps[i]); });
+  }
+}
+
+/// All that depends on which chunks it names, but for their overlap.
+void Form::check_step(const RankPlan& part, const Step& step) {
+  if (step.count > 0) check_moves(part.rank, step);
+  for (const Operand& o : part.destinations(step)) {
+    if (!o.is_link()) check_memory(part.rank, step, o, true);
+  }
+  for (const Operand& o : part.sources(step)) {
+    if (!o.is_link()) check_memory(part.rank, step, o, false);
+  }
+}
+
+void Form::add_run(const RankPlan& part, const Step& step, std::size_t steps) {
+  const auto destinations = part.destinations(step);
+  const auto sources = part.sources(step);
+  if (destinations.empty() && sources.empty()) refute("has no operand");
+  if (step.count == 0) {
     if (step.completes) refute("completes a reduction, but moves no chunk");
-    if (!std::all_of(operands.begin(), operands.end(),
-                     [](const Operand& o) { return o.is_link(); })) {
+    for (const auto side : {destinations, sources}) {
+      if (std::ranges::all_of(side, &Operand::is_link)) continue;
       refute("moves no chunk, but names memory; a signal and a wait have links alone");
     }
   }
-  const NetworkStep resolved{&step, static_cast<std::uint32_t>(net_.refs.size())};
-  for (std::size_t i = 0; i < operands.size(); ++i) {
-    net_.refs.push_back(resolve(rank, step, operands[i], i < step.destinations));
+  check_step(part, step);
+  StepRun run;
+  run.first_ref = static_cast<std::uint32_t>(net_.refs.size());
+  run.steps = static_cast<std::uint32_t>(steps);
+  run.count = step.count;
+  run.shape_chunk = step.shape_chunk;
+  run.destinations = step.destinations;
+  run.sources = step.sources;
+  run.shape_space = step.shape_space;
+  run.completes = step.completes;
+  for (const Operand& o : destinations) {
+    net_.refs.push_back(o.is_link() ? resolve_link(part.rank, step, o, true)
+                                    : resolve(part.rank, o));
   }
-  net_.steps.push_back(resolved);
-  check_overlap(resolved);
+  for (const Operand& o : sources) {
+    net_.refs.push_back(o.is_link() ? resolve_link(part.rank, step, o, false)
+                                    : resolve(part.rank, o));
+  }
+  if (net_.refs.size() > kMostRefs) refute("is where the plan has too many steps to follow");
+  net_.runs.push_back(run);
+  check_overlap({&run});
+  count(part.rank, run);
 }
 
-void Form::check_moves(int rank, const Step& step, std::span<const Operand> operands) {
-  const PlanHeader& h = net_.plan.header;
+void Form::check_moves(int rank, const Step& step) const {
+  const PlanHeader& h = net_.header();
   if (step.sources == 0) refute("moves chunks, but has no source");
   if (step.destinations == 0) refute("moves chunks, but has no destination");
   if (step.completes && !is_reduction(h.collective)) {
@@ -150,49 +224,45 @@ void Form::check_moves(int rank, const Step& step, std::span<const Operand> oper
     refute(fmt::format("takes its size from {}[{}] and moves {} chunk(s), but there are only {}",
                        name(step.shape_space), step.shape_chunk, step.count, chunks));
   }
-  moves_ += std::uint64_t{step.count} * operands.size();
-  if (moves_ > kMostMoves) refute("is where the plan moves too many chunks to follow each one");
 }
 
-Ref Form::resolve(int rank, const Step& step, const Operand& o, bool is_destination) {
-  const int ranks = net_.plan.header.ranks;
+void Form::check_memory(int rank, const Step& step, const Operand& o, bool is_destination) {
   if (static_cast<int>(o.space) > static_cast<int>(Space::link)) {
     refute("has an operand in no space that there is");
   }
-  if (o.is_link()) return resolve_link(rank, step, o, is_destination);
-  if (o.is_remote() && (o.rank < 0 || o.rank >= ranks || o.rank == rank)) {
+  if (o.is_remote() && (o.rank < 0 || o.rank >= net_.header().ranks || o.rank == rank)) {
     refute(fmt::format("names {}, but {} is no other rank", to_text(o, step.count), o.rank));
   }
   if (is_destination && o.space == Space::in) refute("writes `in`, which is the user's");
   const int owner = o.is_remote() ? o.rank : rank;
+  if (o.is_remote() && o.space == Space::tmp) know_tmp(owner);
   const Buffers& buffers = net_.buffers;
   const std::uint32_t chunks = buffers.chunks(owner, o.space);
   if (std::uint64_t{o.chunk} + step.count > chunks) {
     refute(fmt::format("names {}, but rank {} has {} chunk(s) there", to_text(o, step.count), owner,
                        chunks));
   }
-  if (o.space != Space::tmp && !buffers.all_chunks_are_equal()) {
-    // The first and the last chunk decide: within a range the classes follow one another evenly.
-    const std::uint32_t last = step.count - 1;
-    if (buffers.size_class(owner, o.space, o.chunk) !=
-            buffers.size_class(rank, step.shape_space, step.shape_chunk) ||
-        buffers.size_class(owner, o.space, o.chunk + last) !=
-            buffers.size_class(rank, step.shape_space, step.shape_chunk + last)) {
-      refute(fmt::format("is as large as {}[{}], but {} can have another size",
-                         name(step.shape_space), step.shape_chunk, to_text(o, step.count)));
-    }
+  if (o.space == Space::tmp || buffers.all_chunks_are_equal()) return;
+  // The first and the last chunk decide: within a range the classes follow one another evenly.
+  const std::uint32_t last = step.count - 1;
+  if (buffers.size_class(owner, o.space, o.chunk) !=
+          buffers.size_class(rank, step.shape_space, step.shape_chunk) ||
+      buffers.size_class(owner, o.space, o.chunk + last) !=
+          buffers.size_class(rank, step.shape_space, step.shape_chunk + last)) {
+    refute(fmt::format("is as large as {}[{}], but {} can have another size",
+                       name(step.shape_space), step.shape_chunk, to_text(o, step.count)));
   }
-  if (o.is_remote()) {
-    net_.uses_windows = true;
-    Traffic& traffic = net_.traffic[static_cast<std::size_t>(rank)];
-    (is_destination ? traffic.sent : traffic.received) += step.count;
-  }
-  return {buffers.location(owner, o.space, o.chunk),
-          o.space == Space::in ? buffers.input(owner, o.chunk) : Ref::kWritable};
+}
+
+Ref Form::resolve(int rank, const Operand& o) const {
+  const int owner = o.is_remote() ? o.rank : rank;
+  const Buffers& buffers = net_.buffers;
+  return {buffers.has_locations(o.space) ? buffers.location(owner, o.space, o.chunk) : kNone,
+          o.space == Space::in ? buffers.input(owner, o.chunk) : Ref::kWritable, o.rank};
 }
 
 Ref Form::resolve_link(int rank, const Step& step, const Operand& o, bool is_destination) {
-  if (o.rank < 0 || o.rank >= net_.plan.header.ranks) {
+  if (o.rank < 0 || o.rank >= net_.header().ranks) {
     refute(fmt::format("has a link with rank {}, which does not exist", o.rank));
   }
   const auto self = static_cast<std::uint32_t>(net_.lanes.size() - 1);
@@ -208,27 +278,49 @@ Ref Form::resolve_link(int rank, const Step& step, const Operand& o, bool is_des
                     is_destination ? "sends on" : "receives from", link.sender, link.receiver,
                     link.channel, net_.lanes[end].lane));
   }
-  ++(is_destination ? link.sends : link.receives);
-  if (step.count > net_.plan.header.widest) {
+  if (step.count > net_.header().widest) {
     refute(
         fmt::format("puts {} chunks into one message, but the header says that the widest has {}",
-                    step.count, net_.plan.header.widest));
+                    step.count, net_.header().widest));
   }
   link.widest = std::max(link.widest, step.count);
-  if (o.rank != rank) {
-    Traffic& traffic = net_.traffic[static_cast<std::size_t>(rank)];
-    (is_destination ? traffic.sent : traffic.received) += step.count;
-  }
-  return {id, Ref::kLink};
+  return {id, Ref::kLink, o.rank};
 }
 
-void Form::check_overlap(const NetworkStep& resolved) {
+/// What a run moves.
+void Form::count(int rank, const StepRun& run) {
+  const std::uint64_t chunks = std::uint64_t{run.count} * run.steps;
+  Traffic& traffic = net_.traffic[static_cast<std::size_t>(rank)];
+  for (std::size_t i = 0; i < std::size_t{run.destinations} + run.sources; ++i) {
+    const Ref& ref = net_.refs[run.first_ref + i];
+    const bool is_destination = i < run.destinations;
+    moves_ += std::max<std::uint64_t>(chunks, run.steps);
+    if (ref.is_link()) {
+      Link& link = net_.links[ref.id];
+      (is_destination ? link.sends : link.receives) += run.steps;
+    } else if (ref.owner != Operand::kSelf) {
+      net_.uses_windows = true;
+    }
+    if (ref.owner != Operand::kSelf && ref.owner != rank) {
+      (is_destination ? traffic.sent : traffic.received) += chunks;
+    }
+  }
+  if (moves_ > kMostMoves) {
+    refute(
+        fmt::format("is where the plan has moved more than {} chunks, too many to follow each "
+                    "one",
+                    kMostMoves));
+  }
+}
+
+void Form::check_overlap(const NetworkStep& step) {
   places_.clear();
-  for (const Ref& ref : net_.destinations(resolved)) {
+  for (const Ref& ref : net_.destinations(step)) {
     places_.push_back({ref.id, ref.is_link(), true});
   }
-  for (const Ref& ref : net_.sources(resolved)) {
-    places_.push_back({ref.id, ref.is_link(), false});
+  for (const Ref& ref : net_.sources(step)) {
+    const bool is_written = ref.is_link() || ref.has_location();
+    if (is_written) places_.push_back({ref.id, ref.is_link(), false});
   }
   std::sort(places_.begin(), places_.end(), [](const Place& a, const Place& b) {
     return std::tie(a.is_link, a.id, a.is_destination) <
@@ -250,7 +342,7 @@ void Form::check_overlap(const NetworkStep& resolved) {
     const Place& a = places_[i - 1];
     const Place& b = places_[i];
     if (b.is_link) break;
-    if ((a.is_destination || b.is_destination) && b.id - a.id < resolved.step->count) {
+    if ((a.is_destination || b.is_destination) && b.id - a.id < step->count) {
       refute("has a destination that overlaps another operand");
     }
   }
@@ -264,6 +356,9 @@ std::uint32_t Form::find_link(int sender, int receiver, std::uint8_t channel) {
     if (link.sender == sender && link.receiver == receiver && link.channel == channel) {
       return link_table_[at];
     }
+  }
+  if (net_.links.size() >= kMostLinks) {
+    refute(fmt::format("is where the plan has more than {} links, too many to follow", kMostLinks));
   }
   const auto id = static_cast<std::uint32_t>(net_.links.size());
   link_table_[at] = id;
@@ -297,7 +392,7 @@ void Form::lay_out_links() {
           "receives {}",
           link.sender, link.sends, link.receiver, link.channel, link.receiver, link.receives));
     }
-    link.capacity = std::min(net_.plan.header.slots, link.sends);
+    link.capacity = std::min(net_.header().slots, link.sends);
     link.first_slot = static_cast<std::uint32_t>(slots);
     link.first_value = static_cast<std::uint32_t>(chunks);
     slots += link.capacity;

@@ -10,22 +10,29 @@
 
 namespace tutti::proof {
 
-/// Throws Refuted unless the header is sound and every rank's part agrees with it.
-void check_header(const Plan& plan);
+/// Throws Refuted unless the header is sound.
+void check_header(const PlanHeader& header);
 
-/// Checks the steps and fills in `network`'s lanes, steps, refs, links and traffic.
+/// Checks the steps and fills in `network`'s lanes, runs, refs, links and traffic.
 class Form {
  public:
   explicit Form(Network& network) : net_(network) {}
   void check();
 
  private:
-  void check_lane(int rank, std::uint32_t lane);
-  void check_step(int rank, std::uint32_t lane, std::size_t index);
-  void check_moves(int rank, const Step& step, std::span<const Operand> operands);
-  void check_overlap(const NetworkStep& step);
-  Ref resolve(int rank, const Step& step, const Operand& o, bool is_destination);
+  RankPlan part_of(int rank) const;
+  void know_tmp(int rank);
+  void check_lane(const RankPlan& part, std::uint32_t lane);
+  void check_operands(const RankPlan& part, std::uint32_t lane);
+  void check_run(const RankPlan& part, std::uint32_t lane, std::size_t first, std::size_t end);
+  void check_step(const RankPlan& part, const Step& step);
+  void check_moves(int rank, const Step& step) const;
+  void check_memory(int rank, const Step& step, const Operand& o, bool is_destination);
+  void add_run(const RankPlan& part, const Step& step, std::size_t steps);
+  Ref resolve(int rank, const Operand& o) const;
   Ref resolve_link(int rank, const Step& step, const Operand& o, bool is_destination);
+  void count(int rank, const StepRun& run);
+  void check_overlap(const NetworkStep& step);
   std::uint32_t find_link(int sender, int receiver, std::uint8_t channel);
   void grow_link_table();
   void lay_out_links();

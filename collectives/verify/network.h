@@ -1,5 +1,9 @@
 // A plan as the verifier runs it: checked for form, its lanes numbered through, its operands
 // resolved to locations and links. Constructing a Network is the form check.
+//
+// The plan's parts are read one after the other and not kept. Steps that differ in nothing but the
+// chunks, which move on by the same number from each to the next, are kept as one, a run of steps:
+// a ring of thousands of ranks has tens of millions of steps, but each rank a handful of runs.
 #pragma once
 
 #include <cstdint>
@@ -15,28 +19,52 @@ namespace tutti::proof {
 
 inline constexpr std::uint32_t kNone = 0xffffffff;
 
-/// An operand, resolved.
+/// An operand, resolved, of the first step of a run.
 struct Ref {
   static constexpr std::uint32_t kLink = 0xffffffff;
   static constexpr std::uint32_t kWritable = 0xfffffffe;  // out or tmp
 
   std::uint32_t id = 0;         // link: index in Network::links; memory: the first chunk's location
   std::uint32_t input = kLink;  // in: Buffers::input of the first chunk; else one of the above
+  std::int32_t owner = Operand::kSelf;  // memory: the rank, if it is another one
 
   bool is_link() const { return input == kLink; }
   bool is_in() const { return input < kWritable; }
+  /// Whether it is in memory that somebody may write. (Out of place, `in` has no locations.)
+  bool has_location() const { return !is_link() && id != kNone; }
 };
 
-struct NetworkStep {
-  const Step* step = nullptr;
+/// Steps of a lane that follow one another, the memory of each `stride` chunks behind that of the
+/// one before.
+struct StepRun {
   std::uint32_t first_ref = 0;  // in Network::refs: destinations, then sources, as in the plan
+  std::uint32_t steps = 0;
+  std::uint32_t stride = 0;  // modulo 2^32
+  std::uint32_t count = 0;   // this and what follows: as in Step
+  std::uint32_t shape_chunk = 0;
+  std::uint16_t destinations = 0;
+  std::uint16_t sources = 0;
+  Space shape_space = Space::out;
+  bool completes = false;
+};
+
+/// One step of a run.
+struct NetworkStep {
+  const StepRun* run = nullptr;
+  std::uint32_t shift = 0;  // chunks from the run's first step, modulo 2^32
+  std::uint32_t lane = 0;   // index in Network::lanes
+  std::uint32_t index = 0;  // in its lane
+
+  const StepRun* operator->() const { return run; }
+  std::uint32_t location(const Ref& ref) const { return ref.id + shift; }
+  std::uint32_t input(const Ref& ref) const { return ref.input + shift; }
 };
 
 struct NetworkLane {
   int rank = 0;
-  std::uint32_t lane = 0;        // of its rank
-  std::uint32_t first_step = 0;  // in Network::steps
-  std::uint32_t steps = 0;
+  std::uint32_t lane = 0;       // of its rank
+  std::uint32_t first_run = 0;  // in Network::runs
+  std::uint32_t runs = 0;
 };
 
 /// A bounded FIFO from one lane to another. Message k lies in slot k % capacity.
@@ -57,29 +85,35 @@ struct Link {
 class Network {
  public:
   /// Throws Refuted when the plan's form is wrong.
-  Network(const Plan& plan, bool in_place);
+  Network(const PlanParts& plan, bool in_place);
 
   std::span<const Ref> destinations(const NetworkStep& s) const {
-    return {refs.data() + s.first_ref, s.step->destinations};
+    return {refs.data() + s->first_ref, s->destinations};
   }
   std::span<const Ref> sources(const NetworkStep& s) const {
-    return {refs.data() + s.first_ref + s.step->destinations, s.step->sources};
+    return {refs.data() + s->first_ref + s->destinations, s->sources};
   }
-  /// Operand `i` of a step of lane `lane`, as it stands in the plan: destinations first.
-  const Operand& operand(std::uint32_t lane, const NetworkStep& s, std::size_t i) const {
-    return plan.ranks[static_cast<std::size_t>(lanes[lane].rank)]
-        .operands[s.step->first_operand + i];
+  std::span<const Ref> operands(const NetworkStep& s) const {
+    return {refs.data() + s->first_ref, std::size_t{s->destinations} + s->sources};
   }
-  /// Step `index` (of all steps), which lane `lane` makes, in words.
-  std::string step_name(std::uint32_t lane, std::uint32_t index) const;
 
-  const Plan& plan;
+  // For stories, which look the step up in the plan. Step `index` of lane `lane`:
+  /// in words;
+  std::string step_name(std::uint32_t lane, std::uint32_t index) const;
+  /// its operand `i`, destinations first.
+  Operand operand(std::uint32_t lane, std::uint32_t index, std::size_t i) const;
+
+  const PlanHeader& header() const { return plan.header; }
+  std::uint32_t ranks() const { return static_cast<std::uint32_t>(plan.header.ranks); }
+
+  const PlanParts& plan;
   Buffers buffers;
-  std::vector<NetworkLane> lanes;  // rank r's lane l is r * plan.header.lanes + l
-  std::vector<NetworkStep> steps;
+  std::vector<NetworkLane> lanes;  // rank r's lane l is r * header().lanes + l
+  std::vector<StepRun> runs;
   std::vector<Ref> refs;
   std::vector<Link> links;
   std::vector<Traffic> traffic;   // by rank
+  std::uint64_t steps = 0;        // of all lanes
   std::uint32_t slots = 0;        // of all links
   std::uint32_t slot_chunks = 0;  // of all slots
   bool uses_windows = false;

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <tuple>
 
 #include "collectives/text.h"
@@ -11,11 +12,23 @@ namespace tutti::proof {
 namespace {
 
 constexpr std::uint64_t kMostHeard = std::uint64_t{1} << 28;
+constexpr std::uint64_t kTimes = std::uint64_t{1} << 24;       // 64 MiB of clocks
+constexpr std::uint64_t kMostVisits = std::uint64_t{1} << 30;  // steps of all runs: some minutes
+
+/// By lane: whether it is one of these ranks', and it matters when it does something.
+std::vector<bool> lanes_of(const Network& network, const Sharing& sharing, RankInterval ranks) {
+  std::vector<bool> lanes(network.lanes.size());
+  for (std::size_t l = ranks.begin * network.header().lanes; l < ranks.end * network.header().lanes;
+       ++l) {
+    lanes[l] = sharing.lanes()[l];
+  }
+  return lanes;
+}
 
 }  // namespace
 
 Sharing::Sharing(const Network& network) {
-  const PlanHeader& h = network.plan.header;
+  const PlanHeader& h = network.header();
   const bool orders_ranks = h.collective == Collective::barrier && h.ranks > 1;
   if (network.uses_windows || h.lanes > 1) find(network);
   is_harmless_ = locations_ == 0 && !network.uses_windows && !orders_ranks;
@@ -30,99 +43,111 @@ void Sharing::find(const Network& network) {
   const auto for_each_chunk = [&](auto&& visit) {
     for (std::uint32_t lane = 0; lane < network.lanes.size(); ++lane) {
       const NetworkLane& l = network.lanes[lane];
-      for (std::uint32_t s = l.first_step; s < l.first_step + l.steps; ++s) {
-        const NetworkStep& step = network.steps[s];
-        const std::uint32_t destinations = step.step->destinations;
-        for (std::uint32_t i = 0; i < destinations + step.step->sources; ++i) {
-          const Ref& ref = network.refs[step.first_ref + i];
-          if (ref.is_link()) continue;
-          for (std::uint32_t c = 0; c < step.step->count; ++c) {
-            visit(lane, ref.id + c, i < destinations, step, i);
+      for (std::uint32_t r = l.first_run; r < l.first_run + l.runs; ++r) {
+        const StepRun& run = network.runs[r];
+        NetworkStep step{&run};
+        for (std::uint32_t s = 0; s < run.steps; ++s, step.shift += run.stride) {
+          for (std::uint32_t i = 0; i < std::uint32_t{run.destinations} + run.sources; ++i) {
+            const Ref& ref = network.refs[run.first_ref + i];
+            if (!ref.has_location()) continue;
+            for (std::uint32_t c = 0; c < run.count; ++c) {
+              visit(lane, step.location(ref) + c, i < run.destinations);
+            }
           }
         }
       }
     }
   };
-  for_each_chunk(
-      [&](std::uint32_t lane, std::uint32_t at, bool writes, const NetworkStep&, std::uint32_t) {
-        user[at] = user[at] == kNone || user[at] == lane ? lane : kSeveral;
-        if (writes) written[at] = true;
-      });
+  for_each_chunk([&](std::uint32_t lane, std::uint32_t at, bool writes) {
+    user[at] = user[at] == kNone || user[at] == lane ? lane : kSeveral;
+    if (writes) written[at] = true;
+  });
   for (std::size_t at = 0; at < user.size(); ++at) {
     user[at] = user[at] == kSeveral && written[at] ? locations_++ : kNone;
   }
   if (locations_ == 0) return;
   lanes_.assign(network.lanes.size(), false);
-  for_each_chunk([&](std::uint32_t lane, std::uint32_t at, bool, const NetworkStep& step,
-                     std::uint32_t operand) {
+  for_each_chunk([&](std::uint32_t lane, std::uint32_t at, bool) {
     if (user[at] == kNone) return;
     lanes_[lane] = true;
-    shares_tmp_ |= network.operand(lane, step, operand).space == Space::tmp;
+    shares_tmp_ |= network.buffers.is_tmp(at);
   });
   numbers_ = std::move(user);
 }
 
-RaceCheck::RaceCheck(const Network& network, const Schedule& schedule, const Sharing& sharing)
+std::uint32_t RaceCheck::ranks_at_a_time(const Network& network) {
+  const std::uint64_t of_a_rank = std::uint64_t{network.lanes.size()} * network.header().lanes;
+  const std::uint64_t at_a_time = std::clamp<std::uint64_t>(kTimes / of_a_rank, 1, network.ranks());
+  if (network.ranks() / at_a_time * network.steps > kMostVisits) {
+    throw Refuted{"too many lanes depend on one another to follow who knows what of whom"};
+  }
+  return static_cast<std::uint32_t>(at_a_time);
+}
+
+RaceCheck::RaceCheck(const Network& network, const Schedule& schedule, const Sharing& sharing,
+                     RankInterval ranks)
     : net_(network),
       schedule_(schedule),
       sharing_(sharing),
-      clocks_(network, sharing.lanes()),
+      ranks_(ranks),
+      clocks_(network, lanes_of(network, sharing, ranks)),
       chunks_(sharing.locations()) {
   if (!net_.uses_windows) return;
-  const std::uint64_t heard = std::uint64_t{net_.lanes.size()} * net_.plan.ranks.size();
+  const std::uint64_t heard = std::uint64_t{clocks_.dimensions()} * net_.ranks();
   if (heard > kMostHeard) throw Refuted{"too many lanes use windows to follow who knows whom"};
   heard_.resize(heard);
-  ended_.resize(net_.plan.ranks.size());
-  guests_.resize(net_.plan.ranks.size());
+  ended_.resize(net_.ranks());
+  guests_.resize(net_.ranks());
 }
 
-void RaceCheck::step(std::uint32_t lane, std::uint32_t index, std::uint32_t tile) {
-  const NetworkStep& step = net_.steps[index];
-  const std::uint32_t destinations = step.step->destinations;
-  const std::uint32_t operands = destinations + step.step->sources;
+void RaceCheck::step(const NetworkStep& step, std::uint32_t tile) {
   for (const Ref& ref : net_.sources(step)) {
     if (!ref.is_link()) continue;
     const Link& link = net_.links[ref.id];
-    clocks_.receive(lane, link.sending_lane, schedule_.full_slot(ref.id));
+    clocks_.receive(step.lane, link.sending_lane, schedule_.full_slot(ref.id));
     // Data has no room for addresses.
-    if (net_.uses_windows && step.step->count == 0) hear(lane, link.sender);
+    const bool tells = net_.uses_windows && step->count == 0;
+    if (tells && clocks_.watches(step.lane)) hear(step.lane, link.sender);
   }
-  const Access by{lane, clocks_.now(lane), index, tile};
-  for (std::uint32_t i = 0; i < operands; ++i) {
-    if (!net_.refs[step.first_ref + i].is_link()) touch(by, step, i);
+  const Access by{step.lane, clocks_.now(step.lane), step.index, tile};
+  const auto operands = net_.operands(step);
+  for (std::uint32_t i = 0; i < operands.size(); ++i) {
+    if (!operands[i].is_link()) touch(by, step, i);
   }
   bool sends = false;
   for (const Ref& ref : net_.destinations(step)) {
     if (!ref.is_link()) continue;
-    clocks_.send(lane, schedule_.free_slot(ref.id));
+    clocks_.send(step.lane, schedule_.free_slot(ref.id));
     sends = true;
   }
-  if (sends) clocks_.tick(lane);
+  if (sends) clocks_.tick(step.lane);
 }
 
 void RaceCheck::touch(const Access& by, const NetworkStep& step, std::uint32_t operand) {
-  Operand o = net_.operand(by.lane, step, operand);
+  const Ref& ref = net_.operands(step)[operand];
+  if (by.tile == 0 && ref.owner != Operand::kSelf && clocks_.watches(by.lane)) {
+    touch_remote(by, step, operand);
+  }
+  if (sharing_.locations() == 0 || !ref.has_location()) return;
   // The next tile of in and out is other memory; only tmp is used again.
-  if (by.tile > 0 && o.space != Space::tmp) return;
-  if (by.tile == 0 && o.is_remote()) touch_remote(by, o);
-  if (sharing_.locations() == 0) return;
-  const Ref& ref = net_.refs[step.first_ref + operand];
-  for (std::uint32_t c = 0; c < step.step->count; ++c, ++o.chunk) {
-    const std::uint32_t number = sharing_.number(ref.id + c);
-    if (number != kNone) touch_chunk(by, o, number, operand < step.step->destinations);
+  if (by.tile > 0 && !net_.buffers.is_tmp(step.location(ref))) return;
+  for (std::uint32_t c = 0; c < step->count; ++c) {
+    const std::uint32_t number = sharing_.number(step.location(ref) + c);
+    if (number != kNone) touch_chunk(by, number, {operand, c, operand < step->destinations});
   }
 }
 
-void RaceCheck::touch_chunk(const Access& by, const Operand& o, std::uint32_t number, bool writes) {
+void RaceCheck::touch_chunk(const Access& by, std::uint32_t number, const Place& at) {
   Chunk& chunk = chunks_[number];
-  if (chunk.write.lane != kNone) check_order(chunk.write, true, by, writes, o);
-  if (writes) {
+  if (chunk.write.lane != kNone) check_order(chunk.write, true, by, at);
+  if (at.is_written) {
     for (std::uint32_t r = chunk.reads; r != kNone; r = reads_[r].next) {
-      check_order(reads_[r].access, false, by, true, o);
+      check_order(reads_[r].access, false, by, at);
     }
     chunk = {by, kNone};
     return;
   }
+  if (!clocks_.watches(by.lane)) return;  // another run compares it with what comes later
   // Whatever comes after this read comes after an earlier read that this one comes after.
   if (chunk.reads != kNone) {
     Access& last = reads_[chunk.reads].access;
@@ -135,19 +160,20 @@ void RaceCheck::touch_chunk(const Access& by, const Operand& o, std::uint32_t nu
   chunk.reads = static_cast<std::uint32_t>(reads_.size() - 1);
 }
 
-void RaceCheck::touch_remote(const Access& by, const Operand& o) {
-  if (!has_heard(by.lane, o.rank)) {
-    throw Refuted{
-        fmt::format("{} uses {}, but need not have received a signal from rank {} by then, which "
-                    "says that the call has begun there and where its memory is",
-                    step_name(by), to_text(o, net_.steps[by.step].step->count), o.rank)};
+void RaceCheck::touch_remote(const Access& by, const NetworkStep& step, std::uint32_t operand) {
+  const int rank = net_.operands(step)[operand].owner;
+  if (!has_heard(by.lane, rank)) {
+    throw Refuted{fmt::format(
+        "{} uses {}, but need not have received a signal from rank {} by then, which "
+        "says that the call has begun there and where its memory is",
+        step_name(by), to_text(net_.operand(by.lane, by.step, operand), step->count), rank)};
   }
-  const auto owner = static_cast<std::size_t>(o.rank);
+  const auto owner = static_cast<std::size_t>(rank);
   if (ended_[owner]) {
     throw Refuted{
         fmt::format("{} uses rank {}'s memory, but rank {} can end the call before: it "
                     "does not wait for a message that is sent after that step",
-                    step_name(by), o.rank, o.rank)};
+                    step_name(by), rank, rank)};
   }
   auto& guests = guests_[owner];
   if (!guests.empty() && guests.back().lane == by.lane) {
@@ -157,25 +183,27 @@ void RaceCheck::touch_remote(const Access& by, const Operand& o) {
   }
 }
 
+std::size_t RaceCheck::heard_at(std::uint32_t lane, int from) const {
+  return clocks_.dimension(lane) * net_.ranks() + static_cast<std::size_t>(from);
+}
+
 void RaceCheck::hear(std::uint32_t lane, int from) {
-  Clocks::Time& heard =
-      heard_[std::size_t{lane} * net_.plan.ranks.size() + static_cast<std::size_t>(from)];
+  Clocks::Time& heard = heard_[heard_at(lane, from)];
   if (heard == 0) heard = clocks_.now(lane);
 }
 
 bool RaceCheck::has_heard(std::uint32_t lane, int from) const {
   // Lanes of a rank share what they have been told, if one comes after the other.
   const std::uint32_t first = lane - net_.lanes[lane].lane;
-  for (std::uint32_t other = first; other < first + net_.plan.header.lanes; ++other) {
-    const Clocks::Time heard =
-        heard_[std::size_t{other} * net_.plan.ranks.size() + static_cast<std::size_t>(from)];
+  for (std::uint32_t other = first; other < first + net_.header().lanes; ++other) {
+    const Clocks::Time heard = heard_[heard_at(other, from)];
     if (heard != 0 && clocks_.knows(lane, other, heard)) return true;
   }
   return false;
 }
 
 void RaceCheck::rank_ends(int rank) {
-  const std::uint32_t lanes = net_.plan.header.lanes;
+  const std::uint32_t lanes = net_.header().lanes;
   const std::uint32_t first = static_cast<std::uint32_t>(rank) * lanes;
   const auto knows = [&](std::uint32_t other, Clocks::Time time) {
     for (std::uint32_t lane = first; lane < first + lanes; ++lane) {
@@ -183,11 +211,11 @@ void RaceCheck::rank_ends(int rank) {
     }
     return false;
   };
-  if (net_.plan.header.collective == Collective::barrier) {
-    for (int other = 0; other < net_.plan.header.ranks; ++other) {
+  if (net_.header().collective == Collective::barrier) {
+    for (std::uint32_t other = ranks_.begin; other < ranks_.end; ++other) {
       bool has_come = false;
       for (std::uint32_t l = 0; l < lanes && !has_come; ++l) {
-        has_come = knows(static_cast<std::uint32_t>(other) * lanes + l, 1);
+        has_come = knows(other * lanes + l, 1);
       }
       if (!has_come) {
         throw Refuted{fmt::format(
@@ -210,19 +238,20 @@ void RaceCheck::rank_ends(int rank) {
 }
 
 void RaceCheck::check_order(const Access& first, bool first_writes, const Access& second,
-                            bool second_writes, const Operand& o) const {
-  if (clocks_.knows(second.lane, first.lane, first.time)) return;
+                            const Place& at) const {
+  if (!clocks_.watches(first.lane) || clocks_.knows(second.lane, first.lane, first.time)) return;
+  const Operand o = net_.operand(second.lane, second.step, at.operand);
   // The run may have come to the next tile's access first.
   const bool swapped = first.tile > second.tile;
   const auto& [a, a_writes] =
-      swapped ? std::tie(second, second_writes) : std::tie(first, first_writes);
+      swapped ? std::tie(second, at.is_written) : std::tie(first, first_writes);
   const auto& [b, b_writes] =
-      swapped ? std::tie(first, first_writes) : std::tie(second, second_writes);
+      swapped ? std::tie(first, first_writes) : std::tie(second, at.is_written);
   const int owner = o.is_remote() ? o.rank : net_.lanes[second.lane].rank;
   throw Refuted{fmt::format(
       "race: {} {} {}[{}] of rank {}, and {}{} {} it, and no message puts one before the other",
-      step_name(a), a_writes ? "writes" : "reads", name(o.space), o.chunk, owner, step_name(b),
-      b.tile > a.tile ? " of the next tile" : "", b_writes ? "writes" : "reads")};
+      step_name(a), a_writes ? "writes" : "reads", name(o.space), o.chunk + at.chunk, owner,
+      step_name(b), b.tile > a.tile ? " of the next tile" : "", b_writes ? "writes" : "reads")};
 }
 
 std::string RaceCheck::step_name(const Access& access) const {

@@ -42,20 +42,32 @@ class Sharing {
   bool shares_tmp_ = false;
 };
 
-/// A visitor of Schedule::run, for one tile, or for two where tmp is shared.
+/// A visitor of Schedule::run, for one tile, or for two where tmp is shared. It asks of whatever
+/// lanes of `ranks` do whether it comes before what other lanes do later. A plan is free of races
+/// if that is so for all its ranks; of many, some at a time are asked about, as clocks of everybody
+/// about everybody would grow with the square of the ranks.
 class RaceCheck {
  public:
-  RaceCheck(const Network& network, const Schedule& schedule, const Sharing& sharing);
+  RaceCheck(const Network& network, const Schedule& schedule, const Sharing& sharing,
+            RankInterval ranks);
+  /// How many ranks to ask about at a time. Throws Refuted where that takes too many runs.
+  static std::uint32_t ranks_at_a_time(const Network& network);
 
-  void step(std::uint32_t lane, std::uint32_t index, std::uint32_t tile);
+  void step(const NetworkStep& step, std::uint32_t tile);
   void rank_ends(int rank);
 
  private:
   struct Access {
     std::uint32_t lane = kNone;  // kNone: there is none
     Clocks::Time time = 0;
-    std::uint32_t step = 0;
+    std::uint32_t step = 0;  // of the lane
     std::uint32_t tile = 0;
+  };
+  /// What an access touches: chunk `chunk` of its step's operand.
+  struct Place {
+    std::uint32_t operand = 0;
+    std::uint32_t chunk = 0;
+    bool is_written = false;
   };
   struct Read {
     Access access;
@@ -67,22 +79,24 @@ class RaceCheck {
   };
 
   void touch(const Access& by, const NetworkStep& step, std::uint32_t operand);
-  void touch_chunk(const Access& by, const Operand& o, std::uint32_t number, bool writes);
-  void touch_remote(const Access& by, const Operand& o);
+  void touch_chunk(const Access& by, std::uint32_t number, const Place& at);
+  void touch_remote(const Access& by, const NetworkStep& step, std::uint32_t operand);
+  std::size_t heard_at(std::uint32_t lane, int from) const;
   void hear(std::uint32_t lane, int from);
   bool has_heard(std::uint32_t lane, int from) const;
-  void check_order(const Access& first, bool first_writes, const Access& second, bool second_writes,
-                   const Operand& o) const;
+  void check_order(const Access& first, bool first_writes, const Access& second,
+                   const Place& at) const;
   std::string step_name(const Access& access) const;
 
   const Network& net_;
   const Schedule& schedule_;
   const Sharing& sharing_;
+  const RankInterval ranks_;
   Clocks clocks_;
   std::vector<Chunk> chunks_;  // by Sharing::number
   std::vector<Read> reads_;
   // Where the plan uses windows:
-  std::vector<Clocks::Time> heard_;          // by lane and rank: when it first heard of the other
+  std::vector<Clocks::Time> heard_;          // by watched lane and rank: when it first heard of it
   std::vector<bool> ended_;                  // by rank
   std::vector<std::vector<Access>> guests_;  // by rank: others' accesses to its memory
 };

@@ -13,18 +13,17 @@ SymbolicRun::SymbolicRun(const Network& network, const Schedule& schedule, bool 
     : net_(network),
       schedule_(schedule),
       values_(network.buffers, scales),
-      reduces_(is_reduction(network.plan.header.collective)),
+      reduces_(is_reduction(network.header().collective)),
       memory_(network.buffers.locations(), kNothing),
       slots_(network.slot_chunks, kNothing),
       message_size_(network.slots) {}
 
-void SymbolicRun::step(std::uint32_t lane, std::uint32_t index, std::uint32_t) {
-  const NetworkStep& step = net_.steps[index];
+void SymbolicRun::step(const NetworkStep& step, std::uint32_t) {
   try {
     check_message_sizes(step);
-    for (std::uint32_t i = 0; i < step.step->count; ++i) move_chunk(lane, step, i);
+    for (std::uint32_t i = 0; i < step->count; ++i) move_chunk(step, i);
   } catch (const Refuted& wrong) {
-    throw Refuted{net_.step_name(lane, index) + " " + wrong.story};
+    throw Refuted{net_.step_name(step.lane, step.index) + " " + wrong.story};
   }
 }
 
@@ -34,44 +33,43 @@ void SymbolicRun::check_message_sizes(const NetworkStep& step) {
   for (const Ref& ref : net_.sources(step)) {
     if (!ref.is_link()) continue;
     const std::uint32_t sent = message_size_[schedule_.full_slot(ref.id)];
-    if (sent != step.step->count) {
+    if (sent != step->count) {
       throw Refuted{fmt::format("expects {} chunk(s) from rank {}, whose message has {}",
-                                step.step->count, net_.links[ref.id].sender, sent)};
+                                step->count, net_.links[ref.id].sender, sent)};
     }
   }
   for (const Ref& ref : net_.destinations(step)) {
-    if (ref.is_link()) message_size_[schedule_.free_slot(ref.id)] = step.step->count;
+    if (ref.is_link()) message_size_[schedule_.free_slot(ref.id)] = step->count;
   }
 }
 
-void SymbolicRun::move_chunk(std::uint32_t lane, const NetworkStep& step, std::uint32_t i) {
+void SymbolicRun::move_chunk(const NetworkStep& step, std::uint32_t i) {
   sources_.clear();
-  for (std::uint32_t s = 0; s < step.step->sources; ++s) {
-    sources_.push_back(read(lane, step, s, i));
-  }
+  for (std::uint32_t s = 0; s < step->sources; ++s) sources_.push_back(read(step, s, i));
   const Value v = reduces_ ? reduce(step) : sources_[0];
   const Buffers& buffers = net_.buffers;
+  const std::uint32_t shape = step->shape_chunk + step.shift + i;
   if (!buffers.all_chunks_are_equal() &&
-      values_.size_class(v) != buffers.size_class(net_.lanes[lane].rank, step.step->shape_space,
-                                                  step.step->shape_chunk + i)) {
+      values_.size_class(v) !=
+          buffers.size_class(net_.lanes[step.lane].rank, step->shape_space, shape)) {
     throw Refuted{fmt::format("moves {} as if it were as large as {}[{}]", values_.text(v),
-                              name(step.step->shape_space), step.step->shape_chunk + i)};
+                              name(step->shape_space), shape)};
   }
   for (const Ref& ref : net_.destinations(step)) {
-    (ref.is_link() ? slots_[schedule_.free_chunks(ref.id) + i] : memory_[ref.id + i]) = v;
+    (ref.is_link() ? slots_[schedule_.free_chunks(ref.id) + i] : memory_[step.location(ref) + i]) =
+        v;
   }
 }
 
-Value SymbolicRun::read(std::uint32_t lane, const NetworkStep& step, std::uint32_t source,
-                        std::uint32_t i) const {
+Value SymbolicRun::read(const NetworkStep& step, std::uint32_t source, std::uint32_t i) const {
   const Ref& ref = net_.sources(step)[source];
   if (ref.is_link()) return slots_[schedule_.full_chunks(ref.id) + i];
-  const Value stored = memory_[ref.id + i];
+  const Value stored = ref.has_location() ? memory_[step.location(ref) + i] : kNothing;
   // An `in` that was written to is one that coincides with `out`. It is no input any more, and an
   // operator that scales inputs (avg, pre_multiplied_sum) would scale it once more.
-  if (ref.is_in() && stored == kNothing) return values_.input(ref.input + i);
+  if (ref.is_in() && stored == kNothing) return values_.input(step.input(ref) + i);
   if (stored != kNothing && !(ref.is_in() && reduces_)) return stored;
-  Operand o = net_.operand(lane, step, step.step->destinations + source);
+  Operand o = net_.operand(step.lane, step.index, step->destinations + source);
   o.chunk += i;
   throw Refuted{fmt::format("reads {}, {}", to_text(o, 1),
                             stored == kNothing ? "which nothing has written"
@@ -83,7 +81,7 @@ Value SymbolicRun::reduce(const NetworkStep& step) {
   const Value v = copies ? values_.copied(sources_[0]) : values_.combine(sources_);
   // A copy completes a reduction only where there is nothing to add: a single rank's input.
   const bool completes = (!copies || net_.sources(step)[0].is_in()) && values_.is_complete(v);
-  if (completes == step.step->completes) return v;
+  if (completes == step->completes) return v;
   const std::uint32_t chunk = values_.chunk(v);
   if (completes) {
     throw Refuted{fmt::format("completes the reduction of in[{}], but is not marked so", chunk)};
@@ -99,7 +97,7 @@ Value SymbolicRun::reduce(const NetworkStep& step) {
 }
 
 void SymbolicRun::check_results() const {
-  const PlanHeader& h = net_.plan.header;
+  const PlanHeader& h = net_.header();
   for (int r = 0; r < h.ranks; ++r) {
     const std::uint32_t chunks = net_.buffers.chunks(r, Space::out);
     for (std::uint32_t c = 0; c < chunks; ++c) check_result(r, c);
@@ -117,7 +115,7 @@ std::uint32_t SymbolicRun::roundings() const {
 }
 
 void SymbolicRun::check_result(int rank, std::uint32_t chunk) const {
-  const PlanHeader& h = net_.plan.header;
+  const PlanHeader& h = net_.header();
   const Value v = memory_[net_.buffers.location(rank, Space::out, chunk)];
   if (v == kNothing) {
     throw Refuted{fmt::format("out[{}] of rank {} is never written", chunk, rank)};
@@ -164,7 +162,10 @@ void SymbolicRun::check_result(int rank, std::uint32_t chunk) const {
 }
 
 void SymbolicRun::check_sum(int rank, std::uint32_t chunk, Value v) const {
-  const PlanHeader& h = net_.plan.header;
+  const PlanHeader& h = net_.header();
+  const bool are_equal = h.collective == Collective::all_reduce;
+  const Value first = are_equal ? memory_[net_.buffers.location(0, Space::out, chunk)] : kNothing;
+  if (rank > 0 && v == first) return;  // which is right
   const bool scatters =
       h.collective != Collective::all_reduce && h.collective != Collective::reduce;
   const std::uint32_t from = scatters ? static_cast<std::uint32_t>(rank) * h.pieces + chunk : chunk;
@@ -177,13 +178,11 @@ void SymbolicRun::check_sum(int rank, std::uint32_t chunk, Value v) const {
     throw Refuted{fmt::format("out[{}] of rank {} lacks the input of {}", chunk, rank,
                               rank_names(values_.missing(v)))};
   }
-  if (h.collective != Collective::all_reduce) return;  // nobody else has this result
-  const Value first = memory_[net_.buffers.location(0, Space::out, chunk)];
-  if (v != first) {
+  if (are_equal && v != first) {
     throw Refuted{fmt::format(
         "out[{}] can have other bits on rank 0 than on rank {}: {} on the one, {} on the other; "
-        "the "
-        "order must be the same, and each input be added directly from in, or as a copy, on both",
+        "the order must be the same, and each input be added directly from in, or as a copy, on "
+        "both",
         chunk, rank, values_.text(first), values_.text(v))};
   }
 }

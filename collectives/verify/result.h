@@ -16,7 +16,7 @@ class SymbolicRun {
  public:
   SymbolicRun(const Network& network, const Schedule& schedule, bool scales);
 
-  void step(std::uint32_t lane, std::uint32_t index, std::uint32_t tile);
+  void step(const NetworkStep& step, std::uint32_t tile);
   void rank_ends(int) {}
 
   /// Call after the run. Throws Refuted unless all results are right, and equal on all ranks.
@@ -26,9 +26,8 @@ class SymbolicRun {
 
  private:
   void check_message_sizes(const NetworkStep& step);
-  void move_chunk(std::uint32_t lane, const NetworkStep& step, std::uint32_t i);
-  Value read(std::uint32_t lane, const NetworkStep& step, std::uint32_t source,
-             std::uint32_t i) const;
+  void move_chunk(const NetworkStep& step, std::uint32_t i);
+  Value read(const NetworkStep& step, std::uint32_t source, std::uint32_t i) const;
   Value reduce(const NetworkStep& step);
   void check_result(int rank, std::uint32_t chunk) const;
   void check_sum(int rank, std::uint32_t chunk, Value v) const;

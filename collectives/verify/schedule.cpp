@@ -7,17 +7,16 @@
 
 namespace tutti::proof {
 
-bool Schedule::is_ready(std::uint32_t lane, const NetworkStep& step) {
-  LaneState& state = lanes_[lane];
-  const std::uint32_t destinations = step.step->destinations;
-  const std::uint32_t operands = destinations + step.step->sources;
+bool Schedule::is_ready(const NetworkStep& step) {
+  LaneState& state = lanes_[step.lane];
+  const auto operands = net_.operands(step);
   // A link that was once found ready stays so until this lane itself uses it.
-  for (; state.ref < operands; ++state.ref) {
-    const Ref& ref = net_.refs[step.first_ref + state.ref];
+  for (; state.ref < operands.size(); ++state.ref) {
+    const Ref& ref = operands[state.ref];
     if (!ref.is_link()) continue;
     const LinkState& link = links_[ref.id];
     const std::uint32_t unread = link.sent - link.received;
-    if (state.ref < destinations ? unread == net_.links[ref.id].capacity : unread == 0) {
+    if (state.ref < step->destinations ? unread == net_.links[ref.id].capacity : unread == 0) {
       state.waits_for = ref.id;
       return false;
     }
@@ -50,8 +49,7 @@ void Schedule::wake(std::uint32_t lane, std::uint32_t link) {
 }
 
 bool Schedule::is_receiving(std::uint32_t lane) const {
-  const NetworkStep& step = net_.steps[net_.lanes[lane].first_step + lanes_[lane].step];
-  return lanes_[lane].ref >= step.step->destinations;
+  return lanes_[lane].ref >= next_step(lane)->destinations;
 }
 
 std::string Schedule::deadlock() const {
@@ -83,7 +81,7 @@ std::string Schedule::deadlock() const {
     }
     const std::uint32_t self = cycle[i];
     const Link& link = net_.links[lanes_[self].waits_for];
-    story += net_.step_name(self, net_.lanes[self].first_step + lanes_[self].step);
+    story += net_.step_name(self, lanes_[self].index);
     if (is_receiving(self)) {
       const NetworkLane& sender = net_.lanes[link.sending_lane];
       story += fmt::format(" waits for a message from rank {} lane {}", sender.rank, sender.lane);

@@ -5,8 +5,8 @@
 //
 // A visitor sees every step when all of its links are ready, and before their slots move on:
 //
-//     void step(std::uint32_t lane, std::uint32_t step, std::uint32_t tile);   // indices of
-//     Network void rank_ends(int rank);   // all lanes of `rank` have finished the first tile
+//     void step(const NetworkStep& step, std::uint32_t tile);
+//     void rank_ends(int rank);   // all lanes of `rank` have finished the first tile
 #pragma once
 
 #include <cstdint>
@@ -54,13 +54,17 @@ class Schedule {
 
  private:
   struct LaneState {
-    std::uint32_t step = 0;  // the next one, within the lane
-    std::uint32_t ref = 0;   // of that step: those before it are ready
+    std::uint32_t run = 0;    // of the next step, within the lane
+    std::uint32_t step = 0;   // of that run
+    std::uint32_t shift = 0;  // of that step
+    std::uint32_t index = 0;  // of that step, within the lane
+    std::uint32_t ref = 0;    // of that step: those before it are ready
     std::uint32_t tile = 0;
     std::uint32_t waits_for = kNone;  // a link
   };
 
-  bool is_ready(std::uint32_t lane, const NetworkStep& step);
+  NetworkStep next_step(std::uint32_t lane) const;
+  bool is_ready(const NetworkStep& step);
   void move_links(const NetworkStep& step);
   void wake(std::uint32_t lane, std::uint32_t link);
   std::string deadlock() const;
@@ -72,10 +76,15 @@ class Schedule {
   std::vector<std::uint32_t> runnable_;
 };
 
+inline NetworkStep Schedule::next_step(std::uint32_t lane) const {
+  const LaneState& state = lanes_[lane];
+  return {&net_.runs[net_.lanes[lane].first_run + state.run], state.shift, lane, state.index};
+}
+
 template <class Visitor>
 void Schedule::run(std::uint32_t tiles, bool ranks_join, Visitor& visitor) {
-  const std::uint32_t lanes_per_rank = net_.plan.header.lanes;
-  std::vector<std::uint32_t> unfinished(net_.plan.ranks.size(), lanes_per_rank);
+  const std::uint32_t lanes_per_rank = net_.header().lanes;
+  std::vector<std::uint32_t> unfinished(net_.ranks(), lanes_per_rank);
   std::size_t lanes_done = 0;
   for (std::size_t lane = lanes_.size(); lane-- > 0;) {
     runnable_.push_back(static_cast<std::uint32_t>(lane));
@@ -85,22 +94,29 @@ void Schedule::run(std::uint32_t tiles, bool ranks_join, Visitor& visitor) {
     runnable_.pop_back();
     const NetworkLane& l = net_.lanes[lane];
     LaneState& state = lanes_[lane];
+    const auto begin_tile = [&](LaneState& of, std::uint32_t tile) {
+      of = {};
+      of.tile = tile;
+    };
     for (;;) {
-      for (; state.step < l.steps; ++state.step) {
-        const std::uint32_t index = l.first_step + state.step;
-        const NetworkStep& step = net_.steps[index];
-        if (!is_ready(lane, step)) break;
-        visitor.step(lane, index, state.tile);
+      while (state.run < l.runs) {
+        const NetworkStep step = next_step(lane);
+        if (!is_ready(step)) break;
+        visitor.step(step, state.tile);
         move_links(step);
+        ++state.index;
+        state.shift += step->stride;
+        if (++state.step < step->steps) continue;
+        ++state.run;
+        state.step = state.shift = 0;
       }
-      if (state.step < l.steps) break;  // it waits
+      if (state.run < l.runs) break;  // it waits
       if (state.tile == 0 && --unfinished[static_cast<std::size_t>(l.rank)] == 0) {
         visitor.rank_ends(l.rank);
         if (ranks_join && tiles > 1) {  // the others have waited for this lane
           for (std::uint32_t i = 0; i < lanes_per_rank; ++i) {
             const std::uint32_t other = lane - l.lane + i;
-            lanes_[other].step = 0;
-            lanes_[other].tile = 1;
+            begin_tile(lanes_[other], 1);
             if (other != lane) runnable_.push_back(other);
           }
           continue;
@@ -111,8 +127,7 @@ void Schedule::run(std::uint32_t tiles, bool ranks_join, Visitor& visitor) {
         break;
       }
       if (ranks_join) break;
-      state.step = 0;
-      ++state.tile;
+      begin_tile(state, state.tile + 1);
     }
   }
   if (lanes_done < lanes_.size()) throw Refuted{deadlock()};

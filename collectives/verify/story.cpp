@@ -16,11 +16,10 @@ constexpr std::size_t kMostIntervals = 6;
 
 }  // namespace
 
-std::string step_name(const Plan& plan, int rank, std::uint32_t lane, std::size_t step) {
-  const RankPlan& part = plan.ranks[static_cast<std::size_t>(rank)];
+std::string step_name(const RankPlan& part, std::uint32_t lane, std::size_t step) {
   std::string text = to_text(part, lane, part.lanes[lane][step]);
   if (text.size() > kLongestStep) text = text.substr(0, kLongestStep) + "...";
-  return fmt::format("rank {} lane {} step {} ({})", rank, lane, step, text);
+  return fmt::format("rank {} lane {} step {} ({})", part.rank, lane, step, text);
 }
 
 std::string rank_names(std::span<const RankInterval> ranks) {

@@ -21,7 +21,7 @@ struct RankInterval {
 };
 
 /// "rank 0 lane 1 step 4 (out[1], to(1) <- from(2) + in[1])".
-std::string step_name(const Plan& plan, int rank, std::uint32_t lane, std::size_t step);
+std::string step_name(const RankPlan& part, std::uint32_t lane, std::size_t step);
 /// "rank 3", "ranks 0-2, 5".
 std::string rank_names(std::span<const RankInterval> ranks);
 

@@ -9,6 +9,7 @@ namespace tutti::proof {
 namespace {
 
 constexpr std::size_t kLongestText = 160;
+constexpr int kNearProbes = 8;
 constexpr std::uint64_t kMostPooled = std::uint64_t{1} << 27;  // 1 GiB of intervals
 
 std::uint32_t hash_of(std::span<const Value> parts) {
@@ -37,14 +38,8 @@ Values::Contributions Values::contributions(Value v) const {
 }
 
 Value Values::combine(std::span<const Value> parts) {
-  const std::uint32_t hash = hash_of(parts);
-  std::size_t mask = table_.size() - 1;
-  std::size_t at = hash & mask;
-  for (; table_[at].value != kNothing; at = (at + 1) & mask) {
-    if (table_[at].hash == hash && std::ranges::equal(this->parts(node(table_[at].value)), parts)) {
-      return table_[at].value;
-    }
-  }
+  const std::size_t at = place_of(parts);
+  if (table_[at] != kNothing) return table_[at];
   Node n;
   n.chunk = chunk(parts[0]);
   for (const Value part : parts.subspan(1)) {
@@ -59,24 +54,30 @@ Value Values::combine(std::span<const Value> parts) {
     throw Refuted{"makes the plan too large to follow every sum"};
   }
   n.first_part = static_cast<std::uint32_t>(parts_.size());
-  n.parts = static_cast<std::uint32_t>(parts.size());
   parts_.insert(parts_.end(), parts.begin(), parts.end());
   nodes_.push_back(n);
-  table_[at] = {hash, static_cast<Value>(value)};
+  table_[at] = static_cast<Value>(value);
   if (nodes_.size() * 2 > table_.size()) grow_table();
   return static_cast<Value>(value);
 }
 
-void Values::grow_table() {
-  std::vector<Slot> larger(table_.size() * 2, Slot{0, kNothing});
-  const std::size_t mask = larger.size() - 1;
-  for (const Slot& slot : table_) {
-    if (slot.value == kNothing) continue;
-    std::size_t at = slot.hash & mask;
-    while (larger[at].value != kNothing) at = (at + 1) & mask;
-    larger[at] = slot;
+std::size_t Values::place_of(std::span<const Value> parts) const {
+  const std::size_t mask = table_.size() - 1;
+  std::size_t at = 2 * std::size_t{*std::ranges::max_element(parts)};
+  for (int probe = 0;; ++probe, ++at) {
+    if (probe == kNearProbes) at = hash_of(parts);
+    const Value v = table_[at & mask];
+    if (v == kNothing || std::ranges::equal(this->parts(v), parts)) return at & mask;
   }
-  table_ = std::move(larger);
+}
+
+void Values::grow_table() {
+  table_.assign(table_.size() * 2, kNothing);
+  const Value first = 1 + 2 * inputs_;
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    const Value value = first + static_cast<Value>(i);
+    table_[place_of(parts(value))] = value;
+  }
 }
 
 Values::Contributions Values::join(std::span<const Value> parts) {
@@ -87,9 +88,10 @@ Values::Contributions Values::join(std::span<const Value> parts) {
       const std::uint32_t e = c.begin + c.length;
       return e >= ranks_ ? e - ranks_ : e;
     };
-    if (a.pooled == 0 && b.pooled == 0 && a.length + b.length <= ranks_) {
-      if (end(a) == b.begin) return {a.begin, a.length + b.length, 0};
-      if (end(b) == a.begin) return {b.begin, a.length + b.length, 0};
+    const std::uint32_t length = a.length + b.length;
+    if (!a.is_scattered && !b.is_scattered && length <= ranks_) {
+      if (end(a) == b.begin) return {a.begin, length, 0};
+      if (end(b) == a.begin) return {b.begin, length, 0};
     }
   }
   scratch_.clear();
@@ -111,8 +113,12 @@ Values::Contributions Values::join(std::span<const Value> parts) {
 }
 
 void Values::append_intervals(const Contributions& c, std::vector<RankInterval>& to) const {
-  if (c.pooled > 0) {
-    to.insert(to.end(), pool_.begin() + c.begin, pool_.begin() + c.begin + c.pooled);
+  if (c.is_scattered) {
+    std::uint32_t left = c.length;
+    for (std::size_t i = c.begin; left > 0; ++i) {
+      to.push_back(pool_[i]);
+      left -= pool_[i].end - pool_[i].begin;
+    }
   } else if (c.begin + c.length <= ranks_) {
     to.push_back({c.begin, c.begin + c.length});
   } else {
@@ -133,7 +139,7 @@ Values::Contributions Values::from_intervals(std::span<const RankInterval> sorte
       throw Refuted{"makes the plan's sums too scattered to follow"};
     }
     c.begin = static_cast<std::uint32_t>(pool_.size());
-    c.pooled = static_cast<std::uint32_t>(sorted.size());
+    c.is_scattered = 1;
     pool_.insert(pool_.end(), sorted.begin(), sorted.end());
   }
   return c;
@@ -170,7 +176,7 @@ void Values::put_text(Value v, std::string& text) const {
     return;
   }
   bool first = true;
-  for (const Value part : parts(node(v))) {
+  for (const Value part : parts(v)) {
     if (!first) text += " + ";
     const bool nested = !is_input(part);
     if (nested) text += "(";

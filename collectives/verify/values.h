@@ -26,7 +26,7 @@ class Values {
         scales_(scales),
         inputs_(buffers.inputs()),
         ranks_(buffers.ranks()),
-        table_(1024, Slot{0, kNothing}) {}
+        table_(1024, kNothing) {}
 
   /// An input as it is read from `in`. An operator may scale it on the way (avg,
   /// pre_multiplied_sum), and combine() does not round the product that it goes on to sum.
@@ -56,31 +56,33 @@ class Values {
   /// A set of ranks. Most are intervals, of ranks in a circle: begin ... begin + length - 1 modulo
   /// the number of ranks. The others are lists of intervals in pool_.
   struct Contributions {
-    std::uint32_t begin = 0;   // or the first in pool_
-    std::uint32_t length = 0;  // ranks in all
-    std::uint32_t pooled = 0;  // 0, or the number of intervals in pool_
+    std::uint32_t begin = 0;        // or the first in pool_: they go on until length is reached
+    std::uint32_t length : 31 = 0;  // ranks in all
+    std::uint32_t is_scattered : 1 = 0;  // in pool_
   };
+  /// A sum. There can be as many as the plan has steps, so they are kept small.
   struct Node {
     std::uint32_t chunk = 0;
     Contributions contributions;
-    std::uint32_t first_part = 0;  // in parts_
-    std::uint32_t parts = 0;
+    std::uint32_t first_part = 0;  // in parts_, up to the next node's
     std::uint32_t depth = 0;
-  };
-  struct Slot {
-    std::uint32_t hash;
-    Value value;
   };
 
   bool is_direct(Value v) const { return v <= inputs_ && v != kNothing; }
   const Node& node(Value v) const { return nodes_[v - 1 - 2 * inputs_]; }
-  std::span<const Value> parts(const Node& n) const {
-    return {parts_.data() + n.first_part, n.parts};
+  std::span<const Value> parts(Value v) const {
+    const Node* n = &node(v);
+    const std::size_t end = n == &nodes_.back() ? parts_.size() : n[1].first_part;
+    return {parts_.data() + n->first_part, end - n->first_part};
   }
   Contributions contributions(Value v) const;
   Contributions join(std::span<const Value> parts);
   void append_intervals(const Contributions& c, std::vector<RankInterval>& to) const;
   Contributions from_intervals(std::span<const RankInterval> sorted);
+  /// Where in table_ the sum of `parts` is, or could be. The latest part says where to look first,
+  /// so that what is made one after the other lies together in memory; where too many sums have the
+  /// same one, a hash of all parts does.
+  std::size_t place_of(std::span<const Value> parts) const;
   void grow_table();
   void put_text(Value v, std::string& text) const;
 
@@ -91,7 +93,7 @@ class Values {
   std::vector<Node> nodes_;
   std::vector<Value> parts_;
   std::vector<RankInterval> pool_;
-  std::vector<Slot> table_;  // open addressing, by parts
+  std::vector<Value> table_;  // open addressing, by parts
   std::vector<RankInterval> scratch_;
 };
 
