@@ -166,7 +166,8 @@ void PlanSource::check_provable() const {
   const std::uint64_t moved = std::max(all.sent, all.received);
   if (moved <= kMostProved) return;
   refuse(
-      fmt::format("{} {} on {} ranks moves {} chunks, too many to follow each one; a plan that "
+      fmt::format("{} {} on {} ranks moves {} chunks from rank to rank, too many to follow each "
+                  "one; a plan that "
                   "moves at most {} can be proved: ask for fewer ranks",
                   collective_, algorithm_, r.ranks, moved, kMostProved));
 }

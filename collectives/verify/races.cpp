@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::uint64_t kMostHeard = std::uint64_t{1} << 28;
 constexpr std::uint64_t kTimes = std::uint64_t{1} << 24;       // 64 MiB of clocks
-constexpr std::uint64_t kMostVisits = std::uint64_t{1} << 30;  // steps of all runs: some minutes
+constexpr std::uint64_t kMostVisits = std::uint64_t{1} << 28;  // steps of all runs: a minute or two
 
 /// By lane: whether it is one of these ranks', and it matters when it does something.
 std::vector<bool> lanes_of(const Network& network, const Sharing& sharing, RankInterval ranks) {

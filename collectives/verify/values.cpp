@@ -64,8 +64,12 @@ Value Values::combine(std::span<const Value> parts) {
 std::size_t Values::place_of(std::span<const Value> parts) const {
   const std::size_t mask = table_.size() - 1;
   std::size_t at = 2 * std::size_t{*std::ranges::max_element(parts)};
-  for (int probe = 0;; ++probe, ++at) {
-    if (probe == kNearProbes) at = hash_of(parts);
+  std::size_t stride = 1;
+  for (int probe = 0;; ++probe, at += stride) {
+    if (probe == kNearProbes) {
+      at = hash_of(parts);
+      stride = at >> 16 | 1;  // never on along what lies together
+    }
     const Value v = table_[at & mask];
     if (v == kNothing || std::ranges::equal(this->parts(v), parts)) return at & mask;
   }
