@@ -17,6 +17,9 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t kControlBytes =
     (sizeof(ControlBlock) + kCacheLine - 1) / kCacheLine * kCacheLine;
 
+/// Channels of further segment `s`; the first of them has the same number.
+constexpr std::size_t channels_of(std::size_t s) { return std::size_t{kFirstChannels} << (s - 1); }
+
 }  // namespace
 
 LocalGroup::LocalGroup(std::shared_ptr<Mesh> mesh, int rank, std::vector<int> members,
@@ -81,13 +84,6 @@ std::uint64_t LocalGroup::further_key(int rank, std::size_t segment) const {
   const std::uint64_t mixed = (key(rank) + segment) * 0x9e3779b97f4a7c15ULL;
   return mixed ^ (mixed >> 32);
 }
-
-namespace {
-
-/// Channels of further segment `s`; the first of them has the same number.
-constexpr std::size_t channels_of(std::size_t s) { return std::size_t{kFirstChannels} << (s - 1); }
-
-}  // namespace
 
 std::size_t LocalGroup::further_bytes(std::size_t segment) const {
   return members_.size() * channels_of(segment) * shape_.bytes();
@@ -172,9 +168,18 @@ Failure LocalGroup::failure() const {
 }
 
 std::string LocalGroup::progress_text(int peer) {
-  const std::uint64_t progress = control(peer).progress.load(std::memory_order_relaxed);
-  return fmt::format("step {} of its operation #{}", progress & ((1U << kStepBits) - 1),
-                     progress >> kStepBits);
+  ControlBlock& c = control(peer);
+  const std::uint64_t progress = c.progress.load(std::memory_order_relaxed);
+  std::uint64_t operation = progress >> kStepBits;
+  // An operation of more steps than there are bits for counts on into the next one's number, but is
+  // the newest.
+  std::uint64_t newest = 0;
+  for (const OperationRecord& r : c.records) {
+    newest = std::max(newest, r.sequence.load(std::memory_order_relaxed));
+  }
+  operation = std::min(operation, newest);
+  return fmt::format("step {} of its operation #{}", progress - progress_of(operation, 0),
+                     operation);
 }
 
 void LocalGroup::throw_failure() const {
