@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -99,6 +100,8 @@ std::string check_barrier(Communicator& c, std::vector<std::atomic<int>>* entere
 }
 
 volatile std::uint64_t seed_at_hand = 0;
+constexpr std::array kCrashes{SIGSEGV, SIGBUS, SIGABRT, SIGFPE};
+std::array<struct sigaction, kCrashes.size()> handlers_before;  // a sanitizer's
 
 void say_seed(int number) {
   char text[96];
@@ -106,8 +109,10 @@ void say_seed(int number) {
       std::snprintf(text, sizeof text, "signal %d in the plan with TUTTI_FUZZ_SEED=%llu\n", number,
                     static_cast<unsigned long long>(seed_at_hand));
   if (n > 0) static_cast<void>(!write(2, text, static_cast<std::size_t>(n)));
-  signal(number, SIG_DFL);
-  raise(number);
+  // What crashed does so again when this returns.
+  for (std::size_t i = 0; i < kCrashes.size(); ++i) {
+    if (kCrashes[i] == number) sigaction(number, &handlers_before[i], nullptr);
+  }
 }
 
 std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
@@ -185,7 +190,11 @@ Seeds seeds_for(std::uint64_t usual_count) {
 
 void name_seed(std::uint64_t seed) {
   if (seed_at_hand == 0) {
-    for (const int number : {SIGSEGV, SIGBUS, SIGABRT, SIGFPE}) signal(number, say_seed);
+    struct sigaction action {};
+    action.sa_handler = say_seed;
+    for (std::size_t i = 0; i < kCrashes.size(); ++i) {
+      sigaction(kCrashes[i], &action, &handlers_before[i]);
+    }
   }
   seed_at_hand = seed;
 }

@@ -56,7 +56,7 @@ Options options_for(std::uint64_t seed) {
 }
 
 TEST(PlanFuzz, ProvedPlansRunOnTheHost) {
-  fuzz(900, [](const Plan& plan, std::uint64_t seed) {
+  fuzz(1500, [](const Plan& plan, std::uint64_t seed) {
     std::vector<std::atomic<int>> entered(plan.ranks.size());
     std::mutex mutex;
     Outcome all;
@@ -74,7 +74,7 @@ TEST(PlanFuzz, ProvedPlansRunOnTheHost) {
   });
 }
 
-TEST(PlanFuzz, ProvedPlansRunByTheStepLogic) { fuzz(900, run_on_device); }
+TEST(PlanFuzz, ProvedPlansRunByTheStepLogic) { fuzz(1500, run_on_device); }
 
 }  // namespace
 }  // namespace tutti::test

@@ -173,9 +173,8 @@ class Maker {
         looked_at.push_back(r);
         last.memory_from.push_back(in(chunk).at(r));
       }
-      std::erase_if(fetched_, [&](int r) {
-        return std::ranges::find(looked_at, r) != looked_at.end();
-      });
+      std::erase_if(fetched_,
+                    [&](int r) { return std::ranges::find(looked_at, r) != looked_at.end(); });
       for (const int r : looked_at) signal(u, r, rank, 200 + r);
       if (!is_home && come.empty() && looked_at.empty() && windows_ && coin()) {
         fetched_.push_back(rank);

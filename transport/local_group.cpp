@@ -43,6 +43,9 @@ std::uint64_t now_ns() {
       std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
 }
 
+/// Channels of further segment `s`; the first of them has the same number.
+constexpr std::size_t channels_of(std::size_t s) { return std::size_t{kFirstChannels} << (s - 1); }
+
 }  // namespace
 
 std::uint64_t newest_sequence(const std::array<OperationRecord, kRecords>& records) {
@@ -125,13 +128,6 @@ std::uint64_t LocalGroup::further_key(int rank, std::size_t segment) const {
   const std::uint64_t mixed = (key(rank) + segment) * 0x9e3779b97f4a7c15ULL;
   return mixed ^ (mixed >> 32);
 }
-
-namespace {
-
-/// Channels of further segment `s`; the first of them has the same number.
-constexpr std::size_t channels_of(std::size_t s) { return std::size_t{kFirstChannels} << (s - 1); }
-
-}  // namespace
 
 std::size_t LocalGroup::further_bytes(std::size_t segment) const {
   return members_.size() * channels_of(segment) * shape_.bytes();
@@ -216,9 +212,13 @@ Failure LocalGroup::failure() const {
 }
 
 std::string LocalGroup::progress_text(int peer) {
-  const std::uint64_t progress = control(peer).progress.load(std::memory_order_relaxed);
-  return fmt::format("step {} of its operation #{}", progress & ((1U << kStepBits) - 1),
-                     progress >> kStepBits);
+  ControlBlock& c = control(peer);
+  const std::uint64_t progress = c.progress.load(std::memory_order_relaxed);
+  // An operation of more steps than there are bits for counts on into the next one's number, but is
+  // the newest.
+  const std::uint64_t operation = std::min(progress >> kStepBits, newest_sequence(c.records));
+  return fmt::format("step {} of its operation #{}", progress - progress_of(operation, 0),
+                     operation);
 }
 
 std::string LocalGroup::refusal_text(int peer) {
