@@ -73,12 +73,12 @@ struct Call {
   std::size_t count = 0;  // elements, as NCCL counts: per rank's block where there are blocks
   DataType type = DataType::uint8;
   ReduceOp op{};
-  int root = 0;        // rooted collectives
-  int peer = -1;       // send (in != nullptr or sends) or recv
-  bool sends = false;  // send_recv: this call is a send
+  int root = 0;         // rooted collectives
+  int peer = -1;        // send (in != nullptr or sends) or recv
+  bool sends = false;   // send_recv: this call is a send
+  bool splits = false;  // this is what split() exchanges; errors say so
   // v-variants: elements, and where each block starts (elements; empty: packed). As MPI's.
   std::span<const std::size_t> in_counts{}, in_offsets{}, out_counts{}, out_offsets{};
-  bool splits = false;  // this is what split() exchanges; errors say so
 };
 
 /// The result of an asynchronous call. Destroying it without wait() is allowed: the operation goes

@@ -301,7 +301,7 @@ TEST(Mismatch, OfWhatShrinkExcludes) {
 // Two ranks that use two communicators in another order wait for each other for ever.
 TEST(Mismatch, OfTheOrderOfCommunicatorsIsHintedAt) {
   Options options;
-  options.timeout = std::chrono::milliseconds(400);
+  options.timeout = std::chrono::milliseconds(800);  // what was said before is old by then
   std::barrier both(2);
   run_thread_ranks(2, options, [&](Communicator& c) {
     Communicator other = c.split(0, 0, options);

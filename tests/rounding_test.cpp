@@ -48,10 +48,10 @@ TEST(Roundings, AreAsDeepAsTheSumsOfThePlan) {
     EXPECT_EQ(roundings(Collective::all_reduce, "ring", n), ranks - 1);
     EXPECT_EQ(roundings(Collective::reduce_scatter, "ring", n), ranks - 1);
     EXPECT_EQ(roundings(Collective::reduce, "chain", n), ranks - 1);
-    if (std::has_single_bit(ranks)) {
-      EXPECT_EQ(roundings(Collective::all_reduce, "recursive_doubling", n), log);
-      EXPECT_EQ(roundings(Collective::all_reduce, "recursive_halving", n), log);
-    }
+    EXPECT_EQ(roundings(Collective::all_reduce, "recursive_doubling", n), log);
+    EXPECT_EQ(roundings(Collective::all_reduce, "recursive_halving", n), log);
+    EXPECT_EQ(roundings(Collective::reduce_scatter, "bruck", n), log);
+    EXPECT_EQ(roundings(Collective::reduce, "tree", n), log);
   }
   EXPECT_EQ(roundings(Collective::all_gather, "ring", 4), 0u);
   EXPECT_EQ(roundings(Collective::all_reduce, "ring", 1), 0u);

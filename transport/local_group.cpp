@@ -240,7 +240,7 @@ void LocalGroup::say_waiting(std::string_view doing) {
 
 std::string LocalGroup::elsewhere_text(int peer) {
   // Who waits says so every 10 ms or so; what is older than this is over.
-  constexpr std::uint64_t kFresh = 500'000'000;
+  constexpr std::uint64_t kFresh = 250'000'000;
   const auto elsewhere = control(peer).elsewhere.read();
   if (!elsewhere || elsewhere->number + kFresh < now_ns()) return "";
   return fmt::format(

@@ -130,9 +130,10 @@ class Wait {
       const auto waited = now - began_;
       const auto report = [&] {
         return fmt::format(
-            "rank {} has been {} for {:.1f} s; that rank's last finished step is {}{}{}",
+            "rank {} has been {} for {:.1f} s; that rank's last finished step is {}{}{}{}",
             group.rank(), doing(op, b), seconds(waited), group.progress_text(b.peer),
-            group.refusal_text(b.peer), group.elsewhere_text(b.peer));
+            group.refusal_text(b.peer), group.refusal_text(group.rank()),
+            group.elsewhere_text(b.peer));
       };
       if (policy.timeout.count() > 0 && waited > policy.timeout) {
         group.fail({ErrorCode::timed_out, b.peer,
