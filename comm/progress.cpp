@@ -3,7 +3,7 @@
 #include <system_error>
 #include <utility>
 
-#include "core/error.h"
+#include "core/background.h"
 
 namespace tutti {
 
@@ -24,7 +24,7 @@ ProgressThread::ProgressThread(Run run) : run_(std::move(run)) {
   try {
     thread_ = std::thread([this] { work(); });
   } catch (const std::system_error& error) {
-    throw_system_error("starting the thread that runs what was started", error.code().value());
+    throw_no_thread("that runs what was started", error);
   }
 }
 

@@ -13,7 +13,6 @@
 #include <list>
 #include <mutex>
 #include <string>
-#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -80,7 +79,7 @@ class Registry {
       pthread_sigmask(SIG_SETMASK, &before, nullptr);
     } catch (const std::system_error& error) {
       workers_.pop_back();
-      throw_system_error("starting the thread " + std::string(name), error.code().value());
+      throw_no_thread(name, error);
     }
   }
 
@@ -143,6 +142,12 @@ void pause_for(std::chrono::nanoseconds time) {
   std::this_thread::sleep_for(time);
 }
 
+void throw_no_thread(std::string_view what, const std::system_error& error) {
+  throw Error(ErrorCode::system,
+              "starting a thread (" + std::string(what) + "): " + error.code().message() +
+                  "; `ulimit -u` and the pids limit of a container say how many there may be");
+}
+
 void run_side_by_side(std::size_t count, const std::function<void(std::size_t)>& body) {
   std::latch all_started(1);
   bool may_run = false;
@@ -159,8 +164,7 @@ void run_side_by_side(std::size_t count, const std::function<void(std::size_t)>&
     may_run = true;
   } catch (const std::system_error& error) {
     all_started.count_down();
-    throw_system_error("starting " + std::to_string(count - 1) + " threads side by side",
-                       error.code().value());
+    throw_no_thread("threads that work together", error);
   }
   all_started.count_down();
   if (count > 0) body(0);

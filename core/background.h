@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <functional>
 #include <string_view>
+#include <system_error>
 
 namespace tutti {
 
@@ -24,6 +25,9 @@ void throw_if_stopping();
 int stop_descriptor();
 /// Sleeps for `time`; throws Error(aborted) if this thread must_stop().
 void pause_for(std::chrono::nanoseconds time);
+
+/// What std::thread threw for `what`, as Error(system).
+[[noreturn]] void throw_no_thread(std::string_view what, const std::system_error& error);
 
 /// Runs body(0) to body(count - 1) side by side, the first on this thread and the others on threads
 /// of their own; returns when all have. They may wait for each other: where a thread cannot be

@@ -51,7 +51,7 @@ Host look() {
 }  // namespace
 
 const Host& host() {
-  static const Host h = look();
+  static const auto& h = *new Host(look());  // never destroyed: threads may ask during exit
   return h;
 }
 

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <iterator>
 #include <string>
+#include <thread>
 
 #include "bindings/nccl/nccl.h"
 
@@ -70,7 +71,7 @@ ncclUniqueId id_of_another_process() {
     if (write(made[1], &id, sizeof id) != sizeof id) std::abort();
     char c = 0;
     while (read(ended[0], &c, 1) > 0) continue;
-    _exit(0);
+    std::exit(0);
   }
   if (read(made[0], &id, sizeof id) != sizeof id) std::abort();
   return id;
@@ -102,6 +103,7 @@ int main(int argc, char** argv) {
       return 0;
     }
   }
+  std::thread([] {}).join();  // a sanitizer has a thread of its own from the first one on
   threads_at_first = threads();
   if (mode == "rendezvous") {  // rank 1 never comes
     begin_init(id, 0);
