@@ -33,7 +33,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr auto kGrace = std::chrono::seconds(5);  // to end, when asked to
+constexpr auto kGrace = std::chrono::seconds(3);  // to end, when asked to
 
 /// A folder for one program, in memory where possible: its ranks share a file in it.
 class Folder {
