@@ -346,6 +346,16 @@ TEST_F(CompareCommand, GoesOnWithoutFailingPeers) {
       "--timeout 4");
 }
 
+TEST_F(CompareCommand, LeavesOutWhoMakesNoSense) {
+  make_peer("tutti");
+  for (const std::string line :
+       {"hello", "", "waiting", "waiting 2", "times", "times 0", "times nan", "times 1 hello"}) {
+    make_program("gloo_peer", "eval folder=\\${$#}; echo '" + line + "' >$folder/report\n");
+    ASSERT_EQ(compare(std::string("all_reduce ") + kQuick + "--peers gloo --programs ."), 0) << err;
+    EXPECT_CONTAINS(out, "gloo is left out of all_reduce: gloo has sent '" + line + "', which");
+  }
+}
+
 TEST_F(CompareCommand, FailsWithoutTutti) {
   EXPECT_EQ(compare(std::string("all_reduce ") + kQuick + "--programs ."), 1);
   EXPECT_CONTAINS(err, "Tutti's own program is missing");

@@ -33,7 +33,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr auto kGrace = std::chrono::seconds(3);  // to end, when asked to
+constexpr auto kGrace = std::chrono::seconds(5);  // to end, when asked to
 
 /// A folder for one program, in memory where possible: its ranks share a file in it.
 class Folder {
@@ -90,16 +90,17 @@ class Process {
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
   ~Process() {
-    if (!ends_within(kGrace)) {
-      kill(pid_, SIGTERM);
-      if (!ends_within(kGrace)) kill(pid_, SIGKILL);
-    }
+    if (!asked_ && !ends_within(kGrace)) ask_to_end();
+    if (!ends_within(kGrace)) kill(pid_, SIGKILL);
     waitpid(pid_, nullptr, 0);
   }
 
   /// Readable when it has ended.
   int fd() const { return fd_.fd(); }
-  void ask_to_end() const { kill(pid_, SIGTERM); }
+  void ask_to_end() {
+    kill(pid_, SIGTERM);
+    asked_ = true;
+  }
   /// "exit status 3" or "signal 9"; to be called once it has ended.
   std::string how_it_ended() const {
     siginfo_t info{};
@@ -121,6 +122,7 @@ class Process {
 
   pid_t pid_ = -1;
   FileDescriptor fd_;
+  bool asked_ = false;  // to end
 };
 
 /// The end of what was written to `fd`.
