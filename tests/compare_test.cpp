@@ -2,6 +2,7 @@
 // their results with, and the command itself with peers that are there, that are missing, that fail
 // or hang, and that lack what was asked for.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cmath>
@@ -13,6 +14,8 @@
 #include <vector>
 
 #include "bench/peers/pattern.h"
+#include "bench/peers/turns.h"
+#include "core/error.h"
 #include "tests/run_job.h"
 #include "tests/tutti_command.h"
 #include "tools/compare_report.h"
@@ -346,11 +349,21 @@ TEST_F(CompareCommand, GoesOnWithoutFailingPeers) {
       "--timeout 4");
 }
 
+// As if `tutti compare` had been killed while the rank was starting.
+TEST(CompareTurns, NobodyWaitsForAComparisonThatIsGone) {
+  const TemporaryFolder folder;
+  for (const char* name : {"turn.0", "report"}) {
+    ASSERT_EQ(mkfifo(folder.path(name).c_str(), 0600), 0);
+  }
+  EXPECT_THROW(peers::Turns(folder.path(), 0), Error);
+}
+
 TEST_F(CompareCommand, LeavesOutWhoMakesNoSense) {
   make_peer("tutti");
   for (const std::string line :
        {"hello", "", "waiting", "waiting 2", "times", "times 0", "times nan", "times 1 hello"}) {
-    make_program("gloo_peer", "eval folder=\\${$#}; echo '" + line + "' >$folder/report\n");
+    make_program("gloo_peer", "eval folder=\\${$#}; test $TUTTI_RANK = 1 || echo '" + line +
+                                  "' >$folder/report\n");
     ASSERT_EQ(compare(std::string("all_reduce ") + kQuick + "--peers gloo --programs ."), 0) << err;
     EXPECT_CONTAINS(out, "gloo is left out of all_reduce: gloo has sent '" + line + "', which");
   }

@@ -15,8 +15,9 @@
 namespace tutti::peers {
 namespace {
 
+/// Not to wait for the other end: if that is gone, the comparison is over.
 FileDescriptor open_pipe(const std::string& path, int flags) {
-  FileDescriptor pipe(::open(path.c_str(), flags | O_CLOEXEC));
+  FileDescriptor pipe(::open(path.c_str(), flags | O_NONBLOCK | O_CLOEXEC));
   if (!pipe) throw_system_error("cannot open " + path);
   return pipe;
 }
@@ -35,9 +36,8 @@ void write_line(const FileDescriptor& pipe, const std::string& line) {
 }  // namespace
 
 Turns::Turns(const std::string& folder, int rank)
-    // Not to wait for a writer: one that is gone has ended the comparison.
     : rank_(rank),
-      turn_(open_pipe(fmt::format("{}/turn.{}", folder, rank), O_RDONLY | O_NONBLOCK)),
+      turn_(open_pipe(fmt::format("{}/turn.{}", folder, rank), O_RDONLY)),
       report_(open_report(folder)) {
   if (::fcntl(turn_.fd(), F_SETFL, 0) != 0) throw_system_error("cannot wait for a turn");
 }
