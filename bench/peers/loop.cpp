@@ -25,7 +25,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kMaxIterations = 10000;  // of a turn
+constexpr int kMaxIterations = 10000;          // of a turn
 constexpr std::size_t kBlocksUpTo = 16 << 10;  // bytes: above, one call is long enough
 constexpr double kBlockMicroseconds = 20;
 constexpr std::size_t kTouchedBytes = 256;
