@@ -1,7 +1,9 @@
 // Sizes, counts, bus factors and buffer images of the *_perf programs.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include "bench/perf/benchmark.h"
@@ -129,6 +131,50 @@ TEST(PerfBenchmark, EveryByteCounts) {
              (collective == Collective::broadcast || collective == Collective::scatter));
         EXPECT_EQ(count_wrong(data, expected.receive_after, untouched.data()) == 0, idle)
             << name(collective) << " rank " << rank << " in place " << in_place;
+      }
+    }
+  }
+}
+
+// A library that puts chunks where others belong is noticed: for every type and operator, whatever
+// the chunks' size and distance.
+TEST(PerfBenchmark, SwappedChunksAreWrong) {
+  constexpr std::size_t kBytes = 1 << 14;
+  const auto expect_noticed = [](Collective collective, DataType type,
+                                 std::optional<ReduceKind> op) {
+    CallSetup setup;
+    setup.collective = collective;
+    setup.type = type;
+    setup.ranks = 3;
+    setup.shape = shape_of(collective, kBytes, type, setup.ranks);
+    const Data data({type, op, setup.ranks, 1});
+    const Image image = expectation(setup, 0).receive_after;
+    std::vector<std::byte> buffer(image.elements * size_of(type));
+    paint(data, image, buffer.data());
+    for (std::size_t chunk = 64; 2 * chunk <= buffer.size(); chunk *= 2) {
+      for (std::size_t other = chunk; other + chunk <= buffer.size(); other *= 2) {
+        const auto swap = [&] {
+          std::swap_ranges(buffer.begin(), buffer.begin() + static_cast<std::ptrdiff_t>(chunk),
+                           buffer.begin() + static_cast<std::ptrdiff_t>(other));
+        };
+        swap();
+        EXPECT_GT(count_wrong(data, image, buffer.data()), 0u)
+            << name(collective) << " " << name(type) << " " << (op ? name(*op) : "") << ": "
+            << chunk << " bytes at 0 and " << other;
+        swap();
+      }
+    }
+    EXPECT_EQ(count_wrong(data, image, buffer.data()), 0u);
+  };
+  for (int t = 0; t < kDataTypes; ++t) {
+    const auto type = static_cast<DataType>(t);
+    for (const Collective collective : kPrograms) {
+      if (!is_reduction(collective)) {
+        expect_noticed(collective, type, std::nullopt);
+        continue;
+      }
+      for (int k = 0; k < kReduceKinds; ++k) {
+        expect_noticed(collective, type, static_cast<ReduceKind>(k));
       }
     }
   }

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -20,13 +21,14 @@
 #include "core/settings.h"
 #include "tools/compare_programs.h"
 #include "tools/compare_report.h"
+#include "tools/compare_session.h"
 
 namespace tutti {
 namespace {
 
-using compare::Output;
 using compare::Program;
 using compare::Row;
+using compare::Session;
 
 const std::vector<std::string> kCompared{"all_reduce", "all_gather", "reduce_scatter", "broadcast",
                                          "reduce",     "all_to_all", "send_recv"};
@@ -39,8 +41,9 @@ struct Arguments {
   std::string type = "float32";
   std::string memory = "window";
   std::vector<std::string> peers = compare::peer_names();
-  int alternations = 5;
-  int iterations = 51;
+  int rounds = 25;
+  int slice = 25;
+  int patience = 120;
   bool bind = true;
   CLI::Option* bind_option = nullptr;
   std::string json, svg, programs;
@@ -93,8 +96,8 @@ class Comparison {
   Comparison(const Arguments& a, DataType type) : arguments_(a), type_(type), cpus_(usable_cpus()) {
     run_.cpu = cpu_model();
     run_.cores = static_cast<int>(cpus_.size());
-    run_.alternations = a.alternations;
-    run_.iterations = a.iterations;
+    run_.rounds = a.rounds;
+    run_.slice = a.slice;
     run_.bound = a.bind_option->count() != 0 ? a.bind : a.ranks <= run_.cores;
     for (Program& program : compare::find_programs(a.programs, a.peers, a.ranks)) {
       if (program.missing.empty()) {
@@ -138,53 +141,60 @@ class Comparison {
     run_.notes.push_back(text);
   }
 
-  /// A B C ... A B C ...: what disturbs the machine for a while disturbs all of them.
+  /// All programs are there all the time, and measure in turn. A round gives each of them a turn
+  /// on each size: what a figure is made of is spread over the whole comparison, and what is
+  /// compared is measured next to each other, in the same state of the machine.
   void take_turns(Collective collective, const std::set<std::size_t>& sizes,
                   std::vector<Row>& rows) {
-    const std::vector<std::string> arguments = program_arguments(collective, sizes);
-    std::set<std::string> out;  // of this collective
-    for (int turn = 0; turn < arguments_.alternations; ++turn) {
-      for (const Program& program : programs_) {
-        if (out.count(program.name) != 0) continue;
-        show_progress(collective, turn, program.name);
-        const std::string why = run_once(program, arguments, rows);
-        if (why.empty()) continue;
-        show_progress(collective, turn, "");
-        note(fmt::format("{} is left out of {}: {}", program.name, name(collective), why));
-        out.insert(program.name);
-        for (Row& row : rows) {
-          row.peers.erase(program.name);
-          if (program.name == "limit") row.limit.clear();
+    const compare::Signals signals;
+    const compare::SessionOptions options{arguments_.ranks, arguments_.patience,
+                                          program_arguments(collective, sizes)};
+    std::map<std::string, Session> sessions;
+    for (const Program& program : programs_) {
+      show_progress(fmt::format("{}: starting {}", name(collective), program.name));
+      try_to(collective, program.name, rows, sessions, [&] {
+        sessions.insert({program.name, Session(program, options, signals)});
+      });
+    }
+    for (int round = 0; round < arguments_.rounds; ++round) {
+      show_progress(
+          fmt::format("{}: round {} of {}", name(collective), round + 1, arguments_.rounds));
+      for (Row& row : rows) {
+        for (const Program& program : programs_) {
+          const auto session = sessions.find(program.name);
+          if (session == sessions.end()) continue;
+          try_to(collective, program.name, rows, sessions,
+                 [&] { add(program.name, session->second.take_turn(row.bytes), row); });
         }
       }
     }
-    show_progress(collective, 0, "");
+    show_progress("");
   }
 
-  /// Adds its times to the rows; or says why there are none. Tutti's failure ends the comparison.
-  static std::string run_once(const Program& program, const std::vector<std::string>& arguments,
-                              std::vector<Row>& rows) {
-    const bool required = program.name == "tutti";
+  /// Leaves the program out of this collective if it cannot. Tutti's failure ends the comparison.
+  template <class What>
+  void try_to(Collective collective, const std::string& who, std::vector<Row>& rows,
+              std::map<std::string, Session>& sessions, const What& what) {
     try {
-      const Output output = compare::run(program, arguments);
-      if (!output.unsupported.empty()) {
-        return "not supported by this peer: " + output.unsupported;
-      }
-      for (Row& row : rows) {
-        const auto found = output.times.find(row.bytes);
-        if (found == output.times.end()) {
-          throw Error(ErrorCode::internal,
-                      fmt::format("{} has not measured {} bytes", program.name, row.bytes));
-        }
-        compare::Times& times = required                  ? row.tutti
-                                : program.name == "limit" ? row.limit
-                                                          : row.peers[program.name];
-        times.push_back(found->second);
-      }
-      return "";
+      what();
     } catch (const Error& e) {
-      if (required || e.code() == ErrorCode::aborted) throw;
-      return e.what();
+      if (who == "tutti" || e.code() == ErrorCode::aborted) throw;
+      show_progress("");
+      note(fmt::format("{} is left out of {}: {}", who, name(collective), e.what()));
+      sessions.erase(who);
+      for (Row& row : rows) {
+        row.peers.erase(who);
+        if (who == "limit") row.limit.clear();
+      }
+    }
+  }
+
+  static void add(const std::string& program, const std::vector<double>& ways, Row& row) {
+    if (program == "limit") {
+      row.limit.resize(ways.size());
+      for (std::size_t i = 0; i < ways.size(); ++i) row.limit[i].push_back(ways[i]);
+    } else {
+      (program == "tutti" ? row.tutti : row.peers[program]).push_back(ways.front());
     }
   }
 
@@ -195,19 +205,15 @@ class Comparison {
                                   "--memory",     arguments_.memory,
                                   "--ranks",      std::to_string(arguments_.ranks),
                                   "--cores",      std::to_string(run_.cores),
-                                  "--iterations", std::to_string(arguments_.iterations),
+                                  "--slice",      std::to_string(arguments_.slice),
                                   "--bytes",      fmt::format("{}", fmt::join(sizes, ","))};
     if (run_.bound) list.insert(list.end(), {"--cpus", fmt::format("{}", fmt::join(cpus_, ","))});
     return list;
   }
 
-  /// On a terminal; an empty `who` takes the line away.
-  void show_progress(Collective collective, int turn, const std::string& who) const {
-    if (isatty(STDERR_FILENO) == 0) return;
-    fmt::print(stderr, "\r\033[K");
-    if (who.empty()) return;
-    fmt::print(stderr, "{}: turn {} of {}, {}", name(collective), turn + 1, arguments_.alternations,
-               who);
+  /// On a terminal; an empty text takes the line away.
+  static void show_progress(const std::string& text) {
+    if (isatty(STDERR_FILENO) != 0) fmt::print(stderr, "\r\033[K{}", text);
   }
 
   static void write(const std::string& path, const std::string& text) {
@@ -275,12 +281,17 @@ void add_compare_command(CLI::App& app) {
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(names(std::move(peers_or_none)));
-  command->add_option("--alternations", a->alternations, "How often each takes its turn [5]")
+  command->add_option("--rounds", a->rounds, "How often each takes its turn on each size [25]")
       ->type_name("N")
-      ->check(CLI::Range(1, 1000));
-  command->add_option("--iterations", a->iterations, "Per turn and size; fewer above 1M [51]")
-      ->type_name("N")
-      ->check(CLI::Range(1, 1000));
+      ->check(CLI::Range(3, 100000));
+  command->add_option("--slice", a->slice, "About how long a turn lasts, in milliseconds [25]")
+      ->type_name("MS")
+      ->check(CLI::Range(1, 10000));
+  command
+      ->add_option("--timeout", a->patience,
+                   "A program that takes longer to start, or over a turn, is left out [120]")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(1, 86400));
   a->bind_option = command->add_flag("--bind,!--no-bind", a->bind,
                                      "Pin rank i to core i modulo cores [if there are enough]");
   command->add_option("--json", a->json, "Also write the rows to this file")->type_name("FILE");
@@ -288,9 +299,12 @@ void add_compare_command(CLI::App& app) {
   command
       ->add_option("--programs", a->programs, "Where the measuring programs are [../libexec/tutti]")
       ->type_name("FOLDER");
-  command->add_flag("--verbose", a->verbose, "Also the least and the most of each time");
+  command->add_flag("--verbose", a->verbose, "Also the quartiles of each time");
   command->footer(
-      "ratio: the best peer's time / Tutti's; of limit: the machine's limit / Tutti's time.\n"
+      "ratio: the best peer's time / Tutti's; of limit: the machine's limit / Tutti's time. Both\n"
+      "are medians over the rounds, (quartiles) behind; quartiles further apart than the median "
+      "is\n"
+      "large are \"unsteady\", and no figure.\n"
       "Examples:\n"
       "  tutti compare all_reduce -n 2 -b 8 -e 64M -f 8\n"
       "  tutti compare all_reduce all_gather --memory malloc --json out.json --svg out.svg");

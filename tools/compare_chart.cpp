@@ -58,8 +58,8 @@ class Chart {
     for (const Row& row : rows) {
       small = std::min(small, static_cast<double>(row.bytes));
       large = std::max(large, static_cast<double>(row.bytes));
-      low = std::min(low, row.ratio().value_or(1));
-      high = std::max(high, row.ratio().value_or(1));
+      low = std::min(low, row.ratio().value_or(Figure{1, 1, 1}).low);
+      high = std::max(high, row.ratio().value_or(Figure{1, 1, 1}).high);
     }
     x_ = {std::floor(std::log2(small)), std::ceil(std::log2(large)), kLeft, kRight};
     y_ = {std::floor(std::log2(low)), std::ceil(std::log2(high)), kBottom, kTop};
@@ -117,18 +117,22 @@ class Chart {
       if (std::find(drawn.begin(), drawn.end(), row.collective) != drawn.end()) continue;
       const char* colour = kColours[drawn.size() % kColours.size()];
       drawn.push_back(row.collective);
-      std::string points, dots;
+      std::string points, dots, spreads;
       for (const Row& r : rows_) {
         const auto ratio = r.ratio();
         if (r.collective != row.collective || !ratio) continue;
-        const double x = x_.at(static_cast<double>(r.bytes)), y = y_.at(*ratio);
+        const double x = x_.at(static_cast<double>(r.bytes)), y = y_.at(ratio->median);
+        spreads += fmt::format(
+            R"(<line x1="{0:.1f}" y1="{1:.1f}" x2="{0:.1f}" y2="{2:.1f}" stroke="{3}"/>)", x,
+            y_.at(ratio->low), y_.at(ratio->high), colour);
+        if (!ratio->steady()) continue;
         points += fmt::format("{:.1f},{:.1f} ", x, y);
         dots += fmt::format(
             R"(<circle cx="{:.1f}" cy="{:.1f}" r="3" fill="{}"><title>{} B: {:.2f}x {}</title></circle>)",
-            x, y, colour, r.bytes, *ratio, r.best_peer()->first);
+            x, y, colour, r.bytes, ratio->median, r.best_peer());
       }
-      put(R"(<polyline points="{}" fill="none" stroke="{}" stroke-width="2"/>{})", points, colour,
-          dots);
+      put(R"(<polyline points="{}" fill="none" stroke="{}" stroke-width="2"/>{}{})", points, colour,
+          spreads, dots);
       text(kRight + 16, kTop + 18 * static_cast<double>(drawn.size()), "start",
            std::string(name(row.collective)), 13, colour);
     }

@@ -1,12 +1,10 @@
-// The programs that `tutti compare` starts (bench/peers, bench/limits): where they are, which are
-// missing and why, and one run of one of them.
+// The programs that `tutti compare` starts (bench/peers, bench/limits): where they are, and which
+// are missing and why.
 #pragma once
 
 #include <filesystem>
 #include <string>
 #include <vector>
-
-#include "tools/compare_report.h"
 
 namespace tutti::compare {
 
@@ -23,9 +21,5 @@ std::vector<std::string> peer_names();
 /// programs are; empty: beside the `tutti` command that is running.
 std::vector<Program> find_programs(std::filesystem::path folder,
                                    const std::vector<std::string>& peers, int ranks);
-
-/// Runs it once, with `--folder` (a new, private one) added to `arguments`. Throws Error(system)
-/// with what it wrote to stderr if it fails, Error(aborted) after Ctrl-C.
-Output run(const Program& program, const std::vector<std::string>& arguments);
 
 }  // namespace tutti::compare

@@ -4,15 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <utility>
 
 #include "bench/perf/benchmark.h"
-#include "core/error.h"
 
 namespace tutti::compare {
 namespace {
@@ -22,11 +18,25 @@ std::string format_us(double us) {
   return fmt::format("{:.{}f}", us, decimals);
 }
 
+/// "0.250 ±4%": half the distance between the quartiles, as a part of the median.
 std::string format_times(const Times& times, bool verbose) {
   if (times.empty()) return "-";
-  if (!verbose) return format_us(median(times));
-  const auto [least, most] = std::minmax_element(times.begin(), times.end());
-  return fmt::format("{} ({}-{})", format_us(median(times)), format_us(*least), format_us(*most));
+  const Figure us = figure_of(times);
+  if (verbose) {
+    return fmt::format("{} ({}-{})", format_us(us.median), format_us(us.low), format_us(us.high));
+  }
+  return fmt::format("{} ±{:.0f}%", format_us(us.median), (us.high - us.low) / us.median * 50);
+}
+
+/// "2.00 (1.90-2.20)"; no number to quote where that would be a guess.
+std::string format_figure(const std::optional<Figure>& figure, double unit, int decimals,
+                          std::string_view suffix) {
+  if (!figure) return "-";
+  const auto quoted = figure->steady()
+                          ? fmt::format("{:.{}f}{}", figure->median * unit, decimals, suffix)
+                          : "unsteady";
+  return fmt::format("{} ({:.{}f}-{:.{}f}{})", quoted, figure->low * unit, decimals,
+                     figure->high * unit, decimals, suffix);
 }
 
 std::string format_bytes(std::size_t bytes) {
@@ -40,83 +50,97 @@ std::string format_bytes(std::size_t bytes) {
   return unit == 0 ? fmt::format("{}", number) : fmt::format("{}{}", number, kUnits[unit - 1]);
 }
 
+/// On a screen: the bytes that continue a character of UTF-8 take no place.
+std::size_t width(std::string_view text) {
+  const auto continues = [](char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; };
+  return text.size() - static_cast<std::size_t>(std::count_if(text.begin(), text.end(), continues));
+}
+
 /// Right-aligned columns, as wide as they need to be.
 std::string align(const std::vector<std::vector<std::string>>& lines) {
   std::vector<std::size_t> widths(lines.front().size());
   for (const auto& line : lines) {
-    for (std::size_t c = 0; c < line.size(); ++c) widths[c] = std::max(widths[c], line[c].size());
+    for (std::size_t c = 0; c < line.size(); ++c) widths[c] = std::max(widths[c], width(line[c]));
   }
   std::string text;
   for (const auto& line : lines) {
     for (std::size_t c = 0; c < line.size(); ++c) {
-      text += fmt::format("{}{:>{}}", c == 0 ? "" : "  ", line[c], widths[c]);
+      text +=
+          fmt::format("{}{:>{}}{}", c == 0 ? "" : "  ", "", widths[c] - width(line[c]), line[c]);
     }
     text += '\n';
   }
   return text;
 }
 
-}  // namespace
-
-double median(Times times) {
-  if (times.empty()) return std::numeric_limits<double>::quiet_NaN();
-  std::sort(times.begin(), times.end());
-  const std::size_t middle = times.size() / 2;
-  return times.size() % 2 != 0 ? times[middle] : (times[middle - 1] + times[middle]) / 2;
+/// Round by round.
+Figure ratio_of(const Times& others, const Times& tutti) {
+  Times ratios;
+  for (std::size_t round = 0; round < std::min(others.size(), tutti.size()); ++round) {
+    ratios.push_back(others[round] / tutti[round]);
+  }
+  return figure_of(std::move(ratios));
 }
 
-Output parse_output(std::string_view text) {
-  Output output;
-  std::istringstream lines{std::string(text)};
-  constexpr std::string_view kUnsupported = "unsupported ";
-  for (std::string line; std::getline(lines, line);) {
-    if (line.rfind(kUnsupported, 0) == 0) {
-      output.unsupported = line.substr(kUnsupported.size());
-      continue;
-    }
-    std::istringstream words(line);
-    std::size_t bytes = 0;
-    double us = 0;
-    std::string more;
-    if (!(words >> bytes >> us) || words >> more || !(us > 0) || !std::isfinite(us)) {
-      throw Error(ErrorCode::internal,
-                  fmt::format("expected 'bytes microseconds' from it, got '{}'", line));
-    }
-    output.times[bytes] = us;
+}  // namespace
+
+Figure figure_of(Times times) {
+  if (times.empty()) {
+    constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+    return {kNone, kNone, kNone};
   }
-  return output;
+  std::sort(times.begin(), times.end());
+  const auto quantile = [&](double part) {  // between two of them, in proportion
+    const double at = part * static_cast<double>(times.size() - 1);
+    const auto below = static_cast<std::size_t>(at);
+    const std::size_t above = std::min(below + 1, times.size() - 1);
+    return times[below] + (at - static_cast<double>(below)) * (times[above] - times[below]);
+  };
+  return {quantile(0.5), quantile(0.25), quantile(0.75)};
 }
 
 double Row::bus_gbps() const {
-  return perf::bus_factor(collective, ranks) * static_cast<double>(bytes) / tutti_us() / 1e3;
+  return perf::bus_factor(collective, ranks) * static_cast<double>(bytes) /
+         figure_of(tutti).median / 1e3;
 }
 
-std::optional<std::pair<std::string, double>> Row::best_peer() const {
-  std::optional<std::pair<std::string, double>> best;
+std::string Row::best_peer() const {
+  std::string best;
+  double best_us = std::numeric_limits<double>::infinity();
   for (const auto& [peer, times] : peers) {
-    if (times.empty()) continue;
-    const double us = median(times);
-    if (!best || us < best->second) best = {peer, us};
+    const double us = figure_of(times).median;
+    if (!(us < best_us)) continue;
+    best = peer;
+    best_us = us;
   }
   return best;
 }
 
-std::optional<double> Row::ratio() const {
-  const auto best = best_peer();
-  if (!best) return std::nullopt;
-  return best->second / tutti_us();
+Times Row::best_limit() const {
+  Times best;
+  for (const Times& way : limit) {
+    if (best.empty() || figure_of(way).median < figure_of(best).median) best = way;
+  }
+  return best;
 }
 
-std::optional<double> Row::of_limit() const {
-  if (limit.empty()) return std::nullopt;
-  return median(limit) / tutti_us();
+std::optional<Figure> Row::ratio() const {
+  const auto best = peers.find(best_peer());
+  if (best == peers.end()) return std::nullopt;
+  return ratio_of(best->second, tutti);
+}
+
+std::optional<Figure> Row::of_limit() const {
+  const Times best = best_limit();
+  if (best.empty()) return std::nullopt;
+  return ratio_of(best, tutti);
 }
 
 std::string format_table(const std::vector<Row>& rows, const std::vector<std::string>& peers,
                          bool verbose) {
   const Row& first = rows.front();
   std::string text =
-      fmt::format("{}, {} ranks, {}, Tutti's buffers from {}; median times in us, busbw in GB/s\n",
+      fmt::format("{}, {} ranks, {}, Tutti's buffers from {}; times in us, busbw in GB/s\n",
                   name(first.collective), first.ranks, name(first.type), first.memory);
   std::vector<std::vector<std::string>> lines{{"size", "tutti", "busbw"}};
   lines[0].insert(lines[0].end(), peers.begin(), peers.end());
@@ -129,43 +153,51 @@ std::string format_table(const std::vector<Row>& rows, const std::vector<std::st
       const auto found = row.peers.find(peer);
       line.push_back(found == row.peers.end() ? "-" : format_times(found->second, verbose));
     }
-    const auto ratio = row.ratio(), of_limit = row.of_limit();
-    line.push_back(format_times(row.limit, verbose));
-    line.push_back(ratio ? fmt::format("{:.2f}", *ratio) : "-");
-    line.push_back(of_limit ? fmt::format("{:.0f}%", *of_limit * 100) : "-");
+    line.push_back(format_times(row.best_limit(), verbose));
+    line.push_back(format_figure(row.ratio(), 1, 2, ""));
+    line.push_back(format_figure(row.of_limit(), 100, 0, "%"));
   }
   return text + align(lines);
 }
 
 std::string format_json(const std::vector<Row>& rows, const Conditions& run) {
   using Json = nlohmann::ordered_json;
-  const auto or_null = [](std::optional<double> value) { return value ? Json(*value) : Json(); };
+  const auto quoted = [](const std::optional<Figure>& figure) {
+    return figure && figure->steady() ? Json(figure->median) : Json();
+  };
   Json list = Json::array();
   for (const Row& row : rows) {
-    Json peers = Json::object();
+    Json peers = Json::object(), quartiles = Json::object();
+    const auto add_quartiles = [&](std::string_view what, const Figure& figure) {
+      quartiles[std::string(what)] = {figure.low, figure.high};
+    };
+    add_quartiles("tutti", figure_of(row.tutti));
     for (const auto& [peer, times] : row.peers) {
-      if (!times.empty()) peers[peer] = median(times);
+      if (times.empty()) continue;
+      peers[peer] = figure_of(times).median;
+      add_quartiles(peer, figure_of(times));
     }
+    const Times limit = row.best_limit();
+    if (!limit.empty()) add_quartiles("limit", figure_of(limit));
+    if (row.ratio()) add_quartiles("ratio", *row.ratio());
+    if (row.of_limit()) add_quartiles("of_limit", *row.of_limit());
     list.push_back({{"collective", name(row.collective)},
                     {"type", name(row.type)},
                     {"bytes", row.bytes},
                     {"ranks", row.ranks},
                     {"memory", row.memory},
-                    {"tutti_us", row.tutti_us()},
+                    {"tutti_us", figure_of(row.tutti).median},
                     {"busbw", row.bus_gbps()},
                     {"peers", peers},
-                    {"limit_us", row.limit.empty() ? Json() : Json(median(row.limit))},
-                    {"ratio", or_null(row.ratio())},
-                    {"of_limit", or_null(row.of_limit())}});
+                    {"limit_us", limit.empty() ? Json() : Json(figure_of(limit).median)},
+                    {"ratio", quoted(row.ratio())},
+                    {"of_limit", quoted(row.of_limit())},
+                    {"quartiles", quartiles}});
   }
-  const Json document{{"version", 1},
-                      {"tutti_version", TUTTI_VERSION},
-                      {"cpu", run.cpu},
-                      {"cores", run.cores},
-                      {"bound", run.bound},
-                      {"alternations", run.alternations},
-                      {"iterations", run.iterations},
-                      {"notes", run.notes},
+  const Json document{{"version", 2},          {"tutti_version", TUTTI_VERSION},
+                      {"cpu", run.cpu},        {"cores", run.cores},
+                      {"bound", run.bound},    {"rounds", run.rounds},
+                      {"slice_ms", run.slice}, {"notes", run.notes},
                       {"rows", list}};
   return document.dump(2) + "\n";
 }

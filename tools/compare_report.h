@@ -13,19 +13,20 @@
 
 namespace tutti::compare {
 
-/// Microseconds of one size in one program: a median for every alternation.
+/// Microseconds of one size in one program, one of each round.
 using Times = std::vector<double>;
 
-/// NaN of none.
-double median(Times times);
+/// What is quoted of the rounds: half of them are between the quartiles.
+struct Figure {
+  double median = 0;
+  double low = 0, high = 0;  // quartiles
 
-/// What one run of a program printed (bench/peers/loop.h).
-struct Output {
-  std::map<std::size_t, double> times;  // by bytes
-  std::string unsupported;              // why it measured nothing; empty: it did
+  /// Far enough from a guess to be quoted: the quartiles are no further apart than the median is
+  /// large.
+  bool steady() const { return high - low <= median; }
 };
-/// Throws Error(internal) naming the line that is not part of a measurement.
-Output parse_output(std::string_view text);
+/// NaNs of none.
+Figure figure_of(Times times);
 
 /// One collective on one size.
 struct Row {
@@ -36,19 +37,22 @@ struct Row {
   std::string memory;                               // "window" or "malloc"; Tutti's
   Times tutti;                                      // never empty
   std::map<std::string, Times, std::less<>> peers;  // those that were measured
-  Times limit;                                      // may be empty
+  std::vector<Times> limit;                         // of each way that it has; may be empty
 
-  double tutti_us() const { return median(tutti); }
   double bus_gbps() const;  // of Tutti; 1e9 bytes per second
-  /// The name and the time of the fastest peer.
-  std::optional<std::pair<std::string, double>> best_peer() const;
-  /// How many times as fast as the best peer Tutti is.
-  std::optional<double> ratio() const;
-  /// The limit's time / Tutti's time: 1 is as fast as the machine.
-  std::optional<double> of_limit() const;
+  /// The fastest peer; empty if there is none.
+  std::string best_peer() const;
+  /// The times of the limit's fastest way. It is the same one in all rounds: the fastest of each
+  /// round would be the luckiest.
+  Times best_limit() const;
+  /// How many times as fast as the best peer Tutti is: of each round's times, which were measured
+  /// next to each other, so that the machine's state is in both.
+  std::optional<Figure> ratio() const;
+  /// The limit's time / Tutti's time, likewise: 1 is as fast as the machine.
+  std::optional<Figure> of_limit() const;
 };
 
-/// The table of one collective, whose rows these are. `verbose`: with each time's least and most.
+/// The table of one collective, whose rows these are. `verbose`: with each time's quartiles.
 std::string format_table(const std::vector<Row>& rows, const std::vector<std::string>& peers,
                          bool verbose);
 
@@ -56,14 +60,15 @@ std::string format_table(const std::vector<Row>& rows, const std::vector<std::st
 struct Conditions {
   std::string cpu;  // its model
   int cores = 0;
-  int alternations = 0;
-  int iterations = 0;
+  int rounds = 0;
+  int slice = 0;  // milliseconds
   bool bound = false;
   std::vector<std::string> notes;  // what is missing
 };
 std::string format_json(const std::vector<Row>& rows, const Conditions& run);
 
 /// Ratio over size, one line for each collective; above 1 Tutti is faster than the best peer.
+/// Ratios that are not steady have no dot, only the line between their quartiles.
 std::string format_svg(const std::vector<Row>& rows, const Conditions& run);
 
 }  // namespace tutti::compare

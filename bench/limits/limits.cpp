@@ -25,6 +25,7 @@
 #include "bench/limits/moves.h"
 #include "bench/peers/barrier.h"
 #include "bench/peers/loop.h"
+#include "bench/peers/turns.h"
 #include "core/error.h"
 
 namespace tutti::peers {
@@ -223,7 +224,7 @@ void measure_rank(const Arguments& arguments, int rank, Machine& machine, const 
 
 void measure(const Arguments& arguments) {
   if (is_reduction(arguments.collective) && arguments.type != DataType::float32) {
-    return print_unsupported("its loops add up float32 alone");
+    return report_unsupported(arguments.folder, "its loops add up float32 alone");
   }
   const auto ranks = static_cast<std::size_t>(arguments.ranks);
   const perf::Shape shape = largest_shape(arguments);
@@ -242,9 +243,9 @@ void measure(const Arguments& arguments) {
     const int status = guarded([&] { measure_rank(arguments, rank, machine, buffers); });
     std::exit(status);
   }
-  bool failed = false;
-  for (int status = 0; wait(&status) > 0;) failed = failed || status != 0;
-  if (failed) throw Error(ErrorCode::internal, "a rank failed");
+  for (int status = 0; wait(&status) > 0;) {  // the other ranks end with this process
+    if (status != 0) throw Error(ErrorCode::internal, "a rank failed");
+  }
 }
 
 }  // namespace

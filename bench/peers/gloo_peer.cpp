@@ -16,6 +16,7 @@
 #include <string>
 
 #include "bench/peers/loop.h"
+#include "bench/peers/turns.h"
 #include "bench/perf/buffer.h"
 #include "core/error.h"
 
@@ -125,7 +126,7 @@ void measure(const Arguments& arguments) {
   const int rank = integer_variable("TUTTI_RANK");
   const int ranks = integer_variable("TUTTI_SIZE");
   if (const std::string reason = why_unsupported(arguments); !reason.empty()) {
-    if (rank == 0) print_unsupported(reason);
+    if (rank == 0) report_unsupported(arguments.folder, reason);
     return;
   }
   gloo::transport::tcp::attr loopback;

@@ -16,7 +16,8 @@
 #include <utility>
 
 #include "bench/peers/barrier.h"
-#include "bench/perf/numbers.h"
+#include "bench/peers/pattern.h"
+#include "bench/peers/turns.h"
 #include "core/error.h"
 
 namespace tutti::peers {
@@ -24,15 +25,15 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kMaxIterations = 1000;
+constexpr int kMaxIterations = 10000;          // of a turn
 constexpr std::size_t kBlocksUpTo = 16 << 10;  // bytes: above, one call is long enough
 constexpr double kBlockMicroseconds = 20;
 constexpr std::size_t kTouchedBytes = 256;
 
-/// What the ranks of one run share, in a file of its folder. A new file is all zeros.
+/// What the ranks of one program share, in a file of its folder. A new file is all zeros.
 struct Shared {
   Barrier barrier;
-  Counter calls;                            // in a block; written by rank 0
+  Counter agreed;                           // written by rank 0
   double times[kMaxRanks][kMaxIterations];  // in us; each rank writes its own
 };
 
@@ -69,121 +70,130 @@ double median(std::vector<double> values) {
   return values.size() % 2 != 0 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
-// Small whole numbers, so that every type can add up those of kMaxRanks ranks exactly.
-double input_value(int rank, int iteration) { return 1 + (rank + iteration) % 4; }
-
 bool takes_part(const Job& job) { return job.collective != Collective::send_recv || job.rank < 2; }
 bool has_input(const Job& job) {
   return takes_part(job) && (job.collective != Collective::broadcast || job.rank == 0);
 }
 
-template <class T>
-void fill(std::byte* at, std::size_t count, std::uint64_t bits) {
-  std::fill_n(reinterpret_cast<T*>(at), count, static_cast<T>(bits));
-}
+/// Part of an output: what `rank` (or Pattern::kSum) has from `position` on.
+struct Source {
+  int rank;
+  std::size_t position;
+};
 
-void write_input(const Job& job, std::size_t elements, int iteration) {
-  if (!has_input(job)) return;
-  const std::uint64_t bits = perf::encode(job.type, input_value(job.rank, iteration));
-  switch (size_of(job.type)) {
-    case 2:
-      return fill<std::uint16_t>(job.in, elements, bits);
-    case 4:
-      return fill<std::uint32_t>(job.in, elements, bits);
-    default:
-      return fill<std::uint64_t>(job.in, elements, bits);
-  }
-}
-
-/// The rank whose input is in block `block` of the output, or -1: the sum of all.
-int source_of_block(const Job& job, int block) {
+/// Where block `block` of the output comes from.
+Source source_of_block(const Job& job, int block) {
+  const std::size_t mine = static_cast<std::size_t>(job.rank) * job.count;
   switch (job.collective) {
     case Collective::broadcast:
-      return 0;
+      return {0, 0};
     case Collective::all_gather:
+      return {block, 0};
     case Collective::all_to_all:
-      return block;
+      return {block, mine};
     case Collective::send_recv:
-      return 1 - job.rank;
+      return {1 - job.rank, 0};
+    case Collective::reduce_scatter:
+      return {Pattern::kSum, mine};
     default:
-      return -1;
+      return {Pattern::kSum, 0};
   }
 }
 
-void check_output(const Job& job, std::size_t elements, int iteration) {
+void check_output(const Job& job, const perf::Shape& shape, const Pattern& pattern,
+                  std::uint64_t iteration) {
   if (!takes_part(job) || (job.collective == Collective::reduce && job.rank != 0)) return;
-  double sum = 0;
-  for (int r = 0; r < job.ranks; ++r) sum += input_value(r, iteration);
-  const std::size_t element_bytes = size_of(job.type);
-  for (std::size_t i = 0; i < elements; ++i) {
-    const int source = source_of_block(job, static_cast<int>(i / job.count));
-    const double expected = source < 0 ? sum : input_value(source, iteration);
-    const std::uint64_t bits = perf::load(job.type, job.out + i * element_bytes);
-    if (bits == perf::encode(job.type, expected)) continue;
-    throw Error(
-        ErrorCode::internal,
-        fmt::format("{} of {} {}: rank {}'s element {} is wrong: its bits are {:#x}, not "
-                    "those of {}",
-                    name(job.collective), job.count, name(job.type), job.rank, i, bits, expected));
+  for (std::size_t first = 0; first < shape.out; first += job.count) {
+    const Source source = source_of_block(job, static_cast<int>(first / job.count));
+    const auto wrong = pattern.find_wrong(source.rank, iteration, source.position, job.count,
+                                          job.out + first * size_of(job.type));
+    if (!wrong) continue;
+    throw Error(ErrorCode::internal,
+                fmt::format("{} of {} {}: rank {}'s element {} is wrong", name(job.collective),
+                            job.count, name(job.type), job.rank, first + *wrong));
   }
 }
 
+/// One job in one turn.
 class Loop {
  public:
-  Loop(const Job& job, const perf::Shape& shape, int iterations, Shared& shared)
-      : job_(job), shape_(shape), iterations_(iterations), shared_(shared) {}
+  /// `iteration`: of the last input that was written. The next input differs from it.
+  Loop(const Job& job, const perf::Shape& shape, const Pattern& pattern, std::uint64_t& iteration,
+       Shared& shared)
+      : job_(job), shape_(shape), pattern_(pattern), iteration_(iteration), shared_(shared) {}
 
-  /// The median, on rank 0.
-  double measure(const Call& call) {
-    const std::size_t touched = has_input(job_) ? std::min(kTouchedBytes, input_bytes()) : 0;
-    const auto block = [&](std::uint64_t calls) {
-      std::byte line[kTouchedBytes];
-      std::memcpy(line, job_.in, touched);
-      barrier();
-      const auto start = Clock::now();
-      if (calls == 1) {
-        call();
-      } else {
-        for (std::uint64_t i = 0; i < calls; ++i) {
-          std::memcpy(job_.in, line, touched);
-          call();
-        }
-      }
-      return microseconds_since(start) / static_cast<double>(calls);
-    };
-    const std::uint64_t calls = choose_calls(block);
-    for (int i = 0; i < iterations_; ++i) {
-      write_input(job_, shape_.in, i);
-      shared_.times[job_.rank][i] = block(calls);
+  /// The median, on rank 0, of what takes about `milliseconds`.
+  double measure(const Call& call, double milliseconds) {
+    const Size size = choose_size(call, milliseconds * 1e3);
+    for (std::uint64_t i = 0; i < size.iterations; ++i) {
+      shared_.times[job_.rank][i] = run_block(call, size.calls);
     }
     barrier();
-    check_output(job_, shape_.out, iterations_ - 1);
-    return slowest_ranks_median();
+    check_output(job_, shape_, pattern_, iteration_);
+    return slowest_ranks_median(size.iterations);
   }
 
  private:
-  void barrier() { shared_.barrier.wait(job_.rank, job_.ranks); }
-  std::size_t input_bytes() const { return shape_.in * size_of(job_.type); }
+  struct Size {
+    std::uint64_t calls, iterations;
+  };
 
-  /// Warms up, and finds how many calls make a block: rank 0 decides for all.
-  template <class Block>
-  std::uint64_t choose_calls(const Block& block) {
-    const bool blocks = shape_.largest() * size_of(job_.type) <= kBlocksUpTo;
-    write_input(job_, shape_.in, 0);
-    block(2);
-    const double once = block(blocks ? 20 : 1);
-    if (job_.rank == 0) {
-      const double calls = blocks ? std::ceil(kBlockMicroseconds / std::max(once, 0.01)) : 1;
-      // the barrier publishes it
-      shared_.calls.value.store(static_cast<std::uint64_t>(calls), std::memory_order_relaxed);
-    }
+  void barrier() { shared_.barrier.wait(job_.rank, job_.ranks); }
+
+  /// Microseconds of a call; the input is new.
+  double run_block(const Call& call, std::uint64_t calls) {
+    ++iteration_;
+    if (has_input(job_)) pattern_.write(job_.rank, iteration_, 0, shape_.in, job_.in);
+    const std::size_t bytes = shape_.in * size_of(job_.type);
+    const std::size_t touched = has_input(job_) ? std::min(kTouchedBytes, bytes) : 0;
+    std::byte line[kTouchedBytes];
+    std::memcpy(line, job_.in, touched);
     barrier();
-    return shared_.calls.value.load(std::memory_order_relaxed);
+    const auto start = Clock::now();
+    if (calls == 1) {
+      call();
+    } else {
+      for (std::uint64_t i = 0; i < calls; ++i) {
+        std::memcpy(job_.in, line, touched);
+        call();
+      }
+    }
+    return microseconds_since(start) / static_cast<double>(calls);
   }
 
-  double slowest_ranks_median() const {
+  /// Warms up, and finds how many calls make a block, and blocks a turn. Anew in each turn, as the
+  /// machine may have become another one.
+  Size choose_size(const Call& call, double microseconds) {
+    Size size{1, 1};
+    double once = run_block(call, 1);
+    auto start = Clock::now();
+    if (shape_.largest() * size_of(job_.type) <= kBlocksUpTo) {
+      size.calls = agree(std::min(kBlockMicroseconds / once, 20.0));
+      for (int i = 0; i < 4; ++i) once = std::min(once, run_block(call, size.calls));
+      size.calls = agree(std::ceil(kBlockMicroseconds / std::max(once, 0.01)));
+      start = Clock::now();
+    }
+    run_block(call, size.calls);
+    // Writing the input counts: it is part of what a turn lasts.
+    size.iterations =
+        agree(std::min(microseconds / microseconds_since(start), double{kMaxIterations}));
+    return size;
+  }
+
+  /// Rank 0's number, on all ranks; at least 1.
+  std::uint64_t agree(double number) {
+    if (job_.rank == 0) {
+      // the barrier publishes it
+      shared_.agreed.value.store(static_cast<std::uint64_t>(std::max(number, 1.0)),
+                                 std::memory_order_relaxed);
+    }
+    barrier();
+    return shared_.agreed.value.load(std::memory_order_relaxed);
+  }
+
+  double slowest_ranks_median(std::uint64_t iterations) const {
     std::vector<double> slowest;
-    for (int i = 0; i < iterations_; ++i) {
+    for (std::uint64_t i = 0; i < iterations; ++i) {
       double time = 0;
       for (int r = 0; r < job_.ranks; ++r) time = std::max(time, shared_.times[r][i]);
       slowest.push_back(job_.collective == Collective::send_recv ? time / 2 : time);
@@ -193,17 +203,10 @@ class Loop {
 
   const Job job_;
   const perf::Shape shape_;
-  const int iterations_;
+  const Pattern& pattern_;
+  std::uint64_t& iteration_;
   Shared& shared_;
 };
-
-int iterations_for(const Arguments& arguments, std::size_t bytes) {
-  constexpr std::size_t kFull = 1 << 20;
-  constexpr int kFewest = 7;
-  if (bytes <= kFull) return arguments.iterations;
-  const double fewer = arguments.iterations * (static_cast<double>(kFull) / bytes);
-  return std::max(static_cast<int>(fewer), std::min(kFewest, arguments.iterations));
-}
 
 }  // namespace
 
@@ -233,9 +236,7 @@ Arguments parse_arguments(int argc, char** argv) {
   app.add_option("--memory", memory)->required()->check(CLI::IsMember({"window", "malloc"}));
   app.add_option("--ranks", arguments.ranks)->required()->check(CLI::Range(2, kMaxRanks));
   app.add_option("--cores", arguments.cores)->required();
-  app.add_option("--iterations", arguments.iterations)
-      ->required()
-      ->check(CLI::Range(1, kMaxIterations));
+  app.add_option("--slice", arguments.slice)->required();
   app.add_option("--folder", arguments.folder)->required();
   app.add_option("--cpus", arguments.cpus)->delimiter(',');
   app.add_option("--bytes", arguments.bytes)->required()->delimiter(',');
@@ -279,24 +280,24 @@ perf::Shape largest_shape(const Arguments& arguments) {
 void run_loop(const Arguments& arguments, int rank, std::byte* in, std::byte* out,
               const Bind& bind) {
   Shared& shared = map_shared(arguments.folder);
+  Turns turns(arguments.folder, rank);
+  const Pattern pattern(arguments.type, is_reduction(arguments.collective), arguments.ranks);
   Job job{arguments.collective, arguments.type, rank, arguments.ranks, 0, in, out};
   if (job.collective == Collective::broadcast) job.in = out;
-  for (const std::size_t bytes : arguments.bytes) {
-    const auto shape = perf::shape_of(job.collective, bytes, job.type, job.ranks);
+  std::uint64_t iteration = 0;
+  while (const auto bytes = turns.next()) {
+    const auto shape = perf::shape_of(job.collective, *bytes, job.type, job.ranks);
     job.count = shape.count;
-    double best = 0;
-    for (const Call& call : bind(job)) {
-      const double time = Loop(job, shape, iterations_for(arguments, bytes), shared).measure(call);
-      best = best == 0 ? time : std::min(best, time);
+    const std::vector<Call> calls = bind(job);
+    std::vector<double> times;
+    for (const Call& call : calls) {
+      Loop loop(job, shape, pattern, iteration, shared);
+      times.push_back(loop.measure(call, arguments.slice / static_cast<double>(calls.size())));
       shared.barrier.wait(rank, job.ranks);  // nobody's times are overwritten before they are read
     }
-    if (rank != 0) continue;
-    fmt::print("{} {:.4f}\n", bytes, best);
-    std::fflush(stdout);
+    if (rank == 0) turns.report(times);
   }
 }
-
-void print_unsupported(const std::string& reason) { fmt::print("unsupported {}\n", reason); }
 
 int guarded(const std::function<void()>& body) {
   try {

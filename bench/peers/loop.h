@@ -1,12 +1,13 @@
 // The loop that measures a library, the same for Tutti, its peers and the machine's limit. A
 // program is one library: it says how to call it (Bind), and this does everything else.
 //
-// For each size: fill the input with values that depend on the rank and the iteration, meet at a
-// barrier, time the call on every rank; an iteration counts as long as its slowest rank took, and
-// the size as the median of its iterations. One call is too short for a clock up to 16 KiB: there
-// an iteration is a block of calls back to back that lasts about 20 us, and before every call the
-// first cache lines of the input are written again, as a program that computes would have done.
-// The result of every size's last iteration is checked, so that nobody is fast by doing nothing.
+// A turn (turns.h) measures one size for some tens of milliseconds. Again and again: fill the input
+// with data that depends on the rank, the position and the iteration, meet at a barrier, time the
+// call on every rank; an iteration counts as long as its slowest rank took, and the turn as the
+// median of its iterations. One call is too short for a clock up to 16 KiB: there an iteration is a
+// block of calls back to back that lasts about 20 us, and before every call the first cache lines
+// of the input are written again, as a program that computes would have done. The result of every
+// turn's last iteration is checked, so that nobody is fast by doing nothing, or the wrong thing.
 // docs/comparing.md is the user's version of this.
 #pragma once
 
@@ -28,8 +29,8 @@ struct Arguments {
   bool window = false;  // where Tutti's buffers are; the others' are always malloc's
   int ranks = 0;
   int cores = 0;                   // for all ranks together
-  int iterations = 0;              // for sizes up to 1 MiB; fewer above, in proportion
-  std::string folder;              // of this run alone: the ranks meet there
+  int slice = 0;                   // about how many milliseconds a turn lasts
+  std::string folder;              // of this program alone: its ranks meet there
   std::vector<int> cpus;           // rank r is pinned to cpus[r % size]; empty: not pinned
   std::vector<std::size_t> bytes;  // of the larger buffer
 };
@@ -57,15 +58,12 @@ struct Job {
 };
 
 using Call = std::function<void()>;
-/// The ways to do a job, of which the fastest counts: a library has one.
+/// The ways to do a job: a library has one, the limit several.
 using Bind = std::function<std::vector<Call>(const Job&)>;
 
-/// Measures all sizes in these buffers; rank 0 prints a line `bytes microseconds` for each.
+/// Measures in these buffers whenever it is this program's turn, until the comparison is over.
 void run_loop(const Arguments& arguments, int rank, std::byte* in, std::byte* out,
               const Bind& bind);
-
-/// Prints that this library has no such collective or type; rank 0 alone calls it.
-void print_unsupported(const std::string& reason);
 
 /// Runs a program's main(); turns an exception into a message and exit status 1.
 int guarded(const std::function<void()>& body);

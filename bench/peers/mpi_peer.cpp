@@ -4,6 +4,7 @@
 #include <string>
 
 #include "bench/peers/loop.h"
+#include "bench/peers/turns.h"
 #include "bench/perf/buffer.h"
 
 namespace tutti::peers {
@@ -56,7 +57,9 @@ void measure(const Arguments& arguments) {
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   take_place(arguments, rank, ranks);
   if (is_reduction(arguments.collective) && size_of(arguments.type) == 2) {
-    if (rank == 0) print_unsupported("MPI 3 does not add up " + std::string(name(arguments.type)));
+    if (rank == 0)
+      report_unsupported(arguments.folder,
+                         "MPI 3 does not add up " + std::string(name(arguments.type)));
   } else {
     const perf::Shape shape = largest_shape(arguments);
     const perf::Buffer in(shape.in * size_of(arguments.type), false);

@@ -1,0 +1,39 @@
+// A rank's side of the turns that `tutti compare` gives: all programs are started and stay, and one
+// at a time measures while the ranks of all others are blocked in read(), so that they take nothing
+// from the cores. Every rank hears from the conductor itself, through a named pipe of its own in
+// the comparison's folder; all write to one pipe back. Lines of text:
+//
+//     to `turn.RANK`, for each turn:   BYTES
+//     from rank 0:                     times MICROSECONDS...   or   unsupported REASON
+//     from every rank that waits:      waiting RANK
+//
+// Where the pipe ends the comparison is over, even if `tutti compare` was killed.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "transport/socket.h"
+
+namespace tutti::peers {
+
+class Turns {
+ public:
+  Turns(const std::string& folder, int rank);
+
+  /// Says that this rank waits, and returns the size to be measured now; nothing at the end.
+  std::optional<std::size_t> next();
+  /// Rank 0 alone: what the turn has measured, of each way to do it.
+  void report(const std::vector<double>& microseconds);
+
+ private:
+  int rank_;
+  FileDescriptor turn_, report_;
+};
+
+/// Instead of turns, and by one rank alone: this library has no such collective or type.
+void report_unsupported(const std::string& folder, const std::string& reason);
+
+}  // namespace tutti::peers
