@@ -11,7 +11,7 @@
 namespace tutti {
 namespace {
 
-constexpr std::uint32_t kVersion = 3;
+constexpr std::uint32_t kVersion = 4;
 
 constexpr std::size_t kLeastTile = 4096;
 constexpr bool slots_make_sense(std::size_t slots) { return slots != 1 && slots <= 4096; }

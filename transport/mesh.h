@@ -71,6 +71,9 @@ class Mesh {
 
   /// The ranks whose process is gone. One system call.
   std::vector<int> dead_peers();
+  /// These, and the ranks whose process is ending, or has left for good: they make no more calls,
+  /// but what they have mapped may still be so.
+  std::vector<int> ending_peers();
 
  private:
   struct Message;
@@ -87,6 +90,7 @@ class Mesh {
     std::unordered_map<std::uint32_t, std::shared_ptr<SharedMemory>> windows;
   };
 
+  std::vector<int> peers_that_are(bool ending);
   /// connect(): names the ranks that have not come.
   [[noreturn]] void throw_missing() const;
 

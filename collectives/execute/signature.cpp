@@ -84,6 +84,9 @@ void compare_with_peers(LocalGroup& group, std::uint64_t sequence, Records recor
   for (int r = 0; r < group.size(); ++r) {
     const auto theirs = read_signature(group.control(r), sequence, records);
     if (!theirs || *theirs == *mine) continue;
+    // Calls do not match either where some have given up a call that a dead rank was to take part
+    // in.
+    group.check_peers("making " + mine->text());
     const char* const where = records == &ControlBlock::device_records ? " on GPU memory" : "";
     const char* const more =
         theirs->text() == mine->text() ? " with other counts, or another plan" : "";

@@ -96,6 +96,7 @@ class Wait {
       const Operation::Blocked b = op.blocked();
       if (b.peer < 0) continue;
       group.mesh().drain();
+      group.publish_wait(b.peer, now);
       compare_with_peers(group);
       group.check_peers(doing(op, b));
       // In this order: what a peer published before it left is there once it is seen to have left.
@@ -107,13 +108,21 @@ class Wait {
                  b.peer, group.rank(), doing(op, b))});
       }
       const auto waited = now - began_;
+      // Who has not looked for half of that time does not wait any more, but stands still.
+      const int late = group.end_of_line(b.peer, now - waited / 2);
       const auto report = [&] {
-        return fmt::format("rank {} has been {} for {:.1f} s; that rank's last finished step is {}",
-                           group.rank(), doing(op, b), seconds(waited),
-                           group.progress_text(b.peer));
+        std::string text =
+            fmt::format("rank {} has been {} for {:.1f} s; that rank's last finished step is {}",
+                        group.rank(), doing(op, b), seconds(waited), group.progress_text(b.peer));
+        if (late != b.peer) {
+          text +=
+              fmt::format("; it waits too, in the end for rank {}, whose last finished step is {}",
+                          late, group.progress_text(late));
+        }
+        return text;
       };
       if (policy_.timeout.count() > 0 && waited > policy_.timeout) {
-        group.fail({ErrorCode::timed_out, b.peer,
+        group.fail({ErrorCode::timed_out, late,
                     fmt::format("{}: the time-out of {:.1f} s has passed (TUTTI_TIMEOUT)", report(),
                                 seconds(policy_.timeout))});
       } else if (!reported_ && policy_.report_after.count() > 0 && waited > policy_.report_after) {
