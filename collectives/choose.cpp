@@ -14,7 +14,7 @@ namespace {
 /// and a prediction is not as exact as that.
 constexpr double kClearlyBetter = 0.97;
 /// What the kernel copies counts as so much longer: what that takes has varied by a factor of two
-/// on one machine, while slots stayed within a third (docs/performance.md).
+/// on one machine, while slots stayed within a third (docs/experiments.md#copies-by-the-kernel).
 constexpr double kCopiesMayTake = 4.0 / 3;
 
 /// The least power of two that holds `bytes`, as an exponent; -1 for none.

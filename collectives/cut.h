@@ -16,7 +16,13 @@ namespace tutti {
 struct Reach {
   bool windows = false;   // they address other ranks' memory
   bool link_data = true;  // links carry data, not only signals
+  /// Chunks of tmp of the rank that has the most, where that may be many (users' plans): the
+  /// tiles are the smaller.
+  std::uint32_t tmp_chunks = 0;
 };
+
+/// So much tmp a rank is to have at most; more only where chunks are a cache line each.
+inline constexpr std::size_t kMostTmp = std::size_t{64} << 20;
 
 /// Whether links of this shape are enough for the plan.
 constexpr bool links_suffice(const PlanHeader& header, ConnectionShape links) {
@@ -45,6 +51,7 @@ inline Tiling cut(const PlanHeader& header, Reach reach, std::size_t block, std:
         block == 0 ? 1 : std::max<std::size_t>(bytes / element_bytes / block, 1);
     chunk = std::min(chunk, tile_bytes / (header.pieces * blocks));
   }
+  if (reach.tmp_chunks > 0) chunk = std::min(chunk, kMostTmp / reach.tmp_chunks);
   return Tiling::of(block, element_bytes, header.pieces, chunk);
 }
 

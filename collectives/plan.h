@@ -39,6 +39,9 @@
 
 namespace tutti {
 
+/// Links from one rank to another, and lanes of a rank, that a plan's text can name.
+inline constexpr std::uint32_t kMostChannels = 255;
+
 enum class Space : std::uint8_t { in, out, tmp, link };
 
 /// What a step reads or writes. Twelve bytes, trivially copyable: a CUDA kernel walks the same

@@ -6,6 +6,7 @@
 #include <limits>
 #include <queue>
 
+#include "collectives/needs.h"
 #include "core/error.h"
 
 namespace tutti {
@@ -42,7 +43,8 @@ class Simulation {
         costs_(costs),
         o_(options),
         n_(plan.ranks.size()),
-        links_(n_ * n_ * kMostChannels),
+        channels_(needs_of(plan).channels),
+        links_(n_ * n_ * channels_),
         ranks_(n_),
         cores_(static_cast<std::size_t>(std::max(options.cores, 1))) {}
 
@@ -70,11 +72,10 @@ class Simulation {
   }
 
  private:
-  static constexpr std::size_t kMostChannels = 9;
   static std::size_t index(int i) { return static_cast<std::size_t>(i); }
 
   Link& link(std::size_t from, std::size_t to, std::uint8_t channel) {
-    return links_[(from * n_ + to) * kMostChannels + channel];
+    return links_[(from * n_ + to) * channels_ + channel];
   }
   Link& link_of(std::size_t self, const Operand& o, bool sends) {
     const std::size_t peer = index(o.rank);
@@ -190,6 +191,7 @@ class Simulation {
   const StepCosts& costs_;
   const SimulationOptions o_;
   std::size_t n_;
+  const std::size_t channels_;
   std::vector<Link> links_;  // by sender, receiver, channel
   std::vector<Rank> ranks_;
   std::vector<Core> cores_;

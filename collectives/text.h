@@ -27,7 +27,7 @@ namespace tutti {
 /// numbers that a short hostile text could otherwise make as large as it likes.
 struct TextLimits {
   static constexpr std::uint32_t ranks = 65'536;
-  static constexpr std::uint32_t lanes = 255;  // a link's channel is one byte
+  static constexpr std::uint32_t lanes = kMostChannels;  // a link's channel is one byte
   static constexpr std::uint32_t lanes_of_all_ranks = 1u << 20;
   static constexpr std::uint32_t slots = 65'536;
   static constexpr std::uint32_t chunks = 1u << 24;               // pieces, tmp, a message

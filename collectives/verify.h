@@ -15,7 +15,8 @@
 //  - the right result: every chunk of every rank's `out` is the reduction of exactly the right
 //    contributions, each once, and `completes` is set where it becomes complete;
 //  - equal bits: ranks that hold the same result obtained it by the same expression;
-//  - a remote operand @r is used only after a message from r (it carries r's addresses).
+//  - a remote operand @r is used only after a signal from r, a message without data (it carries
+//    r's addresses).
 #pragma once
 
 #include <cstdint>

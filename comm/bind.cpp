@@ -243,8 +243,9 @@ Binding bind_call(const Call& call, LocalGroup& group, const Geometry& geometry,
   const std::size_t element = size_of(call.type);
   const std::size_t largest = buffer_sizes(call, rank, ranks).largest;
   // Where only the two ends know a block's size, tiles are as large as can be.
-  b.tiling = cut(header, {ready.windows, ready.link_data}, b.tiles_by_lane ? 0 : block, largest,
-                 element, geometry.shape, geometry.tile_bytes);
+  b.tiling =
+      cut(header, {ready.windows, ready.link_data, ready.tmp_chunks}, b.tiles_by_lane ? 0 : block,
+          largest, element, geometry.shape, geometry.tile_bytes);
   const std::size_t l3 = host().l3_bytes * static_cast<std::size_t>(geometry.domains.count());
   const std::size_t in_caches =
       bytes_in_caches(largest, slots_in_use(*b.plan, geometry.shape), ranks);

@@ -29,7 +29,7 @@ void check_rank(int rank, int size) {
 
 }  // namespace
 
-Communicator::Communicator(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Communicator::Communicator(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Communicator::Communicator() = default;
 Communicator::Communicator(Communicator&&) noexcept = default;
 Communicator& Communicator::operator=(Communicator&&) noexcept = default;
@@ -45,7 +45,7 @@ Communicator Communicator::from_environment(const Options& options) {
 Communicator Communicator::create(const UniqueId& id, int rank, int size, const Options& options) {
   check_rank(rank, size);
   const Options mine = with_gpu(options);
-  return Communicator(std::make_unique<Impl>(open_session(id, rank, size, mine), mine));
+  return Communicator(std::make_shared<Impl>(open_session(id, rank, size, mine), mine));
 }
 
 std::vector<Communicator> Communicator::create_local(int size, const Options& options) {
@@ -60,7 +60,7 @@ std::vector<Communicator> Communicator::create_local(const std::vector<Options>&
   std::vector<Session> sessions = open_local_sessions(each);
   std::vector<Communicator> all;
   for (std::size_t r = 0; r < each.size(); ++r) {
-    all.push_back(Communicator(std::make_unique<Impl>(std::move(sessions[r]), each[r])));
+    all.push_back(Communicator(std::make_shared<Impl>(std::move(sessions[r]), each[r])));
   }
   return all;
 }
@@ -70,6 +70,7 @@ int Communicator::size() const { return impl().group->size(); }
 
 void Communicator::run(const Call& call) {
   Impl& i = impl();
+  i.check_process();
   if (group_is_open()) {
     i.check(call);
     return keep_for_group(i, call);
@@ -80,6 +81,7 @@ void Communicator::run(const Call& call) {
 
 void Communicator::run(const Call& call, void* stream) {
   Impl& i = impl();
+  i.check_process();
   check_on_device(i, call);
   if (group_is_open()) return keep_for_group(i, call, stream);
   i.check_not_to_itself(call);
@@ -208,6 +210,7 @@ Communicator Communicator::split(int color, int key, const Options& options) {
 
 Communicator Communicator::shrink(std::span<const int> excluded, const Options& options) {
   Impl& i = impl();
+  i.check_process();
   if (group_is_open()) throw Error(ErrorCode::invalid_usage, "shrink() inside of a group()");
   std::vector<bool> stays(static_cast<std::size_t>(size()), true);
   for (const int r : excluded) {
@@ -236,12 +239,23 @@ Communicator Communicator::shrink(std::span<const int> excluded, const Options& 
 
 void Communicator::use_plan(std::string_view text) {
   Impl& i = impl();
+  i.check_process();
   i.wait_for_started();
+  std::unique_ptr<ReadyPlan> ready = i.plans.prove(text);
+  // The links that lead here: where there is no memory for them, that is better known now.
+  for (const auto& lane : ready->plan.lanes) {
+    for (const Step& step : lane) {
+      for (const Operand& o : ready->plan.sources(step)) {
+        if (o.is_link()) i.group->receiver(o.rank, o.channel);
+      }
+    }
+  }
   i.forget_calls();  // they refer to the plan that is replaced
-  i.plans.use(text);
+  i.plans.use(std::move(ready));
 }
 
 void Communicator::abort(std::string_view reason) {
+  impl().check_process();
   LocalGroup& g = *impl().group;
   g.fail({ErrorCode::aborted, g.rank(),
           reason.empty() ? fmt::format("rank {} aborted the communicator", g.rank())

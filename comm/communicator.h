@@ -9,7 +9,8 @@
 //
 // Threading: one thread at a time calls a communicator, except abort(), which any thread may call
 // at any time. Different communicators are independent. All ranks call the operations of a
-// communicator in the same order.
+// communicator in the same order. A child of fork() cannot use its parent's communicators, and does
+// not disturb them.
 //
 // Waiting: a blocking call waits for late ranks without limit (they are reported after
 // Options::report_after) unless Options::timeout is set. A rank that dies fails the call on all
@@ -175,13 +176,15 @@ class Communicator {
   Communicator shrink(std::span<const int> excluded, const Options& options = {});
 
   /// Runs the plan `text` (docs/plans.md) for its collective from now on. It is verified first:
-  /// throws unproven_plan, with the reason, unless it is proved. All ranks call it with the same
-  /// text.
+  /// throws unproven_plan, with the reason, unless it is proved, and invalid_argument for one that
+  /// this communicator cannot run (another number of ranks, links of too few slots). All ranks call
+  /// it with the same text, which all take or all refuse. Does not wait for the others.
   void use_plan(std::string_view text);
 
   /// Makes every rank's present and future operations on this communicator fail. From any thread.
   void abort(std::string_view reason = "");
   /// Leaves: waits for this rank's own operations, then frees everything. Does not wait for others.
+  /// Where an open group has calls of this communicator, it leaves when these have run.
   void destroy();
   explicit operator bool() const { return impl_ != nullptr; }
 
@@ -195,8 +198,8 @@ class Communicator {
   }
 
  private:
-  explicit Communicator(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  explicit Communicator(std::shared_ptr<Impl> impl);
+  std::shared_ptr<Impl> impl_;
 };
 
 /// Calls inside `body` (of any communicators of this thread) are collected and run together when it

@@ -128,6 +128,8 @@ std::vector<DeviceTeam::Part> bind_on_device(DeviceTeam& team, std::span<const D
         std::min<std::size_t>(d.impl->options.cuda_blocks, device::kMostBlocks));
     b.windows = d.plan->windows;
     b.link_data = d.plan->link_data;
+    b.plan_channels = d.plan->channels;
+    b.tmp_chunks = d.plan->tmp_chunks;
     b.tiles_by_lane = d.call->collective == Collective::all_to_all_v;
     b.signature = d.hash();
     if (b.windows && team.windows() != nullptr) name_buffers(*team.windows(), d, part);

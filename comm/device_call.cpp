@@ -169,6 +169,12 @@ void check_on_device(Communicator::Impl& impl, const Call& call) {
   impl.check(call);
   const BufferSizes sizes = buffer_sizes(call, impl.group->rank(), impl.group->size());
   if (moves_nothing(call, sizes)) return;
+  const ReadyPlan* const plan = impl.plans.users(call.collective, signature_of(call).root);
+  if (plan != nullptr && !plan->unfit_for_gpu.empty()) {
+    refuse(ErrorCode::invalid_argument, call,
+           fmt::format("the user's plan \"{}\" runs on no GPU: {}", plan->plan.header.algorithm,
+                       plan->unfit_for_gpu));
+  }
   const int gpu = gpu_of_call(impl, call, sizes);
   join_team(impl, gpu);
   const int rank = impl.group->rank();

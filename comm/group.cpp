@@ -15,7 +15,8 @@ namespace tutti {
 namespace {
 
 struct Kept {
-  Communicator::Impl* impl;
+  // Shared, so that a communicator that is destroyed in the group is there until it has ended.
+  std::shared_ptr<Communicator::Impl> impl;
   KeptCall kept;
   const Call& call() const { return kept.call(); }
 };
@@ -38,7 +39,8 @@ OpenGroup& open_group() {
 /// bound when the one before it has finished.
 class Series : public Job {
  public:
-  Series(Communicator::Impl& impl, Operation& operation) : Job(operation), impl_(impl) {}
+  Series(Communicator::Impl& impl, Operation& operation)
+      : Job(operation, impl.policy), impl_(impl) {}
 
   Communicator::Impl& impl() const { return impl_; }
   void add(const Call& call) { calls_.push_back(&call); }
@@ -86,7 +88,8 @@ void check_own_messages(const Kepts& calls) {
   for (const auto& k : calls) {
     if (k.call().collective != Collective::send_recv || k.call().peer != k.impl->group->rank())
       continue;
-    (k.call().sends ? own[k.impl].first : own[k.impl].second) += 1;
+    auto& [sends, receives] = own[k.impl.get()];
+    (k.call().sends ? sends : receives) += 1;
   }
   for (const auto& [impl, count] : own) {
     if (count.first == count.second) continue;
@@ -101,7 +104,7 @@ void check_own_messages(const Kepts& calls) {
 
 void run_on_device(const std::vector<KeptOnDevice>& kept) {
   std::vector<DeviceCallOn> calls;
-  for (const KeptOnDevice& k : kept) calls.push_back({k.impl, &k.call(), k.stream});
+  for (const KeptOnDevice& k : kept) calls.push_back({k.impl.get(), &k.call(), k.stream});
   tutti::run_on_device(calls);
 }
 
@@ -121,7 +124,7 @@ void run_together(const std::vector<Kept>& calls) {
     k.impl->wait_for_started();
     const Call& call = k.call();
     const bool message = call.collective == Collective::send_recv;
-    auto& s = series[{k.impl, message ? call.peer : -1, message && call.sends}];
+    auto& s = series[{k.impl.get(), message ? call.peer : -1, message && call.sends}];
     if (!s) {
       Operation& operation =
           message ? k.impl->messages(call.peer, call.sends).operation : k.impl->operation;
@@ -147,12 +150,10 @@ void run_together(const std::vector<Kept>& calls) {
   };
   try {
     std::vector<Job*> jobs;
-    WaitPolicy policy;
     for (auto& [key, s] : series) {
-      policy = s->impl().policy;
       if (s->start_first()) jobs.push_back(s.get());
     }
-    if (!jobs.empty()) run_to_completion(jobs, policy);
+    if (!jobs.empty()) run_to_completion(jobs);
   } catch (const Error& e) {
     fail_all(e.what(), e.code(), e.rank());
     throw;
@@ -168,11 +169,11 @@ constinit thread_local int open_groups = 0;
 std::atomic<int> threads_in_groups{0};
 
 void keep_for_group(Communicator::Impl& impl, const Call& call) {
-  open_group().calls.push_back({&impl, KeptCall(call)});
+  open_group().calls.push_back({impl.shared_from_this(), KeptCall(call)});
 }
 
 void keep_for_group(Communicator::Impl& impl, const Call& call, device::Stream stream) {
-  open_group().device_calls.push_back({{&impl, KeptCall(call)}, stream});
+  open_group().device_calls.push_back({{impl.shared_from_this(), KeptCall(call)}, stream});
 }
 
 void group_start() {

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "comm/device_call.h"
+#include "core/fork.h"
 #include "core/settings.h"
 #include "core/window_memory.h"
 
@@ -59,11 +60,24 @@ Communicator::Impl::Impl(Session session, const Options& o)
 }
 
 Communicator::Impl::~Impl() {
+  if (group->is_inherited()) {  // their threads are the parent's, and so is the GPU
+    abandon(std::move(progress));
+    abandon(std::move(team));
+    return;
+  }
   progress.reset();  // before what it uses
   if (team) leave_device_team(team, *group);
 }
 
+void Communicator::Impl::throw_inherited() const {
+  throw Error(ErrorCode::invalid_usage,
+              fmt::format("rank {} of this communicator is process {}, of which this one is a "
+                          "child: after fork() only the parent can use it; make another one here",
+                          group->rank(), group->mesh().address().pid));
+}
+
 void Communicator::Impl::check(const Call& call) const {
+  check_process();
   if (group->failed()) group->throw_failure();
   check_call(call, group->rank(), group->size());
 }
@@ -256,7 +270,7 @@ void Communicator::Impl::run_message(const Call& call) {
   });
 }
 
-std::unique_ptr<Communicator::Impl> Communicator::Impl::part(const std::vector<int>& ranks,
+std::shared_ptr<Communicator::Impl> Communicator::Impl::part(const std::vector<int>& ranks,
                                                              std::vector<std::uint64_t> keys,
                                                              const Options& its_options) {
   std::vector<int> members;
@@ -270,16 +284,17 @@ std::unique_ptr<Communicator::Impl> Communicator::Impl::part(const std::vector<i
   Geometry its_geometry = geometry;
   its_geometry.domains = geometry.domains.among(ranks);
   try {
-    return std::make_unique<Impl>(open_subsession(*group, its_geometry, new_rank,
+    return std::make_shared<Impl>(open_subsession(*group, its_geometry, new_rank,
                                                   std::move(members), std::move(keys), inherited),
                                   inherited);
   } catch (const Error& e) {
     // It counts the ranks of a communicator that has not come to be; the caller knows this one.
     if (e.rank() < 0 || static_cast<std::size_t>(e.rank()) >= ranks.size()) throw;
     const int culprit = ranks[static_cast<std::size_t>(e.rank())];
+    const std::string with = culprit == group->rank() ? "" : fmt::format(" with rank {}", culprit);
     throw Error(e.code(),
-                fmt::format("rank {} cannot make a new communicator with rank {}: there, {}",
-                            group->rank(), culprit, e.what()),
+                fmt::format("rank {} cannot make a new communicator{}: there, {}", group->rank(),
+                            with, e.what()),
                 culprit);
   }
 }

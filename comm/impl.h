@@ -34,13 +34,18 @@ struct PreparedCall {
   std::uint32_t unchanged = 0;
 };
 
-struct Communicator::Impl {
+struct Communicator::Impl : std::enable_shared_from_this<Impl> {
   Impl(Session session, const Options& options);
   ~Impl();
 
   /// Runs one call now, on this thread. Throws invalid_argument, before anything has begun, for one
   /// that is wrong.
   void run_now(const Call& call);
+  /// Throws in a child of fork(), to which the communicator does not belong.
+  void check_process() const {
+    if (group->is_inherited()) throw_inherited();
+  }
+  [[noreturn]] void throw_inherited() const;
   /// Throws if the communicator has failed, or the call is wrong. Starts nothing.
   void check(const Call& call) const;
   /// Throws for a message to oneself, which has to be in one group with its other half.
@@ -94,7 +99,7 @@ struct Communicator::Impl {
   /// Before use_plan(): what was prepared runs another plan.
   void forget_calls();
   /// This rank's part of a new communicator of some ranks of this one; `keys` name their segments.
-  std::unique_ptr<Impl> part(const std::vector<int>& ranks, std::vector<std::uint64_t> keys,
+  std::shared_ptr<Impl> part(const std::vector<int>& ranks, std::vector<std::uint64_t> keys,
                              const Options& its_options);
 
   Options options;

@@ -1,18 +1,26 @@
 #include "comm/plans.h"
 
-#include <algorithm>
+#include <fmt/format.h>
+
 #include <functional>
 
+#include "collectives/cut.h"
+#include "collectives/execute/cuda/executor.h"
+#include "collectives/needs.h"
 #include "collectives/text.h"
+#include "comm/device/team.h"
 #include "core/error.h"
 
 namespace tutti {
+
+static_assert(kMostChannels == kPlanChannels);
 
 Plans::Plans(int rank, const Platform& platform, std::string algorithm, bool windows)
     : rank_(rank),
       ranks_(platform.ranks),
       algorithm_(std::move(algorithm)),
       windows_(windows),
+      links_(platform.links),
       domains_(platform.domains),
       chooser_(platform),
       gpu_chooser_(gpu_platform(platform.ranks)) {
@@ -29,8 +37,7 @@ const ReadyPlan& Plans::get(const Signature& call, std::size_t bytes, Access acc
   const Collective collective = call.collective;
   const int root = call.root;
   const ReadyPlan* found = nullptr;
-  if (const auto it = users_.find({collective, root}); it != users_.end()) {
-    found = it->second.get();
+  if ((found = users(collective, root)) != nullptr) {
     if (found->windows && access == Access::none) {
       throw Error(ErrorCode::invalid_usage,
                   "the plan that was given for " + std::string(name(collective)) +
@@ -76,24 +83,28 @@ const ReadyPlan& Plans::point_to_point(int peer, bool sends) {
     header.ranks = ranks_;
     RankPlanBuilder b(header, rank_);
     if (sends) {
-      b.lane(0).step({to(peer, kPointToPointChannel)}, {in(0)});
+      b.lane(0).step({to(peer)}, {in(0)});
     } else {
-      b.lane(0).step({out(0)}, {from(peer, kPointToPointChannel)});
+      b.lane(0).step({out(0)}, {from(peer)});
     }
     plan = std::make_unique<ReadyPlan>();
     plan->plan = b.finish();
+    for (Operand& o : plan->plan.operands) {
+      if (o.is_link()) o.channel = kMessageChannel;
+    }
   }
   return *plan;
 }
 
-void Plans::use(std::string_view text) {
+std::unique_ptr<ReadyPlan> Plans::prove(std::string_view text) const {
   Plan plan = plan_from_text(text);
   const std::string what = "the plan \"" + plan.header.algorithm + "\" for " +
                            std::string(name(plan.header.collective)) + " ";
+  const auto refuse = [&](const std::string& why) {
+    throw Error(ErrorCode::invalid_argument, what + why);
+  };
   if (plan.header.ranks != ranks_) {
-    throw Error(ErrorCode::invalid_argument, what + "is for " + std::to_string(plan.header.ranks) +
-                                                 " ranks, but the communicator has " +
-                                                 std::to_string(ranks_));
+    refuse(fmt::format("is for {} ranks, but the communicator has {}", plan.header.ranks, ranks_));
   }
   for (const bool in_place : {false, true}) {
     if (in_place && !has_in_place(plan.header.collective)) continue;
@@ -103,25 +114,32 @@ void Plans::use(std::string_view text) {
                                                 ", so it does not run: " + verdict.story);
     }
   }
-  auto ready = std::make_unique<ReadyPlan>();
-  ready->link_data = false;
-  for (const RankPlan& part : plan.ranks) {
-    for (const Operand& o : part.operands) ready->windows = ready->windows || o.is_remote();
-    for (const auto& lane : part.lanes) {
-      for (const Step& step : lane) {
-        const auto first = part.operands.begin() + step.first_operand;
-        const bool link = std::any_of(first, first + step.destinations + step.sources,
-                                      [](const Operand& o) { return o.is_link(); });
-        ready->link_data = ready->link_data || (link && step.count > 0);
-      }
-    }
+  if (const std::string why = unfit_to_run(plan); !why.empty()) refuse("cannot run: " + why);
+  tighten(plan);
+  if (!links_suffice(plan.header, links_)) {
+    refuse(
+        fmt::format("needs links of {} slots with {} bytes each, but this communicator's have "
+                    "{} with {} (TUTTI_SLOTS, TUTTI_SLOT_BYTES)",
+                    plan.header.slots, plan.header.widest * kCacheLine, links_.full_slots(),
+                    links_.slot_bytes));
   }
+  const PlanNeeds needs = needs_of(plan);
+  auto ready = std::make_unique<ReadyPlan>();
+  ready->windows = needs.windows;
+  ready->link_data = needs.link_data;
+  ready->tmp_chunks = needs.tmp_chunks;
+  ready->channels = needs.channels;
+  ready->unfit_for_gpu = device::unfit(plan.header, needs, device_segment(ranks_));
   ready->identity = std::hash<std::string_view>{}(text);
   ready->plan = std::move(plan.ranks[static_cast<std::size_t>(rank_)]);
-  const int root = is_rooted(plan.header.collective) ? plan.header.root : 0;
-  std::unique_ptr<ReadyPlan>& place = users_[{plan.header.collective, root}];
+  return ready;
+}
+
+void Plans::use(std::unique_ptr<ReadyPlan> plan) {
+  const PlanHeader& header = plan->plan.header;
+  std::unique_ptr<ReadyPlan>& place = users_[{header.collective, header.root}];
   if (place) replaced_.push_back(std::move(place));
-  place = std::move(ready);
+  place = std::move(plan);
 }
 
 }  // namespace tutti

@@ -20,6 +20,10 @@ struct ReadyPlan {
   bool windows = false;        // it addresses other ranks' memory
   bool link_data = true;       // its links carry data, not only signals
   std::uint64_t identity = 0;  // a hash that all ranks with this plan share
+  // Of a user's plan; 0 for ours, which ask for little:
+  std::uint32_t tmp_chunks = 0;  // of the rank that has the most
+  std::uint32_t channels = 0;    // links from a rank to another
+  std::string unfit_for_gpu;     // why it cannot run on any; "": it can
 };
 
 class Plans {
@@ -40,15 +44,23 @@ class Plans {
   RankPlan generate(const Algorithm& algorithm, PlanRequest request) const;
   /// One message to or from `peer`, on the channel of send and recv.
   const ReadyPlan& point_to_point(int peer, bool sends);
-  /// Takes a plan from the user: verifies it (throws Error(unproven_plan) with the story) and runs
-  /// it from now on for its collective (and root).
-  void use(std::string_view text);
+  /// A plan from the user, verified: throws Error(unproven_plan) with the story, and
+  /// Error(invalid_argument) where it is proved, but is none that these ranks can run.
+  std::unique_ptr<ReadyPlan> prove(std::string_view text) const;
+  /// Runs it from now on for its collective (and root).
+  void use(std::unique_ptr<ReadyPlan> plan);
+  /// The user's plan for such calls; null: there is none.
+  const ReadyPlan* users(Collective collective, int root) const {
+    const auto found = users_.find({collective, root});
+    return found != users_.end() ? found->second.get() : nullptr;
+  }
 
  private:
   int rank_;
   int ranks_;
   std::string algorithm_;
   bool windows_;
+  ConnectionShape links_;
   Domains domains_;
   Chooser chooser_, gpu_chooser_;
   // By root and PlanRequest::scales.

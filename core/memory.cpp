@@ -18,25 +18,38 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/error.h"
+#include "core/fork.h"
 #include "core/window_memory.h"
 
 namespace tutti {
 namespace {
 
+struct Entry : WindowMemory {
+  std::uint32_t forks = 0;  // forks_so_far() when it was made
+  bool registered = false;  // it was there before
+};
+
 struct Registry {
   std::mutex mutex;
-  std::map<const std::byte*, WindowMemory> by_base;
+  std::map<const std::byte*, Entry> by_base;
   std::map<const void*, const std::byte*> registered;  // its base, by what the user registered
-  std::vector<std::uint32_t> freed;
   std::uint32_t next_id = 1;
   // Counts changes; what a thread remembers is valid while this has not moved.
   std::atomic<std::uint64_t> changes{1};
+  std::mutex observers_mutex;  // never taken while the other one is held
+  std::vector<WindowObserver*> observers;
 };
 
 Registry& registry() {
-  static Registry* r = new Registry;  // never destroyed: allocators may run during exit
+  static Registry* r = [] {
+    hold_across_fork([] { registry().mutex.lock(); }, [] { registry().mutex.unlock(); });
+    hold_across_fork([] { registry().observers_mutex.lock(); },
+                     [] { registry().observers_mutex.unlock(); });
+    return new Registry;  // never destroyed: allocators may run during exit
+  }();
   return *r;
 }
 
@@ -50,7 +63,7 @@ struct Remembered {
 std::size_t page_bytes() { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)); }
 
 /// New memory, of whole pages; not in the registry yet.
-WindowMemory make(std::size_t rounded) {
+Entry make(std::size_t rounded) {
   const int fd = memfd_create("tutti-window", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0) throw std::bad_alloc();
   void* base = MAP_FAILED;
@@ -63,20 +76,33 @@ WindowMemory make(std::size_t rounded) {
     close(fd);
     throw std::bad_alloc();
   }
-  return {0, static_cast<std::byte*>(base), rounded, fd};
+  return {{0, static_cast<std::byte*>(base), rounded, fd}, forks_so_far(), false};
 }
 
 // With the mutex held:
-void add(Registry& r, WindowMemory w) {
+void add(Registry& r, Entry w) {
   w.id = r.next_id++;
   r.by_base.emplace(w.base, w);
   r.changes.fetch_add(1, std::memory_order_release);
 }
-void remove(Registry& r, const WindowMemory& w) {
-  close(w.fd);
-  r.freed.push_back(w.id);
+void remove(Registry& r, const Entry& w) {
   r.by_base.erase(w.base);
   r.changes.fetch_add(1, std::memory_order_release);
+}
+
+/// Ends a window that is in the registry no more, nor mapped here. Its pages go at once: other
+/// ranks have it mapped until they hear that it is gone, which they may be slow to do. (Not where a
+/// child of fork() may have it too: what it sees there must stay.)
+void release(const Entry& w) {
+  Registry& r = registry();
+  {
+    const std::lock_guard lock(r.observers_mutex);
+    for (WindowObserver* o : r.observers) o->window_freed(w.id);
+  }
+  if (w.forks == forks_so_far()) {
+    fallocate(w.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(w.bytes));
+  }
+  close(w.fd);
 }
 
 /// Whether all of [begin, end) is private, anonymous, readable and writable, and no stack.
@@ -99,8 +125,8 @@ bool is_own(std::uintptr_t begin, std::uintptr_t end) {
   return begin >= end;
 }
 
-/// From memory into memfd `fd`, or out of it. The kernel copies, by its own name: a sanitizer would
-/// object to the neighbours on the first and the last page.
+/// From memory into memfd `fd`, or out of it. The kernel copies: a sanitizer would object to what
+/// the user's memory may contain.
 bool copy(long system_call, int fd, std::byte* memory, std::size_t bytes) {
   for (std::size_t at = 0; at < bytes;) {
     const long moved = syscall(system_call, fd, memory + at, bytes - at, at);
@@ -116,7 +142,7 @@ bool replace(std::byte* base, void* with, std::size_t bytes) {
   return mremap(with, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, base) != MAP_FAILED;
 }
 
-[[noreturn]] void refuse(const void* pointer, std::size_t bytes, const char* why) {
+[[noreturn]] void refuse(const void* pointer, std::size_t bytes, const std::string& why) {
   throw Error(ErrorCode::invalid_argument,
               fmt::format("register_memory({}, {}): {}", pointer, bytes, why));
 }
@@ -127,22 +153,30 @@ void* allocate(std::size_t bytes) {
   if (bytes == 0) return nullptr;
   const std::size_t page = page_bytes();
   if (bytes > static_cast<std::size_t>(PTRDIFF_MAX) - page) throw std::bad_alloc();
-  const WindowMemory w = make((bytes + page - 1) / page * page);
+  const Entry w = make((bytes + page - 1) / page * page);
   Registry& r = registry();
   const std::lock_guard lock(r.mutex);
   add(r, w);
   return w.base;
 }
 
-void register_memory(void* pointer, std::size_t bytes) {
+std::span<std::byte> register_memory(void* pointer, std::size_t bytes) {
   const std::size_t page = page_bytes();
   const auto address = reinterpret_cast<std::uintptr_t>(pointer);
   if (pointer == nullptr || bytes == 0 || bytes > PTRDIFF_MAX - page ||
       address > UINTPTR_MAX - bytes - page) {
     refuse(pointer, bytes, "there is no such memory");
   }
-  const std::uintptr_t begin = address / page * page;
-  const std::uintptr_t end = (address + bytes + page - 1) / page * page;
+  // Whole pages alone: what else lies on the others is not the user's to give, malloc()'s own data
+  // among it.
+  const std::uintptr_t begin = (address + page - 1) / page * page;
+  const std::uintptr_t end = (address + bytes) / page * page;
+  if (begin >= end) {
+    refuse(pointer, bytes,
+           fmt::format("there is no whole page of {} bytes in it; only whole pages can become a "
+                       "window",
+                       page));
+  }
   Registry& r = registry();
   const std::lock_guard lock(r.mutex);
   auto* const base = reinterpret_cast<std::byte*>(begin);  // NOLINT: its first page
@@ -158,44 +192,54 @@ void register_memory(void* pointer, std::size_t bytes) {
            "only memory of the process's own can become a window: writable, from malloc() or an "
            "anonymous mmap(), and no stack");
   }
-  WindowMemory w = make(end - begin);
+  Entry w = make(end - begin);
   if (!copy(SYS_pwrite64, w.fd, base, w.bytes) || !replace(base, w.base, w.bytes)) {
     munmap(w.base, w.bytes);
     close(w.fd);
     throw std::bad_alloc();
   }
   w.base = base;
+  w.registered = true;
   add(r, w);
   r.registered[pointer] = base;
+  return {base, w.bytes};
 }
 
 void unregister_memory(void* pointer) noexcept {
   Registry& r = registry();
-  const std::lock_guard lock(r.mutex);
-  const auto it = r.registered.find(pointer);
-  if (it == r.registered.end()) return;
-  const WindowMemory w = r.by_base.at(it->second);
-  void* const own =
-      mmap(nullptr, w.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (own == MAP_FAILED) return;  // it stays a window, which does no harm
-  if (!copy(SYS_pread64, w.fd, static_cast<std::byte*>(own), w.bytes) ||
-      !replace(w.base, own, w.bytes)) {
-    munmap(own, w.bytes);
-    return;
+  Entry w;
+  {
+    const std::lock_guard lock(r.mutex);
+    const auto it = r.registered.find(pointer);
+    if (it == r.registered.end()) return;
+    w = r.by_base.at(it->second);
+    void* const own =
+        mmap(nullptr, w.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (own == MAP_FAILED) return;  // it stays a window, which does no harm
+    if (!copy(SYS_pread64, w.fd, static_cast<std::byte*>(own), w.bytes) ||
+        !replace(w.base, own, w.bytes)) {
+      munmap(own, w.bytes);
+      return;
+    }
+    r.registered.erase(it);
+    remove(r, w);
   }
-  r.registered.erase(it);
-  remove(r, w);
+  release(w);
 }
 
 void deallocate(void* pointer) noexcept {
   if (pointer == nullptr) return;
   Registry& r = registry();
-  const std::lock_guard lock(r.mutex);
-  const auto it = r.by_base.find(static_cast<std::byte*>(pointer));
-  if (it == r.by_base.end() || r.registered.contains(pointer)) return;
-  const WindowMemory w = it->second;
-  munmap(w.base, w.bytes);
-  remove(r, w);
+  Entry w;
+  {
+    const std::lock_guard lock(r.mutex);
+    const auto it = r.by_base.find(static_cast<std::byte*>(pointer));
+    if (it == r.by_base.end() || it->second.registered) return;
+    w = it->second;
+    munmap(w.base, w.bytes);
+    remove(r, w);
+  }
+  release(w);
 }
 
 WindowMemory find_window(const void* pointer, std::size_t bytes) {
@@ -222,13 +266,16 @@ WindowMemory find_window(const void* pointer, std::size_t bytes) {
   return it->second;
 }
 
-std::vector<std::uint32_t> freed_windows_since(std::uint64_t& generation) {
+void add_observer(WindowObserver& observer) {
   Registry& r = registry();
-  const std::lock_guard lock(r.mutex);
-  std::vector<std::uint32_t> ids(r.freed.begin() + static_cast<std::ptrdiff_t>(generation),
-                                 r.freed.end());
-  generation = r.freed.size();
-  return ids;
+  const std::lock_guard lock(r.observers_mutex);
+  r.observers.push_back(&observer);
+}
+
+void remove_observer(WindowObserver& observer) {
+  Registry& r = registry();
+  const std::lock_guard lock(r.observers_mutex);
+  std::erase(r.observers, &observer);
 }
 
 }  // namespace tutti

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
 #include <new>
+#include <span>
 
 namespace tutti {
 
@@ -14,13 +14,15 @@ void* allocate(std::size_t bytes);
 /// Frees what allocate() returned; nullptr is ignored. Not while an operation uses it.
 void deallocate(void* pointer) noexcept;
 
-/// Makes a window, in place, of memory that is there already, such as a framework's tensor: its
-/// pages (whole ones, with what else lies on the first and the last) become those of a memfd with
-/// the same contents. Nobody may write to them meanwhile. They must be unregistered before the
-/// memory is freed; until then children of fork() share them. Throws Error(invalid_argument) for
-/// memory that is not the process's own, writable and anonymous (mapped files, stacks), or whose
-/// pages are in a window already; std::bad_alloc. Thread-safe.
-void register_memory(void* pointer, std::size_t bytes);
+/// Makes a window, in place, of the whole pages of memory that is there already, such as a
+/// framework's tensor: they become those of a memfd with the same contents. Returns these pages;
+/// what lies before and behind them, less than a page each, stays as it was, so memory that is to
+/// be a window to its last byte begins and ends with a page. Until unregister_memory(), which must
+/// come before the memory is freed, children of fork() share the pages. Nobody may write to them
+/// during the call, nor may a device have pinned them before it. Throws Error(invalid_argument)
+/// where there is no whole page, for memory that is not the process's own, writable and anonymous
+/// (mapped files, stacks), or whose pages are in a window already; std::bad_alloc. Thread-safe.
+std::span<std::byte> register_memory(void* pointer, std::size_t bytes);
 /// The pages are ordinary ones again, with what they hold. `pointer`: as it was registered;
 /// anything else is ignored. Not while an operation uses them, or anybody writes to them.
 void unregister_memory(void* pointer) noexcept;

@@ -46,6 +46,9 @@ constexpr std::array kSettings{
         "agree."},
     Setting{"TUTTI_WINDOWS", SettingType::boolean, "1",
             "Use windows: other ranks' memory, mapped into this process."},
+    Setting{"TUTTI_APART", SettingType::boolean, "0",
+            "Ranks that are threads of one process treat each other as processes: sockets, and "
+            "mappings of their own. For tests, under a sanitizer that sees one process only."},
     Setting{"TUTTI_CUDA_IPC", SettingType::boolean, "1",
             "Map the GPU memory of other processes. Where it is off, on either side, or cannot be "
             "done, data between two processes' GPUs goes through memory of the host."},

@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 namespace tutti {
 
@@ -19,7 +18,17 @@ struct WindowMemory {
 /// when the thread asks for one of its last four windows again.
 WindowMemory find_window(const void* pointer, std::size_t bytes);
 
-/// Ids of windows that were freed since `generation`, which is moved on. Thread-safe.
-std::vector<std::uint32_t> freed_windows_since(std::uint64_t& generation);
+/// Who has told others of windows, and tells them when one is gone.
+class WindowObserver {
+ public:
+  /// Window `id` is no more. On the thread that has freed it.
+  virtual void window_freed(std::uint32_t id) noexcept = 0;
+
+ protected:
+  ~WindowObserver() = default;
+};
+/// From now on, until it is removed. Both wait while windows are being freed.
+void add_observer(WindowObserver& observer);
+void remove_observer(WindowObserver& observer);
 
 }  // namespace tutti

@@ -86,6 +86,36 @@ TEST_F(Cli, ProvesTheExampleInTheDocument) {
   EXPECT_CONTAINS(err, "deadlock");
 }
 
+TEST_F(Cli, SaysWhatAPlanNeedsToRun) {
+  folder.write(
+      "plan.txt",
+      "tutti plan 1\nbroadcast mine  ranks 2  root 0  pieces 2  slots 9  lanes 1  widest 7\n"
+      "rank 0\n  lane 0\n    out[0:2], to(1).200 <- in[0:2]\n    to(1).100 <- ()\n"
+      "rank 1\n  lane 0\n    out[0:2] <- from(0).200\n    () <- from(0).100\n");
+  EXPECT_EQ(tutti("plan verify --file plan.txt"), 0) << err;
+  EXPECT_CONTAINS(out, "2 links from a rank to another, of 1 slot of 128 bytes or more");
+  EXPECT_EQ(out.find("on a GPU"), std::string::npos) << out;
+  ASSERT_EQ(tutti("plan show all_reduce --algorithm ring --ranks 2 --lanes 255"), 0) << err;
+  folder.write("plan.txt", out);
+  EXPECT_EQ(tutti("plan verify --file plan.txt"), 0) << err;
+  EXPECT_CONTAINS(out, "255 links from a rank to another");
+  EXPECT_CONTAINS(out, "on a GPU      does not run: it has 255 links");
+  ASSERT_EQ(tutti("plan show all_to_all_v --algorithm pairwise --ranks 3"), 0) << err;
+  std::string plan = out;
+  folder.write("plan.txt", plan);
+  EXPECT_EQ(tutti("plan verify --file plan.txt"), 0) << err;
+  // The lane that sends to rank 1 now has another block to move as well.
+  const auto at = plan.find("  lane 2\n");
+  ASSERT_NE(at, std::string::npos);
+  const auto before = plan.find("    out[0] <- in[0]\n");
+  plan.erase(before, 20);
+  plan.insert(at - 20, "    out[0] <- in[0]\n");
+  folder.write("plan.txt", plan);
+  EXPECT_EQ(tutti("plan verify --file plan.txt"), 1);
+  EXPECT_CONTAINS(err, "no communicator runs it: rank ");
+  EXPECT_CONTAINS(err, "do not move the same blocks");
+}
+
 TEST_F(Cli, DrawsToAFile) {
   ASSERT_EQ(tutti("plan draw broadcast --algorithm chain --ranks 4 --root 2 -o chain.svg"), 0)
       << err;

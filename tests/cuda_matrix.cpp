@@ -112,6 +112,7 @@ std::byte* DeviceRanks::buffer(std::size_t index, std::size_t bytes) {
 }
 
 const RankPlan& DeviceRanks::plan(const DeviceCase& c, int rank) {
+  if (c.plan != nullptr) return c.plan->ranks[static_cast<std::size_t>(rank)];
   PlanRequest request;
   request.collective = c.algorithm->collective;
   request.ranks = ranks_;
@@ -166,6 +167,13 @@ DeviceRanks::Bound DeviceRanks::bind(const DeviceCase& c) {
     b.largest = largest;
     b.windows = c.algorithm->windows;
     b.link_data = !c.algorithm->windows;
+    if (c.plan != nullptr) {
+      const PlanNeeds needs = needs_of(*c.plan);
+      b.windows = needs.windows;
+      b.link_data = needs.link_data;
+      b.plan_channels = needs.channels;
+      b.tmp_chunks = needs.tmp_chunks;
+    }
     b.tiles_by_lane = collective == Collective::all_to_all_v;
     b.signature = static_cast<std::uint64_t>(collective) * 1000 + c.bytes;
     b.protocol = c.protocol;

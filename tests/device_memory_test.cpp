@@ -10,6 +10,9 @@
 #include <thread>
 #include <vector>
 
+#include "collectives/algorithms.h"
+#include "collectives/text.h"
+
 namespace tutti::test {
 namespace {
 
@@ -222,6 +225,49 @@ TEST_F(DeviceFaults, RanksLeaveOneAfterTheOther) {
     EXPECT_EQ(the_device.use_count(), 2);
     all[1].destroy();
     EXPECT_EQ(the_device.use_count(), 1);
+  }
+}
+
+/// all_reduce by so many rings.
+std::string rings(std::uint32_t lanes) {
+  PlanRequest request;
+  request.ranks = 2;
+  request.lanes = lanes;
+  return to_text(generate_plan(*find_algorithm(Collective::all_reduce, "ring"), request));
+}
+
+TEST_F(DeviceFaults, AUsersPlanOfTooManyLinksIsRefusedAndHarmsNothing) {
+  auto all = ranks(2);
+  std::vector<Data> in{input_of(0), input_of(1)};
+  const auto run = [&](std::vector<Data>& out) {
+    group([&] {
+      for (std::size_t r = 0; r < 2; ++r)
+        all[r].run(all_reduce_call(in[r], out[r]), stream(int(r)));
+    });
+  };
+  std::vector<Data> out(2, Data(kCount));
+  for (Communicator& c : all) c.use_plan(rings(17));
+  for (std::size_t r = 0; r < 2; ++r) {
+    const std::string why = refusal([&] { all[r].run(all_reduce_call(in[r], out[r]), stream(0)); },
+                                    ErrorCode::invalid_argument);
+    EXPECT_NE(why.find("\"ring\" runs on no GPU: it has 17 links from a rank to another, more than "
+                       "the 16"),
+              std::string::npos)
+        << why;
+  }
+  // One lane may have any channel, and several lanes as many links as there are.
+  std::string one = rings(1);
+  for (std::size_t at = 0; (at = one.find("to(", at)) != std::string::npos; ++at) {
+    one.insert(at + 5, ".200");
+  }
+  for (std::size_t at = 0; (at = one.find("from(", at)) != std::string::npos; ++at) {
+    one.insert(at + 7, ".200");
+  }
+  for (const std::string& text : {rings(16), one}) {
+    for (Communicator& c : all) c.use_plan(text);
+    out.assign(2, Data(kCount));
+    run(out);
+    for (const Data& o : out) EXPECT_EQ(o, sum_of(2));
   }
 }
 

@@ -162,7 +162,7 @@ Tally run_matrix(Communicator& comm, const Matrix& matrix) {
             setup.type = type;
             setup.ranks = n;
             setup.rank = comm.rank();
-            setup.root = is_rooted(c) ? root++ % n : 0;
+            setup.root = is_rooted(c) ? matrix.root.value_or(root++ % n) : 0;
             setup.in_place = in_place;
             if (v) {
               bench.run_uneven(setup, kind);

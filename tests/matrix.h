@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@ struct Matrix {
   std::vector<std::size_t> bytes;       // of a block; rounded to elements
   bool window_memory = false;           // tutti::allocate, else malloc
   std::size_t misalign = 0;             // elements that buffers are off their alignment
+  std::optional<int> root;              // none: every rank in turn
 };
 
 /// 0, 1, odd ones, and one element around every size at which something changes (inline payload,

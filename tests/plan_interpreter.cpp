@@ -82,7 +82,7 @@ class Run {
   std::map<std::tuple<int, int, int>, std::deque<Message>> links_;  // sender, receiver, channel
   std::map<Place, Number> memory_;
   std::map<Place, std::pair<int, int>> busy_;  // readers and writers in the middle of a step
-  std::set<std::pair<int, int>> heard_;        // (a, b): a has had a message from b
+  std::set<std::pair<int, int>> heard_;        // (a, b): a has had a signal from b
   std::map<std::tuple<int, std::uint32_t>, std::uint64_t> first_bits_;  // by tile and chunk of out
 };
 
@@ -228,7 +228,7 @@ void Run::begin(Lane& lane) {
     Message message;
     if (o.is_link()) {
       message = links_[{o.rank, lane.rank, o.channel}].front();  // the slot is freed at the end
-      heard_.insert({lane.rank, o.rank});
+      if (step.count == 0) heard_.insert({lane.rank, o.rank});
       if (message.chunks.size() != step.count) throw Wrong("a message of another size");
     }
     lane.arrived.push_back(message);

@@ -102,7 +102,27 @@ TEST(Verify, FindsRemoteMemoryThatIsUsedTooEarly) {
   std::string text = with(kTwoShot2, "    () <- from(1)\n    out[0]", "    out[0]");
   text = with(text, "    to(1) <- ()\n    () <- from(1)\nrank 1",
               "    to(1) <- ()\n    () <- from(1)\n    () <- from(1)\nrank 1");
-  expect_refuted(text, {"rank 0 lane 0 step 1", "need not have received a message from rank 1"});
+  expect_refuted(text, {"rank 0 lane 0 step 1", "need not have received a signal from rank 1"});
+}
+
+TEST(Verify, FindsRemoteMemoryWhoseAddressNobodyTold) {
+  const std::string text = R"(broadcast window  ranks 2  root 0  pieces 1  slots 1  lanes 1
+rank 0
+  lane 0
+    out[0] <- in[0]
+    to(1) <- ()
+    () <- from(1)
+rank 1  tmp 1
+  lane 0
+    () <- from(0)
+    out[0] <- in[0]@0
+    to(0) <- ()
+)";
+  expect_proved(text);
+  // Data orders as well as a signal does, but does not say where the memory is.
+  std::string data = with(text, "    to(1) <- ()\n", "    to(1) <- in[0]\n");
+  data = with(data, "    () <- from(0)\n    out", "    tmp[0] <- from(0) as out[0]\n    out");
+  expect_refuted(data, {"rank 1 lane 0 step 1", "need not have received a signal from rank 0"});
 }
 
 TEST(Verify, FindsRemoteMemoryThatIsUsedTooLate) {

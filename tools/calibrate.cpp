@@ -75,7 +75,7 @@ void add_calibrate_command(CLI::App& app) {
       ->check(CLI::Range(1, 100));
   command->footer(
       "Takes a few seconds, and starts ranks of its own on all cores: run it on a machine that is\n"
-      "idle. `tutti explain` shows what follows from the result (docs/performance.md).");
+      "idle. `tutti explain` shows what follows from the result (docs/cost-model.md).");
   command->callback([a] { calibrate(*a); });
 }
 

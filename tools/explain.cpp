@@ -186,7 +186,7 @@ void add_explain_command(CLI::App& app) {
   command->add_flag("--constants", a->constants, "Only print the machine's constants");
   command->footer(
       "Times are predicted from the plans and the machine's constants, which `tutti calibrate`\n"
-      "measures (docs/performance.md). Examples:\n"
+      "measures (docs/cost-model.md). Examples:\n"
       "  tutti explain all_reduce 1M float32 -n 4\n"
       "  tutti explain broadcast 64K -n 64 --cores 64 --memory malloc\n"
       "  tutti explain --constants");

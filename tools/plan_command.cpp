@@ -8,8 +8,11 @@
 #include <memory>
 
 #include "collectives/draw.h"
+#include "collectives/execute/cuda/executor.h"
+#include "collectives/needs.h"
 #include "collectives/text.h"
 #include "collectives/verify.h"
+#include "comm/device/team.h"
 #include "core/error.h"
 #include "tools/plan_source.h"
 
@@ -103,6 +106,24 @@ bool print_traffic(const PlanSource& source, const Plan& plan, const Verdict& ve
   return agrees;
 }
 
+/// What a communicator must have to run a proved plan, as Communicator::use_plan asks. Returns
+/// whether any can.
+bool print_needs(Plan plan) {
+  if (const std::string why = unfit_to_run(plan); !why.empty()) {
+    std::fflush(stdout);
+    fmt::print(stderr, "tutti: the plan is right, but no communicator runs it: {}\n", why);
+    return false;
+  }
+  tighten(plan);
+  const PlanHeader& h = plan.header;
+  const PlanNeeds needs = needs_of(plan);
+  fmt::print("  {:<13} {} from a rank to another, of {} of {} bytes or more\n", "needs",
+             plural(needs.channels, "link"), plural(h.slots, "slot"), h.widest * kCacheLine);
+  const std::string why = device::unfit(h, needs, device_segment(h.ranks));
+  if (!why.empty()) fmt::print("  {:<13} does not run: {}\n", "on a GPU", why);
+  return true;
+}
+
 void prove_all(const PlanSource& source, bool only_in_place) {
   const Plan plan = source.load();
   const PlanHeader& h = plan.header;
@@ -119,6 +140,7 @@ void prove_all(const PlanSource& source, bool only_in_place) {
   if (proved && has_in_place(h.collective)) proved = prove(plan, true, verdict);
   if (!proved) throw CLI::RuntimeError(1);
   fmt::print("  {:<13} {}\n", "in all", plural(verdict.steps, "step"));
+  if (source.is_file() && !print_needs(plan)) throw CLI::RuntimeError(1);
   if (!print_traffic(source, plan, verdict)) {
     std::fflush(stdout);
     fmt::print(stderr,
@@ -177,7 +199,8 @@ void add_plan_command(CLI::App& app) {
         command.add_flag("--in-place", a.in_place,
                          "Only in place (else: out of place, then in place if that exists)");
         command.footer(
-            "Exit status: 0 proved; 1 not proved, and stderr says what goes wrong; 2 bad usage.\n"
+            "Exit status: 0 proved; 1 not proved, or none that a communicator runs, and stderr "
+            "says why; 2 bad usage.\n"
             "Examples:\n"
             "  tutti plan verify reduce --algorithm tree --ranks 12 --root 3\n"
             "  tutti plan verify --file my_plan.txt");

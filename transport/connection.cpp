@@ -9,6 +9,12 @@
 namespace tutti {
 
 bool Sender::has_room_now(std::size_t bytes) {
+  if (view_.credit == nullptr) {
+    std::byte* const memory = look_();
+    if (memory == nullptr) return false;
+    view_ = detail::ConnectionView(memory, shape_);
+    look_ = nullptr;
+  }
   // acquire: our next stores into the slot and the data come after the receiver's loads.
   consumed_ = view_.credit->consumed.load(std::memory_order_acquire);
   freed_ = view_.credit->freed.load(std::memory_order_acquire);

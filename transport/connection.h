@@ -16,13 +16,15 @@
 // Bulk messages may be written past the cache. Where the two cores do not share an L3 cache, a line
 // that the receiver has read costs the sender 27 ns to write, and 3 ns past the cache. Where they
 // do, the cache is faster. Only the clock knows: a hypervisor moves virtual cores about. So the
-// sender times some of its messages (docs/performance.md).
+// sender times some of its messages (docs/experiments.md#slots).
 #pragma once
 
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <utility>
 
 namespace tutti {
 
@@ -114,6 +116,9 @@ class Sender {
  public:
   Sender() = default;
   Sender(std::byte* memory, ConnectionShape shape) : view_(memory, shape) {}
+  /// Of a connection that the receiver has yet to share: there is no room before `look` finds it.
+  Sender(std::function<std::byte*()> look, ConnectionShape shape)
+      : look_(std::move(look)), shape_(shape) {}
 
   /// Whether there is room for a message of `bytes`. Looks at the receiver's line only when there
   /// seems to be none.
@@ -173,6 +178,9 @@ class Sender {
   std::uint64_t bulk_ = 0;
   double average_ = 0;  // ns per line written into the cache
   bool far_ = false;
+  // For as long as there is no connection: view_ has no slots, so ready() comes to has_room_now().
+  std::function<std::byte*()> look_;
+  ConnectionShape shape_;
 };
 
 /// The receiving end. One thread at a time.

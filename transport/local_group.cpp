@@ -6,7 +6,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <cstring>
+#include <ctime>
 #include <thread>
 
 namespace tutti {
@@ -29,7 +32,7 @@ LocalGroup::LocalGroup(std::shared_ptr<Mesh> mesh, int rank, std::vector<int> me
       shape_(shape) {
   const std::size_t n = members_.size();
   const std::size_t connection = shape_.bytes();
-  const std::size_t bytes = kControlBytes + n * kChannels * connection;
+  const std::size_t bytes = kControlBytes + n * kConnections * connection;
   segments_.resize(n);
   const auto self = static_cast<std::size_t>(rank_);
   segments_[self] = SharedMemory::create("tutti-segment", bytes);
@@ -41,12 +44,11 @@ LocalGroup::LocalGroup(std::shared_ptr<Mesh> mesh, int rank, std::vector<int> me
   for (const auto& segment : segments_) {
     controls_.push_back(reinterpret_cast<ControlBlock*>(segment->data()));
   }
-  const auto memory = [&](std::size_t receiver, std::size_t sender, std::size_t channel) {
-    return segments_[receiver]->data() + kControlBytes +
-           (sender * kChannels + channel) * connection;
+  const auto memory = [&](std::size_t receiver, std::size_t sender, std::size_t c) {
+    return segments_[receiver]->data() + kControlBytes + (sender * kConnections + c) * connection;
   };
   for (std::size_t r = 0; r < n; ++r) {
-    for (std::size_t c = 0; c < kChannels; ++c) {
+    for (std::size_t c = 0; c < kConnections; ++c) {
       senders_.emplace_back(memory(r, self, c), shape_);
       receivers_.emplace_back(memory(self, r, c), shape_);
     }
@@ -84,8 +86,8 @@ std::shared_ptr<SharedMemory> LocalGroup::receive_segment(int rank, Deadline dea
     return mesh_->receive(member(rank), key(rank), segment(rank_)->size(), deadline);
   } catch (const Error& e) {
     if (e.code() == ErrorCode::peer_lost) throw_absent(rank, true);
-    if (e.code() != ErrorCode::timed_out) throw;
-    return nullptr;
+    if (e.code() == ErrorCode::timed_out) return nullptr;
+    throw Error(e.code(), e.what(), rank_);  // this one could not take it
   }
 }
 
@@ -115,6 +117,7 @@ void LocalGroup::wait_for_all_to_join(Deadline deadline) {
   for (int r = 0; r < size(); ++r) {
     while (!joined(r)) {
       if (Clock::now() > deadline) throw_absent(r, false);
+      mesh_->drain();
       for (const int dead : dead_ranks()) {
         if (!joined(dead)) throw_absent(dead, true);
       }
@@ -133,8 +136,73 @@ std::vector<int> LocalGroup::dead_ranks() {
 }
 
 LocalGroup::~LocalGroup() {
+  if (is_inherited()) return;  // the parent has not left
   control().state.fetch_or(kLeft, std::memory_order_release);
   for (int r = 0; r < size(); ++r) ring(control(r));
+}
+
+std::uint64_t LocalGroup::further_key(int rank, std::size_t segment) const {
+  // Differs from the keys of all other segments, which are random, too.
+  const std::uint64_t mixed = (key(rank) + segment) * 0x9e3779b97f4a7c15ULL;
+  return mixed ^ (mixed >> 32);
+}
+
+namespace {
+
+/// Channels of further segment `s`; the first of them has the same number.
+constexpr std::size_t channels_of(std::size_t s) { return std::size_t{kFirstChannels} << (s - 1); }
+
+}  // namespace
+
+std::size_t LocalGroup::further_bytes(std::size_t segment) const {
+  return members_.size() * channels_of(segment) * shape_.bytes();
+}
+
+std::byte* LocalGroup::further_connection(const SharedMemory& memory, int sender,
+                                          int channel) const {
+  const std::size_t channels = channels_of(segment_of(channel));
+  const std::size_t index =
+      static_cast<std::size_t>(sender) * channels + static_cast<std::size_t>(channel) - channels;
+  return memory.data() + index * shape_.bytes();
+}
+
+Receiver& LocalGroup::further_receiver(int peer, int channel) {
+  const auto found = further_receivers_.find({peer, channel});
+  if (found != further_receivers_.end()) return found->second;
+  const std::size_t s = segment_of(channel);
+  FurtherSegment& segment = further_[s - 1];
+  if (!segment.mine) {
+    segment.mine = SharedMemory::create("tutti-links", further_bytes(s));
+    segment.sent.resize(members_.size());
+    share_within_process(further_key(rank_, s), segment.mine);
+  }
+  if (peer != rank_ && !segment.sent[static_cast<std::size_t>(peer)]) {
+    mesh_->send(member(peer), further_key(rank_, s), segment.mine);
+    segment.sent[static_cast<std::size_t>(peer)] = true;
+  }
+  std::byte* const memory = further_connection(*segment.mine, peer, channel);
+  return further_receivers_.try_emplace({peer, channel}, memory, shape_).first->second;
+}
+
+Sender& LocalGroup::further_sender(int peer, int channel) {
+  const auto look = [this, peer, channel] { return look_for(peer, channel); };
+  return further_senders_.try_emplace({peer, channel}, look, shape_).first->second;
+}
+
+std::byte* LocalGroup::look_for(int peer, int channel) {
+  const std::size_t s = segment_of(channel);
+  std::shared_ptr<SharedMemory>& memory = further_[s - 1].theirs[peer];
+  if (!memory && peer == rank_) memory = further_[s - 1].mine;
+  if (!memory && peer != rank_) {
+    try {
+      // What is not there yet is asked for again: whoever waits for it waits for its owner.
+      memory =
+          mesh_->receive(member(peer), further_key(peer, s), further_bytes(s), Deadline::min());
+    } catch (const Error& e) {
+      if (e.code() != ErrorCode::timed_out) throw;
+    }
+  }
+  return memory ? further_connection(*memory, rank_, channel) : nullptr;
 }
 
 void LocalGroup::fail(const Failure& failure) {
@@ -193,6 +261,7 @@ void LocalGroup::throw_failure() const {
 }
 
 void LocalGroup::check_peers(std::string_view doing) {
+  mesh_->drain();
   for (const int peer : dead_ranks()) {
     if (has_left(peer)) continue;
     fail({ErrorCode::peer_lost, peer,
@@ -207,10 +276,32 @@ void LocalGroup::ring_now(ControlBlock& c) {
   syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&c.bell), FUTEX_WAKE, 1, nullptr, nullptr, 0);
 }
 
-void LocalGroup::sleep_now(ControlBlock& c, std::uint32_t bell) {
-  const timespec most{0, 1'000'000};
-  syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&c.bell), FUTEX_WAIT, bell, &most, nullptr,
-          0);
+void LocalGroup::sleep_now(std::span<LocalGroup* const> groups,
+                           std::span<const std::uint32_t> bells) {
+  constexpr long kMost = 1'000'000;  // ns
+  if (groups.size() > 1) {
+    std::array<futex_waitv, kMostBells> waits{};
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      waits[g].val = bells[g];
+      waits[g].uaddr = reinterpret_cast<std::uint64_t>(&groups[g]->control().bell);
+      waits[g].flags = FUTEX_32;
+    }
+    timespec until{};
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += kMost;
+    if (until.tv_nsec >= 1'000'000'000) {
+      until.tv_nsec -= 1'000'000'000;
+      ++until.tv_sec;
+    }
+    if (syscall(SYS_futex_waitv, waits.data(), groups.size(), 0, &until, CLOCK_MONOTONIC) >= 0 ||
+        errno != ENOSYS) {
+      return;
+    }
+    // Before Linux 5.16 the first bell alone is heard.
+  }
+  const timespec most{0, kMost};
+  syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&groups[0]->control().bell), FUTEX_WAIT,
+          bells[0], &most, nullptr, 0);
 }
 
 }  // namespace tutti

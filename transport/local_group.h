@@ -1,24 +1,35 @@
 // The ranks of one communicator on one host: a segment of shared memory each, with the control
-// block and the connections that lead to that rank.
+// block and the first connections that lead to that rank.
 //
-//     ControlBlock | connection from rank 0, channel 0 | from rank 0, channel 1 | ... |
-//     from rank n - 1, channel 0 | ...
+//     ControlBlock | from rank 0: messages, channel 0, channel 1, ... | from rank 1: messages, ...
+//     |
+//     ...
 //
-// The segment is sparse: connections that are never used take no memory.
+// `messages` is the connection of send and recv. Connections of the channels after the first few,
+// which only users' plans have, lie in further segments, made when the receiver first uses one
+// (receiver()) and sent to the senders, who need not have them before they want to send.
+//
+// Segments are sparse: connections that are never used take no memory.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
+#include "core/fork.h"
 #include "transport/connection.h"
 #include "transport/cuda_ipc.h"
 #include "transport/mesh.h"
@@ -26,10 +37,17 @@
 
 namespace tutti {
 
-/// Channels 0 to 7 belong to plans, the last one to send and recv.
-inline constexpr int kPlanChannels = 8;
-inline constexpr int kPointToPointChannel = kPlanChannels;
-inline constexpr int kChannels = kPlanChannels + 1;
+/// Channels 0 to 254 belong to plans, the last one to send and recv.
+inline constexpr int kPlanChannels = 255;
+inline constexpr int kMessageChannel = kPlanChannels;
+/// Those of plans that have their connections in the first segment: enough for all of ours.
+inline constexpr int kFirstChannels = 8;
+/// The others lie in further segments: 8 to 15 in segment 1, 16 to 31 in 2, ... 128 to 255 in 5.
+constexpr std::size_t segment_of(int channel) {
+  return static_cast<std::size_t>(
+      std::bit_width(static_cast<unsigned>(channel) / unsigned{kFirstChannels}));
+}
+inline constexpr std::size_t kFurtherSegments = segment_of(kPlanChannels - 1);
 
 /// The first failure of a communicator: written once, read by everyone.
 struct Failure {
@@ -106,6 +124,8 @@ class LocalGroup {
   ConnectionShape shape() const { return shape_; }
   Mesh& mesh() { return *mesh_; }
   const std::shared_ptr<Mesh>& shared_mesh() const { return mesh_; }
+  /// The ranks' numbers in the mesh.
+  std::span<const int> members() const { return members_; }
   int member(int rank) const { return members_[static_cast<std::size_t>(rank)]; }
   /// Names rank `rank`'s segment.
   std::uint64_t key(int rank) const { return keys_[static_cast<std::size_t>(rank)]; }
@@ -116,8 +136,14 @@ class LocalGroup {
   /// Whether every rank can read and write every other's plain memory.
   bool cma_everywhere() const { return cma_everywhere_; }
 
-  Sender& sender(int peer, int channel) { return senders_[index(peer, channel)]; }
-  Receiver& receiver(int peer, int channel) { return receivers_[index(peer, channel)]; }
+  /// The ends of links; they stay where they are. Neither waits: a sender without a connection yet
+  /// has no room. receiver() throws Error where there is no memory for its connection.
+  Sender& sender(int peer, int channel) {
+    return lies_first(channel) ? senders_[index(peer, channel)] : further_sender(peer, channel);
+  }
+  Receiver& receiver(int peer, int channel) {
+    return lies_first(channel) ? receivers_[index(peer, channel)] : further_receiver(peer, channel);
+  }
   ControlBlock& control(int rank) { return *controls_[static_cast<std::size_t>(rank)]; }
   ControlBlock& control() { return *controls_[static_cast<std::size_t>(rank_)]; }
 
@@ -141,14 +167,18 @@ class LocalGroup {
     // relaxed, without a fence: a bell that is missed costs the sleeper its time-out (1 ms).
     if (c.sleeping.load(std::memory_order_relaxed) != 0) ring_now(c);
   }
-  /// Sleeps until the bell rings, at most a millisecond, unless `ready` already holds.
+  /// Sleeps until this rank's bell rings in one of `groups`, at most a millisecond, unless `ready`
+  /// already holds.
   template <class Ready>
-  void sleep_unless(Ready&& ready) {
-    ControlBlock& c = control();
-    const std::uint32_t bell = c.bell.load(std::memory_order_relaxed);
-    c.sleeping.store(1, std::memory_order_seq_cst);
-    if (!ready()) sleep_now(c, bell);
-    c.sleeping.store(0, std::memory_order_relaxed);
+  static void sleep_unless(std::span<LocalGroup* const> groups, Ready&& ready) {
+    groups = groups.first(std::min(groups.size(), kMostBells));
+    std::array<std::uint32_t, kMostBells> bells;
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      bells[g] = groups[g]->control().bell.load(std::memory_order_relaxed);
+      groups[g]->control().sleeping.store(1, std::memory_order_seq_cst);
+    }
+    if (!ready()) sleep_now(groups, bells);
+    for (LocalGroup* g : groups) g->control().sleeping.store(0, std::memory_order_relaxed);
   }
 
   /// This rank waits for `peer`, for others to know.
@@ -164,16 +194,19 @@ class LocalGroup {
   /// "step 3 of its operation #12": the last one that rank `peer` has finished.
   std::string progress_text(int peer);
 
-  /// Looks for dead and departed peers (a system call; for slow paths). A dead process that had not
-  /// left is a failure of the communicator, in which this rank was `doing` something.
+  /// For those who wait, now and then: exchanges with the peers what the mesh has for them, and
+  /// looks who is dead (system calls). A dead process that had not left is a failure of the
+  /// communicator, in which this rank was `doing` something.
   void check_peers(std::string_view doing);
+  /// Whether this process is a child, by fork(), of the one that made this object.
+  bool is_inherited() const { return process_generation() != generation_; }
   bool has_left(int peer) {
     return (control(peer).state.load(std::memory_order_acquire) & kLeft) != 0;
   }
 
  private:
-  std::size_t index(int peer, int channel) const {
-    return static_cast<std::size_t>(peer) * kChannels + static_cast<std::size_t>(channel);
+  static constexpr bool lies_first(int channel) {
+    return channel < kFirstChannels || channel == kMessageChannel;
   }
   /// Rank `rank`'s segment, or null when it has not come by then.
   std::shared_ptr<SharedMemory> receive_segment(int rank, Deadline deadline);
@@ -182,10 +215,26 @@ class LocalGroup {
   [[noreturn]] void throw_absent(int rank, bool died) const;
   /// The ranks whose process is gone, or about to be, whether they had left or not.
   std::vector<int> dead_ranks();
+  static constexpr std::size_t kMostBells = 64;  // more ring unheard: see sleep_unless()
+  static constexpr std::size_t kConnections =
+      kFirstChannels + 1;  // from a rank, in a first segment
+  static std::size_t index(int peer, int channel) {
+    const int connection = channel == kMessageChannel ? 0 : 1 + channel;
+    return static_cast<std::size_t>(peer) * kConnections + static_cast<std::size_t>(connection);
+  }
+  Sender& further_sender(int peer, int channel);
+  Receiver& further_receiver(int peer, int channel);
+  std::uint64_t further_key(int rank, std::size_t segment) const;
+  std::size_t further_bytes(std::size_t segment) const;
+  /// Where the connection from `sender` on `channel` lies in a further segment.
+  std::byte* further_connection(const SharedMemory& memory, int sender, int channel) const;
+  /// The memory of the connection to `peer`; null before it has come.
+  std::byte* look_for(int peer, int channel);
   static void ring_now(ControlBlock& c);
-  void sleep_now(ControlBlock& c, std::uint32_t bell);
+  static void sleep_now(std::span<LocalGroup* const> groups, std::span<const std::uint32_t> bells);
 
   std::shared_ptr<Mesh> mesh_;
+  std::uint32_t generation_ = process_generation();
   int rank_;
   std::vector<int> members_;
   std::vector<std::uint64_t> keys_;
@@ -196,6 +245,15 @@ class LocalGroup {
   std::vector<ControlBlock*> controls_;
   std::vector<Sender> senders_;
   std::vector<Receiver> receivers_;
+  // Of the channels after the first few, as they are used; by peer and channel.
+  struct FurtherSegment {
+    std::shared_ptr<SharedMemory> mine;
+    std::vector<bool> sent;  // by rank: whether it was told of mine
+    std::map<int, std::shared_ptr<SharedMemory>> theirs;
+  };
+  std::array<FurtherSegment, kFurtherSegments> further_;
+  std::map<std::pair<int, int>, Sender> further_senders_;
+  std::map<std::pair<int, int>, Receiver> further_receivers_;
 };
 
 }  // namespace tutti

@@ -18,6 +18,8 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/fork.h"
+#include "core/settings.h"
 #include "transport/cma.h"
 
 namespace tutti {
@@ -50,8 +52,10 @@ std::array<std::uint64_t, 2> host_identity() {
   return id;
 }
 
-/// The same in all threads of a process, different after a fork.
+/// The same in all threads of a process (unless they are to behave as processes), different after a
+/// fork.
 std::array<std::uint64_t, 2> process_identity() {
+  if (setting_boolean("TUTTI_APART")) return random_pair();
   static const auto random = random_pair();
   return {random[0], random[1] ^ static_cast<std::uint64_t>(getpid())};
 }
@@ -92,7 +96,7 @@ ucred credentials(int fd) {
 
 }  // namespace
 
-Mesh::Mesh() {
+Mesh::Mesh() : generation_(process_generation()) {
   address_.socket = random_pair();
   address_.host = host_identity();
   address_.process = process_identity();
@@ -106,9 +110,10 @@ Mesh::Mesh() {
       listen(listener_.fd(), 4096) != 0) {
     throw_system_error("cannot listen on a unix socket");
   }
+  add_observer(*this);
 }
 
-Mesh::~Mesh() = default;
+Mesh::~Mesh() { remove_observer(*this); }
 
 void Mesh::throw_missing() const {
   std::vector<std::string> missing;

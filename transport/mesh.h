@@ -3,6 +3,11 @@
 //
 // Addresses are abstract (no file) and unguessable, the user id of both ends is checked, and a peer
 // proves that it knows the session's secret before it is believed.
+//
+// Nobody waits for a peer to take what is sent: it may be busy with something else for hours. What
+// a full socket does not take stays here, and is sent on by whatever this rank does with the mesh
+// next; every wait looks in now and then. A window that is freed before a peer was told of it is
+// never spoken of.
 #pragma once
 
 #include <sys/types.h>
@@ -11,9 +16,11 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <span>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -33,7 +40,7 @@ struct MeshAddress {
   std::int32_t pid = 0;
 };
 
-class Mesh {
+class Mesh : WindowObserver {
  public:
   /// Opens this rank's listener.
   Mesh();
@@ -62,11 +69,15 @@ class Mesh {
   void send(int peer, std::uint64_t key, const FileDescriptor& descriptor);
   FileDescriptor receive(int peer, std::uint64_t key, Deadline deadline);
 
-  /// Makes `window` known to all peers, once, before its id is used in a message to them.
-  void announce(const WindowMemory& window);
-  /// This process's mapping of window `id` of rank `peer` (after a message that names it).
+  /// Makes `window` known to `peers`, once, before its id is used in a message to them. They are
+  /// told when it is freed, too.
+  void announce(const WindowMemory& window, std::span<const int> peers);
+  /// This process's mapping of window `id` of rank `peer`, which a message has named; empty as long
+  /// as it has not come.
+  std::span<std::byte> find_window(int peer, std::uint32_t id);
+  /// The same, waiting for it. Throws Error.
   std::span<std::byte> window(int peer, std::uint32_t id, Deadline deadline);
-  /// Takes in what peers have sent, without waiting.
+  /// Takes in what peers have sent, and sends on what they did not take, without waiting.
   void drain();
 
   /// The ranks whose process is gone. One system call.
@@ -76,7 +87,23 @@ class Mesh {
   std::vector<int> ending_peers();
 
  private:
-  struct Message;
+  // What is said after the greeting; it may carry one file descriptor.
+  struct Message {
+    enum Type : std::uint32_t { segment = 1, window = 2, freed = 3 };
+    std::uint32_t type = 0;
+    std::uint32_t window_id = 0;
+    std::uint64_t key = 0;
+    std::uint64_t bytes = 0;
+  };
+  struct Unsent {
+    Message message;
+    int fd;               // a window's own, which is open until window_freed(), or
+    FileDescriptor copy;  // of another one
+  };
+  struct Window {
+    std::shared_ptr<SharedMemory> memory;
+    std::string trouble;  // why there is none
+  };
   struct Peer {
     FileDescriptor socket;
     FileDescriptor process;  // a pidfd: readable when the process ends; unlike the socket it is not
@@ -86,8 +113,10 @@ class Mesh {
     bool closed = false;
     std::uint64_t probe = 0;
     std::uint64_t key = 0;
+    // What has come. An empty descriptor: this process had no room for it.
     std::unordered_map<std::uint64_t, FileDescriptor> segments;
-    std::unordered_map<std::uint32_t, std::shared_ptr<SharedMemory>> windows;
+    std::unordered_map<std::uint32_t, Window> windows;
+    std::deque<Unsent> unsent;
   };
 
   std::vector<int> peers_that_are(bool ending);
@@ -95,13 +124,19 @@ class Mesh {
   [[noreturn]] void throw_missing() const;
 
   void greet(Peer& peer, std::span<const std::byte, 32> session_secret);
+  /// Sends `message` now, or keeps it until the socket has room.
   void post(Peer& peer, const Message& message, int fd);
+  /// False: the socket is full.
+  bool try_to_post(Peer& peer, const Message& message, int fd);
+  void post_unsent(Peer& peer);
   /// What has come from `peer` under `key`; none yet: an empty one.
   FileDescriptor find_descriptor(int peer, std::uint64_t key);
   /// Reads one message; false when there is none (or the peer has closed).
   bool take(Peer& peer);
   void take_all(Peer& peer);
-  void announce_freed();
+  void keep(Peer& peer, const Message& message, FileDescriptor fd);
+  void post_all_unsent();
+  void window_freed(std::uint32_t id) noexcept override;
 
   MeshAddress address_;
   FileDescriptor listener_;
@@ -109,8 +144,9 @@ class Mesh {
   std::vector<Peer> peers_;
   std::mutex mutex_;
   std::uint64_t probe_word_ = 0;
-  std::vector<bool> announced_;  // by window id
-  std::uint64_t freed_generation_ = 0;
+  std::uint32_t generation_;  // of the process that made it
+  // By window of this process: which peers have been told of it.
+  std::unordered_map<std::uint32_t, std::vector<bool>> told_;
 };
 
 /// Registers memory for other ranks of this process, for as long as it lives.

@@ -1,26 +1,22 @@
 // Memory on its way between the ranks of a host: messages on the mesh's sockets that carry a memfd,
 // and, between threads of one process, a table of what they share.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <thread>
 #include <utility>
 
 #include "core/error.h"
+#include "core/fork.h"
+#include "core/log.h"
 #include "transport/mesh.h"
 
 namespace tutti {
-
-// One kind of message after the greeting; it may carry one file descriptor.
-struct Mesh::Message {
-  enum Type : std::uint32_t { segment = 1, window = 2, freed = 3 };
-  std::uint32_t type = 0;
-  std::uint32_t window_id = 0;
-  std::uint64_t key = 0;
-  std::uint64_t bytes = 0;
-};
 
 namespace {
 
@@ -29,6 +25,14 @@ using Clock = std::chrono::steady_clock;
 [[noreturn]] void throw_late(int peer) {
   throw Error(ErrorCode::timed_out, fmt::format("rank {} did not pass its memory in time", peer),
               peer);
+}
+
+std::string out_of_descriptors() {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  return fmt::format(
+      "its process has all the {} file descriptors open that it may have (ulimit -n raises that)",
+      limit.rlim_cur);
 }
 
 struct ProcessMemory {
@@ -51,6 +55,26 @@ void share_within_process(std::uint64_t key, const std::shared_ptr<SharedMemory>
 }
 
 void Mesh::post(Peer& peer, const Message& message, int fd) {
+  post_unsent(peer);
+  if (peer.unsent.empty() && try_to_post(peer, message, fd)) return;
+  FileDescriptor copy;
+  if (message.type == Message::segment) {
+    copy = FileDescriptor(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+    if (!copy) throw_system_error("cannot keep memory for a peer that is not taking it now");
+    fd = copy.fd();
+  }
+  peer.unsent.push_back({message, fd, std::move(copy)});
+}
+
+void Mesh::post_unsent(Peer& peer) {
+  while (!peer.unsent.empty()) {
+    const Unsent& next = peer.unsent.front();
+    if (!try_to_post(peer, next.message, next.fd)) return;
+    peer.unsent.pop_front();
+  }
+}
+
+bool Mesh::try_to_post(Peer& peer, const Message& message, int fd) {
   iovec part{const_cast<Message*>(&message), sizeof message};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
   msghdr m{};
@@ -65,23 +89,15 @@ void Mesh::post(Peer& peer, const Message& message, int fd) {
     c->cmsg_len = CMSG_LEN(sizeof(int));
     std::memcpy(CMSG_DATA(c), &fd, sizeof fd);
   }
-  // A full socket empties when the peer next looks; meanwhile we must look at ours, or both wait.
-  const auto deadline = Clock::now() + std::chrono::seconds(10);
   while (!peer.closed) {
-    if (sendmsg(peer.socket.fd(), &m, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) return;
-    if (errno == EPIPE || errno == ECONNRESET) {
-      peer.closed = true;  // its death is noticed, and reported, by whoever waits for it
-      return;
-    }
-    if (errno != EAGAIN && errno != EINTR && errno != ETOOMANYREFS) {
-      throw_system_error("cannot pass memory to a peer");
-    }
-    if (Clock::now() > deadline) {
-      throw Error(ErrorCode::system, "a peer does not take the memory that is passed to it (10 s)");
-    }
-    for (Peer& p : peers_) take_all(p);
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (sendmsg(peer.socket.fd(), &m, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) return true;
+    if (errno == EINTR) continue;
+    // ETOOMANYREFS: too many descriptors are on their way, as if the socket were full.
+    if (errno == EAGAIN || errno == ETOOMANYREFS) return false;
+    if (errno != EPIPE && errno != ECONNRESET) throw_system_error("cannot pass memory to a peer");
+    peer.closed = true;  // its death is noticed, and reported, by whoever waits for it
   }
+  return true;
 }
 
 bool Mesh::take(Peer& peer) {
@@ -109,28 +125,43 @@ bool Mesh::take(Peer& peer) {
     peer.closed = true;
     return false;
   }
-  if (n != sizeof message) return true;
-  switch (message.type) {
-    case Message::segment:
-      if (fd.fd() >= 0) peer.segments[message.key] = std::move(fd);
-      break;
-    case Message::window:
-      if (fd.fd() >= 0) {
-        peer.windows[message.window_id] = SharedMemory::map(std::move(fd), message.bytes);
-      }
-      break;
-    case Message::freed:
-      peer.windows.erase(message.window_id);
-      break;
-    default:
-      break;
+  // Without a descriptor that was sent, because this process could hold no more, it is kept all the
+  // same: whoever needs it is told.
+  const bool had_one = fd || (m.msg_flags & MSG_CTRUNC) != 0;
+  if (n == sizeof message && (had_one || message.type == Message::freed)) {
+    keep(peer, message, std::move(fd));
   }
   return true;
+}
+
+void Mesh::keep(Peer& peer, const Message& message, FileDescriptor fd) {
+  if (message.type == Message::segment) {
+    peer.segments[message.key] = std::move(fd);
+  } else if (message.type == Message::freed) {
+    peer.windows.erase(message.window_id);
+  } else if (message.type == Message::window) {
+    // What is wrong with a window matters to whoever needs it, if anybody does.
+    Window& window = peer.windows[message.window_id];
+    window = {};
+    if (!fd) {
+      window.trouble = out_of_descriptors();
+      return;
+    }
+    try {
+      window.memory = SharedMemory::map(std::move(fd), message.bytes);
+    } catch (const Error& e) {
+      window.trouble = e.what();
+    }
+  }
 }
 
 void Mesh::take_all(Peer& peer) {
   while (take(peer)) {
   }
+}
+
+void Mesh::post_all_unsent() {
+  for (Peer& peer : peers_) post_unsent(peer);
 }
 
 void Mesh::send(int peer, std::uint64_t key, const std::shared_ptr<SharedMemory>& memory) {
@@ -148,8 +179,15 @@ void Mesh::send(int peer, std::uint64_t key, const FileDescriptor& descriptor) {
 FileDescriptor Mesh::find_descriptor(int peer, std::uint64_t key) {
   Peer& p = peers_[static_cast<std::size_t>(peer)];
   const std::lock_guard lock(mutex_);
+  post_all_unsent();
   take_all(p);
-  if (auto found = p.segments.extract(key)) return std::move(found.mapped());
+  if (auto found = p.segments.extract(key)) {
+    if (found.mapped()) return std::move(found.mapped());
+    throw Error(ErrorCode::system,
+                fmt::format("rank {} cannot take the memory that rank {} passes to it: {}", rank_,
+                            peer, out_of_descriptors()),
+                rank_);
+  }
   if (p.closed) {
     throw Error(
         ErrorCode::peer_lost,
@@ -183,46 +221,80 @@ std::shared_ptr<SharedMemory> Mesh::receive(int peer, std::uint64_t key, std::si
   }
 }
 
-void Mesh::announce_freed() {
-  for (const std::uint32_t id : freed_windows_since(freed_generation_)) {
-    if (id >= announced_.size() || !announced_[id]) continue;
-    for (Peer& peer : peers_) {
-      if (peer.socket.fd() >= 0) post(peer, {Message::freed, id, 0, 0}, -1);
-    }
+void Mesh::announce(const WindowMemory& window, std::span<const int> peers) {
+  if (window.id == 0) return;
+  const std::lock_guard lock(mutex_);
+  std::vector<bool>& told = told_[window.id];
+  told.resize(peers_.size());
+  for (const int p : peers) {
+    const auto index = static_cast<std::size_t>(p);
+    Peer& peer = peers_[index];
+    if (told[index] || peer.socket.fd() < 0) continue;
+    told[index] = true;
+    take_all(peer);
+    post(peer, {Message::window, window.id, 0, window.bytes}, window.fd);
   }
 }
 
-void Mesh::announce(const WindowMemory& window) {
-  if (window.id == 0) return;
+void Mesh::window_freed(std::uint32_t id) noexcept {
+  if (process_generation() != generation_) return;  // a child's copy of it is gone, nothing else
   const std::lock_guard lock(mutex_);
-  if (window.id < announced_.size() && announced_[window.id]) return;
-  for (Peer& peer : peers_) take_all(peer);
-  announce_freed();
-  if (window.id >= announced_.size()) announced_.resize(window.id + 1);
-  announced_[window.id] = true;
-  for (Peer& peer : peers_) {
-    if (peer.socket.fd() >= 0) post(peer, {Message::window, window.id, 0, window.bytes}, window.fd);
+  const auto told = told_.find(id);
+  if (told == told_.end()) return;
+  for (std::size_t p = 0; p < peers_.size(); ++p) {
+    if (!told->second[p]) continue;
+    const auto unsent = std::ranges::find_if(
+        peers_[p].unsent, [&](const Unsent& u) { return u.message.window_id == id; });
+    try {
+      if (unsent != peers_[p].unsent.end()) {
+        peers_[p].unsent.erase(unsent);
+      } else {
+        post(peers_[p], {Message::freed, id, 0, 0}, -1);
+      }
+    } catch (const std::exception& e) {
+      log().warn("rank {} cannot tell rank {} that window {} was freed: {}", rank_, p, id,
+                 e.what());
+    }
   }
+  told_.erase(told);
+}
+
+std::span<std::byte> Mesh::find_window(int peer, std::uint32_t id) {
+  Peer& p = peers_[static_cast<std::size_t>(peer)];
+  const std::lock_guard lock(mutex_);
+  auto it = p.windows.find(id);
+  if (it == p.windows.end()) {
+    take_all(p);
+    it = p.windows.find(id);
+  }
+  if (it == p.windows.end() || !it->second.memory) return {};
+  return {it->second.memory->data(), it->second.memory->size()};
 }
 
 std::span<std::byte> Mesh::window(int peer, std::uint32_t id, Deadline deadline) {
-  Peer& p = peers_[static_cast<std::size_t>(peer)];
   for (;;) {
+    if (const auto found = find_window(peer, id); !found.empty()) return found;
     {
       const std::lock_guard lock(mutex_);
-      auto it = p.windows.find(id);
-      if (it == p.windows.end()) {
-        take_all(p);
-        it = p.windows.find(id);
+      Peer& p = peers_[static_cast<std::size_t>(peer)];
+      if (const auto it = p.windows.find(id); it != p.windows.end() && !it->second.memory) {
+        throw Error(ErrorCode::system,
+                    fmt::format("rank {} cannot map window {} of rank {}: {}", rank_, id, peer,
+                                it->second.trouble),
+                    rank_);
       }
-      if (it != p.windows.end()) return {it->second->data(), it->second->size()};
       if (p.closed) {
         throw Error(ErrorCode::peer_lost, fmt::format("rank {} (pid {}) died", peer, p.pid), peer);
       }
+      post_all_unsent();  // the peer may wait for one of ours
     }
     if (Clock::now() > deadline) {
-      throw Error(ErrorCode::internal,
-                  fmt::format("rank {} named window {} but never passed it", peer, id), peer);
+      throw Error(
+          ErrorCode::invalid_usage,
+          fmt::format("rank {} uses memory of rank {} (window {}) that is not there: was it "
+                      "freed while an operation used it?",
+                      rank_, peer, id),
+          peer);
     }
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
@@ -230,6 +302,7 @@ std::span<std::byte> Mesh::window(int peer, std::uint32_t id, Deadline deadline)
 
 void Mesh::drain() {
   const std::lock_guard lock(mutex_);
+  post_all_unsent();
   for (Peer& peer : peers_) take_all(peer);
 }
 

@@ -106,8 +106,9 @@ RankPlan slice(RankPlan plan, std::uint32_t slices) {
         ErrorCode::invalid_argument,
         fmt::format("{} by '{}' with {} lanes: {}", name(h.collective), h.algorithm, slices, why));
   };
-  if (slices < 1 || slices > kChannels) {
-    refuse(fmt::format("1 to {} are possible, as a link has {} channels", kChannels, kChannels));
+  if (slices < 1 || slices * std::uint64_t{h.lanes} > kMostChannels) {
+    refuse(fmt::format("1 to {} are possible, as a rank has {} lanes at most",
+                       kMostChannels / h.lanes, kMostChannels));
   }
   RankPlan result;
   result.header = h;
@@ -123,8 +124,9 @@ RankPlan slice(RankPlan plan, std::uint32_t slices) {
     for (Operand o : plan.operands) {
       if (o.is_link()) {
         const std::uint32_t channel = o.channel * slices + s;
-        if (channel >= kChannels) {
-          refuse(fmt::format("a link has {} channels, too few; ask for fewer lanes", kChannels));
+        if (channel >= kMostChannels) {
+          refuse(
+              fmt::format("two ranks have {} links at most; ask for fewer lanes", kMostChannels));
         }
         o.channel = static_cast<std::uint8_t>(channel);
       } else if (o.is_remote() && o.space == Space::tmp) {

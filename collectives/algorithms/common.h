@@ -11,9 +11,6 @@
 
 namespace tutti::algorithm {
 
-/// Channels of a link: a communicator has no more connections between two ranks.
-inline constexpr std::uint32_t kChannels = 8;
-
 struct Sizes {
   std::uint32_t pieces = 1;
   std::uint32_t slots = 1;

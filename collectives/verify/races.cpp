@@ -84,7 +84,8 @@ void RaceCheck::step(std::uint32_t lane, std::uint32_t index, std::uint32_t tile
     if (!ref.is_link()) continue;
     const Link& link = net_.links[ref.id];
     clocks_.receive(lane, link.sending_lane, schedule_.full_slot(ref.id));
-    if (net_.uses_windows) hear(lane, link.sender);
+    // Data has no room for addresses.
+    if (net_.uses_windows && step.step->count == 0) hear(lane, link.sender);
   }
   const Access by{lane, clocks_.now(lane), index, tile};
   for (std::uint32_t i = 0; i < operands; ++i) {
@@ -137,9 +138,8 @@ void RaceCheck::touch_chunk(const Access& by, const Operand& o, std::uint32_t nu
 void RaceCheck::touch_remote(const Access& by, const Operand& o) {
   if (!has_heard(by.lane, o.rank)) {
     throw Refuted{
-        fmt::format("{} uses {}, but need not have received a message from rank {} by then, which "
-                    "says that the "
-                    "call has begun there and where its memory is",
+        fmt::format("{} uses {}, but need not have received a signal from rank {} by then, which "
+                    "says that the call has begun there and where its memory is",
                     step_name(by), to_text(o, net_.steps[by.step].step->count), o.rank)};
   }
   const auto owner = static_cast<std::size_t>(o.rank);

@@ -13,17 +13,15 @@
 #include "core/log.h"
 
 namespace tutti {
-namespace {
-
 // Slots as in NCCL's order of magnitude, not measured: 224 KiB a slot, 14 MiB a pair of ranks, and
 // 7 MiB for its messages. With more ranks than four, smaller ones, as the memory on a GPU that they
 // share grows with their square, and fewer channels for messages, as every peer takes thread blocks
 // for each of them.
-device::SegmentShape shape_for(int ranks) {
+device::SegmentShape device_segment(int ranks) {
   const std::uint32_t share = ranks <= 4 ? 1 : ranks <= 8 ? 2 : ranks <= 16 ? 4 : 8;
   device::SegmentShape shape;
   shape.ranks = static_cast<std::uint32_t>(ranks);
-  shape.channels = 2 * kPlanChannels;
+  shape.channels = 16;
   shape.message_channels = ranks <= 2 ? 8 : ranks <= 4 ? 4 : ranks <= 8 ? 2 : 1;
   shape.slots = 4;
   shape.ll_bytes = (32U << 10) / share;
@@ -31,6 +29,8 @@ device::SegmentShape shape_for(int ranks) {
   shape.simple_bytes = (128U << 10) / share;
   return shape;
 }
+
+namespace {
 
 /// The stream that waits for all others of the GPU, and they for it: CUDA's default one.
 bool is_default(device::Stream stream) {
@@ -108,7 +108,7 @@ struct DeviceTeams {
 DeviceTeam::DeviceTeam(LocalGroup& group, std::vector<int> ordinals,
                        const std::function<std::shared_ptr<device::Device>(int ordinal)>& open)
     : ordinals_(std::move(ordinals)),
-      shape_(shape_for(group.size())),
+      shape_(device_segment(group.size())),
       executors_(make_executors(group, open)),
       windows_(group.one_process() && executors_.gpus().size() == 1
                    ? nullptr

@@ -20,6 +20,9 @@
 
 namespace tutti {
 
+/// The segments of a communicator's ranks on GPUs.
+device::SegmentShape device_segment(int ranks);
+
 class DeviceTeam {
  public:
   /// `ordinals`: CUDA's numbers of the GPUs, by rank, of this process's ranks. `open`: gives one.

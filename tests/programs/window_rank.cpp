@@ -1,36 +1,46 @@
 // Ranks that repeat calls whose buffers lie in windows, until those of one rank, or of all, lie
-// there no more, and back: nobody is told. Exits with 1 when a result is wrong.
+// there no more, and back: nobody is told. Then each call has windows of its own, which are freed
+// right after it. Exits with 1 when a result is wrong.
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
-#include <vector>
 
 #include "tutti.h"
 
 namespace {
 
 constexpr std::size_t kCount = 20'011;  // large enough that windows are used
+constexpr std::size_t kPage = 4096;
 constexpr auto kType = tutti::DataType::int32;
 
 /// Buffers in windows, and others.
 struct Memory {
-  explicit Memory(std::size_t count) : plain(count) {
-    window = static_cast<std::int32_t*>(tutti::allocate(count * sizeof(std::int32_t)));
+  explicit Memory(std::size_t count)
+      : bytes((count * sizeof(std::int32_t) + kPage - 1) / kPage * kPage),
+        plain(static_cast<std::int32_t*>(std::aligned_alloc(kPage, bytes))),
+        window(static_cast<std::int32_t*>(tutti::allocate(bytes))) {}
+  ~Memory() {
+    std::free(plain);
+    tutti::deallocate(window);
   }
-  ~Memory() { tutti::deallocate(window); }
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
-  std::int32_t* at(bool in_window) { return in_window ? window : plain.data(); }
+  std::int32_t* at(bool in_window) { return in_window ? window : plain; }
   /// What is in no window comes to be in one.
-  void register_plain() {
-    tutti::register_memory(plain.data(), plain.size() * sizeof(std::int32_t));
+  void register_plain() { tutti::register_memory(plain, bytes); }
+  void unregister_plain() { tutti::unregister_memory(plain); }
+  /// The window is another one.
+  void renew() {
+    tutti::deallocate(window);
+    window = static_cast<std::int32_t*>(tutti::allocate(bytes));
   }
-  void unregister_plain() { tutti::unregister_memory(plain.data()); }
 
-  std::vector<std::int32_t> plain;
-  std::int32_t* window = nullptr;
+  std::size_t bytes;
+  std::int32_t* plain;
+  std::int32_t* window;
 };
 
 class WindowRank {
@@ -59,6 +69,28 @@ class WindowRank {
   void unregister_plain() {
     in_.unregister_plain();
     out_.unregister_plain();
+  }
+  /// Rounds of all collectives, each in windows of its own: a rank that is late may still hear of
+  /// one when its owner has freed it.
+  void run_fresh(int rounds) {
+    const auto renew = [&] {
+      in_.renew();
+      out_.renew();
+      ++salt_;
+    };
+    const char* const what = "in fresh windows";
+    for (int round = 0; round < rounds; ++round) {
+      renew();
+      gather(what);
+      renew();
+      scatter(what);
+      renew();
+      broadcast(true, what);
+      renew();
+      reduce(what);
+      renew();
+      run(1, true, true, false, what);
+    }
   }
   std::size_t wrong() const { return wrong_; }
 
@@ -131,6 +163,25 @@ class WindowRank {
     check(at, kCount, expected, "broadcast", what);
   }
 
+  void gather(const char* what) {
+    fill(in_.window, kCount);
+    comm_.gather(in_.window, out_.window, kCount, kType, 0);
+    const auto expected = [&](std::size_t i) { return value(i / kCount, i % kCount); };
+    if (me() == 0) check(out_.window, ranks_ * kCount, expected, "gather", what);
+  }
+  void scatter(const char* what) {
+    fill(in_.window, ranks_ * kCount);
+    comm_.scatter(in_.window, out_.window, kCount, kType, 0);
+    const auto expected = [&](std::size_t i) { return value(0, me() * kCount + i); };
+    check(out_.window, kCount, expected, "scatter", what);
+  }
+  void reduce(const char* what) {
+    fill(in_.window, kCount);
+    comm_.reduce(in_.window, out_.window, kCount, kType, {}, 0);
+    const auto expected = [&](std::size_t i) { return sum(i); };
+    if (me() == 0) check(out_.window, kCount, expected, "reduce", what);
+  }
+
   tutti::Communicator& comm_;
   std::size_t ranks_;
   Memory in_, out_;
@@ -161,6 +212,7 @@ int main() {
       rank.unregister_plain();
       rank.run(3, false, false, false, "none is registered");
     }
+    rank.run_fresh(100);
     return rank.wrong() == 0 ? 0 : 1;
   } catch (const std::exception& e) {
     fmt::print(stderr, "error: {}\n", e.what());

@@ -20,6 +20,9 @@ constexpr std::size_t kMostPlans = 1024;
 // Plans are cut from pieces of this size: to allocate while kernels wait for each other costs time.
 constexpr std::size_t kSlabBytes = std::size_t{1} << 20;
 
+// Channels that our plans of several lanes use at most.
+constexpr std::uint32_t kOwnChannels = 8;
+
 // A copy of so much takes 2 us, as long as the message is under way otherwise. Not measured.
 constexpr std::uint32_t kHostSlotBytes = 32U << 10;
 
@@ -45,6 +48,34 @@ std::string place_of(const Report& r) {
 const char* wish_of(const Report& r) { return r.sending != 0 ? "take a message" : "send one"; }
 
 }  // namespace
+
+std::string unfit(const PlanHeader& plan, const PlanNeeds& needs, const SegmentShape& shape) {
+  const std::size_t chunks = std::min(host_slot_bytes(shape), std::size_t{shape.simple_bytes}) / 64;
+  if (plan.lanes > kMostBlocks) {
+    return fmt::format("its {} lanes are more than the {} thread blocks that a rank has",
+                       plan.lanes, kMostBlocks);
+  }
+  if (plan.slots > shape.slots) {
+    return fmt::format("it needs links of {} slots, but they have {}", plan.slots, shape.slots);
+  }
+  if (needs.channels > shape.channels) {
+    return fmt::format("it has {} links from a rank to another, more than the {} there are",
+                       needs.channels, shape.channels);
+  }
+  if (needs.link_data && plan.widest > chunks) {
+    return fmt::format("its messages of {} chunks are more than the {} that a slot surely holds",
+                       plan.widest, chunks);
+  }
+  if (needs.lane_links > kMostEnds) {
+    return fmt::format("it has a lane with {} links, more than the {} that a thread block keeps",
+                       needs.lane_links, kMostEnds);
+  }
+  if (needs.operands > kMostOperands) {
+    return fmt::format("it has a step with {} operands, more than the {} that a thread block keeps",
+                       needs.operands, kMostOperands);
+  }
+  return {};
+}
 
 std::size_t host_slot_bytes(const SegmentShape& shape) { return without_flags(shape).simple_bytes; }
 
@@ -105,6 +136,7 @@ Choice Executor::choose_for(const DeviceBinding& b, std::uint32_t plan_channels)
   t.element_bytes = size_of(b.type);
   t.windows = b.windows;
   t.link_data = b.link_data;
+  t.tmp_chunks = b.tmp_chunks;
   t.tiles_by_lane = b.tiles_by_lane;
   t.whole_lines = std::ranges::find(whole_lines_, false) == whole_lines_.end();
   t.plan_channels = plan_channels;
@@ -125,8 +157,10 @@ Choice Executor::choose_for(const DeviceBinding& b, std::uint32_t plan_channels)
 }
 
 RankLaunch Executor::prepare(const DeviceBinding& b, Stream stream) {
-  // Lanes have a channel each, and some links between a rank's own lanes have others.
-  const std::uint32_t plan_channels = b.plan->header.lanes == 1 ? 1 : kPlanChannels;
+  // Of our plans, lanes have a channel each, and some links between a rank's own lanes have others.
+  const std::uint32_t plan_channels = b.plan_channels != 0        ? b.plan_channels
+                                      : b.plan->header.lanes == 1 ? 1U
+                                                                  : kOwnChannels;
   const Choice choice = choose_for(b, plan_channels);
   Key key{reinterpret_cast<std::uint64_t>(b.plan),
           static_cast<std::uint64_t>(b.type),

@@ -27,6 +27,7 @@
 #include "collectives/execute/cuda/device.h"
 #include "collectives/execute/cuda/device_messages.h"
 #include "collectives/execute/cuda/device_plan.h"
+#include "collectives/needs.h"
 #include "core/error.h"
 
 namespace tutti::device {
@@ -42,7 +43,10 @@ struct DeviceBinding {
   bool windows = false;     // the plan addresses other ranks' memory
   bool link_data = true;    // its links carry data, not only signals
   bool tiles_by_lane = false;
-  std::uint64_t signature = 0;  // what all ranks must agree on, hashed
+  // Of a user's plan; 0 for ours. The same on all ranks:
+  std::uint32_t plan_channels = 0;  // PlanNeeds::channels
+  std::uint32_t tmp_chunks = 0;     // PlanNeeds::tmp_chunks
+  std::uint64_t signature = 0;      // what all ranks must agree on, hashed
   /// Where memory lies for the other ranks' kernels.
   struct Spot {
     std::uint32_t window = 0;  // 0: its address is valid there too
@@ -58,6 +62,10 @@ struct DeviceBinding {
   std::optional<Protocol> protocol;
   std::uint32_t copies = 0;
 };
+
+/// Why a plan runs on no device, where ranks have such segments, in words; "": it can. (Some device
+/// may have too few thread blocks for its lanes all the same.)
+std::string unfit(const PlanHeader& plan, const PlanNeeds& needs, const SegmentShape& shape);
 
 /// Bytes that a message may have where segments are in memory of the host and messages are copied
 /// from there: enough to outweigh what a message costs, and little enough to be looked through.

@@ -6,6 +6,7 @@
 #include <array>
 #include <cctype>
 
+#include "collectives/cut.h"
 #include "core/error.h"
 
 namespace tutti::device {
@@ -24,6 +25,9 @@ constexpr std::size_t bytes_per_block(Protocol p) {
 
 // Through windows nothing limits a tile but the tmp that some plans keep of it. Not measured.
 constexpr std::size_t kMostWindowChunk = std::size_t{8} << 20;
+
+// From a tile to the next: a range has 32 bits for it.
+constexpr std::size_t kMostTile = std::size_t{1} << 30;
 
 /// Bytes of data of one chunk that surely fit, `widest` of them in a slot.
 std::size_t chunk_capacity(Protocol p, const SegmentShape& s, std::uint32_t widest) {
@@ -92,6 +96,8 @@ Choice choose(const PlanHeader& plan, const Traits& t, const SegmentShape& shape
               std::uint32_t copies) {
   Choice c;
   c.protocol = may_be_flagged(plan, t) ? protocol : Protocol::simple;
+  // Flags take so much of a slot that wide messages may fit only without.
+  if (chunk_capacity(c.protocol, shape, plan.widest) < 64) c.protocol = Protocol::simple;
   if (plan.slots > shape.slots) {
     refuse(plan,
            fmt::format("it needs links of {} slots, but they have {}", plan.slots, shape.slots));
@@ -120,6 +126,8 @@ Choice choose(const PlanHeader& plan, const Traits& t, const SegmentShape& shape
     const std::size_t shares = std::size_t{c.copies} * plan.pieces;
     chunk = std::min(chunk, ((bytes + shares - 1) / shares + 63) / 64 * 64);
   }
+  if (t.tmp_chunks > 0) chunk = std::min(chunk, kMostTmp / t.tmp_chunks);
+  chunk = std::min(chunk, kMostTile / plan.pieces);
   c.tiling = Tiling::of(t.tiles_by_lane ? 0 : t.block, t.element_bytes, plan.pieces,
                         std::max<std::size_t>(chunk, 64));
   return c;

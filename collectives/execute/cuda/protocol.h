@@ -57,6 +57,7 @@ struct Traits {
   bool whole_lines = true;     // every link keeps 128-byte stores whole
   Protocols allowed;           // as far as the plan and the links leave a choice
   std::uint32_t plan_channels = 1;
+  std::uint32_t tmp_chunks = 0;   // as Reach's (collectives/cut.h)
   std::uint32_t most_blocks = 1;  // blocks that a rank may have
 };
 

@@ -158,16 +158,22 @@ class LaneWalk : LaneLinks<Block> {
 
   /// Lanes of a copy that write into other ranks' memory meet after each tile, as on the host.
   TUTTI_HD bool meet() {
-    const std::uint64_t here = (operation_ << 24) + round_ + 1;
+    const std::uint64_t here = (operation_ << 32) + round_ + 1;
     const std::uint32_t first = copy_ * plan_.lanes;
     // release after the barrier at the end of the last step; acquire below.
     if (block_.thread() == 0) store_release(progress(first + lane_index_), here);
     bool fine = true;
     looks_ = 0;
     for (std::uint32_t l = block_.thread(); l < plan_.lanes; l += block_.threads()) {
-      while (fine && load_acquire(progress(first + l)) < here) fine = look_again({0, 0}, true);
+      while (fine && is_before(load_acquire(progress(first + l)), here)) {
+        fine = look_again({0, 0}, true);
+      }
     }
     return block_.all(fine);
+  }
+  /// The number of the operation comes round after 2^32 of them.
+  TUTTI_HD bool is_before(std::uint64_t a, std::uint64_t b) const {
+    return static_cast<std::int64_t>(a - b) < 0;
   }
   TUTTI_HD std::uint64_t* progress(std::uint32_t block) const {
     return reinterpret_cast<std::uint64_t*>(rank_.segment + shape_.progress(block));
@@ -282,7 +288,7 @@ class LaneWalk : LaneLinks<Block> {
     // Messages are no operation of all ranks, who would count differently.
     if (block_.thread() != 0 || plan_.messages != 0) return;
     // For lanes that still meet: this one has done all its tiles.
-    store_release(progress(copy_ * plan_.lanes + lane_index_), (operation_ << 24) + 0xFFFFFF);
+    store_release(progress(copy_ * plan_.lanes + lane_index_), (operation_ << 32) + 0xFFFFFFFF);
     const std::uint64_t blocks = std::uint64_t{plan_.lanes} * plan_.copies;
     if (fetch_add(&state_->arrived, 1) + 1 < blocks) return;
     store_relaxed(&state_->arrived, 0);

@@ -111,8 +111,9 @@ class Operation {
     Addresses said;
     struct Buffer {
       std::byte* pointer = nullptr;  // mapped here, `bytes` long; else
-      std::uint64_t remote = 0;      // an address in its process
+      std::uint64_t remote = 0;      // an address in its process, or, if that is not 0,
       std::size_t bytes = 0;
+      std::uint32_t window = 0;  // an offset in this window, which is not mapped yet
     };
     std::array<Buffer, 3> buffers;  // in, out, tmp
     std::uint64_t scalar = 0;
@@ -156,11 +157,13 @@ class Operation {
   void scale_sources(const Move& move);
   void move_through_copies(const Move& move, const CombineOptions& options);
   std::byte* pointer(const Action& action, const Place& place, std::size_t shift) const;
-  Target peer_target(const Place& place, std::size_t bytes, std::size_t shift) const;
+  Target peer_target(const Place& place, std::size_t bytes, std::size_t shift);
   void accept(const ReceiveLink& link, std::size_t bytes);
   [[noreturn]] void mismatch(int peer, std::uint32_t bytes, std::uint32_t tag,
                              std::size_t expected);
   void learn(int peer, const std::byte* payload);
+  /// `buffer` of rank `peer` lies in `window`, if that is there.
+  static void map(Peer::Buffer& buffer, int peer, std::span<std::byte> window);
   void describe_buffers();
   /// So many bytes of the buffers, which other processes cannot address though the ranks count on
   /// that, are replaced by memory that they can, until finish().

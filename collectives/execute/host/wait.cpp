@@ -38,12 +38,17 @@ std::string doing(const Operation& op, const Operation::Blocked& b) {
 /// One wait: from the moment that nothing moved until something does.
 class Wait {
  public:
-  Wait(std::span<Job* const> pending, const WaitPolicy& policy)
-      : pending_(pending), policy_(policy) {}
+  explicit Wait(std::span<Job* const> pending)
+      : pending_(pending), spins_(pending.front()->policy().spins) {
+    for (const Job* job : pending) {
+      crowded_ = crowded_ || job->policy().crowded;
+      spins_ = std::min(spins_, job->policy().spins);
+    }
+  }
 
   void once() {
-    if (looks_ == 0 && policy_.crowded && waits_for_own_core()) looks_ = policy_.spins;
-    if (++looks_ <= policy_.spins) {
+    if (looks_ == 0 && crowded_ && waits_for_own_core()) looks_ = spins_;
+    if (++looks_ <= spins_) {
       pause();
       // The line is ours to read until somebody fails; still, not on every look.
       if ((looks_ & 63) == 0) throw_if_failed();
@@ -59,15 +64,12 @@ class Wait {
       next_look_ = now + kLookEvery;
       inspect(now);
     }
-    looks_ = policy_.crowded ? 0 : policy_.spins;
-    Operation& first = pending_.front()->operation();
-    if (now - began_ < kYieldFor || pending_.size() > 1) {
-      if (policy_.crowded) spread_out(first.group(), now);
+    looks_ = crowded_ ? 0 : spins_;
+    if (now - began_ < kYieldFor) {
+      if (crowded_) spread_out(pending_.front()->operation().group(), now);
       sched_yield();
     } else {
-      const Operation::Blocked b = first.blocked();
-      first.group().sleep_unless(
-          [&] { return first.group().failed() || first.blocked().peer != b.peer; });
+      sleep();
     }
   }
 
@@ -82,6 +84,19 @@ class Wait {
     return wanted;
   }
 
+  void sleep() {
+    std::vector<LocalGroup*> groups;
+    for (const Job* job : pending_) groups.push_back(&job->operation().group());
+    std::ranges::sort(groups);
+    groups.erase(std::unique(groups.begin(), groups.end()), groups.end());
+    LocalGroup::sleep_unless(groups, [&] {
+      return std::ranges::any_of(pending_, [](const Job* job) {
+        Operation& op = job->operation();
+        return op.can_advance() || op.group().failed();
+      });
+    });
+  }
+
   void throw_if_failed() {
     for (Job* job : pending_) {
       LocalGroup& group = job->operation().group();
@@ -93,9 +108,9 @@ class Wait {
     for (Job* job : pending_) {
       Operation& op = job->operation();
       LocalGroup& group = op.group();
+      const WaitPolicy& policy = job->policy();
       const Operation::Blocked b = op.blocked();
       if (b.peer < 0) continue;
-      group.mesh().drain();
       group.publish_wait(b.peer, now);
       compare_with_peers(group);
       group.check_peers(doing(op, b));
@@ -121,11 +136,11 @@ class Wait {
         }
         return text;
       };
-      if (policy_.timeout.count() > 0 && waited > policy_.timeout) {
+      if (policy.timeout.count() > 0 && waited > policy.timeout) {
         group.fail({ErrorCode::timed_out, late,
                     fmt::format("{}: the time-out of {:.1f} s has passed (TUTTI_TIMEOUT)", report(),
-                                seconds(policy_.timeout))});
-      } else if (!reported_ && policy_.report_after.count() > 0 && waited > policy_.report_after) {
+                                seconds(policy.timeout))});
+      } else if (!reported_ && policy.report_after.count() > 0 && waited > policy.report_after) {
         reported_ = true;
         log().warn("{}; still waiting", report());
       }
@@ -134,7 +149,8 @@ class Wait {
   }
 
   std::span<Job* const> pending_;
-  const WaitPolicy& policy_;
+  int spins_;
+  bool crowded_ = false;
   int looks_ = 0;
   Clock::time_point began_{};
   Clock::time_point next_look_{};
@@ -157,19 +173,19 @@ namespace {
 // Looks without a pause: a running peer's answer to a short message is seen 7 ns sooner (of 53).
 constexpr int kEagerLooks = 64;
 
-bool answers_soon(const Operation& operation, const WaitPolicy& policy) {
-  if (policy.crowded) return false;
-  for (int looks = std::min(kEagerLooks, policy.spins); looks > 0; --looks) {
-    if (operation.can_advance()) return true;
+bool answers_soon(const Job& job) {
+  if (job.policy().crowded) return false;
+  for (int looks = std::min(kEagerLooks, job.policy().spins); looks > 0; --looks) {
+    if (job.operation().can_advance()) return true;
   }
   return false;
 }
 
 /// Returns when `job` can do something.
-void wait_for(Job& job, const WaitPolicy& policy) {
-  if (answers_soon(job.operation(), policy)) return;
+void wait_for(Job& job) {
+  if (answers_soon(job)) return;
   Job* const jobs[] = {&job};
-  Wait wait(jobs, policy);
+  Wait wait(jobs);
   do wait.once();
   while (!job.operation().can_advance());
 }
@@ -179,22 +195,22 @@ void wait_for(Job& job, const WaitPolicy& policy) {
 void run_to_completion(Operation& operation, const Binding& binding, const WaitPolicy& policy) {
   operation.bind(binding);
   while (!operation.advance()) {
-    Job job(operation);
-    wait_for(job, policy);
+    Job job(operation, policy);
+    wait_for(job);
   }
 }
 
-void run_to_completion(std::span<Job* const> jobs, const WaitPolicy& policy) {
+void run_to_completion(std::span<Job* const> jobs) {
   if (jobs.size() == 1) {
     Job& job = *jobs.front();
-    while (!job.advance()) wait_for(job, policy);
+    while (!job.advance()) wait_for(job);
     return;
   }
   std::vector<Job*> pending(jobs.begin(), jobs.end());
   for (;;) {
     std::erase_if(pending, [](Job* job) { return job->advance(); });
     if (pending.empty()) return;
-    Wait wait(pending, policy);
+    Wait wait(pending);
     const auto blocked = [](const Job* job) { return !job->operation().can_advance(); };
     while (std::all_of(pending.begin(), pending.end(), blocked)) wait.once();
   }

@@ -19,7 +19,8 @@ struct WaitPolicy {
 /// What runs on one Operation: a call, or several one after the other.
 class Job {
  public:
-  explicit Job(Operation& operation) : operation_(operation) {}
+  /// Both outlive the job.
+  Job(Operation& operation, const WaitPolicy& policy) : operation_(operation), policy_(policy) {}
   virtual ~Job() = default;
 
   /// `binding` outlives its run.
@@ -27,6 +28,7 @@ class Job {
   /// Does what can be done; true when the last call is finished.
   bool advance();
   Operation& operation() const { return operation_; }
+  const WaitPolicy& policy() const { return policy_; }
 
  protected:
   /// The call after the one that has just finished; null: that was the last.
@@ -34,6 +36,7 @@ class Job {
 
  private:
   Operation& operation_;
+  const WaitPolicy& policy_;
 };
 
 /// Runs `operation` with `binding`, which outlives that. Throws Error after the first failure,
@@ -42,6 +45,6 @@ void run_to_completion(Operation& operation, const Binding& binding, const WaitP
 
 /// Runs all `jobs` to their ends, side by side. Throws Error after the first failure, which every
 /// rank of that communicator can read by then.
-void run_to_completion(std::span<Job* const> jobs, const WaitPolicy& policy);
+void run_to_completion(std::span<Job* const> jobs);
 
 }  // namespace tutti

@@ -27,7 +27,7 @@ void Operation::describe_buffers() {
     if (base == nullptr || group_.one_process()) return true;
     const WindowMemory w = find_window(base, bytes);
     if (w.id == 0) return bytes == 0 || group_.cma_everywhere();
-    if (w.id != announced) group_.mesh().announce(w);
+    if (w.id != announced) group_.mesh().announce(w, group_.members());
     window = w.id;
     address = static_cast<std::uint64_t>(base - w.base);
     return true;
@@ -77,24 +77,28 @@ void Operation::learn(int peer, const std::byte* payload) {
   Peer& p = peers_[static_cast<std::size_t>(peer)];
   // A window's id is never another one's, so what was found for it stays right.
   if (a == p.said) return;
-  p.said = {};
+  p.said = a;
   p.scalar = a.scalar;
-  const auto resolve = [&](std::uint32_t window, std::uint64_t address) -> Peer::Buffer {
+  const auto locate = [&](std::uint32_t window, std::uint64_t address) -> Peer::Buffer {
     if (group_.same_process(peer)) {
       return {reinterpret_cast<std::byte*>(address), 0, SIZE_MAX};  // NOLINT: our own address space
     }
-    if (window == 0) return {nullptr, address, 0};
-    const auto memory = group_.mesh().window(group_.member(peer), window,
-                                             std::chrono::steady_clock::now() + kWindowPatience);
-    if (address > memory.size()) {
-      throw Error(ErrorCode::internal,
-                  "rank " + std::to_string(peer) + " gave an offset outside of its window", peer);
-    }
-    return {memory.data() + address, 0, memory.size() - address};
+    Peer::Buffer buffer{nullptr, address, 0, window};
+    // If it has not come, or is gone, that only matters to a step that uses it.
+    if (window != 0) map(buffer, peer, group_.mesh().find_window(group_.member(peer), window));
+    return buffer;
   };
-  p.buffers = {resolve(a.in_window, a.in), resolve(a.out_window, a.out),
-               resolve(a.tmp_window, a.tmp)};
-  p.said = a;
+  p.buffers = {locate(a.in_window, a.in), locate(a.out_window, a.out), locate(a.tmp_window, a.tmp)};
+}
+
+void Operation::map(Peer::Buffer& buffer, int peer, std::span<std::byte> window) {
+  if (window.empty()) return;
+  if (buffer.remote > window.size()) {
+    throw Error(ErrorCode::internal,
+                "rank " + std::to_string(peer) + " gave an offset outside of its window", peer);
+  }
+  buffer.pointer = window.data() + buffer.remote;
+  buffer.bytes = window.size() - buffer.remote;
 }
 
 bool Operation::find_targets(const Action& action, const Move& m, std::size_t shift) {
@@ -110,14 +114,18 @@ bool Operation::find_targets(const Action& action, const Move& m, std::size_t sh
   return copies;
 }
 
-Operation::Target Operation::peer_target(const Place& p, std::size_t bytes,
-                                         std::size_t shift) const {
-  const Peer& peer = peers_[static_cast<std::size_t>(p.rank)];
+Operation::Target Operation::peer_target(const Place& p, std::size_t bytes, std::size_t shift) {
+  Peer& peer = peers_[static_cast<std::size_t>(p.rank)];
   const auto which =
       static_cast<std::size_t>(p.where) - static_cast<std::size_t>(Place::Where::peer_in);
-  const Peer::Buffer& buffer = peer.buffers[which];
+  Peer::Buffer& buffer = peer.buffers[which];
   const std::size_t offset = p.offset + (p.where == Place::Where::peer_tmp ? 0 : shift);
-  if (buffer.pointer == nullptr) return {nullptr, buffer.remote + offset, p.rank};
+  if (buffer.pointer == nullptr) {
+    if (buffer.window == 0) return {nullptr, buffer.remote + offset, p.rank};
+    map(buffer, p.rank,
+        group_.mesh().window(group_.member(p.rank), buffer.window,
+                             std::chrono::steady_clock::now() + kWindowPatience));
+  }
   if (offset > buffer.bytes || bytes > buffer.bytes - offset) {
     throw Error(ErrorCode::internal,
                 "rank " + std::to_string(p.rank) + " gave an address outside of its window",

@@ -1,8 +1,9 @@
 // Whether results are written past the caches, where their size does not tell. An L3 cache of a
 // virtual machine is shared with others: results as large as all of it stay there in one minute,
-// and do not in the next (docs/performance.md). So a loop of calls tries the other way now and
-// then: several calls in a row, as the first of them find what the way before has left in the
-// caches. Ranks with the same calls try at the same time; each decides for itself.
+// and do not in the next (docs/experiments.md#about-the-size-of-the-l3-cache-both-ways-are-tried).
+// So a loop of calls tries the other way now and then: several calls in a row, as the first of them
+// find what the way before has left in the caches. Ranks with the same calls try at the same time;
+// each decides for itself.
 #pragma once
 
 #include <algorithm>

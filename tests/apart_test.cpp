@@ -1,0 +1,171 @@
+// What processes go through and threads do not, within one process, where it can be arranged: ranks
+// that are threads, but treat each other as processes (TUTTI_APART), with sockets, descriptors that
+// travel, and mappings of their own.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <latch>
+#include <list>
+#include <string>
+#include <vector>
+
+#include "clean_environment.h"
+#include "core/memory.h"
+#include "thread_ranks.h"
+
+namespace tutti {
+namespace {
+
+using test::error_of;
+using test::run_thread_ranks;
+
+constexpr std::size_t kCount = 25'000;
+using Window = std::vector<std::int32_t, Allocator<std::int32_t>>;
+
+class Apart : public testing::Test {
+ protected:
+  Environment environment_{{{"TUTTI_APART", "1"}}};
+};
+
+std::int32_t value(int rank, std::size_t i, int call) {
+  return static_cast<std::int32_t>(1'000'003 * (rank + 1) + 13 * static_cast<int>(i) + 7 * call);
+}
+
+/// One all_reduce of new buffers. Whether the result is right.
+bool reduces_right(Communicator& comm, int call, Window& in, Window& out) {
+  for (std::size_t i = 0; i < in.size(); ++i) in[i] = value(comm.rank(), i, call);
+  comm.all_reduce(in.data(), out.data(), in.size(), DataType::int32);
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    std::int32_t sum = 0;
+    for (int r = 0; r < comm.size(); ++r) sum += value(r, i, call);
+    if (out[i] != sum) return false;
+  }
+  return true;
+}
+
+TEST_F(Apart, RanksAreApart) {
+  run_thread_ranks(2, [](Communicator& comm) {
+    Window in(kCount), out(kCount);
+    EXPECT_TRUE(reduces_right(comm, 0, in, out));
+    comm.barrier();
+    std::ifstream maps("/proc/self/maps");
+    int mappings = 0;
+    for (std::string line; std::getline(maps, line);) {
+      mappings += line.find("tutti-window") != std::string::npos ? 1 : 0;
+    }
+    comm.barrier();
+    EXPECT_GE(mappings, 8) << "two buffers of two ranks, mapped by both";
+  });
+}
+
+// Ranks that pass each other new windows in each call, while another one, with which they share a
+// communicator as well, computes and hears of nothing.
+TEST_F(Apart, ARankThatComputesStallsNobody) {
+  std::latch others_done(2);
+  struct CountDown {
+    std::latch& latch;
+    ~CountDown() { latch.count_down(); }
+  };
+  run_thread_ranks(3, [&](Communicator& all) {
+    Communicator part = all.split(all.rank() < 2 ? 0 : 1, 0);
+    std::list<Window> kept;  // so that the third one has to hear of all of them, in the end
+    if (all.rank() == 2) {
+      others_done.wait();
+    } else {
+      const CountDown done{others_done};
+      const auto begun = std::chrono::steady_clock::now();
+      for (int call = 0; call < 500; ++call) {
+        Window& in = kept.emplace_back(kCount);
+        Window& out = kept.emplace_back(kCount);
+        ASSERT_TRUE(reduces_right(part, call, in, out)) << "call " << call;
+      }
+      EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(30));
+    }
+    if (kept.empty()) kept.resize(2, Window(kCount));
+    for (int call = 0; call < 2; ++call) {
+      EXPECT_TRUE(reduces_right(all, call, kept.front(), kept.back()));
+    }
+  });
+}
+
+// A root that hears of many windows which it never touches, as its own output is written to.
+TEST_F(Apart, WindowsThatNobodyTouchesMayBeGone) {
+  run_thread_ranks(3, [](Communicator& comm) {
+    const auto n = static_cast<std::size_t>(comm.size());
+    for (int call = 0; call < 300; ++call) {
+      Window in(kCount), out(n * kCount);
+      for (std::size_t i = 0; i < kCount; ++i) in[i] = value(comm.rank(), i, call);
+      comm.gather(in.data(), out.data(), kCount, DataType::int32, 1);
+      for (std::size_t i = 0; comm.rank() == 1 && i < out.size(); ++i) {
+        ASSERT_EQ(out[i], value(static_cast<int>(i / kCount), i % kCount, call)) << "call " << call;
+      }
+    }
+  });
+}
+
+/// How many descriptors are open, as a limit that leaves room for no more.
+rlim_t lowest_free_descriptor() {
+  const int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  close(fd);
+  return static_cast<rlim_t>(fd);
+}
+
+TEST_F(Apart, ADescriptorThatFindsNoRoomIsSpokenOf) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  std::latch allocated(2);
+  std::latch failed(2);
+  std::vector<Communicator> comms = Communicator::create_local(2);
+  std::vector<Error> errors(2, Error(ErrorCode{}, "no error"));
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t r = 0; r < 2; ++r) {
+      threads.emplace_back([&, r] {
+        Window in(kCount), out(kCount);
+        allocated.arrive_and_wait();
+        if (r == 0) {
+          const rlimit none{lowest_free_descriptor(), before.rlim_max};
+          setrlimit(RLIMIT_NOFILE, &none);
+        }
+        errors[r] = error_of([&] {
+          for (int call = 0; call < 20; ++call) reduces_right(comms[r], call, in, out);
+        });
+        failed.arrive_and_wait();
+        setrlimit(RLIMIT_NOFILE, &before);
+      });
+    }
+  }
+  for (const Error& e : errors) {
+    EXPECT_EQ(e.code(), ErrorCode::system) << e.what();
+    EXPECT_NE(std::string(e.what()).find("file descriptors"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("ulimit -n"), std::string::npos) << e.what();
+  }
+}
+
+TEST_F(Apart, EverythingElseWorksToo) {
+  run_thread_ranks(4, [](Communicator& comm) {
+    for (int call = 0; call < 20; ++call) {
+      Window in(kCount), out(kCount);
+      ASSERT_TRUE(reduces_right(comm, call, in, out));
+      std::vector<std::int32_t> plain(kCount, comm.rank()), received(kCount);
+      const int next = (comm.rank() + 1) % comm.size();
+      const int previous = (comm.rank() + comm.size() - 1) % comm.size();
+      group([&] {
+        comm.send(plain.data(), kCount, DataType::int32, next);
+        comm.recv(received.data(), kCount, DataType::int32, previous);
+      });
+      EXPECT_EQ(received, std::vector<std::int32_t>(kCount, previous));
+      Communicator half = comm.split(comm.rank() % 2, 0);
+      Window half_in(kCount), half_out(kCount);
+      EXPECT_TRUE(reduces_right(half, call, half_in, half_out));
+    }
+  });
+}
+
+}  // namespace
+}  // namespace tutti

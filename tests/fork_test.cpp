@@ -1,0 +1,136 @@
+// fork() in a process that has communicators: the child can neither use nor disturb them, whatever
+// it destroys, and may have others of its own.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/memory.h"
+#include "thread_ranks.h"
+
+namespace tutti {
+namespace {
+
+using test::error_of;
+
+/// The exit status of a child that runs `body`, and ends as a program does, destructors of static
+/// objects included. A child that hangs is killed.
+template <class Body>
+int child_status(Body&& body) {
+  std::fflush(nullptr);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(20);
+    std::exit(body());
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  return status;
+}
+
+/// Rank 0 and rank 1 of a communicator agree that it works.
+void expect_it_works(std::vector<Communicator>& comms, int salt) {
+  constexpr std::size_t kCount = 50'000;
+  std::vector<std::jthread> threads;
+  for (int r = 0; r < 2; ++r) {
+    threads.emplace_back([&comms, r, salt] {
+      std::vector<std::int32_t, Allocator<std::int32_t>> in(kCount), out(kCount);
+      for (std::size_t i = 0; i < kCount; ++i) in[i] = salt + 7 * r + static_cast<int>(i);
+      Communicator& comm = comms[static_cast<std::size_t>(r)];
+      comm.all_reduce(in.data(), out.data(), kCount, DataType::int32);
+      comm.start({.collective = Collective::all_reduce,
+                  .in = out.data(),
+                  .out = out.data(),
+                  .count = kCount,
+                  .type = DataType::int32})
+          .wait();
+      for (std::size_t i = 0; i < kCount; ++i) {
+        ASSERT_EQ(out[i], 2 * (2 * (salt + static_cast<int>(i)) + 7));
+      }
+    });
+  }
+}
+
+TEST(Fork, AChildThatDestroysEverythingDisturbsNobody) {
+  std::vector<Communicator> comms = Communicator::create_local(2);
+  expect_it_works(comms, 1);  // their progress threads are there now
+  for (int round = 0; round < 3; ++round) {
+    EXPECT_EQ(child_status([&] {
+                comms.clear();
+                return 0;
+              }),
+              0);
+    expect_it_works(comms, round);
+  }
+}
+
+TEST(Fork, AChildCannotUseWhatIsItsParents) {
+  std::vector<Communicator> comms = Communicator::create_local(2);
+  expect_it_works(comms, 1);
+  const auto refused = [&](auto&& call) {
+    const Error e = error_of(call);
+    return e.code() == ErrorCode::invalid_usage &&
+           std::string(e.what()).find("after fork() only the parent can use it") !=
+               std::string::npos;
+  };
+  const int status = child_status([&] {
+    Communicator& comm = comms[0];
+    std::int32_t x = 1;
+    if (comm.rank() != 0 || comm.size() != 2) return 1;
+    if (!refused([&] { comm.all_reduce(&x, &x, 1, DataType::int32); })) return 2;
+    if (!refused([&] { comm.barrier(); })) return 3;
+    if (!refused([&] { comm.send(&x, 1, DataType::int32, 1); })) return 4;
+    if (!refused([&] { comm.start({.collective = Collective::barrier}); })) return 5;
+    if (!refused([&] { comm.split(0, 0); })) return 6;
+    if (!refused([&] { comm.shrink(std::vector<int>{1}); })) return 7;
+    if (!refused([&] { comm.abort("a child's"); })) return 8;
+    if (!refused([&] { comm.use_plan("plan"); })) return 9;
+    if (!refused([&] { group([&] { comm.barrier(); }); })) return 10;
+    return 0;
+  });
+  EXPECT_EQ(status, 0) << "the child's " << WEXITSTATUS(status) << "th call, or a signal";
+  expect_it_works(comms, 2);
+}
+
+TEST(Fork, AChildMayHaveCommunicatorsOfItsOwn) {
+  std::vector<Communicator> comms = Communicator::create_local(2);
+  expect_it_works(comms, 1);
+  EXPECT_EQ(child_status([&] {
+              std::vector<Communicator> own = Communicator::create_local(2);
+              expect_it_works(own, 3);
+              return testing::Test::HasFailure() ? 1 : 0;
+            }),
+            0);
+  expect_it_works(comms, 2);
+}
+
+// Threads of the parent take and free locks all the time; a child must never inherit one that is
+// taken.
+TEST(Fork, FindsMemoryConsistentWhateverOthersDoMeanwhile) {
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> others;
+  for (int t = 0; t < 2; ++t) {
+    others.emplace_back([&] {
+      while (!stop) deallocate(allocate(4096));
+    });
+  }
+  for (int round = 0; round < 50; ++round) {
+    EXPECT_EQ(child_status([&] {
+                for (int i = 0; i < 10; ++i) deallocate(allocate(4096));
+                _exit(0);
+                return 0;
+              }),
+              0);
+  }
+  stop = true;
+  for (std::thread& t : others) t.join();
+}
+
+}  // namespace
+}  // namespace tutti
