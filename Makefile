@@ -11,13 +11,14 @@ DEMO_RANKS = 4
 DEMO_COLLECTIVES = all_reduce all_gather reduce_scatter broadcast
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test test-long test-asan test-tsan bench compare docs format check-format \
+.PHONY: help demo build test test-long test-torch test-asan test-tsan bench compare docs format check-format \
         install clean packages test-packages gpu-bundle
 
 help:
 	@echo "make demo          four CPU ranks measure: $(DEMO_COLLECTIVES)"
 	@echo "make test          build everything, run the tests"
 	@echo "make test-long     the slow tests, which 'make test' leaves out"
+	@echo "make test-torch    PyTorch with Tutti's libnccl.so.2 (downloads PyTorch: 3 GB, 5 GB on disk)"
 	@echo "make test-asan     the tests under AddressSanitizer and UndefinedBehaviorSanitizer"
 	@echo "make test-tsan     the tests under ThreadSanitizer"
 	@echo "make bench         micro-benchmarks of the inner loops"
@@ -60,6 +61,13 @@ test: test-packages build
 
 test-long: test-packages build
 	@ctest --test-dir build --output-on-failure --no-tests=error -L '^long$$'
+
+# Once the wheels are there, NVIDIA's newest nccl.h is compared with ours as well.
+test-torch: test-packages build
+	@python3 tests/nccl/torch_install.py build/wheels
+	@cmake --preset release >/dev/null
+	@cmake --build --preset release -j $(JOBS)
+	@ctest --test-dir build --output-on-failure --no-tests=error -L '^torch$$'
 
 test-asan: test-packages build-asan/build.ninja
 	@cmake --build --preset asan -j $(JOBS)

@@ -10,6 +10,7 @@ set(TUTTI_PUBLIC_HEADERS
   core/memory.h
   collectives/collective.h
   comm/communicator.h
+  comm/typed.h
   comm/unique_id.h)
 
 foreach(header IN LISTS TUTTI_PUBLIC_HEADERS)

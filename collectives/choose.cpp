@@ -5,6 +5,7 @@
 #include <limits>
 #include <string>
 
+#include "collectives/rounding.h"
 #include "core/error.h"
 
 namespace tutti {
@@ -30,13 +31,14 @@ const Algorithm& Chooser::choose(const Workload& workload) {
   const int size_class = class_of(workload.bytes);
   const DataType type =
       is_reduction(workload.collective) ? workload.type : DataType::uint8;  // else only bytes count
-  const Algorithm*& chosen = chosen_[{workload.collective, type, size_class, workload.access}];
+  const Algorithm*& chosen =
+      chosen_[{workload.collective, type, size_class, workload.access, workload.round_once}];
   if (chosen != nullptr) return *chosen;
   Workload rounded = workload;
   if (workload.bytes > 0) rounded.bytes = std::size_t{1} << size_class;
   double best = 0;
   for (const Algorithm& a : algorithms()) {
-    if (a.collective != workload.collective) continue;
+    if (!may_serve(a, workload)) continue;
     const Prediction p = predict(a, rounded, platform_);
     if (!p.possible) continue;
     const bool copies = a.windows && workload.access == Access::copies;
@@ -47,7 +49,8 @@ const Algorithm& Chooser::choose(const Workload& workload) {
   }
   if (chosen == nullptr) {
     // Whatever there is: binding it says what is wrong with the links.
-    const auto any = std::ranges::find(algorithms(), workload.collective, &Algorithm::collective);
+    const auto any = std::ranges::find_if(
+        algorithms(), [&](const Algorithm& a) { return may_serve(a, workload); });
     if (any == algorithms().end()) {
       throw Error(ErrorCode::internal,
                   "no algorithm for " + std::string(name(workload.collective)));
@@ -57,10 +60,18 @@ const Algorithm& Chooser::choose(const Workload& workload) {
   return *chosen;
 }
 
+bool Chooser::rounds_once(const Algorithm& algorithm) {
+  const auto known = rounds_once_.find(&algorithm);
+  if (known != rounds_once_.end()) return known->second;
+  const bool once = tutti::rounds_once(algorithm, platform_.ranks, platform_.domains);
+  rounds_once_.emplace(&algorithm, once);
+  return once;
+}
+
 std::vector<Candidate> Chooser::candidates(const Workload& workload) {
   std::vector<Candidate> all;
   for (const Algorithm& a : algorithms()) {
-    if (a.collective != workload.collective) continue;
+    if (!may_serve(a, workload)) continue;
     const Prediction p = predict(a, workload, platform_);
     if (p.possible) all.push_back({&a, p});
   }

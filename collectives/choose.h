@@ -26,11 +26,19 @@ class Chooser {
   const Algorithm& choose(const Workload& workload);
   /// All that are possible, for exactly these bytes, the best first.
   std::vector<Candidate> candidates(const Workload& workload);
+  /// rounds_once() of its plan for this many ranks; remembered.
+  bool rounds_once(const Algorithm& algorithm);
 
  private:
+  bool may_serve(const Algorithm& algorithm, const Workload& workload) {
+    return algorithm.collective == workload.collective &&
+           (!workload.round_once || rounds_once(algorithm));
+  }
+
   Platform platform_;
-  using Key = std::tuple<Collective, DataType, int, Access>;
+  using Key = std::tuple<Collective, DataType, int, Access, bool>;
   std::map<Key, const Algorithm*> chosen_;
+  std::map<const Algorithm*, bool> rounds_once_;
 };
 
 }  // namespace tutti

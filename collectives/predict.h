@@ -44,6 +44,7 @@ struct Workload {
   std::size_t bytes = 0;  // of the largest buffer, over all its blocks
   DataType type = DataType::uint8;
   Access access = Access::windows;
+  bool round_once = false;  // only by an algorithm that does (rounding.h)
 };
 
 struct Prediction {

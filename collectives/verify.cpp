@@ -14,11 +14,13 @@
 namespace tutti {
 namespace {
 
-void check_result(const proof::Network& network, bool scales) {
+/// Returns Verdict::roundings.
+std::uint32_t check_result(const proof::Network& network, bool scales) {
   proof::Schedule schedule(network);
   proof::SymbolicRun run(network, schedule, scales);
   schedule.run(1, false, run);
   run.check_results();
+  return run.roundings();
 }
 
 void check_races(const proof::Network& network) {
@@ -43,7 +45,7 @@ Verdict verify(const Plan& plan, const VerifyOptions& options) {
       throw proof::Refuted{std::string(name(plan.header.collective)) + " has no in-place form"};
     }
     proof::Network network(plan, options.in_place);
-    check_result(network, options.scales);
+    verdict.roundings = check_result(network, options.scales);
     check_races(network);
     verdict.traffic = std::move(network.traffic);
     verdict.proved = true;

@@ -46,6 +46,8 @@ struct Verdict {
   std::string story;             // empty when proved; else what goes wrong, step by step, in words
   std::vector<Traffic> traffic;  // by rank
   std::uint64_t steps = 0;       // of all ranks
+  std::uint32_t roundings = 0;   // the most sums, one in the other, on the way to a result: how
+                                // often a sum of 16- or 8-bit floats is rounded
 };
 
 Verdict verify(const Plan& plan, const VerifyOptions& options = {});

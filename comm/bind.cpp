@@ -208,6 +208,7 @@ Signature signature_of(const Call& call) {
   s.count = call.count;
   if (is_reduction(call.collective)) s.kind = call.op.kind;
   if (is_rooted(call.collective)) s.root = call.root;
+  s.splits = call.splits;
   if (call.collective == Collective::all_gather_v ||
       call.collective == Collective::reduce_scatter_v) {
     // Everybody knows all counts, so they can be compared.

@@ -8,6 +8,7 @@
 #include "comm/device_call.h"
 #include "comm/environment.h"
 #include "comm/impl.h"
+#include "comm/shrink.h"
 #include "transport/gpu_memory.h"
 
 namespace tutti {
@@ -36,6 +37,7 @@ Communicator& Communicator::operator=(Communicator&&) noexcept = default;
 Communicator::~Communicator() = default;
 
 Communicator Communicator::from_environment(const Options& options) {
+  options.check();
   const Placement placement = placement_from_environment();
   if (placement.size == 1) return std::move(create_local(1, options).front());
   const UniqueId id = unique_id_from_environment(placement, options.rendezvous_timeout);
@@ -44,6 +46,7 @@ Communicator Communicator::from_environment(const Options& options) {
 
 Communicator Communicator::create(const UniqueId& id, int rank, int size, const Options& options) {
   check_rank(rank, size);
+  options.check();
   const Options mine = with_gpu(options);
   return Communicator(std::make_shared<Impl>(open_session(id, rank, size, mine), mine));
 }
@@ -56,7 +59,10 @@ std::vector<Communicator> Communicator::create_local(int size, const Options& op
 std::vector<Communicator> Communicator::create_local(const std::vector<Options>& options) {
   check_rank(0, static_cast<int>(options.size()));
   std::vector<Options> each;
-  for (const Options& o : options) each.push_back(with_gpu(o));
+  for (const Options& o : options) {
+    o.check();
+    each.push_back(with_gpu(o));
+  }
   std::vector<Session> sessions = open_local_sessions(each);
   std::vector<Communicator> all;
   for (std::size_t r = 0; r < each.size(); ++r) {
@@ -72,7 +78,7 @@ void Communicator::run(const Call& call) {
   Impl& i = impl();
   i.check_process();
   if (group_is_open()) {
-    i.check(call);
+    i.or_tell([&] { i.check(call); });
     return keep_for_group(i, call);
   }
   i.wait_for_started();
@@ -91,7 +97,7 @@ void Communicator::run(const Call& call, void* stream) {
 
 Future Communicator::start(const Call& call) {
   Impl& i = impl();
-  i.check(call);
+  i.or_tell([&] { i.check(call); });
   if (group_is_open()) {
     throw Error(ErrorCode::invalid_usage,
                 "start() inside of a group(): calls of a group are blocking ones");
@@ -183,9 +189,19 @@ void Communicator::recv(void* out, std::size_t count, DataType type, int peer) {
 }
 void Communicator::barrier() { run({.collective = Collective::barrier}); }
 
+void Communicator::refuse_size(const char* call, const char* buffer, std::size_t has,
+                               std::size_t each, std::size_t ranks) {
+  const std::string why =
+      fmt::format("{}: the {} has {} elements, but needs {}{}", call, buffer, has, each * ranks,
+                  ranks > 1 ? fmt::format(" ({} for each of {} ranks)", each, ranks) : "");
+  impl().tell_refusal(why);
+  throw Error(ErrorCode::invalid_argument, why);
+}
+
 Communicator Communicator::split(int color, int key, const Options& options) {
   Impl& i = impl();
   if (group_is_open()) throw Error(ErrorCode::invalid_usage, "split() inside of a group()");
+  i.or_tell([&] { options.check(); });
   struct Entry {
     std::int64_t color, key;
     std::uint64_t segment;
@@ -194,7 +210,12 @@ Communicator Communicator::split(int color, int key, const Options& options) {
   std::random_device random;
   const Entry mine{color, key, static_cast<std::uint64_t>(random()) << 32 | random()};
   std::vector<Entry> all(static_cast<std::size_t>(size()));
-  all_gather(&mine, all.data(), sizeof(Entry), DataType::uint8);
+  run({.collective = Collective::all_gather,
+       .in = &mine,
+       .out = all.data(),
+       .count = sizeof(Entry),
+       .type = DataType::uint8,
+       .splits = true});
   if (color < 0) return {};
   std::vector<int> chosen;
   for (int r = 0; r < size(); ++r) {
@@ -212,23 +233,30 @@ Communicator Communicator::shrink(std::span<const int> excluded, const Options& 
   Impl& i = impl();
   i.check_process();
   if (group_is_open()) throw Error(ErrorCode::invalid_usage, "shrink() inside of a group()");
-  std::vector<bool> stays(static_cast<std::size_t>(size()), true);
+  options.check();
   for (const int r : excluded) {
     check_rank(r, size());
-    stays[static_cast<std::size_t>(r)] = false;
-  }
-  if (!stays[static_cast<std::size_t>(rank())]) {
+    if (r != rank()) continue;
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("rank {} is excluded from the shrunken communicator, so it must not "
                             "call shrink()",
                             rank()));
   }
   i.wait_for_started();
-  std::vector<int> survivors;
-  for (int r = 0; r < size(); ++r) {
-    if (stays[static_cast<std::size_t>(r)]) survivors.push_back(r);
+  Shrinking shrinking = Shrinking::without(excluded, size());
+  const std::vector<int>& survivors = shrinking.survivors;
+  std::uint64_t& times = i.shrinks[survivors];
+  shrinking.times = ++times;
+  try {
+    const auto calls_with = [&](const std::vector<int>& ranks) {
+      const auto found = i.shrinks.find(ranks);
+      return found == i.shrinks.end() ? 0 : found->second;
+    };
+    meet_to_shrink(*i.group, shrinking, calls_with, deadline_after(options.rendezvous_timeout));
+  } catch (...) {
+    --times;  // nobody has gone on, so it may be tried again
+    throw;
   }
-  const std::uint64_t times = ++i.shrinks[survivors];
   std::uint64_t who = 0;
   for (const int r : survivors) who = mix(who, static_cast<std::uint64_t>(r));
   std::vector<std::uint64_t> keys;
@@ -252,6 +280,17 @@ void Communicator::use_plan(std::string_view text) {
   }
   i.forget_calls();  // they refer to the plan that is replaced
   i.plans.use(std::move(ready));
+}
+
+std::optional<Error> Communicator::error() const {
+  LocalGroup& g = *impl().group;
+  if (!g.failed()) {
+    note_device_failure(g);
+    g.check_peers("being asked for failures");
+  }
+  if (!g.failed()) return std::nullopt;
+  const Failure f = g.failure();
+  return Error(f.code, f.text, f.rank);
 }
 
 void Communicator::abort(std::string_view reason) {

@@ -2,15 +2,17 @@
 //
 //     auto comm = tutti::Communicator::from_environment();          // under `tutti run -n 4 ...`
 //     comm.all_reduce(in, out, count, tutti::DataType::float32);    // sum, on the caller's thread
+//     comm.all_reduce(numbers);                                     // the same with a vector
 //
+// Most functions stand here twice: with pointers, below, and with typed buffers, in typed.h.
 // Counts are in elements. Pointers are host memory, but where a function says otherwise. `in ==
 // out` (or NCCL's in-place offset, see each function) means in place; any other overlap is an
 // error. A call with count 0 is legal and moves nothing. Every function throws tutti::Error.
 //
-// Threading: one thread at a time calls a communicator, except abort(), which any thread may call
-// at any time. Different communicators are independent. All ranks call the operations of a
-// communicator in the same order. A child of fork() cannot use its parent's communicators, and does
-// not disturb them.
+// Threading: one thread at a time calls a communicator, except abort() and error(), which any
+// thread may call at any time. Different communicators are independent. All ranks call the
+// operations of a communicator in the same order. A child of fork() cannot use its parent's
+// communicators, and does not disturb them.
 //
 // Waiting: a blocking call waits for late ranks without limit (they are reported after
 // Options::report_after) unless Options::timeout is set. A rank that dies fails the call on all
@@ -34,6 +36,7 @@
 #include "../collectives/collective.h"
 #include "../core/error.h"
 #include "../core/types.h"
+#include "typed.h"
 #include "unique_id.h"
 
 namespace tutti {
@@ -41,16 +44,21 @@ namespace tutti {
 /// How a communicator behaves. The defaults come from the settings (docs/settings.md).
 struct Options {
   Options();  // reads the environment
+  /// Throws Error(invalid_argument), naming the field, for what no communicator can have. Whatever
+  /// makes a communicator calls it first.
+  void check() const;
 
   std::chrono::nanoseconds timeout;             // of one operation; 0: none
   std::chrono::nanoseconds report_after;        // a wait this long is reported once; 0: never
   std::chrono::nanoseconds rendezvous_timeout;  // for all ranks to appear
   std::string algorithm;                        // run this algorithm where it exists; "": choose
-  std::size_t slots;                            // per link; 0: chosen
+  // Rank 0's count; parts of a communicator (split, shrink) have those of the whole:
+  bool round_once;    // sums of 16- and 8-bit floats are rounded once; else as the algorithm does
+  std::size_t slots;  // per link; 0: chosen
   std::size_t slot_bytes;
   // Of collectives on GPU memory; the same on all ranks:
   std::string cuda_protocols;  // those that may be used, as "ll,simple" or "^ll128"; "": all
-  std::size_t cuda_blocks;     // thread blocks that a rank may have; 0: chosen
+  std::size_t cuda_blocks;     // the most thread blocks that a rank may have; 0: chosen
   // The GPU that this rank's buffers will be on, as CUDA numbers them; -1: the calling thread's,
   // when the communicator is made. It only matters where ranks of one process have several GPUs.
   int gpu = -1;
@@ -70,6 +78,7 @@ struct Call {
   bool sends = false;  // send_recv: this call is a send
   // v-variants: elements, and where each block starts (elements; empty: packed). As MPI's.
   std::span<const std::size_t> in_counts{}, in_offsets{}, out_counts{}, out_offsets{};
+  bool splits = false;  // this is what split() exchanges; errors say so
 };
 
 /// The result of an asynchronous call. Destroying it without wait() is allowed: the operation goes
@@ -90,7 +99,7 @@ class Future {
   std::shared_ptr<State> state_;
 };
 
-class Communicator {
+class Communicator : public TypedCalls<Communicator> {
  public:
   /// Rank and size from the launcher: `tutti run`, torchrun, Open MPI, MPICH or Slurm; alone (one
   /// rank) where none of them is found. Blocks until all ranks are there.
@@ -110,6 +119,20 @@ class Communicator {
 
   int rank() const;
   int size() const;
+
+  using TypedCalls::all_gather;
+  using TypedCalls::all_gather_v;
+  using TypedCalls::all_reduce;
+  using TypedCalls::all_to_all;
+  using TypedCalls::all_to_all_v;
+  using TypedCalls::broadcast;
+  using TypedCalls::gather;
+  using TypedCalls::recv;
+  using TypedCalls::reduce;
+  using TypedCalls::reduce_scatter;
+  using TypedCalls::reduce_scatter_v;
+  using TypedCalls::scatter;
+  using TypedCalls::send;
 
   /// out[i] = in_0[i] op in_1[i] op ... on every rank; the same bits on all.
   void all_reduce(const void* in, void* out, std::size_t count, DataType type, ReduceOp op = {});
@@ -181,6 +204,9 @@ class Communicator {
   /// it with the same text, which all take or all refuse. Does not wait for the others.
   void use_plan(std::string_view text);
 
+  /// The failure that the next call would throw, of whatever rank: also that one has died, of which
+  /// nobody has heard yet. From any thread; costs a system call and waits for nobody.
+  std::optional<Error> error() const;
   /// Makes every rank's present and future operations on this communicator fail. From any thread.
   void abort(std::string_view reason = "");
   /// Leaves: waits for this rank's own operations, then frees everything. Does not wait for others.
@@ -198,7 +224,10 @@ class Communicator {
   }
 
  private:
+  friend class TypedCalls<Communicator>;
   explicit Communicator(std::shared_ptr<Impl> impl);
+  [[noreturn]] void refuse_size(const char* call, const char* buffer, std::size_t has,
+                                std::size_t each, std::size_t ranks);
   std::shared_ptr<Impl> impl_;
 };
 

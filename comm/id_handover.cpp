@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <chrono>
 #include <memory>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -70,7 +69,7 @@ class Offer {
       if (ready <= 0) continue;
       if (entries[1].revents != 0) return;
       while (const FileDescriptor peer = accept_from(listener_)) serve(peer);
-      if (errno == EMFILE || errno == ENFILE) std::this_thread::sleep_for(kPause);
+      if (errno == EMFILE || errno == ENFILE) pause_for(kPause);
     }
   }
 
@@ -139,7 +138,7 @@ void offer_unique_id(const std::string& job, int size, const UniqueId& id,
                               "TUTTI_UNIQUE_ID each",
                               job));
     }
-    std::this_thread::sleep_for(kPause);
+    pause_for(kPause);
   }
   const auto offer = std::make_shared<Offer>(std::move(listener), size, id, deadline);
   run_in_background("tutti-id", [offer](int stop_fd) { offer->run(stop_fd); });
@@ -194,7 +193,7 @@ UniqueId fetch_unique_id(const std::string& job, int rank, int size,
                       who, job, last),
           0);
     }
-    std::this_thread::sleep_for(kPause);
+    pause_for(kPause);
   }
 }
 

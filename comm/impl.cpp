@@ -20,7 +20,7 @@ WaitPolicy policy_for(const Geometry& geometry, int ranks, const Options& option
   policy.report_after = options.report_after;
   const std::int64_t wish = setting_integer("TUTTI_SPIN");
   // Enough to cover an exchange with a running peer, or a switch between two on another core.
-  policy.spins = wish < 0 ? 100 : static_cast<int>(std::min<std::int64_t>(wish, 1'000'000'000));
+  policy.spins = wish < 0 ? 100 : static_cast<int>(wish);
   return policy;
 }
 
@@ -34,7 +34,7 @@ Platform platform_of(const Geometry& g, int ranks) {
 /// operator. (Not for v-variants.)
 bool same_shape(const Call& a, const Call& b) {
   return a.count == b.count && a.collective == b.collective && a.type == b.type &&
-         a.op.kind == b.op.kind && a.root == b.root;
+         a.op.kind == b.op.kind && a.root == b.root && a.splits == b.splits;
 }
 
 }  // namespace
@@ -43,7 +43,8 @@ Communicator::Impl::Impl(Session session, const Options& o)
     : options(o),
       geometry(session.geometry),
       group(std::move(session.group)),
-      plans(group->rank(), platform_of(geometry, group->size()), o.algorithm, geometry.windows),
+      plans(group->rank(), platform_of(geometry, group->size()), o.algorithm, geometry.windows,
+            geometry.round_once),
       policy(policy_for(geometry, group->size(), o)),
       operation(*group, workspace),
       agreement(*group, workspace),
@@ -80,6 +81,7 @@ void Communicator::Impl::check(const Call& call) const {
   check_process();
   if (group->failed()) group->throw_failure();
   check_call(call, group->rank(), group->size());
+  if (geometry.round_once) plans.check(signature_of(call));
 }
 
 void Communicator::Impl::check_not_to_itself(const Call& call) const {
@@ -99,7 +101,7 @@ PreparedCall& Communicator::Impl::look_up(const Call& call) {
       slot = &prepared[signature_of(call).hash() % kPrepared];
     }
     if (slot == nullptr || !*slot || !same_shape(call, (*slot)->call)) {
-      check_call(call, rank, ranks);
+      or_tell([&] { check(call); });
       PreparedCall p;
       p.call = call;
       p.sizes = buffer_sizes(call, rank, ranks);
@@ -113,7 +115,7 @@ PreparedCall& Communicator::Impl::look_up(const Call& call) {
     newest = slot->get();
     repeats = 0;
   }
-  check_addresses(call, newest->sizes, rank, ranks);
+  or_tell([&] { check_addresses(call, newest->sizes, rank, ranks); });
   return *newest;
 }
 
@@ -136,6 +138,9 @@ bool Communicator::Impl::begin(PreparedCall& p, const Call& call) {
   Signature& signature = p.binding.signature;
   signature.sequence = ++sequence;
   if (p.plan != nullptr) return true;
+  if (is_v(call.collective)) {
+    publish_counts(group->control(), sequence, call.in_counts, call.out_counts);
+  }
   if (moves_nothing(call, p.sizes)) {
     publish_signature(group->control(), signature);
     repeats = 0;
@@ -262,7 +267,7 @@ void Communicator::Impl::run_message(const Call& call) {
   if (Messages* const same = repeated_message(call)) {
     return or_fail([&] { run_to_completion(same->operation, same->binding, policy); });
   }
-  check_call(call, group->rank(), group->size());
+  or_tell([&] { check(call); });
   check_not_to_itself(call);
   or_fail([&] {
     Messages& m = messages(call.peer, call.sends);

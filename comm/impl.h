@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "collectives/execute/host/wait.h"
@@ -48,6 +49,21 @@ struct Communicator::Impl : std::enable_shared_from_this<Impl> {
   [[noreturn]] void throw_inherited() const;
   /// Throws if the communicator has failed, or the call is wrong. Starts nothing.
   void check(const Call& call) const;
+  /// Runs `check` of a call on memory of the host; what it throws is left where the other ranks,
+  /// which will wait in vain for the call, find it for their own errors.
+  template <class Check>
+  void or_tell(Check&& check) const {
+    try {
+      check();
+    } catch (const Error& e) {
+      if (!group->failed()) tell_refusal(e.what());
+      throw;
+    }
+  }
+  void tell_refusal(std::string_view why) const {
+    // `sequence` may be the progress thread's at this time.
+    group->control().refused.say(newest_sequence(group->control().records) + 1, why);
+  }
   /// Throws for a message to oneself, which has to be in one group with its other half.
   void check_not_to_itself(const Call& call) const;
   /// Waits until the progress thread is idle, so that the order of the calls is kept.

@@ -1,3 +1,10 @@
+// What a communicator is told: read from the settings, and checked.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "collectives/algorithms.h"
+#include "collectives/execute/cuda/protocol.h"
 #include "comm/communicator.h"
 #include "core/settings.h"
 
@@ -8,9 +15,30 @@ Options::Options()
       report_after(setting_seconds("TUTTI_REPORT_AFTER")),
       rendezvous_timeout(setting_seconds("TUTTI_RENDEZVOUS_TIMEOUT")),
       algorithm(setting_text("TUTTI_ALGORITHM")),
+      round_once(setting_boolean("TUTTI_ROUND_ONCE")),
       slots(static_cast<std::size_t>(setting_integer("TUTTI_SLOTS"))),
       slot_bytes(setting_bytes("TUTTI_SLOT_BYTES")),
       cuda_protocols(setting_text("TUTTI_CUDA_PROTOCOLS")),
       cuda_blocks(static_cast<std::size_t>(setting_integer("TUTTI_CUDA_BLOCKS"))) {}
+
+void Options::check() const {
+  check_setting("TUTTI_TIMEOUT", "Options::timeout", timeout);
+  check_setting("TUTTI_REPORT_AFTER", "Options::report_after", report_after);
+  check_setting("TUTTI_RENDEZVOUS_TIMEOUT", "Options::rendezvous_timeout", rendezvous_timeout);
+  check_setting("TUTTI_SLOTS", "Options::slots", slots);
+  check_setting("TUTTI_SLOT_BYTES", "Options::slot_bytes", slot_bytes);
+  const auto is_wish = [&](const Algorithm& a) { return a.name == algorithm; };
+  if (!algorithm.empty() && std::ranges::none_of(algorithms(), is_wish)) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("Options::algorithm is \"{}\", which does not exist (TUTTI_ALGORITHM); "
+                            "`tutti plan list` shows those there are",
+                            algorithm));
+  }
+  device::protocols_from(cuda_protocols);
+  if (gpu < -1) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("Options::gpu is {}; expected the number of a GPU, or -1", gpu));
+  }
+}
 
 }  // namespace tutti

@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <functional>
 
 #include "collectives/cut.h"
 #include "collectives/execute/cuda/executor.h"
 #include "collectives/needs.h"
+#include "collectives/rounding.h"
 #include "collectives/text.h"
 #include "comm/device/team.h"
 #include "core/error.h"
@@ -15,22 +17,43 @@ namespace tutti {
 
 static_assert(kMostChannels == kPlanChannels);
 
-Plans::Plans(int rank, const Platform& platform, std::string algorithm, bool windows)
+Plans::Plans(int rank, const Platform& platform, std::string algorithm, bool windows,
+             bool round_once)
     : rank_(rank),
       ranks_(platform.ranks),
       algorithm_(std::move(algorithm)),
       windows_(windows),
       links_(platform.links),
+      round_once_(round_once),
       domains_(platform.domains),
       chooser_(platform),
       gpu_chooser_(gpu_platform(platform.ranks)) {
-  if (algorithm_.empty()) return;
+  if (!round_once_) return;
   for (const Algorithm& a : algorithms()) {
-    if (a.name == algorithm_) return;
+    if (a.name == algorithm_ && !chooser_.rounds_once(a)) conflicts_.insert(a.collective);
   }
-  throw Error(ErrorCode::invalid_argument,
-              "there is no algorithm \"" + algorithm_ +
-                  "\" (TUTTI_ALGORITHM); `tutti plan list` shows those there are");
+}
+
+bool Plans::must_round_once(const Signature& call) const {
+  return round_once_ && is_reduction(call.collective) && rounds_when_stored(call.kind, call.type);
+}
+
+void Plans::check(const Signature& call) const {
+  if (!must_round_once(call)) return;
+  const auto refuse = [&](const std::string& what) {
+    throw Error(
+        ErrorCode::invalid_usage,
+        fmt::format("{} of {}: {} rounds sums more than once on {} ranks, but they are to be "
+                    "rounded once (Options::round_once, TUTTI_ROUND_ONCE)",
+                    name(call.collective), name(call.type), what, ranks_));
+  };
+  if (const auto it = users_.find({call.collective, call.root}); it != users_.end()) {
+    if (!it->second->rounds_once) refuse("the plan that was given for it");
+    return;
+  }
+  if (conflicts_.contains(call.collective)) {
+    refuse(fmt::format("the algorithm {} (TUTTI_ALGORITHM)", algorithm_));
+  }
 }
 
 const ReadyPlan& Plans::get(const Signature& call, std::size_t bytes, Access access, Where where) {
@@ -49,7 +72,8 @@ const ReadyPlan& Plans::get(const Signature& call, std::size_t bytes, Access acc
     const Algorithm* a = algorithm_.empty() ? nullptr : find_algorithm(collective, algorithm_);
     if (a == nullptr || (a->windows && access == Access::none)) {
       Chooser& chooser = where == Where::host ? chooser_ : gpu_chooser_;
-      a = &chooser.choose({collective, bytes, call.type, windows_ ? access : Access::none});
+      a = &chooser.choose(
+          {collective, bytes, call.type, windows_ ? access : Access::none, must_round_once(call)});
     }
     const bool scales = scales_inputs(call.kind, call.type);
     std::unique_ptr<ReadyPlan>& plan = generated_[{a, root, scales}];
@@ -129,6 +153,8 @@ std::unique_ptr<ReadyPlan> Plans::prove(std::string_view text) const {
   ready->link_data = needs.link_data;
   ready->tmp_chunks = needs.tmp_chunks;
   ready->channels = needs.channels;
+  ready->rounds_once =
+      std::ranges::all_of(plan.ranks, [](const RankPlan& part) { return rounds_once(part); });
   ready->unfit_for_gpu = device::unfit(plan.header, needs, device_segment(ranks_));
   ready->identity = std::hash<std::string_view>{}(text);
   ready->plan = std::move(plan.ranks[static_cast<std::size_t>(rank_)]);

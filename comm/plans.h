@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -19,6 +20,7 @@ struct ReadyPlan {
   RankPlan plan;
   bool windows = false;        // it addresses other ranks' memory
   bool link_data = true;       // its links carry data, not only signals
+  bool rounds_once = true;     // see rounding.h; of the user's own
   std::uint64_t identity = 0;  // a hash that all ranks with this plan share
   // Of a user's plan; 0 for ours, which ask for little:
   std::uint32_t tmp_chunks = 0;  // of the rank that has the most
@@ -29,9 +31,13 @@ struct ReadyPlan {
 class Plans {
  public:
   /// `algorithm`: the user's wish, or "". `windows`: whether the choice may fall on them.
-  Plans(int rank, const Platform& platform, std::string algorithm, bool windows);
+  /// `round_once`: whether sums may be rounded once only, where it matters.
+  Plans(int rank, const Platform& platform, std::string algorithm, bool windows, bool round_once);
 
   enum class Where { host, gpu };
+  /// Throws Error(invalid_usage) if what the user wants to run rounds more often than the user
+  /// wants.
+  void check(const Signature& call) const;
   /// The plan for a call of this signature with `bytes` in its largest buffer. Valid for the life
   /// of this object. Throws Error(invalid_usage) where the user's own plan addresses other ranks'
   /// memory and has no access.
@@ -56,11 +62,15 @@ class Plans {
   }
 
  private:
+  bool must_round_once(const Signature& call) const;
+
   int rank_;
   int ranks_;
   std::string algorithm_;
   bool windows_;
   ConnectionShape links_;
+  bool round_once_;
+  std::set<Collective> conflicts_;  // where `algorithm` rounds more than once, but must not
   Domains domains_;
   Chooser chooser_, gpu_chooser_;
   // By root and PlanRequest::scales.

@@ -1,6 +1,9 @@
 #include "comm/progress.h"
 
+#include <system_error>
 #include <utility>
+
+#include "core/error.h"
 
 namespace tutti {
 
@@ -17,7 +20,13 @@ void Future::wait() {
   if (state_->error) std::rethrow_exception(state_->error);
 }
 
-ProgressThread::ProgressThread(Run run) : run_(std::move(run)), thread_([this] { work(); }) {}
+ProgressThread::ProgressThread(Run run) : run_(std::move(run)) {
+  try {
+    thread_ = std::thread([this] { work(); });
+  } catch (const std::system_error& error) {
+    throw_system_error("starting the thread that runs what was started", error.code().value());
+  }
+}
 
 ProgressThread::~ProgressThread() {
   {

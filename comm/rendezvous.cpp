@@ -8,9 +8,9 @@
 #include <chrono>
 #include <cstring>
 #include <system_error>
-#include <thread>
 
 #include "comm/rendezvous_protocol.h"
+#include "core/background.h"
 #include "core/error.h"
 #include "transport/socket.h"
 
@@ -42,7 +42,7 @@ class Client {
   Roster meet(const Card& mine) {
     while (!introduce()) {
       pause_ = std::min<Clock::duration>(2 * pause_, kLongestPause);
-      std::this_thread::sleep_for(pause_);
+      pause_for(pause_);
     }
     send_hello(mine);
     return receive_reply();

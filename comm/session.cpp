@@ -1,27 +1,23 @@
 #include "comm/session.h"
 
 #include <cstring>
-#include <thread>
 
 #include "comm/rendezvous.h"
+#include "core/background.h"
 #include "core/host.h"
 #include "core/log.h"
 #include "core/settings.h"
+#include "transport/socket.h"
 
 namespace tutti {
 namespace {
 
 constexpr std::uint32_t kVersion = 4;
 
-constexpr std::size_t kLeastTile = 4096;
-constexpr bool slots_make_sense(std::size_t slots) { return slots != 1 && slots <= 4096; }
-constexpr bool slot_bytes_make_sense(std::size_t bytes) {
-  return bytes >= 1024 && bytes <= std::size_t{1} << 30;
-}
-
 struct SessionCard {
   std::uint32_t version = kVersion;
-  std::uint32_t windows = 1;
+  std::uint16_t windows = 1;
+  std::uint16_t round_once = 0;
   std::uint64_t slots = 0;
   std::uint64_t slot_bytes = 0;
   std::uint64_t tile_bytes = 0;
@@ -32,12 +28,6 @@ struct SessionCard {
 };
 static_assert(sizeof(SessionCard) <= sizeof(Card));
 
-Deadline deadline_of(const Options& options) {
-  return std::chrono::steady_clock::now() +
-         std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-             options.rendezvous_timeout);
-}
-
 LocalRank what_is_said(const Options& options) {
   return {setting_boolean("TUTTI_CMA"), options.gpu};
 }
@@ -45,6 +35,7 @@ LocalRank what_is_said(const Options& options) {
 SessionCard card_of(const Geometry& g, const Mesh& mesh) {
   SessionCard card;
   card.windows = g.windows ? 1 : 0;
+  card.round_once = g.round_once ? 1 : 0;
   card.slots = g.shape.slots;
   card.slot_bytes = g.shape.slot_bytes;
   card.tile_bytes = g.tile_bytes;
@@ -58,7 +49,7 @@ SessionCard card_of(const Geometry& g, const Mesh& mesh) {
 /// Connects `mesh` to everybody and makes the segments. `cards` by rank.
 Session connect(std::shared_ptr<Mesh> mesh, int rank, const std::vector<SessionCard>& cards,
                 std::span<const std::byte, 32> secret, const Options& options) {
-  const auto deadline = deadline_of(options);
+  const auto deadline = deadline_after(options.rendezvous_timeout);
   std::vector<MeshAddress> addresses;
   std::vector<int> members;
   std::vector<std::uint64_t> keys;
@@ -81,9 +72,11 @@ Session connect(std::shared_ptr<Mesh> mesh, int rank, const std::vector<SessionC
   const SessionCard& first = cards.front();
   g.tile_bytes = static_cast<std::size_t>(first.tile_bytes);
   g.windows = first.windows != 0;
+  g.round_once = first.round_once != 0;
   g.machine = first.machine;
-  if (!is_valid(g.machine) || !slots_make_sense(first.slots) ||
-      !slot_bytes_make_sense(first.slot_bytes) || g.tile_bytes < kLeastTile) {
+  if (!is_valid(g.machine) || !setting_allows("TUTTI_SLOTS", first.slots) ||
+      !setting_allows("TUTTI_SLOT_BYTES", first.slot_bytes) ||
+      !setting_allows("TUTTI_TILE_BYTES", g.tile_bytes)) {
     throw Error(ErrorCode::mismatch, "rank 0 sent sizes or constants that make no sense");
   }
   g.cores = std::max<std::size_t>(cores.count(), 1);
@@ -102,18 +95,11 @@ Session connect(std::shared_ptr<Mesh> mesh, int rank, const std::vector<SessionC
 }  // namespace
 
 Geometry geometry_of(const Options& options, int rank) {
-  if (!slot_bytes_make_sense(options.slot_bytes)) {
-    throw Error(ErrorCode::invalid_argument, "slot_bytes is " + std::to_string(options.slot_bytes) +
-                                                 ", but must be 1 KiB to 1 GiB (TUTTI_SLOT_BYTES)");
-  }
-  if (!slots_make_sense(options.slots)) {
-    throw Error(ErrorCode::invalid_argument, "slots is " + std::to_string(options.slots) +
-                                                 ", but must be 2 to 4096, or 0 (TUTTI_SLOTS)");
-  }
   Geometry g;
   g.shape = {options.slots, (options.slot_bytes + kCacheLine - 1) / kCacheLine * kCacheLine};
-  g.tile_bytes = std::max(setting_bytes("TUTTI_TILE_BYTES"), kLeastTile);
+  g.tile_bytes = setting_bytes("TUTTI_TILE_BYTES");
   g.windows = setting_boolean("TUTTI_WINDOWS");
+  g.round_once = options.round_once;
   if (rank == 0) g.machine = used_machine().machine;
   return g;
 }
@@ -147,9 +133,10 @@ Session open_session(const UniqueId& id, int rank, int size, const Options& opti
 Session open_subsession(LocalGroup& parent, const Geometry& geometry, int rank,
                         std::vector<int> members, std::vector<std::uint64_t> keys,
                         const Options& options) {
-  return {geometry, std::make_unique<LocalGroup>(parent.shared_mesh(), rank, std::move(members),
-                                                 std::move(keys), geometry.shape,
-                                                 what_is_said(options), deadline_of(options))};
+  return {geometry,
+          std::make_unique<LocalGroup>(parent.shared_mesh(), rank, std::move(members),
+                                       std::move(keys), geometry.shape, what_is_said(options),
+                                       deadline_after(options.rendezvous_timeout))};
 }
 
 std::vector<Session> open_local_sessions(const std::vector<Options>& options) {
@@ -161,22 +148,17 @@ std::vector<Session> open_local_sessions(const std::vector<Options>& options) {
     meshes.push_back(std::make_shared<Mesh>());
     cards.push_back(card_of(geometry, *meshes.back()));
   }
-  // Each rank waits for the others while it connects, so each needs a thread.
+  // Each rank waits for the others while it connects.
   const std::array<std::byte, 32> no_secret{};  // no socket is used within a process
   std::vector<Session> sessions(static_cast<std::size_t>(size));
   std::vector<std::exception_ptr> errors(sessions.size());
-  {
-    std::vector<std::jthread> threads;
-    for (std::size_t r = 0; r < sessions.size(); ++r) {
-      threads.emplace_back([&, r] {
-        try {
-          sessions[r] = connect(meshes[r], static_cast<int>(r), cards, no_secret, options[r]);
-        } catch (...) {
-          errors[r] = std::current_exception();
-        }
-      });
+  run_side_by_side(sessions.size(), [&](std::size_t r) {
+    try {
+      sessions[r] = connect(meshes[r], static_cast<int>(r), cards, no_secret, options[r]);
+    } catch (...) {
+      errors[r] = std::current_exception();
     }
-  }
+  });
   for (const auto& error : errors) {
     if (error) std::rethrow_exception(error);
   }

@@ -21,6 +21,7 @@ struct Geometry {
   ConnectionShape shape;  // of links; 0 slots: not chosen yet
   std::size_t tile_bytes = 0;
   bool windows = true;
+  bool round_once = false;
   std::uint64_t cores = 1;  // that the ranks may use together
   Machine machine;          // what things cost, for the choice of algorithms
   Domains domains;
@@ -41,7 +42,7 @@ Session open_subsession(LocalGroup& parent, const Geometry& geometry, int rank,
 /// As many ranks of this process at once as there are options.
 std::vector<Session> open_local_sessions(const std::vector<Options>& options);
 
-/// This rank's settings, checked; only rank 0 has to know the machine. How many slots links have is
+/// This rank's settings; only rank 0 has to know the machine. How many slots links have is
 /// left open, unless the options say so.
 Geometry geometry_of(const Options& options, int rank);
 /// The links of `ranks` ranks, which share `cores` cores, where `wish` leaves the slots open.

@@ -7,17 +7,23 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdint>
 #include <exception>
+#include <latch>
 #include <list>
 #include <mutex>
 #include <string>
+#include <system_error>
 #include <thread>
+#include <vector>
 
 #include "core/error.h"
 #include "core/log.h"
 
 namespace tutti {
 namespace {
+
+thread_local int own_stop_fd = -1;  // of a background thread
 
 struct Worker {
   std::thread thread;
@@ -26,22 +32,31 @@ struct Worker {
 
 class Registry {
  public:
-  Registry() {
-    log();  // made before this object is, so it is still there when the last thread logs
-  }
-
-  ~Registry() {
-    forget_after_fork();
-    if (workers_.empty()) return;
+  /// The process exits: no thread is started any more, and all have ended on return.
+  void stop() {
+    std::list<Worker> last;
+    {
+      const std::lock_guard lock(mutex_);
+      forget_after_fork();
+      exiting_.store(true, std::memory_order_release);
+      last.swap(workers_);
+      if (last.empty()) return;
+    }
     const std::uint64_t one = 1;
     // The counter starts at 0 and nobody else writes it: this cannot block or fail.
     [[maybe_unused]] const ssize_t written = ::write(stop_fd_, &one, sizeof one);
-    for (Worker& worker : workers_) worker.thread.join();
+    for (Worker& worker : last) worker.thread.join();
   }
+
+  bool exiting() const { return exiting_.load(std::memory_order_acquire); }
 
   void start(std::string_view name, std::function<void(int)> body) {
     const std::lock_guard lock(mutex_);
     forget_after_fork();
+    if (exiting()) {
+      throw Error(ErrorCode::aborted,
+                  "the thread " + std::string(name) + " is not started: the process is exiting");
+    }
     if (stop_fd_ < 0) stop_fd_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (stop_fd_ < 0) throw_system_error("making an eventfd for the thread " + std::string(name));
     workers_.remove_if([](Worker& worker) {
@@ -56,8 +71,8 @@ class Registry {
       sigfillset(&all);
       pthread_sigmask(SIG_SETMASK, &all, &before);
       try {
-        worker.thread = std::thread(run, std::ref(worker), std::string(name.substr(0, 15)),
-                                    std::move(body), stop_fd_);
+        worker.thread = std::thread(&Registry::run, this, std::ref(worker),
+                                    std::string(name.substr(0, 15)), std::move(body), stop_fd_);
       } catch (...) {
         pthread_sigmask(SIG_SETMASK, &before, nullptr);
         throw;
@@ -70,13 +85,14 @@ class Registry {
   }
 
  private:
-  static void run(Worker& worker, const std::string& name, const std::function<void(int)>& body,
-                  int stop_fd) {
+  void run(Worker& worker, const std::string& name, const std::function<void(int)>& body,
+           int stop_fd) {
     pthread_setname_np(pthread_self(), name.c_str());
+    own_stop_fd = stop_fd;
     try {
       body(stop_fd);
     } catch (const std::exception& error) {
-      log().error("{}: {}", name, error.what());
+      if (!exiting()) log().error("{}: {}", name, error.what());
     }
     worker.finished.store(true, std::memory_order_release);
   }
@@ -93,20 +109,61 @@ class Registry {
 
   int stop_fd_ = -1;  // stays open to the end of the process
   pid_t process_ = ::getpid();
+  std::atomic<bool> exiting_{false};
   std::mutex mutex_;
   std::list<Worker> workers_;
   std::list<Worker>* abandoned_ = nullptr;
 };
 
 Registry& registry() {
-  static Registry instance;
-  return instance;
+  static auto* const instance = new Registry;  // never destroyed: what exits later may ask it
+  struct AtExit {
+    ~AtExit() { instance->stop(); }
+  };
+  static const AtExit at_exit;
+  return *instance;
 }
 
 }  // namespace
 
 void run_in_background(std::string_view name, std::function<void(int stop_fd)> body) {
   registry().start(name, std::move(body));
+}
+
+bool must_stop() { return own_stop_fd >= 0 && registry().exiting(); }
+
+void throw_if_stopping() {
+  if (must_stop()) throw Error(ErrorCode::aborted, "the process is exiting");
+}
+
+int stop_descriptor() { return own_stop_fd; }
+
+void pause_for(std::chrono::nanoseconds time) {
+  throw_if_stopping();
+  std::this_thread::sleep_for(time);
+}
+
+void run_side_by_side(std::size_t count, const std::function<void(std::size_t)>& body) {
+  std::latch all_started(1);
+  bool may_run = false;
+  const int stop_fd = own_stop_fd;
+  std::vector<std::jthread> threads;
+  try {
+    for (std::size_t i = 1; i < count; ++i) {
+      threads.emplace_back([&, i] {
+        own_stop_fd = stop_fd;
+        all_started.wait();
+        if (may_run) body(i);
+      });
+    }
+    may_run = true;
+  } catch (const std::system_error& error) {
+    all_started.count_down();
+    throw_system_error("starting " + std::to_string(count - 1) + " threads side by side",
+                       error.code().value());
+  }
+  all_started.count_down();
+  if (count > 0) body(0);
 }
 
 }  // namespace tutti

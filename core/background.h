@@ -1,8 +1,10 @@
 // Threads that nobody waits for, as those that serve other ranks for a while. A process that exits
 // stops them and joins them, so they never run while the library is taken down. A forked child does
-// not have them and does not wait for them.
+// not have them and does not wait for them. And threads that do one thing together.
 #pragma once
 
+#include <chrono>
+#include <cstddef>
 #include <functional>
 #include <string_view>
 
@@ -10,7 +12,22 @@ namespace tutti {
 
 /// Runs `body` on a thread called `name` with all signals blocked. `body` gets a descriptor that
 /// becomes readable when the process exits; it must then return soon (2 s). Exceptions that escape
-/// `body` are logged.
+/// `body` are logged, unless the process exits. Throws Error(system) where the thread cannot be
+/// started, and Error(aborted) while the process exits.
 void run_in_background(std::string_view name, std::function<void(int stop_fd)> body);
+
+/// Whether this is a background thread, and the process exits. What may wait long asks this.
+bool must_stop();
+/// Throws Error(aborted) if so.
+void throw_if_stopping();
+/// On a background thread, the descriptor that becomes readable then; -1 on all other threads.
+int stop_descriptor();
+/// Sleeps for `time`; throws Error(aborted) if this thread must_stop().
+void pause_for(std::chrono::nanoseconds time);
+
+/// Runs body(0) to body(count - 1) side by side, the first on this thread and the others on threads
+/// of their own; returns when all have. They may wait for each other: where a thread cannot be
+/// started, none of them runs, and Error(system) is thrown. `body` throws nothing.
+void run_side_by_side(std::size_t count, const std::function<void(std::size_t)>& body);
 
 }  // namespace tutti

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -21,24 +22,31 @@ constexpr std::array kSettings{
             "What is logged to standard error: off, error, warn, info or debug."},
     Setting{"TUTTI_TIMEOUT", SettingType::seconds, "0",
             "How long an operation may wait for another rank before it fails. 0: no limit, as a "
-            "slow rank is not a broken one."},
+            "slow rank is not a broken one.",
+            "0"},
     Setting{"TUTTI_REPORT_AFTER", SettingType::seconds, "30",
-            "An operation that has waited this long logs a warning that says for whom. 0: never."},
+            "An operation that has waited this long logs a warning that says for whom. 0: never.",
+            "0"},
     Setting{"TUTTI_RENDEZVOUS_TIMEOUT", SettingType::seconds, "60",
-            "How long the ranks of a new communicator wait for each other."},
+            "How long the ranks of a new communicator wait for each other.", "1ms"},
     Setting{"TUTTI_ADDRESS", SettingType::text, "127.0.0.1",
             "The address of this host (IPv4 or IPv6, no name) at which a rendezvous listens."},
     Setting{"TUTTI_ALGORITHM", SettingType::text, "",
             "The algorithm to use wherever it can do the operation. Empty: chosen by predicted "
             "time."},
+    Setting{
+        "TUTTI_ROUND_ONCE", SettingType::boolean, "0",
+        "Sums of 16- and 8-bit floats are rounded once, when they are complete: only algorithms "
+        "that do so (ROUNDED is 1 in `tutti plan list`) are chosen for them. Rank 0's counts."},
     Setting{"TUTTI_MACHINE", SettingType::text, "",
             "The file with the machine's constants, from which times are predicted. Empty: the one "
             "that `tutti calibrate` wrote for this machine, if there is one. Rank 0's counts."},
     Setting{
         "TUTTI_SLOTS", SettingType::integer, "0",
         "Slots of a connection between two ranks: how many messages may be under way. 0: 32, of "
-        "which 8 to 32 may be full, depending on the number of ranks and cores."},
-    Setting{"TUTTI_SLOT_BYTES", SettingType::bytes, "64K", "Bytes of one slot."},
+        "which 8 to 32 may be full, depending on the number of ranks and cores.",
+        "2", "4096"},
+    Setting{"TUTTI_SLOT_BYTES", SettingType::bytes, "64K", "Bytes of one slot.", "1K", "1G"},
     Setting{
         "TUTTI_CMA", SettingType::boolean, "1",
         "Memory that lies in no window may be copied with process_vm_readv and process_vm_writev: "
@@ -58,16 +66,19 @@ constexpr std::array kSettings{
     Setting{"TUTTI_CUDA_BLOCKS", SettingType::integer, "0",
             "How many thread blocks a collective on GPU memory may take of a rank (one for each "
             "lane of its plan, at least). 0: as many as it is thought to need. The same on all "
-            "ranks."},
+            "ranks.",
+            "0"},
     Setting{"TUTTI_TILE_BYTES", SettingType::bytes, "4M",
-            "How much of a call a plan over windows moves between two synchronisations."},
+            "How much of a call a plan over windows moves between two synchronisations.", "4K",
+            "1T"},
     Setting{"TUTTI_SPIN", SettingType::integer, "-1",
             "How often a wait looks before it yields the processor (more ranks than cores: before "
-            "each time that it does, unless it waits for a rank on the same core). -1: chosen."},
+            "each time that it does, unless it waits for a rank on the same core). -1: chosen.",
+            "0", "1000000000"},
     Setting{"TUTTI_RANK", SettingType::integer, "-1",
-            "This process's rank. Set by `tutti run`; -1: not started by it."},
+            "This process's rank. Set by `tutti run`; -1: not started by it.", "0"},
     Setting{"TUTTI_SIZE", SettingType::integer, "-1",
-            "The number of ranks. Set by `tutti run`; -1: not started by it."},
+            "The number of ranks. Set by `tutti run`; -1: not started by it.", "1"},
     Setting{"TUTTI_UNIQUE_ID", SettingType::text, "",
             "Where and under which secret the ranks meet. Set by `tutti run`."},
 };
@@ -164,17 +175,49 @@ std::optional<bool> boolean_from(std::string_view text) {
   return std::nullopt;
 }
 
+/// "from 2 to 4096", "at least 0"; "" without limits.
+std::string range_of(const Setting& s) {
+  if (!s.most.empty()) return fmt::format("from {} to {}", s.least, s.most);
+  return s.least.empty() ? "" : fmt::format("at least {}", s.least);
+}
+
+template <class T, class Parse>
+bool allows(const Setting& s, T value, Parse parse) {
+  const auto limit = [&](std::string_view text) { return static_cast<T>(*parse(text)); };
+  return ((s.least.empty() || value >= limit(s.least)) &&
+          (s.most.empty() || value <= limit(s.most))) ||
+         value == limit(s.default_value);
+}
+
 template <class Parse>
 auto parsed(std::string_view name, SettingType type, Parse parse) {
   const Setting& setting = find(name, type);
   const std::string_view value = value_of(setting);
   const auto result = parse(value);
-  if (!result) {
+  if (!result || !allows(setting, *result, parse)) {
+    const std::string range = range_of(setting);
     throw Error(ErrorCode::invalid_argument,
-                fmt::format("the environment variable {} is \"{}\"; expected {} (default: {})",
-                            name, value, expectation(type), setting.default_value));
+                fmt::format("the environment variable {} is \"{}\"; expected {}{}{} (default: {})",
+                            name, value, expectation(type), range.empty() ? "" : ", ", range,
+                            setting.default_value));
   }
   return *result;
+}
+
+template <class T>
+[[noreturn]] void refuse(const Setting& s, std::string_view what, const T& value) {
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("{} is {}; expected {}, or {} (the setting {})", what, value, range_of(s),
+                          s.default_value, s.name));
+}
+
+/// The setting of whole numbers or bytes that has this name.
+const Setting& find_number(std::string_view name) {
+  const auto bytes = [&](const Setting& s) {
+    return s.name == name && s.type == SettingType::bytes;
+  };
+  const bool is_bytes = std::ranges::any_of(kSettings, bytes);
+  return find(name, is_bytes ? SettingType::bytes : SettingType::integer);
 }
 
 }  // namespace
@@ -201,6 +244,24 @@ bool setting_boolean(std::string_view name) {
   return parsed(name, SettingType::boolean, boolean_from);
 }
 
+bool setting_allows(std::string_view name, std::uint64_t value) {
+  const Setting& s = find_number(name);
+  // What a program may set has no negative limits.
+  return s.type == SettingType::bytes ? allows(s, value, bytes_from)
+                                      : allows(s, value, integer_from);
+}
+
+void check_setting(std::string_view name, std::string_view what, std::uint64_t value) {
+  if (!setting_allows(name, value)) refuse(find_number(name), what, value);
+}
+
+void check_setting(std::string_view name, std::string_view what, std::chrono::nanoseconds value) {
+  const Setting& s = find(name, SettingType::seconds);
+  if (!allows(s, value, seconds_from)) {
+    refuse(s, what, fmt::format("{} ns", value.count()));
+  }
+}
+
 std::size_t parse_bytes(std::string_view text) {
   const auto bytes = bytes_from(text);
   if (!bytes) {
@@ -215,14 +276,16 @@ std::string settings_markdown() {
       "# Settings\n\n"
       "Every environment variable that Tutti reads as a setting. This page is generated from the\n"
       "table in `core/settings.cpp` by `tutti settings --markdown`.\n\n"
-      "| variable | type | default | meaning |\n|---|---|---|---|\n";
+      "| variable | type | range | default | meaning |\n|---|---|---|---|---|\n";
   for (const Setting& setting : kSettings) {
     const std::string value =
         setting.default_value.empty() ? "(empty)" : fmt::format("`{}`", setting.default_value);
-    fmt::format_to(std::back_inserter(page), "| `{}` | {} | {} | {} |\n", setting.name,
-                   type_name(setting.type), value, setting.meaning);
+    fmt::format_to(std::back_inserter(page), "| `{}` | {} | {} | {} | {} |\n", setting.name,
+                   type_name(setting.type), range_of(setting), value, setting.meaning);
   }
-  page += "\nHow values are written:\n\n";
+  page +=
+      "\nA value out of its range is refused; the default is allowed wherever it lies. How values\n"
+      "are written:\n\n";
   for (const SettingType type :
        {SettingType::integer, SettingType::bytes, SettingType::seconds, SettingType::boolean}) {
     fmt::format_to(std::back_inserter(page), "- {}: {}\n", type_name(type), expectation(type));

@@ -19,18 +19,26 @@ struct Setting {
   SettingType type;
   std::string_view default_value;
   std::string_view meaning;  // one or two sentences
+  // The values that it may have besides its default, written as one is; "": no limit.
+  std::string_view least{}, most{};
 };
 
 std::span<const Setting> settings();
 
-/// The value of setting `name` from the environment, or its default. A value that does not parse
-/// throws Error(invalid_argument) naming variable, value and what is expected. Bytes: "64K", "1M",
-/// "2GiB" (powers of 1024); seconds: "30", "0.5", "100ms".
+/// The value of setting `name` from the environment, or its default. A value that does not parse,
+/// or is out of its range, throws Error(invalid_argument) naming variable, value and what is
+/// expected. Bytes: "64K", "1M", "2GiB" (powers of 1024); seconds: "30", "0.5", "100ms".
 std::string setting_text(std::string_view name);
 std::int64_t setting_integer(std::string_view name);
 std::size_t setting_bytes(std::string_view name);
 std::chrono::nanoseconds setting_seconds(std::string_view name);
 bool setting_boolean(std::string_view name);
+
+/// Whether `value` is in the range of setting `name` (integer or bytes).
+bool setting_allows(std::string_view name, std::uint64_t value);
+/// Throws Error(invalid_argument) unless it is; `what` holds it, where it came from a program.
+void check_setting(std::string_view name, std::string_view what, std::uint64_t value);
+void check_setting(std::string_view name, std::string_view what, std::chrono::nanoseconds value);
 
 /// "64K" -> 65536; shared with the command-line programs. Throws Error(invalid_argument).
 std::size_t parse_bytes(std::string_view text);

@@ -59,6 +59,22 @@ TEST_F(Cli, ProvesAPlan) {
   EXPECT_EQ(out.find("out of place"), std::string::npos) << out;
 }
 
+TEST_F(Cli, SaysHowOftenASumIsRounded) {
+  ASSERT_EQ(tutti("plan list"), 0) << err;
+  const auto row = [&](const std::string& begin) {
+    const auto at = out.find("\n" + begin);
+    return at == std::string::npos ? "" : out.substr(at + 1, out.find('\n', at + 1) - at - 1);
+  };
+  EXPECT_CONTAINS(row("all_reduce        ring "), " 15 ");
+  EXPECT_CONTAINS(row("all_reduce        two_shot "), " 1 ");
+  EXPECT_CONTAINS(row("reduce            tree "), " 4 ");
+  EXPECT_CONTAINS(out, "with 16 ranks");
+  ASSERT_EQ(tutti("plan verify all_reduce --algorithm ring --ranks 4"), 0) << err;
+  EXPECT_CONTAINS(out, "a sum rounded 3 times");
+  ASSERT_EQ(tutti("plan verify all_gather --algorithm ring --ranks 4"), 0) << err;
+  EXPECT_EQ(out.find("rounded"), std::string::npos);
+}
+
 TEST_F(Cli, TellsTheStoryOfAWrongPlan) {
   folder.write("wrong.txt",
                "tutti plan 1\nall_reduce mine  ranks 2  pieces 1  slots 1  lanes 1\n"

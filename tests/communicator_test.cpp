@@ -6,6 +6,7 @@
 #include <chrono>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -203,6 +204,36 @@ TEST(Abort, FromAnotherThreadOfTheSameRank) {
     });
     int x = 0;
     EXPECT_EQ(error_of([&] { c.recv(&x, 1, DataType::int32, 1); }).code(), ErrorCode::aborted);
+  });
+}
+
+TEST(Health, CanBeAskedForAtAnyTime) {
+  EXPECT_EQ(error_of([] { static_cast<void>(Communicator().error()); }).code(),
+            ErrorCode::invalid_usage);
+  run_thread_ranks(3, [](Communicator& c) {
+    EXPECT_FALSE(c.error().has_value());
+    c.barrier();
+    std::optional<Error> seen;
+    std::jthread helper([&] {  // while this rank is in a call
+      while (!(seen = c.error())) std::this_thread::sleep_for(1ms);
+    });
+    if (c.rank() == 2) {
+      c.abort("enough");
+    } else {
+      EXPECT_EQ(error_of([&] { c.barrier(); }).code(), ErrorCode::aborted);
+    }
+    helper.join();
+    EXPECT_EQ(seen->code(), ErrorCode::aborted);
+    EXPECT_EQ(seen->rank(), 2);
+    EXPECT_EQ(std::string(seen->what()), error_of([&] { c.barrier(); }).what());
+  });
+}
+
+TEST(Health, ARankThatLeftHarmsNobodyYet) {
+  run_thread_ranks(2, [](Communicator& c) {
+    c.barrier();
+    if (c.rank() == 1) return c.destroy();
+    EXPECT_FALSE(c.error().has_value());
   });
 }
 

@@ -116,9 +116,9 @@ TEST_F(Settings, Integers) {
     return setting_integer("TUTTI_SPIN");
   };
   EXPECT_EQ(integer("0"), 0);
-  EXPECT_EQ(integer("-7"), -7);
-  EXPECT_EQ(integer("9223372036854775807"), INT64_MAX);
-  for (const char* text : {"", "x", "1x", "1.5", "0x10", "9223372036854775808"}) {
+  EXPECT_EQ(integer("-1"), -1);
+  EXPECT_EQ(integer("1000000000"), 1'000'000'000);
+  for (const char* text : {"", "x", "1x", "1.5", "0x10", "9223372036854775808", "-7"}) {
     EXPECT_THROW(integer(text), Error) << text;
   }
 }
@@ -148,8 +148,50 @@ TEST_F(Settings, AnErrorNamesVariableValueAndExpectation) {
     EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
     EXPECT_STREQ(error.what(),
                  "the environment variable TUTTI_SLOT_BYTES is \"lots\"; expected a number of "
-                 "bytes, such as 4096, 64K, 1M or 2GiB (default: 64K)");
+                 "bytes, such as 4096, 64K, 1M or 2GiB, from 1K to 1G (default: 64K)");
   }
+}
+
+TEST_F(Settings, WhatIsOutOfRangeIsRefused) {
+  const auto refused = [](const char* name, const char* text, auto read, const char* expected) {
+    const Variable variable(name, text);
+    try {
+      read(name);
+      ADD_FAILURE() << name << "=" << text << " was accepted";
+    } catch (const Error& error) {
+      const std::string what = error.what();
+      EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+      EXPECT_NE(what.find(std::string(name) + " is \"" + text + "\"; expected"), std::string::npos)
+          << what;
+      EXPECT_NE(what.find(expected), std::string::npos) << what;
+    }
+  };
+  for (const char* text : {"-3", "1", "4097", "9223372036854775807"}) {
+    refused("TUTTI_SLOTS", text, setting_integer, "a whole number, from 2 to 4096 (default: 0)");
+  }
+  refused("TUTTI_CUDA_BLOCKS", "-1", setting_integer, "at least 0");
+  refused("TUTTI_SPIN", "-2", setting_integer, "from 0 to 1000000000 (default: -1)");
+  refused("TUTTI_SPIN", "1000000001", setting_integer, "from 0 to 1000000000 (default: -1)");
+  refused("TUTTI_SLOT_BYTES", "1", setting_bytes, "from 1K to 1G");
+  refused("TUTTI_SLOT_BYTES", "2G", setting_bytes, "from 1K to 1G");
+  refused("TUTTI_SLOT_BYTES", "-1", setting_bytes, "from 1K to 1G");
+  refused("TUTTI_TILE_BYTES", "0", setting_bytes, "from 4K to 1T");
+  refused("TUTTI_TIMEOUT", "-1", setting_seconds, "at least 0");
+  refused("TUTTI_REPORT_AFTER", "-0.5", setting_seconds, "at least 0");
+  refused("TUTTI_RENDEZVOUS_TIMEOUT", "0", setting_seconds, "at least 1ms");
+  const Variable chosen("TUTTI_SLOTS", "0");
+  EXPECT_EQ(setting_integer("TUTTI_SLOTS"), 0);
+}
+
+TEST_F(Settings, WhatAProgramSaysHasTheSameRange) {
+  EXPECT_TRUE(setting_allows("TUTTI_SLOTS", 0));
+  EXPECT_FALSE(setting_allows("TUTTI_SLOTS", 1));
+  EXPECT_TRUE(setting_allows("TUTTI_SLOTS", 4096));
+  EXPECT_FALSE(setting_allows("TUTTI_SLOTS", UINT64_MAX));
+  EXPECT_TRUE(setting_allows("TUTTI_SLOT_BYTES", 1024));
+  EXPECT_FALSE(setting_allows("TUTTI_SLOT_BYTES", 1023));
+  EXPECT_NO_THROW(check_setting("TUTTI_TIMEOUT", "x", nanoseconds::max()));
+  EXPECT_THROW(check_setting("TUTTI_TIMEOUT", "x", nanoseconds(-1)), Error);
 }
 
 TEST_F(Settings, OnlyWhatIsInTheTableCanBeRead) {

@@ -311,6 +311,23 @@ TEST(Kills, OfTwoAtOnceAndOneAfterTheOtherAreSurvived) {
   }
 }
 
+TEST(Kills, AreFoundByWhoAsks) {
+  for (int round = 0; round < 3; ++round) {
+    const auto [ranks, victim] = victim_of(round);
+    Job job(static_cast<int>(ranks), {"idle", "kept", "1", "1"});
+    ASSERT_TRUE(job.all_say("READY"));
+    kill(job.pid(victim), SIGKILL);
+    for (std::size_t r = 0; r < ranks; ++r) {
+      if (r == victim) continue;
+      EXPECT_EQ(job.wait(r, Clock::now() + 30s), 0) << job.text(r);
+      const Said first = said(job.text(r), "FIRST");
+      EXPECT_EQ(first.code, "peer_lost") << job.text(r);
+      EXPECT_EQ(first.rank, victim) << job.text(r);
+      EXPECT_NE(first.text.find("shrink"), std::string::npos) << job.text(r);
+    }
+  }
+}
+
 // --- ranks that are stopped ---
 
 TEST(Stops, AreWaitedForAndReportedAndTheJobGoesOn) {

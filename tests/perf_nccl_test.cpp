@@ -32,7 +32,7 @@ TEST_P(PerfNccl, BothAreTimedAndRight) {
     ASSERT_EQ(result.exit_code, 0) << result.output << result.errors;
     EXPECT_EQ(result.errors, "");
     EXPECT_TRUE(json["nccl"]["failure"].is_null());
-    EXPECT_EQ(json["nccl"]["version"], "2.28.9");
+    EXPECT_EQ(json["nccl"]["version"], "2.32.3");
     ASSERT_GE(json["results"].size(), 1u);
     for (const nlohmann::json& row : json["results"]) {
       for (const char* half : {"out_of_place", "in_place"}) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "collectives/choose.h"
+#include "collectives/rounding.h"
 #include "comm/session.h"
 #include "core/error.h"
 #include "core/host.h"
@@ -93,8 +94,10 @@ void explain(const Arguments& a) {
   }
   const auto type = parse_data_type(a.type);
   if (!type) refuse(fmt::format("there is no data type '{}'; there are {}", a.type, known_types()));
-  const Workload workload{*collective, *collective == Collective::barrier ? 0 : parse_bytes(a.size),
-                          *type, access_of(a)};
+  Workload workload{*collective, *collective == Collective::barrier ? 0 : parse_bytes(a.size),
+                    *type, access_of(a)};
+  workload.round_once = setting_boolean("TUTTI_ROUND_ONCE") && is_reduction(*collective) &&
+                        rounds_when_stored(ReduceKind::sum, *type);
   const bool on_gpu = a.machine == "gpu";
   const int cores = a.cores > 0 ? a.cores : host().cores;
   const Geometry geometry = geometry_of(Options(), 0);
@@ -147,6 +150,9 @@ void explain(const Arguments& a) {
   }
   const std::string wish = setting_text("TUTTI_ALGORITHM");
   if (!wish.empty()) fmt::print("  TUTTI_ALGORITHM is {}.\n", wish);
+  if (workload.round_once) {
+    fmt::print("  Only algorithms that round a sum once (TUTTI_ROUND_ONCE).\n");
+  }
   if (!candidates.front().prediction.simulated) {
     fmt::print("  More than {} ranks: a closed form instead of a simulation.\n",
                kMostSimulatedRanks);

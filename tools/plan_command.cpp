@@ -20,12 +20,22 @@ namespace tutti {
 namespace {
 
 void list() {
-  constexpr auto kRow = "{:<17} {:<22} {:<8} {:<6} {}\n";
-  fmt::print(kRow, "COLLECTIVE", "ALGORITHM", "WINDOWS", "LANES", "WHAT IT DOES");
+  constexpr int kRanks = 16;
+  constexpr auto kRow = "{:<17} {:<22} {:<8} {:<6} {:<8} {}\n";
+  fmt::print(kRow, "COLLECTIVE", "ALGORITHM", "WINDOWS", "LANES", "ROUNDED", "WHAT IT DOES");
   for (const Algorithm& a : algorithms()) {
+    PlanRequest request;
+    request.ranks = kRanks;
+    const std::string rounded = is_reduction(a.collective)
+                                    ? fmt::format("{}", verify(generate_plan(a, request)).roundings)
+                                    : "-";
     fmt::print(kRow, name(a.collective), a.name, a.windows ? "yes" : "-", a.lanes ? "yes" : "-",
-               a.summary);
+               rounded, a.summary);
   }
+  fmt::print(
+      "\nROUNDED: how often a sum of 16- or 8-bit floats is rounded on its way, with {} ranks "
+      "(see TUTTI_ROUND_ONCE).\n",
+      kRanks);
 }
 
 void show(const PlanSource& source, int rank) {
@@ -141,6 +151,10 @@ void prove_all(const PlanSource& source, bool only_in_place) {
   if (!proved) throw CLI::RuntimeError(1);
   fmt::print("  {:<13} {}\n", "in all", plural(verdict.steps, "step"));
   if (source.is_file() && !print_needs(plan)) throw CLI::RuntimeError(1);
+  if (is_reduction(h.collective)) {
+    fmt::print("  {:<13} {}, where it is of 16- or 8-bit floats\n", "a sum rounded",
+               plural(verdict.roundings, "time"));
+  }
   if (!print_traffic(source, plan, verdict)) {
     std::fflush(stdout);
     fmt::print(stderr,

@@ -10,7 +10,10 @@
 #include <cerrno>
 #include <cstring>
 #include <ctime>
+#include <mutex>
 #include <thread>
+
+#include "core/background.h"
 
 namespace tutti {
 namespace {
@@ -20,7 +23,35 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t kControlBytes =
     (sizeof(ControlBlock) + kCacheLine - 1) / kCacheLine * kCacheLine;
 
+/// Those of this process that are complete.
+struct Groups {
+  std::mutex mutex;
+  std::vector<LocalGroup*> all;
+};
+
+Groups& groups() {
+  static Groups* const instance = [] {
+    hold_across_fork([] { groups().mutex.lock(); }, [] { groups().mutex.unlock(); });
+    return new Groups;  // never destroyed: threads may use groups during exit
+  }();
+  return *instance;
+}
+
+std::uint64_t now_ns() {
+  const auto now = Clock::now().time_since_epoch();
+  return static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
+}
+
 }  // namespace
+
+std::uint64_t newest_sequence(const std::array<OperationRecord, kRecords>& records) {
+  std::uint64_t newest = 0;
+  for (const OperationRecord& r : records) {
+    newest = std::max(newest, r.sequence.load(std::memory_order_relaxed));
+  }
+  return newest;
+}
 
 LocalGroup::LocalGroup(std::shared_ptr<Mesh> mesh, int rank, std::vector<int> members,
                        std::vector<std::uint64_t> keys, ConnectionShape shape,
@@ -62,7 +93,11 @@ LocalGroup::LocalGroup(std::shared_ptr<Mesh> mesh, int rank, std::vector<int> me
     const std::uint32_t state = controls_[r]->state.load(std::memory_order_acquire);
     if ((state & kCmaWorks) == 0) cma_everywhere_ = false;
     if (!same_process(static_cast<int>(r))) one_process_ = false;
+    if (r != self && same_process(static_cast<int>(r))) alone_in_process_ = false;
   }
+  Groups& g = groups();
+  const std::lock_guard lock(g.mutex);
+  g.all.push_back(this);
 }
 
 // Whether all ranks have joined is what their new communicator depends on, and the same for all of
@@ -121,7 +156,7 @@ void LocalGroup::wait_for_all_to_join(Deadline deadline) {
       for (const int dead : dead_ranks()) {
         if (!joined(dead)) throw_absent(dead, true);
       }
-      std::this_thread::sleep_for(std::chrono::microseconds(100));
+      pause_for(std::chrono::microseconds(100));
     }
   }
 }
@@ -136,6 +171,11 @@ std::vector<int> LocalGroup::dead_ranks() {
 }
 
 LocalGroup::~LocalGroup() {
+  {
+    Groups& g = groups();
+    const std::lock_guard lock(g.mutex);
+    std::erase(g.all, this);
+  }
   if (is_inherited()) return;  // the parent has not left
   control().state.fetch_or(kLeft, std::memory_order_release);
   for (int r = 0; r < size(); ++r) ring(control(r));
@@ -255,6 +295,34 @@ std::string LocalGroup::progress_text(int peer) {
                      progress >> kStepBits);
 }
 
+std::string LocalGroup::refusal_text(int peer) {
+  const auto refused = control(peer).refused.read();
+  if (!refused || refused->number <= newest_sequence(control(peer).records)) return "";
+  return fmt::format("; a call of rank {} was refused: {}", peer, refused->text);
+}
+
+void LocalGroup::say_waiting(std::string_view doing) {
+  Groups& g = groups();
+  const std::lock_guard lock(g.mutex);
+  for (LocalGroup* other : g.all) {
+    // Ranks that are threads have a mesh each; of one process's it is enough to be its only rank.
+    const bool same_rank = other->mesh_ == mesh_ || (other->alone_in_process_ && alone_in_process_);
+    if (other != this && same_rank && !other->is_inherited())
+      other->control().elsewhere.say(now_ns(), doing);
+  }
+}
+
+std::string LocalGroup::elsewhere_text(int peer) {
+  // Who waits says so every 10 ms or so; what is older than this is over.
+  constexpr std::uint64_t kFresh = 500'000'000;
+  const auto elsewhere = control(peer).elsewhere.read();
+  if (!elsewhere || elsewhere->number + kFresh < now_ns()) return "";
+  return fmt::format(
+      "; that rank is itself waiting, in another communicator: {}. Ranks that use several "
+      "communicators on one thread must use them in the same order",
+      elsewhere->text);
+}
+
 void LocalGroup::throw_failure() const {
   const Failure f = failure();
   throw Error(f.code, f.text, f.rank);
@@ -265,9 +333,11 @@ void LocalGroup::check_peers(std::string_view doing) {
   for (const int peer : dead_ranks()) {
     if (has_left(peer)) continue;
     fail({ErrorCode::peer_lost, peer,
-          fmt::format("rank {} (pid {}) died after {}; rank {} noticed while {}. Its own output or "
-                      "the kernel's log says why; restart the job, or go on without it (shrink)",
-                      peer, pid(peer), progress_text(peer), rank_, doing)});
+          fmt::format(
+              "rank {} (pid {}) died after {}; rank {} noticed while {}{}. Its own output or "
+              "the kernel's log says why; restart the job, or go on without that rank "
+              "(shrink)",
+              peer, pid(peer), progress_text(peer), rank_, doing, refusal_text(peer))});
   }
 }
 

@@ -33,6 +33,7 @@
 #include "transport/connection.h"
 #include "transport/cuda_ipc.h"
 #include "transport/mesh.h"
+#include "transport/remark.h"
 #include "transport/shared_memory.h"
 
 namespace tutti {
@@ -63,6 +64,16 @@ struct alignas(kCacheLine) OperationRecord {
 };
 inline constexpr std::size_t kRecords = 64;  // the newest operations of a rank
 
+/// The newest of these; 0: none.
+std::uint64_t newest_sequence(const std::array<OperationRecord, kRecords>& records);
+
+/// The counts of a rank's newest call with uneven blocks, of collectives on memory of the host.
+struct alignas(kCacheLine) UnevenCounts {
+  static constexpr std::size_t kBlocks = 256;  // of more ranks, these
+  std::atomic<std::uint64_t> sequence;         // the operation's; 0: none, or being written
+  std::array<std::atomic<std::uint64_t>, kBlocks> in, out;
+};
+
 /// What the others are told of a rank's memory on a GPU (comm/device/board.h).
 struct alignas(kCacheLine) DeviceCard {
   std::atomic<std::uint32_t> state;
@@ -92,6 +103,13 @@ struct ControlBlock {
   std::array<OperationRecord, kRecords> records;
   std::array<OperationRecord, kRecords> device_records;
   DeviceCard device;
+  UnevenCounts uneven;
+  // For messages. A call that was refused here, with the number that it would have had; what this
+  // rank waits for in another communicator, with the time (steady_clock); the ranks that its newest
+  // shrink() excludes (comm/shrink.h).
+  Remark refused;
+  Remark elsewhere;
+  Remark shrinking;
 };
 
 /// How far a rank is, in one word: `step` steps of its operation `operation` are done.
@@ -194,6 +212,14 @@ class LocalGroup {
   /// "step 3 of its operation #12": the last one that rank `peer` has finished.
   std::string progress_text(int peer);
 
+  /// "; a call of rank 1 was refused: ...", if that is the last thing that rank `peer` has called;
+  /// else "".
+  std::string refusal_text(int peer);
+  /// Lets the other communicators of this rank know that it is `doing` something in this one.
+  void say_waiting(std::string_view doing);
+  /// "; that rank is itself waiting, in another communicator: ...", if it says so; else "".
+  std::string elsewhere_text(int peer);
+
   /// For those who wait, now and then: exchanges with the peers what the mesh has for them, and
   /// looks who is dead (system calls). A dead process that had not left is a failure of the
   /// communicator, in which this rank was `doing` something.
@@ -241,6 +267,7 @@ class LocalGroup {
   ConnectionShape shape_;
   bool cma_everywhere_ = true;
   bool one_process_ = true;
+  bool alone_in_process_ = true;  // no other rank of it is in this process
   std::vector<std::shared_ptr<SharedMemory>> segments_;
   std::vector<ControlBlock*> controls_;
   std::vector<Sender> senders_;

@@ -72,18 +72,6 @@ void proof_of(std::array<unsigned char, 32>& proof, std::span<const std::byte, 3
                      secret.size());
 }
 
-/// Waits until `fd` is readable; false at the deadline.
-bool readable(int fd, Deadline deadline) {
-  for (;;) {
-    const int left = milliseconds_until(deadline);
-    pollfd p{fd, POLLIN, 0};
-    const int n = poll(&p, 1, left);
-    if (n > 0) return true;
-    if (n < 0 && errno != EINTR) throw_system_error("poll on a unix socket");
-    if (left == 0) return false;
-  }
-}
-
 /// The process and the user at the other end, as the kernel knows them.
 ucred credentials(int fd) {
   ucred c{};
@@ -179,10 +167,11 @@ void Mesh::connect(int rank, std::span<const MeshAddress> peers,
     return sodium_memcmp(proof.data(), hello.proof.data(), proof.size()) == 0 ? hello.rank : -1;
   };
   while (expected > 0) {
-    if (!readable(listener_.fd(), deadline)) throw_missing();
+    if (!wait_for(listener_.fd(), POLLIN, deadline)) throw_missing();
     FileDescriptor fd(accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC));
     if (fd.fd() < 0 || credentials(fd.fd()).uid != getuid()) continue;
-    if (!readable(fd.fd(), std::min(deadline, Clock::now() + std::chrono::seconds(5)))) continue;
+    if (!wait_for(fd.fd(), POLLIN, std::min(deadline, Clock::now() + std::chrono::seconds(5))))
+      continue;
     const int r = receive_hello(fd.fd());
     // Whoever does not know the secret, or comes twice, is not one of us.
     if (r <= rank || peers_[static_cast<std::size_t>(r)].socket.fd() >= 0) continue;
@@ -194,9 +183,9 @@ void Mesh::connect(int rank, std::span<const MeshAddress> peers,
   for (std::size_t r = 0; r < peers.size(); ++r) {
     Peer& peer = peers_[r];
     if (peer.same_process) continue;
-    if (static_cast<int>(r) < rank &&
-        (!readable(peer.socket.fd(), deadline) || credentials(peer.socket.fd()).uid != getuid() ||
-         receive_hello(peer.socket.fd()) != static_cast<int>(r))) {
+    if (static_cast<int>(r) < rank && (!wait_for(peer.socket.fd(), POLLIN, deadline) ||
+                                       credentials(peer.socket.fd()).uid != getuid() ||
+                                       receive_hello(peer.socket.fd()) != static_cast<int>(r))) {
       throw Error(ErrorCode::peer_lost,
                   fmt::format("rank {} (pid {}) did not answer rank {} while connecting", r,
                               peer.pid, rank),

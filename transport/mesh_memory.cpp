@@ -8,9 +8,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <thread>
 #include <utility>
 
+#include "core/background.h"
 #include "core/error.h"
 #include "core/fork.h"
 #include "core/log.h"
@@ -201,7 +201,7 @@ FileDescriptor Mesh::receive(int peer, std::uint64_t key, Deadline deadline) {
   for (;;) {
     if (FileDescriptor fd = find_descriptor(peer, key)) return fd;
     if (Clock::now() > deadline) throw_late(peer);
-    std::this_thread::sleep_for(std::chrono::microseconds(100));
+    pause_for(std::chrono::microseconds(100));
   }
 }
 
@@ -217,7 +217,7 @@ std::shared_ptr<SharedMemory> Mesh::receive(int peer, std::uint64_t key, std::si
       }
     }
     if (Clock::now() > deadline) throw_late(peer);
-    std::this_thread::sleep_for(std::chrono::microseconds(100));
+    pause_for(std::chrono::microseconds(100));
   }
 }
 
@@ -296,7 +296,7 @@ std::span<std::byte> Mesh::window(int peer, std::uint32_t id, Deadline deadline)
                       rank_, peer, id),
           peer);
     }
-    std::this_thread::sleep_for(std::chrono::microseconds(50));
+    pause_for(std::chrono::microseconds(50));
   }
 }
 

@@ -12,21 +12,12 @@
 #include <cstring>
 #include <limits>
 
+#include "core/background.h"
+
 namespace tutti {
 namespace {
 
 constexpr int kBacklog = 4096;  // the kernel lowers it to net.core.somaxconn
-
-/// Whether `fd` became ready for `events` before the deadline.
-bool wait_for(int fd, short events, Deadline deadline) {
-  while (true) {
-    pollfd entry{fd, events, 0};
-    const int ready = ::poll(&entry, 1, milliseconds_until(deadline));
-    if (ready > 0) return true;
-    if (ready == 0 && std::chrono::steady_clock::now() >= deadline) return false;
-    if (ready < 0 && errno != EINTR) return false;
-  }
-}
 
 FileDescriptor stream_socket(int family) {
   return FileDescriptor(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -64,6 +55,17 @@ int milliseconds_until(Deadline deadline) {
   if (deadline <= now) return 0;
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - now).count();
   return static_cast<int>(std::min<std::int64_t>(left + 1, std::numeric_limits<int>::max()));
+}
+
+bool wait_for(int fd, short events, Deadline deadline) {
+  while (true) {
+    pollfd entries[] = {{fd, events, 0}, {stop_descriptor(), POLLIN, 0}};
+    const int ready = ::poll(entries, 2, milliseconds_until(deadline));
+    if (ready > 0 && entries[0].revents != 0) return true;
+    if (ready > 0) throw_if_stopping();
+    if (ready == 0 && std::chrono::steady_clock::now() >= deadline) return false;
+    if (ready < 0 && errno != EINTR) return false;
+  }
 }
 
 void FileDescriptor::reset() {

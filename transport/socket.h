@@ -25,6 +25,10 @@ Deadline deadline_after(std::chrono::nanoseconds timeout);
 /// Milliseconds until `deadline` as poll(2) takes them: rounded up, never negative.
 int milliseconds_until(Deadline deadline);
 
+/// Whether `fd` became ready for `events` (poll(2)'s) before the deadline. Throws Error(aborted) on
+/// a background thread when the process exits, as do the functions below that wait.
+bool wait_for(int fd, short events, Deadline deadline);
+
 /// An owned file descriptor.
 class FileDescriptor {
  public:

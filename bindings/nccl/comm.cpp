@@ -2,10 +2,11 @@
 
 #include <cstddef>
 #include <deque>
+#include <optional>
 #include <vector>
 
 #include "bindings/nccl/result.h"
-#include "comm/device_call.h"
+#include "bindings/nccl/windows.h"
 #include "comm/impl.h"
 
 namespace tutti::nccl {
@@ -63,6 +64,7 @@ void free_handle(ncclComm& comm) {
     comm.operators.clear();
     comm.registrations.clear();
   }
+  forget_windows(comm);
   Handles& h = handles();
   const std::lock_guard lock(h.mutex);
   h.free.push_back(&comm);
@@ -110,10 +112,9 @@ Turn::Turn(ncclComm& comm) : comm_(comm) {
 ncclResult_t async_result(ncclComm& comm) {
   if (comm.phase.load(std::memory_order_acquire) == Phase::opening) return ncclInProgress;
   const ncclResult_t result = comm.async.load(std::memory_order_acquire);
-  if (comm.communicator) note_device_failure(group_of(comm));
-  if (result != ncclSuccess || !comm.communicator || !group_of(comm).failed()) return result;
-  const Failure failure = group_of(comm).failure();
-  return result_of(Error(failure.code, failure.text, failure.rank), comm.rank);
+  if (result != ncclSuccess || !comm.communicator) return result;
+  const std::optional<Error> error = comm.communicator.error();
+  return error ? result_of(*error, comm.rank) : result;
 }
 
 std::string failure_text(ncclComm& comm) {

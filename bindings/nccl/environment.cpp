@@ -149,7 +149,7 @@ std::string address_of_interface(const std::string& list) {
 Config parse_config(const ncclConfig_t* given, const Config& inherited) {
   Config config = inherited;
   if (given != nullptr) {
-    if (given->magic != 0xcafebeef || given->size < offsetof(ncclConfig_t, cgaClusterSize)) {
+    if (given->magic != NCCL_API_MAGIC || given->size < offsetof(ncclConfig_t, cgaClusterSize)) {
       refuse_argument("the ncclConfig_t was not initialised with NCCL_CONFIG_INITIALIZER");
     }
     for (const IntegerField& f : kIntegers) {
@@ -249,6 +249,26 @@ NCCL_API(ncclResult_t, ncclGetUniqueId, (ncclUniqueId * uniqueId)) {
     require(uniqueId, "uniqueId");
     log_start();
     *uniqueId = new_unique_id();
+    return ncclSuccess;
+  });
+}
+
+NCCL_API(ncclResult_t, ncclSetEncryption, (const ncclEncryptionConfig_t* config)) {
+  using namespace tutti::nccl;
+  return guarded("ncclSetEncryption", [&] {
+    require(config, "config");
+    if (config->magic != NCCL_API_MAGIC || config->size < sizeof *config) {
+      refuse_argument(
+          "the ncclEncryptionConfig_t was not initialised with NCCL_ENCRYPTION_CONFIG_INITIALIZER");
+    }
+    if (config->mode == NCCL_ENCRYPTION_MODE_PSK) {
+      refuse_usage(
+          "encryption is not supported by Tutti: what ranks say when they meet is authenticated by "
+          "a secret in the unique id, but not encrypted; use NCCL_ENCRYPTION_MODE_NONE");
+    }
+    if (config->mode != NCCL_ENCRYPTION_MODE_NONE) {
+      refuse_argument(fmt::format("mode is {} (ncclEncryptionMode_t)", config->mode));
+    }
     return ncclSuccess;
   });
 }

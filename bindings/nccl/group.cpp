@@ -7,11 +7,11 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "bindings/nccl/export.h"
 #include "bindings/nccl/log.h"
+#include "core/background.h"
 
 namespace tutti::nccl {
 namespace {
@@ -37,14 +37,9 @@ Group& open_group() {
 
 // --- Carrying out -------------------------------------------------------------------------------
 
-ncclResult_t open_one(std::string_view function, const Opening& o, bool blocking) {
-  ncclResult_t result = ncclSuccess;
-  try {
-    Communicator made = o.open();
-    if (o.child != nullptr) o.child->communicator = std::move(made);
-  } catch (...) {
-    result = caught(function);
-  }
+/// What became of an opening, for those who hold the communicator.
+ncclResult_t conclude(std::string_view function, const Opening& o, bool blocking,
+                      ncclResult_t result) {
   if (o.child == nullptr) return result;
   o.child->async.store(result, std::memory_order_release);
   Phase expected = Phase::opening;
@@ -66,6 +61,17 @@ ncclResult_t open_one(std::string_view function, const Opening& o, bool blocking
   return result;
 }
 
+ncclResult_t open_one(std::string_view function, const Opening& o, bool blocking) {
+  ncclResult_t result = ncclSuccess;
+  try {
+    Communicator made = o.open();
+    if (o.child != nullptr) o.child->communicator = std::move(made);
+  } catch (...) {
+    result = caught(function);
+  }
+  return conclude(function, o, blocking, result);
+}
+
 /// Each opening waits for other ranks, which may be others of these: so side by side, but those of
 /// one parent in their order.
 ncclResult_t open_all(std::string_view function, const std::vector<Opening>& openings,
@@ -84,10 +90,12 @@ ncclResult_t open_all(std::string_view function, const std::vector<Opening>& ope
       if (results[i] == ncclSuccess) results[i] = result;
     }
   };
-  {
-    std::vector<std::jthread> threads;
-    for (std::size_t i = 1; i < series.size(); ++i) threads.emplace_back(carry_out, i);
-    if (!series.empty()) carry_out(0);
+  try {
+    run_side_by_side(series.size(), carry_out);
+  } catch (...) {  // there are no more threads
+    const ncclResult_t result = caught(function);
+    for (const Opening& o : openings) conclude(function, o, blocking, result);
+    return result;
   }
   const auto failed =
       std::find_if(results.begin(), results.end(), [](ncclResult_t r) { return r != ncclSuccess; });
@@ -137,25 +145,35 @@ ncclResult_t carry_out(std::string_view function, Work& work, bool blocking) {
   return result;
 }
 
-/// On a thread of its own, with the communicators in progress meanwhile.
+/// On a thread of its own, with the communicators in progress meanwhile. Nobody waits for it but by
+/// asking them.
 ncclResult_t start(std::string_view function, Work work) {
-  const auto set_async = [](ncclComm* comm, ncclResult_t result) {
-    comm->async.store(result, std::memory_order_release);
+  const auto set_async = [](const std::vector<ncclComm*>& comms, ncclResult_t result) {
+    for (ncclComm* comm : comms) {
+      if (comm->live.load(std::memory_order_acquire)) {
+        comm->async.store(result, std::memory_order_release);
+      }
+    }
   };
-  std::vector<ncclComm*> parents;
+  std::vector<ncclComm*> parents, users;
   for (const Opening& o : work.openings) {
     if (o.parent != nullptr) parents.push_back(o.parent);
   }
-  for (ncclComm* comm : parents) set_async(comm, ncclInProgress);
-  for (const Task& task : work.tasks) set_async(task.comm, ncclInProgress);
+  for (const Task& task : work.tasks) users.push_back(task.comm);
+  set_async(parents, ncclInProgress);
+  set_async(users, ncclInProgress);
   const auto kept = std::make_shared<Work>(std::move(work));
-  // Nobody waits for it but by asking the communicators.
-  std::thread([kept, parents, set_async, name = std::string(function)] {
-    const ncclResult_t result = carry_out(name, *kept, false);
-    for (ncclComm* comm : parents) {
-      if (comm->live.load(std::memory_order_acquire)) set_async(comm, result);
-    }
-  }).detach();
+  try {
+    run_in_background("tutti-nccl", [kept, parents, set_async, name = std::string(function)](int) {
+      set_async(parents, carry_out(name, *kept, false));
+    });
+  } catch (...) {  // nothing has begun
+    const ncclResult_t result = caught(function);
+    for (const Opening& o : kept->openings) conclude(function, o, false, result);
+    set_async(parents, result);
+    set_async(users, result);
+    return result;
+  }
   return ncclInProgress;
 }
 

@@ -33,6 +33,12 @@ ncclResult_t open_child(std::string_view function, ncclComm& parent, ncclComm_t*
   return submit(function, std::move(opening), config.blocking);
 }
 
+[[noreturn]] void refuse_growth() {
+  refuse_usage(
+      "growing is not supported by Tutti; make a communicator of all ranks with ncclGetUniqueId "
+      "and ncclCommInitRank");
+}
+
 }  // namespace
 }  // namespace tutti::nccl
 
@@ -174,5 +180,46 @@ NCCL_API(ncclResult_t, ncclCommShrink,
                         const Turn turn(parent);
                         return parent.communicator.shrink(excluded, options);
                       });
+  });
+}
+
+NCCL_API(ncclResult_t, ncclCommGetUniqueId, (ncclComm_t comm, ncclUniqueId* uniqueId)) {
+  return guarded("ncclCommGetUniqueId", [&]() -> ncclResult_t {
+    usable(comm);
+    require(uniqueId, "uniqueId");
+    refuse_growth();
+  });
+}
+
+NCCL_API(ncclResult_t, ncclCommGrow,
+         (ncclComm_t comm, int, const ncclUniqueId*, int, ncclComm_t* newcomm, ncclConfig_t*)) {
+  return guarded_in_group("ncclCommGrow", [&]() -> ncclResult_t {
+    if (comm != nullptr) usable(comm);  // else a rank that would be new
+    require(newcomm, "newcomm");
+    *newcomm = nullptr;
+    refuse_growth();
+  });
+}
+
+NCCL_API(ncclResult_t, ncclCommSuspend, (ncclComm_t comm, int flags)) {
+  return guarded_in_group("ncclCommSuspend", [&] {
+    usable(comm);
+    if ((flags & ~NCCL_SUSPEND_MEM) != 0) {
+      refuse_argument(fmt::format("flags is {:#x}, but NCCL_SUSPEND_MEM alone is known", flags));
+    }
+    if (flags != 0) {
+      refuse_usage(
+          "suspending is not supported by Tutti; to give memory back, destroy the communicator, "
+          "and make it again when it is needed");
+    }
+    return ncclSuccess;
+  });
+}
+
+// Nothing is ever suspended, so all is resumed.
+NCCL_API(ncclResult_t, ncclCommResume, (ncclComm_t comm)) {
+  return guarded_in_group("ncclCommResume", [&] {
+    usable(comm);
+    return ncclSuccess;
   });
 }

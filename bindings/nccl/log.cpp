@@ -86,15 +86,19 @@ void read_environment(Log& l) {
   l.level.store(static_cast<int>(level), std::memory_order_release);
 }
 
-/// What NCCL reads and what does something here.
-bool has_meaning(std::string_view name) {
-  constexpr std::array kNames = {"NCCL_DEBUG",         "NCCL_DEBUG_FILE",   "NCCL_COMM_ID",
-                                 "NCCL_ALGO",          "NCCL_PROTO",        "NCCL_MAX_CTAS",
-                                 "NCCL_SOCKET_IFNAME", "NCCL_COMM_BLOCKING"};
-  return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
+bool is_known(std::string_view name) {
+  const auto known = known_variables();
+  return std::find(known.begin(), known.end(), name) != known.end();
 }
 
 }  // namespace
+
+std::span<const char* const> known_variables() {
+  static constexpr std::array kNames = {"NCCL_DEBUG",         "NCCL_DEBUG_FILE",   "NCCL_COMM_ID",
+                                        "NCCL_ALGO",          "NCCL_PROTO",        "NCCL_MAX_CTAS",
+                                        "NCCL_SOCKET_IFNAME", "NCCL_COMM_BLOCKING"};
+  return kNames;
+}
 
 bool logs(LogLevel level) {
   Log& l = log();
@@ -110,7 +114,7 @@ bool logs(LogLevel level) {
 void write_log(LogLevel level, std::string_view text) {
   if (!logs(level)) return;
   constexpr std::array kNames = {"", "", "WARN", "INFO", "TRACE"};
-  static const std::string host = host_name();
+  static const auto& host = *new std::string(host_name());  // never destroyed either
   std::string line;
   if (level == LogLevel::version) {
     line = fmt::format("{}\n", text);
@@ -145,11 +149,15 @@ void log_start() {
     const std::string_view name = text.substr(0, text.find('='));
     if (!name.starts_with("NCCL_")) continue;
     write_log(LogLevel::info,
-              has_meaning(name) ? fmt::format("{} is set by the environment", text)
-                                : fmt::format("{} has no meaning for host memory; ignored", text));
+              is_known(name) ? fmt::format("{} is set by the environment", text)
+                             : fmt::format("{} has no meaning for host memory; ignored", text));
   }
 }
 
 }  // namespace tutti::nccl
 
 NCCL_API(void, ncclResetDebugInit, (void)) { tutti::nccl::reset_log(); }
+
+// Not in nccl.h, and without a pncclX; NVIDIA's library has it, too.
+extern "C" __attribute__((visibility("default"))) void ncclResetDebugInitInternal(void);
+extern "C" void ncclResetDebugInitInternal(void) { tutti::nccl::reset_log(); }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 namespace tutti::nccl {
@@ -15,6 +16,9 @@ bool logs(LogLevel level);
 void write_log(LogLevel level, std::string_view text);
 /// Reads the environment again.
 void reset_log();
+
+/// The NCCL_ variables that do something here (docs/nccl.md).
+std::span<const char* const> known_variables();
 
 /// Once for a process: the version, and the NCCL_ variables that have no meaning here.
 void log_start();

@@ -1,9 +1,7 @@
 // Memory: its kind, ncclMemAlloc, and registration. ncclMemAlloc gives memory of the thread's GPU;
 // where CUDA is not in use, of the host, as a window, which other ranks map. Registering is
-// remembered and otherwise nothing.
+// remembered and otherwise nothing (windows.h).
 #include "bindings/nccl/memory.h"
-
-#include <fmt/format.h>
 
 #include <memory>
 #include <mutex>
@@ -109,29 +107,6 @@ NCCL_API(ncclResult_t, ncclCommRegister,
 NCCL_API(ncclResult_t, ncclCommDeregister, (const ncclComm_t comm, void* handle)) {
   return guarded("ncclCommDeregister", [&] {
     deregister_memory(checked(comm), handle);
-    return ncclSuccess;
-  });
-}
-
-NCCL_API(ncclResult_t, ncclCommWindowRegister,
-         (ncclComm_t comm, void* buff, size_t size, ncclWindow_t* win, int winFlags)) {
-  return guarded("ncclCommWindowRegister", [&] {
-    require(win, "win");
-    if (winFlags != NCCL_WIN_DEFAULT && winFlags != NCCL_WIN_COLL_SYMMETRIC) {
-      refuse_argument(fmt::format(
-          "winFlags is {}; NCCL_WIN_DEFAULT and NCCL_WIN_COLL_SYMMETRIC are known", winFlags));
-    }
-    ncclComm& owner = made(comm);
-    // As NCCL: not an error, and the window stays as it was.
-    if (buff == nullptr || size == 0) return ncclSuccess;
-    *win = static_cast<ncclWindow_t>(register_memory(owner, buff));
-    return ncclSuccess;
-  });
-}
-
-NCCL_API(ncclResult_t, ncclCommWindowDeregister, (ncclComm_t comm, ncclWindow_t win)) {
-  return guarded("ncclCommWindowDeregister", [&] {
-    deregister_memory(checked(comm), win);
     return ncclSuccess;
   });
 }

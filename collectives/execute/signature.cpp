@@ -18,7 +18,7 @@ namespace {
 
 std::uint64_t packed(const Signature& s) {
   return static_cast<std::uint64_t>(s.collective) | static_cast<std::uint64_t>(s.type) << 8 |
-         static_cast<std::uint64_t>(s.kind) << 16 |
+         static_cast<std::uint64_t>(s.kind) << 16 | static_cast<std::uint64_t>(s.splits) << 24 |
          static_cast<std::uint64_t>(static_cast<std::uint32_t>(s.root)) << 32;
 }
 
@@ -27,10 +27,12 @@ std::uint64_t packed(const Signature& s) {
 std::uint64_t Signature::hash() const { return mix(mix(packed(*this), count), detail); }
 
 std::string Signature::text() const {
-  std::string s(name(collective));
+  std::string s(splits ? "split" : name(collective));
   if (sequence != 0) s += fmt::format(" #{}", sequence);
-  if (collective == Collective::barrier) return s;
-  s += fmt::format(" ({} x {}", name(type), count);
+  if (splits || collective == Collective::barrier) return s;
+  s += fmt::format(" ({}", name(type));
+  // Of all_to_all_v no rank knows all counts.
+  if (collective != Collective::all_to_all_v) s += fmt::format(" x {}", count);
   if (is_reduction(collective)) s += fmt::format(", {}", name(kind));
   if (is_rooted(collective)) s += fmt::format(", root {}", root);
   return s + ")";
@@ -74,9 +76,91 @@ std::optional<Signature> read_signature(ControlBlock& control, std::uint64_t seq
   s.collective = static_cast<Collective>(word & 0xff);
   s.type = static_cast<DataType>(word >> 8 & 0xff);
   s.kind = static_cast<ReduceKind>(word >> 16 & 0xff);
+  s.splits = (word >> 24 & 0xff) != 0;
   s.root = static_cast<std::int32_t>(word >> 32);
   return s;
 }
+
+void publish_counts(ControlBlock& mine, std::uint64_t sequence, std::span<const std::size_t> in,
+                    std::span<const std::size_t> out) {
+  UnevenCounts& c = mine.uneven;
+  // As in publish_signature().
+  c.sequence.store(0, std::memory_order_relaxed);
+  const auto fill = [](auto& to, std::span<const std::size_t> from) {
+    for (std::size_t b = 0; b < std::min(to.size(), from.size()); ++b) {
+      to[b].store(from[b], std::memory_order_release);
+    }
+  };
+  fill(c.in, in);
+  fill(c.out, out);
+  c.sequence.store(sequence, std::memory_order_release);
+}
+
+namespace {
+
+constexpr char kAllTheSame[] = "All ranks must make the same calls in the same order";
+
+/// The counts of two ranks' calls number `sequence`, as far as they can be read.
+std::string differing_counts(LocalGroup& group, const Signature& mine, int peer) {
+  const UnevenCounts& own = group.control().uneven;
+  const UnevenCounts& theirs = group.control(peer).uneven;
+  const auto there = [&] {
+    return own.sequence.load(std::memory_order_acquire) == mine.sequence &&
+           theirs.sequence.load(std::memory_order_acquire) == mine.sequence;
+  };
+  if (!there()) return "";
+  const auto rank = static_cast<std::size_t>(group.rank());
+  const auto other = static_cast<std::size_t>(peer);
+  const std::size_t blocks =
+      std::min(UnevenCounts::kBlocks, static_cast<std::size_t>(group.size()));
+  const auto count = [](const std::atomic<std::uint64_t>& c) {
+    return c.load(std::memory_order_acquire);
+  };
+  std::string text;
+  if (mine.collective == Collective::all_to_all_v) {
+    if (rank >= blocks || other >= blocks) return "";
+    const auto differ = [&](int from, std::uint64_t sent, int to, std::uint64_t expected) {
+      if (text.empty() && sent != expected) {
+        text = fmt::format("rank {} sends {} elements to rank {}, which expects {} from it", from,
+                           sent, to, expected);
+      }
+    };
+    differ(group.rank(), count(own.in[other]), peer, count(theirs.out[rank]));
+    differ(peer, count(theirs.in[rank]), group.rank(), count(own.out[other]));
+  } else {
+    const bool gathers = mine.collective == Collective::all_gather_v;
+    for (std::size_t b = 0; b < blocks && text.empty(); ++b) {
+      const std::uint64_t a = count((gathers ? own.out : own.in)[b]);
+      const std::uint64_t t = count((gathers ? theirs.out : theirs.in)[b]);
+      if (a == t) continue;
+      text = fmt::format("the count for rank {} is {} on rank {}, but {} on rank {}", b, a,
+                         group.rank(), t, peer);
+    }
+  }
+  return there() ? text : "";
+}
+
+/// Ranks find out in all_to_all_v alone what they send each other.
+void compare_counts(LocalGroup& group) {
+  const std::uint64_t sequence = group.control().uneven.sequence.load(std::memory_order_relaxed);
+  const auto mine = read_signature(group.control(), sequence, &ControlBlock::records);
+  if (sequence == 0 || !mine || mine->collective != Collective::all_to_all_v) return;
+  for (int r = 0; r < group.size() && !group.failed(); ++r) {
+    const std::string text = differing_counts(group, *mine, r);
+    if (text.empty()) continue;
+    group.fail(
+        {ErrorCode::mismatch, r, fmt::format("calls of {} do not match: {}", mine->text(), text)});
+  }
+}
+
+/// Whose call under this number was refused, and why.
+std::string refused_call(LocalGroup& group, int rank, std::uint64_t sequence) {
+  const auto refused = group.control(rank).refused.read();
+  if (!refused || refused->number != sequence) return "";
+  return fmt::format(". Before that, a call of rank {} was refused: {}", rank, refused->text);
+}
+
+}  // namespace
 
 void compare_with_peers(LocalGroup& group, std::uint64_t sequence, Records records) {
   const auto mine = read_signature(group.control(), sequence, records);
@@ -87,42 +171,41 @@ void compare_with_peers(LocalGroup& group, std::uint64_t sequence, Records recor
     // Calls do not match either where some have given up a call that a dead rank was to take part
     // in.
     group.check_peers("making " + mine->text());
-    const char* const where = records == &ControlBlock::device_records ? " on GPU memory" : "";
-    const char* const more =
-        theirs->text() == mine->text() ? " with other counts, or another plan" : "";
+    const bool on_host = records == &ControlBlock::records;
+    const char* const where = on_host ? "" : " on GPU memory";
+    std::string more;
+    if (on_host && is_v(mine->collective) && mine->collective == theirs->collective) {
+      more = differing_counts(group, *mine, r);
+      if (!more.empty()) more = ": " + more;
+    }
+    if (more.empty() && theirs->text() == mine->text()) {
+      more = " with other counts, or another plan";
+    }
+    if (on_host) {
+      more += refused_call(group, group.rank(), sequence) + refused_call(group, r, sequence);
+    }
     group.fail({ErrorCode::mismatch, r,
-                fmt::format("calls do not match: rank {} called {}{}, rank {} called {}{}{}. All "
-                            "ranks must make the same calls in the same order",
-                            group.rank(), mine->text(), where, r, theirs->text(), where, more)});
+                fmt::format("calls do not match: rank {} called {}{}, rank {} called {}{}{}. {}",
+                            group.rank(), mine->text(), where, r, theirs->text(), where, more,
+                            kAllTheSame)});
     return;
   }
 }
 
-namespace {
-
-std::uint64_t newest_sequence(ControlBlock& control, Records records) {
-  std::uint64_t newest = 0;
-  for (const OperationRecord& r : control.*records) {
-    newest = std::max(newest, r.sequence.load(std::memory_order_relaxed));
-  }
-  return newest;
-}
-
-}  // namespace
-
 std::string newest_text(ControlBlock& control, Records records) {
-  const std::uint64_t newest = newest_sequence(control, records);
+  const std::uint64_t newest = newest_sequence(control.*records);
   if (newest == 0) return "none";
   const auto signature = read_signature(control, newest, records);
   return signature ? signature->text() : fmt::format("#{}", newest);
 }
 
 void compare_with_peers(LocalGroup& group, Records records) {
-  const std::uint64_t newest = newest_sequence(group.control(), records);
+  const std::uint64_t newest = newest_sequence(group.control().*records);
   for (std::uint64_t s = newest - std::min<std::uint64_t>(newest, kRecords) + 1;
        s <= newest && !group.failed(); ++s) {
     compare_with_peers(group, s, records);
   }
+  if (records == &ControlBlock::records && !group.failed()) compare_counts(group);
 }
 
 }  // namespace tutti

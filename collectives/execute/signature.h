@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "collectives/collective.h"
@@ -23,6 +24,7 @@ struct Signature {
   std::int32_t root = 0;
   std::uint64_t count = 0;
   std::uint64_t detail = 0;  // hash of what else must agree (counts of a v-variant, the plan)
+  bool splits = false;       // it is what split() exchanges
 
   /// Of all but the sequence.
   std::uint64_t hash() const;
@@ -56,6 +58,10 @@ inline void publish_sequence(ControlBlock& mine, std::uint64_t sequence) {
 /// among the newest.
 std::optional<Signature> read_signature(ControlBlock& control, std::uint64_t sequence,
                                         Records records = &ControlBlock::records);
+
+/// Makes the counts of a v-variant readable for the other ranks.
+void publish_counts(ControlBlock& mine, std::uint64_t sequence, std::span<const std::size_t> in,
+                    std::span<const std::size_t> out);
 
 /// What a rank has begun last, as Signature::text(); "none".
 std::string newest_text(ControlBlock& control, Records records = &ControlBlock::records);

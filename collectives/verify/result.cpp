@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "collectives/text.h"
 
 namespace tutti::proof {
@@ -102,6 +104,16 @@ void SymbolicRun::check_results() const {
     const std::uint32_t chunks = net_.buffers.chunks(r, Space::out);
     for (std::uint32_t c = 0; c < chunks; ++c) check_result(r, c);
   }
+}
+
+std::uint32_t SymbolicRun::roundings() const {
+  std::uint32_t most = 0;
+  for (int r = 0; r < net_.plan.header.ranks; ++r) {
+    for (std::uint32_t c = 0; c < net_.buffers.chunks(r, Space::out); ++c) {
+      most = std::max(most, values_.depth(memory_[net_.buffers.location(r, Space::out, c)]));
+    }
+  }
+  return most;
 }
 
 void SymbolicRun::check_result(int rank, std::uint32_t chunk) const {

@@ -21,6 +21,8 @@ class SymbolicRun {
 
   /// Call after the run. Throws Refuted unless all results are right, and equal on all ranks.
   void check_results() const;
+  /// Verdict::roundings, after that.
+  std::uint32_t roundings() const;
 
  private:
   void check_message_sizes(const NetworkStep& step);

@@ -53,6 +53,7 @@ Value Values::combine(std::span<const Value> parts) {
     }
   }
   n.contributions = join(parts);
+  for (const Value part : parts) n.depth = std::max(n.depth, depth(part) + 1);
   const std::uint64_t value = 1 + 2 * std::uint64_t{inputs_} + nodes_.size();
   if (std::max<std::uint64_t>(value, parts_.size()) + parts.size() > 0xffffffff) {
     throw Refuted{"makes the plan too large to follow every sum"};

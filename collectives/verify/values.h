@@ -47,6 +47,8 @@ class Values {
   /// The ranks whose inputs it lacks, in order.
   std::vector<RankInterval> missing(Value v) const;
   std::uint32_t size_class(Value v) const;
+  /// The most sums that lie in each other.
+  std::uint32_t depth(Value v) const { return is_input(v) ? 0 : node(v).depth; }
   /// "in[2]@3", "(in[0]@1 + in[0]@2) + in[0]@0"; long ones are abridged.
   std::string text(Value v) const;
 
@@ -63,6 +65,7 @@ class Values {
     Contributions contributions;
     std::uint32_t first_part = 0;  // in parts_
     std::uint32_t parts = 0;
+    std::uint32_t depth = 0;
   };
   struct Slot {
     std::uint32_t hash;

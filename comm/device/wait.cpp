@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "collectives/execute/signature.h"
+#include "core/background.h"
 #include "core/log.h"
 
 namespace tutti {
@@ -19,8 +20,9 @@ void DeviceWait::pause(int rank) {
     if (group_.has_left(rank)) {
       throw Error(ErrorCode::peer_lost,
                   fmt::format("rank {} has left the communicator (destroyed it, or ended) while "
-                              "rank {} was waiting for it to {}",
-                              rank, group_.rank(), what_),
+                              "rank {} was waiting for it to {}{}. Restart the job, or go on "
+                              "without that rank (shrink)",
+                              rank, group_.rank(), what_, group_.refusal_text(rank)),
                   rank);
     }
     const auto waited = now - began_;
@@ -47,7 +49,7 @@ void DeviceWait::pause(int rank) {
   if (++pauses_ < 100) {
     std::this_thread::yield();
   } else {
-    std::this_thread::sleep_for(std::chrono::microseconds(100));
+    pause_for(std::chrono::microseconds(100));
   }
 }
 

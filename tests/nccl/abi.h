@@ -1,6 +1,6 @@
-// The binary interface of NCCL 2.28.9, as compile-time checks. Included after an nccl.h and
-// nccl_device.h: once after ours, once after NVIDIA's where there is one, so that both agree with
-// this and so with each other.
+// The binary interface of NCCL 2.28.9, and of 2.32.3 where the header is that one's, as
+// compile-time checks. Included after an nccl.h and nccl_device.h: once after ours, and after
+// NVIDIA's where there are some, so that all agree with this and so with each other.
 #include <cstddef>
 #include <type_traits>
 
@@ -21,7 +21,8 @@ static_assert(sizeof(ncclResult_t) == 4 && sizeof(ncclDataType_t) == 4);
 static_assert(sizeof(ncclRedOp_t) == 4 && sizeof(ncclScalarResidence_t) == 4);
 static_assert(sizeof(ncclTeam_t) == 12);
 
-static_assert(sizeof(ncclConfig_t) == 80);
+constexpr bool kNewest = NCCL_VERSION_CODE == 23203;
+static_assert(sizeof(ncclConfig_t) == (kNewest ? 120 : 80));
 TUTTI_FIELD(ncclConfig_t, size, 0)
 TUTTI_FIELD(ncclConfig_t, magic, 8)
 TUTTI_FIELD(ncclConfig_t, version, 12)
@@ -50,16 +51,17 @@ TUTTI_FIELD(ncclTeam_t, rank, 4)
 TUTTI_FIELD(ncclTeam_t, stride, 8)
 
 constexpr ncclConfig_t kConfig = NCCL_CONFIG_INITIALIZER;
-static_assert(kConfig.size == 80 && kConfig.magic == 0xcafebeef && kConfig.version == 22809);
+static_assert(kConfig.size == sizeof(ncclConfig_t) && kConfig.magic == 0xcafebeef &&
+              kConfig.version == NCCL_VERSION_CODE);
 static_assert(kConfig.blocking == NCCL_CONFIG_UNDEF_INT && kConfig.netName == nullptr);
 static_assert(kConfig.commName == nullptr && kConfig.nvlinkCentricSched == NCCL_CONFIG_UNDEF_INT);
 constexpr ncclSimInfo_t kSimInfo = NCCL_SIM_INFO_INITIALIZER;
-static_assert(kSimInfo.size == 24 && kSimInfo.magic == 0x74685283 && kSimInfo.version == 22809);
+static_assert(kSimInfo.size == 24 && kSimInfo.magic == 0x74685283 &&
+              kSimInfo.version == NCCL_VERSION_CODE);
 
-TUTTI_VALUE(NCCL_VERSION_CODE, 22809)
+TUTTI_VALUE(NCCL_VERSION_CODE, kNewest ? 23203 : 22809)
+TUTTI_VALUE(NCCL_VERSION_CODE, NCCL_VERSION(NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH))
 TUTTI_VALUE(NCCL_MAJOR, 2)
-TUTTI_VALUE(NCCL_MINOR, 28)
-TUTTI_VALUE(NCCL_PATCH, 9)
 TUTTI_VALUE(NCCL_VERSION(2, 8, 4), 2804)
 TUTTI_VALUE(NCCL_VERSION(2, 14, 0), 21400)
 TUTTI_VALUE(NCCL_UNIQUE_ID_BYTES, 128)
@@ -82,7 +84,7 @@ TUTTI_VALUE(ncclInvalidArgument, 4)
 TUTTI_VALUE(ncclInvalidUsage, 5)
 TUTTI_VALUE(ncclRemoteError, 6)
 TUTTI_VALUE(ncclInProgress, 7)
-TUTTI_VALUE(ncclNumResults, 8)
+TUTTI_VALUE(ncclNumResults, kNewest ? 9 : 8)
 TUTTI_VALUE(ncclSum, 0)
 TUTTI_VALUE(ncclProd, 1)
 TUTTI_VALUE(ncclMax, 2)
@@ -114,7 +116,9 @@ TUTTI_VALUE(ncclScalarHostImmediate, 1)
 TUTTI_SIGNATURE(ncclGetVersion, ncclResult_t (*)(int*))
 TUTTI_SIGNATURE(ncclGetErrorString, const char* (*)(ncclResult_t))
 TUTTI_SIGNATURE(ncclGetLastError, const char* (*)(ncclComm_t))
+#ifndef ncclResetDebugInit  // newer headers have made it a macro that does nothing
 TUTTI_SIGNATURE(ncclResetDebugInit, void (*)())
+#endif
 TUTTI_SIGNATURE(ncclGetUniqueId, ncclResult_t (*)(ncclUniqueId*))
 TUTTI_SIGNATURE(ncclCommInitRank, ncclResult_t (*)(ncclComm_t*, int, ncclUniqueId, int))
 TUTTI_SIGNATURE(ncclCommInitRankConfig,
@@ -188,3 +192,193 @@ TUTTI_DEVICE_SIGNATURE(ncclGinBarrierCreateRequirement,
 TUTTI_DEVICE_SIGNATURE(ncclLLA2ACalcSlots, int (*)(int, int))
 TUTTI_DEVICE_SIGNATURE(ncclLLA2ACreateRequirement, ncclResult_t (*)(int, int, ncclLLA2AHandle_t*,
                                                                     ncclDevResourceRequirements_t*))
+
+#if NCCL_VERSION_CODE == 23203
+
+TUTTI_FIELD(ncclConfig_t, graphUsageMode, 80)
+TUTTI_FIELD(ncclConfig_t, numRmaCtx, 84)
+TUTTI_FIELD(ncclConfig_t, maxP2pPeers, 88)
+TUTTI_FIELD(ncclConfig_t, graphStreamOrdering, 92)
+TUTTI_FIELD(ncclConfig_t, launchOrderImplicit, 96)
+TUTTI_FIELD(ncclConfig_t, numRmaSig, 100)
+TUTTI_FIELD(ncclConfig_t, rmaEagerInit, 104)
+TUTTI_FIELD(ncclConfig_t, hostCftMode, 108)
+TUTTI_FIELD(ncclConfig_t, nvlsHostMode, 112)
+static_assert(kConfig.graphUsageMode == NCCL_CONFIG_UNDEF_INT &&
+              kConfig.nvlsHostMode == NCCL_CONFIG_UNDEF_INT);
+
+static_assert(sizeof(ncclConfigExt_t) == 24);
+TUTTI_FIELD(ncclConfigExt_t, next, 0)
+TUTTI_FIELD(ncclConfigExt_t, key.vendorId, 8)
+TUTTI_FIELD(ncclConfigExt_t, key.optionId, 12)
+TUTTI_FIELD(ncclConfigExt_t, val, 16)
+
+static_assert(sizeof(ncclCollConfig_t) == 72);
+TUTTI_FIELD(ncclCollConfig_t, size, 0)
+TUTTI_FIELD(ncclCollConfig_t, magic, 8)
+TUTTI_FIELD(ncclCollConfig_t, version, 12)
+TUTTI_FIELD(ncclCollConfig_t, ext, 16)
+TUTTI_FIELD(ncclCollConfig_t, minCTAs, 24)
+TUTTI_FIELD(ncclCollConfig_t, maxCTAs, 28)
+TUTTI_FIELD(ncclCollConfig_t, nvlsCTAs, 32)
+TUTTI_FIELD(ncclCollConfig_t, cgaClusterSize, 36)
+TUTTI_FIELD(ncclCollConfig_t, algSelection, 40)
+TUTTI_FIELD(ncclCollConfig_t, forceAlgSelection, 48)
+TUTTI_FIELD(ncclCollConfig_t, CTAPolicy, 52)
+TUTTI_FIELD(ncclCollConfig_t, userProfilerTag, 56)
+TUTTI_FIELD(ncclCollConfig_t, launchCompletionEvent, 64)
+constexpr ncclCollConfig_t kCollConfig = NCCL_COLLCONFIG_INITIALIZER;
+static_assert(kCollConfig.size == 72 && kCollConfig.magic == 0xcafebeef &&
+              kCollConfig.version == 23203 && kCollConfig.algSelection == nullptr &&
+              kCollConfig.forceAlgSelection == 1 && kCollConfig.minCTAs == NCCL_CONFIG_UNDEF_INT &&
+              kCollConfig.CTAPolicy == NCCL_CONFIG_UNDEF_INT && kCollConfig.userProfilerTag == 0 &&
+              kCollConfig.launchCompletionEvent == nullptr);
+
+static_assert(sizeof(ncclWaitSignalDesc_t) == 16);
+TUTTI_FIELD(ncclWaitSignalDesc_t, opCnt, 0)
+TUTTI_FIELD(ncclWaitSignalDesc_t, peer, 4)
+TUTTI_FIELD(ncclWaitSignalDesc_t, sigIdx, 8)
+TUTTI_FIELD(ncclWaitSignalDesc_t, ctx, 12)
+
+static_assert(sizeof(ncclEncryptionConfig_t) == 32);
+TUTTI_FIELD(ncclEncryptionConfig_t, size, 0)
+TUTTI_FIELD(ncclEncryptionConfig_t, magic, 8)
+TUTTI_FIELD(ncclEncryptionConfig_t, version, 12)
+TUTTI_FIELD(ncclEncryptionConfig_t, mode, 16)
+TUTTI_FIELD(ncclEncryptionConfig_t, psk, 24)
+constexpr ncclEncryptionConfig_t kEncryption = NCCL_ENCRYPTION_CONFIG_INITIALIZER;
+static_assert(kEncryption.size == 32 && kEncryption.magic == 0xcafebeef &&
+              kEncryption.version == 23203 && kEncryption.mode == NCCL_ENCRYPTION_MODE_NONE);
+
+static_assert(sizeof(ncclMultimemHandle_t) == 8);
+static_assert(sizeof(ncclCommProperties_t) == 152);
+TUTTI_FIELD(ncclCommProperties_t, size, 0)
+TUTTI_FIELD(ncclCommProperties_t, magic, 8)
+TUTTI_FIELD(ncclCommProperties_t, version, 12)
+TUTTI_FIELD(ncclCommProperties_t, rank, 16)
+TUTTI_FIELD(ncclCommProperties_t, nRanks, 20)
+TUTTI_FIELD(ncclCommProperties_t, cudaDev, 24)
+TUTTI_FIELD(ncclCommProperties_t, nvmlDev, 28)
+TUTTI_FIELD(ncclCommProperties_t, deviceApiSupport, 32)
+TUTTI_FIELD(ncclCommProperties_t, multimemSupport, 33)
+TUTTI_FIELD(ncclCommProperties_t, ginType, 36)
+TUTTI_FIELD(ncclCommProperties_t, nLsaTeams, 40)
+TUTTI_FIELD(ncclCommProperties_t, hostRmaSupport, 44)
+TUTTI_FIELD(ncclCommProperties_t, railedGinType, 48)
+TUTTI_FIELD(ncclCommProperties_t, commHash, 56)
+TUTTI_FIELD(ncclCommProperties_t, ginMinStride, 64)
+TUTTI_FIELD(ncclCommProperties_t, ginConnectionType, 68)
+TUTTI_FIELD(ncclCommProperties_t, ginSupport, 72)
+TUTTI_FIELD(ncclCommProperties_t, devCommRuntimeVersionSize, 136)
+TUTTI_FIELD(ncclCommProperties_t, cftSupport, 144)
+TUTTI_FIELD(ncclCommProperties_t, cftMulticastSupport, 145)
+TUTTI_FIELD(ncclCommProperties_t, cftCountedSupport, 146)
+constexpr ncclCommProperties_t kProperties = NCCL_COMM_PROPERTIES_INITIALIZER;
+static_assert(kProperties.size == sizeof(ncclCommProperties_t) && kProperties.magic == 0xcafebeef &&
+              kProperties.version == 23203);
+
+TUTTI_VALUE(ncclTimeout, 8)
+TUTTI_VALUE(NCCL_API_MAGIC, 0xcafebeef)
+TUTTI_VALUE(NCCL_WIN_STRICT_ORDERING, 2)
+TUTTI_VALUE(NCCL_WIN_GIN_ONLY, 4)
+TUTTI_VALUE(NCCL_WIN_CFT_COUNTED, 8)
+TUTTI_VALUE(NCCL_SUSPEND_MEM, 1)
+TUTTI_VALUE(ncclHostCftDefault, NCCL_CONFIG_UNDEF_INT)
+TUTTI_VALUE(ncclHostCftEnable, 1)
+TUTTI_VALUE(ncclHostCftDisable, 2)
+TUTTI_VALUE(ncclHostCftFallback, 3)
+TUTTI_VALUE(ncclNvlsHostModeDefault, NCCL_CONFIG_UNDEF_INT)
+TUTTI_VALUE(ncclNvlsHostModeEnable, 0)
+TUTTI_VALUE(ncclNvlsHostModeDisableTransport, 1)
+TUTTI_VALUE(ncclNvlsHostModeDisableSymmetricMultimem, 2)
+TUTTI_VALUE(ncclNvlsHostModeDisable, INT_MAX)
+TUTTI_VALUE(ncclStatGpuMemSuspend, 0)
+TUTTI_VALUE(ncclStatGpuMemSuspended, 1)
+TUTTI_VALUE(ncclStatGpuMemPersist, 2)
+TUTTI_VALUE(ncclStatGpuMemTotal, 3)
+TUTTI_VALUE(NCCL_ENCRYPTION_MODE_NONE, 0)
+TUTTI_VALUE(NCCL_ENCRYPTION_MODE_PSK, 1)
+TUTTI_VALUE(NCCL_GIN_CONNECTION_NONE, 0)
+TUTTI_VALUE(NCCL_GIN_CONNECTION_FULL, 1)
+TUTTI_VALUE(NCCL_GIN_CONNECTION_RAIL, 2)
+TUTTI_VALUE(NCCL_GIN_CONNECTION_CUSTOM_STRIDE, 3)
+TUTTI_VALUE(NCCL_GIN_TYPE_NONE, 0)
+TUTTI_VALUE(NCCL_GIN_TYPE_PROXY, 2)
+TUTTI_VALUE(NCCL_GIN_TYPE_GDAKI, 3)
+TUTTI_VALUE(NCCL_GIN_TYPE_GPI, 4)
+TUTTI_VALUE(NCCL_GIN_TYPE_EFA_GDA, 5)
+TUTTI_VALUE(NCCL_GIN_MAX_TYPES, 6)
+TUTTI_VALUE(NCCL_CFT_TEAM_FLAT, 0)
+TUTTI_VALUE(NCCL_CFT_TEAM_HIER_MULTIMEM, 1)
+TUTTI_VALUE(NCCL_CFT_TEAM_HIER_LSA, 2)
+
+TUTTI_SIGNATURE(ncclAllGatherConfig,
+                ncclResult_t (*)(const void*, void*, size_t, ncclDataType_t, ncclComm_t,
+                                 cudaStream_t, const ncclCollConfig_t*))
+TUTTI_SIGNATURE(ncclAllReduceConfig,
+                ncclResult_t (*)(const void*, void*, size_t, ncclDataType_t, ncclRedOp_t,
+                                 ncclComm_t, cudaStream_t, const ncclCollConfig_t*))
+TUTTI_SIGNATURE(ncclAlltoAllConfig,
+                ncclResult_t (*)(const void*, void*, size_t, ncclDataType_t, ncclComm_t,
+                                 cudaStream_t, const ncclCollConfig_t*))
+TUTTI_SIGNATURE(ncclBroadcastConfig,
+                ncclResult_t (*)(const void*, void*, size_t, ncclDataType_t, int, ncclComm_t,
+                                 cudaStream_t, const ncclCollConfig_t*))
+TUTTI_SIGNATURE(ncclCommGetUniqueId, ncclResult_t (*)(ncclComm_t, ncclUniqueId*))
+TUTTI_SIGNATURE(ncclCommGrow, ncclResult_t (*)(ncclComm_t, int, const ncclUniqueId*, int,
+                                               ncclComm_t*, ncclConfig_t*))
+TUTTI_SIGNATURE(ncclCommMemStats, ncclResult_t (*)(ncclComm_t, ncclCommMemStat_t, uint64_t*))
+TUTTI_DEVICE_SIGNATURE(ncclCommQueryProperties, ncclResult_t (*)(ncclComm_t, ncclCommProperties_t*))
+TUTTI_SIGNATURE(ncclCommResume, ncclResult_t (*)(ncclComm_t))
+TUTTI_SIGNATURE(ncclCommSuspend, ncclResult_t (*)(ncclComm_t, int))
+TUTTI_SIGNATURE(ncclGatherConfig,
+                ncclResult_t (*)(const void*, void*, size_t, ncclDataType_t, int, ncclComm_t,
+                                 cudaStream_t, const ncclCollConfig_t*))
+TUTTI_DEVICE_SIGNATURE(ncclGetCftDeviceLeInfo, ncclResult_t (*)(ncclWindow_t, size_t, int,
+                                                                ncclTeam_t, ncclCftLeId*, size_t*))
+TUTTI_DEVICE_SIGNATURE(ncclGetLsaDevicePointer, ncclResult_t (*)(ncclWindow_t, size_t, int, void**))
+TUTTI_DEVICE_SIGNATURE(ncclGetLsaMultimemDevicePointer,
+                       ncclResult_t (*)(ncclWindow_t, size_t, void**))
+TUTTI_DEVICE_SIGNATURE(ncclGetMultimemDeviceLeInfo,
+                       ncclResult_t (*)(ncclWindow_t, size_t, ncclCftLeId*, size_t*))
+TUTTI_DEVICE_SIGNATURE(ncclGetMultimemDevicePointer,
+                       ncclResult_t (*)(ncclWindow_t, size_t, ncclMultimemHandle_t, void**))
+TUTTI_DEVICE_SIGNATURE(ncclGetPeerDeviceLeInfo,
+                       ncclResult_t (*)(ncclWindow_t, size_t, int, ncclCftLeId*, size_t*))
+TUTTI_DEVICE_SIGNATURE(ncclGetPeerDevicePointer,
+                       ncclResult_t (*)(ncclWindow_t, size_t, int, void**))
+TUTTI_SIGNATURE(ncclParamBind, ncclResult_t (*)(ncclParamHandle_t*, const char*))
+TUTTI_SIGNATURE(ncclParamDumpAll, void (*)())
+TUTTI_SIGNATURE(ncclParamGet, ncclResult_t (*)(ncclParamHandle_t, void*, int, int*))
+TUTTI_SIGNATURE(ncclParamGetAllParameterKeys, ncclResult_t (*)(const char***, int*))
+TUTTI_SIGNATURE(ncclParamGetI16, ncclResult_t (*)(ncclParamHandle_t, int16_t*))
+TUTTI_SIGNATURE(ncclParamGetI32, ncclResult_t (*)(ncclParamHandle_t, int32_t*))
+TUTTI_SIGNATURE(ncclParamGetI64, ncclResult_t (*)(ncclParamHandle_t, int64_t*))
+TUTTI_SIGNATURE(ncclParamGetI8, ncclResult_t (*)(ncclParamHandle_t, int8_t*))
+TUTTI_SIGNATURE(ncclParamGetParameter, ncclResult_t (*)(const char*, const char**, int*))
+TUTTI_SIGNATURE(ncclParamGetStr, ncclResult_t (*)(ncclParamHandle_t, const char**))
+TUTTI_SIGNATURE(ncclParamGetU16, ncclResult_t (*)(ncclParamHandle_t, uint16_t*))
+TUTTI_SIGNATURE(ncclParamGetU32, ncclResult_t (*)(ncclParamHandle_t, uint32_t*))
+TUTTI_SIGNATURE(ncclParamGetU64, ncclResult_t (*)(ncclParamHandle_t, uint64_t*))
+TUTTI_SIGNATURE(ncclParamGetU8, ncclResult_t (*)(ncclParamHandle_t, uint8_t*))
+TUTTI_SIGNATURE(ncclPutSignal,
+                ncclResult_t (*)(const void*, size_t, ncclDataType_t, int, ncclWindow_t, size_t,
+                                 int, int, unsigned int, ncclComm_t, cudaStream_t))
+TUTTI_SIGNATURE(ncclReduceConfig,
+                ncclResult_t (*)(const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, int,
+                                 ncclComm_t, cudaStream_t, const ncclCollConfig_t*))
+TUTTI_SIGNATURE(ncclReduceScatterConfig,
+                ncclResult_t (*)(const void*, void*, size_t, ncclDataType_t, ncclRedOp_t,
+                                 ncclComm_t, cudaStream_t, const ncclCollConfig_t*))
+TUTTI_SIGNATURE(ncclScatterConfig,
+                ncclResult_t (*)(const void*, void*, size_t, ncclDataType_t, int, ncclComm_t,
+                                 cudaStream_t, const ncclCollConfig_t*))
+TUTTI_SIGNATURE(ncclSetEncryption, ncclResult_t (*)(const ncclEncryptionConfig_t*))
+TUTTI_SIGNATURE(ncclSignal, ncclResult_t (*)(int, int, int, unsigned int, ncclComm_t, cudaStream_t))
+TUTTI_DEVICE_SIGNATURE(ncclTeamCft, ncclTeam_t (*)(ncclComm_t, ncclCftTeamMode_t))
+TUTTI_DEVICE_SIGNATURE(ncclTeamCftMultimem, ncclTeam_t (*)(ncclComm_t))
+TUTTI_SIGNATURE(ncclWaitSignal,
+                ncclResult_t (*)(int, ncclWaitSignalDesc_t*, ncclComm_t, cudaStream_t))
+TUTTI_SIGNATURE(ncclWinGetUserPtr, ncclResult_t (*)(ncclComm_t, ncclWindow_t, void**))
+
+#endif  // 2.32.3

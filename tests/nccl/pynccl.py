@@ -56,7 +56,7 @@ def check(result):
 
 version = ctypes.c_int()
 check(nccl.ncclGetVersion(ctypes.byref(version)))
-assert version.value == 22809, version.value
+assert version.value == 23203, version.value
 
 path = os.path.join(folder, "unique_id")
 unique_id = UniqueId()

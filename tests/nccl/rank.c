@@ -315,7 +315,7 @@ int main(int argc, char** argv) {
   CHECK(size <= 16);
   int version = 0;
   NCCL(ncclGetVersion(&version));
-  CHECK(version == 22809);
+  CHECK(version == 23203);
   ncclUniqueId id;
   NCCL(ncclGetUniqueId(&id)); /* the same on all ranks, through NCCL_COMM_ID */
   if (strcmp(argv[1], "pairs") == 0) {

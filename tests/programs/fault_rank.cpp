@@ -2,7 +2,8 @@
 //
 //     fault_rank ACTION MEMORY SEED DEATHS [ID]
 //
-// It prints "READY", then a dot for every 64 steps, and when a call fails:
+// ("idle": it asks for errors, until there is one.) It prints "READY", then a dot for every 64
+// steps, and when a call fails:
 //
 //     FIRST code rank time text    what the call has thrown
 //     ERROR code rank time text    what the ranks' common communicator says
@@ -14,6 +15,7 @@
 // was wrong, with 5 on another exception. With an ID it meets the others again there, without the
 // one that did not come, instead of shrinking.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -41,7 +43,7 @@ using test::RandomCalls;
 const std::map<std::string, Action> kActions{{"call", Action::call},   {"message", Action::message},
                                              {"group", Action::group}, {"start", Action::start},
                                              {"split", Action::split}, {"shrink", Action::shrink},
-                                             {"mixed", Action::mixed}};
+                                             {"mixed", Action::mixed}, {"idle", Action::mixed}};
 const std::map<std::string, MemoryUse> kMemory{{"kept", MemoryUse::kept},
                                                {"windows", MemoryUse::windows},
                                                {"registered", MemoryUse::registered},
@@ -61,6 +63,7 @@ void say_error(const char* which, const Error& error, const std::vector<int>& na
 }
 
 struct What {
+  bool idle;  // asks for errors, at first, instead of making calls
   Action action;
   MemoryUse memory;
   unsigned seed;
@@ -71,6 +74,12 @@ bool make_calls(Communicator& comm, const What& what, unsigned most,
                 const std::vector<int>& names) {
   std::optional<RandomCalls> calls;
   try {
+    if (what.idle) {
+      say("READY\n");
+      for (;; usleep(1000)) {
+        if (const std::optional<Error> error = comm.error()) throw *error;
+      }
+    }
     calls.emplace(comm, what.seed, what.action, what.memory);
     for (unsigned step = 0; step < most; ++step) {
       if (step == 4) say("READY\n");
@@ -123,6 +132,7 @@ int live(What what, std::size_t deaths) {
     std::erase(names, -1);
     survived = lost.empty() || names.size() <= last;
     what.seed += 1000;
+    what.idle = false;
   }
   say("SURVIVED {}\n", comm.size());
   return 0;
@@ -160,7 +170,7 @@ int meet(What what, const char* other_id) {
 int main(int argc, char** argv) {
   if (argc < 5) return 2;
   try {
-    const What what{kActions.at(argv[1]), kMemory.at(argv[2]),
+    const What what{argv[1] == std::string("idle"), kActions.at(argv[1]), kMemory.at(argv[2]),
                     static_cast<unsigned>(std::atoi(argv[3]))};
     return argc > 5 ? meet(what, argv[5]) : live(what, std::strtoul(argv[4], nullptr, 10));
   } catch (const Error& error) {

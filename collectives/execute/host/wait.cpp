@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "collectives/execute/host/placement.h"
+#include "core/background.h"
 #include "core/log.h"
 
 namespace tutti {
@@ -112,27 +113,33 @@ class Wait {
       const Operation::Blocked b = op.blocked();
       if (b.peer < 0) continue;
       group.publish_wait(b.peer, now);
+      if (must_stop()) {
+        group.fail({ErrorCode::aborted, group.rank(),
+                    fmt::format("rank {} exits while it is {}", group.rank(), doing(op, b))});
+      }
       compare_with_peers(group);
+      group.say_waiting(doing(op, b));
       group.check_peers(doing(op, b));
       // In this order: what a peer published before it left is there once it is seen to have left.
       if (group.has_left(b.peer) && op.blocked().peer == b.peer) {
-        group.fail(
-            {ErrorCode::peer_lost, b.peer,
-             fmt::format(
-                 "rank {} has left the communicator (destroyed it, or ended) while rank {} was {}",
-                 b.peer, group.rank(), doing(op, b))});
+        group.fail({ErrorCode::peer_lost, b.peer,
+                    fmt::format("rank {} has left the communicator (destroyed it, or ended) while "
+                                "rank {} was {}{}. "
+                                "Restart the job, or go on without that rank (shrink)",
+                                b.peer, group.rank(), doing(op, b), group.refusal_text(b.peer))});
       }
       const auto waited = now - began_;
       // Who has not looked for half of that time does not wait any more, but stands still.
       const int late = group.end_of_line(b.peer, now - waited / 2);
       const auto report = [&] {
-        std::string text =
-            fmt::format("rank {} has been {} for {:.1f} s; that rank's last finished step is {}",
-                        group.rank(), doing(op, b), seconds(waited), group.progress_text(b.peer));
+        std::string text = fmt::format(
+            "rank {} has been {} for {:.1f} s; that rank's last finished step is {}{}{}",
+            group.rank(), doing(op, b), seconds(waited), group.progress_text(b.peer),
+            group.refusal_text(b.peer), group.elsewhere_text(b.peer));
         if (late != b.peer) {
-          text +=
-              fmt::format("; it waits too, in the end for rank {}, whose last finished step is {}",
-                          late, group.progress_text(late));
+          text += fmt::format(
+              "; it waits too, in the end for rank {}, whose last finished step is {}{}{}", late,
+              group.progress_text(late), group.refusal_text(late), group.elsewhere_text(late));
         }
         return text;
       };

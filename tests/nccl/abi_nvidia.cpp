@@ -1,4 +1,5 @@
-// NVIDIA's nccl.h against the same numbers; see abi.h.
+// NVIDIA's nccl.h, of whichever version is first on the search path, against the same numbers; see
+// abi.h.
 #include <nccl.h>
 #include <nccl_device.h>
 //

@@ -1,0 +1,24 @@
+// How often a sum is rounded on its way. combine() widens 16- and 8-bit floats to float32, sums
+// there, and rounds what it stores; so a partial sum that travels on is rounded before it grows,
+// and how often that happens is a property of the plan. (float32 and float64 are summed as they
+// are: every addition rounds, whichever way.)
+#pragma once
+
+#include "collectives/algorithms.h"
+#include "collectives/domains.h"
+#include "core/types.h"
+
+namespace tutti {
+
+/// Whether it matters: results of this kind have fewer digits stored than when they are computed.
+constexpr bool rounds_when_stored(ReduceKind kind, DataType type) {
+  return is_float(type) && size_of(type) < 4 && kind != ReduceKind::min && kind != ReduceKind::max;
+}
+
+/// Whether this rank's part sums up all ranks' inputs in one step, wherever it sums. Where that
+/// holds of all parts of a plan that is proved, each result is rounded once.
+bool rounds_once(const RankPlan& plan);
+/// Of all ranks' parts; false where the algorithm cannot serve so many.
+bool rounds_once(const Algorithm& algorithm, int ranks, const Domains& domains);
+
+}  // namespace tutti

@@ -1,0 +1,136 @@
+#include "comm/shrink.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <optional>
+#include <sstream>
+#include <thread>
+
+#include "core/error.h"
+
+namespace tutti {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr char kSameList[] =
+    "all ranks that stay must call shrink() with the same list, in the same order";
+
+/// Remark::Said::number: 4 * times, plus what has become of it.
+enum State : std::uint64_t { kWaiting = 0, kGivenUp = 1, kMismatch = 2 };
+
+std::vector<int> ranks_in(const std::string& text) {
+  std::istringstream in(text);
+  std::vector<int> ranks;
+  for (int r = 0; in >> r;) ranks.push_back(r);
+  return ranks;
+}
+
+std::string excludes(int rank, const std::string& list) {
+  return fmt::format("rank {} excludes {}", rank,
+                     list.empty() ? "nobody" : fmt::format("{}", fmt::join(ranks_in(list), ", ")));
+}
+
+/// One rank's meeting with the other survivors.
+class Meeting {
+ public:
+  Meeting(LocalGroup& group, const Shrinking& mine,
+          const std::function<std::uint64_t(const std::vector<int>&)>& calls_with)
+      : group_(group), mine_(mine), calls_with_(calls_with) {
+    say(kWaiting);
+  }
+
+  /// Whether all are here; throws for one that cannot come.
+  bool complete(Deadline deadline) {
+    int missing = -1;
+    for (const int r : mine_.survivors) {
+      if (r != group_.rank() && !is_here(r)) missing = r;
+    }
+    if (missing < 0) return true;
+    give_up_if_gone();
+    if (Clock::now() >= deadline) {
+      give_up(ErrorCode::timed_out, kGivenUp, missing,
+              fmt::format("rank {} has not called it in time; {}", missing, kSameList));
+    }
+    return false;
+  }
+
+ private:
+  bool is_here(int rank) {
+    const auto said = group_.control(rank).shrinking.read();
+    if (!said || said->number % 4 == kGivenUp) return false;
+    const bool mismatch = said->number % 4 == kMismatch;
+    const std::uint64_t times = said->number / 4;
+    if (times == mine_.times && said->text == mine_.excluded) {
+      if (!mismatch) return true;
+      give_up(ErrorCode::mismatch, kMismatch, rank,
+              fmt::format("rank {}, which excludes the same ranks, has met one that does not: {}",
+                          rank, kSameList));
+    }
+    // Else it may still be busy with others, without this rank, or be late.
+    if (said->text.size() >= Remark::kMostText) return false;
+    const Shrinking theirs = Shrinking::without(ranks_in(said->text), group_.size());
+    const bool waits_for_me = std::ranges::binary_search(theirs.survivors, group_.rank()) &&
+                              calls_with_(theirs.survivors) < times;
+    if (!waits_for_me) return false;
+    // One of the two may not know yet that a rank is gone, but will by itself.
+    give_up_if_gone();
+    if (gone(theirs.survivors)) return false;
+    give_up(ErrorCode::mismatch, kMismatch, rank,
+            fmt::format("{}, {}: {}", excludes(group_.rank(), mine_.excluded),
+                        excludes(rank, said->text), kSameList));
+  }
+
+  /// The first of `ranks` that has died or left.
+  std::optional<int> gone(const std::vector<int>& ranks) {
+    const std::vector<int> dead = group_.mesh().dead_peers();
+    for (const int r : ranks) {
+      if (group_.has_left(r) || std::ranges::count(dead, group_.member(r)) > 0) return r;
+    }
+    return std::nullopt;
+  }
+  void give_up_if_gone() {
+    const auto r = gone(mine_.survivors);
+    if (!r) return;
+    give_up(ErrorCode::peer_lost, kGivenUp, *r,
+            fmt::format("rank {} (pid {}) has died or left the communicator; exclude it too", *r,
+                        group_.pid(*r)));
+  }
+
+  void say(State state) { group_.control().shrinking.say(4 * mine_.times + state, mine_.excluded); }
+
+  [[noreturn]] void give_up(ErrorCode code, State state, int culprit, const std::string& why) {
+    say(state);
+    throw Error(code, fmt::format("shrink: rank {}: {}", group_.rank(), why), culprit);
+  }
+
+  LocalGroup& group_;
+  const Shrinking& mine_;
+  const std::function<std::uint64_t(const std::vector<int>&)>& calls_with_;
+};
+
+}  // namespace
+
+Shrinking Shrinking::without(std::span<const int> excluded, int ranks) {
+  Shrinking s;
+  for (int r = 0; r < ranks; ++r) {
+    if (std::ranges::find(excluded, r) == excluded.end()) {
+      s.survivors.push_back(r);
+    } else {
+      s.excluded += fmt::format("{}{}", s.excluded.empty() ? "" : " ", r);
+    }
+  }
+  return s;
+}
+
+void meet_to_shrink(LocalGroup& group, const Shrinking& mine,
+                    const std::function<std::uint64_t(const std::vector<int>&)>& calls_with,
+                    Deadline deadline) {
+  if (mine.excluded.size() >= Remark::kMostText) return;  // too many to tell: they meet by keys
+  Meeting meeting(group, mine, calls_with);
+  while (!meeting.complete(deadline)) std::this_thread::sleep_for(std::chrono::microseconds(100));
+}
+
+}  // namespace tutti
