@@ -193,7 +193,9 @@ class Communicator : public TypedCalls<Communicator> {
 
   /// The ranks that are not in `excluded` form a new communicator, in their order. Only these call
   /// it, with the same list. Nothing is exchanged over this communicator, so it may have failed:
-  /// this is how the survivors go on. The excluded ranks may be dead.
+  /// this is how the survivors go on. The excluded ranks may be dead. When another one dies before
+  /// all have joined, it throws peer_lost on all of them, with that rank of this communicator: to
+  /// be called again without it, too (docs/failures.md).
   Communicator shrink(std::span<const int> excluded, const Options& options = {});
 
   /// Runs the plan `text` (docs/plans.md) for its collective from now on. It is verified first:

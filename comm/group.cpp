@@ -108,6 +108,16 @@ void run_on_device(const std::vector<KeptOnDevice>& kept) {
   tutti::run_on_device(calls);
 }
 
+/// The number in `group` of a rank of `source`; -1: it is not there, or that cannot be told.
+int same_rank(int rank, LocalGroup& source, LocalGroup& group) {
+  if (&source == &group) return rank;
+  if (&source.mesh() != &group.mesh()) return -1;
+  for (int r = 0; r < group.size(); ++r) {
+    if (group.member(r) == source.member(rank)) return r;
+  }
+  return -1;
+}
+
 void run_together(const std::vector<Kept>& calls) {
   std::map<std::tuple<Communicator::Impl*, int, bool>, std::unique_ptr<Series>> series;
   for (const Kept& k : calls) {
@@ -123,10 +133,19 @@ void run_together(const std::vector<Kept>& calls) {
     s->add(call);
   }
   const auto fail_all = [&](const std::string& text, ErrorCode code, int culprit) {
+    LocalGroup* source = nullptr;  // whose number `culprit` is
+    bool one = true;
+    for (const auto& [key, s] : series) {
+      LocalGroup& group = *s->impl().group;
+      if (source == nullptr || (!source->failed() && group.failed())) source = &group;
+      one = one && &s->impl() == &series.begin()->second->impl();
+    }
+    const bool known = culprit >= 0 && (one || source->failed());
     // The other communicators' operations were cut off half way, so they cannot go on either.
     for (const auto& [key, s] : series) {
       LocalGroup& group = *s->impl().group;
-      if (!group.failed()) group.fail({code, culprit, text});
+      if (!group.failed())
+        group.fail({code, known ? same_rank(culprit, *source, group) : -1, text});
     }
   };
   try {

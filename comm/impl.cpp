@@ -288,9 +288,20 @@ std::shared_ptr<Communicator::Impl> Communicator::Impl::part(const std::vector<i
   }
   Geometry its_geometry = geometry;
   its_geometry.domains = geometry.domains.among(ranks);
-  return std::make_shared<Impl>(open_subsession(*group, its_geometry, new_rank, std::move(members),
-                                                std::move(keys), inherited),
-                                inherited);
+  try {
+    return std::make_shared<Impl>(open_subsession(*group, its_geometry, new_rank,
+                                                  std::move(members), std::move(keys), inherited),
+                                  inherited);
+  } catch (const Error& e) {
+    // It counts the ranks of a communicator that has not come to be; the caller knows this one.
+    if (e.rank() < 0 || static_cast<std::size_t>(e.rank()) >= ranks.size()) throw;
+    const int culprit = ranks[static_cast<std::size_t>(e.rank())];
+    const std::string with = culprit == group->rank() ? "" : fmt::format(" with rank {}", culprit);
+    throw Error(e.code(),
+                fmt::format("rank {} cannot make a new communicator{}: there, {}", group->rank(),
+                            with, e.what()),
+                culprit);
+  }
 }
 
 }  // namespace tutti

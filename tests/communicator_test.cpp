@@ -258,6 +258,31 @@ TEST(Leaving, IsToldToThoseWhoWait) {
   });
 }
 
+TEST(Leaving, IsToldInTheNumbersOfEachCommunicator) {
+  run_thread_ranks(4, [](Communicator& c) {
+    Communicator reversed = c.split(0, -c.rank());
+    Communicator others = c.split(c.rank() == 1 ? -1 : 0, c.rank());
+    c.barrier();
+    if (c.rank() == 1) {
+      reversed.destroy();
+      return c.destroy();
+    }
+    const auto calls = [&] {
+      c.barrier();
+      reversed.barrier();
+      others.barrier();
+    };
+    const Error e = error_of([&] { group(calls); });
+    EXPECT_EQ(e.code(), ErrorCode::peer_lost) << e.what();
+    const Error of_c = error_of([&] { c.barrier(); });
+    const Error of_reversed = error_of([&] { reversed.barrier(); });
+    const Error of_others = error_of([&] { others.barrier(); });
+    EXPECT_EQ(of_c.rank(), 1) << of_c.what();
+    EXPECT_EQ(of_reversed.rank(), 2) << of_reversed.what();
+    EXPECT_EQ(of_others.rank(), -1) << of_others.what();  // it is not there
+  });
+}
+
 TEST(Shrinking, WorksAfterAFailureToo) {
   run_thread_ranks(4, [](Communicator& c) {
     const auto sum = [](Communicator& comm) {

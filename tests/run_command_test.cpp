@@ -135,6 +135,64 @@ TEST(RunCommand, StoppedRanksAreKilled) {
   EXPECT_EQ(job.wait(), 3);
 }
 
+// --- --keep-going ---
+
+TEST(RunCommand, TheOthersKeepGoing) {
+  Job job(shell(4,
+                "test $TUTTI_RANK = 2 && kill -KILL $$; trap 'echo done; exit 0' USR1; "
+                "echo ready; while :; do sleep 0.05; done",
+                {"--keep-going"}));
+  // The death is reported while they run.
+  ASSERT_TRUE(eventually([&] { return job.out() == "ready\nready\nready\n"; }));
+  ASSERT_TRUE(eventually(
+      [&] { return job.err().find("was killed by signal 9 (Killed)\n") != std::string::npos; }));
+  expect_contains(job.err(), "tutti run: rank 2 (pid ");
+  job.signal(SIGUSR1);
+  EXPECT_EQ(job.wait(), 0);
+  EXPECT_EQ(job.out(), "ready\nready\nready\ndone\ndone\ndone\n");
+  expect_contains(job.err(), "tutti run: 3 of 4 ranks ended with status 0; rank 2 did not\n");
+}
+
+TEST(RunCommand, KeepGoingsExitStatus) {
+  const auto status = [](const std::string& script, std::string_view report) {
+    Job job(shell(4, script, {"--keep-going"}));
+    const int result = job.wait();
+    if (report.empty()) {
+      EXPECT_EQ(job.err(), "");
+    }
+    expect_contains(job.err(), std::string(report));
+    return result;
+  };
+  EXPECT_EQ(status("exit 0", ""), 0);
+  EXPECT_EQ(status("test $TUTTI_RANK = 3 || kill -SEGV $$",
+                   "1 of 4 ranks ended with status 0; "
+                   "ranks 0, 1 and 2 did not\n"),
+            0);
+  EXPECT_EQ(status("kill -KILL $$", "0 of 4 ranks ended"), 128 + SIGKILL);
+  // Who exits says itself whether its work is done.
+  EXPECT_EQ(status("test $TUTTI_RANK = 1 && exit 6; sleep 0.3; exit 0", "3 of 4 ranks ended"), 6);
+  EXPECT_EQ(status("test $TUTTI_RANK = 1 && kill -KILL $$; sleep 0.3; test $TUTTI_RANK = 2 && "
+                   "exit 7; sleep 0.3; test $TUTTI_RANK != 3 || exit 8",
+                   "1 of 4 ranks ended with status 0; ranks 1, 2 and 3 did not\n"),
+            7);
+}
+
+TEST(RunCommand, KeepGoingEndsWhenTheUserOrTheClockSaysSo) {
+  const std::string script = "test $TUTTI_RANK = 0 && kill -KILL $$; echo ready; exec sleep 100";
+  for (const int number : {SIGINT, SIGTERM}) {
+    Job job(shell(3, script, {"--keep-going"}));
+    ASSERT_TRUE(eventually([&] { return job.out() == "ready\nready\n"; }));
+    ASSERT_TRUE(eventually([&] { return job.err().find("rank 0") != std::string::npos; }));
+    job.signal(number);
+    EXPECT_EQ(job.wait(), 128 + number);
+  }
+  Job job(shell(3, script, {"--keep-going", "--timeout", "0.5"}));
+  EXPECT_EQ(job.wait(), 124);
+  expect_contains(job.err(), "ranks 1 and 2 still ran after 0.5 s");
+}
+
+// --- other ends ---
+
 TEST(RunCommand, Timeout) {
   Job job(shell(3, "test $TUTTI_RANK = 1 || exec sleep 100", {"--timeout", "0.5"}));
   EXPECT_EQ(job.wait(), 124);

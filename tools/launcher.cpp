@@ -75,6 +75,7 @@ class Job {
       if (err_) err_->serve();
       input_.serve();
     }
+    if (options_.keep_going && !ending_) conclude();
     return status_;
   }
 
@@ -84,6 +85,7 @@ class Job {
     bool runs = false;
     bool has_group = false;  // processes of its group may be left
     Clock::time_point ended;
+    int status = 0;  // as waitpid() has it
   };
 
   // --- start ---
@@ -138,7 +140,7 @@ class Job {
       const Spawned spawned = spawn(spawning);
       if (spawned.pid < 0) return give_up(rank, spawned.error);
       keeper_->add(spawned.pid);
-      ranks_[static_cast<std::size_t>(rank)] = {spawned.pid, true, true, {}};
+      ranks_[static_cast<std::size_t>(rank)] = {spawned.pid, true, true, {}, 0};
     }
     if (options_.timeout > 0ns) time_limit_ = deadline_after(options_.timeout);
   }
@@ -233,26 +235,29 @@ class Job {
   }
 
   void reap() {
-    struct Failure {
-      int rank;
-      int status;
-    };
-    std::optional<Failure> first;
+    std::optional<int> first;  // rank that failed
     int status = 0;
     pid_t pid = 0;
     while ((pid = ::waitpid(-1, &status, WNOHANG)) > 0) {
-      const auto found = std::find_if(ranks_.begin(), ranks_.end(),
-                                      [&](const Rank& rank) { return rank.pid == pid; });
+      const auto found = std::find_if(ranks_.begin(), ranks_.end(), [&](const Rank& rank) {
+        return rank.runs && rank.pid == pid;
+      });
       if (found == ranks_.end()) continue;  // the keeper, or an orphan
       found->runs = false;
       found->ended = Clock::now();
-      // Of failures seen together, a death by a signal is more likely the cause.
+      found->status = status;
       const bool failed = !WIFEXITED(status) || WEXITSTATUS(status) != 0;
-      if (failed && (!first || (WIFEXITED(first->status) && WIFSIGNALED(status)))) {
-        first = Failure{static_cast<int>(found - ranks_.begin()), status};
+      if (!failed || ending_) continue;
+      const int rank = static_cast<int>(found - ranks_.begin());
+      if (options_.keep_going) {
+        report("{}", failure_of(rank));
+        failed_.push_back(rank);
+        continue;
       }
+      // Of failures seen together, a death by a signal is more likely the cause.
+      if (!first || (WIFSIGNALED(status) && WIFEXITED(rank_at(*first).status))) first = rank;
     }
-    if (first && !ending_) begin_to_end(first->rank, first->status);
+    if (first) begin_to_end(*first);
     for (Rank& rank : ranks_) look_for_orphans(rank);
     const bool all_gone = std::none_of(
         ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.runs || rank.has_group; });
@@ -260,24 +265,50 @@ class Job {
     if (all_gone && err_) err_->finish();
   }
 
+  const Rank& rank_at(int rank) const { return ranks_[static_cast<std::size_t>(rank)]; }
+
+  static int status_of(const Rank& rank) {
+    return WIFSIGNALED(rank.status) ? 128 + WTERMSIG(rank.status) : WEXITSTATUS(rank.status);
+  }
+
+  std::string failure_of(int rank) const {
+    const Rank& failed = rank_at(rank);
+    if (!WIFSIGNALED(failed.status)) {
+      return fmt::format("rank {} (pid {}) exited with status {}", rank, failed.pid,
+                         WEXITSTATUS(failed.status));
+    }
+    const int number = WTERMSIG(failed.status);
+    return fmt::format("rank {} (pid {}) was killed by signal {} ({})", rank, failed.pid, number,
+                       ::strsignal(number));
+  }
+
   /// Rank `rank` failed: the job ends with its status.
-  void begin_to_end(int rank, int status) {
+  void begin_to_end(int rank) {
     const bool others =
         std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& other) { return other.runs; });
-    const std::string_view rest = others ? "; ending the other ranks" : "";
-    const pid_t pid = ranks_[static_cast<std::size_t>(rank)].pid;
-    if (WIFSIGNALED(status)) {
-      const int number = WTERMSIG(status);
-      report("rank {} (pid {}) was killed by signal {} ({}){}", rank, pid, number,
-             ::strsignal(number), rest);
-      status_ = 128 + number;
-    } else {
-      report("rank {} (pid {}) exited with status {}{}", rank, pid, WEXITSTATUS(status), rest);
-      status_ = WEXITSTATUS(status);
-    }
+    report("{}{}", failure_of(rank), others ? "; ending the other ranks" : "");
+    status_ = status_of(rank_at(rank));
     ending_ = true;
     terminate_at_ = Clock::now() + kForOwnReports;
     kill_at_ = terminate_at_ + kForCleanUp;
+  }
+
+  /// With --keep-going all ranks have ended by themselves, some of them perhaps too early. Who was
+  /// killed could not help it, and the others may have gone on without it; who exits says itself
+  /// whether its work is done.
+  void conclude() {
+    if (failed_.empty()) return;
+    const auto exited = std::find_if(failed_.begin(), failed_.end(),
+                                     [&](int rank) { return WIFEXITED(rank_at(rank).status); });
+    const std::size_t done = ranks_.size() - failed_.size();
+    if (exited != failed_.end()) {
+      status_ = status_of(rank_at(*exited));
+    } else if (done == 0) {
+      status_ = status_of(rank_at(failed_.front()));
+    }
+    std::sort(failed_.begin(), failed_.end());
+    report("{} of {} ranks ended with status 0; {} did not", done, ranks_.size(),
+           wire::list_ranks(failed_));
   }
 
   /// A rank's process has ended; ends what it left behind. An empty group's number may be used
@@ -340,6 +371,7 @@ class Job {
   std::vector<pollfd> polls_;
 
   int status_ = 0;
+  std::vector<int> failed_;     // with keep_going: ranks, as they failed
   bool ending_ = false;         // status_ is final
   bool ended_by_user_ = false;  // by a signal; another one kills
   bool no_more_output_ = false;

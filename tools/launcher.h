@@ -1,5 +1,6 @@
 // Runs a job: starts its ranks, passes signals and output on, and sees to it that when one rank
-// fails, or the user or the clock ends the job, all processes of the job end.
+// fails (unless the others are to go on), or the user or the clock ends the job, all processes of
+// the job end.
 #pragma once
 
 #include <chrono>
@@ -12,6 +13,7 @@ struct JobOptions {
   int ranks = 1;
   bool tag = false;                     // prefix lines of output with the rank
   bool bind_cores = false;              // each rank to a core, if there are enough
+  bool keep_going = false;              // a rank that fails does not end the others
   std::chrono::nanoseconds timeout{0};  // of the whole job; 0: none
   std::vector<std::string> program;     // and its arguments
 };

@@ -15,6 +15,7 @@ namespace {
 struct Arguments {
   int ranks = 0;
   bool tag = false;
+  bool keep_going = false;
   double timeout = 0;
   std::string bind = "none";
   std::vector<std::string> program;  // as CLI11 passes it on
@@ -25,11 +26,18 @@ constexpr const char* kFooter =
     "Each rank finds TUTTI_RANK, TUTTI_SIZE and TUTTI_UNIQUE_ID in its environment. Standard "
     "input\n"
     "goes to rank 0, signals go to all ranks. When a rank fails, the others are ended 2 s later.\n"
+    "With --keep-going they go on: each failure is reported at once, and at the end who is "
+    "missing.\n"
     "Exit status: that of the rank that failed first (128 + n for signal n), 124 after --timeout,\n"
-    "130 after Ctrl-C, 126 or 127 where the program cannot be run.\n"
+    "130 after Ctrl-C, 126 or 127 where the program cannot be run. With --keep-going a rank that "
+    "was\n"
+    "killed by a signal does not count, as long as another one ends with 0: 0 says that those "
+    "that\n"
+    "were left have all done so.\n"
     "Examples:\n"
     "  tutti run -n 4 build/examples/hello\n"
-    "  tutti run -n 2 --bind core --tag build/bin/all_reduce_perf -b 8 -e 64M -f 4";
+    "  tutti run -n 2 --bind core --tag build/bin/all_reduce_perf -b 8 -e 64M -f 4\n"
+    "  tutti run -n 4 --keep-going build/examples/survive";
 
 }  // namespace
 
@@ -44,6 +52,8 @@ void add_run_command(CLI::App& app) {
   command->add_option("--timeout", arguments->timeout, "End all ranks after so long [never]")
       ->type_name("SECONDS")
       ->check(CLI::Range(0.001, 1e9).description(""));
+  command->add_flag("--keep-going", arguments->keep_going,
+                    "A rank that fails does not end the others");
   command
       ->add_option("--bind", arguments->bind,
                    "core (each rank to one of its own, where there are enough) or none [none]")
@@ -70,6 +80,7 @@ void add_run_command(CLI::App& app) {
     job.ranks = arguments->ranks;
     job.tag = arguments->tag;
     job.timeout = std::chrono::nanoseconds(std::llround(arguments->timeout * 1e9));
+    job.keep_going = arguments->keep_going;
     job.bind_cores = arguments->bind == "core";
     job.program = arguments->seen;
     job.program.resize(job.program.size() - program->count());

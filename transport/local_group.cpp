@@ -74,9 +74,9 @@ LocalGroup::LocalGroup(std::shared_ptr<Mesh> mesh, int rank, std::vector<int> me
   for (std::size_t r = 0; r < n; ++r) {
     if (r != self) mesh_->send(members_[r], keys_[self], segments_[self]);
   }
-  for (std::size_t r = 0; r < n; ++r) {
-    if (r != self) segments_[r] = mesh_->receive(members_[r], keys_[r], bytes, deadline);
-    controls_.push_back(reinterpret_cast<ControlBlock*>(segments_[r]->data()));
+  receive_segments(deadline);
+  for (const auto& segment : segments_) {
+    controls_.push_back(reinterpret_cast<ControlBlock*>(segment->data()));
   }
   const auto memory = [&](std::size_t receiver, std::size_t sender, std::size_t c) {
     return segments_[receiver]->data() + kControlBytes + (sender * kConnections + c) * connection;
@@ -91,18 +91,9 @@ LocalGroup::LocalGroup(std::shared_ptr<Mesh> mesh, int rank, std::vector<int> me
   for (std::size_t r = 0; r < n; ++r) cma = cma && (r == self || mesh_->cma_works(members_[r]));
   control().gpu = says.gpu;
   control().state.store(kJoined | (cma ? kCmaWorks : 0U), std::memory_order_release);
+  wait_for_all_to_join(deadline);
   for (std::size_t r = 0; r < n; ++r) {
-    std::uint32_t state = 0;
-    while (((state = controls_[r]->state.load(std::memory_order_acquire)) & kJoined) == 0) {
-      if (Clock::now() > deadline) {
-        throw Error(ErrorCode::timed_out,
-                    fmt::format("rank {} waited in vain for rank {} to join", rank_, r),
-                    static_cast<int>(r));
-      }
-      if (failed()) throw_failure();
-      check_peers("joining");
-      pause_for(std::chrono::microseconds(100));
-    }
+    const std::uint32_t state = controls_[r]->state.load(std::memory_order_acquire);
     if ((state & kCmaWorks) == 0) cma_everywhere_ = false;
     if (!same_process(static_cast<int>(r))) one_process_ = false;
     if (r != self && same_process(static_cast<int>(r))) alone_in_process_ = false;
@@ -110,6 +101,76 @@ LocalGroup::LocalGroup(std::shared_ptr<Mesh> mesh, int rank, std::vector<int> me
   Groups& g = groups();
   const std::lock_guard lock(g.mutex);
   g.all.push_back(this);
+}
+
+// Whether all ranks have joined is what their new communicator depends on, and the same for all of
+// them, also where some die: a rank that was dead before it had joined makes it fail on all others,
+// one that dies later on none. (The survivors then all shrink the same communicator.) A rank joins
+// when it has all segments, and whoever has died has left what it had sent.
+
+void LocalGroup::throw_absent(int rank, bool died) const {
+  throw Error(died ? ErrorCode::peer_lost : ErrorCode::timed_out,
+              died ? fmt::format("rank {} (pid {}) died before it had joined the communicator, for "
+                                 "which rank {} waited",
+                                 rank, pid(rank), rank_)
+                   : fmt::format("rank {} waited in vain for rank {} (pid {}) to join the "
+                                 "communicator",
+                                 rank_, rank, pid(rank)),
+              rank);
+}
+
+std::shared_ptr<SharedMemory> LocalGroup::receive_segment(int rank, Deadline deadline) {
+  try {
+    return mesh_->receive(member(rank), key(rank), segment(rank_)->size(), deadline);
+  } catch (const Error& e) {
+    if (e.code() == ErrorCode::peer_lost) throw_absent(rank, true);
+    if (e.code() == ErrorCode::timed_out) return nullptr;
+    throw Error(e.code(), e.what(), rank_);  // this one could not take it
+  }
+}
+
+void LocalGroup::receive_segments(Deadline deadline) {
+  constexpr auto kLookEvery = std::chrono::milliseconds(20);
+  const auto there = [&](int r) { return segment(r) != nullptr; };
+  for (int r = 0; r < size(); ++r) {
+    while (!there(r)) {
+      const auto now = Clock::now();
+      segments_[static_cast<std::size_t>(r)] =
+          receive_segment(r, std::min(deadline, now + kLookEvery));
+      if (there(r)) break;
+      if (now > deadline) throw_absent(r, false);
+      for (const int dead : dead_ranks()) {
+        auto& left = segments_[static_cast<std::size_t>(dead)];
+        if (left == nullptr) left = receive_segment(dead, now);
+        if (left == nullptr) throw_absent(dead, true);
+      }
+    }
+  }
+}
+
+void LocalGroup::wait_for_all_to_join(Deadline deadline) {
+  const auto joined = [&](int r) {
+    return (control(r).state.load(std::memory_order_acquire) & kJoined) != 0;
+  };
+  for (int r = 0; r < size(); ++r) {
+    while (!joined(r)) {
+      if (Clock::now() > deadline) throw_absent(r, false);
+      mesh_->drain();
+      for (const int dead : dead_ranks()) {
+        if (!joined(dead)) throw_absent(dead, true);
+      }
+      pause_for(std::chrono::microseconds(100));
+    }
+  }
+}
+
+std::vector<int> LocalGroup::dead_ranks() {
+  std::vector<int> dead;
+  for (const int member : mesh_->ending_peers()) {
+    const auto it = std::find(members_.begin(), members_.end(), member);
+    if (it != members_.end()) dead.push_back(static_cast<int>(it - members_.begin()));
+  }
+  return dead;
 }
 
 LocalGroup::~LocalGroup() {
@@ -211,6 +272,19 @@ Failure LocalGroup::failure() const {
   return f;
 }
 
+int LocalGroup::end_of_line(int peer, Clock::time_point recently) {
+  int at = peer;
+  for (int steps = 0; steps < size(); ++steps) {
+    const ControlBlock& c = control(at);
+    const std::uint32_t next = c.waits_for.load(std::memory_order_relaxed);
+    const auto when = c.waited_at.load(std::memory_order_relaxed);
+    const bool waits = next > 0 && next <= members_.size();
+    if (!waits || when < recently.time_since_epoch().count()) return at;
+    at = static_cast<int>(next) - 1;
+  }
+  return peer;
+}
+
 std::string LocalGroup::progress_text(int peer) {
   ControlBlock& c = control(peer);
   const std::uint64_t progress = c.progress.load(std::memory_order_relaxed);
@@ -256,10 +330,7 @@ void LocalGroup::throw_failure() const {
 
 void LocalGroup::check_peers(std::string_view doing) {
   mesh_->drain();
-  for (const int dead : mesh_->dead_peers()) {
-    const auto it = std::find(members_.begin(), members_.end(), dead);
-    if (it == members_.end()) continue;
-    const int peer = static_cast<int>(it - members_.begin());
+  for (const int peer : dead_ranks()) {
     if (has_left(peer)) continue;
     fail({ErrorCode::peer_lost, peer,
           fmt::format(

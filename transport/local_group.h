@@ -90,6 +90,9 @@ struct ControlBlock {
   alignas(kCacheLine) std::atomic<std::uint64_t> progress;  // see progress_of()
   std::atomic<std::uint32_t> core;  // 1 + where it waited last, if ranks share cores; 0: unknown
   std::int32_t gpu;                 // LocalRank's; with kJoined
+  // Of a wait that takes long: for whom (1 + rank), and when it has last looked (steady clock, ns).
+  std::atomic<std::uint32_t> waits_for;
+  std::atomic<std::int64_t> waited_at;
   alignas(kCacheLine) std::atomic<std::uint32_t> state;  // Presence bits
   // Only rank 0's is used.
   alignas(kCacheLine) std::atomic<std::uint32_t> failure_state;  // 0 none, 1 being written, 2 there
@@ -196,6 +199,16 @@ class LocalGroup {
     for (LocalGroup* g : groups) g->control().sleeping.store(0, std::memory_order_relaxed);
   }
 
+  /// This rank waits for `peer`, for others to know.
+  void publish_wait(int peer, std::chrono::steady_clock::time_point now) {
+    control().waits_for.store(static_cast<std::uint32_t>(peer) + 1, std::memory_order_relaxed);
+    control().waited_at.store(now.time_since_epoch().count(), std::memory_order_relaxed);
+  }
+  /// Whom a rank that waits for `peer` waits for in the end: `peer`, or whom that one waits for,
+  /// and so on, to the first that has not waited since `recently`. Where they wait in a circle:
+  /// `peer`.
+  int end_of_line(int peer, std::chrono::steady_clock::time_point recently);
+
   /// "step 3 of its operation #12": the last one that rank `peer` has finished.
   std::string progress_text(int peer);
 
@@ -221,6 +234,13 @@ class LocalGroup {
   static constexpr bool lies_first(int channel) {
     return channel < kFirstChannels || channel == kMessageChannel;
   }
+  /// Rank `rank`'s segment, or null when it has not come by then.
+  std::shared_ptr<SharedMemory> receive_segment(int rank, Deadline deadline);
+  void receive_segments(Deadline deadline);
+  void wait_for_all_to_join(Deadline deadline);
+  [[noreturn]] void throw_absent(int rank, bool died) const;
+  /// The ranks whose process is gone, or about to be, whether they had left or not.
+  std::vector<int> dead_ranks();
   static constexpr std::size_t kMostBells = 64;  // more ring unheard: see sleep_unless()
   static constexpr std::size_t kConnections =
       kFirstChannels + 1;  // from a rank, in a first segment

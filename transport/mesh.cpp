@@ -212,23 +212,28 @@ bool Mesh::cma_works(int peer) const {
   return p.same_process || (p.pid > 0 && cma_probe(p.pid, p.probe, p.key));
 }
 
-std::vector<int> Mesh::dead_peers() {
+std::vector<int> Mesh::dead_peers() { return peers_that_are(false); }
+std::vector<int> Mesh::ending_peers() { return peers_that_are(true); }
+
+// A process that ends closes its socket first; where others (its forks) keep that open, only the
+// process tells.
+std::vector<int> Mesh::peers_that_are(bool ending) {
   std::vector<pollfd> polls;
   std::vector<int> ranks;
   for (std::size_t r = 0; r < peers_.size(); ++r) {
     const Peer& peer = peers_[r];
     if (peer.same_process) continue;
-    const bool has_process = peer.process.fd() >= 0;
-    polls.push_back({has_process ? peer.process.fd() : peer.socket.fd(),
-                     static_cast<short>(has_process ? POLLIN : POLLRDHUP), 0});
+    const bool socket = ending || peer.process.fd() < 0;
+    polls.push_back({peer.process.fd(), POLLIN, 0});
+    polls.push_back({socket ? peer.socket.fd() : -1, POLLRDHUP, 0});
     ranks.push_back(static_cast<int>(r));
   }
-  std::vector<int> dead;
-  if (polls.empty() || poll(polls.data(), polls.size(), 0) <= 0) return dead;
-  for (std::size_t i = 0; i < polls.size(); ++i) {
-    if (polls[i].revents != 0) dead.push_back(ranks[i]);
+  std::vector<int> found;
+  if (polls.empty() || poll(polls.data(), polls.size(), 0) <= 0) return found;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if ((polls[2 * i].revents | polls[2 * i + 1].revents) != 0) found.push_back(ranks[i]);
   }
-  return dead;
+  return found;
 }
 
 }  // namespace tutti

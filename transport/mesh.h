@@ -75,13 +75,16 @@ class Mesh : WindowObserver {
   /// This process's mapping of window `id` of rank `peer`, which a message has named; empty as long
   /// as it has not come.
   std::span<std::byte> find_window(int peer, std::uint32_t id);
-  /// The same, waiting for it. Throws Error.
-  std::span<std::byte> window(int peer, std::uint32_t id, Deadline deadline);
+  /// Why a window that has come cannot be had; "": it has not come, or can be had.
+  std::string window_trouble(int peer, std::uint32_t id);
   /// Takes in what peers have sent, and sends on what they did not take, without waiting.
   void drain();
 
   /// The ranks whose process is gone. One system call.
   std::vector<int> dead_peers();
+  /// These, and the ranks whose process is ending, or has left for good: they make no more calls,
+  /// but what they have mapped may still be so.
+  std::vector<int> ending_peers();
 
  private:
   // What is said after the greeting; it may carry one file descriptor.
@@ -116,6 +119,7 @@ class Mesh : WindowObserver {
     std::deque<Unsent> unsent;
   };
 
+  std::vector<int> peers_that_are(bool ending);
   /// connect(): names the ranks that have not come.
   [[noreturn]] void throw_missing() const;
 

@@ -264,6 +264,7 @@ std::span<std::byte> Mesh::find_window(int peer, std::uint32_t id) {
   const std::lock_guard lock(mutex_);
   auto it = p.windows.find(id);
   if (it == p.windows.end()) {
+    post_all_unsent();  // the peer may wait for one of ours
     take_all(p);
     it = p.windows.find(id);
   }
@@ -271,33 +272,11 @@ std::span<std::byte> Mesh::find_window(int peer, std::uint32_t id) {
   return {it->second.memory->data(), it->second.memory->size()};
 }
 
-std::span<std::byte> Mesh::window(int peer, std::uint32_t id, Deadline deadline) {
-  for (;;) {
-    if (const auto found = find_window(peer, id); !found.empty()) return found;
-    {
-      const std::lock_guard lock(mutex_);
-      Peer& p = peers_[static_cast<std::size_t>(peer)];
-      if (const auto it = p.windows.find(id); it != p.windows.end() && !it->second.memory) {
-        throw Error(ErrorCode::system,
-                    fmt::format("rank {} cannot map window {} of rank {}: {}", rank_, id, peer,
-                                it->second.trouble),
-                    rank_);
-      }
-      if (p.closed) {
-        throw Error(ErrorCode::peer_lost, fmt::format("rank {} (pid {}) died", peer, p.pid), peer);
-      }
-      post_all_unsent();  // the peer may wait for one of ours
-    }
-    if (Clock::now() > deadline) {
-      throw Error(
-          ErrorCode::invalid_usage,
-          fmt::format("rank {} uses memory of rank {} (window {}) that is not there: was it "
-                      "freed while an operation used it?",
-                      rank_, peer, id),
-          peer);
-    }
-    pause_for(std::chrono::microseconds(50));
-  }
+std::string Mesh::window_trouble(int peer, std::uint32_t id) {
+  const std::lock_guard lock(mutex_);
+  const Peer& p = peers_[static_cast<std::size_t>(peer)];
+  const auto it = p.windows.find(id);
+  return it == p.windows.end() ? "" : it->second.trouble;
 }
 
 void Mesh::drain() {

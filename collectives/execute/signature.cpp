@@ -168,6 +168,9 @@ void compare_with_peers(LocalGroup& group, std::uint64_t sequence, Records recor
   for (int r = 0; r < group.size(); ++r) {
     const auto theirs = read_signature(group.control(r), sequence, records);
     if (!theirs || *theirs == *mine) continue;
+    // Calls do not match either where some have given up a call that a dead rank was to take part
+    // in.
+    group.check_peers("making " + mine->text());
     const bool on_host = records == &ControlBlock::records;
     const char* const where = on_host ? "" : " on GPU memory";
     std::string more;

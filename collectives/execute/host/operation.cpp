@@ -356,6 +356,7 @@ void Operation::accept(const ReceiveLink& link, std::size_t bytes) {
 
 void Operation::mismatch(int peer, std::uint32_t bytes, std::uint32_t tag, std::size_t expected) {
   const Signature& mine = binding_->signature;
+  group_.check_peers("comparing calls");  // as in compare_with_peers()
   const std::string rank = "rank " + std::to_string(peer);
   std::string calls;
   if (mine.sequence == 0) {

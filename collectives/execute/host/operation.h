@@ -162,6 +162,8 @@ class Operation {
   [[noreturn]] void mismatch(int peer, std::uint32_t bytes, std::uint32_t tag,
                              std::size_t expected);
   void learn(int peer, const std::byte* payload);
+  /// This process's mapping of `window` of rank `peer`, which a step needs now. Throws Error.
+  std::span<std::byte> wait_for_window(int peer, std::uint32_t window);
   /// `buffer` of rank `peer` lies in `window`, if that is there.
   static void map(Peer::Buffer& buffer, int peer, std::span<std::byte> window);
   void describe_buffers();

@@ -112,6 +112,7 @@ class Wait {
       const WaitPolicy& policy = job->policy();
       const Operation::Blocked b = op.blocked();
       if (b.peer < 0) continue;
+      group.publish_wait(b.peer, now);
       if (must_stop()) {
         group.fail({ErrorCode::aborted, group.rank(),
                     fmt::format("rank {} exits while it is {}", group.rank(), doing(op, b))});
@@ -128,15 +129,23 @@ class Wait {
                                 b.peer, group.rank(), doing(op, b), group.refusal_text(b.peer))});
       }
       const auto waited = now - began_;
+      // Who has not looked for half of that time does not wait any more, but stands still.
+      const int late = group.end_of_line(b.peer, now - waited / 2);
       const auto report = [&] {
-        return fmt::format(
+        std::string text = fmt::format(
             "rank {} has been {} for {:.1f} s; that rank's last finished step is {}{}{}{}",
             group.rank(), doing(op, b), seconds(waited), group.progress_text(b.peer),
             group.refusal_text(b.peer), group.refusal_text(group.rank()),
             group.elsewhere_text(b.peer));
+        if (late != b.peer) {
+          text += fmt::format(
+              "; it waits too, in the end for rank {}, whose last finished step is {}{}{}", late,
+              group.progress_text(late), group.refusal_text(late), group.elsewhere_text(late));
+        }
+        return text;
       };
       if (policy.timeout.count() > 0 && waited > policy.timeout) {
-        group.fail({ErrorCode::timed_out, b.peer,
+        group.fail({ErrorCode::timed_out, late,
                     fmt::format("{}: the time-out of {:.1f} s has passed (TUTTI_TIMEOUT)", report(),
                                 seconds(policy.timeout))});
       } else if (!reported_ && policy.report_after.count() > 0 && waited > policy.report_after) {

@@ -1,21 +1,19 @@
 // The part of the host executor that deals with other ranks' memory: telling them where our buffers
 // are, finding theirs, and copying through the kernel where a mapping is not to be had.
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <utility>
 
 #include "collectives/cut.h"
 #include "collectives/execute/host/operation.h"
+#include "core/background.h"
 #include "core/window_memory.h"
 #include "transport/cma.h"
 
 namespace tutti {
-namespace {
-
-constexpr auto kWindowPatience = std::chrono::seconds(10);
-
-}  // namespace
-
 void Operation::describe_buffers() {
   const PlanHeader& h = binding_->plan->header;
   mine_.scalar = mine_here_.scalar = binding_->op.scalar;
@@ -101,6 +99,35 @@ void Operation::map(Peer::Buffer& buffer, int peer, std::span<std::byte> window)
   buffer.bytes = window.size() - buffer.remote;
 }
 
+std::span<std::byte> Operation::wait_for_window(int peer, std::uint32_t window) {
+  // Told before it was named, it comes soon: longer than this takes a peer that is stopped.
+  constexpr auto kPatience = std::chrono::seconds(10);
+  const Deadline deadline = deadline_after(kPatience);
+  const int member = group_.member(peer);
+  for (;;) {
+    const std::span<std::byte> found = group_.mesh().find_window(member, window);
+    if (!found.empty()) return found;
+    if (const std::string trouble = group_.mesh().window_trouble(member, window);
+        !trouble.empty()) {
+      throw Error(ErrorCode::system,
+                  fmt::format("rank {} cannot map window {} of rank {}: {}", group_.rank(), window,
+                              peer, trouble),
+                  group_.rank());
+    }
+    group_.check_peers("waiting for a window");
+    if (group_.failed()) group_.throw_failure();
+    if (std::chrono::steady_clock::now() > deadline) {
+      throw Error(
+          ErrorCode::invalid_usage,
+          fmt::format("rank {} uses memory of rank {} (window {}) that is not there: was it "
+                      "freed while an operation used it?",
+                      group_.rank(), peer, window),
+          peer);
+    }
+    pause_for(std::chrono::microseconds(50));
+  }
+}
+
 bool Operation::find_targets(const Action& action, const Move& m, std::size_t shift) {
   const Place* places = m.places;
   targets_.resize(std::size_t{m.destinations} + m.sources);
@@ -122,9 +149,7 @@ Operation::Target Operation::peer_target(const Place& p, std::size_t bytes, std:
   const std::size_t offset = p.offset + (p.where == Place::Where::peer_tmp ? 0 : shift);
   if (buffer.pointer == nullptr) {
     if (buffer.window == 0) return {nullptr, buffer.remote + offset, p.rank};
-    map(buffer, p.rank,
-        group_.mesh().window(group_.member(p.rank), buffer.window,
-                             std::chrono::steady_clock::now() + kWindowPatience));
+    map(buffer, p.rank, wait_for_window(p.rank, buffer.window));
   }
   if (offset > buffer.bytes || bytes > buffer.bytes - offset) {
     throw Error(ErrorCode::internal,
