@@ -237,17 +237,19 @@ TEST_P(KillsDuring, AreNoticedAndSurvivedByAllOthers) {
           error.text.find(fmt::format("rank {} (pid {}) died after step", victim, job.pid(victim))),
           std::string::npos)
           << job.text(r);
-      if (doing.one_communicator) {
-        const Said first = said(job.text(r), "FIRST");
-        EXPECT_EQ(first.code, "peer_lost") << job.text(r);
-        EXPECT_EQ(first.rank, victim) << job.text(r);
-      }
       EXPECT_NE(job.text(r).find(fmt::format("SURVIVED {}\n", ranks - 1)), std::string::npos)
           << job.text(r);
       EXPECT_LT(Clock::now() - killed, 5s) << job.text(r);
       const double took = std::chrono::duration<double>(error.when - killed).count();
       EXPECT_LT(took, 1.0);
       slowest = std::max(slowest, took);
+      if (doing.one_communicator) {
+        // Whoever knew before may have ended what this rank was waiting in.
+        const Said first = said(job.text(r), "FIRST");
+        if (first.text.find("the test stops here") != std::string::npos) continue;
+        EXPECT_EQ(first.code, "peer_lost") << job.text(r);
+        EXPECT_EQ(first.rank, victim) << job.text(r);
+      }
     }
   }
   fmt::print("{} kills, the slowest survivor knew after {:.3f} s\n", kills(), slowest);
