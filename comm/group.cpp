@@ -144,8 +144,12 @@ void run_together(const std::vector<Kept>& calls) {
     // The other communicators' operations were cut off half way, so they cannot go on either.
     for (const auto& [key, s] : series) {
       LocalGroup& group = *s->impl().group;
-      if (!group.failed())
-        group.fail({code, known ? same_rank(culprit, *source, group) : -1, text});
+      // Who has died is said in each communicator's own numbers.
+      if (code == ErrorCode::peer_lost) group.check_peers("in a group()");
+      if (group.failed()) continue;
+      group.fail(
+          {code, known ? same_rank(culprit, *source, group) : -1,
+           one ? text : "a call of another communicator in the same group() failed: " + text});
     }
   };
   try {
