@@ -14,7 +14,7 @@ namespace tutti {
 struct PlanNeeds {
   bool windows = false;          // some step addresses another rank's memory
   bool link_data = false;        // links carry data, not only signals
-  std::uint32_t channels = 0;    // the largest number of one, and 1
+  std::uint32_t channels = 0;    // one more than the largest channel's number
   std::uint32_t tmp_chunks = 0;  // of the rank that has the most
   std::uint32_t lane_links = 0;  // ends of links that a lane has
   std::uint32_t operands = 0;    // of a step

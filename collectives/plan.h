@@ -132,6 +132,9 @@ struct PlanParts {
   std::function<RankPlan(int rank)> part;
 };
 
+/// Channels that our own plans use at most, numbered from 0; users' plans may have kMostChannels.
+inline constexpr std::uint32_t kOwnChannels = 8;
+
 /// Builds a RankPlan; what generators write with.
 ///
 ///     RankPlanBuilder b(header, rank);

@@ -283,6 +283,7 @@ void Communicator::use_plan(std::string_view text) {
 }
 
 std::optional<Error> Communicator::error() const {
+  impl().check_process();
   LocalGroup& g = *impl().group;
   if (!g.failed()) {
     note_device_failure(g);

@@ -52,7 +52,7 @@ struct Options {
   std::chrono::nanoseconds report_after;        // a wait this long is reported once; 0: never
   std::chrono::nanoseconds rendezvous_timeout;  // for all ranks to appear
   std::string algorithm;                        // run this algorithm where it exists; "": choose
-  // Rank 0's count; parts of a communicator (split, shrink) have those of the whole:
+  // Those of rank 0 hold for all ranks, and for communicators made of this one (split, shrink):
   bool round_once;    // sums of 16- and 8-bit floats are rounded once; else as the algorithm does
   std::size_t slots;  // per link; 0: chosen
   std::size_t slot_bytes;
@@ -205,7 +205,7 @@ class Communicator : public TypedCalls<Communicator> {
   void use_plan(std::string_view text);
 
   /// The failure that the next call would throw, of whatever rank: also that one has died, of which
-  /// nobody has heard yet. From any thread; costs a system call and waits for nobody.
+  /// nobody has heard yet. From any thread; costs a system call for each rank and waits for nobody.
   std::optional<Error> error() const;
   /// Makes every rank's present and future operations on this communicator fail. From any thread.
   void abort(std::string_view reason = "");

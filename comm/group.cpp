@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -133,14 +134,16 @@ void run_together(const std::vector<Kept>& calls) {
     s->add(call);
   }
   const auto fail_all = [&](const std::string& text, ErrorCode code, int culprit) {
-    LocalGroup* source = nullptr;  // whose number `culprit` is
-    bool one = true;
+    std::set<LocalGroup*> all, failed;
     for (const auto& [key, s] : series) {
-      LocalGroup& group = *s->impl().group;
-      if (source == nullptr || (!source->failed() && group.failed())) source = &group;
-      one = one && &s->impl() == &series.begin()->second->impl();
+      LocalGroup* const group = s->impl().group.get();
+      all.insert(group);
+      if (group->failed()) failed.insert(group);
     }
-    const bool known = culprit >= 0 && (one || source->failed());
+    const bool one = all.size() == 1;
+    // Whose number `culprit` is, if that can be told.
+    LocalGroup* const source = one ? *all.begin() : failed.size() == 1 ? *failed.begin() : nullptr;
+    const bool known = culprit >= 0 && source != nullptr;
     // The other communicators' operations were cut off half way, so they cannot go on either.
     for (const auto& [key, s] : series) {
       LocalGroup& group = *s->impl().group;

@@ -61,6 +61,7 @@ struct Communicator::Impl : std::enable_shared_from_this<Impl> {
     }
   }
   void tell_refusal(std::string_view why) const {
+    if (group->is_inherited()) return;  // the parent has made no such call
     // `sequence` may be the progress thread's at this time.
     group->control().refused.say(newest_sequence(group->control().records) + 1, why);
   }

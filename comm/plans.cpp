@@ -15,7 +15,7 @@
 
 namespace tutti {
 
-static_assert(kMostChannels == kPlanChannels);
+static_assert(kMostChannels == kPlanChannels && kOwnChannels <= kFirstChannels);
 
 Plans::Plans(int rank, const Platform& platform, std::string algorithm, bool windows,
              bool round_once)
@@ -130,6 +130,7 @@ std::unique_ptr<ReadyPlan> Plans::prove(std::string_view text) const {
   if (plan.header.ranks != ranks_) {
     refuse(fmt::format("is for {} ranks, but the communicator has {}", plan.header.ranks, ranks_));
   }
+  std::uint32_t roundings = 0;
   for (const bool in_place : {false, true}) {
     if (in_place && !has_in_place(plan.header.collective)) continue;
     const Verdict verdict = verify(plan, {.in_place = in_place});
@@ -137,6 +138,7 @@ std::unique_ptr<ReadyPlan> Plans::prove(std::string_view text) const {
       throw Error(ErrorCode::unproven_plan, what + "is not proved" + (in_place ? " in place" : "") +
                                                 ", so it does not run: " + verdict.story);
     }
+    roundings = std::max(roundings, verdict.roundings);
   }
   if (const std::string why = unfit_to_run(plan); !why.empty()) refuse("cannot run: " + why);
   tighten(plan);
@@ -153,8 +155,7 @@ std::unique_ptr<ReadyPlan> Plans::prove(std::string_view text) const {
   ready->link_data = needs.link_data;
   ready->tmp_chunks = needs.tmp_chunks;
   ready->channels = needs.channels;
-  ready->rounds_once =
-      std::ranges::all_of(plan.ranks, [](const RankPlan& part) { return rounds_once(part); });
+  ready->rounds_once = roundings <= 1;
   ready->unfit_for_gpu = device::unfit(plan.header, needs, device_segment(ranks_));
   ready->identity = std::hash<std::string_view>{}(text);
   ready->plan = std::move(plan.ranks[static_cast<std::size_t>(rank_)]);

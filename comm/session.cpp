@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "comm/rendezvous.h"
+#include "comm/rendezvous_protocol.h"
 #include "core/background.h"
 #include "core/host.h"
 #include "core/log.h"
@@ -149,12 +150,13 @@ std::vector<Session> open_local_sessions(const std::vector<Options>& options) {
     cards.push_back(card_of(geometry, *meshes.back()));
   }
   // Each rank waits for the others while it connects.
-  const std::array<std::byte, 32> no_secret{};  // no socket is used within a process
+  std::array<std::byte, 32> secret;  // of sockets, which there are with TUTTI_APART alone
+  wire::fill_random(secret);
   std::vector<Session> sessions(static_cast<std::size_t>(size));
   std::vector<std::exception_ptr> errors(sessions.size());
   run_side_by_side(sessions.size(), [&](std::size_t r) {
     try {
-      sessions[r] = connect(meshes[r], static_cast<int>(r), cards, no_secret, options[r]);
+      sessions[r] = connect(meshes[r], static_cast<int>(r), cards, secret, options[r]);
     } catch (...) {
       errors[r] = std::current_exception();
     }

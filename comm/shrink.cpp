@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <optional>
 #include <sstream>
-#include <thread>
 
+#include "core/background.h"
 #include "core/error.h"
 
 namespace tutti {
@@ -130,7 +130,7 @@ void meet_to_shrink(LocalGroup& group, const Shrinking& mine,
                     Deadline deadline) {
   if (mine.excluded.size() >= Remark::kMostText) return;  // too many to tell: they meet by keys
   Meeting meeting(group, mine, calls_with);
-  while (!meeting.complete(deadline)) std::this_thread::sleep_for(std::chrono::microseconds(100));
+  while (!meeting.complete(deadline)) pause_for(std::chrono::microseconds(100));
 }
 
 }  // namespace tutti

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/fork.h"
 #include "core/log.h"
 
 namespace tutti {
@@ -47,6 +48,8 @@ class Registry {
     for (Worker& worker : last) worker.thread.join();
   }
 
+  void lock() { mutex_.lock(); }
+  void unlock() { mutex_.unlock(); }
   bool exiting() const { return exiting_.load(std::memory_order_acquire); }
 
   void start(std::string_view name, std::function<void(int)> body) {
@@ -80,6 +83,9 @@ class Registry {
     } catch (const std::system_error& error) {
       workers_.pop_back();
       throw_no_thread(name, error);
+    } catch (...) {
+      workers_.pop_back();
+      throw;
     }
   }
 
@@ -98,20 +104,19 @@ class Registry {
 
   /// In a forked child the threads do not exist, and the descriptor is shared with the parent.
   void forget_after_fork() {
-    if (::getpid() == process_) return;
-    process_ = ::getpid();
+    if (process_generation() == generation_) return;
+    generation_ = process_generation();
     stop_fd_ = -1;
-    // Neither joining nor destroying a thread that is not there would end, so these stay for ever.
-    abandoned_ = new std::list<Worker>(std::move(workers_));
-    workers_.clear();
+    const auto gone = std::make_shared<std::list<Worker>>();
+    gone->swap(workers_);
+    abandon(gone);
   }
 
   int stop_fd_ = -1;  // stays open to the end of the process
-  pid_t process_ = ::getpid();
+  std::uint32_t generation_ = process_generation();
   std::atomic<bool> exiting_{false};
   std::mutex mutex_;
   std::list<Worker> workers_;
-  std::list<Worker>* abandoned_ = nullptr;
 };
 
 Registry& registry() {
@@ -120,6 +125,8 @@ Registry& registry() {
     ~AtExit() { instance->stop(); }
   };
   static const AtExit at_exit;
+  [[maybe_unused]] static const bool held =
+      (hold_across_fork([] { instance->lock(); }, [] { instance->unlock(); }), true);
   return *instance;
 }
 
@@ -165,6 +172,9 @@ void run_side_by_side(std::size_t count, const std::function<void(std::size_t)>&
   } catch (const std::system_error& error) {
     all_started.count_down();
     throw_no_thread("threads that work together", error);
+  } catch (...) {
+    all_started.count_down();
+    throw;
   }
   all_started.count_down();
   if (count > 0) body(0);

@@ -44,11 +44,11 @@ struct Registry {
 };
 
 Registry& registry() {
-  static Registry* r = [] {
-    hold_across_fork([] { registry().mutex.lock(); }, [] { registry().mutex.unlock(); });
-    hold_across_fork([] { registry().observers_mutex.lock(); },
-                     [] { registry().observers_mutex.unlock(); });
-    return new Registry;  // never destroyed: allocators may run during exit
+  static auto* const r = new Registry;  // never destroyed: allocators may run during exit
+  [[maybe_unused]] static const bool held = [] {
+    hold_across_fork([] { r->mutex.lock(); }, [] { r->mutex.unlock(); });
+    hold_across_fork([] { r->observers_mutex.lock(); }, [] { r->observers_mutex.unlock(); });
+    return true;
   }();
   return *r;
 }
@@ -93,13 +93,13 @@ void remove(Registry& r, const Entry& w) {
 /// Ends a window that is in the registry no more, nor mapped here. Its pages go at once: other
 /// ranks have it mapped until they hear that it is gone, which they may be slow to do. (Not where a
 /// child of fork() may have it too: what it sees there must stay.)
-void release(const Entry& w) {
+void release(const Entry& w, bool keep_pages = false) {
   Registry& r = registry();
   {
     const std::lock_guard lock(r.observers_mutex);
     for (WindowObserver* o : r.observers) o->window_freed(w.id);
   }
-  if (w.forks == forks_so_far()) {
+  if (!keep_pages && w.forks == forks_so_far()) {
     fallocate(w.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(w.bytes));
   }
   close(w.fd);
@@ -187,7 +187,9 @@ std::span<std::byte> register_memory(void* pointer, std::size_t bytes) {
       refuse(pointer, bytes, "some of its pages are in a window already");
     }
   }
-  if (!is_own(begin, end)) {
+  // The kernel names the first thread's stack alone.
+  const auto frame = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
+  if (!is_own(begin, end) || (begin <= frame && frame < end)) {
     refuse(pointer, bytes,
            "only memory of the process's own can become a window: writable, from malloc() or an "
            "anonymous mmap(), and no stack");
@@ -208,6 +210,8 @@ std::span<std::byte> register_memory(void* pointer, std::size_t bytes) {
 void unregister_memory(void* pointer) noexcept {
   Registry& r = registry();
   Entry w;
+  bool still_mapped = false;  // the pages, where there is no memory for others: a window no more,
+                              // because they may be freed next, but the memfd's
   {
     const std::lock_guard lock(r.mutex);
     const auto it = r.registered.find(pointer);
@@ -215,16 +219,15 @@ void unregister_memory(void* pointer) noexcept {
     w = r.by_base.at(it->second);
     void* const own =
         mmap(nullptr, w.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (own == MAP_FAILED) return;  // it stays a window, which does no harm
-    if (!copy(SYS_pread64, w.fd, static_cast<std::byte*>(own), w.bytes) ||
+    if (own == MAP_FAILED || !copy(SYS_pread64, w.fd, static_cast<std::byte*>(own), w.bytes) ||
         !replace(w.base, own, w.bytes)) {
-      munmap(own, w.bytes);
-      return;
+      if (own != MAP_FAILED) munmap(own, w.bytes);
+      still_mapped = true;
     }
     r.registered.erase(it);
     remove(r, w);
   }
-  release(w);
+  release(w, still_mapped);
 }
 
 void deallocate(void* pointer) noexcept {

@@ -30,10 +30,9 @@ struct Groups {
 };
 
 Groups& groups() {
-  static Groups* const instance = [] {
-    hold_across_fork([] { groups().mutex.lock(); }, [] { groups().mutex.unlock(); });
-    return new Groups;  // never destroyed: threads may use groups during exit
-  }();
+  static auto* const instance = new Groups;  // never destroyed: threads may use groups during exit
+  [[maybe_unused]] static const bool held =
+      (hold_across_fork([] { instance->mutex.lock(); }, [] { instance->mutex.unlock(); }), true);
   return *instance;
 }
 
@@ -139,7 +138,7 @@ void LocalGroup::receive_segments(Deadline deadline) {
           receive_segment(r, std::min(deadline, now + kLookEvery));
       if (there(r)) break;
       if (now > deadline) throw_absent(r, false);
-      for (const int dead : dead_ranks()) {
+      for (const int dead : ending_ranks()) {
         auto& left = segments_[static_cast<std::size_t>(dead)];
         if (left == nullptr) left = receive_segment(dead, now);
         if (left == nullptr) throw_absent(dead, true);
@@ -156,7 +155,7 @@ void LocalGroup::wait_for_all_to_join(Deadline deadline) {
     while (!joined(r)) {
       if (Clock::now() > deadline) throw_absent(r, false);
       mesh_->drain();
-      for (const int dead : dead_ranks()) {
+      for (const int dead : ending_ranks()) {
         if (!joined(dead)) throw_absent(dead, true);
       }
       pause_for(std::chrono::microseconds(100));
@@ -164,7 +163,7 @@ void LocalGroup::wait_for_all_to_join(Deadline deadline) {
   }
 }
 
-std::vector<int> LocalGroup::dead_ranks() {
+std::vector<int> LocalGroup::ending_ranks() const {
   std::vector<int> dead;
   for (const int member : mesh_->ending_peers()) {
     const auto it = std::find(members_.begin(), members_.end(), member);
@@ -182,6 +181,13 @@ LocalGroup::~LocalGroup() {
   if (is_inherited()) return;  // the parent has not left
   control().state.fetch_or(kLeft, std::memory_order_release);
   for (int r = 0; r < size(); ++r) ring(control(r));
+  // Links that the others had made ready, and this rank has never used.
+  for (std::size_t s = 1; s <= further_.size(); ++s) {
+    if (!further_[s - 1].mine) continue;  // where no plan had such links, nobody has sent any
+    for (int r = 0; r < size(); ++r) {
+      if (!same_process(r)) mesh_->forget(member(r), further_key(r, s));
+    }
+  }
 }
 
 std::uint64_t LocalGroup::further_key(int rank, std::size_t segment) const {
@@ -235,7 +241,9 @@ std::byte* LocalGroup::look_for(int peer, int channel) {
       memory =
           mesh_->receive(member(peer), further_key(peer, s), further_bytes(s), Deadline::min());
     } catch (const Error& e) {
-      if (e.code() != ErrorCode::timed_out) throw;
+      // Whoever waits for it notices that its owner is gone, and says so in this group's numbers.
+      if (e.code() == ErrorCode::system) throw Error(e.code(), e.what(), rank_);
+      if (e.code() != ErrorCode::timed_out && e.code() != ErrorCode::peer_lost) throw;
     }
   }
   return memory ? further_connection(*memory, rank_, channel) : nullptr;
@@ -261,7 +269,9 @@ Failure LocalGroup::failure() const {
   const auto patience = Clock::now() + std::chrono::milliseconds(200);
   while (c.failure_state.load(std::memory_order_acquire) != 2) {
     if (Clock::now() > patience) {
-      return {ErrorCode::peer_lost, -1, "a rank died while it was reporting a failure"};
+      const std::vector<int> gone = ending_ranks();
+      return {ErrorCode::peer_lost, gone.empty() ? -1 : gone.front(),
+              "a rank died while it was reporting a failure"};
     }
     std::this_thread::yield();
   }
@@ -330,7 +340,7 @@ void LocalGroup::throw_failure() const {
 
 void LocalGroup::check_peers(std::string_view doing) {
   mesh_->drain();
-  for (const int peer : dead_ranks()) {
+  for (const int peer : ending_ranks()) {
     if (has_left(peer)) continue;
     fail({ErrorCode::peer_lost, peer,
           fmt::format(
@@ -364,10 +374,10 @@ void LocalGroup::sleep_now(std::span<LocalGroup* const> groups,
       ++until.tv_sec;
     }
     if (syscall(SYS_futex_waitv, waits.data(), groups.size(), 0, &until, CLOCK_MONOTONIC) >= 0 ||
-        errno != ENOSYS) {
+        errno == EAGAIN || errno == ETIMEDOUT || errno == EINTR) {
       return;
     }
-    // Before Linux 5.16 the first bell alone is heard.
+    // Before Linux 5.16, and where a sandbox refuses the call, the first bell alone is heard.
   }
   const timespec most{0, kMost};
   syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&groups[0]->control().bell), FUTEX_WAIT,

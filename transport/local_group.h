@@ -240,7 +240,7 @@ class LocalGroup {
   void wait_for_all_to_join(Deadline deadline);
   [[noreturn]] void throw_absent(int rank, bool died) const;
   /// The ranks whose process is gone, or about to be, whether they had left or not.
-  std::vector<int> dead_ranks();
+  std::vector<int> ending_ranks() const;
   static constexpr std::size_t kMostBells = 64;  // more ring unheard: see sleep_unless()
   static constexpr std::size_t kConnections =
       kFirstChannels + 1;  // from a rank, in a first segment

@@ -169,7 +169,13 @@ void Mesh::connect(int rank, std::span<const MeshAddress> peers,
   while (expected > 0) {
     if (!wait_for(listener_.fd(), POLLIN, deadline)) throw_missing();
     FileDescriptor fd(accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (fd.fd() < 0 || credentials(fd.fd()).uid != getuid()) continue;
+    if (!fd) {
+      if (errno == EINTR || errno == ECONNABORTED) continue;
+      throw_system_error(
+          "cannot accept a rank of this host (`ulimit -n` says how many "
+          "descriptors there may be)");
+    }
+    if (credentials(fd.fd()).uid != getuid()) continue;
     if (!wait_for(fd.fd(), POLLIN, std::min(deadline, Clock::now() + std::chrono::seconds(5))))
       continue;
     const int r = receive_hello(fd.fd());

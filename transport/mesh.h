@@ -69,6 +69,9 @@ class Mesh : WindowObserver {
   void send(int peer, std::uint64_t key, const FileDescriptor& descriptor);
   FileDescriptor receive(int peer, std::uint64_t key, Deadline deadline);
 
+  /// Lets go of what `peer` has sent under `key`, if it was never received.
+  void forget(int peer, std::uint64_t key);
+
   /// Makes `window` known to `peers`, once, before its id is used in a message to them. They are
   /// told when it is freed, too.
   void announce(const WindowMemory& window, std::span<const int> peers);

@@ -221,6 +221,13 @@ std::shared_ptr<SharedMemory> Mesh::receive(int peer, std::uint64_t key, std::si
   }
 }
 
+void Mesh::forget(int peer, std::uint64_t key) {
+  Peer& p = peers_[static_cast<std::size_t>(peer)];
+  const std::lock_guard lock(mutex_);
+  take_all(p);
+  p.segments.erase(key);
+}
+
 void Mesh::announce(const WindowMemory& window, std::span<const int> peers) {
   if (window.id == 0) return;
   const std::lock_guard lock(mutex_);
@@ -230,9 +237,9 @@ void Mesh::announce(const WindowMemory& window, std::span<const int> peers) {
     const auto index = static_cast<std::size_t>(p);
     Peer& peer = peers_[index];
     if (told[index] || peer.socket.fd() < 0) continue;
-    told[index] = true;
     take_all(peer);
     post(peer, {Message::window, window.id, 0, window.bytes}, window.fd);
+    told[index] = true;
   }
 }
 

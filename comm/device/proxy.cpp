@@ -12,6 +12,7 @@
 
 #include "collectives/execute/cuda/memory.h"
 #include "core/background.h"
+#include "core/fork.h"
 
 namespace tutti {
 namespace {
@@ -141,7 +142,8 @@ bool ProxyLink::is_flushed() const {
 
 // --- The thread ----------------------------------------------------------------------------------
 
-DeviceProxy::DeviceProxy() : process_(getpid()), bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+DeviceProxy::DeviceProxy()
+    : generation_(process_generation()), bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (!bell_) throw_system_error("making an eventfd for the thread of host slots");
 }
 
@@ -179,7 +181,7 @@ void DeviceProxy::wake() {
 }
 
 void DeviceProxy::stop() {
-  if (getpid() != process_) return;  // a forked child does not have the thread
+  if (process_generation() != generation_) return;  // a forked child does not have the thread
   stopping_.store(true, std::memory_order_release);
   wake();
   // acquire: what the thread did to the links comes before.

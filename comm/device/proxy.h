@@ -93,7 +93,7 @@ class DeviceProxy {
   bool advance();
   bool is_flushed() const;
 
-  pid_t process_;
+  std::uint32_t generation_;  // of the process that made it
   FileDescriptor bell_;
   std::vector<std::shared_ptr<ProxyLink>> links_;  // the thread's
   std::atomic<bool> stopping_{false}, stopped_{false};

@@ -21,7 +21,7 @@ device::SegmentShape device_segment(int ranks) {
   const std::uint32_t share = ranks <= 4 ? 1 : ranks <= 8 ? 2 : ranks <= 16 ? 4 : 8;
   device::SegmentShape shape;
   shape.ranks = static_cast<std::uint32_t>(ranks);
-  shape.channels = 16;
+  shape.channels = 2 * kOwnChannels;
   shape.message_channels = ranks <= 2 ? 8 : ranks <= 4 ? 4 : ranks <= 8 ? 2 : 1;
   shape.slots = 4;
   shape.ll_bytes = (32U << 10) / share;

@@ -20,9 +20,6 @@ constexpr std::size_t kMostPlans = 1024;
 // Plans are cut from pieces of this size: to allocate while kernels wait for each other costs time.
 constexpr std::size_t kSlabBytes = std::size_t{1} << 20;
 
-// Channels that our plans of several lanes use at most.
-constexpr std::uint32_t kOwnChannels = 8;
-
 // A copy of so much takes 2 us, as long as the message is under way otherwise. Not measured.
 constexpr std::uint32_t kHostSlotBytes = 32U << 10;
 

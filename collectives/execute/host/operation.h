@@ -111,9 +111,9 @@ class Operation {
     Addresses said;
     struct Buffer {
       std::byte* pointer = nullptr;  // mapped here, `bytes` long; else
-      std::uint64_t remote = 0;      // an address in its process, or, if that is not 0,
+      std::uint64_t remote = 0;      // an address in its process; with a window, an offset there
       std::size_t bytes = 0;
-      std::uint32_t window = 0;  // an offset in this window, which is not mapped yet
+      std::uint32_t window = 0;  // in which it lies; not mapped as long as `pointer` is null
     };
     std::array<Buffer, 3> buffers;  // in, out, tmp
     std::uint64_t scalar = 0;
