@@ -21,10 +21,14 @@ Options with_gpu(Options options) {
 }
 
 void check_rank(int rank, int size) {
-  if (size < 1 || rank < 0 || rank >= size) {
+  if (size < 1) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("a communicator of {} ranks makes no sense: it has one or more", size));
+  }
+  if (rank < 0 || rank >= size) {
     throw Error(
         ErrorCode::invalid_argument,
-        fmt::format("rank {} of {} ranks makes no sense: ranks are 0 to size - 1", rank, size));
+        fmt::format("rank {} of {} ranks makes no sense: ranks are 0 to {}", rank, size, size - 1));
   }
 }
 
@@ -90,7 +94,7 @@ void Communicator::run(const Call& call, void* stream) {
   i.check_process();
   check_on_device(i, call);
   if (group_is_open()) return keep_for_group(i, call, stream);
-  i.check_not_to_itself(call);
+  i.or_tell([&] { i.check_not_to_itself(call); });
   const DeviceCallOn one{&i, &call, stream};
   run_on_device({&one, 1});
 }
@@ -235,7 +239,11 @@ Communicator Communicator::shrink(std::span<const int> excluded, const Options& 
   if (group_is_open()) throw Error(ErrorCode::invalid_usage, "shrink() inside of a group()");
   options.check();
   for (const int r : excluded) {
-    check_rank(r, size());
+    if (r < 0 || r >= size()) {
+      throw Error(
+          ErrorCode::invalid_argument,
+          fmt::format("shrink: rank {} cannot be excluded: ranks are 0 to {}", r, size() - 1));
+    }
     if (r != rank()) continue;
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("rank {} is excluded from the shrunken communicator, so it must not "

@@ -94,12 +94,12 @@ void check_own_messages(const Kepts& calls) {
   }
   for (const auto& [impl, count] : own) {
     if (count.first == count.second) continue;
-    throw Error(
-        ErrorCode::invalid_usage,
-        fmt::format(
-            "rank {} has {} send(s) to itself but {} recv(s) from itself in this group; they must "
-            "pair up within one group",
-            impl->group->rank(), count.first, count.second));
+    const std::string why = fmt::format(
+        "rank {} has {} send(s) to itself but {} recv(s) from itself in this group; they must "
+        "pair up within one group",
+        impl->group->rank(), count.first, count.second);
+    for (const auto& k : calls) k.impl->tell_refusal(why);  // none of them runs
+    throw Error(ErrorCode::invalid_usage, why);
   }
 }
 

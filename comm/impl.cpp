@@ -267,8 +267,10 @@ void Communicator::Impl::run_message(const Call& call) {
   if (Messages* const same = repeated_message(call)) {
     return or_fail([&] { run_to_completion(same->operation, same->binding, policy); });
   }
-  or_tell([&] { check(call); });
-  check_not_to_itself(call);
+  or_tell([&] {
+    check(call);
+    check_not_to_itself(call);
+  });
   or_fail([&] {
     Messages& m = messages(call.peer, call.sends);
     run_to_completion(m.operation, bind_message(m, call), policy);

@@ -18,8 +18,27 @@ using Clock = std::chrono::steady_clock;
 constexpr char kSameList[] =
     "all ranks that stay must call shrink() with the same list, in the same order";
 
-/// Remark::Said::number: 4 * times, plus what has become of it.
-enum State : std::uint64_t { kWaiting = 0, kGivenUp = 1, kMismatch = 2 };
+/// What has become of it.
+enum State : std::uint64_t { kWaiting = 0, kGivenUp = 1, kMismatch = 2, kTimedOut = 3 };
+
+/// The number of a Remark: how often its rank has shrunk so, the State, and on whom it gave up.
+struct Stage {
+  std::uint64_t times;
+  State state;
+  int culprit;
+
+  static Stage from(std::uint64_t number) {
+    return {number / 4 % (1ULL << kTimesBits), static_cast<State>(number % 4),
+            static_cast<int>(number >> (kTimesBits + 2)) - 1};
+  }
+  std::uint64_t number() const {
+    return static_cast<std::uint64_t>(culprit + 1) << (kTimesBits + 2) |
+           times % (1ULL << kTimesBits) * 4 | state;
+  }
+
+ private:
+  static constexpr int kTimesBits = 38;
+};
 
 std::vector<int> ranks_in(const std::string& text) {
   std::istringstream in(text);
@@ -39,20 +58,19 @@ class Meeting {
   Meeting(LocalGroup& group, const Shrinking& mine,
           const std::function<std::uint64_t(const std::vector<int>&)>& calls_with)
       : group_(group), mine_(mine), calls_with_(calls_with) {
-    say(kWaiting);
+    say(kWaiting, -1);
   }
 
   /// Whether all are here; throws for one that cannot come.
   bool complete(Deadline deadline) {
     int missing = -1;
     for (const int r : mine_.survivors) {
-      if (r != group_.rank() && !is_here(r)) missing = r;
+      if (r != group_.rank() && !is_here(r) && missing < 0) missing = r;
     }
     if (missing < 0) return true;
     give_up_if_gone();
     if (Clock::now() >= deadline) {
-      give_up(ErrorCode::timed_out, kGivenUp, missing,
-              fmt::format("rank {} has not called it in time; {}", missing, kSameList));
+      give_up_late(missing);
     }
     return false;
   }
@@ -60,17 +78,20 @@ class Meeting {
  private:
   bool is_here(int rank) {
     const auto said = group_.control(rank).shrinking.read();
-    if (!said || said->number % 4 == kGivenUp) return false;
-    const bool mismatch = said->number % 4 == kMismatch;
-    const std::uint64_t times = said->number / 4;
+    if (!said) return false;
+    const auto [times, state, culprit] = Stage::from(said->number);
+    if (state == kGivenUp) return false;
     if (times == mine_.times && said->text == mine_.excluded) {
-      if (!mismatch) return true;
+      if (state == kWaiting) return true;
+      // It may be gone by now, but that is not why.
+      if (state == kTimedOut && culprit >= 0 && culprit < group_.size()) give_up_late(culprit);
+      if (state == kTimedOut) return false;
       give_up(ErrorCode::mismatch, kMismatch, rank,
               fmt::format("rank {}, which excludes the same ranks, has met one that does not: {}",
                           rank, kSameList));
     }
     // Else it may still be busy with others, without this rank, or be late.
-    if (said->text.size() >= Remark::kMostText) return false;
+    if (state == kTimedOut || said->text.size() >= Remark::kMostText) return false;
     const Shrinking theirs = Shrinking::without(ranks_in(said->text), group_.size());
     const bool waits_for_me = std::ranges::binary_search(theirs.survivors, group_.rank()) &&
                               calls_with_(theirs.survivors) < times;
@@ -99,10 +120,16 @@ class Meeting {
                         group_.pid(*r)));
   }
 
-  void say(State state) { group_.control().shrinking.say(4 * mine_.times + state, mine_.excluded); }
+  void say(State state, int culprit) {
+    group_.control().shrinking.say(Stage{mine_.times, state, culprit}.number(), mine_.excluded);
+  }
 
+  [[noreturn]] void give_up_late(int missing) {
+    give_up(ErrorCode::timed_out, kTimedOut, missing,
+            fmt::format("rank {} has not called it in time; {}", missing, kSameList));
+  }
   [[noreturn]] void give_up(ErrorCode code, State state, int culprit, const std::string& why) {
-    say(state);
+    say(state, culprit);
     throw Error(code, fmt::format("shrink: rank {}: {}", group_.rank(), why), culprit);
   }
 

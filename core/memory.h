@@ -9,7 +9,8 @@ namespace tutti {
 
 /// `bytes` of zeroed, page-aligned memory in an anonymous memfd (nothing is named, nothing survives
 /// the process). Collectives on it are the fastest; any pointer into it may be used, on every rank
-/// a different one. nullptr for 0 bytes. Throws std::bad_alloc. Thread-safe.
+/// a different one. Children of fork() share it. nullptr for 0 bytes. Throws std::bad_alloc.
+/// Thread-safe.
 void* allocate(std::size_t bytes);
 /// Frees what allocate() returned; nullptr is ignored. Not while an operation uses it.
 void deallocate(void* pointer) noexcept;

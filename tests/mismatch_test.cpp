@@ -299,6 +299,53 @@ TEST(Mismatch, OfWhatShrinkExcludes) {
 }
 
 // Two ranks that use two communicators in another order wait for each other for ever.
+// Who is late is named, and not who has given up on it a moment before, and is gone.
+TEST(Shrink, NamesWhoIsLateOnAllOthers) {
+  constexpr int kLate = 2;
+  std::vector<Communicator> comms = Communicator::create_local(5);
+  comms[1].destroy();
+  std::vector<Error> errors(5, Error(ErrorCode{}, "no error"));
+  {
+    std::vector<std::jthread> threads;
+    for (const int r : {0, 3, 4}) {
+      threads.emplace_back([&, r] {
+        const auto at = static_cast<std::size_t>(r);
+        Options options;
+        options.rendezvous_timeout = std::chrono::milliseconds(300 + 20 * r);
+        errors[at] = error_of([&] { comms[at].shrink(std::vector<int>{1}, options); });
+        comms[at].destroy();
+      });
+    }
+  }
+  for (const int r : {0, 3, 4}) {
+    const Error& e = errors[static_cast<std::size_t>(r)];
+    EXPECT_EQ(e.code(), ErrorCode::timed_out) << e.what();
+    EXPECT_EQ(e.rank(), kLate) << e.what();
+  }
+}
+
+// A message to oneself that is refused is what the others wait for in vain.
+TEST(Mismatch, AfterAMessageToOneselfSaysWhy) {
+  for (const bool in_a_group : {false, true}) {
+    Options options;
+    options.timeout = std::chrono::milliseconds(300);
+    std::vector<Communicator> comms = Communicator::create_local(2, options);
+    std::int32_t x = 1;
+    const Error refused = error_of([&] {
+      if (!in_a_group) return comms[1].send(&x, 1, DataType::int32, 1);
+      group([&] {
+        comms[1].barrier();
+        comms[1].send(&x, 1, DataType::int32, 1);
+      });
+    });
+    EXPECT_EQ(refused.code(), ErrorCode::invalid_usage) << refused.what();
+    const Error waiting = error_of([&] { comms[0].barrier(); });
+    EXPECT_NE(std::string(waiting.what()).find("a call of rank 1 was refused"), std::string::npos)
+        << waiting.what();
+    EXPECT_NE(std::string(waiting.what()).find("itself"), std::string::npos) << waiting.what();
+  }
+}
+
 TEST(Mismatch, OfTheOrderOfCommunicatorsIsHintedAt) {
   Options options;
   options.timeout = std::chrono::milliseconds(800);  // what was said before is old by then

@@ -35,6 +35,8 @@ std::string read_all(std::istream& stream, const std::string& name) {
 
 /// Chunks that go from rank to rank. That many take about a minute, and some gigabytes.
 constexpr std::uint64_t kMostProved = std::uint64_t{1} << 27;
+/// As many as a plan's text may have.
+constexpr int kMostRanksProved = 65536;
 
 std::string known_algorithms(Collective c) {
   std::string names;
@@ -157,6 +159,12 @@ Plan PlanSource::load_for_drawing() const {
 void PlanSource::check_provable() const {
   if (is_file()) return;
   const PlanRequest r = request();
+  if (r.ranks > kMostRanksProved) {
+    refuse(
+        fmt::format("{} {} on {} ranks has too many ranks to follow what each knows of the "
+                    "others; a plan for at most {} ranks can be proved: ask for fewer",
+                    collective_, algorithm_, r.ranks, kMostRanksProved));
+  }
   Traffic all;
   for (int rank = 0; rank < r.ranks; ++rank) {
     const Traffic t = algorithm().textbook(r, rank);
