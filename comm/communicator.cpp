@@ -34,11 +34,17 @@ void check_rank(int rank, int size) {
 
 }  // namespace
 
-Communicator::Communicator(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Communicator::Communicator(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Communicator::Communicator() = default;
 Communicator::Communicator(Communicator&&) noexcept = default;
-Communicator& Communicator::operator=(Communicator&&) noexcept = default;
-Communicator::~Communicator() = default;
+Communicator& Communicator::operator=(Communicator&& other) noexcept {
+  if (this != &other) {
+    destroy();
+    impl_ = std::move(other.impl_);
+  }
+  return *this;
+}
+Communicator::~Communicator() { destroy(); }
 
 Communicator Communicator::from_environment(const Options& options) {
   options.check();
@@ -52,7 +58,7 @@ Communicator Communicator::create(const UniqueId& id, int rank, int size, const 
   check_rank(rank, size);
   options.check();
   const Options mine = with_gpu(options);
-  return Communicator(std::make_shared<Impl>(open_session(id, rank, size, mine), mine));
+  return Communicator(std::make_unique<Impl>(open_session(id, rank, size, mine), mine));
 }
 
 std::vector<Communicator> Communicator::create_local(int size, const Options& options) {
@@ -70,7 +76,7 @@ std::vector<Communicator> Communicator::create_local(const std::vector<Options>&
   std::vector<Session> sessions = open_local_sessions(each);
   std::vector<Communicator> all;
   for (std::size_t r = 0; r < each.size(); ++r) {
-    all.push_back(Communicator(std::make_shared<Impl>(std::move(sessions[r]), each[r])));
+    all.push_back(Communicator(std::make_unique<Impl>(std::move(sessions[r]), each[r])));
   }
   return all;
 }
@@ -311,6 +317,9 @@ void Communicator::abort(std::string_view reason) {
   abort_on_device(g);
 }
 
-void Communicator::destroy() { impl_.reset(); }
+void Communicator::destroy() {
+  if (impl_ && group_is_open()) leave_after_group(std::move(impl_));
+  impl_.reset();
+}
 
 }  // namespace tutti

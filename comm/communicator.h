@@ -210,7 +210,7 @@ class Communicator : public TypedCalls<Communicator> {
   /// Makes every rank's present and future operations on this communicator fail. From any thread.
   void abort(std::string_view reason = "");
   /// Leaves: waits for this rank's own operations, then frees everything. Does not wait for others.
-  /// Where an open group has calls of this communicator, it leaves when these have run.
+  /// Inside of a group(), it leaves when the group has ended.
   void destroy();
   explicit operator bool() const { return impl_ != nullptr; }
 
@@ -225,10 +225,10 @@ class Communicator : public TypedCalls<Communicator> {
 
  private:
   friend class TypedCalls<Communicator>;
-  explicit Communicator(std::shared_ptr<Impl> impl);
+  explicit Communicator(std::unique_ptr<Impl> impl);
   [[noreturn]] void refuse_size(const char* call, const char* buffer, std::size_t has,
                                 std::size_t each, std::size_t ranks);
-  std::shared_ptr<Impl> impl_;
+  std::unique_ptr<Impl> impl_;
 };
 
 /// Calls inside `body` (of any communicators of this thread) are collected and run together when it

@@ -16,8 +16,7 @@ namespace tutti {
 namespace {
 
 struct Kept {
-  // Shared, so that a communicator that is destroyed in the group is there until it has ended.
-  std::shared_ptr<Communicator::Impl> impl;
+  Communicator::Impl* impl;
   KeptCall kept;
   const Call& call() const { return kept.call(); }
 };
@@ -29,6 +28,7 @@ struct KeptOnDevice : Kept {
 struct OpenGroup {
   std::vector<Kept> calls;
   std::vector<KeptOnDevice> device_calls;
+  std::vector<std::unique_ptr<Communicator::Impl>> leaving;  // destroyed since the group was opened
 };
 
 OpenGroup& open_group() {
@@ -89,7 +89,7 @@ void check_own_messages(const Kepts& calls) {
   for (const auto& k : calls) {
     if (k.call().collective != Collective::send_recv || k.call().peer != k.impl->group->rank())
       continue;
-    auto& [sends, receives] = own[k.impl.get()];
+    auto& [sends, receives] = own[k.impl];
     (k.call().sends ? sends : receives) += 1;
   }
   for (const auto& [impl, count] : own) {
@@ -105,7 +105,7 @@ void check_own_messages(const Kepts& calls) {
 
 void run_on_device(const std::vector<KeptOnDevice>& kept) {
   std::vector<DeviceCallOn> calls;
-  for (const KeptOnDevice& k : kept) calls.push_back({k.impl.get(), &k.call(), k.stream});
+  for (const KeptOnDevice& k : kept) calls.push_back({k.impl, &k.call(), k.stream});
   tutti::run_on_device(calls);
 }
 
@@ -125,7 +125,7 @@ void run_together(const std::vector<Kept>& calls) {
     k.impl->wait_for_started();
     const Call& call = k.call();
     const bool message = call.collective == Collective::send_recv;
-    auto& s = series[{k.impl.get(), message ? call.peer : -1, message && call.sends}];
+    auto& s = series[{k.impl, message ? call.peer : -1, message && call.sends}];
     if (!s) {
       Operation& operation =
           message ? k.impl->messages(call.peer, call.sends).operation : k.impl->operation;
@@ -176,11 +176,15 @@ constinit thread_local int open_groups = 0;
 std::atomic<int> threads_in_groups{0};
 
 void keep_for_group(Communicator::Impl& impl, const Call& call) {
-  open_group().calls.push_back({impl.shared_from_this(), KeptCall(call)});
+  open_group().calls.push_back({&impl, KeptCall(call)});
 }
 
 void keep_for_group(Communicator::Impl& impl, const Call& call, device::Stream stream) {
-  open_group().device_calls.push_back({{impl.shared_from_this(), KeptCall(call)}, stream});
+  open_group().device_calls.push_back({{&impl, KeptCall(call)}, stream});
+}
+
+void leave_after_group(std::unique_ptr<Communicator::Impl> impl) {
+  open_group().leaving.push_back(std::move(impl));
 }
 
 void group_start() {

@@ -277,7 +277,7 @@ void Communicator::Impl::run_message(const Call& call) {
   });
 }
 
-std::shared_ptr<Communicator::Impl> Communicator::Impl::part(const std::vector<int>& ranks,
+std::unique_ptr<Communicator::Impl> Communicator::Impl::part(const std::vector<int>& ranks,
                                                              std::vector<std::uint64_t> keys,
                                                              const Options& its_options) {
   std::vector<int> members;
@@ -291,7 +291,7 @@ std::shared_ptr<Communicator::Impl> Communicator::Impl::part(const std::vector<i
   Geometry its_geometry = geometry;
   its_geometry.domains = geometry.domains.among(ranks);
   try {
-    return std::make_shared<Impl>(open_subsession(*group, its_geometry, new_rank,
+    return std::make_unique<Impl>(open_subsession(*group, its_geometry, new_rank,
                                                   std::move(members), std::move(keys), inherited),
                                   inherited);
   } catch (const Error& e) {

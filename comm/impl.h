@@ -35,7 +35,7 @@ struct PreparedCall {
   std::uint32_t unchanged = 0;
 };
 
-struct Communicator::Impl : std::enable_shared_from_this<Impl> {
+struct Communicator::Impl {
   Impl(Session session, const Options& options);
   ~Impl();
 
@@ -116,7 +116,7 @@ struct Communicator::Impl : std::enable_shared_from_this<Impl> {
   /// Before use_plan(): what was prepared runs another plan.
   void forget_calls();
   /// This rank's part of a new communicator of some ranks of this one; `keys` name their segments.
-  std::shared_ptr<Impl> part(const std::vector<int>& ranks, std::vector<std::uint64_t> keys,
+  std::unique_ptr<Impl> part(const std::vector<int>& ranks, std::vector<std::uint64_t> keys,
                              const Options& its_options);
 
   Options options;
@@ -158,6 +158,8 @@ inline bool group_is_open() {
   // relaxed: of this thread's groups it has seen its own writes.
   return threads_in_groups.load(std::memory_order_relaxed) > 0 && open_groups > 0;
 }
+/// Destroys a communicator at the end of the open group, which may have calls of it.
+void leave_after_group(std::unique_ptr<Communicator::Impl> impl);
 /// Keeps a checked call for the end of the open group.
 void keep_for_group(Communicator::Impl& impl, const Call& call);
 /// The same on GPU memory, with its stream.
