@@ -76,8 +76,9 @@ class WindowRank {
     while (open() > left && std::chrono::steady_clock::now() < deadline) {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
-    comm_.barrier();
+    // Before the others, of which some may be threads of this process, open more.
     if (open() > left) tally_.count(open(), "windows of memory that is gone are open");
+    comm_.barrier();
     const DeviceWindows& windows = *comm_.impl().team->windows();
     const auto most = left * static_cast<std::size_t>(comm_.size());
     while (windows.mapped() > most && std::chrono::steady_clock::now() < deadline) {
@@ -139,6 +140,8 @@ class WindowRank {
     if (comm_.impl().group->one_process()) return;  // there is nobody to believe it
     std::byte* const at = gpu_.allocate(kMost);
     go("before", 1000, at, at + kMost / 2, {1, 0});
+    wait_until_nothing_closes();
+    comm_.barrier();
     if (comm_.rank() == 0) {
       DeviceWindowBoard& board = *comm_.impl().team->windows()->board();
       const CudaExport e = comm_.impl().gpus.open(0)->share(at, kMost);
@@ -173,6 +176,18 @@ class WindowRank {
     std::uint64_t ranks = 0;
     for (int r = 0; r < group.size(); ++r) ranks += group.same_process(r) ? 1 : 0;
     return 2 + 2 * ranks;
+  }
+  /// The thread that closes windows of memory that is gone posts on the same board.
+  void wait_until_nothing_closes() {
+    constexpr auto kQuiet = std::chrono::milliseconds(100);  // it looks every 20 ms
+    std::uint64_t closed = counts().closed;
+    auto since = std::chrono::steady_clock::now();
+    while (std::chrono::steady_clock::now() - since < kQuiet) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      if (closed == counts().closed) continue;
+      closed = counts().closed;
+      since = std::chrono::steady_clock::now();
+    }
   }
   DeviceWindows::Counts& counts() { return comm_.impl().team->windows()->counts(); }
   void expect(std::uint64_t found, std::uint64_t expected, const std::string& what) {
