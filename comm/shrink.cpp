@@ -84,8 +84,11 @@ class Meeting {
     if (times == mine_.times && said->text == mine_.excluded) {
       if (state == kWaiting) return true;
       // It may be gone by now, but that is not why.
-      if (state == kTimedOut && culprit >= 0 && culprit < group_.size()) give_up_late(culprit);
-      if (state == kTimedOut) return false;
+      if (state == kTimedOut) {
+        // On this rank, which is late: the others may try again.
+        if (culprit < 0 || culprit >= group_.size() || culprit == group_.rank()) return false;
+        give_up_late(culprit);
+      }
       give_up(ErrorCode::mismatch, kMismatch, rank,
               fmt::format("rank {}, which excludes the same ranks, has met one that does not: {}",
                           rank, kSameList));

@@ -298,7 +298,6 @@ TEST(Mismatch, OfWhatShrinkExcludes) {
   });
 }
 
-// Two ranks that use two communicators in another order wait for each other for ever.
 // Who is late is named, and not who has given up on it a moment before, and is gone.
 TEST(Shrink, NamesWhoIsLateOnAllOthers) {
   constexpr int kLate = 2;
@@ -346,6 +345,7 @@ TEST(Mismatch, AfterAMessageToOneselfSaysWhy) {
   }
 }
 
+// Two ranks that use two communicators in another order wait for each other for ever.
 TEST(Mismatch, OfTheOrderOfCommunicatorsIsHintedAt) {
   Options options;
   options.timeout = std::chrono::milliseconds(800);  // what was said before is old by then
