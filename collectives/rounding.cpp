@@ -3,7 +3,10 @@
 #include "core/error.h"
 
 namespace tutti {
+namespace {
 
+/// Whether this rank's part sums up all ranks' inputs in one step, wherever it sums. Where that
+/// holds of all parts of a plan that is proved, each result is rounded once.
 bool rounds_once(const RankPlan& plan) {
   // A step that completes a reduction from as many sources as there are ranks has one input in each
   // of them: every source contributes, and none twice.
@@ -15,6 +18,8 @@ bool rounds_once(const RankPlan& plan) {
   }
   return true;
 }
+
+}  // namespace
 
 bool rounds_once(const Algorithm& algorithm, int ranks, const Domains& domains) {
   PlanRequest request;

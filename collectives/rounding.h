@@ -15,10 +15,9 @@ constexpr bool rounds_when_stored(ReduceKind kind, DataType type) {
   return is_float(type) && size_of(type) < 4 && kind != ReduceKind::min && kind != ReduceKind::max;
 }
 
-/// Whether this rank's part sums up all ranks' inputs in one step, wherever it sums. Where that
-/// holds of all parts of a plan that is proved, each result is rounded once.
-bool rounds_once(const RankPlan& plan);
-/// Of all ranks' parts; false where the algorithm cannot serve so many.
+/// Whether each result of `algorithm` is rounded once: where all ranks' inputs are summed in one
+/// step, wherever they are. False where it cannot serve so many. (Of a plan that is verified,
+/// Verdict::roundings says how often.)
 bool rounds_once(const Algorithm& algorithm, int ranks, const Domains& domains);
 
 }  // namespace tutti

@@ -47,8 +47,8 @@ void Plans::check(const Signature& call) const {
                     "rounded once (Options::round_once, TUTTI_ROUND_ONCE)",
                     name(call.collective), name(call.type), what, ranks_));
   };
-  if (const auto it = users_.find({call.collective, call.root}); it != users_.end()) {
-    if (!it->second->rounds_once) refuse("the plan that was given for it");
+  if (const ReadyPlan* const given = users(call.collective, call.root)) {
+    if (!given->rounds_once) refuse("the plan that was given for it");
     return;
   }
   if (conflicts_.contains(call.collective)) {
@@ -59,8 +59,8 @@ void Plans::check(const Signature& call) const {
 const ReadyPlan& Plans::get(const Signature& call, std::size_t bytes, Access access, Where where) {
   const Collective collective = call.collective;
   const int root = call.root;
-  const ReadyPlan* found = nullptr;
-  if ((found = users(collective, root)) != nullptr) {
+  const ReadyPlan* found = users(collective, root);
+  if (found != nullptr) {
     if (found->windows && access == Access::none) {
       throw Error(ErrorCode::invalid_usage,
                   "the plan that was given for " + std::string(name(collective)) +

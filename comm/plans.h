@@ -20,7 +20,7 @@ struct ReadyPlan {
   RankPlan plan;
   bool windows = false;        // it addresses other ranks' memory
   bool link_data = true;       // its links carry data, not only signals
-  bool rounds_once = true;     // see rounding.h; of the user's own
+  bool rounds_once = true;     // each result; of the user's own
   std::uint64_t identity = 0;  // a hash that all ranks with this plan share
   // Of a user's plan; 0 for ours, which ask for little:
   std::uint32_t tmp_chunks = 0;  // of the rank that has the most

@@ -69,9 +69,7 @@ class Meeting {
     }
     if (missing < 0) return true;
     give_up_if_gone();
-    if (Clock::now() >= deadline) {
-      give_up_late(missing);
-    }
+    if (Clock::now() >= deadline) give_up_late(missing);
     return false;
   }
 

@@ -2,8 +2,6 @@
 // block and the first connections that lead to that rank.
 //
 //     ControlBlock | from rank 0: messages, channel 0, channel 1, ... | from rank 1: messages, ...
-//     |
-//     ...
 //
 // `messages` is the connection of send and recv. Connections of the channels after the first few,
 // which only users' plans have, lie in further segments, made when the receiver first uses one

@@ -112,21 +112,22 @@ class Wait {
       const WaitPolicy& policy = job->policy();
       const Operation::Blocked b = op.blocked();
       if (b.peer < 0) continue;
+      const std::string now_doing = doing(op, b);
       group.publish_wait(b.peer, now);
       if (must_stop()) {
         group.fail({ErrorCode::aborted, group.rank(),
-                    fmt::format("rank {} exits while it is {}", group.rank(), doing(op, b))});
+                    fmt::format("rank {} exits while it is {}", group.rank(), now_doing)});
       }
       compare_with_peers(group);
-      group.say_waiting(doing(op, b));
-      group.check_peers(doing(op, b));
+      group.say_waiting(now_doing);
+      group.check_peers(now_doing);
       // In this order: what a peer published before it left is there once it is seen to have left.
       if (group.has_left(b.peer) && op.blocked().peer == b.peer) {
         group.fail({ErrorCode::peer_lost, b.peer,
                     fmt::format("rank {} has left the communicator (destroyed it, or ended) while "
                                 "rank {} was {}{}. "
                                 "Restart the job, or go on without that rank (shrink)",
-                                b.peer, group.rank(), doing(op, b), group.refusal_text(b.peer))});
+                                b.peer, group.rank(), now_doing, group.refusal_text(b.peer))});
       }
       const auto waited = now - began_;
       // Who has not looked for half of that time does not wait any more, but stands still.
@@ -134,7 +135,7 @@ class Wait {
       const auto report = [&] {
         std::string text = fmt::format(
             "rank {} has been {} for {:.1f} s; that rank's last finished step is {}{}{}{}",
-            group.rank(), doing(op, b), seconds(waited), group.progress_text(b.peer),
+            group.rank(), now_doing, seconds(waited), group.progress_text(b.peer),
             group.refusal_text(b.peer), group.refusal_text(group.rank()),
             group.elsewhere_text(b.peer));
         if (late != b.peer) {

@@ -14,6 +14,7 @@
 #include "transport/cma.h"
 
 namespace tutti {
+
 void Operation::describe_buffers() {
   const PlanHeader& h = binding_->plan->header;
   mine_.scalar = mine_here_.scalar = binding_->op.scalar;
