@@ -11,7 +11,7 @@ set(TUTTI_PUBLIC_HEADERS
   collectives/collective.h
   comm/communicator.h
   comm/typed.h
-  comm/unique_id.h)
+  bootstrap/unique_id.h)
 
 foreach(header IN LISTS TUTTI_PUBLIC_HEADERS)
   cmake_path(GET header PARENT_PATH folder)

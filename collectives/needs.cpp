@@ -8,7 +8,7 @@
 #include <tuple>
 #include <utility>
 
-#include "collectives/text.h"
+#include "collectives/text/text.h"
 
 namespace tutti {
 namespace {

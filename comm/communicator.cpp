@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <random>
 
+#include "bootstrap/environment.h"
 #include "comm/device_call.h"
-#include "comm/environment.h"
 #include "comm/impl.h"
 #include "comm/shrink.h"
 #include "transport/gpu_memory.h"

@@ -33,11 +33,11 @@
 #include <vector>
 
 // Relative, so that the installed headers need only <prefix>/include on the search path.
+#include "../bootstrap/unique_id.h"
 #include "../collectives/collective.h"
 #include "../core/error.h"
 #include "../core/types.h"
 #include "typed.h"
-#include "unique_id.h"
 
 namespace tutti {
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "comm/bind.h"
-#include "comm/device/team.h"
 #include "comm/device_call.h"
+#include "device/team.h"
 
 namespace tutti {
 

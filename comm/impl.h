@@ -12,10 +12,10 @@
 #include "collectives/execute/host/wait.h"
 #include "comm/bind.h"
 #include "comm/communicator.h"
-#include "comm/device/team.h"
-#include "comm/gpus.h"
 #include "comm/progress.h"
 #include "comm/session.h"
+#include "device/gpus.h"
+#include "device/team.h"
 
 namespace tutti {
 

@@ -7,11 +7,11 @@
 
 #include "collectives/cut.h"
 #include "collectives/execute/cuda/executor.h"
+#include "collectives/model/rounding.h"
 #include "collectives/needs.h"
-#include "collectives/rounding.h"
-#include "collectives/text.h"
-#include "comm/device/team.h"
+#include "collectives/text/text.h"
 #include "core/error.h"
+#include "device/team.h"
 
 namespace tutti {
 

@@ -11,8 +11,8 @@
 #include <tuple>
 #include <vector>
 
-#include "collectives/choose.h"
 #include "collectives/execute/signature.h"
+#include "collectives/model/choose.h"
 
 namespace tutti {
 

@@ -2,8 +2,8 @@
 
 #include <cstring>
 
-#include "comm/rendezvous.h"
-#include "comm/rendezvous_protocol.h"
+#include "bootstrap/rendezvous.h"
+#include "bootstrap/rendezvous_protocol.h"
 #include "core/background.h"
 #include "core/host.h"
 #include "core/log.h"

@@ -8,10 +8,10 @@
 #include <memory>
 #include <vector>
 
-#include "collectives/domains.h"
-#include "collectives/machine.h"
+#include "bootstrap/unique_id.h"
+#include "collectives/model/domains.h"
+#include "collectives/model/machine.h"
 #include "comm/communicator.h"
-#include "comm/unique_id.h"
 #include "transport/local_group.h"
 
 namespace tutti {

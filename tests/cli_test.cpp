@@ -161,11 +161,10 @@ TEST_F(Cli, LargePlansTakeLittleMemory) {
   EXPECT_EQ(tutti("plan verify all_reduce --algorithm hierarchical_window --ranks 1000000"), 2);
   EXPECT_CONTAINS(err, "1000000 ranks has too many ranks to follow");
   EXPECT_EQ(tutti("plan verify all_reduce --algorithm ring --ranks 60000"), 2);
-  EXPECT_EQ(
-      err,
-      "tutti: all_reduce ring on 60000 ranks moves 7199880000 chunks from rank to rank, too "
-      "many to follow each one; a plan that moves at most 134217728 can be proved: ask for "
-      "fewer ranks\n");
+  EXPECT_EQ(err,
+            "tutti: all_reduce ring on 60000 ranks moves 7199880000 chunks from rank to rank, too "
+            "many to follow each one; a plan that moves at most 134217728 can be proved: ask for "
+            "fewer ranks\n");
   EXPECT_EQ(tutti("plan draw all_reduce --algorithm ring --ranks 100000"), 2);
   EXPECT_CONTAINS(err, "tutti: all_reduce ring on 100000 ranks has too many steps for a picture: ");
   EXPECT_CONTAINS(err, "; draw one for fewer ranks");

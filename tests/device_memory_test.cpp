@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "collectives/algorithms.h"
-#include "collectives/text.h"
+#include "collectives/text/text.h"
 
 namespace tutti::test {
 namespace {

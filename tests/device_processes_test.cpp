@@ -22,7 +22,7 @@
 #include <tuple>
 #include <vector>
 
-#include "comm/unique_id.h"
+#include "bootstrap/unique_id.h"
 #include "tests/leftovers.h"
 
 namespace {

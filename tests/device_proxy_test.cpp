@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "collectives/execute/cuda/memory.h"
-#include "comm/device/proxy.h"
+#include "device/proxy.h"
 
 namespace tutti {
 namespace {

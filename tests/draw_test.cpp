@@ -1,6 +1,6 @@
 // Drawings of plans: the times that they show, and that they are well-formed SVG in which every
 // step and message appears once.
-#include "collectives/draw.h"
+#include "collectives/draw/draw.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "collectives/algorithms.h"
-#include "collectives/draw_layout.h"
-#include "collectives/draw_schedule.h"
-#include "collectives/text.h"
+#include "collectives/draw/layout.h"
+#include "collectives/draw/schedule.h"
+#include "collectives/text/text.h"
 #include "core/error.h"
 
 namespace tutti {

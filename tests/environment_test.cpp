@@ -1,5 +1,5 @@
 // Who am I, by the variables of each launcher, and where the id comes from.
-#include "comm/environment.h"
+#include "bootstrap/environment.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -20,7 +20,7 @@
 #include <thread>
 #include <vector>
 
-#include "comm/unique_id.h"
+#include "bootstrap/unique_id.h"
 #include "tests/processes.h"
 
 namespace {

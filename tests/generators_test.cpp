@@ -18,7 +18,7 @@
 #include "collectives/algorithms.h"
 #include "collectives/algorithms/hierarchical.h"
 #include "collectives/algorithms/textbook.h"
-#include "collectives/domains.h"
+#include "collectives/model/domains.h"
 #include "collectives/verify.h"
 #include "core/error.h"
 

@@ -1,5 +1,5 @@
 // The id's way from rank 0 to the others over an abstract unix socket, and who does not get it.
-#include "comm/id_handover.h"
+#include "bootstrap/id_handover.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // The constants of a machine: text, file, and what happens when the file is not usable.
-#include "collectives/machine.h"
+#include "collectives/model/machine.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "collectives/algorithms.h"
-#include "collectives/text.h"
+#include "collectives/text/text.h"
 #include "collectives/verify.h"
 #include "core/error.h"
 #include "tests/plan_interpreter.h"

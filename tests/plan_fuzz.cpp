@@ -11,7 +11,7 @@
 #include <cstring>
 
 #include "collectives/algorithms.h"
-#include "collectives/text.h"
+#include "collectives/text/text.h"
 #include "collectives/verify.h"
 #include "core/error.h"
 #include "core/memory.h"

@@ -11,7 +11,7 @@
 
 #include <mutex>
 
-#include "collectives/text.h"
+#include "collectives/text/text.h"
 #include "tests/thread_ranks.h"
 
 namespace tutti::test {

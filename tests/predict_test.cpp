@@ -1,6 +1,6 @@
 // The cost model: simulated times that can be worked out by hand, and what must hold for all
 // algorithms. No clock is involved, but for how long a choice takes.
-#include "collectives/predict.h"
+#include "collectives/model/predict.h"
 
 #include <gtest/gtest.h>
 
@@ -8,9 +8,9 @@
 #include <map>
 #include <string>
 
-#include "collectives/choose.h"
 #include "collectives/execute/host/write_trial.h"
-#include "collectives/simulate.h"
+#include "collectives/model/choose.h"
+#include "collectives/model/simulate.h"
 
 namespace tutti {
 namespace {

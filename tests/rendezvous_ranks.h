@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "comm/rendezvous.h"
-#include "comm/rendezvous_protocol.h"
+#include "bootstrap/rendezvous.h"
+#include "bootstrap/rendezvous_protocol.h"
 #include "core/error.h"
 #include "transport/socket.h"
 

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "comm/rendezvous_protocol.h"
+#include "bootstrap/rendezvous_protocol.h"
 #include "core/error.h"
 #include "tests/rendezvous_ranks.h"
 #include "transport/socket.h"
@@ -83,12 +83,12 @@ TEST(RendezvousStrangers, AReplayedConversationIsRefused) {
             IoResult::done);
   wire::fill_random(proof.nonce);
   const wire::Session session(ticket.secret, greeting.nonce, proof.nonce);
-  proof.mac = session.rank_proof();
+  proof.mac = session.connector_proof();
   request.hello = {0, 2, 20'000, card_of(0)};
-  request.mac = session.hello_mac(request.hello);
+  request.mac = wire::hello_mac(session, request.hello);
   write_exactly(honest, wire::bytes_of(proof), deadline_after(5s));
   ASSERT_EQ(read_exactly(honest, answer, deadline_after(5s)), IoResult::done);
-  EXPECT_TRUE(wire::equal(answer, session.server_proof()));
+  EXPECT_TRUE(wire::equal(answer, session.acceptor_proof()));
   write_exactly(honest, wire::bytes_of(request), deadline_after(5s));
 
   // The same bytes again, on another connection: the server's nonce is another one.
@@ -114,8 +114,8 @@ TEST(RendezvousStrangers, ChangedHellosAndImpossibleRanksAreRefused) {
     wire::Proof proof;
     wire::fill_random(proof.nonce);
     const wire::Session session(ticket.secret, greeting.nonce, proof.nonce);
-    proof.mac = session.rank_proof();
-    wire::Bytes32 mac = session.hello_mac(hello);
+    proof.mac = session.connector_proof();
+    wire::Bytes32 mac = wire::hello_mac(session, hello);
     if (!right_mac) mac[5] ^= std::byte{4};
     wire::Bytes32 answer{};
     write_exactly(socket, wire::bytes_of(proof), deadline_after(5s));

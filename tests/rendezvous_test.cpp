@@ -1,6 +1,6 @@
 // The rendezvous with real sockets: ranks as threads and as processes, disagreement, absence and
 // death.
-#include "comm/rendezvous.h"
+#include "bootstrap/rendezvous.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -17,8 +17,8 @@
 #include <thread>
 #include <vector>
 
-#include "comm/rendezvous_protocol.h"
-#include "comm/rendezvous_server.h"
+#include "bootstrap/rendezvous_protocol.h"
+#include "bootstrap/rendezvous_server.h"
 #include "core/error.h"
 #include "tests/rendezvous_ranks.h"
 

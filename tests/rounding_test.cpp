@@ -1,6 +1,6 @@
 // How often sums of narrow floats are rounded: as the plans say, and once where the user asks for
 // it, bit for bit.
-#include "collectives/rounding.h"
+#include "collectives/model/rounding.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "collectives/text.h"
+#include "collectives/text/text.h"
 #include "comm/communicator.h"
 #include "core/float_types.h"
 #include "tests/thread_ranks.h"

@@ -1,6 +1,6 @@
 // Plans as text: what is written is read back, what is wrong is named by its line, and no text,
 // however hostile, does harm.
-#include "collectives/text.h"
+#include "collectives/text/text.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "collectives/algorithms.h"
-#include "collectives/draw.h"
+#include "collectives/draw/draw.h"
 #include "core/error.h"
 
 namespace tutti {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "collectives/algorithms.h"
-#include "collectives/text.h"
+#include "collectives/text/text.h"
 #include "tests/matrix.h"
 
 namespace tutti::test {

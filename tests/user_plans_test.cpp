@@ -11,7 +11,7 @@
 
 #include "collectives/execute/signature.h"
 #include "collectives/needs.h"
-#include "collectives/text.h"
+#include "collectives/text/text.h"
 #include "comm/impl.h"
 #include "tests/thread_ranks.h"
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/text.h"
+#include "collectives/text/text.h"
 #include "collectives/verify.h"
 
 namespace tutti {

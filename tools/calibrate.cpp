@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/machine.h"
+#include "collectives/model/machine.h"
 #include "core/error.h"
 #include "tools/measure_machine.h"
 

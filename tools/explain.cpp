@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "collectives/choose.h"
-#include "collectives/rounding.h"
+#include "collectives/model/choose.h"
+#include "collectives/model/rounding.h"
 #include "comm/session.h"
 #include "core/error.h"
 #include "core/host.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/machine.h"
+#include "collectives/model/machine.h"
 #include "comm/communicator.h"
 
 namespace tutti {

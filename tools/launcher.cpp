@@ -19,9 +19,9 @@
 #include <optional>
 #include <utility>
 
-#include "comm/rendezvous_protocol.h"
-#include "comm/rendezvous_server.h"
-#include "comm/unique_id.h"
+#include "bootstrap/rendezvous_protocol.h"
+#include "bootstrap/rendezvous_server.h"
+#include "bootstrap/unique_id.h"
 #include "core/error.h"
 #include "tools/spawn.h"
 #include "tools/tagged_output.h"

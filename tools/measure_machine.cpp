@@ -11,8 +11,8 @@
 #include <functional>
 #include <vector>
 
-#include "collectives/choose.h"
-#include "collectives/text.h"
+#include "collectives/model/choose.h"
+#include "collectives/text/text.h"
 #include "comm/communicator.h"
 #include "comm/session.h"
 #include "core/combine.h"

@@ -1,7 +1,7 @@
-// Measures the constants of collectives/machine.h on this machine, with ranks of its own.
+// Measures the constants of collectives/model/machine.h on this machine, with ranks of its own.
 #pragma once
 
-#include "collectives/machine.h"
+#include "collectives/model/machine.h"
 
 namespace tutti {
 

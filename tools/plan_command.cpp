@@ -7,13 +7,13 @@
 #include <fstream>
 #include <memory>
 
-#include "collectives/draw.h"
+#include "collectives/draw/draw.h"
 #include "collectives/execute/cuda/executor.h"
 #include "collectives/needs.h"
-#include "collectives/text.h"
+#include "collectives/text/text.h"
 #include "collectives/verify.h"
-#include "comm/device/team.h"
 #include "core/error.h"
+#include "device/team.h"
 #include "tools/plan_source.h"
 
 namespace tutti {

@@ -10,8 +10,8 @@
 #include <istream>
 #include <memory>
 
-#include "collectives/draw.h"
-#include "collectives/text.h"
+#include "collectives/draw/draw.h"
+#include "collectives/text/text.h"
 #include "core/error.h"
 
 namespace tutti {

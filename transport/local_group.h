@@ -72,7 +72,7 @@ struct alignas(kCacheLine) UnevenCounts {
   std::array<std::atomic<std::uint64_t>, kBlocks> in, out;
 };
 
-/// What the others are told of a rank's memory on a GPU (comm/device/board.h).
+/// What the others are told of a rank's memory on a GPU (device/board.h).
 struct alignas(kCacheLine) DeviceCard {
   std::atomic<std::uint32_t> state;
   std::uint32_t most_blocks;

@@ -24,8 +24,8 @@
 #include "bench/perf/nccl_functions.h"
 #include "bench/perf/options.h"
 #include "bench/perf/runner.h"
+#include "bootstrap/environment.h"
 #include "comm/communicator.h"
-#include "comm/environment.h"
 #include "core/error.h"
 
 namespace tutti::perf {

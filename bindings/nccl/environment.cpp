@@ -18,9 +18,9 @@
 #include "bindings/nccl/export.h"
 #include "bindings/nccl/log.h"
 #include "bindings/nccl/result.h"
+#include "bootstrap/id_handover.h"
 #include "collectives/algorithms.h"
 #include "collectives/execute/cuda/protocol.h"
-#include "comm/id_handover.h"
 
 namespace tutti::nccl {
 namespace {

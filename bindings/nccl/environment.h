@@ -5,8 +5,8 @@
 #include <string>
 
 #include "bindings/nccl/nccl.h"
+#include "bootstrap/unique_id.h"
 #include "comm/communicator.h"
-#include "comm/unique_id.h"
 
 namespace tutti::nccl {
 

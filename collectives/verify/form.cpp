@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <tuple>
 
-#include "collectives/text.h"
+#include "collectives/text/text.h"
 #include "collectives/verify/story.h"
 
 namespace tutti::proof {

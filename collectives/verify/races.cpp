@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <tuple>
 
-#include "collectives/text.h"
+#include "collectives/text/text.h"
 
 namespace tutti::proof {
 namespace {

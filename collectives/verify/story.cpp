@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "collectives/text.h"
+#include "collectives/text/text.h"
 
 namespace tutti::proof {
 namespace {

@@ -13,9 +13,7 @@ int main() {
   std::vector<std::thread> threads;
   for (int r = 0; r < 2; ++r) {
     for (int i = 0; i < 1000; ++i) data[r].push_back(i + 1000 * r);
-    threads.emplace_back([&comm = ranks[r], &x = data[r]] {
-      comm.all_reduce(x);
-    });
+    threads.emplace_back([&comm = ranks[r], &x = data[r]] { comm.all_reduce(x); });
   }
   for (auto& thread : threads) thread.join();
   for (int i = 0; i < 1000; ++i) {

@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "comm/unique_id.h"
+#include "bootstrap/unique_id.h"
 #include "tests/device_window_exercises.h"
 
 namespace tutti::test {

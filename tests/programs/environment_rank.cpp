@@ -7,8 +7,8 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "comm/environment.h"
-#include "comm/rendezvous.h"
+#include "bootstrap/environment.h"
+#include "bootstrap/rendezvous.h"
 #include "core/error.h"
 
 namespace {

@@ -28,9 +28,9 @@
 #include <string>
 #include <vector>
 
+#include "bootstrap/environment.h"
+#include "bootstrap/unique_id.h"
 #include "comm/communicator.h"
-#include "comm/environment.h"
-#include "comm/unique_id.h"
 #include "tests/random_calls.h"
 
 namespace {

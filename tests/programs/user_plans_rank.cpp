@@ -3,7 +3,7 @@
 
 #include <cstdio>
 
-#include "collectives/text.h"
+#include "collectives/text/text.h"
 #include "tests/plan_fuzz.h"
 #include "tests/user_plans.h"
 

@@ -1,0 +1,226 @@
+// See environment.h. The variables are those that each launcher documents or was seen to set.
+#include "bootstrap/environment.h"
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <charconv>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "bootstrap/id_handover.h"
+#include "bootstrap/rendezvous_protocol.h"
+#include "core/error.h"
+
+namespace tutti {
+namespace {
+
+/// The value of a variable; an empty one counts as absent.
+std::optional<std::string> variable(const char* name) {
+  const char* value = name == nullptr ? nullptr : std::getenv(name);
+  if (value == nullptr || *value == '\0') return std::nullopt;
+  return value;
+}
+
+std::optional<int> parse_integer(const std::string& text) {
+  int number = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc{} || stop != end) return std::nullopt;
+  return number;
+}
+
+std::optional<int> integer_variable(const char* name) {
+  const auto text = variable(name);
+  if (!text) return std::nullopt;
+  const auto number = parse_integer(*text);
+  if (number) return number;
+  throw Error(ErrorCode::invalid_usage, fmt::format("{} is '{}', not a whole number", name, *text));
+}
+
+struct Launcher {
+  const char* name;
+  const char* rank;
+  const char* size;
+  const char* sign = nullptr;        // unless this is set, it was not this launcher
+  const char* local_size = nullptr;  // the number of ranks on this host
+  const char* hosts = nullptr;       // where there is no local_size: the number of hosts
+};
+
+// The innermost comes first: `tutti run` under Slurm is `tutti run`, and so with torchrun. A Slurm
+// batch script has a rank and a size too, but it is one process: only a step (srun) has more.
+constexpr Launcher kTuttiRun{"tutti run", "TUTTI_RANK", "TUTTI_SIZE"};
+constexpr Launcher kPlainTorchrun{"torchrun", "RANK", "WORLD_SIZE", nullptr, "LOCAL_WORLD_SIZE"};
+constexpr std::array kLaunchers{
+    kTuttiRun,
+    Launcher{"torchrun", "RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID", "LOCAL_WORLD_SIZE"},
+    Launcher{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", nullptr,
+             "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    Launcher{"MPICH", "PMI_RANK", "PMI_SIZE", nullptr, "MPI_LOCALNRANKS", "SLURM_STEP_NUM_NODES"},
+    Launcher{"Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_ID", nullptr,
+             "SLURM_STEP_NUM_NODES"},
+    // Older versions of Slurm, or a user who has set only this.
+    Launcher{"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_ID", nullptr, "SLURM_NNODES"},
+    // Programs that set torchrun's variables themselves. Last, as the names are anybody's.
+    kPlainTorchrun,
+};
+
+std::optional<Placement> placement_from(const Launcher& launcher) {
+  if (launcher.sign != nullptr && !variable(launcher.sign)) return std::nullopt;
+  const auto rank = integer_variable(launcher.rank);
+  const auto size = integer_variable(launcher.size);
+  if (!rank && !size) return std::nullopt;
+  if (!rank || !size) {
+    const char* present = rank ? launcher.rank : launcher.size;
+    throw Error(
+        ErrorCode::invalid_usage,
+        fmt::format("{} is {}, but {} is not set: {} sets both; set both, or none", present,
+                    rank ? *rank : *size, rank ? launcher.size : launcher.rank, launcher.name));
+  }
+  if (*size < 1 || *size > wire::kMaxRanks || *rank < 0 || *rank >= *size) {
+    throw Error(ErrorCode::invalid_usage,
+                fmt::format("{} is {} and {} is {}: ranks count from 0 to size - 1 (at most {} "
+                            "ranks)",
+                            launcher.rank, *rank, launcher.size, *size, wire::kMaxRanks));
+  }
+  return Placement{*rank, *size, launcher.name};
+}
+
+const Launcher* find_launcher() {
+  for (const Launcher& launcher : kLaunchers) {
+    // Two rows for one launcher: the second is for when the first one's size is not set.
+    const bool has_other_row = launcher.size == std::string_view("SLURM_STEP_NUM_TASKS");
+    if (has_other_row && !variable(launcher.size)) continue;
+    if (placement_from(launcher)) return &launcher;
+  }
+  return nullptr;
+}
+
+/// A program that sets RANK and WORLD_SIZE for processes of its own, under mpirun say, means those.
+/// Guessing wrong would make every rank a world of its own, so disagreement is an error.
+void check_against_plain_variables(const Launcher& launcher, const Placement& placement) {
+  if (launcher.name == kTuttiRun.name) return;
+  const auto rank = variable(kPlainTorchrun.rank);
+  const auto size = variable(kPlainTorchrun.size);
+  if (!rank || !size || !parse_integer(*rank) || !parse_integer(*size)) return;  // another's names
+  if (parse_integer(*rank) == placement.rank && parse_integer(*size) == placement.size) return;
+  throw Error(
+      ErrorCode::invalid_usage,
+      fmt::format("RANK is {} and WORLD_SIZE is {}, but {} is {} and {} is {}: unset the pair that "
+                  "is not meant",
+                  *rank, *size, launcher.rank, placement.rank, launcher.size, placement.size));
+}
+
+/// What distinguishes processes that have had the same pid: the time of start, in clock ticks.
+std::string start_time(pid_t pid) {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  const std::string stat((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  // Field 22; the name (field 2) may hold anything, but ends with the last parenthesis.
+  std::size_t at = stat.rfind(')');
+  for (int field = 2; field < 22 && at != std::string::npos; ++field) at = stat.find(' ', at + 1);
+  if (at == std::string::npos) return "?";
+  return stat.substr(at + 1, stat.find(' ', at + 1) - at - 1);
+}
+
+/// MPICH names no job. But PMI_FD is a socket pair that the launcher's proxy on this host made, one
+/// proxy for each job, and the kernel remembers by whom: this holds through wrapper scripts. The
+/// parent is the next best.
+std::string mpich_job() {
+  pid_t proxy = ::getppid();
+  if (const auto fd = integer_variable("PMI_FD")) {
+    ucred credentials{};
+    socklen_t length = sizeof credentials;
+    if (::getsockopt(*fd, SOL_SOCKET, SO_PEERCRED, &credentials, &length) == 0 &&
+        credentials.pid > 0) {
+      proxy = credentials.pid;
+    }
+  }
+  return fmt::format("mpich-{}-{}", proxy, start_time(proxy));
+}
+
+/// A name that all ranks of this job have and no other job of this user on this host has.
+std::string job_name(const Launcher& launcher) {
+  const std::string_view name = launcher.name;
+  const auto need = [&](const char* wanted) {
+    const auto value = variable(wanted);
+    if (value) return *value;
+    throw Error(ErrorCode::invalid_usage,
+                fmt::format("{} is set, but {}, which would tell this job from others, is not: set "
+                            "it, or start the ranks with `tutti run`",
+                            launcher.rank, wanted));
+  };
+  if (name == "Open MPI") return "openmpi-" + need("PMIX_NAMESPACE");
+  if (name == "MPICH") return mpich_job();
+  if (name == "Slurm")
+    return fmt::format("slurm-{}.{}", need("SLURM_JOB_ID"), need("SLURM_STEP_ID"));
+  if (name == "torchrun") {
+    return fmt::format("torchrun-{}-{}-{}:{}", variable("TORCHELASTIC_RUN_ID").value_or(""),
+                       variable("TORCHELASTIC_RESTART_COUNT").value_or(""), need("MASTER_ADDR"),
+                       need("MASTER_PORT"));
+  }
+  return need("TUTTI_UNIQUE_ID");
+}
+
+void need_one_host(const Launcher& launcher, const Placement& placement) {
+  const auto local = integer_variable(launcher.local_size);
+  const auto hosts = integer_variable(launcher.hosts);
+  std::string evidence;
+  if (local) {
+    if (*local < placement.size) evidence = fmt::format("{} is {}", launcher.local_size, *local);
+  } else if (hosts && *hosts > 1) {
+    evidence = fmt::format("{} is {}", launcher.hosts, *hosts);
+  }
+  if (evidence.empty()) return;
+  throw Error(ErrorCode::invalid_usage,
+              fmt::format("the {} ranks of this {} job are on several hosts ({}), and Tutti's "
+                          "ranks meet on one host: start them all on one, or pass a unique id in "
+                          "TUTTI_UNIQUE_ID if they are",
+                          placement.size, launcher.name, evidence));
+}
+
+}  // namespace
+
+Placement placement_from_environment() {
+  const Launcher* launcher = find_launcher();
+  if (launcher == nullptr) return Placement{0, 1, "none"};
+  const Placement placement = *placement_from(*launcher);
+  check_against_plain_variables(*launcher, placement);
+  return placement;
+}
+
+UniqueId unique_id_from_environment(const Placement& placement, std::chrono::nanoseconds timeout) {
+  if (const auto text = variable("TUTTI_UNIQUE_ID")) {
+    try {
+      return unique_id_from_string(*text);
+    } catch (const Error& error) {
+      throw Error(ErrorCode::invalid_usage, fmt::format("TUTTI_UNIQUE_ID: {}", error.what()));
+    }
+  }
+  if (placement.size == 1) return make_unique_id();
+  const Launcher* launcher = find_launcher();
+  if (launcher == nullptr) {
+    throw Error(
+        ErrorCode::invalid_usage,
+        fmt::format("rank {} of {}: no launcher's variables are set, and TUTTI_UNIQUE_ID is "
+                    "not: start the ranks with `tutti run`",
+                    placement.rank, placement.size));
+  }
+  need_one_host(*launcher, placement);
+  // The n-th world that this process joins is the n-th of every rank.
+  static std::atomic<unsigned> worlds{0};
+  const std::string job = fmt::format("{}#{}", job_name(*launcher), worlds.fetch_add(1));
+  if (placement.rank != 0) return fetch_unique_id(job, placement.rank, placement.size, timeout);
+  const UniqueId id = make_unique_id();
+  offer_unique_id(job, placement.size, id, timeout);
+  return id;
+}
+
+}  // namespace tutti

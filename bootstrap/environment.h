@@ -1,0 +1,26 @@
+// Who am I? Rank, size and rendezvous from the variables of the launcher that started this process.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "bootstrap/unique_id.h"
+
+namespace tutti {
+
+struct Placement {
+  int rank = 0;
+  int size = 1;
+  std::string launcher;  // "tutti run", "torchrun", "Open MPI", "MPICH", "Slurm", or "none"
+};
+
+/// From the environment alone; contradictory or malformed variables throw Error(invalid_usage) that
+/// names the variable and its value.
+Placement placement_from_environment();
+
+/// The id that all ranks of `placement` share. `tutti run` passes it (TUTTI_UNIQUE_ID); under the
+/// other launchers rank 0 makes it and hands it to the local ranks of the same user over an
+/// abstract unix socket named after the job (uid checked on both ends).
+UniqueId unique_id_from_environment(const Placement& placement, std::chrono::nanoseconds timeout);
+
+}  // namespace tutti

@@ -1,0 +1,20 @@
+// The server of a rendezvous: one thread, one epoll loop, any number of ranks at once. Peers prove
+// themselves in the waiting room (waiting_room.h); what the ranks say to each other is judged by
+// the round (rendezvous_round.h).
+#pragma once
+
+#include <cstdint>
+
+#include "bootstrap/unique_id.h"
+
+namespace tutti {
+
+enum class Rounds : std::uint8_t {
+  one,   // the ranks meet once; the server ends then, or when nobody came in time
+  many,  // as often as they like, until this process ends (`tutti run`)
+};
+
+/// Starts a server at `place`.
+UniqueId serve_rendezvous(Rounds rounds, const MeetingPlace& place = {});
+
+}  // namespace tutti

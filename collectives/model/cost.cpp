@@ -1,0 +1,169 @@
+#include "collectives/model/cost.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace tutti {
+namespace {
+
+constexpr double kKiB = 1024;
+
+/// A cache does not end at its size: from half of it on some is missing, at twice its size all.
+double missing(double bytes, double cache) {
+  return bytes > 0 ? std::clamp(std::log2(2 * bytes / std::max(cache, 1.0)) / 2, 0.0, 1.0) : 0;
+}
+
+}  // namespace
+
+Costing::Costing(const Workload& w, const Platform& p, const Plan& plan, bool windows)
+    : machine_(p.machine),
+      domains_(p.domains),
+      header_(plan.header),
+      copies_(w.access == Access::copies),
+      flags_in_data_(p.flags_in_data),
+      l3_bytes_(p.machine.l3_bytes * p.domains.count()),
+      type_(w.type),
+      element_(size_of(w.type)) {
+  const auto blocks_of = [&](int rank) {
+    return in_blocks(w.collective, p.ranks, rank, 0) + out_blocks(w.collective, p.ranks, rank, 0);
+  };
+  const std::size_t widest = std::max(
+      {in_blocks(w.collective, p.ranks, 0, 0), out_blocks(w.collective, p.ranks, 0, 0), 1U});
+  block_ = w.bytes / widest / element_;
+  if (w.bytes > 0) block_ = std::max<std::size_t>(block_, 1);
+  tiling_ = cut(header_, {windows, !windows}, block_, w.bytes, element_, p.links, p.tile_bytes,
+                p.least_piece);
+
+  // A rank that is no root has the usual number of blocks; roots alone have more.
+  const double mine = static_cast<double>(block_ * element_) * blocks_of(p.ranks > 1 ? 1 : 0);
+  const double sharing = std::max(1.0, static_cast<double>(p.ranks) / p.cores);
+  buffers_ = speed_of(mine * sharing, mine * p.ranks);
+  // What goes to a rank on the same core stays in its cache. Who shares a core is not known.
+  const double same_core = p.ranks > p.cores ? (sharing - 1) / (p.ranks - 1) : 0;
+  slots_ = {std::lerp(machine_.slot_read, machine_.l2_read, same_core),
+            std::lerp(machine_.slot_write, machine_.l2_write, same_core), 0};
+  std::size_t slots = 0;
+  for (const RankPlan& rank : plan.ranks) slots = std::max(slots, slots_in_use(rank, p.links));
+  if (!windows) expect_slots(static_cast<double>(slots) * p.ranks);
+  stream_ = writes_past_caches(bytes_in_caches(w.bytes, slots, p.ranks),
+                               static_cast<std::size_t>(l3_bytes_));
+}
+
+void Costing::expect_slots(double bytes) {
+  slots_.memory = missing(bytes, l3_bytes_);
+  slots_.read = std::lerp(slots_.read, std::max(slots_.read, machine_.memory_read), slots_.memory);
+  slots_.write =
+      std::lerp(slots_.write, std::max(slots_.write, machine_.memory_write), slots_.memory);
+}
+
+Costing::Cost Costing::of(const RankPlan& plan, const Step& step) const {
+  Cost cost;
+  cost.ns = machine_.step_ns;
+  const auto links = [&](std::span<const Operand> operands) {
+    return static_cast<double>(std::ranges::count_if(operands, &Operand::is_link));
+  };
+  cost.ns += machine_.link_ns * (links(plan.sources(step)) + links(plan.destinations(step)));
+  const double bytes = bytes_of(step);
+  if (bytes == 0) return cost;
+  double memory_ns = 0;
+  const bool copied_out =
+      copies_ && std::ranges::any_of(plan.destinations(step), &Operand::is_remote);
+  const bool past_caches = stream_ && links(plan.destinations(step)) == 0 && !copied_out;
+  for (const Operand& o : plan.sources(step)) {
+    read(o, plan, bytes, memory_ns, cost);
+    if (copies_ && o.is_remote()) memory_ns += copy_ns(step, bytes);
+  }
+  for (const Operand& o : plan.destinations(step)) {
+    write(o, plan, bytes, past_caches, memory_ns, cost);
+    if (copies_ && o.is_remote()) memory_ns += copy_ns(step, bytes);
+  }
+  const double arithmetic =
+      step.sources > 1 ? reduce_cost(machine_, type_) * bytes / kKiB * step.sources : 0;
+  cost.ns += std::max(arithmetic, memory_ns);
+  return cost;
+}
+
+Costing::Speed Costing::speed_of(double of_a_core, double of_all) const {
+  const double beyond_l2 = missing(of_a_core, machine_.l2_bytes);
+  const double beyond_l3 = missing(of_all, l3_bytes_);
+  const auto mix = [&](double l2, double l3, double memory) {
+    return std::lerp(std::lerp(l2, l3, beyond_l2), memory, beyond_l3);
+  };
+  return {mix(machine_.l2_read, machine_.l3_read, machine_.memory_read),
+          mix(machine_.l2_write, machine_.l3_write, machine_.memory_write), beyond_l3};
+}
+
+double Costing::bytes_of(const Step& step) const {
+  std::size_t elements = 0;
+  for (std::uint32_t i = 0; i < step.count; ++i) {
+    elements += chunk_extent(tiling_, 0, block_, element_, header_.pieces,
+                             (step.shape_chunk + i) % header_.pieces)
+                    .count;
+  }
+  return static_cast<double>(elements * element_);
+}
+
+/// What it takes longer to have the kernel copy one of the step's operands than to address it.
+double Costing::copy_ns(const Step& step, double bytes) const {
+  const double pages = machine_.copy_pages * bytes / kKiB;
+  if (step.sources == 1 && step.destinations == 1) return machine_.copy_ns + pages;
+  const double pieces = std::ceil(bytes / static_cast<double>(copied_piece(step.sources)));
+  const double through_ours = (machine_.l2_write + machine_.l2_read) * bytes / kKiB;
+  return machine_.copy_ns * pieces + pages + through_ours;
+}
+
+bool Costing::is_far(const Operand& o, const RankPlan& plan) const {
+  return (o.is_link() || o.is_remote()) && !domains_.near(o.rank, plan.rank);
+}
+double Costing::at_least_far(double ns_per_kib, const Operand& o, const RankPlan& plan) const {
+  return is_far(o, plan) ? std::max(ns_per_kib, machine_.far_data) : ns_per_kib;
+}
+
+/// tmp serves every tile anew, so it stays in a cache that the buffers do not fit.
+Costing::Speed Costing::own(const Operand& o, const RankPlan& plan) const {
+  if (o.space != Space::tmp) return buffers_;
+  const double tile =
+      static_cast<double>(std::min(tiling_.tile, block_) * element_) / header_.pieces;
+  const double bytes = tile * plan.tmp_chunks;
+  const Speed tmp = speed_of(bytes, bytes * header_.ranks);
+  return tmp.read < buffers_.read ? tmp : buffers_;
+}
+
+void Costing::read(const Operand& o, const RankPlan& plan, double bytes, double& ns,
+                   Cost& cost) const {
+  cost.moved += bytes;
+  if (o.is_link()) {
+    if (bytes <= kInlineBytes) return;
+    ns += at_least_far(slots_.read, o, plan) * bytes / kKiB;
+    // The first line comes once the header is there, unless flags are in the data.
+    if (!flags_in_data_) {
+      ns += is_far(o, plan) ? machine_.far_latency_ns : machine_.latency_ns;
+    }
+    cost.memory += slots_.memory * bytes;
+    return;
+  }
+  const Speed speed = own(o, plan);
+  // Another rank's results were written a moment ago, by another core: they come as slots do.
+  const bool foreign = o.is_remote() && o.space != Space::in && o.rank != plan.rank;
+  const double ns_per_kib = foreign ? std::max(slots_.read, speed.read) : speed.read;
+  ns += at_least_far(ns_per_kib, o, plan) * bytes / kKiB;
+  cost.memory += speed.memory * bytes;
+}
+
+void Costing::write(const Operand& o, const RankPlan& plan, double bytes, bool past_caches,
+                    double& ns, Cost& cost) const {
+  cost.moved += bytes;
+  if (o.is_link()) {
+    if (bytes <= kInlineBytes) return;
+    ns += slots_.write * bytes / kKiB;
+    cost.memory += slots_.memory * 2 * bytes;
+    return;
+  }
+  const Speed speed = own(o, plan);
+  const double ns_per_kib = past_caches ? machine_.stream_write : speed.write;
+  ns += at_least_far(ns_per_kib, o, plan) * bytes / kKiB;
+  // An ordinary store to memory reads the line before it writes it back.
+  cost.memory += past_caches ? bytes : speed.memory * 2 * bytes;
+}
+
+}  // namespace tutti

@@ -1,0 +1,66 @@
+// How long a call will take, from its plan and the constants of the machine.
+//
+// Every step of the plan gets a cost (cost.h), and a simulation (simulate.h) of all ranks says when
+// the last one is done. Of many tiles a few are simulated, and the pace of the last ones goes on.
+// Two bounds stand beside it: the memory cannot deliver more than its bandwidth, and where there
+// are too many ranks to simulate, a closed form takes its place.
+//
+// Buffers are taken to be where they fit (L2, L3, memory), as in a loop that repeats the call.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "collectives/algorithms.h"
+#include "collectives/cut.h"
+#include "collectives/model/domains.h"
+#include "collectives/model/machine.h"
+
+namespace tutti {
+
+/// Where calls run: what all ranks of a communicator know of it.
+struct Platform {
+  Machine machine;
+  int ranks = 1;
+  int cores = 1;  // that the ranks may use together
+  ConnectionShape links;
+  std::size_t tile_bytes = 0;
+  std::size_t least_piece = kLeastPiece;
+  bool flags_in_data = false;  // as LL has them; else data come a way after what announces them
+  Domains domains{};
+};
+
+/// Ranks on GPUs, each with thread blocks of its own.
+Platform gpu_platform(int ranks);
+
+/// How ranks get at each other's buffers: not at all (what goes from rank to rank goes through
+/// slots), by copies that the kernel makes (transport/cma.h), or by loads and stores.
+enum class Access : std::uint8_t { none, copies, windows };
+
+/// What is called.
+struct Workload {
+  Collective collective = Collective::all_reduce;
+  std::size_t bytes = 0;  // of the largest buffer, over all its blocks
+  DataType type = DataType::uint8;
+  Access access = Access::windows;
+  bool round_once = false;  // only by an algorithm that does (rounding.h)
+};
+
+struct Prediction {
+  bool possible = false;  // the algorithm can serve this rank count with these links and buffers
+  double ns = 0;          // from the first rank's call until the last one's return
+  double memory_ns = 0;   // what the bandwidth of the memory alone takes of that
+  double moved = 0;       // bytes that the busiest rank reads and writes
+  std::size_t tiles = 1;
+  std::size_t tile_bytes = 0;  // of each block
+  bool simulated = false;      // else: the closed form
+};
+
+/// More ranks than these are not simulated: a choice must not take longer than the calls it is for.
+inline constexpr int kMostSimulatedRanks = 16;
+
+/// Thread-safe. Takes microseconds to a few milliseconds.
+Prediction predict(const Algorithm& algorithm, const Workload& workload, const Platform& platform);
+
+}  // namespace tutti

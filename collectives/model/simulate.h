@@ -1,0 +1,33 @@
+// When the steps of a plan run: a simulation of all ranks, event by event. What a step costs is
+// decided elsewhere (predict.cpp); here are order, messages, slots, and cores that ranks share.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "collectives/model/domains.h"
+#include "collectives/plan.h"
+
+namespace tutti {
+
+struct SimulationOptions {
+  std::size_t tiles = 1;  // every lane repeats its steps for each
+  std::size_t slots = 1;  // of every link
+  int cores = 1;          // a rank runs on one of them until it has to wait
+  // Where there are fewer cores than ranks: ranks 0, 1, ... share the first core; else ranks 0,
+  // `cores`, 2 * `cores`, ...
+  bool neighbours_share = false;
+  double latency_ns = 0;      // from the end of a step until another rank sees its message, or...
+  double far_latency_ns = 0;  // ... one in another domain
+  const Domains* domains = nullptr;  // none: there is one
+  double switch_ns = 0;              // when a core passes from one rank to another
+};
+
+/// Costs of all steps in ns: by rank, lane, step.
+using StepCosts = std::vector<std::vector<std::vector<double>>>;
+
+/// The time from the start, which all ranks make together, until the last one has ended. The plan
+/// must be free of deadlock with these slots; throws Error(internal) otherwise.
+double simulate(const Plan& plan, const StepCosts& costs, const SimulationOptions& options);
+
+}  // namespace tutti

@@ -1,0 +1,129 @@
+#include "device/host_slots.h"
+
+#include <algorithm>
+
+namespace tutti {
+
+ConnectionShape DeviceHostSlots::connection_of(const device::SegmentShape& shape) {
+  return {shape.slots, device::host_slot_bytes(shape)};
+}
+
+DeviceHostSlots::~DeviceHostSlots() {
+  if (proxy_) proxy_->stop();
+}
+
+/// Of another rank's segment, its connections from `rank` and the credit that `rank` gives.
+std::unique_ptr<device::PinnedMemory> DeviceHostSlots::make_far(int rank) const {
+  auto far = std::make_unique<device::PinnedMemory>(on_device_.of(rank).device(), shape_.bytes());
+  const auto self = static_cast<std::uint32_t>(rank);
+  far->pin(shape_.credits(), shape_.peers());
+  for (std::uint32_t c = 0; c < shape_.channels + shape_.message_channels; ++c) {
+    const std::size_t at = shape_.connection(self, c);
+    // LL's slots are written too, now and then (LaneLinks::clean_slots()).
+    far->pin(at, at + shape_.ll128(0));
+    far->pin(at + shape_.simple(0), at + shape_.connection_bytes());
+  }
+  return far;
+}
+
+void DeviceHostSlots::open() {
+  if (!near_.empty()) return;
+  Memory near;
+  std::vector<Memory> far;
+  std::vector<std::unique_ptr<device::Executor>> executors;
+  for (const auto& on_device : on_device_) {
+    device::Device& gpu = on_device->device();
+    near.push_back(std::make_unique<device::PinnedMemory>(gpu, shape_.bytes()));
+    near.back()->pin(0, shape_.bytes());
+    Memory& mine = far.emplace_back();
+    for (int peer = 0; peer < size(); ++peer) {
+      mine.push_back(on_device_.has(peer) ? nullptr : make_far(on_device->rank()));
+    }
+    executors.push_back(std::make_unique<device::Executor>(
+        gpu, on_device->rank(), shape_, static_cast<int>(on_device_.ranks_on(gpu)),
+        near.back()->data()));
+  }
+  for (std::size_t e = 0; e < executors.size(); ++e) {
+    for (int peer = 0; peer < size(); ++peer) {
+      const auto& memory = on_device_.has(peer) ? near[on_device_.index(peer)]
+                                                : far[e][static_cast<std::size_t>(peer)];
+      executors[e]->connect(peer, memory->data(), false);
+    }
+  }
+  auto proxy = DeviceProxy::start();
+  {
+    const std::lock_guard lock(mutex_);
+    for (std::size_t e = 0; e < executors.size(); ++e) {
+      executors[e]->set_limits(on_device_.of(executors[e]->rank()).limits());
+      if (aborted_) executors[e]->abort();
+    }
+    near_ = std::move(near);
+    far_ = std::move(far);
+    executors_ = std::move(executors);
+    proxy_ = std::move(proxy);
+  }
+  for (int peer = 0; peer < size(); ++peer) {
+    if (!on_device_.has(peer) && inboxes_.has_met(peer)) add_links(peer);
+  }
+}
+
+void DeviceHostSlots::met(int rank) {
+  if (!near_.empty()) add_links(rank);
+}
+
+void DeviceHostSlots::add_links(int peer) {
+  for (std::size_t e = 0; e < on_device_.size(); ++e) {
+    const int rank = executors_[e]->rank();
+    ProxyLink::Ends ends;
+    ends.rank = rank;
+    ends.peer = peer;
+    ends.near = near_[e]->data();
+    ends.far = far_[e][static_cast<std::size_t>(peer)]->data();
+    ends.outgoing = inboxes_.connections(peer, rank);
+    ends.incoming = inboxes_.connections(rank, peer);
+    proxy_->add(std::make_shared<ProxyLink>(shape_, inboxes_.connection(), ends));
+  }
+}
+
+device::Executor& DeviceHostSlots::executor(int rank) {
+  const std::lock_guard lock(mutex_);
+  return *executors_[on_device_.index(rank)];
+}
+
+void DeviceHostSlots::set_limits(int rank, const device::Executor::Limits& limits) {
+  const std::lock_guard lock(mutex_);
+  if (!executors_.empty()) executors_[on_device_.index(rank)]->set_limits(limits);
+}
+
+void DeviceHostSlots::abort() {
+  const std::lock_guard lock(mutex_);
+  aborted_ = true;
+  for (const auto& executor : executors_) executor->abort();
+}
+
+std::vector<Error> DeviceHostSlots::failures() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<Error> failures;
+  for (const auto& executor : executors_) {
+    if (auto failure = executor->failure()) failures.push_back(std::move(*failure));
+  }
+  if (proxy_) {
+    if (auto failure = proxy_->failure()) failures.push_back(std::move(*failure));
+  }
+  return failures;
+}
+
+std::optional<device::Executor::LateRank> DeviceHostSlots::late() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& executor : executors_) {
+    if (auto late = executor->late()) return late;
+  }
+  return std::nullopt;
+}
+
+void DeviceHostSlots::wake() {
+  const std::lock_guard lock(mutex_);
+  if (proxy_) proxy_->wake();
+}
+
+}  // namespace tutti

@@ -1,0 +1,98 @@
+#include "device/inbox.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <utility>
+
+#include "collectives/execute/signature.h"
+
+namespace tutti {
+namespace {
+
+/// Names the descriptor of a rank's inbox; its segment on the host has the key itself.
+std::uint64_t inbox_key(const LocalGroup& group, int rank) {
+  return mix(group.key(rank), 0x696e626f78);
+}
+
+}  // namespace
+
+DeviceInboxes::DeviceInboxes(LocalGroup& group, const device::SegmentShape& shape,
+                             ConnectionShape connection)
+    : connection_(connection),
+      channels_(shape.channels + shape.message_channels),
+      inboxes_(static_cast<std::size_t>(group.size())) {
+  bytes_ = first_connection() + inboxes_.size() * channels_ * connection_.bytes();
+  for (int rank = 0; rank < group.size(); ++rank) {
+    if (!group.same_process(rank)) continue;
+    auto& inbox = inboxes_[static_cast<std::size_t>(rank)];
+    inbox = SharedMemory::create("tutti-inbox", bytes_);
+    for (int peer = 0; peer < group.size(); ++peer) {
+      if (group.same_process(peer)) continue;
+      group.mesh().send(group.member(peer), inbox_key(group, rank), inbox);
+    }
+  }
+}
+
+void DeviceInboxes::meet(LocalGroup& group, int rank, int carrier) {
+  auto& inbox = inboxes_[static_cast<std::size_t>(rank)];
+  if (inbox) return;
+  inbox = group.mesh().receive(group.member(carrier), inbox_key(group, rank), bytes_,
+                               std::chrono::steady_clock::now() + std::chrono::seconds(10));
+}
+
+DeviceWay DeviceInboxes::decide(int mine, int peer, DeviceWay wish) {
+  auto& word = way(std::min(mine, peer), std::max(mine, peer));
+  std::uint32_t found = 0;
+  // relaxed: the word announces nothing but itself.
+  if (word.compare_exchange_strong(found, static_cast<std::uint32_t>(wish),
+                                   std::memory_order_relaxed)) {
+    return wish;
+  }
+  return checked(found, peer);
+}
+
+void DeviceInboxes::settle(std::span<const int> ranks, DeviceWay worst) {
+  for (const int rank : ranks) {
+    // relaxed: as above.
+    head(rank).settled.store(static_cast<std::uint32_t>(worst), std::memory_order_relaxed);
+  }
+}
+
+DeviceWay DeviceInboxes::settled(int rank) const {
+  const std::uint32_t way = head(rank).settled.load(std::memory_order_relaxed);
+  return way == 0 ? DeviceWay::undecided : checked(way, rank);
+}
+
+DeviceWay DeviceInboxes::checked(std::uint32_t way, int peer) const {
+  for (const DeviceWay known : {DeviceWay::mapped, DeviceWay::forwarded}) {
+    if (way == static_cast<std::uint32_t>(known)) return known;
+  }
+  throw Error(ErrorCode::internal,
+              fmt::format("rank {} reaches GPU memory in a way that is none ({})", peer, way),
+              peer);
+}
+
+std::byte* DeviceInboxes::connections(int receiver, int sender) const {
+  return inboxes_[static_cast<std::size_t>(receiver)]->data() + first_connection() +
+         static_cast<std::size_t>(sender) * channels_ * connection_.bytes();
+}
+
+DeviceInboxes::Head& DeviceInboxes::head(int rank) const {
+  return *reinterpret_cast<Head*>(inboxes_[static_cast<std::size_t>(rank)]->data());
+}
+
+std::atomic<std::uint32_t>& DeviceInboxes::way(int lower, int higher) const {
+  auto* const words = reinterpret_cast<std::atomic<std::uint32_t>*>(
+      inboxes_[static_cast<std::size_t>(lower)]->data() + sizeof(Head));
+  return words[higher];
+}
+
+std::size_t DeviceInboxes::first_connection() const {
+  const std::size_t words = inboxes_.size() * sizeof(std::atomic<std::uint32_t>);
+  return sizeof(Head) + (words + kCacheLine - 1) / kCacheLine * kCacheLine;
+}
+
+}  // namespace tutti

@@ -1,0 +1,104 @@
+// The segments of a communicator's ranks, as one process's kernels address them: its own ranks' as
+// they are, those of other processes mapped when a call first needs them, for each of its GPUs.
+//
+// Where one of two ranks cannot map the other's, or must not (TUTTI_CUDA_IPC), messages between the
+// two go through the host (host_slots.h). So do all collectives of the communicator then, as
+// their ranks have to agree on how data travels.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collectives/execute/host/wait.h"
+#include "device/board.h"
+#include "device/executors.h"
+#include "device/host_slots.h"
+#include "device/inbox.h"
+
+namespace tutti {
+
+class DevicePeers {
+ public:
+  /// Connects this process's ranks to each other, and shows them to the other processes. Throws
+  /// Error: invalid_argument for GPUs that cannot reach each other.
+  DevicePeers(LocalGroup& group, const device::SegmentShape& shape,
+              const DeviceExecutors& executors);
+  ~DevicePeers() { leave(); }
+  DevicePeers(const DevicePeers&) = delete;
+  DevicePeers& operator=(const DevicePeers&) = delete;
+
+  /// Returns when the kernels of `mine`, ranks of this process whose calls this thread makes, can
+  /// reach the memory of `ranks`. Waits for the first call on GPU memory of the processes that
+  /// have it, as long as `policy` says. Throws Error: peer_lost, timed_out, or what has failed
+  /// the communicator.
+  void reach(LocalGroup& group, std::span<const int> mine, std::span<const int> ranks,
+             const WaitPolicy& policy);
+
+  /// Returns when it is known how collectives go, of all ranks: to be called after reach() of all
+  /// of them. Waits for the first collective of each process. Throws as that.
+  void agree(LocalGroup& group, std::span<const int> mine, const WaitPolicy& policy);
+
+  /// Whether collectives go through the host; after agree().
+  bool collectives_through_host() const;
+  /// Whether the messages between a rank of this process and rank `peer` do; after reach().
+  bool messages_through_host(int mine, int peer) const;
+  /// Null where no other process takes part; its executors are there if one of these two is true.
+  DeviceHostSlots* host() { return host_.get(); }
+  const DeviceHostSlots* host() const { return host_.get(); }
+
+  bool spans_processes() const { return spans_processes_; }
+  /// Unmaps everything; when nothing runs any more. Then only are_using_ours() has a meaning.
+  void leave();
+  /// Whether others may still have this process's memory mapped, or lack messages that only this
+  /// process can pass on to them, after leave().
+  bool are_using_ours() const { return board_.is_mapped(); }
+
+ private:
+  struct Peer {
+    DeviceBoard::Card card;
+    bool known = false;  // the card is there, and an inbox
+    // Of another process's rank, by this process's GPUs; none: not mapped.
+    std::vector<device::Mapping> mappings;
+    std::string why_not;  // it is not mapped
+  };
+
+  /// Of this process's ranks.
+  void connect_here();
+  void show(LocalGroup& group);
+  /// Whether `mine` are connected to rank `rank`; connects them if its card is there.
+  bool connect(LocalGroup& group, std::span<const int> mine, int rank);
+  /// Takes in what rank `rank` of another process shows.
+  void meet(LocalGroup& group, int rank, const DeviceBoard::Card& card);
+  void map(Peer& peer, int rank, const FileDescriptor& fd);
+  /// How `mine` and rank `rank` of another process reach each other. Decides it, if need be.
+  DeviceWay way(int mine, int rank);
+  /// Tells the others how all ranks of this process reach them.
+  void settle();
+  /// The blocks that every rank may have, once all cards are known.
+  std::uint32_t agreed_blocks() const;
+
+  device::SegmentShape shape_;
+  const DeviceExecutors& executors_;
+  DeviceBoard board_;
+  bool spans_processes_ = false;
+  bool shares_;  // maps others' memory, and shows its own
+  std::unique_ptr<DeviceInboxes> inboxes_;
+  std::unique_ptr<DeviceHostSlots> host_;
+  mutable std::mutex mutex_;  // of what follows
+  std::vector<Peer> peers_;
+  std::size_t missing_ = 0;  // that are not known
+  // By rank of this process, and peer. An executor is touched by the thread that makes its calls.
+  std::vector<std::vector<bool>> connected_;
+  std::vector<std::vector<DeviceWay>> ways_;  // the same; of ranks of other processes
+  bool settled_ = false;
+  std::vector<bool> agreed_;  // by rank of this process: it knows how collectives go
+  bool collectives_through_host_ = false;
+};
+
+}  // namespace tutti

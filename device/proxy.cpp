@@ -1,0 +1,248 @@
+#include "device/proxy.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "collectives/execute/cuda/memory.h"
+#include "core/background.h"
+#include "core/fork.h"
+
+namespace tutti {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+// How long the thread looks without a pause after something has moved: longer than a collective
+// lets it wait for the next message. Then it sleeps, the longer the less there is to do.
+constexpr auto kLook = 1ms;
+constexpr auto kShortestSleep = 50us;
+constexpr auto kLongestSleep = 1ms;
+// Of a process that exits, whose messages somebody may not have taken yet.
+constexpr auto kGrace = 1800ms;
+
+/// Bytes of a slot until the last that is not zero, in steps of 64.
+std::size_t length_of(const std::byte* slot, std::size_t bytes) {
+  constexpr std::size_t kStep = 64;
+  while (bytes >= kStep) {
+    std::uint64_t words[kStep / sizeof(std::uint64_t)];
+    std::memcpy(words, slot + bytes - kStep, kStep);
+    std::uint64_t any = 0;
+    for (const std::uint64_t word : words) any |= word;
+    if (any != 0) break;
+    bytes -= kStep;
+  }
+  return bytes;
+}
+
+}  // namespace
+
+// --- A link --------------------------------------------------------------------------------------
+
+ProxyLink::ProxyLink(const device::SegmentShape& shape, ConnectionShape connection,
+                     const Ends& ends)
+    : shape_(shape),
+      slot_bytes_(std::min<std::size_t>(connection.slot_bytes, shape.simple_bytes)),
+      rank_(static_cast<std::uint32_t>(ends.rank)),
+      peer_(static_cast<std::uint32_t>(ends.peer)),
+      near_(ends.near),
+      far_(ends.far),
+      channels_(shape.channels + shape.message_channels) {
+  for (std::size_t c = 0; c < channels_.size(); ++c) {
+    channels_[c].sender = Sender(ends.outgoing + c * connection.bytes(), connection);
+    channels_[c].receiver = Receiver(ends.incoming + c * connection.bytes(), connection);
+  }
+}
+
+const std::uint64_t* ProxyLink::sent_header(std::uint32_t channel, std::uint64_t message) const {
+  return reinterpret_cast<const std::uint64_t*>(far_ + shape_.connection(rank_, channel) +
+                                                shape_.header(slot(message)));
+}
+
+std::uint64_t* ProxyLink::credit_of_sent(std::uint32_t channel) const {
+  return reinterpret_cast<std::uint64_t*>(near_ + shape_.credit(peer_, channel));
+}
+
+bool ProxyLink::advance() {
+  bool moved = false;
+  for (std::uint32_t c = 0; c < channels_.size(); ++c) {
+    while (forward(c)) moved = true;
+    while (deliver(c)) moved = true;
+  }
+  return moved;
+}
+
+bool ProxyLink::forward(std::uint32_t channel) {
+  Channel& c = channels_[channel];
+  const std::uint64_t number = c.forwarded + 1;
+  // acquire: pairs with the kernel's release, so the data is there.
+  const std::uint64_t header = device::load_acquire(sent_header(channel, number));
+  if (static_cast<std::uint32_t>(header) != static_cast<std::uint32_t>(number)) return false;
+  if (!c.sender.ready(slot_bytes_)) return false;
+  std::byte* const data = far_ + shape_.connection(rank_, channel) + shape_.simple(slot(number));
+  const std::size_t bytes = length_of(data, slot_bytes_);
+  if (bytes > 0) {
+    std::memcpy(c.sender.slot(bytes), data, bytes);
+    std::memset(data, 0, bytes);
+  }
+  c.sender.publish(static_cast<std::uint32_t>(header >> 32), static_cast<std::uint32_t>(bytes));
+  c.forwarded = number;
+  // release: our loads and zeros come before the kernel's next stores into the slot.
+  device::store_release(credit_of_sent(channel), number);
+  return true;
+}
+
+bool ProxyLink::deliver(std::uint32_t channel) {
+  Channel& c = channels_[channel];
+  if (!c.receiver.ready()) return false;
+  const std::uint64_t number = c.delivered + 1;
+  // acquire: our stores into the slot come after the kernel's loads.
+  const std::uint64_t freed = device::load_acquire(
+      reinterpret_cast<const std::uint64_t*>(far_ + shape_.credit(rank_, channel)));
+  if (number - freed > shape_.slots) return false;
+  const std::uint32_t bytes = c.receiver.bytes();  // once: the peer could change it
+  if (bytes > slot_bytes_) {
+    throw Error(ErrorCode::internal,
+                fmt::format("rank {} has sent {} bytes to the GPU of rank {} through a slot of {}",
+                            peer_, bytes, rank_, slot_bytes_),
+                static_cast<int>(peer_));
+  }
+  std::byte* const connection = near_ + shape_.connection(peer_, channel);
+  std::byte* const data = connection + shape_.simple(slot(number));
+  std::uint32_t& filled = c.filled[slot(number)];
+  if (bytes > 0) std::memcpy(data, c.receiver.slot(bytes), bytes);
+  if (filled > bytes) std::memset(data + bytes, 0, filled - bytes);
+  filled = bytes;
+  const std::uint64_t header =
+      std::uint64_t{c.receiver.tag()} << 32 | static_cast<std::uint32_t>(number);
+  c.receiver.free();
+  c.delivered = number;
+  // release: the data comes before.
+  device::store_release(reinterpret_cast<std::uint64_t*>(connection + shape_.header(slot(number))),
+                        header);
+  return true;
+}
+
+bool ProxyLink::is_flushed() const {
+  for (std::uint32_t c = 0; c < channels_.size(); ++c) {
+    // What the thread has forwarded is what it gave back. relaxed: nothing is read on its account.
+    const std::uint64_t next = device::load_relaxed(credit_of_sent(c)) + 1;
+    const std::uint64_t header = device::load_relaxed(sent_header(c, next));
+    if (static_cast<std::uint32_t>(header) == static_cast<std::uint32_t>(next)) return false;
+  }
+  return true;
+}
+
+// --- The thread ----------------------------------------------------------------------------------
+
+DeviceProxy::DeviceProxy()
+    : generation_(process_generation()), bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (!bell_) throw_system_error("making an eventfd for the thread of host slots");
+}
+
+std::shared_ptr<DeviceProxy> DeviceProxy::start() {
+  const std::shared_ptr<DeviceProxy> proxy(new DeviceProxy);
+  run_in_background("tutti-proxy", [proxy](int stop_fd) {
+    struct Finally {
+      DeviceProxy& proxy;
+      ~Finally() {
+        // release: pairs with stop().
+        proxy.stopped_.store(true, std::memory_order_release);
+        proxy.stopped_.notify_all();
+      }
+    } finally{*proxy};
+    proxy->run(stop_fd);
+  });
+  return proxy;
+}
+
+void DeviceProxy::add(std::shared_ptr<ProxyLink> link) {
+  {
+    const std::lock_guard lock(mutex_);
+    new_links_.push_back(std::move(link));
+  }
+  // release: orders nothing that the mutex does not; but whoever sees it takes the mutex.
+  changed_.store(true, std::memory_order_release);
+  wake();
+}
+
+void DeviceProxy::wake() {
+  // acq_rel: what was done before is there for the thread that takes note of it.
+  if (woken_.exchange(true, std::memory_order_acq_rel)) return;
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(bell_.fd(), &one, sizeof one);
+}
+
+void DeviceProxy::stop() {
+  if (process_generation() != generation_) return;  // a forked child does not have the thread
+  stopping_.store(true, std::memory_order_release);
+  wake();
+  // acquire: what the thread did to the links comes before.
+  stopped_.wait(false, std::memory_order_acquire);
+}
+
+std::optional<Error> DeviceProxy::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+bool DeviceProxy::is_flushed() const {
+  return std::ranges::all_of(links_, [](const auto& link) { return link->is_flushed(); });
+}
+
+bool DeviceProxy::advance() {
+  if (changed_.exchange(false, std::memory_order_acquire)) {
+    const std::lock_guard lock(mutex_);
+    for (auto& link : new_links_) links_.push_back(std::move(link));
+    new_links_.clear();
+  }
+  bool moved = false;
+  for (auto& link : links_) {
+    try {
+      moved = link->advance() || moved;
+    } catch (const Error& e) {
+      {
+        const std::lock_guard lock(mutex_);
+        if (!failure_) failure_ = e;
+      }
+      link = nullptr;
+    }
+  }
+  std::erase(links_, nullptr);
+  return moved;
+}
+
+void DeviceProxy::run(int stop_fd) {
+  auto last = Clock::now();  // that something moved, or was about to
+  std::optional<Clock::time_point> end;
+  // acquire: pairs with stop(), which orders nothing else.
+  while (!stopping_.load(std::memory_order_acquire)) {
+    const bool woken = woken_.exchange(false, std::memory_order_acq_rel);
+    const bool moved = advance();
+    const auto now = Clock::now();
+    if (end && (now > *end || (!moved && is_flushed()))) break;
+    if (woken || moved) last = now;
+    if (now - last < kLook) {
+      sched_yield();
+      continue;
+    }
+    const auto sleep = std::clamp<Clock::duration>((now - last) / 8, kShortestSleep, kLongestSleep);
+    const timespec most{0, static_cast<long>(std::chrono::nanoseconds(sleep).count())};
+    // In the last seconds of the process the first descriptor is always readable.
+    pollfd both[] = {{end ? -1 : stop_fd, POLLIN, 0}, {bell_.fd(), POLLIN, 0}};
+    if (ppoll(both, 2, &most, nullptr) <= 0) continue;
+    if (both[0].revents != 0) end = Clock::now() + kGrace;
+    std::uint64_t rings = 0;
+    [[maybe_unused]] const ssize_t heard = ::read(bell_.fd(), &rings, sizeof rings);
+  }
+  links_.clear();
+}
+
+}  // namespace tutti

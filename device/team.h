@@ -1,0 +1,146 @@
+// The ranks of a communicator that are threads of this process, on the GPU that they share, or on
+// several: an executor each, and launches of one or several of those on a GPU. One object per
+// communicator and process; it lives until the last of these ranks has left, because the others'
+// kernels may still write into a rank's segment.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "device/executors.h"
+#include "device/peers.h"
+#include "device/watch.h"
+#include "device/windows.h"
+
+namespace tutti {
+
+/// The segments of a communicator's ranks on GPUs.
+device::SegmentShape device_segment(int ranks);
+
+class DeviceTeam {
+ public:
+  /// `ordinals`: CUDA's numbers of the GPUs, by rank, of this process's ranks. `open`: gives one.
+  /// Throws Error: invalid_argument for more ranks than fit one launch, or GPUs that cannot reach
+  /// each other.
+  DeviceTeam(LocalGroup& group, std::vector<int> ordinals,
+             const std::function<std::shared_ptr<device::Device>(int ordinal)>& open);
+
+  int ordinal(int rank) const { return ordinals_[static_cast<std::size_t>(rank)]; }
+
+  /// See DevicePeers.
+  void agree(LocalGroup& group, std::span<const int> mine, const WaitPolicy& policy) {
+    peers_.agree(group, mine, policy);
+  }
+  void reach(LocalGroup& group, std::span<const int> mine, std::span<const int> ranks,
+             const WaitPolicy& policy) {
+    peers_.reach(group, mine, ranks, policy);
+  }
+
+  bool is_capturing(int rank, device::Stream stream) const {
+    return executors_.of(rank).device().is_capturing(stream);
+  }
+  bool collectives_through_host() const { return peers_.collectives_through_host(); }
+
+  /// Null where all ranks are in this process, on one GPU: its memory is addressed as it is.
+  DeviceWindows* windows() const { return windows_.get(); }
+
+  /// Of a buffer, beside the kernel.
+  struct Copy {
+    std::byte* to = nullptr;
+    const std::byte* from = nullptr;
+    std::size_t bytes = 0;
+  };
+  /// One rank's part of an operation, after what is on its stream; or its part in messages, all of
+  /// one group, after what is on any of the streams.
+  struct Part {
+    int rank = 0;
+    device::DeviceBinding binding;
+    std::vector<Copy> before, after;  // the kernel, on the first of its streams
+    std::vector<device::DeviceMessage> messages;
+    std::vector<device::Stream> streams;  // at least one
+  };
+  /// One kernel on each GPU for the parts of its ranks, in the order of all their streams. Does not
+  /// wait. Each rank's parts come from one thread at a time. Throws Error; then the kernels of some
+  /// GPUs may have been launched, and wait for the others.
+  void launch(std::vector<Part> parts);
+  void launch_messages(std::vector<Part> parts);
+
+  /// Makes all kernels, also later ones, leave their waits. From any thread.
+  void abort();
+  /// Fails the communicator where a kernel of any rank has, and stops them all. Does not wait. From
+  /// any thread.
+  void note_failure(LocalGroup& group);
+
+ private:
+  friend struct DeviceTeams;  // joins, leaves
+
+  using Parts = std::span<const Part>;  // of ranks on one GPU, where nothing else is said
+
+  DeviceExecutors make_executors(
+      const LocalGroup& group,
+      const std::function<std::shared_ptr<device::Device>(int ordinal)>& open);
+  /// The one of a rank's whose links its collectives take.
+  device::Executor& collective_executor(int rank) {
+    return peers_.collectives_through_host() ? peers_.host()->executor(rank) : executors_.of(rank);
+  }
+  /// The parts on each GPU.
+  std::vector<Parts> by_gpu(std::vector<Part>& parts) const;
+  /// Whether they are of all ranks of this process on their GPU.
+  bool are_all(Parts parts) const;
+  /// Throws where the launch of only some ranks would wait for that of others.
+  void check_default_stream(Parts parts) const;
+  /// Throws where a launch of only some ranks would wait, on its stream, for one that waits for it.
+  void check_stream(Parts parts);
+  void launch_on_gpu(Parts parts);
+  void launch_messages_on_gpu(Parts parts);
+  void enqueue(Parts parts, std::span<const device::RankLaunch> launches, DataType type);
+  /// What has gone wrong in a kernel of any rank.
+  std::optional<Error> failure() const;
+  /// Which kernel waits for long. By the watching thread.
+  std::optional<device::Executor::LateRank> late();
+  /// Fails the communicator where a kernel has, or a process, and stops all kernels where it has;
+  /// tells what waits for long, and hears of others' windows.
+  void look(LocalGroup& group);
+  void join(LocalGroup& group, const WaitPolicy& policy);
+  /// Whether that was the last one.
+  bool leave(LocalGroup& group);
+  /// Waits for the GPU, and unmaps what is others'.
+  void end(LocalGroup& group);
+
+  std::vector<int> ordinals_;  // by rank; -1: of another process
+  device::SegmentShape shape_;
+  DeviceExecutors executors_;
+  std::unique_ptr<DeviceWindows> windows_;  // of a communicator that spans processes, or GPUs
+  DevicePeers peers_;
+  std::shared_ptr<DeviceWatch> watch_;
+
+  // The newest launches of each executor, by number.
+  struct Launched {
+    std::uint64_t number = 0;  // from 1
+    device::Stream stream = nullptr;
+  };
+  static constexpr std::size_t kRemembered = 64;
+  int joined_ = 0;    // DeviceTeams' mutex
+  std::mutex mutex_;  // of what follows
+  std::vector<std::vector<Launched>> launched_;
+  std::vector<std::uint64_t> launches_;
+};
+
+/// Rank group.rank() takes part from now on: in the team of its communicator and process, which
+/// `make` makes for the first that asks. `policy`: of its waits.
+std::shared_ptr<DeviceTeam> join_device_team(
+    LocalGroup& group, const WaitPolicy& policy,
+    const std::function<std::shared_ptr<DeviceTeam>()>& make);
+/// And no longer. The last one waits for the GPU. The memory that this process shares is kept until
+/// other processes have let go of it, for which nobody waits but a process that exits, for 2 s.
+void leave_device_team(const std::shared_ptr<DeviceTeam>& team, LocalGroup& group);
+/// The team of a communicator in this process, else null.
+std::shared_ptr<DeviceTeam> find_device_team(const LocalGroup& group);
+
+}  // namespace tutti

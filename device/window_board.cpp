@@ -1,0 +1,217 @@
+#include "device/window_board.h"
+
+#include <fmt/format.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+
+#include "collectives/execute/signature.h"
+
+namespace tutti {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// A look at the others now and then, whether somebody rings or not.
+constexpr timespec kLookEvery{0, 20'000'000};
+
+void ring(std::atomic<std::uint32_t>& bell) {
+  // release: who wakes finds what was written before.
+  bell.fetch_add(1, std::memory_order_release);
+  syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&bell), FUTEX_WAKE, 1, nullptr, nullptr, 0);
+}
+
+}  // namespace
+
+/// The newest and the one before take turns: nobody votes again before all have read.
+struct alignas(kCacheLine) DeviceWindowBoard::Ballot {
+  std::atomic<std::uint64_t> number;
+  std::uint64_t operation;
+  std::uint64_t yes;
+};
+
+// At the beginning; then an Ear for each rank.
+struct alignas(kCacheLine) DeviceWindowBoard::Page {
+  std::atomic<std::uint32_t> bell;  // anybody's to ring
+  alignas(kCacheLine) std::atomic<std::uint64_t> notices;
+  std::uint32_t window;
+  std::uint32_t opens;
+  CudaMemoryHandle handle;
+  std::array<Ballot, 2> ballots;
+};
+
+/// What this process has heard of the one whose page that rank made.
+struct alignas(kCacheLine) DeviceWindowBoard::Ear {
+  std::atomic<std::uint64_t> heard;  // twice the number of the newest notice; plus 1: refused
+};
+
+DeviceWindowBoard::DeviceWindowBoard(LocalGroup& group)
+    : mesh_(group.shared_mesh()),
+      cards_(group),
+      maker_(group.rank()),
+      processes_(static_cast<std::size_t>(group.size())) {
+  const auto n = static_cast<std::size_t>(group.size());
+  mine_ = SharedMemory::create("tutti-windows", sizeof(Page) + n * sizeof(Ear));
+  for (int r = 0; r < group.size(); ++r) {
+    members_.push_back(group.member(r));
+    keys_.push_back(group.key(r));
+    if (cards_.is_local(r)) processes_[static_cast<std::size_t>(r)] = {maker_, mine_};
+  }
+  for (int r = 0; r < group.size(); ++r) {
+    if (!cards_.is_local(r)) mesh_->send(group.member(r), page_key(maker_), mine_);
+  }
+}
+
+DeviceWindowBoard::Page& DeviceWindowBoard::page(const SharedMemory& memory) const {
+  return *reinterpret_cast<Page*>(memory.data());
+}
+DeviceWindowBoard::Ear& DeviceWindowBoard::ear(const SharedMemory& listener, int maker) const {
+  return reinterpret_cast<Ear*>(listener.data() + sizeof(Page))[maker];
+}
+std::uint64_t DeviceWindowBoard::page_key(int maker) const {
+  return mix(keys_[static_cast<std::size_t>(maker)], 0x77696e646f7773);
+}
+DeviceWindowBoard::Process DeviceWindowBoard::process_of(int rank) const {
+  const std::lock_guard lock(mutex_);
+  return processes_[static_cast<std::size_t>(rank)];
+}
+
+// --- The other processes -------------------------------------------------------------------------
+
+void DeviceWindowBoard::discover() {
+  const std::lock_guard lock(mutex_);
+  for (int r = 0; r < cards_.size(); ++r) {
+    Process& p = processes_[static_cast<std::size_t>(r)];
+    if (p.maker >= 0) continue;
+    const auto card = cards_.card(r);
+    if (!card) continue;
+    const int maker = card->carrier;
+    const auto known = std::ranges::find(processes_, maker, &Process::maker);
+    auto memory = known != processes_.end()
+                      ? known->memory
+                      : mesh_->receive(members_[static_cast<std::size_t>(maker)], page_key(maker),
+                                       mine_->size(), Clock::now() + std::chrono::seconds(10));
+    p = {maker, std::move(memory)};
+  }
+}
+
+bool DeviceWindowBoard::is_complete() const {
+  const std::lock_guard lock(mutex_);
+  return std::ranges::find(processes_, -1, &Process::maker) == processes_.end();
+}
+
+std::vector<int> DeviceWindowBoard::processes() const {
+  std::vector<int> makers;
+  const std::lock_guard lock(mutex_);
+  for (const Process& p : processes_) {
+    if (p.maker < 0 || p.maker == maker_) continue;
+    if (std::ranges::find(makers, p.maker) == makers.end()) makers.push_back(p.maker);
+  }
+  return makers;
+}
+
+std::vector<int> DeviceWindowBoard::ranks_of(int process) const {
+  std::vector<int> ranks;
+  const std::lock_guard lock(mutex_);
+  for (int r = 0; r < cards_.size(); ++r) {
+    if (processes_[static_cast<std::size_t>(r)].maker == process) ranks.push_back(r);
+  }
+  return ranks;
+}
+
+bool DeviceWindowBoard::is_gone(int process) const { return cards_.is_gone(process); }
+
+// --- The owner -----------------------------------------------------------------------------------
+
+void DeviceWindowBoard::post(const Notice& notice, const FileDescriptor& fd) {
+  const std::vector<int> others = processes();
+  const std::uint64_t number = posted_ + 1;
+  // Before the notice, so that who has read it finds the descriptor.
+  for (const int p : others) {
+    if (fd) mesh_->send(members_[static_cast<std::size_t>(p)], mix(page_key(maker_), number), fd);
+  }
+  Page& mine = page(*mine_);
+  mine.window = notice.window;
+  mine.opens = notice.opens ? 1 : 0;
+  mine.handle = notice.handle;
+  posted_ = number;
+  // release: whoever sees the number sees the rest.
+  mine.notices.store(number, std::memory_order_release);
+  for (const int p : others) ring(page(*process_of(p).memory).bell);
+}
+
+int DeviceWindowBoard::deaf() const {
+  for (const int p : processes()) {
+    // acquire: what the process has done for the notice is done.
+    const std::uint64_t heard =
+        ear(*process_of(p).memory, maker_).heard.load(std::memory_order_acquire);
+    if (heard / 2 != posted_) return p;
+  }
+  return -1;
+}
+
+bool DeviceWindowBoard::refused() const {
+  return std::ranges::any_of(processes(), [&](int p) {
+    return ear(*process_of(p).memory, maker_).heard.load(std::memory_order_relaxed) % 2 != 0;
+  });
+}
+
+// --- The listener --------------------------------------------------------------------------------
+
+std::optional<DeviceWindowBoard::Notice> DeviceWindowBoard::next(int process) const {
+  const auto memory = process_of(process).memory;
+  const Page& theirs = page(*memory);
+  const std::uint64_t number = theirs.notices.load(std::memory_order_acquire);
+  const std::uint64_t heard = ear(*mine_, process).heard.load(std::memory_order_relaxed) / 2;
+  if (number == heard) return {};
+  if (number != heard + 1) {
+    throw Error(ErrorCode::internal,
+                fmt::format("rank {} posts notice {} of its windows after notice {}", process,
+                            number, heard),
+                process);
+  }
+  return Notice{theirs.window, theirs.opens != 0, theirs.handle};
+}
+
+FileDescriptor DeviceWindowBoard::descriptor(int process) {
+  const std::uint64_t number = ear(*mine_, process).heard.load(std::memory_order_relaxed) / 2 + 1;
+  return mesh_->receive(members_[static_cast<std::size_t>(process)], mix(page_key(process), number),
+                        Clock::now() + std::chrono::seconds(10));
+}
+
+void DeviceWindowBoard::hear(int process, bool refuses) {
+  auto& heard = ear(*mine_, process).heard;
+  const std::uint64_t number = heard.load(std::memory_order_relaxed) / 2 + 1;
+  // release: what was done for the notice comes before.
+  heard.store(2 * number + (refuses ? 1 : 0), std::memory_order_release);
+}
+
+void DeviceWindowBoard::wait_for_bell() {
+  auto& bell = page(*mine_).bell;
+  syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&bell), FUTEX_WAIT, bell_, &kLookEvery,
+          nullptr, 0);
+  bell_ = bell.load(std::memory_order_acquire);
+}
+
+// --- Votes ---------------------------------------------------------------------------------------
+
+void DeviceWindowBoard::vote(std::uint64_t number, std::uint64_t operation, bool yes) {
+  Ballot& b = page(*mine_).ballots[number % 2];
+  b.operation = operation;
+  b.yes = yes ? 1 : 0;
+  // release: whoever sees the number sees the rest.
+  b.number.store(number, std::memory_order_release);
+}
+
+std::optional<DeviceWindowBoard::Vote> DeviceWindowBoard::vote_of(int process,
+                                                                  std::uint64_t number) const {
+  const auto memory = process_of(process).memory;
+  const Ballot& b = page(*memory).ballots[number % 2];
+  if (b.number.load(std::memory_order_acquire) != number) return {};
+  return Vote{b.operation, b.yes != 0};
+}
+
+}  // namespace tutti

@@ -1,0 +1,102 @@
+// Where the processes of a communicator tell each other which of their GPU memory may be addressed
+// (windows), and where they vote: a page of shared memory for each process, which it alone
+// writes, but for the bell.
+//
+//     owner      posts a notice | rings the others' bells | ... until all have heard it | the next
+//     listener   woken: reads the notice | maps, or lets go | says that it has heard, or refused
+//
+// One notice is up at a time. Nothing is reset: notices and votes are numbered, from 1.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "device/board.h"
+
+namespace tutti {
+
+class DeviceWindowBoard {
+ public:
+  /// Sends this process's page to the others, who may look for it once they see a card.
+  explicit DeviceWindowBoard(LocalGroup& group);
+
+  struct Notice {
+    std::uint32_t window = 0;  // its id
+    bool opens = false;        // else it is closed
+    CudaMemoryHandle handle;   // of a whole allocation
+  };
+
+  // --- The other processes, by the rank that made their page -------------------------------------
+
+  /// Looks for pages that were not there yet. Throws Error for a card that makes no sense.
+  void discover();
+  /// Whether all pages are known.
+  bool is_complete() const;
+  /// The processes known so far, and the ranks of one.
+  std::vector<int> processes() const;
+  std::vector<int> ranks_of(int process) const;
+  /// Whether a rank of `process` has taken its card away.
+  bool is_gone(int process) const;
+
+  // --- The owner; one thread at a time -----------------------------------------------------------
+
+  /// Once all pages are known and everybody has heard what was posted before. `fd`: of the handle.
+  void post(const Notice& notice, const FileDescriptor& fd);
+  /// A process that has not heard the newest notice; -1: none. From any thread.
+  int deaf() const;
+  /// Whether somebody has refused it, once all have heard it.
+  bool refused() const;
+
+  // --- The listener; one thread ------------------------------------------------------------------
+
+  /// What `process` has posted and was not heard yet. Not to be trusted. Throws Error.
+  std::optional<Notice> next(int process) const;
+  /// The descriptor that comes with it. Throws Error.
+  FileDescriptor descriptor(int process);
+  void hear(int process, bool refuses);
+  /// Returns when this process's bell has been rung since the last time, or after 20 ms.
+  void wait_for_bell();
+
+  // --- Votes -------------------------------------------------------------------------------------
+
+  /// This process's `number`-th vote, on the operation with this hash; one thread at a time.
+  void vote(std::uint64_t number, std::uint64_t operation, bool yes);
+  struct Vote {
+    std::uint64_t operation = 0;
+    bool yes = false;
+  };
+  /// Another's, if it has been cast; it has to be read before one's own next one.
+  std::optional<Vote> vote_of(int process, std::uint64_t number) const;
+
+ private:
+  struct Ballot;
+  struct Page;
+  struct Ear;
+  struct Process {
+    int maker = -1;  // the rank that made the page; -1: not known yet
+    std::shared_ptr<SharedMemory> memory;
+  };
+
+  Page& page(const SharedMemory& memory) const;
+  Ear& ear(const SharedMemory& listener, int maker) const;
+  std::uint64_t page_key(int maker) const;
+  Process process_of(int rank) const;
+
+  std::shared_ptr<Mesh> mesh_;
+  DeviceBoard cards_;
+  int maker_;  // of this process's page
+  std::vector<int> members_;
+  std::vector<std::uint64_t> keys_;
+  std::shared_ptr<SharedMemory> mine_;
+  std::atomic<std::uint64_t> posted_{0};
+  std::uint32_t bell_ = 0;
+  mutable std::mutex mutex_;        // of what follows
+  std::vector<Process> processes_;  // by rank
+};
+
+}  // namespace tutti

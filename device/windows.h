@@ -1,0 +1,158 @@
+// Windows between processes: users' buffers, which kernels of other processes read and write. A
+// window is a whole allocation of GPU memory. It is shared when a call first passes a buffer that
+// lies in it: the other processes map it at once, on a thread of their own, whatever else they do,
+// and the call waits for that. From then on such buffers cost a look at a table. A buffer's place
+// in its window differs from rank to rank, and so may everything else.
+//
+//     find     a buffer's window and its place there; opens the window if it is not open
+//     stage    what a buffer that lies in none (memory that cannot be shared) is copied to
+//     agree    before the first call of a kind: do all buffers lie in windows? Else it goes without
+//
+// An allocation that is gone is known by its id, though its address is in use again: its window
+// is closed, and nobody is ever given it. Others map it until they have heard that, at most about
+// 0.1 s; so long its memory is not free.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "collectives/execute/host/wait.h"
+#include "device/executors.h"
+#include "device/window_board.h"
+
+namespace tutti {
+
+class DeviceWindows {
+ public:
+  /// Before the cards of this process's ranks are shown. Throws Error.
+  DeviceWindows(LocalGroup& group, const DeviceExecutors& executors);
+  ~DeviceWindows();
+  DeviceWindows(const DeviceWindows&) = delete;
+  DeviceWindows& operator=(const DeviceWindows&) = delete;
+
+  // --- For a call, on its thread; all processes' cards must be there -----------------------------
+
+  /// Where a buffer lies. No bytes lie anywhere: window 0.
+  using Spot = device::DeviceBinding::Spot;
+  /// Nothing for memory that some process cannot map. Waits for the others when the window is new.
+  /// Throws Error: peer_lost, timed_out, or what has failed the communicator.
+  std::optional<Spot> find(LocalGroup& group, const void* buffer, std::size_t bytes,
+                           const WaitPolicy& policy);
+  /// So much memory of rank `group.rank()`, in a window: its `which`-th (0, 1), valid until its
+  /// next call, or for ever in a graph. Throws Error.
+  std::byte* stage(LocalGroup& group, std::size_t which, std::size_t bytes,
+                   const WaitPolicy& policy);
+
+  /// Whether calls of `kind` go through windows; nothing before the first.
+  std::optional<bool> agreed(std::uint32_t kind) const;
+  /// The agreement on `kind` of all processes, which vote when the first of their ranks gets to the
+  /// operation with this hash: whether its buffers (or those of the ranks in one group) lie in
+  /// windows. All ranks make the same calls in the same order, so the processes vote alike.
+  bool agree(LocalGroup& group, std::uint32_t kind, std::uint64_t operation, bool reachable,
+             const WaitPolicy& policy);
+
+  // --- For the thread that looks after the others ------------------------------------------------
+
+  /// Maps, or lets go of, what the others say; closes windows whose memory is gone. Does not wait
+  /// for other processes. Throws Error for what makes no sense.
+  void look();
+  /// Whose bell is rung for look(). It may outlive this object.
+  const std::shared_ptr<DeviceWindowBoard>& board() const { return board_; }
+  /// Unmaps everything; when nothing runs any more and nobody looks.
+  void leave();
+
+  /// Collectives of this process's ranks that have run through windows, and buffers of them that
+  /// were copied to and from stages; windows that were opened, and closed, of this process.
+  struct Counts {
+    std::atomic<std::uint64_t> calls{0}, staged{0}, opened{0}, closed{0};
+  };
+  Counts& counts() { return counts_; }
+  const Counts& counts() const { return counts_; }
+  /// Windows of other processes that are mapped here.
+  std::size_t mapped() const { return mapped_; }
+
+ private:
+  struct Window {
+    CudaAllocation memory;
+    device::Device* gpu = nullptr;  // whose it is
+    std::uint32_t id = 0;           // 0: it cannot be shared
+  };
+  using Windows = std::map<const std::byte*, Window>;  // by their bases
+
+  // The owner's side; with mutex_.
+  Windows::iterator open(LocalGroup& group, const CudaAllocation& memory, const WaitPolicy& policy);
+  /// What the other processes need to map it; nothing where somebody cannot address it.
+  std::optional<CudaExport> share(device::Device& gpu, const CudaAllocation& memory) const;
+  void close(Windows::iterator window);
+  void post(LocalGroup& group, const DeviceWindowBoard::Notice& notice, const FileDescriptor& fd,
+            const WaitPolicy& policy);
+  void wait_until_heard(LocalGroup& group, const WaitPolicy& policy);
+  /// Whether there was one.
+  bool close_one_that_is_gone();
+
+  /// The `number`-th vote. Throws Error.
+  bool vote(LocalGroup& group, std::uint64_t number, std::uint64_t operation, bool reachable,
+            const WaitPolicy& policy);
+
+  // The listener's.
+  using Mappings = std::vector<device::Mapping>;  // of one window, for each of this process's GPUs
+
+  bool take(int process, const DeviceWindowBoard::Notice& notice);
+  Mappings map(int process, const CudaMemoryHandle& handle);
+  device::Mapping map(device::Device& gpu, const CudaMemoryHandle& handle,
+                      const FileDescriptor& fd);
+  /// Makes window `id` of these ranks known to the kernels of this process's: from `base` on, or
+  /// where it is mapped for their GPUs.
+  void add(const std::vector<int>& ranks, std::uint32_t id, std::byte* base, std::size_t bytes);
+  void add(const std::vector<int>& ranks, std::uint32_t id, const Mappings& mappings,
+           std::size_t bytes);
+  void drop(Mappings mappings);
+
+  const DeviceExecutors& executors_;
+  bool one_process_;
+  std::shared_ptr<DeviceWindowBoard> board_;
+  std::vector<int> ranks_;  // this process's
+  Counts counts_;
+
+  std::mutex mutex_;  // of the owner's side; also while it waits for the others
+  Windows windows_;
+  // The ids of no window; those that were closed last are at the end.
+  std::deque<std::uint32_t> free_ids_;
+
+  // By the thread that looks.
+  std::map<std::pair<int, std::uint32_t>, Mappings> mappings_;  // by process and id
+  std::atomic<std::size_t> mapped_{0};
+  std::shared_ptr<std::atomic<int>> dropping_ = std::make_shared<std::atomic<int>>(0);
+  std::uint32_t looks_ = 0;
+
+  // One vote at a time. Not a lock that is held meanwhile: a rank whose vote is over would wait for
+  // the next one, of a rank that is ahead, and others, in kernels, for it.
+  mutable std::mutex votes_mutex_;  // of what follows
+  std::condition_variable vote_ended_;
+  bool votes_now_ = false;
+  std::uint64_t votes_ = 0;
+  std::map<std::uint32_t, bool> agreed_;  // by kind
+
+  // By rank; touched by the thread that makes its calls.
+  struct Stages {
+    struct Stage {
+      std::byte* memory = nullptr;
+      std::size_t bytes = 0;
+    };
+    Stage newest[2];
+    std::vector<std::byte*> memory;  // of all, former ones too: graphs may use them
+  };
+  std::vector<Stages> stages_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,69 @@
+// Where those who connect to a listener wait until they have proved that they know its secret: 64
+// places, of which each is held for at most 5 s and read at most 64 bytes from. Nothing is
+// allocated for a stranger, and a wrong proof is not answered. When all places are taken, the one
+// held longest makes room.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "transport/handshake.h"
+#include "transport/socket.h"
+
+namespace tutti {
+
+/// Adds (EPOLL_CTL_ADD) or changes what epoll says `who` about.
+void watch(const FileDescriptor& epoll, int operation, const FileDescriptor& socket,
+           std::uint64_t who, std::uint32_t events);
+
+class WaitingRoom {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  static constexpr std::size_t kPlaces = 64;
+
+  struct Admitted {
+    FileDescriptor socket;
+    wire::Session session;
+  };
+
+  /// `name` begins its log lines.
+  WaitingRoom(std::string_view name, const wire::Bytes32& secret) : name_(name), secret_(secret) {}
+
+  /// Takes in who waits at `listener`, watched by `epoll` under the number of the place. False:
+  /// there is no room before next_wake().
+  bool accept(const FileDescriptor& listener, const FileDescriptor& epoll, Time now);
+  /// Place `index` can be read from. Whoever has proved the secret leaves the room by this.
+  std::optional<Admitted> read(std::size_t index, Time now);
+  void expire(Time now);
+  void clear();
+
+  /// When accept() or expire() has something to do by itself.
+  Time next_wake(Time now) const;
+
+ private:
+  struct Place {
+    FileDescriptor socket;
+    Time since;
+    wire::Bytes32 nonce{};
+    wire::Proof proof;
+    std::size_t received = 0;
+  };
+
+  Place* free_place(Time now);
+  void drop(Place& place, std::string_view why, Time now);
+
+  const std::string name_;
+  const wire::Bytes32 secret_;
+  std::array<Place, kPlaces> places_;
+  Time accept_again_{};
+  Time last_log_{};
+  std::uint64_t dropped_ = 0;
+};
+
+}  // namespace tutti
