@@ -362,13 +362,13 @@ void LocalGroup::check_peers(std::string_view doing) {
 
 void LocalGroup::on_lost(int rank, const std::string& why) {
   if (has_left(rank)) return;
-  std::string doing = fmt::format("between its calls");
+  std::string doing = "between its calls";
   {
     // Who waits says so every 10 ms or so.
     const std::lock_guard lock(doing_mutex_);
     if (Clock::now() - did_ < std::chrono::milliseconds(250)) doing = "while " + doing_;
   }
-  fail({ErrorCode::peer_lost, rank, lost_text(rank, fmt::format("is lost ({})", why), doing)});
+  fail({ErrorCode::peer_lost, rank, lost_text(rank, why, doing)});
 }
 
 std::vector<int> LocalGroup::dead_ranks() {

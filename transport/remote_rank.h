@@ -48,7 +48,8 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
     virtual void on_note(int member, std::uint64_t group, std::uint32_t type,
                          std::span<const std::byte> bytes) = 0;
     virtual void on_left(int member, std::uint64_t group) = 0;
-    /// It will say nothing more; `why` is empty where it has said so before.
+    /// It will say nothing more; `why` is empty where it has said so before, else what it does
+    /// ("died").
     virtual void on_lost(int member, const std::string& why) = 0;
   };
 
