@@ -1,6 +1,7 @@
 #include "comm/session.h"
 
 #include <cstring>
+#include <map>
 
 #include "bootstrap/rendezvous.h"
 #include "bootstrap/rendezvous_protocol.h"
@@ -13,7 +14,7 @@
 namespace tutti {
 namespace {
 
-constexpr std::uint32_t kVersion = 4;
+constexpr std::uint32_t kVersion = 5;
 
 struct SessionCard {
   std::uint32_t version = kVersion;
@@ -54,8 +55,8 @@ Session connect(std::shared_ptr<Mesh> mesh, int rank, const std::vector<SessionC
   std::vector<MeshAddress> addresses;
   std::vector<int> members;
   std::vector<std::uint64_t> keys;
-  CoreSet cores;
-  std::vector<int> domains;
+  std::map<int, CoreSet> cores;  // by host
+  std::vector<int> domains, hosts;
   for (const SessionCard& card : cards) {
     if (card.version != kVersion) {
       throw Error(ErrorCode::mismatch, "rank " + std::to_string(addresses.size()) +
@@ -64,7 +65,8 @@ Session connect(std::shared_ptr<Mesh> mesh, int rank, const std::vector<SessionC
     members.push_back(static_cast<int>(addresses.size()));
     addresses.push_back(card.mesh);
     keys.push_back(card.mesh.key);
-    cores |= card.cores;
+    hosts.push_back(0);  // all on one
+    cores[hosts.back()] |= card.cores;
     domains.push_back(card.domain);
   }
   mesh->connect(rank, addresses, secret, deadline);
@@ -80,9 +82,12 @@ Session connect(std::shared_ptr<Mesh> mesh, int rank, const std::vector<SessionC
       !setting_allows("TUTTI_TILE_BYTES", g.tile_bytes)) {
     throw Error(ErrorCode::mismatch, "rank 0 sent sizes or constants that make no sense");
   }
-  g.cores = std::max<std::size_t>(cores.count(), 1);
+  g.cores = 0;
+  for (const auto& [host, its_cores] : cores)
+    g.cores += std::max<std::size_t>(its_cores.count(), 1);
   g.shape = links_for({first.slots, first.slot_bytes}, static_cast<int>(cards.size()), g.cores);
-  g.domains = Domains(domains);
+  g.domains = Domains::on_hosts(hosts, domains);
+  g.hosts = Domains(hosts);
   if (rank == 0) {
     log().debug("{} ranks on {} cores with {} last-level caches", cards.size(), g.cores,
                 g.domains.count());
