@@ -90,6 +90,15 @@ double number_from(std::string_view text, std::size_t line) {
   return x;
 }
 
+/// TCP over Ethernet with 10 Gbit/s.
+void set_network(Machine& m) {
+  m.net_latency_ns = 10000;
+  m.net_message_ns = 1500;
+  m.net_send = 150;
+  m.net_receive = 250;
+  m.net_wire = 819.2;
+}
+
 std::string cache_folder() {
   const char* cache = std::getenv("XDG_CACHE_HOME");
   if (cache != nullptr && cache[0] == '/') return fmt::format("{}/tutti", cache);
@@ -142,12 +151,7 @@ Machine default_machine() {
   m.slot_write = 120;
   m.slot_read = 120;
   m.far_data = 200;
-  // TCP over Ethernet with 10 Gbit/s.
-  m.net_latency_ns = 10000;
-  m.net_message_ns = 1500;
-  m.net_send = 150;
-  m.net_receive = 250;
-  m.net_wire = 819.2;
+  set_network(m);
   m.l2_read = m.l2_write = 15;
   m.l3_read = m.l3_write = 30;
   m.memory_read = 70;
@@ -175,6 +179,7 @@ Machine gpu_machine() {
   m.memory_bandwidth = 4300;
   m.reduce_float32 = m.reduce_float16 = m.reduce_other = 0.05;
   m.reduce_float8 = 0.2;
+  set_network(m);
   return m;
 }
 
