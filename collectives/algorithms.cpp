@@ -134,6 +134,10 @@ constexpr Algorithm kAlgorithms[] = {
     in_groups<hierarchical_direct_all_reduce, textbook::groups_all_reduce, textbook::two_hops>(
         Collective::all_reduce, "hierarchical_direct",
         "Sums up windows of its group, then two_shot across: for several hosts"),
+    in_groups<hierarchical_pipelined_all_reduce, textbook::in_three<textbook::groups_all_reduce>,
+              textbook::two_hops>(
+        Collective::all_reduce, "hierarchical_pipelined",
+        "As hierarchical_direct, with three messages under way: for long ones"),
     many<ring_all_gather, textbook::exchange, textbook::around>(
         Collective::all_gather, "ring", Reach::links, "Blocks travel around a ring: n-1 hops"),
     one<recursive_doubling_all_gather, textbook::recursive_doubling_all_gather, textbook::doubling>(
@@ -155,6 +159,10 @@ constexpr Algorithm kAlgorithms[] = {
     in_groups<hierarchical_direct_all_gather, textbook::groups_all_gather, textbook::one_hop>(
         Collective::all_gather, "hierarchical_direct",
         "Straight to a rank of each group, which writes to its windows: for several hosts"),
+    in_groups<hierarchical_pipelined_all_gather, textbook::in_three<textbook::groups_all_gather>,
+              textbook::one_hop>(
+        Collective::all_gather, "hierarchical_pipelined",
+        "As hierarchical_direct, with three messages under way: for long ones"),
     many<ring_reduce_scatter, textbook::exchange, textbook::around>(
         Collective::reduce_scatter, "ring", Reach::links, "Sums travel around a ring: n-1 hops"),
     one<recursive_halving_reduce_scatter, textbook::recursive_halving_reduce_scatter,
@@ -177,6 +185,10 @@ constexpr Algorithm kAlgorithms[] = {
               textbook::one_hop>(
         Collective::reduce_scatter, "hierarchical_direct",
         "Sums of each group's windows straight to the owner: for several hosts"),
+    in_groups<hierarchical_pipelined_reduce_scatter,
+              textbook::in_three<textbook::groups_reduce_scatter>, textbook::one_hop>(
+        Collective::reduce_scatter, "hierarchical_pipelined",
+        "As hierarchical_direct, with three messages under way: for long ones"),
     one<tree_broadcast, textbook::tree_broadcast, textbook::up_or_down>(
         Collective::broadcast, "tree", Reach::links,
         "Down two binary trees, half of the data each: log2 n hops"),

@@ -407,7 +407,14 @@ TEST(Requests, ThatMakeNoSenseAreRefused) {
     if (is_hierarchical(a)) {
       expect_refused(a, {a.collective, 4, 0, 1, 5}, 0, "ask for 1 to 4");
       expect_refused(a, {a.collective, 4, 0, 1, -1}, 0, "ask for 1 to 4");
+      PlanRequest sized{a.collective, 4};
+      for (const std::vector<int>& groups : {std::vector{3, 2}, {3}, {4, 0}, {5, -1}}) {
+        sized.groups = groups;
+        expect_refused(a, sized, 0, "all together those that there are");
+      }
       if (a.equal_groups) {
+        sized.groups = {3, 1};
+        expect_refused(a, sized, 0, "needs groups of equal size");
         expect_refused(a, {a.collective, 4, 0, 1, 3}, 0, "3 does not divide 4");
       }
     }

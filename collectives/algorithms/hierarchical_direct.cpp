@@ -16,7 +16,13 @@
 // Groups may have different sizes: the deputy of rank i of its group is rank i modulo the size.
 // *ready* and *done* messages inside of a group say when its memory may be addressed.
 //
-// In all_reduce a rank may send its result while its sum for the same rank is unread: two slots.
+// The lanes of a plan with windows meet after each tile, so that a wire would be idle while ranks
+// wait for the last message of a tile, and for each other. The pipelined ones therefore have three
+// messages of each kind in a tile, of which the first are on their way while the others are made:
+// for long calls, as short ones would be many empty messages.
+//
+// A rank makes all its sums before it waits for others', so there must be a slot for each, and in
+// all_reduce for the first result besides.
 #include <span>
 #include <vector>
 
@@ -27,12 +33,13 @@
 namespace tutti::algorithm {
 namespace {
 
-constexpr std::string_view kName = "hierarchical_direct";
+/// Of the pipelined ones. With one more, links between GPUs would have too few slots.
+constexpr std::uint32_t kDepth = 3;
 
 /// A rank's group, and whom it deals with in the others.
 class Team {
  public:
-  Team(const PlanRequest& request, int rank) : groups_(request, rank), rank_(rank) {
+  Team(const PlanRequest& request, int rank) : groups_(request, rank) {
     for (const int q : groups_.inside()) {
       if (q != rank) peers_.push_back(q);
     }
@@ -70,11 +77,8 @@ class Team {
     return all;
   }
 
-  std::uint32_t own() const { return u32(rank_); }
-
  private:
   Groups groups_;
-  int rank_;
   std::vector<int> peers_;
 };
 
@@ -165,46 +169,95 @@ RankPlan reduce(const PlanRequest& request, int rank, bool chain) {
   return b.finish();
 }
 
-}  // namespace
+std::string_view name_of(std::uint32_t depth) {
+  return depth == 1 ? "hierarchical_direct" : "hierarchical_pipelined";
+}
 
-RankPlan hierarchical_direct_all_reduce(const PlanRequest& request, int rank) {
+RankPlan all_reduce(const PlanRequest& request, int rank, std::uint32_t depth) {
   const Team team(request, rank);
-  const std::uint32_t slots = team.groups().count() > 1 ? 2 : 1;
-  RankPlanBuilder b(make_header(Collective::all_reduce, kName, request, rank,
-                                {.pieces = u32(request.ranks), .slots = slots}),
+  const std::uint32_t slots = team.groups().count() > 1 ? depth + 1 : 1;
+  RankPlanBuilder b(make_header(Collective::all_reduce, name_of(depth), request, rank,
+                                {.pieces = u32(request.ranks) * depth, .slots = slots}),
                     rank);
   auto lane = b.lane(0);
   const auto deputed = team.deputed();
   const auto deputies = team.deputies();
+  const auto chunk = [&](int owner, std::uint32_t j) { return u32(owner) * depth + j; };
   meet(lane, team.peers());
-  for (const int r : deputed) lane.step(std::vector{to(r)}, team.inside(in(u32(r))));
-  lane.step(team.inside(out(team.own()), deputies), team.inside(in(team.own()), deputies))
-      .completes();
-  for (const int r : deputed) lane.step(team.inside(out(u32(r))), std::vector{from(r)});
+  for (std::uint32_t j = 0; j < depth; ++j) {
+    for (const int r : deputed) lane.step(std::vector{to(r)}, team.inside(in(chunk(r, j))));
+  }
+  for (std::uint32_t j = 0; j < depth; ++j) {
+    const std::uint32_t own = chunk(rank, j);
+    lane.step(team.inside(out(own), deputies), team.inside(in(own), deputies)).completes();
+  }
+  for (std::uint32_t j = 0; j < depth; ++j) {
+    for (const int r : deputed) lane.step(team.inside(out(chunk(r, j))), std::vector{from(r)});
+  }
   meet(lane, team.peers());
   return b.finish();
 }
 
+RankPlan reduce_scatter(const PlanRequest& request, int rank, std::uint32_t depth) {
+  const Team team(request, rank);
+  const std::uint32_t slots = team.groups().count() > 1 ? depth : 1;
+  RankPlanBuilder b(make_header(Collective::reduce_scatter, name_of(depth), request, rank,
+                                {.pieces = depth, .slots = slots}),
+                    rank);
+  auto lane = b.lane(0);
+  meet(lane, team.peers());
+  for (std::uint32_t j = 0; j < depth; ++j) {
+    for (const int r : team.deputed()) {
+      lane.step(std::vector{to(r)}, team.inside(in(u32(r) * depth + j)));
+    }
+  }
+  for (std::uint32_t j = 0; j < depth; ++j) {
+    lane.step(std::vector{out(j)}, team.inside(in(u32(rank) * depth + j), team.deputies()))
+        .completes();
+  }
+  meet(lane, team.peers());
+  return b.finish();
+}
+
+RankPlan all_gather(const PlanRequest& request, int rank, std::uint32_t depth) {
+  const Team team(request, rank);
+  const std::uint32_t slots = team.groups().count() > 1 ? depth : 1;
+  RankPlanBuilder b(make_header(Collective::all_gather, name_of(depth), request, rank,
+                                {.pieces = depth, .slots = slots}),
+                    rank);
+  auto lane = b.lane(0);
+  meet(lane, team.peers());
+  for (std::uint32_t j = 0; j < depth; ++j) {
+    lane.step(team.inside(out(u32(rank) * depth + j), team.deputies()), std::vector{in(j)});
+  }
+  for (std::uint32_t j = 0; j < depth; ++j) {
+    for (const int r : team.deputed()) {
+      lane.step(team.inside(out(u32(r) * depth + j)), std::vector{from(r)});
+    }
+  }
+  meet(lane, team.peers());
+  return b.finish();
+}
+
+}  // namespace
+
+RankPlan hierarchical_direct_all_reduce(const PlanRequest& request, int rank) {
+  return all_reduce(request, rank, 1);
+}
 RankPlan hierarchical_direct_reduce_scatter(const PlanRequest& request, int rank) {
-  const Team team(request, rank);
-  RankPlanBuilder b(make_header(Collective::reduce_scatter, kName, request, rank, {}), rank);
-  auto lane = b.lane(0);
-  meet(lane, team.peers());
-  for (const int r : team.deputed()) lane.step(std::vector{to(r)}, team.inside(in(u32(r))));
-  lane.step(std::vector{out(0)}, team.inside(in(team.own()), team.deputies())).completes();
-  meet(lane, team.peers());
-  return b.finish();
+  return reduce_scatter(request, rank, 1);
 }
-
 RankPlan hierarchical_direct_all_gather(const PlanRequest& request, int rank) {
-  const Team team(request, rank);
-  RankPlanBuilder b(make_header(Collective::all_gather, kName, request, rank, {}), rank);
-  auto lane = b.lane(0);
-  meet(lane, team.peers());
-  lane.step(team.inside(out(team.own()), team.deputies()), std::vector{in(0)});
-  for (const int r : team.deputed()) lane.step(team.inside(out(u32(r))), std::vector{from(r)});
-  meet(lane, team.peers());
-  return b.finish();
+  return all_gather(request, rank, 1);
+}
+RankPlan hierarchical_pipelined_all_reduce(const PlanRequest& request, int rank) {
+  return all_reduce(request, rank, kDepth);
+}
+RankPlan hierarchical_pipelined_reduce_scatter(const PlanRequest& request, int rank) {
+  return reduce_scatter(request, rank, kDepth);
+}
+RankPlan hierarchical_pipelined_all_gather(const PlanRequest& request, int rank) {
+  return all_gather(request, rank, kDepth);
 }
 
 RankPlan hierarchical_chain_broadcast(const PlanRequest& request, int rank) {

@@ -41,6 +41,12 @@ Traffic neighbours(const PlanRequest& request, int rank);
 Traffic groups_all_reduce(const PlanRequest& request, int rank);
 Traffic groups_reduce_scatter(const PlanRequest& request, int rank);
 Traffic groups_all_gather(const PlanRequest& request, int rank);
+/// The same in three pieces each.
+template <auto kWhole>
+Traffic in_three(const PlanRequest& request, int rank) {
+  const Traffic whole = kWhole(request, rank);
+  return {3 * whole.sent, 3 * whole.received};
+}
 Traffic groups_chain_broadcast(const PlanRequest& request, int rank);
 Traffic groups_binomial_broadcast(const PlanRequest& request, int rank);
 Traffic groups_chain_reduce(const PlanRequest& request, int rank);
