@@ -27,6 +27,7 @@ WaitPolicy policy_for(const Geometry& geometry, std::size_t ranks_here, const Op
 Platform platform_of(const Geometry& g, int ranks) {
   Platform p{g.machine, ranks, static_cast<int>(g.cores), g.shape, g.tile_bytes};
   p.domains = g.domains;
+  p.hosts = g.hosts;
   return p;
 }
 
@@ -290,6 +291,7 @@ std::unique_ptr<Communicator::Impl> Communicator::Impl::part(const std::vector<i
   }
   Geometry its_geometry = geometry;
   its_geometry.domains = geometry.domains.among(ranks);
+  its_geometry.hosts = geometry.hosts.among(ranks);
   try {
     return std::make_unique<Impl>(open_subsession(*group, its_geometry, new_rank,
                                                   std::move(members), std::move(keys), inherited),

@@ -7,6 +7,7 @@
 
 #include "collectives/cut.h"
 #include "collectives/execute/cuda/executor.h"
+#include "collectives/model/hosts.h"
 #include "collectives/model/rounding.h"
 #include "collectives/needs.h"
 #include "collectives/text/text.h"
@@ -17,6 +18,22 @@ namespace tutti {
 
 static_assert(kMostChannels == kPlanChannels && kOwnChannels <= kFirstChannels);
 
+namespace {
+
+/// The same ranks with GPUs instead of cores.
+Platform on_gpus(const Platform& host) {
+  Platform p = gpu_platform(host.ranks);
+  p.hosts = host.hosts;
+  p.machine.net_latency_ns = host.machine.net_latency_ns;
+  p.machine.net_message_ns = host.machine.net_message_ns;
+  p.machine.net_send = host.machine.net_send;
+  p.machine.net_receive = host.machine.net_receive;
+  p.machine.net_wire = host.machine.net_wire;
+  return p;
+}
+
+}  // namespace
+
 Plans::Plans(int rank, const Platform& platform, std::string algorithm, bool windows,
              bool round_once)
     : rank_(rank),
@@ -25,12 +42,14 @@ Plans::Plans(int rank, const Platform& platform, std::string algorithm, bool win
       windows_(windows),
       links_(platform.links),
       round_once_(round_once),
-      domains_(platform.domains),
+      hosts_(platform.hosts),
+      layout_(platform.layout()),
       chooser_(platform),
-      gpu_chooser_(gpu_platform(platform.ranks)) {
+      gpu_chooser_(on_gpus(platform)) {
   if (!round_once_) return;
   for (const Algorithm& a : algorithms()) {
-    if (a.name == algorithm_ && !chooser_.rounds_once(a)) conflicts_.insert(a.collective);
+    if (a.name != algorithm_ || !chooser_.may_run(a)) continue;
+    if (!chooser_.rounds_once(a)) conflicts_.insert(a.collective);
   }
 }
 
@@ -70,7 +89,7 @@ const ReadyPlan& Plans::get(const Signature& call, std::size_t bytes, Access acc
     }
   } else {
     const Algorithm* a = algorithm_.empty() ? nullptr : find_algorithm(collective, algorithm_);
-    if (a == nullptr || (a->windows && access == Access::none)) {
+    if (a == nullptr || (a->windows && access == Access::none) || !chooser_.may_run(*a)) {
       Chooser& chooser = where == Where::host ? chooser_ : gpu_chooser_;
       a = &chooser.choose(
           {collective, bytes, call.type, windows_ ? access : Access::none, must_round_once(call)});
@@ -81,21 +100,34 @@ const ReadyPlan& Plans::get(const Signature& call, std::size_t bytes, Access acc
       PlanRequest request;
       request.root = root;
       request.scales = scales;
-      plan = std::make_unique<ReadyPlan>();
-      plan->plan = generate(*a, request);
-      plan->windows = a->windows;
-      plan->link_data = !a->windows;
-      plan->identity = std::hash<std::string_view>{}(a->name);
+      plan = ready(*a, request);
     }
     found = plan.get();
   }
   return *found;
 }
 
+std::unique_ptr<ReadyPlan> Plans::ready(const Algorithm& algorithm, PlanRequest request) const {
+  request.collective = algorithm.collective;
+  request.ranks = ranks_;
+  auto plan = std::make_unique<ReadyPlan>();
+  plan->plan = generate(algorithm, request);
+  const Use use = use_of(algorithm, request, layout_, hosts_);
+  if (use.across) {
+    throw Error(ErrorCode::internal,
+                fmt::format("the algorithm {} for {} addresses memory of another host",
+                            algorithm.name, name(algorithm.collective)));
+  }
+  plan->windows = use.reach.windows;
+  plan->link_data = use.reach.link_data;
+  plan->identity = std::hash<std::string_view>{}(algorithm.name);
+  return plan;
+}
+
 RankPlan Plans::generate(const Algorithm& algorithm, PlanRequest request) const {
   request.collective = algorithm.collective;
   request.ranks = ranks_;
-  return tutti::generate(algorithm, request, rank_, domains_);
+  return tutti::generate(algorithm, request, rank_, layout_);
 }
 
 const ReadyPlan& Plans::point_to_point(int peer, bool sends) {
@@ -141,6 +173,9 @@ std::unique_ptr<ReadyPlan> Plans::prove(std::string_view text) const {
     roundings = std::max(roundings, verdict.roundings);
   }
   if (const std::string why = unfit_to_run(plan); !why.empty()) refuse("cannot run: " + why);
+  if (const std::string why = unreachable(plan, hosts_); !why.empty()) {
+    refuse("cannot run on these hosts: " + why);
+  }
   tighten(plan);
   if (!links_suffice(plan.header, links_)) {
     refuse(

@@ -139,11 +139,11 @@ Session connect(std::shared_ptr<Mesh> mesh, std::shared_ptr<Network> network, in
     if (&host == &hosts[static_cast<std::size_t>(mesh->host(rank))]) g.cores_here = cores;
   }
   g.shape = links_for({first.slots, first.slot_bytes}, static_cast<int>(cards.size()), crowded);
-  g.domains = Domains(hosts.size() > 1 ? host_of : domains);
-  if (hosts.size() > 1) g.windows = false;
+  g.domains = Domains::on_hosts(host_of, domains);
+  g.hosts = Domains(host_of);
   if (rank == 0) {
-    log().debug("{} ranks on {} cores with {} {}", cards.size(), g.cores, g.domains.count(),
-                hosts.size() > 1 ? "hosts" : "last-level caches");
+    log().debug("{} ranks on {} hosts, {} cores with {} last-level caches", cards.size(),
+                hosts.size(), g.cores, g.domains.count());
   }
   session.group =
       std::make_unique<LocalGroup>(std::move(mesh), std::move(network), rank, std::move(members),
