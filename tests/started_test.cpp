@@ -292,7 +292,8 @@ TEST_P(Started, WakesTheEngineWhereverItSleeps) {
     Future waits = held.start(receive(late, 1 - c.rank()));
     std::vector<Clock::duration> took;
     for (int i = 0; i < kTries; ++i) {
-      std::this_thread::sleep_for(4ms);  // it spins and yields for 2 ms
+      // It spins and yields for 2 ms, then sleeps again and again: begin anywhere in that.
+      std::this_thread::sleep_for(4ms + i * 377 % 1000 * 1us);
       Numbers x{1};
       c.barrier();
       const auto begin = Clock::now();
@@ -305,11 +306,11 @@ TEST_P(Started, WakesTheEngineWhereverItSleeps) {
     held.start(send(x, 1 - c.rank())).wait();
     waits.wait();
     EXPECT_EQ(late, Numbers{1});
-    // It sleeps for a millisecond where it is not woken; two ranks are both awake within a quarter
+    // Who is not woken sleeps for up to a millisecond: both ranks would be awake within a quarter
     // of that in one of 16 tries.
     std::ranges::sort(took);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-    EXPECT_LT(took[kTries / 4], 250us);
+    EXPECT_LT(took[kTries / 2], 250us);
 #endif
   });
 }
