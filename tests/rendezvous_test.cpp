@@ -152,6 +152,7 @@ TEST(Rendezvous, ArgumentsAreChecked) {
   }
   EXPECT_EQ(try_to_meet(id, 0, 1, 0s).code, ErrorCode::invalid_argument);
   EXPECT_EQ(try_to_meet(UniqueId{}, 0, 1).code, ErrorCode::invalid_argument);
+  EXPECT_THROW(rendezvous(id, 0, 1, std::vector<std::byte>(kMaxCardBytes + 1), 20s), Error);
   EXPECT_TRUE(try_to_meet(id, 0, 1).met);
 }
 
@@ -265,12 +266,7 @@ TEST(RendezvousProcesses, ProcessesMeet) {
     children.push_back(start_process([&] {
       const Outcome outcome = try_to_meet(id, rank, 4);
       if (!outcome.met) return 1;
-      for (int peer = 0; peer < 4; ++peer) {
-        if (outcome.roster.cards[static_cast<std::size_t>(peer)].bytes != card_of(peer).bytes) {
-          return 2;
-        }
-      }
-      return 0;
+      return is_right(outcome.roster, 4) ? 0 : 2;
     }));
   }
   for (const pid_t child : children) EXPECT_EQ(exit_status(child), 0);

@@ -42,6 +42,8 @@ class WaitingRoom {
   std::optional<Admitted> read(std::size_t index, Time now);
   void expire(Time now);
   void clear();
+  /// Why somebody could not be accepted for a while; "": that has not happened.
+  const std::string& trouble() const { return trouble_; }
 
   /// When accept() or expire() has something to do by itself.
   Time next_wake(Time now) const;
@@ -63,6 +65,7 @@ class WaitingRoom {
   std::array<Place, kPlaces> places_;
   Time accept_again_{};
   Time last_log_{};
+  std::string trouble_;
   std::uint64_t dropped_ = 0;
 };
 
