@@ -252,7 +252,8 @@ class Client {
           parent == tree::kServer ? "the server" : fmt::format("rank {}", parent);
       return report(
           Error(ErrorCode::system,
-                fmt::format("{}: the ranks' cards were altered on their way from {}", who_, from)));
+                fmt::format("{}: the ranks' cards were altered on their way from {}", who_, from),
+                parent));
     }
     if (children_) {
       children_->give(std::make_shared<const std::vector<std::byte>>(bytes), placement_->nonce);

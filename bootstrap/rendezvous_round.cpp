@@ -93,7 +93,8 @@ void RendezvousRound::expire(std::string_view trouble) {
       fmt::format("rendezvous: {} of {} did not {}{}{}; look at whether they {}, and at what they "
                   "report",
                   wire::list_ranks(late), size_,
-                  joining ? "appear in time (the others did)" : "take the ranks' cards in time",
+                  joining ? "appear in time (the others did)"
+                          : "take the ranks' cards, or pass them on, in time",
                   trouble.empty() ? "" : ": ", trouble,
                   joining ? "were started" : "are stopped or cut off"),
       late.size() == 1 ? late.front() : -1);
@@ -115,10 +116,19 @@ std::vector<int> RendezvousRound::missing() const {
 
 std::vector<int> RendezvousRound::holding_up() const {
   std::vector<int> ranks;
-  for (int rank = 0; rank < size_; ++rank) {
-    const int parent = tree::parent(rank, size_);
-    const bool served = parent == tree::kServer || members_.at(parent).has_roster;
-    if (served && !members_.at(rank).has_roster) ranks.push_back(rank);
+  for (int parent = tree::kServer; parent < size_; ++parent) {
+    if (parent != tree::kServer && !members_.at(parent).has_roster) continue;
+    std::vector<int> late;
+    const int first = tree::first_child(parent, size_);
+    const int end = tree::end_child(parent, size_);
+    for (int rank = first; rank < end; ++rank) {
+      if (!members_.at(rank).has_roster) late.push_back(rank);
+    }
+    const bool all = !late.empty() && late.size() == static_cast<std::size_t>(end - first);
+    if (all && parent != tree::kServer) ranks.push_back(parent);
+    if (!all || parent == tree::kServer || late.size() == 1) {
+      ranks.insert(ranks.end(), late.begin(), late.end());
+    }
   }
   return ranks;
 }

@@ -55,7 +55,8 @@ class RendezvousRound {
   };
 
   std::vector<int> missing() const;
-  /// The ranks that hold up the roster: they do not have it, and who passes it to them does.
+  /// The ranks that hold up the roster: they do not have it, though who passes it to them does; or
+  /// they have it, and it reaches none of those that they pass it to.
   std::vector<int> holding_up() const;
 
   Phase phase_ = Phase::joining;

@@ -36,7 +36,8 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kPatience = 5s;  // for a hello, and for a rank to leave that was told of a failure
-constexpr auto kFarewell = 1500ms;  // for replies under way when the process ends
+constexpr rlim_t kOtherDescriptors = 64;  // that the process has, beside those of the ranks
+constexpr auto kFarewell = 1500ms;        // for replies under way when the process ends
 // What epoll says: the number of a place in the waiting room, or one of these.
 constexpr std::uint64_t kListener = WaitingRoom::kPlaces, kStop = kListener + 1,
                         kFirstMember = kListener + 2;
@@ -272,7 +273,7 @@ class Server {
   /// Each rank keeps a connection until all have met.
   static std::optional<Error> need_descriptors(int size) {
     rlimit limit{};
-    const rlim_t need = static_cast<rlim_t>(size) + WaitingRoom::kPlaces + 16;
+    const rlim_t need = static_cast<rlim_t>(size) + kOtherDescriptors;
     if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= need) return std::nullopt;
     return Error(ErrorCode::system,
                  fmt::format("rendezvous: {} ranks need {} descriptors in the process that made "

@@ -19,7 +19,7 @@ constexpr int fan_out(int size) { return size <= kStar ? kStar : kFanOut; }
 /// From whom `rank` gets the roster: a rank, or kServer.
 constexpr int parent(int rank, int size) { return rank / fan_out(size) - 1; }
 
-/// The ranks below `rank` (or kServer) are first_child() to end_child() - 1.
+/// The ranks right below `rank` (or kServer) are first_child() to end_child() - 1.
 constexpr int first_child(int rank, int size) { return std::min((rank + 1) * fan_out(size), size); }
 constexpr int end_child(int rank, int size) { return first_child(rank + 1, size); }
 constexpr bool has_children(int rank, int size) { return first_child(rank, size) < size; }
