@@ -6,11 +6,12 @@
 
 #include <cerrno>
 #include <chrono>
+#include <utility>
 
 namespace tutti {
 
-Introduction::Introduction(const SocketAddress& address, const wire::Bytes32& secret)
-    : state_(State::connecting), secret_(secret), socket_(start_connecting(address)) {
+Introduction::Introduction(FileDescriptor socket, const wire::Bytes32& secret)
+    : state_(State::connecting), secret_(secret), socket_(std::move(socket)) {
   if (!socket_) fail(Reason::unreachable, errno);
 }
 

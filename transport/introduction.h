@@ -25,7 +25,10 @@ class Introduction {
 
   Introduction() = default;
   /// Begins.
-  Introduction(const SocketAddress& address, const wire::Bytes32& secret);
+  Introduction(const SocketAddress& address, const wire::Bytes32& secret)
+      : Introduction(start_connecting(address), secret) {}
+  /// The same over `socket`, which is connecting or connected; or empty, with errno.
+  Introduction(FileDescriptor socket, const wire::Bytes32& secret);
 
   /// Goes on as far as that is possible now.
   State step();
