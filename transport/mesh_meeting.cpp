@@ -109,7 +109,6 @@ class Mesh::Meeting {
     bool done = false;
     Clock::time_point again{};
     Clock::time_point refused_since{};
-    std::string problem = "no answer";
   };
   struct Caller {
     FileDescriptor socket;
@@ -156,8 +155,11 @@ class Mesh::Meeting {
           fmt::format("rank {}: no socket to rank {} (see `ulimit -n`)", mesh_.rank_, r));
     }
     if (::connect(socket.fd(), name.get(), name.length) != 0) {
-      return fail(r, std::generic_category().message(errno));
+      const int error = errno;
+      if (error == ECONNREFUSED && c.refused_since == Clock::time_point{}) c.refused_since = now_;
+      return fail(r, std::generic_category().message(error));
     }
+    c.refused_since = {};
     watch(epoll_, EPOLL_CTL_ADD, socket, kFirstPeer + static_cast<std::uint64_t>(r), EPOLLIN);
     c.attempt = Introduction(std::move(socket), listeners_secret(secret_, r));
     go_on(r);
@@ -194,16 +196,17 @@ class Mesh::Meeting {
     admit(r, std::move(c.attempt.socket()));
   }
 
-  /// Tries again in a while, unless the rank is gone.
+  /// Tries again in a while, unless the rank is gone. (Where strangers crowd the other one's
+  /// waiting room, it may close the connection of a rank.)
   void fail(int r, const std::string& problem) {
     Call& c = calls_.at(r);
     // A rank that has given up as another one died is not the one to be named.
+    if (is_dead(peer(r).pid)) throw_lost(r, problem);
     for (const int other : others_) {
       if (is_dead(peer(other).pid)) throw_lost(other, "its process has ended");
     }
-    c.problem = problem;
-    if (c.refused_since == Clock::time_point{}) c.refused_since = now_;
-    if (now_ - c.refused_since >= kRefusedFor) throw_lost(r, problem);
+    const bool refused = c.refused_since != Clock::time_point{};
+    if (refused && now_ - c.refused_since >= kRefusedFor) throw_lost(r, problem);
     c.attempt = Introduction();
     c.pausing = true;
     c.again = now_ + kPause;
@@ -258,8 +261,7 @@ class Mesh::Meeting {
     int first = -1;
     for (const int r : others_) {
       if (peer(r).socket) continue;
-      if (is_dead(peer(r).pid)) throw_lost(r, "its process has ended");
-      if (first < 0) first = r;
+      if (first < 0 || (!is_dead(peer(first).pid) && is_dead(peer(r).pid))) first = r;
       missing.push_back(fmt::format("rank {} (pid {})", r, peer(r).pid));
     }
     throw Error(ErrorCode::timed_out,

@@ -4,13 +4,13 @@
 // held longest makes room.
 #pragma once
 
-#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "transport/handshake.h"
 #include "transport/socket.h"
@@ -64,7 +64,7 @@ class WaitingRoom {
 
   const std::string name_;
   const wire::Bytes32 secret_;
-  std::array<Place, kPlaces> places_;
+  std::vector<Place> places_ = std::vector<Place>(kPlaces);
   Time accept_again_{};
   Time last_log_{};
   std::string trouble_;
