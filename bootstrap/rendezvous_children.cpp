@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "bootstrap/rendezvous_tree.h"
@@ -21,12 +23,19 @@ constexpr auto kPatience = 5s;  // for a child to say who it is
 // What epoll says: the number of a place in the waiting room, or one of these.
 constexpr std::uint64_t kListener = WaitingRoom::kPlaces, kFirstChild = kListener + 1;
 
+/// At the address of this host that `server`, a connection, has; at any port.
 FileDescriptor listen_beside(const FileDescriptor& server) {
   SocketAddress address = bound_address(server);
   if (address.family() == AF_INET) {
-    reinterpret_cast<sockaddr_in*>(address.get())->sin_port = 0;
+    sockaddr_in ipv4{};
+    std::memcpy(&ipv4, &address.storage, sizeof ipv4);
+    ipv4.sin_port = 0;
+    std::memcpy(&address.storage, &ipv4, sizeof ipv4);
   } else {
-    reinterpret_cast<sockaddr_in6*>(address.get())->sin6_port = 0;
+    sockaddr_in6 ipv6{};
+    std::memcpy(&ipv6, &address.storage, sizeof ipv6);
+    ipv6.sin6_port = 0;
+    std::memcpy(&address.storage, &ipv6, sizeof ipv6);
   }
   return listen_at(address);
 }

@@ -100,7 +100,9 @@ TEST(RendezvousScale, RankZeroSendsFewRostersAndAllMeetSoon) {
     EXPECT_GE(sent, rosters * roster);
     // A handshake (80 bytes), a placement and a go for each, and a few handshakes in vain.
     EXPECT_LE(sent, rosters * roster + static_cast<std::uint64_t>(size) * 512);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
     EXPECT_LT(time.count(), size <= 1024 ? 5 : 60);
+#endif
   }
 }
 

@@ -1,6 +1,7 @@
 // Strangers at the rendezvous: garbage, silence, replays, wrong secrets, impostors. None of them
 // may join, crash or hold up the ranks that know the secret.
 #include <gtest/gtest.h>
+#include <poll.h>
 
 #include <atomic>
 #include <chrono>
@@ -59,6 +60,34 @@ TEST(RendezvousStrangers, AnImpostorServerIsRefused) {
   EXPECT_EQ(outcome.code, ErrorCode::system);
   EXPECT_NE(outcome.message.find("does not share the secret"), std::string::npos)
       << outcome.message;
+}
+
+TEST(RendezvousStrangers, AServerOfAnotherVersionIsRefused) {
+  const FileDescriptor listener = listen_at(*parse_address("127.0.0.1", 0));
+  const UniqueId id = wire::encode({bound_address(listener), {}});
+  const auto meet_it = [&](const wire::Greeting& greeting) {
+    std::thread server([&] {
+      ASSERT_TRUE(wait_for(listener.fd(), POLLIN, deadline_after(5s)));
+      const FileDescriptor socket = accept_from(listener);
+      write_exactly(socket, wire::bytes_of(greeting), deadline_after(1s));
+      std::byte more{};  // nothing is said to it
+      EXPECT_EQ(read_exactly(socket, std::span(&more, 1), deadline_after(5s)), IoResult::closed);
+    });
+    const Outcome outcome = try_to_meet(id, 0, 1);
+    server.join();
+    return outcome;
+  };
+  wire::Greeting newer;
+  ++newer.version;
+  const Outcome outcome = meet_it(newer);
+  EXPECT_EQ(outcome.code, ErrorCode::mismatch);
+  EXPECT_NE(outcome.message.find("all ranks need the same Tutti"), std::string::npos)
+      << outcome.message;
+  EXPECT_EQ(outcome.message.find('\n'), std::string::npos);
+
+  wire::Greeting stranger;
+  stranger.magic[0] = 'T';
+  EXPECT_NE(meet_it(stranger).message.find("is not a rendezvous of Tutti"), std::string::npos);
 }
 
 TEST(RendezvousStrangers, ASilentServerCannotOutlastTheDeadline) {

@@ -453,7 +453,7 @@ TEST(RendezvousTree, FiftyThousandStrangersAtEveryDoorDoNoHarm) {
   fmt::print("{} visits; a start takes {:.3f} s alone; the last rank took {:.3f} s\n",
              visits.load(), undisturbed, last_rank_took);
   // The attackers want the cores as well, so there is some leeway beyond the tenth.
-  EXPECT_LT(last_rank_took, 1.1 * undisturbed + 0.5);
+  EXPECT_LT(last_rank_took, 1.1 * undisturbed + 1);
 }
 
 }  // namespace
