@@ -42,7 +42,7 @@ class Introduction {
   int error() const { return error_; }
   std::uint32_t version() const { return greeting_.version; }
 
-  /// Once it is done.
+  /// Once it is done; what carries a MAC may be said right behind the proof, so from `answer` on.
   FileDescriptor& socket() { return socket_; }
   const wire::Session& session() const { return session_; }
 

@@ -106,6 +106,7 @@ class Mesh::Meeting {
   struct Call {
     Introduction attempt;
     bool pausing = false;
+    bool said_rank = false;
     bool done = false;
     Clock::time_point again{};
     Clock::time_point refused_since{};
@@ -135,6 +136,7 @@ class Mesh::Meeting {
       const std::uint64_t caller = next_caller_++;
       watch(epoll_, EPOLL_CTL_MOD, admitted->socket, caller, EPOLLIN);
       callers_[caller] = {std::move(admitted->socket), admitted->session, now_, {}, 0};
+      hear(caller);
     } else if (who >= kFirstCaller) {
       hear(who);
     } else if (who >= kFirstPeer) {
@@ -169,8 +171,18 @@ class Mesh::Meeting {
     Call& c = calls_.at(r);
     if (c.done || c.attempt.ended()) return;
     c.attempt.step();
+    if (!c.said_rank && (c.attempt.state() == Introduction::State::answer ||
+                         c.attempt.state() == Introduction::State::done)) {
+      say_rank(c);
+    }
     if (!c.attempt.ended()) return;
-    if (c.attempt.state() == Introduction::State::done) return arrive(r, c);
+    if (c.attempt.state() == Introduction::State::done) {
+      if (peer_user(c.attempt.socket()) != static_cast<std::int64_t>(::getuid())) {
+        return fail(r, "another user answers at its socket");
+      }
+      c.done = true;
+      return admit(r, std::move(c.attempt.socket()));
+    }
     switch (c.attempt.reason()) {
       case Introduction::Reason::stranger:
       case Introduction::Reason::other_version:
@@ -185,15 +197,12 @@ class Mesh::Meeting {
     }
   }
 
-  void arrive(int r, Call& c) {
-    CallersRank me{mesh_.rank_, mac_of(c.attempt.session(), mesh_.rank_)};
-    // A packet of some bytes was taken before: there is room, and this does not wait.
-    if (peer_user(c.attempt.socket()) != static_cast<std::int64_t>(::getuid()) ||
-        write_exactly(c.attempt.socket(), wire::bytes_of(me), Deadline{}) != IoResult::done) {
-      return fail(r, "it closed the connection");
-    }
-    c.done = true;
-    admit(r, std::move(c.attempt.socket()));
+  /// Right behind the proof, without waiting for the answer. Only a small packet was sent before,
+  /// so there is room. A connection that is lost says so when it is read from.
+  void say_rank(Call& c) {
+    const CallersRank me{mesh_.rank_, mac_of(c.attempt.session(), mesh_.rank_)};
+    write_exactly(c.attempt.socket(), wire::bytes_of(me), Deadline{});
+    c.said_rank = true;
   }
 
   /// Tries again in a while, unless the rank is gone. (Where strangers crowd the other one's
@@ -208,6 +217,7 @@ class Mesh::Meeting {
     const bool refused = c.refused_since != Clock::time_point{};
     if (refused && now_ - c.refused_since >= kRefusedFor) throw_lost(r, problem);
     c.attempt = Introduction();
+    c.said_rank = false;
     c.pausing = true;
     c.again = now_ + kPause;
   }
