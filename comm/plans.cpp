@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
+#include <span>
 
 #include "collectives/cut.h"
 #include "collectives/execute/cuda/executor.h"
@@ -13,8 +13,23 @@
 #include "collectives/text/text.h"
 #include "core/error.h"
 #include "device/team.h"
+#include "transport/handshake.h"
 
 namespace tutti {
+
+namespace {
+
+/// The same in every build, whatever its C++ library: ranks compare it.
+std::uint64_t identity_of(std::string_view text) {
+  const wire::Bytes32 digest = wire::hash({}, "plan", {std::as_bytes(std::span(text))});
+  std::uint64_t identity = 0;
+  for (std::size_t i = 0; i < sizeof identity; ++i) {
+    identity = identity << 8 | std::to_integer<std::uint64_t>(digest[i]);
+  }
+  return identity;
+}
+
+}  // namespace
 
 static_assert(kMostChannels == kPlanChannels && kOwnChannels <= kFirstChannels);
 
@@ -120,7 +135,7 @@ std::unique_ptr<ReadyPlan> Plans::ready(const Algorithm& algorithm, PlanRequest 
   }
   plan->windows = use.reach.windows;
   plan->link_data = use.reach.link_data;
-  plan->identity = std::hash<std::string_view>{}(algorithm.name);
+  plan->identity = identity_of(algorithm.name);
   return plan;
 }
 
@@ -192,7 +207,7 @@ std::unique_ptr<ReadyPlan> Plans::prove(std::string_view text) const {
   ready->channels = needs.channels;
   ready->rounds_once = roundings <= 1;
   ready->unfit_for_gpu = device::unfit(plan.header, needs, device_segment(ranks_));
-  ready->identity = std::hash<std::string_view>{}(text);
+  ready->identity = identity_of(text);
   ready->plan = std::move(plan.ranks[static_cast<std::size_t>(rank_)]);
   return ready;
 }
