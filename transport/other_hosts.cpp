@@ -72,7 +72,8 @@ void OtherHosts::tell_host(int host, Type type, std::span<const std::byte> bytes
   {
     const std::lock_guard lock(mutex_);
     for (const int r : on_host_[static_cast<std::size_t>(host)]) {
-      if (lost_.contains(r)) continue;
+      const bool left = (copy(r).state.load(std::memory_order_acquire) & kLeft) != 0;
+      if (left || lost_.contains(r)) continue;
       to = r;
       break;
     }

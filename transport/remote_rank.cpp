@@ -61,7 +61,7 @@ void RemoteRank::connect() {
   if (state_.load(std::memory_order_relaxed) != State::idle) return;
   state_.store(State::connecting, std::memory_order_release);
   wire::fill_random(wire::writable_bytes_of(connection_));
-  dialled_ = Clock::now();
+  connecting_since_ = dialled_ = Clock::now();
   dialler_ = true;
   for (std::uint32_t s = 0; s < kStreams; ++s) dial(s);
   reactor_.keep_awake(*this);
@@ -208,7 +208,7 @@ void RemoteRank::accept(FileDescriptor socket, const StreamHello& hello,
   }
   if (state == State::idle) {
     state_.store(State::connecting, std::memory_order_release);
-    dialled_ = Clock::now();
+    connecting_since_ = dialled_ = Clock::now();
     reactor_.keep_awake(*this);
   }
   tune_socket(socket);
@@ -426,6 +426,15 @@ bool RemoteRank::on_tick(Reactor::Time now) {
     if (is_lost()) return false;
     if (state_.load(std::memory_order_relaxed) == State::connecting && !ended_) {
       if (now - dialled_ < kDialAgain) return true;
+      const auto limit = setting_seconds("TUTTI_PEER_TIMEOUT");
+      if (limit.count() > 0 && now - connecting_since_ > limit) {
+        dial_failed(
+            fmt::format("is out of reach (no connection to {} in {:.1f} s{}, "
+                        "TUTTI_PEER_TIMEOUT)",
+                        place(), std::chrono::duration<double>(limit).count(),
+                        why_ended_.empty() ? "" : ": " + why_ended_));
+        return true;
+      }
       dialled_ = now;
       // Of some dials nothing may have become.
       for (std::uint32_t s = 0; s < kStreams && dialler_; ++s) {

@@ -126,7 +126,7 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   std::array<Dial, kStreams> dials_;
   std::uint64_t connection_ = 0;  // whose streams are used
   std::array<FileDescriptor, kStreams> streams_;
-  Reactor::Time dialled_{};
+  Reactor::Time connecting_since_{}, dialled_{};
   std::deque<std::vector<std::byte>> notes_;  // unsent
   std::size_t note_sent_ = 0;                 // bytes of the first
   std::vector<std::byte> heard_;              // of the control stream, up to a part of a frame
