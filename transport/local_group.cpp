@@ -88,7 +88,8 @@ LocalGroup::LocalGroup(std::shared_ptr<Mesh> mesh, std::shared_ptr<Network> netw
         OtherHosts::Callbacks{[this](const Failure& f) { return record(f); },
                               [this] { ring_host(); },
                               [this]() -> const ControlBlock& { return control(); },
-                              [this](int r, const std::string& why) { on_lost(r, why); }});
+                              [this](int r, const std::string& why) { on_lost(r, why); },
+                              [this] { return failed(); }});
     for (int r = 0; r < size(); ++r) {
       if (!same_host(r)) controls_[static_cast<std::size_t>(r)] = &hosts_->copy(r);
     }

@@ -46,7 +46,7 @@ OtherHosts::OtherHosts(Network& network, std::uint64_t group, Ranks ranks, Callb
   copies_ = std::make_unique<RingMemory>(ranks_.members.size() * sizeof(ControlBlock));
 }
 
-OtherHosts::~OtherHosts() { network_.leave(group_); }
+OtherHosts::~OtherHosts() { network_.leave(group_, callbacks_.failed()); }
 
 ControlBlock& OtherHosts::copy(int rank) {
   // Zeros are a ControlBlock that has said nothing.
