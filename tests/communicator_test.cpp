@@ -218,6 +218,7 @@ TEST(Health, CanBeAskedForAtAnyTime) {
       while (!(seen = c.error())) std::this_thread::sleep_for(1ms);
     });
     if (c.rank() == 2) {
+      std::this_thread::sleep_for(50ms);  // the others have left the first barrier by then
       c.abort("enough");
     } else {
       EXPECT_EQ(error_of([&] { c.barrier(); }).code(), ErrorCode::aborted);

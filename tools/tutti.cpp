@@ -16,6 +16,7 @@
 #include "core/settings.h"
 #include "tools/calibrate.h"
 #include "tools/compare.h"
+#include "tools/doctor.h"
 #include "tools/explain.h"
 #include "tools/plan_command.h"
 #include "tools/run.h"
@@ -72,6 +73,7 @@ int run(int argc, char** argv) {
   add_compare_command(app);
   add_calibrate_command(app);
   add_explain_command(app);
+  add_doctor_command(app);
   add_settings_command(app);
   app.add_subcommand("version", "The version")->footer("")->callback([] {
     fmt::print("tutti {}\n", TUTTI_VERSION);

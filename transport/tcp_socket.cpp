@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <fstream>
 #include <string_view>
 #include <vector>
 
@@ -137,6 +138,27 @@ std::string interface_of(const SocketAddress& address) {
     if (same_address(address, other)) return name;
   }
   return "";
+}
+
+std::vector<NetworkInterface> network_interfaces() {
+  std::vector<NetworkInterface> all;
+  for (auto& [name, address] : own_addresses()) {
+    NetworkInterface i{name, address, "", is_loopback(address)};
+    int megabits = 0;
+    std::ifstream(fmt::format("/sys/class/net/{}/speed", name)) >> megabits;
+    if (megabits > 0) i.speed = fmt::format(", {} Gbit/s", megabits / 1000.0);
+    all.push_back(std::move(i));
+  }
+  return all;
+}
+
+std::string congestion_control_in_use() {
+  const FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  tune_socket(socket);
+  std::array<char, 32> name{};
+  socklen_t length = name.size() - 1;
+  ::getsockopt(socket.fd(), IPPROTO_TCP, TCP_CONGESTION, name.data(), &length);
+  return name.data();
 }
 
 void tune_socket(const FileDescriptor& socket) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "transport/socket.h"
 
@@ -19,6 +20,18 @@ SocketAddress address_for_others();
 
 /// The name of the interface that has `address`; "" where none has.
 std::string interface_of(const SocketAddress& address);
+
+/// An address of this host.
+struct NetworkInterface {
+  std::string name;
+  SocketAddress address;
+  std::string speed;  // ", 10 Gbit/s"; "": not known
+  bool loopback = false;
+};
+/// Of interfaces that are up. Throws Error(system).
+std::vector<NetworkInterface> network_interfaces();
+/// What tune_socket() comes to here.
+std::string congestion_control_in_use();
 
 /// No delays; the congestion control that TUTTI_TCP_CONGESTION asks for. Best effort.
 void tune_socket(const FileDescriptor& socket);
