@@ -16,9 +16,12 @@
 #include <string>
 #include <string_view>
 
+#include "bootstrap/id_file.h"
 #include "bootstrap/id_handover.h"
 #include "bootstrap/rendezvous_protocol.h"
 #include "core/error.h"
+#include "core/settings.h"
+#include "transport/tcp_socket.h"
 
 namespace tutti {
 namespace {
@@ -180,9 +183,10 @@ void need_one_host(const Launcher& launcher, const Placement& placement) {
   }
   if (evidence.empty()) return;
   throw Error(ErrorCode::invalid_usage,
-              fmt::format("the {} ranks of this {} job are on several hosts ({}), and Tutti's "
-                          "ranks meet on one host: start them all on one, or pass a unique id in "
-                          "TUTTI_UNIQUE_ID if they are",
+              fmt::format("the {} ranks of this {} job are on several hosts ({}), so they cannot "
+                          "meet through this one: set TUTTI_ID_FILE to the path of a file that all "
+                          "of them see (on a shared file system), or pass a unique id in "
+                          "TUTTI_UNIQUE_ID",
                           placement.size, launcher.name, evidence));
 }
 
@@ -213,14 +217,30 @@ UniqueId unique_id_from_environment(const Placement& placement, std::chrono::nan
                     "not: start the ranks with `tutti run`",
                     placement.rank, placement.size));
   }
-  need_one_host(*launcher, placement);
   // The n-th world that this process joins is the n-th of every rank.
   static std::atomic<unsigned> worlds{0};
-  const std::string job = fmt::format("{}#{}", job_name(*launcher), worlds.fetch_add(1));
+  const unsigned world = worlds.fetch_add(1);
+  if (std::string path = setting_text("TUTTI_ID_FILE"); !path.empty()) {
+    if (world > 0) path += fmt::format(".{}", world);
+    if (placement.rank != 0) return read_id_file(path, placement.rank, timeout);
+    MeetingPlace place;
+    // Ranks of other hosts are expected.
+    if (!variable("TUTTI_ADDRESS")) place.address = host_text(address_for_others());
+    const UniqueId id = make_unique_id(place);
+    write_id_file(path, id);
+    return id;
+  }
+  need_one_host(*launcher, placement);
+  const std::string job = fmt::format("{}#{}", job_name(*launcher), world);
   if (placement.rank != 0) return fetch_unique_id(job, placement.rank, placement.size, timeout);
   const UniqueId id = make_unique_id();
   offer_unique_id(job, placement.size, id, timeout);
   return id;
+}
+
+void forget_environment_id(const UniqueId& id) {
+  const std::string path = setting_text("TUTTI_ID_FILE");
+  if (!path.empty()) remove_id_file(path, id);
 }
 
 }  // namespace tutti

@@ -20,7 +20,10 @@ Placement placement_from_environment();
 
 /// The id that all ranks of `placement` share. `tutti run` passes it (TUTTI_UNIQUE_ID); under the
 /// other launchers rank 0 makes it and hands it to the local ranks of the same user over an
-/// abstract unix socket named after the job (uid checked on both ends).
+/// abstract unix socket named after the job (uid checked on both ends), or, where ranks are on
+/// several hosts, through TUTTI_ID_FILE.
 UniqueId unique_id_from_environment(const Placement& placement, std::chrono::nanoseconds timeout);
+/// Rank 0, when all have met: takes back what it has left for the others.
+void forget_environment_id(const UniqueId& id);
 
 }  // namespace tutti

@@ -16,7 +16,7 @@ namespace tutti {
 
 /// What a rank tells the others about itself. Opaque to the rendezvous; fixed size on the wire.
 struct Card {
-  std::array<std::byte, 512> bytes{};
+  std::array<std::byte, 640> bytes{};
 };
 
 struct Roster {

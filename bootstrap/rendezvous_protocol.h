@@ -29,7 +29,7 @@ struct Hello {
   std::int64_t patience_ms = 0;  // until this rank gives up
   Card card;
 };
-static_assert(sizeof(Hello) == 528);
+static_assert(sizeof(Hello) == 656);
 
 enum class ReplyKind : std::uint32_t { roster = 1, error = 2 };
 

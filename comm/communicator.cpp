@@ -51,7 +51,9 @@ Communicator Communicator::from_environment(const Options& options) {
   const Placement placement = placement_from_environment();
   if (placement.size == 1) return std::move(create_local(1, options).front());
   const UniqueId id = unique_id_from_environment(placement, options.rendezvous_timeout);
-  return create(id, placement.rank, placement.size, options);
+  Communicator made = create(id, placement.rank, placement.size, options);
+  if (placement.rank == 0) forget_environment_id(id);
+  return made;
 }
 
 Communicator Communicator::create(const UniqueId& id, int rank, int size, const Options& options) {
@@ -288,7 +290,7 @@ void Communicator::use_plan(std::string_view text) {
   for (const auto& lane : ready->plan.lanes) {
     for (const Step& step : lane) {
       for (const Operand& o : ready->plan.sources(step)) {
-        if (o.is_link()) i.group->receiver(o.rank, o.channel);
+        if (o.is_link()) i.group->receiving(o.rank, o.channel);
       }
     }
   }

@@ -62,6 +62,9 @@ struct Options {
   // The GPU that this rank's buffers will be on, as CUDA numbers them; -1: the calling thread's,
   // when the communicator is made. It only matters where ranks of one process have several GPUs.
   int gpu = -1;
+  // Ranks with different ones do not share memory, as if they were on different hosts. "": what the
+  // system says (boot and network namespace).
+  std::string host_id;
 };
 
 /// One operation of one rank: what to do with which memory. The functions of Communicator fill it.

@@ -13,9 +13,9 @@
 namespace tutti {
 namespace {
 
-WaitPolicy policy_for(const Geometry& geometry, int ranks, const Options& options) {
+WaitPolicy policy_for(const Geometry& geometry, std::size_t ranks_here, const Options& options) {
   WaitPolicy policy;
-  policy.crowded = static_cast<std::uint64_t>(ranks) > geometry.cores;
+  policy.crowded = ranks_here > geometry.cores_here;
   policy.timeout = options.timeout;
   policy.report_after = options.report_after;
   const std::int64_t wish = setting_integer("TUTTI_SPIN");
@@ -45,7 +45,7 @@ Communicator::Impl::Impl(Session session, const Options& o)
       group(std::move(session.group)),
       plans(group->rank(), platform_of(geometry, group->size()), o.algorithm, geometry.windows,
             geometry.round_once),
-      policy(policy_for(geometry, group->size(), o)),
+      policy(policy_for(geometry, group->ranks_here().size(), o)),
       operation(*group, workspace),
       agreement(*group, workspace),
       all_messages(2 * static_cast<std::size_t>(group->size())),

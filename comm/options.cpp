@@ -19,7 +19,8 @@ Options::Options()
       slots(static_cast<std::size_t>(setting_integer("TUTTI_SLOTS"))),
       slot_bytes(setting_bytes("TUTTI_SLOT_BYTES")),
       cuda_protocols(setting_text("TUTTI_CUDA_PROTOCOLS")),
-      cuda_blocks(static_cast<std::size_t>(setting_integer("TUTTI_CUDA_BLOCKS"))) {}
+      cuda_blocks(static_cast<std::size_t>(setting_integer("TUTTI_CUDA_BLOCKS"))),
+      host_id(setting_text("TUTTI_HOST_ID")) {}
 
 void Options::check() const {
   check_setting("TUTTI_TIMEOUT", "Options::timeout", timeout);

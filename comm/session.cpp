@@ -1,5 +1,7 @@
 #include "comm/session.h"
 
+#include <fmt/format.h>
+
 #include <cstring>
 
 #include "bootstrap/rendezvous.h"
@@ -9,11 +11,12 @@
 #include "core/log.h"
 #include "core/settings.h"
 #include "transport/socket.h"
+#include "transport/tcp_socket.h"
 
 namespace tutti {
 namespace {
 
-constexpr std::uint32_t kVersion = 4;
+constexpr std::uint32_t kVersion = 5;
 
 struct SessionCard {
   std::uint32_t version = kVersion;
@@ -23,6 +26,7 @@ struct SessionCard {
   std::uint64_t slot_bytes = 0;
   std::uint64_t tile_bytes = 0;
   MeshAddress mesh;
+  NetworkAddress network;
   Machine machine;
   CoreSet cores;             // that this rank may run on
   std::int32_t domain = -1;  // domain_of() these
@@ -33,7 +37,7 @@ LocalRank what_is_said(const Options& options) {
   return {setting_boolean("TUTTI_CMA"), options.gpu};
 }
 
-SessionCard card_of(const Geometry& g, const Mesh& mesh) {
+SessionCard card_of(const Geometry& g, const Mesh& mesh, const Network* network) {
   SessionCard card;
   card.windows = g.windows ? 1 : 0;
   card.round_once = g.round_once ? 1 : 0;
@@ -41,20 +45,54 @@ SessionCard card_of(const Geometry& g, const Mesh& mesh) {
   card.slot_bytes = g.shape.slot_bytes;
   card.tile_bytes = g.tile_bytes;
   card.mesh = mesh.address();
+  if (network != nullptr) card.network = network->address();
   card.machine = g.machine;
   card.cores = allowed_cores();
   card.domain = domain_of(card.cores);
   return card;
 }
 
+/// What leads to ranks on other hosts, which meet this one at `place`; null where there can be
+/// none.
+std::shared_ptr<Network> network_for(const SocketAddress& place, const Options& options) {
+  const SocketAddress own = own_address(place);
+  // Whoever meets at a loopback address is on this host, unless hosts were told apart by hand.
+  if (is_loopback(own) && options.host_id.empty()) return nullptr;
+  return std::make_shared<Network>(own);
+}
+
+void begin(const std::shared_ptr<Network>& network, const Mesh& mesh, int rank,
+           const std::vector<SessionCard>& cards, const wire::Bytes32& secret) {
+  std::vector<NetworkAddress> addresses(cards.size());
+  for (std::size_t r = 0; r < cards.size(); ++r) {
+    const int peer = static_cast<int>(r);
+    if (mesh.same_host(peer)) continue;
+    addresses[r] = cards[r].network;
+    if (network != nullptr && addresses[r].get()) continue;
+    throw Error(ErrorCode::system,
+                fmt::format("rank {} runs on another host ({}), or in another network namespace, "
+                            "than rank {} ({}), but they meet at a loopback address: set "
+                            "TUTTI_ADDRESS to an address of rank 0's host that the others reach",
+                            r, mesh.host_name(peer), rank, mesh.host_name(rank)),
+                peer);
+  }
+  network->begin(rank, std::move(addresses), secret);
+}
+
+/// What a host's ranks share.
+struct HostShare {
+  CoreSet cores;
+  std::uint64_t ranks = 0;
+};
+
 /// Connects `mesh` to everybody and makes the segments. `cards` by rank.
-Session connect(std::shared_ptr<Mesh> mesh, int rank, const std::vector<SessionCard>& cards,
-                std::span<const std::byte, 32> secret, const Options& options) {
+Session connect(std::shared_ptr<Mesh> mesh, std::shared_ptr<Network> network, int rank,
+                const std::vector<SessionCard>& cards, const wire::Bytes32& secret,
+                const Options& options) {
   const auto deadline = deadline_after(options.rendezvous_timeout);
   std::vector<MeshAddress> addresses;
   std::vector<int> members;
   std::vector<std::uint64_t> keys;
-  CoreSet cores;
   std::vector<int> domains;
   for (const SessionCard& card : cards) {
     if (card.version != kVersion) {
@@ -64,10 +102,22 @@ Session connect(std::shared_ptr<Mesh> mesh, int rank, const std::vector<SessionC
     members.push_back(static_cast<int>(addresses.size()));
     addresses.push_back(card.mesh);
     keys.push_back(card.mesh.key);
-    cores |= card.cores;
     domains.push_back(card.domain);
   }
   mesh->connect(rank, addresses, secret, deadline);
+  std::vector<HostShare> hosts(static_cast<std::size_t>(mesh->hosts()));
+  std::vector<int> host_of;
+  for (std::size_t r = 0; r < cards.size(); ++r) {
+    host_of.push_back(mesh->host(static_cast<int>(r)));
+    HostShare& host = hosts[static_cast<std::size_t>(host_of.back())];
+    host.cores |= cards[r].cores;
+    ++host.ranks;
+  }
+  if (hosts.size() > 1) {
+    begin(network, *mesh, rank, cards, secret);
+  } else {
+    network.reset();
+  }
   Session session;
   Geometry& g = session.geometry;
   const SessionCard& first = cards.front();
@@ -80,16 +130,24 @@ Session connect(std::shared_ptr<Mesh> mesh, int rank, const std::vector<SessionC
       !setting_allows("TUTTI_TILE_BYTES", g.tile_bytes)) {
     throw Error(ErrorCode::mismatch, "rank 0 sent sizes or constants that make no sense");
   }
-  g.cores = std::max<std::size_t>(cores.count(), 1);
-  g.shape = links_for({first.slots, first.slot_bytes}, static_cast<int>(cards.size()), g.cores);
-  g.domains = Domains(domains);
+  g.cores = 0;
+  bool crowded = false;
+  for (const HostShare& host : hosts) {
+    const std::uint64_t cores = std::max<std::size_t>(host.cores.count(), 1);
+    g.cores += cores;
+    crowded = crowded || host.ranks > cores;
+    if (&host == &hosts[static_cast<std::size_t>(mesh->host(rank))]) g.cores_here = cores;
+  }
+  g.shape = links_for({first.slots, first.slot_bytes}, static_cast<int>(cards.size()), crowded);
+  g.domains = Domains(hosts.size() > 1 ? host_of : domains);
+  if (hosts.size() > 1) g.windows = false;
   if (rank == 0) {
-    log().debug("{} ranks on {} cores with {} last-level caches", cards.size(), g.cores,
-                g.domains.count());
+    log().debug("{} ranks on {} cores with {} {}", cards.size(), g.cores, g.domains.count(),
+                hosts.size() > 1 ? "hosts" : "last-level caches");
   }
   session.group =
-      std::make_unique<LocalGroup>(std::move(mesh), rank, std::move(members), std::move(keys),
-                                   g.shape, what_is_said(options), deadline);
+      std::make_unique<LocalGroup>(std::move(mesh), std::move(network), rank, std::move(members),
+                                   std::move(keys), g.shape, what_is_said(options), deadline);
   return session;
 }
 
@@ -105,12 +163,12 @@ Geometry geometry_of(const Options& options, int rank) {
   return g;
 }
 
-ConnectionShape links_for(ConnectionShape wish, int ranks, std::uint64_t cores) {
+ConnectionShape links_for(ConnectionShape wish, int ranks, bool crowded) {
   constexpr std::size_t kLeast = 8;
   constexpr std::size_t kMost = 32;
   if (wish.slots > 0) return wish;
   // Ranks that share a core share its caches: the less data goes round, the more stays there.
-  if (static_cast<std::uint64_t>(ranks) > cores) return {kMost, wish.slot_bytes, kLeast};
+  if (crowded) return {kMost, wish.slot_bytes, kLeast};
   // Else a link should exceed a core's L2 cache (transport/connection.h), but all of a rank's links
   // not this much memory.
   constexpr std::size_t kLinksBytes = std::size_t{8} << 20;
@@ -119,35 +177,38 @@ ConnectionShape links_for(ConnectionShape wish, int ranks, std::uint64_t cores) 
 }
 
 Session open_session(const UniqueId& id, int rank, int size, const Options& options) {
-  auto mesh = std::make_shared<Mesh>();
+  auto mesh = std::make_shared<Mesh>(options.host_id);
+  auto network = network_for(wire::decode(id).address, options);
   Card mine;
-  const SessionCard card = card_of(geometry_of(options, rank), *mesh);
+  const SessionCard card = card_of(geometry_of(options, rank), *mesh, network.get());
   std::memcpy(mine.bytes.data(), &card, sizeof card);
   const Roster roster = rendezvous(id, rank, size, mine, options.rendezvous_timeout);
   std::vector<SessionCard> cards(roster.cards.size());
   for (std::size_t r = 0; r < cards.size(); ++r) {
     std::memcpy(&cards[r], roster.cards[r].bytes.data(), sizeof cards[r]);
   }
-  return connect(std::move(mesh), rank, cards, roster.session_secret, options);
+  return connect(std::move(mesh), std::move(network), rank, cards, roster.session_secret, options);
 }
 
 Session open_subsession(LocalGroup& parent, const Geometry& geometry, int rank,
                         std::vector<int> members, std::vector<std::uint64_t> keys,
                         const Options& options) {
-  return {geometry,
-          std::make_unique<LocalGroup>(parent.shared_mesh(), rank, std::move(members),
-                                       std::move(keys), geometry.shape, what_is_said(options),
-                                       deadline_after(options.rendezvous_timeout))};
+  return {geometry, std::make_unique<LocalGroup>(parent.shared_mesh(), parent.shared_network(),
+                                                 rank, std::move(members), std::move(keys),
+                                                 geometry.shape, what_is_said(options),
+                                                 deadline_after(options.rendezvous_timeout))};
 }
 
 std::vector<Session> open_local_sessions(const std::vector<Options>& options) {
   const int size = static_cast<int>(options.size());
   const Geometry geometry = geometry_of(options.front(), 0);
   std::vector<std::shared_ptr<Mesh>> meshes;
+  std::vector<std::shared_ptr<Network>> networks;
   std::vector<SessionCard> cards;
-  for (int r = 0; r < size; ++r) {
-    meshes.push_back(std::make_shared<Mesh>());
-    cards.push_back(card_of(geometry, *meshes.back()));
+  for (const Options& o : options) {
+    meshes.push_back(std::make_shared<Mesh>(o.host_id));
+    networks.push_back(network_for(*parse_address("127.0.0.1", 0), o));
+    cards.push_back(card_of(geometry, *meshes.back(), networks.back().get()));
   }
   // Each rank waits for the others while it connects.
   std::array<std::byte, 32> secret;  // of sockets, which there are with TUTTI_APART alone
@@ -156,7 +217,7 @@ std::vector<Session> open_local_sessions(const std::vector<Options>& options) {
   std::vector<std::exception_ptr> errors(sessions.size());
   run_side_by_side(sessions.size(), [&](std::size_t r) {
     try {
-      sessions[r] = connect(meshes[r], static_cast<int>(r), cards, secret, options[r]);
+      sessions[r] = connect(meshes[r], networks[r], static_cast<int>(r), cards, secret, options[r]);
     } catch (...) {
       errors[r] = std::current_exception();
     }

@@ -22,8 +22,9 @@ struct Geometry {
   std::size_t tile_bytes = 0;
   bool windows = true;
   bool round_once = false;
-  std::uint64_t cores = 1;  // that the ranks may use together
-  Machine machine;          // what things cost, for the choice of algorithms
+  std::uint64_t cores = 1;       // that the ranks may use together
+  std::uint64_t cores_here = 1;  // the same of this host
+  Machine machine;               // what things cost, for the choice of algorithms
   Domains domains;
 };
 
@@ -45,7 +46,8 @@ std::vector<Session> open_local_sessions(const std::vector<Options>& options);
 /// This rank's settings; only rank 0 has to know the machine. How many slots links have is
 /// left open, unless the options say so.
 Geometry geometry_of(const Options& options, int rank);
-/// The links of `ranks` ranks, which share `cores` cores, where `wish` leaves the slots open.
-ConnectionShape links_for(ConnectionShape wish, int ranks, std::uint64_t cores);
+/// The links of `ranks` ranks, where `wish` leaves the slots open. `crowded`: somewhere there are
+/// more ranks than cores.
+ConnectionShape links_for(ConnectionShape wish, int ranks, bool crowded);
 
 }  // namespace tutti

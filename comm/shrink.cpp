@@ -75,6 +75,7 @@ class Meeting {
 
  private:
   bool is_here(int rank) {
+    group_.ask(rank);
     const auto said = group_.control(rank).shrinking.read();
     if (!said) return false;
     const auto [times, state, culprit] = Stage::from(said->number);
@@ -107,9 +108,9 @@ class Meeting {
 
   /// The first of `ranks` that has died or left.
   std::optional<int> gone(const std::vector<int>& ranks) {
-    const std::vector<int> dead = group_.mesh().dead_peers();
+    const std::vector<int> dead = group_.dead_ranks();
     for (const int r : ranks) {
-      if (group_.has_left(r) || std::ranges::count(dead, group_.member(r)) > 0) return r;
+      if (group_.has_left(r) || std::ranges::count(dead, r) > 0) return r;
     }
     return std::nullopt;
   }
@@ -117,8 +118,8 @@ class Meeting {
     const auto r = gone(mine_.survivors);
     if (!r) return;
     give_up(ErrorCode::peer_lost, kGivenUp, *r,
-            fmt::format("rank {} (pid {}) has died or left the communicator; exclude it too", *r,
-                        group_.pid(*r)));
+            fmt::format("rank {} ({}) has died or left the communicator; exclude it too", *r,
+                        group_.process_text(*r)));
   }
 
   void say(State state, int culprit) {

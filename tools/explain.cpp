@@ -101,8 +101,7 @@ void explain(const Arguments& a) {
   const bool on_gpu = a.machine == "gpu";
   const int cores = a.cores > 0 ? a.cores : host().cores;
   const Geometry geometry = geometry_of(Options(), 0);
-  const ConnectionShape links =
-      links_for(geometry.shape, a.ranks, static_cast<std::uint64_t>(cores));
+  const ConnectionShape links = links_for(geometry.shape, a.ranks, a.ranks > cores);
   if (a.domains > std::min(a.ranks, cores)) {
     refuse(fmt::format("{} ranks on {} cores cannot share {} last-level caches (--cores)", a.ranks,
                        cores, a.domains));

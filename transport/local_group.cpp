@@ -1,15 +1,10 @@
 #include "transport/local_group.h"
 
 #include <fmt/format.h>
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstring>
-#include <ctime>
 #include <mutex>
 #include <thread>
 
@@ -19,9 +14,6 @@ namespace tutti {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-constexpr std::size_t kControlBytes =
-    (sizeof(ControlBlock) + kCacheLine - 1) / kCacheLine * kCacheLine;
 
 /// Those of this process that are complete.
 struct Groups {
@@ -42,9 +34,6 @@ std::uint64_t now_ns() {
       std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
 }
 
-/// Channels of further segment `s`; the first of them has the same number.
-constexpr std::size_t channels_of(std::size_t s) { return std::size_t{kFirstChannels} << (s - 1); }
-
 }  // namespace
 
 std::uint64_t newest_sequence(const std::array<OperationRecord, kRecords>& records) {
@@ -55,48 +44,73 @@ std::uint64_t newest_sequence(const std::array<OperationRecord, kRecords>& recor
   return newest;
 }
 
-LocalGroup::LocalGroup(std::shared_ptr<Mesh> mesh, int rank, std::vector<int> members,
-                       std::vector<std::uint64_t> keys, ConnectionShape shape,
-                       const LocalRank& says, Deadline deadline)
+LocalGroup::LocalGroup(std::shared_ptr<Mesh> mesh, std::shared_ptr<Network> network, int rank,
+                       std::vector<int> members, std::vector<std::uint64_t> keys,
+                       ConnectionShape shape, const LocalRank& says, Deadline deadline)
     : mesh_(std::move(mesh)),
+      network_(std::move(network)),
       rank_(rank),
       members_(std::move(members)),
       keys_(std::move(keys)),
       shape_(shape) {
   const std::size_t n = members_.size();
-  const std::size_t connection = shape_.bytes();
-  const std::size_t bytes = kControlBytes + n * kConnections * connection;
+  for (int r = 0; r < size(); ++r) {
+    if (same_host(r)) here_.push_back(r);
+  }
   segments_.resize(n);
+  controls_.resize(n);
   const auto self = static_cast<std::size_t>(rank_);
-  segments_[self] = SharedMemory::create("tutti-segment", bytes);
+  segments_[self] = SharedMemory::create("tutti-segment", Links::first_bytes(here_.size(), shape_));
   share_within_process(keys_[self], segments_[self]);
-  for (std::size_t r = 0; r < n; ++r) {
-    if (r != self) mesh_->send(members_[r], keys_[self], segments_[self]);
+  for (const int r : here_) {
+    if (r != rank_) mesh_->send(member(r), keys_[self], segments_[self]);
   }
   receive_segments(deadline);
-  for (const auto& segment : segments_) {
-    controls_.push_back(reinterpret_cast<ControlBlock*>(segment->data()));
+  std::vector<LinkPeer> peers(n);
+  std::vector<std::shared_ptr<SharedMemory>> first;
+  for (const int r : here_) {
+    const auto at = static_cast<std::size_t>(r);
+    controls_[at] = reinterpret_cast<ControlBlock*>(segments_[at]->data());
+    peers[at].place = static_cast<int>(first.size());
+    peers[at].bell = &controls_[at]->bell;
+    first.push_back(segments_[at]);
   }
-  const auto memory = [&](std::size_t receiver, std::size_t sender, std::size_t c) {
-    return segments_[receiver]->data() + kControlBytes + (sender * kConnections + c) * connection;
-  };
   for (std::size_t r = 0; r < n; ++r) {
-    for (std::size_t c = 0; c < kConnections; ++c) {
-      senders_.emplace_back(memory(r, self, c), shape_);
-      receivers_.emplace_back(memory(self, r, c), shape_);
-    }
+    peers[r].member = members_[r];
+    peers[r].key = keys_[r];
   }
+  first_here_ = controls_[static_cast<std::size_t>(here_.front())];
+  if (here_.size() < n) {
+    std::vector<int> hosts;
+    for (const int m : members_) hosts.push_back(mesh_->host(m));
+    hosts_ = std::make_unique<OtherHosts>(
+        *network_, keys_[0], OtherHosts::Ranks{members_, std::move(hosts), rank_},
+        OtherHosts::Callbacks{[this](const Failure& f) { return record(f); },
+                              [this] { ring_host(); },
+                              [this]() -> const ControlBlock& { return control(); },
+                              [this](int r, const std::string& why) { on_lost(r, why); }});
+    for (int r = 0; r < size(); ++r) {
+      if (!same_host(r)) controls_[static_cast<std::size_t>(r)] = &hosts_->copy(r);
+    }
+    hosts_->begin();
+  }
+  links_ = std::make_unique<Links>(mesh_, network_.get(), keys_[0], rank_, shape_, std::move(peers),
+                                   std::move(first));
   bool cma = says.allows_cma;
-  for (std::size_t r = 0; r < n; ++r) cma = cma && (r == self || mesh_->cma_works(members_[r]));
+  for (const int r : here_) cma = cma && (r == rank_ || mesh_->cma_works(member(r)));
   control().gpu = says.gpu;
   control().state.store(kJoined | (cma ? kCmaWorks : 0U), std::memory_order_release);
-  wait_for_all_to_join(deadline);
-  for (std::size_t r = 0; r < n; ++r) {
-    const std::uint32_t state = controls_[r]->state.load(std::memory_order_acquire);
-    if ((state & kCmaWorks) == 0) cma_everywhere_ = false;
-    if (!same_process(static_cast<int>(r))) one_process_ = false;
-    if (r != self && same_process(static_cast<int>(r))) alone_in_process_ = false;
+  wait_for_host_to_join(deadline);
+  for (int r = 0; r < size(); ++r) {
+    if (!same_process(r)) one_process_ = false;
+    if (r != rank_ && same_process(r)) alone_in_process_ = false;
   }
+  for (const int r : here_) {
+    if ((control(r).state.load(std::memory_order_acquire) & kCmaWorks) == 0) {
+      cma_everywhere_ = false;
+    }
+  }
+  if (hosts_) wait_for_other_hosts(deadline);
   Groups& g = groups();
   const std::lock_guard lock(g.mutex);
   g.all.push_back(this);
@@ -109,12 +123,12 @@ LocalGroup::LocalGroup(std::shared_ptr<Mesh> mesh, int rank, std::vector<int> me
 
 void LocalGroup::throw_absent(int rank, bool died) const {
   throw Error(died ? ErrorCode::peer_lost : ErrorCode::timed_out,
-              died ? fmt::format("rank {} (pid {}) died before it had joined the communicator, for "
+              died ? fmt::format("rank {} ({}) died before it had joined the communicator, for "
                                  "which rank {} waited",
-                                 rank, pid(rank), rank_)
-                   : fmt::format("rank {} waited in vain for rank {} (pid {}) to join the "
+                                 rank, process_text(rank), rank_)
+                   : fmt::format("rank {} waited in vain for rank {} ({}) to join the "
                                  "communicator",
-                                 rank_, rank, pid(rank)),
+                                 rank_, rank, process_text(rank)),
               rank);
 }
 
@@ -131,7 +145,7 @@ std::shared_ptr<SharedMemory> LocalGroup::receive_segment(int rank, Deadline dea
 void LocalGroup::receive_segments(Deadline deadline) {
   constexpr auto kLookEvery = std::chrono::milliseconds(20);
   const auto there = [&](int r) { return segment(r) != nullptr; };
-  for (int r = 0; r < size(); ++r) {
+  for (const int r : here_) {
     while (!there(r)) {
       const auto now = Clock::now();
       segments_[static_cast<std::size_t>(r)] =
@@ -147,11 +161,11 @@ void LocalGroup::receive_segments(Deadline deadline) {
   }
 }
 
-void LocalGroup::wait_for_all_to_join(Deadline deadline) {
+void LocalGroup::wait_for_host_to_join(Deadline deadline) {
   const auto joined = [&](int r) {
     return (control(r).state.load(std::memory_order_acquire) & kJoined) != 0;
   };
-  for (int r = 0; r < size(); ++r) {
+  for (const int r : here_) {
     while (!joined(r)) {
       if (Clock::now() > deadline) throw_absent(r, false);
       mesh_->drain();
@@ -161,6 +175,45 @@ void LocalGroup::wait_for_all_to_join(Deadline deadline) {
       pause_for(std::chrono::microseconds(100));
     }
   }
+}
+
+void LocalGroup::wait_for_other_hosts(Deadline deadline) {
+  const bool speaks = rank_ == here_.front();
+  if (speaks) hosts_->say_ready(cma_everywhere_);
+  for (;;) {
+    if (speaks) {
+      if (const auto works = hosts_->all_ready()) {
+        control().state.fetch_or(kAllJoined | (*works ? kCmaWorksOnAll : 0U),
+                                 std::memory_order_release);
+      }
+    }
+    const std::uint32_t state = first_here_->state.load(std::memory_order_acquire);
+    if ((state & kAllJoined) != 0) {
+      cma_everywhere_ = (state & kCmaWorksOnAll) != 0;
+      return;
+    }
+    if (failed()) throw_failure();
+    mesh_->drain();
+    // In this order: what a rank said before it was lost has been heard.
+    const std::vector<int> dead = dead_ranks();
+    if (!dead.empty() && !hosts_->all_ready()) {
+      fail({ErrorCode::peer_lost, dead.front(),
+            fmt::format("rank {} ({}) died before all ranks had joined the communicator",
+                        dead.front(), process_text(dead.front()))});
+    }
+    if (Clock::now() > deadline) {
+      fail({ErrorCode::timed_out, -1,
+            fmt::format("rank {} waited in vain for the ranks of other hosts to join the "
+                        "communicator",
+                        rank_)});
+    }
+    pause_for(std::chrono::microseconds(50));
+  }
+}
+
+std::string LocalGroup::process_text(int rank) const {
+  const std::string host = same_host(rank) ? "" : " on " + mesh_->host_name(member(rank));
+  return fmt::format("pid {}{}", pid(rank), host);
 }
 
 std::vector<int> LocalGroup::ending_ranks() const {
@@ -178,81 +231,27 @@ LocalGroup::~LocalGroup() {
     const std::lock_guard lock(g.mutex);
     std::erase(g.all, this);
   }
-  if (is_inherited()) return;  // the parent has not left
+  if (is_inherited()) {  // the parent has not left
+    abandon(std::shared_ptr<Links>(std::move(links_)));
+    abandon(std::shared_ptr<OtherHosts>(std::move(hosts_)));
+    return;
+  }
   control().state.fetch_or(kLeft, std::memory_order_release);
-  for (int r = 0; r < size(); ++r) ring(control(r));
-  // Links that the others had made ready, and this rank has never used.
-  for (std::size_t s = 1; s <= further_.size(); ++s) {
-    if (!further_[s - 1].mine) continue;  // where no plan had such links, nobody has sent any
-    for (int r = 0; r < size(); ++r) {
-      if (!same_process(r)) mesh_->forget(member(r), further_key(r, s));
-    }
-  }
+  ring_host();
 }
 
-std::uint64_t LocalGroup::further_key(int rank, std::size_t segment) const {
-  // Differs from the keys of all other segments, which are random, too.
-  const std::uint64_t mixed = (key(rank) + segment) * 0x9e3779b97f4a7c15ULL;
-  return mixed ^ (mixed >> 32);
-}
-
-std::size_t LocalGroup::further_bytes(std::size_t segment) const {
-  return members_.size() * channels_of(segment) * shape_.bytes();
-}
-
-std::byte* LocalGroup::further_connection(const SharedMemory& memory, int sender,
-                                          int channel) const {
-  const std::size_t channels = channels_of(segment_of(channel));
-  const std::size_t index =
-      static_cast<std::size_t>(sender) * channels + static_cast<std::size_t>(channel) - channels;
-  return memory.data() + index * shape_.bytes();
-}
-
-Receiver& LocalGroup::further_receiver(int peer, int channel) {
-  const auto found = further_receivers_.find({peer, channel});
-  if (found != further_receivers_.end()) return found->second;
-  const std::size_t s = segment_of(channel);
-  FurtherSegment& segment = further_[s - 1];
-  if (!segment.mine) {
-    segment.mine = SharedMemory::create("tutti-links", further_bytes(s));
-    segment.sent.resize(members_.size());
-    share_within_process(further_key(rank_, s), segment.mine);
-  }
-  if (peer != rank_ && !segment.sent[static_cast<std::size_t>(peer)]) {
-    mesh_->send(member(peer), further_key(rank_, s), segment.mine);
-    segment.sent[static_cast<std::size_t>(peer)] = true;
-  }
-  std::byte* const memory = further_connection(*segment.mine, peer, channel);
-  return further_receivers_.try_emplace({peer, channel}, memory, shape_).first->second;
-}
-
-Sender& LocalGroup::further_sender(int peer, int channel) {
-  const auto look = [this, peer, channel] { return look_for(peer, channel); };
-  return further_senders_.try_emplace({peer, channel}, look, shape_).first->second;
-}
-
-std::byte* LocalGroup::look_for(int peer, int channel) {
-  const std::size_t s = segment_of(channel);
-  std::shared_ptr<SharedMemory>& memory = further_[s - 1].theirs[peer];
-  if (!memory && peer == rank_) memory = further_[s - 1].mine;
-  if (!memory && peer != rank_) {
-    try {
-      // What is not there yet is asked for again: whoever waits for it waits for its owner.
-      memory =
-          mesh_->receive(member(peer), further_key(peer, s), further_bytes(s), Deadline::min());
-    } catch (const Error& e) {
-      // Whoever waits for it notices that its owner is gone, and says so in this group's numbers.
-      if (e.code() == ErrorCode::system) throw Error(e.code(), e.what(), rank_);
-      if (e.code() != ErrorCode::timed_out && e.code() != ErrorCode::peer_lost) throw;
-    }
-  }
-  return memory ? further_connection(*memory, rank_, channel) : nullptr;
+void LocalGroup::ring_host() {
+  for (const int r : here_) ring(control(r).bell);
 }
 
 void LocalGroup::fail(const Failure& failure) {
-  ControlBlock& c = control(0);
+  if (record(failure) && hosts_) hosts_->spread(failure);
+}
+
+bool LocalGroup::record(const Failure& failure) {
+  ControlBlock& c = *first_here_;
   std::uint32_t none = 0;
-  if (!c.failure_state.compare_exchange_strong(none, 1, std::memory_order_acq_rel)) return;
+  if (!c.failure_state.compare_exchange_strong(none, 1, std::memory_order_acq_rel)) return false;
   c.failure_code.store(static_cast<std::uint32_t>(failure.code), std::memory_order_relaxed);
   c.failure_rank.store(failure.rank, std::memory_order_relaxed);
   const std::size_t length = std::min(failure.text.size(), c.failure_text.size() - 1);
@@ -260,11 +259,12 @@ void LocalGroup::fail(const Failure& failure) {
   c.failure_text[length] = '\0';
   // release: whoever sees 2 sees the words above.
   c.failure_state.store(2, std::memory_order_release);
-  for (int r = 0; r < size(); ++r) ring(control(r));
+  ring_host();
+  return true;
 }
 
 Failure LocalGroup::failure() const {
-  ControlBlock& c = *controls_[0];
+  ControlBlock& c = *first_here_;
   // The writer may have been killed between claiming the record and filling it.
   const auto patience = Clock::now() + std::chrono::milliseconds(200);
   while (c.failure_state.load(std::memory_order_acquire) != 2) {
@@ -312,6 +312,11 @@ std::string LocalGroup::refusal_text(int peer) {
 }
 
 void LocalGroup::say_waiting(std::string_view doing) {
+  if (hosts_) {
+    const std::lock_guard lock(doing_mutex_);
+    doing_ = doing;
+    did_ = Clock::now();
+  }
   Groups& g = groups();
   const std::lock_guard lock(g.mutex);
   for (LocalGroup* other : g.all) {
@@ -338,50 +343,50 @@ void LocalGroup::throw_failure() const {
   throw Error(f.code, f.text, f.rank);
 }
 
+std::string LocalGroup::lost_text(int rank, const std::string& why, std::string_view doing) {
+  return fmt::format(
+      "rank {} ({}) {} after {}; rank {} noticed {}{}. Its own output or the kernel's log says "
+      "why; "
+      "restart the job, or go on without that rank (shrink)",
+      rank, process_text(rank), why, progress_text(rank), rank_, doing, refusal_text(rank));
+}
+
 void LocalGroup::check_peers(std::string_view doing) {
   mesh_->drain();
+  if (hosts_) hosts_->poll();
+  const std::string here = fmt::format("while {}", doing);
   for (const int peer : ending_ranks()) {
-    if (has_left(peer)) continue;
-    fail({ErrorCode::peer_lost, peer,
-          fmt::format(
-              "rank {} (pid {}) died after {}; rank {} noticed while {}{}. Its own output or "
-              "the kernel's log says why; restart the job, or go on without that rank "
-              "(shrink)",
-              peer, pid(peer), progress_text(peer), rank_, doing, refusal_text(peer))});
+    if (!has_left(peer)) fail({ErrorCode::peer_lost, peer, lost_text(peer, "died", here)});
   }
 }
 
-void LocalGroup::ring_now(ControlBlock& c) {
-  c.bell.fetch_add(1, std::memory_order_release);
-  syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&c.bell), FUTEX_WAKE, 1, nullptr, nullptr, 0);
+void LocalGroup::on_lost(int rank, const std::string& why) {
+  if (has_left(rank)) return;
+  std::string doing = fmt::format("between its calls");
+  {
+    // Who waits says so every 10 ms or so.
+    const std::lock_guard lock(doing_mutex_);
+    if (Clock::now() - did_ < std::chrono::milliseconds(250)) doing = "while " + doing_;
+  }
+  fail({ErrorCode::peer_lost, rank, lost_text(rank, fmt::format("is lost ({})", why), doing)});
 }
 
-void LocalGroup::sleep_now(std::span<LocalGroup* const> groups,
-                           std::span<const std::uint32_t> bells) {
-  constexpr long kMost = 1'000'000;  // ns
-  if (groups.size() > 1) {
-    std::array<futex_waitv, kMostBells> waits{};
-    for (std::size_t g = 0; g < groups.size(); ++g) {
-      waits[g].val = bells[g];
-      waits[g].uaddr = reinterpret_cast<std::uint64_t>(&groups[g]->control().bell);
-      waits[g].flags = FUTEX_32;
-    }
-    timespec until{};
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += kMost;
-    if (until.tv_nsec >= 1'000'000'000) {
-      until.tv_nsec -= 1'000'000'000;
-      ++until.tv_sec;
-    }
-    if (syscall(SYS_futex_waitv, waits.data(), groups.size(), 0, &until, CLOCK_MONOTONIC) >= 0 ||
-        errno == EAGAIN || errno == ETIMEDOUT || errno == EINTR) {
-      return;
-    }
-    // Before Linux 5.16, and where a sandbox refuses the call, the first bell alone is heard.
+std::vector<int> LocalGroup::dead_ranks() {
+  std::vector<int> dead;
+  for (const int member : mesh_->dead_peers()) {
+    const auto it = std::find(members_.begin(), members_.end(), member);
+    if (it != members_.end()) dead.push_back(static_cast<int>(it - members_.begin()));
   }
-  const timespec most{0, kMost};
-  syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&groups[0]->control().bell), FUTEX_WAIT,
-          bells[0], &most, nullptr, 0);
+  if (hosts_) {
+    for (const int r : hosts_->lost()) {
+      if (!has_left(r)) dead.push_back(r);
+    }
+  }
+  return dead;
+}
+
+void LocalGroup::refresh(int rank) {
+  if (hosts_) hosts_->refresh(rank, Clock::now() + std::chrono::seconds(1));
 }
 
 }  // namespace tutti

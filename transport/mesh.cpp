@@ -14,6 +14,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -41,9 +42,10 @@ std::array<std::uint64_t, 2> random_pair() {
 }
 
 /// Ranks that agree on it run under one kernel and see the same abstract sockets.
-std::array<std::uint64_t, 2> host_identity() {
+std::array<std::uint64_t, 2> host_identity(std::string_view own) {
   std::string text;
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), text);
+  text += fmt::format("/{}/", own);
   std::array<char, 64> link{};
   if (readlink("/proc/self/ns/net", link.data(), link.size() - 1) > 0) text += link.data();
   std::array<std::uint64_t, 2> id{};
@@ -84,9 +86,10 @@ ucred credentials(int fd) {
 
 }  // namespace
 
-Mesh::Mesh() : generation_(process_generation()) {
+Mesh::Mesh(std::string_view host_id) : generation_(process_generation()) {
   address_.socket = random_pair();
-  address_.host = host_identity();
+  address_.host = host_identity(host_id);
+  gethostname(address_.host_name.data(), address_.host_name.size() - 1);
   address_.process = process_identity();
   address_.key = random_pair()[0];
   address_.pid = getpid();
@@ -108,7 +111,7 @@ void Mesh::throw_missing() const {
   int first = -1;
   for (int r = rank_ + 1; r < static_cast<int>(peers_.size()); ++r) {
     const Peer& peer = peers_[static_cast<std::size_t>(r)];
-    if (peer.same_process || peer.socket.fd() >= 0) continue;
+    if (peer.same_process || !same_host(r) || peer.socket.fd() >= 0) continue;
     if (first < 0) first = r;
     missing.push_back(fmt::format("rank {} (pid {})", r, peer.pid));
   }
@@ -122,23 +125,21 @@ void Mesh::connect(int rank, std::span<const MeshAddress> peers,
                    std::span<const std::byte, 32> session_secret, Deadline deadline) {
   rank_ = rank;
   peers_.resize(peers.size());
+  std::map<std::array<std::uint64_t, 2>, int> hosts;
+  for (std::size_t r = 0; r < peers.size(); ++r) {
+    peers_[r].host = hosts.try_emplace(peers[r].host, static_cast<int>(hosts.size())).first->second;
+    peers_[r].host_name.assign(peers[r].host_name.data(),
+                               strnlen(peers[r].host_name.data(), peers[r].host_name.size()));
+  }
+  hosts_ = static_cast<int>(hosts.size());
   std::size_t expected = 0;
   for (std::size_t r = 0; r < peers.size(); ++r) {
     Peer& peer = peers_[r];
     peer.probe = peers[r].probe;
     peer.key = peers[r].key;
     peer.pid = peers[r].pid;
-    peer.same_process = peers[r].process == address_.process;
-    if (peers[r].host != address_.host) {
-      throw Error(
-          ErrorCode::system,
-          fmt::format(
-              "rank {} runs on another host (or in another network namespace) than rank {}: "
-              "there is no transport between them yet; start all ranks on one host",
-              r, rank),
-          static_cast<int>(r));
-    }
-    if (peer.same_process) continue;
+    peer.same_process = peers[r].process == address_.process && same_host(static_cast<int>(r));
+    if (peer.same_process || !same_host(static_cast<int>(r))) continue;
     if (static_cast<int>(r) > rank) {
       ++expected;
       continue;
@@ -180,7 +181,9 @@ void Mesh::connect(int rank, std::span<const MeshAddress> peers,
       continue;
     const int r = receive_hello(fd.fd());
     // Whoever does not know the secret, or comes twice, is not one of us.
-    if (r <= rank || peers_[static_cast<std::size_t>(r)].socket.fd() >= 0) continue;
+    if (r <= rank || !same_host(r) || peers_[static_cast<std::size_t>(r)].socket.fd() >= 0) {
+      continue;
+    }
     Peer& peer = peers_[static_cast<std::size_t>(r)];
     peer.socket = std::move(fd);
     greet(peer, session_secret);
@@ -188,7 +191,7 @@ void Mesh::connect(int rank, std::span<const MeshAddress> peers,
   }
   for (std::size_t r = 0; r < peers.size(); ++r) {
     Peer& peer = peers_[r];
-    if (peer.same_process) continue;
+    if (peer.same_process || !same_host(static_cast<int>(r))) continue;
     if (static_cast<int>(r) < rank && (!wait_for(peer.socket.fd(), POLLIN, deadline) ||
                                        credentials(peer.socket.fd()).uid != getuid() ||
                                        receive_hello(peer.socket.fd()) != static_cast<int>(r))) {
@@ -215,7 +218,7 @@ void Mesh::greet(Peer& peer, std::span<const std::byte, 32> session_secret) {
 
 bool Mesh::cma_works(int peer) const {
   const Peer& p = peers_[static_cast<std::size_t>(peer)];
-  return p.same_process || (p.pid > 0 && cma_probe(p.pid, p.probe, p.key));
+  return p.same_process || (same_host(peer) && p.pid > 0 && cma_probe(p.pid, p.probe, p.key));
 }
 
 std::vector<int> Mesh::dead_peers() { return peers_that_are(false); }

@@ -38,24 +38,31 @@ struct MeshAddress {
   std::uint64_t key = 0;                   // of this rank's first segment
   std::uint64_t probe = 0;                 // address of a word that holds `key`, for cma_probe()
   std::int32_t pid = 0;
+  std::array<char, 64> host_name{};  // for messages
 };
 
 class Mesh : WindowObserver {
  public:
-  /// Opens this rank's listener.
-  Mesh();
+  /// Opens this rank's listener. `host_id` tells hosts apart that have more in common than they
+  /// share.
+  explicit Mesh(std::string_view host_id = {});
   Mesh(const Mesh&) = delete;
   Mesh& operator=(const Mesh&) = delete;
   ~Mesh();
 
   const MeshAddress& address() const { return address_; }
-  /// Connects to all ranks in `peers` (by rank, this one included). Collective. Throws Error:
-  /// system when a peer cannot be reached or is on another host, timed_out at the deadline.
+  /// Connects to the ranks of this host in `peers` (by rank, this one included). Collective over
+  /// these. Throws Error: system when a peer cannot be reached, timed_out at the deadline.
   void connect(int rank, std::span<const MeshAddress> peers,
                std::span<const std::byte, 32> session_secret, Deadline deadline);
 
   int rank() const { return rank_; }
   bool same_process(int peer) const { return peers_[static_cast<std::size_t>(peer)].same_process; }
+  /// Which ranks are on one host: equal numbers from 0, in the order of their first ranks.
+  int host(int peer) const { return peers_[static_cast<std::size_t>(peer)].host; }
+  int hosts() const { return hosts_; }
+  bool same_host(int peer) const { return host(peer) == host(rank_); }
+  std::string host_name(int peer) const { return peers_[static_cast<std::size_t>(peer)].host_name; }
   pid_t pid(int peer) const { return peers_[static_cast<std::size_t>(peer)].pid; }
   /// Whether this process may read rank `peer`'s plain memory.
   bool cma_works(int peer) const;
@@ -113,6 +120,8 @@ class Mesh : WindowObserver {
                              // kept open by forks
     pid_t pid = 0;
     bool same_process = false;
+    int host = 0;
+    std::string host_name;
     bool closed = false;
     std::uint64_t probe = 0;
     std::uint64_t key = 0;
@@ -144,6 +153,7 @@ class Mesh : WindowObserver {
   MeshAddress address_;
   FileDescriptor listener_;
   int rank_ = 0;
+  int hosts_ = 1;
   std::vector<Peer> peers_;
   std::mutex mutex_;
   std::uint64_t probe_word_ = 0;

@@ -95,6 +95,23 @@ std::optional<SocketAddress> parse_address(std::string_view literal, std::uint16
   return std::nullopt;
 }
 
+std::string host_text(const SocketAddress& address) {
+  const std::string text = to_string(address);
+  const std::size_t colon = text.rfind(':');
+  return text.starts_with('[') ? text.substr(1, colon - 2) : text.substr(0, colon);
+}
+
+bool is_loopback(const SocketAddress& address) {
+  if (address.family() == AF_INET) {
+    sockaddr_in ipv4{};
+    std::memcpy(&ipv4, &address.storage, sizeof ipv4);
+    return (ntohl(ipv4.sin_addr.s_addr) >> 24) == 127;
+  }
+  sockaddr_in6 ipv6{};
+  std::memcpy(&ipv6, &address.storage, sizeof ipv6);
+  return IN6_IS_ADDR_LOOPBACK(&ipv6.sin6_addr);
+}
+
 SocketAddress abstract_address(std::string_view name) {
   sockaddr_un unix_address{};
   unix_address.sun_family = AF_UNIX;

@@ -64,6 +64,9 @@ struct SocketAddress {
 
 /// From an IPv4 or IPv6 literal; nothing for other text (names are not resolved).
 std::optional<SocketAddress> parse_address(std::string_view literal, std::uint16_t port);
+/// The same without the port: "127.0.0.1", "::1".
+std::string host_text(const SocketAddress& address);
+bool is_loopback(const SocketAddress& address);
 /// The abstract unix address `name` (which must fit: 107 bytes).
 SocketAddress abstract_address(std::string_view name);
 /// "127.0.0.1:4711", "[::1]:4711".

@@ -52,16 +52,18 @@ class Compiler {
       if (!o.is_link()) continue;
       program_.receives.push_back({nullptr, nullptr, o.rank, o.channel});
       if (group_ == nullptr) continue;
-      program_.receives.back().link = &group_->receiver(o.rank, o.channel);
-      program_.receives.back().peer = &group_->control(o.rank);
+      const ReceiveEnd end = group_->receiving(o.rank, o.channel);
+      program_.receives.back().link = end.link;
+      program_.receives.back().bell = end.bell;
     }
     const std::size_t first_send = program_.sends.size();
     for (const Operand& o : plan_.destinations(step)) {
       if (!o.is_link()) continue;
       program_.sends.push_back({nullptr, nullptr, o.rank, o.channel});
       if (group_ == nullptr) continue;
-      program_.sends.back().link = &group_->sender(o.rank, o.channel);
-      program_.sends.back().peer = &group_->control(o.rank);
+      const SendEnd end = group_->sending(o.rank, o.channel);
+      program_.sends.back().link = end.link;
+      program_.sends.back().bell = end.bell;
     }
     const std::size_t first_move = program_.moves.size();
     message_ = 0;

@@ -61,13 +61,13 @@ struct Move {
 // The pointers are the host executor's; null where the program was compiled without a group.
 struct ReceiveLink {
   Receiver* link;
-  ControlBlock* peer;  // whose bell is rung
+  Bell* bell;  // of the peer
   std::int32_t rank;
   std::uint8_t channel;
 };
 struct SendLink {
   Sender* link;
-  ControlBlock* peer;
+  Bell* bell;
   std::int32_t rank;
   std::uint8_t channel;
 };

@@ -100,6 +100,11 @@ void Operation::set_up() {
   combine_ = Combiner(type, kind);
   scales_ = scales_inputs(kind, type);
   divides_ = kind == ReduceKind::avg && !scales_;
+  far_sends_.clear();
+  if (spans_hosts_ && programs_) {
+    note_far_sends(programs_->whole.sends);
+    note_far_sends(programs_->last.sends);
+  }
   lanes_.resize(plan.lanes.size());
   for (std::size_t l = 0; l < lanes_.size(); ++l) {
     Lane& lane = lanes_[l];
@@ -116,8 +121,48 @@ void Operation::set_up() {
   }
 }
 
+void Operation::note_far_sends(std::span<const SendLink> sends) {
+  for (const SendLink& s : sends) {
+    const auto same = [&](const SendLink& f) { return f.bell == s.bell; };
+    if (remote(*s.bell) != nullptr && std::ranges::none_of(far_sends_, same)) {
+      far_sends_.push_back(s);
+    }
+  }
+}
+
+const SendLink* Operation::unsent() const {
+  for (const SendLink& s : far_sends_) {
+    if (!remote(*s.bell)->is_flushed()) return &s;
+  }
+  return nullptr;
+}
+
+void Operation::poll_links() {
+  RemoteBell* last = nullptr;
+  const auto poll = [&](Bell& bell) {
+    RemoteBell* const far = remote(bell);
+    if (far == nullptr || far == last) return;
+    far->poll();
+    last = far;
+  };
+  bool all_done = true;
+  for (const Lane& lane : lanes_) {
+    if (lane.tile >= end_of(lane)) continue;
+    all_done = false;
+    for (const ReceiveLink& r : lane.next->receives) {
+      if (!r.link->ready()) poll(*r.bell);
+    }
+    for (const SendLink& s : lane.next->sends) {
+      if (!s.link->ready(lane.next->bytes)) poll(*s.bell);
+    }
+  }
+  if (!all_done) return;
+  for (const SendLink& s : far_sends_) poll(*s.bell);
+}
+
 std::span<const Action> Operation::compile_tile(Lane& lane) {
   *lane.own = compile(*binding_->plan, shape(), lane.tile, &group_, lane.index);
+  if (spans_hosts_) note_far_sends(lane.own->sends);
   return lane.own->lanes[lane.index];
 }
 
@@ -171,11 +216,11 @@ inline void Operation::perform(const Action& action, std::size_t shift) {
   }
   for (const ReceiveLink& r : action.receives) {
     r.link->free();
-    group_.ring(*r.peer);
+    ring(*r.bell);
   }
   for (const SendLink& s : action.sends) {
     s.link->publish(binding_->tag, action.bytes);
-    group_.ring(*s.peer);
+    ring(*s.bell);
   }
 }
 
@@ -196,6 +241,7 @@ bool Operation::advance() {
     }
     if (done == lanes_.size()) {
       if (binding_->windows && ++tile_ < binding_->tiling.tiles) continue;
+      if (unsent() != nullptr) return false;
       finish();
       return true;
     }
@@ -204,15 +250,18 @@ bool Operation::advance() {
 }
 
 bool Operation::can_advance() const {
+  bool all_done = true;
   for (const Lane& lane : lanes_) {
-    if (lane.tile < end_of(lane) && ready(*lane.next)) return true;
+    if (lane.tile >= end_of(lane)) continue;
+    if (ready(*lane.next)) return true;
+    all_done = false;
   }
-  return false;
+  return all_done && unsent() == nullptr;
 }
 
 bool Operation::waits_for_core(std::uint32_t core) const {
   const auto is_there = [&](const auto& link) {
-    return link.peer->core.load(std::memory_order_relaxed) == core;
+    return group_.control(link.rank).core.load(std::memory_order_relaxed) == core;
   };
   const auto awaits = [&](const ReceiveLink& r) { return !r.link->ready() && is_there(r); };
   for (const Lane& lane : lanes_) {
@@ -249,6 +298,12 @@ Operation::Blocked Operation::blocked() const {
     first.step = static_cast<std::size_t>(lane.next - lane.first);
     first.tile = lane.tile;
   }
+  if (first.peer < 0 && !far_sends_.empty()) {
+    if (const SendLink* const s = unsent()) {
+      first.peer = s->rank;
+      first.sending = true;
+    }
+  }
   return first;
 }
 
@@ -271,14 +326,14 @@ void Operation::signal(const Action& action) {
     accept(r, bytes);
     if (binding_->windows) learn(r.rank, r.link->slot(bytes));
     r.link->free();
-    group_.ring(*r.peer);
+    ring(*r.bell);
   }
   for (const SendLink& s : action.sends) {
     if (binding_->windows) {
       std::memcpy(s.link->slot(bytes), group_.same_process(s.rank) ? &mine_here_ : &mine_, bytes);
     }
     s.link->publish(binding_->tag, static_cast<std::uint32_t>(bytes));
-    group_.ring(*s.peer);
+    ring(*s.bell);
   }
 }
 
@@ -356,6 +411,7 @@ void Operation::accept(const ReceiveLink& link, std::size_t bytes) {
 
 void Operation::mismatch(int peer, std::uint32_t bytes, std::uint32_t tag, std::size_t expected) {
   const Signature& mine = binding_->signature;
+  group_.refresh(peer);
   group_.check_peers("comparing calls");  // as in compare_with_peers()
   const std::string rank = "rank " + std::to_string(peer);
   std::string calls;

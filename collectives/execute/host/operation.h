@@ -69,6 +69,12 @@ class Operation {
   bool advance();
   /// Whether advance() would do something.
   bool can_advance() const;
+  /// Looks whether what it waits for has come from another host; does not wait. Nothing to do where
+  /// all ranks are on one.
+  void poll() {
+    if (spans_hosts_) poll_links();
+  }
+  bool spans_hosts() const { return spans_hosts_; }
   /// Whether one of the ranks that it waits for, or will next, last waited on core `core` (as
   /// ControlBlock::core).
   bool waits_for_core(std::uint32_t core) const;
@@ -133,6 +139,11 @@ class Operation {
     return binding_->windows && tile_ + 1 < lane.tiles ? tile_ + 1 : lane.tiles;
   }
   void set_up();
+  void poll_links();
+  void note_far_sends(std::span<const SendLink> sends);
+  /// A link to another host with messages that have not left this process: the operation is not
+  /// over before they have. Null: none.
+  const SendLink* unsent() const;
   void begin_tile(Lane& lane) {
     const std::span<const Action> actions = lane.own                      ? compile_tile(lane)
                                             : lane.tile + 1 == lane.tiles ? lane.last
@@ -176,6 +187,8 @@ class Operation {
   LocalGroup& group_;
   ControlBlock& control_ = group_.control();
   Workspace& workspace_;
+  const bool spans_hosts_ = !group_.one_host();
+  std::vector<SendLink> far_sends_;  // to other hosts, of the binding at hand
   const Binding* binding_ = nullptr;
   // Of the plan that the lanes are set up for; kept, so that its address says that they are.
   std::shared_ptr<const Programs> programs_;

@@ -22,7 +22,7 @@ void spread_out(LocalGroup& group, std::chrono::steady_clock::time_point now) {
   if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;  // more than 1,024 cores
   const std::uint32_t here = publish_core(group);
   std::vector<int> ranks(CPU_SETSIZE + 1);  // on each core
-  for (int r = 0; r < group.size(); ++r) {
+  for (const int r : group.ranks_here()) {
     const std::uint32_t core = group.control(r).core.load(std::memory_order_relaxed);
     if (core == 0 || core > CPU_SETSIZE) return;  // it has not waited yet
     if (core == here && r > group.rank()) return;

@@ -43,11 +43,13 @@ class Wait {
       : pending_(pending), spins_(pending.front()->policy().spins) {
     for (const Job* job : pending) {
       crowded_ = crowded_ || job->policy().crowded;
+      spans_hosts_ = spans_hosts_ || job->operation().spans_hosts();
       spins_ = std::min(spins_, job->policy().spins);
     }
   }
 
   void once() {
+    if (spans_hosts_) poll_network();
     if (looks_ == 0 && crowded_ && waits_for_own_core()) looks_ = spins_;
     if (++looks_ <= spins_) {
       pause();
@@ -85,17 +87,34 @@ class Wait {
     return wanted;
   }
 
+  void poll_network() {
+    for (Job* job : pending_) {
+      job->operation().poll();
+      // Others may wait to hear that there is room again.
+      if (looks_ >= spins_) job->operation().group().poll_network();
+    }
+  }
+
   void sleep() {
     std::vector<LocalGroup*> groups;
     for (const Job* job : pending_) groups.push_back(&job->operation().group());
     std::ranges::sort(groups);
     groups.erase(std::unique(groups.begin(), groups.end()), groups.end());
-    LocalGroup::sleep_unless(groups, [&] {
+    if (spans_hosts_) return sleep_on_network(groups);
+    std::vector<Bell*> bells;
+    for (LocalGroup* g : groups) bells.push_back(&g->control().bell);
+    sleep_unless(bells, [&] {
       return std::ranges::any_of(pending_, [](const Job* job) {
         Operation& op = job->operation();
         return op.can_advance() || op.group().failed();
       });
     });
+  }
+
+  /// Bells are not heard meanwhile.
+  static void sleep_on_network(std::span<LocalGroup* const> groups) {
+    const auto spans = [](LocalGroup* g) { return !g->one_host(); };
+    (*std::ranges::find_if(groups, spans))->sleep_on_network(std::chrono::microseconds(500));
   }
 
   void throw_if_failed() {
@@ -114,6 +133,7 @@ class Wait {
       if (b.peer < 0) continue;
       const std::string now_doing = doing(op, b);
       group.publish_wait(b.peer, now);
+      group.ask(b.peer);
       if (must_stop()) {
         group.fail({ErrorCode::aborted, group.rank(),
                     fmt::format("rank {} exits while it is {}", group.rank(), now_doing)});
@@ -132,6 +152,7 @@ class Wait {
       const auto waited = now - began_;
       // Who has not looked for half of that time does not wait any more, but stands still.
       const int late = group.end_of_line(b.peer, now - waited / 2);
+      group.ask(late);
       const auto report = [&] {
         std::string text = fmt::format(
             "rank {} has been {} for {:.1f} s; that rank's last finished step is {}{}{}{}",
@@ -160,6 +181,7 @@ class Wait {
   std::span<Job* const> pending_;
   int spins_;
   bool crowded_ = false;
+  bool spans_hosts_ = false;
   int looks_ = 0;
   Clock::time_point began_{};
   Clock::time_point next_look_{};
@@ -185,6 +207,7 @@ constexpr int kEagerLooks = 64;
 bool answers_soon(const Job& job) {
   if (job.policy().crowded) return false;
   for (int looks = std::min(kEagerLooks, job.policy().spins); looks > 0; --looks) {
+    job.operation().poll();
     if (job.operation().can_advance()) return true;
   }
   return false;

@@ -83,6 +83,7 @@ void Operation::learn(int peer, const std::byte* payload) {
       return {reinterpret_cast<std::byte*>(address), 0, SIZE_MAX};  // NOLINT: our own address space
     }
     Peer::Buffer buffer{nullptr, address, 0, window};
+    if (!group_.same_host(peer)) return buffer;  // no step of the plan addresses it
     // If it has not come, or is gone, that only matters to a step that uses it.
     if (window != 0) map(buffer, peer, group_.mesh().find_window(group_.member(peer), window));
     return buffer;

@@ -1,0 +1,275 @@
+#include "transport/network.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "core/error.h"
+#include "core/fork.h"
+#include "core/log.h"
+#include "transport/tcp_socket.h"
+
+namespace tutti {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kHelloPatience = 5s;
+constexpr std::uint64_t kListener = WaitingRoom::kPlaces, kFirstGuest = kListener + 1;
+constexpr std::size_t kMostGuests = 256;
+constexpr std::size_t kMostEarly = 4096;  // notes for one communicator that is not there yet
+constexpr auto kFarewell = 5s;
+constexpr std::uint32_t kLeftNote = 0;  // the answer to a note for a communicator that is over
+
+struct SignedHello {
+  StreamHello hello;
+  wire::Bytes32 mac{};
+};
+static_assert(sizeof(SignedHello) <= 64);
+
+}  // namespace
+
+NetworkAddress NetworkAddress::of(const SocketAddress& address) {
+  NetworkAddress a;
+  if (address.length > a.socket.size()) return a;
+  std::memcpy(a.socket.data(), &address.storage, address.length);
+  a.length = address.length;
+  return a;
+}
+
+std::optional<SocketAddress> NetworkAddress::get() const {
+  SocketAddress address;
+  if (length > socket.size()) return std::nullopt;
+  std::memcpy(&address.storage, socket.data(), length);
+  address.length = static_cast<socklen_t>(length);
+  const bool right = (address.family() == AF_INET && length == sizeof(sockaddr_in)) ||
+                     (address.family() == AF_INET6 && length == sizeof(sockaddr_in6));
+  if (!right) return std::nullopt;
+  return address;
+}
+
+Network::Network(const SocketAddress& local)
+    : asked_(local),
+      generation_(process_generation()),
+      listener_(listen_at(local)),
+      door_(epoll_create1(EPOLL_CLOEXEC)) {
+  if (!listener_ || !door_) {
+    throw_system_error(
+        fmt::format("cannot listen at {} for ranks of other hosts", to_string(local)));
+  }
+  local_ = bound_address(listener_);
+}
+
+Network::~Network() {
+  if (generation_ != process_generation()) {
+    for (auto& [member, r] : ranks_) abandon(std::move(r));
+    return;
+  }
+  if (reactor_ == nullptr) return;
+  reactor_->forget(*this);
+  const Deadline deadline = deadline_after(kFarewell);
+  for (auto& [member, r] : ranks_) r->close(deadline);
+}
+
+void Network::begin(int rank, std::vector<NetworkAddress> peers, const wire::Bytes32& secret) {
+  rank_ = rank;
+  peers_ = std::move(peers);
+  secret_ = secret;
+  waiting_room_ = std::make_unique<WaitingRoom>("network", secret_);
+  watch(door_, EPOLL_CTL_ADD, listener_, kListener, EPOLLIN);
+  reactor_ = &Reactor::instance();
+  reactor_->watch(door_.fd(), EPOLLIN, *this);
+}
+
+RemoteRank& Network::remote(int member) {
+  RemoteRank* found = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    std::unique_ptr<RemoteRank>& r = ranks_[member];
+    if (!r) {
+      const auto address = peers_.at(static_cast<std::size_t>(member)).get();
+      if (!address) {
+        throw Error(ErrorCode::system,
+                    fmt::format("rank {} of the job is on another host, and has said no address at "
+                                "which it can be reached",
+                                member));
+      }
+      r = std::make_unique<RemoteRank>(static_cast<RemoteRank::Owner&>(*this), rank_,
+                                       RemoteRank::Where{member, *address, asked_}, secret_);
+    }
+    found = r.get();
+  }
+  found->connect();
+  return *found;
+}
+
+std::vector<RemoteRank*> Network::all_remote() {
+  const std::lock_guard lock(mutex_);
+  std::vector<RemoteRank*> all;
+  for (auto& [member, r] : ranks_) all.push_back(r.get());
+  return all;
+}
+
+void Network::poll() {
+  for (RemoteRank* r : all_remote()) r->wire().poll_and_tell();
+}
+
+void Network::sleep(std::chrono::microseconds most) {
+  std::vector<pollfd> sockets;
+  for (RemoteRank* r : all_remote()) {
+    const int fd = r->data_fd();
+    if (fd >= 0) sockets.push_back({fd, POLLIN, 0});
+  }
+  const timespec time{0, std::chrono::nanoseconds(most).count()};
+  ppoll(sockets.data(), sockets.size(), &time, nullptr);
+}
+
+// --- Communicators -------------------------------------------------------------------------------
+
+void Network::join(std::uint64_t group, Listener& listener) {
+  const std::lock_guard lock(listeners_mutex_);
+  listeners_[group] = &listener;
+  if (const auto early = early_.extract(group)) {
+    for (const Kept& k : early.mapped()) {
+      if (k.type == kLeftNote) {
+        listener.on_left(k.member);
+      } else {
+        listener.on_note(k.member, k.type, k.bytes);
+      }
+    }
+  }
+  for (const auto& [member, why] : lost_) listener.on_lost(member, why);
+}
+
+void Network::leave(std::uint64_t group) {
+  {
+    const std::lock_guard lock(listeners_mutex_);
+    listeners_.erase(group);
+    early_.erase(group);
+    over_.insert(group);
+  }
+  for (RemoteRank* r : all_remote()) r->wire().close(group);
+}
+
+void Network::tell(int member, std::uint64_t group, std::uint32_t type,
+                   std::span<const std::byte> bytes) {
+  remote(member).tell(group, type, bytes);
+}
+
+void Network::on_note(int member, std::uint64_t group, std::uint32_t type,
+                      std::span<const std::byte> bytes) {
+  if (type == kLeftNote) return on_left(member, group);
+  std::unique_lock lock(listeners_mutex_);
+  if (const auto found = listeners_.find(group); found != listeners_.end()) {
+    return found->second->on_note(member, type, bytes);
+  }
+  if (over_.contains(group)) {
+    lock.unlock();
+    return tell(member, group, kLeftNote, {});
+  }
+  auto& early = early_[group];
+  if (early.size() < kMostEarly) early.push_back({member, type, {bytes.begin(), bytes.end()}});
+}
+
+void Network::on_left(int member, std::uint64_t group) {
+  const std::lock_guard lock(listeners_mutex_);
+  if (const auto found = listeners_.find(group); found != listeners_.end()) {
+    found->second->on_left(member);
+  } else if (!over_.contains(group)) {
+    early_[group].push_back({member, kLeftNote, {}});
+  }
+}
+
+void Network::on_lost(int member, const std::string& why) {
+  const std::lock_guard lock(listeners_mutex_);
+  lost_[member] = why;
+  for (const auto& [group, listener] : listeners_) listener->on_lost(member, why);
+}
+
+// --- Those who connect to us ---------------------------------------------------------------------
+
+void Network::on_events(int, std::uint32_t) { serve(); }
+
+void Network::serve() {
+  std::array<epoll_event, 64> events;
+  const int ready = epoll_wait(door_.fd(), events.data(), static_cast<int>(events.size()), 0);
+  const auto now = Clock::now();
+  for (int i = 0; i < ready; ++i) {
+    const std::uint64_t who = events[static_cast<std::size_t>(i)].data.u64;
+    if (who < WaitingRoom::kPlaces) {
+      auto admitted = waiting_room_->read(who, now);
+      if (!admitted) continue;
+      if (guests_.size() >= kMostGuests) guests_.erase(guests_.begin());
+      const std::uint64_t number = kFirstGuest + next_guest_++;
+      auto guest = std::make_unique<Guest>();
+      guest->socket = std::move(admitted->socket);
+      guest->session = admitted->session;
+      guest->since = now;
+      watch(door_, EPOLL_CTL_MOD, guest->socket, number, EPOLLIN);
+      guests_[number] = std::move(guest);
+    } else if (who >= kFirstGuest) {
+      const auto found = guests_.find(who);
+      if (found != guests_.end() && !read_hello(*found->second)) guests_.erase(found);
+    }
+  }
+  const bool accepted = waiting_room_->accept(listener_, door_, now);
+  if (accepted != accepting_) {
+    accepting_ = accepted;
+    watch(door_, EPOLL_CTL_MOD, listener_, kListener, accepting_ ? EPOLLIN : 0U);
+  }
+  reactor_->keep_awake(*this);
+}
+
+bool Network::on_tick(Reactor::Time now) {
+  waiting_room_->expire(now);
+  std::erase_if(guests_, [&](const auto& g) { return now - g.second->since > kHelloPatience; });
+  if (!accepting_ && now >= waiting_room_->next_wake(now)) serve();
+  if (!accepting_) serve();
+  return !accepting_ || !guests_.empty() ||
+         waiting_room_->next_wake(now) != WaitingRoom::Time::max();
+}
+
+bool Network::read_hello(Guest& guest) {
+  while (guest.got < sizeof(SignedHello)) {
+    const ssize_t got = ::recv(guest.socket.fd(), guest.bytes.data() + guest.got,
+                               sizeof(SignedHello) - guest.got, MSG_DONTWAIT);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && errno == EAGAIN) return true;
+    if (got <= 0) return false;
+    guest.got += static_cast<std::size_t>(got);
+  }
+  SignedHello said;
+  std::memcpy(&said, guest.bytes.data(), sizeof said);
+  const StreamHello& hello = said.hello;
+  if (!wire::equal(said.mac, guest.session.mac("stream", {wire::bytes_of(hello)})) ||
+      hello.verdict != StreamHello::asks || hello.to != rank_ || hello.from == rank_ ||
+      hello.from < 0 || static_cast<std::size_t>(hello.from) >= peers_.size() ||
+      hello.stream >= RemoteRank::kStreams || hello.connection == 0 ||
+      peers_[static_cast<std::size_t>(hello.from)].length == 0) {
+    log().warn("network: closed a connection that knows the job's secret, but says nonsense");
+    return false;
+  }
+  epoll_ctl(door_.fd(), EPOLL_CTL_DEL, guest.socket.fd(), nullptr);
+  RemoteRank* rank = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    std::unique_ptr<RemoteRank>& r = ranks_[hello.from];
+    if (!r) {
+      const auto address = peers_[static_cast<std::size_t>(hello.from)].get();
+      if (!address) return false;
+      r = std::make_unique<RemoteRank>(static_cast<RemoteRank::Owner&>(*this), rank_,
+                                       RemoteRank::Where{hello.from, *address, asked_}, secret_);
+    }
+    rank = r.get();
+  }
+  rank->accept(std::move(guest.socket), hello, guest.session);
+  return false;
+}
+
+}  // namespace tutti

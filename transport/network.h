@@ -1,0 +1,119 @@
+// This rank's way to the ranks on other hosts: a listener, and a RemoteRank for each of those that
+// it has anything to do with. Communicators send notes to each other through it and have their
+// links made.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "transport/remote_rank.h"
+#include "transport/waiting_room.h"
+
+namespace tutti {
+
+/// Where a rank listens; plain bytes, handed round at the rendezvous.
+struct NetworkAddress {
+  std::array<std::byte, 28> socket{};  // sockaddr_in or sockaddr_in6
+  std::uint32_t length = 0;            // of it; 0: nowhere
+
+  static NetworkAddress of(const SocketAddress& address);
+  /// Nothing for what is no such address.
+  std::optional<SocketAddress> get() const;
+};
+
+class Network final : Reactor::Handler, RemoteRank::Owner {
+ public:
+  /// A communicator that hears what is said to it. Called from other threads, one at a time.
+  class Listener {
+   public:
+    virtual ~Listener() = default;
+    virtual void on_note(int member, std::uint32_t type, std::span<const std::byte> bytes) = 0;
+    /// Rank `member` has left this communicator.
+    virtual void on_left(int member) = 0;
+    /// Nothing more comes from rank `member`, in any communicator; `why` is empty where it has left
+    /// them all.
+    virtual void on_lost(int member, const std::string& why) = 0;
+  };
+
+  /// Listens at `local`, at any port. Throws Error(system).
+  explicit Network(const SocketAddress& local);
+  /// Says good-bye to all.
+  ~Network();
+
+  NetworkAddress address() const { return NetworkAddress::of(local_); }
+  /// Whom there is, by number in the job; nowhere: not on another host. Connects to nobody yet.
+  void begin(int rank, std::vector<NetworkAddress> peers, const wire::Bytes32& secret);
+
+  /// `listener` hears what is said to communicator `group`, also what was before. Until leave(),
+  /// which waits for it; its links end, and those who know this rank hear that it has left.
+  void join(std::uint64_t group, Listener& listener);
+  void leave(std::uint64_t group);
+  void tell(int member, std::uint64_t group, std::uint32_t type, std::span<const std::byte> bytes);
+
+  /// The wire to rank `member`, which is connected from now on.
+  Wire& wire(int member) { return remote(member).wire(); }
+  /// "tcp"
+  std::string_view transport(int member) { return wire(member).name(); }
+  /// Drives all wires.
+  void poll();
+  /// Until something comes over one of them, or that long.
+  void sleep(std::chrono::microseconds most);
+
+ private:
+  /// Somebody who knows the secret, and has not said who it is.
+  struct Guest {
+    FileDescriptor socket;
+    wire::Session session;
+    Reactor::Time since;
+    std::array<std::byte, 64> bytes{};
+    std::size_t got = 0;
+  };
+  struct Kept {
+    int member;
+    std::uint32_t type;
+    std::vector<std::byte> bytes;
+  };
+
+  void on_events(int fd, std::uint32_t events) override;
+  bool on_tick(Reactor::Time now) override;
+  void on_note(int member, std::uint64_t group, std::uint32_t type,
+               std::span<const std::byte> bytes) override;
+  void on_left(int member, std::uint64_t group) override;
+  void on_lost(int member, const std::string& why) override;
+
+  RemoteRank& remote(int member);
+  void serve();
+  bool read_hello(Guest& guest);
+  std::vector<RemoteRank*> all_remote();
+
+  const SocketAddress asked_;
+  SocketAddress local_;
+  std::uint32_t generation_;
+  Reactor* reactor_ = nullptr;
+  FileDescriptor listener_;
+  FileDescriptor door_;  // epoll: the listener, the waiting room, and guests
+  int rank_ = -1;
+  std::vector<NetworkAddress> peers_;
+  wire::Bytes32 secret_{};
+  std::unique_ptr<WaitingRoom> waiting_room_;
+  std::map<std::uint64_t, std::unique_ptr<Guest>> guests_;
+  std::uint64_t next_guest_ = 0;
+  bool accepting_ = true;
+
+  std::mutex mutex_;  // of the ranks
+  std::map<int, std::unique_ptr<RemoteRank>> ranks_;
+  std::mutex listeners_mutex_;  // held while they are told
+  std::unordered_map<std::uint64_t, Listener*> listeners_;
+  std::unordered_map<std::uint64_t, std::vector<Kept>> early_;  // of communicators to come
+  std::set<std::uint64_t> over_;
+  std::map<int, std::string> lost_;
+};
+
+}  // namespace tutti

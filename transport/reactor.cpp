@@ -1,0 +1,192 @@
+#include "transport/reactor.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <vector>
+
+#include "core/background.h"
+#include "core/error.h"
+#include "core/fork.h"
+#include "core/log.h"
+
+namespace tutti {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kTick = 10ms;
+// Of a process that exits, for what it has sent last.
+constexpr auto kGrace = 1500ms;
+
+struct Slot {
+  std::mutex mutex;
+  Reactor* reactor = nullptr;  // never destroyed: its thread runs to the end
+  std::uint32_t generation = 0;
+};
+
+Slot& slot() {
+  static auto* const instance = new Slot;
+  [[maybe_unused]] static const bool held =
+      (hold_across_fork([] { instance->mutex.lock(); }, [] { instance->mutex.unlock(); }), true);
+  return *instance;
+}
+
+}  // namespace
+
+Reactor& Reactor::instance() {
+  Slot& s = slot();
+  const std::lock_guard lock(s.mutex);
+  // A child of fork() has neither the thread nor any of the sockets' ranks.
+  if (s.reactor == nullptr || s.generation != process_generation()) {
+    s.generation = process_generation();
+    s.reactor = new Reactor;
+    run_in_background("tutti-reactor", [r = s.reactor](int stop_fd) { r->run(stop_fd); });
+  }
+  return *s.reactor;
+}
+
+Reactor::Reactor()
+    : generation_(process_generation()),
+      epoll_(epoll_create1(EPOLL_CLOEXEC)),
+      bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.fd = bell_.fd();
+  if (!epoll_ || !bell_ || epoll_ctl(epoll_.fd(), EPOLL_CTL_ADD, bell_.fd(), &event) != 0) {
+    throw_system_error("making the epoll set of the network's thread");
+  }
+}
+
+void Reactor::wake() {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(bell_.fd(), &one, sizeof one);
+}
+
+void Reactor::watch(int fd, std::uint32_t events, Handler& handler) {
+  const std::lock_guard lock(mutex_);
+  epoll_event event{};
+  event.events = events;
+  event.data.fd = fd;
+  if (epoll_ctl(epoll_.fd(), EPOLL_CTL_ADD, fd, &event) != 0) {
+    throw_system_error("watching a socket to another host");
+  }
+  watched_[fd] = &handler;
+}
+
+void Reactor::change(int fd, std::uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  event.data.fd = fd;
+  epoll_ctl(epoll_.fd(), EPOLL_CTL_MOD, fd, &event);
+}
+
+void Reactor::unwatch(int fd) {
+  if (generation_ != process_generation()) return;
+  std::unique_lock lock(mutex_);
+  const auto found = watched_.find(fd);
+  if (found == watched_.end()) return;
+  Handler* const handler = found->second;
+  watched_.erase(found);
+  epoll_ctl(epoll_.fd(), EPOLL_CTL_DEL, fd, nullptr);
+  if (std::this_thread::get_id() == thread_) return;
+  done_.wait(lock, [&] { return called_ != handler; });
+}
+
+void Reactor::forget(Handler& handler) {
+  if (generation_ != process_generation()) return;
+  std::unique_lock lock(mutex_);
+  std::erase_if(watched_, [&](const auto& entry) {
+    if (entry.second != &handler) return false;
+    epoll_ctl(epoll_.fd(), EPOLL_CTL_DEL, entry.first, nullptr);
+    return true;
+  });
+  awake_.erase(&handler);
+  if (std::this_thread::get_id() == thread_) return;
+  done_.wait(lock, [&] { return called_ != &handler; });
+}
+
+void Reactor::keep_awake(Handler& handler) {
+  bool first = false;
+  {
+    const std::lock_guard lock(mutex_);
+    first = awake_.empty();
+    awake_[&handler] = true;
+  }
+  if (first) wake();
+}
+
+/// With mutex_ held, which it lets go of meanwhile.
+template <class Call>
+void Reactor::call(Handler& handler, Call&& call) {
+  called_ = &handler;
+  mutex_.unlock();
+  try {
+    call(handler);
+  } catch (const std::exception& e) {
+    if (!must_stop()) log().error("the network's thread: {}", e.what());
+  }
+  mutex_.lock();
+  called_ = nullptr;
+  done_.notify_all();
+}
+
+void Reactor::tick(Time now) {
+  std::vector<Handler*> handlers;
+  for (const auto& [handler, wants] : awake_) handlers.push_back(handler);
+  for (Handler* const handler : handlers) {
+    if (!awake_.contains(handler)) continue;
+    bool more = true;
+    call(*handler, [&](Handler& h) { more = h.on_tick(now); });
+    if (!more) awake_.erase(handler);
+  }
+}
+
+void Reactor::run(int stop_fd) {
+  std::unique_lock lock(mutex_);
+  thread_ = std::this_thread::get_id();
+  epoll_event stop{};
+  stop.events = EPOLLIN;
+  stop.data.fd = stop_fd;
+  epoll_ctl(epoll_.fd(), EPOLL_CTL_ADD, stop_fd, &stop);
+  std::array<epoll_event, 64> events;
+  auto next_tick = Clock::now();
+  std::optional<Time> end;
+  for (;;) {
+    const int wait = awake_.empty() && !end ? -1 : milliseconds_until(next_tick);
+    lock.unlock();
+    const int ready = epoll_wait(epoll_.fd(), events.data(), static_cast<int>(events.size()), wait);
+    lock.lock();
+    for (int i = 0; i < ready; ++i) {
+      const epoll_event& e = events[static_cast<std::size_t>(i)];
+      if (e.data.fd == bell_.fd()) {
+        std::uint64_t rings = 0;
+        [[maybe_unused]] const ssize_t heard = ::read(bell_.fd(), &rings, sizeof rings);
+      } else if (e.data.fd == stop_fd) {
+        epoll_ctl(epoll_.fd(), EPOLL_CTL_DEL, stop_fd, nullptr);
+        end = Clock::now() + kGrace;
+      } else if (const auto found = watched_.find(e.data.fd); found != watched_.end()) {
+        call(*found->second, [&](Handler& h) { h.on_events(e.data.fd, e.events); });
+      }
+    }
+    const auto now = Clock::now();
+    if (now >= next_tick) {
+      next_tick = now + kTick;
+      tick(now);
+    }
+    if (!end) continue;
+    bool settled = true;
+    std::vector<Handler*> handlers;
+    for (const auto& [fd, handler] : watched_) handlers.push_back(handler);
+    for (Handler* const handler : handlers) {
+      call(*handler, [&](Handler& h) { settled = h.on_exit() && settled; });
+    }
+    if (settled || now >= *end) return;
+  }
+}
+
+}  // namespace tutti

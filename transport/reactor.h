@@ -1,0 +1,66 @@
+// The thread that looks after this process's sockets to other hosts when nobody else does: it
+// accepts and greets, hears at once who is gone and what has failed, and drives wires whose ranks
+// are not in a call. One for all ranks of the process, from the first one on that has a rank on
+// another host.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "transport/socket.h"
+
+namespace tutti {
+
+class Reactor {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  /// Whom the thread calls. It must not wait.
+  class Handler {
+   public:
+    virtual ~Handler() = default;
+    /// A descriptor is ready for `events` (epoll's).
+    virtual void on_events(int fd, std::uint32_t events) = 0;
+    /// Every 10 ms or so while it keeps the reactor awake(); false: it need not any more.
+    virtual bool on_tick(Time) { return false; }
+    /// The process exits: whether nothing is left to be sent.
+    virtual bool on_exit() { return true; }
+  };
+
+  /// This process's, whose thread runs. Throws Error where it cannot be started.
+  static Reactor& instance();
+
+  /// Tells `handler` of `events` of `fd` from now on; 0: of none yet. It must outlive that.
+  void watch(int fd, std::uint32_t events, Handler& handler);
+  void change(int fd, std::uint32_t events);
+  /// When this returns, `handler` is not called any more (but by whoever is being called now).
+  void unwatch(int fd);
+  /// The same of all that it has asked for.
+  void forget(Handler& handler);
+  /// Has on_tick() called until it returns false.
+  void keep_awake(Handler& handler);
+
+ private:
+  Reactor();
+  void run(int stop_fd);
+  void wake();
+  void tick(Time now);
+  template <class Call>
+  void call(Handler& handler, Call&& call);
+
+  std::uint32_t generation_;
+  FileDescriptor epoll_, bell_;
+  std::mutex mutex_;
+  std::condition_variable done_;
+  std::map<int, Handler*> watched_;
+  std::map<Handler*, bool> awake_;
+  Handler* called_ = nullptr;  // is being called now
+  std::thread::id thread_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,468 @@
+#include "transport/remote_rank.h"
+
+#include <fmt/format.h>
+#include <linux/sockios.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <thread>
+
+#include "core/background.h"
+#include "core/log.h"
+#include "core/settings.h"
+#include "transport/tcp_socket.h"
+
+namespace tutti {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+// For what a process that ended has sent last, which the kernel still holds.
+constexpr auto kLastData = 500ms;
+// A host that is not reached may be about to come up.
+constexpr auto kDialAgain = 100ms;
+
+struct SignedHello {
+  StreamHello hello;
+  wire::Bytes32 mac{};
+};
+static_assert(sizeof(SignedHello) <= 128);
+
+wire::Bytes32 mac_of(const wire::Session& session, const StreamHello& hello) {
+  return session.mac("stream", {wire::bytes_of(hello)});
+}
+
+constexpr std::uint32_t kControl = 0, kData = 1;
+
+}  // namespace
+
+RemoteRank::RemoteRank(Owner& owner, int self, Where where, const wire::Bytes32& secret)
+    : owner_(owner),
+      self_(self),
+      where_(std::move(where)),
+      secret_(secret),
+      reactor_(Reactor::instance()),
+      wire_(*this) {}
+
+RemoteRank::~RemoteRank() { reactor_.forget(*this); }
+
+std::string RemoteRank::place() const { return to_string(where_.address); }
+
+// --- Connecting ----------------------------------------------------------------------------------
+
+void RemoteRank::connect() {
+  const std::lock_guard lock(mutex_);
+  if (state_.load(std::memory_order_relaxed) != State::idle) return;
+  state_.store(State::connecting, std::memory_order_release);
+  wire::fill_random(wire::writable_bytes_of(connection_));
+  dialled_ = Clock::now();
+  dialler_ = true;
+  for (std::uint32_t s = 0; s < kStreams; ++s) dial(s);
+  reactor_.keep_awake(*this);
+}
+
+void RemoteRank::dial(std::uint32_t stream) {
+  Dial& d = dials_[stream];
+  d = Dial{};
+  d.socket = begin_to_connect(where_.address, where_.from);
+  if (!d.socket) return;  // on_tick() tries again
+  d.step = Dial::Step::connecting;
+  reactor_.watch(d.socket.fd(), EPOLLOUT, *this);
+}
+
+void RemoteRank::drop(Dial& d) {
+  if (d.socket) reactor_.unwatch(d.socket.fd());
+  d = Dial{};
+}
+
+void RemoteRank::dial_failed(const std::string& why) {
+  for (Dial& d : dials_) drop(d);
+  ended_ = Clock::now() - kLastData;
+  why_ended_ = why;
+}
+
+bool RemoteRank::read(std::uint32_t stream, std::size_t bytes) {
+  Dial& d = dials_[stream];
+  while (d.got < bytes) {
+    const ssize_t got = ::recv(d.socket.fd(), d.bytes.data() + d.got, bytes - d.got, MSG_DONTWAIT);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && errno == EAGAIN) return false;
+    if (got <= 0) {
+      // Its places for strangers were wanted, or it is about to go: on_tick() tries again.
+      drop(d);
+      return false;
+    }
+    d.got += static_cast<std::size_t>(got);
+  }
+  d.got = 0;
+  return true;
+}
+
+bool RemoteRank::write(std::uint32_t stream, std::span<const std::byte> bytes) {
+  // A fresh socket has room for so little.
+  if (write_exactly(dials_[stream].socket, bytes, Clock::now()) == IoResult::done) return true;
+  drop(dials_[stream]);
+  return false;
+}
+
+void RemoteRank::advance(std::uint32_t stream) {
+  Dial& d = dials_[stream];
+  using Step = Dial::Step;
+  if (d.step == Step::connecting) {
+    int error = 0;
+    socklen_t length = sizeof error;
+    ::getsockopt(d.socket.fd(), SOL_SOCKET, SO_ERROR, &error, &length);
+    if (error == ECONNREFUSED) {
+      return dial_failed(fmt::format("nothing listens at {}: its process has ended", place()));
+    }
+    if (error != 0) {
+      why_ended_ = std::strerror(error);
+      return drop(d);
+    }
+    d.step = Step::greeting;
+    reactor_.change(d.socket.fd(), EPOLLIN);
+  }
+  if (d.step == Step::greeting) {
+    wire::Greeting greeting;
+    if (!read(stream, sizeof greeting)) return;
+    std::memcpy(&greeting, d.bytes.data(), sizeof greeting);
+    if (greeting.magic != wire::kMagic || greeting.version != wire::kVersion) {
+      return dial_failed(
+          fmt::format("what answers at {} is not a rank of Tutti, or of another version", place()));
+    }
+    wire::fill_random(d.proof.nonce);
+    d.session = wire::Session(secret_, greeting.nonce, d.proof.nonce);
+    d.proof.mac = d.session.connector_proof();
+    if (!write(stream, wire::bytes_of(d.proof))) return;
+    d.step = Step::proof;
+  }
+  if (d.step == Step::proof) {
+    wire::Bytes32 answer;
+    if (!read(stream, sizeof answer)) return;
+    std::memcpy(&answer, d.bytes.data(), sizeof answer);
+    if (!wire::equal(answer, d.session.acceptor_proof())) {
+      return dial_failed(
+          fmt::format("what answers at {} does not know this job's secret", place()));
+    }
+    SignedHello hello;
+    hello.hello = {self_, where_.member, stream, StreamHello::asks, connection_};
+    hello.mac = mac_of(d.session, hello.hello);
+    if (!write(stream, wire::bytes_of(hello))) return;
+    d.step = Step::verdict;
+  }
+  if (d.step == Step::verdict) take_verdict(stream);
+}
+
+void RemoteRank::take_verdict(std::uint32_t stream) {
+  Dial& d = dials_[stream];
+  SignedHello answer;
+  if (!read(stream, sizeof answer)) return;
+  std::memcpy(&answer, d.bytes.data(), sizeof answer);
+  if (!wire::equal(answer.mac, mac_of(d.session, answer.hello)) ||
+      answer.hello.from != where_.member || answer.hello.to != self_) {
+    return dial_failed(fmt::format("the answer from {} was altered on its way", place()));
+  }
+  if (answer.hello.verdict == StreamHello::use_mine) {
+    // It connects to this rank at the same time, and has the lower number.
+    for (Dial& other : dials_) drop(other);
+    return;
+  }
+  if (answer.hello.verdict != StreamHello::accepted) {
+    return dial_failed(fmt::format("the rank at {} refuses the connection", place()));
+  }
+  reactor_.unwatch(d.socket.fd());
+  d.step = Dial::Step::done;
+  use(stream, std::move(d.socket));
+}
+
+void RemoteRank::accept(FileDescriptor socket, const StreamHello& hello,
+                        const wire::Session& session) {
+  const std::lock_guard lock(mutex_);
+  SignedHello answer;
+  answer.hello = {self_, where_.member, hello.stream, StreamHello::accepted, hello.connection};
+  const State state = state_.load(std::memory_order_relaxed);
+  const bool dialling =
+      std::ranges::any_of(dials_, [](const Dial& d) { return d.step != Dial::Step::none; });
+  const bool other = connection_ != hello.connection;
+  if (state == State::lost || state == State::up || (streams_[hello.stream] && !other)) {
+    answer.hello.verdict = StreamHello::refused;
+  } else if (dialling && self_ < where_.member) {
+    answer.hello.verdict = StreamHello::use_mine;
+  }
+  answer.mac = mac_of(session, answer.hello);
+  if (write_exactly(socket, wire::bytes_of(answer), Clock::now()) != IoResult::done ||
+      answer.hello.verdict != StreamHello::accepted) {
+    return;
+  }
+  for (Dial& d : dials_) drop(d);
+  if (other) {
+    for (FileDescriptor& s : streams_) s.reset();
+    connection_ = hello.connection;
+    dialler_ = false;
+  }
+  if (state == State::idle) {
+    state_.store(State::connecting, std::memory_order_release);
+    dialled_ = Clock::now();
+    reactor_.keep_awake(*this);
+  }
+  tune_socket(socket);
+  use(hello.stream, std::move(socket));
+}
+
+void RemoteRank::use(std::uint32_t stream, FileDescriptor socket) {
+  streams_[stream] = std::move(socket);
+  if (!streams_[kControl] || !streams_[kData]) return;
+  for (Dial& d : dials_) d = Dial{};
+  watch_over(streams_[kControl]);
+  const int data_fd = streams_[kData].fd();
+  reactor_.watch(streams_[kControl].fd(), EPOLLIN, *this);
+  reactor_.watch(data_fd, 0, *this);
+  data_fd_.store(data_fd, std::memory_order_release);
+  wire_.attach(std::move(streams_[kData]));
+  state_.store(State::up, std::memory_order_release);
+  log().debug("rank {} of the job is connected to rank {} at {}", self_, where_.member, place());
+  flush_notes();
+}
+
+// --- Notes ---------------------------------------------------------------------------------------
+
+void RemoteRank::tell(std::uint64_t group, std::uint32_t type, std::span<const std::byte> bytes) {
+  Frame frame;
+  frame.kind = Frame::note;
+  frame.tag = type;
+  frame.bytes = static_cast<std::uint32_t>(std::min(bytes.size(), kMostNote));
+  frame.number = group;
+  std::vector<std::byte> note(sizeof frame + frame.bytes);
+  std::memcpy(note.data(), &frame, sizeof frame);
+  if (frame.bytes > 0) std::memcpy(note.data() + sizeof frame, bytes.data(), frame.bytes);
+  {
+    const std::lock_guard lock(mutex_);
+    if (is_lost()) return;
+    notes_.push_back(std::move(note));
+    if (is_up()) flush_notes();
+  }
+  connect();
+}
+
+void RemoteRank::flush_notes() {
+  while (!notes_.empty() && streams_[kControl]) {
+    const std::vector<std::byte>& note = notes_.front();
+    const ssize_t sent = ::send(streams_[kControl].fd(), note.data() + note_sent_,
+                                note.size() - note_sent_, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent < 0) {
+      // What is wrong with the connection, the reactor hears by itself.
+      reactor_.change(streams_[kControl].fd(), EPOLLIN | EPOLLOUT);
+      return;
+    }
+    note_sent_ += static_cast<std::size_t>(sent);
+    if (note_sent_ < note.size()) continue;
+    notes_.pop_front();
+    note_sent_ = 0;
+  }
+}
+
+void RemoteRank::read_control() {
+  struct Heard {
+    Frame frame;
+    std::vector<std::byte> bytes;
+  };
+  std::vector<Heard> notes;
+  {
+    const std::lock_guard lock(mutex_);
+    std::array<std::byte, 16384> piece;
+    for (;;) {
+      const ssize_t got = ::recv(streams_[kControl].fd(), piece.data(), piece.size(), MSG_DONTWAIT);
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0 && errno == EAGAIN) break;
+      if (got <= 0) {
+        control_ended(got < 0 ? errno : 0);
+        break;
+      }
+      heard_.insert(heard_.end(), piece.begin(), piece.begin() + got);
+    }
+    std::size_t at = 0;
+    while (heard_.size() - at >= sizeof(Frame)) {
+      Frame frame;
+      std::memcpy(&frame, heard_.data() + at, sizeof frame);
+      const bool right = (frame.kind == Frame::note && frame.bytes <= kMostNote) ||
+                         (frame.kind == Frame::bye && frame.bytes == 0);
+      if (!right) {
+        why_ended_ = "it has sent what cannot be";
+        control_ended(EPROTO);
+        break;
+      }
+      if (heard_.size() - at < sizeof frame + frame.bytes) break;
+      const auto first = heard_.begin() + static_cast<std::ptrdiff_t>(at + sizeof frame);
+      if (frame.kind == Frame::bye) {
+        heard_bye_ = true;
+      } else {
+        notes.push_back({frame, {first, first + frame.bytes}});
+      }
+      at += sizeof frame + frame.bytes;
+    }
+    heard_.erase(heard_.begin(), heard_.begin() + static_cast<std::ptrdiff_t>(at));
+  }
+  for (const Heard& n : notes) {
+    owner_.on_note(where_.member, n.frame.number, n.frame.tag, n.bytes);
+  }
+}
+
+// --- The end -------------------------------------------------------------------------------------
+
+void RemoteRank::control_ended(int error) {
+  if (ended_) return;
+  reactor_.unwatch(streams_[kControl].fd());
+  ended_ = Clock::now();
+  if (error == 0 || error == ECONNRESET || error == EPIPE) {
+    if (!heard_bye_) why_ended_ = "its process has ended";
+  } else {
+    // There is nothing to wait for.
+    *ended_ -= kLastData;
+    if (error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH) {
+      why_ended_ =
+          fmt::format("its host at {} has been silent for {:.1f} s (TUTTI_PEER_TIMEOUT)", place(),
+                      std::chrono::duration<double>(setting_seconds("TUTTI_PEER_TIMEOUT")).count());
+    } else if (why_ended_.empty()) {
+      why_ended_ = std::strerror(error);
+    }
+  }
+  reactor_.keep_awake(*this);
+}
+
+void RemoteRank::on_left(std::uint64_t group) { owner_.on_left(where_.member, group); }
+
+void RemoteRank::on_closed(const std::string& why) {
+  {
+    const std::lock_guard lock(wire_mutex_);
+    why_wire_closed_ = why;
+  }
+  wire_closed_.store(true, std::memory_order_release);
+  reactor_.keep_awake(*this);
+}
+
+void RemoteRank::lose(const std::string& why) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (is_lost()) return;
+    state_.store(State::lost, std::memory_order_release);
+    for (Dial& d : dials_) drop(d);
+    for (FileDescriptor& s : streams_) {
+      if (s) reactor_.unwatch(s.fd());
+      s.reset();
+    }
+    if (const int fd = data_fd_.exchange(-1); fd >= 0) reactor_.unwatch(fd);
+  }
+  wire_.shut();
+  owner_.on_lost(where_.member, why);
+}
+
+void RemoteRank::close(Deadline deadline) {
+  reactor_.forget(*this);
+  const std::lock_guard lock(mutex_);
+  if (!is_up()) return;
+  const auto patiently = [&](auto&& done) {
+    while (!done() && Clock::now() < deadline && !must_stop()) {
+      std::this_thread::sleep_for(50us);
+    }
+  };
+  wire_.say_bye();
+  Frame bye;
+  bye.kind = Frame::bye;
+  const auto bytes = wire::bytes_of(bye);
+  notes_.emplace_back(bytes.begin(), bytes.end());
+  patiently([&] {
+    wire_.poll();
+    flush_notes();
+    return wire_.is_flushed() && notes_.empty();
+  });
+  // What the kernel has not delivered when a socket is closed with data unread, it drops.
+  patiently([&] {
+    int unsent = 0, more = 0;
+    ::ioctl(streams_[kControl].fd(), SIOCOUTQ, &unsent);
+    ::ioctl(data_fd_.load(), SIOCOUTQ, &more);
+    return unsent + more == 0;
+  });
+  wire_.shut();
+}
+
+// --- The reactor's calls -------------------------------------------------------------------------
+
+void RemoteRank::on_events(int fd, std::uint32_t events) {
+  bool control = false, data = false;
+  {
+    const std::lock_guard lock(mutex_);
+    for (std::uint32_t s = 0; s < kStreams; ++s) {
+      if (dials_[s].socket.fd() == fd) return advance(s);
+    }
+    control = streams_[kControl].fd() == fd;
+    data = data_fd_.load(std::memory_order_relaxed) == fd;
+    if (control && (events & EPOLLOUT) != 0) {
+      reactor_.change(fd, EPOLLIN);
+      flush_notes();
+    }
+  }
+  if (control) read_control();
+  if (data) wire_.drive();
+}
+
+bool RemoteRank::on_tick(Reactor::Time now) {
+  std::string why;
+  bool lost = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (is_lost()) return false;
+    if (state_.load(std::memory_order_relaxed) == State::connecting && !ended_) {
+      if (now - dialled_ < kDialAgain) return true;
+      dialled_ = now;
+      // Of some dials nothing may have become.
+      for (std::uint32_t s = 0; s < kStreams && dialler_; ++s) {
+        if (dials_[s].step == Dial::Step::none && !streams_[s]) dial(s);
+      }
+      return true;
+    }
+    const bool closed = wire_closed_.load(std::memory_order_acquire);
+    if (closed && !ended_) {
+      const std::lock_guard wire_lock(wire_mutex_);
+      // Where the peer has closed it, the other stream ends too, and says why.
+      if (!why_wire_closed_.empty()) {
+        lost = true;
+        why = why_wire_closed_;
+      }
+    }
+    if (ended_ && (closed || now - *ended_ >= kLastData)) {
+      lost = true;
+      why = why_ended_;
+    }
+  }
+  if (lost) {
+    lose(why);
+    return false;
+  }
+  if (ended_ || !is_up()) return true;
+  wire_.tend();
+  if (wire_.was_polled()) return true;
+  // Whoever waits for data takes them in. Nobody does, so this thread listens, until on_polled().
+  wire_.set_listening(true);
+  reactor_.change(data_fd_.load(std::memory_order_relaxed), EPOLLIN);
+  return !wire_.is_flushed();
+}
+
+void RemoteRank::on_polled() {
+  reactor_.change(data_fd_.load(std::memory_order_relaxed), 0);
+  reactor_.keep_awake(*this);
+}
+
+bool RemoteRank::on_exit() {
+  wire_.poll();
+  const std::lock_guard lock(mutex_);
+  if (is_up()) flush_notes();
+  return !is_up() || (wire_.is_flushed() && notes_.empty());
+}
+
+}  // namespace tutti

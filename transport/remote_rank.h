@@ -1,0 +1,143 @@
+// A rank on another host: two TCP connections, made when either side first needs the other. Over
+// `control` go notes; it also tells at once when the peer's process is gone, and after
+// TUTTI_PEER_TIMEOUT when its host is silent. Over the other goes data (a wire).
+//
+// Either side may connect; where both do, the one with the lower number is the one that does. Both
+// sides prove that they know the job's secret before anything else is read (handshake.h).
+//
+// The reactor's thread does all of it, except for the data: whoever waits for them drives the wire.
+// When nobody has done so for 10 ms, the reactor begins to listen, until somebody does again. There
+// is always room for what comes, so what is sent to a rank that computes does not get stuck.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "transport/handshake.h"
+#include "transport/reactor.h"
+#include "transport/tcp_wire.h"
+
+namespace tutti {
+
+/// What a connection says of itself after the handshake; the answer has the same form.
+struct StreamHello {
+  enum Verdict : std::uint32_t { asks = 0, accepted = 1, use_mine = 2, refused = 3 };
+  std::int32_t from = -1, to = -1;  // ranks' numbers in the job
+  std::uint32_t stream = 0;         // 0: control, 1: data
+  std::uint32_t verdict = asks;
+  std::uint64_t connection = 0;  // the same for both streams
+};
+
+class RemoteRank final : Reactor::Handler, Wire::Owner {
+ public:
+  static constexpr std::uint32_t kStreams = 2;
+
+  /// Whom it tells; from the reactor's thread, or whoever drives the wire.
+  class Owner {
+   public:
+    virtual ~Owner() = default;
+    virtual void on_note(int member, std::uint64_t group, std::uint32_t type,
+                         std::span<const std::byte> bytes) = 0;
+    virtual void on_left(int member, std::uint64_t group) = 0;
+    /// It will say nothing more; `why` is empty where it has said so before.
+    virtual void on_lost(int member, const std::string& why) = 0;
+  };
+
+  struct Where {
+    int member = -1;        // its number
+    SocketAddress address;  // at which it listens
+    SocketAddress from;     // ours, for connections to it
+  };
+  RemoteRank(Owner& owner, int self, Where where, const wire::Bytes32& secret);
+  ~RemoteRank();
+
+  /// Begins to connect, unless it has.
+  void connect();
+  /// A connection that came, and has proved itself.
+  void accept(FileDescriptor socket, const StreamHello& hello, const wire::Session& session);
+  /// Sends a note, when there is a connection.
+  void tell(std::uint64_t group, std::uint32_t type, std::span<const std::byte> bytes);
+  Wire& wire() { return wire_; }
+  /// Says good-bye, and waits until the kernel has delivered what was sent, at most until then.
+  void close(Deadline deadline);
+
+  /// Readable when data have come; -1: there is no connection.
+  int data_fd() const { return data_fd_.load(std::memory_order_acquire); }
+  bool is_up() const { return state_.load(std::memory_order_acquire) == State::up; }
+  bool is_lost() const { return state_.load(std::memory_order_acquire) == State::lost; }
+
+ private:
+  enum class State : std::uint8_t { idle, connecting, up, lost };
+  /// One of the connections, as it comes about.
+  struct Dial {
+    enum class Step : std::uint8_t { none, connecting, greeting, proof, verdict, done };
+    FileDescriptor socket;
+    Step step = Step::none;
+    std::array<std::byte, 128> bytes{};
+    std::size_t got = 0;
+    wire::Session session;
+    wire::Proof proof;
+  };
+
+  void on_events(int fd, std::uint32_t events) override;
+  bool on_tick(Reactor::Time now) override;
+  bool on_exit() override;
+  void on_left(std::uint64_t group) override;
+  void on_closed(const std::string& why) override;
+  void on_polled() override;
+
+  // With mutex_ held:
+  void dial(std::uint32_t stream);
+  void drop(Dial& dial);
+  void advance(std::uint32_t stream);
+  /// False: so many bytes have not come yet, or never will (then the dial is over).
+  bool read(std::uint32_t stream, std::size_t bytes);
+  bool write(std::uint32_t stream, std::span<const std::byte> bytes);
+  void take_verdict(std::uint32_t stream);
+  void dial_failed(const std::string& why);
+  void use(std::uint32_t stream, FileDescriptor socket);
+  void flush_notes();
+
+  void read_control();
+  void control_ended(int error);
+  /// It is lost; the owner hears of it, once.
+  void lose(const std::string& why);
+  std::string place() const;
+
+  Owner& owner_;
+  const int self_;
+  const Where where_;
+  const wire::Bytes32& secret_;
+  Reactor& reactor_;
+  std::atomic<State> state_{State::idle};
+  TcpWire wire_;
+
+  std::mutex mutex_;
+  std::array<Dial, kStreams> dials_;
+  std::uint64_t connection_ = 0;  // whose streams are used
+  std::array<FileDescriptor, kStreams> streams_;
+  Reactor::Time dialled_{};
+  std::deque<std::vector<std::byte>> notes_;  // unsent
+  std::size_t note_sent_ = 0;                 // bytes of the first
+  std::vector<std::byte> heard_;              // of the control stream, up to a part of a frame
+  bool heard_bye_ = false;
+  std::optional<Reactor::Time> ended_;  // the control stream has; data may still be on their way
+  std::string why_ended_;
+  bool dialler_ = false;  // the connection is this side's
+  std::atomic<int> data_fd_{-1};
+  // The wire's word, which it gives with its own lock held.
+  std::atomic<bool> wire_closed_{false};
+  std::mutex wire_mutex_;
+  std::string why_wire_closed_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,194 @@
+#include "transport/tcp_socket.h"
+
+#include <fmt/format.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/tcp.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <string_view>
+#include <vector>
+
+#include "core/error.h"
+#include "core/settings.h"
+
+namespace tutti {
+namespace {
+
+bool is_internet(const sockaddr* address) {
+  return address != nullptr && (address->sa_family == AF_INET || address->sa_family == AF_INET6);
+}
+
+SocketAddress address_of(const sockaddr* from) {
+  SocketAddress address;
+  address.length = from->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+  std::memcpy(&address.storage, from, address.length);
+  return address;
+}
+
+void set_port(SocketAddress& address, std::uint16_t network_order) {
+  if (address.family() == AF_INET) {
+    reinterpret_cast<sockaddr_in*>(&address.storage)->sin_port = network_order;
+  } else {
+    reinterpret_cast<sockaddr_in6*>(&address.storage)->sin6_port = network_order;
+  }
+}
+
+bool same_address(const SocketAddress& a, const SocketAddress& b) {
+  if (a.family() != b.family()) return false;
+  if (a.family() == AF_INET) {
+    return reinterpret_cast<const sockaddr_in*>(&a.storage)->sin_addr.s_addr ==
+           reinterpret_cast<const sockaddr_in*>(&b.storage)->sin_addr.s_addr;
+  }
+  return std::memcmp(&reinterpret_cast<const sockaddr_in6*>(&a.storage)->sin6_addr,
+                     &reinterpret_cast<const sockaddr_in6*>(&b.storage)->sin6_addr,
+                     sizeof(in6_addr)) == 0;
+}
+
+/// Those of IPv6, which say nothing without their interface.
+bool is_link_local(const SocketAddress& a) {
+  return a.family() == AF_INET6 &&
+         IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(&a.storage)->sin6_addr);
+}
+
+/// This host's addresses on interfaces that are up, with their names.
+std::vector<std::pair<std::string, SocketAddress>> own_addresses() {
+  std::vector<std::pair<std::string, SocketAddress>> all;
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) throw_system_error("cannot list this host's network interfaces");
+  for (const ifaddrs* i = list; i != nullptr; i = i->ifa_next) {
+    if (is_internet(i->ifa_addr) && (i->ifa_flags & IFF_UP) != 0) {
+      all.emplace_back(i->ifa_name, address_of(i->ifa_addr));
+    }
+  }
+  freeifaddrs(list);
+  return all;
+}
+
+/// "eth,=ib0": names that begin so, or (with =) are so; after ^, those that are not.
+bool names(std::string_view list, std::string_view interface) {
+  const bool excluding = list.starts_with('^');
+  if (excluding) list.remove_prefix(1);
+  bool named = false;
+  while (!list.empty()) {
+    const std::size_t end = std::min(list.find(','), list.size());
+    std::string_view entry = list.substr(0, end);
+    list.remove_prefix(std::min(end + 1, list.size()));
+    const bool exact = entry.starts_with('=');
+    if (exact) entry.remove_prefix(1);
+    named = named || (exact ? interface == entry : !entry.empty() && interface.starts_with(entry));
+  }
+  return named != excluding;
+}
+
+}  // namespace
+
+SocketAddress own_address(const SocketAddress& towards) {
+  const std::string wish = setting_text("TUTTI_SOCKET_IFNAME");
+  if (!wish.empty()) {
+    std::string there;
+    // Of the family that the ranks meet in, if the interface has such an address.
+    std::optional<SocketAddress> other;
+    for (const auto& [name, address] : own_addresses()) {
+      if (!there.ends_with(name)) there += (there.empty() ? "" : ", ") + name;
+      if (!names(wish, name)) continue;
+      if (is_link_local(address)) continue;
+      if (address.family() == towards.family()) return address;
+      if (!other) other = address;
+    }
+    if (other) return *other;
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("TUTTI_SOCKET_IFNAME is \"{}\", but no interface of that name is up and "
+                    "has an address; there are: {}",
+                    wish, there));
+  }
+  // A datagram socket that is connected sends nothing, but has the address that the route says.
+  const FileDescriptor probe(::socket(towards.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!probe || ::connect(probe.fd(), towards.get(), towards.length) != 0) {
+    throw_system_error(fmt::format("there is no way from this host to {}", to_string(towards)));
+  }
+  SocketAddress address = bound_address(probe);
+  set_port(address, 0);
+  return address;
+}
+
+SocketAddress address_for_others() {
+  // Any address far away; nothing is sent there. Documentation prefixes of RFC 5737 and RFC 3849.
+  for (const char* const far : {"192.0.2.1", "2001:db8::1"}) {
+    try {
+      return own_address(*parse_address(far, 9));
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::system) throw;
+    }
+  }
+  for (const auto& [name, address] : own_addresses()) {
+    if (!is_loopback(address) && !is_link_local(address)) return address;
+  }
+  return *parse_address("127.0.0.1", 0);
+}
+
+std::string interface_of(const SocketAddress& address) {
+  for (const auto& [name, other] : own_addresses()) {
+    if (same_address(address, other)) return name;
+  }
+  return "";
+}
+
+void tune_socket(const FileDescriptor& socket) {
+  const int on = 1;
+  ::setsockopt(socket.fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  const std::string wish = setting_text("TUTTI_TCP_CONGESTION");
+  const auto use = [&](std::string_view name) {
+    return ::setsockopt(socket.fd(), IPPROTO_TCP, TCP_CONGESTION, name.data(),
+                        static_cast<socklen_t>(name.size())) == 0;
+  };
+  if (wish == "system") return;
+  if (!wish.empty()) {
+    use(wish);
+  } else if (!use("cubic")) {  // which only a host's first network namespace may choose
+    use("reno");
+  }
+}
+
+void watch_over(const FileDescriptor& socket) {
+  using namespace std::chrono;
+  const auto limit = duration_cast<milliseconds>(setting_seconds("TUTTI_PEER_TIMEOUT"));
+  if (limit.count() == 0) return;
+  const auto set = [&](int level, int option, int value) {
+    ::setsockopt(socket.fd(), level, option, &value, sizeof value);
+  };
+  // An idle connection asks every second, and gives up after as many unanswered questions as the
+  // limit allows; one with something under way gives up by the limit itself.
+  const auto probes = std::max<std::int64_t>(1, (limit.count() - 1000) / 1000);
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, 1);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, 1);
+  set(IPPROTO_TCP, TCP_KEEPCNT, static_cast<int>(std::min<std::int64_t>(probes, 120)));
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT,
+      static_cast<int>(std::min<std::int64_t>(limit.count(), INT32_MAX)));
+}
+
+FileDescriptor begin_to_connect(const SocketAddress& address, const SocketAddress& from) {
+  FileDescriptor socket(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket) return {};
+  tune_socket(socket);
+  if (from.family() == address.family()) {
+    // So that what the others see is the interface that was chosen; if that fails, any will do.
+    const int on = 1;
+    ::setsockopt(socket.fd(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on);
+    SocketAddress local = from;
+    set_port(local, 0);
+    [[maybe_unused]] const int bound = ::bind(socket.fd(), local.get(), local.length);
+  }
+  if (::connect(socket.fd(), address.get(), address.length) == 0 || errno == EINPROGRESS) {
+    return socket;
+  }
+  return {};
+}
+
+}  // namespace tutti

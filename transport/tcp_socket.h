@@ -1,0 +1,33 @@
+// TCP sockets between hosts: which address of this host the others reach, and how sockets behave.
+#pragma once
+
+#include <string>
+
+#include "transport/socket.h"
+
+namespace tutti {
+
+/// The address, with port 0, at which other hosts reach this one: that of the interface that
+/// TUTTI_SOCKET_IFNAME names, or else of the one by which `towards` is reached. Throws
+/// Error(invalid_argument) where the setting names none that is up, Error(system) where there is no
+/// way to `towards`.
+SocketAddress own_address(const SocketAddress& towards);
+
+/// The same where nobody is known yet: by the default route, or else of any interface but the
+/// loopback one; 127.0.0.1 where there is none.
+SocketAddress address_for_others();
+
+/// The name of the interface that has `address`; "" where none has.
+std::string interface_of(const SocketAddress& address);
+
+/// No delays; the congestion control that TUTTI_TCP_CONGESTION asks for. Best effort.
+void tune_socket(const FileDescriptor& socket);
+/// Besides: the connection ends when the other host has not answered for TUTTI_PEER_TIMEOUT. Not
+/// for sockets whose reader may be slow: a full window counts as no answer.
+void watch_over(const FileDescriptor& socket);
+
+/// Begins to connect from `from` (its port is ignored); an empty socket, with errno, where that
+/// fails at once. Writable when it is decided.
+FileDescriptor begin_to_connect(const SocketAddress& address, const SocketAddress& from);
+
+}  // namespace tutti

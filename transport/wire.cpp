@@ -1,0 +1,155 @@
+#include "transport/wire.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace tutti {
+namespace {
+
+// The most that an honest peer can have (core/settings.cpp says the same of its settings).
+constexpr std::uint64_t kMostSlots = 4096;
+constexpr std::uint64_t kMostSlotBytes = std::uint64_t{1} << 30;
+
+bool same_shape(const ConnectionShape& a, const ConnectionShape& b) {
+  return a.slots == b.slots && a.slot_bytes == b.slot_bytes && a.most_full == b.most_full;
+}
+
+}  // namespace
+
+OutLink& Wire::out(const LinkName& name, const ConnectionShape& shape, Bell& owner) {
+  const std::lock_guard lock(mutex_);
+  std::unique_ptr<OutLink>& link = outs_[name];
+  if (!link) {
+    link = std::make_unique<OutLink>(*this, ++last_number_, shape, owner);
+    outs_by_number_[link->number()] = link.get();
+    announce(*link, {name, shape.slots, shape.slot_bytes, shape.most_full});
+  }
+  return *link;
+}
+
+InLink& Wire::in(const LinkName& name, const ConnectionShape& shape, Bell& owner) {
+  const std::lock_guard lock(mutex_);
+  std::unique_ptr<InLink>& link = ins_[name];
+  if (!link) link = std::make_unique<InLink>(*this, shape);
+  if (!same_shape(link->shape(), shape)) {
+    throw Error(
+        ErrorCode::mismatch,
+        "a rank on another host has links of another shape (TUTTI_SLOTS, TUTTI_SLOT_BYTES)");
+  }
+  link->belongs_to(owner);
+  return *link;
+}
+
+bool Wire::opened(std::uint32_t number, const Opening& o) {
+  if (number == 0 || ins_by_number_.contains(number) || o.slots < 2 || o.slots > kMostSlots ||
+      o.slot_bytes < kCacheLine || o.slot_bytes > kMostSlotBytes ||
+      o.slot_bytes % kCacheLine != 0 || o.most_full > o.slots) {
+    return false;
+  }
+  if (left_.contains(o.name.group)) {
+    ins_by_number_[number] = nullptr;
+    return true;
+  }
+  const ConnectionShape shape{o.slots, o.slot_bytes, o.most_full};
+  std::unique_ptr<InLink>& link = ins_[o.name];
+  // The peer may be ahead of this rank, which asks for it later.
+  if (!link) link = std::make_unique<InLink>(*this, shape);
+  if (link->number() != 0 || !same_shape(link->shape(), shape)) return false;
+  link->opened_as(number);
+  ins_by_number_[number] = link.get();
+  return true;
+}
+
+Wire::Found Wire::find_in(std::uint32_t number) const {
+  const auto found = ins_by_number_.find(number);
+  return found == ins_by_number_.end() ? Found{} : Found{true, found->second};
+}
+
+OutLink* Wire::find_out(std::uint32_t number) const {
+  const auto found = outs_by_number_.find(number);
+  return found == outs_by_number_.end() ? nullptr : found->second;
+}
+
+void Wire::close(std::uint64_t group) {
+  const std::lock_guard lock(mutex_);
+  left_.insert(group);
+  say_left(group);
+  if (!closed_) push();
+  for (auto it = outs_.begin(); it != outs_.end();) {
+    if (it->first.group != group) {
+      ++it;
+      continue;
+    }
+    std::erase(sending_, it->second.get());
+    drop(*it->second);
+    outs_by_number_.erase(it->second->number());
+    it = outs_.erase(it);
+  }
+  for (auto it = ins_.begin(); it != ins_.end();) {
+    if (it->first.group != group) {
+      ++it;
+      continue;
+    }
+    std::erase(owing_, it->second.get());
+    drop(*it->second);
+    if (it->second->number() != 0) ins_by_number_[it->second->number()] = nullptr;
+    it = ins_.erase(it);
+  }
+}
+
+void Wire::send(OutLink& link) {
+  const std::lock_guard lock(mutex_);
+  if (!link.listed) sending_.push_back(&link);
+  link.listed = true;
+  if (!closed_) push();
+}
+
+void Wire::credit(InLink& link) {
+  const std::lock_guard lock(mutex_);
+  if (!link.listed) owing_.push_back(&link);
+  link.listed = true;
+  if (link.owes_much() && !closed_) push();
+}
+
+void Wire::note_poll() {
+  polled_.store(true, std::memory_order_relaxed);
+  if (listening_.load(std::memory_order_relaxed) && listening_.exchange(false)) owner_.on_polled();
+}
+
+void Wire::drive(bool tells) {
+  std::vector<std::uint64_t> left;
+  {
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock || closed_) return;
+    take();
+    if (!closed_ && (!sending_.empty() || has_unsent() || (tells && !owing_.empty()))) push();
+    left.swap(peer_left_);
+  }
+  for (const std::uint64_t group : left) owner_.on_left(group);
+}
+
+void Wire::poll() {
+  note_poll();
+  drive(false);
+}
+
+void Wire::poll_and_tell() {
+  note_poll();
+  drive(true);
+}
+
+void Wire::drive() { drive(true); }
+
+void Wire::tend() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock || closed_) return;
+  if (!sending_.empty() || !owing_.empty() || has_unsent()) push();
+}
+
+bool Wire::is_flushed() {
+  const std::lock_guard lock(mutex_);
+  return closed_ || (sending_.empty() && !has_unsent());
+}
+
+}  // namespace tutti

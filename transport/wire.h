@@ -1,0 +1,128 @@
+// A wire carries the messages of all links between a rank of this host and one of another. What it
+// runs over (TCP, verbs, UCX) is its own business; links and executors see rings (remote_link.h).
+//
+// Nothing here waits. A wire is driven by whoever is in a call and waits for something that it
+// brings (poll()), by those who publish or free (send(), credit()), and, when nobody is, by the
+// reactor's thread (remote_rank.h). So all of it may be called from any thread; a wire has a lock.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "transport/frame.h"
+#include "transport/remote_link.h"
+
+namespace tutti {
+
+class Wire {
+ public:
+  /// Whom a wire tells of what is no message.
+  class Owner {
+   public:
+    virtual ~Owner() = default;
+    /// The peer sends nothing more in communicator `group`; all that it had sent has come.
+    virtual void on_left(std::uint64_t group) = 0;
+    /// Nothing more will come or go; `why` is empty where the peer has closed it. Called with the
+    /// wire's lock held.
+    virtual void on_closed(const std::string& why) = 0;
+    /// Somebody polls after set_listening(true).
+    virtual void on_polled() = 0;
+  };
+
+  explicit Wire(Owner& owner) : owner_(owner) {}
+  Wire(const Wire&) = delete;
+  Wire& operator=(const Wire&) = delete;
+  virtual ~Wire() = default;
+
+  /// "tcp", "verbs", "ucx".
+  virtual std::string_view name() const = 0;
+  /// Memory for a link's ring, as the device wants it.
+  virtual std::shared_ptr<RingMemory> make_ring(std::size_t bytes) {
+    return std::make_shared<RingMemory>(bytes);
+  }
+
+  /// The ends of links; they stay where they are until close(). `owner` is the bell of the rank
+  /// here. Both ends of a link are made with the same shape: throws Error(mismatch) where they are
+  /// not.
+  OutLink& out(const LinkName& name, const ConnectionShape& shape, Bell& owner);
+  InLink& in(const LinkName& name, const ConnectionShape& shape, Bell& owner);
+  /// The links of a communicator end; what they had to send is sent, or never will be. The peer
+  /// hears that this rank has left it.
+  void close(std::uint64_t group);
+
+  /// `link` has published: what can be sent is sent, the rest later.
+  void send(OutLink& link);
+  /// `link`'s receiver has freed: its sender is told, if not at once then with what is sent next.
+  void credit(InLink& link);
+  /// Takes in what has come, and sends on what was left. Returns at once where another thread does.
+  void poll();
+  /// The same; also tells senders of all that was freed. For those who have waited for a while.
+  void poll_and_tell();
+  /// The reactor's: as poll_and_tell(), and the part of it that sends.
+  void drive();
+  void tend();
+  /// The reactor listens for what comes, as nobody polls.
+  void set_listening(bool on) { listening_.store(on, std::memory_order_release); }
+  /// Whether all that was published has left this process, or never will.
+  bool is_flushed();
+
+  /// Bytes of messages that have gone and come, for those who count.
+  std::uint64_t bytes_sent() const { return bytes_sent_.load(std::memory_order_relaxed); }
+  /// Whether somebody has polled since the last time that this was asked.
+  bool was_polled() { return polled_.exchange(false, std::memory_order_relaxed); }
+
+ protected:
+  // All with the lock held.
+  /// Sends what can be sent of `sending_`, `owing_` and what the wire itself has to say.
+  virtual void push() = 0;
+  /// Takes in what has come.
+  virtual void take() = 0;
+  /// Lets the peer know of a new link.
+  virtual void announce(OutLink& link, const Opening& opening) = 0;
+  virtual void say_left(std::uint64_t group) = 0;
+  virtual bool has_unsent() const = 0;
+  /// Link `link` is not used any more, and will be freed.
+  virtual void drop(OutLink&) {}
+  virtual void drop(InLink&) {}
+
+  /// The peer has opened its link `number`. False: that cannot be.
+  bool opened(std::uint32_t number, const Opening& opening);
+  struct Found {
+    bool known = false;
+    InLink* link = nullptr;  // null: closed here
+  };
+  Found find_in(std::uint32_t number) const;
+  OutLink* find_out(std::uint32_t number) const;
+
+  Owner& owner_;
+  std::mutex mutex_;
+  bool closed_ = false;
+  std::vector<OutLink*> sending_;         // that have published what is not passed
+  std::vector<InLink*> owing_;            // that have freed what their senders do not know of
+  std::vector<std::uint64_t> peer_left_;  // communicators, of which the owner has yet to hear
+  std::atomic<std::uint64_t> bytes_sent_{0};
+
+ private:
+  void note_poll();
+  void drive(bool tells);
+
+  std::atomic<bool> polled_{false};
+  std::atomic<bool> listening_{false};
+  std::uint32_t last_number_ = 0;
+  std::map<LinkName, std::unique_ptr<OutLink>> outs_;
+  std::map<LinkName, std::unique_ptr<InLink>> ins_;
+  std::unordered_map<std::uint32_t, OutLink*> outs_by_number_;
+  std::unordered_map<std::uint32_t, InLink*> ins_by_number_;
+  std::set<std::uint64_t> left_;  // communicators that were closed here
+};
+
+}  // namespace tutti
