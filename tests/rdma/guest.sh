@@ -64,13 +64,14 @@ bash -c '
   printf " %q" "$@"
   printf "\n"' bash "$@" >"$run/exchange/command"
 
+# The TSC is one for all of QEMU's processors; the kernel would take a slow device for the clock.
 # A guest that hangs is ended: it has 30 s more than the command to boot and to go off.
 share() { echo "local,path=$1,mount_tag=$2,security_model=none,multidevs=remap$3"; }
 timeout --foreground --kill-after=5 $((seconds + 30)) \
   qemu-system-x86_64 -accel tcg,thread=multi -cpu qemu64 -smp 2 -m 2048 \
   -nodefaults -no-user-config -display none -no-reboot -nic none \
   -kernel "$folder/vmlinuz" -initrd "$run/initramfs.gz" \
-  -append "console=ttyS0 quiet panic=-1 mitigations=off" \
+  -append "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable clocksource=tsc" \
   -virtfs "$(share / host ,readonly=on)" -virtfs "$(share "$run/exchange" exchange '')" \
   -serial "file:$run/console" -serial stdio </dev/null &
 watchdog=$!

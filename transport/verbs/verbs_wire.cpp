@@ -1,0 +1,339 @@
+#include "transport/verbs/verbs_wire.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <utility>
+
+#include "core/error.h"
+
+namespace tutti {
+namespace {
+
+// Of a notice: the rest is the link's number.
+constexpr std::uint32_t kCredit = std::uint32_t{1} << 31;
+
+/// Where credits come in, or go out from: behind the ring.
+CreditLine& passing_credit(const RingMemory& memory) {
+  return *reinterpret_cast<CreditLine*>(memory.data() + memory.size() - sizeof(CreditLine));
+}
+
+}  // namespace
+
+struct VerbsWire::Registration {
+  Registration(std::shared_ptr<VerbsDevice> device, const RingMemory& memory)
+      : base(memory.data()), region(std::move(device), memory.data(), memory.size()) {}
+
+  /// To the same place in the peer's ring.
+  VerbsWrite mirrored(const void* from, std::size_t bytes) const {
+    const auto offset = static_cast<const std::byte*>(from) - base;
+    return {from, region.local_key(), peer_address + static_cast<std::uint64_t>(offset), peer_key,
+            bytes};
+  }
+
+  const std::byte* base;
+  VerbsMemory region;
+  bool open = false;  // the peer has said where its ring is
+  bool gone = false;  // or that it has none
+  std::uint64_t peer_address = 0;
+  std::uint32_t peer_key = 0;
+  std::uint64_t group = 0;
+  std::uint64_t came = 0;  // messages
+
+  static Registration& of(const std::shared_ptr<RingMemory>& memory) {
+    return *static_cast<Registration*>(memory->registration.get());
+  }
+};
+
+VerbsWire::VerbsWire(Owner& owner, std::shared_ptr<VerbsDevice> device, int peer,
+                     const VerbsOptions& options)
+    : Wire(owner), channel_(std::move(device), peer, options) {}
+
+VerbsWire::~VerbsWire() = default;
+
+std::shared_ptr<RingMemory> VerbsWire::make_ring(std::size_t bytes) {
+  auto memory = std::make_shared<RingMemory>(bytes + sizeof(CreditLine));
+  memory->registration = std::make_shared<Registration>(channel_.device(), *memory);
+  return memory;
+}
+
+void VerbsWire::attach(const VerbsAddress& peer) {
+  const std::lock_guard lock(mutex_);
+  channel_.connect(peer);
+}
+
+void VerbsWire::start() {
+  const std::lock_guard lock(mutex_);
+  started_ = true;
+  if (!closed_) push();
+}
+
+void VerbsWire::shut() {
+  const std::lock_guard lock(mutex_);
+  closed_ = true;
+  channel_.stop_and_drain(std::chrono::seconds(1));
+  kept_.clear();
+}
+
+void VerbsWire::arm() {
+  const std::lock_guard lock(mutex_);
+  if (!closed_) channel_.arm();
+}
+
+void VerbsWire::close_with(const std::string& why) {
+  if (closed_) return;
+  closed_ = true;
+  owner_.on_closed(why);
+}
+
+// --- Sending -------------------------------------------------------------------------------------
+
+void VerbsWire::announce(OutLink& link, const Opening& opening) {
+  Registration& registration = Registration::of(link.memory());
+  registration.group = opening.name.group;
+  Said said;
+  said.kind = Said::open;
+  said.link = link.number();
+  said.address = reinterpret_cast<std::uintptr_t>(link.memory()->data());
+  said.key = registration.region.remote_key();
+  said.opening = opening;
+  said_.push_back(said);
+  if (!closed_) push();
+}
+
+void VerbsWire::say_left(std::uint64_t group) {
+  // After all that is published: so the messages have to be in front of it.
+  if (!closed_) push();
+  Said said;
+  said.kind = Said::left;
+  said.opening.name.group = group;
+  said_.push_back(said);
+}
+
+void VerbsWire::say_bye() {
+  const std::lock_guard lock(mutex_);
+  Said said;
+  said.kind = Said::bye;
+  said_.push_back(said);
+  if (!closed_) push();
+}
+
+bool VerbsWire::is_delivered() {
+  const std::lock_guard lock(mutex_);
+  if (closed_) return true;
+  try {
+    channel_.mark();
+  } catch (const Error& error) {
+    close_with(error.what());
+    return true;
+  }
+  return !has_unsent() && sending_.empty() && channel_.completed() == channel_.submitted();
+}
+
+void VerbsWire::push() {
+  if (!may_send()) return;
+  try {
+    push_said();
+    push_credits();
+    push_messages();
+    channel_.submit();
+  } catch (const Error& error) {
+    close_with(error.what());
+  }
+}
+
+void VerbsWire::push_said() {
+  while (!said_.empty()) {
+    const auto* const bytes = reinterpret_cast<const std::byte*>(&said_.front());
+    if (!channel_.send({bytes, sizeof(Said)})) return;
+    said_.pop_front();
+  }
+}
+
+void VerbsWire::push_credits() {
+  // A credit is a write and a notice of its own, so it goes when much is owed, and else when there
+  // is nothing better to do: somebody waits, and it may be for this.
+  const bool all = said_.empty() && sending_.empty();
+  for (std::size_t l = 0; l < owing_.size();) {
+    InLink& link = *owing_[l];
+    const Registration& ring = Registration::of(link.memory());
+    const InLink::Credit credit = link.credit();
+    if (link.owes() && ring.open) {
+      if (!all && !link.owes_much()) {
+        ++l;
+        continue;
+      }
+      CreditLine& line = passing_credit(*link.memory());
+      line.consumed.store(credit.consumed, std::memory_order_relaxed);
+      line.freed.store(credit.freed, std::memory_order_relaxed);
+      constexpr std::size_t kBytes = offsetof(CreditLine, freed) + sizeof(line.freed);
+      if (!channel_.write({}, ring.mirrored(&line, kBytes), link.number() | kCredit)) return;
+      link.told(credit);
+    }
+    link.listed = false;
+    owing_[l] = owing_.back();
+    owing_.pop_back();
+  }
+}
+
+void VerbsWire::push_messages() {
+  // In turn, so that none waits for another's long messages.
+  for (std::size_t l = 0, idle = 0; idle < sending_.size();) {
+    if (l >= sending_.size()) l = 0;
+    OutLink& link = *sending_[l];
+    const Registration& ring = Registration::of(link.memory());
+    if (!link.ready()) {
+      link.listed = false;
+      sending_[l] = sending_.back();
+      sending_.pop_back();
+      continue;
+    }
+    ++l;
+    if (ring.gone) {
+      link.pass();
+    } else if (!ring.open) {
+      ++idle;  // until the peer has said where
+      continue;
+    } else if (!push_message(link)) {
+      return;
+    }
+    idle = 0;
+  }
+}
+
+bool VerbsWire::push_message(OutLink& link) {
+  const OutLink::Message m = link.next();
+  const std::size_t bytes = m.header->bytes;
+  const bool is_short = bytes <= kInlineBytes;
+  const Registration& ring = Registration::of(link.memory());
+  // A long one leaves the header's room for a payload empty: there goes where it lies.
+  if (!is_short) std::memcpy(m.header->payload, &m.at, sizeof m.at);
+  // All of the header but the number.
+  constexpr std::size_t kWords = sizeof(m.header->tag) + sizeof(m.header->bytes);
+  const VerbsWrite header =
+      ring.mirrored(&m.header->tag, kWords + (is_short ? bytes : sizeof m.at));
+  const VerbsWrite data = is_short ? VerbsWrite{} : ring.mirrored(m.payload, bytes);
+  if (!channel_.write(data, header, link.number())) return false;
+  bytes_sent_.fetch_add(bytes, std::memory_order_relaxed);
+  link.pass();
+  return true;
+}
+
+// --- Receiving -----------------------------------------------------------------------------------
+
+void VerbsWire::take() {
+  try {
+    for (const VerbsEvent& event : channel_.poll()) {
+      if (!understand(event)) return close_with("it has sent what cannot be");
+      if (closed_) return;
+    }
+    if (!kept_.empty()) free_kept();
+  } catch (const Error& error) {
+    close_with(error.what());
+  }
+}
+
+bool VerbsWire::understand(const VerbsEvent& event) {
+  if (!event.message.empty()) {
+    Said said;
+    if (event.message.size() != sizeof said) return false;
+    std::memcpy(&said, event.message.data(), sizeof said);
+    return understand(said);
+  }
+  const std::uint32_t number = event.notice & ~kCredit;
+  if ((event.notice & kCredit) != 0) {
+    OutLink* const link = find_out(number);
+    return link == nullptr || take_credit(*link);  // null: closed here
+  }
+  const Found found = find_in(number);
+  return found.known && (found.link == nullptr || take_message(*found.link));
+}
+
+bool VerbsWire::understand(const Said& said) {
+  switch (said.kind) {
+    case Said::open: {
+      if ((said.link & kCredit) != 0 || !opened(said.link, said.opening)) return false;
+      Said answer;
+      answer.link = said.link;
+      InLink* const link = find_in(said.link).link;
+      if (link == nullptr) {
+        answer.kind = Said::gone;
+      } else {
+        Registration& ring = Registration::of(link->memory());
+        ring.peer_address = said.address;
+        ring.peer_key = said.key;
+        ring.group = said.opening.name.group;
+        ring.open = true;
+        answer.kind = Said::place;
+        answer.address = reinterpret_cast<std::uintptr_t>(link->memory()->data());
+        answer.key = ring.region.remote_key();
+      }
+      said_.push_back(answer);
+      return true;
+    }
+    case Said::place:
+    case Said::gone: {
+      OutLink* const link = find_out(said.link);
+      if (link == nullptr) return true;  // closed here
+      Registration& ring = Registration::of(link->memory());
+      if (ring.open || ring.gone) return false;
+      ring.peer_address = said.address;
+      ring.peer_key = said.key;
+      (said.kind == Said::place ? ring.open : ring.gone) = true;
+      return true;
+    }
+    case Said::left:
+      groups_left_.push_back(said.opening.name.group);
+      peer_left_.push_back(said.opening.name.group);
+      return true;
+    case Said::bye:
+      close_with("");
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool VerbsWire::take_message(InLink& link) {
+  // Of this link, the notices come in the messages' order.
+  const std::uint64_t number = ++Registration::of(link.memory()).came;
+  const detail::ConnectionView view(link.memory()->data(), link.shape());
+  const SlotHeader& header = view.headers[(number - 1) % view.shape.slots];
+  std::uint64_t at = 0;
+  if (header.bytes > kInlineBytes) std::memcpy(&at, header.payload, sizeof at);
+  const std::uint32_t tag = header.tag, bytes = header.bytes;
+  return link.place(number, bytes, at) != nullptr && link.arrived(number, tag, bytes, at);
+}
+
+bool VerbsWire::take_credit(OutLink& link) {
+  // A later one may be there by now; each word by itself is always one that was sent.
+  const CreditLine& line = passing_credit(*link.memory());
+  return link.credit(line.consumed.load(std::memory_order_relaxed),
+                     line.freed.load(std::memory_order_relaxed));
+}
+
+// --- Links that end ------------------------------------------------------------------------------
+
+void VerbsWire::drop(OutLink& link) { keep(link.memory()); }
+void VerbsWire::drop(InLink& link) { keep(link.memory()); }
+
+void VerbsWire::keep(const std::shared_ptr<RingMemory>& memory) {
+  const Registration& ring = Registration::of(memory);
+  if (closed_ || !ring.open) return;  // nothing was written to it or from it
+  // What a peer writes to memory that is not registered any more would end the connection.
+  kept_.push_back({ring.group, channel_.submitted(), memory});
+  try {
+    channel_.mark();
+  } catch (const Error& error) {
+    close_with(error.what());
+  }
+}
+
+void VerbsWire::free_kept() {
+  std::erase_if(kept_, [&](const Kept& k) {
+    return channel_.completed() >= k.until &&
+           std::ranges::find(groups_left_, k.group) != groups_left_.end();
+  });
+}
+
+}  // namespace tutti
