@@ -206,8 +206,9 @@ void VerbsChannel::fail(const ibv_wc& completion) {
           ErrorCode::peer_lost,
           fmt::format("it acknowledges nothing ({}: {}; {} tries of at least {:.0f} ms): it "
                       "died, or the network between is broken; TUTTI_VERBS_TIMEOUT and "
-                      "TUTTI_VERBS_RETRY say how long to try",
-                      what, status, options.retries + 1, std::ldexp(4.096e-3, options.timeout)));
+                      "TUTTI_VERBS_RETRY say how long to try{}",
+                      what, status, options.retries + 1, std::ldexp(4.096e-3, options.timeout),
+                      port_state()));
     }
     case IBV_WC_WR_FLUSH_ERR: {
       const int event = pair_.event();
@@ -224,8 +225,8 @@ void VerbsChannel::fail(const ibv_wc& completion) {
                   fmt::format("its device refused what came ({}: {}); this is a bug in Tutti", what,
                               status));
     default:
-      return fail(ErrorCode::system, fmt::format("{} failed: {} (vendor error {:#x})", what, status,
-                                                 completion.vendor_err));
+      return fail(ErrorCode::system, fmt::format("{} failed: {} (vendor error {:#x}){}", what,
+                                                 status, completion.vendor_err, port_state()));
   }
 }
 
@@ -237,24 +238,39 @@ void VerbsChannel::fail(ErrorCode code, const std::string& what) {
                    peer_);
 }
 
+std::string VerbsChannel::port_state() const {
+  ibv_port_attr port{};
+  const VerbsPort& known = device_->port();
+  if (ibv_query_port(device_->context(), static_cast<std::uint8_t>(known.port), &port) != 0 ||
+      port.state == IBV_PORT_ACTIVE) {
+    return "";
+  }
+  return fmt::format(", and its port is {}: look at the cable, `ip link` and the switch",
+                     ibv_port_state_str(port.state));
+}
+
 bool VerbsChannel::stop_and_drain(std::chrono::nanoseconds limit) {
   fail(ErrorCode::invalid_usage, "it was stopped");
   appended_ -= batch_.size();
   batch_.clear();
   pieces_.clear();
-  pair_.stop();
-  // In a queue pair that is stopped, requests complete as flushed, in order: so when the marker
-  // does, there is nothing before it any more.
-  const std::uint64_t marker = append(kMarker, IBV_WR_RDMA_WRITE, nullptr, 0, 0).wr_id;
-  submit();
-  const auto end = std::chrono::steady_clock::now() + limit;
-  do {
-    const auto completions = pair_.poll(completions_);
-    for (const ibv_wc& completion : completions) {
-      if (completion.wr_id == marker) return true;
-    }
-    if (completions.empty()) std::this_thread::yield();
-  } while (std::chrono::steady_clock::now() < end);
+  try {
+    pair_.stop();
+    // In a queue pair that is stopped, requests complete as flushed, in order: so when the marker
+    // does, there is nothing before it any more.
+    const std::uint64_t marker = append(kMarker, IBV_WR_RDMA_WRITE, nullptr, 0, 0).wr_id;
+    submit();
+    const auto end = std::chrono::steady_clock::now() + limit;
+    do {
+      const auto completions = pair_.poll(completions_);
+      for (const ibv_wc& completion : completions) {
+        if (completion.wr_id == marker) return true;
+      }
+      if (completions.empty()) std::this_thread::yield();
+    } while (std::chrono::steady_clock::now() < end);
+  } catch (const Error&) {
+    // The device is broken, or not there any more.
+  }
   return false;
 }
 

@@ -23,6 +23,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "core/error.h"
@@ -112,6 +113,8 @@ class VerbsChannel {
   void take(const ibv_wc& completion);
   void fail(const ibv_wc& completion);
   void fail(ErrorCode code, const std::string& what);
+  /// Where the port is not active: that, for an error's text.
+  std::string port_state() const;
 
   int peer_;
   std::shared_ptr<VerbsDevice> device_;

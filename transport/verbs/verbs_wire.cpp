@@ -1,5 +1,7 @@
 #include "transport/verbs/verbs_wire.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
@@ -71,6 +73,8 @@ void VerbsWire::start() {
 void VerbsWire::shut() {
   const std::lock_guard lock(mutex_);
   closed_ = true;
+  if (stopped_) return;
+  stopped_ = true;
   channel_.stop_and_drain(std::chrono::seconds(1));
   kept_.clear();
 }
@@ -89,6 +93,13 @@ void VerbsWire::close_with(const std::string& why) {
 // --- Sending -------------------------------------------------------------------------------------
 
 void VerbsWire::announce(OutLink& link, const Opening& opening) {
+  if (link.shape().slot_bytes > channel_.most_bytes()) {
+    throw Error(ErrorCode::system,
+                fmt::format("the RDMA device {} cannot send messages of {} bytes; TUTTI_SLOT_BYTES "
+                            "may be {} at most",
+                            channel_.device()->port().device, link.shape().slot_bytes,
+                            channel_.most_bytes()));
+  }
   Registration& registration = Registration::of(link.memory());
   registration.group = opening.name.group;
   Said said;

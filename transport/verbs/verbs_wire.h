@@ -106,7 +106,7 @@ class VerbsWire final : public Wire {
   void close_with(const std::string& why);
 
   VerbsChannel channel_;
-  bool started_ = false;
+  bool started_ = false, stopped_ = false;
   std::deque<Said> said_;
   std::vector<Kept> kept_;
   std::vector<std::uint64_t> groups_left_;  // that the peer has left
