@@ -69,18 +69,21 @@ bool VerbsChannel::write(const VerbsWrite& data, const VerbsWrite& end, std::uin
   if (failure_) throw Error(*failure_);
   const std::size_t piece = piece_bytes();
   if ((data.bytes + piece - 1) / piece + 1 > free_requests()) return false;
-  for (std::size_t done = 0; done < data.bytes; done += piece) {
+  const auto append_write = [&](const VerbsWrite& w, bool is_last) {
     ibv_send_wr& request =
-        append(kWrite, IBV_WR_RDMA_WRITE, static_cast<const std::byte*>(data.from) + done,
-               std::min(piece, data.bytes - done), data.local_key);
-    request.wr.rdma.remote_addr = data.to + done;
-    request.wr.rdma.rkey = data.remote_key;
+        append(is_last ? kNotice : kWrite, is_last ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE,
+               w.from, w.bytes, w.local_key);
+    request.wr.rdma.remote_addr = w.to;
+    request.wr.rdma.rkey = w.remote_key;
+    if (is_last) request.imm_data = htobe32(notice);
+  };
+  for (std::size_t done = 0; done < data.bytes; done += piece) {
+    const std::size_t bytes = std::min(piece, data.bytes - done);
+    append_write({static_cast<const std::byte*>(data.from) + done, data.local_key, data.to + done,
+                  data.remote_key, bytes},
+                 end.bytes == 0 && done + bytes == data.bytes);
   }
-  ibv_send_wr& last =
-      append(kNotice, IBV_WR_RDMA_WRITE_WITH_IMM, end.from, end.bytes, end.local_key);
-  last.wr.rdma.remote_addr = end.to;
-  last.wr.rdma.rkey = end.remote_key;
-  last.imm_data = htobe32(notice);
+  if (end.bytes > 0 || data.bytes == 0) append_write(end, true);
   return true;
 }
 

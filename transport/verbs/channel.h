@@ -60,10 +60,10 @@ class VerbsChannel {
   /// From here on the peer may write and send; this side may once the peer has done the same.
   void connect(const VerbsAddress& peer) { pair_.connect(peer); }
 
-  /// Writes `data` (of any length, 0 too), then `end`, and has the peer notice `notice` when both
-  /// are there. The memory is to stay as it is until the peer has said that it came. False, and
-  /// nothing of it is done: there is no room before completions have been polled. What was taken is
-  /// on its way after submit().
+  /// Writes `data`, then `end` (each of any length, 0 too), and has the peer notice `notice` when
+  /// both are there. The memory is to stay as it is until the peer has said that it came. False,
+  /// and nothing of it is done: there is no room before completions have been polled. What was
+  /// taken is on its way after submit().
   bool write(const VerbsWrite& data, const VerbsWrite& end, std::uint32_t notice);
   /// A message of 1 to kMostMessage bytes, in order with what is written. As write().
   bool send(std::span<const std::byte> message);

@@ -13,7 +13,9 @@ namespace tutti {
 namespace {
 
 // Of a notice: the rest is the link's number.
-constexpr std::uint32_t kCredit = std::uint32_t{1} << 31;
+constexpr std::uint32_t kCredit = std::uint32_t{1} << 31;  // else a message
+constexpr std::uint32_t kAsBefore = std::uint32_t{1}
+                                    << 30;  // long, with tag and length of the last
 
 /// Where credits come in, or go out from: behind the ring.
 CreditLine& passing_credit(const RingMemory& memory) {
@@ -27,10 +29,10 @@ struct VerbsWire::Registration {
       : base(memory.data()), region(std::move(device), memory.data(), memory.size()) {}
 
   /// To the same place in the peer's ring.
-  VerbsWrite mirrored(const void* from, std::size_t bytes) const {
+  VerbsWrite mirrored(const void* from, std::size_t length) const {
     const auto offset = static_cast<const std::byte*>(from) - base;
     return {from, region.local_key(), peer_address + static_cast<std::uint64_t>(offset), peer_key,
-            bytes};
+            length};
   }
 
   const std::byte* base;
@@ -40,7 +42,10 @@ struct VerbsWire::Registration {
   std::uint64_t peer_address = 0;
   std::uint32_t peer_key = 0;
   std::uint64_t group = 0;
-  std::uint64_t came = 0;  // messages
+  // The newest message, at either end.
+  std::uint64_t came = 0;
+  std::uint32_t tag = 0, bytes = 0;
+  detail::Cursor cursor;
 
   static Registration& of(const std::shared_ptr<RingMemory>& memory) {
     return *static_cast<Registration*>(memory->registration.get());
@@ -214,17 +219,21 @@ void VerbsWire::push_messages() {
 
 bool VerbsWire::push_message(OutLink& link) {
   const OutLink::Message m = link.next();
-  const std::size_t bytes = m.header->bytes;
+  const std::uint32_t tag = m.header->tag, bytes = m.header->bytes;
   const bool is_short = bytes <= kInlineBytes;
-  const Registration& ring = Registration::of(link.memory());
-  // A long one leaves the header's room for a payload empty: there goes where it lies.
-  if (!is_short) std::memcpy(m.header->payload, &m.at, sizeof m.at);
-  // All of the header but the number.
-  constexpr std::size_t kWords = sizeof(m.header->tag) + sizeof(m.header->bytes);
-  const VerbsWrite header =
-      ring.mirrored(&m.header->tag, kWords + (is_short ? bytes : sizeof m.at));
-  const VerbsWrite data = is_short ? VerbsWrite{} : ring.mirrored(m.payload, bytes);
-  if (!channel_.write(data, header, link.number())) return false;
+  Registration& ring = Registration::of(link.memory());
+  VerbsWrite data, header;
+  std::uint32_t notice = link.number();
+  if (!is_short) data = ring.mirrored(m.payload, bytes);
+  if (!is_short && tag == ring.tag && bytes == ring.bytes) {
+    notice |= kAsBefore;
+  } else {
+    // All of the header but the number.
+    header = ring.mirrored(&m.header->tag, sizeof tag + sizeof bytes + (is_short ? bytes : 0));
+  }
+  if (!channel_.write(data, header, notice)) return false;
+  ring.tag = tag;
+  ring.bytes = bytes;
   bytes_sent_.fetch_add(bytes, std::memory_order_relaxed);
   link.pass();
   return true;
@@ -251,19 +260,21 @@ bool VerbsWire::understand(const VerbsEvent& event) {
     std::memcpy(&said, event.message.data(), sizeof said);
     return understand(said);
   }
-  const std::uint32_t number = event.notice & ~kCredit;
+  const std::uint32_t number = event.notice & ~(kCredit | kAsBefore);
   if ((event.notice & kCredit) != 0) {
     OutLink* const link = find_out(number);
     return link == nullptr || take_credit(*link);  // null: closed here
   }
   const Found found = find_in(number);
-  return found.known && (found.link == nullptr || take_message(*found.link));
+  return found.known &&
+         (found.link == nullptr || take_message(*found.link, (event.notice & kAsBefore) != 0));
 }
 
 bool VerbsWire::understand(const Said& said) {
   switch (said.kind) {
     case Said::open: {
-      if ((said.link & kCredit) != 0 || !opened(said.link, said.opening)) return false;
+      if ((said.link & (kCredit | kAsBefore)) != 0 || !opened(said.link, said.opening))
+        return false;
       Said answer;
       answer.link = said.link;
       InLink* const link = find_in(said.link).link;
@@ -305,15 +316,21 @@ bool VerbsWire::understand(const Said& said) {
   }
 }
 
-bool VerbsWire::take_message(InLink& link) {
-  // Of this link, the notices come in the messages' order.
-  const std::uint64_t number = ++Registration::of(link.memory()).came;
+bool VerbsWire::take_message(InLink& link, bool as_before) {
+  Registration& ring = Registration::of(link.memory());
   const detail::ConnectionView view(link.memory()->data(), link.shape());
-  const SlotHeader& header = view.headers[(number - 1) % view.shape.slots];
-  std::uint64_t at = 0;
-  if (header.bytes > kInlineBytes) std::memcpy(&at, header.payload, sizeof at);
-  const std::uint32_t tag = header.tag, bytes = header.bytes;
-  return link.place(number, bytes, at) != nullptr && link.arrived(number, tag, bytes, at);
+  // Of a link, the notices come in the messages' order.
+  const std::uint64_t number = ++ring.came;
+  if (!as_before) {
+    const SlotHeader& header = view.headers[(number - 1) % view.shape.slots];
+    ring.tag = header.tag;
+    ring.bytes = header.bytes;
+  }
+  if (ring.bytes > view.shape.slot_bytes) return false;
+  const std::size_t at = ring.bytes > kInlineBytes ? ring.cursor.of(ring.bytes, view) : 0;
+  ring.cursor.pass(ring.bytes, view);
+  return link.place(number, ring.bytes, at) != nullptr &&
+         link.arrived(number, ring.tag, ring.bytes, at);
 }
 
 bool VerbsWire::take_credit(OutLink& link) {

@@ -98,7 +98,7 @@ class VerbsWire final : public Wire {
   /// False: the peer has said what cannot be.
   bool understand(const VerbsEvent& event);
   bool understand(const Said& said);
-  bool take_message(InLink& link);
+  bool take_message(InLink& link, bool as_before);
   bool take_credit(OutLink& link);
   bool may_send() const { return started_ && !closed_; }
   void keep(const std::shared_ptr<RingMemory>& memory);
