@@ -433,16 +433,27 @@ TEST_F(Verbs, ACommunicatorThatEndsDoesNotTakeOthersAlong) {
   std::uint64_t kept = 0;
   for (std::uint64_t group = 10; group < 20; ++group) {
     OutLink& out = ends.a.out(0, shape, group);
-    ends.b.in(0, shape, group);
+    InLink& in = ends.b.in(0, shape, group);
     OutLink& back = ends.b.out(0, shape, group);
     ASSERT_TRUE(ends.until([&] { return try_send(out, 0, 8); }));
     ASSERT_TRUE(ends.until([&] { return try_send(back, 0, 8); }));
-    // The receiver leaves, and frees its rings, with as much under way to it as there can be.
-    while (try_send(out, 0, 65536)) {
+    ASSERT_TRUE(ends.until([&] { return try_receive(in, 0, 8); }));
+    if (group % 2 == 0) {
+      // The receiver leaves, and the sender, which has not heard of it, writes all it can.
+      ends.b.wire.close(group);
+      for (std::uint64_t m = 1; try_send(out, m, 65536); ++m) {
+      }
+      ends.a.wire.close(group);
+    } else {
+      // The sender leaves, and the receiver writes credits to it.
+      ASSERT_TRUE(ends.until([&] { return try_send(out, 1, 65536); }));
+      ASSERT_TRUE(ends.until([&] { return ends.a.wire.is_delivered(); }));
+      ends.a.wire.close(group);
+      ends.b.wire.poll();
+      ASSERT_TRUE(try_receive(in, 1, 65536));
+      ends.b.wire.poll_and_tell();
+      ends.b.wire.close(group);
     }
-    if (group % 2 == 0) ends.b.wire.close(group);
-    ends.a.wire.close(group);
-    if (group % 2 != 0) ends.b.wire.close(group);
     ASSERT_TRUE(ends.until([&] {
       return std::ranges::count(ends.a.left, group) == 1 &&
              std::ranges::count(ends.b.left, group) == 1;

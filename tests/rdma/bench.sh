@@ -1,7 +1,8 @@
 #!/bin/bash
 # A link over RDMA beside perftest on the same device, in turn; to be run in the guest:
 #     guest.sh -t 240 FOLDER bash bench.sh VERBS_BENCH [ROUNDS]
-# Prints medians of the rounds, and their ratio. MB are 10^6 bytes.
+# Prints medians of the rounds, and their ratios. The receiver of ib_write_bw sleeps, that of
+# ib_send_bw polls as ours does: which matters where the host has no processor left for it. MB are 10^6 bytes.
 #
 # Under both, rdma_rxe stalls now and then until it sends again, more so when the host is busy; so
 # both have it do so after 4 ms (timeout 10), and for ever.
@@ -12,7 +13,7 @@ rounds=${2:-5}
 
 perftest() {  # PROGRAM BYTES COUNT: the column that counts of its last line
   local program=$1 out=/tmp/perftest.$$ column
-  column=$([ "$program" = ib_write_lat ] && echo 5 || echo 4)
+  column=$([[ $program = *_lat ]] && echo 5 || echo 4)
   "$program" -d rxe0 -x 1 -u 10 -s "$2" -n "$3" >/dev/null 2>&1 &
   for try in 1 2 3 4 5 6; do
     sleep 0.5
@@ -22,20 +23,20 @@ perftest() {  # PROGRAM BYTES COUNT: the column that counts of its last line
   # MB of perftest are 2^20 bytes.
   awk -v c="$column" '$1 ~ /^[0-9]+$/ {print(c == 4 ? $c * 1.048576 : $c)}' $out
 }
-median() { sort -n | awk '{v[NR] = $1} END {print v[int((NR + 1) / 2)]}'; }
+median() { printf '%s\n' "$@" | sort -n | awk '{v[NR] = $1} END {print v[int((NR + 1) / 2)]}'; }
 
 compare() {  # lat|bw BYTES COUNT
-  local theirs=() ours=() program=ib_write_$1
+  local writes=() sends=() ours=()
   for ((i = 0; i < rounds; ++i)); do
-    theirs+=("$(perftest "$program" "$2" "$3")")
+    writes+=("$(perftest "ib_write_$1" "$2" "$3")")
     ours+=("$("$bench" "$1" "$2" "$3")")
+    sends+=("$(perftest "ib_send_$1" "$2" "$3")")
   done
-  local t o
-  t=$(printf '%s\n' "${theirs[@]}" | median)
-  o=$(printf '%s\n' "${ours[@]}" | median)
-  awk -v k="$1" -v b="$2" -v t="$t" -v o="$o" -v p="$program" 'BEGIN {
-    printf "bench %s %8d bytes: link %8.2f %s, %s %8.2f %s, ratio %.2f\n",
-           k, b, o, k == "lat" ? "us" : "MB/s", p, t, k == "lat" ? "us" : "MB/s", o / t }'
+  awk -v k="$1" -v b="$2" -v w="$(median "${writes[@]}")" -v o="$(median "${ours[@]}")" \
+    -v s="$(median "${sends[@]}")" 'BEGIN {
+    u = k == "lat" ? "us" : "MB/s"
+    printf "bench %s %6d bytes: link %8.2f %s, ib_write_%s %8.2f (ratio %.2f), ib_send_%s %8.2f (ratio %.2f)\n",
+           k, b, o, u, k, w, o / w, k, s, o / s }'
 }
 
 compare lat 8 1000
