@@ -2,8 +2,13 @@
 // ib_write_lat and ib_write_bw on the same device (tests/rdma/bench.sh). As those do, it neither
 // writes nor reads the messages' bytes.
 //
+// The sender runs on processor 1, the receiver on 0.
+//
 //     verbs_bench lat BYTES COUNT   half the median round trip, in us
-//     verbs_bench bw BYTES COUNT    MB/s (10^6) in one direction
+//     verbs_bench bw BYTES COUNT    MB/s (10^6) in one direction; the receiver sleeps when idle
+#include <poll.h>
+#include <sched.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -34,8 +39,16 @@ void send(End& end, OutLink& link, std::size_t bytes) {
   link.rung();
 }
 
-void receive(End& end, InLink& link) {
-  while (!link.receiver().ready()) drive(end);
+/// Sleeping, or polling, until something comes.
+void receive(End& end, InLink& link, bool sleeps = false) {
+  while (!link.receiver().ready()) {
+    drive(end);
+    if (!sleeps || link.receiver().ready()) continue;
+    end.wire.arm();
+    drive(end);
+    pollfd file{end.wire.fd(), POLLIN, 0};
+    if (!link.receiver().ready()) ::poll(&file, 1, 1);
+  }
   link.receiver().free();
   link.rung();
 }
@@ -45,6 +58,10 @@ void flush(End& end) {
 }
 
 int run(int rank, int socket, bool latency, std::size_t bytes, int count) {
+  cpu_set_t processor;
+  CPU_ZERO(&processor);
+  CPU_SET(1 - rank, &processor);
+  sched_setaffinity(0, sizeof processor, &processor);
   const auto port = usable_port();
   End end(VerbsDevice::open(*port), 1 - rank);
   meet(end, socket);
@@ -69,7 +86,7 @@ int run(int rank, int socket, bool latency, std::size_t bytes, int count) {
       if (rank == 0) {
         send(end, out, i < count ? bytes : 0);
       } else {
-        receive(end, in);
+        receive(end, in, true);
       }
     }
     // Until the receiver has all.
