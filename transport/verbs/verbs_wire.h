@@ -9,10 +9,10 @@
 //
 // So a message is visible to its Receiver once the notice of it is, which is what RDMA guarantees
 // (channel.h), and not when its bytes happen to be there; no byte is copied by a processor. A short
-// message is one write, inline. So is a long one of the same tag and length as the last on its link:
-// its header would say nothing new, so the notice goes with the data. Credits come into a line behind
-// the ring and are copied from there after a check: so a Sender goes by nothing that has not been
-// looked at, and its rank can be woken.
+// message is one write, inline. So is a long one of the same tag and length as the last on its
+// link: its header would say nothing new, so the notice goes with the data. Credits come into a
+// line behind the ring and are copied from there after a check: so a Sender goes by nothing that
+// has not been looked at, and its rank can be woken.
 //
 // There are never more notices of a link under way than it has slots, in either direction, as a
 // credit is for one message at least.
