@@ -1,33 +1,51 @@
 // Rendezvous: every rank hands in a card and gets everybody's. The server runs in the process that
 // made the UniqueId; it accepts in parallel, authenticates each peer with the secret in the id
-// (mutual, HMAC from libsodium, compared in constant time), reads at most 64 bytes before that, and
-// gives up at its deadline.
+// (mutual, keyed BLAKE2b, compared in constant time), reads at most 64 bytes before that, and gives
+// up at its deadline. The cards of a large job reach the ranks through a tree of ranks, so that no
+// process sends them to all (rendezvous_tree.h).
 #pragma once
 
 #include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "bootstrap/unique_id.h"
 
 namespace tutti {
 
-/// What a rank tells the others about itself. Opaque to the rendezvous; fixed size on the wire.
-struct Card {
-  std::array<std::byte, 640> bytes{};
-};
+/// A card is what a rank tells the others about itself: bytes that mean nothing to the rendezvous.
+constexpr std::size_t kMaxCardBytes = 1024;
 
-struct Roster {
-  std::vector<Card> cards;                     // by rank
+/// The cards of all ranks, in one piece: as they travel.
+class Roster {
+ public:
+  Roster() = default;
+  /// From what travels: the lengths of the cards, by rank, and then the cards. Nothing where
+  /// `bytes` is no roster of `size` ranks.
+  static std::optional<Roster> from(std::vector<std::byte> bytes, int size);
+
+  int size() const { return static_cast<int>(begins_.size()) - 1; }
+  std::span<const std::byte> card(int rank) const {
+    const auto r = static_cast<std::size_t>(rank);
+    return std::span(bytes_).subspan(begins_[r], begins_[r + 1] - begins_[r]);
+  }
+
   std::array<std::byte, 32> session_secret{};  // fresh, known to these ranks alone
+
+ private:
+  std::vector<std::byte> bytes_;
+  std::vector<std::uint32_t> begins_{0};  // of each card within bytes_, and where the last ends
 };
 
-/// Joins as `rank` of `size`. Throws mismatch where ranks disagree about the size or two claim one
-/// rank (on every rank, naming both), timed_out naming the ranks that are missing, system when the
-/// server cannot be reached.
-Roster rendezvous(const UniqueId& id, int rank, int size, const Card& mine,
+/// Joins as `rank` of `size` with a card of at most kMaxCardBytes. Throws mismatch where ranks
+/// disagree about the size or two claim one rank (on every rank, naming both), timed_out naming the
+/// ranks that are missing, peer_lost naming the one that died meanwhile, system when the server or
+/// another rank cannot be reached.
+Roster rendezvous(const UniqueId& id, int rank, int size, std::span<const std::byte> mine,
                   std::chrono::nanoseconds timeout);
 
 }  // namespace tutti

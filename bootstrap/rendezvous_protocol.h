@@ -1,20 +1,31 @@
-// What travels between a rank and the rendezvous server, and the proofs in it.
+// What travels between the ranks and the rendezvous server, and among the ranks.
 //
-// Both sides prove that they know the secret in the id (transport/handshake.h); then
+// Both ends of a connection prove that they know the secret in the id (transport/handshake.h); then
+// they exchange frames (frames.h), which carry MACs:
 //
-//     rank -> server   Hello + MAC   rank, size, patience, card
-//     server -> rank   ReplyHeader + payload + MAC   the roster, or an error
+//     rank -> server   hello       rank, size, patience, where its children find it, its card
+//     server -> rank   placement   the job's nonce, the roster's size and hash, the parent's
+//     address server -> rank   the roster, where the server is the parent; no frame, as its hash is
+//     known rank -> server   have        it has the roster; or trouble: why it has not server ->
+//     rank   go          all have it; or failed: the first failure, the same for all
+//
+//     rank -> parent   child       rank, the job's nonce
+//     parent -> rank   the roster
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "bootstrap/frames.h"
 #include "bootstrap/rendezvous.h"
 #include "bootstrap/unique_id.h"
+#include "core/error.h"
 #include "transport/handshake.h"
 #include "transport/socket.h"
 
@@ -23,23 +34,48 @@ namespace tutti::wire {
 constexpr int kMaxRanks = 1 << 20;
 constexpr std::size_t kMaxErrorText = 512;
 
+/// An IPv4 or IPv6 address and a port; all zero: none.
+struct Endpoint {
+  std::uint8_t family = 0;  // 4 or 6
+  std::uint8_t unused = 0;
+  std::array<std::uint8_t, 2> port{};   // big-endian
+  std::array<std::byte, 16> address{};  // IPv4 in the first 4
+};
+static_assert(sizeof(Endpoint) == 20);
+Endpoint endpoint_of(const SocketAddress& address);
+/// Nothing for bytes that are no address with a port.
+std::optional<SocketAddress> address_of(const Endpoint& endpoint);
+
+/// The payload of a hello; the card follows.
 struct Hello {
   std::int32_t rank = 0;
   std::int32_t size = 0;
   std::int64_t patience_ms = 0;  // until this rank gives up
-  Card card;
+  Endpoint listens;              // for its children; none without any
+  std::uint32_t unused = 0;
 };
-static_assert(sizeof(Hello) == 656);
+static_assert(sizeof(Hello) == 40);
 
-enum class ReplyKind : std::uint32_t { roster = 1, error = 2 };
-
-struct ReplyHeader {
-  ReplyKind kind{};
-  std::uint32_t code = 0;   // error: ErrorCode
-  std::int32_t rank = -1;   // error: the culprit, or -1
-  std::uint32_t bytes = 0;  // of the payload: the job nonce and the cards, or the error's text
+struct Placement {
+  Bytes32 nonce{};  // the job's; no secret
+  Bytes32 roster_hash{};
+  std::uint64_t roster_bytes = 0;
+  Endpoint parent;  // none: the server
+  std::uint32_t unused = 0;
 };
-static_assert(sizeof(ReplyHeader) == 16);
+static_assert(sizeof(Placement) == 96);
+
+/// The payload of trouble and failed; the text follows.
+struct Failure {
+  std::uint32_t code = 0;  // ErrorCode
+  std::int32_t rank = -1;  // the culprit, or -1
+};
+
+struct Child {
+  std::int32_t rank = -1;
+  Bytes32 nonce{};  // the job's
+};
+static_assert(sizeof(Child) == 36);
 
 /// What a UniqueId says.
 struct Ticket {
@@ -50,12 +86,21 @@ UniqueId encode(const Ticket& ticket);
 /// Throws Error(invalid_argument) for bytes that no encode() made, or another version's did.
 Ticket decode(const UniqueId& id);
 
-Bytes32 hello_mac(const Session& session, const Hello& hello);
-/// `payload_hash` = hash({}, "payload", {payload}): a roster is hashed once for all ranks.
-Bytes32 reply_mac(const Session& session, const ReplyHeader& header, const Bytes32& payload_hash);
+Buffer failure_frame(const Session& session, FrameType type, const Error& error);
+/// Of a rank of `size`; nothing where the payload is no failure.
+std::optional<Error> failure_in(std::span<const std::byte> payload, int size);
+
+/// What Roster::from() reads. `cards` by rank.
+std::vector<std::byte> roster_bytes(std::span<const std::vector<std::byte>> cards);
+/// Whether a roster of `size` ranks may have `bytes` bytes.
+bool may_be_roster(std::uint64_t bytes, int size);
+Bytes32 roster_hash(std::span<const std::byte> roster);
 
 /// What the ranks of a job share once they have met; `nonce` is the job's and no secret.
 Bytes32 session_secret(const Bytes32& id_secret, const Bytes32& nonce);
+/// The secret that parent and child prove to each other. Not the id's own, so that neither takes
+/// what it says for something said to the server.
+Bytes32 tree_secret(const Bytes32& id_secret);
 
 /// "rank 3", "ranks 3 and 5", "ranks 3, 5, 6 and 12 more".
 std::string list_ranks(std::span<const int> ranks);

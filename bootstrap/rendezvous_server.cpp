@@ -3,19 +3,25 @@
 
 #include <fmt/format.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <cstring>
+#include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "bootstrap/frames.h"
 #include "bootstrap/rendezvous_protocol.h"
 #include "bootstrap/rendezvous_round.h"
+#include "bootstrap/rendezvous_tree.h"
 #include "core/background.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -29,33 +35,35 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kHelloPatience = 5s;
-constexpr auto kFarewell = 1500ms;  // for replies under way when the process ends
+constexpr auto kPatience = 5s;  // for a hello, and for a rank to leave that was told of a failure
+constexpr rlim_t kOtherDescriptors = 64;  // that the process has, beside those of the ranks
+constexpr auto kFarewell = 1500ms;        // for replies under way when the process ends
 // What epoll says: the number of a place in the waiting room, or one of these.
 constexpr std::uint64_t kListener = WaitingRoom::kPlaces, kStop = kListener + 1,
                         kFirstMember = kListener + 2;
 
+/// A round, and what its ranks are sent.
+struct Meeting {
+  RendezvousRound round;
+  wire::Buffer roster;  // once all have joined
+};
+
 /// Somebody who knows the secret.
 struct Member {
-  struct Request {
-    wire::Hello hello;
-    wire::Bytes32 mac{};
-  };
-  struct ReplyHead {
-    wire::ReplyHeader header;
-    wire::Bytes32 mac{};
-  };
-
   FileDescriptor socket;
   wire::Session session;
-  Clock::time_point since;
-  Request request;
-  std::size_t received = 0;
-  ReplyHead head;
-  std::shared_ptr<const std::vector<std::byte>> payload;  // null: no reply yet
-  std::size_t sent = 0;
+  Clock::time_point since;  // when it came, or was told of a failure
+  wire::FrameReader reader;
+  wire::Outbox outbox;
+  int rank = -1;                     // as it said
+  std::shared_ptr<Meeting> meeting;  // that it has joined
+  bool greeted = false;              // its hello has come
+  bool answered = false;             // the last word to it is in the outbox
+  bool lingers = false;  // it was told of a failure: what it says is thrown away until it leaves,
+                         // as a connection closed with something unread loses what was sent
+  bool watches_room = false;  // epoll says when there is room to send
 
-  bool greeted() const { return received == sizeof(Request); }
+  bool hurried() const { return !greeted || lingers; }
 };
 
 class Server {
@@ -92,7 +100,7 @@ class Server {
         if (who < WaitingRoom::kPlaces) {
           read_proof(who);
         } else if (who >= kFirstMember) {
-          serve_member(who);
+          serve_member(who, events[static_cast<std::size_t>(i)].events);
         } else if (who == kStop) {
           ::epoll_ctl(epoll_.fd(), EPOLL_CTL_DEL, stop_fd, nullptr);
           close_listener();
@@ -110,31 +118,33 @@ class Server {
   // --- waiting ---
 
   Clock::time_point next_wake() const {
-    Clock::time_point wake = end_;
-    if (!round_.failure()) wake = std::min(wake, round_.deadline());
-    wake = std::min(wake, waiting_room_.next_wake(now_));
-    if (silent_ > 0) wake = std::min(wake, now_ + 1s);  // members without a hello
+    Clock::time_point wake = std::min(end_, waiting_room_.next_wake(now_));
+    for (const auto& meeting : meetings_) wake = std::min(wake, meeting->round.deadline());
+    if (hurried_ > 0) wake = std::min(wake, now_ + 1s);
     return wake;
   }
 
   void expire() {
     waiting_room_.expire(now_);
-    if (!round_.failure() && now_ >= round_.deadline()) {
-      round_.expire();
-      settle();
+    for (const auto& meeting : std::vector(meetings_.begin(), meetings_.end())) {
+      if (now_ < meeting->round.deadline()) continue;
+      meeting->round.expire(waiting_room_.trouble());
+      settle(meeting);
     }
-    if (silent_ == 0) return;
+    if (hurried_ == 0) return;
     for (auto member = members_.begin(); member != members_.end();) {
-      const bool late = !member->second->greeted() && now_ - member->second->since > kHelloPatience;
-      silent_ -= late;
+      const bool late = member->second->hurried() && now_ - member->second->since > kPatience;
+      hurried_ -= late;
       member = late ? members_.erase(member) : std::next(member);
     }
   }
 
+  /// Nobody waits for anything from here. A process that ends has answers to deliver, at most.
   bool nothing_to_say() const {
-    if (silent_ > 0 && !stopping_) return false;
-    return std::none_of(members_.begin(), members_.end(),
-                        [](const auto& member) { return member.second->payload != nullptr; });
+    if (!stopping_ && (hurried_ > 0 || !meetings_.empty())) return false;
+    return std::all_of(members_.begin(), members_.end(), [](const auto& member) {
+      return member.second->outbox.empty() && !member.second->lingers;
+    });
   }
 
   // --- admission ---
@@ -158,60 +168,99 @@ class Server {
     const std::uint64_t who = next_member_++;
     watch(epoll_, EPOLL_CTL_MOD, member->socket, who, EPOLLIN);
     members_.emplace(who, std::move(member));
-    ++silent_;
+    ++hurried_;
   }
 
   // --- members ---
 
-  void serve_member(std::uint64_t who) {
+  void serve_member(std::uint64_t who, std::uint32_t events) {
     const auto found = members_.find(who);
     if (found == members_.end()) return;
     Member& member = *found->second;
-    if (member.payload) {
-      if (!send_reply(member)) members_.erase(found);
+    if ((events & EPOLLOUT) != 0 && !send(who)) return;
+    if ((events & ~EPOLLOUT) == 0) return;
+    if (member.answered) {
+      std::array<std::byte, 512> unheard;
+      const ssize_t got = ::recv(member.socket.fd(), unheard.data(), unheard.size(), 0);
+      if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) remove(found);
       return;
     }
-    std::byte surplus{};
-    const auto rest = member.greeted()
-                          ? std::span(&surplus, 1)
-                          : wire::writable_bytes_of(member.request).subspan(member.received);
-    const ssize_t got = ::recv(member.socket.fd(), rest.data(), rest.size(), 0);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (got <= 0 || member.greeted()) return lose(who);
-    member.received += static_cast<std::size_t>(got);
-    if (member.greeted()) hear(who);
+    switch (member.reader.read(member.socket, member.session)) {
+      case wire::FrameResult::more:
+        return;
+      case wire::FrameResult::whole:
+        return hear(who);
+      default:
+        return lose(who);
+    }
+  }
+
+  using Members = std::unordered_map<std::uint64_t, std::unique_ptr<Member>>;
+
+  std::unique_ptr<Member> remove(Members::iterator found) {
+    std::unique_ptr<Member> member = std::move(found->second);
+    members_.erase(found);
+    hurried_ -= member->hurried();
+    return member;
   }
 
   /// A member went away, or spoke out of turn.
   void lose(std::uint64_t who) {
-    const auto found = members_.find(who);
-    const bool greeted = found->second->greeted();
-    const int rank = found->second->request.hello.rank;
-    members_.erase(found);
-    if (!greeted) {
-      --silent_;
-    } else {
-      round_.leave(rank);
-      settle();
-    }
+    const auto member = remove(members_.find(who));
+    if (!member->meeting) return;
+    member->meeting->round.leave(member->rank);
+    settle(member->meeting);
   }
 
   void hear(std::uint64_t who) {
     Member& member = *members_.at(who);
-    --silent_;
-    if (!wire::equal(wire::hello_mac(member.session, member.request.hello), member.request.mac)) {
-      members_.erase(who);
-      return;
+    const wire::FrameReader& frame = member.reader;
+    if (!member.greeted && frame.type() == wire::FrameType::hello &&
+        frame.payload().size() >= sizeof(wire::Hello)) {
+      return join(who);
     }
+    if (!member.meeting || member.meeting->round.phase() == RendezvousRound::Phase::joining) {
+      return lose(who);
+    }
+    const std::shared_ptr<Meeting> meeting = member.meeting;
+    const auto failure = frame.type() == wire::FrameType::trouble
+                             ? wire::failure_in(frame.payload(), meeting->round.size())
+                             : std::nullopt;
+    if (failure) {
+      meeting->round.fail(*failure);
+    } else if (frame.type() == wire::FrameType::have && frame.payload().empty()) {
+      meeting->round.have(member.rank);
+    } else {
+      return lose(who);
+    }
+    settle(meeting);
+  }
+
+  void join(std::uint64_t who) {
+    Member& member = *members_.at(who);
+    wire::Hello hello;
+    std::memcpy(static_cast<void*>(&hello), member.reader.payload().data(), sizeof hello);
+    --hurried_;
+    member.greeted = true;
+    member.rank = hello.rank;
     if (closing_) {
       const Error used(ErrorCode::invalid_usage,
                        "rendezvous: the ranks of this unique id have met already; an id is good "
                        "for one communicator, so make another");
-      return reply(who, used);
+      return answer(who, used);
     }
-    const auto error = round_.join(member.request.hello, peer_name(member.socket));
-    if (error) return reply(who, *error);
-    settle();
+    if (!joining_) {
+      joining_ = std::make_shared<Meeting>();
+      meetings_.push_back(joining_);
+    }
+    const std::shared_ptr<Meeting> meeting = joining_;
+    const auto card = member.reader.payload().subspan(sizeof hello);
+    if (const auto error = meeting->round.join(hello, card, peer_name(member.socket))) {
+      return answer(who, *error);
+    }
+    if (const auto error = need_descriptors(hello.size)) meeting->round.fail(*error);
+    member.meeting = meeting;
+    settle(meeting);
   }
 
   static std::string peer_name(const FileDescriptor& socket) {
@@ -221,78 +270,113 @@ class Server {
     return to_string(address);
   }
 
-  /// Once the round has come to an end, tells everybody who has joined.
-  void settle() {
-    if (round_.failure()) {
-      for (const std::uint64_t who : waiting_members()) reply(who, *round_.failure());
-      // Ranks that are late shall hear it too.
-      if (rounds_ == Rounds::one && !closing_) end_ = deadline_after(life_);
-    } else if (round_.complete()) {
-      wire::Bytes32 nonce;
-      wire::fill_random(nonce);
-      const auto roster = std::make_shared<const std::vector<std::byte>>(round_.roster(nonce));
-      const auto roster_hash = wire::hash({}, "payload", {*roster});
-      wire::ReplyHeader header;
-      header.kind = wire::ReplyKind::roster;
-      header.bytes = static_cast<std::uint32_t>(roster->size());
-      for (const std::uint64_t who : waiting_members()) reply(who, header, roster, roster_hash);
-      round_ = RendezvousRound();
-      if (rounds_ == Rounds::one) {
-        close_listener();
-        end_ = deadline_after(life_);
+  /// Each rank keeps a connection until all have met.
+  static std::optional<Error> need_descriptors(int size) {
+    rlimit limit{};
+    const rlim_t need = static_cast<rlim_t>(size) + kOtherDescriptors;
+    if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= need) return std::nullopt;
+    return Error(ErrorCode::system,
+                 fmt::format("rendezvous: {} ranks need {} descriptors in the process that made "
+                             "the unique id, which may have {}: raise `ulimit -n` before it starts",
+                             size, need, limit.rlim_cur));
+  }
+
+  /// Tells the ranks of a meeting how it stands, where that has changed.
+  void settle(const std::shared_ptr<Meeting>& meeting) {
+    const RendezvousRound& round = meeting->round;
+    if (round.failure()) {
+      for (const std::uint64_t who : members_of(meeting)) answer(who, *round.failure());
+      end(meeting);
+    } else if (round.phase() == RendezvousRound::Phase::met) {
+      for (const std::uint64_t who : members_of(meeting)) {
+        answer(who, wire::frame(members_.at(who)->session, wire::FrameType::go, {}));
       }
-    } else if (rounds_ == Rounds::one) {
-      end_ = Clock::time_point::max();  // the round has a deadline of its own now
+      end(meeting);
+    } else {
+      if (rounds_ == Rounds::one) end_ = Clock::time_point::max();  // the round has a deadline
+      if (round.phase() == RendezvousRound::Phase::passing && !meeting->roster) {
+        joining_.reset();
+        if (rounds_ == Rounds::one) close_listener();
+        place(meeting);
+      }
     }
   }
 
-  std::vector<std::uint64_t> waiting_members() const {
+  /// All have joined: says to each from whom it gets the roster.
+  void place(const std::shared_ptr<Meeting>& meeting) {
+    const int size = meeting->round.size();
+    meeting->roster = std::make_shared<const std::vector<std::byte>>(meeting->round.roster());
+    wire::Placement placement;
+    wire::fill_random(placement.nonce);
+    placement.roster_bytes = meeting->roster->size();
+    placement.roster_hash = wire::roster_hash(*meeting->roster);
+    for (const std::uint64_t who : members_of(meeting)) {
+      Member& member = *members_.at(who);
+      const int parent = tree::parent(member.rank, size);
+      const bool here = parent == tree::kServer;
+      placement.parent = here ? wire::Endpoint{} : meeting->round.endpoint(parent);
+      member.outbox.add(
+          wire::frame(member.session, wire::FrameType::placement, {wire::bytes_of(placement)}));
+      if (here) member.outbox.add(meeting->roster);
+    }
+    // Sent after all have one: who is gone ends the round.
+    for (const std::uint64_t who : members_of(meeting)) {
+      if (members_.contains(who)) send(who);
+    }
+  }
+
+  void end(const std::shared_ptr<Meeting>& meeting) {
+    meetings_.remove(meeting);
+    // Ranks that are late shall hear of a failure, too: joining_ stays.
+    if (rounds_ == Rounds::one) end_ = deadline_after(life_);
+  }
+
+  /// Those who wait for an answer.
+  std::vector<std::uint64_t> members_of(const std::shared_ptr<Meeting>& meeting) const {
     std::vector<std::uint64_t> result;
     for (const auto& [who, member] : members_) {
-      if (member->greeted() && !member->payload) result.push_back(who);
+      if (member->meeting == meeting && !member->answered) result.push_back(who);
     }
     return result;
   }
 
-  void reply(std::uint64_t who, const Error& error) {
-    const std::string_view text = std::string_view(error.what()).substr(0, wire::kMaxErrorText);
-    const auto bytes = std::as_bytes(std::span(text));
-    wire::ReplyHeader header;
-    header.kind = wire::ReplyKind::error;
-    header.code = static_cast<std::uint32_t>(error.code());
-    header.rank = error.rank();
-    header.bytes = static_cast<std::uint32_t>(text.size());
-    reply(who, header, std::make_shared<const std::vector<std::byte>>(bytes.begin(), bytes.end()),
-          wire::hash({}, "payload", {bytes}));
-  }
-
-  void reply(std::uint64_t who, const wire::ReplyHeader& header,
-             std::shared_ptr<const std::vector<std::byte>> payload,
-             const wire::Bytes32& payload_hash) {
+  void answer(std::uint64_t who, const Error& error) {
     Member& member = *members_.at(who);
-    member.head = {header, wire::reply_mac(member.session, header, payload_hash)};
-    member.payload = std::move(payload);
-    if (!send_reply(member)) {
-      members_.erase(who);
-    } else {
-      watch(epoll_, EPOLL_CTL_MOD, member.socket, who, EPOLLOUT);
-    }
+    hurried_ += !member.hurried();
+    member.lingers = true;
+    member.since = now_;
+    answer(who, wire::failure_frame(member.session, wire::FrameType::failed, error));
   }
 
-  /// Sends what the socket takes; false when nothing is left to send, or nobody to send it to.
-  static bool send_reply(Member& member) {
-    const auto head = wire::bytes_of(member.head);
-    while (member.sent < head.size() + member.payload->size()) {
-      const bool in_head = member.sent < head.size();
-      const auto rest = in_head ? head.subspan(member.sent)
-                                : std::span(*member.payload).subspan(member.sent - head.size());
-      const ssize_t sent = ::send(member.socket.fd(), rest.data(), rest.size(),
-                                  MSG_NOSIGNAL | (in_head ? MSG_MORE : 0));
-      if (sent < 0 && errno == EINTR) continue;
-      if (sent < 0) return errno == EAGAIN;
-      member.sent += static_cast<std::size_t>(sent);
+  /// The last word to a member, which then leaves.
+  void answer(std::uint64_t who, wire::Buffer frame) {
+    Member& member = *members_.at(who);
+    member.answered = true;
+    member.outbox.add(std::move(frame));
+    send(who);
+  }
+
+  /// Sends what the socket takes. False: the member is not here any more.
+  bool send(std::uint64_t who) {
+    const auto found = members_.find(who);
+    Member& member = *found->second;
+    const bool there = member.outbox.send(member.socket);
+    const bool done = member.answered && member.outbox.empty();
+    if (!there && !member.answered) {
+      lose(who);
+      return false;
     }
-    return false;
+    if (!there || (done && !member.lingers)) {
+      remove(found);
+      return false;
+    }
+    if (done) ::shutdown(member.socket.fd(), SHUT_WR);
+    const bool wants_room = !member.outbox.empty();
+    if (wants_room != member.watches_room) {
+      watch(epoll_, EPOLL_CTL_MOD, member.socket, who, wants_room ? EPOLLIN | EPOLLOUT : EPOLLIN);
+      member.watches_room = wants_room;
+    }
+    return true;
   }
 
   /// No new peers; the server ends once its replies are delivered.
@@ -316,10 +400,11 @@ class Server {
   bool closing_ = false;   // nobody new comes in
   bool stopping_ = false;  // the process ends
   WaitingRoom waiting_room_;
-  std::unordered_map<std::uint64_t, std::unique_ptr<Member>> members_;
+  Members members_;
   std::uint64_t next_member_ = kFirstMember;
-  std::size_t silent_ = 0;  // members whose hello has not come
-  RendezvousRound round_;
+  std::size_t hurried_ = 0;                       // members that have kPatience
+  std::list<std::shared_ptr<Meeting>> meetings_;  // that are not over
+  std::shared_ptr<Meeting> joining_;              // whose ranks are still coming; or it has failed
 };
 
 }  // namespace

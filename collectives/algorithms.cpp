@@ -54,6 +54,11 @@ Hops flat(const PlanRequest& request) {
   return {.across = kHops(request.ranks)};
 }
 
+template <auto kAcross>
+Hops in_groups_hops(const PlanRequest& request) {
+  return textbook::in_groups(request, kAcross);
+}
+
 /// What a plan's steps reach: links alone, or other ranks' memory with links for signals alone.
 enum class Reach : bool { links, windows };
 
@@ -61,19 +66,15 @@ enum class Reach : bool { links, windows };
 template <auto kGenerate, auto kTextbook, auto kHops>
 constexpr Algorithm one(Collective c, std::string_view name, Reach reach,
                         std::string_view summary) {
-  return {c, name, summary, reach == Reach::windows, false, kGenerate, kTextbook, flat<kHops>};
+  return {c,         name,      summary,    reach == Reach::windows, false, false,
+          kGenerate, kTextbook, flat<kHops>};
 }
 /// ... one for each lane that is asked for.
 template <auto kGenerate, auto kTextbook, auto kHops>
 constexpr Algorithm many(Collective c, std::string_view name, Reach reach,
                          std::string_view summary) {
-  return {c,
-          name,
-          summary,
-          reach == Reach::windows,
-          true,
-          sliced<kGenerate>,
-          sliced_traffic<kTextbook>,
+  return {c,          name,  summary,           reach == Reach::windows,
+          true,       false, sliced<kGenerate>, sliced_traffic<kTextbook>,
           flat<kHops>};
 }
 template <const char* kName, const Family& kFamily>
@@ -83,9 +84,15 @@ constexpr Algorithm nested(Collective c, Reach reach, std::string_view summary) 
           summary,
           reach == Reach::windows,
           false,
+          needs_equal_groups(c),
           composed<kName, kFamily, kFamily>,
           composed_traffic<kFamily, kFamily>,
           composed_hops<kFamily, kFamily>};
+}
+/// Windows inside of groups, links across.
+template <auto kGenerate, auto kTextbook, auto kAcross>
+constexpr Algorithm in_groups(Collective c, std::string_view name, std::string_view summary) {
+  return {c, name, summary, true, false, false, kGenerate, kTextbook, in_groups_hops<kAcross>};
 }
 
 constexpr Algorithm kAlgorithms[] = {
@@ -124,6 +131,13 @@ constexpr Algorithm kAlgorithms[] = {
     nested<kHierarchicalWindow, kWindows>(
         Collective::all_reduce, Reach::windows,
         "reduce_scatter inside of groups, all_reduce across, all_gather inside, through windows"),
+    in_groups<hierarchical_direct_all_reduce, textbook::groups_all_reduce, textbook::two_hops>(
+        Collective::all_reduce, "hierarchical_direct",
+        "Sums up windows of its group, then two_shot across: for several hosts"),
+    in_groups<hierarchical_pipelined_all_reduce, textbook::in_three<textbook::groups_all_reduce>,
+              textbook::two_hops>(
+        Collective::all_reduce, "hierarchical_pipelined",
+        "As hierarchical_direct, with three messages under way: for long ones"),
     many<ring_all_gather, textbook::exchange, textbook::around>(
         Collective::all_gather, "ring", Reach::links, "Blocks travel around a ring: n-1 hops"),
     one<recursive_doubling_all_gather, textbook::recursive_doubling_all_gather, textbook::doubling>(
@@ -142,6 +156,13 @@ constexpr Algorithm kAlgorithms[] = {
                                   "Across groups, then inside, by rings"),
     nested<kHierarchicalWindow, kWindows>(Collective::all_gather, Reach::windows,
                                           "Across groups, then inside, through windows"),
+    in_groups<hierarchical_direct_all_gather, textbook::groups_all_gather, textbook::one_hop>(
+        Collective::all_gather, "hierarchical_direct",
+        "Straight to a rank of each group, which writes to its windows: for several hosts"),
+    in_groups<hierarchical_pipelined_all_gather, textbook::in_three<textbook::groups_all_gather>,
+              textbook::one_hop>(
+        Collective::all_gather, "hierarchical_pipelined",
+        "As hierarchical_direct, with three messages under way: for long ones"),
     many<ring_reduce_scatter, textbook::exchange, textbook::around>(
         Collective::reduce_scatter, "ring", Reach::links, "Sums travel around a ring: n-1 hops"),
     one<recursive_halving_reduce_scatter, textbook::recursive_halving_reduce_scatter,
@@ -160,6 +181,14 @@ constexpr Algorithm kAlgorithms[] = {
                                   "Inside of groups, then across, by rings"),
     nested<kHierarchicalWindow, kWindows>(Collective::reduce_scatter, Reach::windows,
                                           "Inside of groups, then across, through windows"),
+    in_groups<hierarchical_direct_reduce_scatter, textbook::groups_reduce_scatter,
+              textbook::one_hop>(
+        Collective::reduce_scatter, "hierarchical_direct",
+        "Sums of each group's windows straight to the owner: for several hosts"),
+    in_groups<hierarchical_pipelined_reduce_scatter,
+              textbook::in_three<textbook::groups_reduce_scatter>, textbook::one_hop>(
+        Collective::reduce_scatter, "hierarchical_pipelined",
+        "As hierarchical_direct, with three messages under way: for long ones"),
     one<tree_broadcast, textbook::tree_broadcast, textbook::up_or_down>(
         Collective::broadcast, "tree", Reach::links,
         "Down two binary trees, half of the data each: log2 n hops"),
@@ -180,6 +209,13 @@ constexpr Algorithm kAlgorithms[] = {
                                             "To a leader per group, then inside, in O(log n) hops"),
     nested<kHierarchicalWindow, kWindows>(Collective::broadcast, Reach::windows,
                                           "To a leader per group, then inside, through windows"),
+    in_groups<hierarchical_chain_broadcast, textbook::groups_chain_broadcast, textbook::around>(
+        Collective::broadcast, "hierarchical_chain",
+        "From group to group, and to all windows there: for several hosts"),
+    in_groups<hierarchical_binomial_broadcast, textbook::groups_binomial_broadcast,
+              textbook::binomial>(
+        Collective::broadcast, "hierarchical_binomial",
+        "Down a binomial tree of groups, and to all windows there: for several hosts"),
     one<tree_reduce, textbook::tree_reduce, textbook::up_or_down>(
         Collective::reduce, "tree", Reach::links,
         "Up two binary trees, half of the data each: log2 n hops"),
@@ -203,6 +239,12 @@ constexpr Algorithm kAlgorithms[] = {
     nested<kHierarchicalWindow, kWindows>(
         Collective::reduce, Reach::windows,
         "Inside of groups, then from the leaders, through windows"),
+    in_groups<hierarchical_chain_reduce, textbook::groups_chain_reduce, textbook::around>(
+        Collective::reduce, "hierarchical_chain",
+        "Sums of a group's windows, from group to group: for several hosts"),
+    in_groups<hierarchical_binomial_reduce, textbook::groups_binomial_reduce, textbook::binomial>(
+        Collective::reduce, "hierarchical_binomial",
+        "Sums of a group's windows, up a binomial tree of groups: for several hosts"),
     many<binomial_gather, textbook::binomial_gather, textbook::binomial>(
         Collective::gather, "binomial", Reach::links,
         "Up a binomial tree: the root has log2 n links"),

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "collectives/plan.h"
 #include "collectives/verify.h"
@@ -22,9 +23,10 @@ struct PlanRequest {
   int group = 0;       // hierarchical: ranks per group; 0: the divisor of `ranks` nearest its root
   bool scales = true;  // reductions: for every operator; false: for those alone that do not scale
                        // inputs (neither avg nor pre_multiplied_sum), which saves copies
+  std::vector<int> groups = {};  // hierarchical: ranks of each group, if that is no rule as `group`
 };
 
-/// Whether hierarchical algorithms for it need groups of equal size.
+/// Whether an algorithm that is composed of two for it needs groups of equal size.
 constexpr bool needs_equal_groups(Collective c) {
   return c == Collective::all_gather || c == Collective::reduce_scatter;
 }
@@ -40,8 +42,10 @@ struct Algorithm {
   Collective collective;
   std::string_view name;     // "ring"
   std::string_view summary;  // one line for `tutti plan list`
-  bool windows;              // addresses other ranks' memory; its links carry signals only
-  bool lanes;                // honours PlanRequest::lanes > 1
+  bool windows;       // addresses other ranks' memory: of all, with links for signals alone, or of
+                      // those of its group, with data on the links across
+  bool lanes;         // honours PlanRequest::lanes > 1
+  bool equal_groups;  // hierarchical: refuses groups of different sizes
   /// Rank `rank`'s part. Throws Error(invalid_argument) for a request that it cannot serve.
   RankPlan (*generate)(const PlanRequest& request, int rank);
   /// What the textbook says rank `rank` moves, in chunks per tile.

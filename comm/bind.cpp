@@ -247,9 +247,10 @@ Binding bind_call(const Call& call, LocalGroup& group, const Geometry& geometry,
   b.tiling =
       cut(header, {ready.windows, ready.link_data, ready.tmp_chunks}, b.tiles_by_lane ? 0 : block,
           largest, element, geometry.shape, geometry.tile_bytes);
-  const std::size_t l3 = host().l3_bytes * static_cast<std::size_t>(geometry.domains.count());
+  const int caches = std::max(geometry.domains.count() / geometry.hosts.count(), 1);
+  const std::size_t l3 = host().l3_bytes * static_cast<std::size_t>(caches);
   const std::size_t in_caches =
-      bytes_in_caches(largest, slots_in_use(*b.plan, geometry.shape), ranks);
+      bytes_in_caches(largest, slots_in_use(*b.plan, geometry.shape), geometry.hosts.most(ranks));
   b.stream = writes_past_caches(in_caches, l3);
   if (!is_v(call.collective)) {
     if (may_fit_caches(in_caches, l3)) b.trial = std::make_shared<WriteTrial>(b.stream);

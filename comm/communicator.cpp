@@ -9,6 +9,7 @@
 #include "comm/device_call.h"
 #include "comm/impl.h"
 #include "comm/shrink.h"
+#include "comm/started_calls.h"
 #include "transport/gpu_memory.h"
 
 namespace tutti {
@@ -60,7 +61,7 @@ Communicator Communicator::create(const UniqueId& id, int rank, int size, const 
   check_rank(rank, size);
   options.check();
   const Options mine = with_gpu(options);
-  return Communicator(std::make_unique<Impl>(open_session(id, rank, size, mine), mine));
+  return Communicator(std::make_unique<Impl>(open_session(id, rank, size, mine), mine, nullptr));
 }
 
 std::vector<Communicator> Communicator::create_local(int size, const Options& options) {
@@ -78,7 +79,7 @@ std::vector<Communicator> Communicator::create_local(const std::vector<Options>&
   std::vector<Session> sessions = open_local_sessions(each);
   std::vector<Communicator> all;
   for (std::size_t r = 0; r < each.size(); ++r) {
-    all.push_back(Communicator(std::make_unique<Impl>(std::move(sessions[r]), each[r])));
+    all.push_back(Communicator(std::make_unique<Impl>(std::move(sessions[r]), each[r], nullptr)));
   }
   return all;
 }
@@ -109,15 +110,16 @@ void Communicator::run(const Call& call, void* stream) {
 
 Future Communicator::start(const Call& call) {
   Impl& i = impl();
-  i.or_tell([&] { i.check(call); });
+  i.or_tell([&] {
+    i.check(call);
+    i.check_not_to_itself(call);
+  });
   if (group_is_open()) {
     throw Error(ErrorCode::invalid_usage,
                 "start() inside of a group(): calls of a group are blocking ones");
   }
-  if (!i.progress) {
-    i.progress = std::make_unique<ProgressThread>([&i](const Call& c) { i.run_now(c); });
-  }
-  return Future(i.progress->start(call));
+  if (!i.started) i.started = std::make_unique<StartedCalls>(i, i.engine);
+  return Future(i.started->start(call));
 }
 
 // Below, calls are aggregates: GCC clears a Call of its own with `rep stos`, which takes 10 ns to
@@ -321,6 +323,10 @@ void Communicator::abort(std::string_view reason) {
 
 void Communicator::destroy() {
   if (impl_ && group_is_open()) leave_after_group(std::move(impl_));
+  // A callback may have the last hold of it, but cannot wait.
+  if (impl_ && impl_->started && is_engine_thread() && !impl_->group->is_inherited()) {
+    impl_->started->destroy_when_idle(impl_);
+  }
   impl_.reset();
 }
 

@@ -84,16 +84,28 @@ struct Call {
   std::span<const std::size_t> in_counts{}, in_offsets{}, out_counts{}, out_offsets{};
 };
 
-/// The result of an asynchronous call. Destroying it without wait() is allowed: the operation goes
-/// on.
+/// The result of a started call; copies refer to the same one. Destroying it without wait() is
+/// allowed: the operation goes on. Any thread may use it.
 class Future {
  public:
   Future() = default;
   bool valid() const { return state_ != nullptr; }
-  /// Whether it has finished or failed; never blocks.
+  /// Whether it has finished or failed; never blocks, and costs a load.
   bool ready() const;
   /// Blocks until it has finished; throws its error.
   void wait();
+  /// The same, but not for longer: false when it has not finished by then.
+  bool wait_for(std::chrono::nanoseconds longest);
+  bool wait_until(std::chrono::steady_clock::time_point deadline);
+  /// Why it has failed; none where it has succeeded, and as long as it is not ready. Never blocks.
+  std::optional<Error> error() const;
+  /// Calls `callback` once it has finished or failed: on the thread that runs this rank's started
+  /// calls, or at once, on this thread, where it is ready. Several are called in this order, and
+  /// before a blocking call, or destroy(), of its communicator goes on. All that the rank has
+  /// started stands still meanwhile, so it should be short, and must not block: it may start()
+  /// other calls, but neither wait for any nor make blocking ones (most of which throw
+  /// invalid_usage there). What it throws is logged.
+  void on_ready(std::function<void()> callback);
 
   struct State;
   explicit Future(std::shared_ptr<State> state) : state_(std::move(state)) {}
@@ -177,8 +189,7 @@ class Communicator : public TypedCalls<Communicator> {
 
   void barrier();
 
-  /// Runs `call` on this thread / starts it on the progress thread (which exists from the first
-  /// start() on). Started and blocking operations keep the order of the calls.
+  /// Runs `call` on this thread. What was started on this communicator before goes first.
   void run(const Call& call);
   /// Puts `call` on a stream (a cudaStream_t) of the GPU whose memory its buffers are, and returns;
   /// it may be captured into a graph. What fails later is thrown by the next call of the
@@ -188,6 +199,15 @@ class Communicator : public TypedCalls<Communicator> {
   /// after its collectives. Between processes, a rank's first calls wait for the first calls of the
   /// ranks that they need. Throws Error(system) in a build without CUDA.
   void run(const Call& call, void* stream);
+  /// Starts `call` and returns; its memory belongs to the operation until that is over. One thread
+  /// of the rank, which exists from the first start() on, runs the started calls of this
+  /// communicator and of all that were made from it (split, shrink), side by side. Those of
+  /// different communicators have no order, so ranks may start them in different ones. Within a
+  /// communicator the collectives keep the order of the calls, and so do the messages to one peer,
+  /// and those from one peer; otherwise messages may overtake each other, and collectives, and be
+  /// overtaken. So a call that needs what another one brings waits for that one's future. A failure
+  /// ends all that was started on its communicator, and nothing else. Messages to oneself need a
+  /// group().
   Future start(const Call& call);
 
   /// Ranks with equal `color` form a new communicator, ordered by `key`, then by rank; a negative

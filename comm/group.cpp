@@ -4,13 +4,13 @@
 #include <map>
 #include <memory>
 #include <set>
-#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "comm/device_call.h"
 #include "comm/impl.h"
 #include "comm/kept_call.h"
+#include "comm/series.h"
 
 namespace tutti {
 namespace {
@@ -36,50 +36,17 @@ OpenGroup& open_group() {
   return g;
 }
 
-/// The calls of one job: a communicator's collectives, or its messages to or from one peer. Each is
-/// bound when the one before it has finished.
-class Series : public Job {
+/// What a group has of a series.
+class ListedSeries final : public Series {
  public:
-  Series(Communicator::Impl& impl, Operation& operation)
-      : Job(operation, impl.policy), impl_(impl) {}
-
-  Communicator::Impl& impl() const { return impl_; }
+  using Series::Series;
   void add(const Call& call) { calls_.push_back(&call); }
-  /// False when there is nothing to run.
-  bool start_first() {
-    const Binding* const first = next();
-    if (first != nullptr) start(*first);
-    return first != nullptr;
-  }
 
  private:
-  const Binding* next() override {
-    if (agreeing_ != nullptr) {
-      const Call& call = *calls_[at_++];
-      return &impl_.bind(*std::exchange(agreeing_, nullptr), call);
-    }
-    for (; at_ < calls_.size(); ++at_) {
-      const Call& call = *calls_[at_];
-      if (call.collective == Collective::send_recv) {
-        ++at_;
-        return &impl_.bind_message(impl_.messages(call.peer, call.sends), call);
-      }
-      PreparedCall& prepared = impl_.look_up(call);
-      if (!impl_.begin(prepared, call)) continue;
-      if (impl_.agrees(prepared)) {
-        agreeing_ = &prepared;
-        return &impl_.bind_agreement(prepared, call);
-      }
-      ++at_;
-      return &impl_.bind(prepared, call);
-    }
-    return nullptr;
-  }
+  const Call* next_call() override { return at_ < calls_.size() ? calls_[at_++] : nullptr; }
 
-  Communicator::Impl& impl_;
   std::vector<const Call*> calls_;
   std::size_t at_ = 0;
-  PreparedCall* agreeing_ = nullptr;  // of calls_[at_], while its ranks agree on windows
 };
 
 /// A rank's messages to itself have to be in one group, or they would wait for ever.
@@ -120,18 +87,13 @@ int same_rank(int rank, LocalGroup& source, LocalGroup& group) {
 }
 
 void run_together(const std::vector<Kept>& calls) {
-  std::map<std::tuple<Communicator::Impl*, int, bool>, std::unique_ptr<Series>> series;
+  std::map<std::pair<Communicator::Impl*, SeriesKey>, std::unique_ptr<ListedSeries>> series;
   for (const Kept& k : calls) {
     k.impl->wait_for_started();
-    const Call& call = k.call();
-    const bool message = call.collective == Collective::send_recv;
-    auto& s = series[{k.impl, message ? call.peer : -1, message && call.sends}];
-    if (!s) {
-      Operation& operation =
-          message ? k.impl->messages(call.peer, call.sends).operation : k.impl->operation;
-      s = std::make_unique<Series>(*k.impl, operation);
-    }
-    s->add(call);
+    const SeriesKey key = SeriesKey::of(k.call());
+    auto& s = series[{k.impl, key}];
+    if (!s) s = std::make_unique<ListedSeries>(*k.impl, key);
+    s->add(k.call());
   }
   const auto fail_all = [&](const std::string& text, ErrorCode code, int culprit) {
     std::set<LocalGroup*> all, failed;

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "comm/device_call.h"
+#include "comm/started_calls.h"
 #include "core/fork.h"
 #include "core/settings.h"
 #include "core/window_memory.h"
@@ -27,6 +28,7 @@ WaitPolicy policy_for(const Geometry& geometry, std::size_t ranks_here, const Op
 Platform platform_of(const Geometry& g, int ranks) {
   Platform p{g.machine, ranks, static_cast<int>(g.cores), g.shape, g.tile_bytes};
   p.domains = g.domains;
+  p.hosts = g.hosts;
   return p;
 }
 
@@ -39,7 +41,7 @@ bool same_shape(const Call& a, const Call& b) {
 
 }  // namespace
 
-Communicator::Impl::Impl(Session session, const Options& o)
+Communicator::Impl::Impl(Session session, const Options& o, std::shared_ptr<Engine> its_engine)
     : options(o),
       geometry(session.geometry),
       group(std::move(session.group)),
@@ -49,6 +51,7 @@ Communicator::Impl::Impl(Session session, const Options& o)
       operation(*group, workspace),
       agreement(*group, workspace),
       all_messages(2 * static_cast<std::size_t>(group->size())),
+      engine(its_engine ? std::move(its_engine) : std::make_shared<Engine>()),
       cuda_protocols(device::protocols_from(o.cuda_protocols)) {
   agreement_plan.plan =
       plans.generate(plans.choose({Collective::all_reduce, 1, DataType::uint8, Access::none}), {});
@@ -62,11 +65,11 @@ Communicator::Impl::Impl(Session session, const Options& o)
 
 Communicator::Impl::~Impl() {
   if (group->is_inherited()) {  // their threads are the parent's, and so is the GPU
-    abandon(std::move(progress));
+    abandon(std::move(started));
     abandon(std::move(team));
     return;
   }
-  progress.reset();  // before what it uses
+  started.reset();  // before what it uses
   if (team) leave_device_team(team, *group);
 }
 
@@ -91,6 +94,8 @@ void Communicator::Impl::check_not_to_itself(const Call& call) const {
                           "one group()",
                           group->rank(), call.sends ? "sends to" : "receives from"));
 }
+
+void Communicator::Impl::drain_started() { started->drain(); }
 
 PreparedCall& Communicator::Impl::look_up(const Call& call) {
   const int rank = group->rank();
@@ -132,6 +137,10 @@ inline const Binding& Communicator::Impl::bind_again(const Call& call) {
   binding.unchanged = ++repeats > kRecords;
   ++newest->unchanged;
   return binding;
+}
+
+const Binding* Communicator::Impl::bind_if_repeated(const Call& call) {
+  return repeats_newest(call) && !agrees(*newest) ? &bind_again(call) : nullptr;
 }
 
 bool Communicator::Impl::begin(PreparedCall& p, const Call& call) {
@@ -237,17 +246,6 @@ void Communicator::Impl::fail_with(const std::string& text, ErrorCode code, int 
   group->throw_failure();
 }
 
-template <class Run>
-void Communicator::Impl::or_fail(Run&& run) {
-  try {
-    run();
-  } catch (const Error& e) {
-    fail_with(e.what(), e.code(), e.rank());
-  } catch (const std::exception& e) {
-    fail_with(e.what(), ErrorCode::internal, -1);
-  }
-}
-
 void Communicator::Impl::run_now(const Call& call) {
   if (group->failed()) group->throw_failure();
   if (call.collective == Collective::send_recv) return run_message(call);
@@ -290,10 +288,11 @@ std::unique_ptr<Communicator::Impl> Communicator::Impl::part(const std::vector<i
   }
   Geometry its_geometry = geometry;
   its_geometry.domains = geometry.domains.among(ranks);
+  its_geometry.hosts = geometry.hosts.among(ranks);
   try {
     return std::make_unique<Impl>(open_subsession(*group, its_geometry, new_rank,
                                                   std::move(members), std::move(keys), inherited),
-                                  inherited);
+                                  inherited, engine);
   } catch (const Error& e) {
     // It counts the ranks of a communicator that has not come to be; the caller knows this one.
     if (e.rank() < 0 || static_cast<std::size_t>(e.rank()) >= ranks.size()) throw;

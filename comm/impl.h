@@ -12,7 +12,7 @@
 #include "collectives/execute/host/wait.h"
 #include "comm/bind.h"
 #include "comm/communicator.h"
-#include "comm/progress.h"
+#include "comm/engine.h"
 #include "comm/session.h"
 #include "device/gpus.h"
 #include "device/team.h"
@@ -36,7 +36,8 @@ struct PreparedCall {
 };
 
 struct Communicator::Impl {
-  Impl(Session session, const Options& options);
+  /// `engine`: of the rank, where this is not its first communicator.
+  Impl(Session session, const Options& options, std::shared_ptr<Engine> engine);
   ~Impl();
 
   /// Runs one call now, on this thread. Throws invalid_argument, before anything has begun, for one
@@ -62,19 +63,28 @@ struct Communicator::Impl {
   }
   void tell_refusal(std::string_view why) const {
     if (group->is_inherited()) return;  // the parent has made no such call
-    // `sequence` may be the progress thread's at this time.
+    // `sequence` may be the engine's at this time.
     group->control().refused.say(newest_sequence(group->control().records) + 1, why);
   }
   /// Throws for a message to oneself, which has to be in one group with its other half.
   void check_not_to_itself(const Call& call) const;
-  /// Waits until the progress thread is idle, so that the order of the calls is kept.
+  /// Waits until all started calls are over, so that the order of the calls is kept.
   void wait_for_started() {
-    if (progress) progress->drain();
+    if (started) drain_started();
   }
+  void drain_started();
   void run_message(const Call& call);
   /// Runs `run`; what it throws becomes everybody's failure.
   template <class Run>
-  void or_fail(Run&& run);
+  void or_fail(Run&& run) {
+    try {
+      run();
+    } catch (const Error& e) {
+      fail_with(e.what(), e.code(), e.rank());
+    } catch (const std::exception& e) {
+      fail_with(e.what(), ErrorCode::internal, -1);
+    }
+  }
   /// Makes what was thrown while an operation ran everybody's failure, and throws that.
   [[noreturn]] void fail_with(const std::string& text, ErrorCode code, int culprit);
 
@@ -102,6 +112,8 @@ struct Communicator::Impl {
   /// where the ranks have nothing to agree on, bind_again() is enough.
   bool repeats_newest(const Call& call) const;
   const Binding& bind_again(const Call& call);
+  /// The binding where this is so; else null.
+  const Binding* bind_if_repeated(const Call& call);
 
   /// The messages to one peer, or from it.
   struct Messages {
@@ -142,7 +154,8 @@ struct Communicator::Impl {
   PreparedCall uneven;                                            // v-variants are not kept
   PreparedCall* newest = nullptr;                                 // of `prepared`
   std::uint64_t repeats = 0;  // how often the newest one has been called in a row
-  std::unique_ptr<ProgressThread> progress;
+  std::shared_ptr<Engine> engine;
+  std::unique_ptr<StartedCalls> started;  // from the first one on
   Gpus gpus = cuda_gpus();
   device::Protocols cuda_protocols;
   std::shared_ptr<DeviceTeam> team;  // from the first call on GPU memory on

@@ -3,19 +3,51 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
+#include <span>
 
 #include "collectives/cut.h"
 #include "collectives/execute/cuda/executor.h"
+#include "collectives/model/hosts.h"
 #include "collectives/model/rounding.h"
 #include "collectives/needs.h"
 #include "collectives/text/text.h"
 #include "core/error.h"
 #include "device/team.h"
+#include "transport/handshake.h"
 
 namespace tutti {
 
+namespace {
+
+/// The same in every build, whatever its C++ library: ranks compare it.
+std::uint64_t identity_of(std::string_view text) {
+  const wire::Bytes32 digest = wire::hash({}, "plan", {std::as_bytes(std::span(text))});
+  std::uint64_t identity = 0;
+  for (std::size_t i = 0; i < sizeof identity; ++i) {
+    identity = identity << 8 | std::to_integer<std::uint64_t>(digest[i]);
+  }
+  return identity;
+}
+
+}  // namespace
+
 static_assert(kMostChannels == kPlanChannels && kOwnChannels <= kFirstChannels);
+
+namespace {
+
+/// The same ranks with GPUs instead of cores.
+Platform on_gpus(const Platform& host) {
+  Platform p = gpu_platform(host.ranks);
+  p.hosts = host.hosts;
+  p.machine.net_latency_ns = host.machine.net_latency_ns;
+  p.machine.net_message_ns = host.machine.net_message_ns;
+  p.machine.net_send = host.machine.net_send;
+  p.machine.net_receive = host.machine.net_receive;
+  p.machine.net_wire = host.machine.net_wire;
+  return p;
+}
+
+}  // namespace
 
 Plans::Plans(int rank, const Platform& platform, std::string algorithm, bool windows,
              bool round_once)
@@ -25,12 +57,14 @@ Plans::Plans(int rank, const Platform& platform, std::string algorithm, bool win
       windows_(windows),
       links_(platform.links),
       round_once_(round_once),
-      domains_(platform.domains),
+      hosts_(platform.hosts),
+      layout_(platform.layout()),
       chooser_(platform),
-      gpu_chooser_(gpu_platform(platform.ranks)) {
+      gpu_chooser_(on_gpus(platform)) {
   if (!round_once_) return;
   for (const Algorithm& a : algorithms()) {
-    if (a.name == algorithm_ && !chooser_.rounds_once(a)) conflicts_.insert(a.collective);
+    if (a.name != algorithm_ || !chooser_.may_run(a)) continue;
+    if (!chooser_.rounds_once(a)) conflicts_.insert(a.collective);
   }
 }
 
@@ -70,7 +104,7 @@ const ReadyPlan& Plans::get(const Signature& call, std::size_t bytes, Access acc
     }
   } else {
     const Algorithm* a = algorithm_.empty() ? nullptr : find_algorithm(collective, algorithm_);
-    if (a == nullptr || (a->windows && access == Access::none)) {
+    if (a == nullptr || (a->windows && access == Access::none) || !chooser_.may_run(*a)) {
       Chooser& chooser = where == Where::host ? chooser_ : gpu_chooser_;
       a = &chooser.choose(
           {collective, bytes, call.type, windows_ ? access : Access::none, must_round_once(call)});
@@ -81,21 +115,34 @@ const ReadyPlan& Plans::get(const Signature& call, std::size_t bytes, Access acc
       PlanRequest request;
       request.root = root;
       request.scales = scales;
-      plan = std::make_unique<ReadyPlan>();
-      plan->plan = generate(*a, request);
-      plan->windows = a->windows;
-      plan->link_data = !a->windows;
-      plan->identity = std::hash<std::string_view>{}(a->name);
+      plan = ready(*a, request);
     }
     found = plan.get();
   }
   return *found;
 }
 
+std::unique_ptr<ReadyPlan> Plans::ready(const Algorithm& algorithm, PlanRequest request) const {
+  request.collective = algorithm.collective;
+  request.ranks = ranks_;
+  auto plan = std::make_unique<ReadyPlan>();
+  plan->plan = generate(algorithm, request);
+  const Use use = use_of(algorithm, request, layout_, hosts_);
+  if (use.across) {
+    throw Error(ErrorCode::internal,
+                fmt::format("the algorithm {} for {} addresses memory of another host",
+                            algorithm.name, name(algorithm.collective)));
+  }
+  plan->windows = use.reach.windows;
+  plan->link_data = use.reach.link_data;
+  plan->identity = identity_of(algorithm.name);
+  return plan;
+}
+
 RankPlan Plans::generate(const Algorithm& algorithm, PlanRequest request) const {
   request.collective = algorithm.collective;
   request.ranks = ranks_;
-  return tutti::generate(algorithm, request, rank_, domains_);
+  return tutti::generate(algorithm, request, rank_, layout_);
 }
 
 const ReadyPlan& Plans::point_to_point(int peer, bool sends) {
@@ -141,6 +188,9 @@ std::unique_ptr<ReadyPlan> Plans::prove(std::string_view text) const {
     roundings = std::max(roundings, verdict.roundings);
   }
   if (const std::string why = unfit_to_run(plan); !why.empty()) refuse("cannot run: " + why);
+  if (const std::string why = unreachable(plan, hosts_); !why.empty()) {
+    refuse("cannot run on these hosts: " + why);
+  }
   tighten(plan);
   if (!links_suffice(plan.header, links_)) {
     refuse(
@@ -157,7 +207,7 @@ std::unique_ptr<ReadyPlan> Plans::prove(std::string_view text) const {
   ready->channels = needs.channels;
   ready->rounds_once = roundings <= 1;
   ready->unfit_for_gpu = device::unfit(plan.header, needs, device_segment(ranks_));
-  ready->identity = std::hash<std::string_view>{}(text);
+  ready->identity = identity_of(text);
   ready->plan = std::move(plan.ranks[static_cast<std::size_t>(rank_)]);
   return ready;
 }

@@ -63,6 +63,8 @@ class Plans {
 
  private:
   bool must_round_once(const Signature& call) const;
+  /// The part of a chosen algorithm, and what all ranks' parts use.
+  std::unique_ptr<ReadyPlan> ready(const Algorithm& algorithm, PlanRequest request) const;
 
   int rank_;
   int ranks_;
@@ -71,7 +73,8 @@ class Plans {
   ConnectionShape links_;
   bool round_once_;
   std::set<Collective> conflicts_;  // where `algorithm` rounds more than once, but must not
-  Domains domains_;
+  Domains hosts_;
+  Domains layout_;
   Chooser chooser_, gpu_chooser_;
   // By root and PlanRequest::scales.
   std::map<std::tuple<const Algorithm*, int, bool>, std::unique_ptr<ReadyPlan>> generated_;

@@ -31,7 +31,7 @@ struct SessionCard {
   CoreSet cores;             // that this rank may run on
   std::int32_t domain = -1;  // domain_of() these
 };
-static_assert(sizeof(SessionCard) <= sizeof(Card));
+static_assert(sizeof(SessionCard) <= kMaxCardBytes);
 
 LocalRank what_is_said(const Options& options) {
   return {setting_boolean("TUTTI_CMA"), options.gpu};
@@ -139,11 +139,11 @@ Session connect(std::shared_ptr<Mesh> mesh, std::shared_ptr<Network> network, in
     if (&host == &hosts[static_cast<std::size_t>(mesh->host(rank))]) g.cores_here = cores;
   }
   g.shape = links_for({first.slots, first.slot_bytes}, static_cast<int>(cards.size()), crowded);
-  g.domains = Domains(hosts.size() > 1 ? host_of : domains);
-  if (hosts.size() > 1) g.windows = false;
+  g.domains = Domains::on_hosts(host_of, domains);
+  g.hosts = Domains(host_of);
   if (rank == 0) {
-    log().debug("{} ranks on {} cores with {} {}", cards.size(), g.cores, g.domains.count(),
-                hosts.size() > 1 ? "hosts" : "last-level caches");
+    log().debug("{} ranks on {} hosts, {} cores with {} last-level caches", cards.size(),
+                hosts.size(), g.cores, g.domains.count());
   }
   session.group =
       std::make_unique<LocalGroup>(std::move(mesh), std::move(network), rank, std::move(members),
@@ -179,13 +179,17 @@ ConnectionShape links_for(ConnectionShape wish, int ranks, bool crowded) {
 Session open_session(const UniqueId& id, int rank, int size, const Options& options) {
   auto mesh = std::make_shared<Mesh>(options.host_id);
   auto network = network_for(wire::decode(id).address, options);
-  Card mine;
-  const SessionCard card = card_of(geometry_of(options, rank), *mesh, network.get());
-  std::memcpy(mine.bytes.data(), &card, sizeof card);
-  const Roster roster = rendezvous(id, rank, size, mine, options.rendezvous_timeout);
-  std::vector<SessionCard> cards(roster.cards.size());
-  for (std::size_t r = 0; r < cards.size(); ++r) {
-    std::memcpy(&cards[r], roster.cards[r].bytes.data(), sizeof cards[r]);
+  const SessionCard mine = card_of(geometry_of(options, rank), *mesh, network.get());
+  const Roster roster =
+      rendezvous(id, rank, size, wire::bytes_of(mine), options.rendezvous_timeout);
+  std::vector<SessionCard> cards(static_cast<std::size_t>(size));
+  for (int r = 0; r < size; ++r) {
+    const auto card = roster.card(r);
+    if (card.size() != sizeof mine) {
+      throw Error(ErrorCode::mismatch,
+                  "rank " + std::to_string(r) + " runs another, incompatible version of Tutti", r);
+    }
+    std::memcpy(&cards[static_cast<std::size_t>(r)], card.data(), card.size());
   }
   return connect(std::move(mesh), std::move(network), rank, cards, roster.session_secret, options);
 }

@@ -22,10 +22,11 @@ struct Geometry {
   std::size_t tile_bytes = 0;
   bool windows = true;
   bool round_once = false;
-  std::uint64_t cores = 1;       // that the ranks may use together
+  std::uint64_t cores = 1;       // that the ranks may use together, on all hosts
   std::uint64_t cores_here = 1;  // the same of this host
   Machine machine;               // what things cost, for the choice of algorithms
-  Domains domains;
+  Domains domains;               // last-level caches, of all hosts
+  Domains hosts;
 };
 
 struct Session {

@@ -68,21 +68,9 @@ class Registry {
     });
     Worker& worker = workers_.emplace_back();
     try {
-      // The new thread inherits the mask: the user's handlers are not to run on it.
-      sigset_t all, before;
-      sigfillset(&all);
-      pthread_sigmask(SIG_SETMASK, &all, &before);
-      try {
-        worker.thread = std::thread(&Registry::run, this, std::ref(worker),
-                                    std::string(name.substr(0, 15)), std::move(body), stop_fd_);
-      } catch (...) {
-        pthread_sigmask(SIG_SETMASK, &before, nullptr);
-        throw;
-      }
-      pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    } catch (const std::system_error& error) {
-      workers_.pop_back();
-      throw_no_thread(name, error);
+      worker.thread =
+          start_thread(name, [this, &worker, name = std::string(name), body = std::move(body),
+                              stop_fd = stop_fd_] { run(worker, name, body, stop_fd); });
     } catch (...) {
       workers_.pop_back();
       throw;
@@ -92,7 +80,6 @@ class Registry {
  private:
   void run(Worker& worker, const std::string& name, const std::function<void(int)>& body,
            int stop_fd) {
-    pthread_setname_np(pthread_self(), name.c_str());
     own_stop_fd = stop_fd;
     try {
       body(stop_fd);
@@ -134,6 +121,27 @@ Registry& registry() {
 
 void run_in_background(std::string_view name, std::function<void(int stop_fd)> body) {
   registry().start(name, std::move(body));
+}
+
+std::thread start_thread(std::string_view name, std::function<void()> body) {
+  // The new thread inherits the mask.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
+    std::thread thread([name = std::string(name.substr(0, 15)), body = std::move(body)] {
+      pthread_setname_np(pthread_self(), name.c_str());
+      body();
+    });
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return thread;
+  } catch (const std::system_error& error) {
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    throw_no_thread(name, error);
+  } catch (...) {
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    throw;
+  }
 }
 
 bool must_stop() { return own_stop_fd >= 0 && registry().exiting(); }

@@ -8,6 +8,7 @@
 #include <functional>
 #include <string_view>
 #include <system_error>
+#include <thread>
 
 namespace tutti {
 
@@ -16,6 +17,10 @@ namespace tutti {
 /// `body` are logged, unless the process exits. Throws Error(system) where the thread cannot be
 /// started, and Error(aborted) while the process exits.
 void run_in_background(std::string_view name, std::function<void(int stop_fd)> body);
+
+/// A thread called `name` (its first 15 characters) with all signals blocked, for the user's
+/// handlers are not to run on it. Throws Error(system).
+std::thread start_thread(std::string_view name, std::function<void()> body);
 
 /// Whether this is a background thread, and the process exits. What may wait long asks this.
 bool must_stop();

@@ -1,4 +1,5 @@
 // The `tutti` command but for run and compare: what it prints, where, and its exit status.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
@@ -226,7 +227,7 @@ TEST_F(Cli, ExplainsWhatWouldRun) {
   EXPECT_CONTAINS(out, "\n* one_shot ");
   ASSERT_EQ(tutti("explain all_reduce 64K -n 16 --cores 16 --domains 4 --machine defaults"), 0);
   EXPECT_CONTAINS(out, "on 16 cores with 4 last-level caches");
-  EXPECT_CONTAINS(out, "\n* hierarchical_window ");
+  EXPECT_CONTAINS(out, "\n* hierarchical_");
   ASSERT_EQ(tutti("explain barrier -n 3 --machine defaults"), 0) << err;
   EXPECT_CONTAINS(out, "* dissemination");
   ASSERT_EQ(tutti("explain --constants --machine defaults"), 0) << err;
@@ -251,6 +252,41 @@ TEST_F(Cli, ExplainRefusesWhatMakesNoSense) {
   folder.write("garbage", "latency_ns: 3\n");
   EXPECT_EQ(tutti("explain all_reduce 1M --machine garbage"), 2);
   EXPECT_CONTAINS(err, "tutti: garbage: line 1: expected NAME = VALUE");
+}
+
+TEST_F(Cli, PlansForSeveralHosts) {
+  ASSERT_EQ(tutti("plan verify all_reduce -a hierarchical_direct --hosts 2x2"), 0) << err;
+  EXPECT_CONTAINS(out, "between hosts, in chunks:");
+  EXPECT_CONTAINS(out, "host 1                   4         4");
+  ASSERT_EQ(tutti("plan show broadcast -a hierarchical_chain --hosts 3,1 --in-turn --root 1"), 0);
+  folder.write("plan.txt", out);
+  EXPECT_EQ(tutti("plan verify --file plan.txt --hosts 3,1 --in-turn"), 0) << err;
+  EXPECT_EQ(tutti("plan verify --file plan.txt --hosts 2x2"), 1);
+  EXPECT_CONTAINS(err, "does not run on these hosts: rank 0 on host 0 addresses ");
+  EXPECT_EQ(tutti("plan verify all_reduce -a two_shot_window --hosts 2x2"), 1);
+  EXPECT_CONTAINS(err, "rank 0 on host 0 addresses out[0]@2, but rank 2 is on host 1");
+  ASSERT_EQ(tutti("plan draw all_gather -a ring --hosts 2x2 --in-turn"), 0) << err;
+  EXPECT_EQ(tutti("plan show all_reduce -a ring --hosts 2x2 --ranks 5"), 2);
+  EXPECT_CONTAINS(err, "--hosts 2x2 has 4 ranks, but --ranks says 5");
+  for (const char* hosts : {"2", "2x", "x2", "0x2", "2x2x2", "2,0", ",", "2000x2000"}) {
+    const int status = tutti(fmt::format("plan show all_reduce -a ring --hosts {}", hosts));
+    EXPECT_EQ(status, std::string(hosts) == "2" ? 0 : 2) << hosts << err;
+  }
+  EXPECT_EQ(tutti("plan show all_reduce -a ring --ranks 4 --in-turn"), 2);
+  EXPECT_CONTAINS(err, "say which hosts with --hosts");
+}
+
+TEST_F(Cli, ExplainsWhatWouldRunOnSeveralHosts) {
+  ASSERT_EQ(tutti("explain all_reduce 16M --hosts 2x2 --cores 2 --machine defaults"), 0) << err;
+  EXPECT_EQ(out.rfind("all_reduce of 16 MiB (float32), 4 ranks, 2 hosts, on 2 cores each", 0), 0u);
+  EXPECT_CONTAINS(out, "\n* hierarchical_");
+  EXPECT_EQ(out.find("two_shot_window"), std::string::npos) << out;
+  EXPECT_CONTAINS(out, "BY A HOST");
+  ASSERT_EQ(tutti("explain all_gather 1M --hosts 4,2 --memory malloc --machine defaults"), 0);
+  ASSERT_EQ(tutti("explain all_reduce 1M --hosts 100x8 --cores 8 --machine defaults"), 0) << err;
+  ASSERT_EQ(tutti("explain all_reduce 1M --hosts 2x8 --machine gpu"), 0) << err;
+  EXPECT_EQ(tutti("explain all_reduce 1M --hosts 2x2 --cores 2 --domains 3"), 2);
+  EXPECT_CONTAINS(err, "2 ranks on 2 cores cannot share 3 last-level caches");
 }
 
 TEST_F(Cli, CalibratesToAFileThatExplainReads) {

@@ -111,8 +111,8 @@ std::byte* DeviceRanks::buffer(std::size_t index, std::size_t bytes) {
   return b.memory;
 }
 
-const RankPlan& DeviceRanks::plan(const DeviceCase& c, int rank) {
-  if (c.plan != nullptr) return c.plan->ranks[static_cast<std::size_t>(rank)];
+const Plan& DeviceRanks::whole_plan(const DeviceCase& c) {
+  if (c.plan != nullptr) return *c.plan;
   PlanRequest request;
   request.collective = c.algorithm->collective;
   request.ranks = ranks_;
@@ -121,7 +121,11 @@ const RankPlan& DeviceRanks::plan(const DeviceCase& c, int rank) {
   auto& plan = plans_[fmt::format("{} {} {} {}", static_cast<int>(request.collective),
                                   c.algorithm->name, c.root, c.lanes)];
   if (!plan) plan = std::make_unique<Plan>(generate_plan(*c.algorithm, request));
-  return plan->ranks[static_cast<std::size_t>(rank)];
+  return *plan;
+}
+
+const RankPlan& DeviceRanks::plan(const DeviceCase& c, int rank) {
+  return whole_plan(c).ranks[static_cast<std::size_t>(rank)];
 }
 
 DeviceRanks::Bound DeviceRanks::bind(const DeviceCase& c) {
@@ -166,7 +170,7 @@ DeviceRanks::Bound DeviceRanks::bind(const DeviceCase& c) {
     b.block = block;
     b.largest = largest;
     b.windows = c.algorithm->windows;
-    b.link_data = !c.algorithm->windows;
+    b.link_data = !c.algorithm->windows || needs_of(whole_plan(c)).link_data;
     if (c.plan != nullptr) {
       const PlanNeeds needs = needs_of(*c.plan);
       b.windows = needs.windows;

@@ -78,6 +78,7 @@ class DeviceRanks {
     std::size_t bytes = 0;
   };
   std::byte* buffer(std::size_t index, std::size_t bytes);
+  const Plan& whole_plan(const DeviceCase& c);
   const RankPlan& plan(const DeviceCase& c, int rank);
 
   DeviceUnderTest device_;

@@ -59,7 +59,7 @@ void expect_it_works(std::vector<Communicator>& comms, int salt) {
 
 TEST(Fork, AChildThatDestroysEverythingDisturbsNobody) {
   std::vector<Communicator> comms = Communicator::create_local(2);
-  expect_it_works(comms, 1);  // their progress threads are there now
+  expect_it_works(comms, 1);  // their engines have threads now
   for (int round = 0; round < 3; ++round) {
     EXPECT_EQ(child_status([&] {
                 comms.clear();

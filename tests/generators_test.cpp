@@ -48,6 +48,16 @@ std::uint32_t widest_message(const Plan& plan) {
   return widest;
 }
 
+/// Whether some rank addresses memory of a rank in another group.
+bool crosses(const Plan& plan, const Domains& groups) {
+  for (const RankPlan& part : plan.ranks) {
+    for (const Operand& o : part.operands) {
+      if (o.is_remote() && !groups.near(part.rank, o.rank)) return true;
+    }
+  }
+  return false;
+}
+
 using Textbook = std::function<Traffic(int rank)>;
 
 void expect_proved(const Plan& plan, bool in_place, const Textbook& textbook, bool scales = true) {
@@ -70,7 +80,7 @@ std::vector<PlanRequest> requests(const Algorithm& a, int ranks) {
   std::vector<int> groups = {0};
   if (is_hierarchical(a) && ranks <= 128) {
     for (const int g : {1, 2, 3, 4, 8, ranks}) {
-      const bool fits = g <= ranks && (ranks % g == 0 || !needs_equal_groups(a.collective));
+      const bool fits = g <= ranks && (ranks % g == 0 || !a.equal_groups);
       if (fits && std::find(groups.begin(), groups.end(), g) == groups.end()) groups.push_back(g);
     }
   }
@@ -177,7 +187,10 @@ TEST(Table, SaysWhoUsesWindows) {
       }
     }
     EXPECT_EQ(a.windows, remote) << a.name;
-    EXPECT_EQ(a.windows || a.collective == Collective::barrier, !link_data) << a.name;
+    EXPECT_TRUE(a.windows || link_data || a.collective == Collective::barrier) << a.name;
+    // Where links carry data too, those across groups do, and windows are for neighbours.
+    const Domains groups = Domains::even(6, 3);
+    EXPECT_EQ(!remote || link_data, !crosses(plan, groups)) << a.name;
   }
 }
 
@@ -394,7 +407,14 @@ TEST(Requests, ThatMakeNoSenseAreRefused) {
     if (is_hierarchical(a)) {
       expect_refused(a, {a.collective, 4, 0, 1, 5}, 0, "ask for 1 to 4");
       expect_refused(a, {a.collective, 4, 0, 1, -1}, 0, "ask for 1 to 4");
-      if (needs_equal_groups(a.collective)) {
+      PlanRequest sized{a.collective, 4};
+      for (const std::vector<int>& groups : {std::vector{3, 2}, {3}, {4, 0}, {5, -1}}) {
+        sized.groups = groups;
+        expect_refused(a, sized, 0, "all together those that there are");
+      }
+      if (a.equal_groups) {
+        sized.groups = {3, 1};
+        expect_refused(a, sized, 0, "needs groups of equal size");
         expect_refused(a, {a.collective, 4, 0, 1, 3}, 0, "3 does not divide 4");
       }
     }

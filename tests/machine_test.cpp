@@ -66,6 +66,18 @@ TEST(Machine, TextIsReadBackExactly) {
   EXPECT_EQ(back.date, record.date);
 }
 
+// No single machine can measure them, and older files do not have them.
+TEST(Machine, ConstantsOfTheNetworkMayBeLeftOut) {
+  std::string text = machine_to_text({distinct(), "this", "today"});
+  for (std::size_t at; (at = text.find("\nnet_")) != std::string::npos;) {
+    text.erase(at, text.find('\n', at + 1) - at);
+  }
+  const Machine m = machine_from_text(text).machine;
+  EXPECT_EQ(m.net_wire, default_machine().net_wire);
+  EXPECT_EQ(m.net_latency_ns, default_machine().net_latency_ns);
+  EXPECT_EQ(m.far_data, distinct().far_data);
+}
+
 TEST(Machine, GarbageIsRefusedWithTheLine) {
   const std::string good = machine_to_text({distinct(), "this", "today"});
   EXPECT_NE(refusal("").find("version is missing"), std::string::npos);

@@ -2,34 +2,41 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <pthread.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "bootstrap/frames.h"
 #include "bootstrap/rendezvous.h"
 #include "bootstrap/rendezvous_protocol.h"
 #include "core/error.h"
+#include "transport/introduction.h"
 #include "transport/socket.h"
 
 namespace tutti {
 
-/// A card that differs in every byte by rank and position.
-inline Card card_of(int rank) {
-  Card card;
-  for (std::size_t i = 0; i < card.bytes.size(); ++i) {
-    card.bytes[i] = static_cast<std::byte>((static_cast<std::size_t>(rank) * 151 + i * 7) % 251);
+/// A card that differs in length by rank, and in every byte by rank and position.
+inline std::vector<std::byte> card_of(int rank) {
+  const auto r = static_cast<std::size_t>(rank);
+  std::vector<std::byte> card(rank == 5 ? kMaxCardBytes : r * 37 % 301);  // rank 0: none at all
+  for (std::size_t i = 0; i < card.size(); ++i) {
+    card[i] = static_cast<std::byte>((r * 151 + i * 7) % 251);
   }
   return card;
 }
 
-inline void expect_roster(const Roster& roster, int size) {
-  ASSERT_EQ(roster.cards.size(), static_cast<std::size_t>(size));
+inline bool is_right(const Roster& roster, int size) {
+  if (roster.size() != size) return false;
   for (int rank = 0; rank < size; ++rank) {
-    EXPECT_EQ(roster.cards[static_cast<std::size_t>(rank)].bytes, card_of(rank).bytes) << rank;
+    if (!std::ranges::equal(roster.card(rank), card_of(rank))) return false;
   }
+  return true;
 }
 
 struct Outcome {
@@ -93,7 +100,7 @@ inline std::vector<Outcome> meet_as_threads(
 inline void expect_all_met(const std::vector<Outcome>& outcomes) {
   for (const Outcome& outcome : outcomes) {
     ASSERT_TRUE(outcome.met) << outcome.message;
-    expect_roster(outcome.roster, static_cast<int>(outcomes.size()));
+    EXPECT_TRUE(is_right(outcome.roster, static_cast<int>(outcomes.size())));
     EXPECT_EQ(outcome.roster.session_secret, outcomes.front().roster.session_secret);
     if (testing::Test::HasFailure()) return;
   }
@@ -101,6 +108,45 @@ inline void expect_all_met(const std::vector<Outcome>& outcomes) {
 
 inline FileDescriptor connect_raw(const UniqueId& id) {
   return connect_to(wire::decode(id).address, deadline_after(std::chrono::seconds(5)));
+}
+
+// --- ranks that the test plays by hand ---
+
+inline wire::Hello hello_of(int rank, int size, std::int64_t patience_ms) {
+  wire::Hello hello;
+  hello.rank = rank;
+  hello.size = size;
+  hello.patience_ms = patience_ms;
+  return hello;
+}
+
+/// Connects and proves itself.
+inline FileDescriptor introduce(const SocketAddress& address, const wire::Bytes32& secret,
+                                wire::Session& session) {
+  const Deadline deadline = deadline_after(std::chrono::seconds(10));
+  Introduction attempt(address, secret);
+  while (!attempt.ended() && wait_for(attempt.descriptor(), attempt.events(), deadline)) {
+    attempt.step();
+  }
+  EXPECT_EQ(attempt.state(), Introduction::State::done);
+  session = attempt.session();
+  return std::move(attempt.socket());
+}
+
+inline FileDescriptor introduce(const UniqueId& id, wire::Session& session) {
+  const wire::Ticket ticket = wire::decode(id);
+  return introduce(ticket.address, ticket.secret, session);
+}
+
+/// Whether the next frame is of `type`; false also when the connection ends.
+inline bool wait_for_frame(const FileDescriptor& socket, const wire::Session& session,
+                           wire::FrameReader& reader, wire::FrameType type) {
+  const Deadline deadline = deadline_after(std::chrono::seconds(10));
+  while (true) {
+    const wire::FrameResult result = reader.read(socket, session);
+    if (result == wire::FrameResult::whole) return reader.type() == type;
+    if (result != wire::FrameResult::more || !wait_for(socket.fd(), POLLIN, deadline)) return false;
+  }
 }
 
 }  // namespace tutti

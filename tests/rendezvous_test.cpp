@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,6 +19,7 @@
 #include <vector>
 
 #include "bootstrap/rendezvous_protocol.h"
+#include "bootstrap/rendezvous_round.h"
 #include "bootstrap/rendezvous_server.h"
 #include "core/error.h"
 #include "tests/rendezvous_ranks.h"
@@ -101,16 +103,6 @@ TEST(Rendezvous, TwoHundredRanks) {
   expect_all_met(meet_as_threads(make_unique_id(), 200));
 }
 
-TEST(Rendezvous, DISABLED_ThousandRanks) {
-  if (!has_descriptor_room(2500)) GTEST_SKIP() << "ulimit -n";
-  const auto start = Clock::now();
-  const auto outcomes = meet_as_threads(make_unique_id(), 1000, 60s);
-  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-  expect_all_met(outcomes);
-  RecordProperty("seconds", fmt::format("{}", seconds));
-  fmt::print("1000 ranks met in {:.2f} s\n", seconds);
-}
-
 TEST(Rendezvous, RanksMayArriveInAnyOrderAndLate) {
   const UniqueId id = make_unique_id();
   std::vector<Outcome> outcomes(4);
@@ -152,6 +144,7 @@ TEST(Rendezvous, ArgumentsAreChecked) {
   }
   EXPECT_EQ(try_to_meet(id, 0, 1, 0s).code, ErrorCode::invalid_argument);
   EXPECT_EQ(try_to_meet(UniqueId{}, 0, 1).code, ErrorCode::invalid_argument);
+  EXPECT_THROW(rendezvous(id, 0, 1, std::vector<std::byte>(kMaxCardBytes + 1), 20s), Error);
   EXPECT_TRUE(try_to_meet(id, 0, 1).met);
 }
 
@@ -219,11 +212,29 @@ TEST(Rendezvous, LongListsOfRanksAreShortened) {
             "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 8");
   EXPECT_EQ(wire::list_ranks(std::vector<int>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}),
             "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 2 more");
-  const Outcome alone = try_to_meet(make_unique_id(), 77, 100'000, 300ms);
-  EXPECT_EQ(alone.code, ErrorCode::timed_out);
-  EXPECT_NE(alone.message.find("ranks 0, 1, 2, 3, 4, 5, 6, 7 and 99991 more of 100000"),
+  RendezvousRound round;
+  EXPECT_FALSE(round.join(hello_of(99'999, 100'000, 300), {}, "here"));
+  round.expire("");
+  ASSERT_TRUE(round.failure());
+  EXPECT_EQ(round.failure()->code(), ErrorCode::timed_out);
+  EXPECT_NE(std::string(round.failure()->what())
+                .find("ranks 0, 1, 2, 3, 4, 5, 6, 7 and 99991 more of 100000"),
             std::string::npos)
-      << alone.message;
+      << round.failure()->what();
+}
+
+TEST(Rendezvous, MoreRanksThanTheServerMayHaveDescriptorsAreRefusedAtOnce) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit few{200, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  const Outcome outcome = try_to_meet(make_unique_id(), 199, 200);
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_EQ(outcome.code, ErrorCode::system);
+  EXPECT_NE(outcome.message.find("200 ranks need 264 descriptors"), std::string::npos)
+      << outcome.message;
+  EXPECT_NE(outcome.message.find("ulimit -n"), std::string::npos) << outcome.message;
+  EXPECT_LT(outcome.seconds, 2);
 }
 
 TEST(Rendezvous, AServerWithoutRanksEndsByItself) {
@@ -265,12 +276,7 @@ TEST(RendezvousProcesses, ProcessesMeet) {
     children.push_back(start_process([&] {
       const Outcome outcome = try_to_meet(id, rank, 4);
       if (!outcome.met) return 1;
-      for (int peer = 0; peer < 4; ++peer) {
-        if (outcome.roster.cards[static_cast<std::size_t>(peer)].bytes != card_of(peer).bytes) {
-          return 2;
-        }
-      }
-      return 0;
+      return is_right(outcome.roster, 4) ? 0 : 2;
     }));
   }
   for (const pid_t child : children) EXPECT_EQ(exit_status(child), 0);

@@ -31,7 +31,7 @@ TEST_P(Stress, MixedBackToBack) {
   });
 }
 
-/// Each communicator has its own thread: which one is started first does not matter.
+/// Which communicator is started first does not matter.
 TEST(TwoCommunicators, ProgressTogether) {
   test::run_thread_ranks(3, [](Communicator& c) {
     Communicator other = c.split(0, -c.rank());

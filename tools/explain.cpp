@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "core/error.h"
 #include "core/host.h"
 #include "core/settings.h"
+#include "tools/hosts_option.h"
 #include "tools/plan_source.h"
 
 namespace tutti {
@@ -23,7 +25,8 @@ struct Arguments {
   std::string collective;
   std::string size = "1M";
   std::string type = "float32";
-  int ranks = 2;
+  int ranks = 0;
+  HostsOption hosts;
   int cores = 0;
   int domains = 1;
   std::string memory = "window";
@@ -81,7 +84,19 @@ void print_constants(const UsedMachine& used) {
   }
 }
 
-void explain(const Arguments& a) {
+/// The last-level cache of each rank, of `each` on its host.
+std::vector<int> caches_of(const std::vector<int>& host, int each) {
+  std::map<int, int> ranks, before;
+  for (const int h : host) ++ranks[h];
+  std::vector<int> caches;
+  for (const int h : host) {
+    caches.push_back(static_cast<int>(std::int64_t{before[h]++} * each / ranks[h]));
+  }
+  return caches;
+}
+
+void explain(const Arguments& arguments) {
+  Arguments a = arguments;
   const UsedMachine used = machine_of(a);
   if (a.constants) return print_constants(used);
   if (a.collective.empty()) {
@@ -98,17 +113,24 @@ void explain(const Arguments& a) {
                     *type, access_of(a)};
   workload.round_once = setting_boolean("TUTTI_ROUND_ONCE") && is_reduction(*collective) &&
                         rounds_when_stored(ReduceKind::sum, *type);
+  if (a.ranks == 0 && !a.hosts.is_given()) a.ranks = 2;
+  const std::vector<int> host_of = a.hosts.of_ranks(a.ranks);
+  const Domains hosts(host_of);
+  a.ranks = static_cast<int>(host_of.size());
   const bool on_gpu = a.machine == "gpu";
   const int cores = a.cores > 0 ? a.cores : host().cores;
   const Geometry geometry = geometry_of(Options(), 0);
-  const ConnectionShape links = links_for(geometry.shape, a.ranks, a.ranks > cores);
-  if (a.domains > std::min(a.ranks, cores)) {
-    refuse(fmt::format("{} ranks on {} cores cannot share {} last-level caches (--cores)", a.ranks,
-                       cores, a.domains));
+  const int on_a_host = hosts.most(a.ranks);
+  const ConnectionShape links = links_for(geometry.shape, a.ranks, on_a_host > cores);
+  if (a.domains > std::min(on_a_host, cores)) {
+    refuse(fmt::format("{} ranks on {} cores cannot share {} last-level caches (--cores)",
+                       on_a_host, cores, a.domains));
   }
-  Platform platform = on_gpu ? gpu_platform(a.ranks)
-                             : Platform{used.machine, a.ranks, cores, links, geometry.tile_bytes};
-  platform.domains = Domains::even(a.ranks, on_gpu ? 1 : a.domains);
+  Platform platform =
+      on_gpu ? gpu_platform(a.ranks)
+             : Platform{used.machine, a.ranks, cores * hosts.count(), links, geometry.tile_bytes};
+  platform.domains = Domains::on_hosts(host_of, caches_of(host_of, on_gpu ? 1 : a.domains));
+  platform.hosts = hosts;
   Chooser chooser(platform);
   const std::vector<Candidate> candidates = chooser.candidates(workload);
   if (candidates.empty()) {
@@ -117,27 +139,31 @@ void explain(const Arguments& a) {
   }
   const Algorithm& chosen = chooser.choose(workload);
 
-  fmt::print("{} of {} ({}), {} rank{}, ", a.collective,
+  const bool several = hosts.count() > 1;
+  fmt::print("{} of {} ({}), {} rank{}, {}", a.collective,
              bytes_text(static_cast<double>(workload.bytes)), name(*type), a.ranks,
-             a.ranks == 1 ? "" : "s");
+             a.ranks == 1 ? "" : "s", several ? fmt::format("{} hosts, ", hosts.count()) : "");
   if (on_gpu) {
     const bool reached = workload.access == Access::windows;
     fmt::print("on GPUs, memory that other ranks {}address\n", reached ? "" : "do not ");
   } else {
-    fmt::print("on {} core{}{}, memory from {}\n", cores, cores == 1 ? "" : "s",
+    fmt::print("on {} core{}{}{}, memory from {}\n", cores, cores == 1 ? "" : "s",
+               several ? " each" : "",
                a.domains == 1 ? "" : fmt::format(" with {} last-level caches", a.domains),
                a.memory == "window" ? "tutti::allocate" : "malloc");
   }
   fmt::print("constants: {}\n\n", used.origin);
-  fmt::print("  {:<20} {:>12} {:>7} {:>16} {:>14} {:>11}\n", "ALGORITHM", "PREDICTED", "TILES",
-             "TILE OF A BLOCK", "MOVED BY A RANK", "OF MEMORY");
+  fmt::print("  {:<21} {:>11} {:>7} {:>16} {:>14} {:>11}{}\n", "ALGORITHM", "PREDICTED", "TILES",
+             "TILE OF A BLOCK", "MOVED BY A RANK", "OF MEMORY",
+             several ? fmt::format(" {:>10}", "BY A HOST") : "");
   for (const Candidate& c : candidates) {
     const Prediction& p = c.prediction;
     const std::string share =
         p.memory_ns > 0 ? fmt::format("{:.0f} %", 100 * p.memory_ns / p.ns) : "-";
-    fmt::print("{} {:<20} {:>12} {:>7} {:>16} {:>15} {:>10}\n", c.algorithm == &chosen ? "*" : " ",
-               c.algorithm->name, time_text(p.ns), p.tiles,
-               bytes_text(static_cast<double>(p.tile_bytes)), bytes_text(p.moved), share);
+    fmt::print("{} {:<21} {:>11} {:>7} {:>16} {:>15} {:>10}{}\n",
+               c.algorithm == &chosen ? "*" : " ", c.algorithm->name, time_text(p.ns), p.tiles,
+               bytes_text(static_cast<double>(p.tile_bytes)), bytes_text(p.moved), share,
+               several ? fmt::format(" {:>10}", bytes_text(p.across)) : "");
   }
   fmt::print(
       "\n* runs, unless TUTTI_ALGORITHM says otherwise: chosen per power of two of the size, the\n"
@@ -146,6 +172,9 @@ void explain(const Arguments& a) {
   if (workload.access == Access::copies) {
     fmt::print(
         "  *_window: by copies of the kernel (TUTTI_CMA), if they take three quarters at most.\n");
+  }
+  if (several) {
+    fmt::print("  BY A HOST: what the busiest host sends to others, or receives.\n");
   }
   const std::string wish = setting_text("TUTTI_ALGORITHM");
   if (!wish.empty()) fmt::print("  TUTTI_ALGORITHM is {}.\n", wish);
@@ -171,7 +200,10 @@ void add_explain_command(CLI::App& app) {
   command->add_option("-n,--ranks", a->ranks, "How many ranks [2]")
       ->type_name("N")
       ->check(CLI::Range(1, 1'000'000));
-  command->add_option("--cores", a->cores, "Cores that the ranks share [those of this machine]")
+  a->hosts.add_to(*command);
+  command
+      ->add_option("--cores", a->cores,
+                   "Cores that the ranks, of each host, share [those of this machine]")
       ->type_name("C")
       ->check(CLI::Range(1, 1'000'000));
   command
@@ -194,6 +226,7 @@ void add_explain_command(CLI::App& app) {
       "measures (docs/cost-model.md). Examples:\n"
       "  tutti explain all_reduce 1M float32 -n 4\n"
       "  tutti explain broadcast 64K -n 64 --cores 64 --memory malloc\n"
+      "  tutti explain all_reduce 16M --hosts 2x4\n"
       "  tutti explain --constants");
   command->callback([a] { explain(*a); });
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <fstream>
@@ -9,6 +10,7 @@
 
 #include "collectives/draw/draw.h"
 #include "collectives/execute/cuda/executor.h"
+#include "collectives/model/hosts.h"
 #include "collectives/needs.h"
 #include "collectives/text/text.h"
 #include "collectives/verify.h"
@@ -19,6 +21,12 @@
 namespace tutti {
 namespace {
 
+/// Of all ranks, of a group's, or of none.
+std::string_view windows_of(const Algorithm& a, const PlanRequest& request) {
+  if (!a.windows) return "-";
+  return use_of(a, request, {}, {}).reach.link_data ? "inside" : "all";
+}
+
 void list() {
   constexpr int kRanks = 16;
   constexpr auto kRow = "{:<17} {:<22} {:<8} {:<6} {:<8} {}\n";
@@ -26,14 +34,16 @@ void list() {
   for (const Algorithm& a : algorithms()) {
     PlanRequest request;
     request.ranks = kRanks;
+    request.collective = a.collective;
     const std::string rounded = is_reduction(a.collective)
                                     ? fmt::format("{}", verify(generate_plan(a, request)).roundings)
                                     : "-";
-    fmt::print(kRow, name(a.collective), a.name, a.windows ? "yes" : "-", a.lanes ? "yes" : "-",
+    fmt::print(kRow, name(a.collective), a.name, windows_of(a, request), a.lanes ? "yes" : "-",
                rounded, a.summary);
   }
   fmt::print(
-      "\nROUNDED: how often a sum of 16- or 8-bit floats is rounded on its way, with {} ranks "
+      "\nWINDOWS: addresses memory of all ranks, or inside of a group (a host) alone.\n"
+      "ROUNDED: how often a sum of 16- or 8-bit floats is rounded on its way, with {} ranks "
       "(see TUTTI_ROUND_ONCE).\n",
       kRanks);
 }
@@ -94,8 +104,9 @@ bool print_traffic(const PlanSource& source, const PlanHeader& header, const Ver
   fmt::print("\n");
 
   bool agrees = true;
+  const auto moves = source.is_file() ? nullptr : source.textbook();
   const auto textbook = [&](std::size_t rank) {
-    return source.is_file() ? Traffic{} : source.textbook(static_cast<int>(rank));
+    return moves ? moves(static_cast<int>(rank)) : Traffic{};
   };
   std::size_t rows = 0;
   for (std::size_t first = 0, next = 0; first < verdict.traffic.size(); first = next) {
@@ -121,6 +132,26 @@ bool print_traffic(const PlanSource& source, const PlanHeader& header, const Ver
     }
   }
   return agrees;
+}
+
+/// What the ranks of each host send to others. Returns whether the plan can run on these hosts.
+bool print_across(const PlanParts& plan, const Domains& hosts) {
+  if (hosts.count() == 1) return true;
+  if (const std::string why = unreachable(plan, hosts); !why.empty()) {
+    std::fflush(stdout);
+    fmt::print(stderr, "tutti: the plan is right, but does not run on these hosts: {}\n", why);
+    return false;
+  }
+  const std::vector<Traffic> by_host = chunks_across(plan, hosts);
+  fmt::print("  between hosts, in chunks:\n    {:<16}{:>10}{:>10}\n", "", "sent", "received");
+  constexpr std::size_t kMostRows = 40;
+  for (std::size_t h = 0; h < std::min(by_host.size(), kMostRows); ++h) {
+    fmt::print("    {:<16}{:>10}{:>10}\n", fmt::format("host {}", h), by_host[h].sent,
+               by_host[h].received);
+  }
+  if (by_host.size() > kMostRows) fmt::print("    ...\n");
+  fmt::print("    {:<16}{:>10}{:>10}\n", "all", sent(by_host), sent(by_host));
+  return true;
 }
 
 /// What a communicator must have to run a proved plan, as Communicator::use_plan asks. Returns
@@ -163,6 +194,7 @@ void prove_all(const PlanSource& source, bool only_in_place) {
     fmt::print("  {:<13} {}, where it is of 16- or 8-bit floats\n", "a sum rounded",
                plural(verdict.roundings, "time"));
   }
+  const Domains hosts = source.hosts(h.ranks);
   if (!print_traffic(source, h, verdict)) {
     std::fflush(stdout);
     fmt::print(stderr,
@@ -170,6 +202,7 @@ void prove_all(const PlanSource& source, bool only_in_place) {
                "than the textbook says\n");
     throw CLI::RuntimeError(1);
   }
+  if (!print_across(plan, hosts)) throw CLI::RuntimeError(1);
 }
 
 /// What one subcommand's options are stored in. CLI11 keeps references to them.
@@ -225,6 +258,7 @@ void add_plan_command(CLI::App& app) {
             "says why; 2 bad usage.\n"
             "Examples:\n"
             "  tutti plan verify reduce --algorithm tree --ranks 12 --root 3\n"
+            "  tutti plan verify all_reduce --algorithm hierarchical_direct --hosts 2x4\n"
             "  tutti plan verify --file my_plan.txt");
       },
       [](const Arguments& a) { prove_all(a.source, a.in_place); });

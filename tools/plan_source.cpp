@@ -69,6 +69,7 @@ void PlanSource::add_options(CLI::App& command) {
   add("collective", collective_, "all_reduce, ... (see `tutti plan list`)", "COLLECTIVE");
   add("-a,--algorithm", algorithm_, "The algorithm (see `tutti plan list`)", "NAME");
   add("-n,--ranks", ranks_, "How many ranks", "N")->check(CLI::Range(1, 1'000'000));
+  hosts_.add_to(command);
   add("--root", root_, "The root of broadcast, reduce, gather or scatter [0]", "RANK")
       ->check(CLI::NonNegativeNumber);
   add("--lanes", lanes_, "Lanes that share the work, where the algorithm can [1]", "L")
@@ -108,14 +109,15 @@ const Algorithm& PlanSource::algorithm() const {
 
 PlanRequest PlanSource::request() const {
   const Collective collective = algorithm().collective;
-  if (ranks_ == 0) refuse("--ranks is missing: how many ranks is the plan for?");
+  const int ranks = hosts_.is_given() ? static_cast<int>(hosts_.of_ranks(ranks_).size()) : ranks_;
+  if (ranks == 0) refuse("--ranks is missing: how many ranks is the plan for?");
   if (root_ != 0 && !is_rooted(collective)) {
     refuse(fmt::format("{} has no root; leave --root out", collective_));
   }
-  if (root_ >= ranks_) {
-    refuse(fmt::format("--root {} is not one of the ranks 0 to {}", root_, ranks_ - 1));
+  if (root_ >= ranks) {
+    refuse(fmt::format("--root {} is not one of the ranks 0 to {}", root_, ranks - 1));
   }
-  return {collective, ranks_, root_, lanes_, group_};
+  return {collective, ranks, root_, lanes_, group_};
 }
 
 Plan PlanSource::load_file() const {
@@ -130,7 +132,13 @@ Plan PlanSource::load_file() const {
 }
 
 PlanParts PlanSource::parts() const {
-  if (!is_file()) return plan_parts(algorithm(), request());
+  if (!is_file()) {
+    const PlanRequest r = request();
+    const Domains layout = hosts(r.ranks);
+    const Algorithm& a = algorithm();
+    return {generate(a, r, 0, layout).header,
+            [&a, r, layout](int rank) { return generate(a, r, rank, layout); }};
+  }
   const auto plan = std::make_shared<const Plan>(load_file());
   return {plan->header, [plan](int rank) { return plan->ranks[static_cast<std::size_t>(rank)]; }};
 }
@@ -165,9 +173,10 @@ void PlanSource::check_provable() const {
                     "others; a plan for at most {} ranks can be proved: ask for fewer",
                     collective_, algorithm_, r.ranks, kMostRanksProved));
   }
+  const Domains layout = hosts(r.ranks);
   Traffic all;
   for (int rank = 0; rank < r.ranks; ++rank) {
-    const Traffic t = algorithm().textbook(r, rank);
+    const Traffic t = tutti::textbook(algorithm(), r, rank, layout);
     all.sent += t.sent;
     all.received += t.received;
   }
@@ -180,6 +189,10 @@ void PlanSource::check_provable() const {
                   collective_, algorithm_, r.ranks, moved, kMostProved));
 }
 
-Traffic PlanSource::textbook(int rank) const { return algorithm().textbook(request(), rank); }
+std::function<Traffic(int rank)> PlanSource::textbook() const {
+  const PlanRequest r = request();
+  const Algorithm& a = algorithm();
+  return [&a, r, layout = hosts(r.ranks)](int rank) { return tutti::textbook(a, r, rank, layout); };
+}
 
 }  // namespace tutti

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "collectives/algorithms.h"
 #include "collectives/plan.h"
+#include "tools/hosts_option.h"
 
 namespace tutti {
 
@@ -15,8 +17,8 @@ std::string known_collectives();
 
 class PlanSource {
  public:
-  /// Adds COLLECTIVE --algorithm --ranks --root --lanes --group and --file. This object must stay
-  /// where it is while the command line is parsed.
+  /// Adds COLLECTIVE --algorithm --ranks --hosts --root --lanes --group and --file. This object
+  /// must stay where it is while the command line is parsed.
   void add_options(CLI::App& command);
 
   bool is_file() const { return !file_.empty(); }
@@ -27,8 +29,10 @@ class PlanSource {
   Plan load_for_drawing() const;
   /// Refuses a plan that is too large to be proved, by what the textbook says that it moves.
   void check_provable() const;
-  /// What the textbook says that `rank` moves. Not for a file.
-  Traffic textbook(int rank) const;
+  /// What the textbook says that a rank moves. Not for a file.
+  std::function<Traffic(int rank)> textbook() const;
+  /// The hosts of a plan's ranks; one where nothing is said.
+  Domains hosts(int ranks) const { return Domains(hosts_.of_ranks(ranks)); }
 
  private:
   const Algorithm& algorithm() const;
@@ -38,6 +42,7 @@ class PlanSource {
   std::string collective_;
   std::string algorithm_;
   std::string file_;
+  HostsOption hosts_;
   int ranks_ = 0;
   int root_ = 0;
   std::uint32_t lanes_ = 1;

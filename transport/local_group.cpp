@@ -88,7 +88,8 @@ LocalGroup::LocalGroup(std::shared_ptr<Mesh> mesh, std::shared_ptr<Network> netw
         OtherHosts::Callbacks{[this](const Failure& f) { return record(f); },
                               [this] { ring_host(); },
                               [this]() -> const ControlBlock& { return control(); },
-                              [this](int r, const std::string& why) { on_lost(r, why); }});
+                              [this](int r, const std::string& why) { on_lost(r, why); },
+                              [this] { return failed(); }});
     for (int r = 0; r < size(); ++r) {
       if (!same_host(r)) controls_[static_cast<std::size_t>(r)] = &hosts_->copy(r);
     }
@@ -362,13 +363,13 @@ void LocalGroup::check_peers(std::string_view doing) {
 
 void LocalGroup::on_lost(int rank, const std::string& why) {
   if (has_left(rank)) return;
-  std::string doing = fmt::format("between its calls");
+  std::string doing = "between its calls";
   {
     // Who waits says so every 10 ms or so.
     const std::lock_guard lock(doing_mutex_);
     if (Clock::now() - did_ < std::chrono::milliseconds(250)) doing = "while " + doing_;
   }
-  fail({ErrorCode::peer_lost, rank, lost_text(rank, fmt::format("is lost ({})", why), doing)});
+  fail({ErrorCode::peer_lost, rank, lost_text(rank, why, doing)});
 }
 
 std::vector<int> LocalGroup::dead_ranks() {

@@ -28,12 +28,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-struct Hello {
-  std::int32_t rank = -1;
-  std::uint32_t version = 1;
-  std::array<unsigned char, 32> proof{};
-};
-
 std::array<std::uint64_t, 2> random_pair() {
   if (sodium_init() < 0) throw Error(ErrorCode::system, "libsodium could not be initialised");
   std::array<std::uint64_t, 2> r{};
@@ -62,18 +56,6 @@ std::array<std::uint64_t, 2> process_identity() {
   return {random[0], random[1] ^ static_cast<std::uint64_t>(getpid())};
 }
 
-SocketAddress socket_address(const std::array<std::uint64_t, 2>& name) {
-  return abstract_address(fmt::format("tutti-{:016x}{:016x}", name[0], name[1]));
-}
-
-void proof_of(std::array<unsigned char, 32>& proof, std::span<const std::byte, 32> secret,
-              int rank) {
-  const std::int32_t r = rank;
-  crypto_generichash(proof.data(), proof.size(), reinterpret_cast<const unsigned char*>(&r),
-                     sizeof r, reinterpret_cast<const unsigned char*>(secret.data()),
-                     secret.size());
-}
-
 /// The process and the user at the other end, as the kernel knows them.
 ucred credentials(int fd) {
   ucred c{};
@@ -86,6 +68,10 @@ ucred credentials(int fd) {
 
 }  // namespace
 
+SocketAddress socket_address(const std::array<std::uint64_t, 2>& name) {
+  return abstract_address(fmt::format("tutti-{:016x}{:016x}", name[0], name[1]));
+}
+
 Mesh::Mesh(std::string_view host_id) : generation_(process_generation()) {
   address_.socket = random_pair();
   address_.host = host_identity(host_id);
@@ -95,7 +81,7 @@ Mesh::Mesh(std::string_view host_id) : generation_(process_generation()) {
   address_.pid = getpid();
   probe_word_ = address_.key;
   address_.probe = reinterpret_cast<std::uint64_t>(&probe_word_);
-  listener_ = FileDescriptor(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  listener_ = FileDescriptor(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const SocketAddress name = socket_address(address_.socket);
   if (listener_.fd() < 0 || bind(listener_.fd(), name.get(), name.length) != 0 ||
       listen(listener_.fd(), 4096) != 0) {
@@ -105,21 +91,6 @@ Mesh::Mesh(std::string_view host_id) : generation_(process_generation()) {
 }
 
 Mesh::~Mesh() { remove_observer(*this); }
-
-void Mesh::throw_missing() const {
-  std::vector<std::string> missing;
-  int first = -1;
-  for (int r = rank_ + 1; r < static_cast<int>(peers_.size()); ++r) {
-    const Peer& peer = peers_[static_cast<std::size_t>(r)];
-    if (peer.same_process || !same_host(r) || peer.socket.fd() >= 0) continue;
-    if (first < 0) first = r;
-    missing.push_back(fmt::format("rank {} (pid {})", r, peer.pid));
-  }
-  throw Error(ErrorCode::timed_out,
-              fmt::format("rank {}: {} of this host did not connect in time", rank_,
-                          fmt::join(missing, ", ")),
-              first);
-}
 
 void Mesh::connect(int rank, std::span<const MeshAddress> peers,
                    std::span<const std::byte, 32> session_secret, Deadline deadline) {
@@ -132,7 +103,7 @@ void Mesh::connect(int rank, std::span<const MeshAddress> peers,
                                strnlen(peers[r].host_name.data(), peers[r].host_name.size()));
   }
   hosts_ = static_cast<int>(hosts.size());
-  std::size_t expected = 0;
+  std::vector<int> others;  // that are processes of this host, and not this one
   for (std::size_t r = 0; r < peers.size(); ++r) {
     Peer& peer = peers_[r];
     peer.probe = peers[r].probe;
@@ -140,66 +111,11 @@ void Mesh::connect(int rank, std::span<const MeshAddress> peers,
     peer.pid = peers[r].pid;
     peer.same_process = peers[r].process == address_.process && same_host(static_cast<int>(r));
     if (peer.same_process || !same_host(static_cast<int>(r))) continue;
-    if (static_cast<int>(r) > rank) {
-      ++expected;
-      continue;
-    }
-    // Lower ranks are connected to; their listeners exist since before the rendezvous.
-    peer.socket = FileDescriptor(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-    const SocketAddress name = socket_address(peers[r].socket);
-    if (peer.socket.fd() < 0 || ::connect(peer.socket.fd(), name.get(), name.length) != 0) {
-      const int error = errno;
-      throw Error(
-          ErrorCode::peer_lost,
-          fmt::format("rank {} cannot connect to rank {} (pid {}): {}; it has probably died", rank,
-                      r, peers[r].pid, std::strerror(error)),
-          static_cast<int>(r));
-    }
-    greet(peer, session_secret);
+    others.push_back(static_cast<int>(r));
   }
-  const auto receive_hello = [&](int fd) {
-    Hello hello;
-    std::array<unsigned char, 32> proof{};
-    if (recv(fd, &hello, sizeof hello, 0) != sizeof hello || hello.version != 1 || hello.rank < 0 ||
-        hello.rank >= static_cast<int>(peers.size())) {
-      return -1;
-    }
-    proof_of(proof, session_secret, hello.rank);
-    return sodium_memcmp(proof.data(), hello.proof.data(), proof.size()) == 0 ? hello.rank : -1;
-  };
-  while (expected > 0) {
-    if (!wait_for(listener_.fd(), POLLIN, deadline)) throw_missing();
-    FileDescriptor fd(accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (!fd) {
-      if (errno == EINTR || errno == ECONNABORTED) continue;
-      throw_system_error(
-          "cannot accept a rank of this host (`ulimit -n` says how many "
-          "descriptors there may be)");
-    }
-    if (credentials(fd.fd()).uid != getuid()) continue;
-    if (!wait_for(fd.fd(), POLLIN, std::min(deadline, Clock::now() + std::chrono::seconds(5))))
-      continue;
-    const int r = receive_hello(fd.fd());
-    // Whoever does not know the secret, or comes twice, is not one of us.
-    if (r <= rank || !same_host(r) || peers_[static_cast<std::size_t>(r)].socket.fd() >= 0) {
-      continue;
-    }
+  if (!others.empty()) meet(others, peers, session_secret, deadline);
+  for (const int r : others) {
     Peer& peer = peers_[static_cast<std::size_t>(r)];
-    peer.socket = std::move(fd);
-    greet(peer, session_secret);
-    --expected;
-  }
-  for (std::size_t r = 0; r < peers.size(); ++r) {
-    Peer& peer = peers_[r];
-    if (peer.same_process || !same_host(static_cast<int>(r))) continue;
-    if (static_cast<int>(r) < rank && (!wait_for(peer.socket.fd(), POLLIN, deadline) ||
-                                       credentials(peer.socket.fd()).uid != getuid() ||
-                                       receive_hello(peer.socket.fd()) != static_cast<int>(r))) {
-      throw Error(ErrorCode::peer_lost,
-                  fmt::format("rank {} (pid {}) did not answer rank {} while connecting", r,
-                              peer.pid, rank),
-                  static_cast<int>(r));
-    }
     // The kernel's word, not the peer's: right also across pid namespaces (0 where it is not
     // visible).
     peer.pid = credentials(peer.socket.fd()).pid;
@@ -207,13 +123,6 @@ void Mesh::connect(int rank, std::span<const MeshAddress> peers,
       peer.process = FileDescriptor(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
   }
   listener_ = FileDescriptor();
-}
-
-void Mesh::greet(Peer& peer, std::span<const std::byte, 32> session_secret) {
-  Hello hello;
-  hello.rank = rank_;
-  proof_of(hello.proof, session_secret, rank_);
-  ::send(peer.socket.fd(), &hello, sizeof hello, MSG_NOSIGNAL);
 }
 
 bool Mesh::cma_works(int peer) const {

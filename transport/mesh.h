@@ -1,8 +1,8 @@
 // The unix sockets between the ranks of one host: they carry memfds (segments and windows) and tell
 // when a peer is gone. Ranks that are threads of one process need neither and have no socket.
 //
-// Addresses are abstract (no file) and unguessable, the user id of both ends is checked, and a peer
-// proves that it knows the session's secret before it is believed.
+// Addresses are abstract (no file) and unguessable, the user id of both ends is checked, and both
+// prove that they know the session's secret before they are believed (mesh_meeting.cpp).
 //
 // Nobody waits for a peer to take what is sent: it may be busy with something else for hours. What
 // a full socket does not take stays here, and is sent on by whatever this rank does with the mesh
@@ -40,6 +40,9 @@ struct MeshAddress {
   std::int32_t pid = 0;
   std::array<char, 64> host_name{};  // for messages
 };
+
+/// The address of the socket with this name.
+SocketAddress socket_address(const std::array<std::uint64_t, 2>& name);
 
 class Mesh : WindowObserver {
  public:
@@ -132,10 +135,10 @@ class Mesh : WindowObserver {
   };
 
   std::vector<int> peers_that_are(bool ending);
-  /// connect(): names the ranks that have not come.
-  [[noreturn]] void throw_missing() const;
-
-  void greet(Peer& peer, std::span<const std::byte, 32> session_secret);
+  class Meeting;
+  /// connect(): gets a socket to each of `others` (in order), who do the same.
+  void meet(std::span<const int> others, std::span<const MeshAddress> addresses,
+            std::span<const std::byte, 32> session_secret, Deadline deadline);
   /// Sends `message` now, or keeps it until the socket has room.
   void post(Peer& peer, const Message& message, int fd);
   /// False: the socket is full.

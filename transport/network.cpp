@@ -24,7 +24,7 @@ constexpr auto kHelloPatience = 5s;
 constexpr std::uint64_t kListener = WaitingRoom::kPlaces, kFirstGuest = kListener + 1;
 constexpr std::size_t kMostGuests = 256;
 constexpr std::size_t kMostEarly = 4096;  // notes for one communicator that is not there yet
-constexpr auto kFarewell = 5s;
+constexpr auto kFarewell = 5000ms, kFarewellInTrouble = 100ms;
 constexpr std::uint32_t kLeftNote = 0;  // the answer to a note for a communicator that is over
 
 struct SignedHello {
@@ -73,7 +73,7 @@ Network::~Network() {
   }
   if (reactor_ == nullptr) return;
   reactor_->forget(*this);
-  const Deadline deadline = deadline_after(kFarewell);
+  const Deadline deadline = deadline_after(last_failed_ ? kFarewellInTrouble : kFarewell);
   for (auto& [member, r] : ranks_) r->close(deadline);
 }
 
@@ -147,9 +147,10 @@ void Network::join(std::uint64_t group, Listener& listener) {
   for (const auto& [member, why] : lost_) listener.on_lost(member, why);
 }
 
-void Network::leave(std::uint64_t group) {
+void Network::leave(std::uint64_t group, bool failed) {
   {
     const std::lock_guard lock(listeners_mutex_);
+    last_failed_ = failed;
     listeners_.erase(group);
     early_.erase(group);
     over_.insert(group);

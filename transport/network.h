@@ -52,9 +52,10 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   void begin(int rank, std::vector<NetworkAddress> peers, const wire::Bytes32& secret);
 
   /// `listener` hears what is said to communicator `group`, also what was before. Until leave(),
-  /// which waits for it; its links end, and those who know this rank hear that it has left.
+  /// which waits for it; its links end, and those who know this rank hear that it has left. Where it
+  /// `failed`, nobody may be there to take what it has sent, and that does not matter.
   void join(std::uint64_t group, Listener& listener);
-  void leave(std::uint64_t group);
+  void leave(std::uint64_t group, bool failed);
   void tell(int member, std::uint64_t group, std::uint32_t type, std::span<const std::byte> bytes);
 
   /// The wire to rank `member`, which is connected from now on.
@@ -114,6 +115,7 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   std::unordered_map<std::uint64_t, std::vector<Kept>> early_;  // of communicators to come
   std::set<std::uint64_t> over_;
   std::map<int, std::string> lost_;
+  bool last_failed_ = false;  // of the communicators that were left
 };
 
 }  // namespace tutti

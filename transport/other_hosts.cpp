@@ -46,7 +46,7 @@ OtherHosts::OtherHosts(Network& network, std::uint64_t group, Ranks ranks, Callb
   copies_ = std::make_unique<RingMemory>(ranks_.members.size() * sizeof(ControlBlock));
 }
 
-OtherHosts::~OtherHosts() { network_.leave(group_); }
+OtherHosts::~OtherHosts() { network_.leave(group_, callbacks_.failed()); }
 
 ControlBlock& OtherHosts::copy(int rank) {
   // Zeros are a ControlBlock that has said nothing.
@@ -72,7 +72,8 @@ void OtherHosts::tell_host(int host, Type type, std::span<const std::byte> bytes
   {
     const std::lock_guard lock(mutex_);
     for (const int r : on_host_[static_cast<std::size_t>(host)]) {
-      if (lost_.contains(r)) continue;
+      const bool left = (copy(r).state.load(std::memory_order_acquire) & kLeft) != 0;
+      if (left || lost_.contains(r)) continue;
       to = r;
       break;
     }

@@ -39,6 +39,7 @@ class OtherHosts final : Network::Listener {
     std::function<void()> ring_all;              // the ranks of this host
     std::function<const ControlBlock&()> mine;
     std::function<void(int rank, const std::string& why)> lost;
+    std::function<bool()> failed;
   };
   OtherHosts(Network& network, std::uint64_t group, Ranks ranks, Callbacks callbacks);
   ~OtherHosts();

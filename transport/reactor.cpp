@@ -1,5 +1,6 @@
 #include "transport/reactor.h"
 
+#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -31,14 +32,37 @@ struct Slot {
 
 Slot& slot() {
   static auto* const instance = new Slot;
-  [[maybe_unused]] static const bool held =
-      (hold_across_fork([] { instance->mutex.lock(); }, [] { instance->mutex.unlock(); }), true);
   return *instance;
 }
 
 }  // namespace
 
+void Reactor::hold_across_forks() {
+  hold_across_fork(
+      [] {
+        slot().mutex.lock();
+        if (slot().reactor != nullptr) slot().reactor->mutex_.lock();
+      },
+      [] {
+        Reactor* const reactor = slot().reactor;
+        if (reactor != nullptr) {
+          if (reactor->process_ != getpid()) reactor->let_go_of_sockets();
+          reactor->mutex_.unlock();
+        }
+        slot().mutex.unlock();
+      });
+}
+
+void Reactor::let_go_of_sockets() {
+  // The numbers stay in use, so that whoever closes them later closes nothing else.
+  const int nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  if (nothing < 0) return;
+  for (const auto& [fd, handler] : watched_) ::dup3(nothing, fd, O_CLOEXEC);
+  ::close(nothing);
+}
+
 Reactor& Reactor::instance() {
+  [[maybe_unused]] static const bool held = (hold_across_forks(), true);
   Slot& s = slot();
   const std::lock_guard lock(s.mutex);
   // A child of fork() has neither the thread nor any of the sockets' ranks.

@@ -4,6 +4,8 @@
 // another host.
 #pragma once
 
+#include <unistd.h>
+
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -47,6 +49,10 @@ class Reactor {
 
  private:
   Reactor();
+  static void hold_across_forks();
+  /// In a child of fork(): its copies of the sockets must not keep connections open that the parent
+  /// closes, or whose end the others wait for.
+  void let_go_of_sockets();
   void run(int stop_fd);
   void wake();
   void tick(Time now);
@@ -54,6 +60,7 @@ class Reactor {
   void call(Handler& handler, Call&& call);
 
   std::uint32_t generation_;
+  pid_t process_ = getpid();
   FileDescriptor epoll_, bell_;
   std::mutex mutex_;
   std::condition_variable done_;

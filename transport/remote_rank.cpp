@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <linux/sockios.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -60,7 +61,7 @@ void RemoteRank::connect() {
   if (state_.load(std::memory_order_relaxed) != State::idle) return;
   state_.store(State::connecting, std::memory_order_release);
   wire::fill_random(wire::writable_bytes_of(connection_));
-  dialled_ = Clock::now();
+  connecting_since_ = dialled_ = Clock::now();
   dialler_ = true;
   for (std::uint32_t s = 0; s < kStreams; ++s) dial(s);
   reactor_.keep_awake(*this);
@@ -118,7 +119,7 @@ void RemoteRank::advance(std::uint32_t stream) {
     socklen_t length = sizeof error;
     ::getsockopt(d.socket.fd(), SOL_SOCKET, SO_ERROR, &error, &length);
     if (error == ECONNREFUSED) {
-      return dial_failed(fmt::format("nothing listens at {}: its process has ended", place()));
+      return dial_failed(fmt::format("died (nothing listens at {})", place()));
     }
     if (error != 0) {
       why_ended_ = std::strerror(error);
@@ -147,7 +148,7 @@ void RemoteRank::advance(std::uint32_t stream) {
     std::memcpy(&answer, d.bytes.data(), sizeof answer);
     if (!wire::equal(answer, d.session.acceptor_proof())) {
       return dial_failed(
-          fmt::format("what answers at {} does not know this job's secret", place()));
+          fmt::format("is lost (what answers at {} does not know this job's secret)", place()));
     }
     SignedHello hello;
     hello.hello = {self_, where_.member, stream, StreamHello::asks, connection_};
@@ -165,7 +166,7 @@ void RemoteRank::take_verdict(std::uint32_t stream) {
   std::memcpy(&answer, d.bytes.data(), sizeof answer);
   if (!wire::equal(answer.mac, mac_of(d.session, answer.hello)) ||
       answer.hello.from != where_.member || answer.hello.to != self_) {
-    return dial_failed(fmt::format("the answer from {} was altered on its way", place()));
+    return dial_failed(fmt::format("is lost (the answer from {} was altered on its way)", place()));
   }
   if (answer.hello.verdict == StreamHello::use_mine) {
     // It connects to this rank at the same time, and has the lower number.
@@ -173,7 +174,7 @@ void RemoteRank::take_verdict(std::uint32_t stream) {
     return;
   }
   if (answer.hello.verdict != StreamHello::accepted) {
-    return dial_failed(fmt::format("the rank at {} refuses the connection", place()));
+    return dial_failed(fmt::format("is lost (it refuses the connection at {})", place()));
   }
   reactor_.unwatch(d.socket.fd());
   d.step = Dial::Step::done;
@@ -207,7 +208,7 @@ void RemoteRank::accept(FileDescriptor socket, const StreamHello& hello,
   }
   if (state == State::idle) {
     state_.store(State::connecting, std::memory_order_release);
-    dialled_ = Clock::now();
+    connecting_since_ = dialled_ = Clock::now();
     reactor_.keep_awake(*this);
   }
   tune_socket(socket);
@@ -255,9 +256,13 @@ void RemoteRank::flush_notes() {
     const ssize_t sent = ::send(streams_[kControl].fd(), note.data() + note_sent_,
                                 note.size() - note_sent_, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0) {
-      // What is wrong with the connection, the reactor hears by itself.
+    if (sent < 0 && errno == EAGAIN) {
       reactor_.change(streams_[kControl].fd(), EPOLLIN | EPOLLOUT);
+      return;
+    }
+    if (sent < 0) {  // why, the reactor hears by itself
+      notes_.clear();
+      note_sent_ = 0;
       return;
     }
     note_sent_ += static_cast<std::size_t>(sent);
@@ -320,16 +325,17 @@ void RemoteRank::control_ended(int error) {
   reactor_.unwatch(streams_[kControl].fd());
   ended_ = Clock::now();
   if (error == 0 || error == ECONNRESET || error == EPIPE) {
-    if (!heard_bye_) why_ended_ = "its process has ended";
+    if (!heard_bye_) why_ended_ = "died";
   } else {
     // There is nothing to wait for.
     *ended_ -= kLastData;
     if (error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH) {
+      why_ended_ = fmt::format(
+          "is out of reach (its host at {} has been silent for {:.1f} s, TUTTI_PEER_TIMEOUT)",
+          place(), std::chrono::duration<double>(setting_seconds("TUTTI_PEER_TIMEOUT")).count());
+    } else {
       why_ended_ =
-          fmt::format("its host at {} has been silent for {:.1f} s (TUTTI_PEER_TIMEOUT)", place(),
-                      std::chrono::duration<double>(setting_seconds("TUTTI_PEER_TIMEOUT")).count());
-    } else if (why_ended_.empty()) {
-      why_ended_ = std::strerror(error);
+          fmt::format("is lost ({})", why_ended_.empty() ? std::strerror(error) : why_ended_);
     }
   }
   reactor_.keep_awake(*this);
@@ -382,12 +388,13 @@ void RemoteRank::close(Deadline deadline) {
     return wire_.is_flushed() && notes_.empty();
   });
   // What the kernel has not delivered when a socket is closed with data unread, it drops.
-  patiently([&] {
-    int unsent = 0, more = 0;
-    ::ioctl(streams_[kControl].fd(), SIOCOUTQ, &unsent);
-    ::ioctl(data_fd_.load(), SIOCOUTQ, &more);
-    return unsent + more == 0;
-  });
+  const auto is_delivered = [](int fd) {
+    pollfd socket{fd, POLLRDHUP, 0};
+    int unsent = 0;
+    return ::ioctl(fd, SIOCOUTQ, &unsent) != 0 || unsent == 0 || ::poll(&socket, 1, 0) > 0;
+  };
+  const int data_fd = data_fd_.load(std::memory_order_relaxed);
+  patiently([&] { return is_delivered(streams_[kControl].fd()) && is_delivered(data_fd); });
   wire_.shut();
 }
 
@@ -419,6 +426,15 @@ bool RemoteRank::on_tick(Reactor::Time now) {
     if (is_lost()) return false;
     if (state_.load(std::memory_order_relaxed) == State::connecting && !ended_) {
       if (now - dialled_ < kDialAgain) return true;
+      const auto limit = setting_seconds("TUTTI_PEER_TIMEOUT");
+      if (limit.count() > 0 && now - connecting_since_ > limit) {
+        dial_failed(
+            fmt::format("is out of reach (no connection to {} in {:.1f} s{}, "
+                        "TUTTI_PEER_TIMEOUT)",
+                        place(), std::chrono::duration<double>(limit).count(),
+                        why_ended_.empty() ? "" : ": " + why_ended_));
+        return true;
+      }
       dialled_ = now;
       // Of some dials nothing may have become.
       for (std::uint32_t s = 0; s < kStreams && dialler_; ++s) {
@@ -432,7 +448,7 @@ bool RemoteRank::on_tick(Reactor::Time now) {
       // Where the peer has closed it, the other stream ends too, and says why.
       if (!why_wire_closed_.empty()) {
         lost = true;
-        why = why_wire_closed_;
+        why = fmt::format("is lost ({})", why_wire_closed_);
       }
     }
     if (ended_ && (closed || now - *ended_ >= kLastData)) {

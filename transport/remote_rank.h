@@ -48,7 +48,8 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
     virtual void on_note(int member, std::uint64_t group, std::uint32_t type,
                          std::span<const std::byte> bytes) = 0;
     virtual void on_left(int member, std::uint64_t group) = 0;
-    /// It will say nothing more; `why` is empty where it has said so before.
+    /// It will say nothing more; `why` is empty where it has said so before, else what it does
+    /// ("died").
     virtual void on_lost(int member, const std::string& why) = 0;
   };
 
@@ -125,7 +126,7 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   std::array<Dial, kStreams> dials_;
   std::uint64_t connection_ = 0;  // whose streams are used
   std::array<FileDescriptor, kStreams> streams_;
-  Reactor::Time dialled_{};
+  Reactor::Time connecting_since_{}, dialled_{};
   std::deque<std::vector<std::byte>> notes_;  // unsent
   std::size_t note_sent_ = 0;                 // bytes of the first
   std::vector<std::byte> heard_;              // of the control stream, up to a part of a frame

@@ -160,22 +160,29 @@ FileDescriptor accept_from(const FileDescriptor& listener) {
   return FileDescriptor(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
 }
 
-FileDescriptor connect_to(const SocketAddress& address, Deadline deadline) {
+FileDescriptor start_connecting(const SocketAddress& address) {
   FileDescriptor socket = stream_socket(address.family());
   if (!socket) return {};
-  int error = 0;
-  if (::connect(socket.fd(), address.get(), address.length) != 0) {
-    error = errno;
-    // A signal does not undo a connection that has begun; it goes on in the background.
-    if (error == EINPROGRESS || error == EINTR) {
-      socklen_t length = sizeof error;
-      if (!wait_for(socket.fd(), POLLOUT, deadline)) {
-        error = ETIMEDOUT;
-      } else if (::getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) {
-        error = errno;
-      }
-    }
+  // A signal does not undo a connection that has begun; it goes on in the background.
+  if (::connect(socket.fd(), address.get(), address.length) != 0 && errno != EINPROGRESS &&
+      errno != EINTR) {
+    const int error = errno;
+    socket.reset();
+    errno = error;
   }
+  return socket;
+}
+
+int connecting_error(const FileDescriptor& socket) {
+  int error = 0;
+  socklen_t length = sizeof error;
+  return ::getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &error, &length) == 0 ? error : errno;
+}
+
+FileDescriptor connect_to(const SocketAddress& address, Deadline deadline) {
+  FileDescriptor socket = start_connecting(address);
+  if (!socket) return {};
+  const int error = wait_for(socket.fd(), POLLOUT, deadline) ? connecting_error(socket) : ETIMEDOUT;
   if (error != 0) {
     socket.reset();
     errno = error;
@@ -196,6 +203,18 @@ IoResult write_exactly(const FileDescriptor& socket, std::span<const std::byte> 
                       [&](std::size_t offset, std::size_t count) {
                         return ::send(socket.fd(), bytes.data() + offset, count, MSG_NOSIGNAL);
                       });
+}
+
+ReadResult read_more(const FileDescriptor& socket, std::span<std::byte> bytes,
+                     std::size_t& received) {
+  while (received < bytes.size()) {
+    const ssize_t got = ::recv(socket.fd(), bytes.data() + received, bytes.size() - received, 0);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && errno == EAGAIN) return ReadResult::more;
+    if (got <= 0) return ReadResult::closed;
+    received += static_cast<std::size_t>(got);
+  }
+  return ReadResult::whole;
 }
 
 std::int64_t peer_user(const FileDescriptor& socket) {

@@ -81,12 +81,23 @@ FileDescriptor accept_from(const FileDescriptor& listener);
 
 enum class IoResult : std::uint8_t { done, closed, timed_out };
 
+/// Begins to connect: the socket becomes writable when that has ended, one way or the other. An
+/// empty one, with errno, where it cannot begin.
+FileDescriptor start_connecting(const SocketAddress& address);
+/// How it ended: 0, or an errno.
+int connecting_error(const FileDescriptor& socket);
 /// An attempt to connect that ended at the deadline has errno ETIMEDOUT.
 FileDescriptor connect_to(const SocketAddress& address, Deadline deadline);
 /// All of `bytes`, or why not. Errors of the connection count as closed.
 IoResult read_exactly(const FileDescriptor& socket, std::span<std::byte> bytes, Deadline deadline);
 IoResult write_exactly(const FileDescriptor& socket, std::span<const std::byte> bytes,
                        Deadline deadline);
+
+enum class ReadResult : std::uint8_t { more, whole, closed };
+/// What has come, into `bytes` from `received` on, which it moves; without waiting. `more` is to
+/// come.
+ReadResult read_more(const FileDescriptor& socket, std::span<std::byte> bytes,
+                     std::size_t& received);
 
 /// The user at the other end of a connected unix socket; -1 when the system does not say.
 std::int64_t peer_user(const FileDescriptor& socket);

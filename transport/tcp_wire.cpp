@@ -23,6 +23,12 @@ void TcpWire::shut() {
   socket_.reset();
 }
 
+void TcpWire::close_after(int error) {
+  // A process that has died; the control stream says so too, and says more.
+  const bool gone = error == ECONNRESET || error == EPIPE;
+  close_with(gone ? "" : std::strerror(error));
+}
+
 void TcpWire::close_with(const std::string& why) {
   if (closed_) return;
   closed_ = true;
@@ -169,7 +175,7 @@ bool TcpWire::receive() {
   const ssize_t got = ::recvmsg(socket_.fd(), &message, MSG_DONTWAIT);
   if (got < 0) {
     if (errno == EINTR) return true;
-    if (errno != EAGAIN) close_with(std::strerror(errno));
+    if (errno != EAGAIN) close_after(errno);
     return false;
   }
   if (got == 0) {

@@ -47,6 +47,7 @@ class TcpWire final : public Wire {
   void drop(InLink& link) override;
 
   void close_with(const std::string& why);
+  void close_after(int error);
   /// Collects what is to be sent next; false: nothing is.
   bool fill();
   void add(const Frame& frame, const void* payload);

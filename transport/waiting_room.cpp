@@ -2,6 +2,7 @@
 #include "transport/waiting_room.h"
 
 #include <sys/epoll.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -42,9 +43,11 @@ bool WaitingRoom::accept(const FileDescriptor& listener, const FileDescriptor& e
       if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) {
         continue;  // that connection was gone already
       }
+      trouble_ = "pid " + std::to_string(::getpid()) +
+                 " could not accept some for a while: " + std::generic_category().message(errno) +
+                 " (see `ulimit -n`)";
       if (now - last_log_ >= kLogPause) {
-        log().warn("{}: cannot accept a rank: {}; trying again (see `ulimit -n`)", name_,
-                   std::generic_category().message(errno));
+        log().warn("{}: {}; trying again", name_, trouble_);
         last_log_ = now;
       }
       accept_again_ = now + kAcceptPause;

@@ -4,13 +4,13 @@
 // held longest makes room.
 #pragma once
 
-#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "transport/handshake.h"
 #include "transport/socket.h"
@@ -25,7 +25,9 @@ class WaitingRoom {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  static constexpr std::size_t kPlaces = 64;
+  // Who says nothing holds a place for 20 ms when others want it (waiting_room.cpp), so this many
+  // let 12,800 a second through. With 64, a flood of 50,000 made ranks wait for a second.
+  static constexpr std::size_t kPlaces = 256;
 
   struct Admitted {
     FileDescriptor socket;
@@ -42,6 +44,8 @@ class WaitingRoom {
   std::optional<Admitted> read(std::size_t index, Time now);
   void expire(Time now);
   void clear();
+  /// Why somebody could not be accepted for a while; "": that has not happened.
+  const std::string& trouble() const { return trouble_; }
 
   /// When accept() or expire() has something to do by itself.
   Time next_wake(Time now) const;
@@ -60,9 +64,10 @@ class WaitingRoom {
 
   const std::string name_;
   const wire::Bytes32 secret_;
-  std::array<Place, kPlaces> places_;
+  std::vector<Place> places_ = std::vector<Place>(kPlaces);
   Time accept_again_{};
   Time last_log_{};
+  std::string trouble_;
   std::uint64_t dropped_ = 0;
 };
 

@@ -57,6 +57,18 @@ RankPlan direct_window_reduce_scatter_v(const PlanRequest& request, int rank);
 RankPlan split_window_broadcast(const PlanRequest& request, int rank);
 RankPlan split_window_reduce(const PlanRequest& request, int rank);
 
+// hierarchical_direct.cpp
+RankPlan hierarchical_direct_all_reduce(const PlanRequest& request, int rank);
+RankPlan hierarchical_direct_reduce_scatter(const PlanRequest& request, int rank);
+RankPlan hierarchical_direct_all_gather(const PlanRequest& request, int rank);
+RankPlan hierarchical_pipelined_all_reduce(const PlanRequest& request, int rank);
+RankPlan hierarchical_pipelined_reduce_scatter(const PlanRequest& request, int rank);
+RankPlan hierarchical_pipelined_all_gather(const PlanRequest& request, int rank);
+RankPlan hierarchical_chain_broadcast(const PlanRequest& request, int rank);
+RankPlan hierarchical_binomial_broadcast(const PlanRequest& request, int rank);
+RankPlan hierarchical_chain_reduce(const PlanRequest& request, int rank);
+RankPlan hierarchical_binomial_reduce(const PlanRequest& request, int rank);
+
 // chain.cpp
 RankPlan chain_broadcast(const PlanRequest& request, int rank);
 RankPlan chain_reduce(const PlanRequest& request, int rank);

@@ -2,6 +2,7 @@
 #include "collectives/algorithms/groups.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <numeric>
@@ -27,11 +28,42 @@ Groups::Groups(const PlanRequest& request, int rank)
       if (ranks % d == 0) size = d;
     }
   }
-  mine = rank / size;
-  index = rank % size;
+  if (request.groups.empty()) {
+    for (int first = 0; first < ranks; first += size) begins.push_back(first);
+    begins.push_back(ranks);
+  } else {
+    begins.push_back(0);
+    for (const int n : request.groups) begins.push_back(begins.back() + std::max(n, 0));
+    if (begins.back() != ranks || std::ranges::min(request.groups) < 1) {
+      throw Error(
+          ErrorCode::invalid_argument,
+          fmt::format("groups of {} ranks, of {} in all; each must have one or more, and all "
+                      "together those that there are",
+                      fmt::join(request.groups, ", "), ranks));
+    }
+    size = size_of(0);
+  }
+  mine = group_of(rank);
+  index = rank - begin(mine);
 }
 
-int Groups::size_of(int group) const { return std::min(size, ranks - group * size); }
+int Groups::group_of(int rank) const {
+  const auto after = std::ranges::upper_bound(begins, rank);
+  return static_cast<int>(after - begins.begin()) - 1;
+}
+
+int Groups::largest() const {
+  int most = 0;
+  for (int k = 0; k < count(); ++k) most = std::max(most, size_of(k));
+  return most;
+}
+
+bool Groups::are_equal() const {
+  for (int k = 1; k < count(); ++k) {
+    if (size_of(k) != size) return false;
+  }
+  return true;
+}
 
 void Groups::need_equal(Collective c) const {
   if (are_equal()) return;
@@ -43,7 +75,7 @@ void Groups::need_equal(Collective c) const {
 
 std::vector<int> Groups::inside() const {
   std::vector<int> all(u32(size_of(mine)));
-  std::iota(all.begin(), all.end(), mine * size);
+  std::iota(all.begin(), all.end(), begin(mine));
   return all;
 }
 

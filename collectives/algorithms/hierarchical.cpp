@@ -19,6 +19,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -135,8 +136,9 @@ void Composition::expect(Collective c, const Part& part, int ranks) {
 }
 
 void Composition::expect_inside(Collective c, const Part& part) {
-  expect(c, part, groups_.size);
-  if (!groups_.are_equal()) expect(c, part, groups_.size_of(groups_.count() - 1));
+  std::set<int> sizes;
+  for (int k = 0; k < groups_.count(); ++k) sizes.insert(groups_.size_of(k));
+  for (const int size : sizes) expect(c, part, size);
 }
 
 void Composition::stage(Collective c, const Part& part, int root, Placement placement) {
@@ -273,7 +275,7 @@ void Composition::broadcast() {
   expect(Collective::broadcast, outer_.broadcast, groups_.count());
   const Region out = whole(Space::out);
   if (groups_.count() > 1 && groups_.lead()) {
-    stage(Collective::broadcast, outer_.broadcast, groups_.root / groups_.size,
+    stage(Collective::broadcast, outer_.broadcast, groups_.group_of(groups_.root),
           {.ranks = groups_.leaders(),
            .in = all(whole(Space::in)),
            .out = all(out),
@@ -296,7 +298,7 @@ void Composition::reduce() {
   const Region in = whole(Space::in);
   // Only the root has an `out`; the other leaders keep their group's sum in tmp.
   const auto sum = [this](int group) {
-    return whole(group == groups_.root / groups_.size ? Space::out : Space::tmp);
+    return whole(group == groups_.group_of(groups_.root) ? Space::out : Space::tmp);
   };
   const bool leads = groups_.lead();
   if (leads && groups_.work_inside() && rank_ != groups_.root) kept_ = pieces_;
@@ -310,7 +312,7 @@ void Composition::reduce() {
            .completes = groups_.count() == 1});
   }
   if (groups_.count() > 1 && leads) {
-    stage(Collective::reduce, outer_.reduce, groups_.root / groups_.size,
+    stage(Collective::reduce, outer_.reduce, groups_.group_of(groups_.root),
           {.ranks = groups_.leaders(),
            .in = [this, sum, in](int k) { return groups_.size_of(k) > 1 ? sum(k) : in; },
            .out = all(whole(Space::out)),
@@ -361,7 +363,7 @@ Hops Composition::hops() const {
   Hops sum;
   for (const Stage& s : stages_) {
     const auto& ranks = s.placement.ranks;
-    const bool inside = ranks.front() / groups_.size == ranks.back() / groups_.size;
+    const bool inside = groups_.group_of(ranks.front()) == groups_.group_of(ranks.back());
     (inside ? sum.inside : sum.across) += s.part->hops(static_cast<int>(ranks.size()));
   }
   return sum;

@@ -5,6 +5,7 @@
 
 #include "collectives/algorithms/common.h"
 #include "collectives/algorithms/fold.h"
+#include "collectives/algorithms/groups.h"
 
 namespace tutti::algorithm::textbook {
 namespace {
@@ -36,6 +37,29 @@ std::uint64_t blocks_of_groups(const Fold& fold, int core) {
 }
 
 std::uint64_t log2(int power_of_two) { return u64(std::countr_zero(u32(power_of_two))); }
+
+/// Of how many ranks of other groups `rank` is the deputy.
+std::uint64_t deputed(const Groups& g) {
+  std::uint64_t ranks = 0;
+  for (int k = 0; k < g.count(); ++k) {
+    const int size = g.size_of(g.mine);
+    if (k != g.mine) ranks += u64((g.size_of(k) - g.index + size - 1) / size);
+  }
+  return ranks;
+}
+
+/// What a rank's group passes on, chunk by chunk, and how many of these are the rank's.
+Traffic carried(const PlanRequest& request, int rank, bool chain) {
+  const Groups g(request, rank);
+  const int size = g.size_of(g.mine);
+  const int label = wrap(g.mine - g.group_of(g.root), g.count());
+  int after = 0;  // groups that hear from this one
+  for (int v = label + 1; v < g.count(); ++v)
+    after += (chain ? v - 1 : v & (v - 1)) == label ? 1 : 0;
+  const std::uint64_t chunks = u64((g.largest() - g.index + size - 1) / size);
+  const std::uint64_t got = label > 0 || rank != g.root ? 1 : 0;
+  return {chunks * u64(size - 1 + after), chunks * got};
+}
 
 }  // namespace
 
@@ -148,6 +172,39 @@ Traffic neighbours(const PlanRequest& request, int) {
   return request.ranks == 1 ? Traffic{} : Traffic{1, 1};
 }
 
+Traffic groups_all_reduce(const PlanRequest& request, int rank) {
+  const Groups g(request, rank);
+  const std::uint64_t size = u64(g.size_of(g.mine));
+  const std::uint64_t moved = deputed(g) * size + (size - 1) + u64(g.count() - 1);
+  return {moved, moved};
+}
+
+Traffic groups_reduce_scatter(const PlanRequest& request, int rank) {
+  const Groups g(request, rank);
+  const std::uint64_t others = u64(g.size_of(g.mine) - 1);
+  return {deputed(g), (deputed(g) + 1) * others + u64(g.count() - 1)};
+}
+
+Traffic groups_all_gather(const PlanRequest& request, int rank) {
+  return reversed(groups_reduce_scatter(request, rank));
+}
+
+Traffic groups_chain_broadcast(const PlanRequest& request, int rank) {
+  return carried(request, rank, true);
+}
+
+Traffic groups_binomial_broadcast(const PlanRequest& request, int rank) {
+  return carried(request, rank, false);
+}
+
+Traffic groups_chain_reduce(const PlanRequest& request, int rank) {
+  return reversed(carried(request, rank, true));
+}
+
+Traffic groups_binomial_reduce(const PlanRequest& request, int rank) {
+  return reversed(carried(request, rank, false));
+}
+
 int one_hop(int n) { return n > 1 ? 1 : 0; }
 int two_hops(int n) { return n > 1 ? 2 : 0; }
 int around(int n) { return n - 1; }
@@ -165,5 +222,9 @@ int halving_and_doubling(int n) { return halving(n) + binomial(n); }
 /// The deeper of the two trees.
 int up_or_down(int n) { return logarithmic(n); }
 int up_and_down(int n) { return 2 * logarithmic(n); }
+Hops in_groups(const PlanRequest& request, int (*across)(int groups)) {
+  const Groups g(request, 0);
+  return {two_hops(g.largest()), across(g.count())};
+}
 
 }  // namespace tutti::algorithm::textbook

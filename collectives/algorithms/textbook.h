@@ -37,6 +37,20 @@ Traffic recursive_doubling_all_gather(const PlanRequest& request, int rank);
 Traffic recursive_halving_all_reduce(const PlanRequest& request, int rank);
 Traffic recursive_halving_reduce_scatter(const PlanRequest& request, int rank);
 Traffic neighbours(const PlanRequest& request, int rank);
+/// Windows inside of groups, links across (hierarchical_direct.cpp).
+Traffic groups_all_reduce(const PlanRequest& request, int rank);
+Traffic groups_reduce_scatter(const PlanRequest& request, int rank);
+Traffic groups_all_gather(const PlanRequest& request, int rank);
+/// The same in three pieces each.
+template <auto kWhole>
+Traffic in_three(const PlanRequest& request, int rank) {
+  const Traffic whole = kWhole(request, rank);
+  return {3 * whole.sent, 3 * whole.received};
+}
+Traffic groups_chain_broadcast(const PlanRequest& request, int rank);
+Traffic groups_binomial_broadcast(const PlanRequest& request, int rank);
+Traffic groups_chain_reduce(const PlanRequest& request, int rank);
+Traffic groups_binomial_reduce(const PlanRequest& request, int rank);
 
 /// Algorithm::hops.
 int one_hop(int ranks);
@@ -50,5 +64,7 @@ int halving(int ranks);
 int halving_and_doubling(int ranks);
 int up_or_down(int ranks);
 int up_and_down(int ranks);
+/// Ready and done inside of each group, and so many across.
+Hops in_groups(const PlanRequest& request, int (*across)(int groups));
 
 }  // namespace tutti::algorithm::textbook

@@ -5,6 +5,7 @@
 #include <limits>
 #include <string>
 
+#include "collectives/model/hosts.h"
 #include "collectives/model/rounding.h"
 #include "core/error.h"
 
@@ -60,10 +61,26 @@ const Algorithm& Chooser::choose(const Workload& workload) {
   return *chosen;
 }
 
+bool Chooser::may_run(const Algorithm& algorithm) {
+  if (!algorithm.windows || platform_.hosts.count() == 1) return true;
+  const auto known = may_run_.find(&algorithm);
+  if (known != may_run_.end()) return known->second;
+  PlanRequest request;
+  request.collective = algorithm.collective;
+  request.ranks = platform_.ranks;
+  bool may = false;
+  try {
+    may = !use_of(algorithm, request, layout_, platform_.hosts).across;
+  } catch (const Error&) {  // groups that do not divide the ranks, say
+  }
+  may_run_.emplace(&algorithm, may);
+  return may;
+}
+
 bool Chooser::rounds_once(const Algorithm& algorithm) {
   const auto known = rounds_once_.find(&algorithm);
   if (known != rounds_once_.end()) return known->second;
-  const bool once = tutti::rounds_once(algorithm, platform_.ranks, platform_.domains);
+  const bool once = tutti::rounds_once(algorithm, platform_.ranks, layout_);
   rounds_once_.emplace(&algorithm, once);
   return once;
 }

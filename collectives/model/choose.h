@@ -20,25 +20,28 @@ struct Candidate {
 /// ranks with the same platform choose alike. Not thread-safe.
 class Chooser {
  public:
-  explicit Chooser(const Platform& platform) : platform_(platform) {}
+  explicit Chooser(const Platform& platform) : platform_(platform), layout_(platform.layout()) {}
 
   /// Remembered per power of two of the bytes, and predicted for that power.
   const Algorithm& choose(const Workload& workload);
   /// All that are possible, for exactly these bytes, the best first.
   std::vector<Candidate> candidates(const Workload& workload);
+  /// Whether it can run on these hosts: its plan addresses no memory of another one. Remembered.
+  bool may_run(const Algorithm& algorithm);
   /// rounds_once() of its plan for this many ranks; remembered.
   bool rounds_once(const Algorithm& algorithm);
 
  private:
   bool may_serve(const Algorithm& algorithm, const Workload& workload) {
-    return algorithm.collective == workload.collective &&
+    return algorithm.collective == workload.collective && may_run(algorithm) &&
            (!workload.round_once || rounds_once(algorithm));
   }
 
   Platform platform_;
+  Domains layout_;
   using Key = std::tuple<Collective, DataType, int, Access, bool>;
   std::map<Key, const Algorithm*> chosen_;
-  std::map<const Algorithm*, bool> rounds_once_;
+  std::map<const Algorithm*, bool> may_run_, rounds_once_;
 };
 
 }  // namespace tutti

@@ -15,13 +15,15 @@ double missing(double bytes, double cache) {
 
 }  // namespace
 
-Costing::Costing(const Workload& w, const Platform& p, const Plan& plan, bool windows)
+Costing::Costing(const Workload& w, const Platform& p, const Plan& plan, Reach reach)
     : machine_(p.machine),
       domains_(p.domains),
+      hosts_(p.hosts),
+      on_a_host_(p.ranks_of_a_host()),
       header_(plan.header),
       copies_(w.access == Access::copies),
       flags_in_data_(p.flags_in_data),
-      l3_bytes_(p.machine.l3_bytes * p.domains.count()),
+      l3_bytes_(p.machine.l3_bytes * p.caches_of_a_host()),
       type_(w.type),
       element_(size_of(w.type)) {
   const auto blocks_of = [&](int rank) {
@@ -31,21 +33,21 @@ Costing::Costing(const Workload& w, const Platform& p, const Plan& plan, bool wi
       {in_blocks(w.collective, p.ranks, 0, 0), out_blocks(w.collective, p.ranks, 0, 0), 1U});
   block_ = w.bytes / widest / element_;
   if (w.bytes > 0) block_ = std::max<std::size_t>(block_, 1);
-  tiling_ = cut(header_, {windows, !windows}, block_, w.bytes, element_, p.links, p.tile_bytes,
-                p.least_piece);
+  tiling_ = cut(header_, reach, block_, w.bytes, element_, p.links, p.tile_bytes, p.least_piece);
 
   // A rank that is no root has the usual number of blocks; roots alone have more.
   const double mine = static_cast<double>(block_ * element_) * blocks_of(p.ranks > 1 ? 1 : 0);
   const double sharing = std::max(1.0, static_cast<double>(p.ranks) / p.cores);
-  buffers_ = speed_of(mine * sharing, mine * p.ranks);
+  buffers_ = speed_of(mine * sharing, mine * on_a_host_);
   // What goes to a rank on the same core stays in its cache. Who shares a core is not known.
-  const double same_core = p.ranks > p.cores ? (sharing - 1) / (p.ranks - 1) : 0;
+  const double same_core =
+      p.ranks > p.cores ? std::min((sharing - 1) / std::max(on_a_host_ - 1, 1), 1.0) : 0;
   slots_ = {std::lerp(machine_.slot_read, machine_.l2_read, same_core),
             std::lerp(machine_.slot_write, machine_.l2_write, same_core), 0};
   std::size_t slots = 0;
   for (const RankPlan& rank : plan.ranks) slots = std::max(slots, slots_in_use(rank, p.links));
-  if (!windows) expect_slots(static_cast<double>(slots) * p.ranks);
-  stream_ = writes_past_caches(bytes_in_caches(w.bytes, slots, p.ranks),
+  if (reach.link_data) expect_slots(static_cast<double>(slots) * on_a_host_);
+  stream_ = writes_past_caches(bytes_in_caches(w.bytes, slots, on_a_host_),
                                static_cast<std::size_t>(l3_bytes_));
 }
 
@@ -64,6 +66,7 @@ Costing::Cost Costing::of(const RankPlan& plan, const Step& step) const {
   };
   cost.ns += machine_.link_ns * (links(plan.sources(step)) + links(plan.destinations(step)));
   const double bytes = bytes_of(step);
+  if (hosts_.count() > 1) network(plan, step, bytes, cost);
   if (bytes == 0) return cost;
   double memory_ns = 0;
   const bool copied_out =
@@ -112,8 +115,26 @@ double Costing::copy_ns(const Step& step, double bytes) const {
   return machine_.copy_ns * pieces + pages + through_ours;
 }
 
+bool Costing::is_across(const Operand& o, const RankPlan& plan) const {
+  return o.is_link() && !hosts_.near(o.rank, plan.rank);
+}
+
+/// What its messages to and from other hosts take of this core, and of the wires.
+void Costing::network(const RankPlan& plan, const Step& step, double bytes, Cost& cost) const {
+  const auto across = [&](std::span<const Operand> side) {
+    return static_cast<int>(
+        std::ranges::count_if(side, [&](const Operand& o) { return is_across(o, plan); }));
+  };
+  cost.wires_out = across(plan.destinations(step));
+  cost.wires_in = across(plan.sources(step));
+  cost.wire = machine_.net_wire * (bytes + sizeof(SlotHeader)) / kKiB;
+  cost.ns += cost.wires_out * (machine_.net_message_ns + machine_.net_send * bytes / kKiB);
+  cost.ns += cost.wires_in * (machine_.net_message_ns + machine_.net_receive * bytes / kKiB);
+}
+
 bool Costing::is_far(const Operand& o, const RankPlan& plan) const {
-  return (o.is_link() || o.is_remote()) && !domains_.near(o.rank, plan.rank);
+  return (o.is_link() || o.is_remote()) && hosts_.near(o.rank, plan.rank) &&
+         !domains_.near(o.rank, plan.rank);
 }
 double Costing::at_least_far(double ns_per_kib, const Operand& o, const RankPlan& plan) const {
   return is_far(o, plan) ? std::max(ns_per_kib, machine_.far_data) : ns_per_kib;
@@ -125,7 +146,7 @@ Costing::Speed Costing::own(const Operand& o, const RankPlan& plan) const {
   const double tile =
       static_cast<double>(std::min(tiling_.tile, block_) * element_) / header_.pieces;
   const double bytes = tile * plan.tmp_chunks;
-  const Speed tmp = speed_of(bytes, bytes * header_.ranks);
+  const Speed tmp = speed_of(bytes, bytes * on_a_host_);
   return tmp.read < buffers_.read ? tmp : buffers_;
 }
 
@@ -136,7 +157,7 @@ void Costing::read(const Operand& o, const RankPlan& plan, double bytes, double&
     if (bytes <= kInlineBytes) return;
     ns += at_least_far(slots_.read, o, plan) * bytes / kKiB;
     // The first line comes once the header is there, unless flags are in the data.
-    if (!flags_in_data_) {
+    if (!flags_in_data_ && !is_across(o, plan)) {
       ns += is_far(o, plan) ? machine_.far_latency_ns : machine_.latency_ns;
     }
     cost.memory += slots_.memory * bytes;

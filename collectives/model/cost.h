@@ -11,15 +11,19 @@ namespace tutti {
 /// One call, cut and weighed. Refers to what it was made from.
 class Costing {
  public:
-  Costing(const Workload& workload, const Platform& platform, const Plan& plan, bool windows);
+  Costing(const Workload& workload, const Platform& platform, const Plan& plan, Reach reach);
 
   const Tiling& tiling() const { return tiling_; }
+  std::size_t block() const { return block_; }
   std::size_t block_bytes() const { return block_ * element_; }
 
   struct Cost {
     double ns = 0;
     double moved = 0;   // bytes
     double memory = 0;  // bytes that go through the memory's pins
+    double wire = 0;    // ns that each message to or from another host keeps a wire busy
+    int wires_out = 0;  // such messages
+    int wires_in = 0;
   };
   /// Of `step` of a whole tile.
   Cost of(const RankPlan& plan, const Step& step) const;
@@ -35,6 +39,8 @@ class Costing {
   /// So many bytes of slots go round and round: do they stay in the cache?
   void expect_slots(double bytes);
   double bytes_of(const Step& step) const;
+  bool is_across(const Operand& o, const RankPlan& plan) const;
+  void network(const RankPlan& plan, const Step& step, double bytes, Cost& cost) const;
   Speed own(const Operand& o, const RankPlan& plan) const;
   bool is_far(const Operand& o, const RankPlan& plan) const;
   double at_least_far(double ns_per_kib, const Operand& o, const RankPlan& plan) const;
@@ -45,6 +51,8 @@ class Costing {
 
   const Machine& machine_;
   const Domains& domains_;
+  const Domains& hosts_;
+  int on_a_host_;  // ranks
   const PlanHeader& header_;
   bool copies_;  // other ranks' memory is not mapped
   bool flags_in_data_;

@@ -1,9 +1,14 @@
 #include "collectives/model/domains.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <numeric>
+#include <optional>
+#include <set>
 #include <string>
+#include <tuple>
+#include <utility>
 
 #include "core/error.h"
 
@@ -73,36 +78,70 @@ RankPlan renumbered(RankPlan plan, const Domains& domains) {
   return plan;
 }
 
+int count_of(const auto& container) { return static_cast<int>(container.size()); }
+
+/// The part as it is before it gets other numbers; none where it keeps those that it has.
+std::optional<RankPlan> placed_part(const Algorithm& algorithm, const PlanRequest& request,
+                                    int rank, const Domains& domains) {
+  const auto is_one = [&](int r) { return r >= 0 && r < request.ranks; };
+  if (domains.ranks() != request.ranks || !is_one(rank) || !is_one(request.root)) return {};
+  RankPlan plan = algorithm.generate(placed(algorithm, request, domains), domains.place_of(rank));
+  if (!Renumbering::is_possible(plan.header)) return {};
+  return plan;
+}
+
 }  // namespace
 
 Domains::Domains(std::span<const int> of) {
-  std::map<int, int> sizes, first;
-  for (std::size_t r = 0; r < of.size(); ++r) {
-    ++sizes[of[r]];
-    first.try_emplace(of[r], static_cast<int>(r));
+  std::map<int, int> numbers;
+  for (const int domain : of) {
+    const int number = numbers.try_emplace(domain, count_of(numbers)).first->second;
+    of_.push_back(number);
+    if (number == count_of(sizes_)) sizes_.push_back(0);
+    ++sizes_[static_cast<std::size_t>(number)];
   }
-  if (sizes.size() <= 1 || sizes.begin()->first < 0) return;
-  count_ = static_cast<int>(sizes.size());
-  of_.assign(of.begin(), of.end());
+  if (sizes_.size() <= 1 || numbers.begin()->first < 0) {
+    *this = Domains();
+    return;
+  }
+  count_ = count_of(sizes_);
   order_.resize(of.size());
   std::iota(order_.begin(), order_.end(), 0);
+  arrange([](int) { return 0; });
+  std::ranges::sort(sizes_, std::greater());
+  if (std::ranges::count(sizes_, sizes_.front()) >= count_ - 1) group_ = sizes_.front();
+}
+
+void Domains::arrange(const std::function<int(int)>& within) {
+  std::vector<int> ranks(static_cast<std::size_t>(count_));
+  for (const int domain : of_) ++ranks[static_cast<std::size_t>(domain)];
   std::ranges::stable_sort(order_, {}, [&](int rank) {
-    return std::pair{-sizes[domain(rank)], first[domain(rank)]};
+    return std::tuple{-ranks[static_cast<std::size_t>(domain(rank))], domain(rank), within(rank)};
   });
-  places_.resize(of.size());
+  places_.resize(order_.size());
   for (std::size_t i = 0; i < order_.size(); ++i) {
     places_[static_cast<std::size_t>(order_[i])] = static_cast<int>(i);
   }
-  const int largest = sizes[domain(order_.front())];
-  const auto full =
-      std::ranges::count_if(sizes, [&](const auto& s) { return s.second == largest; });
-  if (full >= count_ - 1) group_ = largest;
 }
 
 Domains Domains::even(int ranks, int count) {
   std::vector<int> of(static_cast<std::size_t>(ranks));
   for (int r = 0; r < ranks; ++r) {
     of[static_cast<std::size_t>(r)] = static_cast<int>(std::int64_t{r} * count / ranks);
+  }
+  return Domains(of);
+}
+
+Domains Domains::on_hosts(std::span<const int> host, std::span<const int> domain) {
+  std::set<int> unknown;
+  for (std::size_t r = 0; r < host.size(); ++r) {
+    if (domain[r] < 0) unknown.insert(host[r]);
+  }
+  std::map<std::pair<int, int>, int> numbers;
+  std::vector<int> of;
+  for (std::size_t r = 0; r < host.size(); ++r) {
+    const std::pair key{host[r], unknown.contains(host[r]) ? -1 : domain[r]};
+    of.push_back(numbers.try_emplace(key, count_of(numbers)).first->second);
   }
   return Domains(of);
 }
@@ -114,26 +153,33 @@ Domains Domains::among(std::span<const int> ranks) const {
   return Domains(of);
 }
 
-PlanRequest placed(const PlanRequest& request, const Domains& domains) {
+Domains Domains::refined(const Domains& finer) const {
+  Domains all = *this;
+  if (finer.ranks() == ranks()) all.arrange([&](int rank) { return finer.place_of(rank); });
+  return all;
+}
+
+PlanRequest placed(const Algorithm& algorithm, const PlanRequest& request, const Domains& domains) {
   PlanRequest p = request;
   if (domains.ranks() != request.ranks) return p;
   if (is_rooted(request.collective)) p.root = domains.place_of(request.root);
+  if (request.group != 0 || !request.groups.empty()) return p;
   const int group = domains.group();
-  const bool fits =
-      group > 0 && (request.ranks % group == 0 || !needs_equal_groups(request.collective));
-  if (request.group == 0 && fits) p.group = group;
+  if (group > 0 && (request.ranks % group == 0 || !algorithm.equal_groups)) p.group = group;
+  if (group == 0 && !algorithm.equal_groups) p.groups = domains.sizes();
   return p;
 }
 
 RankPlan generate(const Algorithm& algorithm, const PlanRequest& request, int rank,
                   const Domains& domains) {
-  const auto is_one = [&](int r) { return r >= 0 && r < request.ranks; };
-  if (domains.ranks() != request.ranks || !is_one(rank) || !is_one(request.root)) {
-    return algorithm.generate(request, rank);
-  }
-  RankPlan plan = algorithm.generate(placed(request, domains), domains.place_of(rank));
-  if (!Renumbering::is_possible(plan.header)) return algorithm.generate(request, rank);
-  return renumbered(std::move(plan), domains);
+  std::optional<RankPlan> part = placed_part(algorithm, request, rank, domains);
+  return part ? renumbered(std::move(*part), domains) : algorithm.generate(request, rank);
+}
+
+Traffic textbook(const Algorithm& algorithm, const PlanRequest& request, int rank,
+                 const Domains& domains) {
+  if (!placed_part(algorithm, request, rank, domains)) return algorithm.textbook(request, rank);
+  return algorithm.textbook(placed(algorithm, request, domains), domains.place_of(rank));
 }
 
 }  // namespace tutti

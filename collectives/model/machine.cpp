@@ -42,6 +42,16 @@ constexpr std::array kConstants{
     MachineConstant{"slot_read", "ns/KiB", &Machine::slot_read, "copying out of a slot"},
     MachineConstant{"far_data", "ns/KiB", &Machine::far_data,
                     "data between cores that share no cache, at least"},
+    MachineConstant{"net_latency_ns", "ns", &Machine::net_latency_ns,
+                    "a message on its way to another host", true},
+    MachineConstant{"net_message_ns", "ns", &Machine::net_message_ns,
+                    "a message between hosts, at either end", true},
+    MachineConstant{"net_send", "ns/KiB", &Machine::net_send,
+                    "sending to another host, the core's part", true},
+    MachineConstant{"net_receive", "ns/KiB", &Machine::net_receive,
+                    "receiving from another host, the core's part", true},
+    MachineConstant{"net_wire", "ns/KiB", &Machine::net_wire,
+                    "the wire of a host, in one direction", true},
     MachineConstant{"l2_read", "ns/KiB", &Machine::l2_read, "reading from L2"},
     MachineConstant{"l2_write", "ns/KiB", &Machine::l2_write, "writing to L2"},
     MachineConstant{"l3_read", "ns/KiB", &Machine::l3_read, "reading from L3"},
@@ -78,6 +88,15 @@ double number_from(std::string_view text, std::size_t line) {
     refuse(line, "expected a number from 0 to 1e15");
   }
   return x;
+}
+
+/// TCP over Ethernet with 10 Gbit/s.
+void set_network(Machine& m) {
+  m.net_latency_ns = 10000;
+  m.net_message_ns = 1500;
+  m.net_send = 150;
+  m.net_receive = 250;
+  m.net_wire = 819.2;
 }
 
 std::string cache_folder() {
@@ -132,6 +151,7 @@ Machine default_machine() {
   m.slot_write = 120;
   m.slot_read = 120;
   m.far_data = 200;
+  set_network(m);
   m.l2_read = m.l2_write = 15;
   m.l3_read = m.l3_write = 30;
   m.memory_read = 70;
@@ -159,6 +179,7 @@ Machine gpu_machine() {
   m.memory_bandwidth = 4300;
   m.reduce_float32 = m.reduce_float16 = m.reduce_other = 0.05;
   m.reduce_float8 = 0.2;
+  set_network(m);
   return m;
 }
 
@@ -216,11 +237,14 @@ MachineRecord machine_from_text(std::string_view text) {
       record.machine.*constant->value = number_from(value, number);
     }
   }
+  const Machine defaults = default_machine();
   for (const std::string_view name : {"version", "machine", "date"}) {
     if (!seen.contains(name)) refuse(number, fmt::format("{} is missing", name));
   }
   for (const MachineConstant& c : kConstants) {
-    if (!seen.contains(c.name)) refuse(number, fmt::format("{} is missing", c.name));
+    if (seen.contains(c.name)) continue;
+    if (!c.may_be_left_out) refuse(number, fmt::format("{} is missing", c.name));
+    record.machine.*c.value = defaults.*c.value;
   }
   if (!is_valid(record.machine)) refuse(number, "memory_bandwidth is 0");
   return record;

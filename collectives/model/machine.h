@@ -39,6 +39,13 @@ struct Machine {
   // At least so much is what goes between cores that share no cache, read or written.
   double far_data = 0;
 
+  // Between hosts. The wire is shared by the ranks of a host, each direction by itself.
+  double net_latency_ns = 0;  // from the sender's side to the receiver's
+  double net_message_ns = 0;  // each message, at either end
+  double net_send = 0;        // the core's part of sending, and of receiving: the kernel copies
+  double net_receive = 0;
+  double net_wire = 0;  // of one host, in one direction
+
   // A rank's own memory and other ranks' windows, by where the call's buffers fit.
   double l2_read = 0, l2_write = 0;
   double l3_read = 0, l3_write = 0;
@@ -59,6 +66,7 @@ struct MachineConstant {
   std::string_view unit;
   double Machine::*value;
   std::string_view meaning;
+  bool may_be_left_out = false;  // of a file: then it is as in default_machine()
 };
 std::span<const MachineConstant> machine_constants();
 /// A constant's value for people: four digits after the first, sizes in full.

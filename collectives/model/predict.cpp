@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
+#include <set>
 #include <vector>
 
 #include "collectives/model/cost.h"
+#include "collectives/model/hosts.h"
 #include "collectives/model/simulate.h"
 #include "core/error.h"
 
@@ -18,12 +21,15 @@ constexpr double kSharpness = 4;
 /// What a rank does in one tile, in all.
 struct Busy {
   double ns = 0, moved = 0, memory = 0, steps = 0;
+  double wire_out = 0, wire_in = 0;    // ns of its host's wire
+  double messages = 0, to_others = 0;  // that it sends; to other hosts
 };
 
-Busy busy(const Costing& costing, const RankPlan& plan,
-          std::vector<std::vector<double>>* costs = nullptr) {
+Busy busy(const Costing& costing, const RankPlan& plan, std::vector<std::vector<double>>& costs,
+          std::vector<std::vector<double>>& wires) {
   Busy total;
-  if (costs != nullptr) costs->resize(plan.lanes.size());
+  costs.resize(plan.lanes.size());
+  wires.resize(plan.lanes.size());
   for (std::size_t l = 0; l < plan.lanes.size(); ++l) {
     for (const Step& step : plan.lanes[l]) {
       const Costing::Cost cost = costing.of(plan, step);
@@ -31,7 +37,13 @@ Busy busy(const Costing& costing, const RankPlan& plan,
       total.moved += cost.moved;
       total.memory += cost.memory;
       total.steps += 1;
-      if (costs != nullptr) (*costs)[l].push_back(cost.ns);
+      total.wire_out += cost.wires_out * cost.wire;
+      total.wire_in += cost.wires_in * cost.wire;
+      total.to_others += cost.wires_out;
+      total.messages +=
+          static_cast<double>(std::ranges::count_if(plan.destinations(step), &Operand::is_link));
+      costs[l].push_back(cost.ns);
+      wires[l].push_back(cost.wire);
     }
   }
   return total;
@@ -48,8 +60,8 @@ double time_of_tiles(const Plan& plan, const StepCosts& costs, SimulationOptions
   return first + pace * static_cast<double>(tiles - kSimulatedTiles);
 }
 
-double time_by_simulation(const Plan& plan, const StepCosts& costs, const Platform& p,
-                          const Prediction& so_far) {
+double time_by_simulation(const Plan& plan, const StepCosts& costs, const StepCosts& wires,
+                          const Platform& p, const Prediction& so_far) {
   const std::size_t tiles = so_far.tiles;
   SimulationOptions options;
   options.slots = p.links.slots_for(so_far.tile_bytes * plan.header.widest / plan.header.pieces);
@@ -58,6 +70,9 @@ double time_by_simulation(const Plan& plan, const StepCosts& costs, const Platfo
   options.far_latency_ns = p.machine.far_latency_ns;
   options.domains = &p.domains;
   options.switch_ns = p.machine.switch_ns;
+  options.hosts = &p.hosts;
+  options.net_latency_ns = p.machine.net_latency_ns;
+  options.wire_ns = &wires;
   double time = time_of_tiles(plan, costs, options, tiles);
   if (p.ranks > p.cores) {
     // Which ranks share a core is for the kernel to say: the worse of two ways, or an algorithm
@@ -68,16 +83,83 @@ double time_by_simulation(const Plan& plan, const StepCosts& costs, const Platfo
   return time;
 }
 
-/// The busiest of a few ranks, and as many hops as the textbook says.
-double time_by_formula(const Busy& busiest, const Hops& h, const Platform& p, std::size_t tiles) {
+/// The busiest of a few ranks, and as many hops as the textbook says. `all`: those ranks' together.
+double time_by_formula(const Busy& busiest, const Busy& all, double busiest_wire, const Hops& h,
+                       const Platform& p, std::size_t tiles) {
   const double hops = h.inside + h.across;
   const double of_a_core = std::max(1.0, static_cast<double>(p.ranks) / p.cores);
   const double switches = of_a_core > 1 ? hops * of_a_core * p.machine.switch_ns : 0;
   const double across = p.domains.count() > 1 ? p.machine.far_latency_ns : p.machine.latency_ns;
-  const double ways = h.inside * p.machine.latency_ns + h.across * across;
+  double ways = h.inside * p.machine.latency_ns + h.across * across;
+  if (p.hosts.count() > 1) {
+    // Groups are hosts; without groups as many of the hops are between hosts as of the messages.
+    const double of_messages = all.to_others / std::max(all.messages, 1.0);
+    const double between = h.inside > 0 ? h.across : std::ceil(hops * of_messages);
+    ways = between * p.machine.net_latency_ns + (hops - between) * p.machine.latency_ns;
+  }
   const double step = busiest.ns / std::max(1.0, busiest.steps);
-  return std::max(busiest.ns * of_a_core, hops * step) + ways + switches +
-         busiest.ns * of_a_core * static_cast<double>(tiles - 1);
+  const double tile = std::max(busiest.ns * of_a_core, busiest_wire);
+  return std::max(tile, hops * step) + ways + switches + tile * static_cast<double>(tiles - 1);
+}
+
+/// The ranks whose parts a prediction is made from: all, or a few; of several hosts all ranks of a
+/// few, as they share a wire.
+std::vector<int> looked_at(const Platform& p, const Domains& layout) {
+  std::vector<int> ranks(static_cast<std::size_t>(p.ranks));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  if (p.ranks <= kMostSimulatedRanks) return ranks;
+  if (p.hosts.count() == 1) return {0, 1, p.ranks / 2, p.ranks - 1};
+  std::set<int> hosts{p.hosts.number_of(0)};
+  for (const int place : {0, p.ranks / 2, p.ranks - 1}) {
+    hosts.insert(p.hosts.number_of(layout.rank_at(place)));
+  }
+  std::erase_if(ranks, [&](int r) { return !hosts.contains(p.hosts.number_of(r)); });
+  return ranks;
+}
+
+/// The wire of these ranks' hosts that is busy for longest, in one tile.
+double busiest_wire(const std::vector<Busy>& ranks, const Plan& plan, const Domains& hosts) {
+  std::vector<double> out(static_cast<std::size_t>(hosts.count())), in = out;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const auto host = static_cast<std::size_t>(hosts.number_of(plan.ranks[i].rank));
+    out[host] += ranks[i].wire_out;
+    in[host] += ranks[i].wire_in;
+  }
+  return std::max(std::ranges::max(out), std::ranges::max(in));
+}
+
+/// What the busiest of these ranks' hosts sends, or receives.
+double busiest_host(const Plan& plan, const Domains& hosts, const Costing& costing, DataType type) {
+  if (hosts.count() == 1) return 0;
+  std::map<int, const RankPlan*> known;
+  for (const RankPlan& part : plan.ranks) known[part.rank] = &part;
+  const PlanParts parts{plan.header, [&](int rank) {
+                          const auto found = known.find(rank);
+                          return found == known.end() ? RankPlan{} : *found->second;
+                        }};
+  std::uint64_t most = 0;
+  for (const Traffic& t :
+       bytes_across(parts, hosts, costing.tiling(), costing.block(), size_of(type))) {
+    most = std::max({most, t.sent, t.received});
+  }
+  return static_cast<double>(most);
+}
+
+/// What the plan uses, all parts together; of one host, those that are looked at.
+Use use_of(const Algorithm& algorithm, const PlanRequest& request, const Plan& seen,
+           const Domains& layout, const Platform& p) {
+  if (!algorithm.windows) return {};
+  if (p.ranks > kMostSimulatedRanks && p.hosts.count() > 1) {
+    return use_of(algorithm, request, layout, p.hosts);
+  }
+  Use use{{false, false, 0}, false};
+  for (const RankPlan& part : seen.ranks) {
+    const Reach reach = reach_of(part);
+    use.reach.windows = use.reach.windows || reach.windows;
+    use.reach.link_data = use.reach.link_data || reach.link_data;
+    use.across = use.across || addresses_across(part, p.hosts);
+  }
+  return use;
 }
 
 }  // namespace
@@ -95,30 +177,35 @@ Prediction predict(const Algorithm& algorithm, const Workload& workload, const P
   request.collective = workload.collective;
   request.ranks = p.ranks;
   result.simulated = p.ranks <= kMostSimulatedRanks;
-  std::vector<int> looked_at{0, 1, p.ranks / 2, p.ranks - 1};
-  if (result.simulated) {
-    looked_at.resize(static_cast<std::size_t>(p.ranks));
-    std::iota(looked_at.begin(), looked_at.end(), 0);
-  }
+  const Domains layout = p.layout();
   Plan plan;
+  Use use;
   try {
-    for (const int r : looked_at) plan.ranks.push_back(generate(algorithm, request, r, p.domains));
+    for (const int r : looked_at(p, layout)) {
+      plan.ranks.push_back(generate(algorithm, request, r, layout));
+      // Most of those that cannot run are known by their first part.
+      if (addresses_across(plan.ranks.back(), p.hosts)) return result;
+    }
     plan.header = plan.ranks.front().header;
+    use = use_of(algorithm, request, plan, layout, p);
   } catch (const Error&) {
     return result;  // groups that do not divide the ranks, say
   }
-  if (!links_suffice(plan.header, p.links)) return result;
+  if (use.across || !links_suffice(plan.header, p.links)) return result;
   result.possible = true;
 
-  const Costing costing(workload, p, plan, algorithm.windows);
-  StepCosts costs(plan.ranks.size());
+  const Costing costing(workload, p, plan, use.reach);
+  StepCosts costs(plan.ranks.size()), wires(plan.ranks.size());
   Busy busiest, all;
+  std::vector<Busy> ranks;
   for (std::size_t r = 0; r < plan.ranks.size(); ++r) {
-    const Busy b = busy(costing, plan.ranks[r], &costs[r]);
+    const Busy b = ranks.emplace_back(busy(costing, plan.ranks[r], costs[r], wires[r]));
     busiest.ns = std::max(busiest.ns, b.ns);
     busiest.steps = std::max(busiest.steps, b.steps);
     busiest.moved = std::max(busiest.moved, b.moved);
     all.memory += b.memory;
+    all.messages += b.messages;
+    all.to_others += b.to_others;
   }
   result.tiles = costing.tiling().tiles;
   result.tile_bytes =
@@ -126,16 +213,19 @@ Prediction predict(const Algorithm& algorithm, const Workload& workload, const P
   const double tiles = static_cast<double>(result.tiles);
   result.moved = busiest.moved * tiles;
   const double ranks_seen = static_cast<double>(plan.ranks.size());
-  result.memory_ns = all.memory * tiles * (p.ranks / ranks_seen) / p.machine.memory_bandwidth;
+  result.across = busiest_host(plan, p.hosts, costing, workload.type);
+  result.memory_ns =
+      all.memory * tiles * (p.ranks_of_a_host() / ranks_seen) / p.machine.memory_bandwidth;
   const double time =
       result.simulated
-          ? time_by_simulation(plan, costs, p, result)
-          : time_by_formula(busiest, algorithm.hops(placed(request, p.domains)), p, result.tiles);
+          ? time_by_simulation(plan, costs, wires, p, result)
+          : time_by_formula(busiest, all, busiest_wire(ranks, plan, p.hosts),
+                            algorithm.hops(placed(algorithm, request, layout)), p, result.tiles);
   // The greater of the two, but near each other they add up: not all of a call meets the limit.
   result.ns =
       p.machine.call_ns +
       std::pow(std::pow(time, kSharpness) + std::pow(result.memory_ns, kSharpness), 1 / kSharpness);
-  if (algorithm.windows) result.ns += p.machine.window_ns;
+  if (use.reach.windows) result.ns += p.machine.window_ns;
   return result;
 }
 

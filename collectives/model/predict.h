@@ -3,11 +3,13 @@
 // Every step of the plan gets a cost (cost.h), and a simulation (simulate.h) of all ranks says when
 // the last one is done. Of many tiles a few are simulated, and the pace of the last ones goes on.
 // Two bounds stand beside it: the memory cannot deliver more than its bandwidth, and where there
-// are too many ranks to simulate, a closed form takes its place.
+// are too many ranks to simulate, a closed form takes its place. With several hosts, an algorithm
+// that addresses memory of another one is not possible.
 //
 // Buffers are taken to be where they fit (L2, L3, memory), as in a loop that repeats the call.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -23,12 +25,19 @@ namespace tutti {
 struct Platform {
   Machine machine;
   int ranks = 1;
-  int cores = 1;  // that the ranks may use together
+  int cores = 1;  // that the ranks may use together, on all hosts
   ConnectionShape links;
   std::size_t tile_bytes = 0;
   std::size_t least_piece = kLeastPiece;
   bool flags_in_data = false;  // as LL has them; else data come a way after what announces them
-  Domains domains{};
+  Domains domains{};           // last-level caches, of all hosts
+  Domains hosts{};
+
+  /// How plans are laid out.
+  Domains layout() const { return laid_out(hosts, domains); }
+  /// The most ranks that a host has, and the last-level caches of one.
+  int ranks_of_a_host() const { return hosts.most(ranks); }
+  int caches_of_a_host() const { return std::max(domains.count() / hosts.count(), 1); }
 };
 
 /// Ranks on GPUs, each with thread blocks of its own.
@@ -52,6 +61,7 @@ struct Prediction {
   double ns = 0;          // from the first rank's call until the last one's return
   double memory_ns = 0;   // what the bandwidth of the memory alone takes of that
   double moved = 0;       // bytes that the busiest rank reads and writes
+  double across = 0;      // bytes that the busiest host sends to others, or receives
   std::size_t tiles = 1;
   std::size_t tile_bytes = 0;  // of each block
   bool simulated = false;      // else: the closed form

@@ -29,6 +29,11 @@ struct Rank {
   bool done = false;
 };
 
+/// Until when what was sent keeps it busy.
+struct Wire {
+  double out = 0, in = 0;
+};
+
 struct Core {
   int holder = -1;  // the rank that runs
   int last = -1;    // the one that ran last
@@ -46,7 +51,10 @@ class Simulation {
         channels_(needs_of(plan).channels),
         links_(n_ * n_ * channels_),
         ranks_(n_),
-        cores_(static_cast<std::size_t>(std::max(options.cores, 1))) {}
+        hosts_(options.hosts == nullptr ? Domains() : *options.hosts),
+        wires_(index(hosts_.count())) {
+    place_on_cores();
+  }
 
   double run() {
     for (std::size_t r = 0; r < n_; ++r) {
@@ -90,9 +98,21 @@ class Simulation {
   void notify(double time, int r) {
     if (time < ranks_[index(r)].wakes && !runs(r)) at(time, r);
   }
-  Core& core_of(int r) {
-    if (!o_.neighbours_share || n_ <= cores_.size()) return cores_[index(r) % cores_.size()];
-    return cores_[index(r) * cores_.size() / n_];
+  Core& core_of(int r) { return cores_[core_of_rank_[index(r)]]; }
+  void place_on_cores() {
+    const std::size_t each = index(std::max(o_.cores / hosts_.count(), 1));
+    cores_.resize(each * index(hosts_.count()));
+    std::vector<std::size_t> ranks(wires_.size()), before(wires_.size());  // by host
+    const auto host_of = [&](std::size_t r) {
+      return index(hosts_.number_of(static_cast<int>(r)));
+    };
+    for (std::size_t r = 0; r < n_; ++r) ++ranks[host_of(r)];
+    for (std::size_t r = 0; r < n_; ++r) {
+      const std::size_t h = host_of(r);
+      const std::size_t i = before[h]++;
+      const bool in_turn = !o_.neighbours_share || ranks[h] <= each;
+      core_of_rank_.push_back(each * h + (in_turn ? i % each : i * each / ranks[h]));
+    }
   }
   bool runs(int r) { return core_of(r).holder == r; }
 
@@ -135,7 +155,9 @@ class Simulation {
       earliest = std::min(earliest, ready);
       if (ready > now) continue;
       const double end = now + costs_[index(r)][l][rank.lanes[l].step];
-      perform(index(r), step, end);
+      const double wire =
+          o_.wire_ns == nullptr ? 0 : (*o_.wire_ns)[index(r)][l][rank.lanes[l].step];
+      perform(index(r), step, end, wire);
       if (++rank.lanes[l].step == steps.size()) {
         rank.lanes[l].step = 0;
         ++rank.lanes[l].tile;
@@ -167,9 +189,15 @@ class Simulation {
     return ready;
   }
 
-  void perform(std::size_t self, const Step& step, double end) {
+  static double pass(double& busy_until, double from, double ns) {
+    return busy_until = std::max(busy_until, from) + ns;
+  }
+
+  void perform(std::size_t self, const Step& step, double end, double wire) {
     const RankPlan& plan = plan_.ranks[self];
+    const int host = hosts_.number_of(static_cast<int>(self));
     const auto seen_by = [&](int rank) {
+      if (hosts_.number_of(rank) != host) return end + o_.net_latency_ns;
       const bool far = o_.domains != nullptr && !o_.domains->near(static_cast<int>(self), rank);
       return end + (far ? o_.far_latency_ns : o_.latency_ns);
     };
@@ -181,7 +209,11 @@ class Simulation {
     }
     for (const Operand& o : plan.destinations(step)) {
       if (!o.is_link()) continue;
-      const double seen = seen_by(o.rank);
+      double seen = seen_by(o.rank);
+      if (const int there = hosts_.number_of(o.rank); there != host) {
+        seen = o_.net_latency_ns + std::max(pass(wires_[index(host)].out, end, wire),
+                                            pass(wires_[index(there)].in, end, wire));
+      }
       link_of(self, o, true).arrives.push_back(index(o.rank) == self ? end : seen);
       notify(seen, o.rank);
     }
@@ -194,7 +226,10 @@ class Simulation {
   const std::size_t channels_;
   std::vector<Link> links_;  // by sender, receiver, channel
   std::vector<Rank> ranks_;
+  const Domains hosts_;
+  std::vector<Wire> wires_;  // by host
   std::vector<Core> cores_;
+  std::vector<std::size_t> core_of_rank_;
   using Event = std::pair<double, int>;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
 };

@@ -10,6 +10,9 @@
 
 namespace tutti {
 
+/// Costs of all steps in ns: by rank, lane, step.
+using StepCosts = std::vector<std::vector<std::vector<double>>>;
+
 struct SimulationOptions {
   std::size_t tiles = 1;  // every lane repeats its steps for each
   std::size_t slots = 1;  // of every link
@@ -21,10 +24,12 @@ struct SimulationOptions {
   double far_latency_ns = 0;  // ... one in another domain
   const Domains* domains = nullptr;  // none: there is one
   double switch_ns = 0;              // when a core passes from one rank to another
+  // Several hosts share the cores evenly. A message between them keeps the sender's wire busy, and
+  // the receiver's, one after the other of each host's, and is there so much later.
+  const Domains* hosts = nullptr;  // none: there is one
+  double net_latency_ns = 0;
+  const StepCosts* wire_ns = nullptr;  // of each message of a step; none: nothing
 };
-
-/// Costs of all steps in ns: by rank, lane, step.
-using StepCosts = std::vector<std::vector<std::vector<double>>>;
 
 /// The time from the start, which all ranks make together, until the last one has ended. The plan
 /// must be free of deadlock with these slots; throws Error(internal) otherwise.

@@ -140,6 +140,9 @@ class Operation {
   }
   void set_up();
   void poll_links();
+  /// Rings the bells of other hosts when there is more to send, or nothing else to do.
+  void ring_later(const Action& action);
+  void ring_far();
   void note_far_sends(std::span<const SendLink> sends);
   /// A link to another host with messages that have not left this process: the operation is not
   /// over before they have. Null: none.
@@ -189,6 +192,7 @@ class Operation {
   Workspace& workspace_;
   const bool spans_hosts_ = !group_.one_host();
   std::vector<SendLink> far_sends_;  // to other hosts, of the binding at hand
+  std::size_t unrung_ = 0;           // bytes published there, without a bell
   const Binding* binding_ = nullptr;
   // Of the plan that the lanes are set up for; kept, so that its address says that they are.
   std::shared_ptr<const Programs> programs_;

@@ -36,11 +36,14 @@ std::string doing(const Operation& op, const Operation::Blocked& b) {
                      b.sending ? "take a message" : "send one");
 }
 
-/// One wait: from the moment that nothing moved until something does.
+/// One wait: from the moment that nothing moved until something does, or `source` has more.
 class Wait {
  public:
-  explicit Wait(std::span<Job* const> pending)
-      : pending_(pending), spins_(pending.front()->policy().spins) {
+  explicit Wait(std::span<Job* const> pending, const JobSource* source = nullptr)
+      : pending_(pending),
+        source_(source),
+        concerned_(pending.front()),
+        spins_(pending.front()->policy().spins) {
     for (const Job* job : pending) {
       crowded_ = crowded_ || job->policy().crowded;
       spans_hosts_ = spans_hosts_ || job->operation().spans_hosts();
@@ -59,14 +62,8 @@ class Wait {
     }
     throw_if_failed();
     const auto now = Clock::now();
-    if (began_ == Clock::time_point{}) {
-      began_ = now;
-      next_look_ = now + kLookEvery;
-    }
-    if (now >= next_look_) {
-      next_look_ = now + kLookEvery;
-      inspect(now);
-    }
+    if (began_ == Clock::time_point{}) began_ = now;
+    look_after(now);
     looks_ = crowded_ ? 0 : spins_;
     if (now - began_ < kYieldFor) {
       if (crowded_) spread_out(pending_.front()->operation().group(), now);
@@ -75,6 +72,31 @@ class Wait {
       sleep();
     }
   }
+
+  bool is_over() {
+    if (source_ != nullptr && source_->has_more()) return true;
+    return std::ranges::any_of(pending_, [this](Job* job) {
+      concerned_ = job;
+      return job->operation().can_advance();
+    });
+  }
+
+  /// What is done now and then for each job that does not move, whether others do or not.
+  void look_after(Clock::time_point now) {
+    for (Job* job : pending_) {
+      Job::Standstill& still = job->standstill();
+      if (still.began == Clock::time_point{}) {
+        still.began = now;
+        still.next_look = now + kLookEvery;
+      }
+      if (now < still.next_look) continue;
+      still.next_look = now + kLookEvery;
+      inspect(*job, now);
+    }
+  }
+
+  /// Whom the functions above were busy with when they threw.
+  Job& concerned() const { return *concerned_; }
 
  private:
   /// Whether somebody needs this core in order to go on; also tells the others who needs which.
@@ -104,10 +126,9 @@ class Wait {
     std::vector<Bell*> bells;
     for (LocalGroup* g : groups) bells.push_back(&g->control().bell);
     sleep_unless(bells, [&] {
-      return std::ranges::any_of(pending_, [](const Job* job) {
-        Operation& op = job->operation();
-        return op.can_advance() || op.group().failed();
-      });
+      return is_over() || std::ranges::any_of(pending_, [](const Job* job) {
+               return job->operation().group().failed();
+             });
     });
   }
 
@@ -119,73 +140,74 @@ class Wait {
 
   void throw_if_failed() {
     for (Job* job : pending_) {
+      concerned_ = job;
       LocalGroup& group = job->operation().group();
       if (group.failed()) group.throw_failure();
     }
   }
 
-  void inspect(Clock::time_point now) {
-    for (Job* job : pending_) {
-      Operation& op = job->operation();
-      LocalGroup& group = op.group();
-      const WaitPolicy& policy = job->policy();
-      const Operation::Blocked b = op.blocked();
-      if (b.peer < 0) continue;
-      const std::string now_doing = doing(op, b);
-      group.publish_wait(b.peer, now);
-      group.ask(b.peer);
-      if (must_stop()) {
-        group.fail({ErrorCode::aborted, group.rank(),
-                    fmt::format("rank {} exits while it is {}", group.rank(), now_doing)});
-      }
-      compare_with_peers(group);
-      group.say_waiting(now_doing);
-      group.check_peers(now_doing);
-      // In this order: what a peer published before it left is there once it is seen to have left.
-      if (group.has_left(b.peer) && op.blocked().peer == b.peer) {
-        group.fail({ErrorCode::peer_lost, b.peer,
-                    fmt::format("rank {} has left the communicator (destroyed it, or ended) while "
-                                "rank {} was {}{}. "
-                                "Restart the job, or go on without that rank (shrink)",
-                                b.peer, group.rank(), now_doing, group.refusal_text(b.peer))});
-      }
-      const auto waited = now - began_;
-      // Who has not looked for half of that time does not wait any more, but stands still.
-      const int late = group.end_of_line(b.peer, now - waited / 2);
-      group.ask(late);
-      const auto report = [&] {
-        std::string text = fmt::format(
-            "rank {} has been {} for {:.1f} s; that rank's last finished step is {}{}{}{}",
-            group.rank(), now_doing, seconds(waited), group.progress_text(b.peer),
-            group.refusal_text(b.peer), group.refusal_text(group.rank()),
-            group.elsewhere_text(b.peer));
-        if (late != b.peer) {
-          text += fmt::format(
-              "; it waits too, in the end for rank {}, whose last finished step is {}{}{}", late,
-              group.progress_text(late), group.refusal_text(late), group.elsewhere_text(late));
-        }
-        return text;
-      };
-      if (policy.timeout.count() > 0 && waited > policy.timeout) {
-        group.fail({ErrorCode::timed_out, late,
-                    fmt::format("{}: the time-out of {:.1f} s has passed (TUTTI_TIMEOUT)", report(),
-                                seconds(policy.timeout))});
-      } else if (!reported_ && policy.report_after.count() > 0 && waited > policy.report_after) {
-        reported_ = true;
-        log().warn("{}; still waiting", report());
-      }
+  void inspect(Job& job, Clock::time_point now) {
+    concerned_ = &job;
+    Operation& op = job.operation();
+    LocalGroup& group = op.group();
+    const WaitPolicy& policy = job.policy();
+    const Operation::Blocked b = op.blocked();
+    if (b.peer < 0) return;
+    const std::string now_doing = doing(op, b);
+    group.publish_wait(b.peer, now);
+    group.ask(b.peer);
+    if (must_stop()) {
+      group.fail({ErrorCode::aborted, group.rank(),
+                  fmt::format("rank {} exits while it is {}", group.rank(), now_doing)});
     }
-    throw_if_failed();
+    compare_with_peers(group);
+    group.say_waiting(now_doing);
+    group.check_peers(now_doing);
+    // In this order: what a peer published before it left is there once it is seen to have left.
+    if (group.has_left(b.peer) && op.blocked().peer == b.peer) {
+      group.fail({ErrorCode::peer_lost, b.peer,
+                  fmt::format("rank {} has left the communicator (destroyed it, or ended) while "
+                              "rank {} was {}{}. "
+                              "Restart the job, or go on without that rank (shrink)",
+                              b.peer, group.rank(), now_doing, group.refusal_text(b.peer))});
+    }
+    const auto waited = now - job.standstill().began;
+    // Who has not looked for half of that time does not wait any more, but stands still.
+    const int late = group.end_of_line(b.peer, now - waited / 2);
+    group.ask(late);
+    const auto report = [&] {
+      std::string text = fmt::format(
+          "rank {} has been {} for {:.1f} s; that rank's last finished step is {}{}{}{}",
+          group.rank(), now_doing, seconds(waited), group.progress_text(b.peer),
+          group.refusal_text(b.peer), group.refusal_text(group.rank()),
+          group.elsewhere_text(b.peer));
+      if (late != b.peer) {
+        text += fmt::format(
+            "; it waits too, in the end for rank {}, whose last finished step is {}{}{}", late,
+            group.progress_text(late), group.refusal_text(late), group.elsewhere_text(late));
+      }
+      return text;
+    };
+    if (policy.timeout.count() > 0 && waited > policy.timeout) {
+      group.fail({ErrorCode::timed_out, late,
+                  fmt::format("{}: the time-out of {:.1f} s has passed (TUTTI_TIMEOUT)", report(),
+                              seconds(policy.timeout))});
+    } else if (!job.standstill().reported && policy.report_after.count() > 0 &&
+               waited > policy.report_after) {
+      job.standstill().reported = true;
+      log().warn("{}; still waiting", report());
+    }
+    if (group.failed()) group.throw_failure();
   }
 
   std::span<Job* const> pending_;
+  const JobSource* source_;
+  Job* concerned_;
   int spins_;
   bool crowded_ = false;
   bool spans_hosts_ = false;
   int looks_ = 0;
   Clock::time_point began_{};
-  Clock::time_point next_look_{};
-  bool reported_ = false;
 };
 
 }  // namespace
@@ -216,11 +238,62 @@ bool answers_soon(const Job& job) {
 /// Returns when `job` can do something.
 void wait_for(Job& job) {
   if (answers_soon(job)) return;
+  job.standstill() = {};
   Job* const jobs[] = {&job};
   Wait wait(jobs);
   do wait.once();
   while (!job.operation().can_advance());
 }
+
+/// Returns when one of `jobs` can do something, has failed (it is taken out then, and `source`
+/// told), or `source` has more. `looks_after`: who does not move gets his due though others always
+/// do.
+void wait_for_any(std::vector<Job*>& jobs, JobSource& source, bool looks_after) {
+  Wait wait(jobs, &source);
+  std::exception_ptr error;
+  try {
+    if (looks_after) wait.look_after(Clock::now());
+    if (jobs.size() == 1 && answers_soon(*jobs.front())) return;
+    while (!wait.is_over()) wait.once();
+    return;
+  } catch (...) {
+    error = std::current_exception();
+  }
+  Job& failed = wait.concerned();
+  std::erase(jobs, &failed);
+  source.ended(failed, error);
+}
+
+/// Does what can be done of `job`; true when it has ended, which `source` knows then.
+bool advance_or_end(Job& job, JobSource& source) {
+  std::exception_ptr error;
+  try {
+    const bool stood = job.standstill().began != Clock::time_point{};
+    if (stood && job.operation().can_advance()) job.standstill() = {};
+    if (!job.advance()) return false;
+  } catch (...) {
+    error = std::current_exception();
+  }
+  source.ended(job, error);
+  return true;
+}
+
+/// The jobs of one list. The first failure is that of all of them.
+class JobList final : public JobSource {
+ public:
+  explicit JobList(std::span<Job* const> jobs) : jobs_(jobs) {}
+  bool has_more() const override { return !jobs_.empty(); }
+  void take(std::vector<Job*>& pending) override {
+    pending.insert(pending.end(), jobs_.begin(), jobs_.end());
+    jobs_ = {};
+  }
+  void ended(Job&, std::exception_ptr error) override {
+    if (error) std::rethrow_exception(error);
+  }
+
+ private:
+  std::span<Job* const> jobs_;
+};
 
 }  // namespace
 
@@ -238,13 +311,21 @@ void run_to_completion(std::span<Job* const> jobs) {
     while (!job.advance()) wait_for(job);
     return;
   }
-  std::vector<Job*> pending(jobs.begin(), jobs.end());
-  for (;;) {
-    std::erase_if(pending, [](Job* job) { return job->advance(); });
-    if (pending.empty()) return;
-    Wait wait(pending);
-    const auto blocked = [](const Job* job) { return !job->operation().can_advance(); };
-    while (std::all_of(pending.begin(), pending.end(), blocked)) wait.once();
+  JobList list(jobs);
+  run_to_completion(list);
+}
+
+void run_to_completion(JobSource& source) {
+  constexpr unsigned kPassesPerLook = 64;
+  std::vector<Job*> pending;
+  for (unsigned pass = 1;; ++pass) {
+    if (source.has_more()) source.take(pending);
+    std::erase_if(pending, [&](Job* job) { return advance_or_end(*job, source); });
+    if (pending.empty()) {
+      if (source.has_more()) continue;
+      return;
+    }
+    wait_for_any(pending, source, pass % kPassesPerLook == 0);
   }
 }
 

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <chrono>
+#include <exception>
 #include <span>
+#include <vector>
 
 #include "collectives/execute/host/operation.h"
 
@@ -24,11 +26,22 @@ class Job {
   virtual ~Job() = default;
 
   /// `binding` outlives its run.
-  void start(const Binding& binding) { operation_.bind(binding); }
+  void start(const Binding& binding) {
+    standstill_ = {};
+    operation_.bind(binding);
+  }
   /// Does what can be done; true when the last call is finished.
   bool advance();
   Operation& operation() const { return operation_; }
   const WaitPolicy& policy() const { return policy_; }
+
+  /// Since when nothing of the job has moved, for whoever waits for it.
+  struct Standstill {
+    std::chrono::steady_clock::time_point began{};  // not known yet, or it moves
+    std::chrono::steady_clock::time_point next_look{};
+    bool reported = false;
+  };
+  Standstill& standstill() { return standstill_; }
 
  protected:
   /// The call after the one that has just finished; null: that was the last.
@@ -37,6 +50,20 @@ class Job {
  private:
   Operation& operation_;
   const WaitPolicy& policy_;
+  Standstill standstill_;
+};
+
+/// Where jobs come from while others run, and who hears what becomes of them: called by the thread
+/// that runs them.
+class JobSource {
+ public:
+  virtual ~JobSource() = default;
+  /// Whether there are more jobs. Asked at every look, so it has to be cheap.
+  virtual bool has_more() const = 0;
+  /// Adds them to `pending`, started.
+  virtual void take(std::vector<Job*>& pending) = 0;
+  /// `job` is not run any further, nor looked at: it has finished, or, with `error`, failed.
+  virtual void ended(Job& job, std::exception_ptr error) = 0;
 };
 
 /// Runs `operation` with `binding`, which outlives that. Throws Error after the first failure,
@@ -46,5 +73,9 @@ void run_to_completion(Operation& operation, const Binding& binding, const WaitP
 /// Runs all `jobs` to their ends, side by side. Throws Error after the first failure, which every
 /// rank of that communicator can read by then.
 void run_to_completion(std::span<Job* const> jobs);
+
+/// Runs the jobs of `source` side by side until there are none; those that come meanwhile begin at
+/// once. A failure ends the jobs of its communicator only. Throws what `source` throws.
+void run_to_completion(JobSource& source);
 
 }  // namespace tutti

@@ -1,0 +1,66 @@
+// The ranks that get the roster from this one. They connect to a listener of this rank's, which is
+// open from before it joins until all have met, and prove themselves as everybody does.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+
+#include "bootstrap/frames.h"
+#include "bootstrap/rendezvous_protocol.h"
+#include "transport/socket.h"
+#include "transport/waiting_room.h"
+
+namespace tutti {
+
+class RendezvousChildren {
+ public:
+  using Time = WaitingRoom::Time;
+
+  /// Listens at the address of this host from which `server` was reached: the way by which ranks
+  /// reach each other, too. Throws Error(system).
+  RendezvousChildren(int rank, int size, const wire::Bytes32& secret, const FileDescriptor& server);
+
+  wire::Endpoint endpoint() const { return endpoint_; }
+  /// Readable (poll(2)) when there is something to do.
+  int descriptor() const { return epoll_.fd(); }
+  Time next_wake(Time now) const;
+  /// Does what there is to do, without waiting.
+  void serve(Time now);
+  /// From now on children get `roster`, if they are of the job with `nonce`.
+  void give(wire::Buffer roster, const wire::Bytes32& nonce);
+
+ private:
+  struct Child {
+    FileDescriptor socket;
+    wire::Session session;
+    Time since;
+    wire::FrameReader reader;
+    wire::Outbox outbox;
+    wire::Child said;  // rank -1: nothing yet
+    bool fed = false;  // the roster is in the outbox
+  };
+  using Children = std::unordered_map<std::uint64_t, Child>;
+
+  void accept(Time now);
+  void read_proof(std::size_t place, Time now);
+  void serve_child(std::uint64_t who);
+  /// False: `child` is not to be served any longer.
+  bool hear(std::uint64_t who, Child& child);
+  bool feed(std::uint64_t who, Child& child);
+
+  const int rank_;
+  const int size_;
+  FileDescriptor listener_;
+  FileDescriptor epoll_;
+  wire::Endpoint endpoint_;
+  WaitingRoom waiting_room_;
+  bool accepting_ = true;
+  Children children_;
+  std::uint64_t next_child_;
+  wire::Buffer roster_;
+  wire::Bytes32 nonce_{};
+};
+
+}  // namespace tutti

@@ -1,0 +1,57 @@
+// The rank from which this one gets the roster: connects to it, again where the connection is lost,
+// and takes what it passes on. Nothing here waits.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "bootstrap/rendezvous_protocol.h"
+#include "core/error.h"
+#include "transport/introduction.h"
+#include "transport/socket.h"
+
+namespace tutti {
+
+class RendezvousParent {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  /// `rank` is the parent's, `secret` the tree's. Gives up where they have not proved themselves to
+  /// each other before `patience`.
+  RendezvousParent(int rank, const SocketAddress& address, const wire::Bytes32& secret,
+                   const wire::Child& me, std::size_t roster_bytes, Time patience);
+
+  enum class State { under_way, whole, failed };
+  State step(Time now);
+  /// What step() waits for besides next_wake(): `events` of poll(2) on descriptor(), if any.
+  int descriptor() const { return pausing_ ? -1 : attempt_.descriptor(); }
+  short events() const { return attempt_.events(); }
+  Time next_wake() const;
+
+  std::vector<std::byte> take_roster() { return std::move(roster_); }
+  /// Why it failed, as what comes after "rank 9 of 20".
+  Error trouble(const std::string& me) const;
+
+ private:
+  void try_again(Time now);
+  std::string problem() const;
+
+  const int rank_;
+  const SocketAddress address_;
+  const wire::Bytes32 secret_;
+  const wire::Child me_;
+  const Time patience_;
+  Introduction attempt_;
+  bool pausing_ = false;
+  bool introduced_ = false;
+  Time again_{};
+  std::chrono::nanoseconds pause_;
+  Time refused_since_{};
+  std::string problem_;  // of the last attempt
+  std::vector<std::byte> roster_;
+  std::size_t received_ = 0;
+};
+
+}  // namespace tutti

@@ -1,0 +1,276 @@
+// Hierarchical for groups that are hosts: windows inside of a group, links straight across. In each
+// group one rank acts for each rank r of the others, its *deputy* there, and what crosses between
+// two groups passes between r and its deputy. So all ranks of a host have their part of what goes
+// over its wire, every byte crosses as seldom as it can, and nothing is copied on the way: a sum of
+// a group's inputs is made where they are, and goes into the slot; what arrives goes from the slot
+// into all outputs of the group.
+//
+//     all_reduce      every rank owns a chunk. Its deputies send it their groups' sums of the
+//                     chunk; it adds its own group's, and sends the result to the deputies
+//     reduce_scatter  the first half of that, block by block
+//     all_gather      the second half
+//     broadcast       of each chunk there is a carrier in every group. Those form a chain, or a
+//                     binomial tree, from the root's group on
+//     reduce          the same towards the root
+//
+// Groups may have different sizes: the deputy of rank i of its group is rank i modulo the size.
+// *ready* and *done* messages inside of a group say when its memory may be addressed.
+//
+// The lanes of a plan with windows meet after each tile, so that a wire would be idle while ranks
+// wait for the last message of a tile, and for each other. The pipelined ones therefore have three
+// messages of each kind in a tile, of which the first are on their way while the others are made:
+// for long calls, as short ones would be many empty messages.
+//
+// A rank makes all its sums before it waits for others', so there must be a slot for each, and in
+// all_reduce for the first result besides.
+#include <span>
+#include <vector>
+
+#include "collectives/algorithms/common.h"
+#include "collectives/algorithms/generators.h"
+#include "collectives/algorithms/groups.h"
+
+namespace tutti::algorithm {
+namespace {
+
+/// Of the pipelined ones. With one more, links between GPUs would have too few slots.
+constexpr std::uint32_t kDepth = 3;
+
+/// A rank's group, and whom it deals with in the others.
+class Team {
+ public:
+  Team(const PlanRequest& request, int rank) : groups_(request, rank) {
+    for (const int q : groups_.inside()) {
+      if (q != rank) peers_.push_back(q);
+    }
+  }
+
+  const Groups& groups() const { return groups_; }
+  /// The others of the group.
+  const std::vector<int>& peers() const { return peers_; }
+
+  /// Of this rank, one in each other group.
+  std::vector<int> deputies() const {
+    std::vector<int> all;
+    for (const int k : others(groups_.count(), groups_.mine)) {
+      all.push_back(groups_.begin(k) + groups_.index % groups_.size_of(k));
+    }
+    return all;
+  }
+  /// The ranks of other groups whose deputy this one is.
+  std::vector<int> deputed() const {
+    std::vector<int> all;
+    const int step = groups_.size_of(groups_.mine);
+    for (const int k : others(groups_.count(), groups_.mine)) {
+      for (int i = groups_.index; i < groups_.size_of(k); i += step) {
+        all.push_back(groups_.begin(k) + i);
+      }
+    }
+    return all;
+  }
+
+  /// The same chunk of all ranks of the group, and the links from or to some others.
+  std::vector<Operand> inside(Operand chunk, std::span<const int> and_links = {}) const {
+    std::vector<Operand> all;
+    for (const int q : groups_.inside()) all.push_back(chunk.at(q));
+    for (const int q : and_links) all.push_back(to(q));
+    return all;
+  }
+
+ private:
+  Groups groups_;
+  std::vector<int> peers_;
+};
+
+/// How chunks pass from group to group, the root's first.
+class Route {
+ public:
+  Route(const Groups& groups, bool chain)
+      : groups_(groups),
+        count_(groups.count()),
+        label_(wrap(groups.mine - groups.group_of(groups.root), count_)),
+        chain_(chain) {}
+
+  bool is_first() const { return label_ == 0; }
+  /// Who carries `chunk` in the group before this one.
+  int before(std::uint32_t chunk) const {
+    return carrier(chain_ ? label_ - 1 : label_ & (label_ - 1), chunk);
+  }
+  /// And in those after it.
+  std::vector<int> after(std::uint32_t chunk) const {
+    std::vector<int> all;
+    if (chain_) {
+      if (label_ + 1 < count_) all.push_back(carrier(label_ + 1, chunk));
+      return all;
+    }
+    // The one with the most groups behind it first.
+    int step = label_ == 0 ? power_of_two_in(count_) : (label_ & -label_) / 2;
+    for (; step > 0; step /= 2) {
+      if (label_ + step < count_) all.push_back(carrier(label_ + step, chunk));
+    }
+    return all;
+  }
+  /// Of this rank's group.
+  bool carries(std::uint32_t chunk) const {
+    return chunk % u32(groups_.size_of(groups_.mine)) == u32(groups_.index);
+  }
+
+ private:
+  int carrier(int label, std::uint32_t chunk) const {
+    const int k = (label + groups_.group_of(groups_.root)) % count_;
+    return groups_.begin(k) + static_cast<int>(chunk % u32(groups_.size_of(k)));
+  }
+
+  const Groups& groups_;
+  int count_;
+  int label_;
+  bool chain_;
+};
+
+std::string_view name_of(bool chain) {
+  return chain ? "hierarchical_chain" : "hierarchical_binomial";
+}
+
+RankPlan broadcast(const PlanRequest& request, int rank, bool chain) {
+  const Team team(request, rank);
+  const std::uint32_t pieces = u32(team.groups().largest());
+  const PlanHeader header =
+      make_header(Collective::broadcast, name_of(chain), request, rank, {.pieces = pieces});
+  RankPlanBuilder b(header, rank);
+  auto lane = b.lane(0);
+  const Route route(team.groups(), chain);
+  meet(lane, team.peers());
+  for (std::uint32_t c = 0; c < pieces; ++c) {
+    if (!route.carries(c)) continue;
+    const Operand source = route.is_first() ? in(c).at(header.root) : from(route.before(c));
+    lane.step(team.inside(out(c), route.after(c)), std::vector{source});
+  }
+  meet(lane, team.peers());
+  return b.finish();
+}
+
+RankPlan reduce(const PlanRequest& request, int rank, bool chain) {
+  const Team team(request, rank);
+  const std::uint32_t pieces = u32(team.groups().largest());
+  const PlanHeader header =
+      make_header(Collective::reduce, name_of(chain), request, rank, {.pieces = pieces});
+  RankPlanBuilder b(header, rank);
+  auto lane = b.lane(0);
+  const Route route(team.groups(), chain);
+  meet(lane, team.peers());
+  for (std::uint32_t c = 0; c < pieces; ++c) {
+    if (!route.carries(c)) continue;
+    const Operand sum = route.is_first() ? out(c).at(header.root) : to(route.before(c));
+    lane.step(std::vector{sum}, team.inside(in(c), route.after(c)))
+        .shaped_as(in(c))
+        .completes(route.is_first());
+  }
+  meet(lane, team.peers());
+  return b.finish();
+}
+
+std::string_view name_of(std::uint32_t depth) {
+  return depth == 1 ? "hierarchical_direct" : "hierarchical_pipelined";
+}
+
+RankPlan all_reduce(const PlanRequest& request, int rank, std::uint32_t depth) {
+  const Team team(request, rank);
+  const std::uint32_t slots = team.groups().count() > 1 ? depth + 1 : 1;
+  RankPlanBuilder b(make_header(Collective::all_reduce, name_of(depth), request, rank,
+                                {.pieces = u32(request.ranks) * depth, .slots = slots}),
+                    rank);
+  auto lane = b.lane(0);
+  const auto deputed = team.deputed();
+  const auto deputies = team.deputies();
+  const auto chunk = [&](int owner, std::uint32_t j) { return u32(owner) * depth + j; };
+  meet(lane, team.peers());
+  for (std::uint32_t j = 0; j < depth; ++j) {
+    for (const int r : deputed) lane.step(std::vector{to(r)}, team.inside(in(chunk(r, j))));
+  }
+  for (std::uint32_t j = 0; j < depth; ++j) {
+    const std::uint32_t own = chunk(rank, j);
+    lane.step(team.inside(out(own), deputies), team.inside(in(own), deputies)).completes();
+  }
+  for (std::uint32_t j = 0; j < depth; ++j) {
+    for (const int r : deputed) lane.step(team.inside(out(chunk(r, j))), std::vector{from(r)});
+  }
+  meet(lane, team.peers());
+  return b.finish();
+}
+
+RankPlan reduce_scatter(const PlanRequest& request, int rank, std::uint32_t depth) {
+  const Team team(request, rank);
+  const std::uint32_t slots = team.groups().count() > 1 ? depth : 1;
+  RankPlanBuilder b(make_header(Collective::reduce_scatter, name_of(depth), request, rank,
+                                {.pieces = depth, .slots = slots}),
+                    rank);
+  auto lane = b.lane(0);
+  meet(lane, team.peers());
+  for (std::uint32_t j = 0; j < depth; ++j) {
+    for (const int r : team.deputed()) {
+      lane.step(std::vector{to(r)}, team.inside(in(u32(r) * depth + j)));
+    }
+  }
+  for (std::uint32_t j = 0; j < depth; ++j) {
+    lane.step(std::vector{out(j)}, team.inside(in(u32(rank) * depth + j), team.deputies()))
+        .completes();
+  }
+  meet(lane, team.peers());
+  return b.finish();
+}
+
+RankPlan all_gather(const PlanRequest& request, int rank, std::uint32_t depth) {
+  const Team team(request, rank);
+  const std::uint32_t slots = team.groups().count() > 1 ? depth : 1;
+  RankPlanBuilder b(make_header(Collective::all_gather, name_of(depth), request, rank,
+                                {.pieces = depth, .slots = slots}),
+                    rank);
+  auto lane = b.lane(0);
+  meet(lane, team.peers());
+  for (std::uint32_t j = 0; j < depth; ++j) {
+    lane.step(team.inside(out(u32(rank) * depth + j), team.deputies()), std::vector{in(j)});
+  }
+  for (std::uint32_t j = 0; j < depth; ++j) {
+    for (const int r : team.deputed()) {
+      lane.step(team.inside(out(u32(r) * depth + j)), std::vector{from(r)});
+    }
+  }
+  meet(lane, team.peers());
+  return b.finish();
+}
+
+}  // namespace
+
+RankPlan hierarchical_direct_all_reduce(const PlanRequest& request, int rank) {
+  return all_reduce(request, rank, 1);
+}
+RankPlan hierarchical_direct_reduce_scatter(const PlanRequest& request, int rank) {
+  return reduce_scatter(request, rank, 1);
+}
+RankPlan hierarchical_direct_all_gather(const PlanRequest& request, int rank) {
+  return all_gather(request, rank, 1);
+}
+RankPlan hierarchical_pipelined_all_reduce(const PlanRequest& request, int rank) {
+  return all_reduce(request, rank, kDepth);
+}
+RankPlan hierarchical_pipelined_reduce_scatter(const PlanRequest& request, int rank) {
+  return reduce_scatter(request, rank, kDepth);
+}
+RankPlan hierarchical_pipelined_all_gather(const PlanRequest& request, int rank) {
+  return all_gather(request, rank, kDepth);
+}
+
+RankPlan hierarchical_chain_broadcast(const PlanRequest& request, int rank) {
+  return broadcast(request, rank, true);
+}
+RankPlan hierarchical_binomial_broadcast(const PlanRequest& request, int rank) {
+  return broadcast(request, rank, false);
+}
+RankPlan hierarchical_chain_reduce(const PlanRequest& request, int rank) {
+  return reduce(request, rank, true);
+}
+RankPlan hierarchical_binomial_reduce(const PlanRequest& request, int rank) {
+  return reduce(request, rank, false);
+}
+
+}  // namespace tutti::algorithm

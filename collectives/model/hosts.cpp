@@ -1,0 +1,122 @@
+#include "collectives/model/hosts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "collectives/text/text.h"
+
+namespace tutti {
+namespace {
+
+const Operand* first_across(const RankPlan& plan, const Domains& hosts) {
+  const auto found = std::ranges::find_if(plan.operands, [&](const Operand& o) {
+    return o.is_remote() && !hosts.near(plan.rank, o.rank);
+  });
+  return found == plan.operands.end() ? nullptr : &*found;
+}
+
+/// `size(step)`: of each of its messages.
+template <class Size>
+std::vector<Traffic> count_across(const PlanParts& plan, const Domains& hosts, Size&& size) {
+  std::vector<Traffic> by_host(static_cast<std::size_t>(hosts.count()));
+  if (hosts.count() == 1) return by_host;
+  for (int rank = 0; rank < plan.header.ranks; ++rank) {
+    const RankPlan part = plan.part(rank);
+    Traffic& mine = by_host[static_cast<std::size_t>(hosts.number_of(rank))];
+    const auto across = [&](std::span<const Operand> side) {
+      return static_cast<std::uint64_t>(std::ranges::count_if(
+          side, [&](const Operand& o) { return o.is_link() && !hosts.near(rank, o.rank); }));
+    };
+    for (const auto& lane : part.lanes) {
+      for (const Step& step : lane) {
+        if (step.count == 0) continue;
+        if (const auto links = across(part.destinations(step))) mine.sent += links * size(step);
+        if (const auto links = across(part.sources(step))) mine.received += links * size(step);
+      }
+    }
+  }
+  return by_host;
+}
+
+}  // namespace
+
+Reach reach_of(const RankPlan& plan) {
+  Reach reach{false, false, 0};
+  reach.windows = std::ranges::any_of(plan.operands, &Operand::is_remote);
+  for (const auto& lane : plan.lanes) {
+    reach.link_data = reach.link_data || std::ranges::any_of(lane, [&](const Step& step) {
+                        return step.count > 0 &&
+                               (std::ranges::any_of(plan.destinations(step), &Operand::is_link) ||
+                                std::ranges::any_of(plan.sources(step), &Operand::is_link));
+                      });
+  }
+  return reach;
+}
+
+bool addresses_across(const RankPlan& plan, const Domains& hosts) {
+  return first_across(plan, hosts) != nullptr;
+}
+
+Use use_of(const Algorithm& algorithm, const PlanRequest& request, const Domains& layout,
+           const Domains& hosts) {
+  Use use;
+  if (!algorithm.windows) return use;
+  use.reach.link_data = false;
+  for (int rank = 0; rank < request.ranks && !use.across; ++rank) {
+    const RankPlan part = generate(algorithm, request, rank, layout);
+    const Reach reach = reach_of(part);
+    use.reach.windows = use.reach.windows || reach.windows;
+    use.reach.link_data = use.reach.link_data || reach.link_data;
+    use.across = addresses_across(part, hosts);
+  }
+  return use;
+}
+
+std::string unreachable(const PlanParts& plan, const Domains& hosts) {
+  for (int rank = 0; rank < plan.header.ranks && hosts.count() > 1; ++rank) {
+    const RankPlan part = plan.part(rank);
+    const Operand* const o = first_across(part, hosts);
+    if (o == nullptr) continue;
+    return fmt::format(
+        "rank {} on host {} addresses {}, but rank {} is on host {}: a host's memory is mapped by "
+        "its own ranks alone, so links must carry what goes to another",
+        rank, hosts.number_of(rank), to_text(*o, 1), o->rank, hosts.number_of(o->rank));
+  }
+  return {};
+}
+
+std::string unreachable(const Plan& plan, const Domains& hosts) {
+  return unreachable(
+      PlanParts{plan.header, [&](int r) { return plan.ranks[static_cast<std::size_t>(r)]; }},
+      hosts);
+}
+
+std::vector<Traffic> chunks_across(const PlanParts& plan, const Domains& hosts) {
+  return count_across(plan, hosts, [](const Step& step) { return std::uint64_t{step.count}; });
+}
+
+std::vector<Traffic> bytes_across(const PlanParts& plan, const Domains& hosts, const Tiling& tiling,
+                                  std::size_t block, std::size_t element_bytes) {
+  const std::uint32_t pieces = plan.header.pieces;
+  return count_across(plan, hosts, [&](const Step& step) {
+    std::uint64_t elements = 0;
+    for (std::uint32_t i = 0; i < step.count; ++i) {
+      const auto in_tile = [&](std::size_t tile) {
+        return chunk_extent(tiling, tile, block, element_bytes, pieces,
+                            (step.shape_chunk + i) % pieces)
+            .count;
+      };
+      elements += in_tile(0) * (tiling.tiles - 1) + in_tile(tiling.tiles - 1);
+    }
+    return elements * element_bytes;
+  });
+}
+
+std::uint64_t sent(const std::vector<Traffic>& by_host) {
+  std::uint64_t all = 0;
+  for (const Traffic& t : by_host) all += t.sent;
+  return all;
+}
+
+}  // namespace tutti

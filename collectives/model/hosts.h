@@ -1,0 +1,42 @@
+// What of a plan has to do with hosts: whose memory its steps address, which is possible inside of
+// a host alone, and what crosses from one host to another.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "collectives/algorithms.h"
+#include "collectives/cut.h"
+#include "collectives/model/domains.h"
+
+namespace tutti {
+
+/// What one rank's part uses.
+Reach reach_of(const RankPlan& plan);
+/// Whether it addresses memory of a rank on another host.
+bool addresses_across(const RankPlan& plan, const Domains& hosts);
+
+/// What all parts of an algorithm's plan use together. The same on all ranks, as it looks at all
+/// parts; but at none of an algorithm without windows.
+struct Use {
+  Reach reach;
+  bool across = false;  // it addresses memory of another host, and so cannot run
+};
+Use use_of(const Algorithm& algorithm, const PlanRequest& request, const Domains& layout,
+           const Domains& hosts);
+
+/// Why the plan cannot run on these hosts, in words; "" where it can.
+std::string unreachable(const PlanParts& plan, const Domains& hosts);
+std::string unreachable(const Plan& plan, const Domains& hosts);
+
+/// What the ranks of each host send over links to other hosts, and receive from there: in chunks of
+/// one tile, ...
+std::vector<Traffic> chunks_across(const PlanParts& plan, const Domains& hosts);
+/// ... or in bytes of a call that is cut like this, with blocks of `block` elements.
+std::vector<Traffic> bytes_across(const PlanParts& plan, const Domains& hosts, const Tiling& tiling,
+                                  std::size_t block, std::size_t element_bytes);
+/// What the hosts send, all together.
+std::uint64_t sent(const std::vector<Traffic>& by_host);
+
+}  // namespace tutti

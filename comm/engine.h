@@ -1,0 +1,67 @@
+// The engine of a rank: one thread that runs what the rank has started, of whatever communicator.
+// Communicators that were made of one another (split, shrink) share it, so that those of a mesh of
+// many dimensions do not need a thread each.
+//
+// It is a JobSource (wait.h): the jobs of one communicator are its series of calls (series.h), and
+// the jobs of all communicators run side by side. Who starts something while the engine sleeps
+// wakes it, by the bell of a communicator that it waits in.
+//
+// The thread is there from the first started call on, until the last communicator that has started
+// any is destroyed.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <stop_token>
+#include <thread>
+#include <vector>
+
+#include "collectives/execute/host/wait.h"
+#include "comm/communicator.h"
+
+namespace tutti {
+
+class StartedCalls;
+struct StartedCall;
+
+class Engine final : public std::enable_shared_from_this<Engine>, JobSource {
+ public:
+  /// Runs what `calls` has from now on. Throws Error(system) where there can be no thread.
+  void join(StartedCalls& calls);
+  /// `calls` has nothing left to run.
+  void leave(StartedCalls& calls);
+
+  void start(StartedCalls& calls, std::shared_ptr<StartedCall> call);
+  /// Waits until `calls`, which is not idle, has nothing left to run.
+  void drain(StartedCalls& calls);
+  /// Destroys `impl`, to which `calls` belongs, as soon as that has nothing left to run. Where that
+  /// is so already, `impl` stays the caller's.
+  void destroy_when_idle(StartedCalls& calls, std::unique_ptr<Communicator::Impl>& impl);
+
+ private:
+  bool has_more() const override { return more_.load(std::memory_order_seq_cst); }
+  void take(std::vector<Job*>& pending) override;
+  void ended(Job& job, std::exception_ptr error) override;
+  /// `calls` is perhaps idle now: then it may be gone on return.
+  void settle(StartedCalls& calls);
+  void work(const std::stop_token& stop);
+
+  std::mutex mutex_;
+  std::condition_variable changed_;     // for the thread: there is more
+  std::condition_variable settled_;     // for drain()
+  std::atomic<bool> more_{false};       // started, not taken yet
+  std::vector<StartedCalls*> members_;  // those that have joined
+  std::vector<StartedCalls*> taken_;    // for the thread: of these, those that have more
+  std::thread thread_;
+  std::stop_source stop_;  // of `thread_`
+};
+
+/// Whether this thread is an engine's, so that a callback runs on it, which must not block.
+bool is_engine_thread();
+/// Throws Error(invalid_usage) if so: the engine would wait for itself.
+void refuse_to_block(const char* what);
+
+}  // namespace tutti

@@ -1,0 +1,76 @@
+#include "comm/future.h"
+
+#include <exception>
+#include <utility>
+
+#include "comm/engine.h"
+#include "core/log.h"
+#include "transport/socket.h"
+
+namespace tutti {
+namespace {
+
+void call_back(const std::function<void()>& callback) {
+  try {
+    callback();
+  } catch (const std::exception& error) {
+    log().error("a callback of a Future threw: {}", error.what());
+  } catch (...) {
+    log().error("a callback of a Future threw something that is no std::exception");
+  }
+}
+
+}  // namespace
+
+void Future::State::complete(std::optional<Error> why) {
+  std::vector<std::function<void()>> mine;
+  {
+    const std::lock_guard lock(mutex);
+    error = std::move(why);
+    mine.swap(callbacks);
+    done.store(true, std::memory_order_release);
+  }
+  changed.notify_all();
+  for (const auto& callback : mine) call_back(callback);
+}
+
+bool Future::ready() const { return !state_ || state_->done.load(std::memory_order_acquire); }
+
+void Future::wait() {
+  if (!ready()) {
+    refuse_to_block("wait for a Future");
+    std::unique_lock lock(state_->mutex);
+    state_->changed.wait(lock, [&] { return ready(); });  // no deadline, so no timer of the kernel
+  }
+  if (state_ && state_->error) throw Error(*state_->error);
+}
+
+bool Future::wait_for(std::chrono::nanoseconds longest) {
+  return wait_until(deadline_after(longest));
+}
+
+bool Future::wait_until(std::chrono::steady_clock::time_point deadline) {
+  if (!ready()) {
+    refuse_to_block("wait for a Future");
+    std::unique_lock lock(state_->mutex);
+    if (!state_->changed.wait_until(lock, deadline, [&] { return ready(); })) return false;
+  }
+  if (state_ && state_->error) throw Error(*state_->error);
+  return true;
+}
+
+std::optional<Error> Future::error() const {
+  if (!state_ || !ready()) return std::nullopt;
+  return state_->error;
+}
+
+void Future::on_ready(std::function<void()> callback) {
+  if (!callback) throw Error(ErrorCode::invalid_argument, "on_ready: there is no function to call");
+  if (!ready()) {
+    const std::lock_guard lock(state_->mutex);
+    if (!ready()) return state_->callbacks.push_back(std::move(callback));
+  }
+  call_back(callback);
+}
+
+}  // namespace tutti

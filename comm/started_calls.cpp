@@ -1,0 +1,76 @@
+#include "comm/started_calls.h"
+
+#include <utility>
+
+namespace tutti {
+
+const Call* StartedSeries::next_call() {
+  if (begun_) complete_first(std::nullopt);
+  begun_ = !calls_.empty();
+  return begun_ ? &calls_.front()->kept.call() : nullptr;
+}
+
+void StartedSeries::refused(const Error& error) { complete_first(error); }
+
+void StartedSeries::complete_first(std::optional<Error> error) {
+  const StartedCallPointer call = std::move(calls_.front());
+  calls_.pop_front();
+  begun_ = false;
+  call->complete(std::move(error));
+}
+
+void StartedSeries::fail(const std::exception_ptr& error) {
+  std::optional<Error> why;
+  try {
+    impl().or_fail([&] { std::rethrow_exception(error); });
+  } catch (const Error& e) {
+    why = e;
+  } catch (const std::exception& e) {
+    why = Error(ErrorCode::internal, e.what());
+  }
+  while (!calls_.empty()) complete_first(why);
+}
+
+StartedCalls::StartedCalls(Communicator::Impl& impl, std::shared_ptr<Engine> engine)
+    : impl_(impl), engine_(std::move(engine)) {
+  engine_->join(*this);
+}
+
+StartedCalls::~StartedCalls() {
+  drain();
+  engine_->leave(*this);
+}
+
+std::shared_ptr<Future::State> StartedCalls::start(const Call& call) {
+  auto started = std::make_shared<StartedCall>(call);
+  engine_->start(*this, started);
+  return started;
+}
+
+void StartedCalls::begin(std::vector<Job*>& pending) {
+  for (StartedCallPointer& call : arrived_) {
+    const SeriesKey key = SeriesKey::of(call->kept.call());
+    std::unique_ptr<StartedSeries>& series = series_[key];
+    if (!series) series = std::make_unique<StartedSeries>(*this, impl_, key);
+    if (series->is_empty()) starting_.push_back(series.get());
+    series->add(std::move(call));
+  }
+  arrived_.clear();
+  for (StartedSeries* const series : starting_) {
+    try {
+      if (!series->start_first()) continue;
+      pending.push_back(series);
+      ++running_;
+    } catch (...) {
+      series->fail(std::current_exception());
+    }
+  }
+  starting_.clear();
+}
+
+void StartedCalls::ended(StartedSeries& series, const std::exception_ptr& error) {
+  if (error) series.fail(error);
+  --running_;
+}
+
+}  // namespace tutti

@@ -1,0 +1,88 @@
+// The started calls of one communicator, which the engine runs.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <exception>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "comm/engine.h"
+#include "comm/future.h"
+#include "comm/kept_call.h"
+#include "comm/series.h"
+
+namespace tutti {
+
+struct StartedCall : Future::State {
+  explicit StartedCall(const Call& call) : kept(call) {}
+  KeptCall kept;
+};
+using StartedCallPointer = std::shared_ptr<StartedCall>;
+
+/// Those of a series, with their futures.
+class StartedSeries final : public Series {
+ public:
+  StartedSeries(StartedCalls& owner, Communicator::Impl& impl, SeriesKey key)
+      : Series(impl, key), owner_(owner) {}
+
+  StartedCalls& owner() const { return owner_; }
+  bool is_empty() const { return calls_.empty(); }
+  void add(StartedCallPointer call) { calls_.push_back(std::move(call)); }
+  /// Nothing runs, or nothing any more.
+  void fail(const std::exception_ptr& error);
+
+ private:
+  const Call* next_call() override;
+  void refused(const Error& error) override;
+  /// The first of `calls_` is over.
+  void complete_first(std::optional<Error> error);
+
+  StartedCalls& owner_;
+  std::deque<StartedCallPointer> calls_;
+  bool begun_ = false;  // the first of them
+};
+
+class StartedCalls {
+ public:
+  StartedCalls(Communicator::Impl& impl, std::shared_ptr<Engine> engine);
+  /// Finishes what was started.
+  ~StartedCalls();
+  StartedCalls(const StartedCalls&) = delete;
+  StartedCalls& operator=(const StartedCalls&) = delete;
+
+  std::shared_ptr<Future::State> start(const Call& call);
+  /// Waits until nothing is left to run.
+  void drain() {
+    if (!is_idle()) engine_->drain(*this);
+  }
+  /// As Engine::destroy_when_idle().
+  void destroy_when_idle(std::unique_ptr<Communicator::Impl>& impl) {
+    engine_->destroy_when_idle(*this, impl);
+  }
+
+ private:
+  friend class Engine;
+
+  bool is_idle() const { return idle_.load(std::memory_order_acquire); }
+  // For the engine's thread:
+  /// Puts `arrived_` into series, and those that begin thereby into `pending`.
+  void begin(std::vector<Job*>& pending);
+  void ended(StartedSeries& series, const std::exception_ptr& error);
+
+  Communicator::Impl& impl_;
+  std::shared_ptr<Engine> engine_;
+  // Of the engine's thread:
+  std::map<SeriesKey, std::unique_ptr<StartedSeries>> series_;
+  std::vector<StartedCallPointer> arrived_;  // to be put there
+  std::vector<StartedSeries*> starting_;
+  int running_ = 0;  // of the series
+  // Under the engine's lock:
+  std::vector<StartedCallPointer> inbox_;
+  std::atomic<bool> idle_{true};                 // nothing in `inbox_`, and no series runs
+  std::unique_ptr<Communicator::Impl> leaving_;  // this communicator, when it is idle
+};
+
+}  // namespace tutti

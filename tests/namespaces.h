@@ -1,0 +1,96 @@
+// Hosts of a test's own: network namespaces of this machine, joined by a bridge. Ranks in them
+// share memory in principle, but meet over TCP as if on different machines. Needs root and
+// iproute2; goes away with the object.
+#pragma once
+
+#include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <vector>
+
+namespace tutti::test {
+
+class Namespaces {
+ public:
+  explicit Namespaces(int hosts, bool ipv6 = false) : ipv6_(ipv6), wanted_(hosts) {
+    static int made = 0;
+    prefix_ = fmt::format("tt{}x{}", getpid() % 100000, made++);
+    if (geteuid() != 0) {
+      missing_ = "network namespaces need root";
+      return;
+    }
+    if (!run("ip netns add " + space(hosts))) {  // that of the bridge
+      missing_ = "`ip netns add` (iproute2) does not work here";
+      return;
+    }
+    spaces_ = 1;
+    bool right = run(fmt::format("ip -n {0} link add br0 type bridge && ip -n {0} link set br0 up",
+                                 space(hosts)));
+    for (int h = 0; right && h < hosts; ++h) {
+      right = run(fmt::format(
+          "ip netns add {0} && ip -n {0} link set lo up && "
+          "ip link add eth0 netns {0} type veth peer name port{1} netns {2} && "
+          "ip -n {2} link set port{1} master br0 up && ip -n {0} addr add {3} dev eth0 {4} && "
+          "ip -n {0} link set eth0 up && "
+          "ip netns exec {0} sysctl -qw net.ipv4.tcp_congestion_control=reno && "
+          "ip netns exec {0} sysctl -qw net.ipv4.tcp_no_metrics_save=1",
+          space(h), h, space(hosts), address(h) + (ipv6 ? "/64" : "/24"), ipv6 ? "nodad" : ""));
+      ++hosts_;
+    }
+    if (!right) missing_ = "veth pairs between network namespaces cannot be made here";
+  }
+  ~Namespaces() {
+    for (int h = 0; h < hosts_; ++h) run("ip netns del " + space(h));
+    if (spaces_ > 0) run("ip netns del " + bridge());
+  }
+  Namespaces(const Namespaces&) = delete;
+  Namespaces& operator=(const Namespaces&) = delete;
+
+  /// Why there are none; "": there are.
+  const std::string& missing() const { return missing_; }
+  std::string space(int host) const { return fmt::format("{}h{}", prefix_, host); }
+  std::string address(int host) const {
+    return ipv6_ ? fmt::format("fd00:99::{}", host + 1) : fmt::format("10.99.0.{}", host + 1);
+  }
+  /// What starts a program there.
+  std::vector<std::string> prefix(int host) const { return {"ip", "netns", "exec", space(host)}; }
+
+  void link(int host, bool up) const {
+    run(fmt::format("ip -n {} link set port{} {}", bridge(), host, up ? "up" : "down"));
+  }
+  /// What host `host` sends is held back to so many Mbit/s.
+  bool limit(int host, int megabits) const {
+    return run(
+        fmt::format("ip netns exec {} tc qdisc add dev eth0 root tbf rate {}mbit burst 128k "
+                    "latency 50ms",
+                    space(host), megabits));
+  }
+  /// Bytes that it has sent so far, headers of the network included.
+  std::uint64_t bytes_sent(int host) const {
+    const std::string file = fmt::format("/tmp/{}.bytes", prefix_);
+    run(fmt::format("ip netns exec {} cat /sys/class/net/eth0/statistics/tx_bytes > {}",
+                    space(host), file));
+    std::uint64_t bytes = 0;
+    std::ifstream(file) >> bytes;
+    unlink(file.c_str());
+    return bytes;
+  }
+
+ private:
+  std::string bridge() const { return space(wanted_); }
+  static bool run(const std::string& command) {
+    return std::system((command + " 2>/dev/null").c_str()) == 0;
+  }
+
+  bool ipv6_;
+  std::string prefix_, missing_;
+  int wanted_;
+  int hosts_ = 0, spaces_ = 0;
+};
+
+}  // namespace tutti::test

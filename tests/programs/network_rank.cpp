@@ -1,0 +1,55 @@
+// One rank that calls all_reduce on so many bytes for so many seconds, checks each result, and says
+// what it does: "READY", "RIGHT calls", "ERROR code rank seconds text".
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "tutti.h"
+
+int main(int argc, char** argv) {
+  using namespace tutti;
+  using Clock = std::chrono::steady_clock;
+  if (argc != 3) return 2;
+  const std::size_t count = std::strtoull(argv[1], nullptr, 10) / sizeof(std::uint32_t);
+  const double seconds = std::atof(argv[2]);
+  const auto say = [](const std::string& text) {
+    fmt::print("{}\n", text);
+    std::fflush(stdout);
+  };
+  try {
+    Communicator comm = Communicator::from_environment();
+    const auto n = static_cast<std::uint32_t>(comm.size());
+    std::vector<std::uint32_t> in(count), out(count);
+    say("READY");
+    const auto begun = Clock::now();
+    std::uint32_t calls = 0;
+    std::uint32_t go_on = 1;
+    while (go_on != 0) {
+      for (std::size_t i = 0; i < count; ++i) {
+        in[i] = static_cast<std::uint32_t>(i) * 7 + calls + static_cast<std::uint32_t>(comm.rank());
+      }
+      comm.all_reduce(in.data(), out.data(), count, DataType::uint32);
+      for (std::size_t i = 0; i < count; ++i) {
+        const std::uint32_t expected =
+            n * (static_cast<std::uint32_t>(i) * 7 + calls) + n * (n - 1) / 2;
+        if (out[i] == expected) continue;
+        say(fmt::format("WRONG call {} element {}: {} instead of {}", calls, i, out[i], expected));
+        return 1;
+      }
+      ++calls;
+      const std::uint32_t mine = Clock::now() - begun < std::chrono::duration<double>(seconds);
+      comm.all_reduce(&mine, &go_on, 1, DataType::uint32, ReduceKind::min);
+    }
+    say(fmt::format("RIGHT {}", calls));
+    return 0;
+  } catch (const Error& e) {
+    const double now = std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
+    say(fmt::format("ERROR {} {} {:.3f} {}", name(e.code()), e.rank(), now, e.what()));
+    return 3;
+  }
+}

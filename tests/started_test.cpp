@@ -1,0 +1,632 @@
+// What is started and not waited for: one thread of each rank runs it, for all communicators of
+// that rank, which do not hold each other up; and what a Future tells of it. The ranks are threads,
+// once as they are and once as if they were processes.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <latch>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "clean_environment.h"
+#include "core/memory.h"
+#include "processes.h"
+#include "thread_ranks.h"
+
+namespace tutti {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+using test::error_of;
+using test::run_thread_ranks;
+using Numbers = std::vector<std::int64_t>;
+
+Call all_reduce(Numbers& x) {
+  return {Collective::all_reduce, x.data(), x.data(), x.size(), DataType::int64};
+}
+
+Call broadcast(Numbers& x, int root) {
+  return {Collective::broadcast, x.data(), x.data(), x.size(), DataType::int64, {}, root};
+}
+
+Call message(Numbers& x, int peer, bool sends) {
+  return {.collective = Collective::send_recv,
+          .in = sends ? x.data() : nullptr,
+          .out = sends ? nullptr : x.data(),
+          .count = x.size(),
+          .type = DataType::int64,
+          .peer = peer,
+          .sends = sends};
+}
+Call send(Numbers& x, int peer) { return message(x, peer, true); }
+Call receive(Numbers& x, int peer) { return message(x, peer, false); }
+
+const Call barrier{.collective = Collective::barrier};
+
+/// The names of this process's threads that run what was started.
+int engine_threads() {
+  int count = 0;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream file(task.path() / "comm");
+    std::string name;
+    if (std::getline(file, name) && name == "tutti-progress") ++count;
+  }
+  return count;
+}
+
+/// Communicators of all ranks of `c`, made of it.
+std::vector<Communicator> parts_of(Communicator& c, int count) {
+  std::vector<Communicator> parts;
+  for (int i = 0; i < count; ++i) parts.push_back(c.split(0, c.rank()));
+  return parts;
+}
+
+class Started : public testing::TestWithParam<bool> {
+ private:
+  Environment environment_{{{"TUTTI_APART", GetParam() ? "1" : "0"}}};
+};
+INSTANTIATE_TEST_SUITE_P(Ranks, Started, testing::Bool(),
+                         [](const auto& of) { return of.param ? "apart" : "together"; });
+
+// --- Order ---------------------------------------------------------------------------------------
+
+TEST_P(Started, CollectivesKeepTheOrderOfTheCalls) {
+  run_thread_ranks(3, [](Communicator& c) {
+    // Each call works on what the one before has left, and they differ in shape.
+    Numbers x(700, c.rank() + 1);
+    Numbers part(x.begin(), x.begin() + 10);
+    std::vector<Future> futures;
+    std::int64_t expected = 1;
+    for (int i = 0; i < 30; ++i) {
+      if (i % 3 == 2) {
+        futures.push_back(c.start({.collective = Collective::all_reduce,
+                                   .in = x.data(),
+                                   .out = x.data(),
+                                   .count = x.size(),
+                                   .type = DataType::int64,
+                                   .op = ReduceKind::max}));
+      } else if (i % 3 == 1) {
+        futures.push_back(c.start(broadcast(x, i % c.size())));
+      } else {
+        futures.push_back(c.start(all_reduce(x)));
+        expected = i == 0 ? 6 : 3 * expected;
+      }
+    }
+    futures.back().wait();
+    for (const Future& f : futures) EXPECT_TRUE(f.ready());
+    EXPECT_EQ(x, Numbers(x.size(), expected));
+  });
+}
+
+TEST_P(Started, UnevenCollectivesKeepTheirCounts) {
+  run_thread_ranks(3, [](Communicator& c) {
+    std::vector<Numbers> all(20);
+    std::vector<Future> futures;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      // Of the caller's counts nothing is left when the call runs.
+      const std::vector<std::size_t> counts{i, 2 * i + 1, 5};
+      const std::size_t before = c.rank() == 0 ? 0 : c.rank() == 1 ? i : 3 * i + 1;
+      const std::size_t mine = counts[static_cast<std::size_t>(c.rank())];
+      all[i].resize(3 * i + 6);
+      std::fill_n(all[i].begin() + static_cast<std::ptrdiff_t>(before), mine, 10 + c.rank());
+      futures.push_back(c.start({.collective = Collective::all_gather_v,
+                                 .in = all[i].data() + before,
+                                 .out = all[i].data(),
+                                 .type = DataType::int64,
+                                 .out_counts = counts}));
+    }
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      futures[i].wait();
+      Numbers expected(i, 10);
+      expected.insert(expected.end(), 2 * i + 1, 11);
+      expected.insert(expected.end(), 5, 12);
+      EXPECT_EQ(all[i], expected);
+    }
+  });
+}
+
+TEST_P(Started, MessagesOfAPairMatchInOrder) {
+  constexpr std::size_t kCount = 30'000;  // more than the slots hold
+  run_thread_ranks(2, [&](Communicator& c) {
+    const int peer = 1 - c.rank();
+    std::vector<Numbers> in, out;
+    std::vector<Future> futures;
+    for (int i = 0; i < 8; ++i) {
+      in.emplace_back(kCount, 100 * c.rank() + i);
+      out.emplace_back(kCount, -1);
+    }
+    // All sends first: they need no receive of this rank's.
+    for (Numbers& x : in) futures.push_back(c.start(send(x, peer)));
+    for (Numbers& x : out) futures.push_back(c.start(receive(x, peer)));
+    for (Future& f : futures) f.wait();
+    for (int i = 0; i < 8; ++i) {
+      EXPECT_EQ(out[static_cast<std::size_t>(i)], Numbers(kCount, 100 * peer + i));
+    }
+  });
+}
+
+TEST_P(Started, MessagesOvertakeThoseOfOthersAndCollectives) {
+  std::latch others_are_done(1);
+  run_thread_ranks(3, [&](Communicator& c) {
+    if (c.rank() == 2) {
+      others_are_done.wait();
+      Numbers x{22};
+      c.start(send(x, 0)).wait();
+      return c.barrier();
+    }
+    Numbers late{0}, early{0};
+    if (c.rank() == 0) {
+      Future of_2 = c.start(receive(late, 2));
+      Future all = c.start(barrier);
+      Future of_1 = c.start(receive(early, 1));
+      of_1.wait();
+      EXPECT_EQ(early, Numbers{11});
+      EXPECT_FALSE(of_2.ready());
+      EXPECT_FALSE(all.ready());
+      others_are_done.count_down();
+      all.wait();
+      of_2.wait();
+      EXPECT_EQ(late, Numbers{22});
+    } else {
+      Numbers x{11};
+      c.send(x.data(), 1, DataType::int64, 0);
+      c.barrier();
+    }
+  });
+}
+
+TEST_P(Started, ABlockingCallWaitsForItsCommunicatorOnly) {
+  std::latch blocking_is_done(1);
+  run_thread_ranks(2, [&](Communicator& c) {
+    Communicator other = c.split(0, c.rank());
+    Numbers x{1}, y{1}, got{0};
+    if (c.rank() == 1) {
+      other.run(all_reduce(y));
+      blocking_is_done.wait();
+      c.send(x.data(), 1, DataType::int64, 0);
+      c.run(all_reduce(x));
+      return;
+    }
+    Future f = c.start(receive(got, 1));
+    other.run(all_reduce(y));
+    EXPECT_EQ(y, Numbers{2});
+    EXPECT_FALSE(f.ready());
+    blocking_is_done.count_down();
+    c.run(all_reduce(x));
+    EXPECT_TRUE(f.ready());
+    EXPECT_EQ(x, Numbers{2});
+    EXPECT_EQ(got, Numbers{1});
+  });
+}
+
+// --- Several communicators -----------------------------------------------------------------------
+
+TEST_P(Started, RanksStartInWhateverOrder) {
+  constexpr int kRanks = 3;
+  run_thread_ranks(kRanks, [](Communicator& c) {
+    std::vector<Communicator> parts = parts_of(c, 5);
+    for (int round = 0; round < 20; ++round) {
+      std::vector<Numbers> x(parts.size());
+      std::vector<Future> futures(parts.size());
+      for (std::size_t k = 0; k < parts.size(); ++k) {
+        // Of different sizes, so that they take differently long.
+        const std::size_t turned = (k + static_cast<std::size_t>(2 * c.rank() + round)) % x.size();
+        const std::size_t at = c.rank() % 2 == 0 ? turned : x.size() - 1 - turned;
+        x[at].assign(1 + 20'000 * (at % 3), c.rank() + static_cast<int>(at));
+        futures[at] = parts[at].start(all_reduce(x[at]));
+      }
+      for (std::size_t k = 0; k < parts.size(); ++k) {
+        futures[k].wait();
+        const auto sum = static_cast<std::int64_t>(3 + kRanks * k);
+        ASSERT_EQ(x[k], Numbers(x[k].size(), sum)) << "round " << round;
+      }
+    }
+  });
+}
+
+TEST_P(Started, WhatWaitsInOneDoesNotHoldUpAnother) {
+  std::latch others_are_done(2);
+  run_thread_ranks(2, [&](Communicator& c) {
+    Communicator held = c.split(0, c.rank());
+    std::optional<Future> waits;
+    if (c.rank() == 0) waits = held.start(barrier);
+    for (int i = 0; i < 100; ++i) {
+      Numbers x(static_cast<std::size_t>(1 + 100 * i), 1);
+      c.start(all_reduce(x)).wait();
+      ASSERT_EQ(x, Numbers(x.size(), 2));
+    }
+    if (waits) {
+      EXPECT_FALSE(waits->ready());
+    }
+    others_are_done.arrive_and_wait();
+    if (c.rank() == 1) waits = held.start(barrier);
+    waits->wait();
+  });
+}
+
+TEST_P(Started, OneThreadServesAllCommunicatorsOfARank) {
+  std::latch all_have_started(2), counted(1);
+  EXPECT_EQ(engine_threads(), 0);
+  run_thread_ranks(2, [&](Communicator& c) {
+    std::vector<Communicator> parts = parts_of(c, 3);
+    parts.push_back(parts[0].split(0, -c.rank()));
+    parts.push_back(parts[3].shrink({}));
+    for (Communicator& part : parts) {
+      Numbers x{1};
+      part.start(all_reduce(x)).wait();
+      EXPECT_EQ(x, Numbers{2});
+    }
+    all_have_started.arrive_and_wait();
+    if (c.rank() == 0) {
+      EXPECT_EQ(engine_threads(), 2);  // one of each rank
+      counted.count_down();
+    }
+    counted.wait();
+    // It goes with the last one that has needed it, and comes again.
+    parts.clear();
+    Numbers x{1};
+    c.start(all_reduce(x)).wait();
+    EXPECT_EQ(x, Numbers{2});
+  });
+  EXPECT_EQ(engine_threads(), 0);
+}
+
+TEST_P(Started, WakesTheEngineWhereverItSleeps) {
+  constexpr int kTries = 60;
+  std::latch all_have_waited(2);
+  run_thread_ranks(2, [&](Communicator& c) {
+    // What each waits for comes at the end.
+    Communicator held = c.split(0, c.rank());
+    Numbers late{0};
+    Future waits = held.start(receive(late, 1 - c.rank()));
+    std::vector<Clock::duration> took;
+    for (int i = 0; i < kTries; ++i) {
+      // It spins and yields for 2 ms, then sleeps again and again: begin anywhere in that.
+      std::this_thread::sleep_for(4ms + i * 377 % 1000 * 1us);
+      Numbers x{1};
+      c.barrier();
+      const auto begin = Clock::now();
+      c.start(all_reduce(x)).wait();
+      took.push_back(Clock::now() - begin);
+    }
+    EXPECT_FALSE(waits.ready());
+    all_have_waited.arrive_and_wait();
+    Numbers x{1};
+    held.start(send(x, 1 - c.rank())).wait();
+    waits.wait();
+    EXPECT_EQ(late, Numbers{1});
+    // Who is not woken sleeps for up to a millisecond: both ranks would be awake within a quarter
+    // of that in one of 16 tries.
+    std::ranges::sort(took);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    EXPECT_LT(took[kTries / 2], 250us);
+#endif
+  });
+}
+
+TEST_P(Started, ManySmallOnes) {
+  constexpr int kCalls = 10'000;
+  run_thread_ranks(2, [&](Communicator& c) {
+    std::vector<Communicator> parts = parts_of(c, 2);
+    Numbers x{1}, y{1};
+    std::atomic<int> called{0};
+    std::vector<Future> futures;
+    for (int i = 0; i < kCalls; ++i) {
+      Numbers& z = i % 2 == 0 ? x : y;
+      // The sums would overflow, but the calls' order shows: 2 z, then the larger of both ranks'.
+      Call call = all_reduce(z);
+      if (i >= 80) call.op = ReduceKind::max;
+      futures.push_back(parts[static_cast<std::size_t>(i % 2)].start(call));
+      futures.back().on_ready([&called] { ++called; });
+    }
+    for (Future& f : futures) f.wait();
+    EXPECT_EQ(x, Numbers{std::int64_t{1} << 40});
+    EXPECT_EQ(y, Numbers{std::int64_t{1} << 40});
+    parts.clear();
+    EXPECT_EQ(called, kCalls);
+  });
+}
+
+// --- Failure -------------------------------------------------------------------------------------
+
+TEST_P(Started, AFailureEndsWhatItsCommunicatorHasStarted) {
+  std::latch started(1), failed(2);
+  run_thread_ranks(2, [&](Communicator& c) {
+    Communicator bad = c.split(0, c.rank());
+    Communicator good = c.split(0, c.rank());
+    Numbers x{1}, late{0}, later{0}, y{1};
+    std::vector<Future> lost;
+    std::optional<Future> waits;
+    if (c.rank() == 0) {
+      lost.push_back(bad.start(all_reduce(x)));
+      lost.push_back(bad.start(barrier));
+      lost.push_back(bad.start(receive(late, 1)));
+      waits = good.start(receive(later, 1));
+      started.count_down();
+    } else {
+      started.wait();
+      bad.abort("enough");
+    }
+    for (Future& f : lost) {
+      const Error e = error_of([&] { f.wait(); });
+      EXPECT_EQ(e.code(), ErrorCode::aborted) << e.what();
+      EXPECT_EQ(e.rank(), 1);
+      EXPECT_NE(std::string(e.what()).find("enough"), std::string::npos) << e.what();
+    }
+    if (waits) {
+      EXPECT_FALSE(waits->ready());
+    }
+    failed.arrive_and_wait();
+    EXPECT_EQ(error_of([&] { bad.start(barrier); }).code(), ErrorCode::aborted);
+    if (c.rank() == 1) good.start(send(y, 0)).wait();
+    for (int i = 0; i < 10; ++i) {
+      good.start(barrier).wait();
+      c.start(barrier).wait();
+    }
+    if (waits) waits->wait();
+  });
+}
+
+TEST_P(Started, ADeadlineIsKeptWhileOthersMove) {
+  run_thread_ranks(2, [](Communicator& c) {
+    Options options;
+    options.timeout = 200ms;
+    Communicator timed = c.split(0, c.rank(), options);
+    Numbers late{0};
+    std::optional<Future> waits;
+    const auto begin = Clock::now();
+    if (c.rank() == 0) waits = timed.start(receive(late, 1));
+    // The ranks go on with this as long as that waits.
+    std::vector<std::pair<Future, std::unique_ptr<Numbers>>> moving;
+    for (bool goes_on = true; goes_on;) {
+      moving.clear();
+      for (int i = 0; i < 20; ++i) {
+        auto x = std::make_unique<Numbers>(5'000, 1);
+        const Call call = all_reduce(*x);
+        moving.emplace_back(c.start(call), std::move(x));
+      }
+      std::int64_t more = 0;
+      if (waits) more = waits->ready() || Clock::now() - begin > 20s ? 0 : 1;
+      goes_on = false;
+      Numbers all{more};
+      c.start(all_reduce(all)).wait();
+      goes_on = all[0] > 0;
+    }
+    for (auto& [future, x] : moving) {
+      future.wait();
+      EXPECT_EQ(*x, Numbers(x->size(), 2));
+    }
+    if (!waits) return;
+    EXPECT_GE(Clock::now() - begin, 200ms);
+    const Error e = error_of([&] { waits->wait(); });
+    EXPECT_EQ(e.code(), ErrorCode::timed_out) << e.what();
+  });
+}
+
+TEST_P(Started, ARankThatLeavesFailsThoseThatWaitForIt) {
+  run_thread_ranks(2, [](Communicator& c) {
+    Communicator other = c.split(0, c.rank());
+    if (c.rank() == 1) {
+      other.destroy();
+      return c.barrier();
+    }
+    Future f = other.start(barrier);
+    const Error e = error_of([&] { f.wait(); });
+    EXPECT_EQ(e.code(), ErrorCode::peer_lost) << e.what();
+    EXPECT_EQ(e.rank(), 1);
+    c.barrier();
+  });
+}
+
+TEST_P(Started, WhatIsWrongIsRefusedAndHarmsNothing) {
+  run_thread_ranks(2, [](Communicator& c) {
+    Numbers x(4, 1);
+    const auto refused = [&](const Call& call) { return error_of([&] { c.start(call); }).code(); };
+    Call wrong = all_reduce(x);
+    wrong.out = x.data() + 1;
+    EXPECT_EQ(refused(wrong), ErrorCode::invalid_argument);
+    EXPECT_EQ(refused(broadcast(x, 2)), ErrorCode::invalid_argument);
+    EXPECT_EQ(refused(send(x, c.rank())), ErrorCode::invalid_usage);
+    EXPECT_EQ(error_of([&] { group([&] { c.start(barrier); }); }).code(), ErrorCode::invalid_usage);
+    c.start(all_reduce(x)).wait();
+    EXPECT_EQ(x, Numbers(4, 2));
+  });
+}
+
+// --- Leaving -------------------------------------------------------------------------------------
+
+TEST_P(Started, DestroyingFinishesWhatWasStarted) {
+  run_thread_ranks(3, [](Communicator& c) {
+    std::vector<Communicator> parts = parts_of(c, 3);
+    std::vector<Numbers> x(30, Numbers(20'000, 1));
+    std::vector<Future> futures;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      futures.push_back(parts[i % parts.size()].start(all_reduce(x[i])));
+    }
+    if (c.rank() == 1) std::this_thread::sleep_for(20ms);
+    for (Communicator& part : parts) part.destroy();
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      EXPECT_TRUE(futures[i].ready());
+      EXPECT_EQ(futures[i].error(), std::nullopt);
+      EXPECT_EQ(x[i], Numbers(20'000, 3));
+    }
+    c.barrier();
+  });
+}
+
+TEST_P(Started, ACallbackMayHaveTheLastHoldOfACommunicator) {
+  std::vector<Communicator> all = Communicator::create_local(2);
+  std::vector<std::weak_ptr<Communicator>> held;
+  Numbers x(2, 1);
+  std::vector<Future> last;
+  for (std::size_t r = 0; r < 2; ++r) {
+    auto c = std::make_shared<Communicator>(std::move(all[r]));
+    held.push_back(c);
+    Call call = all_reduce(x);
+    call.in = call.out = &x[r];
+    call.count = 1;
+    Future f = c->start(call);
+    call.op = ReduceKind::max;
+    last.push_back(c->start(call));
+    f.on_ready([c] {});
+  }
+  for (Future& f : last) f.wait();
+  EXPECT_EQ(x, Numbers(2, 2));
+  EXPECT_TRUE(eventually([&] { return held[0].expired() && held[1].expired(); }));
+  EXPECT_TRUE(eventually([] { return engine_threads() == 0; }));
+}
+
+// --- Futures -------------------------------------------------------------------------------------
+
+TEST_P(Started, WaitingHasADeadlineAndMayGoOn) {
+  std::latch waited(1);
+  run_thread_ranks(2, [&](Communicator& c) {
+    if (c.rank() == 1) {
+      waited.wait();
+      return c.barrier();
+    }
+    Future f = c.start(barrier);
+    EXPECT_FALSE(f.wait_for(0s));
+    EXPECT_FALSE(f.wait_for(-1s));
+    const auto begin = Clock::now();
+    EXPECT_FALSE(f.wait_for(30ms));
+    EXPECT_GE(Clock::now() - begin, 30ms);
+    EXPECT_FALSE(f.wait_until(Clock::now() + 1ms));
+    EXPECT_FALSE(f.ready());
+    EXPECT_FALSE(f.error().has_value());
+    waited.count_down();
+    EXPECT_TRUE(f.wait_for(std::chrono::nanoseconds::max()));
+    EXPECT_TRUE(f.ready());
+    EXPECT_TRUE(f.wait_until(Clock::time_point::min()));
+    f.wait();
+    f.wait();
+  });
+  EXPECT_TRUE(Future().ready());
+  EXPECT_TRUE(Future().wait_for(0s));
+  EXPECT_FALSE(Future().error().has_value());
+}
+
+TEST_P(Started, AnErrorIsThereForAllWhoAsk) {
+  run_thread_ranks(2, [](Communicator& c) {
+    Future f = c.start(barrier);
+    f.wait();
+    EXPECT_FALSE(f.error().has_value());
+    if (c.rank() == 1) {
+      std::this_thread::sleep_for(20ms);
+      return c.abort("enough");
+    }
+    Future lost = c.start(barrier);
+    const Future copy = lost;
+    EXPECT_FALSE(copy.error().has_value());
+    const Error e = error_of([&] { lost.wait(); });
+    EXPECT_EQ(e.code(), ErrorCode::aborted);
+    EXPECT_EQ(error_of([&] { lost.wait_for(0s); }).code(), ErrorCode::aborted);
+    ASSERT_TRUE(copy.error().has_value());
+    EXPECT_EQ(copy.error()->code(), ErrorCode::aborted);
+    EXPECT_EQ(copy.error()->rank(), 1);
+    EXPECT_EQ(std::string(copy.error()->what()), e.what());
+    EXPECT_FALSE(f.error().has_value());
+  });
+}
+
+TEST_P(Started, CallbacksRunOnce) {
+  std::latch told(1), started(1);
+  run_thread_ranks(2, [&](Communicator& c) {
+    if (c.rank() == 1) {
+      told.wait();
+      c.barrier();
+      started.wait();
+      return c.abort();
+    }
+    const auto here = std::this_thread::get_id();
+    std::vector<int> order;
+    std::thread::id where = here;
+    Future f = c.start(barrier);
+    EXPECT_EQ(error_of([&] { f.on_ready({}); }).code(), ErrorCode::invalid_argument);
+    f.on_ready([&] { order.push_back(1); });
+    f.on_ready([] { throw std::runtime_error("what a callback throws is logged"); });
+    f.on_ready([&] {
+      order.push_back(2);
+      where = std::this_thread::get_id();
+      EXPECT_TRUE(f.ready());
+    });
+    EXPECT_TRUE(order.empty());
+    told.count_down();
+    f.wait();
+    Future lost = c.start(barrier);
+    started.count_down();
+    EXPECT_EQ(error_of([&] { lost.wait(); }).code(), ErrorCode::aborted);
+    // By now the first ones are over.
+    EXPECT_EQ(order, (std::vector{1, 2}));
+    EXPECT_NE(where, here);
+    f.on_ready([&] {
+      order.push_back(3);
+      where = std::this_thread::get_id();
+    });
+    EXPECT_EQ(order, (std::vector{1, 2, 3}));
+    EXPECT_EQ(where, here);
+    f.on_ready([] { throw 1; });
+    ErrorCode code{};
+    lost.on_ready([&] { code = lost.error()->code(); });
+    EXPECT_EQ(code, ErrorCode::aborted);
+    EXPECT_EQ(order, (std::vector{1, 2, 3}));
+  });
+}
+
+TEST_P(Started, ACallbackMayStartTheNextCall) {
+  run_thread_ranks(2, [](Communicator& c) {
+    Communicator other = c.split(0, c.rank());
+    Numbers x{1}, y{1};
+    std::latch done(1);
+    int left = 20;
+    std::function<void()> next = [&] {
+      if (--left == 0) return done.count_down();
+      Communicator& one = left % 2 == 0 ? c : other;
+      one.start(all_reduce(x)).on_ready(next);
+    };
+    c.start(all_reduce(x)).on_ready(next);
+    done.wait();
+    EXPECT_EQ(x, Numbers{1 << 20});
+    c.run(all_reduce(y));
+    EXPECT_EQ(y, Numbers{2});
+  });
+}
+
+TEST_P(Started, ACallbackThatWouldBlockIsTold) {
+  run_thread_ranks(2, [](Communicator& c) {
+    Communicator other = c.split(0, c.rank());
+    if (c.rank() == 1) {
+      c.barrier();
+      c.barrier();
+      return other.barrier();
+    }
+    Future late = other.start(barrier);
+    ErrorCode blocking{}, waiting{};
+    Future f = c.start(barrier);
+    std::latch done(1);
+    f.on_ready([&] {
+      blocking = error_of([&] { other.barrier(); }).code();
+      waiting = error_of([&] { late.wait_for(1s); }).code();
+      done.count_down();
+    });
+    done.wait();
+    EXPECT_EQ(blocking, ErrorCode::invalid_usage);
+    EXPECT_EQ(waiting, ErrorCode::invalid_usage);
+    c.barrier();
+    late.wait();
+  });
+}
+
+}  // namespace
+}  // namespace tutti
