@@ -11,7 +11,7 @@ DEMO_RANKS = 4
 DEMO_COLLECTIVES = all_reduce all_gather reduce_scatter broadcast
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test test-long test-torch test-asan test-tsan bench compare docs format check-format \
+.PHONY: help demo build test test-long test-torch test-rdma test-asan test-tsan bench compare docs format check-format \
         install clean packages test-packages gpu-bundle
 
 help:
@@ -19,6 +19,7 @@ help:
 	@echo "make test          build everything, run the tests"
 	@echo "make test-long     the slow tests, which 'make test' leaves out"
 	@echo "make test-torch    PyTorch with Tutti's libnccl.so.2 (downloads PyTorch: 3 GB, 5 GB on disk)"
+	@echo "make test-rdma     RDMA verbs, in an emulated guest that has devices (downloads a kernel: 70 MB)"
 	@echo "make test-asan     the tests under AddressSanitizer and UndefinedBehaviorSanitizer"
 	@echo "make test-tsan     the tests under ThreadSanitizer"
 	@echo "make bench         micro-benchmarks of the inner loops"
@@ -68,6 +69,13 @@ test-torch: test-packages build
 	@cmake --preset release >/dev/null
 	@cmake --build --preset release -j $(JOBS)
 	@ctest --test-dir build --output-on-failure --no-tests=error -L '^torch$$'
+
+# In a guest with RDMA devices in software; skipped, with a line that says why, where there can be none.
+test-rdma: packages build/build.ninja
+	@cmake/packages.sh rdma
+	@cmake --preset release >/dev/null
+	@cmake --build --preset release -j $(JOBS) --target rdma_tests
+	@ctest --test-dir build --verbose --no-tests=error -L '^rdma$$'
 
 test-asan: test-packages build-asan/build.ninja
 	@cmake --build --preset asan -j $(JOBS)

@@ -11,3 +11,25 @@ pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc>=2.9)
 pkg_check_modules(SODIUM REQUIRED IMPORTED_TARGET libsodium>=1.0.18)
 
 set(TUTTI_LINK spdlog::spdlog fmt::fmt hwy::hwy PkgConfig::HWLOC PkgConfig::SODIUM Threads::Threads)
+
+# RDMA verbs: compiled where libibverbs is, unless TUTTI_VERBS is OFF. Devices are looked for at run
+# time.
+set(TUTTI_VERBS AUTO CACHE STRING "RDMA verbs: ON, OFF, or AUTO (on where libibverbs is found)")
+set_property(CACHE TUTTI_VERBS PROPERTY STRINGS AUTO ON OFF)
+set(TUTTI_HAS_VERBS OFF)
+set(TUTTI_VERBS_STATE "off (TUTTI_VERBS)")
+if(TUTTI_VERBS)
+  # 1.12, of rdma-core 34, brought ibv_reg_dmabuf_mr.
+  set(required)
+  if(NOT TUTTI_VERBS STREQUAL AUTO)
+    set(required REQUIRED)
+  endif()
+  pkg_check_modules(IBVERBS ${required} IMPORTED_TARGET libibverbs>=1.12)
+  if(IBVERBS_FOUND)
+    set(TUTTI_HAS_VERBS ON)
+    set(TUTTI_VERBS_STATE "libibverbs ${IBVERBS_VERSION}")
+    list(APPEND TUTTI_LINK PkgConfig::IBVERBS)
+  else()
+    set(TUTTI_VERBS_STATE "off (no libibverbs was found)")
+  endif()
+endif()

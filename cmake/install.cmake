@@ -39,6 +39,9 @@ install(FILES ${PROJECT_BINARY_DIR}/tuttiConfig.cmake ${PROJECT_BINARY_DIR}/tutt
 set(pc_requires "")
 if(NOT BUILD_SHARED_LIBS)
   set(pc_requires "spdlog fmt libhwy hwloc libsodium")
+  if(TUTTI_HAS_VERBS)
+    string(APPEND pc_requires " libibverbs")
+  endif()
 endif()
 # Relative to the .pc file, so that a tree that was staged or moved still works.
 file(RELATIVE_PATH prefix_from_pc /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)

@@ -86,6 +86,25 @@ constexpr std::array kSettings{
             "lane of its plan, at least). 0: as many as it is thought to need. The same on all "
             "ranks.",
             "0"},
+    Setting{"TUTTI_VERBS_DEVICES", SettingType::text, "",
+            "The RDMA devices to use, as a list of names (mlx5_0,mlx5_1). Empty: all that are "
+            "connected."},
+    Setting{"TUTTI_VERBS_GID_INDEX", SettingType::integer, "-1",
+            "Which of an RDMA port's addresses (GIDs) to use. -1: chosen, RoCE v2 over IPv4 first.",
+            "0", "255"},
+    Setting{"TUTTI_VERBS_TIMEOUT", SettingType::integer, "14",
+            "How long an RDMA device waits for an acknowledgement before it sends a packet again: "
+            "4.096 us times 2 to this power, so 67 ms. 0: for ever.",
+            "0", "31"},
+    Setting{"TUTTI_VERBS_RETRY", SettingType::integer, "6",
+            "How often an RDMA device sends a packet again before it gives the peer up (7: on "
+            "rdma_rxe, for ever).",
+            "0", "7"},
+    Setting{"TUTTI_VERBS_SERVICE_LEVEL", SettingType::integer, "0",
+            "The service level of RDMA packets (RoCE: the priority of their Ethernet frames).", "0",
+            "15"},
+    Setting{"TUTTI_VERBS_TRAFFIC_CLASS", SettingType::integer, "0",
+            "The traffic class of RDMA packets (RoCE: DSCP and ECN bits).", "0", "255"},
     Setting{"TUTTI_TILE_BYTES", SettingType::bytes, "4M",
             "How much of a call a plan over windows moves between two synchronisations.", "4K",
             "1T"},

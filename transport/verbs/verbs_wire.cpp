@@ -1,0 +1,367 @@
+#include "transport/verbs/verbs_wire.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <utility>
+
+#include "core/error.h"
+
+namespace tutti {
+namespace {
+
+// Of a notice: the rest is the link's number.
+constexpr std::uint32_t kCredit = std::uint32_t{1} << 31;  // else a message
+constexpr std::uint32_t kAsBefore = std::uint32_t{1}
+                                    << 30;  // long, with tag and length of the last
+
+/// Where credits come in, or go out from: behind the ring.
+CreditLine& passing_credit(const RingMemory& memory) {
+  return *reinterpret_cast<CreditLine*>(memory.data() + memory.size() - sizeof(CreditLine));
+}
+
+}  // namespace
+
+struct VerbsWire::Registration {
+  Registration(std::shared_ptr<VerbsDevice> device, const RingMemory& memory)
+      : base(memory.data()), region(std::move(device), memory.data(), memory.size()) {}
+
+  /// To the same place in the peer's ring.
+  VerbsWrite mirrored(const void* from, std::size_t length) const {
+    const auto offset = static_cast<const std::byte*>(from) - base;
+    return {from, region.local_key(), peer_address + static_cast<std::uint64_t>(offset), peer_key,
+            length};
+  }
+
+  const std::byte* base;
+  VerbsMemory region;
+  bool open = false;  // the peer has said where its ring is
+  bool gone = false;  // or that it has none
+  std::uint64_t peer_address = 0;
+  std::uint32_t peer_key = 0;
+  std::uint64_t group = 0;
+  // The newest message, at either end.
+  std::uint64_t came = 0;
+  std::uint32_t tag = 0, bytes = 0;
+  detail::Cursor cursor;
+
+  static Registration& of(const std::shared_ptr<RingMemory>& memory) {
+    return *static_cast<Registration*>(memory->registration.get());
+  }
+};
+
+VerbsWire::VerbsWire(Owner& owner, std::shared_ptr<VerbsDevice> device, int peer,
+                     const VerbsOptions& options)
+    : Wire(owner), channel_(std::move(device), peer, options) {}
+
+VerbsWire::~VerbsWire() = default;
+
+std::shared_ptr<RingMemory> VerbsWire::make_ring(std::size_t bytes) {
+  auto memory = std::make_shared<RingMemory>(bytes + sizeof(CreditLine));
+  memory->registration = std::make_shared<Registration>(channel_.device(), *memory);
+  return memory;
+}
+
+void VerbsWire::attach(const VerbsAddress& peer) {
+  const std::lock_guard lock(mutex_);
+  channel_.connect(peer);
+}
+
+void VerbsWire::start() {
+  const std::lock_guard lock(mutex_);
+  started_ = true;
+  if (!closed_) push();
+}
+
+void VerbsWire::shut() {
+  const std::lock_guard lock(mutex_);
+  closed_ = true;
+  if (stopped_) return;
+  stopped_ = true;
+  channel_.stop_and_drain(std::chrono::seconds(1));
+  kept_.clear();
+}
+
+void VerbsWire::arm() {
+  const std::lock_guard lock(mutex_);
+  if (!closed_) channel_.arm();
+}
+
+void VerbsWire::close_with(const std::string& why) {
+  if (closed_) return;
+  closed_ = true;
+  owner_.on_closed(why);
+}
+
+// --- Sending -------------------------------------------------------------------------------------
+
+void VerbsWire::announce(OutLink& link, const Opening& opening) {
+  if (link.shape().slot_bytes > channel_.most_bytes()) {
+    throw Error(ErrorCode::system,
+                fmt::format("the RDMA device {} cannot send messages of {} bytes; TUTTI_SLOT_BYTES "
+                            "may be {} at most",
+                            channel_.device()->port().device, link.shape().slot_bytes,
+                            channel_.most_bytes()));
+  }
+  Registration& registration = Registration::of(link.memory());
+  registration.group = opening.name.group;
+  Said said;
+  said.kind = Said::open;
+  said.link = link.number();
+  said.address = reinterpret_cast<std::uintptr_t>(link.memory()->data());
+  said.key = registration.region.remote_key();
+  said.opening = opening;
+  said_.push_back(said);
+  if (!closed_) push();
+}
+
+void VerbsWire::say_left(std::uint64_t group) {
+  // After all that is published: so the messages have to be in front of it.
+  if (!closed_) push();
+  Said said;
+  said.kind = Said::left;
+  said.opening.name.group = group;
+  said_.push_back(said);
+}
+
+void VerbsWire::say_bye() {
+  const std::lock_guard lock(mutex_);
+  Said said;
+  said.kind = Said::bye;
+  said_.push_back(said);
+  if (!closed_) push();
+}
+
+bool VerbsWire::is_delivered() {
+  const std::lock_guard lock(mutex_);
+  if (closed_) return true;
+  try {
+    channel_.mark();
+  } catch (const Error& error) {
+    close_with(error.what());
+    return true;
+  }
+  return !has_unsent() && sending_.empty() && channel_.completed() == channel_.submitted();
+}
+
+void VerbsWire::push() {
+  if (!may_send()) return;
+  try {
+    push_said();
+    push_credits();
+    push_messages();
+    channel_.submit();
+  } catch (const Error& error) {
+    close_with(error.what());
+  }
+}
+
+void VerbsWire::push_said() {
+  while (!said_.empty()) {
+    const auto* const bytes = reinterpret_cast<const std::byte*>(&said_.front());
+    if (!channel_.send({bytes, sizeof(Said)})) return;
+    said_.pop_front();
+  }
+}
+
+void VerbsWire::push_credits() {
+  // A credit is a write and a notice of its own, so it goes when much is owed, and else when there
+  // is nothing better to do: somebody waits, and it may be for this.
+  const bool all = said_.empty() && sending_.empty();
+  for (std::size_t l = 0; l < owing_.size();) {
+    InLink& link = *owing_[l];
+    const Registration& ring = Registration::of(link.memory());
+    const InLink::Credit credit = link.credit();
+    if (link.owes() && ring.open) {
+      if (!all && !link.owes_much()) {
+        ++l;
+        continue;
+      }
+      CreditLine& line = passing_credit(*link.memory());
+      line.consumed.store(credit.consumed, std::memory_order_relaxed);
+      line.freed.store(credit.freed, std::memory_order_relaxed);
+      constexpr std::size_t kBytes = offsetof(CreditLine, freed) + sizeof(line.freed);
+      if (!channel_.write({}, ring.mirrored(&line, kBytes), link.number() | kCredit)) return;
+      link.told(credit);
+    }
+    link.listed = false;
+    owing_[l] = owing_.back();
+    owing_.pop_back();
+  }
+}
+
+void VerbsWire::push_messages() {
+  // In turn, so that none waits for another's long messages.
+  for (std::size_t l = 0, idle = 0; idle < sending_.size();) {
+    if (l >= sending_.size()) l = 0;
+    OutLink& link = *sending_[l];
+    const Registration& ring = Registration::of(link.memory());
+    if (!link.ready()) {
+      link.listed = false;
+      sending_[l] = sending_.back();
+      sending_.pop_back();
+      continue;
+    }
+    ++l;
+    if (ring.gone) {
+      link.pass();
+    } else if (!ring.open) {
+      ++idle;  // until the peer has said where
+      continue;
+    } else if (!push_message(link)) {
+      return;
+    }
+    idle = 0;
+  }
+}
+
+bool VerbsWire::push_message(OutLink& link) {
+  const OutLink::Message m = link.next();
+  const std::uint32_t tag = m.header->tag, bytes = m.header->bytes;
+  const bool is_short = bytes <= kInlineBytes;
+  Registration& ring = Registration::of(link.memory());
+  VerbsWrite data, header;
+  std::uint32_t notice = link.number();
+  if (!is_short) data = ring.mirrored(m.payload, bytes);
+  if (!is_short && tag == ring.tag && bytes == ring.bytes) {
+    notice |= kAsBefore;
+  } else {
+    // All of the header but the number.
+    header = ring.mirrored(&m.header->tag, sizeof tag + sizeof bytes + (is_short ? bytes : 0));
+  }
+  if (!channel_.write(data, header, notice)) return false;
+  ring.tag = tag;
+  ring.bytes = bytes;
+  bytes_sent_.fetch_add(bytes, std::memory_order_relaxed);
+  link.pass();
+  return true;
+}
+
+// --- Receiving -----------------------------------------------------------------------------------
+
+void VerbsWire::take() {
+  try {
+    for (const VerbsEvent& event : channel_.poll()) {
+      if (!understand(event)) return close_with("it has sent what cannot be");
+      if (closed_) return;
+    }
+    if (!kept_.empty()) free_kept();
+  } catch (const Error& error) {
+    close_with(error.what());
+  }
+}
+
+bool VerbsWire::understand(const VerbsEvent& event) {
+  if (!event.message.empty()) {
+    Said said;
+    if (event.message.size() != sizeof said) return false;
+    std::memcpy(&said, event.message.data(), sizeof said);
+    return understand(said);
+  }
+  const std::uint32_t number = event.notice & ~(kCredit | kAsBefore);
+  if ((event.notice & kCredit) != 0) {
+    OutLink* const link = find_out(number);
+    return link == nullptr || take_credit(*link);  // null: closed here
+  }
+  const Found found = find_in(number);
+  return found.known &&
+         (found.link == nullptr || take_message(*found.link, (event.notice & kAsBefore) != 0));
+}
+
+bool VerbsWire::understand(const Said& said) {
+  switch (said.kind) {
+    case Said::open: {
+      if ((said.link & (kCredit | kAsBefore)) != 0 || !opened(said.link, said.opening))
+        return false;
+      Said answer;
+      answer.link = said.link;
+      InLink* const link = find_in(said.link).link;
+      if (link == nullptr) {
+        answer.kind = Said::gone;
+      } else {
+        Registration& ring = Registration::of(link->memory());
+        ring.peer_address = said.address;
+        ring.peer_key = said.key;
+        ring.group = said.opening.name.group;
+        ring.open = true;
+        answer.kind = Said::place;
+        answer.address = reinterpret_cast<std::uintptr_t>(link->memory()->data());
+        answer.key = ring.region.remote_key();
+      }
+      said_.push_back(answer);
+      return true;
+    }
+    case Said::place:
+    case Said::gone: {
+      OutLink* const link = find_out(said.link);
+      if (link == nullptr) return true;  // closed here
+      Registration& ring = Registration::of(link->memory());
+      if (ring.open || ring.gone) return false;
+      ring.peer_address = said.address;
+      ring.peer_key = said.key;
+      (said.kind == Said::place ? ring.open : ring.gone) = true;
+      return true;
+    }
+    case Said::left:
+      groups_left_.push_back(said.opening.name.group);
+      peer_left_.push_back(said.opening.name.group);
+      return true;
+    case Said::bye:
+      close_with("");
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool VerbsWire::take_message(InLink& link, bool as_before) {
+  Registration& ring = Registration::of(link.memory());
+  const detail::ConnectionView view(link.memory()->data(), link.shape());
+  // Of a link, the notices come in the messages' order.
+  const std::uint64_t number = ++ring.came;
+  if (!as_before) {
+    const SlotHeader& header = view.headers[(number - 1) % view.shape.slots];
+    ring.tag = header.tag;
+    ring.bytes = header.bytes;
+  }
+  if (ring.bytes > view.shape.slot_bytes) return false;
+  const std::size_t at = ring.bytes > kInlineBytes ? ring.cursor.of(ring.bytes, view) : 0;
+  ring.cursor.pass(ring.bytes, view);
+  return link.place(number, ring.bytes, at) != nullptr &&
+         link.arrived(number, ring.tag, ring.bytes, at);
+}
+
+bool VerbsWire::take_credit(OutLink& link) {
+  // A later one may be there by now; each word by itself is always one that was sent.
+  const CreditLine& line = passing_credit(*link.memory());
+  return link.credit(line.consumed.load(std::memory_order_relaxed),
+                     line.freed.load(std::memory_order_relaxed));
+}
+
+// --- Links that end ------------------------------------------------------------------------------
+
+void VerbsWire::drop(OutLink& link) { keep(link.memory()); }
+void VerbsWire::drop(InLink& link) { keep(link.memory()); }
+
+void VerbsWire::keep(const std::shared_ptr<RingMemory>& memory) {
+  const Registration& ring = Registration::of(memory);
+  if (closed_ || !ring.open) return;  // nothing was written to it or from it
+  // What a peer writes to memory that is not registered any more would end the connection.
+  kept_.push_back({ring.group, channel_.submitted(), memory});
+  try {
+    channel_.mark();
+  } catch (const Error& error) {
+    close_with(error.what());
+  }
+}
+
+void VerbsWire::free_kept() {
+  std::erase_if(kept_, [&](const Kept& k) {
+    return channel_.completed() >= k.until &&
+           std::ranges::find(groups_left_, k.group) != groups_left_.end();
+  });
+}
+
+}  // namespace tutti

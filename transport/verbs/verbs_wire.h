@@ -1,0 +1,116 @@
+// A wire over RDMA. Each link's rings are registered memory on both hosts, and what is published
+// into the sender's is written into the receiver's, to the same place, by the sender's device:
+//
+//     sender's ring                                             receiver's ring
+//     data            -- WRITE ------------------------------>  data
+//     header          -- WRITE_WITH_IMM (tag, bytes, payload)-> header, but for its number: that is
+//                                                               stored here when the notice comes
+//     credit  <- (here, when the notice has come)  <-- WRITE_WITH_IMM --  credit
+//
+// So a message is visible to its Receiver once the notice of it is, which is what RDMA guarantees
+// (channel.h), and not when its bytes happen to be there; no byte is copied by a processor. A short
+// message is one write, inline. So is a long one of the same tag and length as the last on its
+// link: its header would say nothing new, so the notice goes with the data. Credits come into a
+// line behind the ring and are copied from there after a check: so a Sender goes by nothing that
+// has not been looked at, and its rank can be woken.
+//
+// There are never more notices of a link under way than it has slots, in either direction, as a
+// credit is for one message at least.
+//
+// A link needs to know where the peer's ring is before it can write: what says that, and what else
+// a wire has to say, goes as messages on the same queue pair, so in order with the data.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "transport/verbs/channel.h"
+#include "transport/wire.h"
+
+namespace tutti {
+
+class VerbsWire final : public Wire {
+ public:
+  /// `peer`: its rank, for errors. Throws Error(system).
+  VerbsWire(Owner& owner, std::shared_ptr<VerbsDevice> device, int peer,
+            const VerbsOptions& options = VerbsOptions::from_settings());
+  ~VerbsWire() override;
+
+  std::string_view name() const override { return "verbs"; }
+  std::shared_ptr<RingMemory> make_ring(std::size_t bytes) override;
+
+  /// For the peer's attach().
+  const VerbsAddress& address() const { return channel_.address(); }
+  /// The peer may send from here on.
+  void attach(const VerbsAddress& peer);
+  /// The peer has attached, too: from here on this side may send.
+  void start();
+  /// Nothing is sent or received any more. Messages that are left are dropped.
+  void shut();
+  /// The last that is sent.
+  void say_bye();
+  /// Whether all that was sent has arrived, or never will: then the process may end. is_flushed()
+  /// says only that it is the device's matter.
+  bool is_delivered();
+
+  /// Readable when something has come after arm(); poll once more after it.
+  int fd() const { return channel_.fd(); }
+  void arm();
+
+ private:
+  /// Of a ring: what this side's device and the peer need to reach it.
+  struct Registration;
+  /// What a wire says of itself.
+  struct Said {
+    enum Kind : std::uint32_t { open = 1, place, gone, left, bye };
+    std::uint32_t kind = 0;
+    std::uint32_t link = 0;     // that the sender of messages has numbered
+    std::uint64_t address = 0;  // of the sender's ring (open), of the receiver's (place)
+    std::uint32_t key = 0;      // to write there
+    std::uint32_t unused = 0;
+    Opening opening;  // left: name.group alone
+  };
+  static_assert(sizeof(Said) <= VerbsChannel::kMostMessage);
+  /// Memory of links that were closed here, into which the peer, or out of which our device, may be
+  /// about to write.
+  struct Kept {
+    std::uint64_t group;
+    std::uint64_t until;  // this request is complete
+    std::shared_ptr<RingMemory> memory;
+  };
+
+  void push() override;
+  void take() override;
+  void announce(OutLink& link, const Opening& opening) override;
+  void say_left(std::uint64_t group) override;
+  bool has_unsent() const override { return !said_.empty(); }
+  void drop(OutLink& link) override;
+  void drop(InLink& link) override;
+
+  void push_said();
+  void push_credits();
+  void push_messages();
+  /// False: there is no room.
+  bool push_message(OutLink& link);
+  /// False: the peer has said what cannot be.
+  bool understand(const VerbsEvent& event);
+  bool understand(const Said& said);
+  bool take_message(InLink& link, bool as_before);
+  bool take_credit(OutLink& link);
+  bool may_send() const { return started_ && !closed_; }
+  void keep(const std::shared_ptr<RingMemory>& memory);
+  void free_kept();
+  void close_with(const std::string& why);
+
+  VerbsChannel channel_;
+  bool started_ = false, stopped_ = false;
+  std::deque<Said> said_;
+  std::vector<Kept> kept_;
+  std::vector<std::uint64_t> groups_left_;  // that the peer has left
+};
+
+}  // namespace tutti
