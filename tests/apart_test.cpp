@@ -3,15 +3,18 @@
 // travel, and mappings of their own.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <fstream>
 #include <latch>
 #include <list>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "clean_environment.h"
@@ -145,6 +148,55 @@ TEST_F(Apart, ADescriptorThatFindsNoRoomIsSpokenOf) {
     EXPECT_NE(std::string(e.what()).find("file descriptors"), std::string::npos) << e.what();
     EXPECT_NE(std::string(e.what()).find("ulimit -n"), std::string::npos) << e.what();
   }
+}
+
+/// Whether the page at `memory`, of a window, has been touched by anybody.
+bool is_touched(std::byte* memory) {
+  unsigned char there = 0;
+  return mincore(memory, 1, &there) == 0 && (there & 1) != 0;
+}
+
+// One step that takes long reads a peer's memory, whose call fails meanwhile: the peer frees it, as
+// it may, and this rank hears of that on another thread, which waits in another communicator.
+TEST_F(Apart, MemoryIsFreedAfterAFailureWhileAnotherRankReadsIt) {
+  constexpr std::size_t kBytes = std::size_t{256} << 20;
+  constexpr std::size_t kSome = std::size_t{4} << 20;  // read by then
+  const Environment one_tile{{{"TUTTI_TILE_BYTES", "1G"}}};
+  Options options;
+  options.algorithm = "direct_window";  // rank 0 reads everything
+  std::vector<Communicator> comms = Communicator::create_local(2, options);
+  std::vector<Communicator> others(2);
+  {
+    const std::jthread first([&] { others[0] = comms[0].split(0, 0); });
+    others[1] = comms[1].split(0, 0);
+  }
+  std::vector<std::byte*> in(2);
+  for (std::byte*& memory : in) memory = static_cast<std::byte*>(allocate(kBytes));
+  auto* const out = static_cast<std::byte*>(allocate(kBytes));
+  const auto reduce = [&](std::size_t rank) {
+    comms[rank].reduce(in[rank], out, kBytes, DataType::uint8, ReduceKind::sum, 0);
+  };
+  std::atomic<bool> over = false;
+  bool was_over = true;
+  {
+    const std::jthread reader([&] {
+      error_of([&] { reduce(0); });  // it fails or not: it has all that it needs
+      over = true;
+    });
+    const std::jthread listener([&] { others[0].barrier(); });
+    const std::jthread owner([&] {
+      EXPECT_EQ(error_of([&] { reduce(1); }).code(), ErrorCode::aborted);
+      deallocate(in[1]);
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the listener looks every 10 ms
+      was_over = over;
+      others[1].barrier();
+    });
+    while (!is_touched(out + kSome) && !over) std::this_thread::yield();
+    comms[1].abort("the test gives up");
+  }
+  if (was_over) GTEST_LOG_(WARNING) << "nothing was tested: the reader was too fast";
+  deallocate(in[0]);
+  deallocate(out);
 }
 
 TEST_F(Apart, EverythingElseWorksToo) {

@@ -7,19 +7,26 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <random>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "core/error.h"
+#include "core/memory.h"
+#include "core/window_memory.h"
 #include "transport/handshake.h"
 #include "transport/socket.h"
 
@@ -182,6 +189,52 @@ TEST_F(Meshes, AReplayedGreetingIsRefused) {
   connect(2, secret_, 20s);
   for (auto& thread : honest) thread.join();
   expect_connected();
+}
+
+/// How many mappings of windows this process has.
+int mapped_windows() {
+  std::ifstream maps("/proc/self/maps");
+  int found = 0;
+  for (std::string line; std::getline(maps, line);) {
+    found += line.find("tutti-window") != std::string::npos ? 1 : 0;
+  }
+  return found;
+}
+
+TEST_F(Meshes, AWindowThatIsFreedLeavesItsAddressesToWhoeverHoldsIt) {
+  constexpr std::size_t kBytes = std::size_t{1} << 20;
+  make(2);
+  side_by_side([&](int r) { connect(r, secret_, 20s); });
+  expect_connected();
+  const int before = mapped_windows();
+  for (const bool held : {true, false}) {
+    auto* const memory = static_cast<std::byte*>(allocate(kBytes));
+    std::memset(memory, 7, kBytes);
+    const WindowMemory window = find_window(memory, kBytes);
+    meshes_[0]->announce(window, std::array{1});
+    std::shared_ptr<SharedMemory> found = meshes_[1]->find_window(0, window.id);
+    ASSERT_NE(found, nullptr);
+    const std::span<std::byte> there{found->data(), found->size()};
+    const auto all_are = [&](int value) {
+      return std::ranges::all_of(there, [&](std::byte b) { return b == std::byte(value); });
+    };
+    EXPECT_TRUE(there.size() == kBytes && all_are(7));
+    EXPECT_EQ(mapped_windows(), before + 2);
+    if (!held) found.reset();
+    deallocate(memory);
+    meshes_[1]->drain();
+    EXPECT_EQ(meshes_[1]->find_window(0, window.id), nullptr);
+    // The memory is gone, also from who holds it, and so are its addresses from all others.
+    EXPECT_EQ(mapped_windows(), before);
+    if (held) {
+      EXPECT_TRUE(all_are(0));
+      std::memset(there.data(), 1, there.size());
+      EXPECT_TRUE(all_are(1));
+      found.reset();
+    }
+    EXPECT_NE(msync(there.data(), kBytes, MS_ASYNC), 0) << "still mapped";
+    EXPECT_EQ(errno, ENOMEM);
+  }
 }
 
 TEST_F(Meshes, StrangersDoNotHoldThemUp) {

@@ -85,9 +85,11 @@ class Mesh : WindowObserver {
   /// Makes `window` known to `peers`, once, before its id is used in a message to them. They are
   /// told when it is freed, too.
   void announce(const WindowMemory& window, std::span<const int> peers);
-  /// This process's mapping of window `id` of rank `peer`, which a message has named; empty as long
-  /// as it has not come.
-  std::span<std::byte> find_window(int peer, std::uint32_t id);
+  /// This process's mapping of window `id` of rank `peer`, which a message has named; null as long
+  /// as it has not come. It stays mapped for whoever holds it, as an operation must that may be
+  /// carried out any further: a peer whose call has failed frees its memory while others still read
+  /// it. They find zeros from the moment on in which this rank hears of that, on any thread.
+  std::shared_ptr<SharedMemory> find_window(int peer, std::uint32_t id);
   /// Why a window that has come cannot be had; "": it has not come, or can be had.
   std::string window_trouble(int peer, std::uint32_t id);
   /// Takes in what peers have sent, and sends on what they did not take, without waiting.

@@ -138,7 +138,12 @@ void Mesh::keep(Peer& peer, const Message& message, FileDescriptor fd) {
   if (message.type == Message::segment) {
     peer.segments[message.key] = std::move(fd);
   } else if (message.type == Message::freed) {
-    peer.windows.erase(message.window_id);
+    const auto window = peer.windows.find(message.window_id);
+    if (window == peer.windows.end()) return;
+    // Only where find_window() has handed it out, and then it can become less, but not more.
+    const std::shared_ptr<SharedMemory>& memory = window->second.memory;
+    if (memory.use_count() > 1) memory->let_go();
+    peer.windows.erase(window);
   } else if (message.type == Message::window) {
     // What is wrong with a window matters to whoever needs it, if anybody does.
     Window& window = peer.windows[message.window_id];
@@ -266,7 +271,7 @@ void Mesh::window_freed(std::uint32_t id) noexcept {
   told_.erase(told);
 }
 
-std::span<std::byte> Mesh::find_window(int peer, std::uint32_t id) {
+std::shared_ptr<SharedMemory> Mesh::find_window(int peer, std::uint32_t id) {
   Peer& p = peers_[static_cast<std::size_t>(peer)];
   const std::lock_guard lock(mutex_);
   auto it = p.windows.find(id);
@@ -275,8 +280,7 @@ std::span<std::byte> Mesh::find_window(int peer, std::uint32_t id) {
     take_all(p);
     it = p.windows.find(id);
   }
-  if (it == p.windows.end() || !it->second.memory) return {};
-  return {it->second.memory->data(), it->second.memory->size()};
+  return it == p.windows.end() ? nullptr : it->second.memory;
 }
 
 std::string Mesh::window_trouble(int peer, std::uint32_t id) {

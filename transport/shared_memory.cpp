@@ -49,6 +49,16 @@ std::shared_ptr<SharedMemory> SharedMemory::map(FileDescriptor fd, std::size_t b
   return std::shared_ptr<SharedMemory>(new SharedMemory(data, bytes, -1));
 }
 
+void SharedMemory::let_go() noexcept {
+  // Made elsewhere and then moved here: a mapping that fails in its place may leave a hole.
+  void* const own = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (own == MAP_FAILED) return;
+  if (mremap(own, bytes_, bytes_, MREMAP_MAYMOVE | MREMAP_FIXED, data_) == MAP_FAILED) {
+    munmap(own, bytes_);
+  }
+}
+
 SharedMemory::~SharedMemory() {
   munmap(data_, bytes_);
   if (fd_ >= 0) close(fd_);

@@ -120,6 +120,8 @@ class Operation {
       std::uint64_t remote = 0;      // an address in its process; with a window, an offset there
       std::size_t bytes = 0;
       std::uint32_t window = 0;  // in which it lies; not mapped as long as `pointer` is null
+      std::shared_ptr<SharedMemory> mapping;  // of the window: its owner may free that at any time,
+                                              // when its call has failed
     };
     std::array<Buffer, 3> buffers;  // in, out, tmp
     std::uint64_t scalar = 0;
@@ -177,9 +179,9 @@ class Operation {
                              std::size_t expected);
   void learn(int peer, const std::byte* payload);
   /// This process's mapping of `window` of rank `peer`, which a step needs now. Throws Error.
-  std::span<std::byte> wait_for_window(int peer, std::uint32_t window);
+  std::shared_ptr<SharedMemory> wait_for_window(int peer, std::uint32_t window);
   /// `buffer` of rank `peer` lies in `window`, if that is there.
-  static void map(Peer::Buffer& buffer, int peer, std::span<std::byte> window);
+  static void map(Peer::Buffer& buffer, int peer, std::shared_ptr<SharedMemory> window);
   void describe_buffers();
   /// So many bytes of the buffers, which other processes cannot address though the ranks count on
   /// that, are replaced by memory that they can, until finish().

@@ -80,9 +80,10 @@ void Operation::learn(int peer, const std::byte* payload) {
   p.scalar = a.scalar;
   const auto locate = [&](std::uint32_t window, std::uint64_t address) -> Peer::Buffer {
     if (group_.same_process(peer)) {
-      return {reinterpret_cast<std::byte*>(address), 0, SIZE_MAX};  // NOLINT: our own address space
+      // NOLINTNEXTLINE: our own address space
+      return {reinterpret_cast<std::byte*>(address), 0, SIZE_MAX, 0, nullptr};
     }
-    Peer::Buffer buffer{nullptr, address, 0, window};
+    Peer::Buffer buffer{nullptr, address, 0, window, nullptr};
     if (!group_.same_host(peer)) return buffer;  // no step of the plan addresses it
     // If it has not come, or is gone, that only matters to a step that uses it.
     if (window != 0) map(buffer, peer, group_.mesh().find_window(group_.member(peer), window));
@@ -91,24 +92,24 @@ void Operation::learn(int peer, const std::byte* payload) {
   p.buffers = {locate(a.in_window, a.in), locate(a.out_window, a.out), locate(a.tmp_window, a.tmp)};
 }
 
-void Operation::map(Peer::Buffer& buffer, int peer, std::span<std::byte> window) {
-  if (window.empty()) return;
-  if (buffer.remote > window.size()) {
+void Operation::map(Peer::Buffer& buffer, int peer, std::shared_ptr<SharedMemory> window) {
+  if (!window) return;
+  if (buffer.remote > window->size()) {
     throw Error(ErrorCode::internal,
                 "rank " + std::to_string(peer) + " gave an offset outside of its window", peer);
   }
-  buffer.pointer = window.data() + buffer.remote;
-  buffer.bytes = window.size() - buffer.remote;
+  buffer.pointer = window->data() + buffer.remote;
+  buffer.bytes = window->size() - buffer.remote;
+  buffer.mapping = std::move(window);
 }
 
-std::span<std::byte> Operation::wait_for_window(int peer, std::uint32_t window) {
+std::shared_ptr<SharedMemory> Operation::wait_for_window(int peer, std::uint32_t window) {
   // Told before it was named, it comes soon: longer than this takes a peer that is stopped.
   constexpr auto kPatience = std::chrono::seconds(10);
   const Deadline deadline = deadline_after(kPatience);
   const int member = group_.member(peer);
   for (;;) {
-    const std::span<std::byte> found = group_.mesh().find_window(member, window);
-    if (!found.empty()) return found;
+    if (auto found = group_.mesh().find_window(member, window)) return found;
     if (const std::string trouble = group_.mesh().window_trouble(member, window);
         !trouble.empty()) {
       throw Error(ErrorCode::system,
