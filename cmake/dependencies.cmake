@@ -11,3 +11,24 @@ pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc>=2.9)
 pkg_check_modules(SODIUM REQUIRED IMPORTED_TARGET libsodium>=1.0.18)
 
 set(TUTTI_LINK spdlog::spdlog fmt::fmt hwy::hwy PkgConfig::HWLOC PkgConfig::SODIUM Threads::Threads)
+
+# UCX: compiled where its headers are, unless TUTTI_UCX is OFF. The library is looked for at run
+# time, when TUTTI_TRANSPORT asks for it: it is not linked.
+set(TUTTI_UCX AUTO CACHE STRING "UCX: ON, OFF, or AUTO (on where its headers are found)")
+set_property(CACHE TUTTI_UCX PROPERTY STRINGS AUTO ON OFF)
+set(TUTTI_HAS_UCX OFF)
+set(TUTTI_UCX_STATE "off (TUTTI_UCX)")
+if(TUTTI_UCX)
+  # 1.13 is the first that takes mapped memory with a message (UCP_OP_ATTR_FIELD_MEMH).
+  set(required)
+  if(NOT TUTTI_UCX STREQUAL AUTO)
+    set(required REQUIRED)
+  endif()
+  pkg_check_modules(UCX ${required} ucx>=1.13)
+  if(UCX_FOUND)
+    set(TUTTI_HAS_UCX ON)
+    set(TUTTI_UCX_STATE "headers of UCX ${UCX_VERSION}")
+  else()
+    set(TUTTI_UCX_STATE "off (no UCX 1.13 or newer was found)")
+  endif()
+endif()
