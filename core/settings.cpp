@@ -46,6 +46,14 @@ constexpr std::array kSettings{
             "How long another host may be silent before its ranks count as lost. 0: as long as the "
             "system allows.",
             "0"},
+    Setting{"TUTTI_TRANSPORT", SettingType::text, "",
+            "What links to other hosts run over: tcp or ucx. The same on all ranks. Empty: tcp."},
+    Setting{"TUTTI_UCX_TLS", SettingType::text, "",
+            "The transports that UCX may use, as UCX_TLS takes them (tcp, or rc,ud). Empty: what "
+            "UCX_TLS says, or all."},
+    Setting{"TUTTI_UCX_NET_DEVICES", SettingType::text, "",
+            "The devices that UCX may use, as UCX_NET_DEVICES takes them (eth0, mlx5_0:1). Empty: "
+            "what UCX_NET_DEVICES says, or all."},
     Setting{"TUTTI_TCP_CONGESTION", SettingType::text, "",
             "The congestion control of TCP connections between hosts; system: the system's "
             "default. Empty: cubic, or reno where that is not allowed."},

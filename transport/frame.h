@@ -22,6 +22,7 @@ struct Frame {
     left = 4,    // the sender has left the communicator `number`, and sends nothing more there
     note = 5,    // for the communicator `number`: a Note (tag); its bytes follow
     bye = 6,     // nothing more will come at all
+    hello = 7,   // over the control stream: what the wire says of itself follows
   };
   std::uint32_t kind = 0;
   std::uint32_t link = 0;

@@ -13,6 +13,7 @@
 #include "core/fork.h"
 #include "core/log.h"
 #include "transport/tcp_socket.h"
+#include "transport/tcp_wire.h"
 
 namespace tutti {
 namespace {
@@ -58,7 +59,8 @@ Network::Network(const SocketAddress& local)
     : asked_(local),
       generation_(process_generation()),
       listener_(listen_at(local)),
-      door_(epoll_create1(EPOLL_CLOEXEC)) {
+      door_(epoll_create1(EPOLL_CLOEXEC)),
+      wires_(usable_wires()) {
   if (!listener_ || !door_) {
     throw_system_error(
         fmt::format("cannot listen at {} for ranks of other hosts", to_string(local)));
@@ -69,18 +71,32 @@ Network::Network(const SocketAddress& local)
 Network::~Network() {
   if (generation_ != process_generation()) {
     for (auto& [member, r] : ranks_) abandon(std::move(r));
+    abandon(std::move(ucx_));
     return;
   }
   if (reactor_ == nullptr) return;
   reactor_->forget(*this);
   const Deadline deadline = deadline_after(last_failed_ ? kFarewellInTrouble : kFarewell);
   for (auto& [member, r] : ranks_) r->close(deadline);
+  if (ucx_) ucx_->stop();
+}
+
+NetworkAddress Network::address() const {
+  NetworkAddress address = NetworkAddress::of(local_);
+  address.wires = wires_;
+  return address;
 }
 
 void Network::begin(int rank, std::vector<NetworkAddress> peers, const wire::Bytes32& secret) {
   rank_ = rank;
   peers_ = std::move(peers);
   secret_ = secret;
+  for (std::size_t r = 0; r < peers_.size(); ++r) {
+    if (peers_[r].length == 0) continue;
+    // Where they cannot agree, or UCX cannot be begun, no rank gets any further than here.
+    const WireKind kind = choose_wire(wires_, peers_[r].wires, static_cast<int>(r));
+    if (kind == WireKind::ucx && !ucx_) ucx_ = make_ucx_wires();
+  }
   waiting_room_ = std::make_unique<WaitingRoom>("network", secret_);
   watch(door_, EPOLL_CTL_ADD, listener_, kListener, EPOLLIN);
   reactor_ = &Reactor::instance();
@@ -91,22 +107,33 @@ RemoteRank& Network::remote(int member) {
   RemoteRank* found = nullptr;
   {
     const std::lock_guard lock(mutex_);
-    std::unique_ptr<RemoteRank>& r = ranks_[member];
-    if (!r) {
-      const auto address = peers_.at(static_cast<std::size_t>(member)).get();
-      if (!address) {
-        throw Error(ErrorCode::system,
-                    fmt::format("rank {} of the job is on another host, and has said no address at "
-                                "which it can be reached",
-                                member));
-      }
-      r = std::make_unique<RemoteRank>(static_cast<RemoteRank::Owner&>(*this), rank_,
-                                       RemoteRank::Where{member, *address, asked_}, secret_);
-    }
-    found = r.get();
+    found = find_or_make(member);
+  }
+  if (found == nullptr) {
+    throw Error(ErrorCode::system,
+                fmt::format("rank {} of the job is on another host, and has said no address at "
+                            "which it can be reached",
+                            member));
   }
   found->connect();
   return *found;
+}
+
+RemoteRank* Network::find_or_make(int member) {
+  const NetworkAddress& peer = peers_.at(static_cast<std::size_t>(member));
+  const auto address = peer.get();
+  if (!address) return nullptr;
+  std::unique_ptr<RemoteRank>& r = ranks_[member];
+  if (!r) {
+    const WireKind kind = choose_wire(wires_, peer.wires, member);
+    const auto make = [&](Wire::Owner& owner) -> std::unique_ptr<Wire> {
+      if (kind == WireKind::ucx) return ucx_->make(owner);
+      return std::make_unique<TcpWire>(owner);
+    };
+    r = std::make_unique<RemoteRank>(static_cast<RemoteRank::Owner&>(*this), rank_,
+                                     RemoteRank::Where{member, *address, asked_}, secret_, make);
+  }
+  return r.get();
 }
 
 std::vector<RemoteRank*> Network::all_remote() {
@@ -125,6 +152,11 @@ void Network::sleep(std::chrono::microseconds most) {
   for (RemoteRank* r : all_remote()) {
     const int fd = r->data_fd();
     if (fd >= 0) sockets.push_back({fd, POLLIN, 0});
+  }
+  if (ucx_) {
+    const int fd = ucx_->prepare_to_sleep();
+    if (fd < 0) return;
+    sockets.push_back({fd, POLLIN, 0});
   }
   const timespec time{0, std::chrono::nanoseconds(most).count()};
   ppoll(sockets.data(), sockets.size(), &time, nullptr);
@@ -260,15 +292,9 @@ bool Network::read_hello(Guest& guest) {
   RemoteRank* rank = nullptr;
   {
     const std::lock_guard lock(mutex_);
-    std::unique_ptr<RemoteRank>& r = ranks_[hello.from];
-    if (!r) {
-      const auto address = peers_[static_cast<std::size_t>(hello.from)].get();
-      if (!address) return false;
-      r = std::make_unique<RemoteRank>(static_cast<RemoteRank::Owner&>(*this), rank_,
-                                       RemoteRank::Where{hello.from, *address, asked_}, secret_);
-    }
-    rank = r.get();
+    rank = find_or_make(hello.from);
   }
+  if (rank == nullptr) return false;
   rank->accept(std::move(guest.socket), hello, guest.session);
   return false;
 }

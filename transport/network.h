@@ -15,6 +15,7 @@
 
 #include "transport/remote_rank.h"
 #include "transport/waiting_room.h"
+#include "transport/wire_choice.h"
 
 namespace tutti {
 
@@ -22,6 +23,7 @@ namespace tutti {
 struct NetworkAddress {
   std::array<std::byte, 28> socket{};  // sockaddr_in or sockaddr_in6
   std::uint32_t length = 0;            // of it; 0: nowhere
+  std::uint32_t wires = 0;             // that it can use (WireKind)
 
   static NetworkAddress of(const SocketAddress& address);
   /// Nothing for what is no such address.
@@ -47,7 +49,7 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   /// Says good-bye to all.
   ~Network();
 
-  NetworkAddress address() const { return NetworkAddress::of(local_); }
+  NetworkAddress address() const;
   /// Whom there is, by number in the job; nowhere: not on another host. Connects to nobody yet.
   void begin(int rank, std::vector<NetworkAddress> peers, const wire::Bytes32& secret);
 
@@ -60,7 +62,7 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
 
   /// The wire to rank `member`, which is connected from now on.
   Wire& wire(int member) { return remote(member).wire(); }
-  /// "tcp"
+  /// "tcp", "ucx".
   std::string_view transport(int member) { return wire(member).name(); }
   /// Drives all wires.
   void poll();
@@ -90,6 +92,8 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   void on_lost(int member, const std::string& why) override;
 
   RemoteRank& remote(int member);
+  /// With mutex_ held; null: it has no address.
+  RemoteRank* find_or_make(int member);
   void serve();
   bool read_hello(Guest& guest);
   std::vector<RemoteRank*> all_remote();
@@ -99,7 +103,9 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   std::uint32_t generation_;
   Reactor* reactor_ = nullptr;
   FileDescriptor listener_;
-  FileDescriptor door_;  // epoll: the listener, the waiting room, and guests
+  FileDescriptor door_;        // epoll: the listener, the waiting room, and guests
+  const std::uint32_t wires_;  // that this rank can use
+  std::shared_ptr<WireMaker> ucx_;
   int rank_ = -1;
   std::vector<NetworkAddress> peers_;
   wire::Bytes32 secret_{};

@@ -43,6 +43,12 @@ bool OutLink::credit(std::uint64_t consumed, std::uint64_t freed) {
   return true;
 }
 
+bool OutLink::knows(std::uint64_t consumed, std::uint64_t freed) const {
+  const CreditLine& line = *view_.credit;
+  return consumed <= line.consumed.load(std::memory_order_relaxed) &&
+         freed <= line.freed.load(std::memory_order_relaxed);
+}
+
 void OutLink::rung() { wire_.send(*this); }
 void OutLink::poll() { wire_.poll(); }
 bool OutLink::is_flushed() { return wire_.is_flushed(); }

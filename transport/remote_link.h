@@ -50,6 +50,8 @@ class OutLink final : public RemoteBell {
   /// The receiver has finished with `consumed` messages, whose data ended at `freed`. False: it
   /// cannot have.
   bool credit(std::uint64_t consumed, std::uint64_t freed);
+  /// Whether as much has been said before.
+  bool knows(std::uint64_t consumed, std::uint64_t freed) const;
   std::uint64_t passed() const { return passed_; }
 
   void rung() override;

@@ -1,10 +1,8 @@
 #include "transport/remote_rank.h"
 
 #include <fmt/format.h>
-#include <linux/sockios.h>
 #include <poll.h>
 #include <sys/epoll.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -40,15 +38,30 @@ wire::Bytes32 mac_of(const wire::Session& session, const StreamHello& hello) {
 
 constexpr std::uint32_t kControl = 0, kData = 1;
 
+/// For the control stream.
+std::vector<std::byte> framed(Frame::Kind kind, std::uint32_t tag, std::uint64_t number,
+                              std::span<const std::byte> bytes) {
+  Frame frame;
+  frame.kind = kind;
+  frame.tag = tag;
+  frame.bytes = static_cast<std::uint32_t>(std::min(bytes.size(), kMostNote));
+  frame.number = number;
+  std::vector<std::byte> all(sizeof frame + frame.bytes);
+  std::memcpy(all.data(), &frame, sizeof frame);
+  if (frame.bytes > 0) std::memcpy(all.data() + sizeof frame, bytes.data(), frame.bytes);
+  return all;
+}
+
 }  // namespace
 
-RemoteRank::RemoteRank(Owner& owner, int self, Where where, const wire::Bytes32& secret)
+RemoteRank::RemoteRank(Owner& owner, int self, Where where, const wire::Bytes32& secret,
+                       const MakeWire& make_wire)
     : owner_(owner),
       self_(self),
       where_(std::move(where)),
       secret_(secret),
       reactor_(Reactor::instance()),
-      wire_(*this) {}
+      wire_(make_wire(*this)) {}
 
 RemoteRank::~RemoteRank() { reactor_.forget(*this); }
 
@@ -63,7 +76,7 @@ void RemoteRank::connect() {
   wire::fill_random(wire::writable_bytes_of(connection_));
   connecting_since_ = dialled_ = Clock::now();
   dialler_ = true;
-  for (std::uint32_t s = 0; s < kStreams; ++s) dial(s);
+  for (std::uint32_t s = 0; s < streams(); ++s) dial(s);
   reactor_.keep_awake(*this);
 }
 
@@ -190,7 +203,8 @@ void RemoteRank::accept(FileDescriptor socket, const StreamHello& hello,
   const bool dialling =
       std::ranges::any_of(dials_, [](const Dial& d) { return d.step != Dial::Step::none; });
   const bool other = connection_ != hello.connection;
-  if (state == State::lost || state == State::up || (streams_[hello.stream] && !other)) {
+  if (state == State::lost || state == State::up || hello.stream >= streams() ||
+      (streams_[hello.stream] && !other)) {
     answer.hello.verdict = StreamHello::refused;
   } else if (dialling && self_ < where_.member) {
     answer.hello.verdict = StreamHello::use_mine;
@@ -217,14 +231,20 @@ void RemoteRank::accept(FileDescriptor socket, const StreamHello& hello,
 
 void RemoteRank::use(std::uint32_t stream, FileDescriptor socket) {
   streams_[stream] = std::move(socket);
-  if (!streams_[kControl] || !streams_[kData]) return;
+  for (std::uint32_t s = 0; s < streams(); ++s) {
+    if (!streams_[s]) return;
+  }
   for (Dial& d : dials_) d = Dial{};
   watch_over(streams_[kControl]);
-  const int data_fd = streams_[kData].fd();
   reactor_.watch(streams_[kControl].fd(), EPOLLIN, *this);
-  reactor_.watch(data_fd, 0, *this);
-  data_fd_.store(data_fd, std::memory_order_release);
-  wire_.attach(std::move(streams_[kData]));
+  if (wire_->needs_stream()) {
+    const int data_fd = streams_[kData].fd();
+    reactor_.watch(data_fd, 0, *this);
+    data_fd_.store(data_fd, std::memory_order_release);
+    wire_->attach(std::move(streams_[kData]));
+  } else {
+    notes_.push_front(framed(Frame::hello, 0, 0, wire_->hello()));
+  }
   state_.store(State::up, std::memory_order_release);
   log().debug("rank {} of the job is connected to rank {} at {}", self_, where_.member, place());
   flush_notes();
@@ -233,14 +253,7 @@ void RemoteRank::use(std::uint32_t stream, FileDescriptor socket) {
 // --- Notes ---------------------------------------------------------------------------------------
 
 void RemoteRank::tell(std::uint64_t group, std::uint32_t type, std::span<const std::byte> bytes) {
-  Frame frame;
-  frame.kind = Frame::note;
-  frame.tag = type;
-  frame.bytes = static_cast<std::uint32_t>(std::min(bytes.size(), kMostNote));
-  frame.number = group;
-  std::vector<std::byte> note(sizeof frame + frame.bytes);
-  std::memcpy(note.data(), &frame, sizeof frame);
-  if (frame.bytes > 0) std::memcpy(note.data() + sizeof frame, bytes.data(), frame.bytes);
+  std::vector<std::byte> note = framed(Frame::note, type, group, bytes);
   {
     const std::lock_guard lock(mutex_);
     if (is_lost()) return;
@@ -295,7 +308,8 @@ void RemoteRank::read_control() {
     while (heard_.size() - at >= sizeof(Frame)) {
       Frame frame;
       std::memcpy(&frame, heard_.data() + at, sizeof frame);
-      const bool right = (frame.kind == Frame::note && frame.bytes <= kMostNote) ||
+      const bool hello = frame.kind == Frame::hello && !wire_->needs_stream();
+      const bool right = ((frame.kind == Frame::note || hello) && frame.bytes <= kMostNote) ||
                          (frame.kind == Frame::bye && frame.bytes == 0);
       if (!right) {
         why_ended_ = "it has sent what cannot be";
@@ -314,6 +328,10 @@ void RemoteRank::read_control() {
     heard_.erase(heard_.begin(), heard_.begin() + static_cast<std::ptrdiff_t>(at));
   }
   for (const Heard& n : notes) {
+    if (n.frame.kind == Frame::hello) {
+      wire_->greet(n.bytes);
+      continue;
+    }
     owner_.on_note(where_.member, n.frame.number, n.frame.tag, n.bytes);
   }
 }
@@ -347,6 +365,7 @@ void RemoteRank::on_closed(const std::string& why) {
   {
     const std::lock_guard lock(wire_mutex_);
     why_wire_closed_ = why;
+    wire_closed_at_ = Clock::now();
   }
   wire_closed_.store(true, std::memory_order_release);
   reactor_.keep_awake(*this);
@@ -364,7 +383,7 @@ void RemoteRank::lose(const std::string& why) {
     }
     if (const int fd = data_fd_.exchange(-1); fd >= 0) reactor_.unwatch(fd);
   }
-  wire_.shut();
+  wire_->shut();
   owner_.on_lost(where_.member, why);
 }
 
@@ -377,25 +396,22 @@ void RemoteRank::close(Deadline deadline) {
       std::this_thread::sleep_for(50us);
     }
   };
-  wire_.say_bye();
+  wire_->say_bye();
   Frame bye;
   bye.kind = Frame::bye;
   const auto bytes = wire::bytes_of(bye);
   notes_.emplace_back(bytes.begin(), bytes.end());
   patiently([&] {
-    wire_.poll();
+    wire_->poll();
     flush_notes();
-    return wire_.is_flushed() && notes_.empty();
+    return (wire_->is_flushed() && notes_.empty()) || has_hung_up(streams_[kControl].fd());
   });
   // What the kernel has not delivered when a socket is closed with data unread, it drops.
-  const auto is_delivered = [](int fd) {
-    pollfd socket{fd, POLLRDHUP, 0};
-    int unsent = 0;
-    return ::ioctl(fd, SIOCOUTQ, &unsent) != 0 || unsent == 0 || ::poll(&socket, 1, 0) > 0;
-  };
-  const int data_fd = data_fd_.load(std::memory_order_relaxed);
-  patiently([&] { return is_delivered(streams_[kControl].fd()) && is_delivered(data_fd); });
-  wire_.shut();
+  const int control_fd = streams_[kControl].fd();
+  patiently([&] {
+    return has_delivered(control_fd) && (wire_->is_delivered() || has_hung_up(control_fd));
+  });
+  wire_->shut();
 }
 
 // --- The reactor's calls -------------------------------------------------------------------------
@@ -415,7 +431,7 @@ void RemoteRank::on_events(int fd, std::uint32_t events) {
     }
   }
   if (control) read_control();
-  if (data) wire_.drive();
+  if (data) wire_->drive();
 }
 
 bool RemoteRank::on_tick(Reactor::Time now) {
@@ -437,7 +453,7 @@ bool RemoteRank::on_tick(Reactor::Time now) {
       }
       dialled_ = now;
       // Of some dials nothing may have become.
-      for (std::uint32_t s = 0; s < kStreams && dialler_; ++s) {
+      for (std::uint32_t s = 0; s < streams() && dialler_; ++s) {
         if (dials_[s].step == Dial::Step::none && !streams_[s]) dial(s);
       }
       return true;
@@ -445,8 +461,9 @@ bool RemoteRank::on_tick(Reactor::Time now) {
     const bool closed = wire_closed_.load(std::memory_order_acquire);
     if (closed && !ended_) {
       const std::lock_guard wire_lock(wire_mutex_);
-      // Where the peer has closed it, the other stream ends too, and says why.
-      if (!why_wire_closed_.empty()) {
+      // Where the peer has closed it or is gone, the control stream ends too, and knows better why.
+      const bool stands_alone = wire_->needs_stream() || now - wire_closed_at_ >= kLastData;
+      if (!why_wire_closed_.empty() && stands_alone) {
         lost = true;
         why = fmt::format("is lost ({})", why_wire_closed_);
       }
@@ -461,24 +478,24 @@ bool RemoteRank::on_tick(Reactor::Time now) {
     return false;
   }
   if (ended_ || !is_up()) return true;
-  wire_.tend();
-  if (wire_.was_polled()) return true;
+  wire_->tend();
+  if (wire_->was_polled()) return true;
   // Whoever waits for data takes them in. Nobody does, so this thread listens, until on_polled().
-  wire_.set_listening(true);
-  reactor_.change(data_fd_.load(std::memory_order_relaxed), EPOLLIN);
-  return !wire_.is_flushed();
+  wire_->set_listening(true);
+  if (const int fd = data_fd(); fd >= 0) reactor_.change(fd, EPOLLIN);
+  return !wire_->is_flushed();
 }
 
 void RemoteRank::on_polled() {
-  reactor_.change(data_fd_.load(std::memory_order_relaxed), 0);
+  if (const int fd = data_fd(); fd >= 0) reactor_.change(fd, 0);
   reactor_.keep_awake(*this);
 }
 
 bool RemoteRank::on_exit() {
-  wire_.poll();
+  wire_->poll();
   const std::lock_guard lock(mutex_);
   if (is_up()) flush_notes();
-  return !is_up() || (wire_.is_flushed() && notes_.empty());
+  return !is_up() || (wire_->is_flushed() && notes_.empty());
 }
 
 }  // namespace tutti

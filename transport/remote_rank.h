@@ -1,6 +1,7 @@
-// A rank on another host: two TCP connections, made when either side first needs the other. Over
-// `control` go notes; it also tells at once when the peer's process is gone, and after
-// TUTTI_PEER_TIMEOUT when its host is silent. Over the other goes data (a wire).
+// A rank on another host: one or two TCP connections, made when either side first needs the other.
+// Over `control` go notes; it also tells at once when the peer's process is gone, and after
+// TUTTI_PEER_TIMEOUT when its host is silent. Data go over a wire, which has the other connection,
+// or ways of its own.
 //
 // Either side may connect; where both do, the one with the lower number is the one that does. Both
 // sides prove that they know the job's secret before anything else is read (handshake.h).
@@ -15,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -24,7 +26,7 @@
 
 #include "transport/handshake.h"
 #include "transport/reactor.h"
-#include "transport/tcp_wire.h"
+#include "transport/wire.h"
 
 namespace tutti {
 
@@ -58,7 +60,9 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
     SocketAddress address;  // at which it listens
     SocketAddress from;     // ours, for connections to it
   };
-  RemoteRank(Owner& owner, int self, Where where, const wire::Bytes32& secret);
+  using MakeWire = std::function<std::unique_ptr<Wire>(Wire::Owner&)>;
+  RemoteRank(Owner& owner, int self, Where where, const wire::Bytes32& secret,
+             const MakeWire& make_wire);
   ~RemoteRank();
 
   /// Begins to connect, unless it has.
@@ -67,11 +71,11 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   void accept(FileDescriptor socket, const StreamHello& hello, const wire::Session& session);
   /// Sends a note, when there is a connection.
   void tell(std::uint64_t group, std::uint32_t type, std::span<const std::byte> bytes);
-  Wire& wire() { return wire_; }
+  Wire& wire() { return *wire_; }
   /// Says good-bye, and waits until the kernel has delivered what was sent, at most until then.
   void close(Deadline deadline);
 
-  /// Readable when data have come; -1: there is no connection.
+  /// Readable when data have come; -1: there is no connection, or the wire has none.
   int data_fd() const { return data_fd_.load(std::memory_order_acquire); }
   bool is_up() const { return state_.load(std::memory_order_acquire) == State::up; }
   bool is_lost() const { return state_.load(std::memory_order_acquire) == State::lost; }
@@ -108,6 +112,8 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   void use(std::uint32_t stream, FileDescriptor socket);
   void flush_notes();
 
+  /// That it has; the first is `control`.
+  std::uint32_t streams() const { return wire_->needs_stream() ? kStreams : 1; }
   void read_control();
   void control_ended(int error);
   /// It is lost; the owner hears of it, once.
@@ -120,7 +126,7 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   const wire::Bytes32& secret_;
   Reactor& reactor_;
   std::atomic<State> state_{State::idle};
-  TcpWire wire_;
+  const std::unique_ptr<Wire> wire_;
 
   std::mutex mutex_;
   std::array<Dial, kStreams> dials_;
@@ -139,6 +145,7 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   std::atomic<bool> wire_closed_{false};
   std::mutex wire_mutex_;
   std::string why_wire_closed_;
+  Reactor::Time wire_closed_at_{};
 };
 
 }  // namespace tutti

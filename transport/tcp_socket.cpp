@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 #include <ifaddrs.h>
+#include <linux/sockios.h>
 #include <net/if.h>
 #include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/ioctl.h>
 
 #include <algorithm>
 #include <array>
@@ -193,6 +196,16 @@ void watch_over(const FileDescriptor& socket) {
   set(IPPROTO_TCP, TCP_KEEPCNT, static_cast<int>(std::min<std::int64_t>(probes, 120)));
   set(IPPROTO_TCP, TCP_USER_TIMEOUT,
       static_cast<int>(std::min<std::int64_t>(limit.count(), INT32_MAX)));
+}
+
+bool has_hung_up(int fd) {
+  pollfd socket{fd, POLLRDHUP, 0};
+  return ::poll(&socket, 1, 0) > 0;
+}
+
+bool has_delivered(int fd) {
+  int unsent = 0;
+  return ::ioctl(fd, SIOCOUTQ, &unsent) != 0 || unsent == 0 || has_hung_up(fd);
 }
 
 FileDescriptor begin_to_connect(const SocketAddress& address, const SocketAddress& from) {

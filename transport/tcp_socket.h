@@ -39,6 +39,11 @@ void tune_socket(const FileDescriptor& socket);
 /// for sockets whose reader may be slow: a full window counts as no answer.
 void watch_over(const FileDescriptor& socket);
 
+/// Whether the other end's system has all that was sent, or never will have it.
+bool has_delivered(int fd);
+/// Whether nothing more comes from the other end.
+bool has_hung_up(int fd);
+
 /// Begins to connect from `from` (its port is ignored); an empty socket, with errno, where that
 /// fails at once. Writable when it is decided.
 FileDescriptor begin_to_connect(const SocketAddress& address, const SocketAddress& from);

@@ -23,6 +23,11 @@ void TcpWire::shut() {
   socket_.reset();
 }
 
+bool TcpWire::is_delivered() {
+  const std::lock_guard lock(mutex_);
+  return has_delivered(socket_.fd());
+}
+
 void TcpWire::close_after(int error) {
   // A process that has died; the control stream says so too, and says more.
   const bool gone = error == ECONNRESET || error == EPIPE;

@@ -26,12 +26,11 @@ class TcpWire final : public Wire {
   std::string_view name() const override { return "tcp"; }
 
   /// From now on there is something to send over.
-  void attach(FileDescriptor socket);
+  void attach(FileDescriptor socket) override;
   /// There never will be, or not any more. Messages that are left are dropped.
-  void shut();
-  int fd() const { return socket_.fd(); }
-  /// The last that is sent.
-  void say_bye();
+  void shut() override;
+  void say_bye() override;
+  bool is_delivered() override;
 
  private:
   static constexpr std::size_t kFrames = 32;  // in a batch

@@ -149,7 +149,7 @@ void Wire::tend() {
 
 bool Wire::is_flushed() {
   const std::lock_guard lock(mutex_);
-  return closed_ || (sending_.empty() && !has_unsent());
+  return closed_ || (sending_.empty() && !has_unsent() && has_gone());
 }
 
 }  // namespace tutti

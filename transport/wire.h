@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -20,6 +21,7 @@
 
 #include "transport/frame.h"
 #include "transport/remote_link.h"
+#include "transport/socket.h"
 
 namespace tutti {
 
@@ -38,13 +40,29 @@ class Wire {
     virtual void on_polled() = 0;
   };
 
-  explicit Wire(Owner& owner) : owner_(owner) {}
+  /// `lock`: shared with others; null: a lock of its own.
+  explicit Wire(Owner& owner, std::mutex* lock = nullptr)
+      : owner_(owner), mutex_(lock != nullptr ? *lock : own_mutex_) {}
   Wire(const Wire&) = delete;
   Wire& operator=(const Wire&) = delete;
   virtual ~Wire() = default;
 
   /// "tcp", "verbs", "ucx".
   virtual std::string_view name() const = 0;
+
+  // How it comes about: over a TCP connection of its own, or over what the peer's wire says of
+  // itself on the control stream.
+  virtual bool needs_stream() const { return true; }
+  virtual void attach(FileDescriptor) {}
+  virtual std::vector<std::byte> hello() { return {}; }
+  virtual void greet(std::span<const std::byte>) {}
+  /// The last that is sent.
+  virtual void say_bye() = 0;
+  /// Whether the peer has all that was sent, as far as the wire can tell, or never will.
+  virtual bool is_delivered() { return true; }
+  /// Nothing is sent or received any more. Messages that are left are dropped.
+  virtual void shut() = 0;
+
   /// Memory for a link's ring, as the device wants it.
   virtual std::shared_ptr<RingMemory> make_ring(std::size_t bytes) {
     return std::make_shared<RingMemory>(bytes);
@@ -90,6 +108,8 @@ class Wire {
   virtual void announce(OutLink& link, const Opening& opening) = 0;
   virtual void say_left(std::uint64_t group) = 0;
   virtual bool has_unsent() const = 0;
+  /// Whether what was sent has left this process; else it is about to.
+  virtual bool has_gone() { return true; }
   /// Link `link` is not used any more, and will be freed.
   virtual void drop(OutLink&) {}
   virtual void drop(InLink&) {}
@@ -104,7 +124,8 @@ class Wire {
   OutLink* find_out(std::uint32_t number) const;
 
   Owner& owner_;
-  std::mutex mutex_;
+  std::mutex own_mutex_;
+  std::mutex& mutex_;
   bool closed_ = false;
   std::vector<OutLink*> sending_;         // that have published what is not passed
   std::vector<InLink*> owing_;            // that have freed what their senders do not know of

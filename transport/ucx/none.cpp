@@ -1,0 +1,11 @@
+// Where Tutti was built without UCX.
+#include "core/error.h"
+#include "transport/wire_choice.h"
+
+namespace tutti {
+
+std::string why_no_ucx() { return "Tutti was built without UCX (TUTTI_UCX)"; }
+
+std::shared_ptr<WireMaker> make_ucx_wires() { throw Error(ErrorCode::system, why_no_ucx()); }
+
+}  // namespace tutti

@@ -1,0 +1,490 @@
+#include "transport/ucx/ucx_wire.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "core/log.h"
+#include "transport/handshake.h"
+
+namespace tutti {
+namespace {
+
+// Of a ring: what UCX knows it by.
+class Mapping {
+ public:
+  Mapping(std::shared_ptr<UcxContext> context, const RingMemory& memory)
+      : context_(std::move(context)) {
+    ucp_mem_map_params_t params{};
+    params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH;
+    params.address = memory.data();
+    params.length = memory.size();
+    const UcxLibrary& ucx = context_->ucx;
+    ucx.check(ucx.mem_map(context_->handle, &params, &handle_), "mapping memory of a link");
+  }
+  ~Mapping() { context_->ucx.mem_unmap(context_->handle, handle_); }
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+
+  static ucp_mem_h of(const RingMemory& memory) {
+    return static_cast<const Mapping*>(memory.registration.get())->handle_;
+  }
+
+ private:
+  std::shared_ptr<UcxContext> context_;
+  ucp_mem_h handle_ = nullptr;
+};
+
+constexpr std::size_t kSpareRequests = 64;
+
+}  // namespace
+
+UcxWire::UcxWire(Owner& owner, std::shared_ptr<UcxWorker> worker)
+    : Wire(owner, &worker->mutex()), worker_(std::move(worker)), ucx_(worker_->ucx()) {
+  wire::fill_random(wire::writable_bytes_of(key_));
+  const std::lock_guard lock(mutex_);
+  worker_->add(key_, *this);
+}
+
+UcxWire::~UcxWire() {
+  shut();
+  const std::lock_guard lock(mutex_);
+  worker_->remove(key_);
+  for (Request* r : requests_) r->wire = nullptr;
+}
+
+std::shared_ptr<RingMemory> UcxWire::make_ring(std::size_t bytes) {
+  auto memory = std::make_shared<RingMemory>(bytes);
+  memory->registration = std::make_shared<Mapping>(worker_->context(), *memory);
+  return memory;
+}
+
+// --- The connection ------------------------------------------------------------------------------
+
+std::vector<std::byte> UcxWire::hello() {
+  const Hello hello{key_};
+  const std::vector<std::byte>& address = worker_->address();
+  std::vector<std::byte> bytes(sizeof hello + address.size());
+  std::memcpy(bytes.data(), &hello, sizeof hello);
+  std::memcpy(bytes.data() + sizeof hello, address.data(), address.size());
+  return bytes;
+}
+
+void UcxWire::greet(std::span<const std::byte> bytes) {
+  const std::lock_guard lock(mutex_);
+  Hello hello;
+  if (closed_) return;
+  if (ep_ != nullptr || bytes.size() <= sizeof hello)
+    return close_with("it has sent what cannot be");
+  std::memcpy(&hello, bytes.data(), sizeof hello);
+  peer_key_ = hello.key;
+  connect(bytes.subspan(sizeof hello));
+  if (closed_) return;
+  if (peer_bye_) ended();
+  if (!closed_) push();
+}
+
+void UcxWire::connect(std::span<const std::byte> address) {
+  ucp_ep_params_t params{};
+  params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLER;
+  params.address = reinterpret_cast<const ucp_address_t*>(address.data());
+  params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+  params.err_handler = {&UcxWire::on_error, worker_.get()};
+  ucs_status_t status = ucx_.ep_create(worker_->handle(), &params, &ep_);
+  hears_failures_ = status == UCS_OK;
+  if (status == UCS_ERR_UNREACHABLE) {
+    // UCX's shared memory cannot tell of a peer that fails. The control stream can.
+    params.err_mode = UCP_ERR_HANDLING_MODE_NONE;
+    status = ucx_.ep_create(worker_->handle(), &params, &ep_);
+  }
+  if (status == UCS_OK) return;
+  ep_ = nullptr;
+  close_with(
+      fmt::format("UCX does not reach it: {}; TUTTI_UCX_TLS and TUTTI_UCX_NET_DEVICES say "
+                  "what it may use",
+                  ucx_.text(status)));
+}
+
+void UcxWire::close_with(const std::string& why) {
+  if (closed_) return;
+  closed_ = true;
+  owner_.on_closed(why);
+}
+
+void UcxWire::on_error(void* user, ucp_ep_h ep, ucs_status_t status) {
+  auto& worker = *static_cast<UcxWorker*>(user);
+  worker.for_all([&](UcxWire& wire) {
+    if (wire.ep_ != ep) return;
+    wire.failed_ = true;
+    const bool over = wire.said_bye_ || wire.peer_bye_;
+    wire.close_with(over ? "" : fmt::format("UCX: {}", wire.ucx_.text(status)));
+  });
+}
+
+void UcxWire::shut() {
+  const std::lock_guard lock(mutex_);
+  closed_ = true;
+  if (ep_ == nullptr) return;
+  ucp_ep_h ep = std::exchange(ep_, nullptr);
+  ucp_request_param_t params{};
+  if (failed_ || !peer_bye_) {
+    // It may be gone, and closing in order would wait for it.
+    if (!hears_failures_) return;  // UCX cannot; it goes with the worker
+    params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+    params.flags = UCP_EP_CLOSE_FLAG_FORCE;
+  }
+  worker_->keep_closing(ucx_.ep_close_nbx(ep, &params));
+}
+
+void UcxWire::say_bye() {
+  const std::lock_guard lock(mutex_);
+  if (closed_) return;
+  if (ep_ == nullptr) {
+    closed_ = true;
+    return;
+  }
+  push();
+  said_bye_ = true;
+  said_.push_back({{Frame::bye, 0, 0, 0, 0, 0}, {}});
+  push();
+}
+
+bool UcxWire::is_delivered() {
+  const std::lock_guard lock(mutex_);
+  if (!closed_) worker_->progress();
+  return closed_ || acknowledged_;
+}
+
+// --- Sending -------------------------------------------------------------------------------------
+
+void UcxWire::announce(OutLink& link, const Opening& opening) {
+  said_.push_back({{Frame::open, link.number(), 0, sizeof(Opening), 0, 0}, opening});
+  if (!closed_) push();
+}
+
+void UcxWire::say_left(std::uint64_t group) {
+  // After all that is published.
+  if (!closed_) push();
+  said_.push_back({{Frame::left, 0, 0, 0, group, 0}, {}});
+}
+
+void UcxWire::push() {
+  if (ep_ == nullptr) return;
+  push_said();
+  push_credits(!push_messages());
+}
+
+UcxWire::Request* UcxWire::new_request() {
+  if (spare_.empty()) spare_.push_back(std::make_unique<Request>());
+  Request* const r = spare_.back().release();
+  spare_.pop_back();
+  return r;
+}
+
+void UcxWire::send(Request* r, const void* data, std::size_t bytes,
+                   const std::shared_ptr<RingMemory>* memory) {
+  ucp_request_param_t params{};
+  params.op_attr_mask =
+      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+  params.cb.send = &UcxWire::on_sent;
+  params.user_data = r;
+  params.memory_type = UCS_MEMORY_TYPE_HOST;
+  if (memory != nullptr) {
+    params.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH;
+    params.memh = Mapping::of(**memory);
+  }
+  r->header.key = peer_key_;
+  unflushed_ = true;
+  const ucs_status_ptr_t request =
+      ucx_.am_send_nbx(ep_, kMessageId, &r->header, sizeof(Header), data, bytes, &params);
+  begin(r, request, memory);
+}
+
+void UcxWire::begin(Request* r, ucs_status_ptr_t request,
+                    const std::shared_ptr<RingMemory>* memory) {
+  if (UCS_PTR_IS_PTR(request)) {
+    r->wire = this;
+    if (memory != nullptr) r->memory = *memory;
+    requests_.insert(r);
+    return;
+  }
+  spare_.emplace_back(r);
+  if (UCS_PTR_IS_ERR(request)) {
+    close_with(fmt::format("UCX: {}", ucx_.text(UCS_PTR_STATUS(request))));
+  }
+}
+
+void UcxWire::end(Request* r) {
+  std::unique_ptr<Request> owned(r);
+  if (r->wire == nullptr) return;
+  r->wire->requests_.erase(r);
+  r->memory.reset();
+  r->link = nullptr;
+  auto& spare = r->wire->spare_;
+  if (spare.size() < kSpareRequests) spare.push_back(std::move(owned));
+}
+
+void UcxWire::on_sent(void* request, ucs_status_t status, void* user) {
+  auto* const r = static_cast<Request*>(user);
+  UcxLibrary::get().request_free(request);
+  if (UcxWire* const wire = r->wire; wire != nullptr && status != UCS_OK) {
+    wire->close_with(fmt::format("UCX: {}", wire->ucx_.text(status)));
+  }
+  end(r);
+}
+
+void UcxWire::push_said() {
+  while (!said_.empty() && !closed_) {
+    Request* const r = new_request();
+    r->header.frame = said_.front().frame;
+    r->header.credit = {};
+    r->opening = said_.front().opening;
+    said_.pop_front();
+    if (r->header.frame.kind == Frame::left || r->header.frame.kind == Frame::bye) {
+      r->header.frame.at = sent_;
+    }
+    send(r, &r->opening, r->header.frame.bytes, nullptr);
+  }
+}
+
+bool UcxWire::push_messages() {
+  const std::uint64_t before = sent_;
+  std::uint64_t bytes = 0;
+  // In turn, so that none waits for another's long messages.
+  for (std::size_t l = 0, idle = 0; idle < sending_.size() && !closed_;) {
+    if (l >= sending_.size()) l = 0;
+    OutLink& link = *sending_[l];
+    if (!link.ready()) {
+      link.listed = false;
+      sending_[l] = sending_.back();
+      sending_.pop_back();
+      continue;
+    }
+    ++l;
+    if (!open_.contains(link.number())) {
+      ++idle;  // until the peer knows it
+      continue;
+    }
+    idle = 0;
+    const OutLink::Message m = link.next();
+    Request* const r = new_request();
+    r->header.frame = {Frame::data, link.number(), m.header->tag, m.header->bytes, m.number, m.at};
+    r->header.credit = next_credit(true);
+    const std::size_t length = m.header->bytes;
+    link.pass();
+    ++sent_;
+    bytes += length;
+    send(r, m.payload, length, &link.memory());
+  }
+  bytes_sent_.fetch_add(bytes, std::memory_order_relaxed);
+  return sent_ != before;
+}
+
+UcxWire::Credit UcxWire::next_credit(bool any) {
+  for (std::size_t l = owing_.size(); l-- > 0;) {
+    InLink& link = *owing_[l];
+    const InLink::Credit credit = link.credit();
+    const bool owes = link.owes();
+    if (owes && !any && !link.owes_much()) continue;
+    link.listed = false;
+    owing_[l] = owing_.back();
+    owing_.pop_back();
+    if (!owes) continue;
+    link.told(credit);
+    return {link.number(), 0, credit.consumed, credit.freed};
+  }
+  return {};
+}
+
+void UcxWire::push_credits(bool all) {
+  while (!owing_.empty() && !closed_) {
+    Request* const r = new_request();
+    std::size_t count = 0;
+    while (count < kCredits) {
+      r->credits[count] = next_credit(all);
+      if (r->credits[count].link == 0) break;
+      ++count;
+    }
+    if (count == 0) {
+      spare_.emplace_back(r);
+      return;
+    }
+    const auto bytes = static_cast<std::uint32_t>(count * sizeof(Credit));
+    r->header.frame = {Frame::credit, 0, 0, bytes, 0, 0};
+    r->header.credit = {};
+    send(r, r->credits.data(), bytes, nullptr);
+  }
+}
+
+bool UcxWire::has_gone() {
+  if (!requests_.empty()) return false;
+  if (ep_ == nullptr || !unflushed_) return true;
+  // UCX may have kept a copy of what it calls sent.
+  ucp_request_param_t params{};
+  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  Request* const r = new_request();
+  params.cb.send = &UcxWire::on_sent;
+  params.user_data = r;
+  unflushed_ = false;
+  begin(r, ucx_.ep_flush_nbx(ep_, &params), nullptr);
+  return requests_.empty();
+}
+
+// --- Receiving -----------------------------------------------------------------------------------
+
+ucs_status_t UcxWire::on_message(void* worker, const void* header, std::size_t header_bytes,
+                                 void* data, std::size_t bytes, const ucp_am_recv_param_t* param) {
+  Header h;
+  if (header_bytes != sizeof h) return UCS_OK;
+  std::memcpy(&h, header, sizeof h);
+  UcxWire* const wire = static_cast<UcxWorker*>(worker)->find(h.key);
+  if (wire == nullptr || wire->closed_) return UCS_OK;  // a stranger's, or too late
+  const bool rendezvous = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
+  bool taken = false;
+  if (!wire->incoming(h, data, bytes, rendezvous, taken)) {
+    wire->close_with("it has sent what cannot be");
+  }
+  return taken ? UCS_INPROGRESS : UCS_OK;
+}
+
+bool UcxWire::incoming(const Header& h, void* data, std::size_t bytes, bool rendezvous,
+                       bool& taken) {
+  const Frame& f = h.frame;
+  if (f.bytes != bytes || !take_credit(h.credit)) return false;
+  if (f.kind == Frame::data) return take_message(f, data, rendezvous, taken);
+  if (rendezvous) return false;
+  switch (f.kind) {
+    case Frame::credit: {
+      if (bytes % sizeof(Credit) != 0) return false;
+      for (std::size_t at = 0; at < bytes; at += sizeof(Credit)) {
+        Credit credit;
+        std::memcpy(&credit, static_cast<const std::byte*>(data) + at, sizeof credit);
+        if (!take_credit(credit)) return false;
+      }
+      return true;
+    }
+    case Frame::open: {
+      Opening opening;
+      if (bytes != sizeof opening) return false;
+      std::memcpy(&opening, data, sizeof opening);
+      if (!opened(f.link, opening)) return false;
+      said_.push_back({{kOpened, f.link, 0, 0, 0, 0}, {}});
+      return true;
+    }
+    case kOpened:
+      if (find_out(f.link) != nullptr) open_.insert(f.link);
+      return true;
+    case Frame::left:
+    case Frame::bye:
+      ends_.push_back({f.number, f.at, f.kind == Frame::bye});
+      settle();
+      return true;
+    case kAllCame:
+      acknowledged_ = true;
+      if (peer_bye_) close_with("");
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool UcxWire::take_credit(const Credit& credit) {
+  if (credit.link == 0) return true;
+  OutLink* const link = find_out(credit.link);
+  // A later one may have come before it.
+  return link == nullptr || link->knows(credit.consumed, credit.freed) ||
+         link->credit(credit.consumed, credit.freed);
+}
+
+bool UcxWire::take_message(const Frame& f, void* data, bool rendezvous, bool& taken) {
+  const Found found = find_in(f.link);
+  if (!found.known) return false;
+  if (found.link == nullptr) return came(nullptr, f);  // this rank has left
+  std::byte* const to = found.link->place(f.number, f.bytes, f.at);
+  if (to == nullptr) return false;
+  if (!rendezvous) {
+    if (f.bytes > 0) std::memcpy(to, data, f.bytes);
+    return came(found.link, f);
+  }
+  const std::shared_ptr<RingMemory>& memory = found.link->memory();
+  Request* const r = new_request();
+  r->header.frame = f;
+  r->link = found.link;
+  ucp_request_param_t params{};
+  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
+                        UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FIELD_MEMH;
+  params.cb.recv_am = &UcxWire::on_received;
+  params.user_data = r;
+  params.memory_type = UCS_MEMORY_TYPE_HOST;
+  params.memh = Mapping::of(*memory);
+  const ucs_status_ptr_t request =
+      ucx_.am_recv_data_nbx(worker_->handle(), data, to, f.bytes, &params);
+  taken = true;
+  begin(r, request, &memory);
+  return UCS_PTR_IS_PTR(request) || closed_ || came(found.link, f);
+}
+
+void UcxWire::on_received(void* request, ucs_status_t status, std::size_t, void* user) {
+  auto* const r = static_cast<Request*>(user);
+  UcxLibrary::get().request_free(request);
+  UcxWire* const wire = r->wire;
+  if (wire != nullptr && !wire->closed_) {
+    if (status != UCS_OK) {
+      wire->close_with(fmt::format("UCX: {}", wire->ucx_.text(status)));
+    } else if (!wire->came(r->link, r->header.frame)) {
+      wire->close_with("it has sent what cannot be");
+    }
+  }
+  end(r);
+}
+
+bool UcxWire::came(InLink* link, const Frame& f) {
+  ++came_;
+  if (link != nullptr && !link->arrived(f.number, f.tag, f.bytes, f.at)) return false;
+  if (!ends_.empty()) settle();
+  return true;
+}
+
+void UcxWire::settle() {
+  bool bye = false;
+  std::erase_if(ends_, [&](const End& e) {
+    if (e.after > came_) return false;
+    if (e.bye) {
+      bye = true;
+    } else {
+      peer_left_.push_back(e.group);
+    }
+    return true;
+  });
+  if (!bye) return;
+  peer_bye_ = true;
+  if (ep_ != nullptr) ended();
+}
+
+void UcxWire::ended() {
+  said_.push_back({{kAllCame, 0, 0, 0, 0, 0}, {}});
+  push_said();
+  if (!said_bye_ || acknowledged_) close_with("");
+}
+
+bool UcxWire::serve(std::vector<std::pair<Owner*, std::uint64_t>>& left) {
+  if (!closed_) push();
+  for (const std::uint64_t group : peer_left_) left.emplace_back(&owner_, group);
+  peer_left_.clear();
+  return !closed_ && ep_ != nullptr && (!sending_.empty() || !said_.empty() || !requests_.empty());
+}
+
+// --- Links that end ------------------------------------------------------------------------------
+
+void UcxWire::drop(OutLink& link) { open_.erase(link.number()); }
+
+void UcxWire::drop(InLink& link) {
+  for (Request* r : requests_) {
+    if (r->link == &link) r->link = nullptr;
+  }
+}
+
+}  // namespace tutti

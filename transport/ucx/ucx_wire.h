@@ -1,0 +1,143 @@
+// A wire over UCX: each message of a link is an active message, whose header says where it belongs.
+// A short one comes with its payload, which is copied into the receiver's ring; of a long one UCX
+// brings the payload straight there (rendezvous).
+//
+// UCX keeps no order between messages. So a message of a link has its number, the first is sent
+// when the peer has said that it knows the link, and what says "nothing more comes" says how many
+// messages were sent before it, and counts when those have come.
+//
+// A message finds its wire by a key that the receiver has given over the control stream, which
+// proves who is at its other end: UCX itself asks nobody who he is.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "transport/ucx/worker.h"
+#include "transport/wire.h"
+
+namespace tutti {
+
+class UcxWire final : public Wire {
+ public:
+  static constexpr unsigned kMessageId = 1;
+
+  UcxWire(Owner& owner, std::shared_ptr<UcxWorker> worker);
+  ~UcxWire() override;
+
+  std::string_view name() const override { return "ucx"; }
+  std::shared_ptr<RingMemory> make_ring(std::size_t bytes) override;
+
+  bool needs_stream() const override { return false; }
+  std::vector<std::byte> hello() override;
+  void greet(std::span<const std::byte> hello) override;
+  void shut() override;
+  void say_bye() override;
+  bool is_delivered() override;
+
+  /// The reactor's, with the lock held: sends what is to be sent, and hands over which
+  /// communicators the peer has left. True: something is left to be sent.
+  bool serve(std::vector<std::pair<Owner*, std::uint64_t>>& left);
+  /// UCX's callback; `worker` is whose it is.
+  static ucs_status_t on_message(void* worker, const void* header, std::size_t header_bytes,
+                                 void* data, std::size_t bytes, const ucp_am_recv_param_t* param);
+
+ private:
+  /// What a link's receiver has finished with.
+  struct Credit {
+    std::uint32_t link = 0;  // 0: none
+    std::uint32_t unused = 0;
+    std::uint64_t consumed = 0, freed = 0;
+  };
+  /// In front of every message.
+  struct Header {
+    std::uint64_t key = 0;
+    Frame frame;
+    Credit credit;  // goes along
+  };
+  struct Hello {
+    std::uint64_t key = 0;  // and the worker's address
+  };
+  // Beside Frame::Kind:
+  static constexpr std::uint32_t kOpened = 100;   // the sender knows the peer's link `link`
+  static constexpr std::uint32_t kAllCame = 101;  // all that was sent before the bye
+  static constexpr std::size_t kCredits = 16;
+  /// What UCX is at. It outlives its wire where UCX has not finished by then.
+  struct Request {
+    UcxWire* wire = nullptr;
+    Header header;
+    std::array<Credit, kCredits> credits;
+    Opening opening;
+    std::shared_ptr<RingMemory> memory;  // that is read or written
+    InLink* link = nullptr;              // into which; null: it has ended
+  };
+  struct Said {
+    Frame frame;
+    Opening opening;
+  };
+  struct End {
+    std::uint64_t group;
+    std::uint64_t after;  // so many messages
+    bool bye;
+  };
+
+  void push() override;
+  void take() override { worker_->poll(); }
+  void announce(OutLink& link, const Opening& opening) override;
+  void say_left(std::uint64_t group) override;
+  bool has_unsent() const override { return !said_.empty(); }
+  bool has_gone() override;
+  void drop(OutLink& link) override;
+  void drop(InLink& link) override;
+
+  void push_said();
+  bool push_messages();
+  void push_credits(bool all);
+  Credit next_credit(bool any);
+  Request* new_request();
+  /// `memory`: that the data lie in, if it is a ring's.
+  void send(Request* r, const void* data, std::size_t bytes,
+            const std::shared_ptr<RingMemory>* memory);
+  /// UCX has answered with `request`.
+  void begin(Request* r, ucs_status_ptr_t request, const std::shared_ptr<RingMemory>* memory);
+  static void end(Request* r);
+
+  /// All of these: false, the peer has sent what cannot be. `taken`: UCX brings the data later.
+  bool incoming(const Header& header, void* data, std::size_t bytes, bool rendezvous, bool& taken);
+  bool take_message(const Frame& frame, void* data, bool rendezvous, bool& taken);
+  bool take_credit(const Credit& credit);
+  bool came(InLink* link, const Frame& frame);
+  void settle();
+  void ended();
+
+  void connect(std::span<const std::byte> address);
+  void close_with(const std::string& why);
+  static void on_sent(void* request, ucs_status_t status, void* user);
+  static void on_received(void* request, ucs_status_t status, std::size_t bytes, void* user);
+  static void on_error(void* user, ucp_ep_h ep, ucs_status_t status);
+
+  const std::shared_ptr<UcxWorker> worker_;
+  const UcxLibrary& ucx_;
+  std::uint64_t key_ = 0, peer_key_ = 0;
+  ucp_ep_h ep_ = nullptr;
+  bool hears_failures_ = false;  // of the peer, by UCX
+  bool failed_ = false, said_bye_ = false, peer_bye_ = false, acknowledged_ = false;
+  bool unflushed_ = false;
+  std::deque<Said> said_;
+  std::set<std::uint32_t> open_;  // links that the peer knows
+  std::uint64_t sent_ = 0, came_ = 0;
+  std::vector<End> ends_;
+  std::set<Request*> requests_;  // that UCX has not finished
+  std::vector<std::unique_ptr<Request>> spare_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,181 @@
+#include "transport/ucx/worker.h"
+
+#include <fmt/format.h>
+#include <sys/epoll.h>
+
+#include <chrono>
+#include <cstring>
+
+#include "core/error.h"
+#include "core/settings.h"
+#include "transport/ucx/ucx_wire.h"
+
+namespace tutti {
+namespace {
+
+// Of endpoints whose peers are gone, or may be.
+constexpr auto kCloseWithin = std::chrono::milliseconds(500);
+constexpr int kArmAttempts = 1000;
+
+void configure(const UcxLibrary& ucx, ucp_config_t* config, const char* option,
+               const char* setting) {
+  const std::string value = setting_text(setting);
+  if (value.empty()) return;
+  if (ucx.config_modify(config, option, value.c_str()) == UCS_OK) return;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("{}={}: UCX does not understand it", setting, value));
+}
+
+}  // namespace
+
+std::string why_no_ucx() { return UcxLibrary::missing(); }
+
+std::shared_ptr<WireMaker> make_ucx_wires() { return std::make_shared<UcxWorker>(); }
+
+UcxContext::UcxContext() : ucx(UcxLibrary::get()) {
+  ucp_config_t* config = nullptr;
+  ucx.check(ucx.config_read(nullptr, nullptr, &config), "reading its configuration");
+  const std::unique_ptr<ucp_config_t, decltype(ucx.config_release)> owned(config,
+                                                                          ucx.config_release);
+  configure(ucx, config, "TLS", "TUTTI_UCX_TLS");
+  configure(ucx, config, "NET_DEVICES", "TUTTI_UCX_NET_DEVICES");
+  ucp_params_t params{};
+  params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED;
+  params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
+  params.mt_workers_shared = 1;  // memory is unmapped by whoever had it last
+  ucx.check(ucx.init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &handle),
+            "beginning (TUTTI_UCX_TLS and TUTTI_UCX_NET_DEVICES say what it may use)");
+}
+
+UcxContext::~UcxContext() { ucx.cleanup(handle); }
+
+UcxWorker::UcxWorker() : context_(std::make_shared<UcxContext>()), reactor_(Reactor::instance()) {
+  const UcxLibrary& u = ucx();
+  ucp_worker_params_t params{};
+  params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+  params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
+  u.check(u.worker_create(context_->handle, &params, &handle_), "making a worker");
+  try {
+    ucp_address_t* address = nullptr;
+    std::size_t bytes = 0;
+    u.check(u.worker_get_address(handle_, &address, &bytes), "asking for the worker's address");
+    const auto* const first = reinterpret_cast<const std::byte*>(address);
+    address_.assign(first, first + bytes);
+    u.worker_release_address(handle_, address);
+    u.check(u.worker_get_efd(handle_, &fd_), "asking for the worker's descriptor");
+    ucp_am_handler_param_t handler{};
+    handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
+                         UCP_AM_HANDLER_PARAM_FIELD_ARG;
+    handler.id = UcxWire::kMessageId;
+    handler.cb = &UcxWire::on_message;
+    handler.arg = this;
+    u.check(u.set_am_recv_handler(handle_, &handler), "setting the handler of messages");
+    reactor_.watch(fd_, 0, *this);
+  } catch (...) {
+    u.worker_destroy(handle_);
+    throw;
+  }
+  reactor_.keep_awake(*this);
+}
+
+UcxWorker::~UcxWorker() {
+  stop();
+  close_down();
+}
+
+void UcxWorker::stop() {
+  if (stopped_) return;
+  stopped_ = true;
+  reactor_.forget(*this);
+}
+
+void UcxWorker::close_down() {
+  const auto end = std::chrono::steady_clock::now() + kCloseWithin;
+  while (!closing_.empty() && std::chrono::steady_clock::now() < end) progress();
+  for (ucs_status_ptr_t request : closing_) ucx().request_free(request);
+  ucx().worker_destroy(handle_);
+}
+
+std::unique_ptr<Wire> UcxWorker::make(Wire::Owner& owner) {
+  return std::make_unique<UcxWire>(owner, shared_from_this());
+}
+
+UcxWire* UcxWorker::find(std::uint64_t key) const {
+  const auto found = wires_.find(key);
+  return found == wires_.end() ? nullptr : found->second;
+}
+
+void UcxWorker::keep_closing(ucs_status_ptr_t request) {
+  if (UCS_PTR_IS_PTR(request)) closing_.push_back(request);
+}
+
+void UcxWorker::progress() {
+  while (ucx().worker_progress(handle_) != 0) {
+  }
+  std::erase_if(closing_, [&](ucs_status_ptr_t request) {
+    if (ucx().request_check_status(request) == UCS_INPROGRESS) return false;
+    ucx().request_free(request);
+    return true;
+  });
+}
+
+void UcxWorker::poll() {
+  polled_ = true;
+  if (listening_) {
+    listening_ = false;
+    reactor_.change(fd_, 0);
+    reactor_.keep_awake(*this);
+  }
+  progress();
+}
+
+bool UcxWorker::arm() {
+  for (int attempt = 0; attempt < kArmAttempts; ++attempt) {
+    if (ucx().worker_arm(handle_) == UCS_OK) return true;
+    progress();
+  }
+  return false;
+}
+
+int UcxWorker::prepare_to_sleep() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  return lock && ucx().worker_arm(handle_) == UCS_OK ? fd_ : -1;
+}
+
+bool UcxWorker::serve(bool listen) {
+  std::vector<std::pair<Wire::Owner*, std::uint64_t>> left;
+  bool busy = false;
+  {
+    const std::lock_guard lock(mutex_);
+    progress();
+    for (const auto& [key, wire] : wires_) busy = wire->serve(left) || busy;
+    if (listen) {
+      // What arming brings is served the next time.
+      busy = !arm() || busy;
+      if (!listening_) reactor_.change(fd_, EPOLLIN);
+      listening_ = true;
+    }
+  }
+  for (const auto& [owner, group] : left) owner->on_left(group);
+  return busy;
+}
+
+void UcxWorker::on_events(int, std::uint32_t) {
+  if (serve(true)) reactor_.keep_awake(*this);
+}
+
+bool UcxWorker::on_tick(Reactor::Time) {
+  bool polled = false;
+  {
+    const std::lock_guard lock(mutex_);
+    polled = std::exchange(polled_, false);
+  }
+  return serve(!polled) || polled;
+}
+
+bool UcxWorker::on_exit() {
+  serve(false);
+  return true;
+}
+
+}  // namespace tutti
