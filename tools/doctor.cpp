@@ -16,6 +16,7 @@
 #include <string_view>
 
 #include "collectives/model/machine.h"
+#include "core/error.h"
 #include "core/host.h"
 #include "core/settings.h"
 #include "transport/cma.h"
