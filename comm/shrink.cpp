@@ -83,6 +83,7 @@ class Meeting {
     if (times == mine_.times && said->text == mine_.excluded) {
       if (state == kWaiting) return true;
       // It may be gone by now, but that is not why.
+      if (state == kMismatch && !group_.one_host() && news_may_come()) return false;
       if (state == kTimedOut) {
         // On this rank, which is late: the others may try again.
         if (culprit < 0 || culprit >= group_.size() || culprit == group_.rank()) return false;
@@ -100,10 +101,19 @@ class Meeting {
     if (!waits_for_me) return false;
     // One of the two may not know yet that a rank is gone, but will by itself.
     give_up_if_gone();
-    if (gone(theirs.survivors)) return false;
+    if (gone(theirs.survivors) || news_may_come()) return false;
     give_up(ErrorCode::mismatch, kMismatch, rank,
             fmt::format("{}, {}: {}", excludes(group_.rank(), mine_.excluded),
                         excludes(rank, said->text), kSameList));
+  }
+
+  /// On other hosts a death may be known a moment later; that is not yet another list.
+  bool news_may_come() {
+    constexpr auto kNews = std::chrono::milliseconds(1500);
+    if (group_.one_host()) return false;
+    const auto now = Clock::now();
+    if (differs_since_ == Clock::time_point{}) differs_since_ = now;
+    return now - differs_since_ < kNews;
   }
 
   /// The first of `ranks` that has died or left.
@@ -138,6 +148,7 @@ class Meeting {
   LocalGroup& group_;
   const Shrinking& mine_;
   const std::function<std::uint64_t(const std::vector<int>&)>& calls_with_;
+  Clock::time_point differs_since_{};
 };
 
 }  // namespace
