@@ -86,9 +86,9 @@ class Mesh : WindowObserver {
   /// told when it is freed, too.
   void announce(const WindowMemory& window, std::span<const int> peers);
   /// This process's mapping of window `id` of rank `peer`, which a message has named; null as long
-  /// as it has not come. It stays mapped for whoever holds it, as an operation must that may be
-  /// carried out any further: a peer whose call has failed frees its memory while others still read
-  /// it. They find zeros from the moment on in which this rank hears of that, on any thread.
+  /// as it has not come. It stays mapped for whoever holds it, because a peer whose call has failed
+  /// may free its memory while others still read that: they find zeros there as soon as this rank
+  /// hears of it, on whatever thread.
   std::shared_ptr<SharedMemory> find_window(int peer, std::uint32_t id);
   /// Why a window that has come cannot be had; "": it has not come, or can be had.
   std::string window_trouble(int peer, std::uint32_t id);

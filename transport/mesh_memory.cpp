@@ -140,7 +140,8 @@ void Mesh::keep(Peer& peer, const Message& message, FileDescriptor fd) {
   } else if (message.type == Message::freed) {
     const auto window = peer.windows.find(message.window_id);
     if (window == peer.windows.end()) return;
-    // Only where find_window() has handed it out, and then it can become less, but not more.
+    // It stays mapped for those who have it from find_window(), which gives it to no more of them:
+    // the lock is held.
     const std::shared_ptr<SharedMemory>& memory = window->second.memory;
     if (memory.use_count() > 1) memory->let_go();
     peer.windows.erase(window);

@@ -379,9 +379,13 @@ void Operation::move_remote(const Action& action, const Move& m, std::size_t shi
   for (std::size_t k = 0; k < m.destinations; ++k) destinations[k] = targets_[k].pointer;
   for (std::size_t k = 0; k < m.sources; ++k) from[k] = {targets_[m.destinations + k].pointer};
   if (m.scaled && scales_) scale_sources(m);
-  if (!copies) return combine_move(action, m, plain, options);
-  if (stream_ && action.sends.empty()) options.stream = m.destinations;
-  move_through_copies(m, options);
+  if (!copies) {
+    combine_move(action, m, plain, options);
+  } else {
+    if (stream_ && action.sends.empty()) options.stream = m.destinations;
+    move_through_copies(m, options);
+  }
+  check_still_lent();
 }
 
 inline void Operation::combine_move(const Action& action, const Move& m, bool plain,

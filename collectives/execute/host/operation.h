@@ -166,6 +166,13 @@ class Operation {
   void move_combined(const Action& action, const Move& move, std::size_t shift, bool plain);
   void move_remote(const Action& action, const Move& move, std::size_t shift, bool plain,
                    CombineOptions& options);
+  /// Others' memory has just been read. Who leaves a call because of a failure, which is recorded
+  /// by then, does with its memory what it likes; so what was read is passed on, and the call ends
+  /// well, only where there is none.
+  void check_still_lent() const {
+    std::atomic_thread_fence(std::memory_order_acquire);  // nothing is read after this
+    if (group_.failed()) group_.throw_failure();
+  }
   /// The operands are in destinations_ and sources_, scaled. `plain`: a copy, bit for bit.
   void combine_move(const Action& action, const Move& move, bool plain, CombineOptions& options);
   /// Fills targets_; whether one of them can only be reached by copying.
