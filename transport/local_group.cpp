@@ -133,6 +133,13 @@ void LocalGroup::throw_absent(int rank, bool died) const {
               rank);
 }
 
+void LocalGroup::throw_if_lost_elsewhere() const {
+  if (network_ == nullptr) return;
+  for (int r = 0; r < size(); ++r) {
+    if (!same_host(r) && network_->is_lost(member(r))) throw_absent(r, true);
+  }
+}
+
 std::shared_ptr<SharedMemory> LocalGroup::receive_segment(int rank, Deadline deadline) {
   try {
     return mesh_->receive(member(rank), key(rank), segment(rank_)->size(), deadline);
@@ -153,6 +160,7 @@ void LocalGroup::receive_segments(Deadline deadline) {
           receive_segment(r, std::min(deadline, now + kLookEvery));
       if (there(r)) break;
       if (now > deadline) throw_absent(r, false);
+      throw_if_lost_elsewhere();
       for (const int dead : ending_ranks()) {
         auto& left = segments_[static_cast<std::size_t>(dead)];
         if (left == nullptr) left = receive_segment(dead, now);
@@ -169,6 +177,7 @@ void LocalGroup::wait_for_host_to_join(Deadline deadline) {
   for (const int r : here_) {
     while (!joined(r)) {
       if (Clock::now() > deadline) throw_absent(r, false);
+      throw_if_lost_elsewhere();
       mesh_->drain();
       for (const int dead : ending_ranks()) {
         if (!joined(dead)) throw_absent(dead, true);

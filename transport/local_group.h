@@ -148,6 +148,8 @@ class LocalGroup {
   void wait_for_host_to_join(Deadline deadline);
   void wait_for_other_hosts(Deadline deadline);
   [[noreturn]] void throw_absent(int rank, bool died) const;
+  /// A rank of another host that is gone will not join, and those of this host may know that.
+  void throw_if_lost_elsewhere() const;
   /// The ranks of this host whose process is gone, or about to be, whether they had left or not.
   std::vector<int> ending_ranks() const;
   /// fail(), here; false: there was a failure.

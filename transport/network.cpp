@@ -179,6 +179,11 @@ void Network::join(std::uint64_t group, Listener& listener) {
   for (const auto& [member, why] : lost_) listener.on_lost(member, why);
 }
 
+bool Network::is_lost(int member) {
+  const std::lock_guard lock(listeners_mutex_);
+  return lost_.contains(member);
+}
+
 void Network::leave(std::uint64_t group, bool failed) {
   {
     const std::lock_guard lock(listeners_mutex_);

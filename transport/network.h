@@ -64,6 +64,8 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   Wire& wire(int member) { return remote(member).wire(); }
   /// "tcp", "ucx".
   std::string_view transport(int member) { return wire(member).name(); }
+  /// Whether nothing more will come from rank `member`, of whom this rank has heard.
+  bool is_lost(int member);
   /// Drives all wires.
   void poll();
   /// Until something comes over one of them, or that long.
