@@ -102,7 +102,6 @@ Loaded load() {
   find(u.set_am_recv_handler, "ucp_worker_set_am_recv_handler");
   find(u.ep_create, "ucp_ep_create");
   find(u.ep_close_nbx, "ucp_ep_close_nbx");
-  find(u.ep_flush_nbx, "ucp_ep_flush_nbx");
   find(u.am_send_nbx, "ucp_am_send_nbx");
   find(u.am_recv_data_nbx, "ucp_am_recv_data_nbx");
   find(u.request_check_status, "ucp_request_check_status");

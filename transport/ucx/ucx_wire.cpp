@@ -166,8 +166,9 @@ void UcxWire::announce(OutLink& link, const Opening& opening) {
 }
 
 void UcxWire::say_left(std::uint64_t group) {
-  // After all that is published.
+  // After all that is published and freed.
   if (!closed_) push();
+  if (ep_ != nullptr) push_credits(true);
   said_.push_back({{Frame::left, 0, 0, 0, group, 0}, {}});
 }
 
@@ -233,7 +234,6 @@ void UcxWire::send(Request* r, const void* data, std::size_t bytes) {
   ucp_request_param_t params{};
   params.cb.send = &UcxWire::on_sent;
   r->header.key = peer_key_;
-  unflushed_ = true;
   start(r, params, [&](const ucp_request_param_t& p) {
     return ucx_.am_send_nbx(ep_, kMessageId, &r->header, sizeof(Header), data, bytes, &p);
   });
@@ -325,20 +325,14 @@ void UcxWire::push_credits(bool all) {
     const auto bytes = static_cast<std::uint32_t>(count * sizeof(Credit));
     r->header.frame = {Frame::credit, 0, 0, bytes, 0, 0};
     r->header.credit = {};
+    ++sent_;
     send(r, r->credits.data(), bytes);
   }
 }
 
-bool UcxWire::has_gone() {
-  if (!requests_.empty()) return false;
-  if (ep_ == nullptr || !unflushed_) return true;
-  // UCX may have kept a copy of what it calls sent.
-  ucp_request_param_t params{};
-  params.cb.send = &UcxWire::on_sent;
-  unflushed_ = false;
-  start(new_request(), params,
-        [&](const ucp_request_param_t& p) { return ucx_.ep_flush_nbx(ep_, &p); });
-  return requests_.empty();
+void UcxWire::take() {
+  worker_->poll();
+  if (!ends_.empty()) settle();
 }
 
 // --- Receiving -----------------------------------------------------------------------------------
@@ -372,7 +366,7 @@ bool UcxWire::incoming(const Header& h, void* data, std::size_t bytes, bool rend
         std::memcpy(&credit, static_cast<const std::byte*>(data) + at, sizeof credit);
         if (!take_credit(credit)) return false;
       }
-      return true;
+      return came(nullptr, f);
     }
     case Frame::open: {
       Opening opening;
@@ -454,7 +448,9 @@ bool UcxWire::came(InLink* link, const Frame& f) {
 void UcxWire::settle() {
   bool bye = false;
   std::erase_if(ends_, [&](const End& e) {
-    if (e.after > came_) return false;
+    // Whoever waits until all that it has published is gone must not hear before that its peer,
+    // which has it all, has left.
+    if (e.after > came_ || (!requests_.empty() && !e.bye)) return false;
     if (e.bye) {
       bye = true;
     } else {
@@ -475,9 +471,11 @@ void UcxWire::ended() {
 
 bool UcxWire::serve(std::vector<std::pair<Owner*, std::uint64_t>>& left) {
   if (!closed_) push();
+  if (!ends_.empty()) settle();
   for (const std::uint64_t group : peer_left_) left.emplace_back(&owner_, group);
   peer_left_.clear();
-  return !closed_ && ep_ != nullptr && (!sending_.empty() || !said_.empty() || !requests_.empty());
+  return !closed_ && ep_ != nullptr &&
+         (!sending_.empty() || !said_.empty() || !requests_.empty() || !ends_.empty());
 }
 
 // --- Links that end ------------------------------------------------------------------------------

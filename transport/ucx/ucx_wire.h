@@ -93,11 +93,11 @@ class UcxWire final : public Wire {
   };
 
   void push() override;
-  void take() override { worker_->poll(); }
+  void take() override;
   void announce(OutLink& link, const Opening& opening) override;
   void say_left(std::uint64_t group) override;
   bool has_unsent() const override { return !said_.empty(); }
-  bool has_gone() override;
+  bool has_gone() override { return requests_.empty(); }
   void drop(OutLink& link) override;
   void drop(InLink& link) override;
 
@@ -132,10 +132,9 @@ class UcxWire final : public Wire {
   ucp_ep_h ep_ = nullptr;
   bool hears_failures_ = false;  // of the peer, by UCX
   bool failed_ = false, said_bye_ = false, peer_bye_ = false, acknowledged_ = false;
-  bool unflushed_ = false;
   std::deque<Said> said_;
-  std::set<std::uint32_t> open_;  // links that the peer knows
-  std::uint64_t sent_ = 0, came_ = 0;
+  std::set<std::uint32_t> open_;       // links that the peer knows
+  std::uint64_t sent_ = 0, came_ = 0;  // messages of links, and credits
   std::vector<End> ends_;
   std::vector<Request*> requests_;  // that UCX has not finished
   std::vector<std::unique_ptr<Request>> spare_;
