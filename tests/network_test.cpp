@@ -196,6 +196,22 @@ TEST(Network, CarriesWhatThePlanSays) {
   EXPECT_LT(sent, calls * kBytes * 1.08 + 1e6);
 }
 
+#ifdef TUTTI_TEST_UCX
+TEST(Network, CarriesTheSameOverUcx) {
+  const Namespaces hosts(2);
+  NEED_HOSTS(hosts);
+  constexpr double kBytes = 1 << 20;
+  const std::uint64_t before = hosts.bytes_sent(0);
+  NetworkJob job(hosts, {0, 1}, {NETWORK_RANK, fmt::format("{:.0f}", kBytes), "2"},
+                 {{"TUTTI_TRANSPORT", "ucx"}, {"TUTTI_UCX_TLS", "tcp"}});
+  expect_right(job, 60s);
+  const auto sent = static_cast<double>(hosts.bytes_sent(0) - before);
+  const double calls = std::stod(job.text(0).substr(job.text(0).find("RIGHT ") + 6));
+  EXPECT_GT(sent, calls * kBytes);
+  EXPECT_LT(sent, calls * kBytes * 1.15 + 1e6);
+}
+#endif
+
 TEST(Network, ThatIsDownForThreeSecondsLosesNothing) {
   const Namespaces hosts(2);
   NEED_HOSTS(hosts);

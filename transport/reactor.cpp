@@ -163,10 +163,14 @@ void Reactor::tick(Time now) {
   std::vector<Handler*> handlers;
   for (const auto& [handler, wants] : awake_) handlers.push_back(handler);
   for (Handler* const handler : handlers) {
-    if (!awake_.contains(handler)) continue;
+    const auto before = awake_.find(handler);
+    if (before == awake_.end()) continue;
+    before->second = false;
     bool more = true;
     call(*handler, [&](Handler& h) { more = h.on_tick(now); });
-    if (!more) awake_.erase(handler);
+    // Another thread may have asked for it again meanwhile.
+    const auto after = awake_.find(handler);
+    if (!more && after != awake_.end() && !after->second) awake_.erase(after);
   }
 }
 

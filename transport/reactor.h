@@ -65,8 +65,8 @@ class Reactor {
   std::mutex mutex_;
   std::condition_variable done_;
   std::map<int, Handler*> watched_;
-  std::map<Handler*, bool> awake_;
-  Handler* called_ = nullptr;  // is being called now
+  std::map<Handler*, bool> awake_;  // true: it has asked since its last tick
+  Handler* called_ = nullptr;       // is being called now
   std::thread::id thread_;
 };
 

@@ -3,10 +3,12 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <signal.h>
-#include <ucm/api/ucm.h>
 
 #include <array>
+#include <cstdlib>
+#include <optional>
 #include <type_traits>
+#include <utility>
 
 #include "core/error.h"
 #include "core/settings.h"
@@ -36,9 +38,44 @@ struct Loaded {
   std::string missing;
 };
 
+// UCX replaces mmap(), munmap(), mremap() and more in the process, as soon as it is loaded, to see
+// which memory is gone; its mremap() has lost an argument (1.13), so whoever moves memory with
+// MREMAP_FIXED gets an error. All memory that UCX sees here is mapped for it explicitly. Only the
+// environment can tell it while it is being loaded.
+class QuietEnvironment {
+ public:
+  QuietEnvironment() {
+    for (std::size_t i = 0; i < kOptions.size(); ++i) {
+      if (const char* const before = getenv(kOptions[i].first)) before_[i] = before;
+      setenv(kOptions[i].first, kOptions[i].second, 1);
+    }
+  }
+  ~QuietEnvironment() {
+    for (std::size_t i = 0; i < kOptions.size(); ++i) {
+      if (before_[i]) {
+        setenv(kOptions[i].first, before_[i]->c_str(), 1);
+      } else {
+        unsetenv(kOptions[i].first);
+      }
+    }
+  }
+  QuietEnvironment(const QuietEnvironment&) = delete;
+  QuietEnvironment& operator=(const QuietEnvironment&) = delete;
+
+ private:
+  static constexpr std::array<std::pair<const char*, const char*>, 4> kOptions{{
+      {"UCX_MEM_EVENTS", "n"},
+      {"UCX_MEM_MMAP_HOOK_MODE", "none"},
+      {"UCX_MEM_MALLOC_HOOKS", "n"},
+      {"UCX_HANDLE_ERRORS", "none"},
+  }};
+  std::array<std::optional<std::string>, kOptions.size()> before_;
+};
+
 Loaded load() {
   Loaded l;
   const KeptSignals kept;
+  const QuietEnvironment quiet;
   void* const handle = dlopen("libucp.so.0", RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
     l.missing = fmt::format("there is no UCX here ({})", dlerror());
@@ -65,7 +102,6 @@ Loaded load() {
   find(u.set_am_recv_handler, "ucp_worker_set_am_recv_handler");
   find(u.ep_create, "ucp_ep_create");
   find(u.ep_close_nbx, "ucp_ep_close_nbx");
-  find(u.ep_flush_nbx, "ucp_ep_flush_nbx");
   find(u.am_send_nbx, "ucp_am_send_nbx");
   find(u.am_recv_data_nbx, "ucp_am_recv_data_nbx");
   find(u.request_check_status, "ucp_request_check_status");
@@ -73,10 +109,6 @@ Loaded load() {
   find(u.mem_map, "ucp_mem_map");
   find(u.mem_unmap, "ucp_mem_unmap");
   find(u.status_string, "ucs_status_string");
-  // All memory that UCX sees is mapped for it explicitly, so it need not watch munmap() and free().
-  ucm_global_config_t* hooks = nullptr;
-  find(hooks, "ucm_global_opts");
-  if (hooks != nullptr) hooks->enable_events = hooks->enable_malloc_hooks = 0;
   // It writes its log to standard output; what matters is in Tutti's errors.
   ucs_status_t (*set)(const char*, const char*) = nullptr;
   find(set, "ucs_global_opts_set_value");

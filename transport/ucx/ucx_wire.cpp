@@ -166,8 +166,9 @@ void UcxWire::announce(OutLink& link, const Opening& opening) {
 }
 
 void UcxWire::say_left(std::uint64_t group) {
-  // After all that is published.
+  // After all that is published and freed.
   if (!closed_) push();
+  if (ep_ != nullptr) push_credits(true);
   said_.push_back({{Frame::left, 0, 0, 0, group, 0}, {}});
 }
 
@@ -178,53 +179,64 @@ void UcxWire::push() {
 }
 
 UcxWire::Request* UcxWire::new_request() {
-  if (spare_.empty()) spare_.push_back(std::make_unique<Request>());
-  Request* const r = spare_.back().release();
-  spare_.pop_back();
-  return r;
-}
-
-void UcxWire::send(Request* r, const void* data, std::size_t bytes,
-                   const std::shared_ptr<RingMemory>* memory) {
-  ucp_request_param_t params{};
-  params.op_attr_mask =
-      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
-  params.cb.send = &UcxWire::on_sent;
-  params.user_data = r;
-  params.memory_type = UCS_MEMORY_TYPE_HOST;
-  if (memory != nullptr) {
-    params.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH;
-    params.memh = Mapping::of(**memory);
+  std::unique_ptr<Request> r;
+  if (spare_.empty()) {
+    r = std::make_unique<Request>();
+  } else {
+    r = std::move(spare_.back());
+    spare_.pop_back();
   }
-  r->header.key = peer_key_;
-  unflushed_ = true;
-  const ucs_status_ptr_t request =
-      ucx_.am_send_nbx(ep_, kMessageId, &r->header, sizeof(Header), data, bytes, &params);
-  begin(r, request, memory);
-}
-
-void UcxWire::begin(Request* r, ucs_status_ptr_t request,
-                    const std::shared_ptr<RingMemory>* memory) {
-  if (UCS_PTR_IS_PTR(request)) {
-    r->wire = this;
-    if (memory != nullptr) r->memory = *memory;
-    requests_.insert(r);
-    return;
-  }
-  spare_.emplace_back(r);
-  if (UCS_PTR_IS_ERR(request)) {
-    close_with(fmt::format("UCX: {}", ucx_.text(UCS_PTR_STATUS(request))));
-  }
+  r->wire = this;
+  r->index = requests_.size();
+  requests_.push_back(r.get());
+  return r.release();
 }
 
 void UcxWire::end(Request* r) {
+  if (r->calling) {
+    r->ended = true;
+    return;
+  }
   std::unique_ptr<Request> owned(r);
-  if (r->wire == nullptr) return;
-  r->wire->requests_.erase(r);
+  UcxWire* const wire = r->wire;
+  if (wire == nullptr) return;
+  wire->requests_.back()->index = r->index;
+  wire->requests_[r->index] = wire->requests_.back();
+  wire->requests_.pop_back();
   r->memory.reset();
   r->link = nullptr;
-  auto& spare = r->wire->spare_;
-  if (spare.size() < kSpareRequests) spare.push_back(std::move(owned));
+  r->ended = false;
+  if (wire->spare_.size() < kSpareRequests) wire->spare_.push_back(std::move(owned));
+}
+
+template <class Call>
+bool UcxWire::start(Request* r, ucp_request_param_t params, Call&& call) {
+  params.op_attr_mask |= UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  params.user_data = r;
+  if (r->memory) {
+    params.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FIELD_MEMH;
+    params.memory_type = UCS_MEMORY_TYPE_HOST;
+    params.memh = Mapping::of(*r->memory);
+  }
+  // UCX may call back before it returns.
+  r->calling = true;
+  const ucs_status_ptr_t request = call(params);
+  r->calling = false;
+  const bool under_way = UCS_PTR_IS_PTR(request);
+  if (r->ended || !under_way) end(r);
+  if (UCS_PTR_IS_ERR(request)) {
+    close_with(fmt::format("UCX: {}", ucx_.text(UCS_PTR_STATUS(request))));
+  }
+  return under_way;
+}
+
+void UcxWire::send(Request* r, const void* data, std::size_t bytes) {
+  ucp_request_param_t params{};
+  params.cb.send = &UcxWire::on_sent;
+  r->header.key = peer_key_;
+  start(r, params, [&](const ucp_request_param_t& p) {
+    return ucx_.am_send_nbx(ep_, kMessageId, &r->header, sizeof(Header), data, bytes, &p);
+  });
 }
 
 void UcxWire::on_sent(void* request, ucs_status_t status, void* user) {
@@ -246,7 +258,7 @@ void UcxWire::push_said() {
     if (r->header.frame.kind == Frame::left || r->header.frame.kind == Frame::bye) {
       r->header.frame.at = sent_;
     }
-    send(r, &r->opening, r->header.frame.bytes, nullptr);
+    send(r, &r->opening, r->header.frame.bytes);
   }
 }
 
@@ -277,7 +289,8 @@ bool UcxWire::push_messages() {
     link.pass();
     ++sent_;
     bytes += length;
-    send(r, m.payload, length, &link.memory());
+    r->memory = link.memory();
+    send(r, m.payload, length);
   }
   bytes_sent_.fetch_add(bytes, std::memory_order_relaxed);
   return sent_ != before;
@@ -308,29 +321,18 @@ void UcxWire::push_credits(bool all) {
       if (r->credits[count].link == 0) break;
       ++count;
     }
-    if (count == 0) {
-      spare_.emplace_back(r);
-      return;
-    }
+    if (count == 0) return end(r);
     const auto bytes = static_cast<std::uint32_t>(count * sizeof(Credit));
     r->header.frame = {Frame::credit, 0, 0, bytes, 0, 0};
     r->header.credit = {};
-    send(r, r->credits.data(), bytes, nullptr);
+    ++sent_;
+    send(r, r->credits.data(), bytes);
   }
 }
 
-bool UcxWire::has_gone() {
-  if (!requests_.empty()) return false;
-  if (ep_ == nullptr || !unflushed_) return true;
-  // UCX may have kept a copy of what it calls sent.
-  ucp_request_param_t params{};
-  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
-  Request* const r = new_request();
-  params.cb.send = &UcxWire::on_sent;
-  params.user_data = r;
-  unflushed_ = false;
-  begin(r, ucx_.ep_flush_nbx(ep_, &params), nullptr);
-  return requests_.empty();
+void UcxWire::take() {
+  worker_->poll();
+  if (!ends_.empty()) settle();
 }
 
 // --- Receiving -----------------------------------------------------------------------------------
@@ -364,7 +366,7 @@ bool UcxWire::incoming(const Header& h, void* data, std::size_t bytes, bool rend
         std::memcpy(&credit, static_cast<const std::byte*>(data) + at, sizeof credit);
         if (!take_credit(credit)) return false;
       }
-      return true;
+      return came(nullptr, f);
     }
     case Frame::open: {
       Opening opening;
@@ -409,22 +411,17 @@ bool UcxWire::take_message(const Frame& f, void* data, bool rendezvous, bool& ta
     if (f.bytes > 0) std::memcpy(to, data, f.bytes);
     return came(found.link, f);
   }
-  const std::shared_ptr<RingMemory>& memory = found.link->memory();
   Request* const r = new_request();
   r->header.frame = f;
   r->link = found.link;
+  r->memory = found.link->memory();
   ucp_request_param_t params{};
-  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
-                        UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FIELD_MEMH;
   params.cb.recv_am = &UcxWire::on_received;
-  params.user_data = r;
-  params.memory_type = UCS_MEMORY_TYPE_HOST;
-  params.memh = Mapping::of(*memory);
-  const ucs_status_ptr_t request =
-      ucx_.am_recv_data_nbx(worker_->handle(), data, to, f.bytes, &params);
   taken = true;
-  begin(r, request, &memory);
-  return UCS_PTR_IS_PTR(request) || closed_ || came(found.link, f);
+  const bool under_way = start(r, params, [&](const ucp_request_param_t& p) {
+    return ucx_.am_recv_data_nbx(worker_->handle(), data, to, f.bytes, &p);
+  });
+  return under_way || closed_ || came(found.link, f);
 }
 
 void UcxWire::on_received(void* request, ucs_status_t status, std::size_t, void* user) {
@@ -451,7 +448,9 @@ bool UcxWire::came(InLink* link, const Frame& f) {
 void UcxWire::settle() {
   bool bye = false;
   std::erase_if(ends_, [&](const End& e) {
-    if (e.after > came_) return false;
+    // Whoever waits until all that it has published is gone must not hear before that its peer,
+    // which has it all, has left.
+    if (e.after > came_ || (!requests_.empty() && !e.bye)) return false;
     if (e.bye) {
       bye = true;
     } else {
@@ -472,9 +471,11 @@ void UcxWire::ended() {
 
 bool UcxWire::serve(std::vector<std::pair<Owner*, std::uint64_t>>& left) {
   if (!closed_) push();
+  if (!ends_.empty()) settle();
   for (const std::uint64_t group : peer_left_) left.emplace_back(&owner_, group);
   peer_left_.clear();
-  return !closed_ && ep_ != nullptr && (!sending_.empty() || !said_.empty() || !requests_.empty());
+  return !closed_ && ep_ != nullptr &&
+         (!sending_.empty() || !said_.empty() || !requests_.empty() || !ends_.empty());
 }
 
 // --- Links that end ------------------------------------------------------------------------------

@@ -79,6 +79,8 @@ class UcxWire final : public Wire {
     Opening opening;
     std::shared_ptr<RingMemory> memory;  // that is read or written
     InLink* link = nullptr;              // into which; null: it has ended
+    std::size_t index = 0;               // among the wire's
+    bool calling = false, ended = false;
   };
   struct Said {
     Frame frame;
@@ -91,11 +93,11 @@ class UcxWire final : public Wire {
   };
 
   void push() override;
-  void take() override { worker_->poll(); }
+  void take() override;
   void announce(OutLink& link, const Opening& opening) override;
   void say_left(std::uint64_t group) override;
   bool has_unsent() const override { return !said_.empty(); }
-  bool has_gone() override;
+  bool has_gone() override { return requests_.empty(); }
   void drop(OutLink& link) override;
   void drop(InLink& link) override;
 
@@ -104,11 +106,10 @@ class UcxWire final : public Wire {
   void push_credits(bool all);
   Credit next_credit(bool any);
   Request* new_request();
-  /// `memory`: that the data lie in, if it is a ring's.
-  void send(Request* r, const void* data, std::size_t bytes,
-            const std::shared_ptr<RingMemory>* memory);
-  /// UCX has answered with `request`.
-  void begin(Request* r, ucs_status_ptr_t request, const std::shared_ptr<RingMemory>* memory);
+  /// Has UCX do `call`, of which it tells `r`'s callback. True: it will; false: it is done.
+  template <class Call>
+  bool start(Request* r, ucp_request_param_t params, Call&& call);
+  void send(Request* r, const void* data, std::size_t bytes);
   static void end(Request* r);
 
   /// All of these: false, the peer has sent what cannot be. `taken`: UCX brings the data later.
@@ -131,12 +132,11 @@ class UcxWire final : public Wire {
   ucp_ep_h ep_ = nullptr;
   bool hears_failures_ = false;  // of the peer, by UCX
   bool failed_ = false, said_bye_ = false, peer_bye_ = false, acknowledged_ = false;
-  bool unflushed_ = false;
   std::deque<Said> said_;
-  std::set<std::uint32_t> open_;  // links that the peer knows
-  std::uint64_t sent_ = 0, came_ = 0;
+  std::set<std::uint32_t> open_;       // links that the peer knows
+  std::uint64_t sent_ = 0, came_ = 0;  // messages of links, and credits
   std::vector<End> ends_;
-  std::set<Request*> requests_;  // that UCX has not finished
+  std::vector<Request*> requests_;  // that UCX has not finished
   std::vector<std::unique_ptr<Request>> spare_;
 };
 
