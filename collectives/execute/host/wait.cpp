@@ -164,7 +164,11 @@ class Wait {
     group.say_waiting(now_doing);
     group.check_peers(now_doing);
     // In this order: what a peer published before it left is there once it is seen to have left.
-    if (group.has_left(b.peer) && op.blocked().peer == b.peer) {
+    // From another host, the failure because of which it left may take another way, and a moment
+    // longer.
+    constexpr auto kNews = milliseconds(300);
+    const bool settled = group.one_host() || now - job.standstill().began >= kNews;
+    if (settled && group.has_left(b.peer) && op.blocked().peer == b.peer) {
       group.fail({ErrorCode::peer_lost, b.peer,
                   fmt::format("rank {} has left the communicator (destroyed it, or ended) while "
                               "rank {} was {}{}. "
