@@ -226,14 +226,16 @@ std::string LocalGroup::process_text(int rank) const {
   return fmt::format("pid {}{}", pid(rank), host);
 }
 
-std::vector<int> LocalGroup::ending_ranks() const {
-  std::vector<int> dead;
-  for (const int member : mesh_->ending_peers()) {
+std::vector<int> LocalGroup::ranks_among(const std::vector<int>& members) const {
+  std::vector<int> ranks;
+  for (const int member : members) {
     const auto it = std::find(members_.begin(), members_.end(), member);
-    if (it != members_.end()) dead.push_back(static_cast<int>(it - members_.begin()));
+    if (it != members_.end()) ranks.push_back(static_cast<int>(it - members_.begin()));
   }
-  return dead;
+  return ranks;
 }
+
+std::vector<int> LocalGroup::ending_ranks() const { return ranks_among(mesh_->ending_peers()); }
 
 LocalGroup::~LocalGroup() {
   {
@@ -382,11 +384,7 @@ void LocalGroup::on_lost(int rank, const std::string& why) {
 }
 
 std::vector<int> LocalGroup::dead_ranks() {
-  std::vector<int> dead;
-  for (const int member : mesh_->dead_peers()) {
-    const auto it = std::find(members_.begin(), members_.end(), member);
-    if (it != members_.end()) dead.push_back(static_cast<int>(it - members_.begin()));
-  }
+  std::vector<int> dead = ranks_among(mesh_->dead_peers());
   if (hosts_) {
     for (const int r : hosts_->lost()) {
       if (!has_left(r)) dead.push_back(r);

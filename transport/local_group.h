@@ -150,6 +150,8 @@ class LocalGroup {
   [[noreturn]] void throw_absent(int rank, bool died) const;
   /// A rank of another host that is gone will not join, and those of this host may know that.
   void throw_if_lost_elsewhere() const;
+  /// Of these numbers in the mesh, those that are ranks here.
+  std::vector<int> ranks_among(const std::vector<int>& members) const;
   /// The ranks of this host whose process is gone, or about to be, whether they had left or not.
   std::vector<int> ending_ranks() const;
   /// fail(), here; false: there was a failure.

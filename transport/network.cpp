@@ -28,12 +28,6 @@ constexpr std::size_t kMostEarly = 4096;  // notes for one communicator that is 
 constexpr auto kFarewell = 5000ms, kFarewellInTrouble = 100ms;
 constexpr std::uint32_t kLeftNote = 0;  // the answer to a note for a communicator that is over
 
-struct SignedHello {
-  StreamHello hello;
-  wire::Bytes32 mac{};
-};
-static_assert(sizeof(SignedHello) <= 64);
-
 }  // namespace
 
 NetworkAddress NetworkAddress::of(const SocketAddress& address) {
@@ -267,27 +261,24 @@ void Network::serve() {
 bool Network::on_tick(Reactor::Time now) {
   waiting_room_->expire(now);
   std::erase_if(guests_, [&](const auto& g) { return now - g.second->since > kHelloPatience; });
-  if (!accepting_ && now >= waiting_room_->next_wake(now)) serve();
   if (!accepting_) serve();
   return !accepting_ || !guests_.empty() ||
          waiting_room_->next_wake(now) != WaitingRoom::Time::max();
 }
 
 bool Network::read_hello(Guest& guest) {
-  while (guest.got < sizeof(SignedHello)) {
-    const ssize_t got = ::recv(guest.socket.fd(), guest.bytes.data() + guest.got,
-                               sizeof(SignedHello) - guest.got, MSG_DONTWAIT);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0 && errno == EAGAIN) return true;
-    if (got <= 0) return false;
-    guest.got += static_cast<std::size_t>(got);
+  switch (read_more(guest.socket, wire::writable_bytes_of(guest.said), guest.got)) {
+    case ReadResult::more:
+      return true;
+    case ReadResult::closed:
+      return false;
+    case ReadResult::whole:
+      break;
   }
-  SignedHello said;
-  std::memcpy(&said, guest.bytes.data(), sizeof said);
-  const StreamHello& hello = said.hello;
-  if (!wire::equal(said.mac, guest.session.mac("stream", {wire::bytes_of(hello)})) ||
-      hello.verdict != StreamHello::asks || hello.to != rank_ || hello.from == rank_ ||
-      hello.from < 0 || static_cast<std::size_t>(hello.from) >= peers_.size() ||
+  const StreamHello& hello = guest.said.hello;
+  if (!guest.said.is_genuine(guest.session) || hello.verdict != StreamHello::asks ||
+      hello.to != rank_ || hello.from == rank_ || hello.from < 0 ||
+      static_cast<std::size_t>(hello.from) >= peers_.size() ||
       hello.stream >= RemoteRank::kStreams || hello.connection == 0 ||
       peers_[static_cast<std::size_t>(hello.from)].length == 0) {
     log().warn("network: closed a connection that knows the job's secret, but says nonsense");

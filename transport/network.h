@@ -54,16 +54,14 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   void begin(int rank, std::vector<NetworkAddress> peers, const wire::Bytes32& secret);
 
   /// `listener` hears what is said to communicator `group`, also what was before. Until leave(),
-  /// which waits for it; its links end, and those who know this rank hear that it has left. Where it
-  /// `failed`, nobody may be there to take what it has sent, and that does not matter.
+  /// which waits for it; its links end, and those who know this rank hear that it has left. Where
+  /// it `failed`, nobody may be there to take what it has sent, and that does not matter.
   void join(std::uint64_t group, Listener& listener);
   void leave(std::uint64_t group, bool failed);
   void tell(int member, std::uint64_t group, std::uint32_t type, std::span<const std::byte> bytes);
 
   /// The wire to rank `member`, which is connected from now on.
   Wire& wire(int member) { return remote(member).wire(); }
-  /// "tcp", "ucx".
-  std::string_view transport(int member) { return wire(member).name(); }
   /// Whether nothing more will come from rank `member`, of whom this rank has heard.
   bool is_lost(int member);
   /// Drives all wires.
@@ -77,7 +75,7 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
     FileDescriptor socket;
     wire::Session session;
     Reactor::Time since;
-    std::array<std::byte, 64> bytes{};
+    SignedStreamHello said;
     std::size_t got = 0;
   };
   struct Kept {

@@ -26,16 +26,6 @@ constexpr auto kLastData = 500ms;
 // A host that is not reached may be about to come up.
 constexpr auto kDialAgain = 100ms;
 
-struct SignedHello {
-  StreamHello hello;
-  wire::Bytes32 mac{};
-};
-static_assert(sizeof(SignedHello) <= 128);
-
-wire::Bytes32 mac_of(const wire::Session& session, const StreamHello& hello) {
-  return session.mac("stream", {wire::bytes_of(hello)});
-}
-
 constexpr std::uint32_t kControl = 0, kData = 1;
 
 /// For the control stream.
@@ -83,14 +73,16 @@ void RemoteRank::connect() {
 void RemoteRank::dial(std::uint32_t stream) {
   Dial& d = dials_[stream];
   d = Dial{};
-  d.socket = begin_to_connect(where_.address, where_.from);
-  if (!d.socket) return;  // on_tick() tries again
-  d.step = Dial::Step::connecting;
-  reactor_.watch(d.socket.fd(), EPOLLOUT, *this);
+  d.attempt.emplace(begin_to_connect(where_.address, where_.from), secret_);
+  if (d.attempt->ended()) {  // on_tick() tries again
+    d = Dial{};
+  } else {
+    reactor_.watch(d.fd(), EPOLLOUT, *this);
+  }
 }
 
 void RemoteRank::drop(Dial& d) {
-  if (d.socket) reactor_.unwatch(d.socket.fd());
+  if (d.fd() >= 0) reactor_.unwatch(d.fd());
   d = Dial{};
 }
 
@@ -100,85 +92,63 @@ void RemoteRank::dial_failed(const std::string& why) {
   why_ended_ = why;
 }
 
-bool RemoteRank::read(std::uint32_t stream, std::size_t bytes) {
-  Dial& d = dials_[stream];
-  while (d.got < bytes) {
-    const ssize_t got = ::recv(d.socket.fd(), d.bytes.data() + d.got, bytes - d.got, MSG_DONTWAIT);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0 && errno == EAGAIN) return false;
-    if (got <= 0) {
-      // Its places for strangers were wanted, or it is about to go: on_tick() tries again.
-      drop(d);
-      return false;
-    }
-    d.got += static_cast<std::size_t>(got);
-  }
-  d.got = 0;
-  return true;
-}
-
-bool RemoteRank::write(std::uint32_t stream, std::span<const std::byte> bytes) {
-  // A fresh socket has room for so little.
-  if (write_exactly(dials_[stream].socket, bytes, Clock::now()) == IoResult::done) return true;
-  drop(dials_[stream]);
-  return false;
-}
-
 void RemoteRank::advance(std::uint32_t stream) {
   Dial& d = dials_[stream];
-  using Step = Dial::Step;
-  if (d.step == Step::connecting) {
-    int error = 0;
-    socklen_t length = sizeof error;
-    ::getsockopt(d.socket.fd(), SOL_SOCKET, SO_ERROR, &error, &length);
-    if (error == ECONNREFUSED) {
-      return dial_failed(fmt::format("died (nothing listens at {})", place()));
+  if (!d.asked) {
+    // Where it fails, it closes the socket, whose number may be another one's at once.
+    reactor_.unwatch(d.fd());
+    if (d.attempt->step() == Introduction::State::failed) {
+      const Introduction failed = std::move(*d.attempt);
+      d = Dial{};
+      return introduction_failed(failed);
     }
-    if (error != 0) {
-      why_ended_ = std::strerror(error);
+    reactor_.watch(d.fd(), EPOLLIN, *this);
+    if (!d.attempt->ended()) return;
+    const SignedStreamHello hello = SignedStreamHello::of(
+        {self_, where_.member, stream, StreamHello::asks, connection_}, d.attempt->session());
+    // A fresh socket has room for so little.
+    if (write_exactly(d.attempt->socket(), wire::bytes_of(hello), Clock::now()) != IoResult::done) {
       return drop(d);
     }
-    d.step = Step::greeting;
-    reactor_.change(d.socket.fd(), EPOLLIN);
+    d.asked = true;
   }
-  if (d.step == Step::greeting) {
-    wire::Greeting greeting;
-    if (!read(stream, sizeof greeting)) return;
-    std::memcpy(&greeting, d.bytes.data(), sizeof greeting);
-    if (greeting.magic != wire::kMagic || greeting.version != wire::kVersion) {
+  take_verdict(stream);
+}
+
+void RemoteRank::introduction_failed(const Introduction& attempt) {
+  using Reason = Introduction::Reason;
+  switch (attempt.reason()) {
+    case Reason::unreachable:
+      if (attempt.error() == ECONNREFUSED) {
+        return dial_failed(fmt::format("died (nothing listens at {})", place()));
+      }
+      why_ended_ = std::strerror(attempt.error());
+      return;
+    case Reason::stranger:
+    case Reason::other_version:
       return dial_failed(
-          fmt::format("what answers at {} is not a rank of Tutti, or of another version", place()));
-    }
-    wire::fill_random(d.proof.nonce);
-    d.session = wire::Session(secret_, greeting.nonce, d.proof.nonce);
-    d.proof.mac = d.session.connector_proof();
-    if (!write(stream, wire::bytes_of(d.proof))) return;
-    d.step = Step::proof;
-  }
-  if (d.step == Step::proof) {
-    wire::Bytes32 answer;
-    if (!read(stream, sizeof answer)) return;
-    std::memcpy(&answer, d.bytes.data(), sizeof answer);
-    if (!wire::equal(answer, d.session.acceptor_proof())) {
+          fmt::format("is lost (what answers at {} is no rank of this version of Tutti)", place()));
+    case Reason::wrong_answer:
       return dial_failed(
           fmt::format("is lost (what answers at {} does not know this job's secret)", place()));
-    }
-    SignedHello hello;
-    hello.hello = {self_, where_.member, stream, StreamHello::asks, connection_};
-    hello.mac = mac_of(d.session, hello.hello);
-    if (!write(stream, wire::bytes_of(hello))) return;
-    d.step = Step::verdict;
+    default:  // its places for strangers were wanted, or it is about to go: on_tick() tries again
+      return;
   }
-  if (d.step == Step::verdict) take_verdict(stream);
 }
 
 void RemoteRank::take_verdict(std::uint32_t stream) {
   Dial& d = dials_[stream];
-  SignedHello answer;
-  if (!read(stream, sizeof answer)) return;
-  std::memcpy(&answer, d.bytes.data(), sizeof answer);
-  if (!wire::equal(answer.mac, mac_of(d.session, answer.hello)) ||
-      answer.hello.from != where_.member || answer.hello.to != self_) {
+  switch (read_more(d.attempt->socket(), wire::writable_bytes_of(d.answer), d.answered)) {
+    case ReadResult::more:
+      return;
+    case ReadResult::closed:
+      return drop(d);
+    case ReadResult::whole:
+      break;
+  }
+  const SignedStreamHello answer = d.answer;
+  if (!answer.is_genuine(d.attempt->session()) || answer.hello.from != where_.member ||
+      answer.hello.to != self_) {
     return dial_failed(fmt::format("is lost (the answer from {} was altered on its way)", place()));
   }
   if (answer.hello.verdict == StreamHello::use_mine) {
@@ -189,29 +159,27 @@ void RemoteRank::take_verdict(std::uint32_t stream) {
   if (answer.hello.verdict != StreamHello::accepted) {
     return dial_failed(fmt::format("is lost (it refuses the connection at {})", place()));
   }
-  reactor_.unwatch(d.socket.fd());
-  d.step = Dial::Step::done;
-  use(stream, std::move(d.socket));
+  reactor_.unwatch(d.fd());
+  use(stream, std::move(d.attempt->socket()));
 }
 
 void RemoteRank::accept(FileDescriptor socket, const StreamHello& hello,
                         const wire::Session& session) {
   const std::lock_guard lock(mutex_);
-  SignedHello answer;
-  answer.hello = {self_, where_.member, hello.stream, StreamHello::accepted, hello.connection};
+  StreamHello answer{self_, where_.member, hello.stream, StreamHello::accepted, hello.connection};
   const State state = state_.load(std::memory_order_relaxed);
   const bool dialling =
-      std::ranges::any_of(dials_, [](const Dial& d) { return d.step != Dial::Step::none; });
+      std::ranges::any_of(dials_, [](const Dial& d) { return d.attempt.has_value(); });
   const bool other = connection_ != hello.connection;
   if (state == State::lost || state == State::up || hello.stream >= streams() ||
       (streams_[hello.stream] && !other)) {
-    answer.hello.verdict = StreamHello::refused;
+    answer.verdict = StreamHello::refused;
   } else if (dialling && self_ < where_.member) {
-    answer.hello.verdict = StreamHello::use_mine;
+    answer.verdict = StreamHello::use_mine;
   }
-  answer.mac = mac_of(session, answer.hello);
-  if (write_exactly(socket, wire::bytes_of(answer), Clock::now()) != IoResult::done ||
-      answer.hello.verdict != StreamHello::accepted) {
+  const SignedStreamHello reply = SignedStreamHello::of(answer, session);
+  if (write_exactly(socket, wire::bytes_of(reply), Clock::now()) != IoResult::done ||
+      answer.verdict != StreamHello::accepted) {
     return;
   }
   for (Dial& d : dials_) drop(d);
@@ -397,10 +365,7 @@ void RemoteRank::close(Deadline deadline) {
     }
   };
   wire_->say_bye();
-  Frame bye;
-  bye.kind = Frame::bye;
-  const auto bytes = wire::bytes_of(bye);
-  notes_.emplace_back(bytes.begin(), bytes.end());
+  notes_.push_back(framed(Frame::bye, 0, 0, {}));
   patiently([&] {
     wire_->poll();
     flush_notes();
@@ -421,7 +386,7 @@ void RemoteRank::on_events(int fd, std::uint32_t events) {
   {
     const std::lock_guard lock(mutex_);
     for (std::uint32_t s = 0; s < kStreams; ++s) {
-      if (dials_[s].socket.fd() == fd) return advance(s);
+      if (dials_[s].fd() == fd) return advance(s);
     }
     control = streams_[kControl].fd() == fd;
     data = data_fd_.load(std::memory_order_relaxed) == fd;
@@ -454,7 +419,7 @@ bool RemoteRank::on_tick(Reactor::Time now) {
       dialled_ = now;
       // Of some dials nothing may have become.
       for (std::uint32_t s = 0; s < streams() && dialler_; ++s) {
-        if (dials_[s].step == Dial::Step::none && !streams_[s]) dial(s);
+        if (!dials_[s].attempt && !streams_[s]) dial(s);
       }
       return true;
     }

@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "transport/handshake.h"
+#include "transport/introduction.h"
 #include "transport/reactor.h"
 #include "transport/wire.h"
 
@@ -37,6 +38,18 @@ struct StreamHello {
   std::uint32_t stream = 0;         // 0: control, 1: data
   std::uint32_t verdict = asks;
   std::uint64_t connection = 0;  // the same for both streams
+};
+/// As it travels.
+struct SignedStreamHello {
+  StreamHello hello;
+  wire::Bytes32 mac{};
+
+  static SignedStreamHello of(const StreamHello& hello, const wire::Session& session) {
+    return {hello, session.mac("stream", {wire::bytes_of(hello)})};
+  }
+  bool is_genuine(const wire::Session& session) const {
+    return wire::equal(mac, of(hello, session).mac);
+  }
 };
 
 class RemoteRank final : Reactor::Handler, Wire::Owner {
@@ -84,13 +97,12 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   enum class State : std::uint8_t { idle, connecting, up, lost };
   /// One of the connections, as it comes about.
   struct Dial {
-    enum class Step : std::uint8_t { none, connecting, greeting, proof, verdict, done };
-    FileDescriptor socket;
-    Step step = Step::none;
-    std::array<std::byte, 128> bytes{};
-    std::size_t got = 0;
-    wire::Session session;
-    wire::Proof proof;
+    std::optional<Introduction> attempt;
+    bool asked = false;  // its hello was sent
+    SignedStreamHello answer;
+    std::size_t answered = 0;  // bytes of the answer
+
+    int fd() const { return attempt ? attempt->descriptor() : -1; }
   };
 
   void on_events(int fd, std::uint32_t events) override;
@@ -104,9 +116,7 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   void dial(std::uint32_t stream);
   void drop(Dial& dial);
   void advance(std::uint32_t stream);
-  /// False: so many bytes have not come yet, or never will (then the dial is over).
-  bool read(std::uint32_t stream, std::size_t bytes);
-  bool write(std::uint32_t stream, std::span<const std::byte> bytes);
+  void introduction_failed(const Introduction& attempt);
   void take_verdict(std::uint32_t stream);
   void dial_failed(const std::string& why);
   void use(std::uint32_t stream, FileDescriptor socket);

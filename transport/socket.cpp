@@ -160,9 +160,11 @@ FileDescriptor accept_from(const FileDescriptor& listener) {
   return FileDescriptor(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
 }
 
-FileDescriptor start_connecting(const SocketAddress& address) {
+FileDescriptor start_connecting(const SocketAddress& address,
+                                const std::function<void(const FileDescriptor&)>& prepare) {
   FileDescriptor socket = stream_socket(address.family());
   if (!socket) return {};
+  if (prepare) prepare(socket);
   // A signal does not undo a connection that has begun; it goes on in the background.
   if (::connect(socket.fd(), address.get(), address.length) != 0 && errno != EINPROGRESS &&
       errno != EINTR) {

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -82,8 +83,9 @@ FileDescriptor accept_from(const FileDescriptor& listener);
 enum class IoResult : std::uint8_t { done, closed, timed_out };
 
 /// Begins to connect: the socket becomes writable when that has ended, one way or the other. An
-/// empty one, with errno, where it cannot begin.
-FileDescriptor start_connecting(const SocketAddress& address);
+/// empty one, with errno, where it cannot begin. `prepare` gets the socket before that.
+FileDescriptor start_connecting(const SocketAddress& address,
+                                const std::function<void(const FileDescriptor&)>& prepare = {});
 /// How it ended: 0, or an errno.
 int connecting_error(const FileDescriptor& socket);
 /// An attempt to connect that ended at the deadline has errno ETIMEDOUT.

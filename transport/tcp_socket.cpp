@@ -209,21 +209,16 @@ bool has_delivered(int fd) {
 }
 
 FileDescriptor begin_to_connect(const SocketAddress& address, const SocketAddress& from) {
-  FileDescriptor socket(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket) return {};
-  tune_socket(socket);
-  if (from.family() == address.family()) {
+  return start_connecting(address, [&](const FileDescriptor& socket) {
+    tune_socket(socket);
+    if (from.family() != address.family()) return;
     // So that what the others see is the interface that was chosen; if that fails, any will do.
     const int on = 1;
     ::setsockopt(socket.fd(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on);
     SocketAddress local = from;
     set_port(local, 0);
     [[maybe_unused]] const int bound = ::bind(socket.fd(), local.get(), local.length);
-  }
-  if (::connect(socket.fd(), address.get(), address.length) == 0 || errno == EINPROGRESS) {
-    return socket;
-  }
-  return {};
+  });
 }
 
 }  // namespace tutti

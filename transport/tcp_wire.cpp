@@ -102,7 +102,6 @@ bool TcpWire::fill() {
     link.pass();
     if (++l >= sending_.size()) l = 0;
   }
-  bytes_sent_.fetch_add(bytes, std::memory_order_relaxed);
   return parts_ > 0;
 }
 

@@ -93,8 +93,6 @@ class Wire {
   /// Whether all that was published has left this process, or never will.
   bool is_flushed();
 
-  /// Bytes of messages that have gone and come, for those who count.
-  std::uint64_t bytes_sent() const { return bytes_sent_.load(std::memory_order_relaxed); }
   /// Whether somebody has polled since the last time that this was asked.
   bool was_polled() { return polled_.exchange(false, std::memory_order_relaxed); }
 
@@ -130,7 +128,6 @@ class Wire {
   std::vector<OutLink*> sending_;         // that have published what is not passed
   std::vector<InLink*> owing_;            // that have freed what their senders do not know of
   std::vector<std::uint64_t> peer_left_;  // communicators, of which the owner has yet to hear
-  std::atomic<std::uint64_t> bytes_sent_{0};
 
  private:
   void note_poll();

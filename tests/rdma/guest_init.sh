@@ -17,7 +17,6 @@ finish() { sync; poweroff -f; }
 trap finish EXIT
 set -e
 
-
 mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000,cache=loose,ro host /host
 mount -t tmpfs tmpfs /above
 mkdir /above/upper /above/work

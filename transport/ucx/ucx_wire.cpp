@@ -292,7 +292,6 @@ bool UcxWire::push_messages() {
     r->memory = link.memory();
     send(r, m.payload, length);
   }
-  bytes_sent_.fetch_add(bytes, std::memory_order_relaxed);
   return sent_ != before;
 }
 

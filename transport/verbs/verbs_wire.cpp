@@ -234,7 +234,6 @@ bool VerbsWire::push_message(OutLink& link) {
   if (!channel_.write(data, header, notice)) return false;
   ring.tag = tag;
   ring.bytes = bytes;
-  bytes_sent_.fetch_add(bytes, std::memory_order_relaxed);
   link.pass();
   return true;
 }
