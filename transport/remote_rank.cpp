@@ -86,6 +86,13 @@ void RemoteRank::drop(Dial& d) {
   d = Dial{};
 }
 
+void RemoteRank::drop_streams() {
+  for (FileDescriptor& s : streams_) {
+    if (s) reactor_.unwatch(s.fd());
+    s.reset();
+  }
+}
+
 void RemoteRank::dial_failed(const std::string& why) {
   for (Dial& d : dials_) drop(d);
   ended_ = Clock::now() - kLastData;
@@ -184,7 +191,7 @@ void RemoteRank::accept(FileDescriptor socket, const StreamHello& hello,
   }
   for (Dial& d : dials_) drop(d);
   if (other) {
-    for (FileDescriptor& s : streams_) s.reset();
+    drop_streams();
     connection_ = hello.connection;
     dialler_ = false;
   }
@@ -200,9 +207,15 @@ void RemoteRank::accept(FileDescriptor socket, const StreamHello& hello,
 void RemoteRank::use(std::uint32_t stream, FileDescriptor socket) {
   streams_[stream] = std::move(socket);
   for (std::uint32_t s = 0; s < streams(); ++s) {
-    if (!streams_[s]) return;
+    if (streams_[s]) continue;
+    // The peer may die before the other one is there.
+    reactor_.watch(streams_[stream].fd(), EPOLLRDHUP, *this);
+    return;
   }
   for (Dial& d : dials_) d = Dial{};
+  for (const FileDescriptor& s : streams_) {
+    if (s) reactor_.unwatch(s.fd());
+  }
   watch_over(streams_[kControl]);
   reactor_.watch(streams_[kControl].fd(), EPOLLIN, *this);
   if (wire_->needs_stream()) {
@@ -216,6 +229,15 @@ void RemoteRank::use(std::uint32_t stream, FileDescriptor socket) {
   state_.store(State::up, std::memory_order_release);
   log().debug("rank {} of the job is connected to rank {} at {}", self_, where_.member, place());
   flush_notes();
+}
+
+void RemoteRank::connect_anew() {
+  for (Dial& d : dials_) drop(d);
+  drop_streams();
+  wire::fill_random(wire::writable_bytes_of(connection_));
+  dialler_ = true;
+  dialled_ = Clock::now();
+  for (std::uint32_t s = 0; s < streams(); ++s) dial(s);
 }
 
 // --- Notes ---------------------------------------------------------------------------------------
@@ -238,7 +260,8 @@ void RemoteRank::flush_notes() {
                                 note.size() - note_sent_, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0 && errno == EAGAIN) {
-      reactor_.change(streams_[kControl].fd(), EPOLLIN | EPOLLOUT);
+      if (!leaving_.load(std::memory_order_relaxed))
+        reactor_.change(streams_[kControl].fd(), EPOLLIN | EPOLLOUT);
       return;
     }
     if (sent < 0) {  // why, the reactor hears by itself
@@ -336,7 +359,7 @@ void RemoteRank::on_closed(const std::string& why) {
     wire_closed_at_ = Clock::now();
   }
   wire_closed_.store(true, std::memory_order_release);
-  reactor_.keep_awake(*this);
+  if (!leaving_.load(std::memory_order_acquire)) reactor_.keep_awake(*this);
 }
 
 void RemoteRank::lose(const std::string& why) {
@@ -345,38 +368,38 @@ void RemoteRank::lose(const std::string& why) {
     if (is_lost()) return;
     state_.store(State::lost, std::memory_order_release);
     for (Dial& d : dials_) drop(d);
-    for (FileDescriptor& s : streams_) {
-      if (s) reactor_.unwatch(s.fd());
-      s.reset();
-    }
+    drop_streams();
     if (const int fd = data_fd_.exchange(-1); fd >= 0) reactor_.unwatch(fd);
   }
   wire_->shut();
   owner_.on_lost(where_.member, why);
 }
 
-void RemoteRank::close(Deadline deadline) {
+void RemoteRank::say_bye() {
+  leaving_.store(true, std::memory_order_release);
   reactor_.forget(*this);
   const std::lock_guard lock(mutex_);
   if (!is_up()) return;
-  const auto patiently = [&](auto&& done) {
-    while (!done() && Clock::now() < deadline && !must_stop()) {
-      std::this_thread::sleep_for(50us);
-    }
-  };
   wire_->say_bye();
   notes_.push_back(framed(Frame::bye, 0, 0, {}));
-  patiently([&] {
-    wire_->poll();
-    flush_notes();
-    return (wire_->is_flushed() && notes_.empty()) || has_hung_up(streams_[kControl].fd());
-  });
-  // What the kernel has not delivered when a socket is closed with data unread, it drops.
+}
+
+bool RemoteRank::is_delivered() {
+  const std::lock_guard lock(mutex_);
+  if (!is_up()) return true;
   const int control_fd = streams_[kControl].fd();
-  patiently([&] {
-    return has_delivered(control_fd) && (wire_->is_delivered() || has_hung_up(control_fd));
-  });
-  wire_->shut();
+  if (has_hung_up(control_fd)) return true;
+  wire_->poll();
+  flush_notes();
+  if (!wire_->is_flushed() || !notes_.empty()) return false;
+  // What the kernel has not delivered when a socket is closed with data unread, it drops.
+  return has_delivered(control_fd) && wire_->is_delivered();
+}
+
+void RemoteRank::close() {
+  reactor_.forget(*this);
+  const std::lock_guard lock(mutex_);
+  if (is_up()) wire_->shut();
 }
 
 // --- The reactor's calls -------------------------------------------------------------------------
@@ -388,6 +411,7 @@ void RemoteRank::on_events(int fd, std::uint32_t events) {
     for (std::uint32_t s = 0; s < kStreams; ++s) {
       if (dials_[s].fd() == fd) return advance(s);
     }
+    if (state_.load(std::memory_order_relaxed) == State::connecting) return connect_anew();
     control = streams_[kControl].fd() == fd;
     data = data_fd_.load(std::memory_order_relaxed) == fd;
     if (control && (events & EPOLLOUT) != 0) {
@@ -452,6 +476,7 @@ bool RemoteRank::on_tick(Reactor::Time now) {
 }
 
 void RemoteRank::on_polled() {
+  if (leaving_.load(std::memory_order_acquire)) return;
   if (const int fd = data_fd(); fd >= 0) reactor_.change(fd, 0);
   reactor_.keep_awake(*this);
 }
