@@ -16,9 +16,9 @@
 #include <thread>
 #include <vector>
 
-#include "tests/namespaces.h"
 #include "tests/processes.h"
 #include "tests/temporary_folder.h"
+#include "tools/namespaces.h"
 
 namespace tutti::test {
 namespace {

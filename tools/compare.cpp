@@ -19,6 +19,7 @@
 #include "bench/perf/benchmark.h"
 #include "core/error.h"
 #include "core/settings.h"
+#include "tools/compare_hosts.h"
 #include "tools/compare_programs.h"
 #include "tools/compare_report.h"
 #include "tools/compare_session.h"
@@ -45,6 +46,8 @@ struct Arguments {
   int slice = 25;
   int patience = 120;
   bool bind = true;
+  bool hosts = false;
+  int rate = 0;
   CLI::Option* bind_option = nullptr;
   std::string json, svg, programs;
   bool verbose = false;
@@ -99,7 +102,14 @@ class Comparison {
     run_.rounds = a.rounds;
     run_.slice = a.slice;
     run_.bound = a.bind_option->count() != 0 ? a.bind : a.ranks <= run_.cores;
+    if (a.hosts) {
+      hosts_ = std::make_unique<compare::Hosts>(a.ranks, a.rate);
+      note(fmt::format("hosts: {} network namespaces, a rank in each, over TCP{}", a.ranks,
+                       a.rate > 0 ? fmt::format(" at {} Mbit/s", a.rate) : ""));
+    }
     for (Program& program : compare::find_programs(a.programs, a.peers, a.ranks)) {
+      if (hosts_ && program.name == "limit") continue;  // those of one host's memory
+      if (hosts_) hosts_->place(program);
       if (program.missing.empty()) {
         programs_.push_back(std::move(program));
       } else if (program.name == "tutti") {
@@ -225,6 +235,7 @@ class Comparison {
   const Arguments& arguments_;
   const DataType type_;
   const std::vector<int> cpus_;
+  std::unique_ptr<compare::Hosts> hosts_;  // none: this one
   std::vector<Program> programs_;
   compare::Conditions run_;
   std::vector<Row> rows_;
@@ -294,6 +305,14 @@ void add_compare_command(CLI::App& app) {
       ->check(CLI::Range(1, 86400));
   a->bind_option = command->add_flag("--bind,!--no-bind", a->bind,
                                      "Pin rank i to core i modulo cores [if there are enough]");
+  auto* hosts = command->add_flag(
+      "--hosts", a->hosts,
+      "Each rank on a host of its own: network namespaces of this machine (needs root), over TCP");
+  command
+      ->add_option("--rate", a->rate, "With --hosts: what each host sends at most, in Mbit/s [all]")
+      ->type_name("MBITS")
+      ->check(CLI::Range(1, 1000000))
+      ->needs(hosts);
   command->add_option("--json", a->json, "Also write the rows to this file")->type_name("FILE");
   command->add_option("--svg", a->svg, "Also draw ratio over size")->type_name("FILE");
   command
@@ -307,6 +326,7 @@ void add_compare_command(CLI::App& app) {
       "large are \"unsteady\", and no figure.\n"
       "Examples:\n"
       "  tutti compare all_reduce -n 2 -b 8 -e 64M -f 8\n"
+      "  tutti compare all_reduce -n 2 --hosts -b 8 -e 16M -f 32\n"
       "  tutti compare all_reduce all_gather --memory malloc --json out.json --svg out.svg");
   command->callback([a] { run(*a); });
 }

@@ -1,5 +1,6 @@
-// Gloo in the measuring loop, over TCP on the loopback device: the CPU transport that it has, and
-// what PyTorch's "gloo" backend runs on. `tutti run` starts the ranks.
+// Gloo in the measuring loop, over TCP: the CPU transport that it has, and what PyTorch's "gloo"
+// backend runs on. On the loopback device, or the one that GLOO_SOCKET_IFNAME names. `tutti run`
+// starts the ranks.
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
 #include <gloo/alltoall.h>
@@ -129,9 +130,13 @@ void measure(const Arguments& arguments) {
     if (rank == 0) report_unsupported(arguments.folder, reason);
     return;
   }
-  gloo::transport::tcp::attr loopback;
-  loopback.hostname = "127.0.0.1";
-  auto device = gloo::transport::tcp::CreateDevice(loopback);
+  gloo::transport::tcp::attr where;
+  if (const char* const interface = std::getenv("GLOO_SOCKET_IFNAME")) {
+    where.iface = interface;
+  } else {
+    where.hostname = "127.0.0.1";
+  }
+  auto device = gloo::transport::tcp::CreateDevice(where);
   const auto context = std::make_shared<gloo::rendezvous::Context>(rank, ranks);
   gloo::rendezvous::FileStore store(arguments.folder);
   context->connectFullMesh(store, device);

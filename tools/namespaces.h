@@ -1,6 +1,6 @@
-// Hosts of a test's own: network namespaces of this machine, joined by a bridge. Ranks in them
-// share memory in principle, but meet over TCP as if on different machines. Needs root and
-// iproute2; goes away with the object.
+// Hosts for tests and measurements: network namespaces of this machine, joined by a virtual switch,
+// or two of them directly. Ranks in them share memory in principle, but meet over TCP as if on
+// different machines. Needs root and iproute2; goes away with the object.
 #pragma once
 
 #include <fmt/format.h>
@@ -13,11 +13,14 @@
 #include <string>
 #include <vector>
 
-namespace tutti::test {
+namespace tutti {
 
 class Namespaces {
  public:
-  explicit Namespaces(int hosts, bool ipv6 = false) : ipv6_(ipv6), wanted_(hosts) {
+  enum class Joined : std::uint8_t { by_switch, directly };  // two of them
+
+  explicit Namespaces(int hosts, bool ipv6 = false, Joined joined = Joined::by_switch)
+      : ipv6_(ipv6), wanted_(hosts) {
     static int made = 0;
     prefix_ = fmt::format("tt{}x{}", getpid() % 100000, made++);
     if (geteuid() != 0) {
@@ -32,15 +35,27 @@ class Namespaces {
     bool right = run(fmt::format("ip -n {0} link add br0 type bridge && ip -n {0} link set br0 up",
                                  space(hosts)));
     for (int h = 0; right && h < hosts; ++h) {
-      right = run(fmt::format(
-          "ip netns add {0} && ip -n {0} link set lo up && "
-          "ip link add eth0 netns {0} type veth peer name port{1} netns {2} && "
-          "ip -n {2} link set port{1} master br0 up && ip -n {0} addr add {3} dev eth0 {4} && "
-          "ip -n {0} link set eth0 up && "
-          "ip netns exec {0} sysctl -qw net.ipv4.tcp_congestion_control=reno && "
-          "ip netns exec {0} sysctl -qw net.ipv4.tcp_no_metrics_save=1",
-          space(h), h, space(hosts), address(h) + (ipv6 ? "/64" : "/24"), ipv6 ? "nodad" : ""));
+      right = run("ip netns add " + space(h));
       ++hosts_;
+    }
+    const bool direct = joined == Joined::directly && hosts == 2;
+    if (right && direct) {
+      right = run(fmt::format("ip link add eth0 netns {} type veth peer name eth0 netns {}",
+                              space(0), space(1)));
+    }
+    for (int h = 0; right && h < hosts; ++h) {
+      if (!direct) {
+        right =
+            run(fmt::format("ip link add eth0 netns {0} type veth peer name port{1} netns {2} && "
+                            "ip -n {2} link set port{1} master br0 up",
+                            space(h), h, bridge()));
+      }
+      right = right && run(fmt::format(
+                           "ip -n {0} link set lo up && ip -n {0} addr add {1} dev eth0 {2} && "
+                           "ip -n {0} link set eth0 up && "
+                           "ip netns exec {0} sysctl -qw net.ipv4.tcp_congestion_control=reno && "
+                           "ip netns exec {0} sysctl -qw net.ipv4.tcp_no_metrics_save=1",
+                           space(h), address(h) + (ipv6 ? "/64" : "/24"), ipv6 ? "nodad" : ""));
     }
     if (!right) missing_ = "veth pairs between network namespaces cannot be made here";
   }
@@ -53,13 +68,16 @@ class Namespaces {
 
   /// Why there are none; "": there are.
   const std::string& missing() const { return missing_; }
-  std::string space(int host) const { return fmt::format("{}h{}", prefix_, host); }
+  std::string space(int host) const { return fmt::format("{}{}", spaces(), host); }
+  /// The names of all begin so, and end with the host's number.
+  std::string spaces() const { return prefix_ + "h"; }
   std::string address(int host) const {
     return ipv6_ ? fmt::format("fd00:99::{}", host + 1) : fmt::format("10.99.0.{}", host + 1);
   }
   /// What starts a program there.
   std::vector<std::string> prefix(int host) const { return {"ip", "netns", "exec", space(host)}; }
 
+  /// Takes the switch's port away, or brings it back.
   void link(int host, bool up) const {
     run(fmt::format("ip -n {} link set port{} {}", bridge(), host, up ? "up" : "down"));
   }
@@ -93,4 +111,4 @@ class Namespaces {
   int hosts_ = 0, spaces_ = 0;
 };
 
-}  // namespace tutti::test
+}  // namespace tutti
