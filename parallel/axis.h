@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string_view>
 
 #include "comm/communicator.h"
 
@@ -82,6 +83,10 @@ class Axis {
   Pending recv(void* out, std::size_t count, DataType type, int peer);
   Pending start(const Call& call);
 
+  /// Makes what all ranks have under way on the axis fail, and what they start on it later, as far
+  /// as what is beneath has a way to.
+  virtual void abort(std::string_view /*reason*/) {}
+
   const Traffic& traffic() const { return traffic_; }
   void reset_traffic() { traffic_ = {}; }
 
@@ -103,6 +108,7 @@ class CommunicatorAxis final : public Axis {
  public:
   explicit CommunicatorAxis(Communicator& comm) : Axis(comm.rank(), comm.size()), comm_(comm) {}
   Communicator& communicator() { return comm_; }
+  void abort(std::string_view reason) override { comm_.abort(reason); }
 
  private:
   std::unique_ptr<Pending::Work> begin(const Call& call) override;
