@@ -15,7 +15,7 @@
 #include <memory>
 #include <string_view>
 
-#include "comm/communicator.h"
+#include "../comm/communicator.h"
 
 namespace tutti::parallel {
 

@@ -46,7 +46,8 @@ Schedule random_schedule(std::mt19937& random, int ranks) {
       const Progress& p = progress[index(st)];
       const int ready = st == 0 ? s.micro_batches : progress[index(st - 1)].forwards;
       if (p.forwards < ready) enabled.push_back({Work::forward, st, p.forwards});
-      const int back = st + 1 == stages ? p.forwards : std::min(progress[index(st + 1)].inputs, p.forwards);
+      const int back =
+          st + 1 == stages ? p.forwards : std::min(progress[index(st + 1)].inputs, p.forwards);
       if (p.inputs < back) {
         enabled.push_back({Work::backward, st, p.inputs});
         enabled.push_back({Work::backward_inputs, st, p.inputs});
@@ -85,7 +86,8 @@ class Interpreter {
     for (;;) {
       std::vector<std::pair<bool, std::pair<int, int>>> events;  // a wire moves, or a rank
       for (const auto& [wire, queue] : wires_) {
-        if (!queue.empty() && received_[queue.front().first] < s_.buffers) events.push_back({true, wire});
+        if (!queue.empty() && received_[queue.front().first] < s_.buffers)
+          events.push_back({true, wire});
       }
       for (int r = 0; r < s_.ranks(); ++r) {
         if (next_[index(r)] < s_.actions[index(r)].size() && can_start(r)) {
@@ -94,7 +96,8 @@ class Interpreter {
         if (!wrong_.empty()) return wrong_;
       }
       if (events.empty()) break;
-      const auto& [moves, who] = events[index(between(random_, 0, static_cast<int>(events.size()) - 1))];
+      const auto& [moves, who] =
+          events[index(between(random_, 0, static_cast<int>(events.size()) - 1))];
       moves ? move(who) : act(who.first);
       if (!wrong_.empty()) return wrong_;
     }
@@ -117,7 +120,8 @@ class Interpreter {
     return {a.stage + 1, a.stage};
   }
   LinkId given(const Action& a) const {
-    if (a.work == Work::forward) return a.stage + 1 == s_.stages() ? kNone : LinkId{a.stage, a.stage + 1};
+    if (a.work == Work::forward)
+      return a.stage + 1 == s_.stages() ? kNone : LinkId{a.stage, a.stage + 1};
     if (a.work == Work::backward_weights || a.stage == 0) return kNone;
     return {a.stage, a.stage - 1};
   }
@@ -125,8 +129,8 @@ class Interpreter {
 
   bool can_start(int rank) {
     const Action& a = s_.actions[index(rank)][next_[index(rank)]];
-    if (a.stage < 0 || a.stage >= s_.stages() || s_.rank_of(a.stage) != rank ||
-        a.micro_batch < 0 || a.micro_batch >= s_.micro_batches) {
+    if (a.stage < 0 || a.stage >= s_.stages() || s_.rank_of(a.stage) != rank || a.micro_batch < 0 ||
+        a.micro_batch >= s_.micro_batches) {
       wrong_ = "not here";
       return false;
     }

@@ -1,6 +1,6 @@
 // A model whose stages compute numbers that differ by stage, micro-batch and position, run by an
-// Executor: every activation and gradient that a stage is given is compared, bit by bit, with what a
-// single rank computes.
+// Executor: every activation and gradient that a stage is given is compared, bit by bit, with what
+// a single rank computes.
 #pragma once
 
 #include <cstddef>

@@ -110,7 +110,7 @@ pipeline::Verdict prove(const Schedule& s) {
 constexpr int kMostRows = 64;
 
 void list() {
-  constexpr auto kRow = "{:<12} {:<8} {:<15} {:<10} {}\n";
+  constexpr auto kRow = "{:<12} {:<8} {:<18} {:<10} {}\n";
   fmt::print(kRow, "SCHEDULE", "VIRTUAL", "BUBBLE", "LIVE", "WHAT IT DOES");
   for (const pipeline::Generator& g : pipeline::generators()) {
     fmt::print(kRow, g.name,

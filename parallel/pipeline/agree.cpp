@@ -86,9 +86,9 @@ void agree(Axis& axis, const Schedule& s, const std::vector<std::size_t>& bytes,
   if (refusal) std::rethrow_exception(refusal);
   for (int r = 0; r < axis.size(); ++r) {
     if (all[index(r)] == own) continue;
-    const std::string what =
-        all[index(r)] == 0 ? fmt::format("rank {} refuses to run it; its error says why", r)
-                           : fmt::format("rank {} has another one, or other sizes", r);
+    const std::string what = all[index(r)] == 0
+                                 ? fmt::format("rank {} refuses to run it; its error says why", r)
+                                 : fmt::format("rank {} has another one, or other sizes", r);
     throw Error(ErrorCode::mismatch,
                 fmt::format("the pipeline schedule {} of rank {} cannot run: {}", s.name,
                             axis.rank(), what),

@@ -11,6 +11,7 @@
 #include "collectives/draw/svg.h"
 #include "core/error.h"
 #include "parallel/pipeline/messages.h"
+#include "parallel/pipeline/timeline.h"
 #include "parallel/pipeline/verify.h"
 
 namespace tutti::parallel::pipeline {
@@ -49,10 +50,12 @@ class Picture {
           shortest = std::min(shortest, span.end - span.start);
       }
     }
-    // As wide as a window, or wider, so that every box has room for its number.
+    // As wide as a window; or wider, so that every box has room for its number, or narrower, so
+    // that none is a long one.
     const double end = std::max(line_.end, 1e-9);
-    unit_ = std::clamp(18 / std::max(shortest, end / 4000), 900 / end, 6000 / end);
-    width_ = kLeft + end * unit_ + kRight;
+    shortest = std::max(shortest, end / 4000);
+    unit_ = std::min(std::max(18 / shortest, std::min(900 / end, 60 / shortest)), 6000 / end);
+    width_ = std::max(kLeft + end * unit_ + kRight, 640.0);
     bottom_ = kTop + kGap + static_cast<double>(s_.ranks()) * (kRow + kGap);
   }
 
@@ -265,6 +268,14 @@ std::string draw_svg(const Schedule& schedule, const Costs& costs) {
   if (!verdict.matches) {
     throw Error(ErrorCode::unproven_plan,
                 fmt::format("the schedule {} cannot be drawn: {}", schedule.name, verdict.story));
+  }
+  constexpr std::uint64_t kMostActions = 100'000;
+  if (verdict.actions > kMostActions) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("the schedule {} has {} actions, too many for a picture: at most {} are "
+                    "drawn; draw one for fewer ranks or micro-batches",
+                    schedule.name, verdict.actions, kMostActions));
   }
   return Picture(schedule, costs, verdict).draw();
 }

@@ -5,14 +5,14 @@
 
 #include <string>
 
-#include "parallel/pipeline/schedule.h"
-#include "parallel/pipeline/timeline.h"
+#include "costs.h"
+#include "schedule.h"
 
 namespace tutti::parallel::pipeline {
 
 /// Also of a schedule in deadlock: actions that never start are left out, and the picture says so.
-/// Throws Error(unproven_plan) for one whose actions are not complete, or in an order that cannot
-/// be (Verdict::matches).
+/// Throws Error(invalid_argument) for one with more than 100,000 actions, and Error(unproven_plan)
+/// for one whose actions are not complete, or in an order that cannot be (Verdict::matches).
 std::string draw_svg(const Schedule& schedule, const Costs& costs);
 
 }  // namespace tutti::parallel::pipeline

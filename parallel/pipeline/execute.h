@@ -22,8 +22,8 @@
 #include <span>
 #include <vector>
 
-#include "parallel/axis.h"
-#include "parallel/pipeline/schedule.h"
+#include "../axis.h"
+#include "schedule.h"
 
 namespace tutti::parallel::pipeline {
 

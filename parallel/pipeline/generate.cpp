@@ -28,7 +28,7 @@ constexpr std::array<Generator, 7> kGenerators = {{
     {"zb-v", "two stages on each rank, down and up again; no waits", 2, false, "0 if F=I=W", "p",
      zero_bubble_v},
     {"dualpipe-v", "down and up again; forwards beside backwards, which may overlap", 2, false,
-     "(p-1)(F+I-W)/2", "p+1/2", dualpipe_v},
+     "(p-1)F/2 if F=I=W", "p+1/2", dualpipe_v},
 }};
 
 void check(const Generator& g, const Request& r) {

@@ -7,7 +7,7 @@
 #include <span>
 #include <string_view>
 
-#include "parallel/pipeline/schedule.h"
+#include "schedule.h"
 
 namespace tutti::parallel::pipeline {
 

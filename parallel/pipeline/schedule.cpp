@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "parallel/pipeline/costs.h"
+
 namespace tutti::parallel::pipeline {
 namespace {
 
@@ -36,6 +38,20 @@ std::string describe(const Schedule& schedule, Place place) {
           .actions[static_cast<std::size_t>(place.rank)][static_cast<std::size_t>(place.action)];
   return fmt::format("rank {}, action {} ({}: {} of stage {}, micro-batch {})", place.rank,
                      place.action, to_string(a), words(a.work), a.stage, a.micro_batch);
+}
+
+double Costs::of(Work work) const {
+  switch (work) {
+    case Work::forward:
+      return forward;
+    case Work::backward:
+      return backward_inputs + backward_weights;
+    case Work::backward_inputs:
+      return backward_inputs;
+    case Work::backward_weights:
+      return backward_weights;
+  }
+  return 0;
 }
 
 }  // namespace tutti::parallel::pipeline

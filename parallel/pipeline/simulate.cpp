@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "parallel/pipeline/timeline.h"
 #include "parallel/pipeline/verify.h"
 
 namespace tutti::parallel::pipeline {

@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "parallel/pipeline/schedule.h"
-#include "parallel/pipeline/timeline.h"
+#include "costs.h"
+#include "schedule.h"
 
 namespace tutti::parallel::pipeline {
 

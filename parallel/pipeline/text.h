@@ -14,7 +14,7 @@
 #include <string>
 #include <string_view>
 
-#include "parallel/pipeline/schedule.h"
+#include "schedule.h"
 
 namespace tutti::parallel::pipeline {
 

@@ -107,20 +107,6 @@ class Run {
 
 }  // namespace
 
-double Costs::of(Work work) const {
-  switch (work) {
-    case Work::forward:
-      return forward;
-    case Work::backward:
-      return backward_inputs + backward_weights;
-    case Work::backward_inputs:
-      return backward_inputs;
-    case Work::backward_weights:
-      return backward_weights;
-  }
-  return 0;
-}
-
 Timeline timeline_of(const Schedule& schedule, const Messages& messages, const Costs& costs) {
   return Run(schedule, messages, costs).run();
 }

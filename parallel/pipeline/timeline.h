@@ -5,19 +5,11 @@
 
 #include <vector>
 
+#include "parallel/pipeline/costs.h"
 #include "parallel/pipeline/messages.h"
 #include "parallel/pipeline/schedule.h"
 
 namespace tutti::parallel::pipeline {
-
-/// What things take, in any unit of time.
-struct Costs {
-  double forward = 1;
-  double backward_inputs = 1;
-  double backward_weights = 1;  // a backward in one takes both
-  double link = 0;              // a message; those of a rank to another go one after the other
-  double of(Work work) const;
-};
 
 struct Span {
   double start = kNever, end = kNever;

@@ -36,10 +36,10 @@ class Verifier {
     check_complete();
     check_links();
     verdict.matches = true;
+    for (const auto& actions : s_.actions) verdict.actions += actions.size();
     const Messages messages = messages_of(s_);
     const Timeline timeline = timeline_of(s_, messages, {});
     if (timeline.never_start > 0) refute("{}", story_of_deadlock(s_, messages, timeline));
-    for (const auto& actions : s_.actions) verdict.actions += actions.size();
     for (const Wire& wire : messages.wires) verdict.messages += wire.messages.size();
     for (int r = 0; r < s_.ranks(); ++r) verdict.live.push_back(most_live(r));
     verdict.proved = true;

@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "parallel/pipeline/schedule.h"
+#include "schedule.h"
 
 namespace tutti::parallel::pipeline {
 
@@ -26,7 +26,7 @@ struct Verdict {
   bool matches = false;   // form, completeness and order are right: its messages can be followed
   std::string story;      // empty when proved; else what is wrong, and where
   std::vector<int> live;  // by rank: the most activations that it keeps; when proved
-  std::uint64_t actions = 0;   // of all ranks, when proved
+  std::uint64_t actions = 0;   // of all ranks, when they match
   std::uint64_t messages = 0;  // between ranks, when proved
 };
 
