@@ -5,7 +5,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <mutex>
 #include <random>
 #include <stdexcept>
 #include <string>
@@ -156,7 +155,8 @@ std::vector<Error> errors_of(int ranks, const Options& options,
                              const std::function<void(Communicator&)>& body) {
   std::vector<Error> errors(static_cast<std::size_t>(ranks), Error(ErrorCode{}, "no error"));
   run_thread_ranks(ranks, options, [&](Communicator& comm) {
-    errors[static_cast<std::size_t>(comm.rank())] = test::error_of([&] { body(comm); });
+    Error& error = errors[static_cast<std::size_t>(comm.rank())];
+    error = test::error_of([&] { body(comm); });
   });
   return errors;
 }

@@ -140,6 +140,14 @@ TEST(PipelineDraw, MarksADeadlockAndRefusesWhatHasNoOrder) {
   EXPECT_EQ(test::error_of([&] { draw_svg(s, {}); }).code(), ErrorCode::unproven_plan);
 }
 
+TEST(PipelineDraw, RefusesWhatIsTooLarge) {
+  const Schedule s = generate(*find_generator("gpipe"), {64, 800, 0});
+  const Error e = test::error_of([&] { draw_svg(s, {}); });
+  EXPECT_EQ(e.code(), ErrorCode::invalid_argument);
+  EXPECT_NE(std::string(e.what()).find("102400 actions, too many for a picture"), std::string::npos)
+      << e.what();
+}
+
 TEST(PipelineDraw, OddCostsAndNames) {
   Schedule s = generate(*find_generator("zb-h2"), {16, 64, 0});
   s.name = "<&\"";
