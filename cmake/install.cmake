@@ -11,7 +11,16 @@ set(TUTTI_PUBLIC_HEADERS
   collectives/collective.h
   comm/communicator.h
   comm/typed.h
-  bootstrap/unique_id.h)
+  bootstrap/unique_id.h
+  parallel/axis.h
+  parallel/pipeline/costs.h
+  parallel/pipeline/draw.h
+  parallel/pipeline/execute.h
+  parallel/pipeline/generate.h
+  parallel/pipeline/schedule.h
+  parallel/pipeline/simulate.h
+  parallel/pipeline/text.h
+  parallel/pipeline/verify.h)
 
 foreach(header IN LISTS TUTTI_PUBLIC_HEADERS)
   cmake_path(GET header PARENT_PATH folder)

@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <cctype>
 #include <string>
 #include <vector>
 
@@ -14,57 +13,13 @@
 #include "collectives/draw/schedule.h"
 #include "collectives/text/text.h"
 #include "core/error.h"
+#include "tests/xml.h"
 
 namespace tutti {
 namespace {
 
-std::size_t count(std::string_view text, std::string_view what) {
-  std::size_t n = 0;
-  for (auto at = text.find(what); at != text.npos; at = text.find(what, at + what.size())) ++n;
-  return n;
-}
-
-/// What is wrong with `xml`, or "". Knows what the drawing uses of XML: elements, attributes in
-/// double quotes, references; and insists that all of it is right.
-std::string xml_error(std::string_view xml) {
-  std::vector<std::string> open;
-  bool root_closed = false;
-  for (std::size_t at = 0; at < xml.size();) {
-    if (xml[at] == '&') {
-      const auto end = xml.find(';', at);
-      if (end == xml.npos || end - at > 8) return "a bare &";
-      at = end + 1;
-    } else if (xml[at] == '>') {
-      return "a bare >";
-    } else if (xml[at] != '<') {
-      if (open.empty() && !std::isspace(static_cast<unsigned char>(xml[at]))) {
-        return "text outside of the root";
-      }
-      ++at;
-    } else {
-      bool quoted = false;
-      std::size_t end = at + 1;
-      for (; end < xml.size() && (quoted || xml[end] != '>'); ++end) {
-        if (xml[end] == '"') quoted = !quoted;
-        if (xml[end] == '<') return "a < inside of a tag";
-      }
-      if (end == xml.size()) return "an unfinished tag";
-      const std::string_view tag = xml.substr(at + 1, end - at - 1);
-      const bool closes = tag.starts_with('/');
-      const std::string name(tag.substr(closes, tag.find_first_of(" /\n", 1) - closes));
-      if (closes) {
-        if (open.empty() || open.back() != tag.substr(1)) return "</" + name + "> does not match";
-        open.pop_back();
-      } else if (!tag.ends_with('/')) {
-        if (root_closed) return "a second root";
-        open.push_back(name);
-      }
-      root_closed = open.empty();
-      at = end + 1;
-    }
-  }
-  return open.empty() ? "" : "<" + open.back() + "> is not closed";
-}
+using test::count;
+using test::xml_error;
 
 /// In a ring of `n`, every rank sends its chunk on n - 1 times. Not a collective: a shape.
 Plan ring(int n, int slots) {

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <fstream>
 #include <memory>
 
 #include "collectives/draw/draw.h"
@@ -17,6 +16,7 @@
 #include "core/error.h"
 #include "device/team.h"
 #include "tools/plan_source.h"
+#include "tools/text_file.h"
 
 namespace tutti {
 namespace {
@@ -48,10 +48,7 @@ void list() {
       kRanks);
 }
 
-void print(std::string_view text) {
-  if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size()) return;
-  throw_system_error("cannot write the output");
-}
+void print(std::string_view text) { write_text_file("", text); }
 
 void show(const PlanSource& source, int rank) {
   const PlanParts plan = source.parts();
@@ -65,11 +62,7 @@ void show(const PlanSource& source, int rank) {
 }
 
 void draw(const PlanSource& source, const std::string& path) {
-  const std::string svg = draw_svg(source.load_for_drawing());
-  if (path.empty() || path == "-") return print(svg);
-  std::ofstream file(path, std::ios::binary);
-  file << svg << std::flush;
-  if (!file) throw_system_error(fmt::format("cannot write {}", path));
+  write_text_file(path, draw_svg(source.load_for_drawing()));
 }
 
 std::string plural(std::uint64_t n, std::string_view what) {

@@ -3,34 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <iostream>
-#include <istream>
 #include <memory>
 
 #include "collectives/draw/draw.h"
 #include "collectives/text/text.h"
 #include "core/error.h"
+#include "tools/text_file.h"
 
 namespace tutti {
 namespace {
 
 [[noreturn]] void refuse(const std::string& message) {
   throw Error(ErrorCode::invalid_argument, message);
-}
-
-/// All of a stream, unless it is endless.
-std::string read_all(std::istream& stream, const std::string& name) {
-  constexpr std::size_t kMost = std::size_t{1} << 28;
-  std::string text;
-  for (char part[1 << 16]; stream.read(part, sizeof part), stream.gcount() > 0;) {
-    text.append(part, static_cast<std::size_t>(stream.gcount()));
-    if (text.size() > kMost) refuse(fmt::format("{} has more than 256 MiB; is it a plan?", name));
-  }
-  if (stream.bad()) refuse(fmt::format("cannot read {}: {}", name, std::strerror(errno)));
-  return text;
 }
 
 /// Chunks that go from rank to rank. That many take about a minute, and some gigabytes.
@@ -125,10 +109,7 @@ Plan PlanSource::load_file() const {
     if (option->count() == 0) continue;
     refuse(fmt::format("{} does not go with --file, whose plan is complete", option->get_name()));
   }
-  if (file_ == "-") return plan_from_text(read_all(std::cin, "stdin"));
-  std::ifstream stream(file_, std::ios::binary);
-  if (!stream) refuse(fmt::format("cannot open {}: {}", file_, std::strerror(errno)));
-  return plan_from_text(read_all(stream, file_));
+  return plan_from_text(read_text(file_, "plan"));
 }
 
 PlanParts PlanSource::parts() const {

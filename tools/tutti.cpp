@@ -1,4 +1,4 @@
-// The `tutti` command: plans, settings, the start of ranks, comparisons, and what calls cost, each
+// The `tutti` command: plans, pipeline schedules, settings, the start of ranks, comparisons, and what calls cost, each
 // a subcommand.
 //
 // Exit status: 0 success; 1 the answer is no (a plan is not proved) or something failed; 2 the
@@ -20,6 +20,7 @@
 #include "tools/explain.h"
 #include "tools/plan_command.h"
 #include "tools/run.h"
+#include "tools/schedule_command.h"
 
 namespace tutti {
 namespace {
@@ -69,6 +70,7 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   app.footer("'tutti COMMAND --help' says more about a command.");
   add_plan_command(app);
+  add_schedule_command(app);
   add_run_command(app);
   add_compare_command(app);
   add_calibrate_command(app);

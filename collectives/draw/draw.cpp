@@ -9,6 +9,7 @@
 
 #include "collectives/draw/layout.h"
 #include "collectives/draw/schedule.h"
+#include "collectives/draw/svg.h"
 #include "collectives/text/text.h"
 
 namespace tutti {
@@ -17,29 +18,6 @@ namespace {
 
 constexpr std::string_view kWindowColour = "#8e5bb0";
 constexpr std::string_view kTroubleColour = "#c00030";
-
-std::string escaped(std::string_view text) {
-  std::string safe;
-  for (const char c : text) {
-    switch (c) {
-      case '<':
-        safe += "&lt;";
-        break;
-      case '>':
-        safe += "&gt;";
-        break;
-      case '&':
-        safe += "&amp;";
-        break;
-      case '"':
-        safe += "&quot;";
-        break;
-      default:
-        safe += c >= ' ' && c <= '~' ? c : '?';
-    }
-  }
-  return safe;
-}
 
 class Picture {
  public:

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "collectives/text/line.h"
 #include "collectives/text/size.h"
 #include "collectives/text/text.h"
 #include "core/error.h"
@@ -14,79 +15,6 @@ namespace {
 
 constexpr std::uint64_t kLargest32 = std::numeric_limits<std::uint32_t>::max();
 
-/// Walks through one line.
-class Line {
- public:
-  Line(std::string_view text, std::size_t number) : rest_(text), number_(number) { skip_space(); }
-
-  bool at_end() const { return rest_.empty(); }
-  std::string_view rest() const { return rest_; }
-
-  /// Takes `token` if it comes next.
-  bool take(std::string_view token) {
-    if (!rest_.starts_with(token)) return false;
-    rest_.remove_prefix(token.size());
-    skip_space();
-    return true;
-  }
-  void expect(std::string_view token) {
-    if (!take(token)) fail(fmt::format("'{}'", token));
-  }
-  /// The letters, digits and marks that come next; may be empty.
-  std::string_view word() {
-    std::size_t n = 0;
-    while (n < rest_.size() && is_plan_name(rest_.substr(n, 1))) ++n;
-    const std::string_view w = rest_.substr(0, n);
-    rest_.remove_prefix(n);
-    skip_space();
-    return w;
-  }
-  std::uint32_t number(std::string_view what, std::uint64_t least, std::uint64_t most) {
-    return static_cast<std::uint32_t>(wide_number(what, least, most));
-  }
-  std::uint64_t wide_number(std::string_view what, std::uint64_t least, std::uint64_t most) {
-    std::uint64_t value = 0;
-    std::size_t n = 0;
-    for (; n < rest_.size() && rest_[n] >= '0' && rest_[n] <= '9'; ++n) {
-      value = value * 10 + static_cast<std::uint64_t>(rest_[n] - '0');
-      if (value > most) break;
-    }
-    if (n == 0 || value < least || value > most) {
-      fail(fmt::format("{} ({} to {})", what, least, most));
-    }
-    rest_.remove_prefix(n);
-    skip_space();
-    return value;
-  }
-  void expect_end() {
-    if (!at_end()) fail("the end of the line");
-  }
-
-  [[noreturn]] void fail(std::string_view expected) const { fail_at(expected, rest_); }
-  [[noreturn]] void fail_at(std::string_view expected, std::string_view found) const {
-    complain(fmt::format("expected {}, found {}", expected, quoted(found)));
-  }
-  [[noreturn]] void complain(std::string_view what) const {
-    throw Error(ErrorCode::invalid_argument, fmt::format("plan text, line {}: {}", number_, what));
-  }
-
- private:
-  /// The beginning of what was found: short, and fit to print whatever the text consists of.
-  static std::string quoted(std::string_view found) {
-    constexpr std::size_t kShown = 24;
-    if (found.empty()) return "the end of the line";
-    std::string shown = "'";
-    for (const char c : found.substr(0, kShown)) shown += c >= ' ' && c <= '~' ? c : '?';
-    return shown + (found.size() > kShown ? "...'" : "'");
-  }
-  void skip_space() {
-    while (!rest_.empty() && (rest_[0] == ' ' || rest_[0] == '\t')) rest_.remove_prefix(1);
-  }
-
-  std::string_view rest_;
-  std::size_t number_;
-};
-
 /// Chunks first, first + 1, ... first + count - 1.
 struct Span {
   std::uint32_t first = 0;
@@ -95,19 +23,16 @@ struct Span {
 
 class Parser {
  public:
-  explicit Parser(std::string_view text) : text_(text) {}
+  explicit Parser(std::string_view text) : lines_(text, "plan text") {}
 
   Plan parse() {
-    if (text_.size() > TextLimits::bytes) {
-      throw Error(ErrorCode::invalid_argument, "a plan's text has 4 GiB at most");
-    }
-    expect_line("'tutti plan 1'", [](Line& line) {
-      for (const std::string_view word : {"tutti", "plan", "1"}) line.expect(word);
-      line.expect_end();
-    });
-    expect_line("a collective and an algorithm", [this](Line& line) { parse_header(line); });
-    for (std::string_view content; next_line(content);) {
-      Line line(content, line_number_);
+    Line first = lines_.expect_next("'tutti plan 1'");
+    for (const std::string_view word : {"tutti", "plan", "1"}) first.expect(word);
+    first.expect_end();
+    Line header_line = lines_.expect_next("a collective and an algorithm");
+    parse_header(header_line);
+    while (std::optional<Line> next = lines_.next()) {
+      Line& line = *next;
       if (line.take("rank ") || line.take("rank\t")) {
         parse_rank(line);
       } else if (line.take("lane ") || line.take("lane\t")) {
@@ -117,40 +42,15 @@ class Parser {
       }
     }
     if (plan_.ranks.size() != static_cast<std::size_t>(header().ranks)) {
-      throw Error(ErrorCode::invalid_argument,
-                  fmt::format("plan text, line {}: expected 'rank {}', found the end of the text "
-                              "(the header says ranks {})",
-                              line_number_ + 1, plan_.ranks.size(), header().ranks));
+      lines_.at_end().complain(
+          fmt::format("expected 'rank {}', found the end of the text (the header says ranks {})",
+                      plan_.ranks.size(), header().ranks));
     }
     return std::move(plan_);
   }
 
  private:
   const PlanHeader& header() const { return plan_.header; }
-
-  /// The next line that has more than a comment; false at the end of the text.
-  bool next_line(std::string_view& content) {
-    while (at_ < text_.size()) {
-      const std::size_t end = std::min(text_.find('\n', at_), text_.size());
-      content = text_.substr(at_, end - at_);
-      at_ = end + 1;
-      ++line_number_;
-      content = content.substr(0, content.find('#'));
-      const std::size_t last = content.find_last_not_of(" \t\r");
-      if (last == std::string_view::npos) continue;
-      content = content.substr(0, last + 1);
-      return true;
-    }
-    return false;
-  }
-
-  template <typename Parse>
-  void expect_line(std::string_view expected, Parse parse) {
-    std::string_view content;
-    if (!next_line(content)) Line("", line_number_ + 1).fail(expected);
-    Line line(content, line_number_);
-    parse(line);
-  }
 
   void parse_header(Line& line) {
     PlanHeader& h = plan_.header;
@@ -331,9 +231,7 @@ class Parser {
 
   std::uint64_t most_rank() const { return static_cast<std::uint64_t>(header().ranks) - 1; }
 
-  std::string_view text_;
-  std::size_t at_ = 0;
-  std::size_t line_number_ = 0;
+  Lines lines_;
   Plan plan_;
   std::uint64_t chunks_ = 0;           // of all ranks so far
   std::optional<std::uint32_t> lane_;  // of the current rank
@@ -342,6 +240,11 @@ class Parser {
 
 }  // namespace
 
-Plan plan_from_text(std::string_view text) { return Parser(text).parse(); }
+Plan plan_from_text(std::string_view text) {
+  if (text.size() > TextLimits::bytes) {
+    throw Error(ErrorCode::invalid_argument, "a plan's text has 4 GiB at most");
+  }
+  return Parser(text).parse();
+}
 
 }  // namespace tutti

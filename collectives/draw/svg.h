@@ -1,0 +1,33 @@
+// What all drawings share.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace tutti::drawing {
+
+/// `text` as it may stand in an SVG's text and attributes.
+inline std::string escaped(std::string_view text) {
+  std::string safe;
+  for (const char c : text) {
+    switch (c) {
+      case '<':
+        safe += "&lt;";
+        break;
+      case '>':
+        safe += "&gt;";
+        break;
+      case '&':
+        safe += "&amp;";
+        break;
+      case '"':
+        safe += "&quot;";
+        break;
+      default:
+        safe += c >= ' ' && c <= '~' ? c : '?';
+    }
+  }
+  return safe;
+}
+
+}  // namespace tutti::drawing

@@ -1,0 +1,283 @@
+#include "parallel/pipeline/draw.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <iterator>
+#include <set>
+
+#include "collectives/draw/svg.h"
+#include "core/error.h"
+#include "parallel/pipeline/messages.h"
+#include "parallel/pipeline/timeline.h"
+#include "parallel/pipeline/verify.h"
+
+namespace tutti::parallel::pipeline {
+namespace {
+
+std::size_t index(int i) { return static_cast<std::size_t>(i); }
+
+struct Style {
+  std::string_view css;
+  std::string_view legend;
+  std::array<int, 3> fill;  // red, green, blue
+};
+/// By Work.
+constexpr std::array<Style, 4> kStyles = {{
+    {"F", "forward", {46, 110, 184}},
+    {"B", "backward", {38, 138, 92}},
+    {"I", "backward of inputs", {38, 138, 92}},
+    {"W", "backward of weights", {222, 146, 38}},
+}};
+
+/// A rank's stages are drawn lighter one after the other; from the fifth on, as light as that.
+constexpr int kShades = 5;
+
+constexpr double kLeft = 120, kRight = 150, kTop = 96, kRow = 30, kGap = 6;
+
+class Picture {
+ public:
+  Picture(const Schedule& schedule, const Costs& costs, const Verdict& verdict)
+      : s_(schedule), costs_(costs), verdict_(verdict) {
+    const Messages messages = messages_of(s_);
+    line_ = timeline_of(s_, messages, costs_);
+    double shortest = line_.end;
+    for (const auto& spans : line_.actions) {
+      for (const Span& span : spans) {
+        if (!span.never() && span.end > span.start)
+          shortest = std::min(shortest, span.end - span.start);
+      }
+    }
+    // As wide as a window; or wider, so that every box has room for its number, or narrower, so
+    // that none is a long one.
+    const double end = std::max(line_.end, 1e-9);
+    shortest = std::max(shortest, end / 4000);
+    unit_ = std::min(std::max(18 / shortest, std::min(900 / end, 60 / shortest)), 6000 / end);
+    width_ = std::max(kLeft + end * unit_ + kRight, 640.0);
+    bottom_ = kTop + kGap + static_cast<double>(s_.ranks()) * (kRow + kGap);
+  }
+
+  std::string draw() {
+    open();
+    draw_titles();
+    draw_axis();
+    for (int r = 0; r < s_.ranks(); ++r) draw_rank(r);
+    draw_legend();
+    svg_ += "</svg>\n";
+    return std::move(svg_);
+  }
+
+ private:
+  template <typename... Args>
+  void put(fmt::format_string<Args...> format, Args&&... args) {
+    fmt::format_to(std::back_inserter(svg_), format, std::forward<Args>(args)...);
+  }
+  double x(double time) const { return kLeft + time * unit_; }
+  static double y(int rank) { return kTop + kGap + rank * (kRow + kGap); }
+
+  void open() {
+    put("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" "
+        "viewBox=\"0 0 {0:.0f} {1:.0f}\" font-family=\"Helvetica, Arial, 'DejaVu Sans', "
+        "sans-serif\" font-size=\"12\" fill=\"#2b3038\">\n<style>\n"
+        ".q{{fill:#6a727e;font-size:11px}}\n.n{{text-anchor:middle;pointer-events:none}}\n",
+        width_, bottom_ + 66);
+    for (const Style& style : kStyles) {
+      for (int shade = 0; shade < kShades; ++shade) {
+        const double white = 1 - 1 / (1 + 0.75 * shade);
+        const auto mix = [&](int c) { return std::lround(c + (255 - c) * white); };
+        put(".{0}{1}{{fill:#{2:02x}{3:02x}{4:02x}}}\n.n.{0}{1}{{fill:{5}}}\n", style.css, shade,
+            mix(style.fill[0]), mix(style.fill[1]), mix(style.fill[2]),
+            shade == 0 ? "#ffffff" : "#10151c");
+      }
+    }
+    put("</style>\n<defs><pattern id=\"wait\" width=\"6\" height=\"6\" "
+        "patternUnits=\"userSpaceOnUse\" patternTransform=\"rotate(45)\"><rect width=\"6\" "
+        "height=\"6\" fill=\"#f6e9ea\"/><path d=\"M0 0V6\" stroke=\"#d79aa2\" "
+        "stroke-width=\"2\"/></pattern></defs>\n"
+        "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n");
+  }
+
+  void draw_titles() {
+    const auto plural = [](int n, std::string_view what) {
+      return fmt::format("{} {}{}", n, what, n == 1 ? "" : what.ends_with('h') ? "es" : "s");
+    };
+    put("<text x=\"20\" y=\"32\" font-size=\"20\" font-weight=\"bold\">{} &#183; {} &#183; {} "
+        "&#183; {}</text>\n",
+        drawing::escaped(s_.name), plural(s_.ranks(), "rank"), plural(s_.stages(), "stage"),
+        plural(s_.micro_batches, "micro-batch"));
+    if (line_.never_start > 0) {
+      put("<text x=\"20\" y=\"54\" fill=\"#c00030\" font-weight=\"bold\">Deadlock: {} never "
+          "start{}</text>\n",
+          plural(line_.never_start, "action"), line_.never_start == 1 ? "s" : "");
+      return;
+    }
+    double bubble = 0;
+    for (int r = 0; r < s_.ranks(); ++r) bubble = std::max(bubble, bubble_of(r));
+    put("<text x=\"20\" y=\"54\">makespan <tspan font-weight=\"bold\">{:.4g}</tspan> &#183; bubble "
+        "<tspan font-weight=\"bold\">{:.4g}</tspan> ({:.0f} %) &#183; ",
+        line_.end, bubble, 100 * bubble / std::max(line_.end, 1e-9));
+    if (verdict_.proved) {
+      const int live = *std::max_element(verdict_.live.begin(), verdict_.live.end());
+      put("at most <tspan font-weight=\"bold\">{}</tspan> live &#183; ",
+          plural(live, "activation"));
+    } else {
+      put("<tspan fill=\"#c00030\">more live activations than declared</tspan> &#183; ");
+    }
+    put("{} at each end of a link</text>\n", plural(s_.buffers, "buffer"));
+  }
+
+  void draw_axis() {
+    double tick = std::pow(10, std::floor(std::log10(std::max(line_.end, 1e-9) / 10)));
+    for (int i = 0; tick * unit_ < 40; ++i) tick *= i % 3 == 1 ? 2.5 : 2;
+    const double top = kTop - 4;
+    for (int i = 0; i * tick <= line_.end * (1 + 1e-9); ++i) {
+      put("<path d=\"M{0:.1f} {1:.1f}V{2:.1f}\" stroke=\"#e3e6ea\"/><text x=\"{0:.1f}\" "
+          "y=\"{3:.1f}\" class=\"q\" text-anchor=\"middle\">{4:g}</text>\n",
+          x(i * tick), top, bottom_, top - 5, i * tick);
+    }
+    put("<text x=\"{:.1f}\" y=\"{:.1f}\" class=\"q\" text-anchor=\"end\">time &#8594;</text>\n",
+        kLeft - 14, top - 5);
+  }
+
+  double bubble_of(int rank) const {
+    double first = -1, last = 0, busy = 0;
+    for (const Span& span : line_.actions[index(rank)]) {
+      if (span.never()) break;
+      if (first < 0) first = span.start;
+      last = span.end;
+      busy += span.end - span.start;
+    }
+    return std::max(0.0, last - std::max(first, 0.0) - busy);
+  }
+
+  void draw_rank(int rank) {
+    const double top = y(rank);
+    std::string stages;
+    std::vector<int> own;
+    for (int stage = 0; stage < s_.stages(); ++stage) {
+      if (s_.rank_of(stage) != rank) continue;
+      own.push_back(stage);
+      if (own.size() <= 4) stages += fmt::format("{}{}", own.size() > 1 ? ", " : "", stage);
+      if (own.size() == 5) stages += " ...";
+    }
+    put("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"end\">rank {}</text>\n"
+        "<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"end\" class=\"q\">stage{} {}</text>\n",
+        kLeft - 10, top + 13, rank, kLeft - 10, top + 26, own.size() == 1 ? "" : "s", stages);
+    put("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"#f1f3f6\"/>\n",
+        x(0), top, line_.end * unit_, kRow);
+
+    const auto& spans = line_.actions[index(rank)];
+    double busy = 0, last = -1;
+    for (std::size_t i = 0; i < spans.size() && !spans[i].never(); ++i) {
+      if (last >= 0 && spans[i].start > last) {
+        put("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" "
+            "fill=\"url(#wait)\"><title>rank {} waits from {:.4g} to {:.4g}</title></rect>\n",
+            x(last), top, (spans[i].start - last) * unit_, kRow, rank, last, spans[i].start);
+        waits_ = true;
+      }
+      draw_action(rank, i, own);
+      busy += spans[i].end - spans[i].start;
+      last = spans[i].end;
+    }
+    if (line_.never_start > 0) return draw_stuck(rank, std::max(last, 0.0));
+    put("<text x=\"{:.1f}\" y=\"{:.1f}\" class=\"q\">{:.0f} % busy{}</text>\n", x(line_.end) + 10,
+        top + 19, 100 * busy / std::max(line_.end, 1e-9),
+        verdict_.proved ? fmt::format(", {} live", verdict_.live[index(rank)]) : "");
+  }
+
+  void draw_action(int rank, std::size_t i, const std::vector<int>& own) {
+    const Action& a = s_.actions[index(rank)][i];
+    const Span& span = line_.actions[index(rank)][i];
+    const auto place = std::lower_bound(own.begin(), own.end(), a.stage) - own.begin();
+    const int shade = std::min(static_cast<int>(place), kShades - 1);
+    const Style& style = kStyles[static_cast<std::size_t>(a.work)];
+    used_.insert(a.work);
+    shades_ = std::max(shades_, shade + 1);
+    const double left = x(span.start), width = (span.end - span.start) * unit_, top = y(rank);
+    put("<g><title>{}\ntime {:.4g} to {:.4g}</title><rect x=\"{:.1f}\" y=\"{:.1f}\" "
+        "width=\"{:.1f}\" height=\"{:.1f}\" class=\"{}{}\" stroke=\"#ffffff\" "
+        "stroke-width=\"{}\"/>",
+        describe(s_, {rank, static_cast<int>(i)}), span.start, span.end, left, top, width, kRow,
+        style.css, shade, width > 4 ? 1 : 0.2);
+    const std::string label = fmt::format("{}", a.micro_batch);
+    if (static_cast<double>(label.size()) * 7 < width) {
+      put("<text x=\"{:.1f}\" y=\"{:.1f}\" class=\"n {}{}\">{}</text>", left + width / 2, top + 19,
+          style.css, shade, label);
+    }
+    svg_ += "</g>\n";
+  }
+
+  /// The first action of a rank that never starts.
+  void draw_stuck(int rank, double time) {
+    const auto& spans = line_.actions[index(rank)];
+    const auto at =
+        std::find_if(spans.begin(), spans.end(), [](const Span& s) { return s.never(); });
+    if (at == spans.end()) return;
+    const Place place{rank, static_cast<int>(at - spans.begin())};
+    put("<g><title>{} never starts</title><rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"46\" "
+        "height=\"{:.1f}\" fill=\"#ffffff\" stroke=\"#c00030\" stroke-dasharray=\"3 2\"/>"
+        "<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\" fill=\"#c00030\">{}</text></g>\n",
+        describe(s_, place), x(time) + 2, y(rank) + 1, kRow - 2, x(time) + 25, y(rank) + 19,
+        to_string(s_.actions[index(rank)][index(place.action)]));
+  }
+
+  void draw_legend() {
+    double at = kLeft;
+    const double top = bottom_ + 14;
+    const auto text = [&](std::string_view what) {
+      put("<text x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n", at + 4, top + 11, what);
+      at += 4 + static_cast<double>(what.size()) * 6.4 + 18;
+    };
+    for (const Work work : used_) {
+      const Style& style = kStyles[static_cast<std::size_t>(work)];
+      for (int shade = 0; shade < shades_; ++shade, at += 14) {
+        put("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"14\" height=\"14\" class=\"{}{}\"/>", at, top,
+            style.css, shade);
+      }
+      text(style.legend);
+    }
+    if (waits_) {
+      put("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"14\" height=\"14\" fill=\"url(#wait)\"/>", at,
+          top);
+      at += 14;
+      text("bubble");
+    }
+    put("<text x=\"{:.1f}\" y=\"{:.1f}\" class=\"q\">Numbers are micro-batches.{} A forward takes "
+        "{:g}, a backward {:g} + {:g} (inputs, weights), a message {:g}.</text>\n",
+        kLeft, top + 34, shades_ > 1 ? " Lighter: a later stage of the rank." : "", costs_.forward,
+        costs_.backward_inputs, costs_.backward_weights, costs_.link);
+  }
+
+  const Schedule& s_;
+  const Costs& costs_;
+  const Verdict& verdict_;
+  Timeline line_;
+  double unit_ = 0, width_ = 0, bottom_ = 0;
+  std::set<Work> used_;
+  int shades_ = 1;
+  bool waits_ = false;
+  std::string svg_;
+};
+
+}  // namespace
+
+std::string draw_svg(const Schedule& schedule, const Costs& costs) {
+  const Verdict verdict = verify(schedule);
+  if (!verdict.matches) {
+    throw Error(ErrorCode::unproven_plan,
+                fmt::format("the schedule {} cannot be drawn: {}", schedule.name, verdict.story));
+  }
+  constexpr std::uint64_t kMostActions = 100'000;
+  if (verdict.actions > kMostActions) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("the schedule {} has {} actions, too many for a picture: at most {} are "
+                    "drawn; draw one for fewer ranks or micro-batches",
+                    schedule.name, verdict.actions, kMostActions));
+  }
+  return Picture(schedule, costs, verdict).draw();
+}
+
+}  // namespace tutti::parallel::pipeline

@@ -1,0 +1,39 @@
+// The schedules that Tutti knows by name, each a function from numbers to a Schedule.
+//
+// Zero-bubble schedules are laid out for actions that take equally long (a forward as long as each
+// part of a backward); they are right for any, and simulate.h says what they cost then.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "schedule.h"
+
+namespace tutti::parallel::pipeline {
+
+struct Request {
+  int ranks = 1;
+  int micro_batches = 1;
+  int chunks = 0;  // stages of each rank; 0: as many as is usual for the schedule
+};
+
+struct Generator {
+  std::string_view name;
+  std::string_view summary;
+  int chunks = 1;           // those that it has, ...
+  bool any_chunks = false;  // ... or has, if nothing else is asked for
+  std::string_view bubble;  // the textbook's, for the times of one rank's share of the model
+  std::string_view live;    // activations of one rank's share of the model
+  Schedule (*make)(const Request& request);
+};
+
+std::span<const Generator> generators();
+/// nullptr where there is none of that name.
+const Generator* find_generator(std::string_view name);
+
+/// Throws Error(invalid_argument) for numbers that are out of range. What it returns is proved, for
+/// every request that the tests try. `buffers` and `live` are the fewest with which it is proved
+/// and none of its actions starts later, if a message takes half as long as a forward.
+Schedule generate(const Generator& generator, const Request& request);
+
+}  // namespace tutti::parallel::pipeline

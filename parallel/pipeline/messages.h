@@ -1,0 +1,61 @@
+// The messages that follow from a schedule's actions, and on which links and wires they go. The
+// verifier, the simulator and the executor all read them here, so what runs is what was proved.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "parallel/pipeline/schedule.h"
+
+namespace tutti::parallel::pipeline {
+
+struct Message {
+  int link = 0;
+  int number = 0;  // on its link: it uses buffer number % buffers
+  Place sender;    // the action that fills it
+  Place receiver;  // the action that reads it
+  bool local() const { return sender.rank == receiver.rank; }
+};
+
+/// From a stage to a neighbour.
+struct Link {
+  int from = 0;               // stage
+  int to = 0;                 // stage: from + 1 for activations, from - 1 for gradients
+  std::vector<int> messages;  // their indices, in order
+  bool gradients() const { return to < from; }
+  /// The pair of stages that it is between: both links between stages b and b + 1 have number b.
+  int boundary() const { return gradients() ? to : from; }
+};
+
+/// All that goes from a rank to another, in the order in which it is sent.
+struct Wire {
+  int from = 0, to = 0;       // ranks
+  std::vector<int> messages;  // their indices, in order
+};
+
+struct Messages {
+  static constexpr int kNone = -1;
+
+  std::vector<Message> all;
+  std::vector<Link> links;
+  std::vector<Wire> wires;              // those that carry anything
+  std::vector<std::vector<int>> taken;  // by rank and action: the message it reads, or kNone
+  std::vector<std::vector<int>> given;  // by rank and action: the message it fills, or kNone
+
+  const Message& operator[](int i) const { return all[static_cast<std::size_t>(i)]; }
+  const Link& link_of(const Message& m) const { return links[static_cast<std::size_t>(m.link)]; }
+  /// The message that has the same buffers before `m`; kNone for the first ones.
+  int before(const Message& m, int buffers) const {
+    if (m.number < buffers) return kNone;
+    return link_of(m).messages[static_cast<std::size_t>(m.number - buffers)];
+  }
+};
+
+/// Of a schedule whose actions are complete and in range, and whose links match (see verify.cpp,
+/// which calls this, too): the k-th message that an action fills is the k-th that one reads.
+Messages messages_of(const Schedule& schedule);
+
+/// "the activation of micro-batch 5 from stage 1 (rank 1) to stage 2 (rank 2)".
+std::string describe(const Schedule& schedule, const Messages& messages, int message);
+
+}  // namespace tutti::parallel::pipeline

@@ -1,0 +1,35 @@
+// When the actions of a schedule run and its messages move, by the rules of schedule.h: each starts
+// as soon as it can. Whatever the times, the same actions can start, so that a timeline that ends
+// proves that there is no deadlock, and one that does not says who waits for whom.
+#pragma once
+
+#include <vector>
+
+#include "parallel/pipeline/costs.h"
+#include "parallel/pipeline/messages.h"
+#include "parallel/pipeline/schedule.h"
+
+namespace tutti::parallel::pipeline {
+
+struct Span {
+  double start = kNever, end = kNever;
+  static constexpr double kNever = -1;
+  bool never() const { return end < 0; }
+};
+
+struct Timeline {
+  std::vector<std::vector<Span>> actions;  // by rank, action
+  std::vector<Span> messages;              // by message: from its departure to its arrival; of a
+                                           // local one both are the end of its action
+  int never_start = 0;                     // actions: those of a deadlock, and what waits for them
+  double end = 0;
+};
+
+/// `messages`: messages_of(schedule).
+Timeline timeline_of(const Schedule& schedule, const Messages& messages, const Costs& costs);
+
+/// Of a timeline that does not end: who waits for whom, in words.
+std::string story_of_deadlock(const Schedule& schedule, const Messages& messages,
+                              const Timeline& timeline);
+
+}  // namespace tutti::parallel::pipeline

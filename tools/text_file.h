@@ -1,0 +1,15 @@
+// Files and streams that a user names on the command line: read whole, unless they are endless.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace tutti {
+
+/// All of the file `path`, or of stdin for "-". Throws Error(invalid_argument); `what` is what it
+/// should be ("plan").
+std::string read_text(const std::string& path, std::string_view what);
+/// To the file `path`, or to stdout for "-" and "".
+void write_text_file(const std::string& path, std::string_view text);
+
+}  // namespace tutti
