@@ -1,5 +1,7 @@
 #include "parallel/sharded/order.h"
 
+#include <utility>
+
 #include "parallel/sharded/agreement.h"
 
 namespace tutti::parallel {
@@ -8,6 +10,8 @@ void Order::record(Event event) {
   seen_.insert({last_, event});
   next_[last_] = event;
   last_ = event;
+  const std::size_t n = history_.size();
+  as_before_ = as_before_ && n < before_.size() && before_[n] == event;
   history_.push_back(event);
   hash_ = mix(hash_, event.code() + 1);
 }
@@ -15,17 +19,25 @@ void Order::record(Event event) {
 std::vector<Event> Order::expected(std::size_t most) const {
   std::vector<Event> events;
   Event at = last_;
-  while (events.size() < most) {
-    const auto next = next_.find(at);
-    if (next == next_.end() || next->second.kind == Event::Kind::finish) break;
-    at = next->second;
+  for (std::size_t n = history_.size(); events.size() < most; ++n) {
+    if (as_before_) {
+      if (n == before_.size()) break;
+      at = before_[n];
+    } else {
+      const auto next = next_.find(at);
+      if (next == next_.end()) break;
+      at = next->second;
+    }
+    if (at.kind == Event::Kind::finish) break;
     events.push_back(at);
   }
   return events;
 }
 
 void Order::forget_history() {
+  before_ = std::move(history_);
   history_.clear();
+  as_before_ = true;
   hash_ = 0;
 }
 

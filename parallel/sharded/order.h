@@ -29,7 +29,8 @@ class Order {
   /// Whether `event` has followed on the last one before.
   bool is_known(Event event) const { return seen_.contains({last_, event}); }
   void record(Event event);
-  /// The events that are to come, up to `most`, if all goes on as it last did; none after a finish.
+  /// The events that are to come, up to `most` and not beyond a finish, if all goes on as in the
+  /// last step; or, once this step has gone another way, as it went on after the same event.
   std::vector<Event> expected(std::size_t most) const;
 
   Event last() const { return last_; }
@@ -41,8 +42,9 @@ class Order {
  private:
   Event last_;
   std::set<std::pair<Event, Event>> seen_;
-  std::map<Event, Event> next_;  // the last time
-  std::vector<Event> history_;
+  std::map<Event, Event> next_;          // the last time
+  std::vector<Event> history_, before_;  // since forget_history(), and until then
+  bool as_before_ = false;               // all of history_ is in before_
   std::uint64_t hash_ = 0;
 };
 

@@ -130,8 +130,12 @@ double ShardedDataParallel::gradient_norm(std::span<Axis* const> also) {
       sum += kernels::sum_of_squares(type, state_.gradient_shard(u, range), range.count);
     }
   }
-  state_.axes.shard->all_reduce(&sum, &sum, 1, DataType::float64).wait();
-  for (Axis* axis : also) axis->all_reduce(&sum, &sum, 1, DataType::float64).wait();
+  try {
+    state_.axes.shard->all_reduce(&sum, &sum, 1, DataType::float64).wait();
+    for (Axis* axis : also) axis->all_reduce(&sum, &sum, 1, DataType::float64).wait();
+  } catch (const Error& e) {
+    throw Error(e.code(), fmt::format("the norm of all gradients: {}", e.what()), e.rank());
+  }
   return std::sqrt(sum);
 }
 
