@@ -209,6 +209,7 @@ Trained train_sharded(Communicator& comm, const Mlp& mlp, const ShardedCase& c) 
     } else {
       model.step(adamw);
     }
+    if (c.after_step) c.after_step(step);
     if (c.evaluates) trainer.forward(step, 0, 1);
   }
   result.parameters = trainer.all_parameters();

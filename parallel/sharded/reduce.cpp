@@ -29,7 +29,7 @@ ReduceOp Reduction::op() const {
 }
 
 void Reduction::prepare(UnitState& u) {
-  if (u.reduced && state_.reduces_in_place()) {
+  if (u.reducing && state_.reduces_in_place()) {
     throw Error(ErrorCode::invalid_usage,
                 fmt::format("a second backward of unit '{}' after its gradients were reduced: in "
                             "stage 1 they are reduced once in a step, with the last backward "
@@ -62,6 +62,7 @@ void Reduction::start(UnitState& u) {
     job.data = job.buffer.data();
   }
   u.unread = false;
+  u.reducing = true;
   const std::size_t size = size_of(types.reduce);
   Job& kept = jobs_.emplace_back(std::move(job));
   of_unit(kScatter, u, [&] {
@@ -132,7 +133,7 @@ void Reduction::abandon() noexcept {
 
 void Reduction::discard(UnitState& u) {
   u.gradient.reset();
-  u.unread = u.reduced = false;
+  u.unread = u.reducing = u.reduced = false;
 }
 
 }  // namespace tutti::parallel

@@ -48,9 +48,10 @@ struct UnitState {
   bool kept = false;             // from the forward for the backward
 
   // Gradients.
-  Buffer gradient;      // stages 2 and 3: all of them, while they are made
-  bool unread = false;  // there are some that have not been reduced
-  bool reduced = false;
+  Buffer gradient;        // stages 2 and 3: all of them, while they are made
+  bool unread = false;    // there are some that no reduction has been started of
+  bool reducing = false;  // a reduction was started since the last step
+  bool reduced = false;   // one has ended
 };
 
 struct State {
