@@ -11,7 +11,10 @@ set(TUTTI_PUBLIC_HEADERS
   collectives/collective.h
   comm/communicator.h
   comm/typed.h
-  bootstrap/unique_id.h)
+  bootstrap/unique_id.h
+  parallel/axis.h
+  parallel/mesh.h
+  parallel/trace.h)
 
 foreach(header IN LISTS TUTTI_PUBLIC_HEADERS)
   cmake_path(GET header PARENT_PATH folder)
