@@ -11,7 +11,22 @@ set(TUTTI_PUBLIC_HEADERS
   collectives/collective.h
   comm/communicator.h
   comm/typed.h
-  bootstrap/unique_id.h)
+  bootstrap/unique_id.h
+  parallel/axis.h
+  parallel/mesh.h
+  parallel/optimizer/kernels.h
+  parallel/optimizer/optimizer.h
+  parallel/sharded/gather.h
+  parallel/sharded/layout.h
+  parallel/sharded/memory.h
+  parallel/sharded/order.h
+  parallel/sharded/policy.h
+  parallel/sharded/reduce.h
+  parallel/sharded/roll_call.h
+  parallel/sharded/sharded.h
+  parallel/sharded/state.h
+  parallel/sharded/unit.h
+  parallel/trace.h)
 
 foreach(header IN LISTS TUTTI_PUBLIC_HEADERS)
   cmake_path(GET header PARENT_PATH folder)

@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "parallel/sharded/agreement.h"
 #include "parallel/sharded/layout.h"
 #include "parallel/sharded/memory.h"
 #include "parallel/sharded/order.h"
+#include "parallel/sharded/roll_call.h"
 
 namespace tutti::parallel {
 namespace {
@@ -155,8 +155,8 @@ TEST(UnitOrder, KnowsMicroBatches) {
   EXPECT_EQ(order.expected(1), (std::vector<Event>{b}));
 }
 
-TEST(Agreement, FindsTheOddOne) {
-  const auto odd = [](std::vector<std::uint64_t> values) { return Agreement::odd_one(values); };
+TEST(RollCall, FindsTheOddOne) {
+  const auto odd = [](std::vector<std::uint64_t> values) { return RollCall::odd_one(values); };
   EXPECT_EQ(odd({4, 4, 4}), -1);
   EXPECT_EQ(odd({4, 4, 5, 4}), 2);
   EXPECT_EQ(odd({5, 4, 4, 4}), 0);

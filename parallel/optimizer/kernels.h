@@ -6,7 +6,7 @@
 
 #include <cstddef>
 
-#include "core/types.h"
+#include "../../core/types.h"
 
 namespace tutti::parallel::kernels {
 

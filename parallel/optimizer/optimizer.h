@@ -9,8 +9,8 @@
 #include <cstdint>
 #include <string_view>
 
-#include "core/types.h"
-#include "parallel/optimizer/kernels.h"
+#include "../../core/types.h"
+#include "kernels.h"
 
 namespace tutti::parallel {
 

@@ -58,13 +58,13 @@ Difference first_difference(const std::vector<std::uint64_t>& entries, std::size
   for (std::size_t i = 0; i < columns; ++i) {
     std::vector<std::uint64_t> column;
     for (std::size_t at = i; at < entries.size(); at += columns) column.push_back(entries[at]);
-    const int odd = Agreement::odd_one(column);
+    const int odd = RollCall::odd_one(column);
     if (odd >= 0) return {.entry = i, .rank = odd, .other = odd == 0 ? 1 : 0};
   }
   return {};
 }
 
-void agree_on_declarations(Agreement& agreement, const std::vector<Unit>& units,
+void agree_on_declarations(RollCall& roll_call, const std::vector<Unit>& units,
                            const Policy& policy, const ShardedAxes& axes) {
   // A rank whose own declaration cannot be does not leave the others waiting.
   std::vector<std::string> texts = describe(units, policy);
@@ -79,18 +79,18 @@ void agree_on_declarations(Agreement& agreement, const std::vector<Unit>& units,
   for (const std::string& text : texts) {
     hashes.push_back(mix(hashes.empty() ? 0 : hashes.back(), text));
   }
-  if (agreement.same(hashes.back())) {
+  if (roll_call.same(hashes.back())) {
     if (!problem.empty()) throw Error(ErrorCode::invalid_argument, problem);
     return;
   }
-  hashes.resize(agreement.largest(hashes.size()));  // 0: there is no more
-  const Difference first = first_difference(agreement.all(hashes), hashes.size());
+  hashes.resize(roll_call.largest(hashes.size()));  // 0: there is no more
+  const Difference first = first_difference(roll_call.all(hashes), hashes.size());
   const std::string mine = first.entry < texts.size() ? texts[first.entry] : "nothing more";
-  const std::string its = agreement.text_of(first.rank, mine);
-  const std::string others = agreement.text_of(first.other, mine);
+  const std::string its = roll_call.text_of(first.rank, mine);
+  const std::string others = roll_call.text_of(first.other, mine);
   throw Error(ErrorCode::mismatch,
               fmt::format("ranks have declared different models: {} has {}; {} has {}",
-                          agreement.name(first.rank), its, agreement.name(first.other), others),
+                          roll_call.name(first.rank), its, roll_call.name(first.other), others),
               first.rank);
 }
 

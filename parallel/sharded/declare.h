@@ -3,16 +3,16 @@
 
 #include <vector>
 
-#include "parallel/sharded/agreement.h"
-#include "parallel/sharded/policy.h"
-#include "parallel/sharded/state.h"
-#include "parallel/sharded/unit.h"
+#include "policy.h"
+#include "roll_call.h"
+#include "state.h"
+#include "unit.h"
 
 namespace tutti::parallel {
 
 /// Throws the same on all ranks: mismatch, with what differs and on which rank; or, where all have
 /// declared the same, but it cannot be, invalid_argument.
-void agree_on_declarations(Agreement& agreement, const std::vector<Unit>& units,
+void agree_on_declarations(RollCall& roll_call, const std::vector<Unit>& units,
                            const Policy& policy, const ShardedAxes& axes);
 
 /// Where `columns` entries of each rank, one rank after the other, first differ, and on which rank;

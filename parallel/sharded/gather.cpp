@@ -25,9 +25,10 @@ void Gathering::start_from_shards(UnitState& u) {
   const DataType type = state_.policy.precision.compute;
   for (const Piece& piece : u.layout.pieces()) {
     if (piece.block == 0) continue;
-    u.gathers.push_back(state_.axes.shard->all_gather(
-        state_.compute(u, state_.block(piece)),
-        state_.full_parameters(u) + piece.full_offset * size_of(type), piece.block, type));
+    u.gathers.push_back(state_.axes.shard->start(
+        call_of(Collective::all_gather, state_.compute(u, state_.block(piece)),
+                state_.full_parameters(u) + piece.full_offset * size_of(type), piece.block, type),
+        u.unit.name));
   }
 }
 
@@ -39,8 +40,10 @@ void Gathering::start_from_parts(UnitState& u) {
   for (const Piece& piece : u.layout.pieces()) {
     const std::size_t count = piece.block * ranks / group;
     if (count == 0) continue;
-    u.gathers.push_back(state_.axes.group->all_gather(
-        part, u.full.data() + piece.full_offset * size_of(type), count, type));
+    u.gathers.push_back(state_.axes.group->start(
+        call_of(Collective::all_gather, part, u.full.data() + piece.full_offset * size_of(type),
+                count, type),
+        u.unit.name));
     part += count * size_of(type);
   }
 }

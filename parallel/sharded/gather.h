@@ -3,7 +3,7 @@
 
 #include <chrono>
 
-#include "parallel/sharded/state.h"
+#include "state.h"
 
 namespace tutti::parallel {
 

@@ -10,8 +10,8 @@
 #include <cstddef>
 #include <vector>
 
-#include "parallel/sharded/policy.h"
-#include "parallel/sharded/unit.h"
+#include "policy.h"
+#include "unit.h"
 
 namespace tutti::parallel {
 

@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <string>
 
-#include "core/types.h"
-#include "parallel/sharded/unit.h"
+#include "../../core/types.h"
+#include "unit.h"
 
 namespace tutti::parallel {
 

@@ -68,9 +68,11 @@ void Reduction::start(UnitState& u) {
   of_unit(kScatter, u, [&] {
     for (const Piece& piece : u.layout.pieces()) {
       if (piece.block == 0) continue;
-      kept.pending.push_back(state_.axes.shard->reduce_scatter(
-          kept.data + piece.full_offset * size, kept.data + state_.block(piece).full_offset * size,
-          piece.block, types.reduce, op()));
+      kept.pending.push_back(state_.axes.shard->start(
+          call_of(Collective::reduce_scatter, kept.data + piece.full_offset * size,
+                  kept.data + state_.block(piece).full_offset * size, piece.block, types.reduce,
+                  op()),
+          u.unit.name));
     }
   });
   if (state_.axes.replicate != nullptr && jobs_.size() > 1) {
@@ -97,8 +99,9 @@ void Reduction::reduce_among_replicas(Job& job) {
     for (const Piece& piece : job.unit->layout.pieces()) {
       if (piece.block == 0) continue;
       std::byte* const block = job.data + state_.block(piece).full_offset * size_of(type);
-      job.pending.push_back(
-          state_.axes.replicate->all_reduce(block, block, piece.block, type, op()));
+      job.pending.push_back(state_.axes.replicate->start(
+          call_of(Collective::all_reduce, block, block, piece.block, type, op()),
+          job.unit->unit.name));
     }
   });
 }

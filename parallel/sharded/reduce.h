@@ -12,7 +12,7 @@
 #include <deque>
 #include <vector>
 
-#include "parallel/sharded/state.h"
+#include "state.h"
 
 namespace tutti::parallel {
 

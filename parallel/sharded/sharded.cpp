@@ -18,8 +18,8 @@ const ShardedAxes& checked(const ShardedAxes& axes) {
 }
 
 std::vector<Unit> agreed(std::vector<Unit> units, const Policy& policy, const ShardedAxes& axes,
-                         Agreement& agreement) {
-  agree_on_declarations(agreement, units, policy, axes);
+                         RollCall& roll_call) {
+  agree_on_declarations(roll_call, units, policy, axes);
   return units;
 }
 
@@ -43,8 +43,8 @@ constexpr std::size_t kLongHistory = 4096;
 
 ShardedDataParallel::ShardedDataParallel(std::vector<Unit> units, const Policy& policy,
                                          const ShardedAxes& axes)
-    : agreement_(*checked(axes).shard, axes.replicate),
-      state_(agreed(std::move(units), policy, axes, agreement_), policy, axes),
+    : roll_call_(*checked(axes).shard, axes.replicate),
+      state_(agreed(std::move(units), policy, axes, roll_call_), policy, axes),
       gathering_(state_),
       reduction_(state_) {}
 
@@ -165,7 +165,7 @@ void* ShardedDataParallel::gradient(ParameterId id) const {
 void ShardedDataParallel::happens(Event event) {
   const bool finishes = event.kind == Event::Kind::finish;
   if (finishes || !order_.is_known(event) || order_.history().size() >= kLongHistory) {
-    const auto agree = [&] { return agreement_.same(mix(order_.hash(), event.code() + 1)); };
+    const auto agree = [&] { return roll_call_.same(mix(order_.hash(), event.code() + 1)); };
     bool agreed = true;
     if (finishes) {
       try {
@@ -190,9 +190,9 @@ void ShardedDataParallel::report_disagreement(Event event) {
   order_.record(event);
   // The events of all ranks, from the last finish on; 0: there are no more.
   const std::vector<Event>& mine = order_.history();
-  std::vector<std::uint64_t> codes(agreement_.largest(mine.size()));
+  std::vector<std::uint64_t> codes(roll_call_.largest(mine.size()));
   for (std::size_t i = 0; i < mine.size(); ++i) codes[i] = mine[i].code() + 1;
-  const std::vector<std::uint64_t> all = agreement_.all(codes);
+  const std::vector<std::uint64_t> all = roll_call_.all(codes);
   const auto describe = [&](std::uint64_t code) -> std::string {
     if (code == 0) return "nothing more";
     const Event e = Event::of(code - 1);
@@ -211,8 +211,8 @@ void ShardedDataParallel::report_disagreement(Event event) {
           : Error(ErrorCode::mismatch,
                   fmt::format("ranks do not go through the units in the same order: {} came to {}, "
                               "{} to {} (event {} since the last finish_backward())",
-                              agreement_.name(first.rank), came_to(first.rank),
-                              agreement_.name(first.other), came_to(first.other), first.entry + 1),
+                              roll_call_.name(first.rank), came_to(first.rank),
+                              roll_call_.name(first.other), came_to(first.other), first.entry + 1),
                   first.rank);
   throw *disagreement_;
 }

@@ -30,15 +30,15 @@
 #include <span>
 #include <vector>
 
-#include "parallel/axis.h"
-#include "parallel/optimizer/optimizer.h"
-#include "parallel/sharded/agreement.h"
-#include "parallel/sharded/gather.h"
-#include "parallel/sharded/order.h"
-#include "parallel/sharded/policy.h"
-#include "parallel/sharded/reduce.h"
-#include "parallel/sharded/state.h"
-#include "parallel/sharded/unit.h"
+#include "../axis.h"
+#include "../optimizer/optimizer.h"
+#include "gather.h"
+#include "order.h"
+#include "policy.h"
+#include "reduce.h"
+#include "roll_call.h"
+#include "state.h"
+#include "unit.h"
 
 namespace tutti::parallel {
 
@@ -127,7 +127,7 @@ class ShardedDataParallel {
   void check_gradients(UnitState& u);
   void spread_parameters(const std::function<bool(const UnitState&)>& changed);
 
-  Agreement agreement_;
+  RollCall roll_call_;
   State state_;
   Order order_;
   Gathering gathering_;

@@ -11,10 +11,10 @@
 #include <string_view>
 #include <vector>
 
-#include "parallel/axis.h"
-#include "parallel/sharded/layout.h"
-#include "parallel/sharded/memory.h"
-#include "parallel/sharded/policy.h"
+#include "../axis.h"
+#include "layout.h"
+#include "memory.h"
+#include "policy.h"
 
 namespace tutti::parallel {
 

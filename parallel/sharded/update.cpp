@@ -55,7 +55,8 @@ void ShardedDataParallel::share_parameters() {
       std::byte* const master = state_.master(u, range);
       if (state_.axes.replicate != nullptr) {
         of_unit("the broadcast of the parameters to replicas", u, [&] {
-          state_.axes.replicate->broadcast(master, master, range.count, types.master, 0).wait();
+          state_.axes.replicate->run(
+              call_of(Collective::broadcast, master, master, range.count, types.master));
         });
       }
       if (state_.has_master()) {
@@ -87,7 +88,7 @@ void ShardedDataParallel::check_gradients(UnitState& u) {
   for (std::size_t p = 0; not_finite_ == 0 && p < u.unit.parameters.size(); ++p) {
     const std::byte* data = state_.full_gradients(u) + u.layout.offset(p) * size_of(type);
     if (std::isfinite(kernels::sum_of_squares(type, data, u.unit.parameters[p].count))) continue;
-    const auto rank = static_cast<std::uint64_t>(agreement_.rank());
+    const auto rank = static_cast<std::uint64_t>(roll_call_.rank());
     const auto unit = static_cast<std::uint64_t>(&u - state_.units.data());
     not_finite_ = ((rank + 1) << kUnitBits | unit) << kParameterBits | p;
   }
@@ -105,7 +106,7 @@ void ShardedDataParallel::finish_backward() {
   happens({Event::Kind::finish, 0});
   finished_ = true;
   if (!state_.policy.check_finite) return;
-  const std::uint64_t found = agreement_.largest(not_finite_);
+  const std::uint64_t found = roll_call_.largest(not_finite_);
   not_finite_ = 0;
   if (found == 0) return;
   const std::uint64_t unit = low(found >> kParameterBits, kUnitBits);
@@ -115,7 +116,7 @@ void ShardedDataParallel::finish_backward() {
               fmt::format("the gradient of parameter '{}' of unit '{}' is not finite on {}; "
                           "discard_gradients() leaves the step out",
                           named.parameters[low(found, kParameterBits)].name, named.name,
-                          agreement_.name(rank)),
+                          roll_call_.name(rank)),
               rank);
 }
 
@@ -131,8 +132,9 @@ double ShardedDataParallel::gradient_norm(std::span<Axis* const> also) {
     }
   }
   try {
-    state_.axes.shard->all_reduce(&sum, &sum, 1, DataType::float64).wait();
-    for (Axis* axis : also) axis->all_reduce(&sum, &sum, 1, DataType::float64).wait();
+    const Call call = call_of(Collective::all_reduce, &sum, &sum, 1, DataType::float64);
+    state_.axes.shard->run(call);
+    for (Axis* axis : also) axis->run(call);
   } catch (const Error& e) {
     throw Error(e.code(), fmt::format("the norm of all gradients: {}", e.what()), e.rank());
   }

@@ -48,7 +48,8 @@ foreach(document IN LISTS documents)
 endforeach()
 
 set(sources "")
-foreach(folder IN ITEMS bench bindings cmake collectives comm core examples tests tools transport)
+foreach(folder IN ITEMS bench bindings cmake collectives comm core examples parallel tests tools
+                      transport)
   file(GLOB_RECURSE found "${ROOT}/${folder}/*")
   list(APPEND sources ${found})
 endforeach()

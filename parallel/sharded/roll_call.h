@@ -1,4 +1,4 @@
-// Agreement: whether the ranks of one or two axes say the same, and who does not.
+// Roll call: whether the ranks of one or two axes say the same, and who does not.
 //
 // To ask costs an all_reduce of 16 bytes on each axis. Only where the answer is no does anything
 // else travel, so that all ranks throw the same error, which names the rank that differs.
@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "parallel/axis.h"
+#include "../axis.h"
 
 namespace tutti::parallel {
 
@@ -19,10 +19,10 @@ namespace tutti::parallel {
 std::uint64_t mix(std::uint64_t hash, std::uint64_t value);
 std::uint64_t mix(std::uint64_t hash, std::string_view text);
 
-class Agreement {
+class RollCall {
  public:
   /// `replicate` may be null.
-  Agreement(Axis& shard, Axis* replicate) : shard_(shard), replicate_(replicate) {}
+  RollCall(Axis& shard, Axis* replicate) : shard_(shard), replicate_(replicate) {}
 
   int ranks() const { return shard_.size() * (replicate_ ? replicate_->size() : 1); }
   int rank() const { return shard_.rank() + (replicate_ ? replicate_->rank() * shard_.size() : 0); }

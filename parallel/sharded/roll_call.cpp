@@ -1,4 +1,4 @@
-#include "parallel/sharded/agreement.h"
+#include "parallel/sharded/roll_call.h"
 
 #include <fmt/format.h>
 
@@ -20,38 +20,41 @@ std::uint64_t mix(std::uint64_t hash, std::string_view text) {
   return mix(hash, text.size());
 }
 
-std::string Agreement::name(int rank) const {
+std::string RollCall::name(int rank) const {
   if (replicate_ == nullptr) return fmt::format("rank {}", rank);
   return fmt::format("rank {} of replica {}", rank % shard_.size(), rank / shard_.size());
 }
 
-void Agreement::reduce_max(std::uint64_t* values, std::size_t count) {
-  shard_.all_reduce(values, values, count, DataType::uint64, ReduceKind::max).wait();
-  if (replicate_ == nullptr) return;
-  replicate_->all_reduce(values, values, count, DataType::uint64, ReduceKind::max).wait();
+void RollCall::reduce_max(std::uint64_t* values, std::size_t count) {
+  const Call call =
+      call_of(Collective::all_reduce, values, values, count, DataType::uint64, ReduceKind::max);
+  shard_.run(call);
+  if (replicate_ != nullptr) replicate_->run(call);
 }
 
-bool Agreement::same(std::uint64_t value) {
+bool RollCall::same(std::uint64_t value) {
   std::uint64_t both[2] = {value, ~value};  // the largest, and the smallest
   reduce_max(both, 2);
   return both[0] == ~both[1];
 }
 
-std::uint64_t Agreement::largest(std::uint64_t value) {
+std::uint64_t RollCall::largest(std::uint64_t value) {
   reduce_max(&value, 1);
   return value;
 }
 
-std::vector<std::uint64_t> Agreement::all(std::span<const std::uint64_t> values) {
+std::vector<std::uint64_t> RollCall::all(std::span<const std::uint64_t> values) {
   std::vector<std::uint64_t> group(values.size() * static_cast<std::size_t>(shard_.size()));
-  shard_.all_gather(values.data(), group.data(), values.size(), DataType::uint64).wait();
+  shard_.run(call_of(Collective::all_gather, values.data(), group.data(), values.size(),
+                     DataType::uint64));
   if (replicate_ == nullptr) return group;
   std::vector<std::uint64_t> world(group.size() * static_cast<std::size_t>(replicate_->size()));
-  replicate_->all_gather(group.data(), world.data(), group.size(), DataType::uint64).wait();
+  replicate_->run(
+      call_of(Collective::all_gather, group.data(), world.data(), group.size(), DataType::uint64));
   return world;
 }
 
-std::string Agreement::text_of(int rank, std::string_view text) {
+std::string RollCall::text_of(int rank, std::string_view text) {
   std::uint64_t words[30] = {};
   constexpr std::size_t kMost = sizeof words;
   std::memcpy(words, text.data(), std::min(text.size(), kMost));
@@ -61,7 +64,7 @@ std::string Agreement::text_of(int rank, std::string_view text) {
   return result;
 }
 
-int Agreement::odd_one(std::span<const std::uint64_t> values) {
+int RollCall::odd_one(std::span<const std::uint64_t> values) {
   const auto others = [&](std::uint64_t value) {
     return std::count(values.begin(), values.end(), value);
   };
