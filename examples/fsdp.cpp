@@ -27,7 +27,7 @@ int main() {
   auto comm = tutti::Communicator::from_environment();
   CommunicatorAxis axis(comm);
   ShardedDataParallel model({{.name = "hidden", .parameters = {{"W1", kHidden * kIn, kHidden}}},
-                             {.name = "output", .parameters = {{"W2", kHidden, 1}}}},
+                             {.name = "output", .parameters = {{"W2", kHidden, kHidden}}}},
                             Policy::fsdp(), {.shard = &axis});
   std::vector<float> start(kHidden * kIn);
   for (std::size_t i = 0; i < start.size(); ++i) start[i] = 0.2f * std::sin(7.0f * float(i) + 1);

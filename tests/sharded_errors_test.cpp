@@ -323,6 +323,7 @@ TEST(ShardedUse, InTheWrongOrderIsRefused) {
     refused("in its forward", [&] { model.before_forward(0); });
     refused("while unit 'first' is in use", [&] { model.finish_backward(); });
     refused("while unit 'first' is in use", [&] { model.share_parameters(); });
+    refused("while unit 'first' is in use", [&] { model.step(Sgd()); });
     model.after_forward(0);
     model.synchronise(false);
     backward(model, 0);

@@ -52,6 +52,7 @@ struct ShardedCase {
   std::size_t steps = 5;
   bool momentum = false;   // SGD, not AdamW
   bool evaluates = false;  // forwards alone between the steps
+  std::function<void(std::size_t)> after_step{};
 };
 
 struct Trained {

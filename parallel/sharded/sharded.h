@@ -121,6 +121,7 @@ class ShardedDataParallel {
  private:
   UnitState& at(std::size_t unit, const char* event, UnitState::Use expected);
   const UnitState& holding(ParameterId id) const;
+  void nothing_in_use(const char* call) const;
   void happens(Event event);
   [[noreturn]] void report_disagreement(Event event);
   void use(UnitState& u, Event event, std::size_t ahead);

@@ -38,16 +38,23 @@ ShardedDataParallel::Shard ShardedDataParallel::shard(ParameterId id) const {
 void ShardedDataParallel::load(ParameterId id, const void* values) {
   const Shard mine = shard(id);
   if (mine.count == 0) return;
+  gathering_.wait(state_.units[id.unit]);  // it may be read from there
   const std::size_t size = size_of(state_.policy.precision.master);
   std::memcpy(mine.master, static_cast<const std::byte*>(values) + mine.begin * size,
               mine.count * size);
 }
 
+void ShardedDataParallel::nothing_in_use(const char* call) const {
+  if (disagreement_) throw *disagreement_;
+  for (const UnitState& u : state_.units) {
+    if (u.use != Use::none) misused(fmt::format("{} while unit '{}' is in use", call, u.unit.name));
+  }
+}
+
 void ShardedDataParallel::share_parameters() {
+  nothing_in_use("share_parameters()");
   const Precision& types = state_.policy.precision;
   for (UnitState& u : state_.units) {
-    if (u.use != Use::none)
-      misused(fmt::format("share_parameters() while unit '{}' is in use", u.unit.name));
     gathering_.wait(u);
     for (const Piece& piece : u.layout.pieces()) {
       const LocalRange range = state_.block(piece);
@@ -95,12 +102,7 @@ void ShardedDataParallel::check_gradients(UnitState& u) {
 }
 
 void ShardedDataParallel::finish_backward() {
-  if (disagreement_) throw *disagreement_;
-  for (const UnitState& u : state_.units) {
-    if (u.use != Use::none) {
-      misused(fmt::format("finish_backward() while unit '{}' is in use", u.unit.name));
-    }
-  }
+  nothing_in_use("finish_backward()");
   if (!synchronises_) return;
   reduction_.wait_all();
   happens({Event::Kind::finish, 0});
@@ -148,7 +150,7 @@ double ShardedDataParallel::clip_gradients(double most, std::span<Axis* const> a
 }
 
 void ShardedDataParallel::step(const Optimizer& optimizer) {
-  if (disagreement_) throw *disagreement_;
+  nothing_in_use("step()");
   if (!finished_) misused("step() before finish_backward()");
   for (const UnitState& u : state_.units) {
     if (u.unread) {
