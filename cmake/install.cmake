@@ -20,7 +20,21 @@ set(TUTTI_PUBLIC_HEADERS
   parallel/pipeline/schedule.h
   parallel/pipeline/simulate.h
   parallel/pipeline/text.h
-  parallel/pipeline/verify.h)
+  parallel/pipeline/verify.h
+  parallel/mesh.h
+  parallel/optimizer/kernels.h
+  parallel/optimizer/optimizer.h
+  parallel/sharded/gather.h
+  parallel/sharded/layout.h
+  parallel/sharded/memory.h
+  parallel/sharded/order.h
+  parallel/sharded/policy.h
+  parallel/sharded/reduce.h
+  parallel/sharded/roll_call.h
+  parallel/sharded/sharded.h
+  parallel/sharded/state.h
+  parallel/sharded/unit.h
+  parallel/trace.h)
 
 foreach(header IN LISTS TUTTI_PUBLIC_HEADERS)
   cmake_path(GET header PARENT_PATH folder)

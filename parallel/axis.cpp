@@ -1,33 +1,53 @@
 #include "parallel/axis.h"
 
+#include <fmt/format.h>
+
+#include <numeric>
 #include <utility>
 
 namespace tutti::parallel {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 class FutureWork final : public Pending::Work {
  public:
   explicit FutureWork(Future future) : future_(std::move(future)) {}
   bool ready() override { return future_.ready(); }
   void wait() override { future_.wait(); }
+  bool on_ready(const std::function<void()>& callback) override {
+    future_.on_ready(callback);
+    return true;
+  }
 
  private:
   Future future_;
 };
 
-Call call_of(Collective collective, const void* in, void* out, std::size_t count, DataType type) {
+Call message_of(const void* in, void* out, std::size_t count, DataType type, int peer) {
+  Call call = call_of(Collective::send_recv, in, out, count, type);
+  call.peer = peer;
+  return call;
+}
+
+/// What the trace says of an operation.
+std::string describe(const Call& call, std::string_view label) {
+  const std::string what =
+      fmt::format("{} {} B", name(call.collective), call.count * size_of(call.type));
+  return label.empty() ? what : fmt::format("{}: {}", label, what);
+}
+
+}  // namespace
+
+Call call_of(Collective collective, const void* in, void* out, std::size_t count, DataType type,
+             ReduceOp op) {
   Call call;
   call.collective = collective;
   call.in = in;
   call.out = out;
   call.count = count;
   call.type = type;
+  call.op = op;
   return call;
 }
-
-}  // namespace
 
 Traffic::Count& Traffic::Count::operator+=(const Count& other) {
   calls += other.calls;
@@ -42,18 +62,81 @@ Traffic::Count Traffic::total() const {
   return all;
 }
 
+Traffic::Count traffic_of(const Call& call, int rank, int size) {
+  const std::uint64_t element = size_of(call.type), bytes = call.count * element;
+  const auto ranks = static_cast<std::uint64_t>(size), others = ranks - 1;
+  const bool root = call.root == rank;
+  // Of v-variants: all blocks but the rank's own.
+  const auto but_own = [&](std::span<const std::size_t> counts) {
+    if (counts.empty()) return std::uint64_t{0};
+    const std::uint64_t all = std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
+    return (all - counts[static_cast<std::size_t>(rank)]) * element;
+  };
+  const auto own = [&](std::span<const std::size_t> counts) {
+    return counts.empty() ? 0 : counts[static_cast<std::size_t>(rank)] * element;
+  };
+  switch (call.collective) {
+    case Collective::all_reduce:
+      return {1, 2 * others * bytes / ranks, 2 * others * bytes / ranks};
+    case Collective::all_gather:
+    case Collective::reduce_scatter:
+    case Collective::all_to_all:
+      return {1, others * bytes, others * bytes};
+    case Collective::broadcast:
+      return {1, root && ranks > 1 ? bytes : 0, root ? 0 : bytes};
+    case Collective::reduce:
+      return {1, root ? 0 : bytes, root && ranks > 1 ? bytes : 0};
+    case Collective::gather:
+      return {1, root ? 0 : bytes, root ? others * bytes : 0};
+    case Collective::scatter:
+      return {1, root ? others * bytes : 0, root ? 0 : bytes};
+    case Collective::all_gather_v:
+      return {1, others * own(call.out_counts), but_own(call.out_counts)};
+    case Collective::reduce_scatter_v:
+      return {1, but_own(call.in_counts), others * own(call.in_counts)};
+    case Collective::all_to_all_v:
+      return {1, but_own(call.in_counts), but_own(call.out_counts)};
+    case Collective::send_recv:
+      return {1, call.sends ? bytes : 0, call.sends ? 0 : bytes};
+    case Collective::barrier:
+      break;
+  }
+  return {1, 0, 0};
+}
+
+bool Pending::Work::on_ready(const std::function<void()>&) { return false; }
+
+class Axis::Wait {
+ public:
+  explicit Wait(Axis& axis) : axis_(axis) {}
+  ~Wait() { axis_.traffic_.waited += Clock::now() - from_; }
+  Wait(const Wait&) = delete;
+  Wait& operator=(const Wait&) = delete;
+  Clock::time_point from() const { return from_; }
+
+ private:
+  Axis& axis_;
+  const Clock::time_point from_ = Clock::now();
+};
+
 void Pending::wait() {
   const std::unique_ptr<Work> work = std::move(work_);
   if (!work) return;
-  const auto start = Clock::now();
+  const Axis::Wait wait(*axis_);
   work->wait();
-  axis_->traffic_.waited += Clock::now() - start;
+  if (axis_->trace_) {
+    axis_->trace_->span(axis_->name_ + " waits", label_, wait.from(), Trace::Clock::now());
+  }
+}
+
+bool Pending::on_ready(const std::function<void()>& callback) {
+  if (work_) return work_->on_ready(callback);
+  callback();
+  return true;
 }
 
 Pending Axis::all_reduce(const void* in, void* out, std::size_t count, DataType type, ReduceOp op) {
-  Call call = call_of(Collective::all_reduce, in, out, count, type);
-  call.op = op;
-  return start(call);
+  return start(call_of(Collective::all_reduce, in, out, count, type, op));
 }
 
 Pending Axis::all_gather(const void* in, void* out, std::size_t count, DataType type) {
@@ -62,9 +145,7 @@ Pending Axis::all_gather(const void* in, void* out, std::size_t count, DataType 
 
 Pending Axis::reduce_scatter(const void* in, void* out, std::size_t count, DataType type,
                              ReduceOp op) {
-  Call call = call_of(Collective::reduce_scatter, in, out, count, type);
-  call.op = op;
-  return start(call);
+  return start(call_of(Collective::reduce_scatter, in, out, count, type, op));
 }
 
 Pending Axis::broadcast(const void* in, void* out, std::size_t count, DataType type, int root) {
@@ -78,53 +159,54 @@ Pending Axis::all_to_all(const void* in, void* out, std::size_t count, DataType 
 }
 
 Pending Axis::send(const void* in, std::size_t count, DataType type, int peer) {
-  Call call = call_of(Collective::send_recv, in, nullptr, count, type);
-  call.peer = peer;
+  Call call = message_of(in, nullptr, count, type, peer);
   call.sends = true;
   return start(call);
 }
 
 Pending Axis::recv(void* out, std::size_t count, DataType type, int peer) {
-  Call call = call_of(Collective::send_recv, nullptr, out, count, type);
-  call.peer = peer;
-  return start(call);
+  return start(message_of(nullptr, out, count, type, peer));
 }
 
-Pending Axis::start(const Call& call) {
+Pending Axis::start(const Call& call, std::string_view label) {
+  if (!trace_) {
+    std::unique_ptr<Pending::Work> work = begin(call);
+    count(call);
+    return {*this, std::move(work)};
+  }
+  std::string what = describe(call, label);
+  const auto from = Trace::Clock::now();
   std::unique_ptr<Pending::Work> work = begin(call);
   count(call);
-  return {*this, std::move(work)};
+  const auto record = [trace = trace_, track = name_, what, from] {
+    trace->flight(track, what, from, Trace::Clock::now());
+  };
+  if (!work) record();
+  if (work && !work->on_ready(record)) trace_->instant(name_, what + " starts", from);
+  return {*this, std::move(work), std::move(what)};
 }
 
-void Axis::count(const Call& call) {
-  const std::uint64_t bytes = call.count * size_of(call.type);
-  const auto ranks = static_cast<std::uint64_t>(size_), others = ranks - 1;
-  Traffic::Count& c = traffic_[call.collective];
-  ++c.calls;
-  switch (call.collective) {
-    case Collective::all_reduce: {
-      // Exact where the ranks divide the bytes.
-      const std::uint64_t all = 2 * others * bytes;
-      c.sent += all / ranks;
-      c.received += all / ranks;
-      break;
-    }
-    case Collective::all_gather:
-    case Collective::reduce_scatter:
-    case Collective::all_to_all:
-      c.sent += others * bytes;
-      c.received += others * bytes;
-      break;
-    case Collective::broadcast:
-      if (ranks > 1) (call.root == rank_ ? c.sent : c.received) += bytes;
-      break;
-    case Collective::send_recv:
-      (call.sends ? c.sent : c.received) += bytes;
-      break;
-    default:
-      break;  // counted as a call
-  }
+void Axis::run(const Call& call, std::string_view label) {
+  const Wait wait(*this);
+  run_now(call);
+  count(call);
+  if (!trace_) return;
+  const auto to = Trace::Clock::now();
+  const std::string what = describe(call, label);
+  trace_->flight(name_, what, wait.from(), to);
+  trace_->span(name_ + " waits", what, wait.from(), to);
 }
+
+void Axis::run_now(const Call& call) {
+  if (const auto work = begin(call)) work->wait();
+}
+
+void Axis::trace(std::shared_ptr<Trace> trace, std::string name) {
+  trace_ = std::move(trace);
+  name_ = std::move(name);
+}
+
+void Axis::count(const Call& call) { traffic_[call.collective] += traffic_of(call, rank_, size_); }
 
 std::unique_ptr<Pending::Work> CommunicatorAxis::begin(const Call& call) {
   return std::make_unique<FutureWork>(comm_.start(call));

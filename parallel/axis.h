@@ -1,7 +1,8 @@
 // Axis: the ranks along one dimension of a mesh of ranks (data, tensor, pipeline ...), as the
 // engines of this folder see them: collectives that are started ahead and waited for where their
-// result is needed, and are counted. Beneath it is a Communicator, or whatever else a program has
-// (an NCCL communicator, to be measured beside Tutti): start() is all that it has to know.
+// result is needed, and are counted and traced. Beneath it is a Communicator, or whatever else a
+// program has (an NCCL communicator, to be measured beside Tutti): begin() is all that it has to
+// know.
 //
 // Counts are in elements, buffers belong to the operation until its Pending was waited for, and all
 // ranks of the axis start the same operations in the same order, as in Communicator. One thread at
@@ -12,34 +13,43 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "../comm/communicator.h"
+#include "trace.h"
 
 namespace tutti::parallel {
 
-/// What a rank has had carried over an axis. Bytes are counted as an algorithm moves them that is
-/// optimal in bandwidth: with P ranks and n bytes of the whole buffer, an all-reduce sends (and
-/// receives) 2 (P - 1) / P n, an all-gather or reduce-scatter (P - 1) / P n. A broadcast counts n
-/// for its root as sent, and for the others as received; a point-to-point message what it is.
+/// What a rank has had carried over an axis.
 struct Traffic {
   struct Count {
     std::uint64_t calls = 0, sent = 0, received = 0;  // bytes
     Count& operator+=(const Count& other);
+    bool operator==(const Count&) const = default;
   };
-  std::array<Count, kCollectives>
-      of{};                            // by Collective; all_reduce has the index that it has there
-  std::chrono::nanoseconds waited{0};  // in Pending::wait(): communication that was exposed
+  std::array<Count, kCollectives> of{};
+  std::chrono::nanoseconds waited{0};  // for results, and in run(): communication that was exposed
 
   Count& operator[](Collective c) { return of[static_cast<std::size_t>(c)]; }
   const Count& operator[](Collective c) const { return of[static_cast<std::size_t>(c)]; }
   Count total() const;
 };
 
+/// What `call` makes rank `rank` of `size` send and receive, in bytes, by an algorithm that is
+/// optimal in bandwidth: with P ranks and n bytes of the whole buffer, an all-reduce sends (and
+/// receives) 2 (P - 1) / P n, an all-gather, reduce-scatter or all-to-all (P - 1) / P n. A
+/// broadcast counts n for its root as sent, and for the others as received; a reduce the other way
+/// round; gather and scatter what the root has of the others. A point-to-point message counts what
+/// it is. Fractions of a byte are dropped.
+Traffic::Count traffic_of(const Call& call, int rank, int size);
+
 class Axis;
 
-/// A started operation. Movable; destroying it without wait() leaves the operation to itself.
+/// A started operation, of an axis that outlives it. Movable; destroying it without wait() leaves
+/// the operation to itself.
 class Pending {
  public:
   /// What an axis has to wait for.
@@ -48,19 +58,25 @@ class Pending {
     virtual ~Work() = default;
     virtual bool ready() = 0;
     virtual void wait() = 0;
+    /// Has `callback` called when it is over, on any thread; false where that cannot be known.
+    virtual bool on_ready(const std::function<void()>& callback);
   };
 
   Pending() = default;  // of nothing: ready
-  Pending(Axis& axis, std::unique_ptr<Work> work) : axis_(&axis), work_(std::move(work)) {}
+  Pending(Axis& axis, std::unique_ptr<Work> work, std::string label = {})
+      : axis_(&axis), work_(std::move(work)), label_(std::move(label)) {}
   explicit operator bool() const { return work_ != nullptr; }
   /// Never blocks.
   bool ready() const { return !work_ || work_->ready(); }
   /// Blocks until the result is there; throws the operation's error. A second time: nothing.
   void wait();
+  /// As Work::on_ready().
+  bool on_ready(const std::function<void()>& callback);
 
  private:
   Axis* axis_ = nullptr;
   std::unique_ptr<Work> work_;
+  std::string label_;  // for the trace
 };
 
 class Axis {
@@ -81,7 +97,11 @@ class Axis {
   Pending all_to_all(const void* in, void* out, std::size_t count, DataType type);
   Pending send(const void* in, std::size_t count, DataType type, int peer);
   Pending recv(void* out, std::size_t count, DataType type, int peer);
-  Pending start(const Call& call);
+  /// `label` says in the trace what it is for ("bucket 3").
+  Pending start(const Call& call, std::string_view label = {});
+  /// The same, waited for: where nothing is left to do meanwhile. It need not be handed to another
+  /// thread, so it is over sooner.
+  void run(const Call& call, std::string_view label = {});
 
   /// Makes what all ranks have under way on the axis fail, and what they start on it later, as far
   /// as what is beneath has a way to.
@@ -90,17 +110,29 @@ class Axis {
   const Traffic& traffic() const { return traffic_; }
   void reset_traffic() { traffic_ = {}; }
 
+  /// From now on operations and waits are recorded, on tracks that begin with `name`; null: no
+  /// more. An operation may be recorded only when the next one has been waited for.
+  void trace(std::shared_ptr<Trace> trace, std::string name);
+  const std::shared_ptr<Trace>& trace() const { return trace_; }
+
  protected:
+  using Clock = std::chrono::steady_clock;
   Axis(int rank, int size) : rank_(rank), size_(size) {}
   /// Starts it; null where it was over at once.
   virtual std::unique_ptr<Pending::Work> begin(const Call& call) = 0;
+  /// Carries it out on this thread.
+  virtual void run_now(const Call& call);
 
  private:
   friend class Pending;
   void count(const Call& call);
+  /// What passes until its end is time waited.
+  class Wait;
 
   const int rank_, size_;
   Traffic traffic_;
+  std::shared_ptr<Trace> trace_;
+  std::string name_;
 };
 
 /// The ranks of a communicator, which has to outlive it.
@@ -112,8 +144,13 @@ class CommunicatorAxis final : public Axis {
 
  private:
   std::unique_ptr<Pending::Work> begin(const Call& call) override;
+  void run_now(const Call& call) override { comm_.run(call); }
 
   Communicator& comm_;
 };
+
+/// A call with what all_reduce and its relatives have.
+Call call_of(Collective collective, const void* in, void* out, std::size_t count, DataType type,
+             ReduceOp op = {});
 
 }  // namespace tutti::parallel

@@ -1,0 +1,64 @@
+#include "parallel/optimizer/optimizer.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace tutti::parallel {
+namespace {
+
+constexpr std::size_t kPiece = 1024;  // elements that stay in the first-level cache
+
+void* at(void* data, DataType type, std::size_t i) {
+  return data == nullptr ? nullptr : static_cast<std::byte*>(data) + i * size_of(type);
+}
+const void* at(const void* data, DataType type, std::size_t i) {
+  return static_cast<const std::byte*>(data) + i * size_of(type);
+}
+
+}  // namespace
+
+void Optimizer::update(const Slice& slice) const {
+  const DataType type = slice.type;
+  float widened[kPiece];
+  for (std::size_t i = 0; i < slice.count; i += kPiece) {
+    kernels::Block block;
+    block.count = std::min(kPiece, slice.count - i);
+    block.master = at(slice.master, type, i);
+    block.gradient = at(slice.gradient, slice.gradient_type, i);
+    for (int s = 0; s < 2; ++s) block.state[s] = at(slice.state[s], type, i);
+    if (slice.gradient_type != type) {
+      kernels::convert(slice.gradient_type, block.gradient, type, widened, block.count);
+      block.gradient = widened;
+    }
+    update_block(slice, block);
+    if (slice.compute != nullptr) {
+      kernels::convert(type, block.master, slice.compute_type,
+                       at(slice.compute, slice.compute_type, i), block.count);
+    }
+  }
+}
+
+void AdamW::update_block(const Slice& slice, const kernels::Block& block) const {
+  const auto step = static_cast<double>(slice.step);
+  const kernels::AdamWConstants constants{
+      .scale = slice.gradient_scale,
+      .keep = 1 - options.learning_rate * options.weight_decay * slice.decay_scale,
+      .beta1 = options.beta1,
+      .beta2 = options.beta2,
+      .rate = options.learning_rate / (1 - std::pow(options.beta1, step)),
+      .root = 1 / std::sqrt(1 - std::pow(options.beta2, step)),
+      .epsilon = options.epsilon,
+  };
+  kernels::adamw(slice.type, block, constants);
+}
+
+void Sgd::update_block(const Slice& slice, const kernels::Block& block) const {
+  kernels::sgd(slice.type, block,
+               {.scale = slice.gradient_scale,
+                .decay = options.weight_decay * slice.decay_scale,
+                .momentum = options.momentum,
+                .rate = options.learning_rate,
+                .nesterov = options.nesterov});
+}
+
+}  // namespace tutti::parallel

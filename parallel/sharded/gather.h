@@ -1,0 +1,37 @@
+// How a unit's parameters come together, and are let go of.
+#pragma once
+
+#include <chrono>
+
+#include "state.h"
+
+namespace tutti::parallel {
+
+class Gathering {
+ public:
+  explicit Gathering(State& state) : state_(state) {}
+
+  /// Starts what brings all of the unit's parameters here, unless they are here or on their way.
+  void start(UnitState& u);
+  /// They are here.
+  void wait(UnitState& u);
+  /// Stage 3: they are here no more.
+  void release(UnitState& u);
+  /// Waits for what is under way, whatever becomes of it.
+  void abandon() noexcept;
+  /// Keeps the part that start() gathers from the small group.
+  void keep_part(UnitState& u);
+
+  std::size_t most_at_once() const { return most_; }  // units
+  std::chrono::nanoseconds waited() const { return waited_; }
+
+ private:
+  void start_from_shards(UnitState& u);
+  void start_from_parts(UnitState& u);
+
+  State& state_;
+  std::size_t now_ = 0, most_ = 0;
+  std::chrono::nanoseconds waited_{0};
+};
+
+}  // namespace tutti::parallel

@@ -1,0 +1,53 @@
+#include "parallel/sharded/policy.h"
+
+#include <fmt/format.h>
+
+#include "core/error.h"
+
+namespace tutti::parallel {
+
+void Policy::check() const {
+  const auto refuse = [](const std::string& why) {
+    throw Error(ErrorCode::invalid_argument, "Policy: " + why);
+  };
+  const auto& p = precision;
+  const bool wide = p.master == DataType::float64;
+  if (!wide && p.master != DataType::float32) {
+    refuse(fmt::format("the master type is float32 or float64, not {}", name(p.master)));
+  }
+  for (const DataType type : {p.compute, p.gradient, p.reduce}) {
+    const bool narrow = type == DataType::bfloat16 || type == DataType::float16;
+    if (wide ? type != DataType::float64 : !narrow && type != DataType::float32) {
+      refuse(fmt::format("{} does not go with a master of type {}", name(type), name(p.master)));
+    }
+  }
+  if (alignment == 0) refuse("alignment is 0; 1 is none");
+  if (stage != Stage::parameters && reshard_after_forward != Reshard::yes) {
+    refuse("reshard_after_forward is for stage 3; before it parameters are not sharded");
+  }
+}
+
+std::string Policy::describe() const {
+  const auto& p = precision;
+  return fmt::format(
+      "stage {}, reshard {}, layout {}, compute {}, gradient {}, reduce {}, master {}, prefetch {} "
+      "and {}, {} in flight, divide by {}, alignment {}, check_finite {}",
+      static_cast<int>(stage), static_cast<int>(reshard_after_forward), static_cast<int>(layout),
+      name(p.compute), name(p.gradient), name(p.reduce), name(p.master), prefetch_forward,
+      prefetch_backward, reductions_in_flight, divide_by, alignment, check_finite);
+}
+
+Policy Policy::fsdp(Precision precision) {
+  Policy policy = of(Stage::parameters, precision);
+  policy.layout = Layout::by_parameter;
+  return policy;
+}
+
+Policy Policy::of(Stage stage, Precision precision) {
+  Policy policy;
+  policy.stage = stage;
+  policy.precision = precision;
+  return policy;
+}
+
+}  // namespace tutti::parallel

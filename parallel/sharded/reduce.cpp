@@ -1,0 +1,142 @@
+#include "parallel/sharded/reduce.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "core/combine.h"
+#include "core/error.h"
+#include "parallel/optimizer/kernels.h"
+
+namespace tutti::parallel {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::string_view kScatter = "the reduce_scatter of the gradients";
+constexpr std::string_view kReplicas = "the all_reduce of the gradients among replicas";
+
+void wait_for(std::vector<Pending>& pending) {
+  for (Pending& p : pending) p.wait();
+  pending.clear();
+}
+
+}  // namespace
+
+ReduceOp Reduction::op() const {
+  return state_.policy.divide_by == 0 ? ReduceKind::avg : ReduceKind::sum;
+}
+
+void Reduction::prepare(UnitState& u) {
+  if (u.reducing && state_.reduces_in_place()) {
+    throw Error(ErrorCode::invalid_usage,
+                fmt::format("a second backward of unit '{}' after its gradients were reduced: in "
+                            "stage 1 they are reduced once in a step, with the last backward "
+                            "(synchronise(false) before the others)",
+                            u.unit.name));
+  }
+  const std::size_t bytes = u.layout.full() * size_of(state_.policy.precision.gradient);
+  while (!state_.reduces_in_place() && jobs_.size() > state_.policy.reductions_in_flight) {
+    finish_first();
+  }
+  if (state_.policy.stage != Stage::optimizer && !u.gradient) {
+    u.gradient = state_.memory.allocate(bytes);
+  }
+  if (!u.unread && bytes > 0) std::memset(state_.full_gradients(u), 0, bytes);
+  u.unread = true;
+}
+
+void Reduction::start(UnitState& u) {
+  const Precision& types = state_.policy.precision;
+  Job job{.unit = &u,
+          .buffer = std::move(u.gradient),
+          .data = nullptr,
+          .pending = {},
+          .scattered = false};
+  job.data = state_.policy.stage == Stage::optimizer ? state_.full_gradients(u) : job.buffer.data();
+  if (types.reduce != types.gradient) {
+    Buffer converted = state_.memory.allocate(u.layout.full() * size_of(types.reduce));
+    kernels::convert(types.gradient, job.data, types.reduce, converted.data(), u.layout.full());
+    job.buffer = std::move(converted);
+    job.data = job.buffer.data();
+  }
+  u.unread = false;
+  u.reducing = true;
+  const std::size_t size = size_of(types.reduce);
+  Job& kept = jobs_.emplace_back(std::move(job));
+  of_unit(kScatter, u, [&] {
+    for (const Piece& piece : u.layout.pieces()) {
+      if (piece.block == 0) continue;
+      kept.pending.push_back(state_.axes.shard->start(
+          call_of(Collective::reduce_scatter, kept.data + piece.full_offset * size,
+                  kept.data + state_.block(piece).full_offset * size, piece.block, types.reduce,
+                  op()),
+          u.unit.name));
+    }
+  });
+  if (state_.axes.replicate != nullptr && jobs_.size() > 1) {
+    Job& before = jobs_[jobs_.size() - 2];
+    if (!before.scattered) reduce_among_replicas(before);
+  }
+}
+
+void Reduction::finish_first() {
+  Job& job = jobs_.front();
+  const auto start = Clock::now();
+  if (!job.scattered && state_.axes.replicate != nullptr) reduce_among_replicas(job);
+  of_unit(job.scattered ? kReplicas : kScatter, *job.unit, [&] { wait_for(job.pending); });
+  waited_ += Clock::now() - start;
+  store(job);
+  jobs_.pop_front();
+}
+
+void Reduction::reduce_among_replicas(Job& job) {
+  of_unit(kScatter, *job.unit, [&] { wait_for(job.pending); });
+  job.scattered = true;
+  const DataType type = state_.policy.precision.reduce;
+  of_unit(kReplicas, *job.unit, [&] {
+    for (const Piece& piece : job.unit->layout.pieces()) {
+      if (piece.block == 0) continue;
+      std::byte* const block = job.data + state_.block(piece).full_offset * size_of(type);
+      job.pending.push_back(state_.axes.replicate->start(
+          call_of(Collective::all_reduce, block, block, piece.block, type, op()),
+          job.unit->unit.name));
+    }
+  });
+}
+
+// To where shards are; added to what earlier backwards of this step have brought.
+void Reduction::store(Job& job) {
+  UnitState& u = *job.unit;
+  const DataType type = state_.policy.precision.reduce;
+  const unsigned divisor = state_.policy.divide_by;
+  for (const Piece& piece : u.layout.pieces()) {
+    const LocalRange range = state_.block(piece);
+    std::byte* const block = job.data + range.full_offset * size_of(type);
+    void* const shard = state_.gradient_shard(u, range);
+    Source sources[2] = {{.data = block}, {.data = shard}};
+    if (divisor > 1) sources[0].prescale = Prescale::divide;
+    combine(type, ReduceKind::sum, {&shard, 1}, {sources, u.reduced ? 2u : 1u}, piece.block,
+            {.divisor = std::max(divisor, 1u)});
+  }
+  u.reduced = true;
+}
+
+void Reduction::wait_all() {
+  while (!jobs_.empty()) finish_first();
+}
+
+void Reduction::abandon() noexcept {
+  for (Job& job : jobs_) {
+    for (Pending& p : job.pending) wait_quietly(p);
+  }
+  jobs_.clear();
+}
+
+void Reduction::discard(UnitState& u) {
+  u.gradient.reset();
+  u.unread = u.reducing = u.reduced = false;
+}
+
+}  // namespace tutti::parallel

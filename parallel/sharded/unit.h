@@ -1,0 +1,37 @@
+// What the user declares: parameters, in units that are gathered and reduced together, such as a
+// transformer block. All ranks declare the same.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tutti::parallel {
+
+/// What becomes of a unit's full parameters after its forward, where they are sharded (stage 3).
+enum class Reshard : unsigned char {
+  yes,       // they are freed, and gathered again for the backward
+  no,        // they stay until the backward is over
+  to_group,  // freed; a part of them stays, so that a small group can gather them (ZeRO++'s hpZ)
+};
+
+struct Parameter {
+  std::string name;
+  std::size_t count = 0;      // elements; may be 0
+  std::size_t rows = 1;       // the leading dimension, which divides `count`
+  double weight_decay = 1.0;  // times the optimizer's: 0 for biases and norms
+};
+
+struct Unit {
+  std::string name;
+  std::vector<Parameter> parameters;
+  std::optional<Reshard> reshard = std::nullopt;  // else the policy's
+};
+
+/// Names a parameter of a declared model: number `parameter` of unit number `unit`.
+struct ParameterId {
+  std::size_t unit = 0, parameter = 0;
+};
+
+}  // namespace tutti::parallel

@@ -1,0 +1,203 @@
+// ShardedDataParallel, where it is about what ranks keep of parameters: loading them, the norm of
+// their gradients, the step.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "parallel/optimizer/kernels.h"
+#include "parallel/sharded/sharded.h"
+
+namespace tutti::parallel {
+namespace {
+
+using Use = UnitState::Use;
+
+[[noreturn]] void misused(const std::string& why) { throw Error(ErrorCode::invalid_usage, why); }
+
+// A gradient that is not finite, as a number that is larger than 0.
+constexpr int kUnitBits = 20, kParameterBits = 24;
+constexpr std::uint64_t low(std::uint64_t value, int bits) {
+  return value & ((std::uint64_t{1} << bits) - 1);
+}
+
+}  // namespace
+
+ShardedDataParallel::Shard ShardedDataParallel::shard(ParameterId id) const {
+  const UnitState& u = holding(id);
+  const LocalRange range = state_.local(u, id.parameter);
+  Shard shard{.begin = range.begin, .count = range.count};
+  if (range.count == 0) return shard;
+  shard.master = state_.master(u, range);
+  for (std::size_t i = 0; i < 2; ++i) shard.state[i] = state_.optimizer_state(i, u, range);
+  if (u.reduced) shard.gradient = state_.gradient_shard(u, range);
+  return shard;
+}
+
+void ShardedDataParallel::load(ParameterId id, const void* values) {
+  const Shard mine = shard(id);
+  if (mine.count == 0) return;
+  gathering_.wait(state_.units[id.unit]);  // it may be read from there
+  const std::size_t size = size_of(state_.policy.precision.master);
+  std::memcpy(mine.master, static_cast<const std::byte*>(values) + mine.begin * size,
+              mine.count * size);
+}
+
+void ShardedDataParallel::nothing_in_use(const char* call) const {
+  if (disagreement_) throw *disagreement_;
+  for (const UnitState& u : state_.units) {
+    if (u.use != Use::none) misused(fmt::format("{} while unit '{}' is in use", call, u.unit.name));
+  }
+}
+
+void ShardedDataParallel::share_parameters() {
+  nothing_in_use("share_parameters()");
+  const Precision& types = state_.policy.precision;
+  for (UnitState& u : state_.units) {
+    gathering_.wait(u);
+    for (const Piece& piece : u.layout.pieces()) {
+      const LocalRange range = state_.block(piece);
+      if (range.count == 0) continue;
+      std::byte* const master = state_.master(u, range);
+      if (state_.axes.replicate != nullptr) {
+        of_unit("the broadcast of the parameters to replicas", u, [&] {
+          state_.axes.replicate->run(
+              call_of(Collective::broadcast, master, master, range.count, types.master));
+        });
+      }
+      if (state_.has_master()) {
+        kernels::convert(types.master, master, types.compute, state_.compute(u, range),
+                         range.count);
+      }
+    }
+  }
+  spread_parameters([](const UnitState&) { return true; });
+  shared_ = true;
+}
+
+// Shards have changed: what was gathered of them before is void, and stages 1 and 2 gather anew.
+void ShardedDataParallel::spread_parameters(const std::function<bool(const UnitState&)>& changed) {
+  for (UnitState& u : state_.units) {
+    u.part.reset();
+    if (state_.sharded_parameters()) {
+      gathering_.release(u);
+    } else if (changed(u)) {
+      gathering_.wait(u);
+      u.gathered = false;
+      gathering_.start(u);
+    }
+  }
+}
+
+void ShardedDataParallel::check_gradients(UnitState& u) {
+  const DataType type = state_.policy.precision.gradient;
+  for (std::size_t p = 0; not_finite_ == 0 && p < u.unit.parameters.size(); ++p) {
+    const std::byte* data = state_.full_gradients(u) + u.layout.offset(p) * size_of(type);
+    if (std::isfinite(kernels::sum_of_squares(type, data, u.unit.parameters[p].count))) continue;
+    const auto rank = static_cast<std::uint64_t>(roll_call_.rank());
+    const auto unit = static_cast<std::uint64_t>(&u - state_.units.data());
+    not_finite_ = ((rank + 1) << kUnitBits | unit) << kParameterBits | p;
+  }
+}
+
+void ShardedDataParallel::finish_backward() {
+  nothing_in_use("finish_backward()");
+  if (!synchronises_) return;
+  reduction_.wait_all();
+  happens({Event::Kind::finish, 0});
+  finished_ = true;
+  if (!state_.policy.check_finite) return;
+  const std::uint64_t found = roll_call_.largest(not_finite_);
+  not_finite_ = 0;
+  if (found == 0) return;
+  const std::uint64_t unit = low(found >> kParameterBits, kUnitBits);
+  const int rank = static_cast<int>(found >> (kParameterBits + kUnitBits)) - 1;
+  const Unit& named = state_.units[unit].unit;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("the gradient of parameter '{}' of unit '{}' is not finite on {}; "
+                          "discard_gradients() leaves the step out",
+                          named.parameters[low(found, kParameterBits)].name, named.name,
+                          roll_call_.name(rank)),
+              rank);
+}
+
+double ShardedDataParallel::gradient_norm(std::span<Axis* const> also) {
+  if (!finished_) misused("the norm of gradients before finish_backward()");
+  const DataType type = state_.policy.precision.reduce;
+  double sum = 0;
+  for (const UnitState& u : state_.units) {
+    if (!u.reduced) continue;
+    for (const Piece& piece : u.layout.pieces()) {
+      const LocalRange range = state_.block(piece);
+      sum += kernels::sum_of_squares(type, state_.gradient_shard(u, range), range.count);
+    }
+  }
+  try {
+    const Call call = call_of(Collective::all_reduce, &sum, &sum, 1, DataType::float64);
+    state_.axes.shard->run(call);
+    for (Axis* axis : also) axis->run(call);
+  } catch (const Error& e) {
+    throw Error(e.code(), fmt::format("the norm of all gradients: {}", e.what()), e.rank());
+  }
+  return std::sqrt(sum);
+}
+
+double ShardedDataParallel::clip_gradients(double most, std::span<Axis* const> also) {
+  const double norm = gradient_norm(also);
+  gradient_scale_ = norm > most ? most / norm : 1;
+  return norm;
+}
+
+void ShardedDataParallel::step(const Optimizer& optimizer) {
+  nothing_in_use("step()");
+  if (!finished_) misused("step() before finish_backward()");
+  for (const UnitState& u : state_.units) {
+    if (u.unread) {
+      misused(
+          fmt::format("step(): gradients of unit '{}' were not reduced, as synchronise(false) "
+                      "held in its last backward",
+                      u.unit.name));
+    }
+  }
+  if (steps_ == 0) {
+    state_.make_optimizer_state(optimizer.states());
+  } else if (optimizer.states() != state_.optimizer_states()) {
+    misused(
+        fmt::format("step(): {} keeps {} numbers for each parameter, the optimizer of the first "
+                    "step {}",
+                    optimizer.name(), optimizer.states(), state_.optimizer_states()));
+  }
+  ++steps_;
+  const Precision& types = state_.policy.precision;
+  for (UnitState& u : state_.units) {
+    if (!u.reduced) continue;
+    for (std::size_t p = 0; p < u.unit.parameters.size(); ++p) {
+      const LocalRange range = state_.local(u, p);
+      if (range.count == 0) continue;
+      optimizer.update(
+          {.type = types.master,
+           .master = state_.master(u, range),
+           .state = {state_.optimizer_state(0, u, range), state_.optimizer_state(1, u, range)},
+           .gradient_type = types.reduce,
+           .gradient = state_.gradient_shard(u, range),
+           .compute_type = types.compute,
+           .compute = state_.has_master() ? state_.compute(u, range) : nullptr,
+           .count = range.count,
+           .gradient_scale = gradient_scale_,
+           .decay_scale = u.unit.parameters[p].weight_decay,
+           .step = steps_});
+    }
+  }
+  spread_parameters([](const UnitState& u) { return u.reduced; });
+  discard_gradients();
+}
+
+void ShardedDataParallel::discard_gradients() {
+  reduction_.wait_all();
+  for (UnitState& u : state_.units) reduction_.discard(u);
+  gradient_scale_ = 1;
+  finished_ = false;
+}
+
+}  // namespace tutti::parallel

@@ -1,0 +1,51 @@
+// An axis over a slow link, for tests and benchmarks: whatever is beneath, its operations take as
+// long as on a link of so many bytes per second, without any computing. So overlap, bubbles and
+// crossover points can be seen on a machine of few cores.
+//
+// A rank has one link, in each direction. An operation holds it for the link's latency and the time
+// that its bytes take (as Traffic counts them), after the operations before it; then it really
+// begins, so it is over once the last rank's time is. A receive begins at once: the sender pays.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "axis.h"
+
+namespace tutti::parallel {
+
+class ThrottledAxis final : public Axis {
+ public:
+  struct Link {
+    double bytes_per_second = 1e9;
+    std::chrono::nanoseconds latency{0};
+  };
+  /// Has a thread of its own. Nobody else uses `beneath` (or its communicator) until this is
+  /// destroyed, which waits for the time of what was started, not for its result.
+  ThrottledAxis(Axis& beneath, Link link);
+  ~ThrottledAxis() override;
+
+  /// How long the link is held by an operation.
+  std::chrono::nanoseconds time_of(const Call& call) const;
+
+ private:
+  class Delayed;
+  std::unique_ptr<Pending::Work> begin(const Call& call) override;
+  void work();
+
+  Axis& beneath_;
+  std::mutex beneath_mutex_;  // of whoever starts something there
+  const Link link_;
+  std::chrono::steady_clock::time_point free_;  // when the link is
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::shared_ptr<Delayed>> queue_;
+  bool ends_ = false;
+  std::thread thread_;
+};
+
+}  // namespace tutti::parallel

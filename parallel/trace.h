@@ -1,0 +1,57 @@
+// Trace: when a rank did what, for a person to look at. Engines and axes write down spans of time;
+// the file is the Trace Event Format that Perfetto (ui.perfetto.dev) and chrome://tracing show: a
+// process for each rank, in it a track for each kind of thing.
+//
+// Times are of the steady clock, which the processes of a host share, so the traces of its ranks
+// fit together in one file. Any thread may record.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <iosfwd>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace tutti::parallel {
+
+class Trace {
+ public:
+  using Clock = std::chrono::steady_clock;
+  enum class Kind : unsigned char {
+    span,     // from, to: on one track they nest, or follow each other
+    flight,   // from, to: those of one track may overlap in any way
+    instant,  // at from
+  };
+  struct Event {
+    Kind kind;
+    std::string track, name;
+    Clock::time_point from, to;
+  };
+
+  explicit Trace(int rank) : rank_(rank) {}
+
+  void span(std::string track, std::string name, Clock::time_point from, Clock::time_point to);
+  void flight(std::string track, std::string name, Clock::time_point from, Clock::time_point to);
+  void instant(std::string track, std::string name, Clock::time_point at = Clock::now());
+
+  int rank() const { return rank_; }
+  /// So far, in the order in which they were recorded, which is that of their ends.
+  std::vector<Event> events() const;
+  void clear();
+
+ private:
+  void record(Event event);
+
+  const int rank_;
+  mutable std::mutex mutex_;
+  std::vector<Event> events_;
+};
+
+/// One file of the traces of several ranks, as JSON. A trace of another process is appended by
+/// leaving out its first line: the format needs no end.
+void write_json(std::ostream& out, std::span<const std::shared_ptr<Trace>> traces);
+
+}  // namespace tutti::parallel

@@ -1,0 +1,18 @@
+# examples/fsdp.cpp on one, three and four ranks: it learns, alike on all ranks. Run by ctest.
+foreach(ranks IN ITEMS 1 3 4)
+  execute_process(COMMAND ${TUTTI} run -n ${ranks} ${FSDP} OUTPUT_VARIABLE output
+                  COMMAND_ECHO STDOUT COMMAND_ERROR_IS_FATAL ANY)
+  set(losses "")
+  math(EXPR last "${ranks} - 1")
+  foreach(rank RANGE ${last})
+    if(NOT output MATCHES "rank ${rank} of ${ranks}: the loss fell from (0[.][0-9]+) to (0[.]0[0-9]+);")
+      message(FATAL_ERROR "rank ${rank} has not learned:\n${output}")
+    endif()
+    list(APPEND losses "${CMAKE_MATCH_1} ${CMAKE_MATCH_2}")
+  endforeach()
+  list(REMOVE_DUPLICATES losses)
+  list(LENGTH losses different)
+  if(NOT different EQUAL 1)
+    message(FATAL_ERROR "the ranks differ:\n${output}")
+  endif()
+endforeach()

@@ -1,0 +1,345 @@
+// The mesh of ranks: its arithmetic, exhaustively and against other arithmetic; its communicators,
+// and that all ranks refuse a mesh that is none, or that differs among them. And what axes count.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "parallel/agreement.h"
+#include "parallel/mesh.h"
+#include "parallel/throttled_axis.h"
+#include "thread_ranks.h"
+
+namespace tutti::parallel {
+namespace {
+
+using test::error_of;
+using test::run_thread_ranks;
+using Names = Mesh::Names;
+
+/// Calls `body` with each way to write `ranks` as an ordered product of up to `most` sizes, ones
+/// included.
+void for_each_factorisation(int ranks, std::size_t most,
+                            const std::function<void(const std::vector<int>&)>& body) {
+  std::vector<int> sizes;
+  const std::function<void(int)> grow = [&](int left) {
+    if (left == 1 && !sizes.empty()) body(sizes);
+    if (sizes.size() == most) return;
+    for (int size = 1; size <= left; ++size) {
+      if (left % size != 0) continue;
+      sizes.push_back(size);
+      grow(left / size);
+      sizes.pop_back();
+    }
+  };
+  grow(ranks);
+}
+
+MeshShape shape_of(const std::vector<int>& sizes, int infer = -1) {
+  std::vector<MeshDimension> dimensions;
+  int ranks = 1;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const bool open = static_cast<int>(i) == infer;
+    dimensions.push_back({std::string(1, static_cast<char>('a' + i)), open ? -1 : sizes[i]});
+    ranks *= sizes[i];
+  }
+  return {ranks, dimensions};
+}
+
+/// All coordinates in order, by counting up as a row of wheels does: no division.
+std::vector<std::vector<int>> counted(const std::vector<int>& sizes) {
+  std::vector<std::vector<int>> result;
+  std::vector<int> wheels(sizes.size(), 0);
+  while (true) {
+    result.push_back(wheels);
+    std::size_t i = sizes.size();
+    while (i > 0 && ++wheels[i - 1] == sizes[i - 1]) wheels[--i] = 0;
+    if (i == 0) return result;
+  }
+}
+
+TEST(MeshShapes, NumberRanksAsCountingDoes) {
+  int shapes = 0;
+  for (int ranks = 1; ranks <= 64; ++ranks) {
+    for_each_factorisation(ranks, 4, [&](const std::vector<int>& sizes) {
+      ++shapes;
+      const MeshShape shape = shape_of(sizes);
+      const auto expected = counted(sizes);
+      ASSERT_EQ(expected.size(), static_cast<std::size_t>(ranks));
+      for (int r = 0; r < ranks; ++r) {
+        const std::vector<int>& at = expected[static_cast<std::size_t>(r)];
+        ASSERT_EQ(shape.coordinates(r), at) << shape.text() << ", rank " << r;
+        ASSERT_EQ(shape.rank(at), r) << shape.text();
+        for (std::size_t i = 0; i < sizes.size(); ++i) {
+          ASSERT_EQ(shape.coordinate(r, shape.dimensions()[i].name), at[i]);
+        }
+      }
+    });
+  }
+  EXPECT_GT(shapes, 1000);
+}
+
+TEST(MeshShapes, FormTheGroupsOfEverySetOfDimensions) {
+  for (int ranks = 1; ranks <= 64; ++ranks) {
+    for_each_factorisation(ranks, 3, [&](const std::vector<int>& sizes) {
+      const MeshShape shape = shape_of(sizes);
+      const auto at = counted(sizes);
+      for (unsigned set = 0; set < 1u << sizes.size(); ++set) {
+        Names names;
+        for (std::size_t i = sizes.size(); i-- > 0;) {  // not in the mesh's order
+          if ((set >> i & 1) != 0) names.push_back(shape.dimensions()[i].name);
+        }
+        std::vector<std::vector<int>> groups(static_cast<std::size_t>(ranks / shape.size(names)));
+        for (int r = 0; r < ranks; ++r) {
+          // The ranks that agree in all other coordinates, looked for one by one.
+          std::vector<int> expected;
+          for (int other = 0; other < ranks; ++other) {
+            bool same = true;
+            for (std::size_t i = 0; i < sizes.size(); ++i) {
+              const auto a = static_cast<std::size_t>(r), b = static_cast<std::size_t>(other);
+              if ((set >> i & 1) == 0 && at[a][i] != at[b][i]) same = false;
+            }
+            if (same) expected.push_back(other);
+          }
+          const std::vector<int> group = shape.group(r, names);
+          ASSERT_EQ(group, expected) << shape.text() << ", rank " << r << ", set " << set;
+          const MeshShape::Place place = shape.place(r, names);
+          ASSERT_LT(static_cast<std::size_t>(place.rank), group.size());
+          ASSERT_EQ(group[static_cast<std::size_t>(place.rank)], r);
+          ASSERT_LT(static_cast<std::size_t>(place.group), groups.size());
+          std::vector<int>& known = groups[static_cast<std::size_t>(place.group)];
+          if (known.empty()) known = group;
+          ASSERT_EQ(known, group);  // one number, one group
+        }
+        for (const auto& group : groups) ASSERT_FALSE(group.empty());
+      }
+    });
+  }
+}
+
+TEST(MeshShapes, FindOneSize) {
+  for (int ranks = 1; ranks <= 64; ++ranks) {
+    for_each_factorisation(ranks, 3, [&](const std::vector<int>& sizes) {
+      for (int open = 0; open < static_cast<int>(sizes.size()); ++open) {
+        const MeshShape shape = shape_of(sizes, open);
+        ASSERT_EQ(shape.dimensions()[static_cast<std::size_t>(open)].size,
+                  sizes[static_cast<std::size_t>(open)]);
+      }
+    });
+  }
+}
+
+TEST(MeshShapes, MoveAlongADimension) {
+  const MeshShape shape(24, {{"pp", 2}, {"dp", 3}, {"tp", 4}});
+  EXPECT_EQ(shape.moved(0, "dp", 2), 8);
+  EXPECT_EQ(shape.moved(23, "pp", 0), 11);
+  EXPECT_EQ(shape.moved(23, "tp", 0), 20);
+}
+
+TEST(MeshShapes, RefuseWhatIsNone) {
+  struct Case {
+    int ranks;
+    std::vector<MeshDimension> dimensions;
+    std::string says;
+  };
+  const std::vector<Case> cases{
+      {8, {{"pp", 2}, {"tp", 2}}, "their product is 4"},
+      {6, {{"pp", 4}, {"tp", -1}}, "their product is 4 times"},
+      {8, {{"pp", -1}, {"tp", -1}}, "only one size can be -1"},
+      {8, {{"pp", 0}, {"tp", 8}}, "pp has to be 1 at least"},
+      {8, {{"pp", -2}, {"tp", -4}}, "pp has to be 1 at least"},
+      {4, {{"dp", 2}, {"dp", 2}}, "two dimensions are called dp"},
+      {4, {{"", 4}}, "no name"},
+      {2, {}, "their product is 1"},
+      {1 << 30, {{"a", 1 << 16}, {"b", 1 << 16}, {"c", 1 << 16}, {"d", 1 << 16}}, "multiply up"},
+      {0, {{"a", 1}}, "0 ranks"},
+  };
+  for (const Case& c : cases) {
+    const Error error = error_of([&] { MeshShape(c.ranks, c.dimensions); });
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << c.says;
+    EXPECT_NE(std::string(error.what()).find(c.says), std::string::npos) << error.what();
+  }
+  const MeshShape shape(4, {{"dp", 2}, {"tp", 2}});
+  const std::vector<std::function<void()>> uses{
+      [&] { shape.size("cp"); },
+      [&] {
+        shape.group(0, Names{"dp", "dp"});
+      },
+      [&] { shape.coordinates(4); },
+      [&] { shape.coordinates(-1); },
+      [&] {
+        shape.rank(std::array{0, 2});
+      },
+      [&] { shape.rank(std::array{0}); },
+      [&] { shape.moved(0, "dp", 2); },
+  };
+  for (const auto& use : uses) EXPECT_EQ(error_of(use).code(), ErrorCode::invalid_argument);
+}
+
+TEST(Meshes, GiveEachDimensionAnAxis) {
+  for (const int ranks : {2, 6, 8}) {
+    run_thread_ranks(ranks, [&](Communicator& world) {
+      Mesh mesh(world, {{"pp", 2}, {"dp", -1}, {"tp", ranks == 8 ? 2 : 1}},
+                {{"tp", "dp"}, {"pp", "dp", "tp"}});
+      for (const Names& names : {Names{"pp"}, Names{"dp"}, Names{"tp"}, Names{"dp", "tp"},
+                                 Names{"tp", "dp"}, Names{"tp", "pp", "dp"}}) {
+        CommunicatorAxis& axis = mesh.axis(names);
+        const std::vector<int> expected = mesh.shape().group(world.rank(), names);
+        ASSERT_EQ(static_cast<std::size_t>(axis.size()), expected.size());
+        std::vector<int> found(expected.size());
+        const int self = world.rank();
+        axis.all_gather(&self, found.data(), 1, DataType::int32).wait();
+        EXPECT_EQ(found, expected) << names.front();
+      }
+      EXPECT_EQ(mesh.coordinate("pp"), world.rank() * 2 / ranks);
+      EXPECT_EQ(error_of([&] { mesh.axis({"pp", "dp"}); }).code(), ErrorCode::invalid_argument);
+      EXPECT_EQ(error_of([&] { mesh.axis("cp"); }).code(), ErrorCode::invalid_argument);
+    });
+  }
+}
+
+TEST(Meshes, ThatAreNoneOrDifferAreRefusedByAllRanks) {
+  run_thread_ranks(4, [](Communicator& world) {
+    const auto size = [&](int a, int b) { return world.rank() == 2 ? b : a; };
+    // Rank 2 has another one, which multiplies up or does not; or all have one that does not.
+    for (const int tp : {4, 3}) {
+      const Error error = error_of([&] { Mesh(world, {{"dp", size(2, 1)}, {"tp", size(2, tp)}}); });
+      EXPECT_EQ(error.code(), ErrorCode::mismatch);
+      EXPECT_EQ(error.rank(), 2);
+      EXPECT_NE(std::string(error.what()).find("it has \"dp 1\" where rank 0 has \"dp 2\""),
+                std::string::npos)
+          << error.what();
+    }
+    const Error fused = error_of([&] {
+      Mesh(world, {{"dp", 2}, {"tp", 2}},
+           world.rank() == 1 ? std::vector<Names>{{"dp", "tp"}} : std::vector<Names>{});
+    });
+    EXPECT_EQ(fused.code(), ErrorCode::mismatch);
+    EXPECT_EQ(fused.rank(), 1);
+    EXPECT_EQ(error_of([&] { Mesh(world, {{"dp", 3}}); }).code(), ErrorCode::invalid_argument);
+    EXPECT_EQ(error_of([&] {
+                Mesh(world, {{"dp", 4}}, {{"x"}});
+              }).code(),
+              ErrorCode::invalid_argument);
+    Mesh mesh(world, {{"dp", 4}});  // and the communicator is as good as before
+    EXPECT_EQ(mesh.axis("dp").size(), 4);
+  });
+}
+
+TEST(Agreements, NameTheFirstRankThatDiffersAndWhere) {
+  run_thread_ranks(3, [](Communicator& world) {
+    CommunicatorAxis axis(world);
+    std::vector<std::string> lines{"a", "b\nc", "d"};
+    agree(axis, "this", lines);
+    if (world.rank() == 1) lines.pop_back();
+    if (world.rank() == 2) lines[0] = "e";
+    const Error error = error_of([&] { agree(axis, "this", lines); });
+    EXPECT_EQ(error.code(), ErrorCode::mismatch);
+    EXPECT_EQ(error.rank(), 1);
+    EXPECT_NE(std::string(error.what()).find("it has \"nothing more\" where rank 0 has \"d\""),
+              std::string::npos)
+        << error.what();
+    agree(axis, "nothing", {});
+  });
+}
+
+TEST(Axes, CountWhatIsCarried) {
+  constexpr int kRanks = 4;
+  run_thread_ranks(kRanks, [](Communicator& world) {
+    CommunicatorAxis axis(world);
+    const auto self = static_cast<std::size_t>(world.rank());
+    std::vector<float> in(400), out(400);
+    axis.all_reduce(in.data(), out.data(), 100, DataType::float32).wait();
+    axis.run(call_of(Collective::all_reduce, in.data(), out.data(), 100, DataType::float32));
+    EXPECT_EQ(axis.traffic()[Collective::all_reduce], (Traffic::Count{2, 1200, 1200}));
+    axis.all_gather(in.data(), out.data(), 100, DataType::float32).wait();
+    EXPECT_EQ(axis.traffic()[Collective::all_gather], (Traffic::Count{1, 1200, 1200}));
+    axis.reduce_scatter(in.data(), out.data(), 100, DataType::float32).wait();
+    EXPECT_EQ(axis.traffic()[Collective::reduce_scatter], (Traffic::Count{1, 1200, 1200}));
+    axis.all_to_all(in.data(), out.data(), 100, DataType::float32).wait();
+    EXPECT_EQ(axis.traffic()[Collective::all_to_all], (Traffic::Count{1, 1200, 1200}));
+    axis.broadcast(in.data(), out.data(), 100, DataType::float32, 2).wait();
+    EXPECT_EQ(axis.traffic()[Collective::broadcast],
+              (self == 2 ? Traffic::Count{1, 400, 0} : Traffic::Count{1, 0, 400}));
+
+    // Rank r has 10 r elements: of 60 in all.
+    const std::vector<std::size_t> counts{0, 10, 20, 30};
+    Call gather = call_of(Collective::all_gather_v, in.data(), out.data(), 0, DataType::float32);
+    gather.out_counts = counts;
+    axis.start(gather).wait();
+    EXPECT_EQ(axis.traffic()[Collective::all_gather_v],
+              (Traffic::Count{1, 3 * 40 * self, 240 - 40 * self}));
+    Call scatter =
+        call_of(Collective::reduce_scatter_v, in.data(), out.data(), 0, DataType::float32);
+    scatter.in_counts = counts;
+    axis.start(scatter).wait();
+    EXPECT_EQ(axis.traffic()[Collective::reduce_scatter_v],
+              (Traffic::Count{1, 240 - 40 * self, 3 * 40 * self}));
+
+    const int next = (world.rank() + 1) % kRanks, previous = (world.rank() + 3) % kRanks;
+    Pending sent = axis.send(in.data(), 7, DataType::float64, next);
+    axis.recv(out.data(), 7, DataType::float64, previous).wait();
+    sent.wait();
+    sent.wait();  // a second time: nothing
+    EXPECT_EQ(axis.traffic()[Collective::send_recv], (Traffic::Count{2, 56, 56}));
+    const Traffic::Count all = axis.traffic().total();
+    EXPECT_EQ(all.calls, 10u);
+    EXPECT_GT(axis.traffic().waited.count(), 0);
+    axis.reset_traffic();
+    EXPECT_EQ(axis.traffic().total(), Traffic::Count{});
+  });
+}
+
+TEST(Axes, CountRootedCallsByWhatTheRootHasOfTheOthers) {
+  const auto of = [](Collective collective, int rank) {
+    Call call = call_of(collective, nullptr, nullptr, 10, DataType::float16);
+    call.root = 1;
+    return traffic_of(call, rank, 3);
+  };
+  using Count = Traffic::Count;
+  EXPECT_EQ(of(Collective::reduce, 0), (Count{1, 20, 0}));
+  EXPECT_EQ(of(Collective::reduce, 1), (Count{1, 0, 20}));
+  EXPECT_EQ(of(Collective::gather, 0), (Count{1, 20, 0}));
+  EXPECT_EQ(of(Collective::gather, 1), (Count{1, 0, 40}));
+  EXPECT_EQ(of(Collective::scatter, 0), (Count{1, 0, 20}));
+  EXPECT_EQ(of(Collective::scatter, 1), (Count{1, 40, 0}));
+  EXPECT_EQ(of(Collective::barrier, 1), (Count{1, 0, 0}));
+}
+
+TEST(ThrottledAxes, TakeTheirTimeAndGiveTheSameResults) {
+  run_thread_ranks(3, [](Communicator& world) {
+    using Clock = std::chrono::steady_clock;
+    CommunicatorAxis beneath(world);
+    ThrottledAxis axis(beneath, {.bytes_per_second = 1e6, .latency = std::chrono::milliseconds(2)});
+    std::vector<float> x(7500, static_cast<float>(world.rank())), y(7500);
+    // 2 * 2/3 * 30 kB at 1 MB/s, and the latency: 42 ms. Twice, one after the other.
+    const Call call = call_of(Collective::all_reduce, x.data(), y.data(), 7500, DataType::float32);
+    EXPECT_EQ(axis.time_of(call), std::chrono::milliseconds(42));
+    const auto start = Clock::now();
+    Pending first = axis.start(call);
+    EXPECT_FALSE(first.ready());
+    std::vector<float> z(7500);
+    Pending second = axis.all_reduce(x.data(), z.data(), 7500, DataType::float32);
+    const int previous = (world.rank() + 2) % 3;
+    std::vector<float> came(10);
+    Pending received = axis.recv(came.data(), 10, DataType::float32, previous);
+    Pending sent = axis.send(x.data(), 10, DataType::float32, (world.rank() + 1) % 3);
+    received.wait();
+    EXPECT_GE(Clock::now() - start, std::chrono::milliseconds(84));  // behind the other two
+    first.wait();
+    second.wait();
+    sent.wait();
+    EXPECT_EQ(came, std::vector<float>(10, static_cast<float>(previous)));
+    EXPECT_EQ(y, std::vector<float>(7500, 3));
+    EXPECT_EQ(z, y);
+    EXPECT_EQ(axis.traffic()[Collective::all_reduce].sent, 2u * 40000);
+  });
+}
+
+}  // namespace
+}  // namespace tutti::parallel
