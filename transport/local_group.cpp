@@ -208,8 +208,9 @@ void LocalGroup::wait_for_other_hosts(Deadline deadline) {
     const std::vector<int> dead = dead_ranks();
     if (!dead.empty() && !hosts_->all_ready()) {
       fail({ErrorCode::peer_lost, dead.front(),
-            fmt::format("rank {} ({}) died before all ranks had joined the communicator",
-                        dead.front(), process_text(dead.front()))});
+            fmt::format("rank {} ({}) {} before all ranks had joined the communicator",
+                        dead.front(), process_text(dead.front()),
+                        hosts_->why_lost(dead.front()).value_or("died"))});
     }
     if (Clock::now() > deadline) {
       fail({ErrorCode::timed_out, -1,
