@@ -10,6 +10,7 @@
 #include "comm/impl.h"
 #include "comm/shrink.h"
 #include "comm/started_calls.h"
+#include "core/background.h"
 #include "transport/gpu_memory.h"
 
 namespace tutti {
@@ -224,12 +225,21 @@ Communicator Communicator::split(int color, int key, const Options& options) {
   std::random_device random;
   const Entry mine{color, key, static_cast<std::uint64_t>(random()) << 32 | random()};
   std::vector<Entry> all(static_cast<std::size_t>(size()));
-  run({.collective = Collective::all_gather,
-       .in = &mine,
-       .out = all.data(),
-       .count = sizeof(Entry),
-       .type = DataType::uint8,
-       .splits = true});
+  // The same on all ranks of this color, also where it turns out here alone that there will be
+  // none.
+  const std::uint64_t id =
+      mix(mix(i.group->id(), ++i.splits), static_cast<std::uint64_t>(static_cast<unsigned>(color)));
+  try {
+    run({.collective = Collective::all_gather,
+         .in = &mine,
+         .out = all.data(),
+         .count = sizeof(Entry),
+         .type = DataType::uint8,
+         .splits = true});
+  } catch (const Error& e) {
+    i.group->refuse(id, e.code() == ErrorCode::peer_lost ? e.rank() : -1);
+    throw;
+  }
   if (color < 0) return {};
   std::vector<int> chosen;
   for (int r = 0; r < size(); ++r) {
@@ -240,7 +250,18 @@ Communicator Communicator::split(int color, int key, const Options& options) {
   });
   std::vector<std::uint64_t> keys;
   for (const int r : chosen) keys.push_back(all[static_cast<std::size_t>(r)].segment);
-  return Communicator(i.part(chosen, std::move(keys), options));
+  try {
+    return Communicator(i.part(chosen, std::move(keys), id, options));
+  } catch (const Error& e) {
+    // Somebody has given up on another rank; why, all of this communicator hear in a moment.
+    const auto soon =
+        deadline_after(e.rank() < 0 ? std::chrono::seconds(1) : std::chrono::seconds(0));
+    while (Deadline::clock::now() < soon && !i.group->failed()) {
+      pause_for(std::chrono::microseconds(100));
+    }
+    if (e.rank() < 0 && i.group->failed()) i.group->throw_failure();
+    throw;
+  }
 }
 
 Communicator Communicator::shrink(std::span<const int> excluded, const Options& options) {
@@ -265,22 +286,25 @@ Communicator Communicator::shrink(std::span<const int> excluded, const Options& 
   const std::vector<int>& survivors = shrinking.survivors;
   std::uint64_t& times = i.shrinks[survivors];
   shrinking.times = ++times;
+  std::uint64_t who = 0;
+  for (const int r : survivors) who = mix(who, static_cast<std::uint64_t>(r));
+  const std::uint64_t id = mix(mix(i.group->id(), who), times);
   try {
     const auto calls_with = [&](const std::vector<int>& ranks) {
       const auto found = i.shrinks.find(ranks);
       return found == i.shrinks.end() ? 0 : found->second;
     };
     meet_to_shrink(*i.group, shrinking, calls_with, deadline_after(options.rendezvous_timeout));
-  } catch (...) {
+  } catch (const Error& e) {
+    // Others may have seen this rank before it saw that one of them is gone.
+    if (e.code() == ErrorCode::peer_lost) i.group->refuse(id, e.rank());
     --times;  // nobody has gone on, so it may be tried again
     throw;
   }
-  std::uint64_t who = 0;
-  for (const int r : survivors) who = mix(who, static_cast<std::uint64_t>(r));
   std::vector<std::uint64_t> keys;
   // Every survivor can compute them, so that nothing has to be exchanged.
   for (const int r : survivors) keys.push_back(mix(mix(i.group->key(r), who), times));
-  return Communicator(i.part(survivors, std::move(keys), options));
+  return Communicator(i.part(survivors, std::move(keys), id, options));
 }
 
 void Communicator::use_plan(std::string_view text) {

@@ -277,22 +277,21 @@ void Communicator::Impl::run_message(const Call& call) {
 
 std::unique_ptr<Communicator::Impl> Communicator::Impl::part(const std::vector<int>& ranks,
                                                              std::vector<std::uint64_t> keys,
+                                                             std::uint64_t id,
                                                              const Options& its_options) {
-  std::vector<int> members;
+  LocalGroup::Ranks its_ranks{0, {}, std::move(keys), id};
   Options inherited = its_options;
   if (inherited.gpu < 0) inherited.gpu = options.gpu;
-  int new_rank = 0;
   for (const int r : ranks) {
-    if (r == group->rank()) new_rank = static_cast<int>(members.size());
-    members.push_back(group->member(r));
+    if (r == group->rank()) its_ranks.rank = static_cast<int>(its_ranks.members.size());
+    its_ranks.members.push_back(group->member(r));
   }
   Geometry its_geometry = geometry;
   its_geometry.domains = geometry.domains.among(ranks);
   its_geometry.hosts = geometry.hosts.among(ranks);
   try {
-    return std::make_unique<Impl>(open_subsession(*group, its_geometry, new_rank,
-                                                  std::move(members), std::move(keys), inherited),
-                                  inherited, engine);
+    return std::make_unique<Impl>(
+        open_subsession(*group, its_geometry, std::move(its_ranks), inherited), inherited, engine);
   } catch (const Error& e) {
     // It counts the ranks of a communicator that has not come to be; the caller knows this one.
     if (e.rank() < 0 || static_cast<std::size_t>(e.rank()) >= ranks.size()) throw;

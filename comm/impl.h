@@ -127,9 +127,10 @@ struct Communicator::Impl {
   const Binding& bind_message(Messages& messages, const Call& call);
   /// Before use_plan(): what was prepared runs another plan.
   void forget_calls();
-  /// This rank's part of a new communicator of some ranks of this one; `keys` name their segments.
+  /// This rank's part of a new communicator of some ranks of this one; `keys` name their segments,
+  /// `id` the communicator.
   std::unique_ptr<Impl> part(const std::vector<int>& ranks, std::vector<std::uint64_t> keys,
-                             const Options& its_options);
+                             std::uint64_t id, const Options& its_options);
 
   Options options;
   Geometry geometry;
@@ -147,6 +148,7 @@ struct Communicator::Impl {
   std::vector<std::unique_ptr<Messages>> all_messages;  // by peer and direction
   std::uint64_t sequence = 0;         // of the newest collective on memory of the host
   std::uint64_t device_sequence = 0;  // on a GPU
+  std::uint64_t splits = 0;           // calls of split()
   // How often which ranks were left by shrink(): the same on all of these.
   std::map<std::vector<int>, std::uint64_t> shrinks;
   static constexpr std::size_t kPrepared = 64;

@@ -162,9 +162,11 @@ Session connect(std::shared_ptr<Mesh> mesh, std::shared_ptr<Network> network, in
     log().debug("{} ranks on {} hosts, {} cores with {} last-level caches", cards.size(),
                 hosts.size(), g.cores, g.domains.count());
   }
+  const std::uint64_t id = keys.front();
   session.group =
-      std::make_unique<LocalGroup>(std::move(mesh), std::move(network), rank, std::move(members),
-                                   std::move(keys), g.shape, what_is_said(options), deadline);
+      std::make_unique<LocalGroup>(std::move(mesh), std::move(network),
+                                   LocalGroup::Ranks{rank, std::move(members), std::move(keys), id},
+                                   g.shape, what_is_said(options), deadline);
   return session;
 }
 
@@ -211,13 +213,12 @@ Session open_session(const UniqueId& id, int rank, int size, const Options& opti
   return connect(std::move(mesh), std::move(network), rank, cards, roster.session_secret, options);
 }
 
-Session open_subsession(LocalGroup& parent, const Geometry& geometry, int rank,
-                        std::vector<int> members, std::vector<std::uint64_t> keys,
+Session open_subsession(LocalGroup& parent, const Geometry& geometry, LocalGroup::Ranks ranks,
                         const Options& options) {
-  return {geometry, std::make_unique<LocalGroup>(parent.shared_mesh(), parent.shared_network(),
-                                                 rank, std::move(members), std::move(keys),
-                                                 geometry.shape, what_is_said(options),
-                                                 deadline_after(options.rendezvous_timeout))};
+  return {geometry,
+          std::make_unique<LocalGroup>(parent.shared_mesh(), parent.shared_network(),
+                                       std::move(ranks), geometry.shape, what_is_said(options),
+                                       deadline_after(options.rendezvous_timeout))};
 }
 
 std::vector<Session> open_local_sessions(const std::vector<Options>& options) {

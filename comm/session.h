@@ -36,10 +36,8 @@ struct Session {
 
 /// Meets the other ranks and connects to them. Collective.
 Session open_session(const UniqueId& id, int rank, int size, const Options& options);
-/// Some ranks of `parent`, by their numbers in its mesh; `keys` name their segments. Collective
-/// over them.
-Session open_subsession(LocalGroup& parent, const Geometry& geometry, int rank,
-                        std::vector<int> members, std::vector<std::uint64_t> keys,
+/// Some ranks of `parent`. Collective over them.
+Session open_subsession(LocalGroup& parent, const Geometry& geometry, LocalGroup::Ranks ranks,
                         const Options& options);
 /// As many ranks of this process at once as there are options.
 std::vector<Session> open_local_sessions(const std::vector<Options>& options);

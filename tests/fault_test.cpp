@@ -160,6 +160,18 @@ class Job {
   std::vector<Rank> ranks_;
 };
 
+/// A setting for the ranks, also where an assertion ends the test.
+class Setting {
+ public:
+  Setting(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
+  ~Setting() { unsetenv(name_); }
+  Setting(const Setting&) = delete;
+  Setting& operator=(const Setting&) = delete;
+
+ private:
+  const char* name_;
+};
+
 /// In each of the kinds of tests below.
 int kills() {
   const char* text = std::getenv("TUTTI_TEST_KILLS");
@@ -260,7 +272,7 @@ TEST_P(KillsDuring, AreNoticedAndSurvivedByAllOthers) {
 
 TEST(Kills, WhileTheRanksMeetAreNamedAndTheOthersMeetAgain) {
   std::mt19937 random(7);
-  setenv("TUTTI_RENDEZVOUS_TIMEOUT", "0.5", 1);
+  const Setting setting("TUTTI_RENDEZVOUS_TIMEOUT", "1");
   for (int round = 0; round < kills(); ++round) {
     const auto [ranks, victim] = victim_of(round);
     tutti::MeetingPlace patient;
@@ -283,7 +295,6 @@ TEST(Kills, WhileTheRanksMeetAreNamedAndTheOthersMeetAgain) {
           << job.text(r);
     }
   }
-  unsetenv("TUTTI_RENDEZVOUS_TIMEOUT");
 }
 
 TEST(Kills, OfTwoAtOnceAndOneAfterTheOtherAreSurvived) {
@@ -335,7 +346,7 @@ TEST(Kills, AreFoundByWhoAsks) {
 // --- ranks that are stopped ---
 
 TEST(Stops, AreWaitedForAndReportedAndTheJobGoesOn) {
-  setenv("TUTTI_REPORT_AFTER", "0.3", 1);
+  const Setting setting("TUTTI_REPORT_AFTER", "0.3");
   for (std::size_t stopped = 0; stopped < 3; ++stopped) {
     Job job(3, {"call", "kept", "7", "0"});
     ASSERT_TRUE(job.all_say("READY"));
@@ -354,11 +365,10 @@ TEST(Stops, AreWaitedForAndReportedAndTheJobGoesOn) {
       EXPECT_EQ(job.count(r, "WRONG"), 0U) << job.text(r);
     }
   }
-  unsetenv("TUTTI_REPORT_AFTER");
 }
 
 TEST(Stops, AreNamedWhenTheTimeIsUp) {
-  setenv("TUTTI_TIMEOUT", "0.5", 1);
+  const Setting setting("TUTTI_TIMEOUT", "0.5");
   for (int round = 0; round < 9; ++round) {
     const auto [ranks, stopped] = victim_of(round);
     Job job(static_cast<int>(ranks), {"call", "kept", std::to_string(round), "0"});
@@ -381,7 +391,6 @@ TEST(Stops, AreNamedWhenTheTimeIsUp) {
           << job.text(r);
     }
   }
-  unsetenv("TUTTI_TIMEOUT");
 }
 
 }  // namespace

@@ -55,9 +55,6 @@ enum Presence : std::uint32_t {
   kJoined = 1,
   kCmaWorks = 2,
   kLeft = 4,
-  // Of the first rank of a host: all ranks of all hosts have joined; and, of all, kCmaWorks.
-  kAllJoined = 8,
-  kCmaWorksOnAll = 16,
 };
 
 struct ControlBlock {
@@ -69,7 +66,9 @@ struct ControlBlock {
   std::atomic<std::uint32_t> waits_for;
   std::atomic<std::int64_t> waited_at;
   alignas(kCacheLine) std::atomic<std::uint32_t> state;  // Presence bits
-  // Only that of a host's first rank is used.
+  // Only those of a host's first rank are used: its word on whether all have joined (joining.h),
+  // and the first failure.
+  alignas(kCacheLine) std::atomic<std::uint64_t> joining;
   alignas(kCacheLine) std::atomic<std::uint32_t> failure_state;  // 0 none, 1 being written, 2 there
   std::atomic<std::uint32_t> failure_code;
   std::atomic<std::int32_t> failure_rank;

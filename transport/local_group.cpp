@@ -7,6 +7,7 @@
 #include <cstring>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "core/background.h"
 
@@ -44,14 +45,14 @@ std::uint64_t newest_sequence(const std::array<OperationRecord, kRecords>& recor
   return newest;
 }
 
-LocalGroup::LocalGroup(std::shared_ptr<Mesh> mesh, std::shared_ptr<Network> network, int rank,
-                       std::vector<int> members, std::vector<std::uint64_t> keys,
+LocalGroup::LocalGroup(std::shared_ptr<Mesh> mesh, std::shared_ptr<Network> network, Ranks ranks,
                        ConnectionShape shape, const LocalRank& says, Deadline deadline)
     : mesh_(std::move(mesh)),
       network_(std::move(network)),
-      rank_(rank),
-      members_(std::move(members)),
-      keys_(std::move(keys)),
+      rank_(ranks.rank),
+      members_(std::move(ranks.members)),
+      keys_(std::move(ranks.keys)),
+      id_(ranks.id),
       shape_(shape) {
   const std::size_t n = members_.size();
   for (int r = 0; r < size(); ++r) {
@@ -65,7 +66,13 @@ LocalGroup::LocalGroup(std::shared_ptr<Mesh> mesh, std::shared_ptr<Network> netw
   for (const int r : here_) {
     if (r != rank_) mesh_->send(member(r), keys_[self], segments_[self]);
   }
-  receive_segments(deadline);
+  try {
+    receive_segments(deadline);
+  } catch (const Error& e) {
+    const bool died = e.code() == ErrorCode::peer_lost && e.rank() >= 0;
+    if (network_) network_->refuse(id_, died ? member(e.rank()) : -1);
+    throw;
+  }
   std::vector<LinkPeer> peers(n);
   std::vector<std::shared_ptr<SharedMemory>> first;
   for (const int r : here_) {
@@ -84,18 +91,21 @@ LocalGroup::LocalGroup(std::shared_ptr<Mesh> mesh, std::shared_ptr<Network> netw
     std::vector<int> hosts;
     for (const int m : members_) hosts.push_back(mesh_->host(m));
     hosts_ = std::make_unique<OtherHosts>(
-        *network_, keys_[0], OtherHosts::Ranks{members_, std::move(hosts), rank_},
+        *network_, id_, HostTree::Ranks{members_, std::move(hosts), rank_}, first_here_->joining,
         OtherHosts::Callbacks{[this](const Failure& f) { return record(f); },
                               [this] { ring_host(); },
                               [this]() -> const ControlBlock& { return control(); },
                               [this](int r, const std::string& why) { on_lost(r, why); },
-                              [this] { return failed(); }});
+                              [this]() -> std::optional<Failure> {
+                                if (!failed()) return std::nullopt;
+                                return failure();
+                              }});
     for (int r = 0; r < size(); ++r) {
       if (!same_host(r)) controls_[static_cast<std::size_t>(r)] = &hosts_->copy(r);
     }
     hosts_->begin();
   }
-  links_ = std::make_unique<Links>(mesh_, network_.get(), keys_[0], rank_, shape_, std::move(peers),
+  links_ = std::make_unique<Links>(mesh_, network_.get(), id_, rank_, shape_, std::move(peers),
                                    std::move(first));
   bool cma = says.allows_cma;
   for (const int r : here_) cma = cma && (r == rank_ || mesh_->cma_works(member(r)));
@@ -119,24 +129,28 @@ LocalGroup::LocalGroup(std::shared_ptr<Mesh> mesh, std::shared_ptr<Network> netw
 
 // Whether all ranks have joined is what their new communicator depends on, and the same for all of
 // them, also where some die: a rank that was dead before it had joined makes it fail on all others,
-// one that dies later on none. (The survivors then all shrink the same communicator.) A rank joins
-// when it has all segments, and whoever has died has left what it had sent.
+// one that dies later on none. (The survivors then all shrink the same communicator.) On one host,
+// a rank joins when it has all segments, and whoever has died has left what it had sent; several
+// hosts agree (joining.h).
 
-void LocalGroup::throw_absent(int rank, bool died) const {
-  throw Error(died ? ErrorCode::peer_lost : ErrorCode::timed_out,
-              died ? fmt::format("rank {} ({}) died before it had joined the communicator, for "
-                                 "which rank {} waited",
-                                 rank, process_text(rank), rank_)
-                   : fmt::format("rank {} waited in vain for rank {} ({}) to join the "
-                                 "communicator",
-                                 rank_, rank, process_text(rank)),
-              rank);
+Failure LocalGroup::absence(int rank, bool died) const {
+  return {died ? ErrorCode::peer_lost : ErrorCode::timed_out, rank,
+          died ? fmt::format("rank {} ({}) died before it had joined the communicator, for which "
+                             "rank {} waited",
+                             rank, process_text(rank), rank_)
+               : fmt::format("rank {} waited in vain for rank {} ({}) to join the communicator",
+                             rank_, rank, process_text(rank))};
 }
 
-void LocalGroup::throw_if_lost_elsewhere() const {
+void LocalGroup::give_up(const Failure& failure) {
+  if (hosts_ && !hosts_->joining().give_up(failure)) return;
+  throw Error(failure.code, failure.text, failure.rank);
+}
+
+void LocalGroup::give_up_if_lost_elsewhere() {
   if (network_ == nullptr) return;
   for (int r = 0; r < size(); ++r) {
-    if (!same_host(r) && network_->is_lost(member(r))) throw_absent(r, true);
+    if (!same_host(r) && network_->is_lost(member(r))) give_up(absence(r, true));
   }
 }
 
@@ -144,7 +158,7 @@ std::shared_ptr<SharedMemory> LocalGroup::receive_segment(int rank, Deadline dea
   try {
     return mesh_->receive(member(rank), key(rank), segment(rank_)->size(), deadline);
   } catch (const Error& e) {
-    if (e.code() == ErrorCode::peer_lost) throw_absent(rank, true);
+    if (e.code() == ErrorCode::peer_lost) give_up(absence(rank, true));
     if (e.code() == ErrorCode::timed_out) return nullptr;
     throw Error(e.code(), e.what(), rank_);  // this one could not take it
   }
@@ -159,12 +173,12 @@ void LocalGroup::receive_segments(Deadline deadline) {
       segments_[static_cast<std::size_t>(r)] =
           receive_segment(r, std::min(deadline, now + kLookEvery));
       if (there(r)) break;
-      if (now > deadline) throw_absent(r, false);
-      throw_if_lost_elsewhere();
+      if (now > deadline) give_up(absence(r, false));
+      give_up_if_lost_elsewhere();
       for (const int dead : ending_ranks()) {
         auto& left = segments_[static_cast<std::size_t>(dead)];
         if (left == nullptr) left = receive_segment(dead, now);
-        if (left == nullptr) throw_absent(dead, true);
+        if (left == nullptr) give_up(absence(dead, true));
       }
     }
   }
@@ -176,11 +190,12 @@ void LocalGroup::wait_for_host_to_join(Deadline deadline) {
   };
   for (const int r : here_) {
     while (!joined(r)) {
-      if (Clock::now() > deadline) throw_absent(r, false);
-      throw_if_lost_elsewhere();
+      if (hosts_ && hosts_->joining().state() == Joining::kFailed) throw_failure();
+      if (Clock::now() > deadline) give_up(absence(r, false));
+      give_up_if_lost_elsewhere();
       mesh_->drain();
       for (const int dead : ending_ranks()) {
-        if (!joined(dead)) throw_absent(dead, true);
+        if (!joined(dead)) give_up(absence(dead, true));
       }
       pause_for(std::chrono::microseconds(100));
     }
@@ -188,38 +203,39 @@ void LocalGroup::wait_for_host_to_join(Deadline deadline) {
 }
 
 void LocalGroup::wait_for_other_hosts(Deadline deadline) {
-  const bool speaks = rank_ == here_.front();
-  if (speaks) hosts_->say_ready(cma_everywhere_);
-  for (;;) {
-    if (speaks) {
-      if (const auto works = hosts_->all_ready()) {
-        control().state.fetch_or(kAllJoined | (*works ? kCmaWorksOnAll : 0U),
-                                 std::memory_order_release);
-      }
+  Joining& joining = hosts_->joining();
+  for (bool said = false;;) {
+    const Joining::State state = joining.state();
+    if (state == Joining::kDone || state == Joining::kDoneCmaWorks) {
+      cma_everywhere_ = state == Joining::kDoneCmaWorks;
+      break;
     }
-    const std::uint32_t state = first_here_->state.load(std::memory_order_acquire);
-    if ((state & kAllJoined) != 0) {
-      cma_everywhere_ = (state & kCmaWorksOnAll) != 0;
-      return;
-    }
-    if (failed()) throw_failure();
+    if (state == Joining::kFailed || failed()) throw_failure();
     mesh_->drain();
-    // In this order: what a rank said before it was lost has been heard.
-    const std::vector<int> dead = dead_ranks();
-    if (!dead.empty() && !hosts_->all_ready()) {
-      fail({ErrorCode::peer_lost, dead.front(),
-            fmt::format("rank {} ({}) {} before all ranks had joined the communicator",
-                        dead.front(), process_text(dead.front()),
-                        hosts_->why_lost(dead.front()).value_or("died"))});
+    const std::vector<int> dead = dead_ranks(), ending = ending_ranks();
+    const auto speaks = std::ranges::find_if(
+        here_, [&](int r) { return std::ranges::find(ending, r) == ending.end(); });
+    if (speaks != here_.end() && *speaks == rank_) {
+      if (!std::exchange(said, true)) joining.say_ready(cma_everywhere_);
+      std::optional<Failure> seen;
+      if (!dead.empty()) {
+        seen = {ErrorCode::peer_lost, dead.front(),
+                fmt::format("rank {} ({}) {} before all ranks had joined the communicator",
+                            dead.front(), process_text(dead.front()),
+                            hosts_->why_lost(dead.front()).value_or("died"))};
+      }
+      joining.look(seen);
     }
     if (Clock::now() > deadline) {
-      fail({ErrorCode::timed_out, -1,
-            fmt::format("rank {} waited in vain for the ranks of other hosts to join the "
-                        "communicator",
-                        rank_)});
+      const int missing = joining.missing();
+      fail({ErrorCode::timed_out, missing,
+            fmt::format("rank {} waited in vain for other hosts to join the communicator: rank {} "
+                        "({}), or one that it speaks for, has not said that it is there",
+                        rank_, missing, missing < 0 ? "none" : process_text(missing))});
     }
     pause_for(std::chrono::microseconds(50));
   }
+  for (const int r : hosts_->lost()) on_lost(r, hosts_->why_lost(r).value_or("died"));
 }
 
 std::string LocalGroup::process_text(int rank) const {
@@ -374,7 +390,8 @@ void LocalGroup::check_peers(std::string_view doing) {
 }
 
 void LocalGroup::on_lost(int rank, const std::string& why) {
-  if (has_left(rank)) return;
+  // Before all have joined, what that means is decided together.
+  if (has_left(rank) || !hosts_->joining().is_decided()) return;
   std::string doing = "between its calls";
   {
     // Who waits says so every 10 ms or so.

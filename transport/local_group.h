@@ -40,12 +40,19 @@ struct LocalRank {
 
 class LocalGroup {
  public:
-  /// Collective over the ranks: `members` are their numbers in the mesh, by rank here; `keys` name
-  /// their segments and differ from all others of the mesh. `network` leads to ranks on other
-  /// hosts; null where there are none. Throws Error.
-  LocalGroup(std::shared_ptr<Mesh> mesh, std::shared_ptr<Network> network, int rank,
-             std::vector<int> members, std::vector<std::uint64_t> keys, ConnectionShape shape,
-             const LocalRank& says, Deadline deadline);
+  /// Who they are. `members`: the ranks' numbers in the mesh, by rank here. `keys` name their
+  /// segments, and differ from all others of the mesh; `id` differs from that of all other
+  /// communicators of its ranks that reach other hosts.
+  struct Ranks {
+    int rank = 0;  // this one
+    std::vector<int> members;
+    std::vector<std::uint64_t> keys;
+    std::uint64_t id = 0;
+  };
+  /// Collective over the ranks. `network` leads to those on other hosts; null where there are none.
+  /// Throws Error.
+  LocalGroup(std::shared_ptr<Mesh> mesh, std::shared_ptr<Network> network, Ranks ranks,
+             ConnectionShape shape, const LocalRank& says, Deadline deadline);
   ~LocalGroup();
   LocalGroup(const LocalGroup&) = delete;
   LocalGroup& operator=(const LocalGroup&) = delete;
@@ -59,6 +66,12 @@ class LocalGroup {
   /// The ranks' numbers in the mesh.
   std::span<const int> members() const { return members_; }
   int member(int rank) const { return members_[static_cast<std::size_t>(rank)]; }
+  std::uint64_t id() const { return id_; }
+  /// This rank will not join communicator `id`, for rank `because_of` is gone (-1: for other
+  /// reasons), whatever the others do.
+  void refuse(std::uint64_t id, int because_of) {
+    if (hosts_) network_->refuse(id, because_of < 0 ? -1 : member(because_of));
+  }
   /// Names rank `rank`'s segment.
   std::uint64_t key(int rank) const { return keys_[static_cast<std::size_t>(rank)]; }
   bool same_process(int rank) const { return mesh_->same_process(member(rank)); }
@@ -147,9 +160,11 @@ class LocalGroup {
   void receive_segments(Deadline deadline);
   void wait_for_host_to_join(Deadline deadline);
   void wait_for_other_hosts(Deadline deadline);
-  [[noreturn]] void throw_absent(int rank, bool died) const;
+  Failure absence(int rank, bool died) const;
+  /// For who has not joined yet, or whose host has not: gives up, unless it is too late for that.
+  void give_up(const Failure& failure);
   /// A rank of another host that is gone will not join, and those of this host may know that.
-  void throw_if_lost_elsewhere() const;
+  void give_up_if_lost_elsewhere();
   /// Of these numbers in the mesh, those that are ranks here.
   std::vector<int> ranks_among(const std::vector<int>& members) const;
   /// The ranks of this host whose process is gone, or about to be, whether they had left or not.
@@ -166,6 +181,7 @@ class LocalGroup {
   int rank_;
   std::vector<int> members_;
   std::vector<std::uint64_t> keys_;
+  std::uint64_t id_;
   ConnectionShape shape_;
   std::vector<int> here_;  // the ranks of this host
   bool cma_everywhere_ = true;

@@ -8,7 +8,9 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <thread>
 
+#include "core/background.h"
 #include "core/error.h"
 #include "core/fork.h"
 #include "core/log.h"
@@ -70,9 +72,22 @@ Network::~Network() {
   }
   if (reactor_ == nullptr) return;
   reactor_->forget(*this);
+  std::vector<RemoteRank*> ranks;
+  {
+    const std::lock_guard lock(mutex_);
+    leaving_ = true;  // there will be no others
+    for (auto& [member, r] : ranks_) ranks.push_back(r.get());
+  }
+  for (RemoteRank* r : ranks) r->say_bye();
   const Deadline deadline = deadline_after(last_failed_ ? kFarewellInTrouble : kFarewell);
-  for (auto& [member, r] : ranks_) r->close(deadline);
+  for (std::vector<RemoteRank*> left = ranks;;) {
+    std::erase_if(left, [](RemoteRank* r) { return r->is_delivered(); });
+    if (left.empty() || Clock::now() >= deadline || must_stop()) break;
+    std::this_thread::sleep_for(50us);
+  }
+  for (RemoteRank* r : ranks) r->close();
   if (ucx_) ucx_->stop();
+  ranks_.clear();  // while all else is still there
 }
 
 NetworkAddress Network::address() const {
@@ -127,6 +142,7 @@ RemoteRank* Network::find_or_make(int member) {
   const auto address = peer.get();
   if (!address) return nullptr;
   std::unique_ptr<RemoteRank>& r = ranks_[member];
+  if (!r && leaving_) return nullptr;
   if (!r) {
     const WireKind kind = choose_wire(wires_, peer.wires, member);
     const auto make = [&](Wire::Owner& owner) -> std::unique_ptr<Wire> {
@@ -172,10 +188,11 @@ void Network::sleep(std::chrono::microseconds most) {
 void Network::join(std::uint64_t group, Listener& listener) {
   const std::lock_guard lock(listeners_mutex_);
   listeners_[group] = &listener;
+  over_.erase(group);
   if (const auto early = early_.extract(group)) {
     for (const Kept& k : early.mapped()) {
       if (k.type == kLeftNote) {
-        listener.on_left(k.member);
+        listener.on_left(k.member, k.because_of);
       } else {
         listener.on_note(k.member, k.type, k.bytes);
       }
@@ -195,9 +212,32 @@ void Network::leave(std::uint64_t group, bool failed) {
     last_failed_ = failed;
     listeners_.erase(group);
     early_.erase(group);
-    over_.insert(group);
+    over_.try_emplace(group, -1);
   }
   for (RemoteRank* r : all_remote()) r->wire().close(group);
+}
+
+void Network::refuse(std::uint64_t group, int because_of) {
+  std::set<int> who;
+  {
+    const std::lock_guard lock(listeners_mutex_);
+    if (const auto early = early_.extract(group)) {
+      for (const Kept& k : early.mapped()) who.insert(k.member);
+    }
+    over_[group] = because_of;
+  }
+  for (const int member : who) say_left(member, group, because_of);
+}
+
+void Network::say_left(int member, std::uint64_t group, std::int32_t because_of) {
+  RemoteRank* r = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    r = find_or_make(member);
+  }
+  if (r == nullptr) return;
+  r->connect();
+  r->tell(group, kLeftNote, wire::bytes_of(because_of));
 }
 
 void Network::tell(int member, std::uint64_t group, std::uint32_t type,
@@ -207,25 +247,32 @@ void Network::tell(int member, std::uint64_t group, std::uint32_t type,
 
 void Network::on_note(int member, std::uint64_t group, std::uint32_t type,
                       std::span<const std::byte> bytes) {
-  if (type == kLeftNote) return on_left(member, group);
+  if (type == kLeftNote) {
+    std::int32_t because_of = -1;
+    if (bytes.size() == sizeof because_of) std::memcpy(&because_of, bytes.data(), bytes.size());
+    return heard_left(member, group, because_of);
+  }
   std::unique_lock lock(listeners_mutex_);
   if (const auto found = listeners_.find(group); found != listeners_.end()) {
     return found->second->on_note(member, type, bytes);
   }
-  if (over_.contains(group)) {
+  if (const auto over = over_.find(group); over != over_.end()) {
+    const int because_of = over->second;
     lock.unlock();
-    return tell(member, group, kLeftNote, {});
+    return say_left(member, group, because_of);
   }
   auto& early = early_[group];
-  if (early.size() < kMostEarly) early.push_back({member, type, {bytes.begin(), bytes.end()}});
+  if (early.size() < kMostEarly) early.push_back({member, type, -1, {bytes.begin(), bytes.end()}});
 }
 
-void Network::on_left(int member, std::uint64_t group) {
+void Network::on_left(int member, std::uint64_t group) { heard_left(member, group, -1); }
+
+void Network::heard_left(int member, std::uint64_t group, int because_of) {
   const std::lock_guard lock(listeners_mutex_);
   if (const auto found = listeners_.find(group); found != listeners_.end()) {
-    found->second->on_left(member);
+    found->second->on_left(member, because_of);
   } else if (!over_.contains(group)) {
-    early_[group].push_back({member, kLeftNote, {}});
+    early_[group].push_back({member, kLeftNote, because_of, {}});
   }
 }
 

@@ -38,8 +38,9 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
    public:
     virtual ~Listener() = default;
     virtual void on_note(int member, std::uint32_t type, std::span<const std::byte> bytes) = 0;
-    /// Rank `member` has left this communicator.
-    virtual void on_left(int member) = 0;
+    /// Rank `member` has left this communicator; or will never join it, for another one that is
+    /// gone (-1: for other reasons).
+    virtual void on_left(int member, int because_of) = 0;
     /// Nothing more comes from rank `member`, in any communicator; `why` is empty where it has left
     /// them all.
     virtual void on_lost(int member, const std::string& why) = 0;
@@ -61,6 +62,9 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   /// it `failed`, nobody may be there to take what it has sent, and that does not matter.
   void join(std::uint64_t group, Listener& listener);
   void leave(std::uint64_t group, bool failed);
+  /// This rank will never join `group`, for rank `because_of` of the job is gone (-1: for other
+  /// reasons): whoever has something to say to it there hears that instead.
+  void refuse(std::uint64_t group, int because_of);
   void tell(int member, std::uint64_t group, std::uint32_t type, std::span<const std::byte> bytes);
 
   /// The wire to rank `member`, which is connected from now on.
@@ -84,6 +88,7 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   struct Kept {
     int member;
     std::uint32_t type;
+    int because_of;  // of one that has left
     std::vector<std::byte> bytes;
   };
 
@@ -94,8 +99,11 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   void on_left(int member, std::uint64_t group) override;
   void on_lost(int member, const std::string& why) override;
 
+  void heard_left(int member, std::uint64_t group, int because_of);
+  void say_left(int member, std::uint64_t group, std::int32_t because_of);
+
   RemoteRank& remote(int member);
-  /// With mutex_ held; null: it has no address.
+  /// With mutex_ held; null: it has no address, or this rank is about to leave them all.
   RemoteRank* find_or_make(int member);
   void serve();
   bool read_hello(Guest& guest);
@@ -120,10 +128,11 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
 
   std::mutex mutex_;  // of the ranks
   std::map<int, std::unique_ptr<RemoteRank>> ranks_;
+  bool leaving_ = false;
   std::mutex listeners_mutex_;  // held while they are told
   std::unordered_map<std::uint64_t, Listener*> listeners_;
   std::unordered_map<std::uint64_t, std::vector<Kept>> early_;  // of communicators to come
-  std::set<std::uint64_t> over_;
+  std::map<std::uint64_t, int> over_;  // left or refused, and because of whom
   std::map<int, std::string> lost_;
   bool last_failed_ = false;  // of the communicators that were left
 };

@@ -87,6 +87,13 @@ void RemoteRank::drop(Dial& d) {
   d = Dial{};
 }
 
+void RemoteRank::drop_streams() {
+  for (Stream& s : streams_) {
+    if (s) reactor_.unwatch(s.fd());
+    s = {};
+  }
+}
+
 void RemoteRank::dial_failed(const std::string& why) {
   for (Dial& d : dials_) drop(d);
   ended_ = Clock::now() - kLastData;
@@ -184,7 +191,7 @@ void RemoteRank::accept(FileDescriptor socket, const StreamHello& hello,
   }
   for (Dial& d : dials_) drop(d);
   if (other) {
-    for (Stream& s : streams_) s = {};
+    drop_streams();
     connection_ = hello.connection;
     dialler_ = false;
   }
@@ -199,11 +206,18 @@ void RemoteRank::accept(FileDescriptor socket, const StreamHello& hello,
 
 void RemoteRank::use(std::uint32_t stream, FileDescriptor socket, const wire::Session& session,
                      bool connector) {
+  if (streams_[stream]) reactor_.unwatch(streams_[stream].fd());
   streams_[stream] = Stream(std::move(socket), protection_, session, connector);
   for (std::uint32_t s = 0; s < streams(); ++s) {
-    if (!streams_[s]) return;
+    if (streams_[s]) continue;
+    // The peer may die before the other one is there.
+    reactor_.watch(streams_[stream].fd(), EPOLLRDHUP, *this);
+    return;
   }
   for (Dial& d : dials_) d = Dial{};
+  for (const Stream& s : streams_) {
+    if (s) reactor_.unwatch(s.fd());
+  }
   watch_over(streams_[kControl].fd());
   reactor_.watch(streams_[kControl].fd(), EPOLLIN, *this);
   if (wire_->needs_stream()) {
@@ -217,6 +231,15 @@ void RemoteRank::use(std::uint32_t stream, FileDescriptor socket, const wire::Se
   state_.store(State::up, std::memory_order_release);
   log().debug("rank {} of the job is connected to rank {} at {}", self_, where_.member, place());
   flush_notes();
+}
+
+void RemoteRank::connect_anew() {
+  for (Dial& d : dials_) drop(d);
+  drop_streams();
+  wire::fill_random(wire::writable_bytes_of(connection_));
+  dialler_ = true;
+  dialled_ = Clock::now();
+  for (std::uint32_t s = 0; s < streams(); ++s) dial(s);
 }
 
 // --- Notes ---------------------------------------------------------------------------------------
@@ -249,7 +272,9 @@ void RemoteRank::flush_notes() {
     note_sent_ = 0;
   }
   if (streams_[kControl]) streams_[kControl].flush();
-  if (!notes_are_out()) reactor_.change(streams_[kControl].fd(), EPOLLIN | EPOLLOUT);
+  if (!notes_are_out() && !leaving_.load(std::memory_order_relaxed)) {
+    reactor_.change(streams_[kControl].fd(), EPOLLIN | EPOLLOUT);
+  }
 }
 
 void RemoteRank::read_control() {
@@ -342,7 +367,7 @@ void RemoteRank::on_closed(const std::string& why) {
     wire_closed_at_ = Clock::now();
   }
   wire_closed_.store(true, std::memory_order_release);
-  if (!leaving_.load(std::memory_order_relaxed)) reactor_.keep_awake(*this);
+  if (!leaving_.load(std::memory_order_acquire)) reactor_.keep_awake(*this);
 }
 
 void RemoteRank::lose(const std::string& why) {
@@ -356,40 +381,38 @@ void RemoteRank::lose(const std::string& why) {
     }
     state_.store(State::lost, std::memory_order_release);
     for (Dial& d : dials_) drop(d);
-    for (Stream& s : streams_) {
-      if (s) reactor_.unwatch(s.fd());
-      s = {};
-    }
+    drop_streams();
     if (const int fd = data_fd_.exchange(-1); fd >= 0) reactor_.unwatch(fd);
   }
   wire_->shut();
   owner_.on_lost(where_.member, why);
 }
 
-void RemoteRank::close(Deadline deadline) {
-  // From now on the reactor does not call, also when this thread drives the wire.
-  leaving_.store(true, std::memory_order_relaxed);
+void RemoteRank::say_bye() {
+  leaving_.store(true, std::memory_order_release);
   reactor_.forget(*this);
   const std::lock_guard lock(mutex_);
   if (!is_up()) return;
-  const auto patiently = [&](auto&& done) {
-    while (!done() && Clock::now() < deadline && !must_stop()) {
-      std::this_thread::sleep_for(50us);
-    }
-  };
   wire_->say_bye();
   notes_.push_back(framed(Frame::bye, 0, 0, {}));
-  patiently([&] {
-    wire_->poll();
-    flush_notes();
-    return (wire_->is_flushed() && notes_are_out()) || has_hung_up(streams_[kControl].fd());
-  });
-  // What the kernel has not delivered when a socket is closed with data unread, it drops.
+}
+
+bool RemoteRank::is_delivered() {
+  const std::lock_guard lock(mutex_);
+  if (!is_up()) return true;
   const int control_fd = streams_[kControl].fd();
-  patiently([&] {
-    return has_delivered(control_fd) && (wire_->is_delivered() || has_hung_up(control_fd));
-  });
-  wire_->shut();
+  if (has_hung_up(control_fd)) return true;
+  wire_->poll();
+  flush_notes();
+  if (!wire_->is_flushed() || !notes_are_out()) return false;
+  // What the kernel has not delivered when a socket is closed with data unread, it drops.
+  return has_delivered(control_fd) && wire_->is_delivered();
+}
+
+void RemoteRank::close() {
+  reactor_.forget(*this);
+  const std::lock_guard lock(mutex_);
+  if (is_up()) wire_->shut();
 }
 
 // --- The reactor's calls -------------------------------------------------------------------------
@@ -401,6 +424,7 @@ void RemoteRank::on_events(int fd, std::uint32_t events) {
     for (std::uint32_t s = 0; s < kStreams; ++s) {
       if (dials_[s].fd() == fd) return advance(s);
     }
+    if (state_.load(std::memory_order_relaxed) == State::connecting) return connect_anew();
     control = streams_[kControl].fd() == fd;
     data = data_fd_.load(std::memory_order_relaxed) == fd;
     if (control && (events & EPOLLOUT) != 0) {
@@ -466,7 +490,7 @@ bool RemoteRank::on_tick(Reactor::Time now) {
 }
 
 void RemoteRank::on_polled() {
-  if (leaving_.load(std::memory_order_relaxed)) return;
+  if (leaving_.load(std::memory_order_acquire)) return;
   if (const int fd = data_fd(); fd >= 0) reactor_.change(fd, 0);
   reactor_.keep_awake(*this);
 }

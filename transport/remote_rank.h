@@ -87,8 +87,12 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   /// Sends a note, when there is a connection.
   void tell(std::uint64_t group, std::uint32_t type, std::span<const std::byte> bytes);
   Wire& wire() { return *wire_; }
-  /// Says good-bye, and waits until the kernel has delivered what was sent, at most until then.
-  void close(Deadline deadline);
+  /// The end, which the owner drives from now on, not the reactor: says good-bye,
+  void say_bye();
+  /// sends what is left, until the peer's kernel has it all, or has hung up,
+  bool is_delivered();
+  /// and is over.
+  void close();
 
   /// Readable when data have come; -1: there is no connection, or the wire has none.
   int data_fd() const { return data_fd_.load(std::memory_order_acquire); }
@@ -117,6 +121,10 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   // With mutex_ held:
   void dial(std::uint32_t stream);
   void drop(Dial& dial);
+  void drop_streams();
+  /// One of the connections has ended before all were there: nobody listens any more, or somebody
+  /// else does.
+  void connect_anew();
   void advance(std::uint32_t stream);
   void introduction_failed(const Introduction& attempt);
   void take_verdict(std::uint32_t stream);
@@ -152,13 +160,13 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   std::size_t note_sent_ = 0;                 // bytes of the first
   std::vector<std::byte> heard_;              // of the control stream, up to a part of a frame
   bool heard_bye_ = false;
+  std::atomic<bool> leaving_{false};    // nothing is the reactor's any more
   std::optional<Reactor::Time> ended_;  // the control stream has; data may still be on their way
   std::string why_ended_;
   bool dialler_ = false;  // the connection is this side's
   std::atomic<int> data_fd_{-1};
   // The wire's word, which it gives with its own lock held.
   std::atomic<bool> wire_closed_{false};
-  std::atomic<bool> leaving_{false};  // close() has begun
   std::mutex wire_mutex_;
   std::string why_wire_closed_;
   Reactor::Time wire_closed_at_{};

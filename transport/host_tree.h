@@ -1,0 +1,68 @@
+// The hosts of a communicator as a tree, along which notes travel that all must hear. Hosts are
+// numbered by their first ranks, in order; each has one above it and up to four below, and where
+// one is gone, those above and below it are each other's neighbours. What is said to a host goes to
+// the first of its ranks that is not gone. Any thread may use it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <span>
+#include <vector>
+
+#include "transport/network.h"
+
+namespace tutti {
+
+class HostTree {
+ public:
+  struct Ranks {
+    std::vector<int> members;  // numbers in the job, by rank
+    std::vector<int> hosts;    // by rank, any numbers
+    int self = 0;
+  };
+  HostTree(Network& network, std::uint64_t group, Ranks ranks);
+
+  int hosts() const { return static_cast<int>(firsts_.size()); }
+  int own() const { return own_; }
+  int of(int rank) const { return ranks_.hosts[static_cast<std::size_t>(rank)]; }
+  bool is_here(int rank) const { return of(rank) == own_; }
+  int ranks() const { return static_cast<int>(ranks_.members.size()); }
+  int first_rank(int host) const { return firsts_[static_cast<std::size_t>(host)]; }
+  int member(int rank) const { return ranks_.members[static_cast<std::size_t>(rank)]; }
+  /// -1: it is none of this communicator.
+  int rank_of(int member) const;
+
+  /// Rank `rank`, of another host, will not answer any more.
+  void mark_gone(int rank);
+  /// Whether all its ranks are; this host never is.
+  bool is_gone(int host) const;
+  /// The first host that is not gone.
+  int lowest() const;
+  std::optional<int> above() const;
+  std::vector<int> below() const;
+  std::vector<int> neighbours() const;
+
+  void tell(int host, std::uint32_t type, std::span<const std::byte> bytes) const;
+  void tell_rank(int rank, std::uint32_t type, std::span<const std::byte> bytes) const;
+
+ private:
+  // With mutex_ held:
+  bool gone(int host) const;
+  int lowest_there() const;
+  void add_below(int host, std::vector<int>& all) const;
+
+  Network& network_;
+  const std::uint64_t group_;
+  Ranks ranks_;              // hosts: numbered from 0
+  std::vector<int> firsts_;  // ranks, by host
+  std::vector<std::vector<int>> on_host_;
+  int own_ = 0;
+  std::map<int, int> by_member_;
+  mutable std::mutex mutex_;
+  std::set<int> gone_;
+};
+
+}  // namespace tutti

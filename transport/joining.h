@@ -1,0 +1,96 @@
+// Whether all ranks of a new communicator have joined it, which all survivors are to see alike when
+// some die meanwhile: either the communicator has come to be, and fails later, or it never has.
+//
+// Each host has one word for it, which its ranks share, so a host is of one mind. "Ready" goes up
+// the tree of hosts; the first host decides, and its decision goes down. If a rank dies before, the
+// others do not conclude anything: they tell the first host. If that one is gone, the next takes
+// over: it asks all others what they have been told (after which they take no word from any before
+// it), goes by that, and else decides that it has failed. So decisions of any two hosts that live
+// on agree; this rests on who counts as gone being so, which TUTTI_PEER_TIMEOUT decides for hosts
+// that are out of reach.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "transport/control_block.h"
+#include "transport/host_tree.h"
+
+namespace tutti {
+
+/// A failure as a note carries it.
+std::vector<std::byte> to_bytes(const Failure& failure);
+std::optional<Failure> failure_from(std::span<const std::byte> bytes, int ranks);
+
+class Joining {
+ public:
+  enum Type : std::uint32_t { kReady = 1, kDecision = 2, kQuestion = 6, kAnswer = 7, kGone = 8 };
+  enum State : std::uint8_t { kOpen, kSaidReady, kDone, kDoneCmaWorks, kFailed };
+
+  /// `here` is this host's word; `record` makes a failure known on this host.
+  Joining(HostTree& tree, std::atomic<std::uint64_t>& here,
+          std::function<void(const Failure&)> record)
+      : tree_(tree), here_(here), record_(std::move(record)) {}
+
+  State state() const { return state_of(here_.load(std::memory_order_acquire)); }
+  bool is_decided() const { return state() >= kDone; }
+
+  /// By one rank of this host, when all of its ranks have joined; whether kernels copy for all.
+  void say_ready(bool cma_works);
+  /// By a rank of this host that gives up before all of its ranks have joined: false where it is
+  /// too late for that, and the others decide.
+  bool give_up(const Failure& failure);
+  /// By one rank of this host, now and then, until it is decided; what it has seen that speaks
+  /// against it, if anything.
+  void look(const std::optional<Failure>& failure);
+  /// This speaks against it.
+  void object(const Failure& failure);
+  /// Who has not said anything yet, for error messages: the first rank of such a host, or -1.
+  int missing() const;
+
+  /// True where the note was one of these.
+  bool on_note(int rank, std::uint32_t type, std::span<const std::byte> bytes);
+  /// The decision, if there is one, to `host`.
+  void tell_decision(int host) const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static State state_of(std::uint64_t word) { return static_cast<State>(word & 0xff); }
+  static int promise_of(std::uint64_t word) { return static_cast<int>(word >> 8) - 1; }
+
+  /// False where it was decided, or where a later host has asked. `failure`: of kFailed, else null.
+  bool decide(State state, int by, const Failure* failure);
+  void promise(int host);
+  std::vector<std::byte> word_bytes() const;
+  void check_ready();
+  void take_over(const Failure& failure);
+
+  HostTree& tree_;
+  std::atomic<std::uint64_t>& here_;
+  const std::function<void(const Failure&)> record_;
+
+  mutable std::mutex mutex_;
+  bool ready_here_ = false;
+  bool cma_works_ = true;
+  std::set<int> ready_;             // hosts below
+  std::optional<Failure> failure_;  // that speaks against it, or the one that was decided
+  int decided_by_ = 0;
+  Clock::time_point since_ = Clock::now(), asked_{};
+  struct Answer {
+    State state;
+    std::optional<Failure> failure;
+  };
+  std::map<int, Answer> answers_;  // by host
+};
+
+}  // namespace tutti
