@@ -398,11 +398,11 @@ void RemoteRank::say_bye() {
 }
 
 bool RemoteRank::is_delivered() {
+  wire_->poll();  // without the lock: it may have something to tell
   const std::lock_guard lock(mutex_);
   if (!is_up()) return true;
   const int control_fd = streams_[kControl].fd();
   if (has_hung_up(control_fd)) return true;
-  wire_->poll();
   flush_notes();
   if (!wire_->is_flushed() || !notes_are_out()) return false;
   // What the kernel has not delivered when a socket is closed with data unread, it drops.
