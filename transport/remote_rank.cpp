@@ -229,7 +229,10 @@ void RemoteRank::use(std::uint32_t stream, FileDescriptor socket, const wire::Se
     notes_.push_front(framed(Frame::hello, 0, 0, wire_->hello()));
   }
   state_.store(State::up, std::memory_order_release);
-  log().debug("rank {} of the job is connected to rank {} at {}", self_, where_.member, place());
+  log().debug("rank {} of the job is connected to rank {} at {}{}", self_, where_.member, place(),
+              protection_ == Protection::encryption ? ", encrypted"
+              : protection_ == Protection::checksum ? ", with checksums"
+                                                    : "");
   flush_notes();
 }
 
