@@ -16,7 +16,7 @@
 namespace tutti {
 namespace {
 
-constexpr std::uint32_t kVersion = 6;
+constexpr std::uint32_t kVersion = 7;
 
 struct SessionCard {
   std::uint32_t version = kVersion;
@@ -61,6 +61,23 @@ std::shared_ptr<Network> network_for(const SocketAddress& place, const Options& 
   return std::make_shared<Network>(own);
 }
 
+/// What rank 0 asks for, for what goes to other hosts. Throws Error(mismatch) where a rank asks for
+/// more: it would believe that it has it.
+Protection agreed_protection(const std::vector<SessionCard>& cards) {
+  const std::uint32_t agreed = cards.front().network.protection;
+  for (std::size_t r = 0; r < cards.size(); ++r) {
+    const std::uint32_t asked = cards[r].network.protection;
+    if (asked <= agreed && agreed <= static_cast<std::uint32_t>(Protection::encryption)) continue;
+    throw Error(ErrorCode::mismatch,
+                fmt::format("rank {} has set {}, but rank 0 has set {}, and rank 0's counts: set "
+                            "it on rank 0, or on all",
+                            r, setting_of(static_cast<Protection>(asked)),
+                            setting_of(static_cast<Protection>(agreed))),
+                static_cast<int>(r));
+  }
+  return static_cast<Protection>(agreed);
+}
+
 void begin(const std::shared_ptr<Network>& network, const Mesh& mesh, int rank,
            const std::vector<SessionCard>& cards, const wire::Bytes32& secret) {
   std::vector<NetworkAddress> addresses(cards.size());
@@ -76,7 +93,7 @@ void begin(const std::shared_ptr<Network>& network, const Mesh& mesh, int rank,
                             r, mesh.host_name(peer), rank, mesh.host_name(rank)),
                 peer);
   }
-  network->begin(rank, std::move(addresses), secret);
+  network->begin(rank, std::move(addresses), secret, agreed_protection(cards));
 }
 
 /// What a host's ranks share.

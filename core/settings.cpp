@@ -57,6 +57,12 @@ constexpr std::array kSettings{
     Setting{"TUTTI_TCP_CONGESTION", SettingType::text, "",
             "The congestion control of TCP connections between hosts; system: the system's "
             "default. Empty: cubic, or reno where that is not allowed."},
+    Setting{"TUTTI_TCP_CHECKSUM", SettingType::boolean, "0",
+            "What goes to other hosts over TCP carries checksums (CRC32C), and what was altered on "
+            "its way ends with an error. Rank 0's counts."},
+    Setting{"TUTTI_ENCRYPT", SettingType::boolean, "0",
+            "What ranks of different hosts say to each other, data and all, is encrypted and "
+            "authenticated. Over TCP only. Rank 0's counts."},
     Setting{"TUTTI_ALGORITHM", SettingType::text, "",
             "The algorithm to use wherever it can do the operation. Empty: chosen by predicted "
             "time."},

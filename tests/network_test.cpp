@@ -212,6 +212,43 @@ TEST(Network, CarriesTheSameOverUcx) {
 }
 #endif
 
+/// A job of two hosts, of whose ranks number `rank` alone has set this.
+NetworkJob job_with(const Namespaces& hosts, int rank, const std::string& setting) {
+  return {hosts,
+          {0, 1},
+          {"sh", "-c",
+           fmt::format("[ $TUTTI_RANK = {} ] && export {}; exec {} 300000 0.3", rank, setting,
+                       NETWORK_RANK)},
+          {{"TUTTI_LOG", "debug"}}};
+}
+
+TEST(Network, IsProtectedAsRankZeroAsks) {
+  const Namespaces hosts(2);
+  NEED_HOSTS(hosts);
+  for (const auto& [setting, says] : {std::pair{"TUTTI_ENCRYPT=1", ", encrypted"},
+                                      std::pair{"TUTTI_TCP_CHECKSUM=1", ", with checksums"}}) {
+    NetworkJob job = job_with(hosts, 0, setting);
+    expect_right(job, 30s);
+    for (const std::size_t r : {0, 1}) {
+      EXPECT_NE(job.text(r).find(says), std::string::npos) << job.text(r);
+    }
+  }
+}
+
+TEST(Network, RefusesARankThatAsksForMoreProtectionThanRankZero) {
+  const Namespaces hosts(2);
+  NEED_HOSTS(hosts);
+  NetworkJob job = job_with(hosts, 1, "TUTTI_ENCRYPT=1");
+  for (const std::size_t r : {0, 1}) {
+    EXPECT_EQ(job.wait(r, 30s), 3) << job.text(r);
+    const Error e = error_in(job.text(r));
+    EXPECT_EQ(e.code, "mismatch") << job.text(r);
+    EXPECT_EQ(e.rank, 1) << job.text(r);
+    EXPECT_NE(e.text.find("rank 1 has set TUTTI_ENCRYPT=1, but rank 0"), std::string::npos)
+        << job.text(r);
+  }
+}
+
 TEST(Network, ThatIsDownForThreeSecondsLosesNothing) {
   const Namespaces hosts(2);
   NEED_HOSTS(hosts);

@@ -21,7 +21,7 @@ struct Frame {
     open = 3,    // the sender's `link` is the one that follows (Opening)
     left = 4,    // the sender has left the communicator `number`, and sends nothing more there
     note = 5,    // for the communicator `number`: a Note (tag); its bytes follow
-    bye = 6,     // nothing more will come at all
+    bye = 6,     // nothing more will come at all; where that is no good end, why follows
     hello = 7,   // over the control stream: what the wire says of itself follows
   };
   std::uint32_t kind = 0;

@@ -204,6 +204,7 @@ void LocalGroup::wait_for_host_to_join(Deadline deadline) {
 
 void LocalGroup::wait_for_other_hosts(Deadline deadline) {
   Joining& joining = hosts_->joining();
+  const auto begun = Clock::now();
   for (bool said = false;;) {
     const Joining::State state = joining.state();
     if (state == Joining::kDone || state == Joining::kDoneCmaWorks) {
@@ -220,8 +221,9 @@ void LocalGroup::wait_for_other_hosts(Deadline deadline) {
       std::optional<Failure> seen;
       if (!dead.empty()) {
         seen = {ErrorCode::peer_lost, dead.front(),
-                fmt::format("rank {} ({}) died before all ranks had joined the communicator",
-                            dead.front(), process_text(dead.front()))};
+                fmt::format("rank {} ({}) {} before all ranks had joined the communicator",
+                            dead.front(), process_text(dead.front()),
+                            hosts_->why_lost(dead.front()).value_or("died"))};
       }
       joining.look(seen);
     }
@@ -232,7 +234,9 @@ void LocalGroup::wait_for_other_hosts(Deadline deadline) {
                         "({}), or one that it speaks for, has not said that it is there",
                         rank_, missing, missing < 0 ? "none" : process_text(missing))});
     }
-    pause_for(std::chrono::microseconds(50));
+    // The longer, the less often: many ranks may share a few cores with the thread that connects.
+    using namespace std::chrono_literals;
+    pause_for(std::clamp<Clock::duration>((Clock::now() - begun) / 8, 50us, 10ms));
   }
   for (const int r : hosts_->lost()) on_lost(r, hosts_->why_lost(r).value_or("died"));
 }

@@ -93,17 +93,26 @@ Network::~Network() {
 NetworkAddress Network::address() const {
   NetworkAddress address = NetworkAddress::of(local_);
   address.wires = wires_;
+  address.protection = static_cast<std::uint32_t>(wanted_protection());
   return address;
 }
 
-void Network::begin(int rank, std::vector<NetworkAddress> peers, const wire::Bytes32& secret) {
+void Network::begin(int rank, std::vector<NetworkAddress> peers, const wire::Bytes32& secret,
+                    Protection protection) {
   rank_ = rank;
+  protection_ = protection;
   peers_ = std::move(peers);
   secret_ = secret;
   for (std::size_t r = 0; r < peers_.size(); ++r) {
     if (peers_[r].length == 0) continue;
     // Where they cannot agree, or UCX cannot be begun, no rank gets any further than here.
     const WireKind kind = choose_wire(wires_, peers_[r].wires, static_cast<int>(r));
+    if (kind != WireKind::tcp && protection_ != Protection::none) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("rank 0 has set {}, which messages over {} cannot have: set "
+                              "TUTTI_TRANSPORT=tcp",
+                              setting_of(protection_), name_of(kind)));
+    }
     if (kind == WireKind::ucx && !ucx_) ucx_ = make_ucx_wires();
   }
   waiting_room_ = std::make_unique<WaitingRoom>("network", secret_);
@@ -141,7 +150,8 @@ RemoteRank* Network::find_or_make(int member) {
       return std::make_unique<TcpWire>(owner);
     };
     r = std::make_unique<RemoteRank>(static_cast<RemoteRank::Owner&>(*this), rank_,
-                                     RemoteRank::Where{member, *address, asked_}, secret_, make);
+                                     RemoteRank::Where{member, *address, asked_}, secret_,
+                                     protection_, make);
   }
   return r.get();
 }
@@ -161,7 +171,8 @@ void Network::sleep(std::chrono::microseconds most) {
   std::vector<pollfd> sockets;
   for (RemoteRank* r : all_remote()) {
     const int fd = r->data_fd();
-    if (fd >= 0) sockets.push_back({fd, POLLIN, 0});
+    const short room = r->wire().is_flushed() ? 0 : POLLOUT;
+    if (fd >= 0) sockets.push_back({fd, static_cast<short>(POLLIN | room), 0});
   }
   if (ucx_) {
     const int fd = ucx_->prepare_to_sleep();

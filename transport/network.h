@@ -24,6 +24,7 @@ struct NetworkAddress {
   std::array<std::byte, 28> socket{};  // sockaddr_in or sockaddr_in6
   std::uint32_t length = 0;            // of it; 0: nowhere
   std::uint32_t wires = 0;             // that it can use (WireKind)
+  std::uint32_t protection = 0;        // that it asks for (Protection)
 
   static NetworkAddress of(const SocketAddress& address);
   /// Nothing for what is no such address.
@@ -51,8 +52,10 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   ~Network();
 
   NetworkAddress address() const;
-  /// Whom there is, by number in the job; nowhere: not on another host. Connects to nobody yet.
-  void begin(int rank, std::vector<NetworkAddress> peers, const wire::Bytes32& secret);
+  /// Whom there is, by number in the job; nowhere: not on another host. What goes to them has the
+  /// protection that rank 0 asks for. Connects to nobody yet. Throws Error where that cannot be.
+  void begin(int rank, std::vector<NetworkAddress> peers, const wire::Bytes32& secret,
+             Protection protection);
 
   /// `listener` hears what is said to communicator `group`, also what was before. Until leave(),
   /// which waits for it; its links end, and those who know this rank hear that it has left. Where
@@ -70,7 +73,7 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   bool is_lost(int member);
   /// Drives all wires.
   void poll();
-  /// Until something comes over one of them, or that long.
+  /// Until something comes over one of them, or there is room for what is to go, or that long.
   void sleep(std::chrono::microseconds most);
 
  private:
@@ -117,6 +120,7 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   int rank_ = -1;
   std::vector<NetworkAddress> peers_;
   wire::Bytes32 secret_{};
+  Protection protection_ = Protection::none;
   std::unique_ptr<WaitingRoom> waiting_room_;
   std::map<std::uint64_t, std::unique_ptr<Guest>> guests_;
   std::uint64_t next_guest_ = 0;

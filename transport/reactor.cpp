@@ -132,6 +132,7 @@ void Reactor::forget(Handler& handler) {
   awake_.erase(&handler);
   if (std::this_thread::get_id() == thread_) return;
   done_.wait(lock, [&] { return called_ != &handler; });
+  awake_.erase(&handler);  // where it has asked for it in that last call
 }
 
 void Reactor::keep_awake(Handler& handler) {

@@ -26,7 +26,7 @@ constexpr auto kLastData = 500ms;
 // A host that is not reached may be about to come up.
 constexpr auto kDialAgain = 100ms;
 
-constexpr std::uint32_t kControl = 0, kData = 1;
+constexpr std::string_view kDied = "died";
 
 /// For the control stream.
 std::vector<std::byte> framed(Frame::Kind kind, std::uint32_t tag, std::uint64_t number,
@@ -45,11 +45,12 @@ std::vector<std::byte> framed(Frame::Kind kind, std::uint32_t tag, std::uint64_t
 }  // namespace
 
 RemoteRank::RemoteRank(Owner& owner, int self, Where where, const wire::Bytes32& secret,
-                       const MakeWire& make_wire)
+                       Protection protection, const MakeWire& make_wire)
     : owner_(owner),
       self_(self),
       where_(std::move(where)),
       secret_(secret),
+      protection_(protection),
       reactor_(Reactor::instance()),
       wire_(make_wire(*this)) {}
 
@@ -87,9 +88,9 @@ void RemoteRank::drop(Dial& d) {
 }
 
 void RemoteRank::drop_streams() {
-  for (FileDescriptor& s : streams_) {
+  for (Stream& s : streams_) {
     if (s) reactor_.unwatch(s.fd());
-    s.reset();
+    s = {};
   }
 }
 
@@ -167,7 +168,7 @@ void RemoteRank::take_verdict(std::uint32_t stream) {
     return dial_failed(fmt::format("is lost (it refuses the connection at {})", place()));
   }
   reactor_.unwatch(d.fd());
-  use(stream, std::move(d.attempt->socket()));
+  use(stream, std::move(d.attempt->socket()), d.attempt->session(), true);
 }
 
 void RemoteRank::accept(FileDescriptor socket, const StreamHello& hello,
@@ -178,8 +179,7 @@ void RemoteRank::accept(FileDescriptor socket, const StreamHello& hello,
   const bool dialling =
       std::ranges::any_of(dials_, [](const Dial& d) { return d.attempt.has_value(); });
   const bool other = connection_ != hello.connection;
-  if (state == State::lost || state == State::up || hello.stream >= streams() ||
-      (streams_[hello.stream] && !other)) {
+  if (state == State::lost || state == State::up || hello.stream >= streams()) {
     answer.verdict = StreamHello::refused;
   } else if (dialling && self_ < where_.member) {
     answer.verdict = StreamHello::use_mine;
@@ -201,11 +201,13 @@ void RemoteRank::accept(FileDescriptor socket, const StreamHello& hello,
     reactor_.keep_awake(*this);
   }
   tune_socket(socket);
-  use(hello.stream, std::move(socket));
+  use(hello.stream, std::move(socket), session, false);
 }
 
-void RemoteRank::use(std::uint32_t stream, FileDescriptor socket) {
-  streams_[stream] = std::move(socket);
+void RemoteRank::use(std::uint32_t stream, FileDescriptor socket, const wire::Session& session,
+                     bool connector) {
+  if (streams_[stream]) reactor_.unwatch(streams_[stream].fd());
+  streams_[stream] = Stream(std::move(socket), protection_, session, connector);
   for (std::uint32_t s = 0; s < streams(); ++s) {
     if (streams_[s]) continue;
     // The peer may die before the other one is there.
@@ -213,10 +215,10 @@ void RemoteRank::use(std::uint32_t stream, FileDescriptor socket) {
     return;
   }
   for (Dial& d : dials_) d = Dial{};
-  for (const FileDescriptor& s : streams_) {
+  for (const Stream& s : streams_) {
     if (s) reactor_.unwatch(s.fd());
   }
-  watch_over(streams_[kControl]);
+  watch_over(streams_[kControl].fd());
   reactor_.watch(streams_[kControl].fd(), EPOLLIN, *this);
   if (wire_->needs_stream()) {
     const int data_fd = streams_[kData].fd();
@@ -227,7 +229,10 @@ void RemoteRank::use(std::uint32_t stream, FileDescriptor socket) {
     notes_.push_front(framed(Frame::hello, 0, 0, wire_->hello()));
   }
   state_.store(State::up, std::memory_order_release);
-  log().debug("rank {} of the job is connected to rank {} at {}", self_, where_.member, place());
+  log().debug("rank {} of the job is connected to rank {} at {}{}", self_, where_.member, place(),
+              protection_ == Protection::encryption ? ", encrypted"
+              : protection_ == Protection::checksum ? ", with checksums"
+                                                    : "");
   flush_notes();
 }
 
@@ -255,15 +260,10 @@ void RemoteRank::tell(std::uint64_t group, std::uint32_t type, std::span<const s
 
 void RemoteRank::flush_notes() {
   while (!notes_.empty() && streams_[kControl]) {
-    const std::vector<std::byte>& note = notes_.front();
-    const ssize_t sent = ::send(streams_[kControl].fd(), note.data() + note_sent_,
-                                note.size() - note_sent_, MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0 && errno == EAGAIN) {
-      if (!leaving_.load(std::memory_order_relaxed))
-        reactor_.change(streams_[kControl].fd(), EPOLLIN | EPOLLOUT);
-      return;
-    }
+    std::vector<std::byte>& note = notes_.front();
+    const iovec rest{note.data() + note_sent_, note.size() - note_sent_};
+    const ssize_t sent = streams_[kControl].send({&rest, 1});
+    if (sent < 0 && errno == EAGAIN) break;
     if (sent < 0) {  // why, the reactor hears by itself
       notes_.clear();
       note_sent_ = 0;
@@ -273,6 +273,10 @@ void RemoteRank::flush_notes() {
     if (note_sent_ < note.size()) continue;
     notes_.pop_front();
     note_sent_ = 0;
+  }
+  if (streams_[kControl]) streams_[kControl].flush();
+  if (!notes_are_out() && !leaving_.load(std::memory_order_relaxed)) {
+    reactor_.change(streams_[kControl].fd(), EPOLLIN | EPOLLOUT);
   }
 }
 
@@ -285,12 +289,13 @@ void RemoteRank::read_control() {
   {
     const std::lock_guard lock(mutex_);
     std::array<std::byte, 16384> piece;
+    std::optional<int> end;  // an errno
     for (;;) {
-      const ssize_t got = ::recv(streams_[kControl].fd(), piece.data(), piece.size(), MSG_DONTWAIT);
-      if (got < 0 && errno == EINTR) continue;
+      const iovec room{piece.data(), piece.size()};
+      const ssize_t got = streams_[kControl].receive({&room, 1});
       if (got < 0 && errno == EAGAIN) break;
       if (got <= 0) {
-        control_ended(got < 0 ? errno : 0);
+        end = got < 0 ? errno : 0;
         break;
       }
       heard_.insert(heard_.end(), piece.begin(), piece.begin() + got);
@@ -300,23 +305,28 @@ void RemoteRank::read_control() {
       Frame frame;
       std::memcpy(&frame, heard_.data() + at, sizeof frame);
       const bool hello = frame.kind == Frame::hello && !wire_->needs_stream();
-      const bool right = ((frame.kind == Frame::note || hello) && frame.bytes <= kMostNote) ||
-                         (frame.kind == Frame::bye && frame.bytes == 0);
-      if (!right) {
+      if ((frame.kind != Frame::note && frame.kind != Frame::bye && !hello) ||
+          frame.bytes > kMostNote) {
         why_ended_ = "it has sent what cannot be";
-        control_ended(EPROTO);
+        end = EPROTO;
         break;
       }
       if (heard_.size() - at < sizeof frame + frame.bytes) break;
       const auto first = heard_.begin() + static_cast<std::ptrdiff_t>(at + sizeof frame);
       if (frame.kind == Frame::bye) {
         heard_bye_ = true;
+        if (frame.bytes > 0) {
+          const std::string said(reinterpret_cast<const char*>(&*first), frame.bytes);
+          why_ended_ = fmt::format("has hung up on this rank, which, it says, {}", said);
+        }
       } else {
         notes.push_back({frame, {first, first + frame.bytes}});
       }
       at += sizeof frame + frame.bytes;
     }
     heard_.erase(heard_.begin(), heard_.begin() + static_cast<std::ptrdiff_t>(at));
+    // Its last words have been read by now.
+    if (end) control_ended(*end);
   }
   for (const Heard& n : notes) {
     if (n.frame.kind == Frame::hello) {
@@ -334,7 +344,7 @@ void RemoteRank::control_ended(int error) {
   reactor_.unwatch(streams_[kControl].fd());
   ended_ = Clock::now();
   if (error == 0 || error == ECONNRESET || error == EPIPE) {
-    if (!heard_bye_) why_ended_ = "died";
+    if (!heard_bye_) why_ended_ = kDied;
   } else {
     // There is nothing to wait for.
     *ended_ -= kLastData;
@@ -343,8 +353,9 @@ void RemoteRank::control_ended(int error) {
           "is out of reach (its host at {} has been silent for {:.1f} s, TUTTI_PEER_TIMEOUT)",
           place(), std::chrono::duration<double>(setting_seconds("TUTTI_PEER_TIMEOUT")).count());
     } else {
-      why_ended_ =
-          fmt::format("is lost ({})", why_ended_.empty() ? std::strerror(error) : why_ended_);
+      why_ended_ = fmt::format("is lost ({})", !why_ended_.empty() ? why_ended_
+                                               : error == EBADMSG  ? kAltered
+                                                                   : std::strerror(error));
     }
   }
   reactor_.keep_awake(*this);
@@ -366,6 +377,11 @@ void RemoteRank::lose(const std::string& why) {
   {
     const std::lock_guard lock(mutex_);
     if (is_lost()) return;
+    if (is_up() && !why.empty() && why != kDied) {
+      // It may be there after all, and is to know why this rank hangs up.
+      notes_.push_back(framed(Frame::bye, 0, 0, std::as_bytes(std::span(why))));
+      flush_notes();
+    }
     state_.store(State::lost, std::memory_order_release);
     for (Dial& d : dials_) drop(d);
     drop_streams();
@@ -385,13 +401,13 @@ void RemoteRank::say_bye() {
 }
 
 bool RemoteRank::is_delivered() {
+  wire_->poll();  // without the lock: it may have something to tell
   const std::lock_guard lock(mutex_);
   if (!is_up()) return true;
   const int control_fd = streams_[kControl].fd();
   if (has_hung_up(control_fd)) return true;
-  wire_->poll();
   flush_notes();
-  if (!wire_->is_flushed() || !notes_.empty()) return false;
+  if (!wire_->is_flushed() || !notes_are_out()) return false;
   // What the kernel has not delivered when a socket is closed with data unread, it drops.
   return has_delivered(control_fd) && wire_->is_delivered();
 }
@@ -451,15 +467,16 @@ bool RemoteRank::on_tick(Reactor::Time now) {
     if (closed && !ended_) {
       const std::lock_guard wire_lock(wire_mutex_);
       // Where the peer has closed it or is gone, the control stream ends too, and knows better why.
-      const bool stands_alone = wire_->needs_stream() || now - wire_closed_at_ >= kLastData;
-      if (!why_wire_closed_.empty() && stands_alone) {
+      if (!why_wire_closed_.empty() && now - wire_closed_at_ >= kLastData) {
         lost = true;
         why = fmt::format("is lost ({})", why_wire_closed_);
       }
     }
     if (ended_ && (closed || now - *ended_ >= kLastData)) {
       lost = true;
-      why = why_ended_;
+      // Of a process that has died, all connections end.
+      const bool alive = !closed && !heard_bye_ && wire_->needs_stream() && why_ended_ == kDied;
+      why = alive ? "is lost (the connection to it broke)" : why_ended_;
     }
   }
   if (lost) {
@@ -485,7 +502,7 @@ bool RemoteRank::on_exit() {
   wire_->poll();
   const std::lock_guard lock(mutex_);
   if (is_up()) flush_notes();
-  return !is_up() || (wire_->is_flushed() && notes_.empty());
+  return !is_up() || (wire_->is_flushed() && notes_are_out());
 }
 
 }  // namespace tutti

@@ -27,6 +27,7 @@
 #include "transport/handshake.h"
 #include "transport/introduction.h"
 #include "transport/reactor.h"
+#include "transport/stream.h"
 #include "transport/wire.h"
 
 namespace tutti {
@@ -35,7 +36,7 @@ namespace tutti {
 struct StreamHello {
   enum Verdict : std::uint32_t { asks = 0, accepted = 1, use_mine = 2, refused = 3 };
   std::int32_t from = -1, to = -1;  // ranks' numbers in the job
-  std::uint32_t stream = 0;         // 0: control, 1: data
+  std::uint32_t stream = 0;         // RemoteRank::kControl, kData
   std::uint32_t verdict = asks;
   std::uint64_t connection = 0;  // the same for both streams
 };
@@ -55,6 +56,7 @@ struct SignedStreamHello {
 class RemoteRank final : Reactor::Handler, Wire::Owner {
  public:
   static constexpr std::uint32_t kStreams = 2;
+  static constexpr std::uint32_t kControl = 0, kData = 1;
 
   /// Whom it tells; from the reactor's thread, or whoever drives the wire.
   class Owner {
@@ -75,7 +77,7 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   };
   using MakeWire = std::function<std::unique_ptr<Wire>(Wire::Owner&)>;
   RemoteRank(Owner& owner, int self, Where where, const wire::Bytes32& secret,
-             const MakeWire& make_wire);
+             Protection protection, const MakeWire& make_wire);
   ~RemoteRank();
 
   /// Begins to connect, unless it has.
@@ -127,8 +129,10 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   void introduction_failed(const Introduction& attempt);
   void take_verdict(std::uint32_t stream);
   void dial_failed(const std::string& why);
-  void use(std::uint32_t stream, FileDescriptor socket);
+  void use(std::uint32_t stream, FileDescriptor socket, const wire::Session& session,
+           bool connector);
   void flush_notes();
+  bool notes_are_out() const { return notes_.empty() && !streams_[kControl].has_unsent(); }
 
   /// That it has; the first is `control`.
   std::uint32_t streams() const { return wire_->needs_stream() ? kStreams : 1; }
@@ -142,6 +146,7 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   const int self_;
   const Where where_;
   const wire::Bytes32& secret_;
+  const Protection protection_;
   Reactor& reactor_;
   std::atomic<State> state_{State::idle};
   const std::unique_ptr<Wire> wire_;
@@ -149,7 +154,7 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   std::mutex mutex_;
   std::array<Dial, kStreams> dials_;
   std::uint64_t connection_ = 0;  // whose streams are used
-  std::array<FileDescriptor, kStreams> streams_;
+  std::array<Stream, kStreams> streams_;
   Reactor::Time connecting_since_{}, dialled_{};
   std::deque<std::vector<std::byte>> notes_;  // unsent
   std::size_t note_sent_ = 0;                 // bytes of the first

@@ -180,12 +180,12 @@ void tune_socket(const FileDescriptor& socket) {
   }
 }
 
-void watch_over(const FileDescriptor& socket) {
+void watch_over(int fd) {
   using namespace std::chrono;
   const auto limit = duration_cast<milliseconds>(setting_seconds("TUTTI_PEER_TIMEOUT"));
   if (limit.count() == 0) return;
   const auto set = [&](int level, int option, int value) {
-    ::setsockopt(socket.fd(), level, option, &value, sizeof value);
+    ::setsockopt(fd, level, option, &value, sizeof value);
   };
   // An idle connection asks every second, and gives up after as many unanswered questions as the
   // limit allows; one with something under way gives up by the limit itself.

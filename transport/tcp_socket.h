@@ -37,7 +37,7 @@ std::string congestion_control_in_use();
 void tune_socket(const FileDescriptor& socket);
 /// Besides: the connection ends when the other host has not answered for TUTTI_PEER_TIMEOUT. Not
 /// for sockets whose reader may be slow: a full window counts as no answer.
-void watch_over(const FileDescriptor& socket);
+void watch_over(int fd);
 
 /// Whether the other end's system has all that was sent, or never will have it.
 bool has_delivered(int fd);

@@ -1,7 +1,6 @@
 #include "transport/tcp_wire.h"
 
 #include <fmt/format.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -11,27 +10,29 @@
 
 namespace tutti {
 
-void TcpWire::attach(FileDescriptor socket) {
+void TcpWire::attach(Stream stream) {
   const std::lock_guard lock(mutex_);
-  socket_ = std::move(socket);
+  stream_ = std::move(stream);
   push();
 }
 
 void TcpWire::shut() {
   const std::lock_guard lock(mutex_);
   closed_ = true;
-  socket_.reset();
+  stream_ = {};
 }
 
 bool TcpWire::is_delivered() {
   const std::lock_guard lock(mutex_);
-  return has_delivered(socket_.fd());
+  return has_delivered(stream_.fd());
 }
 
 void TcpWire::close_after(int error) {
-  // A process that has died; the control stream says so too, and says more.
-  const bool gone = error == ECONNRESET || error == EPIPE;
-  close_with(gone ? "" : std::strerror(error));
+  // So it is too where a process has died, which the control stream knows.
+  const bool gone = error == 0 || error == ECONNRESET || error == EPIPE;
+  close_with(gone               ? "the connection for data broke"
+             : error == EBADMSG ? kAltered
+                                : std::strerror(error));
 }
 
 void TcpWire::close_with(const std::string& why) {
@@ -106,15 +107,10 @@ bool TcpWire::fill() {
 }
 
 void TcpWire::push() {
-  while (socket_ && (next_part_ < parts_ || fill())) {
-    msghdr message{};
-    message.msg_iov = io_.data() + next_part_;
-    message.msg_iovlen = parts_ - next_part_;
-    ssize_t sent = ::sendmsg(socket_.fd(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  while (stream_ && (next_part_ < parts_ || fill())) {
+    ssize_t sent = stream_.send(std::span(io_).subspan(next_part_, parts_ - next_part_));
     if (sent < 0) {
-      if (errno == EINTR) continue;
-      if (errno != EAGAIN)
-        close_with(fmt::format("sending to it failed: {}", std::strerror(errno)));
+      if (errno != EAGAIN) close_after(errno);
       return;
     }
     while (sent > 0) {
@@ -126,6 +122,7 @@ void TcpWire::push() {
       if (part.iov_len == 0) ++next_part_;
     }
   }
+  if (stream_ && !stream_.flush() && errno != EAGAIN) close_after(errno);
 }
 
 void TcpWire::drop(OutLink& link) {
@@ -151,7 +148,7 @@ void TcpWire::drop(OutLink& link) {
 // --- Receiving -----------------------------------------------------------------------------------
 
 void TcpWire::take() {
-  while (socket_ && !closed_ && receive()) {
+  while (stream_ && !closed_ && receive()) {
   }
 }
 
@@ -162,7 +159,7 @@ bool TcpWire::receive() {
   if (missing_ > 0 && !direct) waste_.resize(65536);
   iovec parts[2];
   std::size_t asked = 0;
-  int count = 0;
+  std::size_t count = 0;
   if (missing_ > 0) {
     const std::size_t here = direct ? missing_ : std::min(missing_, waste_.size());
     parts[count++] = {direct ? to_ : waste_.data(), here};
@@ -173,17 +170,13 @@ bool TcpWire::receive() {
     parts[count++] = {staged_.data() + end_, room};
     asked += room;
   }
-  msghdr message{};
-  message.msg_iov = parts;
-  message.msg_iovlen = static_cast<std::size_t>(count);
-  const ssize_t got = ::recvmsg(socket_.fd(), &message, MSG_DONTWAIT);
+  const ssize_t got = stream_.receive(std::span(parts).first(count));
   if (got < 0) {
-    if (errno == EINTR) return true;
     if (errno != EAGAIN) close_after(errno);
     return false;
   }
   if (got == 0) {
-    close_with("");
+    close_after(0);
     return false;
   }
   auto came = static_cast<std::size_t>(got);

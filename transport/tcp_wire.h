@@ -14,7 +14,6 @@
 #include <deque>
 #include <vector>
 
-#include "transport/socket.h"
 #include "transport/wire.h"
 
 namespace tutti {
@@ -26,7 +25,7 @@ class TcpWire final : public Wire {
   std::string_view name() const override { return "tcp"; }
 
   /// From now on there is something to send over.
-  void attach(FileDescriptor socket) override;
+  void attach(Stream stream) override;
   /// There never will be, or not any more. Messages that are left are dropped.
   void shut() override;
   void say_bye() override;
@@ -41,7 +40,9 @@ class TcpWire final : public Wire {
   void take() override;
   void announce(OutLink& link, const Opening& opening) override;
   void say_left(std::uint64_t group) override;
-  bool has_unsent() const override { return !said_.empty() || next_part_ < parts_; }
+  bool has_unsent() const override {
+    return !said_.empty() || next_part_ < parts_ || stream_.has_unsent();
+  }
   void drop(OutLink& link) override;
   void drop(InLink& link) override;
 
@@ -57,7 +58,7 @@ class TcpWire final : public Wire {
   bool begin(const Frame& frame);
   bool finish();
 
-  FileDescriptor socket_;
+  Stream stream_;
   // To send: what the wire itself says, and a batch of which a part may have gone already.
   struct Said {
     Frame frame;

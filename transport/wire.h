@@ -21,7 +21,7 @@
 
 #include "transport/frame.h"
 #include "transport/remote_link.h"
-#include "transport/socket.h"
+#include "transport/stream.h"
 
 namespace tutti {
 
@@ -53,7 +53,7 @@ class Wire {
   // How it comes about: over a TCP connection of its own, or over what the peer's wire says of
   // itself on the control stream.
   virtual bool needs_stream() const { return true; }
-  virtual void attach(FileDescriptor) {}
+  virtual void attach(Stream) {}
   virtual std::vector<std::byte> hello() { return {}; }
   virtual void greet(std::span<const std::byte>) {}
   /// The last that is sent.

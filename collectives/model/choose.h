@@ -33,7 +33,8 @@ class Chooser {
 
  private:
   bool may_serve(const Algorithm& algorithm, const Workload& workload) {
-    return algorithm.collective == workload.collective && may_run(algorithm) &&
+    return algorithm.collective == workload.collective &&
+           (!algorithm.windows || workload.access != Access::none) && may_run(algorithm) &&
            (!workload.round_once || rounds_once(algorithm));
   }
 

@@ -19,6 +19,9 @@ using std::chrono::milliseconds;
 // Yielding costs little while others want the core; after this long nobody is about to answer.
 constexpr auto kYieldFor = milliseconds(2);
 constexpr auto kLookEvery = milliseconds(10);
+// While ranks of this host may have something, who cannot wake whoever sleeps on the network.
+constexpr auto kShortSleep = std::chrono::microseconds(500);
+constexpr auto kLongSleep = milliseconds(10);
 
 inline void pause() {
 #if defined(__x86_64__)
@@ -69,7 +72,7 @@ class Wait {
       if (crowded_) spread_out(pending_.front()->operation().group(), now);
       sched_yield();
     } else {
-      sleep();
+      sleep(now);
     }
   }
 
@@ -117,12 +120,12 @@ class Wait {
     }
   }
 
-  void sleep() {
+  void sleep(Clock::time_point now) {
     std::vector<LocalGroup*> groups;
     for (const Job* job : pending_) groups.push_back(&job->operation().group());
     std::ranges::sort(groups);
     groups.erase(std::unique(groups.begin(), groups.end()), groups.end());
-    if (spans_hosts_) return sleep_on_network(groups);
+    if (spans_hosts_) return sleep_on_network(groups, now);
     std::vector<Bell*> bells;
     for (LocalGroup* g : groups) bells.push_back(&g->control().bell);
     sleep_unless(bells, [&] {
@@ -132,10 +135,18 @@ class Wait {
     });
   }
 
-  /// Bells are not heard meanwhile.
-  static void sleep_on_network(std::span<LocalGroup* const> groups) {
+  /// Bells are not heard meanwhile. Where nobody else would ring them, who has waited for long
+  /// sleeps for long: on a host with more ranks than cores, all that looking keeps those who have
+  /// something to do from it.
+  void sleep_on_network(std::span<LocalGroup* const> groups, Clock::time_point now) const {
     const auto spans = [](LocalGroup* g) { return !g->one_host(); };
-    (*std::ranges::find_if(groups, spans))->sleep_on_network(std::chrono::microseconds(500));
+    const auto alone = [](LocalGroup* g) { return g->ranks_here().size() == 1; };
+    auto most = std::chrono::microseconds(kShortSleep);
+    if (source_ == nullptr && std::ranges::all_of(groups, alone)) {
+      most = std::chrono::duration_cast<std::chrono::microseconds>(
+          std::clamp<Clock::duration>((now - began_) / 8, kShortSleep, kLongSleep));
+    }
+    (*std::ranges::find_if(groups, spans))->sleep_on_network(most);
   }
 
   void throw_if_failed() {

@@ -1,0 +1,17 @@
+// CRC32C (Castagnoli): what tells that bytes were altered by accident. By the processor's own
+// instruction where it has one.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace tutti {
+
+/// Of `bytes` behind those whose checksum `before` is.
+std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t before = 0);
+
+/// The same without that instruction.
+std::uint32_t crc32c_by_table(std::span<const std::byte> bytes, std::uint32_t before = 0);
+
+}  // namespace tutti
