@@ -16,7 +16,7 @@
 namespace tutti {
 namespace {
 
-constexpr std::uint32_t kVersion = 6;
+constexpr std::uint32_t kVersion = 7;
 
 struct SessionCard {
   std::uint32_t version = kVersion;
@@ -63,6 +63,11 @@ std::shared_ptr<Network> network_for(const SocketAddress& place, const Options& 
 
 void begin(const std::shared_ptr<Network>& network, const Mesh& mesh, int rank,
            const std::vector<SessionCard>& cards, const wire::Bytes32& secret) {
+  // Where one cannot do as it was told, all hear of it.
+  if (network != nullptr) network->check();
+  for (std::size_t r = 0; r < cards.size(); ++r) {
+    if (static_cast<int>(r) != rank) check_offer(cards[r].network.wires, static_cast<int>(r));
+  }
   std::vector<NetworkAddress> addresses(cards.size());
   for (std::size_t r = 0; r < cards.size(); ++r) {
     const int peer = static_cast<int>(r);

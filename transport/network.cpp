@@ -66,6 +66,7 @@ Network::~Network() {
   if (generation_ != process_generation()) {
     for (auto& [member, r] : ranks_) abandon(std::move(r));
     abandon(std::move(ucx_));
+    abandon(std::shared_ptr<WireMaker>(wires_.verbs));
     return;
   }
   if (reactor_ == nullptr) return;
@@ -77,8 +78,12 @@ Network::~Network() {
 
 NetworkAddress Network::address() const {
   NetworkAddress address = NetworkAddress::of(local_);
-  address.wires = wires_;
+  address.wires = wires_.offer;
   return address;
+}
+
+void Network::check() const {
+  if (wires_.offer.refused != 0) throw Error(ErrorCode::system, wires_.why_refused);
 }
 
 void Network::begin(int rank, std::vector<NetworkAddress> peers, const wire::Bytes32& secret) {
@@ -88,8 +93,9 @@ void Network::begin(int rank, std::vector<NetworkAddress> peers, const wire::Byt
   for (std::size_t r = 0; r < peers_.size(); ++r) {
     if (peers_[r].length == 0) continue;
     // Where they cannot agree, or UCX cannot be begun, no rank gets any further than here.
-    const WireKind kind = choose_wire(wires_, peers_[r].wires, static_cast<int>(r));
-    if (kind == WireKind::ucx && !ucx_) ucx_ = make_ucx_wires();
+    const int peer = static_cast<int>(r);
+    const WireRoute route = choose_wire(wires_.offer, rank_, peers_[r].wires, peer);
+    if (route.kind == WireKind::ucx && !ucx_) ucx_ = make_ucx_wires();
   }
   waiting_room_ = std::make_unique<WaitingRoom>("network", secret_);
   watch(door_, EPOLL_CTL_ADD, listener_, kListener, EPOLLIN);
@@ -119,10 +125,11 @@ RemoteRank* Network::find_or_make(int member) {
   if (!address) return nullptr;
   std::unique_ptr<RemoteRank>& r = ranks_[member];
   if (!r) {
-    const WireKind kind = choose_wire(wires_, peer.wires, member);
+    const WireRoute route = choose_wire(wires_.offer, rank_, peer.wires, member);
     const auto make = [&](Wire::Owner& owner) -> std::unique_ptr<Wire> {
-      if (kind == WireKind::ucx) return ucx_->make(owner);
-      return std::make_unique<TcpWire>(owner);
+      if (route.kind == WireKind::tcp) return std::make_unique<TcpWire>(owner);
+      WireMaker& maker = route.kind == WireKind::ucx ? *ucx_ : *wires_.verbs;
+      return maker.make(owner, member, route.port);
     };
     r = std::make_unique<RemoteRank>(static_cast<RemoteRank::Owner&>(*this), rank_,
                                      RemoteRank::Where{member, *address, asked_}, secret_, make);
@@ -145,7 +152,9 @@ void Network::sleep(std::chrono::microseconds most) {
   std::vector<pollfd> sockets;
   for (RemoteRank* r : all_remote()) {
     const int fd = r->data_fd();
-    if (fd >= 0) sockets.push_back({fd, POLLIN, 0});
+    if (fd < 0) continue;
+    if (!r->wire().arm()) return;
+    sockets.push_back({fd, POLLIN, 0});
   }
   if (ucx_) {
     const int fd = ucx_->prepare_to_sleep();

@@ -211,10 +211,15 @@ void RemoteRank::use(std::uint32_t stream, FileDescriptor socket) {
     data_fd_.store(data_fd, std::memory_order_release);
     wire_->attach(std::move(streams_[kData]));
   } else {
+    if (const int fd = wire_->descriptor(); fd >= 0) {
+      reactor_.watch(fd, 0, *this);
+      data_fd_.store(fd, std::memory_order_release);
+    }
     notes_.push_front(framed(Frame::hello, 0, 0, wire_->hello()));
   }
   state_.store(State::up, std::memory_order_release);
-  log().debug("rank {} of the job is connected to rank {} at {}", self_, where_.member, place());
+  log().debug("rank {} of the job is connected to rank {} at {}, data go over {}", self_,
+              where_.member, place(), wire_->describe());
   flush_notes();
 }
 
@@ -277,8 +282,9 @@ void RemoteRank::read_control() {
       Frame frame;
       std::memcpy(&frame, heard_.data() + at, sizeof frame);
       const bool hello = frame.kind == Frame::hello && !wire_->needs_stream();
+      const bool ready = frame.kind == Frame::ready && !wire_->needs_stream();
       const bool right = ((frame.kind == Frame::note || hello) && frame.bytes <= kMostNote) ||
-                         (frame.kind == Frame::bye && frame.bytes == 0);
+                         ((frame.kind == Frame::bye || ready) && frame.bytes == 0);
       if (!right) {
         why_ended_ = "it has sent what cannot be";
         control_ended(EPROTO);
@@ -298,6 +304,13 @@ void RemoteRank::read_control() {
   for (const Heard& n : notes) {
     if (n.frame.kind == Frame::hello) {
       wire_->greet(n.bytes);
+      const std::lock_guard lock(mutex_);
+      notes_.push_back(framed(Frame::ready, 0, 0, {}));
+      flush_notes();
+      continue;
+    }
+    if (n.frame.kind == Frame::ready) {
+      wire_->start();
       continue;
     }
     owner_.on_note(where_.member, n.frame.number, n.frame.tag, n.bytes);
@@ -396,7 +409,10 @@ void RemoteRank::on_events(int fd, std::uint32_t events) {
     }
   }
   if (control) read_control();
-  if (data) wire_->drive();
+  if (data) {
+    wire_->drive();
+    wire_->arm();
+  }
 }
 
 bool RemoteRank::on_tick(Reactor::Time now) {
@@ -447,7 +463,10 @@ bool RemoteRank::on_tick(Reactor::Time now) {
   if (wire_->was_polled()) return true;
   // Whoever waits for data takes them in. Nobody does, so this thread listens, until on_polled().
   wire_->set_listening(true);
-  if (const int fd = data_fd(); fd >= 0) reactor_.change(fd, EPOLLIN);
+  if (const int fd = data_fd(); fd >= 0) {
+    reactor_.change(fd, EPOLLIN);
+    wire_->arm();
+  }
   return !wire_->is_flushed();
 }
 

@@ -44,10 +44,8 @@ void receive(End& end, InLink& link, bool sleeps = false) {
   while (!link.receiver().ready()) {
     drive(end);
     if (!sleeps || link.receiver().ready()) continue;
-    end.wire.arm();
-    drive(end);
-    pollfd file{end.wire.fd(), POLLIN, 0};
-    if (!link.receiver().ready()) ::poll(&file, 1, 1);
+    pollfd file{end.wire.descriptor(), POLLIN, 0};
+    if (end.wire.arm()) ::poll(&file, 1, 1);
   }
   link.receiver().free();
   link.rung();

@@ -64,13 +64,32 @@ std::shared_ptr<RingMemory> VerbsWire::make_ring(std::size_t bytes) {
   return memory;
 }
 
-void VerbsWire::attach(const VerbsAddress& peer) {
+std::string VerbsWire::describe() const {
+  return "verbs, " + tutti::describe(channel_.device()->port());
+}
+
+std::vector<std::byte> VerbsWire::hello() {
+  const auto bytes = std::as_bytes(std::span(&channel_.address(), 1));
+  return {bytes.begin(), bytes.end()};
+}
+
+void VerbsWire::greet(std::span<const std::byte> hello) {
   const std::lock_guard lock(mutex_);
-  channel_.connect(peer);
+  VerbsAddress peer;
+  if (closed_) return;
+  if (greeted_ || hello.size() != sizeof peer) return close_with("it has sent what cannot be");
+  std::memcpy(&peer, hello.data(), sizeof peer);
+  greeted_ = true;
+  try {
+    channel_.connect(peer);
+  } catch (const Error& error) {
+    close_with(error.what());
+  }
 }
 
 void VerbsWire::start() {
   const std::lock_guard lock(mutex_);
+  if (!greeted_) return close_with("it has sent what cannot be");
   started_ = true;
   if (!closed_) push();
 }
@@ -84,9 +103,22 @@ void VerbsWire::shut() {
   kept_.clear();
 }
 
-void VerbsWire::arm() {
+bool VerbsWire::arm() {
+  std::uint64_t before = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_) return true;
+    try {
+      channel_.arm();
+    } catch (const Error& error) {
+      close_with(error.what());
+    }
+    before = came_;
+  }
+  // What came before it was armed makes no event.
+  drive();
   const std::lock_guard lock(mutex_);
-  if (!closed_) channel_.arm();
+  return came_ == before;
 }
 
 void VerbsWire::close_with(const std::string& why) {
@@ -136,6 +168,7 @@ void VerbsWire::say_bye() {
 
 bool VerbsWire::is_delivered() {
   const std::lock_guard lock(mutex_);
+  if (!closed_) take();
   if (closed_) return true;
   try {
     channel_.mark();
@@ -243,6 +276,7 @@ bool VerbsWire::push_message(OutLink& link) {
 void VerbsWire::take() {
   try {
     for (const VerbsEvent& event : channel_.poll()) {
+      ++came_;
       if (!understand(event)) return close_with("it has sent what cannot be");
       if (closed_) return;
     }
