@@ -24,6 +24,7 @@ struct Frame {
     bye = 6,     // nothing more will come at all
     hello = 7,   // over the control stream: what the wire says of itself follows
     ready = 8,   // over the control stream: the hello has come, and the wire may send
+    broken = 9,  // over the control stream: the sender's end of the wire is, and why
   };
   std::uint32_t kind = 0;
   std::uint32_t link = 0;

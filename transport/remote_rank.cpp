@@ -203,6 +203,7 @@ void RemoteRank::use(std::uint32_t stream, FileDescriptor socket) {
     if (!streams_[s]) return;
   }
   for (Dial& d : dials_) d = Dial{};
+  why_ended_.clear();
   watch_over(streams_[kControl]);
   reactor_.watch(streams_[kControl].fd(), EPOLLIN, *this);
   if (wire_->needs_stream()) {
@@ -284,6 +285,7 @@ void RemoteRank::read_control() {
       const bool hello = frame.kind == Frame::hello && !wire_->needs_stream();
       const bool ready = frame.kind == Frame::ready && !wire_->needs_stream();
       const bool right = ((frame.kind == Frame::note || hello) && frame.bytes <= kMostNote) ||
+                         (frame.kind == Frame::broken && frame.bytes <= kMostNote) ||
                          ((frame.kind == Frame::bye || ready) && frame.bytes == 0);
       if (!right) {
         why_ended_ = "it has sent what cannot be";
@@ -294,6 +296,9 @@ void RemoteRank::read_control() {
       const auto first = heard_.begin() + static_cast<std::ptrdiff_t>(at + sizeof frame);
       if (frame.kind == Frame::bye) {
         heard_bye_ = true;
+      } else if (frame.kind == Frame::broken) {
+        const char* const text = reinterpret_cast<const char*>(heard_.data() + at + sizeof frame);
+        why_ended_ = fmt::format("is lost (it says: {})", std::string_view(text, frame.bytes));
       } else {
         notes.push_back({frame, {first, first + frame.bytes}});
       }
@@ -324,7 +329,7 @@ void RemoteRank::control_ended(int error) {
   reactor_.unwatch(streams_[kControl].fd());
   ended_ = Clock::now();
   if (error == 0 || error == ECONNRESET || error == EPIPE) {
-    if (!heard_bye_) why_ended_ = "died";
+    if (!heard_bye_ && why_ended_.empty()) why_ended_ = "died";
   } else {
     // There is nothing to wait for.
     *ended_ -= kLastData;
@@ -356,6 +361,11 @@ void RemoteRank::lose(const std::string& why) {
   {
     const std::lock_guard lock(mutex_);
     if (is_lost()) return;
+    if (is_up() && !ended_) {  // else it would take this rank for dead
+      const std::lock_guard wire_lock(wire_mutex_);
+      notes_.push_back(framed(Frame::broken, 0, 0, std::as_bytes(std::span(why_wire_closed_))));
+      flush_notes();
+    }
     state_.store(State::lost, std::memory_order_release);
     for (Dial& d : dials_) drop(d);
     for (FileDescriptor& s : streams_) {

@@ -201,14 +201,14 @@ void VerbsWire::push_said() {
 
 void VerbsWire::push_credits() {
   // A credit is a write and a notice of its own, so it goes when much is owed, and else when there
-  // is nothing better to do: somebody waits, and it may be for this.
+  // is nothing better to do and the sender may be waiting for it.
   const bool all = said_.empty() && sending_.empty();
   for (std::size_t l = 0; l < owing_.size();) {
     InLink& link = *owing_[l];
     const Registration& ring = Registration::of(link.memory());
     const InLink::Credit credit = link.credit();
     if (link.owes() && ring.open) {
-      if (!all && !link.owes_much()) {
+      if (!link.owes_much() && (!all || !sender_may_wait(link))) {
         ++l;
         continue;
       }
@@ -223,6 +223,17 @@ void VerbsWire::push_credits() {
     owing_[l] = owing_.back();
     owing_.pop_back();
   }
+}
+
+bool VerbsWire::sender_may_wait(const InLink& link) {
+  const Registration& ring = Registration::of(link.memory());
+  const ConnectionShape& shape = link.shape();
+  // As the sender sees it: what has come, and is not known to be free. One that has no room for a
+  // message has all slots in use, or all data but twice the message's, which wants to lie in one
+  // piece; half of that comes sooner, and is seen even if the last have yet to come.
+  const std::uint64_t slots = ring.came - link.told().consumed;
+  const std::uint64_t bytes = ring.cursor.passed() - link.told().freed;
+  return 2 * slots >= shape.slots || 2 * (bytes + shape.slot_bytes) >= shape.data_bytes();
 }
 
 void VerbsWire::push_messages() {

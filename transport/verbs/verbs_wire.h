@@ -90,6 +90,8 @@ class VerbsWire final : public Wire {
 
   void push_said();
   void push_credits();
+  /// Whether it may lack room that was freed here.
+  static bool sender_may_wait(const InLink& link);
   void push_messages();
   /// False: there is no room.
   bool push_message(OutLink& link);
