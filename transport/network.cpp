@@ -73,6 +73,7 @@ Network::~Network() {
   reactor_->forget(*this);
   const Deadline deadline = deadline_after(last_failed_ ? kFarewellInTrouble : kFarewell);
   for (auto& [member, r] : ranks_) r->close(deadline);
+  ranks_.clear();
   if (ucx_) ucx_->stop();
 }
 

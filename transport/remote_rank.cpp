@@ -345,7 +345,9 @@ void RemoteRank::control_ended(int error) {
   reactor_.keep_awake(*this);
 }
 
-void RemoteRank::on_left(std::uint64_t group) { owner_.on_left(where_.member, group); }
+void RemoteRank::on_left(std::uint64_t group) {
+  if (!leaving_.load(std::memory_order_acquire)) owner_.on_left(where_.member, group);
+}
 
 void RemoteRank::on_closed(const std::string& why) {
   {
@@ -354,7 +356,7 @@ void RemoteRank::on_closed(const std::string& why) {
     wire_closed_at_ = Clock::now();
   }
   wire_closed_.store(true, std::memory_order_release);
-  reactor_.keep_awake(*this);
+  if (!leaving_.load(std::memory_order_acquire)) reactor_.keep_awake(*this);
 }
 
 void RemoteRank::lose(const std::string& why) {
@@ -379,6 +381,8 @@ void RemoteRank::lose(const std::string& why) {
 }
 
 void RemoteRank::close(Deadline deadline) {
+  // From here on the owner is not called any more: it is about to go.
+  leaving_.store(true, std::memory_order_release);
   reactor_.forget(*this);
   const std::lock_guard lock(mutex_);
   if (!is_up()) return;
@@ -481,6 +485,7 @@ bool RemoteRank::on_tick(Reactor::Time now) {
 }
 
 void RemoteRank::on_polled() {
+  if (leaving_.load(std::memory_order_acquire)) return;
   if (const int fd = data_fd(); fd >= 0) reactor_.change(fd, 0);
   reactor_.keep_awake(*this);
 }

@@ -151,6 +151,7 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   std::string why_ended_;
   bool dialler_ = false;  // the connection is this side's
   std::atomic<int> data_fd_{-1};
+  std::atomic<bool> leaving_{false};  // close() has been called
   // The wire's word, which it gives with its own lock held.
   std::atomic<bool> wire_closed_{false};
   std::mutex wire_mutex_;
