@@ -80,6 +80,11 @@ Protection agreed_protection(const std::vector<SessionCard>& cards) {
 
 void begin(const std::shared_ptr<Network>& network, const Mesh& mesh, int rank,
            const std::vector<SessionCard>& cards, const wire::Bytes32& secret) {
+  // Where one cannot do as it was told, all hear of it.
+  if (network != nullptr) network->check();
+  for (std::size_t r = 0; r < cards.size(); ++r) {
+    if (static_cast<int>(r) != rank) check_offer(cards[r].network.wires, static_cast<int>(r));
+  }
   std::vector<NetworkAddress> addresses(cards.size());
   for (std::size_t r = 0; r < cards.size(); ++r) {
     const int peer = static_cast<int>(r);

@@ -46,8 +46,10 @@ constexpr std::array kSettings{
             "How long another host may be silent before its ranks count as lost. 0: as long as the "
             "system allows.",
             "0"},
-    Setting{"TUTTI_TRANSPORT", SettingType::text, "",
-            "What links to other hosts run over: tcp or ucx. The same on all ranks. Empty: tcp."},
+    Setting{
+        "TUTTI_TRANSPORT", SettingType::text, "",
+        "What links to other hosts run over: verbs (RDMA), tcp or ucx. Empty: verbs between hosts "
+        "with RDMA ports of the same kind of network, else tcp."},
     Setting{"TUTTI_UCX_TLS", SettingType::text, "",
             "The transports that UCX may use, as UCX_TLS takes them (tcp, or rc,ud). Empty: what "
             "UCX_TLS says, or all."},
@@ -102,7 +104,7 @@ constexpr std::array kSettings{
             "0"},
     Setting{"TUTTI_VERBS_DEVICES", SettingType::text, "",
             "The RDMA devices to use, as a list of names (mlx5_0,mlx5_1). Empty: all that are "
-            "connected."},
+            "connected, up to 8 ports."},
     Setting{"TUTTI_VERBS_GID_INDEX", SettingType::integer, "-1",
             "Which of an RDMA port's addresses (GIDs) to use. -1: chosen, RoCE v2 over IPv4 first.",
             "0", "255"},

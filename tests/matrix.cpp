@@ -139,6 +139,7 @@ Tally run_matrix(Communicator& comm, const Matrix& matrix) {
   // all_to_all_v and the uneven counts use up to twice the block.
   Bench bench(comm, matrix, (most + 16) * static_cast<std::size_t>(n) * 3);
   int root = 0;
+  std::uint64_t cases = 0;
   for (const Collective c : all_unless(matrix.collectives, kCollectives)) {
     if (c == Collective::barrier) continue;
     const bool v = c == Collective::all_gather_v || c == Collective::reduce_scatter_v;
@@ -156,6 +157,7 @@ Tally run_matrix(Communicator& comm, const Matrix& matrix) {
           last = elements;
           for (const bool in_place : {false, true}) {
             if (in_place && !has_in_place(c)) continue;
+            if (cases++ % matrix.every != 0) continue;
             Setup setup;
             setup.collective = c;
             setup.shape = shape(c, elements, type, n);

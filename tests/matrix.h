@@ -23,6 +23,7 @@ struct Matrix {
   bool window_memory = false;           // tutti::allocate, else malloc
   std::size_t misalign = 0;             // elements that buffers are off their alignment
   std::optional<int> root;              // none: every rank in turn
+  std::uint64_t every = 1;              // one case of so many
 };
 
 /// 0, 1, odd ones, and one element around every size at which something changes (inline payload,

@@ -62,8 +62,8 @@ struct TwoEnds {
   explicit TwoEnds(const VerbsPort& port,
                    const VerbsOptions& options = VerbsOptions::from_settings())
       : device(VerbsDevice::open(port)), a(device, 1, options), b(device, 0, options) {
-    a.wire.attach(b.wire.address());
-    b.wire.attach(a.wire.address());
+    a.wire.greet(b.wire.hello());
+    b.wire.greet(a.wire.hello());
     a.wire.start();
     b.wire.start();
   }
@@ -94,9 +94,10 @@ inline void meet(End& end, int socket) {
       throw Error(ErrorCode::peer_lost, "the other process of this test is gone");
     }
   };
-  VerbsAddress peer;
-  exchange(&end.wire.address(), &peer, sizeof peer);
-  end.wire.attach(peer);
+  const std::vector<std::byte> mine = end.wire.hello();
+  std::vector<std::byte> theirs(mine.size());
+  exchange(mine.data(), theirs.data(), mine.size());
+  end.wire.greet(theirs);
   char ready = 1, other = 0;
   exchange(&ready, &other, 1);
   end.wire.start();

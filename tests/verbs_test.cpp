@@ -154,8 +154,8 @@ TEST_F(Verbs, AChildOfAProcessWithADeviceCanExit) {
   EXPECT_EQ(child.wait(), 0);
   // It has left the parent's alone.
   End other(device, 0);
-  end->wire.attach(other.wire.address());
-  other.wire.attach(end->wire.address());
+  end->wire.greet(other.wire.hello());
+  other.wire.greet(end->wire.hello());
   end->wire.start();
   other.wire.start();
 }
@@ -475,7 +475,7 @@ TEST_F(Verbs, ARankIsToldByADescriptorAndABell) {
   ASSERT_TRUE(ends.until([&] { return try_receive(in, 0, 100); }));
   ASSERT_TRUE(ends.until([&] { return ends.a.wire.is_delivered() && ends.b.wire.is_delivered(); }));
   for (std::uint64_t m = 1; m < 20; ++m) {
-    pollfd file{ends.b.wire.fd(), POLLIN, 0};
+    pollfd file{ends.b.wire.descriptor(), POLLIN, 0};
     ends.b.wire.arm();
     ends.b.wire.poll();
     EXPECT_EQ(poll(&file, 1, 0), 0) << "nothing came";
@@ -514,8 +514,10 @@ TEST_F(Verbs, GarbageEndsTheWireAndNothingElse) {
   for (int round = 0; round < 40; ++round) {
     End end(device, 0);
     VerbsChannel mad(device, 1);
-    end.wire.attach(mad.address());
-    mad.connect(end.wire.address());
+    end.wire.greet(std::as_bytes(std::span(&mad.address(), 1)));
+    VerbsAddress sane;
+    std::memcpy(&sane, end.wire.hello().data(), sizeof sane);
+    mad.connect(sane);
     end.wire.start();
     OutLink& out = end.out(0, {4, 4096});
     for (int i = 0; i < 20; ++i) {

@@ -23,6 +23,7 @@
 #include "transport/gpu_memory.h"
 #include "transport/shared_memory.h"
 #include "transport/tcp_socket.h"
+#include "transport/wire_choice.h"
 
 namespace tutti {
 namespace {
@@ -152,6 +153,27 @@ void show_network(Report& report) {
   report.good("congestion control", fmt::format("{} (the system's default is {})", used, usual));
 }
 
+void show_rdma(Report& report) {
+  report.section("Between hosts: RDMA");
+  try {
+    const VerbsState state = verbs_state();
+    for (const VerbsState::Port& port : state.ports) {
+      report.good(port.usable ? "port" : "port, not used", port.text);
+    }
+    if (state.why_not.empty()) {
+      report.good("would be used", "instead of TCP, with hosts that have such ports, too");
+    } else if (state.ports.empty()) {
+      report.good("would be used", "no: " + state.why_not);
+    } else {
+      report.bad("would be used", "no: " + state.why_not,
+                 state.advice.empty() ? "look at `ip link`, `rdma link` and `ibv_devinfo -v`"
+                                      : state.advice);
+    }
+  } catch (const Error& e) {
+    report.bad("would be used", "no", e.what());
+  }
+}
+
 void show_gpus(Report& report) {
   report.section("GPUs");
   std::string why;
@@ -176,6 +198,7 @@ void add_doctor_command(CLI::App& app) {
     show_machine(report);
     show_inside(report);
     show_network(report);
+    show_rdma(report);
     show_gpus(report);
     if (report.troubles() > 0) throw CLI::RuntimeError(1);
   });

@@ -23,6 +23,7 @@ struct Frame {
     note = 5,    // for the communicator `number`: a Note (tag); its bytes follow
     bye = 6,     // nothing more will come at all; where that is no good end, why follows
     hello = 7,   // over the control stream: what the wire says of itself follows
+    ready = 8,   // over the control stream: the hello has come, and the wire may send
   };
   std::uint32_t kind = 0;
   std::uint32_t link = 0;

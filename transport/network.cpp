@@ -68,6 +68,7 @@ Network::~Network() {
   if (generation_ != process_generation()) {
     for (auto& [member, r] : ranks_) abandon(std::move(r));
     abandon(std::move(ucx_));
+    abandon(std::shared_ptr<WireMaker>(wires_.verbs));
     return;
   }
   if (reactor_ == nullptr) return;
@@ -92,9 +93,13 @@ Network::~Network() {
 
 NetworkAddress Network::address() const {
   NetworkAddress address = NetworkAddress::of(local_);
-  address.wires = wires_;
+  address.wires = wires_.offer;
   address.protection = static_cast<std::uint32_t>(wanted_protection());
   return address;
+}
+
+void Network::check() const {
+  if (wires_.offer.refused != 0) throw Error(ErrorCode::system, wires_.why_refused);
 }
 
 void Network::begin(int rank, std::vector<NetworkAddress> peers, const wire::Bytes32& secret,
@@ -106,14 +111,15 @@ void Network::begin(int rank, std::vector<NetworkAddress> peers, const wire::Byt
   for (std::size_t r = 0; r < peers_.size(); ++r) {
     if (peers_[r].length == 0) continue;
     // Where they cannot agree, or UCX cannot be begun, no rank gets any further than here.
-    const WireKind kind = choose_wire(wires_, peers_[r].wires, static_cast<int>(r));
-    if (kind != WireKind::tcp && protection_ != Protection::none) {
+    const int peer = static_cast<int>(r);
+    const WireRoute route = choose_wire(wires_.offer, rank_, peers_[r].wires, peer);
+    if (route.kind != WireKind::tcp && protection_ != Protection::none) {
       throw Error(ErrorCode::invalid_argument,
                   fmt::format("rank 0 has set {}, which messages over {} cannot have: set "
                               "TUTTI_TRANSPORT=tcp",
-                              setting_of(protection_), name_of(kind)));
+                              setting_of(protection_), name_of(route.kind)));
     }
-    if (kind == WireKind::ucx && !ucx_) ucx_ = make_ucx_wires();
+    if (route.kind == WireKind::ucx && !ucx_) ucx_ = make_ucx_wires();
   }
   waiting_room_ = std::make_unique<WaitingRoom>("network", secret_);
   watch(door_, EPOLL_CTL_ADD, listener_, kListener, EPOLLIN);
@@ -144,10 +150,11 @@ RemoteRank* Network::find_or_make(int member) {
   std::unique_ptr<RemoteRank>& r = ranks_[member];
   if (!r && leaving_) return nullptr;
   if (!r) {
-    const WireKind kind = choose_wire(wires_, peer.wires, member);
+    const WireRoute route = choose_wire(wires_.offer, rank_, peer.wires, member);
     const auto make = [&](Wire::Owner& owner) -> std::unique_ptr<Wire> {
-      if (kind == WireKind::ucx) return ucx_->make(owner);
-      return std::make_unique<TcpWire>(owner);
+      if (route.kind == WireKind::tcp) return std::make_unique<TcpWire>(owner);
+      WireMaker& maker = route.kind == WireKind::ucx ? *ucx_ : *wires_.verbs;
+      return maker.make(owner, member, route.port);
     };
     r = std::make_unique<RemoteRank>(static_cast<RemoteRank::Owner&>(*this), rank_,
                                      RemoteRank::Where{member, *address, asked_}, secret_,
@@ -171,8 +178,10 @@ void Network::sleep(std::chrono::microseconds most) {
   std::vector<pollfd> sockets;
   for (RemoteRank* r : all_remote()) {
     const int fd = r->data_fd();
+    if (fd < 0) continue;
+    if (!r->wire().arm()) return;
     const short room = r->wire().is_flushed() ? 0 : POLLOUT;
-    if (fd >= 0) sockets.push_back({fd, static_cast<short>(POLLIN | room), 0});
+    sockets.push_back({fd, static_cast<short>(POLLIN | room), 0});
   }
   if (ucx_) {
     const int fd = ucx_->prepare_to_sleep();

@@ -23,8 +23,8 @@ namespace tutti {
 struct NetworkAddress {
   std::array<std::byte, 28> socket{};  // sockaddr_in or sockaddr_in6
   std::uint32_t length = 0;            // of it; 0: nowhere
-  std::uint32_t wires = 0;             // that it can use (WireKind)
-  std::uint32_t protection = 0;        // that it asks for (Protection)
+  WireOffer wires;
+  std::uint32_t protection = 0;  // that it asks for (Protection)
 
   static NetworkAddress of(const SocketAddress& address);
   /// Nothing for what is no such address.
@@ -52,8 +52,11 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   ~Network();
 
   NetworkAddress address() const;
+  /// Throws Error where it cannot do as TUTTI_TRANSPORT asks.
+  void check() const;
   /// Whom there is, by number in the job; nowhere: not on another host. What goes to them has the
-  /// protection that rank 0 asks for. Connects to nobody yet. Throws Error where that cannot be.
+  /// protection that rank 0 asks for. Connects to nobody yet. Throws Error where that cannot be, or
+  /// where there is no way to one of them.
   void begin(int rank, std::vector<NetworkAddress> peers, const wire::Bytes32& secret,
              Protection protection);
 
@@ -114,8 +117,8 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   std::uint32_t generation_;
   Reactor* reactor_ = nullptr;
   FileDescriptor listener_;
-  FileDescriptor door_;        // epoll: the listener, the waiting room, and guests
-  const std::uint32_t wires_;  // that this rank can use
+  FileDescriptor door_;  // epoll: the listener, the waiting room, and guests
+  const UsableWires wires_;
   std::shared_ptr<WireMaker> ucx_;
   int rank_ = -1;
   std::vector<NetworkAddress> peers_;

@@ -103,6 +103,7 @@ class InLink final : public RemoteBell {
   /// Whether the sender does not know of so much that it should be told at once.
   bool owes_much() const;
   bool owes() const { return credit() != told_; }
+  const Credit& told() const { return told_; }
   void told(const Credit& credit) { told_ = credit; }
 
   void rung() override;

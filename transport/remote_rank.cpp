@@ -215,6 +215,7 @@ void RemoteRank::use(std::uint32_t stream, FileDescriptor socket, const wire::Se
     return;
   }
   for (Dial& d : dials_) d = Dial{};
+  why_ended_.clear();
   for (const Stream& s : streams_) {
     if (s) reactor_.unwatch(s.fd());
   }
@@ -226,13 +227,19 @@ void RemoteRank::use(std::uint32_t stream, FileDescriptor socket, const wire::Se
     data_fd_.store(data_fd, std::memory_order_release);
     wire_->attach(std::move(streams_[kData]));
   } else {
+    if (const int fd = wire_->descriptor(); fd >= 0) {
+      reactor_.watch(fd, 0, *this);
+      data_fd_.store(fd, std::memory_order_release);
+    }
     notes_.push_front(framed(Frame::hello, 0, 0, wire_->hello()));
   }
   state_.store(State::up, std::memory_order_release);
-  log().debug("rank {} of the job is connected to rank {} at {}{}", self_, where_.member, place(),
+  log().debug("rank {} of the job is connected to rank {} at {}{}, data go over {}", self_,
+              where_.member, place(),
               protection_ == Protection::encryption ? ", encrypted"
               : protection_ == Protection::checksum ? ", with checksums"
-                                                    : "");
+                                                    : "",
+              wire_->describe());
   flush_notes();
 }
 
@@ -305,7 +312,8 @@ void RemoteRank::read_control() {
       Frame frame;
       std::memcpy(&frame, heard_.data() + at, sizeof frame);
       const bool hello = frame.kind == Frame::hello && !wire_->needs_stream();
-      if ((frame.kind != Frame::note && frame.kind != Frame::bye && !hello) ||
+      const bool ready = frame.kind == Frame::ready && !wire_->needs_stream() && frame.bytes == 0;
+      if ((frame.kind != Frame::note && frame.kind != Frame::bye && !hello && !ready) ||
           frame.bytes > kMostNote) {
         why_ended_ = "it has sent what cannot be";
         end = EPROTO;
@@ -331,6 +339,13 @@ void RemoteRank::read_control() {
   for (const Heard& n : notes) {
     if (n.frame.kind == Frame::hello) {
       wire_->greet(n.bytes);
+      const std::lock_guard lock(mutex_);
+      notes_.push_back(framed(Frame::ready, 0, 0, {}));
+      flush_notes();
+      continue;
+    }
+    if (n.frame.kind == Frame::ready) {
+      wire_->start();
       continue;
     }
     owner_.on_note(where_.member, n.frame.number, n.frame.tag, n.bytes);
@@ -344,7 +359,7 @@ void RemoteRank::control_ended(int error) {
   reactor_.unwatch(streams_[kControl].fd());
   ended_ = Clock::now();
   if (error == 0 || error == ECONNRESET || error == EPIPE) {
-    if (!heard_bye_) why_ended_ = kDied;
+    if (!heard_bye_ && why_ended_.empty()) why_ended_ = kDied;
   } else {
     // There is nothing to wait for.
     *ended_ -= kLastData;
@@ -361,7 +376,9 @@ void RemoteRank::control_ended(int error) {
   reactor_.keep_awake(*this);
 }
 
-void RemoteRank::on_left(std::uint64_t group) { owner_.on_left(where_.member, group); }
+void RemoteRank::on_left(std::uint64_t group) {
+  if (!leaving_.load(std::memory_order_acquire)) owner_.on_left(where_.member, group);
+}
 
 void RemoteRank::on_closed(const std::string& why) {
   {
@@ -436,7 +453,10 @@ void RemoteRank::on_events(int fd, std::uint32_t events) {
     }
   }
   if (control) read_control();
-  if (data) wire_->drive();
+  if (data) {
+    wire_->drive();
+    wire_->arm();
+  }
 }
 
 bool RemoteRank::on_tick(Reactor::Time now) {
@@ -488,7 +508,10 @@ bool RemoteRank::on_tick(Reactor::Time now) {
   if (wire_->was_polled()) return true;
   // Whoever waits for data takes them in. Nobody does, so this thread listens, until on_polled().
   wire_->set_listening(true);
-  if (const int fd = data_fd(); fd >= 0) reactor_.change(fd, EPOLLIN);
+  if (const int fd = data_fd(); fd >= 0) {
+    reactor_.change(fd, EPOLLIN);
+    wire_->arm();
+  }
   return !wire_->is_flushed();
 }
 

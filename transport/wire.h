@@ -49,6 +49,8 @@ class Wire {
 
   /// "tcp", "verbs", "ucx".
   virtual std::string_view name() const = 0;
+  /// That, and what there is to say of the way that it takes.
+  virtual std::string describe() const { return std::string(name()); }
 
   // How it comes about: over a TCP connection of its own, or over what the peer's wire says of
   // itself on the control stream.
@@ -56,12 +58,20 @@ class Wire {
   virtual void attach(Stream) {}
   virtual std::vector<std::byte> hello() { return {}; }
   virtual void greet(std::span<const std::byte>) {}
+  /// The peer has been greeted, too.
+  virtual void start() {}
   /// The last that is sent.
   virtual void say_bye() = 0;
   /// Whether the peer has all that was sent, as far as the wire can tell, or never will.
   virtual bool is_delivered() { return true; }
   /// Nothing is sent or received any more. Messages that are left are dropped.
   virtual void shut() = 0;
+
+  // Of a wire without a stream:
+  /// Readable when something has come after arm(); -1: it has none of its own.
+  virtual int descriptor() const { return -1; }
+  /// False: something has come already.
+  virtual bool arm() { return true; }
 
   /// Memory for a link's ring, as the device wants it.
   virtual std::shared_ptr<RingMemory> make_ring(std::size_t bytes) {

@@ -2,7 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <bit>
+#include <optional>
+#include <utility>
+
 #include "core/error.h"
+#include "core/log.h"
 #include "core/settings.h"
 
 namespace tutti {
@@ -20,6 +26,70 @@ std::string names_of(std::uint32_t kinds) {
   return names.empty() ? "none" : names;
 }
 
+// --- Which ports reach each other ----------------------------------------------------------------
+
+enum class Family : std::uint8_t { ipv4, link_local, global };
+
+Family family_of(const RdmaPort& port) {
+  constexpr std::array<std::uint8_t, 12> kMapped{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+  if (std::equal(kMapped.begin(), kMapped.end(), port.gid.begin())) return Family::ipv4;
+  return port.gid[0] == 0xfe && (port.gid[1] & 0xc0) == 0x80 ? Family::link_local : Family::global;
+}
+
+/// As far as their addresses tell: whether there is a way, the switches and routers know alone.
+bool reaches(const RdmaPort& a, const RdmaPort& b) {
+  if (a.fabric != b.fabric || a.fabric == RdmaPort::none) return false;
+  // The first 8 bytes are the subnet's.
+  if (a.fabric == RdmaPort::infiniband) {
+    return std::equal(a.gid.begin(), a.gid.begin() + 8, b.gid.begin());
+  }
+  return family_of(a) == family_of(b);
+}
+
+/// Of the addresses: the more, the nearer, most often.
+int common_bits(const RdmaPort& a, const RdmaPort& b) {
+  int bits = 0;
+  for (std::size_t i = 0; i < a.gid.size(); ++i) {
+    const auto differ = static_cast<std::uint8_t>(a.gid[i] ^ b.gid[i]);
+    bits += std::countl_zero(differ);
+    if (differ != 0) break;
+  }
+  return bits;
+}
+
+/// Which of its ports each of two ranks uses; `first`: the one with the lower number, `rank`, which
+/// takes its ports in turn; and of the other's the one that is nearest to that.
+std::optional<std::pair<int, int>> pair_of(const RdmaPorts& first, int rank,
+                                           const RdmaPorts& second) {
+  std::vector<std::size_t> good;
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    const auto reached = [&](const RdmaPort& p) { return reaches(first[i], p); };
+    if (std::ranges::any_of(second, reached)) good.push_back(i);
+  }
+  if (good.empty()) return std::nullopt;
+  const std::size_t a = good[static_cast<std::size_t>(rank) % good.size()];
+  std::pair<int, int> best{-1, 0};
+  std::size_t b = 0;
+  for (std::size_t j = 0; j < second.size(); ++j) {
+    if (!reaches(first[a], second[j])) continue;
+    const std::pair<int, int> near{common_bits(first[a], second[j]), a == j ? 1 : 0};
+    if (near > best) {
+      best = near;
+      b = j;
+    }
+  }
+  return std::pair{static_cast<int>(a), static_cast<int>(b)};
+}
+
+/// This rank's port; -1: there is none that reaches one of the peer's.
+int port_to(const WireOffer& mine, int rank, const WireOffer& theirs, int peer) {
+  if ((mine.kinds & theirs.kinds & bit(WireKind::verbs)) == 0) return -1;
+  const auto pair = rank < peer ? pair_of(mine.ports, rank, theirs.ports)
+                                : pair_of(theirs.ports, peer, mine.ports);
+  if (!pair) return -1;
+  return rank < peer ? pair->first : pair->second;
+}
+
 }  // namespace
 
 std::string_view name_of(WireKind kind) {
@@ -34,26 +104,68 @@ std::string_view name_of(WireKind kind) {
   return "?";
 }
 
-std::uint32_t usable_wires() {
+UsableWires usable_wires() {
   const std::string asked = setting_text("TUTTI_TRANSPORT");
-  if (asked.empty() || asked == "tcp") return bit(WireKind::tcp);
+  UsableWires wires;
+  const auto refuse = [&](WireKind kind, const std::string& why) {
+    wires.offer.refused = bit(kind);
+    wires.why_refused = fmt::format("TUTTI_TRANSPORT={}: {}", asked, why);
+  };
+  if (asked.empty() || asked == "tcp") wires.offer.kinds = bit(WireKind::tcp);
   if (asked == "ucx") {
     const std::string why = why_no_ucx();
-    if (why.empty()) return bit(WireKind::ucx);
-    throw Error(ErrorCode::system, fmt::format("TUTTI_TRANSPORT=ucx: {}", why));
+    if (!why.empty()) {
+      refuse(WireKind::ucx, why);
+    } else {
+      wires.offer.kinds = bit(WireKind::ucx);
+    }
+  } else if (asked.empty() || asked == "verbs") {
+    const VerbsState state = verbs_state();
+    if (state.why_not.empty()) {
+      wires.verbs = make_verbs_wires(wires.offer.ports);
+      wires.offer.kinds |= bit(WireKind::verbs);
+    } else if (!asked.empty()) {
+      refuse(WireKind::verbs, state.why_not + (state.advice.empty() ? "" : ": " + state.advice));
+    } else if (!state.ports.empty()) {
+      log().info("RDMA is not used between hosts: {}", state.why_not);
+    }
+  } else if (asked != "tcp") {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("TUTTI_TRANSPORT={}: it can be tcp, verbs, ucx, or empty", asked));
   }
-  throw Error(ErrorCode::invalid_argument,
-              fmt::format("TUTTI_TRANSPORT={}: it can be tcp, ucx, or empty", asked));
+  return wires;
 }
 
-WireKind choose_wire(std::uint32_t mine, std::uint32_t theirs, int peer) {
-  for (const WireKind kind : {WireKind::verbs, WireKind::ucx, WireKind::tcp}) {
-    if ((mine & theirs & bit(kind)) != 0) return kind;
+void check_offer(const WireOffer& offer, int rank) {
+  if (offer.refused == 0) return;
+  throw Error(ErrorCode::system,
+              fmt::format("rank {} cannot use {} between hosts, as TUTTI_TRANSPORT asks; its own "
+                          "error says why",
+                          rank, names_of(offer.refused)),
+              rank);
+}
+
+WireRoute choose_wire(const WireOffer& mine, int rank, const WireOffer& theirs, int peer) {
+  if (const int port = port_to(mine, rank, theirs, peer); port >= 0) {
+    return {WireKind::verbs, port};
+  }
+  for (const WireKind kind : {WireKind::ucx, WireKind::tcp}) {
+    if ((mine.kinds & theirs.kinds & bit(kind)) != 0) return {kind, -1};
+  }
+  if ((mine.kinds & theirs.kinds & bit(WireKind::verbs)) != 0) {
+    throw Error(
+        ErrorCode::mismatch,
+        fmt::format(
+            "no RDMA port of this rank's host is on a network with one of rank {}'s (`tutti "
+            "doctor` shows a host's); TUTTI_VERBS_DEVICES and TUTTI_VERBS_GID_INDEX choose "
+            "others, TUTTI_TRANSPORT=tcp does without",
+            peer),
+        peer);
   }
   throw Error(ErrorCode::mismatch,
               fmt::format("this rank can reach other hosts by {} only, rank {} by {}: "
                           "TUTTI_TRANSPORT has to be the same on all ranks",
-                          names_of(mine), peer, names_of(theirs)),
+                          names_of(mine.kinds), peer, names_of(theirs.kinds)),
               peer);
 }
 

@@ -1,11 +1,15 @@
-// Which wire leads from one host to another. Every rank says which ones it can use (in its
-// NetworkAddress); two ranks use the best that both can.
+// Which wire leads from one host to another. Every rank says what it can use (in its
+// NetworkAddress, which all have from the start); two ranks use the best that both can. Both know
+// the same and go by the same rule, so they cannot disagree.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "transport/wire.h"
 
@@ -15,25 +19,71 @@ namespace tutti {
 enum class WireKind : std::uint32_t { tcp = 1, verbs = 2, ucx = 4 };
 std::string_view name_of(WireKind kind);
 
+/// A port of an RDMA device, as other hosts see it.
+struct RdmaPort {
+  enum Fabric : std::uint8_t { none = 0, infiniband = 1, roce_v1 = 2, roce_v2 = 3 };
+  std::uint8_t fabric = none;
+  std::array<std::uint8_t, 16> gid{};
+};
+inline constexpr std::size_t kMostRdmaPorts = 8;
+using RdmaPorts = std::array<RdmaPort, kMostRdmaPorts>;
+
+/// What a rank can use to reach other hosts; plain bytes.
+struct WireOffer {
+  std::uint32_t kinds = 0;
+  std::uint32_t refused = 0;  // that TUTTI_TRANSPORT asks for, and that cannot be used here
+  RdmaPorts ports{};
+};
+
+/// The wire between two ranks.
+struct WireRoute {
+  WireKind kind = WireKind::tcp;
+  int port = -1;  // verbs: which of this rank's
+};
+
 /// Makes the wires of one rank, where they have something in common.
 class WireMaker {
  public:
   virtual ~WireMaker() = default;
-  virtual std::unique_ptr<Wire> make(Wire::Owner& owner) = 0;
-  /// Readable when something comes; -1: something has come already.
-  virtual int prepare_to_sleep() = 0;
+  /// To rank `peer`; `port`: the route's.
+  virtual std::unique_ptr<Wire> make(Wire::Owner& owner, int peer, int port) = 0;
+  /// Readable when something comes over one of them, where they share a descriptor; -1: something
+  /// has come already.
+  virtual int prepare_to_sleep() { return -1; }
   /// No thread but the caller's touches the wires from now on.
-  virtual void stop() = 0;
+  virtual void stop() {}
 };
 
-/// Those that this rank may use (TUTTI_TRANSPORT). Throws Error where it asks for one that cannot
-/// be used here.
-std::uint32_t usable_wires();
-/// The one that ranks with these use. Throws Error(mismatch).
-WireKind choose_wire(std::uint32_t mine, std::uint32_t theirs, int peer);
+/// What this rank may use.
+struct UsableWires {
+  WireOffer offer;
+  std::string why_refused;
+  std::shared_ptr<WireMaker> verbs;  // null: not to be used
+};
+/// By TUTTI_TRANSPORT. Throws Error(invalid_argument) for what is no transport.
+UsableWires usable_wires();
+/// Throws Error(system) where rank `rank`, of any host, cannot use what it was told to.
+void check_offer(const WireOffer& offer, int rank);
+/// What the ranks `rank`, which offers `mine`, and `peer` use. Throws Error(mismatch).
+WireRoute choose_wire(const WireOffer& mine, int rank, const WireOffer& theirs, int peer);
 
 /// Why UCX cannot be used here; empty: it can.
 std::string why_no_ucx();
 std::shared_ptr<WireMaker> make_ucx_wires();
+
+/// The RDMA ports of this host, and whether verbs can use them.
+struct VerbsState {
+  struct Port {
+    std::string text;
+    bool usable = false;
+  };
+  std::vector<Port> ports;
+  std::string why_not;  // empty: they can
+  std::string advice;
+};
+/// Throws Error(invalid_argument) where TUTTI_VERBS_DEVICES names a device that is not there.
+VerbsState verbs_state();
+/// Of the ports that can be used, which it puts into `ports`.
+std::shared_ptr<WireMaker> make_verbs_wires(RdmaPorts& ports);
 
 }  // namespace tutti

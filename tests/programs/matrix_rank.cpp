@@ -32,15 +32,16 @@ int main(int argc, char** argv) {
   bool large = false;
   bool brief = false;
   int threads = 0;
+  test::Matrix matrix;
   app.add_flag("--window", window, "buffers from tutti::allocate instead of malloc");
   app.add_flag("--large", large, "16 MiB in all, instead of small sizes");
   app.add_flag("--brief", brief, "four types, three operators");
+  app.add_option("--every", matrix.every, "one case of so many")->check(CLI::PositiveNumber);
   app.add_option("--threads", threads,
                  "this many ranks as threads, instead of this process as one");
   CLI11_PARSE(app, argc, argv);
   try {
     const Options options;
-    test::Matrix matrix;
     matrix.window_memory = window;
     matrix.bytes = test::boundary_sizes(options);
     if (brief) {

@@ -1,5 +1,6 @@
 #!/bin/bash
-# A link over RDMA beside perftest on the same device, in turn; to be run in the guest:
+# A link over RDMA, and send() and recv() of a communicator, beside perftest on the same device, in
+# turn; to be run in the guest:
 #     guest.sh -t 240 FOLDER bash bench.sh VERBS_BENCH [ROUNDS]
 # Prints medians of the rounds, and their ratios. The receiver of ib_write_bw sleeps, ours
 # does when it is idle, and that of ib_send_bw polls. MB are 10^6 bytes.
@@ -8,7 +9,7 @@
 # Under both, rdma_rxe stalls now and then until it sends again, more so when the host is busy; so
 # both have it do so after 4 ms (timeout 10), and for ever.
 set -eu
-export TUTTI_VERBS_TIMEOUT=10 TUTTI_VERBS_RETRY=7
+export TUTTI_VERBS_TIMEOUT=10 TUTTI_VERBS_RETRY=7 TUTTI_TRANSPORT=verbs
 bench=$1
 rounds=${2:-5}
 
@@ -27,17 +28,18 @@ perftest() {  # PROGRAM BYTES COUNT: the column that counts of its last line
 median() { printf '%s\n' "$@" | sort -n | awk '{v[NR] = $1} END {print v[int((NR + 1) / 2)]}'; }
 
 compare() {  # lat|bw BYTES COUNT
-  local writes=() sends=() ours=()
+  local writes=() sends=() ours=() ranks=()
   for ((i = 0; i < rounds; ++i)); do
     writes+=("$(perftest "ib_write_$1" "$2" "$3")")
     ours+=("$("$bench" "$1" "$2" "$3")")
+    ranks+=("$("$bench" "comm_$1" "$2" "$3")")
     sends+=("$(perftest "ib_send_$1" "$2" "$3")")
   done
   awk -v k="$1" -v b="$2" -v w="$(median "${writes[@]}")" -v o="$(median "${ours[@]}")" \
-    -v s="$(median "${sends[@]}")" 'BEGIN {
+    -v c="$(median "${ranks[@]}")" -v s="$(median "${sends[@]}")" 'BEGIN {
     u = k == "lat" ? "us" : "MB/s"
-    printf "bench %s %6d bytes: link %8.2f %s, ib_write_%s %8.2f (ratio %.2f), ib_send_%s %8.2f (ratio %.2f)\n",
-           k, b, o, u, k, w, o / w, k, s, o / s }'
+    printf "bench %s %7d bytes, %s: link %.2f, send/recv %.2f, ib_write_%s %.2f (ratios %.2f, %.2f), ib_send_%s %.2f (ratios %.2f, %.2f)\n",
+           k, b, u, o, c, k, w, o / w, c / w, k, s, o / s, c / s }'
 }
 
 compare lat 8 1000
@@ -45,3 +47,4 @@ compare lat 4096 500
 compare bw 4096 2000
 compare bw 16384 800
 compare bw 65536 300
+compare bw 1048576 30

@@ -1,8 +1,10 @@
 #!/bin/bash
 # What `make test-rdma` runs in the guest (guest.sh): first that the guest's devices work at all, with
-# the programs of libibverbs and perftest; then the tests, each of which gets 90 s.
-# Usage: suite.sh TEST_PROGRAM...
+# the programs of libibverbs and perftest; then wires by themselves; then ranks, each a host of its
+# own: all collectives and types, random calls, and faults. Each gets 90 s.
+# Usage: suite.sh [TUTTI_COMMAND TEST_FOLDER]   TUTTI_TEST_KILLS: so many ranks are killed
 set -u
+here=$(dirname "$0")
 failed=0
 
 # run NAME COMMAND...: PASS or FAIL, and the output of what fails.
@@ -36,8 +38,34 @@ run ibv_rc_pingpong pair ibv_rc_pingpong -d rxe0 -g 1 -n 200
 run ib_write_bw pair ib_write_bw -d rxe0 -x 1 -s 65536 -n 100
 run ib_write_lat pair ib_write_lat -d rxe0 -x 1 -s 8 -n 200
 run ib_send_bw pair ib_send_bw -d rxe0 -x 1 -s 65536 -n 100
-for test in "$@"; do
-  run "$(basename "$test")" "$test" --gtest_brief=1
-  grep -E 'PASSED|SKIPPED|^bench' /tmp/output | sed 's/^/      /'
-done
+[ $# -eq 2 ] || exit $failed
+tutti=$1 tests=$2
+
+run verbs_test "$tests/verbs_test" --gtest_brief=1
+grep -E 'PASSED|SKIPPED' /tmp/output | sed 's/^/      /'
+
+# ranks COUNT PROGRAM...: over verbs, which must carry the data: the loopback device has only what
+# the ranks say when they meet, and notes.
+ranks() {
+  local packets loopback
+  packets() { cat /sys/class/infiniband/rxe*/ports/1/hw_counters/sent_pkts | awk "{n += \$1} END {print n}"; }
+  packets=$(packets) loopback=$(cat /sys/class/net/lo/statistics/tx_bytes)
+  TUTTI_TRANSPORT=verbs "$tutti" run -n "$1" -- sh -c 'TUTTI_HOST_ID=host$TUTTI_RANK exec "$@"' sh \
+    "${@:2}" || return
+  packets=$(($(packets) - packets))
+  loopback=$(($(cat /sys/class/net/lo/statistics/tx_bytes) - loopback))
+  echo "$packets packets over RDMA, $loopback bytes over TCP"
+  [ $packets -gt 1000 ] && [ $loopback -lt 1000000 ]
+}
+export tutti tests
+export -f ranks
+
+run "matrix, 2 ranks" ranks 2 "$tests/matrix_rank" --every 61
+tail -n 2 /tmp/output | sed 's/^/      /'
+run "matrix, 4 ranks" ranks 4 "$tests/matrix_rank" --every 251
+tail -n 2 /tmp/output | sed 's/^/      /'
+run "random calls, 2 ranks" ranks 2 "$tests/stress_rank" 4
+run "random calls, 4 ranks" ranks 4 "$tests/stress_rank" 4
+run "faults" bash "$here/faults.sh" "$tests/network_rank" "${TUTTI_TEST_KILLS:-6}" 2
+tail -n 1 /tmp/output | sed 's/^/      /'
 exit $failed

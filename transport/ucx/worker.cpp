@@ -96,7 +96,7 @@ void UcxWorker::close_down() {
   ucx().worker_destroy(handle_);
 }
 
-std::unique_ptr<Wire> UcxWorker::make(Wire::Owner& owner) {
+std::unique_ptr<Wire> UcxWorker::make(Wire::Owner& owner, int, int) {
   return std::make_unique<UcxWire>(owner, shared_from_this());
 }
 

@@ -43,7 +43,7 @@ class UcxWorker final : public WireMaker,
   UcxWorker();
   ~UcxWorker() override;
 
-  std::unique_ptr<Wire> make(Wire::Owner& owner) override;
+  std::unique_ptr<Wire> make(Wire::Owner& owner, int peer, int port) override;
   int prepare_to_sleep() override;
   void stop() override;
 

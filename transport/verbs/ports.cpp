@@ -102,6 +102,7 @@ VerbsPort port_of(ibv_context* context, const ibv_device_attr& limits, std::uint
   if (gid != nullptr) {
     port.gid_index = gid->index;
     port.gid = gid->bytes;
+    if (port.ethernet) port.roce = gid->type == VerbsGid::Type::roce_v2 ? 2 : 1;
   }
   if (context->device->transport_type != IBV_TRANSPORT_IB) {
     port.objection = "it has no reliable connections of the InfiniBand kind";
@@ -161,7 +162,8 @@ std::vector<VerbsPort> verbs_ports() {
 std::string describe(const VerbsPort& port) {
   std::string line = fmt::format("{} port {}: ", port.device, port.port);
   if (!port.objection.empty()) return line + "not usable, as " + port.objection;
-  line += port.ethernet ? "RoCE" : fmt::format("InfiniBand, LID {}", port.lid);
+  line += port.ethernet ? fmt::format("RoCE v{}", port.roce)
+                        : fmt::format("InfiniBand, LID {}", port.lid);
   if (port.gigabits > 0) line += fmt::format(", {} Gb/s", port.gigabits);
   line += fmt::format(", MTU {}", port.mtu);
   if (port.gid_index >= 0) line += fmt::format(", GID {} {}", port.gid_index, gid_text(port.gid));

@@ -14,6 +14,7 @@ struct VerbsPort {
   std::string device;  // "mlx5_0"
   int port = 1;
   bool ethernet = false;  // RoCE; else InfiniBand
+  int roce = 0;           // its version
   int gid_index = -1;
   std::array<std::uint8_t, 16> gid{};
   std::uint16_t lid = 0;  // InfiniBand
@@ -32,7 +33,7 @@ struct VerbsPort {
 /// Throws Error(invalid_argument) where it names one that is not there.
 std::vector<VerbsPort> verbs_ports();
 
-/// One line: "mlx5_0 port 1: RoCE, 100 Gb/s, MTU 4096, GID 3 ::ffff:10.0.0.1, NUMA node 0".
+/// One line: "mlx5_0 port 1: RoCE v2, 100 Gb/s, MTU 4096, GID 3 ::ffff:10.0.0.1, NUMA node 0".
 std::string describe(const VerbsPort& port);
 
 }  // namespace tutti

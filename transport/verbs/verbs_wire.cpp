@@ -64,13 +64,32 @@ std::shared_ptr<RingMemory> VerbsWire::make_ring(std::size_t bytes) {
   return memory;
 }
 
-void VerbsWire::attach(const VerbsAddress& peer) {
+std::string VerbsWire::describe() const {
+  return "verbs, " + tutti::describe(channel_.device()->port());
+}
+
+std::vector<std::byte> VerbsWire::hello() {
+  const auto bytes = std::as_bytes(std::span(&channel_.address(), 1));
+  return {bytes.begin(), bytes.end()};
+}
+
+void VerbsWire::greet(std::span<const std::byte> hello) {
   const std::lock_guard lock(mutex_);
-  channel_.connect(peer);
+  VerbsAddress peer;
+  if (closed_) return;
+  if (greeted_ || hello.size() != sizeof peer) return close_with("it has sent what cannot be");
+  std::memcpy(&peer, hello.data(), sizeof peer);
+  greeted_ = true;
+  try {
+    channel_.connect(peer);
+  } catch (const Error& error) {
+    close_with(error.what());
+  }
 }
 
 void VerbsWire::start() {
   const std::lock_guard lock(mutex_);
+  if (!greeted_) return close_with("it has sent what cannot be");
   started_ = true;
   if (!closed_) push();
 }
@@ -84,9 +103,22 @@ void VerbsWire::shut() {
   kept_.clear();
 }
 
-void VerbsWire::arm() {
+bool VerbsWire::arm() {
+  std::uint64_t before = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_) return true;
+    try {
+      channel_.arm();
+    } catch (const Error& error) {
+      close_with(error.what());
+    }
+    before = came_;
+  }
+  // What came before it was armed makes no event.
+  drive();
   const std::lock_guard lock(mutex_);
-  if (!closed_) channel_.arm();
+  return came_ == before;
 }
 
 void VerbsWire::close_with(const std::string& why) {
@@ -136,6 +168,7 @@ void VerbsWire::say_bye() {
 
 bool VerbsWire::is_delivered() {
   const std::lock_guard lock(mutex_);
+  if (!closed_) take();
   if (closed_) return true;
   try {
     channel_.mark();
@@ -168,14 +201,14 @@ void VerbsWire::push_said() {
 
 void VerbsWire::push_credits() {
   // A credit is a write and a notice of its own, so it goes when much is owed, and else when there
-  // is nothing better to do: somebody waits, and it may be for this.
+  // is nothing better to do and the sender may be waiting for it.
   const bool all = said_.empty() && sending_.empty();
   for (std::size_t l = 0; l < owing_.size();) {
     InLink& link = *owing_[l];
     const Registration& ring = Registration::of(link.memory());
     const InLink::Credit credit = link.credit();
     if (link.owes() && ring.open) {
-      if (!all && !link.owes_much()) {
+      if (!link.owes_much() && (!all || !sender_may_wait(link))) {
         ++l;
         continue;
       }
@@ -190,6 +223,17 @@ void VerbsWire::push_credits() {
     owing_[l] = owing_.back();
     owing_.pop_back();
   }
+}
+
+bool VerbsWire::sender_may_wait(const InLink& link) {
+  const Registration& ring = Registration::of(link.memory());
+  const ConnectionShape& shape = link.shape();
+  // As the sender sees it: what has come, and is not known to be free. One that has no room for a
+  // message has all slots in use, or all data but twice the message's, which wants to lie in one
+  // piece; half of that comes sooner, and is seen even if the last have yet to come.
+  const std::uint64_t slots = ring.came - link.told().consumed;
+  const std::uint64_t bytes = ring.cursor.passed() - link.told().freed;
+  return 2 * slots >= shape.slots || 2 * (bytes + shape.slot_bytes) >= shape.data_bytes();
 }
 
 void VerbsWire::push_messages() {
@@ -243,6 +287,7 @@ bool VerbsWire::push_message(OutLink& link) {
 void VerbsWire::take() {
   try {
     for (const VerbsEvent& event : channel_.poll()) {
+      ++came_;
       if (!understand(event)) return close_with("it has sent what cannot be");
       if (closed_) return;
     }

@@ -41,25 +41,22 @@ class VerbsWire final : public Wire {
   ~VerbsWire() override;
 
   std::string_view name() const override { return "verbs"; }
+  std::string describe() const override;
   std::shared_ptr<RingMemory> make_ring(std::size_t bytes) override;
 
-  /// For the peer's attach().
-  const VerbsAddress& address() const { return channel_.address(); }
+  bool needs_stream() const override { return false; }
+  /// Its queue pair's address.
+  std::vector<std::byte> hello() override;
   /// The peer may send from here on.
-  void attach(const VerbsAddress& peer);
-  /// The peer has attached, too: from here on this side may send.
-  void start();
-  /// Nothing is sent or received any more. Messages that are left are dropped.
-  void shut();
-  /// The last that is sent.
-  void say_bye();
-  /// Whether all that was sent has arrived, or never will: then the process may end. is_flushed()
-  /// says only that it is the device's matter.
-  bool is_delivered();
+  void greet(std::span<const std::byte> hello) override;
+  void start() override;
+  void shut() override;
+  void say_bye() override;
+  /// When it is, the process may end. is_flushed() says only that it is the device's matter.
+  bool is_delivered() override;
 
-  /// Readable when something has come after arm(); poll once more after it.
-  int fd() const { return channel_.fd(); }
-  void arm();
+  int descriptor() const override { return channel_.fd(); }
+  bool arm() override;
 
  private:
   /// Of a ring: what this side's device and the peer need to reach it.
@@ -93,6 +90,8 @@ class VerbsWire final : public Wire {
 
   void push_said();
   void push_credits();
+  /// Whether it may lack room that was freed here.
+  static bool sender_may_wait(const InLink& link);
   void push_messages();
   /// False: there is no room.
   bool push_message(OutLink& link);
@@ -107,7 +106,8 @@ class VerbsWire final : public Wire {
   void close_with(const std::string& why);
 
   VerbsChannel channel_;
-  bool started_ = false, stopped_ = false;
+  bool greeted_ = false, started_ = false, stopped_ = false;
+  std::uint64_t came_ = 0;  // of what the peer did
   std::deque<Said> said_;
   std::vector<Kept> kept_;
   std::vector<std::uint64_t> groups_left_;  // that the peer has left

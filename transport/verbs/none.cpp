@@ -1,0 +1,16 @@
+// Where Tutti was built without RDMA verbs.
+#include "core/error.h"
+#include "transport/wire_choice.h"
+
+namespace tutti {
+namespace {
+
+constexpr const char* kWhy = "Tutti was built without RDMA verbs (TUTTI_VERBS)";
+
+}  // namespace
+
+VerbsState verbs_state() { return {{}, kWhy, ""}; }
+
+std::shared_ptr<WireMaker> make_verbs_wires(RdmaPorts&) { throw Error(ErrorCode::system, kWhy); }
+
+}  // namespace tutti
