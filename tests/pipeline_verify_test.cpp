@@ -85,7 +85,12 @@ TEST(PipelineVerify, SaysWhatIsOutOfRange) {
   EXPECT_EQ(story(s), "the schedule has 0 buffers; it must have 1 to 65536");
   s = two_ranks(kFirst, kSecond);
   s.micro_batches = 1 << 30;
-  EXPECT_NE(story(s), "");
+  EXPECT_EQ(story(s), "the schedule has 1073741824 micro-batches; it must have 1 to 65536");
+  s.micro_batches = 60'000;
+  EXPECT_EQ(
+      story(s),
+      "the schedule has 8 actions; 2 stages and 60000 micro-batches need 240000, and 16777216 "
+      "is the most");
   s = two_ranks(kFirst, kSecond);
   s.actions[1][0].work = static_cast<Work>(9);
   EXPECT_EQ(story(s), "rank 1, action 0 is no action");
