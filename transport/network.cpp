@@ -73,8 +73,8 @@ Network::~Network() {
   reactor_->forget(*this);
   const Deadline deadline = deadline_after(last_failed_ ? kFarewellInTrouble : kFarewell);
   for (auto& [member, r] : ranks_) r->close(deadline);
-  ranks_.clear();
   if (ucx_) ucx_->stop();
+  ranks_.clear();  // before what they may call
 }
 
 NetworkAddress Network::address() const {
