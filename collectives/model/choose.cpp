@@ -63,9 +63,6 @@ const Algorithm& Chooser::choose(const Workload& workload) {
 
 bool Chooser::may_run(const Algorithm& algorithm) {
   if (!algorithm.windows || platform_.hosts.count() == 1) return true;
-  // Nobody to share a window with: no need to make the parts of all ranks, of which there may be
-  // many, to find that out.
-  if (platform_.hosts.count() == platform_.ranks) return false;
   const auto known = may_run_.find(&algorithm);
   if (known != may_run_.end()) return known->second;
   PlanRequest request;
