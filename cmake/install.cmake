@@ -13,6 +13,11 @@ set(TUTTI_PUBLIC_HEADERS
   comm/typed.h
   bootstrap/unique_id.h
   parallel/axis.h
+  parallel/buffer.h
+  parallel/data_parallel/buckets.h
+  parallel/data_parallel/data_parallel.h
+  parallel/data_parallel/policy.h
+  parallel/data_parallel/reduction.h
   parallel/pipeline/costs.h
   parallel/pipeline/draw.h
   parallel/pipeline/execute.h

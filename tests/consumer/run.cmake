@@ -20,6 +20,7 @@ run(${CMAKE_COMMAND} -S ${SOURCE} -B ${BUILD}/consumer -G ${GENERATOR}
     -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_CXX_FLAGS=${FLAGS} -DCMAKE_PREFIX_PATH=${stage})
 run(${CMAKE_COMMAND} --build ${BUILD}/consumer)
 run(${BUILD}/consumer/consumer)
+run(${BUILD}/consumer/parallel_consumer)
 if(EXISTS ${BUILD}/consumer/nccl_consumer)
   run(${BUILD}/consumer/nccl_consumer)
 endif()

@@ -1,0 +1,216 @@
+// What has been ready, and what follows from it. The collectives are in communicate.cpp.
+#include "parallel/data_parallel/data_parallel.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include "core/convert.h"
+#include "core/error.h"
+#include "parallel/agreement.h"
+#include "parallel/broadcast.h"
+
+namespace tutti::parallel {
+namespace {
+
+std::string text_of(const Parameter& p) {
+  std::string shape;
+  for (const std::size_t size : p.shape)
+    shape += fmt::format("{}{}", shape.empty() ? "" : ", ", size);
+  return fmt::format("{}: {} [{}]", p.name, name(p.type), shape);
+}
+
+std::string text_of(const DataParallelPolicy& p) {
+  std::string text = fmt::format(
+      "the policy: buckets of {} and {} B, learn_order {}, overlap {}, unused {}, check_finite {}, "
+      "uneven_inputs {}",
+      p.first_bucket_bytes, p.bucket_bytes, p.learn_order, p.overlap, static_cast<int>(p.unused),
+      p.check_finite, p.uneven_inputs);
+  if (p.reduce_type) text += fmt::format(", reduce_type {}", name(*p.reduce_type));
+  if (p.power_sgd) {
+    text += fmt::format(", PowerSGD of rank {} from step {}", p.power_sgd->rank,
+                        p.power_sgd->first_step);
+  }
+  return text;
+}
+
+/// On every rank, or on none: after they have agreed.
+void check(std::span<const Parameter> parameters, const DataParallelPolicy& policy) {
+  const auto refuse = [](const std::string& why) {
+    throw Error(ErrorCode::invalid_argument, "data parallel: " + why);
+  };
+  for (const Parameter& p : parameters) {
+    if (!is_float(p.type)) {
+      refuse(fmt::format("{}: gradients have floating-point types", text_of(p)));
+    }
+  }
+  if (policy.bucket_bytes == 0 || policy.first_bucket_bytes == 0) refuse("buckets of 0 bytes");
+  if (policy.reduce_type && !is_float(*policy.reduce_type)) {
+    refuse(fmt::format("reduce_type {}: it has to be a floating-point type",
+                       name(*policy.reduce_type)));
+  }
+  if (policy.power_sgd && policy.reduce_type) refuse("reduce_type and power_sgd: one of them only");
+  if (policy.power_sgd && policy.power_sgd->rank == 0) refuse("PowerSGD of rank 0");
+}
+
+}  // namespace
+
+DataParallel::DataParallel(Axis& axis, std::vector<Parameter> parameters, DataParallelPolicy policy)
+    : axis_(axis), parameters_(std::move(parameters)), policy_(std::move(policy)) {
+  std::vector<std::string> lines{text_of(policy_)};
+  for (const Parameter& p : parameters_) lines.push_back(text_of(p));
+  agree(axis_, "what is data parallel", lines);
+  check(parameters_, policy_);
+
+  std::vector<std::uint32_t> order(parameters_.size());
+  std::iota(order.rbegin(), order.rend(), 0u);
+  layout_ = lay_out(parameters_, order, policy_);
+  flat_ = Buffer(layout_.bytes, memory_);
+  reduction_ = make_reduction(policy_, parameters_, memory_);
+  reduction_->bind(layout_, flat_.data());
+  order_known_ = !policy_.learn_order;
+  ready_.resize(parameters_.size());
+  added_.resize(parameters_.size());
+  end_step();
+}
+
+DataParallel::~DataParallel() {
+  const auto leave = [](Pending& pending) {
+    try {
+      pending.wait();
+    } catch (const Error&) {
+      // Whoever destroys an engine in the middle of a step has an error of their own.
+    }
+  };
+  leave(has_data_pending_);
+  for (Pending& pending : pending_) leave(pending);
+}
+
+void DataParallel::zero() { std::memset(flat_.data(), 0, flat_.size()); }
+
+void DataParallel::ready(std::size_t i) {
+  if (i >= parameters_.size()) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("data parallel: gradient {} of {} is ready, which there is not", i,
+                            parameters_.size()));
+  }
+  if (ready_[i] != 0) {
+    throw Error(ErrorCode::invalid_usage,
+                fmt::format("data parallel, step {}: the gradient of {} ({}) is ready for the "
+                            "second time; finish() comes after each backward",
+                            statistics_.steps, parameters_[i].name, i));
+  }
+  ready_[i] = 1;
+  if (axis_.trace()) axis_.trace()->instant("gradients", parameters_[i].name + " is ready");
+  if (policy_.check_finite && not_finite_ == 0 &&
+      !all_finite(gradient(i), parameters_[i].type, parameters_[i].count())) {
+    not_finite_ = i + 1;
+  }
+  if (!synchronises()) return;
+  if (!in_step_) begin_step();
+  if (!order_known_) order_.push_back(static_cast<std::uint32_t>(i));
+  if (--missing_[layout_.bucket_of[i]] == 0 && overlaps()) start_ready();
+}
+
+bool DataParallel::finish() {
+  if (!synchronises()) {
+    for (std::size_t i = 0; i < ready_.size(); ++i) added_[i] |= std::exchange(ready_[i], 0);
+    ++statistics_.unsynchronised;
+    return false;
+  }
+  if (!in_step_) begin_step();
+  fill_missing();
+  return average();
+}
+
+void DataParallel::fill_missing() {
+  for (std::uint32_t i = 0; i < ready_.size(); ++i) {
+    if (ready_[i] != 0) continue;
+    const Bucket& bucket = layout_.buckets[layout_.bucket_of[i]];
+    missing_[layout_.bucket_of[i]] = 0;
+    if (added_[i] != 0 || parameters_[i].count() == 0) continue;
+    absent_.push_back(i);
+    std::memset(gradient(i), 0, parameters_[i].count() * size_of(bucket.type));
+  }
+  if (policy_.unused != Unused::error) return;
+  // All ranks have to learn of it without one more collective in each step: a NaN in front of the
+  // bucket becomes one in everybody's average, and then they ask each other (check_results).
+  for (const std::uint32_t i : absent_) {
+    const Bucket& bucket = layout_.buckets[layout_.bucket_of[i]];
+    constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+    convert(&kNan, DataType::float32, flat_.data() + bucket.offset, bucket.type, 1);
+  }
+}
+
+void DataParallel::join(const std::function<void()>& after_step) {
+  if (!policy_.uneven_inputs) {
+    throw Error(ErrorCode::invalid_usage, "data parallel: join() needs the policy uneven_inputs");
+  }
+  if (in_step_ || std::ranges::count(ready_, 1) > 0 || !synchronises()) {
+    throw Error(ErrorCode::invalid_usage, "data parallel: join() in the middle of a step");
+  }
+  struct Joined {
+    explicit Joined(std::uint8_t& data) : own_data(data) { own_data = 0; }
+    ~Joined() { own_data = 1; }
+    std::uint8_t& own_data;
+  } joined(own_data_);
+  while (true) {
+    zero();
+    std::ranges::fill(added_, std::uint8_t{0});
+    begin_step();
+    wait_for_who_has_data();
+    if (std::ranges::count(has_data_, 1) == 0) break;
+    std::ranges::fill(missing_, 0u);
+    average();
+    if (after_step) after_step();
+  }
+  end_step();
+}
+
+void DataParallel::end_step() {
+  in_step_ = false;
+  not_finite_ = 0;
+  started_ = 0;
+  order_.clear();
+  absent_.clear();
+  std::ranges::fill(ready_, std::uint8_t{0});
+  std::ranges::fill(added_, std::uint8_t{0});
+  pending_.clear();
+  pending_.resize(layout_.buckets.size());
+  missing_.clear();
+  for (const Bucket& b : layout_.buckets) {
+    missing_.push_back(static_cast<std::uint32_t>(b.gradients.size()));
+  }
+}
+
+void DataParallel::broadcast_parameters(std::span<void* const> pointers, int root) {
+  if (pointers.size() != parameters_.size()) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("data parallel: {} pointers for {} parameters", pointers.size(),
+                            parameters_.size()));
+  }
+  std::vector<std::span<std::byte>> memory;
+  for (std::size_t i = 0; i < pointers.size(); ++i) {
+    const std::size_t bytes = parameters_[i].count() * size_of(parameters_[i].type);
+    memory.emplace_back(static_cast<std::byte*>(pointers[i]), bytes);
+  }
+  broadcast_all(axis_, memory, root);
+}
+
+void DataParallel::broadcast_buffers(std::span<const std::span<std::byte>> buffers, int root) {
+  broadcast_all(axis_, buffers, root);
+}
+
+DataParallel::Statistics DataParallel::statistics() const {
+  Statistics result = statistics_;
+  result.buckets = layout_.buckets.size();
+  for (const Bucket& b : layout_.buckets) result.gradient_bytes += b.count * size_of(b.type);
+  result.memory = memory_;
+  return result;
+}
+
+}  // namespace tutti::parallel

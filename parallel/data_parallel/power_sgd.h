@@ -1,0 +1,19 @@
+// PowerSGD (T. Vogels, S. P. Karimireddy, M. Jaggi: PowerSGD: Practical Low-Rank Gradient
+// Compression for Distributed Optimization, 2019): gradients are averaged as products of two narrow
+// matrices.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "reduction.h"
+
+namespace tutti::parallel {
+
+/// Whether the gradients of `parameter` are compressed: a matrix of float32 that becomes smaller.
+bool compresses(const PowerSgd& policy, const Parameter& parameter);
+
+std::unique_ptr<Reduction> make_power_sgd(const PowerSgd& policy,
+                                          std::span<const Parameter> parameters, MemoryUse& use);
+
+}  // namespace tutti::parallel

@@ -1,0 +1,67 @@
+#include "parallel/data_parallel/reduction.h"
+
+#include <vector>
+
+#include "core/convert.h"
+#include "parallel/axis.h"
+#include "parallel/data_parallel/power_sgd.h"
+
+namespace tutti::parallel {
+namespace {
+
+/// In another type than the gradients'.
+class ConvertedReduction final : public Reduction {
+ public:
+  ConvertedReduction(DataType type, MemoryUse& use) : type_(type), use_(use) {}
+
+  void bind(const BucketLayout& layout, std::byte* gradients) override {
+    Reduction::bind(layout, gradients);
+    offsets_.clear();
+    std::size_t bytes = 0;
+    for (const Bucket& b : layout.buckets) {
+      offsets_.push_back(bytes);
+      // Gradients that have the type already stay where they are.
+      if (b.type == type_) continue;
+      const std::size_t end = bytes + b.count * size_of(type_);
+      bytes = (end + kBucketAlignment - 1) / kBucketAlignment * kBucketAlignment;
+    }
+    buffer_ = Buffer();  // before the next one is there
+    buffer_ = Buffer(bytes, use_);
+  }
+
+  Call prepare(std::size_t b, int round) override {
+    if (bucket(b).type == type_) return Reduction::prepare(b, round);
+    convert(data(b), bucket(b).type, converted(b), type_, bucket(b).count);
+    return call_of(Collective::all_reduce, converted(b), converted(b), bucket(b).count, type_,
+                   ReduceKind::avg);
+  }
+
+  void complete(std::size_t b) override {
+    if (bucket(b).type == type_) return;
+    convert(converted(b), type_, data(b), bucket(b).type, bucket(b).count);
+  }
+
+ private:
+  std::byte* converted(std::size_t b) const { return buffer_.data() + offsets_[b]; }
+
+  const DataType type_;
+  MemoryUse& use_;
+  Buffer buffer_;
+  std::vector<std::size_t> offsets_;  // by bucket
+};
+
+}  // namespace
+
+Call Reduction::prepare(std::size_t b, int) {
+  return call_of(Collective::all_reduce, data(b), data(b), bucket(b).count, bucket(b).type,
+                 ReduceKind::avg);
+}
+
+std::unique_ptr<Reduction> make_reduction(const DataParallelPolicy& policy,
+                                          std::span<const Parameter> parameters, MemoryUse& use) {
+  if (policy.power_sgd) return make_power_sgd(*policy.power_sgd, parameters, use);
+  if (policy.reduce_type) return std::make_unique<ConvertedReduction>(*policy.reduce_type, use);
+  return std::make_unique<Reduction>();
+}
+
+}  // namespace tutti::parallel
