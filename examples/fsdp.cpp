@@ -90,6 +90,6 @@ int main() {
     if (step == 0) first = loss;
   }
   const auto statistics = model.statistics();
-  std::printf("rank %d of %d: the loss fell from %.3f to %.3f; it keeps %zu of %zu parameters\n",
+  std::printf("rank %d of %d: the loss fell from %.4f to %.4f; it keeps %zu of %zu parameters\n",
               comm.rank(), comm.size(), first, loss, statistics.shard, statistics.parameters);
 }
