@@ -47,8 +47,8 @@ class Wire {
   Wire& operator=(const Wire&) = delete;
   virtual ~Wire() = default;
 
-  /// "tcp", "verbs", "ucx".
-  virtual std::string_view name() const = 0;
+  /// What carries its bytes, for people: "tcp", "ucx (sysv, cma)".
+  virtual std::string carrier() const = 0;
 
   // How it comes about: over a TCP connection of its own, or over what the peer's wire says of
   // itself on the control stream.

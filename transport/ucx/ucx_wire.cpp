@@ -143,6 +143,11 @@ void UcxWire::connect(std::span<const std::byte> address) {
                   ucx_.text(status)));
 }
 
+std::string UcxWire::carrier() const {
+  const std::lock_guard lock(mutex_);
+  return carriers_.empty() ? "ucx" : fmt::format("ucx ({})", carriers_);
+}
+
 void UcxWire::close_with(const std::string& why) {
   if (closed_) return;
   closed_ = true;

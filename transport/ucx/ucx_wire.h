@@ -38,7 +38,7 @@ class UcxWire final : public Wire {
   UcxWire(Owner& owner, std::shared_ptr<UcxWorker> worker);
   ~UcxWire() override;
 
-  std::string_view name() const override { return "ucx"; }
+  std::string carrier() const override;
   std::shared_ptr<RingMemory> make_ring(std::size_t bytes) override;
 
   bool needs_stream() const override { return false; }

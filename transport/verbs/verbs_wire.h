@@ -40,7 +40,7 @@ class VerbsWire final : public Wire {
             const VerbsOptions& options = VerbsOptions::from_settings());
   ~VerbsWire() override;
 
-  std::string_view name() const override { return "verbs"; }
+  std::string carrier() const override { return "verbs"; }
   std::shared_ptr<RingMemory> make_ring(std::size_t bytes) override;
 
   /// For the peer's attach().
