@@ -87,6 +87,7 @@ std::vector<Communicator> Communicator::create_local(const std::vector<Options>&
 
 int Communicator::rank() const { return impl().group->rank(); }
 int Communicator::size() const { return impl().group->size(); }
+std::string Communicator::transports() const { return impl().group->transports(); }
 
 void Communicator::run(const Call& call) {
   Impl& i = impl();

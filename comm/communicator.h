@@ -134,6 +134,9 @@ class Communicator : public TypedCalls<Communicator> {
 
   int rank() const;
   int size() const;
+  /// What carries the bytes between the ranks, for people: "shared memory inside hosts, tcp
+  /// across". Which way UCX takes is known once there are connections.
+  std::string transports() const;
 
   using TypedCalls::all_gather;
   using TypedCalls::all_gather_v;

@@ -3,11 +3,13 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
 
+#include "collectives/model/machine.h"
 #include "tests/tutti_command.h"
 
 namespace tutti {
@@ -298,6 +300,39 @@ TEST_F(Cli, CalibratesToAFileThatExplainReads) {
   EXPECT_EQ(tutti("calibrate --rounds 1 --output /proc/no/machine.txt"), 1);
   EXPECT_CONTAINS(err, "tutti: cannot write /proc/no/machine.txt");
   EXPECT_EQ(tutti("calibrate --rounds 0"), 2);
+}
+
+/// The constant `name` in the text of a file.
+double constant(const std::string& file, const std::string& name) {
+  const auto at = file.find("\n" + name + " = ");
+  return at == std::string::npos ? -1 : std::strtod(file.c_str() + at + name.size() + 4, nullptr);
+}
+
+TEST_F(Cli, CalibratesTheNetworkBetweenHosts) {
+  ASSERT_EQ(tutti("run -n 2 -- sh -c 'TUTTI_HOST_ID=h$TUTTI_RANK exec " TUTTI_COMMAND
+                  " calibrate --rounds 1 --output machine.txt'"),
+            0)
+      << err;
+  EXPECT_CONTAINS(out, "Between hosts, over tcp: ");
+  EXPECT_CONTAINS(out, "GB/s by 1 at once.");
+  EXPECT_CONTAINS(out, "written to machine.txt");
+  ASSERT_EQ(tutti("explain all_reduce 1M --hosts 2x2 --machine machine.txt"), 0) << err;
+  const std::string file = folder.read("machine.txt");
+  const Machine defaults = default_machine();
+  for (const MachineConstant& c : machine_constants()) {
+    if (!c.name.starts_with("net_")) continue;
+    const double measured = constant(file, std::string(c.name));
+    EXPECT_GT(measured, 0) << c.name;
+    // Nobody measures a guess to all its digits.
+    EXPECT_NE(measured, defaults.*c.value) << c.name;
+  }
+}
+
+TEST_F(Cli, CalibratesOnceForAllRanksOfAHost) {
+  ASSERT_EQ(tutti("run -n 2 -- " TUTTI_COMMAND " calibrate --rounds 1 --output machine.txt"), 0)
+      << err;
+  EXPECT_CONTAINS(out, "The 2 ranks are all on this host: the network was not measured.");
+  EXPECT_EQ(constant(folder.read("machine.txt"), "net_wire"), default_machine().net_wire);
 }
 
 TEST_F(Cli, Settings) {

@@ -94,6 +94,7 @@ TEST(PerfProgramJson, HasARowForEveryRow) {
   EXPECT_EQ(json["results"][2]["out_of_place"]["nwrong"], 0);
   EXPECT_TRUE(json["results"][2]["in_place"].is_null());
   EXPECT_EQ(json["config"]["devices"].size(), 2u);
+  EXPECT_EQ(json["config"]["transport"], "the process's memory");
 }
 
 }  // namespace

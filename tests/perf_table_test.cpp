@@ -64,6 +64,9 @@ TEST(PerfTable, Header) {
   EXPECT_EQ(header.find("# tutti-tests version "), 0u);
   options.step_factor = 4;
   EXPECT_NE(format_header("p", options, {}).find("step: 4(factor) warmup"), std::string::npos);
+  EXPECT_NE(
+      format_header("p", options, {}, "", "tcp").find("\n# transport: tcp\n#\n# Using devices\n"),
+      std::string::npos);
 }
 
 TEST(PerfTable, Row) {

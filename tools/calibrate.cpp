@@ -11,12 +11,18 @@
 #include <string>
 #include <vector>
 
+#include "bootstrap/environment.h"
 #include "collectives/model/machine.h"
+#include "comm/communicator.h"
 #include "core/error.h"
 #include "tools/measure_machine.h"
+#include "tools/measure_network.h"
 
 namespace tutti {
 namespace {
+
+// That rank 0 takes for a round, while the others wait for it; on a busy machine.
+constexpr auto kARound = std::chrono::seconds(20);
 
 struct Arguments {
   std::string output;
@@ -36,15 +42,42 @@ Machine median_of(const std::vector<Machine>& rounds) {
   return m;
 }
 
+/// What the ranks of a job measure together, if it has several: of `rounds`, rank 0's, those of the
+/// network.
+std::string measure_between_hosts(std::vector<Machine>& rounds, int ranks) {
+  if (ranks == 1) return "";
+  Options options;
+  options.rendezvous_timeout += kARound * static_cast<int>(rounds.size());
+  Communicator comm = Communicator::from_environment(options);
+  NetworkRates best;
+  for (Machine& round : rounds) {
+    const NetworkRates rates = measure_network(comm, round);
+    best = {std::max(best.one, rates.one), std::max(best.all, rates.all), rates.pairs};
+  }
+  comm.barrier();
+  if (best.pairs == 0) {
+    return fmt::format("\nThe {} ranks are all on this host: the network was not measured.\n",
+                       ranks);
+  }
+  return fmt::format(
+      "\nBetween hosts, over {}: {:.2f} GB/s by a pair of ranks, {:.2f} GB/s by {} at once.\n",
+      comm.transports(), best.one, best.all, best.pairs);
+}
+
 void calibrate(const Arguments& a) {
   const std::string path = a.output.empty() ? machine_path() : a.output;
   if (path.empty()) {
     throw Error(ErrorCode::invalid_argument,
                 "there is no home folder for the result; name a file with --output");
   }
+  const Placement placement = placement_from_environment();
   const Machine defaults = default_machine();
-  std::vector<Machine> rounds;
-  for (int i = 0; i < a.rounds; ++i) rounds.push_back(measure_machine(defaults));
+  std::vector<Machine> rounds(static_cast<std::size_t>(a.rounds), defaults);
+  if (placement.rank == 0) {
+    for (Machine& round : rounds) round = measure_machine(defaults);
+  }
+  const std::string network = measure_between_hosts(rounds, placement.size);
+  if (placement.rank != 0) return;
   const Machine m = median_of(rounds);
 
   fmt::print("{}\n\n  {:<17} {:>10} {:>10} {:>21}  {:<9}\n", machine_name(), "CONSTANT", "MEASURED",
@@ -58,7 +91,7 @@ void calibrate(const Arguments& a) {
   }
   const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
   write_machine(path, {m, machine_name(), fmt::format("{:%Y-%m-%d %H:%M}", fmt::localtime(now))});
-  fmt::print("\nwritten to {}\n", path);
+  fmt::print("{}\nwritten to {}\n", network, path);
 }
 
 }  // namespace
@@ -75,7 +108,10 @@ void add_calibrate_command(CLI::App& app) {
       ->check(CLI::Range(1, 100));
   command->footer(
       "Takes a few seconds, and starts ranks of its own on all cores: run it on a machine that is\n"
-      "idle. `tutti explain` shows what follows from the result (docs/cost-model.md).");
+      "idle. `tutti explain` shows what follows from the result (docs/cost-model.md).\n"
+      "Started by a launcher on several hosts, it also measures the network between the hosts of\n"
+      "rank 0 and of the next; rank 0 writes the file, with one rank or more on each host:\n"
+      "  mpirun -H node1:4,node2:4 -x TUTTI_ID_FILE tutti calibrate");
   command->callback([a] { calibrate(*a); });
 }
 

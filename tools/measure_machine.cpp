@@ -1,6 +1,5 @@
-// How: synchronisation is measured with plans made for the purpose, which do the same thing often
-// or seldom in one call, so that the difference is the thing alone; data with combine() on memory
-// of the size of a cache, and with sends and receives that wait for nothing.
+// How: synchronisation is measured with plans made for the purpose (measuring.h); data with
+// combine() on memory of the size of a cache, and with sends and receives that wait for nothing.
 #include "tools/measure_machine.h"
 
 #include <unistd.h>
@@ -12,13 +11,13 @@
 #include <vector>
 
 #include "collectives/model/choose.h"
-#include "collectives/text/text.h"
 #include "comm/communicator.h"
 #include "comm/session.h"
 #include "core/combine.h"
 #include "core/host.h"
 #include "core/memory.h"
 #include "tools/forked_ranks.h"
+#include "tools/measuring.h"
 #include "tools/spawn.h"
 #include "transport/cma.h"
 
@@ -28,26 +27,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr double kKiB = 1024;
 constexpr std::size_t kShort = 8;  // bytes: they travel with a message's header
-constexpr int kRepeats = 16;       // of a thing in a plan that does it often
-constexpr int kSamples = 7;
-constexpr std::uint32_t kSlots = 8;                      // the least that links have by default
+constexpr int kCalls = 50;
 constexpr std::size_t kMessage = std::size_t{32} << 10;  // half a slot
 constexpr std::size_t kCopy = std::size_t{128} << 10;    // it and its copy fit an L2 cache
 constexpr int kMessages = 6;                             // fewer than slots: nobody waits
 constexpr int kMostRanks = 32;
 constexpr char kWindowAlgorithm[] = "two_shot_window";
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
-double time_ns(const std::function<void()>& body) {
-  const auto start = Clock::now();
-  body();
-  return std::chrono::duration<double, std::nano>(Clock::now() - start).count();
-}
 
 /// Of one `body`, in a loop of about a millisecond; the median of a few loops.
 double time_of(const std::function<void()>& body) {
@@ -119,26 +104,6 @@ void split(const Moves& moves, double& read, double& write) {
   write = std::max((10 * b - 9 * a) / 19, t[0][0] / 10);
 }
 
-/// A plan of `ranks` ranks for `collective`; `fill` writes rank r's steps.
-std::string plan_text(Collective collective, int ranks, std::uint32_t lanes,
-                      const std::function<void(RankPlanBuilder&, int)>& fill,
-                      std::uint32_t slots = 1) {
-  PlanHeader header;
-  header.slots = slots;
-  header.collective = collective;
-  header.algorithm = "calibration";
-  header.ranks = ranks;
-  header.lanes = lanes;
-  Plan plan{header, {}};
-  for (int r = 0; r < ranks; ++r) {
-    RankPlanBuilder builder(header, r);
-    fill(builder, r);
-    plan.ranks.push_back(builder.finish());
-  }
-  plan.header = plan.ranks.front().header;
-  return to_text(plan);
-}
-
 /// The time of a call with `plan`.
 double time_of_plan(Communicator& comm, const std::string& plan, Collective collective) {
   comm.use_plan(plan);
@@ -201,58 +166,13 @@ void measure_one_core(Machine& m) {
   m.link_ns = std::max((more - one) / kRepeats / 2 - m.step_ns, 1.0);
 }
 
-// --- Two cores, and all of them
-// -------------------------------------------------------------------
-
-/// A signal there and one back, `times` times.
-std::string ping_pong(int times) {
-  return plan_text(Collective::barrier, 2, 1, [&](RankPlanBuilder& b, int rank) {
-    const std::vector peer{1 - rank};
-    for (int i = 0; i < times; ++i) {
-      if (rank == 0) b.lane(0).signal(peer);
-      b.lane(0).wait(peer);
-      if (rank == 1) b.lane(0).signal(peer);
-    }
-  });
-}
-
-/// So many signals there and back, none of which waits for another.
-std::string burst(int messages) {
-  const auto fill = [&](RankPlanBuilder& b, int rank) {
-    const std::vector peer{1 - rank};
-    for (int i = 0; i < messages; ++i) b.lane(0).signal(peer);
-    for (int i = 0; i < messages; ++i) b.lane(0).wait(peer);
-  };
-  return plan_text(Collective::barrier, 2, 1, fill, kSlots);
-}
-
-/// Of one `call` that all ranks make. They all must make as many, so no clock decides how many.
-double time_of_call(const std::function<void()>& call) {
-  constexpr int kCalls = 50;
-  const auto loop = [&] {
-    for (int i = 0; i < kCalls; ++i) call();
-  };
-  loop();
-  std::vector<double> samples;
-  for (int s = 0; s < kSamples; ++s) samples.push_back(time_ns(loop) / kCalls);
-  return median(std::move(samples));
-}
-
-/// One way, with the sender's and the receiver's step.
-double measure_one_way(Communicator& comm) {
-  const auto time = [&](int times) {
-    comm.use_plan(ping_pong(times));
-    return time_of_call([&] { comm.barrier(); });
-  };
-  const double few = time(1);
-  return (time(1 + kRepeats) - few) / kRepeats / 2;
-}
+// --- Two cores, and all of them ------------------------------------------------------------------
 
 /// What a short call through windows takes beyond what is predicted without this constant.
 void measure_windows(Communicator& comm, Machine& m) {
   const Window window(2 * kShort);
   const double measured = time_of_call(
-      [&] { comm.all_reduce(window.at(0), window.at(kShort), kShort, DataType::uint8); });
+      [&] { comm.all_reduce(window.at(0), window.at(kShort), kShort, DataType::uint8); }, kCalls);
   m.window_ns = 0;
   const Geometry geometry = geometry_of(Options(), 0);
   Chooser chooser({m, 2, 2, links_for(geometry.shape, 2, false), geometry.tile_bytes});
@@ -312,14 +232,8 @@ void measure_copies(Communicator& comm, Machine& m) {
 
 void measure_two_cores(Communicator& comm, Machine& m) {
   // A message to another core costs both ends a line that the other one has.
-  const auto time_of_burst = [&](int messages) {
-    comm.use_plan(burst(messages));
-    return time_of_call([&] { comm.barrier(); });
-  };
-  const double one = time_of_burst(1);
-  const double more = (time_of_burst(kMessages) - one) / (kMessages - 1);
-  m.link_ns = std::max(m.link_ns, more / 2 - m.step_ns);
-  m.latency_ns = std::max(measure_one_way(comm) - 2 * m.step_ns - 2 * m.link_ns, 1.0);
+  m.link_ns = std::max(m.link_ns, measure_signal(comm, kCalls) / 2 - m.step_ns);
+  m.latency_ns = std::max(measure_one_way(comm, kCalls) - 2 * m.step_ns - 2 * m.link_ns, 1.0);
   measure_copies(comm, m);
 
   const Window buffer(kMessage);
@@ -332,7 +246,7 @@ void measure_two_cores(Communicator& comm, Machine& m) {
 }
 
 void measure_switch(Communicator& comm, Machine& m) {
-  m.switch_ns = std::max(measure_one_way(comm) - 2 * m.step_ns - 2 * m.link_ns, 1.0);
+  m.switch_ns = std::max(measure_one_way(comm, kCalls) - 2 * m.step_ns - 2 * m.link_ns, 1.0);
 }
 
 void measure_bandwidth(Communicator& comm, Machine& m) {

@@ -1,11 +1,13 @@
 #include "transport/local_group.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -312,6 +314,23 @@ Failure LocalGroup::failure() const {
   f.rank = c.failure_rank.load(std::memory_order_relaxed);
   f.text.assign(c.failure_text.data(), strnlen(c.failure_text.data(), c.failure_text.size()));
   return f;
+}
+
+std::string LocalGroup::transports() {
+  if (members_.size() == 1) return "none, there is one rank";
+  std::string inside = one_process_ ? "the process's memory" : "shared memory";
+  if (one_host()) return inside;
+  std::set<int> hosts;
+  std::set<std::string> across;
+  for (int r = 0; r < static_cast<int>(members_.size()); ++r) {
+    hosts.insert(host(r));
+    if (!same_host(r)) across.insert(network_->carrier_to(member(r)));
+  }
+  // Of those that are not connected yet it is not known which way UCX will take.
+  if (across.size() > 1) across.erase("ucx");
+  const std::string names = fmt::format("{}", fmt::join(across, " and "));
+  if (hosts.size() == members_.size()) return names;
+  return fmt::format("{} inside hosts, {} across", inside, names);
 }
 
 int LocalGroup::end_of_line(int peer, Clock::time_point recently) {

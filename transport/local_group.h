@@ -79,12 +79,17 @@ class LocalGroup {
   /// "pid 123", "pid 123 on node7".
   std::string process_text(int rank) const;
   bool same_host(int rank) const { return mesh_->same_host(member(rank)); }
+  /// Hosts have numbers, as in the mesh.
+  int host(int rank) const { return mesh_->host(member(rank)); }
   /// The ranks of this host.
   std::span<const int> ranks_here() const { return here_; }
   /// Whether all ranks are on this host.
   bool one_host() const { return hosts_ == nullptr; }
   /// Whether all ranks are threads of this process.
   bool one_process() const { return one_process_; }
+  /// What carries the bytes between the ranks, as far as this one knows, for people: "shared
+  /// memory inside hosts, tcp across".
+  std::string transports();
   /// Whether every rank can read and write every other's plain memory.
   bool cma_everywhere() const { return cma_everywhere_; }
 

@@ -72,6 +72,8 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
 
   /// The wire to rank `member`, which is connected from now on.
   Wire& wire(int member) { return remote(member).wire(); }
+  /// What carries the bytes to rank `member`, for people.
+  std::string carrier_to(int member);
   /// Whether nothing more will come from rank `member`, of whom this rank has heard.
   bool is_lost(int member);
   /// Drives all wires.

@@ -239,7 +239,7 @@ void RemoteRank::use(std::uint32_t stream, FileDescriptor socket, const wire::Se
               protection_ == Protection::encryption ? ", encrypted"
               : protection_ == Protection::checksum ? ", with checksums"
                                                     : "",
-              wire_->describe());
+              wire_->carrier());
   flush_notes();
 }
 

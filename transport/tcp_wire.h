@@ -22,7 +22,7 @@ class TcpWire final : public Wire {
  public:
   explicit TcpWire(Owner& owner) : Wire(owner), staged_(kStaging) {}
 
-  std::string_view name() const override { return "tcp"; }
+  std::string carrier() const override { return "tcp"; }
 
   /// From now on there is something to send over.
   void attach(Stream stream) override;

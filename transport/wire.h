@@ -47,10 +47,8 @@ class Wire {
   Wire& operator=(const Wire&) = delete;
   virtual ~Wire() = default;
 
-  /// "tcp", "verbs", "ucx".
-  virtual std::string_view name() const = 0;
-  /// That, and what there is to say of the way that it takes.
-  virtual std::string describe() const { return std::string(name()); }
+  /// What carries its bytes, for people: "tcp", "verbs (mlx5_0 port 1)", "ucx (sysv, cma)".
+  virtual std::string carrier() const = 0;
 
   // How it comes about: over a TCP connection of its own, or over what the peer's wire says of
   // itself on the control stream.

@@ -118,8 +118,9 @@ void Report::print(const std::string& text) {
   std::fflush(stdout);  // a row appears when it is measured, through a launcher's pipe too
 }
 
-void Report::start(const std::vector<RankInfo>& ranks, const std::string& nccl_version) {
-  print(format_header(program_, options_, ranks, nccl_version));
+void Report::start(const std::vector<RankInfo>& ranks, const std::string& nccl_version,
+                   const std::string& transport) {
+  print(format_header(program_, options_, ranks, nccl_version, transport));
   if (!json_) return;
   ordered_json devices = ordered_json::array();
   for (const RankInfo& rank : ranks) {
@@ -132,6 +133,7 @@ void Report::start(const std::vector<RankInfo>& ranks, const std::string& nccl_v
                        {"device_info", rank.memory}});
   }
   json_->document["config"]["devices"] = devices;
+  if (!transport.empty()) json_->document["config"]["transport"] = transport;
   if (options_.nccl.empty()) return;
   json_->document["nccl"] = {
       {"library", options_.nccl}, {"version", nccl_version}, {"failure", nullptr}};

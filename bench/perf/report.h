@@ -27,7 +27,8 @@ class Report {
          const std::vector<std::string>& arguments);
   ~Report();
 
-  void start(const std::vector<RankInfo>& ranks, const std::string& nccl_version = "");
+  void start(const std::vector<RankInfo>& ranks, const std::string& nccl_version = "",
+             const std::string& transport = "");
   /// From here on there is nothing beside Tutti.
   void drop_nccl(const std::string& why);
   void add(const Row& row);

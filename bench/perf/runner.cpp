@@ -86,7 +86,10 @@ Runner::~Runner() = default;
 std::uint64_t Runner::run() {
   const std::vector<RankInfo> ranks = everyone();
   if (report_) {
-    report_->start(ranks, nccl_functions_ != nullptr ? nccl_functions_->version_text() : "");
+    // Between GPUs it depends on the pair of ranks.
+    const bool on_host = options_.gpus == 0;
+    report_->start(ranks, nccl_functions_ != nullptr ? nccl_functions_->version_text() : "",
+                   on_host ? ranks_.communicators.front().transports() : "");
   }
   start_nccl();
   for (const DataType type : types_of(options_)) {

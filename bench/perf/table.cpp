@@ -156,7 +156,8 @@ std::string format_number(double value, int width) {
 }
 
 std::string format_header(std::string_view program, const PerfOptions& options,
-                          const std::vector<RankInfo>& ranks, std::string_view nccl_version) {
+                          const std::vector<RankInfo>& ranks, std::string_view nccl_version,
+                          std::string_view transport) {
   const bool factor = options.step_factor > 1;
   std::string text =
       fmt::format("# tutti-tests version {0} tutti-library={0}\n", TUTTI_PERF_VERSION);
@@ -172,6 +173,7 @@ std::string format_header(std::string_view program, const PerfOptions& options,
     text += fmt::format("# NCCL {} beside it: {} (ratio: its time / Tutti's)\n", nccl_version,
                         options.nccl);
   }
+  if (!transport.empty()) text += fmt::format("# transport: {}\n", transport);
   text += "#\n# Using devices\n";
   for (const RankInfo& rank : ranks) {
     text +=

@@ -76,9 +76,11 @@ struct Total {
   double average_bus_gbps = 0;
 };
 
-/// Everything above the first row. `nccl_version`: with --nccl.
+/// Everything above the first row. `nccl_version`: with --nccl. `transport`: what carries the bytes
+/// between ranks; empty: that is not known.
 std::string format_header(std::string_view program, const PerfOptions& options,
-                          const std::vector<RankInfo>& ranks, std::string_view nccl_version = "");
+                          const std::vector<RankInfo>& ranks, std::string_view nccl_version = "",
+                          std::string_view transport = "");
 std::string format_row(const Row& row, const PerfOptions& options);
 std::string format_footer(std::string_view program, const Total& total);
 

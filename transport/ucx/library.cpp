@@ -101,6 +101,7 @@ Loaded load() {
   find(u.worker_progress, "ucp_worker_progress");
   find(u.set_am_recv_handler, "ucp_worker_set_am_recv_handler");
   find(u.ep_create, "ucp_ep_create");
+  find(u.ep_print_info, "ucp_ep_print_info");
   find(u.ep_close_nbx, "ucp_ep_close_nbx");
   find(u.am_send_nbx, "ucp_am_send_nbx");
   find(u.am_recv_data_nbx, "ucp_am_recv_data_nbx");

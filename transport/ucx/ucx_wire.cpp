@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
-#include <limits>
+#include <regex>
 
 #include "core/log.h"
 #include "transport/handshake.h"
@@ -38,6 +40,34 @@ class Mapping {
 };
 
 constexpr std::size_t kSpareRequests = 64;
+constexpr std::uint32_t kLongBytes = 16384;
+// Over TCP what fits into one of its segments, 64 KiB with the headers, is faster without a
+// rendezvous, whatever UCX believes (1.13: from 20 KiB on).
+constexpr std::uint32_t kLongBytesOverTcp = 61440;
+constexpr std::size_t kLongUnderWay = 2;  // at a time; what is published meanwhile makes a run
+constexpr std::size_t kRunsInRing = 4;    // the longest run has such a part of a ring
+
+// UCX's transports under an endpoint ("tcp"; "sysv, cma"), of which there is only a text for
+// people:
+//     lane[0]:  2:sysv/memory.0 md[2] -> ...
+// Empty: the text is another one.
+std::string carriers_of(const UcxLibrary& ucx, ucp_ep_h ep) {
+  char* text = nullptr;
+  std::size_t bytes = 0;
+  FILE* const stream = open_memstream(&text, &bytes);
+  if (stream == nullptr) return {};
+  ucx.ep_print_info(ep, stream);
+  std::fclose(stream);
+  const std::unique_ptr<char, decltype(&std::free)> owned(text, &std::free);
+  static const std::regex lane(R"(lane\[\d+\]: +\d+:([a-z0-9_]+)/)");
+  std::string all;
+  for (std::cregex_iterator it(text, text + bytes, lane), end; it != end; ++it) {
+    const std::string name = (*it)[1];
+    if (fmt::format(", {},", all).find(fmt::format(" {},", name)) != std::string::npos) continue;
+    all += all.empty() ? name : ", " + name;
+  }
+  return all;
+}
 
 }  // namespace
 
@@ -52,7 +82,10 @@ UcxWire::~UcxWire() {
   shut();
   const std::lock_guard lock(mutex_);
   worker_->remove(key_);
-  for (Request* r : requests_) r->wire = nullptr;
+  for (Request* r : requests_) {
+    r->wire = nullptr;
+    worker_->keep(std::shared_ptr<Request>(r));
+  }
 }
 
 std::shared_ptr<RingMemory> UcxWire::make_ring(std::size_t bytes) {
@@ -91,21 +124,28 @@ void UcxWire::connect(std::span<const std::byte> address) {
   params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                       UCP_EP_PARAM_FIELD_ERR_HANDLER;
   params.address = reinterpret_cast<const ucp_address_t*>(address.data());
-  params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+  // Whether the peer lives, the control stream knows. Were UCX to promise it, it could not use
+  // shared memory, nor put into the peer's memory over TCP, which is twice as fast as what it does
+  // then (1.13; openucx/ucx#11929). What it hears by itself, it says.
+  params.err_mode = UCP_ERR_HANDLING_MODE_NONE;
   params.err_handler = {&UcxWire::on_error, worker_.get()};
-  ucs_status_t status = ucx_.ep_create(worker_->handle(), &params, &ep_);
-  hears_failures_ = status == UCS_OK;
-  if (status == UCS_ERR_UNREACHABLE) {
-    // UCX's shared memory cannot tell of a peer that fails. The control stream can.
-    params.err_mode = UCP_ERR_HANDLING_MODE_NONE;
-    status = ucx_.ep_create(worker_->handle(), &params, &ep_);
+  const ucs_status_t status = ucx_.ep_create(worker_->handle(), &params, &ep_);
+  if (status == UCS_OK) {
+    carriers_ = carriers_of(ucx_, ep_);
+    long_bytes_ = carriers_ == "tcp" ? kLongBytesOverTcp : kLongBytes;
+    log().debug("UCX: messages go over {}", carriers_.empty() ? "?" : carriers_);
+    return;
   }
-  if (status == UCS_OK) return;
   ep_ = nullptr;
   close_with(
       fmt::format("UCX does not reach it: {}; TUTTI_UCX_TLS and TUTTI_UCX_NET_DEVICES say "
                   "what it may use",
                   ucx_.text(status)));
+}
+
+std::string UcxWire::carrier() const {
+  const std::lock_guard lock(mutex_);
+  return carriers_.empty() ? "ucx" : fmt::format("ucx ({})", carriers_);
 }
 
 void UcxWire::close_with(const std::string& why) {
@@ -128,14 +168,10 @@ void UcxWire::shut() {
   const std::lock_guard lock(mutex_);
   closed_ = true;
   if (ep_ == nullptr) return;
-  ucp_ep_h ep = std::exchange(ep_, nullptr);
-  ucp_request_param_t params{};
-  if (failed_ || !peer_bye_) {
-    // It may be gone, and closing in order would wait for it.
-    if (!hears_failures_) return;  // UCX cannot; it goes with the worker
-    params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-    params.flags = UCP_EP_CLOSE_FLAG_FORCE;
-  }
+  const ucp_ep_h ep = std::exchange(ep_, nullptr);
+  // A peer that is gone, or may be, would be waited for: that endpoint goes with the worker.
+  if (failed_ || !peer_bye_) return;
+  const ucp_request_param_t params{};
   worker_->keep_closing(ucx_.ep_close_nbx(ep, &params));
 }
 
@@ -187,6 +223,7 @@ UcxWire::Request* UcxWire::new_request() {
     spare_.pop_back();
   }
   r->wire = this;
+  r->worker = worker_.get();
   r->index = requests_.size();
   requests_.push_back(r.get());
   return r.release();
@@ -197,15 +234,19 @@ void UcxWire::end(Request* r) {
     r->ended = true;
     return;
   }
-  std::unique_ptr<Request> owned(r);
   UcxWire* const wire = r->wire;
-  if (wire == nullptr) return;
+  if (wire == nullptr) return r->worker->release(r);
+  std::unique_ptr<Request> owned(r);
   wire->requests_.back()->index = r->index;
   wire->requests_[r->index] = wire->requests_.back();
   wire->requests_.pop_back();
+  if (r->is_long) {
+    --wire->long_;
+    if (!wire->sending_.empty()) wire->worker_->push_soon(*wire);
+  }
   r->memory.reset();
   r->link = nullptr;
-  r->ended = false;
+  r->ended = r->is_long = false;
   if (wire->spare_.size() < kSpareRequests) wire->spare_.push_back(std::move(owned));
 }
 
@@ -233,6 +274,10 @@ bool UcxWire::start(Request* r, ucp_request_param_t params, Call&& call) {
 void UcxWire::send(Request* r, const void* data, std::size_t bytes) {
   ucp_request_param_t params{};
   params.cb.send = &UcxWire::on_sent;
+  if (long_bytes_ == kLongBytesOverTcp && !r->is_long) {
+    params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+    params.flags = UCP_AM_SEND_FLAG_EAGER;
+  }
   r->header.key = peer_key_;
   start(r, params, [&](const ucp_request_param_t& p) {
     return ucx_.am_send_nbx(ep_, kMessageId, &r->header, sizeof(Header), data, bytes, &p);
@@ -251,8 +296,8 @@ void UcxWire::on_sent(void* request, ucs_status_t status, void* user) {
 void UcxWire::push_said() {
   while (!said_.empty() && !closed_) {
     Request* const r = new_request();
+    r->header = {};
     r->header.frame = said_.front().frame;
-    r->header.credit = {};
     r->opening = said_.front().opening;
     said_.pop_front();
     if (r->header.frame.kind == Frame::left || r->header.frame.kind == Frame::bye) {
@@ -264,7 +309,6 @@ void UcxWire::push_said() {
 
 bool UcxWire::push_messages() {
   const std::uint64_t before = sent_;
-  std::uint64_t bytes = 0;
   // In turn, so that none waits for another's long messages.
   for (std::size_t l = 0, idle = 0; idle < sending_.size() && !closed_;) {
     if (l >= sending_.size()) l = 0;
@@ -276,23 +320,46 @@ bool UcxWire::push_messages() {
       continue;
     }
     ++l;
-    if (!open_.contains(link.number())) {
-      ++idle;  // until the peer knows it
+    const OutLink::Message m = link.next();
+    const bool is_long = m.header->bytes >= long_bytes_;
+    // Until the peer knows the link, or another is through.
+    if (!open_.contains(link.number()) || (is_long && long_ >= kLongUnderWay)) {
+      ++idle;
       continue;
     }
     idle = 0;
-    const OutLink::Message m = link.next();
     Request* const r = new_request();
-    r->header.frame = {Frame::data, link.number(), m.header->tag, m.header->bytes, m.number, m.at};
-    r->header.credit = next_credit(true);
-    const std::size_t length = m.header->bytes;
+    Header& h = r->header;
+    h = {};
+    h.frame = {Frame::data, link.number(), m.header->tag, m.header->bytes, m.number, m.at};
+    h.credit = next_credit(true);
     link.pass();
     ++sent_;
-    bytes += length;
+    if (is_long) {
+      extend(h, link);
+      r->is_long = true;
+      ++long_;
+    }
     r->memory = link.memory();
-    send(r, m.payload, length);
+    send(r, m.payload, h.bytes());
   }
   return sent_ != before;
+}
+
+void UcxWire::extend(Header& h, OutLink& link) {
+  const std::size_t most = link.shape().data_bytes() / kRunsInRing;
+  const std::uint32_t each = h.frame.bytes;
+  while (link.ready()) {
+    const OutLink::Message m = link.next();
+    const std::size_t before = (std::size_t{h.more} + 1) * each;
+    const std::uint32_t bytes = m.header->bytes;
+    const bool behind = bytes > kInlineBytes && m.at == h.frame.at + before;
+    if (!behind || bytes > each || m.header->tag != h.frame.tag || before + bytes > most) return;
+    ++h.more;
+    h.last_bytes = bytes;
+    link.pass();
+    if (bytes < each) return;
+  }
 }
 
 UcxWire::Credit UcxWire::next_credit(bool any) {
@@ -322,8 +389,8 @@ void UcxWire::push_credits(bool all) {
     }
     if (count == 0) return end(r);
     const auto bytes = static_cast<std::uint32_t>(count * sizeof(Credit));
+    r->header = {};
     r->header.frame = {Frame::credit, 0, 0, bytes, 0, 0};
-    r->header.credit = {};
     ++sent_;
     send(r, r->credits.data(), bytes);
   }
@@ -351,12 +418,20 @@ ucs_status_t UcxWire::on_message(void* worker, const void* header, std::size_t h
   return taken ? UCS_INPROGRESS : UCS_OK;
 }
 
+Frame UcxWire::Header::at(std::uint32_t i) const {
+  Frame f = frame;
+  f.number += i;
+  f.at += std::uint64_t{i} * frame.bytes;
+  if (i > 0 && i == more) f.bytes = last_bytes;
+  return f;
+}
+
 bool UcxWire::incoming(const Header& h, void* data, std::size_t bytes, bool rendezvous,
                        bool& taken) {
   const Frame& f = h.frame;
-  if (f.bytes != bytes || !take_credit(h.credit)) return false;
-  if (f.kind == Frame::data) return take_message(f, data, rendezvous, taken);
-  if (rendezvous) return false;
+  if (h.bytes() != bytes || !take_credit(h.credit)) return false;
+  if (f.kind == Frame::data) return take_message(h, data, rendezvous, taken);
+  if (rendezvous || h.more != 0) return false;
   switch (f.kind) {
     case Frame::credit: {
       if (bytes % sizeof(Credit) != 0) return false;
@@ -365,7 +440,7 @@ bool UcxWire::incoming(const Header& h, void* data, std::size_t bytes, bool rend
         std::memcpy(&credit, static_cast<const std::byte*>(data) + at, sizeof credit);
         if (!take_credit(credit)) return false;
       }
-      return came(nullptr, f);
+      return came(nullptr, h);
     }
     case Frame::open: {
       Opening opening;
@@ -400,27 +475,36 @@ bool UcxWire::take_credit(const Credit& credit) {
          link->credit(credit.consumed, credit.freed);
 }
 
-bool UcxWire::take_message(const Frame& f, void* data, bool rendezvous, bool& taken) {
+bool UcxWire::take_message(const Header& h, void* data, bool rendezvous, bool& taken) {
+  const Frame& f = h.frame;
   const Found found = find_in(f.link);
   if (!found.known) return false;
-  if (found.link == nullptr) return came(nullptr, f);  // this rank has left
+  if (found.link == nullptr) return came(nullptr, h);  // this rank has left
   std::byte* const to = found.link->place(f.number, f.bytes, f.at);
   if (to == nullptr) return false;
+  if (h.more > 0) {
+    // If the first and the last have their places in one piece of the ring, so have all between.
+    const Frame last = h.at(h.more);
+    if (f.bytes <= kInlineBytes || last.bytes <= kInlineBytes ||
+        found.link->place(last.number, last.bytes, last.at) != to + (last.at - f.at)) {
+      return false;
+    }
+  }
   if (!rendezvous) {
-    if (f.bytes > 0) std::memcpy(to, data, f.bytes);
-    return came(found.link, f);
+    if (f.bytes > 0) std::memcpy(to, data, h.bytes());
+    return came(found.link, h);
   }
   Request* const r = new_request();
-  r->header.frame = f;
+  r->header = h;
   r->link = found.link;
   r->memory = found.link->memory();
   ucp_request_param_t params{};
   params.cb.recv_am = &UcxWire::on_received;
   taken = true;
   const bool under_way = start(r, params, [&](const ucp_request_param_t& p) {
-    return ucx_.am_recv_data_nbx(worker_->handle(), data, to, f.bytes, &p);
+    return ucx_.am_recv_data_nbx(worker_->handle(), data, to, h.bytes(), &p);
   });
-  return under_way || closed_ || came(found.link, f);
+  return under_way || closed_ || came(found.link, h);
 }
 
 void UcxWire::on_received(void* request, ucs_status_t status, std::size_t, void* user) {
@@ -430,16 +514,19 @@ void UcxWire::on_received(void* request, ucs_status_t status, std::size_t, void*
   if (wire != nullptr && !wire->closed_) {
     if (status != UCS_OK) {
       wire->close_with(fmt::format("UCX: {}", wire->ucx_.text(status)));
-    } else if (!wire->came(r->link, r->header.frame)) {
+    } else if (!wire->came(r->link, r->header)) {
       wire->close_with("it has sent what cannot be");
     }
   }
   end(r);
 }
 
-bool UcxWire::came(InLink* link, const Frame& f) {
+bool UcxWire::came(InLink* link, const Header& h) {
   ++came_;
-  if (link != nullptr && !link->arrived(f.number, f.tag, f.bytes, f.at)) return false;
+  for (std::uint32_t i = 0; link != nullptr && i <= h.more; ++i) {
+    const Frame f = h.at(i);
+    if (!link->arrived(f.number, f.tag, f.bytes, f.at)) return false;
+  }
   if (!ends_.empty()) settle();
   return true;
 }

@@ -2,6 +2,10 @@
 // A short one comes with its payload, which is copied into the receiver's ring; of a long one UCX
 // brings the payload straight there (rendezvous).
 //
+// UCX is fast with long messages only: with every one it exchanges a few short ones, and over TCP
+// 1 MiB takes it as long as 6 x 64 KiB, which is what fits into a slot. So when two long ones are
+// under way, the next waits, and takes along what has been published behind it meanwhile (a run).
+//
 // UCX keeps no order between messages. So a message of a link has its number, the first is sent
 // when the peer has said that it knows the link, and what says "nothing more comes" says how many
 // messages were sent before it, and counts when those have come.
@@ -34,7 +38,7 @@ class UcxWire final : public Wire {
   UcxWire(Owner& owner, std::shared_ptr<UcxWorker> worker);
   ~UcxWire() override;
 
-  std::string_view name() const override { return "ucx"; }
+  std::string carrier() const override;
   std::shared_ptr<RingMemory> make_ring(std::size_t bytes) override;
 
   bool needs_stream() const override { return false; }
@@ -47,6 +51,10 @@ class UcxWire final : public Wire {
   /// The reactor's, with the lock held: sends what is to be sent, and hands over which
   /// communicators the peer has left. True: something is left to be sent.
   bool serve(std::vector<std::pair<Owner*, std::uint64_t>>& left);
+  /// With the lock held, when UCX has finished with something: sends what has waited for that.
+  void push_on() {
+    if (!closed_) push();
+  }
   /// UCX's callback; `worker` is whose it is.
   static ucs_status_t on_message(void* worker, const void* header, std::size_t header_bytes,
                                  void* data, std::size_t bytes, const ucp_am_recv_param_t* param);
@@ -63,6 +71,15 @@ class UcxWire final : public Wire {
     std::uint64_t key = 0;
     Frame frame;
     Credit credit;  // goes along
+    // Of a run: how many more messages of the link lie behind the first, with the same tag, and the
+    // bytes of the last; the others are as long as the first.
+    std::uint32_t more = 0, last_bytes = 0;
+
+    std::uint64_t bytes() const {
+      return more == 0 ? frame.bytes : std::uint64_t{more} * frame.bytes + last_bytes;
+    }
+    /// Of message `i` of a run.
+    Frame at(std::uint32_t i) const;
   };
   struct Hello {
     std::uint64_t key = 0;  // and the worker's address
@@ -73,7 +90,8 @@ class UcxWire final : public Wire {
   static constexpr std::size_t kCredits = 16;
   /// What UCX is at. It outlives its wire where UCX has not finished by then.
   struct Request {
-    UcxWire* wire = nullptr;
+    UcxWire* wire = nullptr;      // null: it is gone
+    UcxWorker* worker = nullptr;  // whose it is then
     Header header;
     std::array<Credit, kCredits> credits;
     Opening opening;
@@ -81,6 +99,7 @@ class UcxWire final : public Wire {
     InLink* link = nullptr;              // into which; null: it has ended
     std::size_t index = 0;               // among the wire's
     bool calling = false, ended = false;
+    bool is_long = false;  // sends a long message
   };
   struct Said {
     Frame frame;
@@ -103,6 +122,8 @@ class UcxWire final : public Wire {
 
   void push_said();
   bool push_messages();
+  /// Passes what can go with the first message of `header`, which `link` has passed.
+  void extend(Header& header, OutLink& link);
   void push_credits(bool all);
   Credit next_credit(bool any);
   Request* new_request();
@@ -114,9 +135,9 @@ class UcxWire final : public Wire {
 
   /// All of these: false, the peer has sent what cannot be. `taken`: UCX brings the data later.
   bool incoming(const Header& header, void* data, std::size_t bytes, bool rendezvous, bool& taken);
-  bool take_message(const Frame& frame, void* data, bool rendezvous, bool& taken);
+  bool take_message(const Header& header, void* data, bool rendezvous, bool& taken);
   bool take_credit(const Credit& credit);
-  bool came(InLink* link, const Frame& frame);
+  bool came(InLink* link, const Header& header);
   void settle();
   void ended();
 
@@ -130,13 +151,15 @@ class UcxWire final : public Wire {
   const UcxLibrary& ucx_;
   std::uint64_t key_ = 0, peer_key_ = 0;
   ucp_ep_h ep_ = nullptr;
-  bool hears_failures_ = false;  // of the peer, by UCX
+  std::string carriers_;  // UCX's transports to the peer, as far as is known
+  std::uint32_t long_bytes_ = 0;
   bool failed_ = false, said_bye_ = false, peer_bye_ = false, acknowledged_ = false;
   std::deque<Said> said_;
   std::set<std::uint32_t> open_;       // links that the peer knows
   std::uint64_t sent_ = 0, came_ = 0;  // messages of links, and credits
   std::vector<End> ends_;
   std::vector<Request*> requests_;  // that UCX has not finished
+  std::size_t long_ = 0;            // of those, that send a long message
   std::vector<std::unique_ptr<Request>> spare_;
 };
 

@@ -100,6 +100,11 @@ std::unique_ptr<Wire> UcxWorker::make(Wire::Owner& owner, int, int) {
   return std::make_unique<UcxWire>(owner, shared_from_this());
 }
 
+void UcxWorker::remove(std::uint64_t key) {
+  std::erase(to_push_, find(key));
+  wires_.erase(key);
+}
+
 UcxWire* UcxWorker::find(std::uint64_t key) const {
   const auto found = wires_.find(key);
   return found == wires_.end() ? nullptr : found->second;
@@ -112,6 +117,7 @@ void UcxWorker::keep_closing(ucs_status_ptr_t request) {
 void UcxWorker::progress() {
   while (ucx().worker_progress(handle_) != 0) {
   }
+  for (UcxWire* wire : std::exchange(to_push_, {})) wire->push_on();
   std::erase_if(closing_, [&](ucs_status_ptr_t request) {
     if (ucx().request_check_status(request) == UCS_INPROGRESS) return false;
     ucx().request_free(request);

@@ -60,12 +60,18 @@ class UcxWorker final : public WireMaker,
   void poll();
   /// Messages that say `key` are for `wire`.
   void add(std::uint64_t key, UcxWire& wire) { wires_[key] = &wire; }
-  void remove(std::uint64_t key) { wires_.erase(key); }
+  void remove(std::uint64_t key);
   UcxWire* find(std::uint64_t key) const;
   template <class Call>
   void for_all(Call&& call) {
     for (const auto& [key, wire] : wires_) call(*wire);
   }
+  /// Has `wire` send what it can, when UCX is not in a callback.
+  void push_soon(UcxWire& wire) { to_push_.push_back(&wire); }
+  /// What UCX still uses after the wire that it was for, and perhaps for ever, as a peer has died:
+  /// until it says, or goes.
+  void keep(std::shared_ptr<void> what) { kept_[what.get()] = std::move(what); }
+  void release(void* what) { kept_.erase(what); }
   /// `request` ends an endpoint; it is looked after here.
   void keep_closing(ucs_status_ptr_t request);
 
@@ -86,7 +92,9 @@ class UcxWorker final : public WireMaker,
   int fd_ = -1;
   std::vector<std::byte> address_;
   std::unordered_map<std::uint64_t, UcxWire*> wires_;
+  std::vector<UcxWire*> to_push_;
   std::vector<ucs_status_ptr_t> closing_;
+  std::unordered_map<void*, std::shared_ptr<void>> kept_;
   Reactor& reactor_;
   bool polled_ = false, listening_ = false, stopped_ = false;
 };

@@ -64,7 +64,7 @@ std::shared_ptr<RingMemory> VerbsWire::make_ring(std::size_t bytes) {
   return memory;
 }
 
-std::string VerbsWire::describe() const {
+std::string VerbsWire::carrier() const {
   return "verbs, " + tutti::describe(channel_.device()->port());
 }
 

@@ -40,8 +40,7 @@ class VerbsWire final : public Wire {
             const VerbsOptions& options = VerbsOptions::from_settings());
   ~VerbsWire() override;
 
-  std::string_view name() const override { return "verbs"; }
-  std::string describe() const override;
+  std::string carrier() const override;
   std::shared_ptr<RingMemory> make_ring(std::size_t bytes) override;
 
   bool needs_stream() const override { return false; }

@@ -1,0 +1,122 @@
+// How: a signal's way and what a signal takes as between two cores (measuring.h); sending with
+// messages that find free slots; the wire with long messages, by one pair of ranks and by all. What
+// receiving takes cannot be told from waiting, so it is what is left of one message's way when all
+// else has been taken off.
+#include "tools/measure_network.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include "comm/impl.h"
+#include "tools/measuring.h"
+
+namespace tutti {
+namespace {
+
+constexpr double kKiB = 1024;
+constexpr int kCalls = 10;
+constexpr std::size_t kMessage = std::size_t{32} << 10;  // half a slot
+constexpr int kMessages = 6;                             // fewer than slots: nobody waits
+constexpr double kMoved = static_cast<double>(kMessage) / kKiB;
+constexpr std::size_t kLong = std::size_t{4} << 20;
+
+/// The ranks of rank 0's host and of the next one, in pairs; without a pair: none is.
+struct Pairs {
+  int count = 0;
+  int mine = -1;  // of this rank
+};
+
+Pairs pairs_of(const LocalGroup& group, int self, int size) {
+  std::vector<int> here, there;
+  for (int r = 0; r < size; ++r) {
+    if (group.host(r) == group.host(0)) here.push_back(r);
+    if (group.host(r) != group.host(0) &&
+        (there.empty() || group.host(r) == group.host(there.front()))) {
+      there.push_back(r);
+    }
+  }
+  Pairs pairs{static_cast<int>(std::min(here.size(), there.size())), -1};
+  for (int p = 0; p < pairs.count; ++p) {
+    const auto i = static_cast<std::size_t>(p);
+    if (here[i] == self || there[i] == self) pairs.mine = p;
+  }
+  return pairs;
+}
+
+/// Of one message, from when it is sent until the answer, a short one, is here; on the first rank.
+double time_of_message(Communicator& pair, std::vector<std::byte>& buffer, std::size_t bytes) {
+  std::byte answer{};
+  return time_of_call(
+      [&] {
+        if (pair.rank() == 0) {
+          pair.send(buffer.data(), bytes, DataType::uint8, 1);
+          pair.recv(&answer, 1, DataType::uint8, 1);
+        } else {
+          pair.recv(buffer.data(), bytes, DataType::uint8, 0);
+          pair.send(&answer, 1, DataType::uint8, 0);
+        }
+      },
+      kCalls);
+}
+
+/// ns of a send that finds a free slot; on the first rank.
+double time_of_send(Communicator& pair, std::vector<std::byte>& buffer) {
+  std::vector<double> samples;
+  for (int s = 0; s < 5 * kSamples; ++s) {
+    pair.barrier();
+    samples.push_back(time_ns([&] {
+                        for (int i = 0; i < kMessages; ++i) {
+                          if (pair.rank() == 0) {
+                            pair.send(buffer.data(), kMessage, DataType::uint8, 1);
+                          } else {
+                            pair.recv(buffer.data(), kMessage, DataType::uint8, 0);
+                          }
+                        }
+                      }) /
+                      kMessages);
+  }
+  return median(std::move(samples));
+}
+
+}  // namespace
+
+NetworkRates measure_network(Communicator& comm, Machine& m) {
+  const LocalGroup& group = *comm.impl().group;
+  const Pairs pairs = pairs_of(group, comm.rank(), comm.size());
+  NetworkRates rates;
+  rates.pairs = pairs.count;
+  if (pairs.count == 0) return rates;
+  Communicator pair = comm.split(pairs.mine, comm.rank());
+  std::vector<std::byte> buffer(kLong);
+  const auto rate_of_long = [&] {
+    return static_cast<double>(kLong) / time_of_message(pair, buffer, kLong);
+  };
+  double shortest = 0, message = 0;
+  if (pairs.mine == 0) {
+    const double one_way = measure_one_way(pair, kCalls);
+    const double signal = measure_signal(pair, kCalls);
+    const double sending = time_of_send(pair, buffer);
+    shortest = time_of_message(pair, buffer, 1);
+    message = time_of_message(pair, buffer, kMessage);
+    rates.one = rate_of_long();
+    m.net_message_ns = std::max(signal / 2 - m.step_ns - m.link_ns, 1.0);
+    m.net_latency_ns = std::max(one_way - 2 * (m.step_ns + m.link_ns + m.net_message_ns), 1.0);
+    const double overhead = m.call_ns + m.step_ns + m.link_ns + m.net_message_ns;
+    m.net_send = std::max((sending - overhead) / kMoved - m.l2_read - m.slot_write, 1.0);
+  }
+  // All at once, each with a clock of its own; the wire has carried what they have together.
+  comm.barrier();
+  double rate = pairs.mine >= 0 ? rate_of_long() : 0;
+  if (pair && pair.rank() != 0) rate = 0;  // one of a pair counts
+  comm.all_reduce(&rate, &rate, 1, DataType::float64);
+  rates.all = std::max(rate, rates.one);
+  if (comm.rank() != 0) return rates;
+  m.net_wire = kKiB / rates.all;
+  const double in_and_out = m.l2_read + m.slot_write + m.slot_read + m.l2_write;
+  m.net_receive = std::max((message - shortest) / kMoved - in_and_out - m.net_send - m.net_wire,
+                           m.net_send / 10);
+  return rates;
+}
+
+}  // namespace tutti
