@@ -167,8 +167,8 @@ std::string Network::carrier_to(int member) {
   const std::lock_guard lock(mutex_);
   const auto found = ranks_.find(member);
   if (found != ranks_.end()) return found->second->wire().carrier();
-  const std::uint32_t theirs = peers_.at(static_cast<std::size_t>(member)).wires;
-  return std::string(name_of(choose_wire(wires_, theirs, member)));
+  const WireOffer& theirs = peers_.at(static_cast<std::size_t>(member)).wires;
+  return std::string(name_of(choose_wire(wires_.offer, rank_, theirs, member).kind));
 }
 
 std::vector<RemoteRank*> Network::all_remote() {
