@@ -145,13 +145,15 @@ std::string address_of_interface(const std::string& list) {
 }
 
 /// In the form of TUTTI_SOCKET_IFNAME, which has a '=' in front of each whole name.
-std::string interfaces_from(std::string value) {
+std::string interfaces_from(const std::string& value) {
   const std::size_t first = value.starts_with('^') ? 1 : 0;
-  if (value.size() <= first || value[first] != '=') return value;
-  for (std::size_t at = value.find(','); at != std::string::npos; at = value.find(',', at + 1)) {
-    value.insert(at + 1, "=");
+  const bool whole_names = value.size() > first && value[first] == '=';
+  std::string result;
+  for (const char c : value) {
+    result += c;
+    if (c == ',' && whole_names) result += '=';
   }
-  return value;
+  return result;
 }
 
 }  // namespace
