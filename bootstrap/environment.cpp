@@ -200,15 +200,15 @@ Placement placement_from_environment() {
   return placement;
 }
 
-UniqueId unique_id_from_environment(const Placement& placement, std::chrono::nanoseconds timeout) {
+SharedId unique_id_from_environment(const Placement& placement, std::chrono::nanoseconds timeout) {
   if (const auto text = variable("TUTTI_UNIQUE_ID")) {
     try {
-      return unique_id_from_string(*text);
+      return {unique_id_from_string(*text), ""};
     } catch (const Error& error) {
       throw Error(ErrorCode::invalid_usage, fmt::format("TUTTI_UNIQUE_ID: {}", error.what()));
     }
   }
-  if (placement.size == 1) return make_unique_id();
+  if (placement.size == 1) return {make_unique_id(), ""};
   const Launcher* launcher = find_launcher();
   if (launcher == nullptr) {
     throw Error(
@@ -222,25 +222,26 @@ UniqueId unique_id_from_environment(const Placement& placement, std::chrono::nan
   const unsigned world = worlds.fetch_add(1);
   if (std::string path = setting_text("TUTTI_ID_FILE"); !path.empty()) {
     if (world > 0) path += fmt::format(".{}", world);
-    if (placement.rank != 0) return read_id_file(path, placement.rank, timeout);
+    if (placement.rank != 0) return {read_id_file(path, placement.rank, timeout), ""};
     MeetingPlace place;
     // Ranks of other hosts are expected.
     if (!variable("TUTTI_ADDRESS")) place.address = host_text(address_for_others());
     const UniqueId id = make_unique_id(place);
     write_id_file(path, id);
-    return id;
+    return {id, path};
   }
   need_one_host(*launcher, placement);
   const std::string job = fmt::format("{}#{}", job_name(*launcher), world);
-  if (placement.rank != 0) return fetch_unique_id(job, placement.rank, placement.size, timeout);
+  if (placement.rank != 0) {
+    return {fetch_unique_id(job, placement.rank, placement.size, timeout), ""};
+  }
   const UniqueId id = make_unique_id();
   offer_unique_id(job, placement.size, id, timeout);
-  return id;
+  return {id, ""};
 }
 
-void forget_environment_id(const UniqueId& id) {
-  const std::string path = setting_text("TUTTI_ID_FILE");
-  if (!path.empty()) remove_id_file(path, id);
+void forget(const SharedId& id) {
+  if (!id.file.empty()) remove_id_file(id.file, id.id);
 }
 
 }  // namespace tutti

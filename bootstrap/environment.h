@@ -22,8 +22,12 @@ Placement placement_from_environment();
 /// other launchers rank 0 makes it and hands it to the local ranks of the same user over an
 /// abstract unix socket named after the job (uid checked on both ends), or, where ranks are on
 /// several hosts, through TUTTI_ID_FILE.
-UniqueId unique_id_from_environment(const Placement& placement, std::chrono::nanoseconds timeout);
-/// Rank 0, when all have met: takes back what it has left for the others.
-void forget_environment_id(const UniqueId& id);
+struct SharedId {
+  UniqueId id;
+  std::string file;  // that rank 0 has left for the others; empty: none
+};
+SharedId unique_id_from_environment(const Placement& placement, std::chrono::nanoseconds timeout);
+/// When all have met: rank 0 takes back what it has left for the others.
+void forget(const SharedId& id);
 
 }  // namespace tutti

@@ -52,9 +52,9 @@ Communicator Communicator::from_environment(const Options& options) {
   options.check();
   const Placement placement = placement_from_environment();
   if (placement.size == 1) return std::move(create_local(1, options).front());
-  const UniqueId id = unique_id_from_environment(placement, options.rendezvous_timeout);
-  Communicator made = create(id, placement.rank, placement.size, options);
-  if (placement.rank == 0) forget_environment_id(id);
+  const SharedId id = unique_id_from_environment(placement, options.rendezvous_timeout);
+  Communicator made = create(id.id, placement.rank, placement.size, options);
+  forget(id);
   return made;
 }
 

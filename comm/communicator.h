@@ -65,6 +65,9 @@ struct Options {
   // Ranks with different ones do not share memory, as if they were on different hosts. "": what the
   // system says (boot and network namespace).
   std::string host_id;
+  // The network interfaces by which other hosts reach this rank, as TUTTI_SOCKET_IFNAME names them;
+  // "": the one that leads to where the ranks meet.
+  std::string interfaces;
 };
 
 /// One operation of one rank: what to do with which memory. The functions of Communicator fill it.

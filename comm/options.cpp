@@ -20,7 +20,8 @@ Options::Options()
       slot_bytes(setting_bytes("TUTTI_SLOT_BYTES")),
       cuda_protocols(setting_text("TUTTI_CUDA_PROTOCOLS")),
       cuda_blocks(static_cast<std::size_t>(setting_integer("TUTTI_CUDA_BLOCKS"))),
-      host_id(setting_text("TUTTI_HOST_ID")) {}
+      host_id(setting_text("TUTTI_HOST_ID")),
+      interfaces(setting_text("TUTTI_SOCKET_IFNAME")) {}
 
 void Options::check() const {
   check_setting("TUTTI_TIMEOUT", "Options::timeout", timeout);

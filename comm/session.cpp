@@ -55,7 +55,7 @@ SessionCard card_of(const Geometry& g, const Mesh& mesh, const Network* network)
 /// What leads to ranks on other hosts, which meet this one at `place`; null where there can be
 /// none.
 std::shared_ptr<Network> network_for(const SocketAddress& place, const Options& options) {
-  const SocketAddress own = own_address(place);
+  const SocketAddress own = own_address(place, options.interfaces);
   // Whoever meets at a loopback address is on this host, unless hosts were told apart by hand.
   if (is_loopback(own) && options.host_id.empty()) return nullptr;
   return std::make_shared<Network>(own);

@@ -313,7 +313,7 @@ TEST_F(Cli, CalibratesTheNetworkBetweenHosts) {
                   " calibrate --rounds 1 --output machine.txt'"),
             0)
       << err;
-  EXPECT_CONTAINS(out, "Between hosts, over tcp: ");
+  EXPECT_CONTAINS(out, "Between hosts (tcp): ");
   EXPECT_CONTAINS(out, "GB/s by 1 at once.");
   EXPECT_CONTAINS(out, "written to machine.txt");
   ASSERT_EQ(tutti("explain all_reduce 1M --hosts 2x2 --machine machine.txt"), 0) << err;

@@ -5,12 +5,14 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/error.h"
 #include "tests/clean_environment.h"
+#include "tests/temporary_folder.h"
 
 namespace tutti {
 namespace {
@@ -144,7 +146,7 @@ TEST(IdFromEnvironment, TheVariableWinsUnderEveryLauncher) {
   for (Variables variables : launchers) {
     variables["TUTTI_UNIQUE_ID"] = to_string(id);
     const Environment environment(variables);
-    EXPECT_EQ(unique_id_from_environment(placement_from_environment(), 1s), id);
+    EXPECT_EQ(unique_id_from_environment(placement_from_environment(), 1s).id, id);
   }
 }
 
@@ -196,10 +198,23 @@ TEST(IdFromEnvironment, SeveralHostsAreRefused) {
   }
 }
 
+TEST(IdFromEnvironment, NoFileIsLeftOfAnyWorld) {
+  const TemporaryFolder folder;
+  const Environment environment({{"OMPI_COMM_WORLD_RANK", "0"},
+                                 {"OMPI_COMM_WORLD_SIZE", "4"},
+                                 {"TUTTI_ID_FILE", folder.path("id")}});
+  for (int world = 0; world < 2; ++world) {
+    const SharedId id = unique_id_from_environment(placement_from_environment(), 1s);
+    EXPECT_TRUE(std::filesystem::exists(id.file)) << id.file;
+    forget(id);
+    EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+  }
+}
+
 TEST(IdFromEnvironment, OneRankNeedsNobody) {
   const Environment environment({});
-  EXPECT_NE(unique_id_from_environment(placement_from_environment(), 1s),
-            unique_id_from_environment(placement_from_environment(), 1s));
+  EXPECT_NE(unique_id_from_environment(placement_from_environment(), 1s).id,
+            unique_id_from_environment(placement_from_environment(), 1s).id);
 }
 
 }  // namespace

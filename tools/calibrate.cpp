@@ -60,7 +60,7 @@ std::string measure_between_hosts(std::vector<Machine>& rounds, int ranks) {
                        ranks);
   }
   return fmt::format(
-      "\nBetween hosts, over {}: {:.2f} GB/s by a pair of ranks, {:.2f} GB/s by {} at once.\n",
+      "\nBetween hosts ({}): {:.2f} GB/s by a pair of ranks, {:.2f} GB/s by {} at once.\n",
       comm.transports(), best.one, best.all, best.pairs);
 }
 

@@ -91,15 +91,14 @@ bool names(std::string_view list, std::string_view interface) {
 
 }  // namespace
 
-SocketAddress own_address(const SocketAddress& towards) {
-  const std::string wish = setting_text("TUTTI_SOCKET_IFNAME");
-  if (!wish.empty()) {
+SocketAddress own_address(const SocketAddress& towards, const std::string& interfaces) {
+  if (!interfaces.empty()) {
     std::string there;
     // Of the family that the ranks meet in, if the interface has such an address.
     std::optional<SocketAddress> other;
     for (const auto& [name, address] : own_addresses()) {
       if (!there.ends_with(name)) there += (there.empty() ? "" : ", ") + name;
-      if (!names(wish, name)) continue;
+      if (!names(interfaces, name)) continue;
       if (is_link_local(address)) continue;
       if (address.family() == towards.family()) return address;
       if (!other) other = address;
@@ -107,9 +106,10 @@ SocketAddress own_address(const SocketAddress& towards) {
     if (other) return *other;
     throw Error(
         ErrorCode::invalid_argument,
-        fmt::format("TUTTI_SOCKET_IFNAME is \"{}\", but no interface of that name is up and "
-                    "has an address; there are: {}",
-                    wish, there));
+        fmt::format(
+            "\"{}\" (TUTTI_SOCKET_IFNAME, or NCCL_SOCKET_IFNAME) names no interface that is "
+            "up and has an address; there are: {}",
+            interfaces, there));
   }
   // A datagram socket that is connected sends nothing, but has the address that the route says.
   const FileDescriptor probe(::socket(towards.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
@@ -125,7 +125,7 @@ SocketAddress address_for_others() {
   // Any address far away; nothing is sent there. Documentation prefixes of RFC 5737 and RFC 3849.
   for (const char* const far : {"192.0.2.1", "2001:db8::1"}) {
     try {
-      return own_address(*parse_address(far, 9));
+      return own_address(*parse_address(far, 9), setting_text("TUTTI_SOCKET_IFNAME"));
     } catch (const Error& error) {
       if (error.code() != ErrorCode::system) throw;
     }

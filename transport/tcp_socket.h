@@ -9,13 +9,13 @@
 namespace tutti {
 
 /// The address, with port 0, at which other hosts reach this one: that of the interface that
-/// TUTTI_SOCKET_IFNAME names, or else of the one by which `towards` is reached. Throws
-/// Error(invalid_argument) where the setting names none that is up, Error(system) where there is no
-/// way to `towards`.
-SocketAddress own_address(const SocketAddress& towards);
+/// `interfaces` names (in the form of TUTTI_SOCKET_IFNAME), or else, where it is empty, of the one
+/// by which `towards` is reached. Throws Error(invalid_argument) where it names none that is up,
+/// Error(system) where there is no way to `towards`.
+SocketAddress own_address(const SocketAddress& towards, const std::string& interfaces);
 
-/// The same where nobody is known yet: by the default route, or else of any interface but the
-/// loopback one; 127.0.0.1 where there is none.
+/// The same where nobody is known yet: of the interface that TUTTI_SOCKET_IFNAME names, or by the
+/// default route, or else of any interface but the loopback one; 127.0.0.1 where there is none.
 SocketAddress address_for_others();
 
 /// The name of the interface that has `address`; "" where none has.

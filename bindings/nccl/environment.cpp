@@ -144,6 +144,18 @@ std::string address_of_interface(const std::string& list) {
       fmt::format("NCCL_SOCKET_IFNAME={} matches no interface with an IPv4 address", list));
 }
 
+/// In the form of TUTTI_SOCKET_IFNAME, which has a '=' in front of each whole name.
+std::string interfaces_from(const std::string& value) {
+  const std::size_t first = value.starts_with('^') ? 1 : 0;
+  const bool whole_names = value.size() > first && value[first] == '=';
+  std::string result;
+  for (const char c : value) {
+    result += c;
+    if (c == ',' && whole_names) result += '=';
+  }
+  return result;
+}
+
 }  // namespace
 
 Config parse_config(const ncclConfig_t* given, const Config& inherited) {
@@ -190,6 +202,9 @@ Config parse_config(const ncclConfig_t* given, const Config& inherited) {
 
 Options options_for(const Config& config) {
   Options options;
+  if (options.interfaces.empty()) {
+    options.interfaces = interfaces_from(variable("NCCL_SOCKET_IFNAME"));
+  }
   if (options.cuda_protocols.empty()) options.cuda_protocols = protocols_from_environment();
   if (options.cuda_blocks == 0) options.cuda_blocks = config.most_blocks;
   if (options.algorithm.empty()) options.algorithm = algorithm_from(variable("NCCL_ALGO"));

@@ -33,7 +33,7 @@ int main(int argc, char** argv) {
   try {
     const auto place = tutti::placement_from_environment();
     for (int world = 0; world < worlds; ++world) {
-      const auto id = tutti::unique_id_from_environment(place, patience);
+      const auto id = tutti::unique_id_from_environment(place, patience).id;
       const auto roster =
           tutti::rendezvous(id, place.rank, place.size, card_of(place.rank, world), patience);
       for (int rank = 0; rank < place.size; ++rank) {
