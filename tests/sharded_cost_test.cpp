@@ -314,7 +314,7 @@ TEST(ShardedTraffic, TheOrderIsAgreedOnOnce) {
   });
 }
 
-// --- docs/parallel-sharded.md --------------------------------------------------------------------
+// --- docs/sharded.md --------------------------------------------------------------------
 
 TEST(ShardedTable, OfBytesForEachParameter) {
   run_thread_ranks(4, [&](Communicator& comm) {
