@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <regex>
+#include <sstream>
 
 #include "core/log.h"
 #include "transport/handshake.h"
@@ -59,10 +59,17 @@ std::string carriers_of(const UcxLibrary& ucx, ucp_ep_h ep) {
   ucx.ep_print_info(ep, stream);
   std::fclose(stream);
   const std::unique_ptr<char, decltype(&std::free)> owned(text, &std::free);
-  static const std::regex lane(R"(lane\[\d+\]: +\d+:([a-z0-9_]+)/)");
   std::string all;
-  for (std::cregex_iterator it(text, text + bytes, lane), end; it != end; ++it) {
-    const std::string name = (*it)[1];
+  std::istringstream lines(std::string(text, bytes));
+  for (std::string line; std::getline(lines, line);) {
+    // "lane[0]: 2:sysv/memory.0": behind the second colon, up to the slash.
+    const auto lane = line.find("lane["), first = line.find(':', lane);
+    const auto second = line.find(':', first + 1), slash = line.find('/', second);
+    if (lane == std::string::npos || first == std::string::npos || second == std::string::npos ||
+        slash == std::string::npos) {
+      continue;
+    }
+    const std::string name = line.substr(second + 1, slash - second - 1);
     if (fmt::format(", {},", all).find(fmt::format(" {},", name)) != std::string::npos) continue;
     all += all.empty() ? name : ", " + name;
   }
