@@ -6,9 +6,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "core/error.h"
 #include "tools/compare_programs.h"
@@ -25,6 +27,8 @@ Hosts::Hosts(int ranks, int megabits)
       throw Error(ErrorCode::system, "--rate: `tc qdisc add ... tbf` does not work here");
     }
   }
+  // Some of MPICH's ranks find no device in the first moments of a new link.
+  std::this_thread::sleep_for(std::chrono::seconds(1));
   folder_ = std::filesystem::temp_directory_path().string() + "/tutti-hosts-XXXXXX";
   if (mkdtemp(folder_.data()) == nullptr) throw_system_error("cannot make a folder " + folder_);
   // Launchers of MPI call it as they would call ssh: options, the host, a command. Hosts have names
