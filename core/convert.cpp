@@ -167,6 +167,7 @@ void convert(const void* from, DataType from_type, void* to, DataType to_type, s
                                                  " to " + std::string(name(to_type)) +
                                                  ": both have to be floating-point types");
   }
+  if (count == 0) return;  // then there need be no memory
   if (from_type == to_type) {
     if (from != to) std::memcpy(to, from, count * size_of(to_type));
   } else if (from_type == DataType::float32 && to_type == DataType::float64) {

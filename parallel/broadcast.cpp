@@ -32,6 +32,7 @@ void broadcast_all(Axis& axis, std::span<const std::span<std::byte>> pieces, int
     together.clear();
   };
   for (const auto& piece : pieces) {
+    if (piece.empty()) continue;  // and has no memory
     if (piece.size() >= kLarge) {
       broadcast(axis, piece.data(), piece.size(), root);
       continue;

@@ -1,5 +1,5 @@
-// The `tutti` command: plans, pipeline schedules, settings, the start of ranks, comparisons, and what calls cost, each
-// a subcommand.
+// The `tutti` command: plans, pipeline schedules, settings, the start of ranks, comparisons, and
+// what calls cost, each a subcommand.
 //
 // Exit status: 0 success; 1 the answer is no (a plan is not proved) or something failed; 2 the
 // command was used wrongly. `tutti run` returns the status of the ranks it ran.
