@@ -103,7 +103,7 @@ class PerfGpu : public testing::Test {
     EXPECT_TRUE(parsed.run) << parsed.text;
     const PerfOptions& options = parsed.options;
     const int each = options.gpus;
-    std::optional<NcclFunctions> nccl;
+    std::optional<bench::NcclFunctions> nccl;
     if (!options.nccl.empty()) nccl.emplace(options.nccl, collective);
     std::vector<Communicator> ranks = Communicator::create_local(options.threads * each);
     std::vector<Communicator> threads = Communicator::create_local(options.threads);
@@ -187,7 +187,7 @@ TEST_F(PerfGpu, AnotherLibraryThatHangsIsAborted) {
   unsetenv("REFUSING_LIBNCCL");
   PerfOptions options;
   options.timeout_seconds = 1;
-  const NcclFunctions functions(REFUSING_LIBNCCL, Collective::all_reduce);
+  const bench::NcclFunctions functions(REFUSING_LIBNCCL, Collective::all_reduce);
   Communicator control = std::move(Communicator::create_local(1).front());
   const int devices[] = {0, 0};
   Nccl nccl(functions, options, control, {0, 2, 2, devices});

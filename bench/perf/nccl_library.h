@@ -5,8 +5,9 @@
 #include <chrono>
 #include <cstdint>
 
+#include "bench/nccl/communicator.h"
+#include "bench/nccl/functions.h"
 #include "bench/perf/library.h"
-#include "bench/perf/nccl_functions.h"
 #include "bench/perf/options.h"
 
 namespace tutti::perf {
@@ -23,7 +24,7 @@ class Nccl : public Library {
  public:
   /// Joins the ranks: all threads of the job do so at the same time, `control` has a rank for each.
   /// Where that fails, failure() says why.
-  Nccl(const NcclFunctions& functions, const PerfOptions& options, Communicator& control,
+  Nccl(const bench::NcclFunctions& functions, const PerfOptions& options, Communicator& control,
        const NcclRanks& ranks);
   ~Nccl() override;
 
@@ -48,27 +49,17 @@ class Nccl : public Library {
   void fail(const Error& error) override { stop(error.what()); }
 
  private:
-  struct Rank {
-    ncclComm_t comm = nullptr;
-    cudaStream_t stream = nullptr;
-    // The operator of the newest calls with a scalar.
-    std::optional<ncclRedOp_t> op;
-    DataType op_type{};
-    std::uint64_t op_scalar = 0;
-  };
   struct Registered {
     ncclComm_t comm;
     void* handle;
   };
 
   void join(Communicator& control, const NcclRanks& ranks);
-  ncclRedOp_t operator_of(Rank& rank, const Call& call);
-  void run_messages(Rank& rank, const Call& call);
 
-  const NcclFunctions& nccl_;
+  const bench::NcclFunctions& nccl_;
   int local_register_;
   std::chrono::seconds timeout_;
-  std::vector<Rank> ranks_;
+  std::vector<bench::NcclCommunicator> ranks_;  // none once it has failed
   std::vector<Registered> registered_;
   int open_groups_ = 0;
 };

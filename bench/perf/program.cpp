@@ -19,9 +19,9 @@
 #include <utility>
 #include <vector>
 
+#include "bench/nccl/functions.h"
 #include "bench/perf/benchmark.h"
 #include "bench/perf/gpu.h"
-#include "bench/perf/nccl_functions.h"
 #include "bench/perf/options.h"
 #include "bench/perf/runner.h"
 #include "bootstrap/environment.h"
@@ -45,7 +45,7 @@ class RankThread {
  public:
   using MakeRanks = std::function<ThreadRanks()>;
 
-  RankThread(Collective collective, const PerfOptions& options, const NcclFunctions* nccl,
+  RankThread(Collective collective, const PerfOptions& options, const bench::NcclFunctions* nccl,
              std::vector<std::string> arguments)
       : collective_(collective), options_(options), nccl_(nccl), arguments_(std::move(arguments)) {}
 
@@ -90,7 +90,7 @@ class RankThread {
 
   Collective collective_;
   PerfOptions options_;
-  const NcclFunctions* nccl_;
+  const bench::NcclFunctions* nccl_;
   std::vector<std::string> arguments_;
 };
 
@@ -238,7 +238,7 @@ int run_on_gpus(const RankThread& thread, const PerfOptions& perf_options,
 
 int run_ranks(Collective collective, const PerfOptions& options, const Placement& placement,
               const std::vector<std::string>& arguments) {
-  std::optional<NcclFunctions> nccl;
+  std::optional<bench::NcclFunctions> nccl;
   if (!options.nccl.empty()) {
     try {
       nccl.emplace(options.nccl, collective);

@@ -26,7 +26,7 @@ std::size_t allocation(const PerfOptions& options) {
          static_cast<std::size_t>(options.unalign) * sizeof(std::uint64_t);
 }
 
-Buffer make_buffer(const PerfOptions& options, int device, const NcclFunctions* nccl) {
+Buffer make_buffer(const PerfOptions& options, int device, const bench::NcclFunctions* nccl) {
   const std::size_t bytes = allocation(options);
   if (device < 0) return {bytes, options.local_register != 0};
   gpu::use(device);
@@ -74,7 +74,7 @@ void for_each_piece(int device, int workers, std::size_t elements, std::size_t e
 
 }  // namespace
 
-RankMemory::RankMemory(const PerfOptions& options, int device, const NcclFunctions* nccl)
+RankMemory::RankMemory(const PerfOptions& options, int device, const bench::NcclFunctions* nccl)
     : device_(device),
       workers_(
           std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / options.threads)),

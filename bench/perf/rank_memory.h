@@ -5,9 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "bench/nccl/functions.h"
 #include "bench/perf/benchmark.h"
 #include "bench/perf/buffer.h"
-#include "bench/perf/nccl_functions.h"
 #include "bench/perf/options.h"
 
 namespace tutti::perf {
@@ -15,7 +15,7 @@ namespace tutti::perf {
 class RankMemory {
  public:
   /// On the host (`device` -1), or on a GPU; there `nccl` makes what it is to have windows on.
-  RankMemory(const PerfOptions& options, int device, const NcclFunctions* nccl);
+  RankMemory(const PerfOptions& options, int device, const bench::NcclFunctions* nccl);
 
   /// Where calls on elements of `type` find the buffers.
   std::byte* send(DataType type) const { return start(send_, type); }

@@ -46,7 +46,7 @@ std::unique_ptr<Report> make_report(int rank, Collective collective, const PerfO
 }
 
 std::vector<RankMemory> make_memory(const PerfOptions& options, const ThreadRanks& ranks,
-                                    const NcclFunctions* nccl) {
+                                    const bench::NcclFunctions* nccl) {
   std::vector<RankMemory> memory;
   for (std::size_t local = 0; local < ranks.communicators.size(); ++local) {
     memory.emplace_back(options, ranks.devices.empty() ? -1 : ranks.devices[local], nccl);
@@ -68,7 +68,7 @@ void add(Timing& sum, const Timing& round, int skipped) {
 }  // namespace
 
 Runner::Runner(ThreadRanks& ranks, Collective collective, const PerfOptions& options,
-               const NcclFunctions* nccl, std::vector<std::string> arguments)
+               const bench::NcclFunctions* nccl, std::vector<std::string> arguments)
     : ranks_(ranks),
       control_(ranks.control()),
       size_(ranks.communicators.front().size()),

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "bench/nccl/functions.h"
 #include "bench/perf/benchmark.h"
 #include "bench/perf/buffer.h"
-#include "bench/perf/nccl_functions.h"
 #include "bench/perf/nccl_library.h"
 #include "bench/perf/rank_memory.h"
 #include "bench/perf/report.h"
@@ -32,7 +32,7 @@ class Runner {
  public:
   /// `nccl`: what is measured beside Tutti, or null.
   Runner(ThreadRanks& ranks, Collective collective, const PerfOptions& options,
-         const NcclFunctions* nccl, std::vector<std::string> arguments);
+         const bench::NcclFunctions* nccl, std::vector<std::string> arguments);
   ~Runner();
 
   /// Runs all sizes, types, operators and roots; the job's rank 0 prints. Returns the number of
@@ -63,7 +63,7 @@ class Runner {
   int size_;  // ranks of the job
   Collective collective_;
   PerfOptions options_;
-  const NcclFunctions* nccl_functions_;
+  const bench::NcclFunctions* nccl_functions_;
   std::unique_ptr<Report> report_;  // on rank 0
   MemoryUse at_start_;
   std::vector<RankMemory> memory_;  // of each rank

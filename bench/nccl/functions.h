@@ -3,18 +3,21 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <string>
 
 #include "bindings/nccl/nccl.h"
 #include "collectives/collective.h"
 
-namespace tutti::perf {
+namespace tutti::bench {
 
 struct NcclFunctions {
-  /// Opens `path` (as dlopen(): a name without a slash is searched for) apart from all other
+  /// Opens `file` (as dlopen(): a name without a slash is searched for) apart from all other
   /// libraries, for good. Throws Error(invalid_argument) that names what is missing: the file, or a
-  /// function that `collective` needs.
-  NcclFunctions(const std::string& path, Collective collective);
+  /// function that one of `collectives` needs.
+  NcclFunctions(const std::string& file, std::span<const Collective> collectives);
+  NcclFunctions(const std::string& file, Collective collective)
+      : NcclFunctions(file, std::span(&collective, 1)) {}
 
   std::string path;
   int version = 0;  // as ncclGetVersion(): 22809
@@ -30,7 +33,7 @@ struct NcclFunctions {
   decltype(&::ncclGroupStart) group_start;
   decltype(&::ncclGroupEnd) group_end;
 
-  // Of these, those that `collective` needs; the others are null where the library is older.
+  // Of these, those that the collectives need; the others are null where the library is older.
   decltype(&::ncclAllReduce) all_reduce;
   decltype(&::ncclAllGather) all_gather;
   decltype(&::ncclReduceScatter) reduce_scatter;
@@ -57,4 +60,4 @@ struct NcclFunctions {
   void check(ncclResult_t result, const char* function) const;
 };
 
-}  // namespace tutti::perf
+}  // namespace tutti::bench
