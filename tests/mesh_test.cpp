@@ -117,6 +117,21 @@ TEST_F(Meshes, ConnectEachToEach) {
   }
 }
 
+TEST_F(Meshes, HearWhoRefusesACommunicatorAndBecauseOfWhom) {
+  make(3);
+  side_by_side([&](int r) { connect(r, secret_, 20s); });
+  expect_connected();
+  const int others[] = {0, 2};
+  meshes_[1]->refuse(77, 2, others);
+  meshes_[1]->refuse(78, -1, others);
+  for (const std::size_t r : {0U, 2U}) {
+    EXPECT_EQ(meshes_[r]->refusal(1, 77), 2);
+    EXPECT_EQ(meshes_[r]->refusal(1, 78), -1);
+    EXPECT_EQ(meshes_[r]->refusal(1, 79), std::nullopt);
+    EXPECT_EQ(meshes_[r]->refusal(2 - static_cast<int>(r), 77), std::nullopt);
+  }
+}
+
 TEST_F(Meshes, NameTheRanksThatDoNotCome) {
   make(4);
   const auto start = Clock::now();

@@ -149,6 +149,33 @@ void LocalGroup::give_up(const Failure& failure) {
   throw Error(failure.code, failure.text, failure.rank);
 }
 
+void LocalGroup::refuse(std::uint64_t id, int because_of) {
+  const int gone = because_of < 0 ? -1 : member(because_of);
+  std::vector<int> peers;
+  for (const int r : here_) {
+    if (r != rank_) peers.push_back(member(r));
+  }
+  mesh_->refuse(id, gone, peers);
+  if (hosts_) network_->refuse(id, gone);
+}
+
+void LocalGroup::give_up_if_refused() {
+  for (const int r : here_) {
+    if (r == rank_ || segment(r) != nullptr) continue;
+    const std::optional<int> because_of = mesh_->refusal(member(r), id_);
+    if (!because_of) continue;
+    const auto gone = std::ranges::find(members_, *because_of);
+    give_up({ErrorCode::peer_lost,
+             gone == members_.end() ? -1 : static_cast<int>(gone - members_.begin()),
+             *because_of < 0 ? fmt::format("rank {} ({}) has given up before all ranks had joined "
+                                           "the communicator",
+                                           r, process_text(r))
+                             : fmt::format("rank {} of the job is gone, so rank {} ({}) has not "
+                                           "joined the communicator",
+                                           *because_of, r, process_text(r))});
+  }
+}
+
 void LocalGroup::give_up_if_lost_elsewhere() {
   if (network_ == nullptr) return;
   for (int r = 0; r < size(); ++r) {
@@ -176,6 +203,7 @@ void LocalGroup::receive_segments(Deadline deadline) {
           receive_segment(r, std::min(deadline, now + kLookEvery));
       if (there(r)) break;
       if (now > deadline) give_up(absence(r, false));
+      give_up_if_refused();
       give_up_if_lost_elsewhere();
       for (const int dead : ending_ranks()) {
         auto& left = segments_[static_cast<std::size_t>(dead)];

@@ -69,9 +69,7 @@ class LocalGroup {
   std::uint64_t id() const { return id_; }
   /// This rank will not join communicator `id`, for rank `because_of` is gone (-1: for other
   /// reasons), whatever the others do.
-  void refuse(std::uint64_t id, int because_of) {
-    if (hosts_) network_->refuse(id, because_of < 0 ? -1 : member(because_of));
-  }
+  void refuse(std::uint64_t id, int because_of);
   /// Names rank `rank`'s segment.
   std::uint64_t key(int rank) const { return keys_[static_cast<std::size_t>(rank)]; }
   bool same_process(int rank) const { return mesh_->same_process(member(rank)); }
@@ -169,6 +167,7 @@ class LocalGroup {
   /// For who has not joined yet, or whose host has not: gives up, unless it is too late for that.
   void give_up(const Failure& failure);
   /// A rank of another host that is gone will not join, and those of this host may know that.
+  void give_up_if_refused();
   void give_up_if_lost_elsewhere();
   /// Of these numbers in the mesh, those that are ranks here.
   std::vector<int> ranks_among(const std::vector<int>& members) const;

@@ -19,6 +19,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -79,6 +80,12 @@ class Mesh : WindowObserver {
   void send(int peer, std::uint64_t key, const FileDescriptor& descriptor);
   FileDescriptor receive(int peer, std::uint64_t key, Deadline deadline);
 
+  /// Tells `peers` that this rank will not join communicator `id`, for rank `because_of` is gone
+  /// (-1: for other reasons), so that they do not wait for its memory.
+  void refuse(std::uint64_t id, int because_of, std::span<const int> peers);
+  /// Because of whom `peer` has; none where it has not (or not that is known here yet).
+  std::optional<int> refusal(int peer, std::uint64_t id);
+
   /// Lets go of what `peer` has sent under `key`, if it was never received.
   void forget(int peer, std::uint64_t key);
 
@@ -104,11 +111,12 @@ class Mesh : WindowObserver {
  private:
   // What is said after the greeting; it may carry one file descriptor.
   struct Message {
-    enum Type : std::uint32_t { segment = 1, window = 2, freed = 3 };
+    enum Type : std::uint32_t { segment = 1, window = 2, freed = 3, refused = 4 };
     std::uint32_t type = 0;
     std::uint32_t window_id = 0;
-    std::uint64_t key = 0;
+    std::uint64_t key = 0;  // of refused: which communicator
     std::uint64_t bytes = 0;
+    std::int64_t because_of = -1;  // of refused
   };
   struct Unsent {
     Message message;
@@ -133,6 +141,7 @@ class Mesh : WindowObserver {
     // What has come. An empty descriptor: this process had no room for it.
     std::unordered_map<std::uint64_t, FileDescriptor> segments;
     std::unordered_map<std::uint32_t, Window> windows;
+    std::unordered_map<std::uint64_t, int> refused;  // communicators, because of whom
     std::deque<Unsent> unsent;
   };
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <map>
 #include <utility>
 
 #include "core/background.h"
@@ -38,6 +39,8 @@ std::string out_of_descriptors() {
 struct ProcessMemory {
   std::mutex mutex;
   std::unordered_map<std::uint64_t, std::weak_ptr<SharedMemory>> by_key;
+  std::map<std::pair<std::uint64_t, int>, int>
+      refused;  // a communicator by a rank, because of whom
 };
 
 ProcessMemory& process_memory() {
@@ -128,7 +131,8 @@ bool Mesh::take(Peer& peer) {
   // Without a descriptor that was sent, because this process could hold no more, it is kept all the
   // same: whoever needs it is told.
   const bool had_one = fd || (m.msg_flags & MSG_CTRUNC) != 0;
-  if (n == sizeof message && (had_one || message.type == Message::freed)) {
+  if (n == sizeof message &&
+      (had_one || message.type == Message::freed || message.type == Message::refused)) {
     keep(peer, message, std::move(fd));
   }
   return true;
@@ -137,6 +141,8 @@ bool Mesh::take(Peer& peer) {
 void Mesh::keep(Peer& peer, const Message& message, FileDescriptor fd) {
   if (message.type == Message::segment) {
     peer.segments[message.key] = std::move(fd);
+  } else if (message.type == Message::refused) {
+    peer.refused[message.key] = static_cast<int>(message.because_of);
   } else if (message.type == Message::freed) {
     const auto window = peer.windows.find(message.window_id);
     if (window == peer.windows.end()) return;
@@ -173,13 +179,13 @@ void Mesh::post_all_unsent() {
 void Mesh::send(int peer, std::uint64_t key, const std::shared_ptr<SharedMemory>& memory) {
   if (same_process(peer)) return;  // found through share_within_process()
   const std::lock_guard lock(mutex_);
-  post(peers_[static_cast<std::size_t>(peer)], {Message::segment, 0, key, memory->size()},
+  post(peers_[static_cast<std::size_t>(peer)], {Message::segment, 0, key, memory->size(), -1},
        memory->fd());
 }
 
 void Mesh::send(int peer, std::uint64_t key, const FileDescriptor& descriptor) {
   const std::lock_guard lock(mutex_);
-  post(peers_[static_cast<std::size_t>(peer)], {Message::segment, 0, key, 0}, descriptor.fd());
+  post(peers_[static_cast<std::size_t>(peer)], {Message::segment, 0, key, 0, -1}, descriptor.fd());
 }
 
 FileDescriptor Mesh::find_descriptor(int peer, std::uint64_t key) {
@@ -227,6 +233,33 @@ std::shared_ptr<SharedMemory> Mesh::receive(int peer, std::uint64_t key, std::si
   }
 }
 
+void Mesh::refuse(std::uint64_t id, int because_of, std::span<const int> peers) {
+  {
+    ProcessMemory& m = process_memory();
+    const std::lock_guard lock(m.mutex);
+    m.refused[{id, rank_}] = because_of;
+  }
+  const std::lock_guard lock(mutex_);
+  for (const int p : peers) {
+    Peer& peer = peers_[static_cast<std::size_t>(p)];
+    if (peer.socket.fd() >= 0) post(peer, {Message::refused, 0, id, 0, because_of}, -1);
+  }
+}
+
+std::optional<int> Mesh::refusal(int peer, std::uint64_t id) {
+  if (same_process(peer)) {
+    ProcessMemory& m = process_memory();
+    const std::lock_guard lock(m.mutex);
+    const auto found = m.refused.find({id, peer});
+    return found == m.refused.end() ? std::nullopt : std::optional(found->second);
+  }
+  Peer& p = peers_[static_cast<std::size_t>(peer)];
+  const std::lock_guard lock(mutex_);
+  take_all(p);
+  const auto found = p.refused.find(id);
+  return found == p.refused.end() ? std::nullopt : std::optional(found->second);
+}
+
 void Mesh::forget(int peer, std::uint64_t key) {
   Peer& p = peers_[static_cast<std::size_t>(peer)];
   const std::lock_guard lock(mutex_);
@@ -244,7 +277,7 @@ void Mesh::announce(const WindowMemory& window, std::span<const int> peers) {
     Peer& peer = peers_[index];
     if (told[index] || peer.socket.fd() < 0) continue;
     take_all(peer);
-    post(peer, {Message::window, window.id, 0, window.bytes}, window.fd);
+    post(peer, {Message::window, window.id, 0, window.bytes, -1}, window.fd);
     told[index] = true;
   }
 }
@@ -262,7 +295,7 @@ void Mesh::window_freed(std::uint32_t id) noexcept {
       if (unsent != peers_[p].unsent.end()) {
         peers_[p].unsent.erase(unsent);
       } else {
-        post(peers_[p], {Message::freed, id, 0, 0}, -1);
+        post(peers_[p], {Message::freed, id, 0, 0, -1}, -1);
       }
     } catch (const std::exception& e) {
       log().warn("rank {} cannot tell rank {} that window {} was freed: {}", rank_, p, id,

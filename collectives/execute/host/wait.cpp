@@ -93,6 +93,7 @@ class Wait {
         still.next_look = now + kLookEvery;
       }
       if (now < still.next_look) continue;
+      excuse(*job, now);
       still.next_look = now + kLookEvery;
       inspect(*job, now);
     }
@@ -155,6 +156,18 @@ class Wait {
       LocalGroup& group = job->operation().group();
       if (group.failed()) group.throw_failure();
     }
+  }
+
+  /// Who was stopped himself has not waited meanwhile: he first hears what the others say, and
+  /// blames nobody. Once, as a core that is hardly ever ours must not put the time-out off for
+  /// ever.
+  static void excuse(Job& job, Clock::time_point now) {
+    Job::Standstill& still = job.standstill();
+    const auto away = now - still.next_look;
+    const auto timeout = job.policy().timeout;
+    if (timeout.count() == 0 || away < timeout / 2 || still.excused) return;
+    still.excused = true;
+    still.began += away;
   }
 
   void inspect(Job& job, Clock::time_point now) {

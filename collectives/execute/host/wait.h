@@ -40,6 +40,7 @@ class Job {
     std::chrono::steady_clock::time_point began{};  // not known yet, or it moves
     std::chrono::steady_clock::time_point next_look{};
     bool reported = false;
+    bool excused = false;  // from the time for which this process was stopped
   };
   Standstill& standstill() { return standstill_; }
 
