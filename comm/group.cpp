@@ -112,9 +112,14 @@ void run_together(const std::vector<Kept>& calls) {
       // Who has died is said in each communicator's own numbers.
       if (code == ErrorCode::peer_lost) group.check_peers("in a group()");
       if (group.failed()) continue;
-      group.fail(
-          {code, known ? same_rank(culprit, *source, group) : -1,
-           one ? text : "a call of another communicator in the same group() failed: " + text});
+      const int rank = known ? same_rank(culprit, *source, group) : -1;
+      std::string why = text;
+      if (!one) why = "a call of another communicator in the same group() failed: " + text;
+      // The other communicator's text has that one's numbers.
+      if (!one && rank >= 0 && code == ErrorCode::peer_lost) {
+        why = fmt::format("rank {} ({}) is lost: {}", rank, group.process_text(rank), why);
+      }
+      group.fail({code, rank, why});
     }
   };
   try {
