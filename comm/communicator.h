@@ -264,8 +264,9 @@ class Communicator : public TypedCalls<Communicator> {
 /// ends: sends and receives progress at the same time, so crossing ones cannot deadlock;
 /// collectives run in the order of the calls. Nests. An exception from `body` drops the group.
 void group(const std::function<void()>& body);
-/// The same in two halves, for bindings.
+/// The same in parts, for bindings: group_drop() ends a group of which nothing is to run.
 void group_start();
 void group_end();
+void group_drop();
 
 }  // namespace tutti

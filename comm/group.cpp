@@ -180,12 +180,16 @@ void group_end() {
   run_together(closed.calls);
 }
 
+void group_drop() {
+  if (open_groups > 0 && leave_group()) open_group() = {};
+}
+
 void group(const std::function<void()>& body) {
   group_start();
   try {
     body();
   } catch (...) {
-    if (leave_group()) open_group() = {};
+    group_drop();
     throw;
   }
   group_end();

@@ -14,6 +14,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -24,6 +25,7 @@ namespace tutti {
 namespace {
 
 thread_local int own_stop_fd = -1;  // of a background thread
+thread_local bool (*interrupted)() = nullptr;
 
 struct Worker {
   std::thread thread;
@@ -144,11 +146,17 @@ std::thread start_thread(std::string_view name, std::function<void()> body) {
   }
 }
 
-bool must_stop() { return own_stop_fd >= 0 && registry().exiting(); }
+bool must_stop() {
+  return (interrupted != nullptr && interrupted()) || (own_stop_fd >= 0 && registry().exiting());
+}
 
 void throw_if_stopping() {
-  if (must_stop()) throw Error(ErrorCode::aborted, "the process is exiting");
+  if (must_stop()) throw Error(ErrorCode::aborted, "interrupted: the process is about to exit");
 }
+
+Interruptible::Interruptible(bool (*asked)()) : before_(std::exchange(interrupted, asked)) {}
+Interruptible::~Interruptible() { interrupted = before_; }
+bool Interruptible::any() { return interrupted != nullptr; }
 
 int stop_descriptor() { return own_stop_fd; }
 

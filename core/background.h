@@ -22,10 +22,26 @@ void run_in_background(std::string_view name, std::function<void(int stop_fd)> b
 /// handlers are not to run on it. Throws Error(system).
 std::thread start_thread(std::string_view name, std::function<void()> body);
 
-/// Whether this is a background thread, and the process exits. What may wait long asks this.
+/// Whether this is a background thread, and the process exits; or a thread that was interrupted
+/// (Interruptible). What may wait long asks this.
 bool must_stop();
 /// Throws Error(aborted) if so.
 void throw_if_stopping();
+
+/// As long as it lives, the waits of this thread ask `interrupted` now and then, and end, with an
+/// Error(aborted), once it has said true: for bindings to languages where Ctrl-C is an exception.
+class Interruptible {
+ public:
+  explicit Interruptible(bool (*interrupted)());
+  ~Interruptible();
+  Interruptible(const Interruptible&) = delete;
+  Interruptible& operator=(const Interruptible&) = delete;
+  /// Whether this thread has one: then it is not to sleep in the kernel for longer than a moment.
+  static bool any();
+
+ private:
+  bool (*const before_)();
+};
 /// On a background thread, the descriptor that becomes readable then; -1 on all other threads.
 int stop_descriptor();
 /// Sleeps for `time`; throws Error(aborted) if this thread must_stop().

@@ -57,14 +57,20 @@ int milliseconds_until(Deadline deadline) {
   return static_cast<int>(std::min<std::int64_t>(left + 1, std::numeric_limits<int>::max()));
 }
 
+int poll_timeout(Deadline deadline) {
+  constexpr int kMoment = 50;
+  const int left = milliseconds_until(deadline);
+  return Interruptible::any() ? std::min(left, kMoment) : left;
+}
+
 bool wait_for(int fd, short events, Deadline deadline) {
   while (true) {
     pollfd entries[] = {{fd, events, 0}, {stop_descriptor(), POLLIN, 0}};
-    const int ready = ::poll(entries, 2, milliseconds_until(deadline));
+    const int ready = ::poll(entries, 2, poll_timeout(deadline));
     if (ready > 0 && entries[0].revents != 0) return true;
-    if (ready > 0) throw_if_stopping();
-    if (ready == 0 && std::chrono::steady_clock::now() >= deadline) return false;
     if (ready < 0 && errno != EINTR) return false;
+    throw_if_stopping();
+    if (ready == 0 && std::chrono::steady_clock::now() >= deadline) return false;
   }
 }
 

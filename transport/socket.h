@@ -25,6 +25,8 @@ using Deadline = std::chrono::steady_clock::time_point;
 Deadline deadline_after(std::chrono::nanoseconds timeout);
 /// Milliseconds until `deadline` as poll(2) takes them: rounded up, never negative.
 int milliseconds_until(Deadline deadline);
+/// The same, but a moment at most on a thread that may be interrupted: it has to look.
+int poll_timeout(Deadline deadline);
 
 /// Whether `fd` became ready for `events` (poll(2)'s) before the deadline. Throws Error(aborted) on
 /// a background thread when the process exits, as do the functions below that wait.

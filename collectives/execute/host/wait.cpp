@@ -182,7 +182,8 @@ class Wait {
     group.ask(b.peer);
     if (must_stop()) {
       group.fail({ErrorCode::aborted, group.rank(),
-                  fmt::format("rank {} exits while it is {}", group.rank(), now_doing)});
+                  fmt::format("rank {} exits, or was interrupted, while it is {}", group.rank(),
+                              now_doing)});
     }
     compare_with_peers(group);
     group.say_waiting(now_doing);

@@ -1,0 +1,302 @@
+#include "bindings/python/buffer.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nanobind/ndarray.h>
+
+#include <cstring>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+namespace tutti::python {
+namespace {
+
+using Kind = ElementType::Kind;
+
+ElementType number(DataType type) { return {Kind::number, type, size_of(type)}; }
+ElementType opaque(std::size_t bytes) { return {Kind::opaque, DataType::uint8, bytes}; }
+
+/// Of numbers of so many bytes.
+ElementType integer(bool is_signed, std::size_t bytes) {
+  switch (bytes) {
+    case 1:
+      return number(is_signed ? DataType::int8 : DataType::uint8);
+    case 4:
+      return number(is_signed ? DataType::int32 : DataType::uint32);
+    case 8:
+      return number(is_signed ? DataType::int64 : DataType::uint64);
+    default:
+      return opaque(bytes);
+  }
+}
+
+ElementType floating(std::size_t bytes) {
+  switch (bytes) {
+    case 2:
+      return number(DataType::float16);
+    case 4:
+      return number(DataType::float32);
+    case 8:
+      return number(DataType::float64);
+    default:
+      return opaque(bytes);
+  }
+}
+
+ElementType complex(std::size_t bytes) {
+  if (bytes != 8 && bytes != 16) return opaque(bytes);
+  return {Kind::complex, bytes == 8 ? DataType::float32 : DataType::float64, bytes};
+}
+
+ElementType boolean() { return {Kind::boolean, DataType::uint8, 1}; }
+
+/// As the struct module writes a type.
+ElementType from_format(const char* format, std::size_t bytes) {
+  if (format == nullptr) return integer(false, bytes);
+  std::string_view text = format;
+  if (!text.empty() && (text[0] == '@' || text[0] == '=' || text[0] == '<')) text.remove_prefix(1);
+  if (text.size() == 2 && text[0] == 'Z') return complex(bytes);
+  if (text.size() != 1) return opaque(bytes);
+  switch (text[0]) {
+    case '?':
+      return boolean();
+    case 'b':
+    case 'h':
+    case 'i':
+    case 'l':
+    case 'q':
+    case 'n':
+      return integer(true, bytes);
+    case 'B':
+    case 'H':
+    case 'I':
+    case 'L':
+    case 'Q':
+    case 'N':
+      return integer(false, bytes);
+    case 'e':
+    case 'f':
+    case 'd':
+      return floating(bytes);
+    default:
+      return opaque(bytes);
+  }
+}
+
+/// As __array_interface__ writes a type ("<f4"); types of ml_dtypes are "<V2" there, or "<f1", and
+/// have their names.
+ElementType from_typestr(std::string_view typestr, std::string_view name) {
+  if (name == "bfloat16") return number(DataType::bfloat16);
+  if (name == "float8_e4m3fn") return number(DataType::float8_e4m3);
+  if (name == "float8_e5m2") return number(DataType::float8_e5m2);
+  std::size_t bytes = 0;
+  for (const char c : typestr.substr(std::min<std::size_t>(2, typestr.size()))) {
+    bytes = bytes * 10 + static_cast<std::size_t>(c - '0');
+  }
+  if (typestr.size() < 3 || typestr[0] == '>') return opaque(bytes);
+  switch (typestr[1]) {
+    case 'b':
+      return boolean();
+    case 'i':
+      return integer(true, bytes);
+    case 'u':
+      return integer(false, bytes);
+    case 'f':
+      return floating(bytes);
+    case 'c':
+      return complex(bytes);
+    default:
+      break;
+  }
+  return opaque(bytes);
+}
+
+ElementType from_dlpack(const nb::dlpack::dtype& type) {
+  // The numbers of DLDataTypeCode (DLPack 1.1).
+  enum : std::uint8_t {
+    kInt,
+    kUInt,
+    kFloat,
+    kBfloat = 4,
+    kComplex,
+    kBool,
+    kE4m3fn = 10,
+    kE5m2 = 12
+  };
+  const std::size_t bytes = (type.bits * type.lanes + 7) / 8;
+  if (type.lanes != 1) return opaque(bytes);
+  switch (type.code) {
+    case kInt:
+      return integer(true, bytes);
+    case kUInt:
+      return integer(false, bytes);
+    case kFloat:
+      return floating(bytes);
+    case kBfloat:
+      return bytes == 2 ? number(DataType::bfloat16) : opaque(bytes);
+    case kComplex:
+      return complex(bytes);
+    case kBool:
+      return boolean();
+    case kE4m3fn:
+      return number(DataType::float8_e4m3);
+    case kE5m2:
+      return number(DataType::float8_e5m2);
+    default:
+      return opaque(bytes);
+  }
+}
+
+[[noreturn]] void refuse(const std::string& why) {
+  PyErr_SetString(PyExc_BufferError, why.c_str());
+  throw nb::python_error();
+}
+
+[[noreturn]] void refuse_gaps(const char* argument) {
+  refuse(
+      fmt::format("{} is not contiguous (rows one after the other, without gaps): pass a copy, "
+                  "such as numpy.ascontiguousarray({})",
+                  argument, argument));
+}
+
+[[noreturn]] void refuse_read_only(const char* argument) {
+  refuse(fmt::format("{} is read-only, but would be written to", argument));
+}
+
+bool is_contiguous(std::span<const std::int64_t> shape, std::span<const std::int64_t> strides) {
+  std::int64_t expected = 1;
+  for (std::size_t d = shape.size(); d-- > 0;) {
+    if (shape[d] == 0) return true;
+    if (shape[d] != 1 && strides[d] != expected) return false;
+    expected *= shape[d];
+  }
+  return true;
+}
+
+std::size_t product(std::span<const std::int64_t> shape) {
+  std::size_t count = 1;
+  for (const std::int64_t n : shape) count *= static_cast<std::size_t>(n);
+  return count;
+}
+
+}  // namespace
+
+static_assert(sizeof(Py_ssize_t) == sizeof(std::int64_t));
+
+Buffer::Buffer(nb::handle object, Access access, const char* argument) {
+  if (take_buffer(object, access, argument) || take_array_interface(object, access, argument) ||
+      take_dlpack(object, access, argument)) {
+    return;
+  }
+  PyErr_Format(PyExc_TypeError,
+               "%s is a %s, which has no memory that Tutti could use: pass a numpy array, a torch "
+               "tensor, or anything with the buffer protocol, DLPack, __array_interface__ or "
+               "__cuda_array_interface__",
+               argument, Py_TYPE(object.ptr())->tp_name);
+  throw nb::python_error();
+}
+
+Buffer::Buffer(Buffer&& other) noexcept
+    : data_(other.data_),
+      count_(other.count_),
+      element_(other.element_),
+      own_shape_(std::move(other.own_shape_)),
+      shape_(other.shape_),
+      on_gpu_(other.on_gpu_),
+      view_(other.view_),
+      has_view_(std::exchange(other.has_view_, false)),
+      owner_(std::move(other.owner_)) {}
+
+Buffer::~Buffer() {
+  if (has_view_) PyBuffer_Release(&view_);
+}
+
+bool Buffer::take_buffer(nb::handle object, Access access, const char* argument) {
+  if (!PyObject_CheckBuffer(object.ptr())) return false;
+  if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) != 0) {
+    // numpy cannot say ml_dtypes' types here; memory with gaps is found out below.
+    PyErr_Clear();
+    if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_STRIDED_RO) != 0) {
+      PyErr_Clear();
+      return false;
+    }
+    const bool gaps = PyBuffer_IsContiguous(&view_, 'C') == 0;
+    PyBuffer_Release(&view_);
+    if (gaps) refuse_gaps(argument);
+    return false;
+  }
+  has_view_ = true;
+  if (access == Access::write && view_.readonly != 0) refuse_read_only(argument);
+  data_ = static_cast<std::byte*>(view_.buf);
+  element_ = from_format(view_.format, static_cast<std::size_t>(view_.itemsize));
+  count_ = view_.itemsize == 0 ? 0 : static_cast<std::size_t>(view_.len / view_.itemsize);
+  shape_ = {reinterpret_cast<const std::int64_t*>(view_.shape),
+            static_cast<std::size_t>(view_.ndim)};
+  return true;
+}
+
+bool Buffer::take_array_interface(nb::handle object, Access access, const char* argument) {
+  nb::object interface = nb::getattr(object, "__array_interface__", nb::none());
+  if (interface.is_none()) {
+    interface = nb::getattr(object, "__cuda_array_interface__", nb::none());
+    on_gpu_ = !interface.is_none();
+  }
+  if (!nb::isinstance<nb::dict>(interface)) return false;
+  const auto said = nb::cast<nb::dict>(interface);
+  const auto data = nb::cast<nb::tuple>(said["data"]);
+  if (access == Access::write && nb::cast<bool>(data[1])) refuse_read_only(argument);
+  const auto typestr = nb::cast<nb::str>(said["typestr"]);
+  const nb::object dtype = nb::getattr(object, "dtype", nb::none());
+  const nb::object name = nb::getattr(dtype, "name", nb::str(""));
+  element_ = from_typestr(typestr.c_str(), nb::cast<nb::str>(name).c_str());
+  for (const nb::handle n : nb::cast<nb::tuple>(said["shape"])) {
+    own_shape_.push_back(nb::cast<std::int64_t>(n));
+  }
+  shape_ = own_shape_;
+  if (said.contains("strides") && !said["strides"].is_none()) {
+    std::vector<std::int64_t> strides;
+    for (const nb::handle n : nb::cast<nb::tuple>(said["strides"])) {
+      strides.push_back(nb::cast<std::int64_t>(n) / static_cast<std::int64_t>(element_.bytes));
+    }
+    if (!is_contiguous(shape_, strides)) refuse_gaps(argument);
+  }
+  data_ = reinterpret_cast<std::byte*>(nb::cast<std::uintptr_t>(data[0]));
+  count_ = product(shape_);
+  owner_ = nb::borrow(object);
+  return true;
+}
+
+bool Buffer::take_dlpack(nb::handle object, Access access, const char* argument) {
+  if (!nb::hasattr(object, "__dlpack__")) return false;
+  nb::ndarray<nb::ro> array;
+  if (!nb::try_cast<nb::ndarray<nb::ro>>(object, array, false)) return false;
+  const int device = array.device_type();
+  if (device != nb::device::cpu::value && device != nb::device::cuda::value &&
+      device != nb::device::cuda_host::value && device != nb::device::cuda_managed::value) {
+    refuse(fmt::format("{} is on a device that Tutti does not know (DLPack's number {})", argument,
+                       device));
+  }
+  on_gpu_ = device == nb::device::cuda::value || device == nb::device::cuda_managed::value;
+  std::vector<std::int64_t> strides;
+  for (std::size_t d = 0; d < array.ndim(); ++d) {
+    own_shape_.push_back(static_cast<std::int64_t>(array.shape(d)));
+    strides.push_back(array.stride(d));
+  }
+  shape_ = own_shape_;
+  if (!is_contiguous(shape_, strides)) refuse_gaps(argument);
+  const nb::object writeable =
+      nb::getattr(nb::getattr(object, "flags", nb::none()), "writeable", nb::none());
+  if (access == Access::write && writeable.is(Py_False)) refuse_read_only(argument);
+  element_ = from_dlpack(array.dtype());
+  data_ = static_cast<std::byte*>(const_cast<void*>(array.data()));
+  count_ = product(shape_);
+  owner_ = nb::borrow(object);
+  return true;
+}
+
+std::string Buffer::shape_text() const {
+  return fmt::format("({}{})", fmt::join(shape_, ", "), shape_.size() == 1 ? "," : "");
+}
+
+}  // namespace tutti::python

@@ -1,0 +1,46 @@
+// The extension module tutti._tutti; what users see of it is in tutti/__init__.py.
+#include <nanobind/nanobind.h>
+
+#include <cstddef>
+#include <new>
+
+#include "bindings/python/communicator.h"
+#include "bindings/python/errors.h"
+#include "core/memory.h"
+
+namespace {
+
+namespace nb = nanobind;
+
+/// Window memory, with the buffer protocol.
+class Memory {
+ public:
+  explicit Memory(std::size_t bytes) : data_(tutti::allocate(bytes)), bytes_(bytes) {}
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  ~Memory() { tutti::deallocate(data_); }
+  void* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  void* data_;
+  std::size_t bytes_;
+};
+
+int get_buffer(PyObject* self, Py_buffer* view, int flags) {
+  const auto* const memory = nb::inst_ptr<Memory>(self);
+  return PyBuffer_FillInfo(view, self, memory->data(), static_cast<Py_ssize_t>(memory->bytes()), 0,
+                           flags);
+}
+
+PyType_Slot memory_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer)}, {0, nullptr}};
+
+}  // namespace
+
+NB_MODULE(_tutti, module) {
+  module.attr("__version__") = TUTTI_VERSION;
+  tutti::python::translate_errors(module);
+  tutti::python::bind_communicator(module);
+  nb::class_<Memory>(module, "_Memory", nb::type_slots(memory_slots))
+      .def(nb::init<std::size_t>(), nb::arg("bytes"));
+}

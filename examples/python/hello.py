@@ -1,0 +1,11 @@
+"""All ranks add up an array: tutti run -n 4 python hello.py"""
+
+import numpy as np
+
+import tutti
+
+with tutti.init() as comm:
+    x = tutti.empty(1 << 20)
+    x[:] = 1 + comm.rank
+    comm.all_reduce(x)
+    print(f"rank {comm.rank} of {comm.size}: the sum is {x[-1]:g}")

@@ -1,0 +1,192 @@
+"""Every collective gives the values that numpy computes, for every type and kind of array."""
+
+import array
+
+import ml_dtypes
+import numpy as np
+import pytest
+from conftest import run_threads
+
+import tutti
+
+SIZES = [1, 2, 3]
+NUMBERS = ["i1", "u1", "i4", "u4", "i8", "u8", "f2", "f4", "f8"]
+SMALL_FLOATS = [ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2]
+# What is moved, but not reduced.
+OTHERS = ["i2", "u2", "S5", [("a", "i4"), ("b", "f8")]]
+
+
+def values(rank, count, dtype="i4"):
+    """Small enough for sums in 8 bits, and another for each rank and place."""
+    plain = (np.arange(count) * 3 + rank * 5) % 11 + 1
+    dtype = np.dtype(dtype)
+    if dtype.names or dtype.kind == "S":
+        return np.frombuffer(
+            bytes((rank * 37 + i) % 256 for i in range(count * dtype.itemsize)), dtype=dtype
+        )
+    return plain.astype(dtype)
+
+
+def same(a, b):
+    assert a.dtype == b.dtype and a.shape == b.shape
+    assert a.tobytes() == b.tobytes()
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("dtype", NUMBERS + SMALL_FLOATS)
+@pytest.mark.parametrize("op", ["sum", "min", "max", "prod"])
+def test_reductions(size, dtype, op):
+    combine = {"sum": np.add, "min": np.minimum, "max": np.maximum, "prod": np.multiply}[op]
+    count = 12 * size
+
+    def body(comm):
+        everybodys = [values(r, count, dtype) for r in range(size)]
+        if op == "prod":  # stays exact in 8 bits
+            everybodys = [np.where(v.astype("f8") > 6, 2, 1).astype(dtype) for v in everybodys]
+        expected = everybodys[0].astype("f8")
+        for v in everybodys[1:]:
+            expected = combine(expected, v.astype("f8"))
+        with np.errstate(over="ignore"):
+            expected = expected.astype(dtype)
+        mine = everybodys[comm.rank]
+
+        x = mine.copy()
+        assert comm.all_reduce(x, op=op) is x
+        out = np.zeros_like(mine)
+        assert comm.all_reduce(mine, out, op) is out
+        same(mine, everybodys[comm.rank])
+        part = comm.reduce_scatter(mine, op=op)
+        rooted = comm.reduce(mine.copy(), op=op, root=size - 1)
+        counts = [12 * size - size + 1] + [1] * (size - 1)
+        uneven = comm.reduce_scatter_v(mine, counts, op=op)
+        if np.dtype(dtype) not in SMALL_FLOATS:
+            same(x, expected)
+            same(out, expected)
+            same(part, expected[12 * comm.rank : 12 * (comm.rank + 1)])
+            first = sum(counts[: comm.rank])
+            same(uneven, expected[first : first + counts[comm.rank]])
+            assert (rooted is None) == (comm.rank != size - 1)
+            if rooted is not None:
+                same(rooted, expected)
+        return x
+
+    results = run_threads(size, body)
+    for r in results:
+        same(r, results[0])
+        if np.dtype(dtype) in SMALL_FLOATS and op in ("min", "max"):
+            assert r[0] in [values(k, count, dtype)[0] for k in range(size)]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("dtype", NUMBERS + SMALL_FLOATS + OTHERS + ["?", "c8", "c16"], ids=str)
+def test_moves(size, dtype):
+    count = 3 * size
+
+    def body(comm):
+        mine = values(comm.rank, count, dtype)
+        everybodys = [values(r, count, dtype) for r in range(size)]
+        everything = comm.all_gather(mine)
+        same(everything, np.stack(everybodys))
+        root = size - 1
+        gathered = comm.gather(mine, root=root)
+        assert (gathered is None) == (comm.rank != root)
+        if gathered is not None:
+            same(gathered, everything)
+        x = mine.copy()
+        assert comm.broadcast(x, root=root) is x
+        same(x, everybodys[root])
+        part = np.zeros(3, dtype)
+        same(comm.scatter(mine if comm.rank == root else None, part, root=root),
+             everybodys[root][3 * comm.rank : 3 * (comm.rank + 1)])
+        mixed = comm.all_to_all(mine)
+        mine_of_all = [e[3 * comm.rank : 3 * (comm.rank + 1)] for e in everybodys]
+        same(mixed, np.concatenate(mine_of_all))
+        counts = [r + 1 for r in range(size)]
+        uneven = comm.all_gather_v(mine[: comm.rank + 1], counts)
+        same(uneven, np.concatenate([e[: r + 1] for r, e in enumerate(everybodys)]))
+        sent = comm.all_to_all_v(mine[:size], [1] * size, [1] * size)
+        same(sent, np.array([e[comm.rank] for e in everybodys], dtype))
+        if size > 1:
+            y = np.zeros_like(mine)
+            with tutti.group():
+                comm.recv(y, (comm.rank - 1) % size)
+                comm.send(mine, (comm.rank + 1) % size)
+            same(y, everybodys[(comm.rank - 1) % size])
+        comm.barrier()
+
+    run_threads(size, body)
+
+
+def test_average_scalar_boolean_and_complex():
+    def body(comm):
+        assert comm.all_reduce(np.array([1.0 + comm.rank]), op="avg").tolist() == [2.0]
+        x = comm.all_reduce(np.array([1.0]), op=tutti.pre_multiplied_sum(0.5))
+        assert x.tolist() == [1.5]
+        mine = np.array([True, comm.rank == 1, False])
+        assert comm.all_reduce(mine.copy()).tolist() == [True, True, False]
+        assert comm.all_reduce(mine.copy(), op="prod").tolist() == [True, False, False]
+        z = np.array([1 + 2j, comm.rank * 1j], dtype=np.complex64)
+        assert comm.all_reduce(z).tolist() == [3 + 6j, 3j]
+
+    run_threads(3, body)
+
+
+def test_kinds_of_memory():
+    def body(comm):
+        made = [
+            array.array("d", [1.0, 2.0]),
+            memoryview(bytearray(np.array([1.0, 2.0]).tobytes())).cast("d"),
+            np.array([1.0, 2.0]),
+            tutti.empty(2, "f8"),
+        ]
+        made[3][:] = [1, 2]
+        for x in made:
+            assert comm.all_reduce(x) is x
+            assert list(x) == [2.0, 4.0]
+        scalar = np.array(3.0)
+        assert comm.all_reduce(scalar) == 6.0 and scalar.shape == ()
+        rows = np.ones((4, 3), "f4")
+        assert comm.reduce_scatter(rows).shape == (2, 3)
+        assert comm.all_gather(rows).shape == (2, 4, 3)
+        nothing = np.zeros((0, 3))
+        assert comm.all_reduce(nothing) is nothing
+        assert comm.all_gather(nothing).shape == (2, 0, 3)
+
+    run_threads(2, body)
+
+
+def test_torch_tensors():
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+
+    def body(comm):
+        for dtype in (torch.float32, torch.bfloat16, torch.int64):
+            x = torch.full((3,), comm.rank + 1, dtype=dtype)
+            assert comm.all_reduce(x) is x and x.tolist() == [3, 3, 3]
+            assert comm.all_gather(x).shape == (2, 3)
+
+    run_threads(2, body)
+
+
+def test_empty_is_zero_and_shared():
+    x = tutti.empty((3, 4), ml_dtypes.bfloat16)
+    assert x.shape == (3, 4) and x.dtype == ml_dtypes.bfloat16 and not x.astype("f4").any()
+    assert tutti.zeros(5).dtype == np.float32
+    y = x[1]
+    del x
+    y[:] = 1
+    assert y.astype("f4").sum() == 4
+
+
+def test_split_and_shrink():
+    def body(comm):
+        half = comm.split(comm.rank % 2, key=-comm.rank)
+        assert half.size == 2 and half.rank == 1 - comm.rank // 2
+        assert half.all_reduce(np.array([comm.rank])) == [2 + 2 * (comm.rank % 2)]
+        assert comm.split(-1 if comm.rank == 0 else 0) is None or comm.rank > 0
+        if comm.rank == 3:
+            return
+        three = comm.shrink([3])
+        assert three.size == 3
+        assert three.all_reduce(np.array([1])) == [3]
+
+    run_threads(4, body)

@@ -1,0 +1,100 @@
+"""What is wrong with a call is said in one sentence, by an exception of the right class."""
+
+import numpy as np
+import pytest
+from conftest import run_threads
+
+import tutti
+
+
+def alone():
+    return tutti.Communicator.create_local(1)[0]
+
+
+@pytest.mark.parametrize(
+    "call, exception, text",
+    [
+        (lambda c: c.all_reduce([1, 2]), TypeError, "x is a list"),
+        (lambda c: c.all_reduce(None), TypeError, "NoneType"),
+        (lambda c: c.all_reduce(np.ones((4, 4))[:, ::2]), BufferError, "not contiguous"),
+        (lambda c: c.all_reduce(b"abc"), BufferError, "read-only"),
+        (lambda c: c.all_reduce(np.ones(2), np.ones(3)), ValueError, "out has 3 elements"),
+        (lambda c: c.all_reduce(np.ones(2), np.ones(2, "f4")), TypeError, "float64"),
+        (lambda c: c.all_reduce(np.ones(2), op="median"), ValueError, 'op is "median"'),
+        (lambda c: c.all_reduce(np.ones(2), op=7), TypeError, "op is a int"),
+        (lambda c: c.all_reduce(np.ones(2, "i2")), TypeError, "2 bytes"),
+        (lambda c: c.all_reduce(np.array([True]), op="avg"), TypeError, "no average"),
+        (lambda c: c.all_reduce(np.array([1j]), op="max"), TypeError, "complex"),
+        (lambda c: c.all_gather_v(np.ones(2), [2, 3]), ValueError, "counts has 2 entries"),
+        (lambda c: c.all_gather_v(np.ones(2), [3]), ValueError, "x has 2 elements"),
+        (lambda c: c.all_to_all(np.array(1.0)), ValueError, "first dimension"),
+        (lambda c: c.broadcast(np.ones(2), root=5), tutti.InvalidArgument, "root 5"),
+        (lambda c: c.send(np.ones(2), 3), tutti.InvalidArgument, "peer 3"),
+        (lambda c: c.use_plan("nonsense"), tutti.Error, "plan"),
+    ],
+)
+def test_wrong_arguments(call, exception, text):
+    comm = alone()
+    with pytest.raises(exception, match=text):
+        call(comm)
+    assert comm.all_reduce(np.ones(1)) == [1]  # nothing has happened
+
+
+def test_destroyed():
+    comm = alone()
+    comm.destroy()
+    comm.destroy()
+    assert not comm and "destroyed" in repr(comm)
+    with pytest.raises(tutti.InvalidUsage, match="destroyed"):
+        comm.all_reduce(np.ones(1))
+    with pytest.raises(tutti.InvalidUsage):
+        comm.rank
+
+
+def test_mismatch_names_the_rank():
+    def body(comm):
+        with pytest.raises(tutti.Mismatch, match="rank"):
+            comm.all_reduce(np.ones(3 if comm.rank == 1 else 4))
+
+    run_threads(3, body)
+
+
+def test_timeout():
+    def body(comm):
+        if comm.rank == 1:
+            with pytest.raises(tutti.TimedOut) as caught:
+                comm.all_reduce(np.ones(3))
+            assert caught.value.rank == 0
+            assert caught.value.operation == "all_reduce" and caught.value.step is not None
+            assert isinstance(caught.value, TimeoutError)
+        else:
+            import time
+
+            time.sleep(1.5)
+
+    run_threads(2, body, timeout=0.5)
+
+
+def test_abort_from_another_rank():
+    def body(comm):
+        if comm.rank == 0:
+            comm.abort("enough")
+        with pytest.raises(tutti.Aborted, match="enough"):
+            comm.all_reduce(np.ones(3))
+        with pytest.raises(tutti.Aborted):
+            comm.check()
+
+    run_threads(2, body)
+
+
+def test_a_dropped_group_runs_nothing():
+    comm = alone()
+    x = np.ones(1)
+    with pytest.raises(ZeroDivisionError):
+        with tutti.group():
+            comm.all_reduce(x, op=tutti.pre_multiplied_sum(3))
+            1 / 0
+    assert x == [1]
+    with tutti.group():
+        comm.all_reduce(x, op=tutti.pre_multiplied_sum(3))
+    assert x == [3]
