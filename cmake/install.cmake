@@ -39,6 +39,10 @@ set(TUTTI_PUBLIC_HEADERS
   parallel/sharded/sharded.h
   parallel/sharded/state.h
   parallel/sharded/unit.h
+  parallel/tensor/linear.h
+  parallel/tensor/multiply.h
+  parallel/tensor/pairs.h
+  parallel/tensor/vocabulary.h
   parallel/trace.h)
 
 foreach(header IN LISTS TUTTI_PUBLIC_HEADERS)
