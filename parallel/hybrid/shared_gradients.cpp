@@ -42,10 +42,18 @@ bool SharedGradients::in_norm(std::size_t i) const {
 }
 
 void SharedGradients::check(std::span<const Run> runs) const {
-  if (runs.size() == parameters_.size()) return;
-  throw Error(ErrorCode::invalid_argument,
-              fmt::format("shared gradients: {} runs of elements for {} parameters", runs.size(),
-                          parameters_.size()));
+  if (runs.size() != parameters_.size()) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("shared gradients: {} runs of elements for {} parameters", runs.size(),
+                            parameters_.size()));
+  }
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    if (runs[i].data != nullptr || runs[i].count == 0) continue;
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("shared gradients: parameter '{}' has {} elements and no memory; a "
+                            "sharded engine has gradients between finish_backward() and step()",
+                            parameters_[i].name, runs[i].count));
+  }
 }
 
 /// One collective for all that are chosen, of each type: most of them are small.
