@@ -5,7 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <mutex>
+#include <map>
+#include <set>
 #include <sstream>
 
 #include "core/error.h"
@@ -126,6 +127,44 @@ TEST(Hybrid, AllRanksSeeThatAGradientIsNotFinite) {
       EXPECT_FALSE(std::isfinite(ranks[r].norms[1]));
       EXPECT_EQ(ranks[r].parameters, before[r].parameters);
     }
+  }
+}
+
+// One file shows what a rank did: its actions, what travelled on which axis, and what it waited
+// for.
+TEST(Hybrid, AStepIsInOneTrace) {
+  HybridCase c{.dp = 2, .tp = 2, .pp = 2, .micro_batches = 4, .sequence = true};
+  c.zero = 3;
+  c.steps = 2;
+  std::vector<std::shared_ptr<Trace>> traces;
+  for (int r = 0; r < 8; ++r) traces.push_back(std::make_shared<Trace>(r));
+  run_thread_ranks(8, [&](Communicator& world) {
+    HybridCase mine = c;
+    mine.trace = traces[static_cast<std::size_t>(world.rank())];
+    train_hybrid(world, mine, alone());
+  });
+  std::ostringstream out;
+  write_json(out, traces);
+  for (const auto& trace : traces) {
+    std::map<std::string, int> events;  // by track
+    std::set<std::string> actions, travelled;
+    for (const Trace::Event& e : trace->events()) {
+      ++events[e.track];
+      if (e.track == "pipeline") actions.insert(e.name);
+      if (e.track == "tp") travelled.insert(e.name.substr(0, e.name.find(':')));
+    }
+    // A rank's stage has a forward and a backward of each micro-batch, in both steps.
+    EXPECT_EQ(events["pipeline"], 2 * 2 * 4);
+    const std::string stage = trace->rank() < 4 ? "0" : "1";
+    EXPECT_EQ(actions.count(stage + "F3") + actions.count(stage + "B0"), 2u);
+    EXPECT_EQ(actions.size(), 8u);
+    for (const char* track : {"pp", "dp", "tp", "dp waits", "tp waits"}) {
+      EXPECT_GT(events[track], 0) << track;
+    }
+    EXPECT_EQ(travelled.count(trace->rank() < 4 ? "linear 'up 0'" : "linear 'up 3'"), 1u);
+  }
+  for (const char* part : {"\"rank 7\"", "\"1B3\"", "linear 'down 2': reduce_scatter"}) {
+    EXPECT_NE(out.str().find(part), std::string::npos) << part;
   }
 }
 
