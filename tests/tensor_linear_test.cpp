@@ -284,6 +284,34 @@ TEST(TensorLinear, CarriesWhatTheFormulasSay) {
   }
 }
 
+// docs/tensor.md.
+TEST(TensorLinear, HoldsWhatTheDocumentsSay) {
+  run_thread_ranks(4, [](Communicator& comm) {
+    CommunicatorAxis axis(comm);
+    constexpr std::size_t kTensor = kRows * kIn * 8;
+    for (const Way& way :
+         {Way{}, Way{.pieces = 3}, Way{.sequence = true}, Way{.sequence = true, .pieces = 3},
+          Way{.sequence = true, .keeps_gathered = true}}) {
+      ColumnParallelLinear up(axis, {"up", kIn, kHidden, kType}, {false, way.sequence, way.pieces});
+      RowParallelLinear down(axis, {"down", kHidden, kIn, kType}, {true, way.sequence, way.pieces});
+      Matrix whole(kRows, kIn), slice(kRows, kIn), hidden(kRows, kHidden / 4);
+      Matrix w1(kHidden / 4, kIn), w2(kIn, kHidden / 4);
+      double* const kept = way.keeps_gathered ? whole.data() : nullptr;
+      for (int i = 0; i < 2; ++i) {
+        up.forward(slice.data(), kRows, {w1.data(), nullptr}, hidden.data(), kept);
+        down.forward(hidden.data(), kRows, {w2.data(), nullptr}, slice.data());
+        down.backward(slice.data(), hidden.data(), kRows, {w2.data(), nullptr}, hidden.data(),
+                      {w2.data(), nullptr});
+        up.backward(hidden.data(), whole.data(), kRows, {w1.data(), nullptr}, slice.data(),
+                    {w1.data(), nullptr}, kept);
+      }
+      const std::size_t kept_less = way.keeps_gathered ? 1 : 0;
+      EXPECT_EQ(up.memory().peak, way.sequence ? (2 - kept_less) * kTensor : 0);
+      EXPECT_EQ(down.memory().peak, way.sequence ? 2 * kTensor : 0);
+    }
+  });
+}
+
 // The example of textbooks: X of 2 x 4, W of 4 x 8 (here transposed, 8 x 4), two ranks.
 TEST(TensorLinear, CutsColumns) {
   run_thread_ranks(2, [](Communicator& comm) {
