@@ -92,7 +92,7 @@ class Sharded final : public HybridParameters {
     for (std::size_t u = 0; u < model_.units(); ++u) {
       for (std::size_t p = 0; p < model_.unit(u).parameters.size(); ++p) {
         const auto shard = model_.shard({u, p});
-        all.push_back({of(shard), shard.count, kType});
+        all.push_back({of(shard), shard.count, kType, shard.begin});
       }
     }
     return all;

@@ -231,6 +231,14 @@ TEST(SharedGradients, RanksThatDifferAreToldSo) {
     EXPECT_EQ(ends.code(), ErrorCode::mismatch);
     SharedGradients good({.ends = &axis}, {{"embedding", Copies::none, true}});
     EXPECT_EQ(error_of([&] { good.reduce({}); }).code(), ErrorCode::invalid_argument);
+    // Shards of the same length, of other elements.
+    double values[4] = {};
+    const std::vector<SharedGradients::Run> others{{values, 4, DataType::float64, odd ? 4u : 0u}};
+    const Error elements = error_of([&] { good.begin(others); });
+    EXPECT_EQ(elements.code(), ErrorCode::mismatch);
+    EXPECT_NE(std::string(elements.what()).find("embedding: 4 elements from 4 on"),
+              std::string::npos)
+        << elements.what();
     // A sharded engine whose gradients are not there yet.
     const std::vector<SharedGradients::Run> none{{nullptr, 3, DataType::float64}};
     EXPECT_EQ(error_of([&] { good.reduce(none); }).code(), ErrorCode::invalid_argument);

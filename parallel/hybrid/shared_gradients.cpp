@@ -12,6 +12,12 @@
 #include "parallel/optimizer/kernels.h"
 
 namespace tutti::parallel {
+namespace {
+
+bool has_copies(const SharedParameter& p) { return p.copies != Copies::none; }
+bool is_tied(const SharedParameter& p) { return p.tied; }
+
+}  // namespace
 
 PipelineEnds::PipelineEnds(CommunicatorAxis& pipeline, int first, int last) {
   if (last < 0) last = pipeline.size() - 1;
@@ -56,6 +62,18 @@ void SharedGradients::check(std::span<const Run> runs) const {
   }
 }
 
+template <class Chosen>
+void SharedGradients::check_elements(Axis& axis, std::span<const Run> runs,
+                                     const Chosen& chosen) const {
+  std::vector<std::string> lines;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    if (!chosen(parameters_[i])) continue;
+    lines.push_back(fmt::format("{}: {} elements from {} on, {}", parameters_[i].name,
+                                runs[i].count, runs[i].begin, name(runs[i].type)));
+  }
+  agree(axis, "what ranks have of parameters with copies", lines);
+}
+
 /// One collective for all that are chosen, of each type: most of them are small.
 template <class Chosen>
 void SharedGradients::together(Axis& axis, std::span<const Run> runs, Collective collective,
@@ -93,12 +111,14 @@ void SharedGradients::together(Axis& axis, std::span<const Run> runs, Collective
 void SharedGradients::begin(std::span<const Run> values) {
   check(values);
   if (axes_.tensor != nullptr) {
+    check_elements(*axes_.tensor, values, has_copies);
     together(*axes_.tensor, values, Collective::broadcast, "the tensor axis' copies of parameters",
-             [](const SharedParameter& p) { return p.copies != Copies::none; });
+             has_copies);
   }
   if (axes_.ends != nullptr) {
+    check_elements(*axes_.ends, values, is_tied);
     together(*axes_.ends, values, Collective::broadcast, "the tied parameters of both stages",
-             [](const SharedParameter& p) { return p.tied; });
+             is_tied);
   }
 }
 
@@ -111,8 +131,7 @@ void SharedGradients::reduce(std::span<const Run> gradients) {
   }
   if (axes_.ends != nullptr) {
     together(*axes_.ends, gradients, Collective::all_reduce,
-             "the gradients of tied parameters of both stages",
-             [](const SharedParameter& p) { return p.tied; });
+             "the gradients of tied parameters of both stages", is_tied);
   }
 }
 

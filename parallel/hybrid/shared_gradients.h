@@ -73,13 +73,16 @@ class SharedGradients {
     void* data = nullptr;
     std::size_t count = 0;
     DataType type = DataType::float32;
+    std::size_t begin = 0;  // the first one's place in the parameter
   };
 
   std::size_t size() const { return parameters_.size(); }
   /// Whether this rank counts parameter i in the norm: one of those that have copies does.
   bool in_norm(std::size_t i) const;
 
-  /// Collective: copies become those of the tensor axis' rank 0, and of the first stage.
+  /// Collective: copies become those of the tensor axis' rank 0, and of the first stage. Ranks
+  /// whose copies are of other elements throw Error(mismatch), all of them: a tied parameter is
+  /// best sharded in a unit of its own.
   void begin(std::span<const Run> values);
   /// Collective, after gradients were reduced over the data axis (or before; but not in between).
   /// The copies' gradients have the same bits then.
@@ -93,6 +96,8 @@ class SharedGradients {
   void together(Axis& axis, std::span<const Run> runs, Collective collective, const char* label,
                 const Chosen& chosen);
   void check(std::span<const Run> runs) const;
+  template <class Chosen>
+  void check_elements(Axis& axis, std::span<const Run> runs, const Chosen& chosen) const;
 
   const SharedAxes axes_;
   const std::vector<SharedParameter> parameters_;

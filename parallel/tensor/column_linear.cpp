@@ -77,7 +77,8 @@ void ColumnParallelLinear::backward(const void* dy, const void* x, std::size_t r
     dy = slice;
   }
   const Rows inputs{rows, shape_.in, type, options_.pieces};
-  InFlight gathers(what_), reductions(what_);
+  const bool overlaps = options_.pieces > 1 || gradients.weight != nullptr;
+  InFlight gathers(what_), reductions(what_, overlaps);
   const void* whole = options_.sequence ? gathered : x;
   if (options_.sequence) share_of(axis_, what_, "rows", rows);
   if (whole == nullptr && gradients.weight != nullptr) {

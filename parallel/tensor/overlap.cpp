@@ -52,14 +52,27 @@ InFlight::~InFlight() {
   }
 }
 
-void InFlight::add(Axis& axis, const Call& call) { pending_.push_back(axis.start(call, what_)); }
-
-void InFlight::wait(std::size_t i) {
+template <class Body>
+void InFlight::during(const Body& body) const {
   try {
-    pending_[i].wait();
+    body();
   } catch (const Error& error) {
     throw Error(error.code(), fmt::format("{}: {}", what_, error.what()), error.rank());
   }
+}
+
+void InFlight::add(Axis& axis, const Call& call) {
+  during([&] {
+    if (overlaps_) {
+      pending_.push_back(axis.start(call, what_));
+    } else {
+      axis.run(call, what_);
+    }
+  });
+}
+
+void InFlight::wait(std::size_t i) {
+  during([&] { pending_[i].wait(); });
 }
 
 void InFlight::wait() {

@@ -16,7 +16,10 @@ namespace tutti::parallel::tensor {
 /// somebody's.
 class InFlight {
  public:
-  explicit InFlight(const std::string& what) : what_(what) {}
+  /// `overlaps`: there is something to do meanwhile; else add() carries calls out at once, which is
+  /// sooner done.
+  explicit InFlight(const std::string& what, bool overlaps = true)
+      : what_(what), overlaps_(overlaps) {}
   ~InFlight();
   InFlight(const InFlight&) = delete;
   InFlight& operator=(const InFlight&) = delete;
@@ -27,7 +30,11 @@ class InFlight {
   void wait();
 
  private:
+  template <class Body>
+  void during(const Body& body) const;
+
   const std::string& what_;
+  const bool overlaps_;
   std::vector<Pending> pending_;
 };
 

@@ -51,7 +51,7 @@ void RowParallelLinear::forward(const void* x, std::size_t rows, LinearConstants
                .transpose_b = true,
                .c = to});
   };
-  InFlight reductions(what_);
+  InFlight reductions(what_, options_.pieces > 1);
   std::size_t mine = rows;
   if (options_.sequence) {
     mine = share_of(axis_, what_, "rows", rows);
