@@ -143,6 +143,44 @@ TEST(DataParallel, KeepsWhatAnEarlierMicroBatchHasAdded) {
   }
 }
 
+// Rank 1 adds up more backwards than the others, which add up none, or fewer.
+TEST(DataParallel, NoSyncOnSomeRanksOnlyIsRefusedByAll) {
+  constexpr int kRanks = 3;
+  for (const bool uneven_inputs : {false, true}) {
+    for (const bool overlap : {true, false}) {
+      for (const int of_others : {0, 1, 2}) {
+        run_thread_ranks(kRanks, [&](Communicator& comm) {
+          CommunicatorAxis axis(comm);
+          Policy policy = small_buckets();
+          policy.uneven_inputs = uneven_inputs;
+          policy.overlap = overlap;
+          DataParallel engine(axis, parameters_of(20, kFloat32), policy);
+          const auto step = [&](int unsynchronised) {
+            engine.zero();
+            for (int i = 0; i < unsynchronised; ++i) {
+              const auto no_sync = engine.no_sync();
+              backward(engine, comm.rank(), kRanks, 0, i == 0);
+              (void)engine.finish();
+            }
+            backward(engine, comm.rank(), kRanks, 0, unsynchronised == 0);
+            (void)engine.finish();
+          };
+          step(0);
+          step(2);
+          const Error error = error_of([&] { step(comm.rank() == 1 ? 3 : of_others); });
+          EXPECT_EQ(error.code(), ErrorCode::mismatch);
+          EXPECT_NE(std::string(error.what()).find("no_sync() holds on some"), std::string::npos)
+              << error.what();
+          if (of_others == 0 && !uneven_inputs) return;  // calls did not match: the axis has failed
+          EXPECT_EQ(error.rank(), 1);
+          step(1);  // the next one is good
+          EXPECT_EQ(wrong_average(engine, kRanks, {0, 0}), "");
+        });
+      }
+    }
+  }
+}
+
 TEST(DataParallel, RefusesASecondTimeAndWhatIsNotThere) {
   run_thread_ranks(2, [](Communicator& comm) {
     CommunicatorAxis axis(comm);
@@ -166,14 +204,14 @@ TEST(DataParallel, IsTheSameOnAllRanksOrRefused) {
     std::string says;
   };
   const std::vector<Case> cases{
-      {[](auto& p, auto&) { p.pop_back(); }, "it has \"nothing more\" where rank 0 has \"w4"},
+      {[](auto& p, auto&) { p.pop_back(); }, "rank 2 has \"nothing more\" where rank 0 has \"w4"},
       {[](auto& p, auto&) {
          p[1].shape = {38, 7};
        },
-       "it has \"w1: float32 [38, 7]\" where rank 0 has \"w1: float32 [38, 6]\""},
+       "rank 2 has \"w1: float32 [38, 7]\" where rank 0 has \"w1: float32 [38, 6]\""},
       {[](auto& p, auto&) { p[3].type = DataType::float16; },
-       "it has \"w3: float16 [51, 2]\" where rank 0 has \"w3: float32 [51, 2]\""},
-      {[](auto& p, auto&) { std::swap(p[0], p[1]); }, "it has \"w1: float32"},
+       "rank 2 has \"w3: float16 [51, 2]\" where rank 0 has \"w3: float32 [51, 2]\""},
+      {[](auto& p, auto&) { std::swap(p[0], p[1]); }, "rank 2 has \"w1: float32"},
       {[](auto&, auto& policy) { policy.bucket_bytes = 7; }, "buckets of 1048576 and 7 B"},
       {[](auto&, auto& policy) { policy.power_sgd = PowerSgd{}; }, "PowerSGD of rank 1"},
       {[](auto&, auto& policy) { policy.unused = Unused::zero_fill; }, "unused 1"},

@@ -1,7 +1,7 @@
 // The collectives of the data-parallel engine: which, and in which order, the same on all ranks.
 //
 // A step has these, and what is in brackets only where it is needed:
-//   [who has data]  all-gather of 1 byte          uneven_inputs
+//   [backwards]     all-gather of 1 byte          uneven_inputs, or after a backward of no_sync()
 //   buckets         all-reduce; all first rounds in the order of the buckets, then all second ones
 //   [whose fault]   all-gather of a few bytes     where the averages show that something is wrong
 //   [the order]     broadcast of 4 B a parameter  after the first step
@@ -19,6 +19,8 @@
 namespace tutti::parallel {
 namespace {
 
+constexpr const char* kBackwards = "how many backwards ranks have had";
+
 /// "w on ranks 1, 2"
 std::string on_ranks(const std::string& parameter, const std::vector<int>& ranks) {
   return fmt::format("{} on rank{} {}", parameter, ranks.size() > 1 ? "s" : "",
@@ -34,8 +36,12 @@ void DataParallel::during(const What& what, const Body& body) const {
     body();
   } catch (const Error& error) {
     throw Error(error.code(),
-                fmt::format("data parallel, step {}, {}: {}", statistics_.steps, describe(what),
-                            error.what()),
+                fmt::format("data parallel, step {}, {}: {}{}", statistics_.steps, describe(what),
+                            error.what(),
+                            error.code() == ErrorCode::mismatch
+                                ? "; ranks are at different steps where no_sync() holds on some of "
+                                  "them only"
+                                : ""),
                 error.rank());
   }
 }
@@ -50,17 +56,33 @@ std::string DataParallel::describe(std::size_t b) const {
 void DataParallel::begin_step() {
   in_step_ = true;
   reduction_->begin(statistics_.steps);
-  if (!policy_.uneven_inputs) return;
-  has_data_.assign(static_cast<std::size_t>(axis_.size()), 0);
-  during("who has data", [&] {
-    has_data_pending_ = axis_.start(
-        call_of(Collective::all_gather, &own_data_, has_data_.data(), 1, DataType::uint8),
-        "who has data");
+  backwards_.clear();
+  // A rank that was not under no_sync() where others were sends its gradients now, and meets this
+  // call, which does not match.
+  if (!policy_.uneven_inputs && own_backwards_ == 1) return;
+  backwards_.resize(static_cast<std::size_t>(axis_.size()));
+  during(kBackwards, [&] {
+    backwards_pending_ = axis_.start(
+        call_of(Collective::all_gather, &own_backwards_, backwards_.data(), 1, DataType::uint8),
+        kBackwards);
   });
 }
 
-void DataParallel::wait_for_who_has_data() {
-  during("who has data", [&] { has_data_pending_.wait(); });
+void DataParallel::wait_for_backwards() {
+  during(kBackwards, [&] { backwards_pending_.wait(); });
+}
+
+void DataParallel::refuse_uneven_backwards() const {
+  std::uint8_t first = 0;  // that is not of a rank without data
+  for (std::size_t r = 0; r < backwards_.size(); ++r) {
+    if (first == 0) first = backwards_[r];
+    if (backwards_[r] == 0 || backwards_[r] == first) continue;
+    throw Error(ErrorCode::mismatch,
+                fmt::format("data parallel, step {}: rank {} has had {} backward(s) since the last "
+                            "average, and another rank {}: no_sync() holds on some ranks only",
+                            statistics_.steps, r, backwards_[r], first),
+                static_cast<int>(r));
+  }
 }
 
 void DataParallel::start_ready() {
@@ -83,7 +105,7 @@ void DataParallel::start(std::size_t b, int round) {
 bool DataParallel::average() {
   const auto waited_before = axis_.traffic().waited;
   start_ready();
-  if (policy_.uneven_inputs) wait_for_who_has_data();
+  wait_for_backwards();
   for (int round = 1; round <= reduction_->rounds(); ++round) {
     for (std::size_t b = 0; b < pending_.size(); ++b) {
       during(b, [&] { pending_[b].wait(); });
@@ -111,8 +133,9 @@ bool DataParallel::average() {
 }
 
 void DataParallel::average_over_those_with_data() {
-  const auto some = static_cast<std::uint32_t>(std::ranges::count(has_data_, 1));
-  if (some == has_data_.size()) return;
+  const auto all_ranks = static_cast<std::uint32_t>(backwards_.size());
+  const auto some = all_ranks - static_cast<std::uint32_t>(std::ranges::count(backwards_, 0));
+  if (some == all_ranks) return;
   for (const Bucket& b : layout_.buckets) {
     // Divided first, so that nothing overflows that would not have without the others' zeros.
     void* const data = flat_.data() + b.offset;
@@ -125,6 +148,7 @@ void DataParallel::average_over_those_with_data() {
 }
 
 void DataParallel::check_results() {
+  refuse_uneven_backwards();
   // The averages have the same bits on all ranks, so all ask or none does.
   const Bucket* marked = nullptr;
   std::size_t bad = parameters_.size();

@@ -86,7 +86,7 @@ DataParallel::~DataParallel() {
       // Whoever destroys an engine in the middle of a step has an error of their own.
     }
   };
-  leave(has_data_pending_);
+  leave(backwards_pending_);
   for (Pending& pending : pending_) leave(pending);
 }
 
@@ -120,6 +120,7 @@ bool DataParallel::finish() {
   if (!synchronises()) {
     for (std::size_t i = 0; i < ready_.size(); ++i) added_[i] |= std::exchange(ready_[i], 0);
     ++statistics_.unsynchronised;
+    if (own_backwards_ < kMostBackwards) ++own_backwards_;
     return false;
   }
   if (!in_step_) begin_step();
@@ -154,16 +155,17 @@ void DataParallel::join(const std::function<void()>& after_step) {
     throw Error(ErrorCode::invalid_usage, "data parallel: join() in the middle of a step");
   }
   struct Joined {
-    explicit Joined(std::uint8_t& data) : own_data(data) { own_data = 0; }
-    ~Joined() { own_data = 1; }
-    std::uint8_t& own_data;
-  } joined(own_data_);
+    explicit Joined(std::uint8_t& own) : backwards(own) {}
+    ~Joined() { backwards = 1; }
+    std::uint8_t& backwards;
+  } joined(own_backwards_);
   while (true) {
     zero();
     std::ranges::fill(added_, std::uint8_t{0});
+    own_backwards_ = 0;
     begin_step();
-    wait_for_who_has_data();
-    if (std::ranges::count(has_data_, 1) == 0) break;
+    wait_for_backwards();
+    if (std::ranges::count(backwards_, 0) == axis_.size()) break;
     std::ranges::fill(missing_, 0u);
     average();
     if (after_step) after_step();
@@ -173,6 +175,7 @@ void DataParallel::join(const std::function<void()>& after_step) {
 
 void DataParallel::end_step() {
   in_step_ = false;
+  own_backwards_ = 1;
   not_finite_ = 0;
   started_ = 0;
   order_.clear();

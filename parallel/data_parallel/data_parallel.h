@@ -67,7 +67,9 @@ class DataParallel {
 
   /// While it lives, backward (ready() and finish()) only adds to gradients and nothing is
   /// communicated: for all but the last micro-batch of a step. A gradient that was ready in any of
-  /// them is not missing in the last one.
+  /// them is not missing in the last one. Ranks that do not hold it for as many backwards as others
+  /// throw Error(mismatch), all of them; where some do not hold it at all, the axis has failed
+  /// then.
   class NoSync {
    public:
     explicit NoSync(DataParallel& engine) : engine_(engine) { ++engine_.no_sync_; }
@@ -115,7 +117,8 @@ class DataParallel {
   void end_step();
   // What is communicated (communicate.cpp).
   void begin_step();
-  void wait_for_who_has_data();
+  void wait_for_backwards();
+  void refuse_uneven_backwards() const;
   void start_ready();
   void start(std::size_t bucket, int round);
   bool average();
@@ -150,9 +153,12 @@ class DataParallel {
   std::vector<Pending> pending_;        // by bucket
   std::size_t started_ = 0;             // buckets
   std::size_t not_finite_ = 0;          // the first such gradient of this rank, and 1; 0: none
-  std::vector<std::uint8_t> has_data_;  // by rank, with uneven inputs
-  std::uint8_t own_data_ = 1;
-  Pending has_data_pending_;
+  // Backwards since the last average, with this one; 0: the rank has no data. By rank, where they
+  // are asked for.
+  std::uint8_t own_backwards_ = 1;
+  static constexpr std::uint8_t kMostBackwards = 255;
+  std::vector<std::uint8_t> backwards_;
+  Pending backwards_pending_;
   Statistics statistics_;
 };
 
