@@ -11,11 +11,11 @@
 
 #include "parallel/mesh.h"
 #include "parallel/pipeline/execute.h"
-#include "parallel/pipeline/generate.h"
 #include "parallel/tensor/linear.h"
 #include "parallel/tensor/vocabulary.h"
 #include "tests/hybrid_model_math.h"
 #include "tests/hybrid_parameters.h"
+#include "tests/hybrid_place.h"
 
 namespace tutti::test {
 
@@ -24,98 +24,12 @@ using namespace parallel;
 namespace {
 
 using Size = HybridSizes;
-using pipeline::Schedule;
 constexpr DataType kType = DataType::float64;
-
-/// Where a rank is, and what it has of the model.
-struct Place {
-  Mesh& mesh;
-  const HybridCase& c;
-  Schedule schedule;
-  tensor::Vocabulary vocabulary;
-
-  Place(Mesh& m, const HybridCase& given)
-      : mesh(m),
-        c(given),
-        schedule(pipeline::generate(*pipeline::find_generator(c.schedule),
-                                    {c.pp, c.micro_batches, c.chunks})),
-        vocabulary(Size::tokens, m.axis("tp")) {}
-  int tp() const { return mesh.coordinate("tp"); }
-  bool has(int stage) const { return schedule.rank_of(stage) == mesh.coordinate("pp"); }
-  int last() const { return schedule.stages() - 1; }
-  /// Blocks of a stage: [first, first + count).
-  std::size_t block_count() const {
-    return Size::blocks / static_cast<std::size_t>(schedule.stages());
-  }
-  std::size_t first_block(int stage) const {
-    return static_cast<std::size_t>(stage) * block_count();
-  }
-  bool tied() const { return schedule.rank_of(0) != schedule.rank_of(last()); }
-  std::size_t rows() const {  // of a micro-batch
-    return Size::rows / static_cast<std::size_t>(c.dp * c.micro_batches);
-  }
-  std::size_t local_rows() const {
-    return c.sequence ? rows() / static_cast<std::size_t>(c.tp) : rows();
-  }
-};
-
-/// This rank's units, with what they start with and what they should be at the end. Copies that are
-/// not the first start with something else: it is up to the engine to make them the same.
-std::vector<HeldUnit> held_units(const Place& at, const Weights& end) {
-  const Weights start = Weights::initial();
-  const Copies copies = at.c.sequence ? Copies::partial : Copies::equal;
-  const auto hold = [&](const std::string& name, auto part, double decay, Copies how,
-                        bool tied = false) {
-    HeldParameter p{{name, how, tied}, decay, part(start), part(end)};
-    const bool is_copy = (how != Copies::none && at.tp() > 0) || (tied && !at.has(0));
-    if (is_copy) {
-      for (double& v : p.start.values) v = 77;
-    }
-    return p;
-  };
-  const auto whole = [&](const std::string& name, auto of) { return hold(name, of, 0, copies); };
-  std::vector<HeldUnit> units;
-  for (int stage = 0; stage < at.schedule.stages(); ++stage) {
-    if (!at.has(stage)) continue;
-    const bool first = stage == 0, last = stage == at.last();
-    if (first || (last && at.tied())) {
-      // Rows of tokens; those of the padding are 0.
-      const auto rows = [&](const Weights& w) {
-        Matrix m(at.vocabulary.local, Size::width);
-        std::memcpy(m.data(), w.embedding.data() + at.vocabulary.begin * Size::width,
-                    at.vocabulary.real() * Size::width * sizeof(double));
-        return m;
-      };
-      units.push_back({"embedding", {hold("embedding", rows, 1, Copies::none, at.tied())}});
-    }
-    for (std::size_t k = at.first_block(stage); k < at.first_block(stage) + at.block_count(); ++k) {
-      const auto sliced = [&at, k](Matrix Weights::Block::*m, bool columns) {
-        return [&at, k, m, columns](const Weights& w) {
-          return (w.blocks[k].*m).slice(at.tp(), at.c.tp, columns);
-        };
-      };
-      units.push_back(
-          {fmt::format("block {}", k),
-           {whole(fmt::format("gain {}", k), [k](auto& w) { return w.blocks[k].norm.gain; }),
-            whole(fmt::format("shift {}", k), [k](auto& w) { return w.blocks[k].norm.bias; }),
-            hold("w1", sliced(&Weights::Block::w1, false), 1, Copies::none),
-            hold("b1", sliced(&Weights::Block::b1, true), 0, Copies::none),
-            hold("w2", sliced(&Weights::Block::w2, true), 1, Copies::none),
-            whole(fmt::format("b2 {}", k), [k](auto& w) { return w.blocks[k].b2; })}});
-    }
-    if (last) {
-      units.push_back({"norm",
-                       {whole("gain", [](auto& w) { return w.norm.gain; }),
-                        whole("shift", [](auto& w) { return w.norm.bias; })}});
-    }
-  }
-  return units;
-}
 
 /// What a rank computes: the functions of its stages.
 class Stages {
  public:
-  Stages(Place& at, const std::vector<HeldUnit>& units, HybridParameters& parameters)
+  Stages(HybridPlace& at, const std::vector<HeldUnit>& units, HybridParameters& parameters)
       : at_(at), parameters_(parameters) {
     for (std::size_t u = 0; u < units.size(); ++u) unit_[units[u].name] = u;
     Axis& tp = at.mesh.axis("tp");
@@ -273,7 +187,7 @@ class Stages {
     parameters_.after(u, true, last);
   }
 
-  Place& at_;
+  HybridPlace& at_;
   HybridParameters& parameters_;
   std::map<std::string, std::size_t> unit_;
   std::unique_ptr<tensor::VocabularyEmbedding> embedding_;
@@ -308,7 +222,7 @@ std::string HybridCase::text() const {
 TrainedHybrid train_hybrid(Communicator& world, const HybridCase& c, const TrainedAlone& alone) {
   Mesh mesh(world, {{"pp", c.pp}, {"dp", c.dp}, {"tp", c.tp}});
   CommunicatorAxis &pp = mesh.axis("pp"), &dp = mesh.axis("dp"), &tp = mesh.axis("tp");
-  Place at(mesh, c);
+  HybridPlace at(mesh, c);
   PipelineEnds ends(pp, at.schedule.rank_of(0), at.schedule.rank_of(at.last()));
   const std::vector<HeldUnit> units = held_units(at, alone.weights);
   const auto parameters =

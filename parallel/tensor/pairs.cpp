@@ -29,22 +29,6 @@ void copy(const void* in, void* out, std::size_t bytes) {
 
 }  // namespace
 
-std::string_view name(Operation operation) {
-  switch (operation) {
-    case Operation::none:
-      return "none";
-    case Operation::all_reduce:
-      return "all_reduce";
-    case Operation::all_gather:
-      return "all_gather";
-    case Operation::split:
-      return "split";
-    case Operation::reduce_scatter:
-      return "reduce_scatter";
-  }
-  return "?";
-}
-
 std::size_t share_of(const Axis& axis, std::string_view what, std::string_view dimension,
                      std::size_t length) {
   const auto ranks = static_cast<std::size_t>(axis.size());
@@ -69,8 +53,7 @@ void Mapper::run(Collective collective, const void* in, void* out, std::size_t c
   try {
     axis_.run(call_of(collective, in, out, count, type), what_);
   } catch (const Error& error) {
-    throw Error(error.code(),
-                fmt::format("{}, {}: {}", what_, tutti::name(collective), error.what()),
+    throw Error(error.code(), fmt::format("{}, {}: {}", what_, name(collective), error.what()),
                 error.rank());
   }
 }

@@ -24,7 +24,6 @@
 namespace tutti::parallel::tensor {
 
 enum class Operation : unsigned char { none, all_reduce, all_gather, split, reduce_scatter };
-std::string_view name(Operation operation);
 
 struct Pair {
   Operation forward, backward;
