@@ -72,17 +72,52 @@ void DeviceHostSlots::met(int rank) {
 }
 
 void DeviceHostSlots::add_links(int peer) {
-  for (std::size_t e = 0; e < on_device_.size(); ++e) {
-    const int rank = executors_[e]->rank();
-    ProxyLink::Ends ends;
-    ends.rank = rank;
-    ends.peer = peer;
-    ends.near = near_[e]->data();
-    ends.far = far_[e][static_cast<std::size_t>(peer)]->data();
-    ends.outgoing = inboxes_.connections(peer, rank);
-    ends.incoming = inboxes_.connections(rank, peer);
-    proxy_->add(std::make_shared<ProxyLink>(shape_, inboxes_.connection(), ends));
+  for (const auto& executor : on_device_) {
+    add_link(executor->rank(), peer, inboxes_.ends(executor->rank(), peer));
   }
+}
+
+std::shared_ptr<ProxyLink> DeviceHostSlots::add_link(int rank, int peer, LinkEnds links) {
+  const std::size_t e = on_device_.index(rank);
+  std::byte* const far = far_[e][static_cast<std::size_t>(peer)]->data();
+  const auto link = std::make_shared<ProxyLink>(
+      shape_, connection_of(shape_).slot_bytes,
+      ProxyLink::Ends{rank, peer, near_[e]->data(), far, std::move(links)});
+  proxy_->add(link);
+  return link;
+}
+
+void DeviceHostSlots::join(LocalGroup& group) {
+  auto links = std::make_unique<DeviceNetworkLinks>(group);
+  const std::lock_guard lock(mutex_);
+  networks_[group.rank()] = std::move(links);
+}
+
+void DeviceHostSlots::link(int rank, int peer) {
+  const std::lock_guard lock(mutex_);
+  if (across_.contains({rank, peer})) return;
+  const std::size_t channels = shape_.channels + shape_.message_channels;
+  across_[{rank, peer}] =
+      add_link(rank, peer, networks_.at(rank)->ends(peer, channels, connection_of(shape_)));
+}
+
+bool DeviceHostSlots::has_left(int rank, int peer) const {
+  const std::lock_guard lock(mutex_);
+  return networks_.at(rank)->has_left(peer);
+}
+
+void DeviceHostSlots::set_failed() {
+  const std::lock_guard lock(mutex_);
+  failed_ = true;
+  for (const auto& [rank, network] : networks_) network->set_failed();
+}
+
+bool DeviceHostSlots::is_needed() const {
+  const std::lock_guard lock(mutex_);
+  return !failed_ && std::ranges::any_of(across_, [&](const auto& entry) {
+    const auto [rank, peer] = entry.first;
+    return !entry.second->is_flushed() && !networks_.at(rank)->is_gone(peer);
+  });
 }
 
 device::Executor& DeviceHostSlots::executor(int rank) {

@@ -44,14 +44,14 @@ using Bytes = std::vector<std::byte>;
 /// What the kernels of a rank do with it: LaneLinks, for one message at a time.
 class Rank {
  public:
-  Rank(int rank, std::byte* outgoing, std::byte* incoming)
+  Rank(int rank, LinkEnds ends)
       : near_(shape_.bytes()),
         far_(shape_.bytes()),
         rank_(static_cast<std::uint32_t>(rank)),
         peer_(1 - rank_),
         link(std::make_shared<ProxyLink>(
-            shape_, kConnection,
-            ProxyLink::Ends{rank, 1 - rank, near_.data(), far_.data(), outgoing, incoming})) {}
+            shape_, kSlotBytes,
+            ProxyLink::Ends{rank, 1 - rank, near_.data(), far_.data(), std::move(ends)})) {}
 
   bool can_send(std::uint32_t channel) {
     return sent[channel] + 1 - device::load_acquire(word(near_, shape_.credit(peer_, channel))) <=
@@ -96,10 +96,29 @@ class Rank {
   std::shared_ptr<ProxyLink> link;
 };
 
+/// Of a rank whose links lie in this memory.
+LinkEnds ends_in(Memory& outgoing, Memory& incoming) {
+  struct Held {
+    Bell bell{};
+    Sender senders[kChannels];
+    Receiver receivers[kChannels];
+  };
+  const auto held = std::make_shared<Held>();
+  LinkEnds ends{{}, {}, held};
+  for (std::size_t c = 0; c < kChannels; ++c) {
+    const std::size_t at = c * kConnection.bytes();
+    held->senders[c] = Sender(outgoing.data() + at, kConnection);
+    held->receivers[c] = Receiver(incoming.data() + at, kConnection);
+    ends.outgoing.push_back({&held->senders[c], &held->bell});
+    ends.incoming.push_back({&held->receivers[c], &held->bell});
+  }
+  return ends;
+}
+
 struct Pair {
   Memory to_first{kChannels * kConnection.bytes()}, to_second{kChannels * kConnection.bytes()};
-  Rank first{0, to_second.data(), to_first.data()};
-  Rank second{1, to_first.data(), to_second.data()};
+  Rank first{0, ends_in(to_second, to_first)};
+  Rank second{1, ends_in(to_first, to_second)};
 };
 
 /// The n-th message of a rank on a channel, the same wherever it is asked for: of any size, with
