@@ -44,8 +44,10 @@ class DeviceHosts : public ::testing::TestWithParam<Shape> {
   std::vector<Communicator> ranks(const Options& options = {}) const {
     std::vector<Options> each(static_cast<std::size_t>(size()), options);
     for (int r = 0; r < size(); ++r) {
-      each[static_cast<std::size_t>(r)].gpu = gpu_of(r);
-      each[static_cast<std::size_t>(r)].host_id = "host" + std::to_string(r / shape_.ranks);
+      Options& mine = each[static_cast<std::size_t>(r)];
+      mine.gpu = gpu_of(r);
+      mine.host_id = "host" + std::to_string(r / shape_.ranks);
+      if (mine.timeout.count() == 0) mine.timeout = 30s;
     }
     std::vector<Communicator> all = Communicator::create_local(each);
     for (Communicator& c : all) c.impl().gpus = queued_gpus();

@@ -379,6 +379,37 @@ INSTANTIATE_TEST_SUITE_P(Ranks, DeviceGpus,
                                               std::get<1>(test.param));
                          });
 
+// Threads of a process on different hosts, of which two may share a host, and a GPU there or not.
+class DeviceHostsOfThreads : public DeviceJobs,
+                             public ::testing::WithParamInterface<std::tuple<int, int, int>> {
+ protected:
+  void SetUp() override {
+    setenv("TUTTI_TEST_RANKS_PER_HOST", std::to_string(std::get<2>(GetParam())).c_str(), 1);
+    setenv("TEST_GPUS", "2", 1);
+  }
+  void TearDown() override {
+    unsetenv("TUTTI_TEST_RANKS_PER_HOST");
+    unsetenv("TEST_GPUS");
+  }
+  static void expect_right(const char* what) {
+    const auto [processes, threads, per_host] = GetParam();
+    Job job(processes, Ways::all, what, "60", std::to_string(threads).c_str());
+    expect_success(job, Clock::now() + 80s);
+  }
+};
+
+TEST_P(DeviceHostsOfThreads, Collectives) { expect_right("matrix"); }
+TEST_P(DeviceHostsOfThreads, Messages) { expect_right("messages"); }
+TEST_P(DeviceHostsOfThreads, LeavingTogetherAndNot) { expect_right("leave"); }
+
+INSTANTIATE_TEST_SUITE_P(Ranks, DeviceHostsOfThreads,
+                         ::testing::Values(std::tuple(1, 2, 1), std::tuple(1, 4, 2),
+                                           std::tuple(2, 2, 1)),
+                         [](const auto& test) {
+                           return fmt::format("{}ProcessesOf{}With{}", std::get<0>(test.param),
+                                              std::get<1>(test.param), std::get<2>(test.param));
+                         });
+
 TEST_F(DeviceJobs, WhoCannotMapWhatThePeerCountsOnFails) {
   if (kIsGpu) GTEST_SKIP() << "a GPU lets itself be mapped";
   Job job(4, Ways::one_way, "one_way");
