@@ -35,16 +35,17 @@ void DeviceHostSlots::open() {
     device::Device& gpu = on_device->device();
     near.push_back(std::make_unique<device::PinnedMemory>(gpu, shape_.bytes()));
     near.back()->pin(0, shape_.bytes());
-    Memory& mine = far.emplace_back();
-    for (int peer = 0; peer < size(); ++peer) {
-      mine.push_back(on_device_.has(peer) ? nullptr : make_far(on_device->rank()));
+    Memory& mine = far.emplace_back(shape_.ranks);
+    for (const int peer : here_) {
+      if (on_device_.has(peer)) continue;
+      mine[static_cast<std::size_t>(peer)] = make_far(on_device->rank());
     }
     executors.push_back(std::make_unique<device::Executor>(
         gpu, on_device->rank(), shape_, static_cast<int>(on_device_.ranks_on(gpu)),
         near.back()->data()));
   }
   for (std::size_t e = 0; e < executors.size(); ++e) {
-    for (int peer = 0; peer < size(); ++peer) {
+    for (const int peer : here_) {
       const auto& memory = on_device_.has(peer) ? near[on_device_.index(peer)]
                                                 : far[e][static_cast<std::size_t>(peer)];
       executors[e]->connect(peer, memory->data(), false);
@@ -62,7 +63,7 @@ void DeviceHostSlots::open() {
     executors_ = std::move(executors);
     proxy_ = std::move(proxy);
   }
-  for (int peer = 0; peer < size(); ++peer) {
+  for (const int peer : here_) {
     if (!on_device_.has(peer) && inboxes_.has_met(peer)) add_links(peer);
   }
 }
@@ -97,8 +98,12 @@ void DeviceHostSlots::link(int rank, int peer) {
   const std::lock_guard lock(mutex_);
   if (across_.contains({rank, peer})) return;
   const std::size_t channels = shape_.channels + shape_.message_channels;
-  across_[{rank, peer}] =
-      add_link(rank, peer, networks_.at(rank)->ends(peer, channels, connection_of(shape_)));
+  LinkEnds ends = networks_.at(rank)->ends(peer, channels, connection_of(shape_));
+  const std::size_t e = on_device_.index(rank);
+  auto& far = far_[e][static_cast<std::size_t>(peer)];
+  far = make_far(rank);
+  executors_[e]->connect(peer, far->data(), false);
+  across_[{rank, peer}] = add_link(rank, peer, std::move(ends));
 }
 
 bool DeviceHostSlots::has_left(int rank, int peer) const {

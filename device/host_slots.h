@@ -34,10 +34,11 @@ class DeviceHostSlots {
   /// What a message may have, wherever it is forwarded: the rest of a slot is not used.
   static ConnectionShape connection_of(const device::SegmentShape& shape);
 
-  /// `executors`: of this process's ranks, on their GPUs alone. Both outlive this.
+  /// `executors`: of this process's ranks, on their GPUs alone; they and `inboxes` outlive this.
+  /// `here`: the ranks of this host.
   DeviceHostSlots(const device::SegmentShape& shape, const DeviceExecutors& executors,
-                  const DeviceInboxes& inboxes)
-      : shape_(shape), on_device_(executors), inboxes_(inboxes) {}
+                  const DeviceInboxes& inboxes, std::span<const int> here)
+      : shape_(shape), on_device_(executors), inboxes_(inboxes), here_(here.begin(), here.end()) {}
   ~DeviceHostSlots();
   DeviceHostSlots(const DeviceHostSlots&) = delete;
   DeviceHostSlots& operator=(const DeviceHostSlots&) = delete;
@@ -62,7 +63,8 @@ class DeviceHostSlots {
   bool is_needed() const;
 
   // From any thread:
-  /// Of rank `rank` of this process, after open(); connected to all ranks.
+  /// Of rank `rank` of this process, after open(); connected to all ranks of this host, and to
+  /// those of others that it is linked to.
   device::Executor& executor(int rank);
   void set_limits(int rank, const device::Executor::Limits& limits);
   /// Makes kernels leave their waits, also of what is opened later.
@@ -77,7 +79,6 @@ class DeviceHostSlots {
  private:
   using Memory = std::vector<std::unique_ptr<device::PinnedMemory>>;
 
-  int size() const { return static_cast<int>(shape_.ranks); }
   std::unique_ptr<device::PinnedMemory> make_far(int rank) const;
   void add_links(int peer);
   std::shared_ptr<ProxyLink> add_link(int rank, int peer, LinkEnds ends);
@@ -85,8 +86,10 @@ class DeviceHostSlots {
   device::SegmentShape shape_;
   const DeviceExecutors& on_device_;
   const DeviceInboxes& inboxes_;
-  Memory near_;              // by executor
-  std::vector<Memory> far_;  // by executor, then rank; none for those of this process
+  const std::vector<int> here_;
+  Memory near_;  // by executor
+  // By executor, then rank; none for those of this process, and to whom there are no links.
+  std::vector<Memory> far_;
   // By rank of this process, from join() on; before the links that are theirs.
   std::map<int, std::unique_ptr<DeviceNetworkLinks>> networks_;
   mutable std::mutex mutex_;  // of what follows and of networks_, but for what executors do

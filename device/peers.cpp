@@ -75,7 +75,7 @@ DevicePeers::DevicePeers(LocalGroup& group, const device::SegmentShape& shape,
   try {
     inboxes_ =
         std::make_unique<DeviceInboxes>(group, shape_, DeviceHostSlots::connection_of(shape_));
-    host_ = std::make_unique<DeviceHostSlots>(shape_, executors_, *inboxes_);
+    host_ = std::make_unique<DeviceHostSlots>(shape_, executors_, *inboxes_, group.ranks_here());
     show(group);
   } catch (...) {
     leave();
