@@ -74,18 +74,17 @@ void DeviceHostSlots::met(int rank) {
 
 void DeviceHostSlots::add_links(int peer) {
   for (const auto& executor : on_device_) {
-    add_link(executor->rank(), peer, inboxes_.ends(executor->rank(), peer));
+    const int rank = executor->rank();
+    std::byte* const far = far_[on_device_.index(rank)][static_cast<std::size_t>(peer)]->data();
+    proxy_->add(make_link(rank, peer, far, inboxes_.ends(rank, peer)));
   }
 }
 
-std::shared_ptr<ProxyLink> DeviceHostSlots::add_link(int rank, int peer, LinkEnds links) {
-  const std::size_t e = on_device_.index(rank);
-  std::byte* const far = far_[e][static_cast<std::size_t>(peer)]->data();
-  const auto link = std::make_shared<ProxyLink>(
-      shape_, connection_of(shape_).slot_bytes,
-      ProxyLink::Ends{rank, peer, near_[e]->data(), far, std::move(links)});
-  proxy_->add(link);
-  return link;
+std::shared_ptr<ProxyLink> DeviceHostSlots::make_link(int rank, int peer, std::byte* far,
+                                                      LinkEnds links) const {
+  std::byte* const near = near_[on_device_.index(rank)]->data();
+  return std::make_shared<ProxyLink>(shape_, connection_of(shape_).slot_bytes,
+                                     ProxyLink::Ends{rank, peer, near, far, std::move(links)});
 }
 
 void DeviceHostSlots::join(LocalGroup& group) {
@@ -95,15 +94,22 @@ void DeviceHostSlots::join(LocalGroup& group) {
 }
 
 void DeviceHostSlots::link(int rank, int peer) {
+  DeviceNetworkLinks* network = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    if (across_.contains({rank, peer})) return;
+    network = networks_.at(rank).get();
+  }
+  // Without the lock: CUDA may wait for kernels, and these for abort().
+  LinkEnds ends =
+      network->ends(peer, shape_.channels + shape_.message_channels, connection_of(shape_));
+  auto far = make_far(rank);
+  executor(rank).connect(peer, far->data(), false);
+  auto link = make_link(rank, peer, far->data(), std::move(ends));
+  far_[on_device_.index(rank)][static_cast<std::size_t>(peer)] = std::move(far);
+  proxy_->add(link);
   const std::lock_guard lock(mutex_);
-  if (across_.contains({rank, peer})) return;
-  const std::size_t channels = shape_.channels + shape_.message_channels;
-  LinkEnds ends = networks_.at(rank)->ends(peer, channels, connection_of(shape_));
-  const std::size_t e = on_device_.index(rank);
-  auto& far = far_[e][static_cast<std::size_t>(peer)];
-  far = make_far(rank);
-  executors_[e]->connect(peer, far->data(), false);
-  across_[{rank, peer}] = add_link(rank, peer, std::move(ends));
+  across_[{rank, peer}] = std::move(link);
 }
 
 bool DeviceHostSlots::has_left(int rank, int peer) const {

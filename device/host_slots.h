@@ -52,7 +52,7 @@ class DeviceHostSlots {
   /// Rank `group.rank()`, of this process, has links to other hosts from now on. Throws Error.
   void join(LocalGroup& group);
   /// Links `rank`, of this process, which has joined, to `peer`, on another host, if they are not.
-  /// After open(). Throws Error.
+  /// After open(); from the thread that makes its calls. Throws Error.
   void link(int rank, int peer);
   /// Whether the links of `peer`, on another host, with `rank`, which has joined, have ended there.
   bool has_left(int rank, int peer) const;
@@ -81,7 +81,7 @@ class DeviceHostSlots {
 
   std::unique_ptr<device::PinnedMemory> make_far(int rank) const;
   void add_links(int peer);
-  std::shared_ptr<ProxyLink> add_link(int rank, int peer, LinkEnds ends);
+  std::shared_ptr<ProxyLink> make_link(int rank, int peer, std::byte* far, LinkEnds links) const;
 
   device::SegmentShape shape_;
   const DeviceExecutors& on_device_;
