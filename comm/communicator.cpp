@@ -97,6 +97,8 @@ void Communicator::run(const Call& call) {
     return keep_for_group(i, call);
   }
   i.wait_for_started();
+  // A kernel's failure is the cause of what follows from it, also where nobody has looked yet.
+  if (i.team) i.team->note_failure(*i.group);
   i.run_now(call);
 }
 

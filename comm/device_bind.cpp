@@ -126,6 +126,9 @@ std::vector<DeviceTeam::Part> bind_on_device(DeviceTeam& team, std::span<const D
     b.protocols = d.impl->cuda_protocols;
     b.most_blocks = static_cast<std::uint32_t>(
         std::min<std::size_t>(d.impl->options.cuda_blocks, device::kMostBlocks));
+    if (const std::uint32_t most = team.collective_blocks(); most > 0) {
+      b.most_blocks = b.most_blocks == 0 ? most : std::min(b.most_blocks, most);
+    }
     b.windows = d.plan->windows;
     b.link_data = d.plan->link_data;
     b.plan_channels = d.plan->channels;

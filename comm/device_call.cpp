@@ -169,10 +169,6 @@ void check_on_device(Communicator::Impl& impl, const Call& call) {
   impl.check(call);
   const BufferSizes sizes = buffer_sizes(call, impl.group->rank(), impl.group->size());
   if (moves_nothing(call, sizes)) return;
-  if (!impl.group->one_host()) {
-    refuse(ErrorCode::invalid_usage, call,
-           "buffers on GPUs cannot be sent to other hosts yet; copy them to memory of the host");
-  }
   const ReadyPlan* const plan = impl.plans.users(call.collective, signature_of(call).root);
   if (plan != nullptr && !plan->unfit_for_gpu.empty()) {
     refuse(ErrorCode::invalid_argument, call,

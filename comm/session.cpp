@@ -16,7 +16,7 @@
 namespace tutti {
 namespace {
 
-constexpr std::uint32_t kVersion = 7;
+constexpr std::uint32_t kVersion = 8;
 
 struct SessionCard {
   std::uint32_t version = kVersion;

@@ -17,7 +17,8 @@ constexpr std::uint32_t kMaps = 4;       // the rank's process may have others' 
 DeviceBoard::DeviceBoard(LocalGroup& group) : mesh_(group.shared_mesh()) {
   for (int r = 0; r < group.size(); ++r) {
     memory_.push_back(group.segment(r));
-    ranks_.push_back({&group.control(r).device, group.member(r), group.same_process(r)});
+    DeviceCard* const card = group.same_host(r) ? &group.control(r).device : nullptr;
+    ranks_.push_back({card, group.member(r), group.same_process(r)});
   }
 }
 
@@ -40,7 +41,8 @@ std::optional<DeviceBoard::Card> DeviceBoard::card(int rank) const {
   const DeviceCard& c = *ranks_[static_cast<std::size_t>(rank)].card;
   if ((c.state.load(std::memory_order_seq_cst) & (kShown | kWithdrawn)) != kShown) return {};
   const Card card{c.gpu, c.most_blocks, c.carrier, c.segment};
-  if (card.carrier < 0 || card.carrier >= size() || is_local(card.carrier)) {
+  if (card.carrier < 0 || card.carrier >= size() || !is_here(card.carrier) ||
+      is_local(card.carrier)) {
     throw Error(ErrorCode::internal,
                 fmt::format("rank {} says that rank {} passes its GPU memory", rank, card.carrier),
                 rank);
@@ -74,7 +76,8 @@ void DeviceBoard::set_maps(bool maps) {
 bool DeviceBoard::is_mapped() const {
   const std::vector<int> dead = mesh_->dead_peers();
   return std::ranges::any_of(ranks_, [&](const Rank& r) {
-    return !r.local && (r.card->state.load(std::memory_order_seq_cst) & kMaps) != 0 &&
+    return r.card != nullptr && !r.local &&
+           (r.card->state.load(std::memory_order_seq_cst) & kMaps) != 0 &&
            std::ranges::find(dead, r.member) == dead.end();
   });
 }

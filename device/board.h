@@ -1,6 +1,6 @@
-// Where the processes of a communicator tell each other of their memory on GPUs: a card for each
-// rank, in the shared memory of the host (DeviceCard). Who leaves takes the card away, and keeps
-// the memory itself until nobody can have it mapped any more.
+// Where the processes of a communicator on one host tell each other of their memory on GPUs: a card
+// for each rank, in the shared memory of the host (DeviceCard). Who leaves takes the card away, and
+// keeps the memory itself until nobody can have it mapped any more.
 //
 //     owner     publishes its card | ... | takes it away | frees, once no other process maps
 //     importer  says that it maps | looks for the card | maps | ... | unmaps | says so
@@ -30,6 +30,7 @@ class DeviceBoard {
     std::int32_t carrier = 0;            // the rank whose socket has the segment's descriptor
     CudaMemoryHandle segment;
   };
+  // Those of one rank are for ranks of this host alone.
   /// Shows the card of a rank of this process. Throws Error(invalid_usage) if it was taken away.
   void publish(int rank, const Card& card);
   /// What rank `rank` of another process shows; nothing yet, or no longer. Throws Error(internal)
@@ -44,14 +45,16 @@ class DeviceBoard {
   /// Whether a living process may have memory of this one mapped, or wait for it so.
   bool is_mapped() const;
 
-  /// Whether rank `rank` is of this process.
+  /// Whether rank `rank` is on this host,
+  bool is_here(int rank) const { return ranks_[static_cast<std::size_t>(rank)].card != nullptr; }
+  /// and of this process.
   bool is_local(int rank) const { return ranks_[static_cast<std::size_t>(rank)].local; }
   int size() const { return static_cast<int>(ranks_.size()); }
 
  private:
   struct Rank {
-    DeviceCard* card = nullptr;
-    int member = 0;  // in the mesh
+    DeviceCard* card = nullptr;  // null: it is on another host
+    int member = 0;              // in the mesh
     bool local = false;
   };
   std::vector<std::shared_ptr<SharedMemory>> memory_;  // that the cards lie in

@@ -35,16 +35,17 @@ void DeviceHostSlots::open() {
     device::Device& gpu = on_device->device();
     near.push_back(std::make_unique<device::PinnedMemory>(gpu, shape_.bytes()));
     near.back()->pin(0, shape_.bytes());
-    Memory& mine = far.emplace_back();
-    for (int peer = 0; peer < size(); ++peer) {
-      mine.push_back(on_device_.has(peer) ? nullptr : make_far(on_device->rank()));
+    Memory& mine = far.emplace_back(shape_.ranks);
+    for (const int peer : here_) {
+      if (on_device_.has(peer)) continue;
+      mine[static_cast<std::size_t>(peer)] = make_far(on_device->rank());
     }
     executors.push_back(std::make_unique<device::Executor>(
         gpu, on_device->rank(), shape_, static_cast<int>(on_device_.ranks_on(gpu)),
         near.back()->data()));
   }
   for (std::size_t e = 0; e < executors.size(); ++e) {
-    for (int peer = 0; peer < size(); ++peer) {
+    for (const int peer : here_) {
       const auto& memory = on_device_.has(peer) ? near[on_device_.index(peer)]
                                                 : far[e][static_cast<std::size_t>(peer)];
       executors[e]->connect(peer, memory->data(), false);
@@ -62,7 +63,7 @@ void DeviceHostSlots::open() {
     executors_ = std::move(executors);
     proxy_ = std::move(proxy);
   }
-  for (int peer = 0; peer < size(); ++peer) {
+  for (const int peer : here_) {
     if (!on_device_.has(peer) && inboxes_.has_met(peer)) add_links(peer);
   }
 }
@@ -72,17 +73,62 @@ void DeviceHostSlots::met(int rank) {
 }
 
 void DeviceHostSlots::add_links(int peer) {
-  for (std::size_t e = 0; e < on_device_.size(); ++e) {
-    const int rank = executors_[e]->rank();
-    ProxyLink::Ends ends;
-    ends.rank = rank;
-    ends.peer = peer;
-    ends.near = near_[e]->data();
-    ends.far = far_[e][static_cast<std::size_t>(peer)]->data();
-    ends.outgoing = inboxes_.connections(peer, rank);
-    ends.incoming = inboxes_.connections(rank, peer);
-    proxy_->add(std::make_shared<ProxyLink>(shape_, inboxes_.connection(), ends));
+  for (const auto& executor : on_device_) {
+    const int rank = executor->rank();
+    std::byte* const far = far_[on_device_.index(rank)][static_cast<std::size_t>(peer)]->data();
+    proxy_->add(make_link(rank, peer, far, inboxes_.ends(rank, peer)));
   }
+}
+
+std::shared_ptr<ProxyLink> DeviceHostSlots::make_link(int rank, int peer, std::byte* far,
+                                                      LinkEnds links) const {
+  std::byte* const near = near_[on_device_.index(rank)]->data();
+  return std::make_shared<ProxyLink>(shape_, connection_of(shape_).slot_bytes,
+                                     ProxyLink::Ends{rank, peer, near, far, std::move(links)});
+}
+
+void DeviceHostSlots::join(LocalGroup& group) {
+  auto links = std::make_unique<DeviceNetworkLinks>(group);
+  const std::lock_guard lock(mutex_);
+  networks_[group.rank()] = std::move(links);
+}
+
+void DeviceHostSlots::link(int rank, int peer) {
+  DeviceNetworkLinks* network = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    if (across_.contains({rank, peer})) return;
+    network = networks_.at(rank).get();
+  }
+  // Without the lock: CUDA may wait for kernels, and these for abort().
+  LinkEnds ends =
+      network->ends(peer, shape_.channels + shape_.message_channels, connection_of(shape_));
+  auto far = make_far(rank);
+  executor(rank).connect(peer, far->data(), false);
+  auto link = make_link(rank, peer, far->data(), std::move(ends));
+  far_[on_device_.index(rank)][static_cast<std::size_t>(peer)] = std::move(far);
+  proxy_->add(link);
+  const std::lock_guard lock(mutex_);
+  across_[{rank, peer}] = std::move(link);
+}
+
+bool DeviceHostSlots::has_left(int rank, int peer) const {
+  const std::lock_guard lock(mutex_);
+  return networks_.at(rank)->has_left(peer);
+}
+
+void DeviceHostSlots::set_failed() {
+  const std::lock_guard lock(mutex_);
+  failed_ = true;
+  for (const auto& [rank, network] : networks_) network->set_failed();
+}
+
+bool DeviceHostSlots::is_needed() const {
+  const std::lock_guard lock(mutex_);
+  return !failed_ && std::ranges::any_of(across_, [&](const auto& entry) {
+    const auto [rank, peer] = entry.first;
+    return !entry.second->is_flushed() && !networks_.at(rank)->is_gone(peer);
+  });
 }
 
 device::Executor& DeviceHostSlots::executor(int rank) {

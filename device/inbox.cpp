@@ -30,7 +30,7 @@ DeviceInboxes::DeviceInboxes(LocalGroup& group, const device::SegmentShape& shap
     auto& inbox = inboxes_[static_cast<std::size_t>(rank)];
     inbox = SharedMemory::create("tutti-inbox", bytes_);
     for (int peer = 0; peer < group.size(); ++peer) {
-      if (group.same_process(peer)) continue;
+      if (group.same_process(peer) || !group.same_host(peer)) continue;
       group.mesh().send(group.member(peer), inbox_key(group, rank), inbox);
     }
   }
@@ -78,6 +78,24 @@ DeviceWay DeviceInboxes::checked(std::uint32_t way, int peer) const {
 std::byte* DeviceInboxes::connections(int receiver, int sender) const {
   return inboxes_[static_cast<std::size_t>(receiver)]->data() + first_connection() +
          static_cast<std::size_t>(sender) * channels_ * connection_.bytes();
+}
+
+LinkEnds DeviceInboxes::ends(int mine, int peer) const {
+  struct Held {
+    Bell quiet{};  // nobody sleeps on it: the threads that move messages look
+    std::vector<Sender> senders;
+    std::vector<Receiver> receivers;
+  };
+  const auto held = std::make_shared<Held>();
+  for (std::size_t c = 0; c < channels_; ++c) {
+    const std::size_t at = c * connection_.bytes();
+    held->senders.emplace_back(connections(peer, mine) + at, connection_);
+    held->receivers.emplace_back(connections(mine, peer) + at, connection_);
+  }
+  LinkEnds ends{{}, {}, held};
+  for (Sender& s : held->senders) ends.outgoing.push_back({&s, &held->quiet});
+  for (Receiver& r : held->receivers) ends.incoming.push_back({&r, &held->quiet});
+  return ends;
 }
 
 DeviceInboxes::Head& DeviceInboxes::head(int rank) const {

@@ -1,5 +1,5 @@
-// What the ranks of a communicator in different processes share in the host's memory for the sake
-// of kernels whose GPUs' memory may not be mapped there: an inbox for each rank.
+// What the ranks of a communicator in different processes of a host share in its memory for the
+// sake of kernels whose GPUs' memory may not be mapped there: an inbox for each rank.
 //
 //     settled | ways of the pairs with higher ranks | Connections from each rank, by channel
 //
@@ -15,11 +15,13 @@
 #include <vector>
 
 #include "collectives/execute/cuda/segment.h"
+#include "device/link_ends.h"
 #include "transport/local_group.h"
 
 namespace tutti {
 
-/// How the kernels of two ranks in different processes reach each other.
+/// How the kernels of two ranks in different processes reach each other. On different hosts:
+/// forwarded.
 enum class DeviceWay : std::uint32_t {
   undecided,
   mapped,     // each has the other's GPU memory mapped
@@ -46,8 +48,8 @@ class DeviceInboxes {
   DeviceWay settled(int rank) const;
 
   ConnectionShape connection() const { return connection_; }
-  /// The Connections from `sender` to `receiver`, one for each channel, in a row.
-  std::byte* connections(int receiver, int sender) const;
+  /// The ends of the links between `mine`, of this process, and `peer`, which it has met.
+  LinkEnds ends(int mine, int peer) const;
 
  private:
   struct Head {
@@ -56,6 +58,8 @@ class DeviceInboxes {
   Head& head(int rank) const;
   std::atomic<std::uint32_t>& way(int lower, int higher) const;
   DeviceWay checked(std::uint32_t way, int peer) const;
+  /// The Connections from `sender` to `receiver`, one for each channel, in a row.
+  std::byte* connections(int receiver, int sender) const;
   std::size_t first_connection() const;
 
   ConnectionShape connection_;

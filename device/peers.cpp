@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "collectives/execute/signature.h"
 #include "core/log.h"
@@ -13,6 +14,19 @@ namespace tutti {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+// Blocks of a GPU that all ranks of a host may share, and of a rank: few, as one thread of the host
+// passes on what all of them send.
+constexpr std::uint32_t kSharedAcross = 64;
+constexpr std::uint32_t kMostAcross = kOwnChannels;
+
+/// The same on all ranks, though they do not ask each other: by the host that has the most.
+std::uint32_t blocks_across(const LocalGroup& group) {
+  std::map<int, std::uint32_t> ranks;
+  std::uint32_t most = 1;
+  for (int r = 0; r < group.size(); ++r) most = std::max(most, ++ranks[group.host(r)]);
+  return std::clamp(kSharedAcross / most, 1U, kMostAcross);
+}
 
 /// Names the descriptor of a rank's segment; its segment on the host has the key itself.
 std::uint64_t descriptor_key(const LocalGroup& group, int rank) {
@@ -42,18 +56,26 @@ DevicePeers::DevicePeers(LocalGroup& group, const device::SegmentShape& shape,
       executors_(executors),
       board_(group),
       spans_processes_(!group.one_process()),
+      blocks_across_(group.one_host() ? 0 : blocks_across(group)),
       shares_(setting_boolean("TUTTI_CUDA_IPC")),
       peers_(static_cast<std::size_t>(group.size())),
-      missing_(peers_.size() - executors.size()),
+      missing_(group.ranks_here().size() - executors.size()),
       connected_(peers_.size(), std::vector<bool>(peers_.size())),
       ways_(peers_.size(), std::vector<DeviceWay>(peers_.size(), DeviceWay::undecided)),
       agreed_(peers_.size()) {
   connect_here();
   if (!spans_processes_) return;
+  for (std::size_t r = 0; r < peers_.size(); ++r) {
+    if (board_.is_here(static_cast<int>(r))) continue;
+    peers_[r].known = true;
+    for (const auto& executor : executors_) {
+      ways_[static_cast<std::size_t>(executor->rank())][r] = DeviceWay::forwarded;
+    }
+  }
   try {
     inboxes_ =
         std::make_unique<DeviceInboxes>(group, shape_, DeviceHostSlots::connection_of(shape_));
-    host_ = std::make_unique<DeviceHostSlots>(shape_, executors_, *inboxes_);
+    host_ = std::make_unique<DeviceHostSlots>(shape_, executors_, *inboxes_, group.ranks_here());
     show(group);
   } catch (...) {
     leave();
@@ -96,14 +118,15 @@ void DevicePeers::connect_here() {
 
 void DevicePeers::show(LocalGroup& group) {
   board_.set_maps(true);
+  const bool others = group.ranks_here().size() > executors_.size();
   for (const auto& executor : executors_) {
     const int rank = executor->rank();
     Peer& self = peers_[static_cast<std::size_t>(rank)];
-    const CudaExport e = shares_ ? share(*executor, shape_.bytes()) : CudaExport{};
+    const CudaExport e = shares_ && others ? share(*executor, shape_.bytes()) : CudaExport{};
     self.why_not = e.why;
     // Before the card, so that who has seen it finds the descriptor.
     for (int peer = 0; peer < group.size() && e.fd; ++peer) {
-      if (board_.is_local(peer)) continue;
+      if (board_.is_local(peer) || !board_.is_here(peer)) continue;
       group.mesh().send(group.member(peer), descriptor_key(group, rank), e.fd);
     }
     self.card.carrier = group.rank();
@@ -115,13 +138,21 @@ void DevicePeers::show(LocalGroup& group) {
 void DevicePeers::reach(LocalGroup& group, std::span<const int> mine, std::span<const int> ranks,
                         const WaitPolicy& policy) {
   if (!spans_processes_) return;
-  for (int r = 0; r < group.size(); ++r) {  // whoever is there
+  for (const int r : group.ranks_here()) {  // whoever is there
     if (!board_.is_gone(r)) connect(group, mine, r);
   }
   DeviceWait wait(group, policy, "make its first call on GPU memory");
   for (const int r : ranks) {
     while (!connect(group, mine, r)) wait.pause(r);
   }
+}
+
+void DevicePeers::join(LocalGroup& group) {
+  if (spans_hosts()) host_->join(group);
+}
+
+bool DevicePeers::has_left(std::span<const int> mine, int rank) const {
+  return board_.is_here(rank) ? board_.is_gone(rank) : host_->has_left(mine.front(), rank);
 }
 
 bool DevicePeers::connect(LocalGroup& group, std::span<const int> mine, int rank) {
@@ -131,7 +162,7 @@ bool DevicePeers::connect(LocalGroup& group, std::span<const int> mine, int rank
     const auto card = board_.card(rank);
     if (!card) return false;
     meet(group, rank, *card);
-  } else if (!board_.is_local(rank) && board_.is_gone(rank)) {
+  } else if (!board_.is_local(rank) && has_left(mine, rank)) {
     throw Error(ErrorCode::peer_lost,
                 fmt::format("rank {} has left the communicator (destroyed it), and its GPU memory "
                             "with it",
@@ -238,19 +269,29 @@ void DevicePeers::agree(LocalGroup& group, std::span<const int> mine, const Wait
     const auto knows = [&](int rank) { return agreed_[static_cast<std::size_t>(rank)]; };
     if (std::ranges::all_of(mine, knows)) return;
   }
-  // For all ranks of this process, whose calls may come after this one, on the same thread.
-  settle();
-  bool through_host = false;
-  DeviceWait wait(group, policy, "make its first collective on GPU memory");
-  for (int rank = 0; rank < board_.size(); ++rank) {
-    while (inboxes_->settled(rank) == DeviceWay::undecided) wait.pause(rank);
-    through_host = through_host || inboxes_->settled(rank) == DeviceWay::forwarded;
+  bool through_host = spans_hosts();
+  if (!through_host) {
+    // For all ranks of this process, whose calls may come after this one, on the same thread.
+    settle();
+    DeviceWait wait(group, policy, "make its first collective on GPU memory");
+    for (int rank = 0; rank < board_.size(); ++rank) {
+      while (inboxes_->settled(rank) == DeviceWay::undecided) wait.pause(rank);
+      through_host = through_host || inboxes_->settled(rank) == DeviceWay::forwarded;
+    }
   }
   const std::lock_guard lock(mutex_);
+  const std::uint32_t blocks = agreed_blocks();
+  if (blocks < blocks_across_) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("the GPUs of this host run {} thread blocks for each of its ranks side "
+                            "by side, but ranks on several hosts count on {}: fewer ranks may "
+                            "share a GPU",
+                            blocks, blocks_across_));
+  }
   collectives_through_host_ = through_host;
   if (through_host) host_->open();
   for (const int rank : mine) {
-    if (through_host) host_->executor(rank).limit_blocks(agreed_blocks());
+    if (through_host && !spans_hosts()) host_->executor(rank).limit_blocks(blocks);
     agreed_[static_cast<std::size_t>(rank)] = true;
   }
 }
@@ -270,10 +311,15 @@ bool DevicePeers::messages_through_host(int mine, int peer) const {
 // a GPU have to fit. All ranks come to the same number.
 std::uint32_t DevicePeers::agreed_blocks() const {
   std::uint32_t most = device::kMostBlocks;
-  for (const Peer& peer : peers_) {
-    const auto ranks = std::ranges::count_if(
-        peers_, [&](const Peer& other) { return other.card.gpu == peer.card.gpu; });
-    most = std::min(most, peer.card.most_blocks / static_cast<std::uint32_t>(ranks));
+  for (int r = 0; r < board_.size(); ++r) {
+    if (!board_.is_here(r)) continue;
+    const Peer& peer = peers_[static_cast<std::size_t>(r)];
+    std::uint32_t ranks = 0;
+    for (int other = 0; other < board_.size(); ++other) {
+      if (!board_.is_here(other)) continue;
+      if (peers_[static_cast<std::size_t>(other)].card.gpu == peer.card.gpu) ++ranks;
+    }
+    most = std::min(most, peer.card.most_blocks / ranks);
   }
   if (most == 0) {
     throw Error(ErrorCode::invalid_argument,

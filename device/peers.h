@@ -4,6 +4,9 @@
 // Where one of two ranks cannot map the other's, or must not (TUTTI_CUDA_IPC), messages between the
 // two go through the host (host_slots.h). So do all collectives of the communicator then, as
 // their ranks have to agree on how data travels.
+//
+// Ranks on other hosts are reached through the host and the network, and without waiting for them:
+// nothing is agreed on with them that they do not know by themselves.
 #pragma once
 
 #include <chrono>
@@ -33,10 +36,13 @@ class DevicePeers {
   DevicePeers(const DevicePeers&) = delete;
   DevicePeers& operator=(const DevicePeers&) = delete;
 
+  /// Rank `group.rank()`, of this process, takes part.
+  void join(LocalGroup& group);
+
   /// Returns when the kernels of `mine`, ranks of this process whose calls this thread makes, can
-  /// reach the memory of `ranks`. Waits for the first call on GPU memory of the processes that
-  /// have it, as long as `policy` says. Throws Error: peer_lost, timed_out, or what has failed
-  /// the communicator.
+  /// reach the memory of `ranks`. Waits for the first call on GPU memory of the processes of this
+  /// host that have it, as long as `policy` says. Throws Error: peer_lost, timed_out, or what has
+  /// failed the communicator.
   void reach(LocalGroup& group, std::span<const int> mine, std::span<const int> ranks,
              const WaitPolicy& policy);
 
@@ -52,12 +58,24 @@ class DevicePeers {
   DeviceHostSlots* host() { return host_.get(); }
   const DeviceHostSlots* host() const { return host_.get(); }
 
-  bool spans_processes() const { return spans_processes_; }
+  /// Links rank `mine` of this process to rank `peer`, if that is on another host: what a kernel
+  /// writes for it gets there. After reach(). Throws Error.
+  void link(int mine, int peer) {
+    if (!board_.is_here(peer)) host_->link(mine, peer);
+  }
+  /// Whether some ranks are on other hosts.
+  bool spans_hosts() const { return blocks_across_ != 0; }
+  /// The blocks that a rank may have for a collective of ranks on several hosts, which all know
+  /// alike; 0: all are on this host.
+  std::uint32_t collective_blocks() const { return blocks_across_; }
+
   /// Unmaps everything; when nothing runs any more. Then only are_using_ours() has a meaning.
   void leave();
   /// Whether others may still have this process's memory mapped, or lack messages that only this
   /// process can pass on to them, after leave().
-  bool are_using_ours() const { return board_.is_mapped(); }
+  bool are_using_ours() const {
+    return board_.is_mapped() || (host_ != nullptr && host_->is_needed());
+  }
 
  private:
   struct Peer {
@@ -71,6 +89,8 @@ class DevicePeers {
   /// Of this process's ranks.
   void connect_here();
   void show(LocalGroup& group);
+  /// Whether rank `rank` of another process has ended what it had shown these.
+  bool has_left(std::span<const int> mine, int rank) const;
   /// Whether `mine` are connected to rank `rank`; connects them if its card is there.
   bool connect(LocalGroup& group, std::span<const int> mine, int rank);
   /// Takes in what rank `rank` of another process shows.
@@ -80,19 +100,20 @@ class DevicePeers {
   DeviceWay way(int mine, int rank);
   /// Tells the others how all ranks of this process reach them.
   void settle();
-  /// The blocks that every rank may have, once all cards are known.
+  /// The blocks that every rank of this host may have, once all their cards are known.
   std::uint32_t agreed_blocks() const;
 
   device::SegmentShape shape_;
   const DeviceExecutors& executors_;
   DeviceBoard board_;
   bool spans_processes_ = false;
-  bool shares_;  // maps others' memory, and shows its own
+  std::uint32_t blocks_across_;  // collective_blocks()
+  bool shares_;                  // maps others' memory, and shows its own
   std::unique_ptr<DeviceInboxes> inboxes_;
   std::unique_ptr<DeviceHostSlots> host_;
   mutable std::mutex mutex_;  // of what follows
   std::vector<Peer> peers_;
-  std::size_t missing_ = 0;  // that are not known
+  std::size_t missing_ = 0;  // on this host, that are not known
   // By rank of this process, and peer. An executor is touched by the thread that makes its calls.
   std::vector<std::vector<bool>> connected_;
   std::vector<std::vector<DeviceWay>> ways_;  // the same; of ranks of other processes

@@ -46,19 +46,20 @@ std::size_t length_of(const std::byte* slot, std::size_t bytes) {
 
 // --- A link --------------------------------------------------------------------------------------
 
-ProxyLink::ProxyLink(const device::SegmentShape& shape, ConnectionShape connection,
-                     const Ends& ends)
+ProxyLink::ProxyLink(const device::SegmentShape& shape, std::size_t slot_bytes, Ends ends)
     : shape_(shape),
-      slot_bytes_(std::min<std::size_t>(connection.slot_bytes, shape.simple_bytes)),
+      slot_bytes_(std::min<std::size_t>(slot_bytes, shape.simple_bytes)),
       rank_(static_cast<std::uint32_t>(ends.rank)),
       peer_(static_cast<std::uint32_t>(ends.peer)),
       near_(ends.near),
       far_(ends.far),
+      held_(std::move(ends.links.held)),
       channels_(shape.channels + shape.message_channels) {
   for (std::size_t c = 0; c < channels_.size(); ++c) {
-    channels_[c].sender = Sender(ends.outgoing + c * connection.bytes(), connection);
-    channels_[c].receiver = Receiver(ends.incoming + c * connection.bytes(), connection);
+    channels_[c].out = ends.links.outgoing.at(c);
+    channels_[c].in = ends.links.incoming.at(c);
   }
+  wire_ = remote(*channels_.front().out.bell);
 }
 
 const std::uint64_t* ProxyLink::sent_header(std::uint32_t channel, std::uint64_t message) const {
@@ -71,6 +72,7 @@ std::uint64_t* ProxyLink::credit_of_sent(std::uint32_t channel) const {
 }
 
 bool ProxyLink::advance() {
+  if (wire_ != nullptr) wire_->poll();
   bool moved = false;
   for (std::uint32_t c = 0; c < channels_.size(); ++c) {
     while (forward(c)) moved = true;
@@ -85,14 +87,16 @@ bool ProxyLink::forward(std::uint32_t channel) {
   // acquire: pairs with the kernel's release, so the data is there.
   const std::uint64_t header = device::load_acquire(sent_header(channel, number));
   if (static_cast<std::uint32_t>(header) != static_cast<std::uint32_t>(number)) return false;
-  if (!c.sender.ready(slot_bytes_)) return false;
+  Sender& sender = *c.out.link;
+  if (!sender.ready(slot_bytes_)) return false;
   std::byte* const data = far_ + shape_.connection(rank_, channel) + shape_.simple(slot(number));
   const std::size_t bytes = length_of(data, slot_bytes_);
   if (bytes > 0) {
-    std::memcpy(c.sender.slot(bytes), data, bytes);
+    std::memcpy(sender.slot(bytes), data, bytes);
     std::memset(data, 0, bytes);
   }
-  c.sender.publish(static_cast<std::uint32_t>(header >> 32), static_cast<std::uint32_t>(bytes));
+  sender.publish(static_cast<std::uint32_t>(header >> 32), static_cast<std::uint32_t>(bytes));
+  ring(*c.out.bell);
   c.forwarded = number;
   // release: our loads and zeros come before the kernel's next stores into the slot.
   device::store_release(credit_of_sent(channel), number);
@@ -101,13 +105,14 @@ bool ProxyLink::forward(std::uint32_t channel) {
 
 bool ProxyLink::deliver(std::uint32_t channel) {
   Channel& c = channels_[channel];
-  if (!c.receiver.ready()) return false;
+  Receiver& receiver = *c.in.link;
+  if (!receiver.ready()) return false;
   const std::uint64_t number = c.delivered + 1;
   // acquire: our stores into the slot come after the kernel's loads.
   const std::uint64_t freed = device::load_acquire(
       reinterpret_cast<const std::uint64_t*>(far_ + shape_.credit(rank_, channel)));
   if (number - freed > shape_.slots) return false;
-  const std::uint32_t bytes = c.receiver.bytes();  // once: the peer could change it
+  const std::uint32_t bytes = receiver.bytes();  // once: the peer could change it
   if (bytes > slot_bytes_) {
     throw Error(ErrorCode::internal,
                 fmt::format("rank {} has sent {} bytes to the GPU of rank {} through a slot of {}",
@@ -117,12 +122,13 @@ bool ProxyLink::deliver(std::uint32_t channel) {
   std::byte* const connection = near_ + shape_.connection(peer_, channel);
   std::byte* const data = connection + shape_.simple(slot(number));
   std::uint32_t& filled = c.filled[slot(number)];
-  if (bytes > 0) std::memcpy(data, c.receiver.slot(bytes), bytes);
+  if (bytes > 0) std::memcpy(data, receiver.slot(bytes), bytes);
   if (filled > bytes) std::memset(data + bytes, 0, filled - bytes);
   filled = bytes;
   const std::uint64_t header =
-      std::uint64_t{c.receiver.tag()} << 32 | static_cast<std::uint32_t>(number);
-  c.receiver.free();
+      std::uint64_t{receiver.tag()} << 32 | static_cast<std::uint32_t>(number);
+  receiver.free();
+  ring(*c.in.bell);
   c.delivered = number;
   // release: the data comes before.
   device::store_release(reinterpret_cast<std::uint64_t*>(connection + shape_.header(slot(number))),
@@ -137,7 +143,7 @@ bool ProxyLink::is_flushed() const {
     const std::uint64_t header = device::load_relaxed(sent_header(c, next));
     if (static_cast<std::uint32_t>(header) == static_cast<std::uint32_t>(next)) return false;
   }
-  return true;
+  return wire_ == nullptr || wire_->is_flushed();
 }
 
 // --- The thread ----------------------------------------------------------------------------------

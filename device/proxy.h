@@ -1,12 +1,14 @@
 // A thread that carries the messages of kernels to other processes, and theirs to ours, where the
-// GPUs' memory cannot be mapped. A kernel sees slots and two counters as ever (lane_links.h), but
-// they lie in pinned memory of its own process:
+// GPUs' memory cannot be mapped, or is on another host. A kernel sees slots and two counters as
+// ever (lane_links.h), but they lie in pinned memory of its own process:
 //
-//     kernel -> slots of `far` -> | thread -> Connection -> thread | -> slots of `near` -> kernel
-//              <- credit in near  |     <- credit line <-          |  <- credit in far
+//     kernel -> slots of `far` -> | thread -> link -> thread | -> slots of `near` -> kernel
+//              <- credit in near  |     <- its credit <-     |  <- credit in far
 //
-// Each hop is a bounded FIFO, so the three together are a longer one. The thread waits for nothing:
-// it looks at every link in turn, and moves what can be moved.
+// The link is what any two ranks have between them (links.h): a Connection in the host's memory, or
+// one ring at either host with a wire in between. Each hop is a bounded FIFO, so the three together
+// are a longer one. The thread waits for nothing: it looks at every link in turn, moves what can be
+// moved, and drives the wires of those that lead to other hosts.
 //
 // A header does not say how long its message is. But a slot that is handed back to the kernel is
 // all zeros again, and the receiver's slot is zero beyond the message: so the zeros at a slot's end
@@ -25,7 +27,7 @@
 
 #include "collectives/execute/cuda/segment.h"
 #include "core/error.h"
-#include "transport/connection.h"
+#include "device/link_ends.h"
 #include "transport/socket.h"
 
 namespace tutti {
@@ -35,24 +37,24 @@ class ProxyLink {
  public:
   struct Ends {
     int rank = 0, peer = 0;
-    std::byte* near = nullptr;      // this rank's segment, in memory of the host
-    std::byte* far = nullptr;       // what its kernels take for the peer's
-    std::byte* outgoing = nullptr;  // Connections to the peer, one for each channel, in a row
-    std::byte* incoming = nullptr;  // and from it
+    std::byte* near = nullptr;  // this rank's segment, in memory of the host
+    std::byte* far = nullptr;   // what its kernels take for the peer's
+    LinkEnds links;             // for each channel
   };
-  /// `connection`: as the peer has it; slot_bytes is the most that a message has.
-  ProxyLink(const device::SegmentShape& shape, ConnectionShape connection, const Ends& ends);
+  /// `slot_bytes`: the most that a message of the links has.
+  ProxyLink(const device::SegmentShape& shape, std::size_t slot_bytes, Ends ends);
 
   /// Moves what can be moved; false if that was nothing. Throws Error(internal) when the peer has
   /// sent what cannot be; the link must not be used any more. One thread.
   bool advance();
-  /// Whether everything that our kernels have sent is on its way. From any thread.
+  /// Whether everything that our kernels have sent is on its way, and has left this process if it
+  /// goes to another host. From any thread.
   bool is_flushed() const;
 
  private:
   struct Channel {
-    Sender sender;
-    Receiver receiver;
+    SendEnd out{};
+    ReceiveEnd in{};
     std::uint64_t forwarded = 0, delivered = 0;     // messages
     std::uint32_t filled[device::kMostSlots] = {};  // bytes in near's slots that may not be zero
   };
@@ -69,7 +71,9 @@ class ProxyLink {
   std::size_t slot_bytes_;
   std::uint32_t rank_, peer_;
   std::byte *near_, *far_;
+  std::shared_ptr<void> held_;
   std::vector<Channel> channels_;
+  RemoteBell* wire_ = nullptr;  // that all channels share; null: the peer is on this host
 };
 
 /// The thread. It looks all the time while messages come, and for a millisecond after; then it

@@ -53,23 +53,27 @@ void check_count(std::span<const int> ordinals) {
 /// All teams of this process.
 struct DeviceTeams {
   std::mutex mutex;
-  std::map<std::uint64_t, std::weak_ptr<DeviceTeam>> by_key;  // of rank 0's segment on the host
-  std::vector<std::shared_ptr<DeviceTeam>> for_ever;          // whose memory must not be freed
+  std::map<std::uint64_t, std::weak_ptr<DeviceTeam>> by_key;
+  std::vector<std::shared_ptr<DeviceTeam>> for_ever;  // whose memory must not be freed
 
   static DeviceTeams& all() {
     static auto* const instance = new DeviceTeams;  // communicators may end with the process
     return *instance;
   }
-  std::shared_ptr<DeviceTeam> find(std::uint64_t key) {
-    const auto found = by_key.find(key);
+  /// Of the segment on the host of the first rank there.
+  static std::uint64_t key(const LocalGroup& group) {
+    return group.key(group.ranks_here().front());
+  }
+  std::shared_ptr<DeviceTeam> find(const LocalGroup& group) {
+    const auto found = by_key.find(key(group));
     return found != by_key.end() ? found->second.lock() : nullptr;
   }
   std::shared_ptr<DeviceTeam> join(LocalGroup& group, const WaitPolicy& policy,
                                    const std::function<std::shared_ptr<DeviceTeam>()>& make) {
     // Held while it is made: the other ranks have to wait for it anyway.
     const std::lock_guard lock(mutex);
-    auto team = find(group.key(0));
-    if (!team) by_key[group.key(0)] = team = make();
+    auto team = find(group);
+    if (!team) by_key[key(group)] = team = make();
     team->join(group, policy);
     return team;
   }
@@ -77,7 +81,7 @@ struct DeviceTeams {
     {
       const std::lock_guard lock(mutex);
       if (!team->leave(group)) return;
-      by_key.erase(group.key(0));
+      by_key.erase(key(group));
     }
     team->end(group);
     if (!team->peers_.are_using_ours()) return;
@@ -88,7 +92,7 @@ struct DeviceTeams {
       for_ever.push_back(team);
     }
   }
-  /// Until other processes have let go of its memory; if this process exits, two seconds more.
+  /// Until nobody needs it any more; if this process exits, two seconds more.
   void keep(const std::shared_ptr<DeviceTeam>& team, int stop_fd) {
     pollfd stop{stop_fd, POLLIN, 0};
     std::optional<Deadline> end;
@@ -110,7 +114,7 @@ DeviceTeam::DeviceTeam(LocalGroup& group, std::vector<int> ordinals,
     : ordinals_(std::move(ordinals)),
       shape_(device_segment(group.size())),
       executors_(make_executors(group, open)),
-      windows_(group.one_process() && executors_.gpus().size() == 1
+      windows_(!group.one_host() || (group.one_process() && executors_.gpus().size() == 1)
                    ? nullptr
                    : std::make_unique<DeviceWindows>(group, executors_)),
       peers_(group, shape_, executors_) {
@@ -137,6 +141,7 @@ DeviceExecutors DeviceTeam::make_executors(
 }
 
 void DeviceTeam::join(LocalGroup& group, const WaitPolicy& policy) {
+  peers_.join(group);
   ++joined_;
   const device::Executor::Limits limits{policy.timeout, policy.report_after};
   executors_.of(group.rank()).set_limits(limits);
@@ -156,6 +161,7 @@ void DeviceTeam::end(LocalGroup& group) {
   watch_->remove(group);
   watch_->stop();
   if (windows_) windows_->leave();
+  if (peers_.host() != nullptr && group.failed()) peers_.host()->set_failed();
   peers_.leave();
 }
 
@@ -164,6 +170,7 @@ void DeviceTeam::look(LocalGroup& group) {
   group.check_peers("watching what runs on its GPU");
   if (group.failed()) return abort();
   if (const auto late = this->late()) {
+    group.refresh(late->rank);
     log().warn("{}; that rank's newest collective on GPU memory is {}; still waiting", late->text,
                newest_text(group.control(late->rank), &ControlBlock::device_records));
   }
@@ -248,9 +255,21 @@ void DeviceTeam::launch(std::vector<Part> parts) {
   for (const Parts here : all) launch_on_gpu(here);
 }
 
+void DeviceTeam::link(const Part& part) {
+  if (!peers_.spans_hosts()) return;
+  const std::lock_guard lock(mutex_);
+  const std::pair key{part.rank, part.binding.plan};
+  if (linked_.contains(key)) return;
+  for (const Operand& o : key.second->operands) {
+    if (o.is_link()) peers_.link(part.rank, o.rank);
+  }
+  linked_.insert(key);
+}
+
 void DeviceTeam::launch_on_gpu(Parts parts) {
   std::vector<device::RankLaunch> launches;
   for (const Part& part : parts) {
+    link(part);
     launches.push_back(collective_executor(part.rank).prepare(part.binding, part.streams.front()));
   }
   enqueue(parts, launches, parts.front().binding.type);
@@ -273,6 +292,7 @@ void DeviceTeam::launch_messages_on_gpu(Parts parts) {
     const auto others = std::ranges::stable_partition(direct, std::not_fn(through_host));
     const std::vector<device::DeviceMessage> forwarded(others.begin(), others.end());
     direct.erase(others.begin(), others.end());
+    for (const auto& m : forwarded) peers_.link(part.rank, static_cast<int>(m.peer));
     const std::uint32_t shares = direct.empty() || forwarded.empty() ? 1 : 2;
     const device::Stream stream = part.streams.front();
     if (!direct.empty()) {
@@ -317,6 +337,9 @@ void DeviceTeam::note_failure(LocalGroup& group) {
   const auto f = failure();
   if (!f) return;
   // Kernels know no names of calls.
+  if (f->code() == ErrorCode::mismatch && f->rank() >= 0 && !group.failed()) {
+    group.refresh(f->rank());
+  }
   compare_with_peers(group, &ControlBlock::device_records);
   group.fail({f->code(), f->rank(), f->what()});
   abort();
@@ -358,7 +381,7 @@ void leave_device_team(const std::shared_ptr<DeviceTeam>& team, LocalGroup& grou
 std::shared_ptr<DeviceTeam> find_device_team(const LocalGroup& group) {
   DeviceTeams& teams = DeviceTeams::all();
   const std::lock_guard lock(teams.mutex);
-  return teams.find(group.key(0));
+  return teams.find(group);
 }
 
 }  // namespace tutti

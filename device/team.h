@@ -1,7 +1,8 @@
 // The ranks of a communicator that are threads of this process, on the GPU that they share, or on
 // several: an executor each, and launches of one or several of those on a GPU. One object per
 // communicator and process; it lives until the last of these ranks has left, because the others'
-// kernels may still write into a rank's segment.
+// kernels may still write into a rank's segment, and until what its kernels have sent through the
+// host, to other processes or hosts, has got on its way.
 #pragma once
 
 #include <chrono>
@@ -10,7 +11,9 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "device/executors.h"
@@ -47,7 +50,11 @@ class DeviceTeam {
   }
   bool collectives_through_host() const { return peers_.collectives_through_host(); }
 
-  /// Null where all ranks are in this process, on one GPU: its memory is addressed as it is.
+  /// See DevicePeers.
+  std::uint32_t collective_blocks() const { return peers_.collective_blocks(); }
+
+  /// Null where all ranks are in this process, on one GPU: its memory is addressed as it is. And
+  /// where some are on other hosts: all ranks would have to agree on what goes through windows.
   DeviceWindows* windows() const { return windows_.get(); }
 
   /// Of a buffer, beside the kernel.
@@ -97,6 +104,8 @@ class DeviceTeam {
   void check_default_stream(Parts parts) const;
   /// Throws where a launch of only some ranks would wait, on its stream, for one that waits for it.
   void check_stream(Parts parts);
+  /// Links a part's rank to those on other hosts that its plan sends to, or receives from.
+  void link(const Part& part);
   void launch_on_gpu(Parts parts);
   void launch_messages_on_gpu(Parts parts);
   void enqueue(Parts parts, std::span<const device::RankLaunch> launches, DataType type);
@@ -128,6 +137,7 @@ class DeviceTeam {
   static constexpr std::size_t kRemembered = 64;
   int joined_ = 0;    // DeviceTeams' mutex
   std::mutex mutex_;  // of what follows
+  std::set<std::pair<int, const RankPlan*>> linked_;
   std::vector<std::vector<Launched>> launched_;
   std::vector<std::uint64_t> launches_;
 };

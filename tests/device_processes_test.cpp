@@ -1,6 +1,7 @@
 // Ranks as processes on the memory of a GPU: collectives, graphs, messages, and what happens when
 // one leaves, comes too late, aborts, or is killed while kernels wait for it. All of it where the
-// processes map each other's GPU memory, and where some or all of them cannot. Built twice: with
+// processes map each other's GPU memory, where some or all of them cannot, and where they are on
+// different hosts (told apart by hand). Built twice: with
 // threads in the GPU's place (device_rank), and for a GPU that all the processes share (gpu_rank).
 // The rank's program lies beside this one.
 #include <fcntl.h>
@@ -36,7 +37,7 @@ std::string program() {
 }
 
 /// Which processes map each other's GPU memory.
-enum class Ways { all, none, not_the_first, odd_and_even, one_way };
+enum class Ways { all, none, not_the_first, odd_and_even, one_way, hosts, hosts_of_two };
 
 std::string name_of(Ways ways) {
   switch (ways) {
@@ -50,6 +51,10 @@ std::string name_of(Ways ways) {
       return "TwoContainers";
     case Ways::one_way:
       return "OneWay";
+    case Ways::hosts:
+      return "Hosts";
+    case Ways::hosts_of_two:
+      return "HostsOfTwo";
   }
   return "";
 }
@@ -63,6 +68,10 @@ void set_environment(Ways ways, int rank) {
     setenv("TEST_CANNOT_MAP", rank % 2 == 0 ? "2" : "1", 1);
   } else if (ways == Ways::one_way && rank < 2) {
     setenv(rank == 0 ? "TEST_CONTAINER" : "TEST_CANNOT_MAP", "1", 1);
+  }
+  if (ways == Ways::hosts || ways == Ways::hosts_of_two) {
+    const int host = ways == Ways::hosts ? rank : rank / 2;
+    setenv("TUTTI_HOST_ID", fmt::format("host{}", host).c_str(), 1);
   }
   if (ways == Ways::odd_and_even || ways == Ways::one_way) setenv("TUTTI_LOG", "off", 1);
 }
@@ -270,6 +279,17 @@ TEST_F(DeviceJobs, ALateRankIsOnlyReported) {
   }
 }
 
+TEST_F(DeviceJobs, ALateRankOfAnotherHostIsOnlyReported) {
+  Job job(2, Ways::hosts, "slow");
+  for (std::size_t r = 0; r < 2; ++r) {
+    EXPECT_EQ(job.wait(r, Clock::now() + 20s), 0) << job.text(r);
+  }
+  for (const char* report : {"on its GPU for rank 1 to send one for 0.3 s", "GPU memory is none",
+                             "GPU memory is all_reduce #1 (int32 x"}) {
+    EXPECT_NE(job.text(0).find(report), std::string::npos) << job.text(0);
+  }
+}
+
 TEST_P(DeviceProcesses, ATimeOutBeforeTheFirstCollectiveFailsAllRanks) {
   Job job(processes(), ways(), "alone", "1");
   ASSERT_TRUE(job.wait_ready());
@@ -359,6 +379,42 @@ INSTANTIATE_TEST_SUITE_P(Ranks, DeviceGpus,
                                               std::get<1>(test.param));
                          });
 
+// Threads of a process on different hosts, of which two may share a host, and a GPU there or not.
+class DeviceHostsOfThreads : public DeviceJobs,
+                             public ::testing::WithParamInterface<std::tuple<int, int, int>> {
+ protected:
+  void SetUp() override {
+    setenv("TUTTI_TEST_RANKS_PER_HOST", std::to_string(std::get<2>(GetParam())).c_str(), 1);
+    setenv("TEST_GPUS", "2", 1);
+  }
+  void TearDown() override {
+    unsetenv("TUTTI_TEST_RANKS_PER_HOST");
+    unsetenv("TEST_GPUS");
+  }
+  static void expect_right(const char* what) {
+    const auto [processes, threads, per_host] = GetParam();
+    Job job(processes, Ways::all, what, "60", std::to_string(threads).c_str());
+    expect_success(job, Clock::now() + 80s);
+  }
+};
+
+TEST_P(DeviceHostsOfThreads, Collectives) { expect_right("matrix"); }
+TEST_P(DeviceHostsOfThreads, Messages) { expect_right("messages"); }
+TEST_P(DeviceHostsOfThreads, LeavingTogetherAndNot) { expect_right("leave"); }
+
+std::vector<std::tuple<int, int, int>> hosts_of_threads() {
+  std::vector<std::tuple<int, int, int>> cases{{1, 2, 1}};
+  if (kIsGpu) return cases;
+  cases.emplace_back(1, 4, 2);
+  cases.emplace_back(2, 2, 1);
+  return cases;
+}
+INSTANTIATE_TEST_SUITE_P(Ranks, DeviceHostsOfThreads, ::testing::ValuesIn(hosts_of_threads()),
+                         [](const auto& test) {
+                           return fmt::format("{}ProcessesOf{}With{}", std::get<0>(test.param),
+                                              std::get<1>(test.param), std::get<2>(test.param));
+                         });
+
 TEST_F(DeviceJobs, WhoCannotMapWhatThePeerCountsOnFails) {
   if (kIsGpu) GTEST_SKIP() << "a GPU lets itself be mapped";
   Job job(4, Ways::one_way, "one_way");
@@ -366,12 +422,15 @@ TEST_F(DeviceJobs, WhoCannotMapWhatThePeerCountsOnFails) {
 }
 
 std::vector<std::tuple<int, Ways>> cases() {
-  std::vector<std::tuple<int, Ways>> cases{{2, Ways::all}, {4, Ways::all}, {2, Ways::none}};
+  std::vector<std::tuple<int, Ways>> cases{
+      {2, Ways::all}, {4, Ways::all}, {2, Ways::none}, {2, Ways::hosts}};
   // A real GPU lets itself be mapped, and is slow with processes that take turns.
   if (kIsGpu) return cases;
   cases.emplace_back(4, Ways::none);
   cases.emplace_back(2, Ways::not_the_first);
   cases.emplace_back(4, Ways::odd_and_even);
+  cases.emplace_back(3, Ways::hosts);
+  cases.emplace_back(4, Ways::hosts_of_two);
   return cases;
 }
 

@@ -1,14 +1,18 @@
 // Messages of kernels that go through the host: two links, with this test in the place of the
-// kernels at their ends.
+// kernels at their ends. Between the two, memory of the host, or the network.
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <memory>
 #include <random>
 #include <thread>
 #include <vector>
 
 #include "collectives/execute/cuda/memory.h"
+#include "comm/impl.h"
+#include "device/network_links.h"
 #include "device/proxy.h"
 
 namespace tutti {
@@ -44,14 +48,14 @@ using Bytes = std::vector<std::byte>;
 /// What the kernels of a rank do with it: LaneLinks, for one message at a time.
 class Rank {
  public:
-  Rank(int rank, std::byte* outgoing, std::byte* incoming)
+  Rank(int rank, LinkEnds ends)
       : near_(shape_.bytes()),
         far_(shape_.bytes()),
         rank_(static_cast<std::uint32_t>(rank)),
         peer_(1 - rank_),
         link(std::make_shared<ProxyLink>(
-            shape_, kConnection,
-            ProxyLink::Ends{rank, 1 - rank, near_.data(), far_.data(), outgoing, incoming})) {}
+            shape_, kSlotBytes,
+            ProxyLink::Ends{rank, 1 - rank, near_.data(), far_.data(), std::move(ends)})) {}
 
   bool can_send(std::uint32_t channel) {
     return sent[channel] + 1 - device::load_acquire(word(near_, shape_.credit(peer_, channel))) <=
@@ -96,11 +100,53 @@ class Rank {
   std::shared_ptr<ProxyLink> link;
 };
 
+/// Of a rank whose links lie in this memory.
+LinkEnds ends_in(Memory& outgoing, Memory& incoming) {
+  struct Held {
+    Bell bell{};
+    Sender senders[kChannels];
+    Receiver receivers[kChannels];
+  };
+  const auto held = std::make_shared<Held>();
+  LinkEnds ends{{}, {}, held};
+  for (std::size_t c = 0; c < kChannels; ++c) {
+    const std::size_t at = c * kConnection.bytes();
+    held->senders[c] = Sender(outgoing.data() + at, kConnection);
+    held->receivers[c] = Receiver(incoming.data() + at, kConnection);
+    ends.outgoing.push_back({&held->senders[c], &held->bell});
+    ends.incoming.push_back({&held->receivers[c], &held->bell});
+  }
+  return ends;
+}
+
+/// On one host.
 struct Pair {
   Memory to_first{kChannels * kConnection.bytes()}, to_second{kChannels * kConnection.bytes()};
-  Rank first{0, to_second.data(), to_first.data()};
-  Rank second{1, to_first.data(), to_second.data()};
+  Rank first{0, ends_in(to_second, to_first)};
+  Rank second{1, ends_in(to_first, to_second)};
 };
+
+/// On two hosts, which are told apart by hand.
+struct DistantPair {
+  static std::vector<Communicator> meet() {
+    std::vector<Options> options(2);
+    options[0].host_id = "one";
+    options[1].host_id = "another";
+    return Communicator::create_local(options);
+  }
+  static std::unique_ptr<DeviceNetworkLinks> links_of(Communicator& comm) {
+    return std::make_unique<DeviceNetworkLinks>(*comm.impl().group);
+  }
+  std::vector<Communicator> comms = meet();
+  std::unique_ptr<DeviceNetworkLinks> of_first = links_of(comms[0]), of_second = links_of(comms[1]);
+  Rank first{0, of_first->ends(1, kChannels, kConnection)};
+  Rank second{1, of_second->ends(0, kChannels, kConnection)};
+};
+
+template <class P>
+class DeviceProxyPairs : public ::testing::Test {};
+using Pairs = ::testing::Types<Pair, DistantPair>;
+TYPED_TEST_SUITE(DeviceProxyPairs, Pairs);
 
 /// The n-th message of a rank on a channel, the same wherever it is asked for: of any size, with
 /// zeros anywhere.
@@ -141,8 +187,8 @@ void step(Rank& rank, int number_of_rank, std::uint32_t channel, std::uint64_t m
   }
 }
 
-TEST(DeviceProxy, MessagesArriveInOrderAndWhole) {
-  Pair pair;
+TYPED_TEST(DeviceProxyPairs, MessagesArriveInOrderAndWhole) {
+  TypeParam pair;
   std::mt19937 random(5);
   constexpr std::uint64_t kMessages = 3000;
   const auto done = [](const Rank& r) {
@@ -163,7 +209,7 @@ TEST(DeviceProxy, MessagesArriveInOrderAndWhole) {
       default:
         pair.second.link->advance();
     }
-    if (HasFatalFailure()) return;
+    if (this->HasFatalFailure()) return;
   }
   EXPECT_FALSE(pair.first.link->advance());
   EXPECT_TRUE(pair.first.link->is_flushed() && pair.second.link->is_flushed());
@@ -183,32 +229,52 @@ TEST(DeviceProxy, ShortMessagesStayShortAfterLongOnes) {
   }
 }
 
-TEST(DeviceProxy, WhatThePeerDoesNotTakeIsKept) {
-  Pair pair;
+TYPED_TEST(DeviceProxyPairs, WhatThePeerDoesNotTakeIsKept) {
+  TypeParam pair;
   const Bytes data(100, std::byte{9});
   std::uint32_t sent = 0;
-  const auto send_all = [&] {
-    while (pair.first.can_send(0)) {
-      pair.first.send(0, sent++, data);
+  // What the network brings takes a moment.
+  const auto eventually = [&](const auto& holds) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (!holds() && std::chrono::steady_clock::now() < end) {
       pair.first.link->advance();
       pair.second.link->advance();
     }
+    return holds();
   };
-  send_all();
+  // Until nothing is taken any more.
+  while (true) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
+    while (!pair.first.can_send(0) && std::chrono::steady_clock::now() < end) {
+      pair.first.link->advance();
+      pair.second.link->advance();
+    }
+    if (!pair.first.can_send(0)) break;
+    pair.first.send(0, sent++, data);
+  }
   // Three FIFOs, one behind the other.
   EXPECT_EQ(sent, 4 + kConnection.slots + 4);
   EXPECT_FALSE(pair.first.link->is_flushed());
-  for (std::uint32_t i = 0; i < 4; ++i) {
-    ASSERT_TRUE(pair.second.can_receive(0, i));
+  for (std::uint32_t i = 0; i < sent; ++i) {
+    ASSERT_TRUE(eventually([&] { return pair.second.can_receive(0, i); }));
     EXPECT_EQ(pair.second.receive(0, data.size()), data);
   }
-  pair.second.link->advance();  // into the slots of the second rank
-  pair.first.link->advance();
-  EXPECT_FALSE(pair.first.link->is_flushed());
-  for (std::uint32_t i = 4; i < 8; ++i) pair.second.receive(0, data.size());
+  EXPECT_TRUE(eventually([&] { return pair.first.link->is_flushed(); }));
+}
+
+TEST(DeviceProxy, WhatWasSentArrivesAtAnotherHostBeforeTheNewsThatItsSenderHasLeft) {
+  DistantPair pair;
+  const Bytes data(kSlotBytes, std::byte{9});
+  pair.first.send(0, 5, data);
+  while (!pair.first.link->is_flushed()) pair.first.link->advance();
+  EXPECT_FALSE(pair.of_second->has_left(0));
+  pair.first.link.reset();
+  pair.of_first.reset();
+  while (!pair.of_second->has_left(0)) pair.second.link->advance();
+  EXPECT_TRUE(pair.of_second->is_gone(0));
   pair.second.link->advance();
-  pair.first.link->advance();
-  EXPECT_TRUE(pair.first.link->is_flushed());
+  ASSERT_TRUE(pair.second.can_receive(0, 5));
+  EXPECT_EQ(pair.second.receive(0, data.size()), data);
 }
 
 TEST(DeviceProxy, AMessageLongerThanItsSlotIsRefused) {
@@ -226,8 +292,8 @@ TEST(DeviceProxy, AMessageLongerThanItsSlotIsRefused) {
   }
 }
 
-TEST(DeviceProxy, TheThreadCarriesMessagesUntilItIsStopped) {
-  Pair pair;
+TYPED_TEST(DeviceProxyPairs, TheThreadCarriesMessagesUntilItIsStopped) {
+  TypeParam pair;
   const auto first = DeviceProxy::start();
   const auto second = DeviceProxy::start();
   first->add(pair.first.link);

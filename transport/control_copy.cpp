@@ -76,28 +76,58 @@ class Reader {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
+using Records = std::array<OperationRecord, kRecords>;
+
+void write(Writer& out, const Records& from) {
+  struct Record {
+    std::uint64_t sequence;
+    std::array<std::uint64_t, 3> words;
+  };
+  std::vector<Record> records;
+  for (const OperationRecord& r : from) {
+    Record record{r.sequence.load(std::memory_order_acquire), {}};
+    for (std::size_t w = 0; w < 3; ++w)
+      record.words[w] = r.words[w].load(std::memory_order_acquire);
+    // One that is being rewritten is left out.
+    if (record.sequence != 0 && r.sequence.load(kRelaxed) == record.sequence) {
+      records.push_back(record);
+    }
+  }
+  out.word(records.size());
+  for (const Record& r : records) {
+    out.word(r.sequence);
+    for (const std::uint64_t w : r.words) out.word(w);
+  }
+}
+
+/// Stores what it reads in `to`, unless that is null.
+void read(Reader& in, Records* to) {
+  const std::size_t records = in.count(kRecords);
+  for (std::size_t r = 0; r < records; ++r) {
+    const std::uint64_t sequence = in.word();
+    std::uint64_t words[3];
+    for (auto& w : words) w = in.word();
+    if (to == nullptr) continue;
+    OperationRecord& record = (*to)[sequence % kRecords];
+    record.sequence.store(0, kRelaxed);
+    for (std::size_t w = 0; w < 3; ++w) record.words[w].store(words[w], std::memory_order_release);
+    record.sequence.store(sequence, std::memory_order_release);
+  }
+}
+
 /// Reads all of it; stores what it reads in `to`, unless that is null.
 bool read(std::span<const std::byte> bytes, ControlBlock* to) {
   Reader in(bytes);
   const std::uint64_t progress = in.word();
   const auto waits_for = static_cast<std::uint32_t>(in.count(UINT32_MAX));
   const auto age = static_cast<std::int64_t>(in.word());
-  const std::size_t records = in.count(kRecords);
   if (to != nullptr) {
     to->progress.store(progress, kRelaxed);
     to->waits_for.store(waits_for, kRelaxed);
     to->waited_at.store(now_ns() - age, kRelaxed);
   }
-  for (std::size_t r = 0; r < records; ++r) {
-    const std::uint64_t sequence = in.word();
-    std::uint64_t words[3];
-    for (auto& w : words) w = in.word();
-    if (to == nullptr) continue;
-    OperationRecord& record = to->records[sequence % kRecords];
-    record.sequence.store(0, kRelaxed);
-    for (std::size_t w = 0; w < 3; ++w) record.words[w].store(words[w], std::memory_order_release);
-    record.sequence.store(sequence, std::memory_order_release);
-  }
+  read(in, to == nullptr ? nullptr : &to->records);
+  read(in, to == nullptr ? nullptr : &to->device_records);
   const std::uint64_t uneven = in.word();
   const std::size_t blocks = in.count(UnevenCounts::kBlocks);
   if (to != nullptr) to->uneven.sequence.store(0, kRelaxed);
@@ -121,25 +151,8 @@ std::vector<std::byte> control_to_bytes(const ControlBlock& from) {
   out.word(from.progress.load(kRelaxed));
   out.word(from.waits_for.load(kRelaxed));
   out.word(static_cast<std::uint64_t>(now_ns() - from.waited_at.load(kRelaxed)));
-  struct Record {
-    std::uint64_t sequence;
-    std::array<std::uint64_t, 3> words;
-  };
-  std::vector<Record> records;
-  for (const OperationRecord& r : from.records) {
-    Record record{r.sequence.load(std::memory_order_acquire), {}};
-    for (std::size_t w = 0; w < 3; ++w)
-      record.words[w] = r.words[w].load(std::memory_order_acquire);
-    // One that is being rewritten is left out.
-    if (record.sequence != 0 && r.sequence.load(kRelaxed) == record.sequence) {
-      records.push_back(record);
-    }
-  }
-  out.word(records.size());
-  for (const Record& r : records) {
-    out.word(r.sequence);
-    for (const std::uint64_t w : r.words) out.word(w);
-  }
+  write(out, from.records);
+  write(out, from.device_records);
   const std::uint64_t uneven = from.uneven.sequence.load(std::memory_order_acquire);
   out.word(uneven);
   out.word(uneven != 0 ? UnevenCounts::kBlocks : 0);

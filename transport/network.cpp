@@ -5,6 +5,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -28,6 +29,7 @@ constexpr std::uint64_t kListener = WaitingRoom::kPlaces, kFirstGuest = kListene
 constexpr std::size_t kMostGuests = 256;
 constexpr std::size_t kMostEarly = 4096;  // notes for one communicator that is not there yet
 constexpr auto kFarewell = 5000ms, kFarewellInTrouble = 100ms;
+constexpr auto kLastWords = 500ms;      // for whom this rank has had nothing to do with so far
 constexpr std::uint32_t kLeftNote = 0;  // the answer to a note for a communicator that is over
 
 }  // namespace
@@ -72,6 +74,13 @@ Network::~Network() {
     return;
   }
   if (reactor_ == nullptr) return;
+  // A failure, say: whom it is to be told to may be somebody whom this rank has to connect to
+  // first.
+  const Deadline told = deadline_after(kLastWords);
+  const auto is_to_be_told = [](RemoteRank* r) { return r->is_to_be_told(); };
+  while (std::ranges::any_of(all_remote(), is_to_be_told) && Clock::now() < told && !must_stop()) {
+    std::this_thread::sleep_for(50us);
+  }
   reactor_->forget(*this);
   std::vector<RemoteRank*> ranks;
   {

@@ -265,6 +265,11 @@ void RemoteRank::tell(std::uint64_t group, std::uint32_t type, std::span<const s
   connect();
 }
 
+bool RemoteRank::is_to_be_told() {
+  const std::lock_guard lock(mutex_);
+  return state_.load(std::memory_order_relaxed) == State::connecting && !notes_.empty();
+}
+
 void RemoteRank::flush_notes() {
   while (!notes_.empty() && streams_[kControl]) {
     std::vector<std::byte>& note = notes_.front();
@@ -525,6 +530,7 @@ bool RemoteRank::on_exit() {
   wire_->poll();
   const std::lock_guard lock(mutex_);
   if (is_up()) flush_notes();
+  if (state_.load(std::memory_order_relaxed) == State::connecting) return notes_.empty();
   return !is_up() || (wire_->is_flushed() && notes_are_out());
 }
 

@@ -86,6 +86,8 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   void accept(FileDescriptor socket, const StreamHello& hello, const wire::Session& session);
   /// Sends a note, when there is a connection.
   void tell(std::uint64_t group, std::uint32_t type, std::span<const std::byte> bytes);
+  /// Whether there are notes for it that wait for the connection to come about.
+  bool is_to_be_told();
   Wire& wire() { return *wire_; }
   /// The end, which the owner drives from now on, not the reactor: says good-bye,
   void say_bye();

@@ -218,6 +218,10 @@ int live_in_threads(const std::string& what, int threads) {
       ranks.emplace_back([&, r] {
         Options options;
         options.gpu = (r - first) % accelerators();
+        // As if they were on different hosts: all that then happens, in one process.
+        if (const char* const per_host = std::getenv("TUTTI_TEST_RANKS_PER_HOST")) {
+          options.host_id = std::to_string(r / std::atoi(per_host));
+        }
         const int status = live(what, threads, options.gpu,
                                 [&] { return Communicator::create(id, r, size, options); });
         if (status != 0) worst = status;

@@ -1,0 +1,55 @@
+#include "device/network_links.h"
+
+#include "collectives/execute/signature.h"
+
+namespace tutti {
+namespace {
+
+/// Differs from all communicators' ids, and is the same on all ranks.
+std::uint64_t links_id(const LocalGroup& group) { return mix(group.id(), 0x6c696e6b73); }
+
+}  // namespace
+
+DeviceNetworkLinks::DeviceNetworkLinks(LocalGroup& group)
+    : network_(group.shared_network()),
+      members_(group.members().begin(), group.members().end()),
+      id_(links_id(group)) {
+  network_->join(id_, *this);
+}
+
+DeviceNetworkLinks::~DeviceNetworkLinks() { network_->leave(id_, failed_); }
+
+LinkEnds DeviceNetworkLinks::ends(int peer, std::size_t channels, const ConnectionShape& shape) {
+  Wire& wire = network_->wire(members_[static_cast<std::size_t>(peer)]);
+  LinkEnds ends;
+  for (std::uint64_t c = 0; c < channels; ++c) {
+    OutLink& out = wire.out({id_, c}, shape, quiet_);
+    ends.outgoing.push_back({&out.sender(), &out});
+    InLink& in = wire.in({id_, c}, shape, quiet_);
+    ends.incoming.push_back({&in.receiver(), &in});
+  }
+  return ends;
+}
+
+bool DeviceNetworkLinks::has_left(int peer) const {
+  const std::lock_guard lock(mutex_);
+  return left_.contains(members_[static_cast<std::size_t>(peer)]);
+}
+
+bool DeviceNetworkLinks::is_gone(int peer) const {
+  const std::lock_guard lock(mutex_);
+  const int member = members_[static_cast<std::size_t>(peer)];
+  return left_.contains(member) || lost_.contains(member);
+}
+
+void DeviceNetworkLinks::on_left(int member, int) {
+  const std::lock_guard lock(mutex_);
+  left_.insert(member);
+}
+
+void DeviceNetworkLinks::on_lost(int member, const std::string&) {
+  const std::lock_guard lock(mutex_);
+  lost_.insert(member);
+}
+
+}  // namespace tutti

@@ -1,0 +1,53 @@
+// A rank's links to ranks on other hosts that carry what kernels write: links as the communicator's
+// own are, in a group of their own on its network, which the rank leaves when its process's team
+// ends. So what kernels have sent goes on its way though the rank has left the communicator, as
+// inside a host.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "device/link_ends.h"
+#include "transport/local_group.h"
+
+namespace tutti {
+
+class DeviceNetworkLinks final : Network::Listener {
+ public:
+  /// Of rank `group.rank()`, whose communicator has ranks on other hosts. It may outlive `group`.
+  explicit DeviceNetworkLinks(LocalGroup& group);
+  /// What was published is sent, or never will be; nobody uses the links any more.
+  ~DeviceNetworkLinks() override;
+  DeviceNetworkLinks(const DeviceNetworkLinks&) = delete;
+  DeviceNetworkLinks& operator=(const DeviceNetworkLinks&) = delete;
+
+  /// Those to and from rank `peer`, on another host; valid as long as this object. Connects to it.
+  /// Throws Error: system where there is no way to it, or no memory.
+  LinkEnds ends(int peer, std::size_t channels, const ConnectionShape& shape);
+  /// Whether rank `peer` has ended its links, having sent all there was,
+  bool has_left(int peer) const;
+  /// or is gone altogether, so that nothing can be sent to it.
+  bool is_gone(int peer) const;
+  /// Nobody may be there to take what this rank has sent last, and that does not matter.
+  void set_failed() { failed_ = true; }
+
+ private:
+  void on_note(int, std::uint32_t, std::span<const std::byte>) override {}
+  void on_left(int member, int because_of) override;
+  void on_lost(int member, const std::string& why) override;
+
+  const std::shared_ptr<Network> network_;
+  const std::vector<int> members_;
+  const std::uint64_t id_;
+  Bell quiet_{};  // nobody sleeps on it: the thread that moves messages looks
+  bool failed_ = false;
+  mutable std::mutex mutex_;   // of what follows
+  std::set<int> left_, lost_;  // numbers in the job
+};
+
+}  // namespace tutti
