@@ -32,8 +32,7 @@ class Chooser {
   bool rounds_once(const Algorithm& algorithm);
 
  private:
-  /// Without access to others' memory there is no need to look at all parts of a plan over windows,
-  /// which takes long where there are many hosts.
+  /// Without access to others' memory there is no need to look at plans over windows.
   bool may_serve(const Algorithm& algorithm, const Workload& workload) {
     return algorithm.collective == workload.collective &&
            (!algorithm.windows || workload.access != Access::none) && may_run(algorithm) &&
