@@ -18,7 +18,9 @@ using std::chrono::milliseconds;
 
 // Yielding costs little while others want the core; after this long nobody is about to answer.
 constexpr auto kYieldFor = milliseconds(2);
-constexpr auto kLookEvery = milliseconds(10);
+// How often who waits looks whether its peers are there. Later less often: with many ranks on a few
+// cores, looking would take the time that the others need.
+constexpr auto kLookEvery = milliseconds(10), kLateLookEvery = milliseconds(50);
 // While ranks of this host may have something, who cannot wake whoever sleeps on the network.
 constexpr auto kShortSleep = std::chrono::microseconds(500);
 constexpr auto kLongSleep = milliseconds(10);
@@ -93,7 +95,8 @@ class Wait {
         still.next_look = now + kLookEvery;
       }
       if (now < still.next_look) continue;
-      still.next_look = now + kLookEvery;
+      still.next_look =
+          now + std::clamp<Clock::duration>((now - still.began) / 8, kLookEvery, kLateLookEvery);
       inspect(*job, now);
     }
   }
