@@ -4,6 +4,8 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <atomic>
+#include <thread>
 #include <vector>
 
 #include "collectives/execute/host/placement.h"
@@ -41,6 +43,15 @@ std::string doing(const Operation& op, const Operation::Blocked& b) {
                      b.sending ? "take a message" : "send one");
 }
 
+/// Threads of this process that wait for other hosts. When they are more than its cores, whoever
+/// looks again and again takes the time of those who have something to do, as the network's thread.
+std::atomic<int> waiting_for_hosts{0};
+
+bool outnumber_cores(int threads) {
+  static const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  return threads > std::max(cores, 1);
+}
+
 /// One wait: from the moment that nothing moved until something does, or `source` has more.
 class Wait {
  public:
@@ -54,10 +65,19 @@ class Wait {
       spans_hosts_ = spans_hosts_ || job->operation().spans_hosts();
       spins_ = std::min(spins_, job->policy().spins);
     }
+    if (spans_hosts_) waiting_for_hosts.fetch_add(1, std::memory_order_relaxed);
   }
+  ~Wait() {
+    if (spans_hosts_) waiting_for_hosts.fetch_sub(1, std::memory_order_relaxed);
+  }
+  Wait(const Wait&) = delete;
+  Wait& operator=(const Wait&) = delete;
 
   void once() {
     if (spans_hosts_) poll_network();
+    const bool must_not_look =
+        spans_hosts_ && outnumber_cores(waiting_for_hosts.load(std::memory_order_relaxed));
+    if (must_not_look) looks_ = spins_;
     if (looks_ == 0 && crowded_ && waits_for_own_core()) looks_ = spins_;
     if (++looks_ <= spins_) {
       pause();
@@ -70,7 +90,7 @@ class Wait {
     if (began_ == Clock::time_point{}) began_ = now;
     look_after(now);
     looks_ = crowded_ ? 0 : spins_;
-    if (now - began_ < kYieldFor) {
+    if (now - began_ < kYieldFor && !must_not_look) {
       if (crowded_) spread_out(pending_.front()->operation().group(), now);
       sched_yield();
     } else {
