@@ -18,8 +18,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// Yielding costs little while others want the core; after this long nobody is about to answer.
+// Yielding costs little while others want the core; after this long nobody is about to answer. With
+// many ranks a core, those who yield are in the way of those who could go on.
 constexpr auto kYieldFor = milliseconds(2);
+constexpr int kYieldingRanks = 8;  // of a core; with more, each does for a shorter time
 // How often who waits looks whether its peers are there. Later less often: with many ranks on a few
 // cores, looking would take the time that the others need.
 constexpr auto kLookEvery = milliseconds(10), kLateLookEvery = milliseconds(50);
@@ -64,6 +66,9 @@ class Wait {
       crowded_ = crowded_ || job->policy().crowded;
       spans_hosts_ = spans_hosts_ || job->operation().spans_hosts();
       spins_ = std::min(spins_, job->policy().spins);
+      yields_for_ = std::min<Clock::duration>(
+          yields_for_,
+          kYieldFor * kYieldingRanks / std::max(job->policy().ranks_of_a_core, kYieldingRanks));
     }
     if (spans_hosts_) waiting_for_hosts.fetch_add(1, std::memory_order_relaxed);
   }
@@ -90,7 +95,7 @@ class Wait {
     if (began_ == Clock::time_point{}) began_ = now;
     look_after(now);
     looks_ = crowded_ ? 0 : spins_;
-    if (now - began_ < kYieldFor && !must_not_look) {
+    if (now - began_ < yields_for_ && !must_not_look) {
       if (crowded_) spread_out(pending_.front()->operation().group(), now);
       sched_yield();
     } else {
@@ -242,6 +247,7 @@ class Wait {
   const JobSource* source_;
   Job* concerned_;
   int spins_;
+  Clock::duration yields_for_ = kYieldFor;
   bool crowded_ = false;
   bool spans_hosts_ = false;
   int looks_ = 0;
