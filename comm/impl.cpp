@@ -16,7 +16,9 @@ namespace {
 
 WaitPolicy policy_for(const Geometry& geometry, std::size_t ranks_here, const Options& options) {
   WaitPolicy policy;
-  policy.crowded = ranks_here > geometry.cores_here;
+  const auto cores = static_cast<std::size_t>(std::max<std::uint64_t>(geometry.cores_here, 1));
+  policy.crowded = ranks_here > cores;
+  policy.ranks_of_a_core = static_cast<int>((ranks_here + cores - 1) / cores);
   policy.timeout = options.timeout;
   policy.report_after = options.report_after;
   const std::int64_t wish = setting_integer("TUTTI_SPIN");

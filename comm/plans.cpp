@@ -129,7 +129,7 @@ std::unique_ptr<ReadyPlan> Plans::ready(const Algorithm& algorithm, PlanRequest 
   auto plan = std::make_unique<ReadyPlan>();
   plan->plan = generate(algorithm, request);
   const Use use = use_of(algorithm, request, layout_, hosts_);
-  if (use.across) {
+  if (use.across || addresses_across(plan->plan, hosts_)) {
     throw Error(ErrorCode::internal,
                 fmt::format("the algorithm {} for {} addresses memory of another host",
                             algorithm.name, name(algorithm.collective)));

@@ -125,6 +125,48 @@ TEST(Hosts, EveryPlanIsProvedAndAddressesNoOtherHostIfItMayRun) {
   }
 }
 
+// Of many ranks, some are looked at: they show what all parts use.
+TEST(Hosts, TypicalRanksShowWhatAllDo) {
+  const std::vector<std::vector<int>> shapes = {in_order({24}),
+                                                in_order({9, 9}),
+                                                in_turn(6, 4),
+                                                in_turn(20, 1),
+                                                in_order({5, 4, 4, 4, 1, 3}),
+                                                in_order({1, 1, 1, 1, 1, 13}),
+                                                in_order({8, 8, 8, 4}),
+                                                in_order({3, 3, 3, 3, 3, 3, 2})};
+  for (const std::vector<int>& host : shapes) {
+    const int ranks = static_cast<int>(host.size());
+    const Domains hosts(host);
+    for (const Domains& caches : {Domains(), caches_on(host)}) {
+      const Domains layout = laid_out(hosts, caches);
+      for (const Algorithm& a : algorithms()) {
+        if (!a.windows) continue;
+        for (const int root : {0, ranks / 2, ranks - 1}) {
+          if (root > 0 && !is_rooted(a.collective)) continue;
+          const PlanRequest request{a.collective, ranks, root};
+          SCOPED_TRACE(fmt::format("{} {} on hosts {} root {}", name(a.collective), a.name,
+                                   fmt::join(host, " "), root));
+          Plan plan;
+          try {
+            plan = laid_out_plan(a, request, layout);
+          } catch (const Error&) {  // groups that do not divide the ranks
+            continue;
+          }
+          const bool crosses = std::ranges::any_of(
+              plan.ranks, [&](const RankPlan& part) { return addresses_across(part, hosts); });
+          const Use use = use_of(a, request, layout, hosts);
+          ASSERT_EQ(use.across, crosses);
+          if (crosses) continue;
+          const PlanNeeds needs = needs_of(plan);
+          EXPECT_EQ(use.reach.windows, needs.windows);
+          EXPECT_EQ(use.reach.link_data, needs.link_data);
+        }
+      }
+    }
+  }
+}
+
 TEST(Hosts, CollectivesHaveAnAlgorithmWithWindowsInsideAndLinksAcross) {
   for (const std::vector<int>& host : kShapes) {
     const Domains hosts(host);

@@ -60,6 +60,7 @@ struct ConnectionShape {
   constexpr std::size_t bytes() const {
     return sizeof(CreditLine) + slots * sizeof(SlotHeader) + data_bytes();
   }
+  friend constexpr bool operator==(const ConnectionShape&, const ConnectionShape&) = default;
 };
 
 namespace detail {

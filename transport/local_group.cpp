@@ -9,6 +9,7 @@
 #include <mutex>
 #include <set>
 #include <thread>
+#include <unordered_map>
 #include <utility>
 
 #include "core/background.h"
@@ -18,10 +19,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Those of this process that are complete.
+/// Those of this process that are complete, by their ranks' meshes, as threads that are ranks have
+/// one each; those without another rank of this process also by that.
 struct Groups {
   std::mutex mutex;
-  std::vector<LocalGroup*> all;
+  std::unordered_map<const Mesh*, std::vector<LocalGroup*>> by_mesh;
+  std::vector<LocalGroup*> alone;
 };
 
 Groups& groups() {
@@ -116,7 +119,10 @@ LocalGroup::LocalGroup(std::shared_ptr<Mesh> mesh, std::shared_ptr<Network> netw
   wait_for_host_to_join(deadline);
   for (int r = 0; r < size(); ++r) {
     if (!same_process(r)) one_process_ = false;
-    if (r != rank_ && same_process(r)) alone_in_process_ = false;
+    // Also where hosts, or processes, are told apart by hand.
+    const bool neighbour = r != rank_ && alone_in_process_ && pid(r) == mesh_->address().pid &&
+                           mesh_->host_name(member(r)) == mesh_->host_name(member(rank_));
+    if (neighbour) alone_in_process_ = false;
   }
   for (const int r : here_) {
     if ((control(r).state.load(std::memory_order_acquire) & kCmaWorks) == 0) {
@@ -126,7 +132,8 @@ LocalGroup::LocalGroup(std::shared_ptr<Mesh> mesh, std::shared_ptr<Network> netw
   if (hosts_) wait_for_other_hosts(deadline);
   Groups& g = groups();
   const std::lock_guard lock(g.mutex);
-  g.all.push_back(this);
+  g.by_mesh[mesh_.get()].push_back(this);
+  if (alone_in_process_) g.alone.push_back(this);
 }
 
 // Whether all ranks have joined is what their new communicator depends on, and the same for all of
@@ -291,7 +298,12 @@ LocalGroup::~LocalGroup() {
   {
     Groups& g = groups();
     const std::lock_guard lock(g.mutex);
-    std::erase(g.all, this);
+    const auto found = g.by_mesh.find(mesh_.get());
+    if (found != g.by_mesh.end()) {
+      std::erase(found->second, this);
+      if (found->second.empty()) g.by_mesh.erase(found);
+    }
+    std::erase(g.alone, this);
   }
   if (is_inherited()) {  // the parent has not left
     abandon(std::shared_ptr<Links>(std::move(links_)));
@@ -398,16 +410,20 @@ void LocalGroup::say_waiting(std::string_view doing) {
   }
   Groups& g = groups();
   const std::lock_guard lock(g.mutex);
-  for (LocalGroup* other : g.all) {
-    // Ranks that are threads have a mesh each; of one process's it is enough to be its only rank.
-    const bool same_rank = other->mesh_ == mesh_ || (other->alone_in_process_ && alone_in_process_);
-    if (other != this && same_rank && !other->is_inherited())
-      other->control().elsewhere.say(now_ns(), doing);
+  const auto tell = [&](LocalGroup* other) {
+    if (other != this && !other->is_inherited()) other->control().elsewhere.say(now_ns(), doing);
+  };
+  const auto mine = g.by_mesh.find(mesh_.get());
+  if (mine != g.by_mesh.end()) std::ranges::for_each(mine->second, tell);
+  if (!alone_in_process_) return;
+  // Other meshes of a process have the same rank where it is the only one.
+  for (LocalGroup* other : g.alone) {
+    if (other->mesh_ != mesh_) tell(other);
   }
 }
 
 std::string LocalGroup::elsewhere_text(int peer) {
-  // Who waits says so every 10 ms or so; what is older than this is over.
+  // Who waits says so every 10 to 50 ms; what is older than this is over.
   constexpr std::uint64_t kFresh = 250'000'000;
   const auto elsewhere = control(peer).elsewhere.read();
   if (!elsewhere || elsewhere->number + kFresh < now_ns()) return "";
@@ -444,7 +460,7 @@ void LocalGroup::on_lost(int rank, const std::string& why) {
   if (has_left(rank) || !hosts_->joining().is_decided()) return;
   std::string doing = "between its calls";
   {
-    // Who waits says so every 10 ms or so.
+    // Who waits says so every 10 to 50 ms.
     const std::lock_guard lock(doing_mutex_);
     if (Clock::now() - did_ < std::chrono::milliseconds(250)) doing = "while " + doing_;
   }

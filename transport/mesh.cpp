@@ -4,8 +4,8 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <poll.h>
 #include <sodium.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -15,6 +15,7 @@
 #include <cstring>
 #include <fstream>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -22,6 +23,7 @@
 #include "core/fork.h"
 #include "core/settings.h"
 #include "transport/cma.h"
+#include "transport/waiting_room.h"
 
 namespace tutti {
 namespace {
@@ -66,6 +68,10 @@ ucred credentials(int fd) {
   return c;
 }
 
+/// What the epoll set of ends says: whose, and of what.
+enum End : std::uint64_t { kProcess = 0, kSocket = 1 };
+std::uint64_t end_of(int rank, End what) { return static_cast<std::uint64_t>(rank) << 1 | what; }
+
 }  // namespace
 
 SocketAddress socket_address(const std::array<std::uint64_t, 2>& name) {
@@ -103,7 +109,6 @@ void Mesh::connect(int rank, std::span<const MeshAddress> peers,
                                strnlen(peers[r].host_name.data(), peers[r].host_name.size()));
   }
   hosts_ = static_cast<int>(hosts.size());
-  std::vector<int> others;  // that are processes of this host, and not this one
   for (std::size_t r = 0; r < peers.size(); ++r) {
     Peer& peer = peers_[r];
     peer.probe = peers[r].probe;
@@ -111,16 +116,26 @@ void Mesh::connect(int rank, std::span<const MeshAddress> peers,
     peer.pid = peers[r].pid;
     peer.same_process = peers[r].process == address_.process && same_host(static_cast<int>(r));
     if (peer.same_process || !same_host(static_cast<int>(r))) continue;
-    others.push_back(static_cast<int>(r));
+    others_.push_back(static_cast<int>(r));
   }
-  if (!others.empty()) meet(others, peers, session_secret, deadline);
-  for (const int r : others) {
+  if (others_.empty()) {
+    listener_ = FileDescriptor();
+    return;
+  }
+  meet(others_, peers, session_secret, deadline);
+  incoming_ = FileDescriptor(epoll_create1(EPOLL_CLOEXEC));
+  ends_ = FileDescriptor(epoll_create1(EPOLL_CLOEXEC));
+  if (!incoming_ || !ends_) throw_system_error("making an epoll set for the sockets of this host");
+  for (const int r : others_) {
     Peer& peer = peers_[static_cast<std::size_t>(r)];
     // The kernel's word, not the peer's: right also across pid namespaces (0 where it is not
     // visible).
     peer.pid = credentials(peer.socket.fd()).pid;
     if (peer.pid > 0)
       peer.process = FileDescriptor(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
+    watch(incoming_, EPOLL_CTL_ADD, peer.socket, static_cast<std::uint64_t>(r), EPOLLIN);
+    watch(ends_, EPOLL_CTL_ADD, peer.socket, end_of(r, kSocket), EPOLLRDHUP);
+    if (peer.process) watch(ends_, EPOLL_CTL_ADD, peer.process, end_of(r, kProcess), EPOLLIN);
   }
   listener_ = FileDescriptor();
 }
@@ -136,22 +151,19 @@ std::vector<int> Mesh::ending_peers() { return peers_that_are(true); }
 // A process that ends closes its socket first; where others (its forks) keep that open, only the
 // process tells.
 std::vector<int> Mesh::peers_that_are(bool ending) {
-  std::vector<pollfd> polls;
-  std::vector<int> ranks;
-  for (std::size_t r = 0; r < peers_.size(); ++r) {
-    const Peer& peer = peers_[r];
-    if (peer.same_process) continue;
-    const bool socket = ending || peer.process.fd() < 0;
-    polls.push_back({peer.process.fd(), POLLIN, 0});
-    polls.push_back({socket ? peer.socket.fd() : -1, POLLRDHUP, 0});
-    ranks.push_back(static_cast<int>(r));
+  if (others_.empty()) return {};
+  epoll_event first;
+  if (epoll_wait(ends_.fd(), &first, 1, 0) <= 0) return {};
+  std::vector<epoll_event> events(2 * others_.size());
+  const int count = epoll_wait(ends_.fd(), events.data(), static_cast<int>(events.size()), 0);
+  std::set<int> found;
+  for (int i = 0; i < count; ++i) {
+    const std::uint64_t what = events[static_cast<std::size_t>(i)].data.u64;
+    const int r = static_cast<int>(what >> 1);
+    const bool process = (what & 1) == kProcess;
+    if (ending || process || !peers_[static_cast<std::size_t>(r)].process) found.insert(r);
   }
-  std::vector<int> found;
-  if (polls.empty() || poll(polls.data(), polls.size(), 0) <= 0) return found;
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    if ((polls[2 * i].revents | polls[2 * i + 1].revents) != 0) found.push_back(ranks[i]);
-  }
-  return found;
+  return {found.begin(), found.end()};
 }
 
 }  // namespace tutti

@@ -102,7 +102,7 @@ class Mesh : WindowObserver {
   /// Takes in what peers have sent, and sends on what they did not take, without waiting.
   void drain();
 
-  /// The ranks whose process is gone. One system call.
+  /// The ranks whose process is gone. One system call, however many there are.
   std::vector<int> dead_peers();
   /// These, and the ranks whose process is ending, or has left for good: they make no more calls,
   /// but what they have mapped may still be so.
@@ -160,6 +160,7 @@ class Mesh : WindowObserver {
   /// Reads one message; false when there is none (or the peer has closed).
   bool take(Peer& peer);
   void take_all(Peer& peer);
+  void close(Peer& peer);
   void keep(Peer& peer, const Message& message, FileDescriptor fd);
   void post_all_unsent();
   void window_freed(std::uint32_t id) noexcept override;
@@ -169,6 +170,9 @@ class Mesh : WindowObserver {
   int rank_ = 0;
   int hosts_ = 1;
   std::vector<Peer> peers_;
+  std::vector<int> others_;  // that have a socket
+  // epoll: who has sent something; whose process or socket has ended.
+  FileDescriptor incoming_, ends_;
   std::mutex mutex_;
   std::uint64_t probe_word_ = 0;
   std::uint32_t generation_;  // of the process that made it

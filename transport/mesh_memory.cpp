@@ -2,6 +2,7 @@
 // and, between threads of one process, a table of what they share.
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
@@ -98,7 +99,7 @@ bool Mesh::try_to_post(Peer& peer, const Message& message, int fd) {
     // ETOOMANYREFS: too many descriptors are on their way, as if the socket were full.
     if (errno == EAGAIN || errno == ETOOMANYREFS) return false;
     if (errno != EPIPE && errno != ECONNRESET) throw_system_error("cannot pass memory to a peer");
-    peer.closed = true;  // its death is noticed, and reported, by whoever waits for it
+    close(peer);  // its death is noticed, and reported, by whoever waits for it
   }
   return true;
 }
@@ -125,7 +126,7 @@ bool Mesh::take(Peer& peer) {
     }
   }
   if (n == 0) {
-    peer.closed = true;
+    close(peer);
     return false;
   }
   // Without a descriptor that was sent, because this process could hold no more, it is kept all the
@@ -172,8 +173,14 @@ void Mesh::take_all(Peer& peer) {
   }
 }
 
+void Mesh::close(Peer& peer) {
+  peer.closed = true;
+  // Its end would be news for ever.
+  epoll_ctl(incoming_.fd(), EPOLL_CTL_DEL, peer.socket.fd(), nullptr);
+}
+
 void Mesh::post_all_unsent() {
-  for (Peer& peer : peers_) post_unsent(peer);
+  for (const int r : others_) post_unsent(peers_[static_cast<std::size_t>(r)]);
 }
 
 void Mesh::send(int peer, std::uint64_t key, const std::shared_ptr<SharedMemory>& memory) {
@@ -325,9 +332,14 @@ std::string Mesh::window_trouble(int peer, std::uint32_t id) {
 }
 
 void Mesh::drain() {
+  if (others_.empty()) return;
   const std::lock_guard lock(mutex_);
   post_all_unsent();
-  for (Peer& peer : peers_) take_all(peer);
+  std::array<epoll_event, 64> events;
+  const int ready = epoll_wait(incoming_.fd(), events.data(), static_cast<int>(events.size()), 0);
+  for (int i = 0; i < ready; ++i) {
+    take_all(peers_[static_cast<std::size_t>(events[static_cast<std::size_t>(i)].data.u64)]);
+  }
 }
 
 }  // namespace tutti

@@ -100,6 +100,7 @@ void Reactor::watch(int fd, std::uint32_t events, Handler& handler) {
     throw_system_error("watching a socket to another host");
   }
   watched_[fd] = &handler;
+  descriptors_[&handler].push_back(fd);
 }
 
 void Reactor::change(int fd, std::uint32_t events) {
@@ -116,6 +117,9 @@ void Reactor::unwatch(int fd) {
   if (found == watched_.end()) return;
   Handler* const handler = found->second;
   watched_.erase(found);
+  const auto its = descriptors_.find(handler);
+  std::erase(its->second, fd);
+  if (its->second.empty()) descriptors_.erase(its);
   epoll_ctl(epoll_.fd(), EPOLL_CTL_DEL, fd, nullptr);
   if (std::this_thread::get_id() == thread_) return;
   done_.wait(lock, [&] { return called_ != handler; });
@@ -124,11 +128,12 @@ void Reactor::unwatch(int fd) {
 void Reactor::forget(Handler& handler) {
   if (generation_ != process_generation()) return;
   std::unique_lock lock(mutex_);
-  std::erase_if(watched_, [&](const auto& entry) {
-    if (entry.second != &handler) return false;
-    epoll_ctl(epoll_.fd(), EPOLL_CTL_DEL, entry.first, nullptr);
-    return true;
-  });
+  if (const auto its = descriptors_.extract(&handler)) {
+    for (const int fd : its.mapped()) {
+      watched_.erase(fd);
+      epoll_ctl(epoll_.fd(), EPOLL_CTL_DEL, fd, nullptr);
+    }
+  }
   awake_.erase(&handler);
   if (std::this_thread::get_id() == thread_) return;
   done_.wait(lock, [&] { return called_ != &handler; });
@@ -210,7 +215,7 @@ void Reactor::run(int stop_fd) {
     if (!end) continue;
     bool settled = true;
     std::vector<Handler*> handlers;
-    for (const auto& [fd, handler] : watched_) handlers.push_back(handler);
+    for (const auto& [handler, fds] : descriptors_) handlers.push_back(handler);
     for (Handler* const handler : handlers) {
       call(*handler, [&](Handler& h) { settled = h.on_exit() && settled; });
     }

@@ -14,6 +14,8 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <unordered_map>
+#include <vector>
 
 #include "transport/socket.h"
 
@@ -64,7 +66,8 @@ class Reactor {
   FileDescriptor epoll_, bell_;
   std::mutex mutex_;
   std::condition_variable done_;
-  std::map<int, Handler*> watched_;
+  std::unordered_map<int, Handler*> watched_;
+  std::unordered_map<Handler*, std::vector<int>> descriptors_;  // of each, those of watched_
   std::map<Handler*, bool> awake_;  // true: it has asked since its last tick
   Handler* called_ = nullptr;       // is being called now
   std::thread::id thread_;

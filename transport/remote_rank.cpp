@@ -328,6 +328,7 @@ void RemoteRank::read_control() {
       const auto first = heard_.begin() + static_cast<std::ptrdiff_t>(at + sizeof frame);
       if (frame.kind == Frame::bye) {
         heard_bye_ = true;
+        acknowledge(streams_[kControl].fd());
         if (frame.bytes > 0) {
           const std::string said(reinterpret_cast<const char*>(&*first), frame.bytes);
           why_ended_ = fmt::format("has hung up on this rank, which, it says, {}", said);

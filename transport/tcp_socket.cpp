@@ -198,6 +198,11 @@ void watch_over(int fd) {
       static_cast<int>(std::min<std::int64_t>(limit.count(), INT32_MAX)));
 }
 
+void acknowledge(int fd) {
+  const int on = 1;
+  ::setsockopt(fd, IPPROTO_TCP, TCP_QUICKACK, &on, sizeof on);
+}
+
 bool has_hung_up(int fd) {
   pollfd socket{fd, POLLRDHUP, 0};
   return ::poll(&socket, 1, 0) > 0;

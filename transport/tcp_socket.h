@@ -39,6 +39,9 @@ void tune_socket(const FileDescriptor& socket);
 /// for sockets whose reader may be slow: a full window counts as no answer.
 void watch_over(int fd);
 
+/// Acknowledges now what has come: a peer that leaves waits for that alone, and the kernel, with
+/// nothing to send it along with, waits 40 ms.
+void acknowledge(int fd);
 /// Whether the other end's system has all that was sent, or never will have it.
 bool has_delivered(int fd);
 /// Whether nothing more comes from the other end.

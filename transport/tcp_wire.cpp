@@ -268,6 +268,7 @@ bool TcpWire::finish() {
       peer_left_.push_back(frame_.number);
       return true;
     default:  // bye
+      acknowledge(stream_.fd());
       close_with("");
       return true;
   }

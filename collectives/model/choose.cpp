@@ -3,11 +3,15 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <map>
+#include <mutex>
 #include <string>
+#include <tuple>
 
 #include "collectives/model/hosts.h"
 #include "collectives/model/rounding.h"
 #include "core/error.h"
+#include "core/fork.h"
 
 namespace tutti {
 namespace {
@@ -28,19 +32,57 @@ int class_of(std::size_t bytes) {
 
 }  // namespace
 
+/// What has been found out for a platform. Ranks that are threads find the same, and it takes each
+/// some milliseconds.
+struct Chooser::Memory {
+  explicit Memory(const Platform& p) : platform(p), layout(p.layout()) {}
+  static std::shared_ptr<Memory> of(const Platform& platform);
+
+  const Platform platform;
+  const Domains layout;
+  const std::uint32_t generation = process_generation();
+  std::mutex mutex;
+  using Key = std::tuple<Collective, DataType, int, Access, bool>;
+  std::map<Key, const Algorithm*> chosen;
+  std::map<const Algorithm*, bool> may_run, rounds_once;
+};
+
+std::shared_ptr<Chooser::Memory> Chooser::Memory::of(const Platform& platform) {
+  static auto* const mutex = new std::mutex;  // never destroyed: threads may use them during exit
+  static auto* const all = new std::vector<std::weak_ptr<Memory>>;
+  [[maybe_unused]] static const bool held =
+      (hold_across_fork([] { mutex->lock(); }, [] { mutex->unlock(); }), true);
+  const std::lock_guard lock(*mutex);
+  std::erase_if(*all, [](const auto& m) { return m.expired(); });
+  for (const auto& weak : *all) {
+    const auto memory = weak.lock();
+    // A child of fork() may have got the parent's while a thread of the parent's held its lock.
+    if (memory && memory->generation == process_generation() && memory->platform == platform) {
+      return memory;
+    }
+  }
+  auto memory = std::make_shared<Memory>(platform);
+  all->push_back(memory);
+  return memory;
+}
+
+Chooser::Chooser(const Platform& platform) : memory_(Memory::of(platform)) {}
+
 const Algorithm& Chooser::choose(const Workload& workload) {
+  const std::lock_guard lock(memory_->mutex);
   const int size_class = class_of(workload.bytes);
   const DataType type =
       is_reduction(workload.collective) ? workload.type : DataType::uint8;  // else only bytes count
   const Algorithm*& chosen =
-      chosen_[{workload.collective, type, size_class, workload.access, workload.round_once}];
+      memory_
+          ->chosen[{workload.collective, type, size_class, workload.access, workload.round_once}];
   if (chosen != nullptr) return *chosen;
   Workload rounded = workload;
   if (workload.bytes > 0) rounded.bytes = std::size_t{1} << size_class;
   double best = 0;
   for (const Algorithm& a : algorithms()) {
     if (!may_serve(a, workload)) continue;
-    const Prediction p = predict(a, rounded, platform_);
+    const Prediction p = predict(a, rounded, memory_->platform);
     if (!p.possible) continue;
     const bool copies = a.windows && workload.access == Access::copies;
     const double ns = copies ? p.ns * kCopiesMayTake : p.ns;
@@ -62,34 +104,46 @@ const Algorithm& Chooser::choose(const Workload& workload) {
 }
 
 bool Chooser::may_run(const Algorithm& algorithm) {
-  if (!algorithm.windows || platform_.hosts.count() == 1) return true;
-  const auto known = may_run_.find(&algorithm);
-  if (known != may_run_.end()) return known->second;
+  const std::lock_guard lock(memory_->mutex);
+  return may_run_there(algorithm);
+}
+
+bool Chooser::may_run_there(const Algorithm& algorithm) {
+  const Platform& platform = memory_->platform;
+  if (!algorithm.windows || platform.hosts.count() == 1) return true;
+  const auto known = memory_->may_run.find(&algorithm);
+  if (known != memory_->may_run.end()) return known->second;
   PlanRequest request;
   request.collective = algorithm.collective;
-  request.ranks = platform_.ranks;
+  request.ranks = platform.ranks;
   bool may = false;
   try {
-    may = !use_of(algorithm, request, layout_, platform_.hosts).across;
+    may = !use_of(algorithm, request, memory_->layout, platform.hosts).across;
   } catch (const Error&) {  // groups that do not divide the ranks, say
   }
-  may_run_.emplace(&algorithm, may);
+  memory_->may_run.emplace(&algorithm, may);
   return may;
 }
 
 bool Chooser::rounds_once(const Algorithm& algorithm) {
-  const auto known = rounds_once_.find(&algorithm);
-  if (known != rounds_once_.end()) return known->second;
-  const bool once = tutti::rounds_once(algorithm, platform_.ranks, layout_);
-  rounds_once_.emplace(&algorithm, once);
+  const std::lock_guard lock(memory_->mutex);
+  return rounds_once_there(algorithm);
+}
+
+bool Chooser::rounds_once_there(const Algorithm& algorithm) {
+  const auto known = memory_->rounds_once.find(&algorithm);
+  if (known != memory_->rounds_once.end()) return known->second;
+  const bool once = tutti::rounds_once(algorithm, memory_->platform.ranks, memory_->layout);
+  memory_->rounds_once.emplace(&algorithm, once);
   return once;
 }
 
 std::vector<Candidate> Chooser::candidates(const Workload& workload) {
   std::vector<Candidate> all;
+  const std::lock_guard lock(memory_->mutex);
   for (const Algorithm& a : algorithms()) {
     if (!may_serve(a, workload)) continue;
-    const Prediction p = predict(a, workload, platform_);
+    const Prediction p = predict(a, workload, memory_->platform);
     if (p.possible) all.push_back({&a, p});
   }
   std::ranges::stable_sort(all, {}, [](const Candidate& c) { return c.prediction.ns; });

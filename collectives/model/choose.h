@@ -2,8 +2,7 @@
 #pragma once
 
 #include <cstddef>
-#include <map>
-#include <tuple>
+#include <memory>
 #include <vector>
 
 #include "collectives/model/predict.h"
@@ -17,10 +16,11 @@ struct Candidate {
 };
 
 /// The choices of one communicator. They depend on nothing but the platform and the arguments, so
-/// ranks with the same platform choose alike. Not thread-safe.
+/// ranks with the same platform choose alike; those of one process share what they have chosen.
+/// Thread-safe.
 class Chooser {
  public:
-  explicit Chooser(const Platform& platform) : platform_(platform), layout_(platform.layout()) {}
+  explicit Chooser(const Platform& platform);
 
   /// Remembered per power of two of the bytes, and predicted for that power.
   const Algorithm& choose(const Workload& workload);
@@ -32,19 +32,18 @@ class Chooser {
   bool rounds_once(const Algorithm& algorithm);
 
  private:
-  /// Without access to others' memory there is no need to look at all parts of a plan over windows,
-  /// which takes long where there are many hosts.
+  struct Memory;
+  /// With the memory's lock held:
+  bool may_run_there(const Algorithm& algorithm);
+  bool rounds_once_there(const Algorithm& algorithm);
+  /// Without access to others' memory there is no need to look at plans over windows.
   bool may_serve(const Algorithm& algorithm, const Workload& workload) {
     return algorithm.collective == workload.collective &&
-           (!algorithm.windows || workload.access != Access::none) && may_run(algorithm) &&
-           (!workload.round_once || rounds_once(algorithm));
+           (!algorithm.windows || workload.access != Access::none) && may_run_there(algorithm) &&
+           (!workload.round_once || rounds_once_there(algorithm));
   }
 
-  Platform platform_;
-  Domains layout_;
-  using Key = std::tuple<Collective, DataType, int, Access, bool>;
-  std::map<Key, const Algorithm*> chosen_;
-  std::map<const Algorithm*, bool> may_run_, rounds_once_;
+  std::shared_ptr<Memory> memory_;
 };
 
 }  // namespace tutti

@@ -44,6 +44,7 @@ class Domains {
   int most(int ranks) const { return count_ == 1 ? ranks : sizes_.front(); }
   /// How many ranks it was made for; 0: for any number, near each other.
   int ranks() const { return static_cast<int>(of_.size()); }
+  friend bool operator==(const Domains&, const Domains&) = default;
 
  private:
   int domain(int rank) const { return of_[static_cast<std::size_t>(rank)]; }

@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
+#include <set>
 
+#include "collectives/model/predict.h"
 #include "collectives/text/text.h"
 
 namespace tutti {
@@ -58,12 +61,37 @@ bool addresses_across(const RankPlan& plan, const Domains& hosts) {
   return first_across(plan, hosts) != nullptr;
 }
 
+std::vector<int> typical_ranks(int ranks, int root, const Domains& hosts) {
+  std::vector<int> all(static_cast<std::size_t>(ranks));
+  std::iota(all.begin(), all.end(), 0);
+  if (ranks <= kMostSimulatedRanks) return all;
+  if (hosts.count() == 1) {
+    const std::set<int> some{0, 1, ranks / 2, ranks - 1, root};
+    return {some.begin(), some.end()};
+  }
+  std::set<int> numbers{hosts.number_of(root)};
+  const std::vector<int>& sizes = hosts.sizes();
+  int place = 0;  // of the first rank of those hosts
+  for (auto first = sizes.begin(); first != sizes.end();) {
+    const auto next = std::find_if(first, sizes.end(), [&](int size) { return size != *first; });
+    const int count = static_cast<int>(next - first);
+    for (const int h : {0, count / 2, count - 1}) {
+      numbers.insert(hosts.number_of(hosts.rank_at(place + h * *first)));
+    }
+    place += count * *first;
+    first = next;
+  }
+  std::erase_if(all, [&](int r) { return !numbers.contains(hosts.number_of(r)); });
+  return all;
+}
+
 Use use_of(const Algorithm& algorithm, const PlanRequest& request, const Domains& layout,
            const Domains& hosts) {
   Use use;
   if (!algorithm.windows) return use;
   use.reach.link_data = false;
-  for (int rank = 0; rank < request.ranks && !use.across; ++rank) {
+  for (const int rank : typical_ranks(request.ranks, request.root, hosts)) {
+    if (use.across) break;
     const RankPlan part = generate(algorithm, request, rank, layout);
     const Reach reach = reach_of(part);
     use.reach.windows = use.reach.windows || reach.windows;

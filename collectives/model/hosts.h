@@ -17,8 +17,13 @@ Reach reach_of(const RankPlan& plan);
 /// Whether it addresses memory of a rank on another host.
 bool addresses_across(const RankPlan& plan, const Domains& hosts);
 
-/// What all parts of an algorithm's plan use together. The same on all ranks, as it looks at all
-/// parts; but at none of an algorithm without windows.
+/// Ranks whose parts of a plan show what all parts do: making all of them takes a time that grows
+/// with the square of the ranks, so of many ranks it is those of the root's host, and of the first,
+/// the middle and the last one of the hosts that have equally many; without hosts, a few.
+std::vector<int> typical_ranks(int ranks, int root, const Domains& hosts);
+
+/// What all parts of an algorithm's plan use together. The same on all ranks, as all look at the
+/// same parts; at none of an algorithm without windows.
 struct Use {
   Reach reach;
   bool across = false;  // it addresses memory of another host, and so cannot run

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <numeric>
-#include <set>
 #include <vector>
 
 #include "collectives/model/cost.h"
@@ -102,21 +100,6 @@ double time_by_formula(const Busy& busiest, const Busy& all, double busiest_wire
   return std::max(tile, hops * step) + ways + switches + tile * static_cast<double>(tiles - 1);
 }
 
-/// The ranks whose parts a prediction is made from: all, or a few; of several hosts all ranks of a
-/// few, as they share a wire.
-std::vector<int> looked_at(const Platform& p, const Domains& layout) {
-  std::vector<int> ranks(static_cast<std::size_t>(p.ranks));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  if (p.ranks <= kMostSimulatedRanks) return ranks;
-  if (p.hosts.count() == 1) return {0, 1, p.ranks / 2, p.ranks - 1};
-  std::set<int> hosts{p.hosts.number_of(0)};
-  for (const int place : {0, p.ranks / 2, p.ranks - 1}) {
-    hosts.insert(p.hosts.number_of(layout.rank_at(place)));
-  }
-  std::erase_if(ranks, [&](int r) { return !hosts.contains(p.hosts.number_of(r)); });
-  return ranks;
-}
-
 /// The wire of these ranks' hosts that is busy for longest, in one tile.
 double busiest_wire(const std::vector<Busy>& ranks, const Plan& plan, const Domains& hosts) {
   std::vector<double> out(static_cast<std::size_t>(hosts.count())), in = out;
@@ -145,19 +128,15 @@ double busiest_host(const Plan& plan, const Domains& hosts, const Costing& costi
   return static_cast<double>(most);
 }
 
-/// What the plan uses, all parts together; of one host, those that are looked at.
-Use use_of(const Algorithm& algorithm, const PlanRequest& request, const Plan& seen,
-           const Domains& layout, const Platform& p) {
+/// What the plan uses, judged by these parts.
+Use use_of(const Algorithm& algorithm, const Plan& seen, const Domains& hosts) {
   if (!algorithm.windows) return {};
-  if (p.ranks > kMostSimulatedRanks && p.hosts.count() > 1) {
-    return use_of(algorithm, request, layout, p.hosts);
-  }
   Use use{{false, false, 0}, false};
   for (const RankPlan& part : seen.ranks) {
     const Reach reach = reach_of(part);
     use.reach.windows = use.reach.windows || reach.windows;
     use.reach.link_data = use.reach.link_data || reach.link_data;
-    use.across = use.across || addresses_across(part, p.hosts);
+    use.across = use.across || addresses_across(part, hosts);
   }
   return use;
 }
@@ -181,13 +160,13 @@ Prediction predict(const Algorithm& algorithm, const Workload& workload, const P
   Plan plan;
   Use use;
   try {
-    for (const int r : looked_at(p, layout)) {
+    for (const int r : typical_ranks(p.ranks, request.root, p.hosts)) {
       plan.ranks.push_back(generate(algorithm, request, r, layout));
       // Most of those that cannot run are known by their first part.
       if (addresses_across(plan.ranks.back(), p.hosts)) return result;
     }
     plan.header = plan.ranks.front().header;
-    use = use_of(algorithm, request, plan, layout, p);
+    use = use_of(algorithm, plan, p.hosts);
   } catch (const Error&) {
     return result;  // groups that do not divide the ranks, say
   }

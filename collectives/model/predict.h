@@ -38,6 +38,7 @@ struct Platform {
   /// The most ranks that a host has, and the last-level caches of one.
   int ranks_of_a_host() const { return hosts.most(ranks); }
   int caches_of_a_host() const { return std::max(domains.count() / hosts.count(), 1); }
+  friend bool operator==(const Platform&, const Platform&) = default;
 };
 
 /// Ranks on GPUs, each with thread blocks of its own.

@@ -4,6 +4,8 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <atomic>
+#include <thread>
 #include <vector>
 
 #include "collectives/execute/host/placement.h"
@@ -16,9 +18,13 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// Yielding costs little while others want the core; after this long nobody is about to answer.
+// Yielding costs little while others want the core; after this long nobody is about to answer. With
+// many ranks a core, those who yield are in the way of those who could go on.
 constexpr auto kYieldFor = milliseconds(2);
-constexpr auto kLookEvery = milliseconds(10);
+constexpr int kYieldingRanks = 8;  // of a core; with more, each does for a shorter time
+// How often who waits looks whether its peers are there. Later less often: with many ranks on a few
+// cores, looking would take the time that the others need.
+constexpr auto kLookEvery = milliseconds(10), kLateLookEvery = milliseconds(50);
 // While ranks of this host may have something, who cannot wake whoever sleeps on the network.
 constexpr auto kShortSleep = std::chrono::microseconds(500);
 constexpr auto kLongSleep = milliseconds(10);
@@ -39,6 +45,15 @@ std::string doing(const Operation& op, const Operation::Blocked& b) {
                      b.sending ? "take a message" : "send one");
 }
 
+/// Threads of this process that wait for other hosts. When they are more than its cores, whoever
+/// looks again and again takes the time of those who have something to do, as the network's thread.
+std::atomic<int> waiting_for_hosts{0};
+
+bool outnumber_cores(int threads) {
+  static const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  return threads > std::max(cores, 1);
+}
+
 /// One wait: from the moment that nothing moved until something does, or `source` has more.
 class Wait {
  public:
@@ -51,11 +66,23 @@ class Wait {
       crowded_ = crowded_ || job->policy().crowded;
       spans_hosts_ = spans_hosts_ || job->operation().spans_hosts();
       spins_ = std::min(spins_, job->policy().spins);
+      yields_for_ = std::min<Clock::duration>(
+          yields_for_,
+          kYieldFor * kYieldingRanks / std::max(job->policy().ranks_of_a_core, kYieldingRanks));
     }
+    if (spans_hosts_) waiting_for_hosts.fetch_add(1, std::memory_order_relaxed);
   }
+  ~Wait() {
+    if (spans_hosts_) waiting_for_hosts.fetch_sub(1, std::memory_order_relaxed);
+  }
+  Wait(const Wait&) = delete;
+  Wait& operator=(const Wait&) = delete;
 
   void once() {
     if (spans_hosts_) poll_network();
+    const bool must_not_look =
+        spans_hosts_ && outnumber_cores(waiting_for_hosts.load(std::memory_order_relaxed));
+    if (must_not_look) looks_ = spins_;
     if (looks_ == 0 && crowded_ && waits_for_own_core()) looks_ = spins_;
     if (++looks_ <= spins_) {
       pause();
@@ -68,7 +95,7 @@ class Wait {
     if (began_ == Clock::time_point{}) began_ = now;
     look_after(now);
     looks_ = crowded_ ? 0 : spins_;
-    if (now - began_ < kYieldFor) {
+    if (now - began_ < yields_for_ && !must_not_look) {
       if (crowded_) spread_out(pending_.front()->operation().group(), now);
       sched_yield();
     } else {
@@ -94,7 +121,8 @@ class Wait {
       }
       if (now < still.next_look) continue;
       excuse(*job, now);
-      still.next_look = now + kLookEvery;
+      still.next_look =
+          now + std::clamp<Clock::duration>((now - still.began) / 8, kLookEvery, kLateLookEvery);
       inspect(*job, now);
     }
   }
@@ -233,6 +261,7 @@ class Wait {
   const JobSource* source_;
   Job* concerned_;
   int spins_;
+  Clock::duration yields_for_ = kYieldFor;
   bool crowded_ = false;
   bool spans_hosts_ = false;
   int looks_ = 0;

@@ -14,6 +14,7 @@ namespace tutti {
 struct WaitPolicy {
   int spins = 0;                             // looks before the core is given away
   bool crowded = false;                      // there are more ranks than cores
+  int ranks_of_a_core = 1;                   // of this host, rounded up
   std::chrono::nanoseconds timeout{0};       // 0: none
   std::chrono::nanoseconds report_after{0};  // log a wait that is this long; 0: never
 };
