@@ -15,6 +15,33 @@ endif()
 set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
 set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
 
+# Headers that most files include are parsed once for many. With a compiler cache that brings nothing,
+# and the cache would have to be told what it may overlook.
+set(TUTTI_PCH AUTO CACHE STRING "Precompiled headers: ON, OFF, or AUTO (without a compiler cache)")
+set(TUTTI_COMMON_HEADERS <algorithm> <array> <atomic> <chrono> <functional> <map> <memory> <mutex>
+                         <optional> <set> <span> <string> <string_view> <thread> <vector>
+                         <fmt/format.h>)
+
+# tutti_precompile(target kind headers...): where they are wanted. Targets of one kind, which are all
+# compiled with the same options, share theirs; a file that they do not fit does without.
+function(tutti_precompile target kind)
+  if(TUTTI_PCH STREQUAL "AUTO")
+    if(CMAKE_CXX_COMPILER_LAUNCHER)
+      return()
+    endif()
+  elseif(NOT TUTTI_PCH)
+    return()
+  endif()
+  set_target_properties(${target} PROPERTIES PCH_WARN_INVALID OFF)
+  get_property(other GLOBAL PROPERTY tutti_precompiled_${kind})
+  if(other)
+    target_precompile_headers(${target} REUSE_FROM ${other})
+  else()
+    set_property(GLOBAL PROPERTY tutti_precompiled_${kind} ${target})
+    target_precompile_headers(${target} PRIVATE ${TUTTI_COMMON_HEADERS} ${ARGN})
+  endif()
+endfunction()
+
 # tutti_options(target): the language, the warnings, the sanitizers.
 function(tutti_options target)
   target_compile_features(${target} PRIVATE cxx_std_20)

@@ -109,8 +109,9 @@ void run_together(const std::vector<Kept>& calls) {
     // The other communicators' operations were cut off half way, so they cannot go on either.
     for (const auto& [key, s] : series) {
       LocalGroup& group = *s->impl().group;
-      // Who has died is said in each communicator's own numbers.
-      if (code == ErrorCode::peer_lost) group.check_peers("in a group()");
+      // Who has died is said in each communicator's own numbers. One that was aborted, or had a
+      // call that did not match, was often given up by somebody who knew that a rank is dead.
+      if (!group.failed()) group.check_peers_first("in a group()");
       if (group.failed()) continue;
       const int rank = known ? same_rank(culprit, *source, group) : -1;
       std::string why = text;

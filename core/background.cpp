@@ -165,6 +165,12 @@ void pause_for(std::chrono::nanoseconds time) {
   std::this_thread::sleep_for(time);
 }
 
+void pause_in_wait(std::chrono::steady_clock::time_point begun) {
+  using namespace std::chrono_literals;
+  using Duration = std::chrono::steady_clock::duration;
+  pause_for(std::clamp<Duration>((std::chrono::steady_clock::now() - begun) / 8, 50us, 10ms));
+}
+
 void throw_no_thread(std::string_view what, const std::system_error& error) {
   throw Error(ErrorCode::system,
               "starting a thread (" + std::string(what) + "): " + error.code().message() +

@@ -46,6 +46,9 @@ class Interruptible {
 int stop_descriptor();
 /// Sleeps for `time`; throws Error(aborted) if this thread must_stop().
 void pause_for(std::chrono::nanoseconds time);
+/// Sleeps as above, in a wait that has `begun` then, for an eighth of that time, but 10 ms at most:
+/// many ranks may wait on a few cores for some that need them.
+void pause_in_wait(std::chrono::steady_clock::time_point begun);
 
 /// What std::thread threw for `what`, as Error(system).
 [[noreturn]] void throw_no_thread(std::string_view what, const std::system_error& error);

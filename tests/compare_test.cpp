@@ -249,6 +249,8 @@ TEST_F(CompareCommand, MeasuresThePeersThatAreThere) {
       << out << err;
   const auto json = nlohmann::json::parse(folder.read("json"));
   EXPECT_EQ(json["notes"].size(), 0u) << out;
+  EXPECT_CONTAINS(out, "tutti's bytes go over: shared memory\n");
+  EXPECT_EQ(json["tutti_over"], "shared memory");
   ASSERT_EQ(json["rows"].size(), 6u);
   for (const auto& row : json["rows"]) {
     EXPECT_EQ(row["peers"].size(), number) << row;

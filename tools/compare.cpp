@@ -151,6 +151,14 @@ class Comparison {
     run_.notes.push_back(text);
   }
 
+  /// What Tutti's figures are figures of; once, and where it changes.
+  void say_carrier(const std::string& carrier) {
+    if (carrier.empty() || carrier == run_.carrier) return;
+    run_.carrier = carrier;
+    show_progress("");
+    fmt::print("tutti's bytes go over: {}\n", carrier);
+  }
+
   /// All programs are there all the time, and measure in turn. A round gives each of them a turn
   /// on each size: what a figure is made of is spread over the whole comparison, and what is
   /// compared is measured next to each other, in the same state of the machine.
@@ -165,6 +173,9 @@ class Comparison {
       try_to(collective, program.name, rows, sessions, [&] {
         sessions.insert({program.name, Session(program, options, signals)});
       });
+    }
+    if (const auto tutti = sessions.find("tutti"); tutti != sessions.end()) {
+      say_carrier(tutti->second.carrier());
     }
     for (int round = 0; round < arguments_.rounds; ++round) {
       show_progress(

@@ -194,10 +194,15 @@ std::string format_json(const std::vector<Row>& rows, const Conditions& run) {
                     {"of_limit", quoted(row.of_limit())},
                     {"quartiles", quartiles}});
   }
-  const Json document{{"version", 2},          {"tutti_version", TUTTI_VERSION},
-                      {"cpu", run.cpu},        {"cores", run.cores},
-                      {"bound", run.bound},    {"rounds", run.rounds},
-                      {"slice_ms", run.slice}, {"notes", run.notes},
+  const Json document{{"version", 2},
+                      {"tutti_version", TUTTI_VERSION},
+                      {"cpu", run.cpu},
+                      {"cores", run.cores},
+                      {"bound", run.bound},
+                      {"rounds", run.rounds},
+                      {"tutti_over", run.carrier},
+                      {"slice_ms", run.slice},
+                      {"notes", run.notes},
                       {"rows", list}};
   return document.dump(2) + "\n";
 }

@@ -64,6 +64,7 @@ struct Conditions {
   int slice = 0;  // milliseconds
   bool bound = false;
   std::vector<std::string> notes;  // what is missing
+  std::string carrier = {};        // of Tutti's bytes; "": not known
 };
 std::string format_json(const std::vector<Row>& rows, const Conditions& run);
 

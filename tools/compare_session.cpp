@@ -203,6 +203,8 @@ class Session::Running {
     return times;
   }
 
+  const std::string& carrier() const { return carrier_; }
+
  private:
   /// Until all ranks wait; what rank 0 has reported meanwhile.
   std::vector<double> wait_for_ranks(const std::string& doing) {
@@ -221,6 +223,10 @@ class Session::Running {
       if (const auto reason = after("unsupported ", *line)) {
         throw Error(ErrorCode::invalid_argument,
                     fmt::format("not supported by this peer: {}", *reason));
+      }
+      if (auto carrier = after("over ", *line)) {
+        carrier_ = std::move(*carrier);
+        continue;
       }
       if (const auto numbers = after("times ", *line)) {
         times = parse_times(*numbers);
@@ -275,6 +281,7 @@ class Session::Running {
   FileDescriptor report_;
   std::vector<FileDescriptor> turns_;  // of each rank
   std::string text_;                   // from the ranks, and not yet looked at
+  std::string carrier_;
 };
 
 Session::Session(const Program& program, const SessionOptions& options, const Signals& signals)
@@ -282,6 +289,8 @@ Session::Session(const Program& program, const SessionOptions& options, const Si
 Session::Session(Session&& other) noexcept = default;
 Session& Session::operator=(Session&& other) noexcept = default;
 Session::~Session() = default;
+
+const std::string& Session::carrier() const { return running_->carrier(); }
 
 std::vector<double> Session::take_turn(std::size_t bytes) { return running_->take_turn(bytes); }
 

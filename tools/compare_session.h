@@ -49,6 +49,9 @@ class Session {
   Session& operator=(Session&& other) noexcept;
   ~Session();
 
+  /// What carries the program's bytes, where it says so; else "".
+  const std::string& carrier() const;
+
   /// Microseconds of one call on `bytes` bytes, of each way that the program has to do it.
   std::vector<double> take_turn(std::size_t bytes);
 

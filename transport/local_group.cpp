@@ -222,6 +222,7 @@ void LocalGroup::receive_segments(Deadline deadline) {
 }
 
 void LocalGroup::wait_for_host_to_join(Deadline deadline) {
+  const auto begun = Clock::now();
   const auto joined = [&](int r) {
     return (control(r).state.load(std::memory_order_acquire) & kJoined) != 0;
   };
@@ -234,7 +235,7 @@ void LocalGroup::wait_for_host_to_join(Deadline deadline) {
       for (const int dead : ending_ranks()) {
         if (!joined(dead)) give_up(absence(dead, true));
       }
-      pause_for(std::chrono::microseconds(100));
+      pause_in_wait(begun);
     }
   }
 }
@@ -271,9 +272,7 @@ void LocalGroup::wait_for_other_hosts(Deadline deadline) {
                         "({}), or one that it speaks for, has not said that it is there",
                         rank_, missing, missing < 0 ? "none" : process_text(missing))});
     }
-    // The longer, the less often: many ranks may share a few cores with the thread that connects.
-    using namespace std::chrono_literals;
-    pause_for(std::clamp<Clock::duration>((Clock::now() - begun) / 8, 50us, 10ms));
+    pause_in_wait(begun);
   }
   for (const int r : hosts_->lost()) on_lost(r, hosts_->why_lost(r).value_or("died"));
 }
@@ -452,6 +451,18 @@ void LocalGroup::check_peers(std::string_view doing) {
   const std::string here = fmt::format("while {}", doing);
   for (const int peer : ending_ranks()) {
     if (!has_left(peer)) fail({ErrorCode::peer_lost, peer, lost_text(peer, "died", here)});
+  }
+}
+
+void LocalGroup::check_peers_first(std::string_view doing) {
+  using namespace std::chrono_literals;
+  constexpr auto kNews = 300ms;
+  check_peers(doing);
+  if (!hosts_) return;
+  const auto until = Clock::now() + kNews;
+  while (!failed() && Clock::now() < until && !must_stop()) {
+    std::this_thread::sleep_for(1ms);
+    check_peers(doing);
   }
 }
 

@@ -137,6 +137,10 @@ class LocalGroup {
   /// looks who is dead (system calls). A dead process that had not left is a failure of the
   /// communicator, in which this rank was `doing` something.
   void check_peers(std::string_view doing);
+  /// The same before another failure is recorded, as most follow from a death: somebody else heard
+  /// of it, gave up, and called something else. Where that was on another host, what it has heard
+  /// may take another way than what it does then, so there is a moment for it to come.
+  void check_peers_first(std::string_view doing);
   /// The ranks that have died, or whose host is out of reach; not those that have left.
   std::vector<int> dead_ranks();
   /// Asks rank `rank`, if it is on another host, what it does; the answer comes later.

@@ -217,16 +217,18 @@ FileDescriptor Mesh::find_descriptor(int peer, std::uint64_t key) {
 }
 
 FileDescriptor Mesh::receive(int peer, std::uint64_t key, Deadline deadline) {
+  const auto begun = Clock::now();
   for (;;) {
     if (FileDescriptor fd = find_descriptor(peer, key)) return fd;
     if (Clock::now() > deadline) throw_late(peer);
-    pause_for(std::chrono::microseconds(100));
+    pause_in_wait(begun);
   }
 }
 
 std::shared_ptr<SharedMemory> Mesh::receive(int peer, std::uint64_t key, std::size_t bytes,
                                             Deadline deadline) {
   if (!same_process(peer)) return SharedMemory::map(receive(peer, key, deadline), bytes);
+  const auto begun = Clock::now();
   for (;;) {
     {
       ProcessMemory& m = process_memory();
@@ -236,7 +238,7 @@ std::shared_ptr<SharedMemory> Mesh::receive(int peer, std::uint64_t key, std::si
       }
     }
     if (Clock::now() > deadline) throw_late(peer);
-    pause_for(std::chrono::microseconds(100));
+    pause_in_wait(begun);
   }
 }
 

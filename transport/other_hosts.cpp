@@ -116,10 +116,11 @@ bool OtherHosts::refresh(int rank, Deadline deadline) {
     return asked_[rank].answers;
   };
   const std::uint64_t before = answers();
+  const auto begun = Clock::now();
   tree_.tell_rank(rank, kAsk, {});
   while (answers() == before) {
     if (Clock::now() >= deadline || why_lost(rank)) return false;
-    pause_for(100us);
+    pause_in_wait(begun);
   }
   return true;
 }

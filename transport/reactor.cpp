@@ -99,8 +99,19 @@ void Reactor::watch(int fd, std::uint32_t events, Handler& handler) {
   if (epoll_ctl(epoll_.fd(), EPOLL_CTL_ADD, fd, &event) != 0) {
     throw_system_error("watching a socket to another host");
   }
-  watched_[fd] = &handler;
+  const auto [entry, fresh] = watched_.try_emplace(fd, &handler);
+  if (!fresh) {
+    // Its number was another socket's, which was closed without a word.
+    release(entry->second, fd);
+    entry->second = &handler;
+  }
   descriptors_[&handler].push_back(fd);
+}
+
+void Reactor::release(Handler* handler, int fd) {
+  const auto its = descriptors_.find(handler);
+  std::erase(its->second, fd);
+  if (its->second.empty()) descriptors_.erase(its);
 }
 
 void Reactor::change(int fd, std::uint32_t events) {
@@ -117,9 +128,7 @@ void Reactor::unwatch(int fd) {
   if (found == watched_.end()) return;
   Handler* const handler = found->second;
   watched_.erase(found);
-  const auto its = descriptors_.find(handler);
-  std::erase(its->second, fd);
-  if (its->second.empty()) descriptors_.erase(its);
+  release(handler, fd);
   epoll_ctl(epoll_.fd(), EPOLL_CTL_DEL, fd, nullptr);
   if (std::this_thread::get_id() == thread_) return;
   done_.wait(lock, [&] { return called_ != handler; });

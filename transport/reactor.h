@@ -58,6 +58,8 @@ class Reactor {
   void run(int stop_fd);
   void wake();
   void tick(Time now);
+  /// With mutex_ held: `fd` is not that handler's any more.
+  void release(Handler* handler, int fd);
   template <class Call>
   void call(Handler& handler, Call&& call);
 

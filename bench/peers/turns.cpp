@@ -65,6 +65,10 @@ void Turns::report(const std::vector<double>& microseconds) {
   write_line(report_, fmt::format("times {:.4f}\n", fmt::join(microseconds, " ")));
 }
 
+void report_carrier(const std::string& folder, const std::string& carrier) {
+  write_line(open_report(folder), fmt::format("over {}\n", carrier));
+}
+
 void report_unsupported(const std::string& folder, const std::string& reason) {
   write_line(open_report(folder), fmt::format("unsupported {}\n", reason));
 }

@@ -4,6 +4,7 @@
 // the comparison's folder; all write to one pipe back. Lines of text:
 //
 //     to `turn.RANK`, for each turn:   BYTES
+//     from rank 0, if it knows:        over WHAT CARRIES THE BYTES
 //     from rank 0:                     times MICROSECONDS...   or   unsupported REASON
 //     from every rank that waits:      waiting RANK
 //
@@ -32,6 +33,9 @@ class Turns {
   int rank_;
   FileDescriptor turn_, report_;
 };
+
+/// Before the turns, and by rank 0 alone: what carries the bytes between the ranks.
+void report_carrier(const std::string& folder, const std::string& carrier);
 
 /// Instead of turns, and by one rank alone: this library has no such collective or type.
 void report_unsupported(const std::string& folder, const std::string& reason);

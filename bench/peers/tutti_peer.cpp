@@ -1,5 +1,6 @@
 // Tutti in the measuring loop.
 #include "bench/peers/loop.h"
+#include "bench/peers/turns.h"
 #include "bench/perf/buffer.h"
 #include "comm/communicator.h"
 
@@ -38,6 +39,8 @@ void measure(const Arguments& arguments) {
   const perf::Shape shape = largest_shape(arguments);
   const perf::Buffer in(shape.in * size_of(arguments.type), arguments.window);
   const perf::Buffer out(shape.out * size_of(arguments.type), arguments.window);
+  comm.barrier();  // connects: what carries the bytes is known then
+  if (comm.rank() == 0) report_carrier(arguments.folder, comm.transports());
   run_loop(arguments, comm.rank(), in.data(), out.data(),
            [&](const Job& job) { return std::vector{call_of(comm, job)}; });
 }

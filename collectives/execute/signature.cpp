@@ -170,7 +170,8 @@ void compare_with_peers(LocalGroup& group, std::uint64_t sequence, Records recor
     if (!theirs || *theirs == *mine) continue;
     // Calls do not match either where some have given up a call that a dead rank was to take part
     // in.
-    group.check_peers("making " + mine->text());
+    group.check_peers_first("making " + mine->text());
+    if (group.failed()) return;
     const bool on_host = records == &ControlBlock::records;
     const char* const where = on_host ? "" : " on GPU memory";
     std::string more;

@@ -88,6 +88,9 @@ class UcxWire final : public Wire {
   static constexpr std::uint32_t kOpened = 100;   // the sender knows the peer's link `link`
   static constexpr std::uint32_t kAllCame = 101;  // all that was sent before the bye
   static constexpr std::size_t kCredits = 16;
+  // Over TCP what fits into one of its segments, 64 KiB with the headers, is faster without a
+  // rendezvous, whatever UCX believes (1.13: from 20 KiB on).
+  static constexpr std::uint32_t kLongBytesOverTcp = 61440;
   /// What UCX is at. It outlives its wire where UCX has not finished by then.
   struct Request {
     UcxWire* wire = nullptr;      // null: it is gone

@@ -434,7 +434,8 @@ void Operation::accept(const ReceiveLink& link, std::size_t bytes) {
 void Operation::mismatch(int peer, std::uint32_t bytes, std::uint32_t tag, std::size_t expected) {
   const Signature& mine = binding_->signature;
   group_.refresh(peer);
-  group_.check_peers("comparing calls");  // as in compare_with_peers()
+  group_.check_peers_first("comparing calls");  // as in compare_with_peers()
+  if (group_.failed()) group_.throw_failure();
   const std::string rank = "rank " + std::to_string(peer);
   std::string calls;
   if (mine.sequence == 0) {
