@@ -19,7 +19,7 @@ void check_on_device(Communicator::Impl& impl, const Call& call);
 
 /// Enqueues calls that were checked. The n-th collectives of the ranks of one communicator are one
 /// kernel; then all their sends and receives are one. A communicator of several processes waits, in
-/// a rank's first calls, for those of the ranks that these calls need.
+/// a rank's first calls, for those of the ranks of its host that these calls need.
 void run_on_device(std::span<const DeviceCallOn> calls);
 
 /// Makes a failure of a kernel the communicator's. From any thread.

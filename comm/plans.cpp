@@ -100,8 +100,7 @@ const ReadyPlan& Plans::get(const Signature& call, std::size_t bytes, Access acc
                   "the plan that was given for " + std::string(name(collective)) +
                       " addresses other ranks' memory, but a buffer of this call is not from "
                       "tutti::allocate and the kernel does not let ranks copy from each other "
-                      "(TUTTI_CMA), or it is memory of a GPU that other processes cannot map, or "
-                      "that ranks on several hosts use");
+                      "(TUTTI_CMA), or it is memory of a GPU that other processes cannot map");
     }
   } else {
     const Algorithm* a = algorithm_.empty() ? nullptr : find_algorithm(collective, algorithm_);

@@ -11,6 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/algorithms.h"
+#include "collectives/model/hosts.h"
+#include "collectives/text/text.h"
 #include "tests/queued_gpus.h"
 
 namespace tutti::test {
@@ -393,6 +396,46 @@ TEST_F(TwoHosts, AGpuWithTooFewBlocksIsRefused) {
               ErrorCode::invalid_argument);
   EXPECT_NE(text.find("4 thread blocks"), std::string::npos) << text;
   EXPECT_NE(text.find("count on 8"), std::string::npos) << text;
+}
+
+/// An all_reduce of 4 ranks on 2 hosts that addresses memory inside of hosts.
+std::string plan_with_windows() {
+  const std::vector<int> host_of = {0, 0, 1, 1};
+  const Domains hosts(host_of);
+  PlanRequest request;
+  request.ranks = 4;
+  request.groups = {2, 2};
+  for (const Algorithm& a : algorithms()) {
+    if (a.collective != Collective::all_reduce || !a.windows) continue;
+    const Plan plan = generate_plan(a, request);
+    if (unreachable(plan, hosts).empty()) return to_text(plan);
+  }
+  return {};
+}
+
+class TwoHostsOfTwo : public DeviceHosts {
+ protected:
+  void SetUp() override { make({2, 2, 1}); }
+};
+
+TEST_F(TwoHostsOfTwo, AUsersPlanWithWindowsIsRefusedBeforeAnythingBegins) {
+  auto all = ranks();
+  const std::string text = plan_with_windows();
+  ASSERT_FALSE(text.empty());
+  for (Communicator& c : all) c.use_plan(text);
+  const Buffer in = buffer(1, part_of(1, 0, kCount));
+  const std::string why =
+      refusal([&] { all[1].run(call_on(Collective::all_reduce, in, in, kCount), stream(1)); },
+              ErrorCode::invalid_usage);
+  EXPECT_NE(why.find("only a communicator of one host"), std::string::npos) << why;
+  std::vector<Part> parts;
+  for (int r = 0; r < 4; ++r) parts.push_back({part_of(r, 0, 10), part_of(2, 0, 10), {}, {}});
+  expect(all, Collective::broadcast, 10, 2, [&] {
+    for (int r = 0; r < 4; ++r) {
+      if (r != 2) parts[static_cast<std::size_t>(r)].in.clear();
+    }
+    return parts;
+  }());
 }
 
 TEST_F(TwoHosts, HostMemoryIsRefusedAndMayBeCalledRight) {
