@@ -62,15 +62,15 @@ void TcpWire::say_bye() {
 void TcpWire::add(const Frame& frame, const void* payload) {
   Said& kept = frames_[used_frames_++];
   kept.frame = frame;
-  links_[parts_] = nullptr;
+  payloads_[parts_] = {};
   io_[parts_++] = {&kept.frame, sizeof(Frame)};
   if (frame.bytes == 0) return;
-  links_[parts_] = nullptr;
+  payloads_[parts_] = {};
   io_[parts_++] = {const_cast<void*>(payload), frame.bytes};
 }
 
 bool TcpWire::fill() {
-  dropped_.clear();
+  copied_.clear();
   parts_ = next_part_ = used_frames_ = 0;
   while (!said_.empty() && used_frames_ < kFrames) {
     frames_[used_frames_].opening = said_.front().opening;
@@ -98,7 +98,7 @@ bool TcpWire::fill() {
     }
     const OutLink::Message m = link.next();
     add({Frame::data, link.number(), m.header->tag, m.header->bytes, m.number, m.at}, m.payload);
-    if (m.header->bytes > 0) links_[parts_ - 1] = &link;
+    if (m.header->bytes > 0) payloads_[parts_ - 1] = {&link, m.number};
     bytes += m.header->bytes;
     link.pass();
     if (++l >= sending_.size()) l = 0;
@@ -119,30 +119,40 @@ void TcpWire::push() {
       part.iov_base = static_cast<std::byte*>(part.iov_base) + gone;
       part.iov_len -= gone;
       sent -= static_cast<ssize_t>(gone);
-      if (part.iov_len == 0) ++next_part_;
+      if (part.iov_len > 0) continue;
+      const Payload& payload = payloads_[next_part_++];
+      if (payload.link != nullptr) payload.link->sent(payload.number);
     }
   }
   if (stream_ && !stream_.flush() && errno != EAGAIN) close_after(errno);
 }
 
+template <class Wanted>
+void TcpWire::copy_parts(Wanted&& wanted) {
+  if (closed_) return;
+  for (std::size_t p = next_part_; p < parts_; ++p) {
+    iovec& part = io_[p];
+    if (payloads_[p].link == nullptr || !wanted(payloads_[p], part)) continue;
+    const auto* const begin = static_cast<const std::byte*>(part.iov_base);
+    copied_.emplace_back(begin, begin + part.iov_len);
+    part.iov_base = copied_.back().data();
+  }
+}
+
 void TcpWire::drop(OutLink& link) {
   // What is left of its messages in the batch must still be sent, or the frames behind could not be
   // told from it.
-  std::size_t bytes = 0;
-  for (std::size_t p = next_part_; p < parts_; ++p) {
-    if (links_[p] == &link) bytes += io_[p].iov_len;
+  copy_parts([&](const Payload& p, const iovec&) { return p.link == &link; });
+  for (Payload& p : payloads_) {
+    if (p.link == &link) p = {};
   }
-  if (bytes == 0 || closed_) return;
-  std::vector<std::byte> kept(bytes);
-  std::size_t at = 0;
-  for (std::size_t p = next_part_; p < parts_; ++p) {
-    if (links_[p] != &link) continue;
-    std::memcpy(kept.data() + at, io_[p].iov_base, io_[p].iov_len);
-    io_[p].iov_base = kept.data() + at;
-    at += io_[p].iov_len;
-    links_[p] = nullptr;
-  }
-  dropped_.push_back(std::move(kept));
+}
+
+void TcpWire::keep_passed(OutLink& link, const std::byte* begin, const std::byte* end) {
+  copy_parts([&](const Payload& p, const iovec& part) {
+    const auto* const at = static_cast<const std::byte*>(part.iov_base);
+    return p.link == &link && at < end && begin < at + part.iov_len;
+  });
 }
 
 // --- Receiving -----------------------------------------------------------------------------------
@@ -239,7 +249,9 @@ bool TcpWire::begin(const Frame& f) {
       link_ = found.link;
       if (link_ == nullptr) return true;  // this rank has left
       to_ = link_->place(f.number, f.bytes, f.at);
-      return to_ != nullptr;
+      if (to_ == nullptr) return false;
+      if (std::byte* const there = link_->land(f.number, f.tag, f.bytes)) to_ = there;
+      return true;
     }
     case Frame::open:
       to_ = reinterpret_cast<std::byte*>(&opening_);
@@ -277,6 +289,12 @@ void TcpWire::drop(InLink& link) {
   if (link_ != &link) return;
   link_ = nullptr;
   to_ = nullptr;
+}
+
+void TcpWire::stop_landing(InLink& link) {
+  if (link_ != &link || !in_frame_ || to_ == nullptr) return;
+  // The rank has left the call: what has landed already, nobody will look for.
+  to_ = link.place(frame_.number, frame_.bytes, frame_.at) + (frame_.bytes - missing_);
 }
 
 }  // namespace tutti

@@ -1,6 +1,7 @@
 // A wire over a TCP connection. Messages go from the slots of the sender's ring into the socket,
 // and from the socket into the slots of the receiver's ring; nothing is copied in between, but for
-// what is read together with a frame's header.
+// what is read together with a frame's header. Long ones may go from where they lie, and to where
+// they are expected.
 //
 // What is published is sent at once, by the thread that publishes, header and payload in one system
 // call (two small sends in a row would wait for each other's acknowledgement); what the socket does
@@ -23,6 +24,7 @@ class TcpWire final : public Wire {
   explicit TcpWire(Owner& owner) : Wire(owner), staged_(kStaging) {}
 
   std::string carrier() const override { return "tcp"; }
+  bool moves_any_memory() const override { return true; }
 
   /// From now on there is something to send over.
   void attach(Stream stream) override;
@@ -45,7 +47,12 @@ class TcpWire final : public Wire {
   }
   void drop(OutLink& link) override;
   void drop(InLink& link) override;
+  void keep_passed(OutLink& link, const std::byte* begin, const std::byte* end) override;
+  void stop_landing(InLink& link) override;
 
+  /// The rest of the parts of the batch for which `wanted` holds is copied.
+  template <class Wanted>
+  void copy_parts(Wanted&& wanted);
   void close_with(const std::string& why);
   void close_after(int error);
   /// Collects what is to be sent next; false: nothing is.
@@ -67,9 +74,13 @@ class TcpWire final : public Wire {
   std::deque<Said> said_;
   std::array<Said, kFrames> frames_;
   std::array<iovec, 2 * kFrames> io_;
-  std::array<OutLink*, 2 * kFrames> links_{};  // whose payload a part is
+  struct Payload {
+    OutLink* link = nullptr;
+    std::uint64_t number = 0;
+  };
+  std::array<Payload, 2 * kFrames> payloads_{};  // what a part is; no link: something else
   std::size_t parts_ = 0, next_part_ = 0, used_frames_ = 0;
-  std::vector<std::vector<std::byte>> dropped_;  // the rest of messages whose links were dropped
+  std::vector<std::vector<std::byte>> copied_;  // parts whose memory is not to be had any more
   // Being received.
   std::vector<std::byte> staged_;
   std::size_t begin_ = 0, end_ = 0;

@@ -76,6 +76,10 @@ class Wire {
     return std::make_shared<RingMemory>(bytes);
   }
 
+  /// Whether links may lend memory to send from, and expect messages in other memory than their
+  /// rings (remote_link.h).
+  virtual bool moves_any_memory() const { return false; }
+
   /// The ends of links; they stay where they are until close(). `owner` is the bell of the rank
   /// here. Both ends of a link are made with the same shape: throws Error(mismatch) where they are
   /// not.
@@ -98,6 +102,10 @@ class Wire {
   void tend();
   /// The reactor listens for what comes, as nobody polls.
   void set_listening(bool on) { listening_.store(on, std::memory_order_release); }
+  // Of links that lend and expect, as they say:
+  void keep(OutLink& link, const std::byte* begin, const std::byte* end);
+  void expect(InLink& link, std::span<const InLink::Expected> messages);
+  void forget_expected(InLink& link);
   /// Whether all that was published has left this process, or never will.
   bool is_flushed();
 
@@ -119,6 +127,11 @@ class Wire {
   /// Link `link` is not used any more, and will be freed.
   virtual void drop(OutLink&) {}
   virtual void drop(InLink&) {}
+  /// Of messages of `link` that have been passed, what lies in this memory is copied, as far as it
+  /// has not been sent.
+  virtual void keep_passed(OutLink&, const std::byte* /*begin*/, const std::byte* /*end*/) {}
+  /// What is landing of `link` goes on in its slot.
+  virtual void stop_landing(InLink&) {}
 
   /// The peer has opened its link `number`. False: that cannot be.
   bool opened(std::uint32_t number, const Opening& opening);
