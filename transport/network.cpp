@@ -185,11 +185,14 @@ void Network::poll() {
 void Network::sleep(std::chrono::microseconds most) {
   std::vector<pollfd> sockets;
   for (RemoteRank* r : all_remote()) {
-    const int fd = r->data_fd();
-    if (fd < 0) continue;
+    const auto fds = r->data_fds();
+    if (fds[0] < 0) continue;
     if (!r->wire().arm()) return;
-    const short room = r->wire().is_flushed() ? 0 : POLLOUT;
-    sockets.push_back({fd, static_cast<short>(POLLIN | room), 0});
+    for (std::size_t which = 0; which < fds.size(); ++which) {
+      if (fds[which] < 0) continue;
+      const short room = r->wire().waits_for_room(which) ? POLLOUT : 0;
+      sockets.push_back({fds[which], static_cast<short>(POLLIN | room), 0});
+    }
   }
   if (ucx_) {
     const int fd = ucx_->prepare_to_sleep();

@@ -30,7 +30,7 @@ namespace tutti {
 
 class Wire;
 
-inline constexpr std::size_t kLendBytes = 8192;  // less is copied sooner than lent
+inline constexpr std::size_t kLongMessage = 8192;  // less is copied sooner than lent
 
 /// The end at which a rank of this host sends.
 class OutLink final : public RemoteBell {

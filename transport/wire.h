@@ -50,10 +50,11 @@ class Wire {
   /// What carries its bytes, for people: "tcp", "verbs (mlx5_0 port 1)", "ucx (sysv, cma)".
   virtual std::string carrier() const = 0;
 
-  // How it comes about: over a TCP connection of its own, or over what the peer's wire says of
+  // How it comes about: over TCP connections of its own, or over what the peer's wire says of
   // itself on the control stream.
   virtual bool needs_stream() const { return true; }
-  virtual void attach(Stream) {}
+  /// `apart`: for the long messages of one of the two, this one if it `sends_apart`.
+  virtual void attach(Stream /*stream*/, Stream /*apart*/, bool /*sends_apart*/) {}
   virtual std::vector<std::byte> hello() { return {}; }
   virtual void greet(std::span<const std::byte>) {}
   /// The peer has been greeted, too.
@@ -62,6 +63,8 @@ class Wire {
   virtual void say_bye() = 0;
   /// Whether the peer has all that was sent, as far as the wire can tell, or never will.
   virtual bool is_delivered() { return true; }
+  /// Whether more will be sent when its connection `which` (0, 1) has room.
+  virtual bool waits_for_room(std::size_t /*which*/) { return !is_flushed(); }
   /// Nothing is sent or received any more. Messages that are left are dropped.
   virtual void shut() = 0;
 

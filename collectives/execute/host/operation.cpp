@@ -215,7 +215,7 @@ inline void Operation::perform(const Action& action, std::size_t shift) {
   if (action.signals) return signal(action);
   for (const ReceiveLink& r : action.receives) accept(r, action.bytes);
   if (!loans_.empty()) call_back(action, shift);
-  if (spans_hosts_ && action.bytes >= kLendBytes && perform_in_place(action, shift)) return;
+  if (spans_hosts_ && action.bytes >= kLongMessage && perform_in_place(action, shift)) return;
   if (action.bytes >= kBulkBytes && !action.sends.empty()) {
     move_bulk(action, shift);
   } else {
