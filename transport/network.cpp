@@ -24,6 +24,8 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kHelloPatience = 5s;
+// Each rank of a job of more may need too many descriptors.
+constexpr std::size_t kMostWithApart = 64;
 constexpr std::uint64_t kListener = WaitingRoom::kPlaces, kFirstGuest = kListener + 1;
 constexpr std::size_t kMostGuests = 256;
 constexpr std::size_t kMostEarly = 4096;  // notes for one communicator that is not there yet
@@ -156,9 +158,10 @@ RemoteRank* Network::find_or_make(int member) {
       WireMaker& maker = route.kind == WireKind::ucx ? *ucx_ : *wires_.verbs;
       return maker.make(owner, member, route.port);
     };
-    r = std::make_unique<RemoteRank>(static_cast<RemoteRank::Owner&>(*this), rank_,
-                                     RemoteRank::Where{member, *address, asked_}, secret_,
-                                     protection_, make);
+    r = std::make_unique<RemoteRank>(
+        static_cast<RemoteRank::Owner&>(*this), rank_, RemoteRank::Where{member, *address, asked_},
+        secret_, protection_,
+        peers_.size() > kMostWithApart ? RemoteRank::kApart : RemoteRank::kStreams, make);
   }
   return r.get();
 }

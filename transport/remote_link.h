@@ -30,7 +30,10 @@ namespace tutti {
 
 class Wire;
 
-inline constexpr std::size_t kLongMessage = 8192;  // less is copied sooner than lent
+/// Whether a message of `bytes` may take another connection, and another time, than short ones.
+constexpr bool goes_apart(std::size_t bytes) { return bytes >= std::size_t{32} << 10; }
+
+inline constexpr std::size_t kLendBytes = 8192;  // less is copied sooner than lent
 
 /// The end at which a rank of this host sends.
 class OutLink final : public RemoteBell {
@@ -48,9 +51,9 @@ class OutLink final : public RemoteBell {
     lent_[sender_.sent() % lent_.size()] = source;
     sender_.publish(tag, bytes);
   }
-  /// Whether message `number` (from 1) has left this process.
-  bool has_sent(std::uint64_t number) const {
-    return sent_.load(std::memory_order_acquire) >= number;
+  /// Whether message `number` (from 1), which was lent and has `bytes`, has left this process.
+  bool has_sent(std::uint64_t number, std::size_t bytes) const {
+    return sent_[goes_apart(bytes)].load(std::memory_order_acquire) >= number;
   }
   /// Lent memory from `begin` to `end` is wanted back: messages that lie in it are copied as far as
   /// they have not been sent.
@@ -79,8 +82,10 @@ class OutLink final : public RemoteBell {
   /// Whether as much has been said before.
   bool knows(std::uint64_t consumed, std::uint64_t freed) const;
   std::uint64_t passed() const { return passed_; }
-  /// Message `number`, and all before it, have left this process.
-  void sent(std::uint64_t number) { sent_.store(number, std::memory_order_release); }
+  /// Message `number`, and all before it that take the same connection, have left this process.
+  void sent(std::uint64_t number, std::size_t bytes) {
+    sent_[goes_apart(bytes)].store(number, std::memory_order_release);
+  }
   /// As keep(), of messages that have not been passed.
   void keep_unpassed(const std::byte* begin, const std::byte* end);
 
@@ -102,7 +107,7 @@ class OutLink final : public RemoteBell {
   std::uint64_t passed_ = 0;
   detail::Cursor cursor_;
   std::vector<const std::byte*> lent_;  // by slot: where the message lies; null: in the slot
-  std::atomic<std::uint64_t> sent_{0};  // of a wire that lends
+  std::array<std::atomic<std::uint64_t>, 2> sent_{};  // of a wire that lends; of long messages
 };
 
 /// The end at which a rank of this host receives.

@@ -45,12 +45,13 @@ std::vector<std::byte> framed(Frame::Kind kind, std::uint32_t tag, std::uint64_t
 }  // namespace
 
 RemoteRank::RemoteRank(Owner& owner, int self, Where where, const wire::Bytes32& secret,
-                       Protection protection, const MakeWire& make_wire)
+                       Protection protection, std::uint32_t most_streams, const MakeWire& make_wire)
     : owner_(owner),
       self_(self),
       where_(std::move(where)),
       secret_(secret),
       protection_(protection),
+      most_streams_(most_streams),
       reactor_(Reactor::instance()),
       wire_(make_wire(*this)) {}
 
@@ -223,7 +224,7 @@ void RemoteRank::use(std::uint32_t stream, FileDescriptor socket, const wire::Se
   reactor_.watch(streams_[kControl].fd(), EPOLLIN, *this);
   if (wire_->needs_stream()) {
     watch_data(0, streams_[kData].fd());
-    watch_data(1, streams_[kApart].fd());
+    if (streams_[kApart]) watch_data(1, streams_[kApart].fd());
     wire_->attach(std::move(streams_[kData]), std::move(streams_[kApart]), self_ > where_.member);
   } else {
     if (const int fd = wire_->descriptor(); fd >= 0) watch_data(0, fd);

@@ -78,7 +78,7 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   };
   using MakeWire = std::function<std::unique_ptr<Wire>(Wire::Owner&)>;
   RemoteRank(Owner& owner, int self, Where where, const wire::Bytes32& secret,
-             Protection protection, const MakeWire& make_wire);
+             Protection protection, std::uint32_t most_streams, const MakeWire& make_wire);
   ~RemoteRank();
 
   /// Begins to connect, unless it has.
@@ -142,7 +142,7 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   /// What the reactor hears of them.
   void listen_for_data(std::uint32_t events);
   /// That it has; the first is `control`.
-  std::uint32_t streams() const { return wire_->needs_stream() ? kStreams : 1; }
+  std::uint32_t streams() const { return wire_->needs_stream() ? most_streams_ : 1; }
   void read_control();
   void control_ended(int error);
   /// It is lost; the owner hears of it, once.
@@ -154,6 +154,7 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   const Where where_;
   const wire::Bytes32& secret_;
   const Protection protection_;
+  const std::uint32_t most_streams_;
   Reactor& reactor_;
   std::atomic<State> state_{State::idle};
   const std::unique_ptr<Wire> wire_;

@@ -14,7 +14,8 @@ void TcpWire::attach(Stream stream, Stream apart, bool sends_apart) {
   const std::lock_guard lock(mutex_);
   first_.stream = std::move(stream);
   apart_.stream = std::move(apart);
-  sends_apart_ = sends_apart;
+  sends_apart_ = apart_.stream && sends_apart;
+  hears_apart_ = apart_.stream && !sends_apart;
   push();
 }
 
@@ -82,7 +83,7 @@ void TcpWire::add(const Frame& frame, const void* payload, const Payload& of) {
   kept.frame = frame;
   first_.add(&kept.frame, sizeof(Frame), {});
   if (frame.bytes == 0) return;
-  const bool apart = sends_apart_ && frame.kind == Frame::data && frame.bytes >= kLongMessage;
+  const bool apart = sends_apart_ && frame.kind == Frame::data && goes_apart(frame.bytes);
   (apart ? apart_ : first_).add(payload, frame.bytes, of);
 }
 
@@ -124,16 +125,15 @@ void TcpWire::fill_with_messages() {
       continue;
     }
     const OutLink::Message m = link.next();
-    const bool is_long = m.header->bytes >= kLongMessage;
+    const bool is_long = goes_apart(m.header->bytes);
     ++l;
     if (is_long && sends_apart_ && !is_apart_free) {
       ++passed_over;
       continue;
     }
     passed_over = 0;
-    // Short messages get ahead of long ones, which alone may be lent.
     add({Frame::data, link.number(), m.header->tag, m.header->bytes, m.number, m.at}, m.payload,
-        {&link, m.number, is_long});
+        {&link, m.number, m.header->bytes});
     bytes += m.header->bytes;
     link.pass();
   }
@@ -154,7 +154,7 @@ void TcpWire::send_batch(Outlet& o) {
       sent -= static_cast<ssize_t>(gone);
       if (part.iov_len > 0) continue;
       const Payload& payload = o.payloads[o.next++];
-      if (payload.lends) payload.link->sent(payload.number);
+      if (payload.link != nullptr) payload.link->sent(payload.number, payload.bytes);
     }
   }
   if (!closed_ && !o.stream.flush() && errno != EAGAIN) close_after(errno);
@@ -302,7 +302,7 @@ bool TcpWire::begin(const Frame& f) {
       link_ = found.link;
       if (link_ != nullptr) to_ = link_->place(f.number, f.bytes, f.at);
       if (link_ != nullptr && to_ == nullptr) return false;
-      if (f.bytes >= kLongMessage && !sends_apart_) {
+      if (goes_apart(f.bytes) && hears_apart_) {
         coming_.push_back({f, link_, nullptr, f.bytes});
         in_frame_ = false;
         missing_ = 0;

@@ -7,8 +7,8 @@
 // call (two small sends in a row would wait for each other's acknowledgement); what the socket does
 // not take is sent with what has been published by then. Credits go along with whatever is sent.
 //
-// There are two connections. All frames travel on the first, in both directions; but the bytes of
-// one rank's long messages travel apart, on the second, in the order of their frames. While a
+// There may be two connections. All frames travel on the first, in both directions; but the bytes
+// of one rank's long messages travel apart, on the second, in the order of their frames. While a
 // thread sends on a socket, the kernel cannot deliver to it, so with long messages in both
 // directions on one socket, each of the two ranks keeps the other waiting (docs/experiments.md).
 #pragma once
@@ -61,7 +61,7 @@ class TcpWire final : public Wire {
   struct Payload {
     OutLink* link = nullptr;
     std::uint64_t number = 0;
-    bool lends = false;  // its link may have lent it
+    std::size_t bytes = 0;  // of all of it
   };
   /// A connection, and a batch for it of which some may have gone already.
   struct Outlet {
@@ -105,7 +105,7 @@ class TcpWire final : public Wire {
   void take_leave(const Frame& frame);
 
   Outlet first_, apart_;
-  bool sends_apart_ = false;
+  bool sends_apart_ = false, hears_apart_ = false;  // long messages
   // What the wire itself says.
   struct Said {
     Frame frame;

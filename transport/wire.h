@@ -53,7 +53,8 @@ class Wire {
   // How it comes about: over TCP connections of its own, or over what the peer's wire says of
   // itself on the control stream.
   virtual bool needs_stream() const { return true; }
-  /// `apart`: for the long messages of one of the two, this one if it `sends_apart`.
+  /// `apart`, if there is one: for the long messages of one of the two ranks, this one if it
+  /// `sends_apart`.
   virtual void attach(Stream /*stream*/, Stream /*apart*/, bool /*sends_apart*/) {}
   virtual std::vector<std::byte> hello() { return {}; }
   virtual void greet(std::span<const std::byte>) {}

@@ -73,7 +73,7 @@ void Operation::call_back(const Action& action, std::size_t shift) {
 }
 
 std::byte* Operation::landing_place(const Action& action, std::size_t shift) const {
-  if (action.bytes < kLongMessage || action.receives.size() != 1 || action.moves.size() != 1) {
+  if (action.bytes < kLendBytes || action.receives.size() != 1 || action.moves.size() != 1) {
     return nullptr;
   }
   const Move& m = action.moves.front();
@@ -90,7 +90,7 @@ std::byte* Operation::landing_place(const Action& action, std::size_t shift) con
 
 void Operation::expect(const Lane& lane) {
   const Action* a = lane.next;
-  if (a->bytes < kLongMessage || a->receives.size() != 1) return;
+  if (a->bytes < kLendBytes || a->receives.size() != 1) return;
   InLink* const link = landing_link(a->receives.front());
   if (link == nullptr) return;
   std::uint64_t number = a->receives.front().link->received() + 1;

@@ -76,6 +76,8 @@ void Operation::bind(const Binding& binding) {
       }
     }
   }
+  unrung_ = 0;
+  unrung_bells_.clear();
   loans_.clear();
   landings_.clear();
   lends_input_ = lends_all_ = !binding.windows;
@@ -215,7 +217,7 @@ inline void Operation::perform(const Action& action, std::size_t shift) {
   if (action.signals) return signal(action);
   for (const ReceiveLink& r : action.receives) accept(r, action.bytes);
   if (!loans_.empty()) call_back(action, shift);
-  if (spans_hosts_ && action.bytes >= kLongMessage && perform_in_place(action, shift)) return;
+  if (spans_hosts_ && action.bytes >= kLendBytes && perform_in_place(action, shift)) return;
   if (action.bytes >= kBulkBytes && !action.sends.empty()) {
     move_bulk(action, shift);
   } else {
@@ -227,7 +229,7 @@ inline void Operation::perform(const Action& action, std::size_t shift) {
     ring(*r.bell);
   }
   for (const SendLink& s : action.sends) s.link->publish(binding_->tag, action.bytes);
-  if (spans_hosts_ && action.bytes >= kBulkBytes) return ring_later(action);
+  if (spans_hosts_) return ring_later(action);
   for (const SendLink& s : action.sends) ring(*s.bell);
 }
 
@@ -247,6 +249,9 @@ void Operation::ring_later(const Action& action) {
       ring(*s.bell);
     } else {
       unrung_ += action.bytes;
+      if (std::ranges::find(unrung_bells_, s.bell) == unrung_bells_.end()) {
+        unrung_bells_.push_back(s.bell);
+      }
     }
   }
   if (unrung_ >= kTogether) ring_far();
@@ -254,7 +259,8 @@ void Operation::ring_later(const Action& action) {
 
 void Operation::ring_far() {
   unrung_ = 0;
-  for (const SendLink& s : far_sends_) ring(*s.bell);
+  for (Bell* bell : unrung_bells_) ring(*bell);
+  unrung_bells_.clear();
 }
 
 bool Operation::advance() {
@@ -272,7 +278,7 @@ bool Operation::advance() {
       }
       if (lane.tile >= end) ++done;
     }
-    if (unrung_ > 0 && (!moved || done == lanes_.size())) ring_far();
+    if (!unrung_bells_.empty() && (!moved || done == lanes_.size())) ring_far();
     if (done == lanes_.size()) {
       if (binding_->windows && ++tile_ < binding_->tiling.tiles) continue;
       if (unsent() != nullptr) return false;

@@ -217,11 +217,12 @@ class Operation {
   const bool spans_hosts_ = !group_.one_host();
   std::vector<SendLink> far_sends_;  // to other hosts, of the binding at hand
   std::size_t unrung_ = 0;           // bytes published there, without a bell
-  struct Loan {                      // memory out of which a message is sent
+  std::vector<Bell*> unrung_bells_;
+  struct Loan {  // memory out of which a message is sent
     OutLink* link;
     std::uint64_t message;
     const std::byte *begin, *end;
-    bool is_over() const { return link->has_sent(message); }
+    bool is_over() const { return link->has_sent(message, static_cast<std::size_t>(end - begin)); }
     bool touches(const std::byte* other, std::size_t bytes) const {
       return begin < other + bytes && other < end;
     }
