@@ -145,7 +145,7 @@ TEST_P(Lending, EndsWithACallThatFails) {
     run_thread_ranks(2, [&](Communicator& comm) {
       {
         Options impatient;
-        impatient.timeout = 200ms;
+        impatient.timeout = 100ms;
         Communicator child = comm.split(0, comm.rank(), impatient);
         const Pages pages(kCount * 4);
         if (comm.rank() == sender) {
@@ -153,7 +153,7 @@ TEST_P(Lending, EndsWithACallThatFails) {
           EXPECT_THROW(child.send(pages.data(), kCount, DataType::uint32, 1 - sender), Error);
         } else {
           // Takes some of it, and then fails too.
-          std::this_thread::sleep_for(250ms);
+          std::this_thread::sleep_for(600ms);
           EXPECT_THROW(child.recv(pages.data(), kCount, DataType::uint32, sender), Error);
         }
       }
