@@ -32,6 +32,9 @@ constexpr bool links_suffice(const PlanHeader& header, ConnectionShape links) {
 /// A message that a slot could hold goes in a few, so that it is read while it is written; but not
 /// in less than this.
 inline constexpr std::size_t kLeastPiece = std::size_t{16} << 10;
+/// The same between hosts: there a message is on its way in pieces anyway, and each costs a call of
+/// the kernel or two (docs/experiments.md).
+inline constexpr std::size_t kLeastFarPiece = std::size_t{512} << 10;
 
 /// `block`: elements of the largest block. `bytes`: of the largest buffer. `tile_bytes`: see
 /// TUTTI_TILE_BYTES.

@@ -246,7 +246,7 @@ Binding bind_call(const Call& call, LocalGroup& group, const Geometry& geometry,
   // Where only the two ends know a block's size, tiles are as large as can be.
   b.tiling =
       cut(header, {ready.windows, ready.link_data, ready.tmp_chunks}, b.tiles_by_lane ? 0 : block,
-          largest, element, geometry.shape, geometry.tile_bytes);
+          largest, element, geometry.shape, geometry.tile_bytes, least_piece(geometry, ranks));
   const int caches = std::max(geometry.domains.count() / geometry.hosts.count(), 1);
   const std::size_t l3 = host().l3_bytes * static_cast<std::size_t>(caches);
   const std::size_t in_caches =

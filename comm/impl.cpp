@@ -28,7 +28,8 @@ WaitPolicy policy_for(const Geometry& geometry, std::size_t ranks_here, const Op
 }
 
 Platform platform_of(const Geometry& g, int ranks) {
-  Platform p{g.machine, ranks, static_cast<int>(g.cores), g.shape, g.tile_bytes};
+  Platform p{g.machine, ranks,        static_cast<int>(g.cores),
+             g.shape,   g.tile_bytes, least_piece(g, ranks)};
   p.domains = g.domains;
   p.hosts = g.hosts;
   return p;

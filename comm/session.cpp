@@ -160,7 +160,8 @@ Session connect(std::shared_ptr<Mesh> mesh, std::shared_ptr<Network> network, in
     crowded = crowded || host.ranks > cores;
     if (&host == &hosts[static_cast<std::size_t>(mesh->host(rank))]) g.cores_here = cores;
   }
-  g.shape = links_for({first.slots, first.slot_bytes}, static_cast<int>(cards.size()), crowded);
+  g.shape = links_for({first.slots, first.slot_bytes}, static_cast<int>(cards.size()), crowded,
+                      hosts.size() == cards.size());
   g.domains = Domains::on_hosts(host_of, domains);
   g.hosts = Domains(host_of);
   if (rank == 0) {
@@ -187,16 +188,21 @@ Geometry geometry_of(const Options& options, int rank) {
   return g;
 }
 
-ConnectionShape links_for(ConnectionShape wish, int ranks, bool crowded) {
+ConnectionShape links_for(ConnectionShape wish, int ranks, bool crowded, bool apart) {
   constexpr std::size_t kLeast = 8;
   constexpr std::size_t kMost = 32;
+  // That all of a rank's links are to have, about.
+  constexpr std::size_t kLinksBytes = std::size_t{8} << 20;
+  const auto links = static_cast<std::size_t>(std::max(ranks - 1, 1));
+  if (wish.slot_bytes == 0) {
+    constexpr std::size_t kNear = std::size_t{64} << 10, kFar = std::size_t{512} << 10;
+    wish.slot_bytes =
+        apart ? std::clamp(kLinksBytes / links / kLeast / kNear * kNear, kNear, kFar) : kNear;
+  }
   if (wish.slots > 0) return wish;
   // Ranks that share a core share its caches: the less data goes round, the more stays there.
   if (crowded) return {kMost, wish.slot_bytes, kLeast};
-  // Else a link should exceed a core's L2 cache (transport/connection.h), but all of a rank's links
-  // not this much memory.
-  constexpr std::size_t kLinksBytes = std::size_t{8} << 20;
-  const auto links = static_cast<std::size_t>(std::max(ranks - 1, 1));
+  // Else a link should exceed a core's L2 cache (transport/connection.h).
   return {kMost, wish.slot_bytes, std::clamp(kLinksBytes / links / wish.slot_bytes, kLeast, kMost)};
 }
 

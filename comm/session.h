@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "bootstrap/unique_id.h"
+#include "collectives/cut.h"
 #include "collectives/model/domains.h"
 #include "collectives/model/machine.h"
 #include "comm/communicator.h"
@@ -46,7 +47,11 @@ std::vector<Session> open_local_sessions(const std::vector<Options>& options);
 /// left open, unless the options say so.
 Geometry geometry_of(const Options& options, int rank);
 /// The links of `ranks` ranks, where `wish` leaves the slots open. `crowded`: somewhere there are
-/// more ranks than cores.
-ConnectionShape links_for(ConnectionShape wish, int ranks, bool crowded);
+/// more ranks than cores. `apart`: each rank is on a host of its own.
+ConnectionShape links_for(ConnectionShape wish, int ranks, bool crowded, bool apart);
+/// As cut() wants it.
+inline std::size_t least_piece(const Geometry& g, int ranks) {
+  return ranks > 1 && g.hosts.count() == ranks ? kLeastFarPiece : kLeastPiece;
+}
 
 }  // namespace tutti

@@ -80,7 +80,9 @@ constexpr std::array kSettings{
         "Slots of a connection between two ranks: how many messages may be under way. 0: 32, of "
         "which 8 to 32 may be full, depending on the number of ranks and cores.",
         "2", "4096"},
-    Setting{"TUTTI_SLOT_BYTES", SettingType::bytes, "64K", "Bytes of one slot.", "1K", "1G"},
+    Setting{"TUTTI_SLOT_BYTES", SettingType::bytes, "0",
+            "Bytes of one slot. 0: 64K, or up to 512K where every rank is on a host of its own.",
+            "1K", "1G"},
     Setting{
         "TUTTI_CMA", SettingType::boolean, "1",
         "Memory that lies in no window may be copied with process_vm_readv and process_vm_writev: "

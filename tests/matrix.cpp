@@ -120,9 +120,10 @@ std::vector<T> all_unless(const std::vector<T>& chosen, int number) {
 
 std::vector<std::size_t> boundary_sizes(const Options& options) {
   std::set<std::size_t> sizes = {0, 1, 2, 3, 7, 13, 16, 31, 100, 1000};
+  const std::size_t slot = options.slot_bytes > 0 ? options.slot_bytes : std::size_t{64} << 10;
   for (const std::size_t boundary :
-       {std::size_t{48}, std::size_t{64}, std::size_t{4096}, options.slot_bytes,
-        2 * options.slot_bytes, std::size_t{8} << 10, std::size_t{16} << 10, std::size_t{128} << 10,
+       {std::size_t{48}, std::size_t{64}, std::size_t{4096}, slot, 2 * slot, std::size_t{8} << 10,
+        std::size_t{16} << 10, std::size_t{32} << 10, std::size_t{128} << 10,
         std::size_t{256} << 10}) {
     for (const std::size_t off :
          {boundary - 8, boundary - 1, boundary, boundary + 1, boundary + 8}) {

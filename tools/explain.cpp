@@ -121,7 +121,8 @@ void explain(const Arguments& arguments) {
   const int cores = a.cores > 0 ? a.cores : host().cores;
   const Geometry geometry = geometry_of(Options(), 0);
   const int on_a_host = hosts.most(a.ranks);
-  const ConnectionShape links = links_for(geometry.shape, a.ranks, on_a_host > cores);
+  const ConnectionShape links =
+      links_for(geometry.shape, a.ranks, on_a_host > cores, hosts.count() == a.ranks);
   if (a.domains > std::min(on_a_host, cores)) {
     refuse(fmt::format("{} ranks on {} cores cannot share {} last-level caches (--cores)",
                        on_a_host, cores, a.domains));
@@ -131,6 +132,7 @@ void explain(const Arguments& arguments) {
              : Platform{used.machine, a.ranks, cores * hosts.count(), links, geometry.tile_bytes};
   platform.domains = Domains::on_hosts(host_of, caches_of(host_of, on_gpu ? 1 : a.domains));
   platform.hosts = hosts;
+  if (!on_gpu && a.ranks > 1 && hosts.count() == a.ranks) platform.least_piece = kLeastFarPiece;
   Chooser chooser(platform);
   const std::vector<Candidate> candidates = chooser.candidates(workload);
   if (candidates.empty()) {

@@ -25,6 +25,8 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kHelloPatience = 5s;
+// Each rank of a job of more may need too many descriptors.
+constexpr std::size_t kMostWithApart = 64;
 constexpr std::uint64_t kListener = WaitingRoom::kPlaces, kFirstGuest = kListener + 1;
 constexpr std::size_t kMostGuests = 256;
 constexpr std::size_t kMostEarly = 4096;  // notes for one communicator that is not there yet
@@ -165,9 +167,10 @@ RemoteRank* Network::find_or_make(int member) {
       WireMaker& maker = route.kind == WireKind::ucx ? *ucx_ : *wires_.verbs;
       return maker.make(owner, member, route.port);
     };
-    r = std::make_unique<RemoteRank>(static_cast<RemoteRank::Owner&>(*this), rank_,
-                                     RemoteRank::Where{member, *address, asked_}, secret_,
-                                     protection_, make);
+    r = std::make_unique<RemoteRank>(
+        static_cast<RemoteRank::Owner&>(*this), rank_, RemoteRank::Where{member, *address, asked_},
+        secret_, protection_,
+        peers_.size() > kMostWithApart ? RemoteRank::kApart : RemoteRank::kStreams, make);
   }
   return r.get();
 }
@@ -194,11 +197,14 @@ void Network::poll() {
 void Network::sleep(std::chrono::microseconds most) {
   std::vector<pollfd> sockets;
   for (RemoteRank* r : all_remote()) {
-    const int fd = r->data_fd();
-    if (fd < 0) continue;
+    const auto fds = r->data_fds();
+    if (fds[0] < 0) continue;
     if (!r->wire().arm()) return;
-    const short room = r->wire().is_flushed() ? 0 : POLLOUT;
-    sockets.push_back({fd, static_cast<short>(POLLIN | room), 0});
+    for (std::size_t which = 0; which < fds.size(); ++which) {
+      if (fds[which] < 0) continue;
+      const short room = r->wire().waits_for_room(which) ? POLLOUT : 0;
+      sockets.push_back({fds[which], static_cast<short>(POLLIN | room), 0});
+    }
   }
   if (ucx_) {
     const int fd = ucx_->prepare_to_sleep();

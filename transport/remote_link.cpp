@@ -1,16 +1,20 @@
 #include "transport/remote_link.h"
 
+#include <cstring>
+
 #include "transport/wire.h"
 
 namespace tutti {
 
 OutLink::OutLink(Wire& wire, std::uint32_t number, ConnectionShape shape, Bell& owner)
     : wire_(wire),
+      can_lend_(wire.moves_any_memory()),
       number_(number),
       owner_(owner),
       memory_(wire.make_ring(shape.bytes())),
       view_(memory_->data(), shape),
-      sender_(memory_->data(), shape) {}
+      sender_(memory_->data(), shape),
+      lent_(shape.slots) {}
 
 bool OutLink::ready() const {
   // acquire: pairs with publish(), so the payload is there.
@@ -21,10 +25,12 @@ OutLink::Message OutLink::next() const {
   SlotHeader& header = view_.headers[index_];
   if (header.bytes <= kInlineBytes) return {passed_ + 1, &header, header.payload, 0};
   const std::size_t at = cursor_.of(header.bytes, view_);
-  return {passed_ + 1, &header, view_.data + at, at};
+  const std::byte* const lent = lent_[index_];
+  return {passed_ + 1, &header, lent != nullptr ? lent : view_.data + at, at};
 }
 
 void OutLink::pass() {
+  lent_[index_] = nullptr;
   cursor_.pass(view_.headers[index_].bytes, view_);
   ++passed_;
   if (++index_ == view_.shape.slots) index_ = 0;
@@ -49,17 +55,36 @@ bool OutLink::knows(std::uint64_t consumed, std::uint64_t freed) const {
          freed <= line.freed.load(std::memory_order_relaxed);
 }
 
+void OutLink::keep_unpassed(const std::byte* begin, const std::byte* end) {
+  detail::Cursor cursor = cursor_;
+  std::size_t index = index_;
+  for (std::uint64_t number = passed_ + 1;; ++number) {
+    const SlotHeader& header = view_.headers[index];
+    if (header.message.load(std::memory_order_acquire) != number) return;
+    const std::byte*& lent = lent_[index];
+    if (lent != nullptr && lent < end && begin < lent + header.bytes) {
+      std::memcpy(view_.data + cursor.of(header.bytes, view_), lent, header.bytes);
+      lent = nullptr;
+    }
+    cursor.pass(header.bytes, view_);
+    if (++index == view_.shape.slots) index = 0;
+  }
+}
+
+void OutLink::keep(const std::byte* begin, const std::byte* end) { wire_.keep(*this, begin, end); }
 void OutLink::rung() { wire_.send(*this); }
 void OutLink::poll() { wire_.poll(); }
 bool OutLink::is_flushed() { return wire_.is_flushed(); }
 
 InLink::InLink(Wire& wire, ConnectionShape shape)
     : wire_(wire),
+      can_expect_(wire.moves_any_memory()),
       memory_(wire.make_ring(shape.bytes())),
       view_(memory_->data(), shape),
       receiver_(memory_->data(), shape),
       inlet_(memory_->data(), shape),
-      early_(shape.slots) {}
+      early_(shape.slots),
+      landed_(shape.slots) {}
 
 std::byte* InLink::place(std::uint64_t number, std::uint32_t bytes, std::uint64_t at) {
   const std::size_t slots = view_.shape.slots;
@@ -75,6 +100,25 @@ std::byte* InLink::place(std::uint64_t number, std::uint32_t bytes, std::uint64_
   }
   return view_.data + at;
 }
+
+std::byte* InLink::land(std::uint64_t number, std::uint32_t tag, std::uint32_t bytes) {
+  const Expected& e = expected_[number % kExpected];
+  std::byte* const to = e.number == number && e.tag == tag && e.bytes == bytes ? e.to : nullptr;
+  landed_[(number - 1) % landed_.size()] = to;
+  return to;
+}
+
+void InLink::set_expected(std::span<const Expected> messages) {
+  for (const Expected& m : messages) expected_[m.number % kExpected] = m;
+}
+
+void InLink::expect(std::span<const Expected> messages) {
+  if (messages.empty()) return;
+  expected_up_to_ = messages.back().number;
+  wire_.expect(*this, messages);
+}
+
+void InLink::forget_expected() { wire_.forget_expected(*this); }
 
 bool InLink::arrived(std::uint64_t number, std::uint32_t tag, std::uint32_t bytes,
                      std::uint64_t at) {

@@ -8,11 +8,18 @@
 // So the executor sees a connection as ever, there is room exactly where the receiver has room, and
 // whatever was published finds its place there. An OutLink's ring keeps each message until the
 // receiver is done with it: a wire may send out of it at any time before.
+//
+// Where the wire can, a long message need not go through the rings. Its sender may lend the memory
+// that it lies in, instead of copying it into its slot: the slot stays reserved, and the message is
+// copied there after all (keep()) if the memory is wanted back before it has been sent. A receiver
+// may say in advance where a message is to land, instead of its slot (expect()).
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "transport/bell.h"
@@ -23,6 +30,11 @@ namespace tutti {
 
 class Wire;
 
+/// Whether a message of `bytes` may take another connection, and another time, than short ones.
+constexpr bool goes_apart(std::size_t bytes) { return bytes >= std::size_t{32} << 10; }
+
+inline constexpr std::size_t kLendBytes = 8192;  // less is copied sooner than lent
+
 /// The end at which a rank of this host sends.
 class OutLink final : public RemoteBell {
  public:
@@ -30,6 +42,23 @@ class OutLink final : public RemoteBell {
   OutLink(Wire& wire, std::uint32_t number, ConnectionShape shape, Bell& owner);
 
   Sender& sender() { return sender_; }
+  /// Whether publish_lent() may be called.
+  bool can_lend() const { return can_lend_; }
+  /// As Sender::publish(), of a message longer than kInlineBytes that lies at `source` and not in
+  /// its slot. Nobody may write there before has_sent() says so of its number, or keep() was
+  /// called.
+  void publish_lent(const std::byte* source, std::uint32_t tag, std::uint32_t bytes) {
+    lent_[sender_.sent() % lent_.size()] = source;
+    sender_.publish(tag, bytes);
+  }
+  /// Whether message `number` (from 1), which was lent and has `bytes`, has left this process.
+  bool has_sent(std::uint64_t number, std::size_t bytes) const {
+    return sent_[goes_apart(bytes)].load(std::memory_order_acquire) >= number;
+  }
+  /// Lent memory from `begin` to `end` is wanted back: messages that lie in it are copied as far as
+  /// they have not been sent.
+  void keep(const std::byte* begin, const std::byte* end);
+
   std::uint32_t number() const { return number_; }
   const std::shared_ptr<RingMemory>& memory() const { return memory_; }
   const ConnectionShape& shape() const { return view_.shape; }
@@ -53,6 +82,12 @@ class OutLink final : public RemoteBell {
   /// Whether as much has been said before.
   bool knows(std::uint64_t consumed, std::uint64_t freed) const;
   std::uint64_t passed() const { return passed_; }
+  /// Message `number`, and all before it that take the same connection, have left this process.
+  void sent(std::uint64_t number, std::size_t bytes) {
+    sent_[goes_apart(bytes)].store(number, std::memory_order_release);
+  }
+  /// As keep(), of messages that have not been passed.
+  void keep_unpassed(const std::byte* begin, const std::byte* end);
 
   void rung() override;
   void poll() override;
@@ -62,6 +97,7 @@ class OutLink final : public RemoteBell {
 
  private:
   Wire& wire_;
+  const bool can_lend_;
   std::uint32_t number_;
   Bell& owner_;
   std::shared_ptr<RingMemory> memory_;
@@ -70,6 +106,8 @@ class OutLink final : public RemoteBell {
   std::size_t index_ = 0;
   std::uint64_t passed_ = 0;
   detail::Cursor cursor_;
+  std::vector<const std::byte*> lent_;  // by slot: where the message lies; null: in the slot
+  std::array<std::atomic<std::uint64_t>, 2> sent_{};  // of a wire that lends; of long messages
 };
 
 /// The end at which a rank of this host receives.
@@ -78,6 +116,28 @@ class InLink final : public RemoteBell {
   InLink(Wire& wire, ConnectionShape shape);
 
   Receiver& receiver() { return receiver_; }
+
+  /// A message that has not come, and where it is to land.
+  struct Expected {
+    std::uint64_t number = 0;  // from 1
+    std::byte* to = nullptr;
+    std::uint32_t tag = 0, bytes = 0;
+  };
+  /// How many messages may be expected.
+  static constexpr std::size_t kExpected = 16;
+  /// Whether expect() comes to anything.
+  bool can_expect() const { return can_expect_; }
+  /// A message that is as expected lands there, unless it has begun to come; nobody may touch that
+  /// memory before the message is ready, or forget_expected() was called. The numbers go on from
+  /// those of the last call.
+  void expect(std::span<const Expected> messages);
+  /// The last number that was expected.
+  std::uint64_t expected_up_to() const { return expected_up_to_; }
+  /// Where the message that is ready has landed; null: in its slot.
+  const std::byte* landed() const { return landed_[receiver_.received() % landed_.size()]; }
+  /// From now on nothing lands; what has not come, comes into the slots.
+  void forget_expected();
+
   const std::shared_ptr<RingMemory>& memory() const { return memory_; }
   const ConnectionShape& shape() const { return view_.shape; }
   /// Rung when something has come, once its rank has asked for the link.
@@ -90,6 +150,10 @@ class InLink final : public RemoteBell {
   /// Where message `number` of `bytes` is to be written, which lies at `at` in the sender's ring.
   /// Null: there can be no such message.
   std::byte* place(std::uint64_t number, std::uint32_t bytes, std::uint64_t at);
+  /// Where it lands instead; null: nowhere. The message has begun to come: this may be asked once.
+  std::byte* land(std::uint64_t number, std::uint32_t tag, std::uint32_t bytes);
+  void set_expected(std::span<const Expected> messages);
+  void clear_expected() { expected_ = {}; }
   /// It is there. Messages may come in any order; they are published in that of their numbers.
   /// False: one does not lie where it must.
   bool arrived(std::uint64_t number, std::uint32_t tag, std::uint32_t bytes, std::uint64_t at);
@@ -121,6 +185,7 @@ class InLink final : public RemoteBell {
   bool publish(const Arrival& arrival);
 
   Wire& wire_;
+  const bool can_expect_;
   std::atomic<Bell*> owner_{nullptr};
   std::uint32_t number_ = 0;
   std::shared_ptr<RingMemory> memory_;
@@ -130,6 +195,9 @@ class InLink final : public RemoteBell {
   std::uint64_t published_ = 0;
   std::vector<Arrival> early_;  // by number, those that came before their turn
   Credit told_;
+  std::array<Expected, kExpected> expected_{};  // by number
+  std::uint64_t expected_up_to_ = 0;            // the receiver's
+  std::vector<const std::byte*> landed_;        // by slot
 };
 
 }  // namespace tutti

@@ -45,12 +45,13 @@ std::vector<std::byte> framed(Frame::Kind kind, std::uint32_t tag, std::uint64_t
 }  // namespace
 
 RemoteRank::RemoteRank(Owner& owner, int self, Where where, const wire::Bytes32& secret,
-                       Protection protection, const MakeWire& make_wire)
+                       Protection protection, std::uint32_t most_streams, const MakeWire& make_wire)
     : owner_(owner),
       self_(self),
       where_(std::move(where)),
       secret_(secret),
       protection_(protection),
+      most_streams_(most_streams),
       reactor_(Reactor::instance()),
       wire_(make_wire(*this)) {}
 
@@ -222,15 +223,11 @@ void RemoteRank::use(std::uint32_t stream, FileDescriptor socket, const wire::Se
   watch_over(streams_[kControl].fd());
   reactor_.watch(streams_[kControl].fd(), EPOLLIN, *this);
   if (wire_->needs_stream()) {
-    const int data_fd = streams_[kData].fd();
-    reactor_.watch(data_fd, 0, *this);
-    data_fd_.store(data_fd, std::memory_order_release);
-    wire_->attach(std::move(streams_[kData]));
+    watch_data(0, streams_[kData].fd());
+    if (streams_[kApart]) watch_data(1, streams_[kApart].fd());
+    wire_->attach(std::move(streams_[kData]), std::move(streams_[kApart]), self_ > where_.member);
   } else {
-    if (const int fd = wire_->descriptor(); fd >= 0) {
-      reactor_.watch(fd, 0, *this);
-      data_fd_.store(fd, std::memory_order_release);
-    }
+    if (const int fd = wire_->descriptor(); fd >= 0) watch_data(0, fd);
     notes_.push_front(framed(Frame::hello, 0, 0, wire_->hello()));
   }
   state_.store(State::up, std::memory_order_release);
@@ -241,6 +238,17 @@ void RemoteRank::use(std::uint32_t stream, FileDescriptor socket, const wire::Se
                                                     : "",
               wire_->carrier());
   flush_notes();
+}
+
+void RemoteRank::watch_data(std::size_t which, int fd) {
+  reactor_.watch(fd, 0, *this);
+  data_fds_[which].store(fd, std::memory_order_release);
+}
+
+void RemoteRank::listen_for_data(std::uint32_t events) {
+  for (const int fd : data_fds()) {
+    if (fd >= 0) reactor_.change(fd, events);
+  }
 }
 
 void RemoteRank::connect_anew() {
@@ -408,7 +416,9 @@ void RemoteRank::lose(const std::string& why) {
     state_.store(State::lost, std::memory_order_release);
     for (Dial& d : dials_) drop(d);
     drop_streams();
-    if (const int fd = data_fd_.exchange(-1); fd >= 0) reactor_.unwatch(fd);
+    for (std::atomic<int>& data : data_fds_) {
+      if (const int fd = data.exchange(-1); fd >= 0) reactor_.unwatch(fd);
+    }
   }
   wire_->shut();
   owner_.on_lost(where_.member, why);
@@ -452,7 +462,7 @@ void RemoteRank::on_events(int fd, std::uint32_t events) {
     }
     if (state_.load(std::memory_order_relaxed) == State::connecting) return connect_anew();
     control = streams_[kControl].fd() == fd;
-    data = data_fd_.load(std::memory_order_relaxed) == fd;
+    data = std::ranges::count(data_fds(), fd) > 0;
     if (control && (events & EPOLLOUT) != 0) {
       reactor_.change(fd, EPOLLIN);
       flush_notes();
@@ -462,6 +472,8 @@ void RemoteRank::on_events(int fd, std::uint32_t events) {
   if (data) {
     wire_->drive();
     wire_->arm();
+    // Nothing waits for it, or the wire would have closed.
+    if (data_fds()[1] == fd && has_ended(fd)) reactor_.unwatch(fd);
   }
 }
 
@@ -514,16 +526,14 @@ bool RemoteRank::on_tick(Reactor::Time now) {
   if (wire_->was_polled()) return true;
   // Whoever waits for data takes them in. Nobody does, so this thread listens, until on_polled().
   wire_->set_listening(true);
-  if (const int fd = data_fd(); fd >= 0) {
-    reactor_.change(fd, EPOLLIN);
-    wire_->arm();
-  }
+  listen_for_data(EPOLLIN);
+  wire_->arm();
   return !wire_->is_flushed();
 }
 
 void RemoteRank::on_polled() {
   if (leaving_.load(std::memory_order_acquire)) return;
-  if (const int fd = data_fd(); fd >= 0) reactor_.change(fd, 0);
+  listen_for_data(0);
   reactor_.keep_awake(*this);
 }
 

@@ -1,7 +1,7 @@
-// A rank on another host: one or two TCP connections, made when either side first needs the other.
+// A rank on another host: one or more TCP connections, made when either side first needs the other.
 // Over `control` go notes; it also tells at once when the peer's process is gone, and after
-// TUTTI_PEER_TIMEOUT when its host is silent. Data go over a wire, which has the other connection,
-// or ways of its own.
+// TUTTI_PEER_TIMEOUT when its host is silent. Data go over a wire, which has the other
+// connections, or ways of its own.
 //
 // Either side may connect; where both do, the one with the lower number is the one that does. Both
 // sides prove that they know the job's secret before anything else is read (handshake.h).
@@ -36,9 +36,9 @@ namespace tutti {
 struct StreamHello {
   enum Verdict : std::uint32_t { asks = 0, accepted = 1, use_mine = 2, refused = 3 };
   std::int32_t from = -1, to = -1;  // ranks' numbers in the job
-  std::uint32_t stream = 0;         // RemoteRank::kControl, kData
+  std::uint32_t stream = 0;         // RemoteRank::kControl, kData, kApart
   std::uint32_t verdict = asks;
-  std::uint64_t connection = 0;  // the same for both streams
+  std::uint64_t connection = 0;  // the same for all streams
 };
 /// As it travels.
 struct SignedStreamHello {
@@ -55,8 +55,9 @@ struct SignedStreamHello {
 
 class RemoteRank final : Reactor::Handler, Wire::Owner {
  public:
-  static constexpr std::uint32_t kStreams = 2;
-  static constexpr std::uint32_t kControl = 0, kData = 1;
+  static constexpr std::uint32_t kStreams = 3;
+  /// Apart go long messages of the rank with the higher number (tcp_wire.h).
+  static constexpr std::uint32_t kControl = 0, kData = 1, kApart = 2;
 
   /// Whom it tells; from the reactor's thread, or whoever drives the wire.
   class Owner {
@@ -77,7 +78,7 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   };
   using MakeWire = std::function<std::unique_ptr<Wire>(Wire::Owner&)>;
   RemoteRank(Owner& owner, int self, Where where, const wire::Bytes32& secret,
-             Protection protection, const MakeWire& make_wire);
+             Protection protection, std::uint32_t most_streams, const MakeWire& make_wire);
   ~RemoteRank();
 
   /// Begins to connect, unless it has.
@@ -97,7 +98,10 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   void close();
 
   /// Readable when data have come; -1: there is no connection, or the wire has none.
-  int data_fd() const { return data_fd_.load(std::memory_order_acquire); }
+  std::array<int, 2> data_fds() const {
+    return {data_fds_[0].load(std::memory_order_acquire),
+            data_fds_[1].load(std::memory_order_acquire)};
+  }
   bool is_up() const { return state_.load(std::memory_order_acquire) == State::up; }
   bool is_lost() const { return state_.load(std::memory_order_acquire) == State::lost; }
 
@@ -136,8 +140,11 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   void flush_notes();
   bool notes_are_out() const { return notes_.empty() && !streams_[kControl].has_unsent(); }
 
+  void watch_data(std::size_t which, int fd);
+  /// What the reactor hears of them.
+  void listen_for_data(std::uint32_t events);
   /// That it has; the first is `control`.
-  std::uint32_t streams() const { return wire_->needs_stream() ? kStreams : 1; }
+  std::uint32_t streams() const { return wire_->needs_stream() ? most_streams_ : 1; }
   void read_control();
   void control_ended(int error);
   /// It is lost; the owner hears of it, once.
@@ -149,6 +156,7 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   const Where where_;
   const wire::Bytes32& secret_;
   const Protection protection_;
+  const std::uint32_t most_streams_;
   Reactor& reactor_;
   std::atomic<State> state_{State::idle};
   const std::unique_ptr<Wire> wire_;
@@ -166,7 +174,7 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   std::optional<Reactor::Time> ended_;  // the control stream has; data may still be on their way
   std::string why_ended_;
   bool dialler_ = false;  // the connection is this side's
-  std::atomic<int> data_fd_{-1};
+  std::array<std::atomic<int>, 2> data_fds_{-1, -1};
   // The wire's word, which it gives with its own lock held.
   std::atomic<bool> wire_closed_{false};
   std::mutex wire_mutex_;

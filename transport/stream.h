@@ -31,6 +31,8 @@ class Stream {
 
   int fd() const { return socket_.fd(); }
   explicit operator bool() const { return static_cast<bool>(socket_); }
+  /// What has come may then be here, and not in the socket.
+  bool is_sealed() const { return sealed_ != nullptr; }
 
   /// As sendmsg(2), without waiting. What is taken under a seal leaves in its time (flush()).
   ssize_t send(std::span<const iovec> parts);

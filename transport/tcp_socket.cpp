@@ -208,6 +208,12 @@ bool has_hung_up(int fd) {
   return ::poll(&socket, 1, 0) > 0;
 }
 
+bool has_ended(int fd) {
+  char next = 0;
+  const ssize_t got = ::recv(fd, &next, 1, MSG_PEEK | MSG_DONTWAIT);
+  return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
+}
+
 bool has_delivered(int fd) {
   int unsent = 0;
   return ::ioctl(fd, SIOCOUTQ, &unsent) != 0 || unsent == 0 || has_hung_up(fd);

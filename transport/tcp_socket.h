@@ -46,6 +46,8 @@ void acknowledge(int fd);
 bool has_delivered(int fd);
 /// Whether nothing more comes from the other end.
 bool has_hung_up(int fd);
+/// The same, and all that came has been read.
+bool has_ended(int fd);
 
 /// Begins to connect from `from` (its port is ignored); an empty socket, with errno, where that
 /// fails at once. Writable when it is decided.

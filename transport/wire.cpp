@@ -105,6 +105,24 @@ void Wire::send(OutLink& link) {
   if (!closed_) push();
 }
 
+void Wire::keep(OutLink& link, const std::byte* begin, const std::byte* end) {
+  const std::lock_guard lock(mutex_);
+  if (closed_) return;  // nothing is sent any more
+  keep_passed(link, begin, end);
+  link.keep_unpassed(begin, end);
+}
+
+void Wire::expect(InLink& link, std::span<const InLink::Expected> messages) {
+  const std::lock_guard lock(mutex_);
+  link.set_expected(messages);
+}
+
+void Wire::forget_expected(InLink& link) {
+  const std::lock_guard lock(mutex_);
+  link.clear_expected();
+  stop_landing(link);
+}
+
 void Wire::credit(InLink& link) {
   const std::lock_guard lock(mutex_);
   if (!link.listed) owing_.push_back(&link);

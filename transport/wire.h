@@ -50,10 +50,12 @@ class Wire {
   /// What carries its bytes, for people: "tcp", "verbs (mlx5_0 port 1)", "ucx (sysv, cma)".
   virtual std::string carrier() const = 0;
 
-  // How it comes about: over a TCP connection of its own, or over what the peer's wire says of
+  // How it comes about: over TCP connections of its own, or over what the peer's wire says of
   // itself on the control stream.
   virtual bool needs_stream() const { return true; }
-  virtual void attach(Stream) {}
+  /// `apart`, if there is one: for the long messages of one of the two ranks, this one if it
+  /// `sends_apart`.
+  virtual void attach(Stream /*stream*/, Stream /*apart*/, bool /*sends_apart*/) {}
   virtual std::vector<std::byte> hello() { return {}; }
   virtual void greet(std::span<const std::byte>) {}
   /// The peer has been greeted, too.
@@ -62,6 +64,8 @@ class Wire {
   virtual void say_bye() = 0;
   /// Whether the peer has all that was sent, as far as the wire can tell, or never will.
   virtual bool is_delivered() { return true; }
+  /// Whether more will be sent when its connection `which` (0, 1) has room.
+  virtual bool waits_for_room(std::size_t /*which*/) { return !is_flushed(); }
   /// Nothing is sent or received any more. Messages that are left are dropped.
   virtual void shut() = 0;
 
@@ -75,6 +79,10 @@ class Wire {
   virtual std::shared_ptr<RingMemory> make_ring(std::size_t bytes) {
     return std::make_shared<RingMemory>(bytes);
   }
+
+  /// Whether links may lend memory to send from, and expect messages in other memory than their
+  /// rings (remote_link.h).
+  virtual bool moves_any_memory() const { return false; }
 
   /// The ends of links; they stay where they are until close(). `owner` is the bell of the rank
   /// here. Both ends of a link are made with the same shape: throws Error(mismatch) where they are
@@ -98,6 +106,10 @@ class Wire {
   void tend();
   /// The reactor listens for what comes, as nobody polls.
   void set_listening(bool on) { listening_.store(on, std::memory_order_release); }
+  // Of links that lend and expect, as they say:
+  void keep(OutLink& link, const std::byte* begin, const std::byte* end);
+  void expect(InLink& link, std::span<const InLink::Expected> messages);
+  void forget_expected(InLink& link);
   /// Whether all that was published has left this process, or never will.
   bool is_flushed();
 
@@ -119,6 +131,11 @@ class Wire {
   /// Link `link` is not used any more, and will be freed.
   virtual void drop(OutLink&) {}
   virtual void drop(InLink&) {}
+  /// Of messages of `link` that have been passed, what lies in this memory is copied, as far as it
+  /// has not been sent.
+  virtual void keep_passed(OutLink&, const std::byte* /*begin*/, const std::byte* /*end*/) {}
+  /// What is landing of `link` goes on in its slot.
+  virtual void stop_landing(InLink&) {}
 
   /// The peer has opened its link `number`. False: that cannot be.
   bool opened(std::uint32_t number, const Opening& opening);

@@ -76,6 +76,11 @@ void Operation::bind(const Binding& binding) {
       }
     }
   }
+  unrung_ = 0;
+  unrung_bells_.clear();
+  loans_.clear();
+  landings_.clear();
+  lends_input_ = lends_all_ = !binding.windows;
   if (binding.windows) {
     peers_.resize(static_cast<std::size_t>(group_.size()));
     describe_buffers();
@@ -83,6 +88,8 @@ void Operation::bind(const Binding& binding) {
 }
 
 void Operation::finish() {
+  loans_.clear();
+  landings_.clear();
   if (result_.bytes > 0) std::memcpy(result_.to, stand_in_.out.base, result_.bytes);
   if (!binding_->trial) return;
   const std::chrono::duration<double, std::nano> took = Clock::now() - begun_;
@@ -149,6 +156,7 @@ void Operation::poll_links() {
   for (const Lane& lane : lanes_) {
     if (lane.tile >= end_of(lane)) continue;
     all_done = false;
+    expect(lane);
     for (const ReceiveLink& r : lane.next->receives) {
       if (!r.link->ready()) poll(*r.bell);
     }
@@ -208,6 +216,8 @@ inline void Operation::move(const Action& action, const Move& m, std::size_t shi
 inline void Operation::perform(const Action& action, std::size_t shift) {
   if (action.signals) return signal(action);
   for (const ReceiveLink& r : action.receives) accept(r, action.bytes);
+  if (!loans_.empty()) call_back(action, shift);
+  if (spans_hosts_ && action.bytes >= kLendBytes && perform_in_place(action, shift)) return;
   if (action.bytes >= kBulkBytes && !action.sends.empty()) {
     move_bulk(action, shift);
   } else {
@@ -219,8 +229,16 @@ inline void Operation::perform(const Action& action, std::size_t shift) {
     ring(*r.bell);
   }
   for (const SendLink& s : action.sends) s.link->publish(binding_->tag, action.bytes);
-  if (spans_hosts_ && action.bytes >= kBulkBytes) return ring_later(action);
+  if (spans_hosts_) return ring_later(action);
   for (const SendLink& s : action.sends) ring(*s.bell);
+}
+
+void Operation::abandon() {
+  if (!spans_hosts_) return;
+  for (const Loan& loan : loans_) loan.link->keep(loan.begin, loan.end);
+  for (const Landing& landing : landings_) landing.link->forget_expected();
+  loans_.clear();
+  landings_.clear();
 }
 
 // The kernel takes one long message in a third of the time that it takes for ten short ones.
@@ -231,6 +249,9 @@ void Operation::ring_later(const Action& action) {
       ring(*s.bell);
     } else {
       unrung_ += action.bytes;
+      if (std::ranges::find(unrung_bells_, s.bell) == unrung_bells_.end()) {
+        unrung_bells_.push_back(s.bell);
+      }
     }
   }
   if (unrung_ >= kTogether) ring_far();
@@ -238,7 +259,8 @@ void Operation::ring_later(const Action& action) {
 
 void Operation::ring_far() {
   unrung_ = 0;
-  for (const SendLink& s : far_sends_) ring(*s.bell);
+  for (Bell* bell : unrung_bells_) ring(*bell);
+  unrung_bells_.clear();
 }
 
 bool Operation::advance() {
@@ -256,7 +278,7 @@ bool Operation::advance() {
       }
       if (lane.tile >= end) ++done;
     }
-    if (unrung_ > 0 && (!moved || done == lanes_.size())) ring_far();
+    if (!unrung_bells_.empty() && (!moved || done == lanes_.size())) ring_far();
     if (done == lanes_.size()) {
       if (binding_->windows && ++tile_ < binding_->tiling.tiles) continue;
       if (unsent() != nullptr) return false;

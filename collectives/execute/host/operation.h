@@ -75,6 +75,8 @@ class Operation {
     if (spans_hosts_) poll_links();
   }
   bool spans_hosts() const { return spans_hosts_; }
+  /// The run ends here because of a failure: the memory of the call is the user's again.
+  void abandon();
   /// Whether one of the ranks that it waits for, or will next, last waited on core `core` (as
   /// ControlBlock::core).
   bool waits_for_core(std::uint32_t core) const;
@@ -161,6 +163,19 @@ class Operation {
   void perform(const Action& action, std::size_t shift);
   /// The moves of a step that sends bulk messages.
   void move_bulk(const Action& action, std::size_t shift);
+  // Long messages between hosts, which need not go through slots (lending.cpp).
+  /// The step, where its messages lie in memory, or have landed there; false: they do not.
+  bool perform_in_place(const Action& action, std::size_t shift);
+  /// Where `action`'s only message, from another host, may land; null: nowhere.
+  std::byte* landing_place(const Action& action, std::size_t shift) const;
+  /// Memory of which its messages can be sent; null: there is none.
+  const Place* lendable(const Action& action, bool plain, std::size_t shift) const;
+  /// Says where messages are to land that `lane` waits for, and those after them.
+  void expect(const Lane& lane);
+  /// What is lent of the memory that `action` writes is called back.
+  void call_back(const Action& action, std::size_t shift);
+  bool is_lent(const std::byte* begin, std::size_t bytes) const;
+  bool is_expected(const std::byte* begin, std::size_t bytes) const;
   void signal(const Action& action);
   void move(const Action& action, const Move& move, std::size_t shift);
   void move_combined(const Action& action, const Move& move, std::size_t shift, bool plain);
@@ -202,6 +217,26 @@ class Operation {
   const bool spans_hosts_ = !group_.one_host();
   std::vector<SendLink> far_sends_;  // to other hosts, of the binding at hand
   std::size_t unrung_ = 0;           // bytes published there, without a bell
+  std::vector<Bell*> unrung_bells_;
+  struct Loan {  // memory out of which a message is sent
+    OutLink* link;
+    std::uint64_t message;
+    const std::byte *begin, *end;
+    bool is_over() const { return link->has_sent(message, static_cast<std::size_t>(end - begin)); }
+    bool touches(const std::byte* other, std::size_t bytes) const {
+      return begin < other + bytes && other < end;
+    }
+  };
+  std::vector<Loan> loans_;
+  bool lends_input_ = false, lends_all_ = false;  // in; out and tmp, too
+  struct Landing {                                // memory in which a message is expected
+    InLink* link;
+    std::uint64_t message;
+    const std::byte* to;
+    std::size_t bytes;
+    bool is_past() const { return link->receiver().received() >= message; }
+  };
+  std::vector<Landing> landings_;
   const Binding* binding_ = nullptr;
   // Of the plan that the lanes are set up for; kept, so that its address says that they are.
   std::shared_ptr<const Programs> programs_;

@@ -319,6 +319,7 @@ void wait_for_any(std::vector<Job*>& jobs, JobSource& source, bool looks_after) 
   }
   Job& failed = wait.concerned();
   std::erase(jobs, &failed);
+  failed.operation().abandon();
   source.ended(failed, error);
 }
 
@@ -331,10 +332,26 @@ bool advance_or_end(Job& job, JobSource& source) {
     if (!job.advance()) return false;
   } catch (...) {
     error = std::current_exception();
+    job.operation().abandon();
   }
   source.ended(job, error);
   return true;
 }
+
+/// Abandons what does not come to its end.
+class Abandoning {
+ public:
+  explicit Abandoning(std::span<Job* const> jobs) : jobs_(jobs) {}
+  Abandoning(const Abandoning&) = delete;
+  Abandoning& operator=(const Abandoning&) = delete;
+  ~Abandoning() {
+    for (Job* job : jobs_) job->operation().abandon();
+  }
+  void all_done() { jobs_ = {}; }
+
+ private:
+  std::span<Job* const> jobs_;
+};
 
 /// The jobs of one list. The first failure is that of all of them.
 class JobList final : public JobSource {
@@ -356,21 +373,24 @@ class JobList final : public JobSource {
 }  // namespace
 
 void run_to_completion(Operation& operation, const Binding& binding, const WaitPolicy& policy) {
+  Job job(operation, policy);
+  Job* const jobs[] = {&job};
+  Abandoning abandoning(jobs);
   operation.bind(binding);
-  while (!operation.advance()) {
-    Job job(operation, policy);
-    wait_for(job);
-  }
+  while (!operation.advance()) wait_for(job);
+  abandoning.all_done();
 }
 
 void run_to_completion(std::span<Job* const> jobs) {
+  Abandoning abandoning(jobs);
   if (jobs.size() == 1) {
     Job& job = *jobs.front();
     while (!job.advance()) wait_for(job);
-    return;
+  } else {
+    JobList list(jobs);
+    run_to_completion(list);
   }
-  JobList list(jobs);
-  run_to_completion(list);
+  abandoning.all_done();
 }
 
 void run_to_completion(JobSource& source) {

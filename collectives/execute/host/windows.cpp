@@ -37,6 +37,8 @@ void Operation::describe_buffers() {
   const int rank = group_.rank();
   const std::size_t in = bytes(binding_->in, in_blocks(h.collective, h.ranks, rank, h.root));
   const std::size_t out = bytes(binding_->out, out_blocks(h.collective, h.ranks, rank, h.root));
+  lends_input_ =
+      binding_->in.base + in <= binding_->out.base || binding_->out.base + out <= binding_->in.base;
   const auto describe_in = [&] {
     return describe(binding_->in.base, in, mine_.in_window, mine_.in, mine_here_.in);
   };
