@@ -6,16 +6,16 @@
 #include <span>
 
 #include "../../comm/communicator.h"
-#include "../buffer.h"
+#include "../memory.h"
 #include "buckets.h"
 
 namespace tutti::parallel {
 
 /// A bucket takes rounds() collectives, one after the other. In each step every rank asks for the
 /// same ones in the same order.
-class Reduction {
+class BucketReduction {
  public:
-  virtual ~Reduction() = default;
+  virtual ~BucketReduction() = default;
   /// The buckets are here from now on. Both outlive it, or the next bind().
   virtual void bind(const BucketLayout& layout, std::byte* gradients) {
     layout_ = &layout;
@@ -40,8 +40,9 @@ class Reduction {
   std::byte* gradients_ = nullptr;
 };
 
-/// As `policy` says; its memory is counted in `use`. `parameters` outlives it.
-std::unique_ptr<Reduction> make_reduction(const DataParallelPolicy& policy,
-                                          std::span<const Parameter> parameters, MemoryUse& use);
+/// As `policy` says; its memory is of `memory`. `parameters` outlives it.
+std::unique_ptr<BucketReduction> make_reduction(const DataParallelPolicy& policy,
+                                                std::span<const Parameter> parameters,
+                                                Memory& memory);
 
 }  // namespace tutti::parallel

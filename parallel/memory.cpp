@@ -1,4 +1,4 @@
-#include "parallel/sharded/memory.h"
+#include "parallel/memory.h"
 
 #include <algorithm>
 #include <cstring>
@@ -31,9 +31,16 @@ void Buffer::reset() {
   bytes_ = block_ = 0;
 }
 
-Memory::~Memory() {
+Memory::~Memory() { trim(); }
+
+void Memory::trim() {
   for (const Place place : {Place::window, Place::host}) {
-    for (const auto& [bytes, data] : of_[static_cast<int>(place)].kept) release(data, place);
+    Pool& pool = of_[static_cast<int>(place)];
+    for (const auto& [bytes, data] : pool.kept) {
+      release(data, place);
+      pool.use.reserved -= bytes;
+    }
+    pool.kept.clear();
   }
 }
 
