@@ -10,15 +10,20 @@ JOBS ?= $(shell nproc)
 DEMO_RANKS = 4
 DEMO_COLLECTIVES = all_reduce all_gather reduce_scatter broadcast
 
+# Where PyTorch is installed, for `make train` and `make test-torch`; or has been already.
+WHEELS ?= $(CURDIR)/build/wheels
+
 .DEFAULT_GOAL := help
-.PHONY: help demo build test test-long test-torch test-rdma test-asan test-tsan bench compare docs format check-format \
+.PHONY: help demo build test test-long test-torch train bench-train test-rdma test-asan test-tsan bench compare docs format check-format \
         install clean packages test-packages gpu-bundle
 
 help:
 	@echo "make demo          four CPU ranks measure: $(DEMO_COLLECTIVES)"
 	@echo "make test          build everything, run the tests"
 	@echo "make test-long     the slow tests, which 'make test' leaves out"
-	@echo "make test-torch    PyTorch with Tutti's libnccl.so.2 (downloads PyTorch: 3 GB, 5 GB on disk)"
+	@echo "make train         four ranks train a GPT with libtorch (downloads PyTorch: 540 MB, 1.3 GB on disk)"
+	@echo "make test-torch    the libtorch modules; PyTorch with Tutti's libnccl.so.2 (3 GB, 8 GB on disk)"
+	@echo "make bench-train   training steps beside PyTorch's DDP and FSDP2 over gloo (the same downloads)"
 	@echo "make test-rdma     RDMA verbs, in an emulated guest that has devices (downloads a kernel: 70 MB)"
 	@echo "make test-asan     the tests under AddressSanitizer and UndefinedBehaviorSanitizer"
 	@echo "make test-tsan     the tests under ThreadSanitizer"
@@ -59,16 +64,30 @@ demo: packages build/build.ninja
 
 test: test-packages build
 	@ctest --preset release -j $(JOBS)
+	@echo "Not among these: what needs PyTorch (make test-torch), RDMA devices (make test-rdma), minutes (make test-long)."
 
 test-long: test-packages build
 	@ctest --test-dir build --output-on-failure --no-tests=error -L '^long$$'
 
 # Once the wheels are there, NVIDIA's newest nccl.h is compared with ours as well.
-test-torch: test-packages build
-	@python3 tests/nccl/torch_install.py build/wheels
-	@cmake --preset release >/dev/null
+test-torch: test-packages build/build.ninja
+	@python3 bindings/torch/install.py $(WHEELS) --whole
+	@cmake --preset release -DTUTTI_WHEELS=$(WHEELS) >/dev/null
 	@cmake --build --preset release -j $(JOBS)
 	@ctest --test-dir build --output-on-failure --no-tests=error -L '^torch$$'
+
+TRAIN ?= --shard fsdp
+train: packages build/build.ninja
+	@python3 bindings/torch/install.py $(WHEELS)
+	@cmake --preset release -DTUTTI_WHEELS=$(WHEELS) >/dev/null
+	@cmake --build --preset release -j $(JOBS) --target train tutti_command
+	build/bin/tutti run -n $(DEMO_RANKS) build/bin/train $(TRAIN)
+
+bench-train: packages build/build.ninja
+	@python3 bindings/torch/install.py $(WHEELS) --whole
+	@cmake --preset release -DTUTTI_WHEELS=$(WHEELS) >/dev/null
+	@cmake --build --preset release -j $(JOBS) --target train_worker nccl
+	python3 bench/train/bench.py --wheels $(WHEELS)
 
 # In a guest with RDMA devices in software; skipped, with a line that says why, where there can be none.
 test-rdma: packages build/build.ninja
