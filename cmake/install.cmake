@@ -13,6 +13,7 @@ set(TUTTI_PUBLIC_HEADERS
   comm/typed.h
   bootstrap/unique_id.h
   parallel/axis.h
+  parallel/buffer.h
   parallel/data_parallel/buckets.h
   parallel/data_parallel/data_parallel.h
   parallel/data_parallel/policy.h
@@ -25,12 +26,12 @@ set(TUTTI_PUBLIC_HEADERS
   parallel/pipeline/simulate.h
   parallel/pipeline/text.h
   parallel/pipeline/verify.h
-  parallel/memory.h
   parallel/mesh.h
   parallel/optimizer/kernels.h
   parallel/optimizer/optimizer.h
   parallel/sharded/gather.h
   parallel/sharded/layout.h
+  parallel/sharded/memory.h
   parallel/sharded/order.h
   parallel/sharded/policy.h
   parallel/sharded/reduce.h

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "parallel/sharded/layout.h"
-#include "parallel/memory.h"
+#include "parallel/sharded/memory.h"
 #include "parallel/sharded/order.h"
 #include "parallel/sharded/roll_call.h"
 

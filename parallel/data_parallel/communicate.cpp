@@ -231,7 +231,7 @@ bool DataParallel::learn_order() {
   if (order_ == present) return false;
 
   BucketLayout layout = lay_out(parameters_, order_, policy_);
-  Buffer flat = memory_.zeros(layout.bytes);
+  Buffer flat(layout.bytes, memory_);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     std::memcpy(flat.data() + layout.offset_of[i], gradient(i),
                 parameters_[i].count() * size_of(parameters_[i].type));
@@ -239,7 +239,6 @@ bool DataParallel::learn_order() {
   layout_ = std::move(layout);
   flat_ = std::move(flat);
   reduction_->bind(layout_, flat_.data());
-  memory_.trim();
   return true;
 }
 

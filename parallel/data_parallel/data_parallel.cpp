@@ -69,7 +69,7 @@ DataParallel::DataParallel(Axis& axis, std::vector<Parameter> parameters, DataPa
   std::vector<std::uint32_t> order(parameters_.size());
   std::iota(order.rbegin(), order.rend(), 0u);
   layout_ = lay_out(parameters_, order, policy_);
-  flat_ = memory_.zeros(layout_.bytes);
+  flat_ = Buffer(layout_.bytes, memory_);
   reduction_ = make_reduction(policy_, parameters_, memory_);
   reduction_->bind(layout_, flat_.data());
   order_known_ = !policy_.learn_order;
@@ -90,7 +90,7 @@ DataParallel::~DataParallel() {
   for (Pending& pending : pending_) leave(pending);
 }
 
-void DataParallel::zero() { std::memset(flat_.data(), 0, flat_.bytes()); }
+void DataParallel::zero() { std::memset(flat_.data(), 0, flat_.size()); }
 
 void DataParallel::ready(std::size_t i) {
   if (i >= parameters_.size()) {
@@ -209,7 +209,7 @@ DataParallel::Statistics DataParallel::statistics() const {
   Statistics result = statistics_;
   result.buckets = layout_.buckets.size();
   for (const Bucket& b : layout_.buckets) result.gradient_bytes += b.count * size_of(b.type);
-  result.memory = memory_.total();
+  result.memory = memory_;
   return result;
 }
 

@@ -31,7 +31,7 @@
 #include <vector>
 
 #include "../axis.h"
-#include "../memory.h"
+#include "../buffer.h"
 #include "buckets.h"
 #include "policy.h"
 #include "reduction.h"
@@ -133,10 +133,10 @@ class DataParallel {
   Axis& axis_;
   const std::vector<Parameter> parameters_;
   const DataParallelPolicy policy_;
-  Memory memory_;
+  MemoryUse memory_;
   BucketLayout layout_;
   Buffer flat_;
-  std::unique_ptr<BucketReduction> reduction_;
+  std::unique_ptr<Reduction> reduction_;
   bool order_known_ = false;
 
   // Of the present step:

@@ -24,10 +24,10 @@ struct Compressed {
   std::size_t error = 0, q = 0;  // what was left out (m x n) and Q: where, in floats
 };
 
-class PowerSgdReduction final : public BucketReduction {
+class PowerSgdReduction final : public Reduction {
  public:
-  PowerSgdReduction(const PowerSgd& policy, std::span<const Parameter> parameters, Memory& memory)
-      : policy_(policy), parameters_(parameters), memory_(memory), matrices_(parameters.size()) {
+  PowerSgdReduction(const PowerSgd& policy, std::span<const Parameter> parameters, MemoryUse& use)
+      : policy_(policy), parameters_(parameters), use_(use), matrices_(parameters.size()) {
     std::size_t floats = 0;
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       if (!compresses(policy, parameters[i])) continue;
@@ -38,12 +38,12 @@ class PowerSgdReduction final : public BucketReduction {
       c.q = floats + c.m * c.n;
       floats = c.q + r() * c.n;
     }
-    state_ = memory_.zeros(floats * sizeof(float));
+    state_ = Buffer(floats * sizeof(float), use_);
     discard();
   }
 
   void bind(const BucketLayout& layout, std::byte* gradients) override {
-    BucketReduction::bind(layout, gradients);
+    Reduction::bind(layout, gradients);
     staged_.clear();
     std::size_t floats = 0;
     for (const Bucket& b : layout.buckets) {
@@ -62,7 +62,7 @@ class PowerSgdReduction final : public BucketReduction {
       staged_.push_back(s);
     }
     staging_ = Buffer();
-    staging_ = memory_.zeros(floats * sizeof(float));
+    staging_ = Buffer(floats * sizeof(float), use_);
   }
 
   void begin(std::uint64_t step) override { active_ = step >= policy_.first_step; }
@@ -71,7 +71,7 @@ class PowerSgdReduction final : public BucketReduction {
   Call prepare(std::size_t b, int round) override {
     const Staged& s = staged_[b];
     if (!active_ || !s.is_compressed) {
-      return round == 0 ? BucketReduction::prepare(b, round) : nothing();
+      return round == 0 ? Reduction::prepare(b, round) : nothing();
     }
     float* const first = staging() + s.first;
     float* const second = staging() + s.second;
@@ -156,7 +156,7 @@ class PowerSgdReduction final : public BucketReduction {
 
   const PowerSgd policy_;
   const std::span<const Parameter> parameters_;
-  Memory& memory_;
+  MemoryUse& use_;
   std::vector<Compressed> matrices_;  // by parameter
   std::vector<Staged> staged_;        // by bucket
   Buffer state_;                      // errors and Q
@@ -174,10 +174,9 @@ bool compresses(const PowerSgd& policy, const Parameter& parameter) {
   return policy.rank <= m && policy.rank <= n && (m + n) * policy.rank < m * n;
 }
 
-std::unique_ptr<BucketReduction> make_power_sgd(const PowerSgd& policy,
-                                                std::span<const Parameter> parameters,
-                                                Memory& memory) {
-  return std::make_unique<PowerSgdReduction>(policy, parameters, memory);
+std::unique_ptr<Reduction> make_power_sgd(const PowerSgd& policy,
+                                          std::span<const Parameter> parameters, MemoryUse& use) {
+  return std::make_unique<PowerSgdReduction>(policy, parameters, use);
 }
 
 }  // namespace tutti::parallel

@@ -13,8 +13,7 @@ namespace tutti::parallel {
 /// Whether the gradients of `parameter` are compressed: a matrix of float32 that becomes smaller.
 bool compresses(const PowerSgd& policy, const Parameter& parameter);
 
-std::unique_ptr<BucketReduction> make_power_sgd(const PowerSgd& policy,
-                                                std::span<const Parameter> parameters,
-                                                Memory& memory);
+std::unique_ptr<Reduction> make_power_sgd(const PowerSgd& policy,
+                                          std::span<const Parameter> parameters, MemoryUse& use);
 
 }  // namespace tutti::parallel

@@ -10,12 +10,12 @@ namespace tutti::parallel {
 namespace {
 
 /// In another type than the gradients'.
-class ConvertedReduction final : public BucketReduction {
+class ConvertedReduction final : public Reduction {
  public:
-  ConvertedReduction(DataType type, Memory& memory) : type_(type), memory_(memory) {}
+  ConvertedReduction(DataType type, MemoryUse& use) : type_(type), use_(use) {}
 
   void bind(const BucketLayout& layout, std::byte* gradients) override {
-    BucketReduction::bind(layout, gradients);
+    Reduction::bind(layout, gradients);
     offsets_.clear();
     std::size_t bytes = 0;
     for (const Bucket& b : layout.buckets) {
@@ -26,11 +26,11 @@ class ConvertedReduction final : public BucketReduction {
       bytes = (end + kBucketAlignment - 1) / kBucketAlignment * kBucketAlignment;
     }
     buffer_ = Buffer();  // before the next one is there
-    buffer_ = memory_.zeros(bytes);
+    buffer_ = Buffer(bytes, use_);
   }
 
   Call prepare(std::size_t b, int round) override {
-    if (bucket(b).type == type_) return BucketReduction::prepare(b, round);
+    if (bucket(b).type == type_) return Reduction::prepare(b, round);
     convert(data(b), bucket(b).type, converted(b), type_, bucket(b).count);
     return call_of(Collective::all_reduce, converted(b), converted(b), bucket(b).count, type_,
                    ReduceKind::avg);
@@ -45,24 +45,23 @@ class ConvertedReduction final : public BucketReduction {
   std::byte* converted(std::size_t b) const { return buffer_.data() + offsets_[b]; }
 
   const DataType type_;
-  Memory& memory_;
+  MemoryUse& use_;
   Buffer buffer_;
   std::vector<std::size_t> offsets_;  // by bucket
 };
 
 }  // namespace
 
-Call BucketReduction::prepare(std::size_t b, int) {
+Call Reduction::prepare(std::size_t b, int) {
   return call_of(Collective::all_reduce, data(b), data(b), bucket(b).count, bucket(b).type,
                  ReduceKind::avg);
 }
 
-std::unique_ptr<BucketReduction> make_reduction(const DataParallelPolicy& policy,
-                                                std::span<const Parameter> parameters,
-                                                Memory& memory) {
-  if (policy.power_sgd) return make_power_sgd(*policy.power_sgd, parameters, memory);
-  if (policy.reduce_type) return std::make_unique<ConvertedReduction>(*policy.reduce_type, memory);
-  return std::make_unique<BucketReduction>();
+std::unique_ptr<Reduction> make_reduction(const DataParallelPolicy& policy,
+                                          std::span<const Parameter> parameters, MemoryUse& use) {
+  if (policy.power_sgd) return make_power_sgd(*policy.power_sgd, parameters, use);
+  if (policy.reduce_type) return std::make_unique<ConvertedReduction>(*policy.reduce_type, use);
+  return std::make_unique<Reduction>();
 }
 
 }  // namespace tutti::parallel

@@ -6,16 +6,16 @@
 #include <span>
 
 #include "../../comm/communicator.h"
-#include "../memory.h"
+#include "../buffer.h"
 #include "buckets.h"
 
 namespace tutti::parallel {
 
 /// A bucket takes rounds() collectives, one after the other. In each step every rank asks for the
 /// same ones in the same order.
-class BucketReduction {
+class Reduction {
  public:
-  virtual ~BucketReduction() = default;
+  virtual ~Reduction() = default;
   /// The buckets are here from now on. Both outlive it, or the next bind().
   virtual void bind(const BucketLayout& layout, std::byte* gradients) {
     layout_ = &layout;
@@ -40,9 +40,8 @@ class BucketReduction {
   std::byte* gradients_ = nullptr;
 };
 
-/// As `policy` says; its memory is of `memory`. `parameters` outlives it.
-std::unique_ptr<BucketReduction> make_reduction(const DataParallelPolicy& policy,
-                                                std::span<const Parameter> parameters,
-                                                Memory& memory);
+/// As `policy` says; its memory is counted in `use`. `parameters` outlives it.
+std::unique_ptr<Reduction> make_reduction(const DataParallelPolicy& policy,
+                                          std::span<const Parameter> parameters, MemoryUse& use);
 
 }  // namespace tutti::parallel

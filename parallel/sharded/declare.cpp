@@ -22,7 +22,7 @@ void check(const std::vector<Unit>& units, const Policy& policy, const ShardedAx
                       "(ShardedAxes::group)",
                       unit.name));
     }
-    for (const ShardedParameter& p : unit.parameters) {
+    for (const Parameter& p : unit.parameters) {
       if (p.rows == 0 ? p.count != 0 : p.count % p.rows != 0) {
         refuse(
             fmt::format("parameter '{}' of unit '{}' has {} elements in {} rows, which do not "
@@ -42,7 +42,7 @@ std::vector<std::string> describe(const std::vector<Unit>& units, const Policy& 
   for (const Unit& unit : units) {
     texts.push_back(fmt::format("unit '{}', reshard {}", unit.name,
                                 unit.reshard ? static_cast<int>(*unit.reshard) : -1));
-    for (const ShardedParameter& p : unit.parameters) {
+    for (const Parameter& p : unit.parameters) {
       texts.push_back(
           fmt::format("parameter '{}' of unit '{}', {} elements in {} rows, weight "
                       "decay {}",

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "../axis.h"
-#include "../memory.h"
 #include "layout.h"
+#include "memory.h"
 #include "policy.h"
 
 namespace tutti::parallel {

@@ -16,7 +16,7 @@ enum class Reshard : unsigned char {
   to_group,  // freed; a part of them stays, so that a small group can gather them (ZeRO++'s hpZ)
 };
 
-struct ShardedParameter {
+struct Parameter {
   std::string name;
   std::size_t count = 0;      // elements; may be 0
   std::size_t rows = 1;       // the leading dimension, which divides `count`
@@ -25,7 +25,7 @@ struct ShardedParameter {
 
 struct Unit {
   std::string name;
-  std::vector<ShardedParameter> parameters;
+  std::vector<Parameter> parameters;
   std::optional<Reshard> reshard = std::nullopt;  // else the policy's
 };
 

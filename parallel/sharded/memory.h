@@ -63,8 +63,6 @@ class Memory {
   Buffer allocate(std::size_t bytes, Place place = Place::window);
   /// The same, of zeros.
   Buffer zeros(std::size_t bytes, Place place = Place::window);
-  /// Gives back what is kept for later.
-  void trim();
   const MemoryUse& use(Place place) const { return of_[static_cast<int>(place)].use; }
   /// Of both places together.
   MemoryUse total() const;

@@ -1,4 +1,4 @@
-#include "parallel/memory.h"
+#include "parallel/sharded/memory.h"
 
 #include <algorithm>
 #include <cstring>
@@ -31,16 +31,9 @@ void Buffer::reset() {
   bytes_ = block_ = 0;
 }
 
-Memory::~Memory() { trim(); }
-
-void Memory::trim() {
+Memory::~Memory() {
   for (const Place place : {Place::window, Place::host}) {
-    Pool& pool = of_[static_cast<int>(place)];
-    for (const auto& [bytes, data] : pool.kept) {
-      release(data, place);
-      pool.use.reserved -= bytes;
-    }
-    pool.kept.clear();
+    for (const auto& [bytes, data] : of_[static_cast<int>(place)].kept) release(data, place);
   }
 }
 
