@@ -18,6 +18,7 @@ set(TUTTI_PUBLIC_HEADERS
   parallel/data_parallel/data_parallel.h
   parallel/data_parallel/policy.h
   parallel/data_parallel/reduction.h
+  parallel/hybrid/shared_gradients.h
   parallel/pipeline/costs.h
   parallel/pipeline/draw.h
   parallel/pipeline/execute.h
@@ -29,16 +30,20 @@ set(TUTTI_PUBLIC_HEADERS
   parallel/mesh.h
   parallel/optimizer/kernels.h
   parallel/optimizer/optimizer.h
+  parallel/roll_call.h
   parallel/sharded/gather.h
   parallel/sharded/layout.h
   parallel/sharded/memory.h
   parallel/sharded/order.h
   parallel/sharded/policy.h
   parallel/sharded/reduce.h
-  parallel/sharded/roll_call.h
   parallel/sharded/sharded.h
   parallel/sharded/state.h
   parallel/sharded/unit.h
+  parallel/tensor/linear.h
+  parallel/tensor/multiply.h
+  parallel/tensor/pairs.h
+  parallel/tensor/vocabulary.h
   parallel/trace.h)
 
 foreach(header IN LISTS TUTTI_PUBLIC_HEADERS)

@@ -166,14 +166,14 @@ TEST(DataParallel, IsTheSameOnAllRanksOrRefused) {
     std::string says;
   };
   const std::vector<Case> cases{
-      {[](auto& p, auto&) { p.pop_back(); }, "it has \"nothing more\" where rank 0 has \"w4"},
+      {[](auto& p, auto&) { p.pop_back(); }, "rank 2 has \"nothing more\" where rank 0 has \"w4"},
       {[](auto& p, auto&) {
          p[1].shape = {38, 7};
        },
-       "it has \"w1: float32 [38, 7]\" where rank 0 has \"w1: float32 [38, 6]\""},
+       "rank 2 has \"w1: float32 [38, 7]\" where rank 0 has \"w1: float32 [38, 6]\""},
       {[](auto& p, auto&) { p[3].type = DataType::float16; },
-       "it has \"w3: float16 [51, 2]\" where rank 0 has \"w3: float32 [51, 2]\""},
-      {[](auto& p, auto&) { std::swap(p[0], p[1]); }, "it has \"w1: float32"},
+       "rank 2 has \"w3: float16 [51, 2]\" where rank 0 has \"w3: float32 [51, 2]\""},
+      {[](auto& p, auto&) { std::swap(p[0], p[1]); }, "rank 2 has \"w1: float32"},
       {[](auto&, auto& policy) { policy.bucket_bytes = 7; }, "buckets of 1048576 and 7 B"},
       {[](auto&, auto& policy) { policy.power_sgd = PowerSgd{}; }, "PowerSGD of rank 1"},
       {[](auto&, auto& policy) { policy.unused = Unused::zero_fill; }, "unused 1"},

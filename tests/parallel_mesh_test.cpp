@@ -8,6 +8,8 @@
 #include <functional>
 #include <numeric>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "parallel/agreement.h"
@@ -211,7 +213,7 @@ TEST(Meshes, ThatAreNoneOrDifferAreRefusedByAllRanks) {
       const Error error = error_of([&] { Mesh(world, {{"dp", size(2, 1)}, {"tp", size(2, tp)}}); });
       EXPECT_EQ(error.code(), ErrorCode::mismatch);
       EXPECT_EQ(error.rank(), 2);
-      EXPECT_NE(std::string(error.what()).find("it has \"dp 1\" where rank 0 has \"dp 2\""),
+      EXPECT_NE(std::string(error.what()).find("rank 2 has \"dp 1\" where rank 0 has \"dp 2\""),
                 std::string::npos)
           << error.what();
     }
@@ -231,19 +233,31 @@ TEST(Meshes, ThatAreNoneOrDifferAreRefusedByAllRanks) {
   });
 }
 
-TEST(Agreements, NameTheFirstRankThatDiffersAndWhere) {
+TEST(Agreements, NameTheFirstLineThatDiffersAndTheRank) {
   run_thread_ranks(3, [](Communicator& world) {
     CommunicatorAxis axis(world);
-    std::vector<std::string> lines{"a", "b\nc", "d"};
+    const auto refused = [&](const std::vector<std::string>& lines) {
+      const Error error = error_of([&] { agree(axis, "this", lines); });
+      EXPECT_EQ(error.code(), ErrorCode::mismatch);
+      return std::pair(error.rank(), std::string(error.what()));
+    };
+    const std::vector<std::string> lines{"a", "b\nc", "d"};
     agree(axis, "this", lines);
-    if (world.rank() == 1) lines.pop_back();
-    if (world.rank() == 2) lines[0] = "e";
-    const Error error = error_of([&] { agree(axis, "this", lines); });
-    EXPECT_EQ(error.code(), ErrorCode::mismatch);
-    EXPECT_EQ(error.rank(), 1);
-    EXPECT_NE(std::string(error.what()).find("it has \"nothing more\" where rank 0 has \"d\""),
-              std::string::npos)
-        << error.what();
+    std::vector<std::string> mine = lines;
+    if (world.rank() == 1) mine.pop_back();
+    auto [rank, what] = refused(mine);
+    EXPECT_EQ(rank, 1);
+    EXPECT_NE(what.find("rank 1 has \"nothing more\" where rank 0 has \"d\""), what.npos) << what;
+    if (world.rank() == 2) mine[0] = "e";  // an earlier line
+    std::tie(rank, what) = refused(mine);
+    EXPECT_EQ(rank, 2);
+    EXPECT_NE(what.find("rank 2 has \"e\" where rank 0 has \"a\""), what.npos) << what;
+    mine = lines;
+    if (world.rank() == 0) mine[0] = "e";  // alone with it
+    EXPECT_EQ(refused(mine).first, 0);
+    mine = {"a", "b", "c d"};
+    if (world.rank() == 1) mine = {"a", "b c", "d"};
+    EXPECT_EQ(refused(mine).first, 1);
     agree(axis, "nothing", {});
   });
 }

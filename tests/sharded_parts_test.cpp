@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "parallel/roll_call.h"
 #include "parallel/sharded/layout.h"
 #include "parallel/sharded/memory.h"
 #include "parallel/sharded/order.h"
-#include "parallel/sharded/roll_call.h"
 
 namespace tutti::parallel {
 namespace {
@@ -78,32 +78,32 @@ TEST(Layout, FlatCutsParametersAndByParameterCutsRows) {
 TEST(CountedMemory, CountsWhatIsInUseAndKeepsWhatWasFreed) {
   Memory memory;
   const auto use = [&] { return memory.use(Place::window); };
-  Buffer a = memory.allocate(1000);
+  PoolBuffer a = memory.allocate(1000);
   std::byte* const block = a.data();
   EXPECT_EQ(use().bytes, 1000U);
   a.reset();
   EXPECT_EQ(use().bytes, 0U);
   EXPECT_EQ(use().reserved, 1000U);
   block[7] = std::byte{1};
-  Buffer b = memory.zeros(800);  // in the same block
+  PoolBuffer b = memory.zeros(800);  // in the same block
   EXPECT_EQ(b.data(), block);
   EXPECT_EQ(block[7], std::byte{0});
   EXPECT_EQ(use().bytes, 800U);
   EXPECT_EQ(use().reserved, 1000U);
-  Buffer c = memory.allocate(500);
+  PoolBuffer c = memory.allocate(500);
   EXPECT_NE(c.data(), block);
   EXPECT_EQ(use().peak, 1300U);
   c.reset();
   c = memory.allocate(600);  // nothing fits, so what is kept makes room
   EXPECT_EQ(use().reserved, 1600U);
   EXPECT_EQ(use().peak, 1400U);
-  const Buffer host = memory.allocate(64, Place::host);
+  const PoolBuffer host = memory.allocate(64, Place::host);
   EXPECT_EQ(memory.use(Place::host).bytes, 64U);
   EXPECT_EQ(memory.total().bytes, 1464U);
-  Buffer none = memory.allocate(0);
+  PoolBuffer none = memory.allocate(0);
   EXPECT_TRUE(none);
   EXPECT_EQ(none.data(), nullptr);
-  Buffer moved = std::move(b);
+  PoolBuffer moved = std::move(b);
   EXPECT_EQ(moved.data(), block);
   EXPECT_EQ(memory.total().bytes, 1464U);
 }

@@ -98,6 +98,9 @@ class Executor::Impl {
       statistics.computed += to - from;
       ++statistics.actions;
       if (observer) observer({actions[index(action)], waited_from, from, to});
+      if (const auto& trace = axis_.trace()) {
+        trace->span("pipeline", to_string(actions[index(action)]), from, to);
+      }
     }
     // What is left under way are sends.
     const auto waited_from = Clock::now();

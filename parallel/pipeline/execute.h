@@ -56,7 +56,7 @@ struct Statistics {
   std::chrono::nanoseconds waited{0};    // for messages: bubbles, and communication not overlapped
 };
 
-/// One action, as it ran; for a trace.
+/// One action, as it ran.
 struct Ran {
   using Time = std::chrono::steady_clock::time_point;
   Action action;
@@ -77,7 +77,8 @@ class Executor {
   void step();
 
   const Statistics& statistics() const;
-  /// Is called after each action; empty: nothing is.
+  /// Is called after each action; empty: nothing is. Where the axis has a trace, actions are on its
+  /// track "pipeline" in any case.
   void observe(std::function<void(const Ran&)> observer);
 
  private:

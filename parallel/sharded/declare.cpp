@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <cstdint>
 #include <string>
 
 #include "core/error.h"
+#include "parallel/agreement.h"
 
 namespace tutti::parallel {
 namespace {
@@ -22,7 +22,7 @@ void check(const std::vector<Unit>& units, const Policy& policy, const ShardedAx
                       "(ShardedAxes::group)",
                       unit.name));
     }
-    for (const Parameter& p : unit.parameters) {
+    for (const UnitParameter& p : unit.parameters) {
       if (p.rows == 0 ? p.count != 0 : p.count % p.rows != 0) {
         refuse(
             fmt::format("parameter '{}' of unit '{}' has {} elements in {} rows, which do not "
@@ -42,27 +42,18 @@ std::vector<std::string> describe(const std::vector<Unit>& units, const Policy& 
   for (const Unit& unit : units) {
     texts.push_back(fmt::format("unit '{}', reshard {}", unit.name,
                                 unit.reshard ? static_cast<int>(*unit.reshard) : -1));
-    for (const Parameter& p : unit.parameters) {
+    for (const UnitParameter& p : unit.parameters) {
       texts.push_back(
           fmt::format("parameter '{}' of unit '{}', {} elements in {} rows, weight "
-                      "decay {}",
-                      p.name, unit.name, p.count, p.rows, p.weight_decay));
+                      "decay {}{}",
+                      p.name, unit.name, p.count, p.rows, p.weight_decay,
+                      p.in_norm ? "" : ", not in the norm"));
     }
   }
   return texts;
 }
 
 }  // namespace
-
-Difference first_difference(const std::vector<std::uint64_t>& entries, std::size_t columns) {
-  for (std::size_t i = 0; i < columns; ++i) {
-    std::vector<std::uint64_t> column;
-    for (std::size_t at = i; at < entries.size(); at += columns) column.push_back(entries[at]);
-    const int odd = RollCall::odd_one(column);
-    if (odd >= 0) return {.entry = i, .rank = odd, .other = odd == 0 ? 1 : 0};
-  }
-  return {};
-}
 
 void agree_on_declarations(RollCall& roll_call, const std::vector<Unit>& units,
                            const Policy& policy, const ShardedAxes& axes) {
@@ -75,23 +66,8 @@ void agree_on_declarations(RollCall& roll_call, const std::vector<Unit>& units,
     problem = e.what();
   }
   texts.push_back(problem.empty() ? "the end of the declaration" : problem);
-  std::vector<std::uint64_t> hashes;
-  for (const std::string& text : texts) {
-    hashes.push_back(mix(hashes.empty() ? 0 : hashes.back(), text));
-  }
-  if (roll_call.same(hashes.back())) {
-    if (!problem.empty()) throw Error(ErrorCode::invalid_argument, problem);
-    return;
-  }
-  hashes.resize(roll_call.largest(hashes.size()));  // 0: there is no more
-  const Difference first = first_difference(roll_call.all(hashes), hashes.size());
-  const std::string mine = first.entry < texts.size() ? texts[first.entry] : "nothing more";
-  const std::string its = roll_call.text_of(first.rank, mine);
-  const std::string others = roll_call.text_of(first.other, mine);
-  throw Error(ErrorCode::mismatch,
-              fmt::format("ranks have declared different models: {} has {}; {} has {}",
-                          roll_call.name(first.rank), its, roll_call.name(first.other), others),
-              first.rank);
+  agree(roll_call, "the declared model", texts);
+  if (!problem.empty()) throw Error(ErrorCode::invalid_argument, problem);
 }
 
 }  // namespace tutti::parallel

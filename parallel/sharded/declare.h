@@ -3,8 +3,8 @@
 
 #include <vector>
 
+#include "../roll_call.h"
 #include "policy.h"
-#include "roll_call.h"
 #include "state.h"
 #include "unit.h"
 
@@ -14,13 +14,5 @@ namespace tutti::parallel {
 /// declared the same, but it cannot be, invalid_argument.
 void agree_on_declarations(RollCall& roll_call, const std::vector<Unit>& units,
                            const Policy& policy, const ShardedAxes& axes);
-
-/// Where `columns` entries of each rank, one rank after the other, first differ, and on which rank;
-/// rank -1: nowhere.
-struct Difference {
-  std::size_t entry = 0;
-  int rank = -1, other = -1;
-};
-Difference first_difference(const std::vector<std::uint64_t>& entries, std::size_t columns);
 
 }  // namespace tutti::parallel

@@ -19,7 +19,7 @@ UnitLayout::UnitLayout(const Unit& unit, Layout layout, std::size_t ranks, std::
     gathered_ += block * ranks;
   };
   std::size_t flat = 0;
-  for (const Parameter& p : unit.parameters) {
+  for (const UnitParameter& p : unit.parameters) {
     parameters_ += p.count;
     if (layout == Layout::by_parameter) {
       offsets_.push_back(full_);

@@ -24,7 +24,7 @@ void release(std::byte* data, Place place) {
 
 }  // namespace
 
-void Buffer::reset() {
+void PoolBuffer::reset() {
   if (memory_ != nullptr) memory_->give_back(*this);
   memory_ = nullptr;
   data_ = nullptr;
@@ -37,9 +37,9 @@ Memory::~Memory() {
   }
 }
 
-Buffer Memory::allocate(std::size_t bytes, Place place) {
+PoolBuffer Memory::allocate(std::size_t bytes, Place place) {
   Pool& pool = of_[static_cast<int>(place)];
-  Buffer buffer;
+  PoolBuffer buffer;
   if (bytes > 0) {
     const auto kept = pool.kept.lower_bound(bytes);
     if (kept != pool.kept.end()) {
@@ -67,19 +67,19 @@ Buffer Memory::allocate(std::size_t bytes, Place place) {
   return buffer;
 }
 
-Buffer Memory::zeros(std::size_t bytes, Place place) {
-  Buffer buffer = allocate(bytes, place);
+PoolBuffer Memory::zeros(std::size_t bytes, Place place) {
+  PoolBuffer buffer = allocate(bytes, place);
   if (bytes > 0) std::memset(buffer.data(), 0, bytes);
   return buffer;
 }
 
-MemoryUse Memory::total() const {
+PoolUse Memory::total() const {
   return {.bytes = of_[0].use.bytes + of_[1].use.bytes,
           .peak = peak_,
           .reserved = of_[0].use.reserved + of_[1].use.reserved};
 }
 
-void Memory::give_back(Buffer& buffer) {
+void Memory::give_back(PoolBuffer& buffer) {
   Pool& pool = of_[static_cast<int>(buffer.place_)];
   pool.use.bytes -= buffer.bytes_;
   if (buffer.data_ == nullptr) return;

@@ -14,7 +14,7 @@ namespace tutti::parallel {
 
 enum class Place : unsigned char { window, host };
 
-struct MemoryUse {
+struct PoolUse {
   std::size_t bytes = 0;     // in use: what was asked for
   std::size_t peak = 0;      // the most of that at once
   std::size_t reserved = 0;  // with what is kept for later
@@ -23,15 +23,15 @@ struct MemoryUse {
 class Memory;
 
 /// Owns a part of a Memory, which has to outlive it.
-class Buffer {
+class PoolBuffer {
  public:
-  Buffer() = default;
-  Buffer(Buffer&& other) noexcept { swap(other); }
-  Buffer& operator=(Buffer&& other) noexcept {
-    Buffer(std::move(other)).swap(*this);
+  PoolBuffer() = default;
+  PoolBuffer(PoolBuffer&& other) noexcept { swap(other); }
+  PoolBuffer& operator=(PoolBuffer&& other) noexcept {
+    PoolBuffer(std::move(other)).swap(*this);
     return *this;
   }
-  ~Buffer() { reset(); }
+  ~PoolBuffer() { reset(); }
   void reset();
   std::byte* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
@@ -39,7 +39,7 @@ class Buffer {
 
  private:
   friend class Memory;
-  void swap(Buffer& other) noexcept {
+  void swap(PoolBuffer& other) noexcept {
     std::swap(memory_, other.memory_);
     std::swap(place_, other.place_);
     std::swap(data_, other.data_);
@@ -60,20 +60,20 @@ class Memory {
   ~Memory();
 
   /// Of any contents; for 0 bytes a buffer without data. Throws std::bad_alloc.
-  Buffer allocate(std::size_t bytes, Place place = Place::window);
+  PoolBuffer allocate(std::size_t bytes, Place place = Place::window);
   /// The same, of zeros.
-  Buffer zeros(std::size_t bytes, Place place = Place::window);
-  const MemoryUse& use(Place place) const { return of_[static_cast<int>(place)].use; }
+  PoolBuffer zeros(std::size_t bytes, Place place = Place::window);
+  const PoolUse& use(Place place) const { return of_[static_cast<int>(place)].use; }
   /// Of both places together.
-  MemoryUse total() const;
+  PoolUse total() const;
 
  private:
-  friend class Buffer;
+  friend class PoolBuffer;
   struct Pool {
-    MemoryUse use;
+    PoolUse use;
     std::multimap<std::size_t, std::byte*> kept;  // by size
   };
-  void give_back(Buffer& buffer);
+  void give_back(PoolBuffer& buffer);
 
   Pool of_[2];
   std::size_t peak_ = 0;

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "parallel/sharded/roll_call.h"
+#include "parallel/roll_call.h"
 
 namespace tutti::parallel {
 

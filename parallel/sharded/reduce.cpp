@@ -24,11 +24,11 @@ void wait_for(std::vector<Pending>& pending) {
 
 }  // namespace
 
-ReduceOp Reduction::op() const {
+ReduceOp GradientReduction::op() const {
   return state_.policy.divide_by == 0 ? ReduceKind::avg : ReduceKind::sum;
 }
 
-void Reduction::prepare(UnitState& u) {
+void GradientReduction::prepare(UnitState& u) {
   if (u.reducing && state_.reduces_in_place()) {
     throw Error(ErrorCode::invalid_usage,
                 fmt::format("a second backward of unit '{}' after its gradients were reduced: in "
@@ -47,7 +47,7 @@ void Reduction::prepare(UnitState& u) {
   u.unread = true;
 }
 
-void Reduction::start(UnitState& u) {
+void GradientReduction::start(UnitState& u) {
   const Precision& types = state_.policy.precision;
   Job job{.unit = &u,
           .buffer = std::move(u.gradient),
@@ -56,7 +56,7 @@ void Reduction::start(UnitState& u) {
           .scattered = false};
   job.data = state_.policy.stage == Stage::optimizer ? state_.full_gradients(u) : job.buffer.data();
   if (types.reduce != types.gradient) {
-    Buffer converted = state_.memory.allocate(u.layout.full() * size_of(types.reduce));
+    PoolBuffer converted = state_.memory.allocate(u.layout.full() * size_of(types.reduce));
     kernels::convert(types.gradient, job.data, types.reduce, converted.data(), u.layout.full());
     job.buffer = std::move(converted);
     job.data = job.buffer.data();
@@ -81,7 +81,7 @@ void Reduction::start(UnitState& u) {
   }
 }
 
-void Reduction::finish_first() {
+void GradientReduction::finish_first() {
   Job& job = jobs_.front();
   const auto start = Clock::now();
   if (!job.scattered && state_.axes.replicate != nullptr) reduce_among_replicas(job);
@@ -91,7 +91,7 @@ void Reduction::finish_first() {
   jobs_.pop_front();
 }
 
-void Reduction::reduce_among_replicas(Job& job) {
+void GradientReduction::reduce_among_replicas(Job& job) {
   of_unit(kScatter, *job.unit, [&] { wait_for(job.pending); });
   job.scattered = true;
   const DataType type = state_.policy.precision.reduce;
@@ -107,7 +107,7 @@ void Reduction::reduce_among_replicas(Job& job) {
 }
 
 // To where shards are; added to what earlier backwards of this step have brought.
-void Reduction::store(Job& job) {
+void GradientReduction::store(Job& job) {
   UnitState& u = *job.unit;
   const DataType type = state_.policy.precision.reduce;
   const unsigned divisor = state_.policy.divide_by;
@@ -123,18 +123,18 @@ void Reduction::store(Job& job) {
   u.reduced = true;
 }
 
-void Reduction::wait_all() {
+void GradientReduction::wait_all() {
   while (!jobs_.empty()) finish_first();
 }
 
-void Reduction::abandon() noexcept {
+void GradientReduction::abandon() noexcept {
   for (Job& job : jobs_) {
     for (Pending& p : job.pending) wait_quietly(p);
   }
   jobs_.clear();
 }
 
-void Reduction::discard(UnitState& u) {
+void GradientReduction::discard(UnitState& u) {
   u.gradient.reset();
   u.unread = u.reducing = u.reduced = false;
 }

@@ -16,9 +16,9 @@
 
 namespace tutti::parallel {
 
-class Reduction {
+class GradientReduction {
  public:
-  explicit Reduction(State& state) : state_(state) {}
+  explicit GradientReduction(State& state) : state_(state) {}
 
   /// A buffer for the unit's gradients, of zeros if it has none yet. Waits for earlier reductions
   /// where too many of them hold buffers.
@@ -36,8 +36,8 @@ class Reduction {
  private:
   struct Job {
     UnitState* unit;
-    Buffer buffer;    // none where the gradients stay where they are
-    std::byte* data;  // all of the unit's, of the reduce type
+    PoolBuffer buffer;  // none where the gradients stay where they are
+    std::byte* data;    // all of the unit's, of the reduce type
     std::vector<Pending> pending;
     bool scattered = false;
   };

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "parallel/agreement.h"
 #include "parallel/sharded/declare.h"
 
 namespace tutti::parallel {

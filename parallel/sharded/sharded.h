@@ -32,11 +32,11 @@
 
 #include "../axis.h"
 #include "../optimizer/optimizer.h"
+#include "../roll_call.h"
 #include "gather.h"
 #include "order.h"
 #include "policy.h"
 #include "reduce.h"
-#include "roll_call.h"
 #include "state.h"
 #include "unit.h"
 
@@ -47,7 +47,7 @@ namespace tutti::parallel {
 struct ShardedStatistics {
   // Elements: declared; gathered, with what makes blocks equal; in memory, with what aligns them.
   std::size_t parameters = 0, gathered = 0, full = 0, shard = 0;
-  MemoryUse window, host, total;
+  PoolUse window, host, total;
   std::size_t most_unsharded = 0;                           // units at once, in stage 3
   std::chrono::nanoseconds gather_wait{0}, reduce_wait{0};  // communication that was exposed
 };
@@ -69,7 +69,7 @@ class ShardedDataParallel {
     std::size_t begin = 0, count = 0;
     void* master = nullptr;
     void* state[2] = {nullptr, nullptr};  // the optimizer's, from its first step on
-    const void* gradient = nullptr;       // of the reduce type, between finish_backward and step
+    void* gradient = nullptr;             // of the reduce type, between finish_backward and step
   };
   /// Does not communicate.
   Shard shard(ParameterId id) const;
@@ -99,7 +99,8 @@ class ShardedDataParallel {
   void synchronise(bool reduces) { synchronises_ = reduces; }
   /// All gradients of the step are there, and reduced.
   void finish_backward();
-  /// Of all gradients, as they are divided. Axes: others that parameters are sharded over.
+  /// Of all gradients, as they are divided. `also`: other axes that parameters are sharded over.
+  /// The same bits on all their ranks.
   double gradient_norm(std::span<Axis* const> also = {});
   /// Scales the gradients, in the step that follows, so that their norm is at most `most`. Returns
   /// what it was; where that is not finite, step() is better left out (discard_gradients()).
@@ -132,7 +133,7 @@ class ShardedDataParallel {
   State state_;
   Order order_;
   Gathering gathering_;
-  Reduction reduction_;
+  GradientReduction reduction_;
   bool shared_ = false, synchronises_ = true, finished_ = false;
   double gradient_scale_ = 1;
   std::uint64_t steps_ = 0;

@@ -41,14 +41,14 @@ struct UnitState {
   Use use = Use::none;
 
   // Parameters.
-  Buffer full;                   // stage 3, while they are gathered
-  Buffer part;                   // of Reshard::to_group
+  PoolBuffer full;               // stage 3, while they are gathered
+  PoolBuffer part;               // of Reshard::to_group
   std::vector<Pending> gathers;  // those that nobody has waited for
   bool gathered = false;         // or being gathered
   bool kept = false;             // from the forward for the backward
 
   // Gradients.
-  Buffer gradient;        // stages 2 and 3: all of them, while they are made
+  PoolBuffer gradient;    // stages 2 and 3: all of them, while they are made
   bool unread = false;    // there are some that no reduction has been started of
   bool reducing = false;  // a reduction was started since the last step
   bool reduced = false;   // one has ended
@@ -88,11 +88,11 @@ struct State {
  private:
   Place state_place() const { return policy.offload_state ? Place::host : Place::window; }
 
-  Buffer parameters_;       // stage 3: shards; else all; of the compute type
-  Buffer master_;           // where that is another type
-  Buffer gradients_;        // stage 1: all of them
-  Buffer gradient_shards_;  // unless they are among those
-  std::array<Buffer, 2> optimizer_state_;
+  PoolBuffer parameters_;       // stage 3: shards; else all; of the compute type
+  PoolBuffer master_;           // where that is another type
+  PoolBuffer gradients_;        // stage 1: all of them
+  PoolBuffer gradient_shards_;  // unless they are among those
+  std::array<PoolBuffer, 2> optimizer_state_;
   std::size_t optimizer_states_ = 0;
 };
 

@@ -16,16 +16,19 @@ enum class Reshard : unsigned char {
   to_group,  // freed; a part of them stays, so that a small group can gather them (ZeRO++'s hpZ)
 };
 
-struct Parameter {
+struct UnitParameter {
   std::string name;
   std::size_t count = 0;      // elements; may be 0
   std::size_t rows = 1;       // the leading dimension, which divides `count`
   double weight_decay = 1.0;  // times the optimizer's: 0 for biases and norms
+  /// Whether the norm of the gradients counts it: of ranks that have copies, on other axes than the
+  /// engine's, only one does (hybrid/shared_gradients.h).
+  bool in_norm = true;
 };
 
 struct Unit {
   std::string name;
-  std::vector<Parameter> parameters;
+  std::vector<UnitParameter> parameters;
   std::optional<Reshard> reshard = std::nullopt;  // else the policy's
 };
 

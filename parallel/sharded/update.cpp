@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "parallel/gradient_norm.h"
 #include "parallel/optimizer/kernels.h"
 #include "parallel/sharded/sharded.h"
 
@@ -125,22 +126,18 @@ void ShardedDataParallel::finish_backward() {
 double ShardedDataParallel::gradient_norm(std::span<Axis* const> also) {
   if (!finished_) misused("the norm of gradients before finish_backward()");
   const DataType type = state_.policy.precision.reduce;
-  double sum = 0;
+  double squares = 0;
   for (const UnitState& u : state_.units) {
     if (!u.reduced) continue;
-    for (const Piece& piece : u.layout.pieces()) {
-      const LocalRange range = state_.block(piece);
-      sum += kernels::sum_of_squares(type, state_.gradient_shard(u, range), range.count);
+    for (std::size_t p = 0; p < u.unit.parameters.size(); ++p) {
+      const LocalRange range = state_.local(u, p);
+      if (range.count == 0 || !u.unit.parameters[p].in_norm) continue;
+      squares += kernels::sum_of_squares(type, state_.gradient_shard(u, range), range.count);
     }
   }
-  try {
-    const Call call = call_of(Collective::all_reduce, &sum, &sum, 1, DataType::float64);
-    state_.axes.shard->run(call);
-    for (Axis* axis : also) axis->run(call);
-  } catch (const Error& e) {
-    throw Error(e.code(), fmt::format("the norm of all gradients: {}", e.what()), e.rank());
-  }
-  return std::sqrt(sum);
+  std::vector<Axis*> axes{state_.axes.shard};
+  axes.insert(axes.end(), also.begin(), also.end());
+  return parallel::gradient_norm(squares, axes);
 }
 
 double ShardedDataParallel::clip_gradients(double most, std::span<Axis* const> also) {

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "../axis.h"
+#include "axis.h"
 
 namespace tutti::parallel {
 

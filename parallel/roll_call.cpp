@@ -1,4 +1,4 @@
-#include "parallel/sharded/roll_call.h"
+#include "parallel/roll_call.h"
 
 #include <fmt/format.h>
 

@@ -1,0 +1,129 @@
+#include "parallel/hybrid/shared_gradients.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <utility>
+
+#include "core/error.h"
+#include "core/memory.h"
+#include "parallel/agreement.h"
+#include "parallel/gradient_norm.h"
+#include "parallel/optimizer/kernels.h"
+
+namespace tutti::parallel {
+
+PipelineEnds::PipelineEnds(CommunicatorAxis& pipeline, int first, int last) {
+  if (last < 0) last = pipeline.size() - 1;
+  const int rank = pipeline.rank();
+  const bool is_end = rank == first || rank == last;
+  // The first stage's rank becomes 0.
+  pair_ = pipeline.communicator().split(is_end ? 0 : -1, rank == first ? 0 : rank + 1);
+  if (is_end && first != last) axis_.emplace(pair_);
+}
+
+SharedGradients::SharedGradients(const SharedAxes& axes, std::vector<SharedParameter> parameters)
+    : axes_(axes), parameters_(std::move(parameters)) {
+  std::vector<std::string> tensor, ends;
+  for (const SharedParameter& p : parameters_) {
+    const std::string line =
+        fmt::format("{}, copies {}, tied {}", p.name, static_cast<int>(p.copies), p.tied);
+    tensor.push_back(line);
+    if (p.tied) ends.push_back(line);
+  }
+  if (axes_.tensor != nullptr) agree(*axes_.tensor, "what tensor-parallel ranks have", tensor);
+  if (axes_.ends != nullptr) agree(*axes_.ends, "what the first and the last stage share", ends);
+}
+
+bool SharedGradients::in_norm(std::size_t i) const {
+  const SharedParameter& p = parameters_.at(i);
+  if (p.copies != Copies::none && axes_.tensor != nullptr && axes_.tensor->rank() > 0) return false;
+  return !p.tied || axes_.ends == nullptr || axes_.ends->rank() == 0;
+}
+
+void SharedGradients::check(std::span<const Run> runs) const {
+  if (runs.size() != parameters_.size()) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("shared gradients: {} runs of elements for {} parameters", runs.size(),
+                            parameters_.size()));
+  }
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    if (runs[i].data != nullptr || runs[i].count == 0) continue;
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("shared gradients: parameter '{}' has {} elements and no memory; a "
+                            "sharded engine has gradients between finish_backward() and step()",
+                            parameters_[i].name, runs[i].count));
+  }
+}
+
+/// One collective for all that are chosen, of each type: most of them are small.
+template <class Chosen>
+void SharedGradients::together(Axis& axis, std::span<const Run> runs, Collective collective,
+                               const char* label, const Chosen& chosen) {
+  std::vector<bool> done(runs.size());
+  for (std::size_t first = 0; first < runs.size(); ++first) {
+    if (done[first] || !chosen(parameters_[first])) continue;
+    const DataType type = runs[first].type;
+    std::vector<std::byte, Allocator<std::byte>> all;
+    std::vector<const Run*> in_it;
+    for (std::size_t i = first; i < runs.size(); ++i) {
+      if (runs[i].type != type || !chosen(parameters_[i])) continue;
+      done[i] = true;
+      in_it.push_back(&runs[i]);
+      const auto* const data = static_cast<const std::byte*>(runs[i].data);
+      all.insert(all.end(), data, data + runs[i].count * size_of(type));
+    }
+    try {
+      axis.run(call_of(collective, all.data(), all.data(), all.size() / size_of(type), type),
+               label);
+    } catch (const Error& e) {
+      throw Error(e.code(),
+                  fmt::format("{} (from '{}' on): {}", label, parameters_[first].name, e.what()),
+                  e.rank());
+    }
+    const std::byte* from = all.data();
+    for (const Run* run : in_it) {
+      const std::size_t bytes = run->count * size_of(type);
+      if (bytes > 0) std::memcpy(run->data, from, bytes);
+      from += bytes;
+    }
+  }
+}
+
+void SharedGradients::begin(std::span<const Run> values) {
+  check(values);
+  if (axes_.tensor != nullptr) {
+    together(*axes_.tensor, values, Collective::broadcast, "the tensor axis' copies of parameters",
+             [](const SharedParameter& p) { return p.copies != Copies::none; });
+  }
+  if (axes_.ends != nullptr) {
+    together(*axes_.ends, values, Collective::broadcast, "the tied parameters of both stages",
+             [](const SharedParameter& p) { return p.tied; });
+  }
+}
+
+void SharedGradients::reduce(std::span<const Run> gradients) {
+  check(gradients);
+  if (axes_.tensor != nullptr) {
+    together(*axes_.tensor, gradients, Collective::all_reduce,
+             "the gradients of parameters that are whole inside tensor parallelism",
+             [](const SharedParameter& p) { return p.copies == Copies::partial; });
+  }
+  if (axes_.ends != nullptr) {
+    together(*axes_.ends, gradients, Collective::all_reduce,
+             "the gradients of tied parameters of both stages",
+             [](const SharedParameter& p) { return p.tied; });
+  }
+}
+
+double SharedGradients::norm(std::span<const Run> gradients, std::span<Axis* const> axes) const {
+  check(gradients);
+  double squares = 0;
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    const Run& run = gradients[i];
+    if (in_norm(i)) squares += kernels::sum_of_squares(run.type, run.data, run.count);
+  }
+  return gradient_norm(squares, axes);
+}
+
+}  // namespace tutti::parallel

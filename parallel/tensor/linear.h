@@ -1,0 +1,130 @@
+// Linear layers whose weights are shared among the ranks of an axis: y = x w' + b, with w of `out`
+// rows and `in` columns.
+//
+//     column parallel   each rank has out / P rows of w and of b: y's columns are sliced
+//     row parallel      each rank has in / P columns of w: y is a sum over ranks; b is whole
+//
+// One after the other, column then row, they need one all-reduce in the forward and one in the
+// backward: what lies between them is never communicated (Megatron-LM's MLP and attention). With
+// sequence parallelism what lies outside of them is sliced along its rows, and all-reduces become
+// an all-gather and a reduce-scatter each, which carry the same together.
+//
+// A layer is given pointers and keeps nothing from one call to the next, so any number of
+// micro-batches may be on their way: parameters, activations and gradients are the framework's, and
+// so is the multiplication. Gradients of parameters are added to, those of activations written.
+//
+// Communication overlaps with multiplication: of a gradient with that of the weights' gradient, and
+// where `pieces` is more than 1, of one block of rows with the multiplication of the next one. The
+// result has the same bits whatever the pieces, where the axis reduces in the same order (which an
+// algorithm that depends on sizes, or cuts its buffer into a part for each rank, does not).
+//
+// Constructors are collective: ranks that differ throw Error(mismatch), all of them, and for sizes
+// that the ranks do not divide all throw Error(invalid_argument), with the layer and the sizes.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "../axis.h"
+#include "../buffer.h"
+#include "multiply.h"
+#include "pairs.h"
+
+namespace tutti::parallel::tensor {
+
+struct LinearShape {
+  std::string name;
+  std::size_t in = 0, out = 0;  // of the whole layer
+  DataType type = DataType::float32;
+};
+
+/// Parameters of a layer, as a rank has them, or their gradients. Either may be null: there is no
+/// bias; the weights are not trained.
+struct LinearParameters {
+  void* weight = nullptr;
+  void* bias = nullptr;
+};
+struct LinearConstants {
+  LinearConstants(const void* w, const void* b) : weight(w), bias(b) {}
+  LinearConstants(const LinearParameters& p) : weight(p.weight), bias(p.bias) {}
+  const void* weight;
+  const void* bias;
+};
+
+struct ColumnOptions {
+  bool gather_output = false;  // y is whole on every rank, instead of its slice of the columns
+  bool sequence = false;       // x has a slice of the rows: it is all-gathered first
+  std::size_t pieces = 1;
+};
+
+class ColumnParallelLinear {
+ public:
+  ColumnParallelLinear(Axis& axis, LinearShape shape, ColumnOptions options = {},
+                       Multiply multiply = tensor::multiply);
+
+  /// Elements that this rank has: out / P x in, and out / P.
+  std::size_t local_out() const { return local_out_; }
+  std::size_t weight_count() const { return local_out_ * shape_.in; }
+
+  /// `rows`: of the whole of x. x: rows x in; with `sequence`, rows / P x in. y: rows x out / P;
+  /// with `gather_output`, rows x out. `gathered`, with `sequence`: where the whole of x is to be,
+  /// for the backward; null: it is gathered again there.
+  void forward(const void* x, std::size_t rows, LinearConstants parameters, void* y,
+               void* gathered = nullptr);
+  /// dx has the shape of x, or is null: nobody wants it.
+  void backward(const void* dy, const void* x, std::size_t rows, LinearConstants parameters,
+                void* dx, LinearParameters gradients, const void* gathered = nullptr);
+
+  const MemoryUse& memory() const { return memory_; }
+
+ private:
+  Axis& axis_;
+  const LinearShape shape_;
+  const ColumnOptions options_;
+  const Multiply multiply_;
+  const std::string what_;
+  std::size_t local_out_ = 0;
+  Mapper mapper_;
+  MemoryUse memory_;
+  Buffer gathered_, slice_, pieces_;
+};
+
+struct RowOptions {
+  bool input_is_parallel = true;  // x is this rank's slice of the columns; else it is split
+  bool sequence = false;          // y gets a slice of the rows: sums are reduce-scattered
+  std::size_t pieces = 1;
+};
+
+class RowParallelLinear {
+ public:
+  RowParallelLinear(Axis& axis, LinearShape shape, RowOptions options = {},
+                    Multiply multiply = tensor::multiply);
+
+  /// Elements that this rank has: out x in / P; the bias is whole, the same on all ranks.
+  std::size_t local_in() const { return local_in_; }
+  std::size_t weight_count() const { return shape_.out * local_in_; }
+
+  /// `rows`: of the whole of y. x: rows x in / P; without `input_is_parallel`, rows x in. y: rows x
+  /// out; with `sequence`, rows / P x out. The bias is added once, after the sum over ranks.
+  void forward(const void* x, std::size_t rows, LinearConstants parameters, void* y);
+  /// With `sequence` the gradient of the bias is that of this rank's rows: the sum over the ranks
+  /// of the axis is what it has to be in the end (hybrid/shared_gradients.h). Without, all ranks
+  /// get the same.
+  void backward(const void* dy, const void* x, std::size_t rows, LinearConstants parameters,
+                void* dx, LinearParameters gradients);
+
+  const MemoryUse& memory() const { return memory_; }
+
+ private:
+  Axis& axis_;
+  const LinearShape shape_;
+  const RowOptions options_;
+  const Multiply multiply_;
+  const std::string what_;
+  std::size_t local_in_ = 0;
+  Mapper mapper_;
+  MemoryUse memory_;
+  Buffer gathered_, slice_, local_dx_, pieces_;
+};
+
+}  // namespace tutti::parallel::tensor

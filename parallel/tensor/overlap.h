@@ -1,0 +1,69 @@
+// Collectives that travel while matrices are multiplied: rows that are gathered, and multiplied as
+// they come; and rows of a product that are reduced while the next ones are computed.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "parallel/axis.h"
+#include "parallel/buffer.h"
+
+namespace tutti::parallel::tensor {
+
+/// What has been started, and is waited for at the end, however that comes: its memory is
+/// somebody's.
+class InFlight {
+ public:
+  explicit InFlight(const std::string& what) : what_(what) {}
+  ~InFlight();
+  InFlight(const InFlight&) = delete;
+  InFlight& operator=(const InFlight&) = delete;
+
+  void add(Axis& axis, const Call& call);
+  /// Throws what it fails with, and says of which layer it is.
+  void wait(std::size_t i);
+  void wait();
+
+ private:
+  const std::string& what_;
+  std::vector<Pending> pending_;
+};
+
+/// Rows of a matrix that all ranks of an axis have a slice of.
+struct Rows {
+  std::size_t count = 0;  // of the whole matrix
+  std::size_t width = 0;  // elements of a row
+  DataType type{};
+  std::size_t pieces = 1;
+  std::size_t bytes() const { return count * width * size_of(type); }
+};
+
+/// All-gathers `in`, the rank's slice, and calls `use(rows, first, count)` with some rows of the
+/// whole at a time, until all were there: those of this rank first. If `whole` is not null, the
+/// whole lies there afterwards; else it does in `buffer`, in some order.
+void gather_rows(
+    Axis& axis, const std::string& what, const Rows& rows, const void* in, void* whole,
+    std::byte* buffer,
+    const std::function<void(const void* rows, std::size_t first, std::size_t count)>& use);
+
+/// Calls `make(rows, first, count)`, to write some of the matrix's rows at a time, and starts their
+/// all-reduce, in place, at `out`.
+void reduce_rows(Axis& axis, const Rows& rows, void* out, InFlight& in_flight,
+                 const std::function<void(void* rows, std::size_t first, std::size_t count)>& make);
+
+/// The same, and their reduce-scatter: `out` gets this rank's slice. `buffer` has space for all.
+void reduce_scatter_rows(
+    Axis& axis, const Rows& rows, void* out, std::byte* buffer, InFlight& in_flight,
+    const std::function<void(void* rows, std::size_t first, std::size_t count)>& make);
+
+/// At least so large; what it had is lost.
+std::byte* grown(Buffer& buffer, std::size_t bytes, MemoryUse& use);
+
+/// Adds `bias` to each row.
+void add_to_rows(const Rows& rows, std::size_t count, const void* bias, void* matrix);
+/// Adds the sum of the rows to `sum`, one after the other; of narrow types in float32.
+void add_rows(const Rows& rows, std::size_t count, const void* matrix, void* sum);
+
+}  // namespace tutti::parallel::tensor

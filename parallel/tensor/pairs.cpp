@@ -1,0 +1,117 @@
+#include "parallel/tensor/pairs.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <utility>
+
+#include "core/error.h"
+
+namespace tutti::parallel::tensor {
+namespace {
+
+/// A tensor's slices, one after the other, and the tensor; or the other way round.
+void rearrange(const Extent& whole, std::size_t ranks, std::size_t element, std::byte* slices,
+               std::byte* tensor, bool to_slices) {
+  const std::size_t run = whole.length / ranks * whole.inner * element;
+  for (std::size_t r = 0; r < ranks; ++r) {
+    for (std::size_t o = 0; o < whole.outer; ++o) {
+      std::byte* const sliced = slices + (r * whole.outer + o) * run;
+      std::byte* const in_tensor = tensor + (o * ranks + r) * run;
+      std::memcpy(to_slices ? sliced : in_tensor, to_slices ? in_tensor : sliced, run);
+    }
+  }
+}
+
+void copy(const void* in, void* out, std::size_t bytes) {
+  if (in != out && bytes > 0) std::memcpy(out, in, bytes);
+}
+
+}  // namespace
+
+std::string_view name(Operation operation) {
+  switch (operation) {
+    case Operation::none:
+      return "none";
+    case Operation::all_reduce:
+      return "all_reduce";
+    case Operation::all_gather:
+      return "all_gather";
+    case Operation::split:
+      return "split";
+    case Operation::reduce_scatter:
+      return "reduce_scatter";
+  }
+  return "?";
+}
+
+std::size_t share_of(const Axis& axis, std::string_view what, std::string_view dimension,
+                     std::size_t length) {
+  const auto ranks = static_cast<std::size_t>(axis.size());
+  if (length % ranks == 0) return length / ranks;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("{}: {} {} cannot be divided among {} ranks; make them a multiple of it",
+                          what, length, dimension, ranks));
+}
+
+Mapper::Mapper(Axis& axis, std::string what) : axis_(axis), what_(std::move(what)) {}
+
+std::byte* Mapper::scratch(std::size_t bytes) {
+  if (scratch_.size() < bytes) {
+    scratch_ = Buffer();  // before the next one is there
+    scratch_ = Buffer(bytes, memory_);
+  }
+  return scratch_.data();
+}
+
+void Mapper::run(Collective collective, const void* in, void* out, std::size_t count,
+                 DataType type) {
+  try {
+    axis_.run(call_of(collective, in, out, count, type), what_);
+  } catch (const Error& error) {
+    throw Error(error.code(),
+                fmt::format("{}, {}: {}", what_, tutti::name(collective), error.what()),
+                error.rank());
+  }
+}
+
+void Mapper::run(Operation operation, const void* in, void* out, const Extent& whole,
+                 DataType type) {
+  const std::size_t element = size_of(type);
+  if (operation == Operation::none) return copy(in, out, whole.count() * element);
+  if (operation == Operation::all_reduce) {
+    return run(Collective::all_reduce, in, out, whole.count(), type);
+  }
+  const std::size_t share = share_of(axis_, what_, "elements of a dimension", whole.length);
+  if (operation == Operation::all_gather) return gather(in, out, whole, type);
+  if (operation == Operation::reduce_scatter) return reduce_scatter(in, out, whole, type);
+  const std::size_t run = share * whole.inner * element;
+  const auto ranks = static_cast<std::size_t>(axis_.size());
+  const auto rank = static_cast<std::size_t>(axis_.rank());
+  for (std::size_t o = 0; o < whole.outer; ++o) {
+    copy(static_cast<const std::byte*>(in) + (o * ranks + rank) * run,
+         static_cast<std::byte*>(out) + o * run, run);
+  }
+}
+
+void Mapper::gather(const void* in, void* out, const Extent& whole, DataType type) {
+  const auto ranks = static_cast<std::size_t>(axis_.size());
+  const std::size_t share = whole.count() / ranks;
+  if (whole.outer == 1 || ranks == 1) return run(Collective::all_gather, in, out, share, type);
+  std::byte* const slices = scratch(whole.count() * size_of(type));
+  run(Collective::all_gather, in, slices, share, type);
+  rearrange(whole, ranks, size_of(type), slices, static_cast<std::byte*>(out), false);
+}
+
+void Mapper::reduce_scatter(const void* in, void* out, const Extent& whole, DataType type) {
+  const auto ranks = static_cast<std::size_t>(axis_.size());
+  const std::size_t share = whole.count() / ranks;
+  if (whole.outer == 1 || ranks == 1) return run(Collective::reduce_scatter, in, out, share, type);
+  std::byte* const slices = scratch(whole.count() * size_of(type));
+  // It is only read from.
+  rearrange(whole, ranks, size_of(type), slices,
+            const_cast<std::byte*>(static_cast<const std::byte*>(in)), true);
+  run(Collective::reduce_scatter, slices, out, share, type);
+}
+
+}  // namespace tutti::parallel::tensor

@@ -1,0 +1,86 @@
+// The conjugate pairs of tensor parallelism: what is communicated where a tensor enters or leaves
+// the part of a model that ranks share the work of. A pair is what happens to the tensor in the
+// forward, and what happens to its gradient in the backward:
+//
+//     kCopy             nothing                 all-reduce       all use it, each adds a gradient
+//     kReduce           all-reduce              nothing          each has a part of a sum
+//     kGather           all-gather              split            each has a slice, all want all
+//     kScatter          split                   all-gather       all have all, each wants a slice
+//     kSequenceGather   all-gather              reduce-scatter   kCopy, of what lies sliced
+//     kSequenceScatter  reduce-scatter          all-gather       kReduce, to slices
+//
+// A slice is one along any dimension, of which all ranks have equally much. The first four belong
+// to Megatron-LM (Shoeybi et al., 2019), the last two to its sequence parallelism (Korthikanti et
+// al., 2022), which keeps what lies between the shared parts sliced along the sequence.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "../axis.h"
+#include "../buffer.h"
+
+namespace tutti::parallel::tensor {
+
+enum class Operation : unsigned char { none, all_reduce, all_gather, split, reduce_scatter };
+std::string_view name(Operation operation);
+
+struct Pair {
+  Operation forward, backward;
+};
+inline constexpr Pair kCopy{Operation::none, Operation::all_reduce};
+inline constexpr Pair kReduce{Operation::all_reduce, Operation::none};
+inline constexpr Pair kGather{Operation::all_gather, Operation::split};
+inline constexpr Pair kScatter{Operation::split, Operation::all_gather};
+inline constexpr Pair kSequenceGather{Operation::all_gather, Operation::reduce_scatter};
+inline constexpr Pair kSequenceScatter{Operation::reduce_scatter, Operation::all_gather};
+
+/// A whole tensor, contiguous, as the dimension that slices are cut along sees it: `outer` times
+/// `length` times `inner` elements. Along the first dimension outer is 1.
+struct Extent {
+  std::size_t outer = 1, length = 0, inner = 1;
+  std::size_t count() const { return outer * length * inner; }
+};
+
+/// Carries out operations on an axis, which outlives it. Host memory; where slices do not lie one
+/// after the other (outer > 1) they are rearranged, in memory of its own, which it keeps.
+class Mapper {
+ public:
+  /// `what` is said in errors, and in the trace: "linear 'mlp.up'".
+  explicit Mapper(Axis& axis, std::string what = "tensor parallel");
+
+  /// in: all of it (none, all_reduce, split, reduce_scatter) or this rank's slice (all_gather).
+  /// out: all of it (none, all_reduce, all_gather) or the slice. May be the same memory for none
+  /// and all_reduce, and is then left where it is. Collective, but for none and split. Throws
+  /// Error(invalid_argument) where the axis' ranks do not divide `whole.length`.
+  void run(Operation operation, const void* in, void* out, const Extent& whole, DataType type);
+  void forward(Pair pair, const void* in, void* out, const Extent& whole, DataType type) {
+    run(pair.forward, in, out, whole, type);
+  }
+  void backward(Pair pair, const void* in, void* out, const Extent& whole, DataType type) {
+    run(pair.backward, in, out, whole, type);
+  }
+
+  Axis& axis() const { return axis_; }
+  const std::string& what() const { return what_; }
+  const MemoryUse& memory() const { return memory_; }
+
+ private:
+  void gather(const void* in, void* out, const Extent& whole, DataType type);
+  void reduce_scatter(const void* in, void* out, const Extent& whole, DataType type);
+  std::byte* scratch(std::size_t bytes);
+  void run(Collective collective, const void* in, void* out, std::size_t count, DataType type);
+
+  Axis& axis_;
+  const std::string what_;
+  MemoryUse memory_;
+  Buffer scratch_;
+};
+
+/// `length` divided by the ranks of the axis. Throws Error(invalid_argument), which names `what`,
+/// the dimension and both sizes, where that leaves a rest.
+std::size_t share_of(const Axis& axis, std::string_view what, std::string_view dimension,
+                     std::size_t length);
+
+}  // namespace tutti::parallel::tensor

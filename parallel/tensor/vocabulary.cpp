@@ -1,0 +1,111 @@
+#include "parallel/tensor/vocabulary.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "core/combine.h"
+#include "core/error.h"
+#include "parallel/agreement.h"
+#include "parallel/tensor/overlap.h"
+
+namespace tutti::parallel::tensor {
+
+Vocabulary::Vocabulary(std::size_t all, const Axis& axis, std::size_t multiple) : tokens(all) {
+  if (multiple == 0) {
+    throw Error(ErrorCode::invalid_argument, "a vocabulary padded to a multiple of 0; 1 is none");
+  }
+  const auto ranks = static_cast<std::size_t>(axis.size());
+  const std::size_t each = ranks * multiple;
+  local = (tokens + each - 1) / each * multiple;
+  padded = local * ranks;
+  begin = local * static_cast<std::size_t>(axis.rank());
+}
+
+std::size_t Vocabulary::real() const { return std::min(local, tokens - std::min(tokens, begin)); }
+
+namespace {
+
+/// All ranks have the same, or all throw; then they can be sure of what they compute from it.
+Vocabulary agreed(Axis& axis, const std::string& what, std::size_t tokens, std::size_t multiple,
+                  const std::string& more) {
+  const std::string line =
+      fmt::format("{} tokens padded to a multiple of {}, {}", tokens, multiple, more);
+  agree(axis, what, {&line, 1});
+  return {tokens, axis, multiple};
+}
+
+}  // namespace
+
+VocabularyEmbedding::VocabularyEmbedding(Axis& axis, std::string name, std::size_t tokens,
+                                         std::size_t width, DataType type, EmbeddingOptions options)
+    : what_(fmt::format("embedding '{}'", name)),
+      width_(width),
+      type_(type),
+      options_(options),
+      vocabulary_(agreed(
+          axis, what_, tokens, options.multiple,
+          fmt::format("width {}, {}, sequence {}", width, tutti::name(type), options.sequence))),
+      mapper_(axis, what_) {}
+
+void VocabularyEmbedding::check(std::span<const Token> ids) const {
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] >= 0 && static_cast<std::size_t>(ids[i]) < vocabulary_.tokens) continue;
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{}: token {} at position {} is outside of the vocabulary, which has "
+                            "{} tokens from 0",
+                            what_, ids[i], i, vocabulary_.tokens));
+  }
+  if (options_.sequence) share_of(mapper_.axis(), what_, "tokens of the sequence", ids.size());
+}
+
+void VocabularyEmbedding::forward(std::span<const Token> ids, const void* weight, void* out) {
+  check(ids);
+  const std::size_t row = width_ * size_of(type_);
+  const Extent whole = extent(ids);
+  std::byte* const rows = options_.sequence ? grown(whole_, whole.count() * size_of(type_), memory_)
+                                            : static_cast<std::byte*>(out);
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const std::size_t token = static_cast<std::size_t>(ids[i]) - vocabulary_.begin;
+    if (token < vocabulary_.local) {  // those before `begin` are very large now
+      std::memcpy(rows + i * row, static_cast<const std::byte*>(weight) + token * row, row);
+    } else {
+      std::memset(rows + i * row, 0, row);
+    }
+  }
+  mapper_.forward(options_.sequence ? kSequenceScatter : kReduce, rows, out, whole, type_);
+}
+
+void VocabularyEmbedding::backward(std::span<const Token> ids, const void* dout, void* dweight) {
+  check(ids);
+  const std::size_t row = width_ * size_of(type_);
+  const Extent whole = extent(ids);
+  if (options_.sequence) {
+    std::byte* const gathered = grown(whole_, whole.count() * size_of(type_), memory_);
+    mapper_.backward(kSequenceScatter, dout, gathered, whole, type_);
+    dout = gathered;
+  }
+  const Combiner sum(type_, ReduceKind::sum);
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const std::size_t token = static_cast<std::size_t>(ids[i]) - vocabulary_.begin;
+    if (token >= vocabulary_.local) continue;
+    void* const to = static_cast<std::byte*>(dweight) + token * row;
+    const Source sources[] = {{.data = to},
+                              {.data = static_cast<const std::byte*>(dout) + i * row}};
+    sum({&to, 1}, sources, width_);
+  }
+}
+
+VocabularyCrossEntropy::VocabularyCrossEntropy(Axis& axis, std::string name, std::size_t tokens,
+                                               DataType type, CrossEntropyOptions options)
+    : axis_(axis),
+      what_(fmt::format("cross entropy '{}'", name)),
+      type_(type),
+      options_(options),
+      vocabulary_(
+          agreed(axis, what_, tokens, options.multiple,
+                 fmt::format("{}, ignore_index {}", tutti::name(type), options.ignore_index))) {}
+
+}  // namespace tutti::parallel::tensor
