@@ -2,7 +2,7 @@
 // gradients and optimizer state; a layer is whole only while it is used.
 //
 //     tutti run -n 4 build/examples/torch_fsdp
-#include <ATen/ATen.h>
+#include <ATen/Context.h>
 #include <torch/nn/modules/linear.h>
 
 #include <cstdio>
@@ -12,11 +12,11 @@
 int main() try {
   auto comm = tutti::Communicator::from_environment();
   tutti::parallel::CommunicatorAxis axis(comm);
-  at::globalContext().defaultGenerator(at::kCPU).set_current_seed(1);  // the same on all ranks
+  at::manual_seed(1);  // the same on all ranks
   torch::nn::Linear hidden(8, 64), output(64, 1);
   tutti::libtorch::FullyShard fsdp({.shard = &axis}, {{"hidden", &*hidden}, {"output", &*output}});
   const tutti::parallel::AdamW adamw({.learning_rate = 0.01});
-  at::globalContext().defaultGenerator(at::kCPU).set_current_seed(2 + std::uint64_t(comm.rank()));
+  at::manual_seed(2 + std::uint64_t(comm.rank()));
   double loss = 0;
   for (int step = 0; step < 200; ++step) {
     const at::Tensor x = at::randn({32, 8});

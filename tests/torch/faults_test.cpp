@@ -288,7 +288,7 @@ TEST(TorchCheckpoint, ComputesTheSameTwice) {
     };
     Tensor gradients[2][2];
     for (const bool recompute : {false, true}) {
-      at::globalContext().defaultGenerator(at::kCPU).set_current_seed(7);
+      at::manual_seed(7);
       Tensor x = at::ones({64, 4}).requires_grad_(needs_input);
       module.a.mutable_grad().reset();
       const Tensor y = recompute ? checkpoint(body, x) : body(x);
