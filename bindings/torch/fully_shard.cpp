@@ -31,15 +31,23 @@ class FullyShard::UnitState {
       const Tensor view =
           at::empty({0}, at::TensorOptions().dtype(type))
               .set_(storage_, static_cast<std::int64_t>(layout.offset(p)), t.sizes(), t.strides());
-      t.set_data(view);
+      views_.push_back(view);
     }
+    nothing_ = at::empty({0}, at::TensorOptions().dtype(type));
     offset_ = (parameters.empty() ? 0 : layout.offset(0)) * c10::elementSize(type);
+    hide();
   }
-  /// Where the engine has its first parameter; null: nowhere.
-  void point_to(const void* first) {
-    auto* const memory =
-        first == nullptr ? nullptr : static_cast<std::byte*>(const_cast<void*>(first)) - offset_;
+  /// The engine has its first parameter there.
+  void show(const void* first) {
+    auto* const memory = static_cast<std::byte*>(const_cast<void*>(first)) - offset_;
     storage_.set_data_ptr(c10::DataPtr(memory, c10::Device(c10::kCPU)));
+    for (std::size_t p = 0; p < parameters.size(); ++p) parameters[p].tensor.set_data(views_[p]);
+  }
+  /// The parameters have no elements, so that to use them is an error, and not a read of memory
+  /// that there is not.
+  void hide() {
+    storage_.set_data_ptr(c10::DataPtr(nullptr, c10::Device(c10::kCPU)));
+    for (NamedTensor& p : parameters) p.tensor.set_data(nothing_);
   }
   void forget_gradients() {
     for (NamedTensor& p : parameters) p.tensor.mutable_grad().reset();
@@ -59,6 +67,8 @@ class FullyShard::UnitState {
 
  private:
   c10::Storage storage_;
+  std::vector<Tensor> views_;  // of it, by parameter
+  Tensor nothing_;
   std::size_t offset_ = 0;  // of the first parameter, in bytes
 };
 
@@ -103,7 +113,7 @@ struct ShardedEvents {
 };
 
 FullyShard::FullyShard(const parallel::ShardedAxes& axes, const std::vector<Unit>& units,
-                       const parallel::Policy& policy, const WeightDecay& decay)
+                       const parallel::Policy& policy, const Treat& treat)
     : axes_(axes) {
   std::vector<parallel::Unit> declared;
   std::vector<Tensor> taken;
@@ -124,12 +134,14 @@ FullyShard::FullyShard(const parallel::ShardedAxes& axes, const std::vector<Unit
                                 tutti::name(policy.precision.master)));
       }
       const auto count = static_cast<std::size_t>(p.tensor.numel());
+      const Treatment treatment = treat ? treat(p) : Treatment();
       // Shape and type are compared too, as parts of the name.
       d.parameters.push_back(
           {.name = p.name + " " + describe(p.tensor),
            .count = count,
            .rows = count > 0 && p.tensor.dim() > 0 ? static_cast<std::size_t>(p.tensor.size(0)) : 1,
-           .weight_decay = decay ? decay(p) : 1});
+           .weight_decay = treatment.weight_decay,
+           .in_norm = treatment.in_norm});
       taken.push_back(p.tensor);
       own.push_back(std::move(p));
     }
@@ -157,23 +169,23 @@ FullyShard::~FullyShard() {
       u->parameters[p].tensor.remove_hook(u->hooks[p]);
     }
     u->forget_gradients();
-    u->point_to(nullptr);
+    u->hide();
   }
 }
 
 void FullyShard::enter_forward(UnitState& u) {
   engine_->before_forward(u.number);
-  if (!u.parameters.empty()) u.point_to(engine_->parameter({u.number, 0}));
+  if (!u.parameters.empty()) u.show(engine_->parameter({u.number, 0}));
 }
 
 void FullyShard::leave_forward(UnitState& u) {
   engine_->after_forward(u.number);
-  u.point_to(nullptr);
+  u.hide();
 }
 
 void FullyShard::enter_backward(UnitState& u) {
   engine_->before_backward(u.number);
-  if (!u.parameters.empty()) u.point_to(engine_->parameter({u.number, 0}));
+  if (!u.parameters.empty()) u.show(engine_->parameter({u.number, 0}));
   u.backward = u.had_backward = true;
 }
 
@@ -181,7 +193,7 @@ void FullyShard::leave_backward(UnitState& u) {
   if (!u.backward) return;
   u.backward = false;
   u.forget_gradients();
-  u.point_to(nullptr);
+  u.hide();
   for (auto& arrival : u.arrivals) arrival.in_buffer = arrival.in_buffer && !synchronises_;
   engine_->after_backward(u.number);
 }
@@ -238,9 +250,13 @@ void FullyShard::backward(const Tensor& loss) {
   finish();
 }
 
-void FullyShard::finish() {
+void FullyShard::end_backward() {
   // Units whose input needs no gradient have no node at their end.
   for (auto u = units_.rbegin(); u != units_.rend(); ++u) leave_backward(**u);
+}
+
+void FullyShard::finish() {
+  end_backward();
   engine_->finish_backward();
   if (synchronises_) refuse_missing();
 }

@@ -11,9 +11,9 @@
 //       fsdp.engine().step(adamw);                  // of the shards that this rank has
 //     }
 //
-// The modules' parameters remain the tensors that they were, but their memory is the engine's. In
-// stage 3 they have some while their unit's forward or backward runs only; to read them at another
-// time is an error of torch ("its data is not allocated yet"), unless it is in read_parameters().
+// The modules' parameters remain the tensors that they were, but their memory is the engine's, and
+// they have elements only while their unit's forward or backward runs, and in read_parameters(). At
+// other times their size is [0], and what uses them gets an error of torch about sizes.
 // .grad() stays undefined: gradients are in the engine's shards.
 //
 // Units may be nested, one's forward in another's body: so does a unit of all that is in no other
@@ -47,8 +47,7 @@ class FullyShard {
   /// Throws Error(mismatch) on all ranks where they differ in parameters or policy,
   /// Error(invalid_argument) as DataParallel. The axes outlive it.
   FullyShard(const parallel::ShardedAxes& axes, const std::vector<Unit>& units,
-             const parallel::Policy& policy = parallel::Policy::fsdp(),
-             const WeightDecay& decay = {});
+             const parallel::Policy& policy = parallel::Policy::fsdp(), const Treat& treat = {});
   ~FullyShard();
   FullyShard(const FullyShard&) = delete;
   FullyShard& operator=(const FullyShard&) = delete;
@@ -62,7 +61,9 @@ class FullyShard {
   /// allow_unused(): engine().discard_gradients() leaves the step out. What goes wrong on one rank
   /// alone ends the operation on all.
   void backward(const Tensor& loss);
-  /// The same in two parts: torch's own backward, by whatever call, then this.
+  /// The same in parts: torch's own backward, by whatever call, then end_backward(), for each
+  /// micro-batch; then, once, finish().
+  void end_backward();
   void finish();
   /// Parameters without a gradient count as having one of zeros.
   void allow_unused(bool allowed = true) { allow_unused_ = allowed; }

@@ -10,15 +10,15 @@
 
 namespace tutti::libtorch {
 
-LocalOptimizer::LocalOptimizer(std::vector<NamedTensor> parameters, const WeightDecay& decay) {
+LocalOptimizer::LocalOptimizer(std::vector<NamedTensor> parameters, const Treat& treat) {
   for (NamedTensor& p : parameters) {
     if (p.tensor.scalar_type() != at::kFloat && p.tensor.scalar_type() != at::kDouble) {
       throw Error(ErrorCode::invalid_argument,
                   fmt::format("the optimizer keeps float32 and float64, but the parameter {} is {}",
                               p.name, describe(p.tensor)));
     }
-    const double scale = decay ? decay(p) : 1;
-    parameters_.push_back({.parameter = std::move(p), .decay = scale});
+    const Treatment treatment = treat ? treat(p) : Treatment();
+    parameters_.push_back({.parameter = std::move(p), .treatment = treatment});
   }
 }
 
@@ -26,7 +26,7 @@ double LocalOptimizer::gradient_norm() const {
   double sum = 0;
   for (const Updated& u : parameters_) {
     const Tensor& gradient = u.parameter.tensor.grad();
-    if (!gradient.defined()) continue;
+    if (!gradient.defined() || !u.treatment.in_norm) continue;
     const Tensor dense = gradient.contiguous();
     sum += parallel::kernels::sum_of_squares(data_type(dense.scalar_type(), u.parameter.name),
                                              static_cast<const std::byte*>(dense.const_data_ptr()),
@@ -35,8 +35,8 @@ double LocalOptimizer::gradient_norm() const {
   return std::sqrt(sum);
 }
 
-double LocalOptimizer::clip_gradients(double most) {
-  const double norm = gradient_norm();
+double LocalOptimizer::clip_gradients(double most, std::optional<double> known) {
+  const double norm = known ? *known : gradient_norm();
   scale_ = norm > most ? most / norm : 1;
   return norm;
 }
@@ -64,7 +64,7 @@ void LocalOptimizer::step(const parallel::Optimizer& optimizer) {
                       .compute = nullptr,
                       .count = static_cast<std::size_t>(parameter.numel()),
                       .gradient_scale = scale_,
-                      .decay_scale = u.decay,
+                      .decay_scale = u.treatment.weight_decay,
                       .step = steps_});
   }
   scale_ = 1;

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -15,19 +16,23 @@
 
 namespace tutti::libtorch {
 
-/// What the optimizer's weight decay is multiplied by for a parameter: 0 for biases and norms.
-using WeightDecay = std::function<double(const NamedTensor& parameter)>;
+/// What an optimizer does with a parameter.
+struct Treatment {
+  double weight_decay = 1;  // times the optimizer's: 0 for biases and norms
+  bool in_norm = true;      // of the gradients: one of ranks that have copies counts it
+};
+using Treat = std::function<Treatment(const NamedTensor& parameter)>;
 
 class LocalOptimizer {
  public:
   /// Throws Error(invalid_argument) for parameters other than of float32 and float64.
-  explicit LocalOptimizer(std::vector<NamedTensor> parameters, const WeightDecay& decay = {});
+  explicit LocalOptimizer(std::vector<NamedTensor> parameters, const Treat& treat = {});
 
   /// Of all gradients; those that are not defined count as 0.
   double gradient_norm() const;
   /// In the step that follows, gradients are scaled so that their norm is at most `most`. Returns
-  /// what it was.
-  double clip_gradients(double most);
+  /// what it was. `norm`: what it is, where other ranks have parts of the gradients.
+  double clip_gradients(double most, std::optional<double> norm = {});
   /// Parameters without a gradient stay as they are.
   void step(const parallel::Optimizer& optimizer);
   /// .grad() is undefined from now on.
@@ -36,7 +41,7 @@ class LocalOptimizer {
  private:
   struct Updated {
     NamedTensor parameter;
-    double decay;
+    Treatment treatment;
     std::array<Tensor, 2> state{};
   };
   std::vector<Updated> parameters_;

@@ -93,9 +93,9 @@ at::ScalarType scalar_type(DataType type) {
 
 std::string describe(const Tensor& tensor) {
   const auto type = std::ranges::find(kTypes, tensor.scalar_type(), &Type::torchs);
-  return fmt::format("{} [{}]",
-                     type != std::end(kTypes) ? name(type->ours) : c10::toString(tensor.scalar_type()),
-                     fmt::join(tensor.sizes().begin(), tensor.sizes().end(), ", "));
+  return fmt::format(
+      "{} [{}]", type != std::end(kTypes) ? name(type->ours) : c10::toString(tensor.scalar_type()),
+      fmt::join(tensor.sizes().begin(), tensor.sizes().end(), ", "));
 }
 
 Tensor tensor_over(void* memory, at::IntArrayRef sizes, at::ScalarType type) {

@@ -1,8 +1,8 @@
-// Trains a small GPT on text, on all ranks, in any mix of data, sharded, tensor and pipeline
-// parallelism:
+// Trains a small GPT on text, on all ranks, in any mix of data, sharded, tensor
+// and pipeline parallelism:
 //
-//     make train                                                     # four ranks, FSDP
-//     build/bin/tutti run -n 4 build/bin/train --dp 2 --tp 2
+//     make train                                                     # four
+//     ranks, FSDP build/bin/tutti run -n 4 build/bin/train --dp 2 --tp 2
 //
 // model.h is the model, text.h the data, options.h the mix, trainer.h a step.
 #include <ATen/Parallel.h>

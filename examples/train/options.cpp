@@ -86,13 +86,20 @@ void Options::fit(int ranks) {
   }
   if (dp % replicas != 0) refuse(fmt::format("{} replicas of {} dp ranks", replicas, dp));
   if (replicas > 1 && shard == Sharding::none) {
-    refuse("--replicas without --shard: plain data parallelism is nothing but replicas");
+    refuse(
+        "--replicas without --shard: plain data parallelism is nothing but "
+        "replicas");
   }
   if (alone && (tp > 1 || pp > 1 || shard != Sharding::none)) {
-    refuse("--alone leaves out the communication of data parallelism, with nothing else");
+    refuse(
+        "--alone leaves out the communication of data parallelism, with "
+        "nothing else");
   }
   if (shape.heads % tp != 0) {
     refuse(fmt::format("{} heads among {} tensor-parallel ranks", shape.heads, tp));
+  }
+  if (shape.vocabulary % tp != 0) {
+    refuse(fmt::format("{} tokens among {} tensor-parallel ranks", shape.vocabulary, tp));
   }
   if (sequence && (tp == 1 || shape.length % tp != 0)) {
     refuse(

@@ -1,5 +1,5 @@
-// What the program is asked to do: sizes of the model, and the mix of ways in which it is spread
-// over ranks.
+// What the program is asked to do: sizes of the model, and the mix of ways in
+// which it is spread over ranks.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,8 @@ struct Options {
   int micro_batches = 1;
   bool sequence = false;   // tensor-parallel ranks have parts of the sequence between blocks
   bool recompute = false;  // blocks, in backward
-  bool alone = false;      // ranks that train each for itself: what communication is compared with
+  bool alone = false;      // ranks that train each for itself: what communication is
+                           // compared with
   // The training.
   std::int64_t batch = 8;  // sequences of a step, of all ranks together
   int steps = 40;
@@ -33,13 +34,15 @@ struct Options {
   int report = 5;     // steps between two lines
   std::string trace;  // a file
 
-  /// Fills in dp. Throws tutti::Error(invalid_argument) for a mix that cannot be.
+  /// Fills in dp. Throws tutti::Error(invalid_argument) for a mix that cannot
+  /// be.
   void fit(int ranks);
   /// "dp 2 (fsdp) x tp 2".
   std::string mix() const;
 };
 
-/// Exits the program for --help, and with an explanation for what it does not understand.
+/// Exits the program for --help, and with an explanation for what it does not
+/// understand.
 Options parse_options(int argc, char** argv);
 
 }  // namespace train

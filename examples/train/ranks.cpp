@@ -4,7 +4,8 @@ namespace train {
 
 using tutti::parallel::Axis;
 
-// Tensor-parallel ranks talk most, so they are neighbours; pipeline ranks least.
+// Tensor-parallel ranks talk most, so they are neighbours; pipeline ranks
+// least.
 Ranks::Ranks(tutti::Communicator& world, const Options& o)
     : mesh_(world,
             {{"pp", o.pp}, {"replicate", o.replicas}, {"shard", o.dp / o.replicas}, {"tp", o.tp}},

@@ -1,9 +1,10 @@
-// The ranks of the job, as the axes that the mix needs. This is the only place that knows what
-// carries them.
+// The ranks of the job, as the axes that the mix needs. This is the only place
+// that knows what carries them.
 #pragma once
 
 #include <chrono>
 #include <memory>
+#include <vector>
 
 #include "options.h"
 #include "parallel/axis.h"
@@ -22,6 +23,9 @@ class Ranks {
   Axis& data() { return mesh_.axis({"replicate", "shard"}); }
   Axis& tensor() { return mesh_.axis("tp"); }
   Axis& pipeline() { return mesh_.axis("pp"); }
+
+  /// Dimensions that cut the model itself.
+  std::vector<Axis*> of_model() { return {&tensor(), &pipeline()}; }
 
   int data_rank() const;
   int pipeline_rank() const { return mesh_.coordinate("pp"); }

@@ -1,13 +1,16 @@
-// Training steps of the model, in the mix that was asked for: the same losses in every mix, but for
-// rounding.
+// Training steps of the model, in the mix that was asked for: the same losses
+// in every mix, but for rounding.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "bindings/torch/pipeline.h"
 #include "bindings/torch/tensors.h"
 #include "model.h"
 #include "options.h"
@@ -22,7 +25,8 @@ class Parameters {
   virtual ~Parameters() = default;
   /// Layer `layer` of those that this rank has.
   virtual Tensor forward(std::size_t layer, const Tensor& input) = 0;
-  /// What torch's backward makes until end_backward(): with `last`, the step's last one.
+  /// Around each of torch's backwards; `last`: these layers have no other one
+  /// in this step.
   virtual void begin_backward(bool last) = 0;
   virtual void end_backward() = 0;
   /// Clips, and makes the optimizer's step. Returns the gradients' norm, or 0.
@@ -40,18 +44,28 @@ class Trainer {
   ~Trainer();
 
   struct Result {
-    double loss = 0, norm = 0;  // of all ranks; the norm where gradients are clipped
+    double loss = 0,
+           norm = 0;  // of all ranks; the norm where gradients are clipped
   };
   Result step(const Text& text, std::uint64_t number);
   Parameters& parameters() { return *parameters_; }
 
  private:
-  double micro_batch(const Batch& batch, bool last);
+  Batch batch(int micro_batch) const;
+  Tensor forward(int stage, int micro_batch, const Tensor& input);
+  double without_pipeline();
 
   Ranks& ranks_;
   const Options options_;
-  std::size_t layers_ = 0;
+  const Split split_;
+  const tutti::parallel::pipeline::Schedule schedule_;  // of one rank: no pipeline
+  std::map<int, std::vector<std::size_t>> layers_;      // of this rank, by stage
+  Loss loss_;
   std::unique_ptr<Parameters> parameters_;
+  std::optional<tutti::libtorch::Pipeline> pipeline_;
+  // Of the present step:
+  const Text* text_ = nullptr;
+  std::uint64_t number_ = 0;
 };
 
 }  // namespace train
