@@ -99,8 +99,11 @@ void DataParallel::backward(const Tensor& loss) {
 }
 
 void DataParallel::finish() {
+  const auto steps = [&] { return engine_.statistics().steps; };
+  const auto before = steps();
   (void)engine_.finish();
-  show_averages();
+  // Under no_sync() there are no averages: gradients that have not come yet stay undefined.
+  if (steps() != before) show_averages();
 }
 
 void DataParallel::join(const std::function<void()>& after_step) {
