@@ -62,6 +62,7 @@ void serve(tutti::Communicator& world, const Options& options) {
 int main(int argc, char** argv) {
   Options options = parse_options(argc, argv);
   try {
+    tutti::libtorch::check_version();
     at::set_num_threads(options.threads);
     auto world = tutti::Communicator::from_environment();
     options.fit(world.size());

@@ -22,21 +22,6 @@ constexpr Type kTypes[]{{DataType::float32, at::kFloat}, {DataType::float64, at:
                         {DataType::int64, at::kLong},    {DataType::int32, at::kInt},
                         {DataType::uint8, at::kByte},    {DataType::int8, at::kChar}};
 
-/// Torch has no stable C++ interface: with another version than it was compiled for, a program may
-/// call any function in place of the one that it means.
-void check_version() {
-  const std::uint64_t loaded = aoti_torch_abi_version();
-  if (loaded == TORCH_ABI_VERSION) return;
-  const auto text = [](std::uint64_t version) {
-    return fmt::format("{}.{}.{}", version >> 56, version >> 48 & 0xff, version >> 40 & 0xff);
-  };
-  throw Error(ErrorCode::invalid_usage,
-              fmt::format("libtutti_torch.so was built for PyTorch {}, but this process has "
-                          "loaded PyTorch {}: build Tutti with -DTUTTI_TORCH=<that package's "
-                          "folder>, or run with the other library path",
-                          text(TORCH_ABI_VERSION), text(loaded)));
-}
-
 void check_parameter(const NamedTensor& p) {
   const auto refuse = [&](const std::string& why) {
     throw Error(ErrorCode::invalid_argument, fmt::format("the parameter {}: {}", p.name, why));
@@ -56,6 +41,19 @@ void append(std::vector<NamedTensor>& to, const std::string& name, const Tensor&
 }
 
 }  // namespace
+
+void check_version() {
+  const std::uint64_t loaded = aoti_torch_abi_version();
+  if (loaded == TORCH_ABI_VERSION) return;
+  const auto text = [](std::uint64_t version) {
+    return fmt::format("{}.{}.{}", version >> 56, version >> 48 & 0xff, version >> 40 & 0xff);
+  };
+  throw Error(ErrorCode::invalid_usage,
+              fmt::format("libtutti_torch.so was built for PyTorch {}, but this process has "
+                          "loaded PyTorch {}: build Tutti with -DTUTTI_TORCH=<that package's "
+                          "folder>, or run with the other library path",
+                          text(TORCH_ABI_VERSION), text(loaded)));
+}
 
 std::vector<NamedTensor> trained_parameters(const torch::nn::Module& module) {
   check_version();

@@ -19,10 +19,15 @@ struct NamedTensor {
   Tensor tensor;
 };
 
+/// Torch has no stable C++ interface: with another version than it was compiled for, a program may
+/// call any function in place of the one that it means. Programs call this before anything of
+/// torch; the modules do, too. Throws Error(invalid_usage), with both versions, where the libtorch
+/// that is loaded is not the one that this library was built for.
+void check_version();
+
 /// The module's parameters that are trained, each once, in the order of named_parameters(). Throws
 /// Error(invalid_argument), naming the parameter, for one that is not a dense, contiguous tensor of
-/// floating-point numbers on the CPU. Throws Error(invalid_usage) where the libtorch that is loaded
-/// is not the one that this library was built for.
+/// floating-point numbers on the CPU.
 std::vector<NamedTensor> trained_parameters(const torch::nn::Module& module);
 /// Buffers, and parameters that are not trained.
 std::vector<NamedTensor> other_tensors(const torch::nn::Module& module);

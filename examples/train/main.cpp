@@ -61,10 +61,14 @@ void run(tutti::Communicator& world, const Options& options) {
 int main(int argc, char** argv) {
   Options options = parse_options(argc, argv);
   try {
+    tutti::libtorch::check_version();
     at::set_num_threads(options.threads);
     auto world = tutti::Communicator::from_environment();
     options.fit(world.size());
     run(world, options);
+  } catch (const c10::Error& e) {  // whose what() has a backtrace
+    std::fprintf(stderr, "train: %s\n", e.what_without_backtrace());
+    return 1;
   } catch (const std::exception& e) {
     std::fprintf(stderr, "train: %s\n", e.what());
     return 1;
