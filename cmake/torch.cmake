@@ -71,6 +71,6 @@ if(torch)
     target_link_libraries(tutti_libtorch INTERFACE ${libraries})
     # libtorch_cpu.so finds what it needs by its own path; so does the linker, when told.
     target_link_options(tutti_libtorch INTERFACE
-      -Wl,-rpath,${torch}/lib -Wl,-rpath-link,${torch}/../nvidia/cu13/lib)
+      -Wl,-rpath-link,${torch}/../nvidia/cu13/lib)
   endif()
 endif()
