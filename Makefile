@@ -10,8 +10,11 @@ JOBS ?= $(shell nproc)
 DEMO_RANKS = 4
 DEMO_COLLECTIVES = all_reduce all_gather reduce_scatter broadcast
 
+# Where PyTorch is installed, for `make train` and `make test-torch`; or has been already.
+WHEELS ?= $(CURDIR)/build/wheels
+
 .DEFAULT_GOAL := help
-.PHONY: help demo build test test-long test-python wheel test-torch test-rdma test-asan test-tsan bench compare docs format check-format \
+.PHONY: help demo build test test-long test-python wheel test-torch train bench-train test-rdma test-asan test-tsan bench compare docs format check-format \
         install clean packages test-packages gpu-bundle
 
 help:
@@ -20,7 +23,9 @@ help:
 	@echo "make test-long     the slow tests, which 'make test' leaves out"
 	@echo "make test-python   the Python package as pip installs it, in an environment of its own"
 	@echo "make wheel         the Python package with all that it needs, in build/wheel"
-	@echo "make test-torch    PyTorch with Tutti's libnccl.so.2 (downloads PyTorch: 3 GB, 5 GB on disk)"
+	@echo "make train         four ranks train a GPT with libtorch (downloads PyTorch: 540 MB, 1.3 GB on disk)"
+	@echo "make test-torch    the libtorch modules; PyTorch with Tutti's libnccl.so.2 (3 GB, 8 GB on disk)"
+	@echo "make bench-train   training steps beside PyTorch's DDP and FSDP2 over gloo (the same downloads)"
 	@echo "make test-rdma     RDMA verbs, in an emulated guest that has devices (downloads a kernel: 70 MB)"
 	@echo "make test-asan     the tests under AddressSanitizer and UndefinedBehaviorSanitizer"
 	@echo "make test-tsan     the tests under ThreadSanitizer"
@@ -65,6 +70,7 @@ test: test-packages build/build.ninja
 	  cmake --preset release -DTUTTI_PYTHON=build/venv >/dev/null; fi
 	@cmake --build --preset release -j $(JOBS)
 	@ctest --preset release -j $(JOBS)
+	@echo "Not among these: what needs PyTorch (make test-torch), RDMA devices (make test-rdma), minutes (make test-long)."
 
 # From the sources into an environment of its own, as a user would.
 test-python: test-packages
@@ -82,12 +88,27 @@ wheel: packages
 test-long: test-packages build
 	@ctest --test-dir build --output-on-failure --no-tests=error -L '^long$$'
 
+# WHOLE=: with its C++ libraries alone (1.3 GB); what imports torch is left out then.
+WHOLE ?= --whole
 # Once the wheels are there, NVIDIA's newest nccl.h is compared with ours as well.
-test-torch: test-packages build
-	@python3 tests/nccl/torch_install.py build/wheels
-	@cmake --preset release >/dev/null
+test-torch: test-packages build/build.ninja
+	@python3 bindings/torch/install.py $(WHEELS) $(WHOLE)
+	@cmake --preset release -DTUTTI_WHEELS=$(WHEELS) >/dev/null
 	@cmake --build --preset release -j $(JOBS)
 	@ctest --test-dir build --output-on-failure --no-tests=error -L '^torch$$'
+
+TRAIN ?= --shard fsdp
+train: packages build/build.ninja
+	@python3 bindings/torch/install.py $(WHEELS)
+	@cmake --preset release -DTUTTI_WHEELS=$(WHEELS) >/dev/null
+	@cmake --build --preset release -j $(JOBS) --target train tutti_command
+	build/bin/tutti run -n $(DEMO_RANKS) build/bin/train $(TRAIN)
+
+bench-train: packages build/build.ninja
+	@python3 bindings/torch/install.py $(WHEELS) --whole
+	@cmake --preset release -DTUTTI_WHEELS=$(WHEELS) >/dev/null
+	@cmake --build --preset release -j $(JOBS) --target train_worker nccl
+	python3 bench/train/bench.py --wheels $(WHEELS)
 
 # In a guest with RDMA devices in software; skipped, with a line that says why, where there can be none.
 test-rdma: packages build/build.ninja

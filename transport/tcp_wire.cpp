@@ -336,7 +336,7 @@ bool TcpWire::finish() {
     }
     default:  // left, bye
       heard_bye_ = frame_.kind == Frame::bye;
-      if (heard_bye_) acknowledge(stream_.fd());
+      if (heard_bye_) acknowledge(first_.stream.fd());
       if (coming_.empty()) {
         take_leave(frame_);
       } else {

@@ -1,7 +1,7 @@
 """Imports PyTorch with Tutti's libnccl.so.2 preloaded (LD_PRELOAD), no other NCCL being there, and
 asks what can be asked without a GPU.
 
-    torch_import.py WHEELS VERSION LIBNCCL    (WHEELS: what torch_install.py has filled)
+    torch_import.py WHEELS VERSION LIBNCCL    (WHEELS: what bindings/torch/install.py has filled)
 """
 
 import ctypes

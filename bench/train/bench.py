@@ -1,0 +1,192 @@
+"""Training steps of one GPT (float32) by ranks without communication, by Tutti's engines with libtorch,
+and by PyTorch's DDP and FSDP2 over gloo. Same sizes, data, optimizer, clipping; one core and one thread
+for each rank.
+
+    make bench-train            or: bench.py [--build build] [--wheels build/wheels] [--rounds 7] ...
+
+All contenders are started at once, and take turns of a few steps (A B C, C B A ...), so that whatever
+else the machine does meets all of them alike. A contender's time in a turn is the median of its steps;
+its ratio is the median, over the turns, of its time to that of the ranks without communication, of the
+same framework, in the same turn.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import socket
+import statistics
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+MODELS = {"5M": dict(layers=6, width=256, heads=8, length=128, batch=4),
+          "26M": dict(layers=8, width=512, heads=8, length=128, batch=2)}  # batch: of each rank
+CONTENDERS = {  # name: program, arguments, what its ratio is to
+    "tutti alone": ("tutti", ["--alone"], "tutti alone"),
+    "tutti ddp": ("tutti", ["--shard", "none"], "tutti alone"),
+    "tutti zero1": ("tutti", ["--shard", "zero1"], "tutti alone"),
+    "tutti fsdp": ("tutti", ["--shard", "fsdp"], "tutti alone"),
+    "torch alone": ("torch", ["alone"], "torch alone"),
+    "torch ddp": ("torch", ["ddp"], "torch alone"),
+    "torch fsdp2": ("torch", ["fsdp2"], "torch alone"),
+}
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Contender:
+    def __init__(self, name, model, options):
+        program, arguments, self.baseline = CONTENDERS[name]
+        self.name, self.turns, self.waited = name, [], []
+        total = model["batch"] * options.ranks
+        if program == "tutti":
+            command = [options.build / "bench/train_worker", *arguments, "--dp", options.ranks,
+                       "--text", options.text, "--batch", total, "--threads", 1]
+            for size in ("layers", "width", "heads", "length"):
+                command += [f"--{size}", model[size]]
+        else:
+            command = [sys.executable, ROOT / "bench/train/torch_worker.py", *arguments,
+                       *(model[s] for s in ("layers", "width", "heads", "length")), total,
+                       options.text]
+        cores = sorted(os.sched_getaffinity(0))
+        port, self.ranks = free_port(), []
+        for rank in range(options.ranks):
+            environment = dict(os.environ, RANK=str(rank), LOCAL_RANK=str(rank),
+                               WORLD_SIZE=str(options.ranks), LOCAL_WORLD_SIZE=str(options.ranks),
+                               MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), OMP_NUM_THREADS="1")
+            if program == "torch":
+                wheels = options.wheels
+                environment["PYTHONPATH"] = f"{wheels}/torch-2.15.0:{wheels}/common"
+                environment["LD_PRELOAD"] = str(options.build / "lib/libnccl.so.2")
+            core = {cores[rank % len(cores)]}
+            self.ranks.append(subprocess.Popen(
+                [str(c) for c in command], env=environment, stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE, text=True,
+                preexec_fn=lambda core=core: os.sched_setaffinity(0, core)))
+
+    def answers(self):
+        result = []
+        for rank in self.ranks:
+            line = rank.stdout.readline()
+            if not line:
+                raise SystemExit(f"{self.name}: a rank has ended with {rank.wait()}")
+            result.append(json.loads(line))
+        return result
+
+    def turn(self, steps):
+        for rank in self.ranks:
+            rank.stdin.write(f"{steps}\n")
+            rank.stdin.flush()
+        self.last = self.answers()
+        return (max(statistics.median(a["times"]) for a in self.last),
+                statistics.mean(statistics.median(a["waited"]) for a in self.last))
+
+    def end(self):
+        for rank in self.ranks:
+            rank.stdin.close()
+        for rank in self.ranks:
+            try:
+                rank.wait(20)
+            except subprocess.TimeoutExpired:
+                rank.kill()
+                rank.wait()
+
+
+def measure(model, options):
+    contenders = {}
+    try:
+        for name in options.contenders:
+            contenders[name] = Contender(name, model, options)
+            parameters = contenders[name].answers()[0]["ready"]
+        for contender in contenders.values():
+            contender.turn(options.warm_up)
+        for turn in range(options.rounds):
+            order = list(contenders.values())
+            for contender in order if turn % 2 == 0 else reversed(order):
+                time, waited = contender.turn(options.steps)
+                contender.turns.append(time)
+                contender.waited.append(waited)
+        rows = []
+        for contender in contenders.values():
+            base = contenders.get(contender.baseline)
+            rows.append({
+                "contender": contender.name, "step_ms": statistics.median(contender.turns),
+                "turns_ms": contender.turns, "waited_ms": statistics.median(contender.waited),
+                "ratio": statistics.median(t / b for t, b in zip(contender.turns, base.turns))
+                if base else None,
+                "exposed_ms": statistics.median(t - b for t, b in zip(contender.turns, base.turns))
+                if base else None,
+                "peak_bytes": max(a["peak"] for a in contender.last),
+                "loss": contender.last[0]["loss"]})
+        return parameters, rows
+    finally:
+        for contender in contenders.values():
+            contender.end()
+
+
+def table(name, parameters, rows, options):
+    print(f"\n{name}: {parameters / 1e6:.1f} M parameters, {options.ranks} ranks, "
+          f"{options.rounds} turns of {options.steps} steps")
+    print(f"{'':14}{'step ms':>10}{'ratio':>8}{'exposed ms':>12}{'waited ms':>11}{'peak MB':>9}{'loss':>8}")
+    for row in rows:
+        ratio = "" if row["ratio"] is None else f"{row['ratio']:.3f}"
+        exposed = "" if row["exposed_ms"] is None else f"{row['exposed_ms']:.1f}"
+        waited = f"{row['waited_ms']:.1f}" if row["contender"].startswith("tutti") else ""
+        print(f"{row['contender']:14}{row['step_ms']:10.1f}{ratio:>8}{exposed:>12}{waited:>11}"
+              f"{row['peak_bytes'] / 1e6:9.0f}{row['loss']:8.3f}")
+    sys.stdout.flush()
+
+
+def chart(results):
+    """Bars: the ratio of each contender, for each model."""
+    bars = [(model, row["contender"], row["ratio"]) for model, result in results.items()
+            for row in result["rows"] if row["ratio"] and not row["contender"].endswith("alone")]
+    height, scale = 30 + 26 * len(bars), 360 / max([2.0, *(b[2] for b in bars)])
+    lines = [f'<svg xmlns="http://www.w3.org/2000/svg" width="620" height="{height}" '
+             'font-family="sans-serif" font-size="12">',
+             '<text x="10" y="16">time of a training step, where 1 is without communication</text>']
+    for i, (model, name, ratio) in enumerate(bars):
+        y = 28 + 26 * i
+        colour = "#0072b2" if name.startswith("tutti") else "#d55e00"
+        lines += [f'<text x="10" y="{y + 14}">{model} {name}</text>',
+                  f'<rect x="130" y="{y}" width="{ratio * scale:.1f}" height="18" fill="{colour}"/>',
+                  f'<text x="{136 + ratio * scale:.1f}" y="{y + 14}">{ratio:.3f}</text>']
+    x = 130 + scale
+    lines += [f'<line x1="{x:.1f}" x2="{x:.1f}" y1="24" y2="{height}" stroke="#fff" stroke-dasharray="3"/>',
+              "</svg>"]
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build")
+    parser.add_argument("--wheels", type=pathlib.Path, default=ROOT / "build/wheels")
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--warm-up", type=int, default=4)
+    parser.add_argument("--text", default=str(ROOT))
+    parser.add_argument("-o", "--output", type=pathlib.Path, help="a folder for train.json and train.svg")
+    options = parser.parse_args()
+    if not (options.wheels / "common/complete").exists():
+        print("PyTorch for Python is not installed, so its engines are left out: make bench-train")
+        options.contenders = [c for c in options.contenders if c.startswith("tutti")]
+    results = {}
+    for name in options.models:
+        parameters, rows = measure(MODELS[name], options)
+        table(name, parameters, rows, options)
+        results[name] = {"parameters": parameters, "ranks": options.ranks, "rows": rows}
+    if options.output:
+        options.output.mkdir(parents=True, exist_ok=True)
+        (options.output / "train.json").write_text(json.dumps(results, indent=1) + "\n")
+        (options.output / "train.svg").write_text(chart(results))
+
+
+main()

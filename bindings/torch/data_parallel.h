@@ -1,0 +1,62 @@
+// Data parallelism for a libtorch module: every rank has the whole model, and after backward() each
+// parameter's .grad() is the average over the ranks of the axis.
+//
+//     DataParallel ddp(axis, *model);              // all ranks start from rank 0's parameters
+//     for (each step) {
+//       optimizer.zero_grad();
+//       ddp.backward(loss(model->forward(x)));     // x: this rank's part of the batch
+//       optimizer.step();
+//     }
+//
+// Gradients lie in the buckets of parallel::DataParallel, which says how they travel, and while
+// backward goes on: .grad() is a view of them. They are copied there once, by a hook of the
+// parameter, and added up where .grad() is defined already, as always in torch.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "../../parallel/data_parallel/data_parallel.h"
+#include "tensors.h"
+
+namespace tutti::libtorch {
+
+class DataParallel {
+ public:
+  /// Collective. Parameters, and other tensors of the module, become those of rank 0. Throws
+  /// Error(mismatch) on all ranks where these differ in number, type or shape, naming the first;
+  /// Error(invalid_argument) for a parameter that is not dense, contiguous, on the CPU. The axis
+  /// outlives it; the module's parameters stay the same tensors meanwhile.
+  DataParallel(parallel::Axis& axis, torch::nn::Module& module,
+               const parallel::DataParallelPolicy& policy = {});
+  ~DataParallel();
+  DataParallel(const DataParallel&) = delete;
+  DataParallel& operator=(const DataParallel&) = delete;
+
+  /// `loss` (a scalar): its gradients, averaged. What goes wrong on one rank alone ends the
+  /// operation on all; errors of all ranks are those of parallel::DataParallel::finish(), after
+  /// which, as after Error(invalid_usage) for a second backward of the same step, see there.
+  void backward(const Tensor& loss);
+  /// The same in two parts: torch's own backward, by whatever call, then the averages.
+  void finish();
+
+  /// While it lives, gradients are only added up: for all micro-batches of a step but the last.
+  [[nodiscard]] parallel::DataParallel::NoSync no_sync() { return engine_.no_sync(); }
+  /// This rank has no more data (policy uneven_inputs); after_step is called for each step of the
+  /// others, when the averages are in .grad().
+  void join(const std::function<void()>& after_step = {});
+
+  parallel::DataParallel& engine() { return engine_; }
+
+ private:
+  Tensor arrived(std::size_t i, const Tensor& gradient);
+  Tensor view(std::size_t i) const;
+  void show_averages();
+
+  parallel::Axis& axis_;
+  std::vector<NamedTensor> parameters_;
+  std::vector<unsigned> hooks_;
+  parallel::DataParallel engine_;
+};
+
+}  // namespace tutti::libtorch

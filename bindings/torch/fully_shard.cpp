@@ -1,0 +1,311 @@
+#include "bindings/torch/fully_shard.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <fmt/format.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/error.h"
+
+namespace tutti::libtorch {
+
+using parallel::ParameterId;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+/// A unit, as torch has it. Its parameters are views of one storage, whose memory is the engine's,
+/// or nothing. Storages are what graphs keep, in whatever views, so that these follow, too.
+class FullyShard::UnitState {
+ public:
+  UnitState(std::size_t place, const Unit& unit, std::vector<NamedTensor> of_it)
+      : number(place), name(unit.name), parameters(std::move(of_it)), arrivals(parameters.size()) {}
+
+  void make_views(const parallel::UnitLayout& layout, at::ScalarType type) {
+    storage_ = c10::Storage(c10::Storage::use_byte_size_t(), layout.full() * c10::elementSize(type),
+                            c10::DataPtr(nullptr, c10::Device(c10::kCPU)), nullptr, false);
+    for (std::size_t p = 0; p < parameters.size(); ++p) {
+      Tensor& t = parameters[p].tensor;
+      const Tensor view =
+          at::empty({0}, at::TensorOptions().dtype(type))
+              .set_(storage_, static_cast<std::int64_t>(layout.offset(p)), t.sizes(), t.strides());
+      views_.push_back(view);
+    }
+    nothing_ = at::empty({0}, at::TensorOptions().dtype(type));
+    offset_ = (parameters.empty() ? 0 : layout.offset(0)) * c10::elementSize(type);
+    hide();
+  }
+  /// The engine has its first parameter there.
+  void show(const void* first) {
+    auto* const memory = static_cast<std::byte*>(const_cast<void*>(first)) - offset_;
+    storage_.set_data_ptr(c10::DataPtr(memory, c10::Device(c10::kCPU)));
+    for (std::size_t p = 0; p < parameters.size(); ++p) parameters[p].tensor.set_data(views_[p]);
+  }
+  /// The parameters have no elements, so that to use them is an error, and not a read of memory
+  /// that there is not.
+  void hide() {
+    storage_.set_data_ptr(c10::DataPtr(nullptr, c10::Device(c10::kCPU)));
+    for (NamedTensor& p : parameters) p.tensor.set_data(nothing_);
+  }
+  void forget_gradients() {
+    for (NamedTensor& p : parameters) p.tensor.mutable_grad().reset();
+  }
+
+  const std::size_t number;
+  const std::string name;
+  std::vector<NamedTensor> parameters;
+  std::vector<unsigned> hooks;
+  // In this step, and since its gradients' buffer was begun: whose gradient has been there.
+  struct Arrivals {
+    bool ever = false, in_buffer = false;
+  };
+  std::vector<Arrivals> arrivals;
+  bool backward = false;      // now
+  bool had_backward = false;  // in this step
+
+ private:
+  c10::Storage storage_;
+  std::vector<Tensor> views_;  // of it, by parameter
+  Tensor nothing_;
+  std::size_t offset_ = 0;  // of the first parameter, in bytes
+};
+
+/// Nodes in the graph: backward passes the first when it comes to the unit, the second when it
+/// leaves it. Autograd runs nodes in the reverse order of their making, as far as they are ready,
+/// so all gradients of the unit's parameters are there before the second.
+struct ShardedEvents {
+  using State = FullyShard::UnitState;
+
+  struct Output : torch::autograd::Function<Output> {
+    static Tensor forward(AutogradContext* ctx, const Tensor& output, FullyShard* self, State* u) {
+      save(ctx, self, u);
+      return output.view_as(output);
+    }
+    static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
+      const auto [self, u] = saved(ctx);
+      self->enter_backward(*u);
+      return {gradients[0], Tensor(), Tensor()};
+    }
+  };
+  struct Input : torch::autograd::Function<Input> {
+    static Tensor forward(AutogradContext* ctx, const Tensor& input, FullyShard* self, State* u) {
+      save(ctx, self, u);
+      return input.view_as(input);
+    }
+    static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
+      const auto [self, u] = saved(ctx);
+      self->leave_backward(*u);
+      return {gradients[0], Tensor(), Tensor()};
+    }
+  };
+
+  static void save(AutogradContext* ctx, FullyShard* self, State* u) {
+    ctx->saved_data["self"] = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(self));
+    ctx->saved_data["unit"] = static_cast<std::int64_t>(u->number);
+  }
+  static std::pair<FullyShard*, State*> saved(AutogradContext* ctx) {
+    auto* const self =
+        reinterpret_cast<FullyShard*>(static_cast<std::uintptr_t>(ctx->saved_data["self"].toInt()));
+    return {self, self->units_[static_cast<std::size_t>(ctx->saved_data["unit"].toInt())].get()};
+  }
+};
+
+FullyShard::FullyShard(const parallel::ShardedAxes& axes, const std::vector<Unit>& units,
+                       const parallel::Policy& policy, const Treat& treat)
+    : axes_(axes) {
+  std::vector<parallel::Unit> declared;
+  std::vector<Tensor> taken;
+  for (const Unit& unit : units) {
+    parallel::Unit& d = declared.emplace_back();
+    d.name = unit.name;
+    d.reshard = unit.reshard;
+    std::vector<NamedTensor> own;
+    for (NamedTensor& p : trained_parameters(*unit.module)) {
+      if (std::ranges::any_of(taken, [&](const Tensor& t) { return t.is_same(p.tensor); }))
+        continue;
+      const DataType type = data_type(p.tensor.scalar_type(), p.name);
+      if (type != policy.precision.master) {
+        throw Error(ErrorCode::invalid_argument,
+                    fmt::format("the parameter {} of unit '{}' is {}, but the policy's master "
+                                "type is {}",
+                                p.name, unit.name, describe(p.tensor),
+                                tutti::name(policy.precision.master)));
+      }
+      const auto count = static_cast<std::size_t>(p.tensor.numel());
+      const Treatment treatment = treat ? treat(p) : Treatment();
+      // Shape and type are compared too, as parts of the name.
+      d.parameters.push_back(
+          {.name = p.name + " " + describe(p.tensor),
+           .count = count,
+           .rows = count > 0 && p.tensor.dim() > 0 ? static_cast<std::size_t>(p.tensor.size(0)) : 1,
+           .weight_decay = treatment.weight_decay,
+           .in_norm = treatment.in_norm});
+      taken.push_back(p.tensor);
+      own.push_back(std::move(p));
+    }
+    units_.push_back(std::make_unique<UnitState>(units_.size(), unit, std::move(own)));
+  }
+  engine_ = std::make_unique<parallel::ShardedDataParallel>(std::move(declared), policy, axes);
+
+  const at::NoGradGuard no_grad;
+  for (auto& u : units_) {
+    for (std::size_t p = 0; p < u->parameters.size(); ++p) {
+      engine_->load({u->number, p}, u->parameters[p].tensor.const_data_ptr());
+    }
+    u->make_views(engine_->layout(u->number), scalar_type(policy.precision.compute));
+    for (std::size_t p = 0; p < u->parameters.size(); ++p) {
+      u->hooks.push_back(u->parameters[p].tensor.register_hook(
+          [this, &state = *u, p](const Tensor& g) { return arrived(state, p, g); }));
+    }
+  }
+  engine_->share_parameters();
+}
+
+FullyShard::~FullyShard() {
+  for (auto& u : units_) {
+    for (std::size_t p = 0; p < u->hooks.size(); ++p) {
+      u->parameters[p].tensor.remove_hook(u->hooks[p]);
+    }
+    u->forget_gradients();
+    u->hide();
+  }
+}
+
+void FullyShard::enter_forward(UnitState& u) {
+  engine_->before_forward(u.number);
+  if (!u.parameters.empty()) u.show(engine_->parameter({u.number, 0}));
+}
+
+void FullyShard::leave_forward(UnitState& u) {
+  engine_->after_forward(u.number);
+  u.hide();
+}
+
+void FullyShard::enter_backward(UnitState& u) {
+  engine_->before_backward(u.number);
+  if (!u.parameters.empty()) u.show(engine_->parameter({u.number, 0}));
+  u.backward = u.had_backward = true;
+}
+
+void FullyShard::leave_backward(UnitState& u) {
+  if (!u.backward) return;
+  u.backward = false;
+  u.forget_gradients();
+  u.hide();
+  for (auto& arrival : u.arrivals) arrival.in_buffer = arrival.in_buffer && !synchronises_;
+  engine_->after_backward(u.number);
+}
+
+Tensor FullyShard::forward(std::size_t unit, const Layer& body, const Tensor& input) {
+  if (unit >= units_.size()) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("FullyShard::forward: unit {} of {}", unit, units_.size()));
+  }
+  UnitState& u = *units_[unit];
+  enter_forward(u);
+  const bool graph = at::GradMode::is_enabled();
+  const Tensor output =
+      body(graph && input.requires_grad() ? ShardedEvents::Input::apply(input, this, &u) : input);
+  leave_forward(u);
+  return graph ? ShardedEvents::Output::apply(output, this, &u) : output;
+}
+
+// Runs before autograd accumulates the gradient: that is done here, into the engine's memory. What
+// is returned is taken over as .grad(), without a copy, and is forgotten when the unit is left.
+Tensor FullyShard::arrived(UnitState& u, std::size_t p, const Tensor& gradient) {
+  const at::NoGradGuard no_grad;
+  const NamedTensor& parameter = u.parameters[p];
+  check_gradient(gradient, parameter.name);
+  if (!u.backward) {
+    throw Error(ErrorCode::invalid_usage,
+                fmt::format("a gradient of the parameter {} of unit '{}' came outside of the "
+                            "unit's backward: it was used outside of FullyShard::forward() of "
+                            "its unit",
+                            parameter.name, u.name));
+  }
+  void* const memory = engine_->gradient({u.number, p});
+  const Tensor sum = tensor_over(memory, parameter.tensor.sizes(),
+                                 scalar_type(engine_->policy().precision.gradient));
+  UnitState::Arrivals& arrival = u.arrivals[p];
+  arrival.in_buffer ? sum.add_(gradient) : sum.copy_(Tensor(gradient));
+  arrival.in_buffer = arrival.ever = true;
+  parameter.tensor.mutable_grad().reset();
+  return tensor_over(memory, parameter.tensor.sizes(), parameter.tensor.scalar_type());
+}
+
+void FullyShard::backward(const Tensor& loss) {
+  try {
+    loss.backward();
+  } catch (const std::exception& e) {
+    // The others would wait for gradients that do not come.
+    const std::string why =
+        fmt::format("rank {} failed in its backward: {}", axes_.shard->rank(), e.what());
+    for (parallel::Axis* axis : {axes_.shard, axes_.replicate, axes_.group}) {
+      if (axis != nullptr) axis->abort(why);
+    }
+    throw;
+  }
+  finish();
+}
+
+void FullyShard::end_backward() {
+  // Units whose input needs no gradient have no node at their end.
+  for (auto u = units_.rbegin(); u != units_.rend(); ++u) leave_backward(**u);
+}
+
+void FullyShard::finish() {
+  end_backward();
+  engine_->finish_backward();
+  if (synchronises_) refuse_missing();
+}
+
+void FullyShard::synchronise(bool reduces) {
+  synchronises_ = reduces;
+  engine_->synchronise(reduces);
+}
+
+// The ranks agree on the first parameter that lacks a gradient somewhere: the largest of what they
+// have, which is 0 where nothing is missing.
+void FullyShard::refuse_missing() {
+  constexpr unsigned kUnitBits = 20, kParameterBits = 20;
+  const auto rank = static_cast<std::uint64_t>(axes_.shard->rank());
+  std::uint64_t missing = 0;
+  for (auto& u : units_) {
+    for (std::size_t p = 0; p < u->arrivals.size(); ++p) {
+      const bool is_missing = u->had_backward && !u->arrivals[p].ever;
+      if (is_missing && missing == 0) {
+        missing = ((rank + 1) << kUnitBits | u->number) << kParameterBits | p;
+      }
+      u->arrivals[p].ever = false;
+    }
+    u->had_backward = false;
+  }
+  if (allow_unused_) return;
+  const Call call = parallel::call_of(Collective::all_reduce, &missing, &missing, 1,
+                                      DataType::uint64, ReduceKind::max);
+  axes_.shard->run(call, "missing gradients");
+  if (axes_.replicate != nullptr) axes_.replicate->run(call, "missing gradients");
+  if (missing == 0) return;
+  const auto low = [](std::uint64_t value, unsigned bits) { return value & ((1u << bits) - 1); };
+  const UnitState& u = *units_.at(low(missing >> kParameterBits, kUnitBits));
+  const int culprit = static_cast<int>(missing >> (kUnitBits + kParameterBits)) - 1;
+  throw Error(ErrorCode::mismatch,
+              fmt::format("the parameter {} of unit '{}' got no gradient on rank {} of the axis "
+                          "that shards it; where that is meant to be, allow_unused() takes it for "
+                          "zero, and discard_gradients() leaves the step out",
+                          u.parameters.at(low(missing, kParameterBits)).name, u.name, culprit),
+              culprit);
+}
+
+void FullyShard::read_parameters(const std::function<void(const NamedTensor&)>& read) {
+  const at::NoGradGuard no_grad;
+  for (auto& u : units_) {
+    enter_forward(*u);
+    for (const NamedTensor& p : u->parameters) read(p);
+    leave_forward(*u);
+  }
+}
+
+}  // namespace tutti::libtorch

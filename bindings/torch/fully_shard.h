@@ -1,0 +1,95 @@
+// Sharded data parallelism for libtorch modules: ZeRO-1, ZeRO-2, ZeRO-3 and FSDP, by policy. A unit
+// is a module (a transformer block, say) whose parameters are gathered and reduced together, by
+// parallel::ShardedDataParallel.
+//
+//     FullyShard fsdp({.shard = &axis}, {{"embed", &*embed}, {"block", &*block}, {"head",
+//     &*head}}); for (each step) {
+//       Tensor h = x;                               // this rank's part of the batch
+//       for (std::size_t u = 0; u < layers.size(); ++u) h = fsdp.forward(u, layers[u], h);
+//       fsdp.backward(loss(h));
+//       fsdp.engine().clip_gradients(1.0);
+//       fsdp.engine().step(adamw);                  // of the shards that this rank has
+//     }
+//
+// The modules' parameters remain the tensors that they were, but their memory is the engine's, and
+// they have elements only while their unit's forward or backward runs, and in read_parameters(). At
+// other times their size is [0], and what uses them gets an error of torch about sizes.
+// .grad() stays undefined: gradients are in the engine's shards.
+//
+// Units may be nested, one's forward in another's body: so does a unit of all that is in no other
+// (embedding and head with tied weights) stay gathered for a whole step.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "../../parallel/sharded/sharded.h"
+#include "checkpoint.h"
+#include "optimizer.h"
+#include "tensors.h"
+
+namespace tutti::libtorch {
+
+class FullyShard {
+ public:
+  struct Unit {
+    std::string name;
+    torch::nn::Module* module;  // less the parameters of units before it
+    std::optional<parallel::Reshard> reshard = std::nullopt;  // else the policy's
+  };
+  /// Collective. The modules' parameters become those of rank 0's shards, and replica 0's: all
+  /// ranks begin with the same values (the same seed), each keeps its part.
+  /// `policy.precision.master` is the type that the parameters have; they get the type `compute`.
+  /// Throws Error(mismatch) on all ranks where they differ in parameters or policy,
+  /// Error(invalid_argument) as DataParallel. The axes outlive it.
+  FullyShard(const parallel::ShardedAxes& axes, const std::vector<Unit>& units,
+             const parallel::Policy& policy = parallel::Policy::fsdp(), const Treat& treat = {});
+  ~FullyShard();
+  FullyShard(const FullyShard&) = delete;
+  FullyShard& operator=(const FullyShard&) = delete;
+
+  /// body(input), with the unit's parameters there, now and in backward. All ranks go through the
+  /// units in the same order.
+  Tensor forward(std::size_t unit, const Layer& body, const Tensor& input);
+
+  /// `loss` (a scalar): its gradients, reduced to the engine's shards. Throws Error(mismatch) on
+  /// all ranks for a parameter of a unit in use that got no gradient on some rank, unless
+  /// allow_unused(): engine().discard_gradients() leaves the step out. What goes wrong on one rank
+  /// alone ends the operation on all.
+  void backward(const Tensor& loss);
+  /// The same in parts: torch's own backward, by whatever call, then end_backward(), for each
+  /// micro-batch; then, once, finish().
+  void end_backward();
+  void finish();
+  /// Parameters without a gradient count as having one of zeros.
+  void allow_unused(bool allowed = true) { allow_unused_ = allowed; }
+  /// Whether backward() reduces, as parallel::ShardedDataParallel::synchronise().
+  void synchronise(bool reduces);
+
+  /// Collective: calls `read` for each parameter, unit by unit, with all of its elements there.
+  void read_parameters(const std::function<void(const NamedTensor&)>& read);
+
+  /// Clips, steps, counts.
+  parallel::ShardedDataParallel& engine() { return *engine_; }
+
+ private:
+  friend struct ShardedEvents;
+  class UnitState;
+  void enter_forward(UnitState& u);
+  void leave_forward(UnitState& u);
+  void enter_backward(UnitState& u);
+  void leave_backward(UnitState& u);
+  Tensor arrived(UnitState& u, std::size_t parameter, const Tensor& gradient);
+  void refuse_missing();
+
+  const parallel::ShardedAxes axes_;
+  std::vector<std::unique_ptr<UnitState>> units_;
+  std::unique_ptr<parallel::ShardedDataParallel> engine_;
+  bool allow_unused_ = false, synchronises_ = true;
+};
+
+}  // namespace tutti::libtorch

@@ -1,0 +1,77 @@
+#include "bindings/torch/optimizer.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros_like.h>
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "core/error.h"
+
+namespace tutti::libtorch {
+
+LocalOptimizer::LocalOptimizer(std::vector<NamedTensor> parameters, const Treat& treat) {
+  for (NamedTensor& p : parameters) {
+    if (p.tensor.scalar_type() != at::kFloat && p.tensor.scalar_type() != at::kDouble) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("the optimizer keeps float32 and float64, but the parameter {} is {}",
+                              p.name, describe(p.tensor)));
+    }
+    const Treatment treatment = treat ? treat(p) : Treatment();
+    parameters_.push_back({.parameter = std::move(p), .treatment = treatment});
+  }
+}
+
+double LocalOptimizer::gradient_norm() const {
+  double sum = 0;
+  for (const Updated& u : parameters_) {
+    const Tensor& gradient = u.parameter.tensor.grad();
+    if (!gradient.defined() || !u.treatment.in_norm) continue;
+    const Tensor dense = gradient.contiguous();
+    sum += parallel::kernels::sum_of_squares(data_type(dense.scalar_type(), u.parameter.name),
+                                             static_cast<const std::byte*>(dense.const_data_ptr()),
+                                             static_cast<std::size_t>(dense.numel()));
+  }
+  return std::sqrt(sum);
+}
+
+double LocalOptimizer::clip_gradients(double most, std::optional<double> known) {
+  const double norm = known ? *known : gradient_norm();
+  scale_ = norm > most ? most / norm : 1;
+  return norm;
+}
+
+void LocalOptimizer::step(const parallel::Optimizer& optimizer) {
+  const at::NoGradGuard no_grad;
+  ++steps_;
+  for (Updated& u : parameters_) {
+    const Tensor& parameter = u.parameter.tensor;
+    if (!parameter.grad().defined()) continue;
+    for (std::size_t i = 0; i < optimizer.states(); ++i) {
+      if (!u.state[i].defined()) u.state[i] = at::zeros_like(parameter);
+    }
+    const auto state = [&](std::size_t i) {
+      return u.state[i].defined() ? u.state[i].mutable_data_ptr() : nullptr;
+    };
+    const Tensor gradient = parameter.grad().contiguous();
+    const DataType type = data_type(parameter.scalar_type(), u.parameter.name);
+    optimizer.update({.type = type,
+                      .master = parameter.mutable_data_ptr(),
+                      .state = {state(0), state(1)},
+                      .gradient_type = type,
+                      .gradient = gradient.const_data_ptr(),
+                      .compute_type = type,
+                      .compute = nullptr,
+                      .count = static_cast<std::size_t>(parameter.numel()),
+                      .gradient_scale = scale_,
+                      .decay_scale = u.treatment.weight_decay,
+                      .step = steps_});
+  }
+  scale_ = 1;
+}
+
+void LocalOptimizer::zero_grad() {
+  for (Updated& u : parameters_) u.parameter.tensor.mutable_grad().reset();
+}
+
+}  // namespace tutti::libtorch

@@ -1,0 +1,66 @@
+// A pipeline of torch modules: each rank of the axis computes the stages that the schedule gives
+// it, micro-batch by micro-batch; activations and their gradients travel between ranks.
+//
+//     Pipeline pipeline(axis, schedule, {.shape = {rows, width}, .type = at::kFloat}, functions);
+//     for (each step) { pipeline.step(); ... optimizer ... }
+//
+// parallel/pipeline/execute.h runs the schedule, and says what fails how: an error names rank,
+// stage and micro-batch, and ends the step on all ranks.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "../../parallel/pipeline/execute.h"
+#include "tensors.h"
+
+namespace tutti::libtorch {
+
+class Pipeline {
+ public:
+  /// What one stage hands to the next for a micro-batch.
+  struct Between {
+    std::vector<std::int64_t> shape;
+    at::ScalarType type = at::kFloat;
+  };
+  struct Functions {
+    /// Stage `stage` of micro-batch `micro_batch`. `input`: what the stage before has made, or
+    /// undefined on the first stage. Returns what `Between` says; the last stage returns its loss,
+    /// a scalar: the step's loss is the sum of those of its micro-batches.
+    std::function<Tensor(int stage, int micro_batch, const Tensor& input)> forward;
+    /// Before and after torch's backward of a stage; `last`: the last one of it in this step.
+    /// Empty: nothing is to be done.
+    std::function<void(int stage, bool last)> before_backward, after_backward;
+  };
+  /// Collective; throws as parallel::pipeline::Executor. In schedules that have the backward in two
+  /// parts all of it is done in the first, that of the inputs.
+  Pipeline(parallel::Axis& axis, const parallel::pipeline::Schedule& schedule, Between between,
+           Functions functions);
+
+  /// One batch. Returns its loss on the rank of the last stage, and 0 on others.
+  double step();
+  const parallel::pipeline::Executor& executor() const { return executor_; }
+
+ private:
+  using In = parallel::pipeline::Stages::In;
+  using Out = parallel::pipeline::Stages::Out;
+  parallel::pipeline::Stages stages();
+  void forward(int stage, int micro_batch, In in, Out out);
+  void backward(int stage, int micro_batch, In in, Out out);
+  Tensor received(In in) const;
+  void give(const Tensor& made, Out out, int stage) const;
+
+  const Between between_;
+  const Functions functions_;
+  const int micro_batches_;
+  // From a forward to its backward, by stage and micro-batch: what came in, and what was made.
+  std::map<std::pair<int, int>, std::pair<Tensor, Tensor>> kept_;
+  std::map<int, int> backwards_;  // of this step, by stage
+  double loss_ = 0;
+  parallel::pipeline::Executor executor_;
+};
+
+}  // namespace tutti::libtorch

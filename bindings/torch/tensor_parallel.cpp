@@ -1,0 +1,236 @@
+#include "bindings/torch/tensor_parallel.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/zeros_like.h>
+#include <fmt/format.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <utility>
+
+#include "core/error.h"
+
+namespace tutti::libtorch {
+
+namespace engines = parallel::tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+namespace {
+
+/// With torch's BLAS.
+void multiply(const engines::Product& p) {
+  const auto matrix = [&](const void* data, std::size_t rows, std::size_t columns, bool transpose) {
+    const auto r = static_cast<std::int64_t>(rows), c = static_cast<std::int64_t>(columns);
+    void* const memory = const_cast<void*>(data);
+    return transpose ? tensor_over(memory, {c, r}, scalar_type(p.type)).t()
+                     : tensor_over(memory, {r, c}, scalar_type(p.type));
+  };
+  const at::NoGradGuard no_grad;
+  matrix(p.c, p.rows, p.columns, false)
+      .addmm_(matrix(p.a, p.rows, p.inner, p.transpose_a),
+              matrix(p.b, p.inner, p.columns, p.transpose_b), p.adds ? 1 : 0);
+}
+
+engines::LinearShape shape_of(const std::string& name, std::int64_t in, std::int64_t out,
+                              at::ScalarType type) {
+  return {name, static_cast<std::size_t>(in), static_cast<std::size_t>(out),
+          data_type(type, "linear '" + name + "'")};
+}
+
+void check(const Tensor& x, std::int64_t columns, const torch::nn::Module& module) {
+  if (x.dim() == 2 && x.size(1) == columns && x.device().is_cpu()) return;
+  throw Error(ErrorCode::invalid_argument, fmt::format("{} takes [rows, {}] on the CPU, not {}",
+                                                       module.name(), columns, describe(x)));
+}
+
+std::span<const engines::Token> tokens_of(const Tensor& ids) {
+  return {ids.const_data_ptr<std::int64_t>(), static_cast<std::size_t>(ids.numel())};
+}
+
+/// Of all ranks, where a rank has `local`.
+std::size_t whole_rows(const Tensor& local, bool sliced, std::int64_t ranks) {
+  return static_cast<std::size_t>(local.size(0) * (sliced ? ranks : 1));
+}
+
+template <class Module>
+void save(AutogradContext* ctx, Module* module) {
+  ctx->saved_data["module"] = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(module));
+}
+template <class Module>
+Module& saved(AutogradContext* ctx) {
+  return *reinterpret_cast<Module*>(static_cast<std::uintptr_t>(ctx->saved_data["module"].toInt()));
+}
+
+/// Gradients of parameters are added to.
+struct Gradients {
+  Gradients(const Tensor& w, const Tensor& b)
+      : weight(at::zeros_like(w)), bias(at::zeros_like(b)) {}
+  engines::LinearParameters pointers() const {
+    return {weight.mutable_data_ptr(), bias.mutable_data_ptr()};
+  }
+  Tensor weight, bias;
+};
+
+}  // namespace
+
+struct ColumnFunction : torch::autograd::Function<ColumnFunction> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& weight,
+                        const Tensor& bias, ColumnParallelLinear* m) {
+    save(ctx, m);
+    ctx->save_for_backward({x, weight, bias});
+    const std::size_t rows = whole_rows(x, m->options_.sequence, m->ranks_);
+    const Tensor y = at::empty({static_cast<std::int64_t>(rows), m->columns_}, x.options());
+    m->engine_.forward(x.const_data_ptr(), rows, {weight.const_data_ptr(), bias.const_data_ptr()},
+                       y.mutable_data_ptr());
+    return y;
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
+    auto& m = saved<ColumnParallelLinear>(ctx);
+    const auto kept = ctx->get_saved_variables();
+    const Tensor dy = gradients[0].contiguous();
+    const Tensor dx = at::empty(kept[0].sizes(), kept[0].options());
+    const Gradients of_parameters(kept[1], kept[2]);
+    m.engine_.backward(dy.const_data_ptr(), kept[0].const_data_ptr(),
+                       static_cast<std::size_t>(dy.size(0)),
+                       {kept[1].const_data_ptr(), kept[2].const_data_ptr()}, dx.mutable_data_ptr(),
+                       of_parameters.pointers());
+    return {dx, of_parameters.weight, of_parameters.bias, Tensor()};
+  }
+};
+
+ColumnParallelLinear::ColumnParallelLinear(parallel::Axis& axis, const std::string& name,
+                                           std::int64_t in, std::int64_t out, at::ScalarType type,
+                                           engines::ColumnOptions options)
+    : Module(name),
+      ranks_(axis.size()),
+      columns_(options.gather_output ? out : out / axis.size()),
+      options_(options),
+      engine_(axis, shape_of(name, in, out, type), options, multiply) {
+  const auto local = static_cast<std::int64_t>(engine_.local_out());
+  weight = register_parameter("weight", at::empty({local, in}, type));
+  bias = register_parameter("bias", at::empty({local}, type));
+}
+
+Tensor ColumnParallelLinear::forward(const Tensor& x) {
+  check(x, weight.size(1), *this);
+  return ColumnFunction::apply(x.contiguous(), weight, bias, this);
+}
+
+struct RowFunction : torch::autograd::Function<RowFunction> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& weight,
+                        const Tensor& bias, RowParallelLinear* m) {
+    save(ctx, m);
+    ctx->save_for_backward({x, weight, bias});
+    const std::int64_t rows = m->options_.sequence ? x.size(0) / m->ranks_ : x.size(0);
+    const Tensor y = at::empty({rows, weight.size(0)}, x.options());
+    m->engine_.forward(x.const_data_ptr(), static_cast<std::size_t>(x.size(0)),
+                       {weight.const_data_ptr(), bias.const_data_ptr()}, y.mutable_data_ptr());
+    return y;
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
+    auto& m = saved<RowParallelLinear>(ctx);
+    const auto kept = ctx->get_saved_variables();
+    const Tensor dy = gradients[0].contiguous();
+    const Tensor dx = at::empty(kept[0].sizes(), kept[0].options());
+    const Gradients of_parameters(kept[1], kept[2]);
+    m.engine_.backward(dy.const_data_ptr(), kept[0].const_data_ptr(),
+                       static_cast<std::size_t>(kept[0].size(0)),
+                       {kept[1].const_data_ptr(), kept[2].const_data_ptr()}, dx.mutable_data_ptr(),
+                       of_parameters.pointers());
+    return {dx, of_parameters.weight, of_parameters.bias, Tensor()};
+  }
+};
+
+RowParallelLinear::RowParallelLinear(parallel::Axis& axis, const std::string& name, std::int64_t in,
+                                     std::int64_t out, at::ScalarType type,
+                                     engines::RowOptions options)
+    : Module(name),
+      ranks_(axis.size()),
+      options_(options),
+      engine_(axis, shape_of(name, in, out, type), options, multiply) {
+  const auto local = static_cast<std::int64_t>(engine_.local_in());
+  weight = register_parameter("weight", at::empty({out, local}, type));
+  bias = register_parameter("bias", at::empty({out}, type));
+}
+
+Tensor RowParallelLinear::forward(const Tensor& x) {
+  check(x, options_.input_is_parallel ? weight.size(1) : weight.size(1) * ranks_, *this);
+  return RowFunction::apply(x.contiguous(), weight, bias, this);
+}
+
+struct EmbeddingFunction : torch::autograd::Function<EmbeddingFunction> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& ids, const Tensor& weight,
+                        VocabParallelEmbedding* m) {
+    save(ctx, m);
+    ctx->save_for_backward({ids, weight});
+    const std::int64_t rows = m->options_.sequence ? ids.numel() / m->ranks_ : ids.numel();
+    const Tensor out = at::empty({rows, weight.size(1)}, weight.options());
+    m->engine_.forward(tokens_of(ids), weight.const_data_ptr(), out.mutable_data_ptr());
+    return out;
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
+    auto& m = saved<VocabParallelEmbedding>(ctx);
+    const auto kept = ctx->get_saved_variables();
+    const Tensor dweight = at::zeros_like(kept[1]);
+    m.engine_.backward(tokens_of(kept[0]), gradients[0].contiguous().const_data_ptr(),
+                       dweight.mutable_data_ptr());
+    return {Tensor(), dweight, Tensor()};
+  }
+};
+
+VocabParallelEmbedding::VocabParallelEmbedding(parallel::Axis& axis, const std::string& name,
+                                               std::int64_t tokens, std::int64_t width,
+                                               at::ScalarType type,
+                                               engines::EmbeddingOptions options)
+    : Module(name),
+      ranks_(axis.size()),
+      options_(options),
+      engine_(axis, name, static_cast<std::size_t>(tokens), static_cast<std::size_t>(width),
+              data_type(type, "embedding '" + name + "'"), options) {
+  weight = register_parameter(
+      "weight", at::empty({static_cast<std::int64_t>(vocabulary().local), width}, type));
+}
+
+Tensor VocabParallelEmbedding::forward(const Tensor& ids) {
+  return EmbeddingFunction::apply(ids.contiguous(), weight, this);
+}
+
+struct CrossEntropyFunction : torch::autograd::Function<CrossEntropyFunction> {
+  struct Kept final : torch::CustomClassHolder {
+    engines::VocabularyCrossEntropy::Saved of_rows;
+  };
+  static Tensor forward(AutogradContext* ctx, const Tensor& logits, const Tensor& targets,
+                        VocabParallelCrossEntropy* m) {
+    save(ctx, m);
+    ctx->save_for_backward({logits, targets});
+    auto kept = c10::make_intrusive<Kept>();
+    m->engine_.forward(logits.const_data_ptr(), tokens_of(targets), kept->of_rows);
+    const double mean = kept->of_rows.mean();
+    ctx->saved_data["rows"] = c10::IValue::make_capsule(std::move(kept));
+    return at::scalar_tensor(mean, logits.options());
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
+    auto& m = saved<VocabParallelCrossEntropy>(ctx);
+    const auto kept = ctx->get_saved_variables();
+    const auto rows = c10::static_intrusive_pointer_cast<Kept>(ctx->saved_data["rows"].toCapsule());
+    const Tensor dlogits = at::empty(kept[0].sizes(), kept[0].options());
+    const auto counted = static_cast<double>(std::max<std::size_t>(rows->of_rows.counted, 1));
+    m.engine_.backward(kept[0].const_data_ptr(), tokens_of(kept[1]), rows->of_rows,
+                       gradients[0].item<double>() / counted, dlogits.mutable_data_ptr());
+    return {dlogits, Tensor(), Tensor()};
+  }
+};
+
+VocabParallelCrossEntropy::VocabParallelCrossEntropy(parallel::Axis& axis, const std::string& name,
+                                                     std::int64_t tokens, at::ScalarType type,
+                                                     engines::CrossEntropyOptions options)
+    : engine_(axis, name, static_cast<std::size_t>(tokens),
+              data_type(type, "cross entropy '" + name + "'"), options) {}
+
+Tensor VocabParallelCrossEntropy::forward(const Tensor& logits, const Tensor& targets) {
+  return CrossEntropyFunction::apply(logits.contiguous(), targets.contiguous(), this);
+}
+
+}  // namespace tutti::libtorch

@@ -1,0 +1,98 @@
+// Tensor parallelism for libtorch: layers that the ranks of an axis share, as torch modules on the
+// engines of parallel/tensor. P is the number of ranks; a rank has its part of each weight.
+//
+//     ColumnParallelLinear up(axis, "up", C, 4 * C);       // [rows, C]     -> [rows, 4 C / P]
+//     RowParallelLinear down(axis, "down", 4 * C, C);      // [rows, 4 C / P] -> [rows, C]
+//
+// Inputs are matrices of rows, the same on all ranks. With `sequence`, what lies outside of a
+// column and a row layer is cut into P equal runs of rows, of which a rank has one: [rows / P, C].
+//
+// Parameters are not initialised: the program gives each rank its part of what they are as a whole.
+// Gradients of parameters that all ranks have whole (row biases, norms) are equal on all of them;
+// with `sequence` they are of a rank's rows, and are to be added up (parallel/hybrid). Constructors
+// are collective, and throw as the engines do: Error(mismatch) where ranks differ,
+// Error(invalid_argument) for sizes that P does not divide, with the layer and the sizes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "../../parallel/tensor/linear.h"
+#include "../../parallel/tensor/vocabulary.h"
+#include "tensors.h"
+
+namespace tutti::libtorch {
+
+class ColumnParallelLinear : public torch::nn::Module {
+ public:
+  ColumnParallelLinear(parallel::Axis& axis, const std::string& name, std::int64_t in,
+                       std::int64_t out, at::ScalarType type = at::kFloat,
+                       parallel::tensor::ColumnOptions options = {});
+  /// [rows, in] (with sequence [rows / P, in]) -> [rows, out / P] (with gather_output [rows, out]).
+  Tensor forward(const Tensor& x);
+
+  Tensor weight;  // [out / P, in]
+  Tensor bias;    // [out / P]
+
+ private:
+  friend struct ColumnFunction;
+  const std::int64_t ranks_, columns_;
+  const parallel::tensor::ColumnOptions options_;
+  parallel::tensor::ColumnParallelLinear engine_;
+};
+
+class RowParallelLinear : public torch::nn::Module {
+ public:
+  RowParallelLinear(parallel::Axis& axis, const std::string& name, std::int64_t in,
+                    std::int64_t out, at::ScalarType type = at::kFloat,
+                    parallel::tensor::RowOptions options = {});
+  /// [rows, in / P] (without input_is_parallel [rows, in]) -> [rows, out] (with sequence
+  /// [rows / P, out]).
+  Tensor forward(const Tensor& x);
+
+  Tensor weight;  // [out, in / P]
+  Tensor bias;    // [out], the same on all ranks
+
+ private:
+  friend struct RowFunction;
+  const std::int64_t ranks_;
+  const parallel::tensor::RowOptions options_;
+  parallel::tensor::RowParallelLinear engine_;
+};
+
+class VocabParallelEmbedding : public torch::nn::Module {
+ public:
+  VocabParallelEmbedding(parallel::Axis& axis, const std::string& name, std::int64_t tokens,
+                         std::int64_t width, at::ScalarType type = at::kFloat,
+                         parallel::tensor::EmbeddingOptions options = {});
+  /// ids: int64, of any shape, the same on all ranks -> [ids, width] (with sequence [ids / P,
+  /// width]).
+  Tensor forward(const Tensor& ids);
+  const parallel::tensor::Vocabulary& vocabulary() const { return engine_.vocabulary(); }
+
+  Tensor weight;  // [vocabulary().local, width]
+
+ private:
+  friend struct EmbeddingFunction;
+  const std::int64_t ranks_;
+  const parallel::tensor::EmbeddingOptions options_;
+  parallel::tensor::VocabularyEmbedding engine_;
+};
+
+/// The mean cross entropy of logits whose columns are shared.
+class VocabParallelCrossEntropy {
+ public:
+  VocabParallelCrossEntropy(parallel::Axis& axis, const std::string& name, std::int64_t tokens,
+                            at::ScalarType type = at::kFloat,
+                            parallel::tensor::CrossEntropyOptions options = {});
+  /// logits [rows, vocabulary().local], targets int64 [rows] -> a scalar, the same on all ranks.
+  Tensor forward(const Tensor& logits, const Tensor& targets);
+  const parallel::tensor::Vocabulary& vocabulary() const { return engine_.vocabulary(); }
+
+ private:
+  friend struct CrossEntropyFunction;
+  parallel::tensor::VocabularyCrossEntropy engine_;
+};
+
+}  // namespace tutti::libtorch

@@ -1,0 +1,111 @@
+#include "bindings/torch/tensors.h"
+
+#include <ATen/ops/from_blob.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+#include <torch/headeronly/version.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace tutti::libtorch {
+namespace {
+
+struct Type {
+  DataType ours;
+  at::ScalarType torchs;
+};
+constexpr Type kTypes[]{{DataType::float32, at::kFloat}, {DataType::float64, at::kDouble},
+                        {DataType::float16, at::kHalf},  {DataType::bfloat16, at::kBFloat16},
+                        {DataType::int64, at::kLong},    {DataType::int32, at::kInt},
+                        {DataType::uint8, at::kByte},    {DataType::int8, at::kChar}};
+
+void check_parameter(const NamedTensor& p) {
+  const auto refuse = [&](const std::string& why) {
+    throw Error(ErrorCode::invalid_argument, fmt::format("the parameter {}: {}", p.name, why));
+  };
+  if (!p.tensor.device().is_cpu()) refuse("it is on " + p.tensor.device().str() + ", not the CPU");
+  if (p.tensor.layout() != at::kStrided) refuse("it is not dense");
+  if (!p.tensor.is_contiguous()) refuse(describe(p.tensor) + " is not contiguous");
+  if (!is_float(data_type(p.tensor.scalar_type(), "the parameter " + p.name))) {
+    refuse(describe(p.tensor) + " is trained, but no floating-point number");
+  }
+}
+
+void append(std::vector<NamedTensor>& to, const std::string& name, const Tensor& tensor) {
+  const bool known =
+      std::ranges::any_of(to, [&](const NamedTensor& t) { return t.tensor.is_same(tensor); });
+  if (!known) to.push_back({name, tensor});
+}
+
+}  // namespace
+
+void check_version() {
+  const std::uint64_t loaded = aoti_torch_abi_version();
+  if (loaded == TORCH_ABI_VERSION) return;
+  const auto text = [](std::uint64_t version) {
+    return fmt::format("{}.{}.{}", version >> 56, version >> 48 & 0xff, version >> 40 & 0xff);
+  };
+  throw Error(ErrorCode::invalid_usage,
+              fmt::format("libtutti_torch.so was built for PyTorch {}, but this process has "
+                          "loaded PyTorch {}: build Tutti with -DTUTTI_TORCH=<that package's "
+                          "folder>, or run with the other library path",
+                          text(TORCH_ABI_VERSION), text(loaded)));
+}
+
+std::vector<NamedTensor> trained_parameters(const torch::nn::Module& module) {
+  check_version();
+  std::vector<NamedTensor> result;
+  for (const auto& item : module.named_parameters()) {
+    if (item.value().requires_grad()) append(result, item.key(), item.value());
+  }
+  for (const NamedTensor& p : result) check_parameter(p);
+  return result;
+}
+
+std::vector<NamedTensor> other_tensors(const torch::nn::Module& module) {
+  std::vector<NamedTensor> result;
+  for (const auto& item : module.named_parameters()) {
+    if (!item.value().requires_grad()) append(result, item.key(), item.value());
+  }
+  for (const auto& item : module.named_buffers()) append(result, item.key(), item.value());
+  return result;
+}
+
+DataType data_type(at::ScalarType type, const std::string& what) {
+  const auto found = std::ranges::find(kTypes, type, &Type::torchs);
+  if (found != std::end(kTypes)) return found->ours;
+  throw Error(
+      ErrorCode::invalid_argument,
+      fmt::format("{} has the type {}, which Tutti does not carry", what, c10::toString(type)));
+}
+
+at::ScalarType scalar_type(DataType type) {
+  const auto found = std::ranges::find(kTypes, type, &Type::ours);
+  if (found != std::end(kTypes)) return found->torchs;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("no tensors of the type {} are handed to libtorch", name(type)));
+}
+
+std::string describe(const Tensor& tensor) {
+  const auto type = std::ranges::find(kTypes, tensor.scalar_type(), &Type::torchs);
+  return fmt::format(
+      "{} [{}]", type != std::end(kTypes) ? name(type->ours) : c10::toString(tensor.scalar_type()),
+      fmt::join(tensor.sizes().begin(), tensor.sizes().end(), ", "));
+}
+
+Tensor tensor_over(void* memory, at::IntArrayRef sizes, at::ScalarType type) {
+  return at::from_blob(memory, sizes, at::TensorOptions().dtype(type));
+}
+
+void check_gradient(const Tensor& gradient, const std::string& parameter) {
+  if (gradient.layout() == at::kStrided && gradient.device().is_cpu()) return;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("the gradient of {} is sparse, or not on the CPU; only dense ones are "
+                          "averaged",
+                          parameter));
+}
+
+}  // namespace tutti::libtorch

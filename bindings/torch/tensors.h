@@ -1,0 +1,45 @@
+// What the modules of this folder need of tensors: parameters with their names, element types, and
+// tensors over memory that an engine owns.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+
+#include <string>
+#include <vector>
+
+#include "../../core/types.h"
+
+namespace tutti::libtorch {
+
+using at::Tensor;
+
+struct NamedTensor {
+  std::string name;
+  Tensor tensor;
+};
+
+/// Torch has no stable C++ interface: with another version than it was compiled for, a program may
+/// call any function in place of the one that it means. Programs call this before anything of
+/// torch; the modules do, too. Throws Error(invalid_usage), with both versions, where the libtorch
+/// that is loaded is not the one that this library was built for.
+void check_version();
+
+/// The module's parameters that are trained, each once, in the order of named_parameters(). Throws
+/// Error(invalid_argument), naming the parameter, for one that is not a dense, contiguous tensor of
+/// floating-point numbers on the CPU.
+std::vector<NamedTensor> trained_parameters(const torch::nn::Module& module);
+/// Buffers, and parameters that are not trained.
+std::vector<NamedTensor> other_tensors(const torch::nn::Module& module);
+
+/// Throws Error(invalid_argument), with `what` it is of, for a type that Tutti does not have.
+DataType data_type(at::ScalarType type, const std::string& what);
+at::ScalarType scalar_type(DataType type);
+/// "float32 [64, 16]".
+std::string describe(const Tensor& tensor);
+/// Contiguous, over memory that somebody else owns.
+Tensor tensor_over(void* memory, at::IntArrayRef sizes, at::ScalarType type);
+/// Throws Error(invalid_argument) for a gradient that is not dense.
+void check_gradient(const Tensor& gradient, const std::string& parameter);
+
+}  // namespace tutti::libtorch

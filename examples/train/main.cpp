@@ -1,0 +1,76 @@
+// Trains a small GPT on text, on all ranks, in any mix of data, sharded, tensor
+// and pipeline parallelism:
+//
+//     make train                                                     # four
+//     ranks, FSDP build/bin/tutti run -n 4 build/bin/train --dp 2 --tp 2
+//
+// model.h is the model, text.h the data, options.h the mix, trainer.h a step.
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+
+#include "examples/train/trainer.h"
+#include "tutti.h"
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using namespace train;
+
+double seconds(Clock::duration d) { return std::chrono::duration<double>(d).count(); }
+
+void run(tutti::Communicator& world, const Options& options) {
+  const Text text(options.text);
+  Ranks ranks(world, options);
+  Trainer trainer(ranks, options);
+  const bool speaks = world.rank() == 0;
+  if (speaks) {
+    fmt::print("{:.2f} M parameters, {} of {:.1f} MB of text a step; {}\n",
+               static_cast<double>(options.shape.parameters()) / 1e6,
+               fmt::format("{} sequences of {} B", options.batch, options.shape.length),
+               static_cast<double>(text.size()) / 1e6, options.mix());
+    fmt::print("{:>6} {:>8} {:>8} {:>10} {:>10} {:>10}\n", "step", "loss", "norm", "tokens/s",
+               "exposed", "sent/step");
+  }
+  ranks.cost();
+  auto from = Clock::now();
+  for (int step = 1, before = 0; step <= options.steps; ++step) {
+    const Trainer::Result result = trainer.step(text, static_cast<std::uint64_t>(step));
+    if (step % options.report != 0 && step != options.steps && step != 1) continue;
+    const auto now = Clock::now();
+    const Ranks::Cost cost = ranks.cost();
+    const double time = seconds(now - from);
+    const double tokens =
+        static_cast<double>((step - before) * options.batch * options.shape.length);
+    if (speaks) {
+      fmt::print("{:>6} {:>8.4f} {:>8.3f} {:>10.0f} {:>9.1f}% {:>7.2f} MB\n", step, result.loss,
+                 result.norm, tokens / time, 100 * seconds(cost.waited) / time,
+                 static_cast<double>(cost.sent) / (step - before) / 1e6);
+      std::fflush(stdout);
+    }
+    before = step;
+    from = now;
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options = parse_options(argc, argv);
+  try {
+    tutti::libtorch::check_version();
+    at::set_num_threads(options.threads);
+    auto world = tutti::Communicator::from_environment();
+    options.fit(world.size());
+    run(world, options);
+  } catch (const c10::Error& e) {  // whose what() has a backtrace
+    std::fprintf(stderr, "train: %s\n", e.what_without_backtrace());
+    return 1;
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "train: %s\n", e.what());
+    return 1;
+  }
+}

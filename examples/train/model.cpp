@@ -1,0 +1,237 @@
+#include "examples/train/model.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "bindings/torch/tensor_parallel.h"
+#include "core/error.h"
+
+namespace train {
+namespace {
+
+namespace lib = tutti::libtorch;
+
+/// The same for the same seed and name, on every rank and in every type.
+Tensor random_tensor(const Shape& shape, std::uint64_t seed, const std::string& name,
+                     at::IntArrayRef sizes, double deviation) {
+  std::uint64_t mixed = seed + 0x9e3779b97f4a7c15u;
+  for (const char c : name) mixed = (mixed ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  at::Generator generator = at::globalContext().defaultGenerator(at::kCPU).clone();
+  generator.set_current_seed(mixed);
+  return at::empty(sizes, at::kFloat).normal_(0, deviation, generator).to(shape.type);
+}
+
+using Function = std::function<Tensor(const Tensor&)>;
+
+struct Linear : torch::nn::Module {
+  Linear(std::int64_t in, std::int64_t out, at::ScalarType type) {
+    weight = register_parameter("weight", at::empty({out, in}, type));
+    bias = register_parameter("bias", at::empty({out}, type));
+  }
+  Tensor forward(const Tensor& x) const { return at::linear(x, weight, bias); }
+  Tensor weight, bias;
+};
+
+struct Norm : torch::nn::Module {
+  explicit Norm(const Shape& shape) {
+    weight = register_parameter("weight", at::ones({shape.width}, shape.type));
+    bias = register_parameter("bias", at::zeros({shape.width}, shape.type));
+  }
+  Tensor forward(const Tensor& x) const { return at::layer_norm(x, {x.size(-1)}, weight, bias); }
+  Tensor weight, bias;
+};
+
+/// Makes linear layers, whole or shared, with the same values: `deviation` is
+/// that of the weights.
+class Maker {
+ public:
+  Maker(const Shape& shape, std::uint64_t seed, const Split& split, Layer& layer)
+      : shape_(shape), seed_(seed), split_(split), layer_(layer) {}
+
+  std::int64_t ranks() const { return split_.axis == nullptr ? 1 : split_.axis->size(); }
+  std::int64_t rank() const { return split_.axis == nullptr ? 0 : split_.axis->rank(); }
+  /// This rank's run of rows, where they are cut.
+  Tensor rows(const Tensor& whole) const {
+    return split_.sequence ? whole.chunk(ranks(), 0)[index(rank())] : whole;
+  }
+  Tensor random(const std::string& name, at::IntArrayRef sizes, double deviation = 0.02) const {
+    return random_tensor(shape_, seed_, layer_.name() + "." + name, sizes, deviation);
+  }
+  bool whole() const { return split_.axis == nullptr; }
+  const Split& split() const { return split_; }
+
+  /// `groups`: of the outputs, each of which is cut on its own (query, key,
+  /// value).
+  Function column(const std::string& name, std::int64_t in, std::int64_t out,
+                  std::int64_t groups = 1) {
+    const Tensor weight = random(name, {out, in});
+    if (whole()) return add_whole(name, weight);
+    const auto linear = std::make_shared<lib::ColumnParallelLinear>(
+        *split_.axis, layer_.name() + "." + name, in, out, shape_.type,
+        tutti::parallel::tensor::ColumnOptions{.sequence = split_.sequence});
+    linear->weight.copy_(weight.view({groups, out / groups, in})
+                             .chunk(ranks(), 1)[index(rank())]
+                             .reshape(linear->weight.sizes()));
+    linear->bias.zero_();
+    layer_.register_module(name, linear);
+    layer_.parts.insert(layer_.parts.end(), {linear->weight, linear->bias});
+    return [linear](const Tensor& x) { return linear->forward(x); };
+  }
+  Function row(const std::string& name, std::int64_t in, std::int64_t out, double deviation) {
+    const Tensor weight = random(name, {out, in}, deviation);
+    if (whole()) return add_whole(name, weight);
+    const auto linear = std::make_shared<lib::RowParallelLinear>(
+        *split_.axis, layer_.name() + "." + name, in, out, shape_.type,
+        tutti::parallel::tensor::RowOptions{.sequence = split_.sequence});
+    linear->weight.copy_(weight.chunk(ranks(), 1)[index(rank())]);
+    linear->bias.zero_();
+    layer_.register_module(name, linear);
+    layer_.parts.push_back(linear->weight);
+    return [linear](const Tensor& x) { return linear->forward(x); };
+  }
+
+ private:
+  static std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+  Function add_whole(const std::string& name, const Tensor& weight) {
+    const auto linear = layer_.register_module(
+        name, std::make_shared<Linear>(weight.size(1), weight.size(0), shape_.type));
+    linear->weight.copy_(weight);
+    linear->bias.zero_();
+    return [linear](const Tensor& x) { return linear->forward(x); };
+  }
+
+  const Shape& shape_;
+  const std::uint64_t seed_;
+  const Split split_;
+  Layer& layer_;
+};
+
+struct Embedding final : Layer {
+  Embedding(const Shape& shape, std::uint64_t seed, const Split& split)
+      : Layer("embedding"), maker(shape, seed, split, *this) {
+    const Tensor values = maker.random("tokens", {shape.vocabulary, shape.width});
+    if (maker.whole()) {
+      tokens = register_parameter("tokens", values);
+    } else {
+      shared = register_module(
+          "tokens", std::make_shared<lib::VocabParallelEmbedding>(
+                        *split.axis, "embedding.tokens", shape.vocabulary, shape.width, shape.type,
+                        tutti::parallel::tensor::EmbeddingOptions{.sequence = split.sequence}));
+      const auto& own = shared->vocabulary();
+      shared->weight.copy_(values.narrow(0, static_cast<std::int64_t>(own.begin),
+                                         static_cast<std::int64_t>(own.local)));
+      parts.push_back(shared->weight);
+    }
+    positions =
+        register_parameter("positions", maker.random("positions", {shape.length, shape.width}));
+  }
+  Tensor forward(const Tensor& x) override {
+    const Tensor vectors = shared ? shared->forward(x) : at::embedding(tokens, x).flatten(0, 1);
+    return vectors + maker.rows(positions.narrow(0, 0, x.size(1)).repeat({x.size(0), 1}));
+  }
+  const Maker maker;
+  std::shared_ptr<lib::VocabParallelEmbedding> shared;
+  Tensor tokens, positions;
+};
+
+struct Block final : Layer {
+  Block(const Shape& shape, std::uint64_t seed, const Split& split, std::int64_t number)
+      : Layer(fmt::format("block {}", number)), length(shape.length) {
+    Maker maker(shape, seed, split, *this);
+    heads = shape.heads / maker.ranks();
+    width = shape.width / shape.heads;
+    const double last = 0.02 / std::sqrt(2.0 * static_cast<double>(shape.layers));
+    norm1 = register_module("norm1", std::make_shared<Norm>(shape));
+    qkv = maker.column("qkv", shape.width, 3 * shape.width, 3);
+    project = maker.row("project", shape.width, shape.width, last);
+    norm2 = register_module("norm2", std::make_shared<Norm>(shape));
+    up = maker.column("up", shape.width, 4 * shape.width);
+    down = maker.row("down", 4 * shape.width, shape.width, last);
+  }
+  Tensor forward(const Tensor& x) override {
+    const Tensor y = x + attention(norm1->forward(x));
+    return y + down(at::gelu(up(norm2->forward(y)), "tanh"));
+  }
+  Tensor attention(const Tensor& x) const {
+    const Tensor three = qkv(x).view({-1, length, 3, heads, width});
+    const auto part = [&](std::int64_t i) { return three.select(2, i).transpose(1, 2); };
+    const Tensor mixed = at::scaled_dot_product_attention(part(0), part(1), part(2), {}, 0, true);
+    return project(mixed.transpose(1, 2).reshape({-1, heads * width}));
+  }
+  const std::int64_t length;
+  std::int64_t heads = 1;  // of this rank
+  std::int64_t width = 1;  // of a head
+  std::shared_ptr<Norm> norm1, norm2;
+  Function qkv, project, up, down;
+};
+
+struct Head final : Layer {
+  Head(const Shape& shape, std::uint64_t seed, const Split& split) : Layer("head") {
+    norm = register_module("norm", std::make_shared<Norm>(shape));
+    logits = Maker(shape, seed, split, *this).column("logits", shape.width, shape.vocabulary);
+  }
+  Tensor forward(const Tensor& x) override { return logits(norm->forward(x)); }
+  std::shared_ptr<Norm> norm;
+  Function logits;
+};
+
+}  // namespace
+
+bool Layer::is_part(const Tensor& parameter) const {
+  return std::ranges::any_of(parts, [&](const Tensor& p) { return p.is_same(parameter); });
+}
+
+void Shape::check() const {
+  for (const std::int64_t size : {vocabulary, length, width, heads, layers}) {
+    if (size < 1) {
+      throw tutti::Error(tutti::ErrorCode::invalid_argument,
+                         "every size of the model has to be 1 or more");
+    }
+  }
+  if (width % heads != 0) {
+    throw tutti::Error(tutti::ErrorCode::invalid_argument,
+                       fmt::format("a width of {} cannot be cut into {} heads", width, heads));
+  }
+}
+
+std::int64_t Shape::parameters() const {
+  const std::int64_t block = 12 * width * width + 13 * width;
+  return layers * block + (2 * vocabulary + length) * width + 2 * width + vocabulary;
+}
+
+std::vector<std::shared_ptr<Layer>> make_layers(const Shape& shape, std::uint64_t seed,
+                                                std::int64_t first, std::int64_t last,
+                                                const Split& split) {
+  shape.check();
+  const at::NoGradGuard no_grad;
+  std::vector<std::shared_ptr<Layer>> layers;
+  for (std::int64_t i = first; i < last; ++i) {
+    if (i == 0) {
+      layers.push_back(std::make_shared<Embedding>(shape, seed, split));
+    } else if (i <= shape.layers) {
+      layers.push_back(std::make_shared<Block>(shape, seed, split, i - 1));
+    } else {
+      layers.push_back(std::make_shared<Head>(shape, seed, split));
+    }
+  }
+  return layers;
+}
+
+Loss make_loss(const Shape& shape, const Split& split) {
+  if (split.axis == nullptr) {
+    return [](const Tensor& logits, const Tensor& next) {
+      return at::cross_entropy_loss(logits, next.flatten());
+    };
+  }
+  const auto shared = std::make_shared<lib::VocabParallelCrossEntropy>(
+      *split.axis, "loss", shape.vocabulary, shape.type);
+  return [shared](const Tensor& logits, const Tensor& next) {
+    return shared->forward(logits, next.flatten());
+  };
+}
+
+}  // namespace train

@@ -1,0 +1,133 @@
+#include "examples/train/options.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <map>
+
+#include "core/error.h"
+#include "parallel/pipeline/generate.h"
+
+namespace train {
+namespace {
+
+const std::map<std::string, Sharding> kShardings{{"none", Sharding::none},
+                                                 {"zero1", Sharding::zero1},
+                                                 {"zero2", Sharding::zero2},
+                                                 {"zero3", Sharding::zero3},
+                                                 {"fsdp", Sharding::fsdp}};
+
+[[noreturn]] void refuse(const std::string& why) {
+  throw tutti::Error(tutti::ErrorCode::invalid_argument, "this mix cannot be: " + why);
+}
+
+}  // namespace
+
+Options parse_options(int argc, char** argv) {
+  Options o;
+  CLI::App app(
+      "Trains a small GPT on text, spread over the ranks in any mix:\n"
+      "    tutti run -n 4 train --dp 2 --tp 2 --shard fsdp");
+  app.add_option("--dp", o.dp, "ranks with different data (default: all that are left)");
+  app.add_option("--tp", o.tp, "ranks that share each layer")->capture_default_str();
+  app.add_option("--pp", o.pp, "ranks that have layers one after the other")->capture_default_str();
+  app.add_option("--shard", o.shard,
+                 "what dp ranks keep a part of only: none (averages gradients "
+                 "alone), zero1, zero2, zero3, fsdp")
+      ->transform(CLI::CheckedTransformer(kShardings, CLI::ignore_case).description(""));
+  app.add_option("--replicas", o.replicas, "groups of dp ranks, each of which has all shards")
+      ->capture_default_str();
+  app.add_option("--schedule", o.schedule, "of the pipeline: `tutti schedule list`")
+      ->capture_default_str();
+  app.add_option("--micro-batches", o.micro_batches, "that a step's batch is cut into")
+      ->capture_default_str();
+  app.add_flag("--sequence", o.sequence, "tensor-parallel ranks keep parts of the sequence");
+  app.add_flag("--recompute", o.recompute, "activations of blocks, instead of keeping them");
+  app.add_flag("--alone", o.alone, "each rank trains for itself: no communication");
+  app.add_option("--layers", o.shape.layers)->capture_default_str();
+  app.add_option("--width", o.shape.width)->capture_default_str();
+  app.add_option("--heads", o.shape.heads)->capture_default_str();
+  app.add_option("--length", o.shape.length, "of a sequence, in bytes")->capture_default_str();
+  app.add_option("--batch", o.batch, "sequences of a step, of all ranks")->capture_default_str();
+  app.add_option("--steps", o.steps)->capture_default_str();
+  app.add_option("--rate", o.rate, "of learning")->capture_default_str();
+  app.add_option("--decay", o.decay, "of weights")->capture_default_str();
+  app.add_option("--clip", o.clip, "the gradients' norm; 0: do not")->capture_default_str();
+  app.add_option("--seed", o.seed)->capture_default_str();
+  app.add_option("--text", o.text, "a file, or a folder with sources")->capture_default_str();
+  app.add_option("--threads", o.threads, "of each rank")->capture_default_str();
+  app.add_option("--report", o.report, "steps between lines")->capture_default_str();
+  app.add_option("--trace", o.trace, "a file for the last step's trace");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    std::exit(app.exit(e));
+  }
+  return o;
+}
+
+void Options::fit(int ranks) {
+  shape.check();
+  for (const auto& [name, value] : {std::pair{"dp", dp == 0 ? 1 : dp},
+                                    {"tp", tp},
+                                    {"pp", pp},
+                                    {"replicas", replicas},
+                                    {"micro-batches", micro_batches},
+                                    {"steps", steps},
+                                    {"threads", threads},
+                                    {"report", report}}) {
+    if (value < 1) refuse(fmt::format("--{} {}", name, value));
+  }
+  if (dp == 0) dp = std::max(ranks / (tp * pp), 1);
+  if (dp * tp * pp != ranks) {
+    refuse(fmt::format("dp {} x tp {} x pp {} are {} ranks, and there are {}", dp, tp, pp,
+                       dp * tp * pp, ranks));
+  }
+  if (dp % replicas != 0) refuse(fmt::format("{} replicas of {} dp ranks", replicas, dp));
+  if (replicas > 1 && shard == Sharding::none) {
+    refuse(
+        "--replicas without --shard: plain data parallelism is nothing but "
+        "replicas");
+  }
+  if (alone && (tp > 1 || pp > 1 || shard != Sharding::none)) {
+    refuse(
+        "--alone leaves out the communication of data parallelism, with "
+        "nothing else");
+  }
+  if (shape.heads % tp != 0) {
+    refuse(fmt::format("{} heads among {} tensor-parallel ranks", shape.heads, tp));
+  }
+  if (shape.vocabulary % tp != 0) {
+    refuse(fmt::format("{} tokens among {} tensor-parallel ranks", shape.vocabulary, tp));
+  }
+  if (sequence && (tp == 1 || shape.length % tp != 0)) {
+    refuse(
+        fmt::format("--sequence needs tp of 2 or more that divides the length, {}", shape.length));
+  }
+  if (batch < 1 || batch % (std::int64_t{dp} * micro_batches) != 0) {
+    refuse(fmt::format("{} sequences among dp {} x {} micro-batches", batch, dp, micro_batches));
+  }
+  if (pp > 1 && tutti::parallel::pipeline::find_generator(schedule) == nullptr) {
+    refuse(fmt::format("there is no schedule {}; `tutti schedule list` has them", schedule));
+  }
+  if (pp > shape.layers + 2) {
+    refuse(fmt::format("pp {} of {} layers", pp, shape.layers + 2));
+  }
+}
+
+std::string Options::mix() const {
+  std::string words = fmt::format("dp {}", dp);
+  if (alone) words += " (no communication)";
+  for (const auto& [name, value] : kShardings) {
+    if (value == shard && shard != Sharding::none) words += fmt::format(" ({})", name);
+  }
+  if (replicas > 1) words += fmt::format(" in {} replicas", replicas);
+  if (tp > 1) words += fmt::format(" x tp {}{}", tp, sequence ? " (sequence)" : "");
+  if (pp > 1) words += fmt::format(" x pp {} ({})", pp, schedule);
+  if (micro_batches > 1) words += fmt::format(", {} micro-batches", micro_batches);
+  if (recompute) words += ", recomputing";
+  return words;
+}
+
+}  // namespace train

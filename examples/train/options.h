@@ -1,0 +1,48 @@
+// What the program is asked to do: sizes of the model, and the mix of ways in
+// which it is spread over ranks.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "shape.h"
+
+namespace train {
+
+/// How the ranks of the data dimension share a model.
+enum class Sharding { none, zero1, zero2, zero3, fsdp };
+
+struct Options {
+  Shape shape;
+  // The mix. dp times tp times pp ranks; 0: as many as there are.
+  int dp = 0, tp = 1, pp = 1;
+  int replicas = 1;  // of the dp ranks, that have the same shards (HSDP)
+  Sharding shard = Sharding::none;
+  std::string schedule = "1f1b";
+  int micro_batches = 1;
+  bool sequence = false;   // tensor-parallel ranks have parts of the sequence between blocks
+  bool recompute = false;  // blocks, in backward
+  bool alone = false;      // ranks that train each for itself: what communication is
+                           // compared with
+  // The training.
+  std::int64_t batch = 8;  // sequences of a step, of all ranks together
+  int steps = 40;
+  double rate = 1e-3, decay = 0.1, clip = 1.0;
+  std::uint64_t seed = 1;
+  std::string text = ".";
+  int threads = 1;
+  int report = 5;     // steps between two lines
+  std::string trace;  // a file
+
+  /// Fills in dp. Throws tutti::Error(invalid_argument) for a mix that cannot
+  /// be.
+  void fit(int ranks);
+  /// "dp 2 (fsdp) x tp 2".
+  std::string mix() const;
+};
+
+/// Exits the program for --help, and with an explanation for what it does not
+/// understand.
+Options parse_options(int argc, char** argv);
+
+}  // namespace train

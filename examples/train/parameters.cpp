@@ -1,0 +1,209 @@
+// The ways to keep parameters: whole on every rank, with gradients that are
+// averaged or are not; or in shards.
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "bindings/torch/checkpoint.h"
+#include "bindings/torch/data_parallel.h"
+#include "bindings/torch/fully_shard.h"
+#include "bindings/torch/optimizer.h"
+#include "examples/train/trainer.h"
+#include "parallel/hybrid/shared_gradients.h"
+
+namespace train {
+namespace {
+
+namespace lib = tutti::libtorch;
+namespace parallel = tutti::parallel;
+
+parallel::AdamW adamw(double rate, double decay) {
+  return parallel::AdamW({.learning_rate = rate, .weight_decay = decay});
+}
+
+/// What tensor-parallel ranks have copies of, and what has to be done about it.
+class Copies {
+ public:
+  Copies(const Options& options, Ranks& ranks, const std::vector<std::shared_ptr<Layer>>& layers)
+      : axes_(ranks.of_model()),
+        shared_({.tensor = options.tp > 1 ? &ranks.tensor() : nullptr}, declared(options, layers)) {
+    for (const auto& layer : layers) {
+      for (const lib::NamedTensor& p : lib::trained_parameters(*layer)) all_.push_back(p.tensor);
+    }
+  }
+  lib::Treatment treatment(const lib::NamedTensor& parameter) const {
+    const auto found =
+        std::ranges::find_if(all_, [&](const Tensor& t) { return t.is_same(parameter.tensor); });
+    return {.weight_decay = parameter.tensor.dim() > 1 ? 1.0 : 0.0,
+            .in_norm = shared_.in_norm(static_cast<std::size_t>(found - all_.begin()))};
+  }
+  parallel::SharedGradients& gradients() { return shared_; }
+  std::span<parallel::Axis* const> axes() const { return axes_; }
+
+ private:
+  static std::vector<parallel::SharedParameter> declared(
+      const Options& options, const std::vector<std::shared_ptr<Layer>>& layers) {
+    std::vector<parallel::SharedParameter> result;
+    for (const auto& layer : layers) {
+      for (const lib::NamedTensor& p : lib::trained_parameters(*layer)) {
+        auto copies = options.sequence ? parallel::Copies::partial : parallel::Copies::equal;
+        if (options.tp == 1 || layer->is_part(p.tensor)) copies = parallel::Copies::none;
+        result.push_back({.name = layer->name() + "." + p.name, .copies = copies});
+      }
+    }
+    return result;
+  }
+  const std::vector<parallel::Axis*> axes_;
+  parallel::SharedGradients shared_;
+  std::vector<Tensor> all_;
+};
+
+lib::Layer layer_function(const std::shared_ptr<Layer>& layer, bool recompute) {
+  lib::Layer body = [layer](const Tensor& x) { return layer->forward(x); };
+  if (!recompute) return body;
+  return [body](const Tensor& x) { return lib::checkpoint(body, x); };
+}
+
+/// As one module, to be walked for its parameters.
+struct All final : torch::nn::Module {
+  explicit All(const std::vector<std::shared_ptr<Layer>>& layers) {
+    for (const auto& layer : layers) register_module(layer->name(), layer);
+  }
+};
+
+class Whole final : public Parameters {
+ public:
+  Whole(const Options& options, Ranks& ranks, const std::vector<std::shared_ptr<Layer>>& layers)
+      : all_(layers),
+        copies_(options, ranks, layers),
+        parameters_(lib::trained_parameters(all_)),
+        optimizer_(parameters_, [&](const auto& p) { return copies_.treatment(p); }),
+        pipeline_(options.pp > 1) {
+    if (!options.alone) averages_.emplace(ranks.data(), all_);
+    for (const auto& layer : layers) {
+      functions_.push_back(layer_function(layer, options.recompute));
+    }
+  }
+  Tensor forward(std::size_t layer, const Tensor& input) override {
+    return functions_[layer](input);
+  }
+  // In a pipeline, layers have their last backward at different times: averages
+  // come at the end.
+  void begin_backward(bool last) override {
+    if (averages_ && (!last || pipeline_)) no_sync_.emplace(averages_->engine());
+  }
+  void end_backward() override {
+    if (averages_) averages_->finish();
+    no_sync_.reset();
+  }
+  double step(double clip, double rate, double decay) override {
+    if (averages_ && pipeline_) averages_->finish();
+    std::vector<parallel::SharedGradients::Run> runs;
+    for (const lib::NamedTensor& p : parameters_) {
+      runs.push_back({p.tensor.grad().mutable_data_ptr(),
+                      static_cast<std::size_t>(p.tensor.numel()),
+                      lib::data_type(p.tensor.scalar_type(), p.name)});
+    }
+    copies_.gradients().reduce(runs);
+    double norm = 0;
+    if (clip > 0) {
+      norm = copies_.gradients().norm(runs, copies_.axes());
+      optimizer_.clip_gradients(clip, norm);
+    }
+    optimizer_.step(adamw(rate, decay));
+    optimizer_.zero_grad();
+    return norm;
+  }
+  void read(const std::function<void(const lib::NamedTensor&)>& read) override {
+    for (const lib::NamedTensor& p : parameters_) read(p);
+  }
+
+ private:
+  All all_;
+  Copies copies_;
+  const std::vector<lib::NamedTensor> parameters_;
+  lib::LocalOptimizer optimizer_;
+  const bool pipeline_;
+  std::optional<lib::DataParallel> averages_;
+  std::optional<parallel::DataParallel::NoSync> no_sync_;
+  std::vector<lib::Layer> functions_;
+};
+
+parallel::Policy policy_of(const Options& options) {
+  const auto precision = parallel::Precision::of(lib::data_type(options.shape.type, "the model"));
+  switch (options.shard) {
+    case Sharding::zero1:
+      return parallel::Policy::zero1(precision);
+    case Sharding::zero2:
+      return parallel::Policy::zero2(precision);
+    case Sharding::zero3:
+      return parallel::Policy::zero3(precision);
+    default:
+      return parallel::Policy::fsdp(precision);
+  }
+}
+
+class Shards final : public Parameters {
+ public:
+  Shards(const Options& options, Ranks& ranks, std::vector<std::shared_ptr<Layer>> layers)
+      : layers_(std::move(layers)),
+        copies_(options, ranks, layers_),
+        shards_({.shard = &ranks.shard(),
+                 .replicate = options.replicas > 1 ? &ranks.replicate() : nullptr},
+                units(), policy_of(options), [&](const auto& p) { return copies_.treatment(p); }) {
+    for (const auto& layer : layers_) {
+      functions_.push_back(layer_function(layer, options.recompute));
+    }
+  }
+  Tensor forward(std::size_t layer, const Tensor& input) override {
+    return shards_.forward(layer, functions_[layer], input);
+  }
+  void begin_backward(bool last) override { shards_.synchronise(last); }
+  void end_backward() override { shards_.end_backward(); }
+  double step(double clip, double rate, double decay) override {
+    shards_.synchronise(true);
+    shards_.finish();
+    auto& engine = shards_.engine();
+    std::vector<parallel::SharedGradients::Run> runs;
+    for (std::size_t u = 0; u < engine.units(); ++u) {
+      for (std::size_t p = 0; p < engine.unit(u).parameters.size(); ++p) {
+        const auto shard = engine.shard({u, p});
+        runs.push_back({shard.gradient, shard.count, engine.policy().precision.reduce});
+      }
+    }
+    copies_.gradients().reduce(runs);
+    const double norm = clip > 0 ? engine.clip_gradients(clip, copies_.axes()) : 0;
+    engine.step(adamw(rate, decay));
+    return norm;
+  }
+  void read(const std::function<void(const lib::NamedTensor&)>& read) override {
+    shards_.read_parameters(read);
+  }
+
+ private:
+  std::vector<lib::FullyShard::Unit> units() const {
+    std::vector<lib::FullyShard::Unit> result;
+    for (const auto& layer : layers_) {
+      lib::FullyShard::Unit& unit = result.emplace_back();
+      unit.name = layer->name();
+      unit.module = layer.get();
+    }
+    result.back().reshard = parallel::Reshard::no;  // its backward comes next
+    return result;
+  }
+  const std::vector<std::shared_ptr<Layer>> layers_;
+  Copies copies_;
+  lib::FullyShard shards_;
+  std::vector<lib::Layer> functions_;
+};
+
+}  // namespace
+
+std::unique_ptr<Parameters> make_parameters(const Options& options, Ranks& ranks,
+                                            std::vector<std::shared_ptr<Layer>> layers) {
+  if (options.shard == Sharding::none) return std::make_unique<Whole>(options, ranks, layers);
+  return std::make_unique<Shards>(options, ranks, std::move(layers));
+}
+
+}  // namespace train

@@ -1,0 +1,19 @@
+// Sizes of the model.
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+
+namespace train {
+
+struct Shape {
+  std::int64_t vocabulary = 256, length = 128, width = 128, heads = 4, layers = 4;
+  at::ScalarType type = at::kFloat;
+
+  /// Throws tutti::Error(invalid_argument) for what is no model.
+  void check() const;
+  std::int64_t parameters() const;
+};
+
+}  // namespace train

@@ -1,0 +1,330 @@
+// The modules one by one: what they do to .grad() and to parameters, and what they say when
+// something is wrong. Ranks are threads, but where one is killed.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <limits>
+
+#include "bindings/torch/checkpoint.h"
+#include "bindings/torch/data_parallel.h"
+#include "bindings/torch/fully_shard.h"
+#include "tests/run_job.h"
+#include "tests/thread_ranks.h"
+
+namespace tutti::libtorch {
+namespace {
+
+using parallel::CommunicatorAxis;
+using parallel::Policy;
+using test::error_of;
+using test::run_thread_ranks;
+using testing::HasSubstr;
+
+/// Two parameters and a buffer.
+struct Two : torch::nn::Module {
+  explicit Two(std::int64_t width = 4) {
+    a = register_parameter("a", at::arange(width, at::kFloat) + 1);
+    b = register_parameter("b", at::arange(width, at::kFloat) + 10);
+    scale = register_buffer("scale", at::ones({1}));
+  }
+  Tensor forward(const Tensor& x, bool with_b = true) const {
+    return (with_b ? x * a * b : x * a).sum() * scale.sum();
+  }
+  Tensor a, b, scale;
+};
+
+const Tensor& input(int rank) {
+  static const Tensor inputs[] = {at::full({4}, 1.f), at::full({4}, 2.f), at::full({4}, 6.f)};
+  return inputs[rank];
+}
+
+/// Its one unit is the module.
+struct Sharded {
+  Sharded(parallel::Axis& axis, Policy policy = Policy::fsdp())
+      : shards({.shard = &axis}, {{"two", &module}}, policy) {}
+  Tensor forward(const Tensor& x, bool with_b = true) {
+    return shards.forward(
+        0, [&](const Tensor& t) { return module.forward(t, with_b); }, x);
+  }
+  Two module;
+  FullyShard shards;
+};
+
+TEST(TorchDataParallel, AveragesWhereGradientsAre) {
+  run_thread_ranks(3, [](Communicator& comm) {
+    CommunicatorAxis axis(comm);
+    Two module;
+    {
+      const at::NoGradGuard no_grad;
+      module.a += comm.rank();
+      module.scale += comm.rank();
+    }
+    DataParallel ddp(axis, module, {.bucket_bytes = 16, .first_bucket_bytes = 16});
+    EXPECT_EQ(module.a[0].item<float>(), 1);  // as rank 0
+    EXPECT_EQ(module.scale.item<float>(), 1);
+    for (int step = 0; step < 3; ++step) {
+      module.zero_grad();
+      ddp.backward(module.forward(input(comm.rank())));
+      EXPECT_TRUE(at::equal(module.a.grad(), 3 * module.b)) << module.a.grad();
+      EXPECT_TRUE(at::equal(module.b.grad(), 3 * module.a));
+      EXPECT_EQ(module.a.grad().const_data_ptr(), ddp.engine().gradient(0));
+    }
+    // Two micro-batches, of which the second is communicated; and gradients that stay, as in torch.
+    module.zero_grad();
+    const auto calls = [&] { return axis.traffic()[Collective::all_reduce].calls; };
+    const auto before = calls();
+    {
+      const auto no_sync = ddp.no_sync();
+      ddp.backward(module.forward(input(comm.rank())));
+    }
+    EXPECT_EQ(calls(), before);
+    ddp.backward(module.forward(input(comm.rank())));
+    EXPECT_EQ(calls(), before + 2);
+    EXPECT_TRUE(at::equal(module.a.grad(), 6 * module.b));
+    ddp.backward(module.forward(input(comm.rank())));
+    EXPECT_TRUE(at::equal(module.a.grad(), 9 * module.b));
+  });
+}
+
+TEST(TorchDataParallel, NamesParametersThatDiffer) {
+  run_thread_ranks(2, [](Communicator& comm) {
+    CommunicatorAxis axis(comm);
+    Two module(comm.rank() == 1 ? 5 : 4);
+    const Error e = error_of([&] { DataParallel(axis, module); });
+    EXPECT_EQ(e.code(), ErrorCode::mismatch);
+    EXPECT_THAT(e.what(), HasSubstr("a: float32 [5]"));
+    EXPECT_THAT(e.what(), HasSubstr("rank 1"));
+  });
+}
+
+TEST(TorchDataParallel, NamesTheGradientThatNeverComes) {
+  run_thread_ranks(2, [](Communicator& comm) {
+    CommunicatorAxis axis(comm);
+    Two module;
+    DataParallel ddp(axis, module);
+    const Error e =
+        error_of([&] { ddp.backward(module.forward(input(comm.rank()), comm.rank() == 0)); });
+    EXPECT_EQ(e.code(), ErrorCode::mismatch);
+    EXPECT_THAT(e.what(), HasSubstr("b on rank 1"));
+    module.zero_grad();
+    ddp.backward(module.forward(input(comm.rank())));  // the next step is as good as any
+    EXPECT_TRUE(at::equal(module.b.grad(), 1.5 * module.a));
+  });
+}
+
+TEST(TorchDataParallel, RefusesASecondBackward) {
+  run_thread_ranks(2, [](Communicator& comm) {
+    CommunicatorAxis axis(comm);
+    Two module;
+    DataParallel ddp(axis, module);
+    const Tensor loss = module.forward(input(comm.rank()));
+    loss.backward({}, true);
+    const Error e = error_of([&] { loss.backward(); });
+    EXPECT_EQ(e.code(), ErrorCode::invalid_usage);
+    EXPECT_THAT(e.what(), HasSubstr("ready for the second time"));
+  });
+}
+
+TEST(TorchDataParallel, NamesWhoMadeANaN) {
+  run_thread_ranks(3, [](Communicator& comm) {
+    CommunicatorAxis axis(comm);
+    Two module;
+    DataParallel ddp(axis, module, {.check_finite = true});
+    const float factor = comm.rank() == 2 ? std::numeric_limits<float>::quiet_NaN() : 1;
+    const Error e = error_of([&] { ddp.backward(module.forward(input(comm.rank())) * factor); });
+    EXPECT_EQ(e.code(), ErrorCode::invalid_argument);
+    EXPECT_EQ(e.rank(), 2);
+  });
+}
+
+TEST(TorchDataParallel, ARankThatFailsInBackwardEndsAll) {
+  run_thread_ranks(3, [](Communicator& comm) {
+    CommunicatorAxis axis(comm);
+    Two module;
+    DataParallel ddp(axis, module);
+    Tensor x = input(comm.rank()).clone().requires_grad_();
+    Tensor y = x * 1;
+    if (comm.rank() == 1) {
+      y.register_hook([](const Tensor&) { throw std::runtime_error("out of luck"); });
+    }
+    try {
+      ddp.backward(module.forward(y));
+      ADD_FAILURE() << "no error";
+    } catch (const std::exception& e) {
+      EXPECT_THAT(e.what(), HasSubstr("out of luck"));
+    }
+  });
+}
+
+TEST(TorchDataParallel, RefusesWhatItCannotCarry) {
+  run_thread_ranks(1, [](Communicator& comm) {
+    CommunicatorAxis axis(comm);
+    struct Transposed : torch::nn::Module {
+      Transposed() { register_parameter("w", at::zeros({2, 3}).t()); }
+    } transposed;
+    EXPECT_THAT(error_of([&] { DataParallel(axis, transposed); }).what(),
+                HasSubstr("the parameter w: float32 [3, 2] is not contiguous"));
+  });
+}
+
+TEST(TorchFullyShard, NamesParametersThatDiffer) {
+  run_thread_ranks(2, [](Communicator& comm) {
+    CommunicatorAxis axis(comm);
+    Two module(comm.rank() == 1 ? 6 : 4);
+    const Error e = error_of([&] { FullyShard({.shard = &axis}, {{"two", &module}}); });
+    EXPECT_EQ(e.code(), ErrorCode::mismatch);
+    EXPECT_THAT(e.what(), HasSubstr("a float32 [6]"));
+  });
+}
+
+TEST(TorchFullyShard, ParametersHaveMemoryInTheirUnitOnly) {
+  run_thread_ranks(2, [](Communicator& comm) {
+    CommunicatorAxis axis(comm);
+    Sharded sharded(axis);
+    EXPECT_THROW((void)sharded.module.forward(input(0)), c10::Error);
+    sharded.shards.backward(sharded.forward(input(comm.rank())));
+    EXPECT_THROW((void)sharded.module.forward(input(0)), c10::Error);
+    EXPECT_EQ(sharded.module.a.numel(), 0);
+    EXPECT_FALSE(sharded.module.a.grad().defined());
+    // d/da = x b, averaged over x = 1, 2; this rank has two of four elements.
+    const auto shard = sharded.shards.engine().shard({0, 0});
+    ASSERT_EQ(shard.count, 2u);
+    for (std::size_t i = 0; i < 2; ++i) {
+      EXPECT_EQ(static_cast<const float*>(shard.gradient)[i],
+                1.5f * static_cast<float>(10 + shard.begin + i));
+    }
+    int read = 0;
+    sharded.shards.read_parameters([&](const NamedTensor& p) {
+      EXPECT_EQ(p.tensor[3].item<float>(), ++read == 1 ? 4 : 13) << p.name;
+    });
+    EXPECT_EQ(read, 2);
+  });
+}
+
+TEST(TorchFullyShard, NamesTheGradientThatNeverComes) {
+  run_thread_ranks(2, [](Communicator& comm) {
+    CommunicatorAxis axis(comm);
+    Sharded sharded(axis);
+    const Error e = error_of(
+        [&] { sharded.shards.backward(sharded.forward(input(comm.rank()), comm.rank() == 0)); });
+    EXPECT_EQ(e.code(), ErrorCode::mismatch);
+    EXPECT_EQ(e.rank(), 1);
+    EXPECT_THAT(e.what(), HasSubstr("the parameter b of unit 'two' got no gradient on rank 1"));
+    sharded.shards.engine().discard_gradients();
+    sharded.shards.allow_unused();
+    sharded.shards.backward(sharded.forward(input(comm.rank()), comm.rank() == 0));
+    const auto shard = sharded.shards.engine().shard({0, 1});  // x a / 2, of rank 0 alone
+    EXPECT_EQ(*static_cast<const float*>(shard.gradient), 0.5f * (1 + 2 * comm.rank()));
+  });
+}
+
+TEST(TorchFullyShard, NamesWhoMadeANaN) {
+  run_thread_ranks(3, [](Communicator& comm) {
+    CommunicatorAxis axis(comm);
+    Policy policy = Policy::zero2();
+    policy.check_finite = true;
+    Sharded sharded(axis, policy);
+    const float factor = comm.rank() == 1 ? std::numeric_limits<float>::infinity() : 1;
+    const Error e =
+        error_of([&] { sharded.shards.backward(sharded.forward(input(comm.rank())) * factor); });
+    EXPECT_EQ(e.code(), ErrorCode::invalid_argument);
+    EXPECT_THAT(e.what(), HasSubstr("unit 'two' is not finite"));
+    EXPECT_EQ(e.rank(), 1);
+  });
+}
+
+TEST(TorchFullyShard, RefusesASecondBackwardInStageOne) {
+  run_thread_ranks(2, [](Communicator& comm) {
+    CommunicatorAxis axis(comm);
+    Sharded sharded(axis, Policy::zero1());
+    const Tensor loss = sharded.forward(input(comm.rank()));
+    loss.backward({}, true);
+    sharded.shards.finish();
+    const Error e = error_of([&] { loss.backward(); });
+    EXPECT_EQ(e.code(), ErrorCode::invalid_usage);
+    EXPECT_THAT(e.what(), HasSubstr("a second backward of unit 'two'"));
+  });
+}
+
+TEST(TorchFullyShard, NestsUnits) {
+  run_thread_ranks(2, [](Communicator& comm) {
+    CommunicatorAxis axis(comm);
+    Two inner, all;
+    all.register_module("inner", std::shared_ptr<Two>(&inner, [](Two*) {}));
+    FullyShard shards({.shard = &axis}, {{"inner", &inner}, {"the rest", &all}}, Policy::zero3());
+    EXPECT_EQ(shards.engine().unit(1).parameters.size(), 2u);
+    // a' (a b x) + b', with a' and b' of the outer unit, which is used before and after.
+    const Tensor loss = shards.forward(
+        1,
+        [&](const Tensor& x) {
+          const Tensor y = shards.forward(
+              0, [&](const Tensor& t) { return t * inner.a * inner.b; }, x * all.a);
+          return (y + all.b * y).sum();
+        },
+        input(comm.rank()));
+    shards.backward(loss);
+    // d/db = x' a' a b, of x' = 1.5 on average; d/da' = a b (1 + b') x'.
+    for (const std::size_t p : {0u, 1u}) {
+      const auto shard = shards.engine().shard({1, p});
+      for (std::size_t i = 0; i < shard.count; ++i) {
+        const float a = static_cast<float>(1 + shard.begin + i), b = a + 9;
+        EXPECT_EQ(static_cast<const float*>(shard.gradient)[i],
+                  p == 0 ? 1.5f * a * b * (1 + b) : 1.5f * a * a * b);
+      }
+    }
+  });
+}
+
+TEST(TorchCheckpoint, ComputesTheSameTwice) {
+  for (const bool needs_input : {true, false}) {
+    const Two module;
+    int forwards = 0;
+    const Layer body = [&](const Tensor& x) {
+      ++forwards;
+      return at::dropout(x * module.a * module.b, 0.5, true);
+    };
+    Tensor gradients[2][2];
+    for (const bool recompute : {false, true}) {
+      at::manual_seed(7);
+      Tensor x = at::ones({64, 4}).requires_grad_(needs_input);
+      module.a.mutable_grad().reset();
+      const Tensor y = recompute ? checkpoint(body, x) : body(x);
+      (void)at::rand({3});  // what was drawn meanwhile makes no difference
+      y.sum().backward();
+      gradients[recompute][0] = module.a.grad();
+      gradients[recompute][1] = needs_input ? x.grad() : Tensor(at::zeros({1}));
+    }
+    EXPECT_EQ(forwards, 3);
+    EXPECT_TRUE(at::equal(gradients[0][0], gradients[1][0]));
+    EXPECT_TRUE(at::equal(gradients[0][1], gradients[1][1]));
+  }
+}
+
+// In the middle of a step: the others end, and say who was lost.
+TEST(TorchRanks, ThatAreKilledEndTheOthers) {
+  int round = 0;
+  for (const std::string shard : {"none", "fsdp", "zero2"}) {
+    Job job({"-n", "3", "--keep-going", "--timeout", "60", "sh", "-c",
+             "echo PID $TUTTI_RANK $$; exec " TRAIN
+             " --steps 100000 --batch 3 --report 1 --shard " +
+                 shard + " --text " TEXT});
+    ASSERT_TRUE(job.out_has("\n     3 ")) << job.out() << job.err();
+    const std::string victim = std::to_string(round++ % 3), mark = "PID " + victim + " ";
+    const std::string out = job.out();
+    kill(std::stoi(out.substr(out.find(mark) + mark.size())), SIGKILL);
+    EXPECT_NE(job.wait(), 0);
+    EXPECT_LT(job.seconds(), 60);
+    const std::string errors = job.err();
+    std::size_t named = 0;
+    for (std::size_t at = 0; (at = errors.find("train: ", at)) != std::string::npos; ++at) {
+      const std::string line = errors.substr(at, errors.find('\n', at) - at);
+      named += line.find("rank " + victim) != std::string::npos ? 1 : 0;
+    }
+    EXPECT_GE(named, 2u) << errors;
+  }
+}
+
+}  // namespace
+}  // namespace tutti::libtorch
