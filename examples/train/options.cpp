@@ -59,6 +59,8 @@ Options parse_options(int argc, char** argv) {
   app.add_option("--threads", o.threads, "of each rank")->capture_default_str();
   app.add_option("--report", o.report, "steps between lines")->capture_default_str();
   app.add_option("--trace", o.trace, "a file for the last step's trace");
+  app.add_option("--nccl", o.nccl,
+                 "a libnccl.so.2 that the engines call, on host memory, instead of a communicator");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

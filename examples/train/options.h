@@ -33,6 +33,7 @@ struct Options {
   int threads = 1;
   int report = 5;     // steps between two lines
   std::string trace;  // a file
+  std::string nccl;   // a libnccl.so.2 that carries the engines' calls
 
   /// Fills in dp. Throws tutti::Error(invalid_argument) for a mix that cannot
   /// be.

@@ -9,7 +9,22 @@ using tutti::parallel::Axis;
 Ranks::Ranks(tutti::Communicator& world, const Options& o)
     : mesh_(world,
             {{"pp", o.pp}, {"replicate", o.replicas}, {"shard", o.dp / o.replicas}, {"tp", o.tp}},
-            {{"replicate", "shard"}}) {}
+            {{"replicate", "shard"}}) {
+  if (o.nccl.empty()) return;
+  using tutti::bench::NcclAxis;
+  nccl_.emplace(o.nccl, tutti::bench::nccl_axis_collectives());
+  for (const Names& names :
+       {Names{"shard"}, {"replicate"}, {"replicate", "shard"}, {"tp"}, {"pp"}}) {
+    over_nccl_[names] = std::make_unique<NcclAxis>(
+        *nccl_, mesh_.axis(names),
+        names.front() == "pp" ? NcclAxis::Messages::between_neighbours : NcclAxis::Messages::none);
+  }
+}
+
+Axis& Ranks::axis(const Names& names) {
+  const auto found = over_nccl_.find(names);
+  return found != over_nccl_.end() ? *found->second : mesh_.axis(names);
+}
 
 int Ranks::data_rank() const {
   return mesh_.coordinate("replicate") * mesh_.size("shard") + mesh_.coordinate("shard");

@@ -3,9 +3,13 @@
 #pragma once
 
 #include <chrono>
+#include <map>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
+#include "bench/nccl/axis.h"
 #include "options.h"
 #include "parallel/axis.h"
 #include "parallel/mesh.h"
@@ -18,11 +22,11 @@ class Ranks {
   Ranks(tutti::Communicator& world, const Options& options);
 
   using Axis = tutti::parallel::Axis;
-  Axis& shard() { return mesh_.axis("shard"); }          // dp ranks with shards of one model
-  Axis& replicate() { return mesh_.axis("replicate"); }  // dp ranks with the same shards
-  Axis& data() { return mesh_.axis({"replicate", "shard"}); }
-  Axis& tensor() { return mesh_.axis("tp"); }
-  Axis& pipeline() { return mesh_.axis("pp"); }
+  Axis& shard() { return axis({"shard"}); }          // dp ranks with shards of one model
+  Axis& replicate() { return axis({"replicate"}); }  // dp ranks with the same shards
+  Axis& data() { return axis({"replicate", "shard"}); }
+  Axis& tensor() { return axis({"tp"}); }
+  Axis& pipeline() { return axis({"pp"}); }
 
   /// Dimensions that cut the model itself.
   std::vector<Axis*> of_model() { return {&tensor(), &pipeline()}; }
@@ -38,7 +42,13 @@ class Ranks {
   Cost cost();
 
  private:
+  using Names = tutti::parallel::Mesh::Names;
+  Axis& axis(const Names& names);
+
   tutti::parallel::Mesh mesh_;
+  // With --nccl: these instead of the mesh's axes.
+  std::optional<tutti::bench::NcclFunctions> nccl_;
+  std::map<Names, std::unique_ptr<Axis>> over_nccl_;
 };
 
 }  // namespace train
