@@ -66,7 +66,7 @@ TEST_F(Settings, Defaults) {
   EXPECT_EQ(setting_text("TUTTI_ALGORITHM"), "");
   EXPECT_EQ(setting_seconds("TUTTI_TIMEOUT"), 0s);
   EXPECT_EQ(setting_seconds("TUTTI_REPORT_AFTER"), 30s);
-  EXPECT_EQ(setting_bytes("TUTTI_SLOT_BYTES"), 65536u);
+  EXPECT_EQ(setting_bytes("TUTTI_SLOT_BYTES"), 0u);
   EXPECT_EQ(setting_bytes("TUTTI_TILE_BYTES"), 4u << 20);
   EXPECT_EQ(setting_integer("TUTTI_SLOTS"), 0);
   EXPECT_EQ(setting_integer("TUTTI_SPIN"), -1);
@@ -148,7 +148,7 @@ TEST_F(Settings, AnErrorNamesVariableValueAndExpectation) {
     EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
     EXPECT_STREQ(error.what(),
                  "the environment variable TUTTI_SLOT_BYTES is \"lots\"; expected a number of "
-                 "bytes, such as 4096, 64K, 1M or 2GiB, from 1K to 1G (default: 64K)");
+                 "bytes, such as 4096, 64K, 1M or 2GiB, from 1K to 1G (default: 0)");
   }
 }
 

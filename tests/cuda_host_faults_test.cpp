@@ -63,7 +63,7 @@ TEST_P(CudaHostFaults, DeadlineLeavesTheWait) {
 }
 
 TEST_P(CudaHostFaults, ALongWaitIsToldOnce) {
-  for (int r = 0; r < 3; ++r) all.executor(r).set_limits({500ms, 50ms});
+  for (int r = 0; r < 3; ++r) all.executor(r).set_limits({1500ms, 50ms});
   std::jthread watcher([&](const std::stop_token& stop) {
     std::vector<device::Executor::LateRank> told;
     while (!stop.stop_requested()) {
