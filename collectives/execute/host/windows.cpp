@@ -164,6 +164,26 @@ Operation::Target Operation::peer_target(const Place& p, std::size_t bytes, std:
   return {buffer.pointer + offset};
 }
 
+namespace {
+
+/// Memory of a process that dies is gone a moment before its death can be seen.
+template <class Copy>
+void copy_unless_lost(LocalGroup& group, Copy&& copy) {
+  try {
+    copy();
+  } catch (const Error&) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(500);
+    while (std::chrono::steady_clock::now() < deadline) {
+      group.check_peers("copying another rank's memory");
+      if (group.failed()) group.throw_failure();
+      pause_for(std::chrono::milliseconds(1));
+    }
+    throw;
+  }
+}
+
+}  // namespace
+
 void Operation::move_through_copies(const Move& move, const CombineOptions& options) {
   const std::size_t m = move.destinations;
   const std::size_t bytes = move.elements * element_;
@@ -172,10 +192,12 @@ void Operation::move_through_copies(const Move& move, const CombineOptions& opti
       move.sources == 1 && sources_[0].prescale == Prescale::none && !options.divide_result;
   const Target& from = targets_[m];
   if (plain && m == 1 && from.peer >= 0 && targets_[0].peer < 0) {
-    return cma_read(pid(from), targets_[0].pointer, from.remote, bytes);
+    return copy_unless_lost(group_,
+                            [&] { cma_read(pid(from), targets_[0].pointer, from.remote, bytes); });
   }
   if (plain && m == 1 && from.peer < 0 && targets_[0].peer >= 0) {
-    return cma_write(pid(targets_[0]), from.pointer, targets_[0].remote, bytes);
+    return copy_unless_lost(
+        group_, [&] { cma_write(pid(targets_[0]), from.pointer, targets_[0].remote, bytes); });
   }
   // Piece by piece: fetch the remote sources, reduce, store the remote destinations.
   const std::size_t stagings = move.sources + 1U;
@@ -186,7 +208,10 @@ void Operation::move_through_copies(const Move& move, const CombineOptions& opti
     const std::size_t length = std::min(piece, bytes - at);
     for (std::size_t k = 0; k < move.sources; ++k) {
       const Target& t = targets_[m + k];
-      if (t.peer >= 0) cma_read(pid(t), staging + k * piece, t.remote + at, length);
+      if (t.peer >= 0) {
+        copy_unless_lost(group_,
+                         [&] { cma_read(pid(t), staging + k * piece, t.remote + at, length); });
+      }
       sources_[k].data = t.peer >= 0 ? staging + k * piece : t.pointer + at;
     }
     std::size_t own = 0;
@@ -203,8 +228,9 @@ void Operation::move_through_copies(const Move& move, const CombineOptions& opti
     combine_(std::span(destinations_).first(own), std::span(sources_).first(move.sources),
              length / element_, now);
     for (std::size_t k = 0; k < m; ++k) {
-      if (targets_[k].peer >= 0)
-        cma_write(pid(targets_[k]), result, targets_[k].remote + at, length);
+      const Target& t = targets_[k];
+      if (t.peer < 0) continue;
+      copy_unless_lost(group_, [&] { cma_write(pid(t), result, t.remote + at, length); });
     }
   }
 }
