@@ -1,10 +1,12 @@
 // What processes that were killed may have left behind on this machine.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
 
 namespace tutti::test {
 
@@ -19,6 +21,16 @@ inline std::size_t leftovers() {
     if (entry.path().filename().string().find("tutti") != std::string::npos) ++found;
   }
   return found;
+}
+
+/// Whether there are soon no more than `before`: other tests, that run at the same time, have some.
+inline bool nothing_is_left(std::size_t before) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (leftovers() > before) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return true;
 }
 
 }  // namespace tutti::test
