@@ -28,6 +28,9 @@ nanoseconds to_nanoseconds(double seconds) {
   return std::chrono::duration_cast<nanoseconds>(duration<double>(std::min(seconds, 1e9)));
 }
 
+/// What type hints should call Any: whatever a call returns.
+nb::any any_of(nb::object o) { return nb::steal<nb::any>(o.release()); }
+
 /// The groups of a thread, and the operations that wait for the end of the outermost.
 struct OpenGroups {
   int depth = 0;
@@ -51,7 +54,7 @@ class PythonFuture {
 
   bool done() const { return future_.ready(); }
 
-  nb::object wait(std::optional<double> timeout) {
+  nb::any wait(std::optional<double> timeout) {
     using Clock = std::chrono::steady_clock;
     constexpr std::chrono::milliseconds kMoment(50);  // between looks whether Ctrl-C was pressed
     const auto begun = Clock::now();
@@ -76,9 +79,9 @@ class PythonFuture {
     return result();
   }
 
-  nb::object result() {
+  nb::any result() {
     future_.wait();
-    return operation_->result;
+    return any_of(operation_->result);
   }
 
   /// A descriptor that becomes readable when it is over, for event loops; the caller's to close.
@@ -136,7 +139,7 @@ class PythonCommunicator {
 
   /// Has `fill` make an operation, and runs or starts it.
   template <class Fill>
-  nb::object call(bool async_op, std::uintptr_t stream, Fill&& fill) {
+  nb::any call(bool async_op, std::uintptr_t stream, Fill&& fill) {
     (void)comm_.impl();  // before anything else: it may be destroyed
     if (async_op || open_groups().depth > 0) return keep(async_op, stream, fill);
     Operation o;
@@ -148,12 +151,12 @@ class PythonCommunicator {
       const Waiting waiting;
       comm_.run(o.call);
     }
-    return std::move(o.result);
+    return any_of(std::move(o.result));
   }
 
  private:
   template <class Fill>
-  nb::object keep(bool async_op, std::uintptr_t stream, Fill&& fill) {
+  nb::any keep(bool async_op, std::uintptr_t stream, Fill&& fill) {
     PythonFuture::tidy();
     auto o = std::make_unique<Operation>();
     fill(*o);
@@ -163,14 +166,14 @@ class PythonCommunicator {
                     "async_op: a call on GPU memory is put on its stream anyway, and returns");
       }
       Future future = comm_.start(o->call);
-      return nb::cast(PythonFuture(std::move(future), std::move(o)));
+      return any_of(nb::cast(PythonFuture(std::move(future), std::move(o))));
     }
     if (o->on_gpu()) {
       comm_.run(o->call, reinterpret_cast<void*>(stream));
     } else {
       comm_.run(o->call);
     }
-    nb::object result = o->result;
+    nb::any result = any_of(o->result);
     open_groups().operations.push_back(std::move(o));
     return result;
   }
@@ -238,7 +241,7 @@ void bind_making(nb::class_<PythonCommunicator>& c) {
           const Waiting waiting;
           made = Communicator::create_local(size, options);
         }
-        nb::list all;
+        nb::typed<nb::list, PythonCommunicator> all;
         for (Communicator& comm : made) all.append(PythonCommunicator(std::move(comm)));
         return all;
       },
@@ -391,15 +394,15 @@ void bind_life(nb::class_<PythonCommunicator>& c) {
   c.def(
       "split",
       [](Self self, int color, int key, std::optional<double> timeout,
-         std::optional<std::string> algorithm) -> nb::object {
+         std::optional<std::string> algorithm) -> std::optional<PythonCommunicator> {
         const Options options = options_of(timeout, std::nullopt, std::move(algorithm));
         Communicator made;
         {
           const Waiting waiting;
           made = self.get().split(color, key, options);
         }
-        if (!made) return nb::none();
-        return nb::cast(PythonCommunicator(std::move(made)));
+        if (!made) return std::nullopt;
+        return PythonCommunicator(std::move(made));
       },
       "color"_a, "key"_a = 0, nb::kw_only(), "timeout"_a = nb::none(), "algorithm"_a = nb::none(),
       "A communicator of the ranks with the same color, ordered by key, then by rank; None for a\n"
@@ -431,7 +434,9 @@ void bind_life(nb::class_<PythonCommunicator>& c) {
   c.def(
       "destroy", [](Self self) { self.destroy(); },
       "Leaves, once this rank's operations are over. Does not wait for other ranks.");
-  c.def("__enter__", [](nb::object self) { return self; });
+  c.def(
+      "__enter__", [](nb::object self) { return self; },
+      nb::sig("def __enter__(self) -> Communicator"));
   c.def("__exit__", [](Self self, nb::args) { self.destroy(); });
   c.def("__bool__", [](Self self) { return static_cast<bool>(self.get()); });
   c.def("__repr__", [](Self self) -> std::string {

@@ -4,7 +4,7 @@
 set -eu
 
 folder=$1
-packages="nanobind>=2.4 scikit-build-core>=0.11 numpy ml_dtypes pytest"
+packages="nanobind>=2.4 scikit-build-core>=0.11 numpy ml_dtypes pytest mypy"
 
 fail() {
   echo "the Python package is not built: $*"

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 from tutti import _tutti
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import DTypeLike
 
-def empty(shape, dtype="float32"):
+
+def empty(shape: int | tuple[int, ...], dtype: DTypeLike = "float32") -> np.ndarray:
     """A numpy array in window memory, filled with zeros by the system.
 
     Collectives on it are the fastest: other ranks of the host read it where it is. `dtype`: whatever
