@@ -14,7 +14,7 @@ DEMO_COLLECTIVES = all_reduce all_gather reduce_scatter broadcast
 WHEELS ?= $(CURDIR)/build/wheels
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test test-long test-python wheel test-torch train bench-train test-rdma test-asan test-tsan bench compare docs format check-format \
+.PHONY: help demo build test test-long test-python wheel test-torch train bench-train bench-python test-rdma test-asan test-tsan bench compare docs format check-format \
         install clean packages test-packages gpu-bundle
 
 help:
@@ -25,6 +25,7 @@ help:
 	@echo "make wheel         the Python package with all that it needs, in build/wheel"
 	@echo "make train         four ranks train a GPT with libtorch (downloads PyTorch: 540 MB, 1.3 GB on disk)"
 	@echo "make test-torch    the libtorch modules; PyTorch with Tutti's libnccl.so.2 (3 GB, 8 GB on disk)"
+	@echo "make bench-python  a call from Python beside the same call from C++"
 	@echo "make bench-train   training steps beside PyTorch's DDP and FSDP2 over gloo (the same downloads)"
 	@echo "make test-rdma     RDMA verbs, in an emulated guest that has devices (downloads a kernel: 70 MB)"
 	@echo "make test-asan     the tests under AddressSanitizer and UndefinedBehaviorSanitizer"
@@ -109,6 +110,13 @@ bench-train: packages build/build.ninja
 	@cmake --preset release -DTUTTI_WHEELS=$(WHEELS) >/dev/null
 	@cmake --build --preset release -j $(JOBS) --target train_worker nccl
 	python3 bench/train/bench.py --wheels $(WHEELS)
+
+# What a call from Python costs beside the same call from C++.
+bench-python: packages
+	@tests/python/environment.sh build/venv
+	@cmake --preset release -DTUTTI_PYTHON=build/venv >/dev/null
+	@cmake --build --preset release -j $(JOBS) --target tutti_python tutti_command all_reduce_perf
+	@build/venv/bin/python bench/python/overhead.py build
 
 # In a guest with RDMA devices in software; skipped, with a line that says why, where there can be none.
 test-rdma: packages build/build.ninja
