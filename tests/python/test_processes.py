@@ -1,7 +1,9 @@
 """Ranks as processes: the launcher, a killed rank, Ctrl-C, the examples."""
 
+import importlib.util
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -90,14 +92,23 @@ def test_ctrl_c_while_ranks_meet():
     assert "KeyboardInterrupt" in text
 
 
+LAUNCHERS = {
+    "tutti run": [sys.executable, "-m", "tutti", "run", "-n", "2", sys.executable],
+    "mpirun": ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2", sys.executable],
+    "mpiexec.hydra": ["mpiexec.hydra", "-n", "2", sys.executable],
+    "torchrun": [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"],
+}
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
 @pytest.mark.parametrize("example", sorted(p.name for p in EXAMPLES.glob("*.py")))
-def test_examples(example):
-    run = subprocess.run(
-        [sys.executable, "-m", "tutti", "run", "-n", "2", sys.executable, EXAMPLES / example],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+def test_examples(example, launcher):
+    command = LAUNCHERS[launcher]
+    if shutil.which(command[0]) is None:
+        pytest.skip(f"{command[0]} is not installed")
+    if launcher == "torchrun" and importlib.util.find_spec("torch") is None:
+        pytest.skip("torch is not installed")
+    run = subprocess.run([*command, EXAMPLES / example], capture_output=True, text=True, timeout=60)
     assert run.returncode == 0, run.stdout + run.stderr
     assert run.stdout
 
