@@ -295,13 +295,14 @@ Plan two_messages() {
 double time_of_two_messages(const std::vector<int>& host) {
   const Domains hosts(host);
   const StepCosts costs{{{10}}, {{10}}, {{3}}, {{3}}};
-  const StepCosts wire{{{100}}, {{100}}, {{100}}, {{100}}};
+  const MessageCost message{.wire = 100};
+  const OfSteps<MessageCost> messages(4, {{message}});
   SimulationOptions o;
   o.cores = 4;
   o.latency_ns = 5;
   o.hosts = &hosts;
   o.net_latency_ns = 1000;
-  o.wire_ns = &wire;
+  o.messages = &messages;
   return simulate(two_messages(), costs, o);
 }
 

@@ -1,10 +1,11 @@
 // How: a signal's way and what a signal takes as between two cores (measuring.h); sending with
-// messages that find free slots; the wire with long messages, by one pair of ranks and by all. What
-// receiving takes cannot be told from waiting, so it is what is left of one message's way when all
-// else has been taken off.
+// messages that find room, receiving with messages that have come before; the wire with long
+// messages, by one pair of ranks and by all. What memory takes is in it: between hosts messages are
+// not copied, or copied by whoever sends and receives them.
 #include "tools/measure_network.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <vector>
 
@@ -16,8 +17,8 @@ namespace {
 
 constexpr double kKiB = 1024;
 constexpr int kCalls = 10;
-constexpr std::size_t kMessage = std::size_t{32} << 10;  // half a slot
-constexpr int kMessages = 6;                             // fewer than slots: nobody waits
+constexpr std::size_t kMessage = std::size_t{64} << 10;
+constexpr int kMessages = 3;  // fewer than slots, and less than a socket holds: nobody waits
 constexpr double kMoved = static_cast<double>(kMessage) / kKiB;
 constexpr std::size_t kLong = std::size_t{4} << 20;
 
@@ -60,11 +61,20 @@ double time_of_message(Communicator& pair, std::vector<std::byte>& buffer, std::
       kCalls);
 }
 
-/// ns of a send that finds a free slot; on the first rank.
-double time_of_send(Communicator& pair, std::vector<std::byte>& buffer) {
+/// ns of a send that finds room, and of a receive of what has come `after_ns` later; on both ranks.
+struct Ends {
+  double send = 0, receive = 0;
+};
+Ends time_of_ends(Communicator& pair, std::vector<std::byte>& buffer, double after_ns) {
   std::vector<double> samples;
   for (int s = 0; s < 5 * kSamples; ++s) {
     pair.barrier();
+    if (pair.rank() == 1) {
+      const auto begun = std::chrono::steady_clock::now();
+      while (std::chrono::steady_clock::now() - begun <
+             std::chrono::duration<double, std::nano>(after_ns)) {
+      }
+    }
     samples.push_back(time_ns([&] {
                         for (int i = 0; i < kMessages; ++i) {
                           if (pair.rank() == 0) {
@@ -76,7 +86,10 @@ double time_of_send(Communicator& pair, std::vector<std::byte>& buffer) {
                       }) /
                       kMessages);
   }
-  return median(std::move(samples));
+  Ends ends;
+  (pair.rank() == 0 ? ends.send : ends.receive) = median(std::move(samples));
+  pair.all_reduce(&ends, &ends, 2, DataType::float64);
+  return ends;
 }
 
 }  // namespace
@@ -92,18 +105,17 @@ NetworkRates measure_network(Communicator& comm, Machine& m) {
   const auto rate_of_long = [&] {
     return static_cast<double>(kLong) / time_of_message(pair, buffer, kLong);
   };
-  double shortest = 0, message = 0;
   if (pairs.mine == 0) {
     const double one_way = measure_one_way(pair, kCalls);
     const double signal = measure_signal(pair, kCalls);
-    const double sending = time_of_send(pair, buffer);
-    shortest = time_of_message(pair, buffer, 1);
-    message = time_of_message(pair, buffer, kMessage);
-    rates.one = rate_of_long();
+    rates.one = rate_of_long();  // so sockets have grown to their size
+    const double late = 2 * time_of_message(pair, buffer, kMessages * kMessage);
+    const Ends ends = time_of_ends(pair, buffer, late);
     m.net_message_ns = std::max(signal / 2 - m.step_ns - m.link_ns, 1.0);
     m.net_latency_ns = std::max(one_way - 2 * (m.step_ns + m.link_ns + m.net_message_ns), 1.0);
     const double overhead = m.call_ns + m.step_ns + m.link_ns + m.net_message_ns;
-    m.net_send = std::max((sending - overhead) / kMoved - m.l2_read - m.slot_write, 1.0);
+    m.net_send = std::max((ends.send - overhead) / kMoved, 1.0);
+    m.net_receive = std::max((ends.receive - overhead) / kMoved, 1.0);
   }
   // All at once, each with a clock of its own; the wire has carried what they have together.
   comm.barrier();
@@ -113,9 +125,6 @@ NetworkRates measure_network(Communicator& comm, Machine& m) {
   rates.all = std::max(rate, rates.one);
   if (comm.rank() != 0) return rates;
   m.net_wire = kKiB / rates.all;
-  const double in_and_out = m.l2_read + m.slot_write + m.slot_read + m.l2_write;
-  m.net_receive = std::max((message - shortest) / kMoved - in_and_out - m.net_send - m.net_wire,
-                           m.net_send / 10);
   return rates;
 }
 

@@ -79,10 +79,13 @@ void TcpWire::Outlet::add(const void* data, std::size_t bytes, const Payload& pa
 }
 
 void TcpWire::add(const Frame& frame, const void* payload, const Payload& of) {
-  Said& kept = frames_[used_frames_++];
+  Head& kept = frames_[used_frames_++];
   kept.frame = frame;
+  if (frame.bytes <= kept.payload.size()) {
+    if (frame.bytes > 0) std::memcpy(kept.payload.data(), payload, frame.bytes);
+    return first_.add(&kept, sizeof(Frame) + frame.bytes, of);
+  }
   first_.add(&kept.frame, sizeof(Frame), {});
-  if (frame.bytes == 0) return;
   const bool apart = sends_apart_ && frame.kind == Frame::data && goes_apart(frame.bytes);
   (apart ? apart_ : first_).add(payload, frame.bytes, of);
 }
@@ -91,8 +94,7 @@ bool TcpWire::fill() {
   first_.begin();
   used_frames_ = 0;
   while (!said_.empty() && used_frames_ < kFrames) {
-    frames_[used_frames_].opening = said_.front().opening;
-    add(said_.front().frame, &frames_[used_frames_].opening, {});
+    add(said_.front().frame, &said_.front().opening, {});
     said_.pop_front();
   }
   while (!owing_.empty() && used_frames_ < kFrames) {

@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "transport/remote_link.h"
+
 namespace tutti {
 namespace {
 
 constexpr double kKiB = 1024;
+constexpr double kSegment = 64 * kKiB;  // the kernel sends, and receives, so much at a time
 
 /// A cache does not end at its size: from half of it on some is missing, at twice its size all.
 double missing(double bytes, double cache) {
@@ -22,6 +25,7 @@ Costing::Costing(const Workload& w, const Platform& p, const Plan& plan, Reach r
       on_a_host_(p.ranks_of_a_host()),
       header_(plan.header),
       copies_(w.access == Access::copies),
+      windows_(reach.windows),
       flags_in_data_(p.flags_in_data),
       l3_bytes_(p.machine.l3_bytes * p.caches_of_a_host()),
       type_(w.type),
@@ -68,16 +72,27 @@ Costing::Cost Costing::of(const RankPlan& plan, const Step& step) const {
   const double bytes = bytes_of(step);
   if (hosts_.count() > 1) network(plan, step, bytes, cost);
   if (bytes == 0) return cost;
-  double memory_ns = 0;
+  const InPlace far = in_place(plan, step, bytes);
+  double memory_ns = beyond_cache(far, plan, bytes);
   const bool copied_out =
       copies_ && std::ranges::any_of(plan.destinations(step), &Operand::is_remote);
   const bool past_caches = stream_ && links(plan.destinations(step)) == 0 && !copied_out;
+  const bool plain = step.sources == 1;
   for (const Operand& o : plan.sources(step)) {
-    read(o, plan, bytes, memory_ns, cost);
+    double ns = 0;
+    read(o, plan, bytes, ns, cost);
+    if (far.landed != nullptr && o.is_link()) ns = plain ? 0 : machine_.l2_read * bytes / kKiB;
+    // Where it is moved only to be sent, or only lands, no core reads it.
+    const bool only_sent = plain && &o == far.lent &&
+                           links(plan.destinations(step)) == static_cast<double>(step.destinations);
+    if (!only_sent) memory_ns += ns;
     if (copies_ && o.is_remote()) memory_ns += copy_ns(step, bytes);
   }
   for (const Operand& o : plan.destinations(step)) {
-    write(o, plan, bytes, past_caches, memory_ns, cost);
+    double ns = 0;
+    write(o, plan, bytes, past_caches, ns, cost);
+    const bool lent = far.lent != nullptr && o.is_link();
+    if (!lent && !(plain && &o == far.landed)) memory_ns += ns;
     if (copies_ && o.is_remote()) memory_ns += copy_ns(step, bytes);
   }
   const double arithmetic =
@@ -125,11 +140,50 @@ void Costing::network(const RankPlan& plan, const Step& step, double bytes, Cost
     return static_cast<int>(
         std::ranges::count_if(side, [&](const Operand& o) { return is_across(o, plan); }));
   };
-  cost.wires_out = across(plan.destinations(step));
-  cost.wires_in = across(plan.sources(step));
-  cost.wire = machine_.net_wire * (bytes + sizeof(SlotHeader)) / kKiB;
-  cost.ns += cost.wires_out * (machine_.net_message_ns + machine_.net_send * bytes / kKiB);
-  cost.ns += cost.wires_in * (machine_.net_message_ns + machine_.net_receive * bytes / kKiB);
+  cost.far_out = across(plan.destinations(step));
+  cost.far_in = across(plan.sources(step));
+  cost.ns += (cost.far_out + cost.far_in) * machine_.net_message_ns;
+  cost.message = {machine_.net_send * bytes / kKiB,
+                  machine_.net_wire * (bytes + sizeof(SlotHeader)) / kKiB,
+                  machine_.net_receive * bytes / kKiB, bytes > kSegment ? kSegment / bytes : 1};
+}
+
+Costing::InPlace Costing::in_place(const RankPlan& plan, const Step& step, double bytes) const {
+  InPlace far;
+  if (hosts_.count() == 1 || bytes < kLendBytes) return far;
+  const auto sources = plan.sources(step), destinations = plan.destinations(step);
+  const auto is_memory = [](const Operand& o) { return !o.is_link(); };
+  const auto is_remote = [](const Operand& o) { return o.is_remote(); };
+  if (std::ranges::any_of(sources, is_remote) || std::ranges::any_of(destinations, is_remote)) {
+    return far;
+  }
+  const auto crosses = [&](const Operand& o) { return is_across(o, plan); };
+  const auto may_be_lent = [&](const Operand& o) {
+    return is_memory(o) && (o.space == Space::in || !windows_);
+  };
+  const auto sends = std::ranges::count_if(destinations, &Operand::is_link);
+  if (sends > 0 && sends == std::ranges::count_if(destinations, crosses)) {
+    const auto written = std::ranges::find_if(destinations, may_be_lent);
+    if (step.sources == 1 && may_be_lent(sources[0])) {
+      far.lent = &sources[0];
+    } else if (written != destinations.end()) {
+      far.lent = &*written;
+    }
+  }
+  if (std::ranges::count_if(sources, &Operand::is_link) == 1 &&
+      std::ranges::count_if(sources, crosses) == 1) {
+    const auto to = std::ranges::find_if(destinations, is_memory);
+    const auto is_read = [&](const Operand& o) { return to != destinations.end() && o == *to; };
+    if (to != destinations.end() && std::ranges::none_of(sources, is_read)) far.landed = &*to;
+  }
+  return far;
+}
+
+double Costing::beyond_cache(const InPlace& far, const RankPlan& plan, double bytes) const {
+  double ns = 0;
+  if (far.lent != nullptr) ns += std::max(own(*far.lent, plan).read - machine_.l2_read, 0.0);
+  if (far.landed != nullptr) ns += std::max(own(*far.landed, plan).write - machine_.l2_write, 0.0);
+  return ns * bytes / kKiB;
 }
 
 bool Costing::is_far(const Operand& o, const RankPlan& plan) const {

@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "collectives/model/predict.h"
+#include "collectives/model/simulate.h"
 
 namespace tutti {
 
@@ -21,9 +22,9 @@ class Costing {
     double ns = 0;
     double moved = 0;   // bytes
     double memory = 0;  // bytes that go through the memory's pins
-    double wire = 0;    // ns that each message to or from another host keeps a wire busy
-    int wires_out = 0;  // such messages
-    int wires_in = 0;
+    // Messages to and from other hosts, and what each takes, which `ns` has not.
+    int far_out = 0, far_in = 0;
+    MessageCost message;
   };
   /// Of `step` of a whole tile.
   Cost of(const RankPlan& plan, const Step& step) const;
@@ -41,6 +42,15 @@ class Costing {
   double bytes_of(const Step& step) const;
   bool is_across(const Operand& o, const RankPlan& plan) const;
   void network(const RankPlan& plan, const Step& step, double bytes, Cost& cost) const;
+  /// What the kernel, or the device, reads and writes by itself, as the executor has it
+  /// (execute/host/lending.cpp); null: nothing.
+  struct InPlace {
+    const Operand* lent = nullptr;    // what is sent lies there
+    const Operand* landed = nullptr;  // and what comes is to
+  };
+  InPlace in_place(const RankPlan& plan, const Step& step, double bytes) const;
+  /// Moving that memory takes longer than within a cache, which MessageCost counts.
+  double beyond_cache(const InPlace& far, const RankPlan& plan, double bytes) const;
   Speed own(const Operand& o, const RankPlan& plan) const;
   bool is_far(const Operand& o, const RankPlan& plan) const;
   double at_least_far(double ns_per_kib, const Operand& o, const RankPlan& plan) const;
@@ -54,7 +64,8 @@ class Costing {
   const Domains& hosts_;
   int on_a_host_;  // ranks
   const PlanHeader& header_;
-  bool copies_;  // other ranks' memory is not mapped
+  bool copies_;   // other ranks' memory is not mapped
+  bool windows_;  // the plan addresses other ranks' memory
   bool flags_in_data_;
   double l3_bytes_;
   DataType type_;

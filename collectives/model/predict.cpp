@@ -24,24 +24,24 @@ struct Busy {
 };
 
 Busy busy(const Costing& costing, const RankPlan& plan, std::vector<std::vector<double>>& costs,
-          std::vector<std::vector<double>>& wires) {
+          std::vector<std::vector<MessageCost>>& messages) {
   Busy total;
   costs.resize(plan.lanes.size());
-  wires.resize(plan.lanes.size());
+  messages.resize(plan.lanes.size());
   for (std::size_t l = 0; l < plan.lanes.size(); ++l) {
     for (const Step& step : plan.lanes[l]) {
       const Costing::Cost cost = costing.of(plan, step);
-      total.ns += cost.ns;
+      total.ns += cost.ns + cost.far_out * cost.message.send + cost.far_in * cost.message.receive;
       total.moved += cost.moved;
       total.memory += cost.memory;
       total.steps += 1;
-      total.wire_out += cost.wires_out * cost.wire;
-      total.wire_in += cost.wires_in * cost.wire;
-      total.to_others += cost.wires_out;
+      total.wire_out += cost.far_out * cost.message.wire;
+      total.wire_in += cost.far_in * cost.message.wire;
+      total.to_others += cost.far_out;
       total.messages +=
           static_cast<double>(std::ranges::count_if(plan.destinations(step), &Operand::is_link));
       costs[l].push_back(cost.ns);
-      wires[l].push_back(cost.wire);
+      messages[l].push_back(cost.message);
     }
   }
   return total;
@@ -58,8 +58,9 @@ double time_of_tiles(const Plan& plan, const StepCosts& costs, SimulationOptions
   return first + pace * static_cast<double>(tiles - kSimulatedTiles);
 }
 
-double time_by_simulation(const Plan& plan, const StepCosts& costs, const StepCosts& wires,
-                          const Platform& p, const Prediction& so_far) {
+double time_by_simulation(const Plan& plan, const StepCosts& costs,
+                          const OfSteps<MessageCost>& messages, const Platform& p,
+                          const Prediction& so_far) {
   const std::size_t tiles = so_far.tiles;
   SimulationOptions options;
   options.slots = p.links.slots_for(so_far.tile_bytes * plan.header.widest / plan.header.pieces);
@@ -70,7 +71,7 @@ double time_by_simulation(const Plan& plan, const StepCosts& costs, const StepCo
   options.switch_ns = p.machine.switch_ns;
   options.hosts = &p.hosts;
   options.net_latency_ns = p.machine.net_latency_ns;
-  options.wire_ns = &wires;
+  options.messages = &messages;
   double time = time_of_tiles(plan, costs, options, tiles);
   if (p.ranks > p.cores) {
     // Which ranks share a core is for the kernel to say: the worse of two ways, or an algorithm
@@ -174,11 +175,12 @@ Prediction predict(const Algorithm& algorithm, const Workload& workload, const P
   result.possible = true;
 
   const Costing costing(workload, p, plan, use.reach);
-  StepCosts costs(plan.ranks.size()), wires(plan.ranks.size());
+  StepCosts costs(plan.ranks.size());
+  OfSteps<MessageCost> messages(plan.ranks.size());
   Busy busiest, all;
   std::vector<Busy> ranks;
   for (std::size_t r = 0; r < plan.ranks.size(); ++r) {
-    const Busy b = ranks.emplace_back(busy(costing, plan.ranks[r], costs[r], wires[r]));
+    const Busy b = ranks.emplace_back(busy(costing, plan.ranks[r], costs[r], messages[r]));
     busiest.ns = std::max(busiest.ns, b.ns);
     busiest.steps = std::max(busiest.steps, b.steps);
     busiest.moved = std::max(busiest.moved, b.moved);
@@ -197,7 +199,7 @@ Prediction predict(const Algorithm& algorithm, const Workload& workload, const P
       all.memory * tiles * (p.ranks_of_a_host() / ranks_seen) / p.machine.memory_bandwidth;
   const double time =
       result.simulated
-          ? time_by_simulation(plan, costs, wires, p, result)
+          ? time_by_simulation(plan, costs, messages, p, result)
           : time_by_formula(busiest, all, busiest_wire(ranks, plan, p.hosts),
                             algorithm.hops(placed(algorithm, request, layout)), p, result.tiles);
   // The greater of the two, but near each other they add up: not all of a call meets the limit.

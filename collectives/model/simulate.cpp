@@ -19,6 +19,15 @@ struct Link {
   std::vector<double> arrives, freed;
 };
 
+/// A message from another host that its receiver has yet to take.
+struct Coming {
+  const Link* link = nullptr;
+  std::size_t number = 0;
+  double begins = 0, arrives = 0;
+  double work = 0, left = 0;  // the receiver's core's
+  double last = 0;            // that cannot be done before all has arrived
+};
+
 struct Lane {
   std::size_t step = 0, tile = 0;
 };
@@ -27,6 +36,7 @@ struct Rank {
   std::vector<Lane> lanes;
   double wakes = 0;  // when it is looked at next; kNever: when somebody notifies it
   bool done = false;
+  std::vector<Coming> coming;
 };
 
 /// Until when what was sent keeps it busy.
@@ -37,6 +47,7 @@ struct Wire {
 struct Core {
   int holder = -1;  // the rank that runs
   int last = -1;    // the one that ran last
+  double idle_since = 0;
   std::deque<int> waiting;
 };
 
@@ -154,10 +165,12 @@ class Simulation {
       const double ready = ready_at(index(r), step);
       earliest = std::min(earliest, ready);
       if (ready > now) continue;
-      const double end = now + costs_[index(r)][l][rank.lanes[l].step];
-      const double wire =
-          o_.wire_ns == nullptr ? 0 : (*o_.wire_ns)[index(r)][l][rank.lanes[l].step];
-      perform(index(r), step, end, wire);
+      const MessageCost message =
+          o_.messages == nullptr ? MessageCost{} : (*o_.messages)[index(r)][l][rank.lanes[l].step];
+      const double taken = take_in(index(r), step, now);
+      const double end =
+          perform(index(r), step, taken + costs_[index(r)][l][rank.lanes[l].step], message);
+      core_of(r).idle_since = end;
       if (++rank.lanes[l].step == steps.size()) {
         rank.lanes[l].step = 0;
         ++rank.lanes[l].tile;
@@ -189,11 +202,51 @@ class Simulation {
     return ready;
   }
 
-  static double pass(double& busy_until, double from, double ns) {
-    return busy_until = std::max(busy_until, from) + ns;
+  /// While it has waited, a rank has received what came; what `step` takes, it does to the end.
+  double take_in(std::size_t self, const Step& step, double now) {
+    std::vector<Coming>& coming = ranks_[self].coming;
+    if (coming.empty()) return now;
+    double free = core_of(static_cast<int>(self)).idle_since;
+    for (Coming& c : coming) {
+      const double from = std::max(free, c.begins);
+      const double most = c.work - c.last;  // up to `now`
+      const double here = now < c.arrives ? most * (now - c.begins) / (c.arrives - c.begins) : most;
+      const double done = std::min(now - from, here - (c.work - c.left));
+      if (done <= 0) continue;
+      c.left -= done;
+      free = from + done;
+    }
+    for (const Operand& o : plan_.ranks[self].sources(step)) {
+      if (!o.is_link()) continue;
+      const Link& l = link_of(self, o, false);
+      const auto taken = std::ranges::find_if(
+          coming, [&](const Coming& c) { return c.link == &l && c.number == l.freed.size(); });
+      if (taken == coming.end()) continue;
+      now += taken->left;
+      coming.erase(taken);
+    }
+    return now;
   }
 
-  void perform(std::size_t self, const Step& step, double end, double wire) {
+  /// A message goes out at `now`, of which the sender's core is busy for `m.send`.
+  Coming pass(int from, int to, double now, const MessageCost& m) {
+    Wire& out = wires_[index(hosts_.number_of(from))];
+    Wire& in = wires_[index(hosts_.number_of(to))];
+    const double leaves = std::max(out.out, now + m.first * m.send);
+    out.out = leaves + m.wire;
+    const double left = std::max(out.out, now + m.send + m.first * m.wire);
+    const double comes = std::max(in.in, leaves);
+    in.in = comes + m.wire;
+    Coming c;
+    c.begins = comes + m.first * m.wire + o_.net_latency_ns;
+    c.arrives = std::max(in.in, left) + o_.net_latency_ns;
+    c.work = c.left = m.receive;
+    c.last = m.first * m.receive;
+    return c;
+  }
+
+  /// Returns when the rank goes on: a message to another host keeps it busy after the step.
+  double perform(std::size_t self, const Step& step, double end, const MessageCost& message) {
     const RankPlan& plan = plan_.ranks[self];
     const int host = hosts_.number_of(static_cast<int>(self));
     const auto seen_by = [&](int rank) {
@@ -207,16 +260,23 @@ class Simulation {
       link_of(self, o, false).freed.push_back(index(o.rank) == self ? end : seen);
       notify(seen, o.rank);
     }
+    double goes_on = end;
     for (const Operand& o : plan.destinations(step)) {
       if (!o.is_link()) continue;
+      Link& link = link_of(self, o, true);
       double seen = seen_by(o.rank);
-      if (const int there = hosts_.number_of(o.rank); there != host) {
-        seen = o_.net_latency_ns + std::max(pass(wires_[index(host)].out, end, wire),
-                                            pass(wires_[index(there)].in, end, wire));
+      if (hosts_.number_of(o.rank) != host) {
+        Coming c = pass(static_cast<int>(self), o.rank, goes_on, message);
+        goes_on += message.send;
+        seen = c.arrives;
+        c.link = &link;
+        c.number = link.arrives.size();
+        if (c.work > 0) ranks_[index(o.rank)].coming.push_back(c);
       }
-      link_of(self, o, true).arrives.push_back(index(o.rank) == self ? end : seen);
+      link.arrives.push_back(index(o.rank) == self ? end : seen);
       notify(seen, o.rank);
     }
+    return goes_on;
   }
 
   const Plan& plan_;

@@ -10,8 +10,18 @@
 
 namespace tutti {
 
-/// Costs of all steps in ns: by rank, lane, step.
-using StepCosts = std::vector<std::vector<std::vector<double>>>;
+/// Of all steps: by rank, lane, step.
+template <class T>
+using OfSteps = std::vector<std::vector<std::vector<T>>>;
+/// In ns.
+using StepCosts = OfSteps<double>;
+
+/// What a message between hosts takes besides its steps, in ns: the sender's core, the wire, and
+/// the receiver's core, which begins while it waits for the rest.
+struct MessageCost {
+  double send = 0, wire = 0, receive = 0;
+  double first = 1;  // the part that comes at once: so much later does each of the three begin
+};
 
 struct SimulationOptions {
   std::size_t tiles = 1;  // every lane repeats its steps for each
@@ -28,7 +38,8 @@ struct SimulationOptions {
   // the receiver's, one after the other of each host's, and is there so much later.
   const Domains* hosts = nullptr;  // none: there is one
   double net_latency_ns = 0;
-  const StepCosts* wire_ns = nullptr;  // of each message of a step; none: nothing
+  const OfSteps<MessageCost>* messages =
+      nullptr;  // each that a step sends, or takes; none: nothing
 };
 
 /// The time from the start, which all ranks make together, until the last one has ended. The plan
