@@ -31,7 +31,8 @@ inline std::optional<VerbsPort> usable_port(const std::string& device = "") {
 struct End final : Wire::Owner {
   explicit End(std::shared_ptr<VerbsDevice> device, int peer,
                const VerbsOptions& options = VerbsOptions::from_settings())
-      : wire(*this, std::move(device), peer, options) {}
+      : windows(std::make_shared<VerbsWindows>(std::move(device))),
+        wire(*this, windows, peer, options) {}
   void on_left(std::uint64_t group) override { left.push_back(group); }
   void on_closed(const std::string& why) override {
     is_closed = true;
@@ -54,6 +55,7 @@ struct End final : Wire::Owner {
   std::vector<std::uint64_t> left;
   bool is_closed = false;
   std::string why_closed;
+  const std::shared_ptr<VerbsWindows> windows;
   VerbsWire wire;
 };
 

@@ -7,12 +7,14 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "core/memory.h"
 #include "tests/clean_environment.h"
 #include "tests/verbs_ends.h"
 #include "transport/verbs/gid.h"
@@ -572,6 +574,149 @@ TEST_F(Verbs, AWireCanBeShutAtAnyTime) {
     EXPECT_FALSE(try_send(out, 9, 65536));
     EXPECT_TRUE((round % 2 == 0 ? ends.a : ends.b).wire.is_flushed());
   }
+}
+
+// --- Messages that do not go through the rings ---------------------------------------------------
+
+TEST_F(Verbs, WindowsAreRegisteredOnceAndUntilTheyAreFreed) {
+  VerbsWindows windows(VerbsDevice::open(port));
+  constexpr std::size_t kBytes = 100'000;
+  auto* const memory = static_cast<std::byte*>(allocate(kBytes));
+  const auto whole = windows.keys(memory, kBytes), part = windows.keys(memory + 999, 1);
+  ASSERT_TRUE(whole && part);
+  EXPECT_EQ(whole->local, part->local);
+  EXPECT_EQ(whole->remote, part->remote);
+  EXPECT_EQ(windows.count(), 1u);
+  std::vector<std::byte> other(kBytes);
+  EXPECT_FALSE(windows.keys(other.data(), kBytes)) << "in no window";
+  EXPECT_FALSE(windows.keys(memory + 999, 2 * kBytes)) << "longer than the window";
+  deallocate(memory);
+  EXPECT_EQ(windows.count(), 0u);
+  // Memory that comes to lie at the same address is another window.
+  auto* const again = static_cast<std::byte*>(allocate(kBytes));
+  EXPECT_EQ(windows.count(), 0u);
+  EXPECT_TRUE(windows.keys(again, kBytes));
+  EXPECT_EQ(windows.count(), 1u);
+  deallocate(again);
+}
+
+constexpr std::uint32_t kLongBytes = 40'000;
+constexpr ConnectionShape kLongShape{8, 65536, 4};
+
+/// Two ends, a link from a to b, and a window at each.
+struct Lending : TwoEnds {
+  explicit Lending(const VerbsPort& port)
+      : TwoEnds(port),
+        out(a.out(0, kLongShape)),
+        in(b.in(0, kLongShape)),
+        from(kWindow),
+        to(kWindow) {
+    // So that each knows where the other's ring is.
+    EXPECT_TRUE(until([&] { return try_send(out, 0, 8); }));
+    EXPECT_TRUE(until([&] { return try_receive(in, 0, 8); }));
+  }
+  void lend(std::uint64_t message) {
+    ASSERT_TRUE(until([&] { return out.sender().ready(kLongBytes); }));
+    fill(from.data() + 64, message, kLongBytes);
+    ASSERT_TRUE(out.can_lend(from.data() + 64, kLongBytes));
+    out.publish_lent(from.data() + 64, static_cast<std::uint32_t>(message), kLongBytes);
+    out.rung();
+  }
+  /// Message `number` of the link, in the window of b.
+  void expect(std::uint64_t number, std::uint32_t tag) {
+    ASSERT_TRUE(in.can_expect(to.data() + 128, kLongBytes));
+    const InLink::Expected message{number, to.data() + 128, tag, kLongBytes};
+    in.expect(std::span(&message, 1));
+    const auto heard = Clock::now() + 100ms;  // the sender has
+    while (Clock::now() < heard) poll();
+  }
+  void free_one() {
+    in.receiver().free();
+    in.rung();
+  }
+
+  static constexpr std::size_t kWindow = 128 << 10;
+  OutLink& out;
+  InLink& in;
+  std::vector<std::byte, Allocator<std::byte>> from, to;
+};
+
+TEST_F(Verbs, WhatIsLentLandsWhereItIsExpected) {
+  Lending l(port);
+  for (std::uint32_t m = 1; m <= 20; ++m) {
+    l.expect(m + 1, m);
+    l.lend(m);
+    ASSERT_TRUE(l.until([&] { return l.in.receiver().ready(); })) << l.b.why_closed;
+    ASSERT_EQ(l.in.landed(), l.to.data() + 128) << m;
+    EXPECT_EQ(first_wrong(l.to.data() + 128, m, kLongBytes), kLongBytes);
+    EXPECT_EQ(l.to[127], std::byte{}) << "what lies before";
+    EXPECT_EQ(l.to[128 + kLongBytes], std::byte{}) << "what lies behind";
+    ASSERT_TRUE(l.until([&] { return l.out.has_sent(m + 1, kLongBytes); }));
+    l.free_one();
+  }
+  EXPECT_TRUE(l.until([&] { return l.a.wire.is_flushed(); }));
+}
+
+TEST_F(Verbs, WhatIsNotAsExpectedComesIntoItsSlot) {
+  Lending l(port);
+  l.expect(2, 77);  // another tag
+  l.lend(1);
+  ASSERT_TRUE(l.until([&] { return l.in.receiver().ready(); }));
+  EXPECT_EQ(l.in.landed(), nullptr);
+  EXPECT_EQ(first_wrong(l.in.receiver().slot(kLongBytes), 1, kLongBytes), kLongBytes);
+  EXPECT_EQ(l.to[128], std::byte{});
+  l.free_one();
+  // Short messages, and memory in no window, are not reached.
+  EXPECT_FALSE(l.in.can_expect(l.to.data(), 8192));
+  std::vector<std::byte> other(kLongBytes);
+  EXPECT_FALSE(l.in.can_expect(other.data(), kLongBytes));
+  EXPECT_FALSE(l.out.can_lend(other.data(), kLongBytes));
+}
+
+TEST_F(Verbs, WhatIsLentIsReadBeforeItIsTakenBack) {
+  Lending l(port);
+  for (std::uint32_t m = 1; m <= 20; ++m) {
+    l.lend(m);
+    l.out.keep(l.from.data(), l.from.data() + l.from.size());
+    EXPECT_TRUE(l.out.has_sent(m + 1, kLongBytes));
+    std::ranges::fill(l.from, std::byte{0xee});
+    ASSERT_TRUE(l.until([&] { return l.in.receiver().ready(); }));
+    EXPECT_EQ(first_wrong(l.in.receiver().slot(kLongBytes), m, kLongBytes), kLongBytes);
+    l.free_one();
+  }
+}
+
+TEST_F(Verbs, NothingLandsOnceItIsForgotten) {
+  Lending l(port);
+  l.expect(2, 1);
+  std::atomic<bool> done = false;
+  std::thread sender([&] {
+    while (!done) l.a.wire.poll();
+  });
+  l.in.forget_expected();
+  done = true;
+  sender.join();
+  EXPECT_FALSE(l.b.is_closed) << l.b.why_closed;
+  l.lend(1);
+  ASSERT_TRUE(l.until([&] { return l.in.receiver().ready(); }));
+  EXPECT_EQ(l.in.landed(), nullptr);
+  EXPECT_EQ(first_wrong(l.in.receiver().slot(kLongBytes), 1, kLongBytes), kLongBytes);
+  EXPECT_TRUE(std::ranges::all_of(l.to, [](std::byte b) { return b == std::byte{}; }));
+}
+
+TEST_F(Verbs, APeerThatDoesNotLetGoIsGivenUp) {
+  Lending l(port);
+  l.expect(2, 1);
+  const auto begin = Clock::now();
+  l.in.forget_expected();  // a does not look
+  EXPECT_LT(Clock::now() - begin, 10s);
+  EXPECT_TRUE(l.b.is_closed);
+  EXPECT_NE(l.b.why_closed.find("does not let go"), std::string::npos) << l.b.why_closed;
+  l.lend(1);
+  const auto until = Clock::now() + 200ms;
+  while (Clock::now() < until) l.poll();
+  EXPECT_TRUE(std::ranges::all_of(l.to, [](std::byte b) { return b == std::byte{}; }))
+      << "the device still writes to memory that is not its any more";
 }
 
 // --- Wires between processes ---------------------------------------------------------------------

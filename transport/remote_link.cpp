@@ -8,7 +8,7 @@ namespace tutti {
 
 OutLink::OutLink(Wire& wire, std::uint32_t number, ConnectionShape shape, Bell& owner)
     : wire_(wire),
-      can_lend_(wire.moves_any_memory()),
+      can_lend_(wire.lends()),
       number_(number),
       owner_(owner),
       memory_(wire.make_ring(shape.bytes())),
@@ -23,10 +23,10 @@ bool OutLink::ready() const {
 
 OutLink::Message OutLink::next() const {
   SlotHeader& header = view_.headers[index_];
-  if (header.bytes <= kInlineBytes) return {passed_ + 1, &header, header.payload, 0};
+  if (header.bytes <= kInlineBytes) return {passed_ + 1, &header, header.payload, 0, false};
   const std::size_t at = cursor_.of(header.bytes, view_);
   const std::byte* const lent = lent_[index_];
-  return {passed_ + 1, &header, lent != nullptr ? lent : view_.data + at, at};
+  return {passed_ + 1, &header, lent != nullptr ? lent : view_.data + at, at, lent != nullptr};
 }
 
 void OutLink::pass() {
@@ -71,6 +71,10 @@ void OutLink::keep_unpassed(const std::byte* begin, const std::byte* end) {
   }
 }
 
+bool OutLink::can_lend(const std::byte* memory, std::size_t bytes) const {
+  return can_lend_ && wire_.reaches(memory, bytes);
+}
+
 void OutLink::keep(const std::byte* begin, const std::byte* end) { wire_.keep(*this, begin, end); }
 void OutLink::rung() { wire_.send(*this); }
 void OutLink::poll() { wire_.poll(); }
@@ -78,13 +82,17 @@ bool OutLink::is_flushed() { return wire_.is_flushed(); }
 
 InLink::InLink(Wire& wire, ConnectionShape shape)
     : wire_(wire),
-      can_expect_(wire.moves_any_memory()),
+      can_expect_(wire.lends()),
       memory_(wire.make_ring(shape.bytes())),
       view_(memory_->data(), shape),
       receiver_(memory_->data(), shape),
       inlet_(memory_->data(), shape),
       early_(shape.slots),
       landed_(shape.slots) {}
+
+bool InLink::can_expect(const std::byte* memory, std::size_t bytes) const {
+  return can_expect_ && wire_.reaches(memory, bytes);
+}
 
 std::byte* InLink::place(std::uint64_t number, std::uint32_t bytes, std::uint64_t at) {
   const std::size_t slots = view_.shape.slots;

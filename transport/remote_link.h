@@ -42,8 +42,10 @@ class OutLink final : public RemoteBell {
   OutLink(Wire& wire, std::uint32_t number, ConnectionShape shape, Bell& owner);
 
   Sender& sender() { return sender_; }
-  /// Whether publish_lent() may be called.
+  /// Whether publish_lent() may be called;
   bool can_lend() const { return can_lend_; }
+  /// and for this memory.
+  bool can_lend(const std::byte* memory, std::size_t bytes) const;
   /// As Sender::publish(), of a message longer than kInlineBytes that lies at `source` and not in
   /// its slot. Nobody may write there before has_sent() says so of its number, or keep() was
   /// called.
@@ -69,6 +71,7 @@ class OutLink final : public RemoteBell {
     SlotHeader* header;        // tag, bytes, and the payload of a short one
     const std::byte* payload;  // header->bytes
     std::uint64_t at;          // of a longer one: where it lies in the ring's data
+    bool lent;                 // its payload is not there
   };
   /// Whether something is published that has not been passed.
   bool ready() const;
@@ -125,8 +128,10 @@ class InLink final : public RemoteBell {
   };
   /// How many messages may be expected.
   static constexpr std::size_t kExpected = 16;
-  /// Whether expect() comes to anything.
+  /// Whether expect() comes to anything;
   bool can_expect() const { return can_expect_; }
+  /// and in this memory.
+  bool can_expect(const std::byte* memory, std::size_t bytes) const;
   /// A message that is as expected lands there, unless it has begun to come; nobody may touch that
   /// memory before the message is ready, or forget_expected() was called. The numbers go on from
   /// those of the last call.
@@ -154,6 +159,8 @@ class InLink final : public RemoteBell {
   std::byte* land(std::uint64_t number, std::uint32_t tag, std::uint32_t bytes);
   void set_expected(std::span<const Expected> messages);
   void clear_expected() { expected_ = {}; }
+  /// Message `number` has come, into its slot, where nobody has asked whether it lands.
+  void came_into_slot(std::uint64_t number) { landed_[(number - 1) % landed_.size()] = nullptr; }
   /// It is there. Messages may come in any order; they are published in that of their numbers.
   /// False: one does not lie where it must.
   bool arrived(std::uint64_t number, std::uint32_t tag, std::uint32_t bytes, std::uint64_t at);

@@ -191,13 +191,14 @@ void TcpWire::drop(OutLink& link) {
   }
 }
 
-void TcpWire::keep_passed(OutLink& link, const std::byte* begin, const std::byte* end) {
+bool TcpWire::keep_passed(OutLink& link, const std::byte* begin, const std::byte* end) {
   for (Outlet* o : {&first_, &apart_}) {
     o->copy([&](const Payload& p, const iovec& part) {
       const auto* const at = static_cast<const std::byte*>(part.iov_base);
       return p.link == &link && at < end && begin < at + part.iov_len;
     });
   }
+  return true;
 }
 
 // --- Receiving -----------------------------------------------------------------------------------
@@ -413,7 +414,7 @@ void TcpWire::drop(InLink& link) {
   to_ = nullptr;
 }
 
-void TcpWire::stop_landing(InLink& link) {
+bool TcpWire::stop_landing(InLink& link) {
   // The rank has left the call: what has landed already, nobody will look for.
   const auto go_on = [&](const Frame& f, std::byte*& to, std::size_t missing) {
     if (to != nullptr) to = link.place(f.number, f.bytes, f.at) + (f.bytes - missing);
@@ -422,6 +423,7 @@ void TcpWire::stop_landing(InLink& link) {
     if (c.link == &link) go_on(c.frame, c.to, c.missing);
   }
   if (link_ == &link && in_frame_) go_on(frame_, to_, missing_);
+  return true;
 }
 
 }  // namespace tutti

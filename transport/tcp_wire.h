@@ -30,7 +30,7 @@ class TcpWire final : public Wire {
   explicit TcpWire(Owner& owner) : Wire(owner), staged_(kStaging) {}
 
   std::string carrier() const override { return "tcp"; }
-  bool moves_any_memory() const override { return true; }
+  bool lends() const override { return true; }
 
   /// From now on there is something to send over.
   void attach(Stream stream, Stream apart, bool sends_apart) override;
@@ -55,8 +55,8 @@ class TcpWire final : public Wire {
   }
   void drop(OutLink& link) override;
   void drop(InLink& link) override;
-  void keep_passed(OutLink& link, const std::byte* begin, const std::byte* end) override;
-  void stop_landing(InLink& link) override;
+  bool keep_passed(OutLink& link, const std::byte* begin, const std::byte* end) override;
+  bool stop_landing(InLink& link) override;
 
   /// A part of what is to be sent; of a message, if it has a link.
   struct Payload {

@@ -1,6 +1,9 @@
 #include "transport/wire.h"
 
+#include <sched.h>
+
 #include <algorithm>
+#include <chrono>
 
 #include "core/error.h"
 
@@ -10,6 +13,9 @@ namespace {
 // The most that an honest peer can have (core/settings.cpp says the same of its settings).
 constexpr std::uint64_t kMostSlots = 4096;
 constexpr std::uint64_t kMostSlotBytes = std::uint64_t{1} << 30;
+
+// A peer that says nothing for so long while this rank wants its memory back is given up.
+constexpr auto kMemoryBack = std::chrono::seconds(2);
 
 bool same_shape(const ConnectionShape& a, const ConnectionShape& b) {
   return a.slots == b.slots && a.slot_bytes == b.slot_bytes && a.most_full == b.most_full;
@@ -105,22 +111,45 @@ void Wire::send(OutLink& link) {
   if (!closed_) push();
 }
 
+template <class Done>
+void Wire::wait_until(Done&& done) {
+  const auto end = std::chrono::steady_clock::now() + kMemoryBack;
+  for (;;) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!closed_) {
+        if (done()) return;
+        if (std::chrono::steady_clock::now() > end) {
+          give_up("it does not let go of this rank's memory");
+        }
+      }
+      if (closed_) return let_go();
+    }
+    drive(true);
+    sched_yield();
+  }
+}
+
 void Wire::keep(OutLink& link, const std::byte* begin, const std::byte* end) {
-  const std::lock_guard lock(mutex_);
-  if (closed_) return;  // nothing is sent any more
-  keep_passed(link, begin, end);
-  link.keep_unpassed(begin, end);
+  wait_until([&] {
+    link.keep_unpassed(begin, end);
+    return keep_passed(link, begin, end);
+  });
 }
 
 void Wire::expect(InLink& link, std::span<const InLink::Expected> messages) {
   const std::lock_guard lock(mutex_);
   link.set_expected(messages);
+  if (closed_) return;
+  tell_expected(link, messages);
 }
 
 void Wire::forget_expected(InLink& link) {
-  const std::lock_guard lock(mutex_);
-  link.clear_expected();
-  stop_landing(link);
+  wait_until([&] {
+    if (!stop_landing(link)) return false;
+    link.clear_expected();
+    return true;
+  });
 }
 
 void Wire::credit(InLink& link) {

@@ -81,8 +81,10 @@ class Wire {
   }
 
   /// Whether links may lend memory to send from, and expect messages in other memory than their
-  /// rings (remote_link.h).
-  virtual bool moves_any_memory() const { return false; }
+  /// rings (remote_link.h);
+  virtual bool lends() const { return false; }
+  /// where it does, whether in this memory, and messages of this length.
+  virtual bool reaches(const std::byte* /*memory*/, std::size_t /*bytes*/) { return true; }
 
   /// The ends of links; they stay where they are until close(). `owner` is the bell of the rank
   /// here. Both ends of a link are made with the same shape: throws Error(mismatch) where they are
@@ -106,7 +108,7 @@ class Wire {
   void tend();
   /// The reactor listens for what comes, as nobody polls.
   void set_listening(bool on) { listening_.store(on, std::memory_order_release); }
-  // Of links that lend and expect, as they say:
+  // Of links that lend and expect, as they say. What a device is at is waited for.
   void keep(OutLink& link, const std::byte* begin, const std::byte* end);
   void expect(InLink& link, std::span<const InLink::Expected> messages);
   void forget_expected(InLink& link);
@@ -132,10 +134,18 @@ class Wire {
   virtual void drop(OutLink&) {}
   virtual void drop(InLink&) {}
   /// Of messages of `link` that have been passed, what lies in this memory is copied, as far as it
-  /// has not been sent.
-  virtual void keep_passed(OutLink&, const std::byte* /*begin*/, const std::byte* /*end*/) {}
-  /// What is landing of `link` goes on in its slot.
-  virtual void stop_landing(InLink&) {}
+  /// has not been sent. False: something is being read there; ask again.
+  virtual bool keep_passed(OutLink&, const std::byte* /*begin*/, const std::byte* /*end*/) {
+    return true;
+  }
+  /// Messages of `link` have been expected.
+  virtual void tell_expected(InLink&, std::span<const InLink::Expected>) {}
+  /// What is landing of `link` goes on in its slot. False: it cannot yet; ask again.
+  virtual bool stop_landing(InLink&) { return true; }
+  /// Neither of the two has come about in time: the wire ends, for this reason.
+  virtual void give_up(const std::string& /*why*/) {}
+  /// Of a wire that is closed: nothing reads or writes others' memory any more.
+  virtual void let_go() {}
 
   /// The peer has opened its link `number`. False: that cannot be.
   bool opened(std::uint32_t number, const Opening& opening);
@@ -157,6 +167,9 @@ class Wire {
  private:
   void note_poll();
   void drive(bool tells);
+  /// Until `done`, which is called with the lock held, or the wire is closed.
+  template <class Done>
+  void wait_until(Done&& done);
 
   std::atomic<bool> polled_{false};
   std::atomic<bool> listening_{false};

@@ -1,12 +1,15 @@
 // One rank that calls all_reduce on so many bytes for so many seconds, checks each result, and says
-// what it does: "READY", "RIGHT calls", "ERROR code rank seconds text".
+// what it does: "READY", "RIGHT calls", "ERROR code rank seconds text". With `window`, on memory
+// that RDMA devices reach.
 #include <fmt/format.h>
 
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tutti.h"
@@ -14,7 +17,8 @@
 int main(int argc, char** argv) {
   using namespace tutti;
   using Clock = std::chrono::steady_clock;
-  if (argc != 3) return 2;
+  const bool window = argc == 4 && std::string_view(argv[3]) == "window";
+  if (argc != 3 && !window) return 2;
   const std::size_t count = std::strtoull(argv[1], nullptr, 10) / sizeof(std::uint32_t);
   const double seconds = std::atof(argv[2]);
   const auto say = [](const std::string& text) {
@@ -24,7 +28,10 @@ int main(int argc, char** argv) {
   try {
     Communicator comm = Communicator::from_environment();
     const auto n = static_cast<std::uint32_t>(comm.size());
-    std::vector<std::uint32_t> in(count), out(count);
+    std::vector<std::uint32_t> heap(window ? 0 : 2 * count);
+    std::vector<std::uint32_t, Allocator<std::uint32_t>> windows(window ? 2 * count : 0);
+    const auto both = window ? std::span(windows) : std::span(heap);
+    const auto in = both.first(count), out = both.last(count);
     say("READY");
     const auto begun = Clock::now();
     std::uint32_t calls = 0;

@@ -1,7 +1,7 @@
 #!/bin/bash
 # A link over RDMA, and send() and recv() of a communicator, beside perftest on the same device, in
 # turn; to be run in the guest:
-#     guest.sh -t 240 FOLDER bash bench.sh VERBS_BENCH [ROUNDS]
+#     guest.sh -t 240 FOLDER bash bench.sh WIRE_BENCH [ROUNDS]
 # Prints medians of the rounds, and their ratios. The receiver of ib_write_bw sleeps, ours
 # does when it is idle, and that of ib_send_bw polls. MB are 10^6 bytes.
 #

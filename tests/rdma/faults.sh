@@ -21,7 +21,7 @@ start() {
   pids=()
   for ((r = 0; r < $1; ++r)); do
     TUTTI_RANK=$r TUTTI_SIZE=$1 TUTTI_HOST_ID=host$r TUTTI_ID_FILE=$folder/id TUTTI_ADDRESS=127.0.0.1 \
-      "$program" "$bytes" 60 >"$folder/rank.$r" 2>&1 &
+      "$program" "$bytes" 60 $memory >"$folder/rank.$r" 2>&1 &
     pids+=($!)
   done
   for ((t = 0; t < 20 * patience; ++t)); do
@@ -58,6 +58,7 @@ nothing_left() {
 for ((fault = 1; fault <= kills; ++fault)); do
   ranks=$((2 + fault % 3)) victim=$((RANDOM % (2 + fault % 3)))
   bytes=$((fault % 2 == 0 ? 64 : 1 << 20))
+  memory=$([ $((fault % 4)) -eq 1 ] || echo window)
   start $ranks
   sleep 0.$((RANDOM % 3))$((RANDOM % 10))
   kill -9 "${pids[victim]}"
@@ -70,6 +71,7 @@ for ((fault = 1; fault <= kills; ++fault)); do
 done
 for ((fault = 1; fault <= downs; ++fault)); do
   bytes=$((1 << 20))
+  memory=$([ $((fault % 2)) -eq 0 ] || echo window)
   TUTTI_VERBS_DEVICES=rxe1 start 2
   sleep 0.$((RANDOM % 3))$((RANDOM % 10))
   ip link set d1 down

@@ -86,7 +86,7 @@ bool UcxWire::take_message(const Header& h, void* data, bool rendezvous, bool& t
   const Found found = find_in(f.link);
   if (!found.known) return false;
   if (found.link == nullptr) return came(nullptr, h);  // this rank has left
-  std::byte* const to = found.link->place(f.number, f.bytes, f.at);
+  std::byte* to = found.link->place(f.number, f.bytes, f.at);
   if (to == nullptr) return false;
   if (h.more > 0) {
     // If the first and the last have their places in one piece of the ring, so have all between.
@@ -96,6 +96,8 @@ bool UcxWire::take_message(const Header& h, void* data, bool rendezvous, bool& t
       return false;
     }
   }
+  std::byte* const wanted = landing(*found.link, h);
+  if (wanted != nullptr) to = wanted;
   if (!rendezvous) {
     if (f.bytes > 0) std::memcpy(to, data, h.bytes());
     return came(found.link, h);
@@ -103,7 +105,8 @@ bool UcxWire::take_message(const Header& h, void* data, bool rendezvous, bool& t
   Request* const r = new_request();
   r->header = h;
   r->link = found.link;
-  r->memory = found.link->memory();
+  r->landing = wanted;
+  if (wanted == nullptr) r->memory = found.link->memory();
   ucp_request_param_t params{};
   params.cb.recv_am = &UcxWire::on_received;
   taken = true;
@@ -111,6 +114,19 @@ bool UcxWire::take_message(const Header& h, void* data, bool rendezvous, bool& t
     return ucx_.am_recv_data_nbx(worker_->handle(), data, to, h.bytes(), &p);
   });
   return under_way || closed_ || came(found.link, h);
+}
+
+std::byte* UcxWire::landing(InLink& link, const Header& h) {
+  std::byte* const first = link.land(h.frame.number, h.frame.tag, h.frame.bytes);
+  bool all = first != nullptr;
+  for (std::uint32_t i = 1; i <= h.more; ++i) {
+    const Frame f = h.at(i);
+    const std::byte* const to = link.land(f.number, f.tag, f.bytes);
+    all = all && to == first + (f.at - h.frame.at);
+  }
+  if (all) return first;
+  for (std::uint32_t i = 0; i <= h.more; ++i) link.came_into_slot(h.frame.number + i);
+  return nullptr;
 }
 
 void UcxWire::on_received(void* request, ucs_status_t status, std::size_t, void* user) {

@@ -97,25 +97,34 @@ bool UcxWire::push_messages() {
     link.pass();
     ++sent_;
     if (is_long) {
-      extend(h, link);
+      extend(h, link, m.payload);
       r->is_long = true;
       ++long_;
     }
-    r->memory = link.memory();
+    if (m.lent) {
+      r->lent = m.payload;
+      r->out = &link;
+    } else {
+      r->memory = link.memory();
+    }
     send(r, m.payload, h.bytes());
   }
   return sent_ != before;
 }
 
-void UcxWire::extend(Header& h, OutLink& link) {
+void UcxWire::extend(Header& h, OutLink& link, const std::byte* payload) {
   const std::size_t most = link.shape().data_bytes() / kRunsInRing;
   const std::uint32_t each = h.frame.bytes;
   while (link.ready()) {
     const OutLink::Message m = link.next();
     const std::size_t before = (std::size_t{h.more} + 1) * each;
     const std::uint32_t bytes = m.header->bytes;
-    const bool behind = bytes > kInlineBytes && m.at == h.frame.at + before;
-    if (!behind || bytes > each || m.header->tag != h.frame.tag || before + bytes > most) return;
+    // At both ends.
+    const bool behind =
+        bytes > kInlineBytes && m.at == h.frame.at + before && m.payload == payload + before;
+    if (!behind || bytes > each || goes_apart(bytes) != goes_apart(each) ||
+        m.header->tag != h.frame.tag || before + bytes > most)
+      return;
     ++h.more;
     h.last_bytes = bytes;
     link.pass();

@@ -2,6 +2,9 @@
 // ucx_connection.cpp, sending in ucx_send.cpp, receiving in ucx_receive.cpp.
 #include "transport/ucx/ucx_wire.h"
 
+#include <algorithm>
+#include <chrono>
+
 #include "transport/handshake.h"
 #include "transport/ucx/ucx_request.h"
 
@@ -9,6 +12,7 @@ namespace tutti {
 namespace {
 
 constexpr std::size_t kSpareRequests = 64;
+constexpr auto kLastLandings = std::chrono::milliseconds(100);
 
 }  // namespace
 
@@ -67,10 +71,57 @@ void UcxWire::end(Request* r) {
     --wire->long_;
     if (!wire->sending_.empty()) wire->worker_->push_soon(*wire);
   }
+  if (r->out != nullptr) wire->end_loan(*r);
   r->memory.reset();
+  r->landing = nullptr;
+  r->lent = nullptr;
+  r->out = nullptr;
   r->link = nullptr;
   r->ended = r->is_long = false;
   if (wire->spare_.size() < kSpareRequests) wire->spare_.push_back(std::move(owned));
+}
+
+// --- Messages that do not go through the rings ---------------------------------------------------
+
+void UcxWire::end_loan(const Request& done) {
+  // Requests end in any order: what all before it have done has left.
+  const auto apart = goes_apart(done.header.frame.bytes);
+  std::uint64_t up_to = done.out->passed();
+  for (const Request* r : requests_) {
+    if (r->out == done.out && goes_apart(r->header.frame.bytes) == apart) {
+      up_to = std::min(up_to, r->header.frame.number - 1);
+    }
+  }
+  done.out->sent(up_to, done.header.frame.bytes);
+}
+
+bool UcxWire::keep_passed(OutLink& link, const std::byte* begin, const std::byte* end) {
+  return std::ranges::none_of(requests_, [&](const Request* r) {
+    return r->out == &link && r->lent < end && begin < r->lent + r->header.bytes();
+  });
+}
+
+bool UcxWire::stop_landing(InLink& link) {
+  // What comes from now on, does not land.
+  link.clear_expected();
+  return std::ranges::none_of(
+      requests_, [&](const Request* r) { return r->link == &link && r->landing != nullptr; });
+}
+
+bool UcxWire::is_landing() const {
+  return std::ranges::any_of(requests_, [](const Request* r) { return r->landing != nullptr; });
+}
+
+void UcxWire::give_up(const std::string& why) {
+  close_with(why);
+  if (is_landing()) worker_->rest();
+}
+
+void UcxWire::let_go() {
+  // Of a peer that has died nothing comes any more. What is on its way from one that has not,
+  // comes.
+  const auto end = std::chrono::steady_clock::now() + kLastLandings;
+  while (is_landing() && std::chrono::steady_clock::now() < end) worker_->progress();
 }
 
 // --- What drives it ------------------------------------------------------------------------------
@@ -91,7 +142,12 @@ bool UcxWire::serve(std::vector<std::pair<Owner*, std::uint64_t>>& left) {
 
 // --- Links that end ------------------------------------------------------------------------------
 
-void UcxWire::drop(OutLink& link) { open_.erase(link.number()); }
+void UcxWire::drop(OutLink& link) {
+  open_.erase(link.number());
+  for (Request* r : requests_) {
+    if (r->out == &link) r->out = nullptr;
+  }
+}
 
 void UcxWire::drop(InLink& link) {
   for (Request* r : requests_) {

@@ -2,6 +2,11 @@
 // A short one comes with its payload, which is copied into the receiver's ring; of a long one UCX
 // brings the payload straight there (rendezvous).
 //
+// Long messages need not go through the rings (remote_link.h): what is lent is sent from where it
+// lies, and a rendezvous brings what is expected there. UCX cannot be stopped in the middle. So
+// memory that is wanted back is waited for, and where its peer does not come, the worker rests for
+// good.
+//
 // UCX is fast with long messages only: with every one it exchanges a few short ones, and over TCP
 // 1 MiB takes it as long as 6 x 64 KiB, which is what fits into a slot. So when two long ones are
 // under way, the next waits, and takes along what has been published behind it meanwhile (a run).
@@ -40,6 +45,7 @@ class UcxWire final : public Wire {
 
   std::string carrier() const override;
   std::shared_ptr<RingMemory> make_ring(std::size_t bytes) override;
+  bool lends() const override { return true; }
 
   bool needs_stream() const override { return false; }
   std::vector<std::byte> hello() override;
@@ -55,6 +61,8 @@ class UcxWire final : public Wire {
   void push_on() {
     if (!closed_) push();
   }
+  /// With the lock held: it is over.
+  void fail(const std::string& why) { close_with(why); }
   /// UCX's callback; `worker` is whose it is.
   static ucs_status_t on_message(void* worker, const void* header, std::size_t header_bytes,
                                  void* data, std::size_t bytes, const ucp_am_recv_param_t* param);
@@ -98,7 +106,10 @@ class UcxWire final : public Wire {
     Header header;
     std::array<Credit, kCredits> credits;
     Opening opening;
-    std::shared_ptr<RingMemory> memory;  // that is read or written
+    std::shared_ptr<RingMemory> memory;  // that is read or written; null: it is not a ring's, but
+    std::byte* landing = nullptr;        // is written here, or
+    const std::byte* lent = nullptr;     // is read here
+    OutLink* out = nullptr;              // which has lent it; null: it has ended
     InLink* link = nullptr;              // into which; null: it has ended
     std::size_t index = 0;               // among the wire's
     bool calling = false, ended = false;
@@ -120,13 +131,21 @@ class UcxWire final : public Wire {
   void say_left(std::uint64_t group) override;
   bool has_unsent() const override { return !said_.empty(); }
   bool has_gone() override { return requests_.empty(); }
+  bool keep_passed(OutLink& link, const std::byte* begin, const std::byte* end) override;
+  bool stop_landing(InLink& link) override;
+  void give_up(const std::string& why) override;
+  void let_go() override;
   void drop(OutLink& link) override;
   void drop(InLink& link) override;
 
   void push_said();
   bool push_messages();
-  /// Passes what can go with the first message of `header`, which `link` has passed.
-  void extend(Header& header, OutLink& link);
+  /// Passes what can go with the first message of `header`, which lies at `payload` and `link` has
+  /// passed.
+  void extend(Header& header, OutLink& link, const std::byte* payload);
+  bool is_landing() const;
+  /// `done` was lent, and is sent.
+  void end_loan(const Request& done);
   void push_credits(bool all);
   Credit next_credit(bool any);
   Request* new_request();
@@ -139,6 +158,8 @@ class UcxWire final : public Wire {
   /// All of these: false, the peer has sent what cannot be. `taken`: UCX brings the data later.
   bool incoming(const Header& header, void* data, std::size_t bytes, bool rendezvous, bool& taken);
   bool take_message(const Header& header, void* data, bool rendezvous, bool& taken);
+  /// Where the messages of `header` land; null: not in one piece, so in their slots.
+  static std::byte* landing(InLink& link, const Header& header);
   bool take_credit(const Credit& credit);
   bool came(InLink* link, const Header& header);
   void settle();

@@ -114,7 +114,14 @@ void UcxWorker::keep_closing(ucs_status_ptr_t request) {
   if (UCS_PTR_IS_PTR(request)) closing_.push_back(request);
 }
 
+void UcxWorker::rest() {
+  if (std::exchange(rests_, true)) return;
+  for_all(
+      [](UcxWire& wire) { wire.fail("UCX stands still: another peer did not let go of memory"); });
+}
+
 void UcxWorker::progress() {
+  if (rests_) return;
   while (ucx().worker_progress(handle_) != 0) {
   }
   for (UcxWire* wire : std::exchange(to_push_, {})) wire->push_on();

@@ -72,6 +72,8 @@ class UcxWorker final : public WireMaker,
   /// until it says, or goes.
   void keep(std::shared_ptr<void> what) { kept_[what.get()] = std::move(what); }
   void release(void* what) { kept_.erase(what); }
+  /// Does nothing any more, for any wire: so memory that it was to write stays as it is.
+  void rest();
   /// `request` ends an endpoint; it is looked after here.
   void keep_closing(ucs_status_ptr_t request);
 
@@ -96,7 +98,7 @@ class UcxWorker final : public WireMaker,
   std::vector<ucs_status_ptr_t> closing_;
   std::unordered_map<void*, std::shared_ptr<void>> kept_;
   Reactor& reactor_;
-  bool polled_ = false, listening_ = false, stopped_ = false;
+  bool polled_ = false, listening_ = false, stopped_ = false, rests_ = false;
 };
 
 }  // namespace tutti

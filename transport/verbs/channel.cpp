@@ -65,7 +65,8 @@ std::byte* VerbsChannel::send_buffer(std::uint64_t index) {
   return buffers_.data() + (depth.receive_depth + index % depth.send_depth) * kMostMessage;
 }
 
-bool VerbsChannel::write(const VerbsWrite& data, const VerbsWrite& end, std::uint32_t notice) {
+bool VerbsChannel::write(const VerbsWrite& data, const VerbsWrite& end, std::uint32_t notice,
+                         bool reports) {
   if (failure_) throw Error(*failure_);
   const std::size_t piece = piece_bytes();
   if ((data.bytes + piece - 1) / piece + 1 > free_requests()) return false;
@@ -84,6 +85,10 @@ bool VerbsChannel::write(const VerbsWrite& data, const VerbsWrite& end, std::uin
                  end.bytes == 0 && done + bytes == data.bytes);
   }
   if (end.bytes > 0 || data.bytes == 0) append_write(end, true);
+  if (reports) {
+    batch_.back().send_flags |= IBV_SEND_SIGNALED;
+    signalled_ = appended_;
+  }
   return true;
 }
 

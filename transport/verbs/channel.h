@@ -63,8 +63,10 @@ class VerbsChannel {
   /// Writes `data`, then `end` (each of any length, 0 too), and has the peer notice `notice` when
   /// both are there. The memory is to stay as it is until the peer has said that it came. False,
   /// and nothing of it is done: there is no room before completions have been polled. What was
-  /// taken is on its way after submit().
-  bool write(const VerbsWrite& data, const VerbsWrite& end, std::uint32_t notice);
+  /// taken is on its way after submit(). `reports`: completed() comes to appended() as of now
+  /// without anything else being sent.
+  bool write(const VerbsWrite& data, const VerbsWrite& end, std::uint32_t notice,
+             bool reports = false);
   /// A message of 1 to kMostMessage bytes, in order with what is written. As write().
   bool send(std::span<const std::byte> message);
   void submit();
@@ -79,6 +81,7 @@ class VerbsChannel {
   void mark();
   /// Requests, for those who ask later which of them are complete: the peer's device has
   /// acknowledged them. The device reports that of one in a few.
+  std::uint64_t appended() const { return appended_; }
   std::uint64_t submitted() const { return submitted_; }
   std::uint64_t completed() const { return completed_; }
 

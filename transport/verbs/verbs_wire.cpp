@@ -1,3 +1,5 @@
+// A wire over RDMA: how it comes about and ends, and what it sends. What comes is in
+// verbs_receive.cpp, what goes past the rings in verbs_lending.cpp.
 #include "transport/verbs/verbs_wire.h"
 
 #include <fmt/format.h>
@@ -8,53 +10,12 @@
 #include <utility>
 
 #include "core/error.h"
+#include "transport/verbs/verbs_ring.h"
 
 namespace tutti {
-namespace {
-
-// Of a notice: the rest is the link's number.
-constexpr std::uint32_t kCredit = std::uint32_t{1} << 31;  // else a message
-constexpr std::uint32_t kAsBefore = std::uint32_t{1}
-                                    << 30;  // long, with tag and length of the last
-
-/// Where credits come in, or go out from: behind the ring.
-CreditLine& passing_credit(const RingMemory& memory) {
-  return *reinterpret_cast<CreditLine*>(memory.data() + memory.size() - sizeof(CreditLine));
-}
-
-}  // namespace
-
-struct VerbsWire::Registration {
-  Registration(std::shared_ptr<VerbsDevice> device, const RingMemory& memory)
-      : base(memory.data()), region(std::move(device), memory.data(), memory.size()) {}
-
-  /// To the same place in the peer's ring.
-  VerbsWrite mirrored(const void* from, std::size_t length) const {
-    const auto offset = static_cast<const std::byte*>(from) - base;
-    return {from, region.local_key(), peer_address + static_cast<std::uint64_t>(offset), peer_key,
-            length};
-  }
-
-  const std::byte* base;
-  VerbsMemory region;
-  bool open = false;  // the peer has said where its ring is
-  bool gone = false;  // or that it has none
-  std::uint64_t peer_address = 0;
-  std::uint32_t peer_key = 0;
-  std::uint64_t group = 0;
-  // The newest message, at either end.
-  std::uint64_t came = 0;
-  std::uint32_t tag = 0, bytes = 0;
-  detail::Cursor cursor;
-
-  static Registration& of(const std::shared_ptr<RingMemory>& memory) {
-    return *static_cast<Registration*>(memory->registration.get());
-  }
-};
-
-VerbsWire::VerbsWire(Owner& owner, std::shared_ptr<VerbsDevice> device, int peer,
+VerbsWire::VerbsWire(Owner& owner, std::shared_ptr<VerbsWindows> windows, int peer,
                      const VerbsOptions& options)
-    : Wire(owner), channel_(std::move(device), peer, options) {}
+    : Wire(owner), windows_(std::move(windows)), channel_(windows_->device(), peer, options) {}
 
 VerbsWire::~VerbsWire() = default;
 
@@ -97,10 +58,15 @@ void VerbsWire::start() {
 void VerbsWire::shut() {
   const std::lock_guard lock(mutex_);
   closed_ = true;
+  let_go();
+}
+
+void VerbsWire::let_go() {
   if (stopped_) return;
   stopped_ = true;
   channel_.stop_and_drain(std::chrono::seconds(1));
   kept_.clear();
+  lent_.clear();
 }
 
 bool VerbsWire::arm() {
@@ -268,125 +234,45 @@ bool VerbsWire::push_message(OutLink& link) {
   Registration& ring = Registration::of(link.memory());
   VerbsWrite data, header;
   std::uint32_t notice = link.number();
-  if (!is_short) data = ring.mirrored(m.payload, bytes);
+  if (!is_short) {
+    const detail::ConnectionView view(link.memory()->data(), link.shape());
+    data = ring.mirrored(view.data + m.at, bytes);
+    if (m.lent) {
+      const auto keys = windows_->keys(m.payload, bytes);
+      if (!keys) {  // its window has ended, which it must not
+        link.keep_unpassed(m.payload, m.payload + bytes);
+        return push_message(link);
+      }
+      data.from = m.payload;
+      data.local_key = keys->local;
+    }
+    const Landing& landing = ring.landings[m.number % ring.landings.size()];
+    if (landing.number == m.number && landing.tag == tag && landing.bytes == bytes) {
+      data.to = landing.address;
+      data.remote_key = landing.key;
+      notice |= kLanded;
+    }
+  }
   if (!is_short && tag == ring.tag && bytes == ring.bytes) {
     notice |= kAsBefore;
   } else {
     // All of the header but the number.
     header = ring.mirrored(&m.header->tag, sizeof tag + sizeof bytes + (is_short ? bytes : 0));
   }
-  if (!channel_.write(data, header, notice)) return false;
+  if (!channel_.write(data, header, notice, m.lent)) return false;
+  if (m.lent) lent_.push_back({&link, m.number, m.payload, bytes, channel_.appended()});
   ring.tag = tag;
   ring.bytes = bytes;
   link.pass();
   return true;
 }
 
-// --- Receiving -----------------------------------------------------------------------------------
-
-void VerbsWire::take() {
-  try {
-    for (const VerbsEvent& event : channel_.poll()) {
-      ++came_;
-      if (!understand(event)) return close_with("it has sent what cannot be");
-      if (closed_) return;
-    }
-    if (!kept_.empty()) free_kept();
-  } catch (const Error& error) {
-    close_with(error.what());
-  }
-}
-
-bool VerbsWire::understand(const VerbsEvent& event) {
-  if (!event.message.empty()) {
-    Said said;
-    if (event.message.size() != sizeof said) return false;
-    std::memcpy(&said, event.message.data(), sizeof said);
-    return understand(said);
-  }
-  const std::uint32_t number = event.notice & ~(kCredit | kAsBefore);
-  if ((event.notice & kCredit) != 0) {
-    OutLink* const link = find_out(number);
-    return link == nullptr || take_credit(*link);  // null: closed here
-  }
-  const Found found = find_in(number);
-  return found.known &&
-         (found.link == nullptr || take_message(*found.link, (event.notice & kAsBefore) != 0));
-}
-
-bool VerbsWire::understand(const Said& said) {
-  switch (said.kind) {
-    case Said::open: {
-      if ((said.link & (kCredit | kAsBefore)) != 0 || !opened(said.link, said.opening))
-        return false;
-      Said answer;
-      answer.link = said.link;
-      InLink* const link = find_in(said.link).link;
-      if (link == nullptr) {
-        answer.kind = Said::gone;
-      } else {
-        Registration& ring = Registration::of(link->memory());
-        ring.peer_address = said.address;
-        ring.peer_key = said.key;
-        ring.group = said.opening.name.group;
-        ring.open = true;
-        answer.kind = Said::place;
-        answer.address = reinterpret_cast<std::uintptr_t>(link->memory()->data());
-        answer.key = ring.region.remote_key();
-      }
-      said_.push_back(answer);
-      return true;
-    }
-    case Said::place:
-    case Said::gone: {
-      OutLink* const link = find_out(said.link);
-      if (link == nullptr) return true;  // closed here
-      Registration& ring = Registration::of(link->memory());
-      if (ring.open || ring.gone) return false;
-      ring.peer_address = said.address;
-      ring.peer_key = said.key;
-      (said.kind == Said::place ? ring.open : ring.gone) = true;
-      return true;
-    }
-    case Said::left:
-      groups_left_.push_back(said.opening.name.group);
-      peer_left_.push_back(said.opening.name.group);
-      return true;
-    case Said::bye:
-      close_with("");
-      return true;
-    default:
-      return false;
-  }
-}
-
-bool VerbsWire::take_message(InLink& link, bool as_before) {
-  Registration& ring = Registration::of(link.memory());
-  const detail::ConnectionView view(link.memory()->data(), link.shape());
-  // Of a link, the notices come in the messages' order.
-  const std::uint64_t number = ++ring.came;
-  if (!as_before) {
-    const SlotHeader& header = view.headers[(number - 1) % view.shape.slots];
-    ring.tag = header.tag;
-    ring.bytes = header.bytes;
-  }
-  if (ring.bytes > view.shape.slot_bytes) return false;
-  const std::size_t at = ring.bytes > kInlineBytes ? ring.cursor.of(ring.bytes, view) : 0;
-  ring.cursor.pass(ring.bytes, view);
-  return link.place(number, ring.bytes, at) != nullptr &&
-         link.arrived(number, ring.tag, ring.bytes, at);
-}
-
-bool VerbsWire::take_credit(OutLink& link) {
-  // A later one may be there by now; each word by itself is always one that was sent.
-  const CreditLine& line = passing_credit(*link.memory());
-  return link.credit(line.consumed.load(std::memory_order_relaxed),
-                     line.freed.load(std::memory_order_relaxed));
-}
-
 // --- Links that end ------------------------------------------------------------------------------
 
-void VerbsWire::drop(OutLink& link) { keep(link.memory()); }
+void VerbsWire::drop(OutLink& link) {
+  std::erase_if(lent_, [&](const Lent& l) { return l.link == &link; });
+  keep(link.memory());
+}
 void VerbsWire::drop(InLink& link) { keep(link.memory()); }
 
 void VerbsWire::keep(const std::shared_ptr<RingMemory>& memory) {

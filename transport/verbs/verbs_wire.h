@@ -14,6 +14,16 @@
 // line behind the ring and are copied from there after a check: so a Sender goes by nothing that
 // has not been looked at, and its rank can be woken.
 //
+// Long messages need not go through the rings (remote_link.h), where they lie in windows: the
+// device reads what is lent where it lies, and writes to where the peer has said that it wants the
+// message, in time:
+//
+//     what is expected  <- (a message)  <-- where, and its key --
+//     lent memory    -- WRITE_WITH_IMM ----------------------->  expected memory
+//
+// A device cannot be stopped in the middle. So lent memory is free when the device says that the
+// peer's has it all, and who takes back what it expects waits until the peer has heard so.
+//
 // There are never more notices of a link under way than it has slots, in either direction, as a
 // credit is for one message at least.
 //
@@ -21,14 +31,17 @@
 // a wire has to say, goes as messages on the same queue pair, so in order with the data.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "transport/verbs/channel.h"
+#include "transport/verbs/windows.h"
 #include "transport/wire.h"
 
 namespace tutti {
@@ -36,12 +49,14 @@ namespace tutti {
 class VerbsWire final : public Wire {
  public:
   /// `peer`: its rank, for errors. Throws Error(system).
-  VerbsWire(Owner& owner, std::shared_ptr<VerbsDevice> device, int peer,
+  VerbsWire(Owner& owner, std::shared_ptr<VerbsWindows> windows, int peer,
             const VerbsOptions& options = VerbsOptions::from_settings());
   ~VerbsWire() override;
 
   std::string carrier() const override;
   std::shared_ptr<RingMemory> make_ring(std::size_t bytes) override;
+  bool lends() const override { return true; }
+  bool reaches(const std::byte* memory, std::size_t bytes) override;
 
   bool needs_stream() const override { return false; }
   /// Its queue pair's address.
@@ -60,15 +75,24 @@ class VerbsWire final : public Wire {
  private:
   /// Of a ring: what this side's device and the peer need to reach it.
   struct Registration;
+  /// Where a message is to be written, instead of its slot.
+  struct Landing {
+    std::uint64_t number = 0;  // of the message; 0: nowhere
+    std::uint64_t address = 0;
+    std::uint32_t key = 0;
+    std::uint32_t tag = 0, bytes = 0;
+    std::uint32_t unused = 0;
+  };
   /// What a wire says of itself.
   struct Said {
-    enum Kind : std::uint32_t { open = 1, place, gone, left, bye };
+    enum Kind : std::uint32_t { open = 1, place, gone, left, bye, expects, forget, forgotten };
     std::uint32_t kind = 0;
     std::uint32_t link = 0;     // that the sender of messages has numbered
     std::uint64_t address = 0;  // of the sender's ring (open), of the receiver's (place)
     std::uint32_t key = 0;      // to write there
     std::uint32_t unused = 0;
-    Opening opening;  // left: name.group alone
+    Opening opening;                  // left: name.group alone
+    std::array<Landing, 2> landings;  // expects
   };
   static_assert(sizeof(Said) <= VerbsChannel::kMostMessage);
   /// Memory of links that were closed here, into which the peer, or out of which our device, may be
@@ -84,6 +108,12 @@ class VerbsWire final : public Wire {
   void announce(OutLink& link, const Opening& opening) override;
   void say_left(std::uint64_t group) override;
   bool has_unsent() const override { return !said_.empty(); }
+  bool has_gone() override { return lent_.empty(); }
+  bool keep_passed(OutLink& link, const std::byte* begin, const std::byte* end) override;
+  void tell_expected(InLink& link, std::span<const InLink::Expected> messages) override;
+  bool stop_landing(InLink& link) override;
+  void give_up(const std::string& why) override { close_with(why); }
+  void let_go() override;
   void drop(OutLink& link) override;
   void drop(InLink& link) override;
 
@@ -97,17 +127,30 @@ class VerbsWire final : public Wire {
   /// False: the peer has said what cannot be.
   bool understand(const VerbsEvent& event);
   bool understand(const Said& said);
-  bool take_message(InLink& link, bool as_before);
+  bool take_message(InLink& link, bool as_before, bool landed);
+  /// Lent messages of which the peer has all.
+  void end_loans();
   bool take_credit(OutLink& link);
   bool may_send() const { return started_ && !closed_; }
   void keep(const std::shared_ptr<RingMemory>& memory);
   void free_kept();
   void close_with(const std::string& why);
 
+  /// A message that the device sends out of memory that is lent.
+  struct Lent {
+    OutLink* link;
+    std::uint64_t number;
+    const std::byte* from;
+    std::uint32_t bytes;
+    std::uint64_t request;  // when it is complete, it is over
+  };
+
+  const std::shared_ptr<VerbsWindows> windows_;
   VerbsChannel channel_;
   bool greeted_ = false, started_ = false, stopped_ = false;
-  std::uint64_t came_ = 0;  // of what the peer did
+  std::uint64_t came_ = 0;  // of what the peer did, and of loans that are over
   std::deque<Said> said_;
+  std::deque<Lent> lent_;
   std::vector<Kept> kept_;
   std::vector<std::uint64_t> groups_left_;  // that the peer has left
 };

@@ -74,9 +74,12 @@ std::shared_ptr<WireMaker> make_verbs_wires(RdmaPorts& offered) {
 }
 
 std::unique_ptr<Wire> VerbsWires::make(Wire::Owner& owner, int peer, int port) {
-  std::shared_ptr<VerbsDevice>& device = devices_[port];
-  if (!device) device = VerbsDevice::open(ports_.at(static_cast<std::size_t>(port)));
-  return std::make_unique<VerbsWire>(owner, device, peer);
+  std::shared_ptr<VerbsWindows>& windows = windows_[port];
+  if (!windows) {
+    windows = std::make_shared<VerbsWindows>(
+        VerbsDevice::open(ports_.at(static_cast<std::size_t>(port))));
+  }
+  return std::make_unique<VerbsWire>(owner, windows, peer);
 }
 
 }  // namespace tutti

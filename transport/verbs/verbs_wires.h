@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "transport/verbs/device.h"
+#include "transport/verbs/windows.h"
 #include "transport/wire_choice.h"
 
 namespace tutti {
@@ -18,7 +18,7 @@ class VerbsWires final : public WireMaker {
 
  private:
   const std::vector<VerbsPort> ports_;
-  std::map<int, std::shared_ptr<VerbsDevice>> devices_;  // by port
+  std::map<int, std::shared_ptr<VerbsWindows>> windows_;  // by port
 };
 
 }  // namespace tutti

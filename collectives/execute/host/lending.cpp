@@ -81,6 +81,7 @@ std::byte* Operation::landing_place(const Action& action, std::size_t shift) con
   const auto first = std::ranges::find_if(destinations(m), is_memory);
   if (first == destinations(m).end()) return nullptr;
   std::byte* const to = pointer(action, *first, shift);
+  if (!landing_link(action.receives.front())->can_expect(to, action.bytes)) return nullptr;
   const auto is_read = [&](const Place& p) {
     return is_memory(p) && overlap(pointer(action, p, shift), action.bytes, to, action.bytes);
   };
@@ -139,7 +140,11 @@ const Place* Operation::lendable(const Action& action, bool plain, std::size_t s
   const auto may_be_lent = [&](const Place& p) {
     if (!is_memory(p) || !(lends_all_ || (lends_input_ && p.where == Place::Where::in)))
       return false;
-    return !is_expected(pointer(action, p, shift), action.bytes);
+    const std::byte* const from = pointer(action, p, shift);
+    const auto is_reached = [&](const SendLink& s) {
+      return lender(s)->can_lend(from, action.bytes);
+    };
+    return std::ranges::all_of(action.sends, is_reached) && !is_expected(from, action.bytes);
   };
   // What is sent lies where it is read, or where it is written besides.
   const Move& m = action.moves.front();

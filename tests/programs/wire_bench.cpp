@@ -1,15 +1,16 @@
-// How fast messages over RDMA are, between two processes on one device: to be compared with
-// perftest's ib_write_lat and ib_write_bw on the same device (tests/rdma/bench.sh).
+// How fast messages between hosts are, between two processes: of one link over RDMA, to be compared
+// with perftest's ib_write_lat and ib_write_bw on the same device (tests/rdma/bench.sh); and of a
+// communicator over any transport, to be compared with what else uses that, as ucx_perftest.
 //
 // The sender runs on processor 1, the receiver on 0.
 //
-//     verbs_bench lat BYTES COUNT        half the median round trip over a link, in us
-//     verbs_bench bw BYTES COUNT         MB/s (10^6) in one direction; the receiver sleeps when
-//     idle verbs_bench comm_lat BYTES COUNT   the same of a communicator's send() and recv()
-//     verbs_bench comm_bw BYTES COUNT
+//     wire_bench lat BYTES COUNT        half the median round trip over a link, in us
+//     wire_bench bw BYTES COUNT         MB/s (10^6) in one direction; the receiver sleeps when idle
+//     wire_bench comm_lat BYTES COUNT   the same of a communicator's send() and recv()
+//     wire_bench comm_bw BYTES COUNT
 //
-// A link's messages are neither written nor read, as those of perftest; a communicator copies them
-// into the link and out of it.
+// A link's messages are neither written nor read, as those of perftest. A communicator's lie in a
+// window, which devices reach.
 #include <poll.h>
 #include <sched.h>
 
@@ -89,7 +90,7 @@ int run_ranks(int rank, int socket, bool latency, std::size_t bytes, int count) 
   options.host_id = "host" + std::to_string(rank);
   Communicator comm = Communicator::create(unique_id_from_string(text.data()), rank, 2, options);
   pin(rank);
-  std::vector<std::uint8_t> memory(bytes + 1, 1);
+  std::vector<std::uint8_t, Allocator<std::uint8_t>> memory(bytes + 1, 1);
   const auto send = [&](std::size_t n) { comm.send(memory.data(), n, DataType::uint8, 1 - rank); };
   const auto receive = [&](std::size_t n) {
     comm.recv(memory.data(), n, DataType::uint8, 1 - rank);
@@ -170,11 +171,11 @@ int main(int argc, char** argv) {
   const std::string kind = argc == 4 ? argv[1] : "";
   const bool latency = kind.ends_with("lat"), ranks = kind.starts_with("comm_");
   if (kind != "lat" && kind != "bw" && kind != "comm_lat" && kind != "comm_bw") {
-    std::fprintf(stderr, "usage: verbs_bench lat|bw|comm_lat|comm_bw BYTES COUNT\n");
+    std::fprintf(stderr, "usage: wire_bench lat|bw|comm_lat|comm_bw BYTES COUNT\n");
     return 2;
   }
-  if (!usable_port()) {
-    std::fprintf(stderr, "verbs_bench: no RDMA device that could be used\n");
+  if (!ranks && !usable_port()) {
+    std::fprintf(stderr, "wire_bench: no RDMA device that could be used\n");
     return 77;
   }
   const std::size_t bytes = std::strtoul(argv[2], nullptr, 10);
@@ -185,7 +186,7 @@ int main(int argc, char** argv) {
     const int code = work(0, child.socket(), latency, bytes, count);
     return child.wait() == 0 ? code : 1;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "verbs_bench: %s\n", error.what());
+    std::fprintf(stderr, "wire_bench: %s\n", error.what());
     return 1;
   }
 }

@@ -1,0 +1,46 @@
+#include "transport/verbs/windows.h"
+
+#include <utility>
+
+#include "core/error.h"
+#include "core/log.h"
+
+namespace tutti {
+
+VerbsWindows::VerbsWindows(std::shared_ptr<VerbsDevice> device) : device_(std::move(device)) {
+  add_observer(*this);
+}
+
+VerbsWindows::~VerbsWindows() { remove_observer(*this); }
+
+std::optional<VerbsWindows::Keys> VerbsWindows::keys(const void* memory, std::size_t bytes) {
+  const WindowMemory window = find_window(memory, bytes);
+  if (window.id == 0) return std::nullopt;
+  const std::lock_guard lock(mutex_);
+  const auto [found, is_new] = by_id_.try_emplace(window.id);
+  if (is_new) {
+    try {
+      found->second = std::make_unique<VerbsMemory>(device_, window.base, window.bytes);
+    } catch (const Error& error) {
+      log().info("verbs: a window is copied through slots, as the device cannot reach it: {}",
+                 error.what());
+    }
+  }
+  if (!found->second) return std::nullopt;
+  return Keys{found->second->local_key(), found->second->remote_key()};
+}
+
+std::size_t VerbsWindows::count() {
+  const std::lock_guard lock(mutex_);
+  std::size_t count = 0;
+  for (const auto& [id, memory] : by_id_) count += memory != nullptr ? 1 : 0;
+  return count;
+}
+
+void VerbsWindows::window_freed(std::uint32_t id) noexcept {
+  if (!device_->is_ours()) return;  // a child's copy of the window is gone, nothing else
+  const std::lock_guard lock(mutex_);
+  by_id_.erase(id);
+}
+
+}  // namespace tutti
