@@ -231,6 +231,7 @@ void RemoteRank::use(std::uint32_t stream, FileDescriptor socket, const wire::Se
     notes_.push_front(framed(Frame::hello, 0, 0, wire_->hello()));
   }
   state_.store(State::up, std::memory_order_release);
+  reactor_.keep_awake(*this);
   log().debug("rank {} of the job is connected to rank {} at {}{}, data go over {}", self_,
               where_.member, place(),
               protection_ == Protection::encryption ? ", encrypted"
@@ -243,6 +244,7 @@ void RemoteRank::use(std::uint32_t stream, FileDescriptor socket, const wire::Se
 void RemoteRank::watch_data(std::size_t which, int fd) {
   reactor_.watch(fd, 0, *this);
   data_fds_[which].store(fd, std::memory_order_release);
+  if (wire_->is_listening()) reactor_.change(fd, EPOLLIN);
 }
 
 void RemoteRank::listen_for_data(std::uint32_t events) {
@@ -477,14 +479,14 @@ void RemoteRank::on_events(int fd, std::uint32_t events) {
   }
 }
 
-bool RemoteRank::on_tick(Reactor::Time now) {
+std::optional<Reactor::Time> RemoteRank::on_tick(Reactor::Time now) {
   std::string why;
   bool lost = false;
   {
     const std::lock_guard lock(mutex_);
-    if (is_lost()) return false;
+    if (is_lost()) return std::nullopt;
     if (state_.load(std::memory_order_relaxed) == State::connecting && !ended_) {
-      if (now - dialled_ < kDialAgain) return true;
+      if (now - dialled_ < kDialAgain) return dialled_ + kDialAgain;
       const auto limit = setting_seconds("TUTTI_PEER_TIMEOUT");
       if (limit.count() > 0 && now - connecting_since_ > limit) {
         dial_failed(
@@ -492,14 +494,14 @@ bool RemoteRank::on_tick(Reactor::Time now) {
                         "TUTTI_PEER_TIMEOUT)",
                         place(), std::chrono::duration<double>(limit).count(),
                         why_ended_.empty() ? "" : ": " + why_ended_));
-        return true;
+        return now;
       }
       dialled_ = now;
       // Of some dials nothing may have become.
       for (std::uint32_t s = 0; s < streams() && dialler_; ++s) {
         if (!dials_[s].attempt && !streams_[s]) dial(s);
       }
-      return true;
+      return now + kDialAgain;
     }
     const bool closed = wire_closed_.load(std::memory_order_acquire);
     if (closed && !ended_) {
@@ -519,16 +521,21 @@ bool RemoteRank::on_tick(Reactor::Time now) {
   }
   if (lost) {
     lose(why);
-    return false;
+    return std::nullopt;
   }
-  if (ended_ || !is_up()) return true;
+  if (ended_ || !is_up()) return now;
   wire_->tend();
-  if (wire_->was_polled()) return true;
+  if (wire_->was_polled()) return now;
   // Whoever waits for data takes them in. Nobody does, so this thread listens, until on_polled().
+  listen();
+  if (wire_->is_flushed()) return std::nullopt;
+  return now;
+}
+
+void RemoteRank::listen() {
   wire_->set_listening(true);
   listen_for_data(EPOLLIN);
   wire_->arm();
-  return !wire_->is_flushed();
 }
 
 void RemoteRank::on_polled() {

@@ -60,7 +60,7 @@ void receive(End& end, InLink& link, bool sleeps = false) {
 }
 
 void flush(End& end) {
-  while (!end.wire.is_delivered()) end.wire.poll_and_tell();
+  while (!end.wire.is_delivered()) end.wire.drive();
 }
 
 void pin(int rank) {
