@@ -110,9 +110,9 @@ def main():
     random = torch.Generator().manual_seed(1)
     print(json.dumps({"ready": count}), flush=True)
     for line in sys.stdin:
-        times = []
+        times, computed = [], []
         for _ in range(int(line)):
-            start = time.perf_counter()
+            start, computed_before = time.perf_counter(), time.process_time()
             at = torch.randint(len(text) - length, (batch,), generator=random).tolist()
             part = at[rank * batch // size:(rank + 1) * batch // size]
             rows = torch.stack([text[i:i + length + 1] for i in part]).long()
@@ -126,7 +126,8 @@ def main():
                 dist.all_reduce(value)
                 value /= size
             times.append(1e3 * (time.perf_counter() - start))
-        print(json.dumps({"times": times, "waited": [0] * len(times), "loss": value.item(),
+            computed.append(1e3 * (time.process_time() - computed_before))
+        print(json.dumps({"times": times, "waited": [0] * len(times), "computed": computed, "loss": value.item(),
                           "peak": status("VmHWM") - before}), flush=True)
 
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "bindings/torch/linear.h"
 #include "bindings/torch/tensor_parallel.h"
 #include "core/error.h"
 
@@ -26,15 +27,6 @@ Tensor random_tensor(const Shape& shape, std::uint64_t seed, const std::string& 
 }
 
 using Function = std::function<Tensor(const Tensor&)>;
-
-struct Linear : torch::nn::Module {
-  Linear(std::int64_t in, std::int64_t out, at::ScalarType type) {
-    weight = register_parameter("weight", at::empty({out, in}, type));
-    bias = register_parameter("bias", at::empty({out}, type));
-  }
-  Tensor forward(const Tensor& x) const { return at::linear(x, weight, bias); }
-  Tensor weight, bias;
-};
 
 struct Norm : torch::nn::Module {
   explicit Norm(const Shape& shape) {
@@ -98,7 +90,7 @@ class Maker {
   static std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
   Function add_whole(const std::string& name, const Tensor& weight) {
     const auto linear = layer_.register_module(
-        name, std::make_shared<Linear>(weight.size(1), weight.size(0), shape_.type));
+        name, std::make_shared<lib::Linear>(weight.size(1), weight.size(0), shape_.type));
     linear->weight.copy_(weight);
     linear->bias.zero_();
     return [linear](const Tensor& x) { return linear->forward(x); };
