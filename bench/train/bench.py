@@ -1,6 +1,7 @@
 """Training steps of one GPT (float32) by ranks without communication, by Tutti's engines with libtorch,
-and by PyTorch's DDP and FSDP2 over gloo. Same sizes, data, optimizer, clipping; one core and one thread
-for each rank.
+and by PyTorch's DDP, FSDP2, DTensor tensor parallelism and pipelining over gloo. Same sizes, data,
+optimizer, clipping; one core and one thread for each rank. With a model that ranks share (tp, pp) they
+compute as much as ranks that do not communicate: half of the layers on all sequences, with two ranks.
 
     make bench-train            or: bench.py [--build build] [--wheels build/wheels] [--rounds 7] ...
 
@@ -23,14 +24,19 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODELS = {"5M": dict(layers=6, width=256, heads=8, length=128, batch=4),
           "26M": dict(layers=8, width=512, heads=8, length=128, batch=2)}  # batch: of each rank
+RANKS = "RANKS"  # as many as there are
 CONTENDERS = {  # name: program, arguments, what its ratio is to
     "tutti alone": ("tutti", ["--alone"], "tutti alone"),
     "tutti ddp": ("tutti", ["--shard", "none"], "tutti alone"),
     "tutti zero1": ("tutti", ["--shard", "zero1"], "tutti alone"),
     "tutti fsdp": ("tutti", ["--shard", "fsdp"], "tutti alone"),
+    "tutti tp": ("tutti", ["--tp", RANKS], "tutti alone"),
+    "tutti pp": ("tutti", ["--pp", RANKS, "--micro-batches", 4], "tutti alone"),
     "torch alone": ("torch", ["alone"], "torch alone"),
     "torch ddp": ("torch", ["ddp"], "torch alone"),
     "torch fsdp2": ("torch", ["fsdp2"], "torch alone"),
+    "torch tp": ("torch", ["tp"], "torch alone"),
+    "torch pp": ("torch", ["pp"], "torch alone"),
 }
 
 
@@ -46,8 +52,11 @@ class Contender:
         self.name, self.turns, self.waited, self.computed = name, [], [], []
         total = model["batch"] * options.ranks
         if program == "tutti":
-            command = [options.build / "bench/train_worker", *arguments, "--dp", options.ranks,
-                       "--text", options.text, "--batch", total, "--threads", 1]
+            shared = RANKS in arguments
+            arguments = [options.ranks if a is RANKS else a for a in arguments]
+            command = [options.build / "bench/train_worker", *arguments,
+                       "--dp", 1 if shared else options.ranks, "--text", options.text,
+                       "--batch", total, "--threads", 1]
             for size in ("layers", "width", "heads", "length"):
                 command += [f"--{size}", model[size]]
         else:

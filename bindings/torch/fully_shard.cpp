@@ -289,6 +289,13 @@ void FullyShard::backward(const Tensor& loss) {
   finish();
 }
 
+void FullyShard::make_later(const std::vector<std::size_t>& units,
+                            const std::function<void()>& make) {
+  for (const std::size_t u : units) enter_backward(*units_.at(u));
+  make();
+  for (const std::size_t u : units) leave_backward(*units_.at(u));
+}
+
 void FullyShard::end_backward() {
   // Units whose input needs no gradient have no node at their end.
   for (auto u = units_.rbegin(); u != units_.rend(); ++u) leave_backward(**u);

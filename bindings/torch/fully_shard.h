@@ -67,6 +67,9 @@ class FullyShard {
   /// micro-batch; then, once, finish().
   void end_backward();
   void finish();
+  /// Calls make(), which makes gradients of these units' parameters that a backward of this step
+  /// has left for later (gradient_places.h); synchronise(false) held for that one.
+  void make_later(const std::vector<std::size_t>& units, const std::function<void()>& make);
   /// Parameters without a gradient count as having one of zeros.
   void allow_unused(bool allowed = true) { allow_unused_ = allowed; }
   /// Whether backward() reduces, as parallel::ShardedDataParallel::synchronise().

@@ -6,6 +6,7 @@
 #include <functional>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "tensors.h"
 
@@ -29,15 +30,36 @@ class MakesGradients {
   /// with that memory as the gradient, or with other memory that has it.
   void gradients_to(Places places) { places_ = std::move(places); }
 
- protected:
-  MakesGradients() = default;
-  ~MakesGradients() = default;
   GradientPlace place_of(const Tensor& parameter) const {
     return places_ ? places_(parameter) : GradientPlace{};
   }
 
+ protected:
+  MakesGradients() = default;
+  ~MakesGradients() = default;
+
  private:
   Places places_;
+};
+
+/// While it lives, backwards on this thread leave gradients of parameters for later, where a module
+/// knows how: what others wait for, the gradients of inputs, is there sooner.
+class LaterGradients {
+ public:
+  /// What makes a gradient, and hands it to its parameter as backward would have: with its hooks.
+  using Make = std::function<void()>;
+  explicit LaterGradients(std::vector<Make>& later);
+  ~LaterGradients();
+  LaterGradients(const LaterGradients&) = delete;
+  LaterGradients& operator=(const LaterGradients&) = delete;
+
+  /// Where a module adds to; null: gradients are made now.
+  static std::vector<Make>* list();
+  /// To a parameter, later.
+  static void give(const Tensor& parameter, const Tensor& gradient);
+
+ private:
+  std::vector<Make>* const before_;
 };
 
 /// Of the module and all modules in it.

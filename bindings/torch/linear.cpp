@@ -15,12 +15,6 @@ namespace tutti::libtorch {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-void gradients_to(torch::nn::Module& module, const MakesGradients::Places& places) {
-  module.apply([&](torch::nn::Module& m) {
-    if (auto* const maker = dynamic_cast<MakesGradients*>(&m)) maker->gradients_to(places);
-  });
-}
-
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& weight,
                         const Tensor& bias, Linear* m) {
@@ -37,10 +31,20 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     const Tensor& weight = kept[1];
     const Tensor& dy = gradients[0];
     const Tensor inputs = x.reshape({-1, x.size(-1)}), outputs = dy.reshape({-1, dy.size(-1)});
+    const bool of_weight = ctx->needs_input_grad(1);
+    const bool of_bias = m.bias.defined() && ctx->needs_input_grad(2);
     Tensor dx, dweight, dbias;
     if (ctx->needs_input_grad(0)) dx = outputs.mm(weight).view(x.sizes());
-    if (ctx->needs_input_grad(1)) dweight = weights(outputs.t(), inputs, m);
-    if (m.bias.defined() && ctx->needs_input_grad(2)) dbias = biases(outputs, m);
+    if (auto* const later = LaterGradients::list(); later != nullptr) {
+      later->push_back([&m, inputs, outputs, of_weight, of_bias] {
+        const at::NoGradGuard no_grad;
+        if (of_weight) LaterGradients::give(m.weight, weights(outputs.t(), inputs, m));
+        if (of_bias) LaterGradients::give(m.bias, biases(outputs, m));
+      });
+    } else {
+      if (of_weight) dweight = weights(outputs.t(), inputs, m);
+      if (of_bias) dbias = biases(outputs, m);
+    }
     return {dx, dweight, dbias, Tensor()};
   }
 

@@ -80,6 +80,28 @@ struct Gradients {
   bool adds;
 };
 
+/// Of a layer, by `backward(of_input, of_parameters)` of its engine; the parameters' part later,
+/// where that is asked for.
+template <class Module, class Backward>
+variable_list backward_of(Module& m, const variable_list& kept, const Tensor& dx,
+                          const Backward& backward) {
+  auto* const later = LaterGradients::list();
+  if (later == nullptr) {
+    const Gradients made(m.place_of(m.weight), kept[1], m.place_of(m.bias), kept[2]);
+    backward(dx.mutable_data_ptr(), made.pointers());
+    return {dx, made.weight, made.bias, Tensor()};
+  }
+  backward(dx.mutable_data_ptr(), engines::LinearGradients{});
+  later->push_back([&m, kept, backward] {
+    const at::NoGradGuard no_grad;
+    const Gradients made(m.place_of(m.weight), kept[1], m.place_of(m.bias), kept[2]);
+    backward(nullptr, made.pointers());
+    LaterGradients::give(m.weight, made.weight);
+    LaterGradients::give(m.bias, made.bias);
+  });
+  return {dx, Tensor(), Tensor(), Tensor()};
+}
+
 }  // namespace
 
 struct ColumnFunction : torch::autograd::Function<ColumnFunction> {
@@ -98,12 +120,12 @@ struct ColumnFunction : torch::autograd::Function<ColumnFunction> {
     const auto kept = ctx->get_saved_variables();
     const Tensor dy = gradients[0].contiguous();
     const Tensor dx = at::empty(kept[0].sizes(), kept[0].options());
-    const Gradients of_parameters(m.place_of(m.weight), kept[1], m.place_of(m.bias), kept[2]);
-    m.engine_.backward(dy.const_data_ptr(), kept[0].const_data_ptr(),
-                       static_cast<std::size_t>(dy.size(0)),
-                       {kept[1].const_data_ptr(), kept[2].const_data_ptr()}, dx.mutable_data_ptr(),
-                       of_parameters.pointers());
-    return {dx, of_parameters.weight, of_parameters.bias, Tensor()};
+    const auto backward = [&m, kept, dy](void* of_input, engines::LinearGradients of_parameters) {
+      m.engine_.backward(
+          dy.const_data_ptr(), kept[0].const_data_ptr(), static_cast<std::size_t>(dy.size(0)),
+          {kept[1].const_data_ptr(), kept[2].const_data_ptr()}, of_input, of_parameters);
+    };
+    return backward_of(m, kept, dx, backward);
   }
 };
 
@@ -141,12 +163,12 @@ struct RowFunction : torch::autograd::Function<RowFunction> {
     const auto kept = ctx->get_saved_variables();
     const Tensor dy = gradients[0].contiguous();
     const Tensor dx = at::empty(kept[0].sizes(), kept[0].options());
-    const Gradients of_parameters(m.place_of(m.weight), kept[1], m.place_of(m.bias), kept[2]);
-    m.engine_.backward(dy.const_data_ptr(), kept[0].const_data_ptr(),
-                       static_cast<std::size_t>(kept[0].size(0)),
-                       {kept[1].const_data_ptr(), kept[2].const_data_ptr()}, dx.mutable_data_ptr(),
-                       of_parameters.pointers());
-    return {dx, of_parameters.weight, of_parameters.bias, Tensor()};
+    const auto backward = [&m, kept, dy](void* of_input, engines::LinearGradients of_parameters) {
+      m.engine_.backward(
+          dy.const_data_ptr(), kept[0].const_data_ptr(), static_cast<std::size_t>(kept[0].size(0)),
+          {kept[1].const_data_ptr(), kept[2].const_data_ptr()}, of_input, of_parameters);
+    };
+    return backward_of(m, kept, dx, backward);
   }
 };
 
