@@ -32,6 +32,10 @@ class Stages {
   Stages(HybridPlace& at, const std::vector<HeldUnit>& units, HybridParameters& parameters)
       : at_(at), parameters_(parameters) {
     for (std::size_t u = 0; u < units.size(); ++u) unit_[units[u].name] = u;
+    uses_.assign(units.size(), at.c.micro_batches);
+    uses_over_.resize(units.size());
+    // The first stage and the last use it, here.
+    if (at.has(0) && at.has(at.last())) uses_[unit_.at("embedding")] *= 2;
     Axis& tp = at.mesh.axis("tp");
     const auto& c = at.c;
     for (int stage = 0; stage <= at.last(); ++stage) {
@@ -41,8 +45,7 @@ class Stages {
             tp, "tokens", Size::tokens, Size::width, kType,
             tensor::EmbeddingOptions{.sequence = c.sequence});
       }
-      for (std::size_t k = at.first_block(stage); k < at.first_block(stage) + at.block_count();
-           ++k) {
+      for (std::size_t k = at.blocks(stage).first; k < at.blocks(stage).end(); ++k) {
         layers_.emplace(std::piecewise_construct, std::tuple(k),
                         std::tuple(std::ref(tp),
                                    tensor::LinearShape{fmt::format("up {}", k), Size::width,
@@ -65,7 +68,15 @@ class Stages {
   pipeline::Stages functions() {
     pipeline::Stages f;
     f.forward = [this](int s, int m, auto in, auto out) { forward(s, m, in, out); };
-    f.backward = [this](int s, int m, auto in, auto out) { backward(s, m, in, out); };
+    f.backward = [this](int s, int m, auto in, auto out) {
+      backward(pipeline::Work::backward, s, m, in, out);
+    };
+    f.backward_inputs = [this](int s, int m, auto in, auto out) {
+      backward(pipeline::Work::backward_inputs, s, m, in, out);
+    };
+    f.backward_weights = [this](int s, int m) {
+      backward(pipeline::Work::backward_weights, s, m, {}, {});
+    };
     return f;
   }
 
@@ -79,6 +90,8 @@ class Stages {
   struct Kept {  // from a forward to its backward
     std::vector<Matrix> inputs, hiddens, norms;
     Matrix logits{0, 0};
+    std::vector<Matrix> outer, inner;  // by block: the gradients of what its two layers have made
+    Matrix of_embedding{0, 0};
     tensor::VocabularyCrossEntropy::Saved saved;
   };
 
@@ -108,8 +121,7 @@ class Stages {
     } else {
       std::memcpy(x.data(), in.data(), in.size());
     }
-    for (std::size_t k = at_.first_block(stage); k < at_.first_block(stage) + at_.block_count();
-         ++k) {
+    for (std::size_t k = at_.blocks(stage).first; k < at_.blocks(stage).end(); ++k) {
       const std::size_t u = block(k);
       parameters_.before(u, false);
       kept.inputs.push_back(x);
@@ -141,55 +153,82 @@ class Stages {
     for (const double l : kept.saved.loss) loss += l / Size::rows;
   }
 
-  void backward(int stage, int m, pipeline::Stages::In in, pipeline::Stages::Out out) {
+  /// A backward, or one of its two parts: that of the inputs makes the norms' gradients, too.
+  void backward(pipeline::Work work, int stage, int m, pipeline::Stages::In in,
+                pipeline::Stages::Out out) {
+    const bool inputs = work != pipeline::Work::backward_weights;
+    const bool weights = work != pipeline::Work::backward_inputs;
+    const auto of_input = [&](Matrix& d) { return inputs ? d.data() : nullptr; };
+    const auto of_weight = [&](std::size_t u, std::size_t p) {
+      return weights ? gradient(u, p) : nullptr;
+    };
     Kept& kept = kept_.at({stage, m});
-    const bool last = m + 1 == at_.c.micro_batches;  // they come in order
     Matrix d = local();
     if (stage == at_.last()) {
       const std::size_t u = unit_.at("norm"), e = unit_.at("embedding");
       // The engines of the data axis average.
-      loss_of_->backward(kept.logits.data(), tokens(m, 1), kept.saved,
-                         static_cast<double>(at_.c.dp) / Size::rows, kept.logits.data());
+      if (inputs) {
+        loss_of_->backward(kept.logits.data(), tokens(m, 1), kept.saved,
+                           static_cast<double>(at_.c.dp) / Size::rows, kept.logits.data());
+      }
       parameters_.before(e, true);
       output_->backward(kept.logits.data(), kept.norms.back().data(), at_.rows(),
-                        {value(e, 0), nullptr}, d.data(), {gradient(e, 0), nullptr});
-      parameters_.after(e, true, last && at_.tied());  // else it is used once more
-      parameters_.before(u, true);
-      d = normalised_backward(kept.inputs.back(), value(u, 0), d, gradient(u, 0), gradient(u, 1));
-      parameters_.after(u, true, last);
-    } else {
+                        {value(e, 0), nullptr}, of_input(d), {of_weight(e, 0), nullptr});
+      after_backward(e, weights);
+      if (inputs) {
+        parameters_.before(u, true);
+        d = normalised_backward(kept.inputs.back(), value(u, 0), d, gradient(u, 0), gradient(u, 1));
+        after_backward(u, true);
+      }
+    } else if (inputs) {
       std::memcpy(d.data(), in.data(), in.size());
     }
-    for (std::size_t i = at_.block_count(); i-- > 0;) {
-      const std::size_t k = at_.first_block(stage) + i, u = block(k);
+    kept.outer.resize(at_.blocks(stage).count, local());
+    kept.inner.resize(at_.blocks(stage).count, local());
+    for (std::size_t i = at_.blocks(stage).count; i-- > 0;) {
+      const std::size_t k = at_.blocks(stage).first + i, u = block(k);
       parameters_.before(u, true);
       const Matrix& t = kept.hiddens[i];
       Matrix dt(t.rows, t.columns), dn = local();
-      down_.at(k).backward(d.data(), t.data(), at_.rows(), {value(u, 4), value(u, 5)}, dt.data(),
-                           {gradient(u, 4), gradient(u, 5)});
-      const Matrix dh = times(dt, each(t, [](double v) { return 1 - v * v; }));
-      layers_.at(k).backward(dh.data(), kept.norms[i].data(), at_.rows(),
-                             {value(u, 2), value(u, 3)}, dn.data(),
-                             {gradient(u, 2), gradient(u, 3)});
-      d = d + normalised_backward(kept.inputs[i], value(u, 0), dn, gradient(u, 0), gradient(u, 1));
+      if (inputs) kept.outer[i] = d;
+      down_.at(k).backward(kept.outer[i].data(), t.data(), at_.rows(), {value(u, 4), value(u, 5)},
+                           of_input(dt), {of_weight(u, 4), of_weight(u, 5)});
+      if (inputs) kept.inner[i] = times(dt, each(t, [](double v) { return 1 - v * v; }));
+      layers_.at(k).backward(kept.inner[i].data(), kept.norms[i].data(), at_.rows(),
+                             {value(u, 2), value(u, 3)}, of_input(dn),
+                             {of_weight(u, 2), of_weight(u, 3)});
+      if (inputs) {
+        d = d +
+            normalised_backward(kept.inputs[i], value(u, 0), dn, gradient(u, 0), gradient(u, 1));
+      }
       if (step_ == at_.c.not_finite_in && at_.mesh.rank() == at_.mesh.shape().ranks() - 1) {
         *gradient(u, 2) = std::numeric_limits<double>::quiet_NaN();
       }
-      parameters_.after(u, true, last);
+      after_backward(u, weights);
     }
     if (stage > 0) {
-      std::memcpy(out.data(), d.data(), out.size());
+      if (inputs) std::memcpy(out.data(), d.data(), out.size());
       return;
     }
+    if (inputs) kept.of_embedding = d;
+    if (!weights) return;
     const std::size_t u = unit_.at("embedding");
     parameters_.before(u, true);
-    embedding_->backward(tokens(m, 0), d.data(), gradient(u, 0));
-    parameters_.after(u, true, last);
+    embedding_->backward(tokens(m, 0), kept.of_embedding.data(), gradient(u, 0));
+    after_backward(u, true);
+  }
+
+  /// `whole`: one of its uses is over with it; the last of a step is the last of all of them.
+  void after_backward(std::size_t unit, bool whole) {
+    const bool last = whole && ++uses_over_[unit] == uses_[unit];
+    if (last) uses_over_[unit] = 0;
+    parameters_.after(unit, true, last);
   }
 
   HybridPlace& at_;
   HybridParameters& parameters_;
   std::map<std::string, std::size_t> unit_;
+  std::vector<int> uses_, uses_over_;  // by unit: backwards in a step
   std::unique_ptr<tensor::VocabularyEmbedding> embedding_;
   std::map<std::size_t, tensor::ColumnParallelLinear> layers_;
   std::map<std::size_t, tensor::RowParallelLinear> down_;

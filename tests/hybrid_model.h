@@ -20,7 +20,7 @@
 namespace tutti::test {
 
 struct HybridSizes {
-  static constexpr std::size_t tokens = 29, width = 8, hidden = 16, blocks = 4;
+  static constexpr std::size_t tokens = 29, width = 8, hidden = 16, blocks = 8;
   static constexpr std::size_t sequences = 8, length = 8;  // of a batch, of all ranks together
   static constexpr std::size_t rows = sequences * length;
 };

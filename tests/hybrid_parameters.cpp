@@ -40,7 +40,11 @@ class Sharded final : public HybridParameters {
     model_.share_parameters();
   }
   void before(std::size_t unit, bool backward) override {
-    backward ? model_.before_backward(unit) : model_.before_forward(unit);
+    if (backward) {
+      model_.before_backward(unit);
+    } else {
+      model_.before_forward(unit);
+    }
   }
   void after(std::size_t unit, bool backward, bool last) override {
     if (!backward) return model_.after_forward(unit);

@@ -46,7 +46,7 @@ std::vector<HeldUnit> held_units(const HybridPlace& at, const Weights& end) {
       };
       units.push_back({"embedding", {hold("embedding", rows, 1, Copies::none, at.tied())}});
     }
-    for (std::size_t k = at.first_block(stage); k < at.first_block(stage) + at.block_count(); ++k) {
+    for (std::size_t k = at.blocks(stage).first; k < at.blocks(stage).end(); ++k) {
       const auto sliced = [&at, k](Matrix Weights::Block::*m, bool columns) {
         return [&at, k, m, columns](const Weights& w) {
           return (w.blocks[k].*m).slice(at.tp(), at.c.tp, columns);

@@ -23,12 +23,17 @@ struct HybridPlace {
   int tp() const { return mesh.coordinate("tp"); }
   bool has(int stage) const { return schedule.rank_of(stage) == mesh.coordinate("pp"); }
   int last() const { return schedule.stages() - 1; }
-  /// Blocks of a stage: [first, first + count).
-  std::size_t block_count() const {
-    return HybridSizes::blocks / static_cast<std::size_t>(schedule.stages());
-  }
-  std::size_t first_block(int stage) const {
-    return static_cast<std::size_t>(stage) * block_count();
+  struct Blocks {
+    std::size_t first, count;
+    std::size_t end() const { return first + count; }
+  };
+  /// Of a stage.
+  Blocks blocks(int stage) const {
+    const auto before = [&](int s) {
+      return HybridSizes::blocks * static_cast<std::size_t>(s) /
+             static_cast<std::size_t>(schedule.stages());
+    };
+    return {before(stage), before(stage + 1) - before(stage)};
   }
   bool tied() const { return schedule.rank_of(0) != schedule.rank_of(last()); }
   std::size_t rows() const {  // of a micro-batch

@@ -100,6 +100,28 @@ TEST(Hybrid, EightRanksAreOneRankInAnyMixture) {
   fmt::print("{} mixtures: {:.1e} at most\n", cases, worst);
 }
 
+// Eight stages, and schedules in which a rank has the first stage and the last one, or does the
+// backward of the weights when it has nothing better to do.
+TEST(Hybrid, EverySchedule) {
+  struct Scheduled {
+    const char* schedule;
+    int dp, tp, pp, micro_batches, chunks = 0;
+  };
+  int zero = 0;
+  for (const Scheduled& s :
+       {Scheduled{"1f1b", 1, 1, 8, 8}, Scheduled{"interleaved", 2, 1, 4, 8, 2},
+        Scheduled{"zb-h1", 2, 2, 2, 4}, Scheduled{"zb-h2", 2, 1, 4, 8},
+        Scheduled{"zb-v", 1, 2, 4, 8}, Scheduled{"zb-v", 2, 2, 2, 4},
+        Scheduled{"dualpipe-v", 2, 1, 4, 8}, Scheduled{"dualpipe-v", 2, 2, 2, 2}}) {
+    HybridCase c{.dp = s.dp, .tp = s.tp, .pp = s.pp, .micro_batches = s.micro_batches};
+    c.schedule = s.schedule;
+    c.chunks = s.chunks;
+    c.sequence = s.tp > 1;
+    c.zero = zero++ % 4;
+    expect_as_one_rank(c);
+  }
+}
+
 TEST(Hybrid, EveryEngineOfTheDataAxis) {
   for (const int zero : {0, 1, 2, 3}) {
     for (const Layout layout : {Layout::flat, Layout::by_parameter}) {
@@ -161,7 +183,7 @@ TEST(Hybrid, AStepIsInOneTrace) {
     for (const char* track : {"pp", "dp", "tp", "dp waits", "tp waits"}) {
       EXPECT_GT(events[track], 0) << track;
     }
-    EXPECT_EQ(travelled.count(trace->rank() < 4 ? "linear 'up 0'" : "linear 'up 3'"), 1u);
+    EXPECT_EQ(travelled.count(trace->rank() < 4 ? "linear 'up 0'" : "linear 'up 7'"), 1u);
   }
   for (const char* part : {"\"rank 7\"", "\"1B3\"", "linear 'down 2': reduce_scatter"}) {
     EXPECT_NE(out.str().find(part), std::string::npos) << part;

@@ -1,13 +1,15 @@
 """Training steps of one GPT (float32) by ranks without communication, by Tutti's engines with libtorch,
-and by PyTorch's DDP and FSDP2 over gloo. Same sizes, data, optimizer, clipping; one core and one thread
-for each rank.
+and by PyTorch's DDP, FSDP2, DTensor tensor parallelism and pipelining over gloo. Same sizes, data,
+optimizer, clipping; one core and one thread for each rank. With a model that ranks share (tp, pp) they
+compute as much as ranks that do not communicate: half of the layers on all sequences, with two ranks.
 
     make bench-train            or: bench.py [--build build] [--wheels build/wheels] [--rounds 7] ...
 
 All contenders are started at once, and take turns of a few steps (A B C, C B A ...), so that whatever
 else the machine does meets all of them alike. A contender's time in a turn is the median of its steps;
 its ratio is the median, over the turns, of its time to that of the ranks without communication, of the
-same framework, in the same turn.
+same framework, in the same turn. "core ms" is the time for which a rank's threads had a core: what it
+computed, waiting left out; it says something on a machine that others use, too.
 """
 
 import argparse
@@ -22,14 +24,19 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODELS = {"5M": dict(layers=6, width=256, heads=8, length=128, batch=4),
           "26M": dict(layers=8, width=512, heads=8, length=128, batch=2)}  # batch: of each rank
+RANKS = "RANKS"  # as many as there are
 CONTENDERS = {  # name: program, arguments, what its ratio is to
     "tutti alone": ("tutti", ["--alone"], "tutti alone"),
     "tutti ddp": ("tutti", ["--shard", "none"], "tutti alone"),
     "tutti zero1": ("tutti", ["--shard", "zero1"], "tutti alone"),
     "tutti fsdp": ("tutti", ["--shard", "fsdp"], "tutti alone"),
+    "tutti tp": ("tutti", ["--tp", RANKS], "tutti alone"),
+    "tutti pp": ("tutti", ["--pp", RANKS, "--micro-batches", 4], "tutti alone"),
     "torch alone": ("torch", ["alone"], "torch alone"),
     "torch ddp": ("torch", ["ddp"], "torch alone"),
     "torch fsdp2": ("torch", ["fsdp2"], "torch alone"),
+    "torch tp": ("torch", ["tp"], "torch alone"),
+    "torch pp": ("torch", ["pp"], "torch alone"),
 }
 
 
@@ -42,11 +49,14 @@ def free_port():
 class Contender:
     def __init__(self, name, model, options):
         program, arguments, self.baseline = CONTENDERS[name]
-        self.name, self.turns, self.waited = name, [], []
+        self.name, self.turns, self.waited, self.computed = name, [], [], []
         total = model["batch"] * options.ranks
         if program == "tutti":
-            command = [options.build / "bench/train_worker", *arguments, "--dp", options.ranks,
-                       "--text", options.text, "--batch", total, "--threads", 1]
+            shared = RANKS in arguments
+            arguments = [options.ranks if a is RANKS else a for a in arguments]
+            command = [options.build / "bench/train_worker", *arguments,
+                       "--dp", 1 if shared else options.ranks, "--text", options.text,
+                       "--batch", total, "--threads", 1]
             for size in ("layers", "width", "heads", "length"):
                 command += [f"--{size}", model[size]]
         else:
@@ -84,7 +94,8 @@ class Contender:
             rank.stdin.flush()
         self.last = self.answers()
         return (max(statistics.median(a["times"]) for a in self.last),
-                statistics.mean(statistics.median(a["waited"]) for a in self.last))
+                *(statistics.mean(statistics.median(a[what]) for a in self.last)
+                  for what in ("waited", "computed")))
 
     def end(self):
         for rank in self.ranks:
@@ -108,17 +119,21 @@ def measure(model, options):
         for turn in range(options.rounds):
             order = list(contenders.values())
             for contender in order if turn % 2 == 0 else reversed(order):
-                time, waited = contender.turn(options.steps)
+                time, waited, computed = contender.turn(options.steps)
                 contender.turns.append(time)
                 contender.waited.append(waited)
+                contender.computed.append(computed)
         rows = []
         for contender in contenders.values():
             base = contenders.get(contender.baseline)
             rows.append({
                 "contender": contender.name, "step_ms": statistics.median(contender.turns),
                 "turns_ms": contender.turns, "waited_ms": statistics.median(contender.waited),
+                "computed_ms": statistics.median(contender.computed),
                 "ratio": statistics.median(t / b for t, b in zip(contender.turns, base.turns))
                 if base else None,
+                "computed_ratio": statistics.median(
+                    t / b for t, b in zip(contender.computed, base.computed)) if base else None,
                 "exposed_ms": statistics.median(t - b for t, b in zip(contender.turns, base.turns))
                 if base else None,
                 "peak_bytes": max(a["peak"] for a in contender.last),
@@ -132,13 +147,15 @@ def measure(model, options):
 def table(name, parameters, rows, options):
     print(f"\n{name}: {parameters / 1e6:.1f} M parameters, {options.ranks} ranks, "
           f"{options.rounds} turns of {options.steps} steps")
-    print(f"{'':14}{'step ms':>10}{'ratio':>8}{'exposed ms':>12}{'waited ms':>11}{'peak MB':>9}{'loss':>8}")
+    print(f"{'':14}{'step ms':>10}{'ratio':>8}{'exposed ms':>12}{'waited ms':>11}{'core ms':>9}{'ratio':>8}"
+          f"{'peak MB':>9}{'loss':>8}")
     for row in rows:
         ratio = "" if row["ratio"] is None else f"{row['ratio']:.3f}"
+        computed = "" if row["computed_ratio"] is None else f"{row['computed_ratio']:.3f}"
         exposed = "" if row["exposed_ms"] is None else f"{row['exposed_ms']:.1f}"
         waited = f"{row['waited_ms']:.1f}" if row["contender"].startswith("tutti") else ""
         print(f"{row['contender']:14}{row['step_ms']:10.1f}{ratio:>8}{exposed:>12}{waited:>11}"
-              f"{row['peak_bytes'] / 1e6:9.0f}{row['loss']:8.3f}")
+              f"{row['computed_ms']:9.1f}{computed:>8}{row['peak_bytes'] / 1e6:9.0f}{row['loss']:8.3f}")
     sys.stdout.flush()
 
 

@@ -1,7 +1,10 @@
 """The same as worker.cpp with PyTorch's own engines, over gloo: the model of examples/train/model.h,
 its data, sizes, optimizer and clipping.
 
-    torch_worker.py alone|ddp|fsdp2 LAYERS WIDTH HEADS LENGTH BATCH TEXT
+    torch_worker.py alone|ddp|fsdp2|tp|pp LAYERS WIDTH HEADS LENGTH BATCH TEXT
+
+tp: DTensor's column- and row-parallel layers, all ranks on the same sequences. pp: pipelining's 1F1B, of
+MICRO_BATCHES micro-batches.
 """
 
 import json
@@ -14,6 +17,8 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
+
+MICRO_BATCHES = 4
 
 
 class Embedding(nn.Module):
@@ -44,10 +49,10 @@ class Block(nn.Module):
 
     def forward(self, x):
         b, t, c = x.shape
-        parts = self.qkv(self.norm1(x)).view(b, t, 3, self.heads, c // self.heads)
+        parts = self.qkv(self.norm1(x)).view(b, t, 3, self.heads, -1)
         q, k, v = (parts.select(2, i).transpose(1, 2) for i in range(3))
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.project(mixed.transpose(1, 2).reshape(b, t, c))
+        x = x + self.project(mixed.transpose(1, 2).reshape(b, t, -1))
         return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
 
 
@@ -63,6 +68,63 @@ class Gpt(nn.Module):
         for block in self.blocks:
             x = block(x)
         return self.logits(self.norm(x))
+
+
+class Stage(nn.Module):
+    """Layers of a model, one after the other."""
+
+    def __init__(self, layers):
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+def loss_of(logits, following):
+    return F.cross_entropy(logits.flatten(0, 1), following.flatten())
+
+
+def tensor_parallel(model, size):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+    mesh = init_device_mesh("cpu", (size,))
+    for block in model.blocks:  # queries, keys and values are dealt out in another order: as good as any
+        block.heads //= size
+        parallelize_module(block, mesh, {"qkv": ColwiseParallel(), "project": RowwiseParallel(),
+                                         "up": ColwiseParallel(), "down": RowwiseParallel()})
+    return model
+
+
+class Pipeline:
+    """The rank's stage, and the schedule that runs it."""
+
+    def __init__(self, model, rank, size, micro_batch, length, width):
+        from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+        layers = [model.embedding, *model.blocks, nn.Sequential(model.norm, model.logits)]
+        share = [len(layers) * i // size for i in range(size + 1)]
+        self.module = Stage(layers[share[rank]:share[rank + 1]])
+        # With what goes in and out they need not tell each other, for which they would want numpy.
+        tokens = torch.empty(micro_batch, length, dtype=torch.long, device="meta")
+        between = torch.empty(micro_batch, length, width, device="meta", requires_grad=True)
+        logits = torch.empty(micro_batch, length, 256, device="meta", requires_grad=True)
+        stage = PipelineStage(self.module, rank, size, torch.device("cpu"),
+                              input_args=(between if rank else tokens,),
+                              output_args=(between if rank < size - 1 else logits,))
+        self.schedule = Schedule1F1B(stage, MICRO_BATCHES, loss_fn=loss_of)
+        self.first, self.last = rank == 0, rank == size - 1
+
+    def step(self, tokens, following):
+        losses = []
+        if self.first:
+            self.schedule.step(tokens)
+        elif self.last:
+            self.schedule.step(target=following, losses=losses)
+        else:
+            self.schedule.step()
+        return torch.stack(losses).mean() if losses else torch.zeros(())
 
 
 def status(what):
@@ -81,6 +143,25 @@ def text_of(path):
         folders[:] = [f for f in folders if not f.startswith(("build", "."))]
         files += [pathlib.Path(folder) / n for n in names if n.endswith((".h", ".cpp", ".md"))]
     return b"".join(f.read_bytes() for f in sorted(files))
+
+
+def is_shared(p):
+    return hasattr(p, "placements")  # a DTensor
+
+
+def clip(parameters, pipeline):
+    """By the norm of all ranks' gradients. DTensors and other tensors do not go together in torch."""
+    total = torch.zeros(())
+    for shared in (False, True):
+        gradients = [p.grad for p in parameters if is_shared(p) == shared]
+        if gradients:
+            norm = torch.nn.utils.get_total_norm(gradients)
+            total += (norm.full_tensor() if shared else norm) ** 2
+    if pipeline:
+        dist.all_reduce(total)
+    for shared in (False, True):
+        torch.nn.utils.clip_grads_with_norm_([p for p in parameters if is_shared(p) == shared], 1.0,
+                                             total.sqrt())
 
 
 def main():
@@ -102,31 +183,42 @@ def main():
         for block in model.blocks:
             fully_shard(block, mesh=mesh)
         fully_shard(model, mesh=mesh)
-    matrices = [p for p in model.parameters() if p.dim() > 1]
-    vectors = [p for p in model.parameters() if p.dim() <= 1]
-    optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.1},
-                                   {"params": vectors, "weight_decay": 0.0}], lr=1e-3, fused=True)
+    elif engine == "tp":
+        tensor_parallel(model, size)
+    pipeline = Pipeline(model, rank, size, batch // MICRO_BATCHES, length, width) if engine == "pp" else None
+    if pipeline:
+        model = pipeline.module
+    parameters = list(model.parameters())
+    groups = {}
+    for p in parameters:
+        groups.setdefault((p.dim() > 1, is_shared(p)), []).append(p)
+    optimizer = torch.optim.AdamW([{"params": group, "weight_decay": 0.1 if matrices else 0.0}
+                                   for (matrices, _), group in groups.items()], lr=1e-3, fused=True)
     text = torch.frombuffer(bytearray(text_of(path)), dtype=torch.uint8)
     random = torch.Generator().manual_seed(1)
     print(json.dumps({"ready": count}), flush=True)
     for line in sys.stdin:
-        times = []
+        times, computed = [], []
         for _ in range(int(line)):
-            start = time.perf_counter()
+            start, computed_before = time.perf_counter(), time.process_time()
             at = torch.randint(len(text) - length, (batch,), generator=random).tolist()
-            part = at[rank * batch // size:(rank + 1) * batch // size]
+            part = at if engine in ("tp", "pp") else at[rank * batch // size:(rank + 1) * batch // size]
             rows = torch.stack([text[i:i + length + 1] for i in part]).long()
-            loss = F.cross_entropy(model(rows[:, :-1]).flatten(0, 1), rows[:, 1:].flatten())
             optimizer.zero_grad()
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            if pipeline:
+                loss = pipeline.step(rows[:, :-1], rows[:, 1:])
+            else:
+                loss = loss_of(model(rows[:, :-1]), rows[:, 1:])
+                loss.backward()
+            clip(parameters, pipeline)
             optimizer.step()
             value = loss.detach().clone()
             if engine != "alone":
                 dist.all_reduce(value)
-                value /= size
+                value /= 1 if pipeline else size
             times.append(1e3 * (time.perf_counter() - start))
-        print(json.dumps({"times": times, "waited": [0] * len(times), "loss": value.item(),
+            computed.append(1e3 * (time.process_time() - computed_before))
+        print(json.dumps({"times": times, "waited": [0] * len(times), "computed": computed, "loss": value.item(),
                           "peak": status("VmHWM") - before}), flush=True)
 
 

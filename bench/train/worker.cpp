@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <time.h>
 
 #include <chrono>
 #include <cstdio>
@@ -23,6 +24,13 @@ double milliseconds(Clock::duration d) {
   return std::chrono::duration<double, std::milli>(d).count();
 }
 
+/// That this process has computed for, on all of its threads.
+double processor_time() {
+  timespec time{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return 1e3 * static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_nsec);
+}
+
 /// A line of /proc/self/status, in bytes.
 double memory(const std::string& what) {
   std::ifstream status("/proc/self/status");
@@ -41,18 +49,22 @@ void serve(tutti::Communicator& world, const Options& options) {
   std::fflush(stdout);
   std::uint64_t step = 0;
   for (int steps = 0; std::cin >> steps;) {
-    std::vector<double> times, waited;
+    std::vector<double> times, waited, computed;
     double loss = 0;
     for (int i = 0; i < steps; ++i) {
       ranks.cost();
       const auto from = Clock::now();
+      const double computed_before = processor_time();
       loss = trainer.step(text, ++step).loss;
       times.push_back(milliseconds(Clock::now() - from));
+      computed.push_back(processor_time() - computed_before);
       waited.push_back(milliseconds(ranks.cost().waited));
     }
     fmt::print(
-        "{{\"times\": [{:.3f}], \"waited\": [{:.3f}], \"loss\": {:.6f}, \"peak\": {:.0f}}}\n",
-        fmt::join(times, ", "), fmt::join(waited, ", "), loss, memory("VmHWM") - before);
+        "{{\"times\": [{:.3f}], \"waited\": [{:.3f}], \"computed\": [{:.3f}], \"loss\": {:.6f}, "
+        "\"peak\": {:.0f}}}\n",
+        fmt::join(times, ", "), fmt::join(waited, ", "), fmt::join(computed, ", "), loss,
+        memory("VmHWM") - before);
     std::fflush(stdout);
   }
 }

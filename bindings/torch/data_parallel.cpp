@@ -3,7 +3,9 @@
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string>
+#include <utility>
 
 #include "core/error.h"
 #include "parallel/agreement.h"
@@ -46,17 +48,22 @@ void share(parallel::Axis& axis, parallel::DataParallel& engine,
 DataParallel::DataParallel(parallel::Axis& axis, torch::nn::Module& module,
                            const parallel::DataParallelPolicy& policy)
     : axis_(axis),
+      module_(module),
       parameters_(trained_parameters(module)),
+      expected_(parameters_.size()),
       engine_(axis, declared(parameters_), policy) {
   const at::NoGradGuard no_grad;
   share(axis, engine_, parameters_, other_tensors(module));
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     hooks_.push_back(parameters_[i].tensor.register_hook(
         [this, i](const Tensor& gradient) { return arrived(i, gradient); }));
+    numbers_[parameters_[i].tensor.unsafeGetTensorImpl()] = i;
   }
+  gradients_to(module, [this](const Tensor& parameter) { return place(parameter); });
 }
 
 DataParallel::~DataParallel() {
+  gradients_to(module_, {});
   for (std::size_t i = 0; i < hooks_.size(); ++i) {
     const Tensor& parameter = parameters_[i].tensor;
     parameter.remove_hook(hooks_[i]);
@@ -69,20 +76,37 @@ Tensor DataParallel::view(std::size_t i) const {
   return tensor_over(engine_.gradient(i), parameter.sizes(), parameter.scalar_type());
 }
 
+// A parameter that is used twice has its gradients added up before they arrive: the second one goes
+// elsewhere.
+GradientPlace DataParallel::place(const Tensor& parameter) {
+  const auto number = numbers_.find(parameter.unsafeGetTensorImpl());
+  if (number == numbers_.end()) return {};
+  const std::size_t i = number->second;
+  if (engine_.is_ready(i) || expected_[i] != 0) return {};
+  const Tensor& before = parameter.grad();
+  const Tensor memory = view(i);
+  const bool adds = before.defined();
+  if (adds && before.const_data_ptr() != memory.const_data_ptr()) return {};
+  expected_[i] = 1;
+  return {memory, adds};
+}
+
 // Runs before autograd accumulates the gradient. What it returns is taken over as .grad(), without
 // a copy, because there is none and nobody else has it.
 Tensor DataParallel::arrived(std::size_t i, const Tensor& gradient) {
   const at::NoGradGuard no_grad;
   check_gradient(gradient, parameters_[i].name);
+  if (engine_.is_ready(i)) engine_.ready(i);  // throws, before anything has come of it
   Tensor view = this->view(i);
   Tensor& before = parameters_[i].tensor.mutable_grad();
-  if (!before.defined()) {
-    view.copy_(gradient);
+  const bool was_added = std::exchange(expected_[i], 0) != 0;
+  if (!before.defined() || was_added) {
+    if (gradient.const_data_ptr() != view.const_data_ptr()) view.copy_(gradient);
   } else {
     if (before.const_data_ptr() != view.const_data_ptr()) view.copy_(before);
     view.add_(gradient);
-    before.reset();
   }
+  before.reset();
   engine_.ready(i);
   return view;
 }
@@ -102,6 +126,7 @@ void DataParallel::finish() {
   const auto steps = [&] { return engine_.statistics().steps; };
   const auto before = steps();
   (void)engine_.finish();
+  std::ranges::fill(expected_, std::uint8_t{0});
   // Under no_sync() there are no averages: gradients that have not come yet stay undefined.
   if (steps() != before) show_averages();
 }

@@ -9,14 +9,16 @@
 //     }
 //
 // Gradients lie in the buckets of parallel::DataParallel, which says how they travel, and while
-// backward goes on: .grad() is a view of them. They are copied there once, by a hook of the
-// parameter, and added up where .grad() is defined already, as always in torch.
+// backward goes on: .grad() is a view of them. Linear and the layers of tensor_parallel.h make them
+// there; those of other modules are copied once, by a hook of the parameter. Where .grad() is
+// defined already they are added up, as always in torch.
 #pragma once
 
 #include <functional>
 #include <vector>
 
 #include "../../parallel/data_parallel/data_parallel.h"
+#include "gradient_places.h"
 #include "tensors.h"
 
 namespace tutti::libtorch {
@@ -26,7 +28,7 @@ class DataParallel {
   /// Collective. Parameters, and other tensors of the module, become those of rank 0. Throws
   /// Error(mismatch) on all ranks where these differ in number, type or shape, naming the first;
   /// Error(invalid_argument) for a parameter that is not dense, contiguous, on the CPU. The axis
-  /// outlives it; the module's parameters stay the same tensors meanwhile.
+  /// and the module outlive it; the module's parameters stay the same tensors meanwhile.
   DataParallel(parallel::Axis& axis, torch::nn::Module& module,
                const parallel::DataParallelPolicy& policy = {});
   ~DataParallel();
@@ -50,11 +52,16 @@ class DataParallel {
 
  private:
   Tensor arrived(std::size_t i, const Tensor& gradient);
+  GradientPlace place(const Tensor& parameter);
   Tensor view(std::size_t i) const;
   void show_averages();
 
   parallel::Axis& axis_;
+  torch::nn::Module& module_;
   std::vector<NamedTensor> parameters_;
+  ByParameter<std::size_t> numbers_;
+  std::vector<std::uint8_t>
+      expected_;  // by parameter: a place was given, of which nothing is known
   std::vector<unsigned> hooks_;
   parallel::DataParallel engine_;
 };

@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "core/error.h"
@@ -21,7 +22,11 @@ using torch::autograd::variable_list;
 class FullyShard::UnitState {
  public:
   UnitState(std::size_t place, const Unit& unit, std::vector<NamedTensor> of_it)
-      : number(place), name(unit.name), parameters(std::move(of_it)), arrivals(parameters.size()) {}
+      : number(place),
+        name(unit.name),
+        module(unit.module),
+        parameters(std::move(of_it)),
+        arrivals(parameters.size()) {}
 
   void make_views(const parallel::UnitLayout& layout, at::ScalarType type) {
     storage_ = c10::Storage(c10::Storage::use_byte_size_t(), layout.full() * c10::elementSize(type),
@@ -55,11 +60,13 @@ class FullyShard::UnitState {
 
   const std::size_t number;
   const std::string name;
+  torch::nn::Module* const module;
   std::vector<NamedTensor> parameters;
   std::vector<unsigned> hooks;
-  // In this step, and since its gradients' buffer was begun: whose gradient has been there.
+  // Whose gradient has been there in this step, and since its gradients' buffer was begun; and who
+  // was told to make it there.
   struct Arrivals {
-    bool ever = false, in_buffer = false;
+    bool ever = false, in_buffer = false, expected = false;
   };
   std::vector<Arrivals> arrivals;
   bool backward = false;      // now
@@ -158,13 +165,16 @@ FullyShard::FullyShard(const parallel::ShardedAxes& axes, const std::vector<Unit
     for (std::size_t p = 0; p < u->parameters.size(); ++p) {
       u->hooks.push_back(u->parameters[p].tensor.register_hook(
           [this, &state = *u, p](const Tensor& g) { return arrived(state, p, g); }));
+      ids_[u->parameters[p].tensor.unsafeGetTensorImpl()] = {u->number, p};
     }
+    gradients_to(*u->module, [this](const Tensor& parameter) { return place(parameter); });
   }
   engine_->share_parameters();
 }
 
 FullyShard::~FullyShard() {
   for (auto& u : units_) {
+    gradients_to(*u->module, {});
     for (std::size_t p = 0; p < u->hooks.size(); ++p) {
       u->parameters[p].tensor.remove_hook(u->hooks[p]);
     }
@@ -184,7 +194,8 @@ void FullyShard::leave_forward(UnitState& u) {
 }
 
 void FullyShard::enter_backward(UnitState& u) {
-  engine_->before_backward(u.number);
+  const bool begins = engine_->before_backward(u.number, parallel::NewGradients::anything);
+  for (auto& arrival : u.arrivals) arrival.in_buffer = arrival.in_buffer && !begins;
   if (!u.parameters.empty()) u.show(engine_->parameter({u.number, 0}));
   u.backward = u.had_backward = true;
 }
@@ -194,7 +205,15 @@ void FullyShard::leave_backward(UnitState& u) {
   u.backward = false;
   u.forget_gradients();
   u.hide();
-  for (auto& arrival : u.arrivals) arrival.in_buffer = arrival.in_buffer && !synchronises_;
+  for (std::size_t p = 0; p < u.arrivals.size(); ++p) {
+    u.arrivals[p].expected = false;
+    if (std::exchange(u.arrivals[p].in_buffer, true)) continue;
+    const parallel::UnitParameter& missing = engine_->unit(u.number).parameters[p];
+    const std::size_t element = size_of(engine_->policy().precision.gradient);
+    if (missing.count > 0) {
+      std::memset(engine_->gradient({u.number, p}), 0, missing.count * element);
+    }
+  }
   engine_->after_backward(u.number);
 }
 
@@ -210,6 +229,21 @@ Tensor FullyShard::forward(std::size_t unit, const Layer& body, const Tensor& in
       body(graph && input.requires_grad() ? ShardedEvents::Input::apply(input, this, &u) : input);
   leave_forward(u);
   return graph ? ShardedEvents::Output::apply(output, this, &u) : output;
+}
+
+// A parameter that is used twice has its gradients added up before they arrive: the second one goes
+// elsewhere. So do those that the engine adds up in another type.
+GradientPlace FullyShard::place(const Tensor& parameter) {
+  const auto id = ids_.find(parameter.unsafeGetTensorImpl());
+  if (id == ids_.end()) return {};
+  UnitState& u = *units_[id->second.unit];
+  UnitState::Arrivals& arrival = u.arrivals[id->second.parameter];
+  const parallel::Precision& types = engine_->policy().precision;
+  if (!u.backward || arrival.expected || types.gradient != types.compute) return {};
+  arrival.expected = true;
+  return {
+      tensor_over(engine_->gradient(id->second), parameter.sizes(), scalar_type(types.gradient)),
+      arrival.in_buffer};
 }
 
 // Runs before autograd accumulates the gradient: that is done here, into the engine's memory. What
@@ -229,7 +263,12 @@ Tensor FullyShard::arrived(UnitState& u, std::size_t p, const Tensor& gradient) 
   const Tensor sum = tensor_over(memory, parameter.tensor.sizes(),
                                  scalar_type(engine_->policy().precision.gradient));
   UnitState::Arrivals& arrival = u.arrivals[p];
-  arrival.in_buffer ? sum.add_(gradient) : sum.copy_(Tensor(gradient));
+  if (arrival.in_buffer && !arrival.expected) {
+    sum.add_(gradient);
+  } else if (gradient.const_data_ptr() != memory) {
+    sum.copy_(gradient);
+  }
+  arrival.expected = false;
   arrival.in_buffer = arrival.ever = true;
   parameter.tensor.mutable_grad().reset();
   return tensor_over(memory, parameter.tensor.sizes(), parameter.tensor.scalar_type());
@@ -248,6 +287,13 @@ void FullyShard::backward(const Tensor& loss) {
     throw;
   }
   finish();
+}
+
+void FullyShard::make_later(const std::vector<std::size_t>& units,
+                            const std::function<void()>& make) {
+  for (const std::size_t u : units) enter_backward(*units_.at(u));
+  make();
+  for (const std::size_t u : units) leave_backward(*units_.at(u));
 }
 
 void FullyShard::end_backward() {

@@ -14,7 +14,8 @@
 // The modules' parameters remain the tensors that they were, but their memory is the engine's, and
 // they have elements only while their unit's forward or backward runs, and in read_parameters(). At
 // other times their size is [0], and what uses them gets an error of torch about sizes.
-// .grad() stays undefined: gradients are in the engine's shards.
+// .grad() stays undefined: gradients are in the engine's shards. On the way there Linear and the
+// layers of tensor_parallel.h make them in the engine's memory; those of other modules are copied.
 //
 // Units may be nested, one's forward in another's body: so does a unit of all that is in no other
 // (embedding and head with tied weights) stay gathered for a whole step.
@@ -29,6 +30,7 @@
 
 #include "../../parallel/sharded/sharded.h"
 #include "checkpoint.h"
+#include "gradient_places.h"
 #include "optimizer.h"
 #include "tensors.h"
 
@@ -65,6 +67,9 @@ class FullyShard {
   /// micro-batch; then, once, finish().
   void end_backward();
   void finish();
+  /// Calls make(), which makes gradients of these units' parameters that a backward of this step
+  /// has left for later (gradient_places.h); synchronise(false) held for that one.
+  void make_later(const std::vector<std::size_t>& units, const std::function<void()>& make);
   /// Parameters without a gradient count as having one of zeros.
   void allow_unused(bool allowed = true) { allow_unused_ = allowed; }
   /// Whether backward() reduces, as parallel::ShardedDataParallel::synchronise().
@@ -84,10 +89,12 @@ class FullyShard {
   void enter_backward(UnitState& u);
   void leave_backward(UnitState& u);
   Tensor arrived(UnitState& u, std::size_t parameter, const Tensor& gradient);
+  GradientPlace place(const Tensor& parameter);
   void refuse_missing();
 
   const parallel::ShardedAxes axes_;
   std::vector<std::unique_ptr<UnitState>> units_;
+  ByParameter<parallel::ParameterId> ids_;
   std::unique_ptr<parallel::ShardedDataParallel> engine_;
   bool allow_unused_ = false, synchronises_ = true;
 };

@@ -26,15 +26,16 @@ Pipeline::Pipeline(parallel::Axis& axis, const parallel::pipeline::Schedule& sch
       executor_(axis, schedule, bytes_between(schedule, between_), stages()) {}
 
 parallel::pipeline::Stages Pipeline::stages() {
-  const auto all = [this](int s, int m, In in, Out out) { backward(s, m, in, out); };
-  return {.forward = [this](int s, int m, In in, Out out) { forward(s, m, in, out); },
-          .backward = all,
-          .backward_inputs = all,
-          .backward_weights = [](int, int) {}};
+  return {
+      .forward = [this](int s, int m, In in, Out out) { forward(s, m, in, out); },
+      .backward = [this](int s, int m, In in, Out out) { backward(s, m, in, out, false); },
+      .backward_inputs = [this](int s, int m, In in, Out out) { backward(s, m, in, out, true); },
+      .backward_weights = [this](int s, int m) { backward_weights(s, m); }};
 }
 
 double Pipeline::step() {
   kept_.clear();
+  later_.clear();
   backwards_.clear();
   loss_ = 0;
   executor_.step();
@@ -68,13 +69,29 @@ void Pipeline::forward(int stage, int micro_batch, In in, Out out) {
   kept_[{stage, micro_batch}] = {input, made};
 }
 
-void Pipeline::backward(int stage, int micro_batch, In in, Out out) {
+void Pipeline::backward(int stage, int micro_batch, In in, Out out, bool inputs_only) {
   const auto [input, made] = kept_.extract({stage, micro_batch}).mapped();
-  const bool last = ++backwards_[stage] == micro_batches_;
+  const bool last = !inputs_only && is_last_backward(stage);
   if (functions_.before_backward) functions_.before_backward(stage, last);
-  made.backward(in.empty() ? Tensor() : received(in));
+  Tensor gradient = in.empty() ? Tensor() : received(in);
+  if (inputs_only) {
+    if (gradient.defined()) gradient = gradient.clone();  // what is left for later needs it
+    const LaterGradients later(later_[{stage, micro_batch}]);
+    made.backward(gradient);
+  } else {
+    made.backward(gradient);
+  }
   if (functions_.after_backward) functions_.after_backward(stage, last);
   if (!out.empty()) give(input.grad(), out, stage);
+}
+
+void Pipeline::backward_weights(int stage, int micro_batch) {
+  const auto later = later_.extract({stage, micro_batch});
+  const auto make = [&] {
+    for (const LaterGradients::Make& one : later.mapped()) one();
+  };
+  const bool last = is_last_backward(stage);
+  functions_.backward_weights ? functions_.backward_weights(stage, last, make) : make();
 }
 
 }  // namespace tutti::libtorch

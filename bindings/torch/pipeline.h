@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "../../parallel/pipeline/execute.h"
+#include "gradient_places.h"
 #include "tensors.h"
 
 namespace tutti::libtorch {
@@ -31,12 +32,16 @@ class Pipeline {
     /// undefined on the first stage. Returns what `Between` says; the last stage returns its loss,
     /// a scalar: the step's loss is the sum of those of its micro-batches.
     std::function<Tensor(int stage, int micro_batch, const Tensor& input)> forward;
-    /// Before and after torch's backward of a stage; `last`: the last one of it in this step.
-    /// Empty: nothing is to be done.
+    /// Before and after torch's backward of a stage; `last`: gradients of its parameters are
+    /// complete then, in this step. Empty: nothing is to be done.
     std::function<void(int stage, bool last)> before_backward, after_backward;
+    /// In schedules that have the backward in two parts: calls make(), which makes the gradients
+    /// that a backward has left for later (gradient_places.h). Empty: make() is called.
+    std::function<void(int stage, bool last, const std::function<void()>& make)> backward_weights;
   };
   /// Collective; throws as parallel::pipeline::Executor. In schedules that have the backward in two
-  /// parts all of it is done in the first, that of the inputs.
+  /// parts, the weights of Linear and of the layers of tensor_parallel.h have theirs in the second;
+  /// gradients of other parameters are made with those of the inputs.
   Pipeline(parallel::Axis& axis, const parallel::pipeline::Schedule& schedule, Between between,
            Functions functions);
 
@@ -49,7 +54,9 @@ class Pipeline {
   using Out = parallel::pipeline::Stages::Out;
   parallel::pipeline::Stages stages();
   void forward(int stage, int micro_batch, In in, Out out);
-  void backward(int stage, int micro_batch, In in, Out out);
+  void backward(int stage, int micro_batch, In in, Out out, bool inputs_only);
+  void backward_weights(int stage, int micro_batch);
+  bool is_last_backward(int stage) { return ++backwards_[stage] == micro_batches_; }
   Tensor received(In in) const;
   void give(const Tensor& made, Out out, int stage) const;
 
@@ -58,7 +65,8 @@ class Pipeline {
   const int micro_batches_;
   // From a forward to its backward, by stage and micro-batch: what came in, and what was made.
   std::map<std::pair<int, int>, std::pair<Tensor, Tensor>> kept_;
-  std::map<int, int> backwards_;  // of this step, by stage
+  std::map<std::pair<int, int>, std::vector<LaterGradients::Make>> later_;
+  std::map<int, int> backwards_;  // that are complete, in this step, by stage
   double loss_ = 0;
   parallel::pipeline::Executor executor_;
 };

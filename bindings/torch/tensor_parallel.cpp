@@ -2,8 +2,8 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/scalar_tensor.h>
-#include <ATen/ops/zeros_like.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -63,15 +63,44 @@ Module& saved(AutogradContext* ctx) {
   return *reinterpret_cast<Module*>(static_cast<std::uintptr_t>(ctx->saved_data["module"].toInt()));
 }
 
-/// Gradients of parameters are added to.
+/// Where gradients of a layer's parameters are made.
 struct Gradients {
-  Gradients(const Tensor& w, const Tensor& b)
-      : weight(at::zeros_like(w)), bias(at::zeros_like(b)) {}
-  engines::LinearParameters pointers() const {
-    return {weight.mutable_data_ptr(), bias.mutable_data_ptr()};
+  Gradients(const GradientPlace& of_weight, const Tensor& w, const GradientPlace& of_bias,
+            const Tensor& b)
+      : weight(of_weight.memory.defined() ? of_weight.memory : at::empty_like(w)),
+        bias(of_bias.memory.defined() ? of_bias.memory : at::empty_like(b)),
+        adds(of_weight.adds || of_bias.adds) {
+    if (adds && !of_weight.adds) weight.zero_();
+    if (adds && !of_bias.adds) bias.zero_();
+  }
+  engines::LinearGradients pointers() const {
+    return {weight.mutable_data_ptr(), bias.mutable_data_ptr(), adds};
   }
   Tensor weight, bias;
+  bool adds;
 };
+
+/// Of a layer, by `backward(of_input, of_parameters)` of its engine; the parameters' part later,
+/// where that is asked for.
+template <class Module, class Backward>
+variable_list backward_of(Module& m, const variable_list& kept, const Tensor& dx,
+                          const Backward& backward) {
+  auto* const later = LaterGradients::list();
+  if (later == nullptr) {
+    const Gradients made(m.place_of(m.weight), kept[1], m.place_of(m.bias), kept[2]);
+    backward(dx.mutable_data_ptr(), made.pointers());
+    return {dx, made.weight, made.bias, Tensor()};
+  }
+  backward(dx.mutable_data_ptr(), engines::LinearGradients{});
+  later->push_back([&m, kept, backward] {
+    const at::NoGradGuard no_grad;
+    const Gradients made(m.place_of(m.weight), kept[1], m.place_of(m.bias), kept[2]);
+    backward(nullptr, made.pointers());
+    LaterGradients::give(m.weight, made.weight);
+    LaterGradients::give(m.bias, made.bias);
+  });
+  return {dx, Tensor(), Tensor(), Tensor()};
+}
 
 }  // namespace
 
@@ -91,12 +120,12 @@ struct ColumnFunction : torch::autograd::Function<ColumnFunction> {
     const auto kept = ctx->get_saved_variables();
     const Tensor dy = gradients[0].contiguous();
     const Tensor dx = at::empty(kept[0].sizes(), kept[0].options());
-    const Gradients of_parameters(kept[1], kept[2]);
-    m.engine_.backward(dy.const_data_ptr(), kept[0].const_data_ptr(),
-                       static_cast<std::size_t>(dy.size(0)),
-                       {kept[1].const_data_ptr(), kept[2].const_data_ptr()}, dx.mutable_data_ptr(),
-                       of_parameters.pointers());
-    return {dx, of_parameters.weight, of_parameters.bias, Tensor()};
+    const auto backward = [&m, kept, dy](void* of_input, engines::LinearGradients of_parameters) {
+      m.engine_.backward(
+          dy.const_data_ptr(), kept[0].const_data_ptr(), static_cast<std::size_t>(dy.size(0)),
+          {kept[1].const_data_ptr(), kept[2].const_data_ptr()}, of_input, of_parameters);
+    };
+    return backward_of(m, kept, dx, backward);
   }
 };
 
@@ -134,12 +163,12 @@ struct RowFunction : torch::autograd::Function<RowFunction> {
     const auto kept = ctx->get_saved_variables();
     const Tensor dy = gradients[0].contiguous();
     const Tensor dx = at::empty(kept[0].sizes(), kept[0].options());
-    const Gradients of_parameters(kept[1], kept[2]);
-    m.engine_.backward(dy.const_data_ptr(), kept[0].const_data_ptr(),
-                       static_cast<std::size_t>(kept[0].size(0)),
-                       {kept[1].const_data_ptr(), kept[2].const_data_ptr()}, dx.mutable_data_ptr(),
-                       of_parameters.pointers());
-    return {dx, of_parameters.weight, of_parameters.bias, Tensor()};
+    const auto backward = [&m, kept, dy](void* of_input, engines::LinearGradients of_parameters) {
+      m.engine_.backward(
+          dy.const_data_ptr(), kept[0].const_data_ptr(), static_cast<std::size_t>(kept[0].size(0)),
+          {kept[1].const_data_ptr(), kept[2].const_data_ptr()}, of_input, of_parameters);
+    };
+    return backward_of(m, kept, dx, backward);
   }
 };
 
@@ -173,7 +202,9 @@ struct EmbeddingFunction : torch::autograd::Function<EmbeddingFunction> {
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     auto& m = saved<VocabParallelEmbedding>(ctx);
     const auto kept = ctx->get_saved_variables();
-    const Tensor dweight = at::zeros_like(kept[1]);
+    const GradientPlace place = m.place_of(m.weight);
+    const Tensor dweight = place.memory.defined() ? place.memory : at::empty_like(kept[1]);
+    if (!place.adds) dweight.zero_();
     m.engine_.backward(tokens_of(kept[0]), gradients[0].contiguous().const_data_ptr(),
                        dweight.mutable_data_ptr());
     return {Tensor(), dweight, Tensor()};

@@ -20,11 +20,12 @@
 
 #include "../../parallel/tensor/linear.h"
 #include "../../parallel/tensor/vocabulary.h"
+#include "gradient_places.h"
 #include "tensors.h"
 
 namespace tutti::libtorch {
 
-class ColumnParallelLinear : public torch::nn::Module {
+class ColumnParallelLinear : public torch::nn::Module, public MakesGradients {
  public:
   ColumnParallelLinear(parallel::Axis& axis, const std::string& name, std::int64_t in,
                        std::int64_t out, at::ScalarType type = at::kFloat,
@@ -42,7 +43,7 @@ class ColumnParallelLinear : public torch::nn::Module {
   parallel::tensor::ColumnParallelLinear engine_;
 };
 
-class RowParallelLinear : public torch::nn::Module {
+class RowParallelLinear : public torch::nn::Module, public MakesGradients {
  public:
   RowParallelLinear(parallel::Axis& axis, const std::string& name, std::int64_t in,
                     std::int64_t out, at::ScalarType type = at::kFloat,
@@ -61,7 +62,7 @@ class RowParallelLinear : public torch::nn::Module {
   parallel::tensor::RowParallelLinear engine_;
 };
 
-class VocabParallelEmbedding : public torch::nn::Module {
+class VocabParallelEmbedding : public torch::nn::Module, public MakesGradients {
  public:
   VocabParallelEmbedding(parallel::Axis& axis, const std::string& name, std::int64_t tokens,
                          std::int64_t width, at::ScalarType type = at::kFloat,

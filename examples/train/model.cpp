@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "bindings/torch/linear.h"
 #include "bindings/torch/tensor_parallel.h"
 #include "core/error.h"
 
@@ -26,15 +27,6 @@ Tensor random_tensor(const Shape& shape, std::uint64_t seed, const std::string& 
 }
 
 using Function = std::function<Tensor(const Tensor&)>;
-
-struct Linear : torch::nn::Module {
-  Linear(std::int64_t in, std::int64_t out, at::ScalarType type) {
-    weight = register_parameter("weight", at::empty({out, in}, type));
-    bias = register_parameter("bias", at::empty({out}, type));
-  }
-  Tensor forward(const Tensor& x) const { return at::linear(x, weight, bias); }
-  Tensor weight, bias;
-};
 
 struct Norm : torch::nn::Module {
   explicit Norm(const Shape& shape) {
@@ -68,7 +60,10 @@ class Maker {
   /// value).
   Function column(const std::string& name, std::int64_t in, std::int64_t out,
                   std::int64_t groups = 1) {
-    const Tensor weight = random(name, {out, in});
+    return column_of(name, random(name, {out, in}), groups);
+  }
+  Function column_of(const std::string& name, const Tensor& weight, std::int64_t groups = 1) {
+    const std::int64_t out = weight.size(0), in = weight.size(1);
     if (whole()) return add_whole(name, weight);
     const auto linear = std::make_shared<lib::ColumnParallelLinear>(
         *split_.axis, layer_.name() + "." + name, in, out, shape_.type,
@@ -98,7 +93,7 @@ class Maker {
   static std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
   Function add_whole(const std::string& name, const Tensor& weight) {
     const auto linear = layer_.register_module(
-        name, std::make_shared<Linear>(weight.size(1), weight.size(0), shape_.type));
+        name, std::make_shared<lib::Linear>(weight.size(1), weight.size(0), shape_.type));
     linear->weight.copy_(weight);
     linear->bias.zero_();
     return [linear](const Tensor& x) { return linear->forward(x); };
@@ -110,10 +105,14 @@ class Maker {
   Layer& layer_;
 };
 
+Tensor token_vectors(const Shape& shape, std::uint64_t seed) {
+  return random_tensor(shape, seed, "embedding.tokens", {shape.vocabulary, shape.width}, 0.02);
+}
+
 struct Embedding final : Layer {
   Embedding(const Shape& shape, std::uint64_t seed, const Split& split)
       : Layer("embedding"), maker(shape, seed, split, *this) {
-    const Tensor values = maker.random("tokens", {shape.vocabulary, shape.width});
+    const Tensor values = token_vectors(shape, seed);
     if (maker.whole()) {
       tokens = register_parameter("tokens", values);
     } else {
@@ -126,6 +125,7 @@ struct Embedding final : Layer {
                                          static_cast<std::int64_t>(own.local)));
       parts.push_back(shared->weight);
     }
+    if (shape.tied) tied = parts.empty() ? tokens : parts.front();
     positions =
         register_parameter("positions", maker.random("positions", {shape.length, shape.width}));
   }
@@ -172,7 +172,14 @@ struct Block final : Layer {
 struct Head final : Layer {
   Head(const Shape& shape, std::uint64_t seed, const Split& split) : Layer("head") {
     norm = register_module("norm", std::make_shared<Norm>(shape));
-    logits = Maker(shape, seed, split, *this).column("logits", shape.width, shape.vocabulary);
+    Maker maker(shape, seed, split, *this);
+    if (!shape.tied) {
+      logits = maker.column("logits", shape.width, shape.vocabulary);
+      return;
+    }
+    // A copy: on another rank, or with memory to spare for it. SharedGradients keeps it the same.
+    logits = maker.column_of("logits", token_vectors(shape, seed));
+    tied = named_parameters()["logits.weight"];
   }
   Tensor forward(const Tensor& x) override { return logits(norm->forward(x)); }
   std::shared_ptr<Norm> norm;
@@ -200,7 +207,8 @@ void Shape::check() const {
 
 std::int64_t Shape::parameters() const {
   const std::int64_t block = 12 * width * width + 13 * width;
-  return layers * block + (2 * vocabulary + length) * width + 2 * width + vocabulary;
+  const std::int64_t matrices = (tied ? 1 : 2) * vocabulary + length;
+  return layers * block + matrices * width + 2 * width + vocabulary;
 }
 
 std::vector<std::shared_ptr<Layer>> make_layers(const Shape& shape, std::uint64_t seed,

@@ -32,6 +32,7 @@ struct Layer : torch::nn::Module {
   bool is_part(const Tensor& parameter) const;
 
   std::vector<Tensor> parts;
+  Tensor tied;  // of which another layer has the same; undefined: none
 };
 
 /// Layers [first, last) of embedding, blocks, head: `shape.layers + 2` in all.

@@ -49,6 +49,7 @@ Options parse_options(int argc, char** argv) {
   app.add_option("--width", o.shape.width)->capture_default_str();
   app.add_option("--heads", o.shape.heads)->capture_default_str();
   app.add_option("--length", o.shape.length, "of a sequence, in bytes")->capture_default_str();
+  app.add_flag("--tied", o.shape.tied, "embedding and logits have one matrix");
   app.add_option("--batch", o.batch, "sequences of a step, of all ranks")->capture_default_str();
   app.add_option("--steps", o.steps)->capture_default_str();
   app.add_option("--rate", o.rate, "of learning")->capture_default_str();

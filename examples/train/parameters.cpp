@@ -9,6 +9,7 @@
 #include "bindings/torch/data_parallel.h"
 #include "bindings/torch/fully_shard.h"
 #include "bindings/torch/optimizer.h"
+#include "core/combine.h"
 #include "examples/train/trainer.h"
 #include "parallel/hybrid/shared_gradients.h"
 
@@ -25,23 +26,45 @@ parallel::AdamW adamw(double rate, double decay) {
 /// What tensor-parallel ranks have copies of, and what has to be done about it.
 class Copies {
  public:
-  Copies(const Options& options, Ranks& ranks, const std::vector<std::shared_ptr<Layer>>& layers)
+  Copies(const Options& options, Ranks& ranks, parallel::Axis* ends,
+         const std::vector<std::shared_ptr<Layer>>& layers)
       : axes_(ranks.of_model()),
-        shared_({.tensor = options.tp > 1 ? &ranks.tensor() : nullptr}, declared(options, layers)) {
+        shared_({.tensor = options.tp > 1 ? &ranks.tensor() : nullptr, .ends = ends},
+                declared(options, layers)) {
     for (const auto& layer : layers) {
-      for (const lib::NamedTensor& p : lib::trained_parameters(*layer)) all_.push_back(p.tensor);
+      for (const lib::NamedTensor& p : lib::trained_parameters(*layer)) {
+        if (layer->tied.defined() && p.tensor.is_same(layer->tied)) tied_.push_back(all_.size());
+        all_.push_back(p.tensor);
+      }
     }
   }
   lib::Treatment treatment(const lib::NamedTensor& parameter) const {
     const auto found =
         std::ranges::find_if(all_, [&](const Tensor& t) { return t.is_same(parameter.tensor); });
     return {.weight_decay = parameter.tensor.dim() > 1 ? 1.0 : 0.0,
-            .in_norm = shared_.in_norm(static_cast<std::size_t>(found - all_.begin()))};
+            .in_norm = in_norm(static_cast<std::size_t>(found - all_.begin()))};
   }
-  parallel::SharedGradients& gradients() { return shared_; }
+  using Runs = std::vector<parallel::SharedGradients::Run>;
+  void reduce(const Runs& gradients) {
+    shared_.reduce(gradients);
+    if (tied_.size() < 2) return;
+    // Both ends are here.
+    const auto &first = gradients[tied_[0]], &second = gradients[tied_[1]];
+    void* const sums[] = {first.data, second.data};
+    tutti::combine(first.type, tutti::ReduceKind::sum, sums,
+                   std::vector<tutti::Source>{{.data = first.data}, {.data = second.data}},
+                   first.count);
+  }
+  double norm(Runs gradients) const {
+    if (tied_.size() == 2) gradients[tied_[1]].count = 0;
+    return shared_.norm(gradients, axes_);
+  }
   std::span<parallel::Axis* const> axes() const { return axes_; }
 
  private:
+  bool in_norm(std::size_t i) const {
+    return shared_.in_norm(i) && !(tied_.size() == 2 && i == tied_[1]);
+  }
   static std::vector<parallel::SharedParameter> declared(
       const Options& options, const std::vector<std::shared_ptr<Layer>>& layers) {
     std::vector<parallel::SharedParameter> result;
@@ -49,7 +72,10 @@ class Copies {
       for (const lib::NamedTensor& p : lib::trained_parameters(*layer)) {
         auto copies = options.sequence ? parallel::Copies::partial : parallel::Copies::equal;
         if (options.tp == 1 || layer->is_part(p.tensor)) copies = parallel::Copies::none;
-        result.push_back({.name = layer->name() + "." + p.name, .copies = copies});
+        const bool tied = layer->tied.defined() && p.tensor.is_same(layer->tied);
+        result.push_back({.name = tied ? "the tokens' matrix" : layer->name() + "." + p.name,
+                          .copies = copies,
+                          .tied = tied});
       }
     }
     return result;
@@ -57,6 +83,7 @@ class Copies {
   const std::vector<parallel::Axis*> axes_;
   parallel::SharedGradients shared_;
   std::vector<Tensor> all_;
+  std::vector<std::size_t> tied_;  // of this rank
 };
 
 lib::Layer layer_function(const std::shared_ptr<Layer>& layer, bool recompute) {
@@ -74,9 +101,10 @@ struct All final : torch::nn::Module {
 
 class Whole final : public Parameters {
  public:
-  Whole(const Options& options, Ranks& ranks, const std::vector<std::shared_ptr<Layer>>& layers)
+  Whole(const Options& options, Ranks& ranks, parallel::Axis* ends,
+        const std::vector<std::shared_ptr<Layer>>& layers)
       : all_(layers),
-        copies_(options, ranks, layers),
+        copies_(options, ranks, ends, layers),
         parameters_(lib::trained_parameters(all_)),
         optimizer_(parameters_, [&](const auto& p) { return copies_.treatment(p); }),
         pipeline_(options.pp > 1) {
@@ -97,6 +125,12 @@ class Whole final : public Parameters {
     if (averages_) averages_->finish();
     no_sync_.reset();
   }
+  void make_later(const std::vector<std::size_t>&, bool last,
+                  const std::function<void()>& make) override {
+    begin_backward(last);
+    make();
+    end_backward();
+  }
   double step(double clip, double rate, double decay) override {
     if (averages_ && pipeline_) averages_->finish();
     std::vector<parallel::SharedGradients::Run> runs;
@@ -105,10 +139,10 @@ class Whole final : public Parameters {
                       static_cast<std::size_t>(p.tensor.numel()),
                       lib::data_type(p.tensor.scalar_type(), p.name)});
     }
-    copies_.gradients().reduce(runs);
+    copies_.reduce(runs);
     double norm = 0;
     if (clip > 0) {
-      norm = copies_.gradients().norm(runs, copies_.axes());
+      norm = copies_.norm(runs);
       optimizer_.clip_gradients(clip, norm);
     }
     optimizer_.step(adamw(rate, decay));
@@ -132,23 +166,21 @@ class Whole final : public Parameters {
 
 parallel::Policy policy_of(const Options& options) {
   const auto precision = parallel::Precision::of(lib::data_type(options.shape.type, "the model"));
-  switch (options.shard) {
-    case Sharding::zero1:
-      return parallel::Policy::zero1(precision);
-    case Sharding::zero2:
-      return parallel::Policy::zero2(precision);
-    case Sharding::zero3:
-      return parallel::Policy::zero3(precision);
-    default:
-      return parallel::Policy::fsdp(precision);
-  }
+  parallel::Policy policy = parallel::Policy::fsdp(precision);
+  if (options.shard == Sharding::zero1) policy = parallel::Policy::zero1(precision);
+  if (options.shard == Sharding::zero2) policy = parallel::Policy::zero2(precision);
+  if (options.shard == Sharding::zero3) policy = parallel::Policy::zero3(precision);
+  // Ranks have the same rows of matrices that are tied, whatever else is in their units.
+  if (options.shape.tied) policy.layout = parallel::Layout::by_parameter;
+  return policy;
 }
 
 class Shards final : public Parameters {
  public:
-  Shards(const Options& options, Ranks& ranks, std::vector<std::shared_ptr<Layer>> layers)
+  Shards(const Options& options, Ranks& ranks, parallel::Axis* ends,
+         std::vector<std::shared_ptr<Layer>> layers)
       : layers_(std::move(layers)),
-        copies_(options, ranks, layers_),
+        copies_(options, ranks, ends, layers_),
         shards_({.shard = &ranks.shard(),
                  .replicate = options.replicas > 1 ? &ranks.replicate() : nullptr},
                 units(), policy_of(options), [&](const auto& p) { return copies_.treatment(p); }) {
@@ -161,6 +193,11 @@ class Shards final : public Parameters {
   }
   void begin_backward(bool last) override { shards_.synchronise(last); }
   void end_backward() override { shards_.end_backward(); }
+  void make_later(const std::vector<std::size_t>& layers, bool last,
+                  const std::function<void()>& make) override {
+    shards_.synchronise(last);
+    shards_.make_later(layers, make);
+  }
   double step(double clip, double rate, double decay) override {
     shards_.synchronise(true);
     shards_.finish();
@@ -172,7 +209,7 @@ class Shards final : public Parameters {
         runs.push_back({shard.gradient, shard.count, engine.policy().precision.reduce});
       }
     }
-    copies_.gradients().reduce(runs);
+    copies_.reduce(runs);
     const double norm = clip > 0 ? engine.clip_gradients(clip, copies_.axes()) : 0;
     engine.step(adamw(rate, decay));
     return norm;
@@ -201,9 +238,10 @@ class Shards final : public Parameters {
 }  // namespace
 
 std::unique_ptr<Parameters> make_parameters(const Options& options, Ranks& ranks,
+                                            parallel::Axis* ends,
                                             std::vector<std::shared_ptr<Layer>> layers) {
-  if (options.shard == Sharding::none) return std::make_unique<Whole>(options, ranks, layers);
-  return std::make_unique<Shards>(options, ranks, std::move(layers));
+  if (options.shard == Sharding::none) return std::make_unique<Whole>(options, ranks, ends, layers);
+  return std::make_unique<Shards>(options, ranks, ends, std::move(layers));
 }
 
 }  // namespace train

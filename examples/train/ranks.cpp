@@ -26,6 +26,11 @@ Axis& Ranks::axis(const Names& names) {
   return found != over_nccl_.end() ? *found->second : mesh_.axis(names);
 }
 
+Axis* Ranks::ends(int first, int last) {
+  ends_.emplace(mesh_.axis("pp"), first, last);
+  return ends_->axis();
+}
+
 int Ranks::data_rank() const {
   return mesh_.coordinate("replicate") * mesh_.size("shard") + mesh_.coordinate("shard");
 }

@@ -12,6 +12,7 @@
 #include "bench/nccl/axis.h"
 #include "options.h"
 #include "parallel/axis.h"
+#include "parallel/hybrid/shared_gradients.h"
 #include "parallel/mesh.h"
 
 namespace train {
@@ -27,6 +28,10 @@ class Ranks {
   Axis& data() { return axis({"replicate", "shard"}); }
   Axis& tensor() { return axis({"tp"}); }
   Axis& pipeline() { return axis({"pp"}); }
+
+  /// Collective over pipeline(): its ranks `first` and `last`, which have tied
+  /// parameters; null on others, and where they are one.
+  Axis* ends(int first, int last);
 
   /// Dimensions that cut the model itself.
   std::vector<Axis*> of_model() { return {&tensor(), &pipeline()}; }
@@ -46,6 +51,7 @@ class Ranks {
   Axis& axis(const Names& names);
 
   tutti::parallel::Mesh mesh_;
+  std::optional<tutti::parallel::PipelineEnds> ends_;
   // With --nccl: these instead of the mesh's axes.
   std::optional<tutti::bench::NcclFunctions> nccl_;
   std::map<Names, std::unique_ptr<Axis>> over_nccl_;

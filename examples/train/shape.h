@@ -9,6 +9,7 @@ namespace train {
 
 struct Shape {
   std::int64_t vocabulary = 256, length = 128, width = 128, heads = 4, layers = 4;
+  bool tied = false;  // the logits' matrix is that of the tokens
   at::ScalarType type = at::kFloat;
 
   /// Throws tutti::Error(invalid_argument) for what is no model.

@@ -9,6 +9,7 @@ namespace train {
 namespace {
 
 namespace parallel = tutti::parallel;
+using parallel::Axis;
 using tutti::Collective;
 using tutti::DataType;
 using tutti::ReduceKind;
@@ -46,7 +47,11 @@ Trainer::Trainer(Ranks& ranks, const Options& o)
       own.push_back(std::move(layer));
     }
   }
-  parameters_ = make_parameters(o, ranks, std::move(own));
+  Axis* ends = nullptr;
+  if (o.shape.tied && o.pp > 1) {
+    ends = ranks.ends(schedule_.rank_of(0), schedule_.rank_of(schedule_.stages() - 1));
+  }
+  parameters_ = make_parameters(o, ranks, ends, std::move(own));
   if (o.pp == 1) return;
   const std::int64_t rows = o.batch / o.dp / o.micro_batches * o.shape.length;
   pipeline_.emplace(
@@ -56,7 +61,11 @@ Trainer::Trainer(Ranks& ranks, const Options& o)
       tutti::libtorch::Pipeline::Functions{
           .forward = [this](int stage, int m, const Tensor& x) { return forward(stage, m, x); },
           .before_backward = [this](int, bool last) { parameters_->begin_backward(last); },
-          .after_backward = [this](int, bool) { parameters_->end_backward(); }});
+          .after_backward = [this](int, bool) { parameters_->end_backward(); },
+          .backward_weights =
+              [this](int stage, bool last, const auto& make) {
+                parameters_->make_later(layers_.at(stage), last, make);
+              }});
 }
 Trainer::~Trainer() = default;
 

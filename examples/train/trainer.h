@@ -29,12 +29,17 @@ class Parameters {
   /// in this step.
   virtual void begin_backward(bool last) = 0;
   virtual void end_backward() = 0;
+  /// Instead, where `make` makes gradients of these layers that a backward has
+  /// left for later.
+  virtual void make_later(const std::vector<std::size_t>& layers, bool last,
+                          const std::function<void()>& make) = 0;
   /// Clips, and makes the optimizer's step. Returns the gradients' norm, or 0.
   virtual double step(double clip, double rate, double decay) = 0;
   /// Collective: of each parameter of this rank's layers, all elements.
   virtual void read(const std::function<void(const tutti::libtorch::NamedTensor&)>& read) = 0;
 };
-std::unique_ptr<Parameters> make_parameters(const Options& options, Ranks& ranks,
+/// `ends`: Ranks::ends().
+std::unique_ptr<Parameters> make_parameters(const Options& options, Ranks& ranks, Ranks::Axis* ends,
                                             std::vector<std::shared_ptr<Layer>> layers);
 
 class Trainer {

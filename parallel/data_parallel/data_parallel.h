@@ -58,6 +58,7 @@ class DataParallel {
   /// Gradient i is there, and is not touched until finish() has returned. Throws
   /// Error(invalid_usage) for a second time in one backward.
   void ready(std::size_t i);
+  bool is_ready(std::size_t i) const { return ready_.at(i) != 0; }
   /// Backward is over, on this rank: waits until all gradients are averages. True when they have
   /// moved: gradient() gives other addresses from now on, as it does once, after the first step,
   /// where the policy learns the order. Throws Error(mismatch) on all ranks for gradients that are

@@ -28,7 +28,7 @@ ReduceOp GradientReduction::op() const {
   return state_.policy.divide_by == 0 ? ReduceKind::avg : ReduceKind::sum;
 }
 
-void GradientReduction::prepare(UnitState& u) {
+bool GradientReduction::prepare(UnitState& u, bool zeros) {
   if (u.reducing && state_.reduces_in_place()) {
     throw Error(ErrorCode::invalid_usage,
                 fmt::format("a second backward of unit '{}' after its gradients were reduced: in "
@@ -43,8 +43,9 @@ void GradientReduction::prepare(UnitState& u) {
   if (state_.policy.stage != Stage::optimizer && !u.gradient) {
     u.gradient = state_.memory.allocate(bytes);
   }
-  if (!u.unread && bytes > 0) std::memset(state_.full_gradients(u), 0, bytes);
-  u.unread = true;
+  if (u.unread) return false;
+  if (zeros && bytes > 0) std::memset(state_.full_gradients(u), 0, bytes);
+  return u.unread = true;
 }
 
 void GradientReduction::start(UnitState& u) {

@@ -20,9 +20,9 @@ class GradientReduction {
  public:
   explicit GradientReduction(State& state) : state_(state) {}
 
-  /// A buffer for the unit's gradients, of zeros if it has none yet. Waits for earlier reductions
-  /// where too many of them hold buffers.
-  void prepare(UnitState& u);
+  /// A buffer for the unit's gradients, of zeros on request; false if it has some already. Waits
+  /// for earlier reductions where too many of them hold buffers.
+  bool prepare(UnitState& u, bool zeros);
   /// The gradients are complete.
   void start(UnitState& u);
   void wait_all();

@@ -88,13 +88,14 @@ void ShardedDataParallel::after_forward(std::size_t unit) {
   gathering_.release(u);
 }
 
-void ShardedDataParallel::before_backward(std::size_t unit) {
+bool ShardedDataParallel::before_backward(std::size_t unit, NewGradients of) {
   UnitState& u = at(unit, "before_backward", Use::none);
   use(u, {Event::Kind::backward, static_cast<std::uint32_t>(unit)},
       state_.policy.prefetch_backward);
-  reduction_.prepare(u);
+  const bool begins = reduction_.prepare(u, of == NewGradients::zeros);
   u.use = Use::backward;
   finished_ = false;
+  return begins;
 }
 
 void ShardedDataParallel::after_backward(std::size_t unit) {

@@ -52,6 +52,10 @@ struct ShardedStatistics {
   std::chrono::nanoseconds gather_wait{0}, reduce_wait{0};  // communication that was exposed
 };
 
+/// What a unit's gradients are when its backward begins: zeros, to be added to; or anything, where
+/// the caller writes all of them, which saves a pass over memory.
+enum class NewGradients : unsigned char { zeros, anything };
+
 class ShardedDataParallel {
  public:
   /// Throws Error(mismatch) on all ranks, with the parameter and the rank, where they have not
@@ -84,13 +88,15 @@ class ShardedDataParallel {
 
   void before_forward(std::size_t unit);
   void after_forward(std::size_t unit);
-  void before_backward(std::size_t unit);
+  /// True where the unit's gradients begin, false where they are added to those of micro-batches
+  /// before.
+  bool before_backward(std::size_t unit, NewGradients of = NewGradients::zeros);
   void after_backward(std::size_t unit);
   /// All elements of a parameter, of the compute type, between before_ and after_. Does not
   /// communicate.
   const void* parameter(ParameterId id) const;
   /// Where backward adds the parameter's gradient, of the gradient type, between before_backward
-  /// and after_backward; zeros at first. Does not communicate.
+  /// and after_backward; zeros at first, unless that was left to the caller. Does not communicate.
   void* gradient(ParameterId id) const;
 
   /// Whether after_backward() reduces. False for all micro-batches of a step but the last: then

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <cstring>
 #include <utility>
 
 #include "parallel/agreement.h"
@@ -66,8 +67,8 @@ void ColumnParallelLinear::forward(const void* x, std::size_t rows, LinearConsta
 }
 
 void ColumnParallelLinear::backward(const void* dy, const void* x, std::size_t rows,
-                                    LinearConstants parameters, void* dx,
-                                    LinearParameters gradients, const void* gathered) {
+                                    LinearConstants parameters, void* dx, LinearGradients gradients,
+                                    const void* gathered) {
   const DataType type = shape_.type;
   const std::size_t element = size_of(type);
   const Rows outputs{rows, local_out_, type};
@@ -111,9 +112,12 @@ void ColumnParallelLinear::backward(const void* dy, const void* x, std::size_t r
                .transpose_a = true,
                .b = whole,
                .c = gradients.weight,
-               .adds = true});
+               .adds = gradients.adds});
   }
-  if (gradients.bias != nullptr) add_rows(outputs, rows, dy, gradients.bias);
+  if (gradients.bias != nullptr) {
+    if (!gradients.adds) std::memset(gradients.bias, 0, local_out_ * element);
+    add_rows(outputs, rows, dy, gradients.bias);
+  }
   reductions.wait();
 }
 

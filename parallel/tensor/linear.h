@@ -11,7 +11,8 @@
 //
 // A layer is given pointers and keeps nothing from one call to the next, so any number of
 // micro-batches may be on their way: parameters, activations and gradients are the framework's, and
-// so is the multiplication. Gradients of parameters are added to, those of activations written.
+// so is the multiplication. Gradients of parameters are added to, or written; those of activations
+// are written.
 //
 // Communication overlaps with multiplication: of a gradient with that of the weights' gradient, and
 // where `pieces` is more than 1, of one block of rows with the multiplication of the next one. The
@@ -51,6 +52,13 @@ struct LinearConstants {
   const void* bias;
 };
 
+/// Where gradients of parameters go.
+struct LinearGradients {
+  void* weight = nullptr;
+  void* bias = nullptr;
+  bool adds = true;  // to what is there; else it may be anything
+};
+
 struct ColumnOptions {
   bool gather_output = false;  // y is whole on every rank, instead of its slice of the columns
   bool sequence = false;       // x has a slice of the rows: it is all-gathered first
@@ -73,7 +81,7 @@ class ColumnParallelLinear {
                void* gathered = nullptr);
   /// dx has the shape of x, or is null: nobody wants it.
   void backward(const void* dy, const void* x, std::size_t rows, LinearConstants parameters,
-                void* dx, LinearParameters gradients, const void* gathered = nullptr);
+                void* dx, LinearGradients gradients, const void* gathered = nullptr);
 
   const MemoryUse& memory() const { return memory_; }
 
@@ -111,7 +119,7 @@ class RowParallelLinear {
   /// of the axis is what it has to be in the end (hybrid/shared_gradients.h). Without, all ranks
   /// get the same.
   void backward(const void* dy, const void* x, std::size_t rows, LinearConstants parameters,
-                void* dx, LinearParameters gradients);
+                void* dx, LinearGradients gradients);
 
   const MemoryUse& memory() const { return memory_; }
 

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <cstring>
 #include <utility>
 
 #include "parallel/agreement.h"
@@ -65,12 +66,15 @@ void RowParallelLinear::forward(const void* x, std::size_t rows, LinearConstants
 }
 
 void RowParallelLinear::backward(const void* dy, const void* x, std::size_t rows,
-                                 LinearConstants parameters, void* dx, LinearParameters gradients) {
+                                 LinearConstants parameters, void* dx, LinearGradients gradients) {
   const DataType type = shape_.type;
   const std::size_t element = size_of(type);
   const Rows outputs{rows, shape_.out, type, options_.pieces};
   const std::size_t mine = options_.sequence ? share_of(axis_, what_, "rows", rows) : rows;
-  if (gradients.bias != nullptr) add_rows(outputs, mine, dy, gradients.bias);
+  if (gradients.bias != nullptr) {
+    if (!gradients.adds) std::memset(gradients.bias, 0, shape_.out * element);
+    add_rows(outputs, mine, dy, gradients.bias);
+  }
 
   auto* local_dx = static_cast<std::byte*>(dx);
   if (!options_.input_is_parallel) {
@@ -108,7 +112,7 @@ void RowParallelLinear::backward(const void* dy, const void* x, std::size_t rows
                .transpose_a = true,
                .b = x,
                .c = gradients.weight,
-               .adds = true});
+               .adds = gradients.adds});
   }
   if (!options_.input_is_parallel && dx != nullptr) {
     mapper_.run(Operation::all_gather, local_dx, dx, {rows, shape_.in, 1}, type);

@@ -14,10 +14,11 @@ namespace {
 
 constexpr int kSteps = 5;
 
-Options tiny() {
+Options tiny(bool tied = false) {
   Options o;
   o.shape = {
       .vocabulary = 256, .length = 8, .width = 16, .heads = 4, .layers = 3, .type = at::kDouble};
+  o.shape.tied = tied;
   o.batch = 8;
   o.rate = 1e-2;
   o.clip = 0.5;  // less than the norms that there are
@@ -57,6 +58,12 @@ Trained by_torch_alone(const Options& o) {
     loss.backward();
     result.losses.push_back(loss.item<double>());
     Tensor squares = at::zeros({}, at::kDouble);
+    if (o.shape.tied) {  // two copies of one matrix
+      const Tensor &first = layers.front()->tied, &second = layers.back()->tied;
+      first.mutable_grad() += second.grad();
+      second.mutable_grad() = first.grad().clone();
+      squares -= first.grad().square().sum();
+    }
     for (const Tensor& p : all) squares += p.grad().square().sum();
     const double norm = std::sqrt(squares.item<double>());
     EXPECT_GT(norm, o.clip);
@@ -90,7 +97,9 @@ Trained by_rank(tutti::Communicator& world, Options o) {
 }
 
 void expect_equals_one_rank(int ranks, const Options& o) {
-  static const Trained expected = by_torch_alone(tiny());
+  static const Trained untied = by_torch_alone(tiny());
+  static const Trained tied = by_torch_alone(tiny(true));
+  const Trained& expected = o.shape.tied ? tied : untied;
   std::vector<Trained> results(static_cast<std::size_t>(ranks));
   tutti::test::run_thread_ranks(ranks, [&](tutti::Communicator& world) {
     results[static_cast<std::size_t>(world.rank())] = by_rank(world, o);
@@ -181,6 +190,44 @@ TEST(Mixes, Pipelines) {
     o.micro_batches = 4;
     o.schedule = schedule;
     expect_equals_one_rank(2, o);
+  }
+}
+
+TEST(Mixes, TiedEmbeddings) {
+  struct Mix {
+    int ranks, tp, pp;
+    Sharding shard;
+    const char* schedule = "1f1b";
+  };
+  for (const Mix& m :
+       {Mix{1, 1, 1, Sharding::none}, Mix{2, 1, 1, Sharding::zero1}, Mix{2, 2, 1, Sharding::none},
+        Mix{2, 1, 2, Sharding::none}, Mix{2, 1, 2, Sharding::none, "zb-v"},
+        Mix{4, 2, 2, Sharding::none}, Mix{4, 1, 2, Sharding::fsdp},
+        Mix{4, 1, 2, Sharding::zero2, "dualpipe-v"}, Mix{8, 2, 2, Sharding::zero3, "zb-h1"}}) {
+    SCOPED_TRACE(testing::Message()
+                 << m.ranks << " ranks, tp " << m.tp << ", pp " << m.pp << " " << m.schedule);
+    Options o = tiny(true);
+    o.tp = m.tp;
+    o.pp = m.pp;
+    o.shard = m.shard;
+    o.schedule = m.schedule;
+    o.sequence = m.tp > 1;
+    o.micro_batches = m.pp > 1 ? 2 : 1;
+    expect_equals_one_rank(m.ranks, o);
+  }
+}
+
+TEST(Mixes, ScheduledBackwardsInTwoParts) {
+  for (const Sharding shard : {Sharding::none, Sharding::zero1, Sharding::zero2, Sharding::fsdp}) {
+    for (const char* const schedule : {"zb-h1", "zb-v"}) {
+      SCOPED_TRACE(testing::Message() << static_cast<int>(shard) << " " << schedule);
+      Options o = tiny();
+      o.shard = shard;
+      o.tp = o.pp = 2;
+      o.schedule = schedule;
+      o.micro_batches = 4;
+      expect_equals_one_rank(shard == Sharding::none ? 4 : 8, o);
+    }
   }
 }
 
