@@ -62,13 +62,13 @@ def body_backend(rank, world):
     dist.all_reduce(torch.ones(1))
     dist.all_reduce(torch.ones(1), async_op=True).wait()
     assert backend._get_sequence_number_for_group() == before + 2
-    x = backend.allocate_tensor(1000, dtype=torch.float32, device="cpu")
+    x = backend.allocate_tensor(1000, dtype=torch.float32, device=torch.device("cpu"))
     x.fill_(rank + 1)
     dist.all_reduce(x)
     check(x, torch.full((1000,), world * (world + 1) / 2), "window memory")
     again = x.data_ptr()
     del x
-    assert backend.allocate_tensor(1000, dtype=torch.float32, device="cpu").data_ptr() == again
+    assert backend.allocate_tensor(1000, dtype=torch.float32, device=torch.device("cpu")).data_ptr() == again
 
 
 def body_future(rank, world):

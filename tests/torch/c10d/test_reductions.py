@@ -180,9 +180,10 @@ def body_sparse(rank, world):
     check(x.to_dense(), want, "sparse all_reduce")
     rows = [torch.sparse_coo_tensor([[r]], [[1.0, 2.0]], (4, 2)) for r in range(world)]
     rows[0] = torch.sparse_coo_tensor(torch.empty((1, 0), dtype=torch.int64), torch.empty((0, 2)), (4, 2))
+    want = sum(r.to_dense() for r in rows)
     x = rows[rank]
     dist.all_reduce(x)
-    check(x.to_dense(), sum(r.to_dense() for r in rows), "sparse rows")
+    check(x.to_dense(), want, "sparse rows")
 
 
 @pytest.mark.parametrize("world", WORLDS)
