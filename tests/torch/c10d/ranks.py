@@ -25,7 +25,7 @@ class Failed(AssertionError):
     pass
 
 
-def _rank(body, rank, world, store, timeout, pipe, backend, arguments):
+def _rank(body, rank, world, store, timeout, pipe, backend, ends, arguments):
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(world), LOCAL_RANK=str(rank))
     torch.set_num_threads(1)
     said, result = "", None
@@ -38,7 +38,7 @@ def _rank(body, rank, world, store, timeout, pipe, backend, arguments):
             timeout=datetime.timedelta(seconds=timeout),
         )
         result = body(rank, world, *arguments)
-        if dist.is_initialized():
+        if dist.is_initialized() and ends:
             dist.barrier()
             dist.destroy_process_group()
     except BaseException:
@@ -48,10 +48,21 @@ def _rank(body, rank, world, store, timeout, pipe, backend, arguments):
     os._exit(0 if not said else 1)
 
 
-def run(world, body, *arguments, timeout=60, limit=120, backend="tutti", during=None, dies=()):
+def run(
+    world,
+    body,
+    *arguments,
+    timeout=60,
+    limit=120,
+    backend="tutti",
+    during=None,
+    dies=(),
+    ends=True,
+):
     """What body(rank, world, *arguments) returns on each of `world` ranks, which have a process group.
 
     during(processes): called while they run. dies: ranks that do not come to their end.
+    ends: whether the ranks meet at a barrier, and destroy the group.
     """
     context = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as folder:
@@ -66,6 +77,7 @@ def run(world, body, *arguments, timeout=60, limit=120, backend="tutti", during=
                 timeout,
                 there,
                 backend,
+                ends,
                 arguments,
             )
             ranks.append(context.Process(target=_rank, args=arguments_of_rank))
