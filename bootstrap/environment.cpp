@@ -21,7 +21,6 @@
 #include "bootstrap/rendezvous_protocol.h"
 #include "core/error.h"
 #include "core/settings.h"
-#include "transport/tcp_socket.h"
 
 namespace tutti {
 namespace {
@@ -223,10 +222,7 @@ SharedId unique_id_from_environment(const Placement& placement, std::chrono::nan
   if (std::string path = setting_text("TUTTI_ID_FILE"); !path.empty()) {
     if (world > 0) path += fmt::format(".{}", world);
     if (placement.rank != 0) return {read_id_file(path, placement.rank, timeout), ""};
-    MeetingPlace place;
-    // Ranks of other hosts are expected.
-    if (!variable("TUTTI_ADDRESS")) place.address = host_text(address_for_others());
-    const UniqueId id = make_unique_id(place);
+    const UniqueId id = make_unique_id(MeetingPlace::among_hosts());
     write_id_file(path, id);
     return {id, path};
   }

@@ -3,9 +3,12 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
+
 #include "bootstrap/rendezvous_server.h"
 #include "core/error.h"
 #include "core/settings.h"
+#include "transport/tcp_socket.h"
 
 namespace tutti {
 namespace {
@@ -22,6 +25,13 @@ int digit(char c) {
 MeetingPlace::MeetingPlace()
     : address(setting_text("TUTTI_ADDRESS")),
       timeout(setting_seconds("TUTTI_RENDEZVOUS_TIMEOUT")) {}
+
+MeetingPlace MeetingPlace::among_hosts() {
+  MeetingPlace place;
+  const char* const chosen = std::getenv("TUTTI_ADDRESS");
+  if (chosen == nullptr || *chosen == 0) place.address = host_text(address_for_others());
+  return place;
+}
 
 UniqueId make_unique_id(const MeetingPlace& place) { return serve_rendezvous(Rounds::one, place); }
 

@@ -19,6 +19,9 @@ struct UniqueId {
 /// TUTTI_RENDEZVOUS_TIMEOUT.
 struct MeetingPlace {
   MeetingPlace();  // reads the environment
+  /// Where ranks of other hosts are expected: unless TUTTI_ADDRESS is set, the address of this host
+  /// by which others reach it.
+  static MeetingPlace among_hosts();
 
   std::string address;               // of this host, IPv4 or IPv6
   std::chrono::nanoseconds timeout;  // for the first rank to appear

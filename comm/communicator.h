@@ -85,6 +85,8 @@ struct Call {
   bool splits = false;  // this is what split() exchanges; errors say so
   // v-variants: elements, and where each block starts (elements; empty: packed). As MPI's.
   std::span<const std::size_t> in_counts{}, in_offsets{}, out_counts{}, out_offsets{};
+  // Of this call, where it is not Options::timeout (0); max(): none. Not on GPU memory.
+  std::chrono::nanoseconds timeout{0};
 };
 
 /// The result of a started call; copies refer to the same one. Destroying it without wait() is

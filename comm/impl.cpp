@@ -136,6 +136,7 @@ inline const Binding& Communicator::Impl::bind_again(const Call& call) {
   Binding& binding = newest->binding;
   binding.signature.sequence = ++sequence;
   binding.op.scalar = call.op.scalar;
+  binding.timeout = call.timeout;
   binding.tag = tag_of(newest->hash, sequence);
   binding.unchanged = ++repeats > kRecords;
   ++newest->unchanged;
@@ -173,6 +174,7 @@ const Binding& Communicator::Impl::bind_agreement(const PreparedCall& p, const C
   b.in.base = reinterpret_cast<std::byte*>(&in_windows);
   b.out.base = reinterpret_cast<std::byte*>(&all_in_windows);
   b.signature = p.binding.signature;
+  b.timeout = call.timeout;
   // The same operation, so that calls that do not match are found here already; another message.
   b.tag = ~tag_of(p.hash, sequence);
   return b;
@@ -199,6 +201,7 @@ const Binding& Communicator::Impl::bind(PreparedCall& p, const Call& call) {
   }
   if (plan != p.bound) bind_anew(p, call, *plan);
   binding.op.scalar = call.op.scalar;  // the rest of it belongs to the shape
+  binding.timeout = call.timeout;
   binding.in.base = static_cast<std::byte*>(const_cast<void*>(call.in));
   binding.out.base = static_cast<std::byte*>(call.out);
   binding.tag = tag_of(p.hash, sequence);
@@ -229,6 +232,7 @@ const Binding& Communicator::Impl::bind_message(Messages& m, const Call& call) {
     b.signature = signature_of(call);
     b.tag = point_to_point_tag(call.type, call.count);
   }
+  b.timeout = call.timeout;
   b.in.base = static_cast<std::byte*>(const_cast<void*>(call.in));
   b.out.base = static_cast<std::byte*>(call.out);
   return b;
@@ -266,6 +270,7 @@ void Communicator::Impl::run_now(const Call& call) {
 
 void Communicator::Impl::run_message(const Call& call) {
   if (Messages* const same = repeated_message(call)) {
+    same->binding.timeout = call.timeout;
     return or_fail([&] { run_to_completion(same->operation, same->binding, policy); });
   }
   or_tell([&] {

@@ -36,7 +36,7 @@ void DeviceWait::pause(int rank) {
     if (policy_.timeout.count() > 0 && waited > policy_.timeout) {
       throw Error(
           ErrorCode::timed_out,
-          fmt::format("{}: the time-out of {:.1f} s has passed (TUTTI_TIMEOUT)", report(waited),
+          fmt::format("{}: the timeout of {:.1f} s has passed (TUTTI_TIMEOUT)", report(waited),
                       std::chrono::duration<double>(policy_.timeout).count()),
           rank);
     }

@@ -67,7 +67,7 @@ TEST(GroupOfTwoCommunicators, EachHasItsOwnTimeout) {
       });
     });
     EXPECT_EQ(e.code(), ErrorCode::timed_out) << e.what();
-    EXPECT_NE(std::string(e.what()).find("time-out of 0.2 s"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("timeout of 0.2 s"), std::string::npos) << e.what();
   }
 }
 

@@ -331,7 +331,7 @@ std::optional<Error> Executor::failure() const {
     case Trouble::timed_out:
       return Error(
           ErrorCode::timed_out,
-          fmt::format("rank {} has waited in {} for rank {} to {}: the time-out of {:.1f} s "
+          fmt::format("rank {} has waited in {} for rank {} to {}: the timeout of {:.1f} s "
                       "has passed (TUTTI_TIMEOUT)",
                       rank_, where, peer, wish_of(r),
                       static_cast<double>(control_->timeout_ns) * 1e-9),

@@ -205,13 +205,18 @@ class Wait {
     }
   }
 
+  static std::chrono::nanoseconds timeout_of(const Job& job) {
+    const std::chrono::nanoseconds own = job.operation().binding().timeout;
+    return own.count() > 0 ? own : job.policy().timeout;
+  }
+
   /// Who was stopped himself has not waited meanwhile: he first hears what the others say, and
   /// blames nobody. Once, as a core that is hardly ever ours must not put the time-out off for
   /// ever.
   static void excuse(Job& job, Clock::time_point now) {
     Job::Standstill& still = job.standstill();
     const auto away = now - still.next_look;
-    const auto timeout = job.policy().timeout;
+    const auto timeout = timeout_of(job);
     if (timeout.count() == 0 || away < timeout / 2 || still.excused) return;
     still.excused = true;
     still.began += away;
@@ -270,10 +275,12 @@ class Wait {
       }
       return text;
     };
-    if (policy.timeout.count() > 0 && waited > policy.timeout) {
+    const auto timeout = timeout_of(job);
+    if (timeout.count() > 0 && waited > timeout) {
       group.fail({ErrorCode::timed_out, late,
-                  fmt::format("{}: the time-out of {:.1f} s has passed (TUTTI_TIMEOUT)", report(),
-                              seconds(policy.timeout))});
+                  fmt::format("{}: the timeout of {:.1f} s has passed{}", report(),
+                              seconds(timeout),
+                              timeout == policy.timeout ? " (TUTTI_TIMEOUT)" : "")});
     } else if (!still.reported && policy.report_after.count() > 0 && waited > policy.report_after) {
       still.reported = true;
       log().warn("{}; still waiting", report());

@@ -1,0 +1,136 @@
+// The c10d backend "tutti": torch.distributed's process groups over a Communicator.
+//
+// A call that is waited for at once (asyncOp is false) runs on the caller's thread, and there is no
+// Work for it. Others are started, and the thread of the communicator's engine runs them.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "messages.h"
+#include "operation.h"
+#include "tensors.h"
+#include "work.h"
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+namespace tutti::pytorch {
+
+using Milliseconds = std::chrono::milliseconds;
+using Tensors = std::vector<at::Tensor>;
+using WorkPointer = c10::intrusive_ptr<::c10d::Work>;
+using StorePointer = c10::intrusive_ptr<::c10d::Store>;
+
+class Backend final : public ::c10d::Backend {
+ public:
+  using OptionsPointer = c10::intrusive_ptr<Options>;
+
+  /// All ranks meet by `store`, over which the secret of the group travels.
+  Backend(const StorePointer& store, int rank, int size, OptionsPointer options);
+  ~Backend() override;
+
+  const std::string getBackendName() const override { return "tutti"; }
+  OptionsPointer getBackendOptions() override { return options_; }
+
+  // collectives.cpp; where an operation has two names, this is the one that all versions know.
+  WorkPointer broadcast(Tensors& tensors, const ::c10d::BroadcastOptions& opts) override;
+  WorkPointer allreduce(Tensors& tensors, const ::c10d::AllreduceOptions& opts) override;
+  WorkPointer allreduce_sparse(Tensors& tensors, const ::c10d::AllreduceOptions& opts) override;
+  WorkPointer allreduce_coalesced(Tensors& tensors,
+                                  const ::c10d::AllreduceCoalescedOptions& opts) override;
+  WorkPointer reduce(Tensors& tensors, const ::c10d::ReduceOptions& opts) override;
+  WorkPointer allgather(std::vector<Tensors>& outs, Tensors& ins,
+                        const ::c10d::AllgatherOptions& opts) override;
+  WorkPointer _allgather_base(at::Tensor& out, at::Tensor& in,
+                              const ::c10d::AllgatherOptions& opts) override;
+  WorkPointer allgather_coalesced(std::vector<Tensors>& outs, Tensors& ins,
+                                  const ::c10d::AllgatherOptions& opts) override;
+  WorkPointer allgather_into_tensor_coalesced(Tensors& outs, Tensors& ins,
+                                              const ::c10d::AllgatherOptions& opts) override;
+  WorkPointer gather(std::vector<Tensors>& outs, Tensors& ins,
+                     const ::c10d::GatherOptions& opts) override;
+  WorkPointer gather_into_tensor(at::Tensor& out, at::Tensor& in,
+                                 const ::c10d::GatherOptions& opts);  // since 2.15
+  WorkPointer scatter(Tensors& outs, std::vector<Tensors>& ins,
+                      const ::c10d::ScatterOptions& opts) override;
+  WorkPointer reduce_scatter(Tensors& outs, std::vector<Tensors>& ins,
+                             const ::c10d::ReduceScatterOptions& opts) override;
+  WorkPointer _reduce_scatter_base(at::Tensor& out, at::Tensor& in,
+                                   const ::c10d::ReduceScatterOptions& opts) override;
+  WorkPointer reduce_scatter_tensor_coalesced(Tensors& outs, Tensors& ins,
+                                              const ::c10d::ReduceScatterOptions& opts) override;
+  WorkPointer alltoall_base(at::Tensor& out, at::Tensor& in, std::vector<std::int64_t>& out_splits,
+                            std::vector<std::int64_t>& in_splits,
+                            const ::c10d::AllToAllOptions& opts) override;
+  WorkPointer alltoall(Tensors& outs, Tensors& ins, const ::c10d::AllToAllOptions& opts) override;
+  WorkPointer barrier(const ::c10d::BarrierOptions& opts) override;
+
+  // point_to_point.cpp
+  WorkPointer send(Tensors& tensors, int peer, int tag) override;
+  WorkPointer recv(Tensors& tensors, int peer, int tag) override;
+  WorkPointer recvAnysource(Tensors& tensors, int tag) override;
+
+  // group.cpp
+  bool supportsCoalescing() const override { return true; }
+  void startCoalescing() override;
+  WorkPointer endCoalescing() override;
+  void monitoredBarrier(const ::c10d::BarrierOptions& opts, bool all) override;
+  void setTimeout(Milliseconds timeout) override;
+  std::uint64_t getSequenceNumberForGroup() override { return sequence_; }
+  ::c10d::ErrorType getError() override;
+  bool supportsSplitting() const override { return true; }
+  c10::intrusive_ptr<::c10d::Backend> split(const StorePointer& store,
+                                            const std::vector<int>& ranks,
+                                            const OptionsPointer& opts) override;
+  c10::intrusive_ptr<::c10d::Backend> merge(const StorePointer& store, const OptionsPointer& opts,
+                                            const int& rank, const int& size) override;
+  bool supportsTensorAlloc(c10::DeviceIndex device) override;
+  at::Tensor allocateTensor(long size, at::TensorOptions options) override;
+  std::shared_ptr<c10::Allocator> getMemAllocator() override;
+  void abort() override;
+  void shutdown() override;
+
+ private:
+  /// Runs or starts what `o` says; null where it has been run.
+  WorkPointer issue(Operation o, Milliseconds timeout, bool async);
+  WorkPointer run(Operation& o, Milliseconds timeout);
+  WorkPointer start(Operation o, Milliseconds timeout);
+  WorkPointer put_on_stream(Operation o, Milliseconds timeout);
+  c10::intrusive_ptr<Work> make_work(Operation o, int parts, Milliseconds timeout);
+  Milliseconds effective(Milliseconds timeout) const;
+  std::size_t ranks() const { return static_cast<std::size_t>(size_); }
+  void check_root(std::int64_t root, const char* what) const;
+
+  // Of one tensor; `o` may have several.
+  void add_all_reduce(Operation& o, const at::Tensor& tensor, const ::c10d::ReduceOp& op);
+  void add_reduce_scatter(Operation& o, const at::Tensor& out, const at::Tensor& in,
+                          const ::c10d::ReduceOp& op);
+  void add_all_gather(Operation& o, const at::Tensor& out, const at::Tensor& in);
+  void add_all_gather_list(Operation& o, const Tensors& outs, const at::Tensor& in);
+  void add_fold(Operation& o, Collective how, const at::Tensor& to, const at::Tensor& in,
+                const Reduction& r, int root);
+  /// Runs `o`, whatever is under way.
+  void run_through(Operation o, Milliseconds timeout);
+  /// The tensors of all ranks, `counts[r]` elements of rank r, one after the other.
+  at::Tensor gathered(const at::Tensor& mine, const Counts& counts, Milliseconds timeout);
+  WorkPointer message(Tensors& tensors, int peer, int tag, bool sends);
+
+  OptionsPointer options_;
+  StorePointer store_;
+  std::mutex mutex_;  // of calls; not of abort()
+  Communicator comm_;
+  std::atomic<int> started_{0};  // and not over
+  std::unique_ptr<Messages> messages_;
+  std::atomic<std::uint64_t> sequence_{0};  // collectives so far
+  std::uint64_t monitored_ = 0;             // monitored barriers so far
+  int coalescing_ = 0;
+  std::vector<WorkPointer> coalesced_;
+};
+
+}  // namespace tutti::pytorch

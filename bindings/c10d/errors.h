@@ -1,0 +1,26 @@
+// Tutti's errors as c10d's: torch.distributed.DistBackendError, with the same sentence.
+#pragma once
+
+#include <c10/util/Exception.h>
+#include <tutti/tutti.h>
+
+#include <exception>
+#include <utility>
+
+namespace tutti::pytorch {
+
+inline c10::DistBackendError as_torch(const Error& error) {
+  return {{__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)}, error.what()};
+}
+
+/// Runs `body`, and throws what Tutti throws in it as PyTorch's.
+template <class Body>
+decltype(auto) translated(Body&& body) {
+  try {
+    return std::forward<Body>(body)();
+  } catch (const Error& error) {
+    throw as_torch(error);
+  }
+}
+
+}  // namespace tutti::pytorch

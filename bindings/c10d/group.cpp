@@ -1,0 +1,127 @@
+// The life of a group: meeting, coalescing, parts of it, its end.
+#include <Python.h>
+
+#include <algorithm>
+
+#include "backend.h"
+#include "errors.h"
+#include "meet.h"
+#include "window_allocator.h"
+
+namespace tutti::pytorch {
+namespace {
+
+/// Callbacks of what is still under way may need Python's lock, so nobody waits with it.
+class WithoutPython {
+ public:
+  WithoutPython() : state_(Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread() : nullptr) {}
+  ~WithoutPython() {
+    if (state_ != nullptr) PyEval_RestoreThread(state_);
+  }
+  WithoutPython(const WithoutPython&) = delete;
+  WithoutPython& operator=(const WithoutPython&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
+
+}  // namespace
+
+Backend::Backend(const StorePointer& store, int rank, int size, OptionsPointer options)
+    : ::c10d::Backend(rank, size), options_(std::move(options)), store_(store) {
+  const WithoutPython without;
+  comm_ = translated([&] { return meet(*store, rank, size, options_->timeout); });
+  init();
+}
+
+Backend::~Backend() {
+  try {
+    shutdown();
+  } catch (const std::exception&) {  // nobody can hear of it
+  }
+}
+
+void Backend::startCoalescing() {
+  const std::lock_guard lock(mutex_);
+  ++coalescing_;
+}
+
+WorkPointer Backend::endCoalescing() {
+  const std::lock_guard lock(mutex_);
+  TORCH_CHECK(coalescing_ > 0, "endCoalescing without startCoalescing");
+  if (--coalescing_ > 0 || coalesced_.empty()) return nullptr;
+  const Tensors::size_type parts = coalesced_.size();
+  Operation o(::c10d::OpType::COALESCED, "tutti:coalesced",
+              static_cast<Work&>(*coalesced_.front()).operation().device);
+  for (const WorkPointer& work : coalesced_) {
+    const Tensors results = work->result();
+    o.results.insert(o.results.end(), results.begin(), results.end());
+  }
+  const bool on_gpu = !o.device.is_cpu();
+  auto all = make_work(std::move(o), static_cast<int>(parts), ::c10d::kUnsetTimeout);
+  for (const WorkPointer& work : coalesced_) static_cast<Work&>(*work).then_end(all);
+  coalesced_.clear();
+  if (on_gpu) all->record_event();
+  return all;
+}
+
+void Backend::monitoredBarrier(const ::c10d::BarrierOptions& opts, bool all) {
+  const std::uint64_t number = monitored_++;
+  const Milliseconds timeout =
+      opts.timeout == ::c10d::kUnsetTimeout ? options_->timeout : opts.timeout;
+  monitored_barrier(*store_, rank_, size_, number, timeout, all);
+}
+
+void Backend::setTimeout(Milliseconds timeout) { options_->timeout = timeout; }
+
+::c10d::ErrorType Backend::getError() {
+  if (!comm_) return ::c10d::ErrorType::SUCCESS;
+  const std::optional<Error> error = comm_.error();
+  if (!error) return ::c10d::ErrorType::SUCCESS;
+  if (error->code() == ErrorCode::timed_out) return ::c10d::ErrorType::TIMEOUT;
+  return error->code() == ErrorCode::peer_lost ? ::c10d::ErrorType::REMOTE_ERROR
+                                               : ::c10d::ErrorType::COMM_ERROR;
+}
+
+c10::intrusive_ptr<::c10d::Backend> Backend::split(const StorePointer& store,
+                                                   const std::vector<int>& members,
+                                                   const OptionsPointer& opts) {
+  const auto me = std::ranges::find(members, rank_);
+  if (me == members.end()) return nullptr;
+  return c10::make_intrusive<Backend>(store, static_cast<int>(me - members.begin()),
+                                      static_cast<int>(members.size()), opts);
+}
+
+c10::intrusive_ptr<::c10d::Backend> Backend::merge(const StorePointer& store,
+                                                   const OptionsPointer& opts, const int& rank,
+                                                   const int& size) {
+  return c10::make_intrusive<Backend>(store, rank, size, opts);
+}
+
+std::shared_ptr<c10::Allocator> Backend::getMemAllocator() { return window_allocator(); }
+
+bool Backend::supportsTensorAlloc(c10::DeviceIndex device) { return device < 0 || size_ > 0; }
+
+at::Tensor Backend::allocateTensor(long size, at::TensorOptions options) {
+  TORCH_CHECK(options.device().is_cpu(), "allocateTensor: window memory is the CPU's");
+  TORCH_CHECK(size >= 0, "allocateTensor: the size is negative");
+  const std::size_t bytes = static_cast<std::size_t>(size) * options.dtype().itemsize();
+  const auto allocator = window_allocator();
+  c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, allocator->allocate(bytes),
+                       allocator.get(), /*resizable=*/true);
+  return at::empty({0}, options).set_(storage, 0, {size});
+}
+
+void Backend::abort() {
+  if (comm_) comm_.abort("torch.distributed was told to abort");
+}
+
+void Backend::shutdown() {
+  const WithoutPython without;
+  const std::lock_guard lock(mutex_);
+  if (!comm_) return;
+  comm_.destroy();
+  messages_.reset();
+}
+
+}  // namespace tutti::pytorch

@@ -1,0 +1,76 @@
+// Messages with tags, and from any source, over a communicator whose messages are matched in their
+// order: each is announced by a header. A rank asks for a header of another one only while it has a
+// recv that this could be for; a message that nobody waits for yet is kept.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "operation.h"
+
+namespace tutti::pytorch {
+
+class Messages {
+ public:
+  /// Called once, on the engine's thread or the caller's: why it has failed, and whose message came.
+  using Done = std::function<void(const std::optional<Error>& why, int source)>;
+  /// `started` counts what has been started and is not over.
+  Messages(Communicator& comm, std::atomic<int>& started);
+
+  struct Memory {
+    std::byte* data = nullptr;
+    std::size_t bytes = 0;
+    at::ScalarType type = at::kByte;
+  };
+  void send(Memory from, int peer, int tag, std::chrono::nanoseconds timeout, Done done);
+  /// `source`: a rank, or kAny.
+  void receive(Memory to, int source, int tag, std::chrono::nanoseconds timeout, Done done);
+  static constexpr int kAny = -1;
+
+ private:
+  struct Header {
+    std::uint64_t bytes = 0;
+    std::int32_t tag = 0;
+    std::int32_t type = 0;
+  };
+  struct Posted {
+    Memory to;
+    int source;
+    int tag;
+    std::chrono::nanoseconds timeout;
+    Done done;
+  };
+  struct Kept {  // came before its recv
+    Header header;
+    std::vector<std::byte> data;
+  };
+  struct Peer {
+    bool busy = false;  // a header, or what it announces, is under way
+    Header header;
+    std::deque<std::shared_ptr<Kept>> kept;
+  };
+
+  // With the lock:
+  void ask(int source);
+  void arrived(int source);
+  std::optional<Posted> take(int source, int tag);
+  void start(const Call& call, std::function<void(const std::optional<Error>&)> over);
+  // Without:
+  void fail(int source, const Error& why);
+  void deliver(const Posted& to, int source, const Header& header);
+  static std::string describe(std::uint64_t bytes, int type);
+
+  Communicator& comm_;
+  std::atomic<int>& started_;
+  std::recursive_mutex mutex_;  // what cannot be started is over at once
+  std::vector<Peer> peers_;
+  std::list<Posted> posted_;
+};
+
+}  // namespace tutti::pytorch

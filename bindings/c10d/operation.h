@@ -1,0 +1,48 @@
+// What a function of the backend makes of its arguments: calls of a communicator, the memory that
+// they use, and what is to be done when they are over.
+#pragma once
+
+#include <ATen/ATen.h>
+#include <tutti/tutti.h>
+
+#include <functional>
+#include <span>
+#include <torch/csrc/distributed/c10d/Types.hpp>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <utility>
+#include <vector>
+
+namespace tutti::pytorch {
+
+using Counts = std::vector<std::size_t>;
+
+struct Step {
+  Call call;
+  Counts in_counts, out_counts;  // of the v-variants
+
+  /// `call` with its counts, for as long as this lives where it is.
+  Call ready() const {
+    Call c = call;
+    c.in_counts = in_counts;
+    c.out_counts = out_counts;
+    return c;
+  }
+};
+
+struct Operation {
+  Operation(::c10d::OpType t, const char* its_name, at::Device d) : type(t), name(its_name), device(d) {}
+
+  ::c10d::OpType type;
+  const char* name;  // for profiles
+  at::Device device;
+  std::vector<Step> steps;                       // in this order, on all ranks
+  std::vector<at::Tensor> held;                  // memory of the steps
+  std::vector<at::Tensor> results;               // of the user
+  std::vector<std::function<void()>> finishing;  // in this order, when all steps are over
+
+  void finish() const {
+    for (const auto& f : finishing) f();
+  }
+};
+
+}  // namespace tutti::pytorch

@@ -1,0 +1,44 @@
+"""The torch.distributed backend "tutti".
+
+    import torch.distributed as dist
+
+    dist.init_process_group("tutti")                      # or "cpu:tutti,cuda:tutti"
+
+finds it without an import of this module. What everything else of torch.distributed does (DDP,
+fully_shard, DTensor, pipelining, checkpoints) goes over it then.
+
+The backend is C++ that PyTorch's headers are part of, so it is compiled for the PyTorch that is
+installed, once (20 s, with the C++ compiler of $CXX, or c++); ``python -m tutti.torch`` does that ahead.
+"""
+
+from __future__ import annotations
+
+import torch.distributed as _dist
+
+from tutti.torch.extension import load as _load
+
+__all__ = ["register"]
+
+
+def _create(options, _backend_options):
+    return _load().create(
+        options.store,
+        options.group_rank,
+        options.group_size,
+        options.timeout,
+        options.group_id,
+        options.global_ranks_in_group or list(range(options.group_size)),
+    )
+
+
+def register() -> None:
+    """Makes "tutti" a backend of torch.distributed; may be called again."""
+    if "TUTTI" in _dist.Backend._plugins:
+        return
+    # As what one gets without a choice there stays what it was.
+    before = dict(_dist.Backend.default_device_backend_map)
+    _dist.Backend.register_backend("tutti", _create, extended_api=True, devices=["cpu", "cuda"])
+    _dist.Backend.default_device_backend_map.update(before)
+
+
+register()

@@ -1,0 +1,114 @@
+"""Ranks for tests: forked from this process, which has imported torch but never run it."""
+
+import datetime
+import multiprocessing
+import os
+import signal
+import tempfile
+import time
+import traceback
+
+os.environ.update(OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="")
+
+import torch
+import torch.distributed as dist
+
+import tutti.torch
+from tutti.torch.extension import build
+
+build()  # once, and not by a rank whose time is measured
+
+WORLDS = [2, 3, 4]
+
+
+class Failed(AssertionError):
+    pass
+
+
+def _rank(body, rank, world, store, timeout, pipe, backend, ends, arguments):
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(world), LOCAL_RANK=str(rank))
+    torch.set_num_threads(1)
+    said, result = "", None
+    try:
+        dist.init_process_group(
+            backend,
+            init_method=f"file://{store}",
+            rank=rank,
+            world_size=world,
+            timeout=datetime.timedelta(seconds=timeout),
+        )
+        result = body(rank, world, *arguments)
+        if dist.is_initialized() and ends:
+            dist.barrier()
+            dist.destroy_process_group()
+    except BaseException:
+        said = traceback.format_exc()
+    pipe.send((said, result))
+    pipe.close()
+    os._exit(0 if not said else 1)
+
+
+def run(
+    world,
+    body,
+    *arguments,
+    timeout=60,
+    limit=120,
+    backend="tutti",
+    during=None,
+    dies=(),
+    ends=True,
+):
+    """What body(rank, world, *arguments) returns on each of `world` ranks, which have a process group.
+
+    during(processes): called while they run. dies: ranks that do not come to their end.
+    ends: whether the ranks meet at a barrier, and destroy the group.
+    """
+    context = multiprocessing.get_context("fork")
+    with tempfile.TemporaryDirectory() as folder:
+        ranks, pipes = [], []
+        for rank in range(world):
+            here, there = context.Pipe()
+            arguments_of_rank = (
+                body,
+                rank,
+                world,
+                f"{folder}/store",
+                timeout,
+                there,
+                backend,
+                ends,
+                arguments,
+            )
+            ranks.append(context.Process(target=_rank, args=arguments_of_rank))
+            ranks[-1].start()
+            there.close()
+            pipes.append(here)
+        end = time.monotonic() + limit
+        results, wrong = [], []
+        try:
+            if during:
+                during(ranks)
+            for rank, pipe in enumerate(pipes):
+                if rank in dies:
+                    results.append(None)
+                    continue
+                if not pipe.poll(max(0, end - time.monotonic())):
+                    raise Failed(f"rank {rank} of {world} hangs ({limit} s)")
+                try:
+                    said, result = pipe.recv()
+                except EOFError:
+                    said, result = "it died", None
+                if said:
+                    wrong.append(f"rank {rank} of {world}: {said}")
+                results.append(result)
+        finally:
+            for process in ranks:
+                if process.is_alive() and (wrong or time.monotonic() > end or process.pid):
+                    process.join(0 if time.monotonic() > end else 5)
+                if process.is_alive():
+                    os.kill(process.pid, signal.SIGKILL)
+                process.join()
+        if wrong:
+            raise Failed("\n".join(wrong))
+        return results
