@@ -22,6 +22,7 @@ constexpr double kGap = 8, kTitle = 18, kMargin = 20;
 constexpr double kSwitchHeight = 34;
 constexpr double kDomainWidth = 8 * (kLeafWidth + kGap);  // leaves of a NUMA domain in a row
 constexpr double kHostsWidth = 2400;
+constexpr int kMostLabels = 40;  // of links between GPUs; more would only cover each other
 
 struct Box {
   double x = 0, y = 0, width = 0, height = 0;
@@ -41,6 +42,7 @@ class Picture {
     double height = kMargin + 24;
     place_hosts(height);
     place_racks(height);
+    for (const Link& l : g_.links()) height = std::max(height, bottom_of(l) - 6);
     const double legend = height + 14;
     height = legend + 20 + 16.0 * static_cast<double>(std::min<std::size_t>(g_.doubts.size(), 12));
     svg_ = fmt::format(
@@ -277,8 +279,11 @@ class Picture {
 
   void draw_lines() {
     double most = 1;
+    int direct = 0;
     for (const Link& l : g_.links()) {
-      if (is_drawn(l)) most = std::max(most, l.bandwidth);
+      if (!is_drawn(l)) continue;
+      most = std::max(most, l.bandwidth);
+      direct += kind(l.to) == NodeKind::gpu_switch ? 0 : 1;
     }
     for (const Link& l : g_.links()) {
       if (!is_drawn(l)) continue;
@@ -296,8 +301,7 @@ class Picture {
         path = fmt::format("M{:.1f},{:.1f}V{:.1f}", x1, y1, b.y);
       } else {
         // Under the boxes, the deeper the farther the two are apart.
-        const double x2 = b.x + b.width / 2, y2 = b.y + b.height;
-        const double depth = std::max(y1, y2) + 14 + std::abs(x2 - x1) / 10;
+        const double x2 = b.x + b.width / 2, y2 = b.y + b.height, depth = bottom_of(l);
         path = fmt::format("M{:.1f},{:.1f}C{:.1f},{:.1f} {:.1f},{:.1f} {:.1f},{:.1f}", x1, y1, x1,
                            depth, x2, depth, x2, y2);
       }
@@ -305,7 +309,20 @@ class Picture {
           "<path d=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"{:.1f}\" "
           "stroke-opacity=\"0.55\"><title>{}</title></path>\n",
           path, colour, width, drawing::escaped(title));
+      if (kind(l.to) != NodeKind::gpu_switch && direct <= kMostLabels) {
+        const double middle = (a.y + a.height + b.y + b.height) / 8 + bottom_of(l) * 3 / 4;
+        text((x1 + b.x + b.width / 2) / 2, middle + 3, fmt::format("x{}", l.lanes), 9, colour,
+             "middle");
+      }
     }
+  }
+
+  /// How deep the curve between two GPUs may hang.
+  double bottom_of(const Link& l) const {
+    if (!is_drawn(l) || kind(l.to) == NodeKind::gpu_switch) return 0;
+    const Box &a = boxes_[at(l.from)], &b = boxes_[at(l.to)];
+    return std::max(a.y + a.height, b.y + b.height) + 14 +
+           std::abs(a.x + a.width / 2 - b.x - b.width / 2) / 10;
   }
 
   /// One line for the two directions of a link between GPUs.

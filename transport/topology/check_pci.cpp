@@ -32,6 +32,7 @@ class PciCheck {
   void run() {
     const auto says = [](const DeviceRecord& d) { return d.speed && d.width && *d.width > 0; };
     any_ = std::ranges::any_of(r_.devices, says);
+    complete_ = r_.format.starts_with("NCCL");
     for (DeviceRecord& d : r_.devices) drop_impossible(d);
     for (DeviceRecord& d : r_.devices) wake(d);
     for (DeviceRecord& d : r_.devices) compare(d);
@@ -106,7 +107,7 @@ class PciCheck {
       if (is_bridge_class(d.pci_class)) return;  // by what is below it
       const bool said = is_repaired(d);
       const double taken = d.speed ? *d.speed : speed ? *speed : d.gpu ? model_of(d).pci_speed : 0;
-      if (!said) {
+      if (!said && complete_) {
         doubts_.add(
             name_of(d), d.origin,
             speed || taken > 0
@@ -150,7 +151,7 @@ class PciCheck {
     }
     if (fastest == nullptr) return;
     if (!d.speed || !d.width) {
-      if (!is_repaired(d)) {
+      if (!is_repaired(d) && complete_) {
         doubts_.add(
             text_of(*d.bus), d.origin,
             fmt::format("does not say its PCI link, unlike others; {} is taken, as below it",
@@ -172,7 +173,8 @@ class PciCheck {
 
   Records& r_;
   Doubts& doubts_;
-  bool any_ = false;
+  bool any_ = false;       // some link is said
+  bool complete_ = false;  // who writes such files says all links, if any
   std::vector<const DeviceRecord*> repaired_;
 };
 

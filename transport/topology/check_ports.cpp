@@ -50,10 +50,12 @@ class PortCheck {
           missing = true;
         } else {
           const std::int64_t speed = taken(d);
-          doubts_.add(port_name(n), n.origin,
-                      fmt::format("{} a speed; {} Mb/s is taken{}",
-                                  n.speed ? "has no sensible" : "does not say", speed,
-                                  of_kin(d).empty() ? "" : ", as others of its kind have"));
+          const bool expected = r_.format.starts_with("NCCL") || n.speed;
+          if (expected)
+            doubts_.add(port_name(n), n.origin,
+                        fmt::format("{} a speed; {} Mb/s is taken{}",
+                                    n.speed ? "has no sensible" : "does not say", speed,
+                                    of_kin(d).empty() ? "" : ", as others of its kind have"));
           n.speed = speed;
         }
       }

@@ -80,15 +80,14 @@ void drop_twins(Records& r, Doubts& doubts) {
     const auto [at, is_new] = known.try_emplace({host_of(r, d), *d.bus}, i);
     if (is_new) continue;
     const DeviceRecord& first = r.devices[static_cast<std::size_t>(at->second)];
-    const bool bridges = parents.contains(i) && parents.contains(at->second);
-    if (bridges) {
+    const bool alike = first.pci_class == d.pci_class && first.device == d.device;
+    if (!alike || (parents.contains(i) && parents.contains(at->second))) {
       doubts.add(text_of(*d.bus), d.origin,
-                 "is the address of several bridges; they are taken as different ones");
+                 "is the address of several devices; they are taken as different ones");
     } else {
-      doubts.add(text_of(*d.bus), d.origin, fmt::format("is there twice; the first record counts"));
+      doubts.add(text_of(*d.bus), d.origin, "is there twice; the first record counts");
       heirs[i] = at->second;
     }
-    (void)first;
   }
   remove_devices(r, heirs);
 }

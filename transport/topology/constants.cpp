@@ -136,8 +136,8 @@ double socket_bandwidth(std::string_view arch, std::string_view vendor, int fami
   if (arch.starts_with("ppc")) return 32;
   if (vendor == "AuthenticAMD" || vendor == "HygonGenuine") return 16;
   if (vendor == "GenuineIntel" && family == 6) {
-    if (model >= 0xad) return 40;                   // Granite Rapids
     if (model == 0xcf || model == 0x8f) return 22;  // Sapphire and Emerald Rapids
+    if (model == 0xad || model == 0xae) return 40;  // Granite Rapids
     if (model >= 0x55) return 10;                   // Skylake and later
     return 6;
   }

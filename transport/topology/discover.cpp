@@ -58,7 +58,7 @@ Records records_of(const std::string& text, const std::string& name) {
 Records read_records(const std::string& path) {
   struct stat status {};
   if (stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) return read_sysfs(path);
-  return records_of(read_file(path), printable(path));
+  return records_of(read_file(path), printable(path, 255));
 }
 
 Graph graph_of(Records& records) {

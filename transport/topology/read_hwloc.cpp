@@ -53,6 +53,7 @@ class HwlocReader {
       records_.cpus.push_back(cpu);
     }
     find_devices(machine_, Near{}, -1);
+    prune();
     for (const char* kind : {"distances2", "distances2hetero"}) {
       for (const pugi::xml_node& d : root.children(kind)) read_links(d);
     }
@@ -154,9 +155,9 @@ class HwlocReader {
     d.origin = xml_.origin(object);
     d.bus = a.bus_id("pci_busid");
     d.host_bridge = string_view(object.attribute("bridge_type").value()).starts_with("0-");
-    if (near.cpu < 0 && d.host_bridge) ++homeless_;
     read_type(object.attribute("pci_type").value(), d);
-    if (d.pci_class == 0 && !d.host_bridge) d.pci_class = 0x060400;
+    if (string_view(object.attribute("subtype").value()) == "NVSwitch") d.pci_class = 0x068000;
+    if (d.pci_class == 0 && type_of(object) == "Bridge" && !d.host_bridge) d.pci_class = 0x060400;
     set_speed(a.number("pci_link_speed").value_or(0), d);
     if (is_gpu(d)) {
       d.gpu = GpuRecord();
@@ -240,6 +241,31 @@ class HwlocReader {
     d.nets.push_back(std::move(net));
   }
 
+  /// Disks, USB and the rest, and bridges that lead to nothing else, are left out.
+  void prune() {
+    std::vector<bool> kept(records_.devices.size());
+    for (std::size_t i = kept.size(); i-- > 0;) {
+      const DeviceRecord& d = records_.devices[i];
+      kept[i] = kept[i] || d.gpu || d.has_nic || d.pci_class == 0x068000;
+      if (kept[i] && d.parent >= 0) kept[static_cast<std::size_t>(d.parent)] = true;
+    }
+    std::vector<int> place(kept.size(), -1);
+    std::vector<DeviceRecord> devices;
+    for (std::size_t i = 0; i < kept.size(); ++i) {
+      if (!kept[i]) continue;
+      place[i] = static_cast<int>(devices.size());
+      devices.push_back(std::move(records_.devices[i]));
+      int& parent = devices.back().parent;
+      if (parent >= 0) parent = place[static_cast<std::size_t>(parent)];
+    }
+    if (devices.size() < kept.size()) {
+      records_.unseen.push_back(fmt::format("{} other PCI devices and bridges are left out",
+                                            kept.size() - devices.size()));
+    }
+    records_.devices = std::move(devices);
+    for (auto& [number, device] : by_number_) device = place[static_cast<std::size_t>(device)];
+  }
+
   /// A matrix of bandwidths between GPUs and switches, in MB/s.
   void read_links(const pugi::xml_node& distances) {
     const string_view name = distances.attribute("name").value();
@@ -302,6 +328,12 @@ class HwlocReader {
         1, std::llround(static_cast<double>(std::min<std::int64_t>(megabytes, 1 << 30)) /
                         (rate * 1000)));
     link.origin = origin;
+    // A GPU that is divided is there once for each of its parts.
+    for (GpuLinkRecord& known : a.gpu->links) {
+      if (known.target != link.target || known.kind != link.kind) continue;
+      known.count = std::max(known.count, link.count);
+      return;
+    }
     a.gpu->links.push_back(link);
   }
 
@@ -316,7 +348,7 @@ class HwlocReader {
   };
   std::vector<Package> packages_;
   std::map<std::int64_t, int> by_number_;  // devices, by gp_index of their objects
-  int gpus_ = 0, nets_ = 0, homeless_ = 0;
+  int gpus_ = 0, nets_ = 0;
 };
 
 }  // namespace

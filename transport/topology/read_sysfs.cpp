@@ -379,12 +379,13 @@ class SysfsReader {
 Records read_sysfs(const std::string& root) {
   const SysfsTree tree(root);
   if (tree.exists("/sys")) return SysfsReader(root).read();
-  if (tree.exists("/nodes")) {
+  for (const char* folder : {"", "/topology"}) {
+    if (!tree.exists(folder + std::string("/nodes"))) continue;
     Records records;
     records.source = root;
     records.format = "KFD topology";
     records.hosts.emplace_back("");
-    read_kfd(tree, "", records);
+    read_kfd(tree, folder, records);
     return records;
   }
   throw Error(ErrorCode::invalid_argument,
