@@ -71,7 +71,7 @@ install(FILES ${PROJECT_BINARY_DIR}/tuttiConfig.cmake ${PROJECT_BINARY_DIR}/tutt
 # A shared library brings its own dependencies; a static one leaves them to whoever links it.
 set(pc_requires "")
 if(NOT BUILD_SHARED_LIBS)
-  set(pc_requires "spdlog fmt libhwy hwloc libsodium")
+  set(pc_requires "spdlog fmt libhwy pugixml hwloc libsodium")
   if(TUTTI_HAS_VERBS)
     string(APPEND pc_requires " libibverbs")
   endif()

@@ -72,6 +72,9 @@ constexpr std::array kSettings{
         "TUTTI_ROUND_ONCE", SettingType::boolean, "0",
         "Sums of 16- and 8-bit floats are rounded once, when they are complete: only algorithms "
         "that do so (ROUNDED is 1 in `tutti plan list`) are chosen for them. Rank 0's counts."},
+    Setting{"TUTTI_TOPO_TRUST", SettingType::boolean, "0",
+            "What a topology file or the system says of links is taken as it is, also where it "
+            "contradicts itself. Otherwise such records are named in a warning, and repaired."},
     Setting{"TUTTI_MACHINE", SettingType::text, "",
             "The file with the machine's constants, from which times are predicted. Empty: the one "
             "that `tutti calibrate` wrote for this machine, if there is one. Rank 0's counts."},

@@ -15,6 +15,7 @@
 #include "core/error.h"
 #include "core/host.h"
 #include "core/settings.h"
+#include "tools/explain_topology.h"
 #include "tools/hosts_option.h"
 #include "tools/plan_source.h"
 
@@ -32,6 +33,8 @@ struct Arguments {
   std::string memory = "window";
   std::string machine;
   bool constants = false;
+  std::string topology;
+  bool several_hosts = false, cross_rails = false;
 };
 
 [[noreturn]] void refuse(const std::string& message) {
@@ -223,14 +226,32 @@ void add_explain_command(CLI::App& app) {
                    "Constants from this file; 'defaults': none; 'gpu': for ranks on GPUs")
       ->type_name("FILE");
   command->add_flag("--constants", a->constants, "Only print the machine's constants");
+  auto* topology =
+      command
+          ->add_option(
+              "--topology", a->topology,
+              "Instead: rings, trees and ports on the machine that this file describes, as\n"
+              "`tutti topo --file` takes them; 'this' is this machine")
+          ->type_name("FILE");
+  command->add_flag("--several", a->several_hosts, "Also the rings that go on to other hosts")
+      ->needs(topology);
+  command
+      ->add_flag("--cross-rails", a->cross_rails,
+                 "They may leave by another port than they came by")
+      ->needs(topology);
   command->footer(
       "Times are predicted from the plans and the machine's constants, which `tutti calibrate`\n"
       "measures (docs/cost-model.md). Examples:\n"
       "  tutti explain all_reduce 1M float32 -n 4\n"
       "  tutti explain broadcast 64K -n 64 --cores 64 --memory malloc\n"
       "  tutti explain all_reduce 16M --hosts 2x4\n"
+      "  tutti explain --topology topo.xml --several\n"
       "  tutti explain --constants");
-  command->callback([a] { explain(*a); });
+  command->callback([a] {
+    if (a->topology.empty()) return explain(*a);
+    explain_topology(a->topology == "this" ? "" : a->topology, a->several_hosts || a->cross_rails,
+                     a->cross_rails);
+  });
 }
 
 }  // namespace tutti

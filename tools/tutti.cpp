@@ -21,6 +21,7 @@
 #include "tools/plan_command.h"
 #include "tools/run.h"
 #include "tools/schedule_command.h"
+#include "tools/topo.h"
 
 namespace tutti {
 namespace {
@@ -76,6 +77,7 @@ int run(int argc, char** argv) {
   add_calibrate_command(app);
   add_explain_command(app);
   add_doctor_command(app);
+  add_topo_command(app);
   add_settings_command(app);
   app.add_subcommand("version", "The version")->footer("")->callback([] {
     fmt::print("tutti {}\n", TUTTI_VERSION);

@@ -98,15 +98,15 @@ struct Slicing {
 
 }  // namespace
 
-RankPlan slice(RankPlan plan, std::uint32_t slices) {
-  if (slices == 1) return plan;
-  const PlanHeader& h = plan.header;
+RankPlan join_slices(const std::vector<const RankPlan*>& parts) {
+  const PlanHeader& h = parts.front()->header;
+  const auto slices = static_cast<std::uint32_t>(parts.size());
   const auto refuse = [&](const std::string& why) {
     throw Error(
         ErrorCode::invalid_argument,
         fmt::format("{} by '{}' with {} lanes: {}", name(h.collective), h.algorithm, slices, why));
   };
-  if (slices < 1 || slices * std::uint64_t{h.lanes} > kMostChannels) {
+  if (slices * std::uint64_t{h.lanes} > kMostChannels) {
     refuse(fmt::format("1 to {} are possible, as a rank has {} lanes at most",
                        kMostChannels / h.lanes, kMostChannels));
   }
@@ -114,11 +114,15 @@ RankPlan slice(RankPlan plan, std::uint32_t slices) {
   result.header = h;
   result.header.pieces *= slices;
   result.header.lanes *= slices;
-  result.rank = plan.rank;
-  result.tmp_chunks = plan.tmp_chunks * slices;
+  result.rank = parts.front()->rank;
+  result.tmp_chunks = parts.front()->tmp_chunks * slices;
   result.lanes.reserve(result.header.lanes);
-  result.operands.reserve(plan.operands.size() * slices);
+  result.operands.reserve(parts.front()->operands.size() * slices);
   for (std::uint32_t s = 0; s < slices; ++s) {
+    const RankPlan& plan = *parts[s];
+    if (plan.tmp_chunks != parts.front()->tmp_chunks) {
+      refuse("its ranks need different memory in different places; ask for 1 lane");
+    }
     const Slicing slicing{h.pieces, slices, s, plan.tmp_chunks};
     const auto first = static_cast<std::uint32_t>(result.operands.size());
     for (Operand o : plan.operands) {
@@ -148,6 +152,17 @@ RankPlan slice(RankPlan plan, std::uint32_t slices) {
     }
   }
   return result;
+}
+
+RankPlan slice(RankPlan plan, std::uint32_t slices) {
+  if (slices == 1) return plan;
+  if (slices == 0 || slices > kMostChannels) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("{} by '{}' with {} lanes: 1 to {} are possible", name(plan.header.collective),
+                    plan.header.algorithm, slices, kMostChannels));
+  }
+  return join_slices(std::vector<const RankPlan*>(slices, &plan));
 }
 
 }  // namespace tutti::algorithm

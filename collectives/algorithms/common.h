@@ -46,6 +46,10 @@ void meet(RankPlanBuilder::LaneRef lane, const std::vector<int>& peers);
 /// `out[0] <- in[0]`: all there is to do for one rank alone.
 void copy_alone(RankPlanBuilder& builder, Collective collective);
 
+/// A plan that does each slice of every block by a part of its own: `parts` are those of one rank
+/// in as many plans, which differ in the order of the ranks alone. Throws as slice().
+RankPlan join_slices(const std::vector<const RankPlan*>& parts);
+
 /// Runs a plan on `slices` slices of every block at a time: slice s is done by lanes, channels, and
 /// chunks of its own, so no slice waits for another. Throws Error(invalid_argument) when there are
 /// not enough channels, or when a step moves a span that is none in a slice.

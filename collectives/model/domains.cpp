@@ -10,6 +10,7 @@
 #include <tuple>
 #include <utility>
 
+#include "collectives/algorithms/common.h"
 #include "core/error.h"
 
 namespace tutti {
@@ -132,6 +133,17 @@ Domains Domains::even(int ranks, int count) {
   return Domains(of);
 }
 
+Domains Domains::in_order(std::span<const int> ranks) {
+  Domains d;
+  d.of_.assign(ranks.size(), 0);
+  d.order_.assign(ranks.begin(), ranks.end());
+  d.places_.resize(ranks.size());
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    d.places_[static_cast<std::size_t>(ranks[i])] = static_cast<int>(i);
+  }
+  return d;
+}
+
 Domains Domains::on_hosts(std::span<const int> host, std::span<const int> domain) {
   std::set<int> unknown;
   for (std::size_t r = 0; r < host.size(); ++r) {
@@ -147,7 +159,14 @@ Domains Domains::on_hosts(std::span<const int> host, std::span<const int> domain
 }
 
 Domains Domains::among(std::span<const int> ranks) const {
-  if (count_ == 1) return {};
+  if (count_ == 1 && of_.empty()) return {};
+  if (count_ == 1) {
+    std::vector<int> order(ranks.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::ranges::sort(order, {},
+                      [&](int i) { return place_of(ranks[static_cast<std::size_t>(i)]); });
+    return in_order(order);
+  }
   std::vector<int> of;
   for (const int rank : ranks) of.push_back(domain(rank));
   return Domains(of);
@@ -163,7 +182,7 @@ PlanRequest placed(const Algorithm& algorithm, const PlanRequest& request, const
   PlanRequest p = request;
   if (domains.ranks() != request.ranks) return p;
   if (is_rooted(request.collective)) p.root = domains.place_of(request.root);
-  if (request.group != 0 || !request.groups.empty()) return p;
+  if (request.group != 0 || !request.groups.empty() || domains.count() == 1) return p;
   const int group = domains.group();
   if (group > 0 && (request.ranks % group == 0 || !algorithm.equal_groups)) p.group = group;
   if (group == 0 && !algorithm.equal_groups) p.groups = domains.sizes();
@@ -174,6 +193,17 @@ RankPlan generate(const Algorithm& algorithm, const PlanRequest& request, int ra
                   const Domains& domains) {
   std::optional<RankPlan> part = placed_part(algorithm, request, rank, domains);
   return part ? renumbered(std::move(*part), domains) : algorithm.generate(request, rank);
+}
+
+RankPlan generate(const Algorithm& algorithm, const PlanRequest& request, int rank,
+                  std::span<const Domains> lanes) {
+  PlanRequest one = request;
+  one.lanes = 1;
+  std::vector<RankPlan> parts;
+  for (const Domains& lane : lanes) parts.push_back(generate(algorithm, one, rank, lane));
+  std::vector<const RankPlan*> all;
+  for (const RankPlan& part : parts) all.push_back(&part);
+  return algorithm::join_slices(all);
 }
 
 Traffic textbook(const Algorithm& algorithm, const PlanRequest& request, int rank,

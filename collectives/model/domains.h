@@ -20,6 +20,8 @@ class Domains {
   explicit Domains(std::span<const int> of);
   /// `ranks` ranks in `count` domains, as many in each as can be, neighbours together.
   static Domains even(int ranks, int count);
+  /// All ranks near each other, but numbered in this order for plans: ring neighbours, say.
+  static Domains in_order(std::span<const int> ranks);
   /// Those of ranks on several hosts, whose numbers mean nothing elsewhere. A host that has a rank
   /// without a domain counts as one.
   static Domains on_hosts(std::span<const int> host, std::span<const int> domain);
@@ -33,7 +35,8 @@ class Domains {
   bool near(int a, int b) const { return count_ == 1 || domain(a) == domain(b); }
   /// Domains are numbered from 0 on, as their first ranks come.
   int number_of(int rank) const { return count_ == 1 ? 0 : domain(rank); }
-  /// Ranks by domain, those with more ranks first; a rank's place there. Several domains only.
+  /// Ranks by domain, those with more ranks first; a rank's place there. Where there are several
+  /// domains, or an order.
   int rank_at(int place) const { return order_[static_cast<std::size_t>(place)]; }
   int place_of(int rank) const { return places_[static_cast<std::size_t>(rank)]; }
   /// Ranks of each domain but the last, which may have fewer; 0 where they differ more than that.
@@ -70,6 +73,10 @@ PlanRequest placed(const Algorithm& algorithm, const PlanRequest& request, const
 /// Algorithm::generate.
 RankPlan generate(const Algorithm& algorithm, const PlanRequest& request, int rank,
                   const Domains& domains);
+/// The same with an order of ranks for each lane: as many slices of the work, each done by the plan
+/// that its domains renumber. Throws also where the algorithm has no lanes (join_slices()).
+RankPlan generate(const Algorithm& algorithm, const PlanRequest& request, int rank,
+                  std::span<const Domains> lanes);
 /// Algorithm::textbook of such a part.
 Traffic textbook(const Algorithm& algorithm, const PlanRequest& request, int rank,
                  const Domains& domains);

@@ -1,0 +1,13 @@
+// A topology as a picture (SVG): boxes in boxes as devices hang on each other, lines for the links
+// between GPUs, and each link's bandwidth.
+#pragma once
+
+#include <string>
+
+#include "transport/topology/graph.h"
+
+namespace tutti {
+
+std::string draw_topology(const topology::Graph& graph);
+
+}  // namespace tutti

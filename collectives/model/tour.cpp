@@ -1,0 +1,148 @@
+// See tour.h. Exact: M. Held, R. Karp, "A dynamic programming approach to sequencing problems",
+// 1962. Else nearest neighbours from several starts, improved by moving pieces (which keeps
+// directions, as costs differ by direction).
+#include "collectives/model/tour.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+namespace tutti {
+namespace {
+
+constexpr int kAlwaysExact = 11, kMostExact = 17;
+constexpr int kStarts = 8, kSweeps = 24;
+
+class Tour {
+ public:
+  Tour(const std::vector<double>& costs, int n) : c_(costs), n_(n) {}
+
+  std::vector<int> exact() const {
+    // best[set][last]: from city 0 through all of the set, which ends with `last`; cities from 1
+    // on.
+    const int m = n_ - 1;
+    const std::size_t sets = std::size_t{1} << m;
+    std::vector<float> best(sets * static_cast<std::size_t>(m),
+                            std::numeric_limits<float>::infinity());
+    std::vector<std::int8_t> before(best.size(), -1);
+    const auto place = [&](std::size_t set, int last) {
+      return set * static_cast<std::size_t>(m) + static_cast<std::size_t>(last);
+    };
+    for (int i = 0; i < m; ++i)
+      best[place(std::size_t{1} << i, i)] = static_cast<float>(cost(0, i + 1));
+    for (std::size_t set = 1; set < sets; ++set) {
+      for (int last = 0; last < m; ++last) {
+        const float here = best[place(set, last)];
+        if (!(set >> last & 1) || here == std::numeric_limits<float>::infinity()) continue;
+        for (int next = 0; next < m; ++next) {
+          if (set >> next & 1) continue;
+          const std::size_t to = place(set | std::size_t{1} << next, next);
+          const float there = here + static_cast<float>(cost(last + 1, next + 1));
+          if (there >= best[to]) continue;
+          best[to] = there;
+          before[to] = static_cast<std::int8_t>(last);
+        }
+      }
+    }
+    int last = 0;
+    float least = std::numeric_limits<float>::infinity();
+    for (int i = 0; i < m; ++i) {
+      const float all = best[place(sets - 1, i)] + static_cast<float>(cost(i + 1, 0));
+      if (all < least) least = all, last = i;
+    }
+    std::vector<int> tour;
+    for (std::size_t set = sets - 1; last >= 0;) {
+      tour.push_back(last + 1);
+      const int previous = before[place(set, last)];
+      set &= ~(std::size_t{1} << last);
+      last = previous;
+    }
+    tour.push_back(0);
+    std::ranges::reverse(tour);
+    return tour;
+  }
+
+  std::vector<int> improved() const {
+    std::vector<int> best;
+    double least = std::numeric_limits<double>::infinity();
+    for (int s = 0; s < std::min(kStarts, n_); ++s) {
+      std::vector<int> tour = nearest(s * n_ / std::min(kStarts, n_));
+      for (int sweep = 0; sweep < kSweeps && move_pieces(tour); ++sweep) {
+      }
+      const double all = length(tour);
+      if (all < least - 1e-12) least = all, best = tour;
+    }
+    std::ranges::rotate(best, std::ranges::find(best, 0));
+    return best;
+  }
+
+ private:
+  double cost(int a, int b) const { return c_[static_cast<std::size_t>(a * n_ + b)]; }
+
+  double length(const std::vector<int>& tour) const {
+    double sum = cost(tour.back(), tour.front());
+    for (std::size_t i = 1; i < tour.size(); ++i) sum += cost(tour[i - 1], tour[i]);
+    return sum;
+  }
+
+  std::vector<int> nearest(int start) const {
+    std::vector<int> tour{start};
+    std::vector<bool> seen(static_cast<std::size_t>(n_));
+    seen[static_cast<std::size_t>(start)] = true;
+    while (static_cast<int>(tour.size()) < n_) {
+      int next = -1;
+      // After itself first, so that equal costs give the natural order.
+      for (int k = 1; k < n_; ++k) {
+        const int i = (tour.back() + k) % n_;
+        if (seen[static_cast<std::size_t>(i)]) continue;
+        if (next < 0 || cost(tour.back(), i) < cost(tour.back(), next) - 1e-12) next = i;
+      }
+      seen[static_cast<std::size_t>(next)] = true;
+      tour.push_back(next);
+    }
+    return tour;
+  }
+
+  /// Moves pieces of up to three cities to where they cost less; whether any was moved.
+  bool move_pieces(std::vector<int>& t) const {
+    bool moved = false;
+    const auto n = static_cast<std::size_t>(n_);
+    const auto at = [&](std::size_t i) { return t[i % n]; };
+    for (std::size_t size = 1; size <= 3 && size + 2 <= n; ++size) {
+      for (std::size_t i = 0; i < n; ++i) {
+        // The piece is i+1 .. i+size.
+        const int a = at(i), first = at(i + 1), last = at(i + size), b = at(i + size + 1);
+        const double saved = cost(a, first) + cost(last, b) - cost(a, b);
+        if (saved <= 1e-12) continue;
+        std::size_t best = 0;
+        double gain = 1e-9;
+        for (std::size_t j = i + size + 1; j < i + n; ++j) {
+          const double paid = cost(at(j), first) + cost(last, at(j + 1)) - cost(at(j), at(j + 1));
+          if (saved - paid > gain) gain = saved - paid, best = j;
+        }
+        if (best == 0) continue;
+        std::vector<int> next;
+        next.reserve(n);
+        for (std::size_t j = i + size + 1; j <= best; ++j) next.push_back(at(j));
+        for (std::size_t k = 1; k <= size; ++k) next.push_back(at(i + k));
+        for (std::size_t j = best + 1; j <= i + n; ++j) next.push_back(at(j));
+        t = std::move(next);
+        moved = true;
+      }
+    }
+    return moved;
+  }
+
+  const std::vector<double>& c_;
+  int n_;
+};
+
+}  // namespace
+
+std::vector<int> cheapest_tour(const std::vector<double>& costs, int n, bool exact) {
+  if (n == 1) return {0};
+  const Tour tour(costs, n);
+  return n <= kAlwaysExact || (exact && n <= kMostExact) ? tour.exact() : tour.improved();
+}
+
+}  // namespace tutti

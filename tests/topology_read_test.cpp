@@ -1,0 +1,417 @@
+// Topology from files: what each format says arrives in the records and in the graph, and what is
+// no topology is refused with a reason.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "core/error.h"
+#include "tests/temporary_folder.h"
+#include "tests/topology_samples.h"
+#include "transport/topology/cpu_mask.h"
+#include "transport/topology/discover.h"
+#include "transport/topology/nics.h"
+#include "transport/topology/read_nccl.h"
+#include "transport/topology/show/text.h"
+#include "transport/topology/source.h"
+#include "transport/topology/write_nccl.h"
+
+namespace tutti::topology {
+namespace {
+
+using namespace tutti::test;
+
+Graph graph_of_text(const std::string& text, Records* kept = nullptr) {
+  Records records = records_of(text, "sample");
+  Graph graph = graph_of(records);
+  if (kept != nullptr) *kept = records;
+  return graph;
+}
+
+std::string refusal(const std::string& text) {
+  try {
+    records_of(text, "sample");
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::invalid_argument);
+    return e.what();
+  }
+  return "";
+}
+
+std::string near(const Graph& g, const char* a, const char* b) {
+  return near_text(g, g.path(g.find(a), g.find(b)));
+}
+
+#define EXPECT_SAYS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
+
+TEST(BusIds, AreReadAndWritten) {
+  EXPECT_EQ(text_of(*parse_bus_id("0000:3b:00.1")), "0000:3b:00.1");
+  EXPECT_EQ(text_of(*parse_bus_id("3b:00.0")), "0000:3b:00.0");
+  EXPECT_EQ(text_of(*parse_bus_id("10000:00:04.0")), "10000:00:04.0");
+  EXPECT_TRUE(parse_bus_id("fffffff:ff:ff.0")->is_nameless_switch());
+  for (const char* none : {"", ":", "0000:3b:00", "0000:3b:00.g", "0000:3b:00.0x", "x:00:00.0",
+                           "123456789:00:00.0", "0000:100:00.0", "0000::00.0", "gpu0"}) {
+    EXPECT_FALSE(parse_bus_id(none)) << none;
+  }
+}
+
+TEST(Masks, AreReadAndWritten) {
+  EXPECT_EQ(members_of_mask("00000001,80000000"), (std::set<int>{31, 32}));
+  EXPECT_EQ(members_of_mask("0x00000001,0x00000003"), (std::set<int>{0, 1, 32}));
+  EXPECT_EQ(members_of_list("0-2,8"), (std::set<int>{0, 1, 2, 8}));
+  EXPECT_EQ(mask_of({0, 33}), "00000002,00000001");
+  EXPECT_TRUE(members_of_mask("zz,").empty());
+  EXPECT_LE(members_of_list("0-99999999999").size(), 65536u);
+}
+
+TEST(Nccl, AMesh) {
+  Records records;
+  const Graph g = graph_of_text(kMesh, &records);
+  EXPECT_TRUE(g.doubts.empty()) << g.doubts.front().what;
+  ASSERT_EQ(g.gpus().size(), 4u);
+  EXPECT_EQ(near(g, "gpu0", "gpu3"), "NV4");
+  EXPECT_DOUBLE_EQ(g.path(g.find("gpu0"), g.find("gpu3")).bandwidth, 80);
+  EXPECT_EQ(near(g, "gpu0", "mlx5_0"), "PIX");
+  EXPECT_EQ(near(g, "gpu0", "mlx5_1"), "SYS");
+  EXPECT_DOUBLE_EQ(g.path(g.find("gpu0"), g.find("mlx5_0")).bandwidth, 24);
+  EXPECT_EQ(g.node(g.find("gpu2")).model, "A100 SXM4 40GB");
+  EXPECT_EQ(text_of(*g.node(g.find("gpu2")).bus), "10000:04:00.0");
+  EXPECT_EQ(g.node(g.find("gpu2")).origin.line, 35);
+  const Inventory n = inventory_of(records);
+  EXPECT_EQ(n.cpus, 2);
+  EXPECT_EQ(n.pci, 8);
+  EXPECT_EQ(n.nvlink_links, 48);
+  EXPECT_EQ(n.net_speeds, "200000x2");
+  const auto nics = nics_of_gpus(g);
+  ASSERT_EQ(nics.size(), 4u);
+  EXPECT_EQ(g.node(nics[1].port).name, "mlx5_0");
+  EXPECT_EQ(g.node(nics[2].port).name, "mlx5_1");
+  EXPECT_EQ(nics[2].sharing, 2);
+}
+
+TEST(Nccl, Switches) {
+  const Graph g = graph_of_text(kSwitched);
+  EXPECT_TRUE(g.doubts.empty()) << g.doubts.front().what;
+  EXPECT_EQ(near(g, "gpu0", "gpu3"), "NV18");
+  EXPECT_NEAR(g.path(g.find("gpu0"), g.find("gpu3")).bandwidth, 18 * 20.6, 1e-9);
+  // By C2C, which is wider than PCI.
+  EXPECT_NEAR(g.path(g.find("gpu0"), g.find("numa0")).bandwidth, 447.12, 1e-9);
+  EXPECT_EQ(g.all(NodeKind::port).size(), 1u) << "eth0 is listed twice and counts once";
+}
+
+TEST(Nccl, Amd) {
+  const Graph g = graph_of_text(kAmd);
+  EXPECT_EQ(near(g, "gpu0", "gpu1"), "XG4");
+  EXPECT_DOUBLE_EQ(g.path(g.find("gpu0"), g.find("gpu1")).bandwidth, 4 * 36);
+}
+
+TEST(Nccl, ASkeleton) {
+  const Graph g = graph_of_text(kSkeleton);
+  EXPECT_TRUE(g.doubts.empty()) << g.doubts.front().what;
+  EXPECT_EQ(g.gpus().size(), 2u);
+  EXPECT_EQ(g.all(NodeKind::port).size(), 1u);
+  EXPECT_EQ(near(g, "gpu0", "gpu1"), "PIX");
+}
+
+TEST(Nccl, TwoHosts) {
+  std::string two = kSwitched;
+  const std::string cpu = two.substr(two.find("<cpu"), two.find("</system>") - two.find("<cpu"));
+  std::string other = cpu;
+  for (std::size_t at = 0; (at = other.find("\"0xa\"", at)) != std::string::npos;) {
+    other.replace(at, 5, "\"0xb\"");
+  }
+  const Graph g = graph_of_text("<system version=\"1\">" + cpu + other + "</system>");
+  EXPECT_TRUE(g.doubts.empty()) << g.doubts.front().what;
+  EXPECT_EQ(g.hosts(), 2);
+  EXPECT_EQ(g.gpus().size(), 8u);
+  // The switch without an address belongs to both.
+  EXPECT_EQ(near(g, "h0.gpu0", "h1.gpu0"), "NV18");
+}
+
+TEST(Nccl, ComesBackAsItWas) {
+  for (const char* sample : {kMesh, kSwitched, kAmd, kSkeleton}) {
+    const Records first = records_of(sample, "sample");
+    const Records second = records_of(to_nccl_xml(first), "again");
+    EXPECT_EQ(to_nccl_xml(first), to_nccl_xml(second));
+    const Inventory a = inventory_of(first), b = inventory_of(second);
+    EXPECT_EQ(a.elements, b.elements);
+    EXPECT_EQ(a.nvlink_links, b.nvlink_links);
+    EXPECT_EQ(a.xgmi_links, b.xgmi_links);
+    EXPECT_EQ(a.c2c_elements, b.c2c_elements);
+    EXPECT_EQ(a.net_speeds, b.net_speeds);
+    EXPECT_EQ(a.gpus_by_class_only, b.gpus_by_class_only);
+  }
+}
+
+TEST(Nccl, GraphFiles) {
+  const XmlSource xml(
+      R"(<graphs version="1"><!-- x --><graph id="0" pattern="4" crossnic="1" nchannels="2"
+      speedintra="40.0" speedinter="20" typeintra="NVL" typeinter="PIX" samechannels="0">
+    <channel><net dev="5"/><gpu dev="0"/><gpu dev="0x1"/><gpu dev="0x100000000000002"/><net dev="5"/></channel>
+  </graph></graphs>)",
+      "graph");
+  const NcclGraphs all = read_nccl_graphs(xml);
+  ASSERT_EQ(all.graphs.size(), 1u);
+  EXPECT_EQ(all.graphs[0].channels[0].gpus, (std::vector<int>{0, 1, 2}));
+  EXPECT_EQ(all.graphs[0].channels[0].nets, (std::vector<int>{5, 5}));
+  EXPECT_DOUBLE_EQ(all.graphs[0].speed_intra, 40);
+  ASSERT_EQ(all.doubts.size(), 1u);  // two channels were promised
+  EXPECT_SAYS(refusal("<graphs version=\"1\"/>"), "not a machine");
+}
+
+TEST(Hwloc, Format1) {
+  Records r;
+  const Graph g = graph_of_text(kHwloc1, &r);
+  EXPECT_TRUE(g.doubts.empty()) << g.doubts.front().what;
+  EXPECT_EQ(r.cpus.size(), 2u) << "a NUMA domain without cores is no processor";
+  EXPECT_EQ(r.cpus[0].family, 6);
+  EXPECT_EQ(r.hosts[0], "one");
+  EXPECT_EQ(r.caches, 1);
+  ASSERT_EQ(g.gpus().size(), 1u);
+  EXPECT_EQ(g.node(g.gpus()[0]).model, "Tesla P100-SXM2-16GB");
+  EXPECT_DOUBLE_EQ(g.path(g.gpus()[0], g.find("numa0")).bandwidth, 12);
+  EXPECT_EQ(near(g, "gpu0", "mlx5_0"), "SYS");
+  EXPECT_EQ(g.find("ib0"), -1) << "the same port as mlx5_0";
+}
+
+TEST(Hwloc, Format3WithNvlink) {
+  const Graph g = graph_of_text(kHwloc3);
+  EXPECT_TRUE(g.doubts.empty()) << g.doubts.front().what;
+  EXPECT_EQ(near(g, "gpu0", "gpu1"), "NV2");
+  EXPECT_EQ(near(g, "gpu1", "eth2"), "SYS");
+}
+
+constexpr const char* kSmiHead =
+    "\tGPU0\tGPU1\tNIC0\tNIC1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\n";
+
+TEST(Smi, TabsSpacesAndMissingColumns) {
+  const std::string tabs = std::string("\033[4m") + kSmiHead + "\033[0m" +
+                           "GPU0\t X \tNV4\tPIX\tSYS\t0-3,8-11\t0\t\tN/A\n"
+                           "GPU1\tNV4\t X \tSYS\tPXB\t4-7\t1\t\tN/A\n"
+                           "NIC0\tPIX\tSYS\t X \tSYS\t\t\t\t\nNIC1\tSYS\tPXB\tSYS\t X \t\t\t\t\n\n"
+                           "Legend:\n\n  X    = Self\n\nNIC Legend:\n\n  NIC0: mlx5_7\n";
+  const Graph g = graph_of_text(tabs);
+  EXPECT_TRUE(g.doubts.empty()) << g.doubts.front().what;
+  EXPECT_EQ(near(g, "gpu0", "gpu1"), "NV4");
+  EXPECT_EQ(near(g, "gpu0", "mlx5_7"), "PIX");
+  EXPECT_EQ(near(g, "gpu1", "NIC1"), "PXB");
+  EXPECT_EQ(near(g, "gpu0", "NIC1"), "SYS");
+  const Graph spaces = graph_of_text(
+      "        GPU0    GPU1    CPU Affinity    NUMA Affinity\n"
+      "GPU0     X      NODE     0-23            N/A\nGPU1    NODE     X      0-23            "
+      "N/A\n");
+  EXPECT_EQ(near(spaces, "gpu0", "gpu1"), "NODE");
+}
+
+TEST(Smi, EightOnSwitchesAreNoMesh) {
+  std::string text = "      GPU0 GPU1 GPU2 GPU3\n";
+  for (int i = 0; i < 4; ++i) {
+    text += fmt::format("GPU{}", i);
+    for (int j = 0; j < 4; ++j) text += i == j ? " X" : " NV18";
+    text += "\n";
+  }
+  const Graph g = graph_of_text(text);
+  EXPECT_EQ(g.all(NodeKind::gpu_switch).size(), 1u);
+  EXPECT_EQ(near(g, "gpu0", "gpu3"), "NV18");
+}
+
+TEST(Smi, StatusMatricesAreNone) {
+  EXPECT_SAYS(refusal(" \tGPU0\tGPU1\n GPU0\tX\tOK\n GPU1\tNS\tX\n"), "topo -m");
+  EXPECT_SAYS(refusal("GPU0 GPU1\nGPU0 X\n"), "sample:2");
+  EXPECT_SAYS(refusal("GPU0 GPU1\nGPU0 X PIX\n"), "no row of GPU1");
+}
+
+// --- Trees ---------------------------------------------------------------------------------------
+
+class Tree : public ::testing::Test {
+ protected:
+  void file(const std::string& path, const std::string& text) {
+    const std::string full = folder.path() + "/" + path;
+    std::filesystem::create_directories(std::filesystem::path(full).parent_path());
+    std::ofstream(full) << text << "\n";
+  }
+  void link(const std::string& path, const std::string& target) {
+    const std::string full = folder.path() + "/" + path;
+    std::filesystem::create_directories(std::filesystem::path(full).parent_path());
+    std::filesystem::create_symlink(target, full);
+  }
+  void device(const std::string& chain, const std::string& pci_class, const std::string& vendor,
+              const std::string& numa) {
+    const std::string id = chain.substr(chain.rfind('/') + 1);
+    const std::string real = "sys/devices/" + chain + "/";
+    file(real + "class", pci_class);
+    file(real + "vendor", vendor);
+    file(real + "device", "0x1234");
+    file(real + "numa_node", numa);
+    file(real + "current_link_speed", "16.0 GT/s PCIe");
+    file(real + "current_link_width", "16");
+    link("sys/bus/pci/devices/" + id, "../../../devices/" + chain);
+  }
+  TemporaryFolder folder;
+};
+
+TEST_F(Tree, Sysfs) {
+  file("sys/devices/system/node/online", "0-2");
+  file("sys/devices/system/node/node0/cpumap", "00000000");
+  file("sys/devices/system/node/node1/cpumap", "0000000f");
+  file("sys/devices/system/node/node2/cpumap", "000000f0");
+  file("proc/cpuinfo", "processor : 0\nvendor_id : GenuineIntel\ncpu family : 6\nmodel : 106");
+  device("pci0000:10/0000:10:01.0", "0x060400", "0x8086", "1");
+  device("pci0000:10/0000:10:01.0/0000:11:00.0", "0x030200", "0x10de", "1");
+  device("pci0000:10/0000:10:01.0/0000:12:00.0", "0x020700", "0x15b3", "1");
+  device("pci10000:80/10000:80:02.0", "0x020000", "0x8086", "2");
+  device("pci10000:80/10000:80:02.1", "0x020000", "0x8086", "2");
+  link("sys/devices/pci10000:80/10000:80:02.1/physfn", "../10000:80:02.0");
+  device("pci10000:80/10000:80:03.0", "0x030000", "0x1a03", "2");  // of a management controller
+  link("sys/class/net/eth7", "../../devices/pci10000:80/10000:80:02.0/net/eth7");
+  file("sys/devices/pci10000:80/10000:80:02.0/net/eth7/speed", "25000");
+  file("sys/devices/pci10000:80/10000:80:02.0/net/eth7/operstate", "up");
+  link("sys/class/net/ib0", "../../devices/pci0000:10/0000:10:01.0/0000:12:00.0/net/ib0");
+  link("sys/class/net/docker0", "../../devices/virtual/net/docker0");
+  const std::string ib = "sys/devices/pci0000:10/0000:10:01.0/0000:12:00.0/infiniband/mlx5_3";
+  link("sys/class/infiniband/mlx5_3",
+       "../../devices/pci0000:10/0000:10:01.0/0000:12:00.0/infiniband/mlx5_3");
+  file(ib + "/ports/1/rate", "200 Gb/sec (4X HDR)");
+  file(ib + "/ports/1/state", "4: ACTIVE");
+  Records r = read_records(folder.path());
+  const Graph g = graph_of(r);
+  EXPECT_TRUE(g.doubts.empty()) << g.doubts.front().what;
+  EXPECT_EQ(r.cpus.size(), 2u);
+  EXPECT_EQ(r.cpus[0].numa, 1);
+  ASSERT_EQ(g.gpus().size(), 1u);
+  EXPECT_EQ(near(g, "gpu0", "mlx5_3"), "PIX");
+  EXPECT_EQ(near(g, "gpu0", "eth7"), "SYS");
+  EXPECT_EQ(g.find("ib0"), -1);
+  EXPECT_EQ(g.find("docker0"), -1);
+  const Path path = g.path(g.gpus()[0], g.find("mlx5_3"));
+  EXPECT_DOUBLE_EQ(g.link(path.links.back()).bandwidth, 25);
+  EXPECT_DOUBLE_EQ(path.bandwidth, 24);
+  EXPECT_EQ(g.node(nics_of_gpus(g)[0].port).name, "mlx5_3");
+}
+
+TEST_F(Tree, Kfd) {
+  file("nodes/0/properties", "cpu_cores_count 8\nsimd_count 0");
+  for (int i = 1; i <= 2; ++i) {
+    const std::string node = fmt::format("nodes/{}/", i);
+    file(node + "properties",
+         fmt::format("cpu_cores_count 0\nsimd_count 416\nsimd_per_cu 4\ngfx_target_version 90010\n"
+                     "vendor_id 4098\ndevice_id 29711\nlocation_id {}\ndomain 0",
+                     0x6300 * i));
+    file(node + "io_links/0/properties", fmt::format("type 2\nnode_from {}\nnode_to 0", i));
+    file(node + "io_links/1/properties",
+         fmt::format("type 11\nnode_from {}\nnode_to {}\nmax_bandwidth 50000", i, 3 - i));
+  }
+  Records r = read_records(folder.path());
+  const Graph g = graph_of(r);
+  EXPECT_TRUE(g.doubts.empty()) << g.doubts.front().what;
+  ASSERT_EQ(g.gpus().size(), 2u);
+  EXPECT_EQ(near(g, "gpu0", "gpu1"), "XG1");
+  EXPECT_EQ(g.node(g.gpus()[0]).model, "MI210");
+  EXPECT_EQ(r.devices[0].gpu->sm, 104);
+}
+
+TEST_F(Tree, ThisMachine) {
+  Records r = discover_records();
+  const Graph g = graph_of(r);
+  EXPECT_GE(g.all(NodeKind::numa).size(), 1u);
+  EXPECT_GE(r.cpus.front().cores, 1);
+}
+
+// --- What is no topology
+// ---------------------------------------------------------------------------
+
+TEST(Bad, TextsAreRefusedWithTheirLine) {
+  EXPECT_SAYS(refusal(""), "is empty");
+  EXPECT_SAYS(refusal("hello"), "sample:1");
+  EXPECT_SAYS(refusal("<system version=\"1\">\n<cpu\n"), "sample:");
+  EXPECT_SAYS(refusal("<a/>"), "expected <system>, found <a>");
+  EXPECT_SAYS(refusal("<!-- only this -->"), "expected <system>");
+  EXPECT_SAYS(refusal("\n\n<system version=\"1\"/>"), "sample:3: expected <cpu>");
+  EXPECT_SAYS(refusal("<topology version=\"2.0\"/>"), "Machine");
+  EXPECT_SAYS(refusal(std::string("<system>\0</system>", 18)), "binary");
+}
+
+TEST(Bad, BombsAndTowers) {
+  std::string bomb = "<?xml version=\"1.0\"?>\n<!DOCTYPE lolz [<!ENTITY lol \"lol\">";
+  for (int i = 1; i < 10; ++i) {
+    bomb += fmt::format("<!ENTITY lol{0} \"&lol{1};&lol{1};\">", i,
+                        i == 1 ? "" : std::to_string(i - 1));
+  }
+  bomb += "]>\n<system version=\"1\"><cpu numaid=\"&lol9;\"/></system>";
+  EXPECT_SAYS(refusal(bomb), "entities");
+  std::string tower = "<system version=\"1\"><cpu numaid=\"0\">";
+  for (int i = 0; i < 100'000; ++i) tower += "<pci busid=\"0000:01:00.0\">";
+  EXPECT_NE(refusal(tower), "");  // not closed
+  for (int i = 0; i < 100'000; ++i) tower += "</pci>";
+  EXPECT_SAYS(refusal(tower + "</cpu></system>"), "in each other");
+}
+
+TEST(Bad, ManyElementsAreNoReasonToStop) {
+  std::string wide = "<system version=\"1\"><cpu numaid=\"0\">";
+  for (int i = 0; i < 100'000; ++i) {
+    wide += fmt::format("<pci busid=\"{:04x}:{:02x}:{:02x}.0\" class=\"0x060400\"/>", i >> 13,
+                        i >> 5 & 0xff, i & 0x1f);
+  }
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(inventory_of(records_of(wide + "</cpu></system>", "wide")).pci, 100'000);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+}
+
+TEST(Bad, FilesThatAreNone) {
+  TemporaryFolder folder;
+  const auto refused = [](const std::string& path) -> std::string {
+    try {
+      read_records(path);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "";
+  };
+  EXPECT_SAYS(refused(folder.path() + "/none"), "cannot open");
+  EXPECT_SAYS(refused(folder.path()), "neither sys/");
+  EXPECT_SAYS(refused("/dev/zero"), "no regular file");
+  const std::string pipe = folder.path() + "/pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_SAYS(refused(pipe), "no regular file");
+  const std::string large = folder.path() + "/large";
+  const int fd = open(large.c_str(), O_CREAT | O_WRONLY, 0600);
+  ASSERT_EQ(ftruncate(fd, 100 << 20), 0);
+  close(fd);
+  EXPECT_SAYS(refused(large), "MiB");
+}
+
+TEST(Bad, ValuesAreNamedAndLeftOut) {
+  Records r = records_of(
+      "<system version=\"7\"><cpu numaid=\"x\">\n<pci busid=\"nowhere\" class=\"0x030200\" "
+      "link_speed=\"fast\" link_width=\"-4\"><gpu dev=\"99999999999\"/></pci></cpu></system>",
+      "odd");
+  const Graph g = graph_of(r);
+  std::string all;
+  for (const Doubt& d : g.doubts) all += d.what + "\n";
+  for (const char* part : {"version 7", "numaid=\"x\"", "odd:2: busid=\"nowhere\"",
+                           "link_speed=\"fast\"", "-4 lanes", "dev=\"99999999999\""}) {
+    EXPECT_SAYS(all, part);
+  }
+  EXPECT_EQ(g.gpus().size(), 1u);
+}
+
+TEST(Bad, UnicodeIsNoTrouble) {
+  std::string text = kMesh;
+  text.replace(text.find("mlx5_0"), 6, "\xe2\x98\x83\xff<&gt;");
+  EXPECT_NE(refusal(text), "");  // a < in an attribute
+  text = kMesh;
+  text.replace(text.find("mlx5_0"), 6, "\xe2\x98\x83\xff&gt;");
+  const Graph g = graph_of_text(text);
+  for (const Node& n : g.nodes()) {
+    for (const char c : n.name) EXPECT_TRUE(c >= ' ' && c <= '~');
+  }
+}
+
+}  // namespace
+}  // namespace tutti::topology

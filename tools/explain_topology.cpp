@@ -1,0 +1,93 @@
+// See explain_topology.h.
+#include "tools/explain_topology.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <vector>
+
+#include "collectives/model/lanes.h"
+#include "transport/topology/discover.h"
+#include "transport/topology/nics.h"
+#include "transport/topology/show/text.h"
+
+namespace tutti {
+namespace {
+
+using topology::Graph;
+
+std::string order_text(const Graph& graph, const LaneOrder& lane) {
+  std::string text;
+  if (lane.port_in >= 0) text += graph.node(lane.port_in).name + " >";
+  for (std::size_t i = 0; i < lane.gpus.size(); ++i) {
+    text += fmt::format(" {}", graph.node(lane.gpus[i]).number);
+    if (!lane.parents.empty() && lane.parents[i] >= 0) {
+      text += fmt::format("<{}",
+                          graph.node(lane.gpus[static_cast<std::size_t>(lane.parents[i])]).number);
+    }
+  }
+  if (lane.port_out >= 0) text += " > " + graph.node(lane.port_out).name;
+  return text;
+}
+
+void print_lanes(const Graph& graph, const char* what, const Lanes& found, double ms) {
+  fmt::print("{}: {} in {} order{}, {} lanes of {}; {}found in {:.0f} ms\n", what,
+             topology::bandwidth_text(found.bandwidth), found.lanes.size(),
+             found.lanes.size() == 1 ? "" : "s", lane_count(found),
+             topology::bandwidth_text(found.bandwidth / lane_count(found)),
+             found.best ? "nothing can be added; " : "", ms);
+  for (const LaneOrder& lane : found.lanes) {
+    fmt::print("  {:>10}  {}\n", topology::bandwidth_text(lane.bandwidth), order_text(graph, lane));
+  }
+  if (found.full.empty()) return;
+  fmt::print("  limited by");
+  std::size_t shown = 0;
+  for (const int l : found.full) {
+    if (shown++ == 6) {
+      fmt::print(" and {} more", found.full.size() - 6);
+      break;
+    }
+    const topology::Link& link = graph.link(l);
+    fmt::print("{} {} -> {} ({} {})", shown == 1 ? "" : ",", graph.node(link.from).name,
+               graph.node(link.to).name, name(link.kind),
+               topology::bandwidth_text(link.bandwidth, link.assumed));
+  }
+  fmt::print("\n");
+}
+
+void search(const Graph& graph, const char* what, const LanesRequest& request) {
+  const auto start = std::chrono::steady_clock::now();
+  const Lanes found = find_lanes(graph, graph.hosts() == 1 ? 0 : -1, request);
+  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
+  print_lanes(graph, what, found, took.count());
+}
+
+}  // namespace
+
+void explain_topology(const std::string& file, bool several_hosts, bool cross_rails) {
+  topology::Records records =
+      file.empty() ? topology::discover_records() : topology::read_records(file);
+  const Graph graph = topology::graph_of(records);
+  for (const topology::Doubt& d : graph.doubts) {
+    fmt::print(stderr, "tutti: not believed: {}\n", d.what);
+  }
+  fmt::print("{} ({}): {} GPUs\n", graph.source, graph.format, graph.gpus().size());
+  LanesRequest request;
+  search(graph, "rings", request);
+  request.shape = LanesRequest::Shape::tree;
+  search(graph, "trees", request);
+  if (several_hosts) {
+    request.shape = LanesRequest::Shape::ring;
+    request.several_hosts = true;
+    request.cross_rails = cross_rails;
+    search(graph, cross_rails ? "rings between hosts" : "rings between hosts, each on a rail",
+           request);
+  }
+  for (const topology::NicChoice& c : nics_of_gpus(graph)) {
+    if (c.port < 0) continue;
+    fmt::print("{} uses {} ({}, {})\n", graph.node(c.gpu).name, graph.node(c.port).name,
+               near_text(graph, c.path), topology::bandwidth_text(c.path.bandwidth));
+  }
+}
+
+}  // namespace tutti

@@ -1,0 +1,75 @@
+// See topo.h.
+#include "tools/topo.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "collectives/draw/topology.h"
+#include "tools/text_file.h"
+#include "transport/topology/discover.h"
+#include "transport/topology/show/json.h"
+#include "transport/topology/show/text.h"
+#include "transport/topology/write_nccl.h"
+
+namespace tutti {
+namespace {
+
+struct Arguments {
+  std::string file, output, explain;
+  bool matrix = false, svg = false, json = false, xml = false, tree = false;
+};
+
+topology::Records records_of(const Arguments& a) {
+  if (a.file.empty()) return topology::discover_records();
+  if (a.file == "-") return topology::records_of(read_text("-", "topology"), "stdin");
+  return topology::read_records(a.file);
+}
+
+void show(const Arguments& a) {
+  topology::Records records = records_of(a);
+  const topology::Inventory inventory = topology::inventory_of(records);
+  const topology::Graph graph = topology::graph_of(records);
+  for (const topology::Doubt& d : graph.doubts) {
+    fmt::print(stderr, "tutti: not believed: {}\n", d.what);
+  }
+  const std::string text = !a.explain.empty() ? explain_text(graph, a.explain)
+                           : a.matrix         ? matrix_text(graph)
+                           : a.svg            ? draw_topology(graph)
+                           : a.json           ? to_json(graph, inventory)
+                           : a.xml            ? to_nccl_xml(records)
+                                              : tree_text(graph);
+  write_text_file(a.output, text);
+}
+
+}  // namespace
+
+void add_topo_command(CLI::App& app) {
+  auto* command = app.add_subcommand(
+      "topo", "What this machine, or a file, has for GPUs, switches, NICs and links");
+  const auto a = std::make_shared<Arguments>();
+  command
+      ->add_option("-f,--file", a->file,
+                   "Instead of this machine: XML of NCCL, RCCL or hwloc, the matrix of `nvidia-smi "
+                   "topo -m`, a folder that is a copy of / with sys/ in it, or one of KFD with "
+                   "nodes/; - is stdin")
+      ->type_name("FILE");
+  command->add_option("-o,--output", a->output, "Where to write to [stdout]")->type_name("FILE");
+  auto* form = command->add_option_group("Form");
+  form->add_flag("--tree", a->tree, "What hangs on what (the default)");
+  form->add_flag("--matrix", a->matrix, "How near GPUs and ports are, as nvidia-smi says it");
+  form->add_flag("--svg", a->svg, "A picture");
+  form->add_flag("--json", a->json, "All nodes and links, for programs");
+  form->add_flag("--xml", a->xml, "For NCCL and RCCL, with what was repaired: NCCL_TOPO_FILE");
+  form->add_option("--explain", a->explain, "Where a node is, its links, and which port it uses")
+      ->type_name("gpu3");
+  form->require_option(0, 1);
+  command->footer(
+      "Records that cannot be true are named on standard error, and repaired; TUTTI_TOPO_TRUST=1\n"
+      "takes them as they are. docs/topology.md says what is believed.");
+  command->callback([a] { show(*a); });
+}
+
+}  // namespace tutti

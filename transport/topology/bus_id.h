@@ -1,0 +1,26 @@
+// Where a PCI device is: domain:bus:device.function. Domains have 16 bits on most machines and 32
+// on some; NCCL writes fffffff:ff:ff.0 where it means "some NVSwitch whose address nobody tells".
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace tutti::topology {
+
+struct BusId {
+  std::uint32_t domain = 0;
+  std::uint8_t bus = 0, device = 0, function = 0;
+
+  /// The address that stands for an NVSwitch without one.
+  bool is_nameless_switch() const { return domain == 0xfffffff && bus == 0xff; }
+  friend auto operator<=>(const BusId&, const BusId&) = default;
+};
+
+/// "0000:3b:00.0", "10000:00:04.0", "3b:00.0"; nothing where it is something else.
+std::optional<BusId> parse_bus_id(std::string_view text);
+/// With at least four digits of domain.
+std::string text_of(const BusId& id);
+
+}  // namespace tutti::topology

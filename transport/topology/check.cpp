@@ -1,0 +1,64 @@
+// See check.h.
+#include "transport/topology/check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "transport/topology/source.h"
+
+namespace tutti::topology {
+
+void Doubts::add(const std::string& record, const Origin& origin, const std::string& what) {
+  for (Group& g : groups_) {
+    if (g.what != what) continue;
+    if (std::ranges::find(g.records, record) == g.records.end()) g.records.push_back(record);
+    return;
+  }
+  groups_.push_back({what, origin, {record}});
+}
+
+std::vector<Doubt> Doubts::take() {
+  std::vector<Doubt> all;
+  for (const Group& g : groups_) {
+    std::string names;
+    for (const std::string& r : g.records) names += (names.empty() ? "" : ", ") + r;
+    all.push_back({fmt::format("{}: {} {}", g.first.text(), names, g.what)});
+  }
+  groups_.clear();
+  return all;
+}
+
+std::string name_of(const DeviceRecord& d) {
+  if (d.gpu && d.gpu->dev >= 0) return fmt::format("gpu{}", d.gpu->dev);
+  if (!d.nets.empty() && !d.nets.front().name.empty()) return printable(d.nets.front().name);
+  if (d.bus) return text_of(*d.bus);
+  return d.host_bridge ? "a host bridge" : "a device without an address";
+}
+
+std::uint16_t id_of(const std::string& text) {
+  if (!text.starts_with("0x")) return 0;
+  return static_cast<std::uint16_t>(
+      whole_integer(std::string_view(text).substr(2), 16).value_or(0) & 0xffff);
+}
+
+const GpuModel& model_of(const DeviceRecord& d) {
+  const bool amd = d.gpu && (!d.gpu->gcn.empty() || id_of(d.vendor) == 0x1002);
+  return gpu_model(id_of(d.vendor), id_of(d.device), d.gpu && !amd ? d.gpu->sm : 0,
+                   d.gpu ? d.gpu->gcn : "");
+}
+
+int host_of(const Records& records, const DeviceRecord& d) {
+  return d.cpu < 0 ? 0 : records.cpus[static_cast<std::size_t>(d.cpu)].host;
+}
+
+std::vector<Doubt> check(Records& records) {
+  Doubts doubts;
+  check_structure(records, doubts);
+  check_pci(records, doubts);
+  check_gpu_links(records, doubts);
+  check_ports(records, doubts);
+  return doubts.take();
+}
+
+}  // namespace tutti::topology

@@ -1,0 +1,163 @@
+// Network ports: their speeds, and NICs that have lost theirs; see check.h.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "transport/topology/check.h"
+#include "transport/topology/source.h"
+
+namespace tutti::topology {
+namespace {
+
+std::string port_name(const NetRecord& n) {
+  return n.name.empty() ? fmt::format("net {}", n.dev) : printable(n.name);
+}
+
+/// Values that are no speed in Mbit/s that ports have, but are one in another unit.
+std::int64_t in_megabits(std::int64_t speed) {
+  if (speed > kFastestPort) {
+    for (const std::int64_t unit : {1'000LL, 1'000'000LL}) {
+      if (speed % unit == 0 && speed / unit <= kFastestPort && speed / unit >= 1000) {
+        return speed / unit;
+      }
+    }
+  }
+  // 25, 40, 50, 200, 400, 800 are Gb/s; 10 and 100 and 1000 Mb/s exist.
+  for (const std::int64_t giga : {25, 40, 50, 56, 200, 400, 800}) {
+    if (speed == giga) return giga * 1000;
+  }
+  return speed;
+}
+
+class PortCheck {
+ public:
+  PortCheck(Records& records, Doubts& doubts) : r_(records), doubts_(doubts) {}
+
+  void run() {
+    drop_twins();
+    missing_ports();
+    const auto said = [](const NetRecord& n) { return n.speed && *n.speed > 0; };
+    bool any = false;
+    for (const DeviceRecord& d : r_.devices) any = any || std::ranges::any_of(d.nets, said);
+    bool missing = false;
+    for (DeviceRecord& d : r_.devices) {
+      for (NetRecord& n : d.nets) {
+        if (n.speed && *n.speed > 0) {
+          check_speed(d, n);
+        } else if (!any && !n.speed) {
+          n.speed = taken(d);
+          missing = true;
+        } else {
+          const std::int64_t speed = taken(d);
+          const bool expected = r_.format.starts_with("NCCL") || n.speed;
+          if (expected)
+            doubts_.add(port_name(n), n.origin,
+                        fmt::format("{} a speed; {} Mb/s is taken{}",
+                                    n.speed ? "has no sensible" : "does not say", speed,
+                                    of_kin(d).empty() ? "" : ", as others of its kind have"));
+          n.speed = speed;
+        }
+      }
+    }
+    if (missing && !r_.format.starts_with("nvidia-smi")) {
+      r_.unseen.emplace_back("speeds of network ports (those of the devices' models are taken)");
+    }
+  }
+
+ private:
+  /// The same port twice in one device.
+  void drop_twins() {
+    for (DeviceRecord& d : r_.devices) {
+      std::set<std::pair<std::string, int>> known;
+      std::erase_if(d.nets, [&](const NetRecord& n) {
+        if (n.name.empty() || known.insert({n.name, n.port}).second) return false;
+        doubts_.add(port_name(n), n.origin, "is there twice; the first record counts");
+        return true;
+      });
+    }
+  }
+
+  void missing_ports() {
+    const bool named =
+        std::ranges::any_of(r_.devices, [](const auto& d) { return d.bus && !d.nets.empty(); });
+    const bool nccl = r_.format.starts_with("NCCL");
+    for (DeviceRecord& d : r_.devices) {
+      if (!is_nic_class(d.pci_class) || !d.nets.empty()) continue;
+      if (named && nccl) {
+        doubts_.add(d.bus ? text_of(*d.bus) : "a NIC", d.origin,
+                    "is a NIC, but has no port; it is taken to have one");
+      } else if (!nccl) {
+        continue;  // the system has no interface of it
+      }
+      NetRecord port;
+      port.name = d.bus ? text_of(*d.bus) : "nic";
+      port.port = 1;
+      port.origin = d.origin;
+      if (named) port.speed = taken(d);
+      d.has_nic = true;
+      d.nets.push_back(std::move(port));
+    }
+  }
+
+  static bool is_kin(const DeviceRecord& a, const DeviceRecord& b) {
+    return !a.device.empty() && a.vendor == b.vendor && a.device == b.device &&
+           a.subsystem_device == b.subsystem_device && is_nic_class(a.pci_class);
+  }
+
+  /// Speeds of the other devices of the same kind.
+  std::vector<std::int64_t> of_kin(const DeviceRecord& d) const {
+    std::vector<std::int64_t> speeds;
+    for (const DeviceRecord& o : r_.devices) {
+      if (&o == &d || !is_kin(o, d)) continue;
+      for (const NetRecord& n : o.nets) {
+        if (n.speed && *n.speed > 0) speeds.push_back(*n.speed);
+      }
+    }
+    return speeds;
+  }
+
+  /// What a port is taken to have that does not say: as others of its kind, as its model, or usual.
+  std::int64_t taken(const DeviceRecord& d) const {
+    if (const auto usual = common(of_kin(d))) return *usual;
+    const std::int64_t model = nic_speed(id_of(d.vendor), id_of(d.device));
+    return model > 0 ? model : kUsualPort;
+  }
+
+  void check_speed(const DeviceRecord& d, NetRecord& n) {
+    const std::int64_t said = *n.speed;
+    if (const std::int64_t real = in_megabits(said); real != said) {
+      doubts_.add(
+          port_name(n), n.origin,
+          fmt::format("says {} Mb/s, which no port has; it must be another unit, and {} Mb/s "
+                      "is taken",
+                      said, real));
+      n.speed = real;
+      return;
+    }
+    if (said > kFastestPort) {
+      const std::int64_t real = taken(d);
+      doubts_.add(port_name(n), n.origin,
+                  fmt::format("says {} Mb/s, which no port has; {} Mb/s is taken", said, real));
+      n.speed = real;
+      return;
+    }
+    const auto kin = of_kin(d);
+    const auto usual = kin.size() >= 2 ? common(kin) : Maybe<std::int64_t>();
+    if (usual && said >= 2 * *usual && d.nets.size() == 1) {
+      doubts_.add(port_name(n), n.origin,
+                  fmt::format("says {} Mb/s where the others of its kind have {}; {} is taken",
+                              said, *usual, *usual));
+      n.speed = usual;
+    }
+  }
+
+  Records& r_;
+  Doubts& doubts_;
+};
+
+}  // namespace
+
+void check_ports(Records& records, Doubts& doubts) { PortCheck(records, doubts).run(); }
+
+}  // namespace tutti::topology

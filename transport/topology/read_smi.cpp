@@ -1,0 +1,329 @@
+// See read_smi.h.
+#include "transport/topology/read_smi.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <numeric>
+#include <sstream>
+
+#include "core/error.h"
+#include "transport/topology/cpu_mask.h"
+#include "transport/topology/source.h"
+
+namespace tutti::topology {
+namespace {
+
+using std::string_view;
+using Words = std::vector<std::string>;
+
+/// Without the escapes that underline the head on a terminal.
+std::string plain(string_view text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\033' && i + 1 < text.size() && text[i + 1] == '[') {
+      i = std::min(text.find_first_not_of("0123456789;", i + 2), text.size() - 1);
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
+}
+
+Words words_of(const std::string& line) {
+  std::istringstream stream(line);
+  Words words;
+  for (std::string word; stream >> word;) words.push_back(word);
+  return words;
+}
+
+bool is_gpu_name(string_view word) {
+  return word.starts_with("GPU") && whole_integer(word.substr(3)).has_value();
+}
+
+/// The head names GPUs first, then NICs (NIC0, mlx5_0), then "CPU Affinity".
+Words columns_of(const Words& head) {
+  Words columns;
+  for (const std::string& word : head) {
+    if (word == "CPU" || word == "NUMA") break;
+    columns.push_back(word);
+  }
+  return columns;
+}
+
+/// How near: what devices that are so near must share. 0 a switch, 1 switches, 2 a host bridge, 3 a
+/// NUMA domain, 4 nothing; -1 where the word does not say (NVLink).
+int level_of(string_view word) {
+  if (word == "PIX" || word == "X") return 0;
+  if (word == "PXB") return 1;
+  if (word == "PHB") return 2;
+  if (word == "NODE") return 3;
+  if (word == "SYS" || word == "SOC" || word == "N/A" || word == "DIS") return 4;
+  return -1;
+}
+
+/// Sets of devices that share something.
+class Union {
+ public:
+  explicit Union(std::size_t n) : up_(n) { std::iota(up_.begin(), up_.end(), std::size_t{0}); }
+  std::size_t find(std::size_t i) {
+    while (up_[i] != i) i = up_[i] = up_[up_[i]];
+    return i;
+  }
+  void join(std::size_t a, std::size_t b) {
+    a = find(a), b = find(b);
+    up_[std::max(a, b)] = std::min(a, b);  // the first one stands for all
+  }
+
+ private:
+  std::vector<std::size_t> up_;
+};
+
+class MatrixReader {
+ public:
+  MatrixReader(const std::string& text, std::string name) : name_(std::move(name)) {
+    std::istringstream stream(plain(text));
+    for (std::string line; std::getline(stream, line);) lines_.push_back(line);
+  }
+
+  Records read() {
+    find_head();
+    read_rows();
+    read_legend();
+    return records();
+  }
+
+ private:
+  [[noreturn]] void refuse(std::size_t line, const std::string& what) const {
+    throw Error(ErrorCode::invalid_argument, fmt::format("{}:{}: {}", name_, line + 1, what));
+  }
+
+  void find_head() {
+    for (head_ = 0; head_ < lines_.size(); ++head_) {
+      const Words words = words_of(lines_[head_]);
+      if (!words.empty() && is_gpu_name(words.front())) break;
+    }
+    if (head_ == lines_.size()) refuse(0, "expected a head that names GPU0");
+    columns_ = columns_of(words_of(lines_[head_]));
+    if (columns_.size() > 4096) refuse(head_, "more than 4096 columns");
+  }
+
+  void read_rows() {
+    cells_.assign(columns_.size(), {});
+    cores_.resize(columns_.size());
+    numa_.assign(columns_.size(), -1);
+    for (std::size_t l = head_ + 1; l < lines_.size(); ++l) {
+      const Words words = words_of(lines_[l]);
+      if (words.empty() || words.front() == "Legend:" || words.front() == "NIC") break;
+      const auto at = std::ranges::find(columns_, words.front());
+      if (at == columns_.end()) break;
+      const auto row = static_cast<std::size_t>(at - columns_.begin());
+      if (words.size() < columns_.size() + 1) {
+        refuse(l, fmt::format("expected {} entries after {}, found {}", columns_.size(),
+                              printable(words.front()), words.size() - 1));
+      }
+      cells_[row].assign(words.begin() + 1,
+                         words.begin() + 1 + static_cast<std::ptrdiff_t>(columns_.size()));
+      for (const std::string& cell : cells_[row]) {
+        if (cell == "OK" || cell == "NS" || cell == "CNS" || cell == "GNS" || cell == "TNS") {
+          refuse(l, "this is what `nvidia-smi topo -p2p` prints; expected `nvidia-smi topo -m`");
+        }
+        if (level_of(cell) < 0 && links_of(cell) <= 0) {
+          doubts_.push_back({fmt::format("{}:{}: '{}' says nothing of how near {} is", name_, l + 1,
+                                         printable(cell), printable(columns_[row]))});
+        }
+      }
+      read_affinity(row, words);
+      origins_[row] = {name_, static_cast<int>(l) + 1};
+    }
+    for (std::size_t i = 0; i < columns_.size(); ++i) {
+      if (cells_[i].empty()) refuse(head_, fmt::format("no row of {}", printable(columns_[i])));
+    }
+  }
+
+  void read_affinity(std::size_t row, const Words& words) {
+    std::size_t at = columns_.size() + 1;
+    if (at < words.size() && words[at].find_first_not_of("0123456789,-") == std::string::npos) {
+      cores_[row] = members_of_list(words[at++]);
+    }
+    if (at < words.size()) numa_[row] = static_cast<int>(whole_integer(words[at]).value_or(-1));
+  }
+
+  /// "  NIC0: mlx5_0"
+  void read_legend() {
+    for (const std::string& line : lines_) {
+      const Words words = words_of(line);
+      if (words.size() != 2 || !words[0].ends_with(':')) continue;
+      const auto at = std::ranges::find(columns_, words[0].substr(0, words[0].size() - 1));
+      if (at != columns_.end()) names_[static_cast<std::size_t>(at - columns_.begin())] = words[1];
+    }
+  }
+
+  static int links_of(string_view cell) {
+    if (!cell.starts_with("NV")) return 0;
+    const auto count = whole_integer(cell.substr(2));
+    return count && *count > 0 && *count < 1000 ? static_cast<int>(*count) : 0;
+  }
+
+  /// All sets of devices that share what `level` means, by pairs and by what follows from pairs.
+  Union shared(int level) {
+    Union sets(columns_.size());
+    for (std::size_t i = 0; i < columns_.size(); ++i) {
+      for (std::size_t j = 0; j < columns_.size(); ++j) {
+        const int near = level_of(cells_[i][j]);
+        if (near >= 0 && near <= level) sets.join(i, j);
+        if (level >= 3 && numa_[i] >= 0 && numa_[i] == numa_[j]) sets.join(i, j);
+      }
+    }
+    return sets;
+  }
+
+  Records records() {
+    Records r;
+    r.source = name_;
+    r.format = "nvidia-smi topo -m";
+    r.hosts.emplace_back("");
+    r.doubts = std::move(doubts_);
+    std::array<Union, 4> sets{shared(0), shared(1), shared(2), shared(3)};
+    std::map<std::size_t, int> cpus;
+    for (std::size_t i = 0; i < columns_.size(); ++i) {
+      const std::size_t domain = sets[3].find(i);
+      const auto [at, is_new] = cpus.try_emplace(domain, static_cast<int>(r.cpus.size()));
+      if (is_new) r.cpus.emplace_back().origin = origins_[i];
+      CpuRecord& cpu = r.cpus[static_cast<std::size_t>(at->second)];
+      if (numa_[i] >= 0) cpu.numa = numa_[i];
+      if (cpu.cores == 0 && !cores_[i].empty()) {
+        cpu.cores = static_cast<int>(cores_[i].size());
+        cpu.affinity = mask_of(cores_[i]);
+      }
+    }
+    // Parents first: host bridges, switches of switches, switches, then the devices.
+    std::array<std::map<std::size_t, int>, 3> bridges;
+    for (const int level : {2, 1, 0}) {
+      const auto l = static_cast<std::size_t>(level);
+      for (std::size_t i = 0; i < columns_.size(); ++i) {
+        const std::size_t set = sets[l].find(i);
+        const bool alone = size_of(sets[l], set) == 1;
+        // A set of switches that are one switch needs no second bridge above it.
+        const bool same = level == 1 && size_of(sets[1], set) == size_of(sets[0], sets[0].find(i));
+        if (bridges[l].contains(set) || (level < 2 && (alone || same))) continue;
+        DeviceRecord d;
+        d.cpu = cpus[sets[3].find(i)];
+        d.parent = parent_of(i, level + 1, sets, bridges);
+        d.host_bridge = level == 2;
+        if (level < 2) d.pci_class = 0x060400;
+        d.bus = level < 2 ? made_up() : Maybe<BusId>();
+        d.origin = origins_[i];
+        bridges[l][set] = static_cast<int>(r.devices.size());
+        r.devices.push_back(std::move(d));
+      }
+    }
+    for (std::size_t i = 0; i < columns_.size(); ++i) add_device(r, i, cpus, sets, bridges);
+    add_links(r);
+    r.unseen = {
+        "a matrix of nvidia-smi has no addresses (they are made up), no speeds of PCI "
+        "links and network ports, and no models"};
+    return r;
+  }
+
+  std::size_t size_of(Union& sets, std::size_t set) const {
+    std::size_t n = 0;
+    for (std::size_t i = 0; i < columns_.size(); ++i) n += sets.find(i) == set ? 1 : 0;
+    return n;
+  }
+
+  static int parent_of(std::size_t i, int from_level, std::array<Union, 4>& sets,
+                       const std::array<std::map<std::size_t, int>, 3>& bridges) {
+    for (int level = from_level; level < 3; ++level) {
+      const auto l = static_cast<std::size_t>(level);
+      const auto at = bridges[l].find(sets[l].find(i));
+      if (at != bridges[l].end()) return at->second;
+    }
+    return -1;
+  }
+
+  BusId made_up() {
+    ++addresses_;
+    return {static_cast<std::uint32_t>(addresses_ / 255),
+            static_cast<std::uint8_t>(addresses_ % 255 + 1), 0, 0};
+  }
+
+  void add_device(Records& r, std::size_t i, std::map<std::size_t, int>& cpus,
+                  std::array<Union, 4>& sets,
+                  const std::array<std::map<std::size_t, int>, 3>& bridges) {
+    DeviceRecord d;
+    d.cpu = cpus[sets[3].find(i)];
+    d.parent = parent_of(i, 0, sets, bridges);
+    d.bus = made_up();
+    d.origin = origins_[i];
+    if (is_gpu_name(columns_[i])) {
+      d.pci_class = 0x030200;
+      d.vendor = "0x10de";
+      d.gpu = GpuRecord();
+      d.gpu->dev = static_cast<int>(*whole_integer(columns_[i].substr(3)) & 0xffffff);
+      d.gpu->rank = d.gpu->dev;
+      d.gpu->origin = d.origin;
+    } else {
+      d.pci_class = 0x020000;
+      d.has_nic = true;
+      d.nic_elements = 1;
+      NetRecord net;
+      net.name = names_.contains(i) ? names_[i] : columns_[i];
+      net.dev = nets_++;
+      net.origin = d.origin;
+      d.nets.push_back(std::move(net));
+    }
+    devices_[i] = r.devices.size();
+    r.devices.push_back(std::move(d));
+  }
+
+  void add_links(Records& r) {
+    for (std::size_t i = 0; i < columns_.size(); ++i) {
+      for (std::size_t j = 0; j < columns_.size(); ++j) {
+        DeviceRecord& from = r.devices[devices_[i]];
+        const DeviceRecord& to = r.devices[devices_[j]];
+        const int count = i == j ? 0 : links_of(cells_[i][j]);
+        if (count == 0 || !from.gpu || !to.gpu) continue;
+        GpuLinkRecord link;
+        link.target = to.bus;
+        link.target_class = to.pci_class;
+        link.count = count;
+        link.origin = origins_[i];
+        from.gpu->links.push_back(link);
+      }
+    }
+  }
+
+  std::string name_;
+  std::vector<std::string> lines_;
+  std::size_t head_ = 0;
+  Words columns_;
+  std::vector<Words> cells_;
+  std::vector<std::set<int>> cores_;
+  std::vector<int> numa_;
+  std::map<std::size_t, std::string> names_;
+  std::map<std::size_t, Origin> origins_;
+  std::map<std::size_t, std::size_t> devices_;
+  std::vector<Doubt> doubts_;
+  int addresses_ = 0, nets_ = 0;
+};
+
+}  // namespace
+
+bool looks_like_smi(string_view text) {
+  const std::string head = plain(text.substr(0, 1 << 14));
+  std::istringstream stream(head);
+  for (std::string line; std::getline(stream, line);) {
+    const Words words = words_of(line);
+    if (!words.empty() && is_gpu_name(words.front())) return true;
+  }
+  return false;
+}
+
+Records read_smi(const std::string& text, const std::string& name) {
+  return MatrixReader(text, name).read();
+}
+
+}  // namespace tutti::topology
