@@ -1,6 +1,103 @@
 #include "tests/cuda_host_device.h"
 
+#include <algorithm>
+
+#if defined(__SANITIZE_THREAD__)
+// One fiber of a thread is at work at a time, which ThreadSanitizer does not know; the stores
+// themselves it sees.
+#define TUTTI_UNSEEN __attribute__((no_sanitize("thread")))
+#else
+#define TUTTI_UNSEEN
+#endif
+
 namespace tutti::test {
+
+HostBlock::Shared::Shared(const BlockOfThreads& s, std::uint64_t seed)
+    : shape(s), fibers(s.threads, seed) {
+  if (s.warp % 8 != 0 || s.warp > 32 || s.threads % s.warp != 0) std::abort();
+  late.reserve(kMostLate + 32);
+}
+
+void HostBlock::pause() {
+  if (shared_.fibers.random() % 4 == 0) carry_out_all();
+  shared_.fibers.yield();
+}
+
+void HostBlock::store_relaxed(std::uint64_t* p, std::uint64_t value) { keep_back({p, 1, {value}}); }
+
+void HostBlock::store_pair(std::uint64_t* p, device::Pair value) {
+  device::check_aligned(p, sizeof value);
+  keep_back({p, 2, {value.first, value.second}});
+}
+
+TUTTI_UNSEEN device::Pair HostBlock::load_line(const std::uint64_t* p) {
+  const std::uint32_t lane = thread_ % warp();
+  warp_.line[lane] = const_cast<std::uint64_t*>(p);
+  any(false);
+  if (lane % 8 == 0 && p != nullptr) {
+    device::check_aligned(p, device::kLine);
+    // The flag first, so that what is read after it is no older. acquire: as below.
+    const std::uint64_t flag = device::load_acquire(p + 15);
+    for (std::uint32_t i = 0; i < 8; ++i) {
+      const bool flagged = i == 7;
+      warp_.part[lane + i] = {device::load_relaxed(p + 2 * i),
+                              flagged ? flag : device::load_relaxed(p + 2 * i + 1)};
+    }
+  }
+  any(false);
+  return p != nullptr ? warp_.part[lane] : device::Pair{};
+}
+
+TUTTI_UNSEEN void HostBlock::store_line(std::uint64_t* p, device::Pair value) {
+  const std::uint32_t lane = thread_ % warp();
+  warp_.line[lane] = p;
+  warp_.part[lane] = value;
+  any(false);
+  if (lane % 8 == 0 && p != nullptr) {
+    device::check_aligned(p, device::kLine);
+    Late line{p, 16, {}};
+    for (std::uint32_t i = 0; i < 8; ++i) {
+      if (warp_.line[lane + i] != p + 2 * i) std::abort();  // a line with a hole
+      line.value[2 * i] = warp_.part[lane + i].first;
+      line.value[2 * i + 1] = warp_.part[lane + i].second;
+    }
+    keep_back(line);
+  }
+  any(false);
+}
+
+TUTTI_UNSEEN void HostBlock::keep_back(const Late& store) {
+  shared_.late.push_back(store);
+  carry_out_some();
+}
+
+TUTTI_UNSEEN void HostBlock::carry_out_some() {
+  std::vector<Late>& late = shared_.late;
+  while (!late.empty() && (late.size() > kMostLate || shared_.fibers.random() % 4 == 0)) {
+    carry_out(shared_.fibers.random() % late.size());
+  }
+}
+
+TUTTI_UNSEEN void HostBlock::carry_out_all() {
+  while (!shared_.late.empty()) carry_out(shared_.fibers.random() % shared_.late.size());
+}
+
+TUTTI_UNSEEN void HostBlock::carry_out(std::size_t which) {
+  std::vector<Late>& late = shared_.late;
+  // Of those to one address the oldest.
+  std::size_t first = 0;
+  while (late[first].words != late[which].words) ++first;
+  const Late store = late[first];
+  late.erase(late.begin() + static_cast<std::ptrdiff_t>(first));
+  const std::uint32_t last = store.count - 1;
+  for (std::uint32_t i = 0; i < last; ++i) device::store_relaxed(store.words + i, store.value[i]);
+  if (store.count == 16) {
+    // A line's flag last, and with release: the host knows no store of 128 bytes.
+    device::store_release(store.words + last, store.value[last]);
+  } else {
+    device::store_relaxed(store.words + last, store.value[last]);
+  }
+}
 
 void HostDevice::run(HostBlock& block, device::BlockShared& shared, const device::Launch& launch,
                      DataType type, std::uint32_t index) {

@@ -1,12 +1,13 @@
 // A device whose thread blocks are threads of this process: the CUDA executor's step logic,
 // compiled for the host. A launch runs all its blocks side by side and returns when they have
-// ended.
+// ended. The threads of a block, and its warps, are emulated by fibers (fibers.h), so what runs
+// here is what a GPU runs, but for the instructions themselves.
+//
+// Stores that a GPU orders by nothing are kept back for a while and carried out in an order that a
+// seed decides; the next release store of the block comes after them all.
 #pragma once
 
-#include <sched.h>
-
 #include <atomic>
-#include <barrier>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -17,44 +18,92 @@
 
 #include "collectives/execute/cuda/device.h"
 #include "collectives/execute/cuda/step_logic.h"
+#include "tests/fibers.h"
 
 namespace tutti::test {
 
-/// One thread of a block of `threads`.
+/// Stores of a block that are kept back at most.
+inline constexpr std::size_t kMostLate = 64;
+
+/// How a block is emulated. At least a line's threads, and whole warps.
+struct BlockOfThreads {
+  std::uint32_t threads = 8;
+  std::uint32_t warp = 8;
+};
+
+/// One thread of a block.
 class HostBlock {
  public:
+  /// What a line's eight threads, or one of LL, store in one access.
+  struct Late {
+    std::uint64_t* words;
+    std::uint32_t count;
+    std::uint64_t value[16];
+  };
+  /// A block's.
   struct Shared {
-    explicit Shared(std::uint32_t n) : barrier(n) {}
-    std::barrier<> barrier;
-    std::atomic<bool> refused[2] = {false, false};
+    Shared(const BlockOfThreads& shape, std::uint64_t seed);
+    BlockOfThreads shape;
+    Fibers fibers;
+    Fibers::Meeting block;
+    struct Warp {
+      Fibers::Meeting meeting;
+      std::uint64_t* line[32];
+      device::Pair part[32];
+    };
+    Warp warp[Fibers::kMost / 8];
+    std::vector<Late> late;
     device::BlockShared memory;
   };
-  HostBlock(Shared& shared, std::uint32_t thread, std::uint32_t threads)
-      : shared_(shared), thread_(thread), threads_(threads) {}
+  HostBlock(Shared& shared, std::uint32_t thread)
+      : shared_(shared), warp_(shared.warp[thread / shared.shape.warp]), thread_(thread) {}
+
+  /// `body(block)` by each thread of a block.
+  template <class Body>
+  static void run(const BlockOfThreads& shape, std::uint64_t seed, const Body& body) {
+    const auto shared = std::make_unique<Shared>(shape, seed);
+    shared->fibers.run([&](std::uint32_t thread) {
+      HostBlock block(*shared, thread);
+      body(block, shared->memory);
+      block.carry_out_all();
+    });
+  }
 
   std::uint32_t thread() const { return thread_; }
-  std::uint32_t threads() const { return threads_; }
+  std::uint32_t threads() const { return shared_.shape.threads; }
   bool all(bool fine) {
-    if (threads_ == 1) return fine;
-    // Two flags in turn: the one not in use is put back while nobody can be looking at it.
-    std::atomic<bool>& refused = shared_.refused[turn_ % 2];
-    if (!fine) refused.store(true, std::memory_order_relaxed);
-    shared_.barrier.arrive_and_wait();
-    const bool result = !refused.load(std::memory_order_relaxed);
-    if (thread_ == 0) shared_.refused[(turn_ + 1) % 2].store(false, std::memory_order_relaxed);
-    ++turn_;
-    shared_.barrier.arrive_and_wait();
-    return result;
+    shared_.fibers.meet(shared_.block, threads(), fine);
+    return shared_.block.all_said;
   }
   std::uint64_t nanoseconds() const {
     return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
   }
-  void pause() { sched_yield(); }
+  void pause();
+
+  void store_relaxed(std::uint64_t* p, std::uint64_t value);
+  void store_pair(std::uint64_t* p, device::Pair value);
+  void store_release(std::uint64_t* p, std::uint64_t value) {
+    carry_out_all();
+    device::store_release(p, value);
+  }
+
+  std::uint32_t warp() const { return shared_.shape.warp; }
+  bool any(bool said) {
+    shared_.fibers.meet(warp_.meeting, warp(), said);
+    return warp_.meeting.any_said;
+  }
+  device::Pair load_line(const std::uint64_t* p);
+  void store_line(std::uint64_t* p, device::Pair value);
 
  private:
+  void keep_back(const Late& store);
+  void carry_out_some();
+  void carry_out_all();
+  void carry_out(std::size_t which);
+
   Shared& shared_;
-  std::uint32_t thread_, threads_;
-  std::uint32_t turn_ = 0;
+  Shared::Warp& warp_;
+  std::uint32_t thread_;
 };
 
 class HostDevice : public device::Device {
@@ -63,7 +112,7 @@ class HostDevice : public device::Device {
   std::atomic<std::uint32_t> last_blocks{0};  // of the newest launch
   std::uint32_t side_by_side = 256;           // blocks that it says it runs side by side
 
-  explicit HostDevice(std::uint32_t threads_per_block = 1) : threads_(threads_per_block) {}
+  explicit HostDevice(const BlockOfThreads& shape = {}) : shape_(shape) {}
 
   std::byte* allocate(std::size_t bytes) override {
     void* p = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
@@ -98,18 +147,15 @@ class HostDevice : public device::Device {
 
   void launch(const device::Launch& launch, DataType type, std::uint32_t blocks,
               device::Stream) override {
-    ++launches;
+    const auto number = static_cast<std::uint64_t>(++launches);
     last_blocks = blocks;
-    std::vector<std::unique_ptr<HostBlock::Shared>> shared;
     std::vector<std::jthread> threads;
     for (std::uint32_t b = 0; b < blocks; ++b) {
-      shared.push_back(std::make_unique<HostBlock::Shared>(threads_));
-      for (std::uint32_t t = 0; t < threads_; ++t) {
-        threads.emplace_back([&launch, type, b, t, n = threads_, s = shared.back().get()] {
-          HostBlock block(*s, t, n);
-          run(block, s->memory, launch, type, b);
+      threads.emplace_back([this, &launch, type, b, seed = number << 16 | b] {
+        HostBlock::run(shape_, seed, [&](HostBlock& block, device::BlockShared& shared) {
+          run(block, shared, launch, type, b);
         });
-      }
+      });
     }
   }
 
@@ -117,7 +163,7 @@ class HostDevice : public device::Device {
   static void run(HostBlock& block, device::BlockShared& shared, const device::Launch& launch,
                   DataType type, std::uint32_t index);
 
-  std::uint32_t threads_;
+  BlockOfThreads shape_;
 };
 
 }  // namespace tutti::test

@@ -26,7 +26,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, CudaHost, ::testing::Values(1, 2, 3, 4, 5, 8));
 
 // Several threads in a block: barriers stand where they must (ThreadSanitizer sees if not).
 TEST(CudaHostBlocks, OfSeveralThreads) {
-  HostDevice device(4);
+  HostDevice device({64, 32});
   DeviceRanks all({device}, 3, kSmallSlots);
   std::size_t k = 0;
   for (const Algorithm& a : algorithms()) {

@@ -19,7 +19,7 @@ Outcome run_on_device(const Plan& original, std::uint64_t seed) {
   Algorithm algorithm{};
   algorithm.collective = plan.header.collective;
   algorithm.name = plan.header.algorithm;
-  HostDevice device(1 + below(2));
+  HostDevice device({8 * (1 + below(2))});
   DeviceRanks ranks({device}, plan.header.ranks, shape);
   for (const std::size_t bytes : {std::size_t{8}, 1 + random() % 500, 1 + random() % 20'000}) {
     DeviceCase c;

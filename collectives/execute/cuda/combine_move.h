@@ -1,9 +1,11 @@
-// The device combine: destinations <- combine(sources) for bytes that lie together, by all threads
-// of a block. Memory is read and written in packs of 16 bytes where every pointer allows it; links
-// of the LL protocols in their own units, data and flag together.
+// The device combine: destinations <- combine(sources) for bytes that lie together in memory, by
+// all threads of a block; combine_links.h has links of LL and LL128. Memory is read and written in
+// packs of 16 bytes where every pointer allows it.
 //
 // Every thread loads all sources of its packs before it stores any, so a destination may be one of
-// the sources.
+// the sources. It has up to eight loads under way, as many as the memory of a GPU wants to see of
+// 512 threads; what is rare (other operators than sums, divisors that are no powers of two, odd
+// addresses) goes a pack at a time instead, which keeps the kernel small.
 #pragma once
 
 #include <cstddef>
@@ -22,6 +24,9 @@ struct Target {
   std::uint32_t linked = 0;  // 1: a slot of LL or LL128
   Scaling scaling = Scaling::none;
   std::uint32_t use = 0;  // linked: the action's receive, for those who wait
+
+  /// Accesses of that many bytes are aligned, 16 at most.
+  TUTTI_HD std::uint32_t unit() const { return unit_of(reinterpret_cast<std::uintptr_t>(pointer)); }
 };
 
 struct MoveArguments {
@@ -36,273 +41,144 @@ struct MoveArguments {
   TUTTI_HD bool is_copy() const {
     return sources == 1 && source(0).scaling == Scaling::none && !reduction.divide_result;
   }
-  /// What the addresses in memory have in common.
-  TUTTI_HD std::uint32_t unit() const {
+  /// Whether packs of 16 bytes are aligned everywhere.
+  TUTTI_HD bool is_aligned() const {
     std::uint64_t bits = 0;
     for (std::uint32_t i = 0; i < destinations + sources; ++i) {
-      if (targets[i].linked == 0) bits |= reinterpret_cast<std::uintptr_t>(targets[i].pointer);
+      bits |= reinterpret_cast<std::uintptr_t>(targets[i].pointer);
     }
-    return unit_of(bits);
+    return bits % 16 == 0;
   }
 };
 
-// --- Memory only (Simple's slots are memory) -----------------------------------------------------
+inline constexpr std::uint32_t kLoads = 8;  // of a thread, under way at once
 
-/// `kPacks` packs of `n` bytes, `stride` bytes apart, from `source`.
-template <int kPacks>
-TUTTI_HD void load_packs(Pair (&pack)[kPacks], const std::byte* from, std::uint64_t stride,
-                         std::uint32_t n, std::uint32_t unit) {
-  TUTTI_UNROLL
-  for (int u = 0; u < kPacks; ++u) {
-    pack[u] = load_pack(from + static_cast<std::uint64_t>(u) * stride, n, unit);
-  }
-}
-
-template <int kPacks>
-TUTTI_HD void store_packs(const Pair (&pack)[kPacks], std::byte* to, std::uint64_t stride,
-                          std::uint32_t n, std::uint32_t unit) {
-  TUTTI_UNROLL
-  for (int u = 0; u < kPacks; ++u) {
-    store_pack(to + static_cast<std::uint64_t>(u) * stride, pack[u], n, unit);
-  }
-}
-
-/// The packs of one thread that begin at byte `at`.
-template <int kPacks>
-TUTTI_HD void copy_packs(const MoveArguments& m, std::uint64_t at, std::uint64_t stride,
-                         std::uint32_t n, std::uint32_t unit) {
+/// Whole packs of a copy.
+TUTTI_HD void copy_packs(const MoveArguments& m, std::uint32_t thread, std::uint32_t threads) {
   const std::byte* const from = m.source(0).pointer;
-  Pair pack[kPacks];
-  load_packs(pack, from + at, stride, n, unit);
-  for (std::uint32_t d = 0; d < m.destinations; ++d) {
-    std::byte* const to = m.targets[d].pointer;
-    // In place, a copy onto itself is nothing to do; others may be reading it.
-    if (to != from) store_packs(pack, to + at, stride, n, unit);
-  }
-}
-
-template <class E, int kPacks>
-TUTTI_HD void reduce_packs(const MoveArguments& m, std::uint64_t at, std::uint64_t stride,
-                           std::uint32_t n, std::uint32_t unit) {
-  const std::uint32_t divisor = m.reduction.divisor;
-  Pair pack[kPacks];
-  Widened<E, 2> sum[kPacks];
-  const Target& first = m.source(0);
-  load_packs(pack, first.pointer + at, stride, n, unit);
-  TUTTI_UNROLL
-  for (int u = 0; u < kPacks; ++u) sum[u].load(pack[u], first.scaling, first.scalar, divisor);
-  for (std::uint32_t s = 1; s < m.sources; ++s) {
-    const Target& source = m.source(s);
-    load_packs(pack, source.pointer + at, stride, n, unit);
+  const std::uint64_t stride = std::uint64_t{16} * threads;
+  const std::uint64_t whole = m.bytes & ~std::uint64_t{15};
+  for (std::uint64_t at = std::uint64_t{16} * thread; at < whole; at += kLoads * stride) {
+    Pair pack[kLoads];
     TUTTI_UNROLL
-    for (int u = 0; u < kPacks; ++u) {
-      Widened<E, 2> next;
-      next.load(pack[u], source.scaling, source.scalar, divisor);
-      sum[u].reduce(next, m.reduction.kind);
+    for (std::uint32_t u = 0; u < kLoads; ++u) {
+      if (at + u * stride < whole) pack[u] = load_16(from + at + u * stride);
+    }
+    for (std::uint32_t d = 0; d < m.destinations; ++d) {
+      std::byte* const to = m.targets[d].pointer;
+      // In place, a copy onto itself is nothing to do; others may be reading it.
+      if (to == from) continue;
+      TUTTI_UNROLL
+      for (std::uint32_t u = 0; u < kLoads; ++u) {
+        if (at + u * stride < whole) store_16(to + at + u * stride, pack[u]);
+      }
     }
   }
-  TUTTI_UNROLL
-  for (int u = 0; u < kPacks; ++u) pack[u] = sum[u].stored(m.reduction);
-  for (std::uint32_t d = 0; d < m.destinations; ++d) {
-    store_packs(pack, m.targets[d].pointer + at, stride, n, unit);
-  }
 }
 
-/// Calls `packs<kPacks>` and `packs<1>` for all bytes of a move.
-template <int kPacks, class Many, class One>
-TUTTI_HD void for_packs(const MoveArguments& m, std::uint32_t thread, std::uint32_t threads,
-                        const Many& many, const One& one) {
-  const std::uint32_t unit = m.unit();
+/// Whether sum_packs() does this move.
+template <class E>
+TUTTI_HD bool is_plain_sum(const MoveArguments& m) {
+  bool plain = m.sources <= kLoads && !m.reduction.divide_result && is_sum(m.reduction.kind);
+  for (std::uint32_t s = 0; s < m.sources; ++s) {
+    plain = plain && has_factor(m.source(s).scaling, m.reduction.divisor);
+  }
+  return plain;
+}
+
+/// Whole packs of a sum of at most eight sources. The loads are eight packs of one source, four of
+/// two, two of four, or one of eight: load j is of source j mod 2^k, and of pack j / 2^k.
+template <class E>
+TUTTI_HD void sum_packs(const MoveArguments& m, std::uint32_t thread, std::uint32_t threads) {
   const std::uint64_t stride = std::uint64_t{16} * threads;
-  const std::uint64_t whole = m.bytes / 16 * 16;
-  std::uint64_t at = std::uint64_t{16} * thread;
-  if (unit == 16) {
-    for (; at + (kPacks - 1) * stride < whole; at += kPacks * stride) many(at, stride);
+  const std::uint64_t whole = m.bytes & ~std::uint64_t{15};
+  const std::uint32_t k = m.sources > 4 ? 3 : m.sources > 2 ? 2 : m.sources > 1 ? 1 : 0;
+  const std::uint32_t last = (1u << k) - 1;
+  bool scaled = false;
+  const std::byte* from[kLoads];
+  TUTTI_UNROLL
+  for (std::uint32_t j = 0; j < kLoads; ++j) {
+    const std::uint32_t s = j & last;
+    from[j] = nullptr;
+    if (s >= m.sources) continue;
+    from[j] = m.source(s).pointer + (j >> k) * stride;
+    scaled = scaled || m.source(s).scaling != Scaling::none;
   }
-  for (; at < m.bytes; at += stride) {
-    const std::uint64_t left = m.bytes - at;
-    one(at, stride, left < 16 ? static_cast<std::uint32_t>(left) : 16, unit);
+  for (std::uint64_t at = std::uint64_t{16} * thread; at < whole; at += (kLoads >> k) * stride) {
+    Pair pack[kLoads];
+    TUTTI_UNROLL
+    for (std::uint32_t j = 0; j < kLoads; ++j) {
+      if (from[j] != nullptr && at + (j >> k) * stride < whole) pack[j] = load_16(from[j] + at);
+    }
+    Widened<E, 2> sum{};
+    TUTTI_UNROLL
+    for (std::uint32_t j = 0; j < kLoads; ++j) {
+      Widened<E, 2> next;
+      next.widen(pack[j]);
+      if (scaled && from[j] != nullptr) {
+        const Target& source = m.source(j & last);
+        if (source.scaling != Scaling::none) {
+          next.multiply(factor_of<E>(source.scaling, source.scalar, m.reduction.divisor));
+        }
+      }
+      if ((j & last) == 0) {
+        sum = next;
+      } else if (from[j] != nullptr) {
+        sum.add(next);
+      }
+      if ((j & last) != last || at + (j >> k) * stride >= whole) continue;
+      const Pair result = sum.narrowed();
+      for (std::uint32_t d = 0; d < m.destinations; ++d) {
+        store_16(m.targets[d].pointer + at + (j >> k) * stride, result);
+      }
+    }
   }
 }
 
+/// Bytes from `first` on, whatever the operator, the scaling and the addresses: a pack at a time.
+template <class E>
+TUTTI_HD void move_packs(const MoveArguments& m, std::uint64_t first, std::uint32_t thread,
+                         std::uint32_t threads) {
+  const bool is_copy = m.is_copy();
+  for (std::uint64_t at = first + std::uint64_t{16} * thread; at < m.bytes;
+       at += std::uint64_t{16} * threads) {
+    const std::uint64_t left = m.bytes - at;
+    const std::uint32_t n = left < 16 ? static_cast<std::uint32_t>(left) : 16;
+    Pair pack = load_pack(m.source(0).pointer + at, n, m.source(0).unit());
+    if (!is_copy) {
+      Widened<E, 2> sum{};
+      for (std::uint32_t s = 0;;) {
+        Widened<E, 2> next;
+        next.widen(pack);
+        next.scale(m.source(s).scaling, m.source(s).scalar, m.reduction.divisor);
+        sum.fold(next, s == 0, m.reduction.kind);
+        if (++s == m.sources) break;
+        pack = load_pack(m.source(s).pointer + at, n, m.source(s).unit());
+      }
+      pack = sum.stored(m.reduction);
+    }
+    for (std::uint32_t d = 0; d < m.destinations; ++d) {
+      const Target& to = m.targets[d];
+      if (is_copy && to.pointer == m.source(0).pointer) continue;
+      store_pack(to.pointer + at, pack, n, to.unit());
+    }
+  }
+}
+
+/// Every operand is memory (Simple's slots are).
 template <class E>
 TUTTI_HD void move_memory(const MoveArguments& m, std::uint32_t thread, std::uint32_t threads) {
-  // Several packs at once, to have as many loads under way as registers allow: a pack of narrow
-  // elements fills more of them.
-  constexpr int kPacksToReduce = sizeof(typename E::Storage) >= 4   ? 4
-                                 : sizeof(typename E::Storage) == 2 ? 2
-                                                                    : 1;
-  constexpr int kPacksToCopy = 8;
-  if (m.is_copy()) {
-    for_packs<kPacksToCopy>(
-        m, thread, threads,
-        [&](std::uint64_t at, std::uint64_t stride) {
-          copy_packs<kPacksToCopy>(m, at, stride, 16, 16);
-        },
-        [&](std::uint64_t at, std::uint64_t stride, std::uint32_t n, std::uint32_t unit) {
-          copy_packs<1>(m, at, stride, n, unit);
-        });
-  } else {
-    for_packs<kPacksToReduce>(
-        m, thread, threads,
-        [&](std::uint64_t at, std::uint64_t stride) {
-          reduce_packs<E, kPacksToReduce>(m, at, stride, 16, 16);
-        },
-        [&](std::uint64_t at, std::uint64_t stride, std::uint32_t n, std::uint32_t unit) {
-          reduce_packs<E, 1>(m, at, stride, n, unit);
-        });
-  }
-}
-
-// --- With links of LL or LL128 -------------------------------------------------------------------
-
-/// One unit of a step: kWords words of data from every source to every destination. `load(target,
-/// pack)` and `store(target, pack)` know where the unit lies; load may fail (false), and then
-/// nothing is stored.
-template <class E, int kWords, class Load, class Store>
-TUTTI_HD bool move_unit(const MoveArguments& m, const Load& load, const Store& store) {
-  Pair pack;
-  bool fine = load(m.source(0), pack);
-  if (!m.is_copy()) {
-    Widened<E, kWords> sum;
-    sum.load(pack, m.source(0).scaling, m.source(0).scalar, m.reduction.divisor);
-    for (std::uint32_t s = 1; s < m.sources; ++s) {
-      const Target source = m.source(s);
-      // Also after a failure: the threads of a warp load together.
-      fine = load(source, pack) && fine;
-      Widened<E, kWords> next;
-      next.load(pack, source.scaling, source.scalar, m.reduction.divisor);
-      sum.reduce(next, m.reduction.kind);
+  std::uint64_t done = 0;
+  if (m.is_aligned()) {
+    if (m.is_copy()) {
+      copy_packs(m, thread, threads);
+      done = m.bytes & ~std::uint64_t{15};
+    } else if (is_plain_sum<E>(m)) {
+      sum_packs<E>(m, thread, threads);
+      done = m.bytes & ~std::uint64_t{15};
     }
-    pack = sum.stored(m.reduction);
   }
-  if (!fine) return false;
-  for (std::uint32_t d = 0; d < m.destinations; ++d) {
-    if (m.is_copy() && m.targets[d].linked == 0 && m.targets[d].pointer == m.source(0).pointer) {
-      continue;
-    }
-    store(m.targets[d], pack);
-  }
-  return true;
-}
-
-/// LL: 8 bytes of data in two words, each with its own flag. `wait(target)`: whether to look again.
-template <class E, class Wait>
-TUTTI_HD bool move_ll(const MoveArguments& m, std::uint32_t thread, std::uint32_t threads,
-                      Wait&& wait) {
-  const std::uint32_t unit = m.unit();
-  for (std::uint64_t i = thread; i * 8 < m.bytes; i += threads) {
-    const std::uint64_t left = m.bytes - i * 8;
-    const std::uint32_t n = left < 8 ? static_cast<std::uint32_t>(left) : 8;
-    const auto load = [&](const Target& t, Pair& pack) {
-      if (t.linked == 0) {
-        pack = load_pack(t.pointer + i * 8, n, unit);
-        return true;
-      }
-      const auto* words = reinterpret_cast<const std::uint64_t*>(t.pointer) + i * 2;
-      const auto flag = static_cast<std::uint32_t>(t.flag);
-      // relaxed: data and flag are one word.
-      Pair v = load_pair(words);
-      while (static_cast<std::uint32_t>(v.first >> 32) != flag ||
-             static_cast<std::uint32_t>(v.second >> 32) != flag) {
-        if (!wait(t)) return false;
-        v = load_pair(words);
-      }
-      pack = {(v.first & 0xFFFFFFFFu) | v.second << 32, 0};
-      return true;
-    };
-    const auto store = [&](const Target& t, Pair pack) {
-      if (t.linked == 0) return store_pack(t.pointer + i * 8, pack, n, unit);
-      auto* words = reinterpret_cast<std::uint64_t*>(t.pointer) + i * 2;
-      const std::uint64_t flag = t.flag << 32;
-      store_pair(words, {(pack.first & 0xFFFFFFFFu) | flag, pack.first >> 32 | flag});
-    };
-    if (!move_unit<E, 1>(m, load, store)) return false;
-  }
-  return true;
-}
-
-/// LL128: lines of 16 words, the last one the flag. On the device eight threads carry a line, 16
-/// bytes each, in one instruction, which the hardware keeps together; on the host one thread
-/// carries all eight parts, the flag last with release.
-template <class E, class Wait>
-TUTTI_HD bool move_ll128(const MoveArguments& m, std::uint32_t thread, std::uint32_t threads,
-                         Wait&& wait) {
-  constexpr std::uint32_t kParts = 8;
-  constexpr std::uint32_t kData = 120;
-  constexpr std::uint32_t kPartsOfThread = TUTTI_ON_DEVICE ? 1 : kParts;
-  constexpr std::uint32_t kThreadsOfLine = kParts / kPartsOfThread;
-  const std::uint32_t unit = m.unit();
-  const std::uint64_t lines = (m.bytes + kData - 1) / kData;
-  const std::uint32_t stride = threads / kThreadsOfLine;
-  bool fine = true;
-  // All threads of a warp (four lines) go round together.
-  const std::uint32_t first = thread / kThreadsOfLine;
-  const std::uint32_t together = TUTTI_ON_DEVICE ? first / 4 * 4 : first;
-  for (std::uint64_t group = together; group < lines; group += stride) {
-    const std::uint64_t line = group + (first - together);
-    const bool mine = line < lines;
-    for (std::uint32_t k = 0; k < kPartsOfThread; ++k) {
-      const std::uint32_t part = TUTTI_ON_DEVICE ? thread % kParts : k;
-      const std::uint64_t at = line * kData + part * 16;
-      const std::uint64_t left = mine && at < m.bytes ? m.bytes - at : 0;
-      const std::uint32_t room = part == kParts - 1 ? 8 : 16;
-      const std::uint32_t n = left < room ? static_cast<std::uint32_t>(left) : room;
-      const auto load = [&](const Target& t, Pair& pack) {
-        if (t.linked == 0) {
-          pack = n > 0 ? load_pack(t.pointer + at, n, unit) : Pair{};
-          return true;
-        }
-        const auto* words = reinterpret_cast<const std::uint64_t*>(t.pointer) + line * 16;
-#if TUTTI_ON_DEVICE
-        const bool watches = mine && part == kParts - 1;
-        Pair v{};
-        bool again = true;
-        while (__any_sync(0xFFFFFFFFu, again)) {
-          if (mine) v = load_pair(words + part * 2);
-          again = watches && v.second != t.flag;
-          const bool stop = again && !wait(t);
-          if (__any_sync(0xFFFFFFFFu, stop)) return false;
-        }
-        pack = v;
-#else
-        // acquire, paired with the release below: the line's other words are there.
-        while (load_acquire(words + 15) != t.flag) {
-          if (!wait(t)) return false;
-        }
-        pack = load_pair(words + part * 2);
-#endif
-        return true;
-      };
-      const auto store = [&](const Target& t, Pair pack) {
-        if (t.linked == 0) {
-          if (n > 0) store_pack(t.pointer + at, pack, n, unit);
-          return;
-        }
-#if TUTTI_ON_DEVICE
-        __syncwarp();  // so that the stores of a line leave in one instruction
-#endif
-        if (!mine) return;
-        auto* words = reinterpret_cast<std::uint64_t*>(t.pointer) + line * 16 + part * 2;
-        if (part == kParts - 1) pack.second = t.flag;
-#if TUTTI_ON_DEVICE
-        store_pair(words, pack);
-#else
-        store_relaxed(words, pack.first);
-        if (part == kParts - 1) {
-          store_release(words + 1, pack.second);
-        } else {
-          store_relaxed(words + 1, pack.second);
-        }
-#endif
-      };
-      fine = move_unit<E, 2>(m, load, store) && fine;
-      if (!fine) break;
-    }
-    // Uniform in a warp: its threads fail together.
-    if (!fine) return false;
-  }
-  return true;
+  move_packs<E>(m, done, thread, threads);
 }
 
 }  // namespace tutti::device

@@ -120,8 +120,16 @@ class Builder {
         {m.elements * size_of(call_.type), u32(parts_.places.size()), m.destinations, m.sources});
     for (std::uint32_t i = 0; i < std::uint32_t{m.destinations} + m.sources; ++i) {
       const Place& p = m.places[i];
-      parts_.places.push_back({p.offset, p.rank, p.where, static_cast<std::uint8_t>(p.scaled), 0});
+      const bool linked = p.where == Place::Where::send || p.where == Place::Where::receive;
+      parts_.places.push_back({linked ? wire_offset(p.offset) : p.offset, p.rank, p.where,
+                               static_cast<std::uint8_t>(p.scaled), 0});
     }
+  }
+
+  /// Where the data at a message's byte `offset`, which begins a unit, lies in the slot.
+  std::size_t wire_offset(std::size_t offset) const {
+    const Protocol p = call_.choice.protocol;
+    return offset / message_unit(p) * wire_unit(p);
   }
 
   Use use(std::int32_t rank, std::uint8_t channel, bool sends, std::uint32_t first_end) {

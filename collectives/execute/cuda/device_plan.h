@@ -27,7 +27,7 @@ struct DeviceMove {
 };
 
 struct DevicePlace {
-  std::uint64_t offset;  // tutti::Place's
+  std::uint64_t offset;  // tutti::Place's; send, receive: in the slot, flags included
   std::int32_t rank;     // peer_*: whose; send, receive: index of the action's Use
   Place::Where where;
   std::uint8_t scaled;

@@ -18,6 +18,16 @@ namespace tutti::device {
 TUTTI_HD std::uint32_t bits_of(float v) { return __builtin_bit_cast(std::uint32_t, v); }
 TUTTI_HD float float_of(std::uint32_t bits) { return __builtin_bit_cast(float, bits); }
 
+/// 2^e, for exponents of normal numbers.
+template <class W>
+TUTTI_HD W power_of_two(int e) {
+  if constexpr (sizeof(W) == 4) {
+    return __builtin_bit_cast(W, static_cast<std::uint32_t>(127 + e) << 23);
+  } else {
+    return __builtin_bit_cast(W, static_cast<std::uint64_t>(1023 + e) << 52);
+  }
+}
+
 // --- Narrow floats -------------------------------------------------------------------------------
 //
 // Integer arithmetic, and floating point only where neither operand nor result is subnormal, as in
@@ -153,18 +163,19 @@ TUTTI_HD W extreme(W a, W b, bool larger) {
 }
 
 /// avg and pre_multiplied_sum reduce as sum.
+TUTTI_HD bool is_sum(ReduceKind kind) {
+  return kind != ReduceKind::prod && kind != ReduceKind::min && kind != ReduceKind::max;
+}
+
+// Out of line, as there would be hundreds of each: an operator that is no sum, and divisions.
 template <class W>
-TUTTI_HD W reduced(ReduceKind kind, W a, W b) {
-  switch (kind) {
-    case ReduceKind::prod:
-      return wrapping_product(a, b);
-    case ReduceKind::min:
-      return extreme(a, b, false);
-    case ReduceKind::max:
-      return extreme(a, b, true);
-    default:
-      return wrapping_sum(a, b);
-  }
+TUTTI_COLD W rarely_reduced(ReduceKind kind, W a, W b) {
+  if (kind == ReduceKind::prod) return wrapping_product(a, b);
+  return extreme(a, b, kind == ReduceKind::max);
+}
+template <class W>
+TUTTI_COLD W quotient(W a, W b) {
+  return a / b;
 }
 
 /// What happens to a source as it is read; as core/combine.h's Prescale.
@@ -183,6 +194,21 @@ using Unsigned = std::conditional_t<
     bytes == 8, std::uint64_t,
     std::conditional_t<bytes == 4, std::uint32_t,
                        std::conditional_t<bytes == 2, std::uint16_t, std::uint8_t>>>;
+
+/// Whether scaling is a multiplication: also a division by a power of two, which has the same bits.
+TUTTI_HD bool has_factor(Scaling scaling, std::uint32_t divisor) {
+  return scaling != Scaling::divide || (divisor & (divisor - 1)) == 0;
+}
+template <class E>
+TUTTI_HD typename E::Wide factor_of(Scaling scaling, std::uint64_t scalar, std::uint32_t divisor) {
+  using Wide = typename E::Wide;
+  using Bits = Unsigned<sizeof(typename E::Storage)>;
+  if constexpr (std::is_floating_point_v<Wide>) {
+    // 1 / divisor, by its exponent.
+    if (scaling == Scaling::divide) return power_of_two<Wide>(-lowest_bit(divisor));
+  }
+  return E::widen(__builtin_bit_cast(typename E::Storage, static_cast<Bits>(scalar)));
+}
 
 // --- Packs ---------------------------------------------------------------------------------------
 
@@ -204,24 +230,40 @@ struct Widened {
     return __builtin_bit_cast(Storage, static_cast<Bits>(word >> shift(i)));
   }
 
-  TUTTI_HD void load(Pair pack, Scaling scaling, std::uint64_t scalar, std::uint32_t divisor) {
+  TUTTI_HD void widen(Pair pack) {
     TUTTI_UNROLL
     for (int i = 0; i < kElements; ++i) value[i] = E::widen(element(pack, i));
-    if (scaling == Scaling::none) return;
-    if (scaling == Scaling::multiply) {
-      const Wide factor = E::widen(element({scalar, 0}, 0));
-      TUTTI_UNROLL
-      for (int i = 0; i < kElements; ++i) value[i] = wrapping_product(value[i], factor);
-    } else if constexpr (std::is_floating_point_v<Wide>) {
-      const Wide by = static_cast<Wide>(divisor);
-      TUTTI_UNROLL
-      for (int i = 0; i < kElements; ++i) value[i] = value[i] / by;
-    }
+  }
+  TUTTI_HD void multiply(Wide factor) {
+    TUTTI_UNROLL
+    for (int i = 0; i < kElements; ++i) value[i] = wrapping_product(value[i], factor);
+  }
+  TUTTI_HD void add(const Widened& other) {
+    TUTTI_UNROLL
+    for (int i = 0; i < kElements; ++i) value[i] = wrapping_sum(value[i], other.value[i]);
   }
 
-  TUTTI_HD void reduce(const Widened& other, ReduceKind kind) {
-    TUTTI_UNROLL
-    for (int i = 0; i < kElements; ++i) value[i] = reduced(kind, value[i], other.value[i]);
+  /// As it is read.
+  TUTTI_HD void scale(Scaling scaling, std::uint64_t scalar, std::uint32_t divisor) {
+    if (scaling == Scaling::none) return;
+    if (has_factor(scaling, divisor)) return multiply(factor_of<E>(scaling, scalar, divisor));
+    if constexpr (std::is_floating_point_v<Wide>) {
+      TUTTI_UNROLL
+      for (int i = 0; i < kElements; ++i) value[i] = quotient(value[i], static_cast<Wide>(divisor));
+    }
+  }
+  /// `first`: this becomes what `other` is.
+  TUTTI_HD void fold(const Widened& other, bool first, ReduceKind kind) {
+    if (first) {
+      *this = other;
+    } else if (is_sum(kind)) {
+      add(other);
+    } else {
+      TUTTI_UNROLL
+      for (int i = 0; i < kElements; ++i) {
+        value[i] = rarely_reduced(kind, value[i], other.value[i]);
+      }
+    }
   }
 
   TUTTI_HD Pair stored(const Reduction& reduction) {
@@ -232,10 +274,13 @@ struct Widened {
         const Long by = static_cast<Long>(reduction.divisor);
         TUTTI_UNROLL
         for (int i = 0; i < kElements; ++i) {
-          value[i] = static_cast<Wide>(static_cast<Long>(value[i]) / by);
+          value[i] = static_cast<Wide>(quotient(static_cast<Long>(value[i]), by));
         }
       }
     }
+    return narrowed();
+  }
+  TUTTI_HD Pair narrowed() const {
     std::uint64_t words[2] = {0, 0};
     TUTTI_UNROLL
     for (int i = 0; i < kElements; ++i) {

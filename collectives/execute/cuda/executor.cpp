@@ -8,6 +8,7 @@
 #include <cstring>
 #include <functional>
 
+#include "collectives/execute/cuda/element.h"
 #include "collectives/execute/cuda/memory.h"
 #include "collectives/execute/signature.h"
 
@@ -86,6 +87,12 @@ Executor::Executor(Device& device, int rank, const SegmentShape& shape, int rank
       most_blocks_(std::min(kMostBlocks,
                             device.most_blocks() / static_cast<std::uint32_t>(ranks_on_device))),
       whole_lines_(shape.ranks, true) {
+  if (shape.slots > kMostSlots || !std::has_single_bit(shape.slots)) {
+    throw Error(
+        ErrorCode::internal,
+        fmt::format("{} slots; kernels want a power of two, {} at most", shape.slots, kMostSlots),
+        rank);
+  }
   if (most_blocks_ == 0) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("{} ranks share a device that runs {} thread blocks side by side: too "
@@ -136,6 +143,10 @@ Choice Executor::choose_for(const DeviceBinding& b, std::uint32_t plan_channels)
   t.tmp_chunks = b.tmp_chunks;
   t.tiles_by_lane = b.tiles_by_lane;
   t.whole_lines = std::ranges::find(whole_lines_, false) == whole_lines_.end();
+  // As what kernels do (element.h): the divisor is the number of ranks.
+  const bool divides = b.op.kind == ReduceKind::avg && is_reduction(b.plan->header.collective);
+  t.sums =
+      is_sum(b.op.kind) && (!divides || (is_float(b.type) && std::has_single_bit(shape_.ranks)));
   t.plan_channels = plan_channels;
   t.allowed = b.protocols;
   const PlanHeader& header = b.plan->header;
@@ -222,6 +233,7 @@ RankLaunch Executor::prepare(std::span<const DeviceMessage> messages, Stream str
 RankLaunch Executor::launch_of(const Uploaded& plan) const {
   RankLaunch r{};
   r.plan = plan.memory;
+  r.plan_bytes = plan.header.bytes;
   r.segment = segment_;
   r.segments = reinterpret_cast<std::byte* const*>(segments_);
   r.control = control_;

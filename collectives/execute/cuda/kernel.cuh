@@ -19,6 +19,22 @@ class DeviceBlock {
     asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
     return now;
   }
+  __device__ void store_relaxed(std::uint64_t* p, std::uint64_t v) { device::store_relaxed(p, v); }
+  __device__ void store_pair(std::uint64_t* p, Pair v) { device::store_pair(p, v); }
+  __device__ void store_release(std::uint64_t* p, std::uint64_t v) { device::store_release(p, v); }
+
+  __device__ std::uint32_t warp() const { return 32; }
+  __device__ bool any(bool said) { return __any_sync(0xFFFFFFFFu, said) != 0; }
+  // The threads of a line come together, so that theirs is one instruction.
+  __device__ Pair load_line(const std::uint64_t* p) {
+    __syncwarp();
+    return p != nullptr ? load_pair(p) : Pair{};
+  }
+  __device__ void store_line(std::uint64_t* p, Pair v) {
+    __syncwarp();
+    if (p != nullptr) device::store_pair(p, v);
+  }
+
   // Polling is what the block is there for; a sleep would only add to the latency.
   __device__ void pause() {}
 };

@@ -8,21 +8,42 @@
 //     bool all(bool);               a barrier; whether all threads said true
 //     std::uint64_t nanoseconds();  some clock that only goes forward
 //     void pause();                 between two looks at something that is not there yet
+//     void store_relaxed(p, word), store_pair(p, pair), store_release(p, word): as memory.h's
+//
+// and of its warps, which must call these together:
+//
+//     std::uint32_t warp();         threads of a warp, a multiple of eight
+//     bool any(bool);               whether one of them said true
+//     Pair load_line(p), void store_line(p, pair): 16 bytes of a line that eight threads carry, in
+//                                   one access; a null pointer has no part in it
 #pragma once
 
 #include <cstdint>
 
-#include "collectives/execute/cuda/combine_move.h"
+#include "collectives/execute/cuda/combine_links.h"
 #include "collectives/execute/cuda/launch.h"
 
 namespace tutti::device {
 
-/// What the threads of a block share (shared memory on the device).
-struct BlockShared {
-  std::uint64_t first[kMostEnds];   // messages of each connection before this operation
-  std::uint64_t credit[kMostEnds];  // sends: messages that the receiver had freed, when last seen
-  Target targets[kMostOperands];    // of the move at hand
+/// An end of a connection, looked up once in an operation.
+struct OpenEnd {
+  std::uint64_t first;    // messages of the connection before this operation
+  std::uint64_t freed;    // sends: messages that the receiver had freed, when last seen
+  std::byte* connection;  // where its headers and slots are
+  std::uint64_t* credit;  // sends: in our memory, written by the receiver; else the sender's
 };
+
+inline constexpr std::size_t kPlanInShared = 10 << 10;
+
+/// What the threads of a block share (shared memory on the device, of which there are 48 KB).
+struct BlockShared {
+  OpenEnd ends[kMostEnds];
+  Target targets[kMostOperands];  // of the move at hand
+  // The whole plan, if it is no larger: read once, all together, as each look into the GPU's memory
+  // takes longer than a short message.
+  alignas(16) std::byte plan[kPlanInShared];
+};
+static_assert(sizeof(BlockShared) <= std::size_t{48} << 10);
 
 /// A sender clears the flags of a slot's LL words once in so many messages, long before a 32-bit
 /// flag comes round.
@@ -37,7 +58,8 @@ class LaneLinks {
         shared_(shared),
         shape_(shape),
         rank_(rank),
-        plan_(*reinterpret_cast<const PlanBlock*>(rank.plan)),
+        base_(read_plan(block, shared, rank)),
+        plan_(*reinterpret_cast<const PlanBlock*>(base_)),
         lane_index_(index % plan_.lanes),
         copy_(index / plan_.lanes),
         lane_(array<DeviceLane>(plan_.lane)[lane_index_]),
@@ -53,7 +75,18 @@ class LaneLinks {
 
   template <class T>
   TUTTI_HD const T* array(std::uint32_t offset) const {
-    return reinterpret_cast<const T*>(rank_.plan + offset);
+    return reinterpret_cast<const T*>(base_ + offset);
+  }
+
+  /// Where the plan is to be read.
+  static TUTTI_HD const std::byte* read_plan(Block& block, BlockShared& shared,
+                                             const RankLaunch& rank) {
+    if (rank.plan_bytes > kPlanInShared) return rank.plan;
+    for (std::uint32_t at = 16 * block.thread(); at < rank.plan_bytes; at += 16 * block.threads()) {
+      store_16(shared.plan + at, load_16(rank.plan + at));
+    }
+    block.all(true);
+    return shared.plan;
   }
 
   // --- Connections -------------------------------------------------------------------------------
@@ -68,27 +101,36 @@ class LaneLinks {
         rank_.segment + (end.sends != 0 ? shape_.sent() : shape_.received()));
     return all + shape_.index(end.peer, channel(end));
   }
-  /// Of a sending end: in our memory, written by the receiver; of a receiving end: the sender's.
-  TUTTI_HD std::uint64_t* credit(const End& end) const {
-    std::byte* segment = end.sends != 0 ? rank_.segment : rank_.segments[end.peer];
-    const std::uint32_t writer = end.sends != 0 ? end.peer : rank_.rank;
-    return reinterpret_cast<std::uint64_t*>(segment + shape_.credit(writer, channel(end)));
-  }
-  TUTTI_HD std::byte* connection(const End& end) const {
-    std::byte* segment = end.sends != 0 ? rank_.segments[end.peer] : rank_.segment;
-    const std::uint32_t sender = end.sends != 0 ? rank_.rank : end.peer;
-    return segment + shape_.connection(sender, channel(end));
+  /// A thread for each end.
+  TUTTI_HD void open_ends() {
+    for (std::uint32_t e = block_.thread(); e < lane_.ends; e += block_.threads()) {
+      const End& end = ends_[e];
+      const std::uint32_t c = channel(end);
+      std::byte* const theirs = rank_.segments[end.peer];
+      OpenEnd& open = shared_.ends[e];
+      open.first = *number(end);
+      if (end.sends != 0) {
+        open.connection = theirs + shape_.connection(rank_.rank, c);
+        open.credit = reinterpret_cast<std::uint64_t*>(rank_.segment + shape_.credit(end.peer, c));
+        // acquire: our stores into free slots come after the receiver's loads.
+        open.freed = load_acquire(open.credit);
+      } else {
+        open.connection = rank_.segment + shape_.connection(end.peer, c);
+        open.credit = reinterpret_cast<std::uint64_t*>(theirs + shape_.credit(rank_.rank, c));
+        open.freed = 0;
+      }
+    }
   }
   /// The number of a message, from 1.
   TUTTI_HD std::uint64_t message(const Use& use) const {
-    return shared_.first[use.end] + std::uint64_t{round_} * ends_[use.end].per_tile + use.ordinal +
-           1;
+    return shared_.ends[use.end].first + std::uint64_t{round_} * ends_[use.end].per_tile +
+           use.ordinal + 1;
   }
   TUTTI_HD std::uint32_t slot(std::uint64_t message) const {
-    return static_cast<std::uint32_t>(message % shape_.slots);
+    return static_cast<std::uint32_t>(message) & (shape_.slots - 1);
   }
   TUTTI_HD std::uint64_t* header(const Use& use) const {
-    return reinterpret_cast<std::uint64_t*>(connection(ends_[use.end]) +
+    return reinterpret_cast<std::uint64_t*>(shared_.ends[use.end].connection +
                                             shape_.header(slot(message(use))));
   }
   /// What the header of a message says: its number, and a word in which both sides must agree.
@@ -97,7 +139,7 @@ class LaneLinks {
     return check << 32 | static_cast<std::uint32_t>(message(use));
   }
   TUTTI_HD std::uint64_t* signal_payload(const Use& use) const {
-    return reinterpret_cast<std::uint64_t*>(connection(ends_[use.end]) +
+    return reinterpret_cast<std::uint64_t*>(shared_.ends[use.end].connection +
                                             shape_.simple(slot(message(use))));
   }
 
@@ -117,6 +159,21 @@ class LaneLinks {
     }
   }
 
+  /// LL, LL128: until the header is there and says what it should; the data was. `found`: what it
+  /// said before the data was waited for.
+  TUTTI_HD bool confirm(const Use& use, const DeviceAction& a, std::uint64_t found) {
+    const std::uint64_t expected = header_of(use, a);
+    while (found != expected) {
+      if (static_cast<std::uint32_t>(found) == static_cast<std::uint32_t>(expected)) {
+        return fail(Trouble::mismatch, use, expected, found);
+      }
+      if (!look_again(use)) return false;
+      // relaxed: it is only compared.
+      found = load_relaxed(header(use));
+    }
+    return true;
+  }
+
   /// LL: false if the header of the message that is waited for is there, and another one.
   TUTTI_HD bool matches(const Use& use, const DeviceAction& a) {
     const std::uint64_t expected = header_of(use, a);
@@ -130,10 +187,11 @@ class LaneLinks {
 
   TUTTI_HD bool wait_for_slot(const Use& use) {
     const std::uint64_t number = message(use);
-    while (number - shared_.credit[use.end] > shape_.slots) {
+    OpenEnd& end = shared_.ends[use.end];
+    while (number - end.freed > shape_.slots) {
       // acquire: our stores into free slots come after the receiver's loads.
-      shared_.credit[use.end] = load_acquire(credit(ends_[use.end]));
-      if (number - shared_.credit[use.end] > shape_.slots && !look_again(use)) return false;
+      end.freed = load_acquire(end.credit);
+      if (number - end.freed > shape_.slots && !look_again(use)) return false;
     }
     return true;
   }
@@ -147,12 +205,12 @@ class LaneLinks {
       const std::uint64_t number = message(sends[i]);
       if (number < kMessagesPerCleaning || number % kMessagesPerCleaning >= shape_.slots) continue;
       cleaned = true;
-      auto* words = reinterpret_cast<std::uint64_t*>(connection(ends_[sends[i].end]) +
+      auto* words = reinterpret_cast<std::uint64_t*>(shared_.ends[sends[i].end].connection +
                                                      shape_.ll(slot(number)));
       const std::uint64_t old = (number - shape_.slots) << 32;
       const std::uint32_t pairs = shape_.ll_bytes / 16;
       for (std::uint32_t p = block_.thread(); p < pairs; p += block_.threads()) {
-        store_pair(words + 2 * p, {old, old});
+        block_.store_pair(words + 2 * p, {old, old});
       }
     }
     if (cleaned) block_.all(true);  // before this message's words
@@ -233,6 +291,7 @@ class LaneLinks {
   BlockShared& shared_;
   const SegmentShape& shape_;
   const RankLaunch& rank_;
+  const std::byte* const base_;
   const PlanBlock& plan_;
   const std::uint32_t lane_index_;
   const std::uint32_t copy_;

@@ -53,6 +53,7 @@ struct RankLaunch {
   std::uint64_t scalar;
   std::uint64_t signature;  // a hash of the call, which messages carry
   std::uint32_t rank;
+  std::uint32_t plan_bytes;   // PlanBlock::bytes, so that nobody has to look there first
   std::uint32_t first_block;  // of the launch
   std::uint32_t blocks;       // from there on: lanes x copies
   ReduceKind kind;

@@ -10,11 +10,22 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "collectives/execute/cuda/portable.h"
 
 namespace tutti::device {
+
+#if !TUTTI_ON_DEVICE
+/// Ends the process where a device would fault.
+inline void check_aligned(const void* p, std::size_t width) {
+  if (reinterpret_cast<std::uintptr_t>(p) % width == 0) return;
+  std::fprintf(stderr, "a device faults here: %zu bytes at %p\n", width, p);
+  std::abort();
+}
+#endif
 
 /// Everything that the writer did before is visible to whoever reads the value with acquire.
 TUTTI_HD void store_release(std::uint64_t* p, std::uint64_t value) {
@@ -86,7 +97,7 @@ TUTTI_HD bool claim(std::uint64_t* p, std::uint64_t value) {
 
 /// Two words, 16-byte aligned, each relaxed and atomic on its own: a flag travels in each (LL), or
 /// the hardware keeps more together (LL128).
-struct Pair {
+struct alignas(16) Pair {
   std::uint64_t first = 0, second = 0;
 };
 
@@ -95,6 +106,7 @@ TUTTI_HD void store_pair(std::uint64_t* p, Pair v) {
   asm volatile("st.relaxed.sys.v2.u64 [%0], {%1, %2};" ::"l"(p), "l"(v.first), "l"(v.second)
                : "memory");
 #else
+  check_aligned(p, sizeof v);
   store_relaxed(p, v.first);
   store_relaxed(p + 1, v.second);
 #endif
@@ -109,11 +121,36 @@ TUTTI_HD Pair load_pair(const std::uint64_t* p) {
                : "memory");
   return v;
 #else
+  check_aligned(p, sizeof(Pair));
   return {load_relaxed(p), load_relaxed(p + 1)};
 #endif
 }
 
 // --- Plain accesses ------------------------------------------------------------------------------
+
+/// One access of a thread. A device faults where the address is no multiple of the width, and every
+/// later call with it; the host would read on, so it looks first.
+template <class T>
+TUTTI_HD T load(const std::byte* p) {
+#if TUTTI_ON_DEVICE
+  return *reinterpret_cast<const T*>(p);
+#else
+  check_aligned(p, sizeof(T));
+  T v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+#endif
+}
+
+template <class T>
+TUTTI_HD void store(std::byte* p, T v) {
+#if TUTTI_ON_DEVICE
+  *reinterpret_cast<T*>(p) = v;
+#else
+  check_aligned(p, sizeof(T));
+  std::memcpy(p, &v, sizeof v);
+#endif
+}
 
 /// 16 bytes at a 16-byte boundary.
 TUTTI_HD Pair load_16(const std::byte* p) {
@@ -121,9 +158,7 @@ TUTTI_HD Pair load_16(const std::byte* p) {
   const ulonglong2 v = *reinterpret_cast<const ulonglong2*>(p);
   return {v.x, v.y};
 #else
-  Pair v;
-  std::memcpy(&v, p, sizeof v);
-  return v;
+  return load<Pair>(p);
 #endif
 }
 
@@ -131,50 +166,16 @@ TUTTI_HD void store_16(std::byte* p, Pair v) {
 #if TUTTI_ON_DEVICE
   *reinterpret_cast<ulonglong2*>(p) = make_ulonglong2(v.first, v.second);
 #else
-  std::memcpy(p, &v, sizeof v);
+  store(p, v);
 #endif
 }
 
-/// `n` <= 8 bytes, in accesses of `unit` bytes (1, 2, 4 or 8), which divides n and the address: a
-/// device cannot read across its alignment.
-TUTTI_HD std::uint64_t load_units(const std::byte* p, std::uint32_t n, std::uint32_t unit) {
+/// Of a number that is not 0.
+TUTTI_HD int lowest_bit(std::uint32_t bits) {
 #if TUTTI_ON_DEVICE
-  if (unit == 8) return n == 0 ? 0 : *reinterpret_cast<const std::uint64_t*>(p);
-  std::uint64_t v = 0;
-  for (std::uint32_t at = 0; at < n; at += unit) {
-    const std::uint64_t part = unit == 4   ? *reinterpret_cast<const std::uint32_t*>(p + at)
-                               : unit == 2 ? *reinterpret_cast<const std::uint16_t*>(p + at)
-                                           : *reinterpret_cast<const std::uint8_t*>(p + at);
-    v |= part << (8 * at);
-  }
-  return v;
+  return __ffs(static_cast<int>(bits)) - 1;
 #else
-  std::uint64_t v = 0;
-  (void)unit;
-  std::memcpy(&v, p, n);
-  return v;
-#endif
-}
-
-TUTTI_HD void store_units(std::byte* p, std::uint64_t v, std::uint32_t n, std::uint32_t unit) {
-#if TUTTI_ON_DEVICE
-  if (unit == 8) {
-    if (n != 0) *reinterpret_cast<std::uint64_t*>(p) = v;
-    return;
-  }
-  for (std::uint32_t at = 0; at < n; at += unit) {
-    const std::uint64_t part = v >> (8 * at);
-    if (unit == 4) {
-      *reinterpret_cast<std::uint32_t*>(p + at) = static_cast<std::uint32_t>(part);
-    } else if (unit == 2) {
-      *reinterpret_cast<std::uint16_t*>(p + at) = static_cast<std::uint16_t>(part);
-    } else {
-      *reinterpret_cast<std::uint8_t*>(p + at) = static_cast<std::uint8_t>(part);
-    }
-  }
-#else
-  (void)unit;
-  std::memcpy(p, &v, n);
+  return __builtin_ctz(bits);
 #endif
 }
 
@@ -184,20 +185,65 @@ TUTTI_HD std::uint32_t unit_of(std::uint64_t bits) {
   return static_cast<std::uint32_t>(bits & (~bits + 1));
 }
 
-/// A pack: `n` <= 16 bytes from any address whose alignment `unit` divides; zeros after them.
-TUTTI_HD Pair load_pack(const std::byte* p, std::uint32_t n, std::uint32_t unit) {
-  if (unit == 16 && n == 16) return load_16(p);
+/// What is left of a pack, or lies at an odd address: `n` <= 16 bytes in accesses of less than 16.
+/// A device cannot read across its alignment, which `unit` divides.
+TUTTI_HD Pair load_odd(const std::byte* p, std::uint32_t n, std::uint32_t unit) {
   const std::uint32_t u = unit_of(unit | n | 8);
-  const std::uint32_t low = n < 8 ? n : 8;
-  return {load_units(p, low, u), load_units(p + 8, n - low, u)};
+  Pair v;
+  TUTTI_NO_UNROLL
+  for (std::uint32_t at = 0; at < n; at += u) {
+    const std::uint64_t part = u == 8   ? load<std::uint64_t>(p + at)
+                               : u == 4 ? load<std::uint32_t>(p + at)
+                               : u == 2 ? load<std::uint16_t>(p + at)
+                                        : load<std::uint8_t>(p + at);
+    if (at < 8) {
+      v.first |= part << (8 * at);
+    } else {
+      v.second |= part << (8 * (at - 8));
+    }
+  }
+  return v;
 }
 
-TUTTI_HD void store_pack(std::byte* p, Pair v, std::uint32_t n, std::uint32_t unit) {
-  if (unit == 16 && n == 16) return store_16(p, v);
+TUTTI_HD void store_odd(std::byte* p, Pair v, std::uint32_t n, std::uint32_t unit) {
   const std::uint32_t u = unit_of(unit | n | 8);
-  const std::uint32_t low = n < 8 ? n : 8;
-  store_units(p, v.first, low, u);
-  store_units(p + 8, v.second, n - low, u);
+  TUTTI_NO_UNROLL
+  for (std::uint32_t at = 0; at < n; at += u) {
+    const std::uint64_t part = at < 8 ? v.first >> (8 * at) : v.second >> (8 * (at - 8));
+    if (u == 8) {
+      store(p + at, part);
+    } else if (u == 4) {
+      store(p + at, static_cast<std::uint32_t>(part));
+    } else if (u == 2) {
+      store(p + at, static_cast<std::uint16_t>(part));
+    } else {
+      store(p + at, static_cast<std::uint8_t>(part));
+    }
+  }
+}
+
+/// A pack: `n` <= 16 bytes from any address whose alignment `unit` divides; zeros after them.
+TUTTI_HD Pair load_pack(const std::byte* p, std::uint32_t n, std::uint32_t unit) {
+  return unit == 16 && n == 16 ? load_16(p) : load_odd(p, n, unit);
+}
+TUTTI_HD void store_pack(std::byte* p, Pair v, std::uint32_t n, std::uint32_t unit) {
+  if (unit == 16 && n == 16) {
+    store_16(p, v);
+  } else {
+    store_odd(p, v, n, unit);
+  }
+}
+
+/// Half a pack.
+TUTTI_HD std::uint64_t load_word(const std::byte* p, std::uint32_t n, std::uint32_t unit) {
+  return unit >= 8 && n == 8 ? load<std::uint64_t>(p) : load_odd(p, n, unit).first;
+}
+TUTTI_HD void store_word(std::byte* p, std::uint64_t v, std::uint32_t n, std::uint32_t unit) {
+  if (unit >= 8 && n == 8) {
+    store(p, v);
+  } else {
+    store_odd(p, {v, 0}, n, unit);
+  }
 }
 
 }  // namespace tutti::device

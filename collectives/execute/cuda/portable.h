@@ -4,15 +4,19 @@
 
 #ifdef __CUDACC__
 #define TUTTI_HD __host__ __device__ __forceinline__
+#define TUTTI_COLD __host__ __device__ __noinline__
 #else
 #define TUTTI_HD inline
+#define TUTTI_COLD inline
 #endif
 
 // The part that is really the device's: PTX instead of std::atomic, and warps.
 #ifdef __CUDA_ARCH__
 #define TUTTI_ON_DEVICE 1
 #define TUTTI_UNROLL _Pragma("unroll")
+#define TUTTI_NO_UNROLL _Pragma("unroll 1")
 #else
 #define TUTTI_ON_DEVICE 0
 #define TUTTI_UNROLL
+#define TUTTI_NO_UNROLL
 #endif

@@ -96,6 +96,7 @@ Choice choose(const PlanHeader& plan, const Traits& t, const SegmentShape& shape
               std::uint32_t copies) {
   Choice c;
   c.protocol = may_be_flagged(plan, t) ? protocol : Protocol::simple;
+  if (c.protocol == Protocol::ll128 && !t.sums) c.protocol = Protocol::simple;
   // Flags take so much of a slot that wide messages may fit only without.
   if (chunk_capacity(c.protocol, shape, plan.widest) < 64) c.protocol = Protocol::simple;
   if (plan.slots > shape.slots) {
@@ -134,8 +135,9 @@ Choice choose(const PlanHeader& plan, const Traits& t, const SegmentShape& shape
 }
 
 Choice choose(const PlanHeader& plan, const Traits& t, const SegmentShape& shape) {
-  const Protocol p =
-      may_be_flagged(plan, t) ? protocol_for(t.bytes, t.whole_lines, t.allowed) : Protocol::simple;
+  const Protocol p = may_be_flagged(plan, t)
+                         ? protocol_for(t.bytes, t.whole_lines && t.sums, t.allowed)
+                         : Protocol::simple;
   const std::size_t blocks = t.bytes / bytes_per_block(p) / plan.lanes + 1;
   return choose(plan, t, shape, p,
                 static_cast<std::uint32_t>(std::min<std::size_t>(blocks, kMostBlocks)));

@@ -4,9 +4,9 @@
 //             fence and two trips: flag, then data.
 //     LL      8-byte words of 4 bytes of data and a 4-byte flag, the message's number: one trip, no
 //             fence, half the bandwidth. Any link that keeps 8-byte stores whole.
-//     LL128   128-byte lines of 120 bytes of data and an 8-byte flag: one trip at 94% of the
-//             bandwidth, where the link keeps the 128-byte store of a warp whole (the same GPU,
-//             NVLink; not PCIe).
+//     LL128   128-byte lines of 120 bytes of data and an 8-byte flag, in pairs (combine_links.h):
+//             one trip at 94% of the bandwidth, where the link keeps the 128-byte store of a warp
+//             whole (the same GPU, NVLink; not PCIe).
 //
 // LL and LL128 messages order nothing but their own data. So they carry data only where nothing
 // else depends on a message's order: plans of one lane, without windows. Signals are always
@@ -39,11 +39,11 @@ Protocols protocols_from(std::string_view text);
 
 /// Bytes of data that lie together in a message: a chunk begins at a multiple of them.
 TUTTI_HD std::uint32_t message_unit(Protocol p) {
-  return p == Protocol::simple ? 16 : p == Protocol::ll ? 8 : 120;
+  return p == Protocol::simple ? 16 : p == Protocol::ll ? 8 : 240;
 }
 /// And how many bytes of the slot they take.
 TUTTI_HD std::uint32_t wire_unit(Protocol p) {
-  return p == Protocol::simple ? 16 : p == Protocol::ll ? 16 : 128;
+  return p == Protocol::simple ? 16 : p == Protocol::ll ? 16 : 256;
 }
 
 /// What the choice depends on: the same on all ranks, and so is the choice.
@@ -55,6 +55,7 @@ struct Traits {
   bool link_data = true;       // its links carry data, not only signals
   bool tiles_by_lane = false;  // all_to_all_v: only two ends know a block's size
   bool whole_lines = true;     // every link keeps 128-byte stores whole
+  bool sums = true;            // it does not reduce, or sums, with factors at most
   Protocols allowed;           // as far as the plan and the links leave a choice
   std::uint32_t plan_channels = 1;
   std::uint32_t tmp_chunks = 0;   // as Reach's (collectives/cut.h)

@@ -23,20 +23,15 @@ class LaneWalk : LaneLinks<Block> {
 
   /// The whole lane. After a failure it returns early; the communicator is of no use then.
   TUTTI_HD void run() {
+    open_ends();
     if (!block_.all(load_relaxed(&state_->failed) == 0)) return;
-    for (std::uint32_t e = block_.thread(); e < lane_.ends; e += block_.threads()) {
-      shared_.first[e] = *number(ends_[e]);
-      // acquire: our stores into free slots come after the receiver's loads.
-      shared_.credit[e] = ends_[e].sends != 0 ? load_acquire(credit(ends_[e])) : 0;
-    }
-    block_.all(true);
     const Range* ranges = Links::template array<Range>(plan_.range) + lane_.first_range;
     for (std::uint32_t r = 0; r < lane_.ranges; ++r) {
       if (!walk(ranges[r])) return;
     }
     for (std::uint32_t e = block_.thread(); e < lane_.ends; e += block_.threads()) {
       *number(ends_[e]) =
-          shared_.first[e] + std::uint64_t{round_} * ends_[e].per_tile + ends_[e].counted;
+          shared_.ends[e].first + std::uint64_t{round_} * ends_[e].per_tile + ends_[e].counted;
     }
     finish();
   }
@@ -44,10 +39,10 @@ class LaneWalk : LaneLinks<Block> {
  private:
   using Links = LaneLinks<Block>;
   using Links::block_, Links::shared_, Links::shape_, Links::rank_, Links::plan_;
-  using Links::clean_slots, Links::look_again, Links::matches, Links::fail, Links::report;
+  using Links::clean_slots, Links::confirm, Links::look_again, Links::matches, Links::fail,
+      Links::report;
   using Links::lane_index_, Links::copy_, Links::lane_, Links::ends_, Links::uses_;
-  using Links::number, Links::credit, Links::connection, Links::message, Links::slot;
-  using Links::signal_payload;
+  using Links::open_ends, Links::number, Links::message, Links::slot, Links::signal_payload;
   using Links::state_, Links::operation_, Links::tile_, Links::round_, Links::step_, Links::looks_;
   using Links::wait_for_message, Links::wait_for_slot, Links::header, Links::header_of;
 
@@ -89,7 +84,12 @@ class LaneWalk : LaneLinks<Block> {
     for (std::uint32_t i = block_.thread(); i < a.sends; i += block_.threads()) {
       fine = fine && wait_for_slot(sends[i]);
       // relaxed: it announces nothing, it is there to be compared.
-      if (fine && !ordered) store_relaxed(header(sends[i]), header_of(sends[i], a));
+      if (fine && !ordered) block_.store_relaxed(header(sends[i]), header_of(sends[i], a));
+    }
+    // Looked at while the data is on its way.
+    std::uint64_t found = 0;
+    if (!ordered && block_.thread() < a.receives) {
+      found = load_relaxed(header(receives[block_.thread()]));
     }
     if (!block_.all(fine)) return false;
     clean_slots(a);
@@ -101,18 +101,27 @@ class LaneWalk : LaneLinks<Block> {
       fine = move(a, moves[i]) && fine;
     }
     for (std::uint32_t i = block_.thread(); i < a.receives && !ordered; i += block_.threads()) {
-      fine = fine && wait_for_message(receives[i], a);
+      fine = fine && confirm(receives[i], a, found);
+      found = 0;
     }
     // The barrier, and the releases below after it, order what all threads of the block did.
     if (!block_.all(fine)) return false;
     for (std::uint32_t i = block_.thread(); i < a.sends && ordered; i += block_.threads()) {
       if (tells) tell_addresses(signal_payload(sends[i]));
       // release: the data, and through windows everything that this lane did, comes before.
-      store_release(header(sends[i]), header_of(sends[i], a));
+      block_.store_release(header(sends[i]), header_of(sends[i], a));
     }
     for (std::uint32_t i = block_.thread(); i < a.receives; i += block_.threads()) {
-      // release: our loads of the slot come before the sender's next stores into it.
-      store_release(credit(ends_[receives[i].end]), message(receives[i]));
+      std::uint64_t* const credit = shared_.ends[receives[i].end].credit;
+      if (ordered) {
+        // release: our loads of the slot come before the sender's next stores into it.
+        block_.store_release(credit, message(receives[i]));
+      } else {
+        // relaxed, which saves a fence in each step: the slot's flags were compared before the
+        // barrier, so the loads are over. (PTX's model would have a release here; if a load was
+        // late all the same, it would find a flag that it does not expect, and wait in vain.)
+        store_relaxed(credit, message(receives[i]));
+      }
     }
     return true;
   }
@@ -161,7 +170,7 @@ class LaneWalk : LaneLinks<Block> {
     const std::uint64_t here = (operation_ << 32) + round_ + 1;
     const std::uint32_t first = copy_ * plan_.lanes;
     // release after the barrier at the end of the last step; acquire below.
-    if (block_.thread() == 0) store_release(progress(first + lane_index_), here);
+    if (block_.thread() == 0) block_.store_release(progress(first + lane_index_), here);
     bool fine = true;
     looks_ = 0;
     for (std::uint32_t l = block_.thread(); l < plan_.lanes; l += block_.threads()) {
@@ -214,13 +223,13 @@ class LaneWalk : LaneLinks<Block> {
         t.use = first + static_cast<std::uint32_t>(p.rank);
         const Use& use = uses_[t.use];
         const std::uint32_t s = slot(message(use));
-        std::byte* const slots = connection(ends_[use.end]);
+        std::byte* const slots = shared_.ends[use.end].connection;
         t.flag = message(use);
         t.linked = 1;
         if (a.protocol == Protocol::ll) {
-          t.pointer = slots + shape_.ll(s) + p.offset * 2;
+          t.pointer = slots + shape_.ll(s) + p.offset;
         } else if (a.protocol == Protocol::ll128) {
-          t.pointer = slots + shape_.ll128(s) + p.offset / 120 * 128;
+          t.pointer = slots + shape_.ll128(s) + p.offset;
         } else {
           t.pointer = slots + shape_.simple(s) + p.offset;
           t.linked = 0;
@@ -274,9 +283,9 @@ class LaneWalk : LaneLinks<Block> {
       return true;
     }
     if (a.protocol == Protocol::ll) {
-      return move_ll<E>(arguments, block_.thread(), block_.threads(), wait);
+      return move_ll<E>(block_, arguments, wait);
     }
-    return move_ll128<E>(arguments, block_.thread(), block_.threads(), wait);
+    return move_ll128<E>(block_, arguments, wait);
   }
 
   // --- The end -----------------------------------------------------------------------------------
@@ -288,10 +297,14 @@ class LaneWalk : LaneLinks<Block> {
     // Messages are no operation of all ranks, who would count differently.
     if (block_.thread() != 0 || plan_.messages != 0) return;
     // For lanes that still meet: this one has done all its tiles.
-    store_release(progress(copy_ * plan_.lanes + lane_index_), (operation_ << 32) + 0xFFFFFFFF);
-    const std::uint64_t blocks = std::uint64_t{plan_.lanes} * plan_.copies;
-    if (fetch_add(&state_->arrived, 1) + 1 < blocks) return;
-    store_relaxed(&state_->arrived, 0);
+    if (plan_.windows != 0 && plan_.lanes > 1) {
+      block_.store_release(progress(copy_ * plan_.lanes + lane_index_),
+                           (operation_ << 32) + 0xFFFFFFFF);
+    }
+    if (rank_.blocks > 1) {
+      if (fetch_add(&state_->arrived, 1) + 1 < rank_.blocks) return;
+      store_relaxed(&state_->arrived, 0);
+    }
     store_relaxed(&state_->operation, operation_ + 1);
   }
 
