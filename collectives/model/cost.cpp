@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kKiB = 1024;
 // The kernel hands so much to the wire at a time, and to who receives; about.
-constexpr double kSegment = 64 * kKiB, kPackets = 8 * kKiB;
+constexpr double kSegment = 16 * kKiB, kPackets = 8 * kKiB;
 
 /// A cache does not end at its size: from half of it on some is missing, at twice its size all.
 double missing(double bytes, double cache) {
