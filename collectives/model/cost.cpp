@@ -9,7 +9,8 @@ namespace tutti {
 namespace {
 
 constexpr double kKiB = 1024;
-constexpr double kSegment = 64 * kKiB;  // the kernel sends, and receives, so much at a time
+// The kernel hands so much to the wire at a time, and to who receives; about.
+constexpr double kSegment = 16 * kKiB, kPackets = 8 * kKiB;
 
 /// A cache does not end at its size: from half of it on some is missing, at twice its size all.
 double missing(double bytes, double cache) {
@@ -145,7 +146,8 @@ void Costing::network(const RankPlan& plan, const Step& step, double bytes, Cost
   cost.ns += (cost.far_out + cost.far_in) * machine_.net_message_ns;
   cost.message = {machine_.net_send * bytes / kKiB,
                   machine_.net_wire * (bytes + sizeof(SlotHeader)) / kKiB,
-                  machine_.net_receive * bytes / kKiB, bytes > kSegment ? kSegment / bytes : 1};
+                  machine_.net_receive * bytes / kKiB, bytes > kSegment ? kSegment / bytes : 1,
+                  bytes > kPackets ? kPackets / bytes : 1};
 }
 
 Costing::InPlace Costing::in_place(const RankPlan& plan, const Step& step, double bytes) const {

@@ -90,13 +90,13 @@ double number_from(std::string_view text, std::size_t line) {
   return x;
 }
 
-/// TCP over Ethernet with 10 Gbit/s.
+/// TCP over Ethernet with 40 Gbit/s.
 void set_network(Machine& m) {
   m.net_latency_ns = 10000;
-  m.net_message_ns = 1500;
-  m.net_send = 150;
-  m.net_receive = 250;
-  m.net_wire = 819.2;
+  m.net_message_ns = 2000;
+  m.net_send = 180;
+  m.net_receive = 100;
+  m.net_wire = 204.8;
 }
 
 std::string cache_folder() {

@@ -156,6 +156,8 @@ Prediction predict(const Algorithm& algorithm, const Workload& workload, const P
   PlanRequest request;
   request.collective = workload.collective;
   request.ranks = p.ranks;
+  // Few operators scale. (On one host the form for all of them is as fast, or slower by one copy.)
+  request.scales = p.hosts.count() == 1;
   result.simulated = p.ranks <= kMostSimulatedRanks;
   const Domains layout = p.layout();
   Plan plan;

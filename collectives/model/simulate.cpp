@@ -16,12 +16,13 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 
 /// When the k-th message of a link is there, and when its slot is free again.
 struct Link {
+  std::size_t sent = 0;
   std::vector<double> arrives, freed;
 };
 
 /// A message from another host that its receiver has yet to take.
 struct Coming {
-  const Link* link = nullptr;
+  Link* link = nullptr;
   std::size_t number = 0;
   double begins = 0, arrives = 0;
   double work = 0, left = 0;  // the receiver's core's
@@ -37,6 +38,15 @@ struct Rank {
   double wakes = 0;  // when it is looked at next; kNever: when somebody notifies it
   bool done = false;
   std::vector<Coming> coming;
+};
+
+/// A message that has left its host for another one's wire.
+struct Leaving {
+  double begins = 0, ends = 0;  // leaving
+  MessageCost cost;
+  int to = 0;
+  Link* link = nullptr;
+  friend bool operator>(const Leaving& a, const Leaving& b) { return a.begins > b.begins; }
 };
 
 /// Until when what was sent keeps it busy.
@@ -74,7 +84,13 @@ class Simulation {
     }
     double end = 0;
     std::size_t done = 0;
-    while (!events_.empty()) {
+    while (!events_.empty() || !leaving_.empty()) {
+      if (events_.empty() || (!leaving_.empty() && leaving_.top().begins <= events_.top().first)) {
+        const Leaving message = leaving_.top();
+        leaving_.pop();
+        arrive(message);
+        continue;
+      }
       const auto [now, r] = events_.top();
       events_.pop();
       Rank& rank = ranks_[index(r)];
@@ -195,7 +211,7 @@ class Simulation {
     for (const Operand& o : plan.destinations(step)) {
       if (!o.is_link()) continue;
       const Link& l = link_of(self, o, true);
-      const std::size_t next = l.arrives.size();
+      const std::size_t next = l.sent;
       if (next < o_.slots) continue;
       ready = std::max(ready, next - o_.slots < l.freed.size() ? l.freed[next - o_.slots] : kNever);
     }
@@ -228,21 +244,29 @@ class Simulation {
     return now;
   }
 
-  /// A message goes out at `now`, of which the sender's core is busy for `m.send`.
-  Coming pass(int from, int to, double now, const MessageCost& m) {
-    Wire& out = wires_[index(hosts_.number_of(from))];
-    Wire& in = wires_[index(hosts_.number_of(to))];
-    const double leaves = std::max(out.out, now + m.first * m.send);
-    out.out = leaves + m.wire;
-    const double left = std::max(out.out, now + m.send + m.first * m.wire);
-    const double comes = std::max(in.in, leaves);
-    in.in = comes + m.wire;
+  /// A message to another host goes out at `now`.
+  void leave(int from, int to, double now, const MessageCost& m, Link& link) {
+    double& busy = wires_[index(hosts_.number_of(from))].out;
+    const double begins = std::max(busy, now + m.first * m.send);
+    busy = begins + m.wire;
+    leaving_.push({begins, std::max(busy, now + m.send + m.last * m.wire), m, to, &link});
+  }
+
+  /// Messages come in the order in which they leave, whoever has sent them.
+  void arrive(const Leaving& m) {
+    double& busy = wires_[index(hosts_.number_of(m.to))].in;
+    const double begins = std::max(busy, m.begins);
+    busy = begins + m.cost.wire;
     Coming c;
-    c.begins = comes + m.first * m.wire + o_.net_latency_ns;
-    c.arrives = std::max(in.in, left) + o_.net_latency_ns;
-    c.work = c.left = m.receive;
-    c.last = m.first * m.receive;
-    return c;
+    c.link = m.link;
+    c.number = m.link->arrives.size();
+    c.begins = begins + m.cost.last * m.cost.wire + o_.net_latency_ns;
+    c.arrives = std::max(busy, m.ends) + o_.net_latency_ns;
+    c.work = c.left = m.cost.receive;
+    c.last = m.cost.last * m.cost.receive;
+    m.link->arrives.push_back(c.arrives);
+    if (c.work > 0) ranks_[index(m.to)].coming.push_back(c);
+    notify(c.arrives, m.to);
   }
 
   /// Returns when the rank goes on: a message to another host keeps it busy after the step.
@@ -264,15 +288,13 @@ class Simulation {
     for (const Operand& o : plan.destinations(step)) {
       if (!o.is_link()) continue;
       Link& link = link_of(self, o, true);
-      double seen = seen_by(o.rank);
+      ++link.sent;
       if (hosts_.number_of(o.rank) != host) {
-        Coming c = pass(static_cast<int>(self), o.rank, goes_on, message);
+        leave(static_cast<int>(self), o.rank, goes_on, message, link);
         goes_on += message.send;
-        seen = c.arrives;
-        c.link = &link;
-        c.number = link.arrives.size();
-        if (c.work > 0) ranks_[index(o.rank)].coming.push_back(c);
+        continue;
       }
+      const double seen = seen_by(o.rank);
       link.arrives.push_back(index(o.rank) == self ? end : seen);
       notify(seen, o.rank);
     }
@@ -292,6 +314,7 @@ class Simulation {
   std::vector<std::size_t> core_of_rank_;
   using Event = std::pair<double, int>;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  std::priority_queue<Leaving, std::vector<Leaving>, std::greater<>> leaving_;
 };
 
 }  // namespace

@@ -20,7 +20,8 @@ using StepCosts = OfSteps<double>;
 /// the receiver's core, which begins while it waits for the rest.
 struct MessageCost {
   double send = 0, wire = 0, receive = 0;
-  double first = 1;  // the part that comes at once: so much later does each of the three begin
+  double first = 1;  // the part that is sent before the wire begins
+  double last = 1;   // the part that is received after the wire has ended
 };
 
 struct SimulationOptions {
