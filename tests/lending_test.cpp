@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "core/memory.h"
 #include "tests/clean_environment.h"
 #include "tests/thread_ranks.h"
 
@@ -23,13 +24,16 @@ namespace {
 
 using namespace std::chrono_literals;
 
+// In windows: RDMA devices reach no other memory.
+using Words = std::vector<std::uint32_t, Allocator<std::uint32_t>>;
+
 /// Differs by rank, position and call.
 std::uint32_t value(int rank, std::size_t at, unsigned call) {
   return static_cast<std::uint32_t>(at * 2654435761U + static_cast<unsigned>(rank) * 40503U +
                                     call * 977U);
 }
-std::vector<std::uint32_t> values(int rank, std::size_t count, unsigned call) {
-  std::vector<std::uint32_t> all(count);
+Words values(int rank, std::size_t count, unsigned call) {
+  Words all(count);
   for (std::size_t k = 0; k < count; ++k) all[k] = value(rank, k, call);
   return all;
 }
@@ -41,7 +45,7 @@ std::uint32_t sum(int ranks, std::size_t at, unsigned call) {
 
 /// Throws where an element is another one, so that the other ranks end, too.
 template <class Expected>
-void check(const std::vector<std::uint32_t>& data, Expected&& expected) {
+void check(const Words& data, Expected&& expected) {
   for (std::size_t k = 0; k < data.size(); ++k) {
     if (data[k] != expected(k)) {
       throw std::runtime_error(fmt::format("element {} of {} is wrong", k, data.size()));
@@ -70,7 +74,7 @@ TEST_P(Lending, InPlaceEveryAlgorithmIsRight) {
       run_thread_ranks(ranks, options, [&](Communicator& comm) {
         unsigned call = 0;
         for (const std::size_t count : kCounts) {
-          std::vector<std::uint32_t> data = values(comm.rank(), count, ++call);
+          Words data = values(comm.rank(), count, ++call);
           comm.all_reduce(data.data(), data.data(), count, DataType::uint32, ReduceKind::sum);
           check(data, [&](std::size_t k) { return sum(ranks, k, call); });
         }
@@ -84,12 +88,12 @@ TEST_P(Lending, WhatIsSentMayBeOverwrittenAtOnce) {
     for (unsigned call = 0; call < 4; ++call) {
       for (const std::size_t count : kCounts) {
         if (comm.rank() == 0) {
-          std::vector<std::uint32_t> data = values(0, count, call);
+          Words data = values(0, count, call);
           comm.send(data.data(), count, DataType::uint32, 1);
           std::ranges::fill(data, 0xdeadbeef);
         } else {
           if (call == 0) std::this_thread::sleep_for(20ms);
-          std::vector<std::uint32_t> data(count);
+          Words data(count);
           comm.recv(data.data(), count, DataType::uint32, 0);
           check(data, [&](std::size_t k) { return value(0, k, call); });
         }
@@ -100,7 +104,7 @@ TEST_P(Lending, WhatIsSentMayBeOverwrittenAtOnce) {
 
 TEST_P(Lending, OneCallsMessagesAreNotAnothers) {
   run_thread_ranks(3, [&](Communicator& comm) {
-    std::vector<std::uint32_t> in, out;
+    Words in, out;
     for (unsigned call = 0; call < 30; ++call) {
       const std::size_t count = kCounts[call % (kCounts.size() - 1)];
       in = values(comm.rank(), count, call);
@@ -123,7 +127,7 @@ void expect_right(const std::string& plan) {
     for (unsigned call = 0; call < 4; ++call) {
       for (const std::size_t count : kCounts) {
         if (comm.rank() == 1) std::this_thread::sleep_for(5ms);
-        std::vector<std::uint32_t> data = values(comm.rank(), count, call), out(count);
+        Words data = values(comm.rank(), count, call), out(count);
         comm.all_reduce(data.data(), out.data(), count, DataType::uint32, ReduceKind::sum);
         check(out, [&](std::size_t k) { return sum(2, k, call); });
       }
@@ -202,7 +206,7 @@ TEST_P(Lending, EndsWithACallThatFails) {
       // Over the same connections.
       for (unsigned call = 0; call < 3; ++call) {
         for (const std::size_t count : kCounts) {
-          std::vector<std::uint32_t> data = values(comm.rank(), count, call), out(count);
+          Words data = values(comm.rank(), count, call), out(count);
           comm.all_reduce(data.data(), out.data(), count, DataType::uint32, ReduceKind::sum);
           check(out, [&](std::size_t k) { return sum(2, k, call); });
         }

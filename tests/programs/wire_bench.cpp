@@ -24,6 +24,7 @@
 
 #include "bootstrap/unique_id.h"
 #include "comm/communicator.h"
+#include "core/memory.h"
 #include "tests/verbs_ends.h"
 
 namespace {
