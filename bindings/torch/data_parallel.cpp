@@ -94,6 +94,7 @@ GradientPlace DataParallel::place(const Tensor& parameter) {
 // Runs before autograd accumulates the gradient. What it returns is taken over as .grad(), without
 // a copy, because there is none and nobody else has it.
 Tensor DataParallel::arrived(std::size_t i, const Tensor& gradient) {
+  if (!gradient.defined()) return gradient;  // it comes later
   const at::NoGradGuard no_grad;
   check_gradient(gradient, parameters_[i].name);
   if (engine_.is_ready(i)) engine_.ready(i);  // throws, before anything has come of it

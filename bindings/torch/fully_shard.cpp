@@ -249,6 +249,7 @@ GradientPlace FullyShard::place(const Tensor& parameter) {
 // Runs before autograd accumulates the gradient: that is done here, into the engine's memory. What
 // is returned is taken over as .grad(), without a copy, and is forgotten when the unit is left.
 Tensor FullyShard::arrived(UnitState& u, std::size_t p, const Tensor& gradient) {
+  if (!gradient.defined()) return gradient;  // it comes later
   const at::NoGradGuard no_grad;
   const NamedTensor& parameter = u.parameters[p];
   check_gradient(gradient, parameter.name);
