@@ -120,6 +120,7 @@ void Backend::shutdown() {
   const WithoutPython without;
   const std::lock_guard lock(mutex_);
   if (!comm_) return;
+  if (messages_) messages_->leave();
   comm_.destroy();
   messages_.reset();
 }

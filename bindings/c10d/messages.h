@@ -33,6 +33,9 @@ class Messages {
   void receive(Memory to, int source, int tag, std::chrono::nanoseconds timeout, Done done);
   static constexpr int kAny = -1;
 
+  /// Nothing is waited for any more: what has not come fails.
+  void leave();
+
  private:
   struct Header {
     std::uint64_t bytes = 0;
@@ -52,6 +55,8 @@ class Messages {
   };
   struct Peer {
     bool busy = false;  // a header, or what it announces, is under way
+    Future asked;       // for a header, while that has not come
+    bool withdrawn = false;
     Header header;
     std::deque<std::shared_ptr<Kept>> kept;
   };
@@ -59,8 +64,11 @@ class Messages {
   // With the lock:
   void ask(int source);
   void arrived(int source);
+  /// Takes back what was asked for and is not wanted any more.
+  void withdraw_unwanted();
   std::optional<Posted> take(int source, int tag);
-  void start(const Call& call, std::function<void(const std::optional<Error>&)> over);
+  Future start(const Call& call, std::function<void(const std::optional<Error>&)> over);
+  bool wants(int source) const;
   // Without:
   void fail(int source, const Error& why);
   void deliver(const Posted& to, int source, const Header& header);
