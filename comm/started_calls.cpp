@@ -6,7 +6,9 @@ namespace tutti {
 
 namespace {
 
-Error withdrawn() { return {ErrorCode::aborted, "this recv was withdrawn before anything had come"}; }
+Error withdrawn() {
+  return {ErrorCode::aborted, "this recv was withdrawn before anything had come"};
+}
 
 }  // namespace
 

@@ -90,8 +90,8 @@ class StartedCalls {
   int running_ = 0;  // of the series
   // Under the engine's lock:
   std::vector<StartedCallPointer> inbox_;
-  bool withdrawing_ = false;  // something has been withdrawn since the thread looked
-  std::atomic<bool> idle_{true};                 // nothing in `inbox_`, and no series runs
+  bool withdrawing_ = false;      // something has been withdrawn since the thread looked
+  std::atomic<bool> idle_{true};  // nothing in `inbox_`, and no series runs
   std::unique_ptr<Communicator::Impl> leaving_;  // this communicator, when it is idle
 };
 

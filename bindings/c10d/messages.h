@@ -18,7 +18,8 @@ namespace tutti::pytorch {
 
 class Messages {
  public:
-  /// Called once, on the engine's thread or the caller's: why it has failed, and whose message came.
+  /// Called once, on the engine's thread or the caller's: why it has failed, and whose message
+  /// came.
   using Done = std::function<void(const std::optional<Error>& why, int source)>;
   /// `started` counts what has been started and is not over.
   Messages(Communicator& comm, std::atomic<int>& started);

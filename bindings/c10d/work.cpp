@@ -58,9 +58,8 @@ void Work::complete(std::exception_ptr why) {
   cv_.notify_all();
   for (const auto& other : others) other->end(error_);
   if (future) {
-    run_elsewhere([self = c10::intrusive_ptr<Work>::reclaim_copy(this), future] {
-      self->fulfil(*future);
-    });
+    run_elsewhere(
+        [self = c10::intrusive_ptr<Work>::reclaim_copy(this), future] { self->fulfil(*future); });
   }
 }
 
