@@ -24,8 +24,8 @@ help:
 	@echo "make test-python   the Python package as pip installs it, in an environment of its own"
 	@echo "make wheel         the Python package with all that it needs, in build/wheel"
 	@echo "make train         four ranks train a GPT with libtorch (downloads PyTorch: 540 MB, 1.3 GB on disk)"
-	@echo "make test-torch    the libtorch modules; PyTorch with Tutti's libnccl.so.2 (3 GB, 8 GB on disk)"
 	@echo "make bench-python  a call from Python beside the same call from C++"
+	@echo "make test-torch    the libtorch modules; torch.distributed over Tutti; PyTorch with Tutti's libnccl.so.2 (3 GB, 8 GB on disk)"
 	@echo "make bench-train   training steps beside PyTorch's DDP and FSDP2 over gloo (the same downloads)"
 	@echo "make test-rdma     RDMA verbs, in an emulated guest that has devices (downloads a kernel: 70 MB)"
 	@echo "make test-asan     the tests under AddressSanitizer and UndefinedBehaviorSanitizer"
@@ -94,6 +94,8 @@ WHOLE ?= --whole
 # Once the wheels are there, NVIDIA's newest nccl.h is compared with ours as well.
 test-torch: test-packages build/build.ninja
 	@python3 bindings/torch/install.py $(WHEELS) $(WHOLE)
+	@if tests/python/environment.sh build/venv; then \
+	  cmake --preset release -DTUTTI_PYTHON=build/venv >/dev/null; fi
 	@cmake --preset release -DTUTTI_WHEELS=$(WHEELS) >/dev/null
 	@cmake --build --preset release -j $(JOBS)
 	@ctest --test-dir build --output-on-failure --no-tests=error -L '^torch$$'

@@ -126,6 +126,12 @@ Future Communicator::start(const Call& call) {
   return Future(i.started->start(call));
 }
 
+void Communicator::withdraw(const Future& recv) {
+  Impl& i = impl();
+  i.check_process();
+  if (i.started && !recv.ready()) i.started->withdraw(*recv.state());
+}
+
 // Below, calls are aggregates: GCC clears a Call of its own with `rep stos`, which takes 10 ns to
 // start. Operators are copied field by field: 16 bytes that are read at once, out of the caller's
 // two smaller stores, would wait for all stores before them.

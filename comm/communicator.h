@@ -113,6 +113,7 @@ class Future {
   void on_ready(std::function<void()> callback);
 
   struct State;
+  const std::shared_ptr<State>& state() const { return state_; }
   explicit Future(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
  private:
@@ -217,6 +218,9 @@ class Communicator : public TypedCalls<Communicator> {
   /// ends all that was started on its communicator, and nothing else. Messages to oneself need a
   /// group().
   Future start(const Call& call);
+  /// Takes a started recv back, unless something of its message has come: its future fails with
+  /// `aborted`, later, and a recv that is started then gets that message. Otherwise it goes on.
+  void withdraw(const Future& recv);
 
   /// Ranks with equal `color` form a new communicator, ordered by `key`, then by rank; a negative
   /// color: none (the result is empty). Collective over all ranks of this one.

@@ -57,12 +57,27 @@ void Engine::start(StartedCalls& calls, std::shared_ptr<StartedCall> call) {
     const std::lock_guard lock(mutex_);
     calls.inbox_.push_back(std::move(call));
     calls.idle_.store(false, std::memory_order_relaxed);
-    if (more_.exchange(true, std::memory_order_seq_cst)) return;  // it has been woken already
-    for (const StartedCalls* member : members_) {
-      if (!member->is_idle()) ring(member->impl_.group->control().bell);
-    }
+    if (!ring_bells()) return;
   }
   changed_.notify_one();  // without the lock, which it takes first
+}
+
+void Engine::withdraw(StartedCalls& calls) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (calls.is_idle()) return;
+    calls.withdrawing_ = true;
+    if (!ring_bells()) return;
+  }
+  changed_.notify_one();
+}
+
+bool Engine::ring_bells() {
+  if (more_.exchange(true, std::memory_order_seq_cst)) return false;
+  for (const StartedCalls* member : members_) {
+    if (!member->is_idle()) ring(member->impl_.group->control().bell);
+  }
+  return true;
 }
 
 void Engine::drain(StartedCalls& calls) {
@@ -82,13 +97,15 @@ void Engine::take(std::vector<Job*>& pending) {
     if (std::this_thread::get_id() != thread_.get_id()) return;  // another one is there already
     more_.store(false, std::memory_order_relaxed);
     for (StartedCalls* member : members_) {
-      if (member->inbox_.empty()) continue;
+      if (member->inbox_.empty() && !member->withdrawing_) continue;
       member->arrived_.swap(member->inbox_);
+      member->taking_back_ = std::exchange(member->withdrawing_, false);
       taken_.push_back(member);
     }
   }
   for (StartedCalls* const calls : taken_) {
     calls->begin(pending);
+    if (calls->taking_back_) calls->take_back(pending);
     settle(*calls);
   }
   taken_.clear();

@@ -35,6 +35,8 @@ class Engine final : public std::enable_shared_from_this<Engine>, JobSource {
   void leave(StartedCalls& calls);
 
   void start(StartedCalls& calls, std::shared_ptr<StartedCall> call);
+  /// Some of `calls` are to be withdrawn.
+  void withdraw(StartedCalls& calls);
   /// Waits until `calls`, which is not idle, has nothing left to run.
   void drain(StartedCalls& calls);
   /// Destroys `impl`, to which `calls` belongs, as soon as that has nothing left to run. Where that
@@ -44,6 +46,9 @@ class Engine final : public std::enable_shared_from_this<Engine>, JobSource {
  private:
   bool has_more() const override { return more_.load(std::memory_order_seq_cst); }
   void take(std::vector<Job*>& pending) override;
+  /// With the lock: the thread, where it waits, looks what there is. False where it has been told
+  /// already.
+  bool ring_bells();
   void ended(Job& job, std::exception_ptr error) override;
   /// `calls` is perhaps idle now: then it may be gone on return.
   void settle(StartedCalls& calls);

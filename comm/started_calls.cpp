@@ -4,10 +4,28 @@
 
 namespace tutti {
 
+namespace {
+
+Error withdrawn() {
+  return {ErrorCode::aborted, "this recv was withdrawn before anything had come"};
+}
+
+}  // namespace
+
 const Call* StartedSeries::next_call() {
   if (begun_) complete_first(std::nullopt);
+  while (!calls_.empty() && calls_.front()->withdrawn) complete_first(withdrawn());
   begun_ = !calls_.empty();
   return begun_ ? &calls_.front()->kept.call() : nullptr;
+}
+
+bool StartedSeries::withdraw() {
+  if (!begun_ || !calls_.front()->withdrawn) return false;
+  const Operation::Blocked b = operation().blocked();
+  if (b.peer < 0 || b.sending || b.step > 0 || b.tile > 0) return false;
+  operation().abandon();
+  complete_first(withdrawn());
+  return true;
 }
 
 void StartedSeries::refused(const Error& error) { complete_first(error); }
@@ -45,6 +63,25 @@ std::shared_ptr<Future::State> StartedCalls::start(const Call& call) {
   auto started = std::make_shared<StartedCall>(call);
   engine_->start(*this, started);
   return started;
+}
+
+void StartedCalls::withdraw(Future::State& call) {
+  static_cast<StartedCall&>(call).withdrawn = true;
+  engine_->withdraw(*this);
+}
+
+void StartedCalls::take_back(std::vector<Job*>& pending) {
+  std::erase_if(pending, [&](Job* job) {
+    auto& series = static_cast<StartedSeries&>(*job);
+    if (&series.owner() != this || !series.withdraw()) return false;
+    try {
+      if (series.start_first()) return false;
+    } catch (...) {
+      series.fail(std::current_exception());
+    }
+    --running_;
+    return true;
+  });
 }
 
 void StartedCalls::begin(std::vector<Job*>& pending) {

@@ -19,6 +19,7 @@ namespace tutti {
 struct StartedCall : Future::State {
   explicit StartedCall(const Call& call) : kept(call) {}
   KeptCall kept;
+  std::atomic<bool> withdrawn{false};
 };
 using StartedCallPointer = std::shared_ptr<StartedCall>;
 
@@ -31,6 +32,9 @@ class StartedSeries final : public Series {
   StartedCalls& owner() const { return owner_; }
   bool is_empty() const { return calls_.empty(); }
   void add(StartedCallPointer call) { calls_.push_back(std::move(call)); }
+  /// Whether the first call runs, is to be withdrawn, and has moved nothing yet. It is over then,
+  /// and the job stands still.
+  bool withdraw();
   /// Nothing runs, or nothing any more.
   void fail(const std::exception_ptr& error);
 
@@ -54,6 +58,8 @@ class StartedCalls {
   StartedCalls& operator=(const StartedCalls&) = delete;
 
   std::shared_ptr<Future::State> start(const Call& call);
+  /// `call` is one of those.
+  void withdraw(Future::State& call);
   /// Waits until nothing is left to run.
   void drain() {
     if (!is_idle()) engine_->drain(*this);
@@ -70,6 +76,8 @@ class StartedCalls {
   // For the engine's thread:
   /// Puts `arrived_` into series, and those that begin thereby into `pending`.
   void begin(std::vector<Job*>& pending);
+  /// Takes out of `pending` what is withdrawn.
+  void take_back(std::vector<Job*>& pending);
   void ended(StartedSeries& series, const std::exception_ptr& error);
 
   Communicator::Impl& impl_;
@@ -78,10 +86,12 @@ class StartedCalls {
   std::map<SeriesKey, std::unique_ptr<StartedSeries>> series_;
   std::vector<StartedCallPointer> arrived_;  // to be put there
   std::vector<StartedSeries*> starting_;
+  bool taking_back_ = false;
   int running_ = 0;  // of the series
   // Under the engine's lock:
   std::vector<StartedCallPointer> inbox_;
-  std::atomic<bool> idle_{true};                 // nothing in `inbox_`, and no series runs
+  bool withdrawing_ = false;      // something has been withdrawn since the thread looked
+  std::atomic<bool> idle_{true};  // nothing in `inbox_`, and no series runs
   std::unique_ptr<Communicator::Impl> leaving_;  // this communicator, when it is idle
 };
 

@@ -628,5 +628,54 @@ TEST_P(Started, ACallbackThatWouldBlockIsTold) {
   });
 }
 
+TEST_P(Started, ARecvIsWithdrawnAndItsMessageGoesToTheNext) {
+  run_thread_ranks(2, [](Communicator& c) {
+    Numbers first(3, -1), second(3, -1), third(3, -1);
+    for (int round = 0; round < 50; ++round) {
+      if (c.rank() == 1) {
+        c.barrier();
+        Numbers x = {round, round + 1, round + 2};
+        c.send(x.data(), x.size(), DataType::int64, 0);
+        c.barrier();
+        continue;
+      }
+      Future a = c.start(receive(first, 1));
+      Future b = c.start(receive(second, 1));
+      Future d = c.start(receive(third, 1));
+      if (round % 2 == 0) std::this_thread::sleep_for(1ms);  // it waits already, or does not yet
+      c.withdraw(a);
+      c.withdraw(d);
+      EXPECT_EQ(error_of([&] { a.wait(); }).code(), ErrorCode::aborted);
+      c.start(barrier).wait();
+      b.wait();
+      EXPECT_EQ(second, Numbers({round, round + 1, round + 2}));
+      EXPECT_EQ(error_of([&] { d.wait(); }).code(), ErrorCode::aborted);
+      EXPECT_EQ(first, Numbers(3, -1));
+      EXPECT_EQ(third, Numbers(3, -1));
+      c.withdraw(b);  // too late
+      EXPECT_FALSE(b.error());
+      c.barrier();
+    }
+    EXPECT_FALSE(c.error());
+  });
+}
+
+TEST_P(Started, ACallMayHaveATimeoutOfItsOwn) {
+  Options options;
+  options.timeout = 60s;
+  run_thread_ranks(2, options, [](Communicator& c) {
+    if (c.rank() == 1) {
+      while (!c.error()) std::this_thread::sleep_for(10ms);
+      return;
+    }
+    Numbers x(1);
+    Call call = receive(x, 1);
+    call.timeout = 200ms;
+    const Error error = error_of([&] { c.start(call).wait(); });
+    EXPECT_EQ(error.code(), ErrorCode::timed_out);
+    EXPECT_NE(std::string(error.what()).find("timeout of 0.2 s"), std::string::npos);
+  });
+}
+
 }  // namespace
 }  // namespace tutti

@@ -47,18 +47,18 @@ void Backend::add_fold(Operation& o, Collective how, const at::Tensor& to, const
   const at::Tensor from = input(o, in);
   const bool receives = how != Collective::gather || rank_ == root;
   at::Tensor all;
-  if (receives) all = at::empty({size_, how == Collective::all_to_all ? from.numel() / size_
-                                                                      : from.numel()},
-                                in.options());
+  if (receives)
+    all = at::empty({size_, how == Collective::all_to_all ? from.numel() / size_ : from.numel()},
+                    in.options());
   o.held.push_back(all);
   const Elements e = elements_of(in.scalar_type());
-  const auto count = static_cast<std::size_t>(
-      how == Collective::all_to_all ? from.numel() / size_ : from.numel());
+  const auto count =
+      static_cast<std::size_t>(how == Collective::all_to_all ? from.numel() / size_ : from.numel());
   o.steps.push_back(step(how, from, all, count * e.each, e.type, {}, root));
   if (!receives) return;
   o.finishing.push_back([to = to, all, fold = r.fold]() mutable {
-    const bool is_unsigned = all.scalar_type() == at::kUInt16 ||
-                             all.scalar_type() == at::kUInt32 || all.scalar_type() == at::kUInt64;
+    const bool is_unsigned = all.scalar_type() == at::kUInt16 || all.scalar_type() == at::kUInt32 ||
+                             all.scalar_type() == at::kUInt64;
     if (!is_unsigned) {
       to.copy_(fold(all).view(to.sizes()));
       return;
@@ -304,8 +304,7 @@ WorkPointer Backend::gather(std::vector<Tensors>& outs, Tensors& ins,
   at::Tensor all;
   if (rank_ == root) {
     TORCH_CHECK(outs.size() == 1 && outs.front().size() == ranks(),
-                "gather: the root's list of outputs has one tensor for each of ", size_,
-                " ranks");
+                "gather: the root's list of outputs has one tensor for each of ", size_, " ranks");
     for (const at::Tensor& t : outs.front()) {
       check_same_type(t, in, "gather");
       TORCH_CHECK(t.numel() == in.numel(), "gather: an output has ", t.numel(),
@@ -354,8 +353,7 @@ WorkPointer Backend::scatter(Tensors& outs, std::vector<Tensors>& ins,
   at::Tensor all;
   if (rank_ == root) {
     TORCH_CHECK(ins.size() == 1 && ins.front().size() == ranks(),
-                "scatter: the root's list of inputs has one tensor for each of ", size_,
-                " ranks");
+                "scatter: the root's list of inputs has one tensor for each of ", size_, " ranks");
     for (const at::Tensor& t : ins.front()) {
       check_same_type(t, out, "scatter");
       TORCH_CHECK(t.numel() == out.numel(), "scatter: an input has ", t.numel(),
@@ -384,8 +382,8 @@ WorkPointer Backend::alltoall_base(at::Tensor& out, at::Tensor& in,
   const at::Tensor to = output(o, out, false);
   const Elements e = elements_of(in.scalar_type());
   if (out_splits.empty() && in_splits.empty()) {
-    TORCH_CHECK(in.numel() == out.numel() && in.numel() % size_ == 0,
-                "all_to_all: the input's ", in.numel(), " and the output's ", out.numel(),
+    TORCH_CHECK(in.numel() == out.numel() && in.numel() % size_ == 0, "all_to_all: the input's ",
+                in.numel(), " and the output's ", out.numel(),
                 " elements are not the same number for each of ", size_, " ranks");
     o.steps.push_back(step(Collective::all_to_all, from, to,
                            static_cast<std::size_t>(in.numel() / size_) * e.each, e.type));

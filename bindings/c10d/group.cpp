@@ -14,7 +14,8 @@ namespace {
 /// Callbacks of what is still under way may need Python's lock, so nobody waits with it.
 class WithoutPython {
  public:
-  WithoutPython() : state_(Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread() : nullptr) {}
+  WithoutPython()
+      : state_(Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread() : nullptr) {}
   ~WithoutPython() {
     if (state_ != nullptr) PyEval_RestoreThread(state_);
   }
@@ -120,6 +121,7 @@ void Backend::shutdown() {
   const WithoutPython without;
   const std::lock_guard lock(mutex_);
   if (!comm_) return;
+  if (messages_) messages_->leave();
   comm_.destroy();
   messages_.reset();
 }

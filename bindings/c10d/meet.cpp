@@ -90,9 +90,9 @@ void monitored_barrier(::c10d::Store& store, int rank, int size, std::uint64_t n
     return;
   }
   store.set(verdict, std::string("no"));
-  C10_THROW_ERROR(DistBackendError, c10::str(several ? "Ranks " : "Rank ", missing,
-                                             " failed to pass monitoredBarrier in ",
-                                             timeout.count(), " ms"));
+  C10_THROW_ERROR(DistBackendError,
+                  c10::str(several ? "Ranks " : "Rank ", missing,
+                           " failed to pass monitoredBarrier in ", timeout.count(), " ms"));
 }
 
 }  // namespace tutti::pytorch

@@ -7,7 +7,7 @@ namespace tutti::pytorch {
 Messages::Messages(Communicator& comm, std::atomic<int>& started)
     : comm_(comm), started_(started), peers_(static_cast<std::size_t>(comm.size())) {}
 
-void Messages::start(const Call& call, std::function<void(const std::optional<Error>&)> over) {
+Future Messages::start(const Call& call, std::function<void(const std::optional<Error>&)> over) {
   started_.fetch_add(1, std::memory_order_relaxed);
   Future future;
   try {
@@ -15,12 +15,13 @@ void Messages::start(const Call& call, std::function<void(const std::optional<Er
   } catch (const Error& error) {
     over(error);
     started_.fetch_sub(1, std::memory_order_release);
-    return;
+    return {};
   }
   future.on_ready([this, future, over = std::move(over)] {
     over(future.error());
     started_.fetch_sub(1, std::memory_order_release);
   });
+  return future;
 }
 
 namespace {
@@ -97,17 +98,45 @@ void Messages::receive(Memory to, int source, int tag, std::chrono::nanoseconds 
 
 void Messages::ask(int source) {
   Peer& peer = peers_[static_cast<std::size_t>(source)];
-  if (peer.busy || source == comm_.rank()) return;
-  const auto wanted = std::ranges::find_if(
-      posted_, [&](const Posted& p) { return p.source == kAny || p.source == source; });
-  if (wanted == posted_.end()) return;
+  if (peer.busy || source == comm_.rank() || !wants(source)) return;
   peer.busy = true;
-  start(message(&peer.header, sizeof(Header), source, false, wanted->timeout),
-        [this, source](const std::optional<Error>& why) {
-          if (why) return fail(source, *why);
-          const std::lock_guard lock(mutex_);
-          arrived(source);
-        });
+  peer.withdrawn = false;
+  const std::chrono::nanoseconds timeout = std::ranges::max(posted_, {}, &Posted::timeout).timeout;
+  const Future asked = start(message(&peer.header, sizeof(Header), source, false, timeout),
+                             [this, source](const std::optional<Error>& why) {
+                               const std::lock_guard lock(mutex_);
+                               Peer& p = peers_[static_cast<std::size_t>(source)];
+                               p.asked = {};
+                               if (!why) return arrived(source);
+                               if (!p.withdrawn) return fail(source, *why);
+                               p.busy = false;
+                               ask(source);  // it may be wanted again
+                             });
+  if (peer.busy && !asked.ready()) peer.asked = asked;
+}
+
+bool Messages::wants(int source) const {
+  return std::ranges::any_of(
+      posted_, [&](const Posted& p) { return p.source == kAny || p.source == source; });
+}
+
+void Messages::withdraw_unwanted() {
+  for (int s = 0; s < comm_.size(); ++s) {
+    Peer& peer = peers_[static_cast<std::size_t>(s)];
+    if (!peer.asked.valid() || peer.withdrawn || wants(s)) continue;
+    peer.withdrawn = true;
+    comm_.withdraw(peer.asked);
+  }
+}
+
+void Messages::leave() {
+  const std::lock_guard lock(mutex_);
+  const Error why(ErrorCode::aborted, "rank " + std::to_string(comm_.rank()) +
+                                          " left the group before a message had come");
+  std::list<Posted> left = std::move(posted_);
+  posted_.clear();
+  for (const Posted& p : left) p.done(why, p.source);
+  withdraw_unwanted();
 }
 
 // A header has come.
@@ -115,6 +144,7 @@ void Messages::arrived(int source) {
   Peer& peer = peers_[static_cast<std::size_t>(source)];
   const Header header = peer.header;
   auto to = std::make_shared<std::optional<Posted>>(take(source, header.tag));
+  if (*to && (**to).source == kAny) withdraw_unwanted();
   auto kept = std::make_shared<Kept>();
   kept->header = header;
   std::byte* where = nullptr;

@@ -18,7 +18,8 @@ namespace tutti::pytorch {
 
 class Messages {
  public:
-  /// Called once, on the engine's thread or the caller's: why it has failed, and whose message came.
+  /// Called once, on the engine's thread or the caller's: why it has failed, and whose message
+  /// came.
   using Done = std::function<void(const std::optional<Error>& why, int source)>;
   /// `started` counts what has been started and is not over.
   Messages(Communicator& comm, std::atomic<int>& started);
@@ -32,6 +33,9 @@ class Messages {
   /// `source`: a rank, or kAny.
   void receive(Memory to, int source, int tag, std::chrono::nanoseconds timeout, Done done);
   static constexpr int kAny = -1;
+
+  /// Nothing is waited for any more: what has not come fails.
+  void leave();
 
  private:
   struct Header {
@@ -52,6 +56,8 @@ class Messages {
   };
   struct Peer {
     bool busy = false;  // a header, or what it announces, is under way
+    Future asked;       // for a header, while that has not come
+    bool withdrawn = false;
     Header header;
     std::deque<std::shared_ptr<Kept>> kept;
   };
@@ -59,8 +65,11 @@ class Messages {
   // With the lock:
   void ask(int source);
   void arrived(int source);
+  /// Takes back what was asked for and is not wanted any more.
+  void withdraw_unwanted();
   std::optional<Posted> take(int source, int tag);
-  void start(const Call& call, std::function<void(const std::optional<Error>&)> over);
+  Future start(const Call& call, std::function<void(const std::optional<Error>&)> over);
+  bool wants(int source) const;
   // Without:
   void fail(int source, const Error& why);
   void deliver(const Posted& to, int source, const Header& header);

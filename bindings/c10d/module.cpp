@@ -1,8 +1,7 @@
 // The Python module: a function that makes a backend, and the version of PyTorch it was built for.
-#include <torch/version.h>
-
-#include <torch/csrc/utils/pybind.h>
 #include <pybind11/chrono.h>
+#include <torch/csrc/utils/pybind.h>
+#include <torch/version.h>
 
 #include "backend.h"
 

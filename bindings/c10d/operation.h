@@ -30,7 +30,8 @@ struct Step {
 };
 
 struct Operation {
-  Operation(::c10d::OpType t, const char* its_name, at::Device d) : type(t), name(its_name), device(d) {}
+  Operation(::c10d::OpType t, const char* its_name, at::Device d)
+      : type(t), name(its_name), device(d) {}
 
   ::c10d::OpType type;
   const char* name;  // for profiles

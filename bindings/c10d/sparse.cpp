@@ -34,10 +34,11 @@ at::Tensor Backend::gathered(const at::Tensor& mine, const Counts& counts, Milli
 }
 
 WorkPointer Backend::allreduce_sparse(Tensors& tensors, const ::c10d::AllreduceOptions& opts) {
-  TORCH_CHECK(tensors.size() == 1 && tensors.front().layout() == at::kSparse &&
-                  tensors.front().is_cpu(),
-              "all_reduce: one tensor is needed, sparse (COO) and on the CPU");
-  TORCH_CHECK(opts.reduceOp.op_ == ::c10d::ReduceOp::SUM, "all_reduce: sparse tensors can be summed alone");
+  TORCH_CHECK(
+      tensors.size() == 1 && tensors.front().layout() == at::kSparse && tensors.front().is_cpu(),
+      "all_reduce: one tensor is needed, sparse (COO) and on the CPU");
+  TORCH_CHECK(opts.reduceOp.op_ == ::c10d::ReduceOp::SUM,
+              "all_reduce: sparse tensors can be summed alone");
   at::Tensor& tensor = tensors.front();
   const std::lock_guard lock(mutex_);
   ++sequence_;
@@ -45,8 +46,8 @@ WorkPointer Backend::allreduce_sparse(Tensors& tensors, const ::c10d::AllreduceO
     const at::NoGradGuard no_grad;
     const at::Tensor mine = tensor.coalesce();
     const std::int64_t dims = mine.sparse_dim();
-    const at::Tensor nonzero = gathered(at::full({1}, mine._nnz(), at::kLong),
-                                        Counts(ranks(), 1), opts.timeout);
+    const at::Tensor nonzero =
+        gathered(at::full({1}, mine._nnz(), at::kLong), Counts(ranks(), 1), opts.timeout);
     Counts indices, values;
     std::int64_t total = 0;
     const std::int64_t each = mine._nnz() == 0 ? 0 : mine._values().numel() / mine._nnz();
@@ -61,8 +62,7 @@ WorkPointer Backend::allreduce_sparse(Tensors& tensors, const ::c10d::AllreduceO
     }
     const at::Tensor where =
         gathered(mine._indices().t().contiguous().view({-1}), indices, opts.timeout);
-    const at::Tensor what =
-        gathered(mine._values().contiguous().view({-1}), values, opts.timeout);
+    const at::Tensor what = gathered(mine._values().contiguous().view({-1}), values, opts.timeout);
     std::vector<std::int64_t> shape = {total};
     for (std::int64_t d = dims; d < mine.dim(); ++d) shape.push_back(mine.size(d));
     const at::Tensor sum =

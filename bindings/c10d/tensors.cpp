@@ -43,8 +43,8 @@ std::optional<Elements> known(at::ScalarType type) {
   }
 }
 
-at::Tensor fold_with(const at::Tensor& all, at::Tensor (*combine)(const at::Tensor&,
-                                                                  const at::Tensor&)) {
+at::Tensor fold_with(const at::Tensor& all,
+                     at::Tensor (*combine)(const at::Tensor&, const at::Tensor&)) {
   at::Tensor result = all[0];
   for (std::int64_t r = 1; r < all.size(0); ++r) result = combine(result, all[r]);
   return result;
@@ -77,8 +77,7 @@ std::optional<at::ScalarType> stand_in(at::ScalarType type) {
 }
 
 double factor_of(const ::c10d::ReduceOp& op) {
-  const auto* const extra =
-      dynamic_cast<const ::c10d::PreMulSumSupplement*>(op.supplement_.get());
+  const auto* const extra = dynamic_cast<const ::c10d::PreMulSumSupplement*>(op.supplement_.get());
   TORCH_CHECK(extra != nullptr, "PREMUL_SUM comes without its factor");
   return extra->tensor_factor.defined() ? extra->tensor_factor.item<double>()
                                         : extra->double_factor;
@@ -190,7 +189,8 @@ Reduction reduction_of(const ::c10d::ReduceOp& op, at::ScalarType type, const ch
   }
   if (type == at::kBool) {  // 0 and 1: "or" is the larger one
     if (kind == Op::AVG || kind == Op::PREMUL_SUM) refuse();
-    r.op = kind == Op::SUM || kind == Op::MAX || kind == Op::BOR ? ReduceKind::max : ReduceKind::min;
+    r.op =
+        kind == Op::SUM || kind == Op::MAX || kind == Op::BOR ? ReduceKind::max : ReduceKind::min;
     r.type = DataType::uint8;
     return r;
   }

@@ -42,24 +42,24 @@ void Work::end(const std::optional<Error>& why) {
 
 void Work::complete(std::exception_ptr why) {
   c10::intrusive_ptr<c10::ivalue::Future> future;
-  std::function<void()> end_of_record;
   std::vector<c10::intrusive_ptr<Work>> others;
   {
     const std::lock_guard lock(mutex_);
+    if (recordFunctionEndCallback_) {  // before anybody can end the recording
+      recordFunctionEndCallback_();
+      recordFunctionEndCallback_ = nullptr;
+    }
     exception_ = why;
     completed_ = true;
     ended_ = std::chrono::steady_clock::now();
     future = future_;
-    end_of_record = std::move(recordFunctionEndCallback_);
     others.swap(others_);
   }
   cv_.notify_all();
   for (const auto& other : others) other->end(error_);
-  if (end_of_record) end_of_record();
   if (future) {
-    run_elsewhere([self = c10::intrusive_ptr<Work>::reclaim_copy(this), future] {
-      self->fulfil(*future);
-    });
+    run_elsewhere(
+        [self = c10::intrusive_ptr<Work>::reclaim_copy(this), future] { self->fulfil(*future); });
   }
 }
 

@@ -26,9 +26,9 @@ struct Binding {
   const RankPlan* plan = nullptr;
   std::shared_ptr<const Programs> programs;  // the plan, compiled; none where blocks are uneven
   Signature signature;
-  std::uint32_t tag = 0;   // that its messages carry
+  std::uint32_t tag = 0;                // that its messages carry
   std::chrono::nanoseconds timeout{0};  // of this call; 0: the policy's
-  bool unchanged = false;  // publish_sequence() is enough
+  bool unchanged = false;               // publish_sequence() is enough
   DataType type = DataType::uint8;
   ReduceOp op;
   BlockTable in, out;

@@ -277,10 +277,10 @@ class Wait {
     };
     const auto timeout = timeout_of(job);
     if (timeout.count() > 0 && waited > timeout) {
-      group.fail({ErrorCode::timed_out, late,
-                  fmt::format("{}: the timeout of {:.1f} s has passed{}", report(),
-                              seconds(timeout),
-                              timeout == policy.timeout ? " (TUTTI_TIMEOUT)" : "")});
+      group.fail(
+          {ErrorCode::timed_out, late,
+           fmt::format("{}: the timeout of {:.1f} s has passed{}", report(), seconds(timeout),
+                       timeout == policy.timeout ? " (TUTTI_TIMEOUT)" : "")});
     } else if (!still.reported && policy.report_after.count() > 0 && waited > policy.report_after) {
       still.reported = true;
       log().warn("{}; still waiting", report());

@@ -103,6 +103,18 @@ def body_batch(rank, world):
         check(outs[r], tensor(10 * r + rank, (3,), torch.int64), "batch to all")
 
 
+def body_left(rank, world):
+    """Recvs that got nothing do not keep a rank from leaving, nor its other messages from coming."""
+    if rank == 0:
+        left = dist.irecv(torch.zeros(3), tag=99)
+        got = torch.zeros(2)
+        assert dist.recv(got, tag=1) == 1
+        check(got, torch.tensor([5.0, 6.0]), "recv beside one that waits")
+        assert not left.is_completed()
+    elif rank == 1:
+        dist.send(torch.tensor([5.0, 6.0]), 0, tag=1)
+
+
 def body_between_collectives(rank, world):
     """A message that is under way holds up no collective."""
     got = torch.zeros(3)
@@ -121,7 +133,7 @@ def body_between_collectives(rank, world):
 
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize(
-    "body", [body_types, body_tags, body_any_source, body_batch, body_between_collectives]
+    "body", [body_types, body_tags, body_any_source, body_batch, body_left, body_between_collectives]
 )
 def test(world, body):
     run(world, body)

@@ -1,0 +1,159 @@
+"""Training steps of a GPT (float32) with torch's DDP and FSDP2 over tutti, over gloo, and without
+communication.
+
+    python bench/torch/training.py [--model 5M|26M] [--ranks 2] [--turns 7] [--steps 3] [-o FILE]
+
+All contenders are models of the same processes, each on a core and with a thread of its own, and take
+turns of a few steps (A B C, C B A ...), so that whatever else the machine does meets all of them. A
+contender's time in a turn is the median of its steps on the slowest rank; its ratio is the median, over
+the turns, of its time to that of the step without communication.
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import pathlib
+import statistics
+import tempfile
+import time
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+import tutti.torch
+
+MODELS = {"5M": (6, 256, 4), "26M": (8, 512, 2)}  # layers, width, sequences of each rank
+LENGTH, VOCABULARY, HEADS = 128, 256, 8
+
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.project = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        b, t, c = x.shape
+        q, k, v = self.qkv(self.norm1(x)).view(b, t, 3, HEADS, c // HEADS).permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.project(mixed.transpose(1, 2).reshape(b, t, c))
+        return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
+
+
+class Gpt(nn.Module):
+    def __init__(self, layers, width):
+        super().__init__()
+        torch.manual_seed(1)
+        self.tokens, self.positions = nn.Embedding(VOCABULARY, width), nn.Embedding(LENGTH, width)
+        self.blocks = nn.Sequential(*(Block(width) for _ in range(layers)))
+        self.norm, self.logits = nn.LayerNorm(width), nn.Linear(width, VOCABULARY)
+
+    def forward(self, x):
+        return self.logits(self.norm(self.blocks(self.tokens(x) + self.positions.weight)))
+
+
+def sharded(model, group):
+    mesh = DeviceMesh.from_group(group, "cpu")
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
+
+
+def in_windows(model):
+    for part in [*model.blocks, model]:
+        part.set_allocate_memory_from_process_group_for_comm(True)
+    return model
+
+
+def measure(rank, options, folder, pipe):
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[rank % len(cores)]})
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "tutti", init_method=f"file://{folder}/store", rank=rank, world_size=options.ranks
+    )
+    tutti, gloo = dist.group.WORLD, dist.new_group(backend="gloo")
+    layers, width, sequences = MODELS[options.model]
+
+    def ddp(group):
+        return DistributedDataParallel(Gpt(layers, width), process_group=group, gradient_as_bucket_view=True)
+
+    models = {
+        "alone": Gpt(layers, width),
+        "ddp, tutti": ddp(tutti),
+        "ddp, gloo": ddp(gloo),
+        "fsdp2, tutti": sharded(Gpt(layers, width), tutti),
+        "fsdp2, tutti, its memory": in_windows(sharded(Gpt(layers, width), tutti)),
+        "fsdp2, gloo": sharded(Gpt(layers, width), gloo),
+    }
+    optimizers = {
+        name: torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True) for name, model in models.items()
+    }
+    random = torch.Generator().manual_seed(rank)
+
+    def step(name):
+        x = torch.randint(VOCABULARY, (sequences, LENGTH), generator=random)
+        begin = time.perf_counter()
+        loss = F.cross_entropy(models[name](x).flatten(0, 1), x.flatten())
+        optimizers[name].zero_grad()
+        loss.backward()
+        optimizers[name].step()
+        loss.item()
+        return 1e3 * (time.perf_counter() - begin)
+
+    for turn in range(options.turns + 1):
+        times = {}
+        for name in list(models) if turn % 2 else list(models)[::-1]:
+            dist.barrier()
+            took = torch.tensor([statistics.median(step(name) for _ in range(options.steps))])
+            dist.all_reduce(took, dist.ReduceOp.MAX)
+            times[name] = took.item()
+        if rank == 0 and turn:  # the first one warms up
+            pipe.send(times)
+    if rank == 0:
+        pipe.send(None)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--model", choices=MODELS, default="5M")
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--turns", type=int, default=7)
+    parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("-o", dest="output", type=pathlib.Path, help="a file for the figures, as JSON")
+    options = parser.parse_args()
+    tutti.torch.extension.build()
+    context = multiprocessing.get_context("fork")
+    here, there = context.Pipe()
+    turns = []
+    with tempfile.TemporaryDirectory() as folder:
+        processes = [
+            context.Process(target=measure, args=(r, options, folder, there)) for r in range(options.ranks)
+        ]
+        for p in processes:
+            p.start()
+        while times := here.recv():
+            turns.append(times)
+        for p in processes:
+            p.join()
+    print(f"GPT of {options.model} parameters, {options.ranks} ranks: a step, and its ratio to one alone")
+    for name in turns[0]:
+        ratio = statistics.median(t[name] / t["alone"] for t in turns)
+        print(f"{name:<26} {statistics.median(t[name] for t in turns):>9.1f} ms {ratio:>7.3f}")
+    if options.output:
+        options.output.write_text(json.dumps(turns, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""The module is found without an import, compiled once, and refused with a reason where it cannot be."""
+
+import os
+import subprocess
+import sys
+
+import torch
+
+import tutti.torch.extension as extension
+
+
+def python(code, **environment):
+    run = subprocess.run(
+        [sys.executable, "-c", code], env=dict(os.environ, **environment), capture_output=True, text=True
+    )
+    return run.stdout + run.stderr
+
+
+ALONE = """
+import tempfile, torch, torch.distributed as dist
+with tempfile.TemporaryDirectory() as folder:
+    dist.init_process_group("tutti", init_method=f"file://{folder}/store", rank=0, world_size=1)
+    x = torch.ones(3)
+    dist.all_reduce(x)
+    print(x.tolist(), dist.get_backend())
+    dist.destroy_process_group()
+"""
+
+
+def test_compiled_once():
+    first = extension.build()
+    made = first.stat().st_mtime_ns
+    assert extension.build() == first and first.stat().st_mtime_ns == made
+    assert torch.__version__ in str(first)
+
+
+def test_found_without_an_import():
+    said = python(ALONE)
+    assert "[1.0, 1.0, 1.0] tutti" in said, said
+
+
+def test_without_a_compiler(tmp_path):
+    said = python(ALONE, XDG_CACHE_HOME=str(tmp_path), PATH="/nowhere", CXX="")
+    assert "there is no C++ compiler" in said and "apt install g++" in said, said
+
+
+def test_what_cannot_be_compiled(tmp_path):
+    said = python(ALONE, XDG_CACHE_HOME=str(tmp_path), CXX="false")
+    assert "could not be compiled for PyTorch" in said, said
+
+
+def test_another_version(tmp_path):
+    """A module of another version in this one's place."""
+    target = extension.build()
+    place = tmp_path / target.relative_to(extension._cache().parent)
+    place.parent.mkdir(parents=True)
+    place.write_bytes(target.read_bytes().replace(b"2.15.0", b"2.14.9"))
+    said = python(ALONE, XDG_CACHE_HOME=str(tmp_path))
+    if torch.__version__.startswith("2.15.0"):
+        assert "was built for PyTorch 2.14.9" in said, said
+
+
+def test_too_old(monkeypatch):
+    monkeypatch.setattr(torch, "__version__", "2.10.1")
+    try:
+        extension.build()
+    except ImportError as error:
+        assert "2.10.1 is too old" in str(error)
+    else:
+        raise AssertionError("it was built")
