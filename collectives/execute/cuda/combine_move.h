@@ -95,27 +95,24 @@ TUTTI_HD void sum_packs(const MoveArguments& m, std::uint32_t thread, std::uint3
   const std::uint32_t k = m.sources > 4 ? 3 : m.sources > 2 ? 2 : m.sources > 1 ? 1 : 0;
   const std::uint32_t last = (1u << k) - 1;
   bool scaled = false;
-  const std::byte* from[kLoads];
-  TUTTI_UNROLL
-  for (std::uint32_t j = 0; j < kLoads; ++j) {
-    const std::uint32_t s = j & last;
-    from[j] = nullptr;
-    if (s >= m.sources) continue;
-    from[j] = m.source(s).pointer + (j >> k) * stride;
-    scaled = scaled || m.source(s).scaling != Scaling::none;
+  for (std::uint32_t i = 0; i < m.sources; ++i) {
+    scaled = scaled || m.source(i).scaling != Scaling::none;
   }
   for (std::uint64_t at = std::uint64_t{16} * thread; at < whole; at += (kLoads >> k) * stride) {
     Pair pack[kLoads];
     TUTTI_UNROLL
     for (std::uint32_t j = 0; j < kLoads; ++j) {
-      if (from[j] != nullptr && at + (j >> k) * stride < whole) pack[j] = load_16(from[j] + at);
+      const std::uint64_t here = at + (j >> k) * stride;
+      if ((j & last) < m.sources && here < whole) {
+        pack[j] = load_16(m.source(j & last).pointer + here);
+      }
     }
     Widened<E, 2> sum{};
-    TUTTI_UNROLL
-    for (std::uint32_t j = 0; j < kLoads; ++j) {
+    const auto take = [&](std::uint32_t j, const Pair& p) {
       Widened<E, 2> next;
-      next.widen(pack[j]);
-      if (scaled && from[j] != nullptr) {
+      next.widen(p);
+      const bool is_there = (j & last) < m.sources;
+      if (scaled && is_there) {
         const Target& source = m.source(j & last);
         if (source.scaling != Scaling::none) {
           next.multiply(factor_of<E>(source.scaling, source.scalar, m.reduction.divisor));
@@ -123,13 +120,26 @@ TUTTI_HD void sum_packs(const MoveArguments& m, std::uint32_t thread, std::uint3
       }
       if ((j & last) == 0) {
         sum = next;
-      } else if (from[j] != nullptr) {
+      } else if (is_there) {
         sum.add(next);
       }
-      if ((j & last) != last || at + (j >> k) * stride >= whole) continue;
+      const std::uint64_t here = at + (j >> k) * stride;
+      if ((j & last) != last || here >= whole) return;
       const Pair result = sum.narrowed();
       for (std::uint32_t d = 0; d < m.destinations; ++d) {
-        store_16(m.targets[d].pointer + at + (j >> k) * stride, result);
+        store_16(m.targets[d].pointer + here, result);
+      }
+    };
+    if constexpr (sizeof(typename E::Storage) >= 4) {
+      TUTTI_UNROLL
+      for (std::uint32_t j = 0; j < kLoads; ++j) take(j, pack[j]);
+    } else {
+      // Many elements: once, in a loop, where packs move up, as no variable numbers a register.
+      TUTTI_NO_UNROLL
+      for (std::uint32_t j = 0; j < kLoads; ++j) {
+        take(j, pack[0]);
+        TUTTI_UNROLL
+        for (std::uint32_t i = 0; i + 1 < kLoads; ++i) pack[i] = pack[i + 1];
       }
     }
   }
@@ -137,8 +147,8 @@ TUTTI_HD void sum_packs(const MoveArguments& m, std::uint32_t thread, std::uint3
 
 /// Bytes from `first` on, whatever the operator, the scaling and the addresses: a pack at a time.
 template <class E>
-TUTTI_HD void move_packs(const MoveArguments& m, std::uint64_t first, std::uint32_t thread,
-                         std::uint32_t threads) {
+TUTTI_COLD void move_packs(const MoveArguments m, std::uint64_t first, std::uint32_t thread,
+                           std::uint32_t threads) {
   const bool is_copy = m.is_copy();
   for (std::uint64_t at = first + std::uint64_t{16} * thread; at < m.bytes;
        at += std::uint64_t{16} * threads) {
@@ -178,7 +188,7 @@ TUTTI_HD void move_memory(const MoveArguments& m, std::uint32_t thread, std::uin
       done = m.bytes & ~std::uint64_t{15};
     }
   }
-  move_packs<E>(m, done, thread, threads);
+  if (done < m.bytes) move_packs<E>(m, done, thread, threads);
 }
 
 }  // namespace tutti::device
