@@ -44,6 +44,7 @@ struct MoveArguments {
   /// Whether packs of 16 bytes are aligned everywhere.
   TUTTI_HD bool is_aligned() const {
     std::uint64_t bits = 0;
+    TUTTI_NO_UNROLL
     for (std::uint32_t i = 0; i < destinations + sources; ++i) {
       bits |= reinterpret_cast<std::uintptr_t>(targets[i].pointer);
     }
@@ -58,12 +59,14 @@ TUTTI_HD void copy_packs(const MoveArguments& m, std::uint32_t thread, std::uint
   const std::byte* const from = m.source(0).pointer;
   const std::uint64_t stride = std::uint64_t{16} * threads;
   const std::uint64_t whole = m.bytes & ~std::uint64_t{15};
+  TUTTI_NO_UNROLL
   for (std::uint64_t at = std::uint64_t{16} * thread; at < whole; at += kLoads * stride) {
     Pair pack[kLoads];
     TUTTI_UNROLL
     for (std::uint32_t u = 0; u < kLoads; ++u) {
       if (at + u * stride < whole) pack[u] = load_16(from + at + u * stride);
     }
+    TUTTI_NO_UNROLL
     for (std::uint32_t d = 0; d < m.destinations; ++d) {
       std::byte* const to = m.targets[d].pointer;
       // In place, a copy onto itself is nothing to do; others may be reading it.
@@ -80,6 +83,7 @@ TUTTI_HD void copy_packs(const MoveArguments& m, std::uint32_t thread, std::uint
 template <class E>
 TUTTI_HD bool is_plain_sum(const MoveArguments& m) {
   bool plain = m.sources <= kLoads && !m.reduction.divide_result && is_sum(m.reduction.kind);
+  TUTTI_NO_UNROLL
   for (std::uint32_t s = 0; s < m.sources; ++s) {
     plain = plain && has_factor(m.source(s).scaling, m.reduction.divisor);
   }
@@ -95,9 +99,11 @@ TUTTI_HD void sum_packs(const MoveArguments& m, std::uint32_t thread, std::uint3
   const std::uint32_t k = m.sources > 4 ? 3 : m.sources > 2 ? 2 : m.sources > 1 ? 1 : 0;
   const std::uint32_t last = (1u << k) - 1;
   bool scaled = false;
+  TUTTI_NO_UNROLL
   for (std::uint32_t i = 0; i < m.sources; ++i) {
     scaled = scaled || m.source(i).scaling != Scaling::none;
   }
+  TUTTI_NO_UNROLL
   for (std::uint64_t at = std::uint64_t{16} * thread; at < whole; at += (kLoads >> k) * stride) {
     Pair pack[kLoads];
     TUTTI_UNROLL
@@ -126,6 +132,7 @@ TUTTI_HD void sum_packs(const MoveArguments& m, std::uint32_t thread, std::uint3
       const std::uint64_t here = at + (j >> k) * stride;
       if ((j & last) != last || here >= whole) return;
       const Pair result = sum.narrowed();
+      TUTTI_NO_UNROLL
       for (std::uint32_t d = 0; d < m.destinations; ++d) {
         store_16(m.targets[d].pointer + here, result);
       }
@@ -150,6 +157,7 @@ template <class E>
 TUTTI_COLD void move_packs(const MoveArguments m, std::uint64_t first, std::uint32_t thread,
                            std::uint32_t threads) {
   const bool is_copy = m.is_copy();
+  TUTTI_NO_UNROLL
   for (std::uint64_t at = first + std::uint64_t{16} * thread; at < m.bytes;
        at += std::uint64_t{16} * threads) {
     const std::uint64_t left = m.bytes - at;
@@ -157,6 +165,7 @@ TUTTI_COLD void move_packs(const MoveArguments m, std::uint64_t first, std::uint
     Pair pack = load_pack(m.source(0).pointer + at, n, m.source(0).unit());
     if (!is_copy) {
       Widened<E, 2> sum{};
+      TUTTI_NO_UNROLL
       for (std::uint32_t s = 0;;) {
         Widened<E, 2> next;
         next.widen(pack);
@@ -167,6 +176,7 @@ TUTTI_COLD void move_packs(const MoveArguments m, std::uint64_t first, std::uint
       }
       pack = sum.stored(m.reduction);
     }
+    TUTTI_NO_UNROLL
     for (std::uint32_t d = 0; d < m.destinations; ++d) {
       const Target& to = m.targets[d];
       if (is_copy && to.pointer == m.source(0).pointer) continue;

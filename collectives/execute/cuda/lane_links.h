@@ -38,7 +38,10 @@ inline constexpr std::size_t kPlanInShared = 10 << 10;
 
 /// What the threads of a block share (shared memory on the device, of which there are 48 KB).
 struct BlockShared {
-  // What the block walks; here rather than in registers, which the moves need.
+  // What the block walks; here rather than in registers, which the moves need. The compiler would
+  // keep all that follows from the kernel's parameters in registers as well, so they are here too.
+  SegmentShape shape;
+  RankLaunch rank;
   const std::byte* base;  // of the plan
   const DeviceLane* lane;
   const End* lane_ends;
@@ -63,15 +66,18 @@ class LaneLinks {
  protected:
   TUTTI_HD LaneLinks(Block& block, BlockShared& shared, const SegmentShape& shape,
                      const RankLaunch& rank, std::uint32_t index)
-      : block_(block), shared_(shared), shape_(shape), rank_(rank) {
+      : block_(block), shared_(shared), shape_(shared.shape), rank_(shared.rank) {
+    copy_words(shared.shape, shape);
+    copy_words(shared.rank, rank);
     const bool fits = rank.plan_bytes <= kPlanInShared;
+    TUTTI_NO_UNROLL
     for (std::uint32_t at = 16 * block.thread(); fits && at < rank.plan_bytes;
          at += 16 * block.threads()) {
       store_16(shared.plan + at, load_16(rank.plan + at));
     }
     if (block.thread() == 0) {
       shared.base = fits ? shared.plan : rank.plan;
-      shared.operation = load_relaxed(&state()->operation);
+      shared.operation = load_relaxed(&reinterpret_cast<State*>(rank.segment)->operation);
     }
     block.all(true);
     if (block.thread() == 0) {
@@ -88,6 +94,17 @@ class LaneLinks {
       shared.uses = array<Use>(plan().use);
     }
     block.all(true);
+  }
+
+  /// To shared memory, by all threads.
+  template <class T>
+  TUTTI_HD void copy_words(T& to, const T& from) const {
+    static_assert(sizeof(T) % sizeof(std::uint32_t) == 0);
+    const auto* words = reinterpret_cast<const std::uint32_t*>(&from);
+    TUTTI_NO_UNROLL
+    for (std::uint32_t i = block_.thread(); i < sizeof(T) / sizeof *words; i += block_.threads()) {
+      reinterpret_cast<std::uint32_t*>(&to)[i] = words[i];
+    }
   }
 
   TUTTI_HD const PlanBlock& plan() const {
@@ -117,6 +134,7 @@ class LaneLinks {
   }
   /// A thread for each end.
   TUTTI_HD void open_ends() {
+    TUTTI_NO_UNROLL
     for (std::uint32_t e = block_.thread(); e < lane().ends; e += block_.threads()) {
       const End& end = shared_.lane_ends[e];
       const std::uint32_t c = channel(end);
@@ -164,6 +182,7 @@ class LaneLinks {
   TUTTI_HD bool wait_for_message(const Use& use, const DeviceAction& a) {
     const std::uint64_t* at = header(use);
     const std::uint64_t expected = header_of(use, a);
+    TUTTI_NO_UNROLL
     for (;;) {
       // acquire: pairs with the release that publishes it.
       const std::uint64_t found = load_acquire(at);
@@ -217,6 +236,7 @@ class LaneLinks {
   TUTTI_HD void clean_slots(const DeviceAction& a) {
     const Use* sends = shared_.uses + a.first_send;
     bool cleaned = false;
+    TUTTI_NO_UNROLL
     for (std::uint32_t i = 0; i < a.sends; ++i) {
       const std::uint64_t number = message(sends[i]);
       if (number < kMessagesPerCleaning || number % kMessagesPerCleaning >= shape_.slots) continue;
@@ -225,6 +245,7 @@ class LaneLinks {
                                                      shape_.ll(slot(number)));
       const std::uint64_t old = (number - shape_.slots) << 32;
       const std::uint32_t pairs = shape_.ll_bytes / 16;
+      TUTTI_NO_UNROLL
       for (std::uint32_t p = block_.thread(); p < pairs; p += block_.threads()) {
         block_.store_pair(words + 2 * p, {old, old});
       }

@@ -26,9 +26,11 @@ class LaneWalk : LaneLinks<Block> {
     open_ends();
     if (!block_.all(load_relaxed(&state()->failed) == 0)) return;
     const Range* ranges = Links::template array<Range>(plan().range) + lane().first_range;
+    TUTTI_NO_UNROLL
     for (std::uint32_t r = 0; r < lane().ranges; ++r) {
       if (!walk(ranges[r])) return;
     }
+    TUTTI_NO_UNROLL
     for (std::uint32_t e = block_.thread(); e < lane().ends; e += block_.threads()) {
       *number(shared_.lane_ends[e]) = shared_.ends[e].first +
                                       std::uint64_t{round_} * shared_.lane_ends[e].per_tile +
@@ -53,7 +55,9 @@ class LaneWalk : LaneLinks<Block> {
     shift_by_ = range.tile_stride;
     const std::uint32_t copies = plan().copies;
     tile_ = range.first_tile + (shared_.copy + copies - range.first_tile % copies) % copies;
+    TUTTI_NO_UNROLL
     for (; tile_ < range.end_tile; tile_ += copies, ++round_) {
+      TUTTI_NO_UNROLL
       for (step_ = 0; step_ < lane().actions; ++step_) {
         if (!perform(actions[step_])) return false;
       }
@@ -79,9 +83,11 @@ class LaneWalk : LaneLinks<Block> {
     const DeviceMove* moves = Links::template array<DeviceMove>(plan().move) + a.first_move;
     looks_ = 0;
     bool fine = a.moves == 0 || resolve(a, moves[0]);
+    TUTTI_NO_UNROLL
     for (std::uint32_t i = block_.thread(); i < a.receives && ordered; i += block_.threads()) {
       fine = fine && wait_for_message(receives[i], a) && (!tells || learn(receives[i]));
     }
+    TUTTI_NO_UNROLL
     for (std::uint32_t i = block_.thread(); i < a.sends; i += block_.threads()) {
       fine = fine && wait_for_slot(sends[i]);
       // relaxed: it announces nothing, it is there to be compared.
@@ -94,6 +100,7 @@ class LaneWalk : LaneLinks<Block> {
     }
     if (!block_.all(fine)) return false;
     clean_slots(a);
+    TUTTI_NO_UNROLL
     for (std::uint32_t i = 0; i < a.moves; ++i) {
       if (i > 0) {
         block_.all(true);  // everybody is done with the targets
@@ -101,17 +108,20 @@ class LaneWalk : LaneLinks<Block> {
       }
       fine = move(a, moves[i]) && fine;
     }
+    TUTTI_NO_UNROLL
     for (std::uint32_t i = block_.thread(); i < a.receives && !ordered; i += block_.threads()) {
       fine = fine && confirm(receives[i], a, found);
       found = 0;
     }
     // The barrier, and the releases below after it, order what all threads of the block did.
     if (!block_.all(fine)) return false;
+    TUTTI_NO_UNROLL
     for (std::uint32_t i = block_.thread(); i < a.sends && ordered; i += block_.threads()) {
       if (tells) tell_addresses(signal_payload(sends[i]));
       // release: the data, and through windows everything that this lane did, comes before.
       block_.store_release(header(sends[i]), header_of(sends[i], a));
     }
+    TUTTI_NO_UNROLL
     for (std::uint32_t i = block_.thread(); i < a.receives; i += block_.threads()) {
       std::uint64_t* const credit = shared_.ends[receives[i].end].credit;
       if (ordered) {
@@ -131,6 +141,7 @@ class LaneWalk : LaneLinks<Block> {
 
   TUTTI_HD void tell_addresses(std::uint64_t* payload) const {
     const auto* words = reinterpret_cast<const std::uint64_t*>(&rank_.addresses);
+    TUTTI_NO_UNROLL
     for (std::size_t i = 0; i < kAddressWords; ++i) payload[i] = words[i];
     payload[2] += shared_.copy * plan().tmp_stride;  // which differs from rank to rank
   }
@@ -149,6 +160,7 @@ class LaneWalk : LaneLinks<Block> {
     const auto* windows = reinterpret_cast<const Window*>(rank_.segment + shape_.windows()) +
                           std::size_t{peer} * kMostWindows;
     std::uint64_t* words = peer_words(peer);
+    TUTTI_NO_UNROLL
     for (int i = 0; i < 3; ++i) {
       std::uint64_t base = payload[i];
       std::uint64_t bytes = ~std::uint64_t{0};
@@ -174,6 +186,7 @@ class LaneWalk : LaneLinks<Block> {
     if (block_.thread() == 0) block_.store_release(progress(first + shared_.lane_index), here);
     bool fine = true;
     looks_ = 0;
+    TUTTI_NO_UNROLL
     for (std::uint32_t l = block_.thread(); l < plan().lanes; l += block_.threads()) {
       while (fine && is_before(load_acquire(progress(first + l)), here)) {
         fine = look_again({0, 0}, true);
@@ -196,6 +209,7 @@ class LaneWalk : LaneLinks<Block> {
     const auto* places = Links::template array<DevicePlace>(plan().place) + m.first_place;
     const std::uint32_t operands = std::uint32_t{m.destinations} + m.sources;
     bool fine = true;
+    TUTTI_NO_UNROLL
     for (std::uint32_t k = block_.thread(); k < operands; k += block_.threads()) {
       Target t = target(a, places[k], m.bytes);
       if (t.pointer == nullptr) fine = false;
