@@ -22,6 +22,8 @@ device::SegmentShape device_segment(int ranks) {
   device::SegmentShape shape;
   shape.ranks = static_cast<std::uint32_t>(ranks);
   shape.channels = 2 * kOwnChannels;
+  // Enough for every multiprocessor of a GPU, though nobody else uses it: less than 1 KiB for each.
+  shape.signal_channels = 160;
   shape.message_channels = ranks <= 2 ? 8 : ranks <= 4 ? 4 : ranks <= 8 ? 2 : 1;
   shape.slots = 4;
   shape.ll_bytes = (32U << 10) / share;
@@ -157,7 +159,7 @@ bool DeviceTeam::leave(LocalGroup& group) {
 }
 
 void DeviceTeam::end(LocalGroup& group) {
-  for (const auto& gpu : executors_.gpus()) gpu->drain();
+  for (const auto& gpu : executors_.gpus()) gpu->drain(this);
   watch_->remove(group);
   watch_->stop();
   if (windows_) windows_->leave();
@@ -325,6 +327,8 @@ void DeviceTeam::enqueue(Parts parts, std::span<const device::RankLaunch> launch
   device::enqueue(gpu, launches, shape_, type, stream);
   for (const device::Stream s : others) gpu.order(stream, s);
   copy(&Part::after);
+  for (const device::Stream s : others) gpu.note(s, this);
+  gpu.note(stream, this);
   if (peers_.host() != nullptr) peers_.host()->wake();
 }
 

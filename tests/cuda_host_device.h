@@ -136,7 +136,8 @@ class HostDevice : public device::Device {
     if (bytes > 0) std::memcpy(to, from, bytes);
   }
   void order(device::Stream, device::Stream) override { ++orders; }
-  void drain() noexcept override {}
+  void note(device::Stream, const void*) override {}
+  void drain(const void*) noexcept override {}
   std::uint32_t most_blocks() const override { return side_by_side; }
   Identity identity() const override { return {1, 2}; }
   Reach reach(const Identity&) override { return Reach::whole_lines; }

@@ -2,6 +2,7 @@
 // several) for each thread block.
 #include <gtest/gtest.h>
 
+#include "device/team.h"
 #include "tests/cuda_cases.h"
 #include "tests/cuda_host_device.h"
 
@@ -79,6 +80,41 @@ TEST(CudaProtocols, AreChosenOfThoseAllowed) {
   EXPECT_EQ(chosen(1 << 30, "ll"), ll);
   EXPECT_EQ(chosen(1 << 30, "ll,ll128"), ll128);
   EXPECT_EQ(chosen(8, "ll128", false), simple) << "which every link can do";
+  t.sums = false;
+  EXPECT_EQ(chosen(1 << 20, ""), simple) << "LL128 reduces by sums alone";
+}
+
+// An H200 has 132 multiprocessors, of which four stay free. From 16 MiB on all others are used,
+// whatever the number of ranks, and no copy has a tile more than another.
+TEST(CudaBlocks, FillAGpuEvenly) {
+  PlanHeader plan;
+  for (std::uint32_t ranks = 1; ranks <= 8; ++ranks) {
+    plan.ranks = ranks;
+    plan.pieces = ranks;
+    const device::SegmentShape shape = device_segment(static_cast<int>(ranks));
+    device::Traits t;
+    t.element_bytes = 4;
+    t.most_blocks = 128 / ranks;
+    t.windows = true;
+    t.link_data = false;
+    for (std::size_t mib = 16; mib <= 4096; mib *= 2) {
+      t.bytes = mib << 20;
+      t.block = t.bytes / t.element_bytes;
+      const device::Choice c = device::choose(plan, t, shape);
+      EXPECT_TRUE(c.signals);
+      EXPECT_GE(ranks * c.copies, 120U) << ranks << " ranks, " << mib << " MiB";
+      EXPECT_EQ(c.tiling.tiles % c.copies, 0U) << ranks << " ranks, " << mib << " MiB";
+    }
+    // Through slots: as many as there are connections with data.
+    t.windows = false;
+    t.link_data = true;
+    for (const std::size_t bytes : {std::size_t{1} << 20, std::size_t{3} << 20}) {
+      t.bytes = bytes;
+      t.block = bytes / t.element_bytes;
+      const device::Choice c = device::choose(plan, t, shape);
+      EXPECT_EQ(c.tiling.tiles % c.copies, 0U) << ranks << " ranks, " << bytes << " bytes";
+    }
+  }
 }
 
 }  // namespace

@@ -18,8 +18,12 @@
 namespace tutti::test {
 
 /// Slots that small messages fill: LL's hold 512 bytes of data, LL128's 960, Simple's 512.
-inline constexpr device::SegmentShape kSmallSlots{
-    .channels = 8, .slots = 4, .ll_bytes = 1024, .ll128_bytes = 1024, .simple_bytes = 512};
+inline constexpr device::SegmentShape kSmallSlots{.channels = 8,
+                                                  .signal_channels = 6,
+                                                  .slots = 4,
+                                                  .ll_bytes = 1024,
+                                                  .ll128_bytes = 1024,
+                                                  .simple_bytes = 512};
 inline constexpr device::Protocol kProtocols[] = {device::Protocol::simple, device::Protocol::ll,
                                                   device::Protocol::ll128};
 

@@ -351,13 +351,13 @@ TEST_F(TwoHosts, WhatWasSentArrivesAlthoughTheSenderHasLeft) {
   gpu(1).hold();
   all[1].run(message(false, 0, out, kMany), stream(1));
   all[0].run(message(true, 1, in, kMany), stream(0));
-  gpu(0).drain();
+  gpu(0).drain(nullptr);
   const auto began = std::chrono::steady_clock::now();
   all[0].destroy();
   EXPECT_LT(std::chrono::steady_clock::now() - began, 5s) << "it waited for the receiver";
   std::this_thread::sleep_for(50ms);
   gpu(1).release();
-  gpu(1).drain();
+  gpu(1).drain(nullptr);
   EXPECT_EQ(out.read(), part_of(0, 0, kMany));
   EXPECT_FALSE(all[1].error());
 }

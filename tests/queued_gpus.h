@@ -87,7 +87,7 @@ class QueuedDevice : public HostDevice {
   void overwrite(std::byte* to, std::span<const std::byte> from, device::Stream) override {
     enqueue([=, this, data = std::vector(from.begin(), from.end())] { upload(to, data); });
   }
-  void drain() noexcept override {
+  void drain(const void*) noexcept override {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return queue_.empty(); });
   }
@@ -184,7 +184,7 @@ inline Call call_on(Collective collective, const Buffer& in, const Buffer& out, 
 }
 
 inline void wait_for_all() {
-  for (const auto& gpu : gpus) gpu->drain();
+  for (const auto& gpu : gpus) gpu->drain(nullptr);
 }
 
 }  // namespace tutti::test

@@ -13,6 +13,7 @@ template <class E, class Block, class Wait>
 TUTTI_HD bool move_ll(Block& block, const MoveArguments& m, Wait&& wait) {
   const bool is_copy = m.is_copy();
   const auto bytes = static_cast<std::uint32_t>(m.bytes);  // a message's
+  TUTTI_NO_UNROLL
   for (std::uint32_t at = block.thread() * 8; at < bytes; at += block.threads() * 8) {
     const std::uint32_t n = bytes - at < 8 ? bytes - at : 8;
     Widened<E, 1> sum{};
@@ -66,6 +67,7 @@ TUTTI_HD bool move_ll(Block& block, const MoveArguments& m, Wait&& wait) {
       }
     }
     if (!is_copy) result = sum.stored(m.reduction);
+    TUTTI_NO_UNROLL
     for (std::uint32_t d = 0; d < m.destinations; ++d) {
       const Target& t = m.targets[d];
       if (t.linked != 0) {
@@ -121,11 +123,13 @@ class LineMove {
     groups_ = block_.threads() / 8;
     // All threads of a warp go round together, also those without a pair.
     const std::uint32_t first = group - group % (block_.warp() / 8);
+    TUTTI_NO_UNROLL
     for (std::uint32_t at = first; at < pairs; at += kPairs * groups_) {
       pair_ = at + group - first;
       pairs_ = pairs;
       Parts result{};
       if (!combine(result)) return false;
+      TUTTI_NO_UNROLL
       for (std::uint32_t d = 0; d < m_.destinations; ++d) store(m_.targets[d], result);
     }
     return true;
@@ -203,6 +207,7 @@ class LineMove {
 
   /// Until all lines are there. False, for all threads of the warp, if that is in vain.
   TUTTI_HD bool settle(const Target& t, Parts& parts) const {
+    TUTTI_NO_UNROLL
     for (;;) {
       bool missing = false;
       TUTTI_UNROLL

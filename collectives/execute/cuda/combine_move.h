@@ -44,6 +44,7 @@ struct MoveArguments {
   /// Whether packs of 16 bytes are aligned everywhere.
   TUTTI_HD bool is_aligned() const {
     std::uint64_t bits = 0;
+    TUTTI_NO_UNROLL
     for (std::uint32_t i = 0; i < destinations + sources; ++i) {
       bits |= reinterpret_cast<std::uintptr_t>(targets[i].pointer);
     }
@@ -58,12 +59,14 @@ TUTTI_HD void copy_packs(const MoveArguments& m, std::uint32_t thread, std::uint
   const std::byte* const from = m.source(0).pointer;
   const std::uint64_t stride = std::uint64_t{16} * threads;
   const std::uint64_t whole = m.bytes & ~std::uint64_t{15};
+  TUTTI_NO_UNROLL
   for (std::uint64_t at = std::uint64_t{16} * thread; at < whole; at += kLoads * stride) {
     Pair pack[kLoads];
     TUTTI_UNROLL
     for (std::uint32_t u = 0; u < kLoads; ++u) {
       if (at + u * stride < whole) pack[u] = load_16(from + at + u * stride);
     }
+    TUTTI_NO_UNROLL
     for (std::uint32_t d = 0; d < m.destinations; ++d) {
       std::byte* const to = m.targets[d].pointer;
       // In place, a copy onto itself is nothing to do; others may be reading it.
@@ -80,6 +83,7 @@ TUTTI_HD void copy_packs(const MoveArguments& m, std::uint32_t thread, std::uint
 template <class E>
 TUTTI_HD bool is_plain_sum(const MoveArguments& m) {
   bool plain = m.sources <= kLoads && !m.reduction.divide_result && is_sum(m.reduction.kind);
+  TUTTI_NO_UNROLL
   for (std::uint32_t s = 0; s < m.sources; ++s) {
     plain = plain && has_factor(m.source(s).scaling, m.reduction.divisor);
   }
@@ -95,27 +99,26 @@ TUTTI_HD void sum_packs(const MoveArguments& m, std::uint32_t thread, std::uint3
   const std::uint32_t k = m.sources > 4 ? 3 : m.sources > 2 ? 2 : m.sources > 1 ? 1 : 0;
   const std::uint32_t last = (1u << k) - 1;
   bool scaled = false;
-  const std::byte* from[kLoads];
-  TUTTI_UNROLL
-  for (std::uint32_t j = 0; j < kLoads; ++j) {
-    const std::uint32_t s = j & last;
-    from[j] = nullptr;
-    if (s >= m.sources) continue;
-    from[j] = m.source(s).pointer + (j >> k) * stride;
-    scaled = scaled || m.source(s).scaling != Scaling::none;
+  TUTTI_NO_UNROLL
+  for (std::uint32_t i = 0; i < m.sources; ++i) {
+    scaled = scaled || m.source(i).scaling != Scaling::none;
   }
+  TUTTI_NO_UNROLL
   for (std::uint64_t at = std::uint64_t{16} * thread; at < whole; at += (kLoads >> k) * stride) {
     Pair pack[kLoads];
     TUTTI_UNROLL
     for (std::uint32_t j = 0; j < kLoads; ++j) {
-      if (from[j] != nullptr && at + (j >> k) * stride < whole) pack[j] = load_16(from[j] + at);
+      const std::uint64_t here = at + (j >> k) * stride;
+      if ((j & last) < m.sources && here < whole) {
+        pack[j] = load_16(m.source(j & last).pointer + here);
+      }
     }
     Widened<E, 2> sum{};
-    TUTTI_UNROLL
-    for (std::uint32_t j = 0; j < kLoads; ++j) {
+    const auto take = [&](std::uint32_t j, const Pair& p) {
       Widened<E, 2> next;
-      next.widen(pack[j]);
-      if (scaled && from[j] != nullptr) {
+      next.widen(p);
+      const bool is_there = (j & last) < m.sources;
+      if (scaled && is_there) {
         const Target& source = m.source(j & last);
         if (source.scaling != Scaling::none) {
           next.multiply(factor_of<E>(source.scaling, source.scalar, m.reduction.divisor));
@@ -123,13 +126,27 @@ TUTTI_HD void sum_packs(const MoveArguments& m, std::uint32_t thread, std::uint3
       }
       if ((j & last) == 0) {
         sum = next;
-      } else if (from[j] != nullptr) {
+      } else if (is_there) {
         sum.add(next);
       }
-      if ((j & last) != last || at + (j >> k) * stride >= whole) continue;
+      const std::uint64_t here = at + (j >> k) * stride;
+      if ((j & last) != last || here >= whole) return;
       const Pair result = sum.narrowed();
+      TUTTI_NO_UNROLL
       for (std::uint32_t d = 0; d < m.destinations; ++d) {
-        store_16(m.targets[d].pointer + at + (j >> k) * stride, result);
+        store_16(m.targets[d].pointer + here, result);
+      }
+    };
+    if constexpr (sizeof(typename E::Storage) >= 4) {
+      TUTTI_UNROLL
+      for (std::uint32_t j = 0; j < kLoads; ++j) take(j, pack[j]);
+    } else {
+      // Many elements: once, in a loop, where packs move up, as no variable numbers a register.
+      TUTTI_NO_UNROLL
+      for (std::uint32_t j = 0; j < kLoads; ++j) {
+        take(j, pack[0]);
+        TUTTI_UNROLL
+        for (std::uint32_t i = 0; i + 1 < kLoads; ++i) pack[i] = pack[i + 1];
       }
     }
   }
@@ -137,9 +154,10 @@ TUTTI_HD void sum_packs(const MoveArguments& m, std::uint32_t thread, std::uint3
 
 /// Bytes from `first` on, whatever the operator, the scaling and the addresses: a pack at a time.
 template <class E>
-TUTTI_HD void move_packs(const MoveArguments& m, std::uint64_t first, std::uint32_t thread,
-                         std::uint32_t threads) {
+TUTTI_COLD void move_packs(const MoveArguments m, std::uint64_t first, std::uint32_t thread,
+                           std::uint32_t threads) {
   const bool is_copy = m.is_copy();
+  TUTTI_NO_UNROLL
   for (std::uint64_t at = first + std::uint64_t{16} * thread; at < m.bytes;
        at += std::uint64_t{16} * threads) {
     const std::uint64_t left = m.bytes - at;
@@ -147,6 +165,7 @@ TUTTI_HD void move_packs(const MoveArguments& m, std::uint64_t first, std::uint3
     Pair pack = load_pack(m.source(0).pointer + at, n, m.source(0).unit());
     if (!is_copy) {
       Widened<E, 2> sum{};
+      TUTTI_NO_UNROLL
       for (std::uint32_t s = 0;;) {
         Widened<E, 2> next;
         next.widen(pack);
@@ -157,6 +176,7 @@ TUTTI_HD void move_packs(const MoveArguments& m, std::uint64_t first, std::uint3
       }
       pack = sum.stored(m.reduction);
     }
+    TUTTI_NO_UNROLL
     for (std::uint32_t d = 0; d < m.destinations; ++d) {
       const Target& to = m.targets[d];
       if (is_copy && to.pointer == m.source(0).pointer) continue;
@@ -178,7 +198,7 @@ TUTTI_HD void move_memory(const MoveArguments& m, std::uint32_t thread, std::uin
       done = m.bytes & ~std::uint64_t{15};
     }
   }
-  move_packs<E>(m, done, thread, threads);
+  if (done < m.bytes) move_packs<E>(m, done, thread, threads);
 }
 
 }  // namespace tutti::device

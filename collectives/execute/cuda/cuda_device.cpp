@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <cstring>
 
 #include "collectives/execute/cuda/kernel.h"
@@ -45,21 +46,14 @@ class Relaxed {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;  // the mode before, from then on
 };
 
-/// A stream that is ordered after no other, for work that must not wait for a kernel.
-class Aside {
- public:
-  Aside() {
-    check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
-  }
-  ~Aside() { cudaStreamDestroy(stream_); }
-  Aside(const Aside&) = delete;
-  Aside& operator=(const Aside&) = delete;
-  cudaStream_t stream() const { return stream_; }
+/// Multiprocessors that no launch of ours takes: what spins may wait for a copy or an allocation
+/// which the driver does by a kernel, and that must find room.
+constexpr int kFreeProcessors = 4;
 
- private:
-  Relaxed relaxed_;
-  cudaStream_t stream_ = nullptr;
-};
+/// Streams that share one of the GPU's queues wait for each other, and ranks as threads, each with
+/// a stream, then wait in a circle. CUDA has 8 queues unless this is set before it starts, and 32
+/// at most. Whoever starts CUDA before Tutti is loaded sets it himself (docs/gpu-status.md).
+const int kQueues = setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
 
 cudaStream_t stream_of(Stream stream) { return static_cast<cudaStream_t>(stream); }
 
@@ -97,6 +91,8 @@ CudaDevice::CudaDevice(int ordinal) : ordinal_(ordinal) {
                             why.empty() ? fmt::format("this process sees {}", devices) : why));
   }
   const Current current(ordinal_);
+  const Relaxed relaxed;
+  (void)kQueues;
   int processors = 0;
   check_cuda(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, ordinal_),
              "the number of multiprocessors");
@@ -110,21 +106,42 @@ CudaDevice::CudaDevice(int ordinal) : ordinal_(ordinal) {
                "the kernels of Tutti do not run on this device");
     fewest = std::min(fewest, blocks);
   }
-  most_blocks_ = static_cast<std::uint32_t>(fewest * processors);
+  // A slice of a GPU may have few.
+  const int free = std::min(kFreeProcessors, processors / 4);
+  most_blocks_ = static_cast<std::uint32_t>(fewest * (processors - free));
   identity_ = identity_of(ordinal_);
+  cudaStream_t stream = nullptr;
+  check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+  aside_ = stream;
+}
+
+CudaDevice::~CudaDevice() {
+  for (const auto& [key, event] : noted_) cudaEventDestroy(static_cast<cudaEvent_t>(event));
+  cudaStreamDestroy(stream_of(aside_));
+}
+
+void CudaDevice::aside(const std::function<void(void* stream)>& work) {
+  const Relaxed relaxed;
+  const std::lock_guard lock(mutex_);
+  work(aside_);
+  check_cuda(cudaStreamSynchronize(stream_of(aside_)), "work beside the kernels");
 }
 
 std::byte* CudaDevice::allocate(std::size_t bytes) {
   const Current current(ordinal_);
-  const Aside aside;
+  const Relaxed relaxed;
   void* memory = nullptr;
   check_cuda(cudaMalloc(&memory, std::max<std::size_t>(bytes, 1)),
              fmt::format("{} bytes of device memory", bytes));
-  // Zero before anybody uses it, on whatever stream.
-  cudaError_t result = cudaMemsetAsync(memory, 0, bytes, aside.stream());
-  if (result == cudaSuccess) result = cudaStreamSynchronize(aside.stream());
-  if (result != cudaSuccess) cudaFree(memory);
-  check_cuda(result, "cudaMemset");
+  try {
+    // Zero before anybody uses it, on whatever stream.
+    aside([&](void* stream) {
+      check_cuda(cudaMemsetAsync(memory, 0, bytes, stream_of(stream)), "cudaMemset");
+    });
+  } catch (const Error&) {
+    cudaFree(memory);
+    throw;
+  }
   return static_cast<std::byte*>(memory);
 }
 
@@ -166,10 +183,11 @@ bool CudaDevice::is_capturing(Stream stream) {
 void CudaDevice::upload(std::byte* to, std::span<const std::byte> from) {
   if (from.empty()) return;
   const Current current(ordinal_);
-  const Aside aside;
-  check_cuda(cudaMemcpyAsync(to, from.data(), from.size(), cudaMemcpyHostToDevice, aside.stream()),
-             "an upload");
-  check_cuda(cudaStreamSynchronize(aside.stream()), "an upload");
+  aside([&](void* stream) {
+    check_cuda(
+        cudaMemcpyAsync(to, from.data(), from.size(), cudaMemcpyHostToDevice, stream_of(stream)),
+        "an upload");
+  });
 }
 
 void CudaDevice::overwrite(std::byte* to, std::span<const std::byte> from, Stream stream) {
@@ -266,11 +284,44 @@ Mapping CudaDevice::map(const CudaMemoryHandle& handle, const FileDescriptor& fd
   return {import, import->data(), import->bytes()};
 }
 
-void CudaDevice::drain() noexcept {
+void CudaDevice::note(Stream stream, const void* owner) {
+  const Current current(ordinal_);
+  if (is_capturing(stream)) return;
+  unsigned long long number = 0;
+  check_cuda(cudaStreamGetId(stream_of(stream), &number), "cudaStreamGetId");
+  const std::lock_guard lock(mutex_);
+  void*& noted = noted_[{owner, number}];
+  if (noted == nullptr) {
+    cudaEvent_t event = nullptr;
+    check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
+    noted = event;
+  }
+  check_cuda(cudaEventRecord(static_cast<cudaEvent_t>(noted), stream_of(stream)),
+             "cudaEventRecord");
+}
+
+void CudaDevice::drain(const void* owner) noexcept {
   int before = 0;
   if (cudaGetDevice(&before) != cudaSuccess) return;  // the process ends
   cudaSetDevice(ordinal_);
-  cudaDeviceSynchronize();  // an error of the user's kernels is theirs to see
+  // Also while other threads capture.
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  cudaThreadExchangeStreamCaptureMode(&mode);
+  std::vector<cudaEvent_t> events;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto first = noted_.lower_bound({owner, 0});
+    auto last = first;
+    for (; last != noted_.end() && last->first.first == owner; ++last) {
+      events.push_back(static_cast<cudaEvent_t>(last->second));
+    }
+    noted_.erase(first, last);
+  }
+  for (const cudaEvent_t event : events) {
+    cudaEventSynchronize(event);  // an error of the user's kernels is theirs to see
+    cudaEventDestroy(event);
+  }
+  cudaThreadExchangeStreamCaptureMode(&mode);
   cudaSetDevice(before);
 }
 

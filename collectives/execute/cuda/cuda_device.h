@@ -2,7 +2,11 @@
 // only its constructor fails). Thread-safe.
 #pragma once
 
+#include <functional>
+#include <map>
+#include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "collectives/execute/cuda/device.h"
@@ -14,6 +18,7 @@ class CudaDevice : public Device {
   /// GPU `ordinal` of CUDA's numbering. Loads all kernels, because loading one later would wait for
   /// those that run. Throws Error(system) where there is none, or no driver.
   explicit CudaDevice(int ordinal);
+  ~CudaDevice() override;
 
   std::byte* allocate(std::size_t bytes) override;
   void deallocate(std::byte* memory) noexcept override;
@@ -27,7 +32,8 @@ class CudaDevice : public Device {
   void launch(const Launch& launch, DataType type, std::uint32_t blocks, Stream stream) override;
   void copy(std::byte* to, const std::byte* from, std::size_t bytes, Stream stream) override;
   void order(Stream first, Stream then) override;
-  void drain() noexcept override;
+  void note(Stream stream, const void* owner) override;
+  void drain(const void* owner) noexcept override;
   std::uint32_t most_blocks() const override { return most_blocks_; }
   Identity identity() const override { return identity_; }
   Reach reach(const Identity& other) override;
@@ -39,9 +45,17 @@ class CudaDevice : public Device {
   int ordinal() const { return ordinal_; }
 
  private:
+  /// A stream that is ordered after no other, for work that must not wait for a kernel; `work` is
+  /// done on return. One for all, as the GPU has few queues (kQueues).
+  void aside(const std::function<void(void* stream)>& work);
+
   int ordinal_;
   std::uint32_t most_blocks_ = 0;
   Identity identity_{};
+  std::mutex mutex_;
+  void* aside_ = nullptr;  // cudaStream_t
+  // By owner and the stream's number, which no later stream has.
+  std::map<std::pair<const void*, unsigned long long>, void*> noted_;  // cudaEvent_t
 };
 
 /// The calling thread's. Throws Error(system) where there is no driver.

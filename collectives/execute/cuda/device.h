@@ -54,8 +54,11 @@ class Device {
   virtual void copy(std::byte* to, const std::byte* from, std::size_t bytes, Stream stream) = 0;
   /// Makes what comes on `then` wait for what is on `first`; does not wait itself.
   virtual void order(Stream first, Stream then) = 0;
-  /// Waits until everything that was launched has ended. From any thread.
-  virtual void drain() noexcept = 0;
+  /// Remembers for drain() what is on `stream` now, as its newest work that is `owner`'s.
+  virtual void note(Stream stream, const void* owner) = 0;
+  /// Waits until what was noted of `owner` has ended, and for nobody else's work; not for graphs
+  /// that somebody launches again. From any thread.
+  virtual void drain(const void* owner) noexcept = 0;
 
   /// Blocks that surely run side by side on the whole device.
   virtual std::uint32_t most_blocks() const = 0;

@@ -22,6 +22,7 @@
 
 #include "collectives/execute/cuda/combine_links.h"
 #include "collectives/execute/cuda/launch.h"
+#include "collectives/execute/cuda/trouble.h"
 
 namespace tutti::device {
 
@@ -37,6 +38,17 @@ inline constexpr std::size_t kPlanInShared = 10 << 10;
 
 /// What the threads of a block share (shared memory on the device, of which there are 48 KB).
 struct BlockShared {
+  // What the block walks; here rather than in registers, which the moves need. The compiler would
+  // keep all that follows from the kernel's parameters in registers as well, so they are here too.
+  SegmentShape shape;
+  RankLaunch rank;
+  const std::byte* base;  // of the plan
+  const DeviceLane* lane;
+  const End* lane_ends;
+  const Use* uses;
+  std::uint64_t operation;
+  std::uint32_t lane_index, copy, tag;
+
   OpenEnd ends[kMostEnds];
   Target targets[kMostOperands];  // of the move at hand
   // The whole plan, if it is no larger: read once, all together, as each look into the GPU's memory
@@ -54,46 +66,65 @@ class LaneLinks {
  protected:
   TUTTI_HD LaneLinks(Block& block, BlockShared& shared, const SegmentShape& shape,
                      const RankLaunch& rank, std::uint32_t index)
-      : block_(block),
-        shared_(shared),
-        shape_(shape),
-        rank_(rank),
-        base_(read_plan(block, shared, rank)),
-        plan_(*reinterpret_cast<const PlanBlock*>(base_)),
-        lane_index_(index % plan_.lanes),
-        copy_(index / plan_.lanes),
-        lane_(array<DeviceLane>(plan_.lane)[lane_index_]),
-        ends_(array<End>(plan_.end) + lane_.first_end),
-        uses_(array<Use>(plan_.use)),
-        state_(reinterpret_cast<State*>(rank.segment)),
-        operation_(load_relaxed(&state_->operation)),
-        // As the host executor's tag_of(). What is sent and received is numbered by nobody.
-        tag_(plan_.messages != 0
-                 ? 0
-                 : static_cast<std::uint32_t>(
-                       ((rank.signature + operation_) * 0xd6e8feb86659fd93ULL) >> 32)) {}
+      : block_(block), shared_(shared), shape_(shared.shape), rank_(shared.rank) {
+    copy_words(shared.shape, shape);
+    copy_words(shared.rank, rank);
+    const bool fits = rank.plan_bytes <= kPlanInShared;
+    TUTTI_NO_UNROLL
+    for (std::uint32_t at = 16 * block.thread(); fits && at < rank.plan_bytes;
+         at += 16 * block.threads()) {
+      store_16(shared.plan + at, load_16(rank.plan + at));
+    }
+    if (block.thread() == 0) {
+      shared.base = fits ? shared.plan : rank.plan;
+      shared.operation = load_relaxed(&reinterpret_cast<State*>(rank.segment)->operation);
+    }
+    block.all(true);
+    if (block.thread() == 0) {
+      shared.lane_index = index % plan().lanes;
+      shared.copy = index / plan().lanes;
+      // As the host executor's tag_of(). What is sent and received is numbered by nobody.
+      shared.tag = plan().messages != 0
+                       ? 0
+                       : static_cast<std::uint32_t>(
+                             ((rank.signature + shared.operation) * 0xd6e8feb86659fd93ULL) >> 32);
+      const DeviceLane& lane = array<DeviceLane>(plan().lane)[shared.lane_index];
+      shared.lane = &lane;
+      shared.lane_ends = array<End>(plan().end) + lane.first_end;
+      shared.uses = array<Use>(plan().use);
+    }
+    block.all(true);
+  }
+
+  /// To shared memory, by all threads.
+  template <class T>
+  TUTTI_HD void copy_words(T& to, const T& from) const {
+    static_assert(sizeof(T) % sizeof(std::uint32_t) == 0);
+    const auto* words = reinterpret_cast<const std::uint32_t*>(&from);
+    TUTTI_NO_UNROLL
+    for (std::uint32_t i = block_.thread(); i < sizeof(T) / sizeof *words; i += block_.threads()) {
+      reinterpret_cast<std::uint32_t*>(&to)[i] = words[i];
+    }
+  }
+
+  TUTTI_HD const PlanBlock& plan() const {
+    return *reinterpret_cast<const PlanBlock*>(shared_.base);
+  }
+  TUTTI_HD const DeviceLane& lane() const { return *shared_.lane; }
+  TUTTI_HD const End& end_of(const Use& use) const { return shared_.lane_ends[use.end]; }
+  TUTTI_HD State* state() const { return reinterpret_cast<State*>(rank_.segment); }
 
   template <class T>
   TUTTI_HD const T* array(std::uint32_t offset) const {
-    return reinterpret_cast<const T*>(base_ + offset);
-  }
-
-  /// Where the plan is to be read.
-  static TUTTI_HD const std::byte* read_plan(Block& block, BlockShared& shared,
-                                             const RankLaunch& rank) {
-    if (rank.plan_bytes > kPlanInShared) return rank.plan;
-    for (std::uint32_t at = 16 * block.thread(); at < rank.plan_bytes; at += 16 * block.threads()) {
-      store_16(shared.plan + at, load_16(rank.plan + at));
-    }
-    block.all(true);
-    return shared.plan;
+    return reinterpret_cast<const T*>(shared_.base + offset);
   }
 
   // --- Connections -------------------------------------------------------------------------------
 
   /// The channel of this copy: copies of a plan do not share connections.
   TUTTI_HD std::uint32_t channel(const End& end) const {
-    return copy_ * plan_.plan_channels + end.channel;
+    const std::uint32_t first = plan().signals != 0 ? shape_.data_channels() : 0;
+    return first + shared_.copy * plan().plan_channels + end.channel;
   }
   /// Messages so far at this end; touched by this lane alone, so plain.
   TUTTI_HD std::uint64_t* number(const End& end) const {
@@ -103,8 +134,9 @@ class LaneLinks {
   }
   /// A thread for each end.
   TUTTI_HD void open_ends() {
-    for (std::uint32_t e = block_.thread(); e < lane_.ends; e += block_.threads()) {
-      const End& end = ends_[e];
+    TUTTI_NO_UNROLL
+    for (std::uint32_t e = block_.thread(); e < lane().ends; e += block_.threads()) {
+      const End& end = shared_.lane_ends[e];
       const std::uint32_t c = channel(end);
       std::byte* const theirs = rank_.segments[end.peer];
       OpenEnd& open = shared_.ends[e];
@@ -123,7 +155,7 @@ class LaneLinks {
   }
   /// The number of a message, from 1.
   TUTTI_HD std::uint64_t message(const Use& use) const {
-    return shared_.ends[use.end].first + std::uint64_t{round_} * ends_[use.end].per_tile +
+    return shared_.ends[use.end].first + std::uint64_t{round_} * end_of(use).per_tile +
            use.ordinal + 1;
   }
   TUTTI_HD std::uint32_t slot(std::uint64_t message) const {
@@ -135,12 +167,14 @@ class LaneLinks {
   }
   /// What the header of a message says: its number, and a word in which both sides must agree.
   TUTTI_HD std::uint64_t header_of(const Use& use, const DeviceAction& action) const {
-    const std::uint64_t check = tag_ + action.check;  // 32 bits, so it comes round
+    const std::uint64_t check = shared_.tag + action.check;  // 32 bits, so it comes round
     return check << 32 | static_cast<std::uint32_t>(message(use));
   }
   TUTTI_HD std::uint64_t* signal_payload(const Use& use) const {
-    return reinterpret_cast<std::uint64_t*>(shared_.ends[use.end].connection +
-                                            shape_.simple(slot(message(use))));
+    const std::uint32_t s = slot(message(use));
+    return reinterpret_cast<std::uint64_t*>(
+        shared_.ends[use.end].connection +
+        (plan().signals != 0 ? shape_.signal(s) : shape_.simple(s)));
   }
 
   // --- Waiting -----------------------------------------------------------------------------------
@@ -148,6 +182,7 @@ class LaneLinks {
   TUTTI_HD bool wait_for_message(const Use& use, const DeviceAction& a) {
     const std::uint64_t* at = header(use);
     const std::uint64_t expected = header_of(use, a);
+    TUTTI_NO_UNROLL
     for (;;) {
       // acquire: pairs with the release that publishes it.
       const std::uint64_t found = load_acquire(at);
@@ -199,8 +234,9 @@ class LaneLinks {
   /// Once in kMessagesPerCleaning messages of a connection: every LL word of the slot gets the flag
   /// of the slot's message before, so that none keeps one for 2^32 messages.
   TUTTI_HD void clean_slots(const DeviceAction& a) {
-    const Use* sends = uses_ + a.first_send;
+    const Use* sends = shared_.uses + a.first_send;
     bool cleaned = false;
+    TUTTI_NO_UNROLL
     for (std::uint32_t i = 0; i < a.sends; ++i) {
       const std::uint64_t number = message(sends[i]);
       if (number < kMessagesPerCleaning || number % kMessagesPerCleaning >= shape_.slots) continue;
@@ -209,6 +245,7 @@ class LaneLinks {
                                                      shape_.ll(slot(number)));
       const std::uint64_t old = (number - shape_.slots) << 32;
       const std::uint32_t pairs = shape_.ll_bytes / 16;
+      TUTTI_NO_UNROLL
       for (std::uint32_t p = block_.thread(); p < pairs; p += block_.threads()) {
         block_.store_pair(words + 2 * p, {old, old});
       }
@@ -224,83 +261,51 @@ class LaneLinks {
     block_.pause();
     ++looks_;
     if (looks_ % 64 != 0) return true;
-    if (load_relaxed(&state_->failed) != 0) return false;
+    if (load_relaxed(&state()->failed) != 0) return false;
     if (looks_ % 1024 != 0) return true;
-    Control& control = *rank_.control;
-    if (load_relaxed(&control.abort) != 0) return false;
-    const std::uint64_t timeout = load_relaxed(&control.timeout_ns);
-    const std::uint64_t now = block_.nanoseconds();
     if (looks_ == 1024) {
-      began_ = now;
+      began_ = block_.nanoseconds();
       told_ = false;
     }
-    const std::uint64_t late = load_relaxed(&control.late_ns);
-    if (late != 0 && now - began_ > late && !told_) tell(use, own_lanes);
-    if (timeout != 0 && now - began_ > timeout) {
-      if (own_lanes) return report(Trouble::timed_out, rank_.rank, false, 0, 0);
-      return fail(Trouble::timed_out, use, 0, 0);
-    }
-    return true;
+    const Verdict v =
+        judge(rank_.control, state(), spot(use, own_lanes), block_.nanoseconds() - began_, told_);
+    told_ = v.told;
+    return v.go_on;
   }
 
   /// False, so that it can be returned.
   TUTTI_HD bool fail(Trouble trouble, const Use& use, std::uint64_t expected, std::uint64_t found) {
-    const End& end = ends_[use.end];
-    return report(trouble, end.peer, end.sends != 0, expected, found);
-  }
-
-  TUTTI_HD bool report(Trouble trouble, std::uint32_t peer, bool sending, std::uint64_t expected,
-                       std::uint64_t found) {
-    if (claim(&state_->failed, 1)) {
-      write(rank_.control->report, trouble, peer, sending, expected, found);
-    }
+    report_failure(rank_.control, state(), spot(use, false), trouble, expected, found);
     return false;
   }
-
-  /// A long wait, once; unless the host has not read another one yet.
-  TUTTI_HD void tell(const Use& use, bool own_lanes) {
-    told_ = true;
-    if (!claim(&state_->telling, 1)) return;
-    Report& r = rank_.control->late;
-    if (load_acquire(&r.trouble) == static_cast<std::uint64_t>(Trouble::none)) {
-      const End& end = ends_[use.end];
-      write(r, Trouble::late, own_lanes ? rank_.rank : end.peer, !own_lanes && end.sends != 0, 0,
-            0);
-    }
-    // release: who claims it next sees the report.
-    store_release(&state_->telling, 0);
+  /// A peer names memory that it does not have.
+  TUTTI_HD void fail_window(std::uint32_t peer, std::uint64_t expected, std::uint64_t found) {
+    Spot here = spot({}, true);
+    here.peer = peer;
+    report_failure(rank_.control, state(), here, Trouble::window, expected, found);
   }
 
-  TUTTI_HD void write(Report& r, Trouble trouble, std::uint32_t peer, bool sending,
-                      std::uint64_t expected, std::uint64_t found) {
-    store_relaxed(&r.messages, plan_.messages);
-    store_relaxed(&r.operation, operation_);
-    store_relaxed(&r.lane, lane_index_);
-    store_relaxed(&r.copy, copy_);
-    store_relaxed(&r.tile, tile_);
-    store_relaxed(&r.step, step_);
-    store_relaxed(&r.peer, peer);
-    store_relaxed(&r.sending, sending ? 1 : 0);
-    store_relaxed(&r.expected, expected);
-    store_relaxed(&r.found, found);
-    // release: the host reads the rest after this.
-    store_release(&r.trouble, static_cast<std::uint64_t>(trouble));
+  /// `own_lanes`: it waits for this rank's own blocks.
+  TUTTI_HD Spot spot(const Use& use, bool own_lanes) const {
+    Spot s{shared_.operation,
+           plan().messages,
+           shared_.lane_index,
+           shared_.copy,
+           tile_,
+           step_,
+           rank_.rank,
+           0,
+           own_lanes ? 1u : 0u};
+    if (own_lanes) return s;
+    s.peer = end_of(use).peer;
+    s.sending = end_of(use).sends;
+    return s;
   }
 
   Block& block_;
   BlockShared& shared_;
   const SegmentShape& shape_;
   const RankLaunch& rank_;
-  const std::byte* const base_;
-  const PlanBlock& plan_;
-  const std::uint32_t lane_index_;
-  const std::uint32_t copy_;
-  const DeviceLane& lane_;
-  const End* const ends_;
-  const Use* const uses_;
-  State* const state_;
-  const std::uint64_t operation_;
-  const std::uint32_t tag_;
   std::uint32_t tile_ = 0;
   std::uint32_t round_ = 0;  // tiles of this copy before this one
   std::uint32_t step_ = 0;

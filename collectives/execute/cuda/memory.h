@@ -187,7 +187,7 @@ TUTTI_HD std::uint32_t unit_of(std::uint64_t bits) {
 
 /// What is left of a pack, or lies at an odd address: `n` <= 16 bytes in accesses of less than 16.
 /// A device cannot read across its alignment, which `unit` divides.
-TUTTI_HD Pair load_odd(const std::byte* p, std::uint32_t n, std::uint32_t unit) {
+TUTTI_COLD Pair load_odd(const std::byte* p, std::uint32_t n, std::uint32_t unit) {
   const std::uint32_t u = unit_of(unit | n | 8);
   Pair v;
   TUTTI_NO_UNROLL
@@ -205,7 +205,7 @@ TUTTI_HD Pair load_odd(const std::byte* p, std::uint32_t n, std::uint32_t unit) 
   return v;
 }
 
-TUTTI_HD void store_odd(std::byte* p, Pair v, std::uint32_t n, std::uint32_t unit) {
+TUTTI_COLD void store_odd(std::byte* p, Pair v, std::uint32_t n, std::uint32_t unit) {
   const std::uint32_t u = unit_of(unit | n | 8);
   TUTTI_NO_UNROLL
   for (std::uint32_t at = 0; at < n; at += u) {

@@ -103,9 +103,10 @@ Choice choose(const PlanHeader& plan, const Traits& t, const SegmentShape& shape
     refuse(plan,
            fmt::format("it needs links of {} slots, but they have {}", plan.slots, shape.slots));
   }
-  if (t.plan_channels > shape.channels) {
-    refuse(plan,
-           fmt::format("it needs {} channels, but there are {}", t.plan_channels, shape.channels));
+  c.signals = !t.link_data && t.plan_channels <= shape.signal_channels;
+  const std::uint32_t channels = c.signals ? shape.signal_channels : shape.channels;
+  if (t.plan_channels > channels) {
+    refuse(plan, fmt::format("it needs {} channels, but there are {}", t.plan_channels, channels));
   }
   if (plan.lanes > std::min(t.most_blocks, kMostBlocks)) {
     refuse(plan, fmt::format("its {} lanes need as many thread blocks, but {} fit beside those of "
@@ -117,20 +118,20 @@ Choice choose(const PlanHeader& plan, const Traits& t, const SegmentShape& shape
     refuse(plan, fmt::format("its messages of {} chunks do not fit the slots", plan.widest));
   }
   c.copies =
-      std::max<std::uint32_t>(1, std::min({copies, shape.channels / t.plan_channels,
+      std::max<std::uint32_t>(1, std::min({copies, channels / t.plan_channels,
                                            std::min(t.most_blocks, kMostBlocks) / plan.lanes}));
   std::size_t chunk = t.link_data ? capacity : kMostWindowChunk;
-  // Where only the two ends know a block's size, tiles are as large as can be.
-  if (!t.tiles_by_lane) {
-    // A tile for every copy, if there is enough.
-    const std::size_t bytes = t.block * t.element_bytes;
-    const std::size_t shares = std::size_t{c.copies} * plan.pieces;
-    chunk = std::min(chunk, ((bytes + shares - 1) / shares + 63) / 64 * 64);
-  }
   if (t.tmp_chunks > 0) chunk = std::min(chunk, kMostTmp / t.tmp_chunks);
-  chunk = std::min(chunk, kMostTile / plan.pieces);
-  c.tiling = Tiling::of(t.tiles_by_lane ? 0 : t.block, t.element_bytes, plan.pieces,
-                        std::max<std::size_t>(chunk, 64));
+  chunk = std::max<std::size_t>(std::min(chunk, kMostTile / plan.pieces) / 64 * 64, 64);
+  // Where only the two ends know a block's size, tiles are as large as can be. Else every copy has
+  // as many as any other, so that none waits for the rest of a last round.
+  if (!t.tiles_by_lane) {
+    const auto parts = [](std::size_t all, std::size_t of) { return (all + of - 1) / of; };
+    const std::size_t share = std::max<std::size_t>(
+        parts(t.block * t.element_bytes, std::size_t{c.copies} * plan.pieces), 1);
+    chunk = parts(parts(share, parts(share, chunk)), 64) * 64;
+  }
+  c.tiling = Tiling::of(t.tiles_by_lane ? 0 : t.block, t.element_bytes, plan.pieces, chunk);
   return c;
 }
 

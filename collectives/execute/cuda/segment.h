@@ -3,7 +3,7 @@
 // address per rank is all that anybody has to know.
 //
 //     State | progress | numbers sent, received | credit lines | peers' buffers | windows |
-//     connections: headers, LL slots, LL128 slots, Simple slots
+//     connections: headers, LL slots, LL128 slots, Simple slots | signals: headers, payloads
 //
 // A connection is the bounded FIFO of transport/connection.h, one for each (sender, receiver,
 // channel), with its parts where they are polled: messages in the receiver's segment, credit in the
@@ -62,13 +62,17 @@ struct SegmentShape {
   std::uint32_t ranks = 1;
   std::uint32_t channels = 1;          // of plans
   std::uint32_t message_channels = 0;  // after them: of sends and receives
+  std::uint32_t signal_channels = 0;   // after those: of plans whose links carry no data
   std::uint32_t slots = 4;             // <= kMostSlots
   std::uint32_t ll_bytes = 0;          // of one LL slot, flags included; multiples of kLine, as are
   std::uint32_t ll128_bytes = 0;       // these
   std::uint32_t simple_bytes = 128;    // at least that
 
   // Offsets of the parts.
-  TUTTI_HD std::size_t pairs() const { return std::size_t{ranks} * (channels + message_channels); }
+  TUTTI_HD std::uint32_t data_channels() const { return channels + message_channels; }
+  TUTTI_HD std::size_t pairs() const {
+    return std::size_t{ranks} * (data_channels() + signal_channels);
+  }
   TUTTI_HD std::size_t progress(std::uint32_t block) const { return kLine * (1 + block); }
   TUTTI_HD std::size_t sent() const { return progress(kMostBlocks); }
   TUTTI_HD std::size_t received() const { return sent() + numbers(); }
@@ -78,7 +82,12 @@ struct SegmentShape {
   TUTTI_HD std::size_t connections() const {
     return rounded(windows() + sizeof(Window) * kMostWindows * ranks);
   }
-  TUTTI_HD std::size_t bytes() const { return connections() + connection_bytes() * pairs(); }
+  TUTTI_HD std::size_t signals() const {
+    return connections() + connection_bytes() * ranks * data_channels();
+  }
+  TUTTI_HD std::size_t bytes() const {
+    return signals() + signal_bytes() * ranks * signal_channels;
+  }
 
   TUTTI_HD std::size_t index(std::uint32_t peer, std::uint32_t channel) const {
     return std::size_t{channel} * ranks + peer;
@@ -89,7 +98,8 @@ struct SegmentShape {
   }
   /// From `peer`, the sender.
   TUTTI_HD std::size_t connection(std::uint32_t peer, std::uint32_t channel) const {
-    return connections() + connection_bytes() * index(peer, channel);
+    if (channel < data_channels()) return connections() + connection_bytes() * index(peer, channel);
+    return signals() + signal_bytes() * index(peer, channel - data_channels());
   }
 
   // Within a connection.
@@ -102,6 +112,9 @@ struct SegmentShape {
     return ll128(slots) + std::size_t{simple_bytes} * slot;
   }
   TUTTI_HD std::size_t connection_bytes() const { return simple(slots); }
+  /// Of a connection that carries nothing but signals.
+  TUTTI_HD std::size_t signal(std::uint32_t slot) const { return kLine * (1 + std::size_t{slot}); }
+  TUTTI_HD std::size_t signal_bytes() const { return signal(slots); }
 
  private:
   static TUTTI_HD std::size_t rounded(std::size_t bytes) {

@@ -24,42 +24,47 @@ class LaneWalk : LaneLinks<Block> {
   /// The whole lane. After a failure it returns early; the communicator is of no use then.
   TUTTI_HD void run() {
     open_ends();
-    if (!block_.all(load_relaxed(&state_->failed) == 0)) return;
-    const Range* ranges = Links::template array<Range>(plan_.range) + lane_.first_range;
-    for (std::uint32_t r = 0; r < lane_.ranges; ++r) {
+    if (!block_.all(load_relaxed(&state()->failed) == 0)) return;
+    const Range* ranges = Links::template array<Range>(plan().range) + lane().first_range;
+    TUTTI_NO_UNROLL
+    for (std::uint32_t r = 0; r < lane().ranges; ++r) {
       if (!walk(ranges[r])) return;
     }
-    for (std::uint32_t e = block_.thread(); e < lane_.ends; e += block_.threads()) {
-      *number(ends_[e]) =
-          shared_.ends[e].first + std::uint64_t{round_} * ends_[e].per_tile + ends_[e].counted;
+    TUTTI_NO_UNROLL
+    for (std::uint32_t e = block_.thread(); e < lane().ends; e += block_.threads()) {
+      *number(shared_.lane_ends[e]) = shared_.ends[e].first +
+                                      std::uint64_t{round_} * shared_.lane_ends[e].per_tile +
+                                      shared_.lane_ends[e].counted;
     }
     finish();
   }
 
  private:
   using Links = LaneLinks<Block>;
-  using Links::block_, Links::shared_, Links::shape_, Links::rank_, Links::plan_;
+  using Links::block_, Links::shared_, Links::shape_, Links::rank_;
   using Links::clean_slots, Links::confirm, Links::look_again, Links::matches, Links::fail,
-      Links::report;
-  using Links::lane_index_, Links::copy_, Links::lane_, Links::ends_, Links::uses_;
-  using Links::open_ends, Links::number, Links::message, Links::slot, Links::signal_payload;
-  using Links::state_, Links::operation_, Links::tile_, Links::round_, Links::step_, Links::looks_;
-  using Links::wait_for_message, Links::wait_for_slot, Links::header, Links::header_of;
+      Links::fail_window;
+  using Links::message, Links::slot, Links::signal_payload, Links::header, Links::header_of;
+  using Links::plan, Links::lane, Links::state, Links::end_of, Links::open_ends, Links::number;
+  using Links::tile_, Links::round_, Links::step_, Links::looks_;
+  using Links::wait_for_message, Links::wait_for_slot;
 
   /// This copy's tiles of a range.
   TUTTI_HD bool walk(const Range& range) {
-    const auto* actions = Links::template array<DeviceAction>(plan_.action) + range.first_action;
+    const auto* actions = Links::template array<DeviceAction>(plan().action) + range.first_action;
     shift_by_ = range.tile_stride;
-    const std::uint32_t copies = plan_.copies;
-    tile_ = range.first_tile + (copy_ + copies - range.first_tile % copies) % copies;
+    const std::uint32_t copies = plan().copies;
+    tile_ = range.first_tile + (shared_.copy + copies - range.first_tile % copies) % copies;
+    TUTTI_NO_UNROLL
     for (; tile_ < range.end_tile; tile_ += copies, ++round_) {
-      for (step_ = 0; step_ < lane_.actions; ++step_) {
+      TUTTI_NO_UNROLL
+      for (step_ = 0; step_ < lane().actions; ++step_) {
         if (!perform(actions[step_])) return false;
       }
-      if (plan_.windows != 0 && plan_.lanes > 1 && !meet()) return false;
+      if (plan().windows != 0 && plan().lanes > 1 && !meet()) return false;
     }
     // Ranges of messages are counted each by itself.
-    if (plan_.messages != 0) round_ = 0;
+    if (plan().messages != 0) round_ = 0;
     return true;
   }
 
@@ -72,15 +77,17 @@ class LaneWalk : LaneLinks<Block> {
 
   TUTTI_HD bool perform(const DeviceAction& a) {
     const bool ordered = is_ordered(a);
-    const bool tells = a.signals != 0 && plan_.windows != 0;
-    const Use* receives = uses_ + a.first_receive;
-    const Use* sends = uses_ + a.first_send;
-    const DeviceMove* moves = Links::template array<DeviceMove>(plan_.move) + a.first_move;
+    const bool tells = a.signals != 0 && plan().windows != 0;
+    const Use* receives = shared_.uses + a.first_receive;
+    const Use* sends = shared_.uses + a.first_send;
+    const DeviceMove* moves = Links::template array<DeviceMove>(plan().move) + a.first_move;
     looks_ = 0;
     bool fine = a.moves == 0 || resolve(a, moves[0]);
+    TUTTI_NO_UNROLL
     for (std::uint32_t i = block_.thread(); i < a.receives && ordered; i += block_.threads()) {
       fine = fine && wait_for_message(receives[i], a) && (!tells || learn(receives[i]));
     }
+    TUTTI_NO_UNROLL
     for (std::uint32_t i = block_.thread(); i < a.sends; i += block_.threads()) {
       fine = fine && wait_for_slot(sends[i]);
       // relaxed: it announces nothing, it is there to be compared.
@@ -93,6 +100,7 @@ class LaneWalk : LaneLinks<Block> {
     }
     if (!block_.all(fine)) return false;
     clean_slots(a);
+    TUTTI_NO_UNROLL
     for (std::uint32_t i = 0; i < a.moves; ++i) {
       if (i > 0) {
         block_.all(true);  // everybody is done with the targets
@@ -100,17 +108,20 @@ class LaneWalk : LaneLinks<Block> {
       }
       fine = move(a, moves[i]) && fine;
     }
+    TUTTI_NO_UNROLL
     for (std::uint32_t i = block_.thread(); i < a.receives && !ordered; i += block_.threads()) {
       fine = fine && confirm(receives[i], a, found);
       found = 0;
     }
     // The barrier, and the releases below after it, order what all threads of the block did.
     if (!block_.all(fine)) return false;
+    TUTTI_NO_UNROLL
     for (std::uint32_t i = block_.thread(); i < a.sends && ordered; i += block_.threads()) {
       if (tells) tell_addresses(signal_payload(sends[i]));
       // release: the data, and through windows everything that this lane did, comes before.
       block_.store_release(header(sends[i]), header_of(sends[i], a));
     }
+    TUTTI_NO_UNROLL
     for (std::uint32_t i = block_.thread(); i < a.receives; i += block_.threads()) {
       std::uint64_t* const credit = shared_.ends[receives[i].end].credit;
       if (ordered) {
@@ -130,24 +141,26 @@ class LaneWalk : LaneLinks<Block> {
 
   TUTTI_HD void tell_addresses(std::uint64_t* payload) const {
     const auto* words = reinterpret_cast<const std::uint64_t*>(&rank_.addresses);
+    TUTTI_NO_UNROLL
     for (std::size_t i = 0; i < kAddressWords; ++i) payload[i] = words[i];
-    payload[2] += copy_ * plan_.tmp_stride;  // which differs from rank to rank
+    payload[2] += shared_.copy * plan().tmp_stride;  // which differs from rank to rank
   }
 
   TUTTI_HD std::uint64_t* peer_words(std::uint32_t peer) const {
     return reinterpret_cast<std::uint64_t*>(rank_.segment + shape_.peers() +
-                                            sizeof(PeerBuffers) * shape_.index(peer, copy_));
+                                            sizeof(PeerBuffers) * shape_.index(peer, shared_.copy));
   }
 
   /// Makes the payload of a signal ours. Every lane that hears from a peer hears the same, so the
   /// words are written relaxed, more than once.
   TUTTI_HD bool learn(const Use& use) {
-    const std::uint32_t peer = ends_[use.end].peer;
+    const std::uint32_t peer = end_of(use).peer;
     const std::uint64_t* payload = signal_payload(use);
     const std::uint64_t ids[3] = {payload[3] & 0xFFFFFFFFu, payload[3] >> 32, payload[4]};
     const auto* windows = reinterpret_cast<const Window*>(rank_.segment + shape_.windows()) +
                           std::size_t{peer} * kMostWindows;
     std::uint64_t* words = peer_words(peer);
+    TUTTI_NO_UNROLL
     for (int i = 0; i < 3; ++i) {
       std::uint64_t base = payload[i];
       std::uint64_t bytes = ~std::uint64_t{0};
@@ -167,13 +180,14 @@ class LaneWalk : LaneLinks<Block> {
 
   /// Lanes of a copy that write into other ranks' memory meet after each tile, as on the host.
   TUTTI_HD bool meet() {
-    const std::uint64_t here = (operation_ << 32) + round_ + 1;
-    const std::uint32_t first = copy_ * plan_.lanes;
+    const std::uint64_t here = (shared_.operation << 32) + round_ + 1;
+    const std::uint32_t first = shared_.copy * plan().lanes;
     // release after the barrier at the end of the last step; acquire below.
-    if (block_.thread() == 0) block_.store_release(progress(first + lane_index_), here);
+    if (block_.thread() == 0) block_.store_release(progress(first + shared_.lane_index), here);
     bool fine = true;
     looks_ = 0;
-    for (std::uint32_t l = block_.thread(); l < plan_.lanes; l += block_.threads()) {
+    TUTTI_NO_UNROLL
+    for (std::uint32_t l = block_.thread(); l < plan().lanes; l += block_.threads()) {
       while (fine && is_before(load_acquire(progress(first + l)), here)) {
         fine = look_again({0, 0}, true);
       }
@@ -192,9 +206,10 @@ class LaneWalk : LaneLinks<Block> {
 
   /// Where the operands of `m` are; a thread for each.
   TUTTI_HD bool resolve(const DeviceAction& a, const DeviceMove& m) {
-    const auto* places = Links::template array<DevicePlace>(plan_.place) + m.first_place;
+    const auto* places = Links::template array<DevicePlace>(plan().place) + m.first_place;
     const std::uint32_t operands = std::uint32_t{m.destinations} + m.sources;
     bool fine = true;
+    TUTTI_NO_UNROLL
     for (std::uint32_t k = block_.thread(); k < operands; k += block_.threads()) {
       Target t = target(a, places[k], m.bytes);
       if (t.pointer == nullptr) fine = false;
@@ -215,13 +230,13 @@ class LaneWalk : LaneLinks<Block> {
         t.pointer = rank_.out + p.offset + shift;
         break;
       case Place::Where::tmp:
-        t.pointer = rank_.tmp + p.offset + copy_ * plan_.tmp_stride;
+        t.pointer = rank_.tmp + p.offset + shared_.copy * plan().tmp_stride;
         break;
       case Place::Where::send:
       case Place::Where::receive: {
         const std::uint32_t first = p.where == Place::Where::send ? a.first_send : a.first_receive;
         t.use = first + static_cast<std::uint32_t>(p.rank);
-        const Use& use = uses_[t.use];
+        const Use& use = shared_.uses[t.use];
         const std::uint32_t s = slot(message(use));
         std::byte* const slots = shared_.ends[use.end].connection;
         t.flag = message(use);
@@ -243,7 +258,7 @@ class LaneWalk : LaneLinks<Block> {
         const std::uint64_t at = p.offset + (p.where == Place::Where::peer_tmp ? 0 : shift);
         const std::uint64_t limit = load_relaxed(words + 3 + which);
         if (at > limit || bytes > limit - at) {
-          report(Trouble::window, static_cast<std::uint32_t>(p.rank), false, limit, at + bytes);
+          fail_window(static_cast<std::uint32_t>(p.rank), limit, at + bytes);
           return t;
         }
         t.pointer = reinterpret_cast<std::byte*>(load_relaxed(words + which) + at);
@@ -271,12 +286,13 @@ class LaneWalk : LaneLinks<Block> {
     arguments.sources = m.sources;
     arguments.bytes = m.bytes;
     arguments.reduction.kind = rank_.kind;
-    arguments.reduction.divisor = plan_.divisor;
-    arguments.reduction.divide_result = plan_.reduction != 0 && a.completes != 0 &&
+    arguments.reduction.divisor = plan().divisor;
+    arguments.reduction.divide_result = plan().reduction != 0 && a.completes != 0 &&
                                         rank_.kind == ReduceKind::avg &&
                                         std::is_integral_v<typename E::Wide>;
     const auto wait = [&](const Target& t) {
-      return look_again(uses_[t.use]) && (looks_ % 1024 != 0 || matches(uses_[t.use], a));
+      return look_again(shared_.uses[t.use]) &&
+             (looks_ % 1024 != 0 || matches(shared_.uses[t.use], a));
     };
     if (is_ordered(a) || a.receives + a.sends == 0) {
       move_memory<E>(arguments, block_.thread(), block_.threads());
@@ -295,17 +311,17 @@ class LaneWalk : LaneLinks<Block> {
   /// next operation, which begins after all blocks of this one have ended.
   TUTTI_HD void finish() {
     // Messages are no operation of all ranks, who would count differently.
-    if (block_.thread() != 0 || plan_.messages != 0) return;
+    if (block_.thread() != 0 || plan().messages != 0) return;
     // For lanes that still meet: this one has done all its tiles.
-    if (plan_.windows != 0 && plan_.lanes > 1) {
-      block_.store_release(progress(copy_ * plan_.lanes + lane_index_),
-                           (operation_ << 32) + 0xFFFFFFFF);
+    if (plan().windows != 0 && plan().lanes > 1) {
+      block_.store_release(progress(shared_.copy * plan().lanes + shared_.lane_index),
+                           (shared_.operation << 32) + 0xFFFFFFFF);
     }
     if (rank_.blocks > 1) {
-      if (fetch_add(&state_->arrived, 1) + 1 < rank_.blocks) return;
-      store_relaxed(&state_->arrived, 0);
+      if (fetch_add(&state()->arrived, 1) + 1 < rank_.blocks) return;
+      store_relaxed(&state()->arrived, 0);
     }
-    store_relaxed(&state_->operation, operation_ + 1);
+    store_relaxed(&state()->operation, shared_.operation + 1);
   }
 
   std::uint32_t shift_by_ = 0;  // bytes from a tile of the range to the next
