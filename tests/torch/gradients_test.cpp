@@ -173,8 +173,8 @@ TEST(TorchPipeline, MakesWeightsGradientsInTheirOwnPart) {
     CommunicatorAxis axis(comm);
     Module module;
     const Tensor& weight = module.linear->weight;
-    const auto schedule = parallel::pipeline::generate(*parallel::pipeline::find_generator("zb-h1"),
-                                                       {.ranks = 1, .micro_batches = 1});
+    const auto schedule =
+        parallel::pipeline::generate(*parallel::pipeline::find_generator("zb-h1"), {1, 1, 0});
     int inputs = 0, weights = 0;
     Pipeline pipeline(axis, schedule, {.shape = {3, 4}},
                       {.forward =
