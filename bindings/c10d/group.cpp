@@ -101,7 +101,8 @@ c10::intrusive_ptr<::c10d::Backend> Backend::merge(const StorePointer& store,
 
 std::shared_ptr<c10::Allocator> Backend::getMemAllocator() { return window_allocator(); }
 
-bool Backend::supportsTensorAlloc(c10::DeviceIndex device) { return device < 0 || size_ > 0; }
+// A CPU has no index.
+bool Backend::supportsTensorAlloc(c10::DeviceIndex device) { return device < 0; }
 
 at::Tensor Backend::allocateTensor(long size, at::TensorOptions options) {
   TORCH_CHECK(options.device().is_cpu(), "allocateTensor: window memory is the CPU's");

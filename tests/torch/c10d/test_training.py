@@ -153,19 +153,6 @@ def pipeline_gpipe(rank, world):
     return pipeline(rank, world, "ScheduleGPipe")
 
 
-def context_parallel(rank, world):
-    from torch.distributed.tensor.experimental import context_parallel as cp
-
-    mesh = init_device_mesh("cpu", (world,))
-    torch.manual_seed(2)
-    q, k, v = (torch.randn(2, 4, 8 * world, 8, requires_grad=True) for _ in range(3))
-    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.FLASH_ATTENTION):
-        with cp(mesh, buffers=(q, k, v), buffer_seq_dims=(2, 2, 2)):
-            out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-            out.sum().backward()
-            return [out.sum().item(), k.grad.abs().sum().item()]
-
-
 def functional(rank, world):
     import torch.distributed._functional_collectives as fc
 
@@ -175,6 +162,8 @@ def functional(rank, world):
     out.append(fc.reduce_scatter_tensor(x, "avg", 0, every))
     out.append(fc.all_to_all_single(x, None, None, every))
     out.append(fc.broadcast(x, 1, every))
+    # The exchange of context parallelism, whose attention PyTorch has for GPUs alone.
+    out.append(fc.permute_tensor(x, [(r + 1) % world for r in every], every))
     out += fc.all_reduce_coalesced([x, 2 * x], "max", every)
     out += fc.all_gather_into_tensor_coalesced([x, 2 * x], every)
     return [o.tolist() for o in map(torch.Tensor.clone, out)]
@@ -254,7 +243,6 @@ BODIES = [
     tensor_parallel,
     pipeline,
     pipeline_gpipe,
-    context_parallel,
     functional,
     compiled,
     checkpoint,
