@@ -80,39 +80,33 @@ class GpuLinkCheck {
   /// Links to what the source does not have: another container's GPU, or a device that was lost.
   void drop_dangling() {
     std::map<BusId, std::set<std::size_t>> unknown;
+    std::set<BusId> called_gpus, switches, gone;
     for (auto& [key, gpu] : gpus_) {
       for (const GpuLinkRecord& l : links(gpu)) {
         if (l.kind == Kind::c2c || other_end(gpu, l) >= 0 || to_switch(gpu, l)) continue;
         if (l.target_class == kProcessorClass) continue;
         unknown[*l.target].insert(gpu);
+        if (is_gpu_class(l.target_class)) called_gpus.insert(*l.target);
       }
     }
     for (const auto& [target, from] : unknown) {
       // What many link to, and no class tells, is a switch.
-      const bool like_switch = from.size() >= 3 && !is_any_gpu_class(target);
+      const bool like_switch = from.size() >= 3 && !called_gpus.contains(target);
       std::string names;
       for (const std::size_t gpu : from) names += (names.empty() ? "" : ", ") + name(gpu);
       doubts_.add(text_of(target), r_.devices[*from.begin()].gpu->origin,
                   fmt::format("is where links of {} end, but there is no such device; {}", names,
                               like_switch ? "it is taken as a switch" : "they are left out"));
-      for (const std::size_t gpu : from) {
-        for (GpuLinkRecord& l : links(gpu)) {
-          if (like_switch && l.target == target) l.target_class = kSwitchClass;
-        }
-        if (!like_switch) {
-          std::erase_if(links(gpu), [&](const GpuLinkRecord& l) { return l.target == target; });
-        }
-      }
+      (like_switch ? switches : gone).insert(target);
     }
-  }
-
-  bool is_any_gpu_class(const BusId& target) {
     for (auto& [key, gpu] : gpus_) {
-      for (const GpuLinkRecord& l : links(gpu)) {
-        if (l.target == target && is_gpu_class(l.target_class)) return true;
+      std::erase_if(links(gpu), [&](const GpuLinkRecord& l) {
+        return l.target && other_end(gpu, l) < 0 && gone.contains(*l.target);
+      });
+      for (GpuLinkRecord& l : links(gpu)) {
+        if (l.target && switches.contains(*l.target)) l.target_class = kSwitchClass;
       }
     }
-    return false;
   }
 
   /// GPUs that list all others with as many links as they have: the links go to switches, which the
@@ -180,24 +174,19 @@ class GpuLinkCheck {
 
   /// One target in several records of a GPU.
   void join_twins(std::size_t gpu) {
-    auto& all = links(gpu);
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      for (std::size_t j = i + 1; j < all.size();) {
-        const bool same = all[i].kind == all[j].kind && all[i].target == all[j].target;
-        if (!same || all[i].kind == Kind::c2c) {
-          ++j;
-          continue;
-        }
-        // Drivers list each link by itself, files all of them in one record.
-        if (all[i].count == 1 && all[j].count == 1 && r_.format.starts_with("live")) {
-          all[i].count += all[j].count;
-        } else {
-          doubts_.add(fmt::format("{} -> {}", name(gpu), text_of(*all[i].target)), all[j].origin,
-                      "is there twice; the first record counts");
-        }
-        all.erase(all.begin() + static_cast<std::ptrdiff_t>(j));
+    std::map<std::pair<Kind, BusId>, std::size_t> known;
+    std::vector<GpuLinkRecord> kept;
+    for (const GpuLinkRecord& l : links(gpu)) {
+      const bool is_new =
+          l.kind == Kind::c2c || known.try_emplace({l.kind, *l.target}, kept.size()).second;
+      if (is_new) {
+        kept.push_back(l);
+        continue;
       }
+      doubts_.add(fmt::format("{} -> {}", name(gpu), text_of(*l.target)), l.origin,
+                  "is there twice; the first record counts");
     }
+    links(gpu) = std::move(kept);
   }
 
   GpuLinkRecord* link_to(std::size_t from, std::size_t to, Kind kind) {
