@@ -82,7 +82,7 @@ TEST(Nccl, AMesh) {
   EXPECT_DOUBLE_EQ(g.path(g.find("gpu0"), g.find("mlx5_0")).bandwidth, 24);
   EXPECT_EQ(g.node(g.find("gpu2")).model, "A100 SXM4 40GB");
   EXPECT_EQ(text_of(*g.node(g.find("gpu2")).bus), "10000:04:00.0");
-  EXPECT_EQ(g.node(g.find("gpu2")).origin.line, 35);
+  EXPECT_EQ(g.node(g.find("gpu2")).origin.line, 30);
   const Inventory n = inventory_of(records);
   EXPECT_EQ(n.cpus, 2);
   EXPECT_EQ(n.pci, 8);

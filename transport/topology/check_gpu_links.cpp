@@ -117,7 +117,6 @@ class GpuLinkCheck {
     for (const auto& [host, all] : by_host) {
       std::vector<std::size_t> beyond;
       std::vector<std::int64_t> counts;
-      std::int64_t sum = 0;
       bool called_switches = false;
       for (const std::size_t gpu : all) {
         std::int64_t total = 0;
@@ -129,14 +128,11 @@ class GpuLinkCheck {
           ++peers;
           counts.push_back(l.count);
         }
-        if (peers >= 2 && total > most_links(gpu)) {
-          beyond.push_back(gpu);
-          sum = total;
-        }
+        if (peers >= 2 && total > most_links(gpu)) beyond.push_back(gpu);
       }
       const auto count = common(counts);
       if (2 * beyond.size() > all.size() && beyond.size() >= 3 && count) {
-        replace_by_switch(all, beyond, sum, *count);
+        replace_by_switch(all, beyond, *count);
       } else if (called_switches) {
         for (const std::size_t gpu : all) {
           for (GpuLinkRecord& l : links(gpu)) {
@@ -150,15 +146,22 @@ class GpuLinkCheck {
   }
 
   void replace_by_switch(const std::vector<std::size_t>& all,
-                         const std::vector<std::size_t>& beyond, std::int64_t sum,
-                         std::int64_t count) {
+                         const std::vector<std::size_t>& beyond, std::int64_t count) {
     for (const std::size_t gpu : all) {
       const bool wrong = std::ranges::find(beyond, gpu) != beyond.end();
       if (wrong && !r_.format.starts_with("nvidia-smi")) {
         doubts_.add(name(gpu), r_.devices[gpu].gpu->origin,
-                    fmt::format("would have {} NVLinks to other GPUs, more than the {} that it can "
-                                "have; they are taken as {} to switches",
-                                sum, most_links(gpu), std::min(count, most_links(gpu))));
+                    fmt::format("would have {} NVLinks to each other GPU, but it can have {}; they "
+                                "are taken as {} to switches",
+                                count, most_links(gpu), std::min(count, most_links(gpu))));
+      }
+      for (const std::size_t other : all) {
+        const GpuLinkRecord* const l = other == gpu ? nullptr : link_to(gpu, other, Kind::nvlink);
+        const std::int64_t said = l == nullptr ? 0 : l->count;
+        if (other == gpu || said == count) continue;
+        doubts_.add(
+            fmt::format("{} -> {}", name(gpu), name(other)), r_.devices[gpu].gpu->origin,
+            fmt::format("has {} links, most others {}; it is taken as they are", said, count));
       }
       std::erase_if(links(gpu), [&](const GpuLinkRecord& l) {
         return l.kind == Kind::nvlink && other_end(gpu, l) >= 0;

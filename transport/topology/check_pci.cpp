@@ -168,7 +168,13 @@ class PciCheck {
   /// `fastest`: of what hangs on it.
   void check_bridge(DeviceRecord& d, const DeviceRecord* fastest) {
     if (!any_ || !has_a_link(d)) return;
-    if (fastest == nullptr) return;
+    if (fastest == nullptr) {
+      if (is_bridge_class(d.pci_class) && (!d.speed || !d.width) && complete_ && !is_repaired(d)) {
+        doubts_.add(text_of(*d.bus), d.origin,
+                    "does not say its PCI link, unlike others, and nothing is below it");
+      }
+      return;
+    }
     if (!d.speed || !d.width) {
       if (!is_repaired(d) && complete_) {
         doubts_.add(
