@@ -390,7 +390,12 @@ TEST(RealMachines, AreAsGoodAsTunedByHand) {
       if (!usable) continue;
       ++compared;
       const bool several = !ports.empty();
-      const double theirs = ring_bandwidth(g, orders, ports);
+      double theirs = 0;
+      try {
+        theirs = ring_bandwidth(g, orders, ports);
+      } catch (const Error&) {
+        continue;  // through a port that is too slow to be used
+      }
       const double ours = find_lanes(g, 0, of(kRing, several, true)).bandwidth;
       EXPECT_GE(ours, theirs * (1 - 1e-6)) << match["file"] << " " << model["ringBase"];
     }

@@ -82,7 +82,7 @@ TEST(Nccl, AMesh) {
   EXPECT_DOUBLE_EQ(g.path(g.find("gpu0"), g.find("mlx5_0")).bandwidth, 24);
   EXPECT_EQ(g.node(g.find("gpu2")).model, "A100 SXM4 40GB");
   EXPECT_EQ(text_of(*g.node(g.find("gpu2")).bus), "10000:04:00.0");
-  EXPECT_EQ(g.node(g.find("gpu2")).origin.line, 35);
+  EXPECT_EQ(g.node(g.find("gpu2")).origin.line, 30);
   const Inventory n = inventory_of(records);
   EXPECT_EQ(n.cpus, 2);
   EXPECT_EQ(n.pci, 8);
@@ -331,7 +331,7 @@ TEST(Bad, TextsAreRefusedWithTheirLine) {
   EXPECT_SAYS(refusal("hello"), "sample:1");
   EXPECT_SAYS(refusal("<system version=\"1\">\n<cpu\n"), "sample:");
   EXPECT_SAYS(refusal("<a/>"), "expected <system>, found <a>");
-  EXPECT_SAYS(refusal("<!-- only this -->"), "expected <system>");
+  EXPECT_SAYS(refusal("<!-- only this -->"), "expected an element");
   EXPECT_SAYS(refusal("\n\n<system version=\"1\"/>"), "sample:3: expected <cpu>");
   EXPECT_SAYS(refusal("<topology version=\"2.0\"/>"), "Machine");
   EXPECT_SAYS(refusal(std::string("<system>\0</system>", 18)), "binary");
@@ -359,7 +359,9 @@ TEST(Bad, ManyElementsAreNoReasonToStop) {
                         i >> 5 & 0xff, i & 0x1f);
   }
   const auto start = std::chrono::steady_clock::now();
-  EXPECT_EQ(inventory_of(records_of(wide + "</cpu></system>", "wide")).pci, 100'000);
+  Records records = records_of(wide + "</cpu></system>", "wide");
+  EXPECT_EQ(inventory_of(records).pci, 100'000);
+  EXPECT_GE(graph_of(records).nodes().size(), 100'000u);
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
 }
 
@@ -403,9 +405,6 @@ TEST(Bad, ValuesAreNamedAndLeftOut) {
 
 TEST(Bad, UnicodeIsNoTrouble) {
   std::string text = kMesh;
-  text.replace(text.find("mlx5_0"), 6, "\xe2\x98\x83\xff<&gt;");
-  EXPECT_NE(refusal(text), "");  // a < in an attribute
-  text = kMesh;
   text.replace(text.find("mlx5_0"), 6, "\xe2\x98\x83\xff&gt;");
   const Graph g = graph_of_text(text);
   for (const Node& n : g.nodes()) {

@@ -600,8 +600,8 @@ TEST_F(Verbs, WindowsAreRegisteredOnceAndUntilTheyAreFreed) {
   deallocate(again);
 }
 
-constexpr std::uint32_t kLongBytes = 40'000;
-constexpr ConnectionShape kLongShape{8, 65536, 4};
+constexpr std::uint32_t kLongBytes = 300'000;
+constexpr ConnectionShape kLongShape{8, 512 << 10, 4};
 
 /// Two ends, a link from a to b, and a window at each.
 struct Lending : TwoEnds {
@@ -635,7 +635,7 @@ struct Lending : TwoEnds {
     in.rung();
   }
 
-  static constexpr std::size_t kWindow = 128 << 10;
+  static constexpr std::size_t kWindow = 512 << 10;
   OutLink& out;
   InLink& in;
   std::vector<std::byte, Allocator<std::byte>> from, to;
@@ -667,7 +667,7 @@ TEST_F(Verbs, WhatIsNotAsExpectedComesIntoItsSlot) {
   EXPECT_EQ(l.to[128], std::byte{});
   l.free_one();
   // Short messages, and memory in no window, are not reached.
-  EXPECT_FALSE(l.in.can_expect(l.to.data(), 8192));
+  EXPECT_FALSE(l.in.can_expect(l.to.data(), 65536));
   std::vector<std::byte> other(kLongBytes);
   EXPECT_FALSE(l.in.can_expect(other.data(), kLongBytes));
   EXPECT_FALSE(l.out.can_lend(other.data(), kLongBytes));

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <numeric>
 
@@ -191,26 +192,25 @@ class LaneSearch {
     order.gpus.push_back(0);
     order.parents.push_back(-1);
     std::vector<bool> in(gpus_.size());
-    in[0] = true;
-    while (static_cast<int>(order.gpus.size()) < gpus()) {
-      int best = -1, parent = -1;
-      double least = 0;
+    std::vector<double> least(gpus_.size(), std::numeric_limits<double>::infinity());
+    std::vector<int> parent(gpus_.size());
+    for (int last = 0;;) {
+      in[size(last)] = true;
+      int next = -1;
       for (int i = 0; i < gpus(); ++i) {
         if (in[size(i)]) continue;
-        for (int p = static_cast<int>(order.gpus.size()) - 1; p >= 0; --p) {
-          const int above = order.gpus[size(p)];
-          const double price = price_of(path(i, above), prices) + price_of(path(above, i), prices);
-          if (best >= 0 && price >= least - 1e-12) continue;
-          least = price;
-          best = i;
-          parent = p;
+        const double price = price_of(path(i, last), prices) + price_of(path(last, i), prices);
+        if (price <= least[size(i)] + 1e-12) {
+          least[size(i)] = price;
+          parent[size(i)] = static_cast<int>(order.gpus.size()) - 1;
         }
+        if (next < 0 || least[size(i)] < least[size(next)] - 1e-12) next = i;
       }
-      in[size(best)] = true;
-      order.gpus.push_back(best);
-      order.parents.push_back(parent);
+      if (next < 0) return order;
+      order.gpus.push_back(next);
+      order.parents.push_back(parent[size(next)]);
+      last = next;
     }
-    return order;
   }
 
   static void add(std::map<int, double>& sums, const std::vector<int>& rows) {
@@ -310,6 +310,10 @@ double ring_bandwidth(const Graph& graph, const std::vector<std::vector<int>>& o
     if (ports.empty()) continue;
     ring.port_in = index(known, ports[i].first);
     ring.port_out = index(known, ports[i].second);
+    const int last = std::max(ring.port_in, ring.port_out);
+    if (last == static_cast<int>(known.size())) {
+      throw Error(ErrorCode::invalid_argument, "a ring has a port that carries no data");
+    }
   }
   return LaneSearch(graph, -1, request).evaluate(rings).bandwidth;
 }

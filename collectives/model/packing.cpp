@@ -3,7 +3,7 @@
 // are all positive, so doing nothing is a first solution.
 #include "collectives/model/packing.h"
 
-#include <cmath>
+#include <algorithm>
 #include <limits>
 
 namespace tutti {

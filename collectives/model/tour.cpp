@@ -38,7 +38,7 @@ class Tour {
           if (set >> next & 1) continue;
           const std::size_t to = place(set | std::size_t{1} << next, next);
           const float there = here + static_cast<float>(cost(last + 1, next + 1));
-          if (there >= best[to]) continue;
+          if (there > best[to]) continue;  // of equals the latest: natural orders
           best[to] = there;
           before[to] = static_cast<std::int8_t>(last);
         }
@@ -48,7 +48,7 @@ class Tour {
     float least = std::numeric_limits<float>::infinity();
     for (int i = 0; i < m; ++i) {
       const float all = best[place(sets - 1, i)] + static_cast<float>(cost(i + 1, 0));
-      if (all < least) least = all, last = i;
+      if (all <= least) least = all, last = i;
     }
     std::vector<int> tour;
     for (std::size_t set = sets - 1; last >= 0;) {

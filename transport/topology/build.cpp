@@ -22,6 +22,8 @@ constexpr double kUsualTransfers = 16;
 constexpr int kUsualWidth = 16;
 // An NVLink of an unknown model: those of V100, A100 and H100 reach about as much.
 constexpr double kUsualGpuLink = 20;
+// Processors that are linked to all others: no machine has more, and all pairs would be many.
+constexpr std::size_t kMostSockets = 64;
 // Switches that belong to no host.
 constexpr int kRack = -1;
 
@@ -56,7 +58,7 @@ class Builder {
   std::string unique(std::string wanted) {
     wanted = printable(wanted);
     if (names_.insert(wanted).second) return wanted;
-    for (int n = 2;; ++n) {
+    for (int n = ++copies_[wanted] + 1;; n = ++copies_[wanted] + 1) {
       const std::string other = fmt::format("{}#{}", wanted, n);
       if (names_.insert(other).second) return other;
     }
@@ -94,6 +96,7 @@ class Builder {
     for (std::size_t a = 0; a < processors_.size(); ++a) {
       for (std::size_t b = a + 1; b < processors_.size(); ++b) {
         if (cpus[a].host != cpus[b].host) continue;
+        if (a > kMostSockets) break;  // of so many, each to the first ones
         Link l;
         l.kind = LinkKind::socket;
         l.bandwidth = socket_bandwidth(cpus[a].arch, cpus[a].vendor, cpus[a].family.value_or(0),
@@ -126,6 +129,7 @@ class Builder {
     const std::string address = d.bus ? text_of(*d.bus) : "";
     if (d.gpu) {
       n.number = d.gpu->dev;
+      if (d.bus) gpus_.try_emplace({n.host, *d.bus}, static_cast<int>(index));
       n.name = unique(fmt::format("{}gpu{}", prefix(n.host), d.gpu->dev));
       const GpuModel& model = model_of(d);
       n.model = !d.gpu->model.empty() ? printable(d.gpu->model) : std::string(model.name);
@@ -203,13 +207,8 @@ class Builder {
   }
 
   int target_gpu(int host, const BusId& bus) const {
-    for (std::size_t i = 0; i < r_.devices.size(); ++i) {
-      const DeviceRecord& d = r_.devices[i];
-      if (d.gpu && d.bus == bus && graph_.node(nodes_.at(static_cast<int>(i))).host == host) {
-        return static_cast<int>(i);
-      }
-    }
-    return -1;
+    const auto at = gpus_.find({host, bus});
+    return at == gpus_.end() ? -1 : at->second;
   }
 
   void add_gpu_links(std::size_t index) {
@@ -291,8 +290,10 @@ class Builder {
   bool several_ = false;
   int roots_ = 0;
   std::set<std::string> names_;
+  std::map<std::string, int> copies_;
   std::vector<int> hosts_, processors_;
-  std::map<int, int> nodes_;  // of devices
+  std::map<int, int> nodes_;                   // of devices
+  std::map<std::pair<int, BusId>, int> gpus_;  // devices, by host and address
   std::map<int, std::set<BusId>> switches_;
   std::map<int, int> switch_nodes_;
   std::map<std::tuple<int, int, LinkKind>, std::pair<Link, Link>> between_;

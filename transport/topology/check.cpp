@@ -10,12 +10,10 @@
 namespace tutti::topology {
 
 void Doubts::add(const std::string& record, const Origin& origin, const std::string& what) {
-  for (Group& g : groups_) {
-    if (g.what != what) continue;
-    if (std::ranges::find(g.records, record) == g.records.end()) g.records.push_back(record);
-    return;
-  }
-  groups_.push_back({what, origin, {record}});
+  const auto [at, is_new] = place_.try_emplace(what, groups_.size());
+  if (is_new) groups_.push_back({what, origin, {}, {}});
+  Group& g = groups_[at->second];
+  if (g.known.insert(record).second) g.records.push_back(record);
 }
 
 std::vector<Doubt> Doubts::take() {
@@ -26,6 +24,7 @@ std::vector<Doubt> Doubts::take() {
     all.push_back({fmt::format("{}: {} {}", g.first.text(), names, g.what)});
   }
   groups_.clear();
+  place_.clear();
   return all;
 }
 

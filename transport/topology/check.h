@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -32,8 +33,10 @@ class Doubts {
     std::string what;
     Origin first;
     std::vector<std::string> records;
+    std::set<std::string> known;
   };
   std::vector<Group> groups_;
+  std::map<std::string, std::size_t> place_;  // in groups_, by what
 };
 
 /// How people call a device: gpu3, mlx5_0, or its address.

@@ -80,39 +80,33 @@ class GpuLinkCheck {
   /// Links to what the source does not have: another container's GPU, or a device that was lost.
   void drop_dangling() {
     std::map<BusId, std::set<std::size_t>> unknown;
+    std::set<BusId> called_gpus, switches, gone;
     for (auto& [key, gpu] : gpus_) {
       for (const GpuLinkRecord& l : links(gpu)) {
         if (l.kind == Kind::c2c || other_end(gpu, l) >= 0 || to_switch(gpu, l)) continue;
         if (l.target_class == kProcessorClass) continue;
         unknown[*l.target].insert(gpu);
+        if (is_gpu_class(l.target_class)) called_gpus.insert(*l.target);
       }
     }
     for (const auto& [target, from] : unknown) {
       // What many link to, and no class tells, is a switch.
-      const bool like_switch = from.size() >= 3 && !is_any_gpu_class(target);
+      const bool like_switch = from.size() >= 3 && !called_gpus.contains(target);
       std::string names;
       for (const std::size_t gpu : from) names += (names.empty() ? "" : ", ") + name(gpu);
       doubts_.add(text_of(target), r_.devices[*from.begin()].gpu->origin,
                   fmt::format("is where links of {} end, but there is no such device; {}", names,
                               like_switch ? "it is taken as a switch" : "they are left out"));
-      for (const std::size_t gpu : from) {
-        for (GpuLinkRecord& l : links(gpu)) {
-          if (like_switch && l.target == target) l.target_class = kSwitchClass;
-        }
-        if (!like_switch) {
-          std::erase_if(links(gpu), [&](const GpuLinkRecord& l) { return l.target == target; });
-        }
-      }
+      (like_switch ? switches : gone).insert(target);
     }
-  }
-
-  bool is_any_gpu_class(const BusId& target) {
     for (auto& [key, gpu] : gpus_) {
-      for (const GpuLinkRecord& l : links(gpu)) {
-        if (l.target == target && is_gpu_class(l.target_class)) return true;
+      std::erase_if(links(gpu), [&](const GpuLinkRecord& l) {
+        return l.target && other_end(gpu, l) < 0 && gone.contains(*l.target);
+      });
+      for (GpuLinkRecord& l : links(gpu)) {
+        if (l.target && switches.contains(*l.target)) l.target_class = kSwitchClass;
       }
     }
-    return false;
   }
 
   /// GPUs that list all others with as many links as they have: the links go to switches, which the
@@ -123,7 +117,6 @@ class GpuLinkCheck {
     for (const auto& [host, all] : by_host) {
       std::vector<std::size_t> beyond;
       std::vector<std::int64_t> counts;
-      std::int64_t sum = 0;
       bool called_switches = false;
       for (const std::size_t gpu : all) {
         std::int64_t total = 0;
@@ -135,14 +128,11 @@ class GpuLinkCheck {
           ++peers;
           counts.push_back(l.count);
         }
-        if (peers >= 2 && total > most_links(gpu)) {
-          beyond.push_back(gpu);
-          sum = total;
-        }
+        if (peers >= 2 && total > most_links(gpu)) beyond.push_back(gpu);
       }
       const auto count = common(counts);
       if (2 * beyond.size() > all.size() && beyond.size() >= 3 && count) {
-        replace_by_switch(all, beyond, sum, *count);
+        replace_by_switch(all, beyond, *count);
       } else if (called_switches) {
         for (const std::size_t gpu : all) {
           for (GpuLinkRecord& l : links(gpu)) {
@@ -156,15 +146,22 @@ class GpuLinkCheck {
   }
 
   void replace_by_switch(const std::vector<std::size_t>& all,
-                         const std::vector<std::size_t>& beyond, std::int64_t sum,
-                         std::int64_t count) {
+                         const std::vector<std::size_t>& beyond, std::int64_t count) {
     for (const std::size_t gpu : all) {
       const bool wrong = std::ranges::find(beyond, gpu) != beyond.end();
       if (wrong && !r_.format.starts_with("nvidia-smi")) {
         doubts_.add(name(gpu), r_.devices[gpu].gpu->origin,
-                    fmt::format("would have {} NVLinks to other GPUs, more than the {} that it can "
-                                "have; they are taken as {} to switches",
-                                sum, most_links(gpu), std::min(count, most_links(gpu))));
+                    fmt::format("would have {} NVLinks to each other GPU, but it can have {}; they "
+                                "are taken as {} to switches",
+                                count, most_links(gpu), std::min(count, most_links(gpu))));
+      }
+      for (const std::size_t other : all) {
+        const GpuLinkRecord* const l = other == gpu ? nullptr : link_to(gpu, other, Kind::nvlink);
+        const std::int64_t said = l == nullptr ? 0 : l->count;
+        if (other == gpu || said == count) continue;
+        doubts_.add(
+            fmt::format("{} -> {}", name(gpu), name(other)), r_.devices[gpu].gpu->origin,
+            fmt::format("has {} links, most others {}; it is taken as they are", said, count));
       }
       std::erase_if(links(gpu), [&](const GpuLinkRecord& l) {
         return l.kind == Kind::nvlink && other_end(gpu, l) >= 0;
@@ -180,24 +177,19 @@ class GpuLinkCheck {
 
   /// One target in several records of a GPU.
   void join_twins(std::size_t gpu) {
-    auto& all = links(gpu);
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      for (std::size_t j = i + 1; j < all.size();) {
-        const bool same = all[i].kind == all[j].kind && all[i].target == all[j].target;
-        if (!same || all[i].kind == Kind::c2c) {
-          ++j;
-          continue;
-        }
-        // Drivers list each link by itself, files all of them in one record.
-        if (all[i].count == 1 && all[j].count == 1 && r_.format.starts_with("live")) {
-          all[i].count += all[j].count;
-        } else {
-          doubts_.add(fmt::format("{} -> {}", name(gpu), text_of(*all[i].target)), all[j].origin,
-                      "is there twice; the first record counts");
-        }
-        all.erase(all.begin() + static_cast<std::ptrdiff_t>(j));
+    std::map<std::pair<Kind, BusId>, std::size_t> known;
+    std::vector<GpuLinkRecord> kept;
+    for (const GpuLinkRecord& l : links(gpu)) {
+      const bool is_new =
+          l.kind == Kind::c2c || known.try_emplace({l.kind, *l.target}, kept.size()).second;
+      if (is_new) {
+        kept.push_back(l);
+        continue;
       }
+      doubts_.add(fmt::format("{} -> {}", name(gpu), text_of(*l.target)), l.origin,
+                  "is there twice; the first record counts");
     }
+    links(gpu) = std::move(kept);
   }
 
   GpuLinkRecord* link_to(std::size_t from, std::size_t to, Kind kind) {

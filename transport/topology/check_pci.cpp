@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
 
 #include "transport/topology/check.h"
 
@@ -34,16 +37,48 @@ class PciCheck {
     any_ = std::ranges::any_of(r_.devices, says);
     complete_ = r_.format.starts_with("NCCL");
     for (DeviceRecord& d : r_.devices) drop_impossible(d);
+    for (const DeviceRecord& d : r_.devices) {
+      if (!has_a_link(d)) continue;
+      if (d.speed) ++kin_[kind_of(d)].speeds[*d.speed];
+      if (d.width) ++kin_[kind_of(d)].widths[*d.width];
+    }
     for (DeviceRecord& d : r_.devices) wake(d);
     for (DeviceRecord& d : r_.devices) compare(d);
     // From the leaves up: what a bridge has below it is known when its turn comes.
-    for (std::size_t i = r_.devices.size(); i-- > 0;) check_bridge(i);
+    std::vector<const DeviceRecord*> fastest(r_.devices.size());
+    for (std::size_t i = r_.devices.size(); i-- > 0;) {
+      DeviceRecord& d = r_.devices[i];
+      check_bridge(d, fastest[i]);
+      if (d.parent < 0 || bandwidth_of(d) <= 0) continue;
+      const DeviceRecord*& above = fastest[static_cast<std::size_t>(d.parent)];
+      if (above == nullptr || bandwidth_of(d) >= bandwidth_of(*above)) above = &d;
+    }
     if (!any_ && !r_.devices.empty() && !r_.format.starts_with("nvidia-smi")) {
       r_.unseen.emplace_back("speeds of PCI links");
     }
   }
 
  private:
+  /// What devices of one kind say, and how often.
+  struct Kin {
+    std::map<double, int> speeds;
+    std::map<int, int> widths;
+
+    /// What more than half of the others say, and two at least.
+    template <typename T>
+    Maybe<T> usual(const std::map<T, int>& said, const Maybe<T>& own) const {
+      int all = 0;
+      for (const auto& [value, count] : said) all += count - (own == value ? 1 : 0);
+      for (const auto& [value, count] : said) {
+        const int others = count - (own == value ? 1 : 0);
+        if (others >= 2 && 2 * others > all) return value;
+      }
+      return {};
+    }
+  };
+  using Kind = std::tuple<std::string, std::string, std::uint32_t>;
+  static Kind kind_of(const DeviceRecord& d) { return {d.vendor, d.device, d.pci_class}; }
+
   bool has_a_link(const DeviceRecord& d) const {
     return d.bus && !d.host_bridge && d.pci_class >> 8 != 0x0600;
   }
@@ -58,7 +93,7 @@ class PciCheck {
                       "known",
                       *d.width));
       d.width.reset();
-      repaired_.push_back(&d);
+      repaired_.insert(&d);
     }
     if (d.speed && !is_a_speed(*d.speed)) {
       doubts_.add(name_of(d), d.origin,
@@ -66,23 +101,21 @@ class PciCheck {
                               "known",
                               *d.speed));
       d.speed.reset();
-      repaired_.push_back(&d);
+      repaired_.insert(&d);
     }
   }
 
-  bool is_repaired(const DeviceRecord& d) const {
-    return std::ranges::find(repaired_, &d) != repaired_.end();
-  }
+  bool is_repaired(const DeviceRecord& d) const { return repaired_.contains(&d); }
 
   /// GPUs that have nothing to do slow their link down to 2.5 GT/s.
   void wake(DeviceRecord& d) {
     if (!d.gpu || !d.speed || *d.speed != 2.5) return;
     const double built = d.possible_speed ? *d.possible_speed : model_of(d).pci_speed;
-    std::vector<double> others;
-    for (const DeviceRecord& o : r_.devices) {
-      if (o.gpu && &o != &d && o.device == d.device && o.speed) others.push_back(*o.speed);
+    const auto kin = kin_.find(kind_of(d));
+    double usual = 0;
+    if (kin != kin_.end()) {
+      for (const auto& [speed, count] : kin->second.speeds) usual = std::max(usual, speed);
     }
-    const double usual = others.empty() ? 0 : std::ranges::max(others);
     const double taken = usual > 2.5 ? usual : built;
     if (taken <= 2.5) return;
     doubts_.add(name_of(d), d.origin,
@@ -93,16 +126,9 @@ class PciCheck {
   /// With the others of its kind: GPUs with GPUs, ports of one switch with each other.
   void compare(DeviceRecord& d) {
     if (!any_ || !has_a_link(d)) return;
-    std::vector<double> speeds;
-    std::vector<int> widths;
-    for (const DeviceRecord& o : r_.devices) {
-      const bool kin = o.device == d.device && o.vendor == d.vendor && o.pci_class == d.pci_class;
-      if (&o == &d || !kin || !has_a_link(o)) continue;
-      if (o.speed) speeds.push_back(*o.speed);
-      if (o.width) widths.push_back(*o.width);
-    }
-    const auto speed = common(speeds);
-    const auto width = common(widths);
+    const Kin& kin = kin_[kind_of(d)];
+    const auto speed = kin.usual(kin.speeds, d.speed);
+    const auto width = kin.usual(kin.widths, d.width);
     if (!d.speed || !d.width) {
       if (is_bridge_class(d.pci_class)) return;  // by what is below it
       const bool said = is_repaired(d);
@@ -120,7 +146,7 @@ class PciCheck {
       return;
     }
     if (!d.gpu) return;
-    if (speed && *d.speed > *speed && speeds.size() >= 2 && *d.speed > model_of(d).pci_speed) {
+    if (speed && *d.speed > *speed && *d.speed > model_of(d).pci_speed) {
       doubts_.add(name_of(d), d.origin,
                   fmt::format("says {} GT/s where all others of its kind have {}; {} is taken",
                               *d.speed, *speed, *speed));
@@ -139,17 +165,16 @@ class PciCheck {
     }
   }
 
-  void check_bridge(std::size_t index) {
-    DeviceRecord& d = r_.devices[index];
+  /// `fastest`: of what hangs on it.
+  void check_bridge(DeviceRecord& d, const DeviceRecord* fastest) {
     if (!any_ || !has_a_link(d)) return;
-    double below = 0;
-    const DeviceRecord* fastest = nullptr;
-    for (const DeviceRecord& child : r_.devices) {
-      if (child.parent != static_cast<int>(index) || bandwidth_of(child) <= below) continue;
-      below = bandwidth_of(child);
-      fastest = &child;
+    if (fastest == nullptr) {
+      if (is_bridge_class(d.pci_class) && (!d.speed || !d.width) && complete_ && !is_repaired(d)) {
+        doubts_.add(text_of(*d.bus), d.origin,
+                    "does not say its PCI link, unlike others, and nothing is below it");
+      }
+      return;
     }
-    if (fastest == nullptr) return;
     if (!d.speed || !d.width) {
       if (!is_repaired(d) && complete_) {
         doubts_.add(
@@ -160,8 +185,8 @@ class PciCheck {
     } else {
       // Virtual bridges say the least that there is; real ones may be a generation behind.
       const bool least = *d.speed == 2.5 || (*d.width == 1 && *fastest->width >= 4);
-      const bool slow = bandwidth_of(d) < below / 5;
-      if (!slow && !(least && bandwidth_of(d) < below)) return;
+      const bool slow = bandwidth_of(d) < bandwidth_of(*fastest) / 5;
+      if (!slow && !(least && bandwidth_of(d) < bandwidth_of(*fastest))) return;
       doubts_.add(fmt::format("bridge {}", text_of(*d.bus)), d.origin,
                   fmt::format("says {} before a device with {}, which virtual bridges do; the "
                               "device's is taken",
@@ -175,7 +200,8 @@ class PciCheck {
   Doubts& doubts_;
   bool any_ = false;       // some link is said
   bool complete_ = false;  // who writes such files says all links, if any
-  std::vector<const DeviceRecord*> repaired_;
+  std::map<Kind, Kin> kin_;
+  std::set<const DeviceRecord*> repaired_;
 };
 
 }  // namespace

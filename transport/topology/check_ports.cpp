@@ -2,7 +2,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
+#include <tuple>
+#include <utility>
 
 #include "transport/topology/check.h"
 #include "transport/topology/source.h"
@@ -36,6 +39,7 @@ class PortCheck {
 
   void run() {
     drop_twins();
+    count_kin();
     missing_ports();
     const auto said = [](const NetRecord& n) { return n.speed && *n.speed > 0; };
     bool any = false;
@@ -100,19 +104,27 @@ class PortCheck {
     }
   }
 
-  static bool is_kin(const DeviceRecord& a, const DeviceRecord& b) {
-    return !a.device.empty() && a.vendor == b.vendor && a.device == b.device &&
-           a.subsystem_device == b.subsystem_device && is_nic_class(a.pci_class);
+  using Kind = std::tuple<std::string, std::string, std::string>;
+  static Kind kind_of(const DeviceRecord& d) { return {d.vendor, d.device, d.subsystem_device}; }
+
+  /// What ports say, by kind of device.
+  void count_kin() {
+    for (const DeviceRecord& d : r_.devices) {
+      if (d.device.empty() || !is_nic_class(d.pci_class)) continue;
+      for (const NetRecord& n : d.nets) {
+        if (n.speed && *n.speed > 0) kin_[kind_of(d)].emplace_back(&d, *n.speed);
+      }
+    }
   }
 
-  /// Speeds of the other devices of the same kind.
+  /// Speeds of the other devices of the same kind, of the first ones.
   std::vector<std::int64_t> of_kin(const DeviceRecord& d) const {
     std::vector<std::int64_t> speeds;
-    for (const DeviceRecord& o : r_.devices) {
-      if (&o == &d || !is_kin(o, d)) continue;
-      for (const NetRecord& n : o.nets) {
-        if (n.speed && *n.speed > 0) speeds.push_back(*n.speed);
-      }
+    const auto all = kin_.find(kind_of(d));
+    if (all == kin_.end() || d.device.empty() || !is_nic_class(d.pci_class)) return speeds;
+    for (const auto& [other, speed] : all->second) {
+      if (other != &d) speeds.push_back(speed);
+      if (speeds.size() == kEnough) break;
     }
     return speeds;
   }
@@ -152,8 +164,11 @@ class PortCheck {
     }
   }
 
+  static constexpr std::size_t kEnough = 256;  // to know what is usual
+
   Records& r_;
   Doubts& doubts_;
+  std::map<Kind, std::vector<std::pair<const DeviceRecord*, std::int64_t>>> kin_;
 };
 
 }  // namespace

@@ -129,9 +129,10 @@ void number_gpus(Records& r, Doubts& doubts) {
       without.push_back(&d);
     }
   }
+  std::map<int, int> next;
   for (DeviceRecord* d : without) {
     auto& numbers = taken[host_of(r, *d)];
-    int free = 0;
+    int& free = next[host_of(r, *d)];
     while (numbers.contains(free)) ++free;
     numbers.insert(free);
     d->gpu->dev = free;

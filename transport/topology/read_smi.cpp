@@ -205,10 +205,12 @@ class MatrixReader {
       const auto l = static_cast<std::size_t>(level);
       for (std::size_t i = 0; i < columns_.size(); ++i) {
         const std::size_t set = sets[l].find(i);
-        const bool alone = size_of(sets[l], set) == 1;
-        // A set of switches that are one switch needs no second bridge above it.
-        const bool same = level == 1 && size_of(sets[1], set) == size_of(sets[0], sets[0].find(i));
-        if (bridges[l].contains(set) || (level < 2 && (alone || same))) continue;
+        // A switch for those that share one. Where there are switches of switches, each device
+        // has a switch of its own below them: that makes PXB.
+        const std::size_t here = size_of(sets[0], sets[0].find(i));
+        const std::size_t wider = size_of(sets[1], sets[1].find(i));
+        const bool needed = level == 2 || (level == 1 ? wider > here : wider > 1);
+        if (bridges[l].contains(set) || !needed) continue;
         DeviceRecord d;
         d.cpu = cpus[sets[3].find(i)];
         d.parent = parent_of(i, level + 1, sets, bridges);

@@ -80,6 +80,9 @@ XmlSource::XmlSource(std::string text, std::string name) : name_(std::move(name)
   }
   const auto result = document_.load_buffer(
       text.data(), text.size(), pugi::parse_default | pugi::parse_doctype, pugi::encoding_utf8);
+  if (result.status == pugi::status_no_document_element) {
+    topology::refuse(fmt::format("{}: expected an element such as <system>, found none", name_));
+  }
   if (!result) {
     topology::refuse(
         fmt::format("{}:{}: no XML: {}", name_, line_of(result.offset), result.description()));

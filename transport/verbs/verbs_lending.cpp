@@ -7,9 +7,9 @@
 namespace tutti {
 namespace {
 
-// Shorter ones are copied sooner than one end has told the other where they are to go, and the
-// device has said that they are there.
-constexpr std::size_t kLeastLent = std::size_t{32} << 10;
+// What is lent is waited for until the peer's device has it, so that a stream of shorter ones, each a
+// call, would stand still in between; they are copied sooner.
+constexpr std::size_t kLeastLent = std::size_t{256} << 10;
 
 }  // namespace
 
