@@ -1,7 +1,5 @@
 #include "tests/cuda_host_device.h"
 
-#include <algorithm>
-
 #if defined(__SANITIZE_THREAD__)
 // One fiber of a thread is at work at a time, which ThreadSanitizer does not know; the stores
 // themselves it sees.
@@ -15,7 +13,6 @@ namespace tutti::test {
 HostBlock::Shared::Shared(const BlockOfThreads& s, std::uint64_t seed)
     : shape(s), fibers(s.threads, seed) {
   if (s.warp % 8 != 0 || s.warp > 32 || s.threads % s.warp != 0) std::abort();
-  late.reserve(kMostLate + 32);
 }
 
 void HostBlock::pause() {
@@ -55,7 +52,9 @@ TUTTI_UNSEEN void HostBlock::store_line(std::uint64_t* p, device::Pair value) {
   any(false);
   if (lane % 8 == 0 && p != nullptr) {
     device::check_aligned(p, device::kLine);
-    Late line{p, 16, {}};
+    Late line;
+    line.words = p;
+    line.count = 16;
     for (std::uint32_t i = 0; i < 8; ++i) {
       if (warp_.line[lane + i] != p + 2 * i) std::abort();  // a line with a hole
       line.value[2 * i] = warp_.part[lane + i].first;
@@ -67,28 +66,25 @@ TUTTI_UNSEEN void HostBlock::store_line(std::uint64_t* p, device::Pair value) {
 }
 
 TUTTI_UNSEEN void HostBlock::keep_back(const Late& store) {
-  shared_.late.push_back(store);
-  carry_out_some();
-}
-
-TUTTI_UNSEEN void HostBlock::carry_out_some() {
-  std::vector<Late>& late = shared_.late;
-  while (!late.empty() && (late.size() > kMostLate || shared_.fibers.random() % 4 == 0)) {
-    carry_out(shared_.fibers.random() % late.size());
+  if (shared_.kept == kMostLate) carry_out(shared_.fibers.random() % shared_.kept);
+  put(shared_.late[shared_.kept++], store);
+  while (shared_.kept > 0 && shared_.fibers.random() % 4 == 0) {
+    carry_out(shared_.fibers.random() % shared_.kept);
   }
 }
 
 TUTTI_UNSEEN void HostBlock::carry_out_all() {
-  while (!shared_.late.empty()) carry_out(shared_.fibers.random() % shared_.late.size());
+  while (shared_.kept > 0) carry_out(shared_.fibers.random() % shared_.kept);
 }
 
 TUTTI_UNSEEN void HostBlock::carry_out(std::size_t which) {
-  std::vector<Late>& late = shared_.late;
   // Of those to one address the oldest.
   std::size_t first = 0;
-  while (late[first].words != late[which].words) ++first;
-  const Late store = late[first];
-  late.erase(late.begin() + static_cast<std::ptrdiff_t>(first));
+  while (shared_.late[first].words != shared_.late[which].words) ++first;
+  Late store;
+  put(store, shared_.late[first]);
+  --shared_.kept;
+  for (std::size_t i = first; i < shared_.kept; ++i) put(shared_.late[i], shared_.late[i + 1]);
   const std::uint32_t last = store.count - 1;
   for (std::uint32_t i = 0; i < last; ++i) device::store_relaxed(store.words + i, store.value[i]);
   if (store.count == 16) {
@@ -97,6 +93,13 @@ TUTTI_UNSEEN void HostBlock::carry_out(std::size_t which) {
   } else {
     device::store_relaxed(store.words + last, store.value[last]);
   }
+}
+
+/// An assignment, which ThreadSanitizer would see as memcpy().
+TUTTI_UNSEEN void HostBlock::put(Late& to, const Late& from) {
+  to.words = from.words;
+  to.count = from.count;
+  for (std::uint32_t i = 0; i < from.count; ++i) to.value[i] = from.value[i];
 }
 
 void HostDevice::run(HostBlock& block, device::BlockShared& shared, const device::Launch& launch,

@@ -52,7 +52,8 @@ class HostBlock {
       device::Pair part[32];
     };
     Warp warp[Fibers::kMost / 8];
-    std::vector<Late> late;
+    Late late[kMostLate + 1];
+    std::size_t kept = 0;
     device::BlockShared memory;
   };
   HostBlock(Shared& shared, std::uint32_t thread)
@@ -97,9 +98,9 @@ class HostBlock {
 
  private:
   void keep_back(const Late& store);
-  void carry_out_some();
   void carry_out_all();
   void carry_out(std::size_t which);
+  static void put(Late& to, const Late& from);
 
   Shared& shared_;
   Shared::Warp& warp_;
