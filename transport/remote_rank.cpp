@@ -79,7 +79,7 @@ void RemoteRank::dial(std::uint32_t stream) {
   if (d.attempt->ended()) {  // on_tick() tries again
     d = Dial{};
   } else {
-    reactor_.watch(d.fd(), EPOLLOUT, *this);
+    reactor_.watch(d.fd(), EPOLLIN, *this);  // the other side speaks first
   }
 }
 
@@ -102,26 +102,27 @@ void RemoteRank::dial_failed(const std::string& why) {
 }
 
 void RemoteRank::advance(std::uint32_t stream) {
+  using Step = Introduction::State;
   Dial& d = dials_[stream];
-  if (!d.asked) {
-    // Where it fails, it closes the socket, whose number may be another one's at once.
+  if (!d.attempt->ended()) d.attempt->step();
+  const Step step = d.attempt->state();
+  if (step == Step::failed) {
     reactor_.unwatch(d.fd());
-    if (d.attempt->step() == Introduction::State::failed) {
-      const Introduction failed = std::move(*d.attempt);
-      d = Dial{};
-      return introduction_failed(failed);
-    }
-    reactor_.watch(d.fd(), EPOLLIN, *this);
-    if (!d.attempt->ended()) return;
+    const Introduction failed = std::move(*d.attempt);
+    d = Dial{};
+    return introduction_failed(failed);
+  }
+  if (!d.asked && (step == Step::answer || step == Step::done)) {
+    // Right behind the proof, without waiting for the answer. A fresh socket has room for so
+    // little.
     const SignedStreamHello hello = SignedStreamHello::of(
         {self_, where_.member, stream, StreamHello::asks, connection_}, d.attempt->session());
-    // A fresh socket has room for so little.
+    d.asked = true;
     if (write_exactly(d.attempt->socket(), wire::bytes_of(hello), Clock::now()) != IoResult::done) {
       return drop(d);
     }
-    d.asked = true;
   }
-  take_verdict(stream);
+  if (step == Step::done) take_verdict(stream);
 }
 
 void RemoteRank::introduction_failed(const Introduction& attempt) {
