@@ -316,6 +316,63 @@ TEST(Simulate, RanksOfAHostShareItsWire) {
   EXPECT_EQ(time_of_two_messages({0, 1, 1, 0}), 10 + 100 + 1000 + 3);
 }
 
+/// Rank 0 sends one message to rank 1, which first does something for `busy`.
+double time_of_one_message(const MessageCost& message, double busy) {
+  PlanHeader header;
+  header.collective = Collective::send_recv;
+  header.ranks = 2;
+  RankPlanBuilder sender(header, 0), receiver(header, 1);
+  sender.lane(0).step({to(1)}, {in(0)});
+  receiver.lane(0).step({tmp(0)}, {in(0)});
+  receiver.lane(0).step({out(0)}, {from(0)});
+  const Plan plan{header, {sender.finish(), receiver.finish()}};
+  const Domains hosts(std::vector<int>{0, 1});
+  const OfSteps<MessageCost> messages{{{message}}, {{message, message}}};
+  SimulationOptions o;
+  o.cores = 2;
+  o.hosts = &hosts;
+  o.net_latency_ns = 1000;
+  o.messages = &messages;
+  return simulate(plan, {{{10}}, {{busy, 3}}}, o);
+}
+
+TEST(Simulate, WhatSendsCarriesAndReceivesAMessageDoesSoAtOnce) {
+  EXPECT_EQ(time_of_one_message({100, 100, 100, 1, 1}, 0), 10 + 3 * 100 + 1000 + 3);
+  EXPECT_EQ(time_of_one_message({100, 100, 100, 0.1, 0.1}, 0), 10 + 10 + 100 + 1000 + 10 + 3);
+  // Whoever is the slowest.
+  EXPECT_EQ(time_of_one_message({500, 100, 100, 0.1, 0.1}, 0), 10 + 500 + 10 + 1000 + 10 + 3);
+  EXPECT_EQ(time_of_one_message({100, 500, 100, 0.1, 0.1}, 0), 10 + 10 + 500 + 1000 + 10 + 3);
+  EXPECT_EQ(time_of_one_message({100, 100, 500, 0.1, 0.1}, 0), 10 + 10 + 10 + 1000 + 500 + 3);
+  // Who has something else to do receives later.
+  EXPECT_EQ(time_of_one_message({100, 100, 100, 0.1, 0.1}, 5000), 5000 + 100 + 3);
+}
+
+TEST(Simulate, MessagesComeInTheOrderInWhichTheyLeave) {
+  constexpr int kRanks = 4;
+  PlanHeader header;
+  header.collective = Collective::send_recv;
+  header.ranks = kRanks;
+  Plan plan{header, {}};
+  StepCosts costs;
+  for (int r = 0; r < kRanks; ++r) {
+    RankPlanBuilder b(header, r);
+    auto lane = b.lane(0);
+    for (int d = 1; d < kRanks; ++d) lane.step({to((r + d) % kRanks)}, {in(0)});
+    for (int d = 1; d < kRanks; ++d) lane.step({out(0)}, {from((r + kRanks - d) % kRanks)});
+    plan.ranks.push_back(b.finish());
+    costs.push_back({std::vector<double>(2 * (kRanks - 1), 0.0)});
+  }
+  const MessageCost message{.wire = 100};
+  const OfSteps<MessageCost> messages(kRanks, {std::vector(2 * (kRanks - 1), message)});
+  const Domains hosts(std::vector<int>{0, 1, 2, 3});
+  SimulationOptions o;
+  o.cores = kRanks;
+  o.hosts = &hosts;
+  o.net_latency_ns = 1000;
+  o.messages = &messages;
+  EXPECT_EQ(simulate(plan, costs, o), 3 * 100 + 1000) << "no wire stands idle";
+}
+
 TEST(Simulate, EachHostHasCoresOfItsOwn) {
   const Domains hosts(in_turn(2, 2));
   const StepCosts costs{{{10}}, {{10}}, {{3}}, {{3}}};
@@ -388,6 +445,22 @@ TEST(Choose, OfLongMessagesLittleCrossesAWireOfOneGigabit) {
   }
   const Workload w{Collective::all_reduce, 16 << 20, DataType::float32};
   EXPECT_TRUE(Chooser(platform(in_turn(2, 2), 1)).choose(w).name.starts_with("hierarchical"));
+}
+
+// Where cores are the limit, to cut a message costs more than it gains; longer ones gain by adding
+// up less.
+TEST(Choose, TwoHostsExchangeOnceUpToHundredsOfKiB) {
+  Platform p = platform({0, 1}, 40);
+  p.links = {32, 512 << 10, 4};
+  p.least_piece = kLeastFarPiece;
+  Chooser chooser(p);
+  const auto chosen = [&](std::size_t bytes) {
+    return chooser.choose({Collective::all_reduce, bytes, DataType::float32, Access::none}).name;
+  };
+  for (const std::size_t bytes : {8, 4 << 10, 32 << 10, 256 << 10}) {
+    EXPECT_EQ(chosen(bytes), "recursive_doubling") << bytes;
+  }
+  EXPECT_EQ(chosen(16 << 20), "ring");
 }
 
 TEST(Choose, ShortMessagesTakeTheFewestHopsBetweenHosts) {
