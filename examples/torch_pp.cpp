@@ -20,13 +20,14 @@ int main() try {
   tutti::libtorch::Linear layer(8, comm.rank() == last ? 1 : 8);
   torch::optim::Adam adam(layer.parameters(), 0.01);
   Tensor x;  // the batch: the first rank reads it, and the last one what it should become
-  tutti::libtorch::Pipeline pipeline(
-      axis, pp::generate(*pp::find_generator("zb-h1"), {comm.size(), 4}), {.shape = {8, 8}},
-      {.forward = [&](int stage, int micro_batch, const Tensor& input) -> Tensor {
-        const Tensor rows = x.narrow(0, 8 * micro_batch, 8);
-        const Tensor y = layer.forward(stage == 0 ? rows : input);
-        return stage < last ? y : (y - rows.mean(1, true)).square().mean() / 4;
-      }});
+  tutti::libtorch::Pipeline::Functions functions;
+  functions.forward = [&](int stage, int micro_batch, const Tensor& input) -> Tensor {
+    const Tensor rows = x.narrow(0, 8 * micro_batch, 8);
+    const Tensor y = layer.forward(stage == 0 ? rows : input);
+    return stage < last ? y : (y - rows.mean(1, true)).square().mean() / 4;
+  };
+  const auto schedule = pp::generate(*pp::find_generator("zb-h1"), {comm.size(), 4, 0});
+  tutti::libtorch::Pipeline pipeline(axis, schedule, {.shape = {8, 8}}, functions);
   at::manual_seed(99);
   double loss = 0;
   for (int step = 0; step < 200; ++step) {
