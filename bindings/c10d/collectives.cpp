@@ -167,8 +167,7 @@ WorkPointer Backend::reduce_scatter_tensor_coalesced(Tensors& outs, Tensors& ins
                                                      const ::c10d::ReduceScatterOptions& opts) {
   TORCH_CHECK(!outs.empty() && outs.size() == ins.size(), "reduce_scatter_coalesced: there are ",
               ins.size(), " inputs and ", outs.size(), " outputs");
-  Operation o(OpType::REDUCE_SCATTER_TENSOR_COALESCED, "tutti:reduce_scatter_coalesced",
-              outs.front().device());
+  Operation o(OpType::COALESCED, "tutti:reduce_scatter_coalesced", outs.front().device());
   for (std::size_t i = 0; i < outs.size(); ++i) {
     add_reduce_scatter(o, outs[i], ins[i], opts.reduceOp);
   }
@@ -289,8 +288,7 @@ WorkPointer Backend::allgather_into_tensor_coalesced(Tensors& outs, Tensors& ins
                                                      const ::c10d::AllgatherOptions& opts) {
   TORCH_CHECK(!outs.empty() && outs.size() == ins.size(), "all_gather_coalesced: there are ",
               ins.size(), " inputs and ", outs.size(), " outputs");
-  Operation o(OpType::ALLGATHER_INTO_TENSOR_COALESCED, "tutti:all_gather_coalesced",
-              outs.front().device());
+  Operation o(OpType::COALESCED, "tutti:all_gather_coalesced", outs.front().device());
   for (std::size_t i = 0; i < outs.size(); ++i) add_all_gather(o, outs[i], ins[i]);
   return issue(std::move(o), opts.timeout, opts.asyncOp);
 }

@@ -77,7 +77,8 @@ std::optional<at::ScalarType> stand_in(at::ScalarType type) {
 }
 
 double factor_of(const ::c10d::ReduceOp& op) {
-  const auto* const extra = dynamic_cast<const ::c10d::PreMulSumSupplement*>(op.supplement_.get());
+  const auto* const extra =
+      dynamic_cast<const ::c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
   TORCH_CHECK(extra != nullptr, "PREMUL_SUM comes without its factor");
   return extra->tensor_factor.defined() ? extra->tensor_factor.item<double>()
                                         : extra->double_factor;

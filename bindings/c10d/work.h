@@ -37,7 +37,7 @@ class Work final : public ::c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   float getDuration() const override;
   std::uint64_t getSequencenumber() const override { return sequence_; }
-  std::chrono::milliseconds getTimeout() const override { return timeout_; }
+  std::chrono::milliseconds getTimeout() const { return timeout_; }  // not virtual in 2.11
 
  private:
   void complete(std::exception_ptr why);
