@@ -86,7 +86,9 @@ void expect_right(const Graph& g, const Lanes& found, const LanesRequest& reques
     }
     for (std::size_t i = 1; i < n; ++i) put(lane.gpus[i - 1], lane.gpus[i], lane.bandwidth);
     if (request.several_hosts) {
-      if (!request.cross_rails) EXPECT_EQ(lane.port_in, lane.port_out);
+      if (!request.cross_rails) {
+        EXPECT_EQ(lane.port_in, lane.port_out);
+      }
       put(lane.port_in, lane.gpus.front(), lane.bandwidth);
       put(lane.gpus.back(), lane.port_out, lane.bandwidth);
     } else if (n > 1) {

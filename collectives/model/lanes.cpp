@@ -24,8 +24,8 @@ using topology::LinkKind;
 using topology::Path;
 
 constexpr int kRounds = 400;
-// What is left out for being small: a lane costs a block of threads, whatever it carries.
-constexpr double kLeastShare = 0.02;
+// What is left out for being no more than the search's inexactness.
+constexpr double kLeastShare = 1e-4;
 
 std::size_t size_of(int i) { return static_cast<std::size_t>(i); }
 

@@ -16,7 +16,7 @@ struct LanesRequest {
   Shape shape = Shape::ring;
   bool several_hosts = false;  // a ring enters the host by a port and leaves it by one
   bool cross_rails = false;    // they may be different ones
-  int most_lanes = 32;         // small shares are left out beyond
+  int most_lanes = 256;        // the largest
 };
 
 struct LaneOrder {
