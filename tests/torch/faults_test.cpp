@@ -326,5 +326,30 @@ TEST(TorchRanks, ThatAreKilledEndTheOthers) {
   }
 }
 
+// The same where ranks share layers and a pipeline: those that have no axis in common with the lost
+// one are told by those that have.
+TEST(TorchRanks, ThatAreKilledInAHybridEndTheOthers) {
+  for (const int victim : {0, 3}) {
+    Job job({"-n", "4", "--keep-going", "--timeout", "60", "sh", "-c",
+             "echo PID $TUTTI_RANK $$; exec " TRAIN
+             " --steps 100000 --tp 2 --pp 2 --micro-batches 4 --report 1 --text " TEXT});
+    ASSERT_TRUE(job.out_has("\n     3 ")) << job.out() << job.err();
+    const std::string mark = "PID " + std::to_string(victim) + " ", out = job.out();
+    kill(std::stoi(out.substr(out.find(mark) + mark.size())), SIGKILL);
+    EXPECT_NE(job.wait(), 0);
+    EXPECT_LT(job.seconds(), 60);
+    const std::string errors = job.err();
+    std::size_t told = 0;
+    for (std::size_t at = 0; (at = errors.find("train: ", at)) != std::string::npos; ++at) ++told;
+    EXPECT_EQ(told, 3u) << errors;
+    // Where: a layer, an action of a stage, or what follows on the backward; and who.
+    EXPECT_TRUE(errors.find("linear '") != std::string::npos ||
+                errors.find("micro-batch") != std::string::npos ||
+                errors.find("norm") != std::string::npos)
+        << errors;
+    EXPECT_NE(errors.find("rank " + std::to_string(victim % 2)), std::string::npos) << errors;
+  }
+}
+
 }  // namespace
 }  // namespace tutti::libtorch

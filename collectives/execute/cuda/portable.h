@@ -4,7 +4,7 @@
 
 #ifdef __CUDACC__
 #define TUTTI_HD __host__ __device__ __forceinline__
-#define TUTTI_COLD __host__ __device__ __noinline__
+#define TUTTI_COLD inline __host__ __device__ __noinline__
 #else
 #define TUTTI_HD inline
 #define TUTTI_COLD inline
