@@ -222,15 +222,17 @@ def zero_optimizer(rank, world):
     return losses
 
 
-def close(a, b):
-    return torch.allclose(torch.tensor(a).double(), torch.tensor(b).double(), rtol=1e-5, atol=1e-6)
+def close(a, b, tolerance):
+    return torch.allclose(torch.tensor(a).double(), torch.tensor(b).double(), rtol=tolerance, atol=1e-6)
 
 
 def compare(body, world):
     ours, theirs = (run(world, body, backend=b) for b in ("tutti", "gloo"))
+    # Sums of four bfloat16 depend on their order.
+    tolerance = 5e-3 if "bf16" in body.__name__ and world > 2 else 1e-5
     for a, b in zip(ours, theirs):
         assert len(a) == len(b)
-        assert all(close(x, y) for x, y in zip(a, b)), f"{a}, over gloo {b}"
+        assert all(close(x, y, tolerance) for x, y in zip(a, b)), f"{a}, over gloo {b}"
 
 
 BODIES = [
