@@ -21,6 +21,7 @@ Introduction::State Introduction::fail(Reason reason, int error) {
   state_ = State::failed;
   reason_ = reason;
   error_ = error;
+  socket_.reset();
   return state_;
 }
 

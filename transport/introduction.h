@@ -34,7 +34,7 @@ class Introduction {
   State step();
   State state() const { return state_; }
   bool ended() const { return state_ == State::done || state_ == State::failed; }
-  /// What step() waits for: `events` of poll(2) on descriptor(). It stays open where it has failed.
+  /// What step() waits for: `events` of poll(2) on descriptor().
   int descriptor() const { return socket_.fd(); }
   short events() const;
 

@@ -88,7 +88,7 @@ Network::~Network() {
   {
     const std::lock_guard lock(mutex_);
     leaving_ = true;  // there will be no others
-    ranks = made_;
+    for (auto& [member, r] : ranks_) ranks.push_back(r.get());
   }
   for (RemoteRank* r : ranks) r->say_bye();
   const Deadline deadline = deadline_after(last_failed_ ? kFarewellInTrouble : kFarewell);
@@ -99,7 +99,6 @@ Network::~Network() {
   }
   for (RemoteRank* r : ranks) r->close();
   if (ucx_) ucx_->stop();
-  made_.clear();
   ranks_.clear();  // while all else is still there
 }
 
@@ -172,7 +171,6 @@ RemoteRank* Network::find_or_make(int member) {
         static_cast<RemoteRank::Owner&>(*this), rank_, RemoteRank::Where{member, *address, asked_},
         secret_, protection_,
         peers_.size() > kMostWithApart ? RemoteRank::kApart : RemoteRank::kStreams, make);
-    made_.push_back(r.get());
   }
   return r.get();
 }
@@ -187,7 +185,9 @@ std::string Network::carrier_to(int member) {
 
 std::vector<RemoteRank*> Network::all_remote() {
   const std::lock_guard lock(mutex_);
-  return made_;
+  std::vector<RemoteRank*> all;
+  for (auto& [member, r] : ranks_) all.push_back(r.get());
+  return all;
 }
 
 void Network::poll() {
@@ -348,13 +348,12 @@ void Network::serve() {
     if (who < WaitingRoom::kPlaces) {
       auto admitted = waiting_room_->read(who, now);
       if (!admitted) continue;
+      if (guests_.size() >= kMostGuests) guests_.erase(guests_.begin());
+      const std::uint64_t number = kFirstGuest + next_guest_++;
       auto guest = std::make_unique<Guest>();
       guest->socket = std::move(admitted->socket);
       guest->session = admitted->session;
       guest->since = now;
-      if (!read_hello(*guest)) continue;  // it is said right behind the proof
-      if (guests_.size() >= kMostGuests) guests_.erase(guests_.begin());
-      const std::uint64_t number = kFirstGuest + next_guest_++;
       watch(door_, EPOLL_CTL_MOD, guest->socket, number, EPOLLIN);
       guests_[number] = std::move(guest);
     } else if (who >= kFirstGuest) {

@@ -137,7 +137,6 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
 
   std::mutex mutex_;  // of the ranks
   std::map<int, std::unique_ptr<RemoteRank>> ranks_;
-  std::vector<RemoteRank*> made_;  // the same, for all_remote()
   bool leaving_ = false;
   std::mutex listeners_mutex_;  // held while they are told
   std::unordered_map<std::uint64_t, Listener*> listeners_;

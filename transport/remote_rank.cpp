@@ -79,7 +79,7 @@ void RemoteRank::dial(std::uint32_t stream) {
   if (d.attempt->ended()) {  // on_tick() tries again
     d = Dial{};
   } else {
-    reactor_.watch(d.fd(), EPOLLIN, *this);  // the other side speaks first
+    reactor_.watch(d.fd(), EPOLLOUT, *this);
   }
 }
 
@@ -102,27 +102,26 @@ void RemoteRank::dial_failed(const std::string& why) {
 }
 
 void RemoteRank::advance(std::uint32_t stream) {
-  using Step = Introduction::State;
   Dial& d = dials_[stream];
-  if (!d.attempt->ended()) d.attempt->step();
-  const Step step = d.attempt->state();
-  if (step == Step::failed) {
+  if (!d.asked) {
+    // Where it fails, it closes the socket, whose number may be another one's at once.
     reactor_.unwatch(d.fd());
-    const Introduction failed = std::move(*d.attempt);
-    d = Dial{};
-    return introduction_failed(failed);
-  }
-  if (!d.asked && (step == Step::answer || step == Step::done)) {
-    // Right behind the proof, without waiting for the answer. A fresh socket has room for so
-    // little.
+    if (d.attempt->step() == Introduction::State::failed) {
+      const Introduction failed = std::move(*d.attempt);
+      d = Dial{};
+      return introduction_failed(failed);
+    }
+    reactor_.watch(d.fd(), EPOLLIN, *this);
+    if (!d.attempt->ended()) return;
     const SignedStreamHello hello = SignedStreamHello::of(
         {self_, where_.member, stream, StreamHello::asks, connection_}, d.attempt->session());
-    d.asked = true;
+    // A fresh socket has room for so little.
     if (write_exactly(d.attempt->socket(), wire::bytes_of(hello), Clock::now()) != IoResult::done) {
       return drop(d);
     }
+    d.asked = true;
   }
-  if (step == Step::done) take_verdict(stream);
+  take_verdict(stream);
 }
 
 void RemoteRank::introduction_failed(const Introduction& attempt) {

@@ -2,7 +2,6 @@
 #include "transport/waiting_room.h"
 
 #include <sys/epoll.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,13 +21,6 @@ constexpr auto kProofPatience = 5s;
 constexpr auto kUndisturbed = 20ms;  // a peer has this long even when all places are wanted
 constexpr auto kAcceptPause = 20ms;  // after the system refused a descriptor
 constexpr auto kLogPause = 1s;       // strangers must not fill a log
-
-/// Somebody has spoken, and this process has been too busy to listen: who is turned away now comes
-/// again, and makes it busier still.
-bool is_unheard(const FileDescriptor& socket) {
-  int bytes = 0;
-  return ::ioctl(socket.fd(), FIONREAD, &bytes) == 0 && bytes > 0;
-}
 
 }  // namespace
 
@@ -126,9 +118,7 @@ std::optional<WaitingRoom::Admitted> WaitingRoom::read(std::size_t index, Time n
 
 void WaitingRoom::expire(Time now) {
   for (Place& place : places_) {
-    if (place.socket && now - place.since >= kProofPatience && !is_unheard(place.socket)) {
-      drop(place, "it was silent", now);
-    }
+    if (place.socket && now - place.since >= kProofPatience) drop(place, "it was silent", now);
   }
 }
 

@@ -14,11 +14,11 @@ class Compiler {
   Compiler(const RankPlan& plan, const ProgramShape& shape, std::size_t tile, LocalGroup* group)
       : plan_(plan), shape_(shape), tile_(tile), group_(group), element_(size_of(shape.type)) {}
 
-  TileProgram run(std::size_t only) {
+  TileProgram run(std::optional<std::size_t> only) {
     reserve(only);
     program_.lanes.resize(plan_.lanes.size());
     for (std::size_t l = 0; l < plan_.lanes.size(); ++l) {
-      if (only != kAllLanes && only != l) continue;
+      if (only && *only != l) continue;
       for (const Step& step : plan_.lanes[l]) program_.lanes[l].push_back(action(step));
     }
     return std::move(program_);
@@ -26,10 +26,10 @@ class Compiler {
 
  private:
   /// Room for everything, so that spans into the vectors stay right while they grow.
-  void reserve(std::size_t only) {
+  void reserve(std::optional<std::size_t> only) {
     std::size_t operands = 0, moves = 0, places = 0;
     for (std::size_t l = 0; l < plan_.lanes.size(); ++l) {
-      if (only != kAllLanes && only != l) continue;
+      if (only && *only != l) continue;
       for (const Step& step : plan_.lanes[l]) {
         const std::size_t n = std::size_t{step.destinations} + step.sources;
         operands += n;
@@ -177,7 +177,7 @@ std::vector<std::size_t> packed_offsets(std::span<const std::size_t> counts) {
 }
 
 TileProgram compile(const RankPlan& plan, const ProgramShape& shape, std::size_t tile,
-                    LocalGroup* group, std::size_t only) {
+                    LocalGroup* group, std::optional<std::size_t> only) {
   return Compiler(plan, shape, tile, group).run(only);
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -108,12 +109,10 @@ struct ProgramShape {
   std::size_t message_unit = 1;  // a chunk begins at a multiple of these bytes in its message
 };
 
-inline constexpr std::size_t kAllLanes = SIZE_MAX;
-
 /// Tile `tile` of `plan`, with offsets as if it were tile 0 (so that all whole tiles share it); of
 /// lane `only`, or of all. With the links of `group`, unless it is null.
 TileProgram compile(const RankPlan& plan, const ProgramShape& shape, std::size_t tile,
-                    LocalGroup* group, std::size_t only = kAllLanes);
+                    LocalGroup* group, std::optional<std::size_t> only = {});
 /// All tiles. `shape` has even blocks.
 Programs compile(const RankPlan& plan, const ProgramShape& shape, LocalGroup& group);
 /// Tiles of lane `lane` where every lane repeats for its own largest block (all_to_all_v).

@@ -27,7 +27,7 @@ constexpr int kYieldingRanks = 8;  // of a core; with more, each does for a shor
 // for 250 ms (LocalGroup::say_waiting()).
 constexpr auto kLookEvery = milliseconds(10), kLateLookEvery = milliseconds(50);
 constexpr int kLookingThreads = 16;  // of a core; with more, each looks less often
-constexpr int kMostCrowd = 4;        // so many times
+constexpr int kMostLate = 4;         // times kLateLookEvery
 // Peers on other hosts are asked what they do as often, and later less often: an answer is news for
 // as long as its asker has waited.
 constexpr int kQuestions = 4;  // in the time waited so far
@@ -63,13 +63,6 @@ int cores() {
   return cores;
 }
 
-/// How many times less often whoever runs `job` looks whether its peers are there.
-int crowd(const Job& job) {
-  const int waiting = waiting_for_hosts.load(std::memory_order_relaxed) / cores();
-  const int of_a_core = std::max(waiting, job.policy().ranks_of_a_core);
-  return std::clamp(of_a_core / kLookingThreads, 1, kMostCrowd);
-}
-
 /// One wait: from the moment that nothing moved until something does, or `source` has more.
 class Wait {
  public:
@@ -95,7 +88,7 @@ class Wait {
   Wait& operator=(const Wait&) = delete;
 
   void once() {
-    if (spans_hosts_) poll_network();
+    if (spans_hosts_ && !handed_over_) poll_network();
     const bool must_not_look =
         spans_hosts_ && waiting_for_hosts.load(std::memory_order_relaxed) > cores();
     if (must_not_look) looks_ = spins_;
@@ -133,13 +126,15 @@ class Wait {
       Job::Standstill& still = job->standstill();
       if (still.began == Clock::time_point{}) {
         still.began = now;
-        still.next_look = now + kLookEvery * crowd(*job);
+        still.next_look = now + kLookEvery;
       }
       if (now < still.next_look) continue;
       excuse(*job, now);
+      const int crowd = waiting_for_hosts.load(std::memory_order_relaxed) / cores();
+      const Clock::duration late =
+          kLateLookEvery * std::clamp(crowd / kLookingThreads, 1, kMostLate);
       still.next_look =
-          now + std::clamp<Clock::duration>((now - still.began) / 2, kLookEvery * crowd(*job),
-                                            kLateLookEvery * crowd(*job));
+          now + std::clamp<Clock::duration>((now - still.began) / 8, kLookEvery, late);
       inspect(*job, now);
     }
   }
@@ -160,8 +155,8 @@ class Wait {
 
   void poll_network() {
     for (Job* job : pending_) {
-      if (!handed_over_) job->operation().poll();
-      // Others may wait to hear that there is room again, also where the reactor listens.
+      job->operation().poll();
+      // Others may wait to hear that there is room again.
       if (looks_ >= spins_) job->operation().group().poll_network();
     }
   }
@@ -179,7 +174,7 @@ class Wait {
     }
     std::vector<Bell*> bells;
     for (LocalGroup* g : groups) bells.push_back(&g->control().bell);
-    Clock::time_point until = now + kLateLookEvery * kMostCrowd;
+    Clock::time_point until = now + kLateLookEvery * kMostLate;
     if (source_ != nullptr) until = now + kLongSleep;
     for (Job* job : pending_) until = std::min(until, job->standstill().next_look);
     sleep_unless(bells, until - now, [&] {
@@ -322,9 +317,7 @@ namespace {
 constexpr int kEagerLooks = 64;
 
 bool answers_soon(const Job& job) {
-  if (job.policy().crowded || waiting_for_hosts.load(std::memory_order_relaxed) > cores()) {
-    return false;
-  }
+  if (job.policy().crowded) return false;
   for (int looks = std::min(kEagerLooks, job.policy().spins); looks > 0; --looks) {
     job.operation().poll();
     if (job.operation().can_advance()) return true;
