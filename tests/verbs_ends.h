@@ -70,8 +70,8 @@ struct TwoEnds {
     b.wire.start();
   }
   void poll() {
-    a.wire.drive();
-    b.wire.drive();
+    a.wire.poll_and_tell();
+    b.wire.poll_and_tell();
   }
   /// Polls both until then; false after `limit`.
   bool until(const std::function<bool()>& condition,

@@ -453,7 +453,7 @@ TEST_F(Verbs, ACommunicatorThatEndsDoesNotTakeOthersAlong) {
       ends.a.wire.close(group);
       ends.b.wire.poll();
       ASSERT_TRUE(try_receive(in, 1, 65536));
-      ends.b.wire.drive();
+      ends.b.wire.poll_and_tell();
       ends.b.wire.close(group);
     }
     ASSERT_TRUE(ends.until([&] {
@@ -541,7 +541,7 @@ TEST_F(Verbs, GarbageEndsTheWireAndNothingElse) {
     mad.submit();
     const auto until = Clock::now() + 50ms;
     while (!end.is_closed && Clock::now() < until) {
-      end.wire.drive();
+      end.wire.poll_and_tell();
       try_send(out, 0, 1000);
     }
     closed += end.is_closed ? 1 : 0;
@@ -735,7 +735,7 @@ int echo(const VerbsPort& port, int socket) {
       if (end.is_closed) return 1;
     }
     const std::size_t bytes = in.receiver().bytes();
-    while (!out.sender().ready(bytes)) end.wire.drive();
+    while (!out.sender().ready(bytes)) end.wire.poll_and_tell();
     if (bytes > 0) std::memcpy(out.sender().slot(bytes), in.receiver().slot(bytes), bytes);
     out.sender().publish(in.receiver().tag(), static_cast<std::uint32_t>(bytes));
     out.rung();
@@ -743,7 +743,7 @@ int echo(const VerbsPort& port, int socket) {
     in.rung();
     if (bytes == 0) break;
   }
-  while (!end.wire.is_delivered()) end.wire.drive();
+  while (!end.wire.is_delivered()) end.wire.poll_and_tell();
   char bye = 0;
   return recv(socket, &bye, 1, 0) == 0 ? 0 : 2;
 }
@@ -766,7 +766,7 @@ TEST_F(Verbs, TwoProcessesExchange) {
     while (received < kMessages && !end.is_closed && Clock::now() < limit) {
       while (sent < kMessages && sent - received < 6 && try_send(out, sent, sizes[sent])) ++sent;
       if (try_receive(in, received, sizes[received])) ++received;
-      end.wire.drive();
+      end.wire.poll_and_tell();
     }
     EXPECT_EQ(received, kMessages) << end.why_closed;
     shutdown(child.socket(), SHUT_WR);
@@ -785,14 +785,14 @@ TEST_F(Verbs, APeerThatIsKilledIsNamedSoon) {
   while (received < 20 && Clock::now() < limit) {
     if (sent < 20 && try_send(out, sent, 30000)) ++sent;
     if (try_receive(in, received, 30000)) ++received;
-    end.wire.drive();
+    end.wire.poll_and_tell();
   }
   ASSERT_EQ(received, 20u);
   child.kill();
   const auto killed = Clock::now();
   while (!end.is_closed && Clock::now() < killed + 10s) {
     try_send(out, 0, 30000);
-    end.wire.drive();
+    end.wire.poll_and_tell();
   }
   ASSERT_TRUE(end.is_closed);
   // 7 tries of 67 ms, and what an emulated processor takes.

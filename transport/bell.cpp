@@ -6,13 +6,12 @@
 
 #include <array>
 #include <cerrno>
-#include <climits>
 #include <ctime>
 
 namespace tutti::detail {
 namespace {
 
-constexpr long kSecond = 1'000'000'000;  // ns
+constexpr long kMost = 1'000'000;  // ns
 
 std::uint32_t* word(Bell& bell) { return reinterpret_cast<std::uint32_t*>(&bell.rings); }
 
@@ -21,11 +20,10 @@ std::uint32_t* word(Bell& bell) { return reinterpret_cast<std::uint32_t*>(&bell.
 void ring_now(Bell& bell) {
   if (RemoteBell* const far = remote(bell)) return far->rung();
   bell.rings.fetch_add(1, std::memory_order_release);
-  syscall(SYS_futex, word(bell), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+  syscall(SYS_futex, word(bell), FUTEX_WAKE, 1, nullptr, nullptr, 0);
 }
 
-bool sleep_now(std::span<Bell* const> bells, std::span<const std::uint32_t> seen,
-               std::chrono::nanoseconds most) {
+void sleep_now(std::span<Bell* const> bells, std::span<const std::uint32_t> seen) {
   if (bells.size() > 1) {
     std::array<futex_waitv, kMostBells> waits{};
     for (std::size_t b = 0; b < bells.size(); ++b) {
@@ -35,22 +33,19 @@ bool sleep_now(std::span<Bell* const> bells, std::span<const std::uint32_t> seen
     }
     timespec until{};
     clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += most.count() / kSecond;
-    until.tv_nsec += most.count() % kSecond;
-    if (until.tv_nsec >= kSecond) {
-      until.tv_nsec -= kSecond;
+    until.tv_nsec += kMost;
+    if (until.tv_nsec >= 1'000'000'000) {
+      until.tv_nsec -= 1'000'000'000;
       ++until.tv_sec;
     }
     if (syscall(SYS_futex_waitv, waits.data(), bells.size(), 0, &until, CLOCK_MONOTONIC) >= 0 ||
         errno == EAGAIN || errno == ETIMEDOUT || errno == EINTR) {
-      return true;
+      return;
     }
     // Before Linux 5.16, and where a sandbox refuses the call, the first bell alone is heard.
-    most = most < kUnheard ? most : kUnheard;
   }
-  const timespec time{most.count() / kSecond, most.count() % kSecond};
-  syscall(SYS_futex, word(*bells[0]), FUTEX_WAIT, seen[0], &time, nullptr, 0);
-  return bells.size() == 1;
+  const timespec most{0, kMost};
+  syscall(SYS_futex, word(*bells[0]), FUTEX_WAIT, seen[0], &most, nullptr, 0);
 }
 
 }  // namespace tutti::detail

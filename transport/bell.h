@@ -43,40 +43,29 @@ inline RemoteBell* remote(Bell& bell) {
 
 namespace detail {
 void ring_now(Bell& bell);
-/// Until one of `bells` has been rung since it had shown `seen`, or so long. False: not all bells
-/// can be heard, so it was a millisecond at most.
-bool sleep_now(std::span<Bell* const> bells, std::span<const std::uint32_t> seen,
-               std::chrono::nanoseconds most);
+/// Until one of `bells` has been rung since it had shown `seen`, at most a millisecond.
+void sleep_now(std::span<Bell* const> bells, std::span<const std::uint32_t> seen);
 }  // namespace detail
 
 /// After a message was published or a slot freed.
 inline void ring(Bell& bell) {
-  // relaxed, without a fence: a bell that is missed costs the sleeper kUnheard.
+  // relaxed, without a fence: a bell that is missed costs the sleeper its time-out (1 ms).
   if (bell.asleep.load(std::memory_order_relaxed) != Bell::kAwake) detail::ring_now(bell);
 }
 
 /// More ring unheard.
 inline constexpr std::size_t kMostBells = 64;
-/// After this long, whoever has something to say sees who sleeps.
-inline constexpr std::chrono::nanoseconds kUnheard = std::chrono::milliseconds(1);
 
-/// Sleeps until one of `bells` is rung, at most so long, unless `ready` already holds.
+/// Sleeps until one of `bells` is rung, at most a millisecond, unless `ready` already holds.
 template <class Ready>
-void sleep_unless(std::span<Bell* const> bells, std::chrono::nanoseconds most, Ready&& ready) {
-  if (bells.size() > kMostBells) {
-    bells = bells.first(kMostBells);
-    most = most < kUnheard ? most : kUnheard;
-  }
+void sleep_unless(std::span<Bell* const> bells, Ready&& ready) {
+  bells = bells.first(bells.size() < kMostBells ? bells.size() : kMostBells);
   std::uint32_t seen[kMostBells];
   for (std::size_t b = 0; b < bells.size(); ++b) {
     seen[b] = bells[b]->rings.load(std::memory_order_relaxed);
     bells[b]->asleep.store(Bell::kAsleep, std::memory_order_seq_cst);
   }
-  const std::span<const std::uint32_t> numbers(seen, bells.size());
-  if (!ready() && detail::sleep_now(bells, numbers, most < kUnheard ? most : kUnheard) &&
-      most > kUnheard && !ready()) {
-    detail::sleep_now(bells, numbers, most - kUnheard);
-  }
+  if (!ready()) detail::sleep_now(bells, {seen, bells.size()});
   for (Bell* b : bells) b->asleep.store(Bell::kAwake, std::memory_order_relaxed);
 }
 

@@ -153,12 +153,8 @@ class LocalGroup {
   void poll_network() {
     if (hosts_) hosts_->poll();
   }
-  /// Sleeps until something comes from another host, or that long. Bells are not heard meanwhile.
+  /// Sleeps until something comes from another host, or that long.
   void sleep_on_network(std::chrono::microseconds most) { network_->sleep(most); }
-  /// Whether what comes from other hosts rings bells, too, from now on until it is polled.
-  bool hand_over_network() { return network_->hand_over(); }
-  /// Whether connections to other hosts come about, which sleep_on_network() does not hear.
-  bool is_connecting() { return network_->is_connecting(); }
   /// Whether this process is a child, by fork(), of the one that made this object.
   bool is_inherited() const { return process_generation() != generation_; }
   bool has_left(int peer) {

@@ -191,20 +191,14 @@ std::vector<RemoteRank*> Network::all_remote() {
 }
 
 void Network::poll() {
-  for (RemoteRank* r : all_remote()) {
-    if (r->wire().is_listening()) {
-      r->wire().tend();
-    } else {
-      r->wire().drive();
-    }
-  }
+  for (RemoteRank* r : all_remote()) r->wire().poll_and_tell();
 }
 
 void Network::sleep(std::chrono::microseconds most) {
   std::vector<pollfd> sockets;
   for (RemoteRank* r : all_remote()) {
     const auto fds = r->data_fds();
-    if (fds[0] < 0 || r->wire().is_listening()) continue;
+    if (fds[0] < 0) continue;
     if (!r->wire().arm()) return;
     for (std::size_t which = 0; which < fds.size(); ++which) {
       if (fds[which] < 0) continue;
@@ -219,21 +213,6 @@ void Network::sleep(std::chrono::microseconds most) {
   }
   const timespec time{0, std::chrono::nanoseconds(most).count()};
   ppoll(sockets.data(), sockets.size(), &time, nullptr);
-}
-
-bool Network::hand_over() {
-  if (ucx_) return false;  // which has its own ways
-  const std::vector<RemoteRank*> all = all_remote();
-  const auto is_left = [](RemoteRank* r) { return r->is_up() && !r->wire().is_flushed(); };
-  if (std::ranges::any_of(all, is_left)) return false;
-  for (RemoteRank* r : all) {
-    if (!r->wire().is_listening()) r->listen();
-  }
-  return true;
-}
-
-bool Network::is_connecting() {
-  return std::ranges::any_of(all_remote(), [](RemoteRank* r) { return r->is_connecting(); });
 }
 
 // --- Communicators -------------------------------------------------------------------------------
@@ -369,15 +348,12 @@ void Network::serve() {
   reactor_->keep_awake(*this);
 }
 
-std::optional<Reactor::Time> Network::on_tick(Reactor::Time now) {
+bool Network::on_tick(Reactor::Time now) {
   waiting_room_->expire(now);
   std::erase_if(guests_, [&](const auto& g) { return now - g.second->since > kHelloPatience; });
   if (!accepting_) serve();
-  if (!accepting_) return now;
-  const Reactor::Time wake = waiting_room_->next_wake(now);
-  if (!guests_.empty()) return std::min(wake, now + kHelloPatience / 4);
-  if (wake == WaitingRoom::Time::max()) return std::nullopt;
-  return wake;
+  return !accepting_ || !guests_.empty() ||
+         waiting_room_->next_wake(now) != WaitingRoom::Time::max();
 }
 
 bool Network::read_hello(Guest& guest) {

@@ -76,14 +76,10 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   std::string carrier_to(int member);
   /// Whether nothing more will come from rank `member`, of whom this rank has heard.
   bool is_lost(int member);
-  /// Drives the wires that the reactor does not listen to, and sends what is to go over the others.
+  /// Drives all wires.
   void poll();
-  /// Until something comes over one of those, or there is room for what is to go, or that long.
+  /// Until something comes over one of them, or there is room for what is to go, or that long.
   void sleep(std::chrono::microseconds most);
-  /// From now on the reactor listens to all of them, and rings bells, until one of them is polled.
-  /// False: it does not, as something is left to be sent.
-  bool hand_over();
-  bool is_connecting();
 
  private:
   /// Somebody who knows the secret, and has not said who it is.
@@ -102,7 +98,7 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   };
 
   void on_events(int fd, std::uint32_t events) override;
-  std::optional<Reactor::Time> on_tick(Reactor::Time now) override;
+  bool on_tick(Reactor::Time now) override;
   void on_note(int member, std::uint64_t group, std::uint32_t type,
                std::span<const std::byte> bytes) override;
   void on_left(int member, std::uint64_t group) override;

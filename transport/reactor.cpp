@@ -154,7 +154,7 @@ void Reactor::keep_awake(Handler& handler) {
   {
     const std::lock_guard lock(mutex_);
     first = awake_.empty();
-    awake_[&handler] = Time{};
+    awake_[&handler] = true;
   }
   if (first) wake();
 }
@@ -175,24 +175,17 @@ void Reactor::call(Handler& handler, Call&& call) {
 }
 
 void Reactor::tick(Time now) {
-  std::vector<Handler*> due;
-  for (const auto& [handler, when] : awake_) {
-    if (when <= now) due.push_back(handler);
-  }
-  for (Handler* const handler : due) {
+  std::vector<Handler*> handlers;
+  for (const auto& [handler, wants] : awake_) handlers.push_back(handler);
+  for (Handler* const handler : handlers) {
     const auto before = awake_.find(handler);
     if (before == awake_.end()) continue;
-    before->second = Time::max();
-    std::optional<Time> again = now;
-    call(*handler, [&](Handler& h) { again = h.on_tick(now); });
+    before->second = false;
+    bool more = true;
+    call(*handler, [&](Handler& h) { more = h.on_tick(now); });
     // Another thread may have asked for it again meanwhile.
     const auto after = awake_.find(handler);
-    if (after == awake_.end() || after->second != Time::max()) continue;
-    if (again) {
-      after->second = *again;
-    } else {
-      awake_.erase(after);
-    }
+    if (!more && after != awake_.end() && !after->second) awake_.erase(after);
   }
 }
 

@@ -10,9 +10,9 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <thread>
 #include <unordered_map>
 #include <vector>
@@ -30,9 +30,8 @@ class Reactor {
     virtual ~Handler() = default;
     /// A descriptor is ready for `events` (epoll's).
     virtual void on_events(int fd, std::uint32_t events) = 0;
-    /// While it keeps the reactor awake: about every 10 ms, or as late as it asked for. When it is
-    /// to be called again; none: it need not any more.
-    virtual std::optional<Time> on_tick(Time) { return std::nullopt; }
+    /// Every 10 ms or so while it keeps the reactor awake(); false: it need not any more.
+    virtual bool on_tick(Time) { return false; }
     /// The process exits: whether nothing is left to be sent.
     virtual bool on_exit() { return true; }
   };
@@ -47,7 +46,7 @@ class Reactor {
   void unwatch(int fd);
   /// The same of all that it has asked for.
   void forget(Handler& handler);
-  /// Has on_tick() called soon, and then as long as it asks for it.
+  /// Has on_tick() called until it returns false.
   void keep_awake(Handler& handler);
 
  private:
@@ -71,8 +70,8 @@ class Reactor {
   std::condition_variable done_;
   std::unordered_map<int, Handler*> watched_;
   std::unordered_map<Handler*, std::vector<int>> descriptors_;  // of each, those of watched_
-  std::unordered_map<Handler*, Time> awake_;                    // when they are to be called
-  Handler* called_ = nullptr;                                   // is being called now
+  std::map<Handler*, bool> awake_;  // true: it has asked since its last tick
+  Handler* called_ = nullptr;       // is being called now
   std::thread::id thread_;
 };
 

@@ -85,7 +85,6 @@ class OutLink final : public RemoteBell {
   /// Whether as much has been said before.
   bool knows(std::uint64_t consumed, std::uint64_t freed) const;
   std::uint64_t passed() const { return passed_; }
-  void ring_owner() { ring(owner_); }
   /// Message `number`, and all before it that take the same connection, have left this process.
   void sent(std::uint64_t number, std::size_t bytes) {
     sent_[goes_apart(bytes)].store(number, std::memory_order_release);

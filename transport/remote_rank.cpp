@@ -231,7 +231,6 @@ void RemoteRank::use(std::uint32_t stream, FileDescriptor socket, const wire::Se
     notes_.push_front(framed(Frame::hello, 0, 0, wire_->hello()));
   }
   state_.store(State::up, std::memory_order_release);
-  reactor_.keep_awake(*this);
   log().debug("rank {} of the job is connected to rank {} at {}{}, data go over {}", self_,
               where_.member, place(),
               protection_ == Protection::encryption ? ", encrypted"
@@ -244,7 +243,6 @@ void RemoteRank::use(std::uint32_t stream, FileDescriptor socket, const wire::Se
 void RemoteRank::watch_data(std::size_t which, int fd) {
   reactor_.watch(fd, 0, *this);
   data_fds_[which].store(fd, std::memory_order_release);
-  if (wire_->is_listening()) reactor_.change(fd, EPOLLIN);
 }
 
 void RemoteRank::listen_for_data(std::uint32_t events) {
@@ -479,14 +477,14 @@ void RemoteRank::on_events(int fd, std::uint32_t events) {
   }
 }
 
-std::optional<Reactor::Time> RemoteRank::on_tick(Reactor::Time now) {
+bool RemoteRank::on_tick(Reactor::Time now) {
   std::string why;
   bool lost = false;
   {
     const std::lock_guard lock(mutex_);
-    if (is_lost()) return std::nullopt;
+    if (is_lost()) return false;
     if (state_.load(std::memory_order_relaxed) == State::connecting && !ended_) {
-      if (now - dialled_ < kDialAgain) return dialled_ + kDialAgain;
+      if (now - dialled_ < kDialAgain) return true;
       const auto limit = setting_seconds("TUTTI_PEER_TIMEOUT");
       if (limit.count() > 0 && now - connecting_since_ > limit) {
         dial_failed(
@@ -494,14 +492,14 @@ std::optional<Reactor::Time> RemoteRank::on_tick(Reactor::Time now) {
                         "TUTTI_PEER_TIMEOUT)",
                         place(), std::chrono::duration<double>(limit).count(),
                         why_ended_.empty() ? "" : ": " + why_ended_));
-        return now;
+        return true;
       }
       dialled_ = now;
       // Of some dials nothing may have become.
       for (std::uint32_t s = 0; s < streams() && dialler_; ++s) {
         if (!dials_[s].attempt && !streams_[s]) dial(s);
       }
-      return now + kDialAgain;
+      return true;
     }
     const bool closed = wire_closed_.load(std::memory_order_acquire);
     if (closed && !ended_) {
@@ -521,21 +519,16 @@ std::optional<Reactor::Time> RemoteRank::on_tick(Reactor::Time now) {
   }
   if (lost) {
     lose(why);
-    return std::nullopt;
+    return false;
   }
-  if (ended_ || !is_up()) return now;
+  if (ended_ || !is_up()) return true;
   wire_->tend();
-  if (wire_->was_polled()) return now;
+  if (wire_->was_polled()) return true;
   // Whoever waits for data takes them in. Nobody does, so this thread listens, until on_polled().
-  listen();
-  if (wire_->is_flushed()) return std::nullopt;
-  return now;
-}
-
-void RemoteRank::listen() {
   wire_->set_listening(true);
   listen_for_data(EPOLLIN);
   wire_->arm();
+  return !wire_->is_flushed();
 }
 
 void RemoteRank::on_polled() {

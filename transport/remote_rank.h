@@ -90,8 +90,6 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   /// Whether there are notes for it that wait for the connection to come about.
   bool is_to_be_told();
   Wire& wire() { return *wire_; }
-  /// The reactor drives the wire, as soon as there is a connection, until somebody polls it.
-  void listen();
   /// The end, which the owner drives from now on, not the reactor: says good-bye,
   void say_bye();
   /// sends what is left, until the peer's kernel has it all, or has hung up,
@@ -105,7 +103,6 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
             data_fds_[1].load(std::memory_order_acquire)};
   }
   bool is_up() const { return state_.load(std::memory_order_acquire) == State::up; }
-  bool is_connecting() const { return state_.load(std::memory_order_acquire) == State::connecting; }
   bool is_lost() const { return state_.load(std::memory_order_acquire) == State::lost; }
 
  private:
@@ -121,7 +118,7 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   };
 
   void on_events(int fd, std::uint32_t events) override;
-  std::optional<Reactor::Time> on_tick(Reactor::Time now) override;
+  bool on_tick(Reactor::Time now) override;
   bool on_exit() override;
   void on_left(std::uint64_t group) override;
   void on_closed(const std::string& why) override;

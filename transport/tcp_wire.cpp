@@ -17,7 +17,6 @@ void TcpWire::attach(Stream stream, Stream apart, bool sends_apart) {
   sends_apart_ = apart_.stream && sends_apart;
   hears_apart_ = apart_.stream && !sends_apart;
   push();
-  ring_senders();
 }
 
 void TcpWire::shut() {

@@ -181,16 +181,17 @@ void Wire::poll() {
   drive(false);
 }
 
+void Wire::poll_and_tell() {
+  note_poll();
+  drive(true);
+}
+
 void Wire::drive() { drive(true); }
 
 void Wire::tend() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock || closed_) return;
   if (!sending_.empty() || !owing_.empty() || has_unsent()) push();
-}
-
-void Wire::ring_senders() {
-  for (const auto& [name, link] : outs_) link->ring_owner();
 }
 
 bool Wire::is_flushed() {

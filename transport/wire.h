@@ -99,16 +99,15 @@ class Wire {
   void send(OutLink& link);
   /// `link`'s receiver has freed: its sender is told, if not at once then with what is sent next.
   void credit(InLink& link);
-  /// For those who wait for something that it brings: takes in what has come, and sends on what was
-  /// left. Returns at once where another thread does.
+  /// Takes in what has come, and sends on what was left. Returns at once where another thread does.
   void poll();
-  /// The same for others, and the reactor; also tells senders of all that was freed.
+  /// The same; also tells senders of all that was freed. For those who have waited for a while.
+  void poll_and_tell();
+  /// The reactor's: as poll_and_tell(), and the part of it that sends.
   void drive();
-  /// The part of it that sends.
   void tend();
   /// The reactor listens for what comes, as nobody polls.
   void set_listening(bool on) { listening_.store(on, std::memory_order_release); }
-  bool is_listening() const { return listening_.load(std::memory_order_acquire); }
   // Of links that lend and expect, as they say. What a device is at is waited for.
   void keep(OutLink& link, const std::byte* begin, const std::byte* end);
   void expect(InLink& link, std::span<const InLink::Expected> messages);
@@ -147,8 +146,6 @@ class Wire {
   virtual void give_up(const std::string& /*why*/) {}
   /// Of a wire that is closed: nothing reads or writes others' memory any more.
   virtual void let_go() {}
-  /// Who waits for what was published before there was a connection may sleep.
-  void ring_senders();
 
   /// The peer has opened its link `number`. False: that cannot be.
   bool opened(std::uint32_t number, const Opening& opening);

@@ -61,7 +61,7 @@ void receive(End& end, InLink& link, bool sleeps = false) {
 }
 
 void flush(End& end) {
-  while (!end.wire.is_delivered()) end.wire.drive();
+  while (!end.wire.is_delivered()) end.wire.poll_and_tell();
 }
 
 void pin(int rank) {

@@ -177,14 +177,13 @@ void UcxWorker::on_events(int, std::uint32_t) {
   if (serve(true)) reactor_.keep_awake(*this);
 }
 
-std::optional<Reactor::Time> UcxWorker::on_tick(Reactor::Time now) {
+bool UcxWorker::on_tick(Reactor::Time) {
   bool polled = false;
   {
     const std::lock_guard lock(mutex_);
     polled = std::exchange(polled_, false);
   }
-  if (serve(!polled) || polled) return now;
-  return std::nullopt;
+  return serve(!polled) || polled;
 }
 
 bool UcxWorker::on_exit() {

@@ -53,7 +53,6 @@ void VerbsWire::start() {
   if (!greeted_) return close_with("it has sent what cannot be");
   started_ = true;
   if (!closed_) push();
-  ring_senders();
 }
 
 void VerbsWire::shut() {

@@ -22,20 +22,11 @@ using std::chrono::milliseconds;
 // many ranks a core, those who yield are in the way of those who could go on.
 constexpr auto kYieldFor = milliseconds(2);
 constexpr int kYieldingRanks = 8;  // of a core; with more, each does for a shorter time
-// How often who waits looks whether its peers are there. Later less often, the less the more wait
-// on a core: looking would take the time that the others need. What a rank says of its waits counts
-// for 250 ms (LocalGroup::say_waiting()).
+// How often who waits looks whether its peers are there. Later less often: with many ranks on a few
+// cores, looking would take the time that the others need.
 constexpr auto kLookEvery = milliseconds(10), kLateLookEvery = milliseconds(50);
-constexpr int kLookingThreads = 16;  // of a core; with more, each looks less often
-constexpr int kMostLate = 4;         // times kLateLookEvery
-// Peers on other hosts are asked what they do as often, and later less often: an answer is news for
-// as long as its asker has waited.
-constexpr int kQuestions = 4;  // in the time waited so far
-constexpr auto kQuestionEvery = milliseconds(1000);
-// While this thread listens to the network, and hears no bell.
+// While ranks of this host may have something, who cannot wake whoever sleeps on the network.
 constexpr auto kShortSleep = std::chrono::microseconds(500);
-// After so long it leaves that to the reactor; sooner where that is in need of the core.
-constexpr auto kListenFor = milliseconds(10), kListenInACrowd = milliseconds(2);
 constexpr auto kLongSleep = milliseconds(10);
 
 inline void pause() {
@@ -58,9 +49,9 @@ std::string doing(const Operation& op, const Operation::Blocked& b) {
 /// looks again and again takes the time of those who have something to do, as the network's thread.
 std::atomic<int> waiting_for_hosts{0};
 
-int cores() {
-  static const int cores = std::max(static_cast<int>(std::thread::hardware_concurrency()), 1);
-  return cores;
+bool outnumber_cores(int threads) {
+  static const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  return threads > std::max(cores, 1);
 }
 
 /// One wait: from the moment that nothing moved until something does, or `source` has more.
@@ -88,9 +79,9 @@ class Wait {
   Wait& operator=(const Wait&) = delete;
 
   void once() {
-    if (spans_hosts_ && !handed_over_) poll_network();
+    if (spans_hosts_) poll_network();
     const bool must_not_look =
-        spans_hosts_ && waiting_for_hosts.load(std::memory_order_relaxed) > cores();
+        spans_hosts_ && outnumber_cores(waiting_for_hosts.load(std::memory_order_relaxed));
     if (must_not_look) looks_ = spins_;
     if (looks_ == 0 && crowded_ && waits_for_own_core()) looks_ = spins_;
     if (++looks_ <= spins_) {
@@ -108,7 +99,7 @@ class Wait {
       if (crowded_) spread_out(pending_.front()->operation().group(), now);
       sched_yield();
     } else {
-      sleep(now, must_not_look ? kListenInACrowd : kListenFor);
+      sleep(now);
     }
   }
 
@@ -130,11 +121,8 @@ class Wait {
       }
       if (now < still.next_look) continue;
       excuse(*job, now);
-      const int crowd = waiting_for_hosts.load(std::memory_order_relaxed) / cores();
-      const Clock::duration late =
-          kLateLookEvery * std::clamp(crowd / kLookingThreads, 1, kMostLate);
       still.next_look =
-          now + std::clamp<Clock::duration>((now - still.began) / 8, kLookEvery, late);
+          now + std::clamp<Clock::duration>((now - still.began) / 8, kLookEvery, kLateLookEvery);
       inspect(*job, now);
     }
   }
@@ -161,40 +149,33 @@ class Wait {
     }
   }
 
-  void sleep(Clock::time_point now, Clock::duration listens_for) {
+  void sleep(Clock::time_point now) {
     std::vector<LocalGroup*> groups;
     for (const Job* job : pending_) groups.push_back(&job->operation().group());
     std::ranges::sort(groups);
     groups.erase(std::unique(groups.begin(), groups.end()), groups.end());
-    if (spans_hosts_) {
-      const auto far = std::ranges::find_if(groups, [](LocalGroup* g) { return !g->one_host(); });
-      const bool leaves = now - began_ >= listens_for || (*far)->is_connecting();
-      handed_over_ = leaves && (*far)->hand_over_network();
-      if (!handed_over_) return sleep_on_network(**far, groups, now);
-    }
+    if (spans_hosts_) return sleep_on_network(groups, now);
     std::vector<Bell*> bells;
     for (LocalGroup* g : groups) bells.push_back(&g->control().bell);
-    Clock::time_point until = now + kLateLookEvery * kMostLate;
-    if (source_ != nullptr) until = now + kLongSleep;
-    for (Job* job : pending_) until = std::min(until, job->standstill().next_look);
-    sleep_unless(bells, until - now, [&] {
+    sleep_unless(bells, [&] {
       return is_over() || std::ranges::any_of(pending_, [](const Job* job) {
                return job->operation().group().failed();
              });
     });
   }
 
-  /// Where nobody would ring a bell, who has waited for long sleeps for long: on a host with more
-  /// ranks than cores, all that looking keeps those who have something to do from it.
-  void sleep_on_network(LocalGroup& far, std::span<LocalGroup* const> groups,
-                        Clock::time_point now) const {
+  /// Bells are not heard meanwhile. Where nobody else would ring them, who has waited for long
+  /// sleeps for long: on a host with more ranks than cores, all that looking keeps those who have
+  /// something to do from it.
+  void sleep_on_network(std::span<LocalGroup* const> groups, Clock::time_point now) const {
+    const auto spans = [](LocalGroup* g) { return !g->one_host(); };
     const auto alone = [](LocalGroup* g) { return g->ranks_here().size() == 1; };
     auto most = std::chrono::microseconds(kShortSleep);
     if (source_ == nullptr && std::ranges::all_of(groups, alone)) {
       most = std::chrono::duration_cast<std::chrono::microseconds>(
           std::clamp<Clock::duration>((now - began_) / 8, kShortSleep, kLongSleep));
     }
-    far.sleep_on_network(most);
+    (*std::ranges::find_if(groups, spans))->sleep_on_network(most);
   }
 
   void throw_if_failed() {
@@ -231,13 +212,7 @@ class Wait {
     if (b.peer < 0) return;
     const std::string now_doing = doing(op, b);
     group.publish_wait(b.peer, now);
-    Job::Standstill& still = job.standstill();
-    const bool asks = now >= still.next_question;
-    if (asks) {
-      still.next_question =
-          now + std::min<Clock::duration>((now - still.began) / kQuestions, kQuestionEvery);
-      group.ask(b.peer);
-    }
+    group.ask(b.peer);
     if (must_stop()) {
       group.fail({ErrorCode::aborted, group.rank(),
                   fmt::format("rank {} exits, or was interrupted, while it is {}", group.rank(),
@@ -250,7 +225,7 @@ class Wait {
     // From another host, the failure because of which it left may take another way, and a moment
     // longer.
     constexpr auto kNews = milliseconds(300);
-    const bool settled = group.one_host() || now - still.began >= kNews;
+    const bool settled = group.one_host() || now - job.standstill().began >= kNews;
     if (settled && group.has_left(b.peer) && op.blocked().peer == b.peer) {
       group.fail({ErrorCode::peer_lost, b.peer,
                   fmt::format("rank {} has left the communicator (destroyed it, or ended) while "
@@ -258,10 +233,10 @@ class Wait {
                               "Restart the job, or go on without that rank (shrink)",
                               b.peer, group.rank(), now_doing, group.refusal_text(b.peer))});
     }
-    const auto waited = now - still.began;
+    const auto waited = now - job.standstill().began;
     // Who has not looked for half of that time does not wait any more, but stands still.
     const int late = group.end_of_line(b.peer, now - waited / 2);
-    if (asks) group.ask(late);
+    group.ask(late);
     const auto report = [&] {
       std::string text = fmt::format(
           "rank {} has been {} for {:.1f} s; that rank's last finished step is {}{}{}{}",
@@ -281,8 +256,9 @@ class Wait {
           {ErrorCode::timed_out, late,
            fmt::format("{}: the timeout of {:.1f} s has passed{}", report(), seconds(timeout),
                        timeout == policy.timeout ? " (TUTTI_TIMEOUT)" : "")});
-    } else if (!still.reported && policy.report_after.count() > 0 && waited > policy.report_after) {
-      still.reported = true;
+    } else if (!job.standstill().reported && policy.report_after.count() > 0 &&
+               waited > policy.report_after) {
+      job.standstill().reported = true;
       log().warn("{}; still waiting", report());
     }
     if (group.failed()) group.throw_failure();
@@ -295,7 +271,6 @@ class Wait {
   Clock::duration yields_for_ = kYieldFor;
   bool crowded_ = false;
   bool spans_hosts_ = false;
-  bool handed_over_ = false;  // the reactor listens to the network
   int looks_ = 0;
   Clock::time_point began_{};
 };
