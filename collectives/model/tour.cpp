@@ -22,22 +22,21 @@ class Tour {
     // on.
     const int m = n_ - 1;
     const std::size_t sets = std::size_t{1} << m;
-    std::vector<float> best(sets * static_cast<std::size_t>(m),
-                            std::numeric_limits<float>::infinity());
+    std::vector<double> best(sets * static_cast<std::size_t>(m),
+                             std::numeric_limits<double>::infinity());
     std::vector<std::int8_t> before(best.size(), -1);
     const auto place = [&](std::size_t set, int last) {
       return set * static_cast<std::size_t>(m) + static_cast<std::size_t>(last);
     };
-    for (int i = 0; i < m; ++i)
-      best[place(std::size_t{1} << i, i)] = static_cast<float>(cost(0, i + 1));
+    for (int i = 0; i < m; ++i) best[place(std::size_t{1} << i, i)] = cost(0, i + 1);
     for (std::size_t set = 1; set < sets; ++set) {
       for (int last = 0; last < m; ++last) {
-        const float here = best[place(set, last)];
-        if (!(set >> last & 1) || here == std::numeric_limits<float>::infinity()) continue;
+        const double here = best[place(set, last)];
+        if (!(set >> last & 1)) continue;
         for (int next = 0; next < m; ++next) {
           if (set >> next & 1) continue;
           const std::size_t to = place(set | std::size_t{1} << next, next);
-          const float there = here + static_cast<float>(cost(last + 1, next + 1));
+          const double there = here + cost(last + 1, next + 1);
           if (there > best[to]) continue;  // of equals the latest: natural orders
           best[to] = there;
           before[to] = static_cast<std::int8_t>(last);
@@ -45,9 +44,9 @@ class Tour {
       }
     }
     int last = 0;
-    float least = std::numeric_limits<float>::infinity();
+    double least = std::numeric_limits<double>::infinity();
     for (int i = 0; i < m; ++i) {
-      const float all = best[place(sets - 1, i)] + static_cast<float>(cost(i + 1, 0));
+      const double all = best[place(sets - 1, i)] + cost(i + 1, 0);
       if (all <= least) least = all, last = i;
     }
     std::vector<int> tour;
