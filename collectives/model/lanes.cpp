@@ -24,9 +24,6 @@ using topology::LinkKind;
 using topology::Path;
 
 constexpr int kRounds = 400;
-// What is left out for being no more than the search's inexactness.
-constexpr double kLeastShare = 1e-4;
-
 std::size_t size_of(int i) { return static_cast<std::size_t>(i); }
 
 class LaneSearch {
@@ -250,10 +247,9 @@ class LaneSearch {
       return packed.amounts[a] > packed.amounts[b] + 1e-9;
     });
     for (const std::size_t w : by_size) {
-      const bool small = packed.amounts[w] < kLeastShare * packed.sum;
-      if (static_cast<int>(found.lanes.size()) == request_.most_lanes || small) {
+      if (static_cast<int>(found.lanes.size()) == request_.most_lanes) {
         found.best = false;
-        continue;
+        break;
       }
       LaneOrder lane = orders_[size(packed.ids[w])];
       lane.bandwidth = packed.amounts[w];
