@@ -14,8 +14,6 @@
 #include "collectives/algorithms.h"
 #include "collectives/model/domains.h"
 #include "collectives/model/lanes.h"
-#include "collectives/model/packing.h"
-#include "collectives/model/tour.h"
 #include "core/error.h"
 #include "tests/topology_data.h"
 #include "tests/topology_samples.h"
@@ -117,43 +115,6 @@ Lanes checked(const Graph& g, const LanesRequest& request) {
   return found;
 }
 
-TEST(Packing, FillsWhatIsShared) {
-  // Two ways that share link 0, and one that needs link 1 twice.
-  const std::vector<Load> ways{{{0, 1}}, {{0, 1}, {1, 1}}, {{1, 2}}};
-  const auto offer = [&](const std::vector<double>& prices) {
-    std::size_t best = 0;
-    double least = 1e9;
-    for (std::size_t i = 0; i < ways.size(); ++i) {
-      double price = 0;
-      for (const auto& [l, a] : ways[i]) price += a * prices[static_cast<std::size_t>(l)];
-      if (price < least) least = price, best = i;
-    }
-    return std::pair{static_cast<int>(best), ways[best]};
-  };
-  const Packed p = pack({10, 6}, offer, 100);
-  EXPECT_TRUE(p.complete);
-  EXPECT_NEAR(p.sum, 13, 1e-9);
-}
-
-TEST(Tours, AreTheCheapest) {
-  // Only the order 0 3 1 4 2 costs nothing.
-  const int n = 5;
-  std::vector<double> costs(n * n, 1.0);
-  for (const auto& [a, b] : {std::pair{0, 3}, {3, 1}, {1, 4}, {4, 2}, {2, 0}}) {
-    costs[static_cast<std::size_t>(a * n + b)] = 0;
-  }
-  EXPECT_EQ(cheapest_tour(costs, n), (std::vector<int>{0, 3, 1, 4, 2}));
-  EXPECT_EQ(cheapest_tour({0}, 1), (std::vector<int>{0}));
-  // Many cities on a circle, in two directions of different cost: all the way around.
-  const int m = 40;
-  std::vector<double> circle(m * m);
-  for (int a = 0; a < m; ++a) {
-    for (int b = 0; b < m; ++b) circle[static_cast<std::size_t>(a * m + b)] = (b - a + m) % m;
-  }
-  const std::vector<int> around = cheapest_tour(circle, m);
-  for (int i = 0; i < m; ++i) EXPECT_EQ(around[static_cast<std::size_t>(i)], i);
-}
-
 TEST(Rings, FillAMesh) {
   const Graph g = graph_of_text(kMesh);
   const Lanes rings = checked(g, of(kRing));
@@ -175,6 +136,14 @@ TEST(Rings, OnASwitchAreOne) {
   ASSERT_EQ(rings.lanes.size(), 1u);
   EXPECT_EQ(rings.lanes[0].gpus, g.gpus());
   EXPECT_FALSE(rings.full.empty());
+  // Over NVLink, also where C2C and a processor would be a wider way.
+  for (const int a : g.gpus()) {
+    for (const int b : g.gpus()) {
+      if (a != b) {
+        EXPECT_EQ(g.path(a, b).near, topology::Near::gpu_links);
+      }
+    }
+  }
 }
 
 TEST(Rings, OfNoGpusAreRefused) {
@@ -232,6 +201,11 @@ TEST(Plans, ForRealMachinesAreProved) {
   }
 }
 
+TEST(Plans, NeedGpusThatReachEachOther) {
+  const std::vector<int> none;
+  EXPECT_THROW(orders_of(Lanes(), 1, none), Error);
+}
+
 TEST(Domains, AreReadOffTheGraph) {
   // All four in one mesh: one domain, and the order of a ring within.
   const Graph mesh = graph_of_text(kMesh);
@@ -286,6 +260,7 @@ TEST(Rings, OfARack) {
   expect_right(g, rings, of(kRing));
   expect_right(g, trees, of(kTree));
   EXPECT_NEAR(rings.bandwidth, 18 * 40.1, 1e-6);
+  EXPECT_TRUE(rings.best);
   EXPECT_GT(trees.bandwidth, 0.45 * 18 * 40.1);
 }
 
@@ -333,6 +308,7 @@ TEST(RealMachines, AllHaveRingsAndTreesInTime) {
       const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
       expect_right(g, found, request);
       EXPECT_GT(found.bandwidth, 0) << f;
+      EXPECT_TRUE(found.best) << f;
       const double limit = g.gpus().size() > 8 ? 1.0 : 0.1;
       if (took.count() / limit > slowest) {
         slowest = took.count() / limit;

@@ -96,20 +96,26 @@ struct Slicing {
   }
 };
 
+[[noreturn]] void refuse_slices(const PlanHeader& h, std::size_t slices, const std::string& why) {
+  throw Error(
+      ErrorCode::invalid_argument,
+      fmt::format("{} by '{}' with {} lanes: {}", name(h.collective), h.algorithm, slices, why));
+}
+
+void check_slices(const PlanHeader& h, std::size_t slices) {
+  if (slices >= 1 && slices <= kMostChannels / h.lanes) return;
+  refuse_slices(h, slices,
+                fmt::format("1 to {} are possible, as a rank has {} lanes at most",
+                            kMostChannels / h.lanes, kMostChannels));
+}
+
 }  // namespace
 
 RankPlan join_slices(const std::vector<const RankPlan*>& parts) {
   const PlanHeader& h = parts.front()->header;
   const auto slices = static_cast<std::uint32_t>(parts.size());
-  const auto refuse = [&](const std::string& why) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        fmt::format("{} by '{}' with {} lanes: {}", name(h.collective), h.algorithm, slices, why));
-  };
-  if (slices * std::uint64_t{h.lanes} > kMostChannels) {
-    refuse(fmt::format("1 to {} are possible, as a rank has {} lanes at most",
-                       kMostChannels / h.lanes, kMostChannels));
-  }
+  const auto refuse = [&](const std::string& why) { refuse_slices(h, slices, why); };
+  check_slices(h, slices);
   RankPlan result;
   result.header = h;
   result.header.pieces *= slices;
@@ -156,12 +162,7 @@ RankPlan join_slices(const std::vector<const RankPlan*>& parts) {
 
 RankPlan slice(RankPlan plan, std::uint32_t slices) {
   if (slices == 1) return plan;
-  if (slices == 0 || slices > kMostChannels) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        fmt::format("{} by '{}' with {} lanes: 1 to {} are possible", name(plan.header.collective),
-                    plan.header.algorithm, slices, kMostChannels));
-  }
+  check_slices(plan.header, slices);
   return join_slices(std::vector<const RankPlan*>(slices, &plan));
 }
 

@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -24,11 +23,10 @@ using topology::LinkKind;
 using topology::Path;
 
 constexpr int kRounds = 400;
-// What is left out for being no more than the search's inexactness.
-constexpr double kLeastShare = 1e-4;
-
-std::size_t size_of(int i) { return static_cast<std::size_t>(i); }
-
+// Exact tours of many cities, each some hundredths of a second.
+constexpr int kThorough = 32;
+// A ring that costs so much is not worth its price (packing.cpp).
+constexpr double kEnough = 1 - 1e-6;
 class LaneSearch {
  public:
   LaneSearch(const Graph& graph, int host, const LanesRequest& request)
@@ -62,15 +60,17 @@ class LaneSearch {
       LaneOrder order = ring ? cheapest_ring(prices, false) : cheapest_tree(prices);
       Load load = ring ? load_of_ring(order) : load_of_tree(order);
       // What a quick search does not find any more, a thorough one may.
-      if (ring && price_of(load, prices) > 1 - 1e-6) {
+      if (ring && price_of(load, prices) > kEnough && at_least_ <= kEnough) {
         order = cheapest_ring(prices, true);
         load = load_of_ring(order);
       }
+      if (!ring) at_least_ = price_of(load, prices);
       orders_.push_back(order);
       return std::pair{static_cast<int>(orders_.size()) - 1, load};
     };
-    const Packed packed = pack(capacities_, offer, kRounds);
-    return lanes_of(packed);
+    Lanes found = lanes_of(pack(capacities_, offer, kRounds));
+    found.best = found.best && at_least_ > kEnough;
+    return found;
   }
 
   Lanes evaluate(const std::vector<LaneOrder>& orders) {
@@ -136,25 +136,27 @@ class LaneSearch {
     return in_[size(port * gpus() + gpu)];
   }
 
-  LaneOrder cheapest_ring(const std::vector<double>& prices, bool exact) const {
+  /// Sets at_least_, below which no ring's price is.
+  LaneOrder cheapest_ring(const std::vector<double>& prices, bool exact) {
+    at_least_ = std::numeric_limits<double>::infinity();
     if (ports_.empty()) return tour_by(prices, -1, exact);
     if (request_.cross_rails) return tour_by(prices, ports(), exact);
     LaneOrder best;
     double least = 0;
     for (int p = 0; p < ports(); ++p) {
-      // Many thorough searches are too many.
-      LaneOrder order = tour_by(prices, p, exact && gpus() <= 12);
+      LaneOrder order = tour_by(prices, p, exact);
       const double price = price_of(load_of_ring(order), prices);
       if (p > 0 && price >= least - 1e-12) continue;
       least = price;
       best = std::move(order);
+      if (exact && least <= kEnough) break;  // good enough for the next round
     }
     return best;
   }
 
   /// `rail`: the port by which it enters and leaves; all of them may be used for ports(), none for
   /// -1.
-  LaneOrder tour_by(const std::vector<double>& prices, int rail, bool exact) const {
+  LaneOrder tour_by(const std::vector<double>& prices, int rail, bool exact) {
     const int first = rail < 0 ? 0 : 1;  // city 0 is the network
     const int n = gpus() + first;
     const auto cheapest_port = [&](int gpu, bool in) {
@@ -176,7 +178,13 @@ class LaneSearch {
       costs[size((i + 1) * n)] = price_of(path_out(i, cheapest_port(i, false)), prices);
     }
     LaneOrder order;
-    for (const int city : cheapest_tour(costs, n, exact)) {
+    CheapestTour tour = cheapest_tour(costs, n);
+    if (exact && tour.at_least <= kEnough && thorough_ > 0) {
+      --thorough_;
+      tour = cheapest_tour(costs, n, true);
+    }
+    at_least_ = std::min(at_least_, tour.at_least);
+    for (const int city : tour.order) {
       if (city >= first) order.gpus.push_back(city - first);
     }
     if (first == 1) {
@@ -250,10 +258,9 @@ class LaneSearch {
       return packed.amounts[a] > packed.amounts[b] + 1e-9;
     });
     for (const std::size_t w : by_size) {
-      const bool small = packed.amounts[w] < kLeastShare * packed.sum;
-      if (static_cast<int>(found.lanes.size()) == request_.most_lanes || small) {
+      if (static_cast<int>(found.lanes.size()) == request_.most_lanes) {
         found.best = false;
-        continue;
+        break;
       }
       LaneOrder lane = orders_[size(packed.ids[w])];
       lane.bandwidth = packed.amounts[w];
@@ -285,6 +292,8 @@ class LaneSearch {
   std::vector<int> index_;                            // row by link
   int no_way_ = -1;
   std::vector<LaneOrder> orders_;
+  double at_least_ = 0;
+  int thorough_ = kThorough;
 };
 
 }  // namespace
@@ -316,60 +325,6 @@ double ring_bandwidth(const Graph& graph, const std::vector<std::vector<int>>& o
     }
   }
   return LaneSearch(graph, -1, request).evaluate(rings).bandwidth;
-}
-
-std::vector<Domains> orders_of(const Lanes& lanes, int count, std::span<const int> node_of_rank) {
-  // Each next lane goes to the order whose lanes have the most to carry (D'Hondt's method).
-  std::vector<int> given(lanes.lanes.size());
-  std::vector<Domains> orders;
-  for (int i = 0; i < count; ++i) {
-    std::size_t best = 0;
-    const auto load = [&](std::size_t l) { return lanes.lanes[l].bandwidth / (given[l] + 1); };
-    for (std::size_t l = 1; l < given.size(); ++l) {
-      if (load(l) > load(best) * (1 + 1e-9)) best = l;
-    }
-    ++given[best];
-    std::vector<int> ranks;
-    for (const int gpu : lanes.lanes[best].gpus) {
-      const auto at = std::ranges::find(node_of_rank, gpu);
-      if (at == node_of_rank.end()) {
-        throw Error(ErrorCode::invalid_argument, "a lane has a GPU that is no rank's");
-      }
-      ranks.push_back(static_cast<int>(at - node_of_rank.begin()));
-    }
-    orders.push_back(Domains::in_order(ranks));
-  }
-  return orders;
-}
-
-Domains domains_of(const Graph& graph, std::span<const int> node_of_rank) {
-  std::vector<int> of(node_of_rank.size());
-  std::iota(of.begin(), of.end(), 0);
-  const auto join = [&](int a, int b) { std::ranges::replace(of, std::max(a, b), std::min(a, b)); };
-  bool linked = false;
-  for (std::size_t r = 0; r < of.size(); ++r) {
-    const auto paths = graph.paths(node_of_rank[r]);
-    for (std::size_t other = 0; other < r; ++other) {
-      if (paths[size_of(node_of_rank[other])].near != topology::Near::gpu_links) continue;
-      linked = true;
-      join(of[r], of[other]);
-    }
-  }
-  if (linked) return Domains(of);
-  for (std::size_t r = 0; r < of.size(); ++r) {
-    int node = node_of_rank[r];
-    while (node >= 0 && graph.node(node).kind != topology::NodeKind::numa) {
-      node = graph.node(node).parent;
-    }
-    of[r] = node;
-  }
-  return Domains(of);
-}
-
-int lane_count(const Lanes& lanes) {
-  // NCCL's channels carry up to 30 GB/s each on H200, where a block copies that much.
-  constexpr double kOfOneBlock = 30;
-  return std::clamp(static_cast<int>(std::ceil(lanes.bandwidth / kOfOneBlock - 1e-9)), 1, 32);
 }
 
 }  // namespace tutti

@@ -29,7 +29,7 @@ struct LaneOrder {
 struct Lanes {
   std::vector<LaneOrder> lanes;  // the largest first
   double bandwidth = 0;          // GB/s, of all
-  bool best = true;              // nothing could add to it: it is the largest there is
+  bool best = true;              // proved to be the largest there is
   std::vector<int> full;         // links that are used whole: what limits it
   std::vector<double> used;      // GB/s, by link
 };

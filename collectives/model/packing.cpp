@@ -1,20 +1,33 @@
-// See packing.h. The revised simplex method: the basis' inverse is kept and updated, the prices are
-// its duals, and a way whose price is below one is worth more than what it displaces. Capacities
-// are all positive, so doing nothing is a first solution.
+// See packing.h. The revised simplex method: the basis' inverse is kept and updated, and the prices
+// are its duals. A way that costs less than the one it is worth comes in, and so does the slack of
+// a link whose price is below zero: what is better left unused. Capacities are all positive, so
+// doing nothing is a first solution. Rings fill many links at once, so most corners are degenerate;
+// ties are broken lexicographically, which never comes back to a basis, whatever order ways come in
+// (G. Dantzig, A. Orden, P. Wolfe, 1955).
 #include "collectives/model/packing.h"
 
 #include <algorithm>
-#include <limits>
+#include <cmath>
 
 namespace tutti {
 namespace {
 
 constexpr double kEpsilon = 1e-9;
+// A way has to be worth so much more than its price: what is less is rounding.
+constexpr double kWorth = 1e-7;
+// What is best within this part is called the best.
+constexpr double kProof = 1e-6;
+// Pivots for each way that is offered; a few are usual.
+constexpr int kPivots = 50;
 
 class Simplex {
  public:
   explicit Simplex(const std::vector<double>& capacities)
-      : n_(capacities.size()), inverse_(n_ * n_), amounts_(capacities), basis_(n_, -1) {
+      : n_(capacities.size()),
+        inverse_(n_ * n_),
+        capacities_(capacities),
+        amounts_(capacities),
+        basis_(n_, -1) {
     for (std::size_t i = 0; i < n_; ++i) at(i, i) = 1;
   }
 
@@ -27,7 +40,7 @@ class Simplex {
     return p;
   }
 
-  /// Takes the way in, as much as fits; false where nothing does (it is without limits).
+  /// Takes the way in (-1: a slack), as much as fits; false where nothing limits it.
   bool enter(int way, const Load& load) {
     std::vector<double> column(n_);
     for (const auto& [link, amount] : load) {
@@ -36,17 +49,9 @@ class Simplex {
       }
     }
     std::size_t leaving = n_;
-    double least = std::numeric_limits<double>::infinity();
     for (std::size_t row = 0; row < n_; ++row) {
-      if (column[row] < 1e-7) continue;
-      const double ratio = amounts_[row] / column[row];
-      // Of equals, a slack first, and then the lowest number: that ends, and is the same anywhere.
-      const bool better = ratio < least - kEpsilon || (ratio < least + kEpsilon && leaving < n_ &&
-                                                       basis_[row] < basis_[leaving]);
-      if (leaving == n_ || better) {
-        least = std::min(least, ratio);
-        leaving = row;
-      }
+      if (column[row] < kEpsilon) continue;
+      if (leaving == n_ || before(row, leaving, column)) leaving = row;
     }
     if (leaving == n_) return false;
     pivot(leaving, column);
@@ -60,23 +65,64 @@ class Simplex {
  private:
   double& at(std::size_t row, std::size_t i) { return inverse_[row * n_ + i]; }
 
+  /// Whether row `a` limits what comes in before row `b` does; of equals, as if each capacity were
+  /// a little larger than it is, and each next one by far less.
+  bool before(std::size_t a, std::size_t b, const std::vector<double>& column) const {
+    double less = amounts_[a] / column[a] - amounts_[b] / column[b];
+    for (std::size_t i = 0; i < n_ && std::abs(less) < kEpsilon; ++i) {
+      less = inverse_[a * n_ + i] / column[a] - inverse_[b * n_ + i] / column[b];
+    }
+    return less < 0;
+  }
+
   void pivot(std::size_t leaving, const std::vector<double>& column) {
-    const double by = column[leaving];
-    for (std::size_t i = 0; i < n_; ++i) at(leaving, i) /= by;
-    amounts_[leaving] /= by;
+    for (std::size_t i = 0; i < n_; ++i) at(leaving, i) /= column[leaving];
     for (std::size_t row = 0; row < n_; ++row) {
       const double times = column[row];
       if (row == leaving || times == 0) continue;
       for (std::size_t i = 0; i < n_; ++i) at(row, i) -= times * at(leaving, i);
-      amounts_[row] = std::max(0.0, amounts_[row] - times * amounts_[leaving]);
+    }
+    // From the start again, so that what is rounded does not add up.
+    for (std::size_t row = 0; row < n_; ++row) {
+      double sum = 0;
+      for (std::size_t i = 0; i < n_; ++i) sum += at(row, i) * capacities_[i];
+      amounts_[row] = std::max(0.0, sum);
     }
   }
 
   std::size_t n_;
   std::vector<double> inverse_;
-  std::vector<double> amounts_;
+  std::vector<double> capacities_, amounts_;
   std::vector<int> basis_;  // by row: the way, or -1
 };
+
+double price_of(const Load& load, const std::vector<double>& prices) {
+  double sum = 0;
+  for (const auto& [link, amount] : load) sum += amount * prices[static_cast<std::size_t>(link)];
+  return sum;
+}
+
+/// The best amounts of the ways that are known; returns their prices.
+std::vector<double> solve(Simplex& simplex, const std::vector<std::pair<int, Load>>& ways) {
+  for (int pivot = 0;; ++pivot) {
+    std::vector<double> prices = simplex.prices();
+    double most = kWorth;
+    int way = -1;
+    Load load;
+    for (std::size_t link = 0; link < prices.size(); ++link) {
+      if (-prices[link] > most) most = -prices[link], load = {{static_cast<int>(link), 1.0}};
+    }
+    for (std::size_t w = 0; w < ways.size(); ++w) {
+      const double worth = 1 - price_of(ways[w].second, prices);
+      if (worth > most) most = worth, way = static_cast<int>(w);
+    }
+    if (way >= 0) load = ways[static_cast<std::size_t>(way)].second;
+    if (load.empty() || pivot == kPivots || !simplex.enter(way, load)) {
+      for (double& p : prices) p = std::max(0.0, p);
+      return prices;
+    }
+  }
+}
 
 }  // namespace
 
@@ -90,23 +136,16 @@ Packed pack(const std::vector<double>& capacities,
   for (double& c : scaled) c /= largest > 0 ? largest : 1;
   Simplex simplex(scaled);
   std::vector<std::pair<int, Load>> ways;
-  Packed packed;
-  packed.complete = false;
+  std::vector<double> prices = solve(simplex, ways);
+  double least = 0;  // price of a way that may still be missing
   for (int round = 0; round < rounds; ++round) {
-    std::vector<double> prices = simplex.prices();
-    for (double& p : prices) p = std::max(0.0, p);
     auto way = offer(prices);
-    double price = 0;
-    for (const auto& [link, amount] : way.second) {
-      price += amount * prices[static_cast<std::size_t>(link)];
-    }
-    if (way.second.empty() || price > 1 - 1e-6) {
-      packed.complete = true;
-      break;
-    }
-    if (!simplex.enter(static_cast<int>(ways.size()), way.second)) break;
+    least = way.second.empty() ? 1 : price_of(way.second, prices);
+    if (least > 1 - kProof) break;
     ways.push_back(std::move(way));
+    prices = solve(simplex, ways);
   }
+  Packed packed;
   for (std::size_t row = 0; row < simplex.basis().size(); ++row) {
     const int way = simplex.basis()[row];
     const double amount = simplex.amount(row) * largest;
@@ -116,6 +155,10 @@ Packed pack(const std::vector<double>& capacities,
     packed.amounts.push_back(amount);
     packed.sum += amount;
   }
+  // Where no way costs less than one, no amounts are worth more than all links at their prices.
+  double worth = 0;
+  for (std::size_t i = 0; i < prices.size(); ++i) worth += prices[i] * capacities[i];
+  packed.complete = least > 1 - kProof && worth <= packed.sum * (1 + kProof) + kProof * largest;
   return packed;
 }
 

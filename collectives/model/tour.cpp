@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <numeric>
 
 namespace tutti {
 namespace {
@@ -13,31 +14,30 @@ namespace {
 constexpr int kAlwaysExact = 11, kMostExact = 17;
 constexpr int kStarts = 8, kSweeps = 24;
 
-class Tour {
+class Search {
  public:
-  Tour(const std::vector<double>& costs, int n) : c_(costs), n_(n) {}
+  Search(const std::vector<double>& costs, int n) : c_(costs), n_(n) {}
 
   std::vector<int> exact() const {
     // best[set][last]: from city 0 through all of the set, which ends with `last`; cities from 1
     // on.
     const int m = n_ - 1;
     const std::size_t sets = std::size_t{1} << m;
-    std::vector<float> best(sets * static_cast<std::size_t>(m),
-                            std::numeric_limits<float>::infinity());
+    std::vector<double> best(sets * static_cast<std::size_t>(m),
+                             std::numeric_limits<double>::infinity());
     std::vector<std::int8_t> before(best.size(), -1);
     const auto place = [&](std::size_t set, int last) {
       return set * static_cast<std::size_t>(m) + static_cast<std::size_t>(last);
     };
-    for (int i = 0; i < m; ++i)
-      best[place(std::size_t{1} << i, i)] = static_cast<float>(cost(0, i + 1));
+    for (int i = 0; i < m; ++i) best[place(std::size_t{1} << i, i)] = cost(0, i + 1);
     for (std::size_t set = 1; set < sets; ++set) {
       for (int last = 0; last < m; ++last) {
-        const float here = best[place(set, last)];
-        if (!(set >> last & 1) || here == std::numeric_limits<float>::infinity()) continue;
+        const double here = best[place(set, last)];
+        if (!(set >> last & 1)) continue;
         for (int next = 0; next < m; ++next) {
           if (set >> next & 1) continue;
           const std::size_t to = place(set | std::size_t{1} << next, next);
-          const float there = here + static_cast<float>(cost(last + 1, next + 1));
+          const double there = here + cost(last + 1, next + 1);
           if (there > best[to]) continue;  // of equals the latest: natural orders
           best[to] = there;
           before[to] = static_cast<std::int8_t>(last);
@@ -45,9 +45,9 @@ class Tour {
       }
     }
     int last = 0;
-    float least = std::numeric_limits<float>::infinity();
+    double least = std::numeric_limits<double>::infinity();
     for (int i = 0; i < m; ++i) {
-      const float all = best[place(sets - 1, i)] + static_cast<float>(cost(i + 1, 0));
+      const double all = best[place(sets - 1, i)] + cost(i + 1, 0);
       if (all <= least) least = all, last = i;
     }
     std::vector<int> tour;
@@ -76,14 +76,34 @@ class Tour {
     return best;
   }
 
- private:
-  double cost(int a, int b) const { return c_[static_cast<std::size_t>(a * n_ + b)]; }
-
   double length(const std::vector<int>& tour) const {
     double sum = cost(tour.back(), tour.front());
     for (std::size_t i = 1; i < tour.size(); ++i) sum += cost(tour[i - 1], tour[i]);
     return sum;
   }
+
+  /// Each city is left once, and reached once: the least that leaving costs, and what reaching
+  /// costs beyond.
+  double at_least() const {
+    constexpr double kNone = std::numeric_limits<double>::infinity();
+    const auto n = static_cast<std::size_t>(n_);
+    std::vector<double> leaving(n, kNone), reaching(n, kNone);
+    for (std::size_t i = 0; i < n; ++i) {
+      for (std::size_t j = 0; j < n; ++j) {
+        if (i != j) leaving[i] = std::min(leaving[i], c_[i * n + j]);
+      }
+    }
+    for (std::size_t i = 0; i < n; ++i) {
+      for (std::size_t j = 0; j < n; ++j) {
+        if (i != j) reaching[j] = std::min(reaching[j], c_[i * n + j] - leaving[i]);
+      }
+    }
+    return std::accumulate(leaving.begin(), leaving.end(), 0.0) +
+           std::accumulate(reaching.begin(), reaching.end(), 0.0);
+  }
+
+ private:
+  double cost(int a, int b) const { return c_[static_cast<std::size_t>(a * n_ + b)]; }
 
   std::vector<int> nearest(int start) const {
     std::vector<int> tour{start};
@@ -139,10 +159,14 @@ class Tour {
 
 }  // namespace
 
-std::vector<int> cheapest_tour(const std::vector<double>& costs, int n, bool exact) {
-  if (n == 1) return {0};
-  const Tour tour(costs, n);
-  return n <= kAlwaysExact || (exact && n <= kMostExact) ? tour.exact() : tour.improved();
+CheapestTour cheapest_tour(const std::vector<double>& costs, int n, bool exact) {
+  if (n == 1) return {{0}, 0};
+  const Search search(costs, n);
+  CheapestTour found;
+  const bool thorough = n <= kAlwaysExact || (exact && n <= kMostExact);
+  found.order = thorough ? search.exact() : search.improved();
+  found.at_least = thorough ? search.length(found.order) : search.at_least();
+  return found;
 }
 
 }  // namespace tutti

@@ -6,9 +6,13 @@
 
 namespace tutti {
 
-/// `costs`: from i to j at [i * n + j], none negative. Starts with city 0. Exact up to 11 cities
-/// (and where `exact` asks for it up to 17); else by improving several good tours, the same ones
-/// each time.
-std::vector<int> cheapest_tour(const std::vector<double>& costs, int n, bool exact = false);
+struct CheapestTour {
+  std::vector<int> order;  // starts with city 0
+  double at_least = 0;     // no tour costs less; what this one costs, where it is exact
+};
+
+/// `costs`: from i to j at [i * n + j], none negative. Exact up to 11 cities (and where `exact`
+/// asks for it up to 17); else by improving several good tours, the same ones each time.
+CheapestTour cheapest_tour(const std::vector<double>& costs, int n, bool exact = false);
 
 }  // namespace tutti

@@ -130,6 +130,18 @@ double Graph::bandwidth_in(int n) const {
 }
 
 std::vector<Path> Graph::paths(int from) const {
+  std::vector<Path> all = paths(from, false);
+  if (node(from).kind != NodeKind::gpu) return all;
+  // GPUs that have links of their own use them, also where the way through a processor is as wide:
+  // C2C is.
+  std::vector<Path> linked = paths(from, true);
+  for (std::size_t n = 0; n < all.size(); ++n) {
+    if (nodes_[n].kind == NodeKind::gpu && !linked[n].links.empty()) all[n] = std::move(linked[n]);
+  }
+  return all;
+}
+
+std::vector<Path> Graph::paths(int from, bool gpu_links) const {
   // Dijkstra's algorithm for the widest path; -1 is the start's own link.
   struct Best {
     double bandwidth = 0;
@@ -150,6 +162,8 @@ std::vector<Path> Graph::paths(int from) const {
     const NodeKind kind = node(at).kind;
     if (at != from && (kind == NodeKind::gpu || kind == NodeKind::port)) continue;
     for (const int l : out(at)) {
+      const LinkKind by = link(l).kind;
+      if (gpu_links && by != LinkKind::nvlink && by != LinkKind::xgmi) continue;
       Best& next = best[static_cast<std::size_t>(link(l).to)];
       const double bandwidth = std::min(here.bandwidth, link(l).bandwidth);
       const int hops = here.hops + 1;

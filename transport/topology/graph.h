@@ -89,7 +89,8 @@ class Graph {
   /// By name, or "gpu3", "numa1", ... ; -1 where there is none.
   int find(std::string_view name) const;
 
-  /// The widest way, and of these the one with the fewest links. GPUs and ports pass nothing on.
+  /// The widest way, and of these the one with the fewest links; between GPUs one over their own
+  /// links, if there is one. GPUs and ports pass nothing on.
   Path path(int from, int to) const;
   /// To all nodes at once, by node.
   std::vector<Path> paths(int from) const;
@@ -98,6 +99,7 @@ class Graph {
   double bandwidth_in(int n) const;
 
  private:
+  std::vector<Path> paths(int from, bool gpu_links) const;
   Near near(const Path& path, int from, int to) const;
 
   std::vector<Node> nodes_;

@@ -1,0 +1,162 @@
+// What the search for rings stands on: how much fits through shared links, compared with all
+// corners of the linear program, and the cheapest way around, compared with all orders.
+#include "collectives/model/packing.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+#include <random>
+
+#include "collectives/model/tour.h"
+
+namespace tutti {
+namespace {
+
+TEST(Packing, FillsWhatIsShared) {
+  // Two ways that share link 0, and one that needs link 1 twice.
+  const std::vector<Load> ways{{{0, 1}}, {{0, 1}, {1, 1}}, {{1, 2}}};
+  const auto offer = [&](const std::vector<double>& prices) {
+    std::size_t best = 0;
+    double least = 1e9;
+    for (std::size_t i = 0; i < ways.size(); ++i) {
+      double price = 0;
+      for (const auto& [l, a] : ways[i]) price += a * prices[static_cast<std::size_t>(l)];
+      if (price < least) least = price, best = i;
+    }
+    return std::pair{static_cast<int>(best), ways[best]};
+  };
+  const Packed p = pack({10, 6}, offer, 100);
+  EXPECT_TRUE(p.complete);
+  EXPECT_NEAR(p.sum, 13, 1e-9);
+}
+
+/// All corners of a small linear program, one after the other: the largest sum of ways.
+double best_corner(const std::vector<Load>& ways, const std::array<double, 3>& capacities) {
+  using Column = std::array<double, 3>;
+  const auto det = [](const Column& a, const Column& b, const Column& c) {
+    return a[0] * (b[1] * c[2] - b[2] * c[1]) - b[0] * (a[1] * c[2] - a[2] * c[1]) +
+           c[0] * (a[1] * b[2] - a[2] * b[1]);
+  };
+  std::vector<Column> columns{{1, 0, 0}, {0, 1, 0}, {0, 0, 1}};  // slacks
+  for (const Load& way : ways) {
+    Column& column = columns.emplace_back(Column{});
+    for (const auto& [link, amount] : way) column[static_cast<std::size_t>(link)] = amount;
+  }
+  double best = 0;
+  for (std::size_t i = 0; i < columns.size(); ++i) {
+    for (std::size_t j = i + 1; j < columns.size(); ++j) {
+      for (std::size_t k = j + 1; k < columns.size(); ++k) {
+        const Column &a = columns[i], &b = columns[j], &c = columns[k];
+        const double all = det(a, b, c);
+        if (std::abs(all) < 1e-9) continue;
+        const double x = det(capacities, b, c) / all, y = det(a, capacities, c) / all,
+                     z = det(a, b, capacities) / all;
+        if (std::min({x, y, z}) < -1e-9) continue;
+        best = std::max(best, (i < 3 ? 0 : x) + (j < 3 ? 0 : y) + (k < 3 ? 0 : z));
+      }
+    }
+  }
+  return best;
+}
+
+TEST(Packing, FindsTheBestCorner) {
+  std::mt19937 random(1);
+  const auto upto = [&](unsigned n) { return static_cast<int>(random() % (n + 1)); };
+  for (int attempt = 0; attempt < 2000; ++attempt) {
+    // Few different numbers, so that many corners are degenerate.
+    std::array<double, 3> capacities{};
+    for (double& c : capacities) c = 1 + upto(2);
+    std::vector<Load> ways(6);
+    for (Load& way : ways) {
+      for (int link = 0; link < 3; ++link) {
+        if (const int amount = upto(2); amount > 0) way.emplace_back(link, amount);
+      }
+      if (way.empty()) way.emplace_back(upto(2), 1);
+    }
+    // Not always the cheapest, but one that is cheap enough, as a quick search would.
+    const auto offer = [&](const std::vector<double>& prices) {
+      std::size_t found = 0;
+      double least = 1e9;
+      for (std::size_t i = 0; i < ways.size(); ++i) {
+        double price = 0;
+        for (const auto& [l, a] : ways[i]) price += a * prices[static_cast<std::size_t>(l)];
+        if (least > 0.9 && price < least) least = price, found = i;
+      }
+      return std::pair{static_cast<int>(found), ways[found]};
+    };
+    const Packed p = pack({capacities.begin(), capacities.end()}, offer, 100);
+    EXPECT_TRUE(p.complete);
+    EXPECT_NEAR(p.sum, best_corner(ways, capacities), 1e-5) << attempt;
+  }
+}
+
+TEST(Tours, AreTheCheapest) {
+  // Only the order 0 3 1 4 2 costs nothing.
+  const int n = 5;
+  std::vector<double> costs(n * n, 1.0);
+  for (const auto& [a, b] : {std::pair{0, 3}, {3, 1}, {1, 4}, {4, 2}, {2, 0}}) {
+    costs[static_cast<std::size_t>(a * n + b)] = 0;
+  }
+  EXPECT_EQ(cheapest_tour(costs, n).order, (std::vector<int>{0, 3, 1, 4, 2}));
+  EXPECT_EQ(cheapest_tour({0}, 1).order, (std::vector<int>{0}));
+  // Many cities on a circle, in two directions of different cost: all the way around.
+  const int m = 40;
+  std::vector<double> circle(m * m);
+  for (int a = 0; a < m; ++a) {
+    for (int b = 0; b < m; ++b) circle[static_cast<std::size_t>(a * m + b)] = (b - a + m) % m;
+  }
+  const auto [around, at_least] = cheapest_tour(circle, m);
+  EXPECT_EQ(at_least, m);  // not exact, and known to be the cheapest all the same
+  for (int i = 0; i < m; ++i) EXPECT_EQ(around[static_cast<std::size_t>(i)], i);
+}
+
+TEST(Tours, OfFewCitiesAreExact) {
+  std::mt19937 random(2);
+  for (int n = 2; n <= 7; ++n) {
+    for (int attempt = 0; attempt < 20; ++attempt) {
+      std::vector<double> costs(static_cast<std::size_t>(n * n));
+      for (double& c : costs) c = static_cast<double>(random() % 4);
+      const auto length = [&](const std::vector<int>& t) {
+        double sum = costs[static_cast<std::size_t>(t.back() * n + t.front())];
+        for (std::size_t i = 1; i < t.size(); ++i) {
+          sum += costs[static_cast<std::size_t>(t[i - 1] * n + t[i])];
+        }
+        return sum;
+      };
+      std::vector<int> order(static_cast<std::size_t>(n));
+      std::iota(order.begin(), order.end(), 0);
+      double least = length(order);
+      while (std::next_permutation(order.begin() + 1, order.end())) {
+        least = std::min(least, length(order));
+      }
+      auto [found, at_least] = cheapest_tour(costs, n);
+      EXPECT_EQ(length(found), least);
+      EXPECT_EQ(at_least, least);
+      EXPECT_EQ(found.front(), 0);
+      std::ranges::sort(found);
+      EXPECT_EQ(found, order);  // sorted, too, as the last permutation was followed by the first
+    }
+  }
+}
+
+TEST(Tours, OfManyCitiesAreNoCheaperThanTheySay) {
+  std::mt19937 random(3);
+  for (const int n : {12, 13, 14}) {
+    for (int attempt = 0; attempt < 10; ++attempt) {
+      std::vector<double> costs(static_cast<std::size_t>(n * n));
+      for (double& c : costs) c = static_cast<double>(random() % 10);
+      const CheapestTour quick = cheapest_tour(costs, n), exact = cheapest_tour(costs, n, true);
+      EXPECT_LE(quick.at_least, exact.at_least + 1e-9);
+      EXPECT_GT(quick.at_least, 0);
+      std::vector<int> visited = quick.order;
+      std::ranges::sort(visited);
+      for (int i = 0; i < n; ++i) EXPECT_EQ(visited[static_cast<std::size_t>(i)], i);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tutti
