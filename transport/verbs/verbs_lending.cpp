@@ -7,8 +7,8 @@
 namespace tutti {
 namespace {
 
-// What is lent is waited for until the peer's device has it, so that a stream of shorter ones, each a
-// call, would stand still in between; they are copied sooner.
+// What is lent is waited for until the peer's device has it, so that a stream of shorter ones, each
+// a call, would stand still in between; they are copied sooner.
 constexpr std::size_t kLeastLent = std::size_t{256} << 10;
 
 }  // namespace
