@@ -85,13 +85,15 @@ TEST(CudaProtocols, AreChosenOfThoseAllowed) {
 }
 
 // An H200 has 132 multiprocessors, of which four stay free. From 16 MiB on all others are used,
-// whatever the number of ranks, and no copy has a tile more than another.
+// whatever the number of ranks, and no copy has a tile more than another, where there are channels
+// for signals alone.
 TEST(CudaBlocks, FillAGpuEvenly) {
   PlanHeader plan;
   for (std::uint32_t ranks = 1; ranks <= 8; ++ranks) {
     plan.ranks = ranks;
     plan.pieces = ranks;
-    const device::SegmentShape shape = device_segment(static_cast<int>(ranks));
+    device::SegmentShape shape = device_segment(static_cast<int>(ranks));
+    shape.signal_channels = 160;
     device::Traits t;
     t.element_bytes = 4;
     t.most_blocks = 128 / ranks;
