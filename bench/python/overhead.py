@@ -16,7 +16,9 @@ import sys
 import tempfile
 import time
 
-CALLS = 20_000
+
+def calls_of(size: int) -> int:
+    return max(100, 20_000 // (1 + size // 16384))
 
 
 def measure(size: int) -> None:
@@ -27,7 +29,7 @@ def measure(size: int) -> None:
 
     with tutti.init() as comm:
         x = np.zeros(size // 4, dtype=np.float32)
-        calls = max(100, CALLS // (1 + size // 16384))
+        calls = calls_of(size)
         for _ in range(calls // 10):
             comm.all_reduce(x)
         begun = time.perf_counter()
@@ -52,7 +54,7 @@ def python_turn(build: pathlib.Path, ranks: int, size: int) -> float:
 
 
 def cpp_turn(build: pathlib.Path, ranks: int, size: int) -> float:
-    calls = max(100, CALLS // (1 + size // 16384))
+    calls = calls_of(size)
     with tempfile.NamedTemporaryFile(suffix=".json") as out:
         options = f"-b {size} -e {size} -n {calls} -w {calls // 10} -c 0 -R 0 -J {out.name}"
         subprocess.run(

@@ -10,11 +10,9 @@ turns of the mean of a turn's calls on the slowest rank; a ratio is the median o
 
 import argparse
 import json
-import multiprocessing
 import os
 import pathlib
 import statistics
-import tempfile
 import time
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -22,20 +20,17 @@ os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "0")  # no flight recorder: gloo h
 
 import torch
 import torch.distributed as dist
+from ranks import figures_of, join
 
 import tutti
-import tutti.torch
 
 
-def measure(rank, ranks, folder, options, pipe):
-    cores = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {cores[rank % len(cores)]})
-    torch.set_num_threads(1)
-    dist.init_process_group("tutti", init_method=f"file://{folder}/store", rank=rank, world_size=ranks)
+def measure(rank, folder, options, pipe):
+    join(rank, options.ranks, folder)
     gloo = dist.new_group(backend="gloo")
     id = [tutti.make_unique_id() if rank == 0 else None]
     dist.broadcast_object_list(id)
-    comm = tutti.Communicator.create(id[0], rank, ranks)
+    comm = tutti.Communicator.create(id[0], rank, options.ranks)
     contenders = {
         "tutti": lambda x, _: dist.all_reduce(x),
         "gloo": lambda x, _: dist.all_reduce(x, group=gloo),
@@ -78,26 +73,13 @@ def main():
     parser.add_argument("--turns", type=int, default=9)
     parser.add_argument("-o", dest="output", type=pathlib.Path, help="a file for the figures, as JSON")
     options = parser.parse_args()
-    tutti.torch.extension.build()
-    context = multiprocessing.get_context("fork")
-    here, there = context.Pipe()
     figures = []
-    with tempfile.TemporaryDirectory() as folder:
-        processes = [
-            context.Process(target=measure, args=(r, options.ranks, folder, options, there))
-            for r in range(options.ranks)
-        ]
-        for p in processes:
-            p.start()
-        print(f"{'bytes':>10} {'tutti us':>10} {'gloo us':>10} {'ratio':>7} {'numpy us':>10}", flush=True)
-        while figure := here.recv():
-            size, times = figure
-            ratio = statistics.median(g / t for g, t in zip(times["gloo"], times["tutti"]))
-            t, g, n = (statistics.median(times[name]) for name in ("tutti", "gloo", "numpy"))
-            print(f"{size:>10} {t:>10.2f} {g:>10.2f} {ratio:>7.2f} {n:>10.2f}", flush=True)
-            figures.append(dict(bytes=size, ratio=ratio, **times))
-        for p in processes:
-            p.join()
+    print(f"{'bytes':>10} {'tutti us':>10} {'gloo us':>10} {'ratio':>7} {'numpy us':>10}", flush=True)
+    for size, times in figures_of(measure, options):
+        ratio = statistics.median(g / t for g, t in zip(times["gloo"], times["tutti"]))
+        t, g, n = (statistics.median(times[name]) for name in ("tutti", "gloo", "numpy"))
+        print(f"{size:>10} {t:>10.2f} {g:>10.2f} {ratio:>7.2f} {n:>10.2f}", flush=True)
+        figures.append(dict(bytes=size, ratio=ratio, **times))
     if options.output:
         options.output.write_text(json.dumps(figures, indent=1))
 

@@ -11,11 +11,10 @@ the turns, of its time to that of the step without communication.
 
 import argparse
 import json
-import multiprocessing
 import os
 import pathlib
 import statistics
-import tempfile
+import sys
 import time
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -23,42 +22,21 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from torch import nn
+from ranks import figures_of, join
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-import tutti.torch
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "train"))
+from torch_worker import Gpt
 
 MODELS = {"5M": (6, 256, 4), "26M": (8, 512, 2)}  # layers, width, sequences of each rank
 LENGTH, VOCABULARY, HEADS = 128, 256, 8
 
 
-class Block(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.qkv, self.project = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-    def forward(self, x):
-        b, t, c = x.shape
-        q, k, v = self.qkv(self.norm1(x)).view(b, t, 3, HEADS, c // HEADS).permute(2, 0, 3, 1, 4)
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.project(mixed.transpose(1, 2).reshape(b, t, c))
-        return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
-
-
-class Gpt(nn.Module):
-    def __init__(self, layers, width):
-        super().__init__()
-        torch.manual_seed(1)
-        self.tokens, self.positions = nn.Embedding(VOCABULARY, width), nn.Embedding(LENGTH, width)
-        self.blocks = nn.Sequential(*(Block(width) for _ in range(layers)))
-        self.norm, self.logits = nn.LayerNorm(width), nn.Linear(width, VOCABULARY)
-
-    def forward(self, x):
-        return self.logits(self.norm(self.blocks(self.tokens(x) + self.positions.weight)))
+def gpt(layers, width):
+    torch.manual_seed(1)
+    return Gpt(VOCABULARY, LENGTH, layers, width, HEADS)
 
 
 def sharded(model, group):
@@ -74,26 +52,21 @@ def in_windows(model):
     return model
 
 
-def measure(rank, options, folder, pipe):
-    cores = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {cores[rank % len(cores)]})
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        "tutti", init_method=f"file://{folder}/store", rank=rank, world_size=options.ranks
-    )
+def measure(rank, folder, options, pipe):
+    join(rank, options.ranks, folder)
     tutti, gloo = dist.group.WORLD, dist.new_group(backend="gloo")
     layers, width, sequences = MODELS[options.model]
 
     def ddp(group):
-        return DistributedDataParallel(Gpt(layers, width), process_group=group, gradient_as_bucket_view=True)
+        return DistributedDataParallel(gpt(layers, width), process_group=group, gradient_as_bucket_view=True)
 
     models = {
-        "alone": Gpt(layers, width),
+        "alone": gpt(layers, width),
         "ddp, tutti": ddp(tutti),
         "ddp, gloo": ddp(gloo),
-        "fsdp2, tutti": sharded(Gpt(layers, width), tutti),
-        "fsdp2, tutti, its memory": in_windows(sharded(Gpt(layers, width), tutti)),
-        "fsdp2, gloo": sharded(Gpt(layers, width), gloo),
+        "fsdp2, tutti": sharded(gpt(layers, width), tutti),
+        "fsdp2, tutti, its memory": in_windows(sharded(gpt(layers, width), tutti)),
+        "fsdp2, gloo": sharded(gpt(layers, width), gloo),
     }
     optimizers = {
         name: torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True) for name, model in models.items()
@@ -133,20 +106,7 @@ def main():
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("-o", dest="output", type=pathlib.Path, help="a file for the figures, as JSON")
     options = parser.parse_args()
-    tutti.torch.extension.build()
-    context = multiprocessing.get_context("fork")
-    here, there = context.Pipe()
-    turns = []
-    with tempfile.TemporaryDirectory() as folder:
-        processes = [
-            context.Process(target=measure, args=(r, options, folder, there)) for r in range(options.ranks)
-        ]
-        for p in processes:
-            p.start()
-        while times := here.recv():
-            turns.append(times)
-        for p in processes:
-            p.join()
+    turns = list(figures_of(measure, options))
     print(f"GPT of {options.model} parameters, {options.ranks} ranks: a step, and its ratio to one alone")
     for name in turns[0]:
         ratio = statistics.median(t[name] / t["alone"] for t in turns)

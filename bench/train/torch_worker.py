@@ -222,4 +222,5 @@ def main():
                           "peak": status("VmHWM") - before}), flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""gpu-check without a GPU: a folder like the bundle's, in which the device of threads takes the GPU's place
-(cuda_host_test), and with tests that hang, crash, fail and spin. What the others found has to be complete.
+"""gpu-check without a GPU: a folder like the bundle's, in which shell scripts take the programs' places and
+pass, hang, crash, fail and spin. What the others found has to be complete.
 
-    rehearsal.py GPU_CHECK CUDA_HOST_TEST
+    rehearsal.py GPU_CHECK
 """
 import json
 import pathlib
@@ -17,7 +17,7 @@ GPU_TEST = r"""#!/bin/sh
 case "$1" in
   --gtest_list_tests) printf 'GpuFake.\n'; for c in %s; do echo "  $c"; done ;;
   *filter=-*) ;;
-  *.Passes|*.AlsoPasses) exec "%s" --gtest_brief=1 --gtest_filter='CudaHostBlocks.*' ;;
+  *.Passes|*.AlsoPasses) echo passed ;;
   *.Hangs) sleep 1000 & sleep 1000 ;;
   *.Crashes) echo about to crash; touch "$(dirname "$0")/crashed"; kill -SEGV $$ ;;
   *.Fails) echo 'element 7 is wrong'; exit 1 ;;
@@ -47,8 +47,8 @@ def write(path, text):
     path.chmod(0o755)
 
 
-def bundle(root, host_test):
-    write(root / "tests/gpu_test", GPU_TEST % (" ".join(CASES), host_test))
+def bundle(root):
+    write(root / "tests/gpu_test", GPU_TEST % " ".join(CASES))
     for name in ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "alltoall", "sendrecv"):
         write(root / f"bin/{name}_perf", PERF)
     write(root / "bin/gpu_copy", GPU_COPY)
@@ -60,7 +60,7 @@ def check(gpu_check, root, *options):
     for old in root.glob("results/*"):
         old.unlink()
     began = time.monotonic()
-    process = subprocess.run([sys.executable, gpu_check, "--root", root, "--limit", "2", "--budget", "100", *options],
+    process = subprocess.run([sys.executable, gpu_check, "--root", root, "--limit", "4", "--budget", "100", *options],
                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
     reports = list(root.glob("results/*.json"))
     if len(reports) != 1 or process.returncode != 1:
@@ -74,10 +74,10 @@ def expect(what, found, wanted):
 
 
 def main():
-    gpu_check, host_test = sys.argv[1:3]
+    gpu_check = sys.argv[1]
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
-        bundle(root, host_test)
+        bundle(root)
 
         checks, seconds = check(gpu_check, root)
         by_name = {c["name"]: c for c in checks}
@@ -98,7 +98,7 @@ def main():
                               if "GpuFake" not in n and "ll128" not in n and not n.startswith("memcheck")}, {"passed"})
         names = [c["name"] for c in checks]
         expect("the cheapest come first", [n.split(":")[0].split(",")[0] for n in names[:2]], ["copies", "canary"])
-        expect("in time", seconds < 60, True)
+        expect("in time", seconds < 90, True)
 
         checks, _ = check(gpu_check, root, "--only", "canary: ring ll128", "--bisect")
         bad = [int(c["name"].split("/ ")[1].split()[0]) for c in checks

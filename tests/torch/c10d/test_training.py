@@ -13,10 +13,10 @@ from torch.nn.parallel import DistributedDataParallel
 STEPS = 4
 
 
-def train(model, forward=None, rank=None, clip=False):
+def train(model, forward=None, rank=None, clip=False, optimizer=None):
     rank = dist.get_rank() if rank is None else rank
     forward = forward or model
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    optimizer = optimizer or torch.optim.AdamW(model.parameters(), lr=1e-2)
     losses = []
     for step in range(STEPS):
         x, y = batch(step, rank)
@@ -211,15 +211,7 @@ def zero_optimizer(rank, world):
 
     model = DistributedDataParallel(Gpt())
     optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, lr=1e-2)
-    losses = []
-    for step in range(STEPS):
-        x, y = batch(step, rank)
-        loss = loss_of(model(x), y)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
+    return train(model, optimizer=optimizer)
 
 
 def close(a, b, tolerance):
