@@ -22,9 +22,8 @@ device::SegmentShape device_segment(int ranks) {
   device::SegmentShape shape;
   shape.ranks = static_cast<std::uint32_t>(ranks);
   shape.channels = 2 * kOwnChannels;
-  // None that carry signals alone, though they would give windows a block for every multiprocessor:
-  // who waits on one does not see that its peer has sent a message of another kind of call.
-  shape.signal_channels = 0;
+  shape.signal_channels =
+      160 - shape.channels;  // a block for every multiprocessor, and lanes of two
   shape.message_channels = ranks <= 2 ? 8 : ranks <= 4 ? 4 : ranks <= 8 ? 2 : 1;
   shape.slots = 4;
   shape.ll_bytes = (32U << 10) / share;

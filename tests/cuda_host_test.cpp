@@ -85,15 +85,13 @@ TEST(CudaProtocols, AreChosenOfThoseAllowed) {
 }
 
 // An H200 has 132 multiprocessors, of which four stay free. From 16 MiB on all others are used,
-// whatever the number of ranks, and no copy has a tile more than another, where there are channels
-// for signals alone.
+// whatever the number of ranks, and no copy has a tile more than another.
 TEST(CudaBlocks, FillAGpuEvenly) {
   PlanHeader plan;
   for (std::uint32_t ranks = 1; ranks <= 8; ++ranks) {
     plan.ranks = ranks;
     plan.pieces = ranks;
     device::SegmentShape shape = device_segment(static_cast<int>(ranks));
-    shape.signal_channels = 160;
     device::Traits t;
     t.element_bytes = 4;
     t.most_blocks = 128 / ranks;
@@ -103,7 +101,6 @@ TEST(CudaBlocks, FillAGpuEvenly) {
       t.bytes = mib << 20;
       t.block = t.bytes / t.element_bytes;
       const device::Choice c = device::choose(plan, t, shape);
-      EXPECT_TRUE(c.signals);
       EXPECT_GE(ranks * c.copies, 120U) << ranks << " ranks, " << mib << " MiB";
       EXPECT_EQ(c.tiling.tiles % c.copies, 0U) << ranks << " ranks, " << mib << " MiB";
     }

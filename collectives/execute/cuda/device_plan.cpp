@@ -29,7 +29,6 @@ class Builder {
     h.reduction = is_reduction(plan_.header.collective) ? 1 : 0;
     h.divisor = static_cast<std::uint32_t>(plan_.header.ranks);
     h.plan_channels = call_.plan_channels;
-    h.signals = call_.choice.signals ? 1 : 0;
     return write_block(h, parts_);
   }
 

@@ -79,8 +79,7 @@ struct PlanBlock {
   std::uint32_t reduction;  // 1: of a collective that reduces
   std::uint32_t divisor;    // ranks
   std::uint32_t plan_channels;
-  std::uint32_t signals;  // 1: it runs on the channels for signals
-  std::uint32_t bytes;    // of all
+  std::uint32_t bytes;  // of all
   // Byte offsets of the arrays.
   std::uint32_t lane, range, action, use, end, move, place;
 };

@@ -24,8 +24,10 @@ constexpr std::size_t kSlabBytes = std::size_t{1} << 20;
 // A copy of so much takes 2 us, as long as the message is under way otherwise. Not measured.
 constexpr std::uint32_t kHostSlotBytes = 32U << 10;
 
-SegmentShape without_flags(SegmentShape shape) {
+/// What a thread of the host carries on: messages whose header comes last, on channels for data.
+SegmentShape carried_by_host(SegmentShape shape) {
   shape.ll_bytes = shape.ll128_bytes = 0;
+  shape.signal_channels = 0;
   shape.simple_bytes = std::min(shape.simple_bytes, kHostSlotBytes);
   return shape;
 }
@@ -75,7 +77,9 @@ std::string unfit(const PlanHeader& plan, const PlanNeeds& needs, const SegmentS
   return {};
 }
 
-std::size_t host_slot_bytes(const SegmentShape& shape) { return without_flags(shape).simple_bytes; }
+std::size_t host_slot_bytes(const SegmentShape& shape) {
+  return carried_by_host(shape).simple_bytes;
+}
 
 Executor::Executor(Device& device, int rank, const SegmentShape& shape, int ranks_on_device,
                    std::byte* host_segment)
@@ -83,7 +87,7 @@ Executor::Executor(Device& device, int rank, const SegmentShape& shape, int rank
       rank_(static_cast<std::uint32_t>(rank)),
       shape_(shape),
       on_host_(host_segment != nullptr),
-      cut_(on_host_ ? without_flags(shape) : shape),
+      cut_(on_host_ ? carried_by_host(shape) : shape),
       most_blocks_(std::min(kMostBlocks,
                             device.most_blocks() / static_cast<std::uint32_t>(ranks_on_device))),
       whole_lines_(shape.ranks, true) {

@@ -123,8 +123,8 @@ class LaneLinks {
 
   /// The channel of this copy: copies of a plan do not share connections.
   TUTTI_HD std::uint32_t channel(const End& end) const {
-    const std::uint32_t first = plan().signals != 0 ? shape_.data_channels() : 0;
-    return first + shared_.copy * plan().plan_channels + end.channel;
+    if (plan().messages != 0) return end.channel;
+    return shape_.plan_channel(shared_.copy * plan().plan_channels + end.channel);
   }
   /// Messages so far at this end; touched by this lane alone, so plain.
   TUTTI_HD std::uint64_t* number(const End& end) const {
@@ -174,7 +174,7 @@ class LaneLinks {
     const std::uint32_t s = slot(message(use));
     return reinterpret_cast<std::uint64_t*>(
         shared_.ends[use.end].connection +
-        (plan().signals != 0 ? shape_.signal(s) : shape_.simple(s)));
+        (shape_.only_signals(channel(end_of(use))) ? shape_.signal(s) : shape_.simple(s)));
   }
 
   // --- Waiting -----------------------------------------------------------------------------------

@@ -103,8 +103,7 @@ Choice choose(const PlanHeader& plan, const Traits& t, const SegmentShape& shape
     refuse(plan,
            fmt::format("it needs links of {} slots, but they have {}", plan.slots, shape.slots));
   }
-  c.signals = !t.link_data && t.plan_channels <= shape.signal_channels;
-  const std::uint32_t channels = c.signals ? shape.signal_channels : shape.channels;
+  const std::uint32_t channels = shape.channels + (t.link_data ? 0 : shape.signal_channels);
   if (t.plan_channels > channels) {
     refuse(plan, fmt::format("it needs {} channels, but there are {}", t.plan_channels, channels));
   }

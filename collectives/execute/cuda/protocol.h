@@ -65,7 +65,6 @@ struct Traits {
 /// How a call runs on the device.
 struct Choice {
   Protocol protocol = Protocol::simple;
-  bool signals = false;      // on the channels for signals
   std::uint32_t copies = 1;  // every lane runs in so many blocks, which share out the tiles
   Tiling tiling;
 };

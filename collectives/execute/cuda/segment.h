@@ -62,7 +62,7 @@ struct SegmentShape {
   std::uint32_t ranks = 1;
   std::uint32_t channels = 1;          // of plans
   std::uint32_t message_channels = 0;  // after them: of sends and receives
-  std::uint32_t signal_channels = 0;   // after those: of plans whose links carry no data
+  std::uint32_t signal_channels = 0;   // after those: more, of plans whose links carry no data
   std::uint32_t slots = 4;             // <= kMostSlots
   std::uint32_t ll_bytes = 0;          // of one LL slot, flags included; multiples of kLine, as are
   std::uint32_t ll128_bytes = 0;       // these
@@ -70,6 +70,12 @@ struct SegmentShape {
 
   // Offsets of the parts.
   TUTTI_HD std::uint32_t data_channels() const { return channels + message_channels; }
+  TUTTI_HD bool only_signals(std::uint32_t channel) const { return channel >= data_channels(); }
+  /// The nth of a plan. All plans begin with the same channels, whether their links carry data or
+  /// not: so ranks that call different things meet, and notice.
+  TUTTI_HD std::uint32_t plan_channel(std::uint32_t n) const {
+    return n < channels ? n : n + message_channels;
+  }
   TUTTI_HD std::size_t pairs() const {
     return std::size_t{ranks} * (data_channels() + signal_channels);
   }
@@ -98,7 +104,7 @@ struct SegmentShape {
   }
   /// From `peer`, the sender.
   TUTTI_HD std::size_t connection(std::uint32_t peer, std::uint32_t channel) const {
-    if (channel < data_channels()) return connections() + connection_bytes() * index(peer, channel);
+    if (!only_signals(channel)) return connections() + connection_bytes() * index(peer, channel);
     return signals() + signal_bytes() * index(peer, channel - data_channels());
   }
 
