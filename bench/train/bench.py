@@ -150,8 +150,8 @@ def measure(title, model, options):
             say(f"{title}: turn {turn + 1} of {options.rounds}{left}")
             order = list(contenders.values())
             for contender in order if turn % 2 == 0 else reversed(order):
-                time, waited, computed = contender.turn(options.steps)
-                contender.turns.append(time)
+                step, waited, computed = contender.turn(options.steps)
+                contender.turns.append(step)
                 contender.waited.append(waited)
                 contender.computed.append(computed)
         rows = []
