@@ -113,7 +113,8 @@ void Options::fit(int ranks) {
         fmt::format("--sequence needs tp of 2 or more that divides the length, {}", shape.length));
   }
   if (batch < 1 || batch % (std::int64_t{dp} * micro_batches) != 0) {
-    refuse(fmt::format("{} sequences among dp {} x {} micro-batches", batch, dp, micro_batches));
+    refuse(fmt::format("{} sequences among dp {} x {} micro-batches; --batch says how many", batch,
+                       dp, micro_batches));
   }
   if (pp > 1 && tutti::parallel::pipeline::find_generator(schedule) == nullptr &&
       !std::filesystem::is_regular_file(schedule)) {
