@@ -14,7 +14,7 @@ DEMO_COLLECTIVES = all_reduce all_gather reduce_scatter broadcast
 WHEELS ?= $(CURDIR)/build/wheels
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test test-long test-python wheel test-torch train bench-train bench-python test-rdma test-asan test-tsan bench compare docs format check-format \
+.PHONY: help demo build test test-long test-python wheel test-torch train bench-train bench-overlap bench-python test-rdma test-asan test-tsan bench compare docs format check-format \
         install clean packages test-packages gpu-bundle
 
 help:
@@ -27,6 +27,7 @@ help:
 	@echo "make bench-python  a call from Python beside the same call from C++"
 	@echo "make test-torch    the libtorch modules; torch.distributed over Tutti; PyTorch with Tutti's libnccl.so.2 (3 GB, 8 GB on disk)"
 	@echo "make bench-train   training steps beside PyTorch's DDP and FSDP2 over gloo (the same downloads)"
+	@echo "make bench-overlap how much communication is hidden, beside DDP over gloo (the same downloads)"
 	@echo "make test-rdma     RDMA verbs, in an emulated guest that has devices (downloads a kernel: 70 MB)"
 	@echo "make test-asan     the tests under AddressSanitizer and UndefinedBehaviorSanitizer"
 	@echo "make test-tsan     the tests under ThreadSanitizer"
@@ -106,6 +107,13 @@ train: packages build/build.ninja
 	@cmake --preset release -DTUTTI_WHEELS=$(WHEELS) >/dev/null
 	@cmake --build --preset release -j $(JOBS) --target train tutti_command
 	build/bin/tutti run -n $(DEMO_RANKS) build/bin/train $(TRAIN)
+
+# How much of the communication is hidden where nothing is computed and the link is slow.
+bench-overlap: packages build/build.ninja
+	@python3 bindings/torch/install.py $(WHEELS) --whole
+	@cmake --preset release -DTUTTI_WHEELS=$(WHEELS) >/dev/null
+	@cmake --build --preset release -j $(JOBS) --target data_parallel_bench tutti_command nccl
+	python3 bench/parallel/overlap.py --wheels $(WHEELS)
 
 bench-train: packages build/build.ninja
 	@python3 bindings/torch/install.py $(WHEELS) --whole

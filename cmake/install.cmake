@@ -18,6 +18,7 @@ set(TUTTI_PUBLIC_HEADERS
   parallel/data_parallel/data_parallel.h
   parallel/data_parallel/policy.h
   parallel/data_parallel/reduction.h
+  parallel/gather_trace.h
   parallel/hybrid/shared_gradients.h
   parallel/pipeline/costs.h
   parallel/pipeline/draw.h
@@ -28,6 +29,7 @@ set(TUTTI_PUBLIC_HEADERS
   parallel/pipeline/text.h
   parallel/pipeline/verify.h
   parallel/mesh.h
+  parallel/not_finite.h
   parallel/optimizer/kernels.h
   parallel/optimizer/optimizer.h
   parallel/roll_call.h

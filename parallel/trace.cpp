@@ -4,6 +4,7 @@
 
 #include <map>
 #include <ostream>
+#include <sstream>
 #include <utility>
 
 namespace tutti::parallel {
@@ -99,13 +100,25 @@ void Trace::clear() {
   events_.clear();
 }
 
-void write_json(std::ostream& out, std::span<const std::shared_ptr<Trace>> traces) {
+std::string events_json(const Trace& trace) {
+  std::ostringstream out;
+  write_events(out, trace);
+  return out.str();
+}
+
+void write_json(std::ostream& out, std::span<const std::string> events) {
   out << "[\n";
-  for (const auto& trace : traces) {
-    if (trace) write_events(out, *trace);
-  }
+  for (const std::string& lines : events) out << lines;
   // An event that says nothing takes the place of the last comma.
   out << "{\"ph\": \"M\", \"name\": \"end\", \"pid\": 0}\n]\n";
+}
+
+void write_json(std::ostream& out, std::span<const std::shared_ptr<Trace>> traces) {
+  std::vector<std::string> events;
+  for (const auto& trace : traces) {
+    if (trace) events.push_back(events_json(*trace));
+  }
+  write_json(out, events);
 }
 
 }  // namespace tutti::parallel

@@ -50,8 +50,11 @@ class Trace {
   std::vector<Event> events_;
 };
 
-/// One file of the traces of several ranks, as JSON. A trace of another process is appended by
-/// leaving out its first line: the format needs no end.
+/// One file of the traces of several ranks, as JSON. Those of other processes: gather_trace.h.
 void write_json(std::ostream& out, std::span<const std::shared_ptr<Trace>> traces);
+
+/// What such a file has of one trace; and a file of several of these.
+std::string events_json(const Trace& trace);
+void write_json(std::ostream& out, std::span<const std::string> events);
 
 }  // namespace tutti::parallel

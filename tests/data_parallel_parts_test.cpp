@@ -11,18 +11,22 @@
 #include <random>
 #include <set>
 #include <sstream>
+#include <string>
 #include <vector>
 
 #include "parallel/data_parallel/buckets.h"
 #include "parallel/data_parallel/data_parallel.h"
 #include "parallel/data_parallel/matrix.h"
 #include "parallel/data_parallel/power_sgd.h"
+#include "parallel/gather_trace.h"
+#include "parallel/not_finite.h"
 #include "parallel_model.h"
 #include "thread_ranks.h"
 
 namespace tutti::parallel {
 namespace {
 
+using test::error_of;
 using test::parameters_of;
 using test::run_thread_ranks;
 using Matrix = std::vector<float>;
@@ -287,6 +291,47 @@ TEST(Traces, AreJsonThatViewersRead) {
   EXPECT_EQ(phases["i"], 1);
   trace->clear();
   EXPECT_TRUE(trace->events().empty());
+}
+
+TEST(Traces, OfAllRanksAreGatheredInOneFile) {
+  run_thread_ranks(3, [](Communicator& comm) {
+    CommunicatorAxis axis(comm);
+    Trace own(comm.rank());
+    for (int i = 0; i < comm.rank(); ++i)
+      own.instant("track", fmt::format("event {}", i));  // 0 to 2
+    std::ostringstream out;
+    gather_json(out, axis, own);
+    if (comm.rank() != 0) {
+      EXPECT_EQ(out.str(), "");
+      return;
+    }
+    std::map<int, int> events;
+    for (const auto& e : nlohmann::json::parse(out.str())) {
+      if (e.at("ph") == "i") ++events[e.at("pid")];
+    }
+    EXPECT_EQ(events, (std::map<int, int>{{1, 1}, {2, 2}}));
+  });
+}
+
+TEST(NotFinite, IsNamedOnAllRanks) {
+  run_thread_ranks(6, [](Communicator& comm) {
+    CommunicatorAxis world(comm);
+    refuse_not_finite(world, "step 1", "");
+    const auto one =
+        error_of([&] { refuse_not_finite(world, "step 2", comm.rank() == 4 ? "the loss" : ""); });
+    EXPECT_EQ(one.code(), ErrorCode::invalid_argument);
+    EXPECT_EQ(one.rank(), 4);
+    EXPECT_STREQ(one.what(), "step 2: not finite: the loss on rank 4");
+    const auto many = error_of([&] {
+      const std::string mine = fmt::format("w{}", comm.rank());
+      refuse_not_finite(world, "step 3", comm.rank() > 0 ? mine : "");
+    });
+    EXPECT_EQ(many.rank(), 1);
+    EXPECT_STREQ(many.what(),
+                 "step 3: not finite: w1 on rank 1; w2 on rank 2; w3 on rank 3; w4 on rank 4; and "
+                 "something on 1 more");
+    refuse_not_finite(world, "step 4", "");
+  });
 }
 
 }  // namespace

@@ -1,11 +1,10 @@
 // What the data-parallel engine costs, and what it hides. Ranks are processes:
 //
-//     tutti run -n 2 build/bench/data_parallel_bench overhead    # of the engine, beside
-//     collectives tutti run -n 2 build/bench/data_parallel_bench overlap     # over a link as slow
-//     as backward tutti run -n 2 build/bench/data_parallel_bench started     # started buckets, or
-//     all at the end
+//     tutti run -n 2 build/bench/data_parallel_bench MODE
 //
-// `overlap` writes the trace of a step to a file, where one is named behind it.
+// overhead: of the engine, beside the collectives that it makes. overlap: over a link as slow as
+// backward; the trace of a step goes to a file, where one is named behind it (overlap.py has
+// PyTorch's in the same table). started: buckets that are started, or run all at the end.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -10,6 +10,10 @@ else the machine does meets all of them alike. A contender's time in a turn is t
 its ratio is the median, over the turns, of its time to that of the ranks without communication, of the
 same framework, in the same turn. "core ms" is the time for which a rank's threads had a core: what it
 computed, waiting left out; it says something on a machine that others use, too.
+
+--nccl PATH adds Tutti's engines over that libnccl.so.2 ("nccl ddp" ...), on host memory, so that engines and
+collectives can be judged apart. (Tutti's own, build/lib/libnccl.so.2, takes host memory; NVIDIA's does not.)
+--limit: turns end when so many seconds are over for a model, whatever --rounds says.
 """
 
 import argparse
@@ -20,6 +24,7 @@ import socket
 import statistics
 import subprocess
 import sys
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODELS = {"5M": dict(layers=6, width=256, heads=8, length=128, batch=4),
@@ -32,12 +37,25 @@ CONTENDERS = {  # name: program, arguments, what its ratio is to
     "tutti fsdp": ("tutti", ["--shard", "fsdp"], "tutti alone"),
     "tutti tp": ("tutti", ["--tp", RANKS], "tutti alone"),
     "tutti pp": ("tutti", ["--pp", RANKS, "--micro-batches", 4], "tutti alone"),
+    "nccl ddp": ("nccl", ["--shard", "none"], "tutti alone"),
+    "nccl fsdp": ("nccl", ["--shard", "fsdp"], "tutti alone"),
+    "nccl tp": ("nccl", ["--tp", RANKS], "tutti alone"),
+    "nccl pp": ("nccl", ["--pp", RANKS, "--micro-batches", 4], "tutti alone"),
     "torch alone": ("torch", ["alone"], "torch alone"),
     "torch ddp": ("torch", ["ddp"], "torch alone"),
     "torch fsdp2": ("torch", ["fsdp2"], "torch alone"),
     "torch tp": ("torch", ["tp"], "torch alone"),
     "torch pp": ("torch", ["pp"], "torch alone"),
 }
+
+
+def say(text):
+    """What goes on, for a person who waits: one line, which the next one replaces."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\033[K{text}")
+    elif text:
+        sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
 
 
 def free_port():
@@ -51,7 +69,7 @@ class Contender:
         program, arguments, self.baseline = CONTENDERS[name]
         self.name, self.turns, self.waited, self.computed = name, [], [], []
         total = model["batch"] * options.ranks
-        if program == "tutti":
+        if program in ("tutti", "nccl"):
             shared = RANKS in arguments
             arguments = [options.ranks if a is RANKS else a for a in arguments]
             command = [options.build / "bench/train_worker", *arguments,
@@ -59,6 +77,8 @@ class Contender:
                        "--batch", total, "--threads", 1]
             for size in ("layers", "width", "heads", "length"):
                 command += [f"--{size}", model[size]]
+            if program == "nccl":
+                command += ["--nccl", options.nccl]
         else:
             command = [sys.executable, ROOT / "bench/train/torch_worker.py", *arguments,
                        *(model[s] for s in ("layers", "width", "heads", "length")), total,
@@ -108,19 +128,30 @@ class Contender:
                 rank.wait()
 
 
-def measure(model, options):
-    contenders = {}
+def measure(title, model, options):
+    contenders, since = {}, time.monotonic()
     try:
         for name in options.contenders:
+            say(f"{title}: {name} starts")
             contenders[name] = Contender(name, model, options)
             parameters = contenders[name].answers()[0]["ready"]
         for contender in contenders.values():
+            say(f"{title}: {contender.name} warms up")
             contender.turn(options.warm_up)
+        first = time.monotonic()
         for turn in range(options.rounds):
+            passed, each = time.monotonic() - since, (time.monotonic() - first) / max(turn, 1)
+            if turn > 0 and passed + each > options.limit:
+                say("")
+                print(f"{title}: {turn} turns of {options.rounds}, as --limit {options.limit:.0f} would be over")
+                break
+            left = min(each * (options.rounds - turn), options.limit - passed)
+            left = f", {left:.0f} s to go" if turn > 0 else ""
+            say(f"{title}: turn {turn + 1} of {options.rounds}{left}")
             order = list(contenders.values())
             for contender in order if turn % 2 == 0 else reversed(order):
-                time, waited, computed = contender.turn(options.steps)
-                contender.turns.append(time)
+                step, waited, computed = contender.turn(options.steps)
+                contender.turns.append(step)
                 contender.waited.append(waited)
                 contender.computed.append(computed)
         rows = []
@@ -138,6 +169,7 @@ def measure(model, options):
                 if base else None,
                 "peak_bytes": max(a["peak"] for a in contender.last),
                 "loss": contender.last[0]["loss"]})
+        say("")
         return parameters, rows
     finally:
         for contender in contenders.values():
@@ -146,14 +178,14 @@ def measure(model, options):
 
 def table(name, parameters, rows, options):
     print(f"\n{name}: {parameters / 1e6:.1f} M parameters, {options.ranks} ranks, "
-          f"{options.rounds} turns of {options.steps} steps")
+          f"{len(rows[0]['turns_ms'])} turns of {options.steps} steps")
     print(f"{'':14}{'step ms':>10}{'ratio':>8}{'exposed ms':>12}{'waited ms':>11}{'core ms':>9}{'ratio':>8}"
           f"{'peak MB':>9}{'loss':>8}")
     for row in rows:
         ratio = "" if row["ratio"] is None else f"{row['ratio']:.3f}"
         computed = "" if row["computed_ratio"] is None else f"{row['computed_ratio']:.3f}"
         exposed = "" if row["exposed_ms"] is None else f"{row['exposed_ms']:.1f}"
-        waited = f"{row['waited_ms']:.1f}" if row["contender"].startswith("tutti") else ""
+        waited = "" if row["contender"].startswith("torch") else f"{row['waited_ms']:.1f}"
         print(f"{row['contender']:14}{row['step_ms']:10.1f}{ratio:>8}{exposed:>12}{waited:>11}"
               f"{row['computed_ms']:9.1f}{computed:>8}{row['peak_bytes'] / 1e6:9.0f}{row['loss']:8.3f}")
     sys.stdout.flush()
@@ -169,7 +201,7 @@ def chart(results):
              '<text x="10" y="16">time of a training step, where 1 is without communication</text>']
     for i, (model, name, ratio) in enumerate(bars):
         y = 28 + 26 * i
-        colour = "#0072b2" if name.startswith("tutti") else "#d55e00"
+        colour = {"tutti": "#0072b2", "nccl": "#009e73"}.get(name.split()[0], "#d55e00")
         lines += [f'<text x="10" y="{y + 14}">{model} {name}</text>',
                   f'<rect x="130" y="{y}" width="{ratio * scale:.1f}" height="18" fill="{colour}"/>',
                   f'<text x="{136 + ratio * scale:.1f}" y="{y + 14}">{ratio:.3f}</text>']
@@ -185,19 +217,25 @@ def main():
     parser.add_argument("--wheels", type=pathlib.Path, default=ROOT / "build/wheels")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
-    parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
+    parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=None, help="some of them only")
+    parser.add_argument("--nccl", type=pathlib.Path, help="a libnccl.so.2 that Tutti's engines run over as well")
+    parser.add_argument("--limit", type=float, default=300, help="seconds for each model, beyond the first turn")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--warm-up", type=int, default=4)
     parser.add_argument("--text", default=str(ROOT))
     parser.add_argument("-o", "--output", type=pathlib.Path, help="a folder for train.json and train.svg")
     options = parser.parse_args()
+    if options.contenders is None:
+        options.contenders = [c for c in CONTENDERS if options.nccl or not c.startswith("nccl")]
+    if options.nccl is None and any(c.startswith("nccl") for c in options.contenders):
+        parser.error("these contenders need --nccl PATH, the library that they run over")
     if not (options.wheels / "common/complete").exists():
         print("PyTorch for Python is not installed, so its engines are left out: make bench-train")
         options.contenders = [c for c in options.contenders if c.startswith("tutti")]
     results = {}
     for name in options.models:
-        parameters, rows = measure(MODELS[name], options)
+        parameters, rows = measure(name, MODELS[name], options)
         table(name, parameters, rows, options)
         results[name] = {"parameters": parameters, "ranks": options.ranks, "rows": rows}
     if options.output:

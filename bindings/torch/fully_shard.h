@@ -2,8 +2,8 @@
 // is a module (a transformer block, say) whose parameters are gathered and reduced together, by
 // parallel::ShardedDataParallel.
 //
-//     FullyShard fsdp({.shard = &axis}, {{"embed", &*embed}, {"block", &*block}, {"head",
-//     &*head}}); for (each step) {
+//     FullyShard fsdp({.shard = &axis}, {{"embed", &*embed}, {"block", &*block}});
+//     for (each step) {
 //       Tensor h = x;                               // this rank's part of the batch
 //       for (std::size_t u = 0; u < layers.size(); ++u) h = fsdp.forward(u, layers[u], h);
 //       fsdp.backward(loss(h));

@@ -1,8 +1,8 @@
-// Trains a small GPT on text, on all ranks, in any mix of data, sharded, tensor
-// and pipeline parallelism:
+// Trains a small GPT on text, on all ranks, in any mix of data, sharded, tensor and pipeline
+// parallelism:
 //
-//     make train                                                     # four
-//     ranks, FSDP build/bin/tutti run -n 4 build/bin/train --dp 2 --tp 2
+//     make train                         # four ranks, FSDP
+//     build/bin/tutti run -n 4 build/bin/train --dp 2 --tp 2
 //
 // model.h is the model, text.h the data, options.h the mix, trainer.h a step.
 #include <ATen/Parallel.h>
@@ -12,13 +12,25 @@
 #include <cstdio>
 #include <fstream>
 
+#include "core/error.h"
 #include "examples/train/trainer.h"
+#include "parallel/gather_trace.h"
 #include "tutti.h"
 
 namespace {
 
 using Clock = std::chrono::steady_clock;
 using namespace train;
+
+/// For what all ranks have traced; known to be possible before anything is trained.
+std::ofstream trace_file(const Options& options, bool writes) {
+  std::ofstream file;
+  if (options.trace.empty() || !writes) return file;
+  file.open(options.trace);
+  if (file) return file;
+  throw tutti::Error(tutti::ErrorCode::invalid_argument,
+                     fmt::format("--trace {}: it cannot be written", options.trace));
+}
 
 double seconds(Clock::duration d) { return std::chrono::duration<double>(d).count(); }
 
@@ -27,6 +39,8 @@ void run(tutti::Communicator& world, const Options& options) {
   Ranks ranks(world, options);
   Trainer trainer(ranks, options);
   const bool speaks = world.rank() == 0;
+  std::ofstream traces = trace_file(options, speaks);
+  const auto trace = std::make_shared<tutti::parallel::Trace>(world.rank());
   if (speaks) {
     fmt::print("{:.2f} M parameters, {} of {:.1f} MB of text a step; {}\n",
                static_cast<double>(options.shape.parameters()) / 1e6,
@@ -38,6 +52,7 @@ void run(tutti::Communicator& world, const Options& options) {
   ranks.cost();
   auto from = Clock::now();
   for (int step = 1, before = 0; step <= options.steps; ++step) {
+    if (step == options.steps && !options.trace.empty()) trainer.trace(trace);
     const Trainer::Result result = trainer.step(text, static_cast<std::uint64_t>(step));
     if (step % options.report != 0 && step != options.steps && step != 1) continue;
     const auto now = Clock::now();
@@ -53,6 +68,10 @@ void run(tutti::Communicator& world, const Options& options) {
     }
     before = step;
     from = now;
+  }
+  if (!options.trace.empty()) {
+    tutti::parallel::gather_json(traces, ranks.world(), *trace);
+    if (speaks) fmt::print("the last step: {} (ui.perfetto.dev shows it)\n", options.trace);
   }
 }
 

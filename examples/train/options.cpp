@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdlib>
+#include <filesystem>
 #include <map>
 
 #include "core/error.h"
@@ -38,7 +39,8 @@ Options parse_options(int argc, char** argv) {
       ->transform(CLI::CheckedTransformer(kShardings, CLI::ignore_case).description(""));
   app.add_option("--replicas", o.replicas, "groups of dp ranks, each of which has all shards")
       ->capture_default_str();
-  app.add_option("--schedule", o.schedule, "of the pipeline: `tutti schedule list`")
+  app.add_option("--schedule", o.schedule,
+                 "of the pipeline: `tutti schedule list`, or a file with one")
       ->capture_default_str();
   app.add_option("--micro-batches", o.micro_batches, "that a step's batch is cut into")
       ->capture_default_str();
@@ -59,7 +61,9 @@ Options parse_options(int argc, char** argv) {
   app.add_option("--text", o.text, "a file, or a folder with sources")->capture_default_str();
   app.add_option("--threads", o.threads, "of each rank")->capture_default_str();
   app.add_option("--report", o.report, "steps between lines")->capture_default_str();
-  app.add_option("--trace", o.trace, "a file for the last step's trace");
+  app.add_flag("--check-nan", o.check_nan,
+               "say which gradient, of which rank, was the first that is no finite number");
+  app.add_option("--trace", o.trace, "a file for the last step's trace (ui.perfetto.dev shows it)");
   app.add_option("--nccl", o.nccl,
                  "a libnccl.so.2 that the engines call, on host memory, instead of a communicator");
   try {
@@ -109,10 +113,15 @@ void Options::fit(int ranks) {
         fmt::format("--sequence needs tp of 2 or more that divides the length, {}", shape.length));
   }
   if (batch < 1 || batch % (std::int64_t{dp} * micro_batches) != 0) {
-    refuse(fmt::format("{} sequences among dp {} x {} micro-batches", batch, dp, micro_batches));
+    refuse(fmt::format("{} sequences among dp {} x {} micro-batches; --batch says how many", batch,
+                       dp, micro_batches));
   }
-  if (pp > 1 && tutti::parallel::pipeline::find_generator(schedule) == nullptr) {
-    refuse(fmt::format("there is no schedule {}; `tutti schedule list` has them", schedule));
+  if (pp > 1 && tutti::parallel::pipeline::find_generator(schedule) == nullptr &&
+      !std::filesystem::is_regular_file(schedule)) {
+    refuse(
+        fmt::format("there is no schedule {}, and no file of that name; `tutti schedule list` "
+                    "has those that there are",
+                    schedule));
   }
   if (pp > shape.layers + 2) {
     refuse(fmt::format("pp {} of {} layers", pp, shape.layers + 2));

@@ -31,9 +31,10 @@ struct Options {
   std::uint64_t seed = 1;
   std::string text = ".";
   int threads = 1;
-  int report = 5;     // steps between two lines
-  std::string trace;  // a file
-  std::string nccl;   // a libnccl.so.2 that carries the engines' calls
+  int report = 5;          // steps between two lines
+  bool check_nan = false;  // a loss or gradient that is not finite ends the training
+  std::string trace;       // a file
+  std::string nccl;        // a libnccl.so.2 that carries the engines' calls
 
   /// Fills in dp. Throws tutti::Error(invalid_argument) for a mix that cannot
   /// be.

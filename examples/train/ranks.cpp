@@ -7,7 +7,8 @@ using tutti::parallel::Axis;
 // Tensor-parallel ranks talk most, so they are neighbours; pipeline ranks
 // least.
 Ranks::Ranks(tutti::Communicator& world, const Options& o)
-    : mesh_(world,
+    : world_(world),
+      mesh_(world,
             {{"pp", o.pp}, {"replicate", o.replicas}, {"shard", o.dp / o.replicas}, {"tp", o.tp}},
             {{"replicate", "shard"}}) {
   if (o.nccl.empty()) return;
@@ -29,6 +30,18 @@ Axis& Ranks::axis(const Names& names) {
 Axis* Ranks::ends(int first, int last) {
   ends_.emplace(mesh_.axis("pp"), first, last);
   return ends_->axis();
+}
+
+void Ranks::trace(const std::shared_ptr<tutti::parallel::Trace>& trace) {
+  const auto add = [&](Axis* axis, const char* name) {
+    if (axis != nullptr && axis->size() > 1) axis->trace(trace, name);
+  };
+  add(&data(), "dp");
+  add(&shard(), "shards");
+  add(&replicate(), "replicas");
+  add(&tensor(), "tp");
+  add(&pipeline(), "pp");
+  add(ends_ ? ends_->axis() : nullptr, "tied");
 }
 
 int Ranks::data_rank() const {

@@ -36,6 +36,12 @@ class Ranks {
   /// Dimensions that cut the model itself.
   std::vector<Axis*> of_model() { return {&tensor(), &pipeline()}; }
 
+  /// All ranks, for what is no engine's: not counted, and never over NCCL.
+  Axis& world() { return world_; }
+
+  /// From now on all axes write down what they do.
+  void trace(const std::shared_ptr<tutti::parallel::Trace>& trace);
+
   int data_rank() const;
   int pipeline_rank() const { return mesh_.coordinate("pp"); }
 
@@ -50,6 +56,7 @@ class Ranks {
   using Names = tutti::parallel::Mesh::Names;
   Axis& axis(const Names& names);
 
+  tutti::parallel::CommunicatorAxis world_;
   tutti::parallel::Mesh mesh_;
   std::optional<tutti::parallel::PipelineEnds> ends_;
   // With --nccl: these instead of the mesh's axes.

@@ -2,8 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <fstream>
+#include <iterator>
+
 #include "core/error.h"
 #include "parallel/pipeline/generate.h"
+#include "parallel/pipeline/text.h"
 
 namespace train {
 namespace {
@@ -14,17 +18,28 @@ using tutti::Collective;
 using tutti::DataType;
 using tutti::ReduceKind;
 
+/// A generator's, or the user's own from a file, which the pipeline proves.
 parallel::pipeline::Schedule schedule_of(const Options& o) {
   parallel::pipeline::Schedule schedule;
   schedule.placement = {0};
   if (o.pp == 1) return schedule;
-  schedule = parallel::pipeline::generate(*parallel::pipeline::find_generator(o.schedule),
-                                          {o.pp, o.micro_batches});
+  const auto refuse = [](const std::string& why) {
+    throw tutti::Error(tutti::ErrorCode::invalid_argument, "this mix cannot be: " + why);
+  };
+  if (const auto* const generator = parallel::pipeline::find_generator(o.schedule)) {
+    schedule = parallel::pipeline::generate(*generator, {o.pp, o.micro_batches});
+  } else {
+    std::ifstream file(o.schedule);
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    schedule = parallel::pipeline::schedule_from_text(text);
+    if (schedule.ranks() != o.pp || schedule.micro_batches != o.micro_batches) {
+      refuse(fmt::format("{} is for pp {} and {} micro-batches, not for {} and {}", o.schedule,
+                         schedule.ranks(), schedule.micro_batches, o.pp, o.micro_batches));
+    }
+  }
   if (schedule.stages() > o.shape.layers + 2) {
-    throw tutti::Error(tutti::ErrorCode::invalid_argument,
-                       fmt::format("this mix cannot be: {} of {} ranks has {} stages, and there "
-                                   "are {} layers",
-                                   o.schedule, o.pp, schedule.stages(), o.shape.layers + 2));
+    refuse(fmt::format("{} of {} ranks has {} stages, and there are {} layers", o.schedule, o.pp,
+                       schedule.stages(), o.shape.layers + 2));
   }
   return schedule;
 }
@@ -51,6 +66,14 @@ Trainer::Trainer(Ranks& ranks, const Options& o)
   if (o.shape.tied && o.pp > 1) {
     ends = ranks.ends(schedule_.rank_of(0), schedule_.rank_of(schedule_.stages() - 1));
   }
+  std::vector<tutti::libtorch::NamedTensor> all_parameters;
+  for (const auto& layer : own) {
+    names_.push_back(layer->name());
+    for (const auto& p : tutti::libtorch::trained_parameters(*layer)) {
+      all_parameters.push_back({layer->name() + "." + p.name, p.tensor});
+    }
+  }
+  if (o.check_nan) check_.emplace(std::move(all_parameters));
   parameters_ = make_parameters(o, ranks, ends, std::move(own));
   if (o.pp == 1) return;
   const std::int64_t rows = o.batch / o.dp / o.micro_batches * o.shape.length;
@@ -61,10 +84,16 @@ Trainer::Trainer(Ranks& ranks, const Options& o)
       tutti::libtorch::Pipeline::Functions{
           .forward = [this](int stage, int m, const Tensor& x) { return forward(stage, m, x); },
           .before_backward = [this](int, bool last) { parameters_->begin_backward(last); },
-          .after_backward = [this](int, bool) { parameters_->end_backward(); },
+          .after_backward =
+              [this](int, bool) {
+                computes("");
+                parameters_->end_backward();
+              },
           .backward_weights =
               [this](int stage, bool last, const auto& make) {
+                computes(fmt::format("weights of stage {}", stage));
                 parameters_->make_later(layers_.at(stage), last, make);
+                computes("");
               }});
 }
 Trainer::~Trainer() = default;
@@ -80,8 +109,35 @@ Tensor Trainer::forward(int stage, int micro_batch, const Tensor& input) {
   Batch data;
   if (stage == 0 || last) data = batch(micro_batch);
   Tensor x = stage == 0 ? data.tokens : input;
-  for (const std::size_t layer : layers_.at(stage)) x = parameters_->forward(layer, x);
-  return last ? loss_(x, data.next) / options_.micro_batches : x;
+  for (const std::size_t layer : layers_.at(stage)) {
+    computes(fmt::format("forward {} {}", names_[layer], micro_batch));
+    x = parameters_->forward(layer, x);
+    if (!trace_) continue;
+    x.register_hook([this, what = fmt::format("backward {} {}", names_[layer], micro_batch)](
+                        const Tensor&) { computes(what); });
+  }
+  if (last) {
+    computes("loss");
+    x = loss_(x, data.next) / options_.micro_batches;
+    if (check_) {
+      check_->look_at(x.item<double>(), fmt::format("the loss of micro-batch {}", micro_batch));
+    }
+  }
+  computes("");
+  return x;
+}
+
+void Trainer::trace(std::shared_ptr<parallel::Trace> trace) {
+  trace_ = std::move(trace);
+  ranks_.trace(trace_);
+}
+
+void Trainer::computes(const std::string& what) {
+  if (!trace_) return;
+  const auto now = parallel::Trace::Clock::now();
+  if (!computes_.empty()) trace_->span("model", computes_, computes_since_, now);
+  computes_ = what;
+  computes_since_ = now;
 }
 
 double Trainer::without_pipeline() {
@@ -90,6 +146,7 @@ double Trainer::without_pipeline() {
     const Tensor loss = forward(0, m, {});
     parameters_->begin_backward(m + 1 == options_.micro_batches);
     loss.backward();
+    computes("");
     parameters_->end_backward();
     sum += loss.item<double>();
   }
@@ -101,7 +158,11 @@ Trainer::Result Trainer::step(const Text& text, std::uint64_t number) {
   number_ = number;
   Result result;
   result.loss = pipeline_ ? pipeline_->step() : without_pipeline();
+  computes("");
+  if (check_) check_->refuse(ranks_.world(), fmt::format("step {}", number));
+  computes("optimizer");
   result.norm = parameters_->step(options_.clip, options_.rate, options_.decay);
+  computes("");
   if (options_.alone) return result;
   const auto combine = [&](parallel::Axis& axis, ReduceKind kind) {
     axis.run(parallel::call_of(Collective::all_reduce, &result.loss, &result.loss, 1,

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "bindings/torch/check_finite.h"
 #include "bindings/torch/pipeline.h"
 #include "bindings/torch/tensors.h"
 #include "model.h"
@@ -54,11 +55,16 @@ class Trainer {
   };
   Result step(const Text& text, std::uint64_t number);
   Parameters& parameters() { return *parameters_; }
+  /// The steps that follow are written down: layers here, on the track "model", and what the ranks'
+  /// axes do.
+  void trace(std::shared_ptr<tutti::parallel::Trace> trace);
 
  private:
   Batch batch(int micro_batch) const;
   Tensor forward(int stage, int micro_batch, const Tensor& input);
   double without_pipeline();
+  /// What is computed from here on, until the next; an empty name: nothing.
+  void computes(const std::string& what);
 
   Ranks& ranks_;
   const Options options_;
@@ -66,11 +72,16 @@ class Trainer {
   const tutti::parallel::pipeline::Schedule schedule_;  // of one rank: no pipeline
   std::map<int, std::vector<std::size_t>> layers_;      // of this rank, by stage
   Loss loss_;
+  std::vector<std::string> names_;                     // of this rank's layers
+  std::optional<tutti::libtorch::CheckFinite> check_;  // with --check-nan
   std::unique_ptr<Parameters> parameters_;
   std::optional<tutti::libtorch::Pipeline> pipeline_;
   // Of the present step:
   const Text* text_ = nullptr;
   std::uint64_t number_ = 0;
+  std::shared_ptr<tutti::parallel::Trace> trace_;
+  std::string computes_;
+  tutti::parallel::Trace::Clock::time_point computes_since_;
 };
 
 }  // namespace train

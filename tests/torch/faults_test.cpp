@@ -7,6 +7,7 @@
 
 #include <limits>
 
+#include "bindings/torch/check_finite.h"
 #include "bindings/torch/checkpoint.h"
 #include "bindings/torch/data_parallel.h"
 #include "bindings/torch/fully_shard.h"
@@ -137,6 +138,44 @@ TEST(TorchDataParallel, NamesWhoMadeANaN) {
     EXPECT_EQ(e.code(), ErrorCode::invalid_argument);
     EXPECT_EQ(e.rank(), 2);
   });
+}
+
+// All ranks of a job, of whatever axes: rank 2 makes an infinity in its second micro-batch.
+TEST(TorchCheckFinite, NamesParameterAndRankOnAllRanks) {
+  for (const bool sharded : {false, true}) {
+    run_thread_ranks(4, [&](Communicator& comm) {
+      CommunicatorAxis world(comm);
+      Communicator pair = comm.split(comm.rank() / 2, comm.rank());
+      CommunicatorAxis axis(pair);
+      Two module;
+      CheckFinite check(trained_parameters(module));
+      std::optional<DataParallel> ddp;
+      std::optional<FullyShard> shards;
+      if (sharded)
+        shards.emplace(parallel::ShardedAxes{.shard = &axis},
+                       std::vector<FullyShard::Unit>{{"two", &module}});
+      if (!sharded) ddp.emplace(axis, module);
+      const auto step = [&](float factor) {
+        Tensor x = input(0);
+        // Of b alone: as b's gradient is x a, and a's is x b.
+        const auto body = [&](const Tensor& t) {
+          return (t * module.a).sum() + (t * factor * module.b).sum();
+        };
+        sharded ? shards->backward(shards->forward(0, body, x)) : ddp->backward(body(x));
+        const Error e = error_of([&] { check.refuse(world, "step 7"); });
+        if (sharded) shards->engine().discard_gradients();
+        module.zero_grad();
+        return e;
+      };
+      EXPECT_THAT(step(1).what(), HasSubstr("no error"));
+      const float bad = std::numeric_limits<float>::infinity();
+      const Error e = step(comm.rank() == 2 ? bad : 1);
+      EXPECT_EQ(e.code(), ErrorCode::invalid_argument);
+      EXPECT_EQ(e.rank(), 2);
+      EXPECT_THAT(e.what(), HasSubstr("step 7: not finite: the gradient of b on rank 2"));
+      EXPECT_THAT(step(1).what(), HasSubstr("no error"));
+    });
+  }
 }
 
 TEST(TorchDataParallel, ARankThatFailsInBackwardEndsAll) {
@@ -299,6 +338,47 @@ TEST(TorchCheckpoint, ComputesTheSameTwice) {
     EXPECT_EQ(forwards, 3);
     EXPECT_TRUE(at::equal(gradients[0][0], gradients[1][0]));
     EXPECT_TRUE(at::equal(gradients[0][1], gradients[1][1]));
+  }
+}
+
+// A segment of several units, which are gathered once more for it; with random numbers in it.
+TEST(TorchCheckpoint, GathersUnitsAgain) {
+  for (const Policy& policy : {Policy::zero1(), Policy::zero2(), Policy::zero3(), Policy::fsdp()}) {
+    run_thread_ranks(2, [&](Communicator& comm) {
+      CommunicatorAxis axis(comm);
+      Two first, second;
+      FullyShard shards({.shard = &axis}, {{"first", &first}, {"second", &second}}, policy);
+      const auto unit = [&](std::size_t u, const Tensor& x) {
+        const Two& module = u == 0 ? first : second;
+        return shards.forward(
+            u, [&](const Tensor& t) { return at::dropout(t * module.a, 0.5, true) + module.b; }, x);
+      };
+      const Layer segment = [&](const Tensor& x) { return unit(1, unit(0, x)); };
+      std::vector<float> gradients[2];
+      // The second step knows the order of the units from the first.
+      for (int step = 0; step < 2; ++step) {
+        for (const bool recompute : {false, true}) {
+          auto& made = gradients[recompute];
+          made.clear();
+          at::manual_seed(static_cast<std::uint64_t>(5 + comm.rank()));
+          const Tensor x = at::ones({4}).requires_grad_(true);
+          const Tensor y = recompute ? checkpoint(segment, x) : segment(x);
+          (void)at::rand({2});
+          shards.backward(y.square().sum());
+          for (const std::size_t u : {0u, 1u}) {
+            for (const std::size_t p : {0u, 1u}) {
+              const auto shard = shards.engine().shard({u, p});
+              const auto* const g = static_cast<const float*>(shard.gradient);
+              made.insert(made.end(), g, g + shard.count);
+            }
+          }
+          const Tensor g = x.grad().contiguous();
+          made.insert(made.end(), g.const_data_ptr<float>(), g.const_data_ptr<float>() + 4);
+          shards.engine().discard_gradients();
+        }
+        EXPECT_EQ(gradients[0], gradients[1]) << "step " << step;
+      }
+    });
   }
 }
 
