@@ -1,5 +1,5 @@
-// Tutti's errors as c10d's: torch.distributed.DistBackendError, with the same sentence. But where it
-// was Ctrl-C that has ended a call, that is Python's exception.
+// Tutti's errors as c10d's: torch.distributed.DistBackendError, with the same sentence. But where
+// it was Ctrl-C that has ended a call, that is Python's exception.
 #pragma once
 
 #include <c10/util/Exception.h>

@@ -7,7 +7,8 @@
 namespace tutti::pytorch {
 namespace {
 
-/// Python's handlers run on the main thread alone: in a child of fork(), on the one that has forked.
+/// Python's handlers run on the main thread alone: in a child of fork(), on the one that has
+/// forked.
 pthread_t main_thread = [] {
   pthread_atfork(nullptr, nullptr, [] { main_thread = pthread_self(); });
   const pybind11::gil_scoped_acquire acquire;

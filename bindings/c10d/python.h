@@ -1,9 +1,8 @@
-// What a backend has to know about the interpreter: that nobody waits with its lock, and that Ctrl-C
-// ends what the main thread waits for.
+// What a backend has to know about the interpreter: that nobody waits with its lock, and that
+// Ctrl-C ends what the main thread waits for.
 #pragma once
 
 #include <Python.h>
-
 #include <tutti/core/background.h>
 
 #include <algorithm>

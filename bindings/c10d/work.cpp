@@ -118,8 +118,8 @@ bool Work::wait(std::chrono::milliseconds timeout) {
   {
     std::unique_lock lock(mutex_);
     constexpr std::chrono::hours kEver(24 * 365);
-    const auto end =
-        std::chrono::steady_clock::now() + (timeout.count() > 0 ? timeout : std::chrono::milliseconds(kEver));
+    const auto end = std::chrono::steady_clock::now() +
+                     (timeout.count() > 0 ? timeout : std::chrono::milliseconds(kEver));
     if (!wait_until(lock, cv_, end, [&] { return completed_; })) {
       C10_THROW_ERROR(DistBackendError,
                       c10::str(operation_.name, ": Timed out waiting ", timeout.count(),
