@@ -5,6 +5,7 @@ include(CMakePackageConfigHelpers)
 
 set(TUTTI_PUBLIC_HEADERS
   tutti.h
+  core/background.h
   core/types.h
   core/error.h
   core/memory.h

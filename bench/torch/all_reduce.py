@@ -5,7 +5,8 @@
 Both backends are groups of the same processes, each on a core and with a thread of its own, and take
 turns (A B, B A ...), so that whatever else the machine does meets both. A time is the median over the
 turns of the mean of a turn's calls on the slowest rank; a ratio is the median of the ratios of the turns.
-"numpy" is the same call through the package without torch, for what torch itself costs.
+"numpy" is the same call through the package without torch, and "torch" a call of torch that
+communicates nothing (its backend "fake"): what torch itself costs.
 """
 
 import argparse
@@ -21,13 +22,14 @@ os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "0")  # no flight recorder: gloo h
 import torch
 import torch.distributed as dist
 from ranks import figures_of, join
+from torch.testing._internal.distributed.fake_pg import FakeProcessGroup  # noqa: F401: makes "fake"
 
 import tutti
 
 
 def measure(rank, folder, options, pipe):
     join(rank, options.ranks, folder)
-    gloo = dist.new_group(backend="gloo")
+    gloo, fake = dist.new_group(backend="gloo"), dist.new_group(backend="fake")
     id = [tutti.make_unique_id() if rank == 0 else None]
     dist.broadcast_object_list(id)
     comm = tutti.Communicator.create(id[0], rank, options.ranks)
@@ -35,6 +37,7 @@ def measure(rank, folder, options, pipe):
         "tutti": lambda x, _: dist.all_reduce(x),
         "gloo": lambda x, _: dist.all_reduce(x, group=gloo),
         "numpy": lambda _, y: comm.all_reduce(y),
+        "torch": lambda x, _: dist.all_reduce(x, group=fake),
     }
     size = options.least
     while size <= options.most:
@@ -74,11 +77,11 @@ def main():
     parser.add_argument("-o", dest="output", type=pathlib.Path, help="a file for the figures, as JSON")
     options = parser.parse_args()
     figures = []
-    print(f"{'bytes':>10} {'tutti us':>10} {'gloo us':>10} {'ratio':>7} {'numpy us':>10}", flush=True)
+    print(f"{'bytes':>10} {'tutti us':>10} {'gloo us':>10} {'ratio':>7} {'numpy us':>10} {'torch us':>10}", flush=True)
     for size, times in figures_of(measure, options):
         ratio = statistics.median(g / t for g, t in zip(times["gloo"], times["tutti"]))
-        t, g, n = (statistics.median(times[name]) for name in ("tutti", "gloo", "numpy"))
-        print(f"{size:>10} {t:>10.2f} {g:>10.2f} {ratio:>7.2f} {n:>10.2f}", flush=True)
+        t, g, n, f = (statistics.median(times[name]) for name in ("tutti", "gloo", "numpy", "torch"))
+        print(f"{size:>10} {t:>10.2f} {g:>10.2f} {ratio:>7.2f} {n:>10.2f} {f:>10.2f}", flush=True)
         figures.append(dict(bytes=size, ratio=ratio, **times))
     if options.output:
         options.output.write_text(json.dumps(figures, indent=1))

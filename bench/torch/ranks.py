@@ -29,6 +29,7 @@ def figures_of(measure, options):
         ]
         for p in processes:
             p.start()
+        there.close()  # so that this hears of it when all ranks have failed
         while figure := here.recv():
             yield figure
         for p in processes:

@@ -6,7 +6,8 @@ communication.
 All contenders are models of the same processes, each on a core and with a thread of its own, and take
 turns of a few steps (A B C, C B A ...), so that whatever else the machine does meets all of them. A
 contender's time in a turn is the median of its steps on the slowest rank; its ratio is the median, over
-the turns, of its time to that of the step without communication.
+the turns, of its time to that of the step without communication. "nothing" is torch's backend "fake",
+which communicates nothing: what FSDP2 itself costs (DDP cannot do with it).
 """
 
 import argparse
@@ -26,6 +27,7 @@ from ranks import figures_of, join
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
+from torch.testing._internal.distributed.fake_pg import FakeProcessGroup  # noqa: F401: makes "fake"
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "train"))
 from torch_worker import Gpt
@@ -55,6 +57,7 @@ def in_windows(model):
 def measure(rank, folder, options, pipe):
     join(rank, options.ranks, folder)
     tutti, gloo = dist.group.WORLD, dist.new_group(backend="gloo")
+    nothing = dist.new_group(backend="fake")
     layers, width, sequences = MODELS[options.model]
 
     def ddp(group):
@@ -67,6 +70,7 @@ def measure(rank, folder, options, pipe):
         "fsdp2, tutti": sharded(gpt(layers, width), tutti),
         "fsdp2, tutti, its memory": in_windows(sharded(gpt(layers, width), tutti)),
         "fsdp2, gloo": sharded(gpt(layers, width), gloo),
+        "fsdp2, nothing": sharded(gpt(layers, width), nothing),
     }
     optimizers = {
         name: torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True) for name, model in models.items()

@@ -97,10 +97,10 @@ class Backend final : public ::c10d::Backend {
 
  private:
   /// Runs or starts what `o` says; null where it has been run.
-  WorkPointer issue(Operation o, Milliseconds timeout, bool async);
-  WorkPointer run(Operation& o, Milliseconds timeout);
-  WorkPointer start(Operation o, Milliseconds timeout);
-  WorkPointer put_on_stream(Operation o, Milliseconds timeout);
+  WorkPointer issue(Operation&& o, Milliseconds timeout, bool async);
+  void run(const Operation& o, Milliseconds timeout);
+  WorkPointer start(Operation&& o, Milliseconds timeout);
+  WorkPointer put_on_stream(Operation&& o, Milliseconds timeout);
   c10::intrusive_ptr<Work> make_work(Operation o, int parts, Milliseconds timeout);
   Milliseconds effective(Milliseconds timeout) const;
   std::size_t ranks() const { return static_cast<std::size_t>(size_); }
@@ -115,7 +115,7 @@ class Backend final : public ::c10d::Backend {
   void add_fold(Operation& o, Collective how, const at::Tensor& to, const at::Tensor& in,
                 const Reduction& r, int root);
   /// Runs `o`, whatever is under way.
-  void run_through(Operation o, Milliseconds timeout);
+  void run_through(Operation&& o, Milliseconds timeout);
   /// The tensors of all ranks, `counts[r]` elements of rank r, one after the other.
   at::Tensor gathered(const at::Tensor& mine, const Counts& counts, Milliseconds timeout);
   WorkPointer message(Tensors& tensors, int peer, int tag, bool sends);

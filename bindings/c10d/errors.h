@@ -1,4 +1,5 @@
-// Tutti's errors as c10d's: torch.distributed.DistBackendError, with the same sentence.
+// Tutti's errors as c10d's: torch.distributed.DistBackendError, with the same sentence. But where
+// it was Ctrl-C that has ended a call, that is Python's exception.
 #pragma once
 
 #include <c10/util/Exception.h>
@@ -6,6 +7,8 @@
 
 #include <exception>
 #include <utility>
+
+#include "python.h"
 
 namespace tutti::pytorch {
 
@@ -19,6 +22,7 @@ decltype(auto) translated(Body&& body) {
   try {
     return std::forward<Body>(body)();
   } catch (const Error& error) {
+    throw_if_interrupted();
     throw as_torch(error);
   }
 }

@@ -1,36 +1,17 @@
 // The life of a group: meeting, coalescing, parts of it, its end.
-#include <Python.h>
-
 #include <algorithm>
 
 #include "backend.h"
 #include "errors.h"
 #include "meet.h"
+#include "python.h"
 #include "window_allocator.h"
 
 namespace tutti::pytorch {
-namespace {
-
-/// Callbacks of what is still under way may need Python's lock, so nobody waits with it.
-class WithoutPython {
- public:
-  WithoutPython()
-      : state_(Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread() : nullptr) {}
-  ~WithoutPython() {
-    if (state_ != nullptr) PyEval_RestoreThread(state_);
-  }
-  WithoutPython(const WithoutPython&) = delete;
-  WithoutPython& operator=(const WithoutPython&) = delete;
-
- private:
-  PyThreadState* state_;
-};
-
-}  // namespace
-
 Backend::Backend(const StorePointer& store, int rank, int size, OptionsPointer options)
     : ::c10d::Backend(rank, size), options_(std::move(options)), store_(store) {
   const WithoutPython without;
+  const EndedByCtrlC interruptible;
   comm_ = translated([&] { return meet(*store, rank, size, options_->timeout); });
   init();
 }
@@ -70,6 +51,8 @@ void Backend::monitoredBarrier(const ::c10d::BarrierOptions& opts, bool all) {
   const std::uint64_t number = monitored_++;
   const Milliseconds timeout =
       opts.timeout == ::c10d::kUnsetTimeout ? options_->timeout : opts.timeout;
+  const WithoutPython without;
+  const EndedByCtrlC interruptible;
   monitored_barrier(*store_, rank_, size_, number, timeout, all);
 }
 

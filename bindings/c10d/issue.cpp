@@ -16,7 +16,7 @@ c10::intrusive_ptr<Work> Backend::make_work(Operation o, int parts, Milliseconds
                                    effective(timeout));
 }
 
-WorkPointer Backend::issue(Operation o, Milliseconds timeout, bool async) {
+WorkPointer Backend::issue(Operation&& o, Milliseconds timeout, bool async) {
   const std::lock_guard lock(mutex_);
   ++sequence_;
   return translated([&]() -> WorkPointer {
@@ -24,14 +24,18 @@ WorkPointer Backend::issue(Operation o, Milliseconds timeout, bool async) {
     // Where something is under way that others may wait for in another order, this must not wait
     // for it.
     const bool alone = started_.load(std::memory_order_acquire) == 0;
-    if (!async && alone && coalescing_ == 0) return run(o, timeout);
+    if (!async && alone && coalescing_ == 0) {
+      run(o, timeout);
+      return nullptr;
+    }
     WorkPointer work = start(std::move(o), timeout);
     if (coalescing_ > 0) coalesced_.push_back(work);
     return work;
   });
 }
 
-WorkPointer Backend::run(Operation& o, Milliseconds timeout) {
+void Backend::run(const Operation& o, Milliseconds timeout) {
+  const EndedByCtrlC interruptible;
   RECORD_FUNCTION(o.name, std::vector<c10::IValue>());
   for (const Step& step : o.steps) {
     Call call = step.ready();
@@ -42,10 +46,9 @@ WorkPointer Backend::run(Operation& o, Milliseconds timeout) {
     const at::NoGradGuard no_grad;
     o.finish();
   }
-  return nullptr;
 }
 
-WorkPointer Backend::start(Operation o, Milliseconds timeout) {
+WorkPointer Backend::start(Operation&& o, Milliseconds timeout) {
   const int parts = static_cast<int>(o.steps.size());
   if (parts == 0) {
     auto work = make_work(std::move(o), 1, timeout);
@@ -73,7 +76,7 @@ WorkPointer Backend::start(Operation o, Milliseconds timeout) {
   return work;
 }
 
-WorkPointer Backend::put_on_stream(Operation o, Milliseconds timeout) {
+WorkPointer Backend::put_on_stream(Operation&& o, Milliseconds timeout) {
   const c10::impl::VirtualGuardImpl guard(o.device.type());
   void* const stream = guard.getStream(o.device).native_handle();
   for (const Step& step : o.steps) comm_.run(step.ready(), stream);

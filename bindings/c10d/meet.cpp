@@ -7,6 +7,8 @@
 #include <string_view>
 #include <thread>
 
+#include "python.h"
+
 namespace tutti::pytorch {
 namespace {
 
@@ -56,6 +58,7 @@ void monitored_barrier(::c10d::Store& store, int rank, int size, std::uint64_t n
       const auto left = deadline - Clock::now();
       if (left <= Clock::duration::zero()) return false;
       std::this_thread::sleep_for(std::min<Clock::duration>(pause, left));
+      throw_if_interrupted();
       pause = std::min(2 * pause, std::chrono::microseconds(5000));
     }
     return true;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ATen/ATen.h>
+#include <c10/util/SmallVector.h>
 #include <tutti/tutti.h>
 
 #include <functional>
@@ -36,8 +37,8 @@ struct Operation {
   ::c10d::OpType type;
   const char* name;  // for profiles
   at::Device device;
-  std::vector<Step> steps;                       // in this order, on all ranks
-  std::vector<at::Tensor> held;                  // memory of the steps
+  c10::SmallVector<Step, 1> steps;               // in this order, on all ranks
+  c10::SmallVector<at::Tensor, 2> held;          // memory of the steps
   std::vector<at::Tensor> results;               // of the user
   std::vector<std::function<void()>> finishing;  // in this order, when all steps are over
 

@@ -6,7 +6,7 @@
 
 namespace tutti::pytorch {
 
-void Backend::run_through(Operation o, Milliseconds timeout) {
+void Backend::run_through(Operation&& o, Milliseconds timeout) {
   if (started_.load(std::memory_order_acquire) == 0) {
     run(o, timeout);
   } else {

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "errors.h"
+#include "python.h"
 
 namespace tutti::pytorch {
 
@@ -116,10 +117,10 @@ void Work::synchronize() {
 bool Work::wait(std::chrono::milliseconds timeout) {
   {
     std::unique_lock lock(mutex_);
-    const auto over = [&] { return completed_; };
-    if (timeout.count() <= 0) {
-      cv_.wait(lock, over);
-    } else if (!cv_.wait_for(lock, timeout, over)) {
+    constexpr std::chrono::hours kEver(24 * 365);
+    const auto end = std::chrono::steady_clock::now() +
+                     (timeout.count() > 0 ? timeout : std::chrono::milliseconds(kEver));
+    if (!wait_until(lock, cv_, end, [&] { return completed_; })) {
       C10_THROW_ERROR(DistBackendError,
                       c10::str(operation_.name, ": Timed out waiting ", timeout.count(),
                                "ms: it was not over then, and goes on"));

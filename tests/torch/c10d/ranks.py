@@ -103,7 +103,9 @@ def run(
                     wrong.append(f"rank {rank} of {world}: {said}")
                 results.append(result)
         finally:
-            for process in ranks:
+            for rank, process in enumerate(ranks):
+                if rank in dies and process.is_alive():  # it was stopped
+                    os.kill(process.pid, signal.SIGKILL)
                 if process.is_alive() and (wrong or time.monotonic() > end or process.pid):
                     process.join(0 if time.monotonic() > end else 5)
                 if process.is_alive():

@@ -176,3 +176,72 @@ def body_abort(rank, world):
 
 def test_abort():
     run(2, body_abort)
+
+
+def pressed_soon():
+    """Ctrl-C, as a terminal sends it."""
+    threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT]).start()
+
+
+def body_interrupted(rank, world, name):
+    """A call that runs on the caller's thread cannot be completed without it: all hear of that."""
+    group = dist.new_group()
+    call = {
+        "all_reduce": lambda: dist.all_reduce(torch.ones(10), group=group),
+        "barrier": lambda: dist.barrier(group=group),
+        "broadcast": lambda: dist.broadcast(torch.ones(1 << 20), 1, group=group),
+    }[name]
+    call()
+    if rank == 0:
+        pressed_soon()
+        begun = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            call()
+        assert time.monotonic() - begun < 10
+    else:
+        time.sleep(1)
+        with pytest.raises(ERROR, match="rank 0 exits, or was interrupted"):
+            call()
+    dist.all_reduce(torch.ones(1))  # another group does not mind
+
+
+@pytest.mark.parametrize("name", ["all_reduce", "barrier", "broadcast"])
+def test_ctrl_c_in_a_call(name):
+    run(2, body_interrupted, name)
+
+
+def body_interrupted_wait(rank, world, name):
+    """What has been started goes on when Ctrl-C ends a wait for it."""
+    x = torch.full((10,), rank + 1.0)
+    if rank == 1:
+        time.sleep(1)
+        if name == "recv":
+            return dist.send(x, 0)
+        return dist.all_reduce(x, async_op=True).wait()
+    work = dist.irecv(x, 1) if name == "recv" else dist.all_reduce(x, async_op=True)
+    pressed_soon()
+    with pytest.raises(KeyboardInterrupt):
+        work.wait()
+    work.wait()
+    assert x.tolist() == [2.0 if name == "recv" else 3.0] * 10
+
+
+@pytest.mark.parametrize("name", ["recv", "all_reduce"])
+def test_ctrl_c_in_a_wait(name):
+    run(2, body_interrupted_wait, name)
+
+
+def body_interrupted_barrier(rank, world):
+    if rank == 0:
+        pressed_soon()
+        with pytest.raises(KeyboardInterrupt):
+            dist.monitored_barrier()
+    dist.all_reduce(torch.ones(1))
+    if rank == 0:
+        pressed_soon()
+        with pytest.raises(KeyboardInterrupt):
+            dist.new_group([0, 1])  # the ranks meet
+
+
+def test_ctrl_c_in_a_monitored_barrier():
+    run(2, body_interrupted_barrier, ends=False)

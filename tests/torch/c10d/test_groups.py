@@ -119,6 +119,29 @@ def test(world, body):
     run(world, body)
 
 
+def body_hosts(rank, world):
+    """As if every rank were on a host of its own."""
+    os.environ["TUTTI_HOST_ID"] = f"host {rank}"
+    group = dist.new_group()
+    for n in (3, 100_000):
+        x = tensor(rank, (n,), torch.float32)
+        dist.all_reduce(x, group=group)
+        check(x, reduced(SUM, [tensor(r, (n,), torch.float32) for r in range(world)]), f"all_reduce of {n}")
+    sent = dist.isend(torch.tensor([rank]), (rank + 1) % world, group=group, tag=7)
+    x = torch.tensor([-1])
+    dist.recv(x, (rank - 1) % world, group=group, tag=7)
+    assert x.item() == (rank - 1) % world
+    sent.wait()
+    names = [None] * world
+    dist.all_gather_object(names, f"rank {rank}", group=group)
+    assert names == [f"rank {r}" for r in range(world)], names
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_several_hosts(world):
+    run(world, body_hosts)
+
+
 def body_devices(rank, world):
     assert dist.group.WORLD._get_backend(torch.device("cpu")).name() == "tutti"
     dist.barrier()
