@@ -123,24 +123,33 @@ void read_name(std::string_view path, NcclLog& log) {
 }
 
 /// busbw / algbw of the rows whose digits say it best.
-double ratio_of(const std::vector<LogRow>& rows) {
+struct Ratio {
+  double value = 0;
+  bool exact = false;
+};
+Ratio ratio_of(const std::vector<LogRow>& rows) {
   double ratio = 0, best = 0;
   for (const LogRow& r : rows) {
     if (r.algbw <= best) continue;
     best = r.algbw;
     ratio = r.busbw / r.algbw;
   }
-  return best >= 2 ? ratio : 0;
+  return {best >= 0.4 ? ratio : 0, best >= 2};
 }
 
 void read_ratio(NcclLog& log) {
-  const double ratio = ratio_of(log.rows);
+  const auto [ratio, exact] = ratio_of(log.rows);
   if (ratio <= 0) return;
   if (!log.collective) {
-    log.collective = ratio > 1.01   ? Collective::all_reduce
-                     : ratio < 0.99 ? Collective::all_gather
-                                    : Collective::broadcast;
+    const bool adds = log.rows.front().adds;
+    log.collective = ratio > 1.03   ? Collective::all_reduce
+                     : ratio < 0.97 ? (adds ? Collective::reduce_scatter : Collective::all_gather)
+                     // All_reduce of two ranks, most likely.
+                     : adds && log.ranks <= 2 ? Collective::all_reduce
+                     : adds                   ? Collective::reduce
+                                              : Collective::broadcast;
   }
+  if (!exact) return;
   const double left = *log.collective == Collective::all_reduce ? 1 - ratio / 2 : 1 - ratio;
   const bool says = *log.collective != Collective::broadcast && *log.collective != Collective::reduce;
   if (!says || left <= 1e-4) return;
@@ -168,6 +177,8 @@ class Parser {
     r.bytes = *bytes;
     r.type = words[2];
     r.line = number;
+    r.adds = words.size() > 3 && (words[3] == "sum" || words[3] == "prod" || words[3] == "min" ||
+                                  words[3] == "max" || words[3] == "avg");
     if (const auto times = times_of(words, *bytes)) return add(r, *times);
     waiting_ = r;
   }

@@ -18,6 +18,7 @@ struct LogRow {
   std::string type;
   double us = 0, algbw = 0, busbw = 0;  // out of place
   int line = 0;
+  bool adds = false;  // it names an operator
 };
 
 struct NcclLog {

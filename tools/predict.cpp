@@ -63,9 +63,17 @@ std::string network_in(const std::string& path) {
   return words;
 }
 
-void print_constants(const Arguments& a) {
+/// What is said of kinds of networks (with a dot) is looked at in set_up().
+cluster::Constants constants_of(const Arguments& a) {
   cluster::Constants constants;
-  for (const std::string& c : a.constants) cluster::override_constant(constants, c);
+  for (const std::string& c : a.constants) {
+    if (c.find('.') > c.find('=')) cluster::override_constant(constants, c);
+  }
+  return constants;
+}
+
+void print_constants(const Arguments& a) {
+  const cluster::Constants constants = constants_of(a);
   for (const cluster::ConstantLine& line : cluster::constant_lines()) {
     fmt::print("{:<12} {:>8g} {:<5} {}\n", line.name, constants.*line.value, line.unit, line.source);
   }
@@ -133,6 +141,9 @@ Setup set_up(const Arguments& a, const NcclLog* log) {
   std::string words = a.network;
   if (words.empty() && log != nullptr) words = network_in(log->source);
   s.network = topology::parse_network(words);
+  for (const std::string& c : a.constants) {
+    if (c.find('.') < c.find('=')) topology::override_kind(s.network, c);
+  }
   if (s.hosts > 1) {
     if (s.network.rate == 0 && a.topology.empty()) {
       // Of what is bought with such GPUs, a port each.
@@ -229,8 +240,7 @@ void run(const Arguments& a) {
     collective = log->collective;
   }
   if (!collective) refuse("say which collective: all_reduce, all_gather, ...");
-  cluster::Constants constants;
-  for (const std::string& c : a.constants) cluster::override_constant(constants, c);
+  const cluster::Constants constants = constants_of(a);
   const Setup s = set_up(a, log ? &*log : nullptr);
   const Cluster c(s.host, s.hosts, s.network, constants, s.gpus);
 
@@ -303,7 +313,7 @@ void add_predict_command(CLI::App& app) {
       ->type_name("FILE");
   command->add_option("-a,--algorithm", a->algorithm,
                       "Only this one: ring, hierarchical_tree, switch, ... [the fastest]");
-  command->add_option("--set", a->constants, "Another value for a constant: staging=18")
+  command->add_option("--set", a->constants, "Another value for a constant: staging=18, roce.latency=9")
       ->type_name("NAME=VALUE");
   command->add_flag("--constants", a->list, "Print all constants with their sources");
   command->add_flag("--csv", a->csv, "bytes, predicted us, by what, measured us");

@@ -120,6 +120,7 @@ void Cluster::find_ports() {
   }
   port_rate_ *= network_.efficiency;
   const int first = static_cast<int>(capacities_.size());
+  first_port_ = capacities_.size();
   for (int p = 0; p < ports_; ++p) {
     capacities_.push_back(port_rate_);
     names_.push_back(fmt::format("port{} out", p));
@@ -177,8 +178,18 @@ Route Cluster::across(int from, int to) const {
   return {Way::network, out_[static_cast<std::size_t>(from)], in_[static_cast<std::size_t>(to)]};
 }
 
-double Cluster::latency(Protocol p, Way way) const {
-  return constants_.message(p, way) + (way == Way::network ? network_.latency : 0);
+double Cluster::latency(Protocol p, Way way, double bytes) const {
+  const double us = constants_.message(p, way);
+  if (way != Way::network) return us;
+  // Whoever drives the network passes whole slices on.
+  const double held = p == Protocol::simple ? std::min(bytes, constants_.slice * 1024) : 0;
+  return us + network_.latency + held / (port_rate_ * 1000);
+}
+
+double Cluster::data_rate(std::size_t link, Protocol p) const {
+  const double rate = capacities_[link] * constants_.data(p);
+  if (p != Protocol::ll) return rate;
+  return std::min(rate, first_port_ > 0 && link >= first_port_ ? constants_.port_ll : ll_);
 }
 
 bool Cluster::possible(Protocol p) const { return p != Protocol::ll128 || ll128_; }

@@ -43,19 +43,19 @@ class Cluster {
   /// Between GPUs of a host, and from one on a host to one on another.
   const Route& inside(int from, int to) const { return inside_[at(from, to)]; }
   Route across(int from, int to) const;
-  /// us from the end of sending to being seen.
-  double latency(Protocol p, Way way) const;
+  /// us from the end of sending a message to its being seen.
+  double latency(Protocol p, Way way, double bytes) const;
   bool possible(Protocol p) const;
 
   /// Links of a host, and then those of a leaf switch (its way up, and down), in GB/s.
   const std::vector<double>& capacities() const { return capacities_; }
   const std::vector<std::string>& names() const { return names_; }
   double leaf_bandwidth() const;
+  /// GB/s of data over one of capacities().
+  double data_rate(std::size_t link, Protocol p) const;
 
   /// GB/s of a GPU's links to a switch that reduces; 0: there is none that all GPUs share.
   double switch_bandwidth() const { return switch_; }
-  /// GB/s of data that a link gets from a GPU by LL, at most.
-  double ll_bandwidth() const { return ll_; }
   /// Orders of a host's ranks for rings, one for each lane of the plan.
   const std::vector<std::vector<int>>& orders() const { return orders_; }
 
@@ -78,7 +78,9 @@ class Cluster {
   std::vector<double> capacities_;
   std::vector<std::string> names_;
   std::vector<std::vector<int>> orders_;
-  double switch_ = 0, ll_ = 0;
+  double switch_ = 0;
+  double ll_ = 0;  // GB/s of data that a link gets from a GPU by LL, at most
+  std::size_t first_port_ = 0;  // of capacities_
   bool ll128_ = true;
 };
 

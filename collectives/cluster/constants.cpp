@@ -41,6 +41,11 @@ constexpr std::array kLines{
     ConstantLine{"gpu_ll", &Constants::gpu_ll, "GB/s",
                  "of LL data that a GPU's blocks store, A100 (NCCL's llMaxBws); others by the rate "
                  "of their links"},
+    ConstantLine{"port_ll", &Constants::port_ll, "GB/s",
+                 "of LL data through a port: NCCL's llMaxBws for two hosts, Hopper, 45 GB/s by eight"},
+    ConstantLine{"slice", &Constants::slice, "KiB",
+                 "of Simple that is whole before the network has it, and there before the GPU has: "
+                 "NCCL's buffer of 4 MiB in 8 steps"},
     ConstantLine{"switch_call", &Constants::switch_call, "us", "NCCL's hwLat of NVLS"},
     ConstantLine{"switch_part", &Constants::switch_part, "",
                  "of the links' rate while switches reduce: NCCL's nvlsEfficiency"},

@@ -31,7 +31,8 @@ struct Constants {
   // The part of what is sent that is data.
   double data_ll = 0.5, data_ll128 = 0.9375, data_simple = 1;
   double staging = 20;
-  double gpu_ll = 87.7;
+  double gpu_ll = 87.7, port_ll = 5.6;
+  double slice = 512;
   double switch_call = 25, switch_part = 0.85, switch_net = 18;
 
   double call(Protocol p) const;

@@ -171,10 +171,11 @@ class Simulation {
   /// Bytes of data per us.
   std::vector<double> rates() const {
     std::vector<double> all;
-    const double data = c_.constants().data(o_.protocol);
-    for (const double c : capacities_) {
-      const double limit = o_.protocol == Protocol::ll ? c_.ll_bandwidth() : c;
-      all.push_back(std::min(c * data, limit) * 1000);
+    const std::size_t each = c_.capacities().size(), hosts = each * at(unit_);
+    for (std::size_t l = 0; l < capacities_.size(); ++l) {
+      const double data = l < hosts ? c_.data_rate(l % each, o_.protocol)
+                                    : capacities_[l] * c_.constants().data(o_.protocol);
+      all.push_back(data * 1000);
     }
     return all;
   }
@@ -312,7 +313,7 @@ class Simulation {
 
   void send(int lane, int queue, int route, double bytes, int tile, double now) {
     if (route < 0 || bytes <= 0 || routes_[at(route)].links.empty()) {
-      const double latency = route < 0 ? 0 : c_.latency(o_.protocol, routes_[at(route)].way);
+      const double latency = route < 0 ? 0 : c_.latency(o_.protocol, routes_[at(route)].way, bytes);
       return push(now + latency, -1, 0, queue);
     }
     const Route& r = routes_[at(route)];
@@ -330,7 +331,7 @@ class Simulation {
     if (o_.record) note(flow, now, 0);
     share_->end(flow);
     const Sending s = sending_[at(flow)];
-    push(now + c_.latency(o_.protocol, routes_[at(s.route)].way), -1, 0, s.queue);
+    push(now + c_.latency(o_.protocol, routes_[at(s.route)].way, s.bytes), -1, 0, s.queue);
     Running& running = lanes_running_[at(s.lane)];
     if (--running.sending > 0) return;
     ++running.step;

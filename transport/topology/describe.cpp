@@ -36,13 +36,24 @@ int words_in(const std::vector<std::string>& words, const std::string& text) {
   return found;
 }
 
+/// Whether a word is a model's number, maybe with the family before it ("rtx4090") or the form after
+/// it ("h100sxm"): not the L40 of an L40S, nor the A10 of an A100, nor the B200 of a GB200.
+bool is_number(const std::string& number, const std::string& word) {
+  const auto at = word.find(number);
+  if (at == word.npos) return false;
+  const std::string before = word.substr(0, at), after = word.substr(at + number.size());
+  return (before.empty() || before == "rtx" || before == "nvidia" || before == "mi") &&
+         (after.empty() || after.starts_with("sxm") || after.starts_with("pcie"));
+}
+
 bool for_slots(const GpuModel& model) { return model.name.find("PCIe") != model.name.npos; }
 
 }  // namespace
 
 const GpuModel* find_gpu_model(std::string_view name) {
+  const std::vector<std::string> given = words_of(name);
   std::string all;
-  for (const std::string& w : words_of(name)) all += w;
+  for (const std::string& w : given) all += w;
   const GpuModel* best = nullptr;
   double most = 0;
   for (const GpuModel& m : gpu_models()) {
@@ -50,15 +61,9 @@ const GpuModel* find_gpu_model(std::string_view name) {
     const auto words = words_of(m.name);
     // Its number has to be there ("4090", "h100"), and of what else its name says as much as can be.
     const std::string& number = words.front() == "rtx" && words.size() > 1 ? words[1] : words[0];
-    const auto at = all.find(number);
-    if (at == all.npos) continue;
-    // Not the L40 of an L40S, nor the A10 of an A100.
-    const char next = at + number.size() < all.size() ? all[at + number.size()] : '\0';
-    const char last = at > 0 ? all[at - 1] : '\0';
-    if (std::isdigit(static_cast<unsigned char>(next)) != 0) continue;
-    if (number.size() <= 4 && next == 's' && all.compare(at + number.size(), 3, "sxm") != 0) continue;
-    if (next == 'g' && number == "a10") continue;
-    if (last == 'g' && number.front() == 'b') continue;
+    if (std::ranges::none_of(given, [&](const std::string& w) { return is_number(number, w); })) {
+      continue;
+    }
     const int found = words_in(words, all);
     const double score = found + 0.01 * static_cast<double>(number.size()) -
                          0.001 * static_cast<double>(static_cast<int>(words.size()) - found) -

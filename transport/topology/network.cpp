@@ -17,7 +17,7 @@ namespace {
 // Efficiency: busbw of long all_gathers and all_reduces over the rate of the ports.
 constexpr std::array kKinds{
     NetworkKind{"ib", 0, 0.92, "NCCL's graph/tuning.cc (latency); NVIDIA's DGX H100 figures"},
-    NetworkKind{"roce", 12, 0.82, "published nccl-tests of GPU clouds with ConnectX-7"},
+    NetworkKind{"roce", 12, 0.72, "published nccl-tests of GPU clouds with ConnectX-7"},
     NetworkKind{"efa", 15, 0.9, "AWS: 15.5 us for EFA; published nccl-tests of p5 and p5en"},
     NetworkKind{"tcpxo", 32, 0.93, "Google's GPUDirect-TCPXO: published nccl-tests of A3 Mega"},
     NetworkKind{"tcpx", 400, 0.6, "Google's GPUDirect-TCPX: published nccl-tests of A3 High"},
@@ -132,6 +132,20 @@ Network parse_network(std::string_view given) {
     }
   }
   return network;
+}
+
+void override_kind(Network& network, std::string_view text) {
+  const auto dot = text.find('.');
+  for (const NetworkKind& k : kKinds) {
+    if (k.name != text.substr(0, dot)) continue;
+    Network changed = network;
+    const std::string_view word = text.substr(dot + 1);
+    if (!word.starts_with("latency=") && !word.starts_with("efficiency=")) break;
+    parse_word(word, changed);
+    if (network.kind == k.name) network = changed;
+    return;
+  }
+  refuse(text, "a kind's latency or efficiency, as roce.latency=9");
 }
 
 }  // namespace tutti::topology

@@ -39,4 +39,8 @@ std::span<const NetworkName> network_names();
 /// could stand there.
 Network parse_network(std::string_view text);
 
+/// "roce.latency=9", "efa.efficiency=0.8": another value for a kind, which a network of that kind
+/// gets. Throws Error(invalid_argument) as above.
+void override_kind(Network& network, std::string_view text);
+
 }  // namespace tutti::topology
