@@ -45,7 +45,8 @@ TEST(NcclLog, ReadsTheUsualTable) {
 TEST(NcclLog, ReadsPrefixesAndOldAndBlankColumns) {
   // A launcher's prefix, with a time and without; no root; N/A; no operator; four dots for rows.
   const NcclLog log = parsed(
-      "   [1,0]<stdout>:      4096   1024   float  sum  -1   16.00  0.26  0.45  0  16.0 0.26 0.45 0\n"
+      "   [1,0]<stdout>:      4096   1024   float  sum  -1   16.00  0.26  0.45  0  16.0 0.26 0.45 "
+      "0\n"
       "2024-01-01 10:00:00 [1,12]<stdout>: 8192 2048 float sum -1 20.00 0.41 0.72 N/A\n"
       "     16384   4096   float   sum    25.00  0.66  1.15   0e+00   24.0 0.68 1.19 0e+00\n"
       "     32768   8192   float          40.00  0.82  1.43   N/A\n"

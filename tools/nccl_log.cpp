@@ -42,9 +42,9 @@ Words words_of(std::string_view line) {
 }
 
 bool is_type(std::string_view word) {
-  constexpr std::array kTypes{"int8",  "uint8",  "int32",    "uint32", "int64",    "uint64",
-                              "half",  "float",  "double",   "bfloat16", "f8e4m3", "f8e5m2",
-                              "fp8_e4m3", "fp8_e5m2", "char", "int"};
+  constexpr std::array kTypes{"int8",     "uint8",    "int32",  "uint32",   "int64",  "uint64",
+                              "half",     "float",    "double", "bfloat16", "f8e4m3", "f8e5m2",
+                              "fp8_e4m3", "fp8_e5m2", "char",   "int"};
   return std::ranges::any_of(kTypes, [&](const char* t) { return word == t; });
 }
 
@@ -151,7 +151,8 @@ void read_ratio(NcclLog& log) {
   }
   if (!exact) return;
   const double left = *log.collective == Collective::all_reduce ? 1 - ratio / 2 : 1 - ratio;
-  const bool says = *log.collective != Collective::broadcast && *log.collective != Collective::reduce;
+  const bool says =
+      *log.collective != Collective::broadcast && *log.collective != Collective::reduce;
   if (!says || left <= 1e-4) return;
   // What is printed of it may be a rank or more off where there are many: then what else says it
   // counts, if it fits.
@@ -192,7 +193,8 @@ class Parser {
  private:
   void comment(std::string_view text, const Words& words) {
     const bool of_rank = words[0] == "Rank" || (words.size() > 1 && words[1] == "Rank");
-    // "# nThread 1 nGpus 8", "#  Rank  0 Group  0 Pid 12 on host device  0 [0000:8f:00] NVIDIA B200"
+    // "# nThread 1 nGpus 8", "#  Rank  0 Group  0 Pid 12 on host device  0 [0000:8f:00] NVIDIA
+    // B200"
     for (std::size_t i = 0; i + 1 < words.size(); ++i) {
       const auto value = whole_integer(words[i + 1]);
       if (words[i] == "nGpus" && value && *value >= 1 && *value <= 1024) {

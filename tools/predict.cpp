@@ -11,12 +11,13 @@
 #include <vector>
 
 #include "collectives/cluster/predict.h"
+#include "collectives/draw/run.h"
 #include "core/error.h"
 #include "core/settings.h"
 #include "tools/nccl_log.h"
 #include "tools/text_file.h"
+#include "tools/topology_source.h"
 #include "transport/topology/describe.h"
-#include "transport/topology/discover.h"
 #include "transport/topology/network.h"
 #include "transport/topology/source.h"
 
@@ -32,7 +33,7 @@ struct Arguments {
   std::string picture, heat;
   std::vector<std::string> constants;
   int hosts = 0, gpus = 0, factor = 2, gpus_of_thread = 0;
-  bool all = false, list = false, csv = false;
+  bool list = false, csv = false;
 };
 
 [[noreturn]] void refuse(const std::string& message) {
@@ -75,16 +76,17 @@ cluster::Constants constants_of(const Arguments& a) {
 void print_constants(const Arguments& a) {
   const cluster::Constants constants = constants_of(a);
   for (const cluster::ConstantLine& line : cluster::constant_lines()) {
-    fmt::print("{:<12} {:>8g} {:<5} {}\n", line.name, constants.*line.value, line.unit, line.source);
+    fmt::print("{:<12} {:>8g} {:<5} {}\n", line.name, constants.*line.value, line.unit,
+               line.source);
   }
   for (const topology::NetworkKind& k : topology::network_kinds()) {
-    fmt::print("network {:<6} latency {:g} us, {:.0f} % of the ports' rate: {}\n", k.name, k.latency,
-               100 * k.efficiency, k.source);
+    fmt::print("network {:<6} latency {:g} us, {:.0f} % of the ports' rate: {}\n", k.name,
+               k.latency, 100 * k.efficiency, k.source);
   }
   for (const topology::GpuModel& m : topology::gpu_models()) {
     if (m.device == 0) continue;
-    fmt::print("gpu {:<16} {} links of {:g} GB/s, {:g} reached; PCI {:g} GT/s{}{}\n", m.name, m.links,
-               m.rate, m.reached, m.pci_speed,
+    fmt::print("gpu {:<16} {} links of {:g} GB/s, {:g} reached; PCI {:g} GT/s{}{}\n", m.name,
+               m.links, m.rate, m.reached, m.pci_speed,
                topology::has_peer_access(m.name) ? "" : "; no peer access",
                topology::switch_reduces(m.name) ? "; its switches reduce" : "");
   }
@@ -104,18 +106,16 @@ Setup set_up(const Arguments& a, const NcclLog* log) {
   s.gpus = a.gpus;
   if (s.gpus == 0 && log != nullptr && log->ranks > 0) {
     if (log->ranks % s.hosts != 0) {
-      refuse(fmt::format("{}: {} ranks are not the same number on {} hosts; --hosts says how many "
-                         "there were",
-                         log->source, log->ranks, s.hosts));
+      refuse(
+          fmt::format("{}: {} ranks are not the same number on {} hosts; --hosts says how many "
+                      "there were",
+                      log->source, log->ranks, s.hosts));
     }
     s.gpus = log->ranks / s.hosts;
   }
   if (!a.topology.empty()) {
-    topology::Records records = topology::read_records(a.topology);
-    s.host = topology::graph_of(records);
-    for (const topology::Doubt& d : s.host.doubts) {
-      fmt::print(stderr, "tutti: not believed: {}\n", d.what);
-    }
+    topology::Records records = topology_records(a.topology);
+    s.host = topology_graph(records);
     s.said = a.topology;
   } else {
     std::string text = a.machine;
@@ -132,11 +132,9 @@ Setup set_up(const Arguments& a, const NcclLog* log) {
       if (bridge != text.npos) text[bridge] = ' ';
     }
     if (text.empty()) refuse("say what a host is like: --topology FILE, or --machine 8xH100");
-    const topology::Described d = topology::parse_machine(text);
-    topology::Records records = topology::records_of(
-        topology::machine_xml(*d.model, d.count, 0, 0, d.bridged), "described machine");
-    s.host = topology::graph_of(records);
-    s.said = fmt::format("{} {}{}", d.count, d.model->name, d.bridged ? ", bridged" : "");
+    topology::Records records = described_records(text);
+    s.host = topology_graph(records);
+    s.said = text;
   }
   std::string words = a.network;
   if (words.empty() && log != nullptr) words = network_in(log->source);
@@ -151,7 +149,8 @@ Setup set_up(const Arguments& a, const NcclLog* log) {
       const topology::GpuModel* model = topology::find_gpu_model(gpu.model);
       const double speed = model == nullptr ? 8 : model->pci_speed;
       s.network.rate = speed >= 32 ? 400 : speed >= 16 ? 200 : 100;
-      if (s.network.ports == 0) s.network.ports = s.gpus > 0 ? s.gpus : static_cast<int>(s.host.gpus().size());
+      if (s.network.ports == 0)
+        s.network.ports = s.gpus > 0 ? s.gpus : static_cast<int>(s.host.gpus().size());
     }
     s.said += fmt::format("; {} hosts, network {}", s.hosts, s.network.kind);
     if (s.network.rate > 0) {
@@ -170,7 +169,11 @@ struct Line {
   double error() const { return 100 * (predicted.us / measured->us - 1); }
 };
 
-std::string micro(double us) { return us < 100 ? fmt::format("{:.2f}", us) : us < 10000 ? fmt::format("{:.1f}", us) : fmt::format("{:.0f}", us); }
+std::string micro(double us) {
+  return us < 100     ? fmt::format("{:.2f}", us)
+         : us < 10000 ? fmt::format("{:.1f}", us)
+                      : fmt::format("{:.0f}", us);
+}
 
 std::string protocol_of(const Prediction& p) {
   return p.algorithm == "switch" ? "switch" : fmt::format("{} {}", p.algorithm, name(p.protocol));
@@ -190,8 +193,8 @@ void print_table(const std::vector<Line>& lines, const Cluster& c, Collective co
   fmt::print("{}", log == nullptr ? "  by\n" : "   measured    error  by\n");
   fmt::print("#{:>12}{:>14}{:>10}{:>8}{:>8}{:>11}{:>9}{:>9}{}\n", "(B)", "(elements)", "", "", "",
              "(us)", "(GB/s)", "(GB/s)", log == nullptr ? "" : "       (us)      (%)");
-  const bool by_rank = collective != Collective::all_reduce && collective != Collective::broadcast &&
-                       collective != Collective::reduce;
+  const bool by_rank = collective != Collective::all_reduce &&
+                       collective != Collective::broadcast && collective != Collective::reduce;
   for (const Line& l : lines) {
     const double algbw = l.bytes / l.predicted.us / 1000;
     fmt::print("{:>13.0f}{:>14.0f}{:>10}{:>8}{:>8}{:>11}{:>9.2f}{:>9.2f}", l.bytes,
@@ -220,22 +223,38 @@ void print_errors(const std::vector<Line>& lines) {
              errors.size(), percentile(errors, 0.5), percentile(errors, 0.9));
 }
 
+/// Pictures of the last size, by the fastest algorithm that is simulated message by message.
+void draw(const Arguments& a, const Cluster& c, const Call& call) {
+  std::vector<Prediction> all = cluster::predict(c, call);
+  const auto plan =
+      std::ranges::find_if(all, [](const Prediction& p) { return p.algorithm != "switch"; });
+  const Prediction p = plan == all.end() ? all.front() : *plan;
+  const cluster::Simulated run = cluster::simulate(c, call, p, true);
+  const std::string title = fmt::format(
+      "{} of {:.0f} bytes, {} ranks: {}, {} tiles, {:.1f} us without the call{}",
+      name(call.collective), call.bytes, c.ranks(), protocol_of(p), p.tiles, run.us,
+      run.unit < c.hosts() ? fmt::format("; {} of {} equal hosts", run.unit, c.hosts()) : "");
+  if (!a.picture.empty()) write_text_file(a.picture, draw_run(run, title));
+  if (!a.heat.empty()) write_text_file(a.heat, draw_heat(run, title));
+}
+
 void run(const Arguments& a) {
   if (a.list) return print_constants(a);
   std::optional<NcclLog> log;
   if (!a.log.empty()) {
     log = parse_nccl_log(a.log == "-" ? read_text("-", "log") : topology::read_file(a.log), a.log);
     if (log->rows.empty()) {
-      refuse(fmt::format("{} has no row as nccl-tests prints them (size, count, type, time, algbw, "
-                         "busbw){}",
-                         a.log,
-                         log->left_out > 0 ? fmt::format("; {} are not whole", log->left_out) : ""));
+      refuse(fmt::format(
+          "{} has no row as nccl-tests prints them (size, count, type, time, algbw, "
+          "busbw){}",
+          a.log, log->left_out > 0 ? fmt::format("; {} are not whole", log->left_out) : ""));
     }
   }
   std::optional<Collective> collective;
   if (!a.collective.empty()) {
     collective = parse_collective(a.collective);
-    if (!collective) refuse(fmt::format("there is no collective '{}'", topology::printable(a.collective)));
+    if (!collective)
+      refuse(fmt::format("there is no collective '{}'", topology::printable(a.collective)));
   } else if (log) {
     collective = log->collective;
   }
@@ -256,7 +275,8 @@ void run(const Arguments& a) {
   } else {
     const double most = static_cast<double>(parse_bytes(a.max));
     if (a.factor < 2) refuse("-f: 2 or more");
-    for (double b = std::max(1.0, static_cast<double>(parse_bytes(a.min))); b <= most; b *= a.factor) {
+    for (double b = std::max(1.0, static_cast<double>(parse_bytes(a.min))); b <= most;
+         b *= a.factor) {
       lines.emplace_back(b, std::nullopt);
     }
     if (lines.empty()) refuse("-b is more than -e");
@@ -264,6 +284,9 @@ void run(const Arguments& a) {
   for (Line& l : lines) {
     call.bytes = l.bytes;
     l.predicted = cluster::predict(c, call).front();
+  }
+  if (!a.picture.empty() || !a.heat.empty()) {
+    draw(a, c, call);
   }
   if (a.csv) {
     for (const Line& l : lines) {
@@ -303,19 +326,30 @@ void add_predict_command(CLI::App& app) {
                    "(p5, a3mega), ports (8x400G), leaf=32 oversubscription=2 sharp latency=5us "
                    "efficiency=0.9")
       ->type_name("TEXT");
-  command->add_option("-b,--min", a->min, "The first size")->type_name("BYTES")->capture_default_str();
-  command->add_option("-e,--max", a->max, "The last one")->type_name("BYTES")->capture_default_str();
+  command->add_option("-b,--min", a->min, "The first size")
+      ->type_name("BYTES")
+      ->capture_default_str();
+  command->add_option("-e,--max", a->max, "The last one")
+      ->type_name("BYTES")
+      ->capture_default_str();
   command->add_option("-f,--factor", a->factor, "From one to the next")->capture_default_str();
-  command->add_option("--launches", a->gpus_of_thread,
-                      "GPUs that one thread starts, as with -g of nccl-tests [1, or the log's]")
+  command
+      ->add_option("--launches", a->gpus_of_thread,
+                   "GPUs that one thread starts, as with -g of nccl-tests [1, or the log's]")
       ->check(CLI::PositiveNumber);
   command->add_option("-l,--log", a->log, "What nccl-tests printed, to be compared; - is stdin")
       ->type_name("FILE");
   command->add_option("-a,--algorithm", a->algorithm,
                       "Only this one: ring, hierarchical_tree, switch, ... [the fastest]");
-  command->add_option("--set", a->constants, "Another value for a constant: staging=18, roce.latency=9")
+  command
+      ->add_option("--set", a->constants,
+                   "Another value for a constant: staging=18, roce.latency=9")
       ->type_name("NAME=VALUE");
   command->add_flag("--constants", a->list, "Print all constants with their sources");
+  command->add_option("--svg", a->picture, "Who sends when, for the last size: a picture")
+      ->type_name("FILE");
+  command->add_option("--heat", a->heat, "Which link is busy when, for the last size")
+      ->type_name("FILE");
   command->add_flag("--csv", a->csv, "bytes, predicted us, by what, measured us");
   command->footer("docs/topology.md says how to describe a cluster, and how good this is.");
   command->callback([a] { run(*a); });

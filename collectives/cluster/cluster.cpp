@@ -20,6 +20,8 @@ using topology::Near;
 using topology::NodeKind;
 
 constexpr int kMostLanes = 16;
+/// More would take minutes and tens of GiB to simulate.
+constexpr int kMostRanks = 200'000;
 
 /// The model's name as the table of GPUs has it.
 std::string_view model_of(const topology::Node& gpu) {
@@ -41,6 +43,10 @@ Cluster::Cluster(const Graph& host, int hosts, const topology::Network& network,
     refuse(fmt::format("{} has {} GPUs, and a host is to use {}", host.source, gpus_.size(), used));
   }
   if (used > 0) gpus_.resize(static_cast<std::size_t>(used));
+  if (static_cast<double>(hosts) * static_cast<double>(gpus_.size()) > kMostRanks) {
+    refuse(fmt::format("{} hosts with {} GPUs each are more than {} ranks", hosts, gpus_.size(),
+                       kMostRanks));
+  }
   for (const topology::Link& l : graph_.links()) {
     capacities_.push_back(l.bandwidth);
     names_.push_back(fmt::format("{} > {}", graph_.node(l.from).name, graph_.node(l.to).name));
@@ -97,9 +103,10 @@ void Cluster::find_ports() {
     for (std::size_t i = 0; i < k; ++i) {
       const auto choice = std::ranges::find(choices, gpus_[i], &topology::NicChoice::gpu);
       if (choice == choices.end() || choice->port < 0) {
-        refuse(fmt::format("{} has no port to other hosts; --network \"8x400G\" says which there "
-                           "are",
-                           graph_.node(gpus_[i]).name));
+        refuse(
+            fmt::format("{} has no port to other hosts; --network \"8x400G\" says which there "
+                        "are",
+                        graph_.node(gpus_[i]).name));
       }
       of_gpu[i] = index.emplace(choice->port, static_cast<int>(index.size())).first->second;
       double rate = 0;

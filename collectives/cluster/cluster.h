@@ -1,5 +1,5 @@
-// Equal hosts that a network joins, as what simulations need: which links a message from one rank to
-// another uses, and how much they carry. Ranks are numbered host by host, in the order of GPUs.
+// Equal hosts that a network joins, as what simulations need: which links a message from one rank
+// to another uses, and how much they carry. Ranks are numbered host by host, in the order of GPUs.
 //
 // Hosts that are equal do the same: a simulation may look at a few of them (`unit`), with a message
 // to any other host counted as one to the host in the same place of the unit.
@@ -79,7 +79,7 @@ class Cluster {
   std::vector<std::string> names_;
   std::vector<std::vector<int>> orders_;
   double switch_ = 0;
-  double ll_ = 0;  // GB/s of data that a link gets from a GPU by LL, at most
+  double ll_ = 0;               // GB/s of data that a link gets from a GPU by LL, at most
   std::size_t first_port_ = 0;  // of capacities_
   bool ll128_ = true;
 };

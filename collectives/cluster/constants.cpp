@@ -41,11 +41,16 @@ constexpr std::array kLines{
     ConstantLine{"gpu_ll", &Constants::gpu_ll, "GB/s",
                  "of LL data that a GPU's blocks store, A100 (NCCL's llMaxBws); others by the rate "
                  "of their links"},
-    ConstantLine{"port_ll", &Constants::port_ll, "GB/s",
-                 "of LL data through a port: NCCL's llMaxBws for two hosts, Hopper, 45 GB/s by eight"},
+    ConstantLine{
+        "port_ll", &Constants::port_ll, "GB/s",
+        "of LL data through a port: NCCL's llMaxBws for two hosts, Hopper, 45 GB/s by eight"},
     ConstantLine{"slice", &Constants::slice, "KiB",
                  "of Simple that is whole before the network has it, and there before the GPU has: "
                  "NCCL's buffer of 4 MiB in 8 steps"},
+    ConstantLine{
+        "turn", &Constants::turn, "",
+        "of the time of a chunk's step, once a turn of a ring: the step of NCCL's buffer that "
+        "nothing overlaps with (calibrated: published logs of A100, B200, GeForce)"},
     ConstantLine{"switch_call", &Constants::switch_call, "us", "NCCL's hwLat of NVLS"},
     ConstantLine{"switch_part", &Constants::switch_part, "",
                  "of the links' rate while switches reduce: NCCL's nvlsEfficiency"},
@@ -84,8 +89,8 @@ void override_constant(Constants& constants, std::string_view text) {
   const auto equals = text.find('=');
   for (const ConstantLine& line : kLines) {
     if (line.name != text.substr(0, equals)) continue;
-    const auto value = equals == text.npos ? std::nullopt
-                                           : topology::whole_number(text.substr(equals + 1));
+    const auto value =
+        equals == text.npos ? std::nullopt : topology::whole_number(text.substr(equals + 1));
     if (!value || !(*value > 0) || *value > 1e9) {
       throw Error(ErrorCode::invalid_argument,
                   fmt::format("'{}': {} is to be a number above 0{}{}", topology::printable(text),

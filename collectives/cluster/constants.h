@@ -10,8 +10,8 @@
 
 namespace tutti::cluster {
 
-/// How data and the word that they are there travel. Simple: data, a fence, a counter. LL: with each
-/// 4 bytes 4 of a flag. LL128: 8 bytes of flag with each 120.
+/// How data and the word that they are there travel. Simple: data, a fence, a counter. LL: with
+/// each 4 bytes 4 of a flag. LL128: 8 bytes of flag with each 120.
 enum class Protocol : std::uint8_t { ll, ll128, simple };
 inline constexpr std::array kProtocols{Protocol::ll, Protocol::ll128, Protocol::simple};
 std::string_view name(Protocol p);
@@ -30,9 +30,9 @@ struct Constants {
   double net_ll = 2.7, net_ll128 = 4.0, net_simple = 14;
   // The part of what is sent that is data.
   double data_ll = 0.5, data_ll128 = 0.9375, data_simple = 1;
-  double staging = 20;
+  double staging = 21.5;
   double gpu_ll = 87.7, port_ll = 5.6;
-  double slice = 512;
+  double slice = 512, turn = 0.25;
   double switch_call = 25, switch_part = 0.85, switch_net = 18;
 
   double call(Protocol p) const;

@@ -1,5 +1,5 @@
-// Flows that share links: each gets its max-min fair share, earlier classes first. Rates are kept up
-// to date where flows come and go, and only there: flows that share no link, not even through
+// Flows that share links: each gets its max-min fair share, earlier classes first. Rates are kept
+// up to date where flows come and go, and only there: flows that share no link, not even through
 // others, do not touch each other.
 #pragma once
 
@@ -14,8 +14,8 @@ class FairShare {
   /// Bytes per us, by link.
   explicit FairShare(std::vector<double> capacities);
 
-  /// A flow over these links (each once); `order`: flows of a smaller one go first. `data`: the part
-  /// of what it moves that counts. Returns its number.
+  /// A flow over these links (each once); `order`: flows of a smaller one go first. `data`: the
+  /// part of what it moves that counts. Returns its number.
   int start(double now, double bytes, std::span<const int> links, int order);
   void end(int flow);
 

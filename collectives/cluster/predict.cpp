@@ -63,6 +63,15 @@ double block_of(Collective collective, double bytes, int ranks) {
   }
 }
 
+/// What a turn of a ring takes besides moving its chunks, as a part of it: NCCL goes around so
+/// often as its buffers are smaller than the message, and each time begins with a slice that is
+/// waited for.
+double turns(const Cluster& c, const Call& call, std::string_view algorithm, Protocol p) {
+  if (p != Protocol::simple || (algorithm != "ring" && algorithm != "chain")) return 1;
+  const int rounds = call.collective == Collective::all_reduce ? 2 : 1;
+  return 1 + c.constants().turn / std::max(1, rounds * (c.ranks() - 1));
+}
+
 /// Makes parts of an algorithm's plan, laid out for the cluster.
 class Parts {
  public:
@@ -119,7 +128,7 @@ double time_in_switches(const Cluster& c, double bytes) {
   const Constants& k = c.constants();
   const double gpus = c.ranks_of_a_host();
   const double inside =
-      bytes * (gpus + 1) / gpus / (c.switch_bandwidth() * k.switch_part * 1000);
+      (1 + k.turn / 2) * bytes * (gpus + 1) / gpus / (c.switch_bandwidth() * k.switch_part * 1000);
   double us = k.call_simple + k.switch_call;
   if (c.hosts() == 1) return us + inside;
   const bool sums = c.network().sums;
@@ -169,7 +178,8 @@ std::vector<Prediction> predict(const Cluster& c, const Call& call) {
       for (const int tiles : {1, 4, 16, 64, 256}) {
         // Smaller pieces than slices of the least size are not made.
         if (tiles > 1 && (!candidate.tiles || call.bytes / tiles < 65536)) break;
-        const double us = simulated(c, part, block, p, tiles) + c.constants().call(p);
+        const double us = simulated(c, part, block * turns(c, call, candidate.name, p), p, tiles) +
+                          c.constants().call(p);
         if (us >= best.us) {
           if (tiles > 1) break;
           continue;
@@ -200,9 +210,11 @@ Simulated simulate(const Cluster& c, const Call& call, const Prediction& predict
   SimulateOptions o;
   o.protocol = prediction.protocol;
   o.tiles = std::min(prediction.tiles, kSimulatedTiles);
-  o.block_bytes = block_of(call.collective, call.bytes, c.ranks()) * o.tiles / prediction.tiles;
+  o.block_bytes = block_of(call.collective, call.bytes, c.ranks()) * o.tiles / prediction.tiles *
+                  turns(c, call, prediction.algorithm, prediction.protocol);
   o.record = record;
-  return simulate(c, [&](int rank) { return parts(rank); }, o);
+  return simulate(
+      c, [&](int rank) { return parts(rank); }, o);
 }
 
 }  // namespace tutti::cluster

@@ -46,7 +46,8 @@ class Simulation {
     units_ = c_.hosts() / unit_;
     lay_out_links();
     for (int r = 0; r < unit_ * k_; ++r) add(part_(r), r);
-    share_ = std::make_unique<FairShare>(rates());
+    rates_ = rates();
+    share_ = std::make_unique<FairShare>(rates_);
   }
 
   Simulated run() {
@@ -83,7 +84,7 @@ class Simulation {
     result_.us = now;
     result_.unit = unit_;
     result_.names = names_;
-    result_.capacities = capacities_;
+    for (const double r : rates_) result_.capacities.push_back(r / 1000);
     return std::move(result_);
   }
 
@@ -129,7 +130,8 @@ class Simulation {
     return unit;
   }
 
-  /// Whether `b` is `a` for ranks that are `hosts` further on. Chunks may differ: they are as large.
+  /// Whether `b` is `a` for ranks that are `hosts` further on. Chunks may differ: they are as
+  /// large.
   bool same(const RankPlan& a, const RankPlan& b, int hosts) const {
     if (a.lanes.size() != b.lanes.size() || a.operands.size() != b.operands.size()) return false;
     const int n = c_.ranks();
@@ -234,7 +236,8 @@ class Simulation {
           refuse_windows(o);
           if (!o.is_link()) continue;
           const int unit = host_of(o.rank) / unit_;
-          const int q = queue(o.rank % (unit_ * k_), rank, (here - unit + units_) % units_, o.channel);
+          const int q =
+              queue(o.rank % (unit_ * k_), rank, (here - unit + units_) % units_, o.channel);
           queues_[at(q)].lane = number;
           ends_.push_back({q, -1});
           ++s.sources;
@@ -243,7 +246,8 @@ class Simulation {
           refuse_windows(o);
           if (!o.is_link()) continue;
           const int unit = host_of(o.rank) / unit_;
-          const int q = queue(rank, o.rank % (unit_ * k_), (unit - here + units_) % units_, o.channel);
+          const int q =
+              queue(rank, o.rank % (unit_ * k_), (unit - here + units_) % units_, o.channel);
           ends_.push_back({q, o.rank == rank ? -1 : route(rank, o.rank)});
           ++s.sends;
         }
@@ -343,7 +347,7 @@ class Simulation {
   const SimulateOptions& o_;
   int k_, unit_ = 1, units_ = 1;
   int leaf_ = 0, first_leaf_ = 0;
-  std::vector<double> capacities_;
+  std::vector<double> capacities_, rates_;
   std::vector<std::string> names_;
   std::vector<LanePlan> lanes_;
   std::vector<SimulatedStep> steps_;
@@ -351,7 +355,7 @@ class Simulation {
   std::vector<Queue> queues_;
   std::unordered_map<std::uint64_t, int> queue_numbers_, route_numbers_;
   std::vector<Route> routes_;
-  std::vector<Running> lanes_running_;       // by tile and lane
+  std::vector<Running> lanes_running_;          // by tile and lane
   std::vector<std::uint32_t> arrived_, taken_;  // by tile and queue
   std::unique_ptr<FairShare> share_;
   std::vector<Sending> sending_;  // by flow

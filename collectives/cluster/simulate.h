@@ -20,7 +20,7 @@ using PartOf = std::function<RankPlan(int rank)>;
 struct Moved {
   int rank = 0, lane = 0, tile = 0;
   double begin = 0, end = 0;  // us
-  double rate = 0;            // GB/s
+  double rate = 0;            // GB/s of data
   Way way = Way::gpu_links;
   std::vector<int> links;  // of Simulation::names
 };
@@ -39,7 +39,7 @@ struct Simulated {
   std::vector<double> moved;  // bytes, by link
   std::vector<Moved> record;
   std::vector<std::string> names;  // of links
-  std::vector<double> capacities;  // GB/s
+  std::vector<double> capacities;  // GB/s of data
 };
 
 /// Throws Error(internal) for a plan that does not end, Error(invalid_argument) for one that

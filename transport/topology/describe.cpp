@@ -36,8 +36,8 @@ int words_in(const std::vector<std::string>& words, const std::string& text) {
   return found;
 }
 
-/// Whether a word is a model's number, maybe with the family before it ("rtx4090") or the form after
-/// it ("h100sxm"): not the L40 of an L40S, nor the A10 of an A100, nor the B200 of a GB200.
+/// Whether a word is a model's number, maybe with the family before it ("rtx4090") or the form
+/// after it ("h100sxm"): not the L40 of an L40S, nor the A10 of an A100, nor the B200 of a GB200.
 bool is_number(const std::string& number, const std::string& word) {
   const auto at = word.find(number);
   if (at == word.npos) return false;
@@ -59,7 +59,8 @@ const GpuModel* find_gpu_model(std::string_view name) {
   for (const GpuModel& m : gpu_models()) {
     if (m.device == 0) continue;
     const auto words = words_of(m.name);
-    // Its number has to be there ("4090", "h100"), and of what else its name says as much as can be.
+    // Its number has to be there ("4090", "h100"), and of what else its name says as much as can
+    // be.
     const std::string& number = words.front() == "rtx" && words.size() > 1 ? words[1] : words[0];
     if (std::ranges::none_of(given, [&](const std::string& w) { return is_number(number, w); })) {
       continue;
@@ -81,7 +82,9 @@ std::string machine_xml(const GpuModel& model, int count, int ports, double port
   const bool amd = model.vendor == 0x1002;
   const int processors = count > 1 ? 2 : 1;
   const std::string speed = fmt::format("{:g} GT/s PCIe", model.pci_speed);
-  const auto bus = [](int gpu) { return fmt::format("0000:{:02x}:{:02x}.0", gpu / 16 + 1, gpu % 16); };
+  const auto bus = [](int gpu) {
+    return fmt::format("0000:{:02x}:{:02x}.0", gpu / 16 + 1, gpu % 16);
+  };
   std::string xml = "<system version=\"1\">\n";
   int port = 0;
   for (int cpu = 0; cpu < processors; ++cpu) {

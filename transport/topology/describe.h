@@ -9,13 +9,13 @@
 
 namespace tutti::topology {
 
-/// The GPU that is meant by a name as people and drivers write it: "H100", "A100-SXM4-40GB", "NVIDIA
-/// GeForce RTX 4090", "Tesla V100-SXM2-32GB"; null: none of the table.
+/// The GPU that is meant by a name as people and drivers write it: "H100", "A100-SXM4-40GB",
+/// "NVIDIA GeForce RTX 4090", "Tesla V100-SXM2-32GB"; null: none of the table.
 const GpuModel* find_gpu_model(std::string_view name);
 
 /// XML of one host with `count` GPUs of a model, on two processors, with a bridge and a port of
-/// `port_rate` Gbit/s (0: none) for each `count / ports` of them. `bridged`: GPUs for PCI slots have
-/// their NVLink bridge, which joins pairs.
+/// `port_rate` Gbit/s (0: none) for each `count / ports` of them. `bridged`: GPUs for PCI slots
+/// have their NVLink bridge, which joins pairs.
 std::string machine_xml(const GpuModel& model, int count, int ports, double port_rate,
                         bool bridged);
 

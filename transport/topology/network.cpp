@@ -17,35 +17,48 @@ namespace {
 // Efficiency: busbw of long all_gathers and all_reduces over the rate of the ports.
 constexpr std::array kKinds{
     NetworkKind{"ib", 0, 0.92, "NCCL's graph/tuning.cc (latency); NVIDIA's DGX H100 figures"},
-    NetworkKind{"roce", 12, 0.72, "published nccl-tests of GPU clouds with ConnectX-7"},
+    NetworkKind{"roce", 12, 0.82, "published nccl-tests of GPU clouds with ConnectX-7"},
     NetworkKind{"efa", 15, 0.9, "AWS: 15.5 us for EFA; published nccl-tests of p5 and p5en"},
-    NetworkKind{"tcpxo", 32, 0.93, "Google's GPUDirect-TCPXO: published nccl-tests of A3 Mega"},
+    NetworkKind{"tcpxo", 32, 0.95, "Google's GPUDirect-TCPXO: published nccl-tests of A3 Mega"},
     NetworkKind{"tcpx", 400, 0.6, "Google's GPUDirect-TCPX: published nccl-tests of A3 High"},
-    NetworkKind{"tcp", 100, 0.5, "NCCL's socket transport between virtual machines, one stream"},
+    NetworkKind{"tcp", 100, 0.55, "NCCL's socket transport between virtual machines, one stream"},
 };
 
 // From the clouds' pages about their machines. The plain names of clouds come first: what follows
 // says more.
 constexpr std::array kNames{
-    NetworkName{"gcp", "roce"},          NetworkName{"gke", "roce"},
-    NetworkName{"oci", "roce"},          NetworkName{"aws", "efa"},
-    NetworkName{"azure", "ib"},          NetworkName{"vm", "tcp 10G"},
-    NetworkName{"p3dn", "1x100G efa"},   NetworkName{"p4d", "4x100G efa"},
-    NetworkName{"p4de", "4x100G efa"},   NetworkName{"p5", "32x100G efa"},
-    NetworkName{"p5e", "32x100G efa"},   NetworkName{"p5en", "16x200G efa"},
-    NetworkName{"p6b200", "8x400G efa"}, NetworkName{"a2mega", "1x100G tcp"},
-    NetworkName{"a3high", "4x200G tcpx"}, NetworkName{"a3mega", "8x200G tcpxo"},
-    NetworkName{"a3ultra", "8x400G roce"}, NetworkName{"a4", "8x400G roce"},
-    NetworkName{"ndv2", "1x100G ib"},    NetworkName{"ndv4", "8x200G ib"},
-    NetworkName{"ndv5", "8x400G ib"},    NetworkName{"rdma", "roce"},
-    NetworkName{"1nic", "1x400G"},       NetworkName{"infiniband", "ib"},
-    NetworkName{"edr", "ib 100G"},       NetworkName{"hdr", "ib 200G"},
+    NetworkName{"gcp", "roce"},
+    NetworkName{"gke", "roce"},
+    NetworkName{"oci", "roce"},
+    NetworkName{"aws", "efa"},
+    NetworkName{"azure", "ib"},
+    NetworkName{"vm", "tcp 10G"},
+    NetworkName{"p3dn", "1x100G efa"},
+    NetworkName{"p4d", "4x100G efa"},
+    NetworkName{"p4de", "4x100G efa"},
+    NetworkName{"p5", "32x100G efa"},
+    NetworkName{"p5e", "32x100G efa"},
+    NetworkName{"p5en", "16x200G efa"},
+    NetworkName{"p6b200", "8x400G efa"},
+    NetworkName{"a2mega", "1x100G tcp"},
+    NetworkName{"a3high", "4x200G tcpx"},
+    NetworkName{"a3mega", "8x200G tcpxo"},
+    NetworkName{"a3ultra", "8x400G roce"},
+    NetworkName{"a4", "8x400G roce"},
+    NetworkName{"ndv2", "1x100G ib"},
+    NetworkName{"ndv4", "8x200G ib"},
+    NetworkName{"ndv5", "8x400G ib"},
+    NetworkName{"rdma", "roce"},
+    NetworkName{"1nic", "1x400G"},
+    NetworkName{"infiniband", "ib"},
+    NetworkName{"edr", "ib 100G"},
+    NetworkName{"hdr", "ib 200G"},
     NetworkName{"ndr", "ib 400G"},
 };
 
 [[noreturn]] void refuse(std::string_view word, std::string_view expected) {
-  throw Error(ErrorCode::invalid_argument, fmt::format("network: '{}' is not {}", printable(word),
-                                                       expected));
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("network: '{}' is not {}", printable(word), expected));
 }
 
 double positive(std::string_view word, std::string_view text, double most,
@@ -62,7 +75,8 @@ bool parse_ports(std::string_view word, Network& network) {
   if (const auto x = word.find('x'); x != word.npos && x > 0) {
     const auto count = whole_integer(word.substr(0, x));
     if (!count) return false;
-    if (*count < 1 || *count > 1024) refuse(word, "a number of ports from 1 to 1024 and their rate");
+    if (*count < 1 || *count > 1024)
+      refuse(word, "a number of ports from 1 to 1024 and their rate");
     ports = static_cast<int>(*count);
     rate = word.substr(x + 1);
   }

@@ -1,5 +1,6 @@
-// A network between equal hosts, described in a few words: "8x400G roce leaf=32 oversubscription=2".
-// Predictions for clusters read it (collectives/cluster); docs/topology.md lists the words.
+// A network between equal hosts, described in a few words: "8x400G roce leaf=32
+// oversubscription=2". Predictions for clusters read it (collectives/cluster); docs/topology.md
+// lists the words.
 #pragma once
 
 #include <span>
@@ -21,9 +22,9 @@ struct Network {
   std::string kind = "ib";
   double latency = 0;  // us, as NetworkKind's
   double efficiency = 0;
-  int ports = 0;    // of a host; 0: those that the topology has
-  double rate = 0;  // Gbit/s of a port; 0: what the topology says
-  int leaf = 0;     // hosts on a leaf switch; 0: all
+  int ports = 0;                // of a host; 0: those that the topology has
+  double rate = 0;              // Gbit/s of a port; 0: what the topology says
+  int leaf = 0;                 // hosts on a leaf switch; 0: all
   double oversubscription = 1;  // of the leaves' way up
   bool sums = false;            // its switches reduce (SHARP)
 };
@@ -35,8 +36,8 @@ struct NetworkName {
 };
 std::span<const NetworkName> network_names();
 
-/// Words, separated by blanks or commas. Throws Error(invalid_argument) that names the word and what
-/// could stand there.
+/// Words, separated by blanks or commas. Throws Error(invalid_argument) that names the word and
+/// what could stand there.
 Network parse_network(std::string_view text);
 
 /// "roce.latency=9", "efa.efficiency=0.8": another value for a kind, which a network of that kind
