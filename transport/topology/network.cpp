@@ -137,7 +137,7 @@ Network parse_network(std::string_view given) {
   for (const bool kinds : {true, false}) {
     for (std::size_t at = 0; at < text.size();) {
       const auto end = std::min(text.find_first_of(" ,", at), text.size());
-      const std::string_view word = text.substr(at, end - at);
+      const auto word = std::string_view(text).substr(at, end - at);
       at = end + 1;
       if (word.empty()) continue;
       bool is_kind = false;
