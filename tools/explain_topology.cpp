@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "collectives/model/lanes.h"
-#include "transport/topology/discover.h"
+#include "tools/topology_source.h"
 #include "transport/topology/nics.h"
 #include "transport/topology/show/text.h"
 
@@ -65,12 +65,8 @@ void search(const Graph& graph, const char* what, const LanesRequest& request) {
 }  // namespace
 
 void explain_topology(const std::string& file, bool several_hosts, bool cross_rails) {
-  topology::Records records =
-      file.empty() ? topology::discover_records() : topology::read_records(file);
-  const Graph graph = topology::graph_of(records);
-  for (const topology::Doubt& d : graph.doubts) {
-    fmt::print(stderr, "tutti: not believed: {}\n", d.what);
-  }
+  topology::Records records = topology_records(file);
+  const Graph graph = topology_graph(records);
   fmt::print("{} ({}): {} GPUs\n", graph.source, graph.format, graph.gpus().size());
   LanesRequest request;
   search(graph, "rings", request);

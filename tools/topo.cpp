@@ -1,15 +1,12 @@
 // See topo.h.
 #include "tools/topo.h"
 
-#include <fmt/format.h>
-
-#include <cstdio>
 #include <memory>
 #include <string>
 
 #include "collectives/draw/topology.h"
 #include "tools/text_file.h"
-#include "transport/topology/discover.h"
+#include "tools/topology_source.h"
 #include "transport/topology/show/json.h"
 #include "transport/topology/show/text.h"
 #include "transport/topology/write_nccl.h"
@@ -18,23 +15,15 @@ namespace tutti {
 namespace {
 
 struct Arguments {
-  std::string file, output, explain;
+  std::string file, machine, output, explain;
   bool matrix = false, svg = false, json = false, xml = false, tree = false;
 };
 
-topology::Records records_of(const Arguments& a) {
-  if (a.file.empty()) return topology::discover_records();
-  if (a.file == "-") return topology::records_of(read_text("-", "topology"), "stdin");
-  return topology::read_records(a.file);
-}
-
 void show(const Arguments& a) {
-  topology::Records records = records_of(a);
+  topology::Records records =
+      a.machine.empty() ? topology_records(a.file) : described_records(a.machine);
   const topology::Inventory inventory = topology::inventory_of(records);
-  const topology::Graph graph = topology::graph_of(records);
-  for (const topology::Doubt& d : graph.doubts) {
-    fmt::print(stderr, "tutti: not believed: {}\n", d.what);
-  }
+  const topology::Graph graph = topology_graph(records);
   const std::string text = !a.explain.empty() ? explain_text(graph, a.explain)
                            : a.matrix         ? matrix_text(graph)
                            : a.svg            ? draw_topology(graph)
@@ -50,7 +39,11 @@ void add_topo_command(CLI::App& app) {
   auto* command = app.add_subcommand(
       "topo", "What this machine, or a file, has for GPUs, switches, NICs and links");
   const auto a = std::make_shared<Arguments>();
-  command
+  auto* source = command->add_option_group("Source");
+  source->require_option(0, 1);
+  source->add_option("-m,--machine", a->machine, "A machine by its GPUs: 8xH100, 2xRTX4090")
+      ->type_name("TEXT");
+  source
       ->add_option("-f,--file", a->file,
                    "Instead of this machine: XML of NCCL, RCCL or hwloc, the matrix of `nvidia-smi "
                    "topo -m`, a folder that is a copy of / with sys/ in it, or one of KFD with "

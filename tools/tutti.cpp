@@ -19,6 +19,7 @@
 #include "tools/doctor.h"
 #include "tools/explain.h"
 #include "tools/plan_command.h"
+#include "tools/predict.h"
 #include "tools/run.h"
 #include "tools/schedule_command.h"
 #include "tools/topo.h"
@@ -78,6 +79,7 @@ int run(int argc, char** argv) {
   add_explain_command(app);
   add_doctor_command(app);
   add_topo_command(app);
+  add_predict_command(app);
   add_settings_command(app);
   app.add_subcommand("version", "The version")->footer("")->callback([] {
     fmt::print("tutti {}\n", TUTTI_VERSION);

@@ -31,6 +31,7 @@ constexpr std::array kModels{
     GpuModel{"gfx942", kAmd, 0, 0, "942", 7, 64, 48, 32},
     GpuModel{"gfx950", kAmd, 0, 0, "950", 7, 76, 64, 32},
     // Devices.
+    GpuModel{"K80", kNvidia, 0x102d, 37, {}, 0, 0, 0, 8},
     GpuModel{"P100 SXM2", kNvidia, 0x15f9, 60, {}, 4, 20, 18, 8},
     GpuModel{"P100 PCIe", kNvidia, 0x15f8, 60, {}, 0, 0, 0, 8},
     GpuModel{"V100 SXM2 16GB", kNvidia, 0x1db1, 70, {}, 6, 25, 20, 8},
@@ -124,6 +125,17 @@ const GpuModel& gpu_model(std::uint16_t vendor, std::uint16_t device, int sm,
     }
   }
   return *best;
+}
+
+bool has_peer_access(std::string_view model) {
+  return !(model == "RTX 3090" || model == "RTX 4090" || model == "RTX 5090");
+}
+
+bool switch_reduces(std::string_view model) {
+  for (const GpuModel& m : kModels) {
+    if (m.name == model) return m.vendor == kNvidia && m.sm >= 90 && m.links == 18;
+  }
+  return false;
 }
 
 double pci_bandwidth(double transfers, int width) {

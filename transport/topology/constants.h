@@ -24,6 +24,12 @@ struct GpuModel {
 std::span<const GpuModel> gpu_models();
 /// The device's line, else its architecture's, else one that says nothing.
 const GpuModel& gpu_model(std::uint16_t vendor, std::uint16_t device, int sm, std::string_view gcn);
+/// Whether GPUs of a model (GpuModel::name) read and write each other's memory over PCI. The driver
+/// refuses it on GeForce since Ampere; their data go through memory of the host.
+bool has_peer_access(std::string_view model);
+/// Whether the switches that join such GPUs reduce what goes through them: NVSwitch does from its
+/// third generation on, which came with Hopper.
+bool switch_reduces(std::string_view model);
 /// What each of a C2C link's lanes carries is in the records; this is for those that do not say.
 constexpr double kC2cLink = 44.7;  // GB/s; GH200 and GB200 say 5 x 44.712 and 10 x 44.712
 

@@ -1,0 +1,208 @@
+// See cluster.h.
+#include "collectives/cluster/cluster.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "collectives/model/lanes.h"
+#include "core/error.h"
+#include "transport/topology/constants.h"
+#include "transport/topology/describe.h"
+#include "transport/topology/nics.h"
+
+namespace tutti::cluster {
+namespace {
+
+using topology::Graph;
+using topology::Near;
+using topology::NodeKind;
+
+constexpr int kMostLanes = 16;
+/// More would take minutes and tens of GiB to simulate.
+constexpr int kMostRanks = 200'000;
+
+/// The model's name as the table of GPUs has it.
+std::string_view model_of(const topology::Node& gpu) {
+  const topology::GpuModel* model = topology::find_gpu_model(gpu.model);
+  return model == nullptr ? std::string_view(gpu.model) : model->name;
+}
+
+[[noreturn]] void refuse(const std::string& message) {
+  throw Error(ErrorCode::invalid_argument, message);
+}
+
+}  // namespace
+
+Cluster::Cluster(const Graph& host, int hosts, const topology::Network& network,
+                 const Constants& constants, int used)
+    : graph_(host), hosts_(hosts), network_(network), constants_(constants), gpus_(host.gpus()) {
+  if (gpus_.empty()) refuse(fmt::format("{} has no GPUs", host.source));
+  if (used > static_cast<int>(gpus_.size())) {
+    refuse(fmt::format("{} has {} GPUs, and a host is to use {}", host.source, gpus_.size(), used));
+  }
+  if (used > 0) gpus_.resize(static_cast<std::size_t>(used));
+  if (static_cast<double>(hosts) * static_cast<double>(gpus_.size()) > kMostRanks) {
+    refuse(fmt::format("{} hosts with {} GPUs each are more than {} ranks", hosts, gpus_.size(),
+                       kMostRanks));
+  }
+  for (const topology::Link& l : graph_.links()) {
+    capacities_.push_back(l.bandwidth);
+    names_.push_back(fmt::format("{} > {}", graph_.node(l.from).name, graph_.node(l.to).name));
+  }
+  const int staging = static_cast<int>(capacities_.size());
+  capacities_.push_back(constants.staging);
+  names_.push_back("memory of the host");
+  switch_ = 1e300;
+  for (const int a : gpus_) {
+    const auto paths = graph_.paths(a);
+    const bool peers = topology::has_peer_access(model_of(graph_.node(a)));
+    for (const int b : gpus_) {
+      Route route;
+      const topology::Path& path = paths[static_cast<std::size_t>(b)];
+      if (a != b && path.near == Near::apart) {
+        refuse(fmt::format("{} and {} do not reach each other", graph_.node(a).name,
+                           graph_.node(b).name));
+      }
+      route.links = path.links;
+      if (a != b && path.near != Near::gpu_links) {
+        route.way = peers ? Way::pci : Way::staged;
+        if (!peers) route.links.push_back(staging);
+        ll128_ = false;
+      }
+      const bool by_switch = a == b || (path.near == Near::gpu_links && path.links.size() == 2);
+      switch_ = std::min(switch_, by_switch ? (a == b ? 1e300 : path.bandwidth) : 0.0);
+      inside_.push_back(std::move(route));
+    }
+    if (!topology::switch_reduces(model_of(graph_.node(a)))) switch_ = 0;
+  }
+  if (gpus_.size() < 3) switch_ = 0;  // two GPUs may be joined directly, and gain nothing
+  const double links = std::max(graph_.bandwidth_out(gpus_.front()), 1.0);
+  ll_ = constants.gpu_ll * std::max(1.0, links / 240);
+  find_ports();
+  find_orders();
+}
+
+void Cluster::find_ports() {
+  if (hosts_ == 1) return;
+  const auto k = gpus_.size();
+  std::map<int, int> index;  // of ports of the graph
+  std::vector<int> of_gpu(k);
+  if (network_.ports > 0 || network_.rate > 0) {
+    // What is said of the network counts, and GPUs share its ports evenly.
+    ports_ = network_.ports > 0 ? network_.ports : 1;
+    port_rate_ = network_.rate / 8;
+    if (network_.ports == 0) {
+      const auto known = topology::data_ports(graph_, 0);
+      if (!known.empty()) ports_ = static_cast<int>(known.size());
+    }
+  }
+  const auto choices = topology::nics_of_gpus(graph_);
+  if (ports_ == 0) {
+    for (std::size_t i = 0; i < k; ++i) {
+      const auto choice = std::ranges::find(choices, gpus_[i], &topology::NicChoice::gpu);
+      if (choice == choices.end() || choice->port < 0) {
+        refuse(
+            fmt::format("{} has no port to other hosts; --network \"8x400G\" says which there "
+                        "are",
+                        graph_.node(gpus_[i]).name));
+      }
+      of_gpu[i] = index.emplace(choice->port, static_cast<int>(index.size())).first->second;
+      double rate = 0;
+      for (const int l : graph_.out(choice->port)) {
+        rate = std::max(rate, graph_.link(l).bandwidth);
+      }
+      port_rate_ = port_rate_ == 0 ? rate : std::min(port_rate_, rate);
+    }
+    // GPUs with several ports each use them all.
+    const auto all = topology::data_ports(graph_, 0);
+    ports_ = static_cast<int>(index.size());
+    if (all.size() > k && index.size() == k) port_rate_ *= static_cast<double>(all.size() / k);
+  } else {
+    const int own = std::min(ports_, static_cast<int>(k));
+    if (ports_ > own) port_rate_ *= static_cast<double>(ports_) / own;
+    for (std::size_t i = 0; i < k; ++i) of_gpu[i] = static_cast<int>(i) * own / static_cast<int>(k);
+    ports_ = own;
+  }
+  port_rate_ *= network_.efficiency;
+  const int first = static_cast<int>(capacities_.size());
+  first_port_ = capacities_.size();
+  for (int p = 0; p < ports_; ++p) {
+    capacities_.push_back(port_rate_);
+    names_.push_back(fmt::format("port{} out", p));
+    capacities_.push_back(port_rate_);
+    names_.push_back(fmt::format("port{} in", p));
+  }
+  for (std::size_t i = 0; i < k; ++i) {
+    auto& out = out_.emplace_back();
+    auto& in = in_.emplace_back();
+    if (!index.empty()) {
+      const auto choice = std::ranges::find(choices, gpus_[i], &topology::NicChoice::gpu);
+      // The port's own link is what the network's rate stands for.
+      for (const int l : choice->path.links) {
+        if (graph_.link(l).to != choice->port) out.push_back(l);
+      }
+      for (const int l : graph_.path(choice->port, gpus_[i]).links) {
+        if (graph_.link(l).from != choice->port) in.push_back(l);
+      }
+    }
+    out.push_back(first + 2 * of_gpu[i]);
+    in.push_back(first + 2 * of_gpu[i] + 1);
+  }
+}
+
+/// Rings on one host as the graph has them. Between hosts a ring for each port, that begins at
+/// another GPU, so that each port has one that comes in and one that goes out.
+void Cluster::find_orders() {
+  const int k = ranks_of_a_host();
+  std::vector<int> plain(static_cast<std::size_t>(k));
+  for (int i = 0; i < k; ++i) plain[static_cast<std::size_t>(i)] = i;
+  std::vector<std::vector<int>> found;
+  if (k > 1 && gpus_.size() == graph_.gpus().size() && graph_.hosts() == 1) {
+    const Lanes lanes = find_lanes(graph_, 0, {});
+    int count = static_cast<int>(std::min<std::size_t>(lanes.lanes.size(), kMostLanes));
+    if (count > 1) count = kMostLanes;  // shares that differ need some
+    for (const Domains& d : orders_of(lanes, count, gpus_)) {
+      auto& order = found.emplace_back();
+      for (int i = 0; i < k; ++i) order.push_back(d.ranks() == 0 ? i : d.rank_at(i));
+    }
+  }
+  if (found.empty()) found.push_back(plain);
+  if (hosts_ == 1) {
+    orders_ = std::move(found);
+    return;
+  }
+  const int lanes = std::min({std::max(ports_, 1), k, kMostLanes});
+  for (int l = 0; l < lanes; ++l) {
+    auto order = found[static_cast<std::size_t>(l) % found.size()];
+    std::ranges::rotate(order, order.begin() + l * k / lanes);
+    orders_.push_back(std::move(order));
+  }
+}
+
+Route Cluster::across(int from, int to) const {
+  return {Way::network, out_[static_cast<std::size_t>(from)], in_[static_cast<std::size_t>(to)]};
+}
+
+double Cluster::latency(Protocol p, Way way, double bytes) const {
+  const double us = constants_.message(p, way);
+  if (way != Way::network) return us;
+  // Whoever drives the network passes whole slices on.
+  const double held = p == Protocol::simple ? std::min(bytes, constants_.slice * 1024) : 0;
+  return us + network_.latency + held / (port_rate_ * 1000);
+}
+
+double Cluster::data_rate(std::size_t link, Protocol p) const {
+  const double rate = capacities_[link] * constants_.data(p);
+  if (p != Protocol::ll) return rate;
+  return std::min(rate, first_port_ > 0 && link >= first_port_ ? constants_.port_ll : ll_);
+}
+
+bool Cluster::possible(Protocol p) const { return p != Protocol::ll128 || ll128_; }
+
+double Cluster::leaf_bandwidth() const {
+  return network_.leaf * port_bandwidth() / network_.oversubscription;
+}
+
+}  // namespace tutti::cluster

@@ -1,0 +1,87 @@
+// Equal hosts that a network joins, as what simulations need: which links a message from one rank
+// to another uses, and how much they carry. Ranks are numbered host by host, in the order of GPUs.
+//
+// Hosts that are equal do the same: a simulation may look at a few of them (`unit`), with a message
+// to any other host counted as one to the host in the same place of the unit.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "collectives/cluster/constants.h"
+#include "transport/topology/graph.h"
+#include "transport/topology/network.h"
+
+namespace tutti::cluster {
+
+struct Route {
+  Way way = Way::gpu_links;
+  std::vector<int> links;  // of the first host, and, of routes to others, ...
+  std::vector<int> far;    // ... of the other one
+};
+
+class Cluster {
+ public:
+  /// `host` may have GPUs of several hosts that share NVLink switches: then they count as one.
+  /// `used`: GPUs of each host that have ranks; 0: all. Throws Error(invalid_argument) where there
+  /// are no GPUs, or no way between hosts.
+  Cluster(const topology::Graph& host, int hosts, const topology::Network& network,
+          const Constants& constants, int used = 0);
+
+  int hosts() const { return hosts_; }
+  int ranks_of_a_host() const { return static_cast<int>(gpus_.size()); }
+  int ranks() const { return hosts_ * ranks_of_a_host(); }
+  const topology::Network& network() const { return network_; }
+  const Constants& constants() const { return constants_; }
+  const topology::Graph& graph() const { return graph_; }
+  /// Nodes of the graph.
+  const std::vector<int>& gpus() const { return gpus_; }
+  int ports() const { return ports_; }
+  /// GB/s of a host's ports together, one way.
+  double port_bandwidth() const { return ports_ * port_rate_; }
+
+  /// Between GPUs of a host, and from one on a host to one on another.
+  const Route& inside(int from, int to) const { return inside_[at(from, to)]; }
+  Route across(int from, int to) const;
+  /// us from the end of sending a message to its being seen.
+  double latency(Protocol p, Way way, double bytes) const;
+  bool possible(Protocol p) const;
+
+  /// Links of a host, and then those of a leaf switch (its way up, and down), in GB/s.
+  const std::vector<double>& capacities() const { return capacities_; }
+  const std::vector<std::string>& names() const { return names_; }
+  double leaf_bandwidth() const;
+  /// GB/s of data over one of capacities().
+  double data_rate(std::size_t link, Protocol p) const;
+
+  /// GB/s of a GPU's links to a switch that reduces; 0: there is none that all GPUs share.
+  double switch_bandwidth() const { return switch_; }
+  /// Orders of a host's ranks for rings, one for each lane of the plan.
+  const std::vector<std::vector<int>>& orders() const { return orders_; }
+
+ private:
+  std::size_t at(int from, int to) const {
+    return static_cast<std::size_t>(from) * gpus_.size() + static_cast<std::size_t>(to);
+  }
+  void find_ports();
+  void find_orders();
+
+  topology::Graph graph_;
+  int hosts_;
+  topology::Network network_;
+  Constants constants_;
+  std::vector<int> gpus_;
+  int ports_ = 0;
+  double port_rate_ = 0;
+  std::vector<Route> inside_;
+  std::vector<std::vector<int>> out_, in_;  // links to the network and from it, by GPU
+  std::vector<double> capacities_;
+  std::vector<std::string> names_;
+  std::vector<std::vector<int>> orders_;
+  double switch_ = 0;
+  double ll_ = 0;               // GB/s of data that a link gets from a GPU by LL, at most
+  std::size_t first_port_ = 0;  // of capacities_
+  bool ll128_ = true;
+};
+
+}  // namespace tutti::cluster

@@ -1,0 +1,56 @@
+// What protocols, kernels and copies cost on GPUs: the one table of numbers behind predictions of
+// clusters, each with its source. Links' and GPUs' rates stand in transport/topology/constants.cpp,
+// networks' in transport/topology/network.cpp. Each can be overridden by name.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace tutti::cluster {
+
+/// How data and the word that they are there travel. Simple: data, a fence, a counter. LL: with
+/// each 4 bytes 4 of a flag. LL128: 8 bytes of flag with each 120.
+enum class Protocol : std::uint8_t { ll, ll128, simple };
+inline constexpr std::array kProtocols{Protocol::ll, Protocol::ll128, Protocol::simple};
+std::string_view name(Protocol p);
+
+/// How two GPUs reach each other.
+enum class Way : std::uint8_t { gpu_links, pci, staged, network };
+
+struct Constants {
+  // us of a call before and after its messages, by protocol.
+  double call_ll = 6.6, call_ll128 = 14, call_simple = 8.4;
+  double launch_more = 2.75;
+  // us of a message from GPU to GPU.
+  double link_ll = 0.6, link_ll128 = 1.9, link_simple = 3.4;
+  double pci_ll = 1.0, pci_simple = 5.7;
+  double staged_ll = 4.3, staged_simple = 4.5;
+  double net_ll = 2.7, net_ll128 = 4.0, net_simple = 14;
+  // The part of what is sent that is data.
+  double data_ll = 0.5, data_ll128 = 0.9375, data_simple = 1;
+  double staging = 21.5;
+  double gpu_ll = 87.7, port_ll = 5.6;
+  double slice = 512, turn = 0.25;
+  double switch_call = 25, switch_part = 0.85, switch_net = 18;
+
+  double call(Protocol p) const;
+  /// Infinite where the protocol does not go that way.
+  double message(Protocol p, Way way) const;
+  double data(Protocol p) const;
+};
+
+struct ConstantLine {
+  std::string_view name;
+  double Constants::*value;
+  std::string_view unit;
+  std::string_view source;
+};
+std::span<const ConstantLine> constant_lines();
+
+/// "staging=18". Throws Error(invalid_argument) for a name that there is not, and for a value that
+/// is no number above 0.
+void override_constant(Constants& constants, std::string_view text);
+
+}  // namespace tutti::cluster

@@ -1,0 +1,278 @@
+// Simulations of plans on clusters: shares of links, times that can be worked out by hand, hosts
+// that stand for all others, and what texts describe.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+
+#include "collectives/algorithms.h"
+#include "collectives/cluster/fair_share.h"
+#include "collectives/cluster/predict.h"
+#include "collectives/draw/run.h"
+#include "core/error.h"
+#include "tests/xml.h"
+#include "transport/topology/describe.h"
+#include "transport/topology/discover.h"
+
+namespace tutti::cluster {
+namespace {
+
+topology::Graph machine(const std::string& text) {
+  const topology::Described d = topology::parse_machine(text);
+  topology::Records r =
+      topology::records_of(topology::machine_xml(*d.model, d.count, 0, 0, d.bridged), text);
+  return topology::graph_of(r);
+}
+
+Cluster cluster(const std::string& host, int hosts, const std::string& network = "ib 8x400G",
+                const Constants& constants = {}) {
+  return {machine(host), hosts, topology::parse_network(network), constants};
+}
+
+SimulateOptions options(double bytes, Protocol p = Protocol::simple, int unit = 0) {
+  SimulateOptions o;
+  o.block_bytes = bytes;
+  o.protocol = p;
+  o.unit = unit;
+  return o;
+}
+
+PartOf plan_of(Collective c, const char* algorithm, int ranks, int group = 0) {
+  PlanRequest request;
+  request.collective = c;
+  request.ranks = ranks;
+  request.group = group;
+  return [=, a = find_algorithm(c, algorithm)](int rank) { return a->generate(request, rank); };
+}
+
+double ends(const std::vector<FairShare::Change>& changes, int flow) {
+  double at = -1;
+  for (const auto& c : changes) at = c.flow == flow ? c.ends : at;
+  return at;
+}
+
+TEST(FairShare, IsMaxMinFair) {
+  // Links of 10 and 4. Of three flows, one over both and one on each, the narrow link fixes two at
+  // 2, and the third gets the 8 that are left.
+  FairShare share({10, 4});
+  const int both = share.start(0, 100, std::vector{0, 1}, 0);
+  const int wide = share.start(0, 100, std::vector{0}, 0);
+  const int narrow = share.start(0, 100, std::vector{1}, 0);
+  auto changes = share.update(0);
+  EXPECT_DOUBLE_EQ(ends(changes, both), 50);
+  EXPECT_DOUBLE_EQ(ends(changes, wide), 12.5);
+  EXPECT_DOUBLE_EQ(ends(changes, narrow), 50);
+  // At 10, 80 are left of `both`; alone on its narrow link it gets 4, and then 6 are left there.
+  share.end(narrow);
+  changes = share.update(10);
+  EXPECT_DOUBLE_EQ(ends(changes, both), 10 + 80.0 / 4);
+  EXPECT_DOUBLE_EQ(ends(changes, wide), 10 + 20.0 / 6);
+}
+
+TEST(FairShare, LetsEarlierClassesGoFirst) {
+  FairShare share({10});
+  const int later = share.start(0, 100, std::vector{0}, 1);
+  EXPECT_DOUBLE_EQ(ends(share.update(0), later), 10);
+  const int earlier = share.start(5, 20, std::vector{0}, 0);
+  EXPECT_DOUBLE_EQ(ends(share.update(5), earlier), 7);
+  EXPECT_EQ(share.rate(later), 0);
+  share.end(earlier);
+  EXPECT_DOUBLE_EQ(ends(share.update(7), later), 12);
+}
+
+TEST(ClusterSimulation, OfARingIsWhatTheTextbookSays) {
+  const Cluster c = cluster("8xH100", 1);
+  const double bytes = 8e8;
+  const Simulated s = simulate(c, plan_of(Collective::all_reduce, "ring", 8), options(bytes));
+  // 14 messages of an eighth at 18 x 20.6 GB/s, each seen 3.4 us after it was sent.
+  EXPECT_NEAR(s.us, 14 * (3.4 + bytes / 8 / (18 * 20.6 * 1000)), 0.01);
+  // With LL half of what is sent are flags; short, so only what is seen later counts.
+  EXPECT_NEAR(simulate(c, plan_of(Collective::all_reduce, "ring", 8), options(8, Protocol::ll)).us,
+              14 * 0.6, 0.01);
+}
+
+TEST(ClusterSimulation, SharesTheMemoryOfHostsWithoutPeerAccess) {
+  // All 8 GPUs put their data through 21.5 GB/s together.
+  const Cluster c = cluster("8xRTX4090", 1);
+  const double bytes = 8e8;
+  const double us = simulate(c, plan_of(Collective::all_gather, "ring", 8), options(bytes / 8)).us;
+  EXPECT_NEAR(us, 7 * (4.5 + bytes / 8 * 8 / 21.5e3), 1);
+}
+
+TEST(ClusterSimulation, OneHostStandsForAll) {
+  // 512 ranks, all simulated, against as many as it takes.
+  const Cluster c = cluster("8xH100", 64, "roce 8x400G");
+  for (const Protocol p : {Protocol::ll, Protocol::simple}) {
+    for (const double bytes : {1e4, 64e6}) {
+      const auto ring = plan_of(Collective::all_reduce, "ring", 512);
+      const Simulated all = simulate(c, ring, options(bytes, p, 64));
+      const Simulated one = simulate(c, ring, options(bytes, p));
+      EXPECT_EQ(all.unit, 64);
+      EXPECT_EQ(one.unit, 1);
+      EXPECT_NEAR(one.us, all.us, 0.01 * all.us);
+      const auto stages = plan_of(Collective::all_reduce, "hierarchical", 512, 8);
+      const Simulated stages_one = simulate(c, stages, options(bytes, p));
+      EXPECT_EQ(stages_one.unit, 1);
+      EXPECT_NEAR(stages_one.us, simulate(c, stages, options(bytes, p, 64)).us,
+                  0.01 * stages_one.us);
+    }
+  }
+  // Also where ranks hinder each other: each sends to its next ones first.
+  const auto crowd = plan_of(Collective::all_to_all, "direct", 512);
+  const double crowd_all = simulate(c, crowd, options(1e5, Protocol::simple, 64)).us;
+  EXPECT_NEAR(simulate(c, crowd, options(1e5)).us, crowd_all, 0.01 * crowd_all);
+  // Hosts of a tree differ, which is noticed.
+  EXPECT_EQ(simulate(c, plan_of(Collective::all_reduce, "tree", 512), options(1e4)).unit, 64);
+}
+
+TEST(ClusterSimulation, OversubscribedLeavesSlowDownWhatCrossesThem) {
+  Call call;
+  call.collective = Collective::all_to_all;
+  call.bytes = 64e6;
+  Prediction direct;
+  direct.algorithm = "direct";
+  const auto us = [&](const char* network) {
+    return simulate(cluster("8xH100", 8, network), call, direct, false).us;
+  };
+  // A GPU sends a megabyte to each of 56 others through its port, ...
+  const double flat = us("ib 8x400G");
+  EXPECT_NEAR(flat, 56e6 / (50e3 * 0.92), 0.06 * flat);
+  EXPECT_NEAR(us("ib 8x400G leaf=2 oversubscription=1"), flat, 0.05 * flat);
+  // ... and the 16 of a leaf to 48 each through a quarter of what their ports carry.
+  const double narrow = us("ib 8x400G leaf=2 oversubscription=4");
+  EXPECT_NEAR(narrow, 4 * 48e6 / (50e3 * 0.92), 0.06 * narrow);
+}
+
+TEST(ClusterSimulation, OfManyRanks) {
+  // CLUSTER_HOSTS: of 8 GPUs each; 12500 are 100,000 ranks.
+  const char* given = std::getenv("CLUSTER_HOSTS");
+  const int hosts = given == nullptr ? 256 : std::atoi(given);
+  const Cluster c = cluster("8xH100", hosts);
+  for (const char* algorithm : {"ring", "tree", "hierarchical", "hierarchical_tree"}) {
+    const auto start = std::chrono::steady_clock::now();
+    Call call;
+    call.bytes = 1e9;
+    Prediction p;
+    p.algorithm = algorithm;
+    const Simulated s = simulate(c, call, p, false);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    std::printf("%s: %d ranks, %.0f us, in %.1f s\n", algorithm, c.ranks(), s.us, took.count());
+    EXPECT_GT(s.us, 1e9 / 400e3);
+    EXPECT_LT(took.count(), 60);
+  }
+}
+
+TEST(ClusterPrediction, FollowsTheMachine) {
+  Call call;
+  call.bytes = 1 << 30;
+  const Prediction h100 = predict(cluster("8xH100", 1), call).front();
+  EXPECT_EQ(h100.algorithm, "switch");
+  const Prediction a100 = predict(cluster("8xA100", 1), call).front();
+  EXPECT_EQ(a100.algorithm, "ring");
+  EXPECT_EQ(a100.protocol, Protocol::simple);
+  EXPECT_GT(a100.us, 1.3 * h100.us);
+  call.bytes = 8;
+  EXPECT_EQ(predict(cluster("8xA100", 1), call).front().protocol, Protocol::ll);
+  // With SHARP hosts send half, so that NVLink is what limits.
+  call.bytes = 1 << 30;
+  call.algorithm = "switch";
+  EXPECT_LT(predict(cluster("8xH100", 16, "ib 8x400G sharp"), call).front().us,
+            0.9 * predict(cluster("8xH100", 16), call).front().us);
+  EXPECT_THROW(predict(cluster("8xA100", 1), call), Error);
+  call.algorithm = "nonsense";
+  EXPECT_THROW(predict(cluster("8xA100", 1), call), Error);
+}
+
+TEST(ClusterPrediction, ConstantsCanBeOverridden) {
+  Constants constants;
+  override_constant(constants, "staging=10");
+  EXPECT_EQ(constants.staging, 10);
+  for (const char* bad : {"staging", "staging=", "staging=-1", "staging=x", "nothing=1", ""}) {
+    EXPECT_THROW(override_constant(constants, bad), Error) << bad;
+  }
+  topology::Network network = topology::parse_network("roce");
+  topology::override_kind(network, "efa.latency=3");
+  EXPECT_EQ(network.latency, 12);
+  topology::override_kind(network, "roce.latency=3");
+  EXPECT_EQ(network.latency, 3);
+  EXPECT_THROW(topology::override_kind(network, "roce.ports=3"), Error);
+  for (const ConstantLine& line : constant_lines()) {
+    EXPECT_FALSE(line.source.empty()) << line.name;
+    EXPECT_GT(Constants{}.*line.value, 0) << line.name;
+  }
+}
+
+TEST(Describe, Networks) {
+  const topology::Network n =
+      topology::parse_network("8x400G, leaf=32 oversubscription=2 latency=5us sharp roce");
+  EXPECT_EQ(n.kind, "roce");
+  EXPECT_EQ(n.latency, 5);
+  EXPECT_EQ(n.ports, 8);
+  EXPECT_EQ(n.rate, 400);
+  EXPECT_EQ(n.leaf, 32);
+  EXPECT_EQ(n.oversubscription, 2);
+  EXPECT_TRUE(n.sums);
+  EXPECT_EQ(topology::parse_network("a3mega").kind, "tcpxo");
+  EXPECT_EQ(topology::parse_network("").kind, "ib");
+  for (const char* bad : {"token", "8x", "0x400G", "-400G", "8x-400G", "99999x1G", "leaf=-1",
+                          "leaf=", "efficiency=2", "400Gx8", "latency=infus", "latency=nan"}) {
+    EXPECT_THROW(topology::parse_network(bad), Error) << bad;
+  }
+}
+
+TEST(Describe, Gpus) {
+  const auto name = [](const char* text) {
+    const topology::GpuModel* m = topology::find_gpu_model(text);
+    return m == nullptr ? std::string() : std::string(m->name);
+  };
+  EXPECT_EQ(name("NVIDIA H100 80GB HBM3"), "H100 SXM5");
+  EXPECT_EQ(name("H200"), "H200 SXM");
+  EXPECT_EQ(name("NVIDIA B200"), "B200");
+  EXPECT_EQ(name("GB300"), "GB300");
+  EXPECT_EQ(name("A100-SXM4-40GB"), "A100 SXM4 40GB");
+  EXPECT_EQ(name("NVIDIA A100 80GB PCIe"), "A100 PCIe 80GB");
+  EXPECT_EQ(name("A10G"), "A10G");
+  EXPECT_EQ(name("NVIDIA GeForce RTX 4090"), "RTX 4090");
+  EXPECT_EQ(name("RTX4090"), "RTX 4090");
+  EXPECT_EQ(name("L40S"), "L40S");
+  EXPECT_EQ(name("L20"), "L20");
+  EXPECT_EQ(name("Tesla V100-SXM2-32GB"), "V100 SXM2 32GB");
+  EXPECT_EQ(name("RTX A6000"), "RTX A6000");
+  EXPECT_EQ(name("Tesla K80"), "K80");
+  EXPECT_EQ(name("MI300X"), "MI300X");
+  EXPECT_EQ(name("MI250X"), "MI250X/MI250");
+  EXPECT_EQ(name("nothing"), "");
+  for (const char* bad : {"", "x", "8", "8x", "0xH100", "-1xH100", "2000xH100", "8xnothing",
+                          "8xH100 what", "8000000000000000000000xH100"}) {
+    EXPECT_THROW(topology::parse_machine(bad), Error) << bad;
+  }
+  // Each model makes a machine without doubts, and is predicted.
+  for (const topology::GpuModel& m : topology::gpu_models()) {
+    if (m.device == 0) continue;
+    topology::Records r = topology::records_of(topology::machine_xml(m, 4, 4, 200, true), "x");
+    const topology::Graph g = topology::graph_of(r);
+    EXPECT_TRUE(g.doubts.empty()) << m.name << ": " << g.doubts.front().what;
+    EXPECT_EQ(g.gpus().size(), 4U) << m.name;
+    Call call;
+    call.bytes = 1 << 20;
+    EXPECT_GT(predict(Cluster(g, 2, topology::parse_network("ib"), {}), call).front().us, 1)
+        << m.name;
+  }
+}
+
+TEST(DrawRun, PicturesAreWellFormed) {
+  const Cluster c = cluster("8xH100", 2);
+  SimulateOptions o = options(1e6);
+  o.record = true;
+  const Simulated s = simulate(c, plan_of(Collective::all_reduce, "ring", 16), o);
+  EXPECT_EQ(s.record.size(), 16U * 30);
+  const std::string run = draw_run(s, "a < b & \"c\""), heat = draw_heat(s, "title");
+  EXPECT_EQ(test::xml_error(run), "");
+  EXPECT_EQ(test::xml_error(heat), "");
+  EXPECT_EQ(test::count(run, "<title>"), s.record.size());
+  EXPECT_GE(test::count(heat, "%</text>"), 16U);
+}
+
+}  // namespace
+}  // namespace tutti::cluster

@@ -1,0 +1,39 @@
+// What nccl-tests and rccl-tests print, in all its dialects: rows of sizes and times, and what is
+// said of the run. Texts come from terminals, launchers, Markdown and programs that mix in lines of
+// their own; a row that is not whole is left out, and counted.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collectives/collective.h"
+
+namespace tutti {
+
+struct LogRow {
+  std::int64_t bytes = 0;
+  std::string type;
+  double us = 0, algbw = 0, busbw = 0;  // out of place
+  int line = 0;
+  bool adds = false;  // it names an operator
+};
+
+struct NcclLog {
+  std::string source;
+  std::optional<Collective> collective;  // as the text or the file's name says, or the rows show
+  int ranks = 0;                         // 0: nothing says it
+  int hosts = 0;
+  int gpus_of_thread = 1;
+  std::string gpu;  // model, as the text or the file's name says
+  std::vector<LogRow> rows;
+  int left_out = 0;  // rows that are not whole
+};
+
+/// Never throws for what the text says; `name` is where it is from, and may say what the text does
+/// not ("16xH100_2node_...allgather.log").
+NcclLog parse_nccl_log(std::string_view text, const std::string& name);
+
+}  // namespace tutti

@@ -1,0 +1,358 @@
+// See predict.h.
+#include "tools/predict.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collectives/cluster/predict.h"
+#include "collectives/draw/run.h"
+#include "core/error.h"
+#include "core/settings.h"
+#include "tools/nccl_log.h"
+#include "tools/text_file.h"
+#include "tools/topology_source.h"
+#include "transport/topology/describe.h"
+#include "transport/topology/network.h"
+#include "transport/topology/source.h"
+
+namespace tutti {
+namespace {
+
+using cluster::Call;
+using cluster::Cluster;
+using cluster::Prediction;
+
+struct Arguments {
+  std::string collective, topology, machine, network, min = "8", max = "16G", log, algorithm;
+  std::string picture, heat;
+  std::vector<std::string> constants;
+  int hosts = 0, gpus = 0, factor = 2, gpus_of_thread = 0;
+  bool list = false, csv = false;
+};
+
+[[noreturn]] void refuse(const std::string& message) {
+  throw Error(ErrorCode::invalid_argument, message);
+}
+
+/// What the name of a log says of the network: the names of clouds, machines and kinds in it.
+std::string network_in(const std::string& path) {
+  std::string words, word;
+  const auto slash = path.rfind('/');
+  const std::string name = (slash == path.npos ? path : path.substr(slash + 1)) + "_";
+  std::vector<std::string> found;
+  for (const char c : name) {
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0) {
+      word += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+      continue;
+    }
+    found.push_back(std::move(word));
+    word.clear();
+  }
+  // In the order of the table, so that what says more comes later.
+  for (const auto& n : topology::network_names()) {
+    if (std::ranges::find(found, n.name) != found.end()) words += std::string(n.name) + " ";
+  }
+  for (const auto& k : topology::network_kinds()) {
+    if (std::ranges::find(found, k.name) != found.end()) words += std::string(k.name) + " ";
+  }
+  return words;
+}
+
+/// What is said of kinds of networks (with a dot) is looked at in set_up().
+cluster::Constants constants_of(const Arguments& a) {
+  cluster::Constants constants;
+  for (const std::string& c : a.constants) {
+    if (c.find('.') > c.find('=')) cluster::override_constant(constants, c);
+  }
+  return constants;
+}
+
+void print_constants(const Arguments& a) {
+  const cluster::Constants constants = constants_of(a);
+  for (const cluster::ConstantLine& line : cluster::constant_lines()) {
+    fmt::print("{:<12} {:>8g} {:<5} {}\n", line.name, constants.*line.value, line.unit,
+               line.source);
+  }
+  for (const topology::NetworkKind& k : topology::network_kinds()) {
+    fmt::print("network {:<6} latency {:g} us, {:.0f} % of the ports' rate: {}\n", k.name,
+               k.latency, 100 * k.efficiency, k.source);
+  }
+  for (const topology::GpuModel& m : topology::gpu_models()) {
+    if (m.device == 0) continue;
+    fmt::print("gpu {:<16} {} links of {:g} GB/s, {:g} reached; PCI {:g} GT/s{}{}\n", m.name,
+               m.links, m.rate, m.reached, m.pci_speed,
+               topology::has_peer_access(m.name) ? "" : "; no peer access",
+               topology::switch_reduces(m.name) ? "; its switches reduce" : "");
+  }
+}
+
+struct Setup {
+  topology::Graph host;
+  topology::Network network;
+  std::string said;  // of the machine and the network
+  int hosts = 1, gpus = 0;
+};
+
+Setup set_up(const Arguments& a, const NcclLog* log) {
+  Setup s;
+  s.hosts = a.hosts > 0 ? a.hosts : log != nullptr && log->hosts > 0 ? log->hosts : 1;
+  if (s.hosts > 1'000'000) refuse("--hosts: a million at most");
+  s.gpus = a.gpus;
+  if (s.gpus == 0 && log != nullptr && log->ranks > 0) {
+    if (log->ranks % s.hosts != 0) {
+      refuse(
+          fmt::format("{}: {} ranks are not the same number on {} hosts; --hosts says how many "
+                      "there were",
+                      log->source, log->ranks, s.hosts));
+    }
+    s.gpus = log->ranks / s.hosts;
+  }
+  if (!a.topology.empty()) {
+    topology::Records records = topology_records(a.topology);
+    s.host = topology_graph(records);
+    s.said = a.topology;
+  } else {
+    std::string text = a.machine;
+    if (text.empty() && log != nullptr && !log->gpu.empty()) {
+      const topology::GpuModel* model = topology::find_gpu_model(log->gpu);
+      if (model == nullptr) {
+        refuse(fmt::format("{}: no GPU '{}' is known; --machine or --topology says what it is like",
+                           log->source, topology::printable(log->gpu)));
+      }
+      text = fmt::format("{}x{}{}", std::max(s.gpus, 1), model->name,
+                         log->source.find("NVL") != log->source.npos ? " nvlink" : "");
+      std::ranges::replace(text, ' ', '-');
+      const auto bridge = text.find("-nvlink");
+      if (bridge != text.npos) text[bridge] = ' ';
+    }
+    if (text.empty()) refuse("say what a host is like: --topology FILE, or --machine 8xH100");
+    topology::Records records = described_records(text);
+    s.host = topology_graph(records);
+    s.said = text;
+  }
+  std::string words = a.network;
+  if (words.empty() && log != nullptr) words = network_in(log->source);
+  s.network = topology::parse_network(words);
+  for (const std::string& c : a.constants) {
+    if (c.find('.') < c.find('=')) topology::override_kind(s.network, c);
+  }
+  if (s.hosts > 1) {
+    if (s.network.rate == 0 && a.topology.empty()) {
+      // Of what is bought with such GPUs, a port each.
+      const auto& gpu = s.host.node(s.host.gpus().front());
+      const topology::GpuModel* model = topology::find_gpu_model(gpu.model);
+      const double speed = model == nullptr ? 8 : model->pci_speed;
+      s.network.rate = speed >= 32 ? 400 : speed >= 16 ? 200 : 100;
+      if (s.network.ports == 0)
+        s.network.ports = s.gpus > 0 ? s.gpus : static_cast<int>(s.host.gpus().size());
+    }
+    s.said += fmt::format("; {} hosts, network {}", s.hosts, s.network.kind);
+    if (s.network.rate > 0) {
+      s.said += fmt::format(" {}x{:g}G", std::max(s.network.ports, 1), s.network.rate);
+    }
+  }
+  return s;
+}
+
+struct Line {
+  double bytes = 0;
+  Prediction predicted;
+  std::optional<LogRow> measured;
+
+  Line(double size, std::optional<LogRow> row) : bytes(size), measured(std::move(row)) {}
+  double error() const { return 100 * (predicted.us / measured->us - 1); }
+};
+
+std::string micro(double us) {
+  return us < 100     ? fmt::format("{:.2f}", us)
+         : us < 10000 ? fmt::format("{:.1f}", us)
+                      : fmt::format("{:.0f}", us);
+}
+
+std::string protocol_of(const Prediction& p) {
+  return p.algorithm == "switch" ? "switch" : fmt::format("{} {}", p.algorithm, name(p.protocol));
+}
+
+void print_table(const std::vector<Line>& lines, const Cluster& c, Collective collective,
+                 const std::string& said, const NcclLog* log) {
+  const double factor = cluster::bus_factor(collective, c.ranks());
+  const bool reduces = is_reduction(collective);
+  fmt::print("# predicted {} with {} ranks: {}\n", name(collective), c.ranks(), said);
+  if (log != nullptr) {
+    fmt::print("# measured: {} ({} rows{})\n", log->source, log->rows.size(),
+               log->left_out > 0 ? fmt::format(", {} that are not whole", log->left_out) : "");
+  }
+  fmt::print("#\n#{:>12}{:>14}{:>10}{:>8}{:>8}{:>11}{:>9}{:>9}", "size", "count", "type", "redop",
+             "root", "time", "algbw", "busbw");
+  fmt::print("{}", log == nullptr ? "  by\n" : "   measured    error  by\n");
+  fmt::print("#{:>12}{:>14}{:>10}{:>8}{:>8}{:>11}{:>9}{:>9}{}\n", "(B)", "(elements)", "", "", "",
+             "(us)", "(GB/s)", "(GB/s)", log == nullptr ? "" : "       (us)      (%)");
+  const bool by_rank = collective != Collective::all_reduce &&
+                       collective != Collective::broadcast && collective != Collective::reduce;
+  for (const Line& l : lines) {
+    const double algbw = l.bytes / l.predicted.us / 1000;
+    fmt::print("{:>13.0f}{:>14.0f}{:>10}{:>8}{:>8}{:>11}{:>9.2f}{:>9.2f}", l.bytes,
+               std::floor(l.bytes / 4 / (by_rank ? c.ranks() : 1)), "float",
+               reduces ? "sum" : "none", is_rooted(collective) ? 0 : -1, micro(l.predicted.us),
+               algbw, algbw * factor);
+    if (l.measured) fmt::print("{:>11}{:>+9.1f}", micro(l.measured->us), l.error());
+    fmt::print("  {}\n", protocol_of(l.predicted));
+  }
+}
+
+/// Nearest rank.
+double percentile(std::vector<double> all, double part) {
+  std::ranges::sort(all);
+  const auto n = static_cast<double>(all.size());
+  return all[static_cast<std::size_t>(std::max(0.0, std::ceil(part * n) - 1))];
+}
+
+void print_errors(const std::vector<Line>& lines) {
+  std::vector<double> errors;
+  for (const Line& l : lines) {
+    if (l.measured && l.bytes >= 1024) errors.push_back(std::abs(l.error()));
+  }
+  if (errors.empty()) return;
+  fmt::print("# error of {} rows of 1 KiB and more: median {:.1f} %, 90th percentile {:.1f} %\n",
+             errors.size(), percentile(errors, 0.5), percentile(errors, 0.9));
+}
+
+/// Pictures of the last size, by the fastest algorithm that is simulated message by message.
+void draw(const Arguments& a, const Cluster& c, const Call& call) {
+  std::vector<Prediction> all = cluster::predict(c, call);
+  const auto plan =
+      std::ranges::find_if(all, [](const Prediction& p) { return p.algorithm != "switch"; });
+  const Prediction p = plan == all.end() ? all.front() : *plan;
+  const cluster::Simulated run = cluster::simulate(c, call, p, true);
+  const std::string title = fmt::format(
+      "{} of {:.0f} bytes, {} ranks: {}, {} tiles, {:.1f} us without the call{}",
+      name(call.collective), call.bytes, c.ranks(), protocol_of(p), p.tiles, run.us,
+      run.unit < c.hosts() ? fmt::format("; {} of {} equal hosts", run.unit, c.hosts()) : "");
+  if (!a.picture.empty()) write_text_file(a.picture, draw_run(run, title));
+  if (!a.heat.empty()) write_text_file(a.heat, draw_heat(run, title));
+}
+
+void run(const Arguments& a) {
+  if (a.list) return print_constants(a);
+  std::optional<NcclLog> log;
+  if (!a.log.empty()) {
+    log = parse_nccl_log(a.log == "-" ? read_text("-", "log") : topology::read_file(a.log), a.log);
+    if (log->rows.empty()) {
+      refuse(fmt::format(
+          "{} has no row as nccl-tests prints them (size, count, type, time, algbw, "
+          "busbw){}",
+          a.log, log->left_out > 0 ? fmt::format("; {} are not whole", log->left_out) : ""));
+    }
+  }
+  std::optional<Collective> collective;
+  if (!a.collective.empty()) {
+    collective = parse_collective(a.collective);
+    if (!collective)
+      refuse(fmt::format("there is no collective '{}'", topology::printable(a.collective)));
+  } else if (log) {
+    collective = log->collective;
+  }
+  if (!collective) refuse("say which collective: all_reduce, all_gather, ...");
+  const cluster::Constants constants = constants_of(a);
+  const Setup s = set_up(a, log ? &*log : nullptr);
+  const Cluster c(s.host, s.hosts, s.network, constants, s.gpus);
+
+  Call call;
+  call.collective = *collective;
+  call.algorithm = a.algorithm;
+  call.gpus_of_thread = a.gpus_of_thread > 0 ? a.gpus_of_thread : log ? log->gpus_of_thread : 1;
+  std::vector<Line> lines;
+  if (log) {
+    for (const LogRow& row : log->rows) {
+      lines.emplace_back(static_cast<double>(row.bytes), row);
+    }
+  } else {
+    const double most = static_cast<double>(parse_bytes(a.max));
+    if (a.factor < 2) refuse("-f: 2 or more");
+    for (double b = std::max(1.0, static_cast<double>(parse_bytes(a.min))); b <= most;
+         b *= a.factor) {
+      lines.emplace_back(b, std::nullopt);
+    }
+    if (lines.empty()) refuse("-b is more than -e");
+  }
+  for (Line& l : lines) {
+    call.bytes = l.bytes;
+    l.predicted = cluster::predict(c, call).front();
+  }
+  if (!a.picture.empty() || !a.heat.empty()) {
+    draw(a, c, call);
+  }
+  if (a.csv) {
+    for (const Line& l : lines) {
+      fmt::print("{:.0f},{:.3f},{},{}\n", l.bytes, l.predicted.us, protocol_of(l.predicted),
+                 l.measured ? fmt::format("{}", l.measured->us) : "");
+    }
+    return;
+  }
+  print_table(lines, c, *collective, s.said, log ? &*log : nullptr);
+  print_errors(lines);
+}
+
+}  // namespace
+
+void add_predict_command(CLI::App& app) {
+  auto* command = app.add_subcommand(
+      "predict", "How long NCCL's collectives would take on a cluster that is only described");
+  const auto a = std::make_shared<Arguments>();
+  command->add_option("collective", a->collective, "all_reduce, all_gather, ... [the log's]")
+      ->type_name("COLLECTIVE");
+  auto* machine = command->add_option_group("Machine");
+  machine
+      ->add_option("-t,--topology", a->topology, "A host: any file that `tutti topo --file` reads")
+      ->type_name("FILE");
+  machine
+      ->add_option("-m,--machine", a->machine,
+                   "A host by its GPUs: 8xH100, 2xRTX4090, '2xA100-PCIe nvlink'")
+      ->type_name("TEXT");
+  machine->require_option(0, 1);
+  command->add_option("-H,--hosts", a->hosts, "Equal hosts [1, or the log's]")
+      ->check(CLI::PositiveNumber);
+  command->add_option("-g,--gpus", a->gpus, "GPUs of each host that are used [all]")
+      ->check(CLI::PositiveNumber);
+  command
+      ->add_option("-N,--network", a->network,
+                   "Between hosts: a kind (ib, roce, efa, tcpxo, tcpx, tcp) or a cloud's machine "
+                   "(p5, a3mega), ports (8x400G), leaf=32 oversubscription=2 sharp latency=5us "
+                   "efficiency=0.9")
+      ->type_name("TEXT");
+  command->add_option("-b,--min", a->min, "The first size")
+      ->type_name("BYTES")
+      ->capture_default_str();
+  command->add_option("-e,--max", a->max, "The last one")
+      ->type_name("BYTES")
+      ->capture_default_str();
+  command->add_option("-f,--factor", a->factor, "From one to the next")->capture_default_str();
+  command
+      ->add_option("--launches", a->gpus_of_thread,
+                   "GPUs that one thread starts, as with -g of nccl-tests [1, or the log's]")
+      ->check(CLI::PositiveNumber);
+  command->add_option("-l,--log", a->log, "What nccl-tests printed, to be compared; - is stdin")
+      ->type_name("FILE");
+  command->add_option("-a,--algorithm", a->algorithm,
+                      "Only this one: ring, hierarchical_tree, switch, ... [the fastest]");
+  command
+      ->add_option("--set", a->constants,
+                   "Another value for a constant: staging=18, roce.latency=9")
+      ->type_name("NAME=VALUE");
+  command->add_flag("--constants", a->list, "Print all constants with their sources");
+  command->add_option("--svg", a->picture, "Who sends when, for the last size: a picture")
+      ->type_name("FILE");
+  command->add_option("--heat", a->heat, "Which link is busy when, for the last size")
+      ->type_name("FILE");
+  command->add_flag("--csv", a->csv, "bytes, predicted us, by what, measured us");
+  command->footer("docs/topology.md says how to describe a cluster, and how good this is.");
+  command->callback([a] { run(*a); });
+}
+
+}  // namespace tutti

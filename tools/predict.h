@@ -1,0 +1,11 @@
+// `tutti predict`: how long collectives would take on a cluster that is only described, in the table
+// of nccl-tests, beside a measured log if there is one.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace tutti {
+
+void add_predict_command(CLI::App& app);
+
+}  // namespace tutti
