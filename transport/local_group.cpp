@@ -315,6 +315,7 @@ LocalGroup::~LocalGroup() {
 
 void LocalGroup::ring_host() {
   for (const int r : here_) ring(control(r).bell);
+  if (network_) network_->wake();
 }
 
 void LocalGroup::fail(const Failure& failure) {

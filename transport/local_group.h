@@ -153,8 +153,8 @@ class LocalGroup {
   void poll_network() {
     if (hosts_) hosts_->poll();
   }
-  /// Sleeps until something comes from another host, or that long.
-  void sleep_on_network(std::chrono::microseconds most) { network_->sleep(most); }
+  /// The way to the other hosts; null: there are none.
+  Network* network() const { return network_.get(); }
   /// Whether this process is a child, by fork(), of the one that made this object.
   bool is_inherited() const { return process_generation() != generation_; }
   bool has_left(int peer) {

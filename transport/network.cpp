@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -27,6 +29,10 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kHelloPatience = 5s;
 // Each rank of a job of more may need too many descriptors.
 constexpr std::size_t kMostWithApart = 64;
+constexpr std::uint64_t kBell = UINT64_MAX;  // in the set of data
+constexpr auto kTick = 10ms;
+constexpr auto kLookAtDoor = 500ms;  // while somebody is there
+constexpr auto kShortSleep = 500us;
 constexpr std::uint64_t kListener = WaitingRoom::kPlaces, kFirstGuest = kListener + 1;
 constexpr std::size_t kMostGuests = 256;
 constexpr std::size_t kMostEarly = 4096;  // notes for one communicator that is not there yet
@@ -60,12 +66,15 @@ Network::Network(const SocketAddress& local)
       generation_(process_generation()),
       listener_(listen_at(local)),
       door_(epoll_create1(EPOLL_CLOEXEC)),
+      data_(epoll_create1(EPOLL_CLOEXEC)),
+      bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       wires_(usable_wires()) {
-  if (!listener_ || !door_) {
+  if (!listener_ || !door_ || !data_ || !bell_) {
     throw_system_error(
         fmt::format("cannot listen at {} for ranks of other hosts", to_string(local)));
   }
   local_ = bound_address(listener_);
+  watch(data_, EPOLL_CTL_ADD, bell_, kBell, EPOLLIN);
 }
 
 Network::~Network() {
@@ -91,6 +100,7 @@ Network::~Network() {
     for (auto& [member, r] : ranks_) ranks.push_back(r.get());
   }
   for (RemoteRank* r : ranks) r->say_bye();
+  reactor_->forget(*this);  // where one of them was connected meanwhile
   const Deadline deadline = deadline_after(last_failed_ ? kFarewellInTrouble : kFarewell);
   for (std::vector<RemoteRank*> left = ranks;;) {
     std::erase_if(left, [](RemoteRank* r) { return r->is_delivered(); });
@@ -131,11 +141,13 @@ void Network::begin(int rank, std::vector<NetworkAddress> peers, const wire::Byt
                               setting_of(protection_), name_of(route.kind)));
     }
     if (route.kind == WireKind::ucx && !ucx_) ucx_ = make_ucx_wires();
+    hears_all_ = hears_all_ && route.kind == WireKind::tcp;
   }
   waiting_room_ = std::make_unique<WaitingRoom>("network", secret_);
   watch(door_, EPOLL_CTL_ADD, listener_, kListener, EPOLLIN);
   reactor_ = &Reactor::instance();
   reactor_->watch(door_.fd(), EPOLLIN, *this);
+  reactor_->watch(data_.fd(), 0, *this);
 }
 
 RemoteRank& Network::remote(int member) {
@@ -170,7 +182,8 @@ RemoteRank* Network::find_or_make(int member) {
     r = std::make_unique<RemoteRank>(
         static_cast<RemoteRank::Owner&>(*this), rank_, RemoteRank::Where{member, *address, asked_},
         secret_, protection_,
-        peers_.size() > kMostWithApart ? RemoteRank::kApart : RemoteRank::kStreams, make);
+        peers_.size() > kMostWithApart ? RemoteRank::kApart : RemoteRank::kStreams, data_, make);
+    r->wire().set_listening(true);  // as the reactor may
   }
   return r.get();
 }
@@ -190,29 +203,146 @@ std::vector<RemoteRank*> Network::all_remote() {
   return all;
 }
 
-void Network::poll() {
-  for (RemoteRank* r : all_remote()) r->wire().poll_and_tell();
+// --- Data ----------------------------------------------------------------------------------------
+
+void Network::serve_data() {
+  std::array<epoll_event, 64> events;
+  const int ready = epoll_wait(data_.fd(), events.data(), static_cast<int>(events.size()), 0);
+  for (int i = 0; i < ready; ++i) {
+    const epoll_event& e = events[static_cast<std::size_t>(i)];
+    if (e.data.u64 == kBell) {
+      quiet_bell();
+      continue;
+    }
+    RemoteRank* r = nullptr;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto found = ranks_.find(static_cast<int>(e.data.u64 / 2));
+      if (found != ranks_.end()) r = found->second.get();
+    }
+    if (r != nullptr) r->on_data(e.data.u64 % 2, e.events);
+  }
 }
 
-void Network::sleep(std::chrono::microseconds most) {
-  std::vector<pollfd> sockets;
+void Network::poll() {
+  polled_.store(true, std::memory_order_seq_cst);
+  on_polled();
+  serve_data();
   for (RemoteRank* r : all_remote()) {
-    const auto fds = r->data_fds();
-    if (fds[0] < 0) continue;
-    if (!r->wire().arm()) return;
-    for (std::size_t which = 0; which < fds.size(); ++which) {
-      if (fds[which] < 0) continue;
-      const short room = r->wire().waits_for_room(which) ? POLLOUT : 0;
-      sockets.push_back({fds[which], static_cast<short>(POLLIN | room), 0});
+    Wire& wire = r->wire();
+    if (!wire.needs_stream()) {
+      wire.poll_and_tell();
+    } else if (wire.is_restless()) {
+      wire.drive();
     }
   }
-  if (ucx_) {
-    const int fd = ucx_->prepare_to_sleep();
-    if (fd < 0) return;
-    sockets.push_back({fd, POLLIN, 0});
+}
+
+void Network::sleep(std::chrono::nanoseconds most, const std::function<bool()>& ready) {
+  {
+    const std::lock_guard lock(sleep_mutex_);
+    // The first one is heard by whoever wakes; any other may miss the bell.
+    if (sleepers_.fetch_add(1, std::memory_order_seq_cst) > 0) {
+      most = std::min<std::chrono::nanoseconds>(most, kShortSleep);
+    }
   }
-  const timespec time{0, std::chrono::nanoseconds(most).count()};
-  ppoll(sockets.data(), sockets.size(), &time, nullptr);
+  on_polled();
+  std::array<pollfd, 2> sockets{{{data_.fd(), POLLIN, 0}, {-1, POLLIN, 0}}};
+  const std::vector<RemoteRank*> ranks = all_remote();
+  bool may = true;
+  for (RemoteRank* r : ranks) may = may && r->prepare_to_sleep();
+  if (may && ucx_) {
+    sockets[1].fd = ucx_->prepare_to_sleep();
+    may = sockets[1].fd >= 0;
+  }
+  // After sleepers_ was raised: pairs with wake().
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (may && !ready()) {
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(most);
+    const timespec time{seconds.count(), (most - seconds).count()};
+    ppoll(sockets.data(), sockets.size(), &time, nullptr);
+  }
+  for (RemoteRank* r : ranks) r->after_sleep();
+  end_sleep();
+  serve_data();
+}
+
+void Network::end_sleep() {
+  polled_.store(true, std::memory_order_seq_cst);
+  {
+    const std::lock_guard lock(sleep_mutex_);
+    if (sleepers_.load(std::memory_order_relaxed) == 1) {
+      std::uint64_t rings = 0;
+      [[maybe_unused]] const ssize_t heard = ::read(bell_.fd(), &rings, sizeof rings);
+    }
+    sleepers_.fetch_sub(1, std::memory_order_seq_cst);
+  }
+  // Whoever listens next, if this one does not look again.
+  if (!ticking_.exchange(true, std::memory_order_seq_cst)) {
+    reactor_->keep_awake(*this, Clock::now() + kTick);
+  }
+}
+
+void Network::wake() {
+  // After what there is for them: pairs with sleep().
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (sleepers_.load(std::memory_order_seq_cst) == 0) return;
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(bell_.fd(), &one, sizeof one);
+}
+
+void Network::quiet_bell() {
+  const std::lock_guard lock(sleep_mutex_);
+  if (sleepers_.load(std::memory_order_relaxed) > 0) return;
+  std::uint64_t rings = 0;
+  [[maybe_unused]] const ssize_t heard = ::read(bell_.fd(), &rings, sizeof rings);
+}
+
+void Network::on_connected() {
+  if (!ticking_.exchange(true, std::memory_order_seq_cst)) reactor_->keep_awake(*this);
+}
+
+void Network::on_polled() {
+  if (!listening_.load(std::memory_order_relaxed)) return;
+  {
+    const std::lock_guard lock(listening_mutex_);
+    if (!listening_.exchange(false)) return;
+    reactor_->change(data_.fd(), 0);
+  }
+  ticking_.store(true, std::memory_order_seq_cst);
+  reactor_->keep_awake(*this, Clock::now() + kTick);
+}
+
+void Network::set_listening() {
+  const std::lock_guard lock(listening_mutex_);
+  for (RemoteRank* r : all_remote()) r->wire().set_listening(true);
+  listening_.store(true);
+  reactor_->change(data_.fd(), EPOLLIN);
+}
+
+std::optional<Reactor::Time> Network::tend_data(Reactor::Time now) {
+  // In this order: who wakes after this was read starts the ticks again (end_sleep()).
+  ticking_.store(false, std::memory_order_seq_cst);
+  const bool sleeps = sleepers_.load(std::memory_order_seq_cst) > 0;
+  bool polled = polled_.exchange(false, std::memory_order_seq_cst);
+  bool busy = false;
+  const std::vector<RemoteRank*> ranks = all_remote();
+  for (RemoteRank* r : ranks) {
+    if (!r->is_up()) continue;
+    Wire& wire = r->wire();
+    polled = wire.was_polled() || polled;
+    if (!wire.needs_stream() || wire.is_restless()) wire.tend();
+    busy = busy || wire.is_restless() || (!wire.needs_stream() && !wire.is_flushed());
+  }
+  if (!polled && !sleeps) {
+    if (!listening_.load()) set_listening();
+    for (RemoteRank* r : ranks) {
+      if (r->is_up() && !r->wire().needs_stream()) r->wire().arm();
+    }
+  }
+  if (!busy && (sleeps || !polled)) return std::nullopt;
+  ticking_.store(true, std::memory_order_seq_cst);
+  return now + kTick;
 }
 
 // --- Communicators -------------------------------------------------------------------------------
@@ -316,7 +446,10 @@ void Network::on_lost(int member, const std::string& why) {
 
 // --- Those who connect to us ---------------------------------------------------------------------
 
-void Network::on_events(int, std::uint32_t) { serve(); }
+void Network::on_events(int fd, std::uint32_t) {
+  if (fd == door_.fd()) return serve();
+  if (listening_.load()) serve_data();
+}
 
 void Network::serve() {
   std::array<epoll_event, 64> events;
@@ -345,15 +478,25 @@ void Network::serve() {
     accepting_ = accepted;
     watch(door_, EPOLL_CTL_MOD, listener_, kListener, accepting_ ? EPOLLIN : 0U);
   }
-  reactor_->keep_awake(*this);
+  door_due_ = std::min(door_due_, accepting_ ? now + kLookAtDoor : now);
+  reactor_->keep_awake(*this, door_due_);
 }
 
-bool Network::on_tick(Reactor::Time now) {
+std::optional<Reactor::Time> Network::on_tick(Reactor::Time now) {
+  const auto door = tend_door(now), data = tend_data(now);
+  return door && data ? std::min(*door, *data) : door ? door : data;
+}
+
+std::optional<Reactor::Time> Network::tend_door(Reactor::Time now) {
+  if (door_due_ == Reactor::Time::max()) return std::nullopt;
+  if (now < door_due_) return door_due_;
   waiting_room_->expire(now);
   std::erase_if(guests_, [&](const auto& g) { return now - g.second->since > kHelloPatience; });
   if (!accepting_) serve();
-  return !accepting_ || !guests_.empty() ||
-         waiting_room_->next_wake(now) != WaitingRoom::Time::max();
+  const bool empty = guests_.empty() && waiting_room_->next_wake(now) == WaitingRoom::Time::max();
+  door_due_ = !accepting_ ? now : empty ? Reactor::Time::max() : now + kLookAtDoor;
+  if (accepting_ && empty) return std::nullopt;
+  return door_due_;
 }
 
 bool Network::read_hello(Guest& guest) {

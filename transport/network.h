@@ -1,9 +1,24 @@
 // This rank's way to the ranks on other hosts: a listener, and a RemoteRank for each of those that
 // it has anything to do with. Communicators send notes to each other through it and have their
 // links made.
+//
+// Who moves the data: the sockets for data of all peers are in one epoll set of this rank, from the
+// moment that they are connected.
+// - A thread of this rank that waits polls the wires that it waits for, takes in what the set says
+//   has come over others, and, when it sleeps, sleeps on the set. So it hears of all that comes, of
+//   room for what is left to be sent, and of connections that come about meanwhile.
+// - Whoever else moves something meanwhile, or fails, rings the bell in the set; a thread looks
+//   once more after it has said that it sleeps, so none sleeps while there is something for it.
+// - When nobody has polled for 10 ms and nobody sleeps, the reactor listens to the set, until
+//   somebody does again. There is always room for what comes, so what is sent to a rank that
+//   computes does not get stuck.
+// - What is left to be sent when nobody waits for it, the reactor sends, every 10 ms.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -76,10 +91,15 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   std::string carrier_to(int member);
   /// Whether nothing more will come from rank `member`, of whom this rank has heard.
   bool is_lost(int member);
-  /// Drives all wires.
+  /// Takes in what has come, and sends on what was left, over all wires.
   void poll();
-  /// Until something comes over one of them, or there is room for what is to go, or that long.
-  void sleep(std::chrono::microseconds most);
+  /// Sleeps until something comes over one of them, there is room for what is to go, somebody
+  /// calls wake(), or that long; not at all where `ready`.
+  void sleep(std::chrono::nanoseconds most, const std::function<bool()>& ready);
+  /// What `ready` is about may have changed.
+  void wake();
+  /// Whether all that may come ends sleep(). Devices, and UCX, may have to be asked.
+  bool hears_all() const { return hears_all_; }
 
  private:
   /// Somebody who knows the secret, and has not said who it is.
@@ -98,11 +118,14 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   };
 
   void on_events(int fd, std::uint32_t events) override;
-  bool on_tick(Reactor::Time now) override;
+  std::optional<Reactor::Time> on_tick(Reactor::Time now) override;
   void on_note(int member, std::uint64_t group, std::uint32_t type,
                std::span<const std::byte> bytes) override;
   void on_left(int member, std::uint64_t group) override;
   void on_lost(int member, const std::string& why) override;
+  void on_connected() override;
+  void on_polled() override;
+  void on_moved() override { wake(); }
 
   void heard_left(int member, std::uint64_t group, int because_of);
   void say_left(int member, std::uint64_t group, std::int32_t because_of);
@@ -110,7 +133,14 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   RemoteRank& remote(int member);
   /// With mutex_ held; null: it has no address, or this rank is about to leave them all.
   RemoteRank* find_or_make(int member);
+  // Those at the door.
   void serve();
+  std::optional<Reactor::Time> tend_door(Reactor::Time now);
+  void serve_data();
+  std::optional<Reactor::Time> tend_data(Reactor::Time now);
+  void set_listening();
+  void end_sleep();
+  void quiet_bell();
   bool read_hello(Guest& guest);
   std::vector<RemoteRank*> all_remote();
 
@@ -120,7 +150,10 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   Reactor* reactor_ = nullptr;
   FileDescriptor listener_;
   FileDescriptor door_;  // epoll: the listener, the waiting room, and guests
+  FileDescriptor data_;  // epoll: the sockets for data, and
+  FileDescriptor bell_;  // what wakes those who sleep on it
   const UsableWires wires_;
+  bool hears_all_ = true;
   std::shared_ptr<WireMaker> ucx_;
   int rank_ = -1;
   std::vector<NetworkAddress> peers_;
@@ -130,6 +163,7 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   std::map<std::uint64_t, std::unique_ptr<Guest>> guests_;
   std::uint64_t next_guest_ = 0;
   bool accepting_ = true;
+  Reactor::Time door_due_ = Reactor::Time::max();
 
   std::mutex mutex_;  // of the ranks
   std::map<int, std::unique_ptr<RemoteRank>> ranks_;
@@ -140,6 +174,14 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   std::map<std::uint64_t, int> over_;  // left or refused, and because of whom
   std::map<int, std::string> lost_;
   bool last_failed_ = false;  // of the communicators that were left
+
+  // Data.
+  std::atomic<bool> polled_{false};  // since the last tick
+  std::atomic<bool> ticking_{false};
+  std::mutex listening_mutex_;
+  std::atomic<bool> listening_{false};  // the reactor
+  std::mutex sleep_mutex_;              // of the changes of:
+  std::atomic<int> sleepers_{0};
 };
 
 }  // namespace tutti

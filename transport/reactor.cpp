@@ -5,6 +5,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <vector>
@@ -149,14 +150,17 @@ void Reactor::forget(Handler& handler) {
   awake_.erase(&handler);  // where it has asked for it in that last call
 }
 
-void Reactor::keep_awake(Handler& handler) {
-  bool first = false;
+void Reactor::keep_awake(Handler& handler, Time when) {
+  bool sooner = false;
   {
     const std::lock_guard lock(mutex_);
-    first = awake_.empty();
-    awake_[&handler] = true;
+    const auto [entry, fresh] = awake_.try_emplace(&handler, when);
+    if (!fresh) entry->second = std::min(entry->second, when);
+    sooner = when < earliest_;
+    if (sooner) earliest_ = when;
+    sooner = sooner && std::this_thread::get_id() != thread_;
   }
-  if (first) wake();
+  if (sooner) wake();
 }
 
 /// With mutex_ held, which it lets go of meanwhile.
@@ -175,18 +179,24 @@ void Reactor::call(Handler& handler, Call&& call) {
 }
 
 void Reactor::tick(Time now) {
-  std::vector<Handler*> handlers;
-  for (const auto& [handler, wants] : awake_) handlers.push_back(handler);
-  for (Handler* const handler : handlers) {
+  std::vector<Handler*> due;
+  for (const auto& [handler, when] : awake_) {
+    if (when <= now) due.push_back(handler);
+  }
+  for (Handler* const handler : due) {
     const auto before = awake_.find(handler);
     if (before == awake_.end()) continue;
-    before->second = false;
-    bool more = true;
-    call(*handler, [&](Handler& h) { more = h.on_tick(now); });
-    // Another thread may have asked for it again meanwhile.
+    before->second = Time::max();
+    std::optional<Time> again = now;
+    call(*handler, [&](Handler& h) { again = h.on_tick(now); });
+    // Another thread may have asked for it again meanwhile, or forgotten it.
     const auto after = awake_.find(handler);
-    if (!more && after != awake_.end() && !after->second) awake_.erase(after);
+    if (after == awake_.end()) continue;
+    if (again) after->second = std::min(after->second, *again);
+    if (after->second == Time::max()) awake_.erase(after);
   }
+  earliest_ = Time::max();
+  for (const auto& [handler, when] : awake_) earliest_ = std::min(earliest_, when);
 }
 
 void Reactor::run(int stop_fd) {
@@ -200,7 +210,8 @@ void Reactor::run(int stop_fd) {
   auto next_tick = Clock::now();
   std::optional<Time> end;
   for (;;) {
-    const int wait = awake_.empty() && !end ? -1 : milliseconds_until(next_tick);
+    const auto wake_at = end ? next_tick : std::max(next_tick, earliest_);
+    const int wait = wake_at == Time::max() ? -1 : milliseconds_until(wake_at);
     lock.unlock();
     const int ready = epoll_wait(epoll_.fd(), events.data(), static_cast<int>(events.size()), wait);
     lock.lock();
@@ -217,7 +228,7 @@ void Reactor::run(int stop_fd) {
       }
     }
     const auto now = Clock::now();
-    if (now >= next_tick) {
+    if (now >= next_tick && now >= earliest_) {
       next_tick = now + kTick;
       tick(now);
     }

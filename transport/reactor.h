@@ -10,9 +10,9 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <unordered_map>
 #include <vector>
@@ -30,8 +30,9 @@ class Reactor {
     virtual ~Handler() = default;
     /// A descriptor is ready for `events` (epoll's).
     virtual void on_events(int fd, std::uint32_t events) = 0;
-    /// Every 10 ms or so while it keeps the reactor awake(); false: it need not any more.
-    virtual bool on_tick(Time) { return false; }
+    /// When the time has come for which it keeps the reactor awake, or up to 10 ms later. When it
+    /// is to be called again; none: it need not be.
+    virtual std::optional<Time> on_tick(Time) { return std::nullopt; }
     /// The process exits: whether nothing is left to be sent.
     virtual bool on_exit() { return true; }
   };
@@ -46,8 +47,8 @@ class Reactor {
   void unwatch(int fd);
   /// The same of all that it has asked for.
   void forget(Handler& handler);
-  /// Has on_tick() called until it returns false.
-  void keep_awake(Handler& handler);
+  /// Has on_tick() called, `when` at the latest, and then as it says itself.
+  void keep_awake(Handler& handler, Time when = Time{});
 
  private:
   Reactor();
@@ -70,8 +71,9 @@ class Reactor {
   std::condition_variable done_;
   std::unordered_map<int, Handler*> watched_;
   std::unordered_map<Handler*, std::vector<int>> descriptors_;  // of each, those of watched_
-  std::map<Handler*, bool> awake_;  // true: it has asked since its last tick
-  Handler* called_ = nullptr;       // is being called now
+  std::unordered_map<Handler*, Time> awake_;                    // when they are to be called
+  Time earliest_ = Time::max();                                 // of awake_; none is earlier
+  Handler* called_ = nullptr;                                   // is being called now
   std::thread::id thread_;
 };
 

@@ -45,6 +45,7 @@ bool OutLink::credit(std::uint64_t consumed, std::uint64_t freed) {
   // release, both: the wire's loads of the payload come before the sender's next stores into it.
   line.freed.store(freed, std::memory_order_release);
   line.consumed.store(consumed, std::memory_order_release);
+  wire_.note_moved();
   ring(owner_);
   return true;
 }
@@ -139,6 +140,7 @@ bool InLink::arrived(std::uint64_t number, std::uint32_t tag, std::uint32_t byte
     if (!publish(now)) return false;
     now = early_[(published_ + 1) % early_.size()];
   } while (now.number == published_ + 1);
+  wire_.note_moved();
   if (Bell* const owner = owner_.load(std::memory_order_acquire)) ring(*owner);
   return true;
 }

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "core/background.h"
+#include "core/error.h"
 #include "core/log.h"
 #include "core/settings.h"
 #include "transport/tcp_socket.h"
@@ -45,13 +46,15 @@ std::vector<std::byte> framed(Frame::Kind kind, std::uint32_t tag, std::uint64_t
 }  // namespace
 
 RemoteRank::RemoteRank(Owner& owner, int self, Where where, const wire::Bytes32& secret,
-                       Protection protection, std::uint32_t most_streams, const MakeWire& make_wire)
+                       Protection protection, std::uint32_t most_streams,
+                       const FileDescriptor& data_set, const MakeWire& make_wire)
     : owner_(owner),
       self_(self),
       where_(std::move(where)),
       secret_(secret),
       protection_(protection),
       most_streams_(most_streams),
+      data_set_(data_set),
       reactor_(Reactor::instance()),
       wire_(make_wire(*this)) {}
 
@@ -238,16 +241,61 @@ void RemoteRank::use(std::uint32_t stream, FileDescriptor socket, const wire::Se
                                                     : "",
               wire_->carrier());
   flush_notes();
+  owner_.on_connected();
 }
 
 void RemoteRank::watch_data(std::size_t which, int fd) {
-  reactor_.watch(fd, 0, *this);
-  data_fds_[which].store(fd, std::memory_order_release);
+  // The reactor has it for children of fork() and for errors, which it hears of once.
+  reactor_.watch(fd, EPOLLONESHOT, *this);
+  data_fds_[which] = fd;
+  listen_for_data(EPOLL_CTL_ADD, which, EPOLLIN | EPOLLRDHUP);
 }
 
-void RemoteRank::listen_for_data(std::uint32_t events) {
-  for (const int fd : data_fds()) {
-    if (fd >= 0) reactor_.change(fd, events);
+void RemoteRank::listen_for_data(int operation, std::size_t which, std::uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = static_cast<std::uint64_t>(where_.member) * 2 + which;
+  if (epoll_ctl(data_set_.fd(), operation, data_fds_[which], &event) != 0 &&
+      operation == EPOLL_CTL_ADD) {
+    throw_system_error("watching a socket for data from another host");
+  }
+}
+
+void RemoteRank::on_data(std::size_t which, std::uint32_t events) {
+  wire_->drive();
+  if (!wire_->needs_stream()) wire_->arm();
+  if ((events & ~std::uint32_t{EPOLLIN | EPOLLOUT}) == 0 &&
+      !wire_closed_.load(std::memory_order_acquire)) {
+    return;
+  }
+  const std::lock_guard lock(mutex_);
+  const int fd = data_fds_[which];
+  if (fd < 0 || !wire_->needs_stream()) return;
+  // It would be ready for ever.
+  if (wire_closed_.load(std::memory_order_acquire) || has_ended(fd)) {
+    listen_for_data(EPOLL_CTL_DEL, which, 0);
+  }
+}
+
+bool RemoteRank::prepare_to_sleep() {
+  if (!is_up()) return true;
+  if (!wire_->needs_stream()) return wire_->arm();
+  if (!wire_->is_restless()) return true;
+  const std::lock_guard lock(mutex_);
+  for (std::size_t which = 0; which < data_fds_.size(); ++which) {
+    if (data_fds_[which] < 0 || !wire_->waits_for_room(which)) continue;
+    listen_for_data(EPOLL_CTL_MOD, which, EPOLLIN | EPOLLRDHUP | EPOLLOUT);
+    wants_room_.store(true, std::memory_order_relaxed);
+  }
+  return true;
+}
+
+void RemoteRank::after_sleep() {
+  if (!wants_room_.load(std::memory_order_relaxed)) return;
+  const std::lock_guard lock(mutex_);
+  wants_room_.store(false, std::memory_order_relaxed);
+  for (std::size_t which = 0; which < data_fds_.size(); ++which) {
+    if (data_fds_[which] >= 0) listen_for_data(EPOLL_CTL_MOD, which, EPOLLIN | EPOLLRDHUP);
   }
 }
 
@@ -416,8 +464,11 @@ void RemoteRank::lose(const std::string& why) {
     state_.store(State::lost, std::memory_order_release);
     for (Dial& d : dials_) drop(d);
     drop_streams();
-    for (std::atomic<int>& data : data_fds_) {
-      if (const int fd = data.exchange(-1); fd >= 0) reactor_.unwatch(fd);
+    for (std::size_t which = 0; which < data_fds_.size(); ++which) {
+      if (data_fds_[which] < 0) continue;
+      reactor_.unwatch(data_fds_[which]);
+      listen_for_data(EPOLL_CTL_DEL, which, 0);
+      data_fds_[which] = -1;
     }
   }
   wire_->shut();
@@ -462,29 +513,24 @@ void RemoteRank::on_events(int fd, std::uint32_t events) {
     }
     if (state_.load(std::memory_order_relaxed) == State::connecting) return connect_anew();
     control = streams_[kControl].fd() == fd;
-    data = std::ranges::count(data_fds(), fd) > 0;
+    data = std::ranges::count(data_fds_, fd) > 0;
     if (control && (events & EPOLLOUT) != 0) {
       reactor_.change(fd, EPOLLIN);
       flush_notes();
     }
   }
   if (control) read_control();
-  if (data) {
-    wire_->drive();
-    wire_->arm();
-    // Nothing waits for it, or the wire would have closed.
-    if (data_fds()[1] == fd && has_ended(fd)) reactor_.unwatch(fd);
-  }
+  if (data) wire_->drive();
 }
 
-bool RemoteRank::on_tick(Reactor::Time now) {
+std::optional<Reactor::Time> RemoteRank::on_tick(Reactor::Time now) {
   std::string why;
   bool lost = false;
   {
     const std::lock_guard lock(mutex_);
-    if (is_lost()) return false;
+    if (is_lost()) return std::nullopt;
     if (state_.load(std::memory_order_relaxed) == State::connecting && !ended_) {
-      if (now - dialled_ < kDialAgain) return true;
+      if (now - dialled_ < kDialAgain) return dialled_ + kDialAgain;
       const auto limit = setting_seconds("TUTTI_PEER_TIMEOUT");
       if (limit.count() > 0 && now - connecting_since_ > limit) {
         dial_failed(
@@ -492,14 +538,14 @@ bool RemoteRank::on_tick(Reactor::Time now) {
                         "TUTTI_PEER_TIMEOUT)",
                         place(), std::chrono::duration<double>(limit).count(),
                         why_ended_.empty() ? "" : ": " + why_ended_));
-        return true;
+        return now;
       }
       dialled_ = now;
       // Of some dials nothing may have become.
       for (std::uint32_t s = 0; s < streams() && dialler_; ++s) {
         if (!dials_[s].attempt && !streams_[s]) dial(s);
       }
-      return true;
+      return now + kDialAgain;
     }
     const bool closed = wire_closed_.load(std::memory_order_acquire);
     if (closed && !ended_) {
@@ -519,22 +565,14 @@ bool RemoteRank::on_tick(Reactor::Time now) {
   }
   if (lost) {
     lose(why);
-    return false;
+    return std::nullopt;
   }
-  if (ended_ || !is_up()) return true;
-  wire_->tend();
-  if (wire_->was_polled()) return true;
-  // Whoever waits for data takes them in. Nobody does, so this thread listens, until on_polled().
-  wire_->set_listening(true);
-  listen_for_data(EPOLLIN);
-  wire_->arm();
-  return !wire_->is_flushed();
+  if (ended_ || wire_closed_.load(std::memory_order_acquire)) return now;
+  return std::nullopt;
 }
 
 void RemoteRank::on_polled() {
-  if (leaving_.load(std::memory_order_acquire)) return;
-  listen_for_data(0);
-  reactor_.keep_awake(*this);
+  if (!leaving_.load(std::memory_order_acquire)) owner_.on_polled();
 }
 
 bool RemoteRank::on_exit() {

@@ -6,9 +6,8 @@
 // Either side may connect; where both do, the one with the lower number is the one that does. Both
 // sides prove that they know the job's secret before anything else is read (handshake.h).
 //
-// The reactor's thread does all of it, except for the data: whoever waits for them drives the wire.
-// When nobody has done so for 10 ms, the reactor begins to listen, until somebody does again. There
-// is always room for what comes, so what is sent to a rank that computes does not get stuck.
+// The reactor's thread does all of it, except for the data: who moves them, its owner says
+// (network.h).
 #pragma once
 
 #include <array>
@@ -69,6 +68,12 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
     /// It will say nothing more; `why` is empty where it has said so before, else what it does
     /// ("died").
     virtual void on_lost(int member, const std::string& why) = 0;
+    /// It is connected.
+    virtual void on_connected() = 0;
+    /// Somebody polls the wire, after it was told that the reactor listens.
+    virtual void on_polled() = 0;
+    /// Something has come over the wire, or what was left to be sent over it has gone.
+    virtual void on_moved() = 0;
   };
 
   struct Where {
@@ -78,7 +83,8 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   };
   using MakeWire = std::function<std::unique_ptr<Wire>(Wire::Owner&)>;
   RemoteRank(Owner& owner, int self, Where where, const wire::Bytes32& secret,
-             Protection protection, std::uint32_t most_streams, const MakeWire& make_wire);
+             Protection protection, std::uint32_t most_streams, const FileDescriptor& data_set,
+             const MakeWire& make_wire);
   ~RemoteRank();
 
   /// Begins to connect, unless it has.
@@ -97,11 +103,12 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   /// and is over.
   void close();
 
-  /// Readable when data have come; -1: there is no connection, or the wire has none.
-  std::array<int, 2> data_fds() const {
-    return {data_fds_[0].load(std::memory_order_acquire),
-            data_fds_[1].load(std::memory_order_acquire)};
-  }
+  // Its sockets for data are in the owner's epoll set, as `member * 2 + which`.
+  /// There are `events` of socket `which`: drives the wire.
+  void on_data(std::size_t which, std::uint32_t events);
+  /// That set tells of room for what is left to be sent, too. False: something has come already.
+  bool prepare_to_sleep();
+  void after_sleep();
   bool is_up() const { return state_.load(std::memory_order_acquire) == State::up; }
   bool is_lost() const { return state_.load(std::memory_order_acquire) == State::lost; }
 
@@ -118,11 +125,12 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   };
 
   void on_events(int fd, std::uint32_t events) override;
-  bool on_tick(Reactor::Time now) override;
+  std::optional<Reactor::Time> on_tick(Reactor::Time now) override;
   bool on_exit() override;
   void on_left(std::uint64_t group) override;
   void on_closed(const std::string& why) override;
   void on_polled() override;
+  void on_moved() override { owner_.on_moved(); }
 
   // With mutex_ held:
   void dial(std::uint32_t stream);
@@ -141,8 +149,7 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   bool notes_are_out() const { return notes_.empty() && !streams_[kControl].has_unsent(); }
 
   void watch_data(std::size_t which, int fd);
-  /// What the reactor hears of them.
-  void listen_for_data(std::uint32_t events);
+  void listen_for_data(int operation, std::size_t which, std::uint32_t events);
   /// That it has; the first is `control`.
   std::uint32_t streams() const { return wire_->needs_stream() ? most_streams_ : 1; }
   void read_control();
@@ -157,6 +164,7 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   const wire::Bytes32& secret_;
   const Protection protection_;
   const std::uint32_t most_streams_;
+  const FileDescriptor& data_set_;
   Reactor& reactor_;
   std::atomic<State> state_{State::idle};
   const std::unique_ptr<Wire> wire_;
@@ -174,7 +182,8 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   std::optional<Reactor::Time> ended_;  // the control stream has; data may still be on their way
   std::string why_ended_;
   bool dialler_ = false;  // the connection is this side's
-  std::array<std::atomic<int>, 2> data_fds_{-1, -1};
+  std::array<int, 2> data_fds_{-1, -1};
+  std::atomic<bool> wants_room_{false};  // data_set_ tells of room
   // The wire's word, which it gives with its own lock held.
   std::atomic<bool> wire_closed_{false};
   std::mutex wire_mutex_;

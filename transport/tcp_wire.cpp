@@ -17,6 +17,7 @@ void TcpWire::attach(Stream stream, Stream apart, bool sends_apart) {
   sends_apart_ = apart_.stream && sends_apart;
   hears_apart_ = apart_.stream && !sends_apart;
   push();
+  if (settle()) owner_.on_moved();
 }
 
 void TcpWire::shut() {
@@ -24,6 +25,7 @@ void TcpWire::shut() {
   closed_ = true;
   first_.stream = {};
   apart_.stream = {};
+  if (settle()) owner_.on_moved();
 }
 
 bool TcpWire::waits_for_room(std::size_t which) {
@@ -66,6 +68,7 @@ void TcpWire::say_bye() {
   const std::lock_guard lock(mutex_);
   said_.push_back({{Frame::bye, 0, 0, 0, 0, 0}, {}});
   if (!closed_) push();
+  settle();
 }
 
 void TcpWire::Outlet::begin() {

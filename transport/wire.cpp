@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "core/error.h"
 
@@ -102,6 +103,7 @@ void Wire::close(std::uint64_t group) {
     if (it->second->number() != 0) ins_by_number_[it->second->number()] = nullptr;
     it = ins_.erase(it);
   }
+  if (settle()) owner_.on_moved();
 }
 
 void Wire::send(OutLink& link) {
@@ -109,6 +111,17 @@ void Wire::send(OutLink& link) {
   if (!link.listed) sending_.push_back(&link);
   link.listed = true;
   if (!closed_) push();
+  if (settle()) owner_.on_moved();
+}
+
+bool Wire::settle() {
+  const bool unsent = !closed_ && (!sending_.empty() || has_unsent());
+  if (std::exchange(unsent_, unsent) && !unsent) moved_ = true;
+  const bool restless = unsent || (!closed_ && !owing_.empty());
+  if (restless_.load(std::memory_order_relaxed) != restless) {
+    restless_.store(restless, std::memory_order_release);
+  }
+  return std::exchange(moved_, false);
 }
 
 template <class Done>
@@ -157,6 +170,7 @@ void Wire::credit(InLink& link) {
   if (!link.listed) owing_.push_back(&link);
   link.listed = true;
   if (link.owes_much() && !closed_) push();
+  if (settle()) owner_.on_moved();
 }
 
 void Wire::note_poll() {
@@ -166,13 +180,16 @@ void Wire::note_poll() {
 
 void Wire::drive(bool tells) {
   std::vector<std::uint64_t> left;
+  bool moved = false;
   {
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock || closed_) return;
     take();
     if (!closed_ && (!sending_.empty() || has_unsent() || (tells && !owing_.empty()))) push();
     left.swap(peer_left_);
+    moved = settle();
   }
+  if (moved) owner_.on_moved();
   for (const std::uint64_t group : left) owner_.on_left(group);
 }
 
@@ -189,9 +206,14 @@ void Wire::poll_and_tell() {
 void Wire::drive() { drive(true); }
 
 void Wire::tend() {
-  const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock || closed_) return;
-  if (!sending_.empty() || !owing_.empty() || has_unsent()) push();
+  bool moved = false;
+  {
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock || closed_) return;
+    if (!sending_.empty() || !owing_.empty() || has_unsent()) push();
+    moved = settle();
+  }
+  if (moved) owner_.on_moved();
 }
 
 bool Wire::is_flushed() {

@@ -38,6 +38,8 @@ class Wire {
     virtual void on_closed(const std::string& why) = 0;
     /// Somebody polls after set_listening(true).
     virtual void on_polled() = 0;
+    /// Something has come, or what was left to be sent has gone. Called with or without locks.
+    virtual void on_moved() {}
   };
 
   /// `lock`: shared with others; null: a lock of its own.
@@ -116,7 +118,14 @@ class Wire {
   bool is_flushed();
 
   /// Whether somebody has polled since the last time that this was asked.
-  bool was_polled() { return polled_.exchange(false, std::memory_order_relaxed); }
+  bool was_polled() {
+    return polled_.load(std::memory_order_relaxed) &&
+           polled_.exchange(false, std::memory_order_relaxed);
+  }
+  /// Whether something is left to be sent, or to be told: for tend() or drive().
+  bool is_restless() const { return restless_.load(std::memory_order_acquire); }
+  /// With the lock held, by links: something has come over one of them.
+  void note_moved() { moved_ = true; }
 
  protected:
   // All with the lock held.
@@ -164,6 +173,10 @@ class Wire {
   std::vector<InLink*> owing_;            // that have freed what their senders do not know of
   std::vector<std::uint64_t> peer_left_;  // communicators, of which the owner has yet to hear
 
+  /// After something was done: what others go by who do not have the lock. Whether something has
+  /// moved, of which the owner has to hear.
+  bool settle();
+
  private:
   void note_poll();
   void drive(bool tells);
@@ -173,6 +186,8 @@ class Wire {
 
   std::atomic<bool> polled_{false};
   std::atomic<bool> listening_{false};
+  std::atomic<bool> restless_{false};
+  bool moved_ = false, unsent_ = false;  // since, and as of, settle()
   std::uint32_t last_number_ = 0;
   std::map<LinkName, std::unique_ptr<OutLink>> outs_;
   std::map<LinkName, std::unique_ptr<InLink>> ins_;

@@ -177,13 +177,14 @@ void UcxWorker::on_events(int, std::uint32_t) {
   if (serve(true)) reactor_.keep_awake(*this);
 }
 
-bool UcxWorker::on_tick(Reactor::Time) {
+std::optional<Reactor::Time> UcxWorker::on_tick(Reactor::Time now) {
   bool polled = false;
   {
     const std::lock_guard lock(mutex_);
     polled = std::exchange(polled_, false);
   }
-  return serve(!polled) || polled;
+  if (serve(!polled) || polled) return now;
+  return std::nullopt;
 }
 
 bool UcxWorker::on_exit() {

@@ -79,7 +79,7 @@ class UcxWorker final : public WireMaker,
 
  private:
   void on_events(int fd, std::uint32_t events) override;
-  bool on_tick(Reactor::Time now) override;
+  std::optional<Reactor::Time> on_tick(Reactor::Time now) override;
   bool on_exit() override;
 
   /// Progress, and what becomes of it; tells the wires' owners. True: something is left to be sent.

@@ -25,8 +25,17 @@ constexpr int kYieldingRanks = 8;  // of a core; with more, each does for a shor
 // How often who waits looks whether its peers are there. Later less often: with many ranks on a few
 // cores, looking would take the time that the others need.
 constexpr auto kLookEvery = milliseconds(10), kLateLookEvery = milliseconds(50);
+// The more threads wait, the less often each looks. What a rank says of its waits counts for 250 ms
+// (LocalGroup::say_waiting()).
+constexpr int kLookingThreads = 16;  // of a core
+constexpr int kMostCrowd = 4;        // so many times less often
+// Peers on other hosts are asked what they do: so often in the time waited so far, as an answer is
+// news for as long as its asker has waited.
+constexpr int kQuestions = 4;
+constexpr auto kQuestionEvery = milliseconds(1000);  // at least
 // While ranks of this host may have something, who cannot wake whoever sleeps on the network.
 constexpr auto kShortSleep = std::chrono::microseconds(500);
+// While what comes may have to be asked for.
 constexpr auto kLongSleep = milliseconds(10);
 
 inline void pause() {
@@ -49,9 +58,17 @@ std::string doing(const Operation& op, const Operation::Blocked& b) {
 /// looks again and again takes the time of those who have something to do, as the network's thread.
 std::atomic<int> waiting_for_hosts{0};
 
-bool outnumber_cores(int threads) {
-  static const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  return threads > std::max(cores, 1);
+int cores() {
+  static const int cores = std::max(static_cast<int>(std::thread::hardware_concurrency()), 1);
+  return cores;
+}
+
+bool outnumber_cores() { return waiting_for_hosts.load(std::memory_order_relaxed) > cores(); }
+
+/// How many times less often than a few threads would, each looks.
+int crowd() {
+  const int of_a_core = waiting_for_hosts.load(std::memory_order_relaxed) / cores();
+  return std::clamp(of_a_core / kLookingThreads, 1, kMostCrowd);
 }
 
 /// One wait: from the moment that nothing moved until something does, or `source` has more.
@@ -80,8 +97,7 @@ class Wait {
 
   void once() {
     if (spans_hosts_) poll_network();
-    const bool must_not_look =
-        spans_hosts_ && outnumber_cores(waiting_for_hosts.load(std::memory_order_relaxed));
+    const bool must_not_look = spans_hosts_ && outnumber_cores();
     if (must_not_look) looks_ = spins_;
     if (looks_ == 0 && crowded_ && waits_for_own_core()) looks_ = spins_;
     if (++looks_ <= spins_) {
@@ -117,12 +133,12 @@ class Wait {
       Job::Standstill& still = job->standstill();
       if (still.began == Clock::time_point{}) {
         still.began = now;
-        still.next_look = now + kLookEvery;
+        still.next_look = now + kLookEvery * crowd();
       }
       if (now < still.next_look) continue;
       excuse(*job, now);
-      still.next_look =
-          now + std::clamp<Clock::duration>((now - still.began) / 8, kLookEvery, kLateLookEvery);
+      still.next_look = now + crowd() * std::clamp<Clock::duration>((now - still.began) / 8,
+                                                                    kLookEvery, kLateLookEvery);
       inspect(*job, now);
     }
   }
@@ -157,25 +173,33 @@ class Wait {
     if (spans_hosts_) return sleep_on_network(groups, now);
     std::vector<Bell*> bells;
     for (LocalGroup* g : groups) bells.push_back(&g->control().bell);
-    sleep_unless(bells, [&] {
-      return is_over() || std::ranges::any_of(pending_, [](const Job* job) {
-               return job->operation().group().failed();
-             });
-    });
+    sleep_unless(bells, [&] { return is_over() || has_failed(); });
   }
 
-  /// Bells are not heard meanwhile. Where nobody else would ring them, who has waited for long
-  /// sleeps for long: on a host with more ranks than cores, all that looking keeps those who have
-  /// something to do from it.
-  void sleep_on_network(std::span<LocalGroup* const> groups, Clock::time_point now) const {
+  bool has_failed() const {
+    return std::ranges::any_of(pending_,
+                               [](const Job* job) { return job->operation().group().failed(); });
+  }
+
+  /// Other ranks' bells are not heard meanwhile. Where nobody would ring them, who has waited for
+  /// long sleeps for long: on a host with more ranks than cores, all that looking keeps those who
+  /// have something to do from it.
+  void sleep_on_network(std::span<LocalGroup* const> groups, Clock::time_point now) {
     const auto spans = [](LocalGroup* g) { return !g->one_host(); };
-    const auto alone = [](LocalGroup* g) { return g->ranks_here().size() == 1; };
-    auto most = std::chrono::microseconds(kShortSleep);
+    Network& network = *(*std::ranges::find_if(groups, spans))->network();
+    const auto alone = [&](LocalGroup* g) {
+      return g->ranks_here().size() == 1 && g->network() == &network;
+    };
+    Clock::duration most = kShortSleep;
     if (source_ == nullptr && std::ranges::all_of(groups, alone)) {
-      most = std::chrono::duration_cast<std::chrono::microseconds>(
-          std::clamp<Clock::duration>((now - began_) / 8, kShortSleep, kLongSleep));
+      most = std::clamp<Clock::duration>((now - began_) / 8, kShortSleep, kLongSleep);
+      if (network.hears_all()) {
+        most = crowd() * kLateLookEvery;
+        for (Job* job : pending_) most = std::min(most, job->standstill().next_look - now);
+      }
     }
-    (*std::ranges::find_if(groups, spans))->sleep_on_network(most);
+    network.sleep(std::max<Clock::duration>(most, std::chrono::microseconds(50)),
+                  [&] { return is_over() || has_failed(); });
   }
 
   void throw_if_failed() {
@@ -212,7 +236,13 @@ class Wait {
     if (b.peer < 0) return;
     const std::string now_doing = doing(op, b);
     group.publish_wait(b.peer, now);
-    group.ask(b.peer);
+    Job::Standstill& still = job.standstill();
+    const bool asks = now >= still.next_question;
+    if (asks) {
+      still.next_question =
+          now + std::min<Clock::duration>((now - still.began) / kQuestions, kQuestionEvery);
+      group.ask(b.peer);
+    }
     if (must_stop()) {
       group.fail({ErrorCode::aborted, group.rank(),
                   fmt::format("rank {} exits, or was interrupted, while it is {}", group.rank(),
@@ -225,7 +255,7 @@ class Wait {
     // From another host, the failure because of which it left may take another way, and a moment
     // longer.
     constexpr auto kNews = milliseconds(300);
-    const bool settled = group.one_host() || now - job.standstill().began >= kNews;
+    const bool settled = group.one_host() || now - still.began >= kNews;
     if (settled && group.has_left(b.peer) && op.blocked().peer == b.peer) {
       group.fail({ErrorCode::peer_lost, b.peer,
                   fmt::format("rank {} has left the communicator (destroyed it, or ended) while "
@@ -233,10 +263,10 @@ class Wait {
                               "Restart the job, or go on without that rank (shrink)",
                               b.peer, group.rank(), now_doing, group.refusal_text(b.peer))});
     }
-    const auto waited = now - job.standstill().began;
+    const auto waited = now - still.began;
     // Who has not looked for half of that time does not wait any more, but stands still.
     const int late = group.end_of_line(b.peer, now - waited / 2);
-    group.ask(late);
+    if (asks) group.ask(late);
     const auto report = [&] {
       std::string text = fmt::format(
           "rank {} has been {} for {:.1f} s; that rank's last finished step is {}{}{}{}",
@@ -256,9 +286,8 @@ class Wait {
           {ErrorCode::timed_out, late,
            fmt::format("{}: the timeout of {:.1f} s has passed{}", report(), seconds(timeout),
                        timeout == policy.timeout ? " (TUTTI_TIMEOUT)" : "")});
-    } else if (!job.standstill().reported && policy.report_after.count() > 0 &&
-               waited > policy.report_after) {
-      job.standstill().reported = true;
+    } else if (!still.reported && policy.report_after.count() > 0 && waited > policy.report_after) {
+      still.reported = true;
       log().warn("{}; still waiting", report());
     }
     if (group.failed()) group.throw_failure();
@@ -292,7 +321,7 @@ namespace {
 constexpr int kEagerLooks = 64;
 
 bool answers_soon(const Job& job) {
-  if (job.policy().crowded) return false;
+  if (job.policy().crowded || (job.operation().spans_hosts() && outnumber_cores())) return false;
   for (int looks = std::min(kEagerLooks, job.policy().spins); looks > 0; --looks) {
     job.operation().poll();
     if (job.operation().can_advance()) return true;

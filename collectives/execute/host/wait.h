@@ -40,6 +40,7 @@ class Job {
   struct Standstill {
     std::chrono::steady_clock::time_point began{};  // not known yet, or it moves
     std::chrono::steady_clock::time_point next_look{};
+    std::chrono::steady_clock::time_point next_question{};  // to peers on other hosts
     bool reported = false;
     bool excused = false;  // from the time for which this process was stopped
   };
