@@ -19,6 +19,8 @@ from tutti.torch.extension import build
 build()  # once, and not by a rank whose time is measured
 
 WORLDS = [2, 3, 4]
+# Has monitored_barrier for gloo alone, and split_group for groups of a GPU.
+OLDEST = torch.__version__.startswith("2.11.")
 
 
 class Failed(AssertionError):

@@ -135,7 +135,6 @@ def body_raises(rank, world, name, victim, when):
 
 def body_mismatch(rank, world, name, victim, what):
     wrong = rank == victim
-    dist.barrier()
     if name in ("DDP", "FSDP2") and what != "order":
         if what == "shape" and name == "DDP":  # which looks by itself, and says so
             with pytest.raises(RuntimeError):
@@ -146,15 +145,13 @@ def body_mismatch(rank, world, name, victim, what):
         return
     if what == "order":  # one call more on one rank
         call = call_of(name, world)
-        dist.barrier()  # making a model needs calls, too
-        if wrong:
-            other = "all_reduce" if name == "barrier" else "barrier"
-            call = lambda first=operations(world)[other], then=call: (first(), then())
-    else:
-        count = COUNT + 1 if wrong and what == "shape" else COUNT
-        dtype = torch.int32 if wrong and what == "dtype" else torch.float32
-        call = operations(world, count, dtype)[name]
-    expect(call, f"rank {victim}")
+        more = operations(world)["all_reduce" if name == "barrier" else "barrier"]
+        # From a moment on at which all have their model, which takes calls, too.
+        expect(lambda: (dist.barrier(), wrong and more(), call()), f"rank {victim}")
+        return
+    count = COUNT + 1 if wrong and what == "shape" else COUNT
+    dtype = torch.int32 if wrong and what == "dtype" else torch.float32
+    expect(operations(world, count, dtype)[name], f"rank {victim}")
 
 
 def rounds(fault):
