@@ -2,9 +2,8 @@
 // that stand for all others, and what texts describe.
 #include <gtest/gtest.h>
 
-#include <chrono>
-#include <cmath>
 #include <cstdlib>
+#include <ctime>
 
 #include "collectives/algorithms.h"
 #include "collectives/cluster/fair_share.h"
@@ -150,16 +149,16 @@ TEST(ClusterSimulation, OfManyRanks) {
   const int hosts = given == nullptr ? 256 : std::atoi(given);
   const Cluster c = cluster("8xH100", hosts);
   for (const char* algorithm : {"ring", "tree", "hierarchical", "hierarchical_tree"}) {
-    const auto start = std::chrono::steady_clock::now();
+    const std::clock_t start = std::clock();  // others may keep the cores busy
     Call call;
     call.bytes = 1e9;
     Prediction p;
     p.algorithm = algorithm;
     const Simulated s = simulate(c, call, p, false);
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-    std::printf("%s: %d ranks, %.0f us, in %.1f s\n", algorithm, c.ranks(), s.us, took.count());
+    const double took = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+    std::printf("%s: %d ranks, %.0f us, in %.1f s of a core\n", algorithm, c.ranks(), s.us, took);
     EXPECT_GT(s.us, 1e9 / 400e3);
-    EXPECT_LT(took.count(), 60);
+    EXPECT_LT(took, 60);
   }
 }
 

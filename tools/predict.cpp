@@ -231,8 +231,9 @@ void draw(const Arguments& a, const Cluster& c, const Call& call) {
   const Prediction p = plan == all.end() ? all.front() : *plan;
   const cluster::Simulated run = cluster::simulate(c, call, p, true);
   const std::string title = fmt::format(
-      "{} of {:.0f} bytes, {} ranks: {}, {} tiles, {:.1f} us without the call{}",
-      name(call.collective), call.bytes, c.ranks(), protocol_of(p), p.tiles, run.us,
+      "{} of {:.0f} bytes, {} ranks: {}, {} tile{}, {:.1f} us without the call{}",
+      name(call.collective), call.bytes, c.ranks(), protocol_of(p), p.tiles,
+      p.tiles == 1 ? "" : "s", run.us,
       run.unit < c.hosts() ? fmt::format("; {} of {} equal hosts", run.unit, c.hosts()) : "");
   if (!a.picture.empty()) write_text_file(a.picture, draw_run(run, title));
   if (!a.heat.empty()) write_text_file(a.heat, draw_heat(run, title));

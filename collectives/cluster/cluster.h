@@ -33,10 +33,6 @@ class Cluster {
   int ranks() const { return hosts_ * ranks_of_a_host(); }
   const topology::Network& network() const { return network_; }
   const Constants& constants() const { return constants_; }
-  const topology::Graph& graph() const { return graph_; }
-  /// Nodes of the graph.
-  const std::vector<int>& gpus() const { return gpus_; }
-  int ports() const { return ports_; }
   /// GB/s of a host's ports together, one way.
   double port_bandwidth() const { return ports_ * port_rate_; }
 
@@ -70,7 +66,7 @@ class Cluster {
   int hosts_;
   topology::Network network_;
   Constants constants_;
-  std::vector<int> gpus_;
+  std::vector<int> gpus_;  // nodes of the graph
   int ports_ = 0;
   double port_rate_ = 0;
   std::vector<Route> inside_;

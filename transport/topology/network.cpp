@@ -16,9 +16,9 @@ namespace {
 // Latency: one message from GPU to GPU by NCCL's LL, less the 2.7 us that InfiniBand has of it.
 // Efficiency: busbw of long all_gathers and all_reduces over the rate of the ports.
 constexpr std::array kKinds{
-    NetworkKind{"ib", 0, 0.92, "NCCL's graph/tuning.cc (latency); NVIDIA's DGX H100 figures"},
+    NetworkKind{"ib", 0, 0.92, "NCCL's graph/tuning.cc (latency); efficiency assumed, as EFA's"},
     NetworkKind{"roce", 12, 0.82, "published nccl-tests of GPU clouds with ConnectX-7"},
-    NetworkKind{"efa", 15, 0.9, "AWS: 15.5 us for EFA; published nccl-tests of p5 and p5en"},
+    NetworkKind{"efa", 15, 0.9, "published nccl-tests of p5 and p5en"},
     NetworkKind{"tcpxo", 32, 0.95, "Google's GPUDirect-TCPXO: published nccl-tests of A3 Mega"},
     NetworkKind{"tcpx", 400, 0.6, "Google's GPUDirect-TCPX: published nccl-tests of A3 High"},
     NetworkKind{"tcp", 100, 0.55, "NCCL's socket transport between virtual machines, one stream"},
