@@ -53,7 +53,7 @@ Cluster::Cluster(const Graph& host, int hosts, const topology::Network& network,
   }
   const int staging = static_cast<int>(capacities_.size());
   capacities_.push_back(constants.staging);
-  names_.push_back("memory of the host");
+  names_.emplace_back("memory of the host");
   switch_ = 1e300;
   for (const int a : gpus_) {
     const auto paths = graph_.paths(a);
