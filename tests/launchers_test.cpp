@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,12 +34,16 @@ std::vector<std::string> lines_of(const std::string& command) {
   return lines;
 }
 
-const std::string kOpenMpi = "mpirun --allow-run-as-root --oversubscribe -n {} ";
-const std::string kMpich = "mpiexec.hydra -n {} ";
+// Two jobs of Open MPI that start at once can fail on the directory that both make for their user:
+// each job gets one of its own.
+const std::string kOpenMpi =
+    "mpirun --allow-run-as-root --oversubscribe --mca orte_tmpdir_base {0}/{1} -n {2} ";
+const std::string kMpich = "mpiexec.hydra -n {2} ";
 
 class RealLauncher : public testing::TestWithParam<std::pair<std::string, std::string>> {
  protected:
   void SetUp() override {
+    ASSERT_NE(mkdtemp(directory_.data()), nullptr);
     const std::string command = GetParam().second;
     if (!has_program(command.substr(0, command.find(' ')))) GTEST_SKIP() << "is not installed";
     if (GetParam().first == "Open MPI" &&
@@ -46,7 +51,10 @@ class RealLauncher : public testing::TestWithParam<std::pair<std::string, std::s
       GTEST_SKIP() << "mpirun is another MPI's";
     }
   }
-  std::string start(int ranks) const { return fmt::format(fmt::runtime(GetParam().second), ranks); }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+  std::string start(int ranks) {
+    return fmt::format(fmt::runtime(GetParam().second), directory_, ++jobs_, ranks);
+  }
   std::vector<std::string> expected(int ranks) const {
     std::vector<std::string> lines;
     for (int rank = 0; rank < ranks; ++rank) {
@@ -54,6 +62,10 @@ class RealLauncher : public testing::TestWithParam<std::pair<std::string, std::s
     }
     return lines;
   }
+
+ private:
+  std::string directory_ = testing::TempDir() + "launchers.XXXXXX";
+  int jobs_ = 0;
 };
 
 TEST_P(RealLauncher, RanksMeet) {
@@ -68,11 +80,11 @@ TEST_P(RealLauncher, SeveralWorldsInOneProcess) {
 
 TEST_P(RealLauncher, ThroughAWrapperAndTwoJobsAtOnce) {
   const Environment environment({});
-  const std::string job = start(2) + "sh -c '" ENVIRONMENT_RANK " 2; exit $?'";
+  const std::string program = "sh -c '" ENVIRONMENT_RANK " 2; exit $?'";
   auto both = expected(2);
   for (const std::string& line : expected(2)) both.push_back(line);
   std::sort(both.begin(), both.end());
-  EXPECT_EQ(lines_of(job + " & " + job + "; wait"), both);
+  EXPECT_EQ(lines_of(start(2) + program + " & " + start(2) + program + "; wait"), both);
 }
 
 INSTANTIATE_TEST_SUITE_P(

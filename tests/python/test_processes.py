@@ -102,13 +102,17 @@ LAUNCHERS = {
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 @pytest.mark.parametrize("example", sorted(p.name for p in EXAMPLES.glob("*.py")))
-def test_examples(example, launcher):
+def test_examples(example, launcher, tmp_path):
     command = LAUNCHERS[launcher]
     if shutil.which(command[0]) is None:
         pytest.skip(f"{command[0]} is not installed")
     if launcher == "torchrun" and importlib.util.find_spec("torch") is None:
         pytest.skip("torch is not installed")
-    run = subprocess.run([*command, EXAMPLES / example], capture_output=True, text=True, timeout=60)
+    # Two jobs of Open MPI that start at once can fail on the directory that both make for their user.
+    environment = os.environ | {"OMPI_MCA_orte_tmpdir_base": str(tmp_path)}
+    run = subprocess.run(
+        [*command, EXAMPLES / example], capture_output=True, text=True, timeout=60, env=environment
+    )
     assert run.returncode == 0, run.stdout + run.stderr
     assert run.stdout
 
