@@ -17,7 +17,7 @@ DeviceNetworkLinks::DeviceNetworkLinks(LocalGroup& group)
   network_->join(id_, *this);
 }
 
-DeviceNetworkLinks::~DeviceNetworkLinks() { network_->leave(id_, failed_); }
+DeviceNetworkLinks::~DeviceNetworkLinks() { network_->leave(id_, failed_, -1); }
 
 LinkEnds DeviceNetworkLinks::ends(int peer, std::size_t channels, const ConnectionShape& shape) {
   Wire& wire = network_->wire(members_[static_cast<std::size_t>(peer)]);

@@ -74,6 +74,10 @@ bool Joining::give_up(const Failure& failure) {
     if (state_of(word) != kOpen) return state_of(word) == kFailed;
   } while (!here_.compare_exchange_weak(word, (word & ~std::uint64_t{0xff}) | kFailed,
                                         std::memory_order_acq_rel));
+  {
+    const std::lock_guard lock(mutex_);
+    failure_ = failure;
+  }
   record_(failure);
   const int first = tree_.lowest();
   if (first != tree_.own()) tree_.tell(first, kGone, to_bytes(failure));

@@ -368,13 +368,13 @@ bool Network::is_lost(int member) {
   return lost_.contains(member);
 }
 
-void Network::leave(std::uint64_t group, bool failed) {
+void Network::leave(std::uint64_t group, bool failed, int because_of) {
   {
     const std::lock_guard lock(listeners_mutex_);
     last_failed_ = failed;
     listeners_.erase(group);
     early_.erase(group);
-    over_.try_emplace(group, -1);
+    over_.try_emplace(group, because_of);
   }
   for (RemoteRank* r : all_remote()) r->wire().close(group);
 }

@@ -77,9 +77,10 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
 
   /// `listener` hears what is said to communicator `group`, also what was before. Until leave(),
   /// which waits for it; its links end, and those who know this rank hear that it has left. Where
-  /// it `failed`, nobody may be there to take what it has sent, and that does not matter.
+  /// it `failed`, nobody may be there to take what it has sent, and that does not matter; who asks
+  /// then hears that it was `because_of` that member (-1: of none).
   void join(std::uint64_t group, Listener& listener);
-  void leave(std::uint64_t group, bool failed);
+  void leave(std::uint64_t group, bool failed, int because_of);
   /// This rank will never join `group`, for rank `because_of` of the job is gone (-1: for other
   /// reasons): whoever has something to say to it there hears that instead.
   void refuse(std::uint64_t group, int because_of);

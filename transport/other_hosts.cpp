@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <span>
 #include <utility>
 
 #include "core/background.h"
@@ -13,7 +14,7 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kAskAgain = 50ms;
+constexpr auto kAskEvery = 50ms;
 
 }  // namespace
 
@@ -27,7 +28,12 @@ OtherHosts::OtherHosts(Network& network, std::uint64_t group, HostTree::Ranks ra
       copies_(std::make_unique<RingMemory>(static_cast<std::size_t>(tree_.ranks()) *
                                            sizeof(ControlBlock))) {}
 
-OtherHosts::~OtherHosts() { network_.leave(group_, callbacks_.failure().has_value()); }
+OtherHosts::~OtherHosts() {
+  const auto failure = callbacks_.failure();
+  const bool lost = failure && failure->code == ErrorCode::peer_lost && failure->rank >= 0 &&
+                    joining_.state() == Joining::kFailed;
+  network_.leave(group_, failure.has_value(), lost ? tree_.member(failure->rank) : -1);
+}
 
 ControlBlock& OtherHosts::copy(int rank) {
   // Zeros are a ControlBlock that has said nothing.
@@ -66,8 +72,12 @@ void OtherHosts::on_left(int member, int because_of) {
   const int rank = tree_.rank_of(member);
   if (rank < 0 || tree_.is_here(rank)) return;
   copy(rank).state.fetch_or(kLeft, std::memory_order_release);
-  tree_.mark_gone(rank);
   if (!joining_.is_decided()) {
+    if (because_of < 0 && is_first_time(rank)) {
+      // It may be for another's sake that it has left, and says so when asked.
+      const std::int32_t nobody = -1;
+      return tree_.tell_rank(rank, Joining::kQuestion, std::as_bytes(std::span(&nobody, 1)));
+    }
     joining_.object({ErrorCode::peer_lost, because_of >= 0 ? tree_.rank_of(because_of) : rank,
                      because_of >= 0
                          ? fmt::format("rank {} of the job is gone, so rank {} has not joined the "
@@ -77,7 +87,13 @@ void OtherHosts::on_left(int member, int because_of) {
                                        "communicator",
                                        rank)});
   }
+  tree_.mark_gone(rank);
   callbacks_.ring_all();
+}
+
+bool OtherHosts::is_first_time(int rank) {
+  const std::lock_guard lock(mutex_);
+  return left_.insert(rank).second;
 }
 
 std::optional<std::string> OtherHosts::why_lost(int rank) const {
@@ -103,7 +119,7 @@ void OtherHosts::ask(int rank) {
     if (lost_.contains(rank)) return;
     Asked& asked = asked_[rank];
     const auto now = Clock::now();
-    if (now - asked.last < kAskAgain) return;
+    if (now - asked.last < kAskEvery) return;
     asked.last = now;
   }
   tree_.tell_rank(rank, kAsk, {});

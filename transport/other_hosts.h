@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -69,6 +70,8 @@ class OtherHosts final : Network::Listener {
   void on_lost(int member, const std::string& why) override;
 
   void spread(const Failure& failure, int except);
+  /// That `rank` has left, as far as is known.
+  bool is_first_time(int rank);
 
   Network& network_;
   const std::uint64_t group_;
@@ -80,6 +83,7 @@ class OtherHosts final : Network::Listener {
 
   mutable std::mutex mutex_;
   std::map<int, std::string> lost_;
+  std::set<int> left_;  // before all had joined, without saying why
   struct Asked {
     std::chrono::steady_clock::time_point last{};
     std::uint64_t answers = 0;
