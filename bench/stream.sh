@@ -1,6 +1,6 @@
 #!/bin/bash
 # Messages in one direction between two hosts (network namespaces of this machine), beside iperf3 with
-# writes of the same size, in turn; needs root, iproute2 and iperf3:
+# writes of the same size (1 MiB at most), in turn; needs root, iproute2 and iperf3:
 #     bench/stream.sh BUILD_FOLDER [ROUNDS [BYTES...]]
 # Prints GB/s (10^9 bytes) of each round, and the medians. A broadcast of two ranks by `direct` is one
 # message a call, from rank 0 to rank 1. Each side is bound to a core; both have reno.
@@ -28,7 +28,7 @@ sleep 1
 of_iperf() {  # BYTES
   ip netns exec ${name}1 taskset -c 1 timeout 20 iperf3 -s -1 >/dev/null 2>&1 &
   sleep 0.3
-  ip netns exec ${name}0 taskset -c 0 timeout 20 iperf3 -c 10.99.0.2 -l "$1" \
+  ip netns exec ${name}0 taskset -c 0 timeout 20 iperf3 -c 10.99.0.2 -l $(($1 < 1048576 ? $1 : 1048576)) \
     -t 1 -f M | awk '/receiver/ {print $7 * 1.048576 / 1000}'
   wait
 }
