@@ -15,21 +15,59 @@ endif()
 set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
 set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
 
-# Headers that most files include are parsed once for many. With a compiler cache that brings nothing,
-# and the cache would have to be told what it may overlook.
+# A first build has headers parsed once for many files, and several files of a library compiled as one.
+# With a compiler cache that brings little, and the cache would have to be told what it may overlook.
 set(TUTTI_PCH AUTO CACHE STRING "Precompiled headers: ON, OFF, or AUTO (without a compiler cache)")
+set(TUTTI_UNITY AUTO CACHE STRING "Unity builds: ON, OFF, or AUTO (without a compiler cache)")
 set(TUTTI_COMMON_HEADERS <algorithm> <array> <atomic> <chrono> <functional> <map> <memory> <mutex>
                          <optional> <set> <span> <string> <string_view> <thread> <vector>
                          <fmt/format.h>)
 
+function(tutti_wants setting result)
+  if(setting STREQUAL "AUTO")
+    if(CMAKE_CXX_COMPILER_LAUNCHER)
+      set(setting OFF)
+    else()
+      set(setting ON)
+    endif()
+  endif()
+  set(${result} ${setting} PARENT_SCOPE)
+endfunction()
+
+# tutti_unity(target): files of one folder are compiled a few at a time; so what they have in unnamed
+# namespaces had better differ. Not those with SKIP_UNITY_BUILD_INCLUSION. To be called where the
+# target was made, and has all its sources.
+function(tutti_unity target)
+  tutti_wants(${TUTTI_UNITY} wanted)
+  if(NOT wanted)
+    return()
+  endif()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  get_target_property(sources ${target} SOURCES)
+  foreach(source IN LISTS sources)
+    get_source_file_property(skip ${source} SKIP_UNITY_BUILD_INCLUSION)
+    if(NOT source MATCHES "[.]cpp$" OR skip)
+      continue()
+    endif()
+    get_filename_component(folder ${source} DIRECTORY)
+    string(MAKE_C_IDENTIFIER "${folder}" folder)
+    math(EXPR count_${folder} "0${count_${folder}} + 1")
+    math(EXPR part "(${count_${folder}} - 1) / 8")
+    set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${folder}_${part})
+  endforeach()
+endfunction()
+
+# tutti_alone(target sources...): these are not compiled together with others (tutti_unity).
+function(tutti_alone target)
+  set_source_files_properties(${ARGN} TARGET_DIRECTORY ${target} PROPERTIES
+    SKIP_UNITY_BUILD_INCLUSION ON)
+endfunction()
+
 # tutti_precompile(target kind headers...): where they are wanted. Targets of one kind, which are all
 # compiled with the same options, share theirs; a file that they do not fit does without.
 function(tutti_precompile target kind)
-  if(TUTTI_PCH STREQUAL "AUTO")
-    if(CMAKE_CXX_COMPILER_LAUNCHER)
-      return()
-    endif()
-  elseif(NOT TUTTI_PCH)
+  tutti_wants(${TUTTI_PCH} wanted)
+  if(NOT wanted)
     return()
   endif()
   set_target_properties(${target} PROPERTIES PCH_WARN_INVALID OFF)

@@ -60,29 +60,26 @@ Hops in_groups_hops(const PlanRequest& request) {
 }
 
 /// What a plan's steps reach: links alone, or other ranks' memory with links for signals alone.
-enum class Reach : bool { links, windows };
+enum class Over : bool { links, windows };
 
 /// An algorithm that has one slice, or...
 template <auto kGenerate, auto kTextbook, auto kHops>
-constexpr Algorithm one(Collective c, std::string_view name, Reach reach,
-                        std::string_view summary) {
-  return {c,         name,      summary,    reach == Reach::windows, false, false,
-          kGenerate, kTextbook, flat<kHops>};
+constexpr Algorithm one(Collective c, std::string_view name, Over over, std::string_view summary) {
+  return {c, name, summary, over == Over::windows, false, false, kGenerate, kTextbook, flat<kHops>};
 }
 /// ... one for each lane that is asked for.
 template <auto kGenerate, auto kTextbook, auto kHops>
-constexpr Algorithm many(Collective c, std::string_view name, Reach reach,
-                         std::string_view summary) {
-  return {c,          name,  summary,           reach == Reach::windows,
+constexpr Algorithm many(Collective c, std::string_view name, Over over, std::string_view summary) {
+  return {c,          name,  summary,           over == Over::windows,
           true,       false, sliced<kGenerate>, sliced_traffic<kTextbook>,
           flat<kHops>};
 }
 template <const char* kName, const Family& kFamily>
-constexpr Algorithm nested(Collective c, Reach reach, std::string_view summary) {
+constexpr Algorithm nested(Collective c, Over over, std::string_view summary) {
   return {c,
           kName,
           summary,
-          reach == Reach::windows,
+          over == Over::windows,
           false,
           needs_equal_groups(c),
           composed<kName, kFamily, kFamily>,
@@ -97,39 +94,39 @@ constexpr Algorithm in_groups(Collective c, std::string_view name, std::string_v
 
 constexpr Algorithm kAlgorithms[] = {
     many<ring_all_reduce, textbook::exchange_twice, textbook::around_twice>(
-        Collective::all_reduce, "ring", Reach::links,
+        Collective::all_reduce, "ring", Over::links,
         "Sums travel around a ring, then the results: least bytes, 2(n-1) hops"),
     one<tree_all_reduce, textbook::tree_all_reduce, textbook::up_and_down>(
-        Collective::all_reduce, "tree", Reach::links,
+        Collective::all_reduce, "tree", Over::links,
         "Up and down two binary trees at once: near least bytes, 4 log2 n hops"),
     many<recursive_doubling_all_reduce, textbook::recursive_doubling_all_reduce,
          textbook::doubling>(
-        Collective::all_reduce, "recursive_doubling", Reach::links,
+        Collective::all_reduce, "recursive_doubling", Over::links,
         "Whole vectors between partners at distance 1, 2, 4, ...: log2 n hops"),
     one<recursive_halving_all_reduce, textbook::recursive_halving_all_reduce,
         textbook::halving_and_doubling>(
-        Collective::all_reduce, "recursive_halving", Reach::links,
+        Collective::all_reduce, "recursive_halving", Over::links,
         "Halves between partners, then back: least bytes, 2 log2 n hops"),
     many<one_shot_all_reduce, textbook::exchange, textbook::one_hop>(
-        Collective::all_reduce, "one_shot", Reach::links,
+        Collective::all_reduce, "one_shot", Over::links,
         "Everyone sends everything to everyone: 1 hop"),
     many<two_shot_all_reduce, textbook::exchange_twice, textbook::two_hops>(
-        Collective::all_reduce, "two_shot", Reach::links,
+        Collective::all_reduce, "two_shot", Over::links,
         "Everyone sums up a chunk and sends it to everyone: 2 hops, least bytes"),
     many<one_shot_window_all_reduce, textbook::read_others, textbook::two_hops>(
-        Collective::all_reduce, "one_shot_window", Reach::windows,
+        Collective::all_reduce, "one_shot_window", Over::windows,
         "Everyone reads all inputs where they are"),
     many<two_shot_window_all_reduce, textbook::exchange, textbook::two_hops>(
-        Collective::all_reduce, "two_shot_window", Reach::windows,
+        Collective::all_reduce, "two_shot_window", Over::windows,
         "Everyone sums up a chunk where it is and writes it to all: no copies"),
     nested<kHierarchical, kRings>(
-        Collective::all_reduce, Reach::links,
+        Collective::all_reduce, Over::links,
         "reduce_scatter inside of groups, all_reduce across, all_gather inside, by rings"),
     nested<kHierarchicalTree, kLogarithmic>(
-        Collective::all_reduce, Reach::links,
+        Collective::all_reduce, Over::links,
         "reduce_scatter inside of groups, all_reduce across, all_gather inside, in O(log n) hops"),
     nested<kHierarchicalWindow, kWindows>(
-        Collective::all_reduce, Reach::windows,
+        Collective::all_reduce, Over::windows,
         "reduce_scatter inside of groups, all_reduce across, all_gather inside, through windows"),
     in_groups<hierarchical_direct_all_reduce, textbook::groups_all_reduce, textbook::two_hops>(
         Collective::all_reduce, "hierarchical_direct",
@@ -139,22 +136,21 @@ constexpr Algorithm kAlgorithms[] = {
         Collective::all_reduce, "hierarchical_pipelined",
         "As hierarchical_direct, with three messages under way: for long ones"),
     many<ring_all_gather, textbook::exchange, textbook::around>(
-        Collective::all_gather, "ring", Reach::links, "Blocks travel around a ring: n-1 hops"),
+        Collective::all_gather, "ring", Over::links, "Blocks travel around a ring: n-1 hops"),
     one<recursive_doubling_all_gather, textbook::recursive_doubling_all_gather, textbook::doubling>(
-        Collective::all_gather, "recursive_doubling", Reach::links,
+        Collective::all_gather, "recursive_doubling", Over::links,
         "Partners at distance 1, 2, 4, ... exchange all that they have: log2 n hops"),
     one<bruck_all_gather, textbook::exchange, textbook::logarithmic>(
-        Collective::all_gather, "bruck", Reach::links,
+        Collective::all_gather, "bruck", Over::links,
         "Runs of blocks from distance 1, 2, 4, ...: log2 n hops, least bytes for any n"),
     many<direct_all_gather, textbook::exchange, textbook::one_hop>(
-        Collective::all_gather, "direct", Reach::links,
-        "Every block straight to every rank: 1 hop"),
+        Collective::all_gather, "direct", Over::links, "Every block straight to every rank: 1 hop"),
     many<direct_window_all_gather, textbook::read_others, textbook::two_hops>(
-        Collective::all_gather, "direct_window", Reach::windows,
+        Collective::all_gather, "direct_window", Over::windows,
         "Everyone reads the others' blocks where they are"),
-    nested<kHierarchical, kRings>(Collective::all_gather, Reach::links,
+    nested<kHierarchical, kRings>(Collective::all_gather, Over::links,
                                   "Across groups, then inside, by rings"),
-    nested<kHierarchicalWindow, kWindows>(Collective::all_gather, Reach::windows,
+    nested<kHierarchicalWindow, kWindows>(Collective::all_gather, Over::windows,
                                           "Across groups, then inside, through windows"),
     in_groups<hierarchical_direct_all_gather, textbook::groups_all_gather, textbook::one_hop>(
         Collective::all_gather, "hierarchical_direct",
@@ -164,22 +160,22 @@ constexpr Algorithm kAlgorithms[] = {
         Collective::all_gather, "hierarchical_pipelined",
         "As hierarchical_direct, with three messages under way: for long ones"),
     many<ring_reduce_scatter, textbook::exchange, textbook::around>(
-        Collective::reduce_scatter, "ring", Reach::links, "Sums travel around a ring: n-1 hops"),
+        Collective::reduce_scatter, "ring", Over::links, "Sums travel around a ring: n-1 hops"),
     one<recursive_halving_reduce_scatter, textbook::recursive_halving_reduce_scatter,
-        textbook::halving>(Collective::reduce_scatter, "recursive_halving", Reach::links,
+        textbook::halving>(Collective::reduce_scatter, "recursive_halving", Over::links,
                            "Halves between partners, the farthest first: log2 n hops"),
     one<bruck_reduce_scatter, textbook::exchange, textbook::logarithmic>(
-        Collective::reduce_scatter, "bruck", Reach::links,
+        Collective::reduce_scatter, "bruck", Over::links,
         "Bruck's all-gather in reverse: log2 n hops, least bytes for any n"),
     many<direct_reduce_scatter, textbook::exchange, textbook::one_hop>(
-        Collective::reduce_scatter, "direct", Reach::links,
+        Collective::reduce_scatter, "direct", Over::links,
         "Every block straight to its owner: 1 hop"),
     many<direct_window_reduce_scatter, textbook::read_others, textbook::two_hops>(
-        Collective::reduce_scatter, "direct_window", Reach::windows,
+        Collective::reduce_scatter, "direct_window", Over::windows,
         "Everyone sums up its block where the inputs are"),
-    nested<kHierarchical, kRings>(Collective::reduce_scatter, Reach::links,
+    nested<kHierarchical, kRings>(Collective::reduce_scatter, Over::links,
                                   "Inside of groups, then across, by rings"),
-    nested<kHierarchicalWindow, kWindows>(Collective::reduce_scatter, Reach::windows,
+    nested<kHierarchicalWindow, kWindows>(Collective::reduce_scatter, Over::windows,
                                           "Inside of groups, then across, through windows"),
     in_groups<hierarchical_direct_reduce_scatter, textbook::groups_reduce_scatter,
               textbook::one_hop>(
@@ -190,24 +186,24 @@ constexpr Algorithm kAlgorithms[] = {
         Collective::reduce_scatter, "hierarchical_pipelined",
         "As hierarchical_direct, with three messages under way: for long ones"),
     one<tree_broadcast, textbook::tree_broadcast, textbook::up_or_down>(
-        Collective::broadcast, "tree", Reach::links,
+        Collective::broadcast, "tree", Over::links,
         "Down two binary trees, half of the data each: log2 n hops"),
     many<chain_broadcast, textbook::chain_broadcast, textbook::around>(
-        Collective::broadcast, "chain", Reach::links,
+        Collective::broadcast, "chain", Over::links,
         "From rank to rank, tile after tile: for long messages"),
     many<direct_broadcast, textbook::from_root, textbook::one_hop>(
-        Collective::broadcast, "direct", Reach::links, "The root sends to everyone: 1 hop"),
+        Collective::broadcast, "direct", Over::links, "The root sends to everyone: 1 hop"),
     many<direct_window_broadcast, textbook::read_root, textbook::two_hops>(
-        Collective::broadcast, "direct_window", Reach::windows,
+        Collective::broadcast, "direct_window", Over::windows,
         "Everyone reads the root's input where it is"),
     many<split_window_broadcast, textbook::split_broadcast, textbook::two_hops>(
-        Collective::broadcast, "split_window", Reach::windows,
+        Collective::broadcast, "split_window", Over::windows,
         "Everyone copies a chunk of the root's input to all outputs, the root too"),
-    nested<kHierarchical, kRings>(Collective::broadcast, Reach::links,
+    nested<kHierarchical, kRings>(Collective::broadcast, Over::links,
                                   "To a leader per group, then inside, by chains"),
-    nested<kHierarchicalTree, kLogarithmic>(Collective::broadcast, Reach::links,
+    nested<kHierarchicalTree, kLogarithmic>(Collective::broadcast, Over::links,
                                             "To a leader per group, then inside, in O(log n) hops"),
-    nested<kHierarchicalWindow, kWindows>(Collective::broadcast, Reach::windows,
+    nested<kHierarchicalWindow, kWindows>(Collective::broadcast, Over::windows,
                                           "To a leader per group, then inside, through windows"),
     in_groups<hierarchical_chain_broadcast, textbook::groups_chain_broadcast, textbook::around>(
         Collective::broadcast, "hierarchical_chain",
@@ -217,27 +213,27 @@ constexpr Algorithm kAlgorithms[] = {
         Collective::broadcast, "hierarchical_binomial",
         "Down a binomial tree of groups, and to all windows there: for several hosts"),
     one<tree_reduce, textbook::tree_reduce, textbook::up_or_down>(
-        Collective::reduce, "tree", Reach::links,
+        Collective::reduce, "tree", Over::links,
         "Up two binary trees, half of the data each: log2 n hops"),
     many<chain_reduce, textbook::chain_reduce, textbook::around>(
-        Collective::reduce, "chain", Reach::links,
+        Collective::reduce, "chain", Over::links,
         "From rank to rank, tile after tile: for long messages"),
     many<direct_reduce, textbook::to_root, textbook::one_hop>(
-        Collective::reduce, "direct", Reach::links,
+        Collective::reduce, "direct", Over::links,
         "Everyone sends to the root, which sums up: 1 hop"),
     many<direct_window_reduce, textbook::root_reads, textbook::two_hops>(
-        Collective::reduce, "direct_window", Reach::windows,
+        Collective::reduce, "direct_window", Over::windows,
         "The root sums up all inputs where they are"),
     many<split_window_reduce, textbook::split_reduce, textbook::two_hops>(
-        Collective::reduce, "split_window", Reach::windows,
+        Collective::reduce, "split_window", Over::windows,
         "Everyone sums up a chunk of all inputs into the root's output"),
-    nested<kHierarchical, kRings>(Collective::reduce, Reach::links,
+    nested<kHierarchical, kRings>(Collective::reduce, Over::links,
                                   "Inside of groups, then from the leaders, by chains"),
     nested<kHierarchicalTree, kLogarithmic>(
-        Collective::reduce, Reach::links,
+        Collective::reduce, Over::links,
         "Inside of groups, then from the leaders, in O(log n) hops"),
     nested<kHierarchicalWindow, kWindows>(
-        Collective::reduce, Reach::windows,
+        Collective::reduce, Over::windows,
         "Inside of groups, then from the leaders, through windows"),
     in_groups<hierarchical_chain_reduce, textbook::groups_chain_reduce, textbook::around>(
         Collective::reduce, "hierarchical_chain",
@@ -246,53 +242,53 @@ constexpr Algorithm kAlgorithms[] = {
         Collective::reduce, "hierarchical_binomial",
         "Sums of a group's windows, up a binomial tree of groups: for several hosts"),
     many<binomial_gather, textbook::binomial_gather, textbook::binomial>(
-        Collective::gather, "binomial", Reach::links,
+        Collective::gather, "binomial", Over::links,
         "Up a binomial tree: the root has log2 n links"),
     many<direct_gather, textbook::to_root, textbook::one_hop>(
-        Collective::gather, "direct", Reach::links, "Everyone sends to the root: 1 hop"),
+        Collective::gather, "direct", Over::links, "Everyone sends to the root: 1 hop"),
     many<direct_window_gather, textbook::write_root, textbook::two_hops>(
-        Collective::gather, "direct_window", Reach::windows,
+        Collective::gather, "direct_window", Over::windows,
         "Everyone writes its block into the root's output"),
     many<binomial_scatter, textbook::binomial_scatter, textbook::binomial>(
-        Collective::scatter, "binomial", Reach::links,
+        Collective::scatter, "binomial", Over::links,
         "Down a binomial tree: the root has log2 n links"),
     many<direct_scatter, textbook::from_root, textbook::one_hop>(
-        Collective::scatter, "direct", Reach::links, "The root sends to everyone: 1 hop"),
+        Collective::scatter, "direct", Over::links, "The root sends to everyone: 1 hop"),
     many<direct_window_scatter, textbook::read_root, textbook::two_hops>(
-        Collective::scatter, "direct_window", Reach::windows,
+        Collective::scatter, "direct_window", Over::windows,
         "Everyone reads its block where it is"),
     many<pairwise_all_to_all, textbook::exchange, textbook::around>(
-        Collective::all_to_all, "pairwise", Reach::links,
+        Collective::all_to_all, "pairwise", Over::links,
         "To the rank i after, from the rank i before: every pair in its turn"),
     many<direct_all_to_all, textbook::exchange, textbook::one_hop>(
-        Collective::all_to_all, "direct", Reach::links, "All blocks at once: 1 hop"),
+        Collective::all_to_all, "direct", Over::links, "All blocks at once: 1 hop"),
     many<direct_window_all_to_all, textbook::read_others, textbook::two_hops>(
-        Collective::all_to_all, "direct_window", Reach::windows,
+        Collective::all_to_all, "direct_window", Over::windows,
         "Everyone reads its blocks where they are"),
     one<ring_all_gather_v, textbook::exchange, textbook::around>(
-        Collective::all_gather_v, "ring", Reach::links, "Blocks travel around a ring: n-1 hops"),
+        Collective::all_gather_v, "ring", Over::links, "Blocks travel around a ring: n-1 hops"),
     one<direct_all_gather_v, textbook::exchange, textbook::one_hop>(
-        Collective::all_gather_v, "direct", Reach::links,
+        Collective::all_gather_v, "direct", Over::links,
         "Every block straight to every rank: 1 hop"),
     one<direct_window_all_gather_v, textbook::read_others, textbook::two_hops>(
-        Collective::all_gather_v, "direct_window", Reach::windows,
+        Collective::all_gather_v, "direct_window", Over::windows,
         "Everyone reads the others' blocks where they are"),
     one<ring_reduce_scatter_v, textbook::exchange, textbook::around>(
-        Collective::reduce_scatter_v, "ring", Reach::links, "Sums travel around a ring: n-1 hops"),
+        Collective::reduce_scatter_v, "ring", Over::links, "Sums travel around a ring: n-1 hops"),
     one<direct_reduce_scatter_v, textbook::exchange, textbook::one_hop>(
-        Collective::reduce_scatter_v, "direct", Reach::links,
+        Collective::reduce_scatter_v, "direct", Over::links,
         "Every block straight to its owner: 1 hop"),
     one<direct_window_reduce_scatter_v, textbook::read_others, textbook::two_hops>(
-        Collective::reduce_scatter_v, "direct_window", Reach::windows,
+        Collective::reduce_scatter_v, "direct_window", Over::windows,
         "Everyone sums up its block where the inputs are"),
     one<pairwise_all_to_all_v, textbook::exchange, textbook::one_hop>(
-        Collective::all_to_all_v, "pairwise", Reach::links,
+        Collective::all_to_all_v, "pairwise", Over::links,
         "Every pair and direction in a lane of its own"),
     one<neighbours_send_recv, textbook::neighbours, textbook::one_hop>(
-        Collective::send_recv, "neighbours", Reach::links,
+        Collective::send_recv, "neighbours", Over::links,
         "Everyone sends to the next rank and receives from the previous one"),
     one<dissemination_barrier, textbook::nothing, textbook::logarithmic>(
-        Collective::barrier, "dissemination", Reach::links,
+        Collective::barrier, "dissemination", Over::links,
         "Signals to the ranks 1, 2, 4, ... after: log2 n hops"),
 };
 

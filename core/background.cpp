@@ -32,7 +32,7 @@ struct Worker {
   std::atomic<bool> finished{false};
 };
 
-class Registry {
+class Threads {
  public:
   /// The process exits: no thread is started any more, and all have ended on return.
   void stop() {
@@ -108,8 +108,8 @@ class Registry {
   std::list<Worker> workers_;
 };
 
-Registry& registry() {
-  static auto* const instance = new Registry;  // never destroyed: what exits later may ask it
+Threads& threads() {
+  static auto* const instance = new Threads;  // never destroyed: what exits later may ask it
   struct AtExit {
     ~AtExit() { instance->stop(); }
   };
@@ -122,7 +122,7 @@ Registry& registry() {
 }  // namespace
 
 void run_in_background(std::string_view name, std::function<void(int stop_fd)> body) {
-  registry().start(name, std::move(body));
+  threads().start(name, std::move(body));
 }
 
 std::thread start_thread(std::string_view name, std::function<void()> body) {
@@ -147,7 +147,7 @@ std::thread start_thread(std::string_view name, std::function<void()> body) {
 }
 
 bool must_stop() {
-  return (interrupted != nullptr && interrupted()) || (own_stop_fd >= 0 && registry().exiting());
+  return (interrupted != nullptr && interrupted()) || (own_stop_fd >= 0 && threads().exiting());
 }
 
 void throw_if_stopping() {

@@ -14,8 +14,6 @@
 namespace tutti::parallel::pipeline {
 namespace {
 
-std::size_t index(int i) { return static_cast<std::size_t>(i); }
-
 /// A number that differs where schedules or sizes do; never 0.
 std::uint64_t fingerprint(const Schedule& s, const std::vector<std::size_t>& bytes) {
   std::uint64_t hash = 0xcbf2'9ce4'8422'2325;  // FNV-1a, word by word

@@ -8,8 +8,6 @@
 namespace tutti::parallel::pipeline {
 namespace {
 
-std::size_t index(int i) { return static_cast<std::size_t>(i); }
-
 class Story {
  public:
   Story(const Schedule& schedule, const Messages& messages, const Timeline& timeline)

@@ -17,8 +17,6 @@
 namespace tutti::parallel::pipeline {
 namespace {
 
-std::size_t index(int i) { return static_cast<std::size_t>(i); }
-
 struct Style {
   std::string_view css;
   std::string_view legend;

@@ -8,8 +8,6 @@
 namespace tutti::parallel::pipeline {
 namespace {
 
-std::size_t index(int i) { return static_cast<std::size_t>(i); }
-
 constexpr int kNoLink = -1;
 
 /// Links 0 ... stages - 2 are those of activations, the others those of gradients.

@@ -35,6 +35,8 @@
 
 namespace tutti::parallel::pipeline {
 
+constexpr std::size_t index(int i) { return static_cast<std::size_t>(i); }
+
 enum class Work : std::uint8_t { forward, backward, backward_inputs, backward_weights };
 
 struct Action {

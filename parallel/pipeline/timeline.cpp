@@ -5,8 +5,6 @@
 namespace tutti::parallel::pipeline {
 namespace {
 
-std::size_t index(int i) { return static_cast<std::size_t>(i); }
-
 class Run {
  public:
   Run(const Schedule& schedule, const Messages& messages, const Costs& costs)

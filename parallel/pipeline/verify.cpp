@@ -12,8 +12,6 @@
 namespace tutti::parallel::pipeline {
 namespace {
 
-std::size_t index(int i) { return static_cast<std::size_t>(i); }
-
 struct Refuted {
   std::string story;
 };
