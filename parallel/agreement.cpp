@@ -36,7 +36,7 @@ void agree(RollCall& ranks, std::string_view what, std::span<const std::string> 
               fmt::format("{} differs among the ranks: {} has \"{}\" where {} has \"{}\"; make it "
                           "the same on all ranks",
                           what, ranks.name(first.rank), its, ranks.name(first.other), others),
-              first.rank);
+              ranks.world_rank(first.rank));
 }
 
 void agree(Axis& axis, std::string_view what, std::span<const std::string> lines) {

@@ -1,7 +1,9 @@
 #include "parallel/axis.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <numeric>
 #include <utility>
 
@@ -119,13 +121,36 @@ class Axis::Wait {
   const Clock::time_point from_ = Clock::now();
 };
 
+int Axis::world_rank(int rank) const {
+  const auto r = static_cast<std::size_t>(rank);
+  return rank < 0 || r >= name_.ranks.size() ? rank : name_.ranks[r];
+}
+
+template <class Body>
+auto Axis::named(const Body& body) const {
+  constexpr std::size_t kListed = 16;
+  try {
+    return body();
+  } catch (const Error& e) {
+    if (name_.name.empty()) throw;
+    const auto& ranks = name_.ranks;
+    const std::size_t listed = std::min(ranks.size(), kListed);
+    throw Error(e.code(),
+                fmt::format("on axis {} (ranks {}{}): {}", name_.name,
+                            fmt::join(ranks.begin(),
+                                      ranks.begin() + static_cast<std::ptrdiff_t>(listed), ", "),
+                            listed < ranks.size() ? " ..." : "", e.what()),
+                world_rank(e.rank()));
+  }
+}
+
 void Pending::wait() {
   const std::unique_ptr<Work> work = std::move(work_);
   if (!work) return;
   const Axis::Wait wait(*axis_);
-  work->wait();
+  axis_->named([&] { work->wait(); });
   if (axis_->trace_) {
-    axis_->trace_->span(axis_->name_ + " waits", label_, wait.from(), Trace::Clock::now());
+    axis_->trace_->span(axis_->track_ + " waits", label_, wait.from(), Trace::Clock::now());
   }
 }
 
@@ -170,40 +195,40 @@ Pending Axis::recv(void* out, std::size_t count, DataType type, int peer) {
 
 Pending Axis::start(const Call& call, std::string_view label) {
   if (!trace_) {
-    std::unique_ptr<Pending::Work> work = begin(call);
+    std::unique_ptr<Pending::Work> work = named([&] { return begin(call); });
     count(call);
     return {*this, std::move(work)};
   }
   std::string what = describe(call, label);
   const auto from = Trace::Clock::now();
-  std::unique_ptr<Pending::Work> work = begin(call);
+  std::unique_ptr<Pending::Work> work = named([&] { return begin(call); });
   count(call);
-  const auto record = [trace = trace_, track = name_, what, from] {
+  const auto record = [trace = trace_, track = track_, what, from] {
     trace->flight(track, what, from, Trace::Clock::now());
   };
   if (!work) record();
-  if (work && !work->on_ready(record)) trace_->instant(name_, what + " starts", from);
+  if (work && !work->on_ready(record)) trace_->instant(track_, what + " starts", from);
   return {*this, std::move(work), std::move(what)};
 }
 
 void Axis::run(const Call& call, std::string_view label) {
   const Wait wait(*this);
-  run_now(call);
+  named([&] { run_now(call); });
   count(call);
   if (!trace_) return;
   const auto to = Trace::Clock::now();
   const std::string what = describe(call, label);
-  trace_->flight(name_, what, wait.from(), to);
-  trace_->span(name_ + " waits", what, wait.from(), to);
+  trace_->flight(track_, what, wait.from(), to);
+  trace_->span(track_ + " waits", what, wait.from(), to);
 }
 
 void Axis::run_now(const Call& call) {
   if (const auto work = begin(call)) work->wait();
 }
 
-void Axis::trace(std::shared_ptr<Trace> trace, std::string name) {
+void Axis::trace(std::shared_ptr<Trace> trace, std::string track) {
   trace_ = std::move(trace);
-  name_ = std::move(name);
+  track_ = std::move(track);
 }
 
 void Axis::count(const Call& call) { traffic_[call.collective] += traffic_of(call, rank_, size_); }

@@ -17,6 +17,8 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "../comm/communicator.h"
 #include "trace.h"
@@ -79,6 +81,13 @@ class Pending {
   std::string label_;  // for the trace
 };
 
+/// How people call an axis, and its ranks: of a mesh, whose ranks have other numbers than the
+/// axis'.
+struct AxisName {
+  std::string name{};        // "tp"; "": errors say nothing of the axis
+  std::vector<int> ranks{};  // of the mesh, by rank of the axis; none: the same
+};
+
 class Axis {
  public:
   virtual ~Axis() = default;
@@ -87,6 +96,9 @@ class Axis {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
+  /// A rank of the axis, as the ranks of the mesh are counted. Errors have these numbers.
+  int world_rank(int rank) const;
+  const AxisName& axis_name() const { return name_; }
 
   /// As the functions of Communicator with these names.
   Pending all_reduce(const void* in, void* out, std::size_t count, DataType type, ReduceOp op = {});
@@ -110,14 +122,14 @@ class Axis {
   const Traffic& traffic() const { return traffic_; }
   void reset_traffic() { traffic_ = {}; }
 
-  /// From now on operations and waits are recorded, on tracks that begin with `name`; null: no
+  /// From now on operations and waits are recorded, on tracks that begin with `track`; null: no
   /// more. An operation may be recorded only when the next one has been waited for.
-  void trace(std::shared_ptr<Trace> trace, std::string name);
+  void trace(std::shared_ptr<Trace> trace, std::string track);
   const std::shared_ptr<Trace>& trace() const { return trace_; }
 
  protected:
   using Clock = std::chrono::steady_clock;
-  Axis(int rank, int size) : rank_(rank), size_(size) {}
+  Axis(int rank, int size, AxisName name = {}) : rank_(rank), size_(size), name_(std::move(name)) {}
   /// Starts it; null where it was over at once.
   virtual std::unique_ptr<Pending::Work> begin(const Call& call) = 0;
   /// Carries it out on this thread.
@@ -128,17 +140,22 @@ class Axis {
   void count(const Call& call);
   /// What passes until its end is time waited.
   class Wait;
+  /// Does `body`; what it throws says on which axis, and has the mesh's number of the culprit.
+  template <class Body>
+  auto named(const Body& body) const;
 
   const int rank_, size_;
+  const AxisName name_;
   Traffic traffic_;
   std::shared_ptr<Trace> trace_;
-  std::string name_;
+  std::string track_;
 };
 
 /// The ranks of a communicator, which has to outlive it.
 class CommunicatorAxis final : public Axis {
  public:
-  explicit CommunicatorAxis(Communicator& comm) : Axis(comm.rank(), comm.size()), comm_(comm) {}
+  explicit CommunicatorAxis(Communicator& comm, AxisName name = {})
+      : Axis(comm.rank(), comm.size(), std::move(name)), comm_(comm) {}
   Communicator& communicator() { return comm_; }
   void abort(std::string_view reason) override { comm_.abort(reason); }
 

@@ -1,6 +1,6 @@
 #include "parallel/mesh.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <utility>
@@ -15,6 +15,8 @@ Mesh::Names sorted(Mesh::Names names) {
   std::ranges::sort(names);
   return names;
 }
+
+std::string joined(const Mesh::Names& names) { return fmt::format("{}", fmt::join(names, " x ")); }
 
 /// Before anything is checked: a rank that refused its mesh alone would leave the others waiting.
 MeshShape agreed_shape(Communicator& world, std::vector<MeshDimension> dimensions,
@@ -46,8 +48,13 @@ Mesh::Mesh(Communicator& world, std::vector<MeshDimension> dimensions,
     if (member.axis) continue;
     const MeshShape::Place place = shape_.place(rank_, names);
     member.communicator = world.split(place.group, place.rank, options);
-    member.axis = std::make_unique<CommunicatorAxis>(member.communicator);
+    member.axis = std::make_unique<CommunicatorAxis>(
+        member.communicator, AxisName{joined(names), shape_.group(rank_, names)});
   }
+}
+
+void Mesh::abort(std::string_view reason) {
+  for (auto& [names, member] : members_) member.communicator.abort(reason);
 }
 
 CommunicatorAxis& Mesh::axis(const Names& names) {

@@ -89,6 +89,11 @@ class Mesh {
   CommunicatorAxis& axis(const Names& names);
   CommunicatorAxis& axis(std::initializer_list<std::string> names) { return axis(Names(names)); }
 
+  /// This rank gives up: what is under way on its axes, and what is started there later, fails on
+  /// all of their ranks, with `reason`. So one after the other tells the next what has happened,
+  /// and nobody waits for a rank that waits for a dead one.
+  void abort(std::string_view reason);
+
  private:
   struct Member {
     Communicator communicator;

@@ -20,8 +20,18 @@ std::uint64_t mix(std::uint64_t hash, std::string_view text) {
   return mix(hash, text.size());
 }
 
+int RollCall::world_rank(int rank) const {
+  if (replicate_ == nullptr) return shard_.world_rank(rank);
+  if (shard_.axis_name().ranks.empty() || replicate_->axis_name().ranks.empty()) return rank;
+  // A step along one axis is as long wherever it begins on the other.
+  return shard_.world_rank(rank % shard_.size()) - shard_.world_rank(shard_.rank()) +
+         replicate_->world_rank(rank / shard_.size());
+}
+
 std::string RollCall::name(int rank) const {
-  if (replicate_ == nullptr) return fmt::format("rank {}", rank);
+  if (replicate_ == nullptr || !shard_.axis_name().ranks.empty()) {
+    return fmt::format("rank {}", world_rank(rank));
+  }
   return fmt::format("rank {} of replica {}", rank % shard_.size(), rank / shard_.size());
 }
 

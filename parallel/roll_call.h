@@ -26,7 +26,9 @@ class RollCall {
 
   int ranks() const { return shard_.size() * (replicate_ ? replicate_->size() : 1); }
   int rank() const { return shard_.rank() + (replicate_ ? replicate_->rank() * shard_.size() : 0); }
-  /// "rank 2", or "rank 2 of replica 1": a number as all() and rank() have it.
+  /// A number as all() and rank() have it, as the ranks of the mesh are counted.
+  int world_rank(int rank) const;
+  /// "rank 2", or, of axes of no mesh, "rank 2 of replica 1".
   std::string name(int rank) const;
 
   /// Whether all have called it with this value.

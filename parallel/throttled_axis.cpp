@@ -60,7 +60,8 @@ class ThrottledAxis::Delayed {
 };
 
 ThrottledAxis::ThrottledAxis(Axis& beneath, Link link)
-    : Axis(beneath.rank(), beneath.size()),
+    // What is beneath has said on which axis it failed.
+    : Axis(beneath.rank(), beneath.size(), {.ranks = beneath.axis_name().ranks}),
       beneath_(beneath),
       link_(link),
       thread_([this] { work(); }) {}

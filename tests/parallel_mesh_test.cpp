@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <numeric>
@@ -14,6 +15,7 @@
 
 #include "parallel/agreement.h"
 #include "parallel/mesh.h"
+#include "parallel/roll_call.h"
 #include "parallel/throttled_axis.h"
 #include "thread_ranks.h"
 
@@ -230,6 +232,61 @@ TEST(Meshes, ThatAreNoneOrDifferAreRefusedByAllRanks) {
               ErrorCode::invalid_argument);
     Mesh mesh(world, {{"dp", 4}});  // and the communicator is as good as before
     EXPECT_EQ(mesh.axis("dp").size(), 4);
+  });
+}
+
+// Two rows of two ranks; the last of all differs, or does not come: its row is told its number in
+// the mesh, not that in the row.
+TEST(Meshes, CountRanksInErrors) {
+  run_thread_ranks(4, [](Communicator& world) {
+    Mesh mesh(world, {{"pp", 2}, {"tp", 2}});
+    CommunicatorAxis &tp = mesh.axis("tp"), &pp = mesh.axis("pp");
+    EXPECT_EQ(tp.world_rank(1), world.rank() / 2 * 2 + 1);
+    const std::string line = world.rank() == 3 ? "b" : "a";
+    const Error differs = error_of([&] { agree(tp, "this", {&line, 1}); });
+    if (world.rank() >= 2) {
+      EXPECT_EQ(differs.code(), ErrorCode::mismatch);
+      EXPECT_EQ(differs.rank(), 3);
+      EXPECT_NE(std::string(differs.what()).find("rank 3 has \"b\" where rank 2 has \"a\""),
+                std::string::npos)
+          << differs.what();
+    }
+    // Of both axes at once, as a mesh of replicas and shards is.
+    RollCall all(tp, &pp);
+    EXPECT_EQ(all.world_rank(all.rank()), world.rank());
+    EXPECT_EQ(all.name(3), "rank 3");
+    const Error of_all = error_of([&] { agree(all, "this", {&line, 1}); });
+    EXPECT_EQ(of_all.rank(), 3);
+    if (world.rank() == 2) {
+      float x = 1;
+      Call call = call_of(Collective::all_reduce, &x, &x, 1, DataType::float32);
+      call.timeout = std::chrono::milliseconds(100);
+      const Error late = error_of([&] { tp.run(call); });
+      EXPECT_EQ(late.code(), ErrorCode::timed_out);
+      EXPECT_EQ(late.rank(), 3);
+      EXPECT_TRUE(std::string(late.what()).starts_with("on axis tp (ranks 2, 3): ")) << late.what();
+    }
+    world.barrier();
+  });
+}
+
+// Rank 3 gives up: rank 2 learns why on their axis, rank 1 on theirs, and rank 0 from those.
+TEST(Meshes, HandOnWhyARankGivesUp) {
+  run_thread_ranks(4, [&](Communicator& world) {
+    Mesh mesh(world, {{"pp", 2}, {"tp", 2}});
+    if (world.rank() == 3) return mesh.abort("there is no more paper");
+    const Error told = error_of([&] {
+      while (true) {
+        for (const char* name : {"tp", "pp"}) {
+          float x = 1;
+          mesh.axis(name).run(call_of(Collective::all_reduce, &x, &x, 1, DataType::float32));
+        }
+      }
+    });
+    mesh.abort(told.what());
+    EXPECT_EQ(told.code(), ErrorCode::aborted);
+    EXPECT_NE(std::string(told.what()).find("there is no more paper"), std::string::npos)
+        << told.what();
   });
 }
 

@@ -279,7 +279,9 @@ void LocalGroup::wait_for_other_hosts(Deadline deadline) {
 
 std::string LocalGroup::process_text(int rank) const {
   const std::string host = same_host(rank) ? "" : " on " + mesh_->host_name(member(rank));
-  return fmt::format("pid {}{}", pid(rank), host);
+  const std::string job =
+      member(rank) == rank ? "" : fmt::format("rank {} of the job, ", member(rank));
+  return fmt::format("{}pid {}{}", job, pid(rank), host);
 }
 
 std::vector<int> LocalGroup::ranks_among(const std::vector<int>& members) const {

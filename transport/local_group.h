@@ -74,7 +74,7 @@ class LocalGroup {
   std::uint64_t key(int rank) const { return keys_[static_cast<std::size_t>(rank)]; }
   bool same_process(int rank) const { return mesh_->same_process(member(rank)); }
   pid_t pid(int rank) const { return mesh_->pid(member(rank)); }
-  /// "pid 123", "pid 123 on node7".
+  /// "pid 123", "pid 123 on node7", "rank 6 of the job, pid 123" where that is another number.
   std::string process_text(int rank) const;
   bool same_host(int rank) const { return mesh_->same_host(member(rank)); }
   /// Hosts have numbers, as in the mesh.

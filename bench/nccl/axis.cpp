@@ -165,7 +165,7 @@ class NcclAxis::Lane {
 };
 
 NcclAxis::NcclAxis(const NcclFunctions& functions, parallel::Axis& meeting, Messages messages)
-    : Axis(meeting.rank(), meeting.size()) {
+    : Axis(meeting.rank(), meeting.size(), meeting.axis_name()) {
   // Each rank has an id for what begins with it: the collectives (the first rank's), and the
   // messages to the ranks behind and before it.
   constexpr std::size_t kIds = 3;

@@ -166,4 +166,7 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--rank"]:
         torch_rank([int(count) for count in sys.argv[2:]])
     else:
-        main()
+        try:
+            main()
+        except KeyboardInterrupt:
+            sys.exit(130)

@@ -101,17 +101,20 @@ class Contender:
 
     def answers(self):
         result = []
-        for rank in self.ranks:
+        for number, rank in enumerate(self.ranks):
             line = rank.stdout.readline()
             if not line:
-                raise SystemExit(f"{self.name}: a rank has ended with {rank.wait()}")
+                raise SystemExit(f"{self.name}: rank {number} has ended with {rank.wait()}")
             result.append(json.loads(line))
         return result
 
     def turn(self, steps):
         for rank in self.ranks:
-            rank.stdin.write(f"{steps}\n")
-            rank.stdin.flush()
+            try:
+                rank.stdin.write(f"{steps}\n")
+                rank.stdin.flush()
+            except BrokenPipeError:  # it has ended, which its answer will say
+                pass
         self.last = self.answers()
         return (max(statistics.median(a["times"]) for a in self.last),
                 *(statistics.mean(statistics.median(a[what]) for a in self.last)
@@ -119,7 +122,10 @@ class Contender:
 
     def end(self):
         for rank in self.ranks:
-            rank.stdin.close()
+            try:
+                rank.stdin.close()
+            except BrokenPipeError:
+                pass
         for rank in self.ranks:
             try:
                 rank.wait(20)
@@ -244,4 +250,7 @@ def main():
         (options.output / "train.svg").write_text(chart(results))
 
 
-main()
+try:
+    main()
+except KeyboardInterrupt:
+    sys.exit(130)

@@ -117,7 +117,8 @@ void DataParallel::backward(const Tensor& loss) {
     loss.backward();
   } catch (const std::exception& e) {
     // The others would wait for gradients that do not come.
-    axis_.abort(fmt::format("rank {} failed in its backward: {}", axis_.rank(), e.what()));
+    axis_.abort(fmt::format("rank {} failed in its backward: {}", axis_.world_rank(axis_.rank()),
+                            e.what()));
     throw;
   }
   finish();

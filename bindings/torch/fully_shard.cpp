@@ -280,8 +280,8 @@ void FullyShard::backward(const Tensor& loss) {
     loss.backward();
   } catch (const std::exception& e) {
     // The others would wait for gradients that do not come.
-    const std::string why =
-        fmt::format("rank {} failed in its backward: {}", axes_.shard->rank(), e.what());
+    const std::string why = fmt::format("rank {} failed in its backward: {}",
+                                        axes_.shard->world_rank(axes_.shard->rank()), e.what());
     for (parallel::Axis* axis : {axes_.shard, axes_.replicate, axes_.group}) {
       if (axis != nullptr) axis->abort(why);
     }
@@ -317,7 +317,8 @@ void FullyShard::synchronise(bool reduces) {
 // have, which is 0 where nothing is missing.
 void FullyShard::refuse_missing() {
   constexpr unsigned kUnitBits = 20, kParameterBits = 20;
-  const auto rank = static_cast<std::uint64_t>(axes_.shard->rank());
+  const parallel::RollCall ranks(*axes_.shard, axes_.replicate);
+  const auto rank = static_cast<std::uint64_t>(ranks.rank());
   std::uint64_t missing = 0;
   for (auto& u : units_) {
     for (std::size_t p = 0; p < u->arrivals.size(); ++p) {
@@ -338,12 +339,13 @@ void FullyShard::refuse_missing() {
   const auto low = [](std::uint64_t value, unsigned bits) { return value & ((1u << bits) - 1); };
   const UnitState& u = *units_.at(low(missing >> kParameterBits, kUnitBits));
   const int culprit = static_cast<int>(missing >> (kUnitBits + kParameterBits)) - 1;
-  throw Error(ErrorCode::mismatch,
-              fmt::format("the parameter {} of unit '{}' got no gradient on rank {} of the axis "
-                          "that shards it; where that is meant to be, allow_unused() takes it for "
-                          "zero, and discard_gradients() leaves the step out",
-                          u.parameters.at(low(missing, kParameterBits)).name, u.name, culprit),
-              culprit);
+  throw Error(
+      ErrorCode::mismatch,
+      fmt::format("the parameter {} of unit '{}' got no gradient on {}; where that is meant "
+                  "to be, allow_unused() takes it for zero, and discard_gradients() leaves "
+                  "the step out",
+                  u.parameters.at(low(missing, kParameterBits)).name, u.name, ranks.name(culprit)),
+      ranks.world_rank(culprit));
 }
 
 void FullyShard::read_parameters(const std::function<void(const NamedTensor&)>& read) {

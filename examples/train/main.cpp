@@ -14,6 +14,7 @@
 
 #include "core/error.h"
 #include "examples/train/trainer.h"
+#include "parallel/agreement.h"
 #include "parallel/gather_trace.h"
 #include "tutti.h"
 
@@ -34,9 +35,16 @@ std::ofstream trace_file(const Options& options, bool writes) {
 
 double seconds(Clock::duration d) { return std::chrono::duration<double>(d).count(); }
 
-void run(tutti::Communicator& world, const Options& options) {
+/// Whether all ranks get the same error at the same time, so that nobody has to be told.
+bool all_know(const tutti::Error& e) {
+  return e.code() == tutti::ErrorCode::invalid_argument || e.code() == tutti::ErrorCode::mismatch ||
+         e.code() == tutti::ErrorCode::unproven_plan;
+}
+
+void train_on(Ranks& ranks, tutti::Communicator& world, const Options& options) {
   const Text text(options.text);
-  Ranks ranks(world, options);
+  const std::string read = text.describe();
+  tutti::parallel::agree(ranks.world(), "the text", {&read, 1});
   Trainer trainer(ranks, options);
   const bool speaks = world.rank() == 0;
   std::ofstream traces = trace_file(options, speaks);
@@ -72,6 +80,22 @@ void run(tutti::Communicator& world, const Options& options) {
   if (!options.trace.empty()) {
     tutti::parallel::gather_json(traces, ranks.world(), *trace);
     if (speaks) fmt::print("the last step: {} (ui.perfetto.dev shows it)\n", options.trace);
+  }
+}
+
+void run(tutti::Communicator& world, const Options& options) {
+  Ranks ranks(world, options);
+  try {
+    train_on(ranks, world, options);
+  } catch (const tutti::Error& e) {
+    if (!all_know(e)) ranks.abort(e.what());
+    throw;
+  } catch (const c10::Error& e) {
+    ranks.abort(e.what_without_backtrace());
+    throw;
+  } catch (const std::exception& e) {
+    ranks.abort(e.what());
+    throw;
   }
 }
 

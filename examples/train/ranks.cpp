@@ -32,6 +32,12 @@ Axis* Ranks::ends(int first, int last) {
   return ends_->axis();
 }
 
+void Ranks::abort(const std::string& why) {
+  mesh_.abort(why);
+  if (ends_ && ends_->axis() != nullptr) ends_->axis()->abort(why);
+  world_.abort(why);
+}
+
 void Ranks::trace(const std::shared_ptr<tutti::parallel::Trace>& trace) {
   const auto add = [&](Axis* axis, const char* name) {
     if (axis != nullptr && axis->size() > 1) axis->trace(trace, name);

@@ -39,6 +39,9 @@ class Ranks {
   /// All ranks, for what is no engine's: not counted, and never over NCCL.
   Axis& world() { return world_; }
 
+  /// This rank gives up, for this reason: no other rank waits for it any more.
+  void abort(const std::string& why);
+
   /// From now on all axes write down what they do.
   void trace(const std::shared_ptr<tutti::parallel::Trace>& trace);
 

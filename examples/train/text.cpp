@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <random>
 #include <vector>
@@ -51,6 +52,10 @@ Text::Text(const std::string& path) {
                                    "*.cpp or *.md files",
                                    path));
   }
+}
+
+std::string Text::describe() const {
+  return fmt::format("{} bytes, hash {:x}", bytes_.size(), std::hash<std::string>()(bytes_));
 }
 
 Batch Text::batch(std::uint64_t seed, std::uint64_t step, std::int64_t first, std::int64_t count,

@@ -22,6 +22,8 @@ class Text {
   explicit Text(const std::string& path);
 
   std::size_t size() const { return bytes_.size(); }
+  /// For ranks to compare: what is on several hosts may differ.
+  std::string describe() const;
   /// Sequences [first, first + count) of step `step`: the same for the same
   /// seed, however the sequences of a step are dealt out to ranks.
   Batch batch(std::uint64_t seed, std::uint64_t step, std::int64_t first, std::int64_t count,

@@ -77,11 +77,12 @@ void DataParallel::refuse_uneven_backwards() const {
   for (std::size_t r = 0; r < backwards_.size(); ++r) {
     if (first == 0) first = backwards_[r];
     if (backwards_[r] == 0 || backwards_[r] == first) continue;
-    throw Error(ErrorCode::mismatch,
-                fmt::format("data parallel, step {}: rank {} has had {} backward(s) since the last "
-                            "average, and another rank {}: no_sync() holds on some ranks only",
-                            statistics_.steps, r, backwards_[r], first),
-                static_cast<int>(r));
+    throw Error(
+        ErrorCode::mismatch,
+        fmt::format("data parallel, step {}: rank {} has had {} backward(s) since the last "
+                    "average, and another rank {}: no_sync() holds on some ranks only",
+                    statistics_.steps, axis_.world_rank(static_cast<int>(r)), backwards_[r], first),
+        axis_.world_rank(static_cast<int>(r)));
   }
 }
 
@@ -184,16 +185,16 @@ void DataParallel::refuse_missing(std::span<const std::uint8_t> records, std::si
   constexpr std::size_t kNamed = 8;
   std::vector<std::string> named;
   std::size_t more = 0;
-  int culprit = axis_.size();
+  int culprit = -1;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     std::vector<int> ranks;
     for (int r = 0; r < axis_.size(); ++r) {
       const std::uint8_t bits =
           records[static_cast<std::size_t>(r) * record + sizeof(std::uint64_t) + i / 8];
-      if ((bits >> i % 8 & 1) != 0) ranks.push_back(r);
+      if ((bits >> i % 8 & 1) != 0) ranks.push_back(axis_.world_rank(r));
     }
     if (ranks.empty()) continue;
-    culprit = std::min(culprit, ranks.front());
+    if (culprit < 0 || ranks.front() < culprit) culprit = ranks.front();
     if (named.size() == kNamed) {
       ++more;
     } else {
@@ -218,8 +219,8 @@ void DataParallel::refuse_not_finite(std::span<const std::uint8_t> records, std:
     if (first == 0 || first > parameters_.size()) continue;
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("data parallel, step {}: the gradient of {} is not finite on rank {}",
-                            statistics_.steps, parameters_[first - 1].name, r),
-                r);
+                            statistics_.steps, parameters_[first - 1].name, axis_.world_rank(r)),
+                axis_.world_rank(r));
   }
   if (bad == parameters_.size()) return;
   throw Error(ErrorCode::invalid_argument,

@@ -25,7 +25,9 @@ PipelineEnds::PipelineEnds(CommunicatorAxis& pipeline, int first, int last) {
   const bool is_end = rank == first || rank == last;
   // The first stage's rank becomes 0.
   pair_ = pipeline.communicator().split(is_end ? 0 : -1, rank == first ? 0 : rank + 1);
-  if (is_end && first != last) axis_.emplace(pair_);
+  if (!is_end || first == last) return;
+  axis_.emplace(pair_, AxisName{"of the pipeline's ends",
+                                {pipeline.world_rank(first), pipeline.world_rank(last)}});
 }
 
 SharedGradients::SharedGradients(const SharedAxes& axes, std::vector<SharedParameter> parameters)

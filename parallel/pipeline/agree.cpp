@@ -40,7 +40,7 @@ void check(const Axis& axis, const Schedule& s, const std::vector<std::size_t>& 
   const auto refuse = [&](const std::string& why) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("the pipeline schedule {} cannot run here: {}", s.name, why),
-                axis.rank());
+                axis.world_rank(axis.rank()));
   };
   require_proof(s);
   if (s.ranks() != axis.size()) {
@@ -53,7 +53,8 @@ void check(const Axis& axis, const Schedule& s, const std::vector<std::size_t>& 
   for (const Action& a : s.actions[index(axis.rank())]) {
     const auto needs = [&](bool has, std::string_view function) {
       if (!has)
-        refuse(fmt::format("rank {} has no {} for {}", axis.rank(), function, to_string(a)));
+        refuse(fmt::format("rank {} has no {} for {}", axis.world_rank(axis.rank()), function,
+                           to_string(a)));
     };
     const bool whole = a.work == Work::backward;
     if (a.work == Work::forward) needs(stages.forward != nullptr, "forward");
@@ -84,13 +85,14 @@ void agree(Axis& axis, const Schedule& s, const std::vector<std::size_t>& bytes,
   if (refusal) std::rethrow_exception(refusal);
   for (int r = 0; r < axis.size(); ++r) {
     if (all[index(r)] == own) continue;
-    const std::string what = all[index(r)] == 0
-                                 ? fmt::format("rank {} refuses to run it; its error says why", r)
-                                 : fmt::format("rank {} has another one, or other sizes", r);
+    const int other = axis.world_rank(r);
+    const std::string what =
+        all[index(r)] == 0 ? fmt::format("rank {} refuses to run it; its error says why", other)
+                           : fmt::format("rank {} has another one, or other sizes", other);
     throw Error(ErrorCode::mismatch,
                 fmt::format("the pipeline schedule {} of rank {} cannot run: {}", s.name,
-                            axis.rank(), what),
-                r);
+                            axis.world_rank(axis.rank()), what),
+                other);
   }
 }
 

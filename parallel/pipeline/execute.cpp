@@ -180,15 +180,17 @@ class Executor::Impl {
   /// Makes the others fail too, and throws what happened, with the exception that is caught nested.
   [[noreturn]] void fail(int action, std::string_view what, ErrorCode code = ErrorCode::aborted,
                          int culprit = -1) {
-    std::string at = fmt::format("rank {}", rank_);
+    const int world_rank = axis_.world_rank(rank_);
+    std::string at = fmt::format("rank {}", world_rank);
     if (action < static_cast<int>(s_.actions[index(rank_)].size())) {
-      at = describe(s_, {rank_, action});
+      const std::string place = describe(s_, {rank_, action});
+      at = world_rank == rank_ ? place : fmt::format("{}, of the schedule {}", at, place);
     }
     const std::string message =
         fmt::format("pipeline {}, {}: {}{}", s_.name, at, what_failed(), what);
     axis_.abort(message);
     // If a stage failed, this is the rank to look at.
-    std::throw_with_nested(Error(code, message, where_ == Where::computing ? rank_ : culprit));
+    std::throw_with_nested(Error(code, message, where_ == Where::computing ? world_rank : culprit));
   }
   std::string what_failed() const {
     switch (where_) {
@@ -196,10 +198,11 @@ class Executor::Impl {
         return fmt::format(
             "waiting for {} from stage {} on rank {} failed: ",
             messages_.link_of(*message_).gradients() ? "the gradient" : "the activation",
-            messages_.link_of(*message_).from, message_->sender.rank);
+            messages_.link_of(*message_).from, axis_.world_rank(message_->sender.rank));
       case Where::giving:
-        return fmt::format("waiting for a buffer to stage {} on rank {} failed: ",
-                           messages_.link_of(*message_).to, message_->receiver.rank);
+        return fmt::format(
+            "waiting for a buffer to stage {} on rank {} failed: ", messages_.link_of(*message_).to,
+            axis_.world_rank(message_->receiver.rank));
       case Where::computing:
         return "the stage's function failed: ";
       case Where::sending:

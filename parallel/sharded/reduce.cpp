@@ -28,6 +28,12 @@ ReduceOp GradientReduction::op() const {
   return state_.policy.divide_by == 0 ? ReduceKind::avg : ReduceKind::sum;
 }
 
+std::byte* GradientReduction::target(const Job& job, const Piece& piece) const {
+  const LocalRange block = state_.block(piece);
+  if (job.straight) return state_.gradient_shard(*job.unit, block);
+  return job.data + block.full_offset * size_of(state_.policy.precision.reduce);
+}
+
 bool GradientReduction::prepare(UnitState& u, bool zeros) {
   if (u.reducing && state_.reduces_in_place()) {
     throw Error(ErrorCode::invalid_usage,
@@ -53,6 +59,7 @@ void GradientReduction::start(UnitState& u) {
   Job job{.unit = &u,
           .buffer = std::move(u.gradient),
           .data = nullptr,
+          .straight = !u.reducing && state_.policy.divide_by <= 1,
           .pending = {},
           .scattered = false};
   job.data = state_.policy.stage == Stage::optimizer ? state_.full_gradients(u) : job.buffer.data();
@@ -71,8 +78,7 @@ void GradientReduction::start(UnitState& u) {
       if (piece.block == 0) continue;
       kept.pending.push_back(state_.axes.shard->start(
           call_of(Collective::reduce_scatter, kept.data + piece.full_offset * size,
-                  kept.data + state_.block(piece).full_offset * size, piece.block, types.reduce,
-                  op()),
+                  target(kept, piece), piece.block, types.reduce, op()),
           u.unit.name));
     }
   });
@@ -99,7 +105,7 @@ void GradientReduction::reduce_among_replicas(Job& job) {
   of_unit(kReplicas, *job.unit, [&] {
     for (const Piece& piece : job.unit->layout.pieces()) {
       if (piece.block == 0) continue;
-      std::byte* const block = job.data + state_.block(piece).full_offset * size_of(type);
+      std::byte* const block = target(job, piece);
       job.pending.push_back(state_.axes.replicate->start(
           call_of(Collective::all_reduce, block, block, piece.block, type, op()),
           job.unit->unit.name));
@@ -110,18 +116,17 @@ void GradientReduction::reduce_among_replicas(Job& job) {
 // To where shards are; added to what earlier backwards of this step have brought.
 void GradientReduction::store(Job& job) {
   UnitState& u = *job.unit;
+  const bool adds = std::exchange(u.reduced, true);
+  if (job.straight) return;
   const DataType type = state_.policy.precision.reduce;
   const unsigned divisor = state_.policy.divide_by;
   for (const Piece& piece : u.layout.pieces()) {
-    const LocalRange range = state_.block(piece);
-    std::byte* const block = job.data + range.full_offset * size_of(type);
-    void* const shard = state_.gradient_shard(u, range);
-    Source sources[2] = {{.data = block}, {.data = shard}};
+    void* const shard = state_.gradient_shard(u, state_.block(piece));
+    Source sources[2] = {{.data = target(job, piece)}, {.data = shard}};
     if (divisor > 1) sources[0].prescale = Prescale::divide;
-    combine(type, ReduceKind::sum, {&shard, 1}, {sources, u.reduced ? 2u : 1u}, piece.block,
+    combine(type, ReduceKind::sum, {&shard, 1}, {sources, adds ? 2u : 1u}, piece.block,
             {.divisor = std::max(divisor, 1u)});
   }
-  u.reduced = true;
 }
 
 void GradientReduction::wait_all() {

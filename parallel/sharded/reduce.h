@@ -1,6 +1,7 @@
 // How gradients are reduced to shards: a reduce_scatter among the ranks that share a unit, then,
-// where there are replicas, an all_reduce of the shard among these. In the buffers in which the
-// gradients were made.
+// where there are replicas, an all_reduce of the shard among these. What arrives goes straight to
+// the shards; or, where it is to be added to earlier gradients of the step, or divided, it takes
+// the place of the rank's own block in the buffer in which the gradients were made.
 //
 // What is started when follows from the order of the units alone, never from what happens to be
 // ready: so all ranks start the same in the same order, on each axis. A unit's second step starts
@@ -38,9 +39,13 @@ class GradientReduction {
     UnitState* unit;
     PoolBuffer buffer;  // none where the gradients stay where they are
     std::byte* data;    // all of the unit's, of the reduce type
+    bool straight;      // to the shards
     std::vector<Pending> pending;
     bool scattered = false;
   };
+
+  /// Where the rank's block of a piece arrives.
+  std::byte* target(const Job& job, const Piece& piece) const;
 
   void finish_first();
   void reduce_among_replicas(Job& job);

@@ -215,7 +215,7 @@ void ShardedDataParallel::report_disagreement(Event event) {
                               "{} to {} (event {} since the last finish_backward())",
                               roll_call_.name(first.rank), came_to(first.rank),
                               roll_call_.name(first.other), came_to(first.other), first.entry + 1),
-                  first.rank);
+                  roll_call_.world_rank(first.rank));
   throw *disagreement_;
 }
 

@@ -120,7 +120,7 @@ void ShardedDataParallel::finish_backward() {
                           "discard_gradients() leaves the step out",
                           named.parameters[low(found, kParameterBits)].name, named.name,
                           roll_call_.name(rank)),
-              rank);
+              roll_call_.world_rank(rank));
 }
 
 double ShardedDataParallel::gradient_norm(std::span<Axis* const> also) {

@@ -2,11 +2,9 @@
 //
 //     hybrid_rank                  mixtures of data, tensor and pipeline parallelism, compared with
 //                                  one rank
-//     hybrid_rank die layer RANK   that rank kills itself between two pieces of a layer; the others
-//                                  exit with 0 when they are told who it was, and in which layer
-//     hybrid_rank die step RANK    the same at any moment of a hybrid's step; all others are told
-//                                  that a peer is lost: that one, or one that has left because of
-//                                  it
+//     hybrid_rank die RANK         that rank kills itself at any moment of a hybrid's step; the
+//                                  others exit with 0 when they are told that a peer is lost: that
+//                                  one, or one that has left because of it
 #include <fmt/format.h>
 
 #include <chrono>
@@ -17,7 +15,6 @@
 #include <thread>
 #include <vector>
 
-#include "parallel/tensor/linear.h"
 #include "tests/hybrid_model.h"
 #include "tutti.h"
 
@@ -43,32 +40,7 @@ bool compare(Communicator& world) {
   return true;
 }
 
-bool die_in_a_layer(Communicator& world, int victim) {
-  using namespace parallel;
-  CommunicatorAxis axis(world);
-  int calls = 0;
-  tensor::RowParallelLinear layer(axis, {"down", 16, 32, DataType::float32},
-                                  {.sequence = true, .pieces = 4}, [&](const tensor::Product& p) {
-                                    if (world.rank() == victim && ++calls == 55) {
-                                      std::raise(SIGKILL);
-                                    }
-                                    tensor::multiply(p);
-                                  });
-  std::vector<float> x(32 * layer.local_in(), 1), w(layer.weight_count(), 1), y(32 * 32);
-  try {
-    for (int step = 0; step < 100; ++step) {
-      layer.forward(x.data(), 32, {w.data(), nullptr}, y.data());
-    }
-  } catch (const Error& error) {
-    const std::string what = error.what();
-    fmt::print("rank {}: {}: {}\n", world.rank(), name(error.code()), what);
-    return error.code() == ErrorCode::peer_lost && error.rank() == victim &&
-           what.starts_with("linear 'down': ");
-  }
-  return false;
-}
-
-bool die_in_a_step(Communicator& world, int victim) {
+bool die(Communicator& world, int victim) {
   HybridCase c{.dp = 1, .tp = 2, .pp = 2, .sequence = true, .zero = 3, .steps = 1'000'000};
   c.before_step = [&](std::size_t step) {
     if (world.rank() != victim || step != 3) return;
@@ -96,10 +68,7 @@ bool die_in_a_step(Communicator& world, int victim) {
 int main(int argc, char** argv) {
   try {
     auto world = Communicator::from_environment();
-    if (argc < 4) return compare(world) ? 0 : 1;
-    const bool layer = argv[2] == std::string("layer");
-    const int victim = std::atoi(argv[3]);
-    return (layer ? die_in_a_layer(world, victim) : die_in_a_step(world, victim)) ? 0 : 1;
+    return (argc < 3 ? compare(world) : die(world, std::atoi(argv[2]))) ? 0 : 1;
   } catch (const std::exception& e) {
     fmt::print(stderr, "error: {}\n", e.what());
     return 2;

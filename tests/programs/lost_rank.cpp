@@ -1,0 +1,150 @@
+// A rank of a mesh of 2 x 2, which dies in the middle of an engine's step on the inner axis:
+//
+//     lost_rank layer|stage|unit|bucket RANK
+//
+// RANK kills itself. The others exit with 0 where each of them is told that this rank is lost, by
+// its number in the job: the one that shares the engine also in which layer, stage, unit or bucket,
+// the others at least by what that one says when it gives up.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "parallel/data_parallel/data_parallel.h"
+#include "parallel/mesh.h"
+#include "parallel/pipeline/execute.h"
+#include "parallel/pipeline/generate.h"
+#include "parallel/sharded/sharded.h"
+#include "parallel/tensor/linear.h"
+#include "tutti.h"
+
+namespace {
+
+using namespace tutti;
+using namespace tutti::parallel;
+
+using Step = std::function<void()>;
+using Work = std::function<void()>;
+
+Step layer(Axis& axis, const Work& work) {
+  struct State {
+    std::unique_ptr<tensor::RowParallelLinear> layer;
+    std::vector<float> x, w, y;
+  };
+  auto s = std::make_shared<State>();
+  s->layer = std::make_unique<tensor::RowParallelLinear>(
+      axis, tensor::LinearShape{"down", 16, 32, DataType::float32},
+      tensor::RowOptions{.sequence = true, .pieces = 4}, [work](const tensor::Product& p) {
+        work();
+        tensor::multiply(p);
+      });
+  s->x.resize(32 * s->layer->local_in(), 1);
+  s->w.resize(s->layer->weight_count(), 1);
+  s->y.resize(32 * 32);
+  return [s] { s->layer->forward(s->x.data(), 32, {s->w.data(), nullptr}, s->y.data()); };
+}
+
+Step stage(Axis& axis, const Work& work) {
+  pipeline::Stages stages;
+  stages.forward = [work](int, int, auto, auto) { work(); };
+  stages.backward = [work](int, int, auto, auto) { work(); };
+  const auto schedule = pipeline::generate(*pipeline::find_generator("1f1b"), {axis.size(), 4});
+  auto executor =
+      std::make_shared<pipeline::Executor>(axis, schedule, std::vector<std::size_t>{1000}, stages);
+  return [executor] { executor->step(); };
+}
+
+Step unit(Axis& axis, const Work& work) {
+  const std::vector<Unit> units{{"block 0", {{"w", 1000}}}, {"block 1", {{"w", 1000}}}};
+  auto model =
+      std::make_shared<ShardedDataParallel>(units, Policy::zero3(), ShardedAxes{.shard = &axis});
+  model->share_parameters();
+  return [model, work] {
+    for (const std::size_t u : {0u, 1u}) {
+      model->before_forward(u);
+      work();
+      model->after_forward(u);
+    }
+    for (const std::size_t u : {1u, 0u}) {
+      model->before_backward(u);
+      work();
+      model->after_backward(u);
+    }
+    model->finish_backward();
+    model->step(AdamW());
+  };
+}
+
+Step bucket(Axis& axis, const Work& work) {
+  const std::vector<Parameter> parameters(4, Parameter{"w", {1000}});
+  auto engine = std::make_shared<DataParallel>(
+      axis, parameters, DataParallelPolicy{.bucket_bytes = 4000, .first_bucket_bytes = 4000});
+  return [engine, work] {
+    engine->zero();
+    for (std::size_t i = engine->size(); i-- > 0;) {
+      work();
+      engine->ready(i);
+    }
+    (void)engine->finish();
+  };
+}
+
+bool train(Communicator& world, const std::string& way, int victim) {
+  Mesh mesh(world, {{"outer", 2}, {"inner", 2}});
+  int until = -1;  // the victim's end: sooner or later in a step
+  if (world.rank() == victim) {
+    const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
+    until = static_cast<int>(20 + now / 1000 % 16);
+  }
+  const Work work = [&until] {
+    if (until-- == 0) std::raise(SIGKILL);
+  };
+  const std::string names = way == "layer"   ? "linear 'down': "
+                            : way == "stage" ? fmt::format("pipeline 1f1b, rank {}, ", world.rank())
+                            : way == "unit"  ? "unit"
+                                             : "bucket ";
+  const std::string lost = fmt::format("rank {} of the job", victim);
+  try {
+    Axis& inner = mesh.axis("inner");
+    const Step step = way == "layer"   ? layer(inner, work)
+                      : way == "stage" ? stage(inner, work)
+                      : way == "unit"  ? unit(inner, work)
+                                       : bucket(inner, work);
+    for (int i = 0; i < 1000; ++i) {
+      step();
+      float sum = 1;
+      mesh.axis("outer").run(call_of(Collective::all_reduce, &sum, &sum, 1, DataType::float32));
+    }
+  } catch (const Error& e) {
+    mesh.abort(e.what());
+    const std::string what = e.what();
+    fmt::print("rank {}: {} of rank {}: {}\n", world.rank(), name(e.code()), e.rank(), what);
+    const bool tells = what.find(lost) != std::string::npos;
+    const bool is_peer = e.code() == ErrorCode::peer_lost && e.rank() == victim;
+    const bool aborted = e.code() == ErrorCode::aborted;
+    // It may have been so slow that it has heard of it before it came to the engine again.
+    const bool mate =
+        (world.rank() ^ 1) == victim && what.find("on axis outer") == std::string::npos;
+    return tells && (mate ? is_peer && what.find(names) != std::string::npos : is_peer || aborted);
+  }
+  return false;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 3) return 2;
+  try {
+    auto world = Communicator::from_environment();
+    return train(world, argv[1], std::atoi(argv[2])) ? 0 : 1;
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "error: {}\n", e.what());
+    return 2;
+  }
+}
