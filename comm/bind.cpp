@@ -143,6 +143,10 @@ void check_call(const Call& call, int rank, int ranks) {
   if (!is_valid(call.type)) {
     refuse(call, fmt::format("{} is no data type", static_cast<int>(call.type)));
   }
+  if (call.label >= Signature::kLabels) {
+    refuse(call, fmt::format("label {} is too large: the largest is {}", call.label,
+                             Signature::kLabels - 1));
+  }
   const bool reduces = is_reduction(call.collective);
   if (reduces && !is_valid(call.op.kind)) {
     refuse(call, fmt::format("{} is no reduction operator", static_cast<int>(call.op.kind)));
@@ -209,6 +213,7 @@ Signature signature_of(const Call& call) {
   if (is_reduction(call.collective)) s.kind = call.op.kind;
   if (is_rooted(call.collective)) s.root = call.root;
   s.splits = call.splits;
+  s.label = call.label;
   if (call.collective == Collective::all_gather_v ||
       call.collective == Collective::reduce_scatter_v) {
     // Everybody knows all counts, so they can be compared.

@@ -1,5 +1,6 @@
 #include "comm/engine.h"
 
+#include <chrono>
 #include <string>
 #include <utility>
 
@@ -83,7 +84,15 @@ bool Engine::ring_bells() {
 void Engine::drain(StartedCalls& calls) {
   refuse_to_block("make a blocking call");
   std::unique_lock lock(mutex_);
-  settled_.wait(lock, [&] { return calls.is_idle(); });
+  const auto is_idle = [&] { return calls.is_idle(); };
+  constexpr std::chrono::milliseconds kMoment(50);
+  while (Interruptible::any() && !settled_.wait_for(lock, kMoment, is_idle)) {
+    lock.unlock();
+    // What is left to run then fails, on all ranks, and so ends soon.
+    if (must_stop()) calls.interrupted();
+    lock.lock();
+  }
+  settled_.wait(lock, is_idle);
 }
 
 void Engine::destroy_when_idle(StartedCalls& calls, std::unique_ptr<Communicator::Impl>& impl) {

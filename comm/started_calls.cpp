@@ -1,6 +1,10 @@
 #include "comm/started_calls.h"
 
+#include <fmt/format.h>
+
 #include <utility>
+
+#include "comm/impl.h"
 
 namespace tutti {
 
@@ -68,6 +72,14 @@ std::shared_ptr<Future::State> StartedCalls::start(const Call& call) {
 void StartedCalls::withdraw(Future::State& call) {
   static_cast<StartedCall&>(call).withdrawn = true;
   engine_->withdraw(*this);
+}
+
+void StartedCalls::interrupted() {
+  LocalGroup& group = *impl_.group;
+  group.fail(
+      {ErrorCode::aborted, group.rank(),
+       fmt::format("rank {} exits, or was interrupted, while it waits for what it has started",
+                   group.rank())});
 }
 
 void StartedCalls::take_back(std::vector<Job*>& pending) {

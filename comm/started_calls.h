@@ -73,6 +73,8 @@ class StartedCalls {
   friend class Engine;
 
   bool is_idle() const { return idle_.load(std::memory_order_acquire); }
+  /// Ctrl-C on a thread that waits for what is left to run.
+  void interrupted();
   // For the engine's thread:
   /// Puts `arrived_` into series, and those that begin thereby into `pending`.
   void begin(std::vector<Job*>& pending);

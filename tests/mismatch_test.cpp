@@ -63,6 +63,11 @@ TEST(Mismatch, IsATypedErrorOnEveryRank) {
         [&](Communicator& c, float* in, float* out) {  // root of a reduction
           c.reduce(in, out, 4, DataType::float32, {}, odd(c) ? 1 : 0);
         },
+        [&](Communicator& c, float* in, float* out) {  // what a binding knows of it
+          Call call{.collective = Collective::all_gather, .in = in, .out = out, .count = 4};
+          call.label = odd(c) ? 2047 : 1;
+          c.run(call);
+        },
         [&](Communicator& c, float* in, float* out) {  // order
           if (odd(c)) c.barrier();
           c.all_reduce(in, out, 4, DataType::float32);
@@ -109,6 +114,22 @@ TEST(Mismatch, OfARootThatWasRightForLong) {
         });
       }
     }
+  }
+}
+
+TEST(Mismatch, BlamesTheRankThatDiffersFromMost) {
+  for (const int odd : {0, 2, 3}) {
+    run_thread_ranks(4, [&](Communicator& c) {
+      // By then the others are known to agree.
+      if (c.rank() == odd) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      std::vector<float> x(8);
+      const Error e = error_of([&] {
+        c.all_reduce(x.data(), x.data(), c.rank() == odd ? 5 : 4, DataType::float32);
+        c.barrier();
+      });
+      EXPECT_EQ(e.rank(), odd) << e.what();
+      EXPECT_NE(std::string(e.what()).find("(as 2 others)"), std::string::npos) << e.what();
+    });
   }
 }
 

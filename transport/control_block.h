@@ -79,9 +79,10 @@ struct ControlBlock {
   DeviceCard device;
   UnevenCounts uneven;
   // For messages. A call that was refused here, with the number that it would have had; what this
-  // rank waits for in another communicator, with the time (steady_clock); the ranks that its newest
-  // shrink() excludes (comm/shrink.h).
+  // rank waits for here, and in another communicator, with the time (steady_clock); the ranks that
+  // its newest shrink() excludes (comm/shrink.h).
   Remark refused;
+  Remark waiting;
   Remark elsewhere;
   Remark shrinking;
 };

@@ -139,6 +139,7 @@ bool read(std::span<const std::byte> bytes, ControlBlock* to) {
   }
   if (to != nullptr) to->uneven.sequence.store(uneven, std::memory_order_release);
   in.remark(to == nullptr ? nullptr : &to->refused);
+  in.remark(to == nullptr ? nullptr : &to->waiting, true);
   in.remark(to == nullptr ? nullptr : &to->elsewhere, true);
   in.remark(to == nullptr ? nullptr : &to->shrinking);
   return in.at_end();
@@ -161,6 +162,7 @@ std::vector<std::byte> control_to_bytes(const ControlBlock& from) {
     out.word(from.uneven.out[b].load(std::memory_order_acquire));
   }
   out.remark(from.refused);
+  out.remark(from.waiting, true);
   out.remark(from.elsewhere, true);
   out.remark(from.shrinking);
   return out.take();

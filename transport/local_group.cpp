@@ -412,6 +412,7 @@ void LocalGroup::say_waiting(std::string_view doing) {
   }
   Groups& g = groups();
   const std::lock_guard lock(g.mutex);
+  control().waiting.say(now_ns(), doing);
   const auto tell = [&](LocalGroup* other) {
     if (other != this && !other->is_inherited()) other->control().elsewhere.say(now_ns(), doing);
   };
@@ -424,15 +425,25 @@ void LocalGroup::say_waiting(std::string_view doing) {
   }
 }
 
-std::string LocalGroup::elsewhere_text(int peer) {
+std::string LocalGroup::waiting_text(int peer) {
   // Who waits says so every 10 to 50 ms; what is older than this is over.
   constexpr std::uint64_t kFresh = 250'000'000;
-  const auto elsewhere = control(peer).elsewhere.read();
-  if (!elsewhere || elsewhere->number + kFresh < now_ns()) return "";
-  return fmt::format(
-      "; that rank is itself waiting, in another communicator: {}. Ranks that use several "
-      "communicators on one thread must use them in the same order",
-      elsewhere->text);
+  const auto fresh = [](const Remark& remark) {
+    auto said = remark.read();
+    if (said && said->number + kFresh < now_ns()) said.reset();
+    return said;
+  };
+  std::string text;
+  if (const auto here = fresh(control(peer).waiting)) {
+    text += fmt::format("; that rank is itself {}", here->text);
+  }
+  if (const auto elsewhere = fresh(control(peer).elsewhere)) {
+    text += fmt::format(
+        "; that rank is itself waiting, in another communicator: {}. Ranks that use several "
+        "communicators on one thread must use them in the same order",
+        elsewhere->text);
+  }
+  return text;
 }
 
 void LocalGroup::throw_failure() const {

@@ -128,10 +128,11 @@ class LocalGroup {
   /// "; a call of rank 1 was refused: ...", if that is the last thing that rank `peer` has called;
   /// else "".
   std::string refusal_text(int peer);
-  /// Lets the other communicators of this rank know that it is `doing` something in this one.
+  /// Lets others know that this rank is `doing` something in this communicator: the other ranks,
+  /// and those of its other communicators.
   void say_waiting(std::string_view doing);
-  /// "; that rank is itself waiting, in another communicator: ...", if it says so; else "".
-  std::string elsewhere_text(int peer);
+  /// "; that rank is itself waiting ...", here or in another communicator, if it says so; else "".
+  std::string waiting_text(int peer);
 
   /// For those who wait, now and then: exchanges with the peers what the mesh has for them, and
   /// looks who is dead (system calls). A dead process that had not left is a failure of the

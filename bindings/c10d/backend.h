@@ -32,6 +32,8 @@ class Backend final : public ::c10d::Backend {
 
   /// All ranks meet by `store`, over which the secret of the group travels.
   Backend(const StorePointer& store, int rank, int size, OptionsPointer options);
+  /// Of ranks that have met.
+  Backend(const StorePointer& store, Communicator comm, OptionsPointer options);
   ~Backend() override;
 
   const std::string getBackendName() const override { return "tutti"; }
@@ -87,6 +89,9 @@ class Backend final : public ::c10d::Backend {
   c10::intrusive_ptr<::c10d::Backend> split(const StorePointer& store,
                                             const std::vector<int>& ranks,
                                             const OptionsPointer& opts) override;
+  bool supportsShrinking() const;  // since 2.15, as shrink()
+  c10::intrusive_ptr<::c10d::Backend> shrink(const std::vector<std::int64_t>& excluded, int flags,
+                                             const OptionsPointer& opts);
   c10::intrusive_ptr<::c10d::Backend> merge(const StorePointer& store, const OptionsPointer& opts,
                                             const int& rank, const int& size) override;
   bool supportsTensorAlloc(c10::DeviceIndex device) override;
@@ -104,6 +109,7 @@ class Backend final : public ::c10d::Backend {
   c10::intrusive_ptr<Work> make_work(Operation o, int parts, Milliseconds timeout);
   Milliseconds effective(Milliseconds timeout) const;
   std::size_t ranks() const { return static_cast<std::size_t>(size_); }
+  void leave();
   void check_root(std::int64_t root, const char* what) const;
 
   // Of one tensor; `o` may have several.

@@ -11,13 +11,14 @@ namespace {
 using ::c10d::OpType;
 
 Step step(Collective collective, const at::Tensor& in, const at::Tensor& out, std::size_t count,
-          DataType type, ReduceOp op = {}, int root = 0) {
+          const Elements& elements, ReduceOp op = {}, int root = 0) {
   Step s;
   s.call.collective = collective;
   s.call.in = in.defined() ? in.const_data_ptr() : nullptr;
   s.call.out = out.defined() ? out.data_ptr() : nullptr;
   s.call.count = count;
-  s.call.type = type;
+  s.call.type = elements.type;
+  s.call.label = elements.label;
   s.call.op = op;
   s.call.root = root;
   return s;
@@ -51,10 +52,9 @@ void Backend::add_fold(Operation& o, Collective how, const at::Tensor& to, const
     all = at::empty({size_, how == Collective::all_to_all ? from.numel() / size_ : from.numel()},
                     in.options());
   o.held.push_back(all);
-  const Elements e = elements_of(in.scalar_type());
   const auto count =
       static_cast<std::size_t>(how == Collective::all_to_all ? from.numel() / size_ : from.numel());
-  o.steps.push_back(step(how, from, all, count * e.each, e.type, {}, root));
+  o.steps.push_back(step(how, from, all, count * r.elements.each, r.elements, {}, root));
   if (!receives) return;
   o.finishing.push_back([to = to, all, fold = r.fold]() mutable {
     const bool is_unsigned = all.scalar_type() == at::kUInt16 || all.scalar_type() == at::kUInt32 ||
@@ -85,7 +85,8 @@ void Backend::add_all_reduce(Operation& o, const at::Tensor& tensor, const ::c10
     o.finishing.push_back([to = tensor, memory]() mutable { to.copy_(memory); });
   }
   o.steps.push_back(step(Collective::all_reduce, memory, memory,
-                         static_cast<std::size_t>(memory.numel()) * r.each, r.type, r.op));
+                         static_cast<std::size_t>(memory.numel()) * r.elements.each, r.elements,
+                         r.op));
 }
 
 WorkPointer Backend::allreduce(Tensors& tensors, const ::c10d::AllreduceOptions& opts) {
@@ -127,7 +128,8 @@ WorkPointer Backend::reduce(Tensors& tensors, const ::c10d::ReduceOptions& opts)
     in = rank_ == root ? output(o, tensor, true) : input(o, tensor);
   }
   o.steps.push_back(step(Collective::reduce, in, rank_ == root ? in : at::Tensor(),
-                         static_cast<std::size_t>(in.numel()) * r.each, r.type, r.op, root));
+                         static_cast<std::size_t>(in.numel()) * r.elements.each, r.elements, r.op,
+                         root));
   return issue(std::move(o), opts.timeout, opts.asyncOp);
 }
 
@@ -153,7 +155,7 @@ void Backend::add_reduce_scatter(Operation& o, const at::Tensor& out, const at::
     o.finishing.push_back([user = out, to]() mutable { user.copy_(to); });
   }
   o.steps.push_back(step(Collective::reduce_scatter, from, to,
-                         static_cast<std::size_t>(to.numel()) * r.each, r.type, r.op));
+                         static_cast<std::size_t>(to.numel()) * r.elements.each, r.elements, r.op));
 }
 
 WorkPointer Backend::_reduce_scatter_base(at::Tensor& out, at::Tensor& in,
@@ -195,7 +197,7 @@ WorkPointer Backend::reduce_scatter(Tensors& outs, std::vector<Tensors>& ins,
               "reduce_scatter: inputs of different sizes cannot be reduced so");
   o.results.push_back(out);
   check_same_type(out, all, "reduce_scatter");
-  Step s = step(Collective::reduce_scatter_v, all, output(o, out, false), 0, r.type, r.op);
+  Step s = step(Collective::reduce_scatter_v, all, output(o, out, false), 0, r.elements, r.op);
   s.in_counts = counts;
   o.steps.push_back(std::move(s));
   return issue(std::move(o), opts.timeout, opts.asyncOp);
@@ -211,7 +213,7 @@ WorkPointer Backend::broadcast(Tensors& tensors, const ::c10d::BroadcastOptions&
   o.results = tensors;
   const at::Tensor memory = rank_ == root ? input(o, tensor) : output(o, tensor, false);
   o.steps.push_back(step(Collective::broadcast, memory, memory, count_of(memory),
-                         elements_of(memory.scalar_type()).type, {}, root));
+                         elements_of(memory.scalar_type()), {}, root));
   return issue(std::move(o), opts.timeout, opts.asyncOp);
 }
 
@@ -225,7 +227,7 @@ void Backend::add_all_gather(Operation& o, const at::Tensor& out, const at::Tens
   o.results.push_back(out);
   const at::Tensor from = input(o, in);
   o.steps.push_back(step(Collective::all_gather, from, output(o, out, false), count_of(from),
-                         elements_of(from.scalar_type()).type));
+                         elements_of(from.scalar_type())));
 }
 
 void Backend::add_all_gather_list(Operation& o, const Tensors& outs, const at::Tensor& in) {
@@ -240,12 +242,12 @@ void Backend::add_all_gather_list(Operation& o, const Tensors& outs, const at::T
   const at::Tensor all = outputs(o, outs, "all_gather");
   const at::Tensor from = input(o, in);
   o.results.insert(o.results.end(), outs.begin(), outs.end());
-  const DataType type = elements_of(in.scalar_type()).type;
+  const Elements elements = elements_of(in.scalar_type());
   if (all_equal(counts)) {
-    o.steps.push_back(step(Collective::all_gather, from, all, count_of(from), type));
+    o.steps.push_back(step(Collective::all_gather, from, all, count_of(from), elements));
     return;
   }
-  Step s = step(Collective::all_gather_v, from, all, 0, type);
+  Step s = step(Collective::all_gather_v, from, all, 0, elements);
   s.out_counts = counts;
   o.steps.push_back(std::move(s));
 }
@@ -315,7 +317,7 @@ WorkPointer Backend::gather(std::vector<Tensors>& outs, Tensors& ins,
   }
   const at::Tensor from = input(o, in);
   o.steps.push_back(step(Collective::gather, from, all, count_of(from),
-                         elements_of(from.scalar_type()).type, {}, root));
+                         elements_of(from.scalar_type()), {}, root));
   return issue(std::move(o), opts.timeout, opts.asyncOp);
 }
 
@@ -337,7 +339,7 @@ WorkPointer Backend::gather_into_tensor(at::Tensor& out, at::Tensor& in,
   }
   const at::Tensor from = input(o, in);
   o.steps.push_back(step(Collective::gather, from, all, count_of(from),
-                         elements_of(from.scalar_type()).type, {}, root));
+                         elements_of(from.scalar_type()), {}, root));
   return issue(std::move(o), opts.timeout, opts.asyncOp);
 }
 
@@ -362,8 +364,8 @@ WorkPointer Backend::scatter(Tensors& outs, std::vector<Tensors>& ins,
     TORCH_CHECK(ins.empty() || ins.front().empty(), "scatter: only the root has inputs");
   }
   const at::Tensor to = output(o, out, false);
-  o.steps.push_back(step(Collective::scatter, all, to, count_of(to),
-                         elements_of(to.scalar_type()).type, {}, root));
+  o.steps.push_back(
+      step(Collective::scatter, all, to, count_of(to), elements_of(to.scalar_type()), {}, root));
   return issue(std::move(o), opts.timeout, opts.asyncOp);
 }
 
@@ -384,7 +386,7 @@ WorkPointer Backend::alltoall_base(at::Tensor& out, at::Tensor& in,
                 in.numel(), " and the output's ", out.numel(),
                 " elements are not the same number for each of ", size_, " ranks");
     o.steps.push_back(step(Collective::all_to_all, from, to,
-                           static_cast<std::size_t>(in.numel() / size_) * e.each, e.type));
+                           static_cast<std::size_t>(in.numel() / size_) * e.each, e));
     return issue(std::move(o), opts.timeout, opts.asyncOp);
   }
   const auto counts = [&](const std::vector<std::int64_t>& splits, const at::Tensor& t) {
@@ -403,7 +405,7 @@ WorkPointer Backend::alltoall_base(at::Tensor& out, at::Tensor& in,
     }
     return result;
   };
-  Step s = step(Collective::all_to_all_v, from, to, 0, e.type);
+  Step s = step(Collective::all_to_all_v, from, to, 0, e);
   s.in_counts = counts(in_splits, in);
   s.out_counts = counts(out_splits, out);
   o.steps.push_back(std::move(s));
@@ -418,7 +420,7 @@ WorkPointer Backend::alltoall(Tensors& outs, Tensors& ins, const ::c10d::AllToAl
   const at::Tensor from = inputs(o, ins, "all_to_all");
   const at::Tensor to = outputs(o, outs, "all_to_all");
   o.results = outs;
-  Step s = step(Collective::all_to_all_v, from, to, 0, elements_of(from.scalar_type()).type);
+  Step s = step(Collective::all_to_all_v, from, to, 0, elements_of(from.scalar_type()));
   s.in_counts = counts_of(ins);
   s.out_counts = counts_of(outs);
   o.steps.push_back(std::move(s));

@@ -9,11 +9,13 @@
 #include <utility>
 
 #include "python.h"
+#include "tensors.h"
 
 namespace tutti::pytorch {
 
 inline c10::DistBackendError as_torch(const Error& error) {
-  return {{__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)}, error.what()};
+  return {{__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)},
+          with_labels_named(error.what())};
 }
 
 /// Runs `body`, and throws what Tutti throws in it as PyTorch's.

@@ -1,5 +1,6 @@
 // The life of a group: meeting, coalescing, parts of it, its end.
 #include <algorithm>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "backend.h"
 #include "errors.h"
@@ -16,9 +17,18 @@ Backend::Backend(const StorePointer& store, int rank, int size, OptionsPointer o
   init();
 }
 
+Backend::Backend(const StorePointer& store, Communicator comm, OptionsPointer options)
+    : ::c10d::Backend(comm.rank(), comm.size()),
+      options_(std::move(options)),
+      store_(store),
+      comm_(std::move(comm)) {
+  init();
+}
+
 Backend::~Backend() {
+  const WithoutPython without;
   try {
-    shutdown();
+    leave();
   } catch (const std::exception&) {  // nobody can hear of it
   }
 }
@@ -76,6 +86,29 @@ c10::intrusive_ptr<::c10d::Backend> Backend::split(const StorePointer& store,
                                       static_cast<int>(members.size()), opts);
 }
 
+bool Backend::supportsShrinking() const { return true; }
+
+// PyTorch destroys this group afterwards, which may have failed before.
+c10::intrusive_ptr<::c10d::Backend> Backend::shrink(const std::vector<std::int64_t>& excluded,
+                                                    int flags, const OptionsPointer& opts) {
+  constexpr int kAbort = 1;  // SHRINK_ABORT: what is under way ends
+  const WithoutPython without;
+  const EndedByCtrlC interruptible;
+  if (flags == kAbort) abort();
+  auto options = c10::make_intrusive<Options>(opts ? *opts : *options_);
+  const std::vector<int> gone(excluded.begin(), excluded.end());
+  const std::lock_guard lock(mutex_);
+  if (messages_) messages_->leave();
+  Communicator made = translated([&] {
+    tutti::Options wanted;
+    wanted.timeout = options->timeout;
+    wanted.rendezvous_timeout = options->timeout;
+    return comm_.shrink(gone, wanted);
+  });
+  auto store = c10::make_intrusive<::c10d::PrefixStore>("tutti/shrunk", store_);
+  return c10::make_intrusive<Backend>(store, std::move(made), std::move(options));
+}
+
 c10::intrusive_ptr<::c10d::Backend> Backend::merge(const StorePointer& store,
                                                    const OptionsPointer& opts, const int& rank,
                                                    const int& size) {
@@ -103,6 +136,14 @@ void Backend::abort() {
 
 void Backend::shutdown() {
   const WithoutPython without;
+  {
+    const EndedByCtrlC interruptible;
+    leave();
+  }
+  throw_if_interrupted();
+}
+
+void Backend::leave() {
   const std::lock_guard lock(mutex_);
   if (!comm_) return;
   if (messages_) messages_->leave();

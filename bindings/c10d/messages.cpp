@@ -211,7 +211,24 @@ void Messages::fail(int source, const Error& why) {
       it = next;
     }
   }
-  for (const Posted& p : failed) p.done(why, source);
+  for (const Posted& p : failed) {
+    p.done(Error(why.code(), why.what() + waited_for(p), why.rank()), source);
+  }
+}
+
+std::string Messages::waited_for(const Posted& posted) {
+  const bool any = posted.source == kAny;
+  std::string text = c10::str(". Rank ", comm_.rank(), " was to receive ",
+                              describe(posted.to.bytes, static_cast<int>(posted.to.type)),
+                              " with tag ", posted.tag, " from ");
+  text += any ? "any rank" : c10::str("rank ", posted.source);
+  const std::lock_guard lock(mutex_);
+  for (int s = 0; s < comm_.size(); ++s) {
+    const auto& kept = peers_[static_cast<std::size_t>(s)].kept;
+    if (kept.empty() || (!any && s != posted.source)) continue;
+    text += c10::str("; what has come from rank ", s, " first has tag ", kept.front()->header.tag);
+  }
+  return text;
 }
 
 void Messages::deliver(const Posted& to, int source, const Header& header) {

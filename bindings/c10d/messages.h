@@ -73,6 +73,8 @@ class Messages {
   // Without:
   void fail(int source, const Error& why);
   void deliver(const Posted& to, int source, const Header& header);
+  /// Of one that has failed: what it was, and what has come instead.
+  std::string waited_for(const Posted& posted);
   static std::string describe(std::uint64_t bytes, int type);
 
   Communicator& comm_;

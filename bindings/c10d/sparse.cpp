@@ -26,6 +26,7 @@ at::Tensor Backend::gathered(const at::Tensor& mine, const Counts& counts, Milli
   s.call.in = from.const_data_ptr();
   s.call.out = all.data_ptr();
   s.call.type = e.type;
+  s.call.label = e.label;
   for (const std::size_t c : counts) s.out_counts.push_back(c * e.each);
   o.held.push_back(all);
   o.steps.push_back(std::move(s));

@@ -43,6 +43,16 @@ std::optional<Elements> known(at::ScalarType type) {
   }
 }
 
+enum class Fold : std::uint8_t { none, band, bor, bxor, product };
+constexpr const char* kFoldNames[] = {"", "BAND", "BOR", "BXOR", "PRODUCT"};
+constexpr unsigned kFolds = 128;  // more than there are types
+static_assert(static_cast<unsigned>(at::ScalarType::NumOptions) < kFolds);
+
+std::uint16_t label_of(at::ScalarType type, Fold fold) {
+  return static_cast<std::uint16_t>(static_cast<unsigned>(type) + 1 +
+                                    kFolds * static_cast<unsigned>(fold));
+}
+
 at::Tensor fold_with(const at::Tensor& all,
                      at::Tensor (*combine)(const at::Tensor&, const at::Tensor&)) {
   at::Tensor result = all[0];
@@ -93,8 +103,30 @@ const char* name_of(::c10d::ReduceOp::RedOpType op) {
 }  // namespace
 
 Elements elements_of(at::ScalarType type) {
-  if (const auto e = known(type)) return *e;
-  return {DataType::uint8, c10::elementSize(type)};
+  const Elements e = known(type).value_or(Elements{DataType::uint8, c10::elementSize(type)});
+  const bool is_itself = known(type) && e.each == 1;
+  return {e.type, e.each, is_itself ? std::uint16_t{0} : label_of(type, Fold::none)};
+}
+
+std::string with_labels_named(std::string text) {
+  constexpr std::string_view kLabel = "label ";
+  std::size_t at = 0;
+  while ((at = text.find(kLabel, at)) != std::string::npos) {
+    const std::size_t begin = at + kLabel.size();
+    const std::size_t end = std::min(text.find_first_not_of("0123456789", begin), text.size());
+    const unsigned label =
+        begin == end ? 0 : static_cast<unsigned>(std::stoul(text.substr(begin, end - begin)));
+    const unsigned type = label % kFolds, fold = label / kFolds;
+    at = end;
+    if (type == 0 || type > static_cast<unsigned>(at::ScalarType::NumOptions) ||
+        fold >= std::size(kFoldNames))
+      continue;
+    std::string name = c10::toString(static_cast<at::ScalarType>(type - 1));
+    if (fold > 0) name += c10::str(", ", kFoldNames[fold]);
+    text.replace(begin - kLabel.size(), end - begin + kLabel.size(), name);
+    at = begin - kLabel.size() + name.size();
+  }
+  return text;
 }
 
 void check_dense(const at::Tensor& tensor, const char* what) {
@@ -184,32 +216,34 @@ Reduction reduction_of(const ::c10d::ReduceOp& op, at::ScalarType type, const ch
   };
   const bool bits = kind == Op::BAND || kind == Op::BOR || kind == Op::BXOR;
   if (bits && !c10::isIntegralType(type, /*includeBool=*/true)) refuse();
-  if (kind == Op::BXOR || (bits && type != at::kBool)) {
-    r.fold = kind == Op::BAND ? fold_and : kind == Op::BOR ? fold_or : fold_xor;
+  const auto fold = [&](auto function, Fold how) {
+    r.fold = function;
+    r.elements = elements_of(type);
+    r.elements.label = label_of(type, how);
     return r;
+  };
+  if (kind == Op::BXOR) return fold(fold_xor, Fold::bxor);
+  if (bits && type != at::kBool) {
+    return kind == Op::BAND ? fold(fold_and, Fold::band) : fold(fold_or, Fold::bor);
   }
   if (type == at::kBool) {  // 0 and 1: "or" is the larger one
     if (kind == Op::AVG || kind == Op::PREMUL_SUM) refuse();
     r.op =
         kind == Op::SUM || kind == Op::MAX || kind == Op::BOR ? ReduceKind::max : ReduceKind::min;
-    r.type = DataType::uint8;
+    r.elements = elements_of(type);
     return r;
   }
   if (c10::isComplexType(type)) {
     if (kind == Op::MIN || kind == Op::MAX) refuse();
-    if (kind == Op::PRODUCT) {
-      r.fold = fold_product;
-      return r;
-    }
+    if (kind == Op::PRODUCT) return fold(fold_product, Fold::product);
   }
   if (!known(type)) {
     const auto other = stand_in(type);
     if (!other) refuse();
     r.as = *other;
   }
-  const Elements e = *known(r.as);
-  r.type = e.type;
-  r.each = e.each;
+  r.elements = elements_of(r.as);
+  if (r.as != type) r.elements.label = label_of(type, Fold::none);
   switch (kind) {
     case Op::SUM:
       r.op = ReduceKind::sum;
@@ -227,7 +261,7 @@ Reduction reduction_of(const ::c10d::ReduceOp& op, at::ScalarType type, const ch
       r.op = ReduceKind::max;
       break;
     case Op::PREMUL_SUM:
-      r.op = ReduceOp::pre_multiplied_sum(r.type, factor_of(op));
+      r.op = ReduceOp::pre_multiplied_sum(r.elements.type, factor_of(op));
       break;
     default:
       refuse();

@@ -11,7 +11,8 @@ namespace tutti::pytorch {
 /// How many elements, of which of Tutti's types, a tensor's memory has.
 struct Elements {
   DataType type = DataType::uint8;
-  std::size_t each = 1;  // of them are an element of the tensor
+  std::size_t each = 1;     // of them are an element of the tensor
+  std::uint16_t label = 0;  // Call::label: of tensors that Tutti takes for what they are not
 };
 /// For what is moved.
 Elements elements_of(at::ScalarType type);
@@ -37,12 +38,14 @@ at::Tensor outputs(Operation& o, const std::vector<at::Tensor>& tensors, const c
 /// How a reduction is carried out.
 struct Reduction {
   at::ScalarType as = at::kFloat;  // elements are converted to this type before, and back after
-  DataType type = DataType::float32;
-  std::size_t each = 1;
+  Elements elements;
   ReduceOp op;
   // Set: Tutti moves all ranks' elements, and this reduces them, along the first dimension.
   at::Tensor (*fold)(const at::Tensor& all) = nullptr;
 };
 Reduction reduction_of(const ::c10d::ReduceOp& op, at::ScalarType type, const char* what);
+
+/// `text` with what labels stand for in their place.
+std::string with_labels_named(std::string text);
 
 }  // namespace tutti::pytorch

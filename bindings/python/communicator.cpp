@@ -126,15 +126,19 @@ class PythonCommunicator {
  public:
   explicit PythonCommunicator(Communicator comm) : comm_(std::move(comm)) {}
   PythonCommunicator(PythonCommunicator&&) = default;
-  ~PythonCommunicator() { destroy(); }
+  ~PythonCommunicator() {
+    if (!comm_) return;
+    const nb::error_scope before;  // an exception may be on its way
+    leave();
+    if (PyErr_Occurred() != nullptr) PyErr_WriteUnraisable(nullptr);
+  }
 
   Communicator& get() { return comm_; }
   Ranks ranks() const { return {comm_.rank(), comm_.size()}; }
 
   void destroy() {
-    if (!comm_) return;
-    const nb::gil_scoped_release release;
-    comm_.destroy();
+    leave();
+    if (PyErr_Occurred() != nullptr) throw nb::python_error();  // Ctrl-C
   }
 
   /// Has `fill` make an operation, and runs or starts it.
@@ -155,6 +159,13 @@ class PythonCommunicator {
   }
 
  private:
+  /// Where Ctrl-C ends what is waited for, its exception is set afterwards.
+  void leave() {
+    if (!comm_) return;
+    const Waiting waiting;
+    comm_.destroy();
+  }
+
   template <class Fill>
   nb::any keep(bool async_op, std::uintptr_t stream, Fill&& fill) {
     PythonFuture::tidy();
@@ -189,6 +200,12 @@ Options options_of(std::optional<double> timeout, std::optional<double> rendezvo
   if (rendezvous_timeout) options.rendezvous_timeout = to_nanoseconds(*rendezvous_timeout);
   if (algorithm) options.algorithm = *algorithm;
   return options;
+}
+
+/// Exceptions by which programs and generators end.
+bool ends_well(nb::handle exception) {
+  return PyErr_GivenExceptionMatches(exception.ptr(), PyExc_SystemExit) != 0 ||
+         PyErr_GivenExceptionMatches(exception.ptr(), PyExc_GeneratorExit) != 0;
 }
 
 using Self = PythonCommunicator&;
@@ -437,7 +454,16 @@ void bind_life(nb::class_<PythonCommunicator>& c) {
   c.def(
       "__enter__", [](nb::object self) { return self; },
       nb::sig("def __enter__(self) -> Communicator"));
-  c.def("__exit__", [](Self self, nb::args) { self.destroy(); });
+  c.def(
+      "__exit__",
+      [](Self self, nb::handle type, nb::handle value, nb::handle) {
+        // The others would wait for what this rank was about to do.
+        if (self.get() && !type.is_none() && !ends_well(type)) {
+          self.get().abort(nb::repr(value).c_str());
+        }
+        self.destroy();
+      },
+      "type"_a.none(), "value"_a.none(), "traceback"_a.none());
   c.def("__bool__", [](Self self) { return static_cast<bool>(self.get()); });
   c.def("__repr__", [](Self self) -> std::string {
     if (!self.get()) return "<tutti.Communicator, destroyed>";

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -138,8 +139,25 @@ void take_out(Operation& o, nb::object out) {
   }
 }
 
+/// Of types that Tutti takes for another one: what they are.
+std::uint16_t label_of(const ElementType& element) {
+  constexpr std::size_t kLargest = 1024;
+  switch (element.kind) {
+    case Kind::boolean:
+      return 1;
+    case Kind::complex:
+      return 2;
+    case Kind::opaque:
+      return static_cast<std::uint16_t>(3 + std::min(element.bytes, kLargest));
+    default:
+      return 0;
+  }
+}
+
 void fill(Operation& o, Collective collective, std::size_t elements) {
-  const Amount a = amount((o.in ? o.in : o.out)->element(), elements);
+  const ElementType& element = (o.in ? o.in : o.out)->element();
+  const Amount a = amount(element, elements);
+  o.call.label = label_of(element);
   o.call.collective = collective;
   o.call.in = o.in ? o.in->data() : nullptr;
   o.call.out = o.out ? o.out->data() : nullptr;

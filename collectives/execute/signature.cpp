@@ -18,7 +18,8 @@ namespace {
 
 std::uint64_t packed(const Signature& s) {
   return static_cast<std::uint64_t>(s.collective) | static_cast<std::uint64_t>(s.type) << 8 |
-         static_cast<std::uint64_t>(s.kind) << 16 | static_cast<std::uint64_t>(s.splits) << 24 |
+         static_cast<std::uint64_t>(s.kind) << 16 | static_cast<std::uint64_t>(s.splits) << 20 |
+         static_cast<std::uint64_t>(s.label) << 21 |
          static_cast<std::uint64_t>(static_cast<std::uint32_t>(s.root)) << 32;
 }
 
@@ -35,6 +36,7 @@ std::string Signature::text() const {
   if (collective != Collective::all_to_all_v) s += fmt::format(" x {}", count);
   if (is_reduction(collective)) s += fmt::format(", {}", name(kind));
   if (is_rooted(collective)) s += fmt::format(", root {}", root);
+  if (label != 0) s += fmt::format(", label {}", label);
   return s + ")";
 }
 
@@ -75,8 +77,9 @@ std::optional<Signature> read_signature(ControlBlock& control, std::uint64_t seq
   if (r.sequence.load(std::memory_order_relaxed) != sequence) return std::nullopt;
   s.collective = static_cast<Collective>(word & 0xff);
   s.type = static_cast<DataType>(word >> 8 & 0xff);
-  s.kind = static_cast<ReduceKind>(word >> 16 & 0xff);
-  s.splits = (word >> 24 & 0xff) != 0;
+  s.kind = static_cast<ReduceKind>(word >> 16 & 0xf);
+  s.splits = (word >> 20 & 1) != 0;
+  s.label = static_cast<std::uint16_t>(word >> 21 & (Signature::kLabels - 1));
   s.root = static_cast<std::int32_t>(word >> 32);
   return s;
 }
@@ -153,6 +156,26 @@ void compare_counts(LocalGroup& group) {
   }
 }
 
+/// How many other ranks than the two are known to have made each one's call.
+struct Others {
+  int as_mine = 0, as_theirs = 0;
+};
+Others others(LocalGroup& group, const Signature& mine, int peer, const Signature& theirs,
+              Records records) {
+  Others n;
+  for (int r = 0; r < group.size(); ++r) {
+    if (r == group.rank() || r == peer) continue;
+    const auto other = read_signature(group.control(r), mine.sequence, records);
+    n.as_mine += other && *other == mine ? 1 : 0;
+    n.as_theirs += other && *other == theirs ? 1 : 0;
+  }
+  return n;
+}
+
+std::string as_others(int count) {
+  return count == 0 ? "" : fmt::format(" (as {} other{})", count, count > 1 ? "s" : "");
+}
+
 /// Whose call under this number was refused, and why.
 std::string refused_call(LocalGroup& group, int rank, std::uint64_t sequence) {
   const auto refused = group.control(rank).refused.read();
@@ -185,10 +208,12 @@ void compare_with_peers(LocalGroup& group, std::uint64_t sequence, Records recor
     if (on_host) {
       more += refused_call(group, group.rank(), sequence) + refused_call(group, r, sequence);
     }
-    group.fail({ErrorCode::mismatch, r,
-                fmt::format("calls do not match: rank {} called {}{}, rank {} called {}{}{}. {}",
-                            group.rank(), mine->text(), where, r, theirs->text(), where, more,
-                            kAllTheSame)});
+    const Others n = others(group, *mine, r, *theirs, records);
+    group.fail(
+        {ErrorCode::mismatch, n.as_theirs > n.as_mine ? group.rank() : r,
+         fmt::format("calls do not match: rank {} called {}{}{}, rank {} called {}{}{}{}. {}",
+                     group.rank(), mine->text(), where, as_others(n.as_mine), r, theirs->text(),
+                     where, as_others(n.as_theirs), more, kAllTheSame)});
     return;
   }
 }

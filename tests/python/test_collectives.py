@@ -78,6 +78,49 @@ def test_reductions(size, dtype, op):
 
 
 @pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("dtype", SMALL_FLOATS)
+@pytest.mark.parametrize("op", ["sum", "min", "max", "prod", "avg"])
+def test_small_floats_are_exact_where_they_can_be(size, dtype, op):
+    """Of 1 and 2, whose sums, products and parts all of them have."""
+
+    def body(comm):
+        everybodys = [(np.arange(6 * size) + r) % 2 + 1 for r in range(size)]
+        stacked = np.stack(everybodys).astype("f8")
+        expected = {
+            "sum": stacked.sum(0),
+            "min": stacked.min(0),
+            "max": stacked.max(0),
+            "prod": stacked.prod(0),
+            "avg": stacked.sum(0),
+        }[op].astype(dtype)
+        mine = everybodys[comm.rank] * (size if op == "avg" else 1)
+        mine = mine.astype(dtype)
+        same(comm.all_reduce(mine.copy(), op=op), expected)
+        same(comm.reduce_scatter(mine, op=op), expected[6 * comm.rank : 6 * (comm.rank + 1)])
+        rooted = comm.reduce(mine.copy(), op=op)
+        assert comm.rank > 0 or rooted.tobytes() == expected.tobytes()
+
+    run_threads(size, body)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("dtype", NUMBERS)
+def test_averages(size, dtype):
+    def body(comm):
+        everybodys = [values(r, 7 * size, dtype) for r in range(size)]
+        total = np.sum([v.astype("f8") for v in everybodys], axis=0)
+        x = (everybodys[comm.rank] * size).astype(dtype)  # so that all parts are exact
+        same(comm.all_reduce(x.copy(), op="avg"), total.astype(dtype))
+        same(comm.reduce_scatter(x, op="avg"), total.astype(dtype)[7 * comm.rank : 7 * (comm.rank + 1)])
+        if np.dtype(dtype).kind == "f":
+            factor = tutti.pre_multiplied_sum(comm.rank + 1)
+            scaled = np.sum([v.astype("f8") * (r + 1) for r, v in enumerate(everybodys)], axis=0)
+            same(comm.all_reduce(everybodys[comm.rank].copy(), op=factor), scaled.astype(dtype))
+
+    run_threads(size, body)
+
+
+@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("dtype", NUMBERS + SMALL_FLOATS + OTHERS + ["?", "c8", "c16"], ids=str)
 def test_moves(size, dtype):
     count = 3 * size
@@ -155,6 +198,47 @@ def test_kinds_of_memory():
     run_threads(2, body)
 
 
+class Dlpack:
+    """Has nothing else, as arrays of jax."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **options):
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+class Interface:
+    def __init__(self, array):
+        self.array = array
+        self.__array_interface__ = array.__array_interface__
+
+
+@pytest.mark.parametrize("kind", [Dlpack, Interface])
+@pytest.mark.parametrize("dtype", NUMBERS + ["?", "c8", "c16"])
+def test_other_kinds_of_arrays(kind, dtype):
+    def body(comm):
+        mine = values(comm.rank, 8, dtype)
+        everybodys = np.stack([values(r, 8, dtype) for r in range(2)])
+        x = kind(mine.copy())
+        assert comm.all_reduce(x) is x
+        same(x.array, everybodys.any(0) if dtype == "?" else everybodys.sum(0, dtype=dtype))
+        x = kind(mine.copy())
+        same(comm.all_gather(x), everybodys)
+        same(comm.all_to_all(x), everybodys[:, 4 * comm.rank : 4 * (comm.rank + 1)].ravel())
+        with pytest.raises(BufferError, match="not contiguous"):
+            comm.all_reduce(kind(np.zeros((4, 4), dtype).T))
+        if kind is Interface:
+            mine.flags.writeable = False
+            with pytest.raises(BufferError, match="read-only"):
+                comm.all_reduce(Interface(mine))
+
+    run_threads(2, body)
+
+
 def test_torch_tensors():
     torch = pytest.importorskip("torch", reason="torch is not installed")
 
@@ -171,6 +255,8 @@ def test_empty_is_zero_and_shared():
     x = tutti.empty((3, 4), ml_dtypes.bfloat16)
     assert x.shape == (3, 4) and x.dtype == ml_dtypes.bfloat16 and not x.astype("f4").any()
     assert tutti.zeros(5).dtype == np.float32
+    assert tutti.empty(np.int64(3)).shape == (3,) and tutti.empty([2, np.int32(2)], "i1").shape == (2, 2)
+    assert tutti.empty((0, 3)).shape == (0, 3) and tutti.empty((), "f8").shape == ()
     y = x[1]
     del x
     y[:] = 1

@@ -59,6 +59,31 @@ def test_mismatch_names_the_rank():
     run_threads(3, body)
 
 
+@pytest.mark.parametrize("odd", [0, 1, 3])
+def test_mismatch_blames_the_one_that_differs(odd):
+    """Where most ranks are known to agree by the time that it is noticed."""
+    import time
+
+    def body(comm):
+        if comm.rank == odd:
+            time.sleep(0.2)
+        with pytest.raises(tutti.Mismatch) as caught:
+            comm.all_reduce(np.ones(3 if comm.rank == odd else 4))
+        assert caught.value.rank == odd and "(as 2 others)" in str(caught.value)
+
+    run_threads(4, body)
+
+
+@pytest.mark.parametrize("mine, theirs", [("?", "u1"), ("i2", "u1"), ("S2", "?"), ("c8", "f4")])
+def test_types_that_are_moved_alike_do_not_match(mine, theirs):
+    def body(comm):
+        dtype = np.dtype(mine if comm.rank else theirs)
+        with pytest.raises(tutti.Mismatch):
+            comm.all_gather(np.zeros(16 // dtype.itemsize, dtype))
+
+    run_threads(2, body)
+
+
 def test_timeout():
     def body(comm):
         if comm.rank == 1:

@@ -49,12 +49,30 @@ def test_a_killed_rank_is_named_and_the_others_go_on(job):
     assert [s[2:] for s in j.next(2)] == [[1, [2]]] * 2
 
 
-@pytest.mark.parametrize("call", ["comm.all_reduce(x)", "comm.all_reduce(x, async_op=True).wait()",
-                                  "comm.split(0)"])
+WAITS = [
+    "comm.all_reduce(x)",
+    "comm.barrier()",
+    "comm.recv(x, 1 - comm.rank)",
+    "comm.all_reduce(x, async_op=True).wait()",
+    "comm.all_reduce(x, async_op=True); comm.all_gather(x)",
+    "asyncio.run(awaits(comm.all_reduce(x, async_op=True)))",
+    "in_a_group(lambda: comm.all_reduce(x))",
+    "comm.split(0)",
+    "comm.shrink([])",
+]
+
+
+@pytest.mark.parametrize("call", WAITS)
 def test_ctrl_c_ends_a_wait(job, call):
     j = job(
         2,
         f"""
+        import asyncio
+        async def awaits(future):
+            await future
+        def in_a_group(call):
+            with tutti.group():
+                call()
         comm = tutti.init()
         x = np.ones(10)
         comm.barrier()
@@ -69,7 +87,7 @@ def test_ctrl_c_ends_a_wait(job, call):
             time.sleep(2)
             try:
                 {call}
-            except tutti.Aborted as error:
+            except (tutti.Aborted, tutti.PeerLost) as error:
                 says(error.rank)
         """,
     )
@@ -80,6 +98,102 @@ def test_ctrl_c_ends_a_wait(job, call):
     assert j.next(1)[0][2] == "interrupted"
     assert time.monotonic() - begun < 1
     assert j.next(1)[0][2] == 0
+    assert j.finish()[0] == 0
+
+
+def test_ctrl_c_ends_the_wait_of_one_who_leaves(job):
+    j = job(
+        2,
+        """
+        comm = tutti.init()
+        x = np.ones(10)
+        comm.barrier()
+        says("ready")
+        future = comm.recv(x, 1 - comm.rank, async_op=True)
+        try:
+            if comm.rank == 0:
+                comm.destroy()
+            else:
+                time.sleep(2)
+                comm.all_reduce(x)
+        except KeyboardInterrupt:
+            os.write(1, b'SAYS [0, "interrupted"]\\n')  # it has left
+        except tutti.Aborted as error:
+            says(str(error))
+        """,
+    )
+    ready = j.next(2)
+    time.sleep(0.3)
+    begun = time.monotonic()
+    os.kill(ready[0][1], signal.SIGINT)
+    assert j.next(1) == [[0, "interrupted"]]
+    assert time.monotonic() - begun < 1.5
+    assert "rank 0 exits, or was interrupted, while it waits for what it has started" in j.next(1)[0][2]
+    assert j.finish()[0] == 0
+
+
+def test_an_exception_that_ends_the_block_is_told_to_all(job):
+    j = job(
+        3,
+        """
+        with tutti.init() as comm:
+            comm.barrier()
+            try:
+                if comm.rank == 1:
+                    comm.recv(np.ones(3), 0, async_op=True)
+                    time.sleep(0.5)
+                    raise ValueError("of the user")
+                comm.all_reduce(np.ones(10))
+            except tutti.Aborted as error:
+                says(error.rank, str(error))
+        """,
+        launcher=[sys.executable, "-m", "tutti", "run", "--keep-going", "-n", "3"],
+    )
+    for said in j.next(2):
+        assert said[2:] == [1, "rank 1 aborted the communicator: ValueError('of the user')"]
+    assert j.finish()[0] != 0
+
+
+def test_several_communicators_and_threads(job):
+    """Each thread has a communicator of its own, over the same processes."""
+    j = job(
+        2,
+        """
+        import threading
+        comm = tutti.init()
+        each = [comm.split(0) for _ in range(4)]
+        sums = [0] * 4
+        def use(i):
+            for k in range(50):
+                sums[i] += int(each[i].all_reduce(np.array([k + i * comm.rank]))[0])
+        threads = [threading.Thread(target=use, args=(i,)) for i in range(4)]
+        [t.start() for t in threads]
+        [t.join() for t in threads]
+        [c.destroy() for c in reversed(each)]
+        says(sums, int(comm.all_reduce(np.array([1]))[0]))
+        """,
+    )
+    assert [s[2:] for s in j.next(2)] == [[[2450, 2500, 2550, 2600], 2]] * 2
+    assert j.finish()[0] == 0
+
+
+def test_a_child_of_fork_is_told(job):
+    j = job(
+        2,
+        """
+        comm = tutti.init()
+        child = os.fork()
+        if child == 0:
+            try:
+                comm.barrier()
+            except tutti.InvalidUsage as error:
+                os._exit(7 if "child" in str(error) else 8)
+            os._exit(9)
+        says(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        comm.barrier()
+        """,
+    )
+    assert [s[2] for s in j.next(2)] == [7, 7]
     assert j.finish()[0] == 0
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+import operator
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, SupportsIndex
 
 from tutti import _tutti
 
@@ -12,7 +14,9 @@ if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
 
-def empty(shape: int | tuple[int, ...], dtype: DTypeLike = "float32") -> np.ndarray:
+def empty(
+    shape: SupportsIndex | Iterable[SupportsIndex], dtype: DTypeLike = "float32"
+) -> np.ndarray:
     """A numpy array in window memory, filled with zeros by the system.
 
     Collectives on it are the fastest: other ranks of the host read it where it is. `dtype`: whatever
@@ -20,10 +24,13 @@ def empty(shape: int | tuple[int, ...], dtype: DTypeLike = "float32") -> np.ndar
     """
     import numpy as np
 
-    shape = (shape,) if isinstance(shape, int) else tuple(shape)
+    try:
+        sizes = (operator.index(shape),)
+    except TypeError:
+        sizes = tuple(map(operator.index, shape))
     dtype = np.dtype(dtype)
-    memory = _tutti._Memory(math.prod(shape) * dtype.itemsize)
-    return np.frombuffer(memory, dtype=np.uint8).view(dtype).reshape(shape)
+    memory = _tutti._Memory(math.prod(sizes) * dtype.itemsize)
+    return np.frombuffer(memory, dtype=np.uint8).view(dtype).reshape(sizes)
 
 
 zeros = empty
@@ -41,5 +48,5 @@ def _like(x, shape):
 
     dtype = getattr(x, "dtype", None)
     if not isinstance(dtype, np.dtype):
-        dtype = np.asarray(x).dtype
+        dtype = (np.from_dlpack(x) if hasattr(x, "__dlpack__") else np.asarray(x)).dtype
     return empty(shape, dtype)

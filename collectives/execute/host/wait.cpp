@@ -268,16 +268,16 @@ class Wait {
     const int late = group.end_of_line(b.peer, now - waited / 2);
     if (asks) group.ask(late);
     const auto report = [&] {
-      std::string text = fmt::format(
-          "rank {} has been {} for {:.1f} s; that rank's last finished step is {}{}{}{}",
-          group.rank(), now_doing, seconds(waited), group.progress_text(b.peer),
-          group.refusal_text(b.peer), group.refusal_text(group.rank()),
-          group.elsewhere_text(b.peer));
+      std::string text =
+          fmt::format("rank {} has been {} for {:.1f} s; that rank's last finished step is {}{}{}",
+                      group.rank(), now_doing, seconds(waited), group.progress_text(b.peer),
+                      group.refusal_text(b.peer), group.refusal_text(group.rank()));
       if (late != b.peer) {
-        text += fmt::format(
-            "; it waits too, in the end for rank {}, whose last finished step is {}{}{}", late,
-            group.progress_text(late), group.refusal_text(late), group.elsewhere_text(late));
+        text +=
+            fmt::format("; it waits too, in the end for rank {}, whose last finished step is {}{}",
+                        late, group.progress_text(late), group.refusal_text(late));
       }
+      text += group.waiting_text(late);
       return text;
     };
     const auto timeout = timeout_of(job);

@@ -54,6 +54,53 @@ def test_what_cannot_be_compiled(tmp_path):
     assert "could not be compiled for PyTorch" in said, said
 
 
+def test_a_cache_that_cannot_be_written(tmp_path):
+    (tmp_path / "tutti").write_text("no folder")
+    said = python("import tutti.torch\n" + ALONE, XDG_CACHE_HOME=str(tmp_path))
+    assert "ImportError: tutti.torch: " in said and f"cannot be kept in {tmp_path}/tutti: " in said, said
+
+
+def compiler(folder, first):
+    """A program in the compiler's place that takes a second, notes that it ran, and copies the module.
+    `first`: what it does when it runs the first time."""
+    program = folder / "compiler"
+    program.write_text(f"""#!/bin/sh
+echo ran >> {folder}/ran
+[ $(wc -l < {folder}/ran) -gt 1 ] || {first}
+sleep 1
+while [ "$1" != -o ]; do shift; done
+cp {extension.build()} "$2"
+""")
+    program.chmod(0o755)
+    return dict(os.environ, XDG_CACHE_HOME=str(folder / "cache"), CXX=str(program))
+
+
+def at_once(environment, count):
+    runs = [
+        subprocess.Popen(
+            [sys.executable, "-c", "import tutti.torch\n" + ALONE],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for _ in range(count)
+    ]
+    return [run.communicate(timeout=60)[0] for run in runs]
+
+
+def test_several_at_once_compile_once(tmp_path):
+    for said in at_once(compiler(tmp_path, "true"), 3):
+        assert "[1.0, 1.0, 1.0] tutti" in said, said
+    assert (tmp_path / "ran").read_text() == "ran\n"
+
+
+def test_one_that_is_killed_meanwhile_leaves_it_to_another(tmp_path):
+    said = at_once(compiler(tmp_path, "kill -9 $PPID"), 3)
+    assert sum("[1.0, 1.0, 1.0] tutti" in s for s in said) == 2, said
+    assert (tmp_path / "ran").read_text() == "ran\nran\n"
+
+
 def test_another_version(tmp_path):
     """A module of another version in this one's place."""
     target = extension.build()

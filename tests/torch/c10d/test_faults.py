@@ -143,6 +143,87 @@ def test_mismatch(what):
         assert "rank 0" in said and "rank 1" in said, said
 
 
+MOVED = {"gather": lambda x: dist.all_gather_into_tensor(torch.empty(2 * len(x), dtype=x.dtype), x)}
+ALIKE = {
+    "bool, uint8": (MOVED["gather"], torch.bool, torch.uint8),
+    "int16, uint16": (MOVED["gather"], torch.int16, torch.uint16),
+    "int16, float16": (MOVED["gather"], torch.int16, torch.float16),
+    "float8": (MOVED["gather"], torch.float8_e4m3fnuz, torch.float8_e5m2fnuz),
+    "int16, int32, summed": (dist.all_reduce, torch.int16, torch.int32),
+    "bool, uint8, the largest": (lambda x: dist.all_reduce(x, dist.ReduceOp.MAX), torch.bool, torch.uint8),
+}
+
+
+def body_alike(rank, world, name):
+    call, mine, theirs = ALIKE[name]
+    with pytest.raises(ERROR, match="calls do not match") as caught:
+        call(torch.ones(8).to(theirs if rank else mine))
+        dist.barrier()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_types_that_are_moved_alike(name):
+    for said in run(2, body_alike, name, timeout=20, ends=False):
+        assert "rank 0" in said and "rank 1" in said and "label" not in said, said
+
+
+def body_operators(rank, world):
+    """Both are gathered, and folded by each rank."""
+    with pytest.raises(ERROR, match="calls do not match") as caught:
+        dist.all_reduce(torch.ones(8, dtype=torch.int32), dist.ReduceOp.BOR if rank else dist.ReduceOp.BAND)
+        dist.barrier()
+    assert "BAND" in str(caught.value) and "BOR" in str(caught.value)
+
+
+def test_operators_that_are_gathered_alike():
+    run(2, body_operators, timeout=20, ends=False)
+
+
+def body_odd_one(rank, world, victim):
+    if rank == victim:
+        time.sleep(0.3)
+    with pytest.raises(ERROR) as caught:
+        dist.all_reduce(torch.ones(101 if rank == victim else 100))
+        dist.barrier()
+    assert f"rank {victim} called" in str(caught.value) and "(as 2 others)" in str(caught.value)
+
+
+@pytest.mark.parametrize("victim", [0, 2])
+def test_most_ranks_called_the_other(victim):
+    run(4, body_odd_one, victim, timeout=20, ends=False)
+
+
+def body_deadlock(rank, world, name):
+    """What cannot be found before the timeout ends it names both sides then."""
+    dist.barrier()
+    dist.distributed_c10d._set_pg_timeout(datetime.timedelta(seconds=2))
+    with pytest.raises(ERROR, match="timeout of 2.0 s") as caught:
+        if name == "recv":
+            dist.recv(torch.ones(5), 0, tag=3) if rank else dist.all_reduce(torch.ones(7))
+        elif name == "send":
+            dist.send(torch.ones(1 << 22), 0) if rank else dist.all_reduce(torch.ones(7))
+        elif name == "both receive":
+            dist.recv(torch.ones(5), 1 - rank, tag=3)
+        elif rank:
+            dist.send(torch.ones(5), 0, tag=3)
+            dist.barrier()
+        else:
+            dist.recv(torch.ones(5), 1, tag=4)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["recv", "send", "both receive", "tag"])
+def test_deadlock(name):
+    zero, one = run(2, body_deadlock, name, timeout=20, ends=False)
+    for said in (zero, one):
+        assert "that rank is itself waiting in" in said and "rank 0" in said and "rank 1" in said, said
+    if name in ("recv", "both receive"):
+        assert "Rank 1 was to receive 20 bytes of Float with tag 3 from rank 0" in one, one
+    if name == "tag":
+        assert "with tag 4 from rank 1; what has come from rank 1 first has tag 3" in zero, zero
+
+
 def body_timeout(rank, world):
     """Of one call, of one wait, and of a barrier that names who is missing."""
     group = dist.new_group()

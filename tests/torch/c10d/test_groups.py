@@ -121,6 +121,38 @@ def test(world, body):
     run(world, body)
 
 
+def body_shrunk(rank, world, dies):
+    """The survivors of a death, or those that stay, go on."""
+    victim = world - 2
+    if dies and rank == victim:
+        os.kill(os.getpid(), 9)
+    if dies:
+        with pytest.raises(dist.DistBackendError, match=f"rank {victim}"):
+            while True:
+                dist.all_reduce(torch.ones(1))
+    elif rank == victim:
+        return
+    group = dist.distributed_c10d.shrink_group([victim])
+    assert group.size() == world - 1 and dist.get_world_size() == world - 1
+    old = [r for r in range(world) if r != victim]
+    assert dist.get_rank() == old.index(rank)
+    x = torch.tensor([rank + 1.0])
+    dist.all_reduce(x)
+    assert x.item() == sum(r + 1 for r in old)
+    every = [torch.zeros(1) for _ in old]
+    dist.all_gather(every, torch.tensor([float(rank)]))
+    assert torch.cat(every).tolist() == old
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+@pytest.mark.skipif(OLDEST, reason="this PyTorch has it for NCCL alone")
+@pytest.mark.parametrize("dies", [True, False])
+@pytest.mark.parametrize("world", [3, 4])
+def test_shrunk(world, dies):
+    run(world, body_shrunk, dies, ends=False, dies=[world - 2] if dies else [])
+
+
 def body_hosts(rank, world):
     """As if every rank were on a host of its own."""
     os.environ["TUTTI_HOST_ID"] = f"host {rank}"

@@ -139,6 +139,27 @@ def body_all_to_all(rank, world):
             at += come[r]
 
 
+def body_in_place(rank, world):
+    """As fully_shard has them: the input is this rank's part of the output."""
+    for n in (3, 5000):
+        every = [tensor(r, (n,), torch.float32) for r in range(world)]
+        for is_async in False, True:
+            out = torch.zeros(world * n)
+            mine = out[rank * n : (rank + 1) * n]
+            mine.copy_(every[rank])
+            work = dist.all_gather_into_tensor(out, mine, async_op=is_async)
+            if work:
+                work.wait()
+            check(out, torch.cat(every), "all_gather_into_tensor in place")
+            whole = [tensor(r, (world * n,), torch.float32) for r in range(world)]
+            data = whole[rank].clone()
+            part = data[rank * n : (rank + 1) * n]
+            work = dist.reduce_scatter_tensor(part, data, async_op=is_async)
+            if work:
+                work.wait()
+            check(part, sum(whole)[rank * n : (rank + 1) * n], "reduce_scatter_tensor in place")
+
+
 def body_objects(rank, world):
     mine = {"rank": rank, "text": "x" * (rank * 100), "list": list(range(rank))}
     every = [{"rank": r, "text": "x" * (r * 100), "list": list(range(r))} for r in range(world)]
@@ -181,6 +202,7 @@ def body_barrier(rank, world):
         body_all_gather_coalesced,
         body_rooted,
         body_all_to_all,
+        body_in_place,
         body_objects,
         body_barrier,
     ],

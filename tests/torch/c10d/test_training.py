@@ -182,6 +182,173 @@ def compiled(rank, world):
     return [f(x).item(), *train(model)]
 
 
+def inductor(rank, world):
+    """Compiled to code, collectives in it."""
+    import torch.distributed._functional_collectives as fc
+
+    @torch.compile(fullgraph=True)
+    def f(x):
+        y = fc.all_reduce(x * 2, "sum", dist.group.WORLD)
+        z = fc.reduce_scatter_tensor(y + 1, "avg", 0, dist.group.WORLD)
+        return fc.all_gather_tensor(z * z, 0, dist.group.WORLD).sum()
+
+    return [f(torch.arange(8.0) + rank + i).item() for i in range(3)]
+
+
+class RingAttention(torch.autograd.Function):
+    """Attention over a sequence of which each rank has a part: PyTorch's own, which its interface has for
+    GPUs alone, with the CPU's operators."""
+
+    @staticmethod
+    def forward(ctx, q, k, v):
+        from torch.distributed.tensor.experimental import _attention as ring
+
+        op = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+        out, lse = ring._templated_ring_attention(dist.group.WORLD, 2, op, q, k, v, is_causal=True)
+        ctx.save_for_backward(q, k, v, out, lse)
+        return out
+
+    @staticmethod
+    def backward(ctx, grad):
+        from torch.distributed.tensor.experimental._context_parallel import _attention as ring
+
+        q, k, v, out, lse = ctx.saved_tensors
+        op = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+
+        def each(query, key, value, out, logsumexp, is_causal, grad_out):
+            return op(grad_out, query, key, value, out, logsumexp, 0.0, is_causal)
+
+        return ring._templated_ring_attention_backward(
+            dist.group.WORLD, 2, each, grad.contiguous(), "grad_out", q, k, v, out, lse, True
+        )[:3]
+
+
+def context_parallel(rank, world, rotate="alltoall"):
+    from torch.distributed.tensor.experimental import _attention as ring
+
+    ring._cp_options.enable_load_balance = False
+    ring.set_rotate_method(rotate)
+    torch.nn.functional.scaled_dot_product_attention = lambda q, k, v, is_causal: RingAttention.apply(q, k, v)
+    model = Gpt()
+    positions = model.positions
+    each = len(positions) // world
+    mine = slice(rank * each, (rank + 1) * each)
+
+    def forward(x):
+        return model.logits(model.norm(model.blocks(model.tokens(x) + positions[mine])))
+
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    losses = []
+    for step in range(STEPS):
+        x, y = batch(step, 0)
+        loss = loss_of(forward(x[:, mine]), y[:, mine])
+        optimizer.zero_grad()
+        loss.backward()
+        for p in model.parameters():
+            dist.all_reduce(p.grad, dist.ReduceOp.SUM)
+            p.grad /= world
+        optimizer.step()
+        whole = loss.detach().clone()
+        dist.all_reduce(whole)
+        losses.append(whole.item() / world)
+    return losses
+
+
+def context_parallel_gathered(rank, world):
+    return context_parallel(rank, world, "allgather")
+
+
+def ddp_joined(rank, world):
+    """Ranks with different numbers of batches, steps without communication, unused parameters."""
+    model = DistributedDataParallel(Gpt(), find_unused_parameters=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    losses = []
+    with model.join():
+        for step in range(3 + rank):
+            x, y = batch(step, rank)
+            with model.no_sync():
+                loss_of(model(x), y).backward()
+            loss = loss_of(model(x), y)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss.item())
+    return losses
+
+
+def sequence_parallel(rank, world):
+    from torch.distributed.tensor import DTensor, Replicate, Shard
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel, parallelize_module
+    from torch.distributed.tensor.parallel import PrepareModuleInput
+
+    mesh = init_device_mesh("cpu", (world,))
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.LayerNorm(32), nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 32))
+    plan = {
+        "0": SequenceParallel(),
+        "1": ColwiseParallel(input_layouts=Shard(1)),
+        "3": RowwiseParallel(output_layouts=Shard(1)),
+    }
+    parallelize_module(model, mesh, plan)
+    results = []
+    for step in range(STEPS):
+        x = torch.randn(2, 8, 32, generator=torch.Generator().manual_seed(step))
+        out = model(DTensor.from_local(x.chunk(world, 1)[rank], mesh, [Shard(1)]))
+        local = out.square().mean()
+        local.backward()
+        gradients = [p.grad.full_tensor() for p in model.parameters()]
+        results += [local.item(), *(g.sum().item() for g in gradients)]
+        model.zero_grad()
+    return results
+
+
+def redistributed(rank, world):
+    """DTensors from each placement to each other one, uneven ones too."""
+    from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+
+    mesh = init_device_mesh("cpu", (world,))
+    x = torch.arange(5.0 * 7).view(5, 7)
+    results = []
+    for before in (Replicate(), Shard(0), Shard(1)):
+        for after in (Replicate(), Shard(0), Shard(1)):
+            d = distribute_tensor(x, mesh, [before]).redistribute(mesh, [after])
+            assert torch.equal(d.full_tensor(), x)
+            results.append(d.to_local().sum().item())
+    for how in ("sum", "avg", "max", "min"):
+        for after in (Replicate(), Shard(0), Shard(1)):
+            d = DTensor.from_local(x + rank, mesh, [Partial(how)]).redistribute(mesh, [after])
+            results.append(d.full_tensor().sum().item())
+    return results
+
+
+def checkpoint_async(rank, world):
+    import shutil
+    import tempfile
+
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.state_dict import get_model_state_dict
+
+    folder = [tempfile.mkdtemp() if rank == 0 else None]
+    dist.broadcast_object_list(folder)
+    model = shard(Gpt())
+    losses = train(model)
+    # A group of its own: another thread uses it, in no order with the training's collectives.
+    saves = dist.new_group()
+    saving = dcp.async_save(get_model_state_dict(model), checkpoint_id=folder[0], process_group=saves)
+    for _ in range(200):
+        dist.all_reduce(torch.ones(1000))
+    saving.result()
+    other = shard(Gpt())
+    state = get_model_state_dict(other)
+    dcp.load(state, checkpoint_id=folder[0])
+    dist.barrier()
+    if rank == 0:
+        shutil.rmtree(folder[0])
+    for name, saved in get_model_state_dict(model).items():
+        assert torch.equal(state[name].to_local(), saved.to_local()), name
+    return losses
+
+
 def checkpoint(rank, world):
     import shutil
     import tempfile
@@ -239,7 +406,13 @@ BODIES = [
     pipeline_gpipe,
     functional,
     compiled,
+    context_parallel,
+    context_parallel_gathered,
+    ddp_joined,
+    sequence_parallel,
+    redistributed,
     checkpoint,
+    checkpoint_async,
     zero_optimizer,
 ]
 
@@ -253,6 +426,10 @@ def test_as_over_gloo(body, world):
 @pytest.mark.parametrize("body", [hsdp, two_dimensions])
 def test_as_over_gloo_in_two_dimensions(body):
     compare(body, 4)
+
+
+def test_compiled_to_code():
+    compare(inductor, 2)
 
 
 def test_window_memory():

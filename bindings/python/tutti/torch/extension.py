@@ -93,22 +93,13 @@ def _command(source: pathlib.Path, target: pathlib.Path) -> list[str]:
     ]
 
 
-def build() -> pathlib.Path:
-    """The module for this PyTorch and Python: compiled now, unless it has been."""
-    version = tuple(int(part) for part in torch.__version__.split(".")[:2])
-    if version < _OLDEST:
-        raise ImportError(
-            f"tutti.torch: PyTorch {torch.__version__} is too old: {_OLDEST[0]}.{_OLDEST[1]} to "
-            f"{_NEWEST[0]}.{_NEWEST[1]} are supported"
-        )
-    target = _target()
-    if target.exists():
-        return target
+def _make(target: pathlib.Path, version: tuple[int, ...]) -> None:
+    """Compiles it, unless another process has by the time that this one may."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with open(target.parent / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # other ranks wait for the first one
         if target.exists():
-            return target
+            return
         print(f"tutti: compiling the backend for PyTorch {torch.__version__}", file=sys.stderr)
         with tempfile.TemporaryDirectory(dir=target.parent) as folder:
             # One file, because PyTorch's headers take longer than all else.
@@ -123,6 +114,27 @@ def build() -> pathlib.Path:
                     f"{newer}: {' '.join(run.args)}\n{run.stderr[-4000:]}"
                 )
             made.rename(target)
+
+
+def build() -> pathlib.Path:
+    """The module for this PyTorch and Python: compiled now, unless it has been."""
+    version = tuple(int(part) for part in torch.__version__.split(".")[:2])
+    if version < _OLDEST:
+        raise ImportError(
+            f"tutti.torch: PyTorch {torch.__version__} is too old: {_OLDEST[0]}.{_OLDEST[1]} to "
+            f"{_NEWEST[0]}.{_NEWEST[1]} are supported"
+        )
+    target = _target()
+    if target.exists():
+        return target
+    try:
+        _make(target, version)
+    except OSError as error:
+        raise ImportError(
+            f"tutti.torch: the backend, which is compiled once for PyTorch {torch.__version__}, cannot be "
+            f"kept in {_cache()}: {error}. Have XDG_CACHE_HOME name a folder that can be written, or let "
+            "`python -m tutti.torch` build it there ahead"
+        ) from error
     return target
 
 
