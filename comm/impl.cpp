@@ -48,7 +48,8 @@ Communicator::Impl::Impl(Session session, const Options& o, std::shared_ptr<Engi
     : options(o),
       geometry(session.geometry),
       group(std::move(session.group)),
-      plans(group->rank(), platform_of(geometry, group->size()), o.algorithm, geometry.windows,
+      plans(group->rank(), platform_of(geometry, group->size()),
+            gpu_layouts(geometry.gpus, geometry.hosts), o.algorithm, geometry.windows,
             geometry.round_once),
       policy(policy_for(geometry, group->ranks_here().size(), o)),
       operation(*group, workspace),
@@ -297,6 +298,8 @@ std::unique_ptr<Communicator::Impl> Communicator::Impl::part(const std::vector<i
   Geometry its_geometry = geometry;
   its_geometry.domains = geometry.domains.among(ranks);
   its_geometry.hosts = geometry.hosts.among(ranks);
+  its_geometry.gpus.clear();
+  for (const int r : ranks) its_geometry.gpus.push_back(geometry.gpus[static_cast<std::size_t>(r)]);
   try {
     return std::make_unique<Impl>(
         open_subsession(*group, its_geometry, std::move(its_ranks), inherited), inherited, engine);

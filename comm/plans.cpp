@@ -35,6 +35,9 @@ static_assert(kMostChannels == kPlanChannels && kOwnChannels <= kFirstChannels);
 
 namespace {
 
+/// What goes from each rank to the next one in its order: other lanes may have other orders.
+bool follows_order(const Algorithm& a) { return a.name == "ring" || a.name == "chain"; }
+
 /// The same ranks with GPUs instead of cores.
 Platform on_gpus(const Platform& host) {
   Platform p = gpu_platform(host.ranks);
@@ -49,8 +52,8 @@ Platform on_gpus(const Platform& host) {
 
 }  // namespace
 
-Plans::Plans(int rank, const Platform& platform, std::string algorithm, bool windows,
-             bool round_once)
+Plans::Plans(int rank, const Platform& platform, std::vector<Domains> gpu_layouts,
+             std::string algorithm, bool windows, bool round_once)
     : rank_(rank),
       ranks_(platform.ranks),
       algorithm_(std::move(algorithm)),
@@ -58,7 +61,8 @@ Plans::Plans(int rank, const Platform& platform, std::string algorithm, bool win
       links_(platform.links),
       round_once_(round_once),
       hosts_(platform.hosts),
-      layout_(platform.layout()),
+      layouts_{platform.layout()},
+      gpu_layouts_(std::move(gpu_layouts)),
       chooser_(platform),
       gpu_chooser_(on_gpus(platform)) {
   if (!round_once_) return;
@@ -110,24 +114,28 @@ const ReadyPlan& Plans::get(const Signature& call, std::size_t bytes, Access acc
           {collective, bytes, call.type, windows_ ? access : Access::none, must_round_once(call)});
     }
     const bool scales = scales_inputs(call.kind, call.type);
-    std::unique_ptr<ReadyPlan>& plan = generated_[{a, root, scales}];
+    const bool on_gpus = where == Where::gpu && !gpu_layouts_.empty();
+    std::unique_ptr<ReadyPlan>& plan = generated_[{a, root, scales, on_gpus}];
     if (!plan) {
       PlanRequest request;
       request.root = root;
       request.scales = scales;
-      plan = ready(*a, request);
+      plan = ready(*a, request, on_gpus ? gpu_layouts_ : layouts_);
     }
     found = plan.get();
   }
   return *found;
 }
 
-std::unique_ptr<ReadyPlan> Plans::ready(const Algorithm& algorithm, PlanRequest request) const {
+std::unique_ptr<ReadyPlan> Plans::ready(const Algorithm& algorithm, PlanRequest request,
+                                        std::span<const Domains> layouts) const {
   request.collective = algorithm.collective;
   request.ranks = ranks_;
   auto plan = std::make_unique<ReadyPlan>();
-  plan->plan = generate(algorithm, request);
-  const Use use = use_of(algorithm, request, layout_, hosts_);
+  plan->plan = layouts.size() > 1 && follows_order(algorithm)
+                   ? tutti::generate(algorithm, request, rank_, layouts)
+                   : tutti::generate(algorithm, request, rank_, layouts.front());
+  const Use use = use_of(algorithm, request, layouts.front(), hosts_);
   if (use.across || addresses_across(plan->plan, hosts_)) {
     throw Error(ErrorCode::internal,
                 fmt::format("the algorithm {} for {} addresses memory of another host",
@@ -142,7 +150,7 @@ std::unique_ptr<ReadyPlan> Plans::ready(const Algorithm& algorithm, PlanRequest 
 RankPlan Plans::generate(const Algorithm& algorithm, PlanRequest request) const {
   request.collective = algorithm.collective;
   request.ranks = ranks_;
-  return tutti::generate(algorithm, request, rank_, layout_);
+  return tutti::generate(algorithm, request, rank_, layouts_.front());
 }
 
 const ReadyPlan& Plans::point_to_point(int peer, bool sends) {

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -30,9 +31,11 @@ struct ReadyPlan {
 
 class Plans {
  public:
-  /// `algorithm`: the user's wish, or "". `windows`: whether the choice may fall on them.
-  /// `round_once`: whether sums may be rounded once only, where it matters.
-  Plans(int rank, const Platform& platform, std::string algorithm, bool windows, bool round_once);
+  /// `gpu_layouts`: of plans on GPUs, a layout for each lane; none: as on cores. `algorithm`: the
+  /// user's wish, or "". `windows`: whether the choice may fall on them. `round_once`: whether sums
+  /// may be rounded once only, where it matters.
+  Plans(int rank, const Platform& platform, std::vector<Domains> gpu_layouts, std::string algorithm,
+        bool windows, bool round_once);
 
   enum class Where { host, gpu };
   /// Throws Error(invalid_usage) if what the user wants to run rounds more often than the user
@@ -64,7 +67,8 @@ class Plans {
  private:
   bool must_round_once(const Signature& call) const;
   /// The part of a chosen algorithm, and what all ranks' parts use.
-  std::unique_ptr<ReadyPlan> ready(const Algorithm& algorithm, PlanRequest request) const;
+  std::unique_ptr<ReadyPlan> ready(const Algorithm& algorithm, PlanRequest request,
+                                   std::span<const Domains> layouts) const;
 
   int rank_;
   int ranks_;
@@ -74,10 +78,10 @@ class Plans {
   bool round_once_;
   std::set<Collective> conflicts_;  // where `algorithm` rounds more than once, but must not
   Domains hosts_;
-  Domains layout_;
+  std::vector<Domains> layouts_, gpu_layouts_;  // by lane
   Chooser chooser_, gpu_chooser_;
-  // By root and PlanRequest::scales.
-  std::map<std::tuple<const Algorithm*, int, bool>, std::unique_ptr<ReadyPlan>> generated_;
+  // By root, PlanRequest::scales, and whether on GPUs that have a layout of their own.
+  std::map<std::tuple<const Algorithm*, int, bool, bool>, std::unique_ptr<ReadyPlan>> generated_;
   std::map<std::tuple<int, bool>, std::unique_ptr<ReadyPlan>> point_to_point_;
   std::map<std::tuple<Collective, int>, std::unique_ptr<ReadyPlan>> users_;
   std::vector<std::unique_ptr<ReadyPlan>> replaced_;  // a GPU knows plans by their addresses

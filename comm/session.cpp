@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "bootstrap/rendezvous.h"
@@ -10,13 +11,15 @@
 #include "core/host.h"
 #include "core/log.h"
 #include "core/settings.h"
+#include "transport/gpu_memory.h"
 #include "transport/socket.h"
 #include "transport/tcp_socket.h"
+#include "transport/topology/place.h"
 
 namespace tutti {
 namespace {
 
-constexpr std::uint32_t kVersion = 8;
+constexpr std::uint32_t kVersion = 9;
 
 struct SessionCard {
   std::uint32_t version = kVersion;
@@ -30,6 +33,7 @@ struct SessionCard {
   Machine machine;
   CoreSet cores;             // that this rank may run on
   std::int32_t domain = -1;  // domain_of() these
+  GpuPlace gpu;
 };
 static_assert(sizeof(SessionCard) <= kMaxCardBytes);
 
@@ -37,7 +41,13 @@ LocalRank what_is_said(const Options& options) {
   return {setting_boolean("TUTTI_CMA"), options.gpu};
 }
 
-SessionCard card_of(const Geometry& g, const Mesh& mesh, const Network* network) {
+/// Where the rank's GPU is in this host's graph; -1: it has none, or the graph does not.
+int node_of(const topology::Graph& graph, int gpu) {
+  return gpu < 0 ? -1 : topology::gpu_node(graph, gpu_address(gpu), gpu);
+}
+
+SessionCard card_of(const Geometry& g, const Mesh& mesh, const Network* network,
+                    const Options& options) {
   SessionCard card;
   card.windows = g.windows ? 1 : 0;
   card.round_once = g.round_once ? 1 : 0;
@@ -49,7 +59,29 @@ SessionCard card_of(const Geometry& g, const Mesh& mesh, const Network* network)
   card.machine = g.machine;
   card.cores = allowed_cores();
   card.domain = domain_of(card.cores);
+  // A rank on cores needs no graph, which takes longer to look at than the rest of the start.
+  if (options.gpu < 0) return card;
+  if (const auto graph = topology::host_graph()) {
+    card.gpu = gpu_place(*graph, node_of(*graph, options.gpu));
+  }
   return card;
+}
+
+/// Of the ports of RDMA devices, those that the graph has nearest to the rank's GPU, or its cores.
+std::uint32_t nearest_of(std::span<const std::string> ports, const Options& options) {
+  const auto graph = topology::host_graph();
+  if (!graph) return 0;
+  int node = node_of(*graph, options.gpu);
+  if (node < 0) node = topology::cores_node(*graph, allowed_cores());
+  std::uint32_t nearest = 0;
+  for (const int port : topology::near_ports(*graph, node)) {
+    // The first port of a device has the device's name.
+    const std::string& name = graph->node(port).name;
+    const std::string whole = name.find(':') == name.npos ? name + ":1" : name;
+    const auto at = std::ranges::find(ports, whole);
+    if (at != ports.end()) nearest |= 1U << (at - ports.begin());
+  }
+  return nearest;
 }
 
 /// What leads to ranks on other hosts, which meet this one at `place`; null where there can be
@@ -58,7 +90,8 @@ std::shared_ptr<Network> network_for(const SocketAddress& place, const Options& 
   const SocketAddress own = own_address(place, options.interfaces);
   // Whoever meets at a loopback address is on this host, unless hosts were told apart by hand.
   if (is_loopback(own) && options.host_id.empty()) return nullptr;
-  return std::make_shared<Network>(own);
+  return std::make_shared<Network>(
+      own, [&](std::span<const std::string> ports) { return nearest_of(ports, options); });
 }
 
 /// What rank 0 asks for, for what goes to other hosts. Throws Error(mismatch) where a rank asks for
@@ -164,6 +197,7 @@ Session connect(std::shared_ptr<Mesh> mesh, std::shared_ptr<Network> network, in
                       hosts.size() == cards.size());
   g.domains = Domains::on_hosts(host_of, domains);
   g.hosts = Domains(host_of);
+  for (const SessionCard& card : cards) g.gpus.push_back(card.gpu);
   if (rank == 0) {
     log().debug("{} ranks on {} hosts, {} cores with {} last-level caches", cards.size(),
                 hosts.size(), g.cores, g.domains.count());
@@ -209,7 +243,7 @@ ConnectionShape links_for(ConnectionShape wish, int ranks, bool crowded, bool ap
 Session open_session(const UniqueId& id, int rank, int size, const Options& options) {
   auto mesh = std::make_shared<Mesh>(options.host_id);
   auto network = network_for(wire::decode(id).address, options);
-  const SessionCard mine = card_of(geometry_of(options, rank), *mesh, network.get());
+  const SessionCard mine = card_of(geometry_of(options, rank), *mesh, network.get(), options);
   const Roster roster =
       rendezvous(id, rank, size, wire::bytes_of(mine), options.rendezvous_timeout);
   std::vector<SessionCard> cards(static_cast<std::size_t>(size));
@@ -241,7 +275,7 @@ std::vector<Session> open_local_sessions(const std::vector<Options>& options) {
   for (const Options& o : options) {
     meshes.push_back(std::make_shared<Mesh>(o.host_id));
     networks.push_back(network_for(*parse_address("127.0.0.1", 0), o));
-    cards.push_back(card_of(geometry, *meshes.back(), networks.back().get()));
+    cards.push_back(card_of(geometry, *meshes.back(), networks.back().get(), o));
   }
   // Each rank waits for the others while it connects.
   std::array<std::byte, 32> secret;  // of sockets, which there are with TUTTI_APART alone

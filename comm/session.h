@@ -11,6 +11,7 @@
 #include "bootstrap/unique_id.h"
 #include "collectives/cut.h"
 #include "collectives/model/domains.h"
+#include "collectives/model/gpu_places.h"
 #include "collectives/model/machine.h"
 #include "comm/communicator.h"
 #include "transport/local_group.h"
@@ -28,6 +29,7 @@ struct Geometry {
   Machine machine;               // what things cost, for the choice of algorithms
   Domains domains;               // last-level caches, of all hosts
   Domains hosts;
+  std::vector<GpuPlace> gpus;  // by rank
 };
 
 struct Session {

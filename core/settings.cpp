@@ -75,6 +75,10 @@ constexpr std::array kSettings{
     Setting{"TUTTI_TOPO_TRUST", SettingType::boolean, "0",
             "What a topology file or the system says of links is taken as it is, also where it "
             "contradicts itself. Otherwise such records are named in a warning, and repaired."},
+    Setting{"TUTTI_TOPO_FILE", SettingType::text, "",
+            "What this host is like, in any format that `tutti topo --file` reads: by it ranks "
+            "with GPUs are put in order, and ports for other hosts chosen. Empty: what the system "
+            "shows. off: GPUs are in the order of ranks, and ports are used in turn."},
     Setting{"TUTTI_MACHINE", SettingType::text, "",
             "The file with the machine's constants, from which times are predicted. Empty: the one "
             "that `tutti calibrate` wrote for this machine, if there is one. Rank 0's counts."},

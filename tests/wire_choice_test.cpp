@@ -178,7 +178,7 @@ TEST(WireChoice, WhatCannotBeSaysWhoAndWhatToDo) {
 TEST(WireChoice, WhatTheSettingAsksForIsAllThatIsOffered) {
   const auto asked_for = [](const char* transport) {
     const Environment environment{{{"TUTTI_TRANSPORT", transport}}};
-    return usable_wires();
+    return usable_wires([](std::span<const std::string>) { return 0U; });
   };
   const UsableWires tcp = asked_for("tcp");
   EXPECT_EQ(tcp.offer.kinds, kTcp);

@@ -10,15 +10,13 @@
 #include <string>
 #include <vector>
 
-#include "collectives/cluster/predict.h"
+#include "collectives/cluster/choose.h"
 #include "collectives/draw/run.h"
 #include "core/error.h"
 #include "core/settings.h"
 #include "tools/nccl_log.h"
+#include "tools/predict_setup.h"
 #include "tools/text_file.h"
-#include "tools/topology_source.h"
-#include "transport/topology/describe.h"
-#include "transport/topology/network.h"
 #include "transport/topology/source.h"
 
 namespace tutti {
@@ -28,136 +26,8 @@ using cluster::Call;
 using cluster::Cluster;
 using cluster::Prediction;
 
-struct Arguments {
-  std::string collective, topology, machine, network, min = "8", max = "16G", log, algorithm;
-  std::string picture, heat;
-  std::vector<std::string> constants;
-  int hosts = 0, gpus = 0, factor = 2, gpus_of_thread = 0;
-  bool list = false, csv = false;
-};
-
 [[noreturn]] void refuse(const std::string& message) {
   throw Error(ErrorCode::invalid_argument, message);
-}
-
-/// What the name of a log says of the network: the names of clouds, machines and kinds in it.
-std::string network_in(const std::string& path) {
-  std::string words, word;
-  const auto slash = path.rfind('/');
-  const std::string name = (slash == path.npos ? path : path.substr(slash + 1)) + "_";
-  std::vector<std::string> found;
-  for (const char c : name) {
-    if (std::isalnum(static_cast<unsigned char>(c)) != 0) {
-      word += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-      continue;
-    }
-    found.push_back(std::move(word));
-    word.clear();
-  }
-  // In the order of the table, so that what says more comes later.
-  for (const auto& n : topology::network_names()) {
-    if (std::ranges::find(found, n.name) != found.end()) words += std::string(n.name) + " ";
-  }
-  for (const auto& k : topology::network_kinds()) {
-    if (std::ranges::find(found, k.name) != found.end()) words += std::string(k.name) + " ";
-  }
-  return words;
-}
-
-/// What is said of kinds of networks (with a dot) is looked at in set_up().
-cluster::Constants constants_of(const Arguments& a) {
-  cluster::Constants constants;
-  for (const std::string& c : a.constants) {
-    if (c.find('.') > c.find('=')) cluster::override_constant(constants, c);
-  }
-  return constants;
-}
-
-void print_constants(const Arguments& a) {
-  const cluster::Constants constants = constants_of(a);
-  for (const cluster::ConstantLine& line : cluster::constant_lines()) {
-    fmt::print("{:<12} {:>8g} {:<5} {}\n", line.name, constants.*line.value, line.unit,
-               line.source);
-  }
-  for (const topology::NetworkKind& k : topology::network_kinds()) {
-    fmt::print("network {:<6} latency {:g} us, {:.0f} % of the ports' rate: {}\n", k.name,
-               k.latency, 100 * k.efficiency, k.source);
-  }
-  for (const topology::GpuModel& m : topology::gpu_models()) {
-    if (m.device == 0) continue;
-    fmt::print("gpu {:<16} {} links of {:g} GB/s, {:g} reached; PCI {:g} GT/s{}{}\n", m.name,
-               m.links, m.rate, m.reached, m.pci_speed,
-               topology::has_peer_access(m.name) ? "" : "; no peer access",
-               topology::switch_reduces(m.name) ? "; its switches reduce" : "");
-  }
-}
-
-struct Setup {
-  topology::Graph host;
-  topology::Network network;
-  std::string said;  // of the machine and the network
-  int hosts = 1, gpus = 0;
-};
-
-Setup set_up(const Arguments& a, const NcclLog* log) {
-  Setup s;
-  s.hosts = a.hosts > 0 ? a.hosts : log != nullptr && log->hosts > 0 ? log->hosts : 1;
-  if (s.hosts > 1'000'000) refuse("--hosts: a million at most");
-  s.gpus = a.gpus;
-  if (s.gpus == 0 && log != nullptr && log->ranks > 0) {
-    if (log->ranks % s.hosts != 0) {
-      refuse(
-          fmt::format("{}: {} ranks are not the same number on {} hosts; --hosts says how many "
-                      "there were",
-                      log->source, log->ranks, s.hosts));
-    }
-    s.gpus = log->ranks / s.hosts;
-  }
-  if (!a.topology.empty()) {
-    topology::Records records = topology_records(a.topology);
-    s.host = topology_graph(records);
-    s.said = a.topology;
-  } else {
-    std::string text = a.machine;
-    if (text.empty() && log != nullptr && !log->gpu.empty()) {
-      const topology::GpuModel* model = topology::find_gpu_model(log->gpu);
-      if (model == nullptr) {
-        refuse(fmt::format("{}: no GPU '{}' is known; --machine or --topology says what it is like",
-                           log->source, topology::printable(log->gpu)));
-      }
-      text = fmt::format("{}x{}{}", std::max(s.gpus, 1), model->name,
-                         log->source.find("NVL") != log->source.npos ? " nvlink" : "");
-      std::ranges::replace(text, ' ', '-');
-      const auto bridge = text.find("-nvlink");
-      if (bridge != text.npos) text[bridge] = ' ';
-    }
-    if (text.empty()) refuse("say what a host is like: --topology FILE, or --machine 8xH100");
-    topology::Records records = described_records(text);
-    s.host = topology_graph(records);
-    s.said = text;
-  }
-  std::string words = a.network;
-  if (words.empty() && log != nullptr) words = network_in(log->source);
-  s.network = topology::parse_network(words);
-  for (const std::string& c : a.constants) {
-    if (c.find('.') < c.find('=')) topology::override_kind(s.network, c);
-  }
-  if (s.hosts > 1) {
-    if (s.network.rate == 0 && a.topology.empty()) {
-      // Of what is bought with such GPUs, a port each.
-      const auto& gpu = s.host.node(s.host.gpus().front());
-      const topology::GpuModel* model = topology::find_gpu_model(gpu.model);
-      const double speed = model == nullptr ? 8 : model->pci_speed;
-      s.network.rate = speed >= 32 ? 400 : speed >= 16 ? 200 : 100;
-      if (s.network.ports == 0)
-        s.network.ports = s.gpus > 0 ? s.gpus : static_cast<int>(s.host.gpus().size());
-    }
-    s.said += fmt::format("; {} hosts, network {}", s.hosts, s.network.kind);
-    if (s.network.rate > 0) {
-      s.said += fmt::format(" {}x{:g}G", std::max(s.network.ports, 1), s.network.rate);
-    }
-  }
-  return s;
 }
 
 struct Line {
@@ -224,8 +94,9 @@ void print_errors(const std::vector<Line>& lines) {
 }
 
 /// Pictures of the last size, by the fastest algorithm that is simulated message by message.
-void draw(const Arguments& a, const Cluster& c, const Call& call) {
-  std::vector<Prediction> all = cluster::predict(c, call);
+void draw(const PredictArguments& a, const Cluster& c, const Call& call) {
+  const std::vector<Prediction> all =
+      a.ours ? std::vector{cluster::choose(c, call)} : cluster::predict(c, call);
   const auto plan =
       std::ranges::find_if(all, [](const Prediction& p) { return p.algorithm != "switch"; });
   const Prediction p = plan == all.end() ? all.front() : *plan;
@@ -239,7 +110,7 @@ void draw(const Arguments& a, const Cluster& c, const Call& call) {
   if (!a.heat.empty()) write_text_file(a.heat, draw_heat(run, title));
 }
 
-void run(const Arguments& a) {
+void run(const PredictArguments& a) {
   if (a.list) return print_constants(a);
   std::optional<NcclLog> log;
   if (!a.log.empty()) {
@@ -261,7 +132,7 @@ void run(const Arguments& a) {
   }
   if (!collective) refuse("say which collective: all_reduce, all_gather, ...");
   const cluster::Constants constants = constants_of(a);
-  const Setup s = set_up(a, log ? &*log : nullptr);
+  const PredictSetup s = set_up(a, log ? &*log : nullptr);
   const Cluster c(s.host, s.hosts, s.network, constants, s.gpus);
 
   Call call;
@@ -284,7 +155,7 @@ void run(const Arguments& a) {
   }
   for (Line& l : lines) {
     call.bytes = l.bytes;
-    l.predicted = cluster::predict(c, call).front();
+    l.predicted = a.ours ? cluster::choose(c, call) : cluster::predict(c, call).front();
   }
   if (!a.picture.empty() || !a.heat.empty()) {
     draw(a, c, call);
@@ -305,7 +176,7 @@ void run(const Arguments& a) {
 void add_predict_command(CLI::App& app) {
   auto* command = app.add_subcommand(
       "predict", "How long NCCL's collectives would take on a cluster that is only described");
-  const auto a = std::make_shared<Arguments>();
+  const auto a = std::make_shared<PredictArguments>();
   command->add_option("collective", a->collective, "all_reduce, all_gather, ... [the log's]")
       ->type_name("COLLECTIVE");
   auto* machine = command->add_option_group("Machine");
@@ -338,6 +209,8 @@ void add_predict_command(CLI::App& app) {
       ->add_option("--launches", a->gpus_of_thread,
                    "GPUs that one thread starts, as with -g of nccl-tests [1, or the log's]")
       ->check(CLI::PositiveNumber);
+  command->add_flag("--ours", a->ours,
+                    "The fastest of Tutti's plans, instead of what NCCL would do");
   command->add_option("-l,--log", a->log, "What nccl-tests printed, to be compared; - is stdin")
       ->type_name("FILE");
   command->add_option("-a,--algorithm", a->algorithm,

@@ -10,6 +10,10 @@ namespace tutti {
 /// is none. Never starts it: what a process does on the host alone stays there.
 int current_gpu();
 
+/// The PCI address of one, "0000:3b:00.0"; "" where there is none, or this process has not started
+/// CUDA. Never starts it.
+std::string gpu_address(int ordinal);
+
 /// How many GPUs this process can use; 0 where there is no driver. `why`: in words, if it is not
 /// null. Starts CUDA.
 int gpu_count(std::string* why = nullptr);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "core/error.h"
 #include "transport/cuda_driver.h"
@@ -17,18 +18,25 @@ struct Functions {
   decltype(&::cuCtxGetCurrent) context = nullptr;
   decltype(&::cuCtxGetDevice) device = nullptr;
   decltype(&::cuDevicePrimaryCtxGetState) primary = nullptr;
+  decltype(&::cuDeviceGetPCIBusId) address = nullptr;
 
   Functions() {
     find_in_cuda_driver(context, "cuCtxGetCurrent");
     find_in_cuda_driver(device, "cuCtxGetDevice");
     find_in_cuda_driver(primary, "cuDevicePrimaryCtxGetState");
+    find_in_cuda_driver(address, "cuDeviceGetPCIBusId");
   }
 };
+
+const Functions& driver_functions() {
+  static const Functions driver;
+  return driver;
+}
 
 }  // namespace
 
 int current_gpu() {
-  static const Functions driver;
+  const Functions& driver = driver_functions();
   if (driver.context == nullptr || driver.device == nullptr || driver.primary == nullptr) return -1;
   CUcontext context = nullptr;
   if (driver.context(&context) != CUDA_SUCCESS) return -1;  // not started
@@ -40,6 +48,15 @@ int current_gpu() {
   unsigned flags = 0;
   int active = 0;
   return driver.primary(0, &flags, &active) == CUDA_SUCCESS && active != 0 ? 0 : -1;
+}
+
+std::string gpu_address(int ordinal) {
+  std::array<char, 32> text{};
+  const auto function = driver_functions().address;
+  if (function == nullptr || function(text.data(), text.size() - 1, ordinal) != CUDA_SUCCESS) {
+    return "";
+  }
+  return text.data();
 }
 
 int gpu_count(std::string* why) {

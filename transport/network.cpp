@@ -61,14 +61,14 @@ std::optional<SocketAddress> NetworkAddress::get() const {
   return address;
 }
 
-Network::Network(const SocketAddress& local)
+Network::Network(const SocketAddress& local, const NearestPorts& nearest)
     : asked_(local),
       generation_(process_generation()),
       listener_(listen_at(local)),
       door_(epoll_create1(EPOLL_CLOEXEC)),
       data_(epoll_create1(EPOLL_CLOEXEC)),
       bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      wires_(usable_wires()) {
+      wires_(usable_wires(nearest)) {
   if (!listener_ || !door_ || !data_ || !bell_) {
     throw_system_error(
         fmt::format("cannot listen at {} for ranks of other hosts", to_string(local)));

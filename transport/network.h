@@ -61,8 +61,9 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
     virtual void on_lost(int member, const std::string& why) = 0;
   };
 
-  /// Listens at `local`, at any port. Throws Error(system).
-  explicit Network(const SocketAddress& local);
+  /// Listens at `local`, at any port. `nearest`: asked where there are several ports to choose
+  /// from. Throws Error(system).
+  Network(const SocketAddress& local, const NearestPorts& nearest);
   /// Says good-bye to all.
   ~Network();
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "core/error.h"
@@ -57,22 +58,29 @@ int common_bits(const RdmaPort& a, const RdmaPort& b) {
   return bits;
 }
 
-/// Which of its ports each of two ranks uses; `first`: the one with the lower number, `rank`, which
-/// takes its ports in turn; and of the other's the one that is nearest to that.
-std::optional<std::pair<int, int>> pair_of(const RdmaPorts& first, int rank,
-                                           const RdmaPorts& second) {
+/// Which of its ports each of two ranks offers to use; `offer` is of the one with the lower number,
+/// `rank`, which takes those that are near it in turn; and of the other's the one that is nearest
+/// to that.
+std::optional<std::pair<int, int>> pair_of(const WireOffer& offer, int rank,
+                                           const WireOffer& other) {
+  const RdmaPorts &first = offer.ports, &second = other.ports;
   std::vector<std::size_t> good;
   for (std::size_t i = 0; i < first.size(); ++i) {
     const auto reached = [&](const RdmaPort& p) { return reaches(first[i], p); };
     if (std::ranges::any_of(second, reached)) good.push_back(i);
   }
   if (good.empty()) return std::nullopt;
+  const auto is_near = [](const WireOffer& o, std::size_t p) { return (o.near >> p & 1U) != 0; };
+  if (std::ranges::any_of(good, [&](std::size_t p) { return is_near(offer, p); })) {
+    std::erase_if(good, [&](std::size_t p) { return !is_near(offer, p); });
+  }
   const std::size_t a = good[static_cast<std::size_t>(rank) % good.size()];
-  std::pair<int, int> best{-1, 0};
+  std::tuple<int, int, int> best{-1, 0, 0};
   std::size_t b = 0;
   for (std::size_t j = 0; j < second.size(); ++j) {
     if (!reaches(first[a], second[j])) continue;
-    const std::pair<int, int> near{common_bits(first[a], second[j]), a == j ? 1 : 0};
+    const std::tuple near{common_bits(first[a], second[j]), a == j ? 1 : 0,
+                          is_near(other, j) ? 1 : 0};
     if (near > best) {
       best = near;
       b = j;
@@ -84,8 +92,7 @@ std::optional<std::pair<int, int>> pair_of(const RdmaPorts& first, int rank,
 /// This rank's port; -1: there is none that reaches one of the peer's.
 int port_to(const WireOffer& mine, int rank, const WireOffer& theirs, int peer) {
   if ((mine.kinds & theirs.kinds & bit(WireKind::verbs)) == 0) return -1;
-  const auto pair = rank < peer ? pair_of(mine.ports, rank, theirs.ports)
-                                : pair_of(theirs.ports, peer, mine.ports);
+  const auto pair = rank < peer ? pair_of(mine, rank, theirs) : pair_of(theirs, peer, mine);
   if (!pair) return -1;
   return rank < peer ? pair->first : pair->second;
 }
@@ -104,7 +111,7 @@ std::string_view name_of(WireKind kind) {
   return "?";
 }
 
-UsableWires usable_wires() {
+UsableWires usable_wires(const NearestPorts& nearest) {
   const std::string asked = setting_text("TUTTI_TRANSPORT");
   UsableWires wires;
   const auto refuse = [&](WireKind kind, const std::string& why) {
@@ -122,7 +129,7 @@ UsableWires usable_wires() {
   } else if (asked.empty() || asked == "verbs") {
     const VerbsState state = verbs_state();
     if (state.why_not.empty()) {
-      wires.verbs = make_verbs_wires(wires.offer.ports);
+      wires.verbs = make_verbs_wires(wires.offer, nearest);
       wires.offer.kinds |= bit(WireKind::verbs);
     } else if (!asked.empty()) {
       refuse(WireKind::verbs, state.why_not + (state.advice.empty() ? "" : ": " + state.advice));

@@ -6,7 +6,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,6 +35,7 @@ struct WireOffer {
   std::uint32_t kinds = 0;
   std::uint32_t refused = 0;  // that TUTTI_TRANSPORT asks for, and that cannot be used here
   RdmaPorts ports{};
+  std::uint32_t near = 0;  // those that are nearest to the rank: bit p is ports[p]; 0: all alike
 };
 
 /// The wire between two ranks.
@@ -60,8 +63,11 @@ struct UsableWires {
   std::string why_refused;
   std::shared_ptr<WireMaker> verbs;  // null: not to be used
 };
+/// Which of some ports, by name ("mlx5_0:2"), are nearest to a rank: bit p is the p-th; 0: all
+/// alike.
+using NearestPorts = std::function<std::uint32_t(std::span<const std::string>)>;
 /// By TUTTI_TRANSPORT. Throws Error(invalid_argument) for what is no transport.
-UsableWires usable_wires();
+UsableWires usable_wires(const NearestPorts& nearest);
 /// Throws Error(system) where rank `rank`, of any host, cannot use what it was told to.
 void check_offer(const WireOffer& offer, int rank);
 /// What the ranks `rank`, which offers `mine`, and `peer` use. Throws Error(mismatch).
@@ -83,7 +89,7 @@ struct VerbsState {
 };
 /// Throws Error(invalid_argument) where TUTTI_VERBS_DEVICES names a device that is not there.
 VerbsState verbs_state();
-/// Of the ports that can be used, which it puts into `ports`.
-std::shared_ptr<WireMaker> make_verbs_wires(RdmaPorts& ports);
+/// Of the ports that can be used, which it puts into `offer`.
+std::shared_ptr<WireMaker> make_verbs_wires(WireOffer& offer, const NearestPorts& nearest);
 
 }  // namespace tutti

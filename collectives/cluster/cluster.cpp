@@ -194,9 +194,11 @@ double Cluster::latency(Protocol p, Way way, double bytes) const {
 }
 
 double Cluster::data_rate(std::size_t link, Protocol p) const {
-  const double rate = capacities_[link] * constants_.data(p);
+  const bool port = first_port_ > 0 && link >= first_port_;
+  const bool alone = port && p == Protocol::ll128 && gpus_.size() == 1;
+  const double rate = capacities_[link] * (alone ? constants_.alone_ll128 : constants_.data(p));
   if (p != Protocol::ll) return rate;
-  return std::min(rate, first_port_ > 0 && link >= first_port_ ? constants_.port_ll : ll_);
+  return std::min(rate, port ? constants_.port_ll : ll_);
 }
 
 bool Cluster::possible(Protocol p) const { return p != Protocol::ll128 || ll128_; }

@@ -35,6 +35,9 @@ constexpr std::array kLines{
     ConstantLine{"data_ll", &Constants::data_ll, "", kFormat},
     ConstantLine{"data_ll128", &Constants::data_ll128, "", kFormat},
     ConstantLine{"data_simple", &Constants::data_simple, "", kFormat},
+    ConstantLine{"alone_ll128", &Constants::alone_ll128, "",
+                 "of a port's rate that LL128 gets where a host has one GPU, so that each step is "
+                 "one of the network: NCCL's graph/tuning.cc (ppn < 2)"},
     ConstantLine{"staging", &Constants::staging, "GB/s",
                  "what all GPUs of a host put through its memory without peer access, all together "
                  "(calibrated: published logs of GeForce)"},

@@ -30,6 +30,7 @@ struct Constants {
   double net_ll = 2.7, net_ll128 = 4.0, net_simple = 14;
   // The part of what is sent that is data.
   double data_ll = 0.5, data_ll128 = 0.9375, data_simple = 1;
+  double alone_ll128 = 0.7;
   double staging = 21.5;
   double gpu_ll = 87.7, port_ll = 5.6;
   double slice = 512, turn = 0.25;

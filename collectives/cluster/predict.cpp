@@ -6,18 +6,14 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <span>
 
-#include "collectives/algorithms.h"
-#include "collectives/model/domains.h"
+#include "collectives/cluster/parts.h"
 #include "core/error.h"
 
 namespace tutti::cluster {
 namespace {
 
 constexpr std::string_view kSwitch = "switch";
-/// Of these so many are simulated together; the pace of the last ones goes on.
-constexpr int kSimulatedTiles = 8;
 
 struct Candidate {
   std::string_view name;  // in the table of algorithms
@@ -52,17 +48,6 @@ std::vector<Candidate> candidates(const Cluster& c, Collective collective) {
   }
 }
 
-double block_of(Collective collective, double bytes, int ranks) {
-  switch (collective) {
-    case Collective::all_reduce:
-    case Collective::broadcast:
-    case Collective::reduce:
-      return bytes;
-    default:
-      return bytes / ranks;
-  }
-}
-
 /// What a turn of a ring takes besides moving its chunks, as a part of it: NCCL goes around so
 /// often as its buffers are smaller than the message, and each time begins with a slice that is
 /// waited for.
@@ -70,56 +55,6 @@ double turns(const Cluster& c, const Call& call, std::string_view algorithm, Pro
   if (p != Protocol::simple || (algorithm != "ring" && algorithm != "chain")) return 1;
   const int rounds = call.collective == Collective::all_reduce ? 2 : 1;
   return 1 + c.constants().turn / std::max(1, rounds * (c.ranks() - 1));
-}
-
-/// Makes parts of an algorithm's plan, laid out for the cluster.
-class Parts {
- public:
-  Parts(const Cluster& c, Collective collective, std::string_view algorithm)
-      : algorithm_(find_algorithm(collective, algorithm)) {
-    if (algorithm_ == nullptr) {
-      throw Error(ErrorCode::invalid_argument,
-                  fmt::format("{} has no algorithm '{}'; `tutti plan list` says which there are",
-                              name(collective), algorithm));
-    }
-    const int k = c.ranks_of_a_host();
-    request_.collective = collective;
-    request_.ranks = c.ranks();
-    request_.scales = false;
-    if (c.hosts() > 1 && k > 1) request_.group = k;
-    if (!algorithm_->lanes || c.ranks() == 1) return;
-    for (const auto& order : c.orders()) {
-      std::vector<int> ranks;
-      for (int h = 0; h < c.hosts(); ++h) {
-        for (const int i : order) ranks.push_back(h * k + i);
-      }
-      lanes_.push_back(Domains::in_order(ranks));
-    }
-  }
-
-  RankPlan operator()(int rank) const {
-    if (lanes_.empty()) return algorithm_->generate(request_, rank);
-    return generate(*algorithm_, request_, rank, lanes_);
-  }
-
- private:
-  const Algorithm* algorithm_;
-  PlanRequest request_;
-  std::vector<Domains> lanes_;
-};
-
-double simulated(const Cluster& c, const PartOf& part, double block, Protocol protocol, int tiles) {
-  SimulateOptions o;
-  o.protocol = protocol;
-  o.tiles = std::min(tiles, kSimulatedTiles);
-  o.block_bytes = block * o.tiles / tiles;
-  const double first = simulate(c, part, o).us;
-  if (tiles <= kSimulatedTiles) return first;
-  const int fewer = kSimulatedTiles / 2;
-  o.block_bytes = block * fewer / tiles;
-  o.tiles = fewer;
-  const double pace = (first - simulate(c, part, o).us) / fewer;
-  return first + pace * (tiles - kSimulatedTiles);
 }
 
 /// All GPUs of a host reduce in its switch, each its share, and multicast it; between hosts each
@@ -172,23 +107,27 @@ std::vector<Prediction> predict(const Cluster& c, const Call& call) {
     const Parts parts(c, call.collective, candidate.name);
     const PartOf part = [&](int rank) { return parts(rank); };
     const double block = block_of(call.collective, call.bytes, c.ranks());
-    Prediction best{std::numeric_limits<double>::infinity(), std::string(candidate.name), {}, 1};
+    Prediction best{0, std::string(candidate.name), {}, 1};
+    double chosen = std::numeric_limits<double>::infinity();
     for (const Protocol p : kProtocols) {
       if (!c.possible(p)) continue;
-      for (const int tiles : {1, 4, 16, 64, 256}) {
-        // Smaller pieces than slices of the least size are not made.
-        if (tiles > 1 && (!candidate.tiles || call.bytes / tiles < 65536)) break;
-        const double us = simulated(c, part, block * turns(c, call, candidate.name, p), p, tiles) +
-                          c.constants().call(p);
-        if (us >= best.us) {
+      for (int tiles = 1; tiles <= kMostTiles; tiles *= 4) {
+        if (tiles > 1 && (!candidate.tiles || call.bytes / tiles < kLeastTile)) break;
+        // NCCL knows nothing of turns when it chooses its protocol.
+        const double us = time_of(c, part, block, p, tiles) + c.constants().call(p);
+        if (us >= chosen) {
           if (tiles > 1) break;
           continue;
         }
-        best.us = us;
+        chosen = us;
         best.protocol = p;
         best.tiles = tiles;
       }
     }
+    const double turn = turns(c, call, candidate.name, best.protocol);
+    best.us = turn == 1 ? chosen
+                        : time_of(c, part, block * turn, best.protocol, best.tiles) +
+                              c.constants().call(best.protocol);
     all.push_back(best);
   }
   if (call.algorithm.empty() || call.algorithm == kSwitch) add_switches(c, call, all);

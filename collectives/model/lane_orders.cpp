@@ -11,23 +11,31 @@ namespace tutti {
 
 using topology::Graph;
 
-std::vector<Domains> orders_of(const Lanes& lanes, int count, std::span<const int> node_of_rank) {
-  if (lanes.lanes.empty()) {
-    throw Error(ErrorCode::invalid_argument,
-                "there is no order of these GPUs: some do not reach each other");
-  }
+std::vector<int> order_of_lanes(const Lanes& lanes, int count) {
   // Each next lane goes to the order whose lanes have the most to carry (D'Hondt's method).
   std::vector<int> given(lanes.lanes.size());
-  std::vector<Domains> orders;
+  std::vector<int> orders;
   for (int i = 0; i < count; ++i) {
     std::size_t best = 0;
     const auto load = [&](std::size_t l) { return lanes.lanes[l].bandwidth / (given[l] + 1); };
     for (std::size_t l = 1; l < given.size(); ++l) {
       if (load(l) > load(best) * (1 + 1e-9)) best = l;
     }
-    ++given[best];
+    ++given.at(best);
+    orders.push_back(static_cast<int>(best));
+  }
+  return orders;
+}
+
+std::vector<Domains> orders_of(const Lanes& lanes, int count, std::span<const int> node_of_rank) {
+  if (lanes.lanes.empty()) {
+    throw Error(ErrorCode::invalid_argument,
+                "there is no order of these GPUs: some do not reach each other");
+  }
+  std::vector<Domains> orders;
+  for (const int order : order_of_lanes(lanes, count)) {
     std::vector<int> ranks;
-    for (const int gpu : lanes.lanes[best].gpus) {
+    for (const int gpu : lanes.lanes[static_cast<std::size_t>(order)].gpus) {
       const auto at = std::ranges::find(node_of_rank, gpu);
       if (at == node_of_rank.end()) {
         throw Error(ErrorCode::invalid_argument, "a lane has a GPU that is no rank's");

@@ -42,9 +42,12 @@ Lanes find_lanes(const topology::Graph& graph, int host, const LanesRequest& req
 double ring_bandwidth(const topology::Graph& graph, const std::vector<std::vector<int>>& orders,
                       const std::vector<std::pair<int, int>>& ports);
 
-/// Orders of ranks for the lanes of a plan, which all get the same share of the data: `count` of
-/// them, orders with more bandwidth more often. `node_of_rank`: the GPU of each rank, all of them
-/// in the lanes.
+/// Which of the orders each of `count` lanes of a plan gets, which all have the same share of the
+/// data: orders with more bandwidth come more often.
+std::vector<int> order_of_lanes(const Lanes& lanes, int count);
+
+/// The orders of ranks for these lanes. `node_of_rank`: the GPU of each rank, all of them in the
+/// lanes.
 std::vector<Domains> orders_of(const Lanes& lanes, int count, std::span<const int> node_of_rank);
 
 /// Which ranks are near each other, read off the graph: GPUs that reach each other over their own

@@ -89,6 +89,7 @@ class Builder {
       n.name = unique(fmt::format("{}numa{}", prefix(n.host),
                                   cpu.numa < 0 ? static_cast<int>(processors_.size()) : cpu.numa));
       n.model = printable(cpu.vendor.empty() ? cpu.arch : cpu.vendor);
+      n.cores = cpu.affinity;
       n.parent = hosts_[static_cast<std::size_t>(n.host)];
       n.origin = cpu.origin;
       processors_.push_back(graph_.add(n));

@@ -38,6 +38,7 @@ struct Node {
   int parent = -1;  // what it is drawn in
   int members = 1;  // switches in a gpu_switch
   bool up = true;   // port: connected
+  std::string cores;  // numa: which, as a mask (cpu_mask.h); "" where nobody says
   Maybe<BusId> bus;
   Origin origin;
 };

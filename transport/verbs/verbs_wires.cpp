@@ -62,14 +62,17 @@ VerbsState verbs_state() {
   return state;
 }
 
-std::shared_ptr<WireMaker> make_verbs_wires(RdmaPorts& offered) {
+std::shared_ptr<WireMaker> make_verbs_wires(WireOffer& offer, const NearestPorts& nearest) {
   std::vector<VerbsPort> ports = usable_ports();
+  std::vector<std::string> names;
   for (std::size_t p = 0; p < ports.size(); ++p) {
-    offered[p].fabric = !ports[p].ethernet   ? RdmaPort::infiniband
-                        : ports[p].roce == 2 ? RdmaPort::roce_v2
-                                             : RdmaPort::roce_v1;
-    offered[p].gid = ports[p].gid;
+    names.push_back(fmt::format("{}:{}", ports[p].device, ports[p].port));
+    offer.ports[p].fabric = !ports[p].ethernet   ? RdmaPort::infiniband
+                            : ports[p].roce == 2 ? RdmaPort::roce_v2
+                                                 : RdmaPort::roce_v1;
+    offer.ports[p].gid = ports[p].gid;
   }
+  if (ports.size() > 1) offer.near = nearest(names);
   return std::make_shared<VerbsWires>(std::move(ports));
 }
 

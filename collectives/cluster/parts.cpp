@@ -1,0 +1,65 @@
+// See parts.h.
+#include "collectives/cluster/parts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace tutti::cluster {
+
+Parts::Parts(const Cluster& c, Collective collective, std::string_view algorithm,
+             const std::vector<std::vector<int>>& orders)
+    : algorithm_(find_algorithm(collective, algorithm)) {
+  if (algorithm_ == nullptr) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{} has no algorithm '{}'; `tutti plan list` says which there are",
+                            name(collective), algorithm));
+  }
+  const int k = c.ranks_of_a_host();
+  request_.collective = collective;
+  request_.ranks = c.ranks();
+  request_.scales = false;
+  if (c.hosts() > 1 && k > 1) request_.group = k;
+  if (!algorithm_->lanes || c.ranks() == 1) return;
+  for (const auto& order : orders) {
+    std::vector<int> ranks;
+    for (int h = 0; h < c.hosts(); ++h) {
+      for (const int i : order) ranks.push_back(h * k + i);
+    }
+    lanes_.push_back(Domains::in_order(ranks));
+  }
+}
+
+RankPlan Parts::operator()(int rank) const {
+  if (lanes_.empty()) return algorithm_->generate(request_, rank);
+  return generate(*algorithm_, request_, rank, lanes_);
+}
+
+double block_of(Collective collective, double bytes, int ranks) {
+  switch (collective) {
+    case Collective::all_reduce:
+    case Collective::broadcast:
+    case Collective::reduce:
+      return bytes;
+    default:
+      return bytes / ranks;
+  }
+}
+
+double time_of(const Cluster& c, const PartOf& part, double block, Protocol protocol, int tiles) {
+  SimulateOptions o;
+  o.protocol = protocol;
+  o.tiles = std::min(tiles, kSimulatedTiles);
+  o.block_bytes = block * o.tiles / tiles;
+  const double first = simulate(c, part, o).us;
+  if (tiles <= kSimulatedTiles) return first;
+  const int fewer = kSimulatedTiles / 2;
+  o.block_bytes = block * fewer / tiles;
+  o.tiles = fewer;
+  const double pace = (first - simulate(c, part, o).us) / fewer;
+  return first + pace * (tiles - kSimulatedTiles);
+}
+
+}  // namespace tutti::cluster

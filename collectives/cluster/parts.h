@@ -1,0 +1,43 @@
+// Plans of the table of algorithms, laid out for a cluster: hosts are the groups of hierarchical
+// ones, and those that go from rank to rank follow the orders that its links carry, lane by lane.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "collectives/algorithms.h"
+#include "collectives/cluster/simulate.h"
+#include "collectives/model/domains.h"
+
+namespace tutti::cluster {
+
+class Parts {
+ public:
+  /// `orders`: of a host's ranks, one for each lane. Throws Error(invalid_argument) where the
+  /// collective has no such algorithm.
+  Parts(const Cluster& c, Collective collective, std::string_view algorithm,
+        const std::vector<std::vector<int>>& orders);
+  /// With the cluster's orders.
+  Parts(const Cluster& c, Collective collective, std::string_view algorithm)
+      : Parts(c, collective, algorithm, c.orders()) {}
+
+  RankPlan operator()(int rank) const;
+
+ private:
+  const Algorithm* algorithm_;
+  PlanRequest request_;
+  std::vector<Domains> lanes_;
+};
+
+/// Bytes of a block of the plan for a call with so many, as nccl-tests counts them.
+double block_of(Collective collective, double bytes, int ranks);
+
+/// Tiles that are simulated together at most: of more, the pace of the last ones goes on.
+constexpr int kSimulatedTiles = 8;
+/// Of a call: 1, 4, 16, ... tiles, none smaller than that many bytes of it.
+constexpr int kMostTiles = 256;
+constexpr double kLeastTile = 65536;
+/// us without what the call itself takes.
+double time_of(const Cluster& c, const PartOf& part, double block, Protocol protocol, int tiles);
+
+}  // namespace tutti::cluster

@@ -1,0 +1,136 @@
+// See predict_setup.h.
+#include "tools/predict_setup.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+
+#include "core/error.h"
+#include "tools/topology_source.h"
+#include "transport/topology/describe.h"
+#include "transport/topology/source.h"
+
+namespace tutti {
+namespace {
+
+[[noreturn]] void refuse(const std::string& message) {
+  throw Error(ErrorCode::invalid_argument, message);
+}
+
+/// What the name of a log says of the network: the names of clouds, machines and kinds in it.
+std::string network_in(const std::string& path) {
+  std::string words, word;
+  const auto slash = path.rfind('/');
+  const std::string name = (slash == path.npos ? path : path.substr(slash + 1)) + "_";
+  std::vector<std::string> found;
+  for (const char c : name) {
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0) {
+      word += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+      continue;
+    }
+    found.push_back(std::move(word));
+    word.clear();
+  }
+  // In the order of the table, so that what says more comes later.
+  for (const auto& n : topology::network_names()) {
+    if (std::ranges::find(found, n.name) != found.end()) words += std::string(n.name) + " ";
+  }
+  for (const auto& k : topology::network_kinds()) {
+    if (std::ranges::find(found, k.name) != found.end()) words += std::string(k.name) + " ";
+  }
+  return words;
+}
+
+}  // namespace
+
+/// What is said of kinds of networks (with a dot) is looked at in set_up().
+cluster::Constants constants_of(const PredictArguments& a) {
+  cluster::Constants constants;
+  for (const std::string& c : a.constants) {
+    if (c.find('.') > c.find('=')) cluster::override_constant(constants, c);
+  }
+  return constants;
+}
+
+void print_constants(const PredictArguments& a) {
+  const cluster::Constants constants = constants_of(a);
+  for (const cluster::ConstantLine& line : cluster::constant_lines()) {
+    fmt::print("{:<12} {:>8g} {:<5} {}\n", line.name, constants.*line.value, line.unit,
+               line.source);
+  }
+  for (const topology::NetworkKind& k : topology::network_kinds()) {
+    fmt::print("network {:<6} latency {:g} us, {:.0f} % of the ports' rate: {}\n", k.name,
+               k.latency, 100 * k.efficiency, k.source);
+  }
+  for (const topology::GpuModel& m : topology::gpu_models()) {
+    if (m.device == 0) continue;
+    fmt::print("gpu {:<16} {} links of {:g} GB/s, {:g} reached; PCI {:g} GT/s{}{}\n", m.name,
+               m.links, m.rate, m.reached, m.pci_speed,
+               topology::has_peer_access(m.name) ? "" : "; no peer access",
+               topology::switch_reduces(m.name) ? "; its switches reduce" : "");
+  }
+}
+
+PredictSetup set_up(const PredictArguments& a, const NcclLog* log) {
+  PredictSetup s;
+  s.hosts = a.hosts > 0 ? a.hosts : log != nullptr && log->hosts > 0 ? log->hosts : 1;
+  if (s.hosts > 1'000'000) refuse("--hosts: a million at most");
+  s.gpus = a.gpus;
+  if (s.gpus == 0 && log != nullptr && log->ranks > 0) {
+    if (log->ranks % s.hosts != 0) {
+      refuse(
+          fmt::format("{}: {} ranks are not the same number on {} hosts; --hosts says how many "
+                      "there were",
+                      log->source, log->ranks, s.hosts));
+    }
+    s.gpus = log->ranks / s.hosts;
+  }
+  if (!a.topology.empty()) {
+    topology::Records records = topology_records(a.topology);
+    s.host = topology_graph(records);
+    s.said = a.topology;
+  } else {
+    std::string text = a.machine;
+    if (text.empty() && log != nullptr && !log->gpu.empty()) {
+      const topology::GpuModel* model = topology::find_gpu_model(log->gpu);
+      if (model == nullptr) {
+        refuse(fmt::format("{}: no GPU '{}' is known; --machine or --topology says what it is like",
+                           log->source, topology::printable(log->gpu)));
+      }
+      text = fmt::format("{}x{}{}", std::max(s.gpus, 1), model->name,
+                         log->source.find("NVL") != log->source.npos ? " nvlink" : "");
+      std::ranges::replace(text, ' ', '-');
+      const auto bridge = text.find("-nvlink");
+      if (bridge != text.npos) text[bridge] = ' ';
+    }
+    if (text.empty()) refuse("say what a host is like: --topology FILE, or --machine 8xH100");
+    topology::Records records = described_records(text);
+    s.host = topology_graph(records);
+    s.said = text;
+  }
+  std::string words = a.network;
+  if (words.empty() && log != nullptr) words = network_in(log->source);
+  s.network = topology::parse_network(words);
+  for (const std::string& c : a.constants) {
+    if (c.find('.') < c.find('=')) topology::override_kind(s.network, c);
+  }
+  if (s.hosts > 1) {
+    if (s.network.rate == 0 && a.topology.empty()) {
+      // Of what is bought with such GPUs, a port each.
+      const auto& gpu = s.host.node(s.host.gpus().front());
+      const topology::GpuModel* model = topology::find_gpu_model(gpu.model);
+      const double speed = model == nullptr ? 8 : model->pci_speed;
+      s.network.rate = speed >= 32 ? 400 : speed >= 16 ? 200 : 100;
+      if (s.network.ports == 0)
+        s.network.ports = s.gpus > 0 ? s.gpus : static_cast<int>(s.host.gpus().size());
+    }
+    s.said += fmt::format("; {} hosts, network {}", s.hosts, s.network.kind);
+    if (s.network.rate > 0) {
+      s.said += fmt::format(" {}x{:g}G", std::max(s.network.ports, 1), s.network.rate);
+    }
+  }
+  return s;
+}
+
+}  // namespace tutti

@@ -1,0 +1,36 @@
+// `tutti predict`: which cluster is meant, by options, and by a log where they do not say; and the
+// constants that it is predicted with.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "collectives/cluster/constants.h"
+#include "tools/nccl_log.h"
+#include "transport/topology/graph.h"
+#include "transport/topology/network.h"
+
+namespace tutti {
+
+/// What the command line says.
+struct PredictArguments {
+  std::string collective, topology, machine, network, min = "8", max = "16G", log, algorithm;
+  std::string picture, heat;
+  std::vector<std::string> constants;
+  int hosts = 0, gpus = 0, factor = 2, gpus_of_thread = 0;
+  bool list = false, csv = false, ours = false;
+};
+
+struct PredictSetup {
+  topology::Graph host;
+  topology::Network network;
+  std::string said;  // of the machine and the network
+  int hosts = 1, gpus = 0;
+};
+
+/// Throws Error(invalid_argument) that says which option is missing, or wrong.
+PredictSetup set_up(const PredictArguments& a, const NcclLog* log);
+cluster::Constants constants_of(const PredictArguments& a);
+void print_constants(const PredictArguments& a);
+
+}  // namespace tutti
