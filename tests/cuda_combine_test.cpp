@@ -1,5 +1,7 @@
 // The device combine, compiled for the host, against core/combine(): the same bits for every type,
 // operator, scaling, alignment and length, and by every protocol's loop.
+#include <span>
+
 #include "tests/cuda_combine_cases.h"
 #include "tests/cuda_host_device.h"
 
@@ -12,22 +14,20 @@ using device::Target;
 constexpr std::size_t kDestinations = 2;
 constexpr std::uint32_t kThreads = 32;
 
-using Run = void (*)(const MoveArguments&, int loop);
+/// One way to move a case; `targets` has the destinations, and room for the sources.
+using Run = void (*)(const CombineCase& c, const CombineData& data, device::Way way,
+                     std::span<std::byte* const> sources, std::span<Target> targets);
 
 template <DataType type>
-void run_loop(const MoveArguments& m, int loop) {
+void run_way(const CombineCase& c, const CombineData& data, device::Way way,
+             std::span<std::byte* const> sources, std::span<Target> targets) {
   using E = device::ElementOf<type>;
-  const auto never = [](const Target&) { return false; };
+  for (std::size_t s = 0; s < kCombineSources; ++s) {
+    targets[kDestinations + s] = data.target<E>(s, sources[s]);
+  }
+  const MoveArguments m = data.arguments(c, targets.data(), kDestinations);
   HostBlock::run({kThreads, 16}, m.bytes, [&](HostBlock& block, device::BlockShared&) {
-    bool fine = true;
-    if (loop == 0) {
-      device::move_memory<E>(m, block.thread(), block.threads());
-    } else if (loop == 1) {
-      fine = device::move_ll<E>(block, m, never);
-    } else {
-      fine = device::move_ll128<E>(block, m, never);
-    }
-    EXPECT_TRUE(fine);
+    EXPECT_TRUE(device::move<E>(block, m, way, NoWait{}));
   });
 }
 
@@ -35,51 +35,49 @@ Run run_of(DataType type) {
   using enum DataType;
   switch (type) {
     case int8:
-      return run_loop<int8>;
+      return run_way<int8>;
     case uint8:
-      return run_loop<uint8>;
+      return run_way<uint8>;
     case int32:
-      return run_loop<int32>;
+      return run_way<int32>;
     case uint32:
-      return run_loop<uint32>;
+      return run_way<uint32>;
     case int64:
-      return run_loop<int64>;
+      return run_way<int64>;
     case uint64:
-      return run_loop<uint64>;
+      return run_way<uint64>;
     case float16:
-      return run_loop<float16>;
+      return run_way<float16>;
     case float32:
-      return run_loop<float32>;
+      return run_way<float32>;
     case float64:
-      return run_loop<float64>;
+      return run_way<float64>;
     case bfloat16:
-      return run_loop<bfloat16>;
+      return run_way<bfloat16>;
     case float8_e4m3:
-      return run_loop<float8_e4m3>;
+      return run_way<float8_e4m3>;
     case float8_e5m2:
-      return run_loop<float8_e5m2>;
+      return run_way<float8_e5m2>;
   }
   return nullptr;
 }
 
 void compare(const CombineCase& c, const CombineData& data) {
-  for (int loop = 0; loop < 3; ++loop) {
-    SCOPED_TRACE(loop);
-    // LL128 is not used otherwise.
-    const bool sums = c.kind == ReduceKind::sum && !c.divide_result;
-    if (loop == 2 && (!sums || c.prescale == Prescale::divide)) continue;
+  for (const device::Way way : ways_of(c)) {
+    SCOPED_TRACE(static_cast<int>(way));
     std::vector<std::vector<std::byte>> outputs(
         kDestinations, std::vector<std::byte>(data.bytes + c.misalign + 16, std::byte{0x5A}));
     auto inputs = data.inputs;
+    std::byte* sources[kCombineSources];
     Target targets[kDestinations + kCombineSources];
     for (std::size_t d = 0; d < kDestinations; ++d) {
       targets[d].pointer = outputs[d].data() + c.misalign;
     }
     for (std::size_t s = 0; s < kCombineSources; ++s) {
       inputs[s].insert(inputs[s].begin(), c.misalign, std::byte{0});
-      targets[kDestinations + s] = data.target(s, inputs[s].data() + c.misalign);
+      sources[s] = inputs[s].data() + c.misalign;
     }
-    run_of(c.type)(data.arguments(c, targets, kDestinations), loop);
+    run_of(c.type)(c, data, way, sources, targets);
     for (const auto& output : outputs) {
       data.expect_same(c, output.data() + c.misalign);
       for (std::size_t i = c.misalign + data.bytes; i < output.size(); ++i) {

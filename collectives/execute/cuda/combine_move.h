@@ -1,11 +1,10 @@
-// The device combine: destinations <- combine(sources) for bytes that lie together in memory, by
-// all threads of a block; combine_links.h has links of LL and LL128. Memory is read and written in
-// packs of 16 bytes where every pointer allows it.
+// The device combine where every operand is memory, for what moves much: destinations <-
+// combine(sources) in packs of 16 bytes, by all threads of a block. Copies, and sums of up to eight
+// sources, whose pointers are aligned; combine_links.h has all else.
 //
 // Every thread loads all sources of its packs before it stores any, so a destination may be one of
-// the sources. It has up to eight loads under way, as many as the memory of a GPU wants to see of
-// 512 threads; what is rare (other operators than sums, divisors that are no powers of two, odd
-// addresses) goes a pack at a time instead, which keeps the kernel small.
+// the sources. It has eight loads under way, as many as the memory of a GPU wants to see of 512
+// threads.
 #pragma once
 
 #include <cstddef>
@@ -19,14 +18,38 @@ namespace tutti::device {
 /// An operand, ready to use: memory, or a slot's part.
 struct Target {
   std::byte* pointer = nullptr;
-  std::uint64_t flag = 0;  // LL, LL128: what the units carry, the message's number
-  std::uint64_t scalar = 0;
+  std::uint64_t flag = 0;    // LL, LL128: what the units carry, the message's number
+  std::uint64_t factor = 0;  // packed(); 1 where nothing is scaled
   std::uint32_t linked = 0;  // 1: a slot of LL or LL128
   Scaling scaling = Scaling::none;
   std::uint32_t use = 0;  // linked: the action's receive, for those who wait
 
   /// Accesses of that many bytes are aligned, 16 at most.
   TUTTI_HD std::uint32_t unit() const { return unit_of(reinterpret_cast<std::uintptr_t>(pointer)); }
+
+  /// Whether `n` bytes at a multiple of 8 are one access.
+  TUTTI_HD bool has_word(std::uint32_t n) const { return n == 8 && unit() >= 8; }
+
+  /// A source as it is.
+  template <class E>
+  TUTTI_HD void leave() {
+    scaling = Scaling::none;
+    factor = packed(typename E::Wide{1});
+  }
+  /// A source whose elements are multiplied by one with the bits of `scalar`.
+  template <class E>
+  TUTTI_HD void multiply(std::uint64_t scalar) {
+    using Storage = typename E::Storage;
+    scaling = Scaling::factor;
+    factor = packed(E::widen(unpacked<Storage>(scalar)));
+  }
+  /// A source of floats that is divided.
+  template <class E>
+  TUTTI_HD void divide(std::uint32_t divisor) {
+    using Wide = typename E::Wide;
+    scaling = (divisor & (divisor - 1)) == 0 ? Scaling::factor : Scaling::divide;
+    factor = packed(power_of_two<Wide>(-lowest_bit(divisor)));
+  }
 };
 
 struct MoveArguments {
@@ -80,12 +103,11 @@ TUTTI_HD void copy_packs(const MoveArguments& m, std::uint32_t thread, std::uint
 }
 
 /// Whether sum_packs() does this move.
-template <class E>
 TUTTI_HD bool is_plain_sum(const MoveArguments& m) {
   bool plain = m.sources <= kLoads && !m.reduction.divide_result && is_sum(m.reduction.kind);
   TUTTI_NO_UNROLL
   for (std::uint32_t s = 0; s < m.sources; ++s) {
-    plain = plain && has_factor(m.source(s).scaling, m.reduction.divisor);
+    plain = plain && m.source(s).scaling != Scaling::divide;
   }
   return plain;
 }
@@ -118,12 +140,7 @@ TUTTI_HD void sum_packs(const MoveArguments& m, std::uint32_t thread, std::uint3
       Widened<E, 2> next;
       next.widen(p);
       const bool is_there = (j & last) < m.sources;
-      if (scaled && is_there) {
-        const Target& source = m.source(j & last);
-        if (source.scaling != Scaling::none) {
-          next.multiply(factor_of<E>(source.scaling, source.scalar, m.reduction.divisor));
-        }
-      }
+      if (scaled && is_there) next.multiply(unpacked<typename E::Wide>(m.source(j & last).factor));
       if ((j & last) == 0) {
         sum = next;
       } else if (is_there) {
@@ -152,53 +169,19 @@ TUTTI_HD void sum_packs(const MoveArguments& m, std::uint32_t thread, std::uint3
   }
 }
 
-/// Bytes from `first` on, whatever the operator, the scaling and the addresses: a pack at a time.
+/// The bytes from the first on that are done; the rest is for move_words().
 template <class E>
-TUTTI_COLD void move_packs(const MoveArguments m, std::uint64_t first, std::uint32_t thread,
-                           std::uint32_t threads) {
-  const bool is_copy = m.is_copy();
-  TUTTI_NO_UNROLL
-  for (std::uint64_t at = first + std::uint64_t{16} * thread; at < m.bytes;
-       at += std::uint64_t{16} * threads) {
-    const std::uint64_t left = m.bytes - at;
-    const std::uint32_t n = left < 16 ? static_cast<std::uint32_t>(left) : 16;
-    Pair pack = load_pack(m.source(0).pointer + at, n, m.source(0).unit());
-    if (!is_copy) {
-      Widened<E, 2> sum{};
-      TUTTI_NO_UNROLL
-      for (std::uint32_t s = 0;;) {
-        Widened<E, 2> next;
-        next.widen(pack);
-        next.scale(m.source(s).scaling, m.source(s).scalar, m.reduction.divisor);
-        sum.fold(next, s == 0, m.reduction.kind);
-        if (++s == m.sources) break;
-        pack = load_pack(m.source(s).pointer + at, n, m.source(s).unit());
-      }
-      pack = sum.stored(m.reduction);
-    }
-    TUTTI_NO_UNROLL
-    for (std::uint32_t d = 0; d < m.destinations; ++d) {
-      const Target& to = m.targets[d];
-      if (is_copy && to.pointer == m.source(0).pointer) continue;
-      store_pack(to.pointer + at, pack, n, to.unit());
-    }
+TUTTI_HD std::uint64_t move_packs(const MoveArguments& m, std::uint32_t thread,
+                                  std::uint32_t threads) {
+  if (!m.is_aligned()) return 0;
+  if (m.is_copy()) {
+    copy_packs(m, thread, threads);
+  } else if (is_plain_sum(m)) {
+    sum_packs<E>(m, thread, threads);
+  } else {
+    return 0;
   }
-}
-
-/// Every operand is memory (Simple's slots are).
-template <class E>
-TUTTI_HD void move_memory(const MoveArguments& m, std::uint32_t thread, std::uint32_t threads) {
-  std::uint64_t done = 0;
-  if (m.is_aligned()) {
-    if (m.is_copy()) {
-      copy_packs(m, thread, threads);
-      done = m.bytes & ~std::uint64_t{15};
-    } else if (is_plain_sum<E>(m)) {
-      sum_packs<E>(m, thread, threads);
-      done = m.bytes & ~std::uint64_t{15};
-    }
-  }
-  if (done < m.bytes) move_packs<E>(m, done, thread, threads);
+  return m.bytes & ~std::uint64_t{15};
 }
 
 }  // namespace tutti::device

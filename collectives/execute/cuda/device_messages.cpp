@@ -106,7 +106,7 @@ class Builder {
     DeviceAction a{};
     a.check = m.tag;
     a.protocol = c.protocol;
-    a.first_receive = a.first_send = size(parts_.uses);
+    a.first_use = size(parts_.uses);
     (m.sends ? a.sends : a.receives) = 1;
     a.first_move = size(parts_.moves);
     a.moves = 1;

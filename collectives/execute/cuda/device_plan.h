@@ -50,8 +50,8 @@ struct End {
 };
 
 struct DeviceAction {
-  std::uint32_t first_receive, receives;  // uses
-  std::uint32_t first_send, sends;
+  std::uint32_t first_use;  // receives, then sends
+  std::uint32_t receives, sends;
   std::uint32_t first_move, moves;
   std::uint32_t check;  // what the headers of its messages say besides the operation
   Protocol protocol;    // of its messages
@@ -73,6 +73,7 @@ struct DeviceLane {
 
 struct PlanBlock {
   std::uint64_t tmp_stride;  // bytes of tmp of each copy
+  double reciprocal;         // of the divisor
   std::uint32_t lanes, copies;
   std::uint32_t windows;    // 1: signals carry addresses
   std::uint32_t messages;   // 1: sends and receives, no operation of all ranks

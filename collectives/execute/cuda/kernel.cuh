@@ -26,12 +26,9 @@ class DeviceBlock {
   __device__ std::uint32_t warp() const { return 32; }
   __device__ bool any(bool said) { return __any_sync(0xFFFFFFFFu, said) != 0; }
   // The threads of a line come together, so that theirs is one instruction.
-  __device__ Pair load_line(const std::uint64_t* p) {
-    __syncwarp();
-    return p != nullptr ? load_pair(p) : Pair{};
-  }
+  __device__ void converge() { __syncwarp(); }
+  __device__ Pair load_line(const std::uint64_t* p) { return load_pair(p); }
   __device__ void store_line(std::uint64_t* p, Pair v) {
-    __syncwarp();
     if (p != nullptr) device::store_pair(p, v);
   }
 

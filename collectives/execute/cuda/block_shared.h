@@ -1,0 +1,113 @@
+// What the threads of a block share (shared memory on the device, of which there are 48 KB), and
+// how a wait ends that is long, or in which something is wrong. The latter is out of line, and
+// takes numbers alone, of which the rest is looked up here: so it takes neither registers nor
+// instructions from what is fast.
+#pragma once
+
+#include <cstdint>
+
+#include "collectives/execute/cuda/combine_move.h"
+#include "collectives/execute/cuda/launch.h"
+
+namespace tutti::device {
+
+/// An end of a connection, looked up once in an operation.
+struct OpenEnd {
+  std::uint64_t first;    // messages of the connection before this operation
+  std::uint64_t freed;    // sends: messages that the receiver had freed, when last seen
+  std::byte* connection;  // where its headers and slots are
+  std::uint64_t* credit;  // sends: in our memory, written by the receiver; else the sender's
+};
+
+inline constexpr std::size_t kPlanInShared = 10 << 10;
+
+struct BlockShared {
+  // What the block walks; here rather than in registers, which the moves need. The compiler would
+  // keep all that follows from the kernel's parameters in registers as well, so they are here too.
+  SegmentShape shape;
+  RankLaunch rank;
+  const std::byte* base;  // of the plan
+  const DeviceLane* lane;
+  const End* lane_ends;
+  const Use* uses;
+  std::uint64_t operation;
+  std::uint32_t lane_index, copy, tag;
+
+  OpenEnd ends[kMostEnds];
+  Target targets[kMostOperands];  // of the move at hand
+  // The whole plan, if it is no larger: read once, all together, as each look into the GPU's memory
+  // takes longer than a short message.
+  alignas(16) std::byte plan[kPlanInShared];
+
+  TUTTI_HD const PlanBlock& header() const { return *reinterpret_cast<const PlanBlock*>(base); }
+  TUTTI_HD State* state() const { return reinterpret_cast<State*>(rank.segment); }
+};
+static_assert(sizeof(BlockShared) <= std::size_t{48} << 10);
+
+// --- When a wait is long, or something is wrong --------------------------------------------------
+
+/// Who is waited for: a use of the plan, or a rank.
+using Whom = std::uint32_t;
+TUTTI_HD Whom whom_rank(std::uint32_t rank) { return 1u << 31 | rank; }
+
+TUTTI_HD void write_report(const BlockShared& shared, Report& r, std::uint32_t tile,
+                           std::uint32_t step, Whom whom, Trouble trouble, std::uint64_t expected,
+                           std::uint64_t found) {
+  End end{};
+  end.peer = whom & ~(1u << 31);
+  if (end.peer == whom) end = shared.lane_ends[shared.uses[whom].end];
+  store_relaxed(&r.messages, shared.header().messages);
+  store_relaxed(&r.operation, shared.operation);
+  store_relaxed(&r.lane, shared.lane_index);
+  store_relaxed(&r.copy, shared.copy);
+  store_relaxed(&r.tile, tile);
+  store_relaxed(&r.step, step);
+  store_relaxed(&r.peer, end.peer);
+  store_relaxed(&r.sending, end.sends);
+  store_relaxed(&r.expected, expected);
+  store_relaxed(&r.found, found);
+  // release: the host reads the rest after this.
+  store_release(&r.trouble, static_cast<std::uint64_t>(trouble));
+}
+
+/// The first failure of a rank is the one that counts.
+TUTTI_COLD void report_failure(const BlockShared& shared, std::uint32_t tile, std::uint32_t step,
+                               Whom whom, Trouble trouble, std::uint64_t expected,
+                               std::uint64_t found) {
+  if (!claim(&shared.state()->failed, 1)) return;
+  write_report(shared, shared.rank.control->report, tile, step, whom, trouble, expected, found);
+}
+
+/// What a thread remembers of its wait: 0, or twice the time when it was first asked about it, + 1
+/// when the host has been told that it is long. kGivenUp: it must not go on.
+using Patience = std::uint64_t;
+inline constexpr Patience kGivenUp = ~Patience{0};
+
+/// Now and then during a wait. `now`: in ns, not 0; or 0, to look only whether the rank has failed.
+TUTTI_COLD Patience judge(const BlockShared& shared, std::uint64_t now, Patience patience,
+                          std::uint32_t tile, std::uint32_t step, Whom whom) {
+  State* const state = shared.state();
+  Control* const control = shared.rank.control;
+  if (load_relaxed(&state->failed) != 0) return kGivenUp;
+  if (now == 0) return patience;
+  if (load_relaxed(&control->abort) != 0) return kGivenUp;
+  if (patience == 0) patience = now << 1;
+  const std::uint64_t waited = now - (patience >> 1);
+  const std::uint64_t timeout = load_relaxed(&control->timeout_ns);
+  const std::uint64_t late = load_relaxed(&control->late_ns);
+  const bool failed = timeout != 0 && waited > timeout;
+  if (!failed && (late == 0 || waited <= late || patience % 2 != 0)) return patience;
+  // Of many threads one writes.
+  if (claim(failed ? &state->failed : &state->telling, 1)) {
+    Report& r = failed ? control->report : control->late;
+    // Unless the host has not read another one yet.
+    if (failed || load_acquire(&r.trouble) == static_cast<std::uint64_t>(Trouble::none)) {
+      write_report(shared, r, tile, step, whom, failed ? Trouble::timed_out : Trouble::late, 0, 0);
+    }
+    // release: who claims it next sees the report.
+    if (!failed) store_release(&state->telling, 0);
+  }
+  return failed ? kGivenUp : patience | 1;
+}
+
+}  // namespace tutti::device
