@@ -1,6 +1,5 @@
 // The device combine, compiled for the host, against core/combine(): the same bits for every type,
 // operator, scaling, alignment and length, and by every protocol's loop.
-#include <span>
 
 #include "tests/cuda_combine_cases.h"
 #include "tests/cuda_host_device.h"
@@ -16,16 +15,16 @@ constexpr std::uint32_t kThreads = 32;
 
 /// One way to move a case; `targets` has the destinations, and room for the sources.
 using Run = void (*)(const CombineCase& c, const CombineData& data, device::Way way,
-                     std::span<std::byte* const> sources, std::span<Target> targets);
+                     const std::vector<std::byte*>& sources, Target* targets);
 
 template <DataType type>
 void run_way(const CombineCase& c, const CombineData& data, device::Way way,
-             std::span<std::byte* const> sources, std::span<Target> targets) {
+             const std::vector<std::byte*>& sources, Target* targets) {
   using E = device::ElementOf<type>;
   for (std::size_t s = 0; s < kCombineSources; ++s) {
     targets[kDestinations + s] = data.target<E>(s, sources[s]);
   }
-  const MoveArguments m = data.arguments(c, targets.data(), kDestinations);
+  const MoveArguments m = data.arguments(c, targets, kDestinations);
   HostBlock::run({kThreads, 16}, m.bytes, [&](HostBlock& block, device::BlockShared&) {
     EXPECT_TRUE(device::move<E>(block, m, way, NoWait{}));
   });
@@ -68,7 +67,7 @@ void compare(const CombineCase& c, const CombineData& data) {
     std::vector<std::vector<std::byte>> outputs(
         kDestinations, std::vector<std::byte>(data.bytes + c.misalign + 16, std::byte{0x5A}));
     auto inputs = data.inputs;
-    std::byte* sources[kCombineSources];
+    std::vector<std::byte*> sources(kCombineSources);
     Target targets[kDestinations + kCombineSources];
     for (std::size_t d = 0; d < kDestinations; ++d) {
       targets[d].pointer = outputs[d].data() + c.misalign;

@@ -8,7 +8,6 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -75,9 +74,6 @@ class HostBlock {
   bool all(bool fine) {
     shared_.fibers.meet(shared_.block, threads(), fine);
     return shared_.block.all_said;
-  }
-  std::uint64_t nanoseconds() const {
-    return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
   }
   void pause();
 

@@ -30,6 +30,7 @@ struct BlockShared {
   const DeviceLane* lane;
   const End* lane_ends;
   const Use* uses;
+  const DeviceAction* action;  // at hand
   std::uint64_t operation;
   std::uint32_t lane_index, copy, tag;
 
@@ -40,9 +41,48 @@ struct BlockShared {
   alignas(16) std::byte plan[kPlanInShared];
 
   TUTTI_HD const PlanBlock& header() const { return *reinterpret_cast<const PlanBlock*>(base); }
+  /// Its copies share out the tiles of a plan; messages have one copy.
+  TUTTI_HD std::uint32_t tile(std::uint32_t round) const { return copy + round * header().copies; }
   TUTTI_HD State* state() const { return reinterpret_cast<State*>(rank.segment); }
 };
 static_assert(sizeof(BlockShared) <= std::size_t{48} << 10);
+
+// --- Messages ------------------------------------------------------------------------------------
+
+/// A message of a step.
+struct Message {
+  std::uint32_t use;
+  std::uint32_t slot;
+  const End* plan;
+  OpenEnd* end;
+  std::uint64_t number;  // in its connection, from 1
+  /// What its header says: the number, and a word in which both sides must agree.
+  std::uint64_t expected;
+
+  TUTTI_HD std::uint64_t* header() const {
+    return reinterpret_cast<std::uint64_t*>(end->connection) + slot;
+  }
+  /// Whether a header is that of this message, and says something else.
+  TUTTI_HD bool is_other(std::uint64_t header) const {
+    return header != expected &&
+           static_cast<std::uint32_t>(header) == static_cast<std::uint32_t>(expected);
+  }
+};
+
+/// A use of the plan, of an action with that check, after so many tiles of its block.
+TUTTI_HD Message message_of(const BlockShared& shared, std::uint32_t use, std::uint32_t round,
+                            std::uint32_t check) {
+  Message m;
+  m.use = use;
+  const Use u = shared.uses[use];
+  m.plan = &shared.lane_ends[u.end];
+  m.end = const_cast<OpenEnd*>(&shared.ends[u.end]);
+  m.number = m.end->first + std::uint64_t{round} * m.plan->per_tile + u.ordinal + 1;
+  m.slot = static_cast<std::uint32_t>(m.number) & (shared.shape.slots - 1);
+  const std::uint64_t word = shared.tag + check;  // 32 bits, so it comes round
+  m.expected = word << 32 | static_cast<std::uint32_t>(m.number);
+  return m;
+}
 
 // --- When a wait is long, or something is wrong --------------------------------------------------
 
@@ -50,7 +90,7 @@ static_assert(sizeof(BlockShared) <= std::size_t{48} << 10);
 using Whom = std::uint32_t;
 TUTTI_HD Whom whom_rank(std::uint32_t rank) { return 1u << 31 | rank; }
 
-TUTTI_HD void write_report(const BlockShared& shared, Report& r, std::uint32_t tile,
+TUTTI_HD void write_report(const BlockShared& shared, Report& r, std::uint32_t round,
                            std::uint32_t step, Whom whom, Trouble trouble, std::uint64_t expected,
                            std::uint64_t found) {
   End end{};
@@ -60,7 +100,7 @@ TUTTI_HD void write_report(const BlockShared& shared, Report& r, std::uint32_t t
   store_relaxed(&r.operation, shared.operation);
   store_relaxed(&r.lane, shared.lane_index);
   store_relaxed(&r.copy, shared.copy);
-  store_relaxed(&r.tile, tile);
+  store_relaxed(&r.tile, shared.tile(round));
   store_relaxed(&r.step, step);
   store_relaxed(&r.peer, end.peer);
   store_relaxed(&r.sending, end.sends);
@@ -71,11 +111,11 @@ TUTTI_HD void write_report(const BlockShared& shared, Report& r, std::uint32_t t
 }
 
 /// The first failure of a rank is the one that counts.
-TUTTI_COLD void report_failure(const BlockShared& shared, std::uint32_t tile, std::uint32_t step,
+TUTTI_COLD void report_failure(const BlockShared& shared, std::uint32_t round, std::uint32_t step,
                                Whom whom, Trouble trouble, std::uint64_t expected,
                                std::uint64_t found) {
   if (!claim(&shared.state()->failed, 1)) return;
-  write_report(shared, shared.rank.control->report, tile, step, whom, trouble, expected, found);
+  write_report(shared, shared.rank.control->report, round, step, whom, trouble, expected, found);
 }
 
 /// What a thread remembers of its wait: 0, or twice the time when it was first asked about it, + 1
@@ -83,31 +123,60 @@ TUTTI_COLD void report_failure(const BlockShared& shared, std::uint32_t tile, st
 using Patience = std::uint64_t;
 inline constexpr Patience kGivenUp = ~Patience{0};
 
-/// Now and then during a wait. `now`: in ns, not 0; or 0, to look only whether the rank has failed.
-TUTTI_COLD Patience judge(const BlockShared& shared, std::uint64_t now, Patience patience,
-                          std::uint32_t tile, std::uint32_t step, Whom whom) {
+/// A wait is judged after so many looks, and its time, and what the host says, after so many.
+inline constexpr std::uint32_t kLooksToJudge = 64;
+inline constexpr std::uint32_t kLooksToAsk = 1024;
+
+/// After a look in vain, the `looks`-th of a wait: whether to look again. `check`: the action's,
+/// where a message is waited for. Other blocks of this rank and the host are asked now and then
+/// only; theirs is memory that others need, or behind a bus.
+TUTTI_COLD Patience judge(const BlockShared& shared, std::uint32_t looks, Patience patience,
+                          std::uint32_t round, std::uint32_t step, std::uint32_t check, Whom whom) {
+  if (looks % kLooksToJudge != 0) return patience;
   State* const state = shared.state();
   Control* const control = shared.rank.control;
   if (load_relaxed(&state->failed) != 0) return kGivenUp;
-  if (now == 0) return patience;
-  if (load_relaxed(&control->abort) != 0) return kGivenUp;
-  if (patience == 0) patience = now << 1;
-  const std::uint64_t waited = now - (patience >> 1);
-  const std::uint64_t timeout = load_relaxed(&control->timeout_ns);
-  const std::uint64_t late = load_relaxed(&control->late_ns);
-  const bool failed = timeout != 0 && waited > timeout;
-  if (!failed && (late == 0 || waited <= late || patience % 2 != 0)) return patience;
+  Trouble trouble = Trouble::none;
+  std::uint64_t expected = 0;
+  std::uint64_t found = 0;
+  if (whom < whom_rank(0)) {
+    const Message m = message_of(shared, whom, round, check);
+    const std::uint64_t says = load_relaxed(m.header());
+    if (m.plan->sends == 0 && m.is_other(says)) {
+      trouble = Trouble::mismatch;
+      expected = m.expected;
+      found = says;
+    }
+  }
+  if (trouble == Trouble::none) {
+    if (looks % kLooksToAsk != 0) return patience;
+    if (load_relaxed(&control->abort) != 0) return kGivenUp;
+    const std::uint64_t now = nanoseconds();
+    if (patience == 0) patience = now << 1;
+    const std::uint64_t waited = now - (patience >> 1);
+    const std::uint64_t timeout = load_relaxed(&control->timeout_ns);
+    const std::uint64_t late = load_relaxed(&control->late_ns);
+    if (timeout != 0 && waited > timeout) {
+      trouble = Trouble::timed_out;
+    } else if (late != 0 && waited > late && patience % 2 == 0) {
+      trouble = Trouble::late;
+      patience |= 1;
+    } else {
+      return patience;
+    }
+  }
   // Of many threads one writes.
-  if (claim(failed ? &state->failed : &state->telling, 1)) {
-    Report& r = failed ? control->report : control->late;
+  const bool late = trouble == Trouble::late;
+  if (claim(late ? &state->telling : &state->failed, 1)) {
+    Report& r = late ? control->late : control->report;
     // Unless the host has not read another one yet.
-    if (failed || load_acquire(&r.trouble) == static_cast<std::uint64_t>(Trouble::none)) {
-      write_report(shared, r, tile, step, whom, failed ? Trouble::timed_out : Trouble::late, 0, 0);
+    if (!late || load_acquire(&r.trouble) == static_cast<std::uint64_t>(Trouble::none)) {
+      write_report(shared, r, round, step, whom, trouble, expected, found);
     }
     // release: who claims it next sees the report.
-    if (!failed) store_release(&state->telling, 0);
+    if (late) store_release(&state->telling, 0);
   }
-  return failed ? kGivenUp : patience | 1;
+  return late ? patience : kGivenUp;
 }
 
 }  // namespace tutti::device

@@ -17,12 +17,12 @@ namespace tutti::device {
 /// From byte `first` on, 8 bytes at a time; in LL these are two words, each with its own flag.
 /// `wait`: a new one for each wait, who says whether to look again for a target (lane_links.h).
 template <class E, class Block, class Wait>
-TUTTI_HD bool move_words(Block& block, const MoveArguments& m, std::uint64_t first,
+TUTTI_HD bool move_words(Block& block, const MoveArguments& m, std::uint32_t first,
                          const Wait& wait) {
   const bool is_copy = m.is_copy();
   TUTTI_NO_UNROLL
-  for (std::uint64_t at = first + block.thread() * 8; at < m.bytes; at += block.threads() * 8) {
-    const auto n = static_cast<std::uint32_t>(m.bytes - at < 8 ? m.bytes - at : 8);
+  for (std::uint32_t at = first + block.thread() * 8; at < m.bytes; at += block.threads() * 8) {
+    const std::uint32_t n = m.bytes - at < 8 ? m.bytes - at : 8;
     Widened<E, 1> sum{};
     std::uint64_t result = 0;
     TUTTI_NO_UNROLL
@@ -146,7 +146,7 @@ class LineMove {
         m_(m),
         wait_(wait),
         part_(block.thread() % 8),
-        bytes_(static_cast<std::uint32_t>(m.bytes)),
+        bytes_(m.bytes),
         pairs_((bytes_ + kLinesData - 1) / kLinesData),
         groups_(block.threads() / 8),
         is_copy_(m.is_copy()) {}
@@ -204,7 +204,7 @@ class LineMove {
   }
   /// Where pack `i` is in memory, and how many bytes there are of it.
   TUTTI_HD std::uint32_t place(int i, std::uint32_t& n) const {
-    const std::uint32_t at = (pair_ + i / 2 * groups_) * kLinesData +
+    const std::uint32_t at = (here(pair_) + i / 2 * groups_) * kLinesData +
                              (part_ == 7 ? 224 : part_ * 16 + (i % 2 != 0 ? 112 : 0));
     const bool none = at >= bytes_ || !is_mine(i) || (part_ == 7 && i % 2 != 0);
     n = none ? 0 : bytes_ - at < 16 ? bytes_ - at : 16;
@@ -327,7 +327,7 @@ enum class Way : std::uint32_t { memory, words, lines };
 template <class E, class Block, class Wait>
 TUTTI_HD bool move(Block& block, const MoveArguments& m, Way way, const Wait& wait) {
   if (way == Way::lines) return move_lines<E>(block, m, wait);
-  std::uint64_t done = 0;
+  std::uint32_t done = 0;
   if (way == Way::memory) done = move_packs<E>(m, block.thread(), block.threads());
   return done == m.bytes || move_words<E>(block, m, done, wait);
 }

@@ -56,7 +56,7 @@ struct MoveArguments {
   const Target* targets;  // destinations, then sources
   std::uint32_t destinations;
   std::uint32_t sources;
-  std::uint64_t bytes;
+  std::uint32_t bytes;  // half of what 32 bits count at most, for offsets past the end
   Reduction reduction;
 
   TUTTI_HD const Target& source(std::uint32_t i) const { return targets[destinations + i]; }
@@ -80,14 +80,14 @@ inline constexpr std::uint32_t kLoads = 8;  // of a thread, under way at once
 /// Whole packs of a copy.
 TUTTI_HD void copy_packs(const MoveArguments& m, std::uint32_t thread, std::uint32_t threads) {
   const std::byte* const from = m.source(0).pointer;
-  const std::uint64_t stride = std::uint64_t{16} * threads;
-  const std::uint64_t whole = m.bytes & ~std::uint64_t{15};
+  const std::uint32_t stride = 16 * threads;
+  const std::uint32_t whole = m.bytes & ~15u;
   TUTTI_NO_UNROLL
-  for (std::uint64_t at = std::uint64_t{16} * thread; at < whole; at += kLoads * stride) {
+  for (std::uint32_t at = 16 * thread; at < whole; at += kLoads * stride) {
     Pair pack[kLoads];
     TUTTI_UNROLL
     for (std::uint32_t u = 0; u < kLoads; ++u) {
-      if (at + u * stride < whole) pack[u] = load_16(from + at + u * stride);
+      if (at + u * stride < whole) pack[u] = load_16(from + at + std::size_t{u} * stride);
     }
     TUTTI_NO_UNROLL
     for (std::uint32_t d = 0; d < m.destinations; ++d) {
@@ -96,7 +96,7 @@ TUTTI_HD void copy_packs(const MoveArguments& m, std::uint32_t thread, std::uint
       if (to == from) continue;
       TUTTI_UNROLL
       for (std::uint32_t u = 0; u < kLoads; ++u) {
-        if (at + u * stride < whole) store_16(to + at + u * stride, pack[u]);
+        if (at + u * stride < whole) store_16(to + at + std::size_t{u} * stride, pack[u]);
       }
     }
   }
@@ -113,11 +113,13 @@ TUTTI_HD bool is_plain_sum(const MoveArguments& m) {
 }
 
 /// Whole packs of a sum of at most eight sources. The loads are eight packs of one source, four of
-/// two, two of four, or one of eight: load j is of source j mod 2^k, and of pack j / 2^k.
+/// two, two of four, or one of eight: load j is of source j mod 2^k, and of pack j / 2^k. Then they
+/// are summed a few at a time, and the others move up, as no variable numbers a register.
 template <class E>
 TUTTI_HD void sum_packs(const MoveArguments& m, std::uint32_t thread, std::uint32_t threads) {
-  const std::uint64_t stride = std::uint64_t{16} * threads;
-  const std::uint64_t whole = m.bytes & ~std::uint64_t{15};
+  constexpr std::uint32_t kAtATime = sizeof(typename E::Storage) >= 2 ? 2 : 1;
+  const std::uint32_t stride = 16 * threads;
+  const std::uint32_t whole = m.bytes & ~15u;
   const std::uint32_t k = m.sources > 4 ? 3 : m.sources > 2 ? 2 : m.sources > 1 ? 1 : 0;
   const std::uint32_t last = (1u << k) - 1;
   bool scaled = false;
@@ -126,52 +128,49 @@ TUTTI_HD void sum_packs(const MoveArguments& m, std::uint32_t thread, std::uint3
     scaled = scaled || m.source(i).scaling != Scaling::none;
   }
   TUTTI_NO_UNROLL
-  for (std::uint64_t at = std::uint64_t{16} * thread; at < whole; at += (kLoads >> k) * stride) {
+  for (std::uint32_t at = 16 * thread; at < whole; at += (kLoads >> k) * stride) {
     Pair pack[kLoads];
     TUTTI_UNROLL
     for (std::uint32_t j = 0; j < kLoads; ++j) {
-      const std::uint64_t here = at + (j >> k) * stride;
+      const std::uint32_t here = at + (j >> k) * stride;
       if ((j & last) < m.sources && here < whole) {
         pack[j] = load_16(m.source(j & last).pointer + here);
       }
     }
     Widened<E, 2> sum{};
-    const auto take = [&](std::uint32_t j, const Pair& p) {
-      Widened<E, 2> next;
-      next.widen(p);
-      const bool is_there = (j & last) < m.sources;
-      if (scaled && is_there) next.multiply(unpacked<typename E::Wide>(m.source(j & last).factor));
-      if ((j & last) == 0) {
-        sum = next;
-      } else if (is_there) {
-        sum.add(next);
-      }
-      const std::uint64_t here = at + (j >> k) * stride;
-      if ((j & last) != last || here >= whole) return;
-      const Pair result = sum.narrowed();
-      TUTTI_NO_UNROLL
-      for (std::uint32_t d = 0; d < m.destinations; ++d) {
-        store_16(m.targets[d].pointer + here, result);
-      }
-    };
-    if constexpr (sizeof(typename E::Storage) >= 4) {
+    TUTTI_NO_UNROLL
+    for (std::uint32_t first = 0; first < kLoads; first += kAtATime) {
       TUTTI_UNROLL
-      for (std::uint32_t j = 0; j < kLoads; ++j) take(j, pack[j]);
-    } else {
-      // Many elements: once, in a loop, where packs move up, as no variable numbers a register.
-      TUTTI_NO_UNROLL
-      for (std::uint32_t j = 0; j < kLoads; ++j) {
-        take(j, pack[0]);
-        TUTTI_UNROLL
-        for (std::uint32_t i = 0; i + 1 < kLoads; ++i) pack[i] = pack[i + 1];
+      for (std::uint32_t i = 0; i < kAtATime; ++i) {
+        const std::uint32_t j = first + i;
+        const std::uint32_t s = j & last;
+        const std::uint32_t here = at + (j >> k) * stride;
+        if (s < m.sources) {
+          Widened<E, 2> next;
+          next.widen(pack[i]);
+          if (scaled) next.multiply(unpacked<typename E::Wide>(m.source(s).factor));
+          if (s == 0) {
+            sum = next;
+          } else {
+            sum.add(next);
+          }
+        }
+        if (s != last || here >= whole) continue;
+        const Pair result = sum.narrowed();
+        TUTTI_NO_UNROLL
+        for (std::uint32_t d = 0; d < m.destinations; ++d) {
+          store_16(m.targets[d].pointer + here, result);
+        }
       }
+      TUTTI_UNROLL
+      for (std::uint32_t i = 0; i + kAtATime < kLoads; ++i) pack[i] = pack[i + kAtATime];
     }
   }
 }
 
 /// The bytes from the first on that are done; the rest is for move_words().
 template <class E>
-TUTTI_HD std::uint64_t move_packs(const MoveArguments& m, std::uint32_t thread,
+TUTTI_HD std::uint32_t move_packs(const MoveArguments& m, std::uint32_t thread,
                                   std::uint32_t threads) {
   if (!m.is_aligned()) return 0;
   if (m.is_copy()) {
@@ -181,7 +180,7 @@ TUTTI_HD std::uint64_t move_packs(const MoveArguments& m, std::uint32_t thread,
   } else {
     return 0;
   }
-  return m.bytes & ~std::uint64_t{15};
+  return m.bytes & ~15u;
 }
 
 }  // namespace tutti::device

@@ -116,8 +116,9 @@ class Builder {
       refuse(fmt::format("a step has {} operands, more than the {} that a thread block keeps",
                          m.destinations + m.sources, kMostOperands));
     }
-    parts_.moves.push_back(
-        {m.elements * size_of(call_.type), u32(parts_.places.size()), m.destinations, m.sources});
+    const std::size_t bytes = m.elements * size_of(call_.type);
+    if (bytes > kMostMove) refuse(fmt::format("a step moves {} bytes at once", bytes));
+    parts_.moves.push_back({u32(bytes), u32(parts_.places.size()), m.destinations, m.sources});
     for (std::uint32_t i = 0; i < std::uint32_t{m.destinations} + m.sources; ++i) {
       const Place& p = m.places[i];
       const bool linked = p.where == Place::Where::send || p.where == Place::Where::receive;

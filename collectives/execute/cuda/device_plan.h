@@ -15,12 +15,13 @@
 
 namespace tutti::device {
 
-inline constexpr std::uint32_t kMostEnds = 512;      // links of one lane
-inline constexpr std::uint32_t kMostOperands = 512;  // of one step
+inline constexpr std::uint32_t kMostEnds = 512;                 // links of one lane
+inline constexpr std::uint32_t kMostOperands = 512;             // of one step
+inline constexpr std::size_t kMostMove = std::size_t{1} << 30;  // bytes
 
 /// destinations <- combine(sources), as execute/program.h's Move.
 struct DeviceMove {
-  std::uint64_t bytes;
+  std::uint32_t bytes;
   std::uint32_t first_place;
   std::uint16_t destinations;
   std::uint16_t sources;

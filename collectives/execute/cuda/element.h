@@ -175,22 +175,14 @@ TUTTI_HD W unpacked(std::uint64_t bits) {
 
 /// The elements of kWords 8-byte words, widened.
 template <class E, int kWords>
-struct Widened {
+class Widened {
   using Storage = typename E::Storage;
   using Wide = typename E::Wide;
+  using Bits = Unsigned<sizeof(Storage)>;
   static constexpr int kPerWord = 8 / sizeof(Storage);
   static constexpr int kElements = kWords * kPerWord;
-  using Bits = Unsigned<sizeof(Storage)>;
-  Wide value[kElements];
 
-  static TUTTI_HD unsigned shift(int i) {
-    return 8 * sizeof(Storage) * static_cast<unsigned>(i % kPerWord);
-  }
-  static TUTTI_HD Storage element(Pair pack, int i) {
-    const std::uint64_t word = i < kPerWord ? pack.first : pack.second;
-    return __builtin_bit_cast(Storage, static_cast<Bits>(word >> shift(i)));
-  }
-
+ public:
   TUTTI_HD void widen(Pair pack) {
     if constexpr (sizeof(Storage) < sizeof(Wide)) {
       // Two at a time.
@@ -198,31 +190,31 @@ struct Widened {
       for (int i = 0; i < kElements; i += 2) {
         const std::uint64_t word = i < kPerWord ? pack.first : pack.second;
         const Two two = E::widen_two(static_cast<std::uint32_t>(word >> shift(i)));
-        value[i] = two.low;
-        value[i + 1] = two.high;
+        value_[i] = two.low;
+        value_[i + 1] = two.high;
       }
     } else {
       TUTTI_UNROLL
-      for (int i = 0; i < kElements; ++i) value[i] = E::widen(element(pack, i));
+      for (int i = 0; i < kElements; ++i) value_[i] = E::widen(element(pack, i));
     }
   }
   TUTTI_HD void multiply(Wide factor) {
     TUTTI_UNROLL
-    for (int i = 0; i < kElements; ++i) value[i] = wrapping_product(value[i], factor);
+    for (int i = 0; i < kElements; ++i) value_[i] = wrapping_product(value_[i], factor);
   }
   TUTTI_HD void add(const Widened& other) {
     TUTTI_UNROLL
-    for (int i = 0; i < kElements; ++i) value[i] = wrapping_sum(value[i], other.value[i]);
+    for (int i = 0; i < kElements; ++i) value_[i] = wrapping_sum(value_[i], other.value_[i]);
   }
   /// Elements take turns in the first place, as no variable numbers a register: so there is one
   /// division in a kernel.
   TUTTI_HD void divide(const Reduction& reduction) {
     TUTTI_NO_UNROLL
     for (int n = 0; n < kElements; ++n) {
-      const Wide quotient = quotient_of(value[0], reduction);
+      const Wide quotient = quotient_of(value_[0], reduction);
       TUTTI_UNROLL
-      for (int i = 0; i + 1 < kElements; ++i) value[i] = value[i + 1];
-      value[kElements - 1] = quotient;
+      for (int i = 0; i + 1 < kElements; ++i) value_[i] = value_[i + 1];
+      value_[kElements - 1] = quotient;
     }
   }
 
@@ -235,12 +227,12 @@ struct Widened {
     } else if (kind == ReduceKind::prod) {
       TUTTI_UNROLL
       for (int i = 0; i < kElements; ++i) {
-        value[i] = wrapping_product(value[i], other.value[i]);
+        value_[i] = wrapping_product(value_[i], other.value_[i]);
       }
     } else {
       const bool larger = kind == ReduceKind::max;
       TUTTI_UNROLL
-      for (int i = 0; i < kElements; ++i) value[i] = extreme(value[i], other.value[i], larger);
+      for (int i = 0; i < kElements; ++i) value_[i] = extreme(value_[i], other.value_[i], larger);
     }
   }
 
@@ -249,18 +241,106 @@ struct Widened {
     if constexpr (sizeof(Storage) < sizeof(Wide)) {
       TUTTI_UNROLL
       for (int i = 0; i < kElements; i += 2) {
-        const std::uint64_t codes = E::narrow_two({value[i], value[i + 1]});
+        const std::uint64_t codes = E::narrow_two({value_[i], value_[i + 1]});
         words[i / kPerWord] |= codes << shift(i);
       }
     } else {
       TUTTI_UNROLL
       for (int i = 0; i < kElements; ++i) {
-        const std::uint64_t bits = __builtin_bit_cast(Bits, E::narrow(value[i]));
+        const std::uint64_t bits = __builtin_bit_cast(Bits, E::narrow(value_[i]));
         words[i / kPerWord] |= bits << shift(i);
       }
     }
     return {words[0], words[1]};
   }
+
+ private:
+  static TUTTI_HD unsigned shift(int i) {
+    return 8 * sizeof(Storage) * static_cast<unsigned>(i % kPerWord);
+  }
+  static TUTTI_HD Storage element(Pair pack, int i) {
+    const std::uint64_t word = i < kPerWord ? pack.first : pack.second;
+    return __builtin_bit_cast(Storage, static_cast<Bits>(word >> shift(i)));
+  }
+
+  Wide value_[kElements];
 };
+
+/// The same for integers of a byte: four in a register, which wrap each by itself.
+template <class T, int kWords>
+class PackedBytes {
+ public:
+  TUTTI_HD void widen(Pair pack) {
+    const std::uint64_t from[2] = {pack.first, pack.second};
+    TUTTI_UNROLL
+    for (int i = 0; i < kFours; ++i)
+      four_[i] = static_cast<std::uint32_t>(from[i / 2] >> i % 2 * 32);
+  }
+  TUTTI_HD Pair narrowed() const {
+    std::uint64_t to[2] = {0, 0};
+    TUTTI_UNROLL
+    for (int i = 0; i < kFours; ++i) to[i / 2] |= std::uint64_t{four_[i]} << i % 2 * 32;
+    return {to[0], to[1]};
+  }
+  TUTTI_HD void multiply(T factor) {
+    const std::uint32_t by = static_cast<std::uint8_t>(factor);
+    TUTTI_UNROLL
+    for (int i = 0; i < kFours; ++i) {
+      const std::uint32_t even = (four_[i] & 0x00FF00FFu) * by & 0x00FF00FFu;
+      const std::uint32_t odd = (four_[i] >> 8 & 0x00FF00FFu) * by & 0x00FF00FFu;
+      four_[i] = even | odd << 8;
+    }
+  }
+  TUTTI_HD void add(const PackedBytes& other) {
+    TUTTI_UNROLL
+    for (int i = 0; i < kFours; ++i) {
+      const std::uint32_t a = four_[i];
+      const std::uint32_t b = other.four_[i];
+      four_[i] = ((a & 0x7F7F7F7Fu) + (b & 0x7F7F7F7Fu)) ^ ((a ^ b) & 0x80808080u);
+    }
+  }
+  TUTTI_HD void divide(const Reduction& reduction) {
+    each(*this, [&](T a, T) { return quotient_of(a, reduction); });
+  }
+  TUTTI_HD void fold(const PackedBytes& other, bool first, ReduceKind kind) {
+    if (first) {
+      *this = other;
+    } else if (is_sum(kind)) {
+      add(other);
+    } else {
+      each(other, [&](T a, T b) {
+        return kind == ReduceKind::prod ? wrapping_product(a, b)
+                                        : extreme(a, b, kind == ReduceKind::max);
+      });
+    }
+  }
+
+ private:
+  static constexpr int kFours = 2 * kWords;
+
+  /// The lowest byte of all comes to the top, and the others move down, until all have been there.
+  template <class F>
+  TUTTI_HD void each(PackedBytes other, const F& f) {
+    TUTTI_NO_UNROLL
+    for (int n = 0; n < 4 * kFours; ++n) {
+      const T value = f(static_cast<T>(four_[0]), static_cast<T>(other.four_[0]));
+      move_down(four_, static_cast<std::uint8_t>(value));
+      move_down(other.four_, 0);
+    }
+  }
+  static TUTTI_HD void move_down(std::uint32_t* four, std::uint32_t top) {
+    TUTTI_UNROLL
+    for (int i = 0; i < kFours; ++i) {
+      const std::uint32_t above = i + 1 < kFours ? four[i + 1] : top;
+      four[i] = four[i] >> 8 | above << 24;
+    }
+  }
+
+  std::uint32_t four_[kFours];
+};
+template <int kWords>
+class Widened<ElementOf<DataType::int8>, kWords> : public PackedBytes<std::int8_t, kWords> {};
+template <int kWords>
+class Widened<ElementOf<DataType::uint8>, kWords> : public PackedBytes<std::uint8_t, kWords> {};
 
 }  // namespace tutti::device

@@ -14,11 +14,6 @@ class DeviceBlock {
   __device__ std::uint32_t thread() const { return threadIdx.x; }
   __device__ std::uint32_t threads() const { return kThreads; }  // known, so addresses are cheap
   __device__ bool all(bool fine) { return __syncthreads_and(fine ? 1 : 0) != 0; }
-  __device__ std::uint64_t nanoseconds() const {
-    std::uint64_t now;
-    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
-    return now;
-  }
   __device__ void store_relaxed(std::uint64_t* p, std::uint64_t v) { device::store_relaxed(p, v); }
   __device__ void store_pair(std::uint64_t* p, Pair v) { device::store_pair(p, v); }
   __device__ void store_release(std::uint64_t* p, std::uint64_t v) { device::store_release(p, v); }

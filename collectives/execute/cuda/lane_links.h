@@ -6,7 +6,6 @@
 //
 //     std::uint32_t thread(), threads();
 //     bool all(bool);               a barrier; whether all threads said true
-//     std::uint64_t nanoseconds();  some clock that only goes forward
 //     void pause();                 between two looks at something that is not there yet
 //     void store_relaxed(p, word), store_pair(p, pair), store_release(p, word): as memory.h's
 //
@@ -38,29 +37,30 @@ class LaneLinks {
       : block_(block), shared_(shared), shape_(shared.shape), rank_(shared.rank) {
     copy_words(shared.shape, shape);
     copy_words(shared.rank, rank);
-    const bool fits = rank.plan_bytes <= kPlanInShared;
+    const std::byte* const in_memory = rank.plan;
+    const std::uint32_t bytes = rank.plan_bytes;
+    const bool fits = bytes <= kPlanInShared;
     TUTTI_NO_UNROLL
-    for (std::uint32_t at = 16 * block.thread(); fits && at < rank.plan_bytes;
-         at += 16 * block.threads()) {
-      store_16(shared.plan + at, load_16(rank.plan + at));
+    for (std::uint32_t at = 16 * block.thread(); fits && at < bytes; at += 16 * block.threads()) {
+      store_16(shared.plan + at, load_16(in_memory + at));
     }
     if (block.thread() == 0) {
-      shared.base = fits ? shared.plan : rank.plan;
+      shared.base = fits ? shared.plan : in_memory;
       shared.operation = load_relaxed(&reinterpret_cast<State*>(rank.segment)->operation);
     }
     block.all(true);
     if (block.thread() == 0) {
-      shared.lane_index = index % plan().lanes;
-      shared.copy = index / plan().lanes;
+      const PlanBlock& p = plan();
+      const std::uint32_t copy = index / p.lanes;
+      const DeviceLane& lane = array<DeviceLane>(p.lane)[index - copy * p.lanes];
       // As the host executor's tag_of(). What is sent and received is numbered by nobody.
-      shared.tag = plan().messages != 0
-                       ? 0
-                       : static_cast<std::uint32_t>(
-                             ((rank.signature + shared.operation) * 0xd6e8feb86659fd93ULL) >> 32);
-      const DeviceLane& lane = array<DeviceLane>(plan().lane)[shared.lane_index];
+      const std::uint64_t hash = (shared.rank.signature + shared.operation) * 0xd6e8feb86659fd93ULL;
+      shared.tag = p.messages != 0 ? 0 : static_cast<std::uint32_t>(hash >> 32);
+      shared.lane_ends = array<End>(p.end) + lane.first_end;
+      shared.uses = array<Use>(p.use);
       shared.lane = &lane;
-      shared.lane_ends = array<End>(plan().end) + lane.first_end;
-      shared.uses = array<Use>(plan().use);
+      shared.lane_index = index - copy * p.lanes;
+      shared.copy = copy;
     }
     block.all(true);
   }
@@ -118,37 +118,12 @@ class LaneLinks {
     }
   }
 
-  /// A message of a step.
-  struct Message {
-    std::uint32_t use;
-    std::uint32_t slot;
-    OpenEnd* end;
-    std::uint64_t number;  // in its connection, from 1
-    /// What its header says: the number, and a word in which both sides must agree.
-    std::uint64_t expected;
-
-    TUTTI_HD std::uint64_t* header() const {
-      return reinterpret_cast<std::uint64_t*>(end->connection) + slot;
-    }
-  };
-  /// The i-th of `a`.
+  /// The i-th message of `a`.
   TUTTI_HD Message message(const DeviceAction& a, std::uint32_t i) const {
-    Message m;
-    m.use = a.first_use + i;
-    const Use use = shared_.uses[m.use];
-    m.end = &shared_.ends[use.end];
-    m.number = m.end->first + std::uint64_t{round_} * shared_.lane_ends[use.end].per_tile +
-               use.ordinal + 1;
-    m.slot = static_cast<std::uint32_t>(m.number) & (shape_.slots - 1);
-    const std::uint64_t check = shared_.tag + a.check;  // 32 bits, so it comes round
-    m.expected = check << 32 | static_cast<std::uint32_t>(m.number);
-    return m;
-  }
-  TUTTI_HD const End& end_of(const Message& m) const {
-    return shared_.lane_ends[shared_.uses[m.use].end];
+    return message_of(shared_, a.first_use + i, round_, a.check);
   }
   TUTTI_HD std::uint64_t* signal_payload(const Message& m) const {
-    const std::uint32_t c = channel(end_of(m));
+    const std::uint32_t c = channel(*m.plan);
     return reinterpret_cast<std::uint64_t*>(m.end->connection + (shape_.only_signals(c)
                                                                      ? shape_.signal(m.slot)
                                                                      : shape_.simple(m.slot)));
@@ -164,23 +139,13 @@ class LaneLinks {
 
   /// Ordered: acquire, which pairs with the release that publishes the message. Else the data was
   /// there before, and the header is only compared.
-  TUTTI_HD bool wait_for_header(const Message& m, bool ordered) {
+  TUTTI_HD bool wait_for_header(const DeviceAction& a, const Message& m, bool ordered) {
     Wait wait;
     TUTTI_NO_UNROLL
-    for (;;) {
-      const std::uint64_t found = ordered ? load_acquire(m.header()) : load_relaxed(m.header());
-      if (found == m.expected) return true;
-      if (!is_possible(m, found) || !look_again(wait, m.use)) return false;
+    while ((ordered ? load_acquire(m.header()) : load_relaxed(m.header())) != m.expected) {
+      if (!look_again(wait, m.use, a.check)) return false;
     }
-  }
-  /// False if the header of a message is there, and says something else.
-  TUTTI_HD bool is_possible(const Message& m, std::uint64_t found) {
-    if (found == m.expected ||
-        static_cast<std::uint32_t>(found) != static_cast<std::uint32_t>(m.expected)) {
-      return true;
-    }
-    report_failure(shared_, tile_, step_, m.use, Trouble::mismatch, m.expected, found);
-    return false;
+    return true;
   }
 
   TUTTI_HD bool wait_for_slot(const Message& m) {
@@ -189,49 +154,35 @@ class LaneLinks {
     while (m.number - m.end->freed > shape_.slots) {
       // acquire: our stores into free slots come after the receiver's loads.
       m.end->freed = load_acquire(m.end->credit);
-      if (m.number - m.end->freed > shape_.slots && !look_again(wait, m.use)) return false;
+      if (m.number - m.end->freed > shape_.slots && !look_again(wait, m.use, 0)) return false;
     }
     return true;
   }
 
-  /// Once in kMessagesPerCleaning messages of a connection: every LL word of the slot gets the flag
-  /// of the slot's message before, so that none keeps one for 2^32 messages.
-  TUTTI_HD void clean_slots(const DeviceAction& a) {
-    bool cleaned = false;
-    TUTTI_NO_UNROLL
-    for (std::uint32_t i = a.receives; i < a.receives + a.sends; ++i) {
-      const Message m = message(a, i);
-      if (m.number < kMessagesPerCleaning || m.number % kMessagesPerCleaning >= shape_.slots) {
-        continue;
-      }
-      cleaned = true;
-      auto* words = reinterpret_cast<std::uint64_t*>(m.end->connection + shape_.ll(m.slot));
-      const std::uint64_t old = (m.number - shape_.slots) << 32;
-      const std::uint32_t pairs = shape_.ll_bytes / 16;
-      TUTTI_NO_UNROLL
-      for (std::uint32_t p = block_.thread(); p < pairs; p += block_.threads()) {
-        block_.store_pair(words + 2 * p, {old, old});
-      }
-    }
-    if (cleaned) block_.all(true);  // before this message's words
+  /// After a look in vain: whether to look again.
+  TUTTI_HD bool look_again(Wait& wait, Whom whom, std::uint32_t check) {
+    block_.pause();
+    wait.patience = judge(shared_, ++wait.looks, wait.patience, round_, step_, check, whom);
+    return wait.patience != kGivenUp;
   }
 
-  /// After a look in vain: whether to look again. Other blocks of this rank and the host are asked
-  /// now and then only; theirs is memory that others need, or behind a bus.
-  TUTTI_HD bool look_again(Wait& wait, Whom whom) {
-    block_.pause();
-    ++wait.looks;
-    if (wait.looks % 64 != 0) return true;
-    const std::uint64_t now = wait.looks % 1024 == 0 ? block_.nanoseconds() : 0;
-    wait.patience = judge(shared_, now, wait.patience, tile_, step_, whom);
-    return wait.patience != kGivenUp;
+  /// Once in kMessagesPerCleaning messages of a connection: every LL word of the slot gets the flag
+  /// of the slot's message before, so that none keeps one for 2^32 messages. By one thread, before
+  /// the barrier that comes before this message's words.
+  TUTTI_HD void clean_slot(const Message& m) {
+    if (m.number < kMessagesPerCleaning || m.number % kMessagesPerCleaning >= shape_.slots) return;
+    auto* words = reinterpret_cast<std::uint64_t*>(m.end->connection + shape_.ll(m.slot));
+    const std::uint64_t old = (m.number - shape_.slots) << 32;
+    TUTTI_NO_UNROLL
+    for (std::uint32_t p = 0; p < shape_.ll_bytes / 16; ++p) {
+      block_.store_pair(words + std::size_t{2} * p, {old, old});
+    }
   }
 
   Block& block_;
   BlockShared& shared_;
   const SegmentShape& shape_;
   const RankLaunch& rank_;
-  std::uint32_t tile_ = 0;
   std::uint32_t round_ = 0;  // tiles of this copy before this one
   std::uint32_t step_ = 0;
 };

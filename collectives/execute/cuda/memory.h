@@ -8,6 +8,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -95,6 +96,17 @@ TUTTI_HD bool claim(std::uint64_t* p, std::uint64_t value) {
 #endif
 }
 
+/// Some clock that only goes forward.
+TUTTI_HD std::uint64_t nanoseconds() {
+#if TUTTI_ON_DEVICE
+  std::uint64_t now;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+  return now;
+#else
+  return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+#endif
+}
+
 /// Two words, 16-byte aligned, each relaxed and atomic on its own: a flag travels in each (LL), or
 /// the hardware keeps more together (LL128).
 struct alignas(16) Pair {
@@ -170,6 +182,15 @@ TUTTI_HD void store_16(std::byte* p, Pair v) {
 #endif
 }
 
+/// The same number, of which the compiler does not know that: what follows from it is computed
+/// where it is used, and not kept in registers from before.
+TUTTI_HD std::uint32_t here(std::uint32_t x) {
+#if TUTTI_ON_DEVICE
+  asm volatile("" : "+r"(x));
+#endif
+  return x;
+}
+
 /// Of a number that is not 0.
 TUTTI_HD int lowest_bit(std::uint32_t bits) {
 #if TUTTI_ON_DEVICE
@@ -181,8 +202,8 @@ TUTTI_HD int lowest_bit(std::uint32_t bits) {
 
 /// The largest of 1, 2, 4, 8, 16 that divides all numbers whose bits `bits` has.
 TUTTI_HD std::uint32_t unit_of(std::uint64_t bits) {
-  bits |= 16;
-  return static_cast<std::uint32_t>(bits & (~bits + 1));
+  const std::uint32_t low = static_cast<std::uint32_t>(bits) | 16;
+  return low & (~low + 1);
 }
 
 /// What is left of a word, or lies at an odd address: `n` <= 8 bytes in accesses of less than 8, of

@@ -4,6 +4,7 @@
 // would be most of what a kernel does.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 #include "collectives/execute/cuda/portable.h"
@@ -82,8 +83,7 @@ TUTTI_HD std::uint32_t narrow_to_bytes(Two v) {
   }
 #endif
   const auto is_above = [](float x) {
-    const float magnitude = float_of(bits_of(x) & 0x7FFFFFFFu);
-    return kMantissa == 3 ? magnitude > 464.0f : magnitude >= 61440.0f;
+    return kMantissa == 3 ? std::fabs(x) > 464.0f : std::fabs(x) >= 61440.0f;
   };
   return codes + (is_above(v.low) ? 1u : 0u) + (is_above(v.high) ? 0x100u : 0u);
 }

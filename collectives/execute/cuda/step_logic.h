@@ -41,38 +41,36 @@ class LaneWalk : LaneLinks<Block> {
  private:
   using Links = LaneLinks<Block>;
   using Links::block_, Links::shared_, Links::shape_, Links::rank_;
-  using Links::clean_slots, Links::look_again, Links::is_possible;
-  using Links::message, Links::end_of, Links::signal_payload;
+  using Links::clean_slot, Links::look_again, Links::message, Links::signal_payload;
   using Links::plan, Links::lane, Links::state, Links::open_ends, Links::number;
-  using Links::tile_, Links::round_, Links::step_;
+  using Links::round_, Links::step_;
   using Links::wait_for_header, Links::wait_for_slot;
-  using typename Links::Message;
   using typename Links::Wait;
 
   // Looked up again where they are needed: what is kept through a move takes registers from it.
   TUTTI_HD const Range& range() const {
     return Links::template array<Range>(plan().range)[lane().first_range + range_];
   }
-  TUTTI_HD const DeviceAction& action() const {
+  /// The one at hand: from the first barrier of its step to the last.
+  TUTTI_HD const DeviceAction& action() const { return *shared_.action; }
+  TUTTI_HD const DeviceAction& next_action() const {
     return Links::template array<DeviceAction>(plan().action)[range().first_action + step_];
   }
   TUTTI_HD const DeviceMove& move_of(const DeviceAction& a, std::uint32_t m) const {
     return Links::template array<DeviceMove>(plan().move)[a.first_move + m];
   }
 
-  /// This copy's tiles of a range.
+  /// This copy's tiles of a range. Ranges follow each other, but for messages, each of which counts
+  /// its own.
   TUTTI_HD bool walk() {
-    const std::uint32_t first = range().first_tile;
-    tile_ = first + (shared_.copy + plan().copies - first % plan().copies) % plan().copies;
     TUTTI_NO_UNROLL
-    for (; tile_ < range().end_tile; tile_ += plan().copies, ++round_) {
+    for (; shared_.tile(round_) < range().end_tile; ++round_) {
       TUTTI_NO_UNROLL
       for (step_ = 0; step_ < lane().actions; ++step_) {
         if (!perform()) return false;
       }
       if (plan().windows != 0 && plan().lanes > 1 && !meet()) return false;
     }
-    // Ranges of messages are counted each by itself.
     if (plan().messages != 0) round_ = 0;
     return true;
   }
@@ -91,16 +89,19 @@ class LaneWalk : LaneLinks<Block> {
 
   /// Until the ordered messages are there, and there is room for those to be sent. `confirmed`: of
   /// a message that is not ordered, its header was there, looked at while the data is on its way.
-  TUTTI_HD bool begin(const DeviceAction& a, bool ordered, bool& confirmed) {
+  TUTTI_HD bool begin(const DeviceAction& a, bool& confirmed) {
+    const bool ordered = is_ordered(a);
     TUTTI_NO_UNROLL
     for (std::uint32_t i = block_.thread(); i < a.receives + a.sends; i += block_.threads()) {
       const Message m = message(a, i);
       if (i >= a.receives) {
         if (!wait_for_slot(m)) return false;
+        if (ordered) continue;
+        clean_slot(m);
         // relaxed: it announces nothing, it is there to be compared.
-        if (!ordered) block_.store_relaxed(m.header(), m.expected);
+        block_.store_relaxed(m.header(), m.expected);
       } else if (ordered) {
-        if (!wait_for_header(m, true)) return false;
+        if (!wait_for_header(a, m, true)) return false;
         if (is_told(a) && !learn(m)) return false;
       } else if (i < block_.threads()) {
         confirmed = load_relaxed(m.header()) == m.expected;
@@ -109,8 +110,19 @@ class LaneWalk : LaneLinks<Block> {
     return true;
   }
 
+  /// The headers of messages that are not ordered; the data was there.
+  TUTTI_HD bool confirm(const DeviceAction& a, bool confirmed) {
+    TUTTI_NO_UNROLL
+    for (std::uint32_t i = block_.thread(); i < a.receives; i += block_.threads()) {
+      if (!confirmed && !wait_for_header(a, message(a, i), false)) return false;
+      confirmed = false;
+    }
+    return true;
+  }
+
   /// The headers of ordered messages, and credit for what was received.
-  TUTTI_HD void end(const DeviceAction& a, bool ordered) {
+  TUTTI_HD void end(const DeviceAction& a) {
+    const bool ordered = is_ordered(a);
     TUTTI_NO_UNROLL
     for (std::uint32_t i = block_.thread(); i < a.receives + a.sends; i += block_.threads()) {
       const Message m = message(a, i);
@@ -131,30 +143,29 @@ class LaneWalk : LaneLinks<Block> {
   }
 
   TUTTI_HD bool perform() {
-    const DeviceAction& a = action();
-    const bool ordered = is_ordered(a);
     bool confirmed = false;
     bool fine = true;
     TUTTI_NO_UNROLL
     for (std::uint32_t m = 0;; ++m) {
-      if (m < a.moves) fine = resolve(a, move_of(a, m));
-      if (m == 0) fine = begin(a, ordered, confirmed) && fine;
+      const DeviceAction& a = m == 0 ? next_action() : action();
+      fine = m >= a.moves || resolve(a, move_of(a, m));
+      if (m == 0) {
+        if (block_.thread() == 0) shared_.action = &a;
+        fine = fine && begin(a, confirmed);
+      }
       if (!block_.all(fine)) return false;
-      if (m == 0) clean_slots(a);
-      if (m >= a.moves) break;
-      fine = move(a, move_of(a, m));
-      if (m + 1 >= a.moves) break;
+      if (m >= action().moves) break;
+      fine = move(move_of(action(), m));
+      if (m + 1 >= action().moves) break;
       // Everybody is done with the targets.
       if (!block_.all(fine)) return false;
     }
-    TUTTI_NO_UNROLL
-    for (std::uint32_t i = block_.thread(); i < a.receives && !ordered; i += block_.threads()) {
-      fine = fine && (confirmed || wait_for_header(message(a, i), false));
-      confirmed = false;
-    }
+    // Before the last barrier, after which the next step's is at hand.
+    const DeviceAction& a = action();
+    if (!is_ordered(a)) fine = fine && confirm(a, confirmed);
     // The barrier, and the releases below after it, order what all threads of the block did.
     if (!block_.all(fine)) return false;
-    end(a, ordered);
+    end(a);
     return true;
   }
 
@@ -175,7 +186,7 @@ class LaneWalk : LaneLinks<Block> {
   /// Makes the payload of a signal ours. Every lane that hears from a peer hears the same, so the
   /// words are written relaxed, more than once.
   TUTTI_HD bool learn(const Message& m) {
-    const std::uint32_t peer = end_of(m).peer;
+    const std::uint32_t peer = m.plan->peer;
     const std::uint64_t* payload = signal_payload(m);
     const auto* windows = reinterpret_cast<const Window*>(rank_.segment + shape_.windows()) +
                           std::size_t{peer} * kMostWindows;
@@ -188,7 +199,7 @@ class LaneWalk : LaneLinks<Block> {
       if (id != 0) {
         const Window* const window = windows + id;
         if (id >= kMostWindows || base > window->bytes) {
-          report_failure(shared_, tile_, step_, m.use, Trouble::window, id, base);
+          report_failure(shared_, round_, step_, m.use, Trouble::window, id, base);
           return false;
         }
         bytes = window->bytes - base;
@@ -212,7 +223,7 @@ class LaneWalk : LaneLinks<Block> {
     TUTTI_NO_UNROLL
     for (std::uint32_t l = block_.thread(); l < plan().lanes; l += block_.threads()) {
       while (fine && is_before(load_acquire(progress(first + l)), here)) {
-        fine = look_again(wait, whom_rank(rank_.rank));
+        fine = look_again(wait, whom_rank(rank_.rank), 0);
       }
     }
     return block_.all(fine);
@@ -245,7 +256,7 @@ class LaneWalk : LaneLinks<Block> {
 
   TUTTI_HD Target target(const DeviceAction& a, const DevicePlace& p, std::uint64_t bytes) {
     Target t;
-    const std::uint64_t shift = std::uint64_t{tile_} * range().tile_stride;
+    const std::uint64_t shift = std::uint64_t{shared_.tile(round_)} * range().tile_stride;
     switch (p.where) {
       case Place::Where::in:
         t.pointer = rank_.in + p.offset + shift;
@@ -276,7 +287,7 @@ class LaneWalk : LaneLinks<Block> {
         const std::uint64_t at = p.offset + (p.where == Place::Where::peer_tmp ? 0 : shift);
         const std::uint64_t limit = load_relaxed(words + 3 + which);
         if (at > limit || bytes > limit - at) {
-          report_failure(shared_, tile_, step_, whom_rank(static_cast<std::uint32_t>(p.rank)),
+          report_failure(shared_, round_, step_, whom_rank(static_cast<std::uint32_t>(p.rank)),
                          Trouble::window, limit, at + bytes);
           return t;
         }
@@ -300,7 +311,8 @@ class LaneWalk : LaneLinks<Block> {
     }
   }
 
-  TUTTI_HD bool move(const DeviceAction& a, const DeviceMove& m) {
+  TUTTI_HD bool move(const DeviceMove& m) {
+    const DeviceAction& a = action();
     MoveArguments arguments;
     arguments.targets = shared_.targets;
     arguments.destinations = m.destinations;
@@ -314,20 +326,17 @@ class LaneWalk : LaneLinks<Block> {
                                         std::is_integral_v<typename E::Wide>;
     const bool memory = is_ordered(a) || a.receives + a.sends == 0;
     const Way way = memory ? Way::memory : a.protocol == Protocol::ll ? Way::words : Way::lines;
-    return device::move<E>(block_, arguments, way, DataWait{*this, a});
+    return device::move<E>(block_, arguments, way, DataWait{*this});
   }
 
   /// Until the data of a message is there.
   struct DataWait {
     LaneWalk& walk;
-    const DeviceAction& action;
 
     TUTTI_HD Wait begin() const { return {}; }
     TUTTI_HD bool again(Wait& wait, const Target& t) const {
-      if (!walk.look_again(wait, action.first_use + t.use)) return false;
-      if (wait.looks % 1024 != 0) return true;
-      const Message m = walk.message(action, t.use);
-      return walk.is_possible(m, load_relaxed(m.header()));
+      const DeviceAction& a = walk.action();
+      return walk.look_again(wait, a.first_use + t.use, a.check);
     }
   };
 
