@@ -13,7 +13,8 @@ namespace tutti::device {
 
 /// An end of a connection, looked up once in an operation.
 struct OpenEnd {
-  std::uint64_t first;    // messages of the connection before this operation
+  std::uint64_t* count;   // of the connection's messages so far; touched by this lane alone
+  std::uint64_t first;    // that, before this operation
   std::uint64_t freed;    // sends: messages that the receiver had freed, when last seen
   std::byte* connection;  // where its headers and slots are
   std::uint64_t* credit;  // sends: in our memory, written by the receiver; else the sender's

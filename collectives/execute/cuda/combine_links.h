@@ -25,56 +25,48 @@ TUTTI_HD bool move_words(Block& block, const MoveArguments& m, std::uint32_t fir
     const std::uint32_t n = m.bytes - at < 8 ? m.bytes - at : 8;
     Widened<E, 1> sum{};
     std::uint64_t result = 0;
+    auto waiting = wait.begin();
     TUTTI_NO_UNROLL
-    for (std::uint32_t s = 0; s < m.sources; s += kLoads) {
-      const std::uint32_t here = m.sources - s < kLoads ? m.sources - s : kLoads;
+    for (std::uint32_t s = 0; s < m.sources;) {
       // All loads, and only then the flags: what is there already takes one trip together.
       // Memory is made like a message, with flags of 0, which its target has.
       Pair pack[kLoads];
-      std::uint32_t missing = (1u << here) - 1;
-      auto waiting = wait.begin();
-      TUTTI_NO_UNROLL
-      for (;;) {
-        TUTTI_UNROLL
-        for (std::uint32_t k = 0; k < kLoads; ++k) {
-          if ((missing >> k & 1) == 0) continue;
-          const Target& t = m.source(s + k);
-          // relaxed: data and flag are one word.
-          if (t.linked != 0) {
-            pack[k] = load_pair(reinterpret_cast<const std::uint64_t*>(t.pointer) + at / 8 * 2);
-          } else if (t.has_word(n)) {
-            const auto word = load<std::uint64_t>(t.pointer + at);
-            pack[k] = {word & 0xFFFFFFFFu, word >> 32};
-          } else {
-            pack[k] = {};
-          }
-        }
-        TUTTI_UNROLL
-        for (std::uint32_t k = 0; k < kLoads; ++k) {
-          if ((missing >> k & 1) == 0) continue;
-          const auto flag = static_cast<std::uint32_t>(m.source(s + k).flag);
-          if (static_cast<std::uint32_t>(pack[k].first >> 32) == flag &&
-              static_cast<std::uint32_t>(pack[k].second >> 32) == flag) {
-            missing &= ~(1u << k);
-          }
-        }
-        if (missing == 0) break;
-        if (!wait.again(waiting, m.source(s + lowest_bit(missing)))) return false;
-      }
-      TUTTI_NO_UNROLL
-      for (std::uint32_t k = 0; k < here; ++k) {
+      TUTTI_UNROLL
+      for (std::uint32_t k = 0; k < kLoads; ++k) {
+        if (s + k >= m.sources) continue;
         const Target& t = m.source(s + k);
+        // relaxed: data and flag are one word.
+        if (t.is_slot()) {
+          pack[k] = load_pair(reinterpret_cast<const std::uint64_t*>(t.pointer) + at / 8 * 2);
+        } else if (t.has_word(n)) {
+          const auto word = load<std::uint64_t>(t.pointer + at);
+          pack[k] = {word & 0xFFFFFFFFu, word >> 32};
+        } else {
+          pack[k] = {};
+        }
+      }
+      // As far as they are there. The rest is loaded again, all together.
+      const std::uint32_t end = m.sources - s < kLoads ? m.sources : s + kLoads;
+      TUTTI_NO_UNROLL
+      for (; s < end; ++s) {
+        const Target& t = m.source(s);
+        const auto flag = static_cast<std::uint32_t>(t.flag);
+        if (static_cast<std::uint32_t>(pack[0].first >> 32) != flag ||
+            static_cast<std::uint32_t>(pack[0].second >> 32) != flag) {
+          break;
+        }
         result = (pack[0].first & 0xFFFFFFFFu) | pack[0].second << 32;
-        if (t.linked == 0 && !t.has_word(n)) result = load_odd(t.pointer + at, n, t.unit());
-        if (is_copy) break;
+        if (!t.is_slot() && !t.has_word(n)) result = load_odd(t.pointer + at, n, t.unit());
+        if (is_copy) continue;
         Widened<E, 1> next;
         next.widen({result, 0});
         if (t.scaling == Scaling::factor) next.multiply(unpacked<typename E::Wide>(t.factor));
         if (t.scaling == Scaling::divide) next.divide(m.reduction);
-        sum.fold(next, s + k == 0, m.reduction.kind);
+        sum.fold(next, s == 0, m.reduction.kind);
         TUTTI_UNROLL
         for (std::uint32_t i = 0; i + 1 < kLoads; ++i) pack[i] = pack[i + 1];
       }
+      if (s < end && !wait.again(waiting, m.source(s))) return false;
     }
     if (!is_copy) {
       if (m.reduction.divide_result) sum.divide(m.reduction);
@@ -83,7 +75,7 @@ TUTTI_HD bool move_words(Block& block, const MoveArguments& m, std::uint32_t fir
     TUTTI_NO_UNROLL
     for (std::uint32_t d = 0; d < m.destinations; ++d) {
       const Target& t = m.targets[d];
-      if (t.linked != 0) {
+      if (t.is_slot()) {
         const std::uint64_t flag = t.flag << 32;
         block.store_pair(reinterpret_cast<std::uint64_t*>(t.pointer) + at / 8 * 2,
                          {(result & 0xFFFFFFFFu) | flag, result >> 32 | flag});
@@ -176,7 +168,7 @@ class LineMove {
       if (s < m_.sources) request(m_.source(s), next);
       if (s > 0) {
         const Target& t = m_.source(s - 1);
-        if (t.linked != 0 && !settle(t, result)) return false;
+        if (t.is_slot() && !settle(t, result)) return false;
         if (is_copy_) return true;
         TUTTI_UNROLL
         for (int i = 0; i < kPacks; ++i) {
@@ -226,7 +218,7 @@ class LineMove {
   }
 
   TUTTI_HD void request(const Target& t, Parts& parts) const {
-    if (t.linked != 0) return load_lines(t, parts);
+    if (t.is_slot()) return load_lines(t, parts);
     if (is_odd(t)) {
       const std::uint32_t unit = t.unit();
       return each_odd_word(parts, [&](std::uint32_t at, std::uint32_t n, std::uint64_t& word) {
@@ -275,8 +267,8 @@ class LineMove {
   }
 
   TUTTI_HD void store(const Target& t, Parts& parts) const {
-    if (t.linked == 0 && is_copy_ && t.pointer == m_.source(0).pointer) return;
-    if (t.linked != 0) {
+    if (!t.is_slot() && is_copy_ && t.pointer == m_.source(0).pointer) return;
+    if (t.is_slot()) {
       block_.converge();
       TUTTI_UNROLL
       for (int i = 0; i < kPacks; ++i) {

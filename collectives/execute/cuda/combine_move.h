@@ -16,14 +16,15 @@
 namespace tutti::device {
 
 /// An operand, ready to use: memory, or a slot's part.
-struct Target {
+struct alignas(16) Target {
   std::byte* pointer = nullptr;
-  std::uint64_t flag = 0;    // LL, LL128: what the units carry, the message's number
+  std::uint64_t flag = 0;    // not 0: a slot of LL or LL128, and what its units carry, the
+                             // message's number
   std::uint64_t factor = 0;  // packed(); 1 where nothing is scaled
-  std::uint32_t linked = 0;  // 1: a slot of LL or LL128
   Scaling scaling = Scaling::none;
-  std::uint32_t use = 0;  // linked: the action's receive, for those who wait
+  std::uint32_t use = 0;  // of a slot: the action's receive, for those who wait
 
+  TUTTI_HD bool is_slot() const { return flag != 0; }
   /// Accesses of that many bytes are aligned, 16 at most.
   TUTTI_HD std::uint32_t unit() const { return unit_of(reinterpret_cast<std::uintptr_t>(pointer)); }
 
@@ -77,31 +78,6 @@ struct MoveArguments {
 
 inline constexpr std::uint32_t kLoads = 8;  // of a thread, under way at once
 
-/// Whole packs of a copy.
-TUTTI_HD void copy_packs(const MoveArguments& m, std::uint32_t thread, std::uint32_t threads) {
-  const std::byte* const from = m.source(0).pointer;
-  const std::uint32_t stride = 16 * threads;
-  const std::uint32_t whole = m.bytes & ~15u;
-  TUTTI_NO_UNROLL
-  for (std::uint32_t at = 16 * thread; at < whole; at += kLoads * stride) {
-    Pair pack[kLoads];
-    TUTTI_UNROLL
-    for (std::uint32_t u = 0; u < kLoads; ++u) {
-      if (at + u * stride < whole) pack[u] = load_16(from + at + std::size_t{u} * stride);
-    }
-    TUTTI_NO_UNROLL
-    for (std::uint32_t d = 0; d < m.destinations; ++d) {
-      std::byte* const to = m.targets[d].pointer;
-      // In place, a copy onto itself is nothing to do; others may be reading it.
-      if (to == from) continue;
-      TUTTI_UNROLL
-      for (std::uint32_t u = 0; u < kLoads; ++u) {
-        if (at + u * stride < whole) store_16(to + at + std::size_t{u} * stride, pack[u]);
-      }
-    }
-  }
-}
-
 /// Whether sum_packs() does this move.
 TUTTI_HD bool is_plain_sum(const MoveArguments& m) {
   bool plain = m.sources <= kLoads && !m.reduction.divide_result && is_sum(m.reduction.kind);
@@ -112,11 +88,13 @@ TUTTI_HD bool is_plain_sum(const MoveArguments& m) {
   return plain;
 }
 
-/// Whole packs of a sum of at most eight sources. The loads are eight packs of one source, four of
-/// two, two of four, or one of eight: load j is of source j mod 2^k, and of pack j / 2^k. Then they
-/// are summed a few at a time, and the others move up, as no variable numbers a register.
+/// Whole packs of a copy, or of a sum of at most eight sources. The loads are eight packs of one
+/// source, four of two, two of four, or one of eight: load j is of source j mod 2^k, and of pack
+/// j / 2^k. Then they are summed a few at a time, and the others move up, as no variable numbers a
+/// register.
 template <class E>
-TUTTI_HD void sum_packs(const MoveArguments& m, std::uint32_t thread, std::uint32_t threads) {
+TUTTI_HD void sum_packs(const MoveArguments& m, bool is_copy, std::uint32_t thread,
+                        std::uint32_t threads) {
   constexpr std::uint32_t kAtATime = sizeof(typename E::Storage) >= 2 ? 2 : 1;
   const std::uint32_t stride = 16 * threads;
   const std::uint32_t whole = m.bytes & ~15u;
@@ -136,6 +114,19 @@ TUTTI_HD void sum_packs(const MoveArguments& m, std::uint32_t thread, std::uint3
       if ((j & last) < m.sources && here < whole) {
         pack[j] = load_16(m.source(j & last).pointer + here);
       }
+    }
+    if (is_copy) {
+      TUTTI_NO_UNROLL
+      for (std::uint32_t d = 0; d < m.destinations; ++d) {
+        std::byte* const to = m.targets[d].pointer;
+        // In place, a copy onto itself is nothing to do; others may be reading it.
+        if (to == m.source(0).pointer) continue;
+        TUTTI_UNROLL
+        for (std::uint32_t u = 0; u < kLoads; ++u) {
+          if (at + u * stride < whole) store_16(to + at + std::size_t{u} * stride, pack[u]);
+        }
+      }
+      continue;
     }
     Widened<E, 2> sum{};
     TUTTI_NO_UNROLL
@@ -173,13 +164,9 @@ template <class E>
 TUTTI_HD std::uint32_t move_packs(const MoveArguments& m, std::uint32_t thread,
                                   std::uint32_t threads) {
   if (!m.is_aligned()) return 0;
-  if (m.is_copy()) {
-    copy_packs(m, thread, threads);
-  } else if (is_plain_sum(m)) {
-    sum_packs<E>(m, thread, threads);
-  } else {
-    return 0;
-  }
+  const bool is_copy = m.is_copy();
+  if (!is_copy && !is_plain_sum(m)) return 0;
+  sum_packs<E>(m, is_copy, thread, threads);
   return m.bytes & ~15u;
 }
 

@@ -92,12 +92,6 @@ class LaneLinks {
     if (plan().messages != 0) return end.channel;
     return shape_.plan_channel(shared_.copy * plan().plan_channels + end.channel);
   }
-  /// Messages so far at this end; touched by this lane alone, so plain.
-  TUTTI_HD std::uint64_t* number(const End& end) const {
-    auto* all = reinterpret_cast<std::uint64_t*>(
-        rank_.segment + (end.sends != 0 ? shape_.sent() : shape_.received()));
-    return all + shape_.index(end.peer, channel(end));
-  }
   /// A thread for each end. A connection is in the receiver's segment, its credit in the sender's.
   TUTTI_HD void open_ends() {
     TUTTI_NO_UNROLL
@@ -108,7 +102,10 @@ class LaneLinks {
       std::byte* const mine = rank_.segment;
       std::byte* const theirs = rank_.segments[end.peer];
       OpenEnd& open = shared_.ends[e];
-      open.first = *number(end);
+      open.count =
+          reinterpret_cast<std::uint64_t*>(mine + (sends ? shape_.sent() : shape_.received())) +
+          shape_.index(end.peer, c);
+      open.first = *open.count;
       open.connection =
           (sends ? theirs : mine) + shape_.connection(sends ? rank_.rank : end.peer, c);
       open.credit = reinterpret_cast<std::uint64_t*>(

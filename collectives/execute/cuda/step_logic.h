@@ -31,9 +31,9 @@ class LaneWalk : LaneLinks<Block> {
     }
     TUTTI_NO_UNROLL
     for (std::uint32_t e = block_.thread(); e < lane().ends; e += block_.threads()) {
-      *number(shared_.lane_ends[e]) = shared_.ends[e].first +
-                                      std::uint64_t{round_} * shared_.lane_ends[e].per_tile +
-                                      shared_.lane_ends[e].counted;
+      const OpenEnd& open = shared_.ends[e];
+      const End& end = shared_.lane_ends[e];
+      *open.count = open.first + std::uint64_t{round_} * end.per_tile + end.counted;
     }
     finish();
   }
@@ -42,7 +42,7 @@ class LaneWalk : LaneLinks<Block> {
   using Links = LaneLinks<Block>;
   using Links::block_, Links::shared_, Links::shape_, Links::rank_;
   using Links::clean_slot, Links::look_again, Links::message, Links::signal_payload;
-  using Links::plan, Links::lane, Links::state, Links::open_ends, Links::number;
+  using Links::plan, Links::lane, Links::state, Links::open_ends;
   using Links::round_, Links::step_;
   using Links::wait_for_header, Links::wait_for_slot;
   using typename Links::Wait;
@@ -272,8 +272,7 @@ class LaneWalk : LaneLinks<Block> {
         const std::uint32_t first = p.where == Place::Where::send ? a.receives : 0;
         t.use = first + static_cast<std::uint32_t>(p.rank);
         const Message m = message(a, t.use);
-        t.linked = a.protocol == Protocol::simple ? 0 : 1;
-        t.flag = t.linked != 0 ? m.number : 0;
+        t.flag = a.protocol == Protocol::simple ? 0 : m.number;
         t.pointer = m.end->connection + p.offset +
                     (a.protocol == Protocol::ll      ? shape_.ll(m.slot)
                      : a.protocol == Protocol::ll128 ? shape_.ll128(m.slot)
