@@ -28,7 +28,7 @@ struct BlockShared {
   SegmentShape shape;
   RankLaunch rank;
   const std::byte* base;  // of the plan
-  const DeviceLane* lane;
+  DeviceLane lane;
   const End* lane_ends;
   const Use* uses;
   const DeviceAction* action;  // at hand
@@ -37,11 +37,11 @@ struct BlockShared {
 
   OpenEnd ends[kMostEnds];
   Target targets[kMostOperands];  // of the move at hand
-  // The whole plan, if it is no larger: read once, all together, as each look into the GPU's memory
-  // takes longer than a short message.
+  // The whole plan, if it is no larger, else its PlanBlock: read once, all together, as each look
+  // into the GPU's memory takes longer than a short message.
   alignas(16) std::byte plan[kPlanInShared];
 
-  TUTTI_HD const PlanBlock& header() const { return *reinterpret_cast<const PlanBlock*>(base); }
+  TUTTI_HD const PlanBlock& header() const { return *reinterpret_cast<const PlanBlock*>(plan); }
   /// Its copies share out the tiles of a plan; messages have one copy.
   TUTTI_HD std::uint32_t tile(std::uint32_t round) const { return copy + round * header().copies; }
   TUTTI_HD State* state() const { return reinterpret_cast<State*>(rank.segment); }

@@ -29,7 +29,6 @@ TUTTI_HD bool move_words(Block& block, const MoveArguments& m, std::uint32_t fir
     TUTTI_NO_UNROLL
     for (std::uint32_t s = 0; s < m.sources;) {
       // All loads, and only then the flags: what is there already takes one trip together.
-      // Memory is made like a message, with flags of 0, which its target has.
       Pair pack[kLoads];
       TUTTI_UNROLL
       for (std::uint32_t k = 0; k < kLoads; ++k) {
@@ -39,10 +38,7 @@ TUTTI_HD bool move_words(Block& block, const MoveArguments& m, std::uint32_t fir
         if (t.is_slot()) {
           pack[k] = load_pair(reinterpret_cast<const std::uint64_t*>(t.pointer) + at / 8 * 2);
         } else if (t.has_word(n)) {
-          const auto word = load<std::uint64_t>(t.pointer + at);
-          pack[k] = {word & 0xFFFFFFFFu, word >> 32};
-        } else {
-          pack[k] = {};
+          pack[k].first = load<std::uint64_t>(t.pointer + at);
         }
       }
       // As far as they are there. The rest is loaded again, all together.
@@ -50,13 +46,17 @@ TUTTI_HD bool move_words(Block& block, const MoveArguments& m, std::uint32_t fir
       TUTTI_NO_UNROLL
       for (; s < end; ++s) {
         const Target& t = m.source(s);
-        const auto flag = static_cast<std::uint32_t>(t.flag);
-        if (static_cast<std::uint32_t>(pack[0].first >> 32) != flag ||
-            static_cast<std::uint32_t>(pack[0].second >> 32) != flag) {
-          break;
+        result = pack[0].first;
+        if (t.is_slot()) {
+          const auto flag = static_cast<std::uint32_t>(t.flag);
+          if (static_cast<std::uint32_t>(result >> 32) != flag ||
+              static_cast<std::uint32_t>(pack[0].second >> 32) != flag) {
+            break;
+          }
+          result = (result & 0xFFFFFFFFu) | pack[0].second << 32;
+        } else if (!t.has_word(n)) {
+          result = load_odd(t.pointer + at, n, t.unit());
         }
-        result = (pack[0].first & 0xFFFFFFFFu) | pack[0].second << 32;
-        if (!t.is_slot() && !t.has_word(n)) result = load_odd(t.pointer + at, n, t.unit());
         if (is_copy) continue;
         Widened<E, 1> next;
         next.widen({result, 0});

@@ -85,6 +85,7 @@ struct PlanBlock {
   // Byte offsets of the arrays.
   std::uint32_t lane, range, action, use, end, move, place;
 };
+static_assert(sizeof(PlanBlock) % 16 == 0);
 
 /// What a plan is bound to.
 struct DeviceCall {

@@ -40,8 +40,9 @@ class LaneLinks {
     const std::byte* const in_memory = rank.plan;
     const std::uint32_t bytes = rank.plan_bytes;
     const bool fits = bytes <= kPlanInShared;
+    const std::uint32_t copied = fits ? bytes : sizeof(PlanBlock);
     TUTTI_NO_UNROLL
-    for (std::uint32_t at = 16 * block.thread(); fits && at < bytes; at += 16 * block.threads()) {
+    for (std::uint32_t at = 16 * block.thread(); at < copied; at += 16 * block.threads()) {
       store_16(shared.plan + at, load_16(in_memory + at));
     }
     if (block.thread() == 0) {
@@ -58,7 +59,7 @@ class LaneLinks {
       shared.tag = p.messages != 0 ? 0 : static_cast<std::uint32_t>(hash >> 32);
       shared.lane_ends = array<End>(p.end) + lane.first_end;
       shared.uses = array<Use>(p.use);
-      shared.lane = &lane;
+      shared.lane = lane;
       shared.lane_index = index - copy * p.lanes;
       shared.copy = copy;
     }
@@ -77,7 +78,7 @@ class LaneLinks {
   }
 
   TUTTI_HD const PlanBlock& plan() const { return shared_.header(); }
-  TUTTI_HD const DeviceLane& lane() const { return *shared_.lane; }
+  TUTTI_HD const DeviceLane& lane() const { return shared_.lane; }
   TUTTI_HD State* state() const { return shared_.state(); }
 
   template <class T>
