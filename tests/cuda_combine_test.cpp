@@ -90,6 +90,28 @@ TEST(DeviceCombine, HasTheBitsOfTheHosts) {
   for_each_combine_case({1, 15, 16, 17, 333}, 500, compare);
 }
 
+// An average of floats is divided once, to the nearest: as the host's own division, of subnormal
+// numbers and of those half-way between two as well.
+TEST(DeviceCombine, DividesAsTheHost) {
+  std::mt19937_64 random(11);
+  for (std::uint32_t divisor = 1; divisor < 70; ++divisor) {
+    device::Reduction r;
+    r.divisor = divisor;
+    r.reciprocal = 1.0 / divisor;
+    for (int i = 0; i < 20'000; ++i) {
+      auto bits = static_cast<std::uint32_t>(random());
+      if (i % 4 == 0) bits &= 0x80FFFFFFu;               // the smallest exponents
+      if (i % 4 == 1) bits &= ~(bits >> 8 & 0x7FFFFFu);  // few digits
+      const float x = device::float_of(bits);
+      const float want = x / static_cast<float>(divisor);
+      const float got = device::quotient_of(x, r);
+      ASSERT_TRUE(std::isnan(want) ? std::isnan(got)
+                                   : device::bits_of(want) == device::bits_of(got))
+          << x << " / " << divisor << ": " << got << " instead of " << want;
+    }
+  }
+}
+
 // Every code of the narrow floats, and every rounding boundary of one to the next.
 TEST(DeviceCombine, ConvertsAsTheReference) {
   const auto check = [](DataType type, auto element) {
