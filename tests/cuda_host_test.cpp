@@ -27,8 +27,7 @@ TEST_P(CudaHost, EveryTypeAndOperator) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, CudaHost, ::testing::Values(1, 2, 3, 4, 5, 8));
 
-// Everything by every protocol, in ctest entries of its own (label `long`; under sanitizers half an
-// hour each).
+// Everything by every protocol, in ctest entries of its own (label `long`).
 class CudaHostMatrix : public ::testing::TestWithParam<std::tuple<device::Protocol, int>> {};
 
 TEST_P(CudaHostMatrix, EveryAlgorithmEveryBoundary) {

@@ -2,7 +2,6 @@
 
 #include <sched.h>
 #include <sys/mman.h>
-#include <time.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -24,7 +23,6 @@
 namespace tutti::test {
 namespace {
 
-constexpr std::uint32_t kRoundsAwake = 64;  // of a launch
 constexpr std::size_t kStackBytes = std::size_t{256} << 10;
 
 /// Stacks are kept: a test makes a hundred thousand fibers.
@@ -133,17 +131,8 @@ TUTTI_UNSEEN void Fibers::begin(unsigned high, unsigned low) {
 }
 
 TUTTI_UNSEEN void Fibers::yield() {
-  // Once a round: what is waited for comes from another thread, which may want this one's core. The
-  // blocks of many ranks would take all of them with their looking; so it sleeps when it has looked
-  // for long.
-  if (++yields_ % count_ == 0) {
-    if (++rounds_ < kRoundsAwake || rounds_ % 4 != 0) {
-      sched_yield();
-    } else {
-      const timespec nap{0, 100'000};
-      nanosleep(&nap, nullptr);
-    }
-  }
+  // Once a round: what is waited for comes from another thread.
+  if (++yields_ % count_ == 0) sched_yield();
   next();
 }
 

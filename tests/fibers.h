@@ -62,7 +62,6 @@ class Fibers {
   std::uint32_t current_;
   std::uint32_t left_ = 0;
   std::uint32_t yields_ = 0;
-  std::uint32_t rounds_ = 0;  // of them
   const std::function<void(std::uint32_t)>* body_ = nullptr;
   Fiber* fibers_;  // and the thread's own, the last
   const void* thread_stack_ = nullptr;
