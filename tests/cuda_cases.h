@@ -28,12 +28,15 @@ inline DeviceCase nth(const Algorithm& a, std::size_t k, int ranks) {
   return c;
 }
 
-inline void test_every_algorithm(DeviceRanks& all, std::span<const std::size_t> sizes) {
+/// `protocol`: instead of each in turn.
+inline void test_every_algorithm(DeviceRanks& all, std::span<const std::size_t> sizes,
+                                 std::optional<device::Protocol> protocol = {}) {
   std::size_t k = 0;
   for (const Algorithm& a : algorithms()) {
     for (const std::size_t bytes : sizes) {
       DeviceCase c = nth(a, ++k, all.size());
       c.bytes = bytes;
+      if (protocol) c.protocol = protocol;
       ASSERT_EQ(all.run(c), 0U) << c.text(all.size());
     }
   }

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/execute/cuda/combine_move.h"
+#include "collectives/execute/cuda/combine_links.h"
 #include "core/combine.h"
 #include "tests/core_reference.h"
 
@@ -75,11 +75,15 @@ struct CombineData {
   }
 
   /// Source `s` as the device sees it, its elements at `memory`.
+  template <class E>
   device::Target target(std::size_t s, std::byte* memory) const {
     device::Target t{};
     t.pointer = memory;
-    t.scaling = static_cast<device::Scaling>(sources[s].prescale);
-    t.scalar = sources[s].scalar;
+    t.template leave<E>();
+    if (sources[s].prescale == Prescale::multiply) t.template multiply<E>(sources[s].scalar);
+    if constexpr (std::is_floating_point_v<typename E::Wide>) {
+      if (sources[s].prescale == Prescale::divide) t.template divide<E>(kCombineDivisor);
+    }
     return t;
   }
   /// Destinations first, then the sources.
@@ -92,6 +96,7 @@ struct CombineData {
     m.bytes = bytes;
     m.reduction.kind = c.kind;
     m.reduction.divisor = kCombineDivisor;
+    m.reduction.reciprocal = 1.0 / kCombineDivisor;
     m.reduction.divide_result = c.divide_result;
     return m;
   }
@@ -109,6 +114,22 @@ struct CombineData {
   std::vector<Source> sources;
   std::vector<std::byte> expected;
 };
+
+/// Memory alone, which nobody waits for.
+struct NoWait {
+  TUTTI_HD int begin() const { return 0; }
+  TUTTI_HD bool again(int, const device::Target&) const { return false; }
+};
+
+/// The ways that a case can be moved: LL128 is taken for sums alone, with factors at most.
+inline std::vector<device::Way> ways_of(const CombineCase& c) {
+  using enum device::Way;
+  std::vector<device::Way> ways{memory, words};
+  if (c.kind == ReduceKind::sum && !c.divide_result && c.prescale != Prescale::divide) {
+    ways.push_back(lines);
+  }
+  return ways;
+}
 
 /// `compare(case, data)` for every type, operator and scaling; `counts` and alignments vary where
 /// nothing is scaled, and `many` elements are scaled.

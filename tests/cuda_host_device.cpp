@@ -31,7 +31,7 @@ TUTTI_UNSEEN device::Pair HostBlock::load_line(const std::uint64_t* p) {
   const std::uint32_t lane = thread_ % warp();
   warp_.line[lane] = const_cast<std::uint64_t*>(p);
   any(false);
-  if (lane % 8 == 0 && p != nullptr) {
+  if (lane % 8 == 0) {
     device::check_aligned(p, device::kLine);
     // The flag first, so that what is read after it is no older. acquire: as below.
     const std::uint64_t flag = device::load_acquire(p + 15);
@@ -42,7 +42,7 @@ TUTTI_UNSEEN device::Pair HostBlock::load_line(const std::uint64_t* p) {
     }
   }
   any(false);
-  return p != nullptr ? warp_.part[lane] : device::Pair{};
+  return warp_.part[lane];
 }
 
 TUTTI_UNSEEN void HostBlock::store_line(std::uint64_t* p, device::Pair value) {

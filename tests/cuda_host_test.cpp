@@ -2,6 +2,8 @@
 // several) for each thread block.
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "device/team.h"
 #include "tests/cuda_cases.h"
 #include "tests/cuda_host_device.h"
@@ -24,6 +26,26 @@ TEST_P(CudaHost, EveryTypeAndOperator) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, CudaHost, ::testing::Values(1, 2, 3, 4, 5, 8));
+
+// Everything by every protocol, in ctest entries of its own (label `long`).
+class CudaHostMatrix : public ::testing::TestWithParam<std::tuple<device::Protocol, int>> {};
+
+TEST_P(CudaHostMatrix, EveryAlgorithmEveryBoundary) {
+  const auto [protocol, ranks] = GetParam();
+  HostDevice device;
+  DeviceRanks all({device}, ranks, kSmallSlots);
+  test_every_algorithm(all, kBoundaries, protocol);
+}
+
+INSTANTIATE_TEST_SUITE_P(Simple, CudaHostMatrix,
+                         ::testing::Combine(::testing::Values(device::Protocol::simple),
+                                            ::testing::Range(2, 9)));
+INSTANTIATE_TEST_SUITE_P(Ll, CudaHostMatrix,
+                         ::testing::Combine(::testing::Values(device::Protocol::ll),
+                                            ::testing::Range(2, 9)));
+INSTANTIATE_TEST_SUITE_P(Ll128, CudaHostMatrix,
+                         ::testing::Combine(::testing::Values(device::Protocol::ll128),
+                                            ::testing::Range(2, 9)));
 
 // Several threads in a block: barriers stand where they must (ThreadSanitizer sees if not).
 TEST(CudaHostBlocks, OfSeveralThreads) {

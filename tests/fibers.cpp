@@ -79,23 +79,25 @@ TUTTI_UNSEEN std::uint64_t Fibers::random() {
   return random_ * 0x2545F4914F6CDD1DULL >> 16;
 }
 
+/// By itself, as getcontext() is one of those that may return twice to the compiler.
+void Fibers::prepare(Fiber& f) {
+  const auto self = reinterpret_cast<std::uintptr_t>(this);
+  f.stack = Stacks::all().take();
+  getcontext(&f.context);
+  f.context.uc_stack.ss_sp = f.stack;
+  f.context.uc_stack.ss_size = kStackBytes;
+  f.context.uc_link = nullptr;
+  makecontext(&f.context, reinterpret_cast<void (*)()>(&Fibers::begin), 2,
+              static_cast<unsigned>(self >> 32), static_cast<unsigned>(self));
+#if defined(__SANITIZE_THREAD__)
+  f.sanitizer = __tsan_create_fiber(0);
+#endif
+}
+
 void Fibers::run(const std::function<void(std::uint32_t)>& body) {
   body_ = &body;
   left_ = count_;
-  const auto self = reinterpret_cast<std::uintptr_t>(this);
-  for (std::uint32_t i = 0; i < count_; ++i) {
-    Fiber& f = fibers_[i];
-    f.stack = Stacks::all().take();
-    getcontext(&f.context);
-    f.context.uc_stack.ss_sp = f.stack;
-    f.context.uc_stack.ss_size = kStackBytes;
-    f.context.uc_link = nullptr;
-    makecontext(&f.context, reinterpret_cast<void (*)()>(&Fibers::begin), 2,
-                static_cast<unsigned>(self >> 32), static_cast<unsigned>(self));
-#if defined(__SANITIZE_THREAD__)
-    f.sanitizer = __tsan_create_fiber(0);
-#endif
-  }
+  for (std::uint32_t i = 0; i < count_; ++i) prepare(fibers_[i]);
 #if defined(__SANITIZE_THREAD__)
   fibers_[count_].sanitizer = __tsan_get_current_fiber();
   for (std::uint32_t i = 0; i < count_; ++i) __tsan_release(&fibers_[i].ended);

@@ -51,6 +51,7 @@ class Fibers {
     bool ended;
   };
 
+  void prepare(Fiber& fiber);
   static void begin(unsigned high, unsigned low);
   void next();
   void switch_to(std::uint32_t to);

@@ -1,6 +1,7 @@
 // The device combine on a device, against core/combine() on the host.
 #include <cuda_runtime.h>
 
+#include "collectives/execute/cuda/kernel.cuh"
 #include "tests/cuda_combine_cases.h"
 
 namespace tutti::test {
@@ -12,42 +13,62 @@ using device::Target;
 constexpr std::size_t kSpace = 1 << 16;  // of each operand
 
 template <DataType type>
-__global__ void move(MoveArguments m) {
-  device::move_memory<device::ElementOf<type>>(m, threadIdx.x, blockDim.x);
+__global__ void run(MoveArguments m, device::Way way, bool* fine) {
+#if TUTTI_ON_DEVICE
+  device::DeviceBlock block;
+  if (!device::move<device::ElementOf<type>>(block, m, way, NoWait{})) *fine = false;
+#endif
 }
+
+/// A case's operands on the device: a destination, the sources, and what the kernel says.
+struct OnDevice {
+  OnDevice() { EXPECT_EQ(cudaMalloc(&memory, (kCombineSources + 2) * kSpace), cudaSuccess); }
+  ~OnDevice() { cudaFree(memory); }
+  std::byte* operand(std::size_t i) const { return memory + i * kSpace; }
+  void put(std::size_t i, const void* from, std::size_t bytes, std::size_t offset = 0) const {
+    EXPECT_EQ(cudaMemcpy(operand(i) + offset, from, bytes, cudaMemcpyHostToDevice), cudaSuccess);
+  }
+
+  std::byte* memory = nullptr;
+};
 
 template <DataType type>
-void launch(const MoveArguments& m) {
-  move<type><<<1, 64>>>(m);
+void move(const CombineCase& c, const CombineData& data, device::Way way, const OnDevice& on) {
+  Target targets[1 + kCombineSources];
+  targets[0].pointer = on.operand(0) + c.misalign;
+  for (std::size_t s = 0; s < kCombineSources; ++s) {
+    targets[1 + s] = data.target<device::ElementOf<type>>(s, on.operand(s + 1) + c.misalign);
+  }
+  const bool fine = true;
+  on.put(kCombineSources + 1, targets, sizeof targets);
+  on.put(kCombineSources + 1, &fine, sizeof fine, sizeof targets);
+  std::byte* const last = on.operand(kCombineSources + 1);
+  run<type><<<1, device::kThreads>>>(data.arguments(c, reinterpret_cast<const Target*>(last), 1),
+                                     way, reinterpret_cast<bool*>(last + sizeof targets));
 }
 
-using Launch = void (*)(const MoveArguments&);
-constexpr Launch kLaunch[] = {
-    launch<DataType::int8>,     launch<DataType::uint8>,       launch<DataType::int32>,
-    launch<DataType::uint32>,   launch<DataType::int64>,       launch<DataType::uint64>,
-    launch<DataType::float16>,  launch<DataType::float32>,     launch<DataType::float64>,
-    launch<DataType::bfloat16>, launch<DataType::float8_e4m3>, launch<DataType::float8_e5m2>};
+using Move = void (*)(const CombineCase&, const CombineData&, device::Way, const OnDevice&);
+constexpr Move kMove[] = {
+    move<DataType::int8>,     move<DataType::uint8>,       move<DataType::int32>,
+    move<DataType::uint32>,   move<DataType::int64>,       move<DataType::uint64>,
+    move<DataType::float16>,  move<DataType::float32>,     move<DataType::float64>,
+    move<DataType::bfloat16>, move<DataType::float8_e4m3>, move<DataType::float8_e5m2>};
 
 void compare(const CombineCase& c, const CombineData& data) {
-  std::byte* memory = nullptr;
-  ASSERT_EQ(cudaMalloc(&memory, (kCombineSources + 2) * kSpace), cudaSuccess);
-  Target targets[1 + kCombineSources];
-  targets[0].pointer = memory + c.misalign;
+  const OnDevice on;
   for (std::size_t s = 0; s < kCombineSources; ++s) {
-    std::byte* const at = memory + (s + 1) * kSpace + c.misalign;
-    ASSERT_EQ(cudaMemcpy(at, data.inputs[s].data(), data.bytes, cudaMemcpyHostToDevice),
-              cudaSuccess);
-    targets[1 + s] = data.target(s, at);
+    on.put(s + 1, data.inputs[s].data(), data.bytes, c.misalign);
   }
-  std::byte* const on_device = memory + (kCombineSources + 1) * kSpace;
-  ASSERT_EQ(cudaMemcpy(on_device, targets, sizeof targets, cudaMemcpyHostToDevice), cudaSuccess);
-  kLaunch[static_cast<int>(c.type)](
-      data.arguments(c, reinterpret_cast<const Target*>(on_device), 1));
-  std::vector<std::byte> got(data.bytes);
-  ASSERT_EQ(cudaMemcpy(got.data(), memory + c.misalign, got.size(), cudaMemcpyDeviceToHost),
-            cudaSuccess);
-  cudaFree(memory);
-  data.expect_same(c, got.data());
+  for (const device::Way way : ways_of(c)) {
+    SCOPED_TRACE(static_cast<int>(way));
+    ASSERT_EQ(cudaMemset(on.operand(0), 0x5A, kSpace), cudaSuccess);
+    kMove[static_cast<int>(c.type)](c, data, way, on);
+    std::vector<std::byte> got(data.bytes);
+    ASSERT_EQ(
+        cudaMemcpy(got.data(), on.operand(0) + c.misalign, got.size(), cudaMemcpyDeviceToHost),
+        cudaSuccess);
+    data.expect_same(c, got.data());
+  }
 }
 
 TEST(GpuCombine, HasTheBitsOfTheHosts) { for_each_combine_case({1, 17, 5000}, 5000, compare); }

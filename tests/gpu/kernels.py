@@ -11,10 +11,14 @@ import subprocess
 import sys
 
 MOST_REGISTERS = 128     # 512 threads leave no more
-MOST_SPILLS = 0          # accesses of local memory in the loops that move packs; elsewhere they cost a step little
-MOST_BYTES = 120_000     # of a type's instructions; 60,000 are wanted (docs/gpu-status.md)
+MOST_SPILLS = 0          # accesses of local memory, anywhere
+MOST_BYTES = 64_000      # of a type's instructions; 60,000 are wanted (docs/gpu-status.md)
 LOADS_AT_ONCE = 8        # of 128 bits, before the first result is used: copies, and sums
+LINES_AT_ONCE = 2        # of an LL128 message, of one-byte types; of others twice as many
+MOST_IN_BURST = 5        # instructions from one of these loads to the next
 MOST_FENCES = 8          # MEMBAR, in all of a kernel: release stores of headers, credits and meetings
+MOST_CALLS = 12          # of what ends a wait, and of the steps of divisions
+ONE_BYTE, EIGHT_BYTES = (0, 1, 10, 11), (4, 5)  # integers of the latter have a 64-bit division, for averages
 
 INSTRUCTION = re.compile(r"/\*([0-9a-f]{4,})\*/\s+((?:@!?U?P\d+\s+)?[A-Z][^;]*);")
 REGISTER = re.compile(r"\bR(\d+)\b")
@@ -41,6 +45,11 @@ def is_wide(line):
     return ".128" in line and ("LDG.E" in line or "LD.E" in line)
 
 
+def is_flagged(line):
+    """A relaxed load of a message of LL or LL128."""
+    return ".128" in line and "STRONG.SYS" in line and ("LDG.E" in line or "LD.E" in line)
+
+
 def bulk_loops(kernel):
     """The instructions of each innermost loop that has eight wide loads: from where a branch goes back to."""
     loops = []
@@ -54,6 +63,16 @@ def bulk_loops(kernel):
             loops.append((first, at, body))
     return [body for first, last, body in loops
             if not any(first <= f and l <= last and (f, l) != (first, last) for f, l, _ in loops)]
+
+
+def longest_burst(lines, is_load):
+    """The most loads that follow each other, with no more than a few instructions between two."""
+    places = [i for i, line in enumerate(lines) if is_load(line)]
+    best = run = min(1, len(places))
+    for before, at in zip(places, places[1:]):
+        run = run + 1 if at - before <= MOST_IN_BURST else 1
+        best = max(best, run)
+    return best
 
 
 def loads_at_once(lines):
@@ -79,10 +98,11 @@ def count(lines, *starts):
 
 def facts_of(kernel):
     lines = [text for _, text in kernel]
-    loops = bulk_loops(kernel)
-    return {"bytes": 16 * len(lines), "loops": len(loops),
-            "spills": sum(count(body, "LDL", "STL") for body in loops), "spills elsewhere": count(lines, "LDL", "STL"),
-            "fences": count(lines, "MEMBAR"), "at once": loads_at_once(lines), "calls": count(lines, "CALL")}
+    return {"bytes": 16 * len(lines), "loops": len(bulk_loops(kernel)), "spills": count(lines, "LDL", "STL"),
+            "fences": count(lines, "MEMBAR"), "at once": loads_at_once(lines),
+            "lines at once": longest_burst(lines, is_flagged), "calls": count(lines, "CALL"),
+            # A 64-bit division has its reciprocal from here.
+            "long divisions": count(lines, "I2F.U64")}
 
 
 def run(*command):
@@ -107,9 +127,13 @@ def main():
         seen += 1
         facts = {"registers": registers.get(name, 0), **facts_of(lines)}
         print(name, ", ".join(f"{k} {v}" for k, v in facts.items()))
+        data_type = int(re.search(r"DataTypeE(\d+)E", name)[1])
         for fact, good in (("registers", 0 < facts["registers"] <= MOST_REGISTERS),
                            ("spills", facts["spills"] <= MOST_SPILLS), ("bytes", facts["bytes"] <= MOST_BYTES),
-                           ("at once", facts["at once"] >= LOADS_AT_ONCE), ("loops", facts["loops"] >= 2), ("fences", facts["fences"] <= MOST_FENCES)):
+                           ("at once", facts["at once"] >= LOADS_AT_ONCE), ("loops", facts["loops"] >= 1),
+                           ("lines at once", facts["lines at once"] >= LINES_AT_ONCE * (1 if data_type in ONE_BYTE else 2)),
+                           ("fences", facts["fences"] <= MOST_FENCES), ("calls", facts["calls"] <= MOST_CALLS),
+                           ("long divisions", facts["long divisions"] <= (1 if data_type in EIGHT_BYTES else 0))):
             if not good:
                 wrong.append(f"{name}: {fact} {facts[fact]}")
     size = arguments.binary.stat().st_size / 1e6

@@ -1,81 +1,90 @@
 // The device combine where an operand is a message of LL or LL128: data and flag in one access, so
-// that whoever finds the flag has the data. A Block (lane_links.h) knows what a warp can do.
+// that whoever finds the flag has the data. And all else that combine_move.h leaves, as LL's loop
+// does whatever it meets: any operator, division, odd addresses, what remains at the end.
+// A Block (lane_links.h) knows what a warp can do.
+//
+// Nothing here is called out of line: around a call registers have to be saved. What is rare is a
+// loop that takes elements, or words, one by one instead; each of them comes to the first place for
+// that, as no variable numbers a register.
 #pragma once
 
 #include "collectives/execute/cuda/combine_move.h"
 
 namespace tutti::device {
 
-// --- LL ------------------------------------------------------------------------------------------
+// --- LL, and whatever there is -------------------------------------------------------------------
 
-/// 8 bytes of data in two words, each with its own flag. `wait(target)`: whether to look again.
+/// From byte `first` on, 8 bytes at a time; in LL these are two words, each with its own flag.
+/// `wait`: a new one for each wait, who says whether to look again for a target (lane_links.h).
 template <class E, class Block, class Wait>
-TUTTI_HD bool move_ll(Block& block, const MoveArguments& m, Wait&& wait) {
+TUTTI_HD bool move_words(Block& block, const MoveArguments& m, std::uint32_t first,
+                         const Wait& wait) {
   const bool is_copy = m.is_copy();
-  const auto bytes = static_cast<std::uint32_t>(m.bytes);  // a message's
   TUTTI_NO_UNROLL
-  for (std::uint32_t at = block.thread() * 8; at < bytes; at += block.threads() * 8) {
-    const std::uint32_t n = bytes - at < 8 ? bytes - at : 8;
+  for (std::uint32_t at = first + block.thread() * 8; at < m.bytes; at += block.threads() * 8) {
+    const std::uint32_t n = m.bytes - at < 8 ? m.bytes - at : 8;
     Widened<E, 1> sum{};
-    Pair result;
+    std::uint64_t result = 0;
+    auto waiting = wait.begin();
     TUTTI_NO_UNROLL
-    for (std::uint32_t first = 0; first < m.sources; first += kLoads) {
-      const std::uint32_t here = m.sources - first < kLoads ? m.sources - first : kLoads;
+    for (std::uint32_t s = 0; s < m.sources;) {
       // All loads, and only then the flags: what is there already takes one trip together.
       Pair pack[kLoads];
-      std::uint32_t missing = (1u << here) - 1;
-      do {
-        TUTTI_UNROLL
-        for (std::uint32_t k = 0; k < kLoads; ++k) {
-          if ((missing >> k & 1) == 0) continue;
-          const Target& t = m.source(first + k);
-          // relaxed: data and flag are one word.
-          if (t.linked != 0) {
-            pack[k] = load_pair(reinterpret_cast<const std::uint64_t*>(t.pointer) + at / 8 * 2);
-          } else {
-            pack[k].first = load_word(t.pointer + at, n, t.unit());
-          }
+      TUTTI_UNROLL
+      for (std::uint32_t k = 0; k < kLoads; ++k) {
+        if (s + k >= m.sources) continue;
+        const Target& t = m.source(s + k);
+        // relaxed: data and flag are one word.
+        if (t.is_slot()) {
+          pack[k] = load_pair(reinterpret_cast<const std::uint64_t*>(t.pointer) + at / 8 * 2);
+        } else if (t.has_word(n)) {
+          pack[k].first = load<std::uint64_t>(t.pointer + at);
         }
-        TUTTI_UNROLL
-        for (std::uint32_t k = 0; k < kLoads; ++k) {
-          if ((missing >> k & 1) == 0) continue;
-          const Target& t = m.source(first + k);
-          if (t.linked != 0) {
-            const auto flag = static_cast<std::uint32_t>(t.flag);
-            if (static_cast<std::uint32_t>(pack[k].first >> 32) != flag ||
-                static_cast<std::uint32_t>(pack[k].second >> 32) != flag) {
-              continue;
-            }
-            pack[k].first = (pack[k].first & 0xFFFFFFFFu) | pack[k].second << 32;
-          }
-          missing &= ~(1u << k);
-        }
-        if (missing != 0 && !wait(m.source(first + lowest_bit(missing)))) return false;
-      } while (missing != 0);
-      result = pack[0];
-      if (is_copy) break;
-      TUTTI_NO_UNROLL
-      for (std::uint32_t k = 0; k < here; ++k) {
-        const Target& t = m.source(first + k);
-        Widened<E, 1> next;
-        next.widen(pack[0]);
-        next.scale(t.scaling, t.scalar, m.reduction.divisor);
-        sum.fold(next, first + k == 0, m.reduction.kind);
-        // Moved up, as registers cannot be numbered by a variable.
-        TUTTI_UNROLL
-        for (std::uint32_t i = 0; i + 1 < kLoads; ++i) pack[i].first = pack[i + 1].first;
       }
+      // As far as they are there. The rest is loaded again, all together.
+      const std::uint32_t end = m.sources - s < kLoads ? m.sources : s + kLoads;
+      TUTTI_NO_UNROLL
+      for (; s < end; ++s) {
+        const Target& t = m.source(s);
+        result = pack[0].first;
+        if (t.is_slot()) {
+          const auto flag = static_cast<std::uint32_t>(t.flag);
+          if (static_cast<std::uint32_t>(result >> 32) != flag ||
+              static_cast<std::uint32_t>(pack[0].second >> 32) != flag) {
+            break;
+          }
+          result = (result & 0xFFFFFFFFu) | pack[0].second << 32;
+        } else if (!t.has_word(n)) {
+          result = load_odd(t.pointer + at, n, t.unit());
+        }
+        if (is_copy) continue;
+        Widened<E, 1> next;
+        next.widen({result, 0});
+        if (t.scaling == Scaling::factor) next.multiply(unpacked<typename E::Wide>(t.factor));
+        if (t.scaling == Scaling::divide) next.divide(m.reduction);
+        sum.fold(next, s == 0, m.reduction.kind);
+        TUTTI_UNROLL
+        for (std::uint32_t i = 0; i + 1 < kLoads; ++i) pack[i] = pack[i + 1];
+      }
+      if (s < end && !wait.again(waiting, m.source(s))) return false;
     }
-    if (!is_copy) result = sum.stored(m.reduction);
+    if (!is_copy) {
+      if (m.reduction.divide_result) sum.divide(m.reduction);
+      result = sum.narrowed().first;
+    }
     TUTTI_NO_UNROLL
     for (std::uint32_t d = 0; d < m.destinations; ++d) {
       const Target& t = m.targets[d];
-      if (t.linked != 0) {
+      if (t.is_slot()) {
         const std::uint64_t flag = t.flag << 32;
         block.store_pair(reinterpret_cast<std::uint64_t*>(t.pointer) + at / 8 * 2,
-                         {(result.first & 0xFFFFFFFFu) | flag, result.first >> 32 | flag});
-      } else if (!is_copy || t.pointer != m.source(0).pointer) {
-        store_word(t.pointer + at, result.first, n, t.unit());
+                         {(result & 0xFFFFFFFFu) | flag, result >> 32 | flag});
+      } else if (is_copy && t.pointer == m.source(0).pointer) {
+        continue;
+      } else if (t.has_word(n)) {
+        store(t.pointer + at, result);
+      } else {
+        store_odd(t.pointer + at, result, n, t.unit());
       }
     }
   }
@@ -99,6 +108,21 @@ inline constexpr std::uint32_t kLinesData = 240;
 template <int kPairs>
 struct LineParts {
   Pair pack[2 * kPairs];  // thread 7: the first of each pair alone
+
+  /// `f(i, word)` for each word, of pack i / 2, one by one.
+  template <class F>
+  TUTTI_HD void each_word(const F& f) {
+    TUTTI_NO_UNROLL
+    for (int i = 0; i < 4 * kPairs; ++i) {
+      std::uint64_t word = pack[0].first;
+      f(i, word);
+      TUTTI_UNROLL
+      for (int k = 0; k < 2 * kPairs; ++k) {
+        pack[k].first = pack[k].second;
+        pack[k].second = k + 1 < 2 * kPairs ? pack[k + 1].first : word;
+      }
+    }
+  }
 };
 
 template <class E, class Block, class Wait>
@@ -109,24 +133,23 @@ class LineMove {
   using Parts = LineParts<kPairs>;
 
  public:
-  TUTTI_HD LineMove(Block& block, const MoveArguments& m, Wait& wait)
+  TUTTI_HD LineMove(Block& block, const MoveArguments& m, const Wait& wait)
       : block_(block),
         m_(m),
         wait_(wait),
         part_(block.thread() % 8),
-        bytes_(static_cast<std::uint32_t>(m.bytes)),
+        bytes_(m.bytes),
+        pairs_((bytes_ + kLinesData - 1) / kLinesData),
+        groups_(block.threads() / 8),
         is_copy_(m.is_copy()) {}
 
   TUTTI_HD bool run() {
-    const std::uint32_t pairs = (bytes_ + kLinesData - 1) / kLinesData;
     const std::uint32_t group = block_.thread() / 8;
-    groups_ = block_.threads() / 8;
     // All threads of a warp go round together, also those without a pair.
     const std::uint32_t first = group - group % (block_.warp() / 8);
     TUTTI_NO_UNROLL
-    for (std::uint32_t at = first; at < pairs; at += kPairs * groups_) {
+    for (std::uint32_t at = first; at < pairs_; at += kPairs * groups_) {
       pair_ = at + group - first;
-      pairs_ = pairs;
       Parts result{};
       if (!combine(result)) return false;
       TUTTI_NO_UNROLL
@@ -145,15 +168,13 @@ class LineMove {
       if (s < m_.sources) request(m_.source(s), next);
       if (s > 0) {
         const Target& t = m_.source(s - 1);
-        if (t.linked != 0 && !settle(t, result)) return false;
+        if (t.is_slot() && !settle(t, result)) return false;
         if (is_copy_) return true;
         TUTTI_UNROLL
         for (int i = 0; i < kPacks; ++i) {
           Widened<E, 2> value;
           value.widen(result.pack[i]);
-          if (t.scaling != Scaling::none) {
-            value.multiply(factor_of<E>(t.scaling, t.scalar, m_.reduction.divisor));
-          }
+          if (t.scaling != Scaling::none) value.multiply(unpacked<typename E::Wide>(t.factor));
           if (s == 1) {
             sum[i] = value;
           } else {
@@ -170,52 +191,70 @@ class LineMove {
   }
 
   TUTTI_HD bool is_mine(int i) const { return pair_ + i / 2 * groups_ < pairs_; }
-  TUTTI_HD std::uint64_t* words(const Target& t, int i) const {
-    const std::uint32_t line = (pair_ + i / 2 * groups_) * 2 + i % 2;
-    return reinterpret_cast<std::uint64_t*>(t.pointer) + line * 16 + part_ * 2;
+  TUTTI_HD std::uint64_t* words(const Target& t, std::uint32_t pair, int i) const {
+    return reinterpret_cast<std::uint64_t*>(t.pointer) + (pair * 2 + i % 2) * 16 + part_ * 2;
   }
   /// Where pack `i` is in memory, and how many bytes there are of it.
   TUTTI_HD std::uint32_t place(int i, std::uint32_t& n) const {
-    const std::uint32_t at = (pair_ + i / 2 * groups_) * kLinesData +
+    const std::uint32_t at = (here(pair_) + i / 2 * groups_) * kLinesData +
                              (part_ == 7 ? 224 : part_ * 16 + (i % 2 != 0 ? 112 : 0));
     const bool none = at >= bytes_ || !is_mine(i) || (part_ == 7 && i % 2 != 0);
     n = none ? 0 : bytes_ - at < 16 ? bytes_ - at : 16;
     return at;
   }
+  /// Whether some pack of this thread is no whole one at a multiple of 16.
+  TUTTI_HD bool is_odd(const Target& t) const {
+    return t.unit() != 16 || (bytes_ % 16 != 0 && pair_ + (kPairs - 1) * groups_ + 1 >= pairs_);
+  }
+  /// `f(at, n, i, word)` for each word of memory, n > 0 bytes from there on.
+  template <class F>
+  TUTTI_HD void each_odd_word(Parts& parts, const F& f) const {
+    parts.each_word([&](int i, std::uint64_t& word) {
+      std::uint32_t n = 0;
+      const std::uint32_t at = place(i / 2, n) + i % 2 * 8;
+      n = n < i % 2 * 8u ? 0 : n - i % 2 * 8;
+      if (n > 0) f(at, n < 8 ? n : 8, word);
+    });
+  }
 
   TUTTI_HD void request(const Target& t, Parts& parts) const {
-    if (t.linked != 0) return load_lines(t, parts);
-    const std::uint32_t unit = t.unit();
+    if (t.is_slot()) return load_lines(t, parts);
+    if (is_odd(t)) {
+      const std::uint32_t unit = t.unit();
+      return each_odd_word(parts, [&](std::uint32_t at, std::uint32_t n, std::uint64_t& word) {
+        word = load_odd(t.pointer + at, n, unit);
+      });
+    }
     TUTTI_UNROLL
     for (int i = 0; i < kPacks; ++i) {
       std::uint32_t n = 0;
       const std::uint32_t at = place(i, n);
-      if (n == 16 && unit == 16) {
-        parts.pack[i] = load_16(t.pointer + at);
-      } else if (n > 0) {
-        parts.pack[i] = load_odd(t.pointer + at, n, unit);
-      }
+      if (n > 0) parts.pack[i] = load_16(t.pointer + at);
     }
   }
 
+  /// Who has no pair loads the last one as well: a load that depends on nothing is under way
+  /// together with the others.
   TUTTI_HD void load_lines(const Target& t, Parts& parts) const {
+    block_.converge();
     TUTTI_UNROLL
     for (int i = 0; i < kPacks; ++i) {
-      parts.pack[i] = block_.load_line(is_mine(i) ? words(t, i) : nullptr);
+      const std::uint32_t pair = pair_ + i / 2 * groups_;
+      parts.pack[i] = block_.load_line(words(t, pair < pairs_ ? pair : pairs_ - 1, i));
     }
   }
 
   /// Until all lines are there. False, for all threads of the warp, if that is in vain.
   TUTTI_HD bool settle(const Target& t, Parts& parts) const {
+    auto waiting = wait_.begin();
     TUTTI_NO_UNROLL
     for (;;) {
       bool missing = false;
       TUTTI_UNROLL
-      for (int i = 0; i < kPacks; ++i) {
-        missing = missing || (part_ == 7 && is_mine(i) && parts.pack[i].second != t.flag);
-      }
+      for (int i = 0; i < kPacks; ++i) missing = missing || parts.pack[i].second != t.flag;
+      missing = missing && part_ == 7;
       if (!block_.any(missing)) break;
-      const bool stop = missing && !wait_(t);
+      const bool stop = missing && !wait_.again(waiting, t);
       if (block_.any(stop)) return false;
       load_lines(t, parts);
     }
@@ -227,44 +266,62 @@ class LineMove {
     return true;
   }
 
-  TUTTI_HD void store(const Target& t, const Parts& parts) const {
-    if (t.linked == 0 && is_copy_ && t.pointer == m_.source(0).pointer) return;
-    const std::uint32_t unit = t.unit();
-    TUTTI_UNROLL
-    for (int i = 0; i < kPacks; ++i) {
-      if (t.linked != 0) {
+  TUTTI_HD void store(const Target& t, Parts& parts) const {
+    if (!t.is_slot() && is_copy_ && t.pointer == m_.source(0).pointer) return;
+    if (t.is_slot()) {
+      block_.converge();
+      TUTTI_UNROLL
+      for (int i = 0; i < kPacks; ++i) {
         Pair pack = parts.pack[i];
         if (part_ == 7) {
           pack = {i % 2 == 0 ? parts.pack[i].first : parts.pack[i - 1].second, t.flag};
         }
-        block_.store_line(is_mine(i) ? words(t, i) : nullptr, pack);
-        continue;
+        block_.store_line(is_mine(i) ? words(t, pair_ + i / 2 * groups_, i) : nullptr, pack);
       }
+      return;
+    }
+    if (is_odd(t)) {
+      const std::uint32_t unit = t.unit();
+      return each_odd_word(parts, [&](std::uint32_t at, std::uint32_t n, std::uint64_t word) {
+        store_odd(t.pointer + at, word, n, unit);
+      });
+    }
+    TUTTI_UNROLL
+    for (int i = 0; i < kPacks; ++i) {
       std::uint32_t n = 0;
       const std::uint32_t at = place(i, n);
-      if (n == 16 && unit == 16) {
-        store_16(t.pointer + at, parts.pack[i]);
-      } else if (n > 0) {
-        store_odd(t.pointer + at, parts.pack[i], n, unit);
-      }
+      if (n > 0) store_16(t.pointer + at, parts.pack[i]);
     }
   }
 
   Block& block_;
   const MoveArguments& m_;
-  Wait& wait_;
+  const Wait& wait_;
   const std::uint32_t part_;
   const std::uint32_t bytes_;
+  const std::uint32_t pairs_;
+  const std::uint32_t groups_;
   const bool is_copy_;
-  std::uint32_t groups_ = 0;
   std::uint32_t pair_ = 0;  // the first of this thread's, this time round
-  std::uint32_t pairs_ = 0;
 };
 
 /// By blocks of whole warps, of at least eight threads.
 template <class E, class Block, class Wait>
-TUTTI_HD bool move_ll128(Block& block, const MoveArguments& m, Wait&& wait) {
+TUTTI_HD bool move_lines(Block& block, const MoveArguments& m, const Wait& wait) {
   return LineMove<E, Block, Wait>(block, m, wait).run();
+}
+
+// --- Everything ----------------------------------------------------------------------------------
+
+/// How the operands of a move are reached.
+enum class Way : std::uint32_t { memory, words, lines };
+
+template <class E, class Block, class Wait>
+TUTTI_HD bool move(Block& block, const MoveArguments& m, Way way, const Wait& wait) {
+  if (way == Way::lines) return move_lines<E>(block, m, wait);
+  std::uint32_t done = 0;
+  if (way == Way::memory) done = move_packs<E>(m, block.thread(), block.threads());
+  return done == m.bytes || move_words<E>(block, m, done, wait);
 }
 
 }  // namespace tutti::device

@@ -1,11 +1,10 @@
-// The device combine: destinations <- combine(sources) for bytes that lie together in memory, by
-// all threads of a block; combine_links.h has links of LL and LL128. Memory is read and written in
-// packs of 16 bytes where every pointer allows it.
+// The device combine where every operand is memory, for what moves much: destinations <-
+// combine(sources) in packs of 16 bytes, by all threads of a block. Copies, and sums of up to eight
+// sources, whose pointers are aligned; combine_links.h has all else.
 //
 // Every thread loads all sources of its packs before it stores any, so a destination may be one of
-// the sources. It has up to eight loads under way, as many as the memory of a GPU wants to see of
-// 512 threads; what is rare (other operators than sums, divisors that are no powers of two, odd
-// addresses) goes a pack at a time instead, which keeps the kernel small.
+// the sources. It has eight loads under way, as many as the memory of a GPU wants to see of 512
+// threads.
 #pragma once
 
 #include <cstddef>
@@ -17,23 +16,48 @@
 namespace tutti::device {
 
 /// An operand, ready to use: memory, or a slot's part.
-struct Target {
+struct alignas(16) Target {
   std::byte* pointer = nullptr;
-  std::uint64_t flag = 0;  // LL, LL128: what the units carry, the message's number
-  std::uint64_t scalar = 0;
-  std::uint32_t linked = 0;  // 1: a slot of LL or LL128
+  std::uint64_t flag = 0;    // not 0: a slot of LL or LL128, and what its units carry, the
+                             // message's number
+  std::uint64_t factor = 0;  // packed(); 1 where nothing is scaled
   Scaling scaling = Scaling::none;
-  std::uint32_t use = 0;  // linked: the action's receive, for those who wait
+  std::uint32_t use = 0;  // of a slot: the action's receive, for those who wait
 
+  TUTTI_HD bool is_slot() const { return flag != 0; }
   /// Accesses of that many bytes are aligned, 16 at most.
   TUTTI_HD std::uint32_t unit() const { return unit_of(reinterpret_cast<std::uintptr_t>(pointer)); }
+
+  /// Whether `n` bytes at a multiple of 8 are one access.
+  TUTTI_HD bool has_word(std::uint32_t n) const { return n == 8 && unit() >= 8; }
+
+  /// A source as it is.
+  template <class E>
+  TUTTI_HD void leave() {
+    scaling = Scaling::none;
+    factor = packed(typename E::Wide{1});
+  }
+  /// A source whose elements are multiplied by one with the bits of `scalar`.
+  template <class E>
+  TUTTI_HD void multiply(std::uint64_t scalar) {
+    using Storage = typename E::Storage;
+    scaling = Scaling::factor;
+    factor = packed(E::widen(unpacked<Storage>(scalar)));
+  }
+  /// A source of floats that is divided.
+  template <class E>
+  TUTTI_HD void divide(std::uint32_t divisor) {
+    using Wide = typename E::Wide;
+    scaling = (divisor & (divisor - 1)) == 0 ? Scaling::factor : Scaling::divide;
+    factor = packed(power_of_two<Wide>(-lowest_bit(divisor)));
+  }
 };
 
 struct MoveArguments {
   const Target* targets;  // destinations, then sources
   std::uint32_t destinations;
   std::uint32_t sources;
-  std::uint64_t bytes;
+  std::uint32_t bytes;  // half of what 32 bits count at most, for offsets past the end
   Reduction reduction;
 
   TUTTI_HD const Target& source(std::uint32_t i) const { return targets[destinations + i]; }
@@ -54,48 +78,26 @@ struct MoveArguments {
 
 inline constexpr std::uint32_t kLoads = 8;  // of a thread, under way at once
 
-/// Whole packs of a copy.
-TUTTI_HD void copy_packs(const MoveArguments& m, std::uint32_t thread, std::uint32_t threads) {
-  const std::byte* const from = m.source(0).pointer;
-  const std::uint64_t stride = std::uint64_t{16} * threads;
-  const std::uint64_t whole = m.bytes & ~std::uint64_t{15};
-  TUTTI_NO_UNROLL
-  for (std::uint64_t at = std::uint64_t{16} * thread; at < whole; at += kLoads * stride) {
-    Pair pack[kLoads];
-    TUTTI_UNROLL
-    for (std::uint32_t u = 0; u < kLoads; ++u) {
-      if (at + u * stride < whole) pack[u] = load_16(from + at + u * stride);
-    }
-    TUTTI_NO_UNROLL
-    for (std::uint32_t d = 0; d < m.destinations; ++d) {
-      std::byte* const to = m.targets[d].pointer;
-      // In place, a copy onto itself is nothing to do; others may be reading it.
-      if (to == from) continue;
-      TUTTI_UNROLL
-      for (std::uint32_t u = 0; u < kLoads; ++u) {
-        if (at + u * stride < whole) store_16(to + at + u * stride, pack[u]);
-      }
-    }
-  }
-}
-
 /// Whether sum_packs() does this move.
-template <class E>
 TUTTI_HD bool is_plain_sum(const MoveArguments& m) {
   bool plain = m.sources <= kLoads && !m.reduction.divide_result && is_sum(m.reduction.kind);
   TUTTI_NO_UNROLL
   for (std::uint32_t s = 0; s < m.sources; ++s) {
-    plain = plain && has_factor(m.source(s).scaling, m.reduction.divisor);
+    plain = plain && m.source(s).scaling != Scaling::divide;
   }
   return plain;
 }
 
-/// Whole packs of a sum of at most eight sources. The loads are eight packs of one source, four of
-/// two, two of four, or one of eight: load j is of source j mod 2^k, and of pack j / 2^k.
+/// Whole packs of a copy, or of a sum of at most eight sources. The loads are eight packs of one
+/// source, four of two, two of four, or one of eight: load j is of source j mod 2^k, and of pack
+/// j / 2^k. Then they are summed a few at a time, and the others move up, as no variable numbers a
+/// register.
 template <class E>
-TUTTI_HD void sum_packs(const MoveArguments& m, std::uint32_t thread, std::uint32_t threads) {
-  const std::uint64_t stride = std::uint64_t{16} * threads;
-  const std::uint64_t whole = m.bytes & ~std::uint64_t{15};
+TUTTI_HD void sum_packs(const MoveArguments& m, bool is_copy, std::uint32_t thread,
+                        std::uint32_t threads) {
+  constexpr std::uint32_t kAtATime = sizeof(typename E::Storage) >= 2 ? 2 : 1;
+  const std::uint32_t stride = 16 * threads;
+  const std::uint32_t whole = m.bytes & ~15u;
   const std::uint32_t k = m.sources > 4 ? 3 : m.sources > 2 ? 2 : m.sources > 1 ? 1 : 0;
   const std::uint32_t last = (1u << k) - 1;
   bool scaled = false;
@@ -104,101 +106,68 @@ TUTTI_HD void sum_packs(const MoveArguments& m, std::uint32_t thread, std::uint3
     scaled = scaled || m.source(i).scaling != Scaling::none;
   }
   TUTTI_NO_UNROLL
-  for (std::uint64_t at = std::uint64_t{16} * thread; at < whole; at += (kLoads >> k) * stride) {
+  for (std::uint32_t at = 16 * thread; at < whole; at += (kLoads >> k) * stride) {
     Pair pack[kLoads];
     TUTTI_UNROLL
     for (std::uint32_t j = 0; j < kLoads; ++j) {
-      const std::uint64_t here = at + (j >> k) * stride;
+      const std::uint32_t here = at + (j >> k) * stride;
       if ((j & last) < m.sources && here < whole) {
         pack[j] = load_16(m.source(j & last).pointer + here);
       }
     }
-    Widened<E, 2> sum{};
-    const auto take = [&](std::uint32_t j, const Pair& p) {
-      Widened<E, 2> next;
-      next.widen(p);
-      const bool is_there = (j & last) < m.sources;
-      if (scaled && is_there) {
-        const Target& source = m.source(j & last);
-        if (source.scaling != Scaling::none) {
-          next.multiply(factor_of<E>(source.scaling, source.scalar, m.reduction.divisor));
-        }
-      }
-      if ((j & last) == 0) {
-        sum = next;
-      } else if (is_there) {
-        sum.add(next);
-      }
-      const std::uint64_t here = at + (j >> k) * stride;
-      if ((j & last) != last || here >= whole) return;
-      const Pair result = sum.narrowed();
+    if (is_copy) {
       TUTTI_NO_UNROLL
       for (std::uint32_t d = 0; d < m.destinations; ++d) {
-        store_16(m.targets[d].pointer + here, result);
-      }
-    };
-    if constexpr (sizeof(typename E::Storage) >= 4) {
-      TUTTI_UNROLL
-      for (std::uint32_t j = 0; j < kLoads; ++j) take(j, pack[j]);
-    } else {
-      // Many elements: once, in a loop, where packs move up, as no variable numbers a register.
-      TUTTI_NO_UNROLL
-      for (std::uint32_t j = 0; j < kLoads; ++j) {
-        take(j, pack[0]);
+        std::byte* const to = m.targets[d].pointer;
+        // In place, a copy onto itself is nothing to do; others may be reading it.
+        if (to == m.source(0).pointer) continue;
         TUTTI_UNROLL
-        for (std::uint32_t i = 0; i + 1 < kLoads; ++i) pack[i] = pack[i + 1];
+        for (std::uint32_t u = 0; u < kLoads; ++u) {
+          if (at + u * stride < whole) store_16(to + at + std::size_t{u} * stride, pack[u]);
+        }
       }
+      continue;
     }
-  }
-}
-
-/// Bytes from `first` on, whatever the operator, the scaling and the addresses: a pack at a time.
-template <class E>
-TUTTI_COLD void move_packs(const MoveArguments m, std::uint64_t first, std::uint32_t thread,
-                           std::uint32_t threads) {
-  const bool is_copy = m.is_copy();
-  TUTTI_NO_UNROLL
-  for (std::uint64_t at = first + std::uint64_t{16} * thread; at < m.bytes;
-       at += std::uint64_t{16} * threads) {
-    const std::uint64_t left = m.bytes - at;
-    const std::uint32_t n = left < 16 ? static_cast<std::uint32_t>(left) : 16;
-    Pair pack = load_pack(m.source(0).pointer + at, n, m.source(0).unit());
-    if (!is_copy) {
-      Widened<E, 2> sum{};
-      TUTTI_NO_UNROLL
-      for (std::uint32_t s = 0;;) {
-        Widened<E, 2> next;
-        next.widen(pack);
-        next.scale(m.source(s).scaling, m.source(s).scalar, m.reduction.divisor);
-        sum.fold(next, s == 0, m.reduction.kind);
-        if (++s == m.sources) break;
-        pack = load_pack(m.source(s).pointer + at, n, m.source(s).unit());
-      }
-      pack = sum.stored(m.reduction);
-    }
+    Widened<E, 2> sum{};
     TUTTI_NO_UNROLL
-    for (std::uint32_t d = 0; d < m.destinations; ++d) {
-      const Target& to = m.targets[d];
-      if (is_copy && to.pointer == m.source(0).pointer) continue;
-      store_pack(to.pointer + at, pack, n, to.unit());
+    for (std::uint32_t first = 0; first < kLoads; first += kAtATime) {
+      TUTTI_UNROLL
+      for (std::uint32_t i = 0; i < kAtATime; ++i) {
+        const std::uint32_t j = first + i;
+        const std::uint32_t s = j & last;
+        const std::uint32_t here = at + (j >> k) * stride;
+        if (s < m.sources) {
+          Widened<E, 2> next;
+          next.widen(pack[i]);
+          if (scaled) next.multiply(unpacked<typename E::Wide>(m.source(s).factor));
+          if (s == 0) {
+            sum = next;
+          } else {
+            sum.add(next);
+          }
+        }
+        if (s != last || here >= whole) continue;
+        const Pair result = sum.narrowed();
+        TUTTI_NO_UNROLL
+        for (std::uint32_t d = 0; d < m.destinations; ++d) {
+          store_16(m.targets[d].pointer + here, result);
+        }
+      }
+      TUTTI_UNROLL
+      for (std::uint32_t i = 0; i + kAtATime < kLoads; ++i) pack[i] = pack[i + kAtATime];
     }
   }
 }
 
-/// Every operand is memory (Simple's slots are).
+/// The bytes from the first on that are done; the rest is for move_words().
 template <class E>
-TUTTI_HD void move_memory(const MoveArguments& m, std::uint32_t thread, std::uint32_t threads) {
-  std::uint64_t done = 0;
-  if (m.is_aligned()) {
-    if (m.is_copy()) {
-      copy_packs(m, thread, threads);
-      done = m.bytes & ~std::uint64_t{15};
-    } else if (is_plain_sum<E>(m)) {
-      sum_packs<E>(m, thread, threads);
-      done = m.bytes & ~std::uint64_t{15};
-    }
-  }
-  if (done < m.bytes) move_packs<E>(m, done, thread, threads);
+TUTTI_HD std::uint32_t move_packs(const MoveArguments& m, std::uint32_t thread,
+                                  std::uint32_t threads) {
+  if (!m.is_aligned()) return 0;
+  const bool is_copy = m.is_copy();
+  if (!is_copy && !is_plain_sum(m)) return 0;
+  sum_packs<E>(m, is_copy, thread, threads);
+  return m.bytes & ~15u;
 }
 
 }  // namespace tutti::device

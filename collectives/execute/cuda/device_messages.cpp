@@ -106,7 +106,7 @@ class Builder {
     DeviceAction a{};
     a.check = m.tag;
     a.protocol = c.protocol;
-    a.first_receive = a.first_send = size(parts_.uses);
+    a.first_use = size(parts_.uses);
     (m.sends ? a.sends : a.receives) = 1;
     a.first_move = size(parts_.moves);
     a.moves = 1;
@@ -114,7 +114,7 @@ class Builder {
     std::uint32_t& counted = parts_.ends[first_end + end].counted;
     parts_.uses.push_back({end, counted});
     counted += tiles;
-    parts_.moves.push_back({bytes, size(parts_.places), 1, 1});
+    parts_.moves.push_back({static_cast<std::uint32_t>(bytes), size(parts_.places), 1, 1});
     using enum Place::Where;
     const std::uint64_t offset = m.offset + at;
     if (m.sends) {

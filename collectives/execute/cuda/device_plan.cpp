@@ -28,6 +28,7 @@ class Builder {
     h.windows = call_.windows ? 1 : 0;
     h.reduction = is_reduction(plan_.header.collective) ? 1 : 0;
     h.divisor = static_cast<std::uint32_t>(plan_.header.ranks);
+    h.reciprocal = 1.0 / h.divisor;
     h.plan_channels = call_.plan_channels;
     return write_block(h, parts_);
   }
@@ -95,12 +96,11 @@ class Builder {
       d.signals = a.signals ? 1 : 0;
       d.completes = a.completes ? 1 : 0;
       d.receives = u32(a.receives.size());
-      d.first_receive = u32(parts_.uses.size());
+      d.first_use = u32(parts_.uses.size());
       for (const ReceiveLink& link : a.receives) {
         parts_.uses.push_back(use(link.rank, link.channel, false, first_end));
       }
       d.sends = u32(a.sends.size());
-      d.first_send = u32(parts_.uses.size());
       for (const SendLink& link : a.sends) {
         parts_.uses.push_back(use(link.rank, link.channel, true, first_end));
       }
@@ -116,8 +116,9 @@ class Builder {
       refuse(fmt::format("a step has {} operands, more than the {} that a thread block keeps",
                          m.destinations + m.sources, kMostOperands));
     }
-    parts_.moves.push_back(
-        {m.elements * size_of(call_.type), u32(parts_.places.size()), m.destinations, m.sources});
+    const std::size_t bytes = m.elements * size_of(call_.type);
+    if (bytes > kMostMove) refuse(fmt::format("a step moves {} bytes at once", bytes));
+    parts_.moves.push_back({u32(bytes), u32(parts_.places.size()), m.destinations, m.sources});
     for (std::uint32_t i = 0; i < std::uint32_t{m.destinations} + m.sources; ++i) {
       const Place& p = m.places[i];
       const bool linked = p.where == Place::Where::send || p.where == Place::Where::receive;

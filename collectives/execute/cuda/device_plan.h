@@ -15,12 +15,13 @@
 
 namespace tutti::device {
 
-inline constexpr std::uint32_t kMostEnds = 512;      // links of one lane
-inline constexpr std::uint32_t kMostOperands = 512;  // of one step
+inline constexpr std::uint32_t kMostEnds = 512;                 // links of one lane
+inline constexpr std::uint32_t kMostOperands = 512;             // of one step
+inline constexpr std::size_t kMostMove = std::size_t{1} << 30;  // bytes
 
 /// destinations <- combine(sources), as execute/program.h's Move.
 struct DeviceMove {
-  std::uint64_t bytes;
+  std::uint32_t bytes;
   std::uint32_t first_place;
   std::uint16_t destinations;
   std::uint16_t sources;
@@ -50,8 +51,8 @@ struct End {
 };
 
 struct DeviceAction {
-  std::uint32_t first_receive, receives;  // uses
-  std::uint32_t first_send, sends;
+  std::uint32_t first_use;  // receives, then sends
+  std::uint32_t receives, sends;
   std::uint32_t first_move, moves;
   std::uint32_t check;  // what the headers of its messages say besides the operation
   Protocol protocol;    // of its messages
@@ -73,6 +74,7 @@ struct DeviceLane {
 
 struct PlanBlock {
   std::uint64_t tmp_stride;  // bytes of tmp of each copy
+  double reciprocal;         // of the divisor
   std::uint32_t lanes, copies;
   std::uint32_t windows;    // 1: signals carry addresses
   std::uint32_t messages;   // 1: sends and receives, no operation of all ranks
@@ -83,6 +85,7 @@ struct PlanBlock {
   // Byte offsets of the arrays.
   std::uint32_t lane, range, action, use, end, move, place;
 };
+static_assert(sizeof(PlanBlock) % 16 == 0);
 
 /// What a plan is bound to.
 struct DeviceCall {

@@ -6,17 +6,16 @@
 // Needs -fmad=false (host: -ffp-contract=off): a fused multiply-add would skip a rounding.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <type_traits>
 
 #include "collectives/execute/cuda/memory.h"
+#include "collectives/execute/cuda/narrow_float.h"
 #include "core/types.h"
 
 namespace tutti::device {
-
-TUTTI_HD std::uint32_t bits_of(float v) { return __builtin_bit_cast(std::uint32_t, v); }
-TUTTI_HD float float_of(std::uint32_t bits) { return __builtin_bit_cast(float, bits); }
 
 /// 2^e, for exponents of normal numbers.
 template <class W>
@@ -27,69 +26,6 @@ TUTTI_HD W power_of_two(int e) {
     return __builtin_bit_cast(W, static_cast<std::uint64_t>(1023 + e) << 52);
   }
 }
-
-// --- Narrow floats -------------------------------------------------------------------------------
-//
-// Integer arithmetic, and floating point only where neither operand nor result is subnormal, as in
-// core/combine_vectors-inl.h. kOverflow: the code of infinity, or of NaN where there is none.
-
-template <class T, int kMantissa, int kBias, std::uint32_t kOverflow, std::uint32_t kNaN>
-struct SmallFloat {
-  using Storage = T;
-  using Wide = float;
-  static constexpr int kWidth = 8 * sizeof(T);
-  static constexpr int kShift = 23 - kMantissa;
-  static constexpr std::uint32_t kRebias = 127 - kBias;
-
-  static TUTTI_HD float widen(T storage) {
-    const std::uint32_t code = storage;
-    const std::uint32_t magnitude = code & ((1u << (kWidth - 1)) - 1);
-    const std::uint32_t sign = (code ^ magnitude) << (32 - kWidth);
-    std::uint32_t bits = (magnitude << kShift) + (kRebias << 23);
-    if (magnitude < (1u << kMantissa)) {
-      // Subnormal: the code counts units of the smallest number.
-      constexpr std::uint32_t unit = (127u + 1 - kBias - kMantissa) << 23;
-      bits = bits_of(static_cast<float>(magnitude) * float_of(unit));
-    } else if (kOverflow == kNaN) {
-      if (magnitude == kNaN) bits = 0x7FC00000u;
-    } else if (magnitude >= kOverflow) {
-      bits |= magnitude > kOverflow ? 0x7FC00000u : 0x7F800000u;
-    }
-    return float_of(bits | sign);
-  }
-
-  static TUTTI_HD T narrow(float value) {
-    const std::uint32_t bits = bits_of(value);
-    const std::uint32_t magnitude = bits & 0x7FFFFFFFu;
-    const std::uint32_t sign = (bits ^ magnitude) >> (32 - kWidth);
-    std::uint32_t code;
-    if (magnitude < (kRebias + 1) << 23) {
-      // Subnormal: adding a number whose last bit is the smallest subnormal rounds there.
-      constexpr std::uint32_t magic = (127u + 24 - kBias - kMantissa) << 23;
-      code = bits_of(float_of(magnitude) + float_of(magic)) - magic;
-    } else {
-      // Rounding carries into the exponent where it has to.
-      const std::uint32_t odd = (magnitude >> kShift) & 1;
-      code = (magnitude - (kRebias << 23) + odd + (1u << (kShift - 1)) - 1) >> kShift;
-      if (code > kOverflow) code = kOverflow;
-      if (kOverflow != kNaN && magnitude > 0x7F800000u) code = kNaN;
-    }
-    return static_cast<T>(code | sign);
-  }
-};
-
-struct BFloat16 {
-  using Storage = std::uint16_t;
-  using Wide = float;
-  static TUTTI_HD float widen(std::uint16_t code) {
-    return float_of(static_cast<std::uint32_t>(code) << 16);
-  }
-  static TUTTI_HD std::uint16_t narrow(float value) {
-    const std::uint32_t bits = bits_of(value);
-    const std::uint32_t rounded = bits + ((bits >> 16) & 1) + 0x7FFFu;
-    return static_cast<std::uint16_t>((value != value ? bits | 0x400000u : rounded) >> 16);
-  }
-};
 
 template <class T>
 struct Native {
@@ -150,6 +86,15 @@ TUTTI_HD W wrapping_sum(W a, W b) {
 template <class W>
 TUTTI_HD W extreme(W a, W b, bool larger) {
   if constexpr (std::is_floating_point_v<W>) {
+#if TUTTI_ON_DEVICE
+    if constexpr (sizeof(W) == 4) {
+      // One instruction: NaNs are handed on, and -0 is below +0.
+      float smaller_one, larger_one;
+      asm("min.NaN.f32 %0, %1, %2;" : "=f"(smaller_one) : "f"(a), "f"(b));
+      asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger_one) : "f"(a), "f"(b));
+      return larger ? larger_one : smaller_one;
+    }
+#endif
     if (a != a || b != b) return std::numeric_limits<W>::quiet_NaN();
     if (a == b) {
       // Equal, but +0 and -0: min has the sign of either, max of both.
@@ -167,25 +112,25 @@ TUTTI_HD bool is_sum(ReduceKind kind) {
   return kind != ReduceKind::prod && kind != ReduceKind::min && kind != ReduceKind::max;
 }
 
-// Out of line, as there would be hundreds of each: an operator that is no sum, and divisions.
-template <class W>
-TUTTI_COLD W rarely_reduced(ReduceKind kind, W a, W b) {
-  if (kind == ReduceKind::prod) return wrapping_product(a, b);
-  return extreme(a, b, kind == ReduceKind::max);
-}
-template <class W>
-TUTTI_COLD W quotient(W a, W b) {
-  return a / b;
+/// a * b + c, rounded once.
+TUTTI_HD double fused(double a, double b, double c) {
+#if TUTTI_ON_DEVICE
+  return __fma_rn(a, b, c);
+#else
+  return std::fma(a, b, c);
+#endif
 }
 
-/// What happens to a source as it is read; as core/combine.h's Prescale.
-enum class Scaling : std::uint32_t { none, multiply, divide };
+/// What happens to a source as it is read. A factor is also a division by a power of two, which has
+/// the same bits.
+enum class Scaling : std::uint32_t { none, factor, divide };
 
 /// The reduction of a move.
 struct Reduction {
   ReduceKind kind = ReduceKind::sum;
   bool divide_result = false;  // integers: avg's last step
   std::uint32_t divisor = 1;   // number of ranks
+  double reciprocal = 1;       // of that
 };
 
 /// The unsigned integer of `bytes` bytes.
@@ -195,33 +140,121 @@ using Unsigned = std::conditional_t<
     std::conditional_t<bytes == 4, std::uint32_t,
                        std::conditional_t<bytes == 2, std::uint16_t, std::uint8_t>>>;
 
-/// Whether scaling is a multiplication: also a division by a power of two, which has the same bits.
-TUTTI_HD bool has_factor(Scaling scaling, std::uint32_t divisor) {
-  return scaling != Scaling::divide || (divisor & (divisor - 1)) == 0;
-}
-template <class E>
-TUTTI_HD typename E::Wide factor_of(Scaling scaling, std::uint64_t scalar, std::uint32_t divisor) {
-  using Wide = typename E::Wide;
-  using Bits = Unsigned<sizeof(typename E::Storage)>;
-  if constexpr (std::is_floating_point_v<Wide>) {
-    // 1 / divisor, by its exponent.
-    if (scaling == Scaling::divide) return power_of_two<Wide>(-lowest_bit(divisor));
+/// Of floats rounded once; of integers truncating, of the type's own signedness: as in 64 bits,
+/// where 32 are enough.
+template <class W>
+TUTTI_HD W quotient_of(W v, const Reduction& reduction) {
+  if constexpr (std::is_same_v<W, float>) {
+    // In doubles, where a quotient is more than twice as long and so may be rounded twice. One
+    // correction makes it the nearest; zeros, whose sign that would lose, and infinities need none.
+    const double wide = v;
+    const double first = wide * reduction.reciprocal;
+    const double rest = fused(-first, reduction.divisor, wide);
+    const auto quotient = static_cast<float>(fused(rest, reduction.reciprocal, first));
+    return v == 0 || v - v != 0 ? v : quotient;
+  } else if constexpr (std::is_floating_point_v<W>) {
+    return v / reduction.divisor;
+  } else {
+    using Signed = std::conditional_t<sizeof(W) == 8, std::int64_t, std::int32_t>;
+    using Divisor = std::conditional_t<std::is_signed_v<W>, Signed, std::make_unsigned_t<Signed>>;
+    return static_cast<W>(v / static_cast<Divisor>(reduction.divisor));
   }
-  return E::widen(__builtin_bit_cast(typename E::Storage, static_cast<Bits>(scalar)));
+}
+
+/// A widened number among bits, and back.
+template <class W>
+TUTTI_HD std::uint64_t packed(W v) {
+  return __builtin_bit_cast(Unsigned<sizeof(W)>, v);
+}
+template <class W>
+TUTTI_HD W unpacked(std::uint64_t bits) {
+  return __builtin_bit_cast(W, static_cast<Unsigned<sizeof(W)>>(bits));
 }
 
 // --- Packs ---------------------------------------------------------------------------------------
 
 /// The elements of kWords 8-byte words, widened.
 template <class E, int kWords>
-struct Widened {
+class Widened {
   using Storage = typename E::Storage;
   using Wide = typename E::Wide;
+  using Bits = Unsigned<sizeof(Storage)>;
   static constexpr int kPerWord = 8 / sizeof(Storage);
   static constexpr int kElements = kWords * kPerWord;
-  using Bits = Unsigned<sizeof(Storage)>;
-  Wide value[kElements];
 
+ public:
+  TUTTI_HD void widen(Pair pack) {
+    if constexpr (sizeof(Storage) < sizeof(Wide)) {
+      // Two at a time.
+      TUTTI_UNROLL
+      for (int i = 0; i < kElements; i += 2) {
+        const std::uint64_t word = i < kPerWord ? pack.first : pack.second;
+        const Two two = E::widen_two(static_cast<std::uint32_t>(word >> shift(i)));
+        value_[i] = two.low;
+        value_[i + 1] = two.high;
+      }
+    } else {
+      TUTTI_UNROLL
+      for (int i = 0; i < kElements; ++i) value_[i] = E::widen(element(pack, i));
+    }
+  }
+  TUTTI_HD void multiply(Wide factor) {
+    TUTTI_UNROLL
+    for (int i = 0; i < kElements; ++i) value_[i] = wrapping_product(value_[i], factor);
+  }
+  TUTTI_HD void add(const Widened& other) {
+    TUTTI_UNROLL
+    for (int i = 0; i < kElements; ++i) value_[i] = wrapping_sum(value_[i], other.value_[i]);
+  }
+  /// Elements take turns in the first place, as no variable numbers a register: so there is one
+  /// division in a kernel.
+  TUTTI_HD void divide(const Reduction& reduction) {
+    TUTTI_NO_UNROLL
+    for (int n = 0; n < kElements; ++n) {
+      const Wide quotient = quotient_of(value_[0], reduction);
+      TUTTI_UNROLL
+      for (int i = 0; i + 1 < kElements; ++i) value_[i] = value_[i + 1];
+      value_[kElements - 1] = quotient;
+    }
+  }
+
+  /// `first`: this becomes what `other` is.
+  TUTTI_HD void fold(const Widened& other, bool first, ReduceKind kind) {
+    if (first) {
+      *this = other;
+    } else if (is_sum(kind)) {
+      add(other);
+    } else if (kind == ReduceKind::prod) {
+      TUTTI_UNROLL
+      for (int i = 0; i < kElements; ++i) {
+        value_[i] = wrapping_product(value_[i], other.value_[i]);
+      }
+    } else {
+      const bool larger = kind == ReduceKind::max;
+      TUTTI_UNROLL
+      for (int i = 0; i < kElements; ++i) value_[i] = extreme(value_[i], other.value_[i], larger);
+    }
+  }
+
+  TUTTI_HD Pair narrowed() const {
+    std::uint64_t words[2] = {0, 0};
+    if constexpr (sizeof(Storage) < sizeof(Wide)) {
+      TUTTI_UNROLL
+      for (int i = 0; i < kElements; i += 2) {
+        const std::uint64_t codes = E::narrow_two({value_[i], value_[i + 1]});
+        words[i / kPerWord] |= codes << shift(i);
+      }
+    } else {
+      TUTTI_UNROLL
+      for (int i = 0; i < kElements; ++i) {
+        const std::uint64_t bits = __builtin_bit_cast(Bits, E::narrow(value_[i]));
+        words[i / kPerWord] |= bits << shift(i);
+      }
+    }
+    return {words[0], words[1]};
+  }
+
+ private:
   static TUTTI_HD unsigned shift(int i) {
     return 8 * sizeof(Storage) * static_cast<unsigned>(i % kPerWord);
   }
@@ -230,65 +263,84 @@ struct Widened {
     return __builtin_bit_cast(Storage, static_cast<Bits>(word >> shift(i)));
   }
 
-  TUTTI_HD void widen(Pair pack) {
-    TUTTI_UNROLL
-    for (int i = 0; i < kElements; ++i) value[i] = E::widen(element(pack, i));
-  }
-  TUTTI_HD void multiply(Wide factor) {
-    TUTTI_UNROLL
-    for (int i = 0; i < kElements; ++i) value[i] = wrapping_product(value[i], factor);
-  }
-  TUTTI_HD void add(const Widened& other) {
-    TUTTI_UNROLL
-    for (int i = 0; i < kElements; ++i) value[i] = wrapping_sum(value[i], other.value[i]);
-  }
+  Wide value_[kElements];
+};
 
-  /// As it is read.
-  TUTTI_HD void scale(Scaling scaling, std::uint64_t scalar, std::uint32_t divisor) {
-    if (scaling == Scaling::none) return;
-    if (has_factor(scaling, divisor)) return multiply(factor_of<E>(scaling, scalar, divisor));
-    if constexpr (std::is_floating_point_v<Wide>) {
-      TUTTI_UNROLL
-      for (int i = 0; i < kElements; ++i) value[i] = quotient(value[i], static_cast<Wide>(divisor));
+/// The same for integers of a byte: four in a register, which wrap each by itself.
+template <class T, int kWords>
+class PackedBytes {
+ public:
+  TUTTI_HD void widen(Pair pack) {
+    const std::uint64_t from[2] = {pack.first, pack.second};
+    TUTTI_UNROLL
+    for (int i = 0; i < kFours; ++i)
+      four_[i] = static_cast<std::uint32_t>(from[i / 2] >> i % 2 * 32);
+  }
+  TUTTI_HD Pair narrowed() const {
+    std::uint64_t to[2] = {0, 0};
+    TUTTI_UNROLL
+    for (int i = 0; i < kFours; ++i) to[i / 2] |= std::uint64_t{four_[i]} << i % 2 * 32;
+    return {to[0], to[1]};
+  }
+  TUTTI_HD void multiply(T factor) {
+    const std::uint32_t by = static_cast<std::uint8_t>(factor);
+    TUTTI_UNROLL
+    for (int i = 0; i < kFours; ++i) {
+      const std::uint32_t even = (four_[i] & 0x00FF00FFu) * by & 0x00FF00FFu;
+      const std::uint32_t odd = (four_[i] >> 8 & 0x00FF00FFu) * by & 0x00FF00FFu;
+      four_[i] = even | odd << 8;
     }
   }
-  /// `first`: this becomes what `other` is.
-  TUTTI_HD void fold(const Widened& other, bool first, ReduceKind kind) {
+  TUTTI_HD void add(const PackedBytes& other) {
+    TUTTI_UNROLL
+    for (int i = 0; i < kFours; ++i) {
+      const std::uint32_t a = four_[i];
+      const std::uint32_t b = other.four_[i];
+      four_[i] = ((a & 0x7F7F7F7Fu) + (b & 0x7F7F7F7Fu)) ^ ((a ^ b) & 0x80808080u);
+    }
+  }
+  TUTTI_HD void divide(const Reduction& reduction) {
+    each(*this, [&](T a, T) { return quotient_of(a, reduction); });
+  }
+  TUTTI_HD void fold(const PackedBytes& other, bool first, ReduceKind kind) {
     if (first) {
       *this = other;
     } else if (is_sum(kind)) {
       add(other);
     } else {
-      TUTTI_UNROLL
-      for (int i = 0; i < kElements; ++i) {
-        value[i] = rarely_reduced(kind, value[i], other.value[i]);
-      }
+      each(other, [&](T a, T b) {
+        return kind == ReduceKind::prod ? wrapping_product(a, b)
+                                        : extreme(a, b, kind == ReduceKind::max);
+      });
     }
   }
 
-  TUTTI_HD Pair stored(const Reduction& reduction) {
-    if constexpr (std::is_integral_v<Wide>) {
-      if (reduction.divide_result) {
-        // Truncating, in 64 bits of the type's own signedness.
-        using Long = std::conditional_t<std::is_signed_v<Wide>, std::int64_t, std::uint64_t>;
-        const Long by = static_cast<Long>(reduction.divisor);
-        TUTTI_UNROLL
-        for (int i = 0; i < kElements; ++i) {
-          value[i] = static_cast<Wide>(quotient(static_cast<Long>(value[i]), by));
-        }
-      }
+ private:
+  static constexpr int kFours = 2 * kWords;
+
+  /// The lowest byte of all comes to the top, and the others move down, until all have been there.
+  template <class F>
+  TUTTI_HD void each(PackedBytes other, const F& f) {
+    TUTTI_NO_UNROLL
+    for (int n = 0; n < 4 * kFours; ++n) {
+      const T value = f(static_cast<T>(four_[0]), static_cast<T>(other.four_[0]));
+      move_down(four_, static_cast<std::uint8_t>(value));
+      move_down(other.four_, 0);
     }
-    return narrowed();
   }
-  TUTTI_HD Pair narrowed() const {
-    std::uint64_t words[2] = {0, 0};
+  static TUTTI_HD void move_down(std::uint32_t* four, std::uint32_t top) {
     TUTTI_UNROLL
-    for (int i = 0; i < kElements; ++i) {
-      const std::uint64_t bits = __builtin_bit_cast(Bits, E::narrow(value[i]));
-      words[i / kPerWord] |= bits << shift(i);
+    for (int i = 0; i < kFours; ++i) {
+      const std::uint32_t above = i + 1 < kFours ? four[i + 1] : top;
+      four[i] = four[i] >> 8 | above << 24;
     }
-    return {words[0], words[1]};
   }
+
+  std::uint32_t four_[kFours];
 };
+template <int kWords>
+class Widened<ElementOf<DataType::int8>, kWords> : public PackedBytes<std::int8_t, kWords> {};
+template <int kWords>
+class Widened<ElementOf<DataType::uint8>, kWords> : public PackedBytes<std::uint8_t, kWords> {};
 
 }  // namespace tutti::device

@@ -14,11 +14,6 @@ class DeviceBlock {
   __device__ std::uint32_t thread() const { return threadIdx.x; }
   __device__ std::uint32_t threads() const { return kThreads; }  // known, so addresses are cheap
   __device__ bool all(bool fine) { return __syncthreads_and(fine ? 1 : 0) != 0; }
-  __device__ std::uint64_t nanoseconds() const {
-    std::uint64_t now;
-    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
-    return now;
-  }
   __device__ void store_relaxed(std::uint64_t* p, std::uint64_t v) { device::store_relaxed(p, v); }
   __device__ void store_pair(std::uint64_t* p, Pair v) { device::store_pair(p, v); }
   __device__ void store_release(std::uint64_t* p, std::uint64_t v) { device::store_release(p, v); }
@@ -26,12 +21,9 @@ class DeviceBlock {
   __device__ std::uint32_t warp() const { return 32; }
   __device__ bool any(bool said) { return __any_sync(0xFFFFFFFFu, said) != 0; }
   // The threads of a line come together, so that theirs is one instruction.
-  __device__ Pair load_line(const std::uint64_t* p) {
-    __syncwarp();
-    return p != nullptr ? load_pair(p) : Pair{};
-  }
+  __device__ void converge() { __syncwarp(); }
+  __device__ Pair load_line(const std::uint64_t* p) { return load_pair(p); }
   __device__ void store_line(std::uint64_t* p, Pair v) {
-    __syncwarp();
     if (p != nullptr) device::store_pair(p, v);
   }
 

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -70,9 +71,9 @@ TUTTI_HD std::uint64_t load_relaxed(const std::uint64_t* p) {
 TUTTI_HD std::uint64_t fetch_add(std::uint64_t* p, std::uint64_t value) {
 #if TUTTI_ON_DEVICE
   std::uint64_t before;
-  asm volatile("atom.add.acq_rel.gpu.u64 %0, [%1], %2;"
+  asm volatile("atom.global.add.acq_rel.gpu.u64 %0, [%1], %2;"
                : "=l"(before)
-               : "l"(p), "l"(value)
+               : "l"(__cvta_generic_to_global(p)), "l"(value)
                : "memory");
   return before;
 #else
@@ -84,14 +85,25 @@ TUTTI_HD std::uint64_t fetch_add(std::uint64_t* p, std::uint64_t value) {
 TUTTI_HD bool claim(std::uint64_t* p, std::uint64_t value) {
 #if TUTTI_ON_DEVICE
   std::uint64_t before;
-  asm volatile("atom.cas.relaxed.gpu.b64 %0, [%1], %2, %3;"
+  asm volatile("atom.global.cas.relaxed.gpu.b64 %0, [%1], %2, %3;"
                : "=l"(before)
-               : "l"(p), "l"(std::uint64_t{0}), "l"(value)
+               : "l"(__cvta_generic_to_global(p)), "l"(std::uint64_t{0}), "l"(value)
                : "memory");
   return before == 0;
 #else
   std::uint64_t expected = 0;
   return std::atomic_ref(*p).compare_exchange_strong(expected, value, std::memory_order_relaxed);
+#endif
+}
+
+/// Some clock that only goes forward.
+TUTTI_HD std::uint64_t nanoseconds() {
+#if TUTTI_ON_DEVICE
+  std::uint64_t now;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+  return now;
+#else
+  return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
 #endif
 }
 
@@ -170,6 +182,15 @@ TUTTI_HD void store_16(std::byte* p, Pair v) {
 #endif
 }
 
+/// The same number, of which the compiler does not know that: what follows from it is computed
+/// where it is used, and not kept in registers from before.
+TUTTI_HD std::uint32_t here(std::uint32_t x) {
+#if TUTTI_ON_DEVICE
+  asm volatile("" : "+r"(x));
+#endif
+  return x;
+}
+
 /// Of a number that is not 0.
 TUTTI_HD int lowest_bit(std::uint32_t bits) {
 #if TUTTI_ON_DEVICE
@@ -181,68 +202,37 @@ TUTTI_HD int lowest_bit(std::uint32_t bits) {
 
 /// The largest of 1, 2, 4, 8, 16 that divides all numbers whose bits `bits` has.
 TUTTI_HD std::uint32_t unit_of(std::uint64_t bits) {
-  bits |= 16;
-  return static_cast<std::uint32_t>(bits & (~bits + 1));
+  const std::uint32_t low = static_cast<std::uint32_t>(bits) | 16;
+  return low & (~low + 1);
 }
 
-/// What is left of a pack, or lies at an odd address: `n` <= 16 bytes in accesses of less than 16.
-/// A device cannot read across its alignment, which `unit` divides.
-TUTTI_COLD Pair load_odd(const std::byte* p, std::uint32_t n, std::uint32_t unit) {
-  const std::uint32_t u = unit_of(unit | n | 8);
-  Pair v;
+/// What is left of a word, or lies at an odd address: `n` <= 8 bytes in accesses of less than 8, of
+/// any address that `unit` divides, as a device cannot read across its alignment; zeros after them.
+TUTTI_HD std::uint64_t load_odd(const std::byte* p, std::uint32_t n, std::uint32_t unit) {
+  const std::uint32_t u = unit_of(unit | n | 4);
+  std::uint64_t word = 0;
   TUTTI_NO_UNROLL
   for (std::uint32_t at = 0; at < n; at += u) {
-    const std::uint64_t part = u == 8   ? load<std::uint64_t>(p + at)
-                               : u == 4 ? load<std::uint32_t>(p + at)
+    const std::uint64_t part = u == 4   ? load<std::uint32_t>(p + at)
                                : u == 2 ? load<std::uint16_t>(p + at)
                                         : load<std::uint8_t>(p + at);
-    if (at < 8) {
-      v.first |= part << (8 * at);
-    } else {
-      v.second |= part << (8 * (at - 8));
-    }
+    word |= part << (8 * at);
   }
-  return v;
+  return word;
 }
 
-TUTTI_COLD void store_odd(std::byte* p, Pair v, std::uint32_t n, std::uint32_t unit) {
-  const std::uint32_t u = unit_of(unit | n | 8);
+TUTTI_HD void store_odd(std::byte* p, std::uint64_t word, std::uint32_t n, std::uint32_t unit) {
+  const std::uint32_t u = unit_of(unit | n | 4);
   TUTTI_NO_UNROLL
   for (std::uint32_t at = 0; at < n; at += u) {
-    const std::uint64_t part = at < 8 ? v.first >> (8 * at) : v.second >> (8 * (at - 8));
-    if (u == 8) {
-      store(p + at, part);
-    } else if (u == 4) {
+    const std::uint64_t part = word >> (8 * at);
+    if (u == 4) {
       store(p + at, static_cast<std::uint32_t>(part));
     } else if (u == 2) {
       store(p + at, static_cast<std::uint16_t>(part));
     } else {
       store(p + at, static_cast<std::uint8_t>(part));
     }
-  }
-}
-
-/// A pack: `n` <= 16 bytes from any address whose alignment `unit` divides; zeros after them.
-TUTTI_HD Pair load_pack(const std::byte* p, std::uint32_t n, std::uint32_t unit) {
-  return unit == 16 && n == 16 ? load_16(p) : load_odd(p, n, unit);
-}
-TUTTI_HD void store_pack(std::byte* p, Pair v, std::uint32_t n, std::uint32_t unit) {
-  if (unit == 16 && n == 16) {
-    store_16(p, v);
-  } else {
-    store_odd(p, v, n, unit);
-  }
-}
-
-/// Half a pack.
-TUTTI_HD std::uint64_t load_word(const std::byte* p, std::uint32_t n, std::uint32_t unit) {
-  return unit >= 8 && n == 8 ? load<std::uint64_t>(p) : load_odd(p, n, unit).first;
-}
-TUTTI_HD void store_word(std::byte* p, std::uint64_t v, std::uint32_t n, std::uint32_t unit) {
-  if (unit >= 8 && n == 8) {
-    store(p, v);
-  } else {
-    store_odd(p, {v, 0}, n, unit);
   }
 }
 

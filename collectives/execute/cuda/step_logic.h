@@ -25,16 +25,15 @@ class LaneWalk : LaneLinks<Block> {
   TUTTI_HD void run() {
     open_ends();
     if (!block_.all(load_relaxed(&state()->failed) == 0)) return;
-    const Range* ranges = Links::template array<Range>(plan().range) + lane().first_range;
     TUTTI_NO_UNROLL
-    for (std::uint32_t r = 0; r < lane().ranges; ++r) {
-      if (!walk(ranges[r])) return;
+    for (range_ = 0; range_ < lane().ranges; ++range_) {
+      if (!walk()) return;
     }
     TUTTI_NO_UNROLL
     for (std::uint32_t e = block_.thread(); e < lane().ends; e += block_.threads()) {
-      *number(shared_.lane_ends[e]) = shared_.ends[e].first +
-                                      std::uint64_t{round_} * shared_.lane_ends[e].per_tile +
-                                      shared_.lane_ends[e].counted;
+      const OpenEnd& open = shared_.ends[e];
+      const End& end = shared_.lane_ends[e];
+      *open.count = open.first + std::uint64_t{round_} * end.per_tile + end.counted;
     }
     finish();
   }
@@ -42,28 +41,36 @@ class LaneWalk : LaneLinks<Block> {
  private:
   using Links = LaneLinks<Block>;
   using Links::block_, Links::shared_, Links::shape_, Links::rank_;
-  using Links::clean_slots, Links::confirm, Links::look_again, Links::matches, Links::fail,
-      Links::fail_window;
-  using Links::message, Links::slot, Links::signal_payload, Links::header, Links::header_of;
-  using Links::plan, Links::lane, Links::state, Links::end_of, Links::open_ends, Links::number;
-  using Links::tile_, Links::round_, Links::step_, Links::looks_;
-  using Links::wait_for_message, Links::wait_for_slot;
+  using Links::clean_slot, Links::look_again, Links::message, Links::signal_payload;
+  using Links::plan, Links::lane, Links::state, Links::open_ends;
+  using Links::round_, Links::step_;
+  using Links::wait_for_header, Links::wait_for_slot;
+  using typename Links::Wait;
 
-  /// This copy's tiles of a range.
-  TUTTI_HD bool walk(const Range& range) {
-    const auto* actions = Links::template array<DeviceAction>(plan().action) + range.first_action;
-    shift_by_ = range.tile_stride;
-    const std::uint32_t copies = plan().copies;
-    tile_ = range.first_tile + (shared_.copy + copies - range.first_tile % copies) % copies;
+  // Looked up again where they are needed: what is kept through a move takes registers from it.
+  TUTTI_HD const Range& range() const {
+    return Links::template array<Range>(plan().range)[lane().first_range + range_];
+  }
+  /// The one at hand: from the first barrier of its step to the last.
+  TUTTI_HD const DeviceAction& action() const { return *shared_.action; }
+  TUTTI_HD const DeviceAction& next_action() const {
+    return Links::template array<DeviceAction>(plan().action)[range().first_action + step_];
+  }
+  TUTTI_HD const DeviceMove& move_of(const DeviceAction& a, std::uint32_t m) const {
+    return Links::template array<DeviceMove>(plan().move)[a.first_move + m];
+  }
+
+  /// This copy's tiles of a range. Ranges follow each other, but for messages, each of which counts
+  /// its own.
+  TUTTI_HD bool walk() {
     TUTTI_NO_UNROLL
-    for (; tile_ < range.end_tile; tile_ += copies, ++round_) {
+    for (; shared_.tile(round_) < range().end_tile; ++round_) {
       TUTTI_NO_UNROLL
       for (step_ = 0; step_ < lane().actions; ++step_) {
-        if (!perform(actions[step_])) return false;
+        if (!perform()) return false;
       }
       if (plan().windows != 0 && plan().lanes > 1 && !meet()) return false;
     }
-    // Ranges of messages are counted each by itself.
     if (plan().messages != 0) round_ = 0;
     return true;
   }
@@ -75,65 +82,90 @@ class LaneWalk : LaneLinks<Block> {
     return a.protocol == Protocol::simple || a.signals != 0;
   }
 
-  TUTTI_HD bool perform(const DeviceAction& a) {
+  /// Signals carry addresses.
+  TUTTI_HD bool is_told(const DeviceAction& a) const {
+    return a.signals != 0 && plan().windows != 0;
+  }
+
+  /// Until the ordered messages are there, and there is room for those to be sent. `confirmed`: of
+  /// a message that is not ordered, its header was there, looked at while the data is on its way.
+  TUTTI_HD bool begin(const DeviceAction& a, bool& confirmed) {
     const bool ordered = is_ordered(a);
-    const bool tells = a.signals != 0 && plan().windows != 0;
-    const Use* receives = shared_.uses + a.first_receive;
-    const Use* sends = shared_.uses + a.first_send;
-    const DeviceMove* moves = Links::template array<DeviceMove>(plan().move) + a.first_move;
-    looks_ = 0;
-    bool fine = a.moves == 0 || resolve(a, moves[0]);
     TUTTI_NO_UNROLL
-    for (std::uint32_t i = block_.thread(); i < a.receives && ordered; i += block_.threads()) {
-      fine = fine && wait_for_message(receives[i], a) && (!tells || learn(receives[i]));
-    }
-    TUTTI_NO_UNROLL
-    for (std::uint32_t i = block_.thread(); i < a.sends; i += block_.threads()) {
-      fine = fine && wait_for_slot(sends[i]);
-      // relaxed: it announces nothing, it is there to be compared.
-      if (fine && !ordered) block_.store_relaxed(header(sends[i]), header_of(sends[i], a));
-    }
-    // Looked at while the data is on its way.
-    std::uint64_t found = 0;
-    if (!ordered && block_.thread() < a.receives) {
-      found = load_relaxed(header(receives[block_.thread()]));
-    }
-    if (!block_.all(fine)) return false;
-    clean_slots(a);
-    TUTTI_NO_UNROLL
-    for (std::uint32_t i = 0; i < a.moves; ++i) {
-      if (i > 0) {
-        block_.all(true);  // everybody is done with the targets
-        if (!block_.all(resolve(a, moves[i]))) return false;
+    for (std::uint32_t i = block_.thread(); i < a.receives + a.sends; i += block_.threads()) {
+      const Message m = message(a, i);
+      if (i >= a.receives) {
+        if (!wait_for_slot(m)) return false;
+        if (ordered) continue;
+        clean_slot(m);
+        // relaxed: it announces nothing, it is there to be compared.
+        block_.store_relaxed(m.header(), m.expected);
+      } else if (ordered) {
+        if (!wait_for_header(a, m, true)) return false;
+        if (is_told(a) && !learn(m)) return false;
+      } else if (i < block_.threads()) {
+        confirmed = load_relaxed(m.header()) == m.expected;
       }
-      fine = move(a, moves[i]) && fine;
     }
-    TUTTI_NO_UNROLL
-    for (std::uint32_t i = block_.thread(); i < a.receives && !ordered; i += block_.threads()) {
-      fine = fine && confirm(receives[i], a, found);
-      found = 0;
-    }
-    // The barrier, and the releases below after it, order what all threads of the block did.
-    if (!block_.all(fine)) return false;
-    TUTTI_NO_UNROLL
-    for (std::uint32_t i = block_.thread(); i < a.sends && ordered; i += block_.threads()) {
-      if (tells) tell_addresses(signal_payload(sends[i]));
-      // release: the data, and through windows everything that this lane did, comes before.
-      block_.store_release(header(sends[i]), header_of(sends[i], a));
-    }
+    return true;
+  }
+
+  /// The headers of messages that are not ordered; the data was there.
+  TUTTI_HD bool confirm(const DeviceAction& a, bool confirmed) {
     TUTTI_NO_UNROLL
     for (std::uint32_t i = block_.thread(); i < a.receives; i += block_.threads()) {
-      std::uint64_t* const credit = shared_.ends[receives[i].end].credit;
+      if (!confirmed && !wait_for_header(a, message(a, i), false)) return false;
+      confirmed = false;
+    }
+    return true;
+  }
+
+  /// The headers of ordered messages, and credit for what was received.
+  TUTTI_HD void end(const DeviceAction& a) {
+    const bool ordered = is_ordered(a);
+    TUTTI_NO_UNROLL
+    for (std::uint32_t i = block_.thread(); i < a.receives + a.sends; i += block_.threads()) {
+      const Message m = message(a, i);
+      const bool receives = i < a.receives;
+      if (!receives && ordered && is_told(a)) tell_addresses(signal_payload(m));
       if (ordered) {
-        // release: our loads of the slot come before the sender's next stores into it.
-        block_.store_release(credit, message(receives[i]));
-      } else {
+        // release: the data, and through windows everything that this lane did, comes before its
+        // header; our loads of a slot before the sender's next stores into it.
+        block_.store_release(receives ? m.end->credit : m.header(),
+                             receives ? m.number : m.expected);
+      } else if (receives) {
         // relaxed, which saves a fence in each step: the slot's flags were compared before the
         // barrier, so the loads are over. (PTX's model would have a release here; if a load was
         // late all the same, it would find a flag that it does not expect, and wait in vain.)
-        store_relaxed(credit, message(receives[i]));
+        store_relaxed(m.end->credit, m.number);
       }
     }
+  }
+
+  TUTTI_HD bool perform() {
+    bool confirmed = false;
+    bool fine = true;
+    TUTTI_NO_UNROLL
+    for (std::uint32_t m = 0;; ++m) {
+      const DeviceAction& a = m == 0 ? next_action() : action();
+      fine = m >= a.moves || resolve(a, move_of(a, m));
+      if (m == 0) {
+        if (block_.thread() == 0) shared_.action = &a;
+        fine = fine && begin(a, confirmed);
+      }
+      if (!block_.all(fine)) return false;
+      if (m >= action().moves) break;
+      fine = move(move_of(action(), m));
+      if (m + 1 >= action().moves) break;
+      // Everybody is done with the targets.
+      if (!block_.all(fine)) return false;
+    }
+    // Before the last barrier, after which the next step's is at hand.
+    const DeviceAction& a = action();
+    if (!is_ordered(a)) fine = fine && confirm(a, confirmed);
+    // The barrier, and the releases below after it, order what all threads of the block did.
+    if (!block_.all(fine)) return false;
+    end(a);
     return true;
   }
 
@@ -153,10 +185,9 @@ class LaneWalk : LaneLinks<Block> {
 
   /// Makes the payload of a signal ours. Every lane that hears from a peer hears the same, so the
   /// words are written relaxed, more than once.
-  TUTTI_HD bool learn(const Use& use) {
-    const std::uint32_t peer = end_of(use).peer;
-    const std::uint64_t* payload = signal_payload(use);
-    const std::uint64_t ids[3] = {payload[3] & 0xFFFFFFFFu, payload[3] >> 32, payload[4]};
+  TUTTI_HD bool learn(const Message& m) {
+    const std::uint32_t peer = m.plan->peer;
+    const std::uint64_t* payload = signal_payload(m);
     const auto* windows = reinterpret_cast<const Window*>(rank_.segment + shape_.windows()) +
                           std::size_t{peer} * kMostWindows;
     std::uint64_t* words = peer_words(peer);
@@ -164,12 +195,15 @@ class LaneWalk : LaneLinks<Block> {
     for (int i = 0; i < 3; ++i) {
       std::uint64_t base = payload[i];
       std::uint64_t bytes = ~std::uint64_t{0};
-      if (ids[i] != 0) {
-        if (ids[i] >= kMostWindows || payload[i] > windows[ids[i]].bytes) {
-          return fail(Trouble::window, use, ids[i], payload[i]);
+      const std::uint64_t id = i == 2 ? payload[4] : payload[3] >> (32 * i) & 0xFFFFFFFFu;
+      if (id != 0) {
+        const Window* const window = windows + id;
+        if (id >= kMostWindows || base > window->bytes) {
+          report_failure(shared_, round_, step_, m.use, Trouble::window, id, base);
+          return false;
         }
-        base = windows[ids[i]].base + payload[i];
-        bytes = windows[ids[i]].bytes - payload[i];
+        bytes = window->bytes - base;
+        base += window->base;
       }
       store_relaxed(words + i, base);
       store_relaxed(words + 3 + i, bytes);
@@ -185,11 +219,11 @@ class LaneWalk : LaneLinks<Block> {
     // release after the barrier at the end of the last step; acquire below.
     if (block_.thread() == 0) block_.store_release(progress(first + shared_.lane_index), here);
     bool fine = true;
-    looks_ = 0;
+    Wait wait;
     TUTTI_NO_UNROLL
     for (std::uint32_t l = block_.thread(); l < plan().lanes; l += block_.threads()) {
       while (fine && is_before(load_acquire(progress(first + l)), here)) {
-        fine = look_again({0, 0}, true);
+        fine = look_again(wait, whom_rank(rank_.rank), 0);
       }
     }
     return block_.all(fine);
@@ -213,6 +247,7 @@ class LaneWalk : LaneLinks<Block> {
     for (std::uint32_t k = block_.thread(); k < operands; k += block_.threads()) {
       Target t = target(a, places[k], m.bytes);
       if (t.pointer == nullptr) fine = false;
+      t.template leave<E>();
       if (k >= m.destinations && places[k].scaled != 0) scale(t, places[k]);
       shared_.targets[k] = t;
     }
@@ -221,7 +256,7 @@ class LaneWalk : LaneLinks<Block> {
 
   TUTTI_HD Target target(const DeviceAction& a, const DevicePlace& p, std::uint64_t bytes) {
     Target t;
-    const std::uint64_t shift = std::uint64_t{tile_} * shift_by_;
+    const std::uint64_t shift = std::uint64_t{shared_.tile(round_)} * range().tile_stride;
     switch (p.where) {
       case Place::Where::in:
         t.pointer = rank_.in + p.offset + shift;
@@ -234,21 +269,14 @@ class LaneWalk : LaneLinks<Block> {
         break;
       case Place::Where::send:
       case Place::Where::receive: {
-        const std::uint32_t first = p.where == Place::Where::send ? a.first_send : a.first_receive;
+        const std::uint32_t first = p.where == Place::Where::send ? a.receives : 0;
         t.use = first + static_cast<std::uint32_t>(p.rank);
-        const Use& use = shared_.uses[t.use];
-        const std::uint32_t s = slot(message(use));
-        std::byte* const slots = shared_.ends[use.end].connection;
-        t.flag = message(use);
-        t.linked = 1;
-        if (a.protocol == Protocol::ll) {
-          t.pointer = slots + shape_.ll(s) + p.offset;
-        } else if (a.protocol == Protocol::ll128) {
-          t.pointer = slots + shape_.ll128(s) + p.offset;
-        } else {
-          t.pointer = slots + shape_.simple(s) + p.offset;
-          t.linked = 0;
-        }
+        const Message m = message(a, t.use);
+        t.flag = a.protocol == Protocol::simple ? 0 : m.number;
+        t.pointer = m.end->connection + p.offset +
+                    (a.protocol == Protocol::ll      ? shape_.ll(m.slot)
+                     : a.protocol == Protocol::ll128 ? shape_.ll128(m.slot)
+                                                     : shape_.simple(m.slot));
         break;
       }
       default: {
@@ -258,7 +286,8 @@ class LaneWalk : LaneLinks<Block> {
         const std::uint64_t at = p.offset + (p.where == Place::Where::peer_tmp ? 0 : shift);
         const std::uint64_t limit = load_relaxed(words + 3 + which);
         if (at > limit || bytes > limit - at) {
-          fail_window(static_cast<std::uint32_t>(p.rank), limit, at + bytes);
+          report_failure(shared_, round_, step_, whom_rank(static_cast<std::uint32_t>(p.rank)),
+                         Trouble::window, limit, at + bytes);
           return t;
         }
         t.pointer = reinterpret_cast<std::byte*>(load_relaxed(words + which) + at);
@@ -269,17 +298,20 @@ class LaneWalk : LaneLinks<Block> {
 
   /// A raw input of a reduction is divided or multiplied as it is read.
   TUTTI_HD void scale(Target& t, const DevicePlace& p) const {
-    if (rank_.kind == ReduceKind::avg && std::is_floating_point_v<typename E::Wide>) {
-      t.scaling = Scaling::divide;
+    if (rank_.kind == ReduceKind::avg) {
+      if constexpr (std::is_floating_point_v<typename E::Wide>) {
+        t.template divide<E>(plan().divisor);
+      }
     } else if (rank_.kind == ReduceKind::pre_multiplied_sum) {
-      t.scaling = Scaling::multiply;
-      t.scalar = p.where == Place::Where::in
-                     ? rank_.scalar
-                     : load_relaxed(peer_words(static_cast<std::uint32_t>(p.rank)) + 6);
+      t.template multiply<E>(
+          p.where == Place::Where::in
+              ? rank_.scalar
+              : load_relaxed(peer_words(static_cast<std::uint32_t>(p.rank)) + 6));
     }
   }
 
-  TUTTI_HD bool move(const DeviceAction& a, const DeviceMove& m) {
+  TUTTI_HD bool move(const DeviceMove& m) {
+    const DeviceAction& a = action();
     MoveArguments arguments;
     arguments.targets = shared_.targets;
     arguments.destinations = m.destinations;
@@ -287,22 +319,25 @@ class LaneWalk : LaneLinks<Block> {
     arguments.bytes = m.bytes;
     arguments.reduction.kind = rank_.kind;
     arguments.reduction.divisor = plan().divisor;
+    arguments.reduction.reciprocal = plan().reciprocal;
     arguments.reduction.divide_result = plan().reduction != 0 && a.completes != 0 &&
                                         rank_.kind == ReduceKind::avg &&
                                         std::is_integral_v<typename E::Wide>;
-    const auto wait = [&](const Target& t) {
-      return look_again(shared_.uses[t.use]) &&
-             (looks_ % 1024 != 0 || matches(shared_.uses[t.use], a));
-    };
-    if (is_ordered(a) || a.receives + a.sends == 0) {
-      move_memory<E>(arguments, block_.thread(), block_.threads());
-      return true;
-    }
-    if (a.protocol == Protocol::ll) {
-      return move_ll<E>(block_, arguments, wait);
-    }
-    return move_ll128<E>(block_, arguments, wait);
+    const bool memory = is_ordered(a) || a.receives + a.sends == 0;
+    const Way way = memory ? Way::memory : a.protocol == Protocol::ll ? Way::words : Way::lines;
+    return device::move<E>(block_, arguments, way, DataWait{*this});
   }
+
+  /// Until the data of a message is there.
+  struct DataWait {
+    LaneWalk& walk;
+
+    TUTTI_HD Wait begin() const { return {}; }
+    TUTTI_HD bool again(Wait& wait, const Target& t) const {
+      const DeviceAction& a = walk.action();
+      return walk.look_again(wait, a.first_use + t.use, a.check);
+    }
+  };
 
   // --- The end -----------------------------------------------------------------------------------
 
@@ -324,7 +359,7 @@ class LaneWalk : LaneLinks<Block> {
     store_relaxed(&state()->operation, shared_.operation + 1);
   }
 
-  std::uint32_t shift_by_ = 0;  // bytes from a tile of the range to the next
+  std::uint32_t range_ = 0;
 };
 
 /// Block `index` of a launch.
