@@ -34,10 +34,10 @@ struct Node {
   std::string name;   // "gpu3", "numa1", "mlx5_0", "0000:81:00.0"; of several hosts "h2.gpu3"
   std::string model;  // what people call it, if known
   int host = 0;
-  int number = -1;  // gpu: NCCL's dev; numa: the system's number; port: NCCL's dev
-  int parent = -1;  // what it is drawn in
-  int members = 1;  // switches in a gpu_switch
-  bool up = true;   // port: connected
+  int number = -1;    // gpu: NCCL's dev; numa: the system's number; port: NCCL's dev
+  int parent = -1;    // what it is drawn in
+  int members = 1;    // switches in a gpu_switch
+  bool up = true;     // port: connected
   std::string cores;  // numa: which, as a mask (cpu_mask.h); "" where nobody says
   Maybe<BusId> bus;
   Origin origin;

@@ -11,6 +11,8 @@ constexpr const char* kWhy = "Tutti was built without RDMA verbs (TUTTI_VERBS)";
 
 VerbsState verbs_state() { return {{}, kWhy, ""}; }
 
-std::shared_ptr<WireMaker> make_verbs_wires(WireOffer&, const NearestPorts&) { throw Error(ErrorCode::system, kWhy); }
+std::shared_ptr<WireMaker> make_verbs_wires(WireOffer&, const NearestPorts&) {
+  throw Error(ErrorCode::system, kWhy);
+}
 
 }  // namespace tutti
