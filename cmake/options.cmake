@@ -23,6 +23,7 @@ set(TUTTI_COMMON_HEADERS <algorithm> <array> <atomic> <chrono> <functional> <map
                          <optional> <set> <span> <string> <string_view> <thread> <vector>
                          <fmt/format.h>)
 
+# tutti_wants(setting result): what ON, OFF or AUTO comes to.
 function(tutti_wants setting result)
   if(setting STREQUAL "AUTO")
     if(CMAKE_CXX_COMPILER_LAUNCHER)

@@ -9,6 +9,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kAskAgain = 50ms;
+constexpr std::int32_t kNobody = -1;  // asks without taking over
 
 struct FailureHead {
   std::uint32_t code = 0;
@@ -184,9 +185,12 @@ void Joining::look(const std::optional<Failure>& seen) {
   }
   // Whether those are there for whom this one waits shows when they are asked.
   for (const int h : tree_.neighbours()) {
-    const std::int32_t nobody = -1;
-    tree_.tell(h, kQuestion, std::as_bytes(std::span(&nobody, 1)));
+    tree_.tell(h, kQuestion, std::as_bytes(std::span(&kNobody, 1)));
   }
+}
+
+void Joining::ask(int rank) const {
+  tree_.tell_rank(rank, kQuestion, std::as_bytes(std::span(&kNobody, 1)));
 }
 
 void Joining::object(const Failure& failure) {

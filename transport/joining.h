@@ -53,6 +53,8 @@ class Joining {
   /// By one rank of this host, now and then, until it is decided; what it has seen that speaks
   /// against it, if anything.
   void look(const std::optional<Failure>& failure);
+  /// Asks `rank` for the decision; one that has left says for whose sake.
+  void ask(int rank) const;
   /// This speaks against it.
   void object(const Failure& failure);
   /// Who has not said anything yet, for error messages: the first rank of such a host, or -1.

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <span>
 #include <utility>
 
 #include "core/background.h"
@@ -75,8 +74,7 @@ void OtherHosts::on_left(int member, int because_of) {
   if (!joining_.is_decided()) {
     if (because_of < 0 && is_first_time(rank)) {
       // It may be for another's sake that it has left, and says so when asked.
-      const std::int32_t nobody = -1;
-      return tree_.tell_rank(rank, Joining::kQuestion, std::as_bytes(std::span(&nobody, 1)));
+      return joining_.ask(rank);
     }
     joining_.object({ErrorCode::peer_lost, because_of >= 0 ? tree_.rank_of(because_of) : rank,
                      because_of >= 0
