@@ -226,7 +226,7 @@ Signature signature_of(const Call& call) {
   return s;
 }
 
-Binding bind_call(const Call& call, LocalGroup& group, const Geometry& geometry,
+Binding bind_call(const Call& call, RankGroup& group, const Geometry& geometry,
                   const ReadyPlan& ready, Tables& tables) {
   const int rank = group.rank();
   const int ranks = group.size();

@@ -41,7 +41,7 @@ Signature signature_of(const Call& call);
 
 /// The binding of a call that was checked, to `plan`. Signature and tag are left to the caller.
 /// `tables` keeps what the binding points to.
-Binding bind_call(const Call& call, LocalGroup& group, const Geometry& geometry,
+Binding bind_call(const Call& call, RankGroup& group, const Geometry& geometry,
                   const ReadyPlan& plan, Tables& tables);
 
 }  // namespace tutti

@@ -335,7 +335,7 @@ void Communicator::use_plan(std::string_view text) {
 
 std::optional<Error> Communicator::error() const {
   impl().check_process();
-  LocalGroup& g = *impl().group;
+  RankGroup& g = *impl().group;
   if (!g.failed()) {
     note_device_failure(g);
     g.check_peers("being asked for failures");
@@ -347,7 +347,7 @@ std::optional<Error> Communicator::error() const {
 
 void Communicator::abort(std::string_view reason) {
   impl().check_process();
-  LocalGroup& g = *impl().group;
+  RankGroup& g = *impl().group;
   g.fail({ErrorCode::aborted, g.rank(),
           reason.empty() ? fmt::format("rank {} aborted the communicator", g.rank())
                          : fmt::format("rank {} aborted the communicator: {}", g.rank(), reason)});

@@ -56,7 +56,7 @@ Draft draft(const DeviceTeam& team, const DeviceCallOn& c) {
 void agree(DeviceWindows& windows, std::span<Draft> drafts) {
   for (Draft& d : drafts) {
     if (!d.plan->windows || !windows.agreed(d.kind()).value_or(true)) continue;
-    LocalGroup& group = *d.impl->group;
+    RankGroup& group = *d.impl->group;
     const WaitPolicy& policy = d.impl->policy;
     d.in = windows.find(group, d.call->in, d.sizes.in, policy);
     d.out = windows.find(group, d.call->out, d.sizes.out, policy);
@@ -74,7 +74,7 @@ void agree(DeviceWindows& windows, std::span<Draft> drafts) {
 /// Names the buffers as the other processes know them. What they do not know is copied to where
 /// they do, and what they write is copied back: the other ranks count on windows.
 void name_buffers(DeviceWindows& windows, const Draft& d, DeviceTeam::Part& part) {
-  LocalGroup& group = *d.impl->group;
+  RankGroup& group = *d.impl->group;
   const WaitPolicy& policy = d.impl->policy;
   device::DeviceBinding& b = part.binding;
   const auto stage = [&](std::size_t which, BlockTable& table, std::size_t bytes) {

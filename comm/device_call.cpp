@@ -53,7 +53,7 @@ device::DeviceMessage message_of(const Communicator::Impl& impl, const Call& cal
 /// The GPUs of this process's ranks, by rank, as the first of them that calls knows: its own is
 /// `gpu` (-1: its buffers have no bytes), the others' what they said when they joined.
 std::vector<int> gpus_of_ranks(const Communicator::Impl& impl, int gpu) {
-  LocalGroup& group = *impl.group;
+  RankGroup& group = *impl.group;
   if (gpu < 0) gpu = group.control().gpu >= 0 ? group.control().gpu : impl.gpus.current();
   std::vector<int> ordinals;
   for (int r = 0; r < group.size(); ++r) {
@@ -65,7 +65,7 @@ std::vector<int> gpus_of_ranks(const Communicator::Impl& impl, int gpu) {
 
 void join_team(Communicator::Impl& impl, int gpu) {
   if (impl.team) return;
-  LocalGroup& group = *impl.group;
+  RankGroup& group = *impl.group;
   try {
     impl.team = join_device_team(group, impl.policy, [&] {
       return std::make_shared<DeviceTeam>(group, gpus_of_ranks(impl, gpu), impl.gpus.open);
@@ -199,7 +199,7 @@ void run_on_device(std::span<const DeviceCallOn> calls) {
   for (const DeviceCallOn& c : calls) {
     c.impl->wait_for_started();
     number(c);
-    const LocalGroup& group = *c.impl->group;
+    const RankGroup& group = *c.impl->group;
     if (moves_nothing(*c.call, buffer_sizes(*c.call, group.rank(), group.size()))) continue;
     auto team = std::ranges::find(teams, c.impl->team.get(), &TeamCalls::team);
     if (team == teams.end()) {
@@ -217,11 +217,11 @@ void run_on_device(std::span<const DeviceCallOn> calls) {
   for (const TeamCalls& t : teams) launch_together(*t.team, t.messages, launch_messages);
 }
 
-void note_device_failure(LocalGroup& group) {
+void note_device_failure(RankGroup& group) {
   if (const auto team = find_device_team(group)) team->note_failure(group);
 }
 
-void abort_on_device(LocalGroup& group) {
+void abort_on_device(RankGroup& group) {
   if (const auto team = find_device_team(group)) team->abort();
 }
 

@@ -23,8 +23,8 @@ void check_on_device(Communicator::Impl& impl, const Call& call);
 void run_on_device(std::span<const DeviceCallOn> calls);
 
 /// Makes a failure of a kernel the communicator's. From any thread.
-void note_device_failure(LocalGroup& group);
+void note_device_failure(RankGroup& group);
 /// Makes kernels of this communicator leave their waits. From any thread.
-void abort_on_device(LocalGroup& group);
+void abort_on_device(RankGroup& group);
 
 }  // namespace tutti

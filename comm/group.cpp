@@ -77,7 +77,7 @@ void run_on_device(const std::vector<KeptOnDevice>& kept) {
 }
 
 /// The number in `group` of a rank of `source`; -1: it is not there, or that cannot be told.
-int same_rank(int rank, LocalGroup& source, LocalGroup& group) {
+int same_rank(int rank, RankGroup& source, RankGroup& group) {
   if (&source == &group) return rank;
   if (&source.mesh() != &group.mesh()) return -1;
   for (int r = 0; r < group.size(); ++r) {
@@ -96,19 +96,19 @@ void run_together(const std::vector<Kept>& calls) {
     s->add(k.call());
   }
   const auto fail_all = [&](const std::string& text, ErrorCode code, int culprit) {
-    std::set<LocalGroup*> all, failed;
+    std::set<RankGroup*> all, failed;
     for (const auto& [key, s] : series) {
-      LocalGroup* const group = s->impl().group.get();
+      RankGroup* const group = s->impl().group.get();
       all.insert(group);
       if (group->failed()) failed.insert(group);
     }
     const bool one = all.size() == 1;
     // Whose number `culprit` is, if that can be told.
-    LocalGroup* const source = one ? *all.begin() : failed.size() == 1 ? *failed.begin() : nullptr;
+    RankGroup* const source = one ? *all.begin() : failed.size() == 1 ? *failed.begin() : nullptr;
     const bool known = culprit >= 0 && source != nullptr;
     // The other communicators' operations were cut off half way, so they cannot go on either.
     for (const auto& [key, s] : series) {
-      LocalGroup& group = *s->impl().group;
+      RankGroup& group = *s->impl().group;
       // Who has died is said in each communicator's own numbers. One that was aborted, or had a
       // call that did not match, was often given up by somebody who knew that a rank is dead.
       if (!group.failed()) group.check_peers_first("in a group()");

@@ -288,7 +288,7 @@ std::unique_ptr<Communicator::Impl> Communicator::Impl::part(const std::vector<i
                                                              std::vector<std::uint64_t> keys,
                                                              std::uint64_t id,
                                                              const Options& its_options) {
-  LocalGroup::Ranks its_ranks{0, {}, std::move(keys), id};
+  RankGroup::Ranks its_ranks{0, {}, std::move(keys), id};
   Options inherited = its_options;
   if (inherited.gpu < 0) inherited.gpu = options.gpu;
   for (const int r : ranks) {

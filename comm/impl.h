@@ -117,7 +117,7 @@ struct Communicator::Impl {
 
   /// The messages to one peer, or from it.
   struct Messages {
-    Messages(LocalGroup& group, Workspace& workspace) : operation(group, workspace) {}
+    Messages(RankGroup& group, Workspace& workspace) : operation(group, workspace) {}
     Operation operation;
     Binding binding;  // of the newest one
   };
@@ -134,7 +134,7 @@ struct Communicator::Impl {
 
   Options options;
   Geometry geometry;
-  std::unique_ptr<LocalGroup> group;
+  std::unique_ptr<RankGroup> group;
   Plans plans;
   WaitPolicy policy;
   Workspace workspace;

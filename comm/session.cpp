@@ -37,7 +37,7 @@ struct SessionCard {
 };
 static_assert(sizeof(SessionCard) <= kMaxCardBytes);
 
-LocalRank what_is_said(const Options& options) {
+RankCard what_is_said(const Options& options) {
   return {setting_boolean("TUTTI_CMA"), options.gpu};
 }
 
@@ -204,9 +204,9 @@ Session connect(std::shared_ptr<Mesh> mesh, std::shared_ptr<Network> network, in
   }
   const std::uint64_t id = keys.front();
   session.group =
-      std::make_unique<LocalGroup>(std::move(mesh), std::move(network),
-                                   LocalGroup::Ranks{rank, std::move(members), std::move(keys), id},
-                                   g.shape, what_is_said(options), deadline);
+      std::make_unique<RankGroup>(std::move(mesh), std::move(network),
+                                  RankGroup::Ranks{rank, std::move(members), std::move(keys), id},
+                                  g.shape, what_is_said(options), deadline);
   return session;
 }
 
@@ -258,12 +258,12 @@ Session open_session(const UniqueId& id, int rank, int size, const Options& opti
   return connect(std::move(mesh), std::move(network), rank, cards, roster.session_secret, options);
 }
 
-Session open_subsession(LocalGroup& parent, const Geometry& geometry, LocalGroup::Ranks ranks,
+Session open_subsession(RankGroup& parent, const Geometry& geometry, RankGroup::Ranks ranks,
                         const Options& options) {
   return {geometry,
-          std::make_unique<LocalGroup>(parent.shared_mesh(), parent.shared_network(),
-                                       std::move(ranks), geometry.shape, what_is_said(options),
-                                       deadline_after(options.rendezvous_timeout))};
+          std::make_unique<RankGroup>(parent.shared_mesh(), parent.shared_network(),
+                                      std::move(ranks), geometry.shape, what_is_said(options),
+                                      deadline_after(options.rendezvous_timeout))};
 }
 
 std::vector<Session> open_local_sessions(const std::vector<Options>& options) {

@@ -14,7 +14,7 @@
 #include "collectives/model/gpu_places.h"
 #include "collectives/model/machine.h"
 #include "comm/communicator.h"
-#include "transport/local_group.h"
+#include "transport/rank_group.h"
 
 namespace tutti {
 
@@ -34,13 +34,13 @@ struct Geometry {
 
 struct Session {
   Geometry geometry;
-  std::unique_ptr<LocalGroup> group;
+  std::unique_ptr<RankGroup> group;
 };
 
 /// Meets the other ranks and connects to them. Collective.
 Session open_session(const UniqueId& id, int rank, int size, const Options& options);
 /// Some ranks of `parent`. Collective over them.
-Session open_subsession(LocalGroup& parent, const Geometry& geometry, LocalGroup::Ranks ranks,
+Session open_subsession(RankGroup& parent, const Geometry& geometry, RankGroup::Ranks ranks,
                         const Options& options);
 /// As many ranks of this process at once as there are options.
 std::vector<Session> open_local_sessions(const std::vector<Options>& options);

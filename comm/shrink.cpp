@@ -55,7 +55,7 @@ std::string excludes(int rank, const std::string& list) {
 /// One rank's meeting with the other survivors.
 class Meeting {
  public:
-  Meeting(LocalGroup& group, const Shrinking& mine,
+  Meeting(RankGroup& group, const Shrinking& mine,
           const std::function<std::uint64_t(const std::vector<int>&)>& calls_with)
       : group_(group), mine_(mine), calls_with_(calls_with) {
     say(kWaiting, -1);
@@ -145,7 +145,7 @@ class Meeting {
     throw Error(code, fmt::format("shrink: rank {}: {}", group_.rank(), why), culprit);
   }
 
-  LocalGroup& group_;
+  RankGroup& group_;
   const Shrinking& mine_;
   const std::function<std::uint64_t(const std::vector<int>&)>& calls_with_;
   Clock::time_point differs_since_{};
@@ -165,7 +165,7 @@ Shrinking Shrinking::without(std::span<const int> excluded, int ranks) {
   return s;
 }
 
-void meet_to_shrink(LocalGroup& group, const Shrinking& mine,
+void meet_to_shrink(RankGroup& group, const Shrinking& mine,
                     const std::function<std::uint64_t(const std::vector<int>&)>& calls_with,
                     Deadline deadline) {
   if (mine.excluded.size() >= Remark::kMostText) return;  // too many to tell: they meet by keys

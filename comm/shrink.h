@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "transport/local_group.h"
+#include "transport/rank_group.h"
 
 namespace tutti {
 
@@ -25,7 +25,7 @@ struct Shrinking {
 /// Returns when all survivors are here. Throws Error: mismatch where one waits with another list,
 /// which it has called more often than this rank (`calls_with`, by survivors); peer_lost,
 /// timed_out.
-void meet_to_shrink(LocalGroup& group, const Shrinking& mine,
+void meet_to_shrink(RankGroup& group, const Shrinking& mine,
                     const std::function<std::uint64_t(const std::vector<int>&)>& calls_with,
                     Deadline deadline);
 

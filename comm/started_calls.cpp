@@ -75,7 +75,7 @@ void StartedCalls::withdraw(Future::State& call) {
 }
 
 void StartedCalls::interrupted() {
-  LocalGroup& group = *impl_.group;
+  RankGroup& group = *impl_.group;
   group.fail(
       {ErrorCode::aborted, group.rank(),
        fmt::format("rank {} exits, or was interrupted, while it waits for what it has started",

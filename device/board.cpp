@@ -14,7 +14,7 @@ constexpr std::uint32_t kMaps = 4;       // the rank's process may have others' 
 
 }  // namespace
 
-DeviceBoard::DeviceBoard(LocalGroup& group) : mesh_(group.shared_mesh()) {
+DeviceBoard::DeviceBoard(RankGroup& group) : mesh_(group.shared_mesh()) {
   for (int r = 0; r < group.size(); ++r) {
     memory_.push_back(group.segment(r));
     DeviceCard* const card = group.same_host(r) ? &group.control(r).device : nullptr;

@@ -15,14 +15,14 @@
 #include <optional>
 #include <vector>
 
-#include "transport/local_group.h"
+#include "transport/rank_group.h"
 
 namespace tutti {
 
 class DeviceBoard {
  public:
   /// Keeps what it needs of the group, so that it may outlive it.
-  explicit DeviceBoard(LocalGroup& group);
+  explicit DeviceBoard(RankGroup& group);
 
   struct Card {
     std::array<std::uint64_t, 2> gpu{};  // device::Device::identity()

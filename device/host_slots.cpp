@@ -87,7 +87,7 @@ std::shared_ptr<ProxyLink> DeviceHostSlots::make_link(int rank, int peer, std::b
                                      ProxyLink::Ends{rank, peer, near, far, std::move(links)});
 }
 
-void DeviceHostSlots::join(LocalGroup& group) {
+void DeviceHostSlots::join(RankGroup& group) {
   auto links = std::make_unique<DeviceNetworkLinks>(group);
   const std::lock_guard lock(mutex_);
   networks_[group.rank()] = std::move(links);

@@ -50,7 +50,7 @@ class DeviceHostSlots {
   void met(int rank);
 
   /// Rank `group.rank()`, of this process, has links to other hosts from now on. Throws Error.
-  void join(LocalGroup& group);
+  void join(RankGroup& group);
   /// Links `rank`, of this process, which has joined, to `peer`, on another host, if they are not.
   /// After open(); from the thread that makes its calls. Throws Error.
   void link(int rank, int peer);

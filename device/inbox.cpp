@@ -13,13 +13,13 @@ namespace tutti {
 namespace {
 
 /// Names the descriptor of a rank's inbox; its segment on the host has the key itself.
-std::uint64_t inbox_key(const LocalGroup& group, int rank) {
+std::uint64_t inbox_key(const RankGroup& group, int rank) {
   return mix(group.key(rank), 0x696e626f78);
 }
 
 }  // namespace
 
-DeviceInboxes::DeviceInboxes(LocalGroup& group, const device::SegmentShape& shape,
+DeviceInboxes::DeviceInboxes(RankGroup& group, const device::SegmentShape& shape,
                              ConnectionShape connection)
     : connection_(connection),
       channels_(shape.channels + shape.message_channels),
@@ -36,7 +36,7 @@ DeviceInboxes::DeviceInboxes(LocalGroup& group, const device::SegmentShape& shap
   }
 }
 
-void DeviceInboxes::meet(LocalGroup& group, int rank, int carrier) {
+void DeviceInboxes::meet(RankGroup& group, int rank, int carrier) {
   auto& inbox = inboxes_[static_cast<std::size_t>(rank)];
   if (inbox) return;
   inbox = group.mesh().receive(group.member(carrier), inbox_key(group, rank), bytes_,

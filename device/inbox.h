@@ -16,7 +16,7 @@
 
 #include "collectives/execute/cuda/segment.h"
 #include "device/link_ends.h"
-#include "transport/local_group.h"
+#include "transport/rank_group.h"
 
 namespace tutti {
 
@@ -32,11 +32,11 @@ class DeviceInboxes {
  public:
   /// Makes those of this process's ranks, and passes them to the other processes by `group`'s
   /// sockets. `connection`: the same on all ranks, as is `shape`. Throws Error.
-  DeviceInboxes(LocalGroup& group, const device::SegmentShape& shape, ConnectionShape connection);
+  DeviceInboxes(RankGroup& group, const device::SegmentShape& shape, ConnectionShape connection);
 
   /// Maps the inbox of rank `rank` of another process, which `carrier`, a rank of it, has passed;
   /// by `group`'s sockets. Throws Error.
-  void meet(LocalGroup& group, int rank, int carrier);
+  void meet(RankGroup& group, int rank, int carrier);
   bool has_met(int rank) const { return inboxes_[static_cast<std::size_t>(rank)] != nullptr; }
 
   /// The way of two ranks that have met, `mine` of this process: `wish`, unless it was decided

@@ -6,11 +6,11 @@ namespace tutti {
 namespace {
 
 /// Differs from all communicators' ids, and is the same on all ranks.
-std::uint64_t links_id(const LocalGroup& group) { return mix(group.id(), 0x6c696e6b73); }
+std::uint64_t links_id(const RankGroup& group) { return mix(group.id(), 0x6c696e6b73); }
 
 }  // namespace
 
-DeviceNetworkLinks::DeviceNetworkLinks(LocalGroup& group)
+DeviceNetworkLinks::DeviceNetworkLinks(RankGroup& group)
     : network_(group.shared_network()),
       members_(group.members().begin(), group.members().end()),
       id_(links_id(group)) {

@@ -13,14 +13,14 @@
 #include <vector>
 
 #include "device/link_ends.h"
-#include "transport/local_group.h"
+#include "transport/rank_group.h"
 
 namespace tutti {
 
 class DeviceNetworkLinks final : Network::Listener {
  public:
   /// Of rank `group.rank()`, whose communicator has ranks on other hosts. It may outlive `group`.
-  explicit DeviceNetworkLinks(LocalGroup& group);
+  explicit DeviceNetworkLinks(RankGroup& group);
   /// What was published is sent, or never will be; nobody uses the links any more.
   ~DeviceNetworkLinks() override;
   DeviceNetworkLinks(const DeviceNetworkLinks&) = delete;

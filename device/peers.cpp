@@ -21,7 +21,7 @@ constexpr std::uint32_t kSharedAcross = 64;
 constexpr std::uint32_t kMostAcross = kOwnChannels;
 
 /// The same on all ranks, though they do not ask each other: by the host that has the most.
-std::uint32_t blocks_across(const LocalGroup& group) {
+std::uint32_t blocks_across(const RankGroup& group) {
   std::map<int, std::uint32_t> ranks;
   std::uint32_t most = 1;
   for (int r = 0; r < group.size(); ++r) most = std::max(most, ++ranks[group.host(r)]);
@@ -29,7 +29,7 @@ std::uint32_t blocks_across(const LocalGroup& group) {
 }
 
 /// Names the descriptor of a rank's segment; its segment on the host has the key itself.
-std::uint64_t descriptor_key(const LocalGroup& group, int rank) {
+std::uint64_t descriptor_key(const RankGroup& group, int rank) {
   return mix(group.key(rank), 0x677075);
 }
 
@@ -50,7 +50,7 @@ CudaExport share(const device::Executor& executor, std::size_t bytes) {
 
 }  // namespace
 
-DevicePeers::DevicePeers(LocalGroup& group, const device::SegmentShape& shape,
+DevicePeers::DevicePeers(RankGroup& group, const device::SegmentShape& shape,
                          const DeviceExecutors& executors)
     : shape_(shape),
       executors_(executors),
@@ -116,7 +116,7 @@ void DevicePeers::connect_here() {
   for (const auto& executor : executors_) executor->limit_blocks(agreed_blocks());
 }
 
-void DevicePeers::show(LocalGroup& group) {
+void DevicePeers::show(RankGroup& group) {
   board_.set_maps(true);
   const bool others = group.ranks_here().size() > executors_.size();
   for (const auto& executor : executors_) {
@@ -135,7 +135,7 @@ void DevicePeers::show(LocalGroup& group) {
   }
 }
 
-void DevicePeers::reach(LocalGroup& group, std::span<const int> mine, std::span<const int> ranks,
+void DevicePeers::reach(RankGroup& group, std::span<const int> mine, std::span<const int> ranks,
                         const WaitPolicy& policy) {
   if (!spans_processes_) return;
   for (const int r : group.ranks_here()) {  // whoever is there
@@ -147,7 +147,7 @@ void DevicePeers::reach(LocalGroup& group, std::span<const int> mine, std::span<
   }
 }
 
-void DevicePeers::join(LocalGroup& group) {
+void DevicePeers::join(RankGroup& group) {
   if (spans_hosts()) host_->join(group);
 }
 
@@ -155,7 +155,7 @@ bool DevicePeers::has_left(std::span<const int> mine, int rank) const {
   return board_.is_here(rank) ? board_.is_gone(rank) : host_->has_left(mine.front(), rank);
 }
 
-bool DevicePeers::connect(LocalGroup& group, std::span<const int> mine, int rank) {
+bool DevicePeers::connect(RankGroup& group, std::span<const int> mine, int rank) {
   const std::lock_guard lock(mutex_);
   Peer& peer = peers_[static_cast<std::size_t>(rank)];
   if (!peer.known) {
@@ -186,7 +186,7 @@ bool DevicePeers::connect(LocalGroup& group, std::span<const int> mine, int rank
   return true;
 }
 
-void DevicePeers::meet(LocalGroup& group, int rank, const DeviceBoard::Card& card) {
+void DevicePeers::meet(RankGroup& group, int rank, const DeviceBoard::Card& card) {
   inboxes_->meet(group, rank, card.carrier);
   FileDescriptor fd;
   if ((card.segment.kinds & CudaMemoryHandle::kFd) != 0) {
@@ -262,7 +262,7 @@ void DevicePeers::settle() {
   settled_ = true;
 }
 
-void DevicePeers::agree(LocalGroup& group, std::span<const int> mine, const WaitPolicy& policy) {
+void DevicePeers::agree(RankGroup& group, std::span<const int> mine, const WaitPolicy& policy) {
   if (!spans_processes_) return;
   {
     const std::lock_guard lock(mutex_);

@@ -30,25 +30,25 @@ class DevicePeers {
  public:
   /// Connects this process's ranks to each other, and shows them to the other processes. Throws
   /// Error: invalid_argument for GPUs that cannot reach each other.
-  DevicePeers(LocalGroup& group, const device::SegmentShape& shape,
+  DevicePeers(RankGroup& group, const device::SegmentShape& shape,
               const DeviceExecutors& executors);
   ~DevicePeers() { leave(); }
   DevicePeers(const DevicePeers&) = delete;
   DevicePeers& operator=(const DevicePeers&) = delete;
 
   /// Rank `group.rank()`, of this process, takes part.
-  void join(LocalGroup& group);
+  void join(RankGroup& group);
 
   /// Returns when the kernels of `mine`, ranks of this process whose calls this thread makes, can
   /// reach the memory of `ranks`. Waits for the first call on GPU memory of the processes of this
   /// host that have it, as long as `policy` says. Throws Error: peer_lost, timed_out, or what has
   /// failed the communicator.
-  void reach(LocalGroup& group, std::span<const int> mine, std::span<const int> ranks,
+  void reach(RankGroup& group, std::span<const int> mine, std::span<const int> ranks,
              const WaitPolicy& policy);
 
   /// Returns when it is known how collectives go, of all ranks: to be called after reach() of all
   /// of them. Waits for the first collective of each process. Throws as that.
-  void agree(LocalGroup& group, std::span<const int> mine, const WaitPolicy& policy);
+  void agree(RankGroup& group, std::span<const int> mine, const WaitPolicy& policy);
 
   /// Whether collectives go through the host; after agree().
   bool collectives_through_host() const;
@@ -88,13 +88,13 @@ class DevicePeers {
 
   /// Of this process's ranks.
   void connect_here();
-  void show(LocalGroup& group);
+  void show(RankGroup& group);
   /// Whether rank `rank` of another process has ended what it had shown these.
   bool has_left(std::span<const int> mine, int rank) const;
   /// Whether `mine` are connected to rank `rank`; connects them if its card is there.
-  bool connect(LocalGroup& group, std::span<const int> mine, int rank);
+  bool connect(RankGroup& group, std::span<const int> mine, int rank);
   /// Takes in what rank `rank` of another process shows.
-  void meet(LocalGroup& group, int rank, const DeviceBoard::Card& card);
+  void meet(RankGroup& group, int rank, const DeviceBoard::Card& card);
   void map(Peer& peer, int rank, const FileDescriptor& fd);
   /// How `mine` and rank `rank` of another process reach each other. Decides it, if need be.
   DeviceWay way(int mine, int rank);

@@ -63,14 +63,12 @@ struct DeviceTeams {
     return *instance;
   }
   /// Of the segment on the host of the first rank there.
-  static std::uint64_t key(const LocalGroup& group) {
-    return group.key(group.ranks_here().front());
-  }
-  std::shared_ptr<DeviceTeam> find(const LocalGroup& group) {
+  static std::uint64_t key(const RankGroup& group) { return group.key(group.ranks_here().front()); }
+  std::shared_ptr<DeviceTeam> find(const RankGroup& group) {
     const auto found = by_key.find(key(group));
     return found != by_key.end() ? found->second.lock() : nullptr;
   }
-  std::shared_ptr<DeviceTeam> join(LocalGroup& group, const WaitPolicy& policy,
+  std::shared_ptr<DeviceTeam> join(RankGroup& group, const WaitPolicy& policy,
                                    const std::function<std::shared_ptr<DeviceTeam>()>& make) {
     // Held while it is made: the other ranks have to wait for it anyway.
     const std::lock_guard lock(mutex);
@@ -79,7 +77,7 @@ struct DeviceTeams {
     team->join(group, policy);
     return team;
   }
-  void leave(const std::shared_ptr<DeviceTeam>& team, LocalGroup& group) {
+  void leave(const std::shared_ptr<DeviceTeam>& team, RankGroup& group) {
     {
       const std::lock_guard lock(mutex);
       if (!team->leave(group)) return;
@@ -111,7 +109,7 @@ struct DeviceTeams {
   }
 };
 
-DeviceTeam::DeviceTeam(LocalGroup& group, std::vector<int> ordinals,
+DeviceTeam::DeviceTeam(RankGroup& group, std::vector<int> ordinals,
                        const std::function<std::shared_ptr<device::Device>(int ordinal)>& open)
     : ordinals_(std::move(ordinals)),
       shape_(device_segment(group.size())),
@@ -124,11 +122,11 @@ DeviceTeam::DeviceTeam(LocalGroup& group, std::vector<int> ordinals,
   launches_.resize(executors_.size());
   std::function<void()> wait = [] { std::this_thread::sleep_for(std::chrono::milliseconds(20)); };
   if (windows_) wait = [board = windows_->board()] { board->wait_for_bell(); };
-  watch_ = DeviceWatch::start([this](LocalGroup& g) { look(g); }, std::move(wait));
+  watch_ = DeviceWatch::start([this](RankGroup& g) { look(g); }, std::move(wait));
 }
 
 DeviceExecutors DeviceTeam::make_executors(
-    const LocalGroup& group,
+    const RankGroup& group,
     const std::function<std::shared_ptr<device::Device>(int ordinal)>& open) {
   check_count(ordinals_);
   DeviceExecutors executors(group.size());
@@ -142,7 +140,7 @@ DeviceExecutors DeviceTeam::make_executors(
   return executors;
 }
 
-void DeviceTeam::join(LocalGroup& group, const WaitPolicy& policy) {
+void DeviceTeam::join(RankGroup& group, const WaitPolicy& policy) {
   peers_.join(group);
   ++joined_;
   const device::Executor::Limits limits{policy.timeout, policy.report_after};
@@ -151,14 +149,14 @@ void DeviceTeam::join(LocalGroup& group, const WaitPolicy& policy) {
   watch_->add(group);
 }
 
-bool DeviceTeam::leave(LocalGroup& group) {
+bool DeviceTeam::leave(RankGroup& group) {
   const bool last = --joined_ == 0;
   // The last one is looked at until its kernels have ended.
   if (!last) watch_->remove(group);
   return last;
 }
 
-void DeviceTeam::end(LocalGroup& group) {
+void DeviceTeam::end(RankGroup& group) {
   for (const auto& gpu : executors_.gpus()) gpu->drain(this);
   watch_->remove(group);
   watch_->stop();
@@ -167,7 +165,7 @@ void DeviceTeam::end(LocalGroup& group) {
   peers_.leave();
 }
 
-void DeviceTeam::look(LocalGroup& group) {
+void DeviceTeam::look(RankGroup& group) {
   note_failure(group);
   group.check_peers("watching what runs on its GPU");
   if (group.failed()) return abort();
@@ -337,7 +335,7 @@ void DeviceTeam::abort() {
   if (peers_.host() != nullptr) peers_.host()->abort();
 }
 
-void DeviceTeam::note_failure(LocalGroup& group) {
+void DeviceTeam::note_failure(RankGroup& group) {
   const auto f = failure();
   if (!f) return;
   // Kernels know no names of calls.
@@ -373,16 +371,16 @@ std::optional<device::Executor::LateRank> DeviceTeam::late() {
 }
 
 std::shared_ptr<DeviceTeam> join_device_team(
-    LocalGroup& group, const WaitPolicy& policy,
+    RankGroup& group, const WaitPolicy& policy,
     const std::function<std::shared_ptr<DeviceTeam>()>& make) {
   return DeviceTeams::all().join(group, policy, make);
 }
 
-void leave_device_team(const std::shared_ptr<DeviceTeam>& team, LocalGroup& group) {
+void leave_device_team(const std::shared_ptr<DeviceTeam>& team, RankGroup& group) {
   DeviceTeams::all().leave(team, group);
 }
 
-std::shared_ptr<DeviceTeam> find_device_team(const LocalGroup& group) {
+std::shared_ptr<DeviceTeam> find_device_team(const RankGroup& group) {
   DeviceTeams& teams = DeviceTeams::all();
   const std::lock_guard lock(teams.mutex);
   return teams.find(group);

@@ -31,16 +31,16 @@ class DeviceTeam {
   /// `ordinals`: CUDA's numbers of the GPUs, by rank, of this process's ranks. `open`: gives one.
   /// Throws Error: invalid_argument for more ranks than fit one launch, or GPUs that cannot reach
   /// each other.
-  DeviceTeam(LocalGroup& group, std::vector<int> ordinals,
+  DeviceTeam(RankGroup& group, std::vector<int> ordinals,
              const std::function<std::shared_ptr<device::Device>(int ordinal)>& open);
 
   int ordinal(int rank) const { return ordinals_[static_cast<std::size_t>(rank)]; }
 
   /// See DevicePeers.
-  void agree(LocalGroup& group, std::span<const int> mine, const WaitPolicy& policy) {
+  void agree(RankGroup& group, std::span<const int> mine, const WaitPolicy& policy) {
     peers_.agree(group, mine, policy);
   }
-  void reach(LocalGroup& group, std::span<const int> mine, std::span<const int> ranks,
+  void reach(RankGroup& group, std::span<const int> mine, std::span<const int> ranks,
              const WaitPolicy& policy) {
     peers_.reach(group, mine, ranks, policy);
   }
@@ -82,7 +82,7 @@ class DeviceTeam {
   void abort();
   /// Fails the communicator where a kernel of any rank has, and stops them all. Does not wait. From
   /// any thread.
-  void note_failure(LocalGroup& group);
+  void note_failure(RankGroup& group);
 
  private:
   friend struct DeviceTeams;  // joins, leaves
@@ -90,7 +90,7 @@ class DeviceTeam {
   using Parts = std::span<const Part>;  // of ranks on one GPU, where nothing else is said
 
   DeviceExecutors make_executors(
-      const LocalGroup& group,
+      const RankGroup& group,
       const std::function<std::shared_ptr<device::Device>(int ordinal)>& open);
   /// The one of a rank's whose links its collectives take.
   device::Executor& collective_executor(int rank) {
@@ -115,12 +115,12 @@ class DeviceTeam {
   std::optional<device::Executor::LateRank> late();
   /// Fails the communicator where a kernel has, or a process, and stops all kernels where it has;
   /// tells what waits for long, and hears of others' windows.
-  void look(LocalGroup& group);
-  void join(LocalGroup& group, const WaitPolicy& policy);
+  void look(RankGroup& group);
+  void join(RankGroup& group, const WaitPolicy& policy);
   /// Whether that was the last one.
-  bool leave(LocalGroup& group);
+  bool leave(RankGroup& group);
   /// Waits for the GPU, and unmaps what is others'.
-  void end(LocalGroup& group);
+  void end(RankGroup& group);
 
   std::vector<int> ordinals_;  // by rank; -1: of another process
   device::SegmentShape shape_;
@@ -145,12 +145,12 @@ class DeviceTeam {
 /// Rank group.rank() takes part from now on: in the team of its communicator and process, which
 /// `make` makes for the first that asks. `policy`: of its waits.
 std::shared_ptr<DeviceTeam> join_device_team(
-    LocalGroup& group, const WaitPolicy& policy,
+    RankGroup& group, const WaitPolicy& policy,
     const std::function<std::shared_ptr<DeviceTeam>()>& make);
 /// And no longer. The last one waits for the GPU. The memory that this process shares is kept until
 /// other processes have let go of it, for which nobody waits but a process that exits, for 2 s.
-void leave_device_team(const std::shared_ptr<DeviceTeam>& team, LocalGroup& group);
+void leave_device_team(const std::shared_ptr<DeviceTeam>& team, RankGroup& group);
 /// The team of a communicator in this process, else null.
-std::shared_ptr<DeviceTeam> find_device_team(const LocalGroup& group);
+std::shared_ptr<DeviceTeam> find_device_team(const RankGroup& group);
 
 }  // namespace tutti

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "collectives/execute/host/wait.h"
-#include "transport/local_group.h"
+#include "transport/rank_group.h"
 
 namespace tutti {
 
@@ -15,7 +15,7 @@ class DeviceWait {
  public:
   /// `what`: is waited for, as in "rank 2 has waited for rank 3 to <what>". `policy`, of which the
   /// time-out and the time of a report count, outlives this.
-  DeviceWait(LocalGroup& group, const WaitPolicy& policy, std::string what)
+  DeviceWait(RankGroup& group, const WaitPolicy& policy, std::string what)
       : group_(group), policy_(policy), what_(std::move(what)) {}
 
   /// Between two looks at something that rank `rank` has not done yet. Throws Error: peer_lost,
@@ -25,7 +25,7 @@ class DeviceWait {
  private:
   using Clock = std::chrono::steady_clock;
 
-  LocalGroup& group_;
+  RankGroup& group_;
   const WaitPolicy& policy_;
   std::string what_;
   Clock::time_point began_ = Clock::now();

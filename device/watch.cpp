@@ -6,7 +6,7 @@
 
 namespace tutti {
 
-std::shared_ptr<DeviceWatch> DeviceWatch::start(std::function<void(LocalGroup&)> look,
+std::shared_ptr<DeviceWatch> DeviceWatch::start(std::function<void(RankGroup&)> look,
                                                 std::function<void()> wait) {
   const std::shared_ptr<DeviceWatch> watch(new DeviceWatch(std::move(look)));
   run_in_background("tutti-watch", [watch, wait = std::move(wait)](int stop_fd) {
@@ -18,12 +18,12 @@ std::shared_ptr<DeviceWatch> DeviceWatch::start(std::function<void(LocalGroup&)>
   return watch;
 }
 
-void DeviceWatch::add(LocalGroup& group) {
+void DeviceWatch::add(RankGroup& group) {
   const std::lock_guard lock(mutex_);
   groups_.push_back(&group);
 }
 
-void DeviceWatch::remove(LocalGroup& group) {
+void DeviceWatch::remove(RankGroup& group) {
   const std::lock_guard lock(mutex_);
   std::erase(groups_, &group);
 }

@@ -8,7 +8,7 @@
 #include <mutex>
 #include <vector>
 
-#include "transport/local_group.h"
+#include "transport/rank_group.h"
 
 namespace tutti {
 
@@ -16,24 +16,24 @@ class DeviceWatch {
  public:
   /// Calls `look` again and again, on a thread of its own, with one of the ranks that were added,
   /// and between two looks `wait`, which returns after 20 ms or when there is something to see.
-  static std::shared_ptr<DeviceWatch> start(std::function<void(LocalGroup&)> look,
+  static std::shared_ptr<DeviceWatch> start(std::function<void(RankGroup&)> look,
                                             std::function<void()> wait);
 
-  void add(LocalGroup& group);
+  void add(RankGroup& group);
   /// `group` is not looked at any more once this has returned.
-  void remove(LocalGroup& group);
+  void remove(RankGroup& group);
   /// `look` is not called any more once this has returned; `wait` may be, once.
   void stop();
 
  private:
-  explicit DeviceWatch(std::function<void(LocalGroup&)> look) : look_(std::move(look)) {}
+  explicit DeviceWatch(std::function<void(RankGroup&)> look) : look_(std::move(look)) {}
   /// False after stop().
   bool look();
 
-  std::function<void(LocalGroup&)> look_;
+  std::function<void(RankGroup&)> look_;
   std::mutex mutex_;  // of what follows, and held while looking
   bool stopped_ = false;
-  std::vector<LocalGroup*> groups_;
+  std::vector<RankGroup*> groups_;
 };
 
 }  // namespace tutti

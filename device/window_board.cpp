@@ -48,7 +48,7 @@ struct alignas(kCacheLine) DeviceWindowBoard::Ear {
   std::atomic<std::uint64_t> heard;  // twice the number of the newest notice; plus 1: refused
 };
 
-DeviceWindowBoard::DeviceWindowBoard(LocalGroup& group)
+DeviceWindowBoard::DeviceWindowBoard(RankGroup& group)
     : mesh_(group.shared_mesh()),
       cards_(group),
       maker_(group.rank()),

@@ -23,7 +23,7 @@ namespace tutti {
 class DeviceWindowBoard {
  public:
   /// Sends this process's page to the others, who may look for it once they see a card.
-  explicit DeviceWindowBoard(LocalGroup& group);
+  explicit DeviceWindowBoard(RankGroup& group);
 
   struct Notice {
     std::uint32_t window = 0;  // its id

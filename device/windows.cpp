@@ -17,7 +17,7 @@ constexpr std::size_t kResting = 64;
 
 }  // namespace
 
-DeviceWindows::DeviceWindows(LocalGroup& group, const DeviceExecutors& executors)
+DeviceWindows::DeviceWindows(RankGroup& group, const DeviceExecutors& executors)
     : executors_(executors),
       one_process_(group.one_process()),
       board_(std::make_shared<DeviceWindowBoard>(group)),
@@ -33,7 +33,7 @@ DeviceWindows::~DeviceWindows() {
   }
 }
 
-std::optional<DeviceWindows::Spot> DeviceWindows::find(LocalGroup& group, const void* buffer,
+std::optional<DeviceWindows::Spot> DeviceWindows::find(RankGroup& group, const void* buffer,
                                                        std::size_t bytes,
                                                        const WaitPolicy& policy) {
   if (bytes == 0) return Spot{};
@@ -52,8 +52,7 @@ std::optional<DeviceWindows::Spot> DeviceWindows::find(LocalGroup& group, const 
   return Spot{window->second.id, offset};
 }
 
-DeviceWindows::Windows::iterator DeviceWindows::open(LocalGroup& group,
-                                                     const CudaAllocation& memory,
+DeviceWindows::Windows::iterator DeviceWindows::open(RankGroup& group, const CudaAllocation& memory,
                                                      const WaitPolicy& policy) {
   board_->discover();
   // What lay there before is gone.
@@ -112,14 +111,14 @@ void DeviceWindows::close(Windows::iterator window) {
   windows_.erase(window);
 }
 
-void DeviceWindows::post(LocalGroup& group, const DeviceWindowBoard::Notice& notice,
+void DeviceWindows::post(RankGroup& group, const DeviceWindowBoard::Notice& notice,
                          const FileDescriptor& fd, const WaitPolicy& policy) {
   wait_until_heard(group, policy);
   board_->post(notice, fd);
   wait_until_heard(group, policy);
 }
 
-void DeviceWindows::wait_until_heard(LocalGroup& group, const WaitPolicy& policy) {
+void DeviceWindows::wait_until_heard(RankGroup& group, const WaitPolicy& policy) {
   DeviceWait wait(group, policy, "map its GPU memory");
   for (int deaf = board_->deaf(); deaf >= 0; deaf = board_->deaf()) wait.pause(deaf);
 }
@@ -142,7 +141,7 @@ bool DeviceWindows::close_one_that_is_gone() {
   }
 }
 
-std::byte* DeviceWindows::stage(LocalGroup& group, std::size_t which, std::size_t bytes,
+std::byte* DeviceWindows::stage(RankGroup& group, std::size_t which, std::size_t bytes,
                                 const WaitPolicy& policy) {
   Stages& stages = stages_[static_cast<std::size_t>(group.rank())];
   Stages::Stage& stage = stages.newest[which];
@@ -170,7 +169,7 @@ std::optional<bool> DeviceWindows::agreed(std::uint32_t kind) const {
   return found != agreed_.end() ? std::optional(found->second) : std::nullopt;
 }
 
-bool DeviceWindows::agree(LocalGroup& group, std::uint32_t kind, std::uint64_t operation,
+bool DeviceWindows::agree(RankGroup& group, std::uint32_t kind, std::uint64_t operation,
                           bool reachable, const WaitPolicy& policy) {
   std::unique_lock lock(votes_mutex_);
   vote_ended_.wait(lock, [&] { return agreed_.contains(kind) || !votes_now_; });
@@ -194,7 +193,7 @@ bool DeviceWindows::agree(LocalGroup& group, std::uint32_t kind, std::uint64_t o
   }
 }
 
-bool DeviceWindows::vote(LocalGroup& group, std::uint64_t number, std::uint64_t operation,
+bool DeviceWindows::vote(RankGroup& group, std::uint64_t number, std::uint64_t operation,
                          bool reachable, const WaitPolicy& policy) {
   board_->discover();
   board_->vote(number, operation, reachable);

@@ -35,7 +35,7 @@ namespace tutti {
 class DeviceWindows {
  public:
   /// Before the cards of this process's ranks are shown. Throws Error.
-  DeviceWindows(LocalGroup& group, const DeviceExecutors& executors);
+  DeviceWindows(RankGroup& group, const DeviceExecutors& executors);
   ~DeviceWindows();
   DeviceWindows(const DeviceWindows&) = delete;
   DeviceWindows& operator=(const DeviceWindows&) = delete;
@@ -46,11 +46,11 @@ class DeviceWindows {
   using Spot = device::DeviceBinding::Spot;
   /// Nothing for memory that some process cannot map. Waits for the others when the window is new.
   /// Throws Error: peer_lost, timed_out, or what has failed the communicator.
-  std::optional<Spot> find(LocalGroup& group, const void* buffer, std::size_t bytes,
+  std::optional<Spot> find(RankGroup& group, const void* buffer, std::size_t bytes,
                            const WaitPolicy& policy);
   /// So much memory of rank `group.rank()`, in a window: its `which`-th (0, 1), valid until its
   /// next call, or for ever in a graph. Throws Error.
-  std::byte* stage(LocalGroup& group, std::size_t which, std::size_t bytes,
+  std::byte* stage(RankGroup& group, std::size_t which, std::size_t bytes,
                    const WaitPolicy& policy);
 
   /// Whether calls of `kind` go through windows; nothing before the first.
@@ -58,7 +58,7 @@ class DeviceWindows {
   /// The agreement on `kind` of all processes, which vote when the first of their ranks gets to the
   /// operation with this hash: whether its buffers (or those of the ranks in one group) lie in
   /// windows. All ranks make the same calls in the same order, so the processes vote alike.
-  bool agree(LocalGroup& group, std::uint32_t kind, std::uint64_t operation, bool reachable,
+  bool agree(RankGroup& group, std::uint32_t kind, std::uint64_t operation, bool reachable,
              const WaitPolicy& policy);
 
   // --- For the thread that looks after the others ------------------------------------------------
@@ -90,18 +90,18 @@ class DeviceWindows {
   using Windows = std::map<const std::byte*, Window>;  // by their bases
 
   // The owner's side; with mutex_.
-  Windows::iterator open(LocalGroup& group, const CudaAllocation& memory, const WaitPolicy& policy);
+  Windows::iterator open(RankGroup& group, const CudaAllocation& memory, const WaitPolicy& policy);
   /// What the other processes need to map it; nothing where somebody cannot address it.
   std::optional<CudaExport> share(device::Device& gpu, const CudaAllocation& memory) const;
   void close(Windows::iterator window);
-  void post(LocalGroup& group, const DeviceWindowBoard::Notice& notice, const FileDescriptor& fd,
+  void post(RankGroup& group, const DeviceWindowBoard::Notice& notice, const FileDescriptor& fd,
             const WaitPolicy& policy);
-  void wait_until_heard(LocalGroup& group, const WaitPolicy& policy);
+  void wait_until_heard(RankGroup& group, const WaitPolicy& policy);
   /// Whether there was one.
   bool close_one_that_is_gone();
 
   /// The `number`-th vote. Throws Error.
-  bool vote(LocalGroup& group, std::uint64_t number, std::uint64_t operation, bool reachable,
+  bool vote(RankGroup& group, std::uint64_t number, std::uint64_t operation, bool reachable,
             const WaitPolicy& policy);
 
   // The listener's.

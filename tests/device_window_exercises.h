@@ -172,7 +172,7 @@ class WindowRank {
 
   /// Windows of this process that other exercises leave open: tmp, and those of ranks that are on.
   std::uint64_t most_left() const {
-    const LocalGroup& group = *comm_.impl().group;
+    const RankGroup& group = *comm_.impl().group;
     std::uint64_t ranks = 0;
     for (int r = 0; r < group.size(); ++r) ranks += group.same_process(r) ? 1 : 0;
     return 2 + 2 * ranks;

@@ -28,7 +28,7 @@ struct Pairs {
   int mine = -1;  // of this rank
 };
 
-Pairs pairs_of(const LocalGroup& group, int self, int size) {
+Pairs pairs_of(const RankGroup& group, int self, int size) {
   std::vector<int> here, there;
   for (int r = 0; r < size; ++r) {
     if (group.host(r) == group.host(0)) here.push_back(r);
@@ -95,7 +95,7 @@ Ends time_of_ends(Communicator& pair, std::vector<std::byte>& buffer, double aft
 }  // namespace
 
 NetworkRates measure_network(Communicator& comm, Machine& m) {
-  const LocalGroup& group = *comm.impl().group;
+  const RankGroup& group = *comm.impl().group;
   const Pairs pairs = pairs_of(group, comm.rank(), comm.size());
   NetworkRates rates;
   rates.pairs = pairs.count;

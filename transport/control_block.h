@@ -61,7 +61,7 @@ struct ControlBlock {
   alignas(kCacheLine) Bell bell;
   alignas(kCacheLine) std::atomic<std::uint64_t> progress;  // see progress_of()
   std::atomic<std::uint32_t> core;  // 1 + where it waited last, if ranks share cores; 0: unknown
-  std::int32_t gpu;                 // LocalRank's; with kJoined
+  std::int32_t gpu;                 // RankCard's; with kJoined
   // Of a wait that takes long: for whom (1 + rank), and when it has last looked (steady clock, ns).
   std::atomic<std::uint32_t> waits_for;
   std::atomic<std::int64_t> waited_at;

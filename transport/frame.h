@@ -9,7 +9,7 @@ namespace tutti {
 
 /// A link from one rank to another, for those two.
 struct LinkName {
-  std::uint64_t group = 0;  // the communicator: LocalGroup::id()
+  std::uint64_t group = 0;  // the communicator: RankGroup::id()
   std::uint64_t channel = 0;
   friend auto operator<=>(const LinkName&, const LinkName&) = default;
 };

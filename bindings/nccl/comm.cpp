@@ -27,7 +27,7 @@ Handles& handles() {
   return *instance;
 }
 
-LocalGroup& group_of(ncclComm& comm) { return *comm.communicator.impl().group; }
+RankGroup& group_of(ncclComm& comm) { return *comm.communicator.impl().group; }
 
 }  // namespace
 

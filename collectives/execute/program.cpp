@@ -11,7 +11,7 @@ namespace {
 
 class Compiler {
  public:
-  Compiler(const RankPlan& plan, const ProgramShape& shape, std::size_t tile, LocalGroup* group)
+  Compiler(const RankPlan& plan, const ProgramShape& shape, std::size_t tile, RankGroup* group)
       : plan_(plan), shape_(shape), tile_(tile), group_(group), element_(size_of(shape.type)) {}
 
   TileProgram run(std::optional<std::size_t> only) {
@@ -162,7 +162,7 @@ class Compiler {
   const RankPlan& plan_;
   const ProgramShape& shape_;
   std::size_t tile_;
-  LocalGroup* group_;
+  RankGroup* group_;
   std::size_t element_;
   std::size_t message_ = 0;  // bytes of the message so far
   TileProgram program_;
@@ -177,11 +177,11 @@ std::vector<std::size_t> packed_offsets(std::span<const std::size_t> counts) {
 }
 
 TileProgram compile(const RankPlan& plan, const ProgramShape& shape, std::size_t tile,
-                    LocalGroup* group, std::optional<std::size_t> only) {
+                    RankGroup* group, std::optional<std::size_t> only) {
   return Compiler(plan, shape, tile, group).run(only);
 }
 
-Programs compile(const RankPlan& plan, const ProgramShape& shape, LocalGroup& group) {
+Programs compile(const RankPlan& plan, const ProgramShape& shape, RankGroup& group) {
   Programs p;
   const std::size_t tiles = shape.tiling.tiles;
   p.last = compile(plan, shape, tiles - 1, &group);

@@ -13,7 +13,7 @@
 #include "collectives/layout.h"
 #include "collectives/plan.h"
 #include "core/types.h"
-#include "transport/local_group.h"
+#include "transport/rank_group.h"
 
 namespace tutti {
 
@@ -112,9 +112,9 @@ struct ProgramShape {
 /// Tile `tile` of `plan`, with offsets as if it were tile 0 (so that all whole tiles share it); of
 /// lane `only`, or of all. With the links of `group`, unless it is null.
 TileProgram compile(const RankPlan& plan, const ProgramShape& shape, std::size_t tile,
-                    LocalGroup* group, std::optional<std::size_t> only = {});
+                    RankGroup* group, std::optional<std::size_t> only = {});
 /// All tiles. `shape` has even blocks.
-Programs compile(const RankPlan& plan, const ProgramShape& shape, LocalGroup& group);
+Programs compile(const RankPlan& plan, const ProgramShape& shape, RankGroup& group);
 /// Tiles of lane `lane` where every lane repeats for its own largest block (all_to_all_v).
 std::size_t tiles_of(const RankPlan& plan, const ProgramShape& shape, std::size_t lane);
 

@@ -104,7 +104,7 @@ namespace {
 constexpr char kAllTheSame[] = "All ranks must make the same calls in the same order";
 
 /// The counts of two ranks' calls number `sequence`, as far as they can be read.
-std::string differing_counts(LocalGroup& group, const Signature& mine, int peer) {
+std::string differing_counts(RankGroup& group, const Signature& mine, int peer) {
   const UnevenCounts& own = group.control().uneven;
   const UnevenCounts& theirs = group.control(peer).uneven;
   const auto there = [&] {
@@ -144,7 +144,7 @@ std::string differing_counts(LocalGroup& group, const Signature& mine, int peer)
 }
 
 /// Ranks find out in all_to_all_v alone what they send each other.
-void compare_counts(LocalGroup& group) {
+void compare_counts(RankGroup& group) {
   const std::uint64_t sequence = group.control().uneven.sequence.load(std::memory_order_relaxed);
   const auto mine = read_signature(group.control(), sequence, &ControlBlock::records);
   if (sequence == 0 || !mine || mine->collective != Collective::all_to_all_v) return;
@@ -160,7 +160,7 @@ void compare_counts(LocalGroup& group) {
 struct Others {
   int as_mine = 0, as_theirs = 0;
 };
-Others others(LocalGroup& group, const Signature& mine, int peer, const Signature& theirs,
+Others others(RankGroup& group, const Signature& mine, int peer, const Signature& theirs,
               Records records) {
   Others n;
   for (int r = 0; r < group.size(); ++r) {
@@ -177,7 +177,7 @@ std::string as_others(int count) {
 }
 
 /// Whose call under this number was refused, and why.
-std::string refused_call(LocalGroup& group, int rank, std::uint64_t sequence) {
+std::string refused_call(RankGroup& group, int rank, std::uint64_t sequence) {
   const auto refused = group.control(rank).refused.read();
   if (!refused || refused->number != sequence) return "";
   return fmt::format(". Before that, a call of rank {} was refused: {}", rank, refused->text);
@@ -185,7 +185,7 @@ std::string refused_call(LocalGroup& group, int rank, std::uint64_t sequence) {
 
 }  // namespace
 
-void compare_with_peers(LocalGroup& group, std::uint64_t sequence, Records records) {
+void compare_with_peers(RankGroup& group, std::uint64_t sequence, Records records) {
   const auto mine = read_signature(group.control(), sequence, records);
   if (!mine) return;
   for (int r = 0; r < group.size(); ++r) {
@@ -225,7 +225,7 @@ std::string newest_text(ControlBlock& control, Records records) {
   return signature ? signature->text() : fmt::format("#{}", newest);
 }
 
-void compare_with_peers(LocalGroup& group, Records records) {
+void compare_with_peers(RankGroup& group, Records records) {
   const std::uint64_t newest = newest_sequence(group.control().*records);
   for (std::uint64_t s = newest - std::min<std::uint64_t>(newest, kRecords) + 1;
        s <= newest && !group.failed(); ++s) {

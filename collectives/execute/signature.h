@@ -12,7 +12,7 @@
 
 #include "collectives/collective.h"
 #include "core/types.h"
-#include "transport/local_group.h"
+#include "transport/rank_group.h"
 
 namespace tutti {
 
@@ -70,9 +70,9 @@ std::string newest_text(ControlBlock& control, Records records = &ControlBlock::
 
 /// Fails the communicator if a rank has begun another operation than this rank under the same
 /// number, as far as the records tell.
-void compare_with_peers(LocalGroup& group, Records records = &ControlBlock::records);
+void compare_with_peers(RankGroup& group, Records records = &ControlBlock::records);
 /// The same of operation `sequence` only.
-void compare_with_peers(LocalGroup& group, std::uint64_t sequence,
+void compare_with_peers(RankGroup& group, std::uint64_t sequence,
                         Records records = &ControlBlock::records);
 
 /// Mixes `value` into `seed`.

@@ -61,7 +61,7 @@ class Workspace {
 
 class Operation {
  public:
-  Operation(LocalGroup& group, Workspace& workspace) : group_(group), workspace_(workspace) {}
+  Operation(RankGroup& group, Workspace& workspace) : group_(group), workspace_(workspace) {}
 
   /// Starts `binding` over; it, its spans and its plan must outlive the run. Allocates only where a
   /// call needs more than any before it.
@@ -92,7 +92,7 @@ class Operation {
   };
   Blocked blocked() const;
 
-  LocalGroup& group() { return group_; }
+  RankGroup& group() { return group_; }
   const Binding& binding() const { return *binding_; }
 
  private:
@@ -212,7 +212,7 @@ class Operation {
   /// What comes after the last step.
   void finish();
 
-  LocalGroup& group_;
+  RankGroup& group_;
   ControlBlock& control_ = group_.control();
   Workspace& workspace_;
   const bool spans_hosts_ = !group_.one_host();

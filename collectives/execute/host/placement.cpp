@@ -7,13 +7,13 @@
 
 namespace tutti {
 
-std::uint32_t publish_core(LocalGroup& group) {
+std::uint32_t publish_core(RankGroup& group) {
   const auto core = static_cast<std::uint32_t>(sched_getcpu() + 1);
   group.control().core.store(core, std::memory_order_relaxed);
   return core;
 }
 
-void spread_out(LocalGroup& group, std::chrono::steady_clock::time_point now) {
+void spread_out(RankGroup& group, std::chrono::steady_clock::time_point now) {
   thread_local std::chrono::steady_clock::time_point next{};
   if (now < next) return;
   next = now + std::chrono::milliseconds(50);

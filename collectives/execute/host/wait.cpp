@@ -26,7 +26,7 @@ constexpr int kYieldingRanks = 8;  // of a core; with more, each does for a shor
 // cores, looking would take the time that the others need.
 constexpr auto kLookEvery = milliseconds(10), kLateLookEvery = milliseconds(50);
 // The more threads wait, the less often each looks. What a rank says of its waits counts for 250 ms
-// (LocalGroup::say_waiting()).
+// (RankGroup::say_waiting()).
 constexpr int kLookingThreads = 16;  // of a core
 constexpr int kMostCrowd = 4;        // so many times less often
 // Peers on other hosts are asked what they do: so often in the time waited so far, as an answer is
@@ -166,13 +166,13 @@ class Wait {
   }
 
   void sleep(Clock::time_point now) {
-    std::vector<LocalGroup*> groups;
+    std::vector<RankGroup*> groups;
     for (const Job* job : pending_) groups.push_back(&job->operation().group());
     std::ranges::sort(groups);
     groups.erase(std::unique(groups.begin(), groups.end()), groups.end());
     if (spans_hosts_) return sleep_on_network(groups, now);
     std::vector<Bell*> bells;
-    for (LocalGroup* g : groups) bells.push_back(&g->control().bell);
+    for (RankGroup* g : groups) bells.push_back(&g->control().bell);
     sleep_unless(bells, [&] { return is_over() || has_failed(); });
   }
 
@@ -184,10 +184,10 @@ class Wait {
   /// Other ranks' bells are not heard meanwhile. Where nobody would ring them, who has waited for
   /// long sleeps for long: on a host with more ranks than cores, all that looking keeps those who
   /// have something to do from it.
-  void sleep_on_network(std::span<LocalGroup* const> groups, Clock::time_point now) {
-    const auto spans = [](LocalGroup* g) { return !g->one_host(); };
+  void sleep_on_network(std::span<RankGroup* const> groups, Clock::time_point now) {
+    const auto spans = [](RankGroup* g) { return !g->one_host(); };
     Network& network = *(*std::ranges::find_if(groups, spans))->network();
-    const auto alone = [&](LocalGroup* g) {
+    const auto alone = [&](RankGroup* g) {
       return g->ranks_here().size() == 1 && g->network() == &network;
     };
     Clock::duration most = kShortSleep;
@@ -205,7 +205,7 @@ class Wait {
   void throw_if_failed() {
     for (Job* job : pending_) {
       concerned_ = job;
-      LocalGroup& group = job->operation().group();
+      RankGroup& group = job->operation().group();
       if (group.failed()) group.throw_failure();
     }
   }
@@ -230,7 +230,7 @@ class Wait {
   void inspect(Job& job, Clock::time_point now) {
     concerned_ = &job;
     Operation& op = job.operation();
-    LocalGroup& group = op.group();
+    RankGroup& group = op.group();
     const WaitPolicy& policy = job.policy();
     const Operation::Blocked b = op.blocked();
     if (b.peer < 0) return;

@@ -168,7 +168,7 @@ namespace {
 
 /// Memory of a process that dies is gone a moment before its death can be seen.
 template <class Copy>
-void copy_unless_lost(LocalGroup& group, Copy&& copy) {
+void copy_unless_lost(RankGroup& group, Copy&& copy) {
   try {
     copy();
   } catch (const Error&) {

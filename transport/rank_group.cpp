@@ -1,4 +1,4 @@
-#include "transport/local_group.h"
+#include "transport/rank_group.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -23,8 +23,8 @@ using Clock = std::chrono::steady_clock;
 /// one each; those without another rank of this process also by that.
 struct Groups {
   std::mutex mutex;
-  std::unordered_map<const Mesh*, std::vector<LocalGroup*>> by_mesh;
-  std::vector<LocalGroup*> alone;
+  std::unordered_map<const Mesh*, std::vector<RankGroup*>> by_mesh;
+  std::vector<RankGroup*> alone;
 };
 
 Groups& groups() {
@@ -50,8 +50,8 @@ std::uint64_t newest_sequence(const std::array<OperationRecord, kRecords>& recor
   return newest;
 }
 
-LocalGroup::LocalGroup(std::shared_ptr<Mesh> mesh, std::shared_ptr<Network> network, Ranks ranks,
-                       ConnectionShape shape, const LocalRank& says, Deadline deadline)
+RankGroup::RankGroup(std::shared_ptr<Mesh> mesh, std::shared_ptr<Network> network, Ranks ranks,
+                     ConnectionShape shape, const RankCard& says, Deadline deadline)
     : mesh_(std::move(mesh)),
       network_(std::move(network)),
       rank_(ranks.rank),
@@ -142,7 +142,7 @@ LocalGroup::LocalGroup(std::shared_ptr<Mesh> mesh, std::shared_ptr<Network> netw
 // a rank joins when it has all segments, and whoever has died has left what it had sent; several
 // hosts agree (joining.h).
 
-Failure LocalGroup::absence(int rank, bool died) const {
+Failure RankGroup::absence(int rank, bool died) const {
   return {died ? ErrorCode::peer_lost : ErrorCode::timed_out, rank,
           died ? fmt::format("rank {} ({}) died before it had joined the communicator, for which "
                              "rank {} waited",
@@ -151,12 +151,12 @@ Failure LocalGroup::absence(int rank, bool died) const {
                              rank_, rank, process_text(rank))};
 }
 
-void LocalGroup::give_up(const Failure& failure) {
+void RankGroup::give_up(const Failure& failure) {
   if (hosts_ && !hosts_->joining().give_up(failure)) return;
   throw Error(failure.code, failure.text, failure.rank);
 }
 
-void LocalGroup::refuse(std::uint64_t id, int because_of) {
+void RankGroup::refuse(std::uint64_t id, int because_of) {
   const int gone = because_of < 0 ? -1 : member(because_of);
   std::vector<int> peers;
   for (const int r : here_) {
@@ -166,7 +166,7 @@ void LocalGroup::refuse(std::uint64_t id, int because_of) {
   if (hosts_) network_->refuse(id, gone);
 }
 
-void LocalGroup::give_up_if_refused() {
+void RankGroup::give_up_if_refused() {
   for (const int r : here_) {
     if (r == rank_ || segment(r) != nullptr) continue;
     const std::optional<int> because_of = mesh_->refusal(member(r), id_);
@@ -183,14 +183,14 @@ void LocalGroup::give_up_if_refused() {
   }
 }
 
-void LocalGroup::give_up_if_lost_elsewhere() {
+void RankGroup::give_up_if_lost_elsewhere() {
   if (network_ == nullptr) return;
   for (int r = 0; r < size(); ++r) {
     if (!same_host(r) && network_->is_lost(member(r))) give_up(absence(r, true));
   }
 }
 
-std::shared_ptr<SharedMemory> LocalGroup::receive_segment(int rank, Deadline deadline) {
+std::shared_ptr<SharedMemory> RankGroup::receive_segment(int rank, Deadline deadline) {
   try {
     return mesh_->receive(member(rank), key(rank), segment(rank_)->size(), deadline);
   } catch (const Error& e) {
@@ -200,7 +200,7 @@ std::shared_ptr<SharedMemory> LocalGroup::receive_segment(int rank, Deadline dea
   }
 }
 
-void LocalGroup::receive_segments(Deadline deadline) {
+void RankGroup::receive_segments(Deadline deadline) {
   constexpr auto kLookEvery = std::chrono::milliseconds(20);
   const auto there = [&](int r) { return segment(r) != nullptr; };
   for (const int r : here_) {
@@ -221,7 +221,7 @@ void LocalGroup::receive_segments(Deadline deadline) {
   }
 }
 
-void LocalGroup::wait_for_host_to_join(Deadline deadline) {
+void RankGroup::wait_for_host_to_join(Deadline deadline) {
   const auto begun = Clock::now();
   const auto joined = [&](int r) {
     return (control(r).state.load(std::memory_order_acquire) & kJoined) != 0;
@@ -240,7 +240,7 @@ void LocalGroup::wait_for_host_to_join(Deadline deadline) {
   }
 }
 
-void LocalGroup::wait_for_other_hosts(Deadline deadline) {
+void RankGroup::wait_for_other_hosts(Deadline deadline) {
   Joining& joining = hosts_->joining();
   const auto begun = Clock::now();
   for (bool said = false;;) {
@@ -277,14 +277,14 @@ void LocalGroup::wait_for_other_hosts(Deadline deadline) {
   for (const int r : hosts_->lost()) on_lost(r, hosts_->why_lost(r).value_or("died"));
 }
 
-std::string LocalGroup::process_text(int rank) const {
+std::string RankGroup::process_text(int rank) const {
   const std::string host = same_host(rank) ? "" : " on " + mesh_->host_name(member(rank));
   const std::string job =
       member(rank) == rank ? "" : fmt::format("rank {} of the job, ", member(rank));
   return fmt::format("{}pid {}{}", job, pid(rank), host);
 }
 
-std::vector<int> LocalGroup::ranks_among(const std::vector<int>& members) const {
+std::vector<int> RankGroup::ranks_among(const std::vector<int>& members) const {
   std::vector<int> ranks;
   for (const int member : members) {
     const auto it = std::find(members_.begin(), members_.end(), member);
@@ -293,9 +293,9 @@ std::vector<int> LocalGroup::ranks_among(const std::vector<int>& members) const 
   return ranks;
 }
 
-std::vector<int> LocalGroup::ending_ranks() const { return ranks_among(mesh_->ending_peers()); }
+std::vector<int> RankGroup::ending_ranks() const { return ranks_among(mesh_->ending_peers()); }
 
-LocalGroup::~LocalGroup() {
+RankGroup::~RankGroup() {
   {
     Groups& g = groups();
     const std::lock_guard lock(g.mutex);
@@ -315,16 +315,16 @@ LocalGroup::~LocalGroup() {
   ring_host();
 }
 
-void LocalGroup::ring_host() {
+void RankGroup::ring_host() {
   for (const int r : here_) ring(control(r).bell);
   if (network_) network_->wake();
 }
 
-void LocalGroup::fail(const Failure& failure) {
+void RankGroup::fail(const Failure& failure) {
   if (record(failure) && hosts_) hosts_->spread(failure);
 }
 
-bool LocalGroup::record(const Failure& failure) {
+bool RankGroup::record(const Failure& failure) {
   ControlBlock& c = *first_here_;
   std::uint32_t none = 0;
   if (!c.failure_state.compare_exchange_strong(none, 1, std::memory_order_acq_rel)) return false;
@@ -339,7 +339,7 @@ bool LocalGroup::record(const Failure& failure) {
   return true;
 }
 
-Failure LocalGroup::failure() const {
+Failure RankGroup::failure() const {
   ControlBlock& c = *first_here_;
   // The writer may have been killed between claiming the record and filling it.
   const auto patience = Clock::now() + std::chrono::milliseconds(200);
@@ -358,7 +358,7 @@ Failure LocalGroup::failure() const {
   return f;
 }
 
-std::string LocalGroup::transports() {
+std::string RankGroup::transports() {
   if (members_.size() == 1) return "none, there is one rank";
   std::string inside = one_process_ ? "the process's memory" : "shared memory";
   if (one_host()) return inside;
@@ -375,7 +375,7 @@ std::string LocalGroup::transports() {
   return fmt::format("{} inside hosts, {} across", inside, names);
 }
 
-int LocalGroup::end_of_line(int peer, Clock::time_point recently) {
+int RankGroup::end_of_line(int peer, Clock::time_point recently) {
   int at = peer;
   for (int steps = 0; steps < size(); ++steps) {
     const ControlBlock& c = control(at);
@@ -388,7 +388,7 @@ int LocalGroup::end_of_line(int peer, Clock::time_point recently) {
   return peer;
 }
 
-std::string LocalGroup::progress_text(int peer) {
+std::string RankGroup::progress_text(int peer) {
   ControlBlock& c = control(peer);
   const std::uint64_t progress = c.progress.load(std::memory_order_relaxed);
   // An operation of more steps than there are bits for counts on into the next one's number, but is
@@ -398,13 +398,13 @@ std::string LocalGroup::progress_text(int peer) {
                      operation);
 }
 
-std::string LocalGroup::refusal_text(int peer) {
+std::string RankGroup::refusal_text(int peer) {
   const auto refused = control(peer).refused.read();
   if (!refused || refused->number <= newest_sequence(control(peer).records)) return "";
   return fmt::format("; a call of rank {} was refused: {}", peer, refused->text);
 }
 
-void LocalGroup::say_waiting(std::string_view doing) {
+void RankGroup::say_waiting(std::string_view doing) {
   if (hosts_) {
     const std::lock_guard lock(doing_mutex_);
     doing_ = doing;
@@ -413,19 +413,19 @@ void LocalGroup::say_waiting(std::string_view doing) {
   Groups& g = groups();
   const std::lock_guard lock(g.mutex);
   control().waiting.say(now_ns(), doing);
-  const auto tell = [&](LocalGroup* other) {
+  const auto tell = [&](RankGroup* other) {
     if (other != this && !other->is_inherited()) other->control().elsewhere.say(now_ns(), doing);
   };
   const auto mine = g.by_mesh.find(mesh_.get());
   if (mine != g.by_mesh.end()) std::ranges::for_each(mine->second, tell);
   if (!alone_in_process_) return;
   // Other meshes of a process have the same rank where it is the only one.
-  for (LocalGroup* other : g.alone) {
+  for (RankGroup* other : g.alone) {
     if (other->mesh_ != mesh_) tell(other);
   }
 }
 
-std::string LocalGroup::waiting_text(int peer) {
+std::string RankGroup::waiting_text(int peer) {
   // Who waits says so every 10 to 50 ms; what is older than this is over.
   constexpr std::uint64_t kFresh = 250'000'000;
   const auto fresh = [](const Remark& remark) {
@@ -446,12 +446,12 @@ std::string LocalGroup::waiting_text(int peer) {
   return text;
 }
 
-void LocalGroup::throw_failure() const {
+void RankGroup::throw_failure() const {
   const Failure f = failure();
   throw Error(f.code, f.text, f.rank);
 }
 
-std::string LocalGroup::lost_text(int rank, const std::string& why, std::string_view doing) {
+std::string RankGroup::lost_text(int rank, const std::string& why, std::string_view doing) {
   return fmt::format(
       "rank {} ({}) {} after {}; rank {} noticed {}{}. Its own output or the kernel's log says "
       "why; "
@@ -459,7 +459,7 @@ std::string LocalGroup::lost_text(int rank, const std::string& why, std::string_
       rank, process_text(rank), why, progress_text(rank), rank_, doing, refusal_text(rank));
 }
 
-void LocalGroup::check_peers(std::string_view doing) {
+void RankGroup::check_peers(std::string_view doing) {
   mesh_->drain();
   if (hosts_) hosts_->poll();
   const std::string here = fmt::format("while {}", doing);
@@ -468,7 +468,7 @@ void LocalGroup::check_peers(std::string_view doing) {
   }
 }
 
-void LocalGroup::check_peers_first(std::string_view doing) {
+void RankGroup::check_peers_first(std::string_view doing) {
   using namespace std::chrono_literals;
   constexpr auto kNews = 300ms;
   check_peers(doing);
@@ -480,7 +480,7 @@ void LocalGroup::check_peers_first(std::string_view doing) {
   }
 }
 
-void LocalGroup::on_lost(int rank, const std::string& why) {
+void RankGroup::on_lost(int rank, const std::string& why) {
   // Before all have joined, what that means is decided together.
   if (has_left(rank) || !hosts_->joining().is_decided()) return;
   std::string doing = "between its calls";
@@ -492,7 +492,7 @@ void LocalGroup::on_lost(int rank, const std::string& why) {
   fail({ErrorCode::peer_lost, rank, lost_text(rank, why, doing)});
 }
 
-std::vector<int> LocalGroup::dead_ranks() {
+std::vector<int> RankGroup::dead_ranks() {
   std::vector<int> dead = ranks_among(mesh_->dead_peers());
   if (hosts_) {
     for (const int r : hosts_->lost()) {
@@ -502,7 +502,7 @@ std::vector<int> LocalGroup::dead_ranks() {
   return dead;
 }
 
-void LocalGroup::refresh(int rank) {
+void RankGroup::refresh(int rank) {
   if (hosts_) hosts_->refresh(rank, Clock::now() + std::chrono::seconds(1));
 }
 

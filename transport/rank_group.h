@@ -33,12 +33,12 @@
 namespace tutti {
 
 /// What a rank says of itself when it joins.
-struct LocalRank {
+struct RankCard {
   bool allows_cma = true;
   int gpu = -1;  // that its buffers will be on, as this process numbers them; -1: not known
 };
 
-class LocalGroup {
+class RankGroup {
  public:
   /// Who they are. `members`: the ranks' numbers in the mesh, by rank here. `keys` name their
   /// segments, and differ from all others of the mesh; `id` differs from that of all other
@@ -51,11 +51,11 @@ class LocalGroup {
   };
   /// Collective over the ranks. `network` leads to those on other hosts; null where there are none.
   /// Throws Error.
-  LocalGroup(std::shared_ptr<Mesh> mesh, std::shared_ptr<Network> network, Ranks ranks,
-             ConnectionShape shape, const LocalRank& says, Deadline deadline);
-  ~LocalGroup();
-  LocalGroup(const LocalGroup&) = delete;
-  LocalGroup& operator=(const LocalGroup&) = delete;
+  RankGroup(std::shared_ptr<Mesh> mesh, std::shared_ptr<Network> network, Ranks ranks,
+            ConnectionShape shape, const RankCard& says, Deadline deadline);
+  ~RankGroup();
+  RankGroup(const RankGroup&) = delete;
+  RankGroup& operator=(const RankGroup&) = delete;
 
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(members_.size()); }
