@@ -49,6 +49,7 @@ set(TUTTI_PUBLIC_HEADERS
   parallel/tensor/vocabulary.h
   parallel/trace.h)
 
+file(REMOVE_RECURSE ${PROJECT_BINARY_DIR}/include/tutti)  # with links to headers that have gone
 foreach(header IN LISTS TUTTI_PUBLIC_HEADERS)
   cmake_path(GET header PARENT_PATH folder)
   install(FILES ${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tutti/${folder})

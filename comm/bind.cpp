@@ -143,9 +143,9 @@ void check_call(const Call& call, int rank, int ranks) {
   if (!is_valid(call.type)) {
     refuse(call, fmt::format("{} is no data type", static_cast<int>(call.type)));
   }
-  if (call.label >= Signature::kLabels) {
+  if (call.label > Signature::kSplit) {
     refuse(call, fmt::format("label {} is too large: the largest is {}", call.label,
-                             Signature::kLabels - 1));
+                             Signature::kSplit - 1));
   }
   const bool reduces = is_reduction(call.collective);
   if (reduces && !is_valid(call.op.kind)) {
@@ -212,7 +212,6 @@ Signature signature_of(const Call& call) {
   s.count = call.count;
   if (is_reduction(call.collective)) s.kind = call.op.kind;
   if (is_rooted(call.collective)) s.root = call.root;
-  s.splits = call.splits;
   s.label = call.label;
   if (call.collective == Collective::all_gather_v ||
       call.collective == Collective::reduce_scatter_v) {

@@ -244,7 +244,7 @@ Communicator Communicator::split(int color, int key, const Options& options) {
          .out = all.data(),
          .count = sizeof(Entry),
          .type = DataType::uint8,
-         .splits = true});
+         .label = Signature::kSplit});
   } catch (const Error& e) {
     i.group->refuse(id, e.code() == ErrorCode::peer_lost ? e.rank() : -1);
     throw;

@@ -82,9 +82,8 @@ struct Call {
   int root = 0;         // rooted collectives
   int peer = -1;        // send (in != nullptr or sends) or recv
   bool sends = false;   // send_recv: this call is a send
-  bool splits = false;  // this is what split() exchanges; errors say so
   // What a caller, as a binding, knows of the call beyond this, less than 2048: calls with
-  // different labels do not match.
+  // different labels do not match. (2048: what split() exchanges.)
   std::uint16_t label = 0;
   // v-variants: elements, and where each block starts (elements; empty: packed). As MPI's.
   std::span<const std::size_t> in_counts{}, in_offsets{}, out_counts{}, out_offsets{};

@@ -39,7 +39,7 @@ Platform platform_of(const Geometry& g, int ranks) {
 /// operator. (Not for v-variants.)
 bool same_shape(const Call& a, const Call& b) {
   return a.count == b.count && a.collective == b.collective && a.type == b.type &&
-         a.op.kind == b.op.kind && a.root == b.root && a.splits == b.splits && a.label == b.label;
+         a.op.kind == b.op.kind && a.root == b.root && a.label == b.label;
 }
 
 }  // namespace

@@ -18,8 +18,7 @@ namespace {
 
 std::uint64_t packed(const Signature& s) {
   return static_cast<std::uint64_t>(s.collective) | static_cast<std::uint64_t>(s.type) << 8 |
-         static_cast<std::uint64_t>(s.kind) << 16 | static_cast<std::uint64_t>(s.splits) << 20 |
-         static_cast<std::uint64_t>(s.label) << 21 |
+         static_cast<std::uint64_t>(s.kind) << 16 | static_cast<std::uint64_t>(s.label) << 20 |
          static_cast<std::uint64_t>(static_cast<std::uint32_t>(s.root)) << 32;
 }
 
@@ -28,6 +27,7 @@ std::uint64_t packed(const Signature& s) {
 std::uint64_t Signature::hash() const { return mix(mix(packed(*this), count), detail); }
 
 std::string Signature::text() const {
+  const bool splits = label == kSplit;
   std::string s(splits ? "split" : name(collective));
   if (sequence != 0) s += fmt::format(" #{}", sequence);
   if (splits || collective == Collective::barrier) return s;
@@ -78,8 +78,7 @@ std::optional<Signature> read_signature(ControlBlock& control, std::uint64_t seq
   s.collective = static_cast<Collective>(word & 0xff);
   s.type = static_cast<DataType>(word >> 8 & 0xff);
   s.kind = static_cast<ReduceKind>(word >> 16 & 0xf);
-  s.splits = (word >> 20 & 1) != 0;
-  s.label = static_cast<std::uint16_t>(word >> 21 & (Signature::kLabels - 1));
+  s.label = static_cast<std::uint16_t>(word >> 20 & 0xfff);
   s.root = static_cast<std::int32_t>(word >> 32);
   return s;
 }

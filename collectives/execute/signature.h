@@ -24,9 +24,9 @@ struct Signature {
   std::int32_t root = 0;
   std::uint64_t count = 0;
   std::uint64_t detail = 0;  // hash of what else must agree (counts of a v-variant, the plan)
-  bool splits = false;       // it is what split() exchanges
-  static constexpr std::uint16_t kLabels = 1 << 11;
-  std::uint16_t label = 0;  // the caller's, below kLabels
+  // What else tells calls apart: the caller's label, or kSplit for what split() exchanges.
+  static constexpr std::uint16_t kSplit = 1 << 11;
+  std::uint16_t label = 0;
 
   /// Of all but the sequence.
   std::uint64_t hash() const;
