@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "collectives/execute/place.h"
 #include "collectives/layout.h"
 #include "collectives/plan.h"
 #include "core/types.h"
@@ -38,15 +39,6 @@ struct BlockTable {
 
 /// The offsets of blocks that lie one behind the other.
 std::vector<std::size_t> packed_offsets(std::span<const std::size_t> counts);
-
-/// Where an operand's bytes are, up to what only the call knows: the base addresses.
-struct Place {
-  enum class Where : std::uint8_t { in, out, tmp, send, receive, peer_in, peer_out, peer_tmp };
-  Where where = Where::tmp;
-  bool scaled = false;     // a raw input of a reduction: pre-multiplied or divided as it is read
-  std::int32_t rank = 0;   // peer_*: whose; send, receive: index into Action's links
-  std::size_t offset = 0;  // from the base, in the first tile; links: within the message
-};
 
 /// destinations <- combine(sources), for bytes that lie together in every operand.
 struct Move {

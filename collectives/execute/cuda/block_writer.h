@@ -1,11 +1,11 @@
-// From the arrays of a plan block (device_plan.h) to the block: one flat piece of memory.
+// From the arrays of a plan block (plan_block.h) to the block: one flat piece of memory.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
-#include "collectives/execute/cuda/device_plan.h"
+#include "collectives/execute/cuda/plan_block.h"
 
 namespace tutti::device {
 

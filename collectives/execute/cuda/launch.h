@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "collectives/execute/cuda/device_plan.h"
+#include "collectives/execute/cuda/plan_block.h"
 #include "collectives/execute/cuda/segment.h"
 #include "core/types.h"
 

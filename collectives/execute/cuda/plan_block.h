@@ -1,0 +1,90 @@
+// A rank's plan bound to byte offsets, as one flat block of plain data without pointers: made on
+// the host (device_plan.h), uploaded once for each (plan, counts, type), and walked by the kernel
+// as it is.
+//
+//     PlanBlock | Lane... | Range... | Action... | Use... | End... | Move... | Place...
+//
+// Everything in it is an index or an offset, so the same bytes work wherever they lie.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "collectives/execute/cuda/message_format.h"
+#include "collectives/execute/place.h"
+
+namespace tutti::device {
+
+inline constexpr std::uint32_t kMostEnds = 512;                 // links of one lane
+inline constexpr std::uint32_t kMostOperands = 512;             // of one step
+inline constexpr std::size_t kMostMove = std::size_t{1} << 30;  // bytes
+
+/// destinations <- combine(sources), as execute/program.h's Move.
+struct DeviceMove {
+  std::uint32_t bytes;
+  std::uint32_t first_place;
+  std::uint16_t destinations;
+  std::uint16_t sources;
+};
+
+struct DevicePlace {
+  std::uint64_t offset;  // tutti::Place's; send, receive: in the slot, flags included
+  std::int32_t rank;     // peer_*: whose; send, receive: index of the action's Use
+  Place::Where where;
+  std::uint8_t scaled;
+  std::uint16_t reserved;
+};
+
+/// A message: the `ordinal`-th of its tile at one end of a connection.
+struct Use {
+  std::uint32_t end;  // index within the lane
+  std::uint32_t ordinal;
+};
+
+/// The end of a connection that a lane sends to or receives from.
+struct End {
+  std::uint32_t peer;
+  std::uint32_t channel;   // the plan's
+  std::uint32_t per_tile;  // messages
+  std::uint32_t sends;     // else it receives
+  std::uint32_t counted;   // messages besides those of the tiles (device_messages.h)
+};
+
+struct DeviceAction {
+  std::uint32_t first_use;  // receives, then sends
+  std::uint32_t receives, sends;
+  std::uint32_t first_move, moves;
+  std::uint32_t check;  // what the headers of its messages say besides the operation
+  Protocol protocol;    // of its messages
+  std::uint16_t signals, completes;
+};
+
+/// Tiles with the same actions: they differ in nothing but their place.
+struct Range {
+  std::uint32_t first_tile, end_tile;
+  std::uint32_t first_action;
+  std::uint32_t tile_stride;  // bytes from a tile to the next, in every block of in and out
+};
+
+struct DeviceLane {
+  std::uint32_t actions;  // of each tile
+  std::uint32_t first_range, ranges;
+  std::uint32_t first_end, ends;
+};
+
+struct PlanBlock {
+  std::uint64_t tmp_stride;  // bytes of tmp of each copy
+  double reciprocal;         // of the divisor
+  std::uint32_t lanes, copies;
+  std::uint32_t windows;    // 1: signals carry addresses
+  std::uint32_t messages;   // 1: sends and receives, no operation of all ranks
+  std::uint32_t reduction;  // 1: of a collective that reduces
+  std::uint32_t divisor;    // ranks
+  std::uint32_t plan_channels;
+  std::uint32_t bytes;  // of all
+  // Byte offsets of the arrays.
+  std::uint32_t lane, range, action, use, end, move, place;
+};
+static_assert(sizeof(PlanBlock) % 16 == 0);
+
+}  // namespace tutti::device
