@@ -61,7 +61,9 @@ TUTTI_HD bool move_words(Block& block, const MoveArguments& m, std::uint32_t fir
         Widened<E, 1> next;
         next.widen({result, 0});
         if (t.scaling == Scaling::factor) next.multiply(unpacked<typename E::Wide>(t.factor));
-        if (t.scaling == Scaling::divide) next.divide(m.reduction);
+        if constexpr (std::is_floating_point_v<typename E::Wide>) {
+          if (t.scaling == Scaling::divide) next.divide(m.reduction);
+        }
         sum.fold(next, s == 0, m.reduction.kind);
         TUTTI_UNROLL
         for (std::uint32_t i = 0; i + 1 < kLoads; ++i) pack[i] = pack[i + 1];
@@ -69,7 +71,9 @@ TUTTI_HD bool move_words(Block& block, const MoveArguments& m, std::uint32_t fir
       if (s < end && !wait.again(waiting, m.source(s))) return false;
     }
     if (!is_copy) {
-      if (m.reduction.divide_result) sum.divide(m.reduction);
+      if constexpr (!std::is_floating_point_v<typename E::Wide>) {
+        if (m.reduction.divide_result) sum.divide(m.reduction);
+      }
       result = sum.narrowed().first;
     }
     TUTTI_NO_UNROLL
