@@ -1,5 +1,15 @@
 #include "tests/cuda_host_device.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <new>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#endif
+
 #if defined(__SANITIZE_THREAD__)
 // One fiber of a thread is at work at a time, which ThreadSanitizer does not know; the stores
 // themselves it sees.
@@ -100,6 +110,46 @@ TUTTI_UNSEEN void HostBlock::put(Late& to, const Late& from) {
   to.words = from.words;
   to.count = from.count;
   for (std::uint32_t i = 0; i < from.count; ++i) to.value[i] = from.value[i];
+}
+
+HostDevice::~HostDevice() {
+  if (allocations_.empty()) return;
+  std::fprintf(stderr, "%zu allocations of a device were never freed\n", allocations_.size());
+  std::abort();
+}
+
+std::byte* HostDevice::allocate(std::size_t bytes) {
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  const std::size_t padded = (bytes + 255) / 256 * 256;
+  const std::size_t inside = (padded + page - 1) / page * page;
+  void* const p = mmap(nullptr, inside + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (p == MAP_FAILED) throw std::bad_alloc();
+  const std::span all{static_cast<std::byte*>(p), inside + 2 * page};
+  if (mprotect(all.data() + page, inside, PROT_READ | PROT_WRITE) != 0) throw std::bad_alloc();
+  std::byte* const memory = all.data() + page + inside - padded;
+#if defined(__SANITIZE_ADDRESS__)
+  ASAN_POISON_MEMORY_REGION(all.data() + page, inside - padded);
+  ASAN_POISON_MEMORY_REGION(memory + bytes, padded - bytes);
+#endif
+  const std::lock_guard lock(allocations_mutex_);
+  allocations_[memory] = all;
+  return memory;
+}
+
+void HostDevice::deallocate(std::byte* p) noexcept {
+  if (p == nullptr) return;
+  std::span<std::byte> all;
+  {
+    const std::lock_guard lock(allocations_mutex_);
+    const auto found = allocations_.find(p);
+    if (found == allocations_.end()) std::abort();  // it is none, or was freed before
+    all = found->second;
+    allocations_.erase(found);
+  }
+#if defined(__SANITIZE_ADDRESS__)
+  ASAN_UNPOISON_MEMORY_REGION(all.data(), all.size());
+#endif
+  munmap(all.data(), all.size());
 }
 
 void HostDevice::run(HostBlock& block, device::BlockShared& shared, const device::Launch& launch,

@@ -5,13 +5,17 @@
 //
 // Stores that a GPU orders by nothing are kept back for a while and carried out in an order that a
 // seed decides; the next release store of the block comes after them all.
+//
+// An access that is not aligned to its width, or that leaves an allocation, ends the process.
 #pragma once
 
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <memory>
-#include <new>
+#include <mutex>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -111,14 +115,12 @@ class HostDevice : public device::Device {
   std::uint32_t side_by_side = 256;           // blocks that it says it runs side by side
 
   explicit HostDevice(const BlockOfThreads& shape = {}) : shape_(shape) {}
+  /// Everything has been freed by then.
+  ~HostDevice() override;
 
-  std::byte* allocate(std::size_t bytes) override {
-    void* p = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
-    if (p == nullptr) throw std::bad_alloc();
-    std::memset(p, 0, bytes);
-    return static_cast<std::byte*>(p);
-  }
-  void deallocate(std::byte* p) noexcept override { std::free(p); }
+  /// Between pages that nobody may touch.
+  std::byte* allocate(std::size_t bytes) override;
+  void deallocate(std::byte* p) noexcept override;
   device::Control* allocate_control() override { return new device::Control{}; }
   void deallocate_control(device::Control* c) noexcept override { delete c; }
   void pin(std::byte*, std::size_t) override {}
@@ -163,6 +165,8 @@ class HostDevice : public device::Device {
                   DataType type, std::uint32_t index);
 
   BlockOfThreads shape_;
+  std::mutex allocations_mutex_;
+  std::map<const std::byte*, std::span<std::byte>> allocations_;  // with those pages
 };
 
 }  // namespace tutti::test

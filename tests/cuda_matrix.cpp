@@ -96,6 +96,7 @@ DeviceRanks::DeviceRanks(DeviceUnderTest device, int ranks, const device::Segmen
 
 DeviceRanks::~DeviceRanks() {
   device_.wait();
+  device_.device.drain(this);
   executors_.clear();
   for (const Buffer& b : buffers_) {
     if (b.memory != nullptr) device_.device.deallocate(b.memory);
@@ -217,6 +218,7 @@ DeviceRanks::Bound DeviceRanks::bind(const DeviceCase& c) {
 
 void DeviceRanks::launch(const Bound& bound, DataType type) {
   device::enqueue(device_.device, bound.launches, shape_, type, device_.stream);
+  device_.device.note(device_.stream, this);
 }
 
 void DeviceRanks::throw_failure() const {

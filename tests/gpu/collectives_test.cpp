@@ -91,8 +91,10 @@ TEST_P(Gpu, SeparateLaunches) {
     check(cudaStreamSynchronize(own.stream));
     for (std::size_t r = 0; r < streams.size(); ++r) {
       device::enqueue(device, {&bound.launches[r], 1}, all.shape(), c.type, streams[r].stream);
+      device.note(streams[r].stream, &all);
     }
     for (const OwnStream& s : streams) check(cudaStreamSynchronize(s.stream));
+    device.drain(&all);
     ASSERT_EQ(bound.count_wrong(), 0U) << c.text(ranks);
     all.throw_failure();
   }

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """gpu-check without a GPU: a folder like the bundle's, in which shell scripts take the programs' places and
-pass, hang, crash, fail and spin. What the others found has to be complete.
+pass, hang, crash, fail and spin. What the others found has to be complete; among them are real kernels, on the
+device of threads (cuda_host_test).
 
-    rehearsal.py GPU_CHECK
+    rehearsal.py GPU_CHECK CUDA_HOST_TEST
 """
 import json
 import pathlib
@@ -15,8 +16,10 @@ CASES = ("Passes", "Hangs", "Crashes", "Fails", "Spins", "AlsoPasses")
 
 GPU_TEST = r"""#!/bin/sh
 case "$1" in
-  --gtest_list_tests) printf 'GpuFake.\n'; for c in %s; do echo "  $c"; done ;;
+  --gtest_list_tests) %(real)s --gtest_list_tests --gtest_filter=CudaHostBlocks.*
+                      printf 'GpuFake.\n'; for c in %(fake)s; do echo "  $c"; done ;;
   *filter=-*) ;;
+  *=CudaHost*) exec %(real)s "$1" ;;
   *.Passes|*.AlsoPasses) echo passed ;;
   *.Hangs) sleep 1000 & sleep 1000 ;;
   *.Crashes) echo about to crash; touch "$(dirname "$0")/crashed"; kill -SEGV $$ ;;
@@ -47,8 +50,8 @@ def write(path, text):
     path.chmod(0o755)
 
 
-def bundle(root):
-    write(root / "tests/gpu_test", GPU_TEST % " ".join(CASES))
+def bundle(root, real_test):
+    write(root / "tests/gpu_test", GPU_TEST % {"real": real_test, "fake": " ".join(CASES)})
     for name in ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "alltoall", "sendrecv"):
         write(root / f"bin/{name}_perf", PERF)
     write(root / "bin/gpu_copy", GPU_COPY)
@@ -74,16 +77,17 @@ def expect(what, found, wanted):
 
 
 def main():
-    gpu_check = sys.argv[1]
+    gpu_check, real_test = sys.argv[1:]
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
-        bundle(root)
+        bundle(root, real_test)
 
         checks, seconds = check(gpu_check, root)
         by_name = {c["name"]: c for c in checks}
         outcome = lambda case: by_name[f"gpu_test GpuFake.{case}"]["outcome"]
         expect("outcomes", [outcome(c) for c in CASES],
                ["passed", "TIMED OUT", "FAILED", "FAILED", "TIMED OUT", "passed"])
+        expect("real kernels", by_name["gpu_test CudaHostBlocks.OfSeveralThreads"]["outcome"], "passed")
         expect("a crash is named", "SIGSEGV" in by_name["gpu_test GpuFake.Crashes"]["output"], True)
         expect("what was written before", "about to crash" in by_name["gpu_test GpuFake.Crashes"]["output"], True)
         expect("a failure's text", "element 7 is wrong" in by_name["gpu_test GpuFake.Fails"]["output"], True)

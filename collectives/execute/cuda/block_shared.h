@@ -111,14 +111,6 @@ TUTTI_HD void write_report(const BlockShared& shared, Report& r, std::uint32_t r
   store_release(&r.trouble, static_cast<std::uint64_t>(trouble));
 }
 
-/// The first failure of a rank is the one that counts.
-TUTTI_COLD void report_failure(const BlockShared& shared, std::uint32_t round, std::uint32_t step,
-                               Whom whom, Trouble trouble, std::uint64_t expected,
-                               std::uint64_t found) {
-  if (!claim(&shared.state()->failed, 1)) return;
-  write_report(shared, shared.rank.control->report, round, step, whom, trouble, expected, found);
-}
-
 /// What a thread remembers of its wait: 0, or twice the time when it was first asked about it, + 1
 /// when the host has been told that it is long. kGivenUp: it must not go on.
 using Patience = std::uint64_t;
@@ -128,29 +120,21 @@ inline constexpr Patience kGivenUp = ~Patience{0};
 inline constexpr std::uint32_t kLooksToJudge = 64;
 inline constexpr std::uint32_t kLooksToAsk = 1024;
 
+/// No wait: a peer has named memory outside of its windows.
+inline constexpr std::uint32_t kNoLooks = 0;
+
 /// After a look in vain, the `looks`-th of a wait: whether to look again. `check`: the action's,
 /// where a message is waited for. Other blocks of this rank and the host are asked now and then
-/// only; theirs is memory that others need, or behind a bus.
+/// only; theirs is memory that others need, or behind a bus. The first failure of a rank is the one
+/// that counts.
 TUTTI_COLD Patience judge(const BlockShared& shared, std::uint32_t looks, Patience patience,
                           std::uint32_t round, std::uint32_t step, std::uint32_t check, Whom whom) {
   if (looks % kLooksToJudge != 0) return patience;
   State* const state = shared.state();
   Control* const control = shared.rank.control;
   if (load_relaxed(&state->failed) != 0) return kGivenUp;
-  Trouble trouble = Trouble::none;
-  std::uint64_t expected = 0;
-  std::uint64_t found = 0;
-  if (whom < whom_rank(0)) {
-    const Message m = message_of(shared, whom, round, check);
-    const std::uint64_t says = load_relaxed(m.header());
-    if (m.plan->sends == 0 && m.is_other(says)) {
-      trouble = Trouble::mismatch;
-      expected = m.expected;
-      found = says;
-    }
-  }
-  if (trouble == Trouble::none) {
-    if (looks % kLooksToAsk != 0) return patience;
+  Trouble trouble = looks == kNoLooks ? Trouble::window : Trouble::none;
+  if (looks != kNoLooks && looks % kLooksToAsk == 0) {
     if (load_relaxed(&control->abort) != 0) return kGivenUp;
     const std::uint64_t now = nanoseconds();
     if (patience == 0) patience = now << 1;
@@ -162,10 +146,21 @@ TUTTI_COLD Patience judge(const BlockShared& shared, std::uint32_t looks, Patien
     } else if (late != 0 && waited > late && patience % 2 == 0) {
       trouble = Trouble::late;
       patience |= 1;
-    } else {
-      return patience;
     }
   }
+  // Last, as its numbers take registers until they are written.
+  std::uint64_t expected = 0;
+  std::uint64_t found = 0;
+  if (trouble != Trouble::window && whom < whom_rank(0)) {
+    const Message m = message_of(shared, whom, round, check);
+    const std::uint64_t says = load_relaxed(m.header());
+    if (m.plan->sends == 0 && m.is_other(says)) {
+      trouble = Trouble::mismatch;
+      expected = m.expected;
+      found = says;
+    }
+  }
+  if (trouble == Trouble::none) return patience;
   // Of many threads one writes.
   const bool late = trouble == Trouble::late;
   if (claim(late ? &state->telling : &state->failed, 1)) {

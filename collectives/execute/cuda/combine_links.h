@@ -36,7 +36,7 @@ TUTTI_HD bool move_words(Block& block, const MoveArguments& m, std::uint32_t fir
         const Target& t = m.source(s + k);
         // relaxed: data and flag are one word.
         if (t.is_slot()) {
-          pack[k] = load_pair(reinterpret_cast<const std::uint64_t*>(t.pointer) + at / 8 * 2);
+          pack[k] = load_pair(reinterpret_cast<const std::uint64_t*>(t.pointer + 2 * at));
         } else if (t.has_word(n)) {
           pack[k].first = load<std::uint64_t>(t.pointer + at);
         }
@@ -61,7 +61,9 @@ TUTTI_HD bool move_words(Block& block, const MoveArguments& m, std::uint32_t fir
         Widened<E, 1> next;
         next.widen({result, 0});
         if (t.scaling == Scaling::factor) next.multiply(unpacked<typename E::Wide>(t.factor));
-        if (t.scaling == Scaling::divide) next.divide(m.reduction);
+        if constexpr (std::is_floating_point_v<typename E::Wide>) {
+          if (t.scaling == Scaling::divide) next.divide(m.reduction);
+        }
         sum.fold(next, s == 0, m.reduction.kind);
         TUTTI_UNROLL
         for (std::uint32_t i = 0; i + 1 < kLoads; ++i) pack[i] = pack[i + 1];
@@ -69,7 +71,9 @@ TUTTI_HD bool move_words(Block& block, const MoveArguments& m, std::uint32_t fir
       if (s < end && !wait.again(waiting, m.source(s))) return false;
     }
     if (!is_copy) {
-      if (m.reduction.divide_result) sum.divide(m.reduction);
+      if constexpr (!std::is_floating_point_v<typename E::Wide>) {
+        if (m.reduction.divide_result) sum.divide(m.reduction);
+      }
       result = sum.narrowed().first;
     }
     TUTTI_NO_UNROLL
@@ -130,6 +134,12 @@ class LineMove {
   // As many as registers allow: a pack of narrow elements fills more of them.
   static constexpr int kPairs = sizeof(typename E::Storage) >= 2 ? 2 : 1;
   static constexpr int kPacks = 2 * kPairs;
+  /// A sum to which the first source is added as all others are: fewer instructions, and, of two
+  /// bytes, more registers than there are.
+  static constexpr bool kStartsEmpty = sizeof(typename E::Storage) != 2;
+  /// One pack after the other, as floats of one byte take many instructions.
+  static constexpr bool kNarrowsInTurn =
+      sizeof(typename E::Storage) == 1 && std::is_floating_point_v<typename E::Wide>;
   using Parts = LineParts<kPairs>;
 
  public:
@@ -161,6 +171,10 @@ class LineMove {
  private:
   TUTTI_HD bool combine(Parts& result) {
     Widened<E, 2> sum[kPacks]{};
+    if constexpr (kStartsEmpty) {
+      TUTTI_UNROLL
+      for (int i = 0; i < kPacks; ++i) sum[i].clear();
+    }
     TUTTI_NO_UNROLL
     for (std::uint32_t s = 0;; ++s) {
       // The next source is on its way while the one before it is waited for.
@@ -175,7 +189,9 @@ class LineMove {
           Widened<E, 2> value;
           value.widen(result.pack[i]);
           if (t.scaling != Scaling::none) value.multiply(unpacked<typename E::Wide>(t.factor));
-          if (s == 1) {
+          if constexpr (kStartsEmpty) {
+            sum[i].add(value);
+          } else if (s == 1) {
             sum[i] = value;
           } else {
             sum[i].add(value);
@@ -185,8 +201,21 @@ class LineMove {
       if (s == m_.sources) break;
       result = next;
     }
-    TUTTI_UNROLL
-    for (int i = 0; i < kPacks; ++i) result.pack[i] = sum[i].narrowed();
+    if constexpr (kNarrowsInTurn) {
+      TUTTI_NO_UNROLL
+      for (int n = 0; n < kPacks; ++n) {
+        const Pair narrowed = sum[0].narrowed();
+        TUTTI_UNROLL
+        for (int i = 0; i + 1 < kPacks; ++i) {
+          sum[i] = sum[i + 1];
+          result.pack[i] = result.pack[i + 1];
+        }
+        result.pack[kPacks - 1] = narrowed;
+      }
+    } else {
+      TUTTI_UNROLL
+      for (int i = 0; i < kPacks; ++i) result.pack[i] = sum[i].narrowed();
+    }
     return true;
   }
 
@@ -204,7 +233,8 @@ class LineMove {
   }
   /// Whether some pack of this thread is no whole one at a multiple of 16.
   TUTTI_HD bool is_odd(const Target& t) const {
-    return t.unit() != 16 || (bytes_ % 16 != 0 && pair_ + (kPairs - 1) * groups_ + 1 >= pairs_);
+    return !t.is_at_multiple_of(16) ||
+           (bytes_ % 16 != 0 && pair_ + (kPairs - 1) * groups_ + 1 >= pairs_);
   }
   /// `f(at, n, i, word)` for each word of memory, n > 0 bytes from there on.
   template <class F>

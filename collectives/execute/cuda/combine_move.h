@@ -18,18 +18,20 @@ namespace tutti::device {
 /// An operand, ready to use: memory, or a slot's part.
 struct alignas(16) Target {
   std::byte* pointer = nullptr;
-  std::uint64_t flag = 0;    // not 0: a slot of LL or LL128, and what its units carry, the
-                             // message's number
+  std::uint64_t flag = 0;    // of a slot of LL or LL128: what its units carry, the message's number
   std::uint64_t factor = 0;  // packed(); 1 where nothing is scaled
   Scaling scaling = Scaling::none;
-  std::uint32_t use = 0;  // of a slot: the action's receive, for those who wait
+  std::uint32_t use = 0;  // of such a slot: 1 + the action's receive, for those who wait
 
-  TUTTI_HD bool is_slot() const { return flag != 0; }
+  TUTTI_HD bool is_slot() const { return use != 0; }
   /// Accesses of that many bytes are aligned, 16 at most.
   TUTTI_HD std::uint32_t unit() const { return unit_of(reinterpret_cast<std::uintptr_t>(pointer)); }
 
   /// Whether `n` bytes at a multiple of 8 are one access.
-  TUTTI_HD bool has_word(std::uint32_t n) const { return n == 8 && unit() >= 8; }
+  TUTTI_HD bool has_word(std::uint32_t n) const { return n == 8 && is_at_multiple_of(8); }
+  TUTTI_HD bool is_at_multiple_of(std::uint32_t power_of_two) const {
+    return (reinterpret_cast<std::uintptr_t>(pointer) & (power_of_two - 1)) == 0;
+  }
 
   /// A source as it is.
   template <class E>

@@ -35,9 +35,7 @@ class Current {
 /// that work is done at once, and not recorded.
 class Relaxed {
  public:
-  Relaxed() {
-    check_cuda(cudaThreadExchangeStreamCaptureMode(&mode_), "cudaThreadExchangeStreamCaptureMode");
-  }
+  Relaxed() { cudaThreadExchangeStreamCaptureMode(&mode_); }
   ~Relaxed() { cudaThreadExchangeStreamCaptureMode(&mode_); }
   Relaxed(const Relaxed&) = delete;
   Relaxed& operator=(const Relaxed&) = delete;
@@ -116,6 +114,8 @@ CudaDevice::CudaDevice(int ordinal) : ordinal_(ordinal) {
 }
 
 CudaDevice::~CudaDevice() {
+  const Relaxed relaxed;
+  for (const Unused& unused : unused_) free(unused);
   for (const auto& [key, event] : noted_) cudaEventDestroy(static_cast<cudaEvent_t>(event));
   cudaStreamDestroy(stream_of(aside_));
 }
@@ -130,22 +130,69 @@ void CudaDevice::aside(const std::function<void(void* stream)>& work) {
 std::byte* CudaDevice::allocate(std::size_t bytes) {
   const Current current(ordinal_);
   const Relaxed relaxed;
-  void* memory = nullptr;
-  check_cuda(cudaMalloc(&memory, std::max<std::size_t>(bytes, 1)),
-             fmt::format("{} bytes of device memory", bytes));
+  bytes = std::max<std::size_t>(bytes, 1);
+  void* memory = reuse(bytes);
+  if (memory == nullptr) {
+    check_cuda(cudaMalloc(&memory, bytes), fmt::format("{} bytes of device memory", bytes));
+  }
   try {
     // Zero before anybody uses it, on whatever stream.
     aside([&](void* stream) {
       check_cuda(cudaMemsetAsync(memory, 0, bytes, stream_of(stream)), "cudaMemset");
+      sizes_[memory] = bytes;
     });
   } catch (const Error&) {
-    cudaFree(memory);
+    give_back({memory, bytes});
     throw;
   }
   return static_cast<std::byte*>(memory);
 }
 
-void CudaDevice::deallocate(std::byte* memory) noexcept { cudaFree(memory); }
+void CudaDevice::deallocate(std::byte* memory) noexcept {
+  if (memory == nullptr) return;
+  std::size_t bytes = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto size = sizes_.extract(memory);
+    bytes = size.mapped();
+  }
+  give_back({memory, bytes});
+}
+
+bool CudaDevice::is_idle() const {
+  const auto has_ended = [](const auto& noted) {
+    if (cudaEventQuery(static_cast<cudaEvent_t>(noted.second)) == cudaSuccess) return true;
+    cudaGetLastError();  // so that a later call does not report it
+    return false;
+  };
+  return unnoted_.empty() && std::ranges::all_of(noted_, has_ended);
+}
+
+void CudaDevice::free(const Unused& unused) noexcept {
+  if (unused.bytes > 0) {
+    cudaFree(unused.memory);
+  } else {
+    cudaFreeHost(unused.memory);
+  }
+}
+
+void CudaDevice::give_back(const Unused& unused) noexcept {
+  const Relaxed relaxed;
+  const std::lock_guard lock(mutex_);
+  unused_.push_back(unused);
+  if (!is_idle()) return;
+  for (const Unused& u : unused_) free(u);
+  unused_.clear();
+}
+
+void* CudaDevice::reuse(std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  const auto found = std::ranges::find(unused_, bytes, &Unused::bytes);
+  if (found == unused_.end()) return nullptr;
+  void* const memory = found->memory;
+  unused_.erase(found);
+  return memory;
+}
 
 Control* CudaDevice::allocate_control() {
   const Current current(ordinal_);
@@ -157,7 +204,7 @@ Control* CudaDevice::allocate_control() {
   return new (memory) Control{};
 }
 
-void CudaDevice::deallocate_control(Control* control) noexcept { cudaFreeHost(control); }
+void CudaDevice::deallocate_control(Control* control) noexcept { give_back({control, 0}); }
 
 void CudaDevice::pin(std::byte* memory, std::size_t bytes) {
   const Current current(ordinal_);
@@ -172,7 +219,10 @@ void CudaDevice::pin(std::byte* memory, std::size_t bytes) {
   check_cuda(result, "host memory that kernels can write under its own address");
 }
 
-void CudaDevice::unpin(std::byte* memory) noexcept { cudaHostUnregister(memory); }
+void CudaDevice::unpin(std::byte* memory) noexcept {
+  const Relaxed relaxed;
+  cudaHostUnregister(memory);
+}
 
 bool CudaDevice::is_capturing(Stream stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
@@ -209,9 +259,11 @@ void CudaDevice::launch(const Launch& launch, DataType type, std::uint32_t block
   }
   const Current current(ordinal_);
   void* arguments[] = {const_cast<Launch*>(&launch)};
+  const std::lock_guard lock(mutex_);
   check_cuda(cudaLaunchKernel(kernel_of(type), dim3(blocks), dim3(kThreads), arguments, 0,
                               stream_of(stream)),
              "the launch of a collective");
+  unnoted_.push_back(stream);
 }
 
 void CudaDevice::copy(std::byte* to, const std::byte* from, std::size_t bytes, Stream stream) {
@@ -274,22 +326,24 @@ CudaExport CudaDevice::share(const std::byte* memory, std::size_t bytes) {
 Mapping CudaDevice::map(const CudaMemoryHandle& handle, const FileDescriptor& fd) {
   const Relaxed relaxed;
   // Let go of on any thread, also while one of its streams is captured.
-  const std::shared_ptr<const CudaImport> import(
-      new CudaImport(handle, fd, ordinal_), [](const CudaImport* i) {
-        cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-        cudaThreadExchangeStreamCaptureMode(&mode);
-        delete i;
-        cudaThreadExchangeStreamCaptureMode(&mode);
-      });
+  const std::shared_ptr<const CudaImport> import(new CudaImport(handle, fd, ordinal_),
+                                                 [](const CudaImport* i) {
+                                                   const Relaxed while_unmapped;
+                                                   delete i;
+                                                 });
   return {import, import->data(), import->bytes()};
 }
 
 void CudaDevice::note(Stream stream, const void* owner) {
   const Current current(ordinal_);
-  if (is_capturing(stream)) return;
+  const bool captures = is_capturing(stream);
   unsigned long long number = 0;
-  check_cuda(cudaStreamGetId(stream_of(stream), &number), "cudaStreamGetId");
+  if (!captures) check_cuda(cudaStreamGetId(stream_of(stream), &number), "cudaStreamGetId");
   const std::lock_guard lock(mutex_);
+  if (const auto launched = std::ranges::find(unnoted_, stream); launched != unnoted_.end()) {
+    unnoted_.erase(launched);
+  }
+  if (captures) return;
   void*& noted = noted_[{owner, number}];
   if (noted == nullptr) {
     cudaEvent_t event = nullptr;
@@ -304,24 +358,23 @@ void CudaDevice::drain(const void* owner) noexcept {
   int before = 0;
   if (cudaGetDevice(&before) != cudaSuccess) return;  // the process ends
   cudaSetDevice(ordinal_);
-  // Also while other threads capture.
-  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-  cudaThreadExchangeStreamCaptureMode(&mode);
-  std::vector<cudaEvent_t> events;
   {
-    const std::lock_guard lock(mutex_);
-    const auto first = noted_.lower_bound({owner, 0});
-    auto last = first;
-    for (; last != noted_.end() && last->first.first == owner; ++last) {
-      events.push_back(static_cast<cudaEvent_t>(last->second));
+    const Relaxed relaxed;
+    std::vector<cudaEvent_t> events;
+    const auto each = [&](const auto& f) {
+      const std::lock_guard lock(mutex_);
+      for (auto n = noted_.lower_bound({owner, 0}); n != noted_.end() && n->first.first == owner;) {
+        f(n++);
+      }
+    };
+    each([&](auto noted) { events.push_back(static_cast<cudaEvent_t>(noted->second)); });
+    for (const cudaEvent_t event : events) {
+      cudaEventSynchronize(event);  // an error of the user's kernels is theirs to see
     }
-    noted_.erase(first, last);
+    // Until now they say that something runs.
+    each([&](auto noted) { noted_.erase(noted); });
+    for (const cudaEvent_t event : events) cudaEventDestroy(event);
   }
-  for (const cudaEvent_t event : events) {
-    cudaEventSynchronize(event);  // an error of the user's kernels is theirs to see
-    cudaEventDestroy(event);
-  }
-  cudaThreadExchangeStreamCaptureMode(&mode);
   cudaSetDevice(before);
 }
 

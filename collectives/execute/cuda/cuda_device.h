@@ -49,6 +49,19 @@ class CudaDevice : public Device {
   /// done on return. One for all, as the GPU has few queues (kQueues).
   void aside(const std::function<void(void* stream)>& work);
 
+  /// What was given back. CUDA waits for all that the GPU does before it frees memory, and a kernel
+  /// of ours may wait for the rank whose thread does that: so memory is kept while one runs.
+  struct Unused {
+    void* memory;
+    std::size_t bytes;  // of the GPU's memory, which another one may have; 0: the host's, pinned
+  };
+  void give_back(const Unused& unused) noexcept;
+  /// Memory of that size, or null.
+  void* reuse(std::size_t bytes);
+  /// With the mutex.
+  bool is_idle() const;
+  static void free(const Unused& unused) noexcept;
+
   int ordinal_;
   std::uint32_t most_blocks_ = 0;
   Identity identity_{};
@@ -56,6 +69,9 @@ class CudaDevice : public Device {
   void* aside_ = nullptr;  // cudaStream_t
   // By owner and the stream's number, which no later stream has.
   std::map<std::pair<const void*, unsigned long long>, void*> noted_;  // cudaEvent_t
+  std::vector<Stream> unnoted_;  // of launches since, which hold the mutex
+  std::map<void*, std::size_t> sizes_;
+  std::vector<Unused> unused_;
 };
 
 /// The calling thread's. Throws Error(system) where there is no driver.

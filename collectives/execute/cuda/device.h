@@ -30,6 +30,7 @@ class Device {
 
   /// Zeroed memory of the device, 256-byte aligned. Throws Error(system).
   virtual std::byte* allocate(std::size_t bytes) = 0;
+  /// When no kernel uses it any more; waits for none.
   virtual void deallocate(std::byte* memory) noexcept = 0;
   /// Zeroed memory of the host that kernels can read and write while they run.
   virtual Control* allocate_control() = 0;
@@ -47,7 +48,8 @@ class Device {
   virtual void upload(std::byte* to, std::span<const std::byte> from) = 0;
   /// The same after what is on `stream` (which is not captured), for memory that was in use.
   virtual void overwrite(std::byte* to, std::span<const std::byte> from, Stream stream) = 0;
-  /// Runs `blocks` blocks of the kernel for `type` after what is on `stream`; does not wait.
+  /// Runs `blocks` blocks of the kernel for `type` after what is on `stream`; does not wait. Is
+  /// followed by note().
   virtual void launch(const Launch& launch, DataType type, std::uint32_t blocks, Stream stream) = 0;
 
   /// Copies within the device's memory, after what is on `stream`; does not wait.

@@ -198,6 +198,13 @@ class Widened {
       for (int i = 0; i < kElements; ++i) value_[i] = E::widen(element(pack, i));
     }
   }
+  /// What added to any number leaves it as it is, also if that is -0.
+  TUTTI_HD void clear() {
+    TUTTI_UNROLL
+    for (int i = 0; i < kElements; ++i) {
+      value_[i] = std::is_floating_point_v<Wide> ? static_cast<Wide>(-0.0) : Wide{0};
+    }
+  }
   TUTTI_HD void multiply(Wide factor) {
     TUTTI_UNROLL
     for (int i = 0; i < kElements; ++i) value_[i] = wrapping_product(value_[i], factor);
@@ -281,6 +288,10 @@ class PackedBytes {
     TUTTI_UNROLL
     for (int i = 0; i < kFours; ++i) to[i / 2] |= std::uint64_t{four_[i]} << i % 2 * 32;
     return {to[0], to[1]};
+  }
+  TUTTI_HD void clear() {
+    TUTTI_UNROLL
+    for (int i = 0; i < kFours; ++i) four_[i] = 0;
   }
   TUTTI_HD void multiply(T factor) {
     const std::uint32_t by = static_cast<std::uint8_t>(factor);

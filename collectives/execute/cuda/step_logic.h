@@ -102,7 +102,7 @@ class LaneWalk : LaneLinks<Block> {
         block_.store_relaxed(m.header(), m.expected);
       } else if (ordered) {
         if (!wait_for_header(a, m, true)) return false;
-        if (is_told(a) && !learn(m)) return false;
+        if (is_told(a) && !learn(a, m)) return false;
       } else if (i < block_.threads()) {
         confirmed = load_relaxed(m.header()) == m.expected;
       }
@@ -185,7 +185,7 @@ class LaneWalk : LaneLinks<Block> {
 
   /// Makes the payload of a signal ours. Every lane that hears from a peer hears the same, so the
   /// words are written relaxed, more than once.
-  TUTTI_HD bool learn(const Message& m) {
+  TUTTI_HD bool learn(const DeviceAction& a, const Message& m) {
     const std::uint32_t peer = m.plan->peer;
     const std::uint64_t* payload = signal_payload(m);
     const auto* windows = reinterpret_cast<const Window*>(rank_.segment + shape_.windows()) +
@@ -199,7 +199,7 @@ class LaneWalk : LaneLinks<Block> {
       if (id != 0) {
         const Window* const window = windows + id;
         if (id >= kMostWindows || base > window->bytes) {
-          report_failure(shared_, round_, step_, m.use, Trouble::window, id, base);
+          judge(shared_, kNoLooks, 0, round_, step_, a.check, m.use);
           return false;
         }
         bytes = window->bytes - base;
@@ -270,9 +270,10 @@ class LaneWalk : LaneLinks<Block> {
       case Place::Where::send:
       case Place::Where::receive: {
         const std::uint32_t first = p.where == Place::Where::send ? a.receives : 0;
-        t.use = first + static_cast<std::uint32_t>(p.rank);
-        const Message m = message(a, t.use);
-        t.flag = a.protocol == Protocol::simple ? 0 : m.number;
+        const std::uint32_t use = first + static_cast<std::uint32_t>(p.rank);
+        const Message m = message(a, use);
+        t.flag = m.number;
+        t.use = a.protocol == Protocol::simple ? 0 : use + 1;
         t.pointer = m.end->connection + p.offset +
                     (a.protocol == Protocol::ll      ? shape_.ll(m.slot)
                      : a.protocol == Protocol::ll128 ? shape_.ll128(m.slot)
@@ -286,8 +287,8 @@ class LaneWalk : LaneLinks<Block> {
         const std::uint64_t at = p.offset + (p.where == Place::Where::peer_tmp ? 0 : shift);
         const std::uint64_t limit = load_relaxed(words + 3 + which);
         if (at > limit || bytes > limit - at) {
-          report_failure(shared_, round_, step_, whom_rank(static_cast<std::uint32_t>(p.rank)),
-                         Trouble::window, limit, at + bytes);
+          judge(shared_, kNoLooks, 0, round_, step_, a.check,
+                whom_rank(static_cast<std::uint32_t>(p.rank)));
           return t;
         }
         t.pointer = reinterpret_cast<std::byte*>(load_relaxed(words + which) + at);
@@ -335,7 +336,7 @@ class LaneWalk : LaneLinks<Block> {
     TUTTI_HD Wait begin() const { return {}; }
     TUTTI_HD bool again(Wait& wait, const Target& t) const {
       const DeviceAction& a = walk.action();
-      return walk.look_again(wait, a.first_use + t.use, a.check);
+      return walk.look_again(wait, a.first_use + t.use - 1, a.check);
     }
   };
 
