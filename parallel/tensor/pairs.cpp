@@ -10,6 +10,10 @@
 namespace tutti::parallel::tensor {
 namespace {
 
+void copy(const void* in, void* out, std::size_t bytes) {
+  if (in != out && bytes > 0) std::memcpy(out, in, bytes);
+}
+
 /// A tensor's slices, one after the other, and the tensor; or the other way round.
 void rearrange(const Extent& whole, std::size_t ranks, std::size_t element, std::byte* slices,
                std::byte* tensor, bool to_slices) {
@@ -18,13 +22,9 @@ void rearrange(const Extent& whole, std::size_t ranks, std::size_t element, std:
     for (std::size_t o = 0; o < whole.outer; ++o) {
       std::byte* const sliced = slices + (r * whole.outer + o) * run;
       std::byte* const in_tensor = tensor + (o * ranks + r) * run;
-      std::memcpy(to_slices ? sliced : in_tensor, to_slices ? in_tensor : sliced, run);
+      copy(to_slices ? in_tensor : sliced, to_slices ? sliced : in_tensor, run);
     }
   }
-}
-
-void copy(const void* in, void* out, std::size_t bytes) {
-  if (in != out && bytes > 0) std::memcpy(out, in, bytes);
 }
 
 }  // namespace
