@@ -1,6 +1,7 @@
 #include "bindings/torch/checkpoint.h"
 
 #include <ATen/Context.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -35,11 +36,44 @@ class RandomState {
   at::Tensor state_;
 };
 
+/// Whether torch computes in narrower types than tensors have, on CPUs, and in which.
+class Autocast {
+ public:
+  Autocast()
+      : enabled_(at::autocast::is_autocast_enabled(at::kCPU)),
+        type_(at::autocast::get_autocast_dtype(at::kCPU)),
+        keeps_(at::autocast::is_autocast_cache_enabled()) {}
+  /// Here and now. Narrowed parameters are not kept for later: those of the forward have no graph.
+  void enter() const { set(enabled_, type_, false); }
+  void restore() const { set(enabled_, type_, keeps_); }
+
+ private:
+  static void set(bool enabled, at::ScalarType type, bool keeps) {
+    at::autocast::set_autocast_enabled(at::kCPU, enabled);
+    at::autocast::set_autocast_dtype(at::kCPU, type);
+    at::autocast::set_autocast_cache_enabled(keeps);
+  }
+  bool enabled_;
+  at::ScalarType type_;
+  bool keeps_;
+};
+
+/// Calls the body as it was called, or is, in the forward.
+at::Tensor call(const Layer& body, const at::Tensor& input, const Autocast& of_forward) {
+  struct Restored {
+    ~Restored() { before.restore(); }
+    const Autocast before;
+  } const restored;
+  of_forward.enter();
+  return body(input);
+}
+
 /// What backward needs, besides the input.
 struct Kept final : torch::CustomClassHolder {
   explicit Kept(Layer b) : body(std::move(b)) {}
   Layer body;
   RandomState random;
+  Autocast autocast;
 };
 
 struct Checkpoint : torch::autograd::Function<Checkpoint> {
@@ -48,8 +82,9 @@ struct Checkpoint : torch::autograd::Function<Checkpoint> {
                             const Layer* body) {
     (void)needed;
     ctx->save_for_backward({input});
-    ctx->saved_data["kept"] = c10::IValue::make_capsule(c10::make_intrusive<Kept>(*body));
-    return (*body)(input);
+    const auto kept = c10::make_intrusive<Kept>(*body);
+    ctx->saved_data["kept"] = c10::IValue::make_capsule(kept);
+    return call(*body, input, kept->autocast);
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
@@ -62,7 +97,7 @@ struct Checkpoint : torch::autograd::Function<Checkpoint> {
       const at::AutoGradMode grad(true);
       const RandomState now;
       kept->random.restore();
-      output = kept->body(input);
+      output = call(kept->body, input, kept->autocast);
       now.restore();
     }
     torch::autograd::backward({output}, {gradients[0]});

@@ -118,7 +118,7 @@ void DataParallel::backward(const Tensor& loss) {
   } catch (const std::exception& e) {
     // The others would wait for gradients that do not come.
     axis_.abort(fmt::format("rank {} failed in its backward: {}", axis_.world_rank(axis_.rank()),
-                            e.what()));
+                            what_of(e)));
     throw;
   }
   finish();

@@ -119,6 +119,19 @@ struct ShardedEvents {
   }
 };
 
+namespace {
+
+/// They stay the tensors that they were: their modules have them as members, too.
+void convert_buffers(const std::vector<FullyShard::Unit>& units, at::ScalarType type) {
+  for (const FullyShard::Unit& unit : units) {
+    for (const auto& buffer : unit.module->buffers()) {
+      if (at::isFloatingType(buffer.scalar_type())) buffer.set_data(buffer.to(type));
+    }
+  }
+}
+
+}  // namespace
+
 FullyShard::FullyShard(const parallel::ShardedAxes& axes, const std::vector<Unit>& units,
                        const parallel::Policy& policy, const Treat& treat)
     : axes_(axes) {
@@ -133,11 +146,12 @@ FullyShard::FullyShard(const parallel::ShardedAxes& axes, const std::vector<Unit
       if (std::ranges::any_of(taken, [&](const Tensor& t) { return t.is_same(p.tensor); }))
         continue;
       const DataType type = data_type(p.tensor.scalar_type(), p.name);
-      if (type != policy.precision.master) {
+      if (type != policy.precision.master && type != policy.precision.compute) {
         throw Error(ErrorCode::invalid_argument,
-                    fmt::format("the parameter {} of unit '{}' is {}, but the policy's master "
-                                "type is {}",
+                    fmt::format("the parameter {} of unit '{}' is {}, but the policy's types are "
+                                "{} and, for the master, {}",
                                 p.name, unit.name, describe(p.tensor),
+                                tutti::name(policy.precision.compute),
                                 tutti::name(policy.precision.master)));
       }
       const auto count = static_cast<std::size_t>(p.tensor.numel());
@@ -159,7 +173,8 @@ FullyShard::FullyShard(const parallel::ShardedAxes& axes, const std::vector<Unit
   const at::NoGradGuard no_grad;
   for (auto& u : units_) {
     for (std::size_t p = 0; p < u->parameters.size(); ++p) {
-      engine_->load({u->number, p}, u->parameters[p].tensor.const_data_ptr());
+      const Tensor values = u->parameters[p].tensor.to(scalar_type(policy.precision.master));
+      engine_->load({u->number, p}, values.const_data_ptr());
     }
     u->make_views(engine_->layout(u->number), scalar_type(policy.precision.compute));
     for (std::size_t p = 0; p < u->parameters.size(); ++p) {
@@ -169,6 +184,7 @@ FullyShard::FullyShard(const parallel::ShardedAxes& axes, const std::vector<Unit
     }
     gradients_to(*u->module, [this](const Tensor& parameter) { return place(parameter); });
   }
+  if (policy.precision.buffer) convert_buffers(units, scalar_type(*policy.precision.buffer));
   engine_->share_parameters();
 }
 
@@ -281,7 +297,7 @@ void FullyShard::backward(const Tensor& loss) {
   } catch (const std::exception& e) {
     // The others would wait for gradients that do not come.
     const std::string why = fmt::format("rank {} failed in its backward: {}",
-                                        axes_.shard->world_rank(axes_.shard->rank()), e.what());
+                                        axes_.shard->world_rank(axes_.shard->rank()), what_of(e));
     for (parallel::Axis* axis : {axes_.shard, axes_.replicate, axes_.group}) {
       if (axis != nullptr) axis->abort(why);
     }
@@ -322,7 +338,8 @@ void FullyShard::refuse_missing() {
   std::uint64_t missing = 0;
   for (auto& u : units_) {
     for (std::size_t p = 0; p < u->arrivals.size(); ++p) {
-      const bool is_missing = u->had_backward && !u->arrivals[p].ever;
+      const bool is_missing = u->had_backward && !u->arrivals[p].ever &&
+                              engine_->unit(u->number).parameters[p].count > 0;
       if (is_missing && missing == 0) {
         missing = ((rank + 1) << kUnitBits | u->number) << kParameterBits | p;
       }

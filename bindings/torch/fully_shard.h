@@ -45,8 +45,10 @@ class FullyShard {
   };
   /// Collective. The modules' parameters become those of rank 0's shards, and replica 0's: all
   /// ranks begin with the same values (the same seed), each keeps its part.
-  /// `policy.precision.master` is the type that the parameters have; they get the type `compute`.
-  /// Throws Error(mismatch) on all ranks where they differ in parameters or policy,
+  /// Parameters have the type `policy.precision.master`, or `compute` already, as those of layers
+  /// that compute in the one type that they were made for (tensor_parallel.h). They get `compute`,
+  /// and the modules' buffers `buffer`. Those that are not trained stay as they are. Throws
+  /// Error(mismatch) on all ranks where they differ in parameters or policy,
   /// Error(invalid_argument) as DataParallel. The axes outlive it.
   FullyShard(const parallel::ShardedAxes& axes, const std::vector<Unit>& units,
              const parallel::Policy& policy = parallel::Policy::fsdp(), const Treat& treat = {});

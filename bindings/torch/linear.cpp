@@ -1,5 +1,6 @@
 #include "bindings/torch/linear.h"
 
+#include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
@@ -76,6 +77,10 @@ Linear::Linear(std::int64_t in, std::int64_t out, at::ScalarType type, bool has_
   if (has_bias) bias = register_parameter("bias", uniform({out}));
 }
 
-Tensor Linear::forward(const Tensor& x) { return LinearFunction::apply(x, weight, bias, this); }
+Tensor Linear::forward(const Tensor& x) {
+  // Autograd knows then in which types gradients are made; they are copied.
+  if (at::autocast::is_autocast_enabled(at::kCPU)) return at::linear(x, weight, bias);
+  return LinearFunction::apply(x, weight, bias, this);
+}
 
 }  // namespace tutti::libtorch

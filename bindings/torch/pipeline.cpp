@@ -4,6 +4,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <exception>
+#include <stdexcept>
+
 #include "core/error.h"
 
 namespace tutti::libtorch {
@@ -14,6 +17,16 @@ std::vector<std::size_t> bytes_between(const parallel::pipeline::Schedule& sched
   std::size_t bytes = c10::elementSize(between.type);
   for (const std::int64_t size : between.shape) bytes *= static_cast<std::size_t>(size);
   return std::vector<std::size_t>(static_cast<std::size_t>(schedule.stages() - 1), bytes);
+}
+
+/// The executor hands on what is thrown, to all ranks.
+template <class Body>
+void without_backtrace(const Body& body) {
+  try {
+    body();
+  } catch (const c10::Error& e) {
+    std::throw_with_nested(std::runtime_error(what_of(e)));
+  }
 }
 
 }  // namespace
@@ -27,10 +40,16 @@ Pipeline::Pipeline(parallel::Axis& axis, const parallel::pipeline::Schedule& sch
 
 parallel::pipeline::Stages Pipeline::stages() {
   return {
-      .forward = [this](int s, int m, In in, Out out) { forward(s, m, in, out); },
-      .backward = [this](int s, int m, In in, Out out) { backward(s, m, in, out, false); },
-      .backward_inputs = [this](int s, int m, In in, Out out) { backward(s, m, in, out, true); },
-      .backward_weights = [this](int s, int m) { backward_weights(s, m); }};
+      .forward = [this](int s, int m, In in,
+                        Out out) { without_backtrace([&] { forward(s, m, in, out); }); },
+      .backward = [this](int s, int m, In in,
+                         Out out) { without_backtrace([&] { backward(s, m, in, out, false); }); },
+      .backward_inputs =
+          [this](int s, int m, In in, Out out) {
+            without_backtrace([&] { backward(s, m, in, out, true); });
+          },
+      .backward_weights = [this](int s,
+                                 int m) { without_backtrace([&] { backward_weights(s, m); }); }};
 }
 
 double Pipeline::step() {
@@ -47,6 +66,12 @@ Tensor Pipeline::received(In in) const {
 }
 
 void Pipeline::give(const Tensor& made, Out out, int stage) const {
+  if (!made.defined()) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("what stage {} makes does not depend on its input, so there is no "
+                            "gradient for the stage before",
+                            stage));
+  }
   if (made.sizes() != at::IntArrayRef(between_.shape) || made.scalar_type() != between_.type) {
     throw Error(
         ErrorCode::invalid_argument,

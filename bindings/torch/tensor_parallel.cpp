@@ -39,10 +39,24 @@ engines::LinearShape shape_of(const std::string& name, std::int64_t in, std::int
           data_type(type, "linear '" + name + "'")};
 }
 
-void check(const Tensor& x, std::int64_t columns, const torch::nn::Module& module) {
-  if (x.dim() == 2 && x.size(1) == columns && x.device().is_cpu()) return;
-  throw Error(ErrorCode::invalid_argument, fmt::format("{} takes [rows, {}] on the CPU, not {}",
-                                                       module.name(), columns, describe(x)));
+[[noreturn]] void refuse(const std::string& name, const std::string& takes, const Tensor& got) {
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("{} takes {}, on the CPU, not {}", name, takes, describe(got)));
+}
+
+/// Rows of so many columns.
+void check(const Tensor& x, std::int64_t columns, at::ScalarType type, const std::string& name) {
+  if (x.dim() == 2 && x.size(1) == columns && x.scalar_type() == type && x.device().is_cpu())
+    return;
+  refuse(name, fmt::format("{} [rows, {}]", tutti::name(data_type(type, name)), columns), x);
+}
+
+/// The engine computes in the type that its layer was made for; a sharded parameter has the
+/// policy's.
+void check(const Tensor& weight, at::ScalarType type, const std::string& name) {
+  if (weight.scalar_type() == type) return;
+  refuse(name, fmt::format("a weight of {}, as it was made", tutti::name(data_type(type, name))),
+         weight);
 }
 
 std::span<const engines::Token> tokens_of(const Tensor& ids) {
@@ -135,6 +149,7 @@ ColumnParallelLinear::ColumnParallelLinear(parallel::Axis& axis, const std::stri
     : Module(name),
       ranks_(axis.size()),
       columns_(options.gather_output ? out : out / axis.size()),
+      type_(type),
       options_(options),
       engine_(axis, shape_of(name, in, out, type), options, multiply) {
   const auto local = static_cast<std::int64_t>(engine_.local_out());
@@ -143,7 +158,8 @@ ColumnParallelLinear::ColumnParallelLinear(parallel::Axis& axis, const std::stri
 }
 
 Tensor ColumnParallelLinear::forward(const Tensor& x) {
-  check(x, weight.size(1), *this);
+  check(weight, type_, name());
+  check(x, weight.size(1), type_, name());
   return ColumnFunction::apply(x.contiguous(), weight, bias, this);
 }
 
@@ -177,6 +193,7 @@ RowParallelLinear::RowParallelLinear(parallel::Axis& axis, const std::string& na
                                      engines::RowOptions options)
     : Module(name),
       ranks_(axis.size()),
+      type_(type),
       options_(options),
       engine_(axis, shape_of(name, in, out, type), options, multiply) {
   const auto local = static_cast<std::int64_t>(engine_.local_in());
@@ -185,7 +202,8 @@ RowParallelLinear::RowParallelLinear(parallel::Axis& axis, const std::string& na
 }
 
 Tensor RowParallelLinear::forward(const Tensor& x) {
-  check(x, options_.input_is_parallel ? weight.size(1) : weight.size(1) * ranks_, *this);
+  check(weight, type_, name());
+  check(x, options_.input_is_parallel ? weight.size(1) : weight.size(1) * ranks_, type_, name());
   return RowFunction::apply(x.contiguous(), weight, bias, this);
 }
 
@@ -217,6 +235,7 @@ VocabParallelEmbedding::VocabParallelEmbedding(parallel::Axis& axis, const std::
                                                engines::EmbeddingOptions options)
     : Module(name),
       ranks_(axis.size()),
+      type_(type),
       options_(options),
       engine_(axis, name, static_cast<std::size_t>(tokens), static_cast<std::size_t>(width),
               data_type(type, "embedding '" + name + "'"), options) {
@@ -225,6 +244,7 @@ VocabParallelEmbedding::VocabParallelEmbedding(parallel::Axis& axis, const std::
 }
 
 Tensor VocabParallelEmbedding::forward(const Tensor& ids) {
+  check(weight, type_, name());
   return EmbeddingFunction::apply(ids.contiguous(), weight, this);
 }
 
@@ -257,10 +277,15 @@ struct CrossEntropyFunction : torch::autograd::Function<CrossEntropyFunction> {
 VocabParallelCrossEntropy::VocabParallelCrossEntropy(parallel::Axis& axis, const std::string& name,
                                                      std::int64_t tokens, at::ScalarType type,
                                                      engines::CrossEntropyOptions options)
-    : engine_(axis, name, static_cast<std::size_t>(tokens),
-              data_type(type, "cross entropy '" + name + "'"), options) {}
+    : name_("cross entropy '" + name + "'"),
+      type_(type),
+      engine_(axis, name, static_cast<std::size_t>(tokens), data_type(type, name_), options) {}
 
 Tensor VocabParallelCrossEntropy::forward(const Tensor& logits, const Tensor& targets) {
+  check(logits, static_cast<std::int64_t>(vocabulary().local), type_, name_);
+  if (logits.size(0) != targets.numel()) {
+    refuse(name_, fmt::format("as many targets as logits have rows, {}", logits.size(0)), targets);
+  }
   return CrossEntropyFunction::apply(logits.contiguous(), targets.contiguous(), this);
 }
 

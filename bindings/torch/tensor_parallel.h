@@ -39,6 +39,7 @@ class ColumnParallelLinear : public torch::nn::Module, public MakesGradients {
  private:
   friend struct ColumnFunction;
   const std::int64_t ranks_, columns_;
+  const at::ScalarType type_;
   const parallel::tensor::ColumnOptions options_;
   parallel::tensor::ColumnParallelLinear engine_;
 };
@@ -58,6 +59,7 @@ class RowParallelLinear : public torch::nn::Module, public MakesGradients {
  private:
   friend struct RowFunction;
   const std::int64_t ranks_;
+  const at::ScalarType type_;
   const parallel::tensor::RowOptions options_;
   parallel::tensor::RowParallelLinear engine_;
 };
@@ -77,6 +79,7 @@ class VocabParallelEmbedding : public torch::nn::Module, public MakesGradients {
  private:
   friend struct EmbeddingFunction;
   const std::int64_t ranks_;
+  const at::ScalarType type_;
   const parallel::tensor::EmbeddingOptions options_;
   parallel::tensor::VocabularyEmbedding engine_;
 };
@@ -93,6 +96,8 @@ class VocabParallelCrossEntropy {
 
  private:
   friend struct CrossEntropyFunction;
+  const std::string name_;
+  const at::ScalarType type_;
   parallel::tensor::VocabularyCrossEntropy engine_;
 };
 

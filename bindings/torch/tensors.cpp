@@ -100,6 +100,11 @@ Tensor tensor_over(void* memory, at::IntArrayRef sizes, at::ScalarType type) {
   return at::from_blob(memory, sizes, at::TensorOptions().dtype(type));
 }
 
+std::string what_of(const std::exception& e) {
+  const auto* const of_torch = dynamic_cast<const c10::Error*>(&e);
+  return of_torch != nullptr ? of_torch->what_without_backtrace() : e.what();
+}
+
 void check_gradient(const Tensor& gradient, const std::string& parameter) {
   if (gradient.layout() == at::kStrided && gradient.device().is_cpu()) return;
   throw Error(ErrorCode::invalid_argument,

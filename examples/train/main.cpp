@@ -11,6 +11,8 @@
 #include <chrono>
 #include <cstdio>
 #include <fstream>
+#include <string>
+#include <vector>
 
 #include "core/error.h"
 #include "examples/train/trainer.h"
@@ -107,6 +109,10 @@ int main(int argc, char** argv) {
     tutti::libtorch::check_version();
     at::set_num_threads(options.threads);
     auto world = tutti::Communicator::from_environment();
+    // Else parts of different models would be trained as one.
+    tutti::parallel::CommunicatorAxis ranks(world);
+    tutti::parallel::agree(ranks, "the command line",
+                           std::vector<std::string>(argv + 1, argv + argc));
     options.fit(world.size());
     run(world, options);
   } catch (const c10::Error& e) {  // whose what() has a backtrace

@@ -140,7 +140,7 @@ struct Embedding final : Layer {
 
 struct Block final : Layer {
   Block(const Shape& shape, std::uint64_t seed, const Split& split, std::int64_t number)
-      : Layer(fmt::format("block {}", number)), length(shape.length) {
+      : Layer(fmt::format("block {}", number)), length(shape.length), dropout(shape.dropout) {
     Maker maker(shape, seed, split, *this);
     heads = shape.heads / maker.ranks();
     width = shape.width / shape.heads;
@@ -153,9 +153,10 @@ struct Block final : Layer {
     down = maker.row("down", 4 * shape.width, shape.width, last);
   }
   Tensor forward(const Tensor& x) override {
-    const Tensor y = x + attention(norm1->forward(x));
-    return y + down(at::gelu(up(norm2->forward(y)), "tanh"));
+    const Tensor y = x + some(attention(norm1->forward(x)));
+    return y + some(down(at::gelu(up(norm2->forward(y)), "tanh")));
   }
+  Tensor some(const Tensor& x) const { return at::dropout(x, dropout, true); }
   Tensor attention(const Tensor& x) const {
     const Tensor three = qkv(x).view({-1, length, 3, heads, width});
     const auto part = [&](std::int64_t i) { return three.select(2, i).transpose(1, 2); };
@@ -163,6 +164,7 @@ struct Block final : Layer {
     return project(mixed.transpose(1, 2).reshape({-1, heads * width}));
   }
   const std::int64_t length;
+  const double dropout;
   std::int64_t heads = 1;  // of this rank
   std::int64_t width = 1;  // of a head
   std::shared_ptr<Norm> norm1, norm2;
@@ -202,6 +204,10 @@ void Shape::check() const {
   if (width % heads != 0) {
     throw tutti::Error(tutti::ErrorCode::invalid_argument,
                        fmt::format("a width of {} cannot be cut into {} heads", width, heads));
+  }
+  if (!(dropout >= 0 && dropout < 1)) {
+    throw tutti::Error(tutti::ErrorCode::invalid_argument,
+                       fmt::format("--dropout {}: it is 0 or more, and less than 1", dropout));
   }
 }
 

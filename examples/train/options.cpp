@@ -33,10 +33,11 @@ Options parse_options(int argc, char** argv) {
   app.add_option("--dp", o.dp, "ranks with different data (default: all that are left)");
   app.add_option("--tp", o.tp, "ranks that share each layer")->capture_default_str();
   app.add_option("--pp", o.pp, "ranks that have layers one after the other")->capture_default_str();
-  app.add_option("--shard", o.shard,
-                 "what dp ranks keep a part of only: none (averages gradients "
-                 "alone), zero1, zero2, zero3, fsdp")
-      ->transform(CLI::CheckedTransformer(kShardings, CLI::ignore_case).description(""));
+  std::string shard = "none";
+  app.add_option("--shard", shard,
+                 "what dp ranks keep a part of only; none: gradients are averaged")
+      ->capture_default_str()
+      ->check(CLI::IsMember(kShardings));
   app.add_option("--replicas", o.replicas, "groups of dp ranks, each of which has all shards")
       ->capture_default_str();
   app.add_option("--schedule", o.schedule,
@@ -52,6 +53,8 @@ Options parse_options(int argc, char** argv) {
   app.add_option("--heads", o.shape.heads)->capture_default_str();
   app.add_option("--length", o.shape.length, "of a sequence, in bytes")->capture_default_str();
   app.add_flag("--tied", o.shape.tied, "embedding and logits have one matrix");
+  app.add_option("--dropout", o.shape.dropout, "of what each part of a block adds")
+      ->capture_default_str();
   app.add_option("--batch", o.batch, "sequences of a step, of all ranks")->capture_default_str();
   app.add_option("--steps", o.steps)->capture_default_str();
   app.add_option("--rate", o.rate, "of learning")->capture_default_str();
@@ -71,6 +74,7 @@ Options parse_options(int argc, char** argv) {
   } catch (const CLI::ParseError& e) {
     std::exit(app.exit(e));
   }
+  o.shard = kShardings.at(shard);
   return o;
 }
 

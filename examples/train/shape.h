@@ -9,7 +9,8 @@ namespace train {
 
 struct Shape {
   std::int64_t vocabulary = 256, length = 128, width = 128, heads = 4, layers = 4;
-  bool tied = false;  // the logits' matrix is that of the tokens
+  bool tied = false;   // the logits' matrix is that of the tokens
+  double dropout = 0;  // of what each part of a block adds
   at::ScalarType type = at::kFloat;
 
   /// Throws tutti::Error(invalid_argument) for what is no model.

@@ -1,5 +1,6 @@
 #include "examples/train/trainer.h"
 
+#include <ATen/Context.h>
 #include <fmt/format.h>
 
 #include <fstream>
@@ -52,6 +53,9 @@ Trainer::Trainer(Ranks& ranks, const Options& o)
       split_{.axis = o.tp > 1 ? &ranks.tensor() : nullptr, .sequence = o.sequence},
       schedule_(schedule_of(o)),
       loss_(make_loss(o.shape, split_)) {
+  // Ranks with the same rows leave out the same elements, others leave out others.
+  const int rows_of = ranks.data_rank() + (o.sequence ? o.dp * ranks.tensor().rank() : 0);
+  if (o.shape.dropout > 0) at::manual_seed(o.seed + static_cast<std::uint64_t>(rows_of));
   const std::int64_t all = o.shape.layers + 2, stages = schedule_.stages();
   std::vector<std::shared_ptr<Layer>> own;
   for (int stage = 0; stage < stages; ++stage) {

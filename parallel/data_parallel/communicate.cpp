@@ -46,6 +46,19 @@ void DataParallel::during(const What& what, const Body& body) const {
   }
 }
 
+/// Reductions may be a user's: the others would wait for one that has thrown.
+template <class Body>
+auto DataParallel::reduced(std::size_t b, const Body& body) const {
+  try {
+    return body();
+  } catch (const std::exception& e) {
+    axis_.abort(fmt::format("rank {} failed in data parallel, step {}, when it reduced {}: {}",
+                            axis_.world_rank(axis_.rank()), statistics_.steps, describe(b),
+                            e.what()));
+    throw;
+  }
+}
+
 std::string DataParallel::describe(std::size_t b) const {
   const Bucket& bucket = layout_.buckets[b];
   return fmt::format("bucket {} of {} ({} to {})", b, layout_.buckets.size(),
@@ -91,7 +104,7 @@ void DataParallel::start_ready() {
 }
 
 void DataParallel::start(std::size_t b, int round) {
-  const Call call = reduction_->prepare(b, round);
+  const Call call = reduced(b, [&] { return reduction_->prepare(b, round); });
   if (call.count == 0) return;
   during(b, [&] {
     const std::string label = axis_.trace() ? fmt::format("bucket {}", b) : "";
@@ -113,7 +126,7 @@ bool DataParallel::average() {
       if (round < reduction_->rounds()) {
         start(b, round);
       } else {
-        reduction_->complete(b);
+        reduced(b, [&] { reduction_->complete(b); });
       }
     }
   }

@@ -131,6 +131,8 @@ class DataParallel {
   bool learn_order();
   template <class What, class Body>
   void during(const What& what, const Body& body) const;
+  template <class Body>
+  auto reduced(std::size_t bucket, const Body& body) const;
   std::string describe(std::size_t bucket) const;
   static std::string describe(const char* what) { return what; }
 

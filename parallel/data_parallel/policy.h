@@ -3,7 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -36,6 +39,16 @@ struct PowerSgd {
   std::uint64_t first_step = 0;  // the steps before are averaged as they are
 };
 
+class Reduction;
+struct MemoryUse;
+
+/// A way of the user's own to average buckets: reduction.h says what it has to do.
+struct OwnReduction {
+  std::string name;  // by which ranks compare it
+  /// Makes it; the parameters outlive it, and its memory may be counted in the second.
+  std::function<std::unique_ptr<Reduction>(std::span<const Parameter>, MemoryUse&)> make;
+};
+
 /// The same on all ranks.
 struct DataParallelPolicy {
   std::size_t bucket_bytes = 25u << 20;
@@ -51,7 +64,8 @@ struct DataParallelPolicy {
   /// Gradients are averaged in this floating-point type, if it is another one than theirs: a
   /// narrower one sends less, a wider one rounds less. Takes memory for all gradients in it.
   std::optional<DataType> reduce_type{};
-  std::optional<PowerSgd> power_sgd{};  // not together with reduce_type
+  std::optional<PowerSgd> power_sgd{};
+  std::optional<OwnReduction> reduction{};  // of these three one at most
   /// Gradients that are not finite make finish() throw, on all ranks, and say whose they are. Reads
   /// all gradients twice more.
   bool check_finite = false;

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "core/convert.h"
+#include "core/error.h"
 #include "parallel/axis.h"
 #include "parallel/data_parallel/power_sgd.h"
 
@@ -59,6 +60,12 @@ Call Reduction::prepare(std::size_t b, int) {
 
 std::unique_ptr<Reduction> make_reduction(const DataParallelPolicy& policy,
                                           std::span<const Parameter> parameters, MemoryUse& use) {
+  if (policy.reduction) {
+    const OwnReduction& own = *policy.reduction;
+    if (auto made = own.make ? own.make(parameters, use) : nullptr) return made;
+    throw Error(ErrorCode::invalid_argument,
+                "data parallel: the reduction '" + own.name + "' has not been made");
+  }
   if (policy.power_sgd) return make_power_sgd(*policy.power_sgd, parameters, use);
   if (policy.reduce_type) return std::make_unique<ConvertedReduction>(*policy.reduce_type, use);
   return std::make_unique<Reduction>();

@@ -12,7 +12,10 @@
 namespace tutti::parallel {
 
 /// A bucket takes rounds() collectives, one after the other. In each step every rank asks for the
-/// same ones in the same order.
+/// same ones in the same order, and what comes of them has the same bits on all ranks. What is not
+/// finite at the beginning of a bucket stays so: that is how ranks learn of gradients that are
+/// missing (Unused::error). A user's own (OwnReduction) overrides prepare() and complete(), say. If
+/// it throws, the operation fails on all ranks.
 class Reduction {
  public:
   virtual ~Reduction() = default;

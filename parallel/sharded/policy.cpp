@@ -21,6 +21,9 @@ void Policy::check() const {
       refuse(fmt::format("{} does not go with a master of type {}", name(type), name(p.master)));
     }
   }
+  if (p.buffer && !is_float(*p.buffer)) {
+    refuse(fmt::format("buffers of type {}: it has to be a floating-point type", name(*p.buffer)));
+  }
   if (alignment == 0) refuse("alignment is 0; 1 is none");
   if (stage != Stage::parameters && reshard_after_forward != Reshard::yes) {
     refuse("reshard_after_forward is for stage 3; before it parameters are not sharded");
@@ -30,11 +33,12 @@ void Policy::check() const {
 std::string Policy::describe() const {
   const auto& p = precision;
   return fmt::format(
-      "stage {}, reshard {}, layout {}, compute {}, gradient {}, reduce {}, master {}, prefetch {} "
-      "and {}, {} in flight, divide by {}, alignment {}, check_finite {}",
+      "stage {}, reshard {}, layout {}, compute {}, gradient {}, reduce {}, master {}, buffer {}, "
+      "prefetch {} and {}, {} in flight, divide by {}, alignment {}, check_finite {}",
       static_cast<int>(stage), static_cast<int>(reshard_after_forward), static_cast<int>(layout),
-      name(p.compute), name(p.gradient), name(p.reduce), name(p.master), prefetch_forward,
-      prefetch_backward, reductions_in_flight, divide_by, alignment, check_finite);
+      name(p.compute), name(p.gradient), name(p.reduce), name(p.master),
+      p.buffer ? name(*p.buffer) : "any", prefetch_forward, prefetch_backward, reductions_in_flight,
+      divide_by, alignment, check_finite);
 }
 
 Policy Policy::fsdp(Precision precision) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 
 #include "../../core/types.h"
@@ -29,11 +30,14 @@ struct Precision {
   DataType gradient = DataType::float32;  // what backward adds to
   DataType reduce = DataType::float32;    // what travels, and the gradients' shards
   DataType master = DataType::float32;    // what the optimizer updates, and its state
+  /// What a module has besides parameters (running averages, tables), where it has floating-point
+  /// numbers; none: as it is. The engine does not see them: it is done by whoever has the module.
+  std::optional<DataType> buffer = std::nullopt;
 
-  static Precision of(DataType all) { return {all, all, all, all}; }
+  static Precision of(DataType all) { return {all, all, all, all, {}}; }
   /// bfloat16 or float16, and a float32 master.
   static Precision mixed(DataType narrow = DataType::bfloat16) {
-    return {narrow, narrow, narrow, DataType::float32};
+    return {narrow, narrow, narrow, DataType::float32, {}};
   }
 };
 

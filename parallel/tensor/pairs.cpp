@@ -10,6 +10,10 @@
 namespace tutti::parallel::tensor {
 namespace {
 
+void copy_bytes(const void* in, void* out, std::size_t bytes) {
+  if (in != out && bytes > 0) std::memcpy(out, in, bytes);
+}
+
 /// A tensor's slices, one after the other, and the tensor; or the other way round.
 void rearrange(const Extent& whole, std::size_t ranks, std::size_t element, std::byte* slices,
                std::byte* tensor, bool to_slices) {
@@ -18,13 +22,9 @@ void rearrange(const Extent& whole, std::size_t ranks, std::size_t element, std:
     for (std::size_t o = 0; o < whole.outer; ++o) {
       std::byte* const sliced = slices + (r * whole.outer + o) * run;
       std::byte* const in_tensor = tensor + (o * ranks + r) * run;
-      std::memcpy(to_slices ? sliced : in_tensor, to_slices ? in_tensor : sliced, run);
+      copy_bytes(to_slices ? in_tensor : sliced, to_slices ? sliced : in_tensor, run);
     }
   }
-}
-
-void copy(const void* in, void* out, std::size_t bytes) {
-  if (in != out && bytes > 0) std::memcpy(out, in, bytes);
 }
 
 }  // namespace
@@ -61,7 +61,7 @@ void Mapper::run(Collective collective, const void* in, void* out, std::size_t c
 void Mapper::run(Operation operation, const void* in, void* out, const Extent& whole,
                  DataType type) {
   const std::size_t element = size_of(type);
-  if (operation == Operation::none) return copy(in, out, whole.count() * element);
+  if (operation == Operation::none) return copy_bytes(in, out, whole.count() * element);
   if (operation == Operation::all_reduce) {
     return run(Collective::all_reduce, in, out, whole.count(), type);
   }
@@ -72,8 +72,8 @@ void Mapper::run(Operation operation, const void* in, void* out, const Extent& w
   const auto ranks = static_cast<std::size_t>(axis_.size());
   const auto rank = static_cast<std::size_t>(axis_.rank());
   for (std::size_t o = 0; o < whole.outer; ++o) {
-    copy(static_cast<const std::byte*>(in) + (o * ranks + rank) * run,
-         static_cast<std::byte*>(out) + o * run, run);
+    copy_bytes(static_cast<const std::byte*>(in) + (o * ranks + rank) * run,
+               static_cast<std::byte*>(out) + o * run, run);
   }
 }
 

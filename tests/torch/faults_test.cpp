@@ -1,6 +1,7 @@
 // The modules one by one: what they do to .grad() and to parameters, and what they say when
 // something is wrong. Ranks are threads, but where one is killed.
 #include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/variable.h>
@@ -11,6 +12,8 @@
 #include "bindings/torch/checkpoint.h"
 #include "bindings/torch/data_parallel.h"
 #include "bindings/torch/fully_shard.h"
+#include "bindings/torch/pipeline.h"
+#include "parallel/pipeline/generate.h"
 #include "tests/run_job.h"
 #include "tests/thread_ranks.h"
 
@@ -22,6 +25,7 @@ using parallel::Policy;
 using test::error_of;
 using test::run_thread_ranks;
 using testing::HasSubstr;
+using testing::Not;
 
 /// Two parameters and a buffer.
 struct Two : torch::nn::Module {
@@ -197,6 +201,53 @@ TEST(TorchDataParallel, ARankThatFailsInBackwardEndsAll) {
   });
 }
 
+// An error of torch has a backtrace, which is nothing for other ranks to read.
+TEST(TorchRanks, AreToldWhatTorchRefused) {
+  for (const std::string engine : {"data parallel", "sharded", "pipeline"}) {
+    run_thread_ranks(2, [&](Communicator& comm) {
+      CommunicatorAxis axis(comm);
+      const auto refuse = [&] {
+        if (comm.rank() == 1) (void)at::mm(at::ones({2, 3}), at::ones({2, 3}));
+      };
+      Tensor x = input(comm.rank()).clone().requires_grad_();
+      x.register_hook([&](const Tensor&) { refuse(); });
+      const auto step = [&] {
+        if (engine == "data parallel") {
+          Two module;
+          DataParallel ddp(axis, module);
+          ddp.backward(module.forward(x * 1));
+        } else if (engine == "sharded") {
+          Sharded sharded(axis);
+          sharded.shards.backward(sharded.forward(x * 1));
+        } else {
+          using namespace parallel::pipeline;
+          libtorch::Pipeline pipeline(axis, generate(*find_generator("gpipe"), {2, 1}),
+                                      {.shape = {1}},
+                                      {.forward =
+                                           [&](int, int, const Tensor& in) {
+                                             if (in.defined()) refuse();
+                                             return in.defined() ? in.sum() : x.sum().view({1});
+                                           },
+                                       .before_backward = {},
+                                       .after_backward = {},
+                                       .backward_weights = {}});
+          (void)pipeline.step();
+        }
+      };
+      try {
+        step();
+        ADD_FAILURE() << engine << ": no error on rank " << comm.rank();
+      } catch (const Error& e) {
+        EXPECT_THAT(e.what(), HasSubstr("rank 1"));
+        EXPECT_THAT(e.what(), HasSubstr("mat1 and mat2 shapes cannot be multiplied"));
+        EXPECT_THAT(e.what(), Not(HasSubstr("frame #"))) << engine;
+      } catch (const c10::Error&) {
+        EXPECT_EQ(comm.rank(), 1) << engine;
+      }
+    });
+  }
+}
+
 TEST(TorchDataParallel, RefusesWhatItCannotCarry) {
   run_thread_ranks(1, [](Communicator& comm) {
     CommunicatorAxis axis(comm);
@@ -341,6 +392,43 @@ TEST(TorchCheckpoint, ComputesTheSameTwice) {
   }
 }
 
+struct Autocasting {
+  Autocasting() {
+    at::autocast::increment_nesting();
+    at::autocast::set_autocast_enabled(at::kCPU, true);
+  }
+  ~Autocasting() {
+    at::autocast::set_autocast_enabled(at::kCPU, false);
+    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+  }
+};
+
+// Backward is outside of it, as torch recommends.
+TEST(TorchCheckpoint, ComputesInTheTypeOfTheForward) {
+  const Tensor w = (at::arange(16, at::kFloat) / 7).view({4, 4}).requires_grad_();
+  std::vector<at::ScalarType> types;
+  const Layer body = [&](const Tensor& x) {
+    const Tensor y = at::linear(x, w);
+    types.push_back(y.scalar_type());
+    return y;
+  };
+  Tensor gradients[2];
+  for (const bool recompute : {false, true}) {
+    w.mutable_grad().reset();
+    Tensor loss;
+    {
+      const Autocasting autocast;
+      const Tensor x = at::ones({3, 4}) / 3;
+      const Tensor y = recompute ? checkpoint(body, x) : body(x);
+      loss = at::linear(y, w).square().sum();  // the same matrix, outside of it
+    }
+    loss.backward();
+    gradients[recompute] = w.grad();
+  }
+  EXPECT_EQ(types, std::vector<at::ScalarType>(3, at::kBFloat16));
+  EXPECT_TRUE(at::equal(gradients[0], gradients[1])) << gradients[0] << gradients[1];
+}
+
 // A segment of several units, which are gathered once more for it.
 TEST(TorchCheckpoint, GathersUnitsAgain) {
   for (const Policy& policy : {Policy::zero1(), Policy::zero2(), Policy::zero3(), Policy::fsdp()}) {
@@ -417,15 +505,20 @@ TEST(TorchRanks, ThatAreKilledInAHybridEndTheOthers) {
     EXPECT_NE(job.wait(), 0);
     EXPECT_LT(job.seconds(), 60);
     const std::string errors = job.err();
+    // Each by its own line, with the number that the job has for the lost one, and not an axis.
+    const std::string lost = "rank " + std::to_string(victim);
     std::size_t told = 0;
-    for (std::size_t at = 0; (at = errors.find("train: ", at)) != std::string::npos; ++at) ++told;
+    for (const std::string& line : lines(errors)) {
+      told += line.find("train: ") != std::string::npos &&
+              (line.find(lost + " of the job, pid ") != std::string::npos ||
+               line.find(lost + " (pid ") != std::string::npos);
+    }
     EXPECT_EQ(told, 3u) << errors;
-    // Where: a layer, an action of a stage, or what follows on the backward; and who.
+    // Where: a layer, an action of a stage, or what follows on the backward.
     EXPECT_TRUE(errors.find("linear '") != std::string::npos ||
                 errors.find("micro-batch") != std::string::npos ||
                 errors.find("norm") != std::string::npos)
         << errors;
-    EXPECT_NE(errors.find("rank " + std::to_string(victim % 2)), std::string::npos) << errors;
   }
 }
 

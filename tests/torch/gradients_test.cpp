@@ -78,6 +78,44 @@ TEST(TorchLinear, MakesGradientsInBuckets) {
   }
 }
 
+// A user's own way to average, as a policy's: here in units of 1/8, as whole numbers.
+TEST(TorchDataParallel, AveragesByTheUsersOwnReduction) {
+  struct Eighths final : parallel::Reduction {
+    void bind(const parallel::BucketLayout& layout, std::byte* gradients) override {
+      Reduction::bind(layout, gradients);
+      sent.resize(layout.buckets.size());
+    }
+    Call prepare(std::size_t b, int) override {
+      const Tensor gradients = tensor_of(b);
+      sent[b] = (gradients * 8).to(at::kInt);
+      return parallel::call_of(Collective::all_reduce, sent[b].const_data_ptr(),
+                               sent[b].mutable_data_ptr(), bucket(b).count, DataType::int32);
+    }
+    void complete(std::size_t b) override { tensor_of(b).copy_(sent[b].to(at::kFloat) / 16); }
+    Tensor tensor_of(std::size_t b) const {
+      return tensor_over(data(b), {static_cast<std::int64_t>(bucket(b).count)}, at::kFloat);
+    }
+    std::vector<Tensor> sent;
+  };
+  const auto [weight, bias] = expected(2, false, 1);
+  run_thread_ranks(2, [&](Communicator& comm) {
+    CommunicatorAxis axis(comm);
+    Module module;
+    parallel::DataParallelPolicy policy;
+    policy.reduction =
+        parallel::OwnReduction{"eighths", [](auto, auto&) -> std::unique_ptr<parallel::Reduction> {
+                                 return std::make_unique<Eighths>();
+                               }};
+    DataParallel ddp(axis, module, policy);
+    for (int step = 0; step < 2; ++step) {
+      module.zero_grad();
+      ddp.backward(module.forward(numbers({3, 4}, comm.rank()), false));
+      EXPECT_TRUE(at::equal(module.linear->weight.grad(), weight / 2));
+      EXPECT_TRUE(at::equal(module.linear->bias.grad(), bias / 2));
+    }
+  });
+}
+
 // What the parameter's first hook sees, before that of the engine, is the engine's memory already.
 // (As long as buckets stay where they are: after a first step they are laid out anew.)
 TEST(TorchLinear, NeedsNoCopyToBuckets) {
@@ -197,6 +235,26 @@ TEST(TorchMixedPrecision, ComputesNarrowAndKeepsWide) {
       });
     });
   }
+}
+
+TEST(TorchMixedPrecision, GivesBuffersTheirType) {
+  run_thread_ranks(2, [](Communicator& comm) {
+    CommunicatorAxis axis(comm);
+    struct Counted : Module {
+      Tensor mean = register_buffer("mean", numbers({4}, 2));
+      Tensor count = register_buffer("count", at::ones({1}, at::kLong));
+    };
+    for (const bool narrow : {false, true}) {
+      Counted module;
+      Policy policy = Policy::fsdp(parallel::Precision::mixed());
+      if (narrow) policy.precision.buffer = DataType::bfloat16;
+      const FullyShard shards({.shard = &axis}, {{"module", &module}}, policy);
+      EXPECT_EQ(module.mean.scalar_type(), narrow ? at::kBFloat16 : at::kFloat);
+      EXPECT_TRUE(at::equal(module.mean.to(at::kFloat), numbers({4}, 2)));
+      EXPECT_TRUE(module.named_buffers()["mean"].is_same(module.mean));
+      EXPECT_EQ(module.count.scalar_type(), at::kLong);
+    }
+  });
 }
 
 TEST(TorchPipeline, MakesWeightsGradientsInTheirOwnPart) {

@@ -102,6 +102,18 @@ TEST(Train, RefusesAFileThatCannotBeWritten) {
   expect_contains(job.err(), "--trace /nonexistent/trace.json: it cannot be written");
 }
 
+TEST(Train, RefusesOtherOptionsOnSomeRanks) {
+  Job job(train(2, "--pp 2 --micro-batches $((2 + 2 * TUTTI_RANK))"));
+  EXPECT_NE(job.wait(), 0);
+  std::size_t told = 0;
+  for (const std::string& line : lines(job.err())) {
+    told += line.find(
+                "train: the command line differs among the ranks: rank 1 has \"4\" where rank "
+                "0 has \"2\"") != std::string::npos;
+  }
+  EXPECT_EQ(told, 2u) << job.err();
+}
+
 // A rate of learning that destroys the model: the second step is not finite, on whatever rank.
 TEST(Train, NamesWhatIsNotFinite) {
   for (const std::string mix : {"", "--shard fsdp", "--tp 2 --pp 2 --micro-batches 2"}) {
@@ -114,6 +126,28 @@ TEST(Train, NamesWhatIsNotFinite) {
     }
     EXPECT_EQ(told, 4u) << err;
     EXPECT_THAT(err, HasSubstr("the loss of micro-batch 0 on rank 3"));
+  }
+}
+
+// What is computed again in backward leaves out the same elements as it did in forward.
+TEST(Train, RecomputesWhatDropoutHasLeftOut) {
+  const auto curve = [](const std::string& arguments) {
+    Job job(train(2, "--steps 6 --rate 1e-2 " + arguments));
+    EXPECT_EQ(job.wait(), 0) << job.err();
+    std::vector<std::pair<double, double>> result;
+    for (const std::string& line : lines(job.out())) {
+      double step = 0, loss = 0, norm = 0;
+      if (std::istringstream(line) >> step >> loss >> norm) result.emplace_back(loss, norm);
+    }
+    EXPECT_EQ(result.size(), 6u) << job.out();
+    return result;
+  };
+  const auto all = curve("");
+  for (const std::string mix :
+       {"", "--shard fsdp", "--tp 2 --sequence", "--pp 2 --micro-batches 4"}) {
+    const auto kept = curve("--dropout 0.3 " + mix);
+    EXPECT_EQ(kept, curve("--dropout 0.3 --recompute " + mix)) << mix;
+    EXPECT_NE(kept, all) << mix;
   }
 }
 
