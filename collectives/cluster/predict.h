@@ -16,6 +16,7 @@ struct Prediction {
   std::string algorithm;
   Protocol protocol = Protocol::simple;
   int tiles = 1;
+  std::vector<std::vector<int>> orders{};  // of its lanes (parts.h); none: the cluster's
 };
 
 struct Call {
