@@ -90,11 +90,13 @@ Trial try_all(const Cluster& c, const Call& call, const Prediction& start) {
       for (const Protocol p : kProtocols) {
         if (!c.possible(p)) continue;
         const double call_us = c.constants().call(p) + launch;
-        // Messages one after the other, as if all links were free: no tiles help against that.
-        const double bound =
-            std::max(least / c.constants().data(p), time_of(c, part, 1e-3, p, 1)) + call_us;
+        double bound = least / c.constants().data(p) + call_us;
         for (int tiles = 1; tiles <= kMostTiles; tiles *= 2) {
           if (tiles > 1 && call.bytes / tiles < kLeastTile) break;
+          if (tiles == 2 && bound < trial.best.us) {
+            // Messages one after the other, as if all links were free: no tiles help against that.
+            bound = std::max(bound, time_of(c, part, 1e-3, p, 1) + call_us);
+          }
           if (bound >= trial.best.us) {
             ++trial.hopeless;
             continue;

@@ -15,15 +15,26 @@ namespace {
 
 using Orders = std::vector<std::vector<int>>;
 
-/// The orders that the graph carries, all of them and one; and ranks as they are numbered.
+/// Of plans whose lanes are few by their orders, so many more of them: each waits for its messages
+/// by itself, so more are under way.
+constexpr std::size_t kManyLanes = 16;
+
+/// An order that the graph carries, and ranks as they are numbered; all that it carries, in as many
+/// lanes and in more. Those that are simulated soon come first.
 std::vector<Orders> layouts_of(const Cluster& c, bool lanes) {
   std::vector<int> plain(static_cast<std::size_t>(c.ranks_of_a_host()));
   std::iota(plain.begin(), plain.end(), 0);
   std::vector<Orders> all;
-  if (lanes) all.push_back(c.orders());
-  for (const auto& order : {c.orders().front(), plain}) {
-    if (std::ranges::find(all, Orders{order}) == all.end()) all.push_back({order});
-  }
+  const auto add = [&](const Orders& orders) {
+    if (std::ranges::find(all, orders) == all.end()) all.push_back(orders);
+  };
+  add({c.orders().front()});
+  add({plain});
+  if (!lanes) return all;
+  add(c.orders());
+  Orders many;
+  for (std::size_t l = 0; l < kManyLanes; ++l) many.push_back(c.orders()[l % c.orders().size()]);
+  add(many);
   return all;
 }
 
@@ -46,6 +57,7 @@ class Choice {
                   fmt::format("no plan without windows does {}", name(call_.collective)));
     }
     look_between();
+    if (best_.orders.size() == 1) look_at_orders();
     best_.us += (call_.gpus_of_thread - 1) * c_.constants().launch_more;
     return best_;
   }
@@ -88,6 +100,25 @@ class Choice {
       try_one(a, found.orders, part, found.protocol, tiles);
     }
   }
+
+  /// Plans whose partners are no neighbours may suit another order than rings do: two ranks change
+  /// places as long as that is worth it.
+  void look_at_orders() {
+    const Algorithm& a = *find_algorithm(call_.collective, best_.algorithm);
+    const std::size_t k = best_.orders.front().size();
+    int left = kSwaps;
+    for (std::size_t i = 0; i + 1 < k; ++i) {
+      for (std::size_t j = i + 1; j < k && left > 0; ++j, --left) {
+        Orders orders = best_.orders;
+        std::swap(orders.front()[i], orders.front()[j]);
+        const Parts parts(c_, call_.collective, a.name, orders);
+        try_one(
+            a, orders, [&](int rank) { return parts(rank); }, best_.protocol, best_.tiles);
+      }
+    }
+  }
+
+  static constexpr int kSwaps = 28;  // all pairs of eight
 
   const Cluster& c_;
   const Call& call_;

@@ -56,13 +56,17 @@ double time_of(const Cluster& c, const PartOf& part, double block, Protocol prot
   o.protocol = protocol;
   o.tiles = std::min(tiles, kSimulatedTiles);
   o.block_bytes = block * o.tiles / tiles;
-  const double first = simulate(c, part, o).us;
-  if (tiles <= kSimulatedTiles) return first;
+  const Simulated first = simulate(c, part, o);
+  if (tiles <= kSimulatedTiles) return first.us;
   const int fewer = kSimulatedTiles / 2;
   o.block_bytes = block * fewer / tiles;
   o.tiles = fewer;
-  const double pace = (first - simulate(c, part, o).us) / fewer;
-  return first + pace * (tiles - kSimulatedTiles);
+  double pace = (first.us - simulate(c, part, o).us) / fewer;
+  // So few may leave gaps on the links, which all of them would fill; but none overfills one.
+  for (std::size_t l = 0; l < first.moved.size(); ++l) {
+    pace = std::max(pace, first.moved[l] / (first.capacities[l] * 1000) / kSimulatedTiles);
+  }
+  return first.us + pace * (tiles - kSimulatedTiles);
 }
 
 double least_time(const Cluster& c, const PartOf& part, double block) {

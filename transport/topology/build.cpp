@@ -102,8 +102,9 @@ class Builder {
   }
 
   void join_sockets(const std::vector<CpuRecord>& cpus, const std::vector<std::size_t>& own) {
-    // Of very many, each to the first ones.
-    for (std::size_t i = 0; i < std::min(own.size(), kMostSockets); ++i) {
+    // Of very many, each to the first one.
+    const std::size_t centres = own.size() > kMostSockets ? 1 : own.size();
+    for (std::size_t i = 0; i < centres; ++i) {
       const CpuRecord& cpu = cpus[own[i]];
       for (std::size_t j = i + 1; j < own.size(); ++j) {
         Link l;
