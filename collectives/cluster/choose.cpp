@@ -57,7 +57,8 @@ class Choice {
                   fmt::format("no plan without windows does {}", name(call_.collective)));
     }
     look_between();
-    if (best_.orders.size() == 1) look_at_orders();
+    // Over links of their own GPUs are all alike, or as good as that.
+    if (best_.orders.size() == 1 && !c_.possible(Protocol::ll128)) look_at_orders();
     best_.us += (call_.gpus_of_thread - 1) * c_.constants().launch_more;
     return best_;
   }
@@ -75,6 +76,7 @@ class Choice {
   void look_at(const Algorithm& a, const Orders& orders) {
     const Parts parts(c_, call_.collective, a.name, orders);
     const PartOf part = [&](int rank) { return parts(rank); };
+    if (orders.size() > 1 && is_a_crowd(a, part(0), orders.size())) return;
     const double least = least_time(c_, part, block_);
     for (const Protocol p : kProtocols) {
       if (!c_.possible(p)) continue;
@@ -87,6 +89,15 @@ class Choice {
         before = us;
       }
     }
+  }
+
+  /// Plans that send to everybody at once gain nothing from lanes, and take long to simulate.
+  bool is_a_crowd(const Algorithm& a, const RankPlan& plan, std::size_t lanes) const {
+    PlanRequest request;
+    request.collective = call_.collective;
+    request.ranks = c_.ranks();
+    const auto hops = static_cast<std::size_t>(std::max(1, a.hops(request).across));
+    return plan.operands.size() > std::max<std::size_t>(kCrowd, 8 * lanes * hops);
   }
 
   /// As many tiles as lie between those that were tried.
@@ -118,7 +129,8 @@ class Choice {
     }
   }
 
-  static constexpr int kSwaps = 28;  // all pairs of eight
+  static constexpr int kSwaps = 28;            // all pairs of eight
+  static constexpr std::size_t kCrowd = 1024;  // operands of a rank, in all lanes
 
   const Cluster& c_;
   const Call& call_;
