@@ -14,7 +14,7 @@ DEMO_COLLECTIVES = all_reduce all_gather reduce_scatter broadcast
 WHEELS ?= $(CURDIR)/build/wheels
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test test-long test-python wheel test-torch train bench-train bench-overlap bench-python test-rdma test-asan test-tsan bench compare docs format check-format \
+.PHONY: help demo build test test-long test-python wheel fuzz test-torch train bench-train bench-overlap bench-python test-rdma test-asan test-tsan bench compare docs format check-format \
         install clean packages test-packages gpu-bundle
 
 help:
@@ -31,6 +31,7 @@ help:
 	@echo "make test-rdma     RDMA verbs, in an emulated guest that has devices (downloads a kernel: 70 MB)"
 	@echo "make test-asan     the tests under AddressSanitizer and UndefinedBehaviorSanitizer"
 	@echo "make test-tsan     the tests under ThreadSanitizer"
+	@echo "make fuzz          each parser of topologies and logs under libFuzzer for FUZZ_SECONDS=60 (needs clang)"
 	@echo "make bench         micro-benchmarks of the inner loops"
 	@echo "make compare       Tutti beside Open MPI, MPICH and Gloo"
 	@echo "make gpu-bundle    gpu-bundle.tar.gz, to be checked on a machine with a GPU (needs nvcc)"
@@ -146,6 +147,20 @@ test-tsan: test-packages build-tsan/build.ninja
 	@cmake --build --preset tsan -j $(JOBS)
 	@$(FIXED_MAP) ctest --preset tsan -j $(JOBS)
 
+# What they find lies in build-fuzz/found; FUZZ_SEEDS are folders of examples to begin with.
+FUZZ_SECONDS ?= 60
+FUZZ_SEEDS ?=
+fuzz: packages
+	@cmake --preset fuzz >/dev/null
+	@cmake --build --preset fuzz -j $(JOBS)
+	@mkdir -p build-fuzz/found
+	@for target in build-fuzz/tests/fuzz_*; do \
+	  mkdir -p build-fuzz/corpus/$$(basename $$target); \
+	  ASAN_OPTIONS=detect_leaks=0 $$target -max_total_time=$(FUZZ_SECONDS) -timeout=10 -verbosity=0 \
+	    -print_final_stats=1 -rss_limit_mb=2048 -artifact_prefix=build-fuzz/found/ \
+	    build-fuzz/corpus/$$(basename $$target) $(FUZZ_SEEDS) || exit; \
+	done
+
 bench: packages build/build.ninja
 	@cmake --build --preset release -j $(JOBS) --target combine_bench
 	@build/bench/combine_bench
@@ -179,4 +194,4 @@ check-format:
 	@clang-format --dry-run --Werror $(SOURCES)
 
 clean:
-	rm -rf build build-debug build-python build-asan build-tsan build-gpu gpu-bundle gpu-bundle.tar.gz
+	rm -rf build build-debug build-python build-asan build-tsan build-fuzz build-gpu gpu-bundle gpu-bundle.tar.gz

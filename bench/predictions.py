@@ -7,7 +7,7 @@ Some constants are calibrated and not from data sheets: the latency and the effi
 network, what GPUs without peer access put through their host's memory, and what a turn of a ring
 adds (on machines that have none of the former). Each machine is judged
 with those constants calibrated on all other machines (a grid, the least median of errors); where no
-other machine says anything of one, InfiniBand's latency and RoCE's efficiency are taken. A machine
+other machine says anything of one, those of its kin (KIN) are taken, or InfiniBand's latency and RoCE's efficiency. A machine
 is what one log's cluster is; with `--by type`, all clusters that a cloud sells under one name are
 one. Rows below 1 KiB do not count. Prints a table in Markdown.
 """
@@ -23,8 +23,9 @@ LATENCIES = [0, 3, 6, 9, 12, 16, 20, 26, 32, 40, 60, 100, 200, 300, 400, 500]  #
 EFFICIENCIES = [0.5, 0.6, 0.66, 0.72, 0.78, 0.84, 0.9, 0.95]
 STAGED = [3.0, 3.6, 4.3, 5.0, 6.0]  # us
 STAGING = [17, 19, 20, 21.5, 23]  # GB/s
-TURNS = [0.1, 0.15, 0.2, 0.25, 0.3, 0.35]
+TURNS = [0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.8, 1.0]
 NOBODY_SAYS = ("0", "0.82")
+KIN = {"tcp": "tcpx"}  # TCP as well: says more than InfiniBand does
 
 
 def rows(tutti, log, settings):
@@ -102,6 +103,10 @@ def main():
         """The settings that suit the other machines best, each of which counts the same."""
         if kind == "ib":
             return ()
+        if not others and kind in KIN:
+            kin = [log for log in logs if kinds[log] == KIN[kind]]
+            if kin:
+                return tuple(s.replace(KIN[kind], kind, 1) for s in calibrated(KIN[kind], kin))
         if not others:
             if kind in ("", "staged"):
                 return ()

@@ -150,6 +150,18 @@ TEST(Doubtful, ThingsThatAreThereTwice) {
   expect_one(checked(with(kMesh, "dev=\"2\"", "dev=\"1\"")), "gpu1", "several GPUs");
 }
 
+TEST(Doubtful, AnAddressOfTwoGpus) {
+  // gpu3 says that it is where gpu2 is: nothing tells them apart, and links to its own address lead
+  // nowhere. Both are said, and the others are as they were.
+  const Graph g =
+      checked(with(kMesh, "<pci busid=\"10000:05:00.0\"", "<pci busid=\"10000:04:00.0\""));
+  ASSERT_EQ(g.doubts.size(), 2u);
+  EXPECT_NE(g.doubts[0].what.find("10000:04:00.0 is there twice"), std::string::npos);
+  EXPECT_NE(g.doubts[1].what.find("no such device"), std::string::npos);
+  EXPECT_EQ(g.gpus().size(), 3u);
+  EXPECT_DOUBLE_EQ(between(g, "gpu0", "gpu2"), 80);
+}
+
 TEST(Doubtful, AGpuThatHasLostItsRecord) {
   std::string text = kMesh;
   const std::size_t from = text.find("<gpu dev=\"2\""), to = text.find("</gpu>", from) + 6;

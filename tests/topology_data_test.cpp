@@ -15,6 +15,7 @@
 #include <set>
 #include <sstream>
 
+#include "collectives/model/lanes.h"
 #include "core/error.h"
 #include "tests/temporary_folder.h"
 #include "transport/topology/discover.h"
@@ -361,32 +362,88 @@ std::string text_of_xml(const pugi::xml_document& document) {
   return stream.str();
 }
 
-/// One fault in one place of a file; how many doubts are new because of it.
-int new_doubts(const pugi::xml_document& document, const std::set<std::string>& before,
-               std::string& shown) {
-  Records r = records_of(text_of_xml(document), "file");
-  const Graph g = graph_of(r);
-  expect_valid(g);
-  int fresh = 0;
-  for (const std::string& d : said(g)) {
-    if (before.contains(d)) continue;
-    ++fresh;
-    shown += (shown.empty() ? "" : " | ") + d;
+/// What rings carry: inside of the host, and through it where it has ports.
+struct Carried {
+  double inside = 0, through = 0;
+
+  explicit Carried(const Graph& g) {
+    if (g.gpus().size() < 2) return;
+    LanesRequest request;
+    inside = find_lanes(g, 0, request).bandwidth;
+    request.several_hosts = true;
+    if (!data_ports(g, 0).empty()) through = find_lanes(g, 0, request).bandwidth;
   }
-  return fresh;
-}
+};
+
+/// A file as it is, and what is said of it with one fault in it.
+class Faulty {
+ public:
+  explicit Faulty(const std::string& file)
+      : document(load(file)), healthy_(graph()), before_(said(healthy_)), carried_(healthy_) {}
+
+  /// How many doubts are new. Plans stay valid, and have half of the bandwidth at least.
+  int new_doubts(const pugi::xml_document& changed) {
+    Records r = records_of(text_of_xml(changed), "file");
+    const Graph g = graph_of(r);
+    expect_valid(g);
+    int fresh = 0;
+    shown.clear();
+    for (const std::string& d : said(g)) {
+      if (before_.contains(d)) continue;
+      ++fresh;
+      shown += (shown.empty() ? "" : " | ") + d;
+    }
+    gpus = static_cast<int>(g.gpus().size()) - static_cast<int>(healthy_.gpus().size());
+    left = 1;
+    if (alike(g, healthy_)) return fresh;
+    const Carried carried(g);
+    if (g.gpus().size() > 1 && carried_.inside > 0) left = carried.inside / carried_.inside;
+    if (g.gpus().size() > 1 && carried_.through > 0) {
+      left = std::min(left, carried.through / carried_.through);
+    }
+    return fresh;
+  }
+
+  pugi::xml_document document;
+  std::string shown;  // the new doubts
+  double left = 1;    // of the bandwidth
+  int gpus = 0;       // more than before
+
+ private:
+  /// Then plans are the same, and need not be made.
+  static bool alike(const Graph& a, const Graph& b) {
+    return a.nodes().size() == b.nodes().size() &&
+           std::ranges::equal(a.links(), b.links(), [](const Link& x, const Link& y) {
+             return x.from == y.from && x.to == y.to && x.kind == y.kind &&
+                    std::abs(x.bandwidth - y.bandwidth) < 1e-9;
+           });
+  }
+  static pugi::xml_document load(const std::string& file) {
+    pugi::xml_document d;
+    EXPECT_TRUE(d.load_file(file.c_str()));
+    return d;
+  }
+  Graph graph() const {
+    Records r = records_of(text_of_xml(document), "file");
+    return graph_of(r);
+  }
+
+  Graph healthy_;
+  std::set<std::string> before_;
+  Carried carried_;
+};
+
+constexpr double kLeft = 0.5 - 1e-9;
 
 /// Each link of GPUs, in each file, dropped, zeroed, doubled, made asymmetric.
 TEST(Faults, OfGpuLinksAreNamedOnce) {
   SKIP_WITHOUT_TOPOLOGY_DATA();
   int faults = 0;
   for (const std::string& file : topology_files("nccl-xml")) {
-    pugi::xml_document document;
-    ASSERT_TRUE(document.load_file(file.c_str()));
-    Records healthy = records_of(text_of_xml(document), "file");
-    const std::set<std::string> before = said(graph_of(healthy));
+    if (base(file).find("ASYMMETRIC") != std::string::npos) continue;  // it has a fault already
+    Faulty faulty(file);
     for (const char* name : {"nvlink", "xgmi", "c2c"}) {
-      const auto all = document.select_nodes(fmt::format("//{}", name).c_str());
+      const auto all = faulty.document.select_nodes(fmt::format("//{}", name).c_str());
       // Of hundreds that are alike, some.
       const std::size_t stride = std::max<std::size_t>(1, all.size() / 12);
       for (std::size_t i = 0; i < all.size(); i += stride) {
@@ -394,20 +451,21 @@ TEST(Faults, OfGpuLinksAreNamedOnce) {
         pugi::xml_attribute count = node.attribute("count");
         const int healthy_count = count.as_int();
         for (const int value : {0, 2 * healthy_count, healthy_count + 1, -1}) {
-          std::string shown;
           if (value < 0) {
             pugi::xml_document without;
-            without.reset(document);
+            without.reset(faulty.document);
             auto same = without.select_nodes(fmt::format("//{}", name).c_str())[i].node();
             same.parent().remove_child(same);
-            EXPECT_EQ(new_doubts(without, before, shown), 1)
-                << base(file) << " " << name << " " << i << " dropped: " << shown;
+            EXPECT_EQ(faulty.new_doubts(without), 1)
+                << base(file) << " " << name << " " << i << " dropped: " << faulty.shown;
           } else {
             count.set_value(value);
-            EXPECT_EQ(new_doubts(document, before, shown), 1)
-                << base(file) << " " << name << " " << i << " count " << value << ": " << shown;
+            EXPECT_EQ(faulty.new_doubts(faulty.document), 1)
+                << base(file) << " " << name << " " << i << " count " << value << ": "
+                << faulty.shown;
             count.set_value(healthy_count);
           }
+          EXPECT_GE(faulty.left, kLeft) << base(file) << " " << name << " " << i << ": " << value;
           ++faults;
         }
       }
@@ -423,11 +481,7 @@ TEST(Faults, OfSpeedsAreNamedOnce) {
   const std::string kOfNoLink = "link_speed of a host bridge dropped";
   std::map<std::string, std::pair<int, int>> found;  // by kind: named once, all
   for (const std::string& file : topology_files("nccl-xml")) {
-    pugi::xml_document document;
-    ASSERT_TRUE(document.load_file(file.c_str()));
-    Records healthy = records_of(text_of_xml(document), "file");
-    const Graph graph = graph_of(healthy);
-    const std::set<std::string> before = said(graph);
+    Faulty faulty(file);
     const auto attempt = [&](pugi::xml_node node, const char* attribute, const char* value,
                              const std::string& kind) {
       pugi::xml_attribute a = node.attribute(attribute);
@@ -435,15 +489,15 @@ TEST(Faults, OfSpeedsAreNamedOnce) {
       const std::string was = a.value();
       if (was == value) return;
       a.set_value(value);
-      std::string shown;
-      const int n = new_doubts(document, before, shown);
+      const int n = faulty.new_doubts(faulty.document);
       a.set_value(was.c_str());
       auto& [once, all] = found[kind];
       once += n == 1 ? 1 : 0;
       ++all;
-      EXPECT_LE(n, 1) << base(file) << " " << kind << ": " << shown;
+      EXPECT_LE(n, 1) << base(file) << " " << kind << ": " << faulty.shown;
+      EXPECT_GE(faulty.left, kLeft) << base(file) << " " << kind << ": " << faulty.shown;
     };
-    const auto pcis = document.select_nodes("//pci");
+    const auto pcis = faulty.document.select_nodes("//pci");
     const std::size_t stride = std::max<std::size_t>(1, pcis.size() / 8);
     for (std::size_t i = 0; i < pcis.size(); i += stride) {
       // A host bridge has no link: whatever its record says counts for nothing, and is not missed.
@@ -454,7 +508,7 @@ TEST(Faults, OfSpeedsAreNamedOnce) {
       attempt(pcis[i].node(), "link_width", "0", "link_width zero");
       attempt(pcis[i].node(), "link_width", "-16", "link_width negative");
     }
-    for (const auto& net : document.select_nodes("//pci/nic/net")) {
+    for (const auto& net : faulty.document.select_nodes("//pci/nic/net")) {
       attempt(net.node(), "speed", "0", "speed zero");
       attempt(net.node(), "speed", "200000000", "speed in another unit");
     }
@@ -462,6 +516,49 @@ TEST(Faults, OfSpeedsAreNamedOnce) {
   for (const auto& [kind, count] : found) {
     fmt::print("{}: {} of {} named\n", kind, count.first, count.second);
     EXPECT_EQ(count.first, kind == kOfNoLink ? 0 : count.second) << kind;
+  }
+}
+
+/// Whole elements: lost, and there twice. Where an element has others in it, these are as many
+/// records; so here are those that have none, and GPUs' records with their links.
+TEST(Faults, OfElementsAreNamedOnce) {
+  SKIP_WITHOUT_TOPOLOGY_DATA();
+  struct Seen {
+    int faults = 0, silent = 0, once = 0;
+  };
+  std::map<std::string, Seen> seen;
+  for (const std::string& file : topology_files("nccl-xml")) {
+    if (base(file).find("ASYMMETRIC") != std::string::npos) continue;
+    Faulty faulty(file);
+    for (const std::string name : {"gpu", "net", "nvlink", "xgmi", "c2c"}) {
+      const auto all = faulty.document.select_nodes(("//pci//" + name).c_str());
+      const std::size_t stride = std::max<std::size_t>(1, all.size() / 4);
+      for (std::size_t i = 0; i < all.size(); i += stride) {
+        for (const bool twice : {false, true}) {
+          pugi::xml_document changed;
+          changed.reset(faulty.document);
+          auto node = changed.select_nodes(("//pci//" + name).c_str())[i].node();
+          if (twice) {
+            node.parent().insert_copy_after(node, node);
+          } else {
+            node.parent().remove_child(node);
+          }
+          const int fresh = faulty.new_doubts(changed);
+          Seen& s = seen[name + (twice ? " twice" : " lost")];
+          ++s.faults;
+          s.silent += fresh == 0 ? 1 : 0;
+          s.once += fresh == 1 ? 1 : 0;
+          EXPECT_LE(fresh, 1) << base(file) << " " << name << " " << i
+                              << (twice ? " twice: " : ": ") << faulty.shown;
+          EXPECT_EQ(faulty.gpus, 0) << base(file) << " " << name << " " << i;
+          EXPECT_GE(faulty.left, kLeft) << base(file) << " " << name << " " << i
+                                        << (twice ? " twice" : " lost") << ": " << faulty.shown;
+        }
+      }
+    }
+  }
+  for (const auto& [kind, s] : seen) {
+    fmt::print("{}: {} of {} named, {} silent\n", kind, s.once, s.faults, s.silent);
   }
 }
 

@@ -316,6 +316,18 @@ TEST_F(Tree, Kfd) {
   EXPECT_EQ(r.devices[0].gpu->sm, 104);
 }
 
+/// Links that lead to themselves, and around.
+TEST_F(Tree, LoopsOfLinks) {
+  file("sys/devices/system/node/online", "0");
+  link("sys/bus/pci/devices/0000:01:00.0", "0000:01:00.0");
+  link("sys/bus/pci/devices/0000:02:00.0", "../../../bus");
+  link("sys/bus/pci/devices/0000:03:00.0", "../../../devices/pci0000:00/0000:03:00.0/0000:03:00.0");
+  link("sys/class/net/eth0", "../net");
+  link("sys/class/infiniband/mlx5_0", "mlx5_0");
+  Records r = read_records(folder.path());
+  EXPECT_TRUE(graph_of(r).gpus().empty());
+}
+
 TEST_F(Tree, ThisMachine) {
   Records r = discover_records();
   const Graph g = graph_of(r);
@@ -363,6 +375,43 @@ TEST(Bad, ManyElementsAreNoReasonToStop) {
   EXPECT_EQ(inventory_of(records).pci, 100'000);
   EXPECT_GE(graph_of(records).nodes().size(), 100'000u);
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+}
+
+TEST(Bad, ManyHostsAndManyProcessors) {
+  std::string hosts = "<system version=\"1\">", processors = hosts;
+  for (int i = 0; i < 50'000; ++i) {
+    hosts += fmt::format("<cpu numaid=\"0\" host_hash=\"0x{:x}\"/>", i);
+    processors += fmt::format("<cpu numaid=\"{}\"/>", i);
+  }
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(graph_of_text(hosts + "</system>").hosts(), 50'000);
+  EXPECT_EQ(graph_of_text(processors + "</system>").all(NodeKind::numa).size(), 50'000u);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(60));
+}
+
+/// Each of many hosts has its sockets joined, the last one too.
+TEST(Nccl, SocketsOfManyHosts) {
+  std::string text = "<system version=\"1\">";
+  for (int h = 0; h < 40; ++h) {
+    for (int numa = 0; numa < 2; ++numa) {
+      text += fmt::format(
+          "<cpu numaid=\"{}\" host_hash=\"0x{:x}\"><pci busid=\"0000:{:02x}:00.0\" "
+          "class=\"0x030200\" vendor=\"0x10de\" device=\"0x2330\"><gpu dev=\"{}\" "
+          "sm=\"90\"/></pci></cpu>",
+          numa, h, numa + 1, numa);
+    }
+  }
+  const Graph g = graph_of_text(text + "</system>");
+  EXPECT_EQ(near(g, "h0.gpu0", "h0.gpu1"), "SYS");
+  EXPECT_EQ(near(g, "h39.gpu0", "h39.gpu1"), "SYS");
+}
+
+TEST(Bad, TwoMachinesInOneFile) {
+  // The same host twice: what is there twice is named, and counts once.
+  const Graph g = graph_of_text(std::string(kMesh) + kMesh);
+  EXPECT_EQ(g.gpus().size(), 4u);
+  EXPECT_EQ(g.hosts(), 1);
+  EXPECT_FALSE(g.doubts.empty());
 }
 
 TEST(Bad, FilesThatAreNone) {

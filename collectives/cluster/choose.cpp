@@ -3,7 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
+#include <numeric>
 
 #include "collectives/cluster/parts.h"
 #include "core/error.h"
@@ -11,43 +13,133 @@
 namespace tutti::cluster {
 namespace {
 
-/// Stages that overlap may gain as much, and no more.
-constexpr double kHopeless = 8;
+using Orders = std::vector<std::vector<int>>;
 
-}  // namespace
+/// Of plans whose lanes are few by their orders, so many more of them: each waits for its messages
+/// by itself, so more are under way.
+constexpr std::size_t kManyLanes = 16;
 
-Prediction choose(const Cluster& c, const Call& call) {
-  Prediction best;
-  best.us = std::numeric_limits<double>::infinity();
-  const double block = block_of(call.collective, call.bytes, c.ranks());
-  for (const Algorithm& a : algorithms()) {
-    if (a.collective != call.collective || a.windows) continue;
-    const Parts parts(c, call.collective, a.name);
-    const PartOf part = [&](int rank) { return parts(rank); };
-    try {
-      part(0);
-    } catch (const Error&) {
-      continue;  // not for so many ranks
+/// An order that the graph carries, and ranks as they are numbered; all that it carries, in as many
+/// lanes and in more. Those that are simulated soon come first.
+std::vector<Orders> layouts_of(const Cluster& c, bool lanes) {
+  std::vector<int> plain(static_cast<std::size_t>(c.ranks_of_a_host()));
+  std::iota(plain.begin(), plain.end(), 0);
+  std::vector<Orders> all;
+  const auto add = [&](const Orders& orders) {
+    if (std::ranges::find(all, orders) == all.end()) all.push_back(orders);
+  };
+  add({c.orders().front()});
+  add({plain});
+  if (!lanes) return all;
+  add(c.orders());
+  Orders many;
+  for (std::size_t l = 0; l < kManyLanes; ++l) many.push_back(c.orders()[l % c.orders().size()]);
+  add(many);
+  return all;
+}
+
+class Choice {
+ public:
+  Choice(const Cluster& c, const Call& call)
+      : c_(c), call_(call), block_(block_of(call.collective, call.bytes, c.ranks())) {}
+
+  Prediction find() {
+    for (const Algorithm& a : algorithms()) {
+      if (a.collective != call_.collective || a.windows) continue;
+      try {
+        for (const Orders& orders : layouts_of(c_, a.lanes)) look_at(a, orders);
+      } catch (const Error& e) {
+        if (e.code() != ErrorCode::invalid_argument) throw;  // else: not for so many ranks
+      }
     }
+    if (best_.algorithm.empty()) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("no plan without windows does {}", name(call_.collective)));
+    }
+    look_between();
+    // Over links of their own GPUs are all alike, or as good as that.
+    if (best_.orders.size() == 1 && !c_.possible(Protocol::ll128)) look_at_orders();
+    best_.us += (call_.gpus_of_thread - 1) * c_.constants().launch_more;
+    return best_;
+  }
+
+ private:
+  double try_one(const Algorithm& a, const Orders& orders, const PartOf& part, Protocol p,
+                 int tiles) {
+    const double us = time_of(c_, part, block_, p, tiles) + c_.constants().call(p);
+    if (us < best_.us) best_ = {us, std::string(a.name), p, tiles, orders};
+    return us;
+  }
+
+  bool possible(int tiles) const { return tiles == 1 || call_.bytes / tiles >= kLeastTile; }
+
+  void look_at(const Algorithm& a, const Orders& orders) {
+    const Parts parts(c_, call_.collective, a.name, orders);
+    const PartOf part = [&](int rank) { return parts(rank); };
+    if (orders.size() > 1 && is_a_crowd(a, part(0), orders.size())) return;
+    const double least = least_time(c_, part, block_);
     for (const Protocol p : kProtocols) {
-      if (!c.possible(p)) continue;
+      if (!c_.possible(p)) continue;
+      if (least / c_.constants().data(p) + c_.constants().call(p) >= best_.us) continue;
       double before = std::numeric_limits<double>::infinity();
-      for (int tiles = 1; tiles <= kMostTiles; tiles *= 4) {
-        if (tiles > 1 && call.bytes / tiles < kLeastTile) break;
-        const double us = time_of(c, part, block, p, tiles) + c.constants().call(p);
-        // With more tiles it gets better and then worse; far behind, it will not win.
-        if (us >= before || us > kHopeless * best.us) break;
+      for (int tiles = 1; tiles <= kMostTiles && possible(tiles); tiles *= 4) {
+        const double us = try_one(a, orders, part, p, tiles);
+        // With more tiles it gets better and then worse.
+        if (us >= before) break;
         before = us;
-        if (us < best.us) best = {us, std::string(a.name), p, tiles};
       }
     }
   }
-  if (best.algorithm.empty()) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("no plan without windows does {}", name(call.collective)));
+
+  /// Plans that send to everybody at once gain nothing from lanes, and take long to simulate.
+  bool is_a_crowd(const Algorithm& a, const RankPlan& plan, std::size_t lanes) const {
+    PlanRequest request;
+    request.collective = call_.collective;
+    request.ranks = c_.ranks();
+    const auto hops = static_cast<std::size_t>(std::max(1, a.hops(request).across));
+    return plan.operands.size() > std::max<std::size_t>(kCrowd, 8 * lanes * hops);
   }
-  best.us += (call.gpus_of_thread - 1) * c.constants().launch_more;
-  return best;
-}
+
+  /// As many tiles as lie between those that were tried.
+  void look_between() {
+    const Prediction found = best_;
+    const Algorithm& a = *find_algorithm(call_.collective, found.algorithm);
+    const Parts parts(c_, call_.collective, a.name, found.orders);
+    const PartOf part = [&](int rank) { return parts(rank); };
+    for (const int tiles : {found.tiles / 2, found.tiles * 2}) {
+      if (tiles < 1 || tiles > kMostTiles || !possible(tiles)) continue;
+      try_one(a, found.orders, part, found.protocol, tiles);
+    }
+  }
+
+  /// Plans whose partners are no neighbours may suit another order than rings do: two ranks change
+  /// places as long as that is worth it.
+  void look_at_orders() {
+    const Algorithm& a = *find_algorithm(call_.collective, best_.algorithm);
+    const std::size_t k = best_.orders.front().size();
+    int left = kSwaps;
+    for (std::size_t i = 0; i + 1 < k; ++i) {
+      for (std::size_t j = i + 1; j < k && left > 0; ++j, --left) {
+        Orders orders = best_.orders;
+        std::swap(orders.front()[i], orders.front()[j]);
+        const Parts parts(c_, call_.collective, a.name, orders);
+        try_one(
+            a, orders, [&](int rank) { return parts(rank); }, best_.protocol, best_.tiles);
+      }
+    }
+  }
+
+  static constexpr int kSwaps = 28;            // all pairs of eight
+  static constexpr std::size_t kCrowd = 1024;  // operands of a rank, in all lanes
+
+  const Cluster& c_;
+  const Call& call_;
+  double block_;
+  Prediction best_{.us = std::numeric_limits<double>::infinity()};
+};
+
+}  // namespace
+
+Prediction choose(const Cluster& c, const Call& call) { return Choice(c, call).find(); }
 
 }  // namespace tutti::cluster

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "collectives/cluster/prepared.h"
 #include "core/error.h"
 
 namespace tutti::cluster {
@@ -22,8 +23,9 @@ Parts::Parts(const Cluster& c, Collective collective, std::string_view algorithm
   request_.ranks = c.ranks();
   request_.scales = false;
   if (c.hosts() > 1 && k > 1) request_.group = k;
-  if (!algorithm_->lanes || c.ranks() == 1) return;
+  if (c.ranks() == 1) return;
   for (const auto& order : orders) {
+    if (!algorithm_->lanes && !lanes_.empty()) break;
     std::vector<int> ranks;
     for (int h = 0; h < c.hosts(); ++h) {
       for (const int i : order) ranks.push_back(h * k + i);
@@ -34,6 +36,7 @@ Parts::Parts(const Cluster& c, Collective collective, std::string_view algorithm
 
 RankPlan Parts::operator()(int rank) const {
   if (lanes_.empty()) return algorithm_->generate(request_, rank);
+  if (lanes_.size() == 1) return generate(*algorithm_, request_, rank, lanes_.front());
   return generate(*algorithm_, request_, rank, lanes_);
 }
 
@@ -53,13 +56,38 @@ double time_of(const Cluster& c, const PartOf& part, double block, Protocol prot
   o.protocol = protocol;
   o.tiles = std::min(tiles, kSimulatedTiles);
   o.block_bytes = block * o.tiles / tiles;
-  const double first = simulate(c, part, o).us;
-  if (tiles <= kSimulatedTiles) return first;
+  const Simulated first = simulate(c, part, o);
+  if (tiles <= kSimulatedTiles) return first.us;
   const int fewer = kSimulatedTiles / 2;
   o.block_bytes = block * fewer / tiles;
   o.tiles = fewer;
-  const double pace = (first - simulate(c, part, o).us) / fewer;
-  return first + pace * (tiles - kSimulatedTiles);
+  double pace = (first.us - simulate(c, part, o).us) / fewer;
+  // So few may leave gaps on the links, which all of them would fill; but none overfills one.
+  for (std::size_t l = 0; l < first.moved.size(); ++l) {
+    pace = std::max(pace, first.moved[l] / (first.capacities[l] * 1000) / kSimulatedTiles);
+  }
+  return first.us + pace * (tiles - kSimulatedTiles);
+}
+
+double least_time(const Cluster& c, const PartOf& part, double block) {
+  SimulateOptions o;
+  o.block_bytes = block;
+  const PreparedPlan plan = prepare(c, part, o);
+  std::vector<double> chunks(plan.rates.size());
+  for (const PreparedStep& s : plan.steps) {
+    for (std::uint32_t i = 0; i < s.sends; ++i) {
+      const int route = plan.ends[s.first + s.sources + i].route;
+      if (route < 0) continue;
+      for (const int l : plan.routes[static_cast<std::size_t>(route)].links) {
+        chunks[static_cast<std::size_t>(l)] += static_cast<double>(s.chunks);
+      }
+    }
+  }
+  double us = 0;
+  for (std::size_t l = 0; l < chunks.size(); ++l) {
+    us = std::max(us, chunks[l] * block / plan.rates[l]);
+  }
+  return us;
 }
 
 }  // namespace tutti::cluster

@@ -1,5 +1,5 @@
 // Plans of the table of algorithms, laid out for a cluster: hosts are the groups of hierarchical
-// ones, and those that go from rank to rank follow the orders that its links carry, lane by lane.
+// ones, and ranks of a host stand in the orders that its links carry, lane by lane.
 #pragma once
 
 #include <string_view>
@@ -13,8 +13,8 @@ namespace tutti::cluster {
 
 class Parts {
  public:
-  /// `orders`: of a host's ranks, one for each lane. Throws Error(invalid_argument) where the
-  /// collective has no such algorithm.
+  /// `orders`: of a host's ranks, one for each lane; the first one alone for algorithms without
+  /// lanes. Throws Error(invalid_argument) where the collective has no such algorithm.
   Parts(const Cluster& c, Collective collective, std::string_view algorithm,
         const std::vector<std::vector<int>>& orders);
   /// With the cluster's orders.
@@ -39,5 +39,8 @@ constexpr int kMostTiles = 256;
 constexpr double kLeastTile = 65536;
 /// us without what the call itself takes.
 double time_of(const Cluster& c, const PartOf& part, double block, Protocol protocol, int tiles);
+/// us that the busiest link needs for what goes over it, by Simple: nothing is faster, in however
+/// many tiles.
+double least_time(const Cluster& c, const PartOf& part, double block);
 
 }  // namespace tutti::cluster

@@ -145,7 +145,8 @@ Simulated simulate(const Cluster& c, const Call& call, const Prediction& predict
                 "reductions in switches are not simulated message by message; --algorithm names "
                 "another one");
   }
-  const Parts parts(c, call.collective, prediction.algorithm);
+  const Parts parts(c, call.collective, prediction.algorithm,
+                    prediction.orders.empty() ? c.orders() : prediction.orders);
   SimulateOptions o;
   o.protocol = prediction.protocol;
   o.tiles = std::min(prediction.tiles, kSimulatedTiles);

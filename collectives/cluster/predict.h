@@ -13,9 +13,10 @@ namespace tutti::cluster {
 
 struct Prediction {
   double us = 0;
-  std::string algorithm;
+  std::string algorithm{};
   Protocol protocol = Protocol::simple;
   int tiles = 1;
+  std::vector<std::vector<int>> orders{};  // of its lanes (parts.h); none: the cluster's
 };
 
 struct Call {

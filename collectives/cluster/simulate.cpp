@@ -25,6 +25,7 @@ class Simulation {
     running_.resize(p_.lanes.size() * tiles);
     arrived_.resize(p_.receivers.size() * tiles);
     taken_.resize(p_.receivers.size() * tiles);
+    result_.moved.resize(p_.rates.size());
     std::size_t open = running_.size();
     for (std::size_t i = 0; i < running_.size(); ++i) {
       running_[i].step = p_.lanes[i % p_.lanes.size()].begin;
@@ -141,10 +142,7 @@ class Simulation {
     if (flow >= static_cast<int>(sending_.size())) sending_.resize(at(flow) + 1);
     sending_[at(flow)] = {queue, lane, route, now, bytes, 0, now};
     ++running_[at(lane)].sending;
-    if (o_.record) {
-      result_.moved.resize(p_.rates.size());
-      for (const int l : r.links) result_.moved[at(l)] += bytes;
-    }
+    for (const int l : r.links) result_.moved[at(l)] += bytes;
   }
 
   void finish(int flow, double now, std::size_t& open) {

@@ -94,18 +94,27 @@ class Builder {
       n.origin = cpu.origin;
       processors_.push_back(graph_.add(n));
     }
-    for (std::size_t a = 0; a < processors_.size(); ++a) {
-      for (std::size_t b = a + 1; b < processors_.size(); ++b) {
-        if (cpus[a].host != cpus[b].host) continue;
-        if (a > kMostSockets) break;  // of so many, each to the first ones
+    std::map<int, std::vector<std::size_t>> of_host;
+    for (std::size_t i = 0; i < processors_.size(); ++i) {
+      of_host[graph_.node(processors_[i]).host].push_back(i);
+    }
+    for (const auto& [host, own] : of_host) join_sockets(cpus, own);
+  }
+
+  void join_sockets(const std::vector<CpuRecord>& cpus, const std::vector<std::size_t>& own) {
+    // Of very many, each to the first one.
+    const std::size_t centres = own.size() > kMostSockets ? 1 : own.size();
+    for (std::size_t i = 0; i < centres; ++i) {
+      const CpuRecord& cpu = cpus[own[i]];
+      for (std::size_t j = i + 1; j < own.size(); ++j) {
         Link l;
         l.kind = LinkKind::socket;
-        l.bandwidth = socket_bandwidth(cpus[a].arch, cpus[a].vendor, cpus[a].family.value_or(0),
-                                       cpus[a].model.value_or(0));
+        l.bandwidth =
+            socket_bandwidth(cpu.arch, cpu.vendor, cpu.family.value_or(0), cpu.model.value_or(0));
         l.latency = kSocketHop;
         l.assumed = true;
-        l.origin = cpus[a].origin;
-        graph_.connect(processors_[a], processors_[b], l);
+        l.origin = cpu.origin;
+        graph_.connect(processors_[own[i]], processors_[own[j]], l);
       }
     }
   }

@@ -40,6 +40,8 @@ class GpuLinkCheck {
  private:
   std::vector<GpuLinkRecord>& links(std::size_t gpu) { return r_.devices[gpu].gpu->links; }
   std::string name(std::size_t gpu) const { return name_of(r_.devices[gpu]); }
+  /// That has been said, and with it that its links are missing.
+  bool is_lost(std::size_t gpu) const { return r_.devices[gpu].gpu->lost; }
 
   std::int64_t most_links(std::size_t gpu) const {
     const int links = model_of(r_.devices[gpu]).links;
@@ -100,8 +102,8 @@ class GpuLinkCheck {
       (like_switch ? switches : gone).insert(target);
     }
     for (auto& [key, gpu] : gpus_) {
-      std::erase_if(links(gpu), [&](const GpuLinkRecord& l) {
-        return l.target && other_end(gpu, l) < 0 && gone.contains(*l.target);
+      std::erase_if(links(gpu), [&, from = gpu](const GpuLinkRecord& l) {
+        return l.target && other_end(from, l) < 0 && gone.contains(*l.target);
       });
       for (GpuLinkRecord& l : links(gpu)) {
         if (l.target && switches.contains(*l.target)) l.target_class = kSwitchClass;
@@ -246,9 +248,11 @@ class GpuLinkCheck {
       taken = less;
     }
     const Origin origin = (there != nullptr ? there : back)->origin;
-    doubts_.add(
-        fmt::format("{} -> {}", name(a), name(b)), origin,
-        fmt::format("has {} links, back there are {}; {} are taken", from_a, from_b, taken));
+    if (!is_lost(a) && !is_lost(b)) {
+      doubts_.add(
+          fmt::format("{} -> {}", name(a), name(b)), origin,
+          fmt::format("has {} links, back there are {}; {} are taken", from_a, from_b, taken));
+    }
     set(a, b, kind, taken, back);
     set(b, a, kind, taken, link_to(a, b, kind));
   }
@@ -297,9 +301,11 @@ class GpuLinkCheck {
       }
       for (std::size_t i = 0; i < all.size(); ++i) {
         if (counts[i] == *usual) continue;
-        doubts_.add(fmt::format("{}", name(all[i])), r_.devices[all[i]].gpu->origin,
-                    fmt::format("has {} NVLinks to switches, the others {}; {} are taken",
-                                counts[i], *usual, *usual));
+        if (!is_lost(all[i])) {
+          doubts_.add(fmt::format("{}", name(all[i])), r_.devices[all[i]].gpu->origin,
+                      fmt::format("has {} NVLinks to switches, the others {}; {} are taken",
+                                  counts[i], *usual, *usual));
+        }
         make_switch_links(all[i], all, *usual, host);
       }
     }
@@ -352,8 +358,10 @@ class GpuLinkCheck {
         if (l.kind == Kind::c2c) own.push_back(&l);
       }
       if (own.empty() && usual && 2 * values.size() > gpus_.size()) {
-        doubts_.add(name(gpu), r_.devices[gpu].gpu->origin,
-                    "has no C2C link to its processor, unlike the others; theirs is taken");
+        if (!is_lost(gpu)) {
+          doubts_.add(name(gpu), r_.devices[gpu].gpu->origin,
+                      "has no C2C link to its processor, unlike the others; theirs is taken");
+        }
         GpuLinkRecord l;
         l.kind = Kind::c2c;
         l.count = usual->first;

@@ -40,10 +40,10 @@ class PortCheck {
   void run() {
     drop_twins();
     count_kin();
-    missing_ports();
     const auto said = [](const NetRecord& n) { return n.speed && *n.speed > 0; };
     bool any = false;
     for (const DeviceRecord& d : r_.devices) any = any || std::ranges::any_of(d.nets, said);
+    missing_ports();
     bool missing = false;
     for (DeviceRecord& d : r_.devices) {
       for (NetRecord& n : d.nets) {
@@ -53,7 +53,7 @@ class PortCheck {
           n.speed = taken(d);
           missing = true;
         } else {
-          const std::int64_t speed = taken(d);
+          const std::int64_t speed = taken(d, true);
           const bool expected = r_.format.starts_with("NCCL") || n.speed;
           if (expected)
             doubts_.add(port_name(n), n.origin,
@@ -112,7 +112,9 @@ class PortCheck {
     for (const DeviceRecord& d : r_.devices) {
       if (d.device.empty() || !is_nic_class(d.pci_class)) continue;
       for (const NetRecord& n : d.nets) {
-        if (n.speed && *n.speed > 0) kin_[kind_of(d)].emplace_back(&d, *n.speed);
+        if (!n.speed || *n.speed <= 0) continue;
+        const std::int64_t speed = in_megabits(*n.speed);
+        if (speed <= kFastestPort) kin_[kind_of(d)].emplace_back(&d, speed);
       }
     }
   }
@@ -130,10 +132,23 @@ class PortCheck {
   }
 
   /// What a port is taken to have that does not say: as others of its kind, as its model, or usual.
-  std::int64_t taken(const DeviceRecord& d) const {
+  /// `lost`: it would say, so it is one that data go through, and its PCI link tells more.
+  std::int64_t taken(const DeviceRecord& d, bool lost = false) const {
     if (const auto usual = common(of_kin(d))) return *usual;
     const std::int64_t model = nic_speed(id_of(d.vendor), id_of(d.device));
-    return model > 0 ? model : kUsualPort;
+    if (model > 0) return model;
+    return std::max(kUsualPort, lost ? as_wide_as_its_slot(d) : 0);
+  }
+
+  /// NICs are built for a slot that carries what they do: 100 Gb/s for 16 lanes of generation 3.
+  static std::int64_t as_wide_as_its_slot(const DeviceRecord& d) {
+    if (!is_nic_class(d.pci_class) || !d.speed || !d.width || *d.width < 8) return 0;
+    const double slot = 8000 * pci_bandwidth(*d.speed, *d.width);
+    std::int64_t widest = 0;
+    for (const std::int64_t usual : {25'000, 50'000, 100'000, 200'000, 400'000, 800'000}) {
+      if (static_cast<double>(usual) < 1.1 * slot) widest = usual;
+    }
+    return widest;
   }
 
   void check_speed(const DeviceRecord& d, NetRecord& n) {

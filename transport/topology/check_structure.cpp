@@ -119,6 +119,7 @@ void number_gpus(Records& r, Doubts& doubts) {
                    "is a GPU by its class, but has no <gpu>; it is taken as one");
       }
       d.gpu = GpuRecord();
+      d.gpu->lost = any;
       d.gpu->origin = d.origin;
     }
     if (d.gpu->dev < 0) {
@@ -150,9 +151,11 @@ void check_capability(Records& r, Doubts& doubts) {
     if (!d.gpu || !d.gpu->gcn.empty() || !of.contains(d.device)) continue;
     const auto usual = common(of[d.device]);
     if (!usual || d.gpu->sm == *usual) continue;
-    doubts.add(name_of(d), d.gpu->origin,
-               fmt::format("says capability {}, the others of its kind {}; {} is taken", d.gpu->sm,
-                           *usual, *usual));
+    if (!d.gpu->lost) {
+      doubts.add(name_of(d), d.gpu->origin,
+                 fmt::format("says capability {}, the others of its kind {}; {} is taken",
+                             d.gpu->sm, *usual, *usual));
+    }
     d.gpu->sm = *usual;
   }
 }

@@ -108,7 +108,8 @@ class HwlocReader {
     cpu.cores = static_cast<int>(cores.size());
     cpu.arch = arch_;
     for (std::size_t p = 0; p < packages_.size(); ++p) {
-      const auto& [object, own] = packages_[p];
+      const pugi::xml_node& object = packages_[p].object;
+      const std::set<int>& own = packages_[p].cores;
       if (!std::ranges::any_of(cores, [&](int c) { return own.contains(c); })) continue;
       cpu.package = static_cast<int>(p);
       cpu.vendor = info(object, "CPUVendor", machine_);

@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <map>
 #include <string_view>
 
 namespace tutti::topology {
@@ -64,11 +64,9 @@ class SystemReader {
   }
 
   int host_of(const std::string& hash) {
-    auto& hosts = records_.hosts;
-    const auto at = std::ranges::find(hosts, hash);
-    if (at != hosts.end()) return static_cast<int>(at - hosts.begin());
-    hosts.push_back(hash);
-    return static_cast<int>(hosts.size()) - 1;
+    const auto [at, is_new] = hosts_.try_emplace(hash, static_cast<int>(hosts_.size()));
+    if (is_new) records_.hosts.push_back(hash);
+    return at->second;
   }
 
   void read_cpu(const pugi::xml_node& node) {
@@ -200,6 +198,7 @@ class SystemReader {
 
   const XmlSource& xml_;
   Records records_;
+  std::map<std::string, int> hosts_;  // index by name
 };
 
 /// NCCL writes the host's number into the upper byte.

@@ -48,6 +48,7 @@ struct GpuRecord {
   Maybe<int> gdr;
   std::string model, uuid;
   bool mig = false;
+  bool lost = false;  // the source has no record of it: it is what its class and the others say
   std::vector<GpuLinkRecord> links;
   Origin origin;
 };

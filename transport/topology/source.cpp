@@ -52,8 +52,8 @@ std::string read_file(const std::string& path) {
   if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
     const bool folder = S_ISDIR(status.st_mode);
     close(fd);
-    refuse(fmt::format("{} is {}, not a file", printable(path),
-                       folder ? "a folder" : "no regular file"));
+    refuse(fmt::format("{} is {}", printable(path),
+                       folder ? "a folder, not a file" : "no regular file"));
   }
   std::string text;
   char part[1 << 16];
