@@ -247,7 +247,6 @@ TEST_F(GpuNccl, ScalarInDeviceMemory) {
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
-  if (GTEST_FLAG_GET(list_tests)) return RUN_ALL_TESTS();
   int devices = 0;
   if (const cudaError_t e = cudaGetDeviceCount(&devices); e != cudaSuccess || devices == 0) {
     std::printf("no CUDA device: %s\n", cudaGetErrorString(e));
