@@ -25,17 +25,15 @@ std::shared_ptr<device::Device> open_gpu(int ordinal) {
   return gpu;
 }
 
-/// Two ranks, on one GPU or two.
-std::vector<Communicator> two_ranks(int gpus) {
-  std::vector<Options> options(2);
-  for (int r = 0; r < 2; ++r) options[static_cast<std::size_t>(r)].gpu = r % gpus;
-  std::vector<Communicator> all = Communicator::create_local(options);
+std::vector<Communicator> ranks(int count) {
+  std::vector<Communicator> all = Communicator::create_local(count, Options{});
   for (Communicator& c : all) {
     c.impl().gpus = {[](const void*) { return 0; }, [] { return 0; }, open_gpu};
   }
   return all;
 }
 
+/// Once they are what is expected.
 void expect_no_bad_calls() { EXPECT_EQ(bad_cuda_calls(), std::vector<std::string>{}); }
 
 struct Stream {
@@ -56,9 +54,7 @@ struct Stream {
 
 /// Two ranks of a communicator, their buffers, and a stream for each.
 struct Pair {
-  explicit Pair(int gpus = 1) : all(two_ranks(gpus)) {}
-
-  std::vector<Communicator> all;
+  std::vector<Communicator> all = ranks(2);
   std::vector<Data> in{input_of(0), input_of(1)};
   std::vector<Data> out{Data(kCount), Data(kCount)};
   Stream stream[2];
@@ -123,21 +119,6 @@ TEST(CudaRuntime, NobodyWaitsForAnotherCommunicatorsKernel) {
   EXPECT_EQ(cuda_kernels_running(), 1);
   waiting.run(1);
   waiting.expect_sum();
-  expect_no_bad_calls();
-}
-
-// A kernel on each, in which windows are copied: nobody knows whose memory this is.
-TEST(CudaRuntime, TwoGpus) {
-  {
-    Pair pair(2);
-    for (int i = 0; i < 3; ++i) {
-      group([&] {
-        pair.run(0);
-        pair.run(1);
-      });
-      pair.expect_sum();
-    }
-  }
   expect_no_bad_calls();
 }
 
