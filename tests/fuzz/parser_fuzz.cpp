@@ -5,9 +5,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
@@ -121,8 +121,7 @@ void parse(const std::string& text) {
   } else if constexpr (kParser == "machine") {
     const Described d = parse_machine(text);
     if (d.count <= 64) use(records_of(machine_xml(*d.model, d.count, 0, 0, d.bridged), "input"));
-  } else {
-    static_assert(kParser == "network");
+  } else {  // network
     const Network n = parse_network(text);
     require(std::isfinite(n.rate) && n.rate >= 0 && n.ports >= 0 && n.leaf >= 0);
     require(std::isfinite(n.latency) && n.latency >= 0 && n.efficiency > 0);
