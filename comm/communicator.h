@@ -79,9 +79,9 @@ struct Call {
   std::size_t count = 0;  // elements, as NCCL counts: per rank's block where there are blocks
   DataType type = DataType::uint8;
   ReduceOp op{};
-  int root = 0;         // rooted collectives
-  int peer = -1;        // send (in != nullptr or sends) or recv
-  bool sends = false;   // send_recv: this call is a send
+  int root = 0;        // rooted collectives
+  int peer = -1;       // send (in != nullptr or sends) or recv
+  bool sends = false;  // send_recv: this call is a send
   // What a caller, as a binding, knows of the call beyond this, less than 2048: calls with
   // different labels do not match. (2048: what split() exchanges.)
   std::uint16_t label = 0;
