@@ -160,7 +160,7 @@ class GpuLinkCheck {
       for (const std::size_t other : all) {
         const GpuLinkRecord* const l = other == gpu ? nullptr : link_to(gpu, other, Kind::nvlink);
         const std::int64_t said = l == nullptr ? 0 : l->count;
-        if (other == gpu || said == count) continue;
+        if (other == gpu || said == count || r_.devices[gpu].gpu->lost) continue;
         doubts_.add(
             fmt::format("{} -> {}", name(gpu), name(other)), r_.devices[gpu].gpu->origin,
             fmt::format("has {} links, most others {}; it is taken as they are", said, count));

@@ -88,7 +88,9 @@ class PortCheck {
     const bool nccl = r_.format.starts_with("NCCL");
     for (DeviceRecord& d : r_.devices) {
       if (!is_nic_class(d.pci_class) || !d.nets.empty()) continue;
-      if (named && nccl) {
+      // A list of all devices has those that nothing goes through; with a <nic>, something does.
+      const bool lost = nccl && (named || d.has_nic);
+      if (lost) {
         doubts_.add(d.bus ? text_of(*d.bus) : "a NIC", d.origin,
                     "is a NIC, but has no port; it is taken to have one");
       } else if (!nccl) {
@@ -98,7 +100,7 @@ class PortCheck {
       port.name = d.bus ? text_of(*d.bus) : "nic";
       port.port = 1;
       port.origin = d.origin;
-      if (named) port.speed = taken(d);
+      if (named || lost) port.speed = taken(d, lost);
       d.has_nic = true;
       d.nets.push_back(std::move(port));
     }
