@@ -20,7 +20,7 @@ using Orders = std::vector<std::vector<int>>;
 constexpr std::size_t kManyLanes = 16;
 
 /// An order that the graph carries, and ranks as they are numbered; all that it carries, in as many
-/// lanes and in more. Those that are simulated soon come first.
+/// lanes, in more, and turned. Those that are simulated soon come first.
 std::vector<Orders> layouts_of(const Cluster& c, bool lanes) {
   std::vector<int> plain(static_cast<std::size_t>(c.ranks_of_a_host()));
   std::iota(plain.begin(), plain.end(), 0);
@@ -34,6 +34,12 @@ std::vector<Orders> layouts_of(const Cluster& c, bool lanes) {
   add(c.orders());
   Orders many;
   for (std::size_t l = 0; l < kManyLanes; ++l) many.push_back(c.orders()[l % c.orders().size()]);
+  add(many);
+  // Each then leaves the host at another rank, and so by another port.
+  for (std::size_t l = 0; l < kManyLanes; ++l) {
+    const std::size_t k = many[l].size();
+    std::ranges::rotate(many[l], many[l].begin() + static_cast<std::ptrdiff_t>(l * k / kManyLanes));
+  }
   add(many);
   return all;
 }
