@@ -124,12 +124,26 @@ class Meeting {
     }
     return std::nullopt;
   }
+  /// Whom the communicator has failed for: lost by another rank, it may be there for this one.
+  std::optional<int> lost_by_others() const {
+    if (!group_.failed()) return std::nullopt;
+    const Failure failure = group_.failure();
+    const bool stays =
+        failure.rank != group_.rank() && std::ranges::binary_search(mine_.survivors, failure.rank);
+    if (failure.code != ErrorCode::peer_lost || !stays) return std::nullopt;
+    return failure.rank;
+  }
   void give_up_if_gone() {
-    const auto r = gone(mine_.survivors);
-    if (!r) return;
-    give_up(ErrorCode::peer_lost, kGivenUp, *r,
-            fmt::format("rank {} ({}) has died or left the communicator; exclude it too", *r,
-                        group_.process_text(*r)));
+    if (const auto r = gone(mine_.survivors)) {
+      give_up(ErrorCode::peer_lost, kGivenUp, *r,
+              fmt::format("rank {} ({}) has died or left the communicator; exclude it too", *r,
+                          group_.process_text(*r)));
+    }
+    if (const auto r = lost_by_others()) {
+      give_up(ErrorCode::peer_lost, kGivenUp, *r,
+              fmt::format("another rank has lost rank {} ({}); exclude it too", *r,
+                          group_.process_text(*r)));
+    }
   }
 
   void say(State state, int culprit) {
