@@ -24,6 +24,7 @@ TEST_F(Cli, HelpAndVersion) {
   EXPECT_EQ(tutti("plan draw --help"), 0);
   EXPECT_CONTAINS(out, "--output");
   EXPECT_EQ(tutti("version"), 0);
+  EXPECT_EQ(tutti("--version"), 0);
   EXPECT_EQ(out.rfind("tutti ", 0), 0u) << out;
 }
 

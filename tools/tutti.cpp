@@ -81,8 +81,10 @@ int run(int argc, char** argv) {
   add_topo_command(app);
   add_predict_command(app);
   add_settings_command(app);
-  app.add_subcommand("version", "The version")->footer("")->callback([] {
-    fmt::print("tutti {}\n", TUTTI_VERSION);
+  const std::string version = fmt::format("tutti {}", TUTTI_VERSION);
+  app.set_version_flag("--version", version, "Print the version and exit");
+  app.add_subcommand("version", "The same")->footer("")->callback([&version] {
+    fmt::print("{}\n", version);
   });
   try {
     app.parse(argc, argv);
