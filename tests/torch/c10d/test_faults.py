@@ -198,7 +198,7 @@ def body_deadlock(rank, world, name):
     """What cannot be found before the timeout ends it names both sides then."""
     dist.barrier()
     dist.distributed_c10d._set_pg_timeout(datetime.timedelta(seconds=2))
-    with pytest.raises(ERROR, match="timeout of 2.0 s") as caught:
+    with pytest.raises(ERROR, match="timeout of [24].0 s") as caught:
         if name == "recv":
             dist.recv(torch.ones(5), 0, tag=3) if rank else dist.all_reduce(torch.ones(7))
         elif name == "send":
@@ -215,7 +215,8 @@ def body_deadlock(rank, world, name):
 
 @pytest.mark.parametrize("name", ["recv", "send", "both receive", "tag"])
 def test_deadlock(name):
-    zero, one = run(2, body_deadlock, name, timeout=20, ends=False)
+    # The oldest PyTorch tells no backend but its own of another timeout.
+    zero, one = run(2, body_deadlock, name, timeout=4 if OLDEST else 20, ends=False)
     for said in (zero, one):
         assert "that rank is itself waiting in" in said and "rank 0" in said and "rank 1" in said, said
     if name in ("recv", "both receive"):
