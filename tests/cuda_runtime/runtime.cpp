@@ -97,6 +97,20 @@ cudaError_t check_kernels(const char* call) {
   return cudaSuccess;
 }
 
+cudaError_t allocate(const char* call, void** memory, size_t bytes) {
+  const Lock lock(state().mutex);
+  if (const cudaError_t result = check_captures(call); result != cudaSuccess) return result;
+  *memory = tutti::test::allocate_for_kernels(bytes);
+  return cudaSuccess;
+}
+
+cudaError_t give_back(const char* call, void* memory) {
+  const Lock lock(state().mutex);
+  if (const cudaError_t result = check_kernels(call); result != cudaSuccess) return result;
+  tutti::test::free_for_kernels(memory);
+  return cudaSuccess;
+}
+
 /// Adds `work` to what a stream does, or to what is captured of it.
 cudaError_t put(cudaStream_t stream, Work work) {
   if (stream->capture) {
@@ -202,29 +216,13 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const voi
 // --- Memory --------------------------------------------------------------------------------------
 
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
-  const Lock lock(state().mutex);
-  if (const cudaError_t result = check_captures("cudaMalloc"); result != cudaSuccess) return result;
-  *memory = tutti::test::allocate_for_kernels(bytes);
-  return cudaSuccess;
+  return allocate("cudaMalloc", memory, bytes);
 }
-cudaError_t cudaFree(void* memory) {
-  const Lock lock(state().mutex);
-  if (const cudaError_t result = check_kernels("cudaFree"); result != cudaSuccess) return result;
-  tutti::test::free_for_kernels(memory);
-  return cudaSuccess;
-}
+cudaError_t cudaFree(void* memory) { return give_back("cudaFree", memory); }
 cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) {
-  const Lock lock(state().mutex);
-  if (const cudaError_t r = check_captures("cudaHostAlloc"); r != cudaSuccess) return r;
-  *memory = tutti::test::allocate_for_kernels(bytes);
-  return cudaSuccess;
+  return allocate("cudaHostAlloc", memory, bytes);
 }
-cudaError_t cudaFreeHost(void* memory) {
-  const Lock lock(state().mutex);
-  if (const cudaError_t r = check_kernels("cudaFreeHost"); r != cudaSuccess) return r;
-  tutti::test::free_for_kernels(memory);
-  return cudaSuccess;
-}
+cudaError_t cudaFreeHost(void* memory) { return give_back("cudaFreeHost", memory); }
 cudaError_t cudaHostRegister(void*, size_t, unsigned) {
   const Lock lock(state().mutex);
   return check_captures("cudaHostRegister");
