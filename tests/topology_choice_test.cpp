@@ -2,6 +2,7 @@
 // machines: three in `make test`, all with TOPOLOGY_CHOICE=all, which prints the table of
 // docs/topology.md. TOPOLOGY_CHOICE_EACH=1 also shows each call that is not the best.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <array>
@@ -85,7 +86,10 @@ void compare(const topology::Graph& graph, int hosts, Collective collective, dou
   const auto text = [](const Prediction& p) {
     return fmt::format("{} {} {} tile{}{} {:.1f} us", p.algorithm, name(p.protocol), p.tiles,
                        p.tiles == 1 ? "" : "s",
-                       p.orders.empty() ? "" : fmt::format(" {} orders", p.orders.size()), p.us);
+                       p.orders.empty() ? ""
+                                        : fmt::format(" {} orders ({})", p.orders.size(),
+                                                      fmt::join(p.orders.front(), " ")),
+                       p.us);
   };
   const std::string where = fmt::format("{} of {:.0f} B, {} hosts: {}; best {}", name(collective),
                                         bytes, hosts, text(chosen), text(trial.best));

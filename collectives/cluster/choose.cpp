@@ -19,28 +19,36 @@ using Orders = std::vector<std::vector<int>>;
 /// by itself, so more are under way.
 constexpr std::size_t kManyLanes = 16;
 
+/// Each lane's order begins at another rank: it leaves its host by another port.
+Orders turned(Orders orders) {
+  for (std::size_t l = 0; l < orders.size(); ++l) {
+    const std::size_t by = l * orders[l].size() / orders.size();
+    std::ranges::rotate(orders[l], orders[l].begin() + static_cast<std::ptrdiff_t>(by));
+  }
+  return orders;
+}
+
+std::vector<int> plain_order(const Cluster& c) {
+  std::vector<int> plain(static_cast<std::size_t>(c.ranks_of_a_host()));
+  std::iota(plain.begin(), plain.end(), 0);
+  return plain;
+}
+
 /// An order that the graph carries, and ranks as they are numbered; all that it carries, in as many
 /// lanes, in more, and turned. Those that are simulated soon come first.
 std::vector<Orders> layouts_of(const Cluster& c, bool lanes) {
-  std::vector<int> plain(static_cast<std::size_t>(c.ranks_of_a_host()));
-  std::iota(plain.begin(), plain.end(), 0);
   std::vector<Orders> all;
   const auto add = [&](const Orders& orders) {
     if (std::ranges::find(all, orders) == all.end()) all.push_back(orders);
   };
   add({c.orders().front()});
-  add({plain});
+  add({plain_order(c)});
   if (!lanes) return all;
   add(c.orders());
   Orders many;
   for (std::size_t l = 0; l < kManyLanes; ++l) many.push_back(c.orders()[l % c.orders().size()]);
   add(many);
-  // Each then leaves the host at another rank, and so by another port.
-  for (std::size_t l = 0; l < kManyLanes; ++l) {
-    const std::size_t k = many[l].size();
-    std::ranges::rotate(many[l], many[l].begin() + static_cast<std::ptrdiff_t>(l * k / kManyLanes));
-  }
-  add(many);
+  add(turned(many));
   return all;
 }
 
@@ -54,6 +62,7 @@ class Choice {
       if (a.collective != call_.collective || a.windows) continue;
       try {
         for (const Orders& orders : layouts_of(c_, a.lanes)) look_at(a, orders);
+        if (a.lanes) look_at_crowd(a);
       } catch (const Error& e) {
         if (e.code() != ErrorCode::invalid_argument) throw;  // else: not for so many ranks
       }
@@ -97,7 +106,24 @@ class Choice {
     }
   }
 
-  /// Plans that send to everybody at once gain nothing from lanes, and take long to simulate.
+  /// A crowd's messages gain by lanes that leave by all ports, and by more under way: in as many
+  /// lanes as a host has ports at most, whole, and unless it takes seconds to simulate.
+  void look_at_crowd(const Algorithm& a) {
+    const Orders orders = turned(Orders(kCrowdLanes, plain_order(c_)));
+    const Parts parts(c_, call_.collective, a.name, orders);
+    const PartOf part = [&](int rank) { return parts(rank); };
+    const RankPlan plan = parts(0);
+    const std::size_t operands = plan.operands.size() * static_cast<std::size_t>(c_.ranks());
+    if (!is_a_crowd(a, plan, kCrowdLanes) || operands > kMostOperands) return;
+    const double least = least_time(c_, part, block_);
+    for (const Protocol p : kProtocols) {
+      if (!c_.possible(p)) continue;
+      if (least / c_.constants().data(p) + c_.constants().call(p) >= best_.us) continue;
+      try_one(a, orders, part, p, 1);
+    }
+  }
+
+  /// Plans that send to everybody at once take long to simulate in lanes.
   bool is_a_crowd(const Algorithm& a, const RankPlan& plan, std::size_t lanes) const {
     PlanRequest request;
     request.collective = call_.collective;
@@ -135,8 +161,10 @@ class Choice {
     }
   }
 
-  static constexpr int kSwaps = 28;            // all pairs of eight
-  static constexpr std::size_t kCrowd = 1024;  // operands of a rank, in all lanes
+  static constexpr int kSwaps = 28;  // all pairs of eight
+  static constexpr std::size_t kCrowdLanes = 8;
+  static constexpr std::size_t kCrowd = 1024;            // operands of a rank, in all lanes
+  static constexpr std::size_t kMostOperands = 1 << 18;  // of all ranks: about a second
 
   const Cluster& c_;
   const Call& call_;

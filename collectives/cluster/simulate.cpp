@@ -33,13 +33,13 @@ class Simulation {
     }
     double now = 0;
     settle(now);
-    while (!events_.empty()) {
+    for (forget_old(); !events_.empty(); forget_old()) {
       now = events_.top().time;
       while (!events_.empty() && events_.top().time <= now + kMoment) {
         const Event e = events_.top();
         events_.pop();
         if (e.flow >= 0) {
-          if (share_.is_current(e.flow, e.version)) finish(e.flow, now, open);
+          if (is_current(e)) finish(e.flow, now, open);
         } else {
           ++arrived_[at(e.queue)];
           const int tile = e.queue / static_cast<int>(p_.receivers.size());
@@ -82,6 +82,15 @@ class Simulation {
 
   void push(double time, int flow, std::uint32_t version, int queue) {
     events_.push({time, flow, version, queue, ++pushed_});
+  }
+
+  bool is_current(const Event& e) const {
+    return e.flow < 0 || share_.is_current(e.flow, e.version);
+  }
+
+  /// Ends of flows that were foretold and have moved since are no moments.
+  void forget_old() {
+    while (!events_.empty() && !is_current(events_.top())) events_.pop();
   }
 
   void settle(double now) {
