@@ -152,9 +152,9 @@ FUZZ_SECONDS ?= 60
 FUZZ_SEEDS ?=
 fuzz: packages
 	@cmake --preset fuzz >/dev/null
-	@cmake --build --preset fuzz -j $(JOBS)
+	@cmake --build --preset fuzz -j $(JOBS) --target fuzz_targets
 	@mkdir -p build-fuzz/found
-	@for target in build-fuzz/tests/fuzz_*; do \
+	@for target in $$(ls build-fuzz/tests/fuzz_* | grep -v fuzz_mutants); do \
 	  mkdir -p build-fuzz/corpus/$$(basename $$target); \
 	  ASAN_OPTIONS=detect_leaks=0 $$target -max_total_time=$(FUZZ_SECONDS) -timeout=10 -verbosity=0 \
 	    -print_final_stats=1 -rss_limit_mb=2048 -artifact_prefix=build-fuzz/found/ \

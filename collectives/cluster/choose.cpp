@@ -19,6 +19,9 @@ using Orders = std::vector<std::vector<int>>;
 /// by itself, so more are under way.
 constexpr std::size_t kManyLanes = 16;
 
+/// Of hosts with so few ranks more is tried: who comes first is a larger part of them.
+constexpr std::size_t kFew = 4;
+
 /// Each lane's order begins at another rank: it leaves its host by another port.
 Orders turned(Orders orders) {
   for (std::size_t l = 0; l < orders.size(); ++l) {
@@ -41,14 +44,23 @@ std::vector<Orders> layouts_of(const Cluster& c, bool lanes) {
   const auto add = [&](const Orders& orders) {
     if (std::ranges::find(all, orders) == all.end()) all.push_back(orders);
   };
+  const std::vector<int> plain = plain_order(c);
   add({c.orders().front()});
-  add({plain_order(c)});
+  add({plain});
+  const bool few = plain.size() <= kFew;
+  if (few) {
+    for (const auto& order : turned(Orders(plain.size(), plain))) add({order});
+  }
   if (!lanes) return all;
   add(c.orders());
   Orders many;
   for (std::size_t l = 0; l < kManyLanes; ++l) many.push_back(c.orders()[l % c.orders().size()]);
   add(many);
   add(turned(many));
+  if (few) {
+    add(Orders(kManyLanes, plain));
+    add(turned(Orders(kManyLanes, plain)));
+  }
   return all;
 }
 

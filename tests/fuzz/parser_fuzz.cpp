@@ -36,7 +36,7 @@ void require(bool condition) {
   if (!condition) std::abort();
 }
 
-void use(Records records) {
+[[maybe_unused]] void use(Records records) {
   const Inventory inventory = inventory_of(records);
   const Graph graph = graph_of(records);
   for (const Link& l : graph.links()) {
@@ -51,21 +51,22 @@ void use(Records records) {
 
 /// A folder that goes with the process.
 const std::string& folder() {
-  static const std::string path = [] {
-    std::string name = "/tmp/tutti-fuzz-XXXXXX";
-    require(mkdtemp(name.data()) != nullptr);
-    std::atexit([] {
+  struct Folder {
+    std::string path = "/tmp/tutti-fuzz-XXXXXX";
+    Folder() { require(mkdtemp(path.data()) != nullptr); }
+    Folder(const Folder&) = delete;
+    ~Folder() {
       std::error_code error;
-      std::filesystem::remove_all(folder(), error);
-    });
-    return name;
-  }();
-  return path;
+      std::filesystem::remove_all(path, error);
+    }
+  };
+  static const Folder made;
+  return made.path;
 }
 
 /// The bytes as a tree of files: path, NUL, content, NUL, path, ...; a path that ends with @ is a
 /// link to its content.
-void make_tree(std::string_view data, const std::string& root) {
+[[maybe_unused]] void make_tree(std::string_view data, const std::string& root) {
   namespace fs = std::filesystem;
   constexpr int kMostFiles = 48;
   const auto next = [&] {
