@@ -40,6 +40,8 @@ help:
 	@echo "make docs          write docs/settings.md from the table of settings"
 	@echo "make format        clang-format everything; make check-format only looks"
 	@echo "make clean         remove the build folders"
+	@echo "TRAIN='--tp 2'     what 'make train' trains (default: $(TRAIN)); 'build/bin/train --help' has all of it"
+	@echo "WHEELS=folder      where PyTorch is, or is installed (default: build/wheels)"
 	@echo "JOBS=n             compile and test with n jobs (default: one per core, here $(JOBS))"
 
 packages:

@@ -11,7 +11,8 @@ namespace tutti::parallel {
 /// theirs: of all that share the other coordinates with it. Where parts overlap, only one rank may
 /// count them. All those ranks get the same bits, whatever their places: sums are added in the
 /// order of the ranks, and not as an all-reduce over other links might add them. So all of them see
-/// alike that the norm is not finite, or too large.
+/// alike that the norm is not finite, or too large. It is infinite from 1e154 on, too, where
+/// squares are no float64 any more.
 double gradient_norm(double squares, std::span<Axis* const> axes);
 
 }  // namespace tutti::parallel

@@ -236,8 +236,21 @@ TEST(DataParallel, IsTheSameOnAllRanksOrRefused) {
               ErrorCode::invalid_argument);
     EXPECT_EQ(error_of([&] { DataParallel(axis, {}, {.reduce_type = DataType::int8}); }).code(),
               ErrorCode::invalid_argument);
+    // Products that are no numbers of elements.
+    for (const std::vector<std::size_t>& shape :
+         {std::vector<std::size_t>{1ull << 32, 1ull << 32}, {1ull << 62}}) {
+      EXPECT_EQ(error_of([&] {
+                  DataParallel(axis, {{"huge", shape}});
+                }).code(),
+                ErrorCode::invalid_argument);
+    }
     DataParallel nothing(axis, {});
     EXPECT_FALSE(nothing.finish());
+    DataParallel one(axis, {{"w", {4}}});
+    void* const null[] = {nullptr};
+    const Error error = error_of([&] { one.broadcast_parameters(null); });
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    EXPECT_NE(std::string(error.what()).find("pointer to w"), std::string::npos) << error.what();
   });
 }
 

@@ -288,6 +288,17 @@ TEST(PipelineExecute, RanksThatDifferAreRefusedOnAll) {
       all);
   for (const Error& e : errors) EXPECT_EQ(e.code(), ErrorCode::mismatch) << e.what();
 
+  errors = refusals(
+      usual,
+      [](int) {
+        return std::vector<std::size_t>{8, ~std::size_t{0}};
+      },
+      all);
+  for (const Error& e : errors) {
+    EXPECT_EQ(e.code(), ErrorCode::invalid_argument) << e.what();
+    EXPECT_HAS(e.what(), "from stage 1 to the next: more than there can be");
+  }
+
   errors = refusals(usual, eight, [](int rank, PipelineModel& model) {
     Stages stages = model.stages();
     if (rank == 0) stages.backward_weights = nullptr;

@@ -227,6 +227,7 @@ TEST(RunCommand, WrongUseIsStatus2AndASentence) {
       {"-n", "2", "--no-such-option", "true"},
       {"-n", "2", "--timeout", "0", "true"},
       {"-n", "2", "--timeout", "soon", "true"},
+      {"-n", "2", "--timeout", "nan", "true"},
       {"-n", "2", "--bind", "socket", "true"},
       {"-n", "2", "--"},
   };

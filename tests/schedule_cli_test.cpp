@@ -117,6 +117,8 @@ TEST_F(ScheduleCli, SaysWhatIsWrongWithTheCommandLine) {
             "tutti: 1f1b has 1 stage on each rank, not 2");
   EXPECT_EQ(error("simulate 1f1b -n 4 -m 8 --backward 1 --weights 2"),
             "tutti: --weights 2 is a part of --backward 1, and cannot take longer");
+  EXPECT_EQ(error("simulate 1f1b -n 4 -m 8 --forward nan"),
+            "tutti: --forward: Value nan not in range 0 to 1e+09");
   folder.write("s.txt", example());
   EXPECT_EQ(error("verify s.txt -n 4"),
             "tutti: s.txt is complete; leave --ranks, --stages, --micro-batches and --virtual out");

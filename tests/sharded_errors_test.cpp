@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -93,6 +94,10 @@ TEST(ShardedDeclarations, ThatCannotBeAreRefusedOnAllRanks) {
   invalid("not bfloat16", [](Declaration& d) { d.policy.precision.master = DataType::bfloat16; });
   invalid("ShardedAxes::group", [](Declaration& d) { d.units[2].reshard = Reshard::to_group; });
   invalid("alignment", [](Declaration& d) { d.policy.alignment = 0; });
+  invalid("alignment", [](Declaration& d) { d.policy.alignment = ~std::size_t{0}; });
+  invalid("than there can be", [](Declaration& d) {
+    d.units[1].parameters[0] = {"w", ~std::size_t{0}, 1};
+  });
   const Error e = error_of([] { ShardedDataParallel({}, Policy::zero3(), {}); });
   EXPECT_EQ(e.code(), ErrorCode::invalid_argument);
 }
@@ -296,6 +301,52 @@ TEST(ShardedGradients, ThatAreNotFiniteAreNamedOnRequest) {
       });
     }
   }
+}
+
+// What is finite is not refused because its square is not.
+TEST(ShardedGradients, ThatAreLargeAreFinite) {
+  Policy policy = Policy::zero3(Precision::of(DataType::float64));
+  policy.check_finite = true;
+  run_thread_ranks(2, [&](Communicator& comm) {
+    CommunicatorAxis axis(comm);
+    ShardedDataParallel model(three_units(), policy, {.shard = &axis});
+    model.share_parameters();
+    for (std::size_t u = 0; u < 3; ++u) forward(model, u);
+    for (std::size_t u = 3; u-- > 0;) {
+      model.before_backward(u);
+      if (u == 1) *static_cast<double*>(model.gradient({u, 1})) = 1e300;
+      model.after_backward(u);
+    }
+    model.finish_backward();
+    EXPECT_EQ(model.gradient_norm(), std::numeric_limits<double>::infinity());  // as it says
+    model.discard_gradients();
+  });
+}
+
+// Options that would make all parameters NaN, or turn gradients around, change nothing.
+TEST(ShardedOptimizers, RefuseNumbersThatAreNone) {
+  run_thread_ranks(2, [&](Communicator& comm) {
+    CommunicatorAxis axis(comm);
+    ShardedDataParallel model(three_units(), Policy::zero2(), {.shard = &axis});
+    model.share_parameters();
+    for (std::size_t u = 0; u < 3; ++u) forward(model, u);
+    for (std::size_t u = 3; u-- > 0;) backward(model, u);
+    model.finish_backward();
+    for (const double norm : {-1.0, std::nan("")}) {
+      EXPECT_EQ(error_of([&] { model.clip_gradients(norm); }).code(), ErrorCode::invalid_usage);
+    }
+    for (const AdamW::Options& o : {AdamW::Options{.learning_rate = std::nan("")},
+                                    {.learning_rate = -1},
+                                    {.beta1 = 1},
+                                    {.beta2 = 1.5},
+                                    {.epsilon = -1},
+                                    {.weight_decay = std::nan("")}}) {
+      EXPECT_EQ(error_of([&] { model.step(AdamW(o)); }).code(), ErrorCode::invalid_argument);
+    }
+    expect_contains(error_of([&] { model.step(Sgd({.momentum = -1})); }), "the momentum is -1");
+    EXPECT_EQ(model.steps(), 0U);
+    model.step(AdamW());
+  });
 }
 
 // --- Events in the wrong order -------------------------------------------------------------------

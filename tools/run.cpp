@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tools/launcher.h"
+#include "tools/number_in.h"
 
 namespace tutti {
 namespace {
@@ -51,7 +52,7 @@ void add_run_command(CLI::App& app) {
   command->add_flag("--tag", arguments->tag, "Begin every line of output with its rank, as '[3] '");
   command->add_option("--timeout", arguments->timeout, "End all ranks after so long [never]")
       ->type_name("SECONDS")
-      ->check(CLI::Range(0.001, 1e9).description(""));
+      ->check(number_in(0.001, 1e9));
   command->add_flag("--keep-going", arguments->keep_going,
                     "A rank that fails does not end the others");
   command

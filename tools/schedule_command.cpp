@@ -13,6 +13,7 @@
 #include "parallel/pipeline/simulate.h"
 #include "parallel/pipeline/text.h"
 #include "parallel/pipeline/verify.h"
+#include "tools/number_in.h"
 #include "tools/text_file.h"
 
 namespace tutti {
@@ -195,7 +196,7 @@ void add_source(CLI::App& command, Arguments& a) {
 
 void add_costs(CLI::App& command, Arguments& a) {
   const auto add = [&](const char* option, double& value, const char* help) {
-    command.add_option(option, value, help)->type_name("TIME")->check(CLI::Range(0.0, 1e9));
+    command.add_option(option, value, help)->type_name("TIME")->check(number_in(0, 1e9));
   };
   add("--forward", a.forward, "Of a micro-batch through all stages of a rank, in any unit [1]");
   add("--backward", a.backward, "The same for the whole backward [2]");

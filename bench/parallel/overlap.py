@@ -109,7 +109,8 @@ def steps_of_torch(options, buckets):
             os.environ, RANK=str(rank), WORLD_SIZE=str(options.ranks), MASTER_ADDR="127.0.0.1",
             MASTER_PORT=str(port), OMP_NUM_THREADS="1",
             PYTHONPATH=f"{options.wheels}/torch-2.15.0:{options.wheels}/common",
-            LD_PRELOAD=str(options.build / "lib/libnccl.so.2"))
+            LD_PRELOAD=str(options.build / "lib/libnccl.so.2"),
+            PYTHONWARNINGS="ignore")  # that there is no numpy, which nothing here needs
         ranks.append(subprocess.Popen(
             [sys.executable, __file__, "--rank", *map(str, buckets)], env=environment,
             stdout=subprocess.PIPE, stderr=None if rank == 0 else subprocess.DEVNULL, text=True))

@@ -93,6 +93,7 @@ class Contender:
                 wheels = options.wheels
                 environment["PYTHONPATH"] = f"{wheels}/torch-2.15.0:{wheels}/common"
                 environment["LD_PRELOAD"] = str(options.build / "lib/libnccl.so.2")
+                environment["PYTHONWARNINGS"] = "ignore"  # there is no numpy, and nothing needs it
             core = {cores[rank % len(cores)]}
             self.ranks.append(subprocess.Popen(
                 [str(c) for c in command], env=environment, stdin=subprocess.PIPE,

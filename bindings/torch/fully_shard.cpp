@@ -79,6 +79,12 @@ class FullyShard::UnitState {
   std::size_t offset_ = 0;  // of the first parameter, in bytes
 };
 
+/// What graphs have of a FullyShard: they may live longer.
+struct FullyShard::Alive : torch::CustomClassHolder {
+  explicit Alive(FullyShard* s) : self(s) {}
+  FullyShard* self;
+};
+
 /// Nodes in the graph: backward passes the first when it comes to the unit, the second when it
 /// leaves it. Autograd runs nodes in the reverse order of their making, as far as they are ready,
 /// so all gradients of the unit's parameters are there before the second.
@@ -109,13 +115,18 @@ struct ShardedEvents {
   };
 
   static void save(AutogradContext* ctx, FullyShard* self, State* u) {
-    ctx->saved_data["self"] = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(self));
+    ctx->saved_data["shards"] = c10::IValue::make_capsule(self->alive_);
     ctx->saved_data["unit"] = static_cast<std::int64_t>(u->number);
   }
   static std::pair<FullyShard*, State*> saved(AutogradContext* ctx) {
-    auto* const self =
-        reinterpret_cast<FullyShard*>(static_cast<std::uintptr_t>(ctx->saved_data["self"].toInt()));
-    return {self, self->units_[static_cast<std::size_t>(ctx->saved_data["unit"].toInt())].get()};
+    const auto unit = static_cast<std::size_t>(ctx->saved_data["unit"].toInt());
+    const auto alive = c10::static_intrusive_pointer_cast<FullyShard::Alive>(
+        ctx->saved_data["shards"].toCapsule());
+    if (alive->self == nullptr) {
+      throw Error(ErrorCode::invalid_usage,
+                  fmt::format("a backward of unit {}, whose FullyShard is no more", unit));
+    }
+    return {alive->self, alive->self->units_[unit].get()};
   }
 };
 
@@ -134,10 +145,13 @@ void convert_buffers(const std::vector<FullyShard::Unit>& units, at::ScalarType 
 
 FullyShard::FullyShard(const parallel::ShardedAxes& axes, const std::vector<Unit>& units,
                        const parallel::Policy& policy, const Treat& treat)
-    : axes_(axes) {
+    : axes_(axes), alive_(c10::make_intrusive<Alive>(this)) {
   std::vector<parallel::Unit> declared;
   std::vector<Tensor> taken;
   for (const Unit& unit : units) {
+    if (unit.module == nullptr) {
+      throw Error(ErrorCode::invalid_argument, fmt::format("unit '{}' has no module", unit.name));
+    }
     parallel::Unit& d = declared.emplace_back();
     d.name = unit.name;
     d.reshard = unit.reshard;
@@ -189,6 +203,7 @@ FullyShard::FullyShard(const parallel::ShardedAxes& axes, const std::vector<Unit
 }
 
 FullyShard::~FullyShard() {
+  alive_->self = nullptr;
   for (auto& u : units_) {
     gradients_to(*u->module, {});
     for (std::size_t p = 0; p < u->hooks.size(); ++p) {
@@ -210,6 +225,8 @@ void FullyShard::leave_forward(UnitState& u) {
 }
 
 void FullyShard::enter_backward(UnitState& u) {
+  // Used twice, with an input that needs no gradient: its gradients come once, with the last.
+  if (u.backward) return;
   const bool begins = engine_->before_backward(u.number, parallel::NewGradients::anything);
   for (auto& arrival : u.arrivals) arrival.in_buffer = arrival.in_buffer && !begins;
   if (!u.parameters.empty()) u.show(engine_->parameter({u.number, 0}));
@@ -241,8 +258,15 @@ Tensor FullyShard::forward(std::size_t unit, const Layer& body, const Tensor& in
   UnitState& u = *units_[unit];
   enter_forward(u);
   const bool graph = at::GradMode::is_enabled();
-  const Tensor output =
-      body(graph && input.requires_grad() ? ShardedEvents::Input::apply(input, this, &u) : input);
+  Tensor output;
+  try {
+    output =
+        body(graph && input.requires_grad() ? ShardedEvents::Input::apply(input, this, &u) : input);
+  } catch (const std::exception& e) {
+    // The others would wait for this rank to go on.
+    abort(fmt::format("failed in the forward of unit '{}': {}", u.name, what_of(e)));
+    throw;
+  }
   leave_forward(u);
   return graph ? ShardedEvents::Output::apply(output, this, &u) : output;
 }
@@ -296,14 +320,17 @@ void FullyShard::backward(const Tensor& loss) {
     loss.backward();
   } catch (const std::exception& e) {
     // The others would wait for gradients that do not come.
-    const std::string why = fmt::format("rank {} failed in its backward: {}",
-                                        axes_.shard->world_rank(axes_.shard->rank()), what_of(e));
-    for (parallel::Axis* axis : {axes_.shard, axes_.replicate, axes_.group}) {
-      if (axis != nullptr) axis->abort(why);
-    }
+    abort(fmt::format("failed in its backward: {}", what_of(e)));
     throw;
   }
   finish();
+}
+
+void FullyShard::abort(const std::string& why) {
+  for (parallel::Axis* axis : {axes_.shard, axes_.replicate, axes_.group}) {
+    if (axis == nullptr) continue;
+    axis->abort(fmt::format("rank {} {}", axes_.shard->world_rank(axes_.shard->rank()), why));
+  }
 }
 
 void FullyShard::make_later(const std::vector<std::size_t>& units,

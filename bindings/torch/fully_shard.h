@@ -47,7 +47,8 @@ class FullyShard {
   /// ranks begin with the same values (the same seed), each keeps its part.
   /// Parameters have the type `policy.precision.master`, or `compute` already, as those of layers
   /// that compute in the one type that they were made for (tensor_parallel.h). They get `compute`,
-  /// and the modules' buffers `buffer`. Those that are not trained stay as they are. Throws
+  /// and the modules' buffers `buffer`. Those that are not trained stay as they are, whole on
+  /// every rank. Throws
   /// Error(mismatch) on all ranks where they differ in parameters or policy,
   /// Error(invalid_argument) as DataParallel. The axes outlive it.
   FullyShard(const parallel::ShardedAxes& axes, const std::vector<Unit>& units,
@@ -57,7 +58,7 @@ class FullyShard {
   FullyShard& operator=(const FullyShard&) = delete;
 
   /// body(input), with the unit's parameters there, now and in backward. All ranks go through the
-  /// units in the same order.
+  /// units in the same order. What `body` throws ends the operation on all ranks.
   Tensor forward(std::size_t unit, const Layer& body, const Tensor& input);
 
   /// `loss` (a scalar): its gradients, reduced to the engine's shards. Throws Error(mismatch) on
@@ -85,6 +86,7 @@ class FullyShard {
 
  private:
   friend struct ShardedEvents;
+  struct Alive;
   class UnitState;
   void enter_forward(UnitState& u);
   void leave_forward(UnitState& u);
@@ -93,12 +95,14 @@ class FullyShard {
   Tensor arrived(UnitState& u, std::size_t parameter, const Tensor& gradient);
   GradientPlace place(const Tensor& parameter);
   void refuse_missing();
+  void abort(const std::string& why);
 
   const parallel::ShardedAxes axes_;
   std::vector<std::unique_ptr<UnitState>> units_;
   ByParameter<parallel::ParameterId> ids_;
   std::unique_ptr<parallel::ShardedDataParallel> engine_;
   bool allow_unused_ = false, synchronises_ = true;
+  c10::intrusive_ptr<Alive> alive_;
 };
 
 }  // namespace tutti::libtorch

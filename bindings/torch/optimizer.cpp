@@ -36,12 +36,17 @@ double LocalOptimizer::gradient_norm() const {
 }
 
 double LocalOptimizer::clip_gradients(double most, std::optional<double> known) {
+  if (!(most >= 0)) {
+    throw Error(ErrorCode::invalid_usage,
+                fmt::format("gradients are clipped to a norm of {}", most));
+  }
   const double norm = known ? *known : gradient_norm();
   scale_ = norm > most ? most / norm : 1;
   return norm;
 }
 
 void LocalOptimizer::step(const parallel::Optimizer& optimizer) {
+  optimizer.check_options();
   const at::NoGradGuard no_grad;
   ++steps_;
   for (Updated& u : parameters_) {

@@ -14,8 +14,17 @@ namespace {
 
 std::vector<std::size_t> bytes_between(const parallel::pipeline::Schedule& schedule,
                                        const Pipeline::Between& between) {
+  double elements = 1;
   std::size_t bytes = c10::elementSize(between.type);
-  for (const std::int64_t size : between.shape) bytes *= static_cast<std::size_t>(size);
+  for (const std::int64_t size : between.shape) {
+    elements *= static_cast<double>(size);
+    bytes *= static_cast<std::size_t>(size);
+    if (size >= 1 && elements <= 1e14) continue;
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("between stages there are [{}]: every size has to be 1 or more, and "
+                            "their product a number of elements",
+                            fmt::join(between.shape, ", ")));
+  }
   return std::vector<std::size_t>(static_cast<std::size_t>(schedule.stages() - 1), bytes);
 }
 

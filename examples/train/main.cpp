@@ -31,7 +31,8 @@ std::ofstream trace_file(const Options& options, bool writes) {
   if (options.trace.empty() || !writes) return file;
   file.open(options.trace);
   if (file) return file;
-  throw tutti::Error(tutti::ErrorCode::invalid_argument,
+  // A rank on its own: the others have to be told.
+  throw tutti::Error(tutti::ErrorCode::system,
                      fmt::format("--trace {}: it cannot be written", options.trace));
 }
 
@@ -71,8 +72,9 @@ void train_on(Ranks& ranks, tutti::Communicator& world, const Options& options) 
     const double tokens =
         static_cast<double>((step - before) * options.batch * options.shape.length);
     if (speaks) {
-      fmt::print("{:>6} {:>8.4f} {:>8.3f} {:>10.0f} {:>9.1f}% {:>7.2f} MB\n", step, result.loss,
-                 result.norm, tokens / time, 100 * seconds(cost.waited) / time,
+      fmt::print("{:>6} {:>8.4f} {:>8} {:>10.0f} {:>9.1f}% {:>7.2f} MB\n", step, result.loss,
+                 options.clip > 0 ? fmt::format("{:.3f}", result.norm) : "-", tokens / time,
+                 100 * seconds(cost.waited) / time,
                  static_cast<double>(cost.sent) / (step - before) / 1e6);
       std::fflush(stdout);
     }
@@ -107,13 +109,13 @@ int main(int argc, char** argv) {
   Options options = parse_options(argc, argv);
   try {
     tutti::libtorch::check_version();
-    at::set_num_threads(options.threads);
     auto world = tutti::Communicator::from_environment();
     // Else parts of different models would be trained as one.
     tutti::parallel::CommunicatorAxis ranks(world);
     tutti::parallel::agree(ranks, "the command line",
                            std::vector<std::string>(argv + 1, argv + argc));
     options.fit(world.size());
+    at::set_num_threads(options.threads);
     run(world, options);
   } catch (const c10::Error& e) {  // whose what() has a backtrace
     std::fprintf(stderr, "train: %s\n", e.what_without_backtrace());

@@ -195,10 +195,12 @@ bool Layer::is_part(const Tensor& parameter) const {
 }
 
 void Shape::check() const {
+  constexpr std::int64_t kMostSize = 65'536;  // so that parameters() is a number
   for (const std::int64_t size : {vocabulary, length, width, heads, layers}) {
-    if (size < 1) {
-      throw tutti::Error(tutti::ErrorCode::invalid_argument,
-                         "every size of the model has to be 1 or more");
+    if (size < 1 || size > kMostSize) {
+      throw tutti::Error(
+          tutti::ErrorCode::invalid_argument,
+          fmt::format("every size of the model has to be 1 or more, and {} at most", kMostSize));
     }
   }
   if (width % heads != 0) {

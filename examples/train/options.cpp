@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
+#include <tuple>
 
 #include "core/error.h"
 #include "parallel/pipeline/generate.h"
@@ -18,6 +20,9 @@ const std::map<std::string, Sharding> kShardings{{"none", Sharding::none},
                                                  {"zero2", Sharding::zero2},
                                                  {"zero3", Sharding::zero3},
                                                  {"fsdp", Sharding::fsdp}};
+
+// More are a slip of the finger, and products of them are still numbers.
+constexpr int kMostRanks = 1 << 20, kMostThreads = 1024;
 
 [[noreturn]] void refuse(const std::string& why) {
   throw tutti::Error(tutti::ErrorCode::invalid_argument, "this mix cannot be: " + why);
@@ -90,10 +95,22 @@ void Options::fit(int ranks) {
                                     {"report", report}}) {
     if (value < 1) refuse(fmt::format("--{} {}", name, value));
   }
-  if (dp == 0) dp = std::max(ranks / (tp * pp), 1);
-  if (dp * tp * pp != ranks) {
+  for (const auto& [name, value, most] : {std::tuple{"dp", dp, kMostRanks},
+                                          {"tp", tp, kMostRanks},
+                                          {"pp", pp, kMostRanks},
+                                          {"threads", threads, kMostThreads}}) {
+    if (value > most) refuse(fmt::format("--{} {} is more than {}", name, value, most));
+  }
+  for (const auto& [name, value] : {std::pair{"rate", rate}, {"decay", decay}, {"clip", clip}}) {
+    if (!(std::isfinite(value) && value >= 0)) {
+      refuse(fmt::format("--{} {}: it is a number of 0 or more", name, value));
+    }
+  }
+  const std::int64_t of_model = std::int64_t{tp} * pp;
+  if (dp == 0) dp = static_cast<int>(std::max<std::int64_t>(ranks / of_model, 1));
+  if (dp * of_model != ranks) {
     refuse(fmt::format("dp {} x tp {} x pp {} are {} ranks, and there are {}", dp, tp, pp,
-                       dp * tp * pp, ranks));
+                       dp * of_model, ranks));
   }
   if (dp % replicas != 0) refuse(fmt::format("{} replicas of {} dp ranks", replicas, dp));
   if (replicas > 1 && shard == Sharding::none) {

@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <iterator>
 #include <random>
 #include <vector>
 
@@ -17,6 +16,10 @@ namespace train {
 namespace {
 
 namespace fs = std::filesystem;
+
+[[noreturn]] void refuse(const std::string& why) {
+  throw tutti::Error(tutti::ErrorCode::invalid_argument, why);
+}
 
 bool is_source(const fs::path& path) {
   const auto extension = path.extension();
@@ -42,15 +45,28 @@ std::vector<fs::path> files_of(const fs::path& path) {
 }  // namespace
 
 Text::Text(const std::string& path) {
+  constexpr std::uintmax_t kMost = 1 << 30;  // each rank has all of it
+  if (!fs::exists(path)) refuse(fmt::format("--text {}: there is no such file or folder", path));
   for (const fs::path& file : files_of(path)) {
+    // Devices and pipes may have no end.
+    if (!fs::is_regular_file(file)) {
+      refuse(fmt::format("--text {}: it is neither a file nor a folder", path));
+    }
+    const std::uintmax_t size = fs::file_size(file), before = bytes_.size();
+    if (size > kMost - before) {
+      refuse(fmt::format("--text {}: more than {} MiB; name a part of it", path, kMost >> 20));
+    }
     std::ifstream in(file, std::ios::binary);
-    bytes_.append(std::istreambuf_iterator<char>(in), {});
+    if (!in) refuse(fmt::format("--text {}: {} cannot be read", path, file.string()));
+    bytes_.resize(before + size);
+    in.read(bytes_.data() + before, static_cast<std::streamsize>(size));
+    bytes_.resize(before + static_cast<std::size_t>(in.gcount()));
   }
   if (bytes_.empty()) {
-    throw tutti::Error(tutti::ErrorCode::invalid_argument,
-                       fmt::format("there is no text in {}: name a file, or a folder with *.h, "
-                                   "*.cpp or *.md files",
-                                   path));
+    refuse(
+        fmt::format("there is no text in {}: name a file, or a folder with *.h, *.cpp or *.md "
+                    "files",
+                    path));
   }
 }
 
@@ -62,9 +78,7 @@ Batch Text::batch(std::uint64_t seed, std::uint64_t step, std::int64_t first, st
                   std::int64_t length) const {
   const auto needed = static_cast<std::size_t>(length) + 1;
   if (bytes_.size() < needed) {
-    throw tutti::Error(
-        tutti::ErrorCode::invalid_argument,
-        fmt::format("the text has {} bytes, but a sequence takes {}", bytes_.size(), needed));
+    refuse(fmt::format("the text has {} bytes, but a sequence takes {}", bytes_.size(), needed));
   }
   std::mt19937_64 random(seed * 1'000'003 + step);
   random.discard(static_cast<unsigned long long>(first));

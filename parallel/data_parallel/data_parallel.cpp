@@ -44,9 +44,17 @@ void check(std::span<const Parameter> parameters, const DataParallelPolicy& poli
   const auto refuse = [](const std::string& why) {
     throw Error(ErrorCode::invalid_argument, "data parallel: " + why);
   };
+  constexpr double kMostElements = 1e14;  // so that bytes of them all are a number
+  double elements = 0;
   for (const Parameter& p : parameters) {
     if (!is_float(p.type)) {
       refuse(fmt::format("{}: gradients have floating-point types", text_of(p)));
+    }
+    double count = 1;
+    for (const std::size_t size : p.shape) count *= static_cast<double>(size);
+    elements += count;
+    if (!(elements <= kMostElements)) {
+      refuse(fmt::format("{}: more elements than there can be", text_of(p)));
     }
   }
   if (policy.bucket_bytes == 0 || policy.first_bucket_bytes == 0) refuse("buckets of 0 bytes");
@@ -203,6 +211,10 @@ void DataParallel::broadcast_parameters(std::span<void* const> pointers, int roo
   std::vector<std::span<std::byte>> memory;
   for (std::size_t i = 0; i < pointers.size(); ++i) {
     const std::size_t bytes = parameters_[i].count() * size_of(parameters_[i].type);
+    if (bytes > 0 && pointers[i] == nullptr) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("data parallel: the pointer to {} is null", parameters_[i].name));
+    }
     memory.emplace_back(static_cast<std::byte*>(pointers[i]), bytes);
   }
   broadcast_all(axis_, memory, root);

@@ -16,9 +16,10 @@
 // one order, the same on all ranks, in whatever order gradients become ready there. buckets.h says
 // what lies where, reduction.h how a bucket is averaged, policy.h what can be chosen.
 //
-// One thread at a time calls an engine, and nobody else its axis meanwhile. Functions throw
-// tutti::Error: after peer_lost or another failure of the axis the engine is of no use; after
-// mismatch and invalid_argument from finish() the next step may be made.
+// One thread at a time calls an engine, and nobody else its axis meanwhile. Several engines may
+// share an axis; what they do on it comes in the same order on all ranks, as all collectives do.
+// Functions throw tutti::Error: after peer_lost or another failure of the axis the engine is of no
+// use; after mismatch and invalid_argument from finish() the next step may be made.
 #pragma once
 
 #include <chrono>

@@ -1,7 +1,12 @@
 #include "parallel/optimizer/optimizer.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
+#include <limits>
+
+#include "core/error.h"
 
 namespace tutti::parallel {
 namespace {
@@ -14,6 +19,15 @@ void* at(void* data, DataType type, std::size_t i) {
 const void* at(const void* data, DataType type, std::size_t i) {
   return static_cast<const std::byte*>(data) + i * size_of(type);
 }
+
+/// One number that is none ends in all parameters.
+void check(std::string_view optimizer, std::string_view option, double value, double below) {
+  if (value >= 0 && value < below) return;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("{}: the {} is {}; it is 0 or more{}", optimizer, option, value,
+                          std::isinf(below) ? "" : fmt::format(", and less than {}", below)));
+}
+constexpr double kAny = std::numeric_limits<double>::infinity();
 
 }  // namespace
 
@@ -36,6 +50,20 @@ void Optimizer::update(const Slice& slice) const {
                        at(slice.compute, slice.compute_type, i), block.count);
     }
   }
+}
+
+void AdamW::check_options() const {
+  check("AdamW", "learning rate", options.learning_rate, kAny);
+  check("AdamW", "beta1", options.beta1, 1);
+  check("AdamW", "beta2", options.beta2, 1);
+  check("AdamW", "epsilon", options.epsilon, kAny);
+  check("AdamW", "weight decay", options.weight_decay, kAny);
+}
+
+void Sgd::check_options() const {
+  check("SGD", "learning rate", options.learning_rate, kAny);
+  check("SGD", "momentum", options.momentum, kAny);
+  check("SGD", "weight decay", options.weight_decay, kAny);
 }
 
 void AdamW::update_block(const Slice& slice, const kernels::Block& block) const {

@@ -35,6 +35,9 @@ class Optimizer {
   virtual std::string_view name() const = 0;
   /// How many numbers it keeps for each parameter, besides the parameter.
   virtual std::size_t states() const = 0;
+  /// Throws Error(invalid_argument) for options that are none: before a step, as it would be made
+  /// of some parameters only otherwise.
+  virtual void check_options() const {}
   void update(const Slice& slice) const;
 
  private:
@@ -52,6 +55,7 @@ class AdamW final : public Optimizer {
   explicit AdamW(const Options& o) : options(o) {}
   std::string_view name() const override { return "AdamW"; }
   std::size_t states() const override { return 2; }
+  void check_options() const override;
 
   Options options;  // may change from step to step, alike on all ranks
 
@@ -71,6 +75,7 @@ class Sgd final : public Optimizer {
   explicit Sgd(const Options& o) : options(o) {}
   std::string_view name() const override { return "SGD"; }
   std::size_t states() const override { return options.momentum != 0 ? 1 : 0; }
+  void check_options() const override;
 
   Options options;
 

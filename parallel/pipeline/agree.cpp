@@ -50,6 +50,12 @@ void check(const Axis& axis, const Schedule& s, const std::vector<std::size_t>& 
     refuse(fmt::format("there are {} sizes of what goes from a stage to the next, and {} stages",
                        bytes.size(), s.stages()));
   }
+  constexpr std::size_t kMostBytes = std::size_t{1} << 44;  // so that those of all are a number
+  for (std::size_t b = 0; b < bytes.size(); ++b) {
+    if (bytes[b] <= kMostBytes) continue;
+    refuse(
+        fmt::format("{} bytes go from stage {} to the next: more than there can be", bytes[b], b));
+  }
   for (const Action& a : s.actions[index(axis.rank())]) {
     const auto needs = [&](bool has, std::string_view function) {
       if (!has)

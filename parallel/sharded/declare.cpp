@@ -14,6 +14,8 @@ namespace {
 void check(const std::vector<Unit>& units, const Policy& policy, const ShardedAxes& axes) {
   const auto refuse = [](const std::string& why) { throw Error(ErrorCode::invalid_argument, why); };
   policy.check();
+  constexpr double kMostElements = 1e14;  // so that bytes of them all, padded, are a number
+  double elements = 0;
   for (const Unit& unit : units) {
     const Reshard reshard = unit.reshard.value_or(policy.reshard_after_forward);
     if (reshard == Reshard::to_group && axes.group == nullptr) {
@@ -23,6 +25,11 @@ void check(const std::vector<Unit>& units, const Policy& policy, const ShardedAx
                       unit.name));
     }
     for (const UnitParameter& p : unit.parameters) {
+      elements += static_cast<double>(p.count);
+      if (elements > kMostElements) {
+        refuse(fmt::format("parameter '{}' of unit '{}' has {} elements: more than there can be",
+                           p.name, unit.name, p.count));
+      }
       if (p.rows == 0 ? p.count != 0 : p.count % p.rows != 0) {
         refuse(
             fmt::format("parameter '{}' of unit '{}' has {} elements in {} rows, which do not "

@@ -1,5 +1,6 @@
 #include "parallel/sharded/order.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "parallel/roll_call.h"
@@ -17,6 +18,7 @@ void Order::record(Event event) {
 }
 
 std::vector<Event> Order::expected(std::size_t most) const {
+  most = std::min(most, next_.size());  // ways may lead in a circle
   std::vector<Event> events;
   Event at = last_;
   for (std::size_t n = history_.size(); events.size() < most; ++n) {

@@ -24,7 +24,11 @@ void Policy::check() const {
   if (p.buffer && !is_float(*p.buffer)) {
     refuse(fmt::format("buffers of type {}: it has to be a floating-point type", name(*p.buffer)));
   }
+  constexpr std::size_t kMostAlignment = 1 << 20;
   if (alignment == 0) refuse("alignment is 0; 1 is none");
+  if (alignment > kMostAlignment) {
+    refuse(fmt::format("alignment is {}, more than {}", alignment, kMostAlignment));
+  }
   if (stage != Stage::parameters && reshard_after_forward != Reshard::yes) {
     refuse("reshard_after_forward is for stage 3; before it parameters are not sharded");
   }

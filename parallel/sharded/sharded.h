@@ -106,7 +106,7 @@ class ShardedDataParallel {
   /// All gradients of the step are there, and reduced.
   void finish_backward();
   /// Of all gradients, as they are divided. `also`: other axes that parameters are sharded over.
-  /// The same bits on all their ranks.
+  /// The same bits on all their ranks; infinite from 1e154 on.
   double gradient_norm(std::span<Axis* const> also = {});
   /// Scales the gradients, in the step that follows, so that their norm is at most `most`. Returns
   /// what it was; where that is not finite, step() is better left out (discard_gradients()).

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
+#include "core/convert.h"
 #include "parallel/gradient_norm.h"
 #include "parallel/optimizer/kernels.h"
 #include "parallel/sharded/sharded.h"
@@ -95,7 +95,7 @@ void ShardedDataParallel::check_gradients(UnitState& u) {
   const DataType type = state_.policy.precision.gradient;
   for (std::size_t p = 0; not_finite_ == 0 && p < u.unit.parameters.size(); ++p) {
     const std::byte* data = state_.full_gradients(u) + u.layout.offset(p) * size_of(type);
-    if (std::isfinite(kernels::sum_of_squares(type, data, u.unit.parameters[p].count))) continue;
+    if (all_finite(data, type, u.unit.parameters[p].count)) continue;
     const auto rank = static_cast<std::uint64_t>(roll_call_.rank());
     const auto unit = static_cast<std::uint64_t>(&u - state_.units.data());
     not_finite_ = ((rank + 1) << kUnitBits | unit) << kParameterBits | p;
@@ -141,6 +141,7 @@ double ShardedDataParallel::gradient_norm(std::span<Axis* const> also) {
 }
 
 double ShardedDataParallel::clip_gradients(double most, std::span<Axis* const> also) {
+  if (!(most >= 0)) misused(fmt::format("gradients are clipped to a norm of {}", most));
   const double norm = gradient_norm(also);
   gradient_scale_ = norm > most ? most / norm : 1;
   return norm;
@@ -148,6 +149,7 @@ double ShardedDataParallel::clip_gradients(double most, std::span<Axis* const> a
 
 void ShardedDataParallel::step(const Optimizer& optimizer) {
   nothing_in_use("step()");
+  optimizer.check_options();
   if (!finished_) misused("step() before finish_backward()");
   for (const UnitState& u : state_.units) {
     if (u.unread) {

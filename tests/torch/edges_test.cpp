@@ -230,6 +230,28 @@ TEST(TorchEdges, LinearWithAutocast) {
   });
 }
 
+// As two towers with the same parameters do; their inputs are data, which need no gradients.
+TEST(TorchEdges, AUnitIsUsedTwiceInAStep) {
+  for (const bool input_needs_gradient : {false, true}) {
+    run_thread_ranks(2, [&](Communicator& comm) {
+      CommunicatorAxis axis(comm);
+      Sums module({4, 4});
+      FullyShard shards({.shard = &axis}, {{"module", &module}});
+      const auto use = [&](float factor_of_it) {
+        const Tensor x = at::full({1}, factor_of_it).requires_grad_(input_needs_gradient);
+        return shards.forward(
+            0, [&](const Tensor& t) { return module.forward(t); }, x);
+      };
+      for (int step = 0; step < 2; ++step) {
+        const Tensor one = use(1), two = use(static_cast<float>(2 + 2 * comm.rank()));
+        shards.backward(one + two);
+        EXPECT_EQ(*static_cast<const float*>(shards.engine().shard({0, 0}).gradient), 4.f);
+        shards.engine().discard_gradients();
+      }
+    });
+  }
+}
+
 TEST(TorchEdges, FrozenParametersStayAsTheyAre) {
   run_thread_ranks(2, [](Communicator& comm) {
     CommunicatorAxis axis(comm);

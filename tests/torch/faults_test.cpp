@@ -338,6 +338,54 @@ TEST(TorchFullyShard, RefusesASecondBackwardInStageOne) {
   });
 }
 
+// The rank that throws may live on; the others do not wait for it until their time is over.
+TEST(TorchFullyShard, ARankThatFailsInForwardEndsAll) {
+  run_thread_ranks(3, [](Communicator& comm) {
+    CommunicatorAxis axis(comm);
+    Sharded model(axis);
+    const auto step = [&](bool throws) {
+      const Tensor loss = model.shards.forward(
+          0,
+          [&](const Tensor& x) {
+            if (throws) throw std::runtime_error("no memory for this");
+            return model.module.forward(x);
+          },
+          input(comm.rank()));
+      model.shards.backward(loss);
+      model.shards.engine().discard_gradients();
+    };
+    step(false);
+    std::string said;
+    try {
+      step(comm.rank() == 1);
+    } catch (const std::exception& e) {
+      said = e.what();
+    }
+    EXPECT_THAT(said, HasSubstr("no memory for this"));
+    if (comm.rank() != 1) {
+      EXPECT_THAT(said, HasSubstr("rank 1 failed in the forward of unit 'two'"));
+    }
+  });
+}
+
+TEST(TorchFullyShard, RefusesABackwardAfterItsEnd) {
+  run_thread_ranks(2, [](Communicator& comm) {
+    CommunicatorAxis axis(comm);
+    Tensor loss;
+    {
+      Sharded model(axis);
+      loss = model.forward(input(comm.rank()));
+    }
+    const Error e = error_of([&] { loss.backward(); });
+    EXPECT_EQ(e.code(), ErrorCode::invalid_usage);
+    EXPECT_THAT(e.what(), HasSubstr("whose FullyShard is no more"));
+    EXPECT_EQ(error_of([&] {
+                FullyShard({.shard = &axis}, {{"none", nullptr}});
+              }).code(),
+              ErrorCode::invalid_argument);
+  });
+}
+
 TEST(TorchFullyShard, NestsUnits) {
   run_thread_ranks(2, [](Communicator& comm) {
     CommunicatorAxis axis(comm);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <torch/optim/adamw.h>
 
+#include <cmath>
 #include <mutex>
 
 #include "examples/train/trainer.h"
@@ -264,6 +265,18 @@ TEST(Mixes, ThatCannotBeSayWhy) {
             std::string::npos);
   EXPECT_NE(why(3, [](Options&) {}).find("8 sequences among dp 3"), std::string::npos);
   EXPECT_NE(why(8, [](Options& o) { o.tp = 8; }).find("4 heads among 8"), std::string::npos);
+  // Products and numbers that are none.
+  EXPECT_NE(why(4, [](Options& o) { o.tp = o.pp = 65'536; }).find("are 4294967296 ranks"),
+            std::string::npos);
+  EXPECT_NE(why(4, [](Options& o) { o.tp = 2'000'000'000; }).find("--tp 2000000000 is more than"),
+            std::string::npos);
+  EXPECT_NE(why(4, [](Options& o) { o.threads = 100'000; }).find("--threads 100000 is more than"),
+            std::string::npos);
+  EXPECT_NE(why(4, [](Options& o) { o.rate = std::nan(""); }).find("--rate nan"),
+            std::string::npos);
+  EXPECT_NE(why(4, [](Options& o) { o.clip = -1; }).find("--clip -1"), std::string::npos);
+  EXPECT_NE(why(4, [](Options& o) { o.shape.layers = 2'000'000'000; }).find("every size"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -96,10 +96,33 @@ TEST(Train, TracesPipelines) {
   EXPECT_FALSE(tracks.of(0, "pp").empty());
 }
 
+// Rank 0 writes it, and all are told why there is no training.
 TEST(Train, RefusesAFileThatCannotBeWritten) {
-  Job job(train(1, "--trace /nonexistent/trace.json"));
+  Job job(train(2, "--trace /nonexistent/trace.json"));
   EXPECT_NE(job.wait(), 0);
-  expect_contains(job.err(), "--trace /nonexistent/trace.json: it cannot be written");
+  std::size_t told = 0;
+  for (const std::string& line : lines(job.err())) {
+    told += line.find("--trace /nonexistent/trace.json: it cannot be written") != std::string::npos;
+  }
+  EXPECT_EQ(told, 2u) << job.err();
+}
+
+// Devices and pipes have no end.
+TEST(Train, RefusesATextThatIsNone) {
+  const auto refused = [](const std::string& text) {
+    Job job(shell(1, "exec " TRAIN " --text " + text, {"--timeout", "60"}));
+    EXPECT_NE(job.wait(), 0);
+    return job.err();
+  };
+  expect_contains(refused("/nonexistent"), "--text /nonexistent: there is no such file or folder");
+  expect_contains(refused("/dev/zero"), "--text /dev/zero: it is neither a file nor a folder");
+  const auto huge = std::filesystem::temp_directory_path() / fmt::format("huge.{}", getpid());
+  std::ofstream{huge};
+  std::filesystem::resize_file(huge, std::uintmax_t{3} << 30);  // sparse
+  expect_contains(refused(huge.string()), "more than 1024 MiB; name a part of it");
+  std::filesystem::resize_file(huge, 0);
+  expect_contains(refused(huge.string()), "there is no text in " + huge.string());
+  std::filesystem::remove(huge);
 }
 
 TEST(Train, RefusesOtherOptionsOnSomeRanks) {
