@@ -34,10 +34,18 @@ void Future::State::complete(std::optional<Error> why) {
   for (const auto& callback : mine) call_back(callback);
 }
 
+void Future::State::check_process() const {
+  if (made_in == process_generation()) return;
+  throw Error(ErrorCode::invalid_usage,
+              "this Future is of the process of which this one is a child: after fork() only the "
+              "parent can wait for it");
+}
+
 bool Future::ready() const { return !state_ || state_->done.load(std::memory_order_acquire); }
 
 void Future::wait() {
   if (!ready()) {
+    state_->check_process();
     refuse_to_block("wait for a Future");
     std::unique_lock lock(state_->mutex);
     state_->changed.wait(lock, [&] { return ready(); });  // no deadline, so no timer of the kernel
@@ -51,6 +59,7 @@ bool Future::wait_for(std::chrono::nanoseconds longest) {
 
 bool Future::wait_until(std::chrono::steady_clock::time_point deadline) {
   if (!ready()) {
+    state_->check_process();
     refuse_to_block("wait for a Future");
     std::unique_lock lock(state_->mutex);
     if (!state_->changed.wait_until(lock, deadline, [&] { return ready(); })) return false;
@@ -67,6 +76,7 @@ std::optional<Error> Future::error() const {
 void Future::on_ready(std::function<void()> callback) {
   if (!callback) throw Error(ErrorCode::invalid_argument, "on_ready: there is no function to call");
   if (!ready()) {
+    state_->check_process();
     const std::lock_guard lock(state_->mutex);
     if (!ready()) return state_->callbacks.push_back(std::move(callback));
   }

@@ -3,19 +3,24 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <cstdint>
 #include <functional>
 #include <mutex>
 #include <optional>
 #include <vector>
 
 #include "comm/communicator.h"
+#include "core/fork.h"
 
 namespace tutti {
 
 struct Future::State {
   /// The call is over; with `why`, it has failed. Runs the callbacks.
   void complete(std::optional<Error> why);
+  /// Throws in a child of fork(), which has none of the threads that would complete it.
+  void check_process() const;
 
+  const std::uint32_t made_in = process_generation();
   std::atomic<bool> done{false};
   std::mutex mutex;
   std::condition_variable changed;

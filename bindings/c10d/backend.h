@@ -131,10 +131,10 @@ class Backend final : public ::c10d::Backend {
   std::mutex mutex_;  // of calls; not of abort()
   Communicator comm_;
   std::atomic<int> started_{0};  // and not over
-  std::unique_ptr<Messages> messages_;
+  std::shared_ptr<Messages> messages_;
   std::atomic<std::uint64_t> sequence_{0};  // collectives so far
   std::uint64_t monitored_ = 0;             // monitored barriers so far
-  int coalescing_ = 0;
+  bool coalescing_ = false;
   std::vector<WorkPointer> coalesced_;
 };
 

@@ -30,6 +30,8 @@ Counts counts_of(const Tensors& tensors) {
   return counts;
 }
 
+std::int64_t rows_of(const at::Tensor& t) { return t.dim() == 0 ? 1 : t.size(0); }
+
 bool all_equal(const Counts& counts) {
   return std::ranges::all_of(counts, [&](std::size_t c) { return c == counts.front(); });
 }
@@ -382,15 +384,15 @@ WorkPointer Backend::alltoall_base(at::Tensor& out, at::Tensor& in,
   const at::Tensor to = output(o, out, false);
   const Elements e = elements_of(in.scalar_type());
   if (out_splits.empty() && in_splits.empty()) {
-    TORCH_CHECK(in.numel() == out.numel() && in.numel() % size_ == 0, "all_to_all: the input's ",
-                in.numel(), " and the output's ", out.numel(),
-                " elements are not the same number for each of ", size_, " ranks");
+    TORCH_CHECK(in.numel() == out.numel() && rows_of(in) % size_ == 0 && rows_of(out) % size_ == 0,
+                "all_to_all: the input's shape ", in.sizes(), " and the output's ", out.sizes(),
+                " are not as many rows for each of ", size_, " ranks");
     o.steps.push_back(step(Collective::all_to_all, from, to,
                            static_cast<std::size_t>(in.numel() / size_) * e.each, e));
     return issue(std::move(o), opts.timeout, opts.asyncOp);
   }
   const auto counts = [&](const std::vector<std::int64_t>& splits, const at::Tensor& t) {
-    const std::int64_t rows = t.dim() == 0 ? t.numel() : t.size(0);
+    const std::int64_t rows = rows_of(t);
     std::int64_t sum = 0;
     for (const std::int64_t s : splits) sum += s;
     TORCH_CHECK(splits.empty() ? rows % size_ == 0 : splits.size() == ranks() && sum == rows,

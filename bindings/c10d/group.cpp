@@ -35,13 +35,16 @@ Backend::~Backend() {
 
 void Backend::startCoalescing() {
   const std::lock_guard lock(mutex_);
-  ++coalescing_;
+  // Not one inside of another: what an exception has ended is over, and nobody waits for its calls.
+  coalescing_ = true;
+  coalesced_.clear();
 }
 
 WorkPointer Backend::endCoalescing() {
   const std::lock_guard lock(mutex_);
-  TORCH_CHECK(coalescing_ > 0, "endCoalescing without startCoalescing");
-  if (--coalescing_ > 0 || coalesced_.empty()) return nullptr;
+  TORCH_CHECK(coalescing_, "endCoalescing without startCoalescing");
+  coalescing_ = false;
+  if (coalesced_.empty()) return nullptr;
   const Tensors::size_type parts = coalesced_.size();
   Operation o(::c10d::OpType::COALESCED, "tutti:coalesced",
               static_cast<Work&>(*coalesced_.front()).operation().device);

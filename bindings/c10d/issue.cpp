@@ -24,12 +24,12 @@ WorkPointer Backend::issue(Operation&& o, Milliseconds timeout, bool async) {
     // Where something is under way that others may wait for in another order, this must not wait
     // for it.
     const bool alone = started_.load(std::memory_order_acquire) == 0;
-    if (!async && alone && coalescing_ == 0) {
+    if (!async && alone && !coalescing_) {
       run(o, timeout);
       return nullptr;
     }
     WorkPointer work = start(std::move(o), timeout);
-    if (coalescing_ > 0) coalesced_.push_back(work);
+    if (coalescing_) coalesced_.push_back(work);
     return work;
   });
 }

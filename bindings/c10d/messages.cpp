@@ -5,7 +5,10 @@
 namespace tutti::pytorch {
 
 Messages::Messages(Communicator& comm, std::atomic<int>& started)
-    : comm_(comm), started_(started), peers_(static_cast<std::size_t>(comm.size())) {}
+    : comm_(comm),
+      rank_(comm.rank()),
+      started_(started),
+      peers_(static_cast<std::size_t>(comm.size())) {}
 
 Future Messages::start(const Call& call, std::function<void(const std::optional<Error>&)> over) {
   started_.fetch_add(1, std::memory_order_relaxed);
@@ -73,7 +76,7 @@ void Messages::send(Memory from, int peer, int tag, std::chrono::nanoseconds tim
         [done = std::move(done), peer](const std::optional<Error>& why) { done(why, peer); });
 }
 
-void Messages::receive(Memory to, int source, int tag, std::chrono::nanoseconds timeout,
+bool Messages::receive(Memory to, int source, int tag, std::chrono::nanoseconds timeout,
                        Done done) {
   std::unique_lock lock(mutex_);
   const int first = source == kAny ? 0 : source;
@@ -89,11 +92,38 @@ void Messages::receive(Memory to, int source, int tag, std::chrono::nanoseconds 
       if (found->header.bytes == to.bytes && to.bytes > 0) {
         std::memcpy(to.data, found->data.data(), to.bytes);
       }
-      return deliver(posted, s, found->header);
+      deliver(posted, s, found->header);
+      return false;
     }
   }
   posted_.push_back({to, source, tag, timeout, std::move(done)});
   for (int s = first; s <= last; ++s) ask(s);
+  return is_own(source);
+}
+
+void Messages::expire() {
+  const auto now = std::chrono::steady_clock::now();
+  std::list<Posted> late;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto it = posted_.begin(); it != posted_.end();) {
+      const auto next = std::next(it);
+      if (is_own(it->source) && now - it->posted >= it->timeout) {
+        late.splice(late.end(), posted_, it);
+      }
+      it = next;
+    }
+  }
+  for (const Posted& p : late) {
+    const double seconds = std::chrono::duration<double>(p.timeout).count();
+    p.done(Error(ErrorCode::timed_out,
+                 c10::str("a message that rank ", rank_,
+                          " was to send to itself has not come within "
+                          "the timeout of ",
+                          seconds, " s", waited_for(p)),
+                 rank_),
+           rank_);
+  }
 }
 
 void Messages::ask(int source) {
@@ -218,12 +248,12 @@ void Messages::fail(int source, const Error& why) {
 
 std::string Messages::waited_for(const Posted& posted) {
   const bool any = posted.source == kAny;
-  std::string text = c10::str(". Rank ", comm_.rank(), " was to receive ",
+  std::string text = c10::str(". Rank ", rank_, " was to receive ",
                               describe(posted.to.bytes, static_cast<int>(posted.to.type)),
                               " with tag ", posted.tag, " from ");
   text += any ? "any rank" : c10::str("rank ", posted.source);
   const std::lock_guard lock(mutex_);
-  for (int s = 0; s < comm_.size(); ++s) {
+  for (int s = 0; s < static_cast<int>(peers_.size()); ++s) {
     const auto& kept = peers_[static_cast<std::size_t>(s)].kept;
     if (kept.empty() || (!any && s != posted.source)) continue;
     text += c10::str("; what has come from rank ", s, " first has tag ", kept.front()->header.tag);

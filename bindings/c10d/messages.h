@@ -30,8 +30,10 @@ class Messages {
     at::ScalarType type = at::kByte;
   };
   void send(Memory from, int peer, int tag, std::chrono::nanoseconds timeout, Done done);
-  /// `source`: a rank, or kAny.
-  void receive(Memory to, int source, int tag, std::chrono::nanoseconds timeout, Done done);
+  /// `source`: a rank, or kAny. Whether this rank alone can send it: then no other one's silence
+  /// ends it, but expire(), which who waits for it calls now and then.
+  bool receive(Memory to, int source, int tag, std::chrono::nanoseconds timeout, Done done);
+  void expire();
   static constexpr int kAny = -1;
 
   /// Nothing is waited for any more: what has not come fails.
@@ -49,6 +51,7 @@ class Messages {
     int tag;
     std::chrono::nanoseconds timeout;
     Done done;
+    std::chrono::steady_clock::time_point posted = std::chrono::steady_clock::now();
   };
   struct Kept {  // came before its recv
     Header header;
@@ -70,6 +73,7 @@ class Messages {
   std::optional<Posted> take(int source, int tag);
   Future start(const Call& call, std::function<void(const std::optional<Error>&)> over);
   bool wants(int source) const;
+  bool is_own(int source) const { return source == rank_ || peers_.size() == 1; }
   // Without:
   void fail(int source, const Error& why);
   void deliver(const Posted& to, int source, const Header& header);
@@ -78,6 +82,7 @@ class Messages {
   static std::string describe(std::uint64_t bytes, int type);
 
   Communicator& comm_;
+  const int rank_;
   std::atomic<int>& started_;
   std::recursive_mutex mutex_;  // what cannot be started is over at once
   std::vector<Peer> peers_;

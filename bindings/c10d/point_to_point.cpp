@@ -43,7 +43,7 @@ WorkPointer Backend::message(Tensors& tensors, int peer, int tag, bool sends) {
       operation.steps.push_back(s);
       return put_on_stream(std::move(operation), ::c10d::kUnsetTimeout);
     }
-    if (!messages_) messages_ = std::make_unique<Messages>(comm_, started_);
+    if (!messages_) messages_ = std::make_shared<Messages>(comm_, started_);
     const Messages::Memory where{static_cast<std::byte*>(memory.data_ptr()), memory.nbytes(),
                                  memory.scalar_type()};
     auto work = make_work(std::move(operation), 1, ::c10d::kUnsetTimeout);
@@ -54,10 +54,12 @@ WorkPointer Backend::message(Tensors& tensors, int peer, int tag, bool sends) {
     const Milliseconds timeout = options_->timeout;
     if (sends) {
       messages_->send(where, peer, tag, timeout, done);
-    } else {
-      messages_->receive(where, peer, tag, timeout, done);
+    } else if (messages_->receive(where, peer, tag, timeout, done)) {
+      work->look([of = std::weak_ptr<Messages>(messages_)] {
+        if (const auto messages = of.lock()) messages->expire();
+      });
     }
-    if (coalescing_ > 0) coalesced_.push_back(work);
+    if (coalescing_) coalesced_.push_back(work);
     return work;
   });
 }

@@ -1,5 +1,6 @@
 #include "tensors.h"
 
+#include <cmath>
 #include <optional>
 #include <torch/csrc/distributed/c10d/Utils.hpp>
 
@@ -261,6 +262,9 @@ Reduction reduction_of(const ::c10d::ReduceOp& op, at::ScalarType type, const ch
       r.op = ReduceKind::max;
       break;
     case Op::PREMUL_SUM:
+      TORCH_CHECK(!c10::isIntegralType(type, false) || factor_of(op) == std::trunc(factor_of(op)),
+                  what, ": PREMUL_SUM multiplies tensors of ", type, " by whole numbers, not by ",
+                  factor_of(op));
       r.op = ReduceOp::pre_multiplied_sum(r.elements.type, factor_of(op));
       break;
     default:

@@ -116,11 +116,18 @@ void Work::synchronize() {
 
 bool Work::wait(std::chrono::milliseconds timeout) {
   {
+    using Clock = std::chrono::steady_clock;
     std::unique_lock lock(mutex_);
-    constexpr std::chrono::hours kEver(24 * 365);
-    const auto end = std::chrono::steady_clock::now() +
-                     (timeout.count() > 0 ? timeout : std::chrono::milliseconds(kEver));
-    if (!wait_until(lock, cv_, end, [&] { return completed_; })) {
+    constexpr std::chrono::milliseconds kEver = std::chrono::hours(24 * 365), kMoment(50);
+    const auto end = Clock::now() + (timeout.count() > 0 ? std::min(timeout, kEver) : kEver);
+    const auto over = [&] { return completed_; };
+    while (look_ && !over() && Clock::now() < end) {
+      lock.unlock();
+      look_();
+      lock.lock();
+      wait_until(lock, cv_, std::min(end, Clock::now() + kMoment), over);
+    }
+    if (!wait_until(lock, cv_, end, over)) {
       C10_THROW_ERROR(DistBackendError,
                       c10::str(operation_.name, ": Timed out waiting ", timeout.count(),
                                "ms: it was not over then, and goes on"));

@@ -23,6 +23,8 @@ class Work final : public ::c10d::Work {
   void then_end(const c10::intrusive_ptr<Work>& other);
   /// For a recv from any source: whose message it got.
   void set_source(int rank) { source_ = rank; }
+  /// What wait() calls now and then.
+  void look(std::function<void()> function) { look_ = std::move(function); }
   /// On a GPU: what was put on the current stream is over when that has come here.
   void record_event();
 
@@ -51,6 +53,7 @@ class Work final : public ::c10d::Work {
   std::atomic<int> left_;
   std::atomic<int> source_{-1};
   std::optional<c10::Event> event_;
+  std::function<void()> look_;
   // Under the lock of the base class:
   std::optional<Error> error_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;  // once somebody has asked for it

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 #include <nanobind/ndarray.h>
 
+#include <charconv>
 #include <cstring>
 #include <optional>
 #include <string_view>
@@ -84,17 +85,18 @@ ElementType from_format(const char* format, std::size_t bytes) {
   }
 }
 
-/// As __array_interface__ writes a type ("<f4"); types of ml_dtypes are "<V2" there, or "<f1", and
-/// have their names.
+/// As __array_interface__ writes a type: "<f4", "<M8[ns]". Types of ml_dtypes are "<V2" there, or
+/// "<f1", and have their names.
 ElementType from_typestr(std::string_view typestr, std::string_view name) {
   if (name == "bfloat16") return number(DataType::bfloat16);
   if (name == "float8_e4m3fn") return number(DataType::float8_e4m3);
   if (name == "float8_e5m2") return number(DataType::float8_e5m2);
   std::size_t bytes = 0;
-  for (const char c : typestr.substr(std::min<std::size_t>(2, typestr.size()))) {
-    bytes = bytes * 10 + static_cast<std::size_t>(c - '0');
-  }
-  if (typestr.size() < 3 || typestr[0] == '>') return opaque(bytes);
+  const char* const end = typestr.data() + typestr.size();
+  const char* const digits = std::min(typestr.data() + 2, end);
+  const auto [after, wrong] = std::from_chars(digits, end, bytes);
+  if (wrong != std::errc{} || (after != end && *after != '[')) return opaque(0);
+  if (typestr[0] == '>') return opaque(bytes);
   switch (typestr[1]) {
     case 'b':
       return boolean();
@@ -124,7 +126,9 @@ ElementType from_dlpack(const nb::dlpack::dtype& type) {
     kE4m3fn = 10,
     kE5m2 = 12
   };
-  const std::size_t bytes = (type.bits * type.lanes + 7) / 8;
+  const std::size_t bits = std::size_t{type.bits} * type.lanes;
+  if (bits % 8 != 0) return opaque(0);
+  const std::size_t bytes = bits / 8;
   if (type.lanes != 1) return opaque(bytes);
   switch (type.code) {
     case kInt:
@@ -153,6 +157,21 @@ ElementType from_dlpack(const nb::dlpack::dtype& type) {
   throw nb::python_error();
 }
 
+[[noreturn]] void refuse_type(const std::string& why) {
+  PyErr_SetString(PyExc_TypeError, why.c_str());
+  throw nb::python_error();
+}
+
+/// Whether a type in the struct module's letters has Python objects. ":" encloses names of fields.
+bool has_objects(const char* format) {
+  bool in_name = false;
+  for (; format != nullptr && *format != 0; ++format) {
+    if (*format == ':') in_name = !in_name;
+    if (*format == 'O' && !in_name) return true;
+  }
+  return false;
+}
+
 [[noreturn]] void refuse_gaps(const char* argument) {
   refuse(
       fmt::format("{} is not contiguous (rows one after the other, without gaps): pass a copy, "
@@ -164,8 +183,10 @@ ElementType from_dlpack(const nb::dlpack::dtype& type) {
   refuse(fmt::format("{} is read-only, but would be written to", argument));
 }
 
-bool is_contiguous(std::span<const std::int64_t> shape, std::span<const std::int64_t> strides) {
-  std::int64_t expected = 1;
+/// `element`: the size of one, as strides count.
+bool is_contiguous(std::span<const std::int64_t> shape, std::span<const std::int64_t> strides,
+                   std::size_t element) {
+  auto expected = static_cast<std::int64_t>(element);
   for (std::size_t d = shape.size(); d-- > 0;) {
     if (shape[d] == 0) return true;
     if (shape[d] != 1 && strides[d] != expected) return false;
@@ -184,9 +205,11 @@ std::size_t product(std::span<const std::int64_t> shape) {
 
 static_assert(sizeof(Py_ssize_t) == sizeof(std::int64_t));
 
-Buffer::Buffer(nb::handle object, Access access, const char* argument) {
+// (Once another constructor is through, an exception calls the destructor.)
+Buffer::Buffer(nb::handle object, Access access, const char* argument) : Buffer() {
   if (take_buffer(object, access, argument) || take_array_interface(object, access, argument) ||
       take_dlpack(object, access, argument)) {
+    if (element_.kind == Kind::opaque) check_opaque(object, argument);
     return;
   }
   PyErr_Format(PyExc_TypeError,
@@ -197,16 +220,19 @@ Buffer::Buffer(nb::handle object, Access access, const char* argument) {
   throw nb::python_error();
 }
 
-Buffer::Buffer(Buffer&& other) noexcept
-    : data_(other.data_),
-      count_(other.count_),
-      element_(other.element_),
-      own_shape_(std::move(other.own_shape_)),
-      shape_(other.shape_),
-      on_gpu_(other.on_gpu_),
-      view_(other.view_),
-      has_view_(std::exchange(other.has_view_, false)),
-      owner_(std::move(other.owner_)) {}
+void Buffer::check_opaque(nb::handle object, const char* argument) const {
+  const nb::object dtype = nb::getattr(object, "dtype", nb::none());
+  const nb::object objects = nb::getattr(dtype, "hasobject", nb::none());
+  if (objects.is(Py_True) || (has_view_ && has_objects(view_.format))) {
+    refuse_type(
+        fmt::format("{} has elements that are Python objects, of which its memory has only "
+                    "the addresses: send them as bytes (pickle.dumps)",
+                    argument));
+  }
+  if (element_.bytes == 0) {
+    refuse_type(fmt::format("{} has elements of a type without a size in bytes", argument));
+  }
+}
 
 Buffer::~Buffer() {
   if (has_view_) PyBuffer_Release(&view_);
@@ -257,9 +283,9 @@ bool Buffer::take_array_interface(nb::handle object, Access access, const char* 
   if (said.contains("strides") && !said["strides"].is_none()) {
     std::vector<std::int64_t> strides;
     for (const nb::handle n : nb::cast<nb::tuple>(said["strides"])) {
-      strides.push_back(nb::cast<std::int64_t>(n) / static_cast<std::int64_t>(element_.bytes));
+      strides.push_back(nb::cast<std::int64_t>(n));
     }
-    if (!is_contiguous(shape_, strides)) refuse_gaps(argument);
+    if (!is_contiguous(shape_, strides, element_.bytes)) refuse_gaps(argument);
   }
   data_ = reinterpret_cast<std::byte*>(nb::cast<std::uintptr_t>(data[0]));
   count_ = product(shape_);
@@ -284,7 +310,7 @@ bool Buffer::take_dlpack(nb::handle object, Access access, const char* argument)
     strides.push_back(array.stride(d));
   }
   shape_ = own_shape_;
-  if (!is_contiguous(shape_, strides)) refuse_gaps(argument);
+  if (!is_contiguous(shape_, strides, 1)) refuse_gaps(argument);
   const nb::object writeable =
       nb::getattr(nb::getattr(object, "flags", nb::none()), "writeable", nb::none());
   if (access == Access::write && writeable.is(Py_False)) refuse_read_only(argument);

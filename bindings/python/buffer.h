@@ -31,10 +31,10 @@ class Buffer {
  public:
   enum class Access : std::uint8_t { read, write };
 
-  /// Throws a TypeError for an object without memory, a BufferError for memory that is read-only
-  /// (where it is to be written) or has gaps. `argument` names it in messages.
+  /// Throws a TypeError for an object without memory or one of Python objects, a BufferError for
+  /// memory that is read-only (where it is to be written) or has gaps. `argument` names it in
+  /// messages.
   Buffer(nb::handle object, Access access, const char* argument);
-  Buffer(Buffer&& other) noexcept;
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
   ~Buffer();  // with the GIL
@@ -49,9 +49,11 @@ class Buffer {
   std::string shape_text() const;
 
  private:
+  Buffer() = default;
   bool take_buffer(nb::handle object, Access access, const char* argument);
   bool take_array_interface(nb::handle object, Access access, const char* argument);
   bool take_dlpack(nb::handle object, Access access, const char* argument);
+  void check_opaque(nb::handle object, const char* argument) const;
 
   std::byte* data_ = nullptr;
   std::size_t count_ = 0;

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <thread>
 #include <utility>
 
 #include "bindings/python/errors.h"
@@ -71,7 +72,8 @@ class PythonFuture {
         try {
           future_.wait_for(std::min<nanoseconds>(left, kMoment));
         } catch (const Error&) {
-          // Thrown below.
+          if (!future_.ready()) throw;
+          // Else it is thrown below.
         }
       }
       if (PyErr_CheckSignals() != 0) throw nb::python_error();
@@ -90,15 +92,18 @@ class PythonFuture {
     if (fd < 0) throw_system_error("eventfd");
     // Its own: it may be written after the caller has closed that one.
     const int own = dup(fd);
-    if (own < 0) {
+    try {
+      if (own < 0) throw_system_error("dup");
+      future_.on_ready([own] {
+        const std::uint64_t one = 1;
+        [[maybe_unused]] const auto written = write(own, &one, sizeof one);
+        close(own);
+      });
+    } catch (...) {
+      if (own >= 0) close(own);
       close(fd);
-      throw_system_error("dup");
+      throw;
     }
-    future_.on_ready([own] {
-      const std::uint64_t one = 1;
-      [[maybe_unused]] const auto written = write(own, &one, sizeof one);
-      close(own);
-    });
     return fd;
   }
 
@@ -122,6 +127,27 @@ class PythonFuture {
   std::unique_ptr<Operation> operation_;
 };
 
+/// The thread that is in a call of a communicator, which one may at a time. Under the GIL.
+class Turn {
+ public:
+  explicit Turn(std::optional<std::thread::id>& whose) : whose_(whose) {
+    if (whose_) {
+      throw Error(ErrorCode::invalid_usage,
+                  "this communicator is in another call, of another thread or of one that a "
+                  "signal's handler has interrupted: one thread at a time calls it, except abort() "
+                  "and check(). Give each thread its own one: split(0), on all ranks in the same "
+                  "order");
+    }
+    whose_ = std::this_thread::get_id();
+  }
+  ~Turn() { whose_.reset(); }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  std::optional<std::thread::id>& whose_;
+};
+
 class PythonCommunicator {
  public:
   explicit PythonCommunicator(Communicator comm) : comm_(std::move(comm)) {}
@@ -134,9 +160,19 @@ class PythonCommunicator {
   }
 
   Communicator& get() { return comm_; }
+  Turn turn() { return Turn(in_call_); }
   Ranks ranks() const { return {comm_.rank(), comm_.size()}; }
 
   void destroy() {
+    // What another thread is waiting for is one of this rank's operations.
+    while (comm_ && in_call_ && in_call_ != std::this_thread::get_id()) {
+      {
+        const nb::gil_scoped_release release;
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    }
+    const Turn turn(in_call_);
     leave();
     if (PyErr_Occurred() != nullptr) throw nb::python_error();  // Ctrl-C
   }
@@ -145,6 +181,7 @@ class PythonCommunicator {
   template <class Fill>
   nb::any call(bool async_op, std::uintptr_t stream, Fill&& fill) {
     (void)comm_.impl();  // before anything else: it may be destroyed
+    const Turn turn(in_call_);
     if (async_op || open_groups().depth > 0) return keep(async_op, stream, fill);
     Operation o;
     fill(o);
@@ -190,6 +227,7 @@ class PythonCommunicator {
   }
 
   Communicator comm_;
+  std::optional<std::thread::id> in_call_;
 };
 
 /// Options from keyword arguments; None: the default.
@@ -415,6 +453,7 @@ void bind_life(nb::class_<PythonCommunicator>& c) {
         const Options options = options_of(timeout, std::nullopt, std::move(algorithm));
         Communicator made;
         {
+          const Turn turn = self.turn();
           const Waiting waiting;
           made = self.get().split(color, key, options);
         }
@@ -429,6 +468,7 @@ void bind_life(nb::class_<PythonCommunicator>& c) {
       [](Self self, const std::vector<int>& excluded, std::optional<double> timeout,
          std::optional<double> rendezvous_timeout) {
         const Options options = options_of(timeout, rendezvous_timeout, std::nullopt);
+        const Turn turn = self.turn();
         const Waiting waiting;
         return PythonCommunicator(self.get().shrink(excluded, options));
       },
@@ -437,7 +477,12 @@ void bind_life(nb::class_<PythonCommunicator>& c) {
       "list;\n"
       "the excluded may be dead, and this communicator have failed.");
   c.def(
-      "use_plan", [](Self self, const std::string& text) { self.get().use_plan(text); }, "text"_a,
+      "use_plan",
+      [](Self self, const std::string& text) {
+        const Turn turn = self.turn();
+        self.get().use_plan(text);
+      },
+      "text"_a,
       "Runs the plan `text` for its collective from now on, once it is proved. All ranks call it.");
   c.def(
       "abort", [](Self self, const std::string& reason) { self.get().abort(reason); },

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -85,7 +86,13 @@ ReduceOp operator_for(const ElementType& element, nb::handle op) {
     if (element.kind == Kind::boolean) {
       refuse(PyExc_TypeError, "booleans cannot be multiplied by a scalar");
     }
-    return ReduceOp::pre_multiplied_sum(element.type, nb::cast<double>(scalar));
+    const auto factor = nb::cast<double>(scalar);
+    if (!is_float(element.type) && factor != std::trunc(factor)) {
+      refuse(PyExc_ValueError,
+             "integers ({}) are not multiplied by {}: convert them to a float type",
+             name(element.type), factor);
+    }
+    return ReduceOp::pre_multiplied_sum(element.type, factor);
   }
   const ReduceKind kind = kind_of(nb::cast<const char*>(op));
   if (element.kind == Kind::boolean) {

@@ -1,7 +1,5 @@
 """All ranks add up an array: tutti run -n 4 python hello.py"""
 
-import numpy as np
-
 import tutti
 
 with tutti.init() as comm:

@@ -251,6 +251,19 @@ def test_torch_tensors():
     run_threads(2, body)
 
 
+def test_kinds_of_memory_that_are_moved():
+    """As they are, also where numpy has no buffer of them."""
+
+    def body(comm):
+        days = np.array(["2020-01-01", "NaT"], "M8[s]") + comm.rank
+        assert comm.all_gather(days).tolist() == [(days - comm.rank + r).tolist() for r in range(2)]
+        assert comm.all_gather(bytes([comm.rank] * 3)).tolist() == [[0] * 3, [1] * 3]
+        one = np.array([(comm.rank, 2)], [("O", "i4"), ("b", "i8")])  # the name of a field
+        assert comm.all_gather(one)["O"].tolist() == [[0], [1]]
+
+    run_threads(2, body)
+
+
 def test_empty_is_zero_and_shared():
     x = tutti.empty((3, 4), ml_dtypes.bfloat16)
     assert x.shape == (3, 4) and x.dtype == ml_dtypes.bfloat16 and not x.astype("f4").any()

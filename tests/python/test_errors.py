@@ -1,5 +1,8 @@
 """What is wrong with a call is said in one sentence, by an exception of the right class."""
 
+import ctypes
+import threading
+
 import numpy as np
 import pytest
 from conftest import run_threads
@@ -9,6 +12,13 @@ import tutti
 
 def alone():
     return tutti.Communicator.create_local(1)[0]
+
+
+class Uneven:
+    """Elements of 4 bytes, one every 6."""
+
+    memory = np.zeros(12, "u1")
+    __array_interface__ = {**memory.__array_interface__, "shape": (2,), "strides": (6,), "typestr": "<f4"}
 
 
 @pytest.mark.parametrize(
@@ -31,6 +41,17 @@ def alone():
         (lambda c: c.broadcast(np.ones(2), root=5), tutti.InvalidArgument, "root 5"),
         (lambda c: c.send(np.ones(2), 3), tutti.InvalidArgument, "peer 3"),
         (lambda c: c.use_plan("nonsense"), tutti.Error, "plan"),
+        # Addresses of Python objects mean nothing to another process.
+        (lambda c: c.all_gather(np.array([1, None])), TypeError, "Python objects"),
+        (lambda c: c.broadcast(np.zeros(2, [("a", "i4"), ("b", "O")])), TypeError, "Python objects"),
+        (lambda c: c.broadcast(np.array(["a"], np.dtypes.StringDType())), TypeError, "Python objects"),
+        (lambda c: c.broadcast((ctypes.py_object * 2)(1, 2)), TypeError, "Python objects"),
+        (lambda c: c.all_gather(np.zeros(3, "V0")), TypeError, "without a size"),
+        (lambda c: c.all_gather(Uneven()), BufferError, "not contiguous"),
+        (lambda c: c.all_reduce(np.ones(2, int), op=tutti.pre_multiplied_sum(0.5)), ValueError, "by 0.5"),
+        (lambda c: tutti.empty((2, -1)), ValueError, "negative"),
+        (lambda c: tutti.empty(3, object), TypeError, "type object"),
+        (lambda c: tutti.empty(2**62, "f8"), MemoryError, "bytes of window memory"),
     ],
 )
 def test_wrong_arguments(call, exception, text):
@@ -123,3 +144,35 @@ def test_a_dropped_group_runs_nothing():
     with tutti.group():
         comm.all_reduce(x, op=tutti.pre_multiplied_sum(3))
     assert x == [3]
+
+
+def test_what_was_refused_is_let_go():
+    comm, memory = alone(), bytearray(8)
+    with pytest.raises(BufferError):
+        comm.all_reduce(memoryview(memory).toreadonly())
+    with pytest.raises(ValueError):
+        comm.all_reduce(memory, out=bytearray(7))
+    memory.extend(b"more")
+
+
+def test_two_threads_in_one_communicator():
+    """The second one is told; destroy() waits for the first."""
+
+    def body(comm):
+        if comm.rank == 1:
+            told.wait(30)
+            return comm.send(np.ones(1000), 0)
+        x = np.zeros(1000)
+        thread = threading.Thread(target=comm.recv, args=(x, 1))
+        thread.start()
+        said = ""
+        while "one thread at a time" not in said:  # until the other one is in its call
+            with pytest.raises(tutti.Error) as caught:
+                comm.use_plan("nonsense")
+            said = str(caught.value)
+        told.set()
+        comm.destroy()
+        assert (x == 1).all()
+
+    told = threading.Event()
+    run_threads(2, body)

@@ -181,6 +181,7 @@ def test_a_child_of_fork_is_told(job):
     j = job(
         2,
         """
+        import asyncio
         comm = tutti.init()
         child = os.fork()
         if child == 0:
@@ -191,9 +192,28 @@ def test_a_child_of_fork_is_told(job):
             os._exit(9)
         says(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
         comm.barrier()
+
+        future = comm.all_reduce(np.ones(1), async_op=True) if comm.rank == 0 else None
+        child = os.fork()  # while it is running
+        if child == 0:
+            told = 0
+            async def wait():
+                await future
+            for f in () if future is None else (future.wait, lambda: future.wait(30), lambda: asyncio.run(wait())):
+                try:
+                    f()
+                except tutti.InvalidUsage as error:
+                    told += "child" in str(error)
+            os._exit(told)
+        says(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        if future is None:
+            comm.all_reduce(np.ones(1))
+        else:
+            assert future.wait() == [2]
         """,
     )
     assert [s[2] for s in j.next(2)] == [7, 7]
+    assert [s[2] for s in j.next(2)] == [3, 0]
     assert j.finish()[0] == 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, SupportsIndex
 
@@ -20,7 +21,7 @@ def empty(
     """A numpy array in window memory, filled with zeros by the system.
 
     Collectives on it are the fastest: other ranks of the host read it where it is. `dtype`: whatever
-    numpy takes, types of ml_dtypes included.
+    numpy takes, types of ml_dtypes included, but no Python objects.
     """
     import numpy as np
 
@@ -29,7 +30,17 @@ def empty(
     except TypeError:
         sizes = tuple(map(operator.index, shape))
     dtype = np.dtype(dtype)
-    memory = _tutti._Memory(math.prod(sizes) * dtype.itemsize)
+    if any(n < 0 for n in sizes):
+        raise ValueError(f"the shape is {sizes}: negative dimensions are not allowed")
+    if dtype.hasobject or dtype.itemsize == 0 or dtype.subdtype:
+        raise TypeError(f"window memory has no elements of type {dtype}: they are objects, or have no size")
+    count = math.prod(sizes) * dtype.itemsize
+    try:
+        memory = _tutti._Memory(min(count, sys.maxsize))
+    except MemoryError:
+        raise MemoryError(
+            f"there are no {count} bytes of window memory for an array of shape {sizes}, type {dtype}"
+        ) from None
     return np.frombuffer(memory, dtype=np.uint8).view(dtype).reshape(sizes)
 
 
@@ -48,5 +59,7 @@ def _like(x, shape):
 
     dtype = getattr(x, "dtype", None)
     if not isinstance(dtype, np.dtype):
+        # (numpy takes bytes for one string.)
+        x = memoryview(x) if isinstance(x, bytes) else x
         dtype = (np.from_dlpack(x) if hasattr(x, "__dlpack__") else np.asarray(x)).dtype
     return empty(shape, dtype)

@@ -185,6 +185,27 @@ def test_named_for_each_device():
     run(2, body_devices, backend="cpu:tutti,cuda:tutti")
 
 
+def body_coalescing_ended(rank, world):
+    """By an exception: what is coalesced afterwards is waited for."""
+    right, left = (rank + 1) % world, (rank - 1) % world
+    for _ in range(2):
+        with pytest.raises(KeyError):
+            with dist._coalescing_manager(device=torch.device("cpu"), async_ops=True):
+                dist.isend(torch.zeros(2), right)
+                raise KeyError("of the user")
+        dist.recv(torch.zeros(2), left)
+    x, y = torch.full((1 << 20,), rank + 1.0), torch.zeros(1 << 20)
+    works = dist.batch_isend_irecv([dist.P2POp(dist.isend, x, right), dist.P2POp(dist.irecv, y, left)])
+    assert works
+    for w in works:
+        w.wait()
+    check(y, torch.full((1 << 20,), left + 1.0), "batch after an exception")
+
+
+def test_coalescing_ended_by_an_exception():
+    run(3, body_coalescing_ended)
+
+
 def usage():
     gc.collect()
     with open("/proc/self/status") as f:

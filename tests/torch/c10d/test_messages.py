@@ -1,5 +1,7 @@
 """send and recv: values for every type, tags in any order, any source, batches, crossing messages."""
 
+import datetime
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -137,3 +139,23 @@ def body_between_collectives(rank, world):
 )
 def test(world, body):
     run(world, body)
+
+
+def body_own(rank, world):
+    """What a rank was to send to itself has a time, too; and nobody else is waited for."""
+    group = dist.new_group(timeout=datetime.timedelta(seconds=1))
+    got = torch.zeros(2)
+    work = dist.irecv(got, rank, group=group)
+    dist.isend(torch.full((2,), rank + 1.0), rank, group=group).wait()
+    work.wait()
+    check(got, torch.full((2,), rank + 1.0), "of oneself")
+    with pytest.raises(dist.DistBackendError, match="to itself has not come within the timeout of 1 s"):
+        dist.recv(got, rank, group=group)
+    dist.barrier(group=group)
+    alone = dist.new_group([rank], timeout=datetime.timedelta(seconds=1), use_local_synchronization=True)
+    with pytest.raises(dist.DistBackendError, match="from any rank"):
+        dist.recv(got, group=alone)
+
+
+def test_messages_to_oneself():
+    run(2, body_own)

@@ -209,3 +209,13 @@ def body_barrier(rank, world):
 )
 def test(world, body):
     run(world, body)
+
+
+def body_rows(rank, world):
+    """Ranks exchange rows; parts of them that happen to fit are refused."""
+    with pytest.raises(RuntimeError, match="as many rows for each of"):
+        dist.all_to_all_single(torch.empty(world + 1, world), torch.ones(world + 1, world))
+
+
+def test_rows_that_ranks_cannot_share():
+    run(2, body_rows)

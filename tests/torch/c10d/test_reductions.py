@@ -197,6 +197,8 @@ def body_scaled(rank, world):
         out = torch.empty(8, dtype=dtype)
         dist.reduce_scatter_tensor(out, everything[rank].clone(), dist._make_nccl_premul_sum(4.0))
         check(out, (reduced(SUM, everything) * 4)[rank * 8 : rank * 8 + 8], f"reduce_scatter {dtype} * 4")
+    with pytest.raises(RuntimeError, match="by whole numbers, not by 0.5"):
+        dist.all_reduce(torch.ones(3, dtype=torch.int32), dist._make_nccl_premul_sum(0.5))
 
 
 @pytest.mark.parametrize("world", WORLDS)
