@@ -12,6 +12,7 @@
 #include <fstream>
 #include <map>
 #include <pugixml.hpp>
+#include <regex>
 #include <set>
 #include <sstream>
 
@@ -379,12 +380,16 @@ struct Carried {
 class Faulty {
  public:
   explicit Faulty(const std::string& file)
-      : document(load(file)), healthy_(graph()), before_(said(healthy_)), carried_(healthy_) {}
+      : text(read_file(file)), healthy_(graph(text)), before_(said(healthy_)), carried_(healthy_) {
+    if (text.starts_with('<')) {
+      EXPECT_TRUE(document.load_string(text.c_str())) << file;
+    }
+  }
 
+  int new_doubts(const pugi::xml_document& changed) { return new_doubts(text_of_xml(changed)); }
   /// How many doubts are new. Plans stay valid, and have half of the bandwidth at least.
-  int new_doubts(const pugi::xml_document& changed) {
-    Records r = records_of(text_of_xml(changed), "file");
-    const Graph g = graph_of(r);
+  int new_doubts(const std::string& changed) {
+    const Graph g = graph(changed);
     expect_valid(g);
     int fresh = 0;
     shown.clear();
@@ -404,10 +409,11 @@ class Faulty {
     return fresh;
   }
 
-  pugi::xml_document document;
-  std::string shown;  // the new doubts
-  double left = 1;    // of the bandwidth
-  int gpus = 0;       // more than before
+  std::string text;
+  pugi::xml_document document;  // of XML
+  std::string shown;            // the new doubts
+  double left = 1;              // of the bandwidth
+  int gpus = 0;                 // more than before
 
  private:
   /// Then plans are the same, and need not be made.
@@ -418,13 +424,8 @@ class Faulty {
                     std::abs(x.bandwidth - y.bandwidth) < 1e-9;
            });
   }
-  static pugi::xml_document load(const std::string& file) {
-    pugi::xml_document d;
-    EXPECT_TRUE(d.load_file(file.c_str()));
-    return d;
-  }
-  Graph graph() const {
-    Records r = records_of(text_of_xml(document), "file");
+  static Graph graph(const std::string& text) {
+    Records r = records_of(text, "file");
     return graph_of(r);
   }
 
@@ -517,6 +518,46 @@ TEST(Faults, OfSpeedsAreNamedOnce) {
     fmt::print("{}: {} of {} named\n", kind, count.first, count.second);
     EXPECT_EQ(count.first, kind == kOfNoLink ? 0 : count.second) << kind;
   }
+}
+
+/// Cells of matrices: of nvidia-smi's links, and of hwloc's bandwidths.
+TEST(Faults, OfMatricesAreNamedOnce) {
+  SKIP_WITHOUT_TOPOLOGY_DATA();
+  int faults = 0;
+  const auto attempt = [&](const std::string& file, const std::regex& cell, std::size_t most,
+                           auto&& values_of) {
+    Faulty faulty(file);
+    std::vector<std::smatch> cells(
+        std::sregex_iterator(faulty.text.begin(), faulty.text.end(), cell), {});
+    const std::size_t stride = std::max<std::size_t>(1, cells.size() / most);
+    for (std::size_t i = 0; i < cells.size(); i += stride) {
+      for (const std::string& value : values_of(cells[i].str())) {
+        std::string changed = faulty.text;
+        changed.replace(static_cast<std::size_t>(cells[i].position()), cells[i].str().size(),
+                        value);
+        EXPECT_EQ(faulty.new_doubts(changed), 1)
+            << base(file) << " cell " << i << " is " << value << ": " << faulty.shown;
+        EXPECT_GE(faulty.left, kLeft) << base(file) << " cell " << i << " is " << value;
+        ++faults;
+      }
+    }
+  };
+  for (const std::string& file : topology_files("smi")) {
+    if (read_file(file).find("OK") != std::string::npos) continue;
+    attempt(file, std::regex("NV[0-9]+"), 7, [](const std::string& was) {
+      const int links = std::stoi(was.substr(2));
+      return std::vector<std::string>{"SYS", fmt::format("NV{}", 2 * links),
+                                      fmt::format("NV{}", links + 1)};
+    });
+  }
+  for (const std::string& file : topology_files("hwloc-xml")) {
+    if (read_file(file).find("NVLinkBandwidth") == std::string::npos) continue;
+    attempt(file, std::regex("\\b25000\\b"), 7, [](const std::string&) {
+      return std::vector<std::string>{"0", "50000", "100"};
+    });
+  }
+  RecordProperty("faults", faults);
+  EXPECT_GT(faults, 50);
 }
 
 /// Whole elements: lost, and there twice. Where an element has others in it, these are as many

@@ -282,22 +282,22 @@ class HwlocReader {
         members.push_back(at == by_number_.end() ? -1 : at->second);
       });
     }
-    std::size_t at = 0;
+    std::vector<std::int64_t> values;
     for (const pugi::xml_node& part : distances.children("u64values")) {
-      each_word(part.child_value(), [&](string_view word) {
-        const std::size_t from = at / std::max<std::size_t>(1, members.size());
-        const std::size_t to = at % std::max<std::size_t>(1, members.size());
-        ++at;
-        const auto value = whole_integer(word);
-        if (from < members.size() && from != to && value && *value > 0) {
-          add_link(members[from], members[to], *value, nvlink, xml_.origin(distances));
-        }
-      });
+      each_word(part.child_value(),
+                [&](string_view word) { values.push_back(whole_integer(word).value_or(0)); });
     }
-    if (at != members.size() * members.size()) {
+    const std::size_t n = members.size();
+    for (std::size_t at = 0; at < std::min(values.size(), n * n); ++at) {
+      const std::size_t from = at / n, to = at % n, back = to * n + from;
+      const auto value = values[at];
+      const auto other = back < values.size() ? values[back] : value;
+      if (from != to) add_link(members[from], members[to], value, other, nvlink, distances);
+    }
+    if (values.size() != n * n) {
       records_.doubts.push_back(
           {fmt::format("{}: {} has {} values for {} objects", xml_.origin(distances).text(),
-                       printable(name), at, members.size())});
+                       printable(name), values.size(), n)});
     }
   }
 
@@ -310,11 +310,24 @@ class HwlocReader {
     }
   }
 
-  void add_link(int from, int to, std::int64_t megabytes, bool nvlink, const Origin& origin) {
+  /// `back`: what the matrix says of the other direction.
+  void add_link(int from, int to, std::int64_t megabytes, std::int64_t back, bool nvlink,
+                const pugi::xml_node& distances) {
     if (from < 0 || to < 0 || from == to) return;
     DeviceRecord& a = records_.devices[static_cast<std::size_t>(from)];
     const DeviceRecord& b = records_.devices[static_cast<std::size_t>(to)];
     if (!a.gpu || !b.bus) return;
+    const Origin origin = xml_.origin(distances);
+    // Of two GPUs both are asked later on; what a switch says is nowhere else.
+    if (!b.gpu && megabytes != back) {
+      const auto taken =
+          std::min(megabytes, back) > 0 ? std::min(megabytes, back) : std::max(megabytes, back);
+      records_.doubts.push_back(
+          {fmt::format("{}: gpu {} has {} MB/s to switch {}, which has {} back; {} is taken",
+                       origin.text(), text_of(*a.bus), megabytes, text_of(*b.bus), back, taken)});
+      megabytes = taken;
+    }
+    if (megabytes <= 0) return;
     const auto id = [](const std::string& text) {
       return static_cast<std::uint16_t>(
           whole_integer(text.size() > 2 ? string_view(text).substr(2) : "", 16).value_or(0));
