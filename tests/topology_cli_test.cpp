@@ -35,6 +35,21 @@ TEST_F(TopologyCli, ShowsAFileInEachForm) {
   EXPECT_CONTAINS(err, "none.xml");
 }
 
+TEST_F(TopologyCli, RefusesAMatrixThatNobodyReads) {
+  std::string xml = "<system version=\"1\"><cpu numaid=\"0\">";
+  for (int i = 0; i < 1100; ++i) {
+    xml += fmt::format(
+        "<pci busid=\"{:04x}:{:02x}:00.0\" class=\"0x030200\" link_speed=\"32.0 GT/s PCIe\" "
+        "link_width=\"16\"><gpu dev=\"{}\" sm=\"90\" rank=\"{}\"/></pci>",
+        i >> 8, i & 255, i, i);
+  }
+  folder.write("many.xml", xml + "</cpu></system>");
+  EXPECT_EQ(tutti("topo --matrix -f many.xml"), 2);
+  EXPECT_CONTAINS(err, "1100 GPUs");
+  EXPECT_CONTAINS(err, "--json");
+  EXPECT_EQ(tutti("topo --json -f many.xml"), 0) << err;
+}
+
 TEST_F(TopologyCli, Predicts) {
   folder.write("m.xml", test::kMesh);
   ASSERT_EQ(tutti("predict all_reduce --topology m.xml --hosts 4 --network roce -b 8 -e 1M -f 8"),

@@ -8,6 +8,8 @@
 namespace tutti::topology {
 namespace {
 
+constexpr std::size_t kMostCandidates = 256;
+
 /// Of its NIC's PCI link and its own speed, the lower.
 double speed_of(const Graph& graph, int port) {
   double speed = 0;
@@ -50,6 +52,11 @@ std::vector<NicChoice> nics_of_gpus(const Graph& graph) {
     std::ranges::stable_sort(c.candidates, {}, [](const NicChoice::Candidate& n) {
       return std::tuple{n.path.near, -n.path.bandwidth};
     });
+    // No host has as many that are worth a look; a file may say so of thousands.
+    if (c.candidates.size() > kMostCandidates) {
+      c.candidates.resize(kMostCandidates);
+      c.candidates.shrink_to_fit();
+    }
     choices.push_back(std::move(c));
   }
   // Those with the fewest equals first, so that the others leave them theirs.

@@ -117,6 +117,14 @@ std::string matrix_text(const Graph& graph) {
   std::vector<int> columns = graph.gpus();
   const std::size_t gpus = columns.size();
   for (const int port : graph.all(NodeKind::port)) columns.push_back(port);
+  constexpr std::size_t kMost = 1024;
+  if (columns.size() > kMost) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("a matrix of {} GPUs and {} ports would have {} cells; it is made of {} "
+                    "of them at most: --json has the graph",
+                    gpus, columns.size() - gpus, columns.size() * columns.size(), kMost));
+  }
   std::vector<std::string> heads;
   std::size_t width = 6;
   for (std::size_t i = 0; i < columns.size(); ++i) {

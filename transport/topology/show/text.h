@@ -10,6 +10,8 @@
 namespace tutti::topology {
 
 std::string tree_text(const Graph& graph);
+/// As `nvidia-smi topo -m` prints it. Throws Error(invalid_argument) for more than 1,024 GPUs and
+/// ports.
 std::string matrix_text(const Graph& graph);
 /// Throws Error(invalid_argument) where there is no node `name` ("gpu3", "mlx5_0", "numa1").
 std::string explain_text(const Graph& graph, std::string_view name);
