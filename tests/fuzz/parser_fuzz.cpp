@@ -50,7 +50,7 @@ void require(bool condition) {
 }
 
 /// A folder that goes with the process.
-const std::string& folder() {
+[[maybe_unused]] const std::string& folder() {
   struct Folder {
     std::string path = "/tmp/tutti-fuzz-XXXXXX";
     Folder() { require(mkdtemp(path.data()) != nullptr); }
