@@ -25,6 +25,9 @@
 
 namespace tutti::parallel {
 
+/// Of a model, or of a message: so that bytes of them all, padded, are a number.
+inline constexpr double kMostElements = 1e14;
+
 /// What a rank has had carried over an axis.
 struct Traffic {
   struct Count {

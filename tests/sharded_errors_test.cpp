@@ -119,6 +119,16 @@ void good_step(ShardedDataParallel& model) {
   model.step(Sgd());
 }
 
+/// Forward and backward of all units, in which `change` gets the gradient of the second one's b.
+void backward_that(ShardedDataParallel& model, const std::function<void(void*)>& change) {
+  for (std::size_t u = 0; u < 3; ++u) forward(model, u);
+  for (std::size_t u = 3; u-- > 0;) {
+    model.before_backward(u);
+    if (u == 1) change(model.gradient({u, 1}));
+    model.after_backward(u);
+  }
+}
+
 using Way = std::function<void(ShardedDataParallel&)>;
 
 /// After `before` good steps rank `odd` goes one way, the others another one; units are of equal
@@ -272,16 +282,11 @@ TEST(ShardedGradients, ThatAreNotFiniteAreNamedOnRequest) {
         CommunicatorAxis axis(comm);
         ShardedDataParallel model(three_units(), policy, {.shard = &axis});
         model.share_parameters();
-        for (std::size_t u = 0; u < 3; ++u) forward(model, u);
-        for (std::size_t u = 3; u-- > 0;) {
-          model.before_backward(u);
-          if (u == 1 && comm.rank() == 2) {
-            auto* b = static_cast<std::byte*>(model.gradient({u, 1}));
-            std::memset(b + 3 * size_of(policy.precision.gradient), 0xFF,
-                        size_of(policy.precision.gradient));  // a NaN in each type
-          }
-          model.after_backward(u);
-        }
+        backward_that(model, [&](void* b) {
+          if (comm.rank() != 2) return;
+          const std::size_t size = size_of(policy.precision.gradient);
+          std::memset(static_cast<std::byte*>(b) + 3 * size, 0xFF, size);  // a NaN in each type
+        });
         if (checked) {
           const Error e = error_of([&] { model.finish_backward(); });
           EXPECT_EQ(e.code(), ErrorCode::invalid_argument);
@@ -311,12 +316,7 @@ TEST(ShardedGradients, ThatAreLargeAreFinite) {
     CommunicatorAxis axis(comm);
     ShardedDataParallel model(three_units(), policy, {.shard = &axis});
     model.share_parameters();
-    for (std::size_t u = 0; u < 3; ++u) forward(model, u);
-    for (std::size_t u = 3; u-- > 0;) {
-      model.before_backward(u);
-      if (u == 1) *static_cast<double*>(model.gradient({u, 1})) = 1e300;
-      model.after_backward(u);
-    }
+    backward_that(model, [](void* b) { *static_cast<double*>(b) = 1e300; });
     model.finish_backward();
     EXPECT_EQ(model.gradient_norm(), std::numeric_limits<double>::infinity());  // as it says
     model.discard_gradients();

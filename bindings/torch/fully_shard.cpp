@@ -327,9 +327,10 @@ void FullyShard::backward(const Tensor& loss) {
 }
 
 void FullyShard::abort(const std::string& why) {
+  const std::string said =
+      fmt::format("rank {} {}", axes_.shard->world_rank(axes_.shard->rank()), why);
   for (parallel::Axis* axis : {axes_.shard, axes_.replicate, axes_.group}) {
-    if (axis == nullptr) continue;
-    axis->abort(fmt::format("rank {} {}", axes_.shard->world_rank(axes_.shard->rank()), why));
+    if (axis != nullptr) axis->abort(said);
   }
 }
 

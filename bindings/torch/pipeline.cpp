@@ -19,7 +19,7 @@ std::vector<std::size_t> bytes_between(const parallel::pipeline::Schedule& sched
   for (const std::int64_t size : between.shape) {
     elements *= static_cast<double>(size);
     bytes *= static_cast<std::size_t>(size);
-    if (size >= 1 && elements <= 1e14) continue;
+    if (size >= 1 && elements <= parallel::kMostElements) continue;
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("between stages there are [{}]: every size has to be 1 or more, and "
                             "their product a number of elements",

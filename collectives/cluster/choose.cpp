@@ -104,12 +104,16 @@ class Choice {
     const Parts parts(c_, call_.collective, a.name, orders);
     const PartOf part = [&](int rank) { return parts(rank); };
     if (orders.size() > 1 && is_a_crowd(a, part(0), orders.size())) return;
+    try_protocols(a, orders, part, kMostTiles);
+  }
+
+  void try_protocols(const Algorithm& a, const Orders& orders, const PartOf& part, int most_tiles) {
     const double least = least_time(c_, part, block_);
     for (const Protocol p : kProtocols) {
       if (!c_.possible(p)) continue;
       if (least / c_.constants().data(p) + c_.constants().call(p) >= best_.us) continue;
       double before = std::numeric_limits<double>::infinity();
-      for (int tiles = 1; tiles <= kMostTiles && possible(tiles); tiles *= 4) {
+      for (int tiles = 1; tiles <= most_tiles && possible(tiles); tiles *= 4) {
         const double us = try_one(a, orders, part, p, tiles);
         // With more tiles it gets better and then worse.
         if (us >= before) break;
@@ -118,8 +122,8 @@ class Choice {
     }
   }
 
-  /// A crowd's messages gain by lanes that leave by all ports, and by more under way: in as many
-  /// lanes as a host has ports at most, whole, and unless it takes seconds to simulate.
+  /// A crowd's messages gain by lanes that leave by all ports, and by more under way: tried in a
+  /// few lanes, whole, and unless it takes seconds to simulate.
   void look_at_crowd(const Algorithm& a) {
     const Orders orders = turned(Orders(kCrowdLanes, plain_order(c_)));
     const Parts parts(c_, call_.collective, a.name, orders);
@@ -127,12 +131,7 @@ class Choice {
     const RankPlan plan = parts(0);
     const std::size_t operands = plan.operands.size() * static_cast<std::size_t>(c_.ranks());
     if (!is_a_crowd(a, plan, kCrowdLanes) || operands > kMostOperands) return;
-    const double least = least_time(c_, part, block_);
-    for (const Protocol p : kProtocols) {
-      if (!c_.possible(p)) continue;
-      if (least / c_.constants().data(p) + c_.constants().call(p) >= best_.us) continue;
-      try_one(a, orders, part, p, 1);
-    }
+    try_protocols(a, orders, part, 1);
   }
 
   /// Plans that send to everybody at once take long to simulate in lanes.

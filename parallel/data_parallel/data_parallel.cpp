@@ -44,7 +44,6 @@ void check(std::span<const Parameter> parameters, const DataParallelPolicy& poli
   const auto refuse = [](const std::string& why) {
     throw Error(ErrorCode::invalid_argument, "data parallel: " + why);
   };
-  constexpr double kMostElements = 1e14;  // so that bytes of them all are a number
   double elements = 0;
   for (const Parameter& p : parameters) {
     if (!is_float(p.type)) {

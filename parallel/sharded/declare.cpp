@@ -14,7 +14,6 @@ namespace {
 void check(const std::vector<Unit>& units, const Policy& policy, const ShardedAxes& axes) {
   const auto refuse = [](const std::string& why) { throw Error(ErrorCode::invalid_argument, why); };
   policy.check();
-  constexpr double kMostElements = 1e14;  // so that bytes of them all, padded, are a number
   double elements = 0;
   for (const Unit& unit : units) {
     const Reshard reshard = unit.reshard.value_or(policy.reshard_after_forward);

@@ -287,17 +287,17 @@ class HwlocReader {
       each_word(part.child_value(),
                 [&](string_view word) { values.push_back(whole_integer(word).value_or(0)); });
     }
+    const Origin origin = xml_.origin(distances);
     const std::size_t n = members.size();
     for (std::size_t at = 0; at < std::min(values.size(), n * n); ++at) {
       const std::size_t from = at / n, to = at % n, back = to * n + from;
       const auto value = values[at];
       const auto other = back < values.size() ? values[back] : value;
-      if (from != to) add_link(members[from], members[to], value, other, nvlink, distances);
+      if (from != to) add_link(members[from], members[to], value, other, nvlink, origin);
     }
     if (values.size() != n * n) {
-      records_.doubts.push_back(
-          {fmt::format("{}: {} has {} values for {} objects", xml_.origin(distances).text(),
-                       printable(name), values.size(), n)});
+      records_.doubts.push_back({fmt::format("{}: {} has {} values for {} objects", origin.text(),
+                                             printable(name), values.size(), n)});
     }
   }
 
@@ -312,12 +312,11 @@ class HwlocReader {
 
   /// `back`: what the matrix says of the other direction.
   void add_link(int from, int to, std::int64_t megabytes, std::int64_t back, bool nvlink,
-                const pugi::xml_node& distances) {
+                const Origin& origin) {
     if (from < 0 || to < 0 || from == to) return;
     DeviceRecord& a = records_.devices[static_cast<std::size_t>(from)];
     const DeviceRecord& b = records_.devices[static_cast<std::size_t>(to)];
     if (!a.gpu || !b.bus) return;
-    const Origin origin = xml_.origin(distances);
     // Of two GPUs both are asked later on; what a switch says is nowhere else.
     if (!b.gpu && megabytes != back) {
       const auto taken =
