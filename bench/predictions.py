@@ -5,18 +5,22 @@
 
 Some constants are calibrated and not from data sheets: the latency and the efficiency of each kind of
 network, what GPUs without peer access put through their host's memory, and what a turn of a ring
-adds (on machines that have none of the former). Each machine is judged
-with those constants calibrated on all other machines (a grid, the least median of errors); where no
-other machine says anything of one, those of its kin (KIN) are taken, or InfiniBand's latency and RoCE's efficiency. A machine
-is what one log's cluster is; with `--by type`, all clusters that a cloud sells under one name are
-one. Rows below 1 KiB do not count. Prints a table in Markdown.
+adds (on machines that have none of the former). Each machine is judged with those constants
+calibrated on all other machines (a grid; the least mean of |log(predicted / measured)|, in which each
+machine counts the same, and too fast as much as too slow); where no other machine says anything of
+one, those of its kin (KIN) are taken, or InfiniBand's latency and RoCE's efficiency. A machine is what
+one log's cluster is; with `--by type`, all clusters that a cloud sells under one name are one. Rows
+below 1 KiB do not count. Prints a table in Markdown.
 """
 import argparse
 import collections
+import concurrent.futures
 import itertools
 import math
+import os
 import pathlib
 import re
+import statistics
 import subprocess
 
 LATENCIES = [0, 3, 6, 9, 12, 16, 20, 26, 32, 40, 60, 100, 200, 300, 400, 500]  # us
@@ -94,10 +98,17 @@ def main():
 
     tried = {}  # (log, settings): rows
 
+    def try_all(tables):
+        missing = [t for t in dict.fromkeys(tables) if t not in tried]
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            found = pool.map(lambda t: rows(arguments.tutti, *t), missing)
+            tried.update(zip(missing, found))
+
     def table_of(log, settings):
-        if (log, settings) not in tried:
-            tried[log, settings] = rows(arguments.tutti, log, settings)
+        try_all([(log, settings)])
         return tried[log, settings]
+
+    try_all([(log, settings) for log in logs for settings in [(), *grid(kinds[log])]])
 
     def calibrated(kind, others):
         """The settings that suit the other machines best, each of which counts the same."""
@@ -116,9 +127,10 @@ def main():
         def cost(settings):
             of_machine = collections.defaultdict(list)
             for log in others:
-                of_machine[machine_of(log, arguments.by == "type")] += errors(
-                    table_of(log, settings))
-            return sum(percentile(e, 0.5) + percentile(e, 0.9) / 4 for e in of_machine.values())
+                of_machine[machine_of(log, arguments.by == "type")] += [
+                    abs(math.log(predicted / measured))
+                    for _, predicted, measured in table_of(log, settings)]
+            return sum(statistics.mean(e) for e in of_machine.values())
 
         return min(grid(kind), key=cost)
 
