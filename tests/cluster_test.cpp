@@ -185,6 +185,46 @@ TEST(ClusterPrediction, FollowsTheMachine) {
   EXPECT_THROW(predict(cluster("8xA100", 1), call), Error);
 }
 
+double predicted(const Cluster& c, Collective collective, double bytes, bool copy_engines) {
+  Call call;
+  call.collective = collective;
+  call.bytes = bytes;
+  call.copy_engines = copy_engines;
+  return predict(c, call).front().us;
+}
+
+TEST(ClusterPrediction, OfCopyEngines) {
+  constexpr double kShort = 1024, kLong = 1e9;
+  const Cluster mesh = cluster("8xMI300X", 1);
+  // What is known of short ones, and what the seven links of a GPU carry.
+  EXPECT_NEAR(predicted(mesh, Collective::all_gather, kShort, true) /
+                  predicted(mesh, Collective::all_gather, kShort, false),
+              4.5, 0.1);
+  EXPECT_NEAR(predicted(mesh, Collective::all_gather, kLong, true), kLong / 8 / 48e3,
+              0.03 * kLong / 8 / 48e3);
+  EXPECT_LT(predicted(mesh, Collective::all_gather, kLong, true),
+            predicted(mesh, Collective::all_gather, kLong, false));
+  // All peers at once, by kernels, too.
+  for (const bool engines : {false, true}) {
+    for (const Collective c : {Collective::all_to_all, Collective::scatter, Collective::gather}) {
+      EXPECT_NEAR(predicted(mesh, c, kLong, engines), kLong / 8 / 48e3, 0.03 * kLong / 8 / 48e3)
+          << name(c);
+    }
+  }
+  const auto refused = [](const Cluster& c, Collective collective, const std::string& why) {
+    try {
+      predicted(c, collective, kShort, true);
+      ADD_FAILURE() << "not refused: " << why;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::invalid_argument);
+      EXPECT_NE(std::string(e.what()).find(why), std::string::npos) << e.what();
+    }
+  };
+  refused(mesh, Collective::all_reduce, "do not do all_reduce");
+  refused(cluster("8xH100", 2), Collective::all_gather, "no other hosts");
+  refused(cluster("4xRTX4090", 1), Collective::all_gather, "peer access");
+}
+
 TEST(ClusterPrediction, ConstantsCanBeOverridden) {
   Constants constants;
   override_constant(constants, "staging=10");
@@ -243,6 +283,17 @@ TEST(Describe, Gpus) {
   EXPECT_EQ(name("Tesla K80"), "K80");
   EXPECT_EQ(name("MI300X"), "MI300X");
   EXPECT_EQ(name("MI250X"), "MI250X/MI250");
+  EXPECT_EQ(name("NVIDIA A800-SXM4-80GB"), "A800 SXM4 80GB");
+  EXPECT_EQ(name("H800"), "H800 SXM");
+  EXPECT_EQ(name("NVIDIA H20-3e"), "H20");
+  EXPECT_EQ(name("H200NVL"), "H200 NVL");
+  EXPECT_EQ(name("NVIDIA H100 NVL"), "H100 NVL");
+  EXPECT_EQ(name("RTX4090D"), "RTX 4090D");
+  EXPECT_EQ(name("RTX2080Ti"), "RTX 2080 Ti");
+  EXPECT_EQ(name("RTX 3090 Ti"), "RTX 3090 Ti");
+  EXPECT_EQ(name("RTX 3090"), "RTX 3090");
+  EXPECT_EQ(name("NVIDIA RTX 6000 Ada Generation"), "RTX 6000 Ada");
+  EXPECT_EQ(name("NVIDIA RTX PRO 6000 Blackwell Server Edition"), "RTX PRO 6000");
   EXPECT_EQ(name("nothing"), "");
   for (const char* bad : {"", "x", "8", "8x", "0xH100", "-1xH100", "2000xH100", "8xnothing",
                           "8xH100 what", "8000000000000000000000xH100"}) {
@@ -259,6 +310,57 @@ TEST(Describe, Gpus) {
     call.bytes = 1 << 20;
     EXPECT_GT(predict(Cluster(g, 2, topology::parse_network("ib"), {}), call).front().us, 1)
         << m.name;
+  }
+}
+
+/// What GPU 0 has to each of the others, in GPU links.
+std::vector<int> links_of(const std::string& text, int gpu) {
+  const topology::Graph g = machine(text);
+  std::vector<int> lanes;
+  for (const int other : g.gpus()) {
+    int count = 0;
+    for (const int l : g.out(g.gpus()[static_cast<std::size_t>(gpu)])) {
+      const topology::Link& link = g.link(l);
+      if (link.to == other) count += link.lanes;
+    }
+    lanes.push_back(count);
+  }
+  return lanes;
+}
+
+TEST(Describe, MachinesAreWiredAsTheyAre) {
+  using V = std::vector<int>;
+  EXPECT_EQ(links_of("8xV100-SXM2", 0), (V{0, 1, 1, 2, 2, 0, 0, 0}));
+  EXPECT_EQ(links_of("8xV100-SXM2", 5), (V{0, 2, 0, 0, 1, 0, 2, 1}));
+  EXPECT_EQ(links_of("8xP100-SXM2", 3), (V{1, 1, 1, 0, 0, 0, 0, 1}));
+  EXPECT_EQ(links_of("4xV100-SXM2", 1), (V{2, 0, 2, 2}));
+  EXPECT_EQ(links_of("8xMI250X", 0), (V{0, 4, 1, 0, 0, 0, 2, 0}));
+  EXPECT_EQ(links_of("8xMI210", 5), (V{0, 0, 0, 0, 1, 0, 1, 1}));
+  EXPECT_EQ(links_of("4xMI50", 0), (V{0, 1, 0, 1}));
+  EXPECT_EQ(links_of("4xMI300A", 2), (V{2, 2, 0, 2}));
+  EXPECT_EQ(links_of("8xMI300X", 7), (V{1, 1, 1, 1, 1, 1, 1, 0}));
+  EXPECT_EQ(links_of("8xH200-NVL", 6), (V{0, 0, 0, 0, 6, 6, 0, 6}));
+  EXPECT_EQ(links_of("4xH100-NVL", 2), (V{0, 0, 0, 12}));
+  EXPECT_EQ(links_of("4xA100-PCIe nvlink", 0), (V{0, 12, 0, 0}));
+  EXPECT_EQ(links_of("4xA100-PCIe", 0), (V{0, 0, 0, 0}));
+  // Through a switch: no two are joined. Nobody has more links than the model.
+  EXPECT_EQ(links_of("8xH800", 0), V(8));
+  for (const topology::GpuModel& m : topology::gpu_models()) {
+    if (m.device == 0) continue;
+    for (const int count : {2, 3, 4, 5, 8, 16}) {
+      topology::Records r = topology::records_of(topology::machine_xml(m, count, 0, 0, true), "x");
+      const topology::Graph g = topology::graph_of(r);
+      EXPECT_TRUE(g.doubts.empty()) << count << " " << m.name << ": " << g.doubts.front().what;
+      for (const int gpu : g.gpus()) {
+        int links = 0;
+        for (const int l : g.out(gpu)) {
+          const auto kind = g.link(l).kind;
+          const bool own = kind == topology::LinkKind::nvlink || kind == topology::LinkKind::xgmi;
+          links += own ? g.link(l).lanes : 0;
+        }
+        EXPECT_LE(links, m.links) << count << " " << m.name;
+      }
+    }
   }
 }
 

@@ -2,25 +2,27 @@
 // corners of the linear program, and the cheapest way around, compared with all orders.
 #include "collectives/model/packing.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <random>
 
+#include "collectives/model/equal_packing.h"
 #include "collectives/model/tour.h"
 
 namespace tutti {
 namespace {
 
-TEST(Packing, FillsWhatIsShared) {
-  // Two ways that share link 0, and one that needs link 1 twice.
-  const std::vector<Load> ways{{{0, 1}}, {{0, 1}, {1, 1}}, {{1, 2}}};
-  const auto offer = [&](const std::vector<double>& prices) {
+/// The cheapest of some ways.
+auto offer_of(const std::vector<Load>& ways) {
+  return [&ways](const std::vector<double>& prices) {
     std::size_t best = 0;
-    double least = 1e9;
+    double least = std::numeric_limits<double>::infinity();
     for (std::size_t i = 0; i < ways.size(); ++i) {
       double price = 0;
       for (const auto& [l, a] : ways[i]) price += a * prices[static_cast<std::size_t>(l)];
@@ -28,7 +30,12 @@ TEST(Packing, FillsWhatIsShared) {
     }
     return std::pair{static_cast<int>(best), ways[best]};
   };
-  const Packed p = pack({10, 6}, offer, 100);
+}
+
+TEST(Packing, FillsWhatIsShared) {
+  // Two ways that share link 0, and one that needs link 1 twice.
+  const std::vector<Load> ways{{{0, 1}}, {{0, 1}, {1, 1}}, {{1, 2}}};
+  const Packed p = pack({10, 6}, offer_of(ways), 100);
   EXPECT_TRUE(p.complete);
   EXPECT_NEAR(p.sum, 13, 1e-9);
 }
@@ -91,6 +98,73 @@ TEST(Packing, FindsTheBestCorner) {
     EXPECT_TRUE(p.complete);
     EXPECT_NEAR(p.sum, best_corner(ways, capacities), 1e-5) << attempt;
   }
+}
+
+/// What so many ways carry that all carry the same, the best of all choices of them.
+double best_of_all(const std::vector<Load>& ways, const std::vector<double>& capacities,
+                   std::size_t first, int left, std::vector<double> used, int count) {
+  if (left == 0) return count / *std::ranges::max_element(used);
+  double best = 0;
+  for (std::size_t w = first; w < ways.size(); ++w) {
+    std::vector<double> more = used;
+    for (const auto& [link, amount] : ways[w]) {
+      const auto l = static_cast<std::size_t>(link);
+      more[l] += amount / capacities[l];
+    }
+    best = std::max(best, best_of_all(ways, capacities, w, left - 1, more, count));
+  }
+  return best;
+}
+
+TEST(EqualPacking, IsAsGoodAsAllChoicesTried) {
+  std::mt19937 random(4);
+  const auto upto = [&](unsigned n) { return static_cast<int>(random() % (n + 1)); };
+  int best = 0;
+  constexpr int kAttempts = 300, kMost = 5;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    std::vector<double> capacities(4);
+    for (double& c : capacities) c = 1 + upto(3);
+    std::vector<Load> ways(5);
+    for (Load& way : ways) {
+      for (int link = 0; link < 4; ++link) {
+        if (upto(1) > 0) way.emplace_back(link, 1 + upto(1));
+      }
+      if (way.empty()) way.emplace_back(upto(3), 1);
+    }
+    const double bound = pack(capacities, offer_of(ways), 100).sum;
+    const EquallyPacked found = pack_equally(capacities, offer_of(ways), kMost, 128, bound);
+    ASSERT_LE(found.ids.size(), static_cast<std::size_t>(kMost));
+    std::vector<double> used(4);
+    for (const int id : found.ids) {
+      for (const auto& [link, amount] : ways[static_cast<std::size_t>(id)]) {
+        used[static_cast<std::size_t>(link)] += amount * found.each;
+      }
+    }
+    for (std::size_t l = 0; l < 4; ++l) EXPECT_LE(used[l], capacities[l] * (1 + 1e-9));
+    double most = 0;
+    for (int count = 1; count <= kMost; ++count) {
+      most = std::max(most, best_of_all(ways, capacities, 0, count, std::vector<double>(4), count));
+    }
+    EXPECT_LE(found.sum(), most * (1 + 1e-9));
+    EXPECT_LE(most, bound * (1 + 1e-6));
+    EXPECT_GE(found.sum(), most * 0.74) << attempt;
+    // Each way more has to be worth one percent.
+    best += found.sum() > most * 0.985 ? 1 : 0;
+  }
+  fmt::print("{} of {} are the best\n", best, kAttempts);
+  EXPECT_GE(best, kAttempts * 9 / 10);
+}
+
+TEST(EqualPacking, TakesNoMoreWaysThanItNeeds) {
+  // Two thirds of what there is goes over link 0.
+  const std::vector<Load> ways{{{0, 1}}, {{1, 1}}};
+  const EquallyPacked found = pack_equally({2, 1}, offer_of(ways), 16, 128, 3);
+  EXPECT_EQ(found.ids.size(), 3u);
+  EXPECT_EQ(std::ranges::count(found.ids, 0), 2);
+  EXPECT_NEAR(found.each, 1, 1e-12);
+  EXPECT_EQ(pack_equally({2, 1}, offer_of(ways), 2, 128, 3).sum(), 2);
+  const std::vector<Load> one{{{0, 1}}};
+  EXPECT_EQ(pack_equally({5}, offer_of(one), 16, 128, 5).ids.size(), 1u);
 }
 
 TEST(Tours, AreTheCheapest) {

@@ -62,6 +62,10 @@ TEST_F(TopologyCli, Predicts) {
       << err;
   EXPECT_EQ(test::xml_error(folder.read("run.svg")), "");
   EXPECT_EQ(test::xml_error(folder.read("heat.svg")), "");
+  ASSERT_EQ(tutti("predict all_gather -m 8xH100 -b 1M -e 1M --copy-engines --svg copies.svg"), 0)
+      << err;
+  EXPECT_CONTAINS(out, "direct CE");
+  EXPECT_EQ(test::xml_error(folder.read("copies.svg")), "");
   ASSERT_EQ(tutti("predict --constants --set staging=17"), 0) << err;
   EXPECT_CONTAINS(out, "17");
 }
@@ -112,6 +116,9 @@ TEST_F(TopologyCli, RefusesWhatItCannotUse) {
   refused("predict all_reduce -m 8xH100 --hosts -1", "-1");
   refused("predict all_reduce -m 8xH100 --hosts 2 --network carrier-pigeon", "carrier-pigeon");
   refused("predict all_reduce -m 8xH100 --gpus 9", "8 GPUs");
+  refused("predict all_reduce -m 8xH100 --copy-engines", "copy engines");
+  refused("predict all_gather -m 8xH100 --copy-engines --hosts 2", "no other hosts");
+  refused("predict all_gather -m 8xH100 --copy-engines --ours", "--ours");
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include "core/error.h"
 #include "tests/topology_data.h"
 #include "tests/topology_samples.h"
+#include "transport/topology/describe.h"
 #include "transport/topology/discover.h"
 #include "transport/topology/nics.h"
 #include "transport/topology/read_nccl.h"
@@ -120,13 +121,43 @@ TEST(Rings, FillAMesh) {
   const Lanes rings = checked(g, of(kRing));
   EXPECT_NEAR(rings.bandwidth, 240, 1e-6);
   EXPECT_TRUE(rings.best);
-  EXPECT_EQ(lane_count(rings), 8);
   const Lanes trees = checked(g, of(kTree));
   EXPECT_GE(trees.bandwidth, 150);
   // By the ports: one each side, 24 GB/s of PCI each.
   const Lanes out = checked(g, of(kRing, true));
   EXPECT_NEAR(out.bandwidth, 48, 1e-6);
   checked(g, of(kRing, true, true));
+}
+
+/// Of equal shares, and no link carries more than it can.
+Lanes checked_equal(const Graph& g, LanesRequest request, int most) {
+  request.most_lanes = most;
+  const Lanes found = find_equal_rings(g, 0, request);
+  expect_right(g, found, request);
+  EXPECT_LE(found.lanes.size(), static_cast<std::size_t>(most));
+  for (const LaneOrder& lane : found.lanes) {
+    EXPECT_EQ(lane.bandwidth, found.lanes.front().bandwidth);
+  }
+  EXPECT_LE(found.bandwidth, found.at_most * (1 + 1e-6));
+  return found;
+}
+
+TEST(EqualRings, FillAMesh) {
+  // Each link in one lane of seven: a Hamiltonian decomposition.
+  const topology::Described d = topology::parse_machine("8xMI300X");
+  topology::Records r =
+      topology::records_of(topology::machine_xml(*d.model, d.count, 0, 0, d.bridged), "described");
+  const Graph g = topology::graph_of(r);
+  const Lanes seven = checked_equal(g, of(kRing), 16);
+  EXPECT_EQ(seven.lanes.size(), 7u);
+  EXPECT_NEAR(seven.bandwidth, 7 * 48, 1e-6);
+  EXPECT_EQ(seven.full.size(), 56u);
+  EXPECT_TRUE(seven.best);
+  EXPECT_NEAR(seven.at_most, 7 * 48, 1e-4);
+  // With fewer it is what these can: a link each, and a second time.
+  EXPECT_NEAR(checked_equal(g, of(kRing), 3).bandwidth, 3 * 48, 1e-6);
+  EXPECT_NEAR(checked_equal(graph_of_text(kMesh), of(kRing), 8).bandwidth, 240, 1e-6);
+  EXPECT_EQ(checked_equal(graph_of_text(kSwitched), of(kRing), 8).lanes.size(), 1u);
 }
 
 TEST(Rings, OnASwitchAreOne) {
@@ -155,10 +186,11 @@ TEST(Rings, OfNoGpusAreRefused) {
 
 /// Plans for a graph: each order that is found, and lanes with different orders, are proved.
 void expect_proved(const Graph& g) {
-  const Lanes rings = find_lanes(g, 0, of(kRing));
+  LanesRequest few = of(kRing);
+  few.most_lanes = 6;
   const std::vector<int> gpus = g.gpus();
   const auto n = static_cast<int>(gpus.size());
-  const auto orders = orders_of(rings, std::min<int>(6, lane_count(rings)), gpus);
+  const auto orders = orders_of(find_equal_rings(g, 0, few), gpus);
   const Domains domains = domains_of(g, gpus);
   for (const Collective c : {Collective::all_reduce, Collective::all_gather,
                              Collective::reduce_scatter, Collective::broadcast}) {
@@ -203,7 +235,7 @@ TEST(Plans, ForRealMachinesAreProved) {
 
 TEST(Plans, NeedGpusThatReachEachOther) {
   const std::vector<int> none;
-  EXPECT_THROW(orders_of(Lanes(), 1, none), Error);
+  EXPECT_THROW(orders_of(Lanes(), none), Error);
 }
 
 TEST(Domains, AreReadOffTheGraph) {
@@ -305,6 +337,11 @@ TEST(RealMachines, AllHaveRingsAndTreesInTime) {
       if (request.several_hosts && !ports) continue;
       const auto start = std::chrono::steady_clock::now();
       const Lanes found = find_lanes(g, 0, request);
+      if (request.shape == kRing) {
+        const Lanes equal = checked_equal(g, request, 16);
+        EXPECT_EQ(equal.at_most, found.bandwidth) << f;
+        EXPECT_GE(equal.bandwidth, 0.8 * found.bandwidth) << f;
+      }
       const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
       expect_right(g, found, request);
       EXPECT_GT(found.bandwidth, 0) << f;
@@ -318,6 +355,31 @@ TEST(RealMachines, AllHaveRingsAndTreesInTime) {
   }
   fmt::print("slowest by its limit ({:.2f} of it): {}\n", slowest, which);
   EXPECT_LT(slowest, 10);
+}
+
+/// What rings carry that all carry the same.
+double equal_bandwidth(const Graph& g, const std::vector<std::vector<int>>& orders,
+                       const std::vector<std::pair<int, int>>& ports) {
+  std::vector<double> used(g.links().size());
+  const auto pass = [&](int a, int b) {
+    for (const int l : g.path(a, b).links) used[static_cast<std::size_t>(l)] += 1;
+  };
+  for (std::size_t o = 0; o < orders.size(); ++o) {
+    const std::vector<int>& order = orders[o];
+    for (std::size_t i = 1; i < order.size(); ++i) pass(order[i - 1], order[i]);
+    if (ports.empty()) {
+      pass(order.back(), order.front());
+    } else {
+      pass(ports[o].first, order.front());
+      pass(order.back(), ports[o].second);
+    }
+  }
+  double worst = 0;
+  for (std::size_t l = 0; l < used.size(); ++l) {
+    const topology::Link& link = g.link(static_cast<int>(l));
+    if (link.kind != topology::LinkKind::inside) worst = std::max(worst, used[l] / link.bandwidth);
+  }
+  return static_cast<double>(orders.size()) / worst;
 }
 
 /// Hand-tuned rings of RCCL, on the machines that they are for: never more than what is found.
@@ -376,6 +438,10 @@ TEST(RealMachines, AreAsGoodAsTunedByHand) {
       }
       const double ours = find_lanes(g, 0, of(kRing, several, true)).bandwidth;
       EXPECT_GE(ours, theirs * (1 - 1e-6)) << match["file"] << " " << model["ringBase"];
+      // And as lanes of equal share, which is what either library runs.
+      const double equal = checked_equal(g, of(kRing, several, true), 16).bandwidth;
+      const double theirs_equal = equal_bandwidth(g, orders, ports);
+      EXPECT_GE(equal, theirs_equal * (1 - 1e-6)) << match["file"] << " " << model["ringBase"];
     }
   }
   fmt::print("{} pairs of a model and a file compared\n", compared);

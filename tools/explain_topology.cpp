@@ -16,6 +16,8 @@ namespace {
 
 using topology::Graph;
 
+constexpr int kMostLanes = 16;
+
 std::string order_text(const Graph& graph, const LaneOrder& lane) {
   std::string text;
   if (lane.port_in >= 0) text += graph.node(lane.port_in).name + " >";
@@ -30,12 +32,22 @@ std::string order_text(const Graph& graph, const LaneOrder& lane) {
   return text;
 }
 
-void print_lanes(const Graph& graph, const char* what, const Lanes& found, double ms) {
-  fmt::print("{}: {} in {} order{}, {} lanes of {}; {}found in {:.0f} ms\n", what,
-             topology::bandwidth_text(found.bandwidth), found.lanes.size(),
-             found.lanes.size() == 1 ? "" : "s", lane_count(found),
-             topology::bandwidth_text(found.bandwidth / lane_count(found)),
-             found.best ? "nothing can be added; " : "", ms);
+/// "336 GB/s in 7 lanes of 48 GB/s": rings, as plans use them. "192 GB/s in 28 orders": trees.
+std::string sum_text(const Lanes& found, bool equal) {
+  const std::size_t n = found.lanes.size();
+  std::string text = fmt::format("{} in {} {}{}", topology::bandwidth_text(found.bandwidth), n,
+                                 equal ? "lane" : "order", n == 1 ? "" : "s");
+  if (equal && n > 1) text += " of " + topology::bandwidth_text(found.lanes.front().bandwidth);
+  if (found.best) return text + "; nothing can be added";
+  if (found.bandwidth < 0.999 * found.at_most) {
+    text +=
+        fmt::format("; {} in any number of unequal ones", topology::bandwidth_text(found.at_most));
+  }
+  return text;
+}
+
+void print_lanes(const Graph& graph, const char* what, const Lanes& found, bool equal, double ms) {
+  fmt::print("{}: {}; found in {:.0f} ms\n", what, sum_text(found, equal), ms);
   for (const LaneOrder& lane : found.lanes) {
     fmt::print("  {:>10}  {}\n", topology::bandwidth_text(lane.bandwidth), order_text(graph, lane));
   }
@@ -57,9 +69,12 @@ void print_lanes(const Graph& graph, const char* what, const Lanes& found, doubl
 
 void search(const Graph& graph, const char* what, const LanesRequest& request) {
   const auto start = std::chrono::steady_clock::now();
-  const Lanes found = find_lanes(graph, graph.hosts() == 1 ? 0 : -1, request);
+  const bool equal = request.shape == LanesRequest::Shape::ring;
+  const int host = graph.hosts() == 1 ? 0 : -1;
+  const Lanes found =
+      equal ? find_equal_rings(graph, host, request) : find_lanes(graph, host, request);
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
-  print_lanes(graph, what, found, took.count());
+  print_lanes(graph, what, found, equal, took.count());
 }
 
 }  // namespace
@@ -69,11 +84,10 @@ void explain_topology(const std::string& file, bool several_hosts, bool cross_ra
   const Graph graph = topology_graph(records);
   fmt::print("{} ({}): {} GPUs\n", graph.source, graph.format, graph.gpus().size());
   LanesRequest request;
+  request.most_lanes = kMostLanes;
   search(graph, "rings", request);
-  request.shape = LanesRequest::Shape::tree;
-  search(graph, "trees", request);
+  search(graph, "trees", {.shape = LanesRequest::Shape::tree});
   if (several_hosts) {
-    request.shape = LanesRequest::Shape::ring;
     request.several_hosts = true;
     request.cross_rails = cross_rails;
     search(graph, cross_rails ? "rings between hosts" : "rings between hosts, each on a rail",

@@ -138,6 +138,7 @@ void run(const PredictArguments& a) {
   Call call;
   call.collective = *collective;
   call.algorithm = a.algorithm;
+  call.copy_engines = a.copy_engines;
   call.gpus_of_thread = a.gpus_of_thread > 0 ? a.gpus_of_thread : log ? log->gpus_of_thread : 1;
   std::vector<Line> lines;
   if (log) {
@@ -209,12 +210,20 @@ void add_predict_command(CLI::App& app) {
       ->add_option("--launches", a->gpus_of_thread,
                    "GPUs that one thread starts, as with -g of nccl-tests [1, or the log's]")
       ->check(CLI::PositiveNumber);
-  command->add_flag("--ours", a->ours,
-                    "The fastest of Tutti's plans, instead of what NCCL would do");
+  auto* ours = command->add_flag("--ours", a->ours,
+                                 "The fastest of Tutti's plans, instead of what NCCL would do");
   command->add_option("-l,--log", a->log, "What nccl-tests printed, to be compared; - is stdin")
       ->type_name("FILE");
-  command->add_option("-a,--algorithm", a->algorithm,
-                      "Only this one: ring, hierarchical_tree, switch, ... [the fastest]");
+  auto* algorithm =
+      command->add_option("-a,--algorithm", a->algorithm,
+                          "Only this one: ring, hierarchical_tree, switch, ... [the fastest]");
+  command
+      ->add_flag(
+          "--copy-engines", a->copy_engines,
+          "By copy engines instead of kernels, as NCCL does for symmetric windows with "
+          "NCCL_CTA_POLICY_ZERO: all_gather, all_to_all, gather and scatter inside of a host")
+      ->excludes(ours)
+      ->excludes(algorithm);
   command
       ->add_option("--set", a->constants,
                    "Another value for a constant: staging=18, roce.latency=9")

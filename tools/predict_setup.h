@@ -18,7 +18,7 @@ struct PredictArguments {
   std::string picture, heat;
   std::vector<std::string> constants;
   int hosts = 0, gpus = 0, factor = 2, gpus_of_thread = 0;
-  bool list = false, csv = false, ours = false;
+  bool list = false, csv = false, ours = false, copy_engines = false;
 };
 
 struct PredictSetup {

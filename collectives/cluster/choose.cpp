@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
 
 #include "collectives/cluster/parts.h"
 #include "core/error.h"
@@ -13,29 +12,12 @@
 namespace tutti::cluster {
 namespace {
 
-using Orders = std::vector<std::vector<int>>;
-
 /// Of plans whose lanes are few by their orders, so many more of them: each waits for its messages
 /// by itself, so more are under way.
 constexpr std::size_t kManyLanes = 16;
 
 /// Of hosts with so few ranks more is tried: who comes first is a larger part of them.
 constexpr std::size_t kFew = 4;
-
-/// Each lane's order begins at another rank: it leaves its host by another port.
-Orders turned(Orders orders) {
-  for (std::size_t l = 0; l < orders.size(); ++l) {
-    const std::size_t by = l * orders[l].size() / orders.size();
-    std::ranges::rotate(orders[l], orders[l].begin() + static_cast<std::ptrdiff_t>(by));
-  }
-  return orders;
-}
-
-std::vector<int> plain_order(const Cluster& c) {
-  std::vector<int> plain(static_cast<std::size_t>(c.ranks_of_a_host()));
-  std::iota(plain.begin(), plain.end(), 0);
-  return plain;
-}
 
 /// An order that the graph carries, and ranks as they are numbered; all that it carries, in as many
 /// lanes, in more, and turned. Those that are simulated soon come first.
@@ -54,7 +36,9 @@ std::vector<Orders> layouts_of(const Cluster& c, bool lanes) {
   if (!lanes) return all;
   add(c.orders());
   Orders many;
-  for (std::size_t l = 0; l < kManyLanes; ++l) many.push_back(c.orders()[l % c.orders().size()]);
+  while (many.size() + c.orders().size() <= kManyLanes) {
+    many.insert(many.end(), c.orders().begin(), c.orders().end());
+  }
   add(many);
   add(turned(many));
   if (few) {

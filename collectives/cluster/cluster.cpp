@@ -69,6 +69,7 @@ Cluster::Cluster(const Graph& host, int hosts, const topology::Network& network,
       if (a != b && path.near != Near::gpu_links) {
         route.way = peers ? Way::pci : Way::staged;
         if (!peers) route.links.push_back(staging);
+        peers_ = peers_ && peers;
         ll128_ = false;
       }
       const bool by_switch = a == b || (path.near == Near::gpu_links && path.links.size() == 2);
@@ -160,10 +161,9 @@ void Cluster::find_orders() {
   for (int i = 0; i < k; ++i) plain[static_cast<std::size_t>(i)] = i;
   std::vector<std::vector<int>> found;
   if (k > 1 && gpus_.size() == graph_.gpus().size() && graph_.hosts() == 1) {
-    const Lanes lanes = find_lanes(graph_, 0, {});
-    int count = static_cast<int>(std::min<std::size_t>(lanes.lanes.size(), kMostLanes));
-    if (count > 1) count = kMostLanes;  // shares that differ need some
-    for (const Domains& d : orders_of(lanes, count, gpus_)) {
+    LanesRequest request;
+    request.most_lanes = kMostLanes;
+    for (const Domains& d : orders_of(find_equal_rings(graph_, 0, request), gpus_)) {
       auto& order = found.emplace_back();
       for (int i = 0; i < k; ++i) order.push_back(d.ranks() == 0 ? i : d.rank_at(i));
     }
@@ -201,7 +201,10 @@ double Cluster::data_rate(std::size_t link, Protocol p) const {
   return std::min(rate, port ? constants_.port_ll : ll_);
 }
 
-bool Cluster::possible(Protocol p) const { return p != Protocol::ll128 || ll128_; }
+bool Cluster::possible(Protocol p) const {
+  if (p == Protocol::copy) return hosts_ == 1 && peers_;
+  return p != Protocol::ll128 || ll128_;
+}
 
 double Cluster::leaf_bandwidth() const {
   return network_.leaf * port_bandwidth() / network_.oversubscription;

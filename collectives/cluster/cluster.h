@@ -77,7 +77,7 @@ class Cluster {
   double switch_ = 0;
   double ll_ = 0;               // GB/s of data that a link gets from a GPU by LL, at most
   std::size_t first_port_ = 0;  // of capacities_
-  bool ll128_ = true;
+  bool ll128_ = true, peers_ = true;
 };
 
 }  // namespace tutti::cluster

@@ -11,8 +11,10 @@
 namespace tutti::cluster {
 
 /// How data and the word that they are there travel. Simple: data, a fence, a counter. LL: with
-/// each 4 bytes 4 of a flag. LL128: 8 bytes of flag with each 120.
-enum class Protocol : std::uint8_t { ll, ll128, simple };
+/// each 4 bytes 4 of a flag. LL128: 8 bytes of flag with each 120. Copy: by copy engines, with all
+/// ranks meeting before and after.
+enum class Protocol : std::uint8_t { ll, ll128, simple, copy };
+/// Those of kernels.
 inline constexpr std::array kProtocols{Protocol::ll, Protocol::ll128, Protocol::simple};
 std::string_view name(Protocol p);
 
@@ -21,7 +23,7 @@ enum class Way : std::uint8_t { gpu_links, pci, staged, network };
 
 struct Constants {
   // us of a call before and after its messages, by protocol.
-  double call_ll = 6.6, call_ll128 = 14, call_simple = 8.4;
+  double call_ll = 6.6, call_ll128 = 14, call_simple = 8.4, call_copy = 15.2;
   double launch_more = 2.75;
   // us of a message from GPU to GPU.
   double link_ll = 0.6, link_ll128 = 1.9, link_simple = 3.4;
@@ -34,6 +36,7 @@ struct Constants {
   double staging = 21.5;
   double gpu_ll = 87.7, port_ll = 5.6;
   double slice = 512, turn = 0.25;
+  double copy_command = 4.8;
   double switch_call = 25, switch_part = 0.85, switch_net = 18;
 
   double call(Protocol p) const;

@@ -4,14 +4,29 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "collectives/cluster/prepared.h"
 #include "core/error.h"
 
 namespace tutti::cluster {
 
+std::vector<int> plain_order(const Cluster& c) {
+  std::vector<int> plain(static_cast<std::size_t>(c.ranks_of_a_host()));
+  std::iota(plain.begin(), plain.end(), 0);
+  return plain;
+}
+
+Orders turned(Orders orders) {
+  for (std::size_t l = 0; l < orders.size(); ++l) {
+    const std::size_t by = l * orders[l].size() / orders.size();
+    std::ranges::rotate(orders[l], orders[l].begin() + static_cast<std::ptrdiff_t>(by));
+  }
+  return orders;
+}
+
 Parts::Parts(const Cluster& c, Collective collective, std::string_view algorithm,
-             const std::vector<std::vector<int>>& orders)
+             const Orders& orders)
     : algorithm_(find_algorithm(collective, algorithm)) {
   if (algorithm_ == nullptr) {
     throw Error(ErrorCode::invalid_argument,
@@ -51,8 +66,10 @@ double block_of(Collective collective, double bytes, int ranks) {
   }
 }
 
-double time_of(const Cluster& c, const PartOf& part, double block, Protocol protocol, int tiles) {
+double time_of(const Cluster& c, const PartOf& part, double block, Protocol protocol, int tiles,
+               bool at_once) {
   SimulateOptions o;
+  o.at_once = at_once;
   o.protocol = protocol;
   o.tiles = std::min(tiles, kSimulatedTiles);
   o.block_bytes = block * o.tiles / tiles;

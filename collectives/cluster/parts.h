@@ -11,12 +11,20 @@
 
 namespace tutti::cluster {
 
+/// Of a host's ranks, one for each lane.
+using Orders = std::vector<std::vector<int>>;
+
+/// Ranks as they are numbered.
+std::vector<int> plain_order(const Cluster& c);
+/// Each lane's order begins at another rank: it leaves its host by another port, and of messages to
+/// everybody its first one goes to another rank.
+Orders turned(Orders orders);
+
 class Parts {
  public:
-  /// `orders`: of a host's ranks, one for each lane; the first one alone for algorithms without
-  /// lanes. Throws Error(invalid_argument) where the collective has no such algorithm.
-  Parts(const Cluster& c, Collective collective, std::string_view algorithm,
-        const std::vector<std::vector<int>>& orders);
+  /// The first order alone for algorithms without lanes. Throws Error(invalid_argument) where the
+  /// collective has no such algorithm.
+  Parts(const Cluster& c, Collective collective, std::string_view algorithm, const Orders& orders);
   /// With the cluster's orders.
   Parts(const Cluster& c, Collective collective, std::string_view algorithm)
       : Parts(c, collective, algorithm, c.orders()) {}
@@ -37,8 +45,9 @@ constexpr int kSimulatedTiles = 8;
 /// Of a call: 1, 4, 16, ... tiles, none smaller than that many bytes of it.
 constexpr int kMostTiles = 256;
 constexpr double kLeastTile = 65536;
-/// us without what the call itself takes.
-double time_of(const Cluster& c, const PartOf& part, double block, Protocol protocol, int tiles);
+/// us without what the call itself takes. `at_once`: as in SimulateOptions.
+double time_of(const Cluster& c, const PartOf& part, double block, Protocol protocol, int tiles,
+               bool at_once = false);
 /// us that the busiest link needs for what goes over it, by Simple: nothing is faster, in however
 /// many tiles.
 double least_time(const Cluster& c, const PartOf& part, double block);

@@ -80,41 +80,61 @@ void add_switches(const Cluster& c, const Call& call, std::vector<Prediction>& a
   all.push_back({time_in_switches(c, call.bytes), std::string(kSwitch), Protocol::simple, 1});
 }
 
-}  // namespace
+/// NCCL has a message to each peer under way at once, by its channels, and so have copy engines.
+bool sends_at_once(std::string_view algorithm) { return algorithm == "direct"; }
 
-double bus_factor(Collective collective, int ranks) {
-  const double n = ranks;
-  switch (collective) {
-    case Collective::all_reduce:
-      return 2 * (n - 1) / n;
+Orders orders_for(const Cluster& c, std::string_view algorithm) {
+  return sends_at_once(algorithm) ? Orders{plain_order(c)} : c.orders();
+}
+
+/// Each GPU's engines are told of a copy to each of the others, one after the other, and copy to
+/// all of them at once; kernels are not needed, and so it is for what does not reduce.
+Prediction by_copy_engines(const Cluster& c, const Call& call) {
+  switch (call.collective) {
     case Collective::all_gather:
-    case Collective::reduce_scatter:
     case Collective::all_to_all:
     case Collective::gather:
     case Collective::scatter:
-      return (n - 1) / n;
+      break;
     default:
-      return 1;
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("copy engines do not do {}: all_gather, all_to_all, gather and "
+                              "scatter are what NCCL has them for",
+                              name(call.collective)));
   }
+  if (!c.possible(Protocol::copy)) {
+    throw Error(ErrorCode::invalid_argument,
+                c.hosts() > 1 ? "copy engines reach the GPUs of a host, and no other hosts"
+                              : "copy engines need peer access, which these GPUs do not have");
+  }
+  Prediction p{0, "direct", Protocol::copy, 1, orders_for(c, "direct")};
+  const Parts parts(c, call.collective, p.algorithm, p.orders);
+  const double block = block_of(call.collective, call.bytes, c.ranks());
+  const double data = time_of(
+      c, [&](int rank) { return parts(rank); }, block, p.protocol, 1, true);
+  p.us = c.constants().call(p.protocol) + (c.ranks() - 1) * c.constants().copy_command + data;
+  return p;
 }
 
-std::vector<Prediction> predict(const Cluster& c, const Call& call) {
+std::vector<Prediction> by_kernels(const Cluster& c, const Call& call) {
   std::vector<Prediction> all;
   auto plans = candidates(c, call.collective);
   if (!call.algorithm.empty() && call.algorithm != kSwitch) plans = {{call.algorithm, true}};
   if (call.algorithm == kSwitch) plans.clear();
   for (const Candidate& candidate : plans) {
-    const Parts parts(c, call.collective, candidate.name);
+    Prediction best{0, std::string(candidate.name), {}, 1};
+    best.orders = orders_for(c, candidate.name);
+    const Parts parts(c, call.collective, candidate.name, best.orders);
     const PartOf part = [&](int rank) { return parts(rank); };
     const double block = block_of(call.collective, call.bytes, c.ranks());
-    Prediction best{0, std::string(candidate.name), {}, 1};
     double chosen = std::numeric_limits<double>::infinity();
     for (const Protocol p : kProtocols) {
       if (!c.possible(p)) continue;
       for (int tiles = 1; tiles <= kMostTiles; tiles *= 4) {
         if (tiles > 1 && (!candidate.tiles || call.bytes / tiles < kLeastTile)) break;
         // NCCL knows nothing of turns when it chooses its protocol.
-        const double us = time_of(c, part, block, p, tiles) + c.constants().call(p);
+        const double us = time_of(c, part, block, p, tiles, sends_at_once(candidate.name)) +
+                          c.constants().call(p);
         if (us >= chosen) {
           if (tiles > 1) break;
           continue;
@@ -134,6 +154,30 @@ std::vector<Prediction> predict(const Cluster& c, const Call& call) {
   if (all.empty()) {
     throw Error(ErrorCode::invalid_argument, "no switch of this cluster reduces");
   }
+  return all;
+}
+
+}  // namespace
+
+double bus_factor(Collective collective, int ranks) {
+  const double n = ranks;
+  switch (collective) {
+    case Collective::all_reduce:
+      return 2 * (n - 1) / n;
+    case Collective::all_gather:
+    case Collective::reduce_scatter:
+    case Collective::all_to_all:
+    case Collective::gather:
+    case Collective::scatter:
+      return (n - 1) / n;
+    default:
+      return 1;
+  }
+}
+
+std::vector<Prediction> predict(const Cluster& c, const Call& call) {
+  std::vector<Prediction> all =
+      call.copy_engines ? std::vector{by_copy_engines(c, call)} : by_kernels(c, call);
   for (Prediction& p : all) p.us += (call.gpus_of_thread - 1) * c.constants().launch_more;
   std::ranges::stable_sort(all, {}, &Prediction::us);
   return all;
@@ -152,6 +196,7 @@ Simulated simulate(const Cluster& c, const Call& call, const Prediction& predict
   o.tiles = std::min(prediction.tiles, kSimulatedTiles);
   o.block_bytes = block_of(call.collective, call.bytes, c.ranks()) * o.tiles / prediction.tiles *
                   turns(c, call, prediction.algorithm, prediction.protocol);
+  o.at_once = sends_at_once(prediction.algorithm);
   o.record = record;
   return simulate(
       c, [&](int rank) { return parts(rank); }, o);

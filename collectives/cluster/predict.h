@@ -24,10 +24,12 @@ struct Call {
   double bytes = 0;         // as nccl-tests counts them: of the larger buffer
   int gpus_of_thread = 1;   // nccl-tests' -g: launched one after the other
   std::string algorithm{};  // only this one; empty: the fastest
+  bool copy_engines = false;
 };
 
-/// Each algorithm with its fastest protocol, the fastest first. Throws Error(invalid_argument) for
-/// collectives that NCCL does not have, and names that there are not.
+/// Each algorithm with its fastest protocol, the fastest first; or as copy engines do it. Throws
+/// Error(invalid_argument) for collectives that NCCL does not have so, names that there are not,
+/// and copy engines where they do not reach.
 std::vector<Prediction> predict(const Cluster& cluster, const Call& call);
 
 /// One run of it, recorded for pictures. Not of reductions in switches.

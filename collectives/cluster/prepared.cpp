@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <unordered_map>
 
 #include "core/error.h"
@@ -171,11 +172,23 @@ class Preparation {
           p_.ends.push_back({q, o.rank == rank ? -1 : route(rank, o.rank)});
           ++s.sends;
         }
-        if (s.sources > 0 || s.sends > 0) p_.steps.push_back(s);
+        if (joins_last(lane, s)) {
+          p_.steps.back().sends = static_cast<std::uint16_t>(p_.steps.back().sends + s.sends);
+        } else if (s.sources > 0 || s.sends > 0) {
+          p_.steps.push_back(s);
+        }
       }
       lane.end = static_cast<std::uint32_t>(p_.steps.size());
       if (lane.end > lane.begin) p_.lanes.push_back(lane);
     }
+  }
+
+  /// Whether the step's sends are under way with those of the lane's last step.
+  bool joins_last(const PreparedLane& lane, const PreparedStep& s) const {
+    if (!o_.at_once || s.sources > 0 || p_.steps.size() == lane.begin) return false;
+    const PreparedStep& last = p_.steps.back();
+    return last.sources == 0 && last.chunks == s.chunks &&
+           last.sends + s.sends <= std::numeric_limits<std::uint16_t>::max();
   }
 
   static void refuse_windows(const Operand& o) {

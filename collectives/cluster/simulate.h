@@ -29,8 +29,9 @@ struct SimulateOptions {
   double block_bytes = 0;  // of a block of the plan
   int tiles = 1;           // that are under way together
   Protocol protocol = Protocol::simple;
-  int unit = 0;         // hosts that are looked at; 0: as few as stand for all
-  bool record = false;  // what moved when
+  bool at_once = false;  // a lane's sends that wait for nothing are under way together
+  int unit = 0;          // hosts that are looked at; 0: as few as stand for all
+  bool record = false;   // what moved when
 };
 
 struct Simulated {

@@ -2,37 +2,13 @@
 #include "collectives/model/gpu_places.h"
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
 
 #include "collectives/model/lanes.h"
 
 namespace tutti {
-namespace {
 
 using topology::Graph;
-
-/// Lanes of equal share over rings of unequal width: so many that together they carry the most,
-/// and no more.
-int best_count(const Lanes& found) {
-  int best = 1;
-  double most = 0;
-  for (int count = 1; count <= static_cast<int>(kOwnChannels); ++count) {
-    double each = std::numeric_limits<double>::infinity();
-    const std::vector<int> orders = order_of_lanes(found, count);
-    for (std::size_t o = 0; o < found.lanes.size(); ++o) {
-      const auto times = std::ranges::count(orders, static_cast<int>(o));
-      if (times > 0) each = std::min(each, found.lanes[o].bandwidth / static_cast<double>(times));
-    }
-    if (count * each > most * (1 + 1e-6)) {
-      most = count * each;
-      best = count;
-    }
-  }
-  return best;
-}
-
-}  // namespace
 
 GpuPlace gpu_place(const Graph& graph, int gpu) {
   GpuPlace place;
@@ -42,9 +18,11 @@ GpuPlace gpu_place(const Graph& graph, int gpu) {
   std::erase_if(gpus, [&](int g) { return graph.node(g).host != host; });
   const auto index = static_cast<int>(std::ranges::find(gpus, gpu) - gpus.begin());
   place.domain = domains_of(graph, gpus).number_of(index);
-  const Lanes found = find_lanes(graph, host, {});
+  LanesRequest request;
+  request.most_lanes = static_cast<int>(kOwnChannels);
+  const Lanes found = find_equal_rings(graph, host, request);
   if (found.lanes.empty()) return place;
-  const auto orders = orders_of(found, best_count(found), gpus);
+  const auto orders = orders_of(found, gpus);
   place.lanes = static_cast<std::int32_t>(orders.size());
   for (std::size_t l = 0; l < orders.size(); ++l) {
     place.turn[l] = static_cast<std::uint16_t>(orders[l].place_of(index));

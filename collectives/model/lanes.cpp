@@ -9,7 +9,9 @@
 #include <limits>
 #include <map>
 #include <numeric>
+#include <utility>
 
+#include "collectives/model/equal_packing.h"
 #include "collectives/model/packing.h"
 #include "collectives/model/tour.h"
 #include "core/error.h"
@@ -23,6 +25,8 @@ using topology::LinkKind;
 using topology::Path;
 
 constexpr int kRounds = 400;
+// Rings that are looked at for each number of equal lanes: with twice as many little is gained.
+constexpr int kOffers = 128, kLeastOffers = 8;
 // Exact tours of many cities, each some hundredths of a second.
 constexpr int kThorough = 32;
 // A ring that costs so much is not worth its price (packing.cpp).
@@ -70,6 +74,30 @@ class LaneSearch {
     };
     Lanes found = lanes_of(pack(capacities_, offer, kRounds));
     found.best = found.best && at_least_ > kEnough;
+    found.at_most = found.bandwidth;
+    return found;
+  }
+
+  Lanes find_equal() {
+    const int most = std::exchange(request_.most_lanes, std::numeric_limits<int>::max());
+    const Lanes unequal = find();
+    const auto offer = [&](const std::vector<double>& prices) {
+      orders_.push_back(cheapest_ring(prices, false));
+      return std::pair{static_cast<int>(orders_.size()) - 1, load_of_ring(orders_.back())};
+    };
+    // A ring on a rail is looked for on each of them.
+    const bool rails = !ports_.empty() && !request_.cross_rails;
+    const int offers = rails ? std::max(kLeastOffers, kOffers / ports()) : kOffers;
+    const EquallyPacked packed = pack_equally(capacities_, offer, most, offers, unequal.bandwidth);
+    Packed all;
+    for (const int id : packed.ids) {
+      all.ids.push_back(id);
+      all.ways.push_back(load_of_ring(orders_[size(id)]));
+      all.amounts.push_back(packed.each);
+    }
+    all.complete = unequal.best && packed.sum() > unequal.bandwidth * kEnough;
+    Lanes found = lanes_of(all);
+    found.at_most = unequal.bandwidth;
     return found;
   }
 
@@ -300,6 +328,10 @@ class LaneSearch {
 
 Lanes find_lanes(const Graph& graph, int host, const LanesRequest& request) {
   return LaneSearch(graph, host, request).find();
+}
+
+Lanes find_equal_rings(const Graph& graph, int host, const LanesRequest& request) {
+  return LaneSearch(graph, host, request).find_equal();
 }
 
 double ring_bandwidth(const Graph& graph, const std::vector<std::vector<int>>& orders,

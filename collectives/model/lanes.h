@@ -29,34 +29,31 @@ struct LaneOrder {
 struct Lanes {
   std::vector<LaneOrder> lanes;  // the largest first
   double bandwidth = 0;          // GB/s, of all
+  double at_most = 0;            // GB/s, of any lanes, also of unequal ones, that were found
   bool best = true;              // proved to be the largest there is
   std::vector<int> full;         // links that are used whole: what limits it
   std::vector<double> used;      // GB/s, by link
 };
 
-/// For the GPUs of one host (`host`), or of all (-1). Throws Error(invalid_argument) where there is
-/// none. The same graph gives the same answer.
+/// Each with the share that suits it. For the GPUs of one host (`host`), or of all (-1). Throws
+/// Error(invalid_argument) where there is none. The same graph gives the same answer.
 Lanes find_lanes(const topology::Graph& graph, int host, const LanesRequest& request);
+
+/// Rings that all have the same share of the data, as lanes of a plan have: as few as carry the
+/// most, and no more than `most_lanes`. One order may come several times.
+Lanes find_equal_rings(const topology::Graph& graph, int host, const LanesRequest& request);
 
 /// What rings in given orders could carry on this graph, each as much as the links allow.
 double ring_bandwidth(const topology::Graph& graph, const std::vector<std::vector<int>>& orders,
                       const std::vector<std::pair<int, int>>& ports);
 
-/// Which of the orders each of `count` lanes of a plan gets, which all have the same share of the
-/// data: orders with more bandwidth come more often.
-std::vector<int> order_of_lanes(const Lanes& lanes, int count);
-
 /// The orders of ranks for these lanes. `node_of_rank`: the GPU of each rank, all of them in the
 /// lanes.
-std::vector<Domains> orders_of(const Lanes& lanes, int count, std::span<const int> node_of_rank);
+std::vector<Domains> orders_of(const Lanes& lanes, std::span<const int> node_of_rank);
 
 /// Which ranks are near each other, read off the graph: GPUs that reach each other over their own
 /// links are a domain; without such links, GPUs of a NUMA domain are, and so are cores of one
 /// (`node_of_rank` may be NUMA domains).
 Domains domains_of(const topology::Graph& graph, std::span<const int> node_of_rank);
-
-/// Into how many lanes of equal share a plan should be cut, so that no block of a GPU has to carry
-/// more than it can.
-int lane_count(const Lanes& lanes);
 
 }  // namespace tutti

@@ -1,6 +1,7 @@
 // See constants.h.
 #include "transport/topology/constants.h"
 
+#include <algorithm>
 #include <array>
 
 namespace tutti::topology {
@@ -39,19 +40,26 @@ constexpr std::array kModels{
     GpuModel{"V100 SXM3 32GB", kNvidia, 0x1db8, 70, {}, 6, 25, 20, 8},
     GpuModel{"V100 PCIe 16GB", kNvidia, 0x1db4, 70, {}, 0, 0, 0, 8},
     GpuModel{"V100 PCIe 32GB", kNvidia, 0x1db6, 70, {}, 0, 0, 0, 8},
+    GpuModel{"RTX 2080 Ti", kNvidia, 0x1e04, 75, {}, 2, 25, 20, 8},
+    GpuModel{"RTX 2080 Ti", kNvidia, 0x1e07, 75, {}, 2, 25, 20, 8},
     GpuModel{"T4", kNvidia, 0x1eb8, 75, {}, 0, 0, 0, 8},
     GpuModel{"A100 SXM4 40GB", kNvidia, 0x20b0, 80, {}, 12, 25, 20, 16},
     GpuModel{"A100 SXM4 80GB", kNvidia, 0x20b2, 80, {}, 12, 25, 20, 16},
     GpuModel{"A100 SXM4 80GB", kNvidia, 0x20b3, 80, {}, 12, 25, 20, 16},
+    GpuModel{"A800 SXM4 80GB", kNvidia, 0x20f3, 80, {}, 8, 25, 20, 16},
     GpuModel{"A100 PCIe 80GB", kNvidia, 0x20b5, 80, {}, 12, 25, 20, 16},
     GpuModel{"A100 PCIe 40GB", kNvidia, 0x20f1, 80, {}, 12, 25, 20, 16},
     GpuModel{"A30", kNvidia, 0x20b7, 80, {}, 4, 25, 20, 16},
+    GpuModel{"RTX 3090 Ti", kNvidia, 0x2203, 86, {}, 4, 14, 12, 16},
     GpuModel{"RTX 3090", kNvidia, 0x2204, 86, {}, 4, 14, 12, 16},
+    GpuModel{"RTX A5000", kNvidia, 0x2231, 86, {}, 4, 14, 12, 16},
     GpuModel{"RTX A6000", kNvidia, 0x2230, 86, {}, 4, 14, 12, 16},
     GpuModel{"A40", kNvidia, 0x2235, 86, {}, 4, 14, 12, 16},
     GpuModel{"A10", kNvidia, 0x2236, 86, {}, 0, 0, 0, 16},
     GpuModel{"A10G", kNvidia, 0x2237, 86, {}, 0, 0, 0, 16},
     GpuModel{"RTX 4090", kNvidia, 0x2684, 89, {}, 0, 0, 0, 16},
+    GpuModel{"RTX 4090D", kNvidia, 0x2685, 89, {}, 0, 0, 0, 16},
+    GpuModel{"RTX 6000 Ada", kNvidia, 0x26b1, 89, {}, 0, 0, 0, 16},
     GpuModel{"L40", kNvidia, 0x26b5, 89, {}, 0, 0, 0, 16},
     GpuModel{"L40S", kNvidia, 0x26b9, 89, {}, 0, 0, 0, 16},
     GpuModel{"L20", kNvidia, 0x26ba, 89, {}, 0, 0, 0, 16},
@@ -60,6 +68,9 @@ constexpr std::array kModels{
     GpuModel{"H100 SXM5", kNvidia, 0x2330, 90, {}, 18, 25, 20.6, 32},
     GpuModel{"H100 PCIe", kNvidia, 0x2331, 90, {}, 12, 25, 20.6, 32},
     GpuModel{"H100 NVL", kNvidia, 0x2321, 90, {}, 12, 25, 20.6, 32},
+    GpuModel{"H800 SXM", kNvidia, 0x2324, 90, {}, 8, 25, 20.6, 32},
+    GpuModel{"H20", kNvidia, 0x2329, 90, {}, 18, 25, 20.6, 32},
+    GpuModel{"H20", kNvidia, 0x232c, 90, {}, 18, 25, 20.6, 32},
     GpuModel{"H200 SXM", kNvidia, 0x2335, 90, {}, 18, 25, 20.6, 32},
     GpuModel{"H200 NVL", kNvidia, 0x233b, 90, {}, 18, 25, 20.6, 32},
     GpuModel{"GH200", kNvidia, 0x2342, 90, {}, 18, 25, 20.6, 32},
@@ -67,6 +78,9 @@ constexpr std::array kModels{
     GpuModel{"GB200", kNvidia, 0x2941, 100, {}, 18, 50, 40.1, 32},
     GpuModel{"B300", kNvidia, 0x3182, 103, {}, 18, 50, 40.1, 64},
     GpuModel{"GB300", kNvidia, 0x31c2, 103, {}, 18, 50, 40.1, 64},
+    GpuModel{"RTX 5090", kNvidia, 0x2b85, 120, {}, 0, 0, 0, 32},
+    GpuModel{"RTX PRO 6000", kNvidia, 0x2bb1, 120, {}, 0, 0, 0, 32},
+    GpuModel{"RTX PRO 6000", kNvidia, 0x2bb5, 120, {}, 0, 0, 0, 32},
     GpuModel{"MI50/MI60", kAmd, 0x66a1, 0, "906", 2, 46, 24, 16},
     GpuModel{"MI100", kAmd, 0x738c, 0, "908", 3, 46, 24, 16},
     GpuModel{"MI250X", kAmd, 0x7408, 0, "90a", 8, 50, 36, 16},
@@ -128,12 +142,20 @@ const GpuModel& gpu_model(std::uint16_t vendor, std::uint16_t device, int sm,
 }
 
 bool has_peer_access(std::string_view model) {
-  return !(model == "RTX 3090" || model == "RTX 4090" || model == "RTX 5090");
+  // GeForce since Turing, over PCI.
+  constexpr std::array<std::string_view, 6> kNone{"RTX 2080 Ti", "RTX 3090",  "RTX 3090 Ti",
+                                                  "RTX 4090",    "RTX 4090D", "RTX 5090"};
+  return std::ranges::find(kNone, model) == kNone.end();
+}
+
+bool for_slots(const GpuModel& model) {
+  return model.name.find("PCIe") != model.name.npos || model.name.find("NVL") != model.name.npos;
 }
 
 bool switch_reduces(std::string_view model) {
   for (const GpuModel& m : kModels) {
-    if (m.name == model) return m.vendor == kNvidia && m.sm >= 90 && m.links == 18;
+    if (m.name != model) continue;
+    return m.vendor == kNvidia && m.sm >= 90 && m.links > 0 && !for_slots(m);
   }
   return false;
 }

@@ -25,8 +25,10 @@ std::span<const GpuModel> gpu_models();
 /// The device's line, else its architecture's, else one that says nothing.
 const GpuModel& gpu_model(std::uint16_t vendor, std::uint16_t device, int sm, std::string_view gcn);
 /// Whether GPUs of a model (GpuModel::name) read and write each other's memory over PCI. The driver
-/// refuses it on GeForce since Ampere; their data go through memory of the host.
+/// refuses it on GeForce since Turing; their data go through memory of the host.
 bool has_peer_access(std::string_view model);
+/// Cards, which bridges join and no switches.
+bool for_slots(const GpuModel& model);
 /// Whether the switches that join such GPUs reduce what goes through them: NVSwitch does from its
 /// third generation on, which came with Hopper.
 bool switch_reduces(std::string_view model);

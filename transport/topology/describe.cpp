@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
+#include <span>
 #include <vector>
 
 #include "core/error.h"
@@ -43,10 +45,65 @@ bool is_number(const std::string& number, const std::string& word) {
   if (at == word.npos) return false;
   const std::string before = word.substr(0, at), after = word.substr(at + number.size());
   return (before.empty() || before == "rtx" || before == "nvidia" || before == "mi") &&
-         (after.empty() || after.starts_with("sxm") || after.starts_with("pcie"));
+         (after.empty() || after == "ti" || after == "ada" || after.starts_with("nvl") ||
+          after.starts_with("sxm") || after.starts_with("pcie"));
 }
 
-bool for_slots(const GpuModel& model) { return model.name.find("PCIe") != model.name.npos; }
+/// Of a name's words the model's number: the first one with a digit ("4090", "h100").
+const std::string& number_in(const std::vector<std::string>& words) {
+  const auto has_digit = [](const std::string& w) {
+    return std::ranges::any_of(w, [](char c) { return c >= '0' && c <= '9'; });
+  };
+  const auto found = std::ranges::find_if(words, has_digit);
+  return found == words.end() ? words.front() : *found;
+}
+
+/// Links between GPUs of a host: numbers of two, and of links.
+struct Wire {
+  int a, b, links;
+};
+// DGX-1 and its likes, with Volta, as its owners' `nvidia-smi topo -m` shows it; with Pascal each
+// pair that is joined has one.
+constexpr std::array kCubeMesh{Wire{0, 1, 1}, Wire{0, 2, 1}, Wire{0, 3, 2}, Wire{0, 4, 2},
+                               Wire{1, 2, 2}, Wire{1, 3, 1}, Wire{1, 5, 2}, Wire{2, 3, 2},
+                               Wire{2, 6, 1}, Wire{3, 7, 1}, Wire{4, 5, 1}, Wire{4, 6, 1},
+                               Wire{4, 7, 2}, Wire{5, 6, 2}, Wire{5, 7, 1}, Wire{6, 7, 2}};
+// Eight dies of MI250X, two on a module.
+constexpr std::array kModules{Wire{0, 1, 4}, Wire{2, 3, 4}, Wire{4, 5, 4}, Wire{6, 7, 4},
+                              Wire{0, 6, 2}, Wire{2, 4, 2}, Wire{0, 2, 1}, Wire{4, 6, 1},
+                              Wire{1, 3, 1}, Wire{1, 5, 1}, Wire{3, 7, 1}, Wire{5, 7, 1}};
+
+int wired(std::span<const Wire> wires, int a, int b) {
+  const auto found = std::ranges::find_if(
+      wires, [&](const Wire& w) { return w.a == std::min(a, b) && w.b == std::max(a, b); });
+  return found == wires.end() ? 0 : found->links;
+}
+
+/// Whether a switch joins the GPUs, as it does on modules since Volta's second.
+bool has_switch(const GpuModel& m) {
+  return m.vendor == 0x10de && m.links > 0 && !for_slots(m) && m.sm != 75 && m.sm != 86 &&
+         m.name.find("SXM2") == m.name.npos;
+}
+
+/// Links between two of `count` GPUs that no switch joins.
+int links_between(const GpuModel& m, int count, bool bridged, int a, int b) {
+  if (m.links == 0 || a == b) return 0;
+  if (m.name.find("SXM2") != m.name.npos) {
+    // Four are a full mesh, with two links where there are six.
+    if (count <= 4) return std::max(1, m.links / std::max(1, count - 1));
+    return std::min(wired(kCubeMesh, a, b), m.links == 4 ? 1 : 2);
+  }
+  if (m.name == "H200 NVL") {  // bridges for two, and for four
+    return a / 4 == b / 4 ? m.links / (std::min(count, 4) - 1) : 0;
+  }
+  if (m.vendor == 0x10de) return bridged && (a ^ b) == 1 ? m.links : 0;
+  if (m.links == 8) return wired(kModules, a, b);
+  if (count - 1 <= m.links) return m.links / (count - 1);
+  // Groups as large as full meshes can be; with two links it is rings of four.
+  const int group = m.links == 2 ? 4 : m.links + 1;
+  if (a / group != b / group) return 0;
+  return m.links == 2 && (a - b) % 2 == 0 ? 0 : 1;
+}
 
 }  // namespace
 
@@ -61,14 +118,15 @@ const GpuModel* find_gpu_model(std::string_view name) {
     const auto words = words_of(m.name);
     // Its number has to be there ("4090", "h100"), and of what else its name says as much as can
     // be.
-    const std::string& number = words.front() == "rtx" && words.size() > 1 ? words[1] : words[0];
+    const std::string& number = number_in(words);
     if (std::ranges::none_of(given, [&](const std::string& w) { return is_number(number, w); })) {
       continue;
     }
     const int found = words_in(words, all);
-    const double score = found + 0.01 * static_cast<double>(number.size()) -
-                         0.001 * static_cast<double>(static_cast<int>(words.size()) - found) -
-                         (for_slots(m) && all.find("pcie") == all.npos ? 0.5 : 0);
+    const double score =
+        found + 0.01 * static_cast<double>(number.size()) -
+        0.001 * static_cast<double>(static_cast<int>(words.size()) - found) -
+        (m.name.find("PCIe") != m.name.npos && all.find("pcie") == all.npos ? 0.5 : 0);
     if (score <= most) continue;
     most = score;
     best = &m;
@@ -78,7 +136,6 @@ const GpuModel* find_gpu_model(std::string_view name) {
 
 std::string machine_xml(const GpuModel& model, int count, int ports, double port_rate,
                         bool bridged) {
-  const bool pairs = for_slots(model) || model.sm == 86;
   const bool amd = model.vendor == 0x1002;
   const int processors = count > 1 ? 2 : 1;
   const std::string speed = fmt::format("{:g} GT/s PCIe", model.pci_speed);
@@ -105,21 +162,17 @@ std::string machine_xml(const GpuModel& model, int count, int ports, double port
           amd ? fmt::format("sm=\"94\" gcn=\"gfx{}\" arch=\"1\"", model.gcn)
               : fmt::format("sm=\"{}\"", model.sm),
           gpu);
-      if (model.links > 0 && count > 1) {
-        if (amd) {
-          for (int peer = 0; peer < count; ++peer) {
-            if (peer == gpu) continue;
-            xml += fmt::format("          <xgmi target=\"{}\" count=\"{}\" tclass=\"0x038000\"/>\n",
-                               bus(peer), std::max(1, model.links / std::max(1, count - 1)));
-          }
-        } else if (!pairs) {
-          xml += fmt::format(
-              "          <nvlink target=\"fffffff:ff:ff.0\" count=\"{}\" tclass=\"0x068000\"/>\n",
-              model.links);
-        } else if (bridged && (gpu ^ 1) < count) {
-          xml += fmt::format("          <nvlink target=\"{}\" count=\"{}\" tclass=\"0x030200\"/>\n",
-                             bus(gpu ^ 1), model.links);
-        }
+      if (has_switch(model) && count > 1) {
+        xml += fmt::format(
+            "          <nvlink target=\"fffffff:ff:ff.0\" count=\"{}\" tclass=\"0x068000\"/>\n",
+            model.links);
+      }
+      for (int peer = 0; peer < count && !has_switch(model); ++peer) {
+        const int links = links_between(model, count, bridged, gpu, peer);
+        if (links == 0) continue;
+        xml +=
+            fmt::format("          <{} target=\"{}\" count=\"{}\" tclass=\"{}\"/>\n",
+                        amd ? "xgmi" : "nvlink", bus(peer), links, amd ? "0x038000" : "0x030200");
       }
       xml += "        </gpu>\n      </pci>\n";
       for (; port_rate > 0 && port < ports && port * count <= gpu * ports; ++port) {
@@ -160,6 +213,8 @@ Described parse_machine(std::string_view text) {
   }
   d.model = find_gpu_model(model);
   if (d.model == nullptr) refuse("no GPU of that name is known");
+  // Which are sold with their bridges.
+  d.bridged = d.bridged || d.model->name.find("NVL") != d.model->name.npos;
   return d;
 }
 
