@@ -148,6 +148,9 @@ class Meeting {
 
   void say(State state, int culprit) {
     group_.control().shrinking.say(Stage{mine_.times, state, culprit}.number(), mine_.excluded);
+    for (const int r : mine_.survivors) {
+      if (r != group_.rank()) group_.tell(r);
+    }
   }
 
   [[noreturn]] void give_up_late(int missing) {

@@ -123,6 +123,12 @@ void OtherHosts::ask(int rank) {
   tree_.tell_rank(rank, kAsk, {});
 }
 
+void OtherHosts::tell(int rank) {
+  if (tree_.is_here(rank)) return;
+  const std::vector<std::byte> status = control_to_bytes(callbacks_.mine());
+  tree_.tell_rank(rank, kStatus, status);
+}
+
 bool OtherHosts::refresh(int rank, Deadline deadline) {
   if (tree_.is_here(rank)) return true;
   const auto answers = [&] {
@@ -148,10 +154,8 @@ void OtherHosts::on_note(int member, std::uint32_t type, std::span<const std::by
       if (failure && callbacks_.record(*failure)) spread(*failure, tree_.of(rank));
       return;
     }
-    case kAsk: {
-      const std::vector<std::byte> status = control_to_bytes(callbacks_.mine());
-      return tree_.tell_rank(rank, kStatus, status);
-    }
+    case kAsk:
+      return tell(rank);
     case kStatus: {
       if (!control_from_bytes(bytes, copy(rank))) return;
       const std::lock_guard lock(mutex_);

@@ -52,6 +52,8 @@ class OtherHosts final : Network::Listener {
 
   /// Asks `rank` what it does, now and then at most; the answer changes its copy.
   void ask(int rank);
+  /// Tells `rank` what it would hear if it asked.
+  void tell(int rank);
   /// Asks, and waits for the answer; false: there was none by then.
   bool refresh(int rank, Deadline deadline);
 

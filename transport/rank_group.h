@@ -148,7 +148,11 @@ class RankGroup {
   void ask(int rank) {
     if (hosts_) hosts_->ask(rank);
   }
-  /// The same, and waits for the answer for a second at most.
+  /// Tells rank `rank`, if it is on another host, what this one has said of itself, before it asks.
+  void tell(int rank) {
+    if (hosts_) hosts_->tell(rank);
+  }
+  /// Asks, and waits for the answer for a second at most.
   void refresh(int rank);
   /// Of links to and from other hosts: takes in what has come, and sends on what was left.
   void poll_network() {
