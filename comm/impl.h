@@ -65,6 +65,7 @@ struct Communicator::Impl {
     if (group->is_inherited()) return;  // the parent has made no such call
     // `sequence` may be the engine's at this time.
     group->control().refused.say(newest_sequence(group->control().records) + 1, why);
+    for (int r = 0; r < group->size(); ++r) group->tell(r);  // before it leaves, perhaps
   }
   /// Throws for a message to oneself, which has to be in one group with its other half.
   void check_not_to_itself(const Call& call) const;

@@ -129,20 +129,24 @@ void OtherHosts::tell(int rank) {
   tree_.tell_rank(rank, kStatus, status);
 }
 
-bool OtherHosts::refresh(int rank, Deadline deadline) {
-  if (tree_.is_here(rank)) return true;
-  const auto answers = [&] {
+void OtherHosts::refresh(std::span<const int> ranks, Deadline deadline) {
+  const auto answers = [&](int rank) {
     const std::lock_guard lock(mutex_);
     return asked_[rank].answers;
   };
-  const std::uint64_t before = answers();
-  const auto begun = Clock::now();
-  tree_.tell_rank(rank, kAsk, {});
-  while (answers() == before) {
-    if (Clock::now() >= deadline || why_lost(rank)) return false;
-    pause_in_wait(begun);
+  std::vector<std::pair<int, std::uint64_t>> before;
+  for (const int r : ranks) {
+    if (tree_.is_here(r)) continue;
+    before.emplace_back(r, answers(r));
+    tree_.tell_rank(r, kAsk, {});
   }
-  return true;
+  const auto begun = Clock::now();
+  for (const auto& [rank, count] : before) {
+    while (answers(rank) == count && !why_lost(rank)) {
+      if (Clock::now() >= deadline) return;
+      pause_in_wait(begun);
+    }
+  }
 }
 
 void OtherHosts::on_note(int member, std::uint32_t type, std::span<const std::byte> bytes) {

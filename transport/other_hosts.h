@@ -54,8 +54,8 @@ class OtherHosts final : Network::Listener {
   void ask(int rank);
   /// Tells `rank` what it would hear if it asked.
   void tell(int rank);
-  /// Asks, and waits for the answer; false: there was none by then.
-  bool refresh(int rank, Deadline deadline);
+  /// Asks, and waits for the answers of those that are there, until then at most.
+  void refresh(std::span<const int> ranks, Deadline deadline);
 
   /// Why nothing comes from `rank` any more; none: it is there, or has left.
   std::optional<std::string> why_lost(int rank) const;

@@ -503,7 +503,17 @@ std::vector<int> RankGroup::dead_ranks() {
 }
 
 void RankGroup::refresh(int rank) {
-  if (hosts_) hosts_->refresh(rank, Clock::now() + std::chrono::seconds(1));
+  if (hosts_) hosts_->refresh({&rank, 1}, Clock::now() + std::chrono::seconds(1));
+}
+
+void RankGroup::refresh_others() {
+  constexpr std::size_t kMost = 64;
+  if (!hosts_) return;
+  std::vector<int> ranks;
+  for (int r = 0; r < size() && ranks.size() < kMost; ++r) {
+    if (!same_host(r)) ranks.push_back(r);
+  }
+  hosts_->refresh(ranks, Clock::now() + std::chrono::milliseconds(100));
 }
 
 }  // namespace tutti

@@ -154,6 +154,8 @@ class RankGroup {
   }
   /// Asks, and waits for the answer for a second at most.
   void refresh(int rank);
+  /// The same of all ranks of other hosts, or of the first ones of many, for a moment at most.
+  void refresh_others();
   /// Of links to and from other hosts: takes in what has come, and sends on what was left.
   void poll_network() {
     if (hosts_) hosts_->poll();

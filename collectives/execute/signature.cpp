@@ -194,6 +194,7 @@ void compare_with_peers(RankGroup& group, std::uint64_t sequence, Records record
     // in.
     group.check_peers_first("making " + mine->text());
     if (group.failed()) return;
+    group.refresh_others();  // whose calls say which of the two is the odd one out
     const bool on_host = records == &ControlBlock::records;
     const char* const where = on_host ? "" : " on GPU memory";
     std::string more;
