@@ -12,6 +12,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -23,6 +24,7 @@
 #include <string>
 #include <vector>
 
+#include "transport/frame.h"
 #include "transport/handshake.h"
 #include "transport/introduction.h"
 #include "transport/reactor.h"
@@ -113,6 +115,9 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   bool is_lost() const { return state_.load(std::memory_order_acquire) == State::lost; }
 
  private:
+  /// For what a process that ended has sent last, which the kernel still holds.
+  static constexpr std::chrono::milliseconds kLastData{500};
+
   enum class State : std::uint8_t { idle, connecting, up, lost };
   /// One of the connections, as it comes about.
   struct Dial {
@@ -145,6 +150,9 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   void dial_failed(const std::string& why);
   void use(std::uint32_t stream, FileDescriptor socket, const wire::Session& session,
            bool connector);
+  /// For the control stream.
+  static std::vector<std::byte> framed(Frame::Kind kind, std::uint32_t tag, std::uint64_t number,
+                                       std::span<const std::byte> bytes);
   void flush_notes();
   bool notes_are_out() const { return notes_.empty() && !streams_[kControl].has_unsent(); }
 
