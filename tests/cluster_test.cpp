@@ -2,6 +2,7 @@
 // that stand for all others, and what texts describe.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <ctime>
 #include <numeric>
@@ -183,6 +184,53 @@ TEST(ClusterPrediction, FollowsTheMachine) {
   EXPECT_THROW(predict(cluster("8xA100", 1), call), Error);
   call.algorithm = "nonsense";
   EXPECT_THROW(predict(cluster("8xA100", 1), call), Error);
+}
+
+/// GB/s of rings that all carry the same, with each link's load counted again.
+double carried(const Cluster& c, const Orders& orders) {
+  std::vector<double> used(c.capacities().size());
+  const auto pass = [&](const std::vector<int>& links) {
+    for (const int l : links) used[static_cast<std::size_t>(l)] += 1;
+  };
+  for (const auto& order : orders) {
+    std::vector<int> visited = order;
+    std::ranges::sort(visited);
+    EXPECT_EQ(visited, plain_order(c));
+    for (std::size_t i = 1; i < order.size(); ++i) pass(c.inside(order[i - 1], order[i]).links);
+    if (c.hosts() == 1) {
+      pass(c.inside(order.back(), order.front()).links);
+      continue;
+    }
+    const Route route = c.across(order.back(), order.front());
+    pass(route.links);
+    pass(route.far);
+  }
+  double most = 0;
+  for (std::size_t l = 0; l < used.size(); ++l) most = std::max(most, used[l] / c.capacities()[l]);
+  return static_cast<double>(orders.size()) / most;
+}
+
+TEST(ClusterOrders, CarryWhatLinksAndPortsDo) {
+  // Seven rings use each link of the mesh once; eight paths, and each port.
+  const Cluster mesh = cluster("8xMI300X", 1);
+  EXPECT_EQ(mesh.orders().size(), 7U);
+  EXPECT_NEAR(carried(mesh, mesh.orders()), 7 * 48, 1e-6);
+  const Cluster meshes = cluster("8xMI300X", 4);
+  EXPECT_EQ(meshes.orders().size(), 8U);
+  EXPECT_NEAR(carried(meshes, meshes.orders()), 8 * 50 * 0.92, 1e-6);
+  const Cluster switched = cluster("8xH100", 4);
+  EXPECT_EQ(switched.orders(), turned(Orders(8, plain_order(switched))));
+  EXPECT_EQ(cluster("8xH100", 1).orders(), Orders{plain_order(switched)});
+  for (const char* host : {"8xMI250X", "8xV100", "6xMI300X", "5xMI210", "4xA100-PCIe nvlink",
+                           "3xRTX4090", "1xH100", "16xH200NVL"}) {
+    for (const int hosts : {1, 3}) {
+      const Cluster c = cluster(host, hosts, "ib 4x200G");
+      EXPECT_GE(carried(c, c.orders()),
+                carried(c, turned(Orders(c.orders().size(), plain_order(c)))) * (1 - 1e-9))
+          << host << " " << hosts;
+      EXPECT_EQ(cluster(host, hosts, "ib 4x200G").orders(), c.orders());
+    }
+  }
 }
 
 double predicted(const Cluster& c, Collective collective, double bytes, bool copy_engines) {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <map>
 
-#include "collectives/model/lanes.h"
+#include "collectives/cluster/orders.h"
 #include "core/error.h"
 #include "transport/topology/constants.h"
 #include "transport/topology/describe.h"
@@ -19,7 +19,7 @@ using topology::Graph;
 using topology::Near;
 using topology::NodeKind;
 
-constexpr int kMostLanes = 16;
+constexpr std::size_t kMostLanes = 16;
 /// More would take minutes and tens of GiB to simulate.
 constexpr int kMostRanks = 200'000;
 
@@ -82,7 +82,7 @@ Cluster::Cluster(const Graph& host, int hosts, const topology::Network& network,
   const double links = std::max(graph_.bandwidth_out(gpus_.front()), 1.0);
   ll_ = constants.gpu_ll * std::max(1.0, links / 240);
   find_ports();
-  find_orders();
+  orders_ = widest_orders(*this, kMostLanes);
 }
 
 void Cluster::find_ports() {
@@ -150,34 +150,6 @@ void Cluster::find_ports() {
     }
     out.push_back(first + 2 * of_gpu[i]);
     in.push_back(first + 2 * of_gpu[i] + 1);
-  }
-}
-
-/// Rings on one host as the graph has them. Between hosts a ring for each port, that begins at
-/// another GPU, so that each port has one that comes in and one that goes out.
-void Cluster::find_orders() {
-  const int k = ranks_of_a_host();
-  std::vector<int> plain(static_cast<std::size_t>(k));
-  for (int i = 0; i < k; ++i) plain[static_cast<std::size_t>(i)] = i;
-  std::vector<std::vector<int>> found;
-  if (k > 1 && gpus_.size() == graph_.gpus().size() && graph_.hosts() == 1) {
-    LanesRequest request;
-    request.most_lanes = kMostLanes;
-    for (const Domains& d : orders_of(find_equal_rings(graph_, 0, request), gpus_)) {
-      auto& order = found.emplace_back();
-      for (int i = 0; i < k; ++i) order.push_back(d.ranks() == 0 ? i : d.rank_at(i));
-    }
-  }
-  if (found.empty()) found.push_back(plain);
-  if (hosts_ == 1) {
-    orders_ = std::move(found);
-    return;
-  }
-  const int lanes = std::min({std::max(ports_, 1), k, kMostLanes});
-  for (int l = 0; l < lanes; ++l) {
-    auto order = found[static_cast<std::size_t>(l) % found.size()];
-    std::ranges::rotate(order, order.begin() + l * k / lanes);
-    orders_.push_back(std::move(order));
   }
 }
 

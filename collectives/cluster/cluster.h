@@ -31,6 +31,7 @@ class Cluster {
   int hosts() const { return hosts_; }
   int ranks_of_a_host() const { return static_cast<int>(gpus_.size()); }
   int ranks() const { return hosts_ * ranks_of_a_host(); }
+  int ports() const { return ports_; }
   const topology::Network& network() const { return network_; }
   const Constants& constants() const { return constants_; }
   /// GB/s of a host's ports together, one way.
@@ -60,7 +61,6 @@ class Cluster {
     return static_cast<std::size_t>(from) * gpus_.size() + static_cast<std::size_t>(to);
   }
   void find_ports();
-  void find_orders();
 
   topology::Graph graph_;
   int hosts_;

@@ -4,26 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include "collectives/cluster/prepared.h"
 #include "core/error.h"
 
 namespace tutti::cluster {
-
-std::vector<int> plain_order(const Cluster& c) {
-  std::vector<int> plain(static_cast<std::size_t>(c.ranks_of_a_host()));
-  std::iota(plain.begin(), plain.end(), 0);
-  return plain;
-}
-
-Orders turned(Orders orders) {
-  for (std::size_t l = 0; l < orders.size(); ++l) {
-    const std::size_t by = l * orders[l].size() / orders.size();
-    std::ranges::rotate(orders[l], orders[l].begin() + static_cast<std::ptrdiff_t>(by));
-  }
-  return orders;
-}
 
 Parts::Parts(const Cluster& c, Collective collective, std::string_view algorithm,
              const Orders& orders)

@@ -6,19 +6,11 @@
 #include <vector>
 
 #include "collectives/algorithms.h"
+#include "collectives/cluster/orders.h"
 #include "collectives/cluster/simulate.h"
 #include "collectives/model/domains.h"
 
 namespace tutti::cluster {
-
-/// Of a host's ranks, one for each lane.
-using Orders = std::vector<std::vector<int>>;
-
-/// Ranks as they are numbered.
-std::vector<int> plain_order(const Cluster& c);
-/// Each lane's order begins at another rank: it leaves its host by another port, and of messages to
-/// everybody its first one goes to another rank.
-Orders turned(Orders orders);
 
 class Parts {
  public:
