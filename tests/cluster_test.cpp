@@ -193,6 +193,24 @@ double predicted(const Cluster& c, Collective collective, double bytes, bool cop
   return predict(c, call).front().us;
 }
 
+TEST(ClusterPrediction, LongChainsFillTheirLinks) {
+  // Down a chain each GPU passes on what it gets: of a long message, at the rate of its links,
+  // 370 GB/s within a host and by its ports, however many hosts there are.
+  for (const Collective collective : {Collective::broadcast, Collective::reduce}) {
+    for (const int hosts : {1, 2, 8}) {
+      const Cluster c = cluster("8xH100", hosts);
+      double before = 0;
+      for (double bytes = 1 << 20; bytes < 8e9; bytes *= 4) {
+        const double us = predicted(c, collective, bytes, false);
+        EXPECT_GT(us, before) << hosts << " hosts, " << bytes;
+        EXPECT_LT(bytes / us / 1000, 371) << hosts << " hosts, " << bytes;
+        before = us;
+      }
+      EXPECT_GT(4294967296.0 / before / 1000, 340) << hosts << " hosts";
+    }
+  }
+}
+
 TEST(ClusterPrediction, OfCopyEngines) {
   constexpr double kShort = 1024, kLong = 1e9;
   const Cluster mesh = cluster("8xMI300X", 1);
