@@ -211,6 +211,20 @@ TEST(ClusterPrediction, LongChainsFillTheirLinks) {
   }
 }
 
+TEST(ClusterPrediction, PortsAreReachedByPci) {
+  // Whatever comes by a port goes over the GPU's PCI link, as what neighbours send does, and
+  // without peer access through memory of the host: several hosts are no faster than one.
+  for (const char* host : {"5xL40S", "4xA10", "7xRTX4090"}) {
+    for (const Collective collective : {Collective::all_reduce, Collective::all_gather}) {
+      const double one = predicted(cluster(host, 1), collective, 1e9, false);
+      const double two = predicted(cluster(host, 2), collective, 1e9, false);
+      EXPECT_GT(two, 0.99 * one) << host;
+      // Hosts that stand for all are as good as all of them.
+      EXPECT_NEAR(predicted(cluster(host, 3), collective, 1e9, false) / two, 1, 0.1) << host;
+    }
+  }
+}
+
 TEST(ClusterPrediction, OfCopyEngines) {
   constexpr double kShort = 1024, kLong = 1e9;
   const Cluster mesh = cluster("8xMI300X", 1);
@@ -353,6 +367,7 @@ TEST(Describe, MachinesAreWiredAsTheyAre) {
   EXPECT_EQ(links_of("8xP100-SXM2", 3), (V{1, 1, 1, 0, 0, 0, 0, 1}));
   EXPECT_EQ(links_of("4xV100-SXM2", 1), (V{2, 0, 2, 2}));
   EXPECT_EQ(links_of("8xMI250X", 0), (V{0, 4, 1, 0, 0, 0, 2, 0}));
+  EXPECT_EQ(links_of("16xMI250X", 9), (V{0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 1, 0, 1, 0, 0}));
   EXPECT_EQ(links_of("8xMI210", 5), (V{0, 0, 0, 0, 1, 0, 1, 1}));
   EXPECT_EQ(links_of("4xMI50", 0), (V{0, 1, 0, 1}));
   EXPECT_EQ(links_of("4xMI300A", 2), (V{2, 2, 0, 2}));
