@@ -326,6 +326,27 @@ TEST(Describe, Gpus) {
   EXPECT_EQ(name("RTX 3090"), "RTX 3090");
   EXPECT_EQ(name("NVIDIA RTX 6000 Ada Generation"), "RTX 6000 Ada");
   EXPECT_EQ(name("NVIDIA RTX PRO 6000 Blackwell Server Edition"), "RTX PRO 6000");
+  EXPECT_EQ(name("NVIDIA GeForce RTX 4090 D"), "RTX 4090D");
+  EXPECT_EQ(name("Quadro RTX 6000"), "Quadro RTX 6000");
+  EXPECT_EQ(name("RTX6000Ada"), "RTX 6000 Ada");
+  EXPECT_EQ(name("RTXPRO6000"), "RTX PRO 6000");
+  EXPECT_EQ(name("NVIDIA RTX PRO 5000 Blackwell"), "");
+  EXPECT_EQ(name("NVIDIA RTX 5000 Ada Generation"), "RTX 5000 Ada");
+  EXPECT_EQ(name("NVIDIA GeForce RTX 2080"), "");
+  EXPECT_EQ(name("NVIDIA GeForce GTX 1080 Ti"), "GTX 1080 Ti");
+  EXPECT_EQ(name("GeForce GTX 1080"), "GTX 1080");
+  EXPECT_EQ(name("NVIDIA A800 80GB PCIe"), "A800 PCIe 80GB");
+  EXPECT_EQ(name("NVIDIA H800 PCIe"), "H800 PCIe");
+  EXPECT_EQ(name("Tesla V100S-PCIE-32GB"), "V100S PCIe 32GB");
+  EXPECT_EQ(name("Tesla P40"), "P40");
+  EXPECT_EQ(name("DGXA100"), "A100 SXM4 40GB");
+  EXPECT_EQ(name("A10080GB"), "A100 SXM4 80GB");
+  EXPECT_EQ(name("AMD Instinct MI60"), "MI50/MI60");
+  EXPECT_EQ(name("AMD Instinct MI250"), "MI250X/MI250");
+  EXPECT_EQ(name("MI300"), "MI300X");
+  EXPECT_EQ(name("AMD Instinct MI325 OAM"), "MI325X");
+  EXPECT_EQ(name("AMD Instinct MI355 OAM"), "MI355X");
+  EXPECT_EQ(name("AMD Instinct MI300A"), "MI300A");
   EXPECT_EQ(name("nothing"), "");
   for (const char* bad : {"", "x", "8", "8x", "0xH100", "-1xH100", "2000xH100", "8xnothing",
                           "8xH100 what", "8000000000000000000000xH100"}) {
