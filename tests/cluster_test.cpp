@@ -225,6 +225,13 @@ TEST(ClusterPrediction, PortsAreReachedByPci) {
   }
 }
 
+TEST(ClusterPrediction, OfSomeGpusUsesAllTheirLinks) {
+  // Of a full mesh of eight, four have three links each to the others: three rings.
+  const Cluster four{machine("8xMI300X"), 1, topology::parse_network("ib"), Constants{}, 4};
+  const double us = predicted(four, Collective::all_gather, 1e9, false);
+  EXPECT_NEAR(1e9 * 3 / 4 / us / 1000, 3 * 48, 3 * 48 * 0.1);
+}
+
 TEST(ClusterPrediction, OfCopyEngines) {
   constexpr double kShort = 1024, kLong = 1e9;
   const Cluster mesh = cluster("8xMI300X", 1);

@@ -181,8 +181,9 @@ void Cluster::find_orders() {
   std::vector<int> plain(static_cast<std::size_t>(k));
   for (int i = 0; i < k; ++i) plain[static_cast<std::size_t>(i)] = i;
   std::vector<std::vector<int>> found;
-  if (k > 1 && gpus_.size() == graph_.gpus().size() && graph_.hosts() == 1) {
+  if (k > 1 && graph_.hosts() == 1) {
     LanesRequest request;
+    request.gpus = gpus_;
     request.most_lanes = kMostLanes;
     for (const Domains& d : orders_of(find_equal_rings(graph_, 0, request), gpus_)) {
       auto& order = found.emplace_back();

@@ -36,7 +36,9 @@ class LaneSearch {
   LaneSearch(const Graph& graph, int host, const LanesRequest& request)
       : g_(graph), request_(request), index_(graph.links().size(), -1) {
     for (const int gpu : g_.gpus()) {
-      if (host < 0 || g_.node(gpu).host == host) gpus_.push_back(gpu);
+      const bool asked =
+          request.gpus.empty() || std::ranges::find(request.gpus, gpu) != request.gpus.end();
+      if (asked && (host < 0 || g_.node(gpu).host == host)) gpus_.push_back(gpu);
     }
     if (gpus_.empty()) {
       throw Error(ErrorCode::invalid_argument,

@@ -17,6 +17,7 @@ struct LanesRequest {
   bool several_hosts = false;  // a ring enters the host by a port and leaves it by one
   bool cross_rails = false;    // they may be different ones
   int most_lanes = 256;        // the largest
+  std::vector<int> gpus{};     // of these nodes; none: of all
 };
 
 struct LaneOrder {
