@@ -241,6 +241,45 @@ double predicted(const Cluster& c, Collective collective, double bytes, bool cop
   return predict(c, call).front().us;
 }
 
+TEST(ClusterPrediction, LongChainsFillTheirLinks) {
+  // Down a chain each GPU passes on what it gets: of a long message, at the rate of its links,
+  // 370 GB/s within a host and by its ports, however many hosts there are.
+  for (const Collective collective : {Collective::broadcast, Collective::reduce}) {
+    for (const int hosts : {1, 2, 8}) {
+      const Cluster c = cluster("8xH100", hosts);
+      double before = 0;
+      for (double bytes = 1 << 20; bytes < 8e9; bytes *= 4) {
+        const double us = predicted(c, collective, bytes, false);
+        EXPECT_GT(us, before) << hosts << " hosts, " << bytes;
+        EXPECT_LT(bytes / us / 1000, 371) << hosts << " hosts, " << bytes;
+        before = us;
+      }
+      EXPECT_GT(4294967296.0 / before / 1000, 340) << hosts << " hosts";
+    }
+  }
+}
+
+TEST(ClusterPrediction, PortsAreReachedByPci) {
+  // Whatever comes by a port goes over the GPU's PCI link, as what neighbours send does, and
+  // without peer access through memory of the host: several hosts are no faster than one.
+  for (const char* host : {"5xL40S", "4xA10", "7xRTX4090"}) {
+    for (const Collective collective : {Collective::all_reduce, Collective::all_gather}) {
+      const double one = predicted(cluster(host, 1), collective, 1e9, false);
+      const double two = predicted(cluster(host, 2), collective, 1e9, false);
+      EXPECT_GT(two, 0.99 * one) << host;
+      // Hosts that stand for all are as good as all of them.
+      EXPECT_NEAR(predicted(cluster(host, 3), collective, 1e9, false) / two, 1, 0.1) << host;
+    }
+  }
+}
+
+TEST(ClusterPrediction, OfSomeGpusUsesAllTheirLinks) {
+  // Of a full mesh of eight, four have three links each to the others: three rings.
+  const Cluster four{machine("8xMI300X"), 1, topology::parse_network("ib"), Constants{}, 4};
+  const double us = predicted(four, Collective::all_gather, 1e9, false);
+  EXPECT_NEAR(1e9 * 3 / 4 / us / 1000, 3 * 48, 3 * 48 * 0.1);
+}
+
 TEST(ClusterPrediction, OfCopyEngines) {
   constexpr double kShort = 1024, kLong = 1e9;
   const Cluster mesh = cluster("8xMI300X", 1);
@@ -342,6 +381,27 @@ TEST(Describe, Gpus) {
   EXPECT_EQ(name("RTX 3090"), "RTX 3090");
   EXPECT_EQ(name("NVIDIA RTX 6000 Ada Generation"), "RTX 6000 Ada");
   EXPECT_EQ(name("NVIDIA RTX PRO 6000 Blackwell Server Edition"), "RTX PRO 6000");
+  EXPECT_EQ(name("NVIDIA GeForce RTX 4090 D"), "RTX 4090D");
+  EXPECT_EQ(name("Quadro RTX 6000"), "Quadro RTX 6000");
+  EXPECT_EQ(name("RTX6000Ada"), "RTX 6000 Ada");
+  EXPECT_EQ(name("RTXPRO6000"), "RTX PRO 6000");
+  EXPECT_EQ(name("NVIDIA RTX PRO 5000 Blackwell"), "");
+  EXPECT_EQ(name("NVIDIA RTX 5000 Ada Generation"), "RTX 5000 Ada");
+  EXPECT_EQ(name("NVIDIA GeForce RTX 2080"), "");
+  EXPECT_EQ(name("NVIDIA GeForce GTX 1080 Ti"), "GTX 1080 Ti");
+  EXPECT_EQ(name("GeForce GTX 1080"), "GTX 1080");
+  EXPECT_EQ(name("NVIDIA A800 80GB PCIe"), "A800 PCIe 80GB");
+  EXPECT_EQ(name("NVIDIA H800 PCIe"), "H800 PCIe");
+  EXPECT_EQ(name("Tesla V100S-PCIE-32GB"), "V100S PCIe 32GB");
+  EXPECT_EQ(name("Tesla P40"), "P40");
+  EXPECT_EQ(name("DGXA100"), "A100 SXM4 40GB");
+  EXPECT_EQ(name("A10080GB"), "A100 SXM4 80GB");
+  EXPECT_EQ(name("AMD Instinct MI60"), "MI50/MI60");
+  EXPECT_EQ(name("AMD Instinct MI250"), "MI250X/MI250");
+  EXPECT_EQ(name("MI300"), "MI300X");
+  EXPECT_EQ(name("AMD Instinct MI325 OAM"), "MI325X");
+  EXPECT_EQ(name("AMD Instinct MI355 OAM"), "MI355X");
+  EXPECT_EQ(name("AMD Instinct MI300A"), "MI300A");
   EXPECT_EQ(name("nothing"), "");
   for (const char* bad : {"", "x", "8", "8x", "0xH100", "-1xH100", "2000xH100", "8xnothing",
                           "8xH100 what", "8000000000000000000000xH100"}) {
@@ -383,6 +443,7 @@ TEST(Describe, MachinesAreWiredAsTheyAre) {
   EXPECT_EQ(links_of("8xP100-SXM2", 3), (V{1, 1, 1, 0, 0, 0, 0, 1}));
   EXPECT_EQ(links_of("4xV100-SXM2", 1), (V{2, 0, 2, 2}));
   EXPECT_EQ(links_of("8xMI250X", 0), (V{0, 4, 1, 0, 0, 0, 2, 0}));
+  EXPECT_EQ(links_of("16xMI250X", 9), (V{0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 1, 0, 1, 0, 0}));
   EXPECT_EQ(links_of("8xMI210", 5), (V{0, 0, 0, 0, 1, 0, 1, 1}));
   EXPECT_EQ(links_of("4xMI50", 0), (V{0, 1, 0, 1}));
   EXPECT_EQ(links_of("4xMI300A", 2), (V{2, 2, 0, 2}));

@@ -76,6 +76,61 @@ TEST(NcclLog, JoinsRowsThatWereInterruptedOnlyWhereTheyFit) {
   EXPECT_EQ(log.left_out, 1);
 }
 
+TEST(NcclLog, ReadsWhatLaunchersAndTerminalsAdd) {
+  const std::string header = "#  Rank  0 Group 0 Pid 11 on node-a device 0 [0x8f] NVIDIA B200";
+  const std::string row = "  1048576  262144  float  sum  -1  100.0 10.49 10.49  0";
+  for (const std::string prefix :
+       {"0: ", "node001: ", "2025-01-05T10:11:12.123456Z stdout F ", "[0] ", "launcher-xyz  | ",
+        "[2025-01-05 10:11:12] ", "[1,0]<stdout>:", "Tue Mar 12 11:00:01 2024[1,0]<stdout>:",
+        "\x1b[36mlauncher-0\x1b[0m \x1b[1;32m| "}) {
+    const NcclLog log = parsed(prefix + header + "\x1b[0m\r\n" + prefix + row + "\x1b[0m\r\n");
+    ASSERT_EQ(log.rows.size(), 1U) << prefix;
+    EXPECT_EQ(log.rows[0].us, 100) << prefix;
+    EXPECT_EQ(log.gpu, "NVIDIA B200") << prefix;
+    EXPECT_EQ(log.hosts, 1) << prefix;
+  }
+  // In two halves, each with the prefix.
+  const NcclLog halves = parsed("0:  8388608 2097152 float sum -1\n0: 80.98 103.59 103.59 0\n");
+  ASSERT_EQ(halves.rows.size(), 1U);
+  EXPECT_EQ(halves.rows[0].us, 80.98);
+}
+
+TEST(NcclLog, KeepsTheTestsOfAFileApart) {
+  const std::string ranks =
+      "# nThread: 1 nGpus: 8 minBytes: 8\n"
+      "#  Rank  7 Group 0 Pid 11 on a device 0 [0x8f] NVIDIA H100\n";
+  const std::string text = "# Collective test starting: all_reduce_perf\n" + ranks +
+                           " 1073741824 268435456 float sum -1 4000 268.44 469.76 0\n"
+                           "# Collective test concluded: all_reduce_perf\n"
+                           "+ /opt/nccl-tests/build/alltoall_perf -b 8 -g 8\n" +
+                           ranks + " 1073741824 33554432 float none -1 3000 357.91 313.17 N/A\n" +
+                           " 2147483648 67108864 float none -1 6000 357.91 313.17 N/A\n";
+  const NcclLog first = parsed(text);
+  EXPECT_EQ(first.collective, Collective::all_reduce);
+  EXPECT_EQ(first.rows.size(), 1U);
+  EXPECT_EQ(first.of_others, 2);
+  EXPECT_EQ(first.ranks, 8);
+  EXPECT_EQ(first.gpus_of_thread, 8);
+  const NcclLog second = parse_nccl_log(text, "log", Collective::all_to_all);
+  EXPECT_EQ(second.collective, Collective::all_to_all);
+  EXPECT_EQ(second.rows.size(), 2U);
+  EXPECT_EQ(second.of_others, 1);
+  // Without names: another number of ranks is another test.
+  const NcclLog unnamed = parsed(
+      "# nThread 1 nGpus 8\n"
+      " 1073741824 268435456 float sum -1 4000 268.44 469.76 0\n"
+      "# nThread 1 nGpus 2\n"
+      " 1073741824 268435456 float sum -1 4000 268.44 268.44 0\n");
+  EXPECT_EQ(unnamed.rows.size(), 1U);
+  EXPECT_EQ(unnamed.ranks, 8);
+  // What is no collective is called none.
+  const NcclLog pairs = parsed(
+      "# Collective test starting: sendrecv_perf\n"
+      " 1048576 262144 float sum -1 100.0 10.49 10.49 0\n");
+  EXPECT_FALSE(pairs.collective.has_value());
+  EXPECT_EQ(pairs.unpredicted, "sendrecv");
+}
+
 TEST(NcclLog, BelievesTheRatioOverTheNameAndRankLines) {
   // 483.05 / 276.03 is 2 * 7 / 8.
   const std::string row = " 17179869184 4294967296 float sum -1 62239 276.03 483.05 0\n";

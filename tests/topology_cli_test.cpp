@@ -58,6 +58,17 @@ TEST_F(TopologyCli, Predicts) {
   EXPECT_CONTAINS(out, "with 16 ranks");
   EXPECT_CONTAINS(out, "busbw");
   EXPECT_EQ(test::count(out, "float"), 6U);
+  // A cloud's skeleton names devices by class alone: what is assumed of them is said.
+  folder.write("class.xml",
+               "<system version=\"1\"><cpu numaid=\"0\">"
+               "<pci busid=\"0001:00:00.0\" class=\"0x030200\" link_width=\"16\"/>"
+               "<pci busid=\"0002:00:00.0\" class=\"0x030200\" link_width=\"16\"/>"
+               "<pci busid=\"0101:00:00.0\" class=\"0x020700\" link_width=\"16\"/>"
+               "</cpu></system>");
+  ASSERT_EQ(tutti("predict all_reduce -t class.xml -H 2 -b 1M -e 1M"), 0) << err;
+  EXPECT_CONTAINS(out, "ports of 10G are assumed");
+  ASSERT_EQ(tutti("predict all_reduce -t class.xml -H 2 -N 1x100G -b 1M -e 1M"), 0) << err;
+  EXPECT_EQ(out.find("assumed"), out.npos) << out;
   ASSERT_EQ(tutti("predict all_gather -m 8xH100 -b 1M -e 1M --svg run.svg --heat heat.svg"), 0)
       << err;
   EXPECT_EQ(test::xml_error(folder.read("run.svg")), "");

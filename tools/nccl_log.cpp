@@ -18,11 +18,26 @@ using topology::whole_integer;
 using topology::whole_number;
 
 constexpr std::size_t kMostRows = 1'000'000;
-constexpr std::size_t kMostWords = 32;
+constexpr std::size_t kMostWords = 48;
+constexpr std::array<std::string_view, 2> kNoCollectives{"sendrecv", "hypercube"};
+constexpr std::size_t kMostPrefix = 12;  // words that launchers and collectors of logs add
 
 using Words = std::vector<std::string_view>;
 
-/// The first words of a line, without what launchers write before it.
+/// Without the colours of terminals.
+std::string plain(std::string_view line) {
+  std::string text;
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    if (line[i] != '\x1b' || i + 1 == line.size() || line[i + 1] != '[') {
+      text += line[i];
+      continue;
+    }
+    for (i += 2; i < line.size() && (line[i] < '@' || line[i] > '~');) ++i;
+  }
+  return text;
+}
+
+/// The first words of a line, without what MPI's launchers write before it.
 Words words_of(std::string_view line) {
   if (const auto mark = line.find("<stdout>"); mark < 120) {
     line.remove_prefix(mark + 8);
@@ -67,6 +82,16 @@ std::optional<Times> times_at(const Words& words, std::size_t at, std::int64_t b
   return Times{v[0], v[1], v[2]};
 }
 
+/// Where a row begins, behind what a launcher or a collector of logs may have put before it.
+std::optional<std::size_t> row_in(const Words& words) {
+  for (std::size_t at = 0; at + 2 < words.size() && at <= kMostPrefix; ++at) {
+    if (is_type(words[at + 2]) && whole_integer(words[at]) && whole_integer(words[at + 1])) {
+      return at;
+    }
+  }
+  return std::nullopt;
+}
+
 /// Where a row's times begin: after the operator and the root, which are not in all dialects.
 std::optional<Times> times_of(const Words& words, std::int64_t bytes) {
   for (std::size_t at = 3; at <= 5; ++at) {
@@ -104,7 +129,12 @@ std::optional<Collective> collective_in(std::string_view text) {
 void read_name(std::string_view path, NcclLog& log) {
   const auto slash = path.rfind('/');
   const std::string_view name = slash == path.npos ? path : path.substr(slash + 1);
-  if (!log.collective) log.collective = collective_in(name);
+  if (!log.collective && log.unpredicted.empty()) {
+    log.collective = collective_in(name);
+    for (const std::string_view none : kNoCollectives) {
+      if (!log.collective && lower(name).find(none) != name.npos) log.unpredicted = none;
+    }
+  }
   const auto x = name.find('x');
   const auto end = std::min(name.find('_'), name.size());
   if (x != name.npos && x > 0 && x < end) {
@@ -140,7 +170,7 @@ Ratio ratio_of(const std::vector<LogRow>& rows) {
 void read_ratio(NcclLog& log) {
   const auto [ratio, exact] = ratio_of(log.rows);
   if (ratio <= 0) return;
-  if (!log.collective) {
+  if (!log.collective && log.unpredicted.empty()) {
     const bool adds = log.rows.front().adds;
     log.collective = ratio > 1.03   ? Collective::all_reduce
                      : ratio < 0.97 ? (adds ? Collective::reduce_scatter : Collective::all_gather)
@@ -149,7 +179,7 @@ void read_ratio(NcclLog& log) {
                      : adds                   ? Collective::reduce
                                               : Collective::broadcast;
   }
-  if (!exact) return;
+  if (!exact || !log.collective) return;
   const double left = *log.collective == Collective::all_reduce ? 1 - ratio / 2 : 1 - ratio;
   const bool says =
       *log.collective != Collective::broadcast && *log.collective != Collective::reduce;
@@ -161,61 +191,139 @@ void read_ratio(NcclLog& log) {
   log.ranks = static_cast<int>(std::lround(1 / left));
 }
 
+/// One run of one program.
+struct Test {
+  std::optional<Collective> collective;
+  std::string unpredicted;
+  std::set<std::string, std::less<>> hosts;
+  int ranks = 0;
+};
+
 class Parser {
  public:
-  explicit Parser(NcclLog& log) : log_(log) {}
+  explicit Parser(NcclLog& log) : log_(log), tests_(1) {}
 
-  void line(std::string_view text, int number) {
-    const Words words = words_of(text);
+  void line(std::string_view coloured, int number) {
+    const std::string text = plain(coloured);
+    Words words = words_of(text);
     if (words.empty()) return;
-    if (words.front().starts_with('#') || words.front() == "Rank") return comment(text, words);
-    const auto bytes = whole_integer(words[0]);
-    const bool row = bytes && words.size() >= 3 && whole_integer(words[1]) && is_type(words[2]);
-    if (!row) return rest(words);
+    const auto row = row_in(words);
+    if (!row) {
+      if (text.find("_perf") != text.npos) named(words);
+      for (std::size_t at = 0; at < words.size() && at <= kMostPrefix; ++at) {
+        const bool comment = words[at].starts_with('#') || (at == 0 && words[at] == "Rank");
+        if (!comment) continue;
+        const auto begin = static_cast<std::size_t>(words[at].data() - text.data());
+        words.erase(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(at));
+        return this->comment(std::string_view(text).substr(begin), words);
+      }
+      return rest(words);
+    }
     abandon();
+    words.erase(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(*row));
+    const auto bytes = whole_integer(words[0]);
     if (*bytes <= 0) return;
     LogRow r;
     r.bytes = *bytes;
     r.type = words[2];
     r.line = number;
+    r.test = static_cast<int>(tests_.size()) - 1;
     r.adds = words.size() > 3 && (words[3] == "sum" || words[3] == "prod" || words[3] == "min" ||
                                   words[3] == "max" || words[3] == "avg");
     if (const auto times = times_of(words, *bytes)) return add(r, *times);
     waiting_ = r;
+    prefix_ = *row;
   }
 
-  void end() {
+  void end(std::optional<Collective> wanted) {
     abandon();
-    log_.hosts = static_cast<int>(hosts_.size());
-    log_.ranks = ranks_;
+    if (log_.rows.empty()) return;
+    const auto test_of = [&](const LogRow& r) -> const Test& {
+      return tests_[static_cast<std::size_t>(r.test)];
+    };
+    auto first = log_.rows.begin();
+    if (wanted) {
+      const auto is_wanted = [&](const LogRow& r) { return test_of(r).collective == wanted; };
+      if (const auto found = std::ranges::find_if(log_.rows, is_wanted); found != log_.rows.end()) {
+        first = found;
+      }
+    }
+    const Test chosen = test_of(*first);
+    std::vector<std::vector<LogRow>> by_test(tests_.size());
+    for (LogRow& r : log_.rows) by_test[static_cast<std::size_t>(r.test)].push_back(r);
+    const Ratio ratio = ratio_of(by_test[static_cast<std::size_t>(first->test)]);
+    log_.rows.clear();
+    for (std::size_t t = 0; t < by_test.size(); ++t) {
+      const Ratio own = ratio_of(by_test[t]);
+      const bool alike = tests_[t].collective == chosen.collective &&
+                         tests_[t].unpredicted == chosen.unpredicted &&
+                         (!own.exact || !ratio.exact || std::abs(own.value - ratio.value) < 0.03);
+      if (!alike) log_.of_others += static_cast<int>(by_test[t].size());
+      if (alike) log_.rows.insert(log_.rows.end(), by_test[t].begin(), by_test[t].end());
+    }
+    log_.collective = chosen.collective;
+    log_.unpredicted = chosen.unpredicted;
+    log_.hosts = static_cast<int>(chosen.hosts.size());
+    log_.ranks = chosen.ranks;
   }
 
  private:
+  /// The next test, if the last one has rows.
+  Test& next_test() {
+    const auto last = static_cast<int>(tests_.size()) - 1;
+    const bool has_rows = !log_.rows.empty() && log_.rows.back().test == last;
+    if (has_rows) tests_.emplace_back();
+    return tests_.back();
+  }
+
+  /// "# Collective test starting: all_reduce_perf", "+ ./build/all_reduce_perf -b 8".
+  void named(const Words& words) {
+    for (std::string_view word : words) {
+      if (word == "concluded:") return;
+      const auto end = word.find("_perf");
+      if (end == word.npos) continue;
+      const auto slash = word.substr(0, end).rfind('/');
+      word = word.substr(0, end).substr(slash == word.npos ? 0 : slash + 1);
+      const auto collective = collective_in(word);
+      const bool none = std::ranges::find(kNoCollectives, word) != kNoCollectives.end();
+      if (!collective && !none) continue;
+      Test& test = next_test();
+      test.collective = collective;
+      test.unpredicted = none ? word : "";
+      return;
+    }
+  }
+
   void comment(std::string_view text, const Words& words) {
     const bool of_rank = words[0] == "Rank" || (words.size() > 1 && words[1] == "Rank");
-    // "# nThread 1 nGpus 8", "#  Rank  0 Group  0 Pid 12 on host device  0 [0000:8f:00] NVIDIA
-    // B200"
+    // "# nThread 1 nGpus 8", and rccl-tests' "nThread: 1"; "#  Rank  0 Group  0 Pid 12 on host
+    // device  0 [0000:8f:00] NVIDIA B200"
     for (std::size_t i = 0; i + 1 < words.size(); ++i) {
       const auto value = whole_integer(words[i + 1]);
-      if (words[i] == "nGpus" && value && *value >= 1 && *value <= 1024) {
+      if (words[i] == "nThread" || words[i] == "nThread:") next_test();
+      if ((words[i] == "nGpus" || words[i] == "nGpus:") && value && *value >= 1 && *value <= 1024) {
         log_.gpus_of_thread = static_cast<int>(*value);
       }
+      Test& test = tests_.back();
       if (words[i] == "Rank" && i <= 1 && value && *value >= 0 && *value < 1'000'000) {
-        ranks_ = std::max(ranks_, static_cast<int>(*value) + 1);
+        test.ranks = std::max(test.ranks, static_cast<int>(*value) + 1);
         const auto bracket = text.find(']', text.find("device"));
         if (bracket != text.npos && log_.gpu.empty()) {
           log_.gpu = topology::trimmed(text.substr(bracket + 1));
         }
       }
-      if (of_rank && words[i] == "on" && hosts_.size() < 1'000'000) hosts_.emplace(words[i + 1]);
+      if (of_rank && words[i] == "on" && test.hosts.size() < 1'000'000) {
+        test.hosts.emplace(words[i + 1]);
+      }
     }
-    if (!log_.collective && text.find("_perf") != text.npos) log_.collective = collective_in(text);
   }
 
   /// The second half of a row that something was printed into: the first times that fit its size.
   void rest(const Words& words) {
     if (!waiting_) return;
-    if (const auto times = times_at(words, 0, waiting_->bytes)) {
+    auto times = times_at(words, 0, waiting_->bytes);
+    if (!times && prefix_ > 0) times = times_at(words, prefix_, waiting_->bytes);
+    if (times) {
       add(*waiting_, *times);
       waiting_.reset();
     }
@@ -239,13 +347,14 @@ class Parser {
 
   NcclLog& log_;
   std::optional<LogRow> waiting_;
-  std::set<std::string, std::less<>> hosts_;
-  int ranks_ = 0;
+  std::size_t prefix_ = 0;  // words before the row that waits
+  std::vector<Test> tests_;
 };
 
 }  // namespace
 
-NcclLog parse_nccl_log(std::string_view text, const std::string& name) {
+NcclLog parse_nccl_log(std::string_view text, const std::string& name,
+                       std::optional<Collective> wanted) {
   NcclLog log;
   log.source = name;
   Parser parser(log);
@@ -255,7 +364,7 @@ NcclLog parse_nccl_log(std::string_view text, const std::string& name) {
     parser.line(text.substr(0, end), ++number);
     text.remove_prefix(std::min(end + 1, text.size()));
   }
-  parser.end();
+  parser.end(wanted);
   read_name(name, log);
   read_ratio(log);
   if (log.hosts == 0 && log.ranks > 0) log.hosts = (log.ranks + 7) / 8;

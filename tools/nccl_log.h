@@ -19,6 +19,7 @@ struct LogRow {
   double us = 0, algbw = 0, busbw = 0;  // out of place
   int line = 0;
   bool adds = false;  // it names an operator
+  int test = 0;       // of the file's tests
 };
 
 struct NcclLog {
@@ -29,11 +30,15 @@ struct NcclLog {
   int gpus_of_thread = 1;
   std::string gpu;  // model, as the text or the file's name says
   std::vector<LogRow> rows;
-  int left_out = 0;  // rows that are not whole
+  int left_out = 0;         // rows that are not whole
+  int of_others = 0;        // rows of other tests in the file, which are left out, too
+  std::string unpredicted;  // a test of no collective: sendrecv, hypercube
 };
 
 /// Never throws for what the text says; `name` is where it is from, and may say what the text does
-/// not ("16xH100_2node_...allgather.log").
-NcclLog parse_nccl_log(std::string_view text, const std::string& name);
+/// not ("16xH100_2node_...allgather.log"). Of several tests in a file the first one counts, or the
+/// first of `wanted`, with those that are like it.
+NcclLog parse_nccl_log(std::string_view text, const std::string& name,
+                       std::optional<Collective> wanted = std::nullopt);
 
 }  // namespace tutti

@@ -57,6 +57,10 @@ void print_table(const std::vector<Line>& lines, const Cluster& c, Collective co
   if (log != nullptr) {
     fmt::print("# measured: {} ({} rows{})\n", log->source, log->rows.size(),
                log->left_out > 0 ? fmt::format(", {} that are not whole", log->left_out) : "");
+    if (log->of_others > 0) {
+      fmt::print("# {} rows of other tests in it are left out; a collective's name asks for them\n",
+                 log->of_others);
+    }
   }
   fmt::print("#\n#{:>12}{:>14}{:>10}{:>8}{:>8}{:>11}{:>9}{:>9}", "size", "count", "type", "redop",
              "root", "time", "algbw", "busbw");
@@ -112,9 +116,16 @@ void draw(const PredictArguments& a, const Cluster& c, const Call& call) {
 
 void run(const PredictArguments& a) {
   if (a.list) return print_constants(a);
+  std::optional<Collective> collective;
+  if (!a.collective.empty()) {
+    collective = parse_collective(a.collective);
+    if (!collective)
+      refuse(fmt::format("there is no collective '{}'", topology::printable(a.collective)));
+  }
   std::optional<NcclLog> log;
   if (!a.log.empty()) {
-    log = parse_nccl_log(a.log == "-" ? read_text("-", "log") : topology::read_file(a.log), a.log);
+    log = parse_nccl_log(a.log == "-" ? read_text("-", "log") : topology::read_file(a.log), a.log,
+                         collective);
     if (log->rows.empty()) {
       refuse(fmt::format(
           "{} has no row as nccl-tests prints them (size, count, type, time, algbw, "
@@ -122,12 +133,10 @@ void run(const PredictArguments& a) {
           a.log, log->left_out > 0 ? fmt::format("; {} are not whole", log->left_out) : ""));
     }
   }
-  std::optional<Collective> collective;
-  if (!a.collective.empty()) {
-    collective = parse_collective(a.collective);
-    if (!collective)
-      refuse(fmt::format("there is no collective '{}'", topology::printable(a.collective)));
-  } else if (log) {
+  if (!collective && log) {
+    if (!log->unpredicted.empty()) {
+      refuse(fmt::format("{}: {} is no collective that is predicted", a.log, log->unpredicted));
+    }
     collective = log->collective;
   }
   if (!collective) refuse("say which collective: all_reduce, all_gather, ...");

@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "tools/topology_source.h"
 #include "transport/topology/describe.h"
+#include "transport/topology/nics.h"
 #include "transport/topology/source.h"
 
 namespace tutti {
@@ -40,6 +41,17 @@ std::string network_in(const std::string& path) {
     if (std::ranges::find(found, k.name) != found.end()) words += std::string(k.name) + " ";
   }
   return words;
+}
+
+/// Of ports whose speed the topology's source does not say: which one is assumed.
+std::string assumed_ports(const topology::Graph& host) {
+  const auto of_ports = [](const std::string& s) { return s.find("network ports") != s.npos; };
+  if (std::ranges::none_of(host.unseen, of_ports)) return "";
+  double rate = 0;
+  for (const int port : topology::data_ports(host, 0)) {
+    for (const int l : host.out(port)) rate = std::max(rate, 8 * host.link(l).bandwidth);
+  }
+  return fmt::format(" (ports of {:g}G are assumed; --network says which there are)", rate);
 }
 
 }  // namespace
@@ -128,6 +140,8 @@ PredictSetup set_up(const PredictArguments& a, const NcclLog* log) {
     s.said += fmt::format("; {} hosts, network {}", s.hosts, s.network.kind);
     if (s.network.rate > 0) {
       s.said += fmt::format(" {}x{:g}G", std::max(s.network.ports, 1), s.network.rate);
+    } else {
+      s.said += assumed_ports(s.host);
     }
   }
   return s;

@@ -127,6 +127,7 @@ void Cluster::find_ports() {
     ports_ = own;
   }
   port_rate_ *= network_.efficiency;
+  const int staging = static_cast<int>(graph_.links().size());
   const int first = static_cast<int>(capacities_.size());
   first_port_ = capacities_.size();
   for (int p = 0; p < ports_; ++p) {
@@ -147,9 +148,29 @@ void Cluster::find_ports() {
       for (const int l : graph_.path(choice->port, gpus_[i]).links) {
         if (graph_.link(l).from != choice->port) in.push_back(l);
       }
+    } else {
+      add_pci(gpus_[i], out, in);
     }
+    // Nor do NICs reach such a GPU's memory. It counts where data leave: hosts that stand for all
+    // others have a link once on a way.
+    if (!topology::has_peer_access(model_of(graph_.node(gpus_[i])))) out.push_back(staging);
     out.push_back(first + 2 * of_gpu[i]);
     in.push_back(first + 2 * of_gpu[i] + 1);
+  }
+}
+
+/// Where ports are is not known, but that a GPU reaches them by PCI, as it does GPUs without links
+/// of their own; unless it has a way to its processor beside that.
+void Cluster::add_pci(int gpu, std::vector<int>& out, std::vector<int>& in) const {
+  int up = -1;
+  for (const int l : graph_.out(gpu)) {
+    if (graph_.link(l).kind == topology::LinkKind::c2c) return;
+    if (graph_.link(l).kind == topology::LinkKind::pci) up = l;
+  }
+  if (up < 0) return;
+  out.push_back(up);
+  for (const int l : graph_.out(graph_.link(up).to)) {
+    if (graph_.link(l).to == gpu) in.push_back(l);
   }
 }
 

@@ -61,6 +61,7 @@ class Cluster {
     return static_cast<std::size_t>(from) * gpus_.size() + static_cast<std::size_t>(to);
   }
   void find_ports();
+  void add_pci(int gpu, std::vector<int>& out, std::vector<int>& in) const;
 
   topology::Graph graph_;
   int hosts_;

@@ -51,24 +51,43 @@ double block_of(Collective collective, double bytes, int ranks) {
   }
 }
 
+namespace {
+
+/// Tiles that are simulated together at most: of more, the pace of the last ones goes on.
+constexpr int kSimulatedTiles = 8;
+/// Of chains, which are long before they are full: then their tiles leave no gaps.
+constexpr int kTilesOfChains = 32;
+
+/// Whether each rank passes on what it gets, and does nothing else.
+bool is_chain(const RankPlan& plan) {
+  return std::ranges::all_of(plan.lanes, [](const auto& lane) { return lane.size() <= 1; });
+}
+
+}  // namespace
+
 double time_of(const Cluster& c, const PartOf& part, double block, Protocol protocol, int tiles,
                bool at_once) {
+  const bool chain = tiles > kSimulatedTiles && is_chain(part(0)) && is_chain(part(c.ranks() / 2));
+  const int together = chain ? kTilesOfChains : kSimulatedTiles;
   SimulateOptions o;
   o.at_once = at_once;
   o.protocol = protocol;
-  o.tiles = std::min(tiles, kSimulatedTiles);
+  o.tiles = std::min(tiles, together);
   o.block_bytes = block * o.tiles / tiles;
   const Simulated first = simulate(c, part, o);
-  if (tiles <= kSimulatedTiles) return first.us;
-  const int fewer = kSimulatedTiles / 2;
-  o.block_bytes = block * fewer / tiles;
-  o.tiles = fewer;
-  double pace = (first.us - simulate(c, part, o).us) / fewer;
+  if (tiles <= together) return first.us;
+  double pace = 0;
+  if (!chain) {
+    const int fewer = together / 2;
+    o.block_bytes = block * fewer / tiles;
+    o.tiles = fewer;
+    pace = (first.us - simulate(c, part, o).us) / fewer;
+  }
   // So few may leave gaps on the links, which all of them would fill; but none overfills one.
   for (std::size_t l = 0; l < first.moved.size(); ++l) {
-    pace = std::max(pace, first.moved[l] / (first.capacities[l] * 1000) / kSimulatedTiles);
+    pace = std::max(pace, first.moved[l] / (first.capacities[l] * 1000) / together);
   }
-  return first.us + pace * (tiles - kSimulatedTiles);
+  return first.us + pace * (tiles - together);
 }
 
 double least_time(const Cluster& c, const PartOf& part, double block) {

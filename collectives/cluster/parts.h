@@ -32,9 +32,9 @@ class Parts {
 /// Bytes of a block of the plan for a call with so many, as nccl-tests counts them.
 double block_of(Collective collective, double bytes, int ranks);
 
-/// Tiles that are simulated together at most: of more, the pace of the last ones goes on.
-constexpr int kSimulatedTiles = 8;
-/// Of a call: 1, 4, 16, ... tiles, none smaller than that many bytes of it.
+/// Tiles that are drawn at most.
+constexpr int kDrawnTiles = 8;
+/// Of a call of ours: 1, 4, 16, ... tiles, none smaller than that many bytes of it.
 constexpr int kMostTiles = 256;
 constexpr double kLeastTile = 65536;
 /// us without what the call itself takes. `at_once`: as in SimulateOptions.

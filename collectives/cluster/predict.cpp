@@ -14,6 +14,8 @@ namespace tutti::cluster {
 namespace {
 
 constexpr std::string_view kSwitch = "switch";
+/// NCCL cuts what goes down a chain into slices by the size of its buffers, however long it is.
+constexpr int kMostSlices = 4096;
 
 struct Candidate {
   std::string_view name;  // in the table of algorithms
@@ -127,18 +129,20 @@ std::vector<Prediction> by_kernels(const Cluster& c, const Call& call) {
     const Parts parts(c, call.collective, candidate.name, best.orders);
     const PartOf part = [&](int rank) { return parts(rank); };
     const double block = block_of(call.collective, call.bytes, c.ranks());
+    const int most_tiles = candidate.name == "chain" ? kMostSlices : kMostTiles;
     double chosen = std::numeric_limits<double>::infinity();
     for (const Protocol p : kProtocols) {
       if (!c.possible(p)) continue;
-      for (int tiles = 1; tiles <= kMostTiles; tiles *= 4) {
+      double before = std::numeric_limits<double>::infinity();
+      for (int tiles = 1; tiles <= most_tiles; tiles *= 4) {
         if (tiles > 1 && (!candidate.tiles || call.bytes / tiles < kLeastTile)) break;
         // NCCL knows nothing of turns when it chooses its protocol.
         const double us = time_of(c, part, block, p, tiles, sends_at_once(candidate.name)) +
                           c.constants().call(p);
-        if (us >= chosen) {
-          if (tiles > 1) break;
-          continue;
-        }
+        // With more tiles it gets better and then worse: than this protocol's, not another's.
+        if (us >= before) break;
+        before = us;
+        if (us >= chosen) continue;
         chosen = us;
         best.protocol = p;
         best.tiles = tiles;
@@ -193,7 +197,7 @@ Simulated simulate(const Cluster& c, const Call& call, const Prediction& predict
                     prediction.orders.empty() ? c.orders() : prediction.orders);
   SimulateOptions o;
   o.protocol = prediction.protocol;
-  o.tiles = std::min(prediction.tiles, kSimulatedTiles);
+  o.tiles = std::min(prediction.tiles, kDrawnTiles);
   o.block_bytes = block_of(call.collective, call.bytes, c.ranks()) * o.tiles / prediction.tiles *
                   turns(c, call, prediction.algorithm, prediction.protocol);
   o.at_once = sends_at_once(prediction.algorithm);

@@ -38,24 +38,45 @@ int words_in(const std::vector<std::string>& words, const std::string& text) {
   return found;
 }
 
+/// A model's numbers: of each name that it has ("MI50/MI60") the first word with a digit, and for
+/// AMD's also without the form's letter, as tools print some ("MI325 OAM").
+std::vector<std::string> numbers_of(std::string_view name) {
+  std::vector<std::string> numbers;
+  for (std::size_t at = 0; at <= name.size();) {
+    const auto end = std::min(name.find('/', at), name.size());
+    for (const std::string& w : words_of(name.substr(at, end - at))) {
+      if (w.find_first_of("0123456789") == w.npos) continue;
+      numbers.push_back(w);
+      if (w.starts_with("mi") && w.ends_with('x')) numbers.push_back(w.substr(0, w.size() - 1));
+      break;
+    }
+    at = end + 1;
+  }
+  return numbers;
+}
+
 /// Whether a word is a model's number, maybe with the family before it ("rtx4090") or the form
 /// after it ("h100sxm"): not the L40 of an L40S, nor the A10 of an A100, nor the B200 of a GB200.
 bool is_number(const std::string& number, const std::string& word) {
   const auto at = word.find(number);
   if (at == word.npos) return false;
   const std::string before = word.substr(0, at), after = word.substr(at + number.size());
-  return (before.empty() || before == "rtx" || before == "nvidia" || before == "mi") &&
-         (after.empty() || after == "ti" || after == "ada" || after.starts_with("nvl") ||
-          after.starts_with("sxm") || after.starts_with("pcie"));
+  constexpr std::array kBefore{"",      "rtx",    "rtxpro", "gtx", "nvidia",
+                               "tesla", "quadro", "dgx",    "hgx", "mi"};
+  return std::ranges::find(kBefore, before) != kBefore.end() &&
+         (after.empty() || after == "ti" || after == "ada" || after == "oam" ||
+          after.starts_with("nvl") || after.starts_with("sxm") || after.starts_with("pcie") ||
+          after == "80gb" || after == "40gb" || after == "32gb" || after == "16gb");
 }
 
-/// Of a name's words the model's number: the first one with a digit ("4090", "h100").
-const std::string& number_in(const std::vector<std::string>& words) {
-  const auto has_digit = [](const std::string& w) {
-    return std::ranges::any_of(w, [](char c) { return c >= '0' && c <= '9'; });
+/// Whether names with one number are of different models: "RTX 6000 Ada", "Quadro RTX 6000" and
+/// "RTX PRO 6000" are three, and an RTX 2080 is no RTX 2080 Ti.
+bool are_different(const std::string& model, const std::string& given) {
+  const auto says_more = [](const std::string& a, const std::string& b, const char* word) {
+    return a.find(word) != a.npos && b.find(word) == b.npos;
   };
-  const auto found = std::ranges::find_if(words, has_digit);
-  return found == words.end() ? words.front() : *found;
+  return says_more(given, model, "quadro") || says_more(given, model, "rtxpro") ||
+         says_more(model, given, "ti");
 }
 
 /// Links between GPUs of a host: numbers of two, and of links.
@@ -73,7 +94,11 @@ constexpr std::array kModules{Wire{0, 1, 4}, Wire{2, 3, 4}, Wire{4, 5, 4}, Wire{
                               Wire{0, 6, 2}, Wire{2, 4, 2}, Wire{0, 2, 1}, Wire{4, 6, 1},
                               Wire{1, 3, 1}, Wire{1, 5, 1}, Wire{3, 7, 1}, Wire{5, 7, 1}};
 
+/// Each eight GPUs are wired like that.
 int wired(std::span<const Wire> wires, int a, int b) {
+  if (a / 8 != b / 8) return 0;
+  a %= 8;
+  b %= 8;
   const auto found = std::ranges::find_if(
       wires, [&](const Wire& w) { return w.a == std::min(a, b) && w.b == std::max(a, b); });
   return found == wires.end() ? 0 : found->links;
@@ -108,25 +133,41 @@ int links_between(const GpuModel& m, int count, bool bridged, int a, int b) {
 }  // namespace
 
 const GpuModel* find_gpu_model(std::string_view name) {
-  const std::vector<std::string> given = words_of(name);
-  std::string all;
-  for (const std::string& w : given) all += w;
+  std::vector<std::string> given;
+  for (std::string& w : words_of(name)) {
+    if (w == "d" && !given.empty()) {
+      given.back() += w;  // "RTX 4090 D"
+    } else {
+      given.push_back(std::move(w));
+    }
+  }
+  const auto joined = [](const std::vector<std::string>& words) {
+    std::string all;
+    for (const std::string& w : words) all += w;
+    return all;
+  };
+  const std::string all = joined(given);
+  const auto says_only = [&](const std::string& model, const char* word) {
+    return model.find(word) != model.npos && all.find(word) == all.npos;
+  };
   const GpuModel* best = nullptr;
   double most = 0;
   for (const GpuModel& m : gpu_models()) {
     if (m.device == 0) continue;
     const auto words = words_of(m.name);
+    const std::string model = joined(words);
     // Its number has to be there ("4090", "h100"), and of what else its name says as much as can
     // be.
-    const std::string& number = number_in(words);
-    if (std::ranges::none_of(given, [&](const std::string& w) { return is_number(number, w); })) {
-      continue;
-    }
+    const auto is_there = [&](const std::string& number) {
+      return std::ranges::any_of(given, [&](const auto& w) { return is_number(number, w); });
+    };
+    const std::vector<std::string> numbers = numbers_of(m.name);
+    const auto number = std::ranges::find_if(numbers, is_there);
+    if (number == numbers.end() || are_different(model, all)) continue;
     const int found = words_in(words, all);
-    const double score =
-        found + 0.01 * static_cast<double>(number.size()) -
-        0.001 * static_cast<double>(static_cast<int>(words.size()) - found) -
-        (m.name.find("PCIe") != m.name.npos && all.find("pcie") == all.npos ? 0.5 : 0);
+    const double score = 1 + found + 0.01 * static_cast<double>(number->size()) -
+                         0.001 * static_cast<double>(static_cast<int>(words.size()) - found) -
+                         (says_only(model, "pcie") || says_only(model, "quadro") ? 0.5 : 0);
     if (score <= most) continue;
     most = score;
     best = &m;
