@@ -67,6 +67,7 @@ TEST_F(TopologyCli, Predicts) {
                "</cpu></system>");
   ASSERT_EQ(tutti("predict all_reduce -t class.xml -H 2 -b 1M -e 1M"), 0) << err;
   EXPECT_CONTAINS(out, "ports of 10G are assumed");
+  EXPECT_CONTAINS(out, "GPUs of no known model");
   ASSERT_EQ(tutti("predict all_reduce -t class.xml -H 2 -N 1x100G -b 1M -e 1M"), 0) << err;
   EXPECT_EQ(out.find("assumed"), out.npos) << out;
   ASSERT_EQ(tutti("predict all_gather -m 8xH100 -b 1M -e 1M --svg run.svg --heat heat.svg"), 0)

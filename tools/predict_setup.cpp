@@ -54,6 +54,17 @@ std::string assumed_ports(const topology::Graph& host) {
   return fmt::format(" (ports of {:g}G are assumed; --network says which there are)", rate);
 }
 
+/// Of GPUs whose model the topology's source does not say.
+std::string unknown_gpus(const topology::Graph& host) {
+  const auto is_unknown = [&](int gpu) {
+    const auto known = topology::gpu_models();
+    return std::ranges::find(known, host.node(gpu).model, &topology::GpuModel::name) == known.end();
+  };
+  if (std::ranges::none_of(host.gpus(), is_unknown)) return "";
+  return " (GPUs of no known model, so without links but those that it names; --machine 8xH100 "
+         "describes a host by its GPUs)";
+}
+
 }  // namespace
 
 /// What is said of kinds of networks (with a dot) is looked at in set_up().
@@ -101,7 +112,7 @@ PredictSetup set_up(const PredictArguments& a, const NcclLog* log) {
   if (!a.topology.empty()) {
     topology::Records records = topology_records(a.topology);
     s.host = topology_graph(records);
-    s.said = a.topology;
+    s.said = a.topology + unknown_gpus(s.host);
   } else {
     std::string text = a.machine;
     if (text.empty() && log != nullptr && !log->gpu.empty()) {
