@@ -280,6 +280,12 @@ TEST(ClusterPrediction, OfSomeGpusUsesAllTheirLinks) {
   EXPECT_NEAR(1e9 * 3 / 4 / us / 1000, 3 * 48, 3 * 48 * 0.1);
 }
 
+TEST(ClusterPrediction, OfShortTreesIsWhatNcclSays) {
+  // Chains of seven hops on NVLink up and down, and a tree's message between hosts each way.
+  const double us = predicted(cluster("8xH100", 2), Collective::all_reduce, 8, false);
+  EXPECT_NEAR(us, 6.6 + 2 * (7 * 0.6 + 5.0), 0.1);
+}
+
 TEST(ClusterPrediction, OfCopyEngines) {
   constexpr double kShort = 1024, kLong = 1e9;
   const Cluster mesh = cluster("8xMI300X", 1);

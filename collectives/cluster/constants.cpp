@@ -34,6 +34,9 @@ constexpr std::array kLines{
     ConstantLine{"net_ll", &Constants::net_ll, "us", kTuning},
     ConstantLine{"net_ll128", &Constants::net_ll128, "us", kTuning},
     ConstantLine{"net_simple", &Constants::net_simple, "us", kTuning},
+    ConstantLine{"tree_ll", &Constants::tree_ll, "us",
+                 "more for a tree's message between hosts: NCCL's graph/tuning.cc, 5.0"},
+    ConstantLine{"tree_ll128", &Constants::tree_ll128, "us", "as tree_ll: 8.5; Simple: none"},
     ConstantLine{"data_ll", &Constants::data_ll, "", kFormat},
     ConstantLine{"data_ll128", &Constants::data_ll128, "", kFormat},
     ConstantLine{"data_simple", &Constants::data_simple, "", kFormat},
@@ -75,6 +78,10 @@ std::string_view name(Protocol p) {
 
 double Constants::call(Protocol p) const {
   return std::array{call_ll, call_ll128, call_simple, call_copy}[static_cast<std::size_t>(p)];
+}
+
+double Constants::tree_more(Protocol p) const {
+  return p == Protocol::ll ? tree_ll : p == Protocol::ll128 ? tree_ll128 : 0;
 }
 
 double Constants::data(Protocol p) const {

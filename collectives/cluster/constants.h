@@ -30,6 +30,7 @@ struct Constants {
   double pci_ll = 1.0, pci_simple = 5.7;
   double staged_ll = 4.3, staged_simple = 4.5;
   double net_ll = 2.7, net_ll128 = 4.0, net_simple = 14;
+  double tree_ll = 2.3, tree_ll128 = 4.5;
   // The part of what is sent that is data.
   double data_ll = 0.5, data_ll128 = 0.9375, data_simple = 1;
   double alone_ll128 = 0.7;
@@ -42,6 +43,8 @@ struct Constants {
   double call(Protocol p) const;
   /// Infinite where the protocol does not go that way.
   double message(Protocol p, Way way) const;
+  /// Of a tree's messages between hosts, besides message().
+  double tree_more(Protocol p) const;
   double data(Protocol p) const;
 };
 

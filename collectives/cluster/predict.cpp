@@ -118,6 +118,20 @@ Prediction by_copy_engines(const Cluster& c, const Call& call) {
   return p;
 }
 
+/// us that NCCL's trees take besides what is simulated: inside of a host they are chains, up and
+/// down, where the plan has log2 of that many hops, and their messages between hosts take longer
+/// than those of rings.
+double of_trees(const Cluster& c, std::string_view algorithm, Protocol p) {
+  if (c.hosts() == 1 || (algorithm != "tree" && algorithm != "hierarchical_tree")) return 0;
+  const Constants& k = c.constants();
+  const int gpus = c.ranks_of_a_host();
+  double us = 2 * std::ceil(std::log2(c.hosts())) * k.tree_more(p);
+  if (gpus > 1) {
+    us += 2 * (gpus - 1 - std::ceil(std::log2(gpus))) * k.message(p, c.inside(0, 1).way);
+  }
+  return us;
+}
+
 std::vector<Prediction> by_kernels(const Cluster& c, const Call& call) {
   std::vector<Prediction> all;
   auto plans = candidates(c, call.collective);
@@ -138,7 +152,7 @@ std::vector<Prediction> by_kernels(const Cluster& c, const Call& call) {
         if (tiles > 1 && (!candidate.tiles || call.bytes / tiles < kLeastTile)) break;
         // NCCL knows nothing of turns when it chooses its protocol.
         const double us = time_of(c, part, block, p, tiles, sends_at_once(candidate.name)) +
-                          c.constants().call(p);
+                          c.constants().call(p) + of_trees(c, candidate.name, p);
         // With more tiles it gets better and then worse: than this protocol's, not another's.
         if (us >= before) break;
         before = us;
