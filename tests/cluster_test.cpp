@@ -280,6 +280,15 @@ TEST(ClusterPrediction, OfSomeGpusUsesAllTheirLinks) {
   EXPECT_NEAR(1e9 * 3 / 4 / us / 1000, 3 * 48, 3 * 48 * 0.1);
 }
 
+TEST(ClusterPrediction, Ll128IsWhereItIsUsedUnasked) {
+  for (const char* host : {"8xH100", "8xV100-SXM2", "8xMI250X", "2xA100-PCIe nvlink"}) {
+    EXPECT_TRUE(cluster(host, 1).possible(Protocol::ll128)) << host;
+  }
+  for (const char* host : {"8xMI300X", "4xMI100", "2xRTX4090", "2xA100-PCIe"}) {
+    EXPECT_FALSE(cluster(host, 1).possible(Protocol::ll128)) << host;
+  }
+}
+
 TEST(ClusterPrediction, OfShortTreesIsWhatNcclSays) {
   // Chains of seven hops on NVLink up and down, and a tree's message between hosts each way.
   const double us = predicted(cluster("8xH100", 2), Collective::all_reduce, 8, false);

@@ -77,6 +77,7 @@ Cluster::Cluster(const Graph& host, int hosts, const topology::Network& network,
       inside_.push_back(std::move(route));
     }
     if (!topology::switch_reduces(model_of(graph_.node(a)))) switch_ = 0;
+    if (!topology::has_ll128(model_of(graph_.node(a)))) ll128_ = false;
   }
   if (gpus_.size() < 3) switch_ = 0;  // two GPUs may be joined directly, and gain nothing
   const double links = std::max(graph_.bandwidth_out(gpus_.front()), 1.0);

@@ -176,6 +176,11 @@ bool switch_reduces(std::string_view model) {
   return false;
 }
 
+bool has_ll128(std::string_view model) {
+  const auto found = std::ranges::find(kModels, model, &GpuModel::name);
+  return found == kModels.end() || found->vendor != kAmd || found->gcn == "90a";
+}
+
 double pci_bandwidth(double transfers, int width) {
   // 0.094 GB/s of a GT/s and lane: 12 GB/s of generation 3 x16.
   return transfers * width * (transfers < 6 ? 0.75 : 0.9375) / 10;

@@ -32,6 +32,8 @@ bool for_slots(const GpuModel& model);
 /// Whether the switches that join such GPUs reduce what goes through them: NVSwitch does from its
 /// third generation on, which came with Hopper.
 bool switch_reduces(std::string_view model);
+/// Whether NCCL, or RCCL, uses LL128 on such GPUs unasked: of AMD's, on MI200 alone.
+bool has_ll128(std::string_view model);
 /// What each of a C2C link's lanes carries is in the records; this is for those that do not say.
 constexpr double kC2cLink = 44.7;  // GB/s; GH200 and GB200 say 5 x 44.712 and 10 x 44.712
 
