@@ -68,7 +68,7 @@ class Choice {
                   fmt::format("no plan without windows does {}", name(call_.collective)));
     }
     // Over links of their own GPUs are all alike, or as good as that.
-    if (best_.orders.size() == 1 && !c_.possible(Protocol::ll128)) look_at_orders();
+    if (best_.orders.size() == 1 && !c_.all_linked()) look_at_orders();
     look_between();  // for what suits one order may not suit another
     best_.us += (call_.gpus_of_thread - 1) * c_.constants().launch_more;
     return best_;

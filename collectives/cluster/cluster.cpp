@@ -70,7 +70,7 @@ Cluster::Cluster(const Graph& host, int hosts, const topology::Network& network,
         route.way = peers ? Way::pci : Way::staged;
         if (!peers) route.links.push_back(staging);
         peers_ = peers_ && peers;
-        ll128_ = false;
+        all_linked_ = false;
       }
       const bool by_switch = a == b || (path.near == Near::gpu_links && path.links.size() == 2);
       switch_ = std::min(switch_, by_switch ? (a == b ? 1e300 : path.bandwidth) : 0.0);
@@ -84,6 +84,7 @@ Cluster::Cluster(const Graph& host, int hosts, const topology::Network& network,
   ll_ = constants.gpu_ll * std::max(1.0, links / 240);
   find_ports();
   orders_ = widest_orders(*this, kMostLanes);
+  ll128_ = ll128_ && rings_are_linked();
 }
 
 void Cluster::find_ports() {
@@ -177,6 +178,16 @@ void Cluster::add_pci(int gpu, std::vector<int>& out, std::vector<int>& in) cons
 
 Route Cluster::across(int from, int to) const {
   return {Way::network, out_[static_cast<std::size_t>(from)], in_[static_cast<std::size_t>(to)]};
+}
+
+bool Cluster::rings_are_linked() const {
+  const auto is_linked = [&](int from, int to) { return inside(from, to).way == Way::gpu_links; };
+  return std::ranges::all_of(orders_, [&](const std::vector<int>& order) {
+    for (std::size_t i = 1; i < order.size(); ++i) {
+      if (!is_linked(order[i - 1], order[i])) return false;
+    }
+    return hosts_ > 1 || is_linked(order.back(), order.front());
+  });
 }
 
 double Cluster::latency(Protocol p, Way way, double bytes) const {

@@ -42,7 +42,10 @@ class Cluster {
   Route across(int from, int to) const;
   /// us from the end of sending a message to its being seen.
   double latency(Protocol p, Way way, double bytes) const;
+  /// LL128 where rings stay on links of the GPUs' own.
   bool possible(Protocol p) const;
+  /// Whether such links join each two GPUs of a host.
+  bool all_linked() const { return all_linked_; }
 
   /// Links of a host, and then those of a leaf switch (its way up, and down), in GB/s.
   const std::vector<double>& capacities() const { return capacities_; }
@@ -60,6 +63,7 @@ class Cluster {
   std::size_t at(int from, int to) const {
     return static_cast<std::size_t>(from) * gpus_.size() + static_cast<std::size_t>(to);
   }
+  bool rings_are_linked() const;
   void find_ports();
   void add_pci(int gpu, std::vector<int>& out, std::vector<int>& in) const;
 
@@ -78,7 +82,7 @@ class Cluster {
   double switch_ = 0;
   double ll_ = 0;               // GB/s of data that a link gets from a GPU by LL, at most
   std::size_t first_port_ = 0;  // of capacities_
-  bool ll128_ = true, peers_ = true;
+  bool ll128_ = true, peers_ = true, all_linked_ = true;
 };
 
 }  // namespace tutti::cluster

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "collectives/cluster/prepared.h"
 #include "core/error.h"
@@ -75,7 +76,8 @@ double time_of(const Cluster& c, const PartOf& part, double block, Protocol prot
   o.tiles = std::min(tiles, together);
   o.block_bytes = block * o.tiles / tiles;
   const Simulated first = simulate(c, part, o);
-  if (tiles <= together) return first.us;
+  // A protocol that does not go some way never ends there.
+  if (tiles <= together || !std::isfinite(first.us)) return first.us;
   double pace = 0;
   if (!chain) {
     const int fewer = together / 2;

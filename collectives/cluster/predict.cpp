@@ -146,7 +146,9 @@ std::vector<Prediction> by_kernels(const Cluster& c, const Call& call) {
     const int most_tiles = candidate.name == "chain" ? kMostSlices : kMostTiles;
     double chosen = std::numeric_limits<double>::infinity();
     for (const Protocol p : kProtocols) {
-      if (!c.possible(p)) continue;
+      // Messages to all peers are sends and receives to NCCL, which knows no LL128 for them.
+      const bool known = p != Protocol::ll128 || !sends_at_once(candidate.name);
+      if (!c.possible(p) || !known) continue;
       double before = std::numeric_limits<double>::infinity();
       for (int tiles = 1; tiles <= most_tiles; tiles *= 4) {
         if (tiles > 1 && (!candidate.tiles || call.bytes / tiles < kLeastTile)) break;
