@@ -53,6 +53,11 @@ class SystemReader {
                                              xml_.origin(system).text(), records_.version)});
     }
     const std::size_t first_cpu = records_.cpus.size();
+    first_hash_.clear();
+    for (const pugi::xml_node& cpu : system.children("cpu")) {
+      const std::string hash = cpu.attribute("host_hash").value();
+      if (first_hash_.empty() && hash != "0x0" && hash != "0") first_hash_ = hash;
+    }
     for (const pugi::xml_node& cpu : system.children("cpu")) read_cpu(cpu);
     for (const pugi::xml_node& node : system.children()) {
       if (string_view(node.name()) == "pci") {
@@ -63,7 +68,16 @@ class SystemReader {
     }
   }
 
-  int host_of(const std::string& hash) {
+  /// Of a processor that does not say it, in a file where others do, the host of the one before.
+  int host_of(const Attributes& a) {
+    std::string hash = a.text("host_hash");
+    if (hash == "0x0" || hash == "0") hash.clear();
+    if (hash.empty() && !first_hash_.empty()) {
+      hash = records_.cpus.empty() ? first_hash_ : records_.hosts[static_cast<std::size_t>(records_.cpus.back().host)];
+      records_.doubts.push_back({fmt::format(
+          "{}: NUMA domain {} does not say of which host it is, unlike others; {} is taken",
+          a.origin().text(), a.integer_or("numaid", -1), printable(hash))});
+    }
     const auto [at, is_new] = hosts_.try_emplace(hash, static_cast<int>(hosts_.size()));
     if (is_new) records_.hosts.push_back(hash);
     return at->second;
@@ -72,7 +86,7 @@ class SystemReader {
   void read_cpu(const pugi::xml_node& node) {
     const Attributes a(xml_, node, records_.doubts);
     CpuRecord cpu;
-    cpu.host = host_of(a.text("host_hash"));
+    cpu.host = host_of(a);
     cpu.numa = a.integer_or("numaid", -1);
     cpu.affinity = a.text("affinity");
     cpu.arch = a.text("arch");
@@ -199,6 +213,7 @@ class SystemReader {
   const XmlSource& xml_;
   Records records_;
   std::map<std::string, int> hosts_;  // index by name
+  std::string first_hash_;             // of this <system>; "": nobody says a host
 };
 
 /// NCCL writes the host's number into the upper byte.

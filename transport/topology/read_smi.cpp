@@ -7,6 +7,7 @@
 #include <array>
 #include <map>
 #include <numeric>
+#include <set>
 #include <sstream>
 
 #include "core/error.h"
@@ -194,16 +195,24 @@ class MatrixReader {
     const std::size_t n = columns_.size();
     domains_ = shared(3);
     std::map<std::size_t, std::map<int, int>> said;
+    std::map<int, std::set<std::size_t>> said_by;
     for (std::size_t i = 0; i < n; ++i) {
-      if (m_.numa[i] >= 0) ++said[domains_.find(i)][m_.numa[i]];
+      if (m_.numa[i] < 0) continue;
+      ++said[domains_.find(i)][m_.numa[i]];
+      said_by[m_.numa[i]].insert(domains_.find(i));
     }
     std::vector<int> numa(n, -1);
     for (std::size_t i = 0; i < n; ++i) {
+      // What most say; of two that as many say, the one that is of no other domain.
+      const auto weight = [&](const auto& s) {
+        return 2 * s.second + (said_by[s.first].size() == 1 ? 1 : 0);
+      };
       const auto& own = said[domains_.find(i)];
-      const auto most = std::ranges::max_element(own, {}, [](const auto& s) { return s.second; });
+      const auto most = std::ranges::max_element(own, {}, weight);
       if (most == own.end()) continue;
       numa[i] = most->first;
-      if (m_.numa[i] < 0 || m_.numa[i] == numa[i] || most->second < 2) continue;
+      const auto mine = own.find(m_.numa[i]);
+      if (mine == own.end() || mine == most || weight(*mine) == weight(*most)) continue;
       doubts_.push_back({fmt::format(
           "{}: {} says NUMA domain {}, what is near to it {}; {} is taken", m_.origins[i].text(),
           printable(columns_[i]), m_.numa[i], numa[i], numa[i])});
