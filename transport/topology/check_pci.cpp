@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "transport/topology/check.h"
+#include "transport/topology/source.h"
 
 namespace tutti::topology {
 namespace {
@@ -37,6 +38,7 @@ class PciCheck {
     any_ = std::ranges::any_of(r_.devices, says);
     complete_ = r_.format.starts_with("NCCL");
     for (DeviceRecord& d : r_.devices) drop_impossible(d);
+    for (const DeviceRecord& d : r_.devices) name_unreadable(d);
     for (const DeviceRecord& d : r_.devices) {
       if (!has_a_link(d)) continue;
       if (d.speed) ++kin_[kind_of(d)].speeds[*d.speed];
@@ -103,6 +105,18 @@ class PciCheck {
       d.speed.reset();
       repaired_.insert(&d);
     }
+  }
+
+  /// Of NCCL's files: a guest's system says nothing, or that it is unknown.
+  void name_unreadable(const DeviceRecord& d) {
+    const auto text = trimmed(d.speed_text);
+    const bool readable = transfers_per_second(text).has_value();
+    if (!complete_ || readable || text.empty() || text.starts_with("Unknown")) return;
+    doubts_.add(name_of(d), d.origin,
+                fmt::format("says link_speed=\"{}\", no speed such as 16.0 GT/s PCIe; it is taken "
+                            "as not known",
+                            printable(text)));
+    repaired_.insert(&d);
   }
 
   bool is_repaired(const DeviceRecord& d) const { return repaired_.contains(&d); }
