@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -119,6 +120,22 @@ TEST(Nccl, ASkeleton) {
   EXPECT_EQ(g.gpus().size(), 2u);
   EXPECT_EQ(g.all(NodeKind::port).size(), 1u);
   EXPECT_EQ(near(g, "gpu0", "gpu1"), "PIX");
+}
+
+TEST(Nccl, LinksThatNobodySays) {
+  // A guest: speeds are unknown everywhere. What is above a fast device is assumed as fast.
+  const Graph g = graph_of_text(
+      "<system version=\"1\"><cpu numaid=\"0\"><pci busid=\"0000:01:00.0\" class=\"0x060400\" "
+      "link_speed=\"Unknown\" link_width=\"0\"><pci busid=\"0000:02:00.0\" class=\"0x030200\" "
+      "vendor=\"0x10de\" device=\"0x2330\" link_speed=\"\" link_width=\"0\"><gpu dev=\"0\" "
+      "sm=\"90\" "
+      "rank=\"0\"/></pci><pci busid=\"0000:03:00.0\" class=\"0x020700\" vendor=\"0x15b3\" "
+      "device=\"0x101e\" link_speed=\"Unknown speed\" link_width=\"0\"><nic><net name=\"mlx5_0\" "
+      "dev=\"0\" "
+      "speed=\"400000\" port=\"1\"/></nic></pci></pci></cpu></system>");
+  EXPECT_TRUE(g.doubts.empty()) << g.doubts.front().what;
+  EXPECT_DOUBLE_EQ(g.path(g.find("gpu0"), g.find("mlx5_0")).bandwidth, 48);
+  EXPECT_DOUBLE_EQ(g.path(g.find("gpu0"), g.find("numa0")).bandwidth, 48);
 }
 
 TEST(Nccl, TwoHosts) {
@@ -377,6 +394,31 @@ TEST_F(Tree, Sysfs) {
   EXPECT_DOUBLE_EQ(g.link(path.links.back()).bandwidth, 25);
   EXPECT_DOUBLE_EQ(path.bandwidth, 24);
   EXPECT_EQ(g.node(nics_of_gpus(g)[0].port).name, "mlx5_3");
+}
+
+/// A machine at rest: the GPU's link, at both ends, and a NIC that no driver has.
+TEST_F(Tree, IdleGpusAndUnusedNics) {
+  file("sys/devices/system/node/node0/cpumap", "f");
+  const std::string port = "pci0000:10/0000:10:01.0", gpu = port + "/0000:11:00.0";
+  device(port, "0x060400", "0x1022", "0");
+  device(gpu, "0x030200", "0x10de", "0");
+  device("pci0000:10/0000:10:02.0", "0x060400", "0x1022", "0");
+  device("pci0000:10/0000:10:02.0/0000:12:00.0", "0x020000", "0x14e4", "0");
+  for (const std::string& end : {port, gpu}) {
+    file("sys/devices/" + end + "/current_link_speed", "2.5 GT/s PCIe");
+    file("sys/devices/" + end + "/max_link_width", "16");
+  }
+  file("sys/devices/" + port + "/max_link_speed", "16.0 GT/s PCIe");
+  file("sys/devices/" + gpu + "/max_link_speed", "32.0 GT/s PCIe");
+  Records r = read_records(folder.path());
+  const Graph g = graph_of(r);
+  EXPECT_TRUE(g.doubts.empty()) << g.doubts.front().what;
+  ASSERT_EQ(g.gpus().size(), 1u);
+  EXPECT_DOUBLE_EQ(g.path(g.gpus()[0], g.find("numa0")).bandwidth, 24) << "the slot's 16 GT/s";
+  EXPECT_TRUE(std::ranges::any_of(g.unseen, [](auto& u) { return u.starts_with("NVLink"); }));
+  const Graph again = graph_of_text(to_nccl_xml(r));
+  EXPECT_TRUE(again.doubts.empty()) << again.doubts.front().what;
+  EXPECT_TRUE(again.all(NodeKind::nic).empty());
 }
 
 TEST_F(Tree, Kfd) {

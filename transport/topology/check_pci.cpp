@@ -121,10 +121,15 @@ class PciCheck {
 
   bool is_repaired(const DeviceRecord& d) const { return repaired_.contains(&d); }
 
-  /// GPUs that have nothing to do slow their link down to 2.5 GT/s.
+  /// GPUs that have nothing to do slow their link down to 2.5 GT/s. A system that says besides what
+  /// both ends can do says so itself, and nothing is in doubt.
   void wake(DeviceRecord& d) {
     if (!d.gpu || !d.speed || *d.speed != 2.5) return;
-    const double built = d.possible_speed ? *d.possible_speed : model_of(d).pci_speed;
+    double built = d.possible_speed ? *d.possible_speed : model_of(d).pci_speed;
+    if (d.parent >= 0) {
+      const DeviceRecord& above = r_.devices[static_cast<std::size_t>(d.parent)];
+      if (above.possible_speed) built = std::min(built, *above.possible_speed);
+    }
     const auto kin = kin_.find(kind_of(d));
     double usual = 0;
     if (kin != kin_.end()) {
@@ -132,8 +137,12 @@ class PciCheck {
     }
     const double taken = usual > 2.5 ? usual : built;
     if (taken <= 2.5) return;
-    doubts_.add(name_of(d), d.origin,
-                fmt::format("says 2.5 GT/s, as idle GPUs do; {} GT/s is taken", taken));
+    if (d.possible_speed) {
+      awake_.insert(&d);
+    } else {
+      doubts_.add(name_of(d), d.origin,
+                  fmt::format("says 2.5 GT/s, as idle GPUs do; {} GT/s is taken", taken));
+    }
     d.speed = taken;
   }
 
@@ -189,6 +198,11 @@ class PciCheck {
       }
       return;
     }
+    if (awake_.contains(fastest) && d.speed == 2.5 && d.possible_speed.value_or(0) > 2.5) {
+      d.speed = std::min(*d.possible_speed, *fastest->speed);  // the other end of the idle link
+      awake_.insert(&d);
+      if (d.width) return;
+    }
     if (!d.speed || !d.width) {
       if (!is_repaired(d) && complete_) {
         doubts_.add(
@@ -216,6 +230,7 @@ class PciCheck {
   bool complete_ = false;  // who writes such files says all links, if any
   std::map<Kind, Kin> kin_;
   std::set<const DeviceRecord*> repaired_;
+  std::set<const DeviceRecord*> awake_;  // idle before
 };
 
 }  // namespace

@@ -57,6 +57,11 @@ class HwlocReader {
     for (const char* kind : {"distances2", "distances2hetero"}) {
       for (const pugi::xml_node& d : root.children(kind)) read_links(d);
     }
+    const auto linked = [](const DeviceRecord& d) { return d.gpu && !d.gpu->links.empty(); };
+    if (gpus_ > 1 && std::ranges::none_of(records_.devices, linked)) {
+      records_.unseen.emplace_back(
+          "links between GPUs: hwloc writes them where it was built with NVML or ROCm SMI");
+    }
     records_.unseen.emplace_back("hwloc's XML has no speed of network ports");
     return std::move(records_);
   }
