@@ -307,6 +307,18 @@ TEST(Smi, OneWrongRecordDoesNotDecide) {
   expect_mended(text + "\n" + text, "another matrix");
 }
 
+TEST(Smi, ManyDoubtsAreOneShortLine) {
+  std::string text = "\t", rows;
+  for (int i = 0; i < 64; ++i) {
+    text += fmt::format("GPU{}\t", i);
+    rows += fmt::format("\nGPU{}", i);
+    for (int j = 0; j < 64; ++j) rows += i == j ? "\tX" : i < j ? "\tSYS" : "\tNODE";
+  }
+  const Graph g = graph_of_text(text + rows);
+  ASSERT_EQ(g.doubts.size(), 1u);
+  EXPECT_SAYS(g.doubts[0].what, "and 1760 more is SYS, back it is NODE; NODE is taken");
+}
+
 TEST(Smi, BlankLinesMarksAndEndsOfLines) {
   const std::string text = smi_matrix(as_is);
   for (const auto& [what, with] : {std::pair{"\n", "\n\n"}, {"\n", "\r\n"}}) {
