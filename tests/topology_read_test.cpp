@@ -209,6 +209,23 @@ TEST(Hwloc, Format3WithNvlink) {
 constexpr const char* kSmiHead =
     "\tGPU0\tGPU1\tNIC0\tNIC1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\n";
 
+TEST(Hwloc, AGpuThatDoesNotSayWhatItIs) {
+  const std::string text = kHwloc3, type = "pci_type=\"0302 [10de:1db1] [10de:1212] a1 00\"";
+  for (const char* value : {"", "pci_type=\"0\""}) {
+    std::string lost = text;
+    lost.replace(lost.rfind(type), type.size(), value);
+    const Graph g = graph_of_text(lost);
+    ASSERT_EQ(g.doubts.size(), 1u) << g.doubts.back().what;
+    EXPECT_SAYS(g.doubts[0].what, "0000:04:00.0 has no pci_type");
+    EXPECT_EQ(near(g, "gpu0", "gpu1"), "NV2");
+  }
+  // Without an address, and with links that differ: it cannot be linked, and nothing breaks.
+  const Graph g =
+      graph_of_text(std::regex_replace(std::regex_replace(text, std::regex("0000:04:00.0"), ""),
+                                       std::regex("0 50000 50000 0"), "0 50000 25000 0"));
+  EXPECT_EQ(g.gpus().size(), 2u);
+}
+
 TEST(Smi, TabsSpacesAndMissingColumns) {
   const std::string tabs = std::string("\033[4m") + kSmiHead + "\033[0m" +
                            "GPU0\t X \tNV4\tPIX\tSYS\t0-3,8-11\t0\t\tN/A\n"
