@@ -1,5 +1,6 @@
 // Records that are wrong: each is named once, and the machine stays usable. One fault at a time, in
 // samples of our own; topology_data_test does the same to real files.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -32,7 +33,7 @@ Graph checked(const std::string& text) {
 }
 
 void expect_one(const Graph& g, const std::string& who, const std::string& what) {
-  ASSERT_EQ(g.doubts.size(), 1u) << (g.doubts.empty() ? "no doubt" : g.doubts[1].what);
+  ASSERT_EQ(g.doubts.size(), 1u) << (g.doubts.empty() ? "no doubt" : g.doubts.back().what);
   EXPECT_NE(g.doubts[0].what.find(who), std::string::npos) << g.doubts[0].what;
   EXPECT_NE(g.doubts[0].what.find(what), std::string::npos) << g.doubts[0].what;
 }
@@ -151,15 +152,78 @@ TEST(Doubtful, ThingsThatAreThereTwice) {
 }
 
 TEST(Doubtful, AnAddressOfTwoGpus) {
-  // gpu3 says that it is where gpu2 is: nothing tells them apart, and links to its own address lead
-  // nowhere. Both are said, and the others are as they were.
+  // gpu3 says that it is where gpu2 is; links of the others lead to where it must be.
   const Graph g =
       checked(with(kMesh, "<pci busid=\"10000:05:00.0\"", "<pci busid=\"10000:04:00.0\""));
-  ASSERT_EQ(g.doubts.size(), 2u);
-  EXPECT_NE(g.doubts[0].what.find("10000:04:00.0 is there twice"), std::string::npos);
-  EXPECT_NE(g.doubts[1].what.find("no such device"), std::string::npos);
-  EXPECT_EQ(g.gpus().size(), 3u);
+  expect_one(g, "10000:04:00.0", "gpu2 and gpu3; the latter gets 10000:05:00.0");
+  EXPECT_EQ(g.gpus().size(), 4u);
   EXPECT_DOUBLE_EQ(between(g, "gpu0", "gpu2"), 80);
+  EXPECT_DOUBLE_EQ(between(g, "gpu0", "gpu3"), 80);
+}
+
+TEST(Doubtful, ThingsThatAreThereTwiceWithWhatIsBelow) {
+  const std::string mesh = kMesh;
+  // All of a processor.
+  const std::size_t cpu = mesh.find("<cpu"), end = mesh.find("</cpu>") + 6;
+  const Graph g = checked(mesh.substr(0, end) + mesh.substr(cpu, end - cpu) + mesh.substr(end));
+  expect_one(g, "NUMA domain", "twice");
+  EXPECT_EQ(g.gpus().size(), 4u);
+  // A bridge.
+  const std::string below =
+      "<pci busid=\"0000:70:00.0\" class=\"0x060400\" link_speed=\"16.0 GT/s PCIe\" "
+      "link_width=\"16\"><pci busid=\"0000:71:00.0\" class=\"0x020000\" vendor=\"0x15b3\" "
+      "device=\"0x101b\" link_speed=\"16.0 GT/s PCIe\" link_width=\"16\"><nic><net "
+      "name=\"mlx5_7\" dev=\"7\" speed=\"200000\" port=\"1\"/></nic></pci></pci>";
+  const Graph two = checked(with(kMesh, "</cpu>", below + below + "</cpu>"));
+  expect_one(two, "0000:70:00.0", "twice");
+  EXPECT_EQ(two.all(NodeKind::port).size(), 3u);
+}
+
+TEST(Doubtful, AProcessorThatDoesNotSayItsHost) {
+  const std::string one =
+      with(with(kMesh, "<cpu numaid=\"0\"", "<cpu host_hash=\"0xa\" numaid=\"0\""),
+           "<cpu numaid=\"1\"", "<cpu host_hash=\"0xa\" numaid=\"1\"");
+  ASSERT_NE(one.find("0xa\" numaid=\"1\""), std::string::npos);
+  EXPECT_TRUE(checked(one).doubts.empty());
+  for (const char* numa : {"0", "1"}) {
+    for (const char* hash : {"", "host_hash=\"0x0\" "}) {
+      const std::string number = fmt::format("numaid=\"{}\"", numa);
+      const Graph g = checked(with(one, "host_hash=\"0xa\" " + number, hash + number));
+      expect_one(g, std::string("NUMA domain ") + numa, "of which host");
+      EXPECT_EQ(g.hosts(), 1);
+      EXPECT_DOUBLE_EQ(between(g, "gpu0", "gpu3"), 80);
+    }
+  }
+  // Of several hosts, the one whose NUMA domain it can be.
+  std::string other = one.substr(one.find("<cpu"), one.rfind("</cpu>") + 6 - one.find("<cpu"));
+  for (std::size_t at; (at = other.find("0xa")) != std::string::npos;) other.replace(at, 3, "0xb");
+  const std::string both = with(one, "</system>", other + "</system>");
+  EXPECT_EQ(checked(both).hosts(), 2);
+  const Graph g = checked(with(both, "host_hash=\"0xb\" numaid=\"0\"", "numaid=\"0\""));
+  expect_one(g, "NUMA domain 0", "0xb is taken");
+  EXPECT_DOUBLE_EQ(between(g, "h1.gpu0", "h1.gpu3"), 80);
+}
+
+TEST(Doubtful, ValuesThatCannotBeRead) {
+  for (const char* target : {"", "-1", "0", "gpu1"}) {
+    const Graph g = checked(with(kMesh, kFirstLink,
+                                 fmt::format("<nvlink target=\"{}\" count=\"4\" "
+                                             "tclass=\"0x030200\"/>",
+                                             target)));
+    expect_one(g, "gpu0", "where to");
+    EXPECT_DOUBLE_EQ(between(g, "gpu0", "gpu1"), 80) << target;
+  }
+  for (const char* address : {"", "-1", "0000"}) {
+    const Graph g = checked(
+        with(kMesh, "<pci busid=\"10000:05:00.0\"", fmt::format("<pci busid=\"{}\"", address)));
+    expect_one(g, "sample", "busid");
+    EXPECT_DOUBLE_EQ(between(g, "gpu0", "gpu3"), 80) << address;
+  }
+  for (const char* speed : {"-1", "0", "fast"}) {
+    expect_one(checked(with(kMesh, "link_speed=\"16.0 GT/s PCIe\"",
+                            fmt::format("link_speed=\"{}\"", speed))),
+               "gpu0", "no speed such as");
+  }
 }
 
 TEST(Doubtful, AGpuThatHasLostItsRecord) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <regex>
 
 #include "tests/topology_data.h"
 #include "tests/topology_samples.h"
@@ -33,6 +34,25 @@ TEST_F(TopologyCli, ShowsAFileInEachForm) {
   EXPECT_EQ(tutti("topo --matrix --svg -f m.xml"), 2);
   EXPECT_EQ(tutti("topo -f none.xml"), 2);
   EXPECT_CONTAINS(err, "none.xml");
+}
+
+TEST_F(TopologyCli, TextsOfAPictureEndWhereItDoes) {
+  // A machine that is narrower than its title and than what is said of it.
+  std::string xml = test::kSkeleton;
+  const std::size_t address = xml.find("busid=\"");
+  xml.insert(xml.find("</cpu>"), "<pci " +
+                                     xml.substr(address, xml.find('"', address + 7) - address) +
+                                     "\" class=\"0x020000\" link_width=\"7\"/>");
+  const std::string file = "a-machine-with-a-name-" + std::string(60, 'x') + ".xml";
+  folder.write(file, xml);
+  ASSERT_EQ(tutti("topo --svg -f " + file + " -o m.svg"), 0) << err;
+  const std::string svg = folder.read("m.svg");
+  EXPECT_CONTAINS(svg, "not believed");
+  const double width = std::stod(svg.substr(svg.find("width=\"") + 7));
+  const std::regex text("<text x=\"([0-9.]+)\"[^>]*text-anchor=\"start\">([^<]*)<");
+  for (std::sregex_iterator t(svg.begin(), svg.end(), text), end; t != end; ++t) {
+    EXPECT_LT(std::stod((*t)[1]) + 5.8 * static_cast<double>((*t)[2].length()), width) << (*t)[2];
+  }
 }
 
 TEST_F(TopologyCli, RefusesAMatrixThatNobodyReads) {

@@ -6,9 +6,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <regex>
 #include <string>
 
 #include "core/error.h"
@@ -119,6 +122,22 @@ TEST(Nccl, ASkeleton) {
   EXPECT_EQ(near(g, "gpu0", "gpu1"), "PIX");
 }
 
+TEST(Nccl, LinksThatNobodySays) {
+  // A guest: speeds are unknown everywhere. What is above a fast device is assumed as fast.
+  const Graph g = graph_of_text(
+      "<system version=\"1\"><cpu numaid=\"0\"><pci busid=\"0000:01:00.0\" class=\"0x060400\" "
+      "link_speed=\"Unknown\" link_width=\"0\"><pci busid=\"0000:02:00.0\" class=\"0x030200\" "
+      "vendor=\"0x10de\" device=\"0x2330\" link_speed=\"\" link_width=\"0\"><gpu dev=\"0\" "
+      "sm=\"90\" "
+      "rank=\"0\"/></pci><pci busid=\"0000:03:00.0\" class=\"0x020700\" vendor=\"0x15b3\" "
+      "device=\"0x101e\" link_speed=\"Unknown speed\" link_width=\"0\"><nic><net name=\"mlx5_0\" "
+      "dev=\"0\" "
+      "speed=\"400000\" port=\"1\"/></nic></pci></pci></cpu></system>");
+  EXPECT_TRUE(g.doubts.empty()) << g.doubts.front().what;
+  EXPECT_DOUBLE_EQ(g.path(g.find("gpu0"), g.find("mlx5_0")).bandwidth, 48);
+  EXPECT_DOUBLE_EQ(g.path(g.find("gpu0"), g.find("numa0")).bandwidth, 48);
+}
+
 TEST(Nccl, TwoHosts) {
   std::string two = kSwitched;
   const std::string cpu = two.substr(two.find("<cpu"), two.find("</system>") - two.find("<cpu"));
@@ -190,6 +209,23 @@ TEST(Hwloc, Format3WithNvlink) {
 constexpr const char* kSmiHead =
     "\tGPU0\tGPU1\tNIC0\tNIC1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\n";
 
+TEST(Hwloc, AGpuThatDoesNotSayWhatItIs) {
+  const std::string text = kHwloc3, type = "pci_type=\"0302 [10de:1db1] [10de:1212] a1 00\"";
+  for (const char* value : {"", "pci_type=\"0\""}) {
+    std::string lost = text;
+    lost.replace(lost.rfind(type), type.size(), value);
+    const Graph g = graph_of_text(lost);
+    ASSERT_EQ(g.doubts.size(), 1u) << g.doubts.back().what;
+    EXPECT_SAYS(g.doubts[0].what, "0000:04:00.0 has no pci_type");
+    EXPECT_EQ(near(g, "gpu0", "gpu1"), "NV2");
+  }
+  // Without an address, and with links that differ: it cannot be linked, and nothing breaks.
+  const Graph g =
+      graph_of_text(std::regex_replace(std::regex_replace(text, std::regex("0000:04:00.0"), ""),
+                                       std::regex("0 50000 50000 0"), "0 50000 25000 0"));
+  EXPECT_EQ(g.gpus().size(), 2u);
+}
+
 TEST(Smi, TabsSpacesAndMissingColumns) {
   const std::string tabs = std::string("\033[4m") + kSmiHead + "\033[0m" +
                            "GPU0\t X \tNV4\tPIX\tSYS\t0-3,8-11\t0\t\tN/A\n"
@@ -224,7 +260,101 @@ TEST(Smi, EightOnSwitchesAreNoMesh) {
 TEST(Smi, StatusMatricesAreNone) {
   EXPECT_SAYS(refusal(" \tGPU0\tGPU1\n GPU0\tX\tOK\n GPU1\tNS\tX\n"), "topo -m");
   EXPECT_SAYS(refusal("GPU0 GPU1\nGPU0 X\n"), "sample:2");
-  EXPECT_SAYS(refusal("GPU0 GPU1\nGPU0 X PIX\n"), "no row of GPU1");
+  EXPECT_SAYS(refusal("GPU0 GPU1 GPU2\nGPU0 X PIX PIX\n"), "no row of GPU1");
+}
+
+/// Two pairs of a GPU and a NIC on each of two domains; `change` is told each cell.
+std::string smi_matrix(const std::function<std::string(int, int, std::string)>& change,
+                       const std::string& numa = "", int without_row = -1) {
+  std::string text =
+      "\tGPU0\tGPU1\tGPU2\tGPU3\tNIC0\tNIC1\tNIC2\tNIC3\tCPU Affinity\tNUMA Affinity\n";
+  for (int i = 0; i < 8; ++i) {
+    if (i == without_row) continue;
+    text += fmt::format("{}{}", i < 4 ? "GPU" : "NIC", i % 4);
+    for (int j = 0; j < 8; ++j) {
+      const std::string cell = i == j                   ? " X "
+                               : i < 4 && j < 4         ? "NV18"
+                               : i % 4 == j % 4         ? "PIX"
+                               : i % 4 / 2 == j % 4 / 2 ? "NODE"
+                                                        : "SYS";
+      text += "\t" + change(i, j, cell);
+    }
+    if (i < 4)
+      text += fmt::format("\t{}\t{}", i < 2 ? "0-3" : "4-7",
+                          numa.empty() || i != 1 ? (i < 2 ? "0,2-9" : "1,10-17") : numa);
+    text += "\n";
+  }
+  return text;
+}
+
+std::string as_is(int, int, std::string cell) { return cell; }
+
+/// What a healthy matrix says, with one doubt that names what is wrong.
+void expect_mended(const std::string& text, const std::string& doubt) {
+  const Graph g = graph_of_text(text);
+  ASSERT_EQ(g.doubts.size(), 1u) << doubt << ": " << (g.doubts.empty() ? "" : g.doubts.back().what);
+  EXPECT_SAYS(g.doubts[0].what, doubt);
+  EXPECT_EQ(g.all(NodeKind::numa).size(), 2u) << doubt;
+  EXPECT_EQ(near(g, "gpu0", "NIC0"), "PIX") << doubt;
+  EXPECT_EQ(near(g, "gpu0", "NIC1"), "NODE") << doubt;
+  EXPECT_EQ(near(g, "gpu0", "NIC3"), "SYS") << doubt;
+  EXPECT_EQ(near(g, "gpu1", "gpu2"), "NV18") << doubt;
+}
+
+TEST(Smi, OneWrongRecordDoesNotDecide) {
+  const Graph healthy = graph_of_text(smi_matrix(as_is));
+  EXPECT_TRUE(healthy.doubts.empty()) << healthy.doubts.front().what;
+  EXPECT_EQ(healthy.node(healthy.find("numa1")).number, 1) << "of 1,10-17";
+  const auto one = [](int row, int column, const std::string& value) {
+    return smi_matrix([=](int i, int j, const std::string& cell) {
+      return i == row && j == column ? value : cell;
+    });
+  };
+  expect_mended(one(0, 7, "PIX"), "GPU0 -> NIC3 is PIX, back it is SYS; SYS is taken");
+  expect_mended(one(7, 0, "NODE"), "GPU0 -> NIC3 is SYS, back it is NODE; SYS is taken");
+  expect_mended(one(0, 4, "SYS"), "GPU0 -> NIC0 is SYS, back it is PIX; PIX is taken");
+  expect_mended(one(4, 0, "N/A"), "NIC0 -> GPU0 has 'N/A'");
+  expect_mended(one(1, 2, "NV0"), "gpu1 -> gpu2 has 0 links");
+  expect_mended(smi_matrix(as_is, "1"), "GPU1 says NUMA domain 1");
+  expect_mended(smi_matrix(as_is, "", 1), "GPU1 has no row");
+  expect_mended(smi_matrix(as_is, "", 5), "NIC1 has no row");
+  const std::string text = smi_matrix(as_is);
+  const std::size_t row = text.find("GPU1\tNV18"), end = text.find('\n', row);
+  expect_mended(text + text.substr(row, end + 1 - row), "GPU1 has two rows");
+  expect_mended(text + "\n" + text, "another matrix");
+}
+
+TEST(Smi, ManyDoubtsAreOneShortLine) {
+  std::string text = "\t", rows;
+  for (int i = 0; i < 64; ++i) {
+    text += fmt::format("GPU{}\t", i);
+    rows += fmt::format("\nGPU{}", i);
+    for (int j = 0; j < 64; ++j) rows += i == j ? "\tX" : i < j ? "\tSYS" : "\tNODE";
+  }
+  const Graph g = graph_of_text(text + rows);
+  ASSERT_EQ(g.doubts.size(), 1u);
+  EXPECT_SAYS(g.doubts[0].what, "and 1760 more is SYS, back it is NODE; NODE is taken");
+}
+
+TEST(Smi, BlankLinesMarksAndEndsOfLines) {
+  const std::string text = smi_matrix(as_is);
+  for (const auto& [what, with] : {std::pair{"\n", "\n\n"}, {"\n", "\r\n"}}) {
+    const Graph g =
+        graph_of_text("\xef\xbb\xbf" + std::regex_replace(text, std::regex(what), with));
+    EXPECT_TRUE(g.doubts.empty()) << g.doubts.front().what;
+    EXPECT_EQ(g.all(NodeKind::port).size(), 4u);
+  }
+}
+
+TEST(Smi, GuestsWithoutDomains) {
+  // The same cores, or none at all: no reason to put a socket's link between GPUs.
+  for (const char* cores : {"0-23\tN/A", "\t", "N/A\tN/A"}) {
+    const Graph g = graph_of_text(fmt::format(
+        "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\nGPU0\tX\tNV2\t{}\nGPU1\tNV2\tX\t{}\n", cores,
+        cores));
+    EXPECT_TRUE(g.doubts.empty()) << g.doubts.front().what;
+    EXPECT_EQ(g.all(NodeKind::numa).size(), 1u) << cores;
+  }
 }
 
 // --- Trees ---------------------------------------------------------------------------------------
@@ -293,6 +423,31 @@ TEST_F(Tree, Sysfs) {
   EXPECT_DOUBLE_EQ(g.link(path.links.back()).bandwidth, 25);
   EXPECT_DOUBLE_EQ(path.bandwidth, 24);
   EXPECT_EQ(g.node(nics_of_gpus(g)[0].port).name, "mlx5_3");
+}
+
+/// A machine at rest: the GPU's link, at both ends, and a NIC that no driver has.
+TEST_F(Tree, IdleGpusAndUnusedNics) {
+  file("sys/devices/system/node/node0/cpumap", "f");
+  const std::string port = "pci0000:10/0000:10:01.0", gpu = port + "/0000:11:00.0";
+  device(port, "0x060400", "0x1022", "0");
+  device(gpu, "0x030200", "0x10de", "0");
+  device("pci0000:10/0000:10:02.0", "0x060400", "0x1022", "0");
+  device("pci0000:10/0000:10:02.0/0000:12:00.0", "0x020000", "0x14e4", "0");
+  for (const std::string& end : {port, gpu}) {
+    file("sys/devices/" + end + "/current_link_speed", "2.5 GT/s PCIe");
+    file("sys/devices/" + end + "/max_link_width", "16");
+  }
+  file("sys/devices/" + port + "/max_link_speed", "16.0 GT/s PCIe");
+  file("sys/devices/" + gpu + "/max_link_speed", "32.0 GT/s PCIe");
+  Records r = read_records(folder.path());
+  const Graph g = graph_of(r);
+  EXPECT_TRUE(g.doubts.empty()) << g.doubts.front().what;
+  ASSERT_EQ(g.gpus().size(), 1u);
+  EXPECT_DOUBLE_EQ(g.path(g.gpus()[0], g.find("numa0")).bandwidth, 24) << "the slot's 16 GT/s";
+  EXPECT_TRUE(std::ranges::any_of(g.unseen, [](auto& u) { return u.starts_with("NVLink"); }));
+  const Graph again = graph_of_text(to_nccl_xml(r));
+  EXPECT_TRUE(again.doubts.empty()) << again.doubts.front().what;
+  EXPECT_TRUE(again.all(NodeKind::nic).empty());
 }
 
 TEST_F(Tree, Kfd) {

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "collectives/draw/svg.h"
@@ -23,6 +25,8 @@ constexpr double kSwitchHeight = 34;
 constexpr double kDomainWidth = 8 * (kLeafWidth + kGap);  // leaves of a NUMA domain in a row
 constexpr double kHostsWidth = 2400;
 constexpr int kMostLabels = 40;  // of links between GPUs; more would only cover each other
+constexpr std::size_t kMostDoubts = 12;
+constexpr int kMostLinesOfNote = 4;
 
 struct Box {
   double x = 0, y = 0, width = 0, height = 0;
@@ -44,14 +48,17 @@ class Picture {
     place_racks(height);
     for (const Link& l : g_.links()) height = std::max(height, bottom_of(l) - 6);
     const double legend = height + 14;
-    height = legend + 20 + 16.0 * static_cast<double>(std::min<std::size_t>(g_.doubts.size(), 12));
+    const std::string title = fmt::format("{} ({})", g_.source, g_.format);
+    width_ = std::max(width_, kMargin + 7.5 * static_cast<double>(title.size()));
+    const auto notes = notes_below();
+    height = legend + 4 + 16.0 * static_cast<double>(notes.size());
     svg_ = fmt::format(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" "
         "viewBox=\"0 "
         "0 {0:.0f} {1:.0f}\" font-family=\"sans-serif\" font-size=\"11\">\n"
         "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n",
         width_ + kMargin, height + kMargin);
-    text(kMargin, kMargin + 4, fmt::format("{} ({})", g_.source, g_.format), 13, "#000");
+    text(kMargin, kMargin + 4, title, 13, "#000");
     // Containers, then lines, then what the lines must not cover.
     for (int n = 0; n < size(); ++n) {
       if (is_container(n)) draw_container(n);
@@ -60,7 +67,8 @@ class Picture {
     for (int n = 0; n < size(); ++n) {
       if (!is_container(n)) draw_leaf(n);
     }
-    draw_legend(legend);
+    double y = legend - 16;
+    for (const auto& [line, colour] : notes) text(kMargin, y += 16, line, 11, colour);
     return svg_ + "</svg>\n";
   }
 
@@ -331,16 +339,30 @@ class Picture {
     return kind(l.to) == NodeKind::gpu_switch || (kind(l.to) == NodeKind::gpu && l.from < l.to);
   }
 
-  void draw_legend(double y) {
-    text(kMargin, y,
-         "Bandwidth is what transfers reach, each way; in brackets: not said by the source, taken "
-         "from the model. A box's number is its link to the box around it.",
-         11, "#444");
-    std::size_t shown = 0;
-    for (const Doubt& d : g_.doubts) {
-      if (shown++ == 12) break;
-      text(kMargin, y += 16, "not believed: " + d.what, 11, "#a33");
+  /// What the numbers mean and what was not believed, in lines that end where the picture does.
+  std::vector<std::pair<std::string, const char*>> notes_below() const {
+    std::vector<std::pair<std::string, const char*>> lines;
+    const auto add = [&](std::string_view what, const char* colour) {
+      const auto most = static_cast<std::size_t>(std::max(60.0, (width_ - kMargin) / 6.2));
+      for (int n = 0; !what.empty() && n < kMostLinesOfNote; ++n) {
+        std::size_t end = what.size() <= most ? what.size() : what.rfind(' ', most);
+        if (end == std::string_view::npos || end == 0) end = most;
+        const bool cut = n + 1 == kMostLinesOfNote && end < what.size();
+        lines.emplace_back(std::string(what.substr(0, end)) + (cut ? " ..." : ""), colour);
+        what.remove_prefix(end);
+        if (what.starts_with(' ')) what.remove_prefix(1);
+      }
+    };
+    add("Bandwidth is what transfers reach, each way; in brackets: not said by the source, taken "
+        "from the model. A box's number is its link to the box around it.",
+        "#444");
+    for (std::size_t d = 0; d < std::min<std::size_t>(g_.doubts.size(), kMostDoubts); ++d) {
+      add("not believed: " + g_.doubts[d].what, "#a33");
     }
+    if (g_.doubts.size() > kMostDoubts) {
+      add(fmt::format("and {} more that are not believed", g_.doubts.size() - kMostDoubts), "#a33");
+    }
+    return lines;
   }
 
   const Graph& g_;

@@ -35,6 +35,7 @@ class Builder {
     graph_.doubts = records.doubts;
     graph_.unseen = records.unseen;
     several_ = std::max<std::size_t>(1, records.hosts.size()) > 1;
+    assume_transfers();
   }
 
   Graph build() {
@@ -156,6 +157,28 @@ class Builder {
     if (n.kind == NodeKind::nic) add_ports(d, node);
   }
 
+  /// GT/s of links that nobody says: nobody puts a device behind what is slower than it.
+  void assume_transfers() {
+    transfers_.assign(r_.devices.size(), 0);
+    for (std::size_t i = r_.devices.size(); i-- > 0;) {
+      const DeviceRecord& d = r_.devices[i];
+      double& own = transfers_[i];
+      if (d.speed && std::isfinite(*d.speed) && *d.speed > 0) {
+        own = std::min(*d.speed, 1024.0);
+      } else if (d.gpu && model_of(d).pci_speed > 0) {
+        own = model_of(d).pci_speed;
+      } else {
+        own = std::max(own, kUsualTransfers);
+        double ports = 0;
+        for (const NetRecord& n : d.nets) ports += static_cast<double>(n.speed.value_or(0)) / 8000;
+        while (own < 64 && pci_bandwidth(own, kUsualWidth) < 0.9 * ports) own *= 2;
+      }
+      if (d.parent < 0 || d.parent >= static_cast<int>(i)) continue;
+      double& above = transfers_[static_cast<std::size_t>(d.parent)];
+      above = std::max(above, own);
+    }
+  }
+
   /// A device's own PCI link, to what is above it.
   Link upstream(const DeviceRecord& d) const {
     Link l;
@@ -169,12 +192,9 @@ class Builder {
       l.assumed = true;
       return l;
     }
-    const double model = d.gpu ? model_of(d).pci_speed : 0;
     const bool speed = d.speed && std::isfinite(*d.speed) && *d.speed > 0;
     const bool width = d.width && *d.width > 0;
-    const double transfers = speed       ? std::min(*d.speed, 1024.0)
-                             : model > 0 ? model
-                                         : kUsualTransfers;
+    const double transfers = transfers_[static_cast<std::size_t>(&d - r_.devices.data())];
     l.lanes = width ? std::min(*d.width, 64) : kUsualWidth;
     l.bandwidth = pci_bandwidth(transfers, l.lanes);
     l.assumed = !speed || !width;
@@ -302,6 +322,7 @@ class Builder {
   std::set<std::string> names_;
   std::map<std::string, int> copies_;
   std::vector<int> hosts_, processors_;
+  std::vector<double> transfers_;              // GT/s of devices' links
   std::map<int, int> nodes_;                   // of devices
   std::map<std::pair<int, BusId>, int> gpus_;  // devices, by host and address
   std::map<int, std::set<BusId>> switches_;

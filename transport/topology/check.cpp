@@ -9,6 +9,12 @@
 
 namespace tutti::topology {
 
+namespace {
+
+constexpr std::size_t kMostNames = 256;  // in one line: all GPUs of a rack
+
+}  // namespace
+
 void Doubts::add(const std::string& record, const Origin& origin, const std::string& what) {
   const auto [at, is_new] = place_.try_emplace(what, groups_.size());
   if (is_new) groups_.push_back({what, origin, {}, {}});
@@ -20,7 +26,9 @@ std::vector<Doubt> Doubts::take() {
   std::vector<Doubt> all;
   for (const Group& g : groups_) {
     std::string names;
-    for (const std::string& r : g.records) names += (names.empty() ? "" : ", ") + r;
+    const std::size_t named = std::min(g.records.size(), kMostNames);
+    for (std::size_t r = 0; r < named; ++r) names += (r == 0 ? "" : ", ") + g.records[r];
+    if (named < g.records.size()) names += fmt::format(" and {} more", g.records.size() - named);
     all.push_back({fmt::format("{}: {} {}", g.first.text(), names, g.what)});
   }
   groups_.clear();

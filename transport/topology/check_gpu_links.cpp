@@ -41,7 +41,9 @@ class GpuLinkCheck {
   std::vector<GpuLinkRecord>& links(std::size_t gpu) { return r_.devices[gpu].gpu->links; }
   std::string name(std::size_t gpu) const { return name_of(r_.devices[gpu]); }
   /// That has been said, and with it that its links are missing.
-  bool is_lost(std::size_t gpu) const { return r_.devices[gpu].gpu->lost; }
+  bool is_lost(std::size_t gpu) const {
+    return r_.devices[gpu].gpu->lost || spoken_of_.contains(gpu);
+  }
 
   std::int64_t most_links(std::size_t gpu) const {
     const int links = model_of(r_.devices[gpu]).links;
@@ -64,7 +66,9 @@ class GpuLinkCheck {
     std::erase_if(links(gpu), [&](const GpuLinkRecord& l) {
       if (l.kind == Kind::c2c) return false;
       if (!l.target) {
-        doubts_.add(name(gpu), l.origin, "has a link that does not say where to; it is left out");
+        doubts_.add(name(gpu), l.origin,
+                    "has a link that does not say where to; what the others say is taken");
+        spoken_of_.insert(gpu);
         return true;
       }
       if (other_end(gpu, l) == static_cast<int>(gpu)) {
@@ -160,7 +164,7 @@ class GpuLinkCheck {
       for (const std::size_t other : all) {
         const GpuLinkRecord* const l = other == gpu ? nullptr : link_to(gpu, other, Kind::nvlink);
         const std::int64_t said = l == nullptr ? 0 : l->count;
-        if (other == gpu || said == count || r_.devices[gpu].gpu->lost) continue;
+        if (other == gpu || said == count || is_lost(gpu)) continue;
         doubts_.add(
             fmt::format("{} -> {}", name(gpu), name(other)), r_.devices[gpu].gpu->origin,
             fmt::format("has {} links, most others {}; it is taken as they are", said, count));
@@ -395,6 +399,7 @@ class GpuLinkCheck {
   Records& r_;
   Doubts& doubts_;
   std::map<std::pair<int, BusId>, std::size_t> gpus_;  // by host and address
+  std::set<std::size_t> spoken_of_;                    // with links that could not be read
 };
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "transport/topology/check.h"
+#include "transport/topology/source.h"
 
 namespace tutti::topology {
 namespace {
@@ -37,6 +38,7 @@ class PciCheck {
     any_ = std::ranges::any_of(r_.devices, says);
     complete_ = r_.format.starts_with("NCCL");
     for (DeviceRecord& d : r_.devices) drop_impossible(d);
+    for (const DeviceRecord& d : r_.devices) name_unreadable(d);
     for (const DeviceRecord& d : r_.devices) {
       if (!has_a_link(d)) continue;
       if (d.speed) ++kin_[kind_of(d)].speeds[*d.speed];
@@ -105,12 +107,29 @@ class PciCheck {
     }
   }
 
+  /// Of NCCL's files: a guest's system says nothing, or that it is unknown.
+  void name_unreadable(const DeviceRecord& d) {
+    const auto text = trimmed(d.speed_text);
+    const bool readable = transfers_per_second(text).has_value();
+    if (!complete_ || readable || text.empty() || text.starts_with("Unknown")) return;
+    doubts_.add(name_of(d), d.origin,
+                fmt::format("says link_speed=\"{}\", no speed such as 16.0 GT/s PCIe; it is taken "
+                            "as not known",
+                            printable(text)));
+    repaired_.insert(&d);
+  }
+
   bool is_repaired(const DeviceRecord& d) const { return repaired_.contains(&d); }
 
-  /// GPUs that have nothing to do slow their link down to 2.5 GT/s.
+  /// GPUs that have nothing to do slow their link down to 2.5 GT/s. A system that says besides what
+  /// both ends can do says so itself, and nothing is in doubt.
   void wake(DeviceRecord& d) {
     if (!d.gpu || !d.speed || *d.speed != 2.5) return;
-    const double built = d.possible_speed ? *d.possible_speed : model_of(d).pci_speed;
+    double built = d.possible_speed ? *d.possible_speed : model_of(d).pci_speed;
+    if (d.parent >= 0) {
+      const DeviceRecord& above = r_.devices[static_cast<std::size_t>(d.parent)];
+      if (above.possible_speed) built = std::min(built, *above.possible_speed);
+    }
     const auto kin = kin_.find(kind_of(d));
     double usual = 0;
     if (kin != kin_.end()) {
@@ -118,8 +137,12 @@ class PciCheck {
     }
     const double taken = usual > 2.5 ? usual : built;
     if (taken <= 2.5) return;
-    doubts_.add(name_of(d), d.origin,
-                fmt::format("says 2.5 GT/s, as idle GPUs do; {} GT/s is taken", taken));
+    if (d.possible_speed) {
+      awake_.insert(&d);
+    } else {
+      doubts_.add(name_of(d), d.origin,
+                  fmt::format("says 2.5 GT/s, as idle GPUs do; {} GT/s is taken", taken));
+    }
     d.speed = taken;
   }
 
@@ -175,6 +198,11 @@ class PciCheck {
       }
       return;
     }
+    if (awake_.contains(fastest) && d.speed == 2.5 && d.possible_speed.value_or(0) > 2.5) {
+      d.speed = std::min(*d.possible_speed, *fastest->speed);  // the other end of the idle link
+      awake_.insert(&d);
+      if (d.width) return;
+    }
     if (!d.speed || !d.width) {
       if (!is_repaired(d) && complete_) {
         doubts_.add(
@@ -202,6 +230,7 @@ class PciCheck {
   bool complete_ = false;  // who writes such files says all links, if any
   std::map<Kind, Kin> kin_;
   std::set<const DeviceRecord*> repaired_;
+  std::set<const DeviceRecord*> awake_;  // idle before
 };
 
 }  // namespace

@@ -57,8 +57,8 @@ class PortCheck {
           const bool expected = r_.format.starts_with("NCCL") || n.speed;
           if (expected)
             doubts_.add(port_name(n), n.origin,
-                        fmt::format("{} a speed; {} Mb/s is taken{}",
-                                    n.speed ? "has no sensible" : "does not say", speed,
+                        fmt::format("{} speed; {} Mb/s is taken{}",
+                                    n.speed ? "has no sensible" : "does not say a", speed,
                                     of_kin(d).empty() ? "" : ", as others of its kind have"));
           n.speed = speed;
         }

@@ -28,15 +28,18 @@ void remove_devices(Records& r, const std::map<int, int>& heirs) {
   r.devices = std::move(kept);
 }
 
-/// Two processors with one number on one host are one.
-void join_processors(Records& r, Doubts& doubts) {
+/// Two processors with one number on one host are one. Devices of the second one are returned: what
+/// is there twice with it has been named.
+std::set<int> join_processors(Records& r, Doubts& doubts) {
   std::map<std::pair<int, int>, int> known;
   std::vector<int> place;
+  std::vector<bool> twice;
   std::vector<CpuRecord> kept;
   for (const CpuRecord& cpu : r.cpus) {
     const auto [at, is_new] =
         known.try_emplace({cpu.host, cpu.numa}, static_cast<int>(kept.size()));
     place.push_back(at->second);
+    twice.push_back(!is_new && cpu.numa >= 0);
     if (is_new) {
       kept.push_back(cpu);
     } else if (cpu.numa >= 0) {
@@ -49,10 +52,15 @@ void join_processors(Records& r, Doubts& doubts) {
     }
   }
   r.cpus = std::move(kept);
-  for (DeviceRecord& d : r.devices) {
+  std::set<int> moved;
+  for (std::size_t i = 0; i < r.devices.size(); ++i) {
+    DeviceRecord& d = r.devices[i];
     if (d.cpu >= static_cast<int>(place.size())) d.cpu = -1;
-    if (d.cpu >= 0) d.cpu = place[static_cast<std::size_t>(d.cpu)];
+    if (d.cpu < 0) continue;
+    if (twice[static_cast<std::size_t>(d.cpu)]) moved.insert(static_cast<int>(i));
+    d.cpu = place[static_cast<std::size_t>(d.cpu)];
   }
+  return moved;
 }
 
 /// A parent that is not before its child would make a circle possible.
@@ -69,24 +77,70 @@ void break_circles(Records& r, Doubts& doubts) {
   }
 }
 
-void drop_twins(Records& r, Doubts& doubts) {
+/// Addresses of GPUs that links lead to and that no device has.
+std::set<BusId> missing_gpus(const Records& r) {
+  std::set<BusId> targets;
+  for (const DeviceRecord& d : r.devices) {
+    for (const GpuLinkRecord& l : d.gpu ? d.gpu->links : std::vector<GpuLinkRecord>()) {
+      if (l.target && is_gpu_class(l.target_class)) targets.insert(*l.target);
+    }
+  }
+  for (const DeviceRecord& d : r.devices) {
+    if (d.bus) targets.erase(*d.bus);
+  }
+  return targets;
+}
+
+/// A GPU whose address could not be read, which has been said, is where links of the others lead
+/// to.
+void find_address(Records& r) {
+  const auto lost = [](const DeviceRecord& d) { return d.gpu && !d.bus; };
+  if (std::ranges::count_if(r.devices, lost) != 1) return;
+  const auto missing = missing_gpus(r);
+  if (missing.size() == 1) std::ranges::find_if(r.devices, lost)->bus = *missing.begin();
+}
+
+/// By what they say of themselves; records that are copies say the same.
+bool differ(const DeviceRecord& a, const DeviceRecord& b) {
+  if (a.pci_class != b.pci_class || a.device != b.device) return true;
+  if (a.gpu && b.gpu && a.gpu->dev != b.gpu->dev && a.gpu->rank != b.gpu->rank) return true;
+  const auto names = [](const DeviceRecord& d) {
+    std::set<std::string> all;
+    for (const NetRecord& n : d.nets) all.insert(n.name);
+    return all;
+  };
+  return !a.nets.empty() && !b.nets.empty() && names(a) != names(b);
+}
+
+/// `named`: devices that something was said of already, if they are there twice.
+void drop_twins(Records& r, Doubts& doubts, const std::set<int>& named) {
   std::map<std::tuple<int, BusId>, int> known;
   std::map<int, int> heirs;
-  std::set<int> parents;
-  for (const DeviceRecord& d : r.devices) parents.insert(d.parent);
+  std::map<int, std::set<BusId>> below;
+  Maybe<std::set<BusId>> missing;  // once somebody asks
+  for (const DeviceRecord& d : r.devices) below[d.parent].insert(d.bus.value_or(BusId{}));
   for (int i = 0; i < static_cast<int>(r.devices.size()); ++i) {
-    const DeviceRecord& d = r.devices[static_cast<std::size_t>(i)];
+    DeviceRecord& d = r.devices[static_cast<std::size_t>(i)];
     if (!d.bus) continue;
     const auto [at, is_new] = known.try_emplace({host_of(r, d), *d.bus}, i);
     if (is_new) continue;
     const DeviceRecord& first = r.devices[static_cast<std::size_t>(at->second)];
-    const bool alike = first.pci_class == d.pci_class && first.device == d.device;
-    if (!alike || (parents.contains(i) && parents.contains(at->second))) {
+    const bool parents = below.contains(i) && below.contains(at->second);
+    if (d.gpu && !missing) missing = missing_gpus(r);
+    if (d.gpu && differ(first, d) && missing->size() == 1) {
+      doubts.add(text_of(*d.bus), d.origin,
+                 fmt::format("is the address of {} and {}; the latter gets {}, which links lead to",
+                             name_of(first), name_of(d), text_of(*missing->begin())));
+      d.bus = *missing->begin();
+      missing->clear();
+      known.try_emplace({host_of(r, d), *d.bus}, i);
+    } else if (differ(first, d) || (parents && below[i] != below[at->second])) {
       doubts.add(text_of(*d.bus), d.origin,
                  "is the address of several devices; they are taken as different ones");
     } else {
-      doubts.add(text_of(*d.bus), d.origin, "is there twice; the first record counts");
       heirs[i] = at->second;
+      if (named.contains(i) || heirs.contains(d.parent)) continue;
+      doubts.add(text_of(*d.bus), d.origin, "is there twice; the first record counts");
     }
   }
   remove_devices(r, heirs);
@@ -165,9 +219,10 @@ void check_capability(Records& r, Doubts& doubts) {
 void check_structure(Records& records, Doubts& doubts) {
   if (records.hosts.empty()) records.hosts.emplace_back("");
   if (records.cpus.empty()) records.cpus.emplace_back();
-  join_processors(records, doubts);
+  const auto moved = join_processors(records, doubts);
   break_circles(records, doubts);
-  drop_twins(records, doubts);
+  find_address(records);
+  drop_twins(records, doubts, moved);
   join_virtual_interfaces(records);
   number_gpus(records, doubts);
   check_capability(records, doubts);

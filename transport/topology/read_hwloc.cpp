@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
 #include <map>
@@ -56,6 +57,11 @@ class HwlocReader {
     prune();
     for (const char* kind : {"distances2", "distances2hetero"}) {
       for (const pugi::xml_node& d : root.children(kind)) read_links(d);
+    }
+    const auto linked = [](const DeviceRecord& d) { return d.gpu && !d.gpu->links.empty(); };
+    if (gpus_ > 1 && std::ranges::none_of(records_.devices, linked)) {
+      records_.unseen.emplace_back(
+          "links between GPUs: hwloc writes them where it was built with NVML or ROCm SMI");
     }
     records_.unseen.emplace_back("hwloc's XML has no speed of network ports");
     return std::move(records_);
@@ -216,10 +222,21 @@ class HwlocReader {
     const Attributes a(xml_, object, records_.doubts);
     const int type = a.integer_or("osdev_type", 0);
     const std::string name = a.text("name");
+    const std::string model = info(object, "GPUModel"), uuid = info(object, "NVIDIAUUID");
+    const bool is_gpu_name = std::ranges::any_of(
+        std::array{"cuda", "nvml", "rsmi"}, [&](const char* n) { return name.starts_with(n); });
+    if (!d.gpu && d.pci_class == 0 && is_gpu_name) {
+      if (d.bus) {
+        records_.doubts.push_back(
+            {fmt::format("{}: {} has no pci_type that says what it is; {} makes it a GPU",
+                         d.origin.text(), text_of(*d.bus), printable(name))});
+      }
+      d.gpu = GpuRecord();
+      d.gpu->dev = gpus_++;
+      d.gpu->origin = d.origin;
+    }
     if (d.gpu) {
-      const std::string model = info(object, "GPUModel");
       if (!model.empty()) d.gpu->model = model;
-      const std::string uuid = info(object, "NVIDIAUUID");
       if (!uuid.empty()) d.gpu->uuid = uuid;
     }
     const bool network = third_format_ ? (type & 16) != 0 : type == 2;
@@ -316,7 +333,7 @@ class HwlocReader {
     if (from < 0 || to < 0 || from == to) return;
     DeviceRecord& a = records_.devices[static_cast<std::size_t>(from)];
     const DeviceRecord& b = records_.devices[static_cast<std::size_t>(to)];
-    if (!a.gpu || !b.bus) return;
+    if (!a.gpu || !a.bus || !b.bus) return;
     // Of two GPUs both are asked later on; what a switch says is nowhere else.
     if (!b.gpu && megabytes != back) {
       const auto taken =

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <string_view>
 
@@ -53,6 +54,15 @@ class SystemReader {
                                              xml_.origin(system).text(), records_.version)});
     }
     const std::size_t first_cpu = records_.cpus.size();
+    first_hash_.clear();
+    bool several = false;
+    for (const pugi::xml_node& cpu : system.children("cpu")) {
+      const std::string hash = cpu.attribute("host_hash").value();
+      if (hash.empty() || is_zero(hash)) continue;
+      several = several || (!first_hash_.empty() && hash != first_hash_);
+      if (first_hash_.empty()) first_hash_ = hash;
+    }
+    zero_is_none_ = !several && !first_hash_.empty();
     for (const pugi::xml_node& cpu : system.children("cpu")) read_cpu(cpu);
     for (const pugi::xml_node& node : system.children()) {
       if (string_view(node.name()) == "pci") {
@@ -63,7 +73,32 @@ class SystemReader {
     }
   }
 
-  int host_of(const std::string& hash) {
+  /// Zero says nothing where all others are of one host.
+  std::string hash_of(const pugi::xml_node& cpu) const {
+    const std::string hash = cpu.attribute("host_hash").value();
+    return zero_is_none_ && is_zero(hash) ? "" : hash;
+  }
+  static bool is_zero(string_view hash) { return hash == "0x0" || hash == "0"; }
+
+  /// Of a processor that does not say it, in a file where others do: the host of the one before, if
+  /// that does not have such a NUMA domain already, else of the one after it.
+  int host_of(const pugi::xml_node& cpu, int numa) {
+    std::string hash = hash_of(cpu);
+    if (hash.empty() && !first_hash_.empty()) {
+      hash = first_hash_;
+      const int before = records_.cpus.empty() ? -1 : records_.cpus.back().host;
+      const std::string after = hash_of(cpu.next_sibling("cpu"));
+      const bool taken = std::ranges::any_of(
+          records_.cpus, [&](const CpuRecord& c) { return c.host == before && c.numa == numa; });
+      if (before >= 0 && (!taken || after.empty())) {
+        hash = records_.hosts[static_cast<std::size_t>(before)];
+      } else if (!after.empty()) {
+        hash = after;
+      }
+      records_.doubts.push_back({fmt::format(
+          "{}: NUMA domain {} does not say of which host it is, unlike others; {} is taken",
+          xml_.origin(cpu).text(), numa, printable(hash))});
+    }
     const auto [at, is_new] = hosts_.try_emplace(hash, static_cast<int>(hosts_.size()));
     if (is_new) records_.hosts.push_back(hash);
     return at->second;
@@ -72,8 +107,8 @@ class SystemReader {
   void read_cpu(const pugi::xml_node& node) {
     const Attributes a(xml_, node, records_.doubts);
     CpuRecord cpu;
-    cpu.host = host_of(a.text("host_hash"));
     cpu.numa = a.integer_or("numaid", -1);
+    cpu.host = host_of(node, cpu.numa);
     cpu.affinity = a.text("affinity");
     cpu.arch = a.text("arch");
     cpu.vendor = a.text("vendor");
@@ -117,12 +152,6 @@ class SystemReader {
     d.subsystem_device = a.text("subsystem_device");
     d.speed_text = a.text("link_speed");
     d.speed = transfers_per_second(d.speed_text);
-    if (!d.speed && !trimmed(d.speed_text).empty() &&
-        !string_view(d.speed_text).starts_with("Unknown")) {
-      records_.doubts.push_back({fmt::format(
-          "{}: link_speed=\"{}\" of {} is no speed such as 16.0 GT/s PCIe; it is ignored",
-          d.origin.text(), printable(d.speed_text), d.bus ? text_of(*d.bus) : "<pci>")});
-    }
     if (a.integer("link_width")) d.width = a.integer_or("link_width", 0);
     for (const pugi::xml_node& child : node.children()) {
       const string_view name = child.name();
@@ -161,7 +190,7 @@ class SystemReader {
       GpuLinkRecord link;
       if (name == "nvlink" || name == "xgmi") {
         link.kind = name == "xgmi" ? GpuLinkRecord::Kind::xgmi : GpuLinkRecord::Kind::nvlink;
-        link.target = l.bus_id("target");
+        link.target = parse_bus_id(trimmed(l.text("target")));  // none: check_gpu_links.cpp says so
         link.target_class = static_cast<std::uint32_t>(l.integer("tclass").value_or(0)) & 0xffffff;
       } else if (name == "c2c") {
         link.kind = GpuLinkRecord::Kind::c2c;
@@ -199,6 +228,8 @@ class SystemReader {
   const XmlSource& xml_;
   Records records_;
   std::map<std::string, int> hosts_;  // index by name
+  std::string first_hash_;            // of this <system>; "": nobody says a host
+  bool zero_is_none_ = false;
 };
 
 /// NCCL writes the host's number into the upper byte.

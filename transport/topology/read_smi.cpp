@@ -7,10 +7,12 @@
 #include <array>
 #include <map>
 #include <numeric>
+#include <set>
 #include <sstream>
 
 #include "core/error.h"
 #include "transport/topology/cpu_mask.h"
+#include "transport/topology/smi_cells.h"
 #include "transport/topology/source.h"
 
 namespace tutti::topology {
@@ -19,8 +21,10 @@ namespace {
 using std::string_view;
 using Words = std::vector<std::string>;
 
-/// Without the escapes that underline the head on a terminal.
+/// Without the escapes that underline the head on a terminal, and an editor's mark at the
+/// beginning.
 std::string plain(string_view text) {
+  if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {
     if (text[i] == '\033' && i + 1 < text.size() && text[i + 1] == '[') {
@@ -51,17 +55,6 @@ Words columns_of(const Words& head) {
     columns.push_back(word);
   }
   return columns;
-}
-
-/// How near: what devices that are so near must share. 0 a switch, 1 switches, 2 a host bridge, 3 a
-/// NUMA domain, 4 nothing; -1 where the word does not say (NVLink).
-int level_of(string_view word) {
-  if (word == "PIX" || word == "X") return 0;
-  if (word == "PXB") return 1;
-  if (word == "PHB") return 2;
-  if (word == "NODE") return 3;
-  if (word == "SYS" || word == "SOC" || word == "N/A" || word == "DIS") return 4;
-  return -1;
 }
 
 /// Sets of devices that share something.
@@ -111,44 +104,131 @@ class MatrixReader {
   }
 
   void read_rows() {
-    cells_.assign(columns_.size(), {});
-    cores_.resize(columns_.size());
-    numa_.assign(columns_.size(), -1);
-    for (std::size_t l = head_ + 1; l < lines_.size(); ++l) {
+    const std::size_t n = columns_.size();
+    m_.columns = columns_;
+    m_.cells.assign(n, {});
+    m_.cores.resize(n);
+    m_.numa.assign(n, -1);
+    m_.origins.assign(n, {name_, static_cast<int>(head_) + 1});
+    std::size_t rows = 0, l = head_ + 1;
+    std::string short_row;
+    for (; l < lines_.size(); ++l) {
       const Words words = words_of(lines_[l]);
-      if (words.empty() || words.front() == "Legend:" || words.front() == "NIC") break;
+      if (words.empty()) continue;
+      if (is_head(words) || words.front() == "Legend:" || words.front() == "NIC") break;
       const auto at = std::ranges::find(columns_, words.front());
       if (at == columns_.end()) break;
       const auto row = static_cast<std::size_t>(at - columns_.begin());
-      if (words.size() < columns_.size() + 1) {
-        refuse(l, fmt::format("expected {} entries after {}, found {}", columns_.size(),
-                              printable(words.front()), words.size() - 1));
+      if (!m_.cells[row].empty()) {
+        doubts_.push_back({fmt::format("{}:{}: {} has two rows; the first one counts", name_, l + 1,
+                                       printable(words.front()))});
+        continue;
       }
-      cells_[row].assign(words.begin() + 1,
-                         words.begin() + 1 + static_cast<std::ptrdiff_t>(columns_.size()));
-      for (const std::string& cell : cells_[row]) {
+      m_.origins[row] = {name_, static_cast<int>(l) + 1};
+      if (words.size() < n + 1) {
+        short_row = fmt::format("expected {} entries after {}, found {}", n,
+                                printable(words.front()), words.size() - 1);
+        if (rows == 0) refuse(l, short_row);
+        continue;
+      }
+      ++rows;
+      m_.cells[row].assign(words.begin() + 1, words.begin() + 1 + static_cast<std::ptrdiff_t>(n));
+      for (const std::string& cell : m_.cells[row]) {
         if (cell == "OK" || cell == "NS" || cell == "CNS" || cell == "GNS" || cell == "TNS") {
           refuse(l, "this is what `nvidia-smi topo -p2p` prints; expected `nvidia-smi topo -m`");
         }
-        if (level_of(cell) < 0 && links_of(cell) <= 0) {
-          doubts_.push_back({fmt::format("{}:{}: '{}' says nothing of how near {} is", name_, l + 1,
-                                         printable(cell), printable(columns_[row]))});
-        }
       }
-      read_affinity(row, words);
-      origins_[row] = {name_, static_cast<int>(l) + 1};
+      read_affinity(row, words, lines_[l]);
     }
-    for (std::size_t i = 0; i < columns_.size(); ++i) {
-      if (cells_[i].empty()) refuse(head_, fmt::format("no row of {}", printable(columns_[i])));
+    // One that is lost can be told from the others; more are no matrix.
+    if (rows + 1 < n || rows == 0) {
+      const auto lost = std::ranges::find_if(m_.cells, [](const Words& w) { return w.empty(); });
+      refuse(head_,
+             !short_row.empty()
+                 ? short_row
+                 : fmt::format(
+                       "no row of {}",
+                       printable(columns_[static_cast<std::size_t>(lost - m_.cells.begin())])));
+    }
+    for (; l < lines_.size(); ++l) {
+      if (!is_head(words_of(lines_[l]))) continue;
+      doubts_.push_back(
+          {fmt::format("{}:{}: another matrix begins here; it is left out, put it "
+                       "into a file of its own",
+                       name_, l + 1)});
+      break;
+    }
+    const auto found = agree(m_);
+    doubts_.insert(doubts_.end(), found.begin(), found.end());
+    join_domains();
+  }
+
+  static bool is_head(const Words& words) {
+    return words.size() > 1 && is_gpu_name(words[0]) &&
+           (is_gpu_name(words[1]) || words[1] == "CPU");
+  }
+
+  /// What stands after the cells: cores, NUMA domain, the GPU's own domain. Tabs tell where one of
+  /// them is empty; of several domains (those of the memory of GPUs), the first has the cores.
+  void read_affinity(std::size_t row, const Words& words, const std::string& line) {
+    const std::size_t at = columns_.size() + 1;
+    std::vector<std::string_view> fields;
+    for (std::size_t from = 0; from <= line.size();) {
+      const std::size_t end = std::min(line.find('\t', from), line.size());
+      fields.push_back(trimmed(string_view(line).substr(from, end - from)));
+      from = end + 1;
+    }
+    if (fields.size() < at + 2 || fields[0] != words[0]) fields.assign(words.begin(), words.end());
+    const auto field = [&](std::size_t i) { return i < fields.size() ? fields[i] : string_view(); };
+    const auto is_list = [](string_view text) {
+      return !text.empty() && text.find_first_not_of("0123456789,-") == string_view::npos;
+    };
+    if (is_list(field(at))) m_.cores[row] = members_of_list(field(at));
+    if (is_list(field(at + 1))) {
+      const auto domains = members_of_list(field(at + 1));
+      if (!domains.empty()) m_.numa[row] = *domains.begin();
     }
   }
 
-  void read_affinity(std::size_t row, const Words& words) {
-    std::size_t at = columns_.size() + 1;
-    if (at < words.size() && words[at].find_first_not_of("0123456789,-") == std::string::npos) {
-      cores_[row] = members_of_list(words[at++]);
+  /// NUMA domains: by how near devices are, then by what their rows say.
+  void join_domains() {
+    const std::size_t n = columns_.size();
+    domains_ = shared(3);
+    std::map<std::size_t, std::map<int, int>> said;
+    std::map<int, std::set<std::size_t>> said_by;
+    for (std::size_t i = 0; i < n; ++i) {
+      if (m_.numa[i] < 0) continue;
+      ++said[domains_.find(i)][m_.numa[i]];
+      said_by[m_.numa[i]].insert(domains_.find(i));
     }
-    if (at < words.size()) numa_[row] = static_cast<int>(whole_integer(words[at]).value_or(-1));
+    std::vector<int> numa(n, -1);
+    for (std::size_t i = 0; i < n; ++i) {
+      // What most say; of two that as many say, the one that is of no other domain.
+      const auto weight = [&](const auto& s) {
+        return 2 * s.second + (said_by[s.first].size() == 1 ? 1 : 0);
+      };
+      const auto& own = said[domains_.find(i)];
+      const auto most = std::ranges::max_element(own, {}, weight);
+      if (most == own.end()) continue;
+      numa[i] = most->first;
+      const auto mine = own.find(m_.numa[i]);
+      if (mine == own.end() || mine == most || weight(*mine) == weight(*most)) continue;
+      doubts_.push_back({fmt::format(
+          "{}: {} says NUMA domain {}, what is near to it {}; {} is taken", m_.origins[i].text(),
+          printable(columns_[i]), m_.numa[i], numa[i], numa[i])});
+    }
+    m_.numa = numa;
+    std::map<int, std::size_t> first;
+    for (std::size_t i = 0; i < n; ++i) {
+      if (numa[i] >= 0) domains_.join(first.try_emplace(numa[i], i).first->second, i);
+    }
+    // Guests may have no domains: those on the same cores, if nothing says that they are far.
+    std::map<std::string, std::size_t> by_cores;
+    for (std::size_t i = 0; i < n; ++i) {
+      if (numa[i] >= 0 || !is_gpu_name(columns_[i])) continue;
+      const std::size_t other = by_cores.try_emplace(mask_of(m_.cores[i]), i).first->second;
+      if (m_.near[i][other] < 4) domains_.join(other, i);
+    }
   }
 
   /// "  NIC0: mlx5_0"
@@ -161,20 +241,12 @@ class MatrixReader {
     }
   }
 
-  static int links_of(string_view cell) {
-    if (!cell.starts_with("NV")) return 0;
-    const auto count = whole_integer(cell.substr(2));
-    return count && *count > 0 && *count < 1000 ? static_cast<int>(*count) : 0;
-  }
-
   /// All sets of devices that share what `level` means, by pairs and by what follows from pairs.
-  Union shared(int level) {
+  Union shared(int level) const {
     Union sets(columns_.size());
     for (std::size_t i = 0; i < columns_.size(); ++i) {
       for (std::size_t j = 0; j < columns_.size(); ++j) {
-        const int near = level_of(cells_[i][j]);
-        if (near >= 0 && near <= level) sets.join(i, j);
-        if (level >= 3 && numa_[i] >= 0 && numa_[i] == numa_[j]) sets.join(i, j);
+        if (m_.near[i][j] >= 0 && m_.near[i][j] <= level) sets.join(i, j);
       }
     }
     return sets;
@@ -186,17 +258,17 @@ class MatrixReader {
     r.format = "nvidia-smi topo -m";
     r.hosts.emplace_back("");
     r.doubts = std::move(doubts_);
-    std::array<Union, 4> sets{shared(0), shared(1), shared(2), shared(3)};
+    std::array<Union, 4> sets{shared(0), shared(1), shared(2), domains_};
     std::map<std::size_t, int> cpus;
     for (std::size_t i = 0; i < columns_.size(); ++i) {
       const std::size_t domain = sets[3].find(i);
       const auto [at, is_new] = cpus.try_emplace(domain, static_cast<int>(r.cpus.size()));
-      if (is_new) r.cpus.emplace_back().origin = origins_[i];
+      if (is_new) r.cpus.emplace_back().origin = m_.origins[i];
       CpuRecord& cpu = r.cpus[static_cast<std::size_t>(at->second)];
-      if (numa_[i] >= 0) cpu.numa = numa_[i];
-      if (cpu.cores == 0 && !cores_[i].empty()) {
-        cpu.cores = static_cast<int>(cores_[i].size());
-        cpu.affinity = mask_of(cores_[i]);
+      if (m_.numa[i] >= 0) cpu.numa = m_.numa[i];
+      if (cpu.cores == 0 && !m_.cores[i].empty()) {
+        cpu.cores = static_cast<int>(m_.cores[i].size());
+        cpu.affinity = mask_of(m_.cores[i]);
       }
     }
     // Parents first: host bridges, switches of switches, switches, then the devices.
@@ -217,7 +289,7 @@ class MatrixReader {
         d.host_bridge = level == 2;
         if (level < 2) d.pci_class = 0x060400;
         d.bus = level < 2 ? made_up() : Maybe<BusId>();
-        d.origin = origins_[i];
+        d.origin = m_.origins[i];
         bridges[l][set] = static_cast<int>(r.devices.size());
         r.devices.push_back(std::move(d));
       }
@@ -259,7 +331,7 @@ class MatrixReader {
     d.cpu = cpus[sets[3].find(i)];
     d.parent = parent_of(i, 0, sets, bridges);
     d.bus = made_up();
-    d.origin = origins_[i];
+    d.origin = m_.origins[i];
     if (is_gpu_name(columns_[i])) {
       d.pci_class = 0x030200;
       d.vendor = "0x10de";
@@ -286,13 +358,13 @@ class MatrixReader {
       for (std::size_t j = 0; j < columns_.size(); ++j) {
         DeviceRecord& from = r.devices[devices_[i]];
         const DeviceRecord& to = r.devices[devices_[j]];
-        const int count = i == j ? 0 : links_of(cells_[i][j]);
+        const int count = i == j ? 0 : smi_links(m_.cells[i][j]);
         if (count == 0 || !from.gpu || !to.gpu) continue;
         GpuLinkRecord link;
         link.target = to.bus;
         link.target_class = to.pci_class;
         link.count = count;
-        link.origin = origins_[i];
+        link.origin = m_.origins[i];
         from.gpu->links.push_back(link);
       }
     }
@@ -302,11 +374,9 @@ class MatrixReader {
   std::vector<std::string> lines_;
   std::size_t head_ = 0;
   Words columns_;
-  std::vector<Words> cells_;
-  std::vector<std::set<int>> cores_;
-  std::vector<int> numa_;
+  SmiMatrix m_;
+  Union domains_{0};
   std::map<std::size_t, std::string> names_;
-  std::map<std::size_t, Origin> origins_;
   std::map<std::size_t, std::size_t> devices_;
   std::vector<Doubt> doubts_;
   int addresses_ = 0, nets_ = 0;

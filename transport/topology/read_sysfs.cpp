@@ -64,6 +64,10 @@ class SysfsReader {
     read_infiniband();
     read_interfaces();
     read_kfd(tree_, "/sys/class/kfd/kfd/topology", records_);
+    const auto is_nvidia = [](const auto& d) { return d.gpu && d.vendor == "0x10de"; };
+    if (!tree_.root().empty() && std::ranges::any_of(records_.devices, is_nvidia)) {
+      records_.unseen.emplace_back("NVLink: the driver knows it, and no file of /sys");
+    }
     return std::move(records_);
   }
 

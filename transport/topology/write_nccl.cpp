@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <map>
+#include <vector>
 
 #include "transport/topology/source.h"
 
@@ -27,8 +28,18 @@ std::string escaped(std::string_view text) {
 class Writer {
  public:
   explicit Writer(const Records& records) : r_(records) {
+    // NCCL lists what data go through. Systems have NICs without interfaces, too, and their
+    // bridges.
+    std::vector<bool> used(r_.devices.size(), r_.format.starts_with("NCCL"));
+    for (std::size_t i = used.size(); i-- > 0;) {
+      const DeviceRecord& d = r_.devices[i];
+      if (d.gpu || !d.nets.empty() || !d.peer_switches.empty()) used[i] = true;
+      const bool below = d.parent >= 0 && d.parent < static_cast<int>(i);
+      if (used[i] && below) used[static_cast<std::size_t>(d.parent)] = true;
+    }
     for (int i = 0; i < static_cast<int>(r_.devices.size()); ++i) {
       const DeviceRecord& d = r_.devices[static_cast<std::size_t>(i)];
+      if (!used[static_cast<std::size_t>(i)]) continue;
       (d.parent >= 0 && d.parent < i ? children_[d.parent] : roots_[std::max(0, d.cpu)])
           .push_back(i);
     }
