@@ -226,6 +226,31 @@ TEST(Hwloc, AGpuThatDoesNotSayWhatItIs) {
   EXPECT_EQ(g.gpus().size(), 2u);
 }
 
+TEST(Hwloc, ANicThatDoesNotSayWhatItIs) {
+  // Another one with such a name tells its model, and so its speed.
+  const std::string type = "pci_type=\"0207 [15b3:1013] [15b3:0003] 00\"", text = kHwloc1;
+  const std::string other =
+      "<object type=\"PCIDev\" os_index=\"528385\" pci_busid=\"0000:82:00.0\" " + type +
+      " pci_link_speed=\"15.753846\"><object type=\"OSDev\" name=\"mlx5_1\" osdev_type=\"3\"/>"
+      "</object>";
+  for (const bool alone : {true, false}) {
+    std::string lost = text;
+    const auto at = lost.find(type);
+    lost.replace(at, type.size(), "");
+    if (!alone)
+      lost.insert(lost.find("</object>", lost.find("name=\"mlx5_0\"")) + 9,
+                  "</object>" + other.substr(0, other.size() - 9));
+    Records r;
+    const Graph g = graph_of_text(lost, &r);
+    ASSERT_EQ(g.doubts.size(), 1u) << g.doubts.back().what;
+    EXPECT_SAYS(g.doubts[0].what, "0000:81:00.0 has no pci_type");
+    EXPECT_SAYS(g.doubts[0].what, alone ? "mlx5_0 makes it a NIC" : "like 0000:82:00.0");
+    ASSERT_GE(g.find("mlx5_0"), 0);
+    const double bandwidth = g.link(g.out(g.find("mlx5_0")).back()).bandwidth;
+    EXPECT_TRUE(alone || bandwidth >= 12) << bandwidth;
+  }
+}
+
 TEST(Smi, TabsSpacesAndMissingColumns) {
   const std::string tabs = std::string("\033[4m") + kSmiHead + "\033[0m" +
                            "GPU0\t X \tNV4\tPIX\tSYS\t0-3,8-11\t0\t\tN/A\n"
@@ -448,6 +473,24 @@ TEST_F(Tree, IdleGpusAndUnusedNics) {
   const Graph again = graph_of_text(to_nccl_xml(r));
   EXPECT_TRUE(again.doubts.empty()) << again.doubts.front().what;
   EXPECT_TRUE(again.all(NodeKind::nic).empty());
+}
+
+TEST_F(Tree, DevicesThatDoNotSayWhatTheyAre) {
+  file("sys/devices/system/node/node0/cpumap", "f");
+  const auto put = [&](const std::string& id, const char* vendor, const char* number) {
+    device("pci0000:10/" + id, "", vendor, "0");
+    file("sys/devices/pci0000:10/" + id + "/device", number);
+  };
+  put("0000:10:01.0", "0x10de", "0x2330");
+  put("0000:10:02.0", "0x15b3", "0x1021");
+  put("0000:10:03.0", "0x8086", "0x1234");  // nobody knows it
+  Records r = read_records(folder.path());
+  const Graph g = graph_of(r);
+  ASSERT_EQ(g.gpus().size(), 1u);
+  EXPECT_EQ(g.node(g.gpus()[0]).model, "H100 SXM5");
+  EXPECT_EQ(std::ranges::count_if(
+                g.doubts, [](auto& d) { return d.what.find("class says nothing") != d.what.npos; }),
+            2);
 }
 
 TEST_F(Tree, Kfd) {

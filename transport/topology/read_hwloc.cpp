@@ -54,6 +54,7 @@ class HwlocReader {
       records_.cpus.push_back(cpu);
     }
     find_devices(machine_, Near{}, -1);
+    complete_nics();
     prune();
     for (const char* kind : {"distances2", "distances2hetero"}) {
       for (const pugi::xml_node& d : root.children(kind)) read_links(d);
@@ -257,6 +258,33 @@ class HwlocReader {
     net.guid = info(object, "NodeGUID");
     net.origin = xml_.origin(object);
     d.nets.push_back(std::move(net));
+  }
+
+  /// A NIC whose PCI type is lost is like another one whose ports have such a name.
+  void complete_nics() {
+    const auto kind = [](const DeviceRecord& d) {
+      const std::string& name = d.nets.front().name;
+      return name.substr(0, name.find_last_not_of("0123456789") + 1);
+    };
+    for (DeviceRecord& d : records_.devices) {
+      if (d.nets.empty() || d.pci_class != 0 || !d.bus) continue;
+      const auto alike = std::ranges::find_if(records_.devices, [&](const DeviceRecord& other) {
+        return !other.nets.empty() && other.bus && is_nic_class(other.pci_class) &&
+               kind(other) == kind(d);
+      });
+      d.pci_class = 0x020000;
+      std::string like;
+      if (alike != records_.devices.end()) {
+        d.pci_class = alike->pci_class;
+        d.vendor = alike->vendor;
+        d.device = alike->device;
+        d.subsystem_device = alike->subsystem_device;
+        like = fmt::format(", like {}", text_of(*alike->bus));
+      }
+      records_.doubts.push_back(
+          {fmt::format("{}: {} has no pci_type that says what it is; {} makes it a NIC{}",
+                       d.origin.text(), text_of(*d.bus), printable(d.nets.front().name), like)});
+    }
   }
 
   /// Disks, USB and the rest, and bridges that lead to nothing else, are left out.

@@ -10,6 +10,8 @@
 #include <set>
 
 #include "core/error.h"
+#include "transport/topology/check.h"
+#include "transport/topology/constants.h"
 #include "transport/topology/cpu_mask.h"
 #include "transport/topology/read_kfd.h"
 #include "transport/topology/source.h"
@@ -166,8 +168,7 @@ class SysfsReader {
       const auto id = parse_bus_id(name);
       if (!id) continue;
       ++records_.elements;
-      const auto pci_class =
-          static_cast<std::uint32_t>(tree_.integer(kPci + name + "/class").value_or(0));
+      const auto pci_class = class_of(kPci + name + "/").value;
       const bool network = is_nic_class(pci_class);
       const bool nvswitch =
           pci_class >> 8 == 0x0680 && tree_.line(kPci + name + "/vendor") == "0x10de";
@@ -233,6 +234,21 @@ class SysfsReader {
     return found;
   }
 
+  /// What the system says, or the device's id where its file is lost.
+  struct Class {
+    std::uint32_t value = 0;
+    bool guessed = false;
+  };
+  Class class_of(const std::string& folder) const {
+    const auto said = static_cast<std::uint32_t>(tree_.integer(folder + "class").value_or(0));
+    if (said != 0) return {said & 0xffffff, false};
+    const std::uint16_t vendor = id_of(tree_.line(folder + "vendor"));
+    const std::uint16_t device = id_of(tree_.line(folder + "device"));
+    if (device != 0 && gpu_model(vendor, device, 0, "").device == device) return {0x030200, true};
+    if (nic_speed(vendor, device) > 0) return {0x020000, true};
+    return {};
+  }
+
   int device(const BusId& id, int parent) {
     const auto [known, is_new] =
         devices_.try_emplace(id, static_cast<int>(records_.devices.size()));
@@ -244,8 +260,13 @@ class SysfsReader {
     d.cpu = processor_of(id);
     if (d.cpu < 0 && parent >= 0) d.cpu = records_.devices[static_cast<std::size_t>(parent)].cpu;
     d.origin = at(folder);
-    d.pci_class =
-        static_cast<std::uint32_t>(tree_.integer(folder + "class").value_or(0)) & 0xffffff;
+    const Class is = class_of(folder);
+    d.pci_class = is.value;
+    if (is.guessed) {
+      records_.doubts.push_back(
+          {fmt::format("{}class says nothing; by its device id {} is a {}", folder, text_of(id),
+                       is_nic_class(is.value) ? "NIC" : "GPU")});
+    }
     d.vendor = tree_.line(folder + "vendor");
     d.device = tree_.line(folder + "device");
     d.subsystem_vendor = tree_.line(folder + "subsystem_vendor");
