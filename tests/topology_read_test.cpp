@@ -226,6 +226,17 @@ TEST(Hwloc, AGpuThatDoesNotSayWhatItIs) {
   EXPECT_EQ(g.gpus().size(), 2u);
 }
 
+TEST(Nccl, APortWithoutItsNumberGetsOneThatIsFree) {
+  std::string lost = kMesh;
+  const std::string number = " dev=\"1\" speed=";
+  lost.replace(lost.find(number), number.size(), " speed=");
+  const Graph g = graph_of_text(lost), whole = graph_of_text(kMesh);
+  ASSERT_EQ(g.doubts.size(), 1u) << g.doubts.back().what;
+  EXPECT_SAYS(g.doubts[0].what, "mlx5_1");
+  EXPECT_SAYS(g.doubts[0].what, "has no dev");
+  EXPECT_EQ(g.node(g.find("mlx5_1")).number, whole.node(whole.find("mlx5_1")).number);
+}
+
 TEST(Hwloc, ANicThatDoesNotSayWhatItIs) {
   // Another one with such a name tells its model, and so its speed.
   const std::string type = "pci_type=\"0207 [15b3:1013] [15b3:0003] 00\"", text = kHwloc1;

@@ -39,6 +39,7 @@ class PortCheck {
 
   void run() {
     drop_twins();
+    number_ports();
     count_kin();
     const auto said = [](const NetRecord& n) { return n.speed && *n.speed > 0; };
     bool any = false;
@@ -79,6 +80,26 @@ class PortCheck {
         doubts_.add(port_name(n), n.origin, "is there twice; the first record counts");
         return true;
       });
+    }
+  }
+
+  /// Ports that have lost their number, where others have one.
+  void number_ports() {
+    if (!r_.format.starts_with("NCCL")) return;
+    std::set<int> used;
+    for (const DeviceRecord& d : r_.devices) {
+      for (const NetRecord& n : d.nets) used.insert(n.dev);
+    }
+    if (used.empty() || *used.rbegin() < 0) return;
+    int next = 0;
+    for (DeviceRecord& d : r_.devices) {
+      for (NetRecord& n : d.nets) {
+        if (n.dev >= 0) continue;
+        while (used.contains(next)) ++next;
+        doubts_.add(port_name(n), n.origin,
+                    fmt::format("has no dev; {} is taken, which no other port has", next));
+        n.dev = next++;
+      }
     }
   }
 
