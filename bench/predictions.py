@@ -98,17 +98,14 @@ def main():
 
     tried = {}  # (log, settings): rows
 
-    def try_all(tables):
-        missing = [t for t in dict.fromkeys(tables) if t not in tried]
-        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-            found = pool.map(lambda t: rows(arguments.tutti, *t), missing)
-            tried.update(zip(missing, found))
-
     def table_of(log, settings):
-        try_all([(log, settings)])
+        if (log, settings) not in tried:
+            tried[log, settings] = rows(arguments.tutti, log, settings)
         return tried[log, settings]
 
-    try_all([(log, settings) for log in logs for settings in [(), *grid(kinds[log])]])
+    grids = [(log, settings) for log in logs for settings in [(), *grid(kinds[log])]]
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(lambda table: table_of(*table), grids))
 
     def calibrated(kind, others):
         """The settings that suit the other machines best, each of which counts the same."""

@@ -57,8 +57,7 @@ std::string assumed_ports(const topology::Graph& host) {
 /// Of GPUs whose model the topology's source does not say.
 std::string unknown_gpus(const topology::Graph& host) {
   const auto is_unknown = [&](int gpu) {
-    const auto known = topology::gpu_models();
-    return std::ranges::find(known, host.node(gpu).model, &topology::GpuModel::name) == known.end();
+    return topology::gpu_model_named(host.node(gpu).model) == nullptr;
   };
   if (std::ranges::none_of(host.gpus(), is_unknown)) return "";
   return " (GPUs of no known model, so without links but those that it names; --machine 8xH100 "

@@ -27,10 +27,11 @@ class OrderSearch {
     const double alone = carried({known.front()}) * static_cast<double>(most);
     const auto offer = [&](const std::vector<double>& prices) { return cheapest(prices); };
     const double bound = std::min(pack(c_.capacities(), offer, kRounds).sum, alone);
-    if (carried(known) >= kGoodEnough * bound) return known;
+    const double of_known = carried(known);
+    if (of_known >= kGoodEnough * bound) return known;
     const EquallyPacked found =
         pack_equally(c_.capacities(), offer, static_cast<int>(most), kOffers, bound);
-    if (found.sum() <= carried(known)) return known;
+    if (found.sum() <= of_known) return known;
     Orders orders;
     for (const int id : found.ids) orders.push_back(offered_[static_cast<std::size_t>(id)]);
     return orders;

@@ -156,6 +156,11 @@ const GpuModel& gpu_model(std::uint16_t vendor, std::uint16_t device, int sm,
   return *best;
 }
 
+const GpuModel* gpu_model_named(std::string_view name) {
+  const auto found = std::ranges::find(kModels, name, &GpuModel::name);
+  return found == kModels.end() ? nullptr : &*found;
+}
+
 bool has_peer_access(std::string_view model) {
   // GeForce since Turing, over PCI.
   constexpr std::array<std::string_view, 9> kNone{"RTX 2080 Ti", "RTX 3080", "RTX 3090",
@@ -169,16 +174,13 @@ bool for_slots(const GpuModel& model) {
 }
 
 bool switch_reduces(std::string_view model) {
-  for (const GpuModel& m : kModels) {
-    if (m.name != model) continue;
-    return m.vendor == kNvidia && m.sm >= 90 && m.links > 0 && !for_slots(m);
-  }
-  return false;
+  const GpuModel* const m = gpu_model_named(model);
+  return m != nullptr && m->vendor == kNvidia && m->sm >= 90 && m->links > 0 && !for_slots(*m);
 }
 
 bool has_ll128(std::string_view model) {
-  const auto found = std::ranges::find(kModels, model, &GpuModel::name);
-  return found == kModels.end() || found->vendor != kAmd || found->gcn == "90a";
+  const GpuModel* const m = gpu_model_named(model);
+  return m == nullptr || m->vendor != kAmd || m->gcn == "90a";
 }
 
 double pci_bandwidth(double transfers, int width) {

@@ -24,6 +24,8 @@ struct GpuModel {
 std::span<const GpuModel> gpu_models();
 /// The device's line, else its architecture's, else one that says nothing.
 const GpuModel& gpu_model(std::uint16_t vendor, std::uint16_t device, int sm, std::string_view gcn);
+/// By GpuModel::name; null: none of the table.
+const GpuModel* gpu_model_named(std::string_view name);
 /// Whether GPUs of a model (GpuModel::name) read and write each other's memory over PCI. The driver
 /// refuses it on GeForce since Turing; their data go through memory of the host.
 bool has_peer_access(std::string_view model);
