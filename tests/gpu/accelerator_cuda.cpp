@@ -4,7 +4,7 @@
 #include <string>
 
 #include "core/error.h"
-#include "tests/accelerator.h"
+#include "tests/device/accelerator.h"
 
 namespace tutti::test {
 namespace {

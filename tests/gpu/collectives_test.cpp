@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "collectives/execute/cuda/cuda_device.h"
-#include "tests/cuda_cases.h"
+#include "tests/collectives/cuda/cuda_cases.h"
 
 namespace tutti::test {
 namespace {

@@ -2,7 +2,7 @@
 #include <cuda_runtime.h>
 
 #include "collectives/execute/cuda/kernel.cuh"
-#include "tests/cuda_combine_cases.h"
+#include "tests/collectives/cuda/cuda_combine_cases.h"
 
 namespace tutti::test {
 namespace {

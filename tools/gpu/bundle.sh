@@ -20,7 +20,7 @@ for test in gpu_test gpu_ipc_test gpu_processes_test gpu_rank gpu_nccl_test cuda
     cuda_host_test; do
   cp "$build/tests/$test" "$folder/tests"
 done
-cp "$source/tests/nccl/pynccl.py" "$folder/tests"
+cp "$source/tests/bindings/nccl/pynccl.py" "$folder/tests"
 cp "$source/tools/gpu/gpu-check" "$source/LICENSE" "$folder"
 
 # Everything that they load, but what comes with every Linux and has to fit its kernel or its C++.

@@ -1,0 +1,211 @@
+// The program that trains, as a user starts it: what it writes, what it says of a NaN, and that an
+// interrupt leaves nothing behind.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+#include "tests/support/run_job.h"
+
+namespace tutti {
+namespace {
+
+using testing::HasSubstr;
+
+std::vector<std::string> train(int ranks, const std::string& arguments) {
+  return shell(ranks,
+               "exec " TRAIN " --width 64 --layers 2 --report 1 --text " TEXT " " + arguments,
+               {"--keep-going", "--timeout", "60"});
+}
+
+/// What a trace has of one rank's track: when each began and ended, by name.
+struct Span {
+  std::string name;
+  double from = 0, to = 0;
+};
+struct Tracks {
+  std::map<std::pair<int, std::string>, std::vector<Span>> all;
+  const std::vector<Span>& of(int rank, const std::string& track) { return all[{rank, track}]; }
+};
+
+Tracks read_trace(const std::string& path) {
+  std::ifstream file(path);
+  const auto events = nlohmann::json::parse(file);
+  std::map<std::pair<int, int>, std::string> names;
+  std::map<std::string, std::pair<int, std::string>> flights;
+  Tracks result;
+  for (const auto& e : events) {
+    const std::string phase = e.at("ph");
+    if (phase == "M") {
+      if (e.at("name") == "thread_name") names[{e["pid"], e["tid"]}] = e["args"]["name"];
+      continue;
+    }
+    const std::pair<int, std::string> track{e.at("pid"), names.at({e.at("pid"), e.at("tid")})};
+    const double at = e.at("ts");
+    if (phase == "X") result.all[track].push_back({e["name"], at, at + e["dur"].get<double>()});
+    if (phase == "b") result.all[track].push_back({e["name"], at, 0});
+    if (phase == "e") result.all[track].back().to = at;  // they are written in pairs
+  }
+  return result;
+}
+
+std::set<std::string> names(const std::vector<Span>& spans) {
+  std::set<std::string> result;
+  for (const Span& s : spans) result.insert(s.name);
+  return result;
+}
+
+// That a unit's gradients travel while an earlier layer's are computed is what a trace is for.
+TEST(Train, WritesATraceOfAllRanks) {
+  const auto file = std::filesystem::temp_directory_path() / fmt::format("trace.{}", getpid());
+  Job job(train(2, "--steps 3 --shard zero2 --trace " + file.string()));
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  Tracks tracks = read_trace(file);
+  std::filesystem::remove(file);
+  for (const int rank : {0, 1}) {
+    EXPECT_THAT(names(tracks.of(rank, "model")),
+                testing::IsSupersetOf({"forward block 0 0", "loss", "backward head 0",
+                                       "backward embedding 0", "optimizer"}));
+    bool overlaps = false;
+    for (const Span& moved : tracks.of(rank, "shards")) {
+      if (moved.name.find("reduce_scatter") == std::string::npos) continue;
+      for (const Span& made : tracks.of(rank, "model")) {
+        overlaps |=
+            made.name.starts_with("backward") && made.from < moved.to && moved.from < made.to;
+      }
+    }
+    EXPECT_TRUE(overlaps);
+    EXPECT_FALSE(tracks.of(rank, "shards waits").empty());
+    EXPECT_TRUE(tracks.of(rank, "tp").empty());  // nobody there
+  }
+}
+
+TEST(Train, TracesPipelines) {
+  const auto file = std::filesystem::temp_directory_path() / fmt::format("trace.{}", getpid());
+  Job job(train(2, "--steps 2 --pp 2 --micro-batches 2 --trace " + file.string()));
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  Tracks tracks = read_trace(file);
+  std::filesystem::remove(file);
+  EXPECT_EQ(tracks.of(1, "pipeline").size(), 4u);  // two forwards, two backwards
+  EXPECT_FALSE(tracks.of(0, "pp").empty());
+}
+
+// Rank 0 writes it, and all are told why there is no training.
+TEST(Train, RefusesAFileThatCannotBeWritten) {
+  Job job(train(2, "--trace /nonexistent/trace.json"));
+  EXPECT_NE(job.wait(), 0);
+  std::size_t told = 0;
+  for (const std::string& line : lines(job.err())) {
+    told += line.find("--trace /nonexistent/trace.json: it cannot be written") != std::string::npos;
+  }
+  EXPECT_EQ(told, 2u) << job.err();
+}
+
+// Devices and pipes have no end.
+TEST(Train, RefusesATextThatIsNone) {
+  const auto refused = [](const std::string& text) {
+    Job job(shell(1, "exec " TRAIN " --text " + text, {"--timeout", "60"}));
+    EXPECT_NE(job.wait(), 0);
+    return job.err();
+  };
+  expect_contains(refused("/nonexistent"), "--text /nonexistent: there is no such file or folder");
+  expect_contains(refused("/dev/zero"), "--text /dev/zero: it is neither a file nor a folder");
+  const auto huge = std::filesystem::temp_directory_path() / fmt::format("huge.{}", getpid());
+  std::ofstream{huge};
+  std::filesystem::resize_file(huge, std::uintmax_t{3} << 30);  // sparse
+  expect_contains(refused(huge.string()), "more than 1024 MiB; name a part of it");
+  std::filesystem::resize_file(huge, 0);
+  expect_contains(refused(huge.string()), "there is no text in " + huge.string());
+  std::filesystem::remove(huge);
+}
+
+TEST(Train, RefusesOtherOptionsOnSomeRanks) {
+  Job job(train(2, "--pp 2 --micro-batches $((2 + 2 * TUTTI_RANK))"));
+  EXPECT_NE(job.wait(), 0);
+  std::size_t told = 0;
+  for (const std::string& line : lines(job.err())) {
+    told += line.find(
+                "train: the command line differs among the ranks: rank 1 has \"4\" where rank "
+                "0 has \"2\"") != std::string::npos;
+  }
+  EXPECT_EQ(told, 2u) << job.err();
+}
+
+// A rate of learning that destroys the model: the second step is not finite, on whatever rank.
+TEST(Train, NamesWhatIsNotFinite) {
+  for (const std::string mix : {"", "--shard fsdp", "--tp 2 --pp 2 --micro-batches 2"}) {
+    Job job(train(4, "--check-nan --rate 1e36 --clip 0 " + mix));
+    EXPECT_NE(job.wait(), 0);
+    const std::string err = job.err();
+    std::size_t told = 0;
+    for (const std::string& line : lines(err)) {
+      if (line.starts_with("train: step 2: not finite: ") && line.ends_with("rank 3")) ++told;
+    }
+    EXPECT_EQ(told, 4u) << err;
+    EXPECT_THAT(err, HasSubstr("the loss of micro-batch 0 on rank 3"));
+  }
+}
+
+// What is computed again in backward leaves out the same elements as it did in forward.
+TEST(Train, RecomputesWhatDropoutHasLeftOut) {
+  const auto curve = [](const std::string& arguments) {
+    Job job(train(2, "--steps 6 --rate 1e-2 " + arguments));
+    EXPECT_EQ(job.wait(), 0) << job.err();
+    std::vector<std::pair<double, double>> result;
+    for (const std::string& line : lines(job.out())) {
+      double step = 0, loss = 0, norm = 0;
+      if (std::istringstream(line) >> step >> loss >> norm) result.emplace_back(loss, norm);
+    }
+    EXPECT_EQ(result.size(), 6u) << job.out();
+    return result;
+  };
+  const auto all = curve("");
+  for (const std::string mix :
+       {"", "--shard fsdp", "--tp 2 --sequence", "--pp 2 --micro-batches 4"}) {
+    const auto kept = curve("--dropout 0.3 " + mix);
+    EXPECT_EQ(kept, curve("--dropout 0.3 --recompute " + mix)) << mix;
+    EXPECT_NE(kept, all) << mix;
+  }
+}
+
+// The user's own schedule; and one that would wait for ever, which is never begun.
+TEST(Train, TakesASchedulesFile) {
+  const auto path = std::filesystem::temp_directory_path() / fmt::format("schedule.{}", getpid());
+  const auto run = [&](const std::string& of_rank_1) {
+    std::ofstream(path)
+        << "tutti schedule 1\nmine  ranks 2  stages 2  micro-batches 2  buffers 2  live 2\n"
+           "rank 0  stages 0\n  0F0 0F1 0B0 0B1\nrank 1  stages 1\n  "
+        << of_rank_1 << "\n";
+    auto job = std::make_unique<Job>(
+        train(2, "--steps 2 --pp 2 --micro-batches 2 --schedule " + path.string()));
+    job->wait();
+    return job;
+  };
+  expect_contains(run("1F0 1B0 1F1 1B1")->out(), "\n     2 ");
+  const std::string err = run("1F1 1B1 1F0 1B0")->err();
+  std::size_t told = 0;
+  for (const std::string& line : lines(err)) {
+    told +=
+        line.find("rank 1, action 0 (1F1: forward of stage 1, micro-batch 1)") != std::string::npos;
+  }
+  EXPECT_EQ(told, 2u) << err;
+  std::filesystem::remove(path);
+}
+
+// As a terminal does: to all processes of its group.
+TEST(Train, AnInterruptLeavesNothingBehind) {
+  Job job(train(4, "--steps 100000 --tp 2 --pp 2 --micro-batches 4"), "", [] { setpgid(0, 0); });
+  ASSERT_TRUE(job.out_has("\n     3 ")) << job.out() << job.err();
+  kill(-job.pid(), SIGINT);
+  EXPECT_NE(job.wait(), 0);
+  EXPECT_LT(job.seconds(), 60);
+}  // ~Job looks for what is left
+
+}  // namespace
+}  // namespace tutti

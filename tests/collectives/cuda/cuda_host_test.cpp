@@ -1,0 +1,142 @@
+// The CUDA executor without a GPU: its step logic, compiled for the host, with a thread (or
+// several) for each thread block.
+#include <gtest/gtest.h>
+
+#include <tuple>
+
+#include "device/team.h"
+#include "tests/collectives/cuda/cuda_cases.h"
+#include "tests/collectives/cuda/cuda_host_device.h"
+
+namespace tutti::test {
+namespace {
+
+class CudaHost : public ::testing::TestWithParam<int> {};
+
+TEST_P(CudaHost, EveryAlgorithmEveryBoundary) {
+  HostDevice device;
+  DeviceRanks all({device}, GetParam(), kSmallSlots);
+  test_every_algorithm(all, kBoundaries);
+}
+
+TEST_P(CudaHost, EveryTypeAndOperator) {
+  HostDevice device;
+  DeviceRanks all({device}, GetParam(), kSmallSlots);
+  test_every_type_and_operator(all, 700);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, CudaHost, ::testing::Values(1, 2, 3, 4, 5, 8));
+
+// Everything by every protocol, in ctest entries of its own (label `long`).
+class CudaHostMatrix : public ::testing::TestWithParam<std::tuple<device::Protocol, int>> {};
+
+TEST_P(CudaHostMatrix, EveryAlgorithmEveryBoundary) {
+  const auto [protocol, ranks] = GetParam();
+  HostDevice device;
+  DeviceRanks all({device}, ranks, kSmallSlots);
+  test_every_algorithm(all, kBoundaries, protocol);
+}
+
+INSTANTIATE_TEST_SUITE_P(Simple, CudaHostMatrix,
+                         ::testing::Combine(::testing::Values(device::Protocol::simple),
+                                            ::testing::Range(2, 9)));
+INSTANTIATE_TEST_SUITE_P(Ll, CudaHostMatrix,
+                         ::testing::Combine(::testing::Values(device::Protocol::ll),
+                                            ::testing::Range(2, 9)));
+INSTANTIATE_TEST_SUITE_P(Ll128, CudaHostMatrix,
+                         ::testing::Combine(::testing::Values(device::Protocol::ll128),
+                                            ::testing::Range(2, 9)));
+
+// Several threads in a block: barriers stand where they must (ThreadSanitizer sees if not).
+TEST(CudaHostBlocks, OfSeveralThreads) {
+  HostDevice device({64, 32});
+  DeviceRanks all({device}, 3, kSmallSlots);
+  std::size_t k = 0;
+  for (const Algorithm& a : algorithms()) {
+    for (const std::size_t bytes : {std::size_t{8}, std::size_t{1500}}) {
+      for (const device::Protocol p : kProtocols) {
+        DeviceCase c = nth(a, ++k, 3);
+        c.protocol = p;
+        c.bytes = bytes;
+        ASSERT_EQ(all.run(c), 0U) << c.text(3);
+      }
+    }
+  }
+}
+
+TEST(CudaProtocols, AreReadFromText) {
+  using device::protocols_from;
+  const auto text = [](std::string_view list) {
+    const device::Protocols p = protocols_from(list);
+    return std::string(p.simple ? "s" : "") + (p.ll ? "l" : "") + (p.ll128 ? "L" : "");
+  };
+  EXPECT_EQ(text(""), "slL");
+  EXPECT_EQ(text("LL"), "l");
+  EXPECT_EQ(text("Simple,ll128"), "sL");
+  EXPECT_EQ(text("^LL128"), "sl");
+  EXPECT_EQ(text("^ll,simple"), "L");
+  for (const char* bad : {"^", ",", "ll,", "ll ", "ll:2", "LL64", "^ll,ll128,simple"}) {
+    EXPECT_THROW(protocols_from(bad), Error) << bad;
+  }
+}
+
+TEST(CudaProtocols, AreChosenOfThoseAllowed) {
+  PlanHeader plan;
+  plan.ranks = 2;
+  device::Traits t;
+  t.most_blocks = 8;
+  const auto chosen = [&](std::size_t bytes, std::string_view allowed, bool whole_lines = true) {
+    t.bytes = t.block = bytes;
+    t.allowed = device::protocols_from(allowed);
+    t.whole_lines = whole_lines;
+    return device::choose(plan, t, kSmallSlots).protocol;
+  };
+  using enum device::Protocol;
+  EXPECT_EQ(chosen(8, ""), ll);
+  EXPECT_EQ(chosen(8, "^ll"), ll128);
+  EXPECT_EQ(chosen(8, "^ll", false), simple);
+  EXPECT_EQ(chosen(1 << 20, ""), ll128);
+  EXPECT_EQ(chosen(1 << 20, "^ll128"), simple);
+  EXPECT_EQ(chosen(1 << 20, "", false), simple);
+  EXPECT_EQ(chosen(1 << 30, ""), simple);
+  EXPECT_EQ(chosen(1 << 30, "ll"), ll);
+  EXPECT_EQ(chosen(1 << 30, "ll,ll128"), ll128);
+  EXPECT_EQ(chosen(8, "ll128", false), simple) << "which every link can do";
+  t.sums = false;
+  EXPECT_EQ(chosen(1 << 20, ""), simple) << "LL128 reduces by sums alone";
+}
+
+// An H200 has 132 multiprocessors, of which four stay free. From 16 MiB on all others are used,
+// whatever the number of ranks, and no copy has a tile more than another.
+TEST(CudaBlocks, FillAGpuEvenly) {
+  PlanHeader plan;
+  for (std::uint32_t ranks = 1; ranks <= 8; ++ranks) {
+    plan.ranks = ranks;
+    plan.pieces = ranks;
+    device::SegmentShape shape = device_segment(static_cast<int>(ranks));
+    device::Traits t;
+    t.element_bytes = 4;
+    t.most_blocks = 128 / ranks;
+    t.windows = true;
+    t.link_data = false;
+    for (std::size_t mib = 16; mib <= 4096; mib *= 2) {
+      t.bytes = mib << 20;
+      t.block = t.bytes / t.element_bytes;
+      const device::Choice c = device::choose(plan, t, shape);
+      EXPECT_GE(ranks * c.copies, 120U) << ranks << " ranks, " << mib << " MiB";
+      EXPECT_EQ(c.tiling.tiles % c.copies, 0U) << ranks << " ranks, " << mib << " MiB";
+    }
+    // Through slots: as many as there are connections with data.
+    t.windows = false;
+    t.link_data = true;
+    for (const std::size_t bytes : {std::size_t{1} << 20, std::size_t{3} << 20}) {
+      t.bytes = bytes;
+      t.block = bytes / t.element_bytes;
+      const device::Choice c = device::choose(plan, t, shape);
+      EXPECT_EQ(c.tiling.tiles % c.copies, 0U) << ranks << " ranks, " << bytes << " bytes";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tutti::test

@@ -1,0 +1,63 @@
+#include "tests/collectives/cuda/cuda_runtime/kernels.h"
+
+#include "collectives/execute/cuda/kernel.h"
+#include "core/error.h"
+#include "tests/collectives/cuda/cuda_host_device.h"
+#include "transport/cuda_ipc.h"
+#include "transport/gpu_memory.h"
+
+namespace tutti::test {
+namespace {
+
+/// A kernel's address is that of its type's place here.
+char places[kDataTypes];
+
+HostDevice& gpu() {
+  static auto* const instance = new HostDevice;  // streams may end with the process
+  return *instance;
+}
+
+}  // namespace
+
+void run_kernel(const void* function, const device::Launch& launch, unsigned blocks) {
+  const auto type = static_cast<DataType>(static_cast<const char*>(function) - places);
+  gpu().launch(launch, type, blocks, nullptr);
+}
+
+void* allocate_for_kernels(std::size_t bytes) { return gpu().allocate(bytes); }
+void free_for_kernels(void* memory) { gpu().deallocate(static_cast<std::byte*>(memory)); }
+
+}  // namespace tutti::test
+
+namespace tutti::device {
+
+#define TUTTI_PLACE(type) \
+  const void* kernel_of_##type() { return &test::places[static_cast<int>(DataType::type)]; }
+TUTTI_PLACE(int8)
+TUTTI_PLACE(uint8)
+TUTTI_PLACE(int32)
+TUTTI_PLACE(uint32)
+TUTTI_PLACE(int64)
+TUTTI_PLACE(uint64)
+TUTTI_PLACE(float16)
+TUTTI_PLACE(float32)
+TUTTI_PLACE(float64)
+TUTTI_PLACE(bfloat16)
+TUTTI_PLACE(float8_e4m3)
+TUTTI_PLACE(float8_e5m2)
+
+}  // namespace tutti::device
+
+// What asks the driver. All memory is every GPU's, and there is no other process.
+namespace tutti {
+
+int gpu_count(std::string*) { return 2; }
+bool cuda_can_address(int, const void*) { return true; }
+CudaAllocation cuda_allocation_of(const void*) { return {}; }
+CudaExport export_cuda_memory(const void*, std::size_t) { return {}; }
+CudaImport::CudaImport(const CudaMemoryHandle&, const FileDescriptor&, int) {
+  throw Error(ErrorCode::system, "there is no other process");
+}
+CudaImport::~CudaImport() = default;
+
+}  // namespace tutti

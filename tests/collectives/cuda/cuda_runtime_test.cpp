@@ -1,0 +1,174 @@
+// CudaDevice, and communicators on it, over a CUDA runtime of threads (cuda_runtime/runtime.h):
+// what Tutti calls while a stream is captured, or while a kernel waits for another rank, is allowed
+// then.
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <thread>
+
+#include "collectives/execute/cuda/cuda_device.h"
+#include "tests/collectives/cuda/cuda_runtime/runtime.h"
+#include "tests/device/device_memory.h"
+
+namespace tutti::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+std::shared_ptr<device::Device> open_gpu(int ordinal) {
+  static std::mutex mutex;
+  static std::map<int, std::weak_ptr<device::Device>> all;
+  const std::lock_guard lock(mutex);
+  std::shared_ptr<device::Device> gpu = all[ordinal].lock();
+  if (!gpu) all[ordinal] = gpu = std::make_shared<device::CudaDevice>(ordinal);
+  return gpu;
+}
+
+std::vector<Communicator> ranks(int count) {
+  std::vector<Communicator> all = Communicator::create_local(count, Options{});
+  for (Communicator& c : all) {
+    c.impl().gpus = {[](const void*) { return 0; }, [] { return 0; }, open_gpu};
+  }
+  return all;
+}
+
+/// Once they are what is expected.
+void expect_no_bad_calls() { EXPECT_EQ(bad_cuda_calls(), std::vector<std::string>{}); }
+
+struct Stream {
+  Stream() { cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking); }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  ~Stream() { cudaStreamDestroy(stream); }
+  /// By a user who knows that others capture.
+  void wait() const {
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    cudaThreadExchangeStreamCaptureMode(&mode);
+    EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+    cudaThreadExchangeStreamCaptureMode(&mode);
+  }
+
+  cudaStream_t stream = nullptr;
+};
+
+/// Two ranks of a communicator, their buffers, and a stream for each.
+struct Pair {
+  std::vector<Communicator> all = ranks(2);
+  std::vector<Data> in{input_of(0), input_of(1)};
+  std::vector<Data> out{Data(kCount), Data(kCount)};
+  Stream stream[2];
+
+  Call call(std::size_t r) { return all_reduce_call(in[r], out[r]); }
+  void run(std::size_t r) { all[r].run(call(r), stream[r].stream); }
+  void run_together(cudaStream_t on) {
+    group([&] {
+      for (std::size_t r = 0; r < 2; ++r) all[r].run(call(r), on);
+    });
+  }
+  void expect_sum() {
+    for (const Stream& s : stream) s.wait();
+    for (Data& o : out) {
+      EXPECT_EQ(o, sum_of(2));
+      std::ranges::fill(o, 0);
+    }
+  }
+};
+
+// What the other tests rely on.
+TEST(CudaRuntime, NotesWhatCudaRefuses) {
+  void* memory = nullptr;
+  ASSERT_EQ(cudaMalloc(&memory, 100), cudaSuccess);
+  Stream captured;
+  ASSERT_EQ(cudaStreamBeginCapture(captured.stream, cudaStreamCaptureModeGlobal), cudaSuccess);
+  std::jthread([&] { EXPECT_EQ(cudaFree(memory), cudaErrorStreamCaptureUnsupported); }).join();
+  cudaGraph_t graph = nullptr;
+  EXPECT_EQ(cudaStreamEndCapture(captured.stream, &graph), cudaErrorStreamCaptureInvalidated);
+  EXPECT_EQ(bad_cuda_calls(), std::vector<std::string>{"cudaFree while a stream is captured"});
+  {
+    Pair pair;
+    pair.run_together(pair.stream[0].stream);
+    pair.expect_sum();
+    pair.run(0);
+    while (cuda_kernels_running() == 0) std::this_thread::sleep_for(1ms);
+    EXPECT_EQ(cudaFree(memory), cudaSuccess);
+    EXPECT_EQ(bad_cuda_calls(), std::vector<std::string>{"cudaFree while a kernel runs"});
+    pair.run(1);
+    pair.expect_sum();
+  }
+  expect_no_bad_calls();
+}
+
+// A kernel waits for a rank whose thread is busy with other communicators.
+TEST(CudaRuntime, NobodyWaitsForAnotherCommunicatorsKernel) {
+  Pair waiting;
+  waiting.run_together(waiting.stream[0].stream);
+  waiting.expect_sum();
+  {
+    Pair leaving;
+    leaving.run_together(leaving.stream[0].stream);
+    leaving.expect_sum();
+    waiting.run(0);
+    while (cuda_kernels_running() == 0) std::this_thread::sleep_for(1ms);
+    for (int i = 0; i < 3; ++i) {
+      Pair another;
+      another.run_together(another.stream[0].stream);
+      another.expect_sum();
+    }
+  }
+  EXPECT_EQ(cuda_kernels_running(), 1);
+  waiting.run(1);
+  waiting.expect_sum();
+  expect_no_bad_calls();
+}
+
+class CudaRuntimeCaptures : public ::testing::TestWithParam<cudaStreamCaptureMode> {};
+
+// The first call allocates, and loads its plan.
+TEST_P(CudaRuntimeCaptures, AFirstCall) {
+  Pair pair;
+  const cudaStream_t stream = pair.stream[0].stream;
+  ASSERT_EQ(cudaStreamBeginCapture(stream, GetParam()), cudaSuccess);
+  pair.run_together(stream);
+  pair.run_together(stream);
+  cudaGraph_t graph = nullptr;
+  ASSERT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
+  expect_no_bad_calls();
+  cudaGraphExec_t executable = nullptr;
+  cudaGraphInstantiate(&executable, graph, 0);
+  EXPECT_EQ(pair.out[0], Data(kCount)) << "nothing has run";
+  for (int i = 0; i < 3; ++i) {
+    cudaGraphLaunch(executable, stream);
+    pair.expect_sum();
+  }
+  cudaGraphExecDestroy(executable);
+  cudaGraphDestroy(graph);
+}
+
+// A thread that captures nothing makes, uses and leaves communicators.
+TEST_P(CudaRuntimeCaptures, AnotherThreadsWork) {
+  Stream captured;
+  ASSERT_EQ(cudaStreamBeginCapture(captured.stream, GetParam()), cudaSuccess);
+  std::jthread([] {
+    for (int i = 0; i < 2; ++i) {
+      Pair pair;
+      pair.run_together(pair.stream[0].stream);
+      pair.expect_sum();
+      pair.run(0);
+      pair.run(1);
+      pair.expect_sum();
+    }
+  }).join();
+  cudaGraph_t graph = nullptr;
+  EXPECT_EQ(cudaStreamEndCapture(captured.stream, &graph), cudaSuccess);
+  if (graph != nullptr) cudaGraphDestroy(graph);
+  expect_no_bad_calls();
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, CudaRuntimeCaptures,
+                         ::testing::Values(cudaStreamCaptureModeGlobal,
+                                           cudaStreamCaptureModeThreadLocal,
+                                           cudaStreamCaptureModeRelaxed));
+
+}  // namespace
+}  // namespace tutti::test

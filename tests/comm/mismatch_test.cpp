@@ -1,0 +1,415 @@
+// Calls that do not match across ranks: an error on every rank, which names both sides.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <barrier>
+#include <chrono>
+#include <functional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "tests/support/thread_ranks.h"
+
+namespace tutti {
+namespace {
+
+using test::error_of;
+using test::run_thread_ranks;
+
+/// Each rank makes its own call, then a barrier: every rank must see a mismatch that names two
+/// ranks.
+void expect_mismatch(int ranks, const std::function<void(Communicator&)>& calls) {
+  run_thread_ranks(ranks, [&](Communicator& c) {
+    const Error e = error_of([&] {
+      calls(c);
+      c.barrier();
+    });
+    EXPECT_EQ(e.code(), ErrorCode::mismatch) << "rank " << c.rank() << ": " << e.what();
+    EXPECT_NE(std::string(e.what()).find("rank"), std::string::npos);
+    EXPECT_EQ(error_of([&] { c.barrier(); }).code(), ErrorCode::mismatch) << "stays failed";
+  });
+}
+
+TEST(Mismatch, IsATypedErrorOnEveryRank) {
+  std::vector<float> a(4096), b(4096);
+  const auto odd = [](Communicator& c) { return c.rank() == c.size() - 1; };
+  for (const int n : {2, 3, 4}) {
+    const std::vector<std::function<void(Communicator&, float*, float*)>> cases = {
+        [&](Communicator& c, float* in, float* out) {  // operation
+          odd(c) ? c.all_reduce(in, out, 4, DataType::float32)
+                 : c.broadcast(in, out, 4, DataType::float32, 0);
+        },
+        [&](Communicator& c, float* in, float* out) {  // count
+          c.all_reduce(in, out, odd(c) ? 5 : 4, DataType::float32);
+        },
+        [&](Communicator& c, float* in, float* out) {  // count, one of them nothing
+          c.all_reduce(in, out, odd(c) ? 0 : 4, DataType::float32);
+        },
+        [&](Communicator& c, float* in, float* out) {  // large, so that nobody gets away with slots
+          c.all_gather(in, out, odd(c) ? 600 : 601, DataType::float32);
+        },
+        [&](Communicator& c, float* in, float* out) {  // type
+          c.all_reduce(in, out, 4, odd(c) ? DataType::int32 : DataType::float32);
+        },
+        [&](Communicator& c, float* in, float* out) {  // operator
+          c.all_reduce(in, out, 4, DataType::float32, odd(c) ? ReduceKind::max : ReduceKind::sum);
+        },
+        [&](Communicator& c, float* in, float* out) {  // root
+          c.broadcast(in, out, 4, DataType::float32, odd(c) ? 1 : 0);
+        },
+        [&](Communicator& c, float* in, float* out) {  // root of a reduction
+          c.reduce(in, out, 4, DataType::float32, {}, odd(c) ? 1 : 0);
+        },
+        [&](Communicator& c, float* in, float* out) {  // what a binding knows of it
+          Call call{.collective = Collective::all_gather, .in = in, .out = out, .count = 4};
+          call.label = odd(c) ? 2047 : 1;
+          c.run(call);
+        },
+        [&](Communicator& c, float* in, float* out) {  // order
+          if (odd(c)) c.barrier();
+          c.all_reduce(in, out, 4, DataType::float32);
+          if (!odd(c)) c.barrier();
+        },
+    };
+    for (std::size_t i = 0; i < cases.size(); ++i) {
+      SCOPED_TRACE("case " + std::to_string(i) + ", ranks " + std::to_string(n));
+      expect_mismatch(n, [&](Communicator& c) {
+        std::vector<float> in(4096), out(4096);
+        cases[i](c, in.data(), out.data());
+      });
+    }
+  }
+}
+
+// A root need not hear from anybody, and a rank that repeats a call does not look at the others'.
+TEST(Mismatch, OfARootThatWasRightForLong) {
+  for (const int n : {2, 3}) {
+    for (const bool reduces : {false, true}) {
+      for (const int late : {0, n - 1}) {
+        SCOPED_TRACE(fmt::format("{} ranks, reduces {}, rank {} late", n, reduces, late));
+        run_thread_ranks(n, [&](Communicator& c) {
+          std::vector<float> in(16), out(16);
+          const auto call = [&](int root) {
+            reduces ? c.reduce(in.data(), out.data(), 16, DataType::float32, {}, root)
+                    : c.broadcast(in.data(), out.data(), 16, DataType::float32, root);
+          };
+          for (int k = 0; k < 200; ++k) call(0);
+          c.barrier();
+          const Error e = error_of([&] {
+            for (int k = 0; k < 200; ++k) call(0);
+            if (c.rank() == late) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+            call(c.rank() == n - 1 ? n - 1 : 0);
+            for (int k = 0; k < 20; ++k) call(0);
+            c.barrier();
+          });
+          EXPECT_EQ(e.code(), ErrorCode::mismatch) << "rank " << c.rank() << ": " << e.what();
+          EXPECT_NE(std::string(e.what()).find("#402 (float32 x 16"), std::string::npos)
+              << e.what();
+          EXPECT_NE(std::string(e.what()).find("root 0"), std::string::npos) << e.what();
+          EXPECT_NE(std::string(e.what()).find(fmt::format("root {}", n - 1)), std::string::npos)
+              << e.what();
+        });
+      }
+    }
+  }
+}
+
+TEST(Mismatch, BlamesTheRankThatDiffersFromMost) {
+  for (const int odd : {0, 2, 3}) {
+    run_thread_ranks(4, [&](Communicator& c) {
+      // By then the others are known to agree.
+      if (c.rank() == odd) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      std::vector<float> x(8);
+      const Error e = error_of([&] {
+        c.all_reduce(x.data(), x.data(), c.rank() == odd ? 5 : 4, DataType::float32);
+        c.barrier();
+      });
+      EXPECT_EQ(e.rank(), odd) << e.what();
+      EXPECT_NE(std::string(e.what()).find("(as 2 others)"), std::string::npos) << e.what();
+    });
+  }
+}
+
+/// What every rank is told when each has made its own call, and then a barrier.
+void expect_told(int ranks, ErrorCode code, const std::vector<std::string>& parts,
+                 const std::function<void(Communicator&)>& calls) {
+  run_thread_ranks(ranks, [&](Communicator& c) {
+    const Error e = error_of([&] {
+      calls(c);
+      c.barrier();
+    });
+    EXPECT_EQ(e.code(), code) << "rank " << c.rank() << ": " << e.what();
+    for (const std::string& part : parts) {
+      EXPECT_NE(std::string(e.what()).find(part), std::string::npos)
+          << "rank " << c.rank() << " is not told \"" << part << "\": " << e.what();
+    }
+  });
+}
+
+TEST(Mismatch, OfASplitSaysSo) {
+  for (const int n : {2, 3}) {
+    expect_told(n, ErrorCode::mismatch, {"called split #1", "called barrier #1"},
+                [&](Communicator& c) {
+                  if (c.rank() != n - 1) c.split(0, 0);
+                });
+    // What it exchanges could be somebody's own call.
+    expect_told(n, ErrorCode::mismatch, {"called split #1", "called all_gather #1"},
+                [&](Communicator& c) {
+                  std::vector<char> in(24), out(24 * 3);
+                  if (c.rank() != n - 1) {
+                    c.split(0, 0);
+                  } else {
+                    c.all_gather(in.data(), out.data(), 24, DataType::uint8);
+                  }
+                });
+  }
+}
+
+TEST(Mismatch, OfUnevenCountsNamesBothCounts) {
+  using Counts = std::vector<std::size_t>;
+  // Rank 0 sends `sent` to rank 2, which expects `expected`.
+  for (const auto& [sent, expected] :
+       {std::pair{4, 5}, std::pair{5, 4}, std::pair{0, 1}, std::pair{1, 0}, std::pair{70'000, 4},
+        std::pair{4, 70'000}, std::pair{0, 70'000}, std::pair{70'000, 0}}) {
+    const std::string told =
+        fmt::format("rank 0 sends {} elements to rank 2, which expects {} from it", sent, expected);
+    SCOPED_TRACE(told);
+    expect_told(3, ErrorCode::mismatch, {"all_to_all_v #1 (float32)", told}, [&](Communicator& c) {
+      std::vector<float> mine(300'000), got(300'000);
+      Counts to(3, 3), from(3, 3);
+      if (c.rank() == 0) to[2] = static_cast<std::size_t>(sent);
+      if (c.rank() == 2) from[0] = static_cast<std::size_t>(expected);
+      c.all_to_all_v(mine.data(), to, {}, got.data(), from, {}, DataType::float32);
+    });
+  }
+  for (const Counts& odd : {Counts{2, 4, 3}, Counts{2, 4, 4}, Counts{0, 0, 0}}) {
+    const std::size_t at = odd[0] == 0 ? 0 : 1;
+    const std::string count = fmt::format("the count for rank {} is {} on rank ", at, odd[at]);
+    const std::string other = fmt::format("but {} on rank ", odd[at]);
+    run_thread_ranks(3, [&](Communicator& c) {
+      std::vector<float> mine(9), got(9);
+      const Counts counts = c.rank() == 2 ? odd : Counts{2, 3, 4};
+      for (const bool gathers : {true, false}) {
+        Communicator part = c.split(0, 0);
+        const Error e = error_of([&] {
+          if (gathers) {
+            part.all_gather_v(mine.data(), got.data(), counts, {}, DataType::float32);
+          } else {
+            part.reduce_scatter_v(mine.data(), got.data(), counts, DataType::float32);
+          }
+          part.barrier();
+        });
+        const std::string what = e.what();
+        EXPECT_EQ(e.code(), ErrorCode::mismatch) << what;
+        EXPECT_TRUE(what.find(count) != what.npos || what.find(other) != what.npos) << what;
+        EXPECT_NE(what.find(gathers ? "all_gather_v #1" : "reduce_scatter_v #1"), what.npos);
+      }
+    });
+  }
+}
+
+TEST(Mismatch, AfterARefusedCallSaysWhy) {
+  for (const int n : {2, 3}) {
+    const std::string why = fmt::format(
+        "a call of rank {} was refused: all_reduce: the input is null, but rank {} has 16 bytes to "
+        "read",
+        n - 1, n - 1);
+    const auto all_reduce = [n](Communicator& c, bool right) {
+      std::vector<float> in(4), out(4);
+      const bool null = c.rank() == n - 1 && !right;
+      c.all_reduce(null ? nullptr : in.data(), out.data(), 4, DataType::float32);
+    };
+    // It goes on with its next call.
+    expect_told(n, ErrorCode::mismatch, {"called barrier #2", why}, [&](Communicator& c) {
+      all_reduce(c, true);
+      const Error e = error_of([&] { all_reduce(c, false); });
+      EXPECT_EQ(e.code(), c.rank() == n - 1 ? ErrorCode::invalid_argument : e.code());
+      if (c.rank() != n - 1 && e.code() != ErrorCode{}) throw e;
+    });
+    // It gives up.
+    run_thread_ranks(n, [&](Communicator& c) {
+      const Error e = error_of([&] { all_reduce(c, false); });
+      if (c.rank() == n - 1) return c.destroy();
+      EXPECT_EQ(e.code(), ErrorCode::peer_lost);
+      EXPECT_NE(std::string(e.what()).find(why), std::string::npos) << e.what();
+      EXPECT_NE(std::string(e.what()).find("shrink"), std::string::npos) << e.what();
+    });
+    // It makes the call right: nobody ever hears of it.
+    run_thread_ranks(n, [&](Communicator& c) {
+      if (c.rank() == n - 1) {
+        EXPECT_EQ(error_of([&] { all_reduce(c, false); }).code(), ErrorCode::invalid_argument);
+      }
+      all_reduce(c, true);
+      const Error e = error_of([&] {
+        if (c.rank() == 0) c.barrier();
+        all_reduce(c, true);
+        c.barrier();
+      });
+      EXPECT_EQ(e.code(), ErrorCode::mismatch);
+      EXPECT_EQ(std::string(e.what()).find("refused"), std::string::npos) << e.what();
+    });
+  }
+  // Also what only waiting shows: nobody numbers messages.
+  Options options;
+  options.timeout = std::chrono::milliseconds(300);
+  run_thread_ranks(2, options, [](Communicator& c) {
+    float x = 0;
+    if (c.rank() == 1) {
+      EXPECT_EQ(error_of([&] { c.send(nullptr, 1, DataType::float32, 0); }).code(),
+                ErrorCode::invalid_argument);
+      EXPECT_EQ(error_of([&] { c.recv(&x, 1, DataType::float32, 0); }).code(),
+                ErrorCode::timed_out);
+      return;
+    }
+    const Error e = error_of([&] { c.recv(&x, 1, DataType::float32, 1); });
+    EXPECT_NE(std::string(e.what()).find("a call of rank 1 was refused: send: "), std::string::npos)
+        << e.what();
+  });
+}
+
+TEST(Mismatch, OfWhatShrinkExcludes) {
+  const auto shrink = [](Communicator& c, const std::vector<int>& excluded) {
+    const auto begun = std::chrono::steady_clock::now();
+    const Error e = error_of([&] { c.shrink(excluded).barrier(); });
+    EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(30));
+    return e;
+  };
+  run_thread_ranks(4, [&](Communicator& c) {
+    if (c.rank() == 3) return;
+    const bool odd = c.rank() == 2;
+    const Error e = shrink(c, odd ? std::vector{3, 1} : std::vector{3});
+    const std::string what = e.what();
+    EXPECT_EQ(e.code(), ErrorCode::mismatch) << what;
+    if (c.rank() == 0) {
+      EXPECT_NE(what.find("rank 0 excludes 3, rank 2 excludes 1, 3"), what.npos) << what;
+    } else if (c.rank() == 2) {
+      EXPECT_NE(what.find("rank 2 excludes 1, 3, rank 0 excludes 3"), what.npos) << what;
+    } else {
+      EXPECT_NE(what.find("rank 0, which excludes the same ranks"), what.npos) << what;
+    }
+  });
+  // Not a mismatch: others go first, and come later.
+  run_thread_ranks(4, [&](Communicator& c) {
+    if (c.rank() < 2) c.shrink(std::vector{2, 3}).barrier();
+    if (c.rank() < 3) c.shrink(std::vector{3, 3}).barrier();
+    c.shrink({}).barrier();
+    c.shrink({}).barrier();
+  });
+  // Who has left will not come.
+  run_thread_ranks(3, [&](Communicator& c) {
+    if (c.rank() == 2) return c.destroy();
+    const Error e = shrink(c, {});
+    EXPECT_EQ(e.code(), ErrorCode::peer_lost) << e.what();
+    EXPECT_EQ(e.rank(), 2);
+    c.shrink(std::vector{2}).barrier();
+  });
+  Options options;
+  options.rendezvous_timeout = std::chrono::milliseconds(100);
+  run_thread_ranks(2, [&](Communicator& c) {
+    if (c.rank() == 0) {
+      const Error e = error_of([&] { c.shrink({}, options); });
+      EXPECT_EQ(e.code(), ErrorCode::timed_out);
+      EXPECT_NE(std::string(e.what()).find("rank 1 has not called it in time"), std::string::npos);
+    }
+    c.barrier();
+    c.shrink({}).barrier();  // another attempt
+  });
+}
+
+// Who is late is named, and not who has given up on it a moment before, and is gone.
+TEST(Shrink, NamesWhoIsLateOnAllOthers) {
+  constexpr int kLate = 2;
+  std::vector<Communicator> comms = Communicator::create_local(5);
+  comms[1].destroy();
+  std::vector<Error> errors(5, Error(ErrorCode{}, "no error"));
+  {
+    std::vector<std::jthread> threads;
+    for (const int r : {0, 3, 4}) {
+      threads.emplace_back([&, r] {
+        const auto at = static_cast<std::size_t>(r);
+        Options options;
+        options.rendezvous_timeout = std::chrono::milliseconds(300 + 20 * r);
+        errors[at] = error_of([&] { comms[at].shrink(std::vector<int>{1}, options); });
+        comms[at].destroy();
+      });
+    }
+  }
+  for (const int r : {0, 3, 4}) {
+    const Error& e = errors[static_cast<std::size_t>(r)];
+    EXPECT_EQ(e.code(), ErrorCode::timed_out) << e.what();
+    EXPECT_EQ(e.rank(), kLate) << e.what();
+  }
+}
+
+// A message to oneself that is refused is what the others wait for in vain.
+TEST(Mismatch, AfterAMessageToOneselfSaysWhy) {
+  for (const bool in_a_group : {false, true}) {
+    Options options;
+    options.timeout = std::chrono::milliseconds(300);
+    std::vector<Communicator> comms = Communicator::create_local(2, options);
+    std::int32_t x = 1;
+    const Error refused = error_of([&] {
+      if (!in_a_group) return comms[1].send(&x, 1, DataType::int32, 1);
+      group([&] {
+        comms[1].barrier();
+        comms[1].send(&x, 1, DataType::int32, 1);
+      });
+    });
+    EXPECT_EQ(refused.code(), ErrorCode::invalid_usage) << refused.what();
+    const Error waiting = error_of([&] { comms[0].barrier(); });
+    EXPECT_NE(std::string(waiting.what()).find("a call of rank 1 was refused"), std::string::npos)
+        << waiting.what();
+    EXPECT_NE(std::string(waiting.what()).find("itself"), std::string::npos) << waiting.what();
+  }
+}
+
+// Two ranks that use two communicators in another order wait for each other for ever.
+TEST(Mismatch, OfTheOrderOfCommunicatorsIsHintedAt) {
+  Options options;
+  options.timeout = std::chrono::milliseconds(800);  // what was said before is old by then
+  std::barrier both(2);
+  run_thread_ranks(2, options, [&](Communicator& c) {
+    Communicator other = c.split(0, 0, options);
+    const Error e = error_of([&] { (c.rank() == 0 ? c : other).barrier(); });
+    both.arrive_and_wait();  // nobody leaves before
+    EXPECT_EQ(e.code(), ErrorCode::timed_out);
+    const std::string what = e.what();
+    EXPECT_NE(what.find("that rank is itself waiting, in another communicator: waiting in step"),
+              what.npos)
+        << what;
+    EXPECT_NE(what.find("in the same order"), what.npos) << what;
+  });
+  // A rank that is late is just that.
+  run_thread_ranks(2, options, [&](Communicator& c) {
+    Communicator other = c.split(0, 0, options);
+    other.barrier();
+    const Error e = error_of([&] {
+      if (c.rank() == 0) c.barrier();
+    });
+    both.arrive_and_wait();
+    EXPECT_EQ(std::string(e.what()).find("another communicator"), std::string::npos) << e.what();
+  });
+}
+
+TEST(Mismatch, OfPointToPointNamesBothSides) {
+  run_thread_ranks(2, [](Communicator& c) {
+    std::vector<double> x(100);
+    const Error e = error_of([&] {
+      if (c.rank() == 0) {
+        c.send(x.data(), 10, DataType::float32, 1);
+        c.barrier();
+      } else {
+        c.recv(x.data(), 12, DataType::float64, 0);
+      }
+    });
+    EXPECT_EQ(e.code(), ErrorCode::mismatch);
+    EXPECT_NE(std::string(e.what()).find("float32 x 10"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("float64 x 12"), std::string::npos) << e.what();
+  });
+}
+
+}  // namespace
+}  // namespace tutti

@@ -1,0 +1,106 @@
+// What a communicator is told: nonsense is refused by the field's name however one is made, and a
+// time-out as long as can be is not over at once.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "tests/support/clean_environment.h"
+#include "tests/support/thread_ranks.h"
+
+namespace tutti {
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::nanoseconds;
+using test::error_of;
+using test::run_thread_ranks;
+
+struct Nonsense {
+  std::string says;  // the error does
+  std::function<void(Options&)> set;
+};
+
+const std::vector<Nonsense>& nonsense() {
+  static const std::vector<Nonsense> all = {
+      {"Options::timeout is -1 ns; expected at least 0", [](Options& o) { o.timeout = -1ns; }},
+      {"Options::report_after is -5000000000 ns; expected at least 0",
+       [](Options& o) { o.report_after = -5s; }},
+      {"Options::rendezvous_timeout is 0 ns; expected at least 1ms",
+       [](Options& o) { o.rendezvous_timeout = 0ns; }},
+      {"Options::rendezvous_timeout is -9223372036854775808 ns",
+       [](Options& o) { o.rendezvous_timeout = nanoseconds::min(); }},
+      {"\"sing\"", [](Options& o) { o.algorithm = "sing"; }},
+      {"Options::slots is 1; expected from 2 to 4096, or 0", [](Options& o) { o.slots = 1; }},
+      {"Options::slots is 1152921504606846976;",
+       [](Options& o) { o.slots = std::size_t{1} << 60; }},
+      {"Options::slots is 18446744073709551615;", [](Options& o) { o.slots = SIZE_MAX; }},
+      {"Options::slot_bytes is 1; expected from 1K to 1G", [](Options& o) { o.slot_bytes = 1; }},
+      {"Options::slot_bytes is 1073741825;",
+       [](Options& o) { o.slot_bytes = (std::size_t{1} << 30) + 1; }},
+      {"\"magic\"", [](Options& o) { o.cuda_protocols = "ll,magic"; }},
+      {"Options::gpu is -2;", [](Options& o) { o.gpu = -2; }},
+  };
+  return all;
+}
+
+/// `make` refuses all of it.
+void expect_refused(const std::function<void(const Options&)>& make) {
+  for (const Nonsense& n : nonsense()) {
+    Options options;
+    n.set(options);
+    const Error e = error_of([&] { make(options); });
+    EXPECT_EQ(e.code(), ErrorCode::invalid_argument) << n.says;
+    EXPECT_NE(std::string(e.what()).find(n.says), std::string::npos) << e.what();
+  }
+}
+
+TEST(Options, AreCheckedHoweverACommunicatorIsMade) {
+  const Environment alone({});
+  expect_refused([](const Options& o) { Communicator::from_environment(o); });
+  expect_refused([](const Options& o) { Communicator::create(make_unique_id(), 0, 1, o); });
+  expect_refused([](const Options& o) { Communicator::create_local(2, o); });
+  expect_refused([](const Options& o) { Communicator::create_local({Options(), o}); });
+  run_thread_ranks(2, [](Communicator& c) {
+    expect_refused([&](const Options& o) { c.split(0, 0, o); });
+    expect_refused([&](const Options& o) { c.shrink({}, o); });
+    c.barrier();  // nothing has begun
+  });
+}
+
+TEST(Options, CheckedBeforeTheOtherRanksAreLookedFor) {
+  const Environment job({{"TUTTI_RANK", "1"}, {"TUTTI_SIZE", "2"}});
+  expect_refused([](const Options& o) { Communicator::from_environment(o); });
+}
+
+TEST(Options, TheLongestTimeoutsAreNotOverAtOnce) {
+  Options options;
+  options.timeout = options.report_after = options.rendezvous_timeout = nanoseconds::max();
+  run_thread_ranks(3, options, [&](Communicator& c) {
+    c.barrier();
+    Communicator part = c.split(0, -c.rank(), options);
+    part.barrier();
+    c.shrink({}, options).barrier();
+  });
+  MeetingPlace place;
+  place.timeout = nanoseconds::max();
+  const UniqueId id = make_unique_id(place);
+  Communicator::create(id, 0, 1, options).barrier();
+}
+
+TEST(Options, AMeetingPlaceNeedsATimeToo) {
+  for (const nanoseconds timeout : {nanoseconds(0), nanoseconds(-1)}) {
+    MeetingPlace place;
+    place.timeout = timeout;
+    const Error e = error_of([&] { make_unique_id(place); });
+    EXPECT_EQ(e.code(), ErrorCode::invalid_argument);
+    EXPECT_NE(std::string(e.what()).find("MeetingPlace::timeout is "), std::string::npos)
+        << e.what();
+  }
+}
+
+}  // namespace
+}  // namespace tutti

@@ -1,9 +1,0 @@
-// NVIDIA's nccl.h, of whichever version is first on the search path, against the same numbers; see
-// abi.h.
-#include <nccl.h>
-#include <nccl_device.h>
-//
-#include "tests/nccl/abi.h"
-#ifndef CUDART_VERSION
-#error "not the nccl.h of NVIDIA"
-#endif

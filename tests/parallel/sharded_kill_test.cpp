@@ -1,0 +1,51 @@
+// A rank that is killed in the middle of a step: the others throw peer_lost, with the unit during
+// which it was missed, and nothing is left behind.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <filesystem>
+#include <random>
+#include <string>
+#include <thread>
+
+#include "tests/support/run_job.h"
+
+namespace tutti {
+namespace {
+
+/// The processes of a job are looked for by Job; this is what could outlive them.
+std::size_t files_left() {
+  std::size_t found = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
+    if (entry.path().filename().string().find("tutti") != std::string::npos) ++found;
+  }
+  return found;
+}
+
+TEST(ShardedKills, AreNamedWithTheUnit) {
+  std::mt19937 random(17);
+  const std::size_t before = files_left();
+  for (int round = 0; round < 4; ++round) {
+    // The shell, whose process each rank says, becomes the program.
+    Job job({"-n", "3", "--keep-going", "--timeout", "60", "sh", "-c",
+             "echo PID $TUTTI_RANK $$; exec " SHARDED_RANK " endless"});
+    for (const char* const ready : {"READY 0", "READY 1", "READY 2"}) {
+      ASSERT_TRUE(job.out_has(ready)) << job.out() << job.err();
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 200'000));
+    const std::string victim = std::to_string(round % 3), mark = "PID " + victim + " ";
+    const std::string out = job.out();
+    kill(std::stoi(out.substr(out.find(mark) + mark.size())), SIGKILL);
+    EXPECT_EQ(job.wait(), 0) << job.out() << job.err();
+    const std::string text = job.out();
+    for (int rank = 0; rank < 3; ++rank) {
+      if (rank == round % 3) continue;
+      expect_contains(text, "rank " + std::to_string(rank) + " got peer_lost of rank " + victim);
+    }
+  }
+  EXPECT_EQ(files_left(), before);
+}
+
+}  // namespace
+}  // namespace tutti

@@ -1,0 +1,425 @@
+// `tutti compare`: the figures that it makes of measured times, the data that its programs check
+// their results with, and the command itself with peers that are there, that are missing, that fail
+// or hang, and that lack what was asked for.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cmath>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "bench/peers/pattern.h"
+#include "bench/peers/turns.h"
+#include "core/error.h"
+#include "tests/support/run_job.h"
+#include "tests/tools/tutti_command.h"
+#include "tools/compare_report.h"
+
+namespace tutti::compare {
+namespace {
+
+TEST(CompareReport, MedianAndQuartiles) {
+  const auto expect_figure = [](const Times& times, double median, double low, double high) {
+    const Figure figure = figure_of(times);
+    EXPECT_EQ(figure.median, median);
+    EXPECT_EQ(figure.low, low);
+    EXPECT_EQ(figure.high, high);
+  };
+  EXPECT_TRUE(std::isnan(figure_of({}).median));
+  expect_figure({3}, 3, 3, 3);
+  expect_figure({9, 1, 4}, 4, 2.5, 6.5);
+  expect_figure({9, 1, 4, 2}, 3, 1.75, 5.25);
+  expect_figure({5, 4, 3, 2, 1}, 3, 2, 4);
+}
+
+TEST(CompareReport, AFigureIsSteadyUpToASpreadOfItself) {
+  EXPECT_TRUE((Figure{1, 0.5, 1.5}).steady());
+  EXPECT_FALSE((Figure{1, 0.5, 1.6}).steady());
+  EXPECT_FALSE(figure_of({}).steady());
+}
+
+/// A machine that is four times as slow in one round as in the other two, and one peer that does
+/// not mind.
+std::vector<Row> example() {
+  Row small{Collective::all_reduce, 8, DataType::float32, 4, "malloc", {0.5, 2, 0.5}, {}, {}};
+  small.peers = {{"gloo", {200, 200, 200}}, {"mpich", {1, 4, 1}}, {"openmpi", {2, 3, 2}}};
+  small.limit = {{0.125, 2, 0.5}, {0.25, 0.75, 0.75}};
+  Row large{
+      Collective::all_reduce, 1 << 20, DataType::float32, 4, "malloc", {100, 100, 100}, {}, {}};
+  return {small, large};
+}
+
+TEST(CompareReport, RatiosAreOfTheSameRound) {
+  const auto rows = example();
+  EXPECT_EQ(rows[0].best_peer(), "mpich");
+  EXPECT_EQ(rows[0].ratio()->median, 2);
+  EXPECT_EQ(rows[0].ratio()->low, 2);
+  EXPECT_EQ(rows[0].ratio()->high, 2);
+  EXPECT_EQ(rows[0].of_limit()->median, 1);
+  EXPECT_EQ(rows[0].of_limit()->low, 0.625);
+  EXPECT_EQ(rows[0].of_limit()->high, 1);
+  EXPECT_EQ(rows[1].best_peer(), "");
+  EXPECT_FALSE(rows[1].ratio());
+  EXPECT_FALSE(rows[1].of_limit());
+  // 2 (n - 1) / n = 1.5 times 1 MiB in 100 us
+  EXPECT_DOUBLE_EQ(rows[1].bus_gbps(), 1.5 * 1.048576 * 10);
+}
+
+/// The same, but nobody can say how far the limit is.
+std::vector<Row> unsteady_example() {
+  std::vector<Row> rows = example();
+  rows[0].limit = {{0.03125, 8, 0.5}};
+  return rows;
+}
+
+TEST(CompareReport, Table) {
+  EXPECT_EQ(
+      format_table(example(), {"mpich", "gloo"}, false),
+      "all_reduce, 4 ranks, float32, Tutti's buffers from malloc; times in us, busbw in GB/s\n"
+      "size       tutti  busbw       mpich       gloo       limit             ratio        of "
+      "limit\n"
+      "   8  0.500 ±75%   0.02  1.000 ±75%  200.0 ±0%  0.500 ±94%  2.00 (2.00-2.00)  100% "
+      "(62-100%)\n"
+      "  1M   100.0 ±0%  15.73           -          -           -                 -              "
+      " -\n");
+  EXPECT_CONTAINS(format_table(example(), {"mpich"}, true), " 1.000 (1.000-2.500) ");
+}
+
+TEST(CompareReport, WhatIsNotSteadyIsNotQuoted) {
+  const auto rows = unsteady_example();
+  EXPECT_CONTAINS(format_table(rows, {"mpich"}, false), " unsteady (53-250%)\n");
+  const auto row = nlohmann::json::parse(format_json(rows, {}))["rows"][0];
+  EXPECT_TRUE(row["of_limit"].is_null()) << row;
+  EXPECT_EQ(row["ratio"], 2);
+  EXPECT_EQ(row["quartiles"]["of_limit"], (nlohmann::json{0.53125, 2.5}));
+}
+
+TEST(CompareReport, Json) {
+  const Conditions run{"a CPU", 2, 3, 25, true, {"gloo is left out"}};
+  const auto json = nlohmann::json::parse(format_json(example(), run));
+  EXPECT_EQ(json["cpu"], "a CPU");
+  EXPECT_EQ(json["rounds"], 3);
+  EXPECT_EQ(json["slice_ms"], 25);
+  EXPECT_EQ(json["notes"][0], "gloo is left out");
+  const auto& row = json["rows"][0];
+  EXPECT_EQ(row["collective"], "all_reduce");
+  EXPECT_EQ(row["type"], "float32");
+  EXPECT_EQ(row["bytes"], 8);
+  EXPECT_EQ(row["ranks"], 4);
+  EXPECT_EQ(row["memory"], "malloc");
+  EXPECT_EQ(row["tutti_us"], 0.5);
+  EXPECT_EQ(row["peers"], (nlohmann::json{{"gloo", 200.0}, {"mpich", 1.0}, {"openmpi", 2.0}}));
+  EXPECT_EQ(row["limit_us"], 0.5);
+  EXPECT_EQ(row["ratio"], 2.0);
+  EXPECT_EQ(row["of_limit"], 1.0);
+  EXPECT_EQ(row["quartiles"], (nlohmann::json{{"tutti", {0.5, 1.25}},
+                                              {"gloo", {200.0, 200.0}},
+                                              {"mpich", {1.0, 2.5}},
+                                              {"openmpi", {2.0, 2.5}},
+                                              {"limit", {0.3125, 1.25}},
+                                              {"ratio", {2.0, 2.0}},
+                                              {"of_limit", {0.625, 1.0}}}));
+  for (const char* missing : {"limit_us", "ratio", "of_limit"}) {
+    EXPECT_TRUE(json["rows"][1][missing].is_null()) << missing;
+  }
+}
+
+TEST(CompareReport, Chart) {
+  const std::string svg = format_svg(example(), {"A&B <CPU>", 2, 3, 25, true, {}});
+  EXPECT_EQ(svg.rfind("<svg ", 0), 0u);
+  EXPECT_CONTAINS(svg, "A&amp;B &lt;CPU>");
+  EXPECT_CONTAINS(svg, "8 B: 2.00x mpich");
+  EXPECT_CONTAINS(svg, ">all_reduce</text>");
+  EXPECT_EQ(svg.find("nan"), std::string::npos);
+  EXPECT_EQ(svg.substr(svg.size() - 7), "</svg>\n");
+  std::vector<Row> unsteady = example();
+  unsteady[0].peers["mpich"] = {0.1, 2, 4};
+  EXPECT_EQ(format_svg(unsteady, {}).find("<circle"), std::string::npos);
+}
+
+TEST(ComparePattern, SumsAreThoseOfTheInputs) {
+  constexpr std::size_t kFirst = 500, kCount = 5000;  // over several blocks
+  for (const int ranks : {2, 3, 64}) {
+    const peers::Pattern pattern(DataType::float32, true, ranks);
+    std::vector<float> sum(kCount), input(kCount);
+    for (int rank = 0; rank < ranks; ++rank) {
+      pattern.write(rank, 7, kFirst, kCount, reinterpret_cast<std::byte*>(input.data()));
+      for (std::size_t i = 0; i < kCount; ++i) sum[i] += input[i];
+    }
+    const auto* const found = reinterpret_cast<const std::byte*>(sum.data());
+    EXPECT_EQ(pattern.find_wrong(peers::Pattern::kSum, 7, kFirst, kCount, found), std::nullopt);
+    sum[1234] = std::nextafter(sum[1234], 1e9f);
+    EXPECT_EQ(pattern.find_wrong(peers::Pattern::kSum, 7, kFirst, kCount, found), 1234u);
+  }
+}
+
+// Whichever two chunks are swapped, of whatever size, and wherever something else is put that the
+// ranks have had: it shows.
+TEST(ComparePattern, EveryRankPositionAndIterationIsAnother) {
+  constexpr std::size_t kCount = 1 << 16;
+  for (const DataType type :
+       {DataType::float16, DataType::bfloat16, DataType::float32, DataType::float64}) {
+    for (const bool reduces : {true, false}) {
+      const peers::Pattern pattern(type, reduces, 3);
+      const int kept = reduces ? peers::Pattern::kSum : 1;
+      std::vector<std::byte> all(kCount * size_of(type));
+      pattern.write(kept, 5, 0, kCount, all.data());
+      EXPECT_EQ(pattern.find_wrong(kept, 5, 0, kCount, all.data()), std::nullopt);
+      for (const int rank : {0, 1, 2, peers::Pattern::kSum}) {
+        for (const std::uint64_t iteration : {4u, 5u, 6u}) {
+          if (rank == kept && iteration == 5) continue;
+          EXPECT_NE(pattern.find_wrong(rank, iteration, 0, 16, all.data()), std::nullopt)
+              << name(type) << " rank " << rank << " iteration " << iteration;
+        }
+      }
+      for (std::size_t chunk = 64 / size_of(type); chunk <= kCount / 2; chunk *= 2) {
+        const std::size_t bytes = chunk * size_of(type);
+        for (std::size_t other = chunk; other + chunk <= kCount; other *= 2) {
+          std::byte* const at = all.data() + other * size_of(type);
+          std::swap_ranges(all.data(), all.data() + bytes, at);
+          EXPECT_NE(pattern.find_wrong(kept, 5, 0, kCount, all.data()), std::nullopt)
+              << name(type) << ": chunks of " << chunk << " at 0 and " << other;
+          std::swap_ranges(all.data(), all.data() + bytes, at);
+        }
+      }
+    }
+  }
+}
+
+/// The command, with the programs that were built, or with some that the test makes of
+/// tests/tools/compare_peer.cpp.
+class CompareCommand : public TuttiCommand {
+ protected:
+  int compare(const std::string& arguments) { return tutti("compare " + arguments); }
+
+  /// A program that `--programs .` finds; `tutti run` starts its ranks.
+  void make_program(const std::string& name, const std::string& script) {
+    folder.write(name, "#!/bin/sh\n" + script);
+    std::filesystem::permissions(folder.path(name), std::filesystem::perms::owner_all);
+  }
+  void make_peer(const std::string& name, const std::string& fault = "") {
+    make_program(name + "_peer", "COMPARE_NAME=" + name + " COMPARE_FAULT=" + fault +
+                                     " COMPARE_LOG='" + folder.path("log") +
+                                     "' exec '" COMPARE_PEER "' \"$@\"\n");
+  }
+  std::vector<std::string> log_lines() const { return lines(folder.read("log")); }
+
+  /// Where the programs of the log have met.
+  std::vector<std::string> folders() const {
+    std::vector<std::string> result;
+    for (const std::string& line : log_lines()) {
+      const auto at = line.find(" started in ");
+      if (at != std::string::npos) result.push_back(line.substr(at + 12));
+    }
+    return result;
+  }
+  void expect_no_folders(std::size_t programs) const {
+    EXPECT_EQ(folders().size(), programs);
+    for (const std::string& path : folders()) {
+      EXPECT_FALSE(std::filesystem::exists(path)) << path;
+    }
+  }
+};
+
+constexpr const char* kQuick = "-n 2 -b 64 -e 1K -f 16 --rounds 3 --slice 1 ";
+
+TEST_F(CompareCommand, MeasuresEveryCollectiveBesideTheLimit) {
+  ASSERT_EQ(compare(std::string(kQuick) + "--peers none --json json --svg svg"), 0) << out << err;
+  const auto rows = nlohmann::json::parse(folder.read("json"))["rows"];
+  ASSERT_EQ(rows.size(), 14u) << out;
+  for (const auto& row : rows) {
+    EXPECT_GT(row["tutti_us"], 0) << row;
+    EXPECT_EQ(row["peers"].size(), 0u) << row;
+  }
+  EXPECT_EQ(folder.read("svg").rfind("<svg ", 0), 0u);
+}
+
+TEST_F(CompareCommand, MeasuresThePeersThatAreThere) {
+  const std::string peers = TUTTI_BUILT_PEERS;
+  if (peers.empty()) GTEST_SKIP() << "Tutti was built without any of its peers";
+  const auto number = 1 + std::count(peers.begin(), peers.end(), ',');
+  ASSERT_EQ(compare(std::string("all_reduce broadcast send_recv ") + kQuick + "--peers " + peers +
+                    " --memory malloc --json json"),
+            0)
+      << out << err;
+  const auto json = nlohmann::json::parse(folder.read("json"));
+  EXPECT_EQ(json["notes"].size(), 0u) << out;
+  EXPECT_CONTAINS(out, "tutti's bytes go over: shared memory\n");
+  EXPECT_EQ(json["tutti_over"], "shared memory");
+  ASSERT_EQ(json["rows"].size(), 6u);
+  for (const auto& row : json["rows"]) {
+    EXPECT_EQ(row["peers"].size(), number) << row;
+    EXPECT_EQ(row["quartiles"].size(), number + 4) << row;
+    EXPECT_GT(row["limit_us"], 0) << row;
+    EXPECT_EQ(row["memory"], "malloc");
+  }
+}
+
+TEST_F(CompareCommand, ProgramsStayAndTakeTurns) {
+  make_peer("tutti");
+  make_peer("gloo");
+  ASSERT_EQ(compare(std::string("all_reduce ") + kQuick + "--peers gloo --programs ."), 0) << err;
+  expect_no_folders(2);
+  std::vector<std::string> expected;
+  for (int round = 0; round < 3; ++round) {
+    for (const char* bytes : {"64", "1024"}) {
+      for (const char* program : {"tutti", "gloo"}) {
+        for (const char* does : {"begins", "ends"}) {
+          expected.push_back(fmt::format("{} {} {}", program, does, bytes));
+        }
+      }
+    }
+  }
+  std::vector<std::string> turns;
+  for (const std::string& line : log_lines()) {
+    if (line.find("ends ") != std::string::npos || line.find("begins ") != std::string::npos) {
+      turns.push_back(line);
+    }
+  }
+  EXPECT_EQ(turns, expected);
+}
+
+TEST_F(CompareCommand, WhoWaitsLeavesTheCoresToOthers) {
+  make_peer("tutti");
+  make_peer("gloo");
+  ASSERT_EQ(compare("all_reduce -b 64 -e 64 --rounds 5 --slice 100 --peers gloo --programs ."), 0)
+      << err;
+  int programs = 0;
+  for (const std::string& line : log_lines()) {
+    double used = 0, lasted = 0;
+    const auto at = line.find("waited ");
+    if (at == std::string::npos ||
+        std::sscanf(line.c_str() + at, "waited %lf s of cores in %lf s", &used, &lasted) != 2) {
+      continue;
+    }
+    ++programs;
+    EXPECT_GT(lasted, 0.2) << line;
+    EXPECT_LT(used, lasted / 20) << line;
+  }
+  EXPECT_EQ(programs, 2) << folder.read("log");
+}
+
+TEST_F(CompareCommand, GoesOnWithoutMissingPeers) {
+  make_peer("tutti");
+  ASSERT_EQ(compare(std::string("all_reduce ") + kQuick + "--programs ."), 0) << err;
+  EXPECT_CONTAINS(out,
+                  "openmpi is left out: it was not there when Tutti was built: apt install "
+                  "openmpi-bin libopenmpi-dev");
+  EXPECT_CONTAINS(out, "mpich is left out: ");
+  EXPECT_CONTAINS(out, "apt install libgloo-dev");
+  EXPECT_CONTAINS(out, "limit is left out: ");
+  EXPECT_CONTAINS(out, "\n  64  ");
+}
+
+TEST_F(CompareCommand, GoesOnWithoutFailingPeers) {
+  make_peer("tutti");
+  const auto expect_left_out = [&](const std::string& sentence, const std::string& options = "") {
+    std::filesystem::remove(folder.path("log"));
+    ASSERT_EQ(compare(std::string("all_reduce ") + kQuick + "--peers gloo --programs . " + options +
+                      " --json json"),
+              0)
+        << err;
+    EXPECT_CONTAINS(out, "gloo is left out of all_reduce: " + sentence);
+    const auto rows = nlohmann::json::parse(folder.read("json"))["rows"];
+    ASSERT_EQ(rows.size(), 2u);
+    for (const auto& row : rows) {
+      EXPECT_GT(row["tutti_us"], 0);
+      EXPECT_EQ(row["peers"].size(), 0u) << row;
+      EXPECT_TRUE(row["ratio"].is_null());
+    }
+    EXPECT_EQ(log_lines().back().rfind("tutti waited", 0), 0u);  // until the end
+    for (const std::string& path : folders()) EXPECT_FALSE(std::filesystem::exists(path));
+  };
+  make_program("gloo_peer", "echo no device >&2; exit 3\n");
+  expect_left_out("gloo failed (exit status 3): no device");
+  make_program("gloo_peer", "exit 0\n");
+  expect_left_out("gloo failed (exit status 0): it wrote nothing to stderr");
+  make_peer("gloo", "unsupported");
+  expect_left_out("not supported by this peer: it cannot");
+  make_peer("gloo", "dies");
+  expect_left_out("gloo failed (exit status 3): no socket");
+  make_peer("gloo", "swaps");
+  expect_left_out("gloo failed (exit status 1): all_reduce of 256 float32: rank ");
+  make_peer("gloo", "hangs");  // and ignores SIGTERM
+  expect_left_out(
+      "gloo was ended: it took longer than 4 s to measure 64 bytes; not ready: rank 0, 1",
+      "--timeout 4");
+}
+
+// As if `tutti compare` had been killed while the rank was starting.
+TEST(CompareTurns, NobodyWaitsForAComparisonThatIsGone) {
+  const TemporaryFolder folder;
+  for (const char* name : {"turn.0", "report"}) {
+    ASSERT_EQ(mkfifo(folder.path(name).c_str(), 0600), 0);
+  }
+  EXPECT_THROW(peers::Turns(folder.path(), 0), Error);
+}
+
+TEST_F(CompareCommand, LeavesOutWhoMakesNoSense) {
+  make_peer("tutti");
+  for (const std::string line :
+       {"hello", "", "waiting", "waiting 2", "times", "times 0", "times nan", "times 1 hello"}) {
+    make_program("gloo_peer", "eval folder=\\${$#}; test $TUTTI_RANK = 1 || echo '" + line +
+                                  "' >$folder/report\n");
+    ASSERT_EQ(compare(std::string("all_reduce ") + kQuick + "--peers gloo --programs ."), 0) << err;
+    EXPECT_CONTAINS(out, "gloo is left out of all_reduce: gloo has sent '" + line + "', which");
+  }
+}
+
+TEST_F(CompareCommand, FailsWithoutTutti) {
+  EXPECT_EQ(compare(std::string("all_reduce ") + kQuick + "--programs ."), 1);
+  EXPECT_CONTAINS(err, "Tutti's own program is missing");
+  make_program("tutti_peer", "exit 7\n");
+  EXPECT_EQ(compare(std::string("all_reduce ") + kQuick + "--programs ."), 1);
+  EXPECT_CONTAINS(err, "tutti: tutti failed (exit status 7)");
+}
+
+TEST_F(CompareCommand, SignalsLeaveNothingBehind) {
+  make_peer("tutti");
+  make_peer("gloo");
+  const std::string mark = fmt::format("COMPARE_MARK={}-", getpid());
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGKILL}) {
+    std::filesystem::remove(folder.path("log"));
+    const std::string command = "cd '" + folder.path() + "' && " + mark +
+                                " exec '" TUTTI_COMMAND
+                                "' compare all_reduce -e 1K --slice 1 "
+                                "--rounds 100000 --peers gloo --programs . >stdout 2>stderr";
+    const pid_t pid = fork();
+    if (pid == 0) {
+      execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+      _exit(99);
+    }
+    EXPECT_TRUE(
+        eventually([&] { return folder.read("log").find("gloo begins") != std::string::npos; }));
+    kill(pid, number);
+    int status = 0;
+    waitpid(pid, &status, 0);
+    if (number == SIGKILL) {
+      EXPECT_TRUE(WIFSIGNALED(status));
+    } else {
+      EXPECT_EQ(WIFEXITED(status) ? WEXITSTATUS(status) : -1, 1) << number;
+      EXPECT_EQ(folder.read("stderr"), "tutti: interrupted\n");
+    }
+    EXPECT_TRUE(eventually([&] { return marked_processes(mark).empty(); })) << number;
+    expect_no_folders(2);
+  }
+}
+
+TEST_F(CompareCommand, RefusesWhatMakesNoSense) {
+  EXPECT_EQ(compare("all_reduced"), 2);
+  EXPECT_EQ(compare("all_reduce -n 1"), 2);
+  EXPECT_EQ(compare("all_reduce --peers nccl"), 2);
+  EXPECT_EQ(compare("all_reduce -d int32"), 2);
+  EXPECT_CONTAINS(err, "float16, bfloat16, float32 and float64 can be compared");
+  EXPECT_EQ(compare("all_reduce -b 1K -e 8"), 2);
+  EXPECT_CONTAINS(err, "no size from -b 1K to -e 8");
+  EXPECT_EQ(compare("all_reduce -e 8G"), 2);
+}
+
+}  // namespace
+}  // namespace tutti::compare

@@ -1,0 +1,202 @@
+// What nccl-tests prints, in its dialects: made-up samples of each trap, and the real logs where
+// they are at hand (tests/topology/topology_data.h).
+#include "tools/nccl_log.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include "tests/topology/topology_data.h"
+
+namespace tutti {
+namespace {
+
+NcclLog parsed(const std::string& text, const std::string& name = "log") {
+  return parse_nccl_log(text, name);
+}
+
+TEST(NcclLog, ReadsTheUsualTable) {
+  const NcclLog log = parsed(
+      "# nThread 1 nGpus 1 minBytes 8 maxBytes 64\n"
+      "#\n# Using devices\n"
+      "#  Rank  0 Group  0 Pid  11 on node-a device  0 [0000:8f:00] NVIDIA B200\n"
+      "#  Rank  1 Group  0 Pid  12 on node-b device  1 [0000:90:00] NVIDIA B200\n"
+      "#\n"
+      "#       size  count  type redop root time algbw busbw #wrong time algbw busbw #wrong\n"
+      "     1048576  262144 float  sum  -1  100.0 10.49 10.49  0  99.0 10.59 10.59 0\n"
+      "     2097152  524288 float  sum  -1  150.5 13.93 13.93  0  99.0 21.18 21.18 0\n"
+      "# Out of bounds values : 0 OK\n",
+      "all_reduce.log");
+  ASSERT_EQ(log.rows.size(), 2U);
+  EXPECT_EQ(log.rows[1].bytes, 2097152);
+  EXPECT_EQ(log.rows[1].us, 150.5);
+  EXPECT_EQ(log.rows[1].busbw, 13.93);
+  EXPECT_EQ(log.rows[1].line, 9);
+  EXPECT_EQ(log.ranks, 2);
+  EXPECT_EQ(log.hosts, 2);
+  EXPECT_EQ(log.gpu, "NVIDIA B200");
+  EXPECT_EQ(log.collective, Collective::all_reduce);
+  EXPECT_EQ(log.left_out, 0);
+}
+
+TEST(NcclLog, ReadsPrefixesAndOldAndBlankColumns) {
+  // A launcher's prefix, with a time and without; no root; N/A; no operator; four dots for rows.
+  const NcclLog log = parsed(
+      "   [1,0]<stdout>:      4096   1024   float  sum  -1   16.00  0.26  0.45  0  16.0 0.26 0.45 "
+      "0\n"
+      "2024-01-01 10:00:00 [1,12]<stdout>: 8192 2048 float sum -1 20.00 0.41 0.72 N/A\n"
+      "     16384   4096   float   sum    25.00  0.66  1.15   0e+00   24.0 0.68 1.19 0e+00\n"
+      "     32768   8192   float          40.00  0.82  1.43   N/A\n"
+      "     65536  16384   half   none   0   50.00  1.31  2.29   N/A  N/A N/A N/A N/A\n"
+      "        ...\n"
+      "         0      0   float   sum  -1    0.30  0.00  0.00   0\n");
+  ASSERT_EQ(log.rows.size(), 5U);
+  const double us[] = {16, 20, 25, 40, 50};
+  for (std::size_t i = 0; i < 5; ++i) EXPECT_EQ(log.rows[i].us, us[i]);
+  EXPECT_EQ(log.rows[4].type, "half");
+  EXPECT_EQ(log.left_out, 0);
+}
+
+TEST(NcclLog, JoinsRowsThatWereInterruptedOnlyWhereTheyFit) {
+  // Something else is printed into a row: its times come later, if they fit the size.
+  const NcclLog log = parsed(
+      " 8388608  2097152  float  sum  -1host:1:1 [0] NCCL INFO AllReduce\n"
+      "host:1:1 [0] NCCL INFO count 2097152\n"
+      "   80.98  103.59  103.59      0host:1:1 [0] NCCL INFO\n"
+      " 16777216  4194304  float  sum  -1host:1:1 [0] NCCL INFO AllReduce\n"
+      "   80.98  103.59  103.59      0\n"
+      " 33554432  8388608  float  sum  -1   100.0  335.54  335.54  0\n");
+  ASSERT_EQ(log.rows.size(), 2U);
+  EXPECT_EQ(log.rows[0].bytes, 8388608);
+  EXPECT_EQ(log.rows[0].us, 80.98);
+  EXPECT_EQ(log.rows[1].bytes, 33554432);
+  EXPECT_EQ(log.left_out, 1);
+}
+
+TEST(NcclLog, ReadsWhatLaunchersAndTerminalsAdd) {
+  const std::string header = "#  Rank  0 Group 0 Pid 11 on node-a device 0 [0x8f] NVIDIA B200";
+  const std::string row = "  1048576  262144  float  sum  -1  100.0 10.49 10.49  0";
+  for (const std::string prefix :
+       {"0: ", "node001: ", "2025-01-05T10:11:12.123456Z stdout F ", "[0] ", "launcher-xyz  | ",
+        "[2025-01-05 10:11:12] ", "[1,0]<stdout>:", "Tue Mar 12 11:00:01 2024[1,0]<stdout>:",
+        "\x1b[36mlauncher-0\x1b[0m \x1b[1;32m| "}) {
+    const NcclLog log = parsed(prefix + header + "\x1b[0m\r\n" + prefix + row + "\x1b[0m\r\n");
+    ASSERT_EQ(log.rows.size(), 1U) << prefix;
+    EXPECT_EQ(log.rows[0].us, 100) << prefix;
+    EXPECT_EQ(log.gpu, "NVIDIA B200") << prefix;
+    EXPECT_EQ(log.hosts, 1) << prefix;
+  }
+  // In two halves, each with the prefix.
+  const NcclLog halves = parsed("0:  8388608 2097152 float sum -1\n0: 80.98 103.59 103.59 0\n");
+  ASSERT_EQ(halves.rows.size(), 1U);
+  EXPECT_EQ(halves.rows[0].us, 80.98);
+}
+
+TEST(NcclLog, KeepsTheTestsOfAFileApart) {
+  const std::string ranks =
+      "# nThread: 1 nGpus: 8 minBytes: 8\n"
+      "#  Rank  7 Group 0 Pid 11 on a device 0 [0x8f] NVIDIA H100\n";
+  const std::string text = "# Collective test starting: all_reduce_perf\n" + ranks +
+                           " 1073741824 268435456 float sum -1 4000 268.44 469.76 0\n"
+                           "# Collective test concluded: all_reduce_perf\n"
+                           "+ /opt/nccl-tests/build/alltoall_perf -b 8 -g 8\n" +
+                           ranks + " 1073741824 33554432 float none -1 3000 357.91 313.17 N/A\n" +
+                           " 2147483648 67108864 float none -1 6000 357.91 313.17 N/A\n";
+  const NcclLog first = parsed(text);
+  EXPECT_EQ(first.collective, Collective::all_reduce);
+  EXPECT_EQ(first.rows.size(), 1U);
+  EXPECT_EQ(first.of_others, 2);
+  EXPECT_EQ(first.ranks, 8);
+  EXPECT_EQ(first.gpus_of_thread, 8);
+  const NcclLog second = parse_nccl_log(text, "log", Collective::all_to_all);
+  EXPECT_EQ(second.collective, Collective::all_to_all);
+  EXPECT_EQ(second.rows.size(), 2U);
+  EXPECT_EQ(second.of_others, 1);
+  // Without names: another number of ranks is another test.
+  const NcclLog unnamed = parsed(
+      "# nThread 1 nGpus 8\n"
+      " 1073741824 268435456 float sum -1 4000 268.44 469.76 0\n"
+      "# nThread 1 nGpus 2\n"
+      " 1073741824 268435456 float sum -1 4000 268.44 268.44 0\n");
+  EXPECT_EQ(unnamed.rows.size(), 1U);
+  EXPECT_EQ(unnamed.ranks, 8);
+  // What is no collective is called none.
+  const NcclLog pairs = parsed(
+      "# Collective test starting: sendrecv_perf\n"
+      " 1048576 262144 float sum -1 100.0 10.49 10.49 0\n");
+  EXPECT_FALSE(pairs.collective.has_value());
+  EXPECT_EQ(pairs.unpredicted, "sendrecv");
+}
+
+TEST(NcclLog, BelievesTheRatioOverTheNameAndRankLines) {
+  // 483.05 / 276.03 is 2 * 7 / 8.
+  const std::string row = " 17179869184 4294967296 float sum -1 62239 276.03 483.05 0\n";
+  EXPECT_EQ(parsed(row).ranks, 8);
+  EXPECT_EQ(parsed("#  Rank  0 Pid 1 on a device 0 [0x01] NVIDIA H100\n" + row).ranks, 8);
+  // 1.9844 may be 127 to 129: then what is said counts.
+  const std::string many = " 17179869184 4294967296 float sum -1 92173 186.39 369.86 0\n";
+  EXPECT_EQ(parsed(many, "128xH200_16node.log").ranks, 128);
+  EXPECT_EQ(parsed(many, "128xH200_16node.log").hosts, 16);
+  // Below 1 it is no all_reduce.
+  EXPECT_EQ(parsed(" 8388608 131072 float none -1 166.6 50.35 47.20 0\n").collective,
+            Collective::all_gather);
+}
+
+TEST(NcclLog, SurvivesAnything) {
+  EXPECT_TRUE(parsed("").rows.empty());
+  EXPECT_TRUE(parsed(std::string(1000, '\0')).rows.empty());
+  EXPECT_TRUE(parsed("-8 -2 float sum -1 10 1 1 0\n").rows.empty());
+  EXPECT_TRUE(parsed("99999999999999999999999 1 float sum -1 10 1 1 0\n").rows.empty());
+  EXPECT_TRUE(parsed(" 8388608 2097152 float sum -1 nan inf 1 0\n").rows.empty());
+  EXPECT_TRUE(parsed(" 8388608 2097152 float sum -1 -5 1 1 0\n").rows.empty());
+  // Cut in the middle of a row.
+  const NcclLog cut = parsed(" 8388608 2097152 float sum -1 166.6");
+  EXPECT_TRUE(cut.rows.empty());
+  EXPECT_EQ(cut.left_out, 1);
+  EXPECT_TRUE(parsed("# Rank 99999999999999 on\n# nGpus -1\n").rows.empty());
+}
+
+TEST(NcclLog, ReadsRealLogs) {
+  SKIP_WITHOUT_TOPOLOGY_DATA();
+  const std::string folder = test::topology_data() + "/nccl-tests-logs";
+  // Ranks and rows of each, by the begin of its name.
+  struct Known {
+    int ranks, hosts;
+    std::size_t rows;
+  };
+  const std::map<std::string, Known> known{{"2xA100PCIe80", {2, 1, 11}},
+                                           {"2xRTX4090_1node_all_reduce", {2, 1, 27}},
+                                           {"2xRTX4090_1node_broadcast", {2, 1, 27}},
+                                           {"8xA100", {8, 1, 32}},
+                                           {"8xRTX4090", {8, 1, 27}},
+                                           {"8xH100", {8, 1, 32}},
+                                           {"16xB200_2node_GCP", {16, 2, 11}},
+                                           {"128xH200", {128, 16, 3}},
+                                           {"2xK80", {2, 2, 11}}};
+  int seen = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (entry.path().extension() != ".log") continue;
+    std::ifstream file(entry.path());
+    std::stringstream text;
+    text << file.rdbuf();
+    const NcclLog log = parse_nccl_log(text.str(), entry.path().string());
+    EXPECT_FALSE(log.rows.empty()) << name;
+    EXPECT_TRUE(log.collective.has_value()) << name;
+    EXPECT_FALSE(log.gpu.empty()) << name;
+    for (const auto& [start, expected] : known) {
+      if (!name.starts_with(start)) continue;
+      ++seen;
+      EXPECT_EQ(log.ranks, expected.ranks) << name;
+      EXPECT_EQ(log.hosts, expected.hosts) << name;
+      EXPECT_EQ(log.rows.size(), expected.rows) << name;
+    }
+  }
+  EXPECT_GE(seen, 1);
+}
+
+}  // namespace
+}  // namespace tutti

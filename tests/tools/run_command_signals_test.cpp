@@ -1,0 +1,222 @@
+// `tutti run` and signals: passed on, typed at a terminal, or deadly; and that no process is left.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <pty.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/support/run_job.h"
+
+namespace tutti {
+namespace {
+
+using namespace std::chrono_literals;
+
+// --- signals ---
+
+TEST(RunCommand, SignalsArePassedOn) {
+  Job job(shell(2,
+                "trap 'echo usr1' USR1; trap 'echo usr2; exit 0' USR2; echo ready; "
+                "while :; do sleep 0.05; done"));
+  ASSERT_TRUE(eventually([&] { return job.out() == "ready\nready\n"; }));
+  job.signal(SIGUSR1);
+  ASSERT_TRUE(eventually([&] { return job.out() == "ready\nready\nusr1\nusr1\n"; }));
+  job.signal(SIGUSR2);
+  EXPECT_EQ(job.wait(), 0);
+  EXPECT_EQ(job.out(), "ready\nready\nusr1\nusr1\nusr2\nusr2\n");
+}
+
+TEST(RunCommand, EndingSignalsGiveTheirStatus) {
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+    Job job(shell(2, fmt::format("trap 'echo got {0}; exit 9' {0}; echo ready; "
+                                 "while :; do sleep 0.05; done",
+                                 number)));
+    ASSERT_TRUE(eventually([&] { return job.out() == "ready\nready\n"; }));
+    job.signal(number);
+    EXPECT_EQ(job.wait(), 128 + number);
+    EXPECT_EQ(job.out(), fmt::format("ready\nready\ngot {0}\ngot {0}\n", number));
+    EXPECT_LT(job.seconds(), 4);
+  }
+}
+
+TEST(RunCommand, AnIgnoredHangUpStaysIgnored) {
+  Job job(shell(1, "echo ready; sleep 0.5; echo done"), "", [] { ::signal(SIGHUP, SIG_IGN); });
+  ASSERT_TRUE(job.out_has("ready"));
+  job.signal(SIGHUP);
+  EXPECT_EQ(job.wait(), 0);
+  EXPECT_EQ(job.out(), "ready\ndone\n");
+}
+
+TEST(RunCommand, StopAndContinue) {
+  Job job(shell(2, "trap 'exit 0' USR1; echo ready; while :; do sleep 0.05; done"));
+  ASSERT_TRUE(eventually([&] { return job.out() == "ready\nready\n"; }));
+  const auto stopped = [&] {
+    const auto processes = job.processes();
+    return std::count_if(processes.begin(), processes.end(), [](pid_t pid) {
+      std::ifstream file(fmt::format("/proc/{}/stat", pid));
+      const std::string stat((std::istreambuf_iterator<char>(file)),
+                             std::istreambuf_iterator<char>());
+      return stat.find(") T ") != std::string::npos;
+    });
+  };
+  job.signal(SIGTSTP);
+  EXPECT_TRUE(eventually([&] { return stopped() >= 3; }));
+  job.signal(SIGCONT);
+  EXPECT_TRUE(eventually([&] { return stopped() == 0; }));
+  // A SIGCONT that comes while the launcher is about to stop is not lost.
+  for (int k = 0; k < 100; ++k) {
+    job.signal(SIGTSTP);
+    std::this_thread::sleep_for(std::chrono::microseconds(3 * k));
+    job.signal(SIGCONT);
+    ASSERT_TRUE(eventually([&] { return stopped() == 0; })) << "after " << 3 * k << " us";
+  }
+  job.signal(SIGUSR1);
+  EXPECT_EQ(job.wait(), 0);
+}
+
+TEST(RunCommand, TheSecondInterruptKills) {
+  Job job(shell(2, "trap '' INT TERM; echo ready; while :; do sleep 0.05; done"));
+  ASSERT_TRUE(eventually([&] { return job.out() == "ready\nready\n"; }));
+  job.signal(SIGINT);
+  std::this_thread::sleep_for(300ms);
+  EXPECT_FALSE(job.processes().empty());
+  job.signal(SIGINT);
+  EXPECT_EQ(job.wait(), 130);
+  EXPECT_LT(job.seconds(), 4);
+}
+
+TEST(RunCommand, OneInterruptIsEnoughInTheEnd) {
+  Job job(shell(2, "trap '' INT TERM; echo ready; while :; do sleep 0.05; done"));
+  ASSERT_TRUE(eventually([&] { return job.out() == "ready\nready\n"; }));
+  job.signal(SIGINT);
+  EXPECT_EQ(job.wait(), 130);
+  EXPECT_GT(job.seconds(), 4.5);
+  EXPECT_LT(job.seconds(), 8);
+}
+
+// --- nothing is left ---
+
+TEST(RunCommand, KillingTheLauncherKillsEverything) {
+  // With a grandchild that ignores what can be ignored.
+  Job job(shell(3, "sh -c \"trap '' TERM INT HUP; echo ready; while :; do sleep 1; done\"; true"));
+  ASSERT_TRUE(eventually([&] { return lines(job.out()).size() == 3; }));
+  EXPECT_GE(job.processes().size(), 7U);
+  job.signal(SIGKILL);
+  EXPECT_EQ(job.wait(), 1000 + SIGKILL);
+  EXPECT_TRUE(eventually([&] { return job.processes().empty(); }, 2s));
+}
+
+TEST(RunCommand, LeftoversOfAFailedJobAreKilled) {
+  Job job(shell(2,
+                "(trap '' TERM; while :; do sleep 1; done) & test $TUTTI_RANK = 0 && exit 4; "
+                "wait"));
+  EXPECT_EQ(job.wait(), 4);
+  EXPECT_TRUE(job.processes().empty());
+}
+
+TEST(RunCommand, LeftoversOfASuccessfulRankMayFinishBriefly) {
+  Job job(shell(2, "(sleep 0.3; echo late) & (sleep 100; echo never) & exit 0", {"--tag"}));
+  EXPECT_EQ(job.wait(), 0);
+  EXPECT_EQ(sorted_lines(job.out()), (std::vector<std::string>{"[0] late", "[1] late"}));
+  EXPECT_TRUE(job.processes().empty());
+  EXPECT_LT(job.seconds(), 4);
+}
+
+TEST(RunCommand, ARankThatDiesBeforeAllHaveMetIsNamed) {
+  Job job(shell(3, "test $TUTTI_RANK = 2 && exit 6; exec " ENVIRONMENT_RANK " 1 1", {"--tag"}));
+  EXPECT_EQ(job.wait(), 6);
+  expect_contains(job.err(), "tutti run: rank 2 (pid ");
+  expect_contains(job.err(), "[0] rendezvous: rank 2 of 3 did not appear in time");
+  expect_contains(job.err(), "[1] rendezvous: rank 2 of 3 did not appear in time");
+}
+
+TEST(RunCommand, ThirtyTwoRanks) {
+  Job job(shell(32, ENVIRONMENT_RANK));
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_EQ(lines(job.out()).size(), 32U);
+}
+
+// --- at a terminal ---
+
+class Terminal {
+ public:
+  explicit Terminal(const std::vector<std::string>& arguments) {
+    child_ = forkpty(&master_, nullptr, nullptr, nullptr);
+    if (child_ != 0) return;
+    std::vector<char*> argv{const_cast<char*>("tutti"), const_cast<char*>("run")};
+    for (const auto& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+    argv.push_back(nullptr);
+    execv(TUTTI_COMMAND, argv.data());
+    _exit(99);
+  }
+  ~Terminal() {
+    kill(child_, SIGKILL);
+    waitpid(child_, nullptr, 0);
+    close(master_);
+  }
+  Terminal(const Terminal&) = delete;
+  Terminal& operator=(const Terminal&) = delete;
+
+  void type(const std::string& text) const {
+    EXPECT_EQ(write(master_, text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  }
+  bool shows(const std::string& text) {
+    return eventually([&] {
+      pollfd entry{master_, POLLIN, 0};
+      char buffer[4096];
+      while (poll(&entry, 1, 0) > 0) {
+        const ssize_t got = read(master_, buffer, sizeof buffer);
+        if (got <= 0) break;
+        screen_.append(buffer, static_cast<std::size_t>(got));
+      }
+      return screen_.find(text) != std::string::npos;
+    });
+  }
+  int wait() {
+    int status = -1;
+    eventually([&] { return waitpid(child_, &status, WNOHANG) == child_; });
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+
+ private:
+  int master_ = -1;
+  pid_t child_ = -1;
+  std::string screen_;
+};
+
+TEST(RunCommandTerminal, RankZeroReadsWhatIsTyped) {
+  Terminal terminal(shell(2,
+                          "echo start; read word && echo \"$TUTTI_RANK got $word\"; cat; "
+                          "echo \"$TUTTI_RANK at the end\""));
+  ASSERT_TRUE(terminal.shows("1 at the end"));
+  terminal.type("hello\n");
+  EXPECT_TRUE(terminal.shows("0 got hello"));
+  terminal.type("\x04");
+  EXPECT_TRUE(terminal.shows("0 at the end"));
+  EXPECT_EQ(terminal.wait(), 0);
+}
+
+TEST(RunCommandTerminal, ControlC) {
+  Terminal terminal(shell(2,
+                          "trap 'echo interrupted $TUTTI_RANK; exit 0' INT; echo ready "
+                          "$TUTTI_RANK; while :; do sleep 0.05; done"));
+  ASSERT_TRUE(terminal.shows("ready 0"));
+  ASSERT_TRUE(terminal.shows("ready 1"));
+  terminal.type("\x03");
+  EXPECT_TRUE(terminal.shows("interrupted 0"));
+  EXPECT_TRUE(terminal.shows("interrupted 1"));
+  EXPECT_EQ(terminal.wait(), 130);
+}
+
+}  // namespace
+}  // namespace tutti

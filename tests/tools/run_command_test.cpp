@@ -1,0 +1,317 @@
+// `tutti run` as users meet it: what the ranks get, what its exit status says, and where their
+// output goes.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/support/run_job.h"
+
+namespace tutti {
+namespace {
+
+using namespace std::chrono_literals;
+
+// --- what the ranks get ---
+
+TEST(RunCommand, RanksKnowThemselves) {
+  Job job(shell(3, "echo $TUTTI_RANK of $TUTTI_SIZE id ${#TUTTI_UNIQUE_ID}"));
+  EXPECT_EQ(job.wait(), 0);
+  EXPECT_EQ(sorted_lines(job.out()),
+            (std::vector<std::string>{"0 of 3 id 256", "1 of 3 id 256", "2 of 3 id 256"}));
+  EXPECT_EQ(job.err(), "");
+}
+
+TEST(RunCommand, RanksMeetAsOftenAsTheyLike) {
+  Job job(shell(4, ENVIRONMENT_RANK " 3 && " ENVIRONMENT_RANK " 2"));
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  const auto got = sorted_lines(job.out());
+  ASSERT_EQ(got.size(), 8U);
+  for (std::size_t i = 0; i < 8; ++i) EXPECT_EQ(got[i], fmt::format("tutti run {} 4", i / 2));
+}
+
+TEST(RunCommand, OuterVariablesAreReplaced) {
+  Job job(shell(2, ENVIRONMENT_RANK), "", [] {
+    setenv("TUTTI_RANK", "7", 1);
+    setenv("TUTTI_SIZE", "9", 1);
+    setenv("TUTTI_UNIQUE_ID", "none", 1);
+  });
+  EXPECT_EQ(job.wait(), 0) << job.err();
+}
+
+TEST(RunCommand, ArgumentsArriveAsTheyWere) {
+  const std::vector<std::string> words{"--tag", "-n", "3",  "[1,2]", "[]",  "",         "a b",
+                                       "--",    "{}", "%%", "-h",    "run", "settings", "++"};
+  for (const bool separated : {false, true}) {
+    std::vector<std::string> arguments{"-n", "1"};
+    if (separated) arguments.push_back("--");
+    arguments.insert(arguments.end(), {"printf", "<%s>\\n"});
+    arguments.insert(arguments.end(), words.begin(), words.end());
+    Job job(arguments);
+    EXPECT_EQ(job.wait(), 0) << job.err();
+    const auto got = lines(job.out());
+    ASSERT_EQ(got.size(), words.size());
+    for (std::size_t i = 0; i < words.size(); ++i) EXPECT_EQ(got[i], "<" + words[i] + ">");
+  }
+}
+
+TEST(RunCommand, InputGoesToRankZero) {
+  Job job(shell(3, "echo $TUTTI_RANK: $(cat)"), "some input\n");
+  EXPECT_EQ(job.wait(), 0);
+  EXPECT_EQ(sorted_lines(job.out()), (std::vector<std::string>{"0: some input", "1:", "2:"}));
+}
+
+TEST(RunCommand, BindGivesEveryRankItsCore) {
+  const std::string show = "echo cpus: $(grep Cpus_allowed_list /proc/self/status | cut -f 2)";
+  Job one(shell(1, show, {"--bind", "core"}));
+  EXPECT_EQ(one.wait(), 0);
+  Job free_choice(shell(1, show));
+  EXPECT_EQ(free_choice.wait(), 0);
+  if (sysconf(_SC_NPROCESSORS_ONLN) > 1 && one.err().empty()) {
+    Job two(shell(2, show, {"--bind", "core"}));
+    EXPECT_EQ(two.wait(), 0);
+    const auto got = lines(two.out());
+    ASSERT_EQ(got.size(), 2U);
+    // On one core with two threads there is no binding, and it says so.
+    EXPECT_NE(got[0] == got[1], two.err().empty());
+  }
+  Job many(shell(1000, "exit 0", {"--bind", "core", "--timeout", "60"}));
+  // More ranks than cores: it says so, and goes on.
+  EXPECT_EQ(many.wait(), 0) << many.err();
+  expect_contains(many.err(), "fewer cores than ranks");
+}
+
+// --- exit status ---
+
+TEST(RunCommand, ExitStatusIsTheFailedRanks) {
+  for (const int status : {1, 2, 42, 255}) {
+    Job job(shell(3, fmt::format("test $TUTTI_RANK = 1 && exit {}; exit 0", status)));
+    EXPECT_EQ(job.wait(), status);
+    expect_contains(job.err(), "tutti run: rank 1 (pid ");
+    expect_contains(job.err(), fmt::format("exited with status {}", status));
+    EXPECT_LT(job.seconds(), 2);
+  }
+}
+
+TEST(RunCommand, AKilledRankEndsTheJob) {
+  Job job(shell(4, "echo $TUTTI_RANK $$; exec sleep 100"));
+  ASSERT_TRUE(eventually([&] { return lines(job.out()).size() == 4; }));
+  pid_t victim = 0;
+  for (const auto& line : lines(job.out())) {
+    if (line.starts_with("2 ")) victim = std::stoi(line.substr(2));
+  }
+  kill(victim, SIGKILL);
+  EXPECT_EQ(job.wait(), 128 + SIGKILL);
+  expect_contains(job.err(), fmt::format("tutti run: rank 2 (pid {}) was killed by signal 9 "
+                                         "(Killed); ending the other ranks",
+                                         victim));
+  EXPECT_LT(job.seconds(), 4);
+}
+
+TEST(RunCommand, TheOthersMayReportTheirErrors) {
+  Job job(shell(3, "test $TUTTI_RANK = 0 && kill -SEGV $$; sleep 1; echo report; exit 5"));
+  EXPECT_EQ(job.wait(), 128 + SIGSEGV);
+  EXPECT_EQ(job.out(), "report\nreport\n");
+}
+
+TEST(RunCommand, RanksThatDoNotListenAreKilled) {
+  Job job(shell(2, "test $TUTTI_RANK = 0 && exit 3; trap '' TERM; while :; do sleep 0.1; done"));
+  EXPECT_EQ(job.wait(), 3);
+  EXPECT_GT(job.seconds(), 4.5);
+  EXPECT_LT(job.seconds(), 8);
+}
+
+TEST(RunCommand, StoppedRanksAreKilled) {
+  Job job(shell(2, "test $TUTTI_RANK = 0 && sleep 0.2 && exit 3; kill -STOP $$"));
+  EXPECT_EQ(job.wait(), 3);
+}
+
+// --- --keep-going ---
+
+TEST(RunCommand, TheOthersKeepGoing) {
+  Job job(shell(4,
+                "test $TUTTI_RANK = 2 && kill -KILL $$; trap 'echo done; exit 0' USR1; "
+                "echo ready; while :; do sleep 0.05; done",
+                {"--keep-going"}));
+  // The death is reported while they run.
+  ASSERT_TRUE(eventually([&] { return job.out() == "ready\nready\nready\n"; }));
+  ASSERT_TRUE(eventually(
+      [&] { return job.err().find("was killed by signal 9 (Killed)\n") != std::string::npos; }));
+  expect_contains(job.err(), "tutti run: rank 2 (pid ");
+  job.signal(SIGUSR1);
+  EXPECT_EQ(job.wait(), 0);
+  EXPECT_EQ(job.out(), "ready\nready\nready\ndone\ndone\ndone\n");
+  expect_contains(job.err(), "tutti run: 3 of 4 ranks ended with status 0; rank 2 did not\n");
+}
+
+TEST(RunCommand, KeepGoingsExitStatus) {
+  const auto status = [](const std::string& script, std::string_view report) {
+    Job job(shell(4, script, {"--keep-going"}));
+    const int result = job.wait();
+    if (report.empty()) {
+      EXPECT_EQ(job.err(), "");
+    }
+    expect_contains(job.err(), std::string(report));
+    return result;
+  };
+  EXPECT_EQ(status("exit 0", ""), 0);
+  EXPECT_EQ(status("test $TUTTI_RANK = 3 || kill -SEGV $$",
+                   "1 of 4 ranks ended with status 0; "
+                   "ranks 0, 1 and 2 did not\n"),
+            0);
+  EXPECT_EQ(status("kill -KILL $$", "0 of 4 ranks ended"), 128 + SIGKILL);
+  // Who exits says itself whether its work is done.
+  EXPECT_EQ(status("test $TUTTI_RANK = 1 && exit 6; sleep 0.3; exit 0", "3 of 4 ranks ended"), 6);
+  EXPECT_EQ(status("test $TUTTI_RANK = 1 && kill -KILL $$; sleep 0.3; test $TUTTI_RANK = 2 && "
+                   "exit 7; sleep 0.3; test $TUTTI_RANK != 3 || exit 8",
+                   "1 of 4 ranks ended with status 0; ranks 1, 2 and 3 did not\n"),
+            7);
+}
+
+TEST(RunCommand, KeepGoingEndsWhenTheUserOrTheClockSaysSo) {
+  const std::string script = "test $TUTTI_RANK = 0 && kill -KILL $$; echo ready; exec sleep 100";
+  for (const int number : {SIGINT, SIGTERM}) {
+    Job job(shell(3, script, {"--keep-going"}));
+    ASSERT_TRUE(eventually([&] { return job.out() == "ready\nready\n"; }));
+    ASSERT_TRUE(eventually([&] { return job.err().find("rank 0") != std::string::npos; }));
+    job.signal(number);
+    EXPECT_EQ(job.wait(), 128 + number);
+  }
+  Job job(shell(3, script, {"--keep-going", "--timeout", "0.5"}));
+  EXPECT_EQ(job.wait(), 124);
+  expect_contains(job.err(), "ranks 1 and 2 still ran after 0.5 s");
+}
+
+// --- other ends ---
+
+TEST(RunCommand, Timeout) {
+  Job job(shell(3, "test $TUTTI_RANK = 1 || exec sleep 100", {"--timeout", "0.5"}));
+  EXPECT_EQ(job.wait(), 124);
+  expect_contains(job.err(), "ranks 0 and 2 still ran after 0.5 s (--timeout)");
+  EXPECT_LT(job.seconds(), 3);
+  Job fast(shell(2, "exit 0", {"--timeout", "50"}));
+  EXPECT_EQ(fast.wait(), 0);
+}
+
+TEST(RunCommand, ProgramsThatCannotRun) {
+  Job missing({"-n", "2", "no-such-program"});
+  EXPECT_EQ(missing.wait(), 127);
+  expect_contains(missing.err(), "tutti run: cannot run 'no-such-program': there is no such");
+  Job path({"-n", "2", "/no/such/program"});
+  EXPECT_EQ(path.wait(), 127);
+  Job data({"-n", "2", "/etc/passwd"});
+  EXPECT_EQ(data.wait(), 126);
+  expect_contains(data.err(), "cannot run '/etc/passwd': it is not executable");
+  Job folder({"-n", "2", "/tmp"});
+  EXPECT_EQ(folder.wait(), 126);
+}
+
+TEST(RunCommand, WrongUseIsStatus2AndASentence) {
+  const std::vector<std::vector<std::string>> wrong{
+      {},
+      {"-n", "2"},
+      {"true"},
+      {"-n", "0", "true"},
+      {"-n", "-1", "true"},
+      {"-n", "two", "true"},
+      {"-n", "1000000", "true"},
+      {"-n", "2", "--no-such-option", "true"},
+      {"-n", "2", "--timeout", "0", "true"},
+      {"-n", "2", "--timeout", "soon", "true"},
+      {"-n", "2", "--timeout", "nan", "true"},
+      {"-n", "2", "--bind", "socket", "true"},
+      {"-n", "2", "--"},
+  };
+  for (const auto& arguments : wrong) {
+    Job job(arguments);
+    EXPECT_EQ(job.wait(), 2) << fmt::format("{}", fmt::join(arguments, " "));
+    EXPECT_GT(job.err().size(), 10U);
+    EXPECT_EQ(job.out(), "");
+  }
+}
+
+// --- tagged output ---
+
+TEST(RunCommand, TagKeepsLinesWholeAndInOrder) {
+  constexpr int kRanks = 4, kLines = 500;
+  Job job(shell(kRanks,
+                fmt::format("i=0; while [ $i -lt {} ]; do echo \"line $i of rank $TUTTI_RANK "
+                            "$(printf '%0200d' $TUTTI_RANK)\"; "
+                            "test $((i % 10)) = 0 && echo \"error $i\" >&2; i=$((i+1)); done",
+                            kLines),
+                {"--tag"}));
+  ASSERT_EQ(job.wait(), 0);
+  std::map<int, int> next, next_error;
+  for (const auto& line : lines(job.out())) {
+    const int rank = line.at(1) - '0';
+    EXPECT_EQ(line, fmt::format("[{0}] line {1} of rank {0} {0:0200}", rank, next[rank]));
+    ++next[rank];
+  }
+  for (const auto& line : lines(job.err())) {
+    const int rank = line.at(1) - '0';
+    EXPECT_EQ(line, fmt::format("[{}] error {}", rank, next_error[rank]));
+    next_error[rank] += 10;
+  }
+  for (int rank = 0; rank < kRanks; ++rank) {
+    EXPECT_EQ(next[rank], kLines);
+    EXPECT_EQ(next_error[rank], kLines);
+  }
+}
+
+TEST(RunCommand, TagCompletesUnfinishedLinesAndCutsEndlessOnes) {
+  Job job(shell(1, "printf 'a\\n\\nb'; printf 'oops' >&2", {"--tag"}));
+  EXPECT_EQ(job.wait(), 0);
+  EXPECT_EQ(job.out(), "[0] a\n[0] \n[0] b\n");
+  EXPECT_EQ(job.err(), "[0] oops\n");
+  Job endless(shell(1, "head -c 3000000 /dev/zero | tr '\\0' x", {"--tag"}));
+  EXPECT_EQ(endless.wait(), 0);
+  std::size_t characters = 0;
+  for (const auto& line : lines(endless.out())) {
+    EXPECT_TRUE(line.starts_with("[0] x"));
+    EXPECT_LT(line.size(), 100'000U);
+    characters += line.size() - 4;
+  }
+  EXPECT_EQ(characters, 3'000'000U);
+}
+
+TEST(RunCommand, TagWithoutAReaderEndsLikeAPipeline) {
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  Job job({"-n", "2", "--tag", "yes"}, "", [&] { dup2(ends[1], 1); });
+  close(ends[1]);
+  char byte = 0;
+  ASSERT_EQ(read(ends[0], &byte, 1), 1);
+  close(ends[0]);
+  EXPECT_EQ(job.wait(), 128 + SIGPIPE);
+}
+
+TEST(RunCommand, ASlowReaderLosesNothingAndTheClockStillRuns) {
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  Job job({"-n", "2", "--tag", "--timeout", "1", "yes"}, "", [&] { dup2(ends[1], 1); });
+  close(ends[1]);
+  // Nobody reads: the ranks are held up, the launcher is not.
+  std::this_thread::sleep_for(1500ms);
+  EXPECT_TRUE(eventually([&] { return job.err().find("--timeout") != std::string::npos; }));
+  std::string text;
+  char buffer[65536];
+  ssize_t got = 0;
+  while ((got = read(ends[0], buffer, sizeof buffer)) > 0) {
+    text.append(buffer, static_cast<std::size_t>(got));
+  }
+  close(ends[0]);
+  EXPECT_EQ(job.wait(), 124);
+  for (const auto& line : lines(text)) ASSERT_TRUE(line == "[0] y" || line == "[1] y") << line;
+}
+
+}  // namespace
+}  // namespace tutti

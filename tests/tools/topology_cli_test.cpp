@@ -1,0 +1,157 @@
+// `tutti topo` and `tutti predict` as their users see them, with what should not be given to them.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <regex>
+
+#include "tests/topology/topology_data.h"
+#include "tests/topology/topology_samples.h"
+#include "tests/tools/tutti_command.h"
+#include "tests/support/xml.h"
+
+namespace tutti {
+namespace {
+
+class TopologyCli : public TuttiCommand {};
+
+TEST_F(TopologyCli, ShowsAFileInEachForm) {
+  folder.write("m.xml", test::kMesh);
+  ASSERT_EQ(tutti("topo --file m.xml"), 0) << err;
+  EXPECT_CONTAINS(out, "gpu3");
+  ASSERT_EQ(tutti("topo --matrix -f m.xml"), 0) << err;
+  EXPECT_CONTAINS(out, "NV4");
+  ASSERT_EQ(tutti("topo --svg -f m.xml -o m.svg"), 0) << err;
+  EXPECT_EQ(test::xml_error(folder.read("m.svg")), "");
+  ASSERT_EQ(tutti("topo --json -f - < m.xml"), 0) << err;
+  EXPECT_CONTAINS(out, "\"links\"");
+  ASSERT_EQ(tutti("topo --xml -f m.xml -o again.xml"), 0) << err;
+  ASSERT_EQ(tutti("topo --matrix -f again.xml"), 0) << err;
+  EXPECT_CONTAINS(out, "NV4");
+  ASSERT_EQ(tutti("topo --explain gpu2 -f m.xml"), 0) << err;
+  EXPECT_CONTAINS(out, "mlx5");
+  EXPECT_EQ(tutti("topo --explain gpu9 -f m.xml"), 2);
+  EXPECT_EQ(tutti("topo --matrix --svg -f m.xml"), 2);
+  EXPECT_EQ(tutti("topo -f none.xml"), 2);
+  EXPECT_CONTAINS(err, "none.xml");
+}
+
+TEST_F(TopologyCli, TextsOfAPictureEndWhereItDoes) {
+  // A machine that is narrower than its title and than what is said of it.
+  std::string xml = test::kSkeleton;
+  const std::size_t address = xml.find("busid=\"");
+  xml.insert(xml.find("</cpu>"), "<pci " +
+                                     xml.substr(address, xml.find('"', address + 7) - address) +
+                                     "\" class=\"0x020000\" link_width=\"7\"/>");
+  const std::string file = "a-machine-with-a-name-" + std::string(60, 'x') + ".xml";
+  folder.write(file, xml);
+  ASSERT_EQ(tutti("topo --svg -f " + file + " -o m.svg"), 0) << err;
+  const std::string svg = folder.read("m.svg");
+  EXPECT_CONTAINS(svg, "not believed");
+  const double width = std::stod(svg.substr(svg.find("width=\"") + 7));
+  const std::regex text("<text x=\"([0-9.]+)\"[^>]*text-anchor=\"start\">([^<]*)<");
+  for (std::sregex_iterator t(svg.begin(), svg.end(), text), end; t != end; ++t) {
+    EXPECT_LT(std::stod((*t)[1]) + 5.8 * static_cast<double>((*t)[2].length()), width) << (*t)[2];
+  }
+}
+
+TEST_F(TopologyCli, RefusesAMatrixThatNobodyReads) {
+  std::string xml = "<system version=\"1\"><cpu numaid=\"0\">";
+  for (int i = 0; i < 1100; ++i) {
+    xml += fmt::format(
+        "<pci busid=\"{:04x}:{:02x}:00.0\" class=\"0x030200\" link_speed=\"32.0 GT/s PCIe\" "
+        "link_width=\"16\"><gpu dev=\"{}\" sm=\"90\" rank=\"{}\"/></pci>",
+        i >> 8, i & 255, i, i);
+  }
+  folder.write("many.xml", xml + "</cpu></system>");
+  EXPECT_EQ(tutti("topo --matrix -f many.xml"), 2);
+  EXPECT_CONTAINS(err, "1100 GPUs");
+  EXPECT_CONTAINS(err, "--json");
+  EXPECT_EQ(tutti("topo --json -f many.xml"), 0) << err;
+}
+
+TEST_F(TopologyCli, Predicts) {
+  folder.write("m.xml", test::kMesh);
+  ASSERT_EQ(tutti("predict all_reduce --topology m.xml --hosts 4 --network roce -b 8 -e 1M -f 8"),
+            0)
+      << err;
+  EXPECT_CONTAINS(out, "with 16 ranks");
+  EXPECT_CONTAINS(out, "busbw");
+  EXPECT_EQ(test::count(out, "float"), 6U);
+  // A cloud's skeleton names devices by class alone: what is assumed of them is said.
+  folder.write("class.xml",
+               "<system version=\"1\"><cpu numaid=\"0\">"
+               "<pci busid=\"0001:00:00.0\" class=\"0x030200\" link_width=\"16\"/>"
+               "<pci busid=\"0002:00:00.0\" class=\"0x030200\" link_width=\"16\"/>"
+               "<pci busid=\"0101:00:00.0\" class=\"0x020700\" link_width=\"16\"/>"
+               "</cpu></system>");
+  ASSERT_EQ(tutti("predict all_reduce -t class.xml -H 2 -b 1M -e 1M"), 0) << err;
+  EXPECT_CONTAINS(out, "ports of 10G are assumed");
+  EXPECT_CONTAINS(out, "GPUs of no known model");
+  ASSERT_EQ(tutti("predict all_reduce -t class.xml -H 2 -N 1x100G -b 1M -e 1M"), 0) << err;
+  EXPECT_EQ(out.find("assumed"), out.npos) << out;
+  ASSERT_EQ(tutti("predict all_gather -m 8xH100 -b 1M -e 1M --svg run.svg --heat heat.svg"), 0)
+      << err;
+  EXPECT_EQ(test::xml_error(folder.read("run.svg")), "");
+  EXPECT_EQ(test::xml_error(folder.read("heat.svg")), "");
+  ASSERT_EQ(tutti("predict all_gather -m 8xH100 -b 1M -e 1M --copy-engines --svg copies.svg"), 0)
+      << err;
+  EXPECT_CONTAINS(out, "direct CE");
+  EXPECT_EQ(test::xml_error(folder.read("copies.svg")), "");
+  ASSERT_EQ(tutti("predict --constants --set staging=17"), 0) << err;
+  EXPECT_CONTAINS(out, "17");
+}
+
+TEST_F(TopologyCli, ComparesWithALog) {
+  folder.write("2xRTX4090_1node.log",
+               "   1048576  262144  float  sum  -1  149.1  7.03  7.03  0\n"
+               "   2097152  524288  float  sum  -1host: NCCL INFO\n"
+               "   4194304 1048576  float  sum  -1  590.5  7.10  7.10  0\n");
+  ASSERT_EQ(tutti("predict --log 2xRTX4090_1node.log"), 0) << err;
+  EXPECT_CONTAINS(out, "with 2 ranks: 2xRTX-4090");
+  EXPECT_CONTAINS(out, "1 that are not whole");
+  EXPECT_CONTAINS(out, "# error of 2 rows of 1 KiB and more: median ");
+}
+
+TEST_F(TopologyCli, RefusesWhatItCannotUse) {
+  const auto refused = [&](const std::string& arguments, const std::string& part) {
+    EXPECT_EQ(tutti(arguments), 2) << arguments;
+    EXPECT_CONTAINS(err, part);
+    EXPECT_LT(err.size(), 1000U);
+  };
+  folder.write("empty.log", "");
+  folder.write("binary.log", std::string("\x7f"
+                                         "ELF\0\1\2\xff\xfe",
+                                         9));
+  folder.write("cut.log", "   1048576  262144  float  sum  -1  149");
+  folder.write("negative.log", "  -1048576 -262144 float sum -1 149.1 7.03 7.03 0\n");
+  folder.write("bomb.xml",
+               "<?xml version=\"1.0\"?><!DOCTYPE b [<!ENTITY a \"aaaa\"><!ENTITY c "
+               "\"&a;&a;&a;&a;&a;&a;\">]><system version=\"1\">&c;</system>");
+  // 100 MB, of which no byte lies on the disk.
+  std::ofstream(folder.path() + "/large").seekp(100'000'000).put('\n');
+  refused("predict --log empty.log", "no row");
+  refused("predict --log binary.log", "no row");
+  refused("predict --log cut.log", "not whole");
+  refused("predict --log negative.log", "no row");
+  refused("predict --log .", ".");
+  refused("predict --log large", "large");
+  refused("predict --log none.log", "none.log");
+  refused("predict all_reduce --topology bomb.xml", "bomb.xml");
+  refused("predict all_reduce --topology large", "large");
+  refused("predict all_reduce --topology binary.log", "binary.log");
+  refused("predict all_reduce", "--topology");
+  refused("predict nonsense -m 8xH100", "nonsense");
+  refused("predict barrier -m 8xH100", "barrier");
+  refused("predict all_reduce -m 8xH100 -b -8", "-8");
+  refused("predict all_reduce -m 8xH100 -b 2M -e 1M", "-b");
+  refused("predict all_reduce -m 8xH100 --hosts -1", "-1");
+  refused("predict all_reduce -m 8xH100 --hosts 2 --network carrier-pigeon", "carrier-pigeon");
+  refused("predict all_reduce -m 8xH100 --gpus 9", "8 GPUs");
+  refused("predict all_reduce -m 8xH100 --copy-engines", "copy engines");
+  refused("predict all_gather -m 8xH100 --copy-engines --hosts 2", "no other hosts");
+  refused("predict all_gather -m 8xH100 --copy-engines --ours", "--ours");
+}
+
+}  // namespace
+}  // namespace tutti
