@@ -11,10 +11,10 @@
 #include "core/host.h"
 #include "core/log.h"
 #include "core/settings.h"
+#include "topology/place.h"
 #include "transport/gpu_memory.h"
 #include "transport/socket.h"
 #include "transport/tcp_socket.h"
-#include "transport/topology/place.h"
 
 namespace tutti {
 namespace {

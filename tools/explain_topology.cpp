@@ -8,8 +8,8 @@
 
 #include "collectives/model/lanes.h"
 #include "tools/topology_source.h"
-#include "transport/topology/nics.h"
-#include "transport/topology/show/text.h"
+#include "topology/nics.h"
+#include "topology/show/text.h"
 
 namespace tutti {
 namespace {

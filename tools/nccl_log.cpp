@@ -9,7 +9,7 @@
 #include <set>
 
 #include "collectives/cluster/predict.h"
-#include "transport/topology/source.h"
+#include "topology/source.h"
 
 namespace tutti {
 namespace {

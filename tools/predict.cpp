@@ -17,7 +17,7 @@
 #include "tools/nccl_log.h"
 #include "tools/predict_setup.h"
 #include "tools/text_file.h"
-#include "transport/topology/source.h"
+#include "topology/source.h"
 
 namespace tutti {
 namespace {

@@ -8,9 +8,9 @@
 
 #include "core/error.h"
 #include "tools/topology_source.h"
-#include "transport/topology/describe.h"
-#include "transport/topology/nics.h"
-#include "transport/topology/source.h"
+#include "topology/describe.h"
+#include "topology/nics.h"
+#include "topology/source.h"
 
 namespace tutti {
 namespace {

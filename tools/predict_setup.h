@@ -7,8 +7,8 @@
 
 #include "collectives/cluster/constants.h"
 #include "tools/nccl_log.h"
-#include "transport/topology/graph.h"
-#include "transport/topology/network.h"
+#include "topology/graph.h"
+#include "topology/network.h"
 
 namespace tutti {
 

@@ -7,9 +7,9 @@
 #include "collectives/draw/topology.h"
 #include "tools/text_file.h"
 #include "tools/topology_source.h"
-#include "transport/topology/show/json.h"
-#include "transport/topology/show/text.h"
-#include "transport/topology/write_nccl.h"
+#include "topology/show/json.h"
+#include "topology/show/text.h"
+#include "topology/write_nccl.h"
 
 namespace tutti {
 namespace {

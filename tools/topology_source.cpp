@@ -6,7 +6,7 @@
 #include <cstdio>
 
 #include "tools/text_file.h"
-#include "transport/topology/describe.h"
+#include "topology/describe.h"
 
 namespace tutti {
 

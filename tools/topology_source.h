@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "transport/topology/discover.h"
+#include "topology/discover.h"
 
 namespace tutti {
 

@@ -8,9 +8,9 @@
 
 #include "collectives/cluster/orders.h"
 #include "core/error.h"
-#include "transport/topology/constants.h"
-#include "transport/topology/describe.h"
-#include "transport/topology/nics.h"
+#include "topology/constants.h"
+#include "topology/describe.h"
+#include "topology/nics.h"
 
 namespace tutti::cluster {
 namespace {

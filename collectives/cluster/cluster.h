@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "collectives/cluster/constants.h"
-#include "transport/topology/graph.h"
-#include "transport/topology/network.h"
+#include "topology/graph.h"
+#include "topology/network.h"
 
 namespace tutti::cluster {
 

@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "core/error.h"
-#include "transport/topology/source.h"
+#include "topology/source.h"
 
 namespace tutti::cluster {
 namespace {

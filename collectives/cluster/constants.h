@@ -1,6 +1,6 @@
 // What protocols, kernels and copies cost on GPUs: the one table of numbers behind predictions of
-// clusters, each with its source. Links' and GPUs' rates stand in transport/topology/constants.cpp,
-// networks' in transport/topology/network.cpp. Each can be overridden by name.
+// clusters, each with its source. Links' and GPUs' rates stand in topology/constants.cpp,
+// networks' in topology/network.cpp. Each can be overridden by name.
 #pragma once
 
 #include <array>

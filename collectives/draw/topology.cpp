@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "collectives/draw/svg.h"
-#include "transport/topology/show/text.h"
+#include "topology/show/text.h"
 
 namespace tutti {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "transport/topology/graph.h"
+#include "topology/graph.h"
 
 namespace tutti {
 

@@ -10,7 +10,7 @@
 
 #include "collectives/model/domains.h"
 #include "collectives/plan.h"
-#include "transport/topology/graph.h"
+#include "topology/graph.h"
 
 namespace tutti {
 

@@ -15,7 +15,7 @@
 #include "collectives/model/packing.h"
 #include "collectives/model/tour.h"
 #include "core/error.h"
-#include "transport/topology/nics.h"
+#include "topology/nics.h"
 
 namespace tutti {
 namespace {

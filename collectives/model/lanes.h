@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "collectives/model/domains.h"
-#include "transport/topology/graph.h"
+#include "topology/graph.h"
 
 namespace tutti {
 

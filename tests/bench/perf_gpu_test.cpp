@@ -13,8 +13,8 @@
 #include "bench/perf/options.h"
 #include "bench/perf/runner.h"
 #include "comm/impl.h"
-#include "tests/collectives/cuda/cuda_host_device.h"
 #include "tests/bench/perf_run.h"
+#include "tests/collectives/cuda/cuda_host_device.h"
 
 namespace {
 

@@ -15,9 +15,9 @@
 #include "collectives/verify.h"
 #include "core/error.h"
 #include "core/memory.h"
-#include "tests/comm/matrix.h"
 #include "tests/collectives/plan_mutations.h"
 #include "tests/collectives/random_plans.h"
+#include "tests/comm/matrix.h"
 
 namespace tutti::test {
 namespace {

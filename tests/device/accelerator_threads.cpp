@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "comm/impl.h"
-#include "tests/device/accelerator.h"
 #include "tests/collectives/cuda/cuda_host_device.h"
+#include "tests/device/accelerator.h"
 
 namespace tutti::test {
 namespace {

@@ -9,13 +9,13 @@
 
 #include "collectives/model/lanes.h"
 #include "core/error.h"
-#include "tests/support/clean_environment.h"
 #include "tests/device/queued_gpus.h"
+#include "tests/support/clean_environment.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/topology/topology_samples.h"
-#include "transport/topology/describe.h"
-#include "transport/topology/discover.h"
-#include "transport/topology/place.h"
+#include "topology/describe.h"
+#include "topology/discover.h"
+#include "topology/place.h"
 
 namespace tutti::test {
 namespace {

@@ -48,8 +48,8 @@ foreach(document IN LISTS documents)
 endforeach()
 
 set(sources "")
-foreach(folder IN ITEMS bench bindings cmake collectives comm core examples parallel tests tools
-        transport)
+foreach(folder IN ITEMS bench bindings bootstrap cmake collectives comm core device examples parallel
+        tests tools topology transport)
   file(GLOB_RECURSE found "${ROOT}/${folder}/*")
   list(APPEND sources ${found})
 endforeach()

@@ -15,17 +15,17 @@
 
 #include "core/error.h"
 #include "tools/nccl_log.h"
-#include "transport/topology/describe.h"
-#include "transport/topology/discover.h"
-#include "transport/topology/network.h"
-#include "transport/topology/read_hwloc.h"
-#include "transport/topology/read_nccl.h"
-#include "transport/topology/read_smi.h"
-#include "transport/topology/read_sysfs.h"
-#include "transport/topology/show/json.h"
-#include "transport/topology/show/text.h"
-#include "transport/topology/source.h"
-#include "transport/topology/write_nccl.h"
+#include "topology/describe.h"
+#include "topology/discover.h"
+#include "topology/network.h"
+#include "topology/read_hwloc.h"
+#include "topology/read_nccl.h"
+#include "topology/read_smi.h"
+#include "topology/read_sysfs.h"
+#include "topology/show/json.h"
+#include "topology/show/text.h"
+#include "topology/source.h"
+#include "topology/write_nccl.h"
 
 namespace tutti::topology {
 namespace {

@@ -5,10 +5,10 @@
 #include <fstream>
 #include <regex>
 
+#include "tests/support/xml.h"
+#include "tests/tools/tutti_command.h"
 #include "tests/topology/topology_data.h"
 #include "tests/topology/topology_samples.h"
-#include "tests/tools/tutti_command.h"
-#include "tests/support/xml.h"
 
 namespace tutti {
 namespace {

@@ -8,10 +8,10 @@
 #include <string>
 
 #include "tests/topology/topology_samples.h"
-#include "transport/topology/build.h"
-#include "transport/topology/check.h"
-#include "transport/topology/discover.h"
-#include "transport/topology/show/text.h"
+#include "topology/build.h"
+#include "topology/check.h"
+#include "topology/discover.h"
+#include "topology/show/text.h"
 
 namespace tutti::topology {
 namespace {

@@ -1,5 +1,5 @@
-// Real topology files (tests/topology/topology_data.h): read as others read them, written as they were, and
-// each with one fault at a time.
+// Real topology files (tests/topology/topology_data.h): read as others read them, written as they
+// were, and each with one fault at a time.
 #include "tests/topology/topology_data.h"
 
 #include <fmt/format.h>
@@ -19,13 +19,13 @@
 #include "collectives/model/lanes.h"
 #include "core/error.h"
 #include "tests/support/temporary_folder.h"
-#include "transport/topology/discover.h"
-#include "transport/topology/nics.h"
-#include "transport/topology/read_nccl.h"
-#include "transport/topology/show/json.h"
-#include "transport/topology/show/text.h"
-#include "transport/topology/source.h"
-#include "transport/topology/write_nccl.h"
+#include "topology/discover.h"
+#include "topology/nics.h"
+#include "topology/read_nccl.h"
+#include "topology/show/json.h"
+#include "topology/show/text.h"
+#include "topology/source.h"
+#include "topology/write_nccl.h"
 
 namespace tutti::topology {
 namespace {

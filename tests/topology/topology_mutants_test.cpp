@@ -15,12 +15,12 @@
 #include "core/error.h"
 #include "tests/topology/topology_data.h"
 #include "tests/topology/topology_samples.h"
-#include "transport/topology/discover.h"
-#include "transport/topology/read_nccl.h"
-#include "transport/topology/show/json.h"
-#include "transport/topology/show/text.h"
-#include "transport/topology/source.h"
-#include "transport/topology/write_nccl.h"
+#include "topology/discover.h"
+#include "topology/read_nccl.h"
+#include "topology/show/json.h"
+#include "topology/show/text.h"
+#include "topology/source.h"
+#include "topology/write_nccl.h"
 
 namespace tutti::topology {
 namespace {

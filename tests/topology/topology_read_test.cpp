@@ -17,13 +17,13 @@
 #include "core/error.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/topology/topology_samples.h"
-#include "transport/topology/cpu_mask.h"
-#include "transport/topology/discover.h"
-#include "transport/topology/nics.h"
-#include "transport/topology/read_nccl.h"
-#include "transport/topology/show/text.h"
-#include "transport/topology/source.h"
-#include "transport/topology/write_nccl.h"
+#include "topology/cpu_mask.h"
+#include "topology/discover.h"
+#include "topology/nics.h"
+#include "topology/read_nccl.h"
+#include "topology/show/text.h"
+#include "topology/source.h"
+#include "topology/write_nccl.h"
 
 namespace tutti::topology {
 namespace {

@@ -18,10 +18,10 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "tests/transport/chaos_sockets.h"
-#include "tests/support/clean_environment.h"
 #include "tests/comm/random_calls.h"
+#include "tests/support/clean_environment.h"
 #include "tests/support/thread_ranks.h"
+#include "tests/transport/chaos_sockets.h"
 
 namespace tutti::test {
 namespace {

@@ -14,8 +14,8 @@
 #include "collectives/draw/run.h"
 #include "core/error.h"
 #include "tests/support/xml.h"
-#include "transport/topology/describe.h"
-#include "transport/topology/discover.h"
+#include "topology/describe.h"
+#include "topology/discover.h"
 
 namespace tutti::cluster {
 namespace {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "collectives/cluster/predict.h"
-#include "transport/topology/graph.h"
+#include "topology/graph.h"
 
 namespace tutti::test {
 

@@ -16,8 +16,8 @@
 #include "core/error.h"
 #include "tests/collectives/model/plan_trial.h"
 #include "tests/topology/topology_data.h"
-#include "transport/topology/discover.h"
-#include "transport/topology/nics.h"
+#include "topology/discover.h"
+#include "topology/nics.h"
 
 namespace tutti::cluster {
 namespace {

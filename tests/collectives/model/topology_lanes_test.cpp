@@ -17,11 +17,11 @@
 #include "core/error.h"
 #include "tests/topology/topology_data.h"
 #include "tests/topology/topology_samples.h"
-#include "transport/topology/describe.h"
-#include "transport/topology/discover.h"
-#include "transport/topology/nics.h"
-#include "transport/topology/read_nccl.h"
-#include "transport/topology/source.h"
+#include "topology/describe.h"
+#include "topology/discover.h"
+#include "topology/nics.h"
+#include "topology/read_nccl.h"
+#include "topology/source.h"
 
 namespace tutti {
 namespace {

@@ -1,0 +1,30 @@
+// A machine that is only described: "8xH100", "2xRTX4090", "2xA100-PCIe nvlink". It becomes NCCL's
+// system XML, so that whatever reads topology files reads it, and people can change it.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "topology/constants.h"
+
+namespace tutti::topology {
+
+/// The GPU that is meant by a name as people and drivers write it: "H100", "A100-SXM4-40GB",
+/// "NVIDIA GeForce RTX 4090", "Tesla V100-SXM2-32GB"; null: none of the table.
+const GpuModel* find_gpu_model(std::string_view name);
+
+/// XML of one host with `count` GPUs of a model, on two processors, with a bridge and a port of
+/// `port_rate` Gbit/s (0: none) for each `count / ports` of them. `bridged`: GPUs for PCI slots
+/// have their NVLink bridge, which joins pairs.
+std::string machine_xml(const GpuModel& model, int count, int ports, double port_rate,
+                        bool bridged);
+
+struct Described {
+  const GpuModel* model = nullptr;
+  int count = 0;
+  bool bridged = false;
+};
+/// Throws Error(invalid_argument) that says what could stand there.
+Described parse_machine(std::string_view text);
+
+}  // namespace tutti::topology

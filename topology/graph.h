@@ -1,0 +1,111 @@
+// A machine, or several, as one directed graph: what data can go through, from where to where, how
+// fast. The search for rings and trees, predictions and pictures read it; discovery and files make
+// it (build.h). A link is one direction of a wire and also the resource that whoever uses it
+// shares: path(a, b) names the links, so two paths disturb each other where they name the same one.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "topology/records.h"
+
+namespace tutti::topology {
+
+enum class NodeKind : std::uint8_t {
+  host,    // no links; what is on it names it
+  numa,    // a NUMA domain: cores and their memory
+  root,    // a PCI host bridge
+  bridge,  // a PCI switch, or one port of it
+  gpu,
+  gpu_switch,  // all NVSwitches of a host, which share their load, as one
+  nic,
+  port,     // of a NIC: what a network is plugged into
+  network,  // switches between hosts
+};
+enum class LinkKind : std::uint8_t { nvlink, xgmi, c2c, pci, socket, network, inside };
+
+std::string_view name(NodeKind kind);
+std::string_view name(LinkKind kind);
+
+struct Node {
+  NodeKind kind = NodeKind::host;
+  std::string name;   // "gpu3", "numa1", "mlx5_0", "0000:81:00.0"; of several hosts "h2.gpu3"
+  std::string model;  // what people call it, if known
+  int host = 0;
+  int number = -1;    // gpu: NCCL's dev; numa: the system's number; port: NCCL's dev
+  int parent = -1;    // what it is drawn in
+  int members = 1;    // switches in a gpu_switch
+  bool up = true;     // port: connected
+  std::string cores;  // numa: which, as a mask (cpu_mask.h); "" where nobody says
+  Maybe<BusId> bus;
+  Origin origin;
+};
+
+struct Link {
+  int from = 0, to = 0;
+  LinkKind kind = LinkKind::inside;
+  int lanes = 1;         // NVLink or xGMI links that it is made of; lanes of PCI
+  double bandwidth = 0;  // GB/s that transfers reach, in this direction
+  double latency = 0;    // ns
+  bool assumed = false;  // no record says the bandwidth: it is the model's, or usual
+  Origin origin;
+};
+
+/// How near two nodes are, in the words of nvidia-smi; nearest first.
+enum class Near : std::uint8_t { self, gpu_links, pix, pxb, phb, node, sys, network, apart };
+std::string_view name(Near near);
+
+struct Path {
+  std::vector<int> links;  // in order; none from a node to itself
+  double bandwidth = 0;    // of the narrowest
+  double latency = 0;      // ns, all together
+  Near near = Near::apart;
+};
+
+class Graph {
+ public:
+  std::string source, format;
+  std::vector<Doubt> doubts;        // what was not believed
+  std::vector<std::string> unseen;  // what the source does not say
+
+  int add(Node node);
+  /// Both directions; they may differ, and one that carries nothing is none.
+  void connect(int a, int b, Link there, Link back);
+  void connect(int a, int b, const Link& both) { connect(a, b, both, both); }
+
+  void set_members(int n, int members) { nodes_[static_cast<std::size_t>(n)].members = members; }
+
+  const std::vector<Node>& nodes() const { return nodes_; }
+  const std::vector<Link>& links() const { return links_; }
+  const Node& node(int n) const { return nodes_[static_cast<std::size_t>(n)]; }
+  const Link& link(int l) const { return links_[static_cast<std::size_t>(l)]; }
+  const std::vector<int>& out(int n) const { return out_[static_cast<std::size_t>(n)]; }
+  int hosts() const;
+
+  /// In the order in which NCCL numbers them, hosts one after the other.
+  std::vector<int> all(NodeKind kind) const;
+  std::vector<int> gpus() const { return all(NodeKind::gpu); }
+  /// By name, or "gpu3", "numa1", ... ; -1 where there is none.
+  int find(std::string_view name) const;
+
+  /// The widest way, and of these the one with the fewest links; between GPUs one over their own
+  /// links, if there is one. GPUs and ports pass nothing on.
+  Path path(int from, int to) const;
+  /// To all nodes at once, by node.
+  std::vector<Path> paths(int from) const;
+  /// GB/s that can leave a node over its links, or arrive, all together.
+  double bandwidth_out(int n) const;
+  double bandwidth_in(int n) const;
+
+ private:
+  std::vector<Path> paths(int from, bool gpu_links) const;
+  Near near(const Path& path, int from, int to) const;
+
+  std::vector<Node> nodes_;
+  std::vector<Link> links_;
+  std::vector<std::vector<int>> out_;
+};
+
+}  // namespace tutti::topology

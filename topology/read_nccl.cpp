@@ -1,0 +1,278 @@
+// See read_nccl.h.
+#include "topology/read_nccl.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <string_view>
+
+namespace tutti::topology {
+namespace {
+
+using std::string_view;
+
+class SystemReader {
+ public:
+  explicit SystemReader(const XmlSource& xml) : xml_(xml) {
+    records_.source = xml.name();
+    records_.elements = xml.elements();
+  }
+
+  Records read() {
+    bool found = false;
+    for (const pugi::xml_node& root : xml_.document().children("system")) {
+      found = true;
+      read_system(root);
+    }
+    if (!found) {
+      xml_.refuse(xml_.document().first_child(),
+                  xml_.elements() == 0
+                      ? "expected <system>, found no element"
+                      : fmt::format("expected <system>, found <{}>", printable(first_element())));
+    }
+    if (records_.cpus.empty()) {
+      xml_.refuse(xml_.document().child("system"), "expected <cpu> in <system>, found none");
+    }
+    return std::move(records_);
+  }
+
+ private:
+  std::string first_element() const {
+    for (const pugi::xml_node& node : xml_.document().children()) {
+      if (node.type() == pugi::node_element) return node.name();
+    }
+    return "";
+  }
+
+  void read_system(const pugi::xml_node& system) {
+    const Attributes a(xml_, system, records_.doubts);
+    records_.version = a.integer_or("version", 1);
+    records_.format = fmt::format("NCCL system XML, version {}", records_.version);
+    if (records_.version != 1 && records_.version != 2) {
+      records_.doubts.push_back({fmt::format("{}: version {} is not known; it is read as version 2",
+                                             xml_.origin(system).text(), records_.version)});
+    }
+    const std::size_t first_cpu = records_.cpus.size();
+    first_hash_.clear();
+    bool several = false;
+    for (const pugi::xml_node& cpu : system.children("cpu")) {
+      const std::string hash = cpu.attribute("host_hash").value();
+      if (hash.empty() || is_zero(hash)) continue;
+      several = several || (!first_hash_.empty() && hash != first_hash_);
+      if (first_hash_.empty()) first_hash_ = hash;
+    }
+    zero_is_none_ = !several && !first_hash_.empty();
+    for (const pugi::xml_node& cpu : system.children("cpu")) read_cpu(cpu);
+    for (const pugi::xml_node& node : system.children()) {
+      if (string_view(node.name()) == "pci") {
+        // Without a processor above it: on the first one.
+        if (records_.cpus.size() == first_cpu) continue;
+        read_pci(node, static_cast<int>(first_cpu), -1);
+      }
+    }
+  }
+
+  /// Zero says nothing where all others are of one host.
+  std::string hash_of(const pugi::xml_node& cpu) const {
+    const std::string hash = cpu.attribute("host_hash").value();
+    return zero_is_none_ && is_zero(hash) ? "" : hash;
+  }
+  static bool is_zero(string_view hash) { return hash == "0x0" || hash == "0"; }
+
+  /// Of a processor that does not say it, in a file where others do: the host of the one before, if
+  /// that does not have such a NUMA domain already, else of the one after it.
+  int host_of(const pugi::xml_node& cpu, int numa) {
+    std::string hash = hash_of(cpu);
+    if (hash.empty() && !first_hash_.empty()) {
+      hash = first_hash_;
+      const int before = records_.cpus.empty() ? -1 : records_.cpus.back().host;
+      const std::string after = hash_of(cpu.next_sibling("cpu"));
+      const bool taken = std::ranges::any_of(
+          records_.cpus, [&](const CpuRecord& c) { return c.host == before && c.numa == numa; });
+      if (before >= 0 && (!taken || after.empty())) {
+        hash = records_.hosts[static_cast<std::size_t>(before)];
+      } else if (!after.empty()) {
+        hash = after;
+      }
+      records_.doubts.push_back({fmt::format(
+          "{}: NUMA domain {} does not say of which host it is, unlike others; {} is taken",
+          xml_.origin(cpu).text(), numa, printable(hash))});
+    }
+    const auto [at, is_new] = hosts_.try_emplace(hash, static_cast<int>(hosts_.size()));
+    if (is_new) records_.hosts.push_back(hash);
+    return at->second;
+  }
+
+  void read_cpu(const pugi::xml_node& node) {
+    const Attributes a(xml_, node, records_.doubts);
+    CpuRecord cpu;
+    cpu.numa = a.integer_or("numaid", -1);
+    cpu.host = host_of(node, cpu.numa);
+    cpu.affinity = a.text("affinity");
+    cpu.arch = a.text("arch");
+    cpu.vendor = a.text("vendor");
+    if (a.integer("familyid")) cpu.family = a.integer_or("familyid", 0);
+    if (a.integer("modelid")) cpu.model = a.integer_or("modelid", 0);
+    cpu.origin = xml_.origin(node);
+    records_.cpus.push_back(cpu);
+    read_children(node, static_cast<int>(records_.cpus.size()) - 1, -1);
+  }
+
+  void read_children(const pugi::xml_node& node, int cpu, int parent) {
+    for (const pugi::xml_node& child : node.children()) {
+      const string_view name = child.name();
+      if (name == "pci") {
+        read_pci(child, cpu, parent);
+      } else if (name == "nic" && parent < 0) {
+        DeviceRecord d;  // of no PCI device: virtual
+        d.cpu = cpu;
+        d.origin = xml_.origin(child);
+        read_nic(child, d);
+        records_.devices.push_back(std::move(d));
+      }
+    }
+  }
+
+  void read_pci(const pugi::xml_node& node, int cpu, int parent) {
+    const Attributes a(xml_, node, records_.doubts);
+    DeviceRecord d;
+    d.cpu = cpu;
+    d.parent = parent;
+    d.origin = xml_.origin(node);
+    d.bus = a.bus_id("busid");
+    if (!d.bus && a.text("busid").empty()) {
+      records_.doubts.push_back(
+          {fmt::format("{}: <pci> without busid; it gets none", d.origin.text())});
+    }
+    d.pci_class = static_cast<std::uint32_t>(a.integer("class").value_or(0)) & 0xffffff;
+    d.vendor = a.text("vendor");
+    d.device = a.text("device");
+    d.subsystem_vendor = a.text("subsystem_vendor");
+    d.subsystem_device = a.text("subsystem_device");
+    d.speed_text = a.text("link_speed");
+    d.speed = transfers_per_second(d.speed_text);
+    if (a.integer("link_width")) d.width = a.integer_or("link_width", 0);
+    for (const pugi::xml_node& child : node.children()) {
+      const string_view name = child.name();
+      if (name == "gpu") {
+        read_gpu(child, d);
+      } else if (name == "nic") {
+        read_nic(child, d);
+      } else if (name == "pcilink") {
+        const Attributes link(xml_, child, records_.doubts);
+        if (const auto target = link.bus_id("target")) d.peer_switches.push_back(*target);
+      }
+    }
+    records_.devices.push_back(std::move(d));
+    read_children(node, cpu, static_cast<int>(records_.devices.size()) - 1);
+  }
+
+  void read_gpu(const pugi::xml_node& node, DeviceRecord& device) {
+    const Attributes a(xml_, node, records_.doubts);
+    if (device.gpu) {
+      records_.doubts.push_back(
+          {fmt::format("{}: a second <gpu> in {}; the first one counts", xml_.origin(node).text(),
+                       device.bus ? text_of(*device.bus) : "<pci>")});
+      return;
+    }
+    GpuRecord g;
+    g.dev = a.integer_or("dev", -1);
+    g.rank = a.integer_or("rank", -1);
+    g.sm = a.integer_or("sm", 0);
+    g.gcn = a.text("gcn");
+    g.arch = a.text("arch");
+    if (a.integer("gdr")) g.gdr = a.integer_or("gdr", 0);
+    g.origin = xml_.origin(node);
+    for (const pugi::xml_node& child : node.children()) {
+      const string_view name = child.name();
+      const Attributes l(xml_, child, records_.doubts);
+      GpuLinkRecord link;
+      if (name == "nvlink" || name == "xgmi") {
+        link.kind = name == "xgmi" ? GpuLinkRecord::Kind::xgmi : GpuLinkRecord::Kind::nvlink;
+        link.target = parse_bus_id(trimmed(l.text("target")));  // none: check_gpu_links.cpp says so
+        link.target_class = static_cast<std::uint32_t>(l.integer("tclass").value_or(0)) & 0xffffff;
+      } else if (name == "c2c") {
+        link.kind = GpuLinkRecord::Kind::c2c;
+        link.bandwidth = l.integer("bw").value_or(0);
+      } else {
+        continue;
+      }
+      link.count = l.integer("count").value_or(0);
+      link.origin = xml_.origin(child);
+      g.links.push_back(link);
+    }
+    device.gpu = std::move(g);
+  }
+
+  void read_nic(const pugi::xml_node& node, DeviceRecord& device) {
+    device.has_nic = true;
+    ++device.nic_elements;
+    for (const pugi::xml_node& child : node.children("net")) {
+      const Attributes a(xml_, child, records_.doubts);
+      NetRecord net;
+      net.name = a.text("name");
+      net.dev = a.integer_or("dev", -1);
+      net.speed = a.integer("speed");
+      net.latency = a.number("latency");
+      net.port = a.integer_or("port", 0);
+      net.guid = a.text("guid");
+      net.max_connections = a.integer("maxconn");
+      if (a.integer("gdr")) net.gdr = a.integer_or("gdr", 0);
+      if (a.integer("coll")) net.coll = a.integer_or("coll", 0);
+      net.origin = xml_.origin(child);
+      device.nets.push_back(std::move(net));
+    }
+  }
+
+  const XmlSource& xml_;
+  Records records_;
+  std::map<std::string, int> hosts_;  // index by name
+  std::string first_hash_;            // of this <system>; "": nobody says a host
+  bool zero_is_none_ = false;
+};
+
+/// NCCL writes the host's number into the upper byte.
+int device_number(const Attributes& a) {
+  return static_cast<int>(a.integer("dev").value_or(-1) & 0x00ffffff);
+}
+
+}  // namespace
+
+Records read_nccl_system(const XmlSource& xml) { return SystemReader(xml).read(); }
+
+NcclGraphs read_nccl_graphs(const XmlSource& xml) {
+  NcclGraphs all;
+  const pugi::xml_node root = xml.document().child("graphs");
+  if (!root) xml.refuse(xml.document().first_child(), "expected <graphs>");
+  for (const pugi::xml_node& node : root.children("graph")) {
+    const Attributes a(xml, node, all.doubts);
+    NcclGraph g;
+    g.id = a.integer_or("id", 0);
+    g.pattern = a.integer_or("pattern", 0);
+    g.cross_nic = a.integer_or("crossnic", 0) != 0;
+    g.speed_intra = a.number("speedintra").value_or(0);
+    g.speed_inter = a.number("speedinter").value_or(0);
+    g.type_intra = a.text("typeintra");
+    g.type_inter = a.text("typeinter");
+    for (const pugi::xml_node& channel : node.children("channel")) {
+      NcclGraph::Channel c;
+      for (const pugi::xml_node& member : channel.children()) {
+        const Attributes m(xml, member, all.doubts);
+        const std::string_view name = member.name();
+        if (name == "gpu") c.gpus.push_back(device_number(m));
+        if (name == "net") c.nets.push_back(device_number(m));
+      }
+      g.channels.push_back(std::move(c));
+    }
+    if (a.integer_or("nchannels", 0) != static_cast<int>(g.channels.size())) {
+      all.doubts.push_back(
+          {fmt::format("{}: nchannels is {}, but there are {}", xml.origin(node).text(),
+                       a.integer_or("nchannels", 0), g.channels.size())});
+    }
+    all.graphs.push_back(std::move(g));
+  }
+  return all;
+}
+
+}  // namespace tutti::topology

@@ -1,0 +1,73 @@
+// Reading what may be anything: files of bounded size, XML without tricks, numbers that are whole.
+// Whatever is wrong is said with its place; nothing that is read decides how much memory is taken.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <pugixml.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "topology/records.h"
+
+namespace tutti::topology {
+
+/// The bytes that a topology file may have. The largest that is known, of a rack, has 200 KiB.
+constexpr std::size_t kMostBytes = std::size_t{32} << 20;
+
+/// All of a file. Throws Error(invalid_argument) where it is a folder, unreadable, or too large.
+std::string read_file(const std::string& path);
+
+/// A parsed XML document that knows its lines.
+class XmlSource {
+ public:
+  /// Throws Error(invalid_argument) with the line for what is no XML, or declares entities (which
+  /// no topology file needs, and with which short files grow long), or is nested too deep.
+  XmlSource(std::string text, std::string name);
+
+  const pugi::xml_document& document() const { return document_; }
+  const std::string& name() const { return name_; }
+  std::int64_t elements() const { return elements_; }
+  Origin origin(const pugi::xml_node& node) const;
+  [[noreturn]] void refuse(const pugi::xml_node& at, const std::string& what) const;
+
+ private:
+  int line_of(std::ptrdiff_t offset) const;
+
+  std::string name_;
+  std::vector<std::ptrdiff_t> line_ends_;
+  pugi::xml_document document_;
+  std::int64_t elements_ = 0;
+};
+
+/// Attributes as numbers: absent ones are nothing, and so are those that are none, with a doubt.
+class Attributes {
+ public:
+  Attributes(const XmlSource& source, const pugi::xml_node& node, std::vector<Doubt>& doubts)
+      : source_(source), node_(node), doubts_(doubts) {}
+
+  std::string text(const char* name) const;
+  std::optional<std::int64_t> integer(const char* name) const;  // decimal or 0x...
+  std::optional<double> number(const char* name) const;
+  std::optional<BusId> bus_id(const char* name) const;
+  int integer_or(const char* name, int otherwise) const;
+
+ private:
+  void doubt(const char* name, const char* value, const char* expected) const;
+
+  const XmlSource& source_;
+  const pugi::xml_node& node_;
+  std::vector<Doubt>& doubts_;
+};
+
+/// All of `text` as a number.
+std::optional<std::int64_t> whole_integer(std::string_view text, int base = 10);
+std::optional<double> whole_number(std::string_view text);
+/// "16.0 GT/s PCIe", "16 GT/s", "2.5 GT/s": 16, 16, 2.5.
+std::optional<double> transfers_per_second(std::string_view text);
+std::string_view trimmed(std::string_view text);
+/// For messages: what is no printable ASCII or valid UTF-8 becomes ?, what is long is cut.
+std::string printable(std::string_view text, std::size_t most = 80);
+
+}  // namespace tutti::topology
