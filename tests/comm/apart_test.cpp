@@ -17,9 +17,9 @@
 #include <thread>
 #include <vector>
 
-#include "clean_environment.h"
 #include "core/memory.h"
-#include "thread_ranks.h"
+#include "tests/support/clean_environment.h"
+#include "tests/support/thread_ranks.h"
 
 namespace tutti {
 namespace {

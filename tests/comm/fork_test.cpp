@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/memory.h"
-#include "thread_ranks.h"
+#include "tests/support/thread_ranks.h"
 
 namespace tutti {
 namespace {

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "thread_ranks.h"
+#include "tests/support/thread_ranks.h"
 
 namespace tutti {
 namespace {

@@ -18,10 +18,10 @@
 #include <thread>
 #include <vector>
 
-#include "clean_environment.h"
 #include "core/memory.h"
-#include "processes.h"
-#include "thread_ranks.h"
+#include "tests/support/clean_environment.h"
+#include "tests/support/processes.h"
+#include "tests/support/thread_ranks.h"
 
 namespace tutti {
 namespace {

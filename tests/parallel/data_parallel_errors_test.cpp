@@ -13,7 +13,7 @@
 
 #include "parallel/data_parallel/data_parallel.h"
 #include "parallel_model.h"
-#include "thread_ranks.h"
+#include "tests/support/thread_ranks.h"
 
 namespace tutti::parallel {
 namespace {

@@ -21,7 +21,7 @@
 #include "parallel/gather_trace.h"
 #include "parallel/not_finite.h"
 #include "parallel_model.h"
-#include "thread_ranks.h"
+#include "tests/support/thread_ranks.h"
 
 namespace tutti::parallel {
 namespace {

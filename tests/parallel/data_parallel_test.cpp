@@ -14,7 +14,7 @@
 
 #include "parallel/throttled_axis.h"
 #include "parallel_model.h"
-#include "thread_ranks.h"
+#include "tests/support/thread_ranks.h"
 
 namespace tutti::parallel {
 namespace {

@@ -14,7 +14,7 @@
 #include "hybrid_model_math.h"
 #include "parallel/hybrid/shared_gradients.h"
 #include "parallel/mesh.h"
-#include "thread_ranks.h"
+#include "tests/support/thread_ranks.h"
 
 namespace tutti::test {
 namespace {

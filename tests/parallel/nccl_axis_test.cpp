@@ -9,7 +9,7 @@
 
 #include "bench/nccl/axis.h"
 #include "parallel/data_parallel/data_parallel.h"
-#include "thread_ranks.h"
+#include "tests/support/thread_ranks.h"
 
 namespace tutti::bench {
 namespace {

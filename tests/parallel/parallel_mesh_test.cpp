@@ -17,7 +17,7 @@
 #include "parallel/mesh.h"
 #include "parallel/roll_call.h"
 #include "parallel/throttled_axis.h"
-#include "thread_ranks.h"
+#include "tests/support/thread_ranks.h"
 
 namespace tutti::parallel {
 namespace {

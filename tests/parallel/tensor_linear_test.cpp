@@ -8,10 +8,10 @@
 #include <thread>
 
 #include "core/error.h"
-#include "matrix_reference.h"
 #include "parallel/tensor/linear.h"
 #include "parallel/throttled_axis.h"
-#include "thread_ranks.h"
+#include "tests/comm/matrix_reference.h"
+#include "tests/support/thread_ranks.h"
 
 namespace tutti::parallel::tensor {
 namespace {

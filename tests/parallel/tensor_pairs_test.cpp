@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "parallel/tensor/pairs.h"
-#include "thread_ranks.h"
+#include "tests/support/thread_ranks.h"
 
 namespace tutti::parallel::tensor {
 namespace {

@@ -8,9 +8,9 @@
 
 #include "core/convert.h"
 #include "core/error.h"
-#include "matrix_reference.h"
 #include "parallel/tensor/vocabulary.h"
-#include "thread_ranks.h"
+#include "tests/comm/matrix_reference.h"
+#include "tests/support/thread_ranks.h"
 
 namespace tutti::parallel::tensor {
 namespace {

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "thread_ranks.h"
+#include "tests/support/thread_ranks.h"
 
 namespace tutti {
 namespace {
