@@ -65,14 +65,19 @@ enum class Over : bool { links, windows };
 /// An algorithm that has one slice, or...
 template <auto kGenerate, auto kTextbook, auto kHops>
 constexpr Algorithm one(Collective c, std::string_view name, Over over, std::string_view summary) {
-  return {c, name, summary, over == Over::windows, false, false, kGenerate, kTextbook, flat<kHops>};
+  return {c,         name,      summary,    over == Over::windows, false, false, false,
+          kGenerate, kTextbook, flat<kHops>};
 }
 /// ... one for each lane that is asked for.
 template <auto kGenerate, auto kTextbook, auto kHops>
 constexpr Algorithm many(Collective c, std::string_view name, Over over, std::string_view summary) {
-  return {c,          name,  summary,           over == Over::windows,
-          true,       false, sliced<kGenerate>, sliced_traffic<kTextbook>,
-          flat<kHops>};
+  return {c,     name,  summary,           over == Over::windows,     true,
+          false, false, sliced<kGenerate>, sliced_traffic<kTextbook>, flat<kHops>};
+}
+/// A ring or a chain.
+constexpr Algorithm in_order(Algorithm a) {
+  a.follows_order = true;
+  return a;
 }
 template <const char* kName, const Family& kFamily>
 constexpr Algorithm nested(Collective c, Over over, std::string_view summary) {
@@ -80,6 +85,7 @@ constexpr Algorithm nested(Collective c, Over over, std::string_view summary) {
           kName,
           summary,
           over == Over::windows,
+          false,
           false,
           needs_equal_groups(c),
           composed<kName, kFamily, kFamily>,
@@ -89,13 +95,14 @@ constexpr Algorithm nested(Collective c, Over over, std::string_view summary) {
 /// Windows inside of groups, links across.
 template <auto kGenerate, auto kTextbook, auto kAcross>
 constexpr Algorithm in_groups(Collective c, std::string_view name, std::string_view summary) {
-  return {c, name, summary, true, false, false, kGenerate, kTextbook, in_groups_hops<kAcross>};
+  return {c,     name,  summary,   true,      false,
+          false, false, kGenerate, kTextbook, in_groups_hops<kAcross>};
 }
 
 constexpr Algorithm kAlgorithms[] = {
-    many<ring_all_reduce, textbook::exchange_twice, textbook::around_twice>(
+    in_order(many<ring_all_reduce, textbook::exchange_twice, textbook::around_twice>(
         Collective::all_reduce, "ring", Over::links,
-        "Sums travel around a ring, then the results: least bytes, 2(n-1) hops"),
+        "Sums travel around a ring, then the results: least bytes, 2(n-1) hops")),
     one<tree_all_reduce, textbook::tree_all_reduce, textbook::up_and_down>(
         Collective::all_reduce, "tree", Over::links,
         "Up and down two binary trees at once: near least bytes, 4 log2 n hops"),
@@ -135,8 +142,8 @@ constexpr Algorithm kAlgorithms[] = {
               textbook::two_hops>(
         Collective::all_reduce, "hierarchical_pipelined",
         "As hierarchical_direct, with three messages under way: for long ones"),
-    many<ring_all_gather, textbook::exchange, textbook::around>(
-        Collective::all_gather, "ring", Over::links, "Blocks travel around a ring: n-1 hops"),
+    in_order(many<ring_all_gather, textbook::exchange, textbook::around>(
+        Collective::all_gather, "ring", Over::links, "Blocks travel around a ring: n-1 hops")),
     one<recursive_doubling_all_gather, textbook::recursive_doubling_all_gather, textbook::doubling>(
         Collective::all_gather, "recursive_doubling", Over::links,
         "Partners at distance 1, 2, 4, ... exchange all that they have: log2 n hops"),
@@ -159,8 +166,8 @@ constexpr Algorithm kAlgorithms[] = {
               textbook::one_hop>(
         Collective::all_gather, "hierarchical_pipelined",
         "As hierarchical_direct, with three messages under way: for long ones"),
-    many<ring_reduce_scatter, textbook::exchange, textbook::around>(
-        Collective::reduce_scatter, "ring", Over::links, "Sums travel around a ring: n-1 hops"),
+    in_order(many<ring_reduce_scatter, textbook::exchange, textbook::around>(
+        Collective::reduce_scatter, "ring", Over::links, "Sums travel around a ring: n-1 hops")),
     one<recursive_halving_reduce_scatter, textbook::recursive_halving_reduce_scatter,
         textbook::halving>(Collective::reduce_scatter, "recursive_halving", Over::links,
                            "Halves between partners, the farthest first: log2 n hops"),
@@ -188,9 +195,9 @@ constexpr Algorithm kAlgorithms[] = {
     one<tree_broadcast, textbook::tree_broadcast, textbook::up_or_down>(
         Collective::broadcast, "tree", Over::links,
         "Down two binary trees, half of the data each: log2 n hops"),
-    many<chain_broadcast, textbook::chain_broadcast, textbook::around>(
+    in_order(many<chain_broadcast, textbook::chain_broadcast, textbook::around>(
         Collective::broadcast, "chain", Over::links,
-        "From rank to rank, tile after tile: for long messages"),
+        "From rank to rank, tile after tile: for long messages")),
     many<direct_broadcast, textbook::from_root, textbook::one_hop>(
         Collective::broadcast, "direct", Over::links, "The root sends to everyone: 1 hop"),
     many<direct_window_broadcast, textbook::read_root, textbook::two_hops>(
@@ -215,9 +222,9 @@ constexpr Algorithm kAlgorithms[] = {
     one<tree_reduce, textbook::tree_reduce, textbook::up_or_down>(
         Collective::reduce, "tree", Over::links,
         "Up two binary trees, half of the data each: log2 n hops"),
-    many<chain_reduce, textbook::chain_reduce, textbook::around>(
+    in_order(many<chain_reduce, textbook::chain_reduce, textbook::around>(
         Collective::reduce, "chain", Over::links,
-        "From rank to rank, tile after tile: for long messages"),
+        "From rank to rank, tile after tile: for long messages")),
     many<direct_reduce, textbook::to_root, textbook::one_hop>(
         Collective::reduce, "direct", Over::links,
         "Everyone sends to the root, which sums up: 1 hop"),
@@ -265,16 +272,16 @@ constexpr Algorithm kAlgorithms[] = {
     many<direct_window_all_to_all, textbook::read_others, textbook::two_hops>(
         Collective::all_to_all, "direct_window", Over::windows,
         "Everyone reads its blocks where they are"),
-    one<ring_all_gather_v, textbook::exchange, textbook::around>(
-        Collective::all_gather_v, "ring", Over::links, "Blocks travel around a ring: n-1 hops"),
+    in_order(one<ring_all_gather_v, textbook::exchange, textbook::around>(
+        Collective::all_gather_v, "ring", Over::links, "Blocks travel around a ring: n-1 hops")),
     one<direct_all_gather_v, textbook::exchange, textbook::one_hop>(
         Collective::all_gather_v, "direct", Over::links,
         "Every block straight to every rank: 1 hop"),
     one<direct_window_all_gather_v, textbook::read_others, textbook::two_hops>(
         Collective::all_gather_v, "direct_window", Over::windows,
         "Everyone reads the others' blocks where they are"),
-    one<ring_reduce_scatter_v, textbook::exchange, textbook::around>(
-        Collective::reduce_scatter_v, "ring", Over::links, "Sums travel around a ring: n-1 hops"),
+    in_order(one<ring_reduce_scatter_v, textbook::exchange, textbook::around>(
+        Collective::reduce_scatter_v, "ring", Over::links, "Sums travel around a ring: n-1 hops")),
     one<direct_reduce_scatter_v, textbook::exchange, textbook::one_hop>(
         Collective::reduce_scatter_v, "direct", Over::links,
         "Every block straight to its owner: 1 hop"),

@@ -42,10 +42,12 @@ struct Algorithm {
   Collective collective;
   std::string_view name;     // "ring"
   std::string_view summary;  // one line for `tutti plan list`
-  bool windows;       // addresses other ranks' memory: of all, with links for signals alone, or of
-                      // those of its group, with data on the links across
-  bool lanes;         // honours PlanRequest::lanes > 1
-  bool equal_groups;  // hierarchical: refuses groups of different sizes
+  bool windows;        // addresses other ranks' memory: of all, with links for signals alone, or of
+                       // those of its group, with data on the links across
+  bool lanes;          // honours PlanRequest::lanes > 1
+  bool follows_order;  // each rank sends to the next one in its order alone, so lanes may have
+                       // orders of their own
+  bool equal_groups;   // hierarchical: refuses groups of different sizes
   /// Rank `rank`'s part. Throws Error(invalid_argument) for a request that it cannot serve.
   RankPlan (*generate)(const PlanRequest& request, int rank);
   /// What the textbook says rank `rank` moves, in chunks per tile.

@@ -35,9 +35,6 @@ static_assert(kMostChannels == kPlanChannels && kOwnChannels <= kFirstChannels);
 
 namespace {
 
-/// What goes from each rank to the next one in its order: other lanes may have other orders.
-bool follows_order(const Algorithm& a) { return a.name == "ring" || a.name == "chain"; }
-
 /// The same ranks with GPUs instead of cores.
 Platform on_gpus(const Platform& host) {
   Platform p = gpu_platform(host.ranks);
@@ -132,7 +129,7 @@ std::unique_ptr<ReadyPlan> Plans::ready(const Algorithm& algorithm, PlanRequest 
   request.collective = algorithm.collective;
   request.ranks = ranks_;
   auto plan = std::make_unique<ReadyPlan>();
-  plan->plan = layouts.size() > 1 && follows_order(algorithm)
+  plan->plan = layouts.size() > 1 && algorithm.follows_order
                    ? tutti::generate(algorithm, request, rank_, layouts)
                    : tutti::generate(algorithm, request, rank_, layouts.front());
   const Use use = use_of(algorithm, request, layouts.front(), hosts_);
