@@ -124,7 +124,8 @@ std::vector<Written> texts_of(const std::string& svg) {
 
 TEST_F(ScheduleCli, NarrowPicturesHaveRoomForTheirTexts) {
   for (const std::string what :
-       {"1f1b -n 1 -m 1", "zb-h1 -n 2 -m 1", "interleaved -n 2 -m 2 --forward 1.2345678e-3",
+       {"1f1b -n 1 -m 1", "zb-h1 -n 2 -m 1",
+        "interleaved -n 2 -m 2 --forward 1.2345678 --backward 2.3456789",
         "dualpipe-v -n 1 -m 2 --backward 7.77777 --weights 3.33333 --link 0.123456",
         "gpipe -n 3 -m 3"}) {
     ASSERT_EQ(tutti("schedule draw " + what), 0) << err;

@@ -125,9 +125,11 @@ class Picture {
     put("<text x=\"20\" y=\"32\" font-size=\"20\" font-weight=\"bold\">{}</text>\n", title);
     make_room(20, without_marks(title), 22);  // it is bold
     if (line_.never_start > 0) {
-      put("<text x=\"20\" y=\"54\" fill=\"#c00030\" font-weight=\"bold\">Deadlock: {} never "
-          "start{}</text>\n",
-          plural(line_.never_start, "action"), line_.never_start == 1 ? "s" : "");
+      const std::string trouble =
+          fmt::format("Deadlock: {} never start{}", plural(line_.never_start, "action"),
+                      line_.never_start == 1 ? "s" : "");
+      put("<text x=\"20\" y=\"54\" fill=\"#c00030\" font-weight=\"bold\">{}</text>\n", trouble);
+      make_room(20, trouble, 13);
       return;
     }
     double bubble = 0;

@@ -25,8 +25,8 @@ constexpr std::array<Generator, 7> kGenerators = {{
      "(p-1)(I+max(F-W,0))", "p", zero_bubble_h1},
     {"zb-h2", "the same with more forwards first", 1, false, "(p-1)max(I-W+|F-W|,0)", "2p-1",
      zero_bubble_h2},
-    {"zb-v", "two stages on each rank, down and up again; no waits", 2, false, "0 if F=I=W", "p",
-     zero_bubble_v},
+    {"zb-v", "two stages on each rank, down and up again; weights fill the waits", 2, false,
+     "0 if F=I=W", "p", zero_bubble_v},
     {"dualpipe-v", "down and up again; forwards beside backwards, which may overlap", 2, false,
      "(p-1)F/2 if F=I=W", "p+1/2", dualpipe_v},
 }};

@@ -205,8 +205,8 @@ TEST(Train, TrainsWithARankThatHasNoStages) {
       << "tutti schedule 1\nmine  ranks 2  stages 2  micro-batches 2  buffers 2  live 4\n"
          "rank 0  stages 0 1\n  0F0 1F0 1B0 0B0 0F1 1F1 1B1 0B1\nrank 1  stages\n";
   std::map<std::string, std::string> losses;
-  for (const std::string mix : {"none", "zero1", "zero2", "zero3", "fsdp", "none --tied",
-                                "fsdp --tied --recompute --check-nan --clip 0"}) {
+  for (const std::string mix :
+       {"none", "zero1", "fsdp", "zero3 --tied --recompute --check-nan --clip 0"}) {
     Job job(train(
         4, "--steps 3 --pp 2 --micro-batches 2 --schedule " + path.string() + " --shard " + mix));
     EXPECT_EQ(job.wait(), 0) << mix << job.err();
@@ -217,9 +217,7 @@ TEST(Train, TrainsWithARankThatHasNoStages) {
     }
   }
   std::filesystem::remove(path);
-  for (const std::string same : {"zero1", "zero2", "zero3", "fsdp"}) {
-    EXPECT_EQ(losses[same], losses["none"]) << same;
-  }
+  for (const std::string same : {"zero1", "fsdp"}) EXPECT_EQ(losses[same], losses["none"]) << same;
   EXPECT_NE(losses["none"], "");
 }
 
