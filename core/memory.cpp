@@ -22,6 +22,7 @@
 
 #include "core/error.h"
 #include "core/fork.h"
+#include "core/host_memory.h"
 #include "core/window_memory.h"
 
 namespace tutti {
@@ -37,6 +38,7 @@ struct Registry {
   std::map<const std::byte*, Entry> by_base;
   std::map<const void*, const std::byte*> registered;  // its base, by what the user registered
   std::uint32_t next_id = 1;
+  std::size_t bytes = 0;  // of all of them
   // Counts changes; what a thread remembers is valid while this has not moved.
   std::atomic<std::uint64_t> changes{1};
   std::mutex observers_mutex;  // never taken while the other one is held
@@ -62,10 +64,29 @@ struct Remembered {
 
 std::size_t page_bytes() { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)); }
 
+/// `error_number`: why.
+[[noreturn]] void refuse_window(std::size_t bytes, int error_number) {
+  throw_system_error(fmt::format("{} of window memory cannot be had (limits on files, and on "
+                                 "memory, apply to it: `ulimit -a`)",
+                                 memory_text(static_cast<double>(bytes))),
+                     error_number);
+}
+
+/// The system gives any size, and ends processes when the pages that were written to are too many.
+void refuse_more_than_there_is(std::size_t bytes, std::size_t before) {
+  static const std::uint64_t total = host_memory().total;
+  if (bytes <= total && before <= total - bytes) return;
+  const auto text = [](std::uint64_t n) { return memory_text(static_cast<double>(n)); };
+  throw Error(ErrorCode::system,
+              fmt::format("{} of window memory cannot be had: there are {} of memory for this "
+                          "process, with swap, and its windows have {} of it already; ask for less",
+                          text(bytes), text(total), text(before)));
+}
+
 /// New memory, of whole pages; not in the registry yet.
 Entry make(std::size_t rounded) {
   const int fd = memfd_create("tutti-window", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (fd < 0) throw std::bad_alloc();
+  if (fd < 0) refuse_window(rounded, errno);
   void* base = MAP_FAILED;
   // Sealed, so that nobody who maps it can be made to fault.
   if (ftruncate(fd, static_cast<off_t>(rounded)) == 0 &&
@@ -73,8 +94,9 @@ Entry make(std::size_t rounded) {
     base = mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   }
   if (base == MAP_FAILED) {
+    const int why = errno;
     close(fd);
-    throw std::bad_alloc();
+    refuse_window(rounded, why);
   }
   return {{0, static_cast<std::byte*>(base), rounded, fd}, forks_so_far(), false};
 }
@@ -83,10 +105,12 @@ Entry make(std::size_t rounded) {
 void add(Registry& r, Entry w) {
   w.id = r.next_id++;
   r.by_base.emplace(w.base, w);
+  r.bytes += w.bytes;
   r.changes.fetch_add(1, std::memory_order_release);
 }
 void remove(Registry& r, const Entry& w) {
   r.by_base.erase(w.base);
+  r.bytes -= w.bytes;
   r.changes.fetch_add(1, std::memory_order_release);
 }
 
@@ -152,9 +176,14 @@ bool replace(std::byte* base, void* with, std::size_t bytes) {
 void* allocate(std::size_t bytes) {
   if (bytes == 0) return nullptr;
   const std::size_t page = page_bytes();
-  if (bytes > static_cast<std::size_t>(PTRDIFF_MAX) - page) throw std::bad_alloc();
-  const Entry w = make((bytes + page - 1) / page * page);
   Registry& r = registry();
+  std::size_t before = 0;
+  {
+    const std::lock_guard lock(r.mutex);
+    before = r.bytes;
+  }
+  refuse_more_than_there_is(bytes, before);
+  const Entry w = make((bytes + page - 1) / page * page);
   const std::lock_guard lock(r.mutex);
   add(r, w);
   return w.base;
@@ -196,9 +225,10 @@ std::span<std::byte> register_memory(void* pointer, std::size_t bytes) {
   }
   Entry w = make(end - begin);
   if (!copy(SYS_pwrite64, w.fd, base, w.bytes) || !replace(base, w.base, w.bytes)) {
+    const int why = errno;
     munmap(w.base, w.bytes);
     close(w.fd);
-    throw std::bad_alloc();
+    refuse_window(w.bytes, why);
   }
   w.base = base;
   w.registered = true;

@@ -2,15 +2,15 @@
 #pragma once
 
 #include <cstddef>
-#include <new>
 #include <span>
 
 namespace tutti {
 
 /// `bytes` of zeroed, page-aligned memory in an anonymous memfd (nothing is named, nothing survives
 /// the process). Collectives on it are the fastest; any pointer into it may be used, on every rank
-/// a different one. Children of fork() share it. nullptr for 0 bytes. Throws std::bad_alloc.
-/// Thread-safe.
+/// a different one. Children of fork() share it. nullptr for 0 bytes. Throws Error(system) where
+/// this process would have more window memory than there is on the machine (or in the container),
+/// and where the system refuses. Thread-safe.
 void* allocate(std::size_t bytes);
 /// Frees what allocate() returned; nullptr is ignored. Not while an operation uses it.
 void deallocate(void* pointer) noexcept;
@@ -22,7 +22,8 @@ void deallocate(void* pointer) noexcept;
 /// come before the memory is freed, children of fork() share the pages. Nobody may write to them
 /// during the call, nor may a device have pinned them before it. Throws Error(invalid_argument)
 /// where there is no whole page, for memory that is not the process's own, writable and anonymous
-/// (mapped files, stacks), or whose pages are in a window already; std::bad_alloc. Thread-safe.
+/// (mapped files, stacks), or whose pages are in a window already; Error(system) where the system
+/// refuses. Thread-safe.
 std::span<std::byte> register_memory(void* pointer, std::size_t bytes);
 /// The pages are ordinary ones again, with what they hold. `pointer`: as it was registered;
 /// anything else is ignored. Not while an operation uses them, or anybody writes to them.
@@ -36,8 +37,9 @@ struct Allocator {
   template <class U>
   Allocator(const Allocator<U>&) {}  // NOLINT: allocators convert
   T* allocate(std::size_t n) {
-    if (n > static_cast<std::size_t>(-1) / sizeof(T)) throw std::bad_alloc();
-    return static_cast<T*>(tutti::allocate(n * sizeof(T)));
+    constexpr std::size_t kMost = static_cast<std::size_t>(-1) / sizeof(T);
+    // What is no number of bytes is more than there is, too.
+    return static_cast<T*>(tutti::allocate(n <= kMost ? n * sizeof(T) : kMost));
   }
   void deallocate(T* p, std::size_t) noexcept { tutti::deallocate(p); }
   template <class U>

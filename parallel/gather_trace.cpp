@@ -6,6 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "core/error.h"
+#include "parallel/roll_call.h"
+
 namespace tutti::parallel {
 
 void gather_json(std::ostream& out, Axis& ranks, const Trace& own) {
@@ -18,10 +21,18 @@ void gather_json(std::ostream& out, Axis& ranks, const Trace& own) {
   text.resize(most);
   std::string all(ranks.rank() == 0 ? most * size : 0, '\0');
   ranks.run(call_of(Collective::gather, text.data(), all.data(), most, DataType::uint8));
-  if (ranks.rank() != 0) return;
-  std::vector<std::string> of_rank;
-  for (std::size_t r = 0; r < size; ++r) of_rank.push_back(all.substr(r * most, lengths[r]));
-  write_json(out, of_rank);
+  std::string problem;
+  if (ranks.rank() == 0) {
+    std::vector<std::string> of_rank;
+    for (std::size_t r = 0; r < size; ++r) of_rank.push_back(all.substr(r * most, lengths[r]));
+    try {
+      write_json(out, of_rank);
+    } catch (const Error& e) {
+      problem = e.what();
+    }
+  }
+  problem = RollCall(ranks, nullptr).text_of(0, problem);
+  if (!problem.empty()) throw Error(ErrorCode::system, problem, ranks.world_rank(0));
 }
 
 }  // namespace tutti::parallel

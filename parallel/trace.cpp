@@ -2,10 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <map>
 #include <ostream>
 #include <sstream>
 #include <utility>
+
+#include "core/error.h"
 
 namespace tutti::parallel {
 namespace {
@@ -107,10 +110,16 @@ std::string events_json(const Trace& trace) {
 }
 
 void write_json(std::ostream& out, std::span<const std::string> events) {
+  errno = 0;
   out << "[\n";
   for (const std::string& lines : events) out << lines;
   // An event that says nothing takes the place of the last comma.
-  out << "{\"ph\": \"M\", \"name\": \"end\", \"pid\": 0}\n]\n";
+  out << "{\"ph\": \"M\", \"name\": \"end\", \"pid\": 0}\n]\n" << std::flush;
+  if (out) return;
+  // A file's error is the last one of the system's.
+  const std::string why = "the trace could not be written, and what there is of it is no trace";
+  if (errno != 0) throw_system_error(why);
+  throw Error(ErrorCode::system, why);
 }
 
 void write_json(std::ostream& out, std::span<const std::shared_ptr<Trace>> traces) {

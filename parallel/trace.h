@@ -50,7 +50,8 @@ class Trace {
   std::vector<Event> events_;
 };
 
-/// One file of the traces of several ranks, as JSON. Those of other processes: gather_trace.h.
+/// One file of the traces of several ranks, as JSON. Throws Error(system) where it could not be
+/// written to its end (a full disk). Those of other processes: gather_trace.h.
 void write_json(std::ostream& out, std::span<const std::shared_ptr<Trace>> traces);
 
 /// What such a file has of one trace; and a file of several of these.

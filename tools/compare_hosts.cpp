@@ -43,6 +43,7 @@ Hosts::Hosts(int ranks, int megabits)
   out << "*) exit 1 ;;\nesac\n"
       << "exec ip netns exec $space unshare -u sh -c \"hostname $space; $*\"\n";
   out.close();
+  if (!out) throw_system_error("cannot write " + script);
   chmod(script.c_str(), 0700);
 }
 

@@ -111,7 +111,7 @@ pipeline::Verdict prove(const Schedule& s) {
 constexpr int kMostRows = 64;
 
 void list() {
-  constexpr auto kRow = "{:<12} {:<8} {:<18} {:<10} {}\n";
+  constexpr auto kRow = "{:<12} {:<8} {:<22} {:<10} {}\n";
   fmt::print(kRow, "SCHEDULE", "VIRTUAL", "BUBBLE", "LIVE", "WHAT IT DOES");
   for (const pipeline::Generator& g : pipeline::generators()) {
     fmt::print(kRow, g.name,
@@ -122,7 +122,9 @@ void list() {
       "\nVIRTUAL: stages of each rank; [2]: any number, 2 if nothing is said.\n"
       "BUBBLE: what a rank waits at most, for p ranks with v stages each, if a micro-batch takes "
       "F, "
-      "B = I + W\n(inputs, weights) in a rank's share of the model, and there are enough of them.\n"
+      "B = I + W\n(inputs, weights) in a rank's share of the model, and there are enough of them. "
+      "p|m: where m is a\nmultiple of p; otherwise the last round is not full, and ranks wait "
+      "longer.\n"
       "LIVE: activations of such a share that a rank keeps at most, of m micro-batches.\n");
 }
 
@@ -156,12 +158,13 @@ void simulate(const Arguments& a) {
       "  bubble      {:.6g} ({:.1f} %): what a rank waits between its first and last action, "
       "at most\n",
       result.bubble, 100 * result.bubble / whole);
-  fmt::print("    {:<8}{:>10}{:>10}{:>10}{:>9}{:>8}\n", "", "from", "to", "bubble", "busy", "live");
+  fmt::print("    {:<9} {:>11} {:>11} {:>11} {:>9} {:>7}\n", "", "from", "to", "bubble", "busy",
+             "live");
   for (int r = 0; r < std::min(s.ranks(), kMostRows); ++r) {
     const auto& rank = result.ranks[static_cast<std::size_t>(r)];
-    fmt::print("    {:<8}{:>10.6g}{:>10.6g}{:>10.6g}{:>7.1f} %{:>8}\n", fmt::format("rank {}", r),
-               rank.first, rank.last, rank.bubble(), 100 * rank.busy / whole,
-               verdict.live[static_cast<std::size_t>(r)]);
+    fmt::print("    {:<9} {:>11.6g} {:>11.6g} {:>11.6g} {:>7.1f} % {:>7}\n",
+               fmt::format("rank {}", r), rank.first, rank.last, rank.bubble,
+               100 * rank.busy / whole, verdict.live[static_cast<std::size_t>(r)]);
   }
   if (s.ranks() > kMostRows) fmt::print("    ...\n");
 }

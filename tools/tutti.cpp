@@ -12,6 +12,7 @@
 #include <memory>
 #include <string_view>
 
+#include "bench/command_line.h"
 #include "core/error.h"
 #include "core/settings.h"
 #include "tools/calibrate.h"
@@ -58,7 +59,7 @@ void print_bad_usage(const CLI::App& app, const CLI::ParseError& error) {
     at = at->get_subcommands().front();
     command += " " + at->get_name();
   }
-  std::string what = error.what();
+  std::string what = usage_error(error);
   // CLI11 says that a command is missing before it looks at words that are none.
   const auto words = app.remaining(true);
   if (at->get_require_subcommand_min() > 0 && !words.empty()) {

@@ -1,14 +1,17 @@
 // Memory; see buffer.h.
 #include "bench/perf/buffer.h"
 
+#include <fmt/format.h>
+
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <new>
 #include <sstream>
 #include <string>
 #include <utility>
 
+#include "core/error.h"
+#include "core/host_memory.h"
 #include "core/memory.h"
 
 namespace tutti::perf {
@@ -22,7 +25,10 @@ constexpr std::size_t kPage = 4096;
 Buffer::Buffer(std::size_t bytes, bool window) {
   const std::size_t rounded = (bytes + kPage - 1) / kPage * kPage;
   data_ = static_cast<std::byte*>(window ? allocate(rounded) : std::aligned_alloc(kPage, rounded));
-  if (data_ == nullptr) throw std::bad_alloc();
+  if (data_ == nullptr) {
+    throw_system_error(
+        fmt::format("{} from malloc() cannot be had", memory_text(static_cast<double>(rounded))));
+  }
   if (window) {
     free_ = [](std::byte* data) { deallocate(data); };
   } else {

@@ -8,6 +8,7 @@
 #include <limits>
 #include <vector>
 
+#include "bench/command_line.h"
 #include "core/error.h"
 #include "core/settings.h"
 
@@ -236,7 +237,7 @@ ParsedOptions parse_options(std::string_view program, std::span<const std::strin
     parsed.text = app.help();
     return parsed;
   } catch (const CLI::Error& error) {
-    fail(error.what());
+    fail(usage_error(error));
     return parsed;
   }
   parsed.options.blocking = static_cast<Blocking>(raw.blocking);

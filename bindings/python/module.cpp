@@ -2,20 +2,30 @@
 #include <nanobind/nanobind.h>
 
 #include <cstddef>
-#include <new>
 
 #include "bindings/python/communicator.h"
 #include "bindings/python/errors.h"
+#include "core/error.h"
 #include "core/memory.h"
 
 namespace {
 
 namespace nb = nanobind;
 
+/// What Python calls it where there is no memory.
+void* allocate(std::size_t bytes) {
+  try {
+    return tutti::allocate(bytes);
+  } catch (const tutti::Error& e) {
+    PyErr_SetString(PyExc_MemoryError, e.what());
+    throw nb::python_error();
+  }
+}
+
 /// Window memory, with the buffer protocol.
 class Memory {
  public:
-  explicit Memory(std::size_t bytes) : data_(tutti::allocate(bytes)), bytes_(bytes) {}
+  explicit Memory(std::size_t bytes) : data_(allocate(bytes)), bytes_(bytes) {}
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
   ~Memory() { tutti::deallocate(data_); }

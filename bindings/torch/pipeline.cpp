@@ -96,6 +96,11 @@ void Pipeline::forward(int stage, int micro_batch, In in, Out out) {
   if (!in.empty()) input = received(in).clone().requires_grad_(true);  // the buffer is used again
   const Tensor made = functions_.forward(stage, micro_batch, input);
   if (out.empty()) {
+    if (!made.defined() || made.numel() != 1) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("the last stage, {}, has made {}, but its loss is one number", stage,
+                              describe(made)));
+    }
     loss_ += made.item<double>();
   } else {
     give(made, out, stage);

@@ -46,7 +46,8 @@ engines::LinearShape shape_of(const std::string& name, std::int64_t in, std::int
 
 /// Rows of so many columns.
 void check(const Tensor& x, std::int64_t columns, at::ScalarType type, const std::string& name) {
-  if (x.dim() == 2 && x.size(1) == columns && x.scalar_type() == type && x.device().is_cpu())
+  if (x.defined() && x.dim() == 2 && x.size(1) == columns && x.scalar_type() == type &&
+      x.device().is_cpu())
     return;
   refuse(name, fmt::format("{} [rows, {}]", tutti::name(data_type(type, name)), columns), x);
 }
@@ -54,9 +55,19 @@ void check(const Tensor& x, std::int64_t columns, at::ScalarType type, const std
 /// The engine computes in the type that its layer was made for; a sharded parameter has the
 /// policy's.
 void check(const Tensor& weight, at::ScalarType type, const std::string& name) {
+  check_is_here(weight, name);
   if (weight.scalar_type() == type) return;
   refuse(name, fmt::format("a weight of {}, as it was made", tutti::name(data_type(type, name))),
          weight);
+}
+
+/// Of int64, as the engines have them.
+Tensor tokens(const Tensor& ids, const std::string& name) {
+  if (!ids.defined() || !ids.device().is_cpu() ||
+      !at::isIntegralType(ids.scalar_type(), /*includeBool=*/false)) {
+    refuse(name, "tokens as int64 or int32", ids);
+  }
+  return ids.to(at::kLong).contiguous();
 }
 
 std::span<const engines::Token> tokens_of(const Tensor& ids) {
@@ -245,7 +256,7 @@ VocabParallelEmbedding::VocabParallelEmbedding(parallel::Axis& axis, const std::
 
 Tensor VocabParallelEmbedding::forward(const Tensor& ids) {
   check(weight, type_, name());
-  return EmbeddingFunction::apply(ids.contiguous(), weight, this);
+  return EmbeddingFunction::apply(tokens(ids, name()), weight, this);
 }
 
 struct CrossEntropyFunction : torch::autograd::Function<CrossEntropyFunction> {
@@ -283,10 +294,11 @@ VocabParallelCrossEntropy::VocabParallelCrossEntropy(parallel::Axis& axis, const
 
 Tensor VocabParallelCrossEntropy::forward(const Tensor& logits, const Tensor& targets) {
   check(logits, static_cast<std::int64_t>(vocabulary().local), type_, name_);
+  const Tensor of_rows = tokens(targets, name_);
   if (logits.size(0) != targets.numel()) {
     refuse(name_, fmt::format("as many targets as logits have rows, {}", logits.size(0)), targets);
   }
-  return CrossEntropyFunction::apply(logits.contiguous(), targets.contiguous(), this);
+  return CrossEntropyFunction::apply(logits.contiguous(), of_rows, this);
 }
 
 }  // namespace tutti::libtorch

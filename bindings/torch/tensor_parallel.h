@@ -69,8 +69,8 @@ class VocabParallelEmbedding : public torch::nn::Module, public MakesGradients {
   VocabParallelEmbedding(parallel::Axis& axis, const std::string& name, std::int64_t tokens,
                          std::int64_t width, at::ScalarType type = at::kFloat,
                          parallel::tensor::EmbeddingOptions options = {});
-  /// ids: int64, of any shape, the same on all ranks -> [ids, width] (with sequence [ids / P,
-  /// width]).
+  /// ids: int64 or int32, of any shape, the same on all ranks -> [ids, width] (with sequence [ids /
+  /// P, width]).
   Tensor forward(const Tensor& ids);
   const parallel::tensor::Vocabulary& vocabulary() const { return engine_.vocabulary(); }
 
@@ -90,7 +90,8 @@ class VocabParallelCrossEntropy {
   VocabParallelCrossEntropy(parallel::Axis& axis, const std::string& name, std::int64_t tokens,
                             at::ScalarType type = at::kFloat,
                             parallel::tensor::CrossEntropyOptions options = {});
-  /// logits [rows, vocabulary().local], targets int64 [rows] -> a scalar, the same on all ranks.
+  /// logits [rows, vocabulary().local], targets int64 or int32 [rows] -> a scalar, the same on all
+  /// ranks.
   Tensor forward(const Tensor& logits, const Tensor& targets);
   const parallel::tensor::Vocabulary& vocabulary() const { return engine_.vocabulary(); }
 

@@ -90,6 +90,7 @@ at::ScalarType scalar_type(DataType type) {
 }
 
 std::string describe(const Tensor& tensor) {
+  if (!tensor.defined()) return "no tensor";
   const auto type = std::ranges::find(kTypes, tensor.scalar_type(), &Type::torchs);
   return fmt::format(
       "{} [{}]", type != std::end(kTypes) ? name(type->ours) : c10::toString(tensor.scalar_type()),
@@ -103,6 +104,14 @@ Tensor tensor_over(void* memory, at::IntArrayRef sizes, at::ScalarType type) {
 std::string what_of(const std::exception& e) {
   const auto* const of_torch = dynamic_cast<const c10::Error*>(&e);
   return of_torch != nullptr ? of_torch->what_without_backtrace() : e.what();
+}
+
+void check_is_here(const Tensor& weight, const std::string& layer) {
+  if (weight.dim() == 2) return;
+  throw Error(ErrorCode::invalid_usage,
+              fmt::format("{} has no parameters now: they are in shards, and are together in the "
+                          "FullyShard::forward() of their unit alone; call the layer there",
+                          layer));
 }
 
 void check_gradient(const Tensor& gradient, const std::string& parameter) {

@@ -41,6 +41,8 @@ std::string describe(const Tensor& tensor);
 Tensor tensor_over(void* memory, at::IntArrayRef sizes, at::ScalarType type);
 /// What went wrong, to be told to other ranks: torch's errors without their backtraces.
 std::string what_of(const std::exception& e);
+/// Throws Error(invalid_usage) where the layer's matrix is hidden: outside of its unit's forward.
+void check_is_here(const Tensor& weight, const std::string& layer);
 /// Throws Error(invalid_argument) for a gradient that is not dense.
 void check_gradient(const Tensor& gradient, const std::string& parameter);
 

@@ -94,7 +94,7 @@ DrawLayout DrawLayout::of(const Plan& plan, const Schedule& schedule) {
       at.gap = at.lane_height / 4;
     }
   }
-  constexpr double kTextWidth = 860;
+  constexpr double kTextWidth = 960;  // the notes below, in the widest of the fonts
   at.width = std::max(at.left + at.span * at.unit + 40, kTextWidth);
   at.bottom = at.top + static_cast<double>(at.ranks) * (at.band() + at.gap);
   at.height = at.bottom + 96;

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cstdlib>
 #include <filesystem>
@@ -282,7 +283,11 @@ void write_machine(const std::string& path, const MachineRecord& record) {
   const std::string unfinished = fmt::format("{}.{}", path, getpid());
   std::ofstream file(unfinished, std::ios::binary);
   file << machine_to_text(record) << std::flush;
-  if (!file) throw_system_error(fmt::format("cannot write {}", unfinished));
+  if (!file) {
+    const int why = errno;
+    std::filesystem::remove(unfinished, ignored);
+    throw_system_error(fmt::format("cannot write {}", unfinished), why);
+  }
   file.close();
   std::error_code error;
   std::filesystem::rename(unfinished, target, error);

@@ -10,6 +10,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -34,6 +35,22 @@ std::ofstream trace_file(const Options& options, bool writes) {
   // A rank on its own: the others have to be told.
   throw tutti::Error(tutti::ErrorCode::system,
                      fmt::format("--trace {}: it cannot be written", options.trace));
+}
+
+/// What all ranks have traced. They all fail where rank 0 cannot write it.
+void write_trace(std::ofstream& file, Ranks& ranks, const tutti::parallel::Trace& own,
+                 const std::string& path) {
+  try {
+    tutti::parallel::gather_json(file, ranks.world(), own);
+  } catch (const tutti::Error& e) {
+    // Half a trace is none. (What is no file, /dev/full, stays.)
+    std::error_code ignored;
+    if (file.is_open() && std::filesystem::is_regular_file(path, ignored)) {
+      file.close();
+      std::filesystem::remove(path, ignored);
+    }
+    throw tutti::Error(e.code(), fmt::format("--trace {}: {}", path, e.what()), e.rank());
+  }
 }
 
 double seconds(Clock::duration d) { return std::chrono::duration<double>(d).count(); }
@@ -82,7 +99,7 @@ void train_on(Ranks& ranks, tutti::Communicator& world, const Options& options) 
     from = now;
   }
   if (!options.trace.empty()) {
-    tutti::parallel::gather_json(traces, ranks.world(), *trace);
+    write_trace(traces, ranks, *trace, options.trace);
     if (speaks) fmt::print("the last step: {} (ui.perfetto.dev shows it)\n", options.trace);
   }
 }

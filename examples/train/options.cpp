@@ -9,6 +9,7 @@
 #include <map>
 #include <tuple>
 
+#include "bench/command_line.h"
 #include "core/error.h"
 #include "parallel/pipeline/generate.h"
 
@@ -77,7 +78,9 @@ Options parse_options(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
-    std::exit(app.exit(e));
+    if (e.get_exit_code() == 0) std::exit(app.exit(e));  // --help
+    fmt::print(stderr, "train: {}\ntrain: see 'train --help'\n", tutti::usage_error(e));
+    std::exit(2);
   }
   o.shard = kShardings.at(shard);
   return o;

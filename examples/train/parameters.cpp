@@ -226,7 +226,8 @@ class Shards final : public Parameters {
       unit.name = layer->name();
       unit.module = layer.get();
     }
-    result.back().reshard = parallel::Reshard::no;  // its backward comes next
+    // Its backward comes next. (A rank may have no layers.)
+    if (!result.empty()) result.back().reshard = parallel::Reshard::no;
     return result;
   }
   const std::vector<std::shared_ptr<Layer>> layers_;

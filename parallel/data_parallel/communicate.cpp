@@ -1,7 +1,7 @@
 // The collectives of the data-parallel engine: which, and in which order, the same on all ranks.
 //
 // A step has these, and what is in brackets only where it is needed:
-//   [backwards]     all-gather of 1 byte          uneven_inputs, or after a backward of no_sync()
+//   [backwards]     all-gather of 8 bytes         uneven_inputs, or after a backward of no_sync()
 //   buckets         all-reduce; all first rounds in the order of the buckets, then all second ones
 //   [whose fault]   all-gather of a few bytes     where the averages show that something is wrong
 //   [the order]     broadcast of 4 B a parameter  after the first step
@@ -76,7 +76,7 @@ void DataParallel::begin_step() {
   backwards_.resize(static_cast<std::size_t>(axis_.size()));
   during(kBackwards, [&] {
     backwards_pending_ = axis_.start(
-        call_of(Collective::all_gather, &own_backwards_, backwards_.data(), 1, DataType::uint8),
+        call_of(Collective::all_gather, &own_backwards_, backwards_.data(), 1, DataType::uint64),
         kBackwards);
   });
 }
@@ -86,7 +86,7 @@ void DataParallel::wait_for_backwards() {
 }
 
 void DataParallel::refuse_uneven_backwards() const {
-  std::uint8_t first = 0;  // that is not of a rank without data
+  std::uint64_t first = 0;  // that is not of a rank without data
   for (std::size_t r = 0; r < backwards_.size(); ++r) {
     if (first == 0) first = backwards_[r];
     if (backwards_[r] == 0 || backwards_[r] == first) continue;

@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "parallel/agreement.h"
 #include "parallel/broadcast.h"
+#include "parallel/memory_need.h"
 
 namespace tutti::parallel {
 namespace {
@@ -28,8 +29,8 @@ std::string text_of(const DataParallelPolicy& p) {
   std::string text = fmt::format(
       "the policy: buckets of {} and {} B, learn_order {}, overlap {}, unused {}, check_finite {}, "
       "uneven_inputs {}",
-      p.first_bucket_bytes, p.bucket_bytes, p.learn_order, p.overlap, static_cast<int>(p.unused),
-      p.check_finite, p.uneven_inputs);
+      p.first_bucket_bytes, p.bucket_bytes, p.learn_order, p.overlap,
+      p.unused == Unused::error ? "error" : "zero_fill", p.check_finite, p.uneven_inputs);
   if (p.reduce_type) text += fmt::format(", reduce_type {}", name(*p.reduce_type));
   if (p.power_sgd) {
     text += fmt::format(", PowerSGD of rank {} from step {}", p.power_sgd->rank,
@@ -80,6 +81,8 @@ DataParallel::DataParallel(Axis& axis, std::vector<Parameter> parameters, DataPa
   std::vector<std::uint32_t> order(parameters_.size());
   std::iota(order.rbegin(), order.rend(), 0u);
   layout_ = lay_out(parameters_, order, policy_);
+  RollCall ranks(axis_, nullptr);
+  agree_on_memory(ranks, "data parallel (all gradients)", layout_.bytes);
   flat_ = Buffer(layout_.bytes, memory_);
   reduction_ = make_reduction(policy_, parameters_, memory_);
   reduction_->bind(layout_, flat_.data());
@@ -101,7 +104,9 @@ DataParallel::~DataParallel() {
   for (Pending& pending : pending_) leave(pending);
 }
 
-void DataParallel::zero() { std::memset(flat_.data(), 0, flat_.size()); }
+void DataParallel::zero() {
+  if (flat_.size() > 0) std::memset(flat_.data(), 0, flat_.size());
+}
 
 void DataParallel::ready(std::size_t i) {
   if (i >= parameters_.size()) {
@@ -131,7 +136,7 @@ bool DataParallel::finish() {
   if (!synchronises()) {
     for (std::size_t i = 0; i < ready_.size(); ++i) added_[i] |= std::exchange(ready_[i], 0);
     ++statistics_.unsynchronised;
-    if (own_backwards_ < kMostBackwards) ++own_backwards_;
+    ++own_backwards_;
     return false;
   }
   if (!in_step_) begin_step();
@@ -166,9 +171,9 @@ void DataParallel::join(const std::function<void()>& after_step) {
     throw Error(ErrorCode::invalid_usage, "data parallel: join() in the middle of a step");
   }
   struct Joined {
-    explicit Joined(std::uint8_t& own) : backwards(own) {}
+    explicit Joined(std::uint64_t& own) : backwards(own) {}
     ~Joined() { backwards = 1; }
-    std::uint8_t& backwards;
+    std::uint64_t& backwards;
   } joined(own_backwards_);
   while (true) {
     zero();

@@ -159,9 +159,8 @@ class DataParallel {
   std::size_t not_finite_ = 0;          // the first such gradient of this rank, and 1; 0: none
   // Backwards since the last average, with this one; 0: the rank has no data. By rank, where they
   // are asked for.
-  std::uint8_t own_backwards_ = 1;
-  static constexpr std::uint8_t kMostBackwards = 255;
-  std::vector<std::uint8_t> backwards_;
+  std::uint64_t own_backwards_ = 1;
+  std::vector<std::uint64_t> backwards_;
   Pending backwards_pending_;
   Statistics statistics_;
 };

@@ -15,6 +15,17 @@ namespace tutti::parallel {
 namespace {
 
 bool has_copies(const SharedParameter& p) { return p.copies != Copies::none; }
+std::string_view name(Copies copies) {
+  switch (copies) {
+    case Copies::none:
+      return "none";
+    case Copies::equal:
+      return "equal";
+    case Copies::partial:
+      return "partial";
+  }
+  return "?";
+}
 bool is_tied(const SharedParameter& p) { return p.tied; }
 
 }  // namespace
@@ -34,8 +45,7 @@ SharedGradients::SharedGradients(const SharedAxes& axes, std::vector<SharedParam
     : axes_(axes), parameters_(std::move(parameters)) {
   std::vector<std::string> tensor, ends;
   for (const SharedParameter& p : parameters_) {
-    const std::string line =
-        fmt::format("{}, copies {}, tied {}", p.name, static_cast<int>(p.copies), p.tied);
+    const std::string line = fmt::format("{}, copies {}, tied {}", p.name, name(p.copies), p.tied);
     tensor.push_back(line);
     if (p.tied) ends.push_back(line);
   }

@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <cstdint>
 #include <exception>
+#include <new>
 #include <string>
 #include <string_view>
 
 #include "core/error.h"
+#include "parallel/memory_need.h"
 #include "parallel/pipeline/verify.h"
 
 namespace tutti::parallel::pipeline {
@@ -35,6 +37,27 @@ std::uint64_t fingerprint(const Schedule& s, const std::vector<std::size_t>& byt
   return std::max<std::uint64_t>(hash, 1);
 }
 
+/// What is missing in `stages` for such work: "no forward"; "": nothing.
+std::string missing(Work work, const Stages& stages) {
+  const bool inputs = stages.backward_inputs != nullptr;
+  const bool weights = stages.backward_weights != nullptr;
+  switch (work) {
+    case Work::forward:
+      return stages.forward ? "" : "no forward";
+    case Work::backward_inputs:
+      return inputs ? "" : "no backward_inputs";
+    case Work::backward_weights:
+      return weights ? "" : "no backward_weights";
+    case Work::backward:
+      break;
+  }
+  if (stages.backward || (inputs && weights)) return "";
+  if (inputs) return "backward_inputs without backward_weights (and no backward)";
+  if (weights) return "backward_weights without backward_inputs (and no backward)";
+  return "no backward (nor backward_inputs and backward_weights)";
+}
+
+/// Throws Error for what cannot run here.
 void check(const Axis& axis, const Schedule& s, const std::vector<std::size_t>& bytes,
            const Stages& stages) {
   const auto refuse = [&](const std::string& why) {
@@ -57,48 +80,60 @@ void check(const Axis& axis, const Schedule& s, const std::vector<std::size_t>& 
         fmt::format("{} bytes go from stage {} to the next: more than there can be", bytes[b], b));
   }
   for (const Action& a : s.actions[index(axis.rank())]) {
-    const auto needs = [&](bool has, std::string_view function) {
-      if (!has)
-        refuse(fmt::format("rank {} has no {} for {}", axis.world_rank(axis.rank()), function,
-                           to_string(a)));
-    };
-    const bool whole = a.work == Work::backward;
-    if (a.work == Work::forward) needs(stages.forward != nullptr, "forward");
-    if (whole && stages.backward) continue;
-    if (whole || a.work == Work::backward_inputs) {
-      needs(stages.backward_inputs != nullptr, "backward_inputs");
-    }
-    if (whole || a.work == Work::backward_weights) {
-      needs(stages.backward_weights != nullptr, "backward_weights");
-    }
+    const std::string what = missing(a.work, stages);
+    if (what.empty()) continue;
+    refuse(fmt::format("for {} rank {} has {}", to_string(a), axis.world_rank(axis.rank()), what));
   }
 }
 
 }  // namespace
 
 void agree(Axis& axis, const Schedule& s, const std::vector<std::size_t>& bytes,
-           const Stages& stages) {
+           const Stages& stages, const std::function<std::uint64_t()>& lay_out,
+           const std::function<void()>& allocate) {
+  /// What a rank says of itself.
+  struct Said {
+    std::uint64_t fingerprint = 0;  // 0: it refuses
+    MemoryNeed need;
+  };
+  constexpr std::size_t kWords = sizeof(Said) / sizeof(std::uint64_t);
+  const std::string what = fmt::format("the pipeline schedule {}", s.name);
+  const auto no_memory = [&](std::string_view why) {
+    const int rank = axis.world_rank(axis.rank());
+    return std::make_exception_ptr(
+        Error(ErrorCode::system,
+              fmt::format("there is no memory for {} on rank {}: {}", what, rank, why), rank));
+  };
   std::exception_ptr refusal;
-  std::uint64_t own = 0;
+  Said own;
   try {
     check(axis, s, bytes, stages);
-    own = fingerprint(s, bytes);
+    own.need = MemoryNeed::now(lay_out());
+    if (own.need.bytes <= own.need.available) allocate();
+    own.fingerprint = fingerprint(s, bytes);
+  } catch (const std::bad_alloc&) {
+    refusal = no_memory("the program's memory is at an end");
+  } catch (const Error& e) {
+    refusal = e.code() == ErrorCode::system ? no_memory(e.what()) : std::current_exception();
   } catch (...) {
     refusal = std::current_exception();
   }
-  std::vector<std::uint64_t> all(index(axis.size()));
-  axis.all_gather(&own, all.data(), 1, DataType::uint64).wait();
+  std::vector<Said> all(index(axis.size()));
+  axis.all_gather(&own, all.data(), kWords, DataType::uint64).wait();
+  std::vector<MemoryNeed> needs;
+  for (const Said& said : all) needs.push_back(said.need);
+  check_memory(what + " (its buffers)", needs, [&](int r) { return axis.world_rank(r); });
   if (refusal) std::rethrow_exception(refusal);
   for (int r = 0; r < axis.size(); ++r) {
-    if (all[index(r)] == own) continue;
+    const std::uint64_t its = all[index(r)].fingerprint;
+    if (its == own.fingerprint) continue;
     const int other = axis.world_rank(r);
-    const std::string what =
-        all[index(r)] == 0 ? fmt::format("rank {} refuses to run it; its error says why", other)
-                           : fmt::format("rank {} has another one, or other sizes", other);
-    throw Error(ErrorCode::mismatch,
-                fmt::format("the pipeline schedule {} of rank {} cannot run: {}", s.name,
-                            axis.world_rank(axis.rank()), what),
-                other);
+    throw Error(
+        ErrorCode::mismatch,
+        fmt::format(
+            "{} of rank {} cannot run: rank {} {}", what, axis.world_rank(axis.rank()), other,
+            its == 0 ? "refuses to run it; its error says why" : "has another one, or other sizes"),
+        other);
   }
 }
 

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "parallel/axis.h"
@@ -10,9 +12,11 @@
 
 namespace tutti::parallel::pipeline {
 
-/// The arguments are those of an Executor. Throws on all ranks if one has to, or if they differ: so
-/// that none waits for another that has refused.
+/// Collective. The arguments are those of an Executor; `lay_out` returns how many bytes it needs on
+/// this rank, `allocate` gets them. Throws on all ranks if one has to, or if they differ: so that
+/// none waits for another that has refused.
 void agree(Axis& axis, const Schedule& schedule, const std::vector<std::size_t>& bytes,
-           const Stages& stages);
+           const Stages& stages, const std::function<std::uint64_t()>& lay_out,
+           const std::function<void()>& allocate);
 
 }  // namespace tutti::parallel::pipeline

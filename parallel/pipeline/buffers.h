@@ -1,21 +1,25 @@
 // The buffers of a rank's links, and what is under way from and to them.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
-#include "core/memory.h"
 #include "parallel/axis.h"
+#include "parallel/buffer.h"
 #include "parallel/pipeline/messages.h"
 #include "parallel/pipeline/schedule.h"
 
 namespace tutti::parallel::pipeline {
 
 /// One end of each link that this rank sends on, and of each that it receives from; of a link
-/// inside of the rank both are the same. Message k of a link has buffer k % buffers.
+/// inside of the rank both are the same. Message k of a link has buffer k % buffers. All of them
+/// are in one block of memory, where other ranks can read them.
 class Buffers {
  public:
+  /// Lays them out: there is no memory yet.
   Buffers(const Schedule& schedule, const Messages& messages, int rank,
           const std::vector<std::size_t>& bytes)
       : messages_(messages), buffers_(schedule.buffers) {
@@ -29,15 +33,19 @@ class Buffers {
           std::min(link.messages.size(), static_cast<std::size_t>(schedule.buffers));
       // Whole cache lines, so that a buffer has none in common with another one.
       end.stride = (end.bytes + kLine - 1) / kLine * kLine;
-      end.memory.resize(end.stride * count);
+      end.first = static_cast<std::size_t>(total_);
       end.pending.resize(count);
-      total_ += end.memory.size();
+      total_ = std::min(total_ + end.stride * count, kMost);
     }
   }
 
+  /// Bytes of all of them.
+  std::uint64_t total() const { return total_; }
+  void allocate() { memory_ = Buffer(static_cast<std::size_t>(total_), use_); }
+
   std::span<std::byte> of(const Message& m) {
-    End& end = ends_[static_cast<std::size_t>(m.link)];
-    return std::span(end.memory).subspan(slot(m) * end.stride, end.bytes);
+    const End& end = ends_[static_cast<std::size_t>(m.link)];
+    return {memory_.data() + end.first + slot(m) * end.stride, end.bytes};
   }
   /// What is under way from or to the message's buffer.
   Pending& pending(const Message& m) {
@@ -50,15 +58,16 @@ class Buffers {
       for (Pending& p : end.pending) f(p);
     }
   }
-  std::size_t total() const { return total_; }
 
  private:
   static constexpr std::size_t kLine = 64;
+  // More than any memory. A link has 2^60 bytes at most, so that this is where sums stay.
+  static constexpr std::uint64_t kMost = std::uint64_t{1} << 62;
 
   struct End {
     std::size_t bytes = 0, stride = 0;
-    std::vector<std::byte, Allocator<std::byte>> memory;  // where other ranks can read it
-    std::vector<Pending> pending;                         // by buffer
+    std::size_t first = 0;         // where its buffers begin
+    std::vector<Pending> pending;  // by buffer
   };
 
   std::size_t slot(const Message& m) const { return static_cast<std::size_t>(m.number % buffers_); }
@@ -66,7 +75,9 @@ class Buffers {
   const Messages& messages_;
   int buffers_;
   std::vector<End> ends_;  // by link
-  std::size_t total_ = 0;
+  std::uint64_t total_ = 0;
+  MemoryUse use_;
+  Buffer memory_;
 };
 
 }  // namespace tutti::parallel::pipeline

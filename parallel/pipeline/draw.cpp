@@ -7,6 +7,7 @@
 #include <cmath>
 #include <iterator>
 #include <set>
+#include <utility>
 
 #include "collectives/draw/svg.h"
 #include "core/error.h"
@@ -26,9 +27,20 @@ struct Style {
 constexpr std::array<Style, 4> kStyles = {{
     {"F", "forward", {46, 110, 184}},
     {"B", "backward", {38, 138, 92}},
-    {"I", "backward of inputs", {38, 138, 92}},
+    {"I", "backward of inputs", {128, 76, 168}},
     {"W", "backward of weights", {222, 146, 38}},
 }};
+
+/// What is seen of `text`: no tags, and one letter for what is written as "&#183;".
+std::string without_marks(std::string_view text) {
+  std::string seen;
+  bool inside = false;
+  for (const char c : text) {
+    if (!inside && c != '<') seen += c;
+    inside = (inside || c == '<' || c == '&') && c != '>' && c != ';';
+  }
+  return seen;
+}
 
 /// A rank's stages are drawn lighter one after the other; from the fifth on, as light as that.
 constexpr int kShades = 5;
@@ -53,24 +65,30 @@ class Picture {
     const double end = std::max(line_.end, 1e-9);
     shortest = std::max(shortest, end / 4000);
     unit_ = std::min(std::max(18 / shortest, std::min(900 / end, 60 / shortest)), 6000 / end);
-    width_ = std::max(kLeft + end * unit_ + kRight, 640.0);
+    width_ = kLeft + end * unit_ + kRight;
     bottom_ = kTop + kGap + static_cast<double>(s_.ranks()) * (kRow + kGap);
   }
 
   std::string draw() {
-    open();
     draw_titles();
     draw_axis();
     for (int r = 0; r < s_.ranks(); ++r) draw_rank(r);
     draw_legend();
     svg_ += "</svg>\n";
-    return std::move(svg_);
+    const std::string body = std::exchange(svg_, {});
+    open();  // last, when the width is known
+    return svg_ + body;
   }
 
  private:
   template <typename... Args>
   void put(fmt::format_string<Args...> format, Args&&... args) {
     fmt::format_to(std::back_inserter(svg_), format, std::forward<Args>(args)...);
+  }
+  /// The picture is as wide as `text` at `left`, of letters of `size`, at least.
+  void make_room(double left, std::string_view text, double size) {
+    constexpr double kEm = 0.6;  // of a letter, in the widest of the fonts
+    width_ = std::max(width_, left + kEm * size * static_cast<double>(text.size()) + 20);
   }
   double x(double time) const { return kLeft + time * unit_; }
   static double y(int rank) { return kTop + kGap + rank * (kRow + kGap); }
@@ -101,29 +119,39 @@ class Picture {
     const auto plural = [](int n, std::string_view what) {
       return fmt::format("{} {}{}", n, what, n == 1 ? "" : what.ends_with('h') ? "es" : "s");
     };
-    put("<text x=\"20\" y=\"32\" font-size=\"20\" font-weight=\"bold\">{} &#183; {} &#183; {} "
-        "&#183; {}</text>\n",
-        drawing::escaped(s_.name), plural(s_.ranks(), "rank"), plural(s_.stages(), "stage"),
-        plural(s_.micro_batches, "micro-batch"));
+    const std::string title = fmt::format(
+        "{} &#183; {} &#183; {} &#183; {}", drawing::escaped(s_.name), plural(s_.ranks(), "rank"),
+        plural(s_.stages(), "stage"), plural(s_.micro_batches, "micro-batch"));
+    put("<text x=\"20\" y=\"32\" font-size=\"20\" font-weight=\"bold\">{}</text>\n", title);
+    make_room(20, without_marks(title), 22);  // it is bold
     if (line_.never_start > 0) {
-      put("<text x=\"20\" y=\"54\" fill=\"#c00030\" font-weight=\"bold\">Deadlock: {} never "
-          "start{}</text>\n",
-          plural(line_.never_start, "action"), line_.never_start == 1 ? "s" : "");
+      const std::string trouble =
+          fmt::format("Deadlock: {} never start{}", plural(line_.never_start, "action"),
+                      line_.never_start == 1 ? "s" : "");
+      put("<text x=\"20\" y=\"54\" fill=\"#c00030\" font-weight=\"bold\">{}</text>\n", trouble);
+      make_room(20, trouble, 13);
       return;
     }
     double bubble = 0;
-    for (int r = 0; r < s_.ranks(); ++r) bubble = std::max(bubble, bubble_of(r));
-    put("<text x=\"20\" y=\"54\">makespan <tspan font-weight=\"bold\">{:.4g}</tspan> &#183; bubble "
-        "<tspan font-weight=\"bold\">{:.4g}</tspan> ({:.0f} %) &#183; ",
+    for (int r = 0; r < s_.ranks(); ++r) {
+      double waits = 0;
+      for (const Span& wait : waits_of(line_, r)) waits += wait.end - wait.start;
+      bubble = std::max(bubble, waits);
+    }
+    constexpr std::string_view kBold = "<tspan font-weight=\"bold\">";
+    std::string numbers = fmt::format(
+        "makespan {0}{1:.4g}</tspan> &#183; bubble {0}{2:.4g}</tspan> ({3:.0f} %) &#183; ", kBold,
         line_.end, bubble, 100 * bubble / std::max(line_.end, 1e-9));
     if (verdict_.proved) {
       const int live = *std::max_element(verdict_.live.begin(), verdict_.live.end());
-      put("at most <tspan font-weight=\"bold\">{}</tspan> live &#183; ",
-          plural(live, "activation"));
+      numbers +=
+          fmt::format("at most {}{}</tspan> live &#183; ", kBold, plural(live, "activation"));
     } else {
-      put("<tspan fill=\"#c00030\">more live activations than declared</tspan> &#183; ");
+      numbers += "<tspan fill=\"#c00030\">more live activations than declared</tspan> &#183; ";
     }
-    put("{} at each end of a link</text>\n", plural(s_.buffers, "buffer"));
+    numbers += fmt::format("{} at each end of a link", plural(s_.buffers, "buffer"));
+    put("<text x=\"20\" y=\"54\">{}</text>\n", numbers);
+    make_room(20, without_marks(numbers), 12);
   }
 
   void draw_axis() {
@@ -137,17 +165,6 @@ class Picture {
     }
     put("<text x=\"{:.1f}\" y=\"{:.1f}\" class=\"q\" text-anchor=\"end\">time &#8594;</text>\n",
         kLeft - 14, top - 5);
-  }
-
-  double bubble_of(int rank) const {
-    double first = -1, last = 0, busy = 0;
-    for (const Span& span : line_.actions[index(rank)]) {
-      if (span.never()) break;
-      if (first < 0) first = span.start;
-      last = span.end;
-      busy += span.end - span.start;
-    }
-    return std::max(0.0, last - std::max(first, 0.0) - busy);
   }
 
   void draw_rank(int rank) {
@@ -166,23 +183,26 @@ class Picture {
     put("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"#f1f3f6\"/>\n",
         x(0), top, line_.end * unit_, kRow);
 
+    for (const Span& wait : waits_of(line_, rank)) {
+      put("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" "
+          "fill=\"url(#wait)\"><title>rank {} waits from {:.4g} to {:.4g}</title></rect>\n",
+          x(wait.start), top, (wait.end - wait.start) * unit_, kRow, rank, wait.start, wait.end);
+      waits_ = true;
+    }
     const auto& spans = line_.actions[index(rank)];
-    double busy = 0, last = -1;
+    double busy = 0, last = 0;
     for (std::size_t i = 0; i < spans.size() && !spans[i].never(); ++i) {
-      if (last >= 0 && spans[i].start > last) {
-        put("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" "
-            "fill=\"url(#wait)\"><title>rank {} waits from {:.4g} to {:.4g}</title></rect>\n",
-            x(last), top, (spans[i].start - last) * unit_, kRow, rank, last, spans[i].start);
-        waits_ = true;
-      }
       draw_action(rank, i, own);
       busy += spans[i].end - spans[i].start;
       last = spans[i].end;
     }
-    if (line_.never_start > 0) return draw_stuck(rank, std::max(last, 0.0));
-    put("<text x=\"{:.1f}\" y=\"{:.1f}\" class=\"q\">{:.0f} % busy{}</text>\n", x(line_.end) + 10,
-        top + 19, 100 * busy / std::max(line_.end, 1e-9),
-        verdict_.proved ? fmt::format(", {} live", verdict_.live[index(rank)]) : "");
+    if (line_.never_start > 0) return draw_stuck(rank, last);
+    const std::string summary =
+        fmt::format("{:.0f} % busy{}", 100 * busy / std::max(line_.end, 1e-9),
+                    verdict_.proved ? fmt::format(", {} live", verdict_.live[index(rank)]) : "");
+    put("<text x=\"{:.1f}\" y=\"{:.1f}\" class=\"q\">{}</text>\n", x(line_.end) + 10, top + 19,
+        summary);
+    make_room(x(line_.end) + 10, summary, 11);
   }
 
   void draw_action(int rank, std::size_t i, const std::vector<int>& own) {
@@ -226,6 +246,7 @@ class Picture {
     const double top = bottom_ + 14;
     const auto text = [&](std::string_view what) {
       put("<text x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n", at + 4, top + 11, what);
+      make_room(at + 4, what, 12);
       at += 4 + static_cast<double>(what.size()) * 6.4 + 18;
     };
     for (const Work work : used_) {
@@ -242,10 +263,13 @@ class Picture {
       at += 14;
       text("bubble");
     }
-    put("<text x=\"{:.1f}\" y=\"{:.1f}\" class=\"q\">Numbers are micro-batches.{} A forward takes "
-        "{:g}, a backward {:g} + {:g} (inputs, weights), a message {:g}.</text>\n",
-        kLeft, top + 34, shades_ > 1 ? " Lighter: a later stage of the rank." : "", costs_.forward,
+    const std::string footer = fmt::format(
+        "Numbers are micro-batches.{} A forward takes {:g}, a backward {:g} + {:g} (inputs, "
+        "weights), a message {:g}.",
+        shades_ > 1 ? " Lighter: a later stage of the rank." : "", costs_.forward,
         costs_.backward_inputs, costs_.backward_weights, costs_.link);
+    put("<text x=\"{:.1f}\" y=\"{:.1f}\" class=\"q\">{}</text>\n", kLeft, top + 34, footer);
+    make_room(kLeft, footer, 11);
   }
 
   const Schedule& s_;

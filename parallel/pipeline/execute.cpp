@@ -32,7 +32,12 @@ class Executor::Impl {
     for (const Wire& wire : messages_.wires) {
       if (wire.to == rank_) incoming_.push_back({wire, 0});
     }
-    statistics.buffers = buffers_.total();
+  }
+
+  std::uint64_t bytes_of_buffers() const { return buffers_.total(); }
+  void allocate() {
+    buffers_.allocate();
+    statistics.buffers = static_cast<std::size_t>(buffers_.total());
   }
 
   ~Impl() {
@@ -232,8 +237,13 @@ class Executor::Impl {
 
 Executor::Executor(Axis& axis, const Schedule& schedule, std::vector<std::size_t> bytes,
                    Stages stages) {
-  agree(axis, schedule, bytes, stages);
-  impl_ = std::make_unique<Impl>(axis, schedule, bytes, std::move(stages));
+  agree(
+      axis, schedule, bytes, stages,
+      [&] {
+        impl_ = std::make_unique<Impl>(axis, schedule, bytes, stages);
+        return impl_->bytes_of_buffers();
+      },
+      [&] { impl_->allocate(); });
 }
 Executor::Executor(Executor&&) noexcept = default;
 Executor::~Executor() = default;

@@ -67,8 +67,9 @@ class Executor {
  public:
   /// All ranks of the axis call it, with the same schedule and sizes: `bytes[b]` is what goes from
   /// stage b to stage b + 1 for a micro-batch, and back. Throws Error on all ranks alike:
-  /// unproven_plan, invalid_argument, or mismatch if ranks have something different. `stages` has
-  /// the functions that this rank's actions need.
+  /// unproven_plan, invalid_argument (also where the ranks of a host need more memory for buffers
+  /// than it has left), or mismatch if ranks have something different. `stages` has the functions
+  /// that this rank's actions need.
   Executor(Axis& axis, const Schedule& schedule, std::vector<std::size_t> bytes, Stages stages);
   Executor(Executor&&) noexcept;
   ~Executor();

@@ -22,7 +22,7 @@ struct Generator {
   std::string_view summary;
   int chunks = 1;           // those that it has, ...
   bool any_chunks = false;  // ... or has, if nothing else is asked for
-  std::string_view bubble;  // the textbook's, for the times of one rank's share of the model
+  std::string_view bubble;  // of p ranks, for the times of one rank's share of the model
   std::string_view live;    // activations of one rank's share of the model
   Schedule (*make)(const Request& request);
 };

@@ -12,14 +12,16 @@ Simulation simulate(const Schedule& schedule, const Costs& costs) {
   const Timeline timeline = timeline_of(schedule, messages_of(schedule), costs);
   Simulation result;
   result.makespan = timeline.end;
-  for (const auto& spans : timeline.actions) {
+  for (int r = 0; r < schedule.ranks(); ++r) {
+    const auto& spans = timeline.actions[index(r)];
     Simulation::Rank rank;
     if (!spans.empty()) {
       rank.first = spans.front().start;
       rank.last = spans.back().end;
     }
     for (const Span& s : spans) rank.busy += s.end - s.start;
-    result.bubble = std::max(result.bubble, rank.bubble());
+    for (const Span& wait : waits_of(timeline, r)) rank.bubble += wait.end - wait.start;
+    result.bubble = std::max(result.bubble, rank.bubble);
     result.ranks.push_back(rank);
   }
   return result;

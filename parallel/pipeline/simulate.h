@@ -10,9 +10,8 @@ namespace tutti::parallel::pipeline {
 
 struct Simulation {
   struct Rank {
-    double first = 0, last = 0;  // when it begins its first action, and ends its last one
-    double busy = 0;
-    double bubble() const { return last - first - busy; }
+    double first = 0, last = 0;   // when it begins its first action, and ends its last one
+    double busy = 0, bubble = 0;  // between these: what it works, and what it waits
   };
   double makespan = 0;  // from the start until the last rank has ended
   // The most that a rank is idle between its first action and its last one. That is what the

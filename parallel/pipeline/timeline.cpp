@@ -105,6 +105,17 @@ class Run {
 
 }  // namespace
 
+std::vector<Span> waits_of(const Timeline& timeline, int rank) {
+  const double rounding = 1e-9 * timeline.end;
+  std::vector<Span> waits;
+  const auto& spans = timeline.actions[index(rank)];
+  for (std::size_t i = 1; i < spans.size() && !spans[i].never(); ++i) {
+    const Span gap{spans[i - 1].end, spans[i].start};
+    if (gap.end - gap.start > rounding) waits.push_back(gap);
+  }
+  return waits;
+}
+
 Timeline timeline_of(const Schedule& schedule, const Messages& messages, const Costs& costs) {
   return Run(schedule, messages, costs).run();
 }

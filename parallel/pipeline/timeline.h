@@ -25,6 +25,10 @@ struct Timeline {
   double end = 0;
 };
 
+/// Where a rank waits between its first action and the last that starts. A gap that is nothing but
+/// the rounding of times is none.
+std::vector<Span> waits_of(const Timeline& timeline, int rank);
+
 /// `messages`: messages_of(schedule).
 Timeline timeline_of(const Schedule& schedule, const Messages& messages, const Costs& costs);
 

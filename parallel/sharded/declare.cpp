@@ -47,7 +47,7 @@ std::vector<std::string> describe(const std::vector<Unit>& units, const Policy& 
   std::vector<std::string> texts = {"the policy " + policy.describe()};
   for (const Unit& unit : units) {
     texts.push_back(fmt::format("unit '{}', reshard {}", unit.name,
-                                unit.reshard ? static_cast<int>(*unit.reshard) : -1));
+                                unit.reshard ? name(*unit.reshard) : "as the policy has it"));
     for (const UnitParameter& p : unit.parameters) {
       texts.push_back(
           fmt::format("parameter '{}' of unit '{}', {} elements in {} rows, weight "

@@ -1,10 +1,14 @@
 #include "parallel/sharded/memory.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <iterator>
 #include <new>
 
+#include "core/error.h"
+#include "core/host_memory.h"
 #include "core/memory.h"
 
 namespace tutti::parallel {
@@ -14,7 +18,10 @@ constexpr std::align_val_t kLine{64};
 
 std::byte* obtain(std::size_t bytes, Place place) {
   if (place == Place::window) return static_cast<std::byte*>(tutti::allocate(bytes));
-  return static_cast<std::byte*>(::operator new(bytes, kLine));
+  void* const memory = ::operator new(bytes, kLine, std::nothrow);
+  if (memory != nullptr) return static_cast<std::byte*>(memory);
+  throw Error(ErrorCode::system, fmt::format("{} of the host's memory cannot be had",
+                                             memory_text(static_cast<double>(bytes))));
 }
 
 void release(std::byte* data, Place place) {

@@ -59,7 +59,7 @@ class Memory {
   Memory& operator=(const Memory&) = delete;
   ~Memory();
 
-  /// Of any contents; for 0 bytes a buffer without data. Throws std::bad_alloc.
+  /// Of any contents; for 0 bytes a buffer without data. Throws Error(system).
   PoolBuffer allocate(std::size_t bytes, Place place = Place::window);
   /// The same, of zeros.
   PoolBuffer zeros(std::size_t bytes, Place place = Place::window);

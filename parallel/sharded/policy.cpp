@@ -6,6 +6,18 @@
 
 namespace tutti::parallel {
 
+std::string_view name(Reshard reshard) {
+  switch (reshard) {
+    case Reshard::yes:
+      return "yes";
+    case Reshard::no:
+      return "no";
+    case Reshard::to_group:
+      return "to_group";
+  }
+  return "?";
+}
+
 void Policy::check() const {
   const auto refuse = [](const std::string& why) {
     throw Error(ErrorCode::invalid_argument, "Policy: " + why);
@@ -37,9 +49,14 @@ void Policy::check() const {
 std::string Policy::describe() const {
   const auto& p = precision;
   return fmt::format(
-      "stage {}, reshard {}, layout {}, compute {}, gradient {}, reduce {}, master {}, buffer {}, "
+      "stage {} ({}), reshard {}, layout {}, compute {}, gradient {}, reduce {}, master {}, buffer "
+      "{}, "
       "prefetch {} and {}, {} in flight, divide by {}, alignment {}, check_finite {}",
-      static_cast<int>(stage), static_cast<int>(reshard_after_forward), static_cast<int>(layout),
+      static_cast<int>(stage),
+      stage == Stage::optimizer   ? "optimizer"
+      : stage == Stage::gradients ? "gradients"
+                                  : "parameters",
+      name(reshard_after_forward), layout == Layout::flat ? "flat" : "by_parameter",
       name(p.compute), name(p.gradient), name(p.reduce), name(p.master),
       p.buffer ? name(*p.buffer) : "any", prefetch_forward, prefetch_backward, reductions_in_flight,
       divide_by, alignment, check_finite);

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
+#include "parallel/memory_need.h"
+#include "parallel/roll_call.h"
 
 namespace tutti::parallel {
 
@@ -19,10 +21,21 @@ State::State(std::vector<Unit> declared, const Policy& p, const ShardedAxes& a)
     parameters += u.layout.parameters();
   }
   const Precision& types = policy.precision;
+  RollCall all(*axes.shard, axes.replicate);
+  agree_on_memory(all, "sharded data parallel (parameters and gradients)", bytes_at_first());
   parameters_ = memory.zeros((sharded_parameters() ? shard : full) * size_of(types.compute));
   if (has_master()) master_ = memory.zeros(shard * size_of(types.master), state_place());
   if (policy.stage == Stage::optimizer) gradients_ = memory.zeros(full * size_of(types.gradient));
   if (!reduces_in_place()) gradient_shards_ = memory.zeros(shard * size_of(types.reduce));
+}
+
+std::uint64_t State::bytes_at_first() const {
+  const Precision& types = policy.precision;
+  std::uint64_t bytes = (sharded_parameters() ? shard : full) * size_of(types.compute);
+  if (has_master()) bytes += shard * size_of(types.master);
+  if (policy.stage == Stage::optimizer) bytes += full * size_of(types.gradient);
+  if (!reduces_in_place()) bytes += shard * size_of(types.reduce);
+  return bytes;
 }
 
 LocalRange State::block(const Piece& piece) const {

@@ -86,6 +86,7 @@ struct State {
   std::size_t optimizer_states() const { return optimizer_states_; }
 
  private:
+  std::uint64_t bytes_at_first() const;
   Place state_place() const { return policy.offload_state ? Place::host : Place::window; }
 
   PoolBuffer parameters_;       // stage 3: shards; else all; of the compute type

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace tutti::parallel {
@@ -15,6 +16,9 @@ enum class Reshard : unsigned char {
   no,        // they stay until the backward is over
   to_group,  // freed; a part of them stays, so that a small group can gather them (ZeRO++'s hpZ)
 };
+
+/// "to_group".
+std::string_view name(Reshard reshard);
 
 struct UnitParameter {
   std::string name;

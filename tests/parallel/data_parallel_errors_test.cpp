@@ -181,6 +181,42 @@ TEST(DataParallel, NoSyncOnSomeRanksOnlyIsRefusedByAll) {
   }
 }
 
+// More than a byte counts.
+TEST(DataParallel, ManyMoreMicroBatchesOnOneRankAreRefusedByAll) {
+  run_thread_ranks(2, [&](Communicator& comm) {
+    CommunicatorAxis axis(comm);
+    DataParallel engine(axis, parameters_of(3, kFloat32), small_buckets());
+    const int unsynchronised = comm.rank() == 1 ? 259 : 299;
+    for (int i = 0; i < unsynchronised; ++i) {
+      const auto no_sync = engine.no_sync();
+      backward(engine, comm.rank(), 2, 0, i == 0);
+      (void)engine.finish();
+    }
+    backward(engine, comm.rank(), 2, 0, false);
+    const Error error = error_of([&] { (void)engine.finish(); });
+    EXPECT_EQ(error.code(), ErrorCode::mismatch);
+    EXPECT_NE(std::string(error.what())
+                  .find("rank 1 has had 260 backward(s) since the last "
+                        "average, and another rank 300"),
+              std::string::npos)
+        << error.what();
+  });
+}
+
+TEST(DataParallel, GradientsThatNoMemoryHoldsAreRefusedOnAllRanks) {
+  run_thread_ranks(2, [](Communicator& comm) {
+    CommunicatorAxis axis(comm);
+    const Error error = error_of([&] {
+      DataParallel(axis, {{"w", {std::size_t{1} << 40}, DataType::float32}});
+    });
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    EXPECT_NE(std::string(error.what())
+                  .find("data parallel (all gradients) needs 8 TiB on the host of ranks 0 to 1"),
+              std::string::npos)
+        << error.what();
+  });
+}
+
 TEST(DataParallel, RefusesASecondTimeAndWhatIsNotThere) {
   run_thread_ranks(2, [](Communicator& comm) {
     CommunicatorAxis axis(comm);
@@ -214,7 +250,7 @@ TEST(DataParallel, IsTheSameOnAllRanksOrRefused) {
       {[](auto& p, auto&) { std::swap(p[0], p[1]); }, "rank 2 has \"w1: float32"},
       {[](auto&, auto& policy) { policy.bucket_bytes = 7; }, "buckets of 1048576 and 7 B"},
       {[](auto&, auto& policy) { policy.power_sgd = PowerSgd{}; }, "PowerSGD of rank 1"},
-      {[](auto&, auto& policy) { policy.unused = Unused::zero_fill; }, "unused 1"},
+      {[](auto&, auto& policy) { policy.unused = Unused::zero_fill; }, "unused zero_fill"},
   };
   run_thread_ranks(3, [&](Communicator& comm) {
     CommunicatorAxis axis(comm);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -310,6 +311,27 @@ TEST(Traces, OfAllRanksAreGatheredInOneFile) {
       if (e.at("ph") == "i") ++events[e.at("pid")];
     }
     EXPECT_EQ(events, (std::map<int, int>{{1, 1}, {2, 2}}));
+  });
+}
+
+// The disk is full: rank 0 alone sees it.
+TEST(Traces, ThatCannotBeWrittenAreErrorsOnAllRanks) {
+  run_thread_ranks(3, [](Communicator& comm) {
+    CommunicatorAxis axis(comm);
+    Trace own(comm.rank());
+    own.instant("track", "event");
+    std::ofstream full(comm.rank() == 0 ? "/dev/full" : "/dev/null");
+    for (int round = 0; round < 2; ++round) {  // the second time the stream is bad already
+      const Error e = error_of([&] { gather_json(full, axis, own); });
+      EXPECT_EQ(e.code(), ErrorCode::system);
+      EXPECT_EQ(e.rank(), 0);
+      EXPECT_NE(std::string(e.what()).find("the trace could not be written"), std::string::npos)
+          << e.what();
+      if (round == 0) {
+        EXPECT_NE(std::string(e.what()).find("No space left on device"), std::string::npos)
+            << e.what();
+      }
+    }
   });
 }
 

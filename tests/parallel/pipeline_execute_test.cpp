@@ -10,6 +10,7 @@
 #include <string>
 #include <thread>
 
+#include "core/host_memory.h"
 #include "parallel/pipeline/execute.h"
 #include "parallel/pipeline/generate.h"
 #include "parallel/pipeline/messages.h"
@@ -17,6 +18,7 @@
 #include "parallel/pipeline/verify.h"
 #include "tests/parallel/pipeline_cases.h"
 #include "tests/parallel/pipeline_model.h"
+#include "tests/support/address_space.h"
 #include "tests/support/thread_ranks.h"
 
 namespace tutti::parallel::pipeline {
@@ -257,6 +259,64 @@ TEST(PipelineExecute, ARankThatLeavesFailsTheOthers) {
   }
 }
 
+/// What ranks throw that make a pipeline with so many bytes between stages. Should it come to
+/// allocating them, that fails soon.
+std::vector<Error> errors_with(const Schedule& s, std::size_t bytes, std::size_t limit) {
+  const test::AddressSpace space(limit);
+  return errors_of(s.ranks(), {}, [&](Communicator& comm) {
+    CommunicatorAxis axis(comm);
+    PipelineModel model(s, std::vector<std::size_t>(static_cast<std::size_t>(s.stages() - 1), 8));
+    Executor(axis, s, std::vector<std::size_t>(static_cast<std::size_t>(s.stages() - 1), bytes),
+             model.stages());
+  });
+}
+
+TEST(PipelineExecute, BuffersThatNoMemoryHoldsAreRefusedOnAllRanks) {
+  const Schedule s = generate(*find_generator("1f1b"), {3, 4, 0});
+  // Rank 1 has both ends of four links.
+  const auto of_all = static_cast<std::size_t>(s.buffers) * (2 + 4 + 2);
+  const std::size_t total = host_memory().total;
+  for (const std::size_t bytes : {std::size_t{1} << 43,       // of one buffer
+                                  total * 6 / 5 / of_all}) {  // of all ranks together
+    const auto errors = errors_with(s, bytes, std::size_t{2} << 30);
+    for (const Error& e : errors) {
+      EXPECT_EQ(e.code(), ErrorCode::invalid_argument) << e.what();
+      EXPECT_EQ(e.rank(), 0);
+      EXPECT_HAS(e.what(), "the pipeline schedule 1f1b (its buffers) needs ");
+      EXPECT_HAS(e.what(), " on the host of ranks 0 to 2 (3 ranks), where ");
+      EXPECT_STREQ(e.what(), errors[0].what());
+    }
+  }
+}
+
+TEST(PipelineExecute, MemoryThatTheSystemRefusesIsAnErrorOnAllRanks) {
+  const Schedule s = generate(*find_generator("1f1b"), {3, 4, 0});
+  const auto errors = errors_with(s, std::size_t{64} << 20, std::size_t{200} << 20);
+  int own = 0;
+  for (const Error& e : errors) {
+    own += e.code() == ErrorCode::system;
+    if (e.code() == ErrorCode::system) {
+      EXPECT_EQ(e.rank(), &e - errors.data());
+      EXPECT_HAS(e.what(), fmt::format("there is no memory for the pipeline schedule 1f1b on rank "
+                                       "{}: ",
+                                       e.rank()));
+    } else {
+      EXPECT_EQ(e.code(), ErrorCode::mismatch) << e.what();
+      EXPECT_HAS(e.what(), "refuses to run it; its error says why");
+    }
+  }
+  EXPECT_GT(own, 0);
+}
+
+// The sum is no number of bytes: 65,536 buffers of 16 TiB at each end.
+TEST(PipelineExecute, BuffersBeyondAllNumbersAreRefused) {
+  Schedule s = generate(*find_generator("gpipe"), {2, 65'536 / 2, 0});
+  s.buffers = s.micro_batches;
+  for (const Error& e : errors_with(s, std::size_t{1} << 44, std::size_t{2} << 30)) {
+    EXPECT_EQ(e.code(), ErrorCode::invalid_argument) << e.what();
+  }
+}
+
 TEST(PipelineExecute, RanksThatDifferAreRefusedOnAll) {
   const auto refusals = [](const auto& schedule_of, const auto& bytes_of, const auto& stages_of) {
     return errors_of(3, {}, [&](Communicator& comm) {
@@ -305,12 +365,22 @@ TEST(PipelineExecute, RanksThatDifferAreRefusedOnAll) {
     return stages;
   });
   EXPECT_EQ(errors[0].code(), ErrorCode::invalid_argument);
-  EXPECT_HAS(errors[0].what(), "rank 0 has no backward_weights for 0B0");
+  EXPECT_HAS(errors[0].what(),
+             "for 0B0 rank 0 has backward_inputs without backward_weights (and no backward)");
   for (const std::size_t r : {1u, 2u}) {
     EXPECT_EQ(errors[r].code(), ErrorCode::mismatch);
     EXPECT_EQ(errors[r].rank(), 0);
     EXPECT_HAS(errors[r].what(), "rank 0 refuses to run it; its error says why");
   }
+
+  errors = refusals(usual, eight, [](int rank, PipelineModel& model) {
+    Stages stages = model.stages();
+    if (rank == 1) stages.backward_inputs = stages.backward = nullptr;
+    if (rank == 1) stages.backward_weights = nullptr;
+    return stages;
+  });
+  EXPECT_HAS(errors[1].what(),
+             "for 1B0 rank 1 has no backward (nor backward_inputs and backward_weights)");
 
   errors = refusals(
       [&](int) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "core/error.h"
@@ -10,6 +11,7 @@
 #include "parallel/pipeline/simulate.h"
 #include "parallel/pipeline/verify.h"
 #include "tests/support/thread_ranks.h"
+#include "tests/tools/formula.h"
 
 namespace tutti::parallel::pipeline {
 namespace {
@@ -83,18 +85,56 @@ TEST(PipelineGenerators, InterleavedDividesTheBubble) {
   }
 }
 
-TEST(PipelineGenerators, ZeroBubbleH1AndH2) {
-  for (const int p : {2, 4, 8, 16}) {
-    for (const int m : {2 * p, 3 * p + 1}) {
-      for (const auto& [f, i, w] : kTimes) {
-        SCOPED_TRACE(fmt::format("{} ranks {} micro-batches F={} I={} W={}", p, m, f, i, w));
-        if (w > i || w > f) continue;  // the textbook assumes that W is the shortest
-        const Simulation h1 = simulate(make("zb-h1", p, m), {f, i, w, 0});
-        EXPECT_TEXTBOOK(h1.bubble, (p - 1) * (f + i - w));
-        const Simulation h2 = simulate(make("zb-h2", p, m), {f, i, w, 0});
-        EXPECT_TEXTBOOK(h2.bubble, (p - 1) * (f + i - 2 * w));
+// What the list says of a schedule is what it does, for all times for which it says it.
+TEST(PipelineGenerators, WaitAsTheirFormulasSay) {
+  constexpr double kSomeTimes[] = {0, 7, 8, 10, 12};
+  for (const Generator& g : generators()) {
+    const bool equal_only = g.bubble.find("if F=I=W") != std::string_view::npos;
+    for (const int p : {2, 5}) {
+      for (const int m : {2 * p, 3 * p}) {
+        const Schedule s = generate(g, {p, m, 0});
+        const double v = s.stages() / p;
+        for (const double f : kSomeTimes) {
+          for (const double i : kSomeTimes) {
+            for (const double w : kSomeTimes) {
+              if (equal_only && (f != i || f != w)) continue;
+              SCOPED_TRACE(fmt::format("{}: {} ranks {} micro-batches F={} I={} W={}", g.name, p, m,
+                                       f, i, w));
+              const double said =
+                  test::Formula(
+                      g.bubble,
+                      {{'p', p}, {'m', m}, {'v', v}, {'F', f}, {'B', i + w}, {'I', i}, {'W', w}})
+                      .value();
+              EXPECT_NEAR(simulate(s, {f / v, i / v, w / v, 0}).bubble, said, 1e-9);
+            }
+          }
+        }
+        const auto live = verify(s).live;
+        EXPECT_DOUBLE_EQ(*std::max_element(live.begin(), live.end()) / v,
+                         test::Formula(g.live, {{'p', p}, {'m', m}, {'v', v}}).value())
+            << g.name;
       }
     }
+  }
+}
+
+// A last round that is not full costs more.
+TEST(PipelineGenerators, InterleavedWantsRoundsThatAreFull) {
+  const auto bubble = [](int m) {
+    return simulate(make("interleaved", 4, m, 2), {0.5, 0.5, 0.5, 0}).bubble;
+  };
+  EXPECT_DOUBLE_EQ(bubble(16), 4.5);
+  EXPECT_DOUBLE_EQ(bubble(17), 7.5);
+  EXPECT_DOUBLE_EQ(bubble(20), 4.5);
+}
+
+// Times that are no binary fractions: 41.8 and 41.8 again, by another way.
+TEST(PipelineGenerators, RoundingIsNoWait) {
+  const Simulation result = simulate(make("gpipe", 5, 3), {3, 5, 1, 0.7});
+  EXPECT_EQ(result.ranks[4].bubble, 0);
+  EXPECT_GT(result.ranks[3].bubble, 1);
+  for (const auto& rank : result.ranks) {
+    EXPECT_NEAR(rank.last - rank.first, rank.busy + rank.bubble, 1e-9);
   }
 }
 

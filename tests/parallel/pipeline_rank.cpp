@@ -2,6 +2,7 @@
 //
 //     pipeline_rank                 every schedule, with checked data
 //     pipeline_rank die             rank 1 dies in the middle of one; the others say what they saw
+//     pipeline_rank greedy          every rank wants 40 % of the host's memory; all are told
 //     pipeline_rank time [threads]  stages that sleep: what a step takes, beside the simulator;
 //                                   threads: 4 thread ranks, else the processes of `tutti run`
 #include <fmt/format.h>
@@ -14,10 +15,12 @@
 #include <thread>
 #include <vector>
 
+#include "core/host_memory.h"
 #include "parallel/pipeline/execute.h"
 #include "parallel/pipeline/generate.h"
 #include "parallel/pipeline/simulate.h"
 #include "tests/parallel/pipeline_model.h"
+#include "tests/support/address_space.h"
 #include "tests/support/thread_ranks.h"
 
 namespace {
@@ -70,6 +73,22 @@ bool die(Communicator& comm) {
     return e.code() == ErrorCode::peer_lost && e.rank() == 1 &&
            std::string_view(e.what()).starts_with(
                fmt::format("pipeline interleaved, rank {}, action", comm.rank()));
+  }
+  return false;
+}
+
+bool greedy(Communicator& comm) {
+  const test::AddressSpace limit(std::size_t{2} << 30);
+  CommunicatorAxis axis(comm);
+  const Schedule s = make(*find_generator("gpipe"), comm.size(), 1);
+  test::PipelineModel model(s, sizes(s, 8));
+  try {
+    // A rank between two others has four buffers, the others two.
+    Executor(axis, s, sizes(s, static_cast<std::size_t>(host_memory().total / 10)), model.stages());
+  } catch (const Error& e) {
+    fmt::print("{}: {}\n", name(e.code()), e.what());
+    return e.code() == ErrorCode::invalid_argument &&
+           std::string_view(e.what()).find("(its buffers) needs") != std::string_view::npos;
   }
   return false;
 }
@@ -131,7 +150,10 @@ int main(int argc, char** argv) {
       });
     } else {
       Communicator comm = Communicator::from_environment();
-      good = what == "time" ? time_all(comm) : what == "die" ? die(comm) : check_all(comm);
+      good = what == "time"     ? time_all(comm)
+             : what == "die"    ? die(comm)
+             : what == "greedy" ? greedy(comm)
+                                : check_all(comm);
     }
     return good ? 0 : 1;
   } catch (const std::exception& e) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "parallel/sharded/sharded.h"
+#include "tests/support/address_space.h"
 #include "tests/support/thread_ranks.h"
 
 namespace tutti {
@@ -79,7 +80,14 @@ TEST(ShardedDeclarations, ThatDifferAreNamedOnAllRanks) {
   mismatch("unit 'last'",
            [](Declaration& d) { d.units.push_back({.name = "last", .parameters = {}}); });
   mismatch("compute bfloat16", [](Declaration& d) { d.policy.precision = Precision::mixed(); });
-  mismatch("stage 2", [](Declaration& d) { d.policy.stage = Stage::gradients; });
+  mismatch("stage 2 (gradients), reshard yes, layout flat",
+           [](Declaration& d) { d.policy.stage = Stage::gradients; });
+  mismatch("reshard no, layout",
+           [](Declaration& d) { d.policy.reshard_after_forward = Reshard::no; });
+  mismatch("layout by_parameter", [](Declaration& d) { d.policy.layout = Layout::by_parameter; });
+  mismatch("reshard no\" where", [](Declaration& d) { d.units[2].reshard = Reshard::no; });
+  mismatch("where rank 0 has \"unit 'third', reshard as the policy has it\"",
+           [](Declaration& d) { d.units[2].reshard = Reshard::no; });
   mismatch("8 elements in 3 rows", [](Declaration& d) { d.units[1].parameters[1].rows = 3; });
 }
 
@@ -100,6 +108,27 @@ TEST(ShardedDeclarations, ThatCannotBeAreRefusedOnAllRanks) {
   });
   const Error e = error_of([] { ShardedDataParallel({}, Policy::zero3(), {}); });
   EXPECT_EQ(e.code(), ErrorCode::invalid_argument);
+}
+
+// Each rank would keep a third of 12 TB, of parameters and as much of gradients.
+TEST(ShardedDeclarations, ThatNoMemoryHoldsAreRefusedOnAllRanks) {
+  const test::AddressSpace limit(std::size_t{2} << 30);
+  run_thread_ranks(3, [](Communicator& comm) {
+    CommunicatorAxis axis(comm);
+    for (const bool offload : {false, true}) {
+      Policy policy = Policy::zero3();
+      policy.offload_state = offload;
+      const Error e = error_of([&] {
+        ShardedDataParallel({{"huge", {{"w", std::size_t{3} << 40, 3}}}}, policy, {.shard = &axis});
+      });
+      EXPECT_EQ(e.code(), ErrorCode::invalid_argument);
+      EXPECT_NE(std::string(e.what()).find(
+                    "sharded data parallel (parameters and gradients) needs 24 TiB on the "
+                    "host of ranks 0 to 2 (3 ranks), where "),
+                std::string::npos)
+          << e.what();
+    }
+  });
 }
 
 // --- Ranks that take different ways --------------------------------------------------------------

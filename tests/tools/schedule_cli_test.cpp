@@ -4,7 +4,11 @@
 
 #include <fstream>
 #include <iterator>
+#include <regex>
+#include <set>
+#include <sstream>
 #include <string>
+#include <vector>
 
 #include "parallel/pipeline/generate.h"
 #include "parallel/pipeline/simulate.h"
@@ -36,6 +40,14 @@ TEST_F(ScheduleCli, ListsAndHelps) {
   EXPECT_EQ(tutti("schedule draw --help"), 0);
   EXPECT_CONTAINS(out, "--micro-batches");
   EXPECT_CONTAINS(out, "--weights");
+}
+
+TEST_F(ScheduleCli, ListsWhatASchedulesWaitDependsOn) {
+  ASSERT_EQ(tutti("schedule list"), 0) << err;
+  EXPECT_CONTAINS(out, "zb-h1        1        (p-1)(I+max(F-W,0))    p ");
+  EXPECT_CONTAINS(out, "zb-h2        1        (p-1)max(I-W+|F-W|,0)  2p-1 ");
+  EXPECT_CONTAINS(out, "interleaved  [2]      (p-1)(F+B)/v if p|m    p+(p-1)/v ");
+  EXPECT_CONTAINS(out, "where m is a\nmultiple of p");
 }
 
 TEST_F(ScheduleCli, ShowsAScheduleThatItReadsBack) {
@@ -71,6 +83,72 @@ TEST_F(ScheduleCli, Simulates) {
   ASSERT_EQ(tutti("schedule simulate 1f1b -n 2 -m 1 --forward 3 --backward 5 --weights 4 --link 7"),
             0);
   EXPECT_CONTAINS(out, "makespan    30\n");
+}
+
+// Sums of times that are no binary fractions.
+TEST_F(ScheduleCli, WritesNoRoundingAndKeepsColumnsApart) {
+  ASSERT_EQ(tutti("schedule simulate gpipe -n 5 -m 3 --forward 3 --backward 6 --weights 1 "
+                  "--link 0.7"),
+            0);
+  EXPECT_CONTAINS(out, "    rank 4           14.8        41.8           0    39.4 %       3\n");
+  ASSERT_EQ(tutti("schedule simulate gpipe -n 2 -m 3 --forward 1e9 --backward 123456789 --link "
+                  "987654321"),
+            0);
+  const std::string row = out.substr(out.find("rank 1 "));
+  std::istringstream words(row.substr(0, row.find('\n')));
+  EXPECT_EQ(std::distance(std::istream_iterator<std::string>(words), {}), 8) << row;
+}
+
+/// What stands in a picture, where, and how large; "&#183;" is one letter.
+struct Written {
+  double left = 0, size = 12;
+  std::string text;
+};
+std::vector<Written> texts_of(const std::string& svg) {
+  std::vector<Written> result;
+  const std::regex element("<text x=\"([0-9.]+)\"([^>]*)>(.*?)</text>"), mark("<[^>]*>|&[^;]*;");
+  for (std::sregex_iterator t(svg.begin(), svg.end(), element), end; t != end; ++t) {
+    const std::string attributes = (*t)[2];
+    if (attributes.find("anchor") != std::string::npos ||
+        attributes.find("\"n ") != std::string::npos)
+      continue;  // ends there, or stands in the middle of a box
+    Written w{std::stod((*t)[1]), 12, std::regex_replace((*t)[3].str(), mark, "")};
+    if (attributes.find("class=\"q\"") != std::string::npos) w.size = 11;
+    if (const auto at = attributes.find("font-size=\""); at != std::string::npos) {
+      w.size = std::stod(attributes.substr(at + 11));
+    }
+    result.push_back(w);
+  }
+  return result;
+}
+
+TEST_F(ScheduleCli, NarrowPicturesHaveRoomForTheirTexts) {
+  for (const std::string what :
+       {"1f1b -n 1 -m 1", "zb-h1 -n 2 -m 1",
+        "interleaved -n 2 -m 2 --forward 1.2345678 --backward 2.3456789",
+        "dualpipe-v -n 1 -m 2 --backward 7.77777 --weights 3.33333 --link 0.123456",
+        "gpipe -n 3 -m 3"}) {
+    ASSERT_EQ(tutti("schedule draw " + what), 0) << err;
+    const double width = std::stod(out.substr(out.find("width=\"") + 7));
+    const auto texts = texts_of(out);
+    EXPECT_GT(texts.size(), 5u) << what;
+    for (const Written& w : texts) {
+      const double end = w.left + 0.55 * w.size * static_cast<double>(w.text.size());
+      EXPECT_LT(end, width) << what << ": " << w.text;
+    }
+    EXPECT_LT(width, 1500) << what;
+  }
+}
+
+TEST_F(ScheduleCli, EachKindOfWorkHasAColourOfItsOwn) {
+  ASSERT_EQ(tutti("schedule draw dualpipe-v -n 2 -m 4"), 0) << err;
+  std::set<std::string> colours;
+  for (const char work : {'F', 'B', 'I', 'W'}) {
+    const auto at = out.find(fmt::format("\n.{}0{{fill:#", work));
+    ASSERT_NE(at, std::string::npos);
+    colours.insert(out.substr(at + 10, 6));
+  }
+  EXPECT_EQ(colours.size(), 4u);
 }
 
 TEST_F(ScheduleCli, DrawsThePictureInTheDocument) {
@@ -122,6 +200,10 @@ TEST_F(ScheduleCli, SaysWhatIsWrongWithTheCommandLine) {
   folder.write("s.txt", example());
   EXPECT_EQ(error("verify s.txt -n 4"),
             "tutti: s.txt is complete; leave --ranks, --stages, --micro-batches and --virtual out");
+  EXPECT_EQ(error("show 1f1b -n 4 -n 5 -m 8"), "tutti: --ranks is given more than once");
+  EXPECT_EQ(error("show 1f1b -m 8 -n"), "tutti: --ranks has no value");
+  EXPECT_EQ(error("simulate 1f1b -n 4 -m 8 --link 1 --link 2"),
+            "tutti: --link is given more than once");
   error("show");
   error("what");
   error("show 1f1b -n 0 -m 1");

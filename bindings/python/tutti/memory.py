@@ -37,9 +37,9 @@ def empty(
     count = math.prod(sizes) * dtype.itemsize
     try:
         memory = _tutti._Memory(min(count, sys.maxsize))
-    except MemoryError:
+    except MemoryError as error:
         raise MemoryError(
-            f"there are no {count} bytes of window memory for an array of shape {sizes}, type {dtype}"
+            f"there are no {count} bytes of window memory for an array of shape {sizes}, type {dtype}: {error}"
         ) from None
     return np.frombuffer(memory, dtype=np.uint8).view(dtype).reshape(sizes)
 

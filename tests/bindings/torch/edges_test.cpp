@@ -158,11 +158,66 @@ TEST(TorchEdges, LayersRefuseWhatIsNotTheirs) {
                   loss.forward(at::ones({2, 4}), targets);
                 }),
                 HasSubstr("as many targets as logits have rows, 2, on the CPU, not int64 [3]"));
+    EXPECT_THAT(why([&] { up.forward({}); }), HasSubstr("not no tensor"));
+    VocabParallelEmbedding embedding(axis, "tokens", 8, 4);
+    EXPECT_THAT(why([&] { embedding.forward(at::zeros({3})); }),
+                HasSubstr("tokens takes tokens as int64 or int32, on the CPU, not float32 [3]"));
+    EXPECT_THAT(why([&] {
+                  loss.forward(at::ones({3, 4}), at::zeros({3}));
+                }),
+                HasSubstr("cross entropy 'loss' takes tokens as int64 or int32"));
     up.to(at::kBFloat16);
     EXPECT_THAT(why([&] {
                   up.forward(at::ones({3, 4}, at::kBFloat16));
                 }),
                 HasSubstr("a weight of float32, as it was made"));
+  });
+}
+
+TEST(TorchEdges, TokensMayHaveThirtyTwoBits) {
+  run_thread_ranks(2, [](Communicator& comm) {
+    CommunicatorAxis axis(comm);
+    VocabParallelEmbedding embedding(axis, "tokens", 8, 4);
+    VocabParallelCrossEntropy loss(axis, "loss", 8);
+    {
+      const at::NoGradGuard no_grad;
+      embedding.weight.copy_((at::arange(16, at::kFloat) + 16 * comm.rank()).view({4, 4}) / 10);
+    }
+    const Tensor ids = at::arange(6, at::kLong).view({2, 3});
+    EXPECT_TRUE(at::equal(embedding.forward(ids), embedding.forward(ids.to(at::kInt))));
+    const auto gradient = [&](at::ScalarType type) {
+      embedding.weight.mutable_grad().reset();
+      const Tensor logits = at::linear(embedding.forward(ids.to(type)), embedding.weight.detach());
+      loss.forward(logits, ids.flatten().to(type)).backward();
+      return embedding.weight.grad().clone();
+    };
+    EXPECT_TRUE(at::equal(gradient(at::kLong), gradient(at::kInt)));
+  });
+}
+
+TEST(TorchEdges, LayersSayThatTheirParametersAreInShards) {
+  run_thread_ranks(2, [](Communicator& comm) {
+    CommunicatorAxis axis(comm);
+    Communicator alone = comm.split(comm.rank(), 0);
+    CommunicatorAxis self(alone);
+    Linear plain(4, 4);
+    ColumnParallelLinear up(self, "up", 4, 4);
+    RowParallelLinear down(self, "down", 4, 4);
+    VocabParallelEmbedding embedding(self, "tokens", 8, 4);
+    FullyShard shards({.shard = &axis},
+                      {{"plain", &plain}, {"up", &up}, {"down", &down}, {"tokens", &embedding}});
+    const auto why = [](const auto& call) {
+      const Error e = error_of(call);
+      EXPECT_EQ(e.code(), ErrorCode::invalid_usage) << e.what();
+      return std::string(e.what());
+    };
+    const Tensor x = at::ones({3, 4});
+    EXPECT_THAT(why([&] { plain.forward(x); }),
+                HasSubstr("a linear layer has no parameters now: they are in shards"));
+    EXPECT_THAT(why([&] { up.forward(x); }), HasSubstr("up has no parameters now"));
+    EXPECT_THAT(why([&] { down.forward(x); }), HasSubstr("down has no parameters now"));
+    EXPECT_THAT(why([&] { embedding.forward(at::zeros({3}, at::kLong)); }),
+                HasSubstr("tokens has no parameters now"));
   });
 }
 

@@ -198,6 +198,72 @@ TEST(Train, TakesASchedulesFile) {
   std::filesystem::remove(path);
 }
 
+// A rank may have no stage, and so no layers.
+TEST(Train, TrainsWithARankThatHasNoStages) {
+  const auto path = std::filesystem::temp_directory_path() / fmt::format("schedule.{}", getpid());
+  std::ofstream(path)
+      << "tutti schedule 1\nmine  ranks 2  stages 2  micro-batches 2  buffers 2  live 4\n"
+         "rank 0  stages 0 1\n  0F0 1F0 1B0 0B0 0F1 1F1 1B1 0B1\nrank 1  stages\n";
+  std::map<std::string, std::string> losses;
+  for (const std::string mix :
+       {"none", "zero1", "fsdp", "zero3 --tied --recompute --check-nan --clip 0"}) {
+    Job job(train(
+        4, "--steps 3 --pp 2 --micro-batches 2 --schedule " + path.string() + " --shard " + mix));
+    EXPECT_EQ(job.wait(), 0) << mix << job.err();
+    for (const std::string& line : lines(job.out())) {
+      double step = 0;
+      std::string loss;
+      if (std::istringstream(line) >> step >> loss && step == 3) losses[mix] = loss;
+    }
+  }
+  std::filesystem::remove(path);
+  for (const std::string same : {"zero1", "fsdp"}) EXPECT_EQ(losses[same], losses["none"]) << same;
+  EXPECT_NE(losses["none"], "");
+}
+
+// A disk that is full when the training is over: all ranks say so.
+TEST(Train, SaysThatItsTraceCouldNotBeWritten) {
+  Job job(train(2, "--steps 2 --trace /dev/full"));
+  EXPECT_NE(job.wait(), 0);
+  std::size_t told = 0;
+  for (const std::string& line : lines(job.err())) {
+    told += line.find(
+                "--trace /dev/full: the trace could not be written, and what there is of it "
+                "is no trace: No space left on device") != std::string::npos;
+  }
+  EXPECT_EQ(told, 2u) << job.err();
+  EXPECT_EQ(job.out().find("ui.perfetto.dev"), std::string::npos);
+  EXPECT_TRUE(std::filesystem::exists("/dev/full"));
+}
+
+// A disk of one page, which rank 0 alone sees: half a trace does not stay.
+TEST(Train, LeavesNoHalfATrace) {
+  if (std::system("unshare -m true 2>/dev/null") != 0) GTEST_SKIP() << "no mounts of our own here";
+  const auto folder = std::filesystem::temp_directory_path() / fmt::format("full.{}", getpid());
+  std::filesystem::create_directory(folder);
+  Job job(shell(2,
+                fmt::format("unshare -m sh -c 'mount -t tmpfs -o size=4k none {0} && " TRAIN
+                            " --width 64 --layers 2 --steps 2 --text " TEXT
+                            " --trace {0}/trace.json; status=$?; ls {0} | sed s/^/left:/; exit "
+                            "$status'",
+                            folder.string()),
+                {"--keep-going", "--timeout", "60"}));
+  EXPECT_NE(job.wait(), 0);
+  EXPECT_THAT(job.err(), HasSubstr("trace.json: the trace could not be written"));
+  EXPECT_EQ(job.out().find("left:"), std::string::npos) << job.out();
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Train, SaysWhatIsWrongWithItsOptions) {
+  const auto refused = [](const std::string& arguments) {
+    Job job(shell(1, "exec " TRAIN " " + arguments, {"--timeout", "60"}));
+    EXPECT_EQ(job.wait(), 2);
+    return job.err();
+  };
+  expect_contains(refused("--steps 1 --steps 2"), "train: --steps is given more than once");
+  expect_contains(refused("--steps"), "train: --steps has no value");
+}
+
 // As a terminal does: to all processes of its group.
 TEST(Train, AnInterruptLeavesNothingBehind) {
   Job job(train(4, "--steps 100000 --tp 2 --pp 2 --micro-batches 4"), "", [] { setpgid(0, 0); });
