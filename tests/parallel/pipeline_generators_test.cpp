@@ -11,7 +11,7 @@
 #include "parallel/pipeline/simulate.h"
 #include "parallel/pipeline/verify.h"
 #include "tests/support/thread_ranks.h"
-#include "tests/tools/formula.h"
+#include "tests/parallel/formula.h"
 
 namespace tutti::parallel::pipeline {
 namespace {
