@@ -23,6 +23,8 @@ struct Failure {
   ErrorCode code = ErrorCode::internal;
   int rank = -1;
   std::string text;
+  // Of peer_lost, on its way to other hosts: the rank, and its host, may well be there.
+  bool cut_off = false;
 };
 
 /// What a rank says about its current operations, for others to compare and to report.
