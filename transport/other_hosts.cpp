@@ -165,6 +165,8 @@ void OtherHosts::refresh(std::span<const int> ranks, Deadline deadline) {
 }
 
 void OtherHosts::on_failure(int rank, const Failure& failure) {
+  // With those who are lost this host has parted; they see it the other way round.
+  if (failure.cut_off && why_lost(rank)) return;
   if (failure.cut_off && failure.rank >= 0) {
     if (tree_.is_here(failure.rank)) {
       // Whoever has lost a rank of this host goes on without this host.
@@ -185,8 +187,7 @@ void OtherHosts::on_note(int member, std::uint32_t type, std::span<const std::by
   switch (type) {
     case kFailure: {
       const auto failure = failure_from(bytes, tree_.ranks());
-      // With those who are lost this host has parted; they see it the other way round.
-      if (failure && !why_lost(rank)) on_failure(rank, *failure);
+      if (failure) on_failure(rank, *failure);
       return;
     }
     case kAsk:

@@ -335,6 +335,7 @@ bool RankGroup::record(const Failure& failure) {
   if (!c.failure_state.compare_exchange_strong(none, 1, std::memory_order_acq_rel)) return false;
   c.failure_code.store(static_cast<std::uint32_t>(failure.code), std::memory_order_relaxed);
   c.failure_rank.store(failure.rank, std::memory_order_relaxed);
+  c.failure_cut_off.store(failure.cut_off ? 1 : 0, std::memory_order_relaxed);
   const std::size_t length = std::min(failure.text.size(), c.failure_text.size() - 1);
   std::memcpy(c.failure_text.data(), failure.text.data(), length);
   c.failure_text[length] = '\0';
@@ -359,6 +360,7 @@ Failure RankGroup::failure() const {
   Failure f;
   f.code = static_cast<ErrorCode>(c.failure_code.load(std::memory_order_relaxed));
   f.rank = c.failure_rank.load(std::memory_order_relaxed);
+  f.cut_off = c.failure_cut_off.load(std::memory_order_relaxed) != 0;
   f.text.assign(c.failure_text.data(), strnlen(c.failure_text.data(), c.failure_text.size()));
   return f;
 }
