@@ -293,6 +293,14 @@ Communicator Communicator::shrink(std::span<const int> excluded, const Options& 
   i.wait_for_started();
   Shrinking shrinking = Shrinking::without(excluded, size());
   const std::vector<int>& survivors = shrinking.survivors;
+  if (options.quorum && !shrinking.is_quorum()) {
+    throw Error(
+        ErrorCode::invalid_usage,
+        fmt::format("shrink: rank {} may not go on: {} of {} ranks are no majority, nor half "
+                    "of them with rank 0 (TUTTI_QUORUM), and the others may be going on. End "
+                    "it; if they are not, start the job again",
+                    rank(), survivors.size(), size()));
+  }
   std::uint64_t& times = i.shrinks[survivors];
   shrinking.times = ++times;
   std::uint64_t who = 0;

@@ -52,6 +52,8 @@ struct Options {
   std::chrono::nanoseconds report_after;        // a wait this long is reported once; 0: never
   std::chrono::nanoseconds rendezvous_timeout;  // for all ranks to appear
   std::string algorithm;                        // run this algorithm where it exists; "": choose
+  // Of a shrink(): it is refused to ranks that are not the majority, nor half of all with rank 0.
+  bool quorum;
   // Those of rank 0 hold for all ranks, and for communicators made of this one (split, shrink):
   bool round_once;    // sums of 16- and 8-bit floats are rounded once; else as the algorithm does
   std::size_t slots;  // per link; 0: chosen
@@ -231,8 +233,9 @@ class Communicator : public TypedCalls<Communicator> {
   /// The ranks that are not in `excluded` form a new communicator, in their order. Only these call
   /// it, with the same list. Nothing is exchanged over this communicator, so it may have failed:
   /// this is how the survivors go on. The excluded ranks may be dead. When another one dies before
-  /// all have joined, it throws peer_lost on all of them, with that rank of this communicator: to
-  /// be called again without it, too (docs/failures.md).
+  /// all have joined, or is lost to one of them, it throws peer_lost on all of them, with that rank
+  /// of this communicator: to be called again without it, too (docs/failures.md). Where
+  /// Options::quorum asks for a majority that these ranks are not, it throws invalid_usage.
   Communicator shrink(std::span<const int> excluded, const Options& options = {});
 
   /// Runs the plan `text` (docs/plans.md) for its collective from now on. It is verified first:

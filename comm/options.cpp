@@ -15,6 +15,7 @@ Options::Options()
       report_after(setting_seconds("TUTTI_REPORT_AFTER")),
       rendezvous_timeout(setting_seconds("TUTTI_RENDEZVOUS_TIMEOUT")),
       algorithm(setting_text("TUTTI_ALGORITHM")),
+      quorum(setting_boolean("TUTTI_QUORUM")),
       round_once(setting_boolean("TUTTI_ROUND_ONCE")),
       slots(static_cast<std::size_t>(setting_integer("TUTTI_SLOTS"))),
       slot_bytes(setting_bytes("TUTTI_SLOT_BYTES")),

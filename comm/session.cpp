@@ -19,7 +19,7 @@
 namespace tutti {
 namespace {
 
-constexpr std::uint32_t kVersion = 9;
+constexpr std::uint32_t kVersion = 10;
 
 struct SessionCard {
   std::uint32_t version = kVersion;

@@ -40,16 +40,44 @@ struct Stage {
   static constexpr int kTimesBits = 38;
 };
 
-std::vector<int> ranks_in(const std::string& text) {
-  std::istringstream in(text);
-  std::vector<int> ranks;
-  for (int r = 0; in >> r;) ranks.push_back(r);
-  return ranks;
-}
+/// What a Remark says: whom a rank excludes ("3 5!"), of these, whom it has lost ("5!"), and whom
+/// it has lost besides ("7?").
+struct Word {
+  std::vector<int> excluded;
+  std::vector<int> lost;
 
-std::string excludes(int rank, const std::string& list) {
+  static Word from(const std::string& text, int ranks) {
+    Word word;
+    std::istringstream in(text);
+    int rank = 0;
+    // What was left out at the end of a long text has no mark.
+    for (char mark = 0; in >> rank && in.get(mark);) {
+      if (rank < 0 || rank >= ranks) continue;
+      if (mark != kExcluded && mark != kBoth && mark != kLost) break;
+      if (mark != kLost) word.excluded.push_back(rank);
+      if (mark != kExcluded) word.lost.push_back(rank);
+    }
+    return word;
+  }
+  std::string text() const {
+    std::string all;
+    for (const int r : excluded) all += fmt::format("{}{}", r, holds(lost, r) ? kBoth : kExcluded);
+    for (const int r : lost) {
+      if (!holds(excluded, r)) all += fmt::format("{}{}", r, kLost);
+    }
+    return all;
+  }
+  static bool holds(const std::vector<int>& ranks, int rank) {
+    return std::ranges::binary_search(ranks, rank);
+  }
+
+ private:
+  static constexpr char kExcluded = ' ', kBoth = '!', kLost = '?';
+};
+
+std::string excludes(int rank, const std::vector<int>& excluded) {
   return fmt::format("rank {} excludes {}", rank,
-                     list.empty() ? "nobody" : fmt::format("{}", fmt::join(ranks_in(list), ", ")));
+                     excluded.empty() ? "nobody" : fmt::format("{}", fmt::join(excluded, ", ")));
 }
 
 /// One rank's meeting with the other survivors.
@@ -58,12 +86,14 @@ class Meeting {
   Meeting(RankGroup& group, const Shrinking& mine,
           const std::function<std::uint64_t(const std::vector<int>&)>& calls_with)
       : group_(group), mine_(mine), calls_with_(calls_with) {
+    look_who_is_gone();
     say(kWaiting, -1);
   }
 
   /// Whether all are here; throws for one that cannot come.
   bool complete(Deadline deadline) {
     int missing = -1;
+    look_who_is_gone();
     for (const int r : mine_.survivors) {
       if (r != group_.rank() && !is_here(r) && missing < 0) missing = r;
     }
@@ -75,12 +105,16 @@ class Meeting {
 
  private:
   bool is_here(int rank) {
+    // What it has said last does not count any more.
+    if (is_gone(rank)) return false;
     group_.ask(rank);
     const auto said = group_.control(rank).shrinking.read();
     if (!said) return false;
     const auto [times, state, culprit] = Stage::from(said->number);
+    const Word word = Word::from(said->text, group_.size());
+    learn(rank, word);
     if (state == kGivenUp) return false;
-    if (times == mine_.times && said->text == mine_.excluded) {
+    if (times == mine_.times && word.excluded == mine_.excluded) {
       if (state == kWaiting) return true;
       // It may be gone by now, but that is not why.
       if (state == kMismatch && !group_.one_host() && news_may_come()) return false;
@@ -94,17 +128,20 @@ class Meeting {
                           rank, kSameList));
     }
     // Else it may still be busy with others, without this rank, or be late.
-    if (state == kTimedOut || said->text.size() >= Remark::kMostText) return false;
-    const Shrinking theirs = Shrinking::without(ranks_in(said->text), group_.size());
+    if (state == kTimedOut) return false;
+    const Shrinking theirs = Shrinking::without(word.excluded, group_.size());
     const bool waits_for_me = std::ranges::binary_search(theirs.survivors, group_.rank()) &&
                               calls_with_(theirs.survivors) < times;
     if (!waits_for_me) return false;
-    // One of the two may not know yet that a rank is gone, but will by itself.
+    // One of the two may not know yet that a rank is gone, but will by itself, or hears it now.
     give_up_if_gone();
-    if (gone(theirs.survivors) || news_may_come()) return false;
+    const bool explained =
+        std::ranges::any_of(theirs.survivors, [&](int r) { return is_gone(r); }) ||
+        std::ranges::any_of(word.lost, [&](int r) { return !Word::holds(mine_.excluded, r); });
+    if (explained || news_may_come()) return false;
     give_up(ErrorCode::mismatch, kMismatch, rank,
             fmt::format("{}, {}: {}", excludes(group_.rank(), mine_.excluded),
-                        excludes(rank, said->text), kSameList));
+                        excludes(rank, word.excluded), kSameList));
   }
 
   /// On other hosts a death may be known a moment later; that is not yet another list.
@@ -116,38 +153,60 @@ class Meeting {
     return now - differs_since_ < kNews;
   }
 
-  /// The first of `ranks` that has died or left.
-  std::optional<int> gone(const std::vector<int>& ranks) {
-    const std::vector<int> dead = group_.dead_ranks();
-    for (const int r : ranks) {
-      if (group_.has_left(r) || std::ranges::count(dead, r) > 0) return r;
+  // --- Who is gone ---
+
+  /// As far as this rank knows: who has died, has left or is out of reach, and whom the
+  /// communicator has failed for.
+  void look_who_is_gone() {
+    gone_ = group_.dead_ranks();
+    for (int r = 0; r < group_.size(); ++r) {
+      if (group_.has_left(r)) gone_.push_back(r);
     }
-    return std::nullopt;
+    if (const int r = lost_by_others(); r >= 0) gone_.push_back(r);
+    std::erase(gone_, group_.rank());
+    std::ranges::sort(gone_);
+    gone_.erase(std::ranges::unique(gone_).begin(), gone_.end());
   }
-  /// Whom the communicator has failed for: lost by another rank, it may be there for this one.
-  std::optional<int> lost_by_others() const {
-    if (!group_.failed()) return std::nullopt;
+  bool is_gone(int rank) const { return Word::holds(gone_, rank); }
+  /// Whom the communicator has failed for, which may be there for this rank; -1: nobody.
+  int lost_by_others() const {
+    if (!group_.failed()) return -1;
     const Failure failure = group_.failure();
-    const bool stays =
-        failure.rank != group_.rank() && std::ranges::binary_search(mine_.survivors, failure.rank);
-    if (failure.code != ErrorCode::peer_lost || !stays) return std::nullopt;
-    return failure.rank;
+    return failure.code == ErrorCode::peer_lost ? failure.rank : -1;
   }
-  void give_up_if_gone() {
-    if (const auto r = gone(mine_.survivors)) {
-      give_up(ErrorCode::peer_lost, kGivenUp, *r,
-              fmt::format("rank {} ({}) has died or left the communicator; exclude it too", *r,
-                          group_.process_text(*r)));
-    }
-    if (const auto r = lost_by_others()) {
-      give_up(ErrorCode::peer_lost, kGivenUp, *r,
-              fmt::format("another rank has lost rank {} ({}); exclude it too", *r,
-                          group_.process_text(*r)));
+
+  /// Takes rank `rank`'s word on who is lost.
+  void learn(int rank, const Word& word) {
+    for (const int lost : word.lost) {
+      if (group_.same_host(lost)) {
+        // This rank is there, and so is another one of this host unless that shows by itself. They
+        // and whoever has lost them do not meet again.
+        const bool wrong = lost == group_.rank() || (!is_gone(lost) && !news_may_come());
+        if (!wrong || group_.same_host(rank)) continue;
+        group_.lose(rank, Loss::cut_off, fmt::format("has lost rank {} of this host", lost));
+      } else if (!is_gone(lost)) {
+        group_.lose(lost, Loss::died, fmt::format("is lost to rank {}", rank));
+      }
+      look_who_is_gone();
     }
   }
 
+  void give_up_if_gone() {
+    look_who_is_gone();
+    for (const int r : gone_) {
+      if (!std::ranges::binary_search(mine_.survivors, r)) continue;
+      std::string does = group_.why_lost(r).value_or("has died or left the communicator");
+      if (r == lost_by_others() && !group_.has_left(r)) does = "is lost to another rank";
+      give_up(ErrorCode::peer_lost, kGivenUp, r,
+              fmt::format("rank {} ({}) {}; exclude it too", r, group_.process_text(r), does));
+    }
+  }
+
+  // --- What this rank says ---
+
   void say(State state, int culprit) {
-    group_.control().shrinking.say(Stage{mine_.times, state, culprit}.number(), mine_.excluded);
+    const Word word{mine_.excluded, gone_};
+    group_.control().shrinking.say(Stage{mine_.times, state, culprit}.number(), word.text());
     for (const int r : mine_.survivors) {
       if (r != group_.rank()) group_.tell(r);
     }
@@ -165,6 +224,7 @@ class Meeting {
   RankGroup& group_;
   const Shrinking& mine_;
   const std::function<std::uint64_t(const std::vector<int>&)>& calls_with_;
+  std::vector<int> gone_;  // in order
   Clock::time_point differs_since_{};
 };
 
@@ -173,11 +233,8 @@ class Meeting {
 Shrinking Shrinking::without(std::span<const int> excluded, int ranks) {
   Shrinking s;
   for (int r = 0; r < ranks; ++r) {
-    if (std::ranges::find(excluded, r) == excluded.end()) {
-      s.survivors.push_back(r);
-    } else {
-      s.excluded += fmt::format("{}{}", s.excluded.empty() ? "" : " ", r);
-    }
+    const bool stays = std::ranges::find(excluded, r) == excluded.end();
+    (stays ? s.survivors : s.excluded).push_back(r);
   }
   return s;
 }
@@ -185,7 +242,8 @@ Shrinking Shrinking::without(std::span<const int> excluded, int ranks) {
 void meet_to_shrink(RankGroup& group, const Shrinking& mine,
                     const std::function<std::uint64_t(const std::vector<int>&)>& calls_with,
                     Deadline deadline) {
-  if (mine.excluded.size() >= Remark::kMostText) return;  // too many to tell: they meet by keys
+  // Too many to tell: they meet by keys.
+  if (Word{mine.excluded, {}}.text().size() > Remark::kMostText) return;
   Meeting meeting(group, mine, calls_with);
   while (!meeting.complete(deadline)) pause_for(std::chrono::microseconds(100));
 }

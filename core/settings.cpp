@@ -42,10 +42,16 @@ constexpr std::array kSettings{
             "The network interfaces by which other hosts reach this one: the beginnings of names, "
             "separated by commas, or whole names after =; after ^, those that are not to be used. "
             "Empty: the one by which rank 0's host is reached."},
-    Setting{"TUTTI_PEER_TIMEOUT", SettingType::seconds, "4.5",
-            "How long another host may be silent before its ranks count as lost. 0: as long as the "
-            "system allows.",
-            "0"},
+    Setting{
+        "TUTTI_PEER_TIMEOUT", SettingType::seconds, "4.5",
+        "How long a network may be down, or another host be silent, without harm. Ranks of a "
+        "host that is silent for longer count as lost, 2 to 3 s later (on Linux before 6.15: as "
+        "long again later). 0: as long as the system allows.",
+        "0"},
+    Setting{"TUTTI_QUORUM", SettingType::boolean, "0",
+            "shrink() refuses to make a communicator of ranks that are not the majority of the one "
+            "before, nor half of them with its rank 0: of the parts of a job whose network has "
+            "come apart, one at most goes on. The same on all ranks."},
     Setting{
         "TUTTI_TRANSPORT", SettingType::text, "",
         "What links to other hosts run over: verbs (RDMA), tcp or ucx. Empty: verbs between hosts "

@@ -47,7 +47,7 @@ void DeviceNetworkLinks::on_left(int member, int) {
   left_.insert(member);
 }
 
-void DeviceNetworkLinks::on_lost(int member, const std::string&) {
+void DeviceNetworkLinks::on_lost(int member, Loss, const std::string&) {
   const std::lock_guard lock(mutex_);
   lost_.insert(member);
 }

@@ -81,6 +81,12 @@ class Namespaces {
   void link(int host, bool up) const {
     run(fmt::format("ip -n {} link set port{} {}", bridge(), host, up ? "up" : "down"));
   }
+  /// These two reach the others, but not each other any more.
+  void part(int one, int other) const {
+    for (const int host : {one, other}) {
+      run(fmt::format("ip -n {} link set port{} type bridge_slave isolated on", bridge(), host));
+    }
+  }
   /// What host `host` sends is held back to so many Mbit/s.
   bool limit(int host, int megabits) const {
     return run(

@@ -23,6 +23,8 @@ struct Failure {
   ErrorCode code = ErrorCode::internal;
   int rank = -1;
   std::string text;
+  // Of peer_lost: the rank, and its host, may well be there, but nothing comes through.
+  bool cut_off = false;
 };
 
 /// What a rank says about its current operations, for others to compare and to report.
@@ -72,6 +74,7 @@ struct ControlBlock {
   alignas(kCacheLine) std::atomic<std::uint32_t> failure_state;  // 0 none, 1 being written, 2 there
   std::atomic<std::uint32_t> failure_code;
   std::atomic<std::int32_t> failure_rank;
+  std::atomic<std::uint32_t> failure_cut_off;
   std::array<char, 1024> failure_text;
   // Of collectives on memory of the host, and of those on GPUs: each are numbered from 1.
   std::array<OperationRecord, kRecords> records;

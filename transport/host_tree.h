@@ -30,6 +30,8 @@ class HostTree {
   int of(int rank) const { return ranks_.hosts[static_cast<std::size_t>(rank)]; }
   bool is_here(int rank) const { return of(rank) == own_; }
   int ranks() const { return static_cast<int>(ranks_.members.size()); }
+  /// Its ranks, in order.
+  std::span<const int> ranks_on(int host) const { return on_host_[static_cast<std::size_t>(host)]; }
   int first_rank(int host) const { return firsts_[static_cast<std::size_t>(host)]; }
   int member(int rank) const { return ranks_.members[static_cast<std::size_t>(rank)]; }
   /// -1: it is none of this communicator.

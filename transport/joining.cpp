@@ -14,6 +14,7 @@ constexpr std::int32_t kNobody = -1;  // asks without taking over
 struct FailureHead {
   std::uint32_t code = 0;
   std::int32_t rank = -1;
+  std::uint64_t cut_off = 0;
 };
 
 struct Word {
@@ -24,7 +25,8 @@ struct Word {
 }  // namespace
 
 std::vector<std::byte> to_bytes(const Failure& failure) {
-  const FailureHead head{static_cast<std::uint32_t>(failure.code), failure.rank};
+  const FailureHead head{static_cast<std::uint32_t>(failure.code), failure.rank,
+                         failure.cut_off ? 1U : 0U};
   std::vector<std::byte> bytes(sizeof head + failure.text.size());
   std::memcpy(bytes.data(), &head, sizeof head);
   std::memcpy(bytes.data() + sizeof head, failure.text.data(), failure.text.size());
@@ -40,7 +42,8 @@ std::optional<Failure> failure_from(std::span<const std::byte> bytes, int ranks)
                      head.code <= static_cast<std::uint32_t>(ErrorCode::internal);
   return Failure{known ? static_cast<ErrorCode>(head.code) : ErrorCode::internal,
                  head.rank >= 0 && head.rank < ranks ? head.rank : -1,
-                 {reinterpret_cast<const char*>(text.data()), text.size()}};
+                 {reinterpret_cast<const char*>(text.data()), text.size()},
+                 head.cut_off != 0};
 }
 
 // --- This host's word ----------------------------------------------------------------------------

@@ -360,7 +360,7 @@ void Network::join(std::uint64_t group, Listener& listener) {
       }
     }
   }
-  for (const auto& [member, why] : lost_) listener.on_lost(member, why);
+  for (const auto& [member, lost] : lost_) listener.on_lost(member, lost.how, lost.why);
 }
 
 bool Network::is_lost(int member) {
@@ -438,10 +438,10 @@ void Network::heard_left(int member, std::uint64_t group, int because_of) {
   }
 }
 
-void Network::on_lost(int member, const std::string& why) {
+void Network::on_lost(int member, Loss how, const std::string& why) {
   const std::lock_guard lock(listeners_mutex_);
-  lost_[member] = why;
-  for (const auto& [group, listener] : listeners_) listener->on_lost(member, why);
+  lost_[member] = {how, why};
+  for (const auto& [group, listener] : listeners_) listener->on_lost(member, how, why);
 }
 
 // --- Those who connect to us ---------------------------------------------------------------------

@@ -56,9 +56,8 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
     /// Rank `member` has left this communicator; or will never join it, for another one that is
     /// gone (-1: for other reasons).
     virtual void on_left(int member, int because_of) = 0;
-    /// Nothing more comes from rank `member`, in any communicator; `why` is empty where it has left
-    /// them all.
-    virtual void on_lost(int member, const std::string& why) = 0;
+    /// Nothing more comes from rank `member`, in any communicator.
+    virtual void on_lost(int member, Loss how, const std::string& why) = 0;
   };
 
   /// Listens at `local`, at any port. `nearest`: asked where there are several ports to choose
@@ -118,13 +117,17 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
     int because_of;  // of one that has left
     std::vector<std::byte> bytes;
   };
+  struct Lost {
+    Loss how;
+    std::string why;
+  };
 
   void on_events(int fd, std::uint32_t events) override;
   std::optional<Reactor::Time> on_tick(Reactor::Time now) override;
   void on_note(int member, std::uint64_t group, std::uint32_t type,
                std::span<const std::byte> bytes) override;
   void on_left(int member, std::uint64_t group) override;
-  void on_lost(int member, const std::string& why) override;
+  void on_lost(int member, Loss how, const std::string& why) override;
   void on_connected() override;
   void on_polled() override;
   void on_moved() override { wake(); }
@@ -174,7 +177,7 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   std::unordered_map<std::uint64_t, Listener*> listeners_;
   std::unordered_map<std::uint64_t, std::vector<Kept>> early_;  // of communicators to come
   std::map<std::uint64_t, int> over_;  // left or refused, and because of whom
-  std::map<int, std::string> lost_;
+  std::map<int, Lost> lost_;
   bool last_failed_ = false;  // of the communicators that were left
 
   // Data.

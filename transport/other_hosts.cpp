@@ -18,10 +18,11 @@ constexpr auto kAskEvery = 50ms;
 }  // namespace
 
 OtherHosts::OtherHosts(Network& network, std::uint64_t group, HostTree::Ranks ranks,
-                       std::atomic<std::uint64_t>& joining, Callbacks callbacks)
+                       std::atomic<std::uint64_t>& joining, HostLosses losses, Callbacks callbacks)
     : network_(network),
       group_(group),
       tree_(network, group, std::move(ranks)),
+      losses_(losses),
       callbacks_(std::move(callbacks)),
       joining_(tree_, joining, [this](const Failure& f) { callbacks_.record(f); }),
       copies_(std::make_unique<RingMemory>(static_cast<std::size_t>(tree_.ranks()) *
@@ -50,21 +51,34 @@ void OtherHosts::spread(const Failure& failure, int except) {
   }
 }
 
-void OtherHosts::on_lost(int member, const std::string& why) {
+void OtherHosts::on_lost(int member, Loss how, const std::string& why) {
   const int rank = tree_.rank_of(member);
   if (rank < 0 || tree_.is_here(rank)) return;
-  if (why.empty()) return on_left(member, -1);
+  if (how == Loss::left) return on_left(member, -1);
+  lose(rank, how, why);
+  // Also where another rank of this host knew before: it may have died before it could say so.
+  callbacks_.lost(rank, how, why);
+}
+
+void OtherHosts::lose(int rank, Loss how, const std::string& why) {
+  const auto ranks =
+      how == Loss::cut_off ? tree_.ranks_on(tree_.of(rank)) : std::span<const int>(&rank, 1);
+  bool news = false;
   {
     const std::lock_guard lock(mutex_);
-    if (!lost_.try_emplace(rank, why).second) return;
+    for (const int r : ranks) {
+      const std::string its =
+          r == rank ? why : fmt::format("is on the host of rank {}, which {}", rank, why);
+      losses_.add(r);
+      news |= lost_.try_emplace(r, its).second;
+    }
   }
-  tree_.mark_gone(rank);
+  if (!news) return;
+  for (const int r : ranks) tree_.mark_gone(r);
   // Whom it would have told has other neighbours now.
-  if (tree_.is_gone(tree_.of(rank))) {
-    for (const int h : tree_.neighbours()) joining_.tell_decision(h);
-    if (const auto failure = callbacks_.failure()) spread(*failure, -1);
-  }
-  callbacks_.lost(rank, why);
+  if (!tree_.is_gone(tree_.of(rank))) return;
+  for (const int h : tree_.neighbours()) joining_.tell_decision(h);
+  if (const auto failure = callbacks_.failure()) spread(*failure, -1);
 }
 
 void OtherHosts::on_left(int member, int because_of) {
@@ -101,10 +115,11 @@ std::optional<std::string> OtherHosts::why_lost(int rank) const {
   return found->second;
 }
 
-std::vector<int> OtherHosts::lost() const {
-  const std::lock_guard lock(mutex_);
-  std::vector<int> ranks;
-  for (const auto& [rank, why] : lost_) ranks.push_back(rank);
+std::vector<int> OtherHosts::lost() {
+  const std::vector<int> ranks = losses_.ranks();
+  for (const int r : ranks) {
+    if (!why_lost(r)) lose(r, Loss::died, "is lost to another rank of this host");
+  }
   return ranks;
 }
 
@@ -149,13 +164,30 @@ void OtherHosts::refresh(std::span<const int> ranks, Deadline deadline) {
   }
 }
 
+void OtherHosts::on_failure(int rank, const Failure& failure) {
+  // With those who are lost this host has parted; they see it the other way round.
+  if (failure.cut_off && why_lost(rank)) return;
+  if (failure.cut_off && failure.rank >= 0) {
+    if (tree_.is_here(failure.rank)) {
+      // Whoever has lost a rank of this host goes on without this host.
+      const std::string why =
+          fmt::format("has lost rank {} of this host ({})", failure.rank, failure.text);
+      lose(rank, Loss::cut_off, why);
+      callbacks_.lost(rank, Loss::cut_off, why);
+    } else {
+      lose(failure.rank, Loss::cut_off, fmt::format("is lost to rank {}", rank));
+    }
+  }
+  if (callbacks_.record(failure)) spread(failure, tree_.of(rank));
+}
+
 void OtherHosts::on_note(int member, std::uint32_t type, std::span<const std::byte> bytes) {
   const int rank = tree_.rank_of(member);
   if (rank < 0 || tree_.is_here(rank) || joining_.on_note(rank, type, bytes)) return;
   switch (type) {
     case kFailure: {
       const auto failure = failure_from(bytes, tree_.ranks());
-      if (failure && callbacks_.record(*failure)) spread(*failure, tree_.of(rank));
+      if (failure) on_failure(rank, *failure);
       return;
     }
     case kAsk:

@@ -1,7 +1,13 @@
 // What a communicator does about its ranks on other hosts: it keeps a copy of what each has said of
 // itself when it was asked last, hears who is lost, and passes on along the tree of hosts what all
-// must know: whether everybody has joined (joining.h), and the first failure. Notes are numbers in
-// the byte order of the machine, which the handshake has compared.
+// must know: whether everybody has joined (joining.h), and the first failure.
+//
+// The ranks of a host are of one mind about who is lost (host_losses.h). Where a rank's process has
+// ended, that is this rank alone. Where nothing comes through from it any more, it is the whole of
+// its host: what two hosts' connections suffer one after the other is one event, and where their
+// ranks part has to be one place.
+//
+// Notes are numbers in the byte order of the machine, which the handshake has compared.
 #pragma once
 
 #include <array>
@@ -19,6 +25,7 @@
 #include <vector>
 
 #include "transport/control_block.h"
+#include "transport/host_losses.h"
 #include "transport/host_tree.h"
 #include "transport/joining.h"
 #include "transport/network.h"
@@ -33,12 +40,12 @@ class OtherHosts final : Network::Listener {
     std::function<bool(const Failure&)> record;  // unless there is a failure; false: there was
     std::function<void()> ring_all;              // the ranks of this host
     std::function<const ControlBlock&()> mine;
-    std::function<void(int rank, const std::string& why)> lost;
+    std::function<void(int rank, Loss how, const std::string& why)> lost;
     std::function<std::optional<Failure>()> failure;
   };
-  /// `joining` is this host's word on whether all have joined.
+  /// `joining` is this host's word on whether all have joined; `losses` its ranks share, too.
   OtherHosts(Network& network, std::uint64_t group, HostTree::Ranks ranks,
-             std::atomic<std::uint64_t>& joining, Callbacks callbacks);
+             std::atomic<std::uint64_t>& joining, HostLosses losses, Callbacks callbacks);
   ~OtherHosts();
   /// From now on it hears what the others say.
   void begin() { network_.join(group_, *this); }
@@ -59,7 +66,11 @@ class OtherHosts final : Network::Listener {
 
   /// Why nothing comes from `rank` any more; none: it is there, or has left.
   std::optional<std::string> why_lost(int rank) const;
-  std::vector<int> lost() const;
+  /// Those that are lost to this host.
+  std::vector<int> lost();
+  /// `rank`, of another host, is lost to this host from now on, with all of its host where it is
+  /// cut off. That alone is no failure of the communicator.
+  void lose(int rank, Loss how, const std::string& why);
   /// Takes in what has come, and sends on what was left.
   void poll() { network_.poll(); }
   Network& network() { return network_; }
@@ -69,8 +80,9 @@ class OtherHosts final : Network::Listener {
 
   void on_note(int member, std::uint32_t type, std::span<const std::byte> bytes) override;
   void on_left(int member, int because_of) override;
-  void on_lost(int member, const std::string& why) override;
+  void on_lost(int member, Loss how, const std::string& why) override;
 
+  void on_failure(int rank, const Failure& failure);
   void spread(const Failure& failure, int except);
   /// That `rank` has left, as far as is known.
   bool is_first_time(int rank);
@@ -78,6 +90,7 @@ class OtherHosts final : Network::Listener {
   Network& network_;
   const std::uint64_t group_;
   HostTree tree_;
+  HostLosses losses_;
   Callbacks callbacks_;
   Joining joining_;
   std::unique_ptr<RingMemory>

@@ -66,7 +66,9 @@ RankGroup::RankGroup(std::shared_ptr<Mesh> mesh, std::shared_ptr<Network> networ
   segments_.resize(n);
   controls_.resize(n);
   const auto self = static_cast<std::size_t>(rank_);
-  segments_[self] = SharedMemory::create("tutti-segment", Links::first_bytes(here_.size(), shape_));
+  // Of the first rank's, the losses are used.
+  const std::size_t link_bytes = Links::first_bytes(here_.size(), shape_);
+  segments_[self] = SharedMemory::create("tutti-segment", link_bytes + HostLosses::bytes(n));
   share_within_process(keys_[self], segments_[self]);
   for (const int r : here_) {
     if (r != rank_) mesh_->send(member(r), keys_[self], segments_[self]);
@@ -97,14 +99,15 @@ RankGroup::RankGroup(std::shared_ptr<Mesh> mesh, std::shared_ptr<Network> networ
     for (const int m : members_) hosts.push_back(mesh_->host(m));
     hosts_ = std::make_unique<OtherHosts>(
         *network_, id_, HostTree::Ranks{members_, std::move(hosts), rank_}, first_here_->joining,
-        OtherHosts::Callbacks{[this](const Failure& f) { return record(f); },
-                              [this] { ring_host(); },
-                              [this]() -> const ControlBlock& { return control(); },
-                              [this](int r, const std::string& why) { on_lost(r, why); },
-                              [this]() -> std::optional<Failure> {
-                                if (!failed()) return std::nullopt;
-                                return failure();
-                              }});
+        HostLosses(first.front()->data() + link_bytes, n),
+        OtherHosts::Callbacks{
+            [this](const Failure& f) { return record(f); }, [this] { ring_host(); },
+            [this]() -> const ControlBlock& { return control(); },
+            [this](int r, Loss how, const std::string& why) { on_lost(r, how, why); },
+            [this]() -> std::optional<Failure> {
+              if (!failed()) return std::nullopt;
+              return failure();
+            }});
     for (int r = 0; r < size(); ++r) {
       if (!same_host(r)) controls_[static_cast<std::size_t>(r)] = &hosts_->copy(r);
     }
@@ -274,7 +277,9 @@ void RankGroup::wait_for_other_hosts(Deadline deadline) {
     }
     pause_in_wait(begun);
   }
-  for (const int r : hosts_->lost()) on_lost(r, hosts_->why_lost(r).value_or("died"));
+  for (const int r : hosts_->lost()) {
+    on_lost(r, Loss::died, hosts_->why_lost(r).value_or("died"));
+  }
 }
 
 std::string RankGroup::process_text(int rank) const {
@@ -330,6 +335,7 @@ bool RankGroup::record(const Failure& failure) {
   if (!c.failure_state.compare_exchange_strong(none, 1, std::memory_order_acq_rel)) return false;
   c.failure_code.store(static_cast<std::uint32_t>(failure.code), std::memory_order_relaxed);
   c.failure_rank.store(failure.rank, std::memory_order_relaxed);
+  c.failure_cut_off.store(failure.cut_off ? 1 : 0, std::memory_order_relaxed);
   const std::size_t length = std::min(failure.text.size(), c.failure_text.size() - 1);
   std::memcpy(c.failure_text.data(), failure.text.data(), length);
   c.failure_text[length] = '\0';
@@ -354,6 +360,7 @@ Failure RankGroup::failure() const {
   Failure f;
   f.code = static_cast<ErrorCode>(c.failure_code.load(std::memory_order_relaxed));
   f.rank = c.failure_rank.load(std::memory_order_relaxed);
+  f.cut_off = c.failure_cut_off.load(std::memory_order_relaxed) != 0;
   f.text.assign(c.failure_text.data(), strnlen(c.failure_text.data(), c.failure_text.size()));
   return f;
 }
@@ -480,7 +487,7 @@ void RankGroup::check_peers_first(std::string_view doing) {
   }
 }
 
-void RankGroup::on_lost(int rank, const std::string& why) {
+void RankGroup::on_lost(int rank, Loss how, const std::string& why) {
   // Before all have joined, what that means is decided together.
   if (has_left(rank) || !hosts_->joining().is_decided()) return;
   std::string doing = "between its calls";
@@ -489,7 +496,7 @@ void RankGroup::on_lost(int rank, const std::string& why) {
     const std::lock_guard lock(doing_mutex_);
     if (Clock::now() - did_ < std::chrono::milliseconds(250)) doing = "while " + doing_;
   }
-  fail({ErrorCode::peer_lost, rank, lost_text(rank, why, doing)});
+  fail({ErrorCode::peer_lost, rank, lost_text(rank, why, doing), how == Loss::cut_off});
 }
 
 std::vector<int> RankGroup::dead_ranks() {

@@ -142,11 +142,19 @@ class RankGroup {
   /// of it, gave up, and called something else. Where that was on another host, what it has heard
   /// may take another way than what it does then, so there is a moment for it to come.
   void check_peers_first(std::string_view doing);
-  /// The ranks that have died, or whose host is out of reach; not those that have left.
+  /// The ranks that have died, or whose host is out of reach; not those that have left. Of other
+  /// hosts, the same for all ranks of this one.
   std::vector<int> dead_ranks();
   /// Asks rank `rank`, if it is on another host, what it does; the answer comes later.
   void ask(int rank) {
     if (hosts_) hosts_->ask(rank);
+  }
+  /// Rank `rank`, of another host, is lost to the ranks of this host from now on, with all of its
+  /// host where it is cut off. That alone is no failure of the communicator.
+  void lose(int rank, Loss how, const std::string& why) { hosts_->lose(rank, how, why); }
+  /// What rank `rank`, of another host, does ("is out of reach"), if it is lost.
+  std::optional<std::string> why_lost(int rank) const {
+    return hosts_ ? hosts_->why_lost(rank) : std::nullopt;
   }
   /// Tells rank `rank`, if it is on another host, what this one has said of itself, before it asks.
   void tell(int rank) {
@@ -187,7 +195,7 @@ class RankGroup {
   /// fail(), here; false: there was a failure.
   bool record(const Failure& failure);
   void ring_host();
-  void on_lost(int rank, const std::string& why);
+  void on_lost(int rank, Loss how, const std::string& why);
   std::string lost_text(int rank, const std::string& why, std::string_view doing);
 
   std::shared_ptr<Mesh> mesh_;

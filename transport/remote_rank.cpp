@@ -235,7 +235,8 @@ void RemoteRank::control_ended(int error) {
     *ended_ -= kLastData;
     if (error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH) {
       why_ended_ = fmt::format(
-          "is out of reach (its host at {} has been silent for {:.1f} s, TUTTI_PEER_TIMEOUT)",
+          "is out of reach (its host at {} has been silent for longer than {:.1f} s, "
+          "TUTTI_PEER_TIMEOUT)",
           place(), std::chrono::duration<double>(setting_seconds("TUTTI_PEER_TIMEOUT")).count());
     } else {
       why_ended_ = fmt::format("is lost ({})", !why_ended_.empty() ? why_ended_
@@ -260,11 +261,11 @@ void RemoteRank::on_closed(const std::string& why) {
   if (!leaving_.load(std::memory_order_acquire)) reactor_.keep_awake(*this);
 }
 
-void RemoteRank::lose(const std::string& why) {
+void RemoteRank::lose(Loss how, const std::string& why) {
   {
     const std::lock_guard lock(mutex_);
     if (is_lost()) return;
-    if (is_up() && !why.empty() && why != kDied) {
+    if (is_up() && how != Loss::left && why != kDied) {
       // It may be there after all, and is to know why this rank hangs up.
       notes_.push_back(framed(Frame::bye, 0, 0, std::as_bytes(std::span(why))));
       flush_notes();
@@ -280,7 +281,7 @@ void RemoteRank::lose(const std::string& why) {
     }
   }
   wire_->shut();
-  owner_.on_lost(where_.member, why);
+  owner_.on_lost(where_.member, how, why);
 }
 
 void RemoteRank::say_bye() {
@@ -333,19 +334,20 @@ void RemoteRank::on_events(int fd, std::uint32_t events) {
 
 std::optional<Reactor::Time> RemoteRank::on_tick(Reactor::Time now) {
   std::string why;
-  bool lost = false;
+  std::optional<Loss> lost;
   {
     const std::lock_guard lock(mutex_);
     if (is_lost()) return std::nullopt;
     if (state_.load(std::memory_order_relaxed) == State::connecting && !ended_) {
       if (now - dialled_ < kDialAgain) return dialled_ + kDialAgain;
-      const auto limit = setting_seconds("TUTTI_PEER_TIMEOUT");
+      const auto limit = silence_limit();
       if (limit.count() > 0 && now - connecting_since_ > limit) {
-        dial_failed(
-            fmt::format("is out of reach (no connection to {} in {:.1f} s{}, "
-                        "TUTTI_PEER_TIMEOUT)",
-                        place(), std::chrono::duration<double>(limit).count(),
-                        why_ended_.empty() ? "" : ": " + why_ended_));
+        dial_failed(fmt::format(
+            "is out of reach (no connection to {} in {:.1f} s{}; TUTTI_PEER_TIMEOUT is "
+            "{:.1f} s)",
+            place(), std::chrono::duration<double>(limit).count(),
+            why_ended_.empty() ? "" : ": " + why_ended_,
+            std::chrono::duration<double>(setting_seconds("TUTTI_PEER_TIMEOUT")).count()));
         return now;
       }
       dialled_ = now;
@@ -359,20 +361,24 @@ std::optional<Reactor::Time> RemoteRank::on_tick(Reactor::Time now) {
     if (closed && !ended_) {
       const std::lock_guard wire_lock(wire_mutex_);
       // Where the peer has closed it or is gone, the control stream ends too, and knows better why.
-      if (!why_wire_closed_.empty() && now - wire_closed_at_ >= kLastData) {
-        lost = true;
+      if (!why_wire_closed_.empty() && now - wire_closed_at_ >= kLastData &&
+          !has_hung_up(streams_[kControl].fd())) {
+        lost = Loss::cut_off;
         why = fmt::format("is lost ({})", why_wire_closed_);
       }
     }
     if (ended_ && (closed || now - *ended_ >= kLastData)) {
-      lost = true;
-      // Of a process that has died, all connections end.
+      // Of a process that has died, all connections end. (This one may not have come to the end of
+      // the others yet, so they do not tell for sure.)
+      lost = why_ended_.empty()              ? Loss::left
+             : why_ended_.starts_with(kDied) ? Loss::died
+                                             : Loss::cut_off;
       const bool alive = !closed && !heard_bye_ && wire_->needs_stream() && why_ended_ == kDied;
       why = alive ? "is lost (the connection to it broke)" : why_ended_;
     }
   }
   if (lost) {
-    lose(why);
+    lose(*lost, why);
     return std::nullopt;
   }
   if (ended_ || wire_closed_.load(std::memory_order_acquire)) return now;

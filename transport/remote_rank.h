@@ -54,6 +54,10 @@ struct SignedStreamHello {
   }
 };
 
+/// How a rank of another host was lost: it said good-bye; its process ended; or it may well be
+/// there, but nothing comes through, for the network is down or somebody has hung up.
+enum class Loss : std::uint8_t { left, died, cut_off };
+
 class RemoteRank final : Reactor::Handler, Wire::Owner {
  public:
   static constexpr std::uint32_t kStreams = 3;
@@ -67,9 +71,8 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
     virtual void on_note(int member, std::uint64_t group, std::uint32_t type,
                          std::span<const std::byte> bytes) = 0;
     virtual void on_left(int member, std::uint64_t group) = 0;
-    /// It will say nothing more; `why` is empty where it has said so before, else what it does
-    /// ("died").
-    virtual void on_lost(int member, const std::string& why) = 0;
+    /// It will say nothing more; `why` says what it does ("died").
+    virtual void on_lost(int member, Loss how, const std::string& why) = 0;
     /// It is connected.
     virtual void on_connected() = 0;
     /// Somebody polls the wire, after it was told that the reactor listens.
@@ -162,8 +165,8 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   std::uint32_t streams() const { return wire_->needs_stream() ? most_streams_ : 1; }
   void read_control();
   void control_ended(int error);
-  /// It is lost; the owner hears of it, once.
-  void lose(const std::string& why);
+  /// It is lost, or has left; the owner hears of it, once.
+  void lose(Loss how, const std::string& why);
   std::string place() const;
 
   Owner& owner_;

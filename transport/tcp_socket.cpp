@@ -89,6 +89,15 @@ bool names(std::string_view list, std::string_view interface) {
   return named != excluding;
 }
 
+/// What is not acknowledged, TCP sends again after 0.2 s, and each time after twice as long. From
+/// now on, after a second at most, so that a connection goes on soon after an outage. False: this
+/// kernel (before 6.15) cannot do so.
+bool asks_every_second(int fd) {
+  constexpr int kRtoMaxMs = 44;  // TCP_RTO_MAX_MS, which headers may not have yet
+  constexpr int kSecond = 1000;
+  return ::setsockopt(fd, IPPROTO_TCP, kRtoMaxMs, &kSecond, sizeof kSecond) == 0;
+}
+
 }  // namespace
 
 SocketAddress own_address(const SocketAddress& towards, const std::string& interfaces) {
@@ -167,6 +176,7 @@ std::string congestion_control_in_use() {
 void tune_socket(const FileDescriptor& socket) {
   const int on = 1;
   ::setsockopt(socket.fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  asks_every_second(socket.fd());
   const std::string wish = setting_text("TUTTI_TCP_CONGESTION");
   const auto use = [&](std::string_view name) {
     return ::setsockopt(socket.fd(), IPPROTO_TCP, TCP_CONGESTION, name.data(),
@@ -180,16 +190,28 @@ void tune_socket(const FileDescriptor& socket) {
   }
 }
 
+std::chrono::milliseconds silence_limit() {
+  using namespace std::chrono;
+  const auto outage = duration_cast<milliseconds>(setting_seconds("TUTTI_PEER_TIMEOUT"));
+  if (outage.count() == 0) return outage;
+  static const bool often =
+      asks_every_second(FileDescriptor(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)).fd());
+  // The last answer may be a second old when the outage begins, and the next question comes a
+  // second after its end, or after as long again as it has lasted.
+  return outage + (often ? 0s : outage) + 2s;
+}
+
 void watch_over(int fd) {
   using namespace std::chrono;
-  const auto limit = duration_cast<milliseconds>(setting_seconds("TUTTI_PEER_TIMEOUT"));
+  const auto limit = silence_limit();
   if (limit.count() == 0) return;
   const auto set = [&](int level, int option, int value) {
     ::setsockopt(fd, level, option, &value, sizeof value);
   };
-  // An idle connection asks every second, and gives up after as many unanswered questions as the
-  // limit allows; one with something under way gives up by the limit itself.
-  const auto probes = std::max<std::int64_t>(1, (limit.count() - 1000) / 1000);
+  // An idle connection asks every second. It gives up when it is to ask again after the limit (on
+  // kernels that do not go by that, after as many questions); one with something under way gives up
+  // at the limit.
+  const auto probes = std::max<std::int64_t>(1, limit.count() / 1000);
   set(SOL_SOCKET, SO_KEEPALIVE, 1);
   set(IPPROTO_TCP, TCP_KEEPIDLE, 1);
   set(IPPROTO_TCP, TCP_KEEPINTVL, 1);

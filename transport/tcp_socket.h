@@ -35,8 +35,12 @@ std::string congestion_control_in_use();
 
 /// No delays; the congestion control that TUTTI_TCP_CONGESTION asks for. Best effort.
 void tune_socket(const FileDescriptor& socket);
-/// Besides: the connection ends when the other host has not answered for TUTTI_PEER_TIMEOUT. Not
-/// for sockets whose reader may be slow: a full window counts as no answer.
+/// How long nothing has to come from another host for its ranks to be lost: longer than
+/// TUTTI_PEER_TIMEOUT, by as much as TCP may take to ask once more, so that an outage of that
+/// length is survived. 0: for ever.
+std::chrono::milliseconds silence_limit();
+/// Besides: the connection ends when the other host has not answered for silence_limit(). Not for
+/// sockets whose reader may be slow: a full window counts as no answer.
 void watch_over(int fd);
 
 /// Acknowledges now what has come: a peer that leaves waits for that alone, and the kernel, with

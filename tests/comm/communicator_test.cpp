@@ -314,6 +314,27 @@ TEST(Shrinking, WorksAfterAFailureToo) {
   });
 }
 
+TEST(Shrinking, WithAQuorumIsForTheMajorityOrForHalfOfThemWithRankZero) {
+  run_thread_ranks(4, [](Communicator& c) {
+    Options options;
+    options.quorum = true;
+    const auto shrink = [&](const std::vector<int>& excluded) {
+      return c.shrink(excluded, options).size();
+    };
+    if (c.rank() > 0) {
+      EXPECT_EQ(shrink({0}), 3);
+    }
+    if (c.rank() < 2) {
+      EXPECT_EQ(shrink({2, 3}), 2);
+      EXPECT_EQ(error_of([&] { shrink({1 - c.rank(), 2, 3}); }).code(), ErrorCode::invalid_usage);
+    } else {
+      const Error e = error_of([&] { shrink({0, 1}); });
+      EXPECT_EQ(e.code(), ErrorCode::invalid_usage);
+      EXPECT_NE(std::string(e.what()).find("2 of 4 ranks"), std::string::npos) << e.what();
+    }
+  });
+}
+
 TEST(UsersPlan, RunsWhenItIsProvedOnly) {
   const std::string good = R"(tutti plan 1
 all_reduce exchange  ranks 2  pieces 1  slots 1  lanes 1
