@@ -22,6 +22,7 @@ bool Sender::has_room_now(std::size_t bytes) {
 }
 
 void detail::populate(const ConnectionView& view) {
+  if (view.pages == Pages::as_used) return;
   const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
   const auto begin = reinterpret_cast<std::uintptr_t>(view.data) / page * page;
   const auto end = reinterpret_cast<std::uintptr_t>(view.data) + view.shape.data_bytes();

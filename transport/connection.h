@@ -63,19 +63,25 @@ struct ConnectionShape {
   friend constexpr bool operator==(const ConnectionShape&, const ConnectionShape&) = default;
 };
 
+/// When a connection's memory is taken: all at its first message that needs any, or page by page,
+/// as messages lie there.
+enum class Pages : std::uint8_t { ahead, as_used };
+
 namespace detail {
 struct ConnectionView {
   CreditLine* credit = nullptr;
   SlotHeader* headers = nullptr;
   std::byte* data = nullptr;
   ConnectionShape shape;
+  Pages pages = Pages::ahead;
 
   ConnectionView() = default;
-  ConnectionView(std::byte* memory, ConnectionShape s)
+  ConnectionView(std::byte* memory, ConnectionShape s, Pages p = Pages::ahead)
       : credit(reinterpret_cast<CreditLine*>(memory)),
         headers(reinterpret_cast<SlotHeader*>(memory + sizeof(CreditLine))),
         data(memory + sizeof(CreditLine) + s.slots * sizeof(SlotHeader)),
-        shape(s) {}
+        shape(s),
+        pages(p) {}
 };
 
 /// Has all pages of the data mapped, so that messages do not fault at each.
@@ -116,7 +122,8 @@ class Cursor {
 class Sender {
  public:
   Sender() = default;
-  Sender(std::byte* memory, ConnectionShape shape) : view_(memory, shape) {}
+  Sender(std::byte* memory, ConnectionShape shape, Pages pages = Pages::ahead)
+      : view_(memory, shape, pages) {}
   /// Of a connection that the receiver has yet to share: there is no room before `look` finds it.
   Sender(std::function<std::byte*()> look, ConnectionShape shape)
       : look_(std::move(look)), shape_(shape) {}
@@ -188,7 +195,8 @@ class Sender {
 class Receiver {
  public:
   Receiver() = default;
-  Receiver(std::byte* memory, ConnectionShape shape) : view_(memory, shape) {}
+  Receiver(std::byte* memory, ConnectionShape shape, Pages pages = Pages::ahead)
+      : view_(memory, shape, pages) {}
 
   bool ready() const {
     // acquire: pairs with publish(), so the payload is there.

@@ -12,8 +12,8 @@ OutLink::OutLink(Wire& wire, std::uint32_t number, ConnectionShape shape, Bell& 
       number_(number),
       owner_(owner),
       memory_(wire.make_ring(shape.bytes())),
-      view_(memory_->data(), shape),
-      sender_(memory_->data(), shape),
+      view_(memory_->data(), shape, Pages::as_used),
+      sender_(memory_->data(), shape, Pages::as_used),
       lent_(shape.slots) {}
 
 bool OutLink::ready() const {
@@ -85,9 +85,9 @@ InLink::InLink(Wire& wire, ConnectionShape shape)
     : wire_(wire),
       can_expect_(wire.lends()),
       memory_(wire.make_ring(shape.bytes())),
-      view_(memory_->data(), shape),
-      receiver_(memory_->data(), shape),
-      inlet_(memory_->data(), shape),
+      view_(memory_->data(), shape, Pages::as_used),
+      receiver_(memory_->data(), shape, Pages::as_used),
+      inlet_(memory_->data(), shape, Pages::as_used),
       early_(shape.slots),
       landed_(shape.slots) {}
 

@@ -42,6 +42,7 @@ std::chrono::milliseconds silence_limit();
 /// Besides: the connection ends when the other host has not answered for silence_limit(). Not for
 /// sockets whose reader may be slow: a full window counts as no answer.
 void watch_over(int fd);
+void stop_watching_over(int fd);
 
 /// Acknowledges now what has come: a peer that leaves waits for that alone, and the kernel, with
 /// nothing to send it along with, waits 40 ms.
@@ -54,7 +55,7 @@ bool has_hung_up(int fd);
 bool has_ended(int fd);
 
 /// Begins to connect from `from` (its port is ignored); an empty socket, with errno, where that
-/// fails at once. Writable when it is decided.
+/// fails at once. Writable when it is decided. Watched over.
 FileDescriptor begin_to_connect(const SocketAddress& address, const SocketAddress& from);
 
 }  // namespace tutti

@@ -132,6 +132,12 @@ class NetworkJob {
 #define NEED_HOSTS(hosts) \
   if (!(hosts).missing().empty()) GTEST_SKIP() << (hosts).missing()
 
+inline void expect_right(NetworkJob& job, std::chrono::steady_clock::duration limit) {
+  for (std::size_t r = 0; r < job.size(); ++r) {
+    EXPECT_EQ(job.wait(r, limit), 0) << "rank " << r << ": " << job.text(r);
+  }
+}
+
 /// What a rank has thrown ("ERROR code rank when text").
 struct Error {
   std::string code;

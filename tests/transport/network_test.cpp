@@ -5,13 +5,11 @@
 #include <signal.h>
 
 #include <chrono>
+#include <sstream>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
-#include "tests/support/processes.h"
-#include "tests/support/temporary_folder.h"
 #include "tests/transport/network_job.h"
 #include "tools/namespaces.h"
 
@@ -20,12 +18,6 @@ namespace {
 
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
-
-void expect_right(NetworkJob& job, Clock::duration limit) {
-  for (std::size_t r = 0; r < job.size(); ++r) {
-    EXPECT_EQ(job.wait(r, limit), 0) << "rank " << r << ": " << job.text(r);
-  }
-}
 
 double now() { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); }
 
