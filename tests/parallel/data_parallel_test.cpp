@@ -112,11 +112,11 @@ Traffic::Count count_step(int ranks, const std::vector<Parameter>& parameters, c
     backward(engine, comm.rank(), ranks, 1, micro_batches == 1);
     EXPECT_FALSE(engine.finish());
     const Traffic::Count all = axis.traffic()[Collective::all_reduce];
-    // Nothing else, but a byte of each rank, by which they see that they add up as many.
+    // Nothing else, but a number of each rank, by which they see that they add up as many.
     Traffic::Count total = all;
     if (micro_batches > 1) {
-      const auto others = static_cast<std::uint64_t>(ranks) - 1;
-      total += {1, others, others};
+      const std::uint64_t of_others = 8 * (static_cast<std::uint64_t>(ranks) - 1);
+      total += {1, of_others, of_others};
     }
     EXPECT_EQ(axis.traffic().total(), total);
     if (comm.rank() != 0) return;
