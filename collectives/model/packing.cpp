@@ -17,8 +17,8 @@ constexpr double kEpsilon = 1e-9;
 constexpr double kWorth = 1e-7;
 // What is best within this part is called the best.
 constexpr double kProof = 1e-6;
-// Pivots for each way that is offered; a few are usual.
-constexpr int kPivots = 50;
+// Of the budget that is left: fewer pivots than this lead nowhere.
+constexpr double kLeastPivots = 64;
 
 class Simplex {
  public:
@@ -58,6 +58,12 @@ class Simplex {
     basis_[leaving] = way;
     return true;
   }
+
+  /// Of one pivot, with the prices before it.
+  static double steps(std::size_t links) {
+    return 2 * static_cast<double>(links) * static_cast<double>(links);
+  }
+  double steps() const { return steps(n_); }
 
   const std::vector<int>& basis() const { return basis_; }
   double amount(std::size_t row) const { return amounts_[row]; }
@@ -103,8 +109,9 @@ double price_of(const Load& load, const std::vector<double>& prices) {
 }
 
 /// The best amounts of the ways that are known; returns their prices.
-std::vector<double> solve(Simplex& simplex, const std::vector<std::pair<int, Load>>& ways) {
-  for (int pivot = 0;; ++pivot) {
+std::vector<double> solve(Simplex& simplex, const std::vector<std::pair<int, Load>>& ways,
+                          Budget& budget) {
+  for (;;) {
     std::vector<double> prices = simplex.prices();
     double most = kWorth;
     int way = -1;
@@ -117,7 +124,8 @@ std::vector<double> solve(Simplex& simplex, const std::vector<std::pair<int, Loa
       if (worth > most) most = worth, way = static_cast<int>(w);
     }
     if (way >= 0) load = ways[static_cast<std::size_t>(way)].second;
-    if (load.empty() || pivot == kPivots || !simplex.enter(way, load)) {
+    budget.spend(simplex.steps());
+    if (load.empty() || budget.is_spent() || !simplex.enter(way, load)) {
       for (double& p : prices) p = std::max(0.0, p);
       return prices;
     }
@@ -128,24 +136,28 @@ std::vector<double> solve(Simplex& simplex, const std::vector<std::pair<int, Loa
 
 Packed pack(const std::vector<double>& capacities,
             const std::function<std::pair<int, Load>(const std::vector<double>& prices)>& offer,
-            int rounds) {
+            int rounds, Budget& budget) {
   // Capacities by the largest: limits of exactness are the same for all sizes.
   double largest = 0;
   for (const double c : capacities) largest = std::max(largest, c);
   std::vector<double> scaled = capacities;
   for (double& c : scaled) c /= largest > 0 ? largest : 1;
+  Packed packed;
+  if (kLeastPivots * Simplex::steps(scaled.size()) > budget.left()) {
+    packed.complete = false;
+    return packed;
+  }
   Simplex simplex(scaled);
   std::vector<std::pair<int, Load>> ways;
-  std::vector<double> prices = solve(simplex, ways);
+  std::vector<double> prices = solve(simplex, ways, budget);
   double least = 0;  // price of a way that may still be missing
-  for (int round = 0; round < rounds; ++round) {
+  for (int round = 0; round < rounds && !budget.is_spent(); ++round) {
     auto way = offer(prices);
     least = way.second.empty() ? 1 : price_of(way.second, prices);
     if (least > 1 - kProof) break;
     ways.push_back(std::move(way));
-    prices = solve(simplex, ways);
+    prices = solve(simplex, ways, budget);
   }
-  Packed packed;
   for (std::size_t row = 0; row < simplex.basis().size(); ++row) {
     const int way = simplex.basis()[row];
     const double amount = simplex.amount(row) * largest;

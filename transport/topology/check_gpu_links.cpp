@@ -237,6 +237,8 @@ class GpuLinkCheck {
   }
 
   void compare_pair(std::size_t a, std::size_t b, Kind kind, const Maybe<std::int64_t>& usual) {
+    if (r_.devices[a].gpu->mig || r_.devices[b].gpu->mig)
+      return;  // which has none, whoever says so
     GpuLinkRecord* const there = link_to(a, b, kind);
     GpuLinkRecord* const back = link_to(b, a, kind);
     const std::int64_t from_a = there == nullptr ? 0 : there->count;
@@ -280,7 +282,9 @@ class GpuLinkCheck {
   /// All GPUs of a host have equally many links to switches.
   void compare_switch_links() {
     std::map<int, std::vector<std::size_t>> by_host;
-    for (auto& [key, gpu] : gpus_) by_host[key.first].push_back(gpu);
+    for (auto& [key, gpu] : gpus_) {
+      if (!r_.devices[gpu].gpu->mig) by_host[key.first].push_back(gpu);
+    }
     for (const auto& [host, all] : by_host) {
       std::map<std::size_t, std::int64_t> sums;
       for (const std::size_t gpu : all) {
