@@ -61,32 +61,44 @@ TEST(Partitions, HaveTheLinksOfTheirDeviceOnce) {
   for (const bool in_function : {false, true}) {
     for (const int parts : {2, 4, 8}) {  // DPX, QPX, CPX
       test::KfdHost host;
-      host.devices = 4;
+      host.devices = 2;
       host.parts = parts;
       host.in_function = in_function;
       const Graph g = graph_of_kfd(host);
       EXPECT_TRUE(g.doubts.empty()) << g.doubts.front().what;
-      EXPECT_EQ(g.gpus().size(), 4U * static_cast<unsigned>(parts));
-      EXPECT_EQ(g.all(NodeKind::device).size(), 4U);
+      EXPECT_EQ(g.gpus().size(), 2U * static_cast<unsigned>(parts));
+      EXPECT_EQ(g.all(NodeKind::device).size(), 2U);
       // As the same devices have them where they are whole.
       host.parts = 1;
       EXPECT_EQ(over_links(g, NodeKind::device), over_links(graph_of_kfd(host), NodeKind::gpu));
     }
   }
   test::KfdHost whole;
-  whole.devices = 4;
+  whole.devices = 2;
   whole.parts = 1;  // SPX
   EXPECT_TRUE(graph_of_kfd(whole).all(NodeKind::device).empty());
 }
 
-/// Eight devices in eight parts each: 4,160 small files.
-const Graph& cpx() {
-  static const Graph graph = graph_of_kfd({});
-  return graph;
+/// Eight MI300X in so many parts each.
+Graph eight_devices(int parts) {
+  std::string xml = "<system version=\"2\"><cpu numaid=\"0\">";
+  for (int gpu = 0; gpu < 8 * parts; ++gpu) {
+    xml += fmt::format(
+        "<pci busid=\"0000:{}0:00.{}\" class=\"0x038000\" vendor=\"0x1002\" device=\"0x74a1\" "
+        "link_speed=\"32.0 GT/s PCIe\" link_width=\"16\"><gpu dev=\"{}\" gcn=\"gfx942\">",
+        1 + gpu / parts, gpu % parts, gpu);
+    for (int to = 0; to < 8 * parts; ++to) {
+      if (to / parts == gpu / parts) continue;
+      xml += fmt::format("<xgmi target=\"0000:{}0:00.{}\" count=\"1\" tclass=\"0x038000\"/>",
+                         1 + to / parts, to % parts);
+    }
+    xml += "</gpu></pci>";
+  }
+  return graph_of_xml(xml + "</cpu></system>");
 }
 
 TEST(Partitions, ReachEachOtherByTheirDevice) {
-  const Graph& g = cpx();
+  const Graph g = eight_devices(8);
   const auto gpus = g.gpus();
   std::set<std::string> addresses;
   for (const int gpu : gpus) addresses.insert(text_of(*g.node(gpu).bus));
@@ -113,9 +125,8 @@ TEST(Partitions, ReachEachOtherByTheirDevice) {
 
 TEST(Partitions, CarryNoMoreThanTheirDevices) {
   for (const int parts : {1, 2, 4, 8}) {
-    test::KfdHost host;
-    host.parts = parts;
-    const Graph g = parts == 8 ? cpx() : graph_of_kfd(host);
+    const Graph g = eight_devices(parts);
+    ASSERT_EQ(g.all(NodeKind::device).size(), parts == 1 ? 0U : 8U);
     const Lanes found = find_equal_rings(g, 0, rings(16));
     const double memory = parts == 1 ? 1e9 : 4240.0 / parts / 2;
     EXPECT_NEAR(found.bandwidth, std::min(7 * 48.0, memory), 0.02 * 7 * 48) << parts;
@@ -126,6 +137,25 @@ TEST(Partitions, CarryNoMoreThanTheirDevices) {
     EXPECT_GT(trees.bandwidth, 100) << parts;
     EXPECT_LE(trees.bandwidth, trees.at_most * (1 + 1e-6));
   }
+}
+
+TEST(Partitions, ReachPortsByThePciLinkThatTheyShare) {
+  const Graph g = graph_of_xml(R"(<system version="2">
+  <cpu numaid="0"><pci busid="0000:10:00.0" class="0x060400" link_speed="32.0 GT/s PCIe" link_width="16">
+    <pci busid="0000:11:00.0" class="0x038000" vendor="0x1002" device="0x74a1" link_speed="32.0 GT/s PCIe" link_width="16"><gpu dev="0" gcn="gfx942"/></pci>
+    <pci busid="0000:11:00.1" class="0x038000" vendor="0x1002" device="0x74a1" link_speed="32.0 GT/s PCIe" link_width="16"><gpu dev="1" gcn="gfx942"/></pci>
+    <pci busid="0000:12:00.0" class="0x020000" vendor="0x15b3" device="0x1021" link_speed="32.0 GT/s PCIe" link_width="16">
+      <nic><net name="mlx5_0" dev="0" speed="400000" port="1"/></nic></pci>
+  </pci></cpu></system>)");
+  const auto gpus = g.gpus();
+  ASSERT_EQ(gpus.size(), 2U);
+  const int port = g.find("mlx5_0");
+  const topology::Path first = g.path(gpus[0], port), second = g.path(gpus[1], port);
+  EXPECT_EQ(first.near, Near::pix);
+  EXPECT_EQ(first.bandwidth, 48);
+  ASSERT_EQ(first.links.size(), 4U);
+  EXPECT_EQ(first.links[1], second.links[1]);
+  EXPECT_EQ(g.link(first.links[1]).kind, LinkKind::pci);
 }
 
 /// Two GPUs in one device, as files name MIG's instances.
@@ -149,6 +179,31 @@ TEST(Partitions, OfMigShareThePciLinkAndHaveNoOthers) {
   EXPECT_EQ(path.bandwidth, 12);  // half of 24 GB/s
   ASSERT_EQ(g.unseen.size(), 1U);
   EXPECT_NE(g.unseen.front().find("MIG"), std::string::npos);
+}
+
+/// Files of libraries that know no parts give all of a device the same address, and other numbers.
+TEST(Partitions, AreThoseWithOneAddressInFiles) {
+  for (const bool in_one_element : {false, true}) {
+    std::string xml = "<system version=\"2\"><cpu numaid=\"0\">";
+    for (int gpu = 0; gpu < 8; ++gpu) {
+      const int device = gpu / 4;
+      if (!in_one_element || gpu % 4 == 0) {
+        xml += fmt::format(
+            "<pci busid=\"0000:{}0:00.0\" class=\"0x038000\" vendor=\"0x1002\" "
+            "device=\"0x74a1\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\">",
+            1 + device);
+      }
+      xml += fmt::format(
+          "<gpu dev=\"{}\" rank=\"{}\" gcn=\"gfx942\"><xgmi target=\"0000:{}0:00.0\" count=\"1\" "
+          "tclass=\"0x038000\"/></gpu>",
+          gpu, gpu, 2 - device);
+      if (!in_one_element || gpu % 4 == 3) xml += "</pci>";
+    }
+    const Graph g = graph_of_xml(xml + "</cpu></system>");
+    EXPECT_TRUE(g.doubts.empty()) << g.doubts.front().what;
+    EXPECT_EQ(g.gpus().size(), 8U);
+    EXPECT_EQ(over_links(g, NodeKind::device), (std::vector<double>{48, 48}));
+  }
 }
 
 TEST(Searches, EndWithinTheirBudget) {
@@ -183,6 +238,46 @@ TEST(Searches, EndWithinTheirBudget) {
     EXPECT_GT(found.at_most, found.bandwidth);
     EXPECT_LE(found.at_most, 63 * 13 * 48.0);
   }
+}
+
+/// A torus of 128 GPUs, whose linear program is full of corners that are one: what is rounded in
+/// one step goes on in the next.
+TEST(Searches, ClaimNoMoreThanLeavesAGpu) {
+  const auto bus = [](int gpu) { return fmt::format("{:04x}:01:00.0", (gpu + 128) % 128); };
+  std::string xml = "<system version=\"1\"><cpu numaid=\"0\">";
+  for (int gpu = 0; gpu < 128; ++gpu) {
+    xml += fmt::format(
+        "<pci busid=\"{}\" class=\"0x030200\" vendor=\"0x10de\" device=\"0x20b0\" "
+        "link_speed=\"32.0 GT/s PCIe\" link_width=\"16\"><gpu dev=\"{}\" sm=\"80\">",
+        bus(gpu), gpu);
+    for (const int step : {1, -1, 8, -8}) {
+      xml +=
+          fmt::format("<nvlink target=\"{}\" count=\"2\" tclass=\"0x030200\"/>", bus(gpu + step));
+    }
+    xml += "</gpu></pci>";
+  }
+  const Graph g = graph_of_xml(xml + "</cpu></system>");
+  ASSERT_EQ(g.gpus().size(), 128U);
+  LanesRequest request = rings(256);
+  request.shape = LanesRequest::Shape::tree;
+  const Lanes trees = find_lanes(g, 0, request);
+  EXPECT_GT(trees.bandwidth, 0);
+  // Four neighbours over two NVLinks of 20 GB/s, and 48 GB/s of PCI.
+  EXPECT_LE(trees.at_most, 4 * 40 + 48);
+  std::vector<double> most;
+  for (const topology::Link& l : g.links()) most.push_back(l.bandwidth * (1 + 1e-5));
+  for (std::size_t l = 0; l < most.size(); ++l) EXPECT_LE(trees.used[l], most[l]) << l;
+}
+
+TEST(Searches, OfGpusThatDoNotMeetFindNone) {
+  const char* xml = R"(<system version="1">
+  <cpu host_hash="0xa" numaid="0"><pci busid="0000:01:00.0" class="0x030200"><gpu dev="0" sm="89"/></pci></cpu>
+  <cpu host_hash="0xb" numaid="0"><pci busid="0000:01:00.0" class="0x030200"><gpu dev="0" sm="89"/></pci></cpu>
+</system>)";
+  const Graph g = graph_of_xml(xml);
+  ASSERT_EQ(g.gpus().size(), 2U);
+  EXPECT_TRUE(find_lanes(g, -1, rings(16)).lanes.empty());
+  EXPECT_TRUE(find_equal_rings(g, -1, rings(16)).lanes.empty());
 }
 
 TEST(Searches, AmongMoreGpusThanAHostHasAreRefused) {

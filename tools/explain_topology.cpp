@@ -49,6 +49,11 @@ std::string sum_text(const Lanes& found, bool equal) {
 }
 
 void print_lanes(const Graph& graph, const char* what, const Lanes& found, bool equal, double ms) {
+  if (found.lanes.empty()) {
+    fmt::print("{}: none; {}\n", what,
+               graph.gpus().size() < 2 ? "there is one GPU" : "not all GPUs reach each other");
+    return;
+  }
   fmt::print("{}: {}; found in {:.0f} ms\n", what, sum_text(found, equal), ms);
   for (const LaneOrder& lane : found.lanes) {
     fmt::print("  {:>10}  {}\n", topology::bandwidth_text(lane.bandwidth), order_text(graph, lane));

@@ -102,7 +102,9 @@ class LaneSearch {
     };
     Packed packed = pack(ways_.capacities(), offer, kRounds, budget);
     stopped_ = budget.is_spent();
-    if (packed.complete && at_least > kEnoughPrice) at_most_ = lanes_of(packed, false).bandwidth;
+    if (packed.complete && at_least > kEnoughPrice && packed.sum < at_most_ / kEnoughPrice) {
+      at_most_ = lanes_of(packed, false).bandwidth;
+    }
     return packed;
   }
 
@@ -145,6 +147,10 @@ class LaneSearch {
     });
     for (const std::size_t w : by_size) {
       if (limited && static_cast<int>(found.lanes.size()) == request_.most_lanes) break;
+      // Over ways that there are not: some of the GPUs do not reach each other.
+      const bool apart = std::ranges::any_of(
+          packed.ways[w], [&](const auto& l) { return ways_.link(l.first) < 0; });
+      if (apart) continue;
       LaneOrder lane = orders_[size(packed.ids[w])];
       lane.bandwidth = packed.amounts[w];
       found.bandwidth += lane.bandwidth;

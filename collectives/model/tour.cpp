@@ -137,7 +137,7 @@ class Search {
   bool move_pieces(std::vector<int>& t) {
     bool moved = false;
     const auto n = static_cast<std::size_t>(n_);
-    const auto at = [&](std::size_t i) { return t[i % n]; };
+    const auto at = [&](std::size_t i) { return t[i < n ? i : i - n]; };
     for (std::size_t size = 1; size <= 3 && size + 2 <= n; ++size) {
       for (std::size_t i = 0; i < n; ++i) {
         // The piece is i+1 .. i+size.
@@ -145,7 +145,7 @@ class Search {
         const double saved = cost(a, first) + cost(last, b) - cost(a, b);
         ++steps_;
         if (saved <= 1e-12) continue;
-        steps_ += n_;
+        steps_ += 2 * n_;
         std::size_t best = 0;
         double gain = 1e-9;
         for (std::size_t j = i + size + 1; j < i + n; ++j) {

@@ -49,7 +49,13 @@ class Builder {
     for (std::size_t i = 0; i < r_.devices.size(); ++i) {
       if (r_.devices[i].gpu) add_gpu_links(i);
     }
-    for (const auto& [key, both] : between_) {
+    for (auto& [key, both] : between_) {
+      // Of devices in parts, one part says it, and maybe none at the other end.
+      for (const int end : {std::get<0>(key), std::get<1>(key)}) {
+        if (graph_.node(end).kind != NodeKind::device) continue;
+        if (both.first.bandwidth <= 0) both.first = both.second;
+        if (both.second.bandwidth <= 0) both.second = both.first;
+      }
       graph_.connect(std::get<0>(key), std::get<1>(key), both.first, both.second);
     }
     return std::move(graph_);

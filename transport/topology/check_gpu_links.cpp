@@ -7,6 +7,7 @@
 #include <set>
 
 #include "transport/topology/check.h"
+#include "transport/topology/divided.h"
 
 namespace tutti::topology {
 namespace {
@@ -24,6 +25,9 @@ class GpuLinkCheck {
     for (std::size_t i = 0; i < r_.devices.size(); ++i) {
       const DeviceRecord& d = r_.devices[i];
       if (d.gpu && d.bus) gpus_[{host_of(r_, d), *d.bus}] = i;
+    }
+    for (const DividedGpu& device : divided_gpus(r_)) {
+      parts_.insert(device.parts.begin(), device.parts.end());
     }
   }
 
@@ -237,8 +241,10 @@ class GpuLinkCheck {
   }
 
   void compare_pair(std::size_t a, std::size_t b, Kind kind, const Maybe<std::int64_t>& usual) {
-    if (r_.devices[a].gpu->mig || r_.devices[b].gpu->mig)
-      return;  // which has none, whoever says so
+    // MIG's have none, whoever says so; of a divided GPU one part that says it is enough
+    // (build.cpp).
+    if (r_.devices[a].gpu->mig || r_.devices[b].gpu->mig) return;
+    if (parts_.contains(a) || parts_.contains(b)) return;
     GpuLinkRecord* const there = link_to(a, b, kind);
     GpuLinkRecord* const back = link_to(b, a, kind);
     const std::int64_t from_a = there == nullptr ? 0 : there->count;
@@ -403,6 +409,7 @@ class GpuLinkCheck {
   Records& r_;
   Doubts& doubts_;
   std::map<std::pair<int, BusId>, std::size_t> gpus_;  // by host and address
+  std::set<std::size_t> parts_;                        // of divided GPUs
   std::set<std::size_t> spoken_of_;                    // with links that could not be read
 };
 
