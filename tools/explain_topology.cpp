@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <cmath>
+#include <cstdio>
 #include <vector>
 
 #include "collectives/model/lanes.h"
@@ -39,14 +41,19 @@ std::string sum_text(const Lanes& found, bool equal) {
                                  equal ? "lane" : "order", n == 1 ? "" : "s");
   if (equal && n > 1) text += " of " + topology::bandwidth_text(found.lanes.front().bandwidth);
   if (found.best) return text + "; nothing can be added";
-  if (found.bandwidth < 0.999 * found.at_most) {
-    text +=
-        fmt::format("; {} in any number of unequal ones", topology::bandwidth_text(found.at_most));
-  }
+  text += fmt::format(", {:.0f} % of the {} that no {}s exceed",
+                      std::floor(100 * found.bandwidth / found.at_most),
+                      topology::bandwidth_text(found.at_most), equal ? "lane" : "order");
+  if (found.stopped) text += "; the search has spent its two seconds";
   return text;
 }
 
 void print_lanes(const Graph& graph, const char* what, const Lanes& found, bool equal, double ms) {
+  if (found.lanes.empty()) {
+    fmt::print("{}: none; {}\n", what,
+               graph.gpus().size() < 2 ? "there is one GPU" : "not all GPUs reach each other");
+    return;
+  }
   fmt::print("{}: {}; found in {:.0f} ms\n", what, sum_text(found, equal), ms);
   for (const LaneOrder& lane : found.lanes) {
     fmt::print("  {:>10}  {}\n", topology::bandwidth_text(lane.bandwidth), order_text(graph, lane));
@@ -75,6 +82,7 @@ void search(const Graph& graph, const char* what, const LanesRequest& request) {
       equal ? find_equal_rings(graph, host, request) : find_lanes(graph, host, request);
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
   print_lanes(graph, what, found, equal, took.count());
+  std::fflush(stdout);  // the next one may take two seconds
 }
 
 }  // namespace
@@ -82,6 +90,8 @@ void search(const Graph& graph, const char* what, const LanesRequest& request) {
 void explain_topology(const std::string& file, bool several_hosts, bool cross_rails) {
   topology::Records records = topology_records(file);
   const Graph graph = topology_graph(records);
+  warn_of_unlinked(graph,
+                   "`tutti topo --file FILE --machine 8xH100 --xml` fills in what is missing");
   fmt::print("{} ({}): {} GPUs\n", graph.source, graph.format, graph.gpus().size());
   LanesRequest request;
   request.most_lanes = kMostLanes;

@@ -140,15 +140,24 @@ void read_name(std::string_view path, NcclLog& log) {
   if (x != name.npos && x > 0 && x < end) {
     const auto count = whole_integer(name.substr(0, x));
     if (count && *count > 0 && *count <= 1'000'000) {
-      if (log.ranks == 0) log.ranks = static_cast<int>(*count);
-      if (log.gpu.empty()) log.gpu = name.substr(x + 1, end - x - 1);
+      if (log.ranks == 0) {
+        log.ranks = static_cast<int>(*count);
+        log.guessed.ranks = true;
+      }
+      if (log.gpu.empty()) {
+        log.gpu = name.substr(x + 1, end - x - 1);
+        log.guessed.gpu = true;
+      }
     }
   }
   if (const auto node = name.find("node"); node != name.npos && log.hosts == 0) {
     std::size_t begin = node;
     while (begin > 0 && std::isdigit(static_cast<unsigned char>(name[begin - 1])) != 0) --begin;
     const auto hosts = whole_integer(name.substr(begin, node - begin));
-    if (hosts && *hosts > 0 && *hosts <= 1'000'000) log.hosts = static_cast<int>(*hosts);
+    if (hosts && *hosts > 0 && *hosts <= 1'000'000) {
+      log.hosts = static_cast<int>(*hosts);
+      log.guessed.hosts = true;
+    }
   }
 }
 
@@ -186,6 +195,7 @@ void read_ratio(NcclLog& log) {
   if (!says || left <= 1e-4) return;
   // What is printed of it may be a rank or more off where there are many: then what else says it
   // counts, if it fits.
+  log.guessed.ranks = false;
   const double said = log.ranks;
   if (said > 1 && std::abs(1 / said - left) < 0.004) return;
   log.ranks = static_cast<int>(std::lround(1 / left));
@@ -367,7 +377,10 @@ NcclLog parse_nccl_log(std::string_view text, const std::string& name,
   parser.end(wanted);
   read_name(name, log);
   read_ratio(log);
-  if (log.hosts == 0 && log.ranks > 0) log.hosts = (log.ranks + 7) / 8;
+  if (log.hosts == 0 && log.ranks > 0) {
+    log.hosts = (log.ranks + 7) / 8;
+    log.guessed.eight_of_a_host = true;
+  }
   return log;
 }
 

@@ -29,6 +29,11 @@ struct NcclLog {
   int hosts = 0;
   int gpus_of_thread = 1;
   std::string gpu;  // model, as the text or the file's name says
+  /// What the text does not say: the file's name does; or nobody, and a host has eight ranks.
+  struct Guessed {
+    bool ranks = false, gpu = false, hosts = false, eight_of_a_host = false;
+  };
+  Guessed guessed;
   std::vector<LogRow> rows;
   int left_out = 0;         // rows that are not whole
   int of_others = 0;        // rows of other tests in the file, which are left out, too

@@ -50,10 +50,11 @@ std::string protocol_of(const Prediction& p) {
 }
 
 void print_table(const std::vector<Line>& lines, const Cluster& c, Collective collective,
-                 const std::string& said, const NcclLog* log) {
+                 const PredictSetup& setup, const NcclLog* log) {
   const double factor = cluster::bus_factor(collective, c.ranks());
   const bool reduces = is_reduction(collective);
-  fmt::print("# predicted {} with {} ranks: {}\n", name(collective), c.ranks(), said);
+  fmt::print("# predicted {} with {} ranks: {}\n", name(collective), c.ranks(), setup.said);
+  for (const std::string& g : setup.guessed) fmt::print("# guessed: {}\n", g);
   if (log != nullptr) {
     fmt::print("# measured: {} ({} rows{})\n", log->source, log->rows.size(),
                log->left_out > 0 ? fmt::format(", {} that are not whole", log->left_out) : "");
@@ -171,13 +172,14 @@ void run(const PredictArguments& a) {
     draw(a, c, call);
   }
   if (a.csv) {
+    for (const std::string& g : s.guessed) fmt::print(stderr, "tutti: guessed: {}\n", g);
     for (const Line& l : lines) {
       fmt::print("{:.0f},{:.3f},{},{}\n", l.bytes, l.predicted.us, protocol_of(l.predicted),
                  l.measured ? fmt::format("{}", l.measured->us) : "");
     }
     return;
   }
-  print_table(lines, c, *collective, s.said, log ? &*log : nullptr);
+  print_table(lines, c, *collective, s, log ? &*log : nullptr);
   print_errors(lines);
 }
 
@@ -195,9 +197,9 @@ void add_predict_command(CLI::App& app) {
       ->type_name("FILE");
   machine
       ->add_option("-m,--machine", a->machine,
-                   "A host by its GPUs: 8xH100, 2xRTX4090, '2xA100-PCIe nvlink'")
+                   "A host by its GPUs: 8xH100, 2xRTX4090, '2xA100-PCIe nvlink'; with --topology, "
+                   "for the models and links that the file does not name")
       ->type_name("TEXT");
-  machine->require_option(0, 1);
   command->add_option("-H,--hosts", a->hosts, "Equal hosts [1, or the log's]")
       ->check(CLI::PositiveNumber);
   command->add_option("-g,--gpus", a->gpus, "GPUs of each host that are used [all]")

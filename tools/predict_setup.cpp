@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "tools/topology_source.h"
 #include "topology/describe.h"
+#include "topology/fill.h"
 #include "topology/nics.h"
 #include "topology/source.h"
 
@@ -19,11 +20,12 @@ namespace {
   throw Error(ErrorCode::invalid_argument, message);
 }
 
+std::string file_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+
 /// What the name of a log says of the network: the names of clouds, machines and kinds in it.
 std::string network_in(const std::string& path) {
   std::string words, word;
-  const auto slash = path.rfind('/');
-  const std::string name = (slash == path.npos ? path : path.substr(slash + 1)) + "_";
+  const std::string name = file_name(path) + "_";
   std::vector<std::string> found;
   for (const char c : name) {
     if (std::isalnum(static_cast<unsigned char>(c)) != 0) {
@@ -43,10 +45,14 @@ std::string network_in(const std::string& path) {
   return words;
 }
 
-/// Of ports whose speed the topology's source does not say: which one is assumed.
+/// Whether the topology's source does not say the speed of its ports.
+bool are_ports_assumed(const topology::Graph& host) {
+  return std::ranges::any_of(
+      host.unseen, [](const std::string& s) { return s.find("network ports") != s.npos; });
+}
+
 std::string assumed_ports(const topology::Graph& host) {
-  const auto of_ports = [](const std::string& s) { return s.find("network ports") != s.npos; };
-  if (std::ranges::none_of(host.unseen, of_ports)) return "";
+  if (!are_ports_assumed(host)) return "";
   double rate = 0;
   for (const int port : topology::data_ports(host, 0)) {
     for (const int l : host.out(port)) rate = std::max(rate, 8 * host.link(l).bandwidth);
@@ -61,7 +67,47 @@ std::string unknown_gpus(const topology::Graph& host) {
   };
   if (std::ranges::none_of(host.gpus(), is_unknown)) return "";
   return " (GPUs of no known model, so without links but those that it names; --machine 8xH100 "
-         "describes a host by its GPUs)";
+         "describes a host by its GPUs, and with --topology what the file does not say of them)";
+}
+
+std::string counted(int n, const char* what) {
+  return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
+}
+
+/// Of what a log is about, and options do not say.
+std::vector<std::string> guessed_of(const NcclLog& log, const PredictArguments& a) {
+  std::vector<std::string> all;
+  const NcclLog::Guessed& g = log.guessed;
+  if (g.ranks && a.gpus == 0) all.push_back(counted(log.ranks, "rank") + ", by the log's name");
+  if (g.gpu && a.machine.empty() && a.topology.empty()) {
+    all.push_back(topology::printable(log.gpu) + ", by the log's name");
+  }
+  if (g.hosts && a.hosts == 0) all.push_back(counted(log.hosts, "host") + ", by the log's name");
+  if (g.eight_of_a_host && a.hosts == 0) {
+    all.push_back(counted(log.hosts, "host") + ", as most have eight GPUs (--hosts)");
+  }
+  return all;
+}
+
+/// What is not said of the network: a port's rate, or how many there are. What the topology knows
+/// of its ports counts, and then what is sold with such GPUs.
+void complete_network(PredictSetup& s, bool described) {
+  const int known = static_cast<int>(topology::data_ports(s.host, 0).size());
+  if (s.network.rate == 0 && described && (known == 0 || are_ports_assumed(s.host))) {
+    const auto& gpu = s.host.node(s.host.gpus().front());
+    const topology::GpuModel* model = topology::find_gpu_model(gpu.model);
+    const double speed = model == nullptr ? 8 : model->pci_speed;
+    s.network.rate = speed >= 32 ? 400 : speed >= 16 ? 200 : 100;
+    s.guessed.push_back(
+        fmt::format("ports of {:g}G, as machines with such GPUs have (--network)", s.network.rate));
+  }
+  if (s.network.rate > 0 && s.network.ports == 0) {
+    const int gpus = s.gpus > 0 ? s.gpus : static_cast<int>(s.host.gpus().size());
+    s.network.ports = known > 0 ? known : gpus;
+    s.guessed.push_back(counted(s.network.ports, "port") +
+                        (known > 0 ? ", as the topology has" : ", one for each GPU") +
+                        " (--network)");
+  }
 }
 
 }  // namespace
@@ -96,6 +142,7 @@ void print_constants(const PredictArguments& a) {
 
 PredictSetup set_up(const PredictArguments& a, const NcclLog* log) {
   PredictSetup s;
+  if (log != nullptr) s.guessed = guessed_of(*log, a);
   s.hosts = a.hosts > 0 ? a.hosts : log != nullptr && log->hosts > 0 ? log->hosts : 1;
   if (s.hosts > 1'000'000) refuse("--hosts: a million at most");
   s.gpus = a.gpus;
@@ -109,9 +156,17 @@ PredictSetup set_up(const PredictArguments& a, const NcclLog* log) {
     s.gpus = log->ranks / s.hosts;
   }
   if (!a.topology.empty()) {
-    topology::Records records = topology_records(a.topology);
+    std::string filled;
+    topology::Records records = filled_records(a.topology, a.machine, filled);
     s.host = topology_graph(records);
     s.said = a.topology + unknown_gpus(s.host);
+    if (!a.machine.empty()) {
+      s.said += filled.empty() ? fmt::format(" (which lacks nothing that {} says)", a.machine)
+                               : fmt::format(" with the {} of {}", filled, a.machine);
+    }
+    warn_of_unlinked(s.host, "--machine 8xH100 beside --topology fills in what is missing");
+    const std::string unlinked = topology::unlinked_gpus(s.host);
+    if (!unlinked.empty()) s.said += fmt::format(" (without links between {})", unlinked);
   } else {
     std::string text = a.machine;
     if (text.empty() && log != nullptr && !log->gpu.empty()) {
@@ -121,7 +176,7 @@ PredictSetup set_up(const PredictArguments& a, const NcclLog* log) {
                            log->source, topology::printable(log->gpu)));
       }
       text = fmt::format("{}x{}{}", std::max(s.gpus, 1), model->name,
-                         log->source.find("NVL") != log->source.npos ? " nvlink" : "");
+                         file_name(log->source).find("NVL") != std::string::npos ? " nvlink" : "");
       std::ranges::replace(text, ' ', '-');
       const auto bridge = text.find("-nvlink");
       if (bridge != text.npos) text[bridge] = ' ';
@@ -132,21 +187,22 @@ PredictSetup set_up(const PredictArguments& a, const NcclLog* log) {
     s.said = text;
   }
   std::string words = a.network;
-  if (words.empty() && log != nullptr) words = network_in(log->source);
+  if (words.empty() && log != nullptr) {
+    words = network_in(log->source);
+    if (s.hosts > 1 && !words.empty()) {
+      words.pop_back();
+      s.guessed.push_back(fmt::format("network {}, by the log's name", words));
+    }
+  }
+  if (s.hosts > 1 && words.empty()) {
+    s.guessed.emplace_back("network ib, as nothing says which (--network)");
+  }
   s.network = topology::parse_network(words);
   for (const std::string& c : a.constants) {
     if (c.find('.') < c.find('=')) topology::override_kind(s.network, c);
   }
   if (s.hosts > 1) {
-    if (s.network.rate == 0 && a.topology.empty()) {
-      // Of what is bought with such GPUs, a port each.
-      const auto& gpu = s.host.node(s.host.gpus().front());
-      const topology::GpuModel* model = topology::find_gpu_model(gpu.model);
-      const double speed = model == nullptr ? 8 : model->pci_speed;
-      s.network.rate = speed >= 32 ? 400 : speed >= 16 ? 200 : 100;
-      if (s.network.ports == 0)
-        s.network.ports = s.gpus > 0 ? s.gpus : static_cast<int>(s.host.gpus().size());
-    }
+    complete_network(s, a.topology.empty() || !a.machine.empty());
     s.said += fmt::format("; {} hosts, network {}", s.hosts, s.network.kind);
     if (s.network.rate > 0) {
       s.said += fmt::format(" {}x{:g}G", std::max(s.network.ports, 1), s.network.rate);

@@ -24,7 +24,8 @@ struct PredictArguments {
 struct PredictSetup {
   topology::Graph host;
   topology::Network network;
-  std::string said;  // of the machine and the network
+  std::string said;                  // of the machine and the network
+  std::vector<std::string> guessed;  // of that, what nobody said
   int hosts = 1, gpus = 0;
 };
 

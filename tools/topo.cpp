@@ -20,10 +20,13 @@ struct Arguments {
 };
 
 void show(const Arguments& a) {
-  topology::Records records =
-      a.machine.empty() ? topology_records(a.file) : described_records(a.machine);
+  std::string filled;
+  topology::Records records = a.file.empty() && !a.machine.empty()
+                                  ? described_records(a.machine)
+                                  : filled_records(a.file, a.machine, filled);
   const topology::Inventory inventory = topology::inventory_of(records);
   const topology::Graph graph = topology_graph(records);
+  warn_of_unlinked(graph, "--machine 8xH100 beside --file fills in what is missing");
   const std::string text = !a.explain.empty() ? explain_text(graph, a.explain)
                            : a.matrix         ? matrix_text(graph)
                            : a.svg            ? draw_topology(graph)
@@ -40,8 +43,11 @@ void add_topo_command(CLI::App& app) {
       "topo", "What this machine, or a file, has for GPUs, switches, NICs and links");
   const auto a = std::make_shared<Arguments>();
   auto* source = command->add_option_group("Source");
-  source->require_option(0, 1);
-  source->add_option("-m,--machine", a->machine, "A machine by its GPUs: 8xH100, 2xRTX4090")
+  source
+      ->add_option(
+          "-m,--machine", a->machine,
+          "A machine by its GPUs: 8xH100, 2xRTX4090; with --file, for the models and links "
+          "that the file does not name")
       ->type_name("TEXT");
   source
       ->add_option("-f,--file", a->file,

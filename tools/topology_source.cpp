@@ -7,6 +7,7 @@
 
 #include "tools/text_file.h"
 #include "topology/describe.h"
+#include "topology/fill.h"
 
 namespace tutti {
 
@@ -19,6 +20,24 @@ topology::Records topology_records(const std::string& file) {
 topology::Records described_records(const std::string& text) {
   const topology::Described d = topology::parse_machine(text);
   return topology::records_of(topology::machine_xml(*d.model, d.count, 0, 0, d.bridged), text);
+}
+
+topology::Records filled_records(const std::string& file, const std::string& description,
+                                 std::string& filled) {
+  topology::Records records = topology_records(file);
+  if (!description.empty()) {
+    filled = topology::fill_in(records, topology::parse_machine(description));
+  }
+  return records;
+}
+
+void warn_of_unlinked(const topology::Graph& graph, const std::string& hint) {
+  const std::string which = topology::unlinked_gpus(graph);
+  if (which.empty()) return;
+  fmt::print(stderr,
+             "tutti: {} names no links between {}, which are sold with such, so they reach each "
+             "other over PCI alone; {}\n",
+             graph.source, which, hint);
 }
 
 topology::Graph topology_graph(topology::Records& records) {

@@ -10,6 +10,7 @@
 
 #include "topology/check.h"
 #include "topology/constants.h"
+#include "topology/divided.h"
 #include "topology/source.h"
 
 namespace tutti::topology {
@@ -29,7 +30,7 @@ constexpr int kRack = -1;
 
 class Builder {
  public:
-  explicit Builder(const Records& records) : r_(records) {
+  explicit Builder(const Records& records) : r_(records), divided_(divided_gpus(records)) {
     graph_.source = records.source;
     graph_.format = records.format;
     graph_.doubts = records.doubts;
@@ -41,13 +42,21 @@ class Builder {
   Graph build() {
     add_hosts();
     add_processors();
+    for (const DividedGpu& device : divided_) {
+      for (const std::size_t part : device.parts) device_of_[static_cast<int>(part)] = &device;
+    }
     for (std::size_t i = 0; i < r_.devices.size(); ++i) add_device(i);
     for (std::size_t i = 0; i < r_.devices.size(); ++i) {
       if (r_.devices[i].gpu) add_gpu_links(i);
     }
-    for (const auto& [key, both] : between_) {
-      graph_.connect(nodes_.at(std::get<0>(key)), nodes_.at(std::get<1>(key)), both.first,
-                     both.second);
+    for (auto& [key, both] : between_) {
+      // Of devices in parts, one part says it, and maybe none at the other end.
+      for (const int end : {std::get<0>(key), std::get<1>(key)}) {
+        if (graph_.node(end).kind != NodeKind::device) continue;
+        if (both.first.bandwidth <= 0) both.first = both.second;
+        if (both.second.bandwidth <= 0) both.second = both.first;
+      }
+      graph_.connect(std::get<0>(key), std::get<1>(key), both.first, both.second);
     }
     return std::move(graph_);
   }
@@ -151,10 +160,36 @@ class Builder {
     } else {
       n.name = unique(prefix(n.host) + (address.empty() ? "bridge" : address));
     }
+    const auto device = device_of_.find(static_cast<int>(index));
+    Link up = upstream(d);
+    if (device != device_of_.end()) {
+      n.parent = device_node(*device->second, n, up);
+      const bool shared = device->second->to_part.bandwidth == 0;
+      const double share = up.bandwidth / static_cast<double>(device->second->parts.size());
+      up = device->second->to_part;
+      if (shared) up.bandwidth = share;
+    }
     const int node = graph_.add(n);
     nodes_[static_cast<int>(index)] = node;
-    graph_.connect(n.parent, node, upstream(d));
+    linked_[static_cast<int>(index)] = device != device_of_.end() ? n.parent : node;
+    graph_.connect(n.parent, node, up);
     if (n.kind == NodeKind::nic) add_ports(d, node);
+  }
+
+  /// The device that a part belongs to, which hangs where the part would, by its PCI link.
+  int device_node(const DividedGpu& device, const Node& part, const Link& up) {
+    const auto [known, is_new] = device_nodes_.try_emplace(&device, -1);
+    if (!is_new) return known->second;
+    Node n = part;
+    n.kind = NodeKind::device;
+    n.number = -1;
+    n.members = static_cast<int>(device.parts.size());
+    n.bus = part.bus->slot();
+    n.name = unique(prefix(n.host) + text_of(*n.bus));
+    n.model = n.model.substr(0, n.model.find(" MIG"));
+    known->second = graph_.add(n);
+    graph_.connect(n.parent, known->second, up);
+    return known->second;
   }
 
   /// GT/s of links that nobody says: nobody puts a device behind what is slower than it.
@@ -243,7 +278,8 @@ class Builder {
 
   void add_gpu_links(std::size_t index) {
     const DeviceRecord& d = r_.devices[index];
-    const int gpu = nodes_.at(static_cast<int>(index));
+    if (d.gpu->mig) return;  // the driver gives its parts none
+    const int gpu = linked_.at(static_cast<int>(index));
     const int host = graph_.node(gpu).host;
     double to_switches = 0;
     std::int64_t lanes = 0;
@@ -272,7 +308,9 @@ class Builder {
       if (!record.target) continue;
       const int other = target_gpu(host, *record.target);
       if (other >= 0) {
-        connect_gpus(static_cast<int>(index), other, l);
+        if (!r_.devices[static_cast<std::size_t>(other)].gpu->mig) {
+          connect_gpus(gpu, linked_.at(other), l);
+        }
       } else if (record.target_class == 0x068001) {
         graph_.connect(gpu, domain_above(gpu), l);  // to the processor: POWER
       } else if (record.target_class == 0x068000 || record.target->is_nameless_switch()) {
@@ -297,10 +335,13 @@ class Builder {
     return node;
   }
 
-  /// Each direction as the GPU says from which it goes.
+  /// Each direction as the GPU says from which it goes. Each part of a divided GPU says what the
+  /// device has, so that counts once, and nothing leads from a device to itself.
   void connect_gpus(int from, int to, const Link& link) {
+    if (from == to) return;
     auto& both = between_[{std::min(from, to), std::max(from, to), link.kind}];
-    (from < to ? both.first : both.second) = link;
+    Link& known = from < to ? both.first : both.second;
+    if (link.bandwidth > known.bandwidth) known = link;
   }
 
   int gpu_switch(int domain, int host) {
@@ -316,6 +357,10 @@ class Builder {
   }
 
   const Records& r_;
+  const std::vector<DividedGpu> divided_;
+  std::map<int, const DividedGpu*> device_of_;  // by index of the part
+  std::map<const DividedGpu*, int> device_nodes_;
+  std::map<int, int> linked_;  // of GPUs: the node that has their links
   Graph graph_;
   bool several_ = false;
   int roots_ = 0;

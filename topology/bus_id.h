@@ -15,6 +15,8 @@ struct BusId {
 
   /// The address that stands for an NVSwitch without one.
   bool is_nameless_switch() const { return domain == 0xfffffff && bus == 0xff; }
+  /// The address of its device, whose functions the parts of a divided GPU are.
+  BusId slot() const { return {domain, bus, device, 0}; }
   friend auto operator<=>(const BusId&, const BusId&) = default;
 };
 

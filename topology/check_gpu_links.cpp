@@ -7,6 +7,7 @@
 #include <set>
 
 #include "topology/check.h"
+#include "topology/divided.h"
 
 namespace tutti::topology {
 namespace {
@@ -24,6 +25,9 @@ class GpuLinkCheck {
     for (std::size_t i = 0; i < r_.devices.size(); ++i) {
       const DeviceRecord& d = r_.devices[i];
       if (d.gpu && d.bus) gpus_[{host_of(r_, d), *d.bus}] = i;
+    }
+    for (const DividedGpu& device : divided_gpus(r_)) {
+      parts_.insert(device.parts.begin(), device.parts.end());
     }
   }
 
@@ -237,6 +241,10 @@ class GpuLinkCheck {
   }
 
   void compare_pair(std::size_t a, std::size_t b, Kind kind, const Maybe<std::int64_t>& usual) {
+    // MIG's have none, whoever says so; of a divided GPU one part that says it is enough
+    // (build.cpp).
+    if (r_.devices[a].gpu->mig || r_.devices[b].gpu->mig) return;
+    if (parts_.contains(a) || parts_.contains(b)) return;
     GpuLinkRecord* const there = link_to(a, b, kind);
     GpuLinkRecord* const back = link_to(b, a, kind);
     const std::int64_t from_a = there == nullptr ? 0 : there->count;
@@ -280,7 +288,9 @@ class GpuLinkCheck {
   /// All GPUs of a host have equally many links to switches.
   void compare_switch_links() {
     std::map<int, std::vector<std::size_t>> by_host;
-    for (auto& [key, gpu] : gpus_) by_host[key.first].push_back(gpu);
+    for (auto& [key, gpu] : gpus_) {
+      if (!r_.devices[gpu].gpu->mig) by_host[key.first].push_back(gpu);
+    }
     for (const auto& [host, all] : by_host) {
       std::map<std::size_t, std::int64_t> sums;
       for (const std::size_t gpu : all) {
@@ -399,6 +409,7 @@ class GpuLinkCheck {
   Records& r_;
   Doubts& doubts_;
   std::map<std::pair<int, BusId>, std::size_t> gpus_;  // by host and address
+  std::set<std::size_t> parts_;                        // of divided GPUs
   std::set<std::size_t> spoken_of_;                    // with links that could not be read
 };
 

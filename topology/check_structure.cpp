@@ -134,6 +134,12 @@ void drop_twins(Records& r, Doubts& doubts, const std::set<int>& named) {
       d.bus = *missing->begin();
       missing->clear();
       known.try_emplace({host_of(r, d), *d.bus}, i);
+    } else if (d.gpu && first.gpu && differ(first, d) && shared_memory(model_of(d)) > 0) {
+      // The parts of a divided GPU have one address, and different numbers (divided.h).
+      BusId part = *d.bus;
+      while (part.function < 15 && known.contains({host_of(r, d), part})) ++part.function;
+      d.bus = part;
+      known.try_emplace({host_of(r, d), part}, i);
     } else if (differ(first, d) || (parents && below[i] != below[at->second])) {
       doubts.add(text_of(*d.bus), d.origin,
                  "is the address of several devices; they are taken as different ones");

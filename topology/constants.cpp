@@ -170,12 +170,21 @@ bool has_peer_access(std::string_view model) {
 }
 
 bool for_slots(const GpuModel& model) {
-  return model.name.find("PCIe") != model.name.npos || model.name.find("NVL") != model.name.npos;
+  return model.name.find("PCIe") != model.name.npos || model.name.find("NVL") != model.name.npos ||
+         model.name == "A30";
 }
 
 bool switch_reduces(std::string_view model) {
   const GpuModel* const m = gpu_model_named(model);
   return m != nullptr && m->vendor == kNvidia && m->sm >= 90 && m->links > 0 && !for_slots(*m);
+}
+
+double shared_memory(const GpuModel& model) {
+  // Four fifths of the data sheet's 5.3 TB/s (MI300), 6 (MI325X) and 8 (MI350), as streams of
+  // copies reach on HBM.
+  if (model.device == 0x74a5) return 4800;
+  if (model.gcn.starts_with("94")) return 4240;
+  return model.gcn.starts_with("95") ? 6400 : 0;
 }
 
 bool has_ll128(std::string_view model) {

@@ -34,6 +34,9 @@ bool for_slots(const GpuModel& model);
 /// Whether the switches that join such GPUs reduce what goes through them: NVSwitch does from its
 /// third generation on, which came with Hopper.
 bool switch_reduces(std::string_view model);
+/// GB/s of its memory that transfers reach, reads and writes together, of GPUs that can be divided
+/// into parts that reach each other (AMD's SPX, DPX, TPX, QPX, CPX); 0: of all others.
+double shared_memory(const GpuModel& model);
 /// Whether NCCL, or RCCL, uses LL128 on such GPUs unasked: of AMD's, on MI200 alone.
 bool has_ll128(std::string_view model);
 /// What each of a C2C link's lanes carries is in the records; this is for those that do not say.

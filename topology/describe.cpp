@@ -132,6 +132,11 @@ int links_between(const GpuModel& m, int count, bool bridged, int a, int b) {
 
 }  // namespace
 
+bool comes_linked(const GpuModel& m) {
+  if (m.vendor != 0x10de) return m.name.starts_with("MI3") || m.name.starts_with("MI250");
+  return has_switch(m) || (m.links > 0 && m.name.find("SXM2") != m.name.npos);
+}
+
 const GpuModel* find_gpu_model(std::string_view name) {
   std::vector<std::string> given;
   for (std::string& w : words_of(name)) {

@@ -13,6 +13,10 @@ namespace tutti::topology {
 /// "NVIDIA GeForce RTX 4090", "Tesla V100-SXM2-32GB"; null: none of the table.
 const GpuModel* find_gpu_model(std::string_view name);
 
+/// Whether GPUs of a model, where a host has several, are sold with links between them: modules,
+/// and not cards.
+bool comes_linked(const GpuModel& model);
+
 /// XML of one host with `count` GPUs of a model, on two processors, with a bridge and a port of
 /// `port_rate` Gbit/s (0: none) for each `count / ports` of them. `bridged`: GPUs for PCI slots
 /// have their NVLink bridge, which joins pairs.

@@ -18,6 +18,8 @@ std::string_view name(NodeKind kind) {
       return "root";
     case NodeKind::bridge:
       return "bridge";
+    case NodeKind::device:
+      return "device";
     case NodeKind::gpu:
       return "gpu";
     case NodeKind::gpu_switch:
@@ -161,7 +163,9 @@ std::vector<Path> Graph::paths(int from, bool gpu_links) const {
     here.done = true;
     const NodeKind kind = node(at).kind;
     if (at != from && (kind == NodeKind::gpu || kind == NodeKind::port)) continue;
+    const bool of_others = kind == NodeKind::device && at != from && node(from).parent != at;
     for (const int l : out(at)) {
+      if (of_others && node(link(l).to).parent != at) continue;
       const LinkKind by = link(l).kind;
       if (gpu_links && by != LinkKind::nvlink && by != LinkKind::xgmi) continue;
       Best& next = best[static_cast<std::size_t>(link(l).to)];
@@ -197,19 +201,22 @@ Near Graph::near(const Path& path, int from, int to) const {
   if (from == to) return Near::self;
   if (path.links.empty()) return Near::apart;
   int bridges = 0, roots = 0, domains = 0;
-  bool gpu_links = false;
+  bool gpu_links = false, pci = false;
   for (const int l : path.links) {
     const LinkKind kind = link(l).kind;
     gpu_links = gpu_links || kind == LinkKind::nvlink || kind == LinkKind::xgmi;
+    pci = pci || kind == LinkKind::pci;
     if (link(l).to == to) break;
     const NodeKind through = node(link(l).to).kind;
     if (through == NodeKind::network) return Near::network;
     bridges += through == NodeKind::bridge ? 1 : 0;
     roots += through == NodeKind::root ? 1 : 0;
     domains += through == NodeKind::numa ? 1 : 0;
+    // Parts that have no way to each other inside of their device meet at the processor.
+    roots += through == NodeKind::device && kind == LinkKind::pci && node(to).parent == link(l).to;
   }
   for (const int end : {from, to}) domains += node(end).kind == NodeKind::numa ? 1 : 0;
-  if (gpu_links && domains == 0) return Near::gpu_links;
+  if (gpu_links && !pci && domains == 0) return Near::gpu_links;
   if (domains > 1) return Near::sys;
   if (domains == 1) return roots > 1 ? Near::node : Near::phb;
   if (roots > 0) return Near::phb;

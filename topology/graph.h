@@ -18,6 +18,7 @@ enum class NodeKind : std::uint8_t {
   numa,    // a NUMA domain: cores and their memory
   root,    // a PCI host bridge
   bridge,  // a PCI switch, or one port of it
+  device,  // a GPU that is divided: its parts are GPUs, and share its links and its memory
   gpu,
   gpu_switch,  // all NVSwitches of a host, which share their load, as one
   nic,
@@ -91,7 +92,8 @@ class Graph {
   int find(std::string_view name) const;
 
   /// The widest way, and of these the one with the fewest links; between GPUs one over their own
-  /// links, if there is one. GPUs and ports pass nothing on.
+  /// links, if there is one. GPUs and ports pass nothing on, and devices what is for their parts,
+  /// or from them.
   Path path(int from, int to) const;
   /// To all nodes at once, by node.
   std::vector<Path> paths(int from) const;

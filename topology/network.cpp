@@ -32,7 +32,7 @@ constexpr std::array kNames{
     NetworkName{"oci", "roce"},
     NetworkName{"aws", "efa"},
     NetworkName{"azure", "ib"},
-    NetworkName{"vm", "tcp 10G"},
+    NetworkName{"vm", "tcp 1x10G"},
     NetworkName{"p3dn", "1x100G efa"},
     NetworkName{"p4d", "4x100G efa"},
     NetworkName{"p4de", "4x100G efa"},
@@ -53,7 +53,10 @@ constexpr std::array kNames{
     NetworkName{"infiniband", "ib"},
     NetworkName{"edr", "ib 100G"},
     NetworkName{"hdr", "ib 200G"},
+    NetworkName{"hdr100", "ib 100G"},
     NetworkName{"ndr", "ib 400G"},
+    NetworkName{"ndr200", "ib 200G"},
+    NetworkName{"xdr", "ib 800G"},
 };
 
 [[noreturn]] void refuse(std::string_view word, std::string_view expected) {

@@ -22,7 +22,7 @@ struct Network {
   std::string kind = "ib";
   double latency = 0;  // us, as NetworkKind's
   double efficiency = 0;
-  int ports = 0;                // of a host; 0: those that the topology has
+  int ports = 0;                // of a host; 0: those that the topology has, or one for each GPU
   double rate = 0;              // Gbit/s of a port; 0: what the topology says
   int leaf = 0;                 // hosts on a leaf switch; 0: all
   double oversubscription = 1;  // of the leaves' way up

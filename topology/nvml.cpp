@@ -49,6 +49,8 @@ class Nvml {
     find("nvmlDeviceGetUUID", uuid);
     find("nvmlDeviceGetCudaComputeCapability", capability);
     find("nvmlDeviceGetMigMode", mig);
+    find("nvmlDeviceGetMaxMigDeviceCount", most_instances);
+    find("nvmlDeviceGetMigDeviceHandleByIndex", instance);
     find("nvmlDeviceGetNvLinkState", link_state);
     find("nvmlDeviceGetNvLinkRemotePciInfo_v2", link_peer);
     find("nvmlDeviceGetNvLinkRemoteDeviceType", link_type);
@@ -75,6 +77,8 @@ class Nvml {
   int (*uuid)(Device, char*, unsigned) = nullptr;
   int (*capability)(Device, int*, int*) = nullptr;
   int (*mig)(Device, unsigned*, unsigned*) = nullptr;
+  int (*most_instances)(Device, unsigned*) = nullptr;
+  int (*instance)(Device, unsigned, Device*) = nullptr;
   int (*link_state)(Device, unsigned, unsigned*) = nullptr;
   int (*link_peer)(Device, unsigned, PciInfo*) = nullptr;
   int (*link_type)(Device, unsigned, int*) = nullptr;
@@ -154,6 +158,37 @@ void add_c2c(const Nvml& nvml, Device device, GpuRecord& gpu) {
   gpu.links.push_back(record);
 }
 
+/// MIG's instances of a GPU: the first one is the record that is there, the others are beside it,
+/// with its address but for the function (divided.h).
+void add_instances(const Nvml& nvml, Device device, const BusId& bus, Records& records) {
+  if (nvml.most_instances == nullptr || nvml.instance == nullptr) return;
+  unsigned most = 0;
+  if (nvml.most_instances(device, &most) != kSuccess) return;
+  const auto at = std::ranges::find(records.devices, bus, &DeviceRecord::bus);
+  const DeviceRecord whole = *at;
+  std::uint8_t function = 0;
+  for (unsigned i = 0; i < std::min(most, 16U); ++i) {
+    Device instance = nullptr;
+    if (nvml.instance(device, i, &instance) != kSuccess) continue;
+    DeviceRecord part = whole;
+    part.bus->function = function;
+    char text[96]{};
+    if (nvml.name != nullptr && nvml.name(instance, text, sizeof text - 1) == kSuccess) {
+      part.gpu->model = text;
+    }
+    if (nvml.uuid != nullptr && nvml.uuid(instance, text, sizeof text - 1) == kSuccess) {
+      part.gpu->uuid = text;
+    }
+    if (function++ == 0) {
+      *std::ranges::find(records.devices, bus, &DeviceRecord::bus) = part;
+      continue;
+    }
+    part.gpu->dev = -1;  // it gets a number that is free
+    part.nets.clear();
+    records.devices.push_back(std::move(part));
+  }
+}
+
 void add_gpu(const Nvml& nvml, Device device, int number, Records& records) {
   PciInfo info{};
   if (nvml.pci(device, &info) != kSuccess) return;
@@ -172,7 +207,10 @@ void add_gpu(const Nvml& nvml, Device device, int number, Records& records) {
   unsigned current = 0, pending = 0;
   g.mig = nvml.mig != nullptr && nvml.mig(device, &current, &pending) == kSuccess && current != 0;
   if (g.mig) {
-    records.unseen.push_back(fmt::format("{} is divided by MIG: its parts have no NVLink", number));
+    records.unseen.push_back(
+        fmt::format("NVLink of gpu{}: MIG divides it, and its instances have none", number));
+    add_instances(nvml, device, bus_of(info), records);
+    return;  // what of its links is up, no instance uses
   }
   add_links(nvml, device, g);
   add_c2c(nvml, device, g);

@@ -79,12 +79,18 @@ class KfdReader {
   }
 
  private:
+  /// The parts of a divided GPU have one address; which part it is, newer kernels write into the
+  /// uppermost four bits, and older ones into the function. Here it is the function.
+  static BusId address_of(Properties& p) {
+    const std::int64_t place = p["location_id"], function = place & 7;
+    return {static_cast<std::uint32_t>(p["domain"]), static_cast<std::uint8_t>(place >> 8 & 0xff),
+            static_cast<std::uint8_t>(place >> 3 & 0x1f),
+            static_cast<std::uint8_t>(function != 0 ? function : place >> 28 & 0xf)};
+  }
+
   void add_gpu(Node& node) {
     Properties& p = node.properties;
-    const std::int64_t place = p["location_id"];
-    const BusId bus{
-        static_cast<std::uint32_t>(p["domain"]), static_cast<std::uint8_t>(place >> 8 & 0xff),
-        static_cast<std::uint8_t>(place >> 3 & 0x1f), static_cast<std::uint8_t>(place & 7)};
+    const BusId bus = address_of(p);
     const auto known = std::ranges::find_if(records_.devices, [&](const DeviceRecord& d) {
       return d.bus == bus && d.gpu && d.gpu->gcn.empty();
     });
@@ -92,8 +98,17 @@ class KfdReader {
       node.device = static_cast<int>(known - records_.devices.begin());
     } else {
       DeviceRecord d;
+      // PCI knows the first of several parts alone; the others hang where it does.
+      const auto sibling = std::ranges::find_if(records_.devices, [&](const DeviceRecord& other) {
+        return other.gpu && other.bus && other.bus->slot() == bus.slot();
+      });
+      if (sibling != records_.devices.end()) {
+        d = *sibling;
+        d.nets.clear();
+      } else {
+        d.cpu = processor_of(node);
+      }
       d.bus = bus;
-      d.cpu = processor_of(node);
       d.pci_class = 0x038000;
       d.vendor = fmt::format("{:#06x}", p["vendor_id"] & 0xffff);
       d.device = fmt::format("{:#06x}", p["device_id"] & 0xffff);

@@ -7,6 +7,9 @@
 #include <map>
 #include <string_view>
 
+#include "topology/check.h"
+#include "topology/constants.h"
+
 namespace tutti::topology {
 namespace {
 
@@ -168,8 +171,38 @@ class SystemReader {
     read_children(node, cpu, static_cast<int>(records_.devices.size()) - 1);
   }
 
+  /// A GPU beside another one in the same device, with a number of its own.
+  static bool is_other_part(const DeviceRecord& device, const Attributes& gpu) {
+    const int number = gpu.integer_or("dev", -1);
+    const bool divisible = device.vendor == "0x10de" || shared_memory(model_of(device)) > 0;
+    return divisible && device.bus && number >= 0 && device.gpu->dev >= 0 &&
+           number != device.gpu->dev;
+  }
+
+  void add_part(const pugi::xml_node& node, DeviceRecord& device) {
+    const int known = ++parts_[*device.bus];
+    if (device.vendor == "0x10de" && !device.gpu->mig) {
+      device.gpu->mig = true;
+      records_.unseen.push_back(
+          fmt::format("NVLink of {}: several GPUs are in it, so they are taken as MIG's instances, "
+                      "which have none",
+                      text_of(*device.bus)));
+    }
+    DeviceRecord part = device;
+    part.bus->function = static_cast<std::uint8_t>(known & 0xf);
+    part.nets.clear();
+    part.gpu.reset();
+    read_gpu(node, part);
+    part.gpu->mig = device.gpu->mig;
+    records_.devices.push_back(std::move(part));
+  }
+
   void read_gpu(const pugi::xml_node& node, DeviceRecord& device) {
     const Attributes a(xml_, node, records_.doubts);
+    if (device.gpu && is_other_part(device, a)) {
+      add_part(node, device);
+      return;
+    }
     if (device.gpu) {
       records_.doubts.push_back(
           {fmt::format("{}: a second <gpu> in {}; the first one counts", xml_.origin(node).text(),
@@ -228,6 +261,7 @@ class SystemReader {
   const XmlSource& xml_;
   Records records_;
   std::map<std::string, int> hosts_;  // index by name
+  std::map<BusId, int> parts_;        // of divided GPUs, beside the first
   std::string first_hash_;            // of this <system>; "": nobody says a host
   bool zero_is_none_ = false;
 };

@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "topology/constants.h"
 #include "topology/describe.h"
+#include "topology/divided.h"
 #include "topology/nics.h"
 
 namespace tutti::cluster {
@@ -27,6 +28,15 @@ constexpr int kMostRanks = 200'000;
 std::string_view model_of(const topology::Node& gpu) {
   const topology::GpuModel* model = topology::find_gpu_model(gpu.model);
   return model == nullptr ? std::string_view(gpu.model) : model->name;
+}
+
+/// Whether other GPUs reach its memory over PCI. MIG's instances are reached by the host alone.
+bool has_peers(const Graph& graph, int gpu) {
+  for (const int l : graph.out(gpu)) {
+    const bool in_device = graph.node(graph.link(l).to).kind == NodeKind::device;
+    if (in_device && graph.link(l).kind == topology::LinkKind::pci) return false;
+  }
+  return topology::has_peer_access(model_of(graph.node(gpu)));
 }
 
 [[noreturn]] void refuse(const std::string& message) {
@@ -47,6 +57,7 @@ Cluster::Cluster(const Graph& host, int hosts, const topology::Network& network,
     refuse(fmt::format("{} hosts with {} GPUs each are more than {} ranks", hosts, gpus_.size(),
                        kMostRanks));
   }
+  devices_ = topology::by_device(graph_, gpus_);
   for (const topology::Link& l : graph_.links()) {
     capacities_.push_back(l.bandwidth);
     names_.push_back(fmt::format("{} > {}", graph_.node(l.from).name, graph_.node(l.to).name));
@@ -57,7 +68,7 @@ Cluster::Cluster(const Graph& host, int hosts, const topology::Network& network,
   switch_ = 1e300;
   for (const int a : gpus_) {
     const auto paths = graph_.paths(a);
-    const bool peers = topology::has_peer_access(model_of(graph_.node(a)));
+    const bool peers = has_peers(graph_, a);
     for (const int b : gpus_) {
       Route route;
       const topology::Path& path = paths[static_cast<std::size_t>(b)];
@@ -94,7 +105,7 @@ void Cluster::find_ports() {
   std::vector<int> of_gpu(k);
   if (network_.ports > 0 || network_.rate > 0) {
     // What is said of the network counts, and GPUs share its ports evenly.
-    ports_ = network_.ports > 0 ? network_.ports : 1;
+    ports_ = network_.ports > 0 ? network_.ports : static_cast<int>(k);
     port_rate_ = network_.rate / 8;
     if (network_.ports == 0) {
       const auto known = topology::data_ports(graph_, 0);
@@ -155,7 +166,7 @@ void Cluster::find_ports() {
     }
     // Nor do NICs reach such a GPU's memory. It counts where data leave: hosts that stand for all
     // others have a link once on a way.
-    if (!topology::has_peer_access(model_of(graph_.node(gpus_[i])))) out.push_back(staging);
+    if (!has_peers(graph_, gpus_[i])) out.push_back(staging);
     out.push_back(first + 2 * of_gpu[i]);
     in.push_back(first + 2 * of_gpu[i] + 1);
   }
@@ -164,15 +175,24 @@ void Cluster::find_ports() {
 /// Where ports are is not known, but that a GPU reaches them by PCI, as it does GPUs without links
 /// of their own; unless it has a way to its processor beside that.
 void Cluster::add_pci(int gpu, std::vector<int>& out, std::vector<int>& in) const {
-  int up = -1;
   for (const int l : graph_.out(gpu)) {
     if (graph_.link(l).kind == topology::LinkKind::c2c) return;
-    if (graph_.link(l).kind == topology::LinkKind::pci) up = l;
   }
-  if (up < 0) return;
-  out.push_back(up);
-  for (const int l : graph_.out(graph_.link(up).to)) {
-    if (graph_.link(l).to == gpu) in.push_back(l);
+  // A part of a divided GPU goes to its device first, which has the PCI link.
+  for (int at = gpu; at == gpu || graph_.node(at).kind == NodeKind::device;) {
+    const int above = graph_.node(at).parent;
+    const auto add = [&](int from, int to, std::vector<int>& links) {
+      for (const int l : graph_.out(from)) {
+        const topology::LinkKind kind = graph_.link(l).kind;
+        const bool of_device = graph_.node(above).kind == NodeKind::device;
+        if (graph_.link(l).to == to && (of_device || kind == topology::LinkKind::pci)) {
+          links.push_back(l);
+        }
+      }
+    };
+    add(at, above, out);
+    add(above, at, in);
+    at = above;
   }
 }
 

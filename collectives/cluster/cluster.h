@@ -37,6 +37,8 @@ class Cluster {
   /// GB/s of a host's ports together, one way.
   double port_bandwidth() const { return ports_ * port_rate_; }
 
+  /// Ranks of a host by the device whose parts their GPUs are: most GPUs are whole, and alone.
+  const std::vector<std::vector<int>>& devices() const { return devices_; }
   /// Between GPUs of a host, and from one on a host to one on another.
   const Route& inside(int from, int to) const { return inside_[at(from, to)]; }
   Route across(int from, int to) const;
@@ -72,6 +74,7 @@ class Cluster {
   topology::Network network_;
   Constants constants_;
   std::vector<int> gpus_;  // nodes of the graph
+  std::vector<std::vector<int>> devices_;
   int ports_ = 0;
   double port_rate_ = 0;
   std::vector<Route> inside_;

@@ -6,6 +6,7 @@
 #include <map>
 #include <numeric>
 
+#include "collectives/model/budget.h"
 #include "collectives/model/equal_packing.h"
 #include "collectives/model/packing.h"
 #include "collectives/model/tour.h"
@@ -26,11 +27,15 @@ class OrderSearch {
     Orders known = turned(Orders(between_hosts_ ? lanes(most) : 1, plain_order(c_)));
     const double alone = carried({known.front()}) * static_cast<double>(most);
     const auto offer = [&](const std::vector<double>& prices) { return cheapest(prices); };
-    const double bound = std::min(pack(c_.capacities(), offer, kRounds).sum, alone);
+    Budget program(kSearchSteps / 2);
+    budget_ = &program;
+    const double bound = std::min(pack(c_.capacities(), offer, kRounds, program).sum, alone);
     const double of_known = carried(known);
     if (of_known >= kGoodEnough * bound) return known;
+    Budget rings(kSearchSteps / 2);
+    budget_ = &rings;
     const EquallyPacked found =
-        pack_equally(c_.capacities(), offer, static_cast<int>(most), kOffers, bound);
+        pack_equally(c_.capacities(), offer, static_cast<int>(most), kOffers, bound, rings);
     if (found.sum() <= of_known) return known;
     Orders orders;
     for (const int id : found.ids) orders.push_back(offered_[static_cast<std::size_t>(id)]);
@@ -94,8 +99,16 @@ class OrderSearch {
       cost(i + 1, 0) = price(route.links);
       cost(0, i + 1) = price(route.far);
     }
+    std::vector<std::vector<int>> groups;
+    if (first == 1) groups.push_back({0});
+    for (const auto& parts : c_.devices()) {
+      auto& cities = groups.emplace_back();
+      for (const int part : parts) cities.push_back(part + first);
+    }
+    const CheapestTour tour = cheapest_tour(costs, n, groups);
+    budget_->spend(tour.steps + 4.0 * n * n);
     std::vector<int> order;
-    for (const int city : cheapest_tour(costs, n).order) {
+    for (const int city : tour.order) {
       if (city >= first) order.push_back(city - first);
     }
     offered_.push_back(order);
@@ -106,6 +119,7 @@ class OrderSearch {
   const int k_;
   const bool between_hosts_;
   Orders offered_;
+  Budget* budget_ = nullptr;  // of the search that is under way
 };
 
 }  // namespace

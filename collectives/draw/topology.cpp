@@ -80,7 +80,7 @@ class Picture {
   /// Ports are written into their NIC's box.
   bool is_container(int n) const {
     return kind(n) == NodeKind::host || kind(n) == NodeKind::numa || kind(n) == NodeKind::root ||
-           kind(n) == NodeKind::bridge;
+           kind(n) == NodeKind::bridge || kind(n) == NodeKind::device;
   }
 
   // --- Layout ------------------------------------------------------------------------------------
@@ -217,6 +217,7 @@ class Picture {
     const char* fill = k == NodeKind::host     ? "#fafafa"
                        : k == NodeKind::numa   ? "#eef3fb"
                        : k == NodeKind::bridge ? "#fff6e0"
+                       : k == NodeKind::device ? "#e4f2df"
                                                : "#f4f4ee";
     rectangle(boxes_[at(n)], fill, "#99a", g_.node(n).name);
     text(boxes_[at(n)].x + 6, boxes_[at(n)].y + 13, title_of(n), 11, "#445");
@@ -336,7 +337,9 @@ class Picture {
   /// One line for the two directions of a link between GPUs.
   bool is_drawn(const Link& l) const {
     if (l.kind != LinkKind::nvlink && l.kind != LinkKind::xgmi) return false;
-    return kind(l.to) == NodeKind::gpu_switch || (kind(l.to) == NodeKind::gpu && l.from < l.to);
+    if (g_.node(l.to).parent == l.from) return false;  // a part, in its device's box
+    const bool gpu = kind(l.to) == NodeKind::gpu || kind(l.to) == NodeKind::device;
+    return kind(l.to) == NodeKind::gpu_switch || (gpu && l.from < l.to);
   }
 
   /// What the numbers mean and what was not believed, in lines that end where the picture does.

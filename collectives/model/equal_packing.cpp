@@ -17,11 +17,13 @@ constexpr double kNoise = 0.01;
 class EqualSearch {
  public:
   using Offer = std::function<std::pair<int, Load>(const std::vector<double>&)>;
-  EqualSearch(const std::vector<double>& capacities, const Offer& offer, int offers, double bound)
+  EqualSearch(const std::vector<double>& capacities, const Offer& offer, int offers, double bound,
+              Budget& budget)
       : capacities_(capacities),
         offer_(offer),
         offers_(offers),
         bound_(bound),
+        budget_(budget),
         used_(capacities.size()) {}
 
   /// One way more than before.
@@ -31,6 +33,7 @@ class EqualSearch {
     add();
     keep_if_best(true);
     for (int offers = 1; offers < offers_ && best_sum() < bound_ * 0.999;) {
+      if (budget_.is_spent()) break;
       const std::size_t out = std::min<std::size_t>(count, 1 + random_() % 3);
       for (std::size_t i = 0; i < out; ++i) remove(random_() % ways_.size());
       for (std::size_t i = 0; i < out; ++i, ++offers) add();
@@ -53,6 +56,7 @@ class EqualSearch {
   }
 
   void add() {
+    budget_.spend(4 * static_cast<double>(capacities_.size()));
     std::vector<double> prices(capacities_.size());
     for (std::size_t l = 0; l < prices.size(); ++l) {
       const double more = cost_of(used_[l] + 1 / capacities_[l]) - cost_of(used_[l]);
@@ -104,6 +108,7 @@ class EqualSearch {
   const Offer& offer_;
   int offers_;
   double bound_;
+  Budget& budget_;
   double fair_ = 0;           // what the fullest link has of its capacity when nothing is lost
   std::vector<double> used_;  // by link: ways over it, by its capacity
   std::vector<Way> ways_, best_;
@@ -116,10 +121,11 @@ class EqualSearch {
 EquallyPacked pack_equally(
     const std::vector<double>& capacities,
     const std::function<std::pair<int, Load>(const std::vector<double>& prices)>& offer, int most,
-    int offers, double bound) {
-  EqualSearch search(capacities, offer, offers, bound);
+    int offers, double bound, Budget& budget) {
+  EqualSearch search(capacities, offer, offers, bound, budget);
   EquallyPacked best;
   for (int count = 1; count <= most && best.sum() < bound * 0.99; ++count) {
+    if (count > 1 && budget.is_spent()) break;
     EquallyPacked found = search.next();
     if (found.sum() > best.sum() * kWorthOne) best = std::move(found);
   }

@@ -19,10 +19,12 @@ struct EquallyPacked {
 
 /// As few as carry the most, `most` of them at the largest; one percent more is not worth another
 /// way. `offer` as of pack(), asked so many times (`offers`) for each number of ways; `bound`: no
-/// ways carry more together. The same offers give the same answer, on every machine.
+/// ways carry more together. Once the budget, of which the caller spends what offers take, is
+/// spent, what has been found until then is returned: one way at least. The same offers give the
+/// same answer, on every machine.
 EquallyPacked pack_equally(
     const std::vector<double>& capacities,
     const std::function<std::pair<int, Load>(const std::vector<double>& prices)>& offer, int most,
-    int offers, double bound);
+    int offers, double bound, Budget& budget);
 
 }  // namespace tutti

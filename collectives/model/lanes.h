@@ -29,14 +29,17 @@ struct LaneOrder {
 struct Lanes {
   std::vector<LaneOrder> lanes;  // the largest first
   double bandwidth = 0;          // GB/s, of all
-  double at_most = 0;            // GB/s, of any lanes, also of unequal ones, that were found
-  bool best = true;              // proved to be the largest there is
+  double at_most = 0;            // GB/s; it is proved that no lanes carry more
+  bool best = true;              // these carry as much
+  bool stopped = false;          // the search's budget (budget.h) was spent before it had ended
   std::vector<int> full;         // links that are used whole: what limits it
   std::vector<double> used;      // GB/s, by link
 };
 
-/// Each with the share that suits it. For the GPUs of one host (`host`), or of all (-1). Throws
-/// Error(invalid_argument) where there is none. The same graph gives the same answer.
+/// Each with the share that suits it. The search does as much work as a core does in two seconds or
+/// less; what it has found until then is the answer. For the GPUs of one host (`host`), or of all
+/// (-1). Throws Error(invalid_argument) where there is none, or far more than a host has. The same
+/// graph gives the same answer.
 Lanes find_lanes(const topology::Graph& graph, int host, const LanesRequest& request);
 
 /// Rings that all have the same share of the data, as lanes of a plan have: as few as carry the

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/model/budget.h"
+
 namespace tutti {
 
 /// What one unit of a way puts on links: link, amount. Each link once.
@@ -18,14 +20,15 @@ struct Packed {
   std::vector<int> ids;         // as the caller numbered them
   std::vector<double> amounts;  // of each, all > 0
   double sum = 0;
-  bool complete = true;  // no way could add anything; else the rounds were over
+  bool complete = true;  // no way could add anything; else the rounds, or the budget, were over
 };
 
 /// `offer`: a way with the least price (sum of load times price of link) that the caller finds, and
-/// its number; an empty load where there is none. The same offers give the same answer, on every
-/// machine: nothing here depends on time.
+/// its number; an empty load where there is none. The caller spends of the budget what offers take,
+/// and pack() what it takes itself; of links that are too many for it, it does not begin. The same
+/// offers give the same answer, on every machine: nothing here depends on time.
 Packed pack(const std::vector<double>& capacities,
             const std::function<std::pair<int, Load>(const std::vector<double>& prices)>& offer,
-            int rounds);
+            int rounds, Budget& budget);
 
 }  // namespace tutti

@@ -4,6 +4,7 @@
 
 #include <fstream>
 #include <regex>
+#include <sstream>
 
 #include "tests/support/xml.h"
 #include "tests/tools/tutti_command.h"
@@ -100,6 +101,112 @@ TEST_F(TopologyCli, Predicts) {
   EXPECT_EQ(test::xml_error(folder.read("copies.svg")), "");
   ASSERT_EQ(tutti("predict --constants --set staging=17"), 0) << err;
   EXPECT_CONTAINS(out, "17");
+}
+
+/// Eight modules with models and without links, as a cloud publishes them.
+std::string skeleton(const std::string& device = "0x20b2") {
+  std::string xml = "<system version=\"1\"><cpu numaid=\"0\">";
+  for (int i = 0; i < 8; ++i) {
+    xml += fmt::format(
+        "<pci busid=\"ffff:ff:{0:02x}.0\" class=\"0x060400\" link_speed=\"16 GT/s\" "
+        "link_width=\"16\"><pci busid=\"0000:1{0}:00.0\" class=\"0x030200\" vendor=\"0x10de\" "
+        "device=\"{1}\" link_speed=\"16 GT/s\" link_width=\"16\"/></pci>",
+        i, device);
+  }
+  return xml + "</cpu></system>";
+}
+
+double busbw_of(const std::string& out) {
+  std::istringstream last(out.substr(out.rfind("float")));
+  std::string word;
+  double value = 0;
+  for (int column = 0; column < 3; ++column) last >> word;  // type, operator, root
+  for (int column = 0; column < 3; ++column) last >> value;
+  return value;
+}
+
+TEST_F(TopologyCli, AFileWithoutGpuLinksIsNotPredictedWithoutAWord) {
+  folder.write("cloud.xml", skeleton());
+  ASSERT_EQ(tutti("predict all_reduce -t cloud.xml -b 1G -e 1G"), 0) << err;
+  EXPECT_CONTAINS(err, "no links between 8 GPUs (A100 SXM4 80GB)");
+  EXPECT_CONTAINS(err, "--machine");
+  EXPECT_CONTAINS(out, "without links between 8 GPUs");
+  EXPECT_LT(busbw_of(out), 30);
+  ASSERT_EQ(tutti("topo --file cloud.xml"), 0) << err;
+  EXPECT_CONTAINS(err, "no links between 8 GPUs");
+  ASSERT_EQ(tutti("explain --topology cloud.xml"), 0) << err;
+  EXPECT_CONTAINS(err, "no links between 8 GPUs");
+  // GPUs that are sold without them, and one alone, lack nothing.
+  folder.write("cards.xml", skeleton("0x26b9"));
+  ASSERT_EQ(tutti("predict all_reduce -t cards.xml -b 1G -e 1G"), 0) << err;
+  EXPECT_EQ(err, "");
+}
+
+TEST_F(TopologyCli, ADescriptionFillsInWhatAFileLeavesOut) {
+  ASSERT_EQ(tutti("predict all_reduce -m 8xA100 -b 1G -e 1G"), 0) << err;
+  const double described = busbw_of(out);
+  folder.write("cloud.xml", skeleton());
+  folder.write("classes.xml",
+               std::regex_replace(skeleton(), std::regex("vendor=\"0x10de\" device=\"[^\"]*\""),
+                                  std::string()));
+  for (const char* file : {"cloud.xml", "classes.xml"}) {
+    ASSERT_EQ(tutti(fmt::format("predict all_reduce -t {} -m 8xA100 -b 1G -e 1G", file)), 0) << err;
+    EXPECT_EQ(err, "");
+    EXPECT_CONTAINS(out, "links of 8xA100");
+    EXPECT_NEAR(busbw_of(out), described, 0.02 * described) << file;
+  }
+  ASSERT_EQ(tutti("topo -f cloud.xml -m 8xA100 --matrix"), 0) << err;
+  EXPECT_CONTAINS(out, "NV12");
+  // What the file says counts; what contradicts it is refused.
+  folder.write("whole.xml", test::kMesh);
+  ASSERT_EQ(tutti("predict all_reduce -t whole.xml -m 4xA100 -b 1M -e 1M"), 0) << err;
+  EXPECT_CONTAINS(out, "lacks nothing");
+  ASSERT_EQ(tutti("predict all_reduce -t cloud.xml -m 4xA100"), 2);
+  EXPECT_CONTAINS(err, "8 GPUs, and 4 are described");
+  ASSERT_EQ(tutti("predict all_reduce -t cloud.xml -m 8xH100"), 2);
+  EXPECT_CONTAINS(err, "is A100 SXM4 80GB by its ids, and H100 SXM5 is described");
+  // Ports that the file does not know are those of such machines.
+  ASSERT_EQ(tutti("predict all_reduce -t cloud.xml -m 8xA100 -H 2 -b 1G -e 1G"), 0) << err;
+  EXPECT_CONTAINS(out, "network ib 8x200G");
+  EXPECT_CONTAINS(out, "# guessed: ports of 200G");
+}
+
+TEST_F(TopologyCli, WhatALogsNameIsTakenToSayIsSaid) {
+  const std::string rows = "   1048576  262144  float  sum  -1  149.1  7.03  13.18  0\n";
+  folder.write("16xH100_2node_site-NDR.log", rows);
+  ASSERT_EQ(tutti("predict all_reduce --log 16xH100_2node_site-NDR.log"), 0) << err;
+  // NDR is the rate of a port, and no host with eight GPUs has one port.
+  EXPECT_CONTAINS(out, "network ib 8x400G");
+  EXPECT_CONTAINS(out, "# guessed: H100, by the log's name");
+  EXPECT_CONTAINS(out, "# guessed: 2 hosts, by the log's name");
+  EXPECT_CONTAINS(out, "# guessed: network ndr, by the log's name");
+  EXPECT_CONTAINS(out, "# guessed: 8 ports, one for each GPU");
+  ASSERT_EQ(tutti("predict all_reduce --csv --log 16xH100_2node_site-NDR.log"), 0) << err;
+  EXPECT_CONTAINS(err, "guessed: network ndr");
+  EXPECT_EQ(out.find("guessed"), out.npos) << out;
+  // The same of options; and who says all of it is told of no guess.
+  ASSERT_EQ(tutti("predict all_reduce -m 8xH100 -H 2 -N 'ib 400G' -b 1M -e 1M"), 0) << err;
+  EXPECT_CONTAINS(out, "network ib 8x400G");
+  EXPECT_CONTAINS(out, "# guessed: 8 ports, one for each GPU");
+  ASSERT_EQ(tutti("predict all_reduce -m 8xH100 -H 2 -N 'ib 1x400G' -b 1M -e 1M"), 0) << err;
+  EXPECT_CONTAINS(out, "network ib 1x400G");
+  EXPECT_EQ(out.find("guessed"), out.npos) << out;
+}
+
+TEST_F(TopologyCli, MigsInstancesAreThoseThatTheDriverLists) {
+  setenv("LD_LIBRARY_PATH", FAKE_NVML, 1);
+  ASSERT_EQ(tutti("topo --matrix"), 0) << err;
+  EXPECT_CONTAINS(out, "NV4");
+  EXPECT_EQ(out.find("GPU2"), out.npos) << out;
+  setenv("FAKE_MIG", "3", 1);
+  ASSERT_EQ(tutti("topo"), 0) << err;
+  unsetenv("LD_LIBRARY_PATH");
+  unsetenv("FAKE_MIG");
+  EXPECT_CONTAINS(out, "GPU in 3 parts");
+  EXPECT_EQ(test::count(out, "MIG 2g.10gb"), 3U);
+  EXPECT_CONTAINS(out, "gpu3");
+  EXPECT_EQ(out.find("NVLink x"), out.npos) << out;
+  EXPECT_CONTAINS(out, "not seen: NVLink of gpu0");
 }
 
 TEST_F(TopologyCli, ComparesWithALog) {

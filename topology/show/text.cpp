@@ -28,6 +28,7 @@ std::string what_of(const Graph& graph, int n) {
       : node.kind == NodeKind::bridge ? "PCI bridge"
       : node.kind == NodeKind::nic    ? "NIC"
       : node.kind == NodeKind::port   ? "port"
+      : node.kind == NodeKind::device ? fmt::format("GPU in {} parts", node.members)
       : node.kind == NodeKind::gpu_switch
           ? fmt::format("NVSwitch{}",
                         node.members > 1 ? fmt::format(", {} of them", node.members) : "")
@@ -37,7 +38,9 @@ std::string what_of(const Graph& graph, int n) {
   }
   if (node.kind == NodeKind::gpu && node.bus) text += ", " + text_of(*node.bus);
   const Link* up = upstream(graph, n);
-  if (up != nullptr && (up->kind == LinkKind::pci || up->kind == LinkKind::network)) {
+  if (up != nullptr && graph.node(up->to).kind == NodeKind::device) {
+    text += fmt::format(", {} of the device", bandwidth_text(up->bandwidth, up->assumed));
+  } else if (up != nullptr && (up->kind == LinkKind::pci || up->kind == LinkKind::network)) {
     text += fmt::format(", {} {}", name(up->kind), bandwidth_text(up->bandwidth, up->assumed));
   }
   if (!node.up) text += ", down";

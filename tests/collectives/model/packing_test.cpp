@@ -12,6 +12,7 @@
 #include <numeric>
 #include <random>
 
+#include "collectives/model/budget.h"
 #include "collectives/model/equal_packing.h"
 #include "collectives/model/tour.h"
 
@@ -33,11 +34,34 @@ auto offer_of(const std::vector<Load>& ways) {
 }
 
 TEST(Packing, FillsWhatIsShared) {
+  Budget budget(kSearchSteps);
   // Two ways that share link 0, and one that needs link 1 twice.
   const std::vector<Load> ways{{{0, 1}}, {{0, 1}, {1, 1}}, {{1, 2}}};
-  const Packed p = pack({10, 6}, offer_of(ways), 100);
+  const Packed p = pack({10, 6}, offer_of(ways), 100, budget);
   EXPECT_TRUE(p.complete);
   EXPECT_NEAR(p.sum, 13, 1e-9);
+}
+
+TEST(Packing, EndsWithItsBudget) {
+  // Half of the ways have been looked at: what they carry fits, and is not called the most.
+  const std::vector<Load> ways{{{0, 1}}, {{1, 1}}};
+  Budget budget(1e6);
+  const Packed p = pack(
+      {10, 6},
+      [&](const std::vector<double>& prices) {
+        budget.spend(6e5);
+        return offer_of(ways)(prices);
+      },
+      100, budget);
+  EXPECT_TRUE(budget.is_spent());
+  EXPECT_FALSE(p.complete);
+  EXPECT_GT(p.sum, 0);
+  EXPECT_LE(p.sum, 16 + 1e-9);
+  // Of a thousand links, a budget for a few pivots is none.
+  Budget small(1e6);
+  const Packed none = pack(std::vector<double>(1000, 1.0), offer_of(ways), 100, small);
+  EXPECT_FALSE(none.complete);
+  EXPECT_TRUE(none.ways.empty());
 }
 
 /// All corners of a small linear program, one after the other: the largest sum of ways.
@@ -94,7 +118,8 @@ TEST(Packing, FindsTheBestCorner) {
       }
       return std::pair{static_cast<int>(found), ways[found]};
     };
-    const Packed p = pack({capacities.begin(), capacities.end()}, offer, 100);
+    Budget budget(kSearchSteps);
+    const Packed p = pack({capacities.begin(), capacities.end()}, offer, 100, budget);
     EXPECT_TRUE(p.complete);
     EXPECT_NEAR(p.sum, best_corner(ways, capacities), 1e-5) << attempt;
   }
@@ -131,8 +156,9 @@ TEST(EqualPacking, IsAsGoodAsAllChoicesTried) {
       }
       if (way.empty()) way.emplace_back(upto(3), 1);
     }
-    const double bound = pack(capacities, offer_of(ways), 100).sum;
-    const EquallyPacked found = pack_equally(capacities, offer_of(ways), kMost, 128, bound);
+    Budget budget(kSearchSteps);
+    const double bound = pack(capacities, offer_of(ways), 100, budget).sum;
+    const EquallyPacked found = pack_equally(capacities, offer_of(ways), kMost, 128, bound, budget);
     ASSERT_LE(found.ids.size(), static_cast<std::size_t>(kMost));
     std::vector<double> used(4);
     for (const int id : found.ids) {
@@ -156,15 +182,22 @@ TEST(EqualPacking, IsAsGoodAsAllChoicesTried) {
 }
 
 TEST(EqualPacking, TakesNoMoreWaysThanItNeeds) {
+  Budget budget(kSearchSteps);
   // Two thirds of what there is goes over link 0.
   const std::vector<Load> ways{{{0, 1}}, {{1, 1}}};
-  const EquallyPacked found = pack_equally({2, 1}, offer_of(ways), 16, 128, 3);
+  const EquallyPacked found = pack_equally({2, 1}, offer_of(ways), 16, 128, 3, budget);
   EXPECT_EQ(found.ids.size(), 3u);
   EXPECT_EQ(std::ranges::count(found.ids, 0), 2);
   EXPECT_NEAR(found.each, 1, 1e-12);
-  EXPECT_EQ(pack_equally({2, 1}, offer_of(ways), 2, 128, 3).sum(), 2);
+  EXPECT_EQ(pack_equally({2, 1}, offer_of(ways), 2, 128, 3, budget).sum(), 2);
   const std::vector<Load> one{{{0, 1}}};
-  EXPECT_EQ(pack_equally({5}, offer_of(one), 16, 128, 5).ids.size(), 1u);
+  EXPECT_EQ(pack_equally({5}, offer_of(one), 16, 128, 5, budget).ids.size(), 1u);
+}
+
+TEST(EqualPacking, EndsWithItsBudgetAndOneWayAtLeast) {
+  const std::vector<Load> ways{{{0, 1}}, {{1, 1}}};
+  Budget spent(0);
+  EXPECT_EQ(pack_equally({2, 1}, offer_of(ways), 16, 128, 3, spent).ids.size(), 1U);
 }
 
 TEST(Tours, AreTheCheapest) {
@@ -182,7 +215,8 @@ TEST(Tours, AreTheCheapest) {
   for (int a = 0; a < m; ++a) {
     for (int b = 0; b < m; ++b) circle[static_cast<std::size_t>(a * m + b)] = (b - a + m) % m;
   }
-  const auto [around, at_least] = cheapest_tour(circle, m);
+  const auto [around, at_least, steps] = cheapest_tour(circle, m);
+  EXPECT_GT(steps, m);
   EXPECT_EQ(at_least, m);  // not exact, and known to be the cheapest all the same
   for (int i = 0; i < m; ++i) EXPECT_EQ(around[static_cast<std::size_t>(i)], i);
 }
@@ -206,14 +240,43 @@ TEST(Tours, OfFewCitiesAreExact) {
       while (std::next_permutation(order.begin() + 1, order.end())) {
         least = std::min(least, length(order));
       }
-      auto [found, at_least] = cheapest_tour(costs, n);
+      auto [found, at_least, steps] = cheapest_tour(costs, n);
       EXPECT_EQ(length(found), least);
       EXPECT_EQ(at_least, least);
+      EXPECT_GT(steps, 0);
       EXPECT_EQ(found.front(), 0);
       std::ranges::sort(found);
       EXPECT_EQ(found, order);  // sorted, too, as the last permutation was followed by the first
     }
   }
+}
+
+TEST(Tours, OfGroupsPassAGroupWhole) {
+  std::mt19937 random(5);
+  const std::vector<std::vector<int>> groups{{0, 3}, {1}, {2, 4, 5}, {6}};
+  for (int attempt = 0; attempt < 50; ++attempt) {
+    const int n = 7;
+    std::vector<double> costs(n * n);
+    for (double& c : costs) c = static_cast<double>(random() % 6);
+    const CheapestTour found = cheapest_tour(costs, n, groups);
+    ASSERT_EQ(found.order.size(), 7U);
+    EXPECT_EQ(found.order[0], 0);
+    double length = 0;
+    for (std::size_t i = 0; i < 7; ++i) {
+      const auto from = static_cast<std::size_t>(found.order[i]);
+      length += costs[from * n + static_cast<std::size_t>(found.order[(i + 1) % 7])];
+    }
+    EXPECT_LE(found.at_least, length + 1e-9);
+    for (const auto& group : groups) {
+      const auto at = std::ranges::search(found.order, group);
+      EXPECT_EQ(at.size(), group.size()) << "a group is torn apart";
+    }
+  }
+  // One group alone: there is one way around it.
+  const std::vector<double> three{0, 1, 9, 9, 0, 2, 4, 9, 0};
+  const CheapestTour alone = cheapest_tour(three, 3, {{0, 1, 2}});
+  EXPECT_EQ(alone.order, (std::vector<int>{0, 1, 2}));
+  EXPECT_EQ(alone.at_least, 7);
 }
 
 TEST(Tours, OfManyCitiesAreNoCheaperThanTheySay) {

@@ -1,0 +1,275 @@
+// See lane_ways.h.
+#include "collectives/model/lane_ways.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <set>
+
+#include "collectives/model/tour.h"
+#include "core/error.h"
+#include "topology/divided.h"
+#include "topology/nics.h"
+
+namespace tutti {
+namespace {
+
+using topology::Graph;
+using topology::LinkKind;
+using topology::Path;
+
+// Exact tours of many cities, each some hundredths of a second.
+constexpr int kThorough = 32;
+// All pairs of them are looked at.
+constexpr std::size_t kMostGpus = 1024;
+
+std::size_t row_index(int i) { return static_cast<std::size_t>(i); }
+
+double price_of_rows(const std::vector<int>& rows, const std::vector<double>& prices) {
+  double sum = 0;
+  for (const int r : rows) sum += prices[row_index(r)];
+  return sum;
+}
+
+void add_rows(std::map<int, double>& sums, const std::vector<int>& rows) {
+  for (const int r : rows) sums[r] += 1;
+}
+
+}  // namespace
+
+LaneWays::LaneWays(const Graph& graph, int host, const LanesRequest& request)
+    : graph_(graph), request_(request), index_(graph.links().size(), -1), thorough_(kThorough) {
+  for (const int gpu : graph.gpus()) {
+    if (host < 0 || graph.node(gpu).host == host) gpus_.push_back(gpu);
+  }
+  const auto refuse = [&](const std::string& what) {
+    throw Error(ErrorCode::invalid_argument, fmt::format("{} {}", graph.source, what));
+  };
+  if (gpus_.empty()) refuse("has no GPUs, so there are no rings of them");
+  if (gpus_.size() > kMostGpus) {
+    refuse(fmt::format("has {} GPUs; rings and trees are looked for among {} at most", gpus_.size(),
+                       kMostGpus));
+  }
+  if (request.several_hosts) ports_ = topology::data_ports(graph, std::max(0, host));
+  if (request.several_hosts && ports_.empty()) refuse("has no port to other hosts");
+  for (const int gpu : gpus_) {
+    const auto all = graph.paths(gpu);
+    for (const int to : gpus_) between_.push_back(numbered(all[row_index(to)]));
+    for (const int port : ports_) out_.push_back(numbered(all[row_index(port)]));
+  }
+  for (const int port : ports_) {
+    const auto all = graph.paths(port);
+    for (const int gpu : gpus_) in_.push_back(numbered(all[row_index(gpu)]));
+  }
+  devices_ = topology::by_device(graph, gpus_);
+  for (const auto& rows : between_) steps_of_costs_ += 1 + static_cast<double>(rows.size());
+}
+
+/// A path as rows of the packing. No path is a row that nothing fits into.
+std::vector<int> LaneWays::numbered(const Path& path) {
+  std::vector<int> rows;
+  if (path.near == topology::Near::apart) {
+    if (no_way_ < 0) {
+      no_way_ = static_cast<int>(capacities_.size());
+      capacities_.push_back(1e-9);
+      links_.push_back(-1);
+    }
+    return {no_way_};
+  }
+  for (const int l : path.links) {
+    // What is inside of a processor has no limit worth a row.
+    if (graph_.link(l).kind == LinkKind::inside) continue;
+    int& row = index_[row_index(l)];
+    if (row < 0) {
+      row = static_cast<int>(capacities_.size());
+      capacities_.push_back(graph_.link(l).bandwidth);
+      links_.push_back(l);
+    }
+    rows.push_back(row);
+  }
+  return rows;
+}
+
+double LaneWays::price_of(const Load& load, const std::vector<double>& prices) const {
+  double sum = 0;
+  for (const auto& [row, amount] : load) sum += amount * prices[row_index(row)];
+  return sum;
+}
+
+const std::vector<int>& LaneWays::path(int a, int b) const {
+  return between_[row_index(a * count() + b)];
+}
+const std::vector<int>& LaneWays::path_out(int gpu, int port) const {
+  return out_[row_index(gpu * port_count() + port)];
+}
+const std::vector<int>& LaneWays::path_in(int port, int gpu) const {
+  return in_[row_index(port * count() + gpu)];
+}
+
+LaneWays::Priced LaneWays::cheapest_ring(const std::vector<double>& prices, bool exact,
+                                         Budget& budget) {
+  Priced best;
+  best.at_least = std::numeric_limits<double>::infinity();
+  const bool rails = !ports_.empty() && !request_.cross_rails;
+  const int first = ports_.empty() ? -1 : rails ? 0 : port_count();
+  const int last = rails ? port_count() - 1 : first;
+  double least = 0;
+  for (int rail = first; rail <= last; ++rail) {
+    if (rail > first && budget.is_spent()) {
+      best.at_least = 0;
+      break;
+    }
+    LaneOrder order = tour_by(prices, rail, exact, best.at_least, budget);
+    Load load = load_of_ring(order);
+    const double price = price_of(load, prices);
+    if (rail > first && price >= least - 1e-12) continue;
+    least = price;
+    best.order = std::move(order);
+    best.load = std::move(load);
+    if (exact && least <= kEnoughPrice && rail < last) {
+      best.at_least = 0;  // of the other rails; good enough for the next round
+      break;
+    }
+  }
+  return best;
+}
+
+/// `rail`: the port by which it enters and leaves; all of them may be used for the number of ports,
+/// none for -1. Lowers `at_least` to what no such ring's price is below.
+LaneOrder LaneWays::tour_by(const std::vector<double>& prices, int rail, bool exact,
+                            double& at_least, Budget& budget) {
+  const int first = rail < 0 ? 0 : 1;  // city 0 is the network
+  const int n = count() + first;
+  const auto cheapest_port = [&](int gpu, bool in) {
+    int best = rail;
+    double least = 0;
+    for (int p = 0; rail == port_count() && p < port_count(); ++p) {
+      const double price = price_of_rows(in ? path_in(p, gpu) : path_out(gpu, p), prices);
+      if (p == 0 || price < least - 1e-12) least = price, best = p;
+    }
+    return best;
+  };
+  std::vector<double> costs(row_index(n) * row_index(n));
+  for (int i = 0; i < count(); ++i) {
+    for (int j = 0; j < count(); ++j) {
+      if (i != j) costs[row_index((i + first) * n + j + first)] = price_of_rows(path(i, j), prices);
+    }
+    if (first == 0) continue;
+    costs[row_index(i + 1)] = price_of_rows(path_in(cheapest_port(i, true), i), prices);
+    costs[row_index((i + 1) * n)] = price_of_rows(path_out(i, cheapest_port(i, false)), prices);
+  }
+  budget.spend(steps_of_costs_);
+  std::vector<std::vector<int>> groups;
+  if (first == 1) groups.push_back({0});
+  for (const auto& parts : devices_) {
+    auto& cities = groups.emplace_back();
+    for (const int part : parts) cities.push_back(part + first);
+  }
+  LaneOrder order;
+  CheapestTour tour = cheapest_tour(costs, n, groups);
+  budget.spend(tour.steps);
+  if (exact && tour.at_least <= kEnoughPrice && thorough_ > 0) {
+    --thorough_;
+    tour = cheapest_tour(costs, n, groups, true);
+    budget.spend(tour.steps);
+  }
+  at_least = std::min(at_least, tour.at_least);
+  for (const int city : tour.order) {
+    if (city >= first) order.gpus.push_back(city - first);
+  }
+  if (first == 1) {
+    order.port_in = cheapest_port(order.gpus.front(), true);
+    order.port_out = cheapest_port(order.gpus.back(), false);
+  }
+  return order;
+}
+
+/// Prim's algorithm. Of equals, what hangs on the latest one: chains, which no switch minds.
+LaneWays::Priced LaneWays::cheapest_tree(const std::vector<double>& prices, Budget& budget) const {
+  Priced found;
+  LaneOrder& order = found.order;
+  order.gpus.push_back(0);
+  order.parents.push_back(-1);
+  std::vector<bool> in(gpus_.size());
+  std::vector<double> least(gpus_.size(), std::numeric_limits<double>::infinity());
+  std::vector<int> parent(gpus_.size());
+  for (int last = 0;;) {
+    in[row_index(last)] = true;
+    int next = -1;
+    for (int i = 0; i < count(); ++i) {
+      if (in[row_index(i)]) continue;
+      const double price =
+          price_of_rows(path(i, last), prices) + price_of_rows(path(last, i), prices);
+      if (price <= least[row_index(i)] + 1e-12) {
+        least[row_index(i)] = price;
+        parent[row_index(i)] = static_cast<int>(order.gpus.size()) - 1;
+      }
+      if (next < 0 || least[row_index(i)] < least[row_index(next)] - 1e-12) next = i;
+    }
+    if (next < 0) break;
+    order.gpus.push_back(next);
+    order.parents.push_back(parent[row_index(next)]);
+    last = next;
+  }
+  budget.spend(2 * steps_of_costs_);
+  found.load = load_of_tree(order);
+  found.at_least = price_of(found.load, prices);
+  return found;
+}
+
+Load LaneWays::load_of_ring(const LaneOrder& o) const {
+  std::map<int, double> sums;
+  for (std::size_t i = 1; i < o.gpus.size(); ++i) {
+    add_rows(sums, path(o.gpus[i - 1], o.gpus[i]));
+  }
+  if (o.port_in >= 0) {
+    add_rows(sums, path_in(o.port_in, o.gpus.front()));
+    add_rows(sums, path_out(o.gpus.back(), o.port_out));
+  } else if (o.gpus.size() > 1) {
+    add_rows(sums, path(o.gpus.back(), o.gpus.front()));
+  }
+  return {sums.begin(), sums.end()};
+}
+
+/// Sums go up and results down: both directions of each link.
+Load LaneWays::load_of_tree(const LaneOrder& o) const {
+  std::map<int, double> sums;
+  for (std::size_t i = 1; i < o.gpus.size(); ++i) {
+    const int parent = o.gpus[row_index(o.parents[i])];
+    add_rows(sums, path(o.gpus[i], parent));
+    add_rows(sums, path(parent, o.gpus[i]));
+  }
+  return {sums.begin(), sums.end()};
+}
+
+Load LaneWays::load_of(const LaneOrder& o) const {
+  return o.parents.empty() ? load_of_ring(o) : load_of_tree(o);
+}
+
+double LaneWays::most_of_any_gpu() const {
+  double most = std::numeric_limits<double>::infinity();
+  for (int gpu = 0; gpu < count(); ++gpu) {
+    std::set<int> out, in;  // the links next to it
+    bool limited = true;
+    const auto add = [&](const std::vector<int>& there, const std::vector<int>& back) {
+      limited = limited && !there.empty() && !back.empty();
+      if (!limited) return;
+      out.insert(there.front());
+      in.insert(back.back());
+    };
+    for (int other = 0; other < count(); ++other) {
+      if (other != gpu) add(path(gpu, other), path(other, gpu));
+    }
+    for (int p = 0; p < port_count(); ++p) add(path_out(gpu, p), path_in(p, gpu));
+    if (!limited || out.empty()) continue;
+    double leaves = 0, arrives = 0;
+    for (const int row : out) leaves += capacities_[row_index(row)];
+    for (const int row : in) arrives += capacities_[row_index(row)];
+    most = std::min({most, leaves, arrives});
+  }
+  return most;
+}
+
+}  // namespace tutti
