@@ -1,5 +1,5 @@
 # What `cmake --install` lays out: the library, the public headers under include/tutti in the
-# folders that they have here, a CMake package, a pkg-config file. Programs that are installed too
+# folders that they have here, a CMake package, pkg-config files. Programs that are installed too
 # say so themselves (tutti_program).
 include(CMakePackageConfigHelpers)
 
@@ -47,6 +47,7 @@ set(TUTTI_PUBLIC_HEADERS
   parallel/tensor/multiply.h
   parallel/tensor/pairs.h
   parallel/tensor/vocabulary.h
+  parallel/throttled_axis.h
   parallel/trace.h)
 
 file(REMOVE_RECURSE ${PROJECT_BINARY_DIR}/include/tutti)  # with links to headers that have gone
@@ -58,6 +59,14 @@ foreach(header IN LISTS TUTTI_PUBLIC_HEADERS)
   file(CREATE_LINK ${PROJECT_SOURCE_DIR}/${header} ${PROJECT_BINARY_DIR}/include/tutti/${header}
        SYMBOLIC)
 endforeach()
+if(TUTTI_HAS_TORCH)  # bindings/torch installs its headers itself
+  file(GLOB headers RELATIVE ${PROJECT_SOURCE_DIR} CONFIGURE_DEPENDS bindings/torch/*.h)
+  file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/include/tutti/bindings/torch)
+  foreach(header IN LISTS headers)
+    file(CREATE_LINK ${PROJECT_SOURCE_DIR}/${header} ${PROJECT_BINARY_DIR}/include/tutti/${header}
+         SYMBOLIC)
+  endforeach()
+endif()
 
 install(TARGETS tutti EXPORT tuttiTargets
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
@@ -67,14 +76,17 @@ install(TARGETS tutti EXPORT tuttiTargets
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tutti)
 install(EXPORT tuttiTargets NAMESPACE tutti:: DESTINATION ${package_dir})
 configure_package_config_file(cmake/tuttiConfig.cmake.in tuttiConfig.cmake
-  INSTALL_DESTINATION ${package_dir})
+  INSTALL_DESTINATION ${package_dir} PATH_VARS CMAKE_INSTALL_LIBDIR)
 write_basic_package_version_file(tuttiConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/tuttiConfig.cmake ${PROJECT_BINARY_DIR}/tuttiConfigVersion.cmake
+              cmake/tuttiTorch.cmake
         DESTINATION ${package_dir})
 
 # A shared library brings its own dependencies; a static one leaves them to whoever links it.
 set(pc_requires "")
+set(pc_parallel_requires "")
 if(NOT BUILD_SHARED_LIBS)
+  set(pc_parallel_requires " fmt libhwy")
   set(pc_requires "spdlog fmt libhwy pugixml hwloc libsodium")
   if(TUTTI_HAS_VERBS)
     string(APPEND pc_requires " libibverbs")
@@ -82,5 +94,8 @@ if(NOT BUILD_SHARED_LIBS)
 endif()
 # Relative to the .pc file, so that a tree that was staged or moved still works.
 file(RELATIVE_PATH prefix_from_pc /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
-configure_file(cmake/tutti.pc.in tutti.pc @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/tutti.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+foreach(package IN ITEMS tutti tutti_parallel)
+  configure_file(cmake/${package}.pc.in ${package}.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/${package}.pc
+          DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endforeach()

@@ -1,5 +1,6 @@
 # libtorch, for bindings/torch: the C++ libraries of a PyTorch wheel, those for CPUs alone. Sets
 # TUTTI_HAS_TORCH, TUTTI_TORCH_STATE, and makes the target tutti_libtorch.
+include(${CMAKE_CURRENT_LIST_DIR}/tuttiTorch.cmake)
 set(TUTTI_TORCH AUTO CACHE STRING
     "PyTorch's C++ library: the folder of the Python package, OFF, or AUTO (where it is found)")
 set_property(CACHE TUTTI_TORCH PROPERTY STRINGS AUTO OFF)
@@ -14,15 +15,8 @@ function(tutti_find_torch variable)
     set(${variable} ${TUTTI_WHEELS}/torch-2.15.0/torch PARENT_SCOPE)
     return()
   endif()
-  find_package(Python3 COMPONENTS Interpreter QUIET)
-  if(Python3_FOUND)
-    # Not imported: that takes seconds, and more libraries than C++ needs.
-    execute_process(
-      COMMAND ${Python3_EXECUTABLE} -c
-              "import importlib.util as u; s = u.find_spec('torch'); print(s.submodule_search_locations[0] if s else '')"
-      OUTPUT_VARIABLE found OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
-    set(${variable} "${found}" PARENT_SCOPE)
-  endif()
+  tutti_python_torch(found)
+  set(${variable} "${found}" PARENT_SCOPE)
 endfunction()
 
 set(torch)
@@ -42,21 +36,8 @@ elseif(TUTTI_TORCH)
 endif()
 
 if(torch)
-  set(version_file ${torch}/include/torch/headeronly/version.h)
-  set(TUTTI_TORCH_VERSION 0)
-  if(EXISTS ${version_file})
-    file(STRINGS ${version_file} parts REGEX "define TORCH_VERSION_(MAJOR|MINOR|PATCH) ")
-    list(TRANSFORM parts REPLACE ".* " "")
-    list(JOIN parts . TUTTI_TORCH_VERSION)
-  endif()
-  set(libraries)
-  foreach(library IN ITEMS torch_cpu c10)
-    if(EXISTS ${torch}/lib/lib${library}.so)
-      list(APPEND libraries ${torch}/lib/lib${library}.so)
-    endif()
-  endforeach()
-  list(LENGTH libraries found)
-  if(TUTTI_TORCH_VERSION VERSION_LESS 2.11 OR NOT found EQUAL 2)
+  tutti_torch_version(TUTTI_TORCH_VERSION ${torch})
+  if(TUTTI_TORCH_VERSION VERSION_LESS 2.11)
     set(TUTTI_TORCH_STATE "off (${torch} has no libtorch 2.11 or newer)")
     message(${required} "PyTorch: ${TUTTI_TORCH_STATE}")
   else()
@@ -67,11 +48,6 @@ if(torch)
       string(APPEND TUTTI_TORCH_STATE ", newer than what is tested: 2.11 to 2.15")
     endif()
     add_library(tutti_libtorch INTERFACE)
-    target_include_directories(tutti_libtorch SYSTEM INTERFACE
-      ${torch}/include ${torch}/include/torch/csrc/api/include)
-    target_link_libraries(tutti_libtorch INTERFACE ${libraries})
-    # libtorch_cpu.so finds what it needs by its own path; so does the linker, when told.
-    target_link_options(tutti_libtorch INTERFACE
-      -Wl,-rpath-link,${torch}/../nvidia/cu13/lib)
+    tutti_use_torch(tutti_libtorch ${torch})
   endif()
 endif()

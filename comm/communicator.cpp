@@ -96,7 +96,7 @@ void Communicator::run(const Call& call) {
     i.or_tell([&] { i.check(call); });
     return keep_for_group(i, call);
   }
-  i.wait_for_started();
+  if (i.has_started()) return i.run_started(call);
   // A kernel's failure is the cause of what follows from it, also where nobody has looked yet.
   if (i.team) i.team->note_failure(*i.group);
   i.run_now(call);
@@ -122,8 +122,7 @@ Future Communicator::start(const Call& call) {
     throw Error(ErrorCode::invalid_usage,
                 "start() inside of a group(): calls of a group are blocking ones");
   }
-  if (!i.started) i.started = std::make_unique<StartedCalls>(i, i.engine);
-  return Future(i.started->start(call));
+  return Future(i.started_calls().start(call));
 }
 
 void Communicator::withdraw(const Future& recv) {
@@ -226,6 +225,7 @@ Communicator Communicator::split(int color, int key, const Options& options) {
   Impl& i = impl();
   if (group_is_open()) throw Error(ErrorCode::invalid_usage, "split() inside of a group()");
   i.or_tell([&] { options.check(); });
+  i.wait_for_started();
   struct Entry {
     std::int64_t color, key;
     std::uint64_t segment;

@@ -9,10 +9,12 @@
 // out` (or NCCL's in-place offset, see each function) means in place; any other overlap is an
 // error. A call with count 0 is legal and moves nothing. Every function throws tutti::Error.
 //
-// Threading: one thread at a time calls a communicator, except abort() and error(), which any
-// thread may call at any time. Different communicators are independent. All ranks call the
-// operations of a communicator in the same order. A child of fork() cannot use its parent's
-// communicators, and does not disturb them.
+// Threading: one thread at a time calls a communicator, except abort(), error() and wake(), which
+// any thread may call at any time. Threads that share a communicator start() their calls, one at a
+// time, and wait for the futures side by side (or see run_or_start()): so a thread that waits in a
+// collective does not hold up another one's messages. Different communicators are independent. All
+// ranks call the operations of a communicator in the same order. A child of fork() cannot use its
+// parent's communicators, and does not disturb them.
 //
 // Waiting: a blocking call waits for late ranks without limit (they are reported after
 // Options::report_after) unless Options::timeout is set. A rank that dies fails the call on all
@@ -20,6 +22,7 @@
 // failure.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -110,10 +113,10 @@ class Future {
   std::optional<Error> error() const;
   /// Calls `callback` once it has finished or failed: on the thread that runs this rank's started
   /// calls, or at once, on this thread, where it is ready. Several are called in this order, and
-  /// before a blocking call, or destroy(), of its communicator goes on. All that the rank has
-  /// started stands still meanwhile, so it should be short, and must not block: it may start()
-  /// other calls, but neither wait for any nor make blocking ones (most of which throw
-  /// invalid_usage there). What it throws is logged.
+  /// before destroy() of its communicator, or a blocking call whose order it keeps (start()), goes
+  /// on. All that the rank has started stands still meanwhile, so it should be short, and must not
+  /// block: it may start() other calls, but neither wait for any nor make blocking ones (most of
+  /// which throw invalid_usage there). What it throws is logged.
   void on_ready(std::function<void()> callback);
 
   struct State;
@@ -202,8 +205,16 @@ class Communicator : public TypedCalls<Communicator> {
 
   void barrier();
 
-  /// Runs `call` on this thread. What was started on this communicator before goes first.
+  /// Runs `call`: on this thread, or, while something is under way that was started on this
+  /// communicator, beside it, in the order that start() gives it. So a blocking send does not wait
+  /// for a started all_reduce, nor a barrier for a started recv.
   void run(const Call& call);
+  /// As run(), for threads that share a communicator and take turns to call it, by a lock of
+  /// theirs. Where the call has to wait while `wanted` is not 0, it becomes a started one, and its
+  /// future is returned, to be waited for without the lock; else it is over, and the future is
+  /// empty. A thread whose turn it is not counts `wanted` up and calls wake().
+  Future run_or_start(const Call& call, const std::atomic<int>& wanted);
+  void wake() const;
   /// Puts `call` on a stream (a cudaStream_t) of the GPU whose memory its buffers are, and returns;
   /// it may be captured into a graph. What fails later is thrown by the next call of the
   /// communicator. Ranks may be processes, on one GPU or several, or threads; those of one process
@@ -227,7 +238,8 @@ class Communicator : public TypedCalls<Communicator> {
   void withdraw(const Future& recv);
 
   /// Ranks with equal `color` form a new communicator, ordered by `key`, then by rank; a negative
-  /// color: none (the result is empty). Collective over all ranks of this one.
+  /// color: none (the result is empty). Collective over all ranks of this one. It begins when all
+  /// that this rank has started here is over.
   Communicator split(int color, int key, const Options& options = {});
 
   /// The ranks that are not in `excluded` form a new communicator, in their order. Only these call

@@ -1,9 +1,13 @@
 // group(): calls kept until the outermost one ends, then run side by side.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
 #include <map>
 #include <memory>
 #include <set>
+#include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -11,6 +15,8 @@
 #include "comm/impl.h"
 #include "comm/kept_call.h"
 #include "comm/series.h"
+#include "comm/started_calls.h"
+#include "core/background.h"
 
 namespace tutti {
 namespace {
@@ -86,54 +92,99 @@ int same_rank(int rank, RankGroup& source, RankGroup& group) {
   return -1;
 }
 
-void run_together(const std::vector<Kept>& calls) {
+/// A call of a group has failed: so do its communicators, all of which it has cut off half way.
+void fail_all(const std::vector<Kept>& calls, const std::string& text, ErrorCode code,
+              int culprit) {
+  std::set<RankGroup*> all, failed;
+  for (const Kept& k : calls) {
+    RankGroup* const group = k.impl->group.get();
+    all.insert(group);
+    if (group->failed()) failed.insert(group);
+  }
+  const bool one = all.size() == 1;
+  // Whose number `culprit` is, if that can be told.
+  RankGroup* const source = one ? *all.begin() : failed.size() == 1 ? *failed.begin() : nullptr;
+  const bool known = culprit >= 0 && source != nullptr;
+  for (RankGroup* const group : all) {
+    // Who has died is said in each communicator's own numbers. One that was aborted, or had a
+    // call that did not match, was often given up by somebody who knew that a rank is dead.
+    if (!group->failed()) group->check_peers_first("in a group()");
+    if (group->failed()) continue;
+    const int rank = known ? same_rank(culprit, *source, *group) : -1;
+    std::string why = text;
+    if (!one) why = "a call of another communicator in the same group() failed: " + text;
+    // The other communicator's text has that one's numbers.
+    if (!one && rank >= 0 && code == ErrorCode::peer_lost) {
+      why = fmt::format("rank {} ({}) is lost: {}", rank, group->process_text(rank), why);
+    }
+    group->fail({code, rank, why});
+  }
+}
+
+/// Runs `calls` on this thread.
+void run_here(const std::vector<Kept>& calls) {
   std::map<std::pair<Communicator::Impl*, SeriesKey>, std::unique_ptr<ListedSeries>> series;
   for (const Kept& k : calls) {
-    k.impl->wait_for_started();
     const SeriesKey key = SeriesKey::of(k.call());
     auto& s = series[{k.impl, key}];
     if (!s) s = std::make_unique<ListedSeries>(*k.impl, key);
     s->add(k.call());
   }
-  const auto fail_all = [&](const std::string& text, ErrorCode code, int culprit) {
-    std::set<RankGroup*> all, failed;
-    for (const auto& [key, s] : series) {
-      RankGroup* const group = s->impl().group.get();
-      all.insert(group);
-      if (group->failed()) failed.insert(group);
-    }
-    const bool one = all.size() == 1;
-    // Whose number `culprit` is, if that can be told.
-    RankGroup* const source = one ? *all.begin() : failed.size() == 1 ? *failed.begin() : nullptr;
-    const bool known = culprit >= 0 && source != nullptr;
-    // The other communicators' operations were cut off half way, so they cannot go on either.
-    for (const auto& [key, s] : series) {
-      RankGroup& group = *s->impl().group;
-      // Who has died is said in each communicator's own numbers. One that was aborted, or had a
-      // call that did not match, was often given up by somebody who knew that a rank is dead.
-      if (!group.failed()) group.check_peers_first("in a group()");
-      if (group.failed()) continue;
-      const int rank = known ? same_rank(culprit, *source, group) : -1;
-      std::string why = text;
-      if (!one) why = "a call of another communicator in the same group() failed: " + text;
-      // The other communicator's text has that one's numbers.
-      if (!one && rank >= 0 && code == ErrorCode::peer_lost) {
-        why = fmt::format("rank {} ({}) is lost: {}", rank, group.process_text(rank), why);
+  std::vector<Job*> jobs;
+  for (auto& [key, s] : series) {
+    if (s->start_first()) jobs.push_back(s.get());
+  }
+  if (!jobs.empty()) run_to_completion(jobs);
+}
+
+/// Starts `calls`, and waits for them. `futures` has them also where it throws.
+void run_started(const std::vector<Kept>& calls, std::vector<Future>& futures) {
+  refuse_to_block("make a blocking call");
+  for (const Kept& k : calls) {
+    futures.push_back(Future(k.impl->started_calls().start(k.call())));
+  }
+  constexpr std::chrono::milliseconds kMoment(50);
+  for (Future& future : futures) {
+    while (!future.wait_for(kMoment)) {
+      for (const Kept& k : calls) {
+        if (must_stop()) k.impl->started_calls().interrupted();
       }
-      group.fail({code, rank, why});
+      for (const Future& other : futures) {
+        if (const auto error = other.error()) throw Error(*error);
+      }
     }
-  };
+  }
+}
+
+/// Returns when `futures` are over.
+void wait_for_all(std::span<Future> futures) {
+  for (Future& future : futures) {
+    try {
+      future.wait();
+    } catch (const Error&) {  // the group has failed with the first one
+    }
+  }
+}
+
+void run_together(const std::vector<Kept>& calls) {
+  // Where the engine's thread has one of these communicators, it runs the group as well: beside
+  // what was started before.
+  const bool started =
+      std::ranges::any_of(calls, [](const Kept& k) { return k.impl->has_started(); });
+  std::vector<Future> futures;
   try {
-    std::vector<Job*> jobs;
-    for (auto& [key, s] : series) {
-      if (s->start_first()) jobs.push_back(s.get());
+    if (started) {
+      run_started(calls, futures);
+    } else {
+      run_here(calls);
     }
-    if (!jobs.empty()) run_to_completion(jobs);
   } catch (const Error& e) {
-    fail_all(e.what(), e.code(), e.rank());
+    fail_all(calls, e.what(), e.code(), e.rank());
+    wait_for_all(futures);
     throw;
   } catch (const std::exception& e) {
-    fail_all(e.what(), ErrorCode::internal, -1);
+    fail_all(calls, e.what(), ErrorCode::internal, -1);
+    wait_for_all(futures);
     throw;
   }
 }

@@ -99,7 +99,22 @@ void Communicator::Impl::check_not_to_itself(const Call& call) const {
                           group->rank(), call.sends ? "sends to" : "receives from"));
 }
 
+bool Communicator::Impl::is_running() const { return !started->is_idle(); }
+
 void Communicator::Impl::drain_started() { started->drain(); }
+
+StartedCalls& Communicator::Impl::started_calls() {
+  if (!started) started = std::make_unique<StartedCalls>(*this, engine);
+  return *started;
+}
+
+void Communicator::Impl::run_started(const Call& call) {
+  or_tell([&] {
+    check(call);
+    check_not_to_itself(call);
+  });
+  started->run(call);
+}
 
 PreparedCall& Communicator::Impl::look_up(const Call& call) {
   const int rank = group->rank();

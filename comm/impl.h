@@ -43,6 +43,10 @@ struct Communicator::Impl {
   /// Runs one call now, on this thread. Throws invalid_argument, before anything has begun, for one
   /// that is wrong.
   void run_now(const Call& call);
+  /// The same on a communicator that threads share (Communicator::run_or_start).
+  Future run_or_start(const Call& call, const std::atomic<int>& wanted);
+  /// Starts `call`, and waits for it: its series goes on in its order, and the others beside it.
+  void run_started(const Call& call);
   /// Throws in a child of fork(), to which the communicator does not belong.
   void check_process() const {
     if (group->is_inherited()) throw_inherited();
@@ -69,11 +73,15 @@ struct Communicator::Impl {
   }
   /// Throws for a message to oneself, which has to be in one group with its other half.
   void check_not_to_itself(const Call& call) const;
-  /// Waits until all started calls are over, so that the order of the calls is kept.
+  /// Whether started calls are not over: then the engine's thread has this communicator.
+  bool has_started() const { return started && is_running(); }
+  bool is_running() const;
+  /// Waits until they are, for what needs the communicator for itself.
   void wait_for_started() {
     if (started) drain_started();
   }
   void drain_started();
+  StartedCalls& started_calls();
   void run_message(const Call& call);
   /// Runs `run`; what it throws becomes everybody's failure.
   template <class Run>

@@ -19,6 +19,13 @@ bool Series::start_first() {
   return first != nullptr;
 }
 
+void Series::go_on(const Call& call, const Begun& begun) {
+  call_ = &call;
+  agreeing_ = begun.agreeing;
+  standstill() = begun.standstill;
+  run_on(*begun.operation);
+}
+
 PreparedCall* Series::look_up() {
   try {
     return &impl_.look_up(*call_);
@@ -30,7 +37,10 @@ PreparedCall* Series::look_up() {
 }
 
 const Binding* Series::next() {
-  if (agreeing_ != nullptr) return &impl_.bind(*std::exchange(agreeing_, nullptr), *call_);
+  if (agreeing_ != nullptr) {
+    run_on(impl_.operation);
+    return &impl_.bind(*std::exchange(agreeing_, nullptr), *call_);
+  }
   while ((call_ = next_call()) != nullptr) {
     if (impl_.group->failed()) impl_.group->throw_failure();
     if (call_->collective == Collective::send_recv) {
@@ -41,6 +51,7 @@ const Binding* Series::next() {
     if (prepared == nullptr || !impl_.begin(*prepared, *call_)) continue;
     if (impl_.agrees(*prepared)) {
       agreeing_ = prepared;
+      run_on(impl_.agreement);
       return &impl_.bind_agreement(*prepared, *call_);
     }
     return &impl_.bind(*prepared, *call_);

@@ -27,6 +27,15 @@ class Series : public Job {
       : Job(key.operation(impl), impl.policy), impl_(impl) {}
 
   Communicator::Impl& impl() const { return impl_; }
+  /// A call that has begun, and stands still.
+  struct Begun {
+    Operation* operation;
+    PreparedCall* agreeing;
+    Standstill standstill;
+  };
+  Begun begun() { return {&operation(), agreeing_, standstill()}; }
+  /// Goes on with what another series of this key has begun for `call`.
+  void go_on(const Call& call, const Begun& begun);
   /// Begins the first call, or the first of those that have come since the series had ended. False
   /// when there is nothing to run.
   bool start_first();

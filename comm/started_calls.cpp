@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <utility>
 
 #include "comm/impl.h"
+#include "core/background.h"
 
 namespace tutti {
 
@@ -21,6 +23,14 @@ const Call* StartedSeries::next_call() {
   while (!calls_.empty() && calls_.front()->withdrawn) complete_first(withdrawn());
   begun_ = !calls_.empty();
   return begun_ ? &calls_.front()->kept.call() : nullptr;
+}
+
+bool StartedSeries::run_first() {
+  const StartedCall& first = *calls_.front();
+  if (!first.begun) return start_first();
+  begun_ = true;
+  go_on(first.kept.call(), *first.begun);
+  return true;
 }
 
 bool StartedSeries::withdraw() {
@@ -63,10 +73,22 @@ StartedCalls::~StartedCalls() {
   engine_->leave(*this);
 }
 
-std::shared_ptr<Future::State> StartedCalls::start(const Call& call) {
+std::shared_ptr<Future::State> StartedCalls::start(const Call& call,
+                                                   const std::optional<Series::Begun>& begun) {
   auto started = std::make_shared<StartedCall>(call);
+  started->begun = begun;
   engine_->start(*this, started);
   return started;
+}
+
+void StartedCalls::run(const Call& call) {
+  refuse_to_block("make a blocking call");
+  Future future(start(call));
+  constexpr std::chrono::milliseconds kMoment(50);
+  while (Interruptible::any() && !future.wait_for(kMoment)) {
+    if (must_stop()) interrupted();
+  }
+  future.wait();
 }
 
 void StartedCalls::withdraw(Future::State& call) {
@@ -107,7 +129,7 @@ void StartedCalls::begin(std::vector<Job*>& pending) {
   arrived_.clear();
   for (StartedSeries* const series : starting_) {
     try {
-      if (!series->start_first()) continue;
+      if (!series->run_first()) continue;
       pending.push_back(series);
       ++running_;
     } catch (...) {

@@ -19,6 +19,7 @@ namespace tutti {
 struct StartedCall : Future::State {
   explicit StartedCall(const Call& call) : kept(call) {}
   KeptCall kept;
+  std::optional<Series::Begun> begun;  // on another thread
   std::atomic<bool> withdrawn{false};
 };
 using StartedCallPointer = std::shared_ptr<StartedCall>;
@@ -32,6 +33,8 @@ class StartedSeries final : public Series {
   StartedCalls& owner() const { return owner_; }
   bool is_empty() const { return calls_.empty(); }
   void add(StartedCallPointer call) { calls_.push_back(std::move(call)); }
+  /// Starts the first call, or goes on with it; false when there is nothing to run.
+  bool run_first();
   /// Whether the first call runs, is to be withdrawn, and has moved nothing yet. It is over then,
   /// and the job stands still.
   bool withdraw();
@@ -57,13 +60,21 @@ class StartedCalls {
   StartedCalls(const StartedCalls&) = delete;
   StartedCalls& operator=(const StartedCalls&) = delete;
 
-  std::shared_ptr<Future::State> start(const Call& call);
+  /// `begun`: of a call that has begun already, while nothing is started.
+  std::shared_ptr<Future::State> start(const Call& call,
+                                       const std::optional<Series::Begun>& begun = std::nullopt);
+  /// Starts `call` and waits for its end.
+  void run(const Call& call);
   /// `call` is one of those.
   void withdraw(Future::State& call);
-  /// Waits until nothing is left to run.
+  /// Whether nothing is left to run.
+  bool is_idle() const { return idle_.load(std::memory_order_acquire); }
+  /// Waits until that is so.
   void drain() {
     if (!is_idle()) engine_->drain(*this);
   }
+  /// Ctrl-C on a thread that waits for what is left to run.
+  void interrupted();
   /// As Engine::destroy_when_idle().
   void destroy_when_idle(std::unique_ptr<Communicator::Impl>& impl) {
     engine_->destroy_when_idle(*this, impl);
@@ -72,9 +83,6 @@ class StartedCalls {
  private:
   friend class Engine;
 
-  bool is_idle() const { return idle_.load(std::memory_order_acquire); }
-  /// Ctrl-C on a thread that waits for what is left to run.
-  void interrupted();
   // For the engine's thread:
   /// Puts `arrived_` into series, and those that begin thereby into `pending`.
   void begin(std::vector<Job*>& pending);

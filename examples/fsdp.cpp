@@ -3,11 +3,12 @@
 // layer is whole only while it is used.
 //
 //     tutti run -n 4 build/examples/fsdp
+#include <tutti/parallel/sharded/sharded.h>
+#include <tutti/tutti.h>
+
 #include <cmath>
 #include <cstdio>
 #include <vector>
-
-#include "parallel/sharded/sharded.h"
 
 using namespace tutti::parallel;
 

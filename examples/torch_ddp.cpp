@@ -4,10 +4,10 @@
 //     tutti run -n 4 build/examples/torch_ddp
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
+#include <tutti/bindings/torch/data_parallel.h>
+#include <tutti/tutti.h>
 
 #include <cstdio>
-
-#include "bindings/torch/data_parallel.h"
 
 int main() try {
   auto comm = tutti::Communicator::from_environment();

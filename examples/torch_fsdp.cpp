@@ -4,10 +4,10 @@
 //     tutti run -n 4 build/examples/torch_fsdp
 #include <ATen/Context.h>
 #include <torch/nn/modules/linear.h>
+#include <tutti/bindings/torch/fully_shard.h>
+#include <tutti/tutti.h>
 
 #include <cstdio>
-
-#include "bindings/torch/fully_shard.h"
 
 int main() try {
   auto comm = tutti::Communicator::from_environment();

@@ -4,12 +4,12 @@
 //     tutti run -n 4 build/examples/torch_pp
 #include <ATen/Context.h>
 #include <torch/optim/adam.h>
+#include <tutti/bindings/torch/linear.h>
+#include <tutti/bindings/torch/pipeline.h>
+#include <tutti/parallel/pipeline/generate.h>
+#include <tutti/tutti.h>
 
 #include <cstdio>
-
-#include "bindings/torch/linear.h"
-#include "bindings/torch/pipeline.h"
-#include "parallel/pipeline/generate.h"
 
 int main() try {
   auto comm = tutti::Communicator::from_environment();

@@ -4,10 +4,10 @@
 //     tutti run -n 4 build/examples/torch_tp
 #include <ATen/Context.h>
 #include <torch/optim/adam.h>
+#include <tutti/bindings/torch/tensor_parallel.h>
+#include <tutti/tutti.h>
 
 #include <cstdio>
-
-#include "bindings/torch/tensor_parallel.h"
 
 int main() try {
   auto comm = tutti::Communicator::from_environment();

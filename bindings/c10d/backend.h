@@ -1,7 +1,9 @@
 // The c10d backend "tutti": torch.distributed's process groups over a Communicator.
 //
 // A call that is waited for at once (asyncOp is false) runs on the caller's thread, and there is no
-// Work for it. Others are started, and the thread of the communicator's engine runs them.
+// Work for it. Others are started, and the thread of the communicator's engine runs them. Threads
+// take turns to call the communicator; a call that waits on one of them moves to the engine when
+// another one wants its turn, so that no thread holds up another one's messages.
 #pragma once
 
 #include <atomic>
@@ -10,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
@@ -101,11 +104,19 @@ class Backend final : public ::c10d::Backend {
   void shutdown() override;
 
  private:
+  /// This thread's turn to call the communicator.
+  std::unique_lock<std::mutex> take_turn();
   /// Runs or starts what `o` says; null where it has been run.
   WorkPointer issue(Operation&& o, Milliseconds timeout, bool async);
-  void run(const Operation& o, Milliseconds timeout);
-  WorkPointer start(Operation&& o, Milliseconds timeout);
+  // In this thread's turn:
+  /// Runs `o` on this thread, if nothing else is under way, and as long as no thread wants its
+  /// turn; null where that was to its end.
+  WorkPointer run(Operation&& o, Milliseconds timeout);
+  /// Starts the steps of `o` from `first` on; `begun`: that one has been started.
+  WorkPointer start(Operation&& o, Milliseconds timeout, std::size_t first = 0, Future begun = {});
   WorkPointer put_on_stream(Operation&& o, Milliseconds timeout);
+  /// `work` belongs to what this thread coalesces, if it does.
+  const WorkPointer& noted(const WorkPointer& work);
   c10::intrusive_ptr<Work> make_work(Operation o, int parts, Milliseconds timeout);
   Milliseconds effective(Milliseconds timeout) const;
   std::size_t ranks() const { return static_cast<std::size_t>(size_); }
@@ -120,7 +131,7 @@ class Backend final : public ::c10d::Backend {
   void add_all_gather_list(Operation& o, const Tensors& outs, const at::Tensor& in);
   void add_fold(Operation& o, Collective how, const at::Tensor& to, const at::Tensor& in,
                 const Reduction& r, int root);
-  /// Runs `o`, whatever is under way.
+  /// Runs `o` to its end.
   void run_through(Operation&& o, Milliseconds timeout);
   /// The tensors of all ranks, `counts[r]` elements of rank r, one after the other.
   at::Tensor gathered(const at::Tensor& mine, const Counts& counts, Milliseconds timeout);
@@ -128,14 +139,14 @@ class Backend final : public ::c10d::Backend {
 
   OptionsPointer options_;
   StorePointer store_;
-  std::mutex mutex_;  // of calls; not of abort()
+  std::mutex mutex_;            // of calls; not of abort()
+  std::atomic<int> wanted_{0};  // threads that wait for their turn
   Communicator comm_;
   std::atomic<int> started_{0};  // and not over
   std::shared_ptr<Messages> messages_;
-  std::atomic<std::uint64_t> sequence_{0};  // collectives so far
-  std::uint64_t monitored_ = 0;             // monitored barriers so far
-  bool coalescing_ = false;
-  std::vector<WorkPointer> coalesced_;
+  std::atomic<std::uint64_t> sequence_{0};                         // collectives so far
+  std::uint64_t monitored_ = 0;                                    // monitored barriers so far
+  std::map<std::thread::id, std::vector<WorkPointer>> coalesced_;  // by thread that does so
 };
 
 }  // namespace tutti::pytorch

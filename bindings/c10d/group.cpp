@@ -34,28 +34,27 @@ Backend::~Backend() {
 }
 
 void Backend::startCoalescing() {
-  const std::lock_guard lock(mutex_);
+  const auto turn = take_turn();
   // Not one inside of another: what an exception has ended is over, and nobody waits for its calls.
-  coalescing_ = true;
-  coalesced_.clear();
+  coalesced_[std::this_thread::get_id()].clear();
 }
 
 WorkPointer Backend::endCoalescing() {
-  const std::lock_guard lock(mutex_);
-  TORCH_CHECK(coalescing_, "endCoalescing without startCoalescing");
-  coalescing_ = false;
-  if (coalesced_.empty()) return nullptr;
-  const Tensors::size_type parts = coalesced_.size();
+  const auto turn = take_turn();
+  const auto ended = coalesced_.extract(std::this_thread::get_id());
+  TORCH_CHECK(ended, "endCoalescing without startCoalescing on this thread");
+  const std::vector<WorkPointer>& works = ended.mapped();
+  if (works.empty()) return nullptr;
+  const Tensors::size_type parts = works.size();
   Operation o(::c10d::OpType::COALESCED, "tutti:coalesced",
-              static_cast<Work&>(*coalesced_.front()).operation().device);
-  for (const WorkPointer& work : coalesced_) {
+              static_cast<Work&>(*works.front()).operation().device);
+  for (const WorkPointer& work : works) {
     const Tensors results = work->result();
     o.results.insert(o.results.end(), results.begin(), results.end());
   }
   const bool on_gpu = !o.device.is_cpu();
   auto all = make_work(std::move(o), static_cast<int>(parts), ::c10d::kUnsetTimeout);
-  for (const WorkPointer& work : coalesced_) static_cast<Work&>(*work).then_end(all);
-  coalesced_.clear();
+  for (const WorkPointer& work : works) static_cast<Work&>(*work).then_end(all);
   if (on_gpu) all->record_event();
   return all;
 }
@@ -100,7 +99,7 @@ c10::intrusive_ptr<::c10d::Backend> Backend::shrink(const std::vector<std::int64
   if (flags == kAbort) abort();
   auto options = c10::make_intrusive<Options>(opts ? *opts : *options_);
   const std::vector<int> gone(excluded.begin(), excluded.end());
-  const std::lock_guard lock(mutex_);
+  const auto turn = take_turn();
   if (messages_) messages_->leave();
   Communicator made = translated([&] {
     tutti::Options wanted;

@@ -28,7 +28,7 @@ WorkPointer Backend::message(Tensors& tensors, int peer, int tag, bool sends) {
   auto [operation, memory] = prepare(tensors, sends);
   TORCH_CHECK(peer == Messages::kAny || (peer >= 0 && peer < size_), operation.name,
               ": there is no rank ", peer, " of ", size_);
-  const std::lock_guard lock(mutex_);
+  const auto turn = take_turn();
   return translated([&]() -> WorkPointer {
     if (!memory.is_cpu()) {
       TORCH_CHECK(peer != Messages::kAny, "recv: on a GPU its source has to be named");
@@ -59,8 +59,7 @@ WorkPointer Backend::message(Tensors& tensors, int peer, int tag, bool sends) {
         if (const auto messages = of.lock()) messages->expire();
       });
     }
-    if (coalescing_) coalesced_.push_back(work);
-    return work;
+    return noted(work);
   });
 }
 

@@ -7,11 +7,12 @@
 namespace tutti::pytorch {
 
 void Backend::run_through(Operation&& o, Milliseconds timeout) {
-  if (started_.load(std::memory_order_acquire) == 0) {
-    run(o, timeout);
-  } else {
-    start(std::move(o), timeout)->wait();
+  WorkPointer work;
+  {
+    const auto turn = take_turn();
+    work = run(std::move(o), timeout);
   }
+  if (work) work->wait();
 }
 
 at::Tensor Backend::gathered(const at::Tensor& mine, const Counts& counts, Milliseconds timeout) {
@@ -41,7 +42,6 @@ WorkPointer Backend::allreduce_sparse(Tensors& tensors, const ::c10d::AllreduceO
   TORCH_CHECK(opts.reduceOp.op_ == ::c10d::ReduceOp::SUM,
               "all_reduce: sparse tensors can be summed alone");
   at::Tensor& tensor = tensors.front();
-  const std::lock_guard lock(mutex_);
   ++sequence_;
   return translated([&]() -> WorkPointer {
     const at::NoGradGuard no_grad;

@@ -135,8 +135,9 @@ class Turn {
       throw Error(ErrorCode::invalid_usage,
                   "this communicator is in another call, of another thread or of one that a "
                   "signal's handler has interrupted: one thread at a time calls it, except abort() "
-                  "and check(). Give each thread its own one: split(0), on all ranks in the same "
-                  "order");
+                  "and check(). Let the threads start what they call, and wait for that "
+                  "(async_op=True), or give each its own communicator: split(0), on all ranks in "
+                  "the same order");
     }
     whose_ = std::this_thread::get_id();
   }

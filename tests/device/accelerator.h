@@ -28,6 +28,8 @@ class Accelerator {
   virtual void synchronize() = 0;
   /// What `body` puts on the stream, so many times; as a graph, where there are graphs.
   virtual void repeat(int times, const std::function<void()>& body) = 0;
+  /// How often a test launches what takes its time.
+  virtual int many_launches() const = 0;
   /// Memory that nobody uses; 0 where that cannot be told.
   virtual std::size_t free_bytes() = 0;
 };

@@ -64,14 +64,17 @@ class DeviceRank {
     }
   }
 
-  /// The sum of int32s: `times` times, as a graph. All of them the same.
-  void graph(int times) {
-    constexpr std::size_t kCount = 50'000;
-    std::vector<std::int32_t> data(kCount, comm_.rank() + 1);
-    gpu_.write(send_, data.data(), kCount * 4);
-    comm_.run(sum(kCount), gpu_.stream());  // so that everything is allocated
-    gpu_.repeat(times, [&] { comm_.run(sum(kCount), gpu_.stream()); });
-    check_sum(kCount, "a graph");
+  /// The sum of `count` int32s: `times` times, as a graph. All of them the same.
+  void graph(int times, std::size_t count) {
+    std::vector<std::int32_t> data(count, comm_.rank() + 1);
+    gpu_.write(send_, data.data(), count * 4);
+    comm_.run(sum(count), gpu_.stream());  // so that everything is allocated
+    gpu_.repeat(times, [&] { comm_.run(sum(count), gpu_.stream()); });
+    check_sum(count, "a graph");
+  }
+  void graphs() {
+    graph(100, 1000);
+    graph(gpu_.many_launches(), 50'000);
   }
 
   Call sum(std::size_t elements) const {

@@ -79,7 +79,7 @@ int run(const std::string& what, int threads, Communicator& comm, Accelerator& g
     DeviceRank rank(comm, gpu, tally);
     if (what == "matrix") {
       rank.matrix();
-      rank.graph(100);
+      rank.graphs();
       const DeviceWindows* const windows = comm.impl().team->windows();
       if (by_windows() && windows != nullptr && windows->counts().calls == 0) {
         tally.count(1, "no call went through windows");

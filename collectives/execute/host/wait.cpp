@@ -71,12 +71,15 @@ int crowd() {
   return std::clamp(of_a_core / kLookingThreads, 1, kMostCrowd);
 }
 
-/// One wait: from the moment that nothing moved until something does, or `source` has more.
+/// One wait: from the moment that nothing moved until something does, `source` has more, or
+/// `wanted` is not 0.
 class Wait {
  public:
-  explicit Wait(std::span<Job* const> pending, const JobSource* source = nullptr)
+  explicit Wait(std::span<Job* const> pending, const JobSource* source = nullptr,
+                const std::atomic<int>* wanted = nullptr)
       : pending_(pending),
         source_(source),
+        wanted_(wanted),
         concerned_(pending.front()),
         spins_(pending.front()->policy().spins) {
     for (const Job* job : pending) {
@@ -107,6 +110,7 @@ class Wait {
       return;
     }
     throw_if_failed();
+    lets_go_ = is_wanted();
     const auto now = Clock::now();
     if (began_ == Clock::time_point{}) began_ = now;
     look_after(now);
@@ -126,6 +130,9 @@ class Wait {
       return job->operation().can_advance();
     });
   }
+
+  /// Whether `wanted` was so when this thread last had time to look.
+  bool lets_go() const { return lets_go_; }
 
   /// What is done now and then for each job that does not move, whether others do or not.
   void look_after(Clock::time_point now) {
@@ -173,7 +180,11 @@ class Wait {
     if (spans_hosts_) return sleep_on_network(groups, now);
     std::vector<Bell*> bells;
     for (RankGroup* g : groups) bells.push_back(&g->control().bell);
-    sleep_unless(bells, [&] { return is_over() || has_failed(); });
+    sleep_unless(bells, [&] { return is_over() || is_wanted() || has_failed(); });
+  }
+
+  bool is_wanted() const {
+    return wanted_ != nullptr && wanted_->load(std::memory_order_relaxed) > 0;
   }
 
   bool has_failed() const {
@@ -199,7 +210,7 @@ class Wait {
       }
     }
     network.sleep(std::max<Clock::duration>(most, std::chrono::microseconds(50)),
-                  [&] { return is_over() || has_failed(); });
+                  [&] { return is_over() || is_wanted() || has_failed(); });
   }
 
   void throw_if_failed() {
@@ -295,11 +306,13 @@ class Wait {
 
   std::span<Job* const> pending_;
   const JobSource* source_;
+  const std::atomic<int>* wanted_;
   Job* concerned_;
   int spins_;
   Clock::duration yields_for_ = kYieldFor;
   bool crowded_ = false;
   bool spans_hosts_ = false;
+  bool lets_go_ = false;
   int looks_ = 0;
   Clock::time_point began_{};
 };
@@ -307,10 +320,10 @@ class Wait {
 }  // namespace
 
 bool Job::advance() {
-  while (operation_.advance()) {
+  while (operation_->advance()) {
     const Binding* const binding = next();
     if (binding == nullptr) return true;
-    operation_.bind(*binding);
+    operation_->bind(*binding);
   }
   return false;
 }
@@ -415,6 +428,22 @@ void run_to_completion(Operation& operation, const Binding& binding, const WaitP
   operation.bind(binding);
   while (!operation.advance()) wait_for(job);
   abandoning.all_done();
+}
+
+bool run_unless_wanted(Job& job, const std::atomic<int>& wanted) {
+  Job* const jobs[] = {&job};
+  Abandoning abandoning(jobs);
+  bool let_go = false;
+  while (!let_go && !job.advance()) {
+    if (answers_soon(job)) continue;
+    job.standstill() = {};
+    Wait wait(jobs, nullptr, &wanted);
+    do wait.once();
+    while (!job.operation().can_advance() && !wait.lets_go());
+    let_go = wait.lets_go() && !job.operation().can_advance();
+  }
+  abandoning.all_done();
+  return !let_go;
 }
 
 void run_to_completion(std::span<Job* const> jobs) {

@@ -2,6 +2,7 @@
 // and meanwhile watch for a failure, a dead peer, calls that do not match, and the user's deadline.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <exception>
 #include <span>
@@ -19,21 +20,21 @@ struct WaitPolicy {
   std::chrono::nanoseconds report_after{0};  // log a wait that is this long; 0: never
 };
 
-/// What runs on one Operation: a call, or several one after the other.
+/// What runs on an Operation: a call, or several one after the other.
 class Job {
  public:
   /// Both outlive the job.
-  Job(Operation& operation, const WaitPolicy& policy) : operation_(operation), policy_(policy) {}
+  Job(Operation& operation, const WaitPolicy& policy) : operation_(&operation), policy_(policy) {}
   virtual ~Job() = default;
 
   /// `binding` outlives its run.
   void start(const Binding& binding) {
     standstill_ = {};
-    operation_.bind(binding);
+    operation_->bind(binding);
   }
   /// Does what can be done; true when the last call is finished.
   bool advance();
-  Operation& operation() const { return operation_; }
+  Operation& operation() const { return *operation_; }
   const WaitPolicy& policy() const { return policy_; }
 
   /// Since when nothing of the job has moved, for whoever waits for it.
@@ -49,9 +50,11 @@ class Job {
  protected:
   /// The call after the one that has just finished; null: that was the last.
   virtual const Binding* next() { return nullptr; }
+  /// What next() returns runs on this one, which outlives the job.
+  void run_on(Operation& operation) { operation_ = &operation; }
 
  private:
-  Operation& operation_;
+  Operation* operation_;
   const WaitPolicy& policy_;
   Standstill standstill_;
 };
@@ -72,6 +75,10 @@ class JobSource {
 /// Runs `operation` with `binding`, which outlives that. Throws Error after the first failure,
 /// which every rank of the communicator can read by then.
 void run_to_completion(Operation& operation, const Binding& binding, const WaitPolicy& policy);
+
+/// Runs `job`, which has been started. True: to its end. False: it has to wait while `wanted` is
+/// not 0, so it stands still, for another thread to run it on. Throws Error as above.
+bool run_unless_wanted(Job& job, const std::atomic<int>& wanted);
 
 /// Runs all `jobs` to their ends, side by side. Throws Error after the first failure, which every
 /// rank of that communicator can read by then.

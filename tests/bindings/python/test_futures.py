@@ -197,3 +197,49 @@ def test_other_threads_run_while_a_call_waits():
         assert comm.rank == 1 or counted > 20
 
     run_threads(2, body)
+
+
+@pytest.mark.parametrize("async_send", [False, True])
+def test_a_message_overtakes_a_started_collective(async_send):
+    def body(comm):
+        x, message = np.full(5000, comm.rank + 1), np.arange(300_000)
+        if comm.rank == 0:
+            reduced = comm.all_reduce(x, async_op=True)
+            sent = comm.send(message, 1, async_op=async_send)
+            if async_send:
+                sent.wait()
+            reduced.wait()
+        else:
+            got = comm.recv(np.zeros_like(message), 0)
+            comm.all_reduce(x)
+            assert (got == message).all()
+        assert (x == 3).all()
+
+    run_threads(2, body, timeout=20)
+
+
+def test_threads_that_start_their_calls_share_a_communicator():
+    """One waits in a collective while another one sends what the collective of rank 1 waits for."""
+
+    def body(comm):
+        x, message = np.full(5000, comm.rank + 1), np.arange(300_000)
+        if comm.rank == 0:
+            waits = threading.Event()
+
+            def send():
+                waits.wait(20)
+                comm.send(message, 1, async_op=True).wait()
+
+            thread = threading.Thread(target=send)
+            thread.start()
+            reduced = comm.all_reduce(x, async_op=True)
+            waits.set()
+            reduced.wait()
+            thread.join()
+        else:
+            got = comm.recv(np.zeros_like(message), 0)
+            comm.all_reduce(x)
+            assert (got == message).all()
+        assert (x == 3).all()
+
+    run_threads(2, body, timeout=20)

@@ -1,6 +1,6 @@
-# Installs the build into a stage, then builds tests/install/consumer against the stage, by find_package
-# and by pkg-config, and runs both. Called by ctest with BUILD, SOURCE, GENERATOR, CXX, FLAGS
-# and LIBDIR (relative to the prefix).
+# Installs the build into a stage, then builds tests/install/consumer, and the examples, against the stage, by
+# find_package and by pkg-config, and runs both. Called by ctest with BUILD, SOURCE, EXAMPLES (a
+# folder), GENERATOR, CXX, FLAGS and LIBDIR (relative to the prefix).
 cmake_minimum_required(VERSION 3.25)
 set(stage ${BUILD}/stage)
 file(REMOVE_RECURSE ${stage} ${BUILD}/consumer)
@@ -16,21 +16,33 @@ foreach(header IN ITEMS core/combine.h collectives/plan.h)
   endif()
 endforeach()
 
+# Nothing lies beside the folders of a prefix, whatever else was built.
+file(GLOB others RELATIVE ${stage} ${stage}/*)
+list(REMOVE_ITEM others bin include lib lib64)
+if(others)
+  message(FATAL_ERROR "installed into the root of the prefix: ${others}")
+endif()
+
 run(${CMAKE_COMMAND} -S ${SOURCE} -B ${BUILD}/consumer -G ${GENERATOR}
-    -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_CXX_FLAGS=${FLAGS} -DCMAKE_PREFIX_PATH=${stage})
-run(${CMAKE_COMMAND} --build ${BUILD}/consumer)
+    -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_CXX_FLAGS=${FLAGS} -DCMAKE_PREFIX_PATH=${stage}
+    -DEXAMPLES=${EXAMPLES})
+run(${CMAKE_COMMAND} --build ${BUILD}/consumer --parallel 2)
 run(${BUILD}/consumer/consumer)
 run(${BUILD}/consumer/parallel_consumer)
 if(EXISTS ${BUILD}/consumer/nccl_consumer)
   run(${BUILD}/consumer/nccl_consumer)
 endif()
 
+set(packages tutti tutti_parallel)
+set(mains main parallel_main)
 set(ENV{PKG_CONFIG_PATH} ${stage}/${LIBDIR}/pkgconfig)
-execute_process(COMMAND pkg-config --cflags --libs tutti OUTPUT_VARIABLE from_pkg_config
-                OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
-separate_arguments(from_pkg_config UNIX_COMMAND "${from_pkg_config}")
 separate_arguments(FLAGS UNIX_COMMAND "${FLAGS}")
-run(${CXX} -std=c++20 ${FLAGS} ${SOURCE}/main.cpp -o ${BUILD}/consumer/by_pkg_config
-    ${from_pkg_config} -Wl,-rpath,${stage}/${LIBDIR})
-run(${BUILD}/consumer/by_pkg_config)
+foreach(package main IN ZIP_LISTS packages mains)
+  execute_process(COMMAND pkg-config --cflags --libs ${package} OUTPUT_VARIABLE from_pkg_config
+                  OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+  separate_arguments(from_pkg_config UNIX_COMMAND "${from_pkg_config}")
+  run(${CXX} -std=c++20 ${FLAGS} ${SOURCE}/${main}.cpp -o ${BUILD}/consumer/${package}_by_pkg_config
+      ${from_pkg_config} -Wl,-rpath,${stage}/${LIBDIR})
+  run(${BUILD}/consumer/${package}_by_pkg_config)
+endforeach()
 run(${stage}/bin/tutti version)
