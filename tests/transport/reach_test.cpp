@@ -81,14 +81,14 @@ class Stopped : public testing::Test {
 TEST_F(Stopped, IsWaitedForAtItsFirstContact) {
   NEED_HOSTS(hosts_);
   stop({{"TUTTI_PEER_TIMEOUT", "1"}});
-  std::this_thread::sleep_for(4s);
+  std::this_thread::sleep_for(3s);
   kill(job_->pid(3), SIGCONT);
   expect_right(*job_, 30s);
 }
 
 TEST_F(Stopped, IsWaitedForAtItsFirstContactUntilTheTimeIsUp) {
   NEED_HOSTS(hosts_);
-  stop({{"TUTTI_PEER_TIMEOUT", "1"}, {"TUTTI_TIMEOUT", "3"}});
+  stop({{"TUTTI_PEER_TIMEOUT", "1"}, {"TUTTI_TIMEOUT", "2"}});
   EXPECT_EQ(job_->wait(1, 30s), 3) << job_->text(1);
   EXPECT_NE(job_->text(1).find("ERROR timed_out 3 "), std::string::npos) << job_->text(1);
 }
