@@ -118,12 +118,11 @@ void begin(const std::shared_ptr<Network>& network, const Mesh& mesh, int rank,
   for (std::size_t r = 0; r < cards.size(); ++r) {
     if (static_cast<int>(r) != rank) check_offer(cards[r].network.wires, static_cast<int>(r));
   }
-  std::vector<NetworkAddress> addresses(cards.size());
+  std::vector<Network::Peer> peers(cards.size());
   for (std::size_t r = 0; r < cards.size(); ++r) {
     const int peer = static_cast<int>(r);
-    if (mesh.same_host(peer)) continue;
-    addresses[r] = cards[r].network;
-    if (network != nullptr && addresses[r].get()) continue;
+    peers[r] = {cards[r].network, mesh.same_host(peer)};
+    if (peers[r].here || (network != nullptr && peers[r].address.get())) continue;
     throw Error(ErrorCode::system,
                 fmt::format("rank {} runs on another host ({}), or in another network namespace, "
                             "than rank {} ({}), but they meet at a loopback address: set "
@@ -131,7 +130,7 @@ void begin(const std::shared_ptr<Network>& network, const Mesh& mesh, int rank,
                             r, mesh.host_name(peer), rank, mesh.host_name(rank)),
                 peer);
   }
-  network->begin(rank, std::move(addresses), secret, agreed_protection(cards));
+  network->begin(rank, std::move(peers), secret, agreed_protection(cards));
 }
 
 /// What a host's ranks share.

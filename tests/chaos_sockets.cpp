@@ -3,6 +3,7 @@
 #include "tests/chaos_sockets.h"
 
 #include <dlfcn.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -17,6 +18,7 @@
 #include <optional>
 #include <random>
 #include <unordered_map>
+#include <utility>
 
 namespace tutti::test {
 namespace {
@@ -32,7 +34,8 @@ F* next(const char* name) {
 /// One end of a connection.
 struct End {
   bool tcp = false;
-  Clock::time_point sends{}, receives{};  // not before
+  std::uint64_t received = 0, struck_at = 0;  // bytes; 0: never
+  Clock::time_point sends{}, receives{};      // not before
 };
 
 struct State {
@@ -124,22 +127,15 @@ void break_connection(int fd, Chaos::Strike strike) {
   ::connect(fd, &none, sizeof none);
 }
 
-/// So many bytes of `message` have come. What is returned is returned.
-ssize_t came(int fd, const msghdr& message, ssize_t bytes) {
-  State& s = state();
-  const std::lock_guard lock(s.mutex);
-  if (s.struck || s.chaos.strikes_at == 0 || bytes <= 0) return bytes;
-  const std::uint64_t before = s.received;
-  s.received += static_cast<std::uint64_t>(bytes);
-  if (s.received < s.chaos.strikes_at) return bytes;
-  s.struck = true;
-  if (s.chaos.strike != Chaos::Strike::flip) {
-    break_connection(fd, s.chaos.strike);
-    if (s.chaos.strike == Chaos::Strike::hang_up) return bytes;
+/// Byte `at` of those that have come is struck. What is returned is returned.
+ssize_t strike(State& s, Chaos::Strike what, int fd, const msghdr& message, ssize_t bytes,
+               std::size_t at) {
+  if (what != Chaos::Strike::flip) {
+    break_connection(fd, what);
+    if (what == Chaos::Strike::hang_up) return bytes;
     errno = ECONNRESET;
     return -1;
   }
-  std::size_t at = s.chaos.strikes_at - 1 - before;
   for (std::size_t p = 0; p < message.msg_iovlen; ++p) {
     const iovec& part = message.msg_iov[p];
     if (at < part.iov_len) {
@@ -149,6 +145,75 @@ ssize_t came(int fd, const msghdr& message, ssize_t bytes) {
     at -= part.iov_len;
   }
   return bytes;
+}
+
+/// So many bytes of `message` have come.
+ssize_t came(int fd, const msghdr& message, ssize_t bytes) {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  if (bytes <= 0) return bytes;
+  const auto count = static_cast<std::uint64_t>(bytes);
+  End& end = end_of(s, fd);
+  const std::uint64_t here = std::exchange(end.received, end.received + count);
+  if (end.struck_at > here && end.struck_at <= end.received) {
+    return strike(s, static_cast<Chaos::Strike>(s.random() % 3), fd, message, bytes,
+                  end.struck_at - 1 - here);
+  }
+  const std::uint64_t before = std::exchange(s.received, s.received + count);
+  if (s.struck || s.chaos.strikes_at == 0 || s.received < s.chaos.strikes_at) return bytes;
+  s.struck = true;
+  return strike(s, s.chaos.strike, fd, message, bytes, s.chaos.strikes_at - 1 - before);
+}
+
+// --- Dials ---------------------------------------------------------------------------------------
+
+// What the acceptor sends before it says of the connection that it takes it: a greeting and a MAC.
+constexpr std::uint64_t kBeforeAnswer = 80;
+
+/// A port of this host that turns connections away, or one that does not answer.
+sockaddr_in port_that(bool turns_away) {
+  static std::array<sockaddr_in, 2> ports{};
+  sockaddr_in& port = ports[turns_away ? 0 : 1];
+  if (port.sin_port != 0) return port;
+  port.sin_family = AF_INET;
+  port.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof port;
+  auto* const address = reinterpret_cast<sockaddr*>(&port);
+  const int held = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  bind(held, address, length);
+  getsockname(held, address, &length);
+  if (turns_away) return port;
+  // A listener whose queue is full drops what else comes.
+  listen(held, 0);
+  static auto* const real = next<decltype(connect)>("connect");
+  for (int i = 0; i < 4; ++i) {
+    const int waiting = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    real(waiting, address, length);
+  }
+  return port;
+}
+
+/// Where a dial goes instead, if it is a rank's to another host: those have an address of their own
+/// before they connect.
+std::optional<sockaddr_in> diverted(int fd, const sockaddr* to) {
+  sockaddr_in own{};
+  socklen_t length = sizeof own;
+  if (to->sa_family != AF_INET ||
+      getsockname(fd, reinterpret_cast<sockaddr*>(&own), &length) != 0 ||
+      own.sin_family != AF_INET || own.sin_addr.s_addr == 0) {
+    return std::nullopt;
+  }
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  const std::uint16_t port = ntohs(reinterpret_cast<const sockaddr_in*>(to)->sin_port);
+  if (std::ranges::count(s.chaos.closed_ports, port) > 0) return port_that(s.chaos.turns_away);
+  const unsigned fate = s.random() % 16;
+  if (fate < s.chaos.turned_away) return port_that(true);
+  if (fate < s.chaos.turned_away + s.chaos.unanswered) return port_that(false);
+  if (fate < s.chaos.turned_away + s.chaos.unanswered + s.chaos.struck) {
+    end_of(s, fd).struck_at = 1 + s.random() % kBeforeAnswer;
+  }
+  return std::nullopt;
 }
 
 ssize_t not_now() {
@@ -229,6 +294,14 @@ ssize_t recv(int fd, void* data, std::size_t bytes, int flags) {
   message.msg_iov = &part;
   message.msg_iovlen = 1;
   return recvmsg(fd, &message, flags);
+}
+
+int connect(int fd, const sockaddr* to, socklen_t length) {
+  static auto* const real = tutti::test::next<decltype(connect)>("connect");
+  if (!raging) return real(fd, to, length);
+  const auto elsewhere = tutti::test::diverted(fd, to);
+  if (!elsewhere) return real(fd, to, length);
+  return real(fd, reinterpret_cast<const sockaddr*>(&*elsewhere), sizeof *elsewhere);
 }
 
 // The number may be another socket's next.

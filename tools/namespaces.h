@@ -81,6 +81,15 @@ class Namespaces {
   void link(int host, bool up) const {
     run(fmt::format("ip -n {} link set port{} {}", bridge(), host, up ? "up" : "down"));
   }
+  /// Nobody on host `from` can connect to host `host` from now on, by IPv4: its firewall answers
+  /// with a reset, or drops what comes. False: nftables is missing here.
+  bool refuse(int host, int from, bool reset) const {
+    const std::string ruleset = fmt::format(
+        "table ip from{0} {{\nchain input {{\ntype filter hook input priority 0;\n"
+        "ip saddr {1} tcp flags & (syn | ack) == syn {2}\n}}\n}}\n",
+        from, address(from), reset ? "reject with tcp reset" : "drop");
+    return run(fmt::format("printf '%s' '{}' | ip netns exec {} nft -f -", ruleset, space(host)));
+  }
   /// What host `host` sends is held back to so many Mbit/s.
   bool limit(int host, int megabits) const {
     return run(

@@ -37,7 +37,8 @@ constexpr std::uint64_t kListener = WaitingRoom::kPlaces, kFirstGuest = kListene
 constexpr std::size_t kMostGuests = 256;
 constexpr std::size_t kMostEarly = 4096;  // notes for one communicator that is not there yet
 constexpr auto kFarewell = 5000ms, kFarewellInTrouble = 100ms;
-constexpr auto kLastWords = 500ms;      // for whom this rank has had nothing to do with so far
+constexpr auto kLastWords = 500ms;  // for whom this rank has had nothing to do with so far
+// Notes of its own:
 constexpr std::uint32_t kLeftNote = 0;  // the answer to a note for a communicator that is over
 
 }  // namespace
@@ -88,8 +89,8 @@ Network::~Network() {
   // A failure, say: whom it is to be told to may be somebody whom this rank has to connect to
   // first.
   const Deadline told = deadline_after(kLastWords);
-  const auto is_to_be_told = [](RemoteRank* r) { return r->is_to_be_told(); };
-  while (std::ranges::any_of(all_remote(), is_to_be_told) && Clock::now() < told && !must_stop()) {
+  const auto is_awaited = [](RemoteRank* r) { return r->is_to_be_awaited(); };
+  while (std::ranges::any_of(all_remote(), is_awaited) && Clock::now() < told && !must_stop()) {
     std::this_thread::sleep_for(50us);
   }
   reactor_->forget(*this);
@@ -123,17 +124,17 @@ void Network::check() const {
   if (wires_.offer.refused != 0) throw Error(ErrorCode::system, wires_.why_refused);
 }
 
-void Network::begin(int rank, std::vector<NetworkAddress> peers, const wire::Bytes32& secret,
+void Network::begin(int rank, std::vector<Peer> peers, const wire::Bytes32& secret,
                     Protection protection) {
   rank_ = rank;
   protection_ = protection;
   peers_ = std::move(peers);
   secret_ = secret;
   for (std::size_t r = 0; r < peers_.size(); ++r) {
-    if (peers_[r].length == 0) continue;
+    if (peers_[r].here) continue;
     // Where they cannot agree, or UCX cannot be begun, no rank gets any further than here.
     const int peer = static_cast<int>(r);
-    const WireRoute route = choose_wire(wires_.offer, rank_, peers_[r].wires, peer);
+    const WireRoute route = choose_wire(wires_.offer, rank_, peers_[r].address.wires, peer);
     if (route.kind != WireKind::tcp && protection_ != Protection::none) {
       throw Error(ErrorCode::invalid_argument,
                   fmt::format("rank 0 has set {}, which messages over {} cannot have: set "
@@ -148,6 +149,8 @@ void Network::begin(int rank, std::vector<NetworkAddress> peers, const wire::Byt
   reactor_ = &Reactor::instance();
   reactor_->watch(door_.fd(), EPOLLIN, *this);
   reactor_->watch(data_.fd(), 0, *this);
+  // So that a child of fork() does not answer there, when this process is gone.
+  reactor_->watch(listener_.fd(), 0, *this);
 }
 
 RemoteRank& Network::remote(int member) {
@@ -167,13 +170,14 @@ RemoteRank& Network::remote(int member) {
 }
 
 RemoteRank* Network::find_or_make(int member) {
-  const NetworkAddress& peer = peers_.at(static_cast<std::size_t>(member));
-  const auto address = peer.get();
+  const Peer& peer = peers_.at(static_cast<std::size_t>(member));
+  const auto address = peer.address.get();
   if (!address) return nullptr;
   std::unique_ptr<RemoteRank>& r = ranks_[member];
   if (!r && leaving_) return nullptr;
   if (!r) {
-    const WireRoute route = choose_wire(wires_.offer, rank_, peer.wires, member);
+    const WireRoute route =
+        peer.here ? WireRoute{} : choose_wire(wires_.offer, rank_, peer.address.wires, member);
     const auto make = [&](Wire::Owner& owner) -> std::unique_ptr<Wire> {
       if (route.kind == WireKind::tcp) return std::make_unique<TcpWire>(owner);
       WireMaker& maker = route.kind == WireKind::ucx ? *ucx_ : *wires_.verbs;
@@ -192,7 +196,7 @@ std::string Network::carrier_to(int member) {
   const std::lock_guard lock(mutex_);
   const auto found = ranks_.find(member);
   if (found != ranks_.end()) return found->second->wire().carrier();
-  const WireOffer& theirs = peers_.at(static_cast<std::size_t>(member)).wires;
+  const WireOffer& theirs = peers_.at(static_cast<std::size_t>(member)).address.wires;
   return std::string(name_of(choose_wire(wires_.offer, rank_, theirs, member).kind));
 }
 
@@ -414,6 +418,7 @@ void Network::on_note(int member, std::uint64_t group, std::uint32_t type,
     if (bytes.size() == sizeof because_of) std::memcpy(&because_of, bytes.data(), bytes.size());
     return heard_left(member, group, because_of);
   }
+  if (type == kDialNote) return take_request(member, bytes);
   std::unique_lock lock(listeners_mutex_);
   if (const auto found = listeners_.find(group); found != listeners_.end()) {
     return found->second->on_note(member, type, bytes);
@@ -513,7 +518,7 @@ bool Network::read_hello(Guest& guest) {
       hello.to != rank_ || hello.from == rank_ || hello.from < 0 ||
       static_cast<std::size_t>(hello.from) >= peers_.size() ||
       hello.stream >= RemoteRank::kStreams || hello.connection == 0 ||
-      peers_[static_cast<std::size_t>(hello.from)].length == 0) {
+      !peers_[static_cast<std::size_t>(hello.from)].address.get()) {
     log().warn("network: closed a connection that knows the job's secret, but says nonsense");
     return false;
   }

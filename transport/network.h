@@ -13,6 +13,9 @@
 //   somebody does again. There is always room for what comes, so what is sent to a rank that
 //   computes does not get stuck.
 // - What is left to be sent when nobody waits for it, the reactor sends, every 10 ms.
+//
+// A rank that is reached by no dial may still be able to dial. So it is asked to, over ranks that
+// are connected (network_requests.cpp).
 #pragma once
 
 #include <atomic>
@@ -26,6 +29,7 @@
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "transport/remote_rank.h"
@@ -70,11 +74,14 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   NetworkAddress address() const;
   /// Throws Error where it cannot do as TUTTI_TRANSPORT asks.
   void check() const;
-  /// Whom there is, by number in the job; nowhere: not on another host. What goes to them has the
-  /// protection that rank 0 asks for. Connects to nobody yet. Throws Error where that cannot be, or
-  /// where there is no way to one of them.
-  void begin(int rank, std::vector<NetworkAddress> peers, const wire::Bytes32& secret,
-             Protection protection);
+  /// Whom there is, by number in the job.
+  struct Peer {
+    NetworkAddress address;
+    bool here = false;  // on this host, which has better ways: for requests alone
+  };
+  /// What goes to the peers has the protection that rank 0 asks for. Connects to nobody yet. Throws
+  /// Error where that cannot be, or where there is no way to one of them.
+  void begin(int rank, std::vector<Peer> peers, const wire::Bytes32& secret, Protection protection);
 
   /// `listener` hears what is said to communicator `group`, also what was before. Until leave(),
   /// which waits for it; its links end, and those who know this rank hear that it has left. Where
@@ -126,8 +133,22 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   void on_left(int member, std::uint64_t group) override;
   void on_lost(int member, const std::string& why) override;
   void on_connected() override;
+  void on_unanswered(int member) override;
   void on_polled() override;
   void on_moved() override { wake(); }
+
+  // network_requests.cpp:
+  /// That rank `who` dials rank `whom`, which cannot dial it.
+  struct DialRequest {
+    std::int32_t who = -1, whom = -1;
+    std::uint32_t number = 0;  // whom's
+    std::uint32_t hops = 0;    // that are left
+  };
+  static constexpr std::uint32_t kDialNote = 9;
+  void take_request(int from, std::span<const std::byte> bytes);
+  /// To those who may know the way, but not to `from`.
+  void pass_on(DialRequest request, int from);
+  std::vector<int> ways_to(int member, int from);
 
   void heard_left(int member, std::uint64_t group, int because_of);
   void say_left(int member, std::uint64_t group, std::int32_t because_of);
@@ -158,7 +179,7 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   bool hears_all_ = true;
   std::shared_ptr<WireMaker> ucx_;
   int rank_ = -1;
-  std::vector<NetworkAddress> peers_;
+  std::vector<Peer> peers_;
   wire::Bytes32 secret_{};
   Protection protection_ = Protection::none;
   std::unique_ptr<WaitingRoom> waiting_room_;
@@ -170,7 +191,10 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   std::mutex mutex_;  // of the ranks
   std::map<int, std::unique_ptr<RemoteRank>> ranks_;
   bool leaving_ = false;
-  std::mutex listeners_mutex_;  // held while they are told
+  std::uint32_t requests_ = 0;                                    // of this rank
+  std::size_t next_way_ = 0;                                      // whom to ask, in turn
+  std::map<std::pair<int, int>, std::uint32_t> requests_passed_;  // who and whom, the last number
+  std::mutex listeners_mutex_;                                    // held while they are told
   std::unordered_map<std::uint64_t, Listener*> listeners_;
   std::unordered_map<std::uint64_t, std::vector<Kept>> early_;  // of communicators to come
   std::map<std::uint64_t, int> over_;  // left or refused, and because of whom

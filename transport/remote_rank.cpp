@@ -22,9 +22,6 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-// A host that is not reached may be about to come up.
-constexpr auto kDialAgain = 100ms;
-
 constexpr std::string_view kDied = "died";
 
 }  // namespace
@@ -129,9 +126,10 @@ void RemoteRank::tell(std::uint64_t group, std::uint32_t type, std::span<const s
   connect();
 }
 
-bool RemoteRank::is_to_be_told() {
+bool RemoteRank::is_to_be_awaited() {
   const std::lock_guard lock(mutex_);
-  return state_.load(std::memory_order_relaxed) == State::connecting && !notes_.empty();
+  if (is_up() || is_lost()) return false;
+  return is_ready(ours_) || is_ready(theirs_) || (!notes_.empty() && !turned_away_);
 }
 
 void RemoteRank::flush_notes() {
@@ -270,7 +268,8 @@ void RemoteRank::lose(const std::string& why) {
       flush_notes();
     }
     state_.store(State::lost, std::memory_order_release);
-    for (Dial& d : dials_) drop(d);
+    drop(ours_);
+    drop(theirs_);
     drop_streams();
     for (std::size_t which = 0; which < data_fds_.size(); ++which) {
       if (data_fds_[which] < 0) continue;
@@ -316,10 +315,12 @@ void RemoteRank::on_events(int fd, std::uint32_t events) {
   bool control = false, data = false;
   {
     const std::lock_guard lock(mutex_);
-    for (std::uint32_t s = 0; s < kStreams; ++s) {
-      if (dials_[s].fd() == fd) return advance(s);
+    for (Attempt* const attempt : {&ours_, &theirs_}) {
+      for (std::uint32_t s = 0; s < kStreams; ++s) {
+        if (attempt->streams[s].fd() == fd) return advance(*attempt, s);
+      }
     }
-    if (state_.load(std::memory_order_relaxed) == State::connecting) return connect_anew();
+    if (!is_up()) return;
     control = streams_[kControl].fd() == fd;
     data = std::ranges::count(data_fds_, fd) > 0;
     if (control && (events & EPOLLOUT) != 0) {
@@ -333,27 +334,13 @@ void RemoteRank::on_events(int fd, std::uint32_t events) {
 
 std::optional<Reactor::Time> RemoteRank::on_tick(Reactor::Time now) {
   std::string why;
-  bool lost = false;
+  std::optional<Reactor::Time> again;
+  bool lost = false, asks = false;
   {
     const std::lock_guard lock(mutex_);
     if (is_lost()) return std::nullopt;
     if (state_.load(std::memory_order_relaxed) == State::connecting && !ended_) {
-      if (now - dialled_ < kDialAgain) return dialled_ + kDialAgain;
-      const auto limit = setting_seconds("TUTTI_PEER_TIMEOUT");
-      if (limit.count() > 0 && now - connecting_since_ > limit) {
-        dial_failed(
-            fmt::format("is out of reach (no connection to {} in {:.1f} s{}, "
-                        "TUTTI_PEER_TIMEOUT)",
-                        place(), std::chrono::duration<double>(limit).count(),
-                        why_ended_.empty() ? "" : ": " + why_ended_));
-        return now;
-      }
-      dialled_ = now;
-      // Of some dials nothing may have become.
-      for (std::uint32_t s = 0; s < streams() && dialler_; ++s) {
-        if (!dials_[s].attempt && !streams_[s]) dial(s);
-      }
-      return now + kDialAgain;
+      again = keep_dialling(now, asks);
     }
     const bool closed = wire_closed_.load(std::memory_order_acquire);
     if (closed && !ended_) {
@@ -375,6 +362,8 @@ std::optional<Reactor::Time> RemoteRank::on_tick(Reactor::Time now) {
     lose(why);
     return std::nullopt;
   }
+  if (asks) owner_.on_unanswered(where_.member);
+  if (again) return again;
   if (ended_ || wire_closed_.load(std::memory_order_acquire)) return now;
   return std::nullopt;
 }
@@ -384,10 +373,10 @@ void RemoteRank::on_polled() {
 }
 
 bool RemoteRank::on_exit() {
+  if (is_to_be_awaited()) return false;
   wire_->poll();
   const std::lock_guard lock(mutex_);
   if (is_up()) flush_notes();
-  if (state_.load(std::memory_order_relaxed) == State::connecting) return notes_.empty();
   return !is_up() || (wire_->is_flushed() && notes_are_out());
 }
 

@@ -1,10 +1,17 @@
-// A rank on another host: one or more TCP connections, made when either side first needs the other.
-// Over `control` go notes; it also tells at once when the peer's process is gone, and after
-// TUTTI_PEER_TIMEOUT when its host is silent. Data go over a wire, which has the other
-// connections, or ways of its own.
+// A rank on another host, and the connection to it, which is made when either side first needs the
+// other: one or more TCP streams. Over `control` go notes; it also tells at once when the peer's
+// process is gone, and after TUTTI_PEER_TIMEOUT when its host is silent. Data go over a wire, which
+// has the other streams, or ways of its own.
 //
-// Either side may connect; where both do, the one with the lower number is the one that does. Both
-// sides prove that they know the job's secret before anything else is read (handshake.h).
+// Either side may dial, and both may at once; so there may be two attempts at a connection. Each
+// lives and dies by itself, and is dialled again when it has died. The rank with the lower number
+// uses the first one of which all streams are there, and says so; the other rank uses what it is
+// told (stream_candidate.h). So a firewall, or whatever else lets connections through in one
+// direction alone, is in nobody's way.
+//
+// A rank that answers late is waited for: its host's kernel accepts for it. Where nothing answers,
+// this rank asks others to have the peer dial (Owner::on_unanswered()), and after
+// TUTTI_PEER_TIMEOUT counts it as lost.
 //
 // The reactor's thread does all of it, except for the data: who moves them, its owner says
 // (network.h).
@@ -26,33 +33,12 @@
 
 #include "transport/frame.h"
 #include "transport/handshake.h"
-#include "transport/introduction.h"
 #include "transport/reactor.h"
 #include "transport/stream.h"
+#include "transport/stream_candidate.h"
 #include "transport/wire.h"
 
 namespace tutti {
-
-/// What a connection says of itself after the handshake; the answer has the same form.
-struct StreamHello {
-  enum Verdict : std::uint32_t { asks = 0, accepted = 1, use_mine = 2, refused = 3 };
-  std::int32_t from = -1, to = -1;  // ranks' numbers in the job
-  std::uint32_t stream = 0;         // RemoteRank::kControl, kData, kApart
-  std::uint32_t verdict = asks;
-  std::uint64_t connection = 0;  // the same for all streams
-};
-/// As it travels.
-struct SignedStreamHello {
-  StreamHello hello;
-  wire::Bytes32 mac{};
-
-  static SignedStreamHello of(const StreamHello& hello, const wire::Session& session) {
-    return {hello, session.mac("stream", {wire::bytes_of(hello)})};
-  }
-  bool is_genuine(const wire::Session& session) const {
-    return wire::equal(mac, of(hello, session).mac);
-  }
-};
 
 class RemoteRank final : Reactor::Handler, Wire::Owner {
  public:
@@ -72,6 +58,8 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
     virtual void on_lost(int member, const std::string& why) = 0;
     /// It is connected.
     virtual void on_connected() = 0;
+    /// No dial reaches it so far, and it has not dialled. Now and then.
+    virtual void on_unanswered(int member) = 0;
     /// Somebody polls the wire, after it was told that the reactor listens.
     virtual void on_polled() = 0;
     /// Something has come over the wire, or what was left to be sent over it has gone.
@@ -95,8 +83,9 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   void accept(FileDescriptor socket, const StreamHello& hello, const wire::Session& session);
   /// Sends a note, when there is a connection.
   void tell(std::uint64_t group, std::uint32_t type, std::span<const std::byte> bytes);
-  /// Whether there are notes for it that wait for the connection to come about.
-  bool is_to_be_told();
+  /// Whether a connection is about to come about: it has chosen one, or there are notes for it and
+  /// its host does not turn connections away.
+  bool is_to_be_awaited();
   Wire& wire() { return *wire_; }
   /// The end, which the owner drives from now on, not the reactor: says good-bye,
   void say_bye();
@@ -119,14 +108,10 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   static constexpr std::chrono::milliseconds kLastData{500};
 
   enum class State : std::uint8_t { idle, connecting, up, lost };
-  /// One of the connections, as it comes about.
-  struct Dial {
-    std::optional<Introduction> attempt;
-    bool asked = false;  // its hello was sent
-    SignedStreamHello answer;
-    std::size_t answered = 0;  // bytes of the answer
-
-    int fd() const { return attempt ? attempt->descriptor() : -1; }
+  /// A connection that may come about: all of its streams, or none.
+  struct Attempt {
+    std::uint64_t number = 0;  // its dialler's
+    std::array<StreamCandidate, kStreams> streams;
   };
 
   void on_events(int fd, std::uint32_t events) override;
@@ -138,18 +123,24 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   void on_moved() override { owner_.on_moved(); }
 
   // With mutex_ held:
-  void dial(std::uint32_t stream);
-  void drop(Dial& dial);
+  /// What is not under way.
+  void dial();
+  void drop(Attempt& attempt);
   void drop_streams();
-  /// One of the connections has ended before all were there: nobody listens any more, or somebody
-  /// else does.
-  void connect_anew();
-  void advance(std::uint32_t stream);
-  void introduction_failed(const Introduction& attempt);
-  void take_verdict(std::uint32_t stream);
-  void dial_failed(const std::string& why);
-  void use(std::uint32_t stream, FileDescriptor socket, const wire::Session& session,
-           bool connector);
+  /// Something has come over a stream of it, or the stream has ended.
+  void advance(Attempt& attempt, std::uint32_t stream);
+  void has_failed(const StreamCandidate& dialled);
+  /// Uses it, if it is the one.
+  void settle(Attempt& attempt);
+  void use(Attempt& attempt);
+  bool chooses() const { return self_ < where_.member; }
+  bool is_ready(const Attempt& attempt) const;
+  /// Whether the peer's host has let a stream of either attempt connect.
+  bool is_answered() const;
+  /// Dials again, or ends it. What on_tick() returns; `asks`: others are to be asked.
+  Reactor::Time keep_dialling(Reactor::Time now, bool& asks);
+  std::string why_unreached(std::chrono::duration<double> limit) const;
+
   /// For the control stream.
   static std::vector<std::byte> framed(Frame::Kind kind, std::uint32_t tag, std::uint64_t number,
                                        std::span<const std::byte> bytes);
@@ -178,10 +169,12 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   const std::unique_ptr<Wire> wire_;
 
   std::mutex mutex_;
-  std::array<Dial, kStreams> dials_;
-  std::uint64_t connection_ = 0;  // whose streams are used
+  Attempt ours_, theirs_;
   std::array<Stream, kStreams> streams_;
-  Reactor::Time connecting_since_{}, dialled_{};
+  Reactor::Time dialled_{}, ticked_{}, asked_{};
+  std::chrono::nanoseconds unanswered_{};     // for so long, as far as this process has run
+  std::string why_unanswered_;                // of the last dial that failed
+  bool turned_away_ = false;                  // that dial was
   std::deque<std::vector<std::byte>> notes_;  // unsent
   std::size_t note_sent_ = 0;                 // bytes of the first
   std::vector<std::byte> heard_;              // of the control stream, up to a part of a frame
@@ -189,7 +182,6 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   std::atomic<bool> leaving_{false};    // nothing is the reactor's any more
   std::optional<Reactor::Time> ended_;  // the control stream has; data may still be on their way
   std::string why_ended_;
-  bool dialler_ = false;  // the connection is this side's
   std::array<int, 2> data_fds_{-1, -1};
   std::atomic<bool> wants_room_{false};  // data_set_ tells of room
   // The wire's word, which it gives with its own lock held.

@@ -1,19 +1,34 @@
-// See remote_rank.h. How its connections come about: dialled from here, accepted from there, or
-// both.
+// See remote_rank.h. How its connection comes about: of two attempts, one dialled from here and one
+// accepted from there.
 #include <fmt/format.h>
 #include <sys/epoll.h>
 
+#include <algorithm>
+#include <chrono>
+#include <span>
 #include <utility>
 
-#include "core/error.h"
 #include "core/log.h"
+#include "core/settings.h"
 #include "transport/remote_rank.h"
 #include "transport/tcp_socket.h"
 
 namespace tutti {
 namespace {
 
+using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
+
+// A host that is not reached may be about to come up.
+constexpr auto kDialAgain = 100ms;
+// The kernel asks again ever more seldom, and so would hear late of one that has come up.
+constexpr auto kDialAfresh = 1000ms;
+// Others are asked when nothing has answered for so long, or when a dial was turned away; and then
+// so often.
+constexpr auto kAskOthers = 300ms, kAskOthersAgain = 500ms;
+// For how long a host may turn dials away: a firewall may do that in one direction alone, and the
+// rank dial once it is asked; but one that has died is to be known within a second.
+constexpr std::chrono::duration<double> kTurnedAway{0.7};
 
 }  // namespace
 
@@ -21,27 +36,40 @@ void RemoteRank::connect() {
   const std::lock_guard lock(mutex_);
   if (state_.load(std::memory_order_relaxed) != State::idle) return;
   state_.store(State::connecting, std::memory_order_release);
-  wire::fill_random(wire::writable_bytes_of(connection_));
-  connecting_since_ = dialled_ = Clock::now();
-  dialler_ = true;
-  for (std::uint32_t s = 0; s < streams(); ++s) dial(s);
-  reactor_.keep_awake(*this);
+  ticked_ = Clock::now();
+  if (!is_ready(theirs_)) dial();
+  reactor_.keep_awake(*this, ticked_ + kDialAgain);
 }
 
-void RemoteRank::dial(std::uint32_t stream) {
-  Dial& d = dials_[stream];
-  d = Dial{};
-  d.attempt.emplace(begin_to_connect(where_.address, where_.from), secret_);
-  if (d.attempt->ended()) {  // on_tick() tries again
-    d = Dial{};
-  } else {
-    reactor_.watch(d.fd(), EPOLLOUT, *this);
+void RemoteRank::dial() {
+  if (std::ranges::none_of(ours_.streams, [](const StreamCandidate& c) { return bool(c); })) {
+    ++ours_.number;
   }
+  const auto now = Clock::now();
+  for (std::uint32_t s = 0; s < streams(); ++s) {
+    StreamCandidate& c = ours_.streams[s];
+    if (c && (now - dialled_ < kDialAfresh || c.is_answered())) continue;
+    if (c) {
+      reactor_.unwatch(c.fd());
+      turned_away_ = false;
+    }
+    c = StreamCandidate(begin_to_connect(where_.address, where_.from), secret_,
+                        {self_, where_.member, s, StreamHello::asks, ours_.number},
+                        s == kControl && !chooses());
+    if (c) {
+      reactor_.watch(c.fd(), c.events(), *this);
+    } else {
+      has_failed(c);
+    }
+  }
+  dialled_ = now;
 }
 
-void RemoteRank::drop(Dial& d) {
-  if (d.fd() >= 0) reactor_.unwatch(d.fd());
-  d = Dial{};
+void RemoteRank::drop(Attempt& attempt) {
+  for (StreamCandidate& c : attempt.streams) {
+    if (c) reactor_.unwatch(c.fd());
+    c = {};
+  }
 }
 
 void RemoteRank::drop_streams() {
@@ -51,132 +79,106 @@ void RemoteRank::drop_streams() {
   }
 }
 
-void RemoteRank::dial_failed(const std::string& why) {
-  for (Dial& d : dials_) drop(d);
-  ended_ = Clock::now() - kLastData;
-  why_ended_ = why;
+bool RemoteRank::is_ready(const Attempt& attempt) const {
+  for (std::uint32_t s = 0; s < streams(); ++s) {
+    if (!attempt.streams[s].is_ready()) return false;
+  }
+  return true;
 }
 
-void RemoteRank::advance(std::uint32_t stream) {
-  Dial& d = dials_[stream];
-  if (!d.asked) {
-    // Where it fails, it closes the socket, whose number may be another one's at once.
-    reactor_.unwatch(d.fd());
-    if (d.attempt->step() == Introduction::State::failed) {
-      const Introduction failed = std::move(*d.attempt);
-      d = Dial{};
-      return introduction_failed(failed);
-    }
-    reactor_.watch(d.fd(), EPOLLIN, *this);
-    if (!d.attempt->ended()) return;
-    const SignedStreamHello hello = SignedStreamHello::of(
-        {self_, where_.member, stream, StreamHello::asks, connection_}, d.attempt->session());
-    // A fresh socket has room for so little.
-    if (write_exactly(d.attempt->socket(), wire::bytes_of(hello), Clock::now()) != IoResult::done) {
-      return drop(d);
-    }
-    d.asked = true;
-  }
-  take_verdict(stream);
+bool RemoteRank::is_answered() const {
+  const auto answered = [](const StreamCandidate& c) { return c.is_answered(); };
+  return std::ranges::any_of(ours_.streams, answered) ||
+         std::ranges::any_of(theirs_.streams, answered);
 }
 
-void RemoteRank::introduction_failed(const Introduction& attempt) {
-  using Reason = Introduction::Reason;
-  switch (attempt.reason()) {
-    case Reason::unreachable:
-      if (attempt.error() == ECONNREFUSED) {
-        return dial_failed(fmt::format("died (nothing listens at {})", place()));
-      }
-      why_ended_ = std::strerror(attempt.error());
-      return;
-    case Reason::stranger:
-    case Reason::other_version:
-      return dial_failed(
-          fmt::format("is lost (what answers at {} is no rank of this version of Tutti)", place()));
-    case Reason::wrong_answer:
-      return dial_failed(
-          fmt::format("is lost (what answers at {} does not know this job's secret)", place()));
-    default:  // its places for strangers were wanted, or it is about to go: on_tick() tries again
-      return;
-  }
-}
-
-void RemoteRank::take_verdict(std::uint32_t stream) {
-  Dial& d = dials_[stream];
-  switch (read_more(d.attempt->socket(), wire::writable_bytes_of(d.answer), d.answered)) {
-    case ReadResult::more:
-      return;
-    case ReadResult::closed:
-      return drop(d);
-    case ReadResult::whole:
-      break;
-  }
-  const SignedStreamHello answer = d.answer;
-  if (!answer.is_genuine(d.attempt->session()) || answer.hello.from != where_.member ||
-      answer.hello.to != self_) {
-    return dial_failed(fmt::format("is lost (the answer from {} was altered on its way)", place()));
-  }
-  if (answer.hello.verdict == StreamHello::use_mine) {
-    // It connects to this rank at the same time, and has the lower number.
-    for (Dial& other : dials_) drop(other);
+void RemoteRank::advance(Attempt& attempt, std::uint32_t stream) {
+  StreamCandidate& c = attempt.streams[stream];
+  const bool was_ready = c.is_ready();
+  // Where it fails, it closes the socket, whose number may be another one's at once.
+  reactor_.unwatch(c.fd());
+  if (c.step() == StreamCandidate::State::failed) {
+    if (&attempt == &ours_) has_failed(c);
+    c = {};
+    if (was_ready) drop(attempt);  // else this stream alone is dialled again
     return;
   }
-  if (answer.hello.verdict != StreamHello::accepted) {
-    return dial_failed(fmt::format("is lost (it refuses the connection at {})", place()));
+  reactor_.watch(c.fd(), c.events(), *this);
+  if (c.is_over()) {
+    // That the peer has chosen it, and what it has said since, may have come over the others.
+    StreamCandidate& control = attempt.streams[kControl];
+    if (stream != kControl && control.is_ready()) {
+      reactor_.unwatch(control.fd());
+      if (control.step() != StreamCandidate::State::failed) {
+        reactor_.watch(control.fd(), control.events(), *this);
+      }
+    }
+    const bool chosen = control.state() == StreamCandidate::State::chosen;
+    if (!chosen || !is_ready(attempt)) return drop(attempt);
   }
-  reactor_.unwatch(d.fd());
-  use(stream, std::move(d.attempt->socket()), d.attempt->session(), true);
+  settle(attempt);
+}
+
+void RemoteRank::has_failed(const StreamCandidate& dialled) {
+  turned_away_ = dialled.is_turned_away();
+  why_unanswered_ = dialled.why();
+  // Where it has chosen the other connection, it refuses this one.
+  if (!dialled.is_refused() || is_ready(theirs_)) return;
+  ended_ = Clock::now() - kLastData;
+  why_ended_ = fmt::format("is lost (it refuses the connection at {})", place());
 }
 
 void RemoteRank::accept(FileDescriptor socket, const StreamHello& hello,
                         const wire::Session& session) {
   const std::lock_guard lock(mutex_);
-  StreamHello answer{self_, where_.member, hello.stream, StreamHello::accepted, hello.connection};
-  const State state = state_.load(std::memory_order_relaxed);
-  const bool dialling =
-      std::ranges::any_of(dials_, [](const Dial& d) { return d.attempt.has_value(); });
-  const bool other = connection_ != hello.connection;
-  if (state == State::lost || state == State::up || hello.stream >= streams()) {
-    answer.verdict = StreamHello::refused;
-  } else if (dialling && self_ < where_.member) {
-    answer.verdict = StreamHello::use_mine;
-  }
-  const SignedStreamHello reply = SignedStreamHello::of(answer, session);
-  if (write_exactly(socket, wire::bytes_of(reply), Clock::now()) != IoResult::done ||
-      answer.verdict != StreamHello::accepted) {
-    return;
-  }
-  for (Dial& d : dials_) drop(d);
-  if (other) {
-    drop_streams();
-    connection_ = hello.connection;
-    dialler_ = false;
-  }
-  if (state == State::idle) {
-    state_.store(State::connecting, std::memory_order_release);
-    connecting_since_ = dialled_ = Clock::now();
-    reactor_.keep_awake(*this);
-  }
+  if (hello.connection < theirs_.number) return;  // the peer has given it up
+  const bool refuses = is_up() || is_lost() || hello.stream >= streams();
   tune_socket(socket);
-  use(hello.stream, std::move(socket), session, false);
+  watch_over(socket.fd());
+  StreamCandidate c(std::move(socket), session,
+                    {self_, where_.member, hello.stream,
+                     refuses ? StreamHello::refused : StreamHello::accepted, hello.connection},
+                    hello.stream == kControl && !chooses());
+  if (!c) return;
+  if (hello.connection > theirs_.number) drop(theirs_);
+  theirs_.number = hello.connection;
+  StreamCandidate& place = theirs_.streams[hello.stream];
+  if (place) reactor_.unwatch(place.fd());
+  place = std::move(c);
+  reactor_.watch(place.fd(), place.events(), *this);
+  settle(theirs_);
 }
 
-void RemoteRank::use(std::uint32_t stream, FileDescriptor socket, const wire::Session& session,
-                     bool connector) {
-  if (streams_[stream]) reactor_.unwatch(streams_[stream].fd());
-  streams_[stream] = Stream(std::move(socket), protection_, session, connector);
-  for (std::uint32_t s = 0; s < streams(); ++s) {
-    if (streams_[s]) continue;
-    // The peer may die before the other one is there.
-    reactor_.watch(streams_[stream].fd(), EPOLLRDHUP, *this);
+void RemoteRank::settle(Attempt& attempt) {
+  if (!is_ready(attempt)) return;
+  StreamCandidate& control = attempt.streams[kControl];
+  if (chooses()) {
+    // What has ended by now can still be made again; what was chosen cannot.
+    if (std::ranges::any_of(attempt.streams,
+                            [](const StreamCandidate& c) { return c.is_over(); }) ||
+        !control.choose()) {
+      return drop(attempt);
+    }
+  } else if (control.state() != StreamCandidate::State::chosen) {
     return;
   }
-  for (Dial& d : dials_) d = Dial{};
-  why_ended_.clear();
-  for (const Stream& s : streams_) {
-    if (s) reactor_.unwatch(s.fd());
+  use(attempt);
+}
+
+void RemoteRank::use(Attempt& attempt) {
+  for (std::uint32_t s = 0; s < streams(); ++s) {
+    StreamCandidate& c = attempt.streams[s];
+    reactor_.unwatch(c.fd());
+    streams_[s] = Stream(std::move(c.socket()), protection_, c.session(), &attempt == &ours_);
   }
-  watch_over(streams_[kControl].fd());
+  drop(ours_);
+  drop(theirs_);
+  // Whatever has become of the other attempt.
+  ended_.reset();
+  why_ended_.clear();
+  for (const std::uint32_t data : {kData, kApart}) {
+    if (streams_[data]) stop_watching_over(streams_[data].fd());
+  }
   reactor_.watch(streams_[kControl].fd(), EPOLLIN, *this);
   if (wire_->needs_stream()) {
     watch_data(0, streams_[kData].fd());
@@ -197,13 +199,37 @@ void RemoteRank::use(std::uint32_t stream, FileDescriptor socket, const wire::Se
   owner_.on_connected();
 }
 
-void RemoteRank::connect_anew() {
-  for (Dial& d : dials_) drop(d);
-  drop_streams();
-  wire::fill_random(wire::writable_bytes_of(connection_));
-  dialler_ = true;
-  dialled_ = Clock::now();
-  for (std::uint32_t s = 0; s < streams(); ++s) dial(s);
+Reactor::Time RemoteRank::keep_dialling(Reactor::Time now, bool& asks) {
+  // Time in which this process did not run, stopped or starved, says nothing of the peer.
+  const auto passed = std::min<std::chrono::nanoseconds>(now - ticked_, 2 * kDialAgain);
+  ticked_ = now;
+  unanswered_ = is_answered() ? 0ns : unanswered_ + passed;
+  std::chrono::duration<double> limit = setting_seconds("TUTTI_PEER_TIMEOUT");
+  if (turned_away_ && (limit.count() == 0 || limit > kTurnedAway)) limit = kTurnedAway;
+  if (limit.count() > 0 && unanswered_ > limit) {
+    ended_ = now - kLastData;
+    why_ended_ = why_unreached(limit);
+    return now;
+  }
+  const bool missing = std::ranges::any_of(std::span(ours_.streams).first(streams()),
+                                           [](const StreamCandidate& c) { return !c; });
+  if (now - dialled_ >= (missing ? kDialAgain : kDialAfresh) && !is_ready(theirs_)) dial();
+  asks = (turned_away_ || unanswered_ >= kAskOthers) && now - asked_ >= kAskOthersAgain;
+  if (asks) asked_ = now;
+  return now + kDialAgain;
+}
+
+std::string RemoteRank::why_unreached(std::chrono::duration<double> limit) const {
+  const std::string no_other =
+      fmt::format("and no connection has come from there for {:.1f} s", limit.count());
+  if (turned_away_) {
+    return fmt::format("has died, or a firewall turns connections away (nothing listens at {}, {})",
+                       place(), no_other);
+  }
+  return fmt::format(
+      "is out of reach (no connection to {} comes about{}, {}, TUTTI_PEER_TIMEOUT: its host is "
+      "down, or a firewall drops connections both ways)",
+      place(), why_unanswered_.empty() ? "" : fmt::format(" ({})", why_unanswered_), no_other);
 }
 
 }  // namespace tutti

@@ -198,6 +198,12 @@ void watch_over(int fd) {
       static_cast<int>(std::min<std::int64_t>(limit.count(), INT32_MAX)));
 }
 
+void stop_watching_over(int fd) {
+  const int off = 0;
+  ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &off, sizeof off);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &off, sizeof off);
+}
+
 void acknowledge(int fd) {
   const int on = 1;
   ::setsockopt(fd, IPPROTO_TCP, TCP_QUICKACK, &on, sizeof on);
@@ -222,6 +228,7 @@ bool has_delivered(int fd) {
 FileDescriptor begin_to_connect(const SocketAddress& address, const SocketAddress& from) {
   return start_connecting(address, [&](const FileDescriptor& socket) {
     tune_socket(socket);
+    watch_over(socket.fd());
     if (from.family() != address.family()) return;
     // So that what the others see is the interface that was chosen; if that fails, any will do.
     const int on = 1;

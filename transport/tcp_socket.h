@@ -38,6 +38,7 @@ void tune_socket(const FileDescriptor& socket);
 /// Besides: the connection ends when the other host has not answered for TUTTI_PEER_TIMEOUT. Not
 /// for sockets whose reader may be slow: a full window counts as no answer.
 void watch_over(int fd);
+void stop_watching_over(int fd);
 
 /// Acknowledges now what has come: a peer that leaves waits for that alone, and the kernel, with
 /// nothing to send it along with, waits 40 ms.
@@ -50,7 +51,7 @@ bool has_hung_up(int fd);
 bool has_ended(int fd);
 
 /// Begins to connect from `from` (its port is ignored); an empty socket, with errno, where that
-/// fails at once. Writable when it is decided.
+/// fails at once. Writable when it is decided. Watched over.
 FileDescriptor begin_to_connect(const SocketAddress& address, const SocketAddress& from);
 
 }  // namespace tutti
