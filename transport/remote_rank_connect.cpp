@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/log.h"
+#include "core/settings.h"
 #include "transport/remote_rank.h"
 #include "transport/tcp_socket.h"
 
@@ -203,7 +204,10 @@ Reactor::Time RemoteRank::keep_dialling(Reactor::Time now, bool& asks) {
   const auto passed = std::min<std::chrono::nanoseconds>(now - ticked_, 2 * kDialAgain);
   ticked_ = now;
   unanswered_ = is_answered() ? 0ns : unanswered_ + passed;
-  std::chrono::duration<double> limit = silence_limit();
+  // A network that is down for less than TUTTI_PEER_TIMEOUT harms nobody: the next dial comes
+  // after.
+  std::chrono::duration<double> limit = setting_seconds("TUTTI_PEER_TIMEOUT");
+  if (limit.count() > 0) limit += kDialAfresh;
   if (turned_away_ && (limit.count() == 0 || limit > kTurnedAway)) limit = kTurnedAway;
   if (limit.count() > 0 && unanswered_ > limit) {
     ended_ = now - kLastData;
@@ -226,8 +230,9 @@ std::string RemoteRank::why_unreached(std::chrono::duration<double> limit) const
                        place(), no_other);
   }
   return fmt::format(
-      "is out of reach (no connection to {} comes about{}, {}, TUTTI_PEER_TIMEOUT: its host is "
-      "down, or a firewall drops connections both ways)",
+      "is out of reach (no connection to {} comes about{}, {}, TUTTI_PEER_TIMEOUT and a second: "
+      "its "
+      "host is down, or a firewall drops connections both ways)",
       place(), why_unanswered_.empty() ? "" : fmt::format(" ({})", why_unanswered_), no_other);
 }
 
