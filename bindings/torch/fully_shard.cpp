@@ -9,7 +9,9 @@
 #include <cstring>
 #include <utility>
 
+#include "bindings/torch/declare_units.h"
 #include "core/error.h"
+#include "parallel/agreement.h"
 
 namespace tutti::libtorch {
 
@@ -22,13 +24,11 @@ using torch::autograd::variable_list;
 class FullyShard::UnitState {
  public:
   UnitState(std::size_t place, const Unit& unit, std::vector<NamedTensor> of_it)
-      : number(place),
-        name(unit.name),
-        module(unit.module),
-        parameters(std::move(of_it)),
-        arrivals(parameters.size()) {}
+      : number(place), name(unit.name), parameters(std::move(of_it)), arrivals(parameters.size()) {}
 
-  void make_views(const parallel::UnitLayout& layout, at::ScalarType type) {
+  /// What arrives of parameter p goes to take(p, gradient).
+  void make_views(const parallel::UnitLayout& layout, at::ScalarType type,
+                  const std::function<Tensor(std::size_t p, const Tensor& gradient)>& take) {
     storage_ = c10::Storage(c10::Storage::use_byte_size_t(), layout.full() * c10::elementSize(type),
                             c10::DataPtr(nullptr, c10::Device(c10::kCPU)), nullptr, false);
     for (std::size_t p = 0; p < parameters.size(); ++p) {
@@ -37,6 +37,8 @@ class FullyShard::UnitState {
           at::empty({0}, at::TensorOptions().dtype(type))
               .set_(storage_, static_cast<std::int64_t>(layout.offset(p)), t.sizes(), t.strides());
       views_.push_back(view);
+      t.set_data(view);
+      hooks.emplace_back(t, [take, p](const Tensor& gradient) { return take(p, gradient); });
     }
     nothing_ = at::empty({0}, at::TensorOptions().dtype(type));
     offset_ = (parameters.empty() ? 0 : layout.offset(0)) * c10::elementSize(type);
@@ -60,13 +62,11 @@ class FullyShard::UnitState {
 
   const std::size_t number;
   const std::string name;
-  torch::nn::Module* const module;
   std::vector<NamedTensor> parameters;
-  std::vector<unsigned> hooks;
-  // Whose gradient has been there in this step, and since its gradients' buffer was begun; and who
-  // was told to make it there.
+  std::vector<GradientArrival> hooks;
+  // Whose gradient has been there in this step, and since its gradients' buffer was begun.
   struct Arrivals {
-    bool ever = false, in_buffer = false, expected = false;
+    bool ever = false, in_buffer = false;
   };
   std::vector<Arrivals> arrivals;
   bool backward = false;      // now
@@ -147,56 +147,34 @@ FullyShard::FullyShard(const parallel::ShardedAxes& axes, const std::vector<Unit
                        const parallel::Policy& policy, const Treat& treat)
     : axes_(axes), alive_(c10::make_intrusive<Alive>(this)) {
   std::vector<parallel::Unit> declared;
-  std::vector<Tensor> taken;
-  for (const Unit& unit : units) {
-    if (unit.module == nullptr) {
-      throw Error(ErrorCode::invalid_argument, fmt::format("unit '{}' has no module", unit.name));
+  const auto declare = [&] {
+    std::vector<Tensor> taken;
+    for (const Unit& unit : units) {
+      std::vector<NamedTensor> own = parameters_of_unit(unit, policy, taken);
+      declared.push_back(declared_unit(unit, own, treat));
+      units_.push_back(std::make_unique<UnitState>(units_.size(), unit, std::move(own)));
     }
-    parallel::Unit& d = declared.emplace_back();
-    d.name = unit.name;
-    d.reshard = unit.reshard;
-    std::vector<NamedTensor> own;
-    for (NamedTensor& p : trained_parameters(*unit.module)) {
-      if (std::ranges::any_of(taken, [&](const Tensor& t) { return t.is_same(p.tensor); }))
-        continue;
-      const DataType type = data_type(p.tensor.scalar_type(), p.name);
-      if (type != policy.precision.master && type != policy.precision.compute) {
-        throw Error(ErrorCode::invalid_argument,
-                    fmt::format("the parameter {} of unit '{}' is {}, but the policy's types are "
-                                "{} and, for the master, {}",
-                                p.name, unit.name, describe(p.tensor),
-                                tutti::name(policy.precision.compute),
-                                tutti::name(policy.precision.master)));
-      }
-      const auto count = static_cast<std::size_t>(p.tensor.numel());
-      const Treatment treatment = treat ? treat(p) : Treatment();
-      // Shape and type are compared too, as parts of the name.
-      d.parameters.push_back(
-          {.name = p.name + " " + describe(p.tensor),
-           .count = count,
-           .rows = count > 0 && p.tensor.dim() > 0 ? static_cast<std::size_t>(p.tensor.size(0)) : 1,
-           .weight_decay = treatment.weight_decay,
-           .in_norm = treatment.in_norm});
-      taken.push_back(p.tensor);
-      own.push_back(std::move(p));
-    }
-    units_.push_back(std::make_unique<UnitState>(units_.size(), unit, std::move(own)));
+  };
+  if (axes.shard != nullptr) {
+    parallel::RollCall ranks(*axes.shard, axes.replicate);
+    parallel::together(ranks, "what is sharded", declare);
   }
   engine_ = std::make_unique<parallel::ShardedDataParallel>(std::move(declared), policy, axes);
 
+  places_ = std::make_shared<const GradientPlaces>(
+      [this](const Tensor& parameter) { return place(parameter); });
   const at::NoGradGuard no_grad;
   for (auto& u : units_) {
     for (std::size_t p = 0; p < u->parameters.size(); ++p) {
       const Tensor values = u->parameters[p].tensor.to(scalar_type(policy.precision.master));
       engine_->load({u->number, p}, values.const_data_ptr());
-    }
-    u->make_views(engine_->layout(u->number), scalar_type(policy.precision.compute));
-    for (std::size_t p = 0; p < u->parameters.size(); ++p) {
-      u->hooks.push_back(u->parameters[p].tensor.register_hook(
-          [this, &state = *u, p](const Tensor& g) { return arrived(state, p, g); }));
       ids_[u->parameters[p].tensor.unsafeGetTensorImpl()] = {u->number, p};
     }
-    gradients_to(*u->module, [this](const Tensor& parameter) { return place(parameter); });
+    u->make_views(engine_->layout(u->number), scalar_type(policy.precision.compute),
+                  [this, &state = *u](std::size_t p, const Tensor& gradient) {
+                    return arrived(state, p, gradient);
+                  });
+    gradients_to(*units[u->number].module, places_);
   }
   if (policy.precision.buffer) convert_buffers(units, scalar_type(*policy.precision.buffer));
   engine_->share_parameters();
@@ -205,10 +183,6 @@ FullyShard::FullyShard(const parallel::ShardedAxes& axes, const std::vector<Unit
 FullyShard::~FullyShard() {
   alive_->self = nullptr;
   for (auto& u : units_) {
-    gradients_to(*u->module, {});
-    for (std::size_t p = 0; p < u->hooks.size(); ++p) {
-      u->parameters[p].tensor.remove_hook(u->hooks[p]);
-    }
     u->forget_gradients();
     u->hide();
   }
@@ -239,7 +213,6 @@ void FullyShard::leave_backward(UnitState& u) {
   u.forget_gradients();
   u.hide();
   for (std::size_t p = 0; p < u.arrivals.size(); ++p) {
-    u.arrivals[p].expected = false;
     if (std::exchange(u.arrivals[p].in_buffer, true)) continue;
     const parallel::UnitParameter& missing = engine_->unit(u.number).parameters[p];
     const std::size_t element = size_of(engine_->policy().precision.gradient);
@@ -271,25 +244,24 @@ Tensor FullyShard::forward(std::size_t unit, const Layer& body, const Tensor& in
   return graph ? ShardedEvents::Output::apply(output, this, &u) : output;
 }
 
-// A parameter that is used twice has its gradients added up before they arrive: the second one goes
-// elsewhere. So do those that the engine adds up in another type.
+// Where the engine adds gradients up in another type, they arrive by autograd.
 GradientPlace FullyShard::place(const Tensor& parameter) {
   const auto id = ids_.find(parameter.unsafeGetTensorImpl());
   if (id == ids_.end()) return {};
   UnitState& u = *units_[id->second.unit];
-  UnitState::Arrivals& arrival = u.arrivals[id->second.parameter];
   const parallel::Precision& types = engine_->policy().precision;
-  if (!u.backward || arrival.expected || types.gradient != types.compute) return {};
-  arrival.expected = true;
+  if (!u.backward || types.gradient != types.compute) return {};
+  UnitState::Arrivals& arrival = u.arrivals[id->second.parameter];
+  arrival.ever = true;
   return {
       tensor_over(engine_->gradient(id->second), parameter.sizes(), scalar_type(types.gradient)),
-      arrival.in_buffer};
+      std::exchange(arrival.in_buffer, true)};
 }
 
 // Runs before autograd accumulates the gradient: that is done here, into the engine's memory. What
 // is returned is taken over as .grad(), without a copy, and is forgotten when the unit is left.
 Tensor FullyShard::arrived(UnitState& u, std::size_t p, const Tensor& gradient) {
-  if (!gradient.defined()) return gradient;  // it comes later
+  if (!gradient.defined()) return gradient;  // it is there already, or comes later
   const at::NoGradGuard no_grad;
   const NamedTensor& parameter = u.parameters[p];
   check_gradient(gradient, parameter.name);
@@ -304,13 +276,12 @@ Tensor FullyShard::arrived(UnitState& u, std::size_t p, const Tensor& gradient) 
   const Tensor sum = tensor_over(memory, parameter.tensor.sizes(),
                                  scalar_type(engine_->policy().precision.gradient));
   UnitState::Arrivals& arrival = u.arrivals[p];
-  if (arrival.in_buffer && !arrival.expected) {
+  arrival.ever = true;
+  if (std::exchange(arrival.in_buffer, true)) {
     sum.add_(gradient);
-  } else if (gradient.const_data_ptr() != memory) {
+  } else {
     sum.copy_(gradient);
   }
-  arrival.expected = false;
-  arrival.in_buffer = arrival.ever = true;
   parameter.tensor.mutable_grad().reset();
   return tensor_over(memory, parameter.tensor.sizes(), parameter.tensor.scalar_type());
 }

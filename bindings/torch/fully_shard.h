@@ -15,7 +15,8 @@
 // they have elements only while their unit's forward or backward runs, and in read_parameters(). At
 // other times their size is [0], and what uses them gets an error of torch about sizes.
 // .grad() stays undefined: gradients are in the engine's shards. On the way there Linear and the
-// layers of tensor_parallel.h make them in the engine's memory; those of other modules are copied.
+// layers of tensor_parallel.h make them in the engine's memory; those of other modules are copied,
+// after the hooks that the parameter has.
 //
 // Units may be nested, one's forward in another's body: so does a unit of all that is in no other
 // (embedding and head with tied weights) stay gathered for a whole step.
@@ -49,8 +50,8 @@ class FullyShard {
   /// that compute in the one type that they were made for (tensor_parallel.h). They get `compute`,
   /// and the modules' buffers `buffer`. Those that are not trained stay as they are, whole on
   /// every rank. Throws
-  /// Error(mismatch) on all ranks where they differ in parameters or policy,
-  /// Error(invalid_argument) as DataParallel. The axes outlive it.
+  /// Error(mismatch) on all ranks where they differ in parameters or policy, or where some have
+  /// what cannot be sharded, Error(invalid_argument) where all have that. The axes outlive it.
   FullyShard(const parallel::ShardedAxes& axes, const std::vector<Unit>& units,
              const parallel::Policy& policy = parallel::Policy::fsdp(), const Treat& treat = {});
   ~FullyShard();
@@ -58,7 +59,8 @@ class FullyShard {
   FullyShard& operator=(const FullyShard&) = delete;
 
   /// body(input), with the unit's parameters there, now and in backward. All ranks go through the
-  /// units in the same order. What `body` throws ends the operation on all ranks.
+  /// units in the same order. What `body` throws ends the operation on all ranks. Nothing is done
+  /// in place to the tensor that `body` gets, or to the one that comes back: torch refuses it.
   Tensor forward(std::size_t unit, const Layer& body, const Tensor& input);
 
   /// `loss` (a scalar): its gradients, reduced to the engine's shards. Throws Error(mismatch) on
@@ -100,6 +102,7 @@ class FullyShard {
   const parallel::ShardedAxes axes_;
   std::vector<std::unique_ptr<UnitState>> units_;
   ByParameter<parallel::ParameterId> ids_;
+  std::shared_ptr<const GradientPlaces> places_;
   std::unique_ptr<parallel::ShardedDataParallel> engine_;
   bool allow_unused_ = false, synchronises_ = true;
   c10::intrusive_ptr<Alive> alive_;

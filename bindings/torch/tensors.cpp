@@ -7,6 +7,7 @@
 #include <torch/headeronly/version.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "core/error.h"
 
@@ -99,6 +100,12 @@ std::string describe(const Tensor& tensor) {
 
 Tensor tensor_over(void* memory, at::IntArrayRef sizes, at::ScalarType type) {
   return at::from_blob(memory, sizes, at::TensorOptions().dtype(type));
+}
+
+Tensor tensor_over(std::shared_ptr<void> memory, at::IntArrayRef sizes, at::ScalarType type) {
+  void* const data = memory.get();
+  return at::from_blob(
+      data, sizes, [kept = std::move(memory)](void*) {}, at::TensorOptions().dtype(type));
 }
 
 std::string what_of(const std::exception& e) {

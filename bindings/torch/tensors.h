@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,8 @@ at::ScalarType scalar_type(DataType type);
 std::string describe(const Tensor& tensor);
 /// Contiguous, over memory that somebody else owns.
 Tensor tensor_over(void* memory, at::IntArrayRef sizes, at::ScalarType type);
+/// The same, keeping the memory.
+Tensor tensor_over(std::shared_ptr<void> memory, at::IntArrayRef sizes, at::ScalarType type);
 /// What went wrong, to be told to other ranks: torch's errors without their backtraces.
 std::string what_of(const std::exception& e);
 /// Throws Error(invalid_usage) where the layer's matrix is hidden: outside of its unit's forward.

@@ -83,9 +83,11 @@ DataParallel::DataParallel(Axis& axis, std::vector<Parameter> parameters, DataPa
   layout_ = lay_out(parameters_, order, policy_);
   RollCall ranks(axis_, nullptr);
   agree_on_memory(ranks, "data parallel (all gradients)", layout_.bytes);
-  flat_ = Buffer(layout_.bytes, memory_);
-  reduction_ = make_reduction(policy_, parameters_, memory_);
-  reduction_->bind(layout_, flat_.data());
+  together(ranks, "data parallel", [&] {
+    flat_ = shared_buffer(layout_.bytes, memory_);
+    reduction_ = make_reduction(policy_, parameters_, *memory_);
+    reduction_->bind(layout_, flat_->data());
+  });
   order_known_ = !policy_.learn_order;
   ready_.resize(parameters_.size());
   added_.resize(parameters_.size());
@@ -105,7 +107,7 @@ DataParallel::~DataParallel() {
 }
 
 void DataParallel::zero() {
-  if (flat_.size() > 0) std::memset(flat_.data(), 0, flat_.size());
+  if (flat_->size() > 0) std::memset(flat_->data(), 0, flat_->size());
 }
 
 void DataParallel::ready(std::size_t i) {
@@ -159,7 +161,7 @@ void DataParallel::fill_missing() {
   for (const std::uint32_t i : absent_) {
     const Bucket& bucket = layout_.buckets[layout_.bucket_of[i]];
     constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-    convert(&kNan, DataType::float32, flat_.data() + bucket.offset, bucket.type, 1);
+    convert(&kNan, DataType::float32, flat_->data() + bucket.offset, bucket.type, 1);
   }
 }
 
@@ -232,7 +234,7 @@ DataParallel::Statistics DataParallel::statistics() const {
   Statistics result = statistics_;
   result.buckets = layout_.buckets.size();
   for (const Bucket& b : layout_.buckets) result.gradient_bytes += b.count * size_of(b.type);
-  result.memory = memory_;
+  result.memory = *memory_;
   return result;
 }
 

@@ -1,0 +1,19 @@
+// What FullyShard takes from a module: the parameters of a unit, and how the engine has them.
+#pragma once
+
+#include <vector>
+
+#include "fully_shard.h"
+
+namespace tutti::libtorch {
+
+/// The trained parameters of a unit, less those of units before it, which `taken` has; they are
+/// added to it. Throws Error(invalid_argument), with the parameter and the unit, for one that
+/// cannot be sharded by this policy.
+std::vector<NamedTensor> parameters_of_unit(const FullyShard::Unit& unit,
+                                            const parallel::Policy& policy,
+                                            std::vector<Tensor>& taken);
+parallel::Unit declared_unit(const FullyShard::Unit& unit,
+                             const std::vector<NamedTensor>& parameters, const Treat& treat);
+
+}  // namespace tutti::libtorch
