@@ -34,7 +34,7 @@ constexpr auto kOneLaunch = 5s;
 // That is no proof: ranks may also be started by hand, one after the other.
 constexpr auto kForOwnRankZero = 5s;
 constexpr auto kForProof = 1s;
-constexpr auto kPause = 20ms;
+constexpr auto kLookAgain = 20ms;
 
 /// What a file says.
 struct Note {
@@ -61,7 +61,7 @@ std::optional<std::string> text_of(const std::string& path) {
   return std::string(text.data(), static_cast<std::size_t>(got));
 }
 
-std::int64_t milliseconds(WallTime time) {
+std::int64_t epoch_ms(WallTime time) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(time.time_since_epoch()).count();
 }
 
@@ -69,8 +69,8 @@ std::int64_t milliseconds(WallTime time) {
 std::string text_from(const UniqueId& id, const Launch& launch) {
   std::array<char, 256> host{};
   ::gethostname(host.data(), host.size() - 1);
-  return fmt::format("{}\n{} pid {} on {}\n", to_string(id), milliseconds(launch.started),
-                     ::getpid(), host.data());
+  return fmt::format("{}\n{} pid {} on {}\n", to_string(id), epoch_ms(launch.started), ::getpid(),
+                     host.data());
 }
 
 /// Throws Error(invalid_argument) for what text_from() did not write.
@@ -164,7 +164,7 @@ UniqueId read_id_file(const std::string& path, int rank, const Launch& launch,
                               rank, path, why),
                   0);
     }
-    pause_for(kPause);
+    pause_for(kLookAgain);
   }
 }
 
