@@ -2,6 +2,7 @@
 #include "bootstrap/environment.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -10,14 +11,15 @@
 #include <atomic>
 #include <charconv>
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
+#include <filesystem>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "bootstrap/id_file.h"
 #include "bootstrap/id_handover.h"
+#include "bootstrap/process_start.h"
 #include "bootstrap/rendezvous_protocol.h"
 #include "core/error.h"
 #include "core/settings.h"
@@ -121,17 +123,6 @@ void check_against_plain_variables(const Launcher& launcher, const Placement& pl
                   *rank, *size, launcher.rank, placement.rank, launcher.size, placement.size));
 }
 
-/// What distinguishes processes that have had the same pid: the time of start, in clock ticks.
-std::string start_time(pid_t pid) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  const std::string stat((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  // Field 22; the name (field 2) may hold anything, but ends with the last parenthesis.
-  std::size_t at = stat.rfind(')');
-  for (int field = 2; field < 22 && at != std::string::npos; ++field) at = stat.find(' ', at + 1);
-  if (at == std::string::npos) return "?";
-  return stat.substr(at + 1, stat.find(' ', at + 1) - at - 1);
-}
-
 /// MPICH names no job. But PMI_FD is a socket pair that the launcher's proxy on this host made, one
 /// proxy for each job, and the kernel remembers by whom: this holds through wrapper scripts. The
 /// parent is the next best.
@@ -145,7 +136,7 @@ std::string mpich_job() {
       proxy = credentials.pid;
     }
   }
-  return fmt::format("mpich-{}-{}", proxy, start_time(proxy));
+  return fmt::format("mpich-{}-{}", proxy, start_ticks(proxy));
 }
 
 /// A name that all ranks of this job have and no other job of this user on this host has.
@@ -164,11 +155,39 @@ std::string job_name(const Launcher& launcher) {
   if (name == "Slurm")
     return fmt::format("slurm-{}.{}", need("SLURM_JOB_ID"), need("SLURM_STEP_ID"));
   if (name == "torchrun") {
-    return fmt::format("torchrun-{}-{}-{}:{}", variable("TORCHELASTIC_RUN_ID").value_or(""),
+    // Launches may have the same of all the others. This one is a file of each rank, in a folder
+    // that torchrun makes for each launch and attempt.
+    const std::filesystem::path file = variable("TORCHELASTIC_ERROR_FILE").value_or("");
+    return fmt::format("torchrun-{}-{}-{}:{}-{}", variable("TORCHELASTIC_RUN_ID").value_or(""),
                        variable("TORCHELASTIC_RESTART_COUNT").value_or(""), need("MASTER_ADDR"),
-                       need("MASTER_PORT"));
+                       need("MASTER_PORT"), file.parent_path().parent_path().string());
   }
   return need("TUTTI_UNIQUE_ID");
+}
+
+/// The same for ranks on several hosts, where fewer variables are alike: what the launcher calls
+/// the job on each of them.
+Launch launch_of(const Launcher& launcher) {
+  Launch launch;
+  launch.started = process_start();
+  const std::string_view name = launcher.name;
+  const auto all = [](std::initializer_list<const char*> names) {
+    return std::ranges::all_of(names, [](const char* n) { return variable(n).has_value(); });
+  };
+  if (name == "Open MPI" && all({"PMIX_NAMESPACE"})) {
+    launch.job = "openmpi-" + *variable("PMIX_NAMESPACE");
+    launch.unique = true;
+  } else if (name == "Slurm" && all({"SLURM_JOB_ID", "SLURM_STEP_ID"})) {
+    launch.job =
+        fmt::format("slurm-{}.{}-{}", *variable("SLURM_JOB_ID"), *variable("SLURM_STEP_ID"),
+                    variable("SLURM_RESTART_COUNT").value_or("0"));
+    launch.unique = true;
+  } else if (name == "torchrun" && all({"MASTER_PORT"})) {
+    // The restart count is each host's own, and the master's address may be written differently.
+    launch.job = fmt::format("torchrun-{}-{}", variable("TORCHELASTIC_RUN_ID").value_or(""),
+                             *variable("MASTER_PORT"));
+  }
+  return launch;
 }
 
 void need_one_host(const Launcher& launcher, const Placement& placement) {
@@ -181,15 +200,21 @@ void need_one_host(const Launcher& launcher, const Placement& placement) {
     evidence = fmt::format("{} is {}", launcher.hosts, *hosts);
   }
   if (evidence.empty()) return;
-  throw Error(ErrorCode::invalid_usage,
-              fmt::format("the {} ranks of this {} job are on several hosts ({}), so they cannot "
-                          "meet through this one: set TUTTI_ID_FILE to the path of a file that all "
-                          "of them see (on a shared file system), or pass a unique id in "
-                          "TUTTI_UNIQUE_ID",
-                          placement.size, launcher.name, evidence));
+  throw Error(
+      ErrorCode::invalid_usage,
+      fmt::format("the {} ranks of this {} job are on several hosts ({}), and have not been "
+                  "told where they meet. They can be: {}",
+                  placement.size, launcher.name, evidence, fmt::join(kWaysAcrossHosts, "; ")));
 }
 
 }  // namespace
+
+const std::array<std::string_view, 4> kWaysAcrossHosts{
+    "by TUTTI_ID_FILE, set on all ranks to a path on a file system that all hosts share",
+    "by a channel of the program's own (MPI_Bcast, a key-value store): rank 0 sends the 128 bytes "
+    "of make_unique_id(MeetingPlace::among_hosts()), and all call Communicator::create() with them",
+    "by the same id as text in TUTTI_UNIQUE_ID",
+    "in PyTorch by init_process_group(\"tutti\"), which needs none of these"};
 
 Placement placement_from_environment() {
   const Launcher* launcher = find_launcher();
@@ -219,12 +244,13 @@ SharedId unique_id_from_environment(const Placement& placement, std::chrono::nan
   // The n-th world that this process joins is the n-th of every rank.
   static std::atomic<unsigned> worlds{0};
   const unsigned world = worlds.fetch_add(1);
-  if (std::string path = setting_text("TUTTI_ID_FILE"); !path.empty()) {
-    if (world > 0) path += fmt::format(".{}", world);
-    if (placement.rank != 0) return {read_id_file(path, placement.rank, timeout), ""};
+  if (const std::string path = setting_text("TUTTI_ID_FILE"); !path.empty()) {
+    const Launch launch = launch_of(*launcher);
+    const std::string file = id_file_of(path, launch, world);
+    if (placement.rank != 0) return {read_id_file(file, placement.rank, launch, timeout), ""};
     const UniqueId id = make_unique_id(MeetingPlace::among_hosts());
-    write_id_file(path, id);
-    return {id, path};
+    write_id_file(file, id, launch);
+    return {id, file};
   }
   need_one_host(*launcher, placement);
   const std::string job = fmt::format("{}#{}", job_name(*launcher), world);

@@ -1,8 +1,10 @@
 // Who am I? Rank, size and rendezvous from the variables of the launcher that started this process.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <string>
+#include <string_view>
 
 #include "bootstrap/unique_id.h"
 
@@ -17,6 +19,9 @@ struct Placement {
 /// From the environment alone; contradictory or malformed variables throw Error(invalid_usage) that
 /// names the variable and its value.
 Placement placement_from_environment();
+
+/// How ranks on several hosts can be told where they meet, for messages.
+extern const std::array<std::string_view, 4> kWaysAcrossHosts;
 
 /// The id that all ranks of `placement` share. `tutti run` passes it (TUTTI_UNIQUE_ID); under the
 /// other launchers rank 0 makes it and hands it to the local ranks of the same user over an

@@ -25,7 +25,7 @@ enum class FrameType : std::uint32_t {
   hello = 1,      // rank -> server
   placement = 2,  // server -> rank
   have = 3,       // rank -> server
-  trouble = 4,    // rank -> server
+  trouble = 4,    // rank -> server; in place of a hello: the rank cannot join
   go = 5,         // server -> rank
   failed = 6,     // server -> rank
   child = 7,      // rank -> its parent

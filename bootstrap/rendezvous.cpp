@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,6 +22,7 @@
 #include "bootstrap/rendezvous_tree.h"
 #include "core/background.h"
 #include "core/error.h"
+#include "core/log.h"
 #include "transport/introduction.h"
 #include "transport/socket.h"
 
@@ -35,6 +37,7 @@ constexpr auto kGrace = 1s;            // beyond the deadline, for the server to
 constexpr int kMostRejections = 6;     // and for kRefusedFor
 constexpr auto kParentPatience = 20s;  // for another rank to prove itself; or half of what is left
 constexpr auto kLongestPause = 100ms;  // between two attempts
+constexpr auto kToRefuse = 2s;         // to say why this rank does not come
 
 constexpr std::string_view kGone =
     "the process that made the unique id has ended, the ranks of this id have met already, or the "
@@ -52,10 +55,7 @@ class Client {
         deadline_(deadline) {}
 
   Roster meet(std::span<const std::byte> mine) {
-    while (!introduce()) {
-      pause_ = std::min<Clock::duration>(2 * pause_, kLongestPause);
-      pause_for(pause_);
-    }
+    find_server();
     send_hello(mine);
     // The server gives up at our deadline too, and then knows who is missing.
     deadline_ = deadline_ > Deadline::max() - kGrace ? Deadline::max() : deadline_ + kGrace;
@@ -68,8 +68,20 @@ class Client {
     return std::move(*roster_);
   }
 
+  void refuse(const Error& why) {
+    find_server();
+    report(Error(why.code(), fmt::format("{} cannot join: {}", me_, why.what()), rank_));
+  }
+
  private:
   // --- the server's trust ---
+
+  void find_server() {
+    while (!introduce()) {
+      pause_ = std::min<Clock::duration>(2 * pause_, kLongestPause);
+      pause_for(pause_);
+    }
+  }
 
   /// Connects and proves both sides to each other. False: worth another attempt.
   bool introduce() {
@@ -339,6 +351,14 @@ Roster rendezvous(const UniqueId& id, int rank, int size, std::span<const std::b
                             rank, size, mine.size(), kMaxCardBytes));
   }
   return Client(id, rank, size, deadline_after(timeout)).meet(mine);
+}
+
+void refuse_rendezvous(const UniqueId& id, int rank, int size, const Error& why) noexcept {
+  try {
+    Client(id, rank, size, deadline_after(kToRefuse)).refuse(why);
+  } catch (const std::exception& error) {  // they wait for this rank until their time is up
+    log().debug("{}", error.what());
+  }
 }
 
 }  // namespace tutti

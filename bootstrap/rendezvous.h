@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "bootstrap/unique_id.h"
+#include "core/error.h"
 
 namespace tutti {
 
@@ -47,5 +48,9 @@ class Roster {
 /// another rank cannot be reached.
 Roster rendezvous(const UniqueId& id, int rank, int size, std::span<const std::byte> mine,
                   std::chrono::nanoseconds timeout);
+
+/// Rank `rank` of `size` cannot join, because of `why`: the others get that as their error, as far
+/// as the server can be told within a moment. Throws nothing.
+void refuse_rendezvous(const UniqueId& id, int rank, int size, const Error& why) noexcept;
 
 }  // namespace tutti

@@ -13,6 +13,7 @@
 
 #include "bootstrap/rendezvous_tree.h"
 #include "core/error.h"
+#include "transport/rank_listener.h"
 
 namespace tutti {
 namespace {
@@ -23,36 +24,20 @@ constexpr auto kPatience = 5s;  // for a child to say who it is
 // What epoll says: the number of a place in the waiting room, or one of these.
 constexpr std::uint64_t kListener = WaitingRoom::kPlaces, kFirstChild = kListener + 1;
 
-/// At the address of this host that `server`, a connection, has; at any port.
-FileDescriptor listen_beside(const FileDescriptor& server) {
-  SocketAddress address = bound_address(server);
-  if (address.family() == AF_INET) {
-    sockaddr_in ipv4{};
-    std::memcpy(&ipv4, &address.storage, sizeof ipv4);
-    ipv4.sin_port = 0;
-    std::memcpy(&address.storage, &ipv4, sizeof ipv4);
-  } else {
-    sockaddr_in6 ipv6{};
-    std::memcpy(&ipv6, &address.storage, sizeof ipv6);
-    ipv6.sin6_port = 0;
-    std::memcpy(&address.storage, &ipv6, sizeof ipv6);
-  }
-  return listen_at(address);
-}
-
 }  // namespace
 
 RendezvousChildren::RendezvousChildren(int rank, int size, const wire::Bytes32& secret,
                                        const FileDescriptor& server)
     : rank_(rank),
       size_(size),
-      listener_(listen_beside(server)),
+      listener_(listen_for_ranks(with_port(bound_address(server), 0))),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       waiting_room_(fmt::format("rendezvous: rank {}", rank), secret),
       next_child_(kFirstChild) {
   if (!listener_ || !epoll_) {
-    throw_system_error(fmt::format(
-        "rendezvous: rank {} of {} cannot listen for other ranks (see `ulimit -n`)", rank, size));
+    throw_system_error(
+        fmt::format("rendezvous: rank {} of {} cannot listen for other ranks{} (see `ulimit -n`)",
+                    rank, size, at_which_ports()));
   }
   endpoint_ = wire::endpoint_of(bound_address(listener_));
   watch(epoll_, EPOLL_CTL_ADD, listener_, kListener, EPOLLIN);

@@ -26,7 +26,9 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/settings.h"
+#include "transport/rank_listener.h"
 #include "transport/socket.h"
+#include "transport/tcp_socket.h"
 #include "transport/waiting_room.h"
 
 namespace tutti {
@@ -38,6 +40,7 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kPatience = 5s;  // for a hello, and for a rank to leave that was told of a failure
 constexpr rlim_t kOtherDescriptors = 64;  // that the process has, beside those of the ranks
 constexpr auto kFarewell = 1500ms;        // for replies under way when the process ends
+constexpr auto kLastWords = 2000ms;       // for ranks to come that have not heard of a failure
 // What epoll says: the number of a place in the waiting room, or one of these.
 constexpr std::uint64_t kListener = WaitingRoom::kPlaces, kStop = kListener + 1,
                         kFirstMember = kListener + 2;
@@ -46,6 +49,7 @@ constexpr std::uint64_t kListener = WaitingRoom::kPlaces, kStop = kListener + 1,
 struct Meeting {
   RendezvousRound round;
   wire::Buffer roster;  // once all have joined
+  int hellos = 0;       // that have come
 };
 
 /// Somebody who knows the secret.
@@ -103,12 +107,12 @@ class Server {
           serve_member(who, events[static_cast<std::size_t>(i)].events);
         } else if (who == kStop) {
           ::epoll_ctl(epoll_.fd(), EPOLL_CTL_DEL, stop_fd, nullptr);
-          close_listener();
           stopping_ = true;
-          end_ = now_ + kFarewell;
+          end_ = now_ + (is_to_tell_of_failure() ? kLastWords : kFarewell);
         }
       }
       expire();
+      if (stopping_ && !is_to_tell_of_failure()) close_listener();
       if (!closing_) accept();
       if (now_ >= end_ || (closing_ && nothing_to_say())) return;
     }
@@ -145,6 +149,12 @@ class Server {
     return std::all_of(members_.begin(), members_.end(), [](const auto& member) {
       return member.second->outbox.empty() && !member.second->lingers;
     });
+  }
+
+  /// The meeting has failed, and some of its ranks may still come. (A launcher has seen them end.)
+  bool is_to_tell_of_failure() const {
+    return rounds_ == Rounds::one && joining_ && joining_->round.failure() &&
+           joining_->hellos < joining_->round.size();
   }
 
   // --- admission ---
@@ -219,6 +229,7 @@ class Server {
         frame.payload().size() >= sizeof(wire::Hello)) {
       return join(who);
     }
+    if (!member.greeted && frame.type() == wire::FrameType::trouble) return refuse(who);
     if (!member.meeting || member.meeting->round.phase() == RendezvousRound::Phase::joining) {
       return lose(who);
     }
@@ -249,17 +260,33 @@ class Server {
                        "for one communicator, so make another");
       return answer(who, used);
     }
-    if (!joining_) {
-      joining_ = std::make_shared<Meeting>();
-      meetings_.push_back(joining_);
-    }
-    const std::shared_ptr<Meeting> meeting = joining_;
+    const std::shared_ptr<Meeting> meeting = next_meeting();
+    ++meeting->hellos;
     const auto card = member.reader.payload().subspan(sizeof hello);
     if (const auto error = meeting->round.join(hello, card, peer_name(member.socket))) {
       return answer(who, *error);
     }
     if (const auto error = need_descriptors(hello.size)) meeting->round.fail(*error);
     member.meeting = meeting;
+    settle(meeting);
+  }
+
+  std::shared_ptr<Meeting> next_meeting() {
+    if (!joining_) {
+      joining_ = std::make_shared<Meeting>();
+      meetings_.push_back(joining_);
+    }
+    return joining_;
+  }
+
+  /// A rank will not come, and says why: so the others need not wait for it.
+  void refuse(std::uint64_t who) {
+    const auto failure = wire::failure_in(members_.at(who)->reader.payload(), wire::kMaxRanks);
+    remove(members_.find(who));
+    if (!failure || closing_) return;
+    const std::shared_ptr<Meeting> meeting = next_meeting();
+    ++meeting->hellos;
+    meeting->round.fail(*failure);
     settle(meeting);
   }
 
@@ -410,17 +437,12 @@ class Server {
 }  // namespace
 
 UniqueId serve_rendezvous(Rounds rounds, const MeetingPlace& place) {
-  const auto address = parse_address(place.address, 0);
-  if (!address) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("TUTTI_ADDRESS is '{}', which is neither an IPv4 nor an IPv6 address",
-                            place.address));
-  }
-  FileDescriptor listener = listen_at(*address);
+  FileDescriptor listener = listen_for_ranks(listening_address(place.address));
   if (!listener) {
-    throw_system_error(fmt::format(
-        "the rendezvous cannot listen at {} (set TUTTI_ADDRESS to an address of this host)",
-        place.address));
+    throw_system_error(
+        fmt::format("the rendezvous cannot listen at {}{} (set TUTTI_ADDRESS to an address of this "
+                    "host: {})",
+                    place.address, at_which_ports(), own_addresses_text()));
   }
   check_setting("TUTTI_RENDEZVOUS_TIMEOUT", "MeetingPlace::timeout", place.timeout);
   wire::Ticket ticket{bound_address(listener), {}};

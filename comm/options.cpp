@@ -7,6 +7,7 @@
 #include "collectives/execute/cuda/protocol.h"
 #include "comm/communicator.h"
 #include "core/settings.h"
+#include "core/settings_check.h"
 
 namespace tutti {
 
@@ -22,7 +23,9 @@ Options::Options()
       cuda_protocols(setting_text("TUTTI_CUDA_PROTOCOLS")),
       cuda_blocks(static_cast<std::size_t>(setting_integer("TUTTI_CUDA_BLOCKS"))),
       host_id(setting_text("TUTTI_HOST_ID")),
-      interfaces(setting_text("TUTTI_SOCKET_IFNAME")) {}
+      interfaces(setting_text("TUTTI_SOCKET_IFNAME")) {
+  warn_of_mistyped_settings();
+}
 
 void Options::check() const {
   check_setting("TUTTI_TIMEOUT", "Options::timeout", timeout);

@@ -240,9 +240,18 @@ ConnectionShape links_for(ConnectionShape wish, int ranks, bool crowded, bool ap
 }
 
 Session open_session(const UniqueId& id, int rank, int size, const Options& options) {
-  auto mesh = std::make_shared<Mesh>(options.host_id);
-  auto network = network_for(wire::decode(id).address, options);
-  const SessionCard mine = card_of(geometry_of(options, rank), *mesh, network.get(), options);
+  const SocketAddress place = wire::decode(id).address;
+  std::shared_ptr<Mesh> mesh;
+  std::shared_ptr<Network> network;
+  SessionCard mine;
+  try {
+    mesh = std::make_shared<Mesh>(options.host_id);
+    network = network_for(place, options);
+    mine = card_of(geometry_of(options, rank), *mesh, network.get(), options);
+  } catch (const Error& error) {
+    refuse_rendezvous(id, rank, size, error);
+    throw;
+  }
   const Roster roster =
       rendezvous(id, rank, size, wire::bytes_of(mine), options.rendezvous_timeout);
   std::vector<SessionCard> cards(static_cast<std::size_t>(size));

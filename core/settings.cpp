@@ -30,11 +30,13 @@ constexpr std::array kSettings{
     Setting{"TUTTI_RENDEZVOUS_TIMEOUT", SettingType::seconds, "60",
             "How long the ranks of a new communicator wait for each other.", "1ms"},
     Setting{"TUTTI_ADDRESS", SettingType::text, "127.0.0.1",
-            "The address of this host (IPv4 or IPv6, no name) at which a rendezvous listens. With "
-            "TUTTI_ID_FILE, where it is not set: the one by which other hosts reach this one."},
+            "The address of this host (IPv4 or IPv6, no name; one, so not 0.0.0.0) at which a "
+            "rendezvous listens. With TUTTI_ID_FILE, where it is not set: the one by which other "
+            "hosts reach this one."},
     Setting{"TUTTI_ID_FILE", SettingType::text, "",
             "A file that all ranks' hosts see, by which rank 0 tells the others where and under "
-            "which secret they meet. For launchers that start ranks on several hosts."},
+            "which secret they meet. For launchers that start ranks on several hosts; the "
+            "launcher's name of the job is appended."},
     Setting{"TUTTI_HOST_ID", SettingType::text, "",
             "Ranks with different ones do not share memory, as if they were on different hosts. "
             "Empty: what the system says (boot and network namespace)."},
@@ -42,6 +44,10 @@ constexpr std::array kSettings{
             "The network interfaces by which other hosts reach this one: the beginnings of names, "
             "separated by commas, or whole names after =; after ^, those that are not to be used. "
             "Empty: the one by which rank 0's host is reached."},
+    Setting{"TUTTI_PORTS", SettingType::text, "",
+            "The TCP ports at which ranks listen, as 20000-20100 or one number, for firewalls: a "
+            "rank needs one, and one more while the ranks meet. UCX listens at ports of its own "
+            "(UCX_TCP_PORT_RANGE). Empty: any that is free."},
     Setting{
         "TUTTI_PEER_TIMEOUT", SettingType::seconds, "4.5",
         "How long a network may be down, or another host be silent, without harm. Ranks of a "

@@ -8,42 +8,28 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <fstream>
-#include <iterator>
+#include <memory>
 #include <string>
 #include <string_view>
 
 #include "collectives/model/machine.h"
 #include "core/error.h"
 #include "core/host.h"
-#include "core/settings.h"
+#include "tools/doctor_network.h"
+#include "tools/doctor_report.h"
+#include "tools/doctor_way.h"
+#include "tools/number_in.h"
 #include "transport/cma.h"
 #include "transport/gpu_memory.h"
 #include "transport/shared_memory.h"
-#include "transport/tcp_socket.h"
-#include "transport/wire_choice.h"
 
 namespace tutti {
 namespace {
-
-class Report {
- public:
-  void section(std::string_view name) { fmt::print("{}{}\n", sections_++ == 0 ? "" : "\n", name); }
-  void good(std::string_view what, const std::string& how) {
-    fmt::print("  {:<22} {}\n", what, how);
-  }
-  /// `advice`: what to do about it.
-  void bad(std::string_view what, const std::string& how, const std::string& advice) {
-    ++troubles_;
-    fmt::print("! {:<22} {}\n  {:<22} -> {}\n", what, how, "", advice);
-  }
-  int troubles() const { return troubles_; }
-
- private:
-  int sections_ = 0, troubles_ = 0;
-};
 
 std::string line_of(const std::string& path) {
   std::string text;
@@ -57,7 +43,7 @@ std::string limit_text(rlim_t limit, bool bytes) {
   return bytes ? fmt::format("{} KiB", limit / 1024) : fmt::format("{}", limit);
 }
 
-void show_machine(Report& report) {
+void show_machine(DoctorReport& report) {
   report.section("Machine");
   utsname system{};
   uname(&system);
@@ -89,7 +75,7 @@ std::string copy_trouble() {
   return works ? "" : std::strerror(error);
 }
 
-void show_inside(Report& report) {
+void show_inside(DoctorReport& report) {
   report.section("Between ranks of this host: shared memory");
   try {
     SharedMemory::create("tutti-doctor", 1 << 20);
@@ -124,57 +110,7 @@ void show_inside(Report& report) {
   report.good("locked (ulimit -l)", limit_text(locked.rlim_cur, true));
 }
 
-void show_network(Report& report) {
-  report.section("Between hosts: TCP");
-  const auto all = network_interfaces();
-  for (const auto& i : all) {
-    report.good(i.name, fmt::format("{}{}{}", host_text(i.address), i.speed,
-                                    i.loopback ? ", this host only" : ""));
-  }
-  try {
-    const SocketAddress own = address_for_others();
-    const std::string chosen = fmt::format("{} ({})", host_text(own), interface_of(own));
-    if (is_loopback(own)) {
-      report.bad(
-          "would be used", chosen,
-          "other hosts cannot reach this one: there is no other interface that is up with an "
-          "address");
-    } else {
-      report.good("would be used", fmt::format("{}{}", chosen,
-                                               setting_text("TUTTI_SOCKET_IFNAME").empty()
-                                                   ? "; TUTTI_SOCKET_IFNAME chooses another"
-                                                   : ", by TUTTI_SOCKET_IFNAME"));
-    }
-  } catch (const Error& e) {
-    report.bad("would be used", "nothing", e.what());
-  }
-  const std::string usual = line_of("/proc/sys/net/ipv4/tcp_congestion_control");
-  const std::string used = congestion_control_in_use();
-  report.good("congestion control", fmt::format("{} (the system's default is {})", used, usual));
-}
-
-void show_rdma(Report& report) {
-  report.section("Between hosts: RDMA");
-  try {
-    const VerbsState state = verbs_state();
-    for (const VerbsState::Port& port : state.ports) {
-      report.good(port.usable ? "port" : "port, not used", port.text);
-    }
-    if (state.why_not.empty()) {
-      report.good("would be used", "instead of TCP, with hosts that have such ports, too");
-    } else if (state.ports.empty()) {
-      report.good("would be used", "no: " + state.why_not);
-    } else {
-      report.bad("would be used", "no: " + state.why_not,
-                 state.advice.empty() ? "look at `ip link`, `rdma link` and `ibv_devinfo -v`"
-                                      : state.advice);
-    }
-  } catch (const Error& e) {
-    report.bad("would be used", "no", e.what());
-  }
-}
-
-void show_gpus(Report& report) {
+void show_gpus(DoctorReport& report) {
   report.section("GPUs");
   std::string why;
   const int count = gpu_count(&why);
@@ -190,16 +126,49 @@ void show_gpus(Report& report) {
 void add_doctor_command(CLI::App& app) {
   auto* command = app.add_subcommand(
       "doctor", "What this machine offers to ranks, and what to do about what is missing");
+  struct Arguments {
+    std::string to;
+    int port = 0;
+    double wait = 600;
+  };
+  const auto arguments = std::make_shared<Arguments>();
+  auto* to = command
+                 ->add_option("--to", arguments->to,
+                              "Test the way to another host, where `tutti doctor --listen` runs")
+                 ->type_name("HOST[:PORT]");
+  auto* listen = command
+                     ->add_option("--listen", arguments->port,
+                                  "Wait for `tutti doctor --to` on another host, and test with it")
+                     ->type_name("PORT")
+                     ->expected(0, 1)
+                     ->check(CLI::Range(1, 65535).description(""))
+                     ->excludes(to);
+  command->add_option("--wait", arguments->wait, "With --listen: for so long [600]")
+      ->type_name("SECONDS")
+      ->check(number_in(0.1, 1e6))
+      ->needs(listen);
   command->footer(
       "Lines that begin with ! are worth a look; the exit status is 1 if there are any.\n"
+      "PORT is the first of TUTTI_PORTS, or 47470, where it is not given. Of a pair of hosts one\n"
+      "listens and the other calls; both directions are tested, and both say what they find.\n"
       "Which rank is connected to which, and how, a job says itself with TUTTI_LOG=debug.");
-  command->callback([] {
-    Report report;
-    show_machine(report);
-    show_inside(report);
-    show_network(report);
-    show_rdma(report);
-    show_gpus(report);
+  command->callback([arguments, to, listen] {
+    DoctorReport report;
+    if (to->count() > 0) {
+      test_way_to(report, arguments->to);
+    } else if (listen->count() > 0) {
+      await_way_test(report, static_cast<std::uint16_t>(arguments->port),
+                     std::chrono::nanoseconds(std::llround(arguments->wait * 1e9)));
+    } else {
+      show_machine(report);
+      show_settings(report);
+      show_inside(report);
+      show_meeting(report);
+      show_tcp(report);
+      show_rdma(report);
+      show_ucx(report);
+      show_gpus(report);
+    }
     if (report.troubles() > 0) throw CLI::RuntimeError(1);
   });
 }

@@ -17,6 +17,7 @@
 #include "core/error.h"
 #include "core/fork.h"
 #include "core/log.h"
+#include "transport/rank_listener.h"
 #include "transport/tcp_socket.h"
 #include "transport/tcp_wire.h"
 
@@ -65,15 +66,16 @@ std::optional<SocketAddress> NetworkAddress::get() const {
 Network::Network(const SocketAddress& local, const NearestPorts& nearest)
     : asked_(local),
       generation_(process_generation()),
-      listener_(listen_at(local)),
+      listener_(listen_for_ranks(local)),
       door_(epoll_create1(EPOLL_CLOEXEC)),
       data_(epoll_create1(EPOLL_CLOEXEC)),
       bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       wires_(usable_wires(nearest)) {
   if (!listener_ || !door_ || !data_ || !bell_) {
-    throw_system_error(
-        fmt::format("cannot listen at {} for ranks of other hosts", to_string(local)));
+    throw_system_error(fmt::format("cannot listen at {}{} for ranks of other hosts",
+                                   host_text(local), at_which_ports()));
   }
+  check_congestion_control();
   local_ = bound_address(listener_);
   watch(data_, EPOLL_CTL_ADD, bell_, kBell, EPOLLIN);
 }

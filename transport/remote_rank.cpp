@@ -228,6 +228,7 @@ void RemoteRank::control_ended(int error) {
   ended_ = Clock::now();
   if (error == 0 || error == ECONNRESET || error == EPIPE) {
     if (!heard_bye_ && why_ended_.empty()) why_ended_ = kDied;
+    wire_->peer_ended();
   } else {
     // There is nothing to wait for.
     *ended_ -= kLastData;

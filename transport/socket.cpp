@@ -118,6 +118,28 @@ bool is_loopback(const SocketAddress& address) {
   return IN6_IS_ADDR_LOOPBACK(&ipv6.sin6_addr);
 }
 
+bool is_of_one_host(const SocketAddress& address) {
+  if (address.family() == AF_INET) {
+    sockaddr_in ipv4{};
+    std::memcpy(&ipv4, &address.storage, sizeof ipv4);
+    const std::uint32_t number = ntohl(ipv4.sin_addr.s_addr);
+    return number != INADDR_ANY && number != INADDR_BROADCAST && !IN_MULTICAST(number);
+  }
+  sockaddr_in6 ipv6{};
+  std::memcpy(&ipv6, &address.storage, sizeof ipv6);
+  return !IN6_IS_ADDR_UNSPECIFIED(&ipv6.sin6_addr) && !IN6_IS_ADDR_MULTICAST(&ipv6.sin6_addr);
+}
+
+SocketAddress with_port(const SocketAddress& address, std::uint16_t port) {
+  SocketAddress result = address;
+  if (address.family() == AF_INET) {
+    reinterpret_cast<sockaddr_in*>(&result.storage)->sin_port = htons(port);
+  } else {
+    reinterpret_cast<sockaddr_in6*>(&result.storage)->sin6_port = htons(port);
+  }
+  return result;
+}
+
 SocketAddress abstract_address(std::string_view name) {
   sockaddr_un unix_address{};
   unix_address.sun_family = AF_UNIX;
@@ -143,9 +165,11 @@ std::string to_string(const SocketAddress& address) {
   return fmt::format("[{}]:{}", text, ntohs(ipv6.sin6_port));
 }
 
-FileDescriptor listen_at(const SocketAddress& address) {
+FileDescriptor listen_at(const SocketAddress& address, bool again) {
   FileDescriptor socket = stream_socket(address.family());
   if (!socket) return {};
+  const int on = again ? 1 : 0;
+  if (again) ::setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (::bind(socket.fd(), address.get(), address.length) != 0 ||
       ::listen(socket.fd(), kBacklog) != 0) {
     const int error = errno;

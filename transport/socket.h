@@ -70,13 +70,18 @@ std::optional<SocketAddress> parse_address(std::string_view literal, std::uint16
 /// The same without the port: "127.0.0.1", "::1".
 std::string host_text(const SocketAddress& address);
 bool is_loopback(const SocketAddress& address);
+/// Whether it is the address of one host: not 0.0.0.0 or ::, not a broadcast or multicast one.
+bool is_of_one_host(const SocketAddress& address);
+/// The same address with another port.
+SocketAddress with_port(const SocketAddress& address, std::uint16_t port);
 /// The abstract unix address `name` (which must fit: 107 bytes).
 SocketAddress abstract_address(std::string_view name);
 /// "127.0.0.1:4711", "[::1]:4711".
 std::string to_string(const SocketAddress& address);
 
 /// A stream socket that listens at `address`; an empty one, with errno, where the system refuses.
-FileDescriptor listen_at(const SocketAddress& address);
+/// `again`: also where connections of an earlier listener are not forgotten yet.
+FileDescriptor listen_at(const SocketAddress& address, bool again = false);
 /// The address that a socket was bound to.
 SocketAddress bound_address(const FileDescriptor& socket);
 /// The next waiting connection, or an empty socket with errno (EAGAIN: none).

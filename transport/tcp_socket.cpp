@@ -34,14 +34,6 @@ SocketAddress address_of(const sockaddr* from) {
   return address;
 }
 
-void set_port(SocketAddress& address, std::uint16_t network_order) {
-  if (address.family() == AF_INET) {
-    reinterpret_cast<sockaddr_in*>(&address.storage)->sin_port = network_order;
-  } else {
-    reinterpret_cast<sockaddr_in6*>(&address.storage)->sin6_port = network_order;
-  }
-}
-
 bool same_address(const SocketAddress& a, const SocketAddress& b) {
   if (a.family() != b.family()) return false;
   if (a.family() == AF_INET) {
@@ -59,17 +51,24 @@ bool is_link_local(const SocketAddress& a) {
          IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(&a.storage)->sin6_addr);
 }
 
-/// This host's addresses on interfaces that are up, with their names.
-std::vector<std::pair<std::string, SocketAddress>> own_addresses() {
-  std::vector<std::pair<std::string, SocketAddress>> all;
+/// An address of this host on an interface that is up.
+struct OwnAddress {
+  std::string name;
+  SocketAddress address;
+  bool carrier;
+};
+/// First those of interfaces with a carrier.
+std::vector<OwnAddress> own_addresses() {
+  std::vector<OwnAddress> all;
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) throw_system_error("cannot list this host's network interfaces");
   for (const ifaddrs* i = list; i != nullptr; i = i->ifa_next) {
     if (is_internet(i->ifa_addr) && (i->ifa_flags & IFF_UP) != 0) {
-      all.emplace_back(i->ifa_name, address_of(i->ifa_addr));
+      all.push_back({i->ifa_name, address_of(i->ifa_addr), (i->ifa_flags & IFF_RUNNING) != 0});
     }
   }
   freeifaddrs(list);
+  std::ranges::stable_partition(all, &OwnAddress::carrier);
   return all;
 }
 
@@ -105,7 +104,7 @@ SocketAddress own_address(const SocketAddress& towards, const std::string& inter
     std::string there;
     // Of the family that the ranks meet in, if the interface has such an address.
     std::optional<SocketAddress> other;
-    for (const auto& [name, address] : own_addresses()) {
+    for (const auto& [name, address, carrier] : own_addresses()) {
       if (!there.ends_with(name)) there += (there.empty() ? "" : ", ") + name;
       if (!names(interfaces, name)) continue;
       if (is_link_local(address)) continue;
@@ -125,9 +124,7 @@ SocketAddress own_address(const SocketAddress& towards, const std::string& inter
   if (!probe || ::connect(probe.fd(), towards.get(), towards.length) != 0) {
     throw_system_error(fmt::format("there is no way from this host to {}", to_string(towards)));
   }
-  SocketAddress address = bound_address(probe);
-  set_port(address, 0);
-  return address;
+  return with_port(bound_address(probe), 0);
 }
 
 SocketAddress address_for_others() {
@@ -139,29 +136,58 @@ SocketAddress address_for_others() {
       if (error.code() != ErrorCode::system) throw;
     }
   }
-  for (const auto& [name, address] : own_addresses()) {
+  for (const auto& [name, address, carrier] : own_addresses()) {
     if (!is_loopback(address) && !is_link_local(address)) return address;
   }
   return *parse_address("127.0.0.1", 0);
 }
 
 std::string interface_of(const SocketAddress& address) {
-  for (const auto& [name, other] : own_addresses()) {
-    if (same_address(address, other)) return name;
+  for (const OwnAddress& own : own_addresses()) {
+    if (same_address(address, own.address)) return own.name;
   }
   return "";
 }
 
 std::vector<NetworkInterface> network_interfaces() {
   std::vector<NetworkInterface> all;
-  for (auto& [name, address] : own_addresses()) {
-    NetworkInterface i{name, address, "", is_loopback(address)};
+  for (const auto& [name, address, carrier] : own_addresses()) {
+    NetworkInterface i{name, address, "", is_loopback(address), carrier};
     int megabits = 0;
     std::ifstream(fmt::format("/sys/class/net/{}/speed", name)) >> megabits;
     if (megabits > 0) i.speed = fmt::format(", {} Gbit/s", megabits / 1000.0);
     all.push_back(std::move(i));
   }
   return all;
+}
+
+std::string own_addresses_text() {
+  std::string text;
+  for (const OwnAddress& own : own_addresses()) {
+    text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", host_text(own.address), own.name);
+  }
+  return text;
+}
+
+void check_congestion_control() {
+  const std::string wish = setting_text("TUTTI_TCP_CONGESTION");
+  if (wish.empty() || wish == "system") return;
+  const FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!socket || ::setsockopt(socket.fd(), IPPROTO_TCP, TCP_CONGESTION, wish.data(),
+                              static_cast<socklen_t>(wish.size())) == 0) {
+    return;
+  }
+  const bool forbidden = errno == EPERM;
+  std::string names;
+  std::getline(std::ifstream(fmt::format("/proc/sys/net/ipv4/tcp_{}_congestion_control",
+                                         forbidden ? "allowed" : "available")),
+               names);
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("TUTTI_TCP_CONGESTION={}: {}: {}", wish,
+                          forbidden ? "this process may not choose it; it may choose"
+                                    : "the kernel of this host has no such congestion control; "
+                                      "it has",
+                          names));
 }
 
 std::string congestion_control_in_use() {
@@ -255,8 +281,7 @@ FileDescriptor begin_to_connect(const SocketAddress& address, const SocketAddres
     // So that what the others see is the interface that was chosen; if that fails, any will do.
     const int on = 1;
     ::setsockopt(socket.fd(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on);
-    SocketAddress local = from;
-    set_port(local, 0);
+    const SocketAddress local = with_port(from, 0);
     [[maybe_unused]] const int bound = ::bind(socket.fd(), local.get(), local.length);
   });
 }

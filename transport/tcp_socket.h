@@ -27,11 +27,18 @@ struct NetworkInterface {
   SocketAddress address;
   std::string speed;  // ", 10 Gbit/s"; "": not known
   bool loopback = false;
+  bool carrier = true;  // something is connected to it
 };
 /// Of interfaces that are up. Throws Error(system).
 std::vector<NetworkInterface> network_interfaces();
+/// Its addresses, for people: "10.0.0.1 (eth0), 127.0.0.1 (lo)".
+std::string own_addresses_text();
+
 /// What tune_socket() comes to here.
 std::string congestion_control_in_use();
+/// Throws Error(invalid_argument), with what there is, where this host's kernel cannot do, or does
+/// not allow, what TUTTI_TCP_CONGESTION asks for.
+void check_congestion_control();
 
 /// No delays; the congestion control that TUTTI_TCP_CONGESTION asks for. Best effort.
 void tune_socket(const FileDescriptor& socket);

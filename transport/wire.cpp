@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <thread>
 #include <utility>
 
 #include "core/error.h"
@@ -17,6 +18,9 @@ constexpr std::uint64_t kMostSlotBytes = std::uint64_t{1} << 30;
 
 // A peer that says nothing for so long while this rank wants its memory back is given up.
 constexpr auto kMemoryBack = std::chrono::seconds(2);
+// After so long, who waits for it leaves the core, and the wire's lock, to others.
+constexpr auto kYields = std::chrono::milliseconds(1);
+constexpr auto kNap = std::chrono::microseconds(100);
 
 bool same_shape(const ConnectionShape& a, const ConnectionShape& b) {
   return a.slots == b.slots && a.slot_bytes == b.slot_bytes && a.most_full == b.most_full;
@@ -126,7 +130,7 @@ bool Wire::settle() {
 
 template <class Done>
 void Wire::wait_until(Done&& done) {
-  const auto end = std::chrono::steady_clock::now() + kMemoryBack;
+  const auto begun = std::chrono::steady_clock::now(), end = begun + kMemoryBack;
   for (;;) {
     {
       const std::lock_guard lock(mutex_);
@@ -139,7 +143,11 @@ void Wire::wait_until(Done&& done) {
       if (closed_) return let_go();
     }
     drive(true);
-    sched_yield();
+    if (std::chrono::steady_clock::now() - begun < kYields) {
+      sched_yield();
+    } else {
+      std::this_thread::sleep_for(kNap);
+    }
   }
 }
 

@@ -62,6 +62,8 @@ class Wire {
   virtual void greet(std::span<const std::byte>) {}
   /// The peer has been greeted, too.
   virtual void start() {}
+  /// The peer's process has ended: it takes and brings nothing more, but for what is on its way.
+  virtual void peer_ended() {}
   /// The last that is sent.
   virtual void say_bye() = 0;
   /// Whether the peer has all that was sent, as far as the wire can tell, or never will.

@@ -76,6 +76,12 @@ WireRoute choose_wire(const WireOffer& mine, int rank, const WireOffer& theirs, 
 /// Why UCX cannot be used here; empty: it can.
 std::string why_no_ucx();
 std::shared_ptr<WireMaker> make_ucx_wires();
+/// The UCX of this host, and whether it can do as TUTTI_UCX_TLS and TUTTI_UCX_NET_DEVICES say.
+struct UcxState {
+  std::string version;  // empty: there is none
+  std::string why_not;  // empty: it can
+};
+UcxState ucx_state();
 
 /// The RDMA ports of this host, and whether verbs can use them.
 struct VerbsState {

@@ -110,6 +110,7 @@ Loaded load() {
   find(u.mem_map, "ucp_mem_map");
   find(u.mem_unmap, "ucp_mem_unmap");
   find(u.status_string, "ucs_status_string");
+  find(u.version_string, "ucp_get_version_string");
   // It writes its log to standard output; what matters is in Tutti's errors.
   ucs_status_t (*set)(const char*, const char*) = nullptr;
   find(set, "ucs_global_opts_set_value");

@@ -33,6 +33,7 @@ struct UcxLibrary {
   decltype(&::ucp_mem_map) mem_map;
   decltype(&::ucp_mem_unmap) mem_unmap;
   decltype(&::ucs_status_string) status_string;
+  decltype(&::ucp_get_version_string) version_string;
 
   /// Why there is none; empty: there is.
   static const std::string& missing();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "transport/handshake.h"
 #include "transport/ucx/ucx_request.h"
@@ -104,8 +105,15 @@ bool UcxWire::keep_passed(OutLink& link, const std::byte* begin, const std::byte
 bool UcxWire::stop_landing(InLink& link) {
   // What comes from now on, does not land.
   link.clear_expected();
-  return std::ranges::none_of(
-      requests_, [&](const Request* r) { return r->link == &link && r->landing != nullptr; });
+  return is_over() || std::ranges::none_of(requests_, [&](const Request* r) {
+           return r->link == &link && r->landing != nullptr;
+         });
+}
+
+bool UcxWire::is_over() {
+  if (!peer_ended_.load(std::memory_order_acquire)) return false;
+  if (!std::exchange(drained_, true)) let_go();
+  return true;
 }
 
 bool UcxWire::is_landing() const {

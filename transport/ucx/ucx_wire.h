@@ -20,6 +20,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -50,6 +51,7 @@ class UcxWire final : public Wire {
   bool needs_stream() const override { return false; }
   std::vector<std::byte> hello() override;
   void greet(std::span<const std::byte> hello) override;
+  void peer_ended() override { peer_ended_.store(true, std::memory_order_release); }
   void shut() override;
   void say_bye() override;
   bool is_delivered() override;
@@ -144,6 +146,8 @@ class UcxWire final : public Wire {
   /// passed.
   void extend(Header& header, OutLink& link, const std::byte* payload);
   bool is_landing() const;
+  /// Whether the peer has ended; then all that was on its way has come.
+  bool is_over();
   /// `done` was lent, and is sent.
   void end_loan(const Request& done);
   void push_credits(bool all);
@@ -177,6 +181,8 @@ class UcxWire final : public Wire {
   ucp_ep_h ep_ = nullptr;
   std::string carriers_;  // UCX's transports to the peer, as far as is known
   std::uint32_t long_bytes_ = 0;
+  std::atomic<bool> peer_ended_{false};
+  bool drained_ = false;  // what was on its way from a peer that has ended has come
   bool failed_ = false, said_bye_ = false, peer_bye_ = false, acknowledged_ = false;
   std::deque<Said> said_;
   std::set<std::uint32_t> open_;       // links that the peer knows

@@ -30,6 +30,18 @@ void configure(const UcxLibrary& ucx, ucp_config_t* config, const char* option,
 
 std::string why_no_ucx() { return UcxLibrary::missing(); }
 
+UcxState ucx_state() {
+  UcxState state{"", why_no_ucx()};
+  if (!state.why_not.empty()) return state;
+  state.version = UcxLibrary::get().version_string();
+  try {
+    const UcxContext context;
+  } catch (const Error& error) {
+    state.why_not = error.what();
+  }
+  return state;
+}
+
 std::shared_ptr<WireMaker> make_ucx_wires() { return std::make_shared<UcxWorker>(); }
 
 UcxContext::UcxContext() : ucx(UcxLibrary::get()) {

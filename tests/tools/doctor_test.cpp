@@ -1,0 +1,211 @@
+// `tutti doctor`: what cannot work though it is asked for is marked, and the exit status says so;
+// and the way from one host to another, both of which are network namespaces.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <future>
+#include <string>
+
+#include "core/error.h"
+#include "tests/support/processes.h"
+#include "tests/tools/tutti_command.h"
+#include "tools/namespaces.h"
+#include "transport/wire_choice.h"
+
+namespace tutti {
+namespace {
+
+class Doctor : public TuttiCommand {
+ protected:
+  /// What `tutti doctor` says with these variables set; its exit status.
+  int doctor(const std::string& variables, const std::string& prefix = "") {
+    const std::string command = fmt::format("cd '{}' && env {} {} '{}' doctor >stdout 2>stderr",
+                                            folder.path(), variables, prefix, TUTTI_COMMAND);
+    const int status = std::system(command.c_str());
+    out = folder.read("stdout");
+    err = folder.read("stderr");
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+  void expect_marked(const std::string& variables, const std::string& what,
+                     const std::string& how) {
+    EXPECT_EQ(doctor(variables), 1) << variables;
+    const std::size_t at = out.find("\n! " + what + " ");
+    ASSERT_NE(at, std::string::npos) << variables << ":\n" << out;
+    const std::string rest = out.substr(at + 1, out.find("\n  ", at + 3) - at);
+    EXPECT_NE(rest.find(how), std::string::npos) << variables << ":\n" << out;
+  }
+};
+
+TEST_F(Doctor, MarksAnAddressAtWhichNobodyCanMeet) {
+  expect_marked("TUTTI_ADDRESS=0.0.0.0", "TUTTI_ADDRESS", "no host's address");
+  expect_marked("TUTTI_ADDRESS=node1", "TUTTI_ADDRESS", "neither an IPv4 nor an IPv6 address");
+  expect_marked("TUTTI_ADDRESS=192.0.2.77", "TUTTI_ADDRESS", "cannot listen at 192.0.2.77");
+}
+
+TEST_F(Doctor, MarksATransportThatIsNotThere) {
+  if (verbs_state().ports.empty()) {
+    expect_marked("TUTTI_TRANSPORT=verbs", "would be used", "TUTTI_TRANSPORT=verbs asks for it");
+  }
+  expect_marked("TUTTI_TRANSPORT=tpc", "TUTTI_TRANSPORT", "is tpc; it can be tcp, verbs, ucx");
+}
+
+TEST_F(Doctor, MarksSettingsThatAreWrong) {
+  expect_marked("TUTTI_TCP_CONGESTION=bogus", "congestion control", "the kernel of this host has");
+  expect_marked("TUTTI_PORTS=2-1", "TUTTI_PORTS", "expected a range");
+  expect_marked("TUTTI_SLOTS=many", "a value", "TUTTI_SLOTS is \"many\"");
+  expect_marked("TUTTI_TRANSPROT=tcp", "TUTTI_TRANSPROT", "is no setting of Tutti");
+  EXPECT_CONTAINS(out, "is TUTTI_TRANSPORT meant?");
+  expect_marked("TUTTI_ID_FILE=/nowhere/id", "on several hosts", "there is no folder /nowhere");
+}
+
+TEST_F(Doctor, SaysHowRanksMeetAndWhatUcxDoes) {
+  doctor("");
+  EXPECT_CONTAINS(out, "\nBetween hosts: UCX\n");
+  EXPECT_CONTAINS(out, "must let the job's other hosts connect to TCP ports");
+  for (const char* const way : {"TUTTI_ID_FILE", "make_unique_id", "TUTTI_UNIQUE_ID"}) {
+    EXPECT_CONTAINS(out, way);
+  }
+  const UcxState ucx = ucx_state();
+  EXPECT_CONTAINS(out, ucx.version.empty() ? ucx.why_not : ucx.version);
+#ifdef TUTTI_TEST_UCX
+  expect_marked("TUTTI_TRANSPORT=ucx TUTTI_UCX_TLS=nonsense", "would be used",
+                "TUTTI_TRANSPORT=ucx asks for it");
+#endif
+}
+
+TEST_F(Doctor, MarksAnInterfaceWithoutACarrier) {
+  const Namespaces hosts(1);
+  if (!hosts.missing().empty()) GTEST_SKIP() << hosts.missing();
+  const std::string inside = "ip netns exec " + hosts.space(0);
+  doctor("", inside);
+  EXPECT_EQ(out.find("no carrier"), std::string::npos) << out;
+  hosts.link(0, false);
+  EXPECT_TRUE(eventually([&] {
+    return doctor("", inside) == 1 && out.find("(eth0), which has no carrier") != std::string::npos;
+  })) << out;
+}
+
+// --- the way to another host ---
+
+class DoctorsWay : public TuttiCommand {
+ protected:
+  struct Said {
+    int status = -1;
+    std::string text;
+  };
+  Said run(int host, const std::string& variables, const std::string& arguments) const {
+    const std::string command = fmt::format("ip netns exec {} env {} {} doctor {} 2>&1",
+                                            hosts.space(host), variables, TUTTI_COMMAND, arguments);
+    Said said;
+    FILE* const pipe = popen(command.c_str(), "r");
+    char piece[4096];
+    while (fgets(piece, sizeof piece, pipe) != nullptr) said.text += piece;
+    const int status = pclose(pipe);
+    said.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    return said;
+  }
+  std::future<Said> listen(int host, const std::string& variables) const {
+    auto said = std::async(std::launch::async,
+                           [=, this] { return run(host, variables, "--listen --wait 20"); });
+    EXPECT_TRUE(eventually([&] {
+      return std::system(fmt::format("ip netns exec {} cat /proc/net/tcp | grep -q ' 0A '",
+                                     hosts.space(host))
+                             .c_str()) == 0;
+    }));
+    return said;
+  }
+  /// A firewall: host `host` drops what comes to this port.
+  bool drop(int host, int port) const {
+    return std::system(fmt::format("(ip -n {0} rule add pref 1 lookup local && "
+                                   "ip -n {0} rule del pref 0 && ip -n {0} rule add pref 0 ipproto "
+                                   "tcp dport {1} blackhole) 2>/dev/null",
+                                   hosts.space(host), port)
+                           .c_str()) == 0;
+  }
+
+  const Namespaces hosts{2};
+};
+
+#define NEED_HOSTS() \
+  if (!hosts.missing().empty()) GTEST_SKIP() << hosts.missing()
+
+TEST_F(DoctorsWay, IsGoodInBothDirections) {
+  NEED_HOSTS();
+  auto other = listen(1, "TUTTI_PORTS=20000-20009");
+  const Said here = run(0, "TUTTI_PORTS=20000-20009", "--to " + hosts.address(1));
+  EXPECT_EQ(here.status, 0) << here.text;
+  EXPECT_CONTAINS(here.text, "The way to 10.99.0.2:20000");
+  EXPECT_CONTAINS(here.text, "from                   10.99.0.1 (eth0)");
+  EXPECT_CONTAINS(here.text, "from it                connected to 10.99.0.1:2000");
+  EXPECT_CONTAINS(here.text, "TCP ports 20000-20009 (TUTTI_PORTS)");
+  const Said there = other.get();
+  EXPECT_EQ(there.status, 0) << there.text;
+  EXPECT_CONTAINS(there.text, "tutti doctor --to 10.99.0.2:20000");
+  EXPECT_CONTAINS(there.text, "The way to 10.99.0.1\n");
+  EXPECT_CONTAINS(there.text, "to it                  connected to 10.99.0.1:2000");
+}
+
+TEST_F(DoctorsWay, WhereNobodyListensIsMarked) {
+  NEED_HOSTS();
+  const Said here = run(0, "", "--to 10.99.0.2:20000");
+  EXPECT_EQ(here.status, 1) << here.text;
+  EXPECT_CONTAINS(here.text, "! to it                  Connection refused");
+  EXPECT_CONTAINS(here.text, "`tutti doctor --listen` has to run there");
+}
+
+TEST_F(DoctorsWay, AFirewallOfTheCallerIsNamedByBoth) {
+  NEED_HOSTS();
+  if (!drop(0, 20005)) GTEST_SKIP() << "routes cannot drop packets here";
+  auto other = listen(1, "TUTTI_PORTS=20000");
+  const Said here = run(0, "TUTTI_PORTS=20005", "--to 10.99.0.2:20000");
+  EXPECT_EQ(here.status, 1) << here.text;
+  EXPECT_CONTAINS(here.text, "  to it                  connected in");
+  EXPECT_CONTAINS(here.text, "! from it                no connection to 10.99.0.1:20005");
+  EXPECT_CONTAINS(here.text, "it must let 10.99.0.2 connect to TCP ports 20005-20005");
+  const Said there = other.get();
+  EXPECT_EQ(there.status, 1) << there.text;
+  EXPECT_CONTAINS(there.text, "! to it                  no connection to 10.99.0.1:20005");
+}
+
+TEST_F(DoctorsWay, AFirewallOfTheOtherHostIsNamed) {
+  NEED_HOSTS();
+  if (!drop(1, 20000)) GTEST_SKIP() << "routes cannot drop packets here";
+  const Said here = run(0, "", "--to 10.99.0.2:20000");
+  EXPECT_EQ(here.status, 1) << here.text;
+  EXPECT_CONTAINS(here.text, "! to it                  Connection timed out");
+  EXPECT_CONTAINS(here.text, "a firewall drops what comes");
+}
+
+TEST_F(DoctorsWay, AnotherProgramsPortIsNotTakenForADoctor) {
+  NEED_HOSTS();
+  // A listener that says nothing: `tutti run`'s ranks would not either.
+  auto silent = std::async(std::launch::async, [&] {
+    return std::system(fmt::format("ip netns exec {} timeout 4 python3 -c 'import socket,time; "
+                                   "s=socket.create_server((\"10.99.0.2\",20000)); "
+                                   "c=s.accept(); c[0].sendall(b\"x\"*64); time.sleep(3)' "
+                                   "2>/dev/null",
+                                   hosts.space(1))
+                           .c_str());
+  });
+  ASSERT_TRUE(eventually([&] {
+    return std::system(
+               fmt::format("ip netns exec {} cat /proc/net/tcp | grep -q ' 0A '", hosts.space(1))
+                   .c_str()) == 0;
+  }));
+  const Said here = run(0, "", "--to 10.99.0.2:20000");
+  EXPECT_EQ(here.status, 1) << here.text;
+  EXPECT_CONTAINS(here.text, "what answers is not `tutti doctor`");
+}
+
+TEST_F(DoctorsWay, WrongArgumentsAreRefused) {
+  EXPECT_EQ(tutti("doctor --to ''"), 2);
+  EXPECT_EQ(tutti("doctor --to 127.0.0.1:99999"), 2);
+  EXPECT_EQ(tutti("doctor --to 127.0.0.1:"), 1);  // nobody listens at the usual port
+  EXPECT_EQ(tutti("doctor --listen 70000"), 2);
+  EXPECT_EQ(tutti("doctor --to a --listen"), 2);
+}
+
+}  // namespace
+}  // namespace tutti

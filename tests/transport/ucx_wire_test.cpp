@@ -1,0 +1,96 @@
+// A wire over UCX whose peer dies in the middle of a message: nobody waits for memory that the peer
+// was to write.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "transport/bell.h"
+#include "transport/wire_choice.h"
+
+namespace tutti {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::uint32_t kBytes = 300'000;  // UCX asks the receiver before it sends so much
+constexpr ConnectionShape kShape{8, 512 << 10, 4};
+
+/// One end. Only poll() drives it.
+struct UcxEnd final : Wire::Owner {
+  explicit UcxEnd(int peer) : maker(make_ucx_wires()), wire(maker->make(*this, peer, -1)) {
+    maker->stop();
+  }
+  void on_left(std::uint64_t) override {}
+  void on_closed(const std::string& why) override { why_closed = why; }
+  void on_polled() override {}
+
+  Bell bell{};
+  std::string why_closed;
+  std::shared_ptr<WireMaker> maker;
+  std::unique_ptr<Wire> wire;
+};
+
+bool until(const std::function<bool()>& condition) {
+  const auto end = Clock::now() + 20s;
+  while (!condition()) {
+    if (Clock::now() > end) return false;
+  }
+  return true;
+}
+
+void publish(OutLink& out, std::uint32_t tag, std::uint32_t bytes) {
+  std::byte* const slot = out.sender().slot(bytes);
+  for (std::uint32_t i = 0; i < bytes; ++i) slot[i] = static_cast<std::byte>(i * 7 + tag);
+  out.sender().publish(tag, bytes);
+  out.rung();
+}
+
+TEST(UcxWire, MemoryThatADeadPeerWasToWriteIsNotWaitedFor) {
+  if (const std::string why = why_no_ucx(); !why.empty()) GTEST_SKIP() << why;
+  setenv("TUTTI_UCX_TLS", "tcp", 1);
+  UcxEnd a(1), b(0);
+  a.wire->greet(b.wire->hello());
+  b.wire->greet(a.wire->hello());
+  OutLink& out = a.wire->out({1, 0}, kShape, a.bell);
+  InLink& in = b.wire->in({1, 0}, kShape, b.bell);
+  publish(out, 1, 8);
+  ASSERT_TRUE(until([&] {
+    a.wire->poll_and_tell();
+    b.wire->poll_and_tell();
+    return in.receiver().ready();
+  }));
+  in.receiver().free();
+  in.rung();
+
+  std::vector<std::byte> to(kBytes);
+  const InLink::Expected message{2, to.data(), 2, kBytes};
+  in.expect(std::span(&message, 1));
+  publish(out, 2, kBytes);
+  // a announces the message, and is never heard of again once b has begun to fetch it: b is then at
+  // something for as long as a does nothing.
+  ASSERT_TRUE(until([&] {
+    a.wire->poll();
+    const auto end = Clock::now() + 50ms;
+    while (Clock::now() < end) b.wire->poll();
+    return !b.wire->is_flushed();
+  }));
+  ASSERT_FALSE(in.receiver().ready());
+
+  // Else b would wait for 2 s, and then give the peer up, and UCX with it.
+  b.wire->peer_ended();
+  in.forget_expected();
+  EXPECT_FALSE(b.wire->is_flushed()) << "there was nothing to wait for";
+  EXPECT_EQ(b.why_closed, "");
+}
+
+}  // namespace
+}  // namespace tutti

@@ -1,0 +1,17 @@
+// What `tutti doctor` finds of the ways to other hosts, and of what the environment asks for.
+#pragma once
+
+#include "tools/doctor_report.h"
+
+namespace tutti {
+
+void show_settings(DoctorReport& report);
+void show_meeting(DoctorReport& report);
+void show_tcp(DoctorReport& report);
+void show_rdma(DoctorReport& report);
+void show_ucx(DoctorReport& report);
+
+/// Which ports of a host others have to reach, for people.
+std::string ports_text();
+
+}  // namespace tutti

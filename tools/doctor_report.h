@@ -1,0 +1,30 @@
+// What `tutti doctor` prints: sections of findings, of which those that are worth a look are
+// marked.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <string>
+#include <string_view>
+
+namespace tutti {
+
+class DoctorReport {
+ public:
+  void section(std::string_view name) { fmt::print("{}{}\n", sections_++ == 0 ? "" : "\n", name); }
+  void good(std::string_view what, const std::string& how) {
+    fmt::print("  {:<22} {}\n", what, how);
+  }
+  /// `advice`: what to do about it; "": `how` says it.
+  void bad(std::string_view what, const std::string& how, const std::string& advice = "") {
+    ++troubles_;
+    fmt::print("! {:<22} {}\n", what, how);
+    if (!advice.empty()) fmt::print("  {:<22} -> {}\n", "", advice);
+  }
+  int troubles() const { return troubles_; }
+
+ private:
+  int sections_ = 0, troubles_ = 0;
+};
+
+}  // namespace tutti
