@@ -178,17 +178,19 @@ class Meeting {
   /// Takes rank `rank`'s word on who is lost.
   void learn(int rank, const Word& word) {
     for (const int lost : word.lost) {
-      if (group_.same_host(lost)) {
-        // This rank is there, and so is another one of this host unless that shows by itself. They
+      if (lost != group_.rank() && is_gone(lost)) continue;
+      if (!group_.same_host(lost)) {
+        lose(lost, Loss::died, fmt::format("is lost to rank {}", rank));
+      } else if (!group_.same_host(rank) && (lost == group_.rank() || !news_may_come())) {
+        // This rank is there, and so is another one of this host, unless that shows by itself. They
         // and whoever has lost them do not meet again.
-        const bool wrong = lost == group_.rank() || (!is_gone(lost) && !news_may_come());
-        if (!wrong || group_.same_host(rank)) continue;
-        group_.lose(rank, Loss::cut_off, fmt::format("has lost rank {} of this host", lost));
-      } else if (!is_gone(lost)) {
-        group_.lose(lost, Loss::died, fmt::format("is lost to rank {}", rank));
+        lose(rank, Loss::cut_off, fmt::format("has lost rank {} of this host", lost));
       }
-      look_who_is_gone();
     }
+  }
+  void lose(int rank, Loss how, const std::string& why) {
+    group_.lose(rank, how, why);
+    look_who_is_gone();
   }
 
   void give_up_if_gone() {
