@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "topology/source.h"
@@ -37,9 +38,18 @@ class Writer {
       const bool below = d.parent >= 0 && d.parent < static_cast<int>(i);
       if (used[i] && below) used[static_cast<std::size_t>(d.parent)] = true;
     }
+    std::map<std::pair<int, BusId>, int> divided;
     for (int i = 0; i < static_cast<int>(r_.devices.size()); ++i) {
       const DeviceRecord& d = r_.devices[static_cast<std::size_t>(i)];
       if (!used[static_cast<std::size_t>(i)]) continue;
+      if (d.gpu && d.gpu->mig && d.bus) {
+        // MIG's instances are in the element of their device.
+        const auto [first, is_new] = divided.try_emplace({d.cpu, d.bus->slot()}, i);
+        if (!is_new) {
+          instances_[first->second].push_back(i);
+          continue;
+        }
+      }
       (d.parent >= 0 && d.parent < i ? children_[d.parent] : roots_[std::max(0, d.cpu)])
           .push_back(i);
     }
@@ -91,7 +101,8 @@ class Writer {
       for (const int child : children_[index]) write_device(child, depth);
       return;
     }
-    std::string head = fmt::format("pci busid=\"{}\"", text_of(*d.bus));
+    const bool mig = d.gpu && d.gpu->mig;
+    std::string head = fmt::format("pci busid=\"{}\"", text_of(mig ? d.bus->slot() : *d.bus));
     if (d.pci_class != 0) head += fmt::format(" class=\"0x{:06x}\"", d.pci_class);
     const auto id = [&](const char* name, const std::string& value) {
       if (!value.empty()) head += fmt::format(" {}=\"{}\"", name, escaped(value));
@@ -110,6 +121,9 @@ class Writer {
     }
     open(depth, head);
     if (d.gpu) write_gpu(*d.gpu, depth + 1);
+    for (const int other : instances_[index]) {
+      write_gpu(*r_.devices[static_cast<std::size_t>(other)].gpu, depth + 1);
+    }
     if (nic) write_nic(d, depth + 1);
     for (const BusId& peer : d.peer_switches) {
       open(depth + 1, fmt::format("pcilink target=\"{}\"/", text_of(peer)));
@@ -165,6 +179,7 @@ class Writer {
 
   const Records& r_;
   std::map<int, std::vector<int>> roots_, children_;
+  std::map<int, std::vector<int>> instances_;  // by the first of a device
   std::string text_;
 };
 

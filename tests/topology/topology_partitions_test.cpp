@@ -16,6 +16,7 @@
 #include "topology/discover.h"
 #include "topology/divided.h"
 #include "topology/show/text.h"
+#include "topology/write_nccl.h"
 
 namespace tutti {
 namespace {
@@ -177,6 +178,10 @@ TEST(Partitions, OfMigShareThePciLinkAndHaveNoOthers) {
   const topology::Path path = g.path(gpus[0], gpus[1]);
   EXPECT_EQ(path.near, Near::phb);
   EXPECT_EQ(path.bandwidth, 12);  // half of 24 GB/s
+  // And so they are written.
+  topology::Records records = topology::records_of(kMig, "sample");
+  topology::Records again = topology::records_of(topology::to_nccl_xml(records), "again");
+  EXPECT_EQ(topology::graph_of(again).all(NodeKind::device).size(), 1U);
   ASSERT_EQ(g.unseen.size(), 1U);
   EXPECT_NE(g.unseen.front().find("MIG"), std::string::npos);
 }
