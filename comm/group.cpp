@@ -85,7 +85,7 @@ void run_on_device(const std::vector<KeptOnDevice>& kept) {
 /// The number in `group` of a rank of `source`; -1: it is not there, or that cannot be told.
 int same_rank(int rank, RankGroup& source, RankGroup& group) {
   if (&source == &group) return rank;
-  if (&source.mesh() != &group.mesh()) return -1;
+  if (&source.host_peers() != &group.host_peers()) return -1;
   for (int r = 0; r < group.size(); ++r) {
     if (group.member(r) == source.member(rank)) return r;
   }

@@ -81,7 +81,7 @@ void Communicator::Impl::throw_inherited() const {
   throw Error(ErrorCode::invalid_usage,
               fmt::format("rank {} of this communicator is process {}, of which this one is a "
                           "child: after fork() only the parent can use it; make another one here",
-                          group->rank(), group->mesh().address().pid));
+                          group->rank(), group->host_peers().address().pid));
 }
 
 void Communicator::Impl::check(const Call& call) const {

@@ -28,7 +28,7 @@ struct SessionCard {
   std::uint64_t slots = 0;
   std::uint64_t slot_bytes = 0;
   std::uint64_t tile_bytes = 0;
-  MeshAddress mesh;
+  HostPeerAddress host_peers;
   NetworkAddress network;
   Machine machine;
   CoreSet cores;             // that this rank may run on
@@ -46,7 +46,7 @@ int node_of(const topology::Graph& graph, int gpu) {
   return gpu < 0 ? -1 : topology::gpu_node(graph, gpu_address(gpu), gpu);
 }
 
-SessionCard card_of(const Geometry& g, const Mesh& mesh, const Network* network,
+SessionCard card_of(const Geometry& g, const HostPeers& host_peers, const Network* network,
                     const Options& options) {
   SessionCard card;
   card.windows = g.windows ? 1 : 0;
@@ -54,7 +54,7 @@ SessionCard card_of(const Geometry& g, const Mesh& mesh, const Network* network,
   card.slots = g.shape.slots;
   card.slot_bytes = g.shape.slot_bytes;
   card.tile_bytes = g.tile_bytes;
-  card.mesh = mesh.address();
+  card.host_peers = host_peers.address();
   if (network != nullptr) card.network = network->address();
   card.machine = g.machine;
   card.cores = allowed_cores();
@@ -111,7 +111,7 @@ Protection agreed_protection(const std::vector<SessionCard>& cards) {
   return static_cast<Protection>(agreed);
 }
 
-void begin(const std::shared_ptr<Network>& network, const Mesh& mesh, int rank,
+void begin(const std::shared_ptr<Network>& network, const HostPeers& host_peers, int rank,
            const std::vector<SessionCard>& cards, const wire::Bytes32& secret) {
   // Where one cannot do as it was told, all hear of it.
   if (network != nullptr) network->check();
@@ -121,13 +121,13 @@ void begin(const std::shared_ptr<Network>& network, const Mesh& mesh, int rank,
   std::vector<Network::Peer> peers(cards.size());
   for (std::size_t r = 0; r < cards.size(); ++r) {
     const int peer = static_cast<int>(r);
-    peers[r] = {cards[r].network, mesh.same_host(peer)};
+    peers[r] = {cards[r].network, host_peers.same_host(peer)};
     if (peers[r].here || (network != nullptr && peers[r].address.get())) continue;
     throw Error(ErrorCode::system,
                 fmt::format("rank {} runs on another host ({}), or in another network namespace, "
                             "than rank {} ({}), but they meet at a loopback address: set "
                             "TUTTI_ADDRESS to an address of rank 0's host that the others reach",
-                            r, mesh.host_name(peer), rank, mesh.host_name(rank)),
+                            r, host_peers.host_name(peer), rank, host_peers.host_name(rank)),
                 peer);
   }
   network->begin(rank, std::move(peers), secret, agreed_protection(cards));
@@ -139,12 +139,12 @@ struct HostShare {
   std::uint64_t ranks = 0;
 };
 
-/// Connects `mesh` to everybody and makes the segments. `cards` by rank.
-Session connect(std::shared_ptr<Mesh> mesh, std::shared_ptr<Network> network, int rank,
+/// Connects `host_peers` to everybody and makes the segments. `cards` by rank.
+Session connect(std::shared_ptr<HostPeers> host_peers, std::shared_ptr<Network> network, int rank,
                 const std::vector<SessionCard>& cards, const wire::Bytes32& secret,
                 const Options& options) {
   const auto deadline = deadline_after(options.rendezvous_timeout);
-  std::vector<MeshAddress> addresses;
+  std::vector<HostPeerAddress> addresses;
   std::vector<int> members;
   std::vector<std::uint64_t> keys;
   std::vector<int> domains;
@@ -154,21 +154,21 @@ Session connect(std::shared_ptr<Mesh> mesh, std::shared_ptr<Network> network, in
                                            " runs another, incompatible version of Tutti");
     }
     members.push_back(static_cast<int>(addresses.size()));
-    addresses.push_back(card.mesh);
-    keys.push_back(card.mesh.key);
+    addresses.push_back(card.host_peers);
+    keys.push_back(card.host_peers.key);
     domains.push_back(card.domain);
   }
-  mesh->connect(rank, addresses, secret, deadline);
-  std::vector<HostShare> hosts(static_cast<std::size_t>(mesh->hosts()));
+  host_peers->connect(rank, addresses, secret, deadline);
+  std::vector<HostShare> hosts(static_cast<std::size_t>(host_peers->hosts()));
   std::vector<int> host_of;
   for (std::size_t r = 0; r < cards.size(); ++r) {
-    host_of.push_back(mesh->host(static_cast<int>(r)));
+    host_of.push_back(host_peers->host(static_cast<int>(r)));
     HostShare& host = hosts[static_cast<std::size_t>(host_of.back())];
     host.cores |= cards[r].cores;
     ++host.ranks;
   }
   if (hosts.size() > 1) {
-    begin(network, *mesh, rank, cards, secret);
+    begin(network, *host_peers, rank, cards, secret);
   } else {
     network.reset();
   }
@@ -190,7 +190,7 @@ Session connect(std::shared_ptr<Mesh> mesh, std::shared_ptr<Network> network, in
     const std::uint64_t cores = std::max<std::size_t>(host.cores.count(), 1);
     g.cores += cores;
     crowded = crowded || host.ranks > cores;
-    if (&host == &hosts[static_cast<std::size_t>(mesh->host(rank))]) g.cores_here = cores;
+    if (&host == &hosts[static_cast<std::size_t>(host_peers->host(rank))]) g.cores_here = cores;
   }
   g.shape = links_for({first.slots, first.slot_bytes}, static_cast<int>(cards.size()), crowded,
                       hosts.size() == cards.size());
@@ -203,7 +203,7 @@ Session connect(std::shared_ptr<Mesh> mesh, std::shared_ptr<Network> network, in
   }
   const std::uint64_t id = keys.front();
   session.group =
-      std::make_unique<RankGroup>(std::move(mesh), std::move(network),
+      std::make_unique<RankGroup>(std::move(host_peers), std::move(network),
                                   RankGroup::Ranks{rank, std::move(members), std::move(keys), id},
                                   g.shape, what_is_said(options), deadline);
   return session;
@@ -241,13 +241,13 @@ ConnectionShape links_for(ConnectionShape wish, int ranks, bool crowded, bool ap
 
 Session open_session(const UniqueId& id, int rank, int size, const Options& options) {
   const SocketAddress place = wire::decode(id).address;
-  std::shared_ptr<Mesh> mesh;
+  std::shared_ptr<HostPeers> host_peers;
   std::shared_ptr<Network> network;
   SessionCard mine;
   try {
-    mesh = std::make_shared<Mesh>(options.host_id);
+    host_peers = std::make_shared<HostPeers>(options.host_id);
     network = network_for(place, options);
-    mine = card_of(geometry_of(options, rank), *mesh, network.get(), options);
+    mine = card_of(geometry_of(options, rank), *host_peers, network.get(), options);
   } catch (const Error& error) {
     refuse_rendezvous(id, rank, size, error);
     throw;
@@ -263,13 +263,14 @@ Session open_session(const UniqueId& id, int rank, int size, const Options& opti
     }
     std::memcpy(&cards[static_cast<std::size_t>(r)], card.data(), card.size());
   }
-  return connect(std::move(mesh), std::move(network), rank, cards, roster.session_secret, options);
+  return connect(std::move(host_peers), std::move(network), rank, cards, roster.session_secret,
+                 options);
 }
 
 Session open_subsession(RankGroup& parent, const Geometry& geometry, RankGroup::Ranks ranks,
                         const Options& options) {
   return {geometry,
-          std::make_unique<RankGroup>(parent.shared_mesh(), parent.shared_network(),
+          std::make_unique<RankGroup>(parent.shared_host_peers(), parent.shared_network(),
                                       std::move(ranks), geometry.shape, what_is_said(options),
                                       deadline_after(options.rendezvous_timeout))};
 }
@@ -277,13 +278,13 @@ Session open_subsession(RankGroup& parent, const Geometry& geometry, RankGroup::
 std::vector<Session> open_local_sessions(const std::vector<Options>& options) {
   const int size = static_cast<int>(options.size());
   const Geometry geometry = geometry_of(options.front(), 0);
-  std::vector<std::shared_ptr<Mesh>> meshes;
+  std::vector<std::shared_ptr<HostPeers>> peers;
   std::vector<std::shared_ptr<Network>> networks;
   std::vector<SessionCard> cards;
   for (const Options& o : options) {
-    meshes.push_back(std::make_shared<Mesh>(o.host_id));
+    peers.push_back(std::make_shared<HostPeers>(o.host_id));
     networks.push_back(network_for(*parse_address("127.0.0.1", 0), o));
-    cards.push_back(card_of(geometry, *meshes.back(), networks.back().get(), o));
+    cards.push_back(card_of(geometry, *peers.back(), networks.back().get(), o));
   }
   // Each rank waits for the others while it connects.
   std::array<std::byte, 32> secret;  // of sockets, which there are with TUTTI_APART alone
@@ -292,7 +293,7 @@ std::vector<Session> open_local_sessions(const std::vector<Options>& options) {
   std::vector<std::exception_ptr> errors(sessions.size());
   run_side_by_side(sessions.size(), [&](std::size_t r) {
     try {
-      sessions[r] = connect(meshes[r], networks[r], static_cast<int>(r), cards, secret, options[r]);
+      sessions[r] = connect(peers[r], networks[r], static_cast<int>(r), cards, secret, options[r]);
     } catch (...) {
       errors[r] = std::current_exception();
     }

@@ -14,7 +14,7 @@ constexpr std::uint32_t kMaps = 4;       // the rank's process may have others' 
 
 }  // namespace
 
-DeviceBoard::DeviceBoard(RankGroup& group) : mesh_(group.shared_mesh()) {
+DeviceBoard::DeviceBoard(RankGroup& group) : host_peers_(group.shared_host_peers()) {
   for (int r = 0; r < group.size(); ++r) {
     memory_.push_back(group.segment(r));
     DeviceCard* const card = group.same_host(r) ? &group.control(r).device : nullptr;
@@ -74,7 +74,7 @@ void DeviceBoard::set_maps(bool maps) {
 }
 
 bool DeviceBoard::is_mapped() const {
-  const std::vector<int> dead = mesh_->dead_peers();
+  const std::vector<int> dead = host_peers_->dead_peers();
   return std::ranges::any_of(ranks_, [&](const Rank& r) {
     return r.card != nullptr && !r.local &&
            (r.card->state.load(std::memory_order_seq_cst) & kMaps) != 0 &&

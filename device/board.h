@@ -54,11 +54,11 @@ class DeviceBoard {
  private:
   struct Rank {
     DeviceCard* card = nullptr;  // null: it is on another host
-    int member = 0;              // in the mesh
+    int member = 0;              // in the job
     bool local = false;
   };
   std::vector<std::shared_ptr<SharedMemory>> memory_;  // that the cards lie in
-  std::shared_ptr<Mesh> mesh_;
+  std::shared_ptr<HostPeers> host_peers_;
   std::vector<Rank> ranks_;
 };
 

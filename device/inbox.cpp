@@ -31,7 +31,7 @@ DeviceInboxes::DeviceInboxes(RankGroup& group, const device::SegmentShape& shape
     inbox = SharedMemory::create("tutti-inbox", bytes_);
     for (int peer = 0; peer < group.size(); ++peer) {
       if (group.same_process(peer) || !group.same_host(peer)) continue;
-      group.mesh().send(group.member(peer), inbox_key(group, rank), inbox);
+      group.host_peers().send(group.member(peer), inbox_key(group, rank), inbox);
     }
   }
 }
@@ -39,8 +39,8 @@ DeviceInboxes::DeviceInboxes(RankGroup& group, const device::SegmentShape& shape
 void DeviceInboxes::meet(RankGroup& group, int rank, int carrier) {
   auto& inbox = inboxes_[static_cast<std::size_t>(rank)];
   if (inbox) return;
-  inbox = group.mesh().receive(group.member(carrier), inbox_key(group, rank), bytes_,
-                               std::chrono::steady_clock::now() + std::chrono::seconds(10));
+  inbox = group.host_peers().receive(group.member(carrier), inbox_key(group, rank), bytes_,
+                                     std::chrono::steady_clock::now() + std::chrono::seconds(10));
 }
 
 DeviceWay DeviceInboxes::decide(int mine, int peer, DeviceWay wish) {

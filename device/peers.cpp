@@ -127,7 +127,7 @@ void DevicePeers::show(RankGroup& group) {
     // Before the card, so that who has seen it finds the descriptor.
     for (int peer = 0; peer < group.size() && e.fd; ++peer) {
       if (board_.is_local(peer) || !board_.is_here(peer)) continue;
-      group.mesh().send(group.member(peer), descriptor_key(group, rank), e.fd);
+      group.host_peers().send(group.member(peer), descriptor_key(group, rank), e.fd);
     }
     self.card.carrier = group.rank();
     self.card.segment = e.handle;
@@ -190,8 +190,8 @@ void DevicePeers::meet(RankGroup& group, int rank, const DeviceBoard::Card& card
   inboxes_->meet(group, rank, card.carrier);
   FileDescriptor fd;
   if ((card.segment.kinds & CudaMemoryHandle::kFd) != 0) {
-    fd = group.mesh().receive(group.member(card.carrier), descriptor_key(group, rank),
-                              Clock::now() + std::chrono::seconds(10));
+    fd = group.host_peers().receive(group.member(card.carrier), descriptor_key(group, rank),
+                                    Clock::now() + std::chrono::seconds(10));
   }
   Peer& peer = peers_[static_cast<std::size_t>(rank)];
   peer.card = card;

@@ -49,7 +49,7 @@ struct alignas(kCacheLine) DeviceWindowBoard::Ear {
 };
 
 DeviceWindowBoard::DeviceWindowBoard(RankGroup& group)
-    : mesh_(group.shared_mesh()),
+    : host_peers_(group.shared_host_peers()),
       cards_(group),
       maker_(group.rank()),
       processes_(static_cast<std::size_t>(group.size())) {
@@ -61,7 +61,7 @@ DeviceWindowBoard::DeviceWindowBoard(RankGroup& group)
     if (cards_.is_local(r)) processes_[static_cast<std::size_t>(r)] = {maker_, mine_};
   }
   for (int r = 0; r < group.size(); ++r) {
-    if (!cards_.is_local(r)) mesh_->send(group.member(r), page_key(maker_), mine_);
+    if (!cards_.is_local(r)) host_peers_->send(group.member(r), page_key(maker_), mine_);
   }
 }
 
@@ -90,10 +90,11 @@ void DeviceWindowBoard::discover() {
     if (!card) continue;
     const int maker = card->carrier;
     const auto known = std::ranges::find(processes_, maker, &Process::maker);
-    auto memory = known != processes_.end()
-                      ? known->memory
-                      : mesh_->receive(members_[static_cast<std::size_t>(maker)], page_key(maker),
-                                       mine_->size(), Clock::now() + std::chrono::seconds(10));
+    auto memory =
+        known != processes_.end()
+            ? known->memory
+            : host_peers_->receive(members_[static_cast<std::size_t>(maker)], page_key(maker),
+                                   mine_->size(), Clock::now() + std::chrono::seconds(10));
     p = {maker, std::move(memory)};
   }
 }
@@ -131,7 +132,8 @@ void DeviceWindowBoard::post(const Notice& notice, const FileDescriptor& fd) {
   const std::uint64_t number = posted_ + 1;
   // Before the notice, so that who has read it finds the descriptor.
   for (const int p : others) {
-    if (fd) mesh_->send(members_[static_cast<std::size_t>(p)], mix(page_key(maker_), number), fd);
+    if (fd)
+      host_peers_->send(members_[static_cast<std::size_t>(p)], mix(page_key(maker_), number), fd);
   }
   Page& mine = page(*mine_);
   mine.window = notice.window;
@@ -178,8 +180,9 @@ std::optional<DeviceWindowBoard::Notice> DeviceWindowBoard::next(int process) co
 
 FileDescriptor DeviceWindowBoard::descriptor(int process) {
   const std::uint64_t number = ear(*mine_, process).heard.load(std::memory_order_relaxed) / 2 + 1;
-  return mesh_->receive(members_[static_cast<std::size_t>(process)], mix(page_key(process), number),
-                        Clock::now() + std::chrono::seconds(10));
+  return host_peers_->receive(members_[static_cast<std::size_t>(process)],
+                              mix(page_key(process), number),
+                              Clock::now() + std::chrono::seconds(10));
 }
 
 void DeviceWindowBoard::hear(int process, bool refuses) {

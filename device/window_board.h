@@ -87,7 +87,7 @@ class DeviceWindowBoard {
   std::uint64_t page_key(int maker) const;
   Process process_of(int rank) const;
 
-  std::shared_ptr<Mesh> mesh_;
+  std::shared_ptr<HostPeers> host_peers_;
   DeviceBoard cards_;
   int maker_;  // of this process's page
   std::vector<int> members_;

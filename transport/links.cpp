@@ -28,10 +28,10 @@ std::size_t Links::first_bytes(std::size_t ranks, const ConnectionShape& shape) 
   return kControlBytes + ranks * range_of(0).count * shape.bytes();
 }
 
-Links::Links(std::shared_ptr<Mesh> mesh, Network* network, std::uint64_t group, int rank,
+Links::Links(std::shared_ptr<HostPeers> host_peers, Network* network, std::uint64_t group, int rank,
              ConnectionShape shape, std::vector<LinkPeer> peers,
              std::vector<std::shared_ptr<SharedMemory>> first)
-    : mesh_(std::move(mesh)),
+    : host_peers_(std::move(host_peers)),
       network_(network),
       group_(group),
       rank_(rank),
@@ -45,8 +45,8 @@ Links::~Links() {
   for (std::size_t s = 1; s < kSegments; ++s) {
     if (!further_[s].mine) continue;  // where no plan had such links, nobody has sent any
     for (int r = 0; r < static_cast<int>(peers_.size()); ++r) {
-      if (peer(r).place >= 0 && !mesh_->same_process(peer(r).member)) {
-        mesh_->forget(peer(r).member, key(r, s));
+      if (peer(r).place >= 0 && !host_peers_->same_process(peer(r).member)) {
+        host_peers_->forget(peer(r).member, key(r, s));
       }
     }
   }
@@ -115,7 +115,7 @@ std::byte* Links::my_connection(int from, int channel) {
     share_within_process(key(rank_, s), segment.mine);
   }
   if (from != rank_ && !segment.sent[static_cast<std::size_t>(from)]) {
-    mesh_->send(peer(from).member, key(rank_, s), segment.mine);
+    host_peers_->send(peer(from).member, key(rank_, s), segment.mine);
     segment.sent[static_cast<std::size_t>(from)] = true;
   }
   return connection(*segment.mine, peer(from).place, channel);
@@ -128,7 +128,7 @@ std::byte* Links::look_for(int to, int channel) {
   if (!memory && to != rank_) {
     try {
       // What is not there yet is asked for again: whoever waits for it waits for its owner.
-      memory = mesh_->receive(peer(to).member, key(to, s), bytes(s), Deadline::min());
+      memory = host_peers_->receive(peer(to).member, key(to, s), bytes(s), Deadline::min());
     } catch (const Error& e) {
       // Whoever waits for it notices that its owner is gone, and says so in this group's numbers.
       if (e.code() == ErrorCode::system) throw Error(e.code(), e.what(), rank_);

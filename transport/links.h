@@ -25,7 +25,7 @@
 
 #include "transport/bell.h"
 #include "transport/connection.h"
-#include "transport/mesh.h"
+#include "transport/host_peers.h"
 #include "transport/network.h"
 #include "transport/shared_memory.h"
 
@@ -56,7 +56,7 @@ struct ReceiveEnd {
 
 /// One rank of a communicator, as its links see it.
 struct LinkPeer {
-  int member = 0;         // its number in the mesh
+  int member = 0;         // its number in the job
   int place = -1;         // among the ranks of this host; -1: it is on another one
   std::uint64_t key = 0;  // names its segments
   Bell* bell = nullptr;   // of a rank of this host
@@ -69,7 +69,7 @@ class Links {
 
   /// `peers` by rank; `first`: segments 0 of this host's ranks, by place. `group` names the
   /// communicator on the network; null: there are no other hosts.
-  Links(std::shared_ptr<Mesh> mesh, Network* network, std::uint64_t group, int rank,
+  Links(std::shared_ptr<HostPeers> host_peers, Network* network, std::uint64_t group, int rank,
         ConnectionShape shape, std::vector<LinkPeer> peers,
         std::vector<std::shared_ptr<SharedMemory>> first);
   ~Links();
@@ -94,7 +94,7 @@ class Links {
   /// The memory of the connection to `peer`; null before it has come.
   std::byte* look_for(int peer, int channel);
 
-  std::shared_ptr<Mesh> mesh_;
+  std::shared_ptr<HostPeers> host_peers_;
   Network* network_;
   std::uint64_t group_;
   int rank_;

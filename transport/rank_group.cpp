@@ -19,11 +19,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Those of this process that are complete, by their ranks' meshes, as threads that are ranks have
+/// Those of this process that are complete, by their ranks' peers, as threads that are ranks have
 /// one each; those without another rank of this process also by that.
 struct Groups {
   std::mutex mutex;
-  std::unordered_map<const Mesh*, std::vector<RankGroup*>> by_mesh;
+  std::unordered_map<const HostPeers*, std::vector<RankGroup*>> by_host_peers;
   std::vector<RankGroup*> alone;
 };
 
@@ -50,9 +50,9 @@ std::uint64_t newest_sequence(const std::array<OperationRecord, kRecords>& recor
   return newest;
 }
 
-RankGroup::RankGroup(std::shared_ptr<Mesh> mesh, std::shared_ptr<Network> network, Ranks ranks,
-                     ConnectionShape shape, const RankCard& says, Deadline deadline)
-    : mesh_(std::move(mesh)),
+RankGroup::RankGroup(std::shared_ptr<HostPeers> host_peers, std::shared_ptr<Network> network,
+                     Ranks ranks, ConnectionShape shape, const RankCard& says, Deadline deadline)
+    : host_peers_(std::move(host_peers)),
       network_(std::move(network)),
       rank_(ranks.rank),
       members_(std::move(ranks.members)),
@@ -71,7 +71,7 @@ RankGroup::RankGroup(std::shared_ptr<Mesh> mesh, std::shared_ptr<Network> networ
   segments_[self] = SharedMemory::create("tutti-segment", link_bytes + HostLosses::bytes(n));
   share_within_process(keys_[self], segments_[self]);
   for (const int r : here_) {
-    if (r != rank_) mesh_->send(member(r), keys_[self], segments_[self]);
+    if (r != rank_) host_peers_->send(member(r), keys_[self], segments_[self]);
   }
   try {
     receive_segments(deadline);
@@ -96,7 +96,7 @@ RankGroup::RankGroup(std::shared_ptr<Mesh> mesh, std::shared_ptr<Network> networ
   first_here_ = controls_[static_cast<std::size_t>(here_.front())];
   if (here_.size() < n) {
     std::vector<int> hosts;
-    for (const int m : members_) hosts.push_back(mesh_->host(m));
+    for (const int m : members_) hosts.push_back(host_peers_->host(m));
     hosts_ = std::make_unique<OtherHosts>(
         *network_, id_, HostTree::Ranks{members_, std::move(hosts), rank_}, first_here_->joining,
         HostLosses(first.front()->data() + link_bytes, n),
@@ -113,18 +113,19 @@ RankGroup::RankGroup(std::shared_ptr<Mesh> mesh, std::shared_ptr<Network> networ
     }
     hosts_->begin();
   }
-  links_ = std::make_unique<Links>(mesh_, network_.get(), id_, rank_, shape_, std::move(peers),
-                                   std::move(first));
+  links_ = std::make_unique<Links>(host_peers_, network_.get(), id_, rank_, shape_,
+                                   std::move(peers), std::move(first));
   bool cma = says.allows_cma;
-  for (const int r : here_) cma = cma && (r == rank_ || mesh_->cma_works(member(r)));
+  for (const int r : here_) cma = cma && (r == rank_ || host_peers_->cma_works(member(r)));
   control().gpu = says.gpu;
   control().state.store(kJoined | (cma ? kCmaWorks : 0U), std::memory_order_release);
   wait_for_host_to_join(deadline);
   for (int r = 0; r < size(); ++r) {
     if (!same_process(r)) one_process_ = false;
     // Also where hosts, or processes, are told apart by hand.
-    const bool neighbour = r != rank_ && alone_in_process_ && pid(r) == mesh_->address().pid &&
-                           mesh_->host_name(member(r)) == mesh_->host_name(member(rank_));
+    const bool neighbour =
+        r != rank_ && alone_in_process_ && pid(r) == host_peers_->address().pid &&
+        host_peers_->host_name(member(r)) == host_peers_->host_name(member(rank_));
     if (neighbour) alone_in_process_ = false;
   }
   for (const int r : here_) {
@@ -135,7 +136,7 @@ RankGroup::RankGroup(std::shared_ptr<Mesh> mesh, std::shared_ptr<Network> networ
   if (hosts_) wait_for_other_hosts(deadline);
   Groups& g = groups();
   const std::lock_guard lock(g.mutex);
-  g.by_mesh[mesh_.get()].push_back(this);
+  g.by_host_peers[host_peers_.get()].push_back(this);
   if (alone_in_process_) g.alone.push_back(this);
 }
 
@@ -165,14 +166,14 @@ void RankGroup::refuse(std::uint64_t id, int because_of) {
   for (const int r : here_) {
     if (r != rank_) peers.push_back(member(r));
   }
-  mesh_->refuse(id, gone, peers);
+  host_peers_->refuse(id, gone, peers);
   if (hosts_) network_->refuse(id, gone);
 }
 
 void RankGroup::give_up_if_refused() {
   for (const int r : here_) {
     if (r == rank_ || segment(r) != nullptr) continue;
-    const std::optional<int> because_of = mesh_->refusal(member(r), id_);
+    const std::optional<int> because_of = host_peers_->refusal(member(r), id_);
     if (!because_of) continue;
     const auto gone = std::ranges::find(members_, *because_of);
     give_up({ErrorCode::peer_lost,
@@ -195,7 +196,7 @@ void RankGroup::give_up_if_lost_elsewhere() {
 
 std::shared_ptr<SharedMemory> RankGroup::receive_segment(int rank, Deadline deadline) {
   try {
-    return mesh_->receive(member(rank), key(rank), segment(rank_)->size(), deadline);
+    return host_peers_->receive(member(rank), key(rank), segment(rank_)->size(), deadline);
   } catch (const Error& e) {
     if (e.code() == ErrorCode::peer_lost) give_up(absence(rank, true));
     if (e.code() == ErrorCode::timed_out) return nullptr;
@@ -234,7 +235,7 @@ void RankGroup::wait_for_host_to_join(Deadline deadline) {
       if (hosts_ && hosts_->joining().state() == Joining::kFailed) throw_failure();
       if (Clock::now() > deadline) give_up(absence(r, false));
       give_up_if_lost_elsewhere();
-      mesh_->drain();
+      host_peers_->drain();
       for (const int dead : ending_ranks()) {
         if (!joined(dead)) give_up(absence(dead, true));
       }
@@ -253,7 +254,7 @@ void RankGroup::wait_for_other_hosts(Deadline deadline) {
       break;
     }
     if (state == Joining::kFailed || failed()) throw_failure();
-    mesh_->drain();
+    host_peers_->drain();
     const std::vector<int> dead = dead_ranks(), ending = ending_ranks();
     const auto speaks = std::ranges::find_if(
         here_, [&](int r) { return std::ranges::find(ending, r) == ending.end(); });
@@ -283,7 +284,7 @@ void RankGroup::wait_for_other_hosts(Deadline deadline) {
 }
 
 std::string RankGroup::process_text(int rank) const {
-  const std::string host = same_host(rank) ? "" : " on " + mesh_->host_name(member(rank));
+  const std::string host = same_host(rank) ? "" : " on " + host_peers_->host_name(member(rank));
   const std::string job =
       member(rank) == rank ? "" : fmt::format("rank {} of the job, ", member(rank));
   return fmt::format("{}pid {}{}", job, pid(rank), host);
@@ -298,16 +299,18 @@ std::vector<int> RankGroup::ranks_among(const std::vector<int>& members) const {
   return ranks;
 }
 
-std::vector<int> RankGroup::ending_ranks() const { return ranks_among(mesh_->ending_peers()); }
+std::vector<int> RankGroup::ending_ranks() const {
+  return ranks_among(host_peers_->ending_peers());
+}
 
 RankGroup::~RankGroup() {
   {
     Groups& g = groups();
     const std::lock_guard lock(g.mutex);
-    const auto found = g.by_mesh.find(mesh_.get());
-    if (found != g.by_mesh.end()) {
+    const auto found = g.by_host_peers.find(host_peers_.get());
+    if (found != g.by_host_peers.end()) {
       std::erase(found->second, this);
-      if (found->second.empty()) g.by_mesh.erase(found);
+      if (found->second.empty()) g.by_host_peers.erase(found);
     }
     std::erase(g.alone, this);
   }
@@ -423,12 +426,12 @@ void RankGroup::say_waiting(std::string_view doing) {
   const auto tell = [&](RankGroup* other) {
     if (other != this && !other->is_inherited()) other->control().elsewhere.say(now_ns(), doing);
   };
-  const auto mine = g.by_mesh.find(mesh_.get());
-  if (mine != g.by_mesh.end()) std::ranges::for_each(mine->second, tell);
+  const auto mine = g.by_host_peers.find(host_peers_.get());
+  if (mine != g.by_host_peers.end()) std::ranges::for_each(mine->second, tell);
   if (!alone_in_process_) return;
-  // Other meshes of a process have the same rank where it is the only one.
+  // Other peers of a process have the same rank where it is the only one.
   for (RankGroup* other : g.alone) {
-    if (other->mesh_ != mesh_) tell(other);
+    if (other->host_peers_ != host_peers_) tell(other);
   }
 }
 
@@ -467,7 +470,7 @@ std::string RankGroup::lost_text(int rank, const std::string& why, std::string_v
 }
 
 void RankGroup::check_peers(std::string_view doing) {
-  mesh_->drain();
+  host_peers_->drain();
   if (hosts_) hosts_->poll();
   const std::string here = fmt::format("while {}", doing);
   for (const int peer : ending_ranks()) {
@@ -500,7 +503,7 @@ void RankGroup::on_lost(int rank, Loss how, const std::string& why) {
 }
 
 std::vector<int> RankGroup::dead_ranks() {
-  std::vector<int> dead = ranks_among(mesh_->dead_peers());
+  std::vector<int> dead = ranks_among(host_peers_->dead_peers());
   if (hosts_) {
     for (const int r : hosts_->lost()) {
       if (!has_left(r)) dead.push_back(r);

@@ -24,8 +24,8 @@
 #include "core/error.h"
 #include "core/fork.h"
 #include "transport/control_block.h"
+#include "transport/host_peers.h"
 #include "transport/links.h"
-#include "transport/mesh.h"
 #include "transport/network.h"
 #include "transport/other_hosts.h"
 #include "transport/shared_memory.h"
@@ -40,8 +40,8 @@ struct RankCard {
 
 class RankGroup {
  public:
-  /// Who they are. `members`: the ranks' numbers in the mesh, by rank here. `keys` name their
-  /// segments, and differ from all others of the mesh; `id` differs from that of all other
+  /// Who they are. `members`: the ranks' numbers in the host_peers, by rank here. `keys` name their
+  /// segments, and differ from all others of the job; `id` differs from that of all other
   /// communicators of its ranks that reach other hosts.
   struct Ranks {
     int rank = 0;  // this one
@@ -51,7 +51,7 @@ class RankGroup {
   };
   /// Collective over the ranks. `network` leads to those on other hosts; null where there are none.
   /// Throws Error.
-  RankGroup(std::shared_ptr<Mesh> mesh, std::shared_ptr<Network> network, Ranks ranks,
+  RankGroup(std::shared_ptr<HostPeers> host_peers, std::shared_ptr<Network> network, Ranks ranks,
             ConnectionShape shape, const RankCard& says, Deadline deadline);
   ~RankGroup();
   RankGroup(const RankGroup&) = delete;
@@ -60,10 +60,10 @@ class RankGroup {
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(members_.size()); }
   ConnectionShape shape() const { return shape_; }
-  Mesh& mesh() { return *mesh_; }
-  const std::shared_ptr<Mesh>& shared_mesh() const { return mesh_; }
+  HostPeers& host_peers() { return *host_peers_; }
+  const std::shared_ptr<HostPeers>& shared_host_peers() const { return host_peers_; }
   const std::shared_ptr<Network>& shared_network() const { return network_; }
-  /// The ranks' numbers in the mesh.
+  /// The ranks' numbers in the host_peers.
   std::span<const int> members() const { return members_; }
   int member(int rank) const { return members_[static_cast<std::size_t>(rank)]; }
   std::uint64_t id() const { return id_; }
@@ -72,13 +72,13 @@ class RankGroup {
   void refuse(std::uint64_t id, int because_of);
   /// Names rank `rank`'s segment.
   std::uint64_t key(int rank) const { return keys_[static_cast<std::size_t>(rank)]; }
-  bool same_process(int rank) const { return mesh_->same_process(member(rank)); }
-  pid_t pid(int rank) const { return mesh_->pid(member(rank)); }
+  bool same_process(int rank) const { return host_peers_->same_process(member(rank)); }
+  pid_t pid(int rank) const { return host_peers_->pid(member(rank)); }
   /// "pid 123", "pid 123 on node7", "rank 6 of the job, pid 123" where that is another number.
   std::string process_text(int rank) const;
-  bool same_host(int rank) const { return mesh_->same_host(member(rank)); }
-  /// Hosts have numbers, as in the mesh.
-  int host(int rank) const { return mesh_->host(member(rank)); }
+  bool same_host(int rank) const { return host_peers_->same_host(member(rank)); }
+  /// Hosts have numbers, as in the host_peers.
+  int host(int rank) const { return host_peers_->host(member(rank)); }
   /// The ranks of this host.
   std::span<const int> ranks_here() const { return here_; }
   /// Whether all ranks are on this host.
@@ -134,9 +134,9 @@ class RankGroup {
   /// "; that rank is itself waiting ...", here or in another communicator, if it says so; else "".
   std::string waiting_text(int peer);
 
-  /// For those who wait, now and then: exchanges with the peers what the mesh has for them, and
-  /// looks who is dead (system calls). A dead process that had not left is a failure of the
-  /// communicator, in which this rank was `doing` something.
+  /// For those who wait, now and then: exchanges with the peers what came for them on the sockets
+  /// of the host, and looks who is dead (system calls). A dead process that had not left is a
+  /// failure of the communicator, in which this rank was `doing` something.
   void check_peers(std::string_view doing);
   /// The same before another failure is recorded, as most follow from a death: somebody else heard
   /// of it, gave up, and called something else. Where that was on another host, what it has heard
@@ -188,7 +188,7 @@ class RankGroup {
   /// A rank of another host that is gone will not join, and those of this host may know that.
   void give_up_if_refused();
   void give_up_if_lost_elsewhere();
-  /// Of these numbers in the mesh, those that are ranks here.
+  /// Of these numbers in the host_peers, those that are ranks here.
   std::vector<int> ranks_among(const std::vector<int>& members) const;
   /// The ranks of this host whose process is gone, or about to be, whether they had left or not.
   std::vector<int> ending_ranks() const;
@@ -198,7 +198,7 @@ class RankGroup {
   void on_lost(int rank, Loss how, const std::string& why);
   std::string lost_text(int rank, const std::string& why, std::string_view doing);
 
-  std::shared_ptr<Mesh> mesh_;
+  std::shared_ptr<HostPeers> host_peers_;
   std::shared_ptr<Network> network_;
   std::uint32_t generation_ = process_generation();
   int rank_;

@@ -1,6 +1,6 @@
-// Sockets as the rendezvous, the id hand-over and the mesh use them: an owned descriptor,
-// addresses, and reads and writes of exact sizes that end at a deadline. Every descriptor is
-// close-on-exec and non-blocking; nothing here raises SIGPIPE.
+// Sockets as the rendezvous, the id hand-over and the peers of a host use them: an owned
+// descriptor, addresses, and reads and writes of exact sizes that end at a deadline. Every
+// descriptor is close-on-exec and non-blocking; nothing here raises SIGPIPE.
 #pragma once
 
 #include <netinet/in.h>

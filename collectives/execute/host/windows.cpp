@@ -26,7 +26,7 @@ void Operation::describe_buffers() {
     if (base == nullptr || group_.one_process()) return true;
     const WindowMemory w = find_window(base, bytes);
     if (w.id == 0) return bytes == 0 || group_.cma_everywhere();
-    if (w.id != announced) group_.mesh().announce(w, group_.members());
+    if (w.id != announced) group_.host_peers().announce(w, group_.members());
     window = w.id;
     address = static_cast<std::uint64_t>(base - w.base);
     return true;
@@ -88,7 +88,8 @@ void Operation::learn(int peer, const std::byte* payload) {
     Peer::Buffer buffer{nullptr, address, 0, window, nullptr};
     if (!group_.same_host(peer)) return buffer;  // no step of the plan addresses it
     // If it has not come, or is gone, that only matters to a step that uses it.
-    if (window != 0) map(buffer, peer, group_.mesh().find_window(group_.member(peer), window));
+    if (window != 0)
+      map(buffer, peer, group_.host_peers().find_window(group_.member(peer), window));
     return buffer;
   };
   p.buffers = {locate(a.in_window, a.in), locate(a.out_window, a.out), locate(a.tmp_window, a.tmp)};
@@ -111,8 +112,8 @@ std::shared_ptr<SharedMemory> Operation::wait_for_window(int peer, std::uint32_t
   const Deadline deadline = deadline_after(kPatience);
   const int member = group_.member(peer);
   for (;;) {
-    if (auto found = group_.mesh().find_window(member, window)) return found;
-    if (const std::string trouble = group_.mesh().window_trouble(member, window);
+    if (auto found = group_.host_peers().find_window(member, window)) return found;
+    if (const std::string trouble = group_.host_peers().window_trouble(member, window);
         !trouble.empty()) {
       throw Error(ErrorCode::system,
                   fmt::format("rank {} cannot map window {} of rank {}: {}", group_.rank(), window,

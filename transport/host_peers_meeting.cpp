@@ -21,8 +21,8 @@
 
 #include "core/error.h"
 #include "transport/handshake.h"
+#include "transport/host_peers.h"
 #include "transport/introduction.h"
-#include "transport/mesh.h"
 #include "transport/waiting_room.h"
 
 namespace tutti {
@@ -45,12 +45,12 @@ struct CallersRank {
 static_assert(sizeof(CallersRank) == 36);
 
 wire::Bytes32 mac_of(const wire::Session& session, std::int32_t rank) {
-  return session.mac("mesh rank", {wire::bytes_of(rank)});
+  return session.mac("host peer", {wire::bytes_of(rank)});
 }
 
 /// A handshake at one rank's listener says nothing at another's.
 wire::Bytes32 listeners_secret(std::span<const std::byte, 32> session_secret, std::int32_t rank) {
-  return wire::hash(session_secret, "mesh", {wire::bytes_of(rank)});
+  return wire::hash(session_secret, "host peers", {wire::bytes_of(rank)});
 }
 
 bool is_dead(pid_t pid) {
@@ -62,27 +62,29 @@ bool is_dead(pid_t pid) {
 
 }  // namespace
 
-class Mesh::Meeting {
+class HostPeers::Meeting {
  public:
-  Meeting(Mesh& mesh, std::span<const int> others, std::span<const MeshAddress> addresses,
-          std::span<const std::byte, 32> secret, Deadline deadline)
-      : mesh_(mesh),
+  Meeting(HostPeers& host_peers, std::span<const int> others,
+          std::span<const HostPeerAddress> addresses, std::span<const std::byte, 32> secret,
+          Deadline deadline)
+      : host_peers_(host_peers),
         others_(others),
         addresses_(addresses),
         secret_(secret),
         deadline_(deadline),
         epoll_(::epoll_create1(EPOLL_CLOEXEC)),
-        waiting_room_(fmt::format("rank {}", mesh.rank_), listeners_secret(secret, mesh.rank_)) {
+        waiting_room_(fmt::format("rank {}", host_peers.rank_),
+                      listeners_secret(secret, host_peers.rank_)) {
     if (!epoll_) {
-      throw_system_error(fmt::format("rank {}: epoll_create1 (see `ulimit -n`)", mesh.rank_));
+      throw_system_error(fmt::format("rank {}: epoll_create1 (see `ulimit -n`)", host_peers.rank_));
     }
   }
 
   void run() {
-    watch(epoll_, EPOLL_CTL_ADD, mesh_.listener_, kListener, EPOLLIN);
+    watch(epoll_, EPOLL_CTL_ADD, host_peers_.listener_, kListener, EPOLLIN);
     missing_ = others_.size();
     for (const int r : others_) {
-      if (r < mesh_.rank_) call(r);
+      if (r < host_peers_.rank_) call(r);
     }
     while (missing_ > 0) {
       wait_for(epoll_.fd(), POLLIN, next_wake());
@@ -119,7 +121,7 @@ class Mesh::Meeting {
     std::size_t received = 0;
   };
 
-  Peer& peer(int r) { return mesh_.peers_[static_cast<std::size_t>(r)]; }
+  Peer& peer(int r) { return host_peers_.peers_[static_cast<std::size_t>(r)]; }
 
   Clock::time_point next_wake() const {
     Clock::time_point wake = std::min(deadline_, waiting_room_.next_wake(now_));
@@ -154,7 +156,7 @@ class Mesh::Meeting {
     const SocketAddress name = socket_address(address.socket);
     if (!socket) {
       throw_system_error(
-          fmt::format("rank {}: no socket to rank {} (see `ulimit -n`)", mesh_.rank_, r));
+          fmt::format("rank {}: no socket to rank {} (see `ulimit -n`)", host_peers_.rank_, r));
     }
     if (::connect(socket.fd(), name.get(), name.length) != 0) {
       const int error = errno;
@@ -190,7 +192,7 @@ class Mesh::Meeting {
         throw Error(ErrorCode::mismatch,
                     fmt::format("what answers rank {} at the socket of rank {} (pid {}) is not a "
                                 "rank of this job, or not of this version of Tutti",
-                                mesh_.rank_, r, peer(r).pid),
+                                host_peers_.rank_, r, peer(r).pid),
                     r);
       default:
         fail(r, "it closed the connection");
@@ -200,7 +202,7 @@ class Mesh::Meeting {
   /// Right behind the proof, without waiting for the answer. Only a small packet was sent before,
   /// so there is room. A connection that is lost says so when it is read from.
   void say_rank(Call& c) {
-    const CallersRank me{mesh_.rank_, mac_of(c.attempt.session(), mesh_.rank_)};
+    const CallersRank me{host_peers_.rank_, mac_of(c.attempt.session(), host_peers_.rank_)};
     write_exactly(c.attempt.socket(), wire::bytes_of(me), Deadline{});
     c.said_rank = true;
   }
@@ -225,10 +227,10 @@ class Mesh::Meeting {
   // --- ranks that connect to this one ---
 
   void accept() {
-    const bool room = waiting_room_.accept(mesh_.listener_, epoll_, now_);
+    const bool room = waiting_room_.accept(host_peers_.listener_, epoll_, now_);
     // With no room the listener would wake its rank all the time.
     if (room != accepting_) {
-      watch(epoll_, EPOLL_CTL_MOD, mesh_.listener_, kListener, room ? EPOLLIN : 0U);
+      watch(epoll_, EPOLL_CTL_MOD, host_peers_.listener_, kListener, room ? EPOLLIN : 0U);
     }
     accepting_ = room;
   }
@@ -242,7 +244,7 @@ class Mesh::Meeting {
     if (result == ReadResult::more) return;
     const int r = caller.says.rank;
     // Whoever comes twice, or is of another user, is not one of us.
-    const bool is_one_of_us = result == ReadResult::whole && r > mesh_.rank_ &&
+    const bool is_one_of_us = result == ReadResult::whole && r > host_peers_.rank_ &&
                               std::binary_search(others_.begin(), others_.end(), r) &&
                               !peer(r).socket &&
                               wire::equal(mac_of(caller.session, r), caller.says.mac) &&
@@ -262,7 +264,7 @@ class Mesh::Meeting {
   [[noreturn]] void throw_lost(int r, const std::string& problem) {
     throw Error(ErrorCode::peer_lost,
                 fmt::format("rank {} cannot connect to rank {} (pid {}): {}; it has probably died",
-                            mesh_.rank_, r, peer(r).pid, problem),
+                            host_peers_.rank_, r, peer(r).pid, problem),
                 r);
   }
 
@@ -275,14 +277,14 @@ class Mesh::Meeting {
       missing.push_back(fmt::format("rank {} (pid {})", r, peer(r).pid));
     }
     throw Error(ErrorCode::timed_out,
-                fmt::format("rank {}: {} of this host did not connect in time", mesh_.rank_,
+                fmt::format("rank {}: {} of this host did not connect in time", host_peers_.rank_,
                             fmt::join(missing, ", ")),
                 first);
   }
 
-  Mesh& mesh_;
+  HostPeers& host_peers_;
   const std::span<const int> others_;  // in order
-  const std::span<const MeshAddress> addresses_;
+  const std::span<const HostPeerAddress> addresses_;
   const std::span<const std::byte, 32> secret_;
   const Deadline deadline_;
   FileDescriptor epoll_;
@@ -295,8 +297,8 @@ class Mesh::Meeting {
   std::size_t missing_ = 0;
 };
 
-void Mesh::meet(std::span<const int> others, std::span<const MeshAddress> addresses,
-                std::span<const std::byte, 32> session_secret, Deadline deadline) {
+void HostPeers::meet(std::span<const int> others, std::span<const HostPeerAddress> addresses,
+                     std::span<const std::byte, 32> session_secret, Deadline deadline) {
   Meeting(*this, others, addresses, session_secret, deadline).run();
 }
 

@@ -1,6 +1,6 @@
 // The sockets between the processes of a host, which threads stand for here (TUTTI_APART): they
 // find each other, and nobody else finds them.
-#include "transport/mesh.h"
+#include "transport/host_peers.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -36,7 +36,7 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-class Meshes : public testing::Test {
+class HostPeersOf : public testing::Test {
  protected:
   void SetUp() override {
     setenv("TUTTI_APART", "1", 1);
@@ -46,17 +46,17 @@ class Meshes : public testing::Test {
 
   void make(int count) {
     for (int i = 0; i < count; ++i) {
-      meshes_.push_back(std::make_unique<Mesh>());
-      addresses_.push_back(meshes_.back()->address());
+      peers_.push_back(std::make_unique<HostPeers>());
+      addresses_.push_back(peers_.back()->address());
     }
-    errors_.resize(meshes_.size());
+    errors_.resize(peers_.size());
   }
 
   /// Rank `rank` connects; what it throws is kept.
   void connect(int rank, const wire::Bytes32& secret, std::chrono::nanoseconds timeout) {
     const auto r = static_cast<std::size_t>(rank);
     try {
-      meshes_[r]->connect(rank, addresses_, secret, deadline_after(timeout));
+      peers_[r]->connect(rank, addresses_, secret, deadline_after(timeout));
     } catch (const Error& error) {
       errors_[r] = error;
     }
@@ -64,31 +64,31 @@ class Meshes : public testing::Test {
 
   void side_by_side(const std::function<void(int)>& body) {
     std::vector<std::thread> threads;
-    for (int r = 0; r < static_cast<int>(meshes_.size()); ++r) threads.emplace_back(body, r);
+    for (int r = 0; r < static_cast<int>(peers_.size()); ++r) threads.emplace_back(body, r);
     for (auto& thread : threads) thread.join();
   }
 
   /// That there is a socket from each to each, and that its ends know who is at the other one.
   void expect_connected() {
-    const int count = static_cast<int>(meshes_.size());
+    const int count = static_cast<int>(peers_.size());
     for (const auto& error : errors_) ASSERT_FALSE(error) << error->what();
     const auto size_of = [&](int from, int to) { return 1 + from * count + to; };
     side_by_side([&](int r) {
-      Mesh& mesh = *meshes_[static_cast<std::size_t>(r)];
+      HostPeers& host_peers = *peers_[static_cast<std::size_t>(r)];
       for (int peer = 0; peer < count; ++peer) {
         if (peer == r) continue;
-        const FileDescriptor file(memfd_create("mesh_test", MFD_CLOEXEC));
+        const FileDescriptor file(memfd_create("host_peers_test", MFD_CLOEXEC));
         ASSERT_EQ(ftruncate(file.fd(), size_of(r, peer)), 0);
-        mesh.send(peer, 7, file);
+        host_peers.send(peer, 7, file);
       }
       for (int peer = 0; peer < count; ++peer) {
         if (peer == r) continue;
-        const FileDescriptor file = mesh.receive(peer, 7, deadline_after(10s));
+        const FileDescriptor file = host_peers.receive(peer, 7, deadline_after(10s));
         struct stat status {};
         ASSERT_EQ(fstat(file.fd(), &status), 0);
         EXPECT_EQ(status.st_size, size_of(peer, r));
       }
-      EXPECT_TRUE(mesh.dead_peers().empty());
+      EXPECT_TRUE(host_peers.dead_peers().empty());
     });
   }
 
@@ -101,14 +101,14 @@ class Meshes : public testing::Test {
   }
 
   wire::Bytes32 secret_{};
-  std::vector<std::unique_ptr<Mesh>> meshes_;
-  std::vector<MeshAddress> addresses_;
+  std::vector<std::unique_ptr<HostPeers>> peers_;
+  std::vector<HostPeerAddress> addresses_;
   std::vector<std::optional<Error>> errors_;
 };
 
-TEST_F(Meshes, ConnectEachToEach) {
+TEST_F(HostPeersOf, ConnectEachToEach) {
   for (const int count : {2, 3, 40}) {
-    meshes_.clear();
+    peers_.clear();
     addresses_.clear();
     errors_.clear();
     make(count);
@@ -117,22 +117,22 @@ TEST_F(Meshes, ConnectEachToEach) {
   }
 }
 
-TEST_F(Meshes, HearWhoRefusesACommunicatorAndBecauseOfWhom) {
+TEST_F(HostPeersOf, HearWhoRefusesACommunicatorAndBecauseOfWhom) {
   make(3);
   side_by_side([&](int r) { connect(r, secret_, 20s); });
   expect_connected();
   const int others[] = {0, 2};
-  meshes_[1]->refuse(77, 2, others);
-  meshes_[1]->refuse(78, -1, others);
+  peers_[1]->refuse(77, 2, others);
+  peers_[1]->refuse(78, -1, others);
   for (const std::size_t r : {0U, 2U}) {
-    EXPECT_EQ(meshes_[r]->refusal(1, 77), 2);
-    EXPECT_EQ(meshes_[r]->refusal(1, 78), -1);
-    EXPECT_EQ(meshes_[r]->refusal(1, 79), std::nullopt);
-    EXPECT_EQ(meshes_[r]->refusal(2 - static_cast<int>(r), 77), std::nullopt);
+    EXPECT_EQ(peers_[r]->refusal(1, 77), 2);
+    EXPECT_EQ(peers_[r]->refusal(1, 78), -1);
+    EXPECT_EQ(peers_[r]->refusal(1, 79), std::nullopt);
+    EXPECT_EQ(peers_[r]->refusal(2 - static_cast<int>(r), 77), std::nullopt);
   }
 }
 
-TEST_F(Meshes, NameTheRanksThatDoNotCome) {
+TEST_F(HostPeersOf, NameTheRanksThatDoNotCome) {
   make(4);
   const auto start = Clock::now();
   side_by_side([&](int r) {
@@ -147,7 +147,7 @@ TEST_F(Meshes, NameTheRanksThatDoNotCome) {
   }
 }
 
-TEST_F(Meshes, ARankWithAnotherSecretIsNotLetIn) {
+TEST_F(HostPeersOf, ARankWithAnotherSecretIsNotLetIn) {
   make(3);
   wire::Bytes32 other = secret_;
   other[31] ^= std::byte{1};
@@ -157,14 +157,14 @@ TEST_F(Meshes, ARankWithAnotherSecretIsNotLetIn) {
   EXPECT_EQ(errors_[1]->rank(), 2);
 }
 
-TEST_F(Meshes, AReplayedGreetingIsRefused) {
+TEST_F(HostPeersOf, AReplayedGreetingIsRefused) {
   make(3);
   std::vector<std::thread> honest;
   for (const int r : {0, 1}) honest.emplace_back([this, r] { connect(r, secret_, 20s); });
 
   // Rank 2 comes to rank 0, and somebody records what it says.
   const std::int32_t rank_0 = 0, rank_2 = 2;
-  const wire::Bytes32 key = wire::hash(secret_, "mesh", {wire::bytes_of(rank_0)});
+  const wire::Bytes32 key = wire::hash(secret_, "host peers", {wire::bytes_of(rank_0)});
   const auto come_to = [&](int listener, const wire::Proof* old_proof,
                            std::vector<std::byte>* said) {
     const FileDescriptor socket = visit(listener);
@@ -179,7 +179,7 @@ TEST_F(Meshes, AReplayedGreetingIsRefused) {
     if (old_proof != nullptr) proof = *old_proof;
     write_exactly(socket, wire::bytes_of(proof), deadline_after(5s));
     if (said->empty()) {
-      const auto mac = session.mac("mesh rank", {wire::bytes_of(rank_2)});
+      const auto mac = session.mac("host peer", {wire::bytes_of(rank_2)});
       const auto rank = wire::bytes_of(rank_2);
       said->assign(rank.begin(), rank.end());
       said->insert(said->end(), mac.begin(), mac.end());
@@ -216,7 +216,7 @@ int mapped_windows() {
   return found;
 }
 
-TEST_F(Meshes, AWindowThatIsFreedLeavesItsAddressesToWhoeverHoldsIt) {
+TEST_F(HostPeersOf, AWindowThatIsFreedLeavesItsAddressesToWhoeverHoldsIt) {
   constexpr std::size_t kBytes = std::size_t{1} << 20;
   make(2);
   side_by_side([&](int r) { connect(r, secret_, 20s); });
@@ -226,8 +226,8 @@ TEST_F(Meshes, AWindowThatIsFreedLeavesItsAddressesToWhoeverHoldsIt) {
     auto* const memory = static_cast<std::byte*>(allocate(kBytes));
     std::memset(memory, 7, kBytes);
     const WindowMemory window = find_window(memory, kBytes);
-    meshes_[0]->announce(window, std::array{1});
-    std::shared_ptr<SharedMemory> found = meshes_[1]->find_window(0, window.id);
+    peers_[0]->announce(window, std::array{1});
+    std::shared_ptr<SharedMemory> found = peers_[1]->find_window(0, window.id);
     ASSERT_NE(found, nullptr);
     const std::span<std::byte> there{found->data(), found->size()};
     const auto all_are = [&](int value) {
@@ -237,8 +237,8 @@ TEST_F(Meshes, AWindowThatIsFreedLeavesItsAddressesToWhoeverHoldsIt) {
     EXPECT_EQ(mapped_windows(), before + 2);
     if (!held) found.reset();
     deallocate(memory);
-    meshes_[1]->drain();
-    EXPECT_EQ(meshes_[1]->find_window(0, window.id), nullptr);
+    peers_[1]->drain();
+    EXPECT_EQ(peers_[1]->find_window(0, window.id), nullptr);
     // The memory is gone, also from who holds it, and so are its addresses from all others.
     EXPECT_EQ(mapped_windows(), before);
     if (held) {
@@ -252,7 +252,7 @@ TEST_F(Meshes, AWindowThatIsFreedLeavesItsAddressesToWhoeverHoldsIt) {
   }
 }
 
-TEST_F(Meshes, StrangersDoNotHoldThemUp) {
+TEST_F(HostPeersOf, StrangersDoNotHoldThemUp) {
   make(6);
   std::atomic<bool> over{false};
   std::atomic<int> visits{0};

@@ -2,10 +2,10 @@
 // when a peer is gone. Ranks that are threads of one process need neither and have no socket.
 //
 // Addresses are abstract (no file) and unguessable, the user id of both ends is checked, and both
-// prove that they know the session's secret before they are believed (mesh_meeting.cpp).
+// prove that they know the session's secret before they are believed (host_peers_meeting.cpp).
 //
 // Nobody waits for a peer to take what is sent: it may be busy with something else for hours. What
-// a full socket does not take stays here, and is sent on by whatever this rank does with the mesh
+// a full socket does not take stays here, and is sent on by whatever this rank does with its peers
 // next; every wait looks in now and then. A window that is freed before a peer was told of it is
 // never spoken of.
 #pragma once
@@ -32,7 +32,7 @@
 namespace tutti {
 
 /// How others reach a rank; plain bytes, handed round at the rendezvous.
-struct MeshAddress {
+struct HostPeerAddress {
   std::array<std::uint64_t, 2> host{};     // the same on ranks that can share memory
   std::array<std::uint64_t, 2> process{};  // the same on ranks that are threads of one process
   std::array<std::uint64_t, 2> socket{};   // the abstract socket's random name
@@ -45,19 +45,19 @@ struct MeshAddress {
 /// The address of the socket with this name.
 SocketAddress socket_address(const std::array<std::uint64_t, 2>& name);
 
-class Mesh : WindowObserver {
+class HostPeers : WindowObserver {
  public:
   /// Opens this rank's listener. `host_id` tells hosts apart that have more in common than they
   /// share.
-  explicit Mesh(std::string_view host_id = {});
-  Mesh(const Mesh&) = delete;
-  Mesh& operator=(const Mesh&) = delete;
-  ~Mesh();
+  explicit HostPeers(std::string_view host_id = {});
+  HostPeers(const HostPeers&) = delete;
+  HostPeers& operator=(const HostPeers&) = delete;
+  ~HostPeers();
 
-  const MeshAddress& address() const { return address_; }
+  const HostPeerAddress& address() const { return address_; }
   /// Connects to the ranks of this host in `peers` (by rank, this one included). Collective over
   /// these. Throws Error: system when a peer cannot be reached, timed_out at the deadline.
-  void connect(int rank, std::span<const MeshAddress> peers,
+  void connect(int rank, std::span<const HostPeerAddress> peers,
                std::span<const std::byte, 32> session_secret, Deadline deadline);
 
   int rank() const { return rank_; }
@@ -148,7 +148,7 @@ class Mesh : WindowObserver {
   std::vector<int> peers_that_are(bool ending);
   class Meeting;
   /// connect(): gets a socket to each of `others` (in order), who do the same.
-  void meet(std::span<const int> others, std::span<const MeshAddress> addresses,
+  void meet(std::span<const int> others, std::span<const HostPeerAddress> addresses,
             std::span<const std::byte, 32> session_secret, Deadline deadline);
   /// Sends `message` now, or keeps it until the socket has room.
   void post(Peer& peer, const Message& message, int fd);
@@ -165,7 +165,7 @@ class Mesh : WindowObserver {
   void post_all_unsent();
   void window_freed(std::uint32_t id) noexcept override;
 
-  MeshAddress address_;
+  HostPeerAddress address_;
   FileDescriptor listener_;
   int rank_ = 0;
   int hosts_ = 1;

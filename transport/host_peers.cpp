@@ -1,6 +1,6 @@
 // How the ranks of a host find and check each other: addresses, greetings, and later which of them
-// are gone. What then travels over the sockets is in mesh_memory.cpp.
-#include "transport/mesh.h"
+// are gone. What then travels over the sockets is in host_peers_memory.cpp.
+#include "transport/host_peers.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -78,7 +78,7 @@ SocketAddress socket_address(const std::array<std::uint64_t, 2>& name) {
   return abstract_address(fmt::format("tutti-{:016x}{:016x}", name[0], name[1]));
 }
 
-Mesh::Mesh(std::string_view host_id) : generation_(process_generation()) {
+HostPeers::HostPeers(std::string_view host_id) : generation_(process_generation()) {
   address_.socket = random_pair();
   address_.host = host_identity(host_id);
   gethostname(address_.host_name.data(), address_.host_name.size() - 1);
@@ -96,10 +96,10 @@ Mesh::Mesh(std::string_view host_id) : generation_(process_generation()) {
   add_observer(*this);
 }
 
-Mesh::~Mesh() { remove_observer(*this); }
+HostPeers::~HostPeers() { remove_observer(*this); }
 
-void Mesh::connect(int rank, std::span<const MeshAddress> peers,
-                   std::span<const std::byte, 32> session_secret, Deadline deadline) {
+void HostPeers::connect(int rank, std::span<const HostPeerAddress> peers,
+                        std::span<const std::byte, 32> session_secret, Deadline deadline) {
   rank_ = rank;
   peers_.resize(peers.size());
   std::map<std::array<std::uint64_t, 2>, int> hosts;
@@ -140,17 +140,17 @@ void Mesh::connect(int rank, std::span<const MeshAddress> peers,
   listener_ = FileDescriptor();
 }
 
-bool Mesh::cma_works(int peer) const {
+bool HostPeers::cma_works(int peer) const {
   const Peer& p = peers_[static_cast<std::size_t>(peer)];
   return p.same_process || (same_host(peer) && p.pid > 0 && cma_probe(p.pid, p.probe, p.key));
 }
 
-std::vector<int> Mesh::dead_peers() { return peers_that_are(false); }
-std::vector<int> Mesh::ending_peers() { return peers_that_are(true); }
+std::vector<int> HostPeers::dead_peers() { return peers_that_are(false); }
+std::vector<int> HostPeers::ending_peers() { return peers_that_are(true); }
 
 // A process that ends closes its socket first; where others (its forks) keep that open, only the
 // process tells.
-std::vector<int> Mesh::peers_that_are(bool ending) {
+std::vector<int> HostPeers::peers_that_are(bool ending) {
   if (others_.empty()) return {};
   epoll_event first;
   if (epoll_wait(ends_.fd(), &first, 1, 0) <= 0) return {};

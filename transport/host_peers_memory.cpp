@@ -1,5 +1,5 @@
-// Memory on its way between the ranks of a host: messages on the mesh's sockets that carry a memfd,
-// and, between threads of one process, a table of what they share.
+// Memory on its way between the ranks of a host: messages on the sockets between them that carry a
+// memfd, and, between threads of one process, a table of what they share.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/epoll.h>
@@ -16,7 +16,7 @@
 #include "core/error.h"
 #include "core/fork.h"
 #include "core/log.h"
-#include "transport/mesh.h"
+#include "transport/host_peers.h"
 
 namespace tutti {
 
@@ -58,7 +58,7 @@ void share_within_process(std::uint64_t key, const std::shared_ptr<SharedMemory>
   m.by_key[key] = memory;
 }
 
-void Mesh::post(Peer& peer, const Message& message, int fd) {
+void HostPeers::post(Peer& peer, const Message& message, int fd) {
   post_unsent(peer);
   if (peer.unsent.empty() && try_to_post(peer, message, fd)) return;
   FileDescriptor copy;
@@ -70,7 +70,7 @@ void Mesh::post(Peer& peer, const Message& message, int fd) {
   peer.unsent.push_back({message, fd, std::move(copy)});
 }
 
-void Mesh::post_unsent(Peer& peer) {
+void HostPeers::post_unsent(Peer& peer) {
   while (!peer.unsent.empty()) {
     const Unsent& next = peer.unsent.front();
     if (!try_to_post(peer, next.message, next.fd)) return;
@@ -78,7 +78,7 @@ void Mesh::post_unsent(Peer& peer) {
   }
 }
 
-bool Mesh::try_to_post(Peer& peer, const Message& message, int fd) {
+bool HostPeers::try_to_post(Peer& peer, const Message& message, int fd) {
   iovec part{const_cast<Message*>(&message), sizeof message};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
   msghdr m{};
@@ -104,7 +104,7 @@ bool Mesh::try_to_post(Peer& peer, const Message& message, int fd) {
   return true;
 }
 
-bool Mesh::take(Peer& peer) {
+bool HostPeers::take(Peer& peer) {
   if (peer.socket.fd() < 0 || peer.closed) return false;
   Message message;
   iovec part{&message, sizeof message};
@@ -139,7 +139,7 @@ bool Mesh::take(Peer& peer) {
   return true;
 }
 
-void Mesh::keep(Peer& peer, const Message& message, FileDescriptor fd) {
+void HostPeers::keep(Peer& peer, const Message& message, FileDescriptor fd) {
   if (message.type == Message::segment) {
     peer.segments[message.key] = std::move(fd);
   } else if (message.type == Message::refused) {
@@ -168,34 +168,34 @@ void Mesh::keep(Peer& peer, const Message& message, FileDescriptor fd) {
   }
 }
 
-void Mesh::take_all(Peer& peer) {
+void HostPeers::take_all(Peer& peer) {
   while (take(peer)) {
   }
 }
 
-void Mesh::close(Peer& peer) {
+void HostPeers::close(Peer& peer) {
   peer.closed = true;
   // Its end would be news for ever.
   epoll_ctl(incoming_.fd(), EPOLL_CTL_DEL, peer.socket.fd(), nullptr);
 }
 
-void Mesh::post_all_unsent() {
+void HostPeers::post_all_unsent() {
   for (const int r : others_) post_unsent(peers_[static_cast<std::size_t>(r)]);
 }
 
-void Mesh::send(int peer, std::uint64_t key, const std::shared_ptr<SharedMemory>& memory) {
+void HostPeers::send(int peer, std::uint64_t key, const std::shared_ptr<SharedMemory>& memory) {
   if (same_process(peer)) return;  // found through share_within_process()
   const std::lock_guard lock(mutex_);
   post(peers_[static_cast<std::size_t>(peer)], {Message::segment, 0, key, memory->size(), -1},
        memory->fd());
 }
 
-void Mesh::send(int peer, std::uint64_t key, const FileDescriptor& descriptor) {
+void HostPeers::send(int peer, std::uint64_t key, const FileDescriptor& descriptor) {
   const std::lock_guard lock(mutex_);
   post(peers_[static_cast<std::size_t>(peer)], {Message::segment, 0, key, 0, -1}, descriptor.fd());
 }
 
-FileDescriptor Mesh::find_descriptor(int peer, std::uint64_t key) {
+FileDescriptor HostPeers::find_descriptor(int peer, std::uint64_t key) {
   Peer& p = peers_[static_cast<std::size_t>(peer)];
   const std::lock_guard lock(mutex_);
   post_all_unsent();
@@ -216,7 +216,7 @@ FileDescriptor Mesh::find_descriptor(int peer, std::uint64_t key) {
   return {};
 }
 
-FileDescriptor Mesh::receive(int peer, std::uint64_t key, Deadline deadline) {
+FileDescriptor HostPeers::receive(int peer, std::uint64_t key, Deadline deadline) {
   const auto begun = Clock::now();
   for (;;) {
     if (FileDescriptor fd = find_descriptor(peer, key)) return fd;
@@ -225,8 +225,8 @@ FileDescriptor Mesh::receive(int peer, std::uint64_t key, Deadline deadline) {
   }
 }
 
-std::shared_ptr<SharedMemory> Mesh::receive(int peer, std::uint64_t key, std::size_t bytes,
-                                            Deadline deadline) {
+std::shared_ptr<SharedMemory> HostPeers::receive(int peer, std::uint64_t key, std::size_t bytes,
+                                                 Deadline deadline) {
   if (!same_process(peer)) return SharedMemory::map(receive(peer, key, deadline), bytes);
   const auto begun = Clock::now();
   for (;;) {
@@ -242,7 +242,7 @@ std::shared_ptr<SharedMemory> Mesh::receive(int peer, std::uint64_t key, std::si
   }
 }
 
-void Mesh::refuse(std::uint64_t id, int because_of, std::span<const int> peers) {
+void HostPeers::refuse(std::uint64_t id, int because_of, std::span<const int> peers) {
   {
     ProcessMemory& m = process_memory();
     const std::lock_guard lock(m.mutex);
@@ -255,7 +255,7 @@ void Mesh::refuse(std::uint64_t id, int because_of, std::span<const int> peers) 
   }
 }
 
-std::optional<int> Mesh::refusal(int peer, std::uint64_t id) {
+std::optional<int> HostPeers::refusal(int peer, std::uint64_t id) {
   if (same_process(peer)) {
     ProcessMemory& m = process_memory();
     const std::lock_guard lock(m.mutex);
@@ -269,14 +269,14 @@ std::optional<int> Mesh::refusal(int peer, std::uint64_t id) {
   return found == p.refused.end() ? std::nullopt : std::optional(found->second);
 }
 
-void Mesh::forget(int peer, std::uint64_t key) {
+void HostPeers::forget(int peer, std::uint64_t key) {
   Peer& p = peers_[static_cast<std::size_t>(peer)];
   const std::lock_guard lock(mutex_);
   take_all(p);
   p.segments.erase(key);
 }
 
-void Mesh::announce(const WindowMemory& window, std::span<const int> peers) {
+void HostPeers::announce(const WindowMemory& window, std::span<const int> peers) {
   if (window.id == 0) return;
   const std::lock_guard lock(mutex_);
   std::vector<bool>& told = told_[window.id];
@@ -291,7 +291,7 @@ void Mesh::announce(const WindowMemory& window, std::span<const int> peers) {
   }
 }
 
-void Mesh::window_freed(std::uint32_t id) noexcept {
+void HostPeers::window_freed(std::uint32_t id) noexcept {
   if (process_generation() != generation_) return;  // a child's copy of it is gone, nothing else
   const std::lock_guard lock(mutex_);
   const auto told = told_.find(id);
@@ -314,7 +314,7 @@ void Mesh::window_freed(std::uint32_t id) noexcept {
   told_.erase(told);
 }
 
-std::shared_ptr<SharedMemory> Mesh::find_window(int peer, std::uint32_t id) {
+std::shared_ptr<SharedMemory> HostPeers::find_window(int peer, std::uint32_t id) {
   Peer& p = peers_[static_cast<std::size_t>(peer)];
   const std::lock_guard lock(mutex_);
   auto it = p.windows.find(id);
@@ -326,14 +326,14 @@ std::shared_ptr<SharedMemory> Mesh::find_window(int peer, std::uint32_t id) {
   return it == p.windows.end() ? nullptr : it->second.memory;
 }
 
-std::string Mesh::window_trouble(int peer, std::uint32_t id) {
+std::string HostPeers::window_trouble(int peer, std::uint32_t id) {
   const std::lock_guard lock(mutex_);
   const Peer& p = peers_[static_cast<std::size_t>(peer)];
   const auto it = p.windows.find(id);
   return it == p.windows.end() ? "" : it->second.trouble;
 }
 
-void Mesh::drain() {
+void HostPeers::drain() {
   if (others_.empty()) return;
   const std::lock_guard lock(mutex_);
   post_all_unsent();
