@@ -58,7 +58,7 @@ void Engine::start(StartedCalls& calls, std::shared_ptr<StartedCall> call) {
     const std::lock_guard lock(mutex_);
     calls.inbox_.push_back(std::move(call));
     calls.idle_.store(false, std::memory_order_relaxed);
-    if (!ring_bells()) return;
+    if (!ring_doorbells()) return;
   }
   changed_.notify_one();  // without the lock, which it takes first
 }
@@ -68,15 +68,15 @@ void Engine::withdraw(StartedCalls& calls) {
     const std::lock_guard lock(mutex_);
     if (calls.is_idle()) return;
     calls.withdrawing_ = true;
-    if (!ring_bells()) return;
+    if (!ring_doorbells()) return;
   }
   changed_.notify_one();
 }
 
-bool Engine::ring_bells() {
+bool Engine::ring_doorbells() {
   if (more_.exchange(true, std::memory_order_seq_cst)) return false;
   for (const StartedCalls* member : members_) {
-    if (!member->is_idle()) ring(member->impl_.group->control().bell);
+    if (!member->is_idle()) ring(member->impl_.group->control().doorbell);
   }
   return true;
 }

@@ -4,7 +4,7 @@
 //
 // It is a JobSource (wait.h): the jobs of one communicator are its series of calls (series.h), and
 // the jobs of all communicators run side by side. Who starts something while the engine sleeps
-// wakes it, by the bell of a communicator that it waits in.
+// wakes it, by the doorbell of a communicator that it waits in.
 //
 // The thread is there from the first started call on, until the last communicator that has started
 // any is destroyed.
@@ -48,7 +48,7 @@ class Engine final : public std::enable_shared_from_this<Engine>, JobSource {
   void take(std::vector<Job*>& pending) override;
   /// With the lock: the thread, where it waits, looks what there is. False where it has been told
   /// already.
-  bool ring_bells();
+  bool ring_doorbells();
   void ended(Job& job, std::exception_ptr error) override;
   /// `calls` is perhaps idle now: then it may be gone on return.
   void settle(StartedCalls& calls);

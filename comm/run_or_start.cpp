@@ -64,7 +64,7 @@ Future Communicator::run_or_start(const Call& call, const std::atomic<int>& want
 
 void Communicator::wake() const {
   RankGroup& group = *impl().group;
-  ring(group.control().bell);
+  ring(group.control().doorbell);
   if (group.network() != nullptr) group.network()->wake();
 }
 

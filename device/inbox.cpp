@@ -82,7 +82,7 @@ std::byte* DeviceInboxes::connections(int receiver, int sender) const {
 
 LinkEnds DeviceInboxes::ends(int mine, int peer) const {
   struct Held {
-    Bell quiet{};  // nobody sleeps on it: the threads that move messages look
+    Doorbell quiet{};  // nobody sleeps on it: the threads that move messages look
     std::vector<Sender> senders;
     std::vector<Receiver> receivers;
   };

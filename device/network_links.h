@@ -44,7 +44,7 @@ class DeviceNetworkLinks final : Network::Listener {
   const std::shared_ptr<Network> network_;
   const std::vector<int> members_;
   const std::uint64_t id_;
-  Bell quiet_{};  // nobody sleeps on it: the thread that moves messages looks
+  Doorbell quiet_{};  // nobody sleeps on it: the thread that moves messages looks
   bool failed_ = false;
   mutable std::mutex mutex_;   // of what follows
   std::set<int> left_, lost_;  // numbers in the job

@@ -59,7 +59,7 @@ ProxyLink::ProxyLink(const device::SegmentShape& shape, std::size_t slot_bytes, 
     channels_[c].out = ends.links.outgoing.at(c);
     channels_[c].in = ends.links.incoming.at(c);
   }
-  wire_ = remote(*channels_.front().out.bell);
+  wire_ = remote(*channels_.front().out.doorbell);
 }
 
 const std::uint64_t* ProxyLink::sent_header(std::uint32_t channel, std::uint64_t message) const {
@@ -96,7 +96,7 @@ bool ProxyLink::forward(std::uint32_t channel) {
     std::memset(data, 0, bytes);
   }
   sender.publish(static_cast<std::uint32_t>(header >> 32), static_cast<std::uint32_t>(bytes));
-  ring(*c.out.bell);
+  ring(*c.out.doorbell);
   c.forwarded = number;
   // release: our loads and zeros come before the kernel's next stores into the slot.
   device::store_release(credit_of_sent(channel), number);
@@ -128,7 +128,7 @@ bool ProxyLink::deliver(std::uint32_t channel) {
   const std::uint64_t header =
       std::uint64_t{receiver.tag()} << 32 | static_cast<std::uint32_t>(number);
   receiver.free();
-  ring(*c.in.bell);
+  ring(*c.in.doorbell);
   c.delivered = number;
   // release: the data comes before.
   device::store_release(reinterpret_cast<std::uint64_t*>(connection + shape_.header(slot(number))),
@@ -149,8 +149,8 @@ bool ProxyLink::is_flushed() const {
 // --- The thread ----------------------------------------------------------------------------------
 
 DeviceProxy::DeviceProxy()
-    : generation_(process_generation()), bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  if (!bell_) throw_system_error("making an eventfd for the thread of host slots");
+    : generation_(process_generation()), doorbell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (!doorbell_) throw_system_error("making an eventfd for the thread of host slots");
 }
 
 std::shared_ptr<DeviceProxy> DeviceProxy::start() {
@@ -183,7 +183,7 @@ void DeviceProxy::wake() {
   // acq_rel: what was done before is there for the thread that takes note of it.
   if (woken_.exchange(true, std::memory_order_acq_rel)) return;
   const std::uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(bell_.fd(), &one, sizeof one);
+  [[maybe_unused]] const ssize_t written = ::write(doorbell_.fd(), &one, sizeof one);
 }
 
 void DeviceProxy::stop() {
@@ -242,11 +242,11 @@ void DeviceProxy::run(int stop_fd) {
     const auto sleep = std::clamp<Clock::duration>((now - last) / 8, kShortestSleep, kLongestSleep);
     const timespec most{0, static_cast<long>(std::chrono::nanoseconds(sleep).count())};
     // In the last seconds of the process the first descriptor is always readable.
-    pollfd both[] = {{end ? -1 : stop_fd, POLLIN, 0}, {bell_.fd(), POLLIN, 0}};
+    pollfd both[] = {{end ? -1 : stop_fd, POLLIN, 0}, {doorbell_.fd(), POLLIN, 0}};
     if (ppoll(both, 2, &most, nullptr) <= 0) continue;
     if (both[0].revents != 0) end = Clock::now() + kGrace;
     std::uint64_t rings = 0;
-    [[maybe_unused]] const ssize_t heard = ::read(bell_.fd(), &rings, sizeof rings);
+    [[maybe_unused]] const ssize_t heard = ::read(doorbell_.fd(), &rings, sizeof rings);
   }
   links_.clear();
 }

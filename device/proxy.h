@@ -73,7 +73,7 @@ class ProxyLink {
   std::byte *near_, *far_;
   std::shared_ptr<void> held_;
   std::vector<Channel> channels_;
-  RemoteBell* wire_ = nullptr;  // that all channels share; null: the peer is on this host
+  RemoteDoorbell* wire_ = nullptr;  // that all channels share; null: the peer is on this host
 };
 
 /// The thread. It looks all the time while messages come, and for a millisecond after; then it
@@ -98,7 +98,7 @@ class DeviceProxy {
   bool is_flushed() const;
 
   std::uint32_t generation_;  // of the process that made it
-  FileDescriptor bell_;
+  FileDescriptor doorbell_;
   std::vector<std::shared_ptr<ProxyLink>> links_;  // the thread's
   std::atomic<bool> stopping_{false}, stopped_{false};
   std::atomic<bool> woken_{false};    // since the thread's last look

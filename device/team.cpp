@@ -121,7 +121,7 @@ DeviceTeam::DeviceTeam(RankGroup& group, std::vector<int> ordinals,
   launched_.resize(executors_.size(), std::vector<Launched>(kRemembered));
   launches_.resize(executors_.size());
   std::function<void()> wait = [] { std::this_thread::sleep_for(std::chrono::milliseconds(20)); };
-  if (windows_) wait = [board = windows_->board()] { board->wait_for_bell(); };
+  if (windows_) wait = [board = windows_->board()] { board->wait_for_doorbell(); };
   watch_ = DeviceWatch::start([this](RankGroup& g) { look(g); }, std::move(wait));
 }
 

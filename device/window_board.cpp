@@ -18,10 +18,11 @@ using Clock = std::chrono::steady_clock;
 // A look at the others now and then, whether somebody rings or not.
 constexpr timespec kLookEvery{0, 20'000'000};
 
-void ring(std::atomic<std::uint32_t>& bell) {
+void ring(std::atomic<std::uint32_t>& doorbell) {
   // release: who wakes finds what was written before.
-  bell.fetch_add(1, std::memory_order_release);
-  syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&bell), FUTEX_WAKE, 1, nullptr, nullptr, 0);
+  doorbell.fetch_add(1, std::memory_order_release);
+  syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&doorbell), FUTEX_WAKE, 1, nullptr, nullptr,
+          0);
 }
 
 }  // namespace
@@ -35,7 +36,7 @@ struct alignas(kCacheLine) DeviceWindowBoard::Ballot {
 
 // At the beginning; then an Ear for each rank.
 struct alignas(kCacheLine) DeviceWindowBoard::Page {
-  std::atomic<std::uint32_t> bell;  // anybody's to ring
+  std::atomic<std::uint32_t> doorbell;  // anybody's to ring
   alignas(kCacheLine) std::atomic<std::uint64_t> notices;
   std::uint32_t window;
   std::uint32_t opens;
@@ -142,7 +143,7 @@ void DeviceWindowBoard::post(const Notice& notice, const FileDescriptor& fd) {
   posted_ = number;
   // release: whoever sees the number sees the rest.
   mine.notices.store(number, std::memory_order_release);
-  for (const int p : others) ring(page(*process_of(p).memory).bell);
+  for (const int p : others) ring(page(*process_of(p).memory).doorbell);
 }
 
 int DeviceWindowBoard::deaf() const {
@@ -192,11 +193,11 @@ void DeviceWindowBoard::hear(int process, bool refuses) {
   heard.store(2 * number + (refuses ? 1 : 0), std::memory_order_release);
 }
 
-void DeviceWindowBoard::wait_for_bell() {
-  auto& bell = page(*mine_).bell;
-  syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&bell), FUTEX_WAIT, bell_, &kLookEvery,
-          nullptr, 0);
-  bell_ = bell.load(std::memory_order_acquire);
+void DeviceWindowBoard::wait_for_doorbell() {
+  auto& doorbell = page(*mine_).doorbell;
+  syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&doorbell), FUTEX_WAIT, doorbell_,
+          &kLookEvery, nullptr, 0);
+  doorbell_ = doorbell.load(std::memory_order_acquire);
 }
 
 // --- Votes ---------------------------------------------------------------------------------------

@@ -1,9 +1,10 @@
 // Where the processes of a communicator tell each other which of their GPU memory may be addressed
 // (windows), and where they vote: a page of shared memory for each process, which it alone
-// writes, but for the bell.
+// writes, but for the doorbell.
 //
-//     owner      posts a notice | rings the others' bells | ... until all have heard it | the next
-//     listener   woken: reads the notice | maps, or lets go | says that it has heard, or refused
+//     owner      posts a notice | rings the others' doorbells | ... until all have heard it | the
+//     next listener   woken: reads the notice | maps, or lets go | says that it has heard, or
+//     refused
 //
 // One notice is up at a time. Nothing is reset: notices and votes are numbered, from 1.
 #pragma once
@@ -59,8 +60,8 @@ class DeviceWindowBoard {
   /// The descriptor that comes with it. Throws Error.
   FileDescriptor descriptor(int process);
   void hear(int process, bool refuses);
-  /// Returns when this process's bell has been rung since the last time, or after 20 ms.
-  void wait_for_bell();
+  /// Returns when this process's doorbell has been rung since the last time, or after 20 ms.
+  void wait_for_doorbell();
 
   // --- Votes -------------------------------------------------------------------------------------
 
@@ -94,7 +95,7 @@ class DeviceWindowBoard {
   std::vector<std::uint64_t> keys_;
   std::shared_ptr<SharedMemory> mine_;
   std::atomic<std::uint64_t> posted_{0};
-  std::uint32_t bell_ = 0;
+  std::uint32_t doorbell_ = 0;
   mutable std::mutex mutex_;        // of what follows
   std::vector<Process> processes_;  // by rank
 };

@@ -66,7 +66,7 @@ class DeviceWindows {
   /// Maps, or lets go of, what the others say; closes windows whose memory is gone. Does not wait
   /// for other processes. Throws Error for what makes no sense.
   void look();
-  /// Whose bell is rung for look(). It may outlive this object.
+  /// Whose doorbell is rung for look(). It may outlive this object.
   const std::shared_ptr<DeviceWindowBoard>& board() const { return board_; }
   /// Unmaps everything; when nothing runs any more and nobody looks.
   void leave();

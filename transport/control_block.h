@@ -11,9 +11,9 @@
 #include <string>
 
 #include "core/error.h"
-#include "transport/bell.h"
 #include "transport/connection.h"
 #include "transport/cuda_ipc.h"
+#include "transport/doorbell.h"
 #include "transport/remark.h"
 
 namespace tutti {
@@ -60,7 +60,7 @@ enum Presence : std::uint32_t {
 };
 
 struct ControlBlock {
-  alignas(kCacheLine) Bell bell;
+  alignas(kCacheLine) Doorbell doorbell;
   alignas(kCacheLine) std::atomic<std::uint64_t> progress;  // see progress_of()
   std::atomic<std::uint32_t> core;  // 1 + where it waited last, if ranks share cores; 0: unknown
   std::int32_t gpu;                 // RankCard's; with kJoined

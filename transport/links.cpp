@@ -56,31 +56,31 @@ SendEnd Links::sending(int to, int channel) {
   const LinkPeer& p = peer(to);
   if (p.place < 0) {
     OutLink& link = network_->wire(p.member).out({group_, static_cast<std::uint64_t>(channel)},
-                                                 shape_, *peer(rank_).bell);
+                                                 shape_, *peer(rank_).doorbell);
     return {&link.sender(), &link};
   }
   const auto found = senders_.find(index(to, channel));
-  if (found != senders_.end()) return {&found->second, p.bell};
+  if (found != senders_.end()) return {&found->second, p.doorbell};
   if (segment_of(channel) == 0) {
     std::byte* const memory =
         connection(*first_[static_cast<std::size_t>(p.place)], peer(rank_).place, channel);
-    return {&senders_.try_emplace(index(to, channel), memory, shape_).first->second, p.bell};
+    return {&senders_.try_emplace(index(to, channel), memory, shape_).first->second, p.doorbell};
   }
   const auto look = [this, to, channel] { return look_for(to, channel); };
-  return {&senders_.try_emplace(index(to, channel), look, shape_).first->second, p.bell};
+  return {&senders_.try_emplace(index(to, channel), look, shape_).first->second, p.doorbell};
 }
 
 ReceiveEnd Links::receiving(int from, int channel) {
   const LinkPeer& p = peer(from);
   if (p.place < 0) {
     InLink& link = network_->wire(p.member).in({group_, static_cast<std::uint64_t>(channel)},
-                                               shape_, *peer(rank_).bell);
+                                               shape_, *peer(rank_).doorbell);
     return {&link.receiver(), &link};
   }
   const auto found = receivers_.find(index(from, channel));
-  if (found != receivers_.end()) return {&found->second, p.bell};
+  if (found != receivers_.end()) return {&found->second, p.doorbell};
   std::byte* const memory = my_connection(from, channel);
-  return {&receivers_.try_emplace(index(from, channel), memory, shape_).first->second, p.bell};
+  return {&receivers_.try_emplace(index(from, channel), memory, shape_).first->second, p.doorbell};
 }
 
 std::uint64_t Links::key(int rank, std::size_t segment) const {

@@ -23,8 +23,8 @@
 #include <utility>
 #include <vector>
 
-#include "transport/bell.h"
 #include "transport/connection.h"
+#include "transport/doorbell.h"
 #include "transport/host_peers.h"
 #include "transport/network.h"
 #include "transport/shared_memory.h"
@@ -44,22 +44,22 @@ constexpr std::size_t segment_of(int channel) {
 }
 inline constexpr std::size_t kSegments = segment_of(kPlanChannels - 1) + 1;
 
-/// An end of a link, and the bell that tells the other end.
+/// An end of a link, and the doorbell that tells the other end.
 struct SendEnd {
   Sender* link;
-  Bell* bell;
+  Doorbell* doorbell;
 };
 struct ReceiveEnd {
   Receiver* link;
-  Bell* bell;
+  Doorbell* doorbell;
 };
 
 /// One rank of a communicator, as its links see it.
 struct LinkPeer {
-  int member = 0;         // its number in the job
-  int place = -1;         // among the ranks of this host; -1: it is on another one
-  std::uint64_t key = 0;  // names its segments
-  Bell* bell = nullptr;   // of a rank of this host
+  int member = 0;                // its number in the job
+  int place = -1;                // among the ranks of this host; -1: it is on another one
+  std::uint64_t key = 0;         // names its segments
+  Doorbell* doorbell = nullptr;  // of a rank of this host
 };
 
 class Links {

@@ -30,7 +30,7 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kHelloPatience = 5s;
 // Each rank of a job of more may need too many descriptors.
 constexpr std::size_t kMostWithApart = 64;
-constexpr std::uint64_t kBell = UINT64_MAX;  // in the set of data
+constexpr std::uint64_t kDoorbell = UINT64_MAX;  // in the set of data
 constexpr auto kTick = 10ms;
 constexpr auto kLookAtDoor = 500ms;  // while somebody is there
 constexpr auto kShortSleep = 500us;
@@ -69,15 +69,15 @@ Network::Network(const SocketAddress& local, const NearestPorts& nearest)
       listener_(listen_for_ranks(local)),
       door_(epoll_create1(EPOLL_CLOEXEC)),
       data_(epoll_create1(EPOLL_CLOEXEC)),
-      bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      doorbell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       wires_(usable_wires(nearest)) {
-  if (!listener_ || !door_ || !data_ || !bell_) {
+  if (!listener_ || !door_ || !data_ || !doorbell_) {
     throw_system_error(fmt::format("cannot listen at {}{} for ranks of other hosts",
                                    host_text(local), at_which_ports()));
   }
   check_congestion_control();
   local_ = bound_address(listener_);
-  watch(data_, EPOLL_CTL_ADD, bell_, kBell, EPOLLIN);
+  watch(data_, EPOLL_CTL_ADD, doorbell_, kDoorbell, EPOLLIN);
 }
 
 Network::~Network() {
@@ -216,8 +216,8 @@ void Network::serve_data() {
   const int ready = epoll_wait(data_.fd(), events.data(), static_cast<int>(events.size()), 0);
   for (int i = 0; i < ready; ++i) {
     const epoll_event& e = events[static_cast<std::size_t>(i)];
-    if (e.data.u64 == kBell) {
-      quiet_bell();
+    if (e.data.u64 == kDoorbell) {
+      quiet_doorbell();
       continue;
     }
     RemoteRank* r = nullptr;
@@ -247,7 +247,7 @@ void Network::poll() {
 void Network::sleep(std::chrono::nanoseconds most, const std::function<bool()>& ready) {
   {
     const std::lock_guard lock(sleep_mutex_);
-    // The first one is heard by whoever wakes; any other may miss the bell.
+    // The first one is heard by whoever wakes; any other may miss the doorbell.
     if (sleepers_.fetch_add(1, std::memory_order_seq_cst) > 0) {
       most = std::min<std::chrono::nanoseconds>(most, kShortSleep);
     }
@@ -279,7 +279,7 @@ void Network::end_sleep() {
     const std::lock_guard lock(sleep_mutex_);
     if (sleepers_.load(std::memory_order_relaxed) == 1) {
       std::uint64_t rings = 0;
-      [[maybe_unused]] const ssize_t heard = ::read(bell_.fd(), &rings, sizeof rings);
+      [[maybe_unused]] const ssize_t heard = ::read(doorbell_.fd(), &rings, sizeof rings);
     }
     sleepers_.fetch_sub(1, std::memory_order_seq_cst);
   }
@@ -294,14 +294,14 @@ void Network::wake() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (sleepers_.load(std::memory_order_seq_cst) == 0) return;
   const std::uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(bell_.fd(), &one, sizeof one);
+  [[maybe_unused]] const ssize_t written = ::write(doorbell_.fd(), &one, sizeof one);
 }
 
-void Network::quiet_bell() {
+void Network::quiet_doorbell() {
   const std::lock_guard lock(sleep_mutex_);
   if (sleepers_.load(std::memory_order_relaxed) > 0) return;
   std::uint64_t rings = 0;
-  [[maybe_unused]] const ssize_t heard = ::read(bell_.fd(), &rings, sizeof rings);
+  [[maybe_unused]] const ssize_t heard = ::read(doorbell_.fd(), &rings, sizeof rings);
 }
 
 void Network::on_connected() {

@@ -7,7 +7,7 @@
 // - A thread of this rank that waits polls the wires that it waits for, takes in what the set says
 //   has come over others, and, when it sleeps, sleeps on the set. So it hears of all that comes, of
 //   room for what is left to be sent, and of connections that come about meanwhile.
-// - Whoever else moves something meanwhile, or fails, rings the bell in the set; a thread looks
+// - Whoever else moves something meanwhile, or fails, rings the doorbell in the set; a thread looks
 //   once more after it has said that it sleeps, so none sleeps while there is something for it.
 // - When nobody has polled for 10 ms and nobody sleeps, the reactor listens to the set, until
 //   somebody does again. There is always room for what comes, so what is sent to a rank that
@@ -166,7 +166,7 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   std::optional<Reactor::Time> tend_data(Reactor::Time now);
   void set_listening();
   void end_sleep();
-  void quiet_bell();
+  void quiet_doorbell();
   bool read_hello(Guest& guest);
   std::vector<RemoteRank*> all_remote();
 
@@ -175,9 +175,9 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   std::uint32_t generation_;
   Reactor* reactor_ = nullptr;
   FileDescriptor listener_;
-  FileDescriptor door_;  // epoll: the listener, the waiting room, and guests
-  FileDescriptor data_;  // epoll: the sockets for data, and
-  FileDescriptor bell_;  // what wakes those who sleep on it
+  FileDescriptor door_;      // epoll: the listener, the waiting room, and guests
+  FileDescriptor data_;      // epoll: the sockets for data, and
+  FileDescriptor doorbell_;  // what wakes those who sleep on it
   const UsableWires wires_;
   bool hears_all_ = true;
   std::shared_ptr<WireMaker> ucx_;

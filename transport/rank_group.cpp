@@ -86,7 +86,7 @@ RankGroup::RankGroup(std::shared_ptr<HostPeers> host_peers, std::shared_ptr<Netw
     const auto at = static_cast<std::size_t>(r);
     controls_[at] = reinterpret_cast<ControlBlock*>(segments_[at]->data());
     peers[at].place = static_cast<int>(first.size());
-    peers[at].bell = &controls_[at]->bell;
+    peers[at].doorbell = &controls_[at]->doorbell;
     first.push_back(segments_[at]);
   }
   for (std::size_t r = 0; r < n; ++r) {
@@ -324,7 +324,7 @@ RankGroup::~RankGroup() {
 }
 
 void RankGroup::ring_host() {
-  for (const int r : here_) ring(control(r).bell);
+  for (const int r : here_) ring(control(r).doorbell);
   if (network_) network_->wake();
 }
 

@@ -78,18 +78,18 @@ Reactor& Reactor::instance() {
 Reactor::Reactor()
     : generation_(process_generation()),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
-      bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+      doorbell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   epoll_event event{};
   event.events = EPOLLIN;
-  event.data.fd = bell_.fd();
-  if (!epoll_ || !bell_ || epoll_ctl(epoll_.fd(), EPOLL_CTL_ADD, bell_.fd(), &event) != 0) {
+  event.data.fd = doorbell_.fd();
+  if (!epoll_ || !doorbell_ || epoll_ctl(epoll_.fd(), EPOLL_CTL_ADD, doorbell_.fd(), &event) != 0) {
     throw_system_error("making the epoll set of the network's thread");
   }
 }
 
 void Reactor::wake() {
   const std::uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(bell_.fd(), &one, sizeof one);
+  [[maybe_unused]] const ssize_t written = ::write(doorbell_.fd(), &one, sizeof one);
 }
 
 void Reactor::watch(int fd, std::uint32_t events, Handler& handler) {
@@ -217,9 +217,9 @@ void Reactor::run(int stop_fd) {
     lock.lock();
     for (int i = 0; i < ready; ++i) {
       const epoll_event& e = events[static_cast<std::size_t>(i)];
-      if (e.data.fd == bell_.fd()) {
+      if (e.data.fd == doorbell_.fd()) {
         std::uint64_t rings = 0;
-        [[maybe_unused]] const ssize_t heard = ::read(bell_.fd(), &rings, sizeof rings);
+        [[maybe_unused]] const ssize_t heard = ::read(doorbell_.fd(), &rings, sizeof rings);
       } else if (e.data.fd == stop_fd) {
         epoll_ctl(epoll_.fd(), EPOLL_CTL_DEL, stop_fd, nullptr);
         end = Clock::now() + kGrace;

@@ -66,7 +66,7 @@ class Reactor {
 
   std::uint32_t generation_;
   pid_t process_ = getpid();
-  FileDescriptor epoll_, bell_;
+  FileDescriptor epoll_, doorbell_;
   std::mutex mutex_;
   std::condition_variable done_;
   std::unordered_map<int, Handler*> watched_;

@@ -6,7 +6,7 @@
 
 namespace tutti {
 
-OutLink::OutLink(Wire& wire, std::uint32_t number, ConnectionShape shape, Bell& owner)
+OutLink::OutLink(Wire& wire, std::uint32_t number, ConnectionShape shape, Doorbell& owner)
     : wire_(wire),
       can_lend_(wire.lends()),
       number_(number),
@@ -141,7 +141,7 @@ bool InLink::arrived(std::uint64_t number, std::uint32_t tag, std::uint32_t byte
     now = early_[(published_ + 1) % early_.size()];
   } while (now.number == published_ + 1);
   wire_.note_moved();
-  if (Bell* const owner = owner_.load(std::memory_order_acquire)) ring(*owner);
+  if (Doorbell* const owner = owner_.load(std::memory_order_acquire)) ring(*owner);
   return true;
 }
 

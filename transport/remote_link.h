@@ -22,8 +22,8 @@
 #include <span>
 #include <vector>
 
-#include "transport/bell.h"
 #include "transport/connection.h"
+#include "transport/doorbell.h"
 #include "transport/ring_memory.h"
 
 namespace tutti {
@@ -36,10 +36,10 @@ constexpr bool goes_apart(std::size_t bytes) { return bytes >= std::size_t{32} <
 inline constexpr std::size_t kLendBytes = 8192;  // less is copied sooner than lent
 
 /// The end at which a rank of this host sends.
-class OutLink final : public RemoteBell {
+class OutLink final : public RemoteDoorbell {
  public:
-  /// `number`: of this link, among those of its wire. `owner`: the bell of the rank that sends.
-  OutLink(Wire& wire, std::uint32_t number, ConnectionShape shape, Bell& owner);
+  /// `number`: of this link, among those of its wire. `owner`: the doorbell of the rank that sends.
+  OutLink(Wire& wire, std::uint32_t number, ConnectionShape shape, Doorbell& owner);
 
   Sender& sender() { return sender_; }
   /// Whether publish_lent() may be called;
@@ -102,7 +102,7 @@ class OutLink final : public RemoteBell {
   Wire& wire_;
   const bool can_lend_;
   std::uint32_t number_;
-  Bell& owner_;
+  Doorbell& owner_;
   std::shared_ptr<RingMemory> memory_;
   detail::ConnectionView view_;
   Sender sender_;
@@ -114,7 +114,7 @@ class OutLink final : public RemoteBell {
 };
 
 /// The end at which a rank of this host receives.
-class InLink final : public RemoteBell {
+class InLink final : public RemoteDoorbell {
  public:
   InLink(Wire& wire, ConnectionShape shape);
 
@@ -146,7 +146,7 @@ class InLink final : public RemoteBell {
   const std::shared_ptr<RingMemory>& memory() const { return memory_; }
   const ConnectionShape& shape() const { return view_.shape; }
   /// Rung when something has come, once its rank has asked for the link.
-  void belongs_to(Bell& owner) { owner_.store(&owner, std::memory_order_release); }
+  void belongs_to(Doorbell& owner) { owner_.store(&owner, std::memory_order_release); }
   /// That the sender has given it; 0: it has not opened it yet.
   std::uint32_t number() const { return number_; }
   void opened_as(std::uint32_t number) { number_ = number; }
@@ -193,7 +193,7 @@ class InLink final : public RemoteBell {
 
   Wire& wire_;
   const bool can_expect_;
-  std::atomic<Bell*> owner_{nullptr};
+  std::atomic<Doorbell*> owner_{nullptr};
   std::uint32_t number_ = 0;
   std::shared_ptr<RingMemory> memory_;
   detail::ConnectionView view_;

@@ -28,7 +28,7 @@ bool same_shape(const ConnectionShape& a, const ConnectionShape& b) {
 
 }  // namespace
 
-OutLink& Wire::out(const LinkName& name, const ConnectionShape& shape, Bell& owner) {
+OutLink& Wire::out(const LinkName& name, const ConnectionShape& shape, Doorbell& owner) {
   const std::lock_guard lock(mutex_);
   std::unique_ptr<OutLink>& link = outs_[name];
   if (!link) {
@@ -39,7 +39,7 @@ OutLink& Wire::out(const LinkName& name, const ConnectionShape& shape, Bell& own
   return *link;
 }
 
-InLink& Wire::in(const LinkName& name, const ConnectionShape& shape, Bell& owner) {
+InLink& Wire::in(const LinkName& name, const ConnectionShape& shape, Doorbell& owner) {
   const std::lock_guard lock(mutex_);
   std::unique_ptr<InLink>& link = ins_[name];
   if (!link) link = std::make_unique<InLink>(*this, shape);

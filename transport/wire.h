@@ -90,11 +90,11 @@ class Wire {
   /// where it does, whether in this memory, and messages of this length.
   virtual bool reaches(const std::byte* /*memory*/, std::size_t /*bytes*/) { return true; }
 
-  /// The ends of links; they stay where they are until close(). `owner` is the bell of the rank
+  /// The ends of links; they stay where they are until close(). `owner` is the doorbell of the rank
   /// here. Both ends of a link are made with the same shape: throws Error(mismatch) where they are
   /// not.
-  OutLink& out(const LinkName& name, const ConnectionShape& shape, Bell& owner);
-  InLink& in(const LinkName& name, const ConnectionShape& shape, Bell& owner);
+  OutLink& out(const LinkName& name, const ConnectionShape& shape, Doorbell& owner);
+  InLink& in(const LinkName& name, const ConnectionShape& shape, Doorbell& owner);
   /// The links of a communicator end; what they had to send is sent, or never will be. The peer
   /// hears that this rank has left it.
   void close(std::uint64_t group);

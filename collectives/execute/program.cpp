@@ -54,7 +54,7 @@ class Compiler {
       if (group_ == nullptr) continue;
       const ReceiveEnd end = group_->receiving(o.rank, o.channel);
       program_.receives.back().link = end.link;
-      program_.receives.back().bell = end.bell;
+      program_.receives.back().doorbell = end.doorbell;
     }
     const std::size_t first_send = program_.sends.size();
     for (const Operand& o : plan_.destinations(step)) {
@@ -63,7 +63,7 @@ class Compiler {
       if (group_ == nullptr) continue;
       const SendEnd end = group_->sending(o.rank, o.channel);
       program_.sends.back().link = end.link;
-      program_.sends.back().bell = end.bell;
+      program_.sends.back().doorbell = end.doorbell;
     }
     const std::size_t first_move = program_.moves.size();
     message_ = 0;

@@ -53,13 +53,13 @@ struct Move {
 // The pointers are the host executor's; null where the program was compiled without a group.
 struct ReceiveLink {
   Receiver* link;
-  Bell* bell;  // of the peer
+  Doorbell* doorbell;  // of the peer
   std::int32_t rank;
   std::uint8_t channel;
 };
 struct SendLink {
   Sender* link;
-  Bell* bell;
+  Doorbell* doorbell;
   std::int32_t rank;
   std::uint8_t channel;
 };

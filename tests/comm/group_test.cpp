@@ -82,7 +82,7 @@ TEST(GroupOfTwoCommunicators, SleepsWhileItWaits) {
   std::jthread late([&] {
     std::this_thread::sleep_for(1s);
     std::int32_t x = 1, y = 2;
-    // In an order of its own: either bell must wake the other one.
+    // In an order of its own: either doorbell must wake the other one.
     pair.b[1].all_reduce(&y, &y, 1, DataType::int32);
     pair.a[1].all_reduce(&x, &x, 1, DataType::int32);
     EXPECT_EQ(x, 11);

@@ -103,7 +103,7 @@ class Rank {
 /// Of a rank whose links lie in this memory.
 LinkEnds ends_in(Memory& outgoing, Memory& incoming) {
   struct Held {
-    Bell bell{};
+    Doorbell doorbell{};
     Sender senders[kChannels];
     Receiver receivers[kChannels];
   };
@@ -113,8 +113,8 @@ LinkEnds ends_in(Memory& outgoing, Memory& incoming) {
     const std::size_t at = c * kConnection.bytes();
     held->senders[c] = Sender(outgoing.data() + at, kConnection);
     held->receivers[c] = Receiver(incoming.data() + at, kConnection);
-    ends.outgoing.push_back({&held->senders[c], &held->bell});
-    ends.incoming.push_back({&held->receivers[c], &held->bell});
+    ends.outgoing.push_back({&held->senders[c], &held->doorbell});
+    ends.incoming.push_back({&held->receivers[c], &held->doorbell});
   }
   return ends;
 }

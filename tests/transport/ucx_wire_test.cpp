@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "transport/bell.h"
+#include "transport/doorbell.h"
 #include "transport/wire_choice.h"
 
 namespace tutti {
@@ -33,7 +33,7 @@ struct UcxEnd final : Wire::Owner {
   void on_closed(const std::string& why) override { why_closed = why; }
   void on_polled() override {}
 
-  Bell bell{};
+  Doorbell doorbell{};
   std::string why_closed;
   std::shared_ptr<WireMaker> maker;
   std::unique_ptr<Wire> wire;
@@ -60,8 +60,8 @@ TEST(UcxWire, MemoryThatADeadPeerWasToWriteIsNotWaitedFor) {
   UcxEnd a(1), b(0);
   a.wire->greet(b.wire->hello());
   b.wire->greet(a.wire->hello());
-  OutLink& out = a.wire->out({1, 0}, kShape, a.bell);
-  InLink& in = b.wire->in({1, 0}, kShape, b.bell);
+  OutLink& out = a.wire->out({1, 0}, kShape, a.doorbell);
+  InLink& in = b.wire->in({1, 0}, kShape, b.doorbell);
   publish(out, 1, 8);
   ASSERT_TRUE(until([&] {
     a.wire->poll_and_tell();

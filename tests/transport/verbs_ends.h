@@ -41,17 +41,17 @@ struct End final : Wire::Owner {
   void on_polled() override {}
 
   Sender& sender(std::uint64_t channel, const ConnectionShape& shape, std::uint64_t group = 1) {
-    return wire.out({group, channel}, shape, bell).sender();
+    return wire.out({group, channel}, shape, doorbell).sender();
   }
   /// Receiving end of a link, which rings its sender when it has freed.
   InLink& in(std::uint64_t channel, const ConnectionShape& shape, std::uint64_t group = 1) {
-    return wire.in({group, channel}, shape, bell);
+    return wire.in({group, channel}, shape, doorbell);
   }
   OutLink& out(std::uint64_t channel, const ConnectionShape& shape, std::uint64_t group = 1) {
-    return wire.out({group, channel}, shape, bell);
+    return wire.out({group, channel}, shape, doorbell);
   }
 
-  Bell bell{};
+  Doorbell doorbell{};
   std::vector<std::uint64_t> left;
   bool is_closed = false;
   std::string why_closed;

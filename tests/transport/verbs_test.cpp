@@ -468,7 +468,7 @@ TEST_F(Verbs, ACommunicatorThatEndsDoesNotTakeOthersAlong) {
   EXPECT_FALSE(ends.b.is_closed) << ends.b.why_closed;
 }
 
-TEST_F(Verbs, ARankIsToldByADescriptorAndABell) {
+TEST_F(Verbs, ARankIsToldByADescriptorAndADoorbell) {
   TwoEnds ends(port);
   const ConnectionShape shape{4, 4096};
   OutLink& out = ends.a.out(0, shape);
@@ -481,13 +481,13 @@ TEST_F(Verbs, ARankIsToldByADescriptorAndABell) {
     ends.b.wire.arm();
     ends.b.wire.poll();
     EXPECT_EQ(poll(&file, 1, 0), 0) << "nothing came";
-    ends.b.bell.asleep = Bell::kAsleep;
-    const std::uint32_t rings = ends.b.bell.rings;
+    ends.b.doorbell.asleep = Doorbell::kAsleep;
+    const std::uint32_t rings = ends.b.doorbell.rings;
     ASSERT_TRUE(try_send(out, m, 100));
     ASSERT_EQ(poll(&file, 1, 5000), 1);
-    ASSERT_TRUE(ends.until([&] { return ends.b.bell.rings != rings; }));
+    ASSERT_TRUE(ends.until([&] { return ends.b.doorbell.rings != rings; }));
     EXPECT_TRUE(try_receive(in, m, 100));
-    ends.b.bell.asleep = Bell::kAwake;
+    ends.b.doorbell.asleep = Doorbell::kAwake;
     ends.b.wire.arm();
     ASSERT_TRUE(
         ends.until([&] { return ends.a.wire.is_delivered() && ends.b.wire.is_delivered(); }));

@@ -34,12 +34,12 @@ bool overlap(const std::byte* a, std::size_t a_bytes, const std::byte* b, std::s
 
 /// A link to another host that lends; null: it does not, or leads elsewhere.
 OutLink* lender(const SendLink& s) {
-  auto* const link = static_cast<OutLink*>(remote(*s.bell));
+  auto* const link = static_cast<OutLink*>(remote(*s.doorbell));
   return link != nullptr && link->can_lend() ? link : nullptr;
 }
 
 InLink* landing_link(const ReceiveLink& r) {
-  auto* const link = static_cast<InLink*>(remote(*r.bell));
+  auto* const link = static_cast<InLink*>(remote(*r.doorbell));
   return link != nullptr && link->can_expect() ? link : nullptr;
 }
 
@@ -194,7 +194,7 @@ bool Operation::perform_in_place(const Action& action, std::size_t shift) {
 
   for (const ReceiveLink& r : action.receives) {
     r.link->free();
-    ring(*r.bell);
+    ring(*r.doorbell);
   }
   if (lent != nullptr) {
     const std::byte* const from = pointer(action, *lent, shift);

@@ -77,7 +77,7 @@ void Operation::bind(const Binding& binding) {
     }
   }
   unrung_ = 0;
-  unrung_bells_.clear();
+  unrung_doorbells_.clear();
   loans_.clear();
   landings_.clear();
   lends_input_ = lends_all_ = !binding.windows;
@@ -130,8 +130,8 @@ void Operation::set_up() {
 
 void Operation::note_far_sends(std::span<const SendLink> sends) {
   for (const SendLink& s : sends) {
-    const auto same = [&](const SendLink& f) { return f.bell == s.bell; };
-    if (remote(*s.bell) != nullptr && std::ranges::none_of(far_sends_, same)) {
+    const auto same = [&](const SendLink& f) { return f.doorbell == s.doorbell; };
+    if (remote(*s.doorbell) != nullptr && std::ranges::none_of(far_sends_, same)) {
       far_sends_.push_back(s);
     }
   }
@@ -139,15 +139,15 @@ void Operation::note_far_sends(std::span<const SendLink> sends) {
 
 const SendLink* Operation::unsent() const {
   for (const SendLink& s : far_sends_) {
-    if (!remote(*s.bell)->is_flushed()) return &s;
+    if (!remote(*s.doorbell)->is_flushed()) return &s;
   }
   return nullptr;
 }
 
 void Operation::poll_links() {
-  RemoteBell* last = nullptr;
-  const auto poll = [&](Bell& bell) {
-    RemoteBell* const far = remote(bell);
+  RemoteDoorbell* last = nullptr;
+  const auto poll = [&](Doorbell& doorbell) {
+    RemoteDoorbell* const far = remote(doorbell);
     if (far == nullptr || far == last) return;
     far->poll();
     last = far;
@@ -158,14 +158,14 @@ void Operation::poll_links() {
     all_done = false;
     expect(lane);
     for (const ReceiveLink& r : lane.next->receives) {
-      if (!r.link->ready()) poll(*r.bell);
+      if (!r.link->ready()) poll(*r.doorbell);
     }
     for (const SendLink& s : lane.next->sends) {
-      if (!s.link->ready(lane.next->bytes)) poll(*s.bell);
+      if (!s.link->ready(lane.next->bytes)) poll(*s.doorbell);
     }
   }
   if (!all_done) return;
-  for (const SendLink& s : far_sends_) poll(*s.bell);
+  for (const SendLink& s : far_sends_) poll(*s.doorbell);
 }
 
 std::span<const Action> Operation::compile_tile(Lane& lane) {
@@ -226,11 +226,11 @@ inline void Operation::perform(const Action& action, std::size_t shift) {
   }
   for (const ReceiveLink& r : action.receives) {
     r.link->free();
-    ring(*r.bell);
+    ring(*r.doorbell);
   }
   for (const SendLink& s : action.sends) s.link->publish(binding_->tag, action.bytes);
   if (spans_hosts_) return ring_later(action);
-  for (const SendLink& s : action.sends) ring(*s.bell);
+  for (const SendLink& s : action.sends) ring(*s.doorbell);
 }
 
 void Operation::abandon() {
@@ -245,12 +245,12 @@ void Operation::abandon() {
 void Operation::ring_later(const Action& action) {
   constexpr std::size_t kTogether = std::size_t{512} << 10;
   for (const SendLink& s : action.sends) {
-    if (remote(*s.bell) == nullptr) {
-      ring(*s.bell);
+    if (remote(*s.doorbell) == nullptr) {
+      ring(*s.doorbell);
     } else {
       unrung_ += action.bytes;
-      if (std::ranges::find(unrung_bells_, s.bell) == unrung_bells_.end()) {
-        unrung_bells_.push_back(s.bell);
+      if (std::ranges::find(unrung_doorbells_, s.doorbell) == unrung_doorbells_.end()) {
+        unrung_doorbells_.push_back(s.doorbell);
       }
     }
   }
@@ -259,8 +259,8 @@ void Operation::ring_later(const Action& action) {
 
 void Operation::ring_far() {
   unrung_ = 0;
-  for (Bell* bell : unrung_bells_) ring(*bell);
-  unrung_bells_.clear();
+  for (Doorbell* doorbell : unrung_doorbells_) ring(*doorbell);
+  unrung_doorbells_.clear();
 }
 
 bool Operation::advance() {
@@ -278,7 +278,7 @@ bool Operation::advance() {
       }
       if (lane.tile >= end) ++done;
     }
-    if (!unrung_bells_.empty() && (!moved || done == lanes_.size())) ring_far();
+    if (!unrung_doorbells_.empty() && (!moved || done == lanes_.size())) ring_far();
     if (done == lanes_.size()) {
       if (binding_->windows && ++tile_ < binding_->tiling.tiles) continue;
       if (unsent() != nullptr) return false;
@@ -366,14 +366,14 @@ void Operation::signal(const Action& action) {
     accept(r, bytes);
     if (binding_->windows) learn(r.rank, r.link->slot(bytes));
     r.link->free();
-    ring(*r.bell);
+    ring(*r.doorbell);
   }
   for (const SendLink& s : action.sends) {
     if (binding_->windows) {
       std::memcpy(s.link->slot(bytes), group_.same_process(s.rank) ? &mine_here_ : &mine_, bytes);
     }
     s.link->publish(binding_->tag, static_cast<std::uint32_t>(bytes));
-    ring(*s.bell);
+    ring(*s.doorbell);
   }
 }
 

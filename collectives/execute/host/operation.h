@@ -145,7 +145,7 @@ class Operation {
   }
   void set_up();
   void poll_links();
-  /// Rings the bells of other hosts when there is more to send, or nothing else to do.
+  /// Rings the doorbells of other hosts when there is more to send, or nothing else to do.
   void ring_later(const Action& action);
   void ring_far();
   void note_far_sends(std::span<const SendLink> sends);
@@ -217,8 +217,8 @@ class Operation {
   Workspace& workspace_;
   const bool spans_hosts_ = !group_.one_host();
   std::vector<SendLink> far_sends_;  // to other hosts, of the binding at hand
-  std::size_t unrung_ = 0;           // bytes published there, without a bell
-  std::vector<Bell*> unrung_bells_;
+  std::size_t unrung_ = 0;           // bytes published there, without a doorbell
+  std::vector<Doorbell*> unrung_doorbells_;
   struct Loan {  // memory out of which a message is sent
     OutLink* link;
     std::uint64_t message;

@@ -178,9 +178,9 @@ class Wait {
     std::ranges::sort(groups);
     groups.erase(std::unique(groups.begin(), groups.end()), groups.end());
     if (spans_hosts_) return sleep_on_network(groups, now);
-    std::vector<Bell*> bells;
-    for (RankGroup* g : groups) bells.push_back(&g->control().bell);
-    sleep_unless(bells, [&] { return is_over() || is_wanted() || has_failed(); });
+    std::vector<Doorbell*> doorbells;
+    for (RankGroup* g : groups) doorbells.push_back(&g->control().doorbell);
+    sleep_unless(doorbells, [&] { return is_over() || is_wanted() || has_failed(); });
   }
 
   bool is_wanted() const {
@@ -192,9 +192,9 @@ class Wait {
                                [](const Job* job) { return job->operation().group().failed(); });
   }
 
-  /// Other ranks' bells are not heard meanwhile. Where nobody would ring them, who has waited for
-  /// long sleeps for long: on a host with more ranks than cores, all that looking keeps those who
-  /// have something to do from it.
+  /// Other ranks' doorbells are not heard meanwhile. Where nobody would ring them, who has waited
+  /// for long sleeps for long: on a host with more ranks than cores, all that looking keeps those
+  /// who have something to do from it.
   void sleep_on_network(std::span<RankGroup* const> groups, Clock::time_point now) {
     const auto spans = [](RankGroup* g) { return !g->one_host(); };
     Network& network = *(*std::ranges::find_if(groups, spans))->network();
