@@ -34,10 +34,11 @@ topology::Records filled_records(const std::string& file, const std::string& des
 void warn_of_unlinked(const topology::Graph& graph, const std::string& hint) {
   const std::string which = topology::unlinked_gpus(graph);
   if (which.empty()) return;
-  fmt::print(stderr,
-             "tutti: {} names no links between {}, which are sold with such, so they reach each "
-             "other over PCI alone; {}\n",
-             graph.source, which, hint);
+  fmt::print(
+      stderr,
+      "tutti: {} names no links between {}, which are usually sold with such, so they reach each "
+      "other over PCI alone; {}\n",
+      graph.source, which, hint);
 }
 
 topology::Graph topology_graph(topology::Records& records) {

@@ -133,7 +133,7 @@ int links_between(const GpuModel& m, int count, bool bridged, int a, int b) {
 }  // namespace
 
 bool comes_linked(const GpuModel& m) {
-  if (m.vendor != 0x10de) return m.name.starts_with("MI3") || m.name.starts_with("MI250");
+  if (m.vendor != 0x10de) return m.gcn.starts_with("94") || m.gcn.starts_with("95") || m.links == 8;
   return has_switch(m) || (m.links > 0 && m.name.find("SXM2") != m.name.npos);
 }
 

@@ -92,6 +92,8 @@ std::string unlinked_gpus(const Graph& graph) {
     if (whole.size() < 2) continue;
     for (const auto& [device, gpus] : whole) {
       const GpuModel* model = find_gpu_model(graph.node(device).model);
+      // Of some the architecture alone is known.
+      if (model == nullptr) model = gpu_model_named(graph.node(device).model);
       if (model == nullptr || !comes_linked(*model)) continue;
       const bool linked = std::ranges::any_of(graph.out(device), [&](int l) {
         const LinkKind kind = graph.link(l).kind;

@@ -136,7 +136,17 @@ TEST_F(TopologyCli, AFileWithoutGpuLinksIsNotPredictedWithoutAWord) {
   EXPECT_CONTAINS(err, "no links between 8 GPUs");
   ASSERT_EQ(tutti("explain --topology cloud.xml"), 0) << err;
   EXPECT_CONTAINS(err, "no links between 8 GPUs");
-  // GPUs that are sold without them, and one alone, lack nothing.
+  // Also of GPUs whose architecture alone is known.
+  folder.write("sm.xml",
+               "<system version=\"1\"><cpu numaid=\"0\">"
+               "<pci busid=\"0001:00:00.0\" class=\"0x030200\"><gpu dev=\"0\" sm=\"90\"/></pci>"
+               "<pci busid=\"0002:00:00.0\" class=\"0x030200\"><gpu dev=\"1\" sm=\"90\"/></pci>"
+               "</cpu></system>");
+  ASSERT_EQ(tutti("predict all_reduce -t sm.xml -b 1G -e 1G"), 0) << err;
+  EXPECT_CONTAINS(err, "no links between 2 GPUs (sm90)");
+  ASSERT_EQ(tutti("predict all_reduce -t sm.xml -m 2xH100 -b 1G -e 1G"), 0) << err;
+  EXPECT_EQ(err, "");
+  // GPUs that are sold without them lack nothing.
   folder.write("cards.xml", skeleton("0x26b9"));
   ASSERT_EQ(tutti("predict all_reduce -t cards.xml -b 1G -e 1G"), 0) << err;
   EXPECT_EQ(err, "");
