@@ -105,17 +105,17 @@ class Meeting {
 
  private:
   bool is_here(int rank) {
-    // What it has said last does not count any more.
-    if (is_gone(rank)) return false;
+    // One that is gone will not come, and its losses do not count; but why it has given up does.
+    const bool there = !is_gone(rank);
     group_.ask(rank);
     const auto said = group_.control(rank).shrinking.read();
     if (!said) return false;
     const auto [times, state, culprit] = Stage::from(said->number);
     const Word word = Word::from(said->text, group_.size());
-    learn(rank, word);
+    if (there) learn(rank, word);
     if (state == kGivenUp) return false;
     if (times == mine_.times && word.excluded == mine_.excluded) {
-      if (state == kWaiting) return true;
+      if (state == kWaiting) return there;
       // It may be gone by now, but that is not why.
       if (state == kMismatch && !group_.one_host() && news_may_come()) return false;
       if (state == kTimedOut) {
