@@ -1,5 +1,5 @@
-// A user's program, built against an installed Tutti: a step of data parallelism, of one rank over a
-// slow link.
+// A user's program, built against an installed Tutti: a step of data parallelism, of one rank over
+// a slow link.
 #include <tutti/parallel/data_parallel/data_parallel.h>
 #include <tutti/parallel/mesh.h>
 #include <tutti/parallel/throttled_axis.h>
