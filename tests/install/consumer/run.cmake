@@ -18,7 +18,7 @@ endforeach()
 
 # Nothing lies beside the folders of a prefix, whatever else was built.
 file(GLOB others RELATIVE ${stage} ${stage}/*)
-list(REMOVE_ITEM others bin include lib lib64)
+list(REMOVE_ITEM others bin include lib lib64 libexec)
 if(others)
   message(FATAL_ERROR "installed into the root of the prefix: ${others}")
 endif()
