@@ -4,11 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <string>
 #include <utility>
 
 #include "core/error.h"
-#include "parallel/agreement.h"
 
 namespace tutti::libtorch {
 namespace {
@@ -24,23 +22,12 @@ std::vector<parallel::Parameter> declared(const std::vector<NamedTensor>& parame
 }
 
 void share(parallel::Axis& axis, parallel::DataParallel& engine,
-           const std::vector<NamedTensor>& parameters, const std::vector<NamedTensor>& others) {
+           const std::vector<NamedTensor>& parameters, const SharedTensors& others) {
   std::vector<void*> pointers;
   for (const NamedTensor& p : parameters) pointers.push_back(p.tensor.mutable_data_ptr());
   engine.broadcast_parameters(pointers);
-
-  std::vector<std::string> lines;
-  std::vector<std::span<std::byte>> memory;
-  std::vector<std::pair<Tensor, Tensor>> copies;
-  for (const NamedTensor& t : others) {
-    lines.push_back(t.name + ": " + describe(t.tensor));
-    const Tensor dense = t.tensor.contiguous();
-    if (!dense.is_same(t.tensor)) copies.emplace_back(t.tensor, dense);
-    memory.emplace_back(static_cast<std::byte*>(dense.mutable_data_ptr()), dense.nbytes());
-  }
-  parallel::agree(axis, "the module's buffers", lines);
-  engine.broadcast_buffers(memory);
-  for (auto& [to, from] : copies) to.copy_(from);
+  others.agree(axis);
+  others.share(axis);
 }
 
 }  // namespace
@@ -50,10 +37,12 @@ DataParallel::DataParallel(parallel::Axis& axis, torch::nn::Module& module,
     : axis_(axis),
       module_(module),
       parameters_(trained_parameters(module)),
+      frozen_(frozen_parameters(module)),
+      buffers_(buffers(module)),
       expected_(parameters_.size()),
       engine_(axis, declared(parameters_), policy) {
   const at::NoGradGuard no_grad;
-  share(axis, engine_, parameters_, other_tensors(module));
+  share(axis, engine_, parameters_, SharedTensors(other_tensors(module)));
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     hooks_.push_back(parameters_[i].tensor.register_hook(
         [this, i](const Tensor& gradient) { return arrived(i, gradient); }));
@@ -125,17 +114,28 @@ void DataParallel::backward(const Tensor& loss) {
 }
 
 void DataParallel::finish() {
+  try {
+    refuse_unfrozen(frozen_);
+  } catch (const Error& e) {
+    axis_.abort(fmt::format("rank {} cannot go on: {}", axis_.world_rank(axis_.rank()), e.what()));
+    throw;
+  }
   const auto steps = [&] { return engine_.statistics().steps; };
   const auto before = steps();
   (void)engine_.finish();
   std::ranges::fill(expected_, std::uint8_t{0});
   // Under no_sync() there are no averages: gradients that have not come yet stay undefined.
-  if (steps() != before) show_averages();
+  if (steps() != before) end_step();
+}
+
+void DataParallel::end_step() {
+  show_averages();
+  if (shares_buffers_) buffers_.share(axis_, engine_.first_with_data());
 }
 
 void DataParallel::join(const std::function<void()>& after_step) {
   engine_.join([&] {
-    show_averages();
+    end_step();
     if (after_step) after_step();
   });
 }

@@ -37,8 +37,23 @@ class FullyShard::UnitState {
           at::empty({0}, at::TensorOptions().dtype(type))
               .set_(storage_, static_cast<std::int64_t>(layout.offset(p)), t.sizes(), t.strides());
       views_.push_back(view);
+      types_before_.push_back(t.scalar_type());
+      const std::string what =
+          fmt::format("the parameter {} of unit '{}'", parameters[p].name, name);
+      hidden_.push_back(without_elements(
+          t.sizes(), type,
+          what +
+              " is in shards, and has elements only in the forward and the backward of its "
+              "unit, in FullyShard::forward(): FullyShard::save() and read_parameters() show all "
+              "of it at other times, and restore() ends the sharding"));
+      no_gradient_.push_back(without_elements(
+          t.sizes(), type,
+          "the gradient of " + what +
+              " is in shards: FullyShard::engine().step() makes the optimizer's step, and "
+              "clip_gradients() clips; optimizers of whole tensors, as torch's and LocalOptimizer, "
+              "cannot"));
+      t.set_data(view);
     }
-    nothing_ = at::empty({0}, at::TensorOptions().dtype(type));
     offset_ = (parameters.empty() ? 0 : layout.offset(0)) * c10::elementSize(type);
     hide();
   }
@@ -47,13 +62,40 @@ class FullyShard::UnitState {
     auto* const memory = static_cast<std::byte*>(const_cast<void*>(first)) - offset_;
     storage_.set_data_ptr(c10::DataPtr(memory, c10::Device(c10::kCPU)));
     for (std::size_t p = 0; p < parameters.size(); ++p) parameters[p].tensor.set_data(views_[p]);
+    forget_gradients();
   }
   /// The parameters have no elements, so that to use them is an error, and not a read of memory
   /// that there is not.
   void hide() {
     storage_.set_data_ptr(c10::DataPtr(nullptr, c10::Device(c10::kCPU)));
-    for (NamedTensor& p : parameters) p.tensor.set_data(nothing_);
+    for (std::size_t p = 0; p < parameters.size(); ++p) {
+      parameters[p].tensor.set_data(hidden_[p]);
+      parameters[p].tensor.mutable_grad() = no_gradient_[p];
+    }
   }
+  /// Nobody will show them again.
+  void let_go() {
+    for (std::size_t p = 0; p < parameters.size(); ++p) {
+      parameters[p].tensor.set_data(without_elements(
+          hidden_[p].sizes(), hidden_[p].scalar_type(),
+          fmt::format(
+              "the parameter {} of unit '{}' has gone with its FullyShard, which had shards "
+              "of it: FullyShard::restore(), before, gives modules their parameters back",
+              parameters[p].name, name)));
+    }
+    forget_gradients();
+  }
+  /// The first that has other memory than it was given; parameters.size(): none.
+  std::size_t replaced() const {
+    std::size_t p = 0;
+    const auto is_ours = [&](const c10::Storage& storage) {
+      return storage.unsafeGetStorageImpl() == storage_.unsafeGetStorageImpl() ||
+             storage.unsafeGetStorageImpl() == hidden_[p].storage().unsafeGetStorageImpl();
+    };
+    while (p < parameters.size() && is_ours(parameters[p].tensor.storage())) ++p;
+    return p;
+  }
+  at::ScalarType type_before(std::size_t p) const { return types_before_[p]; }
   void forget_gradients() {
     for (NamedTensor& p : parameters) p.tensor.mutable_grad().reset();
   }
@@ -74,8 +116,9 @@ class FullyShard::UnitState {
 
  private:
   c10::Storage storage_;
-  std::vector<Tensor> views_;  // of it, by parameter
-  Tensor nothing_;
+  std::vector<Tensor> views_;                 // of it, by parameter
+  std::vector<Tensor> hidden_, no_gradient_;  // by parameter: without elements
+  std::vector<at::ScalarType> types_before_;
   std::size_t offset_ = 0;  // of the first parameter, in bytes
 };
 
@@ -141,6 +184,38 @@ void convert_buffers(const std::vector<FullyShard::Unit>& units, at::ScalarType 
   }
 }
 
+/// Buffers of all units, or parameters of them that are not trained, each once.
+std::vector<NamedTensor> of_units(const std::vector<FullyShard::Unit>& units,
+                                  std::vector<NamedTensor> (&of)(const torch::nn::Module&)) {
+  std::vector<NamedTensor> all;
+  for (const FullyShard::Unit& unit : units) {
+    for (NamedTensor& t : of(*unit.module)) {
+      if (std::ranges::any_of(all, [&](const auto& k) { return k.tensor.is_same(t.tensor); })) {
+        continue;
+      }
+      all.push_back({unit.name + "." + t.name, std::move(t.tensor)});
+    }
+  }
+  return all;
+}
+
+/// The units, where they have all that is trained in the model.
+const std::vector<FullyShard::Unit>& units_of_all(const torch::nn::Module& model,
+                                                  const std::vector<FullyShard::Unit>& units) {
+  const std::vector<NamedTensor> in_units = of_units(units, trained_parameters);
+  for (const NamedTensor& p : trained_parameters(model)) {
+    if (std::ranges::any_of(in_units, [&](const auto& k) { return k.tensor.is_same(p.tensor); })) {
+      continue;
+    }
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("the parameter {} is trained, and in no unit, so each rank would train "
+                            "it by itself: a last unit of the whole model has what is in no other; "
+                            "its forward is around theirs",
+                            p.name));
+  }
+  return units;
+}
+
 }  // namespace
 
 FullyShard::FullyShard(const parallel::ShardedAxes& axes, const std::vector<Unit>& units,
@@ -198,23 +273,58 @@ FullyShard::FullyShard(const parallel::ShardedAxes& axes, const std::vector<Unit
     }
     gradients_to(*u->module, [this](const Tensor& parameter) { return place(parameter); });
   }
+  frozen_ = of_units(units, frozen_parameters);
+  buffers_ = SharedTensors(of_units(units, buffers));
+  buffers_.agree(*axes_.shard);
   if (policy.precision.buffer) convert_buffers(units, scalar_type(*policy.precision.buffer));
   engine_->share_parameters();
 }
 
-FullyShard::~FullyShard() {
+FullyShard::FullyShard(const parallel::ShardedAxes& axes, const torch::nn::Module& model,
+                       const std::vector<Unit>& units, const parallel::Policy& policy,
+                       const Treat& treat)
+    : FullyShard(axes, units_of_all(model, units), policy, treat) {
+  frozen_ = frozen_parameters(model);
+  buffers_ = SharedTensors(buffers(model));
+}
+
+FullyShard::~FullyShard() { let_go(); }
+
+void FullyShard::let_go() {
+  if (alive_->self == nullptr) return;
   alive_->self = nullptr;
   for (auto& u : units_) {
     gradients_to(*u->module, {});
     for (std::size_t p = 0; p < u->hooks.size(); ++p) {
       u->parameters[p].tensor.remove_hook(u->hooks[p]);
     }
-    u->forget_gradients();
-    u->hide();
+    u->let_go();
   }
 }
 
+const std::vector<NamedTensor>& FullyShard::parameters_of(std::size_t unit) const {
+  return units_[unit]->parameters;
+}
+
+at::ScalarType FullyShard::type_before(ParameterId id) const {
+  return units_[id.unit]->type_before(id.parameter);
+}
+
+// What takes a tensor's place, as torch::load() does, would be forgotten.
+void FullyShard::refuse_replaced(UnitState& u) {
+  const std::size_t p = u.replaced();
+  if (p == u.parameters.size()) return;
+  const std::string why = fmt::format(
+      "the parameter {} of unit '{}' was given other memory since it is in shards (torch::load(), "
+      "set_data()), which knows nothing of it: load a module before it is wrapped, or by "
+      "FullyShard::load()",
+      u.parameters[p].name, u.name);
+  abort("cannot go on: " + why);
+  throw Error(ErrorCode::invalid_usage, why);
+}
+
 void FullyShard::enter_forward(UnitState& u) {
+  refuse_replaced(u);
   engine_->before_forward(u.number);
   if (!u.parameters.empty()) u.show(engine_->parameter({u.number, 0}));
 }
@@ -251,6 +361,7 @@ void FullyShard::leave_backward(UnitState& u) {
 }
 
 Tensor FullyShard::forward(std::size_t unit, const Layer& body, const Tensor& input) {
+  refuse_restored("forward()");
   if (unit >= units_.size()) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("FullyShard::forward: unit {} of {}", unit, units_.size()));
@@ -334,6 +445,24 @@ void FullyShard::abort(const std::string& why) {
   }
 }
 
+void FullyShard::or_abort(const std::string& doing, const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const std::exception& e) {
+    abort(fmt::format("{}: {}", doing, what_of(e)));
+    throw;
+  }
+}
+
+void FullyShard::refuse_restored(const char* call) const {
+  if (alive_->self != nullptr) return;
+  throw Error(
+      ErrorCode::invalid_usage,
+      fmt::format("FullyShard::{} after restore(), which was the end of it: its modules have "
+                  "their parameters back",
+                  call));
+}
+
 void FullyShard::make_later(const std::vector<std::size_t>& units,
                             const std::function<void()>& make) {
   for (const std::size_t u : units) enter_backward(*units_.at(u));
@@ -348,8 +477,16 @@ void FullyShard::end_backward() {
 
 void FullyShard::finish() {
   end_backward();
+  or_abort("cannot go on", [&] { refuse_unfrozen(frozen_); });
   engine_->finish_backward();
-  if (synchronises_) refuse_missing();
+  if (!synchronises_) return;
+  refuse_missing();
+  if (shares_buffers_) share_all_buffers();
+}
+
+void FullyShard::share_all_buffers() {
+  buffers_.share(*axes_.shard);
+  if (axes_.replicate != nullptr) buffers_.share(*axes_.replicate);
 }
 
 void FullyShard::synchronise(bool reduces) {
@@ -394,10 +531,13 @@ void FullyShard::refuse_missing() {
 }
 
 void FullyShard::read_parameters(const std::function<void(const NamedTensor&)>& read) {
+  refuse_restored("read_parameters()");
   const at::NoGradGuard no_grad;
   for (auto& u : units_) {
     enter_forward(*u);
-    for (const NamedTensor& p : u->parameters) read(p);
+    or_abort("failed in read_parameters()", [&] {
+      for (const NamedTensor& p : u->parameters) read({u->name + "." + p.name, p.tensor});
+    });
     leave_forward(*u);
   }
 }
