@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <exception>
 #include <vector>
 
 #include "core/error.h"
@@ -42,6 +43,36 @@ void agree(RollCall& ranks, std::string_view what, std::span<const std::string> 
 void agree(Axis& axis, std::string_view what, std::span<const std::string> lines) {
   RollCall ranks(axis, nullptr);
   agree(ranks, what, lines);
+}
+
+void together(RollCall& ranks, std::string_view what, const std::function<void()>& body) {
+  std::exception_ptr refused;
+  std::string why;
+  try {
+    body();
+  } catch (const std::exception& e) {
+    refused = std::current_exception();
+    why = e.what();
+  }
+  // The first rank that was refused has the largest number.
+  const auto size = static_cast<std::uint64_t>(ranks.ranks());
+  const auto rank = static_cast<std::uint64_t>(ranks.rank());
+  const std::uint64_t largest = ranks.largest(refused ? size - rank : 0);
+  if (largest == 0) return;
+  if (ranks.same(mix(refused ? 1 : 0, why))) std::rethrow_exception(refused);
+  const int culprit = static_cast<int>(size - largest);
+  const std::string its = ranks.text_of(culprit, why);
+  throw Error(
+      ErrorCode::mismatch,
+      fmt::format("{}: {} was refused, and so no rank goes on: {}; other ranks have no such "
+                  "problem, or another one",
+                  what, ranks.name(culprit), its),
+      ranks.world_rank(culprit));
+}
+
+void together(Axis& axis, std::string_view what, const std::function<void()>& body) {
+  RollCall ranks(axis, nullptr);
+  together(ranks, what, body);
 }
 
 }  // namespace tutti::parallel

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <memory>
 #include <utility>
 
 #include "../core/memory.h"
@@ -49,5 +50,16 @@ class Buffer {
   std::size_t bytes_ = 0;
   MemoryUse* use_ = nullptr;
 };
+
+/// A buffer that several may keep. It counts in `use` until the last of them lets go.
+inline std::shared_ptr<Buffer> shared_buffer(std::size_t bytes, std::shared_ptr<MemoryUse> use) {
+  struct Counted {
+    Counted(std::size_t b, std::shared_ptr<MemoryUse> u) : use(std::move(u)), buffer(b, *use) {}
+    const std::shared_ptr<MemoryUse> use;  // outlives the buffer
+    Buffer buffer;
+  };
+  const auto counted = std::make_shared<Counted>(bytes, std::move(use));
+  return {counted, &counted->buffer};
+}
 
 }  // namespace tutti::parallel

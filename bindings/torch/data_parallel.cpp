@@ -21,6 +21,22 @@ std::vector<parallel::Parameter> declared(const std::vector<NamedTensor>& parame
   return result;
 }
 
+/// What can be shared; where a rank has something else, all are refused.
+std::vector<NamedTensor> agreed_parameters(parallel::Axis& axis, const torch::nn::Module& module) {
+  std::vector<NamedTensor> result;
+  parallel::together(axis, "what is data parallel", [&] {
+    result = trained_parameters(module);
+    for (const NamedTensor& t : other_tensors(module)) {
+      if (t.tensor.layout() == at::kStrided && t.tensor.device().is_cpu()) continue;
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("the module's tensor {} is sparse, or not on the CPU: it cannot "
+                              "become that of rank 0",
+                              t.name));
+    }
+  });
+  return result;
+}
+
 void share(parallel::Axis& axis, parallel::DataParallel& engine,
            const std::vector<NamedTensor>& parameters, const SharedTensors& others) {
   std::vector<void*> pointers;
@@ -35,69 +51,63 @@ void share(parallel::Axis& axis, parallel::DataParallel& engine,
 DataParallel::DataParallel(parallel::Axis& axis, torch::nn::Module& module,
                            const parallel::DataParallelPolicy& policy)
     : axis_(axis),
-      module_(module),
-      parameters_(trained_parameters(module)),
+      parameters_(agreed_parameters(axis, module)),
       frozen_(frozen_parameters(module)),
       buffers_(buffers(module)),
-      expected_(parameters_.size()),
+      begun_(parameters_.size()),
       engine_(axis, declared(parameters_), policy) {
   const at::NoGradGuard no_grad;
   share(axis, engine_, parameters_, SharedTensors(other_tensors(module)));
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    hooks_.push_back(parameters_[i].tensor.register_hook(
-        [this, i](const Tensor& gradient) { return arrived(i, gradient); }));
+    arrivals_.emplace_back(parameters_[i].tensor,
+                           [this, i](const Tensor& gradient) { return arrived(i, gradient); });
     numbers_[parameters_[i].tensor.unsafeGetTensorImpl()] = i;
   }
-  gradients_to(module, [this](const Tensor& parameter) { return place(parameter); });
-}
-
-DataParallel::~DataParallel() {
-  gradients_to(module_, {});
-  for (std::size_t i = 0; i < hooks_.size(); ++i) {
-    const Tensor& parameter = parameters_[i].tensor;
-    parameter.remove_hook(hooks_[i]);
-    parameter.mutable_grad().reset();  // it is memory of the engine
-  }
+  places_ = std::make_shared<const GradientPlaces>(
+      [this](const Tensor& parameter) { return place(parameter); });
+  gradients_to(module, places_);
 }
 
 Tensor DataParallel::view(std::size_t i) const {
   const Tensor& parameter = parameters_[i].tensor;
-  return tensor_over(engine_.gradient(i), parameter.sizes(), parameter.scalar_type());
+  return tensor_over(engine_.kept_gradient(i), parameter.sizes(), parameter.scalar_type());
 }
 
-// A parameter that is used twice has its gradients added up before they arrive: the second one goes
-// elsewhere.
+// The next gradient goes into the view. Whether it is added to what is there: earlier ones of this
+// backward, or .grad().
+bool DataParallel::begin(std::size_t i, const Tensor& view) {
+  if (std::exchange(begun_[i], 1) != 0) return true;
+  const Tensor& before = parameters_[i].tensor.grad();
+  if (!before.defined()) return false;
+  if (before.const_data_ptr() != view.const_data_ptr()) view.copy_(before);
+  return true;
+}
+
 GradientPlace DataParallel::place(const Tensor& parameter) {
   const auto number = numbers_.find(parameter.unsafeGetTensorImpl());
-  if (number == numbers_.end()) return {};
-  const std::size_t i = number->second;
-  if (engine_.is_ready(i) || expected_[i] != 0) return {};
-  const Tensor& before = parameter.grad();
-  const Tensor memory = view(i);
-  const bool adds = before.defined();
-  if (adds && before.const_data_ptr() != memory.const_data_ptr()) return {};
-  expected_[i] = 1;
-  return {memory, adds};
+  if (number == numbers_.end() || engine_.is_ready(number->second)) return {};
+  const Tensor memory = view(number->second);
+  return {memory, begin(number->second, memory)};
 }
 
-// Runs before autograd accumulates the gradient. What it returns is taken over as .grad(), without
-// a copy, because there is none and nobody else has it.
+// Runs before autograd accumulates the gradient, when all that a backward makes of it is there.
+// What it returns is taken over as .grad(), without a copy, because there is none and nobody else
+// has it.
 Tensor DataParallel::arrived(std::size_t i, const Tensor& gradient) {
-  if (!gradient.defined()) return gradient;  // it comes later
+  if (!gradient.defined() && begun_[i] == 0) return gradient;  // it comes later
   const at::NoGradGuard no_grad;
-  check_gradient(gradient, parameters_[i].name);
   if (engine_.is_ready(i)) engine_.ready(i);  // throws, before anything has come of it
   Tensor view = this->view(i);
-  Tensor& before = parameters_[i].tensor.mutable_grad();
-  const bool was_added = std::exchange(expected_[i], 0) != 0;
-  if (!before.defined() || was_added) {
-    if (gradient.const_data_ptr() != view.const_data_ptr()) view.copy_(gradient);
-  } else {
-    if (before.const_data_ptr() != view.const_data_ptr()) view.copy_(before);
-    view.add_(gradient);
+  if (gradient.defined()) {
+    check_gradient(gradient, parameters_[i].name);
+    if (begin(i, view)) {
+      view.add_(gradient);
+    } else {
+      view.copy_(gradient);
+    }
   }
-  before.reset();
-  engine_.ready(i);
+  parameters_[i].tensor.mutable_grad().reset();
+  if (!LaterGradients::are_wanted()) engine_.ready(i);
   return view;
 }
 
@@ -120,16 +130,21 @@ void DataParallel::finish() {
     axis_.abort(fmt::format("rank {} cannot go on: {}", axis_.world_rank(axis_.rank()), e.what()));
     throw;
   }
+  // Nothing is added to gradients that modules have made later.
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (std::exchange(begun_[i], 0) == 0 || engine_.is_ready(i)) continue;
+    show(i);
+    engine_.ready(i);
+  }
   const auto steps = [&] { return engine_.statistics().steps; };
   const auto before = steps();
   (void)engine_.finish();
-  std::ranges::fill(expected_, std::uint8_t{0});
   // Under no_sync() there are no averages: gradients that have not come yet stay undefined.
   if (steps() != before) end_step();
 }
 
 void DataParallel::end_step() {
-  show_averages();
+  for (std::size_t i = 0; i < parameters_.size(); ++i) show(i);
   if (shares_buffers_) buffers_.share(axis_, engine_.first_with_data());
 }
 
@@ -140,12 +155,10 @@ void DataParallel::join(const std::function<void()>& after_step) {
   });
 }
 
-void DataParallel::show_averages() {
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    Tensor& gradient = parameters_[i].tensor.mutable_grad();
-    if (gradient.defined() && gradient.const_data_ptr() == engine_.gradient(i)) continue;
-    gradient = view(i);
-  }
+void DataParallel::show(std::size_t i) {
+  Tensor& gradient = parameters_[i].tensor.mutable_grad();
+  if (gradient.defined() && gradient.const_data_ptr() == engine_.gradient(i)) return;
+  gradient = view(i);
 }
 
 }  // namespace tutti::libtorch

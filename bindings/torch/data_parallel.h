@@ -10,11 +10,13 @@
 //
 // Gradients lie in the buckets of parallel::DataParallel, which says how they travel, and while
 // backward goes on: .grad() is a view of them. Linear and the layers of tensor_parallel.h make them
-// there; those of other modules are copied once, by a hook of the parameter. Where .grad() is
-// defined already they are added up, as always in torch.
+// there; those of other modules are copied once, after the hooks that the parameter has. Where
+// .grad() is defined already they are added up, as always in torch. A .grad() that is kept keeps
+// the buckets, too.
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "../../parallel/data_parallel/data_parallel.h"
@@ -28,11 +30,11 @@ class DataParallel {
  public:
   /// Collective. Parameters, and other tensors of the module, become those of rank 0. Throws
   /// Error(mismatch) on all ranks where these differ in number, type or shape, naming the first;
-  /// Error(invalid_argument) for a parameter that is not dense, contiguous, on the CPU. The axis
-  /// and the module outlive it; the module's parameters stay the same tensors meanwhile.
+  /// Error(invalid_argument) for a parameter that is not dense, contiguous, on the CPU, or
+  /// Error(mismatch) on all ranks where only some have such a one. The axis outlives it; the
+  /// module's parameters stay the same tensors meanwhile.
   DataParallel(parallel::Axis& axis, torch::nn::Module& module,
                const parallel::DataParallelPolicy& policy = {});
-  ~DataParallel();
   DataParallel(const DataParallel&) = delete;
   DataParallel& operator=(const DataParallel&) = delete;
 
@@ -61,21 +63,21 @@ class DataParallel {
  private:
   Tensor arrived(std::size_t i, const Tensor& gradient);
   GradientPlace place(const Tensor& parameter);
+  bool begin(std::size_t i, const Tensor& view);
   Tensor view(std::size_t i) const;
-  void show_averages();
+  void show(std::size_t i);
   void end_step();
 
   parallel::Axis& axis_;
-  torch::nn::Module& module_;
   std::vector<NamedTensor> parameters_;
   const std::vector<NamedTensor> frozen_;
   const SharedTensors buffers_;
   bool shares_buffers_ = true;
   ByParameter<std::size_t> numbers_;
-  std::vector<std::uint8_t>
-      expected_;  // by parameter: a place was given, of which nothing is known
-  std::vector<unsigned> hooks_;
+  std::vector<std::uint8_t> begun_;  // by parameter: its memory has something of this backward
   parallel::DataParallel engine_;
+  std::vector<GradientArrival> arrivals_;  // by parameter
+  std::shared_ptr<const GradientPlaces> places_;
 };
 
 }  // namespace tutti::libtorch

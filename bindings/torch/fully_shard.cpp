@@ -9,7 +9,9 @@
 #include <cstring>
 #include <utility>
 
+#include "bindings/torch/declare_units.h"
 #include "core/error.h"
+#include "parallel/agreement.h"
 
 namespace tutti::libtorch {
 
@@ -22,13 +24,11 @@ using torch::autograd::variable_list;
 class FullyShard::UnitState {
  public:
   UnitState(std::size_t place, const Unit& unit, std::vector<NamedTensor> of_it)
-      : number(place),
-        name(unit.name),
-        module(unit.module),
-        parameters(std::move(of_it)),
-        arrivals(parameters.size()) {}
+      : number(place), name(unit.name), parameters(std::move(of_it)), arrivals(parameters.size()) {}
 
-  void make_views(const parallel::UnitLayout& layout, at::ScalarType type) {
+  /// What arrives of parameter p goes to take(p, gradient).
+  void make_views(const parallel::UnitLayout& layout, at::ScalarType type,
+                  const std::function<Tensor(std::size_t p, const Tensor& gradient)>& take) {
     storage_ = c10::Storage(c10::Storage::use_byte_size_t(), layout.full() * c10::elementSize(type),
                             c10::DataPtr(nullptr, c10::Device(c10::kCPU)), nullptr, false);
     for (std::size_t p = 0; p < parameters.size(); ++p) {
@@ -53,6 +53,7 @@ class FullyShard::UnitState {
               "clip_gradients() clips; optimizers of whole tensors, as torch's and LocalOptimizer, "
               "cannot"));
       t.set_data(view);
+      hooks.emplace_back(t, [take, p](const Tensor& gradient) { return take(p, gradient); });
     }
     offset_ = (parameters.empty() ? 0 : layout.offset(0)) * c10::elementSize(type);
     hide();
@@ -75,6 +76,7 @@ class FullyShard::UnitState {
   }
   /// Nobody will show them again.
   void let_go() {
+    hooks.clear();
     for (std::size_t p = 0; p < parameters.size(); ++p) {
       parameters[p].tensor.set_data(without_elements(
           hidden_[p].sizes(), hidden_[p].scalar_type(),
@@ -102,13 +104,11 @@ class FullyShard::UnitState {
 
   const std::size_t number;
   const std::string name;
-  torch::nn::Module* const module;
   std::vector<NamedTensor> parameters;
-  std::vector<unsigned> hooks;
-  // Whose gradient has been there in this step, and since its gradients' buffer was begun; and who
-  // was told to make it there.
+  std::vector<GradientArrival> hooks;
+  // Whose gradient has been there in this step, and since its gradients' buffer was begun.
   struct Arrivals {
-    bool ever = false, in_buffer = false, expected = false;
+    bool ever = false, in_buffer = false;
   };
   std::vector<Arrivals> arrivals;
   bool backward = false;      // now
@@ -173,119 +173,59 @@ struct ShardedEvents {
   }
 };
 
-namespace {
-
-/// They stay the tensors that they were: their modules have them as members, too.
-void convert_buffers(const std::vector<FullyShard::Unit>& units, at::ScalarType type) {
-  for (const FullyShard::Unit& unit : units) {
-    for (const auto& buffer : unit.module->buffers()) {
-      if (at::isFloatingType(buffer.scalar_type())) buffer.set_data(buffer.to(type));
-    }
-  }
-}
-
-/// Buffers of all units, or parameters of them that are not trained, each once.
-std::vector<NamedTensor> of_units(const std::vector<FullyShard::Unit>& units,
-                                  std::vector<NamedTensor> (&of)(const torch::nn::Module&)) {
-  std::vector<NamedTensor> all;
-  for (const FullyShard::Unit& unit : units) {
-    for (NamedTensor& t : of(*unit.module)) {
-      if (std::ranges::any_of(all, [&](const auto& k) { return k.tensor.is_same(t.tensor); })) {
-        continue;
-      }
-      all.push_back({unit.name + "." + t.name, std::move(t.tensor)});
-    }
-  }
-  return all;
-}
-
-/// The units, where they have all that is trained in the model.
-const std::vector<FullyShard::Unit>& units_of_all(const torch::nn::Module& model,
-                                                  const std::vector<FullyShard::Unit>& units) {
-  const std::vector<NamedTensor> in_units = of_units(units, trained_parameters);
-  for (const NamedTensor& p : trained_parameters(model)) {
-    if (std::ranges::any_of(in_units, [&](const auto& k) { return k.tensor.is_same(p.tensor); })) {
-      continue;
-    }
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("the parameter {} is trained, and in no unit, so each rank would train "
-                            "it by itself: a last unit of the whole model has what is in no other; "
-                            "its forward is around theirs",
-                            p.name));
-  }
-  return units;
-}
-
-}  // namespace
-
 FullyShard::FullyShard(const parallel::ShardedAxes& axes, const std::vector<Unit>& units,
                        const parallel::Policy& policy, const Treat& treat)
+    : FullyShard(axes, nullptr, units, policy, treat) {}
+
+FullyShard::FullyShard(const parallel::ShardedAxes& axes, const torch::nn::Module& model,
+                       const std::vector<Unit>& units, const parallel::Policy& policy,
+                       const Treat& treat)
+    : FullyShard(axes, &model, units, policy, treat) {}
+
+FullyShard::FullyShard(const parallel::ShardedAxes& axes, const torch::nn::Module* model,
+                       const std::vector<Unit>& units, const parallel::Policy& policy,
+                       const Treat& treat)
     : axes_(axes), alive_(c10::make_intrusive<Alive>(this)) {
   std::vector<parallel::Unit> declared;
-  std::vector<Tensor> taken;
-  for (const Unit& unit : units) {
-    if (unit.module == nullptr) {
-      throw Error(ErrorCode::invalid_argument, fmt::format("unit '{}' has no module", unit.name));
+  const auto declare = [&] {
+    std::vector<Tensor> taken;
+    for (const Unit& unit : units) {
+      std::vector<NamedTensor> own = parameters_of_unit(unit, policy, taken);
+      declared.push_back(declared_unit(unit, own, treat));
+      units_.push_back(std::make_unique<UnitState>(units_.size(), unit, std::move(own)));
     }
-    parallel::Unit& d = declared.emplace_back();
-    d.name = unit.name;
-    d.reshard = unit.reshard;
-    std::vector<NamedTensor> own;
-    for (NamedTensor& p : trained_parameters(*unit.module)) {
-      if (std::ranges::any_of(taken, [&](const Tensor& t) { return t.is_same(p.tensor); }))
-        continue;
-      const DataType type = data_type(p.tensor.scalar_type(), p.name);
-      if (type != policy.precision.master && type != policy.precision.compute) {
-        throw Error(ErrorCode::invalid_argument,
-                    fmt::format("the parameter {} of unit '{}' is {}, but the policy's types are "
-                                "{} and, for the master, {}",
-                                p.name, unit.name, describe(p.tensor),
-                                tutti::name(policy.precision.compute),
-                                tutti::name(policy.precision.master)));
-      }
-      const auto count = static_cast<std::size_t>(p.tensor.numel());
-      const Treatment treatment = treat ? treat(p) : Treatment();
-      // Shape and type are compared too, as parts of the name.
-      d.parameters.push_back(
-          {.name = p.name + " " + describe(p.tensor),
-           .count = count,
-           .rows = count > 0 && p.tensor.dim() > 0 ? static_cast<std::size_t>(p.tensor.size(0)) : 1,
-           .weight_decay = treatment.weight_decay,
-           .in_norm = treatment.in_norm});
-      taken.push_back(p.tensor);
-      own.push_back(std::move(p));
-    }
-    units_.push_back(std::make_unique<UnitState>(units_.size(), unit, std::move(own)));
+    if (model != nullptr) refuse_trained_in_no_unit(*model, taken);
+  };
+  if (axes.shard != nullptr) {
+    parallel::RollCall ranks(*axes.shard, axes.replicate);
+    parallel::together(ranks, "what is sharded", declare);
   }
   engine_ = std::make_unique<parallel::ShardedDataParallel>(std::move(declared), policy, axes);
 
+  places_ = std::make_shared<const GradientPlaces>(
+      [this](const Tensor& parameter) { return place(parameter); });
   const at::NoGradGuard no_grad;
   for (auto& u : units_) {
     for (std::size_t p = 0; p < u->parameters.size(); ++p) {
       const Tensor values = u->parameters[p].tensor.to(scalar_type(policy.precision.master));
       engine_->load({u->number, p}, values.const_data_ptr());
-    }
-    u->make_views(engine_->layout(u->number), scalar_type(policy.precision.compute));
-    for (std::size_t p = 0; p < u->parameters.size(); ++p) {
-      u->hooks.push_back(u->parameters[p].tensor.register_hook(
-          [this, &state = *u, p](const Tensor& g) { return arrived(state, p, g); }));
       ids_[u->parameters[p].tensor.unsafeGetTensorImpl()] = {u->number, p};
     }
-    gradients_to(*u->module, [this](const Tensor& parameter) { return place(parameter); });
+    u->make_views(engine_->layout(u->number), scalar_type(policy.precision.compute),
+                  [this, &state = *u](std::size_t p, const Tensor& gradient) {
+                    return arrived(state, p, gradient);
+                  });
+    gradients_to(*units[u->number].module, places_);
   }
-  frozen_ = of_units(units, frozen_parameters);
-  buffers_ = SharedTensors(of_units(units, buffers));
+  frozen_ = model != nullptr ? frozen_parameters(*model) : of_units(units, frozen_parameters);
+  buffers_ = SharedTensors(model != nullptr ? buffers(*model) : of_units(units, buffers));
   buffers_.agree(*axes_.shard);
-  if (policy.precision.buffer) convert_buffers(units, scalar_type(*policy.precision.buffer));
+  // They stay the tensors that they were: their modules have them as members, too.
+  for (const NamedTensor& t : buffers_.tensors()) {
+    if (!policy.precision.buffer || !at::isFloatingType(t.tensor.scalar_type())) continue;
+    t.tensor.set_data(t.tensor.to(scalar_type(*policy.precision.buffer)));
+  }
   engine_->share_parameters();
-}
-
-FullyShard::FullyShard(const parallel::ShardedAxes& axes, const torch::nn::Module& model,
-                       const std::vector<Unit>& units, const parallel::Policy& policy,
-                       const Treat& treat)
-    : FullyShard(axes, units_of_all(model, units), policy, treat) {
-  frozen_ = frozen_parameters(model);
-  buffers_ = SharedTensors(buffers(model));
 }
 
 FullyShard::~FullyShard() { let_go(); }
@@ -293,13 +233,8 @@ FullyShard::~FullyShard() { let_go(); }
 void FullyShard::let_go() {
   if (alive_->self == nullptr) return;
   alive_->self = nullptr;
-  for (auto& u : units_) {
-    gradients_to(*u->module, {});
-    for (std::size_t p = 0; p < u->hooks.size(); ++p) {
-      u->parameters[p].tensor.remove_hook(u->hooks[p]);
-    }
-    u->let_go();
-  }
+  places_.reset();
+  for (auto& u : units_) u->let_go();
 }
 
 const std::vector<NamedTensor>& FullyShard::parameters_of(std::size_t unit) const {
@@ -349,7 +284,6 @@ void FullyShard::leave_backward(UnitState& u) {
   u.forget_gradients();
   u.hide();
   for (std::size_t p = 0; p < u.arrivals.size(); ++p) {
-    u.arrivals[p].expected = false;
     if (std::exchange(u.arrivals[p].in_buffer, true)) continue;
     const parallel::UnitParameter& missing = engine_->unit(u.number).parameters[p];
     const std::size_t element = size_of(engine_->policy().precision.gradient);
@@ -382,25 +316,24 @@ Tensor FullyShard::forward(std::size_t unit, const Layer& body, const Tensor& in
   return graph ? ShardedEvents::Output::apply(output, this, &u) : output;
 }
 
-// A parameter that is used twice has its gradients added up before they arrive: the second one goes
-// elsewhere. So do those that the engine adds up in another type.
+// Where the engine adds gradients up in another type, they arrive by autograd.
 GradientPlace FullyShard::place(const Tensor& parameter) {
   const auto id = ids_.find(parameter.unsafeGetTensorImpl());
   if (id == ids_.end()) return {};
   UnitState& u = *units_[id->second.unit];
-  UnitState::Arrivals& arrival = u.arrivals[id->second.parameter];
   const parallel::Precision& types = engine_->policy().precision;
-  if (!u.backward || arrival.expected || types.gradient != types.compute) return {};
-  arrival.expected = true;
+  if (!u.backward || types.gradient != types.compute) return {};
+  UnitState::Arrivals& arrival = u.arrivals[id->second.parameter];
+  arrival.ever = true;
   return {
       tensor_over(engine_->gradient(id->second), parameter.sizes(), scalar_type(types.gradient)),
-      arrival.in_buffer};
+      std::exchange(arrival.in_buffer, true)};
 }
 
 // Runs before autograd accumulates the gradient: that is done here, into the engine's memory. What
 // is returned is taken over as .grad(), without a copy, and is forgotten when the unit is left.
 Tensor FullyShard::arrived(UnitState& u, std::size_t p, const Tensor& gradient) {
-  if (!gradient.defined()) return gradient;  // it comes later
+  if (!gradient.defined()) return gradient;  // it is there already, or comes later
   const at::NoGradGuard no_grad;
   const NamedTensor& parameter = u.parameters[p];
   check_gradient(gradient, parameter.name);
@@ -415,13 +348,12 @@ Tensor FullyShard::arrived(UnitState& u, std::size_t p, const Tensor& gradient) 
   const Tensor sum = tensor_over(memory, parameter.tensor.sizes(),
                                  scalar_type(engine_->policy().precision.gradient));
   UnitState::Arrivals& arrival = u.arrivals[p];
-  if (arrival.in_buffer && !arrival.expected) {
+  arrival.ever = true;
+  if (std::exchange(arrival.in_buffer, true)) {
     sum.add_(gradient);
-  } else if (gradient.const_data_ptr() != memory) {
+  } else {
     sum.copy_(gradient);
   }
-  arrival.expected = false;
-  arrival.in_buffer = arrival.ever = true;
   parameter.tensor.mutable_grad().reset();
   return tensor_over(memory, parameter.tensor.sizes(), parameter.tensor.scalar_type());
 }

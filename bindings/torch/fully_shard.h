@@ -16,7 +16,8 @@
 // read_parameters(). At other times what reads or writes them (torch::save(), an optimizer of
 // torch's) gets an error that says what to do; so does what reads .grad(), as gradients are in the
 // engine's shards. On the way there Linear and the layers of tensor_parallel.h make them in the
-// engine's memory; those of other modules are copied.
+// engine's memory; those of other modules are copied, after the hooks that the parameter
+// has.
 //
 // Units may be nested, one's forward in another's body: so does a unit of all that is in no other
 // (embedding and head with tied weights) stay gathered for a whole step.
@@ -52,8 +53,8 @@ class FullyShard {
   /// that compute in the one type that they were made for (tensor_parallel.h). They get `compute`,
   /// and the modules' buffers `buffer`. Those that are not trained stay as they are, whole on
   /// every rank. Throws
-  /// Error(mismatch) on all ranks where they differ in parameters or policy,
-  /// Error(invalid_argument) as DataParallel. The axes outlive it.
+  /// Error(mismatch) on all ranks where they differ in parameters or policy, or where some have
+  /// what cannot be sharded, Error(invalid_argument) where all have that. The axes outlive it.
   FullyShard(const parallel::ShardedAxes& axes, const std::vector<Unit>& units,
              const parallel::Policy& policy = parallel::Policy::fsdp(), const Treat& treat = {});
   /// The same, of all that is in `model`: throws Error(invalid_argument), with the name, for a
@@ -112,6 +113,8 @@ class FullyShard {
   parallel::ShardedDataParallel& engine() { return *engine_; }
 
  private:
+  FullyShard(const parallel::ShardedAxes& axes, const torch::nn::Module* model,
+             const std::vector<Unit>& units, const parallel::Policy& policy, const Treat& treat);
   friend struct ShardedEvents;
   struct Alive;
   class UnitState;
@@ -136,6 +139,7 @@ class FullyShard {
   const parallel::ShardedAxes axes_;
   std::vector<std::unique_ptr<UnitState>> units_;
   ByParameter<parallel::ParameterId> ids_;
+  std::shared_ptr<const GradientPlaces> places_;
   std::unique_ptr<parallel::ShardedDataParallel> engine_;
   std::vector<NamedTensor> frozen_;
   SharedTensors buffers_{{}};

@@ -2,6 +2,7 @@
 
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/_unsafe_view.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linear.h>
@@ -10,62 +11,70 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <cmath>
+#include <utility>
 
 namespace tutti::libtorch {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+namespace {
+
+/// What backward needs of a layer, which may be gone then.
+struct LinearParts final : torch::CustomClassHolder {
+  LinearParts(Tensor w, Tensor b, std::shared_ptr<GradientTaker> t)
+      : weight(std::move(w)), bias(std::move(b)), taker(std::move(t)) {}
+  Tensor gradient_of_weight(const Tensor& outputs, const Tensor& inputs) const {
+    const auto [memory, adds] = taker->place_of(weight);
+    if (!memory.defined()) return outputs.t().mm(inputs);
+    Tensor to = memory;
+    adds ? at::addmm_out(to, to, outputs.t(), inputs) : at::mm_out(to, outputs.t(), inputs);
+    return {};
+  }
+  Tensor gradient_of_bias(const Tensor& outputs) const {
+    const auto [memory, adds] = taker->place_of(bias);
+    if (!memory.defined()) return outputs.sum(0);
+    Tensor to = memory;
+    adds ? to.add_(outputs.sum(0)) : at::sum_out(to, outputs, 0);
+    return {};
+  }
+  const Tensor weight, bias;
+  const std::shared_ptr<GradientTaker> taker;
+};
+
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& weight,
-                        const Tensor& bias, Linear* m) {
+                        const Tensor& bias, const std::shared_ptr<GradientTaker>& taker) {
     ctx->save_for_backward({x, weight});
-    ctx->saved_data["module"] = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(m));
-    return at::linear(x, weight, bias);
+    ctx->saved_data["parts"] =
+        c10::IValue::make_capsule(c10::make_intrusive<LinearParts>(weight, bias, taker));
+    const Tensor y = at::linear(x, weight, bias);
+    // Torch refuses what is done in place to a view that a function made.
+    return y.is_view() ? at::_unsafe_view(y, y.sizes()) : y;
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const auto kept = ctx->get_saved_variables();
-    const auto& m = *reinterpret_cast<const Linear*>(
-        static_cast<std::uintptr_t>(ctx->saved_data["module"].toInt()));
+    const auto parts =
+        c10::static_intrusive_pointer_cast<LinearParts>(ctx->saved_data["parts"].toCapsule());
     const Tensor& x = kept[0];
-    const Tensor& weight = kept[1];
     const Tensor& dy = gradients[0];
     const Tensor inputs = x.reshape({-1, x.size(-1)}), outputs = dy.reshape({-1, dy.size(-1)});
     const bool of_weight = ctx->needs_input_grad(1);
-    const bool of_bias = m.bias.defined() && ctx->needs_input_grad(2);
-    Tensor dx, dweight, dbias;
-    if (ctx->needs_input_grad(0)) dx = outputs.mm(weight).view(x.sizes());
-    if (auto* const later = LaterGradients::list(); later != nullptr) {
-      later->push_back([&m, inputs, outputs, of_weight, of_bias] {
-        const at::NoGradGuard no_grad;
-        if (of_weight) LaterGradients::give(m.weight, weights(outputs.t(), inputs, m));
-        if (of_bias) LaterGradients::give(m.bias, biases(outputs, m));
-      });
-    } else {
-      if (of_weight) dweight = weights(outputs.t(), inputs, m);
-      if (of_bias) dbias = biases(outputs, m);
-    }
-    return {dx, dweight, dbias, Tensor()};
-  }
-
- private:
-  // Where gradients are differentiated again they are torch's own.
-  static GradientPlace place(const Linear& m, const Tensor& parameter) {
-    return at::GradMode::is_enabled() ? GradientPlace{} : m.place_of(parameter);
-  }
-  static Tensor weights(const Tensor& outputs, const Tensor& inputs, const Linear& m) {
-    auto [memory, adds] = place(m, m.weight);
-    if (!memory.defined()) return outputs.mm(inputs);
-    return adds ? at::addmm_out(memory, memory, outputs, inputs)
-                : at::mm_out(memory, outputs, inputs);
-  }
-  static Tensor biases(const Tensor& outputs, const Linear& m) {
-    auto [memory, adds] = place(m, m.bias);
-    if (!memory.defined()) return outputs.sum(0);
-    return adds ? memory.add_(outputs.sum(0)) : at::sum_out(memory, outputs, 0);
+    const bool of_bias = parts->bias.defined() && ctx->needs_input_grad(2);
+    Tensor dx;
+    if (ctx->needs_input_grad(0)) dx = outputs.mm(kept[1]).view(x.sizes());
+    const LaterGradients::Make make = [parts, inputs, outputs, of_weight, of_bias] {
+      return variable_list{of_weight ? parts->gradient_of_weight(outputs, inputs) : Tensor(),
+                           of_bias ? parts->gradient_of_bias(outputs) : Tensor()};
+    };
+    if (LaterGradients::leave({parts->weight, parts->bias}, make)) return {dx, {}, {}, {}};
+    const variable_list made = make();
+    return {dx, made[0], made[1], Tensor()};
   }
 };
+
+}  // namespace
 
 Linear::Linear(std::int64_t in, std::int64_t out, at::ScalarType type, bool has_bias) {
   const at::NoGradGuard no_grad;
@@ -80,7 +89,7 @@ Linear::Linear(std::int64_t in, std::int64_t out, at::ScalarType type, bool has_
 Tensor Linear::forward(const Tensor& x) {
   // Autograd knows then in which types gradients are made; they are copied.
   if (at::autocast::is_autocast_enabled(at::kCPU)) return at::linear(x, weight, bias);
-  return LinearFunction::apply(x, weight, bias, this);
+  return LinearFunction::apply(x, weight, bias, gradient_taker());
 }
 
 }  // namespace tutti::libtorch

@@ -18,9 +18,6 @@ class Linear : public torch::nn::Module, public MakesGradients {
 
   Tensor weight;  // [out, in]
   Tensor bias;    // [out], or undefined
-
- private:
-  friend struct LinearFunction;
 };
 
 }  // namespace tutti::libtorch

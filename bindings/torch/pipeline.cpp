@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "core/error.h"
+#include "parallel/agreement.h"
 
 namespace tutti::libtorch {
 namespace {
@@ -28,6 +29,15 @@ std::vector<std::size_t> bytes_between(const parallel::pipeline::Schedule& sched
   return std::vector<std::size_t>(static_cast<std::size_t>(schedule.stages() - 1), bytes);
 }
 
+/// Where a rank asks for what cannot be, all are refused.
+std::vector<std::size_t> agreed_bytes(parallel::Axis& axis,
+                                      const parallel::pipeline::Schedule& schedule,
+                                      const Pipeline::Between& between) {
+  std::vector<std::size_t> result;
+  parallel::together(axis, "the pipeline", [&] { result = bytes_between(schedule, between); });
+  return result;
+}
+
 /// The executor hands on what is thrown, to all ranks.
 template <class Body>
 void without_backtrace(const Body& body) {
@@ -45,7 +55,7 @@ Pipeline::Pipeline(parallel::Axis& axis, const parallel::pipeline::Schedule& sch
     : between_(std::move(between)),
       functions_(std::move(functions)),
       micro_batches_(schedule.micro_batches),
-      executor_(axis, schedule, bytes_between(schedule, between_), stages()) {}
+      executor_(axis, schedule, agreed_bytes(axis, schedule, between_), stages()) {}
 
 parallel::pipeline::Stages Pipeline::stages() {
   return {
@@ -107,9 +117,9 @@ void Pipeline::backward(int stage, int micro_batch, In in, Out out, bool inputs_
   const auto [input, made] = kept_.extract({stage, micro_batch}).mapped();
   const bool last = !inputs_only && is_last_backward(stage);
   if (functions_.before_backward) functions_.before_backward(stage, last);
-  Tensor gradient = in.empty() ? Tensor() : received(in);
+  // A copy, as the buffer is used again: gradients of parameters may be views of it.
+  const Tensor gradient = in.empty() ? Tensor() : received(in).clone();
   if (inputs_only) {
-    if (gradient.defined()) gradient = gradient.clone();  // what is left for later needs it
     const LaterGradients later(later_[{stage, micro_batch}]);
     made.backward(gradient);
   } else {
@@ -121,9 +131,7 @@ void Pipeline::backward(int stage, int micro_batch, In in, Out out, bool inputs_
 
 void Pipeline::backward_weights(int stage, int micro_batch) {
   const auto later = later_.extract({stage, micro_batch});
-  const auto make = [&] {
-    for (const LaterGradients::Make& one : later.mapped()) one();
-  };
+  const auto make = [&] { LaterGradients::make_all(later.mapped()); };
   const bool last = is_last_backward(stage);
   functions_.backward_weights ? functions_.backward_weights(stage, last, make) : make();
 }

@@ -65,7 +65,7 @@ class Pipeline {
   const int micro_batches_;
   // From a forward to its backward, by stage and micro-batch: what came in, and what was made.
   std::map<std::pair<int, int>, std::pair<Tensor, Tensor>> kept_;
-  std::map<std::pair<int, int>, std::vector<LaterGradients::Make>> later_;
+  std::map<std::pair<int, int>, std::vector<LaterGradients::Left>> later_;
   std::map<int, int> backwards_;  // that are complete, in this step, by stage
   double loss_ = 0;
   parallel::pipeline::Executor executor_;

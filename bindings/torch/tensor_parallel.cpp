@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "parallel/agreement.h"
 
 namespace tutti::libtorch {
 
@@ -35,10 +36,17 @@ void multiply(const engines::Product& p) {
               matrix(p.b, p.inner, p.columns, p.transpose_b), p.adds ? 1 : 0);
 }
 
-engines::LinearShape shape_of(const std::string& name, std::int64_t in, std::int64_t out,
-                              at::ScalarType type) {
+/// Where a rank asks for a type that Tutti does not have, all are refused.
+DataType agreed_type(parallel::Axis& axis, at::ScalarType type, const std::string& what) {
+  DataType result{};
+  parallel::together(axis, what, [&] { result = data_type(type, what); });
+  return result;
+}
+
+engines::LinearShape shape_of(parallel::Axis& axis, const std::string& name, std::int64_t in,
+                              std::int64_t out, at::ScalarType type) {
   return {name, static_cast<std::size_t>(in), static_cast<std::size_t>(out),
-          data_type(type, "linear '" + name + "'")};
+          agreed_type(axis, type, "linear '" + name + "'")};
 }
 
 [[noreturn]] void refuse(const std::string& name, const std::string& takes, const Tensor& got) {
@@ -70,13 +78,25 @@ std::size_t whole_rows(const Tensor& local, bool sliced, std::int64_t ranks) {
   return static_cast<std::size_t>(local.size(0) * (sliced ? ranks : 1));
 }
 
-template <class Module>
-void save(AutogradContext* ctx, Module* module) {
-  ctx->saved_data["module"] = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(module));
+/// What backward needs of a layer, which may be gone then.
+template <class Engine>
+struct Parts final : torch::CustomClassHolder {
+  explicit Parts(std::shared_ptr<Engine> e) : engine(std::move(e)) {}
+  Parts(std::shared_ptr<Engine> e, Tensor w, Tensor b, std::shared_ptr<GradientTaker> t)
+      : engine(std::move(e)), weight(std::move(w)), bias(std::move(b)), taker(std::move(t)) {}
+  const std::shared_ptr<Engine> engine;
+  const Tensor weight, bias;
+  const std::shared_ptr<GradientTaker> taker;
+};
+
+template <class Engine, class... More>
+void keep(AutogradContext* ctx, const std::shared_ptr<Engine>& engine, const More&... more) {
+  ctx->saved_data["parts"] =
+      c10::IValue::make_capsule(c10::make_intrusive<Parts<Engine>>(engine, more...));
 }
-template <class Module>
-Module& saved(AutogradContext* ctx) {
-  return *reinterpret_cast<Module*>(static_cast<std::uintptr_t>(ctx->saved_data["module"].toInt()));
+template <class Engine>
+c10::intrusive_ptr<Parts<Engine>> parts_of(AutogradContext* ctx) {
+  return c10::static_intrusive_pointer_cast<Parts<Engine>>(ctx->saved_data["parts"].toCapsule());
 }
 
 /// A whole matrix, which `fill` draws from torch's random numbers, strip by strip; `part` gets what
@@ -109,43 +129,43 @@ void draw_linear(const Tensor& weight, const Tensor& bias, std::int64_t in, std:
   draw_part(bias.detach().unsqueeze(1), {out, 1}, row, 0, fill);
 }
 
-/// Where gradients of a layer's parameters are made.
+/// Where gradients of a linear layer's parameters are made.
 struct Gradients {
   Gradients(const GradientPlace& of_weight, const Tensor& w, const GradientPlace& of_bias,
             const Tensor& b)
       : weight(of_weight.memory.defined() ? of_weight.memory : at::empty_like(w)),
         bias(of_bias.memory.defined() ? of_bias.memory : at::empty_like(b)),
-        adds(of_weight.adds || of_bias.adds) {
+        adds(of_weight.adds || of_bias.adds),
+        for_autograd{of_weight.memory.defined() ? Tensor() : weight,
+                     of_bias.memory.defined() ? Tensor() : bias} {
     if (adds && !of_weight.adds) weight.zero_();
     if (adds && !of_bias.adds) bias.zero_();
   }
   engines::LinearGradients pointers() const {
     return {weight.mutable_data_ptr(), bias.mutable_data_ptr(), adds};
   }
-  Tensor weight, bias;
-  bool adds;
+  const Tensor weight, bias;
+  const bool adds;
+  const variable_list for_autograd;
 };
 
-/// Of a layer, by `backward(of_input, of_parameters)` of its engine; the parameters' part later,
-/// where that is asked for.
-template <class Module, class Backward>
-variable_list backward_of(Module& m, const variable_list& kept, const Tensor& dx,
+/// Of a linear layer, by `backward(of_input, of_parameters)` of its engine; the parameters' part
+/// later, where that is asked for.
+template <class Engine, class Backward>
+variable_list backward_of(const c10::intrusive_ptr<Parts<Engine>>& parts, const Tensor& dx,
                           const Backward& backward) {
-  auto* const later = LaterGradients::list();
-  if (later == nullptr) {
-    const Gradients made(m.place_of(m.weight), kept[1], m.place_of(m.bias), kept[2]);
-    backward(dx.mutable_data_ptr(), made.pointers());
-    return {dx, made.weight, made.bias, Tensor()};
+  const auto make = [parts, backward](void* of_input) {
+    const Tensor &w = parts->weight, &b = parts->bias;
+    const Gradients made(parts->taker->place_of(w), w, parts->taker->place_of(b), b);
+    backward(of_input, made.pointers());
+    return made.for_autograd;
+  };
+  if (LaterGradients::leave({parts->weight, parts->bias}, [make] { return make(nullptr); })) {
+    backward(dx.mutable_data_ptr(), engines::LinearGradients{});
+    return {dx, Tensor(), Tensor(), Tensor()};
   }
-  backward(dx.mutable_data_ptr(), engines::LinearGradients{});
-  later->push_back([&m, kept, backward] {
-    const at::NoGradGuard no_grad;
-    const Gradients made(m.place_of(m.weight), kept[1], m.place_of(m.bias), kept[2]);
-    backward(nullptr, made.pointers());
-    LaterGradients::give(m.weight, made.weight);
-    LaterGradients::give(m.bias, made.bias);
-  });
-  return {dx, Tensor(), Tensor(), Tensor()};
+  const variable_list made = make(dx.mutable_data_ptr());
+  return {dx, made[0], made[1], Tensor()};
 }
 
 }  // namespace
@@ -153,25 +173,26 @@ variable_list backward_of(Module& m, const variable_list& kept, const Tensor& dx
 struct ColumnFunction : torch::autograd::Function<ColumnFunction> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& weight,
                         const Tensor& bias, ColumnParallelLinear* m) {
-    save(ctx, m);
+    keep(ctx, m->engine_, weight, bias, m->gradient_taker());
     ctx->save_for_backward({x, weight, bias});
     const std::size_t rows = whole_rows(x, m->options_.sequence, m->ranks_);
     const Tensor y = at::empty({static_cast<std::int64_t>(rows), m->columns_}, x.options());
-    m->engine_.forward(x.const_data_ptr(), rows, {weight.const_data_ptr(), bias.const_data_ptr()},
-                       y.mutable_data_ptr());
+    m->engine_->forward(x.const_data_ptr(), rows, {weight.const_data_ptr(), bias.const_data_ptr()},
+                        y.mutable_data_ptr());
     return y;
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
-    auto& m = saved<ColumnParallelLinear>(ctx);
+    const auto parts = parts_of<engines::ColumnParallelLinear>(ctx);
     const auto kept = ctx->get_saved_variables();
     const Tensor dy = gradients[0].contiguous();
     const Tensor dx = at::empty(kept[0].sizes(), kept[0].options());
-    const auto backward = [&m, kept, dy](void* of_input, engines::LinearGradients of_parameters) {
-      m.engine_.backward(
+    const auto backward = [engine = parts->engine, kept, dy](
+                              void* of_input, engines::LinearGradients of_parameters) {
+      engine->backward(
           dy.const_data_ptr(), kept[0].const_data_ptr(), static_cast<std::size_t>(dy.size(0)),
           {kept[1].const_data_ptr(), kept[2].const_data_ptr()}, of_input, of_parameters);
     };
-    return backward_of(m, kept, dx, backward);
+    return backward_of(parts, dx, backward);
   }
 };
 
@@ -183,8 +204,9 @@ ColumnParallelLinear::ColumnParallelLinear(parallel::Axis& axis, const std::stri
       columns_(options.gather_output ? out : out / axis.size()),
       type_(type),
       options_(options),
-      engine_(axis, shape_of(name, in, out, type), options, multiply) {
-  const auto local = static_cast<std::int64_t>(engine_.local_out());
+      engine_(std::make_shared<engines::ColumnParallelLinear>(
+          axis, shape_of(axis, name, in, out, type), options, multiply)) {
+  const auto local = static_cast<std::int64_t>(engine_->local_out());
   weight = register_parameter("weight", at::empty({local, in}, type));
   bias = register_parameter("bias", at::empty({local}, type));
   draw_linear(weight, bias, in, out, axis.rank() * local, 0);
@@ -199,25 +221,26 @@ Tensor ColumnParallelLinear::forward(const Tensor& x) {
 struct RowFunction : torch::autograd::Function<RowFunction> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& weight,
                         const Tensor& bias, RowParallelLinear* m) {
-    save(ctx, m);
+    keep(ctx, m->engine_, weight, bias, m->gradient_taker());
     ctx->save_for_backward({x, weight, bias});
     const std::int64_t rows = m->options_.sequence ? x.size(0) / m->ranks_ : x.size(0);
     const Tensor y = at::empty({rows, weight.size(0)}, x.options());
-    m->engine_.forward(x.const_data_ptr(), static_cast<std::size_t>(x.size(0)),
-                       {weight.const_data_ptr(), bias.const_data_ptr()}, y.mutable_data_ptr());
+    m->engine_->forward(x.const_data_ptr(), static_cast<std::size_t>(x.size(0)),
+                        {weight.const_data_ptr(), bias.const_data_ptr()}, y.mutable_data_ptr());
     return y;
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
-    auto& m = saved<RowParallelLinear>(ctx);
+    const auto parts = parts_of<engines::RowParallelLinear>(ctx);
     const auto kept = ctx->get_saved_variables();
     const Tensor dy = gradients[0].contiguous();
     const Tensor dx = at::empty(kept[0].sizes(), kept[0].options());
-    const auto backward = [&m, kept, dy](void* of_input, engines::LinearGradients of_parameters) {
-      m.engine_.backward(
+    const auto backward = [engine = parts->engine, kept, dy](
+                              void* of_input, engines::LinearGradients of_parameters) {
+      engine->backward(
           dy.const_data_ptr(), kept[0].const_data_ptr(), static_cast<std::size_t>(kept[0].size(0)),
           {kept[1].const_data_ptr(), kept[2].const_data_ptr()}, of_input, of_parameters);
     };
-    return backward_of(m, kept, dx, backward);
+    return backward_of(parts, dx, backward);
   }
 };
 
@@ -228,8 +251,9 @@ RowParallelLinear::RowParallelLinear(parallel::Axis& axis, const std::string& na
       ranks_(axis.size()),
       type_(type),
       options_(options),
-      engine_(axis, shape_of(name, in, out, type), options, multiply) {
-  const auto local = static_cast<std::int64_t>(engine_.local_in());
+      engine_(std::make_shared<engines::RowParallelLinear>(
+          axis, shape_of(axis, name, in, out, type), options, multiply)) {
+  const auto local = static_cast<std::int64_t>(engine_->local_in());
   weight = register_parameter("weight", at::empty({out, local}, type));
   bias = register_parameter("bias", at::empty({out}, type));
   draw_linear(weight, bias, in, out, 0, axis.rank() * local);
@@ -248,22 +272,22 @@ Tensor RowParallelLinear::forward(const Tensor& x) {
 struct EmbeddingFunction : torch::autograd::Function<EmbeddingFunction> {
   static Tensor forward(AutogradContext* ctx, const Tensor& ids, const Tensor& weight,
                         VocabParallelEmbedding* m) {
-    save(ctx, m);
-    ctx->save_for_backward({ids, weight});
+    keep(ctx, m->engine_, weight, Tensor(), m->gradient_taker());
+    ctx->save_for_backward({ids});
     const std::int64_t rows = m->options_.sequence ? ids.numel() / m->ranks_ : ids.numel();
     const Tensor out = at::empty({rows, weight.size(1)}, weight.options());
-    m->engine_.forward(tokens_of(ids), weight.const_data_ptr(), out.mutable_data_ptr());
+    m->engine_->forward(tokens_of(ids), weight.const_data_ptr(), out.mutable_data_ptr());
     return out;
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
-    auto& m = saved<VocabParallelEmbedding>(ctx);
-    const auto kept = ctx->get_saved_variables();
-    const GradientPlace place = m.place_of(m.weight);
-    const Tensor dweight = place.memory.defined() ? place.memory : at::empty_like(kept[1]);
+    const auto parts = parts_of<engines::VocabularyEmbedding>(ctx);
+    const GradientPlace place = parts->taker->place_of(parts->weight);
+    const bool is_placed = place.memory.defined();
+    const Tensor dweight = is_placed ? place.memory : at::empty_like(parts->weight);
     if (!place.adds) dweight.zero_();
-    m.engine_.backward(tokens_of(kept[0]), gradients[0].contiguous().const_data_ptr(),
-                       dweight.mutable_data_ptr());
-    return {Tensor(), dweight, Tensor()};
+    parts->engine->backward(tokens_of(ctx->get_saved_variables()[0]),
+                            gradients[0].contiguous().const_data_ptr(), dweight.mutable_data_ptr());
+    return {Tensor(), is_placed ? Tensor() : dweight, Tensor()};
   }
 };
 
@@ -275,8 +299,9 @@ VocabParallelEmbedding::VocabParallelEmbedding(parallel::Axis& axis, const std::
       ranks_(axis.size()),
       type_(type),
       options_(options),
-      engine_(axis, name, static_cast<std::size_t>(tokens), static_cast<std::size_t>(width),
-              data_type(type, "embedding '" + name + "'"), options) {
+      engine_(std::make_shared<engines::VocabularyEmbedding>(
+          axis, name, static_cast<std::size_t>(tokens), static_cast<std::size_t>(width),
+          agreed_type(axis, type, "embedding '" + name + "'"), options)) {
   weight = register_parameter(
       "weight", at::empty({static_cast<std::int64_t>(vocabulary().local), width}, type));
   // As torch's embedding begins. What pads the vocabulary is nobody's.
@@ -298,22 +323,22 @@ struct CrossEntropyFunction : torch::autograd::Function<CrossEntropyFunction> {
   };
   static Tensor forward(AutogradContext* ctx, const Tensor& logits, const Tensor& targets,
                         VocabParallelCrossEntropy* m) {
-    save(ctx, m);
+    keep(ctx, m->engine_);
     ctx->save_for_backward({logits, targets});
     auto kept = c10::make_intrusive<Kept>();
-    m->engine_.forward(logits.const_data_ptr(), tokens_of(targets), kept->of_rows);
+    m->engine_->forward(logits.const_data_ptr(), tokens_of(targets), kept->of_rows);
     const double mean = kept->of_rows.mean();
     ctx->saved_data["rows"] = c10::IValue::make_capsule(std::move(kept));
     return at::scalar_tensor(mean, logits.options());
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
-    auto& m = saved<VocabParallelCrossEntropy>(ctx);
+    const auto engine = parts_of<engines::VocabularyCrossEntropy>(ctx)->engine;
     const auto kept = ctx->get_saved_variables();
     const auto rows = c10::static_intrusive_pointer_cast<Kept>(ctx->saved_data["rows"].toCapsule());
     const Tensor dlogits = at::empty(kept[0].sizes(), kept[0].options());
     const auto counted = static_cast<double>(std::max<std::size_t>(rows->of_rows.counted, 1));
-    m.engine_.backward(kept[0].const_data_ptr(), tokens_of(kept[1]), rows->of_rows,
-                       gradients[0].item<double>() / counted, dlogits.mutable_data_ptr());
+    engine->backward(kept[0].const_data_ptr(), tokens_of(kept[1]), rows->of_rows,
+                     gradients[0].item<double>() / counted, dlogits.mutable_data_ptr());
     return {dlogits, Tensor(), Tensor()};
   }
 };
@@ -323,7 +348,8 @@ VocabParallelCrossEntropy::VocabParallelCrossEntropy(parallel::Axis& axis, const
                                                      engines::CrossEntropyOptions options)
     : name_("cross entropy '" + name + "'"),
       type_(type),
-      engine_(axis, name, static_cast<std::size_t>(tokens), data_type(type, name_), options) {}
+      engine_(std::make_shared<engines::VocabularyCrossEntropy>(
+          axis, name, static_cast<std::size_t>(tokens), agreed_type(axis, type, name_), options)) {}
 
 Tensor VocabParallelCrossEntropy::forward(const Tensor& logits, const Tensor& targets) {
   check(logits, static_cast<std::int64_t>(vocabulary().local), type_, name_);

@@ -12,7 +12,8 @@
 // all ranks have whole (row biases, norms) are equal on all of them; with `sequence` they are of a
 // rank's rows, and are to be added up (parallel/hybrid). Constructors are collective, and throw as
 // the engines do: Error(mismatch) where ranks differ, Error(invalid_argument) for sizes that P does
-// not divide, with the layer and the sizes.
+// not divide, with the layer and the sizes. A layer may be gone before the backward of what it has
+// made; its axis may not.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +43,7 @@ class ColumnParallelLinear : public torch::nn::Module, public MakesGradients {
   const std::int64_t ranks_, columns_;
   const at::ScalarType type_;
   const parallel::tensor::ColumnOptions options_;
-  parallel::tensor::ColumnParallelLinear engine_;
+  const std::shared_ptr<parallel::tensor::ColumnParallelLinear> engine_;  // graphs keep it, too
 };
 
 class RowParallelLinear : public torch::nn::Module, public MakesGradients {
@@ -62,7 +63,7 @@ class RowParallelLinear : public torch::nn::Module, public MakesGradients {
   const std::int64_t ranks_;
   const at::ScalarType type_;
   const parallel::tensor::RowOptions options_;
-  parallel::tensor::RowParallelLinear engine_;
+  const std::shared_ptr<parallel::tensor::RowParallelLinear> engine_;
 };
 
 class VocabParallelEmbedding : public torch::nn::Module, public MakesGradients {
@@ -73,7 +74,7 @@ class VocabParallelEmbedding : public torch::nn::Module, public MakesGradients {
   /// ids: int64, of any shape, the same on all ranks -> [ids, width] (with sequence [ids / P,
   /// width]).
   Tensor forward(const Tensor& ids);
-  const parallel::tensor::Vocabulary& vocabulary() const { return engine_.vocabulary(); }
+  const parallel::tensor::Vocabulary& vocabulary() const { return engine_->vocabulary(); }
 
   Tensor weight;  // [vocabulary().local, width]
 
@@ -82,7 +83,7 @@ class VocabParallelEmbedding : public torch::nn::Module, public MakesGradients {
   const std::int64_t ranks_;
   const at::ScalarType type_;
   const parallel::tensor::EmbeddingOptions options_;
-  parallel::tensor::VocabularyEmbedding engine_;
+  const std::shared_ptr<parallel::tensor::VocabularyEmbedding> engine_;
 };
 
 /// The mean cross entropy of logits whose columns are shared.
@@ -93,13 +94,13 @@ class VocabParallelCrossEntropy {
                             parallel::tensor::CrossEntropyOptions options = {});
   /// logits [rows, vocabulary().local], targets int64 [rows] -> a scalar, the same on all ranks.
   Tensor forward(const Tensor& logits, const Tensor& targets);
-  const parallel::tensor::Vocabulary& vocabulary() const { return engine_.vocabulary(); }
+  const parallel::tensor::Vocabulary& vocabulary() const { return engine_->vocabulary(); }
 
  private:
   friend struct CrossEntropyFunction;
   const std::string name_;
   const at::ScalarType type_;
-  parallel::tensor::VocabularyCrossEntropy engine_;
+  const std::shared_ptr<parallel::tensor::VocabularyCrossEntropy> engine_;
 };
 
 }  // namespace tutti::libtorch

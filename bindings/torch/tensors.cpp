@@ -10,6 +10,7 @@
 #include <torch/headeronly/version.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "core/error.h"
 
@@ -133,6 +134,12 @@ Tensor without_elements(at::IntArrayRef sizes, at::ScalarType type, const std::s
   result.set_(storage, 0, sizes, c10::contiguous_strides(sizes));
   storage.unsafeGetStorageImpl()->release_data_and_set_meta_custom_data_ptr_error_msg_(why);
   return result;
+}
+
+Tensor tensor_over(std::shared_ptr<void> memory, at::IntArrayRef sizes, at::ScalarType type) {
+  void* const data = memory.get();
+  return at::from_blob(
+      data, sizes, [kept = std::move(memory)](void*) {}, at::TensorOptions().dtype(type));
 }
 
 std::string what_of(const std::exception& e) {

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,8 @@ std::string describe(const Tensor& tensor);
 Tensor tensor_over(void* memory, at::IntArrayRef sizes, at::ScalarType type);
 /// Has these sizes, and no elements: what reads or writes them gets an error of torch, `why`.
 Tensor without_elements(at::IntArrayRef sizes, at::ScalarType type, const std::string& why);
+/// The same, keeping the memory.
+Tensor tensor_over(std::shared_ptr<void> memory, at::IntArrayRef sizes, at::ScalarType type);
 /// What went wrong, to be told to other ranks: torch's errors without their backtraces.
 std::string what_of(const std::exception& e);
 /// Throws Error(invalid_argument) for a gradient that is not dense.

@@ -152,7 +152,7 @@ void DataParallel::average_over_those_with_data() {
   if (some == all_ranks) return;
   for (const Bucket& b : layout_.buckets) {
     // Divided first, so that nothing overflows that would not have without the others' zeros.
-    void* const data = flat_.data() + b.offset;
+    void* const data = flat_->data() + b.offset;
     const Source divided{data, Prescale::divide, 0};
     combine(b.type, ReduceKind::sum, {&data, 1}, {&divided, 1}, b.count, {.divisor = some});
     const auto all = ReduceOp::pre_multiplied_sum(b.type, axis_.size());
@@ -168,7 +168,7 @@ void DataParallel::check_results() {
   std::size_t bad = parameters_.size();
   for (const Bucket& b : layout_.buckets) {
     if (b.count == 0) continue;
-    if (!all_finite(flat_.data() + b.offset, b.type, 1)) marked = &b;
+    if (!all_finite(flat_->data() + b.offset, b.type, 1)) marked = &b;
     if (!policy_.check_finite || bad != parameters_.size()) continue;
     for (const std::uint32_t i : b.gradients) {
       if (all_finite(gradient(i), b.type, parameters_[i].count())) continue;
@@ -269,14 +269,14 @@ bool DataParallel::learn_order() {
   if (order_ == present) return false;
 
   BucketLayout layout = lay_out(parameters_, order_, policy_);
-  Buffer flat(layout.bytes, memory_);
+  std::shared_ptr<Buffer> flat = shared_buffer(layout.bytes, memory_);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    std::memcpy(flat.data() + layout.offset_of[i], gradient(i),
+    std::memcpy(flat->data() + layout.offset_of[i], gradient(i),
                 parameters_[i].count() * size_of(parameters_[i].type));
   }
   layout_ = std::move(layout);
   flat_ = std::move(flat);
-  reduction_->bind(layout_, flat_.data());
+  reduction_->bind(layout_, flat_->data());
   return true;
 }
 

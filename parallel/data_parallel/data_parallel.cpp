@@ -80,9 +80,9 @@ DataParallel::DataParallel(Axis& axis, std::vector<Parameter> parameters, DataPa
   std::vector<std::uint32_t> order(parameters_.size());
   std::iota(order.rbegin(), order.rend(), 0u);
   layout_ = lay_out(parameters_, order, policy_);
-  flat_ = Buffer(layout_.bytes, memory_);
-  reduction_ = make_reduction(policy_, parameters_, memory_);
-  reduction_->bind(layout_, flat_.data());
+  flat_ = shared_buffer(layout_.bytes, memory_);
+  reduction_ = make_reduction(policy_, parameters_, *memory_);
+  reduction_->bind(layout_, flat_->data());
   order_known_ = !policy_.learn_order;
   ready_.resize(parameters_.size());
   added_.resize(parameters_.size());
@@ -101,7 +101,7 @@ DataParallel::~DataParallel() {
   for (Pending& pending : pending_) leave(pending);
 }
 
-void DataParallel::zero() { std::memset(flat_.data(), 0, flat_.size()); }
+void DataParallel::zero() { std::memset(flat_->data(), 0, flat_->size()); }
 
 void DataParallel::ready(std::size_t i) {
   if (i >= parameters_.size()) {
@@ -154,7 +154,7 @@ void DataParallel::fill_missing() {
   for (const std::uint32_t i : absent_) {
     const Bucket& bucket = layout_.buckets[layout_.bucket_of[i]];
     constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-    convert(&kNan, DataType::float32, flat_.data() + bucket.offset, bucket.type, 1);
+    convert(&kNan, DataType::float32, flat_->data() + bucket.offset, bucket.type, 1);
   }
 }
 
@@ -232,7 +232,7 @@ DataParallel::Statistics DataParallel::statistics() const {
   Statistics result = statistics_;
   result.buckets = layout_.buckets.size();
   for (const Bucket& b : layout_.buckets) result.gradient_bytes += b.count * size_of(b.type);
-  result.memory = memory_;
+  result.memory = *memory_;
   return result;
 }
 

@@ -52,7 +52,9 @@ class DataParallel {
   std::size_t size() const { return parameters_.size(); }
   const Parameter& parameter(std::size_t i) const { return parameters_[i]; }
   /// Where gradient i is written, from one finish() to the next, and its average after finish().
-  void* gradient(std::size_t i) const { return flat_.data() + layout_.offset_of[i]; }
+  void* gradient(std::size_t i) const { return flat_->data() + layout_.offset_of[i]; }
+  /// The same, in memory that stays as long as somebody keeps it, whatever becomes of the engine.
+  std::shared_ptr<void> kept_gradient(std::size_t i) const { return {flat_, gradient(i)}; }
   /// All gradients become 0.
   void zero();
 
@@ -143,9 +145,9 @@ class DataParallel {
   Axis& axis_;
   const std::vector<Parameter> parameters_;
   const DataParallelPolicy policy_;
-  MemoryUse memory_;
+  const std::shared_ptr<MemoryUse> memory_ = std::make_shared<MemoryUse>();
   BucketLayout layout_;
-  Buffer flat_;
+  std::shared_ptr<Buffer> flat_;
   std::unique_ptr<Reduction> reduction_;
   bool order_known_ = false;
 
