@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "parallel/agreement.h"
 
 namespace tutti::libtorch {
 namespace {

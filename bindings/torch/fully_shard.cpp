@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "bindings/torch/declare_units.h"
+#include "bindings/torch/fully_shard_unit.h"
 #include "core/error.h"
 #include "parallel/agreement.h"
 
@@ -18,115 +19,6 @@ namespace tutti::libtorch {
 using parallel::ParameterId;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-
-/// A unit, as torch has it. Its parameters are views of one storage, whose memory is the engine's,
-/// or nothing. Storages are what graphs keep, in whatever views, so that these follow, too.
-class FullyShard::UnitState {
- public:
-  UnitState(std::size_t place, const Unit& unit, std::vector<NamedTensor> of_it)
-      : number(place), name(unit.name), parameters(std::move(of_it)), arrivals(parameters.size()) {}
-
-  /// What arrives of parameter p goes to take(p, gradient).
-  void make_views(const parallel::UnitLayout& layout, at::ScalarType type,
-                  const std::function<Tensor(std::size_t p, const Tensor& gradient)>& take) {
-    storage_ = c10::Storage(c10::Storage::use_byte_size_t(), layout.full() * c10::elementSize(type),
-                            c10::DataPtr(nullptr, c10::Device(c10::kCPU)), nullptr, false);
-    for (std::size_t p = 0; p < parameters.size(); ++p) {
-      Tensor& t = parameters[p].tensor;
-      const Tensor view =
-          at::empty({0}, at::TensorOptions().dtype(type))
-              .set_(storage_, static_cast<std::int64_t>(layout.offset(p)), t.sizes(), t.strides());
-      views_.push_back(view);
-      types_before_.push_back(t.scalar_type());
-      const std::string what =
-          fmt::format("the parameter {} of unit '{}'", parameters[p].name, name);
-      hidden_.push_back(without_elements(
-          t.sizes(), type,
-          what +
-              " is in shards, and has elements only in the forward and the backward of its "
-              "unit, in FullyShard::forward(): FullyShard::save() and read_parameters() show all "
-              "of it at other times, and restore() ends the sharding"));
-      no_gradient_.push_back(without_elements(
-          t.sizes(), type,
-          "the gradient of " + what +
-              " is in shards: FullyShard::engine().step() makes the optimizer's step, and "
-              "clip_gradients() clips; optimizers of whole tensors, as torch's and LocalOptimizer, "
-              "cannot"));
-      t.set_data(view);
-      hooks.emplace_back(t, [take, p](const Tensor& gradient) { return take(p, gradient); });
-    }
-    offset_ = (parameters.empty() ? 0 : layout.offset(0)) * c10::elementSize(type);
-    hide();
-  }
-  /// The engine has its first parameter there.
-  void show(const void* first) {
-    auto* const memory = static_cast<std::byte*>(const_cast<void*>(first)) - offset_;
-    storage_.set_data_ptr(c10::DataPtr(memory, c10::Device(c10::kCPU)));
-    for (std::size_t p = 0; p < parameters.size(); ++p) parameters[p].tensor.set_data(views_[p]);
-    forget_gradients();
-  }
-  /// The parameters have no elements, so that to use them is an error, and not a read of memory
-  /// that there is not.
-  void hide() {
-    storage_.set_data_ptr(c10::DataPtr(nullptr, c10::Device(c10::kCPU)));
-    for (std::size_t p = 0; p < parameters.size(); ++p) {
-      parameters[p].tensor.set_data(hidden_[p]);
-      parameters[p].tensor.mutable_grad() = no_gradient_[p];
-    }
-  }
-  /// Nobody will show them again.
-  void let_go() {
-    hooks.clear();
-    for (std::size_t p = 0; p < parameters.size(); ++p) {
-      parameters[p].tensor.set_data(without_elements(
-          hidden_[p].sizes(), hidden_[p].scalar_type(),
-          fmt::format(
-              "the parameter {} of unit '{}' has gone with its FullyShard, which had shards "
-              "of it: FullyShard::restore(), before, gives modules their parameters back",
-              parameters[p].name, name)));
-    }
-    forget_gradients();
-  }
-  /// The first that has other memory than it was given; parameters.size(): none.
-  std::size_t replaced() const {
-    std::size_t p = 0;
-    const auto is_ours = [&](const c10::Storage& storage) {
-      return storage.unsafeGetStorageImpl() == storage_.unsafeGetStorageImpl() ||
-             storage.unsafeGetStorageImpl() == hidden_[p].storage().unsafeGetStorageImpl();
-    };
-    while (p < parameters.size() && is_ours(parameters[p].tensor.storage())) ++p;
-    return p;
-  }
-  at::ScalarType type_before(std::size_t p) const { return types_before_[p]; }
-  void forget_gradients() {
-    for (NamedTensor& p : parameters) p.tensor.mutable_grad().reset();
-  }
-
-  const std::size_t number;
-  const std::string name;
-  std::vector<NamedTensor> parameters;
-  std::vector<GradientArrival> hooks;
-  // Whose gradient has been there in this step, and since its gradients' buffer was begun.
-  struct Arrivals {
-    bool ever = false, in_buffer = false;
-  };
-  std::vector<Arrivals> arrivals;
-  bool backward = false;      // now
-  bool had_backward = false;  // in this step
-
- private:
-  c10::Storage storage_;
-  std::vector<Tensor> views_;                 // of it, by parameter
-  std::vector<Tensor> hidden_, no_gradient_;  // by parameter: without elements
-  std::vector<at::ScalarType> types_before_;
-  std::size_t offset_ = 0;  // of the first parameter, in bytes
-};
-
-/// What graphs have of a FullyShard: they may live longer.
-struct FullyShard::Alive : torch::CustomClassHolder {
-  explicit Alive(FullyShard* s) : self(s) {}
-  FullyShard* self;
-};
 
 /// Nodes in the graph: backward passes the first when it comes to the unit, the second when it
 /// leaves it. Autograd runs nodes in the reverse order of their making, as far as they are ready,
@@ -226,36 +118,6 @@ FullyShard::FullyShard(const parallel::ShardedAxes& axes, const torch::nn::Modul
     t.tensor.set_data(t.tensor.to(scalar_type(*policy.precision.buffer)));
   }
   engine_->share_parameters();
-}
-
-FullyShard::~FullyShard() { let_go(); }
-
-void FullyShard::let_go() {
-  if (alive_->self == nullptr) return;
-  alive_->self = nullptr;
-  places_.reset();
-  for (auto& u : units_) u->let_go();
-}
-
-const std::vector<NamedTensor>& FullyShard::parameters_of(std::size_t unit) const {
-  return units_[unit]->parameters;
-}
-
-at::ScalarType FullyShard::type_before(ParameterId id) const {
-  return units_[id.unit]->type_before(id.parameter);
-}
-
-// What takes a tensor's place, as torch::load() does, would be forgotten.
-void FullyShard::refuse_replaced(UnitState& u) {
-  const std::size_t p = u.replaced();
-  if (p == u.parameters.size()) return;
-  const std::string why = fmt::format(
-      "the parameter {} of unit '{}' was given other memory since it is in shards (torch::load(), "
-      "set_data()), which knows nothing of it: load a module before it is wrapped, or by "
-      "FullyShard::load()",
-      u.parameters[p].name, u.name);
-  abort("cannot go on: " + why);
-  throw Error(ErrorCode::invalid_usage, why);
 }
 
 void FullyShard::enter_forward(UnitState& u) {
@@ -386,15 +248,6 @@ void FullyShard::or_abort(const std::string& doing, const std::function<void()>&
   }
 }
 
-void FullyShard::refuse_restored(const char* call) const {
-  if (alive_->self != nullptr) return;
-  throw Error(
-      ErrorCode::invalid_usage,
-      fmt::format("FullyShard::{} after restore(), which was the end of it: its modules have "
-                  "their parameters back",
-                  call));
-}
-
 void FullyShard::make_later(const std::vector<std::size_t>& units,
                             const std::function<void()>& make) {
   for (const std::size_t u : units) enter_backward(*units_.at(u));
@@ -460,18 +313,6 @@ void FullyShard::refuse_missing() {
                   "the step out",
                   u.parameters.at(low(missing, kParameterBits)).name, u.name, ranks.name(culprit)),
       ranks.world_rank(culprit));
-}
-
-void FullyShard::read_parameters(const std::function<void(const NamedTensor&)>& read) {
-  refuse_restored("read_parameters()");
-  const at::NoGradGuard no_grad;
-  for (auto& u : units_) {
-    enter_forward(*u);
-    or_abort("failed in read_parameters()", [&] {
-      for (const NamedTensor& p : u->parameters) read({u->name + "." + p.name, p.tensor});
-    });
-    leave_forward(*u);
-  }
 }
 
 }  // namespace tutti::libtorch

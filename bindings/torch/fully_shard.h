@@ -2,7 +2,7 @@
 // is a module (a transformer block, say) whose parameters are gathered and reduced together, by
 // parallel::ShardedDataParallel.
 //
-//     FullyShard fsdp({.shard = &axis}, {{"embed", &*embed}, {"block", &*block}});
+//     FullyShard fsdp({.shard = &axis}, *model, {{"embed", &*embed}, {"block", &*block}});
 //     for (each step) {
 //       Tensor h = x;                               // this rank's part of the batch
 //       for (std::size_t u = 0; u < layers.size(); ++u) h = fsdp.forward(u, layers[u], h);
@@ -128,8 +128,6 @@ class FullyShard {
   void refuse_replaced(UnitState& u);
   void share_all_buffers();
   void let_go();
-  const std::vector<NamedTensor>& parameters_of(std::size_t unit) const;
-  at::ScalarType type_before(parallel::ParameterId id) const;
   std::vector<NamedTensor> others() const;
   std::vector<std::string> names() const;
   void refuse_restored(const char* call) const;

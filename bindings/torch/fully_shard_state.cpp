@@ -1,6 +1,7 @@
 // FullyShard, where its parameters are there as a whole: to be read, saved, loaded, given back.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <c10/util/accumulate.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,18 +9,19 @@
 #include <vector>
 
 #include "bindings/torch/fully_shard.h"
+#include "bindings/torch/fully_shard_unit.h"
 #include "core/error.h"
 
 namespace tutti::libtorch {
 
-using Kept = parallel::ShardedDataParallel::Kept;
+using WhatIsKept = parallel::ShardedDataParallel::Kept;
 
 namespace {
 
 /// All elements of a unit's parameters, as the engine lays them out.
 class WholeUnit {
  public:
-  WholeUnit(parallel::ShardedDataParallel& engine, std::size_t unit, Kept what)
+  WholeUnit(parallel::ShardedDataParallel& engine, std::size_t unit, WhatIsKept what)
       : layout_(engine.layout(unit)),
         elements_(at::empty({static_cast<std::int64_t>(layout_.full())},
                             scalar_type(engine.policy().precision.master))) {
@@ -36,9 +38,32 @@ class WholeUnit {
 };
 
 /// What it keeps of each element: parameters, then the optimizer's states.
-constexpr Kept kKept[] = {Kept::parameters, Kept::first_state, Kept::second_state};
+constexpr WhatIsKept kAllKept[] = {WhatIsKept::parameters, WhatIsKept::first_state,
+                                   WhatIsKept::second_state};
 
 }  // namespace
+
+// What takes a tensor's place, as torch::load() does, would be forgotten.
+void FullyShard::refuse_replaced(UnitState& u) {
+  const std::size_t p = u.replaced();
+  if (p == u.parameters.size()) return;
+  const std::string why = fmt::format(
+      "the parameter {} of unit '{}' was given other memory since it is in shards (torch::load(), "
+      "set_data()), which knows nothing of it: load a module before it is wrapped, or by "
+      "FullyShard::load()",
+      u.parameters[p].name, u.name);
+  abort("cannot go on: " + why);
+  throw Error(ErrorCode::invalid_usage, why);
+}
+
+void FullyShard::refuse_restored(const char* call) const {
+  if (alive_->self != nullptr) return;
+  throw Error(
+      ErrorCode::invalid_usage,
+      fmt::format("FullyShard::{} after restore(), which was the end of it: its modules have "
+                  "their parameters back",
+                  call));
+}
 
 // Not the engine's.
 std::vector<NamedTensor> FullyShard::others() const {
@@ -51,8 +76,8 @@ std::vector<NamedTensor> FullyShard::others() const {
 std::vector<std::string> FullyShard::names() const {
   std::vector<std::string> all;
   for (std::size_t u = 0; u < units_.size(); ++u) {
-    for (const NamedTensor& p : parameters_of(u)) {
-      all.push_back(engine_->unit(u).name + "." + p.name);
+    for (const NamedTensor& p : units_[u]->parameters) {
+      all.push_back(units_[u]->name + "." + p.name);
     }
   }
   for (const NamedTensor& t : others()) all.push_back(t.name);
@@ -64,6 +89,18 @@ std::vector<std::string> FullyShard::names() const {
               fmt::format("two tensors are called {}: units need names of their own", *twice));
 }
 
+void FullyShard::read_parameters(const std::function<void(const NamedTensor&)>& read) {
+  refuse_restored("read_parameters()");
+  const at::NoGradGuard no_grad;
+  for (auto& u : units_) {
+    enter_forward(*u);
+    or_abort("failed in read_parameters()", [&] {
+      for (const NamedTensor& p : u->parameters) read({u->name + "." + p.name, p.tensor});
+    });
+    leave_forward(*u);
+  }
+}
+
 void FullyShard::save(const WriteState& write) {
   refuse_restored("save()");
   const at::NoGradGuard no_grad;
@@ -72,10 +109,11 @@ void FullyShard::save(const WriteState& write) {
   for (std::size_t u = 0; u < units_.size(); ++u) {
     refuse_replaced(*units_[u]);
     std::vector<WholeUnit> kept;
-    for (std::size_t i = 0; i <= engine_->states(); ++i) kept.emplace_back(*engine_, u, kKept[i]);
+    for (std::size_t i = 0; i <= engine_->states(); ++i)
+      kept.emplace_back(*engine_, u, kAllKept[i]);
     or_abort("failed in FullyShard::save()", [&] {
-      for (std::size_t p = 0; p < parameters_of(u).size(); ++p) {
-        const at::IntArrayRef sizes = parameters_of(u)[p].tensor.sizes();
+      for (std::size_t p = 0; p < units_[u]->parameters.size(); ++p) {
+        const at::IntArrayRef sizes = units_[u]->parameters[p].tensor.sizes();
         ParameterState all{.name = *name++,
                            .value = kept[0].of(p, sizes),
                            .state = {},
@@ -102,9 +140,9 @@ void FullyShard::load(const parallel::Optimizer& optimizer, const ReadState& rea
     engine_->prepare(optimizer);
     for (std::size_t u = 0; u < units_.size(); ++u) {
       refuse_replaced(*units_[u]);
-      for (std::size_t p = 0; p < parameters_of(u).size(); ++p) {
-        const ParameterState all =
-            read_state(read, *name++, parameters_of(u)[p].tensor.sizes(), type, engine_->states());
+      for (std::size_t p = 0; p < units_[u]->parameters.size(); ++p) {
+        const ParameterState all = read_state(
+            read, *name++, units_[u]->parameters[p].tensor.sizes(), type, engine_->states());
         engine_->load({u, p}, all.value.const_data_ptr());
         for (std::size_t i = 0; i < all.state.size(); ++i) {
           engine_->load_state({u, p}, i, all.state[i].const_data_ptr());
@@ -120,22 +158,31 @@ void FullyShard::load(const parallel::Optimizer& optimizer, const ReadState& rea
   engine_->share_parameters();
 }
 
+FullyShard::~FullyShard() { let_go(); }
+
+void FullyShard::let_go() {
+  if (alive_->self == nullptr) return;
+  alive_->self = nullptr;
+  places_.reset();
+  for (auto& u : units_) u->let_go();
+}
+
 void FullyShard::restore() {
   refuse_restored("restore()");
   const at::NoGradGuard no_grad;
   std::vector<Tensor> values;
   for (std::size_t u = 0; u < units_.size(); ++u) {
     refuse_replaced(*units_[u]);
-    const WholeUnit kept(*engine_, u, Kept::parameters);
-    for (std::size_t p = 0; p < parameters_of(u).size(); ++p) {
-      values.push_back(kept.of(p, parameters_of(u)[p].tensor.sizes())
-                           .to(type_before({u, p}), /*non_blocking=*/false, /*copy=*/true));
+    const WholeUnit kept(*engine_, u, WhatIsKept::parameters);
+    for (std::size_t p = 0; p < units_[u]->parameters.size(); ++p) {
+      values.push_back(kept.of(p, units_[u]->parameters[p].tensor.sizes())
+                           .to(units_[u]->type_before(p), /*non_blocking=*/false, /*copy=*/true));
     }
   }
   let_go();
   auto value = values.begin();
   for (std::size_t u = 0; u < units_.size(); ++u) {
-    for (const NamedTensor& p : parameters_of(u)) p.tensor.set_data(*value++);
+    for (const NamedTensor& p : units_[u]->parameters) p.tensor.set_data(*value++);
   }
 }
 

@@ -7,8 +7,13 @@
 #include <torch/optim/adamw.h>
 #include <torch/serialize/archive.h>
 
+#include <cstdint>
+#include <functional>
 #include <map>
+#include <memory>
 #include <sstream>
+#include <string>
+#include <vector>
 
 #include "bindings/torch/fully_shard.h"
 #include "bindings/torch/optimizer.h"
@@ -36,14 +41,14 @@ Tensor numbers(at::IntArrayRef sizes, int seed) {
 
 /// Two layers, of which the second is used in some steps only.
 struct Towers : torch::nn::Module {
-  Towers() {
+  explicit Towers(at::ScalarType type = at::kDouble) {
     for (const auto& layer : {first, second}) {
-      layer->a = layer->register_parameter("a", numbers({6, 4}, 1));
-      layer->b = layer->register_parameter("b", numbers({6}, 4));
+      layer->a = layer->register_parameter("a", numbers({6, 4}, 1).to(type));
+      layer->b = layer->register_parameter("b", numbers({6}, 4).to(type));
     }
     register_module("first", first);
     register_module("second", second);
-    frozen = register_parameter("frozen", numbers({3}, 2), false);
+    frozen = register_parameter("frozen", numbers({3}, 2).to(type), false);
     count = register_buffer("count", at::zeros({}, at::kLong));
   }
   struct Layer : torch::nn::Module {
@@ -78,8 +83,9 @@ Tensor by_torch_alone(int steps) {
 
 /// The model in shards, trained with the same data on all ranks.
 struct Sharded {
-  Sharded(parallel::Axis& axis, Policy policy)
-      : shards({.shard = &axis}, model,
+  Sharded(parallel::Axis& axis, const Policy& policy)
+      : model(scalar_type(policy.precision.master)),
+        shards({.shard = &axis}, model,
                {{"first", model.first.get()}, {"second", model.second.get()}}, policy) {}
   void train(int from, int to) {
     for (int step = from; step < to; ++step) {
@@ -198,7 +204,7 @@ void expect_equal(const std::map<std::string, Tensor>& got,
 }
 
 TEST(TorchResume, GoesOnWithTheSameBits) {
-  Policy mixed = Policy::fsdp(
+  const Policy mixed = Policy::fsdp(
       {DataType::bfloat16, DataType::bfloat16, DataType::float32, DataType::float32, {}});
   for (const Policy& policy : {in_float64(Policy::zero1()), in_float64(Policy::fsdp()), mixed}) {
     SCOPED_TRACE(policy.describe());
