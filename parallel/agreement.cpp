@@ -53,6 +53,9 @@ void together(RollCall& ranks, std::string_view what, const std::function<void()
   } catch (const std::exception& e) {
     refused = std::current_exception();
     why = e.what();
+  } catch (...) {
+    refused = std::current_exception();
+    why = "what was thrown is no std::exception";
   }
   // The first rank that was refused has the largest number.
   const auto size = static_cast<std::uint64_t>(ranks.ranks());

@@ -8,6 +8,8 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <memory>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -33,6 +35,22 @@ using Policy = DataParallelPolicy;
 const std::vector<DataType> kFloat32{DataType::float32};
 const std::vector<DataType> kAllTypes{DataType::float32, DataType::bfloat16, DataType::float64,
                                       DataType::float16};
+
+// The user's own way to average cannot be made on one rank: nobody waits for it.
+TEST(DataParallel, ARefusalOfOneRankIsEverybodys) {
+  run_thread_ranks(3, [](Communicator& comm) {
+    CommunicatorAxis axis(comm);
+    Policy policy = small_buckets();
+    policy.reduction = OwnReduction{"mine", [&](auto, auto&) -> std::unique_ptr<Reduction> {
+                                      if (comm.rank() == 1) throw std::bad_alloc();
+                                      return std::make_unique<Reduction>();
+                                    }};
+    const Error e = error_of([&] { DataParallel(axis, parameters_of(3, kFloat32), policy); });
+    EXPECT_EQ(e.code(), ErrorCode::mismatch);
+    EXPECT_EQ(e.rank(), 1);
+    EXPECT_NE(std::string(e.what()).find("rank 1 was refused"), std::string::npos) << e.what();
+  });
+}
 
 TEST(DataParallel, NamesMissingGradientsOnAllRanks) {
   constexpr int kRanks = 4;

@@ -319,6 +319,36 @@ TEST(Agreements, NameTheFirstLineThatDiffersAndTheRank) {
   });
 }
 
+// Of shards and replicas. What all are refused for is each one's own error; else all learn of the
+// first who was, and nobody waits for it.
+TEST(Agreements, ARefusalOfOneRankIsEverybodys) {
+  run_thread_ranks(4, [](Communicator& world) {
+    Mesh mesh(world, {{"pp", 2}, {"tp", 2}});
+    RollCall all(mesh.axis("tp"), &mesh.axis("pp"));
+    const auto told = [&](int first_refused) {
+      return error_of([&] {
+        together(all, "this", [&] {
+          if (world.rank() < first_refused) return;
+          throw Error(ErrorCode::invalid_argument,
+                      fmt::format("no {}", first_refused == 0 ? 7 : world.rank()));
+        });
+      });
+    };
+    EXPECT_EQ(std::string(told(4).what()), "no error");
+    for (const int first : {1, 3}) {
+      const Error e = told(first);
+      EXPECT_EQ(e.code(), ErrorCode::mismatch);
+      EXPECT_EQ(e.rank(), first);
+      EXPECT_TRUE(std::string(e.what()).starts_with(
+          fmt::format("this: rank {0} was refused, and so no rank goes on: no {0};", first)))
+          << e.what();
+    }
+    EXPECT_EQ(told(0).code(), ErrorCode::invalid_argument);
+    EXPECT_EQ(std::string(told(0).what()), "no 7");
+    world.barrier();
+  });
+}
+
 TEST(Axes, CountWhatIsCarried) {
   constexpr int kRanks = 4;
   run_thread_ranks(kRanks, [](Communicator& world) {

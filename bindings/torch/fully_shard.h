@@ -69,7 +69,8 @@ class FullyShard {
   FullyShard& operator=(const FullyShard&) = delete;
 
   /// body(input), with the unit's parameters there, now and in backward. All ranks go through the
-  /// units in the same order. What `body` throws ends the operation on all ranks.
+  /// units in the same order. What `body` throws ends the operation on all ranks. Nothing is done
+  /// in place to the tensor that `body` gets, or to the one that comes back: torch refuses it.
   Tensor forward(std::size_t unit, const Layer& body, const Tensor& input);
 
   /// `loss` (a scalar): its gradients, reduced to the engine's shards. Throws Error(mismatch) on

@@ -44,7 +44,7 @@ GradientPlace GradientTaker::place_of(const Tensor& parameter) const {
 
 void gradients_to(torch::nn::Module& module, const std::shared_ptr<const GradientPlaces>& places) {
   module.apply([&](torch::nn::Module& m) {
-    if (auto* const maker = dynamic_cast<MakesGradients*>(&m)) maker->gradient_taker()->is(places);
+    if (auto* const maker = dynamic_cast<MakesGradients*>(&m)) maker->gradient_taker()->ask(places);
   });
 }
 

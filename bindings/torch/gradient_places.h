@@ -33,7 +33,8 @@ using GradientPlaces = std::function<GradientPlace(const Tensor& parameter)>;
 class GradientTaker {
  public:
   GradientPlace place_of(const Tensor& parameter) const;
-  void is(const std::shared_ptr<const GradientPlaces>& places) { places_ = places; }
+  /// From now on `places` says where gradients go, as long as somebody keeps it.
+  void ask(const std::shared_ptr<const GradientPlaces>& places) { places_ = places; }
 
  private:
   std::weak_ptr<const GradientPlaces> places_;

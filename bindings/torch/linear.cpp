@@ -2,7 +2,6 @@
 
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/_unsafe_view.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linear.h>
@@ -48,9 +47,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     ctx->save_for_backward({x, weight});
     ctx->saved_data["parts"] =
         c10::IValue::make_capsule(c10::make_intrusive<LinearParts>(weight, bias, taker));
-    const Tensor y = at::linear(x, weight, bias);
-    // Torch refuses what is done in place to a view that a function made.
-    return y.is_view() ? at::_unsafe_view(y, y.sizes()) : y;
+    return at::linear(x, weight, bias);
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {

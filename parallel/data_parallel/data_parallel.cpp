@@ -80,9 +80,11 @@ DataParallel::DataParallel(Axis& axis, std::vector<Parameter> parameters, DataPa
   std::vector<std::uint32_t> order(parameters_.size());
   std::iota(order.rbegin(), order.rend(), 0u);
   layout_ = lay_out(parameters_, order, policy_);
-  flat_ = shared_buffer(layout_.bytes, memory_);
-  reduction_ = make_reduction(policy_, parameters_, *memory_);
-  reduction_->bind(layout_, flat_->data());
+  together(axis_, "data parallel", [&] {
+    flat_ = shared_buffer(layout_.bytes, memory_);
+    reduction_ = make_reduction(policy_, parameters_, *memory_);
+    reduction_->bind(layout_, flat_->data());
+  });
   order_known_ = !policy_.learn_order;
   ready_.resize(parameters_.size());
   added_.resize(parameters_.size());

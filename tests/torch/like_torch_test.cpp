@@ -272,7 +272,7 @@ TEST(TorchLifetimes, AGraphOutlivesItsLayers) {
   });
 }
 
-// With gradients that go to an engine, and some that are made later.
+// With gradients that go to an engine; of the data parallel one, later, too.
 TEST(TorchLifetimes, AGraphOutlivesItsModuleInAnEngine) {
   const Tensor sum = sum_of_gradients(1);
   run_thread_ranks(1, [&](Communicator& comm) {
@@ -296,6 +296,17 @@ TEST(TorchLifetimes, AGraphOutlivesItsModuleInAnEngine) {
       }
       EXPECT_TRUE(at::equal(weight.grad(), sum)) << later;
     }
+    auto module = std::make_shared<Layered>(true);
+    FullyShard shards({.shard = &axis}, {{"module", module.get()}});
+    const auto use = [&](int m) {
+      return shards.forward(
+          0, [&](const Tensor& x) { return module->forward(x); }, batch(0, m));
+    };
+    const Tensor loss = use(0) + use(1);
+    module.reset();
+    shards.backward(loss);
+    const auto shard = shards.engine().shard({0, 0});
+    EXPECT_TRUE(at::equal(tensor_over(shard.gradient, {4, 4}, at::kFloat), sum));
   });
 }
 
@@ -364,6 +375,32 @@ TEST(TorchPipeline, GradientsAreNoViewsOfItsBuffers) {
     Tensor expected = at::zeros({12});
     for (int m = 0; m < 3; ++m) expected += whole_numbers({12}, 5 + m);
     EXPECT_TRUE(at::equal(bias.grad(), expected)) << bias.grad();
+  });
+}
+
+// As it is for torch's own functions that return a view: the gradients would be wrong.
+TEST(TorchFullyShard, RefusesChangesInPlaceOfWhatPassesAUnit) {
+  run_thread_ranks(1, [](Communicator& comm) {
+    CommunicatorAxis axis(comm);
+    Layered module(true);
+    FullyShard shards({.shard = &axis}, {{"module", &module}});
+    const auto refused = [&](const auto& use) {
+      try {
+        use();
+        ADD_FAILURE() << "no error";
+      } catch (const c10::Error& e) {
+        EXPECT_NE(std::string(e.what()).find("created inside a custom Function"), std::string::npos)
+            << e.what();
+      }
+    };
+    const Tensor x = batch(0, 0).requires_grad_();
+    const Layer body = [&](const Tensor& t) { return module.linear->forward(t); };
+    shards.forward(0, body, x).clone().relu_();
+    refused([&] { shards.forward(0, body, x).relu_(); });
+    refused([&] {
+      shards.forward(
+          0, [&](const Tensor& t) { return body(t.relu_()); }, x);
+    });
   });
 }
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <stdexcept>
@@ -31,12 +32,19 @@ struct Holder : torch::nn::Module {
   explicit Holder(const Tensor& parameter) { register_parameter("w", parameter); }
 };
 
+/// Ranks that wait for one that does not come fail in time for a test.
+Options patient() {
+  Options options;
+  options.timeout = std::chrono::seconds(20);
+  return options;
+}
+
 /// `make(is_odd)`, where `is_odd` on `odd` ranks, which are all or the last. Others have what is
 /// right.
 void expect_refused(int odd, const std::string& why,
                     const std::function<void(parallel::Axis&, bool is_odd)>& make) {
   constexpr int kRanks = 3;
-  run_thread_ranks(kRanks, [&](Communicator& comm) {
+  run_thread_ranks(kRanks, patient(), [&](Communicator& comm) {
     CommunicatorAxis axis(comm);
     const Error e = error_of([&] { make(axis, comm.rank() >= kRanks - odd); });
     EXPECT_THAT(e.what(), HasSubstr(why));
@@ -110,7 +118,7 @@ TEST(TorchRefusals, OfAParameterInShardsAreEverybodys) {
 
 // What a program throws of its own is handed on as it is, and told to the others.
 TEST(TorchRefusals, ByTheProgramAreEverybodys) {
-  run_thread_ranks(3, [](Communicator& comm) {
+  run_thread_ranks(3, patient(), [](Communicator& comm) {
     CommunicatorAxis axis(comm);
     for (const bool alone : {true, false}) {
       Holder one(at::zeros({4}));

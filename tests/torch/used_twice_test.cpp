@@ -40,8 +40,11 @@ struct Tower : torch::nn::Module {
       weight = register_parameter("weight", at::empty({4, 4}));
       bias = register_parameter("bias", at::empty({4}));
       layer = [this](const Tensor& x) { return at::linear(x, weight, bias); };
-    } else if (kind == "linear") {
+    } else if (kind == "linear" || kind == "computed again") {
       take(std::make_shared<Linear>(4, 4));
+      if (kind == "computed again") {
+        layer = [once = layer](const Tensor& x) { return checkpoint(once, x); };
+      }
     } else if (kind == "column") {
       take(std::make_shared<ColumnParallelLinear>(alone, "tower", 4, 4));
     } else {
@@ -64,12 +67,14 @@ Tensor loss_of(const Layer& tower, int seed, bool input_needs_gradient) {
   return (one * other + tower(one)).sum();
 }
 
+constexpr int kMicroBatches = 2;
+
 /// Sums over the ranks' data, by torch alone.
 std::pair<Tensor, Tensor> sums(int ranks) {
   const Tensor w = whole_numbers({4, 4}, 1).requires_grad_();
   const Tensor b = whole_numbers({4}, 2).requires_grad_();
-  for (int r = 0; r < ranks; ++r) {
-    loss_of([&](const Tensor& x) { return at::linear(x, w, b); }, r, false).backward();
+  for (int seed = 0; seed < ranks * kMicroBatches; ++seed) {
+    loss_of([&](const Tensor& x) { return at::linear(x, w, b); }, seed, false).backward();
   }
   return {w.grad(), b.grad()};
 }
@@ -93,14 +98,18 @@ TEST(TorchUsedTwice, AUnitsGradientsAreAddedUp) {
     run_thread_ranks(ranks, [&](Communicator& comm) {
       Communicator alone = comm.split(comm.rank(), 0);
       CommunicatorAxis axis(comm), tensor(alone);
-      for (const std::string kind : {"torch", "linear", "column", "row"}) {
+      for (const std::string kind : {"torch", "linear", "computed again", "column", "row"}) {
         for (const auto& [name, policy] : policies) {
           for (const bool input_needs_gradient : {false, true}) {
             Tower tower(kind, tensor);
             FullyShard shards({.shard = &axis}, {{"tower", &tower}}, policy);
             const Layer unit = [&](const Tensor& x) { return shards.forward(0, tower.layer, x); };
             for (int step = 0; step < 2; ++step) {
-              shards.backward(loss_of(unit, comm.rank(), input_needs_gradient));
+              for (int m = 0; m < kMicroBatches; ++m) {
+                shards.synchronise(m + 1 == kMicroBatches || step == 1);
+                shards.backward(
+                    loss_of(unit, comm.rank() * kMicroBatches + m, input_needs_gradient));
+              }
               const std::string what = kind + ", " + name;
               expect_shard(shards.engine(), {0, 0}, weight / ranks, what);
               expect_shard(shards.engine(), {0, 1}, bias / ranks, what);
@@ -157,7 +166,7 @@ struct Stage : torch::nn::Module {
 std::vector<Tensor> train(const std::string& schedule, Communicator& comm) {
   Communicator alone = comm.split(comm.rank(), 0);
   CommunicatorAxis stages(comm), data(alone);
-  constexpr int kMicroBatches = 4;
+  constexpr int kOfAPipeline = 4;
   Stage stage;
   DataParallel ddp(data, stage);
   std::optional<parallel::DataParallel::NoSync> no_sync;
@@ -171,7 +180,7 @@ std::vector<Tensor> train(const std::string& schedule, Communicator& comm) {
   Pipeline pipeline(
       stages,
       parallel::pipeline::generate(*parallel::pipeline::find_generator(schedule),
-                                   {2, kMicroBatches}),
+                                   {2, kOfAPipeline}),
       {.shape = {3, 4}},
       {.forward =
            [&](int, int m, const Tensor& in) {
