@@ -149,11 +149,12 @@ std::string what_of(const std::exception& e) {
 }
 
 void check_is_here(const Tensor& weight, const std::string& layer) {
-  if (weight.dim() == 2) return;
-  throw Error(ErrorCode::invalid_usage,
-              fmt::format("{} has no parameters now: they are in shards, and are together in the "
-                          "FullyShard::forward() of their unit alone; call the layer there",
-                          layer));
+  try {
+    (void)weight.const_data_ptr();  // throws for what without_elements() makes
+  } catch (const c10::Error& e) {
+    throw Error(ErrorCode::invalid_usage,
+                fmt::format("{} has no parameters now: {}", layer, what_of(e)));
+  }
 }
 
 void check_gradient(const Tensor& gradient, const std::string& parameter) {
