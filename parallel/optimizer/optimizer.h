@@ -28,7 +28,7 @@ class Optimizer {
     std::size_t count = 0;
     double gradient_scale = 1;  // gradients are multiplied by it first
     double decay_scale = 1;     // and the weight decay by this one
-    std::uint64_t step = 1;     // the first is 1
+    std::uint64_t step = 1;     // updates that these elements have had, with this one
   };
 
   virtual ~Optimizer() = default;

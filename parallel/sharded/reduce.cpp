@@ -35,13 +35,7 @@ std::byte* GradientReduction::target(const Job& job, const Piece& piece) const {
 }
 
 bool GradientReduction::prepare(UnitState& u, bool zeros) {
-  if (u.reducing && state_.reduces_in_place()) {
-    throw Error(ErrorCode::invalid_usage,
-                fmt::format("a second backward of unit '{}' after its gradients were reduced: in "
-                            "stage 1 they are reduced once in a step, with the last backward "
-                            "(synchronise(false) before the others)",
-                            u.unit.name));
-  }
+  if (u.reducing && !u.unread && state_.reduces_in_place()) set_aside(u);
   const std::size_t bytes = u.layout.full() * size_of(state_.policy.precision.gradient);
   while (!state_.reduces_in_place() && jobs_.size() > state_.policy.reductions_in_flight) {
     finish_first();
@@ -52,6 +46,18 @@ bool GradientReduction::prepare(UnitState& u, bool zeros) {
   if (u.unread) return false;
   if (zeros && bytes > 0) std::memset(state_.full_gradients(u), 0, bytes);
   return u.unread = true;
+}
+
+// Stage 1: a reduction has left its result where the next backward makes gradients.
+void GradientReduction::set_aside(UnitState& u) {
+  while (std::ranges::any_of(jobs_, [&](const Job& job) { return job.unit == &u; })) finish_first();
+  const std::size_t size = size_of(state_.policy.precision.reduce);
+  if (!u.earlier) u.earlier = state_.memory.allocate(u.layout.shard() * size);
+  for (const Piece& piece : u.layout.pieces()) {
+    if (piece.block == 0) continue;
+    std::memcpy(u.earlier.data() + piece.shard_offset * size,
+                state_.gradient_shard(u, state_.block(piece)), piece.block * size);
+  }
 }
 
 void GradientReduction::start(UnitState& u) {
@@ -122,7 +128,9 @@ void GradientReduction::store(Job& job) {
   const unsigned divisor = state_.policy.divide_by;
   for (const Piece& piece : u.layout.pieces()) {
     void* const shard = state_.gradient_shard(u, state_.block(piece));
-    Source sources[2] = {{.data = target(job, piece)}, {.data = shard}};
+    const void* const before =
+        u.earlier ? u.earlier.data() + piece.shard_offset * size_of(type) : shard;
+    Source sources[2] = {{.data = target(job, piece)}, {.data = before}};
     if (divisor > 1) sources[0].prescale = Prescale::divide;
     combine(type, ReduceKind::sum, {&shard, 1}, {sources, adds ? 2u : 1u}, piece.block,
             {.divisor = std::max(divisor, 1u)});
@@ -142,6 +150,7 @@ void GradientReduction::abandon() noexcept {
 
 void GradientReduction::discard(UnitState& u) {
   u.gradient.reset();
+  u.earlier.reset();
   u.unread = u.reducing = u.reduced = false;
 }
 

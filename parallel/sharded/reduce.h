@@ -47,6 +47,7 @@ class GradientReduction {
   /// Where the rank's block of a piece arrives.
   std::byte* target(const Job& job, const Piece& piece) const;
 
+  void set_aside(UnitState& u);
   void finish_first();
   void reduce_among_replicas(Job& job);
   void store(Job& job);

@@ -66,23 +66,40 @@ class ShardedDataParallel {
   ShardedDataParallel(const ShardedDataParallel&) = delete;
   ShardedDataParallel& operator=(const ShardedDataParallel&) = delete;
 
-  // --- Parameters at the start, or from a checkpoint ---
+  // --- Where training begins, or goes on from what was saved ---
+  //
+  // Parameters, the optimizer's state and its steps are all that there is: an engine that is given
+  // those of another one goes on with the same bits. What was saved by shard() is written to
+  // shard() by as many ranks with the same policy; what was saved by gather(), by any number.
 
   /// What this rank keeps of a parameter: a run of its elements, of the master type.
   struct Shard {
     std::size_t begin = 0, count = 0;
+    std::uint64_t steps = 0;  // updates that the optimizer has made of it
     void* master = nullptr;
-    void* state[2] = {nullptr, nullptr};  // the optimizer's, from its first step on
+    void* state[2] = {nullptr, nullptr};  // the optimizer's, from prepare() or its first step on
     void* gradient = nullptr;             // of the reduce type, between finish_backward and step
   };
   /// Does not communicate.
   Shard shard(ParameterId id) const;
-  /// Takes this rank's part of all the parameter's elements, which are of the master type. Does not
-  /// communicate.
+  /// Makes the states that the optimizer keeps, of zeros, before its first step does. They are to
+  /// be loaded then. Does not communicate.
+  void prepare(const Optimizer& optimizer);
+  /// How many states are kept for each element; 0 before prepare().
+  std::size_t states() const { return state_.optimizer_states(); }
+  /// Takes this rank's part of all the parameter's elements, which are of the master type, or of
+  /// the optimizer's state `i`. Does not communicate.
   void load(ParameterId id, const void* values);
+  void load_state(ParameterId id, std::size_t i, const void* values);
+  /// How many updates the parameter has had, on all ranks alike. Does not communicate.
+  void set_steps(ParameterId id, std::uint64_t steps);
   /// Shards were loaded, or written to: all ranks can use them from here on. Replicas take those of
-  /// replica 0.
+  /// replica 0, with the optimizer's state. Throws Error(mismatch) on all ranks whose steps differ.
   void share_parameters();
+  /// What there is of each element, in the master type.
+  enum class Kept : unsigned char { parameters, first_state, second_state };
+  /// All of a unit's elements, as layout(unit) lays them out: layout(unit).full() of them.
+  void gather(std::size_t unit, Kept what, void* to);
 
   // --- A step ---
 
@@ -101,7 +118,7 @@ class ShardedDataParallel {
 
   /// Whether after_backward() reduces. False for all micro-batches of a step but the last: then
   /// gradients are added up where they are, whole, which costs stages 2 and 3 the memory that they
-  /// save otherwise; or, in stages 2 and 3, reduce each time, and only the shards are added up.
+  /// save otherwise; or reduce each time, and only the shards are added up.
   void synchronise(bool reduces) { synchronises_ = reduces; }
   /// All gradients of the step are there, and reduced.
   void finish_backward();
@@ -122,7 +139,7 @@ class ShardedDataParallel {
   const Unit& unit(std::size_t u) const { return state_.units.at(u).unit; }
   const UnitLayout& layout(std::size_t u) const { return state_.units.at(u).layout; }
   const Policy& policy() const { return state_.policy; }
-  std::uint64_t steps() const { return steps_; }
+  std::uint64_t steps() const { return steps_; }  // of this engine
   ShardedStatistics statistics() const;
 
  private:
@@ -134,13 +151,15 @@ class ShardedDataParallel {
   void use(UnitState& u, Event event, std::size_t ahead);
   void check_gradients(UnitState& u);
   void spread_parameters(const std::function<bool(const UnitState&)>& changed);
+  void take(const Shard& mine, void* to, const void* values) const;
+  void agree_on_progress();
 
   RollCall roll_call_;
   State state_;
   Order order_;
   Gathering gathering_;
   GradientReduction reduction_;
-  bool shared_ = false, synchronises_ = true, finished_ = false;
+  bool shared_ = false, prepared_ = false, synchronises_ = true, finished_ = false;
   double gradient_scale_ = 1;
   std::uint64_t steps_ = 0;
   std::uint64_t not_finite_ = 0;  // the first gradient that is not: rank, unit, parameter

@@ -30,7 +30,8 @@ struct UnitState {
   UnitState(const Unit& u, const Policy& policy, std::size_t ranks)
       : unit(u),
         layout(u, policy.layout, ranks, policy.alignment),
-        reshard(u.reshard.value_or(policy.reshard_after_forward)) {}
+        reshard(u.reshard.value_or(policy.reshard_after_forward)),
+        steps(u.parameters.size()) {}
 
   Unit unit;
   UnitLayout layout;
@@ -52,6 +53,10 @@ struct UnitState {
   bool unread = false;    // there are some that no reduction has been started of
   bool reducing = false;  // a reduction was started since the last step
   bool reduced = false;   // one has ended
+  // Stage 1: a shard, of what reductions before the last backward have brought; none: no elements.
+  PoolBuffer earlier;
+
+  std::vector<std::uint64_t> steps;  // by parameter: updates that the optimizer has made of it
 };
 
 struct State {

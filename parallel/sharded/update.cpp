@@ -1,5 +1,5 @@
-// ShardedDataParallel, where it is about what ranks keep of parameters: loading them, the norm of
-// their gradients, the step.
+// ShardedDataParallel, where it is about gradients and what they change: the end of the backward,
+// the norm, the step.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,56 +25,11 @@ constexpr std::uint64_t low(std::uint64_t value, int bits) {
 
 }  // namespace
 
-ShardedDataParallel::Shard ShardedDataParallel::shard(ParameterId id) const {
-  const UnitState& u = holding(id);
-  const LocalRange range = state_.local(u, id.parameter);
-  Shard shard{.begin = range.begin, .count = range.count};
-  if (range.count == 0) return shard;
-  shard.master = state_.master(u, range);
-  for (std::size_t i = 0; i < 2; ++i) shard.state[i] = state_.optimizer_state(i, u, range);
-  if (u.reduced) shard.gradient = state_.gradient_shard(u, range);
-  return shard;
-}
-
-void ShardedDataParallel::load(ParameterId id, const void* values) {
-  const Shard mine = shard(id);
-  if (mine.count == 0) return;
-  gathering_.wait(state_.units[id.unit]);  // it may be read from there
-  const std::size_t size = size_of(state_.policy.precision.master);
-  std::memcpy(mine.master, static_cast<const std::byte*>(values) + mine.begin * size,
-              mine.count * size);
-}
-
 void ShardedDataParallel::nothing_in_use(const char* call) const {
   if (disagreement_) throw *disagreement_;
   for (const UnitState& u : state_.units) {
     if (u.use != Use::none) misused(fmt::format("{} while unit '{}' is in use", call, u.unit.name));
   }
-}
-
-void ShardedDataParallel::share_parameters() {
-  nothing_in_use("share_parameters()");
-  const Precision& types = state_.policy.precision;
-  for (UnitState& u : state_.units) {
-    gathering_.wait(u);
-    for (const Piece& piece : u.layout.pieces()) {
-      const LocalRange range = state_.block(piece);
-      if (range.count == 0) continue;
-      std::byte* const master = state_.master(u, range);
-      if (state_.axes.replicate != nullptr) {
-        of_unit("the broadcast of the parameters to replicas", u, [&] {
-          state_.axes.replicate->run(
-              call_of(Collective::broadcast, master, master, range.count, types.master));
-        });
-      }
-      if (state_.has_master()) {
-        kernels::convert(types.master, master, types.compute, state_.compute(u, range),
-                         range.count);
-      }
-    }
-  }
-  spread_parameters([](const UnitState&) { return true; });
-  shared_ = true;
 }
 
 // Shards have changed: what was gathered of them before is void, and stages 1 and 2 gather anew.
@@ -159,19 +114,13 @@ void ShardedDataParallel::step(const Optimizer& optimizer) {
                       u.unit.name));
     }
   }
-  if (steps_ == 0) {
-    state_.make_optimizer_state(optimizer.states());
-  } else if (optimizer.states() != state_.optimizer_states()) {
-    misused(
-        fmt::format("step(): {} keeps {} numbers for each parameter, the optimizer of the first "
-                    "step {}",
-                    optimizer.name(), optimizer.states(), state_.optimizer_states()));
-  }
+  prepare(optimizer);
   ++steps_;
   const Precision& types = state_.policy.precision;
   for (UnitState& u : state_.units) {
     if (!u.reduced) continue;
     for (std::size_t p = 0; p < u.unit.parameters.size(); ++p) {
+      const std::uint64_t number = ++u.steps[p];  // on all ranks, whoever has a part of it
       const LocalRange range = state_.local(u, p);
       if (range.count == 0) continue;
       optimizer.update(
@@ -185,7 +134,7 @@ void ShardedDataParallel::step(const Optimizer& optimizer) {
            .count = range.count,
            .gradient_scale = gradient_scale_,
            .decay_scale = u.unit.parameters[p].weight_decay,
-           .step = steps_});
+           .step = number});
     }
   }
   spread_parameters([](const UnitState& u) { return u.reduced; });
