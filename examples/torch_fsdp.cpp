@@ -14,7 +14,11 @@ int main() try {
   tutti::parallel::CommunicatorAxis axis(comm);
   at::manual_seed(1);  // the same on all ranks
   torch::nn::Linear hidden(8, 64), output(64, 1);
-  tutti::libtorch::FullyShard fsdp({.shard = &axis}, {{"hidden", &*hidden}, {"output", &*output}});
+  torch::nn::Module model;
+  model.register_module("hidden", hidden);
+  model.register_module("output", output);
+  tutti::libtorch::FullyShard fsdp({.shard = &axis}, model,
+                                   {{"hidden", &*hidden}, {"output", &*output}});
   const tutti::parallel::AdamW adamw({.learning_rate = 0.01});
   at::manual_seed(2 + std::uint64_t(comm.rank()));
   double loss = 0;

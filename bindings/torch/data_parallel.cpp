@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <string>
 #include <utility>
 
 #include "core/error.h"
@@ -40,23 +39,12 @@ std::vector<NamedTensor> agreed_parameters(parallel::Axis& axis, const torch::nn
 }
 
 void share(parallel::Axis& axis, parallel::DataParallel& engine,
-           const std::vector<NamedTensor>& parameters, const std::vector<NamedTensor>& others) {
+           const std::vector<NamedTensor>& parameters, const SharedTensors& others) {
   std::vector<void*> pointers;
   for (const NamedTensor& p : parameters) pointers.push_back(p.tensor.mutable_data_ptr());
   engine.broadcast_parameters(pointers);
-
-  std::vector<std::string> lines;
-  std::vector<std::span<std::byte>> memory;
-  std::vector<std::pair<Tensor, Tensor>> copies;
-  for (const NamedTensor& t : others) {
-    lines.push_back(t.name + ": " + describe(t.tensor));
-    const Tensor dense = t.tensor.contiguous();
-    if (!dense.is_same(t.tensor)) copies.emplace_back(t.tensor, dense);
-    memory.emplace_back(static_cast<std::byte*>(dense.mutable_data_ptr()), dense.nbytes());
-  }
-  parallel::agree(axis, "the module's buffers", lines);
-  engine.broadcast_buffers(memory);
-  for (auto& [to, from] : copies) to.copy_(from);
+  others.agree(axis);
+  others.share(axis);
 }
 
 }  // namespace
@@ -65,10 +53,12 @@ DataParallel::DataParallel(parallel::Axis& axis, torch::nn::Module& module,
                            const parallel::DataParallelPolicy& policy)
     : axis_(axis),
       parameters_(agreed_parameters(axis, module)),
+      frozen_(frozen_parameters(module)),
+      buffers_(buffers(module)),
       begun_(parameters_.size()),
       engine_(axis, declared(parameters_), policy) {
   const at::NoGradGuard no_grad;
-  share(axis, engine_, parameters_, other_tensors(module));
+  share(axis, engine_, parameters_, SharedTensors(other_tensors(module)));
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     arrivals_.emplace_back(parameters_[i].tensor,
                            [this, i](const Tensor& gradient) { return arrived(i, gradient); });
@@ -135,6 +125,12 @@ void DataParallel::backward(const Tensor& loss) {
 }
 
 void DataParallel::finish() {
+  try {
+    refuse_unfrozen(frozen_);
+  } catch (const Error& e) {
+    axis_.abort(fmt::format("rank {} cannot go on: {}", axis_.world_rank(axis_.rank()), e.what()));
+    throw;
+  }
   // Nothing is added to gradients that modules have made later.
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (std::exchange(begun_[i], 0) == 0 || engine_.is_ready(i)) continue;
@@ -145,13 +141,17 @@ void DataParallel::finish() {
   const auto before = steps();
   (void)engine_.finish();
   // Under no_sync() there are no averages: gradients that have not come yet stay undefined.
-  if (steps() == before) return;
+  if (steps() != before) end_step();
+}
+
+void DataParallel::end_step() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) show(i);
+  if (shares_buffers_) buffers_.share(axis_, engine_.first_with_data());
 }
 
 void DataParallel::join(const std::function<void()>& after_step) {
   engine_.join([&] {
-    for (std::size_t i = 0; i < parameters_.size(); ++i) show(i);
+    end_step();
     if (after_step) after_step();
   });
 }

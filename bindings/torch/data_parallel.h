@@ -21,6 +21,7 @@
 
 #include "../../parallel/data_parallel/data_parallel.h"
 #include "gradient_places.h"
+#include "shared_tensors.h"
 #include "tensors.h"
 
 namespace tutti::libtorch {
@@ -37,12 +38,19 @@ class DataParallel {
   DataParallel(const DataParallel&) = delete;
   DataParallel& operator=(const DataParallel&) = delete;
 
-  /// `loss` (a scalar): its gradients, averaged. What goes wrong on one rank alone ends the
-  /// operation on all; errors of all ranks are those of parallel::DataParallel::finish(), after
-  /// which, as after Error(invalid_usage) for a second backward of the same step, see there.
+  /// `loss` (a scalar): its gradients, averaged. Refuses, with Error(invalid_usage), parameters
+  /// that were not trained when the module was wrapped, and are now. What goes wrong on one rank
+  /// alone ends the operation on all; errors of all ranks are those of
+  /// parallel::DataParallel::finish(), after which, as after Error(invalid_usage) for a second
+  /// backward of the same step, see there.
   void backward(const Tensor& loss);
   /// The same in two parts: torch's own backward, by whatever call, then the averages.
   void finish();
+
+  /// Whether the module's buffers become those of one rank after each step: of the first that has
+  /// data, so of rank 0. BatchNorm and its like change them by a rank's own data. True at first;
+  /// false saves that, where nothing changes them, and has each rank keep its own otherwise.
+  void share_buffers(bool shared) { shares_buffers_ = shared; }
 
   /// While it lives, gradients are only added up: for all micro-batches of a step but the last.
   [[nodiscard]] parallel::DataParallel::NoSync no_sync() { return engine_.no_sync(); }
@@ -58,9 +66,13 @@ class DataParallel {
   bool begin(std::size_t i, const Tensor& view);
   Tensor view(std::size_t i) const;
   void show(std::size_t i);
+  void end_step();
 
   parallel::Axis& axis_;
   std::vector<NamedTensor> parameters_;
+  const std::vector<NamedTensor> frozen_;
+  const SharedTensors buffers_;
+  bool shares_buffers_ = true;
   ByParameter<std::size_t> numbers_;
   std::vector<std::uint8_t> begun_;  // by parameter: its memory has something of this backward
   parallel::DataParallel engine_;

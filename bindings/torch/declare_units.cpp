@@ -33,6 +33,30 @@ std::vector<NamedTensor> parameters_of_unit(const FullyShard::Unit& unit,
   return own;
 }
 
+void refuse_trained_in_no_unit(const torch::nn::Module& model, const std::vector<Tensor>& taken) {
+  for (const NamedTensor& p : trained_parameters(model)) {
+    if (std::ranges::any_of(taken, [&](const Tensor& t) { return t.is_same(p.tensor); })) continue;
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("the parameter {} is trained, and in no unit, so each rank would train "
+                            "it by itself: a last unit of the whole model has what is in no other; "
+                            "its forward is around theirs",
+                            p.name));
+  }
+}
+
+std::vector<NamedTensor> of_units(const std::vector<FullyShard::Unit>& units,
+                                  std::vector<NamedTensor> (&of)(const torch::nn::Module&)) {
+  std::vector<NamedTensor> all;
+  for (const FullyShard::Unit& unit : units) {
+    for (NamedTensor& t : of(*unit.module)) {
+      const auto is_it = [&](const NamedTensor& known) { return known.tensor.is_same(t.tensor); };
+      if (std::ranges::any_of(all, is_it)) continue;
+      all.push_back({unit.name + "." + t.name, std::move(t.tensor)});
+    }
+  }
+  return all;
+}
+
 parallel::Unit declared_unit(const FullyShard::Unit& unit,
                              const std::vector<NamedTensor>& parameters, const Treat& treat) {
   parallel::Unit declared;

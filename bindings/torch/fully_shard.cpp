@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "bindings/torch/declare_units.h"
+#include "bindings/torch/fully_shard_unit.h"
 #include "core/error.h"
 #include "parallel/agreement.h"
 
@@ -18,72 +19,6 @@ namespace tutti::libtorch {
 using parallel::ParameterId;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-
-/// A unit, as torch has it. Its parameters are views of one storage, whose memory is the engine's,
-/// or nothing. Storages are what graphs keep, in whatever views, so that these follow, too.
-class FullyShard::UnitState {
- public:
-  UnitState(std::size_t place, const Unit& unit, std::vector<NamedTensor> of_it)
-      : number(place), name(unit.name), parameters(std::move(of_it)), arrivals(parameters.size()) {}
-
-  /// What arrives of parameter p goes to take(p, gradient).
-  void make_views(const parallel::UnitLayout& layout, at::ScalarType type,
-                  const std::function<Tensor(std::size_t p, const Tensor& gradient)>& take) {
-    storage_ = c10::Storage(c10::Storage::use_byte_size_t(), layout.full() * c10::elementSize(type),
-                            c10::DataPtr(nullptr, c10::Device(c10::kCPU)), nullptr, false);
-    for (std::size_t p = 0; p < parameters.size(); ++p) {
-      Tensor& t = parameters[p].tensor;
-      const Tensor view =
-          at::empty({0}, at::TensorOptions().dtype(type))
-              .set_(storage_, static_cast<std::int64_t>(layout.offset(p)), t.sizes(), t.strides());
-      views_.push_back(view);
-      t.set_data(view);
-      hooks.emplace_back(t, [take, p](const Tensor& gradient) { return take(p, gradient); });
-    }
-    nothing_ = at::empty({0}, at::TensorOptions().dtype(type));
-    offset_ = (parameters.empty() ? 0 : layout.offset(0)) * c10::elementSize(type);
-    hide();
-  }
-  /// The engine has its first parameter there.
-  void show(const void* first) {
-    auto* const memory = static_cast<std::byte*>(const_cast<void*>(first)) - offset_;
-    storage_.set_data_ptr(c10::DataPtr(memory, c10::Device(c10::kCPU)));
-    for (std::size_t p = 0; p < parameters.size(); ++p) parameters[p].tensor.set_data(views_[p]);
-  }
-  /// The parameters have no elements, so that to use them is an error, and not a read of memory
-  /// that there is not.
-  void hide() {
-    storage_.set_data_ptr(c10::DataPtr(nullptr, c10::Device(c10::kCPU)));
-    for (NamedTensor& p : parameters) p.tensor.set_data(nothing_);
-  }
-  void forget_gradients() {
-    for (NamedTensor& p : parameters) p.tensor.mutable_grad().reset();
-  }
-
-  const std::size_t number;
-  const std::string name;
-  std::vector<NamedTensor> parameters;
-  std::vector<GradientArrival> hooks;
-  // Whose gradient has been there in this step, and since its gradients' buffer was begun.
-  struct Arrivals {
-    bool ever = false, in_buffer = false;
-  };
-  std::vector<Arrivals> arrivals;
-  bool backward = false;      // now
-  bool had_backward = false;  // in this step
-
- private:
-  c10::Storage storage_;
-  std::vector<Tensor> views_;  // of it, by parameter
-  Tensor nothing_;
-  std::size_t offset_ = 0;  // of the first parameter, in bytes
-};
-
-/// What graphs have of a FullyShard: they may live longer.
-struct FullyShard::Alive : torch::CustomClassHolder {
-  explicit Alive(FullyShard* s) : self(s) {}
-  FullyShard* self;
-};
 
 /// Nodes in the graph: backward passes the first when it comes to the unit, the second when it
 /// leaves it. Autograd runs nodes in the reverse order of their making, as far as they are ready,
@@ -130,21 +65,18 @@ struct ShardedEvents {
   }
 };
 
-namespace {
-
-/// They stay the tensors that they were: their modules have them as members, too.
-void convert_buffers(const std::vector<FullyShard::Unit>& units, at::ScalarType type) {
-  for (const FullyShard::Unit& unit : units) {
-    for (const auto& buffer : unit.module->buffers()) {
-      if (at::isFloatingType(buffer.scalar_type())) buffer.set_data(buffer.to(type));
-    }
-  }
-}
-
-}  // namespace
-
 FullyShard::FullyShard(const parallel::ShardedAxes& axes, const std::vector<Unit>& units,
                        const parallel::Policy& policy, const Treat& treat)
+    : FullyShard(axes, nullptr, units, policy, treat) {}
+
+FullyShard::FullyShard(const parallel::ShardedAxes& axes, const torch::nn::Module& model,
+                       const std::vector<Unit>& units, const parallel::Policy& policy,
+                       const Treat& treat)
+    : FullyShard(axes, &model, units, policy, treat) {}
+
+FullyShard::FullyShard(const parallel::ShardedAxes& axes, const torch::nn::Module* model,
+                       const std::vector<Unit>& units, const parallel::Policy& policy,
+                       const Treat& treat)
     : axes_(axes), alive_(c10::make_intrusive<Alive>(this)) {
   std::vector<parallel::Unit> declared;
   const auto declare = [&] {
@@ -154,6 +86,7 @@ FullyShard::FullyShard(const parallel::ShardedAxes& axes, const std::vector<Unit
       declared.push_back(declared_unit(unit, own, treat));
       units_.push_back(std::make_unique<UnitState>(units_.size(), unit, std::move(own)));
     }
+    if (model != nullptr) refuse_trained_in_no_unit(*model, taken);
   };
   if (axes.shard != nullptr) {
     parallel::RollCall ranks(*axes.shard, axes.replicate);
@@ -176,19 +109,19 @@ FullyShard::FullyShard(const parallel::ShardedAxes& axes, const std::vector<Unit
                   });
     gradients_to(*units[u->number].module, places_);
   }
-  if (policy.precision.buffer) convert_buffers(units, scalar_type(*policy.precision.buffer));
+  frozen_ = model != nullptr ? frozen_parameters(*model) : of_units(units, frozen_parameters);
+  buffers_ = SharedTensors(model != nullptr ? buffers(*model) : of_units(units, buffers));
+  buffers_.agree(*axes_.shard);
+  // They stay the tensors that they were: their modules have them as members, too.
+  for (const NamedTensor& t : buffers_.tensors()) {
+    if (!policy.precision.buffer || !at::isFloatingType(t.tensor.scalar_type())) continue;
+    t.tensor.set_data(t.tensor.to(scalar_type(*policy.precision.buffer)));
+  }
   engine_->share_parameters();
 }
 
-FullyShard::~FullyShard() {
-  alive_->self = nullptr;
-  for (auto& u : units_) {
-    u->forget_gradients();
-    u->hide();
-  }
-}
-
 void FullyShard::enter_forward(UnitState& u) {
+  refuse_replaced(u);
   engine_->before_forward(u.number);
   if (!u.parameters.empty()) u.show(engine_->parameter({u.number, 0}));
 }
@@ -224,6 +157,7 @@ void FullyShard::leave_backward(UnitState& u) {
 }
 
 Tensor FullyShard::forward(std::size_t unit, const Layer& body, const Tensor& input) {
+  refuse_restored("forward()");
   if (unit >= units_.size()) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("FullyShard::forward: unit {} of {}", unit, units_.size()));
@@ -305,6 +239,15 @@ void FullyShard::abort(const std::string& why) {
   }
 }
 
+void FullyShard::or_abort(const std::string& doing, const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const std::exception& e) {
+    abort(fmt::format("{}: {}", doing, what_of(e)));
+    throw;
+  }
+}
+
 void FullyShard::make_later(const std::vector<std::size_t>& units,
                             const std::function<void()>& make) {
   for (const std::size_t u : units) enter_backward(*units_.at(u));
@@ -319,8 +262,16 @@ void FullyShard::end_backward() {
 
 void FullyShard::finish() {
   end_backward();
+  or_abort("cannot go on", [&] { refuse_unfrozen(frozen_); });
   engine_->finish_backward();
-  if (synchronises_) refuse_missing();
+  if (!synchronises_) return;
+  refuse_missing();
+  if (shares_buffers_) share_all_buffers();
+}
+
+void FullyShard::share_all_buffers() {
+  buffers_.share(*axes_.shard);
+  if (axes_.replicate != nullptr) buffers_.share(*axes_.replicate);
 }
 
 void FullyShard::synchronise(bool reduces) {
@@ -362,15 +313,6 @@ void FullyShard::refuse_missing() {
                   "the step out",
                   u.parameters.at(low(missing, kParameterBits)).name, u.name, ranks.name(culprit)),
       ranks.world_rank(culprit));
-}
-
-void FullyShard::read_parameters(const std::function<void(const NamedTensor&)>& read) {
-  const at::NoGradGuard no_grad;
-  for (auto& u : units_) {
-    enter_forward(*u);
-    for (const NamedTensor& p : u->parameters) read(p);
-    leave_forward(*u);
-  }
 }
 
 }  // namespace tutti::libtorch

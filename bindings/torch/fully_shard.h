@@ -2,7 +2,7 @@
 // is a module (a transformer block, say) whose parameters are gathered and reduced together, by
 // parallel::ShardedDataParallel.
 //
-//     FullyShard fsdp({.shard = &axis}, {{"embed", &*embed}, {"block", &*block}});
+//     FullyShard fsdp({.shard = &axis}, *model, {{"embed", &*embed}, {"block", &*block}});
 //     for (each step) {
 //       Tensor h = x;                               // this rank's part of the batch
 //       for (std::size_t u = 0; u < layers.size(); ++u) h = fsdp.forward(u, layers[u], h);
@@ -11,12 +11,13 @@
 //       fsdp.engine().step(adamw);                  // of the shards that this rank has
 //     }
 //
-// The modules' parameters remain the tensors that they were, but their memory is the engine's, and
-// they have elements only while their unit's forward or backward runs, and in read_parameters(). At
-// other times their size is [0], and what uses them gets an error of torch about sizes.
-// .grad() stays undefined: gradients are in the engine's shards. On the way there Linear and the
-// layers of tensor_parallel.h make them in the engine's memory; those of other modules are copied,
-// after the hooks that the parameter has.
+// The modules' parameters remain the tensors that they were, of their sizes, but their memory is
+// the engine's, and they have elements only while their unit's forward or backward runs, and in
+// read_parameters(). At other times what reads or writes them (torch::save(), an optimizer of
+// torch's) gets an error that says what to do; so does what reads .grad(), as gradients are in the
+// engine's shards. On the way there Linear and the layers of tensor_parallel.h make them in the
+// engine's memory; those of other modules are copied, after the hooks that the parameter
+// has.
 //
 // Units may be nested, one's forward in another's body: so does a unit of all that is in no other
 // (embedding and head with tied weights) stay gathered for a whole step.
@@ -33,6 +34,8 @@
 #include "checkpoint.h"
 #include "gradient_places.h"
 #include "optimizer.h"
+#include "parameter_state.h"
+#include "shared_tensors.h"
 #include "tensors.h"
 
 namespace tutti::libtorch {
@@ -54,6 +57,13 @@ class FullyShard {
   /// what cannot be sharded, Error(invalid_argument) where all have that. The axes outlive it.
   FullyShard(const parallel::ShardedAxes& axes, const std::vector<Unit>& units,
              const parallel::Policy& policy = parallel::Policy::fsdp(), const Treat& treat = {});
+  /// The same, of all that is in `model`: throws Error(invalid_argument), with the name, for a
+  /// parameter that is trained and in none of the units, as each rank would train it by itself. A
+  /// last unit of the model has what is in no other.
+  FullyShard(const parallel::ShardedAxes& axes, const torch::nn::Module& model,
+             const std::vector<Unit>& units,
+             const parallel::Policy& policy = parallel::Policy::fsdp(), const Treat& treat = {});
+  /// Parameters are without elements then, and without a way back: see restore().
   ~FullyShard();
   FullyShard(const FullyShard&) = delete;
   FullyShard& operator=(const FullyShard&) = delete;
@@ -79,14 +89,33 @@ class FullyShard {
   void allow_unused(bool allowed = true) { allow_unused_ = allowed; }
   /// Whether backward() reduces, as parallel::ShardedDataParallel::synchronise().
   void synchronise(bool reduces);
+  /// Whether the modules' buffers become those of the first rank after each step, as DataParallel's
+  /// do. True at first.
+  void share_buffers(bool shared) { shares_buffers_ = shared; }
 
-  /// Collective: calls `read` for each parameter, unit by unit, with all of its elements there.
+  // --- Parameters, whole (fully_shard_state.cpp); in all of them names are "unit.parameter", and
+  // what a callback throws ends the operation on all ranks.
+
+  /// Collective: calls `read` for each parameter, unit by unit, with all of its elements there, of
+  /// the type that is computed with. They are to be read: what is written to them is lost.
   void read_parameters(const std::function<void(const NamedTensor&)>& read);
+  /// Collective, between steps: calls `write` for each parameter, unit by unit, with all that
+  /// training goes on from, in the master's type; then for parameters that are not trained, and
+  /// buffers, as they are. The tensors are there during the call.
+  void save(const WriteState& write);
+  /// Collective, between steps: all those, and what `optimizer` keeps of them, become what `read`
+  /// says, on all ranks alike. Training goes on with the same bits as where save() was called.
+  void load(const parallel::Optimizer& optimizer, const ReadState& read);
+  /// Collective: the modules have their parameters back, whole on every rank, with the master's
+  /// values and the types that they had. That is the end: only the destructor may be called.
+  void restore();
 
   /// Clips, steps, counts.
   parallel::ShardedDataParallel& engine() { return *engine_; }
 
  private:
+  FullyShard(const parallel::ShardedAxes& axes, const torch::nn::Module* model,
+             const std::vector<Unit>& units, const parallel::Policy& policy, const Treat& treat);
   friend struct ShardedEvents;
   struct Alive;
   class UnitState;
@@ -97,6 +126,13 @@ class FullyShard {
   Tensor arrived(UnitState& u, std::size_t parameter, const Tensor& gradient);
   GradientPlace place(const Tensor& parameter);
   void refuse_missing();
+  void refuse_replaced(UnitState& u);
+  void share_all_buffers();
+  void let_go();
+  std::vector<NamedTensor> others() const;
+  std::vector<std::string> names() const;
+  void refuse_restored(const char* call) const;
+  void or_abort(const std::string& doing, const std::function<void()>& body);
   void abort(const std::string& why);
 
   const parallel::ShardedAxes axes_;
@@ -104,7 +140,9 @@ class FullyShard {
   ByParameter<parallel::ParameterId> ids_;
   std::shared_ptr<const GradientPlaces> places_;
   std::unique_ptr<parallel::ShardedDataParallel> engine_;
-  bool allow_unused_ = false, synchronises_ = true;
+  std::vector<NamedTensor> frozen_;
+  SharedTensors buffers_{{}};
+  bool allow_unused_ = false, synchronises_ = true, shares_buffers_ = true;
   c10::intrusive_ptr<Alive> alive_;
 };
 

@@ -45,14 +45,23 @@ double LocalOptimizer::clip_gradients(double most, std::optional<double> known) 
   return norm;
 }
 
+void LocalOptimizer::prepare(const parallel::Optimizer& optimizer) {
+  if (!states_) states_ = optimizer.states();
+  if (*states_ == optimizer.states()) return;
+  throw Error(ErrorCode::invalid_usage,
+              fmt::format("{} keeps {} numbers for each parameter, the optimizer before it {}: "
+                          "LocalOptimizer keeps to one optimizer",
+                          optimizer.name(), optimizer.states(), *states_));
+}
+
 void LocalOptimizer::step(const parallel::Optimizer& optimizer) {
   optimizer.check_options();
+  prepare(optimizer);
   const at::NoGradGuard no_grad;
-  ++steps_;
   for (Updated& u : parameters_) {
     const Tensor& parameter = u.parameter.tensor;
     if (!parameter.grad().defined()) continue;
-    for (std::size_t i = 0; i < optimizer.states(); ++i) {
+    for (std::size_t i = 0; i < *states_; ++i) {
       if (!u.state[i].defined()) u.state[i] = at::zeros_like(parameter);
     }
     const auto state = [&](std::size_t i) {
@@ -70,9 +79,34 @@ void LocalOptimizer::step(const parallel::Optimizer& optimizer) {
                       .count = static_cast<std::size_t>(parameter.numel()),
                       .gradient_scale = scale_,
                       .decay_scale = u.treatment.weight_decay,
-                      .step = steps_});
+                      .step = ++u.steps});
   }
   scale_ = 1;
+}
+
+void LocalOptimizer::save(const WriteState& write) const {
+  const at::NoGradGuard no_grad;
+  for (const Updated& u : parameters_) {
+    const Tensor value = u.parameter.tensor.detach();
+    ParameterState all{.name = u.parameter.name, .value = value, .state = {}, .steps = u.steps};
+    for (std::size_t i = 0; i < states_.value_or(0); ++i) {
+      all.state.push_back(u.state[i].defined() ? u.state[i] : at::zeros_like(value));
+    }
+    write(all);
+  }
+}
+
+void LocalOptimizer::load(const parallel::Optimizer& optimizer, const ReadState& read) {
+  const at::NoGradGuard no_grad;
+  prepare(optimizer);
+  for (Updated& u : parameters_) {
+    const Tensor& parameter = u.parameter.tensor;
+    ParameterState all =
+        read_state(read, u.parameter.name, parameter.sizes(), parameter.scalar_type(), *states_);
+    parameter.copy_(all.value);
+    for (std::size_t i = 0; i < *states_; ++i) u.state[i] = all.state[i].clone();
+    u.steps = all.steps;
+  }
 }
 
 void LocalOptimizer::zero_grad() {

@@ -12,6 +12,7 @@
 
 #include "../../parallel/axis.h"
 #include "../../parallel/optimizer/optimizer.h"
+#include "parameter_state.h"
 #include "tensors.h"
 
 namespace tutti::libtorch {
@@ -33,20 +34,30 @@ class LocalOptimizer {
   /// In the step that follows, gradients are scaled so that their norm is at most `most`. Returns
   /// what it was. `norm`: what it is, where other ranks have parts of the gradients.
   double clip_gradients(double most, std::optional<double> norm = {});
-  /// Parameters without a gradient stay as they are.
+  /// Parameters without a gradient stay as they are, as do their steps, which the optimizer counts
+  /// for each parameter. Throws Error(invalid_usage) for another optimizer than that of the first
+  /// step, in what it keeps.
   void step(const parallel::Optimizer& optimizer);
   /// .grad() is undefined from now on.
   void zero_grad();
+
+  /// All that there is besides gradients: `write` is called for each parameter, by its name.
+  void save(const WriteState& write) const;
+  /// Parameters, and what `optimizer` keeps of them, become what `read` says.
+  void load(const parallel::Optimizer& optimizer, const ReadState& read);
 
  private:
   struct Updated {
     NamedTensor parameter;
     Treatment treatment;
-    std::array<Tensor, 2> state{};
+    std::array<Tensor, 2> state{};  // none before its first step
+    std::uint64_t steps = 0;
   };
+  void prepare(const parallel::Optimizer& optimizer);
+
   std::vector<Updated> parameters_;
+  std::optional<std::size_t> states_;  // that the optimizer keeps, from its first step on
   double scale_ = 1;
-  std::uint64_t steps_ = 0;
 };
 
 }  // namespace tutti::libtorch

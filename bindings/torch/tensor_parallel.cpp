@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "core/error.h"
@@ -97,6 +99,36 @@ c10::intrusive_ptr<Parts<Engine>> parts_of(AutogradContext* ctx) {
   return c10::static_intrusive_pointer_cast<Parts<Engine>>(ctx->saved_data["parts"].toCapsule());
 }
 
+/// A whole matrix, which `fill` draws from torch's random numbers, strip by strip; `part` gets what
+/// it has of it, from that row and column on. All ranks draw all of it: so a layer begins alike
+/// however many share it, and ranks of the same seed go on with the same numbers.
+template <class Fill>
+void draw_part(const Tensor& part, at::IntArrayRef whole, std::int64_t row, std::int64_t column,
+               const Fill& fill) {
+  const at::NoGradGuard no_grad;
+  const std::int64_t rows = whole[0], columns = whole[1];
+  constexpr std::int64_t kStrip = 1 << 16;  // elements
+  const std::int64_t strip = std::max<std::int64_t>(1, kStrip / std::max<std::int64_t>(columns, 1));
+  for (std::int64_t first = 0; first < rows; first += strip) {
+    const std::int64_t end = std::min(rows, first + strip);
+    const Tensor drawn = at::empty({end - first, columns}, part.options());
+    fill(drawn);
+    const std::int64_t from = std::max(first, row), to = std::min(end, row + part.size(0));
+    if (from >= to) continue;
+    part.slice(0, from - row, to - row)
+        .copy_(drawn.slice(0, from - first, to - first).slice(1, column, column + part.size(1)));
+  }
+}
+
+/// As Linear begins, which is as torch's does.
+void draw_linear(const Tensor& weight, const Tensor& bias, std::int64_t in, std::int64_t out,
+                 std::int64_t row, std::int64_t column) {
+  const double most = 1 / std::sqrt(static_cast<double>(in));
+  const auto fill = [&](const Tensor& t) { t.uniform_(-most, most); };
+  draw_part(weight, {out, in}, row, column, fill);
+  draw_part(bias.detach().unsqueeze(1), {out, 1}, row, 0, fill);
+}
+
 /// Where gradients of a linear layer's parameters are made.
 struct Gradients {
   Gradients(const GradientPlace& of_weight, const Tensor& w, const GradientPlace& of_bias,
@@ -177,6 +209,7 @@ ColumnParallelLinear::ColumnParallelLinear(parallel::Axis& axis, const std::stri
   const auto local = static_cast<std::int64_t>(engine_->local_out());
   weight = register_parameter("weight", at::empty({local, in}, type));
   bias = register_parameter("bias", at::empty({local}, type));
+  draw_linear(weight, bias, in, out, axis.rank() * local, 0);
 }
 
 Tensor ColumnParallelLinear::forward(const Tensor& x) {
@@ -223,6 +256,11 @@ RowParallelLinear::RowParallelLinear(parallel::Axis& axis, const std::string& na
   const auto local = static_cast<std::int64_t>(engine_->local_in());
   weight = register_parameter("weight", at::empty({out, local}, type));
   bias = register_parameter("bias", at::empty({out}, type));
+  draw_linear(weight, bias, in, out, 0, axis.rank() * local);
+  // All have it, whatever their seeds are.
+  void* const values = bias.mutable_data_ptr();
+  axis.run(parallel::call_of(Collective::broadcast, values, values, static_cast<std::size_t>(out),
+                             data_type(type, "linear '" + name + "'")));
 }
 
 Tensor RowParallelLinear::forward(const Tensor& x) {
@@ -266,6 +304,12 @@ VocabParallelEmbedding::VocabParallelEmbedding(parallel::Axis& axis, const std::
           agreed_type(axis, type, "embedding '" + name + "'"), options)) {
   weight = register_parameter(
       "weight", at::empty({static_cast<std::int64_t>(vocabulary().local), width}, type));
+  // As torch's embedding begins. What pads the vocabulary is nobody's.
+  const at::NoGradGuard no_grad;
+  weight.zero_();
+  const auto real = static_cast<std::int64_t>(vocabulary().real());
+  draw_part(weight.detach().slice(0, 0, real), {tokens, width},
+            static_cast<std::int64_t>(vocabulary().begin), 0, [](const Tensor& t) { t.normal_(); });
 }
 
 Tensor VocabParallelEmbedding::forward(const Tensor& ids) {

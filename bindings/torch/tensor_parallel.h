@@ -7,12 +7,13 @@
 // Inputs are matrices of rows, the same on all ranks. With `sequence`, what lies outside of a
 // column and a row layer is cut into P equal runs of rows, of which a rank has one: [rows / P, C].
 //
-// Parameters are not initialised: the program gives each rank its part of what they are as a whole.
-// Gradients of parameters that all ranks have whole (row biases, norms) are equal on all of them;
-// with `sequence` they are of a rank's rows, and are to be added up (parallel/hybrid). Constructors
-// are collective, and throw as the engines do: Error(mismatch) where ranks differ,
-// Error(invalid_argument) for sizes that P does not divide, with the layer and the sizes. A layer
-// may be gone before the backward of what it has made; its axis may not.
+// Parameters begin as Linear's, and torch::nn::Embedding's, do: ranks of the same seed have their
+// parts of what one rank would have, and draw as many random numbers. Gradients of parameters that
+// all ranks have whole (row biases, norms) are equal on all of them; with `sequence` they are of a
+// rank's rows, and are to be added up (parallel/hybrid). Constructors are collective, and throw as
+// the engines do: Error(mismatch) where ranks differ, Error(invalid_argument) for sizes that P does
+// not divide, with the layer and the sizes. A layer may be gone before the backward of what it has
+// made; its axis may not.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,9 @@
 #include "bindings/torch/tensors.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
+#include <c10/util/accumulate.h>
+#include <c10/util/strides.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
@@ -67,12 +70,33 @@ std::vector<NamedTensor> trained_parameters(const torch::nn::Module& module) {
 }
 
 std::vector<NamedTensor> other_tensors(const torch::nn::Module& module) {
+  std::vector<NamedTensor> result = frozen_parameters(module);
+  for (const NamedTensor& buffer : buffers(module)) append(result, buffer.name, buffer.tensor);
+  return result;
+}
+
+std::vector<NamedTensor> buffers(const torch::nn::Module& module) {
+  std::vector<NamedTensor> result;
+  for (const auto& item : module.named_buffers()) append(result, item.key(), item.value());
+  return result;
+}
+
+std::vector<NamedTensor> frozen_parameters(const torch::nn::Module& module) {
   std::vector<NamedTensor> result;
   for (const auto& item : module.named_parameters()) {
     if (!item.value().requires_grad()) append(result, item.key(), item.value());
   }
-  for (const auto& item : module.named_buffers()) append(result, item.key(), item.value());
   return result;
+}
+
+void refuse_unfrozen(const std::vector<NamedTensor>& frozen) {
+  for (const NamedTensor& p : frozen) {
+    if (!p.tensor.requires_grad()) continue;
+    throw Error(ErrorCode::invalid_usage,
+                fmt::format("the parameter {} was not trained when its module was wrapped, and is "
+                            "trained now: each rank would train it by itself; wrap the module anew",
+                            p.name));
+  }
 }
 
 DataType data_type(at::ScalarType type, const std::string& what) {
@@ -99,6 +123,17 @@ std::string describe(const Tensor& tensor) {
 
 Tensor tensor_over(void* memory, at::IntArrayRef sizes, at::ScalarType type) {
   return at::from_blob(memory, sizes, at::TensorOptions().dtype(type));
+}
+
+Tensor without_elements(at::IntArrayRef sizes, at::ScalarType type, const std::string& why) {
+  const auto bytes =
+      c10::multiply_integers(sizes) * static_cast<std::int64_t>(c10::elementSize(type));
+  const c10::Storage storage(c10::Storage::use_byte_size_t(), bytes,
+                             c10::DataPtr(nullptr, c10::Device(c10::kCPU)), nullptr, false);
+  Tensor result = at::empty({0}, at::TensorOptions().dtype(type));
+  result.set_(storage, 0, sizes, c10::contiguous_strides(sizes));
+  storage.unsafeGetStorageImpl()->release_data_and_set_meta_custom_data_ptr_error_msg_(why);
+  return result;
 }
 
 Tensor tensor_over(std::shared_ptr<void> memory, at::IntArrayRef sizes, at::ScalarType type) {

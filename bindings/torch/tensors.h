@@ -32,6 +32,12 @@ void check_version();
 std::vector<NamedTensor> trained_parameters(const torch::nn::Module& module);
 /// Buffers, and parameters that are not trained.
 std::vector<NamedTensor> other_tensors(const torch::nn::Module& module);
+std::vector<NamedTensor> buffers(const torch::nn::Module& module);
+/// Those of its parameters that are not trained now.
+std::vector<NamedTensor> frozen_parameters(const torch::nn::Module& module);
+/// Throws Error(invalid_usage), naming it, where one of them is trained now: each rank would train
+/// it by itself.
+void refuse_unfrozen(const std::vector<NamedTensor>& frozen);
 
 /// Throws Error(invalid_argument), with `what` it is of, for a type that Tutti does not have.
 DataType data_type(at::ScalarType type, const std::string& what);
@@ -40,6 +46,8 @@ at::ScalarType scalar_type(DataType type);
 std::string describe(const Tensor& tensor);
 /// Contiguous, over memory that somebody else owns.
 Tensor tensor_over(void* memory, at::IntArrayRef sizes, at::ScalarType type);
+/// Has these sizes, and no elements: what reads or writes them gets an error of torch, `why`.
+Tensor without_elements(at::IntArrayRef sizes, at::ScalarType type, const std::string& why);
 /// The same, keeping the memory.
 Tensor tensor_over(std::shared_ptr<void> memory, at::IntArrayRef sizes, at::ScalarType type);
 /// What went wrong, to be told to other ranks: torch's errors without their backtraces.

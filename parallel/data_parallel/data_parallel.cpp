@@ -186,6 +186,11 @@ void DataParallel::join(const std::function<void()>& after_step) {
   end_step();
 }
 
+int DataParallel::first_with_data() const {
+  const auto first = std::ranges::find_if(backwards_, [](std::uint8_t n) { return n > 0; });
+  return first == backwards_.end() ? 0 : static_cast<int>(first - backwards_.begin());
+}
+
 void DataParallel::end_step() {
   in_step_ = false;
   own_backwards_ = 1;

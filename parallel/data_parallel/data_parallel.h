@@ -92,6 +92,9 @@ class DataParallel {
   /// the optimizer's step there has the others' parameters in the end. finish() may have moved the
   /// gradients before it.
   void join(const std::function<void()>& after_step = {});
+  /// The first rank that had data in the step that is over: 0, but for uneven_inputs. The same on
+  /// all ranks.
+  int first_with_data() const;
 
   /// Collective: parameters, in their order, or any memory of the same sizes on all ranks (buffers
   /// of the model), become those of `root`.
