@@ -47,7 +47,7 @@ struct Ask {
   wire::Endpoint back;
 };
 /// What has come of the way back.
-struct Verdict {
+struct WayVerdict {
   std::int32_t error = 0;  // an errno, or one of these:
   static constexpr std::int32_t kOtherAddress = -1, kStranger = -2;
   std::int32_t microseconds = 0;
@@ -107,7 +107,7 @@ SocketAddress resolve(const std::string& text) {
 
 struct Connected {
   FileDescriptor socket;
-  int error = 0;  // as Verdict::error
+  int error = 0;  // as WayVerdict::error
   Clock::duration took{};
 };
 
@@ -118,7 +118,7 @@ Connected connect_as_doctor(const SocketAddress& address, const SocketAddress& f
   bool connected = false;
   while (!attempt.ended()) {
     if (!wait_for(attempt.descriptor(), attempt.events(), begun + kToConnect)) {
-      c.error = connected ? Verdict::kStranger : ETIMEDOUT;
+      c.error = connected ? WayVerdict::kStranger : ETIMEDOUT;
       return c;
     }
     attempt.step();
@@ -131,7 +131,7 @@ Connected connect_as_doctor(const SocketAddress& address, const SocketAddress& f
     c.socket = std::move(attempt.socket());
   } else {
     const bool reached = attempt.reason() != Introduction::Reason::unreachable;
-    c.error = reached ? Verdict::kStranger : attempt.error();
+    c.error = reached ? WayVerdict::kStranger : attempt.error();
   }
   return c;
 }
@@ -185,10 +185,10 @@ std::string advice_for(int error, const std::string& of) {
           "{} is down, or a firewall drops what comes: it must let this host connect to all ports "
           "of the TUTTI_PORTS there",
           of);
-    case Verdict::kStranger:
+    case WayVerdict::kStranger:
       return fmt::format("another program has that port, or another version of Tutti runs on {}",
                          of);
-    case Verdict::kOtherAddress:
+    case WayVerdict::kOtherAddress:
       return "addresses are translated (NAT) in between; ranks need addresses by which all hosts "
              "reach each other: TUTTI_SOCKET_IFNAME and TUTTI_ADDRESS choose them";
     default:
@@ -197,8 +197,8 @@ std::string advice_for(int error, const std::string& of) {
 }
 
 std::string text_of(int error) {
-  if (error == Verdict::kStranger) return "what answers is not `tutti doctor`";
-  if (error == Verdict::kOtherAddress) return "it is seen at another address";
+  if (error == WayVerdict::kStranger) return "what answers is not `tutti doctor`";
+  if (error == WayVerdict::kOtherAddress) return "it is seen at another address";
   return std::strerror(error);
 }
 
@@ -256,7 +256,7 @@ void test_way_to(DoctorReport& report, const std::string& to) {
   // It connects back now; and says on the first connection what has come of it.
   const Deadline last = Clock::now() + 2 * kToConnect;
   const FileDescriptor visitor = admit(back, way.socket.fd(), last);
-  Verdict verdict;
+  WayVerdict verdict;
   if (read_exactly(way.socket, wire::writable_bytes_of(verdict), last) != IoResult::done) {
     return report.bad("from it", "it does not say what has come of it");
   }
@@ -270,7 +270,7 @@ void test_way_to(DoctorReport& report, const std::string& to) {
     report.bad("from it",
                fmt::format("no connection to {}: {}{}", to_string(bound_address(back)),
                            text_of(verdict.error),
-                           verdict.error == Verdict::kOtherAddress && seen
+                           verdict.error == WayVerdict::kOtherAddress && seen
                                ? fmt::format(" ({})", host_text(*seen))
                                : ""),
                verdict.error == ECONNREFUSED || verdict.error == ETIMEDOUT
@@ -314,10 +314,10 @@ void await_way_test(DoctorReport& report, std::uint16_t port, std::chrono::nanos
   if (result == IoResult::timed_out) return say_large_messages_fail(report);
   report.good("1 MiB there and back", "arrived");
 
-  Verdict verdict;
+  WayVerdict verdict;
   verdict.seen = wire::endpoint_of(seen);
   if (!same_host(*back, seen)) {
-    verdict.error = Verdict::kOtherAddress;
+    verdict.error = WayVerdict::kOtherAddress;
   } else {
     const Connected way = connect_as_doctor(*back, own);
     verdict.error = way.error;
@@ -328,7 +328,7 @@ void await_way_test(DoctorReport& report, std::uint16_t port, std::chrono::nanos
     report.good("to it",
                 fmt::format("connected to {} in {}", to_string(*back),
                             milliseconds(std::chrono::microseconds(verdict.microseconds))));
-  } else if (verdict.error == Verdict::kOtherAddress) {
+  } else if (verdict.error == WayVerdict::kOtherAddress) {
     report.bad(
         "to it",
         fmt::format("it calls itself {}, but comes from {}", host_text(*back), host_text(seen)),
