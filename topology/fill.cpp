@@ -90,7 +90,8 @@ std::string unlinked_gpus(const Graph& graph) {
       if (!alone) ++whole[part ? above : gpu];
     }
     if (whole.size() < 2) continue;
-    for (const auto& [device, gpus] : whole) {
+    for (const auto& [node, gpus] : whole) {
+      const int device = node;  // clang's lambdas do not take bindings
       const GpuModel* model = find_gpu_model(graph.node(device).model);
       // Of some the architecture alone is known.
       if (model == nullptr) model = gpu_model_named(graph.node(device).model);
