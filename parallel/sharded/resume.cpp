@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "parallel/agreement.h"
 #include "parallel/optimizer/kernels.h"
+#include "parallel/sharded/misused.h"
 #include "parallel/sharded/sharded.h"
 
 namespace tutti::parallel {
@@ -34,10 +35,10 @@ void ShardedDataParallel::load(ParameterId id, const void* values) {
 void ShardedDataParallel::load_state(ParameterId id, std::size_t i, const void* values) {
   const Shard mine = shard(id);
   if (i >= states()) {
-    throw Error(ErrorCode::invalid_usage,
-                fmt::format("load_state() of state {} of parameter '{}': there are {}; prepare() "
-                            "makes those of an optimizer",
-                            i, state_.units[id.unit].unit.parameters[id.parameter].name, states()));
+    misused(
+        fmt::format("load_state() of state {} of parameter '{}': there are {}; prepare() "
+                    "makes those of an optimizer",
+                    i, state_.units[id.unit].unit.parameters[id.parameter].name, states()));
   }
   if (mine.count > 0) take(mine, mine.state[i], values);
 }
@@ -57,10 +58,10 @@ void ShardedDataParallel::prepare(const Optimizer& optimizer) {
     state_.make_optimizer_state(optimizer.states());
     prepared_ = true;
   } else if (optimizer.states() != states()) {
-    throw Error(ErrorCode::invalid_usage,
-                fmt::format("{} keeps {} numbers for each parameter, the optimizer before it {}: "
-                            "an engine keeps to one optimizer",
-                            optimizer.name(), optimizer.states(), states()));
+    misused(
+        fmt::format("{} keeps {} numbers for each parameter, the optimizer before it {}: "
+                    "an engine keeps to one optimizer",
+                    optimizer.name(), optimizer.states(), states()));
   }
 }
 
@@ -113,9 +114,8 @@ void ShardedDataParallel::gather(std::size_t unit, Kept what, void* to) {
   const std::size_t state = static_cast<std::size_t>(what) - 1;
   const bool there = what == Kept::parameters || state < states();
   if (unit >= units() || !there) {
-    throw Error(ErrorCode::invalid_usage,
-                fmt::format("gather({}, {}): there are {} units and {} states of the optimizer",
-                            unit, static_cast<int>(what), units(), states()));
+    misused(fmt::format("gather({}, {}): there are {} units and {} states of the optimizer", unit,
+                        static_cast<int>(what), units(), states()));
   }
   UnitState& u = state_.units[unit];
   const DataType type = state_.policy.precision.master;

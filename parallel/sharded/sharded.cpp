@@ -7,6 +7,7 @@
 
 #include "parallel/agreement.h"
 #include "parallel/sharded/declare.h"
+#include "parallel/sharded/misused.h"
 
 namespace tutti::parallel {
 namespace {
@@ -23,8 +24,6 @@ std::vector<Unit> agreed(std::vector<Unit> units, const Policy& policy, const Sh
   agree_on_declarations(roll_call, units, policy, axes);
   return units;
 }
-
-[[noreturn]] void misused(const std::string& why) { throw Error(ErrorCode::invalid_usage, why); }
 
 const char* word(Use use) {
   switch (use) {

@@ -8,16 +8,13 @@
 #include "core/convert.h"
 #include "parallel/gradient_norm.h"
 #include "parallel/optimizer/kernels.h"
+#include "parallel/sharded/misused.h"
 #include "parallel/sharded/sharded.h"
 
 namespace tutti::parallel {
 namespace {
 
 using Use = UnitState::Use;
-
-[[noreturn]] void refuse_update(const std::string& why) {
-  throw Error(ErrorCode::invalid_usage, why);
-}
 
 // A gradient that is not finite, as a number that is larger than 0.
 constexpr int kUnitBits = 20, kParameterBits = 24;
@@ -30,8 +27,7 @@ constexpr std::uint64_t low(std::uint64_t value, int bits) {
 void ShardedDataParallel::nothing_in_use(const char* call) const {
   if (disagreement_) throw *disagreement_;
   for (const UnitState& u : state_.units) {
-    if (u.use != Use::none)
-      refuse_update(fmt::format("{} while unit '{}' is in use", call, u.unit.name));
+    if (u.use != Use::none) misused(fmt::format("{} while unit '{}' is in use", call, u.unit.name));
   }
 }
 
@@ -82,7 +78,7 @@ void ShardedDataParallel::finish_backward() {
 }
 
 double ShardedDataParallel::gradient_norm(std::span<Axis* const> also) {
-  if (!finished_) refuse_update("the norm of gradients before finish_backward()");
+  if (!finished_) misused("the norm of gradients before finish_backward()");
   const DataType type = state_.policy.precision.reduce;
   double squares = 0;
   for (const UnitState& u : state_.units) {
@@ -99,7 +95,7 @@ double ShardedDataParallel::gradient_norm(std::span<Axis* const> also) {
 }
 
 double ShardedDataParallel::clip_gradients(double most, std::span<Axis* const> also) {
-  if (!(most >= 0)) refuse_update(fmt::format("gradients are clipped to a norm of {}", most));
+  if (!(most >= 0)) misused(fmt::format("gradients are clipped to a norm of {}", most));
   const double norm = gradient_norm(also);
   gradient_scale_ = norm > most ? most / norm : 1;
   return norm;
@@ -108,10 +104,10 @@ double ShardedDataParallel::clip_gradients(double most, std::span<Axis* const> a
 void ShardedDataParallel::step(const Optimizer& optimizer) {
   nothing_in_use("step()");
   optimizer.check_options();
-  if (!finished_) refuse_update("step() before finish_backward()");
+  if (!finished_) misused("step() before finish_backward()");
   for (const UnitState& u : state_.units) {
     if (u.unread) {
-      refuse_update(
+      misused(
           fmt::format("step(): gradients of unit '{}' were not reduced, as synchronise(false) "
                       "held in its last backward",
                       u.unit.name));

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/comm/number_calls.h"
 #include "tests/support/clean_environment.h"
 #include "tests/support/thread_ranks.h"
 
@@ -18,9 +19,12 @@ namespace tutti {
 namespace {
 
 using namespace std::chrono_literals;
+using test::all_reduce;
 using test::error_of;
+using test::Numbers;
+using test::receive;
 using test::run_thread_ranks;
-using Numbers = std::vector<std::int64_t>;
+using test::send;
 
 constexpr std::size_t kLong = 300'000;  // more than the slots of a link hold
 
@@ -38,22 +42,6 @@ Numbers sum_of(int ranks, std::size_t count) {
   }
   return x;
 }
-
-Call all_reduce(Numbers& x) {
-  return {Collective::all_reduce, x.data(), x.data(), x.size(), DataType::int64};
-}
-
-Call message(Numbers& x, int peer, bool sends) {
-  return {.collective = Collective::send_recv,
-          .in = sends ? x.data() : nullptr,
-          .out = sends ? nullptr : x.data(),
-          .count = x.size(),
-          .type = DataType::int64,
-          .peer = peer,
-          .sends = sends};
-}
-Call send(Numbers& x, int peer) { return message(x, peer, true); }
-Call receive(Numbers& x, int peer) { return message(x, peer, false); }
 
 Options impatient() {
   Options options;

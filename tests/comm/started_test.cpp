@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "core/memory.h"
+#include "tests/comm/number_calls.h"
 #include "tests/support/clean_environment.h"
 #include "tests/support/processes.h"
 #include "tests/support/thread_ranks.h"
@@ -28,29 +29,16 @@ namespace {
 
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
+using test::all_reduce;
 using test::error_of;
+using test::Numbers;
+using test::receive;
 using test::run_thread_ranks;
-using Numbers = std::vector<std::int64_t>;
-
-Call all_reduce(Numbers& x) {
-  return {Collective::all_reduce, x.data(), x.data(), x.size(), DataType::int64};
-}
+using test::send;
 
 Call broadcast(Numbers& x, int root) {
   return {Collective::broadcast, x.data(), x.data(), x.size(), DataType::int64, {}, root};
 }
-
-Call message(Numbers& x, int peer, bool sends) {
-  return {.collective = Collective::send_recv,
-          .in = sends ? x.data() : nullptr,
-          .out = sends ? nullptr : x.data(),
-          .count = x.size(),
-          .type = DataType::int64,
-          .peer = peer,
-          .sends = sends};
-}
-Call send(Numbers& x, int peer) { return message(x, peer, true); }
-Call receive(Numbers& x, int peer) { return message(x, peer, false); }
 
 const Call barrier{.collective = Collective::barrier};
 
