@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
@@ -81,13 +80,12 @@ SocketAddress resolve(const std::string& text) {
     port = host.substr(host.find(':') + 1);
     host = host.substr(0, host.find(':'));
   }
-  std::uint16_t number = usual_port();
-  const auto [end, wrong] = std::from_chars(port.data(), port.data() + port.size(), number);
-  if (host.empty() || (!port.empty() && (wrong != std::errc{} || end != port.end() || number == 0)))
+  const std::optional<std::uint16_t> number = port.empty() ? usual_port() : port_from(port);
+  if (host.empty() || !number)
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("--to {}: expected HOST or HOST:PORT, such as node2:20000", text));
   const std::string name(host);
-  if (const auto literal = parse_address(name, number)) return *literal;
+  if (const auto literal = parse_address(name, *number)) return *literal;
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* list = nullptr;
@@ -100,7 +98,7 @@ SocketAddress resolve(const std::string& text) {
   SocketAddress address;
   address.length = list->ai_addrlen;
   std::memcpy(&address.storage, list->ai_addr, list->ai_addrlen);
-  return with_port(address, number);
+  return with_port(address, *number);
 }
 
 // --- Connecting ----------------------------------------------------------------------------------

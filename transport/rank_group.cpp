@@ -19,8 +19,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Those of this process that are complete, by their ranks' peers, as threads that are ranks have
-/// one each; those without another rank of this process also by that.
+/// Those of this process that are complete, by their ranks' HostPeers, of which threads that are
+/// ranks have one each; those without another rank of this process also by that.
 struct Groups {
   std::mutex mutex;
   std::unordered_map<const HostPeers*, std::vector<RankGroup*>> by_host_peers;
@@ -429,7 +429,7 @@ void RankGroup::say_waiting(std::string_view doing) {
   const auto mine = g.by_host_peers.find(host_peers_.get());
   if (mine != g.by_host_peers.end()) std::ranges::for_each(mine->second, tell);
   if (!alone_in_process_) return;
-  // Other peers of a process have the same rank where it is the only one.
+  // Other HostPeers of a process have the same rank where it is the only one.
   for (RankGroup* other : g.alone) {
     if (other->host_peers_ != host_peers_) tell(other);
   }

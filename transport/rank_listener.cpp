@@ -7,15 +7,12 @@
 #include <atomic>
 #include <cerrno>
 #include <charconv>
-#include <optional>
-#include <string_view>
 
 #include "core/error.h"
 #include "core/settings.h"
 #include "transport/tcp_socket.h"
 
 namespace tutti {
-namespace {
 
 std::optional<std::uint16_t> port_from(std::string_view text) {
   std::uint16_t port = 0;
@@ -23,8 +20,6 @@ std::optional<std::uint16_t> port_from(std::string_view text) {
   if (error != std::errc{} || end != text.data() + text.size() || port == 0) return std::nullopt;
   return port;
 }
-
-}  // namespace
 
 PortRange port_range() {
   const std::string text = setting_text("TUTTI_PORTS");

@@ -3,11 +3,16 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "transport/socket.h"
 
 namespace tutti {
+
+/// All of `text` as the number of a port, from 1 to 65535.
+std::optional<std::uint16_t> port_from(std::string_view text);
 
 /// The ports of TUTTI_PORTS; 0 to 0: any. Throws Error(invalid_argument).
 struct PortRange {

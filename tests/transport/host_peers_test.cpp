@@ -36,7 +36,7 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-class HostPeersOf : public testing::Test {
+class RanksOfAHost : public testing::Test {
  protected:
   void SetUp() override {
     setenv("TUTTI_APART", "1", 1);
@@ -106,7 +106,7 @@ class HostPeersOf : public testing::Test {
   std::vector<std::optional<Error>> errors_;
 };
 
-TEST_F(HostPeersOf, ConnectEachToEach) {
+TEST_F(RanksOfAHost, ConnectEachToEach) {
   for (const int count : {2, 3, 40}) {
     peers_.clear();
     addresses_.clear();
@@ -117,7 +117,7 @@ TEST_F(HostPeersOf, ConnectEachToEach) {
   }
 }
 
-TEST_F(HostPeersOf, HearWhoRefusesACommunicatorAndBecauseOfWhom) {
+TEST_F(RanksOfAHost, HearWhoRefusesACommunicatorAndBecauseOfWhom) {
   make(3);
   side_by_side([&](int r) { connect(r, secret_, 20s); });
   expect_connected();
@@ -132,7 +132,7 @@ TEST_F(HostPeersOf, HearWhoRefusesACommunicatorAndBecauseOfWhom) {
   }
 }
 
-TEST_F(HostPeersOf, NameTheRanksThatDoNotCome) {
+TEST_F(RanksOfAHost, NameTheRanksThatDoNotCome) {
   make(4);
   const auto start = Clock::now();
   side_by_side([&](int r) {
@@ -147,7 +147,7 @@ TEST_F(HostPeersOf, NameTheRanksThatDoNotCome) {
   }
 }
 
-TEST_F(HostPeersOf, ARankWithAnotherSecretIsNotLetIn) {
+TEST_F(RanksOfAHost, ARankWithAnotherSecretIsNotLetIn) {
   make(3);
   wire::Bytes32 other = secret_;
   other[31] ^= std::byte{1};
@@ -157,7 +157,7 @@ TEST_F(HostPeersOf, ARankWithAnotherSecretIsNotLetIn) {
   EXPECT_EQ(errors_[1]->rank(), 2);
 }
 
-TEST_F(HostPeersOf, AReplayedGreetingIsRefused) {
+TEST_F(RanksOfAHost, AReplayedGreetingIsRefused) {
   make(3);
   std::vector<std::thread> honest;
   for (const int r : {0, 1}) honest.emplace_back([this, r] { connect(r, secret_, 20s); });
@@ -216,7 +216,7 @@ int mapped_windows() {
   return found;
 }
 
-TEST_F(HostPeersOf, AWindowThatIsFreedLeavesItsAddressesToWhoeverHoldsIt) {
+TEST_F(RanksOfAHost, AWindowThatIsFreedLeavesItsAddressesToWhoeverHoldsIt) {
   constexpr std::size_t kBytes = std::size_t{1} << 20;
   make(2);
   side_by_side([&](int r) { connect(r, secret_, 20s); });
@@ -252,7 +252,7 @@ TEST_F(HostPeersOf, AWindowThatIsFreedLeavesItsAddressesToWhoeverHoldsIt) {
   }
 }
 
-TEST_F(HostPeersOf, StrangersDoNotHoldThemUp) {
+TEST_F(RanksOfAHost, StrangersDoNotHoldThemUp) {
   make(6);
   std::atomic<bool> over{false};
   std::atomic<int> visits{0};
