@@ -99,6 +99,9 @@ void UcxWorker::stop() {
   if (stopped_) return;
   stopped_ = true;
   reactor_.forget(*this);
+  // The reactor listens no more; else the next poll() would have it serve this worker again.
+  const std::lock_guard lock(mutex_);
+  listening_ = false;
 }
 
 void UcxWorker::close_down() {
