@@ -210,12 +210,15 @@ bool Cluster::rings_are_linked() const {
   });
 }
 
-double Cluster::latency(Protocol p, Way way, double bytes) const {
-  const double us = constants_.message(p, way);
-  if (way != Way::network) return us;
+Scenario::Route Cluster::delay(Protocol p, Way way) const {
+  Scenario::Route route;
+  route.latency = constants_.message(p, way);
+  if (way != Way::network) return route;
+  route.latency += network_.latency;
   // Whoever drives the network passes whole slices on.
-  const double held = p == Protocol::simple ? std::min(bytes, constants_.slice * 1024) : 0;
-  return us + network_.latency + held / (port_rate_ * 1000);
+  if (p == Protocol::simple) route.slice = constants_.slice * 1024;
+  route.slice_rate = port_rate_ * 1000;
+  return route;
 }
 
 double Cluster::data_rate(std::size_t link, Protocol p) const {

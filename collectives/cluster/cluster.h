@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "collectives/cluster/constants.h"
+#include "collectives/model/simulate.h"
 #include "topology/graph.h"
 #include "topology/network.h"
 
@@ -42,8 +43,8 @@ class Cluster {
   /// Between GPUs of a host, and from one on a host to one on another.
   const Route& inside(int from, int to) const { return inside_[at(from, to)]; }
   Route across(int from, int to) const;
-  /// us from the end of sending a message to its being seen.
-  double latency(Protocol p, Way way, double bytes) const;
+  /// us from the end of sending a message to its being seen, as a route without links.
+  Scenario::Route delay(Protocol p, Way way) const;
   /// LL128 where rings stay on links of the GPUs' own.
   bool possible(Protocol p) const;
   /// Whether such links join each two GPUs of a host.

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "collectives/cluster/prepared.h"
+#include "collectives/cluster/scenario.h"
 #include "core/error.h"
 
 namespace tutti::cluster {
@@ -95,21 +95,18 @@ double time_of(const Cluster& c, const PartOf& part, double block, Protocol prot
 double least_time(const Cluster& c, const PartOf& part, double block) {
   SimulateOptions o;
   o.block_bytes = block;
-  const PreparedPlan plan = prepare(c, part, o);
-  std::vector<double> chunks(plan.rates.size());
-  for (const PreparedStep& s : plan.steps) {
-    for (std::uint32_t i = 0; i < s.sends; ++i) {
-      const int route = plan.ends[s.first + s.sources + i].route;
-      if (route < 0) continue;
-      for (const int l : plan.routes[static_cast<std::size_t>(route)].links) {
-        chunks[static_cast<std::size_t>(l)] += static_cast<double>(s.chunks);
+  const Scenario s = scenario_of(c, part, o).scenario;
+  std::vector<double> moved(s.rates.size());
+  for (const Scenario::Step& step : s.steps) {
+    for (std::uint32_t i = 0; i < step.sends; ++i) {
+      const int route = s.ends[step.first + step.sources + i].route;
+      for (const int l : s.routes[static_cast<std::size_t>(route)].links) {
+        moved[static_cast<std::size_t>(l)] += s.costs[step.cost].bytes;
       }
     }
   }
   double us = 0;
-  for (std::size_t l = 0; l < chunks.size(); ++l) {
-    us = std::max(us, chunks[l] * block / plan.rates[l]);
-  }
+  for (std::size_t l = 0; l < moved.size(); ++l) us = std::max(us, moved[l] / s.rates[l]);
   return us;
 }
 

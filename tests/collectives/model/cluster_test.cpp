@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "collectives/algorithms.h"
-#include "collectives/cluster/fair_share.h"
+#include "collectives/model/fair_share.h"
 #include "collectives/cluster/parts.h"
 #include "collectives/cluster/predict.h"
 #include "collectives/draw/run.h"

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "collectives/model/choose.h"
-#include "collectives/model/simulate.h"
+#include "collectives/model/host_scenario.h"
 #include "collectives/needs.h"
 #include "collectives/text/text.h"
 #include "collectives/verify.h"

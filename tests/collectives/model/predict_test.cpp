@@ -10,7 +10,7 @@
 
 #include "collectives/execute/host/write_trial.h"
 #include "collectives/model/choose.h"
-#include "collectives/model/simulate.h"
+#include "collectives/model/host_scenario.h"
 
 namespace tutti {
 namespace {
