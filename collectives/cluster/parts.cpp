@@ -1,32 +1,23 @@
 // See parts.h.
 #include "collectives/cluster/parts.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 
 #include "collectives/cluster/scenario.h"
-#include "core/error.h"
 
 namespace tutti::cluster {
 
-Parts::Parts(const Cluster& c, Collective collective, std::string_view algorithm,
-             const Orders& orders)
-    : algorithm_(find_algorithm(collective, algorithm)) {
-  if (algorithm_ == nullptr) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("{} has no algorithm '{}'; `tutti plan list` says which there are",
-                            name(collective), algorithm));
-  }
+Parts::Parts(const Cluster& c, const Algorithm& algorithm, const Orders& orders)
+    : algorithm_(algorithm) {
   const int k = c.ranks_of_a_host();
-  request_.collective = collective;
+  request_.collective = algorithm.collective;
   request_.ranks = c.ranks();
   request_.scales = false;
   if (c.hosts() > 1 && k > 1) request_.group = k;
   if (c.ranks() == 1) return;
   for (const auto& order : orders) {
-    if (!algorithm_->lanes && !lanes_.empty()) break;
+    if (!algorithm_.lanes && !lanes_.empty()) break;
     std::vector<int> ranks;
     for (int h = 0; h < c.hosts(); ++h) {
       for (const int i : order) ranks.push_back(h * k + i);
@@ -36,9 +27,9 @@ Parts::Parts(const Cluster& c, Collective collective, std::string_view algorithm
 }
 
 RankPlan Parts::operator()(int rank) const {
-  if (lanes_.empty()) return algorithm_->generate(request_, rank);
-  if (lanes_.size() == 1) return generate(*algorithm_, request_, rank, lanes_.front());
-  return generate(*algorithm_, request_, rank, lanes_);
+  if (lanes_.empty()) return algorithm_.generate(request_, rank);
+  if (lanes_.size() == 1) return generate(algorithm_, request_, rank, lanes_.front());
+  return generate(algorithm_, request_, rank, lanes_);
 }
 
 double block_of(Collective collective, double bytes, int ranks) {
@@ -66,7 +57,7 @@ bool is_chain(const RankPlan& plan) {
 
 }  // namespace
 
-double time_of(const Cluster& c, const PartOf& part, double block, Protocol protocol, int tiles,
+double time_of(const Cluster& c, const PartOf& part, double block, GpuProtocol protocol, int tiles,
                bool at_once) {
   const bool chain = tiles > kSimulatedTiles && is_chain(part(0)) && is_chain(part(c.ranks() / 2));
   const int together = chain ? kTilesOfChains : kSimulatedTiles;

@@ -17,7 +17,7 @@ struct ClusterScenario {
   int unit = 1;       // hosts that are looked at
   Scenario scenario;  // in us, bytes of data, and bytes per us
   std::vector<OfWorker> workers;
-  std::vector<Way> ways;           // by route
+  std::vector<GpuWay> ways;        // by route
   std::vector<std::string> names;  // of links, for pictures
 };
 

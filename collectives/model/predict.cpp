@@ -151,6 +151,7 @@ Platform gpu_platform(int ranks) {
 
 Prediction predict(const Algorithm& algorithm, const Workload& workload, const Platform& p) {
   Prediction result;
+  result.algorithm = &algorithm;
   if (algorithm.windows && workload.access == Access::none) return result;
   PlanRequest request;
   request.collective = workload.collective;
