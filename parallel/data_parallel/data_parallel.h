@@ -32,7 +32,7 @@
 #include <vector>
 
 #include "../axis.h"
-#include "../buffer.h"
+#include "../memory_pool.h"
 #include "buckets.h"
 #include "policy.h"
 #include "reduction.h"
@@ -145,7 +145,7 @@ class DataParallel {
   Axis& axis_;
   const std::vector<Parameter> parameters_;
   const DataParallelPolicy policy_;
-  const std::shared_ptr<MemoryUse> memory_ = std::make_shared<MemoryUse>();
+  const std::shared_ptr<MemoryPool> memory_ = std::make_shared<MemoryPool>();
   BucketLayout layout_;
   std::shared_ptr<Buffer> flat_;
   std::unique_ptr<Reduction> reduction_;

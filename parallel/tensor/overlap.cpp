@@ -144,10 +144,10 @@ void reduce_scatter_rows(Axis& axis, const Rows& rows, void* out, std::byte* buf
   }
 }
 
-std::byte* grown(Buffer& buffer, std::size_t bytes, MemoryUse& use) {
+std::byte* grown(Buffer& buffer, std::size_t bytes, MemoryPool& memory) {
   if (buffer.size() < bytes) {
-    buffer = Buffer();  // before the next one is there
-    buffer = Buffer(bytes, use);
+    buffer.reset();  // before the next one is there
+    buffer = memory.zeros(bytes);
   }
   return buffer.data();
 }

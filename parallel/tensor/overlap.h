@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "parallel/axis.h"
-#include "parallel/buffer.h"
+#include "parallel/memory_pool.h"
 
 namespace tutti::parallel::tensor {
 
@@ -66,7 +66,7 @@ void reduce_scatter_rows(
     const std::function<void(void* rows, std::size_t first, std::size_t count)>& make);
 
 /// At least so large; what it had is lost.
-std::byte* grown(Buffer& buffer, std::size_t bytes, MemoryUse& use);
+std::byte* grown(Buffer& buffer, std::size_t bytes, MemoryPool& memory);
 
 /// Adds `bias` to each row.
 void add_to_rows(const Rows& rows, std::size_t count, const void* bias, void* matrix);

@@ -15,7 +15,6 @@
 
 #include "parallel/agreement.h"
 #include "parallel/mesh.h"
-#include "parallel/roll_call.h"
 #include "parallel/throttled_axis.h"
 #include "tests/support/thread_ranks.h"
 
@@ -112,7 +111,7 @@ TEST(MeshShapes, FormTheGroupsOfEverySetOfDimensions) {
           }
           const std::vector<int> group = shape.group(r, names);
           ASSERT_EQ(group, expected) << shape.text() << ", rank " << r << ", set " << set;
-          const MeshShape::Place place = shape.place(r, names);
+          const MeshShape::GroupRank place = shape.group_rank(r, names);
           ASSERT_LT(static_cast<std::size_t>(place.rank), group.size());
           ASSERT_EQ(group[static_cast<std::size_t>(place.rank)], r);
           ASSERT_LT(static_cast<std::size_t>(place.group), groups.size());
@@ -252,7 +251,7 @@ TEST(Meshes, CountRanksInErrors) {
           << differs.what();
     }
     // Of both axes at once, as a mesh of replicas and shards is.
-    RollCall all(tp, &pp);
+    Agreement all(tp, &pp);
     EXPECT_EQ(all.world_rank(all.rank()), world.rank());
     EXPECT_EQ(all.name(3), "rank 3");
     const Error of_all = error_of([&] { agree(all, "this", {&line, 1}); });
@@ -324,7 +323,7 @@ TEST(Agreements, NameTheFirstLineThatDiffersAndTheRank) {
 TEST(Agreements, ARefusalOfOneRankIsEverybodys) {
   run_thread_ranks(4, [](Communicator& world) {
     Mesh mesh(world, {{"pp", 2}, {"tp", 2}});
-    RollCall all(mesh.axis("tp"), &mesh.axis("pp"));
+    Agreement all(mesh.axis("tp"), &mesh.axis("pp"));
     const auto told = [&](int first_refused) {
       return error_of([&] {
         together(all, "this", [&] {
