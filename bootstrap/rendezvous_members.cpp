@@ -18,7 +18,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kPatience = 5s;  // for a hello, and for a rank to leave that was told of a failure
+constexpr auto kMemberPatience =
+    5s;  // for a hello, and for a rank to leave that was told of a failure
 
 }  // namespace
 
@@ -121,7 +122,7 @@ void RendezvousMembers::answer(std::uint64_t who, const Error& error, Clock::tim
 void RendezvousMembers::expire(Clock::time_point now) {
   if (hurried_ == 0) return;
   for (auto member = members_.begin(); member != members_.end();) {
-    const bool late = member->second->hurried() && now - member->second->since > kPatience;
+    const bool late = member->second->hurried() && now - member->second->since > kMemberPatience;
     hurried_ -= late;
     member = late ? members_.erase(member) : std::next(member);
   }

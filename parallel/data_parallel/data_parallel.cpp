@@ -230,10 +230,6 @@ void DataParallel::broadcast_parameters(std::span<void* const> pointers, int roo
   broadcast_all(axis_, memory, root);
 }
 
-void DataParallel::broadcast_buffers(std::span<const std::span<std::byte>> buffers, int root) {
-  broadcast_all(axis_, buffers, root);
-}
-
 DataParallel::Statistics DataParallel::statistics() const {
   Statistics result = statistics_;
   result.buckets = layout_.buckets.size();

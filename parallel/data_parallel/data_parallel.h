@@ -96,10 +96,8 @@ class DataParallel {
   /// all ranks.
   int first_with_data() const;
 
-  /// Collective: parameters, in their order, or any memory of the same sizes on all ranks (buffers
-  /// of the model), become those of `root`.
+  /// Collective: parameters, in their order, become those of `root`.
   void broadcast_parameters(std::span<void* const> pointers, int root = 0);
-  void broadcast_buffers(std::span<const std::span<std::byte>> buffers, int root = 0);
 
   struct Statistics {
     std::uint64_t steps = 0;             // that were averaged
