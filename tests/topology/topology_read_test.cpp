@@ -10,6 +10,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "tests/support/contains.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/topology/topology_texts.h"
 #include "topology/cpu_mask.h"
@@ -40,14 +41,14 @@ TEST(Masks, AreReadAndWritten) {
 }
 
 TEST(Bad, TextsAreRefusedWithTheirLine) {
-  EXPECT_SAYS(refusal(""), "is empty");
-  EXPECT_SAYS(refusal("hello"), "sample:1");
-  EXPECT_SAYS(refusal("<system version=\"1\">\n<cpu\n"), "sample:");
-  EXPECT_SAYS(refusal("<a/>"), "expected <system>, found <a>");
-  EXPECT_SAYS(refusal("<!-- only this -->"), "expected an element");
-  EXPECT_SAYS(refusal("\n\n<system version=\"1\"/>"), "sample:3: expected <cpu>");
-  EXPECT_SAYS(refusal("<topology version=\"2.0\"/>"), "Machine");
-  EXPECT_SAYS(refusal(std::string("<system>\0</system>", 18)), "binary");
+  EXPECT_CONTAINS(refusal(""), "is empty");
+  EXPECT_CONTAINS(refusal("hello"), "sample:1");
+  EXPECT_CONTAINS(refusal("<system version=\"1\">\n<cpu\n"), "sample:");
+  EXPECT_CONTAINS(refusal("<a/>"), "expected <system>, found <a>");
+  EXPECT_CONTAINS(refusal("<!-- only this -->"), "expected an element");
+  EXPECT_CONTAINS(refusal("\n\n<system version=\"1\"/>"), "sample:3: expected <cpu>");
+  EXPECT_CONTAINS(refusal("<topology version=\"2.0\"/>"), "Machine");
+  EXPECT_CONTAINS(refusal(std::string("<system>\0</system>", 18)), "binary");
 }
 
 TEST(Bad, BombsAndTowersAreRefused) {
@@ -57,12 +58,12 @@ TEST(Bad, BombsAndTowersAreRefused) {
                         i == 1 ? "" : std::to_string(i - 1));
   }
   bomb += "]>\n<system version=\"1\"><cpu numaid=\"&lol9;\"/></system>";
-  EXPECT_SAYS(refusal(bomb), "entities");
+  EXPECT_CONTAINS(refusal(bomb), "entities");
   std::string tower = "<system version=\"1\"><cpu numaid=\"0\">";
   for (int i = 0; i < 100'000; ++i) tower += "<pci busid=\"0000:01:00.0\">";
   EXPECT_NE(refusal(tower), "");  // not closed
   for (int i = 0; i < 100'000; ++i) tower += "</pci>";
-  EXPECT_SAYS(refusal(tower + "</cpu></system>"), "in each other");
+  EXPECT_CONTAINS(refusal(tower + "</cpu></system>"), "in each other");
 }
 
 TEST(Bad, ManyElementsAreNoReasonToStop) {
@@ -108,17 +109,17 @@ TEST(Bad, FilesThatAreNoneAreRefused) {
     }
     return "";
   };
-  EXPECT_SAYS(refused(folder.path() + "/none"), "cannot open");
-  EXPECT_SAYS(refused(folder.path()), "neither sys/");
-  EXPECT_SAYS(refused("/dev/zero"), "no regular file");
+  EXPECT_CONTAINS(refused(folder.path() + "/none"), "cannot open");
+  EXPECT_CONTAINS(refused(folder.path()), "neither sys/");
+  EXPECT_CONTAINS(refused("/dev/zero"), "no regular file");
   const std::string pipe = folder.path() + "/pipe";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
-  EXPECT_SAYS(refused(pipe), "no regular file");
+  EXPECT_CONTAINS(refused(pipe), "no regular file");
   const std::string large = folder.path() + "/large";
   const int fd = open(large.c_str(), O_CREAT | O_WRONLY, 0600);
   ASSERT_EQ(ftruncate(fd, 100 << 20), 0);
   close(fd);
-  EXPECT_SAYS(refused(large), "MiB");
+  EXPECT_CONTAINS(refused(large), "MiB");
 }
 
 TEST(Bad, ValuesAreNamedAndLeftOut) {
@@ -131,7 +132,7 @@ TEST(Bad, ValuesAreNamedAndLeftOut) {
   for (const Doubt& d : g.doubts) all += d.what + "\n";
   for (const char* part : {"version 7", "numaid=\"x\"", "odd:2: busid=\"nowhere\"",
                            "link_speed=\"fast\"", "-4 lanes", "dev=\"99999999999\""}) {
-    EXPECT_SAYS(all, part);
+    EXPECT_CONTAINS(all, part);
   }
   EXPECT_EQ(g.gpus().size(), 1u);
 }

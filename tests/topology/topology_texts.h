@@ -10,8 +10,6 @@
 #include "topology/discover.h"
 #include "topology/show/text.h"
 
-#define EXPECT_SAYS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
-
 namespace tutti::topology {
 
 inline Graph graph_of_text(const std::string& text, Records* kept = nullptr) {

@@ -6,6 +6,7 @@
 #include <regex>
 #include <string>
 
+#include "tests/support/contains.h"
 #include "tests/topology/topology_texts.h"
 #include "topology/nics.h"
 #include "topology/read_nccl.h"
@@ -125,7 +126,7 @@ TEST(Nccl, GraphFilesAreReadAndAreNoMachine) {
   EXPECT_EQ(all.graphs[0].channels[0].nets, (std::vector<int>{5, 5}));
   EXPECT_DOUBLE_EQ(all.graphs[0].speed_intra, 40);
   ASSERT_EQ(all.doubts.size(), 1u);  // two channels were promised
-  EXPECT_SAYS(refusal("<graphs version=\"1\"/>"), "not a machine");
+  EXPECT_CONTAINS(refusal("<graphs version=\"1\"/>"), "not a machine");
 }
 
 TEST(Nccl, APortWithoutItsNumberGetsOneThatIsFree) {
@@ -134,8 +135,8 @@ TEST(Nccl, APortWithoutItsNumberGetsOneThatIsFree) {
   lost.replace(lost.find(number), number.size(), " speed=");
   const Graph g = graph_of_text(lost), whole = graph_of_text(kMesh);
   ASSERT_EQ(g.doubts.size(), 1u) << g.doubts.back().what;
-  EXPECT_SAYS(g.doubts[0].what, "mlx5_1");
-  EXPECT_SAYS(g.doubts[0].what, "has no dev");
+  EXPECT_CONTAINS(g.doubts[0].what, "mlx5_1");
+  EXPECT_CONTAINS(g.doubts[0].what, "has no dev");
   EXPECT_EQ(g.node(g.find("mlx5_1")).number, whole.node(whole.find("mlx5_1")).number);
 }
 
@@ -185,7 +186,7 @@ TEST(Hwloc, AGpuThatDoesNotSayWhatItIsIsOneByItsName) {
     lost.replace(lost.rfind(type), type.size(), value);
     const Graph g = graph_of_text(lost);
     ASSERT_EQ(g.doubts.size(), 1u) << g.doubts.back().what;
-    EXPECT_SAYS(g.doubts[0].what, "0000:04:00.0 has no pci_type");
+    EXPECT_CONTAINS(g.doubts[0].what, "0000:04:00.0 has no pci_type");
     EXPECT_EQ(near(g, "gpu0", "gpu1"), "NV2");
   }
   // Without an address, and with links that differ: it cannot be linked, and nothing breaks.
@@ -212,8 +213,8 @@ TEST(Hwloc, ANicThatDoesNotSayWhatItIsIsLikeAnother) {
     Records r;
     const Graph g = graph_of_text(lost, &r);
     ASSERT_EQ(g.doubts.size(), 1u) << g.doubts.back().what;
-    EXPECT_SAYS(g.doubts[0].what, "0000:81:00.0 has no pci_type");
-    EXPECT_SAYS(g.doubts[0].what, alone ? "mlx5_0 makes it a NIC" : "like 0000:82:00.0");
+    EXPECT_CONTAINS(g.doubts[0].what, "0000:81:00.0 has no pci_type");
+    EXPECT_CONTAINS(g.doubts[0].what, alone ? "mlx5_0 makes it a NIC" : "like 0000:82:00.0");
     ASSERT_GE(g.find("mlx5_0"), 0);
     const double bandwidth = g.link(g.out(g.find("mlx5_0")).back()).bandwidth;
     EXPECT_TRUE(alone || bandwidth >= 12) << bandwidth;
