@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tests/comm/number_calls.h"
-#include "tests/support/clean_environment.h"
+#include "tests/comm/started.h"
 #include "tests/support/thread_ranks.h"
 
 namespace tutti {
@@ -18,20 +18,15 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 using test::all_reduce;
+using test::barrier;
 using test::error_of;
 using test::Numbers;
 using test::receive;
 using test::run_thread_ranks;
 using test::send;
 
-const Call barrier{.collective = Collective::barrier};
-
-class Futures : public testing::TestWithParam<bool> {
- private:
-  Environment environment_{{{"TUTTI_APART", GetParam() ? "1" : "0"}}};
-};
-INSTANTIATE_TEST_SUITE_P(Ranks, Futures, testing::Bool(),
-                         [](const auto& of) { return of.param ? "apart" : "together"; });
+class Futures : public test::TogetherOrApart {};
+INSTANTIATE_TEST_SUITE_P(Ranks, Futures, testing::Bool(), test::together_or_apart);
 
 TEST_P(Futures, WaitingHasADeadlineAndMayGoOn) {
   std::latch waited(1);

@@ -1,22 +1,20 @@
 // What is started and not waited for: one thread of each rank runs it, for all communicators of
 // that rank, which do not hold each other up. The ranks are threads, once as they are and once as
 // if they were processes.
+#include "tests/comm/started.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <filesystem>
-#include <fstream>
 #include <latch>
 #include <optional>
-#include <string>
 #include <thread>
 #include <vector>
 
 #include "tests/comm/number_calls.h"
-#include "tests/support/clean_environment.h"
 #include "tests/support/thread_ranks.h"
 
 namespace tutti {
@@ -25,41 +23,17 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 using test::all_reduce;
+using test::barrier;
+using test::broadcast;
+using test::engine_threads;
 using test::Numbers;
+using test::parts_of;
 using test::receive;
 using test::run_thread_ranks;
 using test::send;
 
-Call broadcast(Numbers& x, int root) {
-  return {Collective::broadcast, x.data(), x.data(), x.size(), DataType::int64, {}, root};
-}
-
-const Call barrier{.collective = Collective::barrier};
-
-/// The names of this process's threads that run what was started.
-int engine_threads() {
-  int count = 0;
-  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
-    std::ifstream file(task.path() / "comm");
-    std::string name;
-    if (std::getline(file, name) && name == "tutti-progress") ++count;
-  }
-  return count;
-}
-
-/// Communicators of all ranks of `c`, made of it.
-std::vector<Communicator> parts_of(Communicator& c, int count) {
-  std::vector<Communicator> parts;
-  for (int i = 0; i < count; ++i) parts.push_back(c.split(0, c.rank()));
-  return parts;
-}
-
-class Started : public testing::TestWithParam<bool> {
- private:
-  Environment environment_{{{"TUTTI_APART", GetParam() ? "1" : "0"}}};
-};
-INSTANTIATE_TEST_SUITE_P(Ranks, Started, testing::Bool(),
-                         [](const auto& of) { return of.param ? "apart" : "together"; });
+class Started : public test::TogetherOrApart {};
+INSTANTIATE_TEST_SUITE_P(Ranks, Started, testing::Bool(), test::together_or_apart);
 
 // --- Order ---------------------------------------------------------------------------------------
 
