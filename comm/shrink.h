@@ -1,5 +1,5 @@
 // Before ranks that shrink() connect: they have to exclude the same ranks. Each says whom it
-// excludes where the others can read it (ControlBlock::shrinking), and waits until all that stay
+// excludes where the others can read it (ControlBlock::announced), and waits until all that stay
 // have said the same. Nothing else of the communicator is used, which may have failed.
 //
 // Each also says which ranks it has lost, and takes the others' word for that: whoever is lost to
