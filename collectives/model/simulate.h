@@ -9,15 +9,9 @@
 #include <cstdint>
 #include <vector>
 
-namespace tutti {
+#include "collectives/model/wires.h"
 
-/// What a message takes that goes by wires, besides its steps: the sender's core, the wire, and the
-/// receiver's core, which begins while it waits for the rest.
-struct MessageCost {
-  double send = 0, wire = 0, receive = 0;
-  double first = 1;  // the part that is sent before the wire begins
-  double last = 1;   // the part that is received after the wire has ended
-};
+namespace tutti {
 
 struct Scenario {
   static constexpr int kOwnCore = -1;
@@ -56,7 +50,7 @@ struct Scenario {
     double latency = 0;                // until a message is seen that is across
     double slice = 0, slice_rate = 1;  // and so many bytes of it at that rate
     std::vector<int> links = {};       // shared fairly; the worker goes on when all is across
-    int wire_out = -1, wire_in = -1;   // passed in turn, between workers that have a core
+    Wires::Way wires{};                // passed in turn, between workers that have a core
   };
 
   std::vector<Worker> workers;

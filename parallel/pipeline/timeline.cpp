@@ -53,8 +53,8 @@ class PipelineScenario {
  private:
   static constexpr std::uint32_t kLinkCost = 4;
 
-  int at_sender(const Message& m) const { return m.link; }
-  int at_receiver(const Message& m) const { return m.local() ? m.link : links_ + m.link; }
+  int at_sender(const StageMessage& m) const { return m.link; }
+  int at_receiver(const StageMessage& m) const { return m.local() ? m.link : links_ + m.link; }
 
   void begin_worker() {
     s_.workers.push_back({static_cast<std::uint32_t>(s_.lanes.size()), 1});
