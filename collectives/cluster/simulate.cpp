@@ -30,12 +30,12 @@ class ScenarioMaker {
 
   ClusterScenario make() {
     p_.unit = unit_;
-    s_.at_once = o_.tiles;
     s_.moment = kMoment;
     s_.routes.emplace_back();
     p_.ways.emplace_back();
     lay_out_links();
     for (int r = 0; r < unit_ * k_; ++r) add(part_(r), r);
+    for (int tile = 1; tile < o_.tiles; ++tile) repeat(tile);
     s_.rates = rates();
     return std::move(p_);
   }
@@ -198,6 +198,25 @@ class ScenarioMaker {
       s_.workers.push_back({static_cast<std::uint32_t>(s_.lanes.size()), 1});
       s_.lanes.push_back(lane);
       p_.workers.push_back({rank, static_cast<int>(l)});
+    }
+  }
+
+  /// The same once more, with lanes and queues of its own.
+  void repeat(int tile) {
+    const std::size_t workers = p_.workers.size(), lanes = workers;  // a worker for each lane
+    const std::size_t queues = s_.queues.size() / at(tile);
+    for (std::size_t w = 0; w < workers; ++w) {
+      Scenario::Worker worker = s_.workers[w];
+      worker.first_lane += static_cast<std::uint32_t>(at(tile) * lanes);
+      worker.first_queue = tile * static_cast<int>(queues);
+      worker.order = tile;
+      s_.workers.push_back(worker);
+      s_.lanes.push_back(Scenario::Lane(s_.lanes[w]));
+    }
+    for (std::size_t q = 0; q < queues; ++q) {
+      Scenario::Queue queue = s_.queues[q];
+      if (queue.receiver >= 0) queue.receiver += tile * static_cast<int>(workers);
+      s_.queues.push_back(queue);
     }
   }
 

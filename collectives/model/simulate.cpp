@@ -20,10 +20,9 @@ class Simulation {
   Simulation(const Scenario& s, bool record)
       : s_(s),
         record_(record),
-        queues_(static_cast<int>(s.queues.size())),
-        lanes_(s.lanes.size() * at(s.at_once)),
-        workers_(s.workers.size() * at(s.at_once)),
-        arrived_(s.queues.size() * at(s.at_once)),
+        lanes_(s.lanes.size()),
+        workers_(s.workers.size()),
+        arrived_(s.queues.size()),
         taken_(arrived_.size()),
         used_(s.slots > 0 ? arrived_.size() : 0),
         waits_(s.cores > 0 ? workers_.size() : 0),
@@ -36,7 +35,7 @@ class Simulation {
 
   Trace run() {
     for (std::size_t l = 0; l < lanes_.size(); ++l) {
-      const Scenario::Lane& lane = s_.lanes[l % s_.lanes.size()];
+      const Scenario::Lane& lane = s_.lanes[l];
       lanes_[l] = {lane.begin, lane.begin < lane.end ? s_.in_turn : 0};
       trace_.unfinished += lanes_[l].turns > 0 ? 1 : 0;
     }
@@ -85,21 +84,8 @@ class Simulation {
     std::deque<int> waiting;
   };
   static constexpr std::size_t at(int i) { return static_cast<std::size_t>(i); }
-  // Copies: of one nothing has to be divided.
-  int copy_of(int number, std::size_t each) const {
-    return s_.at_once == 1 ? 0 : number / static_cast<int>(each);
-  }
-  int copy_of(int w) const { return copy_of(w, s_.workers.size()); }
-  const Scenario::Worker& worker(int w) const {
-    return s_.workers[at(w) - at(copy_of(w)) * s_.workers.size()];
-  }
-  /// The worker that has `w`'s number, in the copy of queue `q`.
-  int neighbour(int w, int q) const {
-    return w < 0 ? -1 : copy_of(q, s_.queues.size()) * static_cast<int>(s_.workers.size()) + w;
-  }
-  const Scenario::Queue& queue(int q) const {
-    return s_.queues[at(q - copy_of(q, s_.queues.size()) * queues_)];
-  }
+  const Scenario::Worker& worker(int w) const { return s_.workers[at(w)]; }
+  const Scenario::Queue& queue(int q) const { return s_.queues[at(q)]; }
 
   void push(double time, What what, int number, std::uint32_t version = 0) {
     Event e;
@@ -130,10 +116,10 @@ class Simulation {
       case What::arrival:
         ++arrived_[at(e.number)];
         trace_.end = std::max(trace_.end, now);
-        return wake(neighbour(queue(e.number).receiver, e.number), e.version);
+        return wake(queue(e.number).receiver, e.version);
       case What::credit:
         --used_[at(e.number)];
-        return wake(neighbour(queue(e.number).sender, e.number), e.version);
+        return wake(queue(e.number).sender, e.version);
       case What::flow:
         return is_old(e) ? void() : end_flow(e.number, now);
       case What::worker:
@@ -206,7 +192,7 @@ class Simulation {
   }
 
   std::span<const LaneState> lanes_of(int w) const {
-    return {&lanes_[at(copy_of(w)) * s_.lanes.size() + worker(w).first_lane], worker(w).lanes};
+    return {&lanes_[worker(w).first_lane], worker(w).lanes};
   }
   bool has_ended(int w) const {
     return std::ranges::all_of(lanes_of(w), [](const LaneState& l) { return l.turns == 0; });
@@ -214,7 +200,7 @@ class Simulation {
   /// -1: none.
   int ready_lane(int w) const {
     for (const LaneState& l : lanes_of(w)) {
-      if (l.turns > 0 && is_ready(s_.steps[l.step], copy_of(w) * queues_)) {
+      if (l.turns > 0 && is_ready(s_.steps[l.step], worker(w).first_queue)) {
         return static_cast<int>(&l - lanes_.data());
       }
     }
@@ -239,7 +225,7 @@ class Simulation {
     WorkerState& state = workers_[at(w)];
     state.lane = lane;
     const Scenario::Step& step = s_.steps[lanes_[lane].step];
-    const int queues = copy_of(w) * queues_;
+    const int queues = worker(w).first_queue;
     const Scenario::End* const ends = s_.ends.data() + step.first;
     const double start = s_.wires > 0 ? take_in(w, step, now) : now;
     for (std::uint32_t i = 0; i < step.sources; ++i) ++taken_[at(queues + ends[i].queue)];
@@ -261,8 +247,7 @@ class Simulation {
     trace_.end = std::max(trace_.end, now);
     LaneState& lane = lanes_[workers_[at(w)].lane];
     hand_over(w, s_.steps[lane.step], now);
-    const std::size_t before = at(copy_of(w)) * s_.lanes.size();
-    const Scenario::Lane& of = s_.lanes[workers_[at(w)].lane - before];
+    const Scenario::Lane& of = s_.lanes[workers_[at(w)].lane];
     if (++lane.step < of.end) return;
     lane.step = of.begin;
     if (--lane.turns == 0) --trace_.unfinished;
@@ -272,12 +257,12 @@ class Simulation {
   /// wire keeps it busy after the step.
   double send(int w, const Scenario::Step& step, double end) {
     const Scenario::Cost& cost = s_.costs[step.cost];
-    const int queues = copy_of(w) * queues_;
+    const int queues = worker(w).first_queue;
     const Scenario::End* const ends = s_.ends.data() + step.first;
     for (std::uint32_t i = 0; s_.slots > 0 && i < step.sources; ++i) {
       const int q = queues + ends[i].queue;
       if (is_at_once(cost, queue(q).credit)) continue;
-      push(end + queue(q).credit, What::credit, q, wait_of(queue(q).sender, q));
+      push(end + queue(q).credit, What::credit, q, wait_of(queue(q).sender));
     }
     double goes_on = end;
     for (std::uint32_t i = step.sources; i < std::uint32_t{step.sources} + step.sends; ++i) {
@@ -290,7 +275,7 @@ class Simulation {
       } else if (route.links.empty() || cost.bytes <= 0) {
         const double delay = latency(route, cost.bytes);
         if (is_at_once(cost, delay)) continue;
-        push(end + delay, What::arrival, q, wait_of(queue(q).receiver, q));
+        push(end + delay, What::arrival, q, wait_of(queue(q).receiver));
       } else {
         start_flow(w, q, ends[i].route, cost.bytes, end);
       }
@@ -307,7 +292,7 @@ class Simulation {
     const Scenario::Cost& cost = s_.costs[step.cost];
     if (!is_at_once(cost, 0)) return;
     const Scenario::End* end = s_.ends.data() + step.first;
-    const int queues = copy_of(w) * queues_;
+    const int queues = worker(w).first_queue;
     Event e;
     for (std::uint32_t i = 0; i < std::uint32_t{step.sources} + step.sends; ++i, ++end) {
       const bool frees = i < step.sources;
@@ -319,10 +304,9 @@ class Simulation {
   }
 
   /// Which of its waits a worker is in that waits now; 0: it does not.
-  std::uint32_t wait_of(int number, int q) const {
-    if (s_.cores == 0 || number < 0) return 0;
-    const int w = neighbour(number, q);
-    return workers_[at(w)].phase == Phase::idle ? waits_[at(w)] & kVersions : 0;
+  std::uint32_t wait_of(int w) const {
+    const bool waits = s_.cores > 0 && w >= 0 && workers_[at(w)].phase == Phase::idle;
+    return waits ? waits_[at(w)] & kVersions : 0;
   }
 
   static double latency(const Scenario::Route& route, double bytes) {
@@ -333,7 +317,7 @@ class Simulation {
 
   void start_flow(int w, int q, int route, double bytes, double now) {
     const std::vector<int>& links = s_.routes[at(route)].links;
-    const int flow = share_.start(now, bytes, links, copy_of(w));
+    const int flow = share_.start(now, bytes, links, worker(w).order);
     if (flow >= static_cast<int>(sending_.size())) sending_.resize(at(flow) + 1);
     sending_[at(flow)] = {q, w, route, bytes, 0, now};
     ++workers_[at(w)].sending;
@@ -368,14 +352,14 @@ class Simulation {
   // --- Wires, which messages pass in turn
 
   void depart(int q, const Scenario::Route& route, const MessageCost& message, double now) {
-    wires_.depart(q, neighbour(queue(q).receiver, q), route.wires, message, now);
+    wires_.depart(q, queue(q).receiver, route.wires, message, now);
   }
 
   /// All that goes from a wire to another until `time`, or until it arrives somewhere.
   void pass_wires(double time) {
     while (s_.wires > 0 && wires_.next() <= time && wires_.next() < kNever) {
       const Wires::Arrival a = wires_.pass();
-      push(a.time, What::arrival, a.queue, wait_of(queue(a.queue).receiver, a.queue));
+      push(a.time, What::arrival, a.queue, wait_of(queue(a.queue).receiver));
       time = std::min(time, events_.top().time);
     }
   }
@@ -384,7 +368,7 @@ class Simulation {
   double take_in(int w, const Scenario::Step& step, double now) {
     wires_.take_in(w, cores_[at(worker(w).core)].idle_since, now);
     for (std::uint32_t i = 0; i < step.sources; ++i) {
-      const int q = copy_of(w) * queues_ + s_.ends[step.first + i].queue;
+      const int q = worker(w).first_queue + s_.ends[step.first + i].queue;
       now += wires_.finish(w, q, taken_[at(q)]);
     }
     return now;
@@ -395,7 +379,6 @@ class Simulation {
 
   const Scenario& s_;
   const bool record_;
-  const int queues_;
   std::vector<LaneState> lanes_;
   std::vector<WorkerState> workers_;
   std::vector<std::uint32_t> arrived_, taken_, used_;  // by queue; used_: slots

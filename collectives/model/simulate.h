@@ -20,6 +20,9 @@ struct Scenario {
   struct Worker {
     std::uint32_t first_lane = 0, lanes = 1;
     int core = kOwnCore;  // that it has to itself, or shares: until it has to wait
+    int first_queue =
+        0;          // its steps' ends count from here, so that workers may have steps in common
+    int order = 0;  // on links what workers of a smaller one send goes first
   };
   /// Steps that follow one another.
   struct Lane {
@@ -66,11 +69,10 @@ struct Scenario {
   double switching = 0;       // when a core passes from one worker to another
   std::uint32_t slots = 0;    // of each queue; 0: no sender waits for any
   std::uint32_t in_turn = 1;  // times that each lane does its steps
-  int at_once = 1;            // copies of all that, which share links alone, the first ones first
   double moment = 0;          // times so near each other are one
 };
 
-/// What has happened, by the copies of a scenario: worker w of copy i is i * workers + w.
+/// What has happened.
 struct Trace {
   struct Span {
     double start = -1, end = -1;
