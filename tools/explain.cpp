@@ -213,8 +213,8 @@ void add_explain_command(CLI::App& app) {
   command
       ->add_option(
           "--domains", a->domains,
-          "Last-level caches that these cores have, each with as many of the ranks, which\n"
-          "are bound to them [1]")
+          "Last-level caches of these cores; each has equally many ranks, which are bound\n"
+          "to its cores [1]")
       ->type_name("D")
       ->check(CLI::Range(1, 1'000'000));
   command->add_option("--memory", a->memory, "window (tutti::allocate) or malloc [window]")
@@ -236,10 +236,10 @@ void add_explain_command(CLI::App& app) {
       ->needs(topology);
   command
       ->add_flag("--cross-rails", a->cross_rails,
-                 "They may leave by another port than they came by")
+                 "These rings may leave by another port than they enter by")
       ->needs(topology);
   command->footer(
-      "Times are predicted from the plans and the machine's constants, which `tutti calibrate`\n"
+      "Predicts times from the plans and the machine's constants, which `tutti calibrate`\n"
       "measures (docs/cost-model.md). Examples:\n"
       "  tutti explain all_reduce 1M float32 -n 4\n"
       "  tutti explain broadcast 64K -n 64 --cores 64 --memory malloc\n"

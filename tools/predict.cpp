@@ -196,7 +196,7 @@ void run(const PredictArguments& a) {
 
 void add_predict_command(CLI::App& app) {
   auto* command = app.add_subcommand(
-      "predict", "How long NCCL's collectives would take on a cluster that is only described");
+      "predict", "How long NCCL's collectives would take on a cluster, from its description");
   const auto a = std::make_shared<PredictArguments>();
   command->add_option("collective", a->collective, "all_reduce, all_gather, ... [the log's]")
       ->type_name("COLLECTIVE");
@@ -222,21 +222,21 @@ void add_predict_command(CLI::App& app) {
   command->add_option("-b,--min", a->min, "The first size")
       ->type_name("BYTES")
       ->capture_default_str();
-  command->add_option("-e,--max", a->max, "The last one")
+  command->add_option("-e,--max", a->max, "The last size")
       ->type_name("BYTES")
       ->capture_default_str();
-  command->add_option("-f,--factor", a->factor, "From one to the next")->capture_default_str();
+  command->add_option("-f,--factor", a->factor, "From one size to the next")->capture_default_str();
   command
       ->add_option("--launches", a->gpus_of_thread,
                    "GPUs that one thread starts, as with -g of nccl-tests [1, or the log's]")
       ->check(CLI::PositiveNumber);
-  auto* ours = command->add_flag("--ours", a->ours,
-                                 "The fastest of Tutti's plans, instead of what NCCL would do");
-  command->add_option("-l,--log", a->log, "What nccl-tests printed, to be compared; - is stdin")
+  auto* ours =
+      command->add_flag("--ours", a->ours, "Predict the fastest of Tutti's plans instead of NCCL");
+  command->add_option("-l,--log", a->log, "The output of nccl-tests, to compare with; - is stdin")
       ->type_name("FILE");
-  auto* algorithm =
-      command->add_option("-a,--algorithm", a->algorithm,
-                          "Only this one: ring, hierarchical_tree, switch, ... [the fastest]");
+  auto* algorithm = command->add_option(
+      "-a,--algorithm", a->algorithm,
+      "Only this algorithm: ring, hierarchical_tree, switch, ... [the fastest]");
   command
       ->add_flag(
           "--copy-engines", a->copy_engines,
@@ -249,12 +249,13 @@ void add_predict_command(CLI::App& app) {
                    "Another value for a constant: staging=18, roce.latency=9")
       ->type_name("NAME=VALUE");
   command->add_flag("--constants", a->list, "Print all constants with their sources");
-  command->add_option("--svg", a->picture, "Who sends when, for the last size: a picture")
+  command->add_option("--svg", a->picture, "Draw which GPU sends when, for the last size")
       ->type_name("FILE");
-  command->add_option("--heat", a->heat, "Which link is busy when, for the last size")
+  command->add_option("--heat", a->heat, "Draw which link is busy when, for the last size")
       ->type_name("FILE");
   command->add_flag("--csv", a->csv, "bytes, predicted us, by what, measured us");
-  command->footer("docs/topology.md says how to describe a cluster, and how good this is.");
+  command->footer(
+      "docs/topology.md says how to describe a cluster, and how good the predictions are.");
   command->callback([a] { run(*a); });
 }
 
