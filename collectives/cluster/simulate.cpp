@@ -255,15 +255,15 @@ ClusterScenario scenario_of(const Cluster& cluster, const PartOf& part,
 
 Simulated simulate(const Cluster& cluster, const PartOf& part, const SimulateOptions& options) {
   ClusterScenario c = scenario_of(cluster, part, options);
-  Trace trace = tutti::simulate(c.scenario, options.record);
-  if (trace.unfinished > 0) throw Error(ErrorCode::internal, "the simulated plan does not end");
+  Course course = tutti::simulate(c.scenario, options.record);
+  if (course.unfinished > 0) throw Error(ErrorCode::internal, "the simulated plan does not end");
   Simulated result;
-  result.us = trace.end;
+  result.us = course.end;
   result.unit = c.unit;
-  result.moved = std::move(trace.moved);
+  result.moved = std::move(course.moved);
   result.names = std::move(c.names);
   for (const double rate : c.scenario.rates) result.capacities.push_back(rate / 1000);
-  for (const Trace::Flow& flow : trace.flows) {
+  for (const Course::Flow& flow : course.flows) {
     const auto workers = static_cast<int>(c.workers.size());
     const auto& worker = c.workers[static_cast<std::size_t>(flow.worker % workers)];
     const auto route = static_cast<std::size_t>(flow.route);

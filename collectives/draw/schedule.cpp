@@ -28,7 +28,7 @@ Scenario scenario_of(const Plan& plan) {
 
 Schedule make_schedule(const Plan& plan) {
   const Scenario scenario = scenario_of(plan);
-  const Trace trace = simulate(scenario, true);
+  const Course course = simulate(scenario, true);
   Schedule made;
   made.steps = scenario.steps.size();
   std::vector<std::vector<StepId>> sent(scenario.queues.size()), received = sent;
@@ -38,7 +38,7 @@ Schedule make_schedule(const Plan& plan) {
     for (std::uint32_t l = 0; l < plan.ranks[r].lanes.size(); ++l) {
       auto& of_lane = of_rank.emplace_back();
       for (std::uint32_t i = 0; i < plan.ranks[r].lanes[l].size(); ++i, ++number) {
-        const StepTime& time = of_lane.emplace_back(trace.steps[number]);
+        const StepTime& time = of_lane.emplace_back(course.steps[number]);
         made.end = std::max(made.end, time.end);
         made.never_start += time.never() ? 1 : 0;
         const Scenario::Step& step = scenario.steps[number];

@@ -20,7 +20,7 @@ struct StepId {
   std::uint32_t step = 0;
 };
 
-using StepTime = Trace::Span;
+using StepTime = Course::Span;
 
 /// One message's way.
 struct Arrow {

@@ -131,9 +131,9 @@ Scenario host_scenario(const Plan& plan, const StepCosts& costs, const Simulatio
 }
 
 double time_of(const Scenario& scenario) {
-  const Trace trace = simulate(scenario);
-  if (trace.unfinished > 0) throw Error(ErrorCode::internal, "the simulated plan does not end");
-  return trace.end;
+  const Course course = simulate(scenario);
+  if (course.unfinished > 0) throw Error(ErrorCode::internal, "the simulated plan does not end");
+  return course.end;
 }
 
 double simulate(const Plan& plan, const StepCosts& costs, const SimulationOptions& options) {

@@ -29,15 +29,15 @@ class Simulation {
         cores_(at(s.cores)),
         wires_(s.wires, arrived_.size(), workers_.size()),
         share_(s.rates) {
-    trace_.moved.resize(s.rates.size());
-    if (record) trace_.steps.resize(s.steps.size());
+    course_.moved.resize(s.rates.size());
+    if (record) course_.steps.resize(s.steps.size());
   }
 
-  Trace run() {
+  Course run() {
     for (std::size_t l = 0; l < lanes_.size(); ++l) {
       const Scenario::Lane& lane = s_.lanes[l];
       lanes_[l] = {lane.begin, lane.begin < lane.end ? s_.in_turn : 0};
-      trace_.unfinished += lanes_[l].turns > 0 ? 1 : 0;
+      course_.unfinished += lanes_[l].turns > 0 ? 1 : 0;
     }
     double now = 0;
     for (int w = 0; w < static_cast<int>(workers_.size()); ++w) claim(w, now);
@@ -52,7 +52,7 @@ class Simulation {
       } while (is_due(now) || !woken_.empty());
       settle(now);
     } while (find_moment(now));
-    return std::move(trace_);
+    return std::move(course_);
   }
 
  private:
@@ -115,7 +115,7 @@ class Simulation {
     switch (e.what) {
       case What::arrival:
         ++arrived_[at(e.number)];
-        trace_.end = std::max(trace_.end, now);
+        course_.end = std::max(course_.end, now);
         return wake(queue(e.number).receiver, e.version);
       case What::credit:
         --used_[at(e.number)];
@@ -230,7 +230,7 @@ class Simulation {
     const double start = s_.wires > 0 ? take_in(w, step, now) : now;
     for (std::uint32_t i = 0; i < step.sources; ++i) ++taken_[at(queues + ends[i].queue)];
     const double end = start + s_.costs[step.cost].work;
-    if (record_) trace_.steps[lanes_[lane].step] = {start, end};
+    if (record_) course_.steps[lanes_[lane].step] = {start, end};
     state.phase = Phase::busy;
     const double goes_on = send(w, step, end);
     if (worker(w).core != Scenario::kOwnCore) cores_[at(worker(w).core)].idle_since = goes_on;
@@ -244,13 +244,13 @@ class Simulation {
   }
 
   void end_step(int w, double now) {
-    trace_.end = std::max(trace_.end, now);
+    course_.end = std::max(course_.end, now);
     LaneState& lane = lanes_[workers_[at(w)].lane];
     hand_over(w, s_.steps[lane.step], now);
     const Scenario::Lane& of = s_.lanes[workers_[at(w)].lane];
     if (++lane.step < of.end) return;
     lane.step = of.begin;
-    if (--lane.turns == 0) --trace_.unfinished;
+    if (--lane.turns == 0) --course_.unfinished;
   }
 
   /// What a step that ends at `end` frees and sends. Returns when the worker goes on: a message by
@@ -321,7 +321,7 @@ class Simulation {
     if (flow >= static_cast<int>(sending_.size())) sending_.resize(at(flow) + 1);
     sending_[at(flow)] = {q, w, route, bytes, 0, now};
     ++workers_[at(w)].sending;
-    for (const int l : links) trace_.moved[at(l)] += bytes;
+    for (const int l : links) course_.moved[at(l)] += bytes;
   }
 
   void end_flow(int flow, double now) {
@@ -343,7 +343,7 @@ class Simulation {
     if (!record_) return;
     Sending& s = sending_[at(flow)];
     if (s.rate > 0 && now > s.since) {
-      trace_.flows.push_back({s.worker, s.route, {s.since, now}, s.rate});
+      course_.flows.push_back({s.worker, s.route, {s.since, now}, s.rate});
     }
     s.since = now;
     s.rate = rate;
@@ -389,11 +389,13 @@ class Simulation {
   std::vector<Sending> sending_;  // by flow
   std::vector<int> woken_, running_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
-  Trace trace_;
+  Course course_;
 };
 
 }  // namespace
 
-Trace simulate(const Scenario& scenario, bool record) { return Simulation(scenario, record).run(); }
+Course simulate(const Scenario& scenario, bool record) {
+  return Simulation(scenario, record).run();
+}
 
 }  // namespace tutti

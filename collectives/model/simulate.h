@@ -73,7 +73,7 @@ struct Scenario {
 };
 
 /// What has happened.
-struct Trace {
+struct Course {
   struct Span {
     double start = -1, end = -1;
     bool never() const { return end < 0; }
@@ -92,6 +92,6 @@ struct Trace {
 };
 
 /// All workers begin at 0.
-Trace simulate(const Scenario& scenario, bool record = false);
+Course simulate(const Scenario& scenario, bool record = false);
 
 }  // namespace tutti
