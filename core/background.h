@@ -49,8 +49,8 @@ class Interruptible {
 int stop_descriptor();
 /// Sleeps for `time`; throws Error(aborted) if this thread must_stop().
 void pause_for(std::chrono::nanoseconds time);
-/// Sleeps as above, in a wait that began at `begun`: for an eighth of the time since then, at most
-/// 10 ms. Many ranks may wait on a few cores for ranks that need these cores.
+/// Sleeps as above, in a wait that has `begun` then, for an eighth of that time, but 10 ms at most:
+/// many ranks may wait on a few cores for some that need them.
 void pause_in_wait(std::chrono::steady_clock::time_point begun);
 
 /// Turns the exception of std::thread, for `what`, into Error(system).

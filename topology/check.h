@@ -18,8 +18,7 @@ namespace tutti::topology {
 /// Repairs `records` and returns the repairs. With TUTTI_TOPO_TRUST, it is not called.
 std::vector<Doubt> check(Records& records);
 
-// --- For the parts of it: check_devices.cpp, check_gpu_links.cpp, check_ports.cpp
-// ------------------
+// --- For the parts of it: check_*.cpp ------------------------------------------------------------
 
 /// Collects doubts; equal doubts about several records become one.
 class Doubts {

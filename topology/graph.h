@@ -97,9 +97,8 @@ class Graph {
   Path path(int from, int to) const;
   /// To all nodes at once, by node.
   std::vector<Path> paths(int from) const;
-  /// The rate in GB/s at which data can leave a node over all its links, or arrive.
+  /// The rate in GB/s at which data can leave a node over all its links.
   double bandwidth_out(int n) const;
-  double bandwidth_in(int n) const;
 
  private:
   std::vector<Path> paths(int from, bool gpu_links) const;
