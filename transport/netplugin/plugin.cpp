@@ -209,9 +209,8 @@ NetPlugin::Device NetPlugin::properties(int device) const {
     check(call(table_->get_properties, device, &properties), "getProperties");
     const auto& p = properties;
     if constexpr (requires { p.most_bytes; }) most_bytes = p.most_bytes;
-    return Device{p.name != nullptr ? p.name : "?", p.pci_path != nullptr ? p.pci_path : "",
-                  p.megabits, (p.memory_kinds & kHostMemory) != 0 && p.offload == kNoOffload,
-                  most_bytes};
+    return Device{p.name != nullptr ? p.name : "?",
+                  (p.memory_kinds & kHostMemory) != 0 && p.offload == kNoOffload, most_bytes};
   };
   if (version_ >= 12) return get(Properties9<8>{}, 0);
   if (version_ >= 9) return get(Properties9<4>{}, 0);
@@ -276,11 +275,11 @@ void* NetPlugin::send(void* sender, const std::byte* data, std::size_t bytes, vo
 void* NetPlugin::receive(void* receiver, std::byte* data, std::size_t bytes, void* registration) {
   void *to = data, *request = nullptr, *event = nullptr;
   int tag = 0, bytes8 = static_cast<int>(bytes);
-  const Untyped receive = table_->receive;
+  const Untyped function = table_->receive;
   check(version_ >= 10
-            ? call(receive, receiver, 1, &to, &bytes, &tag, &registration, &event, &request)
-        : version_ == 9 ? call(receive, receiver, 1, &to, &bytes, &tag, &registration, &request)
-                        : call(receive, receiver, 1, &to, &bytes8, &tag, &registration, &request),
+            ? call(function, receiver, 1, &to, &bytes, &tag, &registration, &event, &request)
+        : version_ == 9 ? call(function, receiver, 1, &to, &bytes, &tag, &registration, &request)
+                        : call(function, receiver, 1, &to, &bytes8, &tag, &registration, &request),
         "irecv");
   return request;
 }

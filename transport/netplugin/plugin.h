@@ -23,8 +23,7 @@ namespace tutti {
 class NetPlugin {
  public:
   struct Device {
-    std::string name, pci_path;
-    int megabits = 0;
+    std::string name;
     bool takes_host_memory = false;
     std::size_t most_bytes = 0;  // of a message
   };
