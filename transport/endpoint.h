@@ -53,13 +53,14 @@ class Endpoint {
     bool ordered = true;
     /// take_back() and redirect() free memory at once.
     bool cancels = false;
-    /// Several messages that lie behind each other may go as one (MessageHeader::more).
-    bool runs = false;
+    /// Messages of so many bytes that lie behind each other may go as one (MessageHeader::more).
+    std::size_t runs_from = SIZE_MAX;
     /// Memory has to be registered.
     bool registers = false;
-    /// A descriptor is readable whenever something has come. Else it is after arm() alone, or there
-    /// is none, and the endpoint has to be polled.
+    /// A descriptor is readable whenever something has come. Else it is after arm() alone.
     bool level_triggered = false;
+    /// There are descriptors, its own or its maker's. Else it has to be polled.
+    bool wakes = true;
     /// is_delivered() knows when the peer has all. Else the peer has to say so.
     bool confirms = false;
     /// Messages of so many bytes may be sent from, and received in, users' memory. SIZE_MAX: none.
@@ -143,7 +144,7 @@ class Endpoint {
   virtual bool send(const MessageHeader& header, const void* control) = 0;
   /// What was taken is on its way. True: there is room again where there was none.
   virtual bool submit() = 0;
-  /// Takes in what has come, for the sink, and sends on what was left.
+  /// Takes in what has come, for the sink.
   virtual void poll() = 0;
 
   /// Puts, from 1. The network needs none of the payloads up to completed() any more.
@@ -167,12 +168,12 @@ class Endpoint {
   /// Whether more will be sent when descriptor `which` is writable.
   virtual bool wants_room(std::size_t /*which*/) const { return false; }
 
-  /// The peer's process has ended: it takes and brings nothing more, but for what is on its way.
-  virtual void peer_ended() {}
-  /// The end, in two steps. When drain() returns, memory that was lent to the network is neither
-  /// read nor written any more, `hard`: whatever has to be given up for that.
+  // The end, in two steps:
+  /// When this returns, users' memory is neither read nor written any more, as far as the peer
+  /// lives; `hard`: whatever has to be given up for that.
   virtual void drain(bool /*hard*/) {}
-  virtual void close() = 0;
+  /// `in_peace`: the peer has said good-bye. Nothing is sent or received any more.
+  virtual void close(bool in_peace) = 0;
 
  protected:
   Sink& sink_;
@@ -186,8 +187,6 @@ class EndpointMaker {
   virtual std::unique_ptr<Endpoint> make(Endpoint::Sink& sink, int peer, int port) = 0;
   /// The lock of all wires over these endpoints, where they share something; null: they do not.
   virtual std::mutex* lock() { return nullptr; }
-  /// The rank waits for none of them any more: no thread but the caller's touches them.
-  virtual void stop() {}
   // Of what the endpoints share:
   /// Readable when something has come for any of them after arm(); -1: there is none.
   virtual int descriptor() const { return -1; }

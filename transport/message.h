@@ -41,8 +41,8 @@ struct MessageHeader {
   // Numbers all that this end sends, messages and control messages, unless the network keeps their
   // order anyhow.
   std::uint32_t sequence = 0;
-  // Of a run (Endpoint::Abilities::runs): how many more messages of the link lie behind the first,
-  // with the same tag, and the bytes of the last one. The others are as long as the first.
+  // Of a run (Endpoint::Abilities::runs_from): how many more messages of the link lie behind the
+  // first, with the same tag, and the bytes of the last one. The others are as long as the first.
   std::uint32_t more = 0;
   std::uint32_t last_bytes = 0;
   std::uint32_t unused = 0;
@@ -97,6 +97,8 @@ struct Control {
   };
   static constexpr std::size_t kCredits = 4, kPosts = 3;
 
+  Control() : all{} {}
+
   std::uint32_t kind = 0;
   std::uint32_t link = 0;   // as its sender has numbered it
   std::uint64_t group = 0;  // left
@@ -105,7 +107,7 @@ struct Control {
     RemotePlace place;                      // opened
     std::array<Credit, kCredits> credit;    // credits; those without a link are none
     std::array<PostedPlace, kPosts> posts;  // post; those without a number are none
-    std::array<std::uint64_t, 12> all{};
+    std::array<std::uint64_t, 12> all;
   };
 };
 static_assert(sizeof(Control) == 112);

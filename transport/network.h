@@ -165,6 +165,9 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   void serve_data();
   std::optional<Reactor::Time> tend_data(Reactor::Time now);
   void set_listening();
+  EndpointMaker& maker(WireKind kind);
+  /// The descriptors that endpoints share tell what comes from now on. False: something has come.
+  bool arm_makers();
   void end_sleep();
   void quiet_doorbell();
   bool read_hello(Guest& guest);
@@ -180,7 +183,7 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   FileDescriptor doorbell_;  // what wakes those who sleep on it
   const UsableWires wires_;
   bool hears_all_ = true;
-  std::shared_ptr<WireMaker> ucx_;
+  std::map<WireKind, std::shared_ptr<EndpointMaker>> makers_;  // that are used
   int rank_ = -1;
   std::vector<Peer> peers_;
   wire::Bytes32 secret_{};

@@ -1,5 +1,3 @@
-#include "transport/verbs/verbs_wires.h"
-
 #include <fmt/format.h>
 #include <sys/resource.h>
 
@@ -8,7 +6,8 @@
 #include <string>
 #include <utility>
 
-#include "transport/verbs/verbs_wire.h"
+#include "transport/verbs/verbs_endpoint.h"
+#include "transport/wire_choice.h"
 
 namespace tutti {
 namespace {
@@ -62,7 +61,7 @@ VerbsState verbs_state() {
   return state;
 }
 
-std::shared_ptr<WireMaker> make_verbs_wires(WireOffer& offer, const NearestPorts& nearest) {
+std::shared_ptr<EndpointMaker> make_verbs_endpoints(WireOffer& offer, const NearestPorts& nearest) {
   std::vector<VerbsPort> ports = usable_ports();
   std::vector<std::string> names;
   for (std::size_t p = 0; p < ports.size(); ++p) {
@@ -73,16 +72,16 @@ std::shared_ptr<WireMaker> make_verbs_wires(WireOffer& offer, const NearestPorts
     offer.ports[p].gid = ports[p].gid;
   }
   if (ports.size() > 1) offer.near = nearest(names);
-  return std::make_shared<VerbsWires>(std::move(ports));
+  return std::make_shared<VerbsEndpoints>(std::move(ports));
 }
 
-std::unique_ptr<Wire> VerbsWires::make(Wire::Owner& owner, int peer, int port) {
+std::unique_ptr<Endpoint> VerbsEndpoints::make(Endpoint::Sink& sink, int peer, int port) {
   std::shared_ptr<VerbsWindows>& windows = windows_[port];
   if (!windows) {
     windows = std::make_shared<VerbsWindows>(
         VerbsDevice::open(ports_.at(static_cast<std::size_t>(port))));
   }
-  return std::make_unique<VerbsWire>(owner, windows, peer);
+  return std::make_unique<VerbsEndpoint>(sink, windows, peer);
 }
 
 }  // namespace tutti
