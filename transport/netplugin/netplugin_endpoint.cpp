@@ -1,5 +1,5 @@
 // A network plugin of NCCL as an endpoint (endpoint.h): headers and payloads in a stream of bytes
-// (pipe.h), as over TCP. A plugin has no descriptor, so its endpoints are polled.
+// (pipe.h), as over TCP.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -33,13 +33,13 @@ class NetPluginMaker final : public EndpointMaker,
   ~NetPluginMaker() override;
   std::unique_ptr<Endpoint> make(Endpoint::Sink& sink, int peer, int port) override;
   std::mutex* lock() override { return &mutex_; }
-  void stop() override { Reactor::instance().forget(*this); }
 
   NetPlugin& plugin() { return *plugin_; }
   /// Sees to the end of a pipe whose endpoint has ended. With the lock held.
   void finish(std::shared_ptr<NetPluginPipe> pipe);
 
  private:
+  void on_events(int, std::uint32_t) override {}
   std::optional<Reactor::Time> on_tick(Reactor::Time now) override;
   void tend() {
     std::erase_if(ending_, [](const auto& pipe) { return pipe->finish(); });
@@ -81,7 +81,8 @@ class NetPluginEndpoint final : public Endpoint {
   void close(bool in_peace) override;
 
  private:
-  static constexpr Abilities kAbilities{.cancels = true, .least_direct = kDirectBytes};
+  static constexpr Abilities kAbilities{
+      .cancels = true, .wakes = false, .least_direct = kDirectBytes};
 
   template <class Do>
   void guarded(Do&& call);
@@ -283,7 +284,7 @@ NetPluginMaker::NetPluginMaker(std::unique_ptr<NetPlugin> plugin) : plugin_(std:
 }
 
 NetPluginMaker::~NetPluginMaker() {
-  stop();
+  Reactor::instance().forget(*this);
   const auto until = Reactor::Time::clock::now() + kEndWithin;
   for (; !ending_.empty() && Reactor::Time::clock::now() < until; tend()) {
     std::this_thread::sleep_for(100us);

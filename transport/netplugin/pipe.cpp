@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -18,6 +19,8 @@ using Clock = std::chrono::steady_clock;
 
 // A message of one byte is an end; what is written is longer.
 constexpr std::size_t kEndBytes = 1;
+
+constexpr std::string_view kTimeout = "TUTTI_RENDEZVOUS_TIMEOUT";
 
 }  // namespace
 
@@ -43,8 +46,7 @@ void NetPluginPipe::connect(const Address& address) {
                     theirs, plugin_.description()));
   }
   theirs_ = address.handle;
-  const std::chrono::duration<double> limit(setting_seconds("TUTTI_RENDEZVOUS_TIMEOUT"));
-  until_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(limit);
+  until_ = Clock::now() + setting_seconds(kTimeout);
   state_ = State::connecting;
 }
 
@@ -53,10 +55,11 @@ void NetPluginPipe::connect_on() {
   if (receiver_ == nullptr) receiver_ = plugin_.accept(listener_);
   if (sender_ == nullptr || receiver_ == nullptr) {
     if (Clock::now() < until_) return;
-    throw Error(ErrorCode::system,
-                fmt::format("the network plugin {} has not connected within {} s "
-                            "(TUTTI_RENDEZVOUS_TIMEOUT)",
-                            plugin_.description(), setting_seconds("TUTTI_RENDEZVOUS_TIMEOUT")));
+    throw Error(
+        ErrorCode::system,
+        fmt::format("the network plugin {} has not connected within {:g} s ({})",
+                    plugin_.description(),
+                    std::chrono::duration<double>(setting_seconds(kTimeout)).count(), kTimeout));
   }
   plugin_.close_listener(std::exchange(listener_, nullptr));
   sends_ = plugin_.register_memory(sender_, out(0), kChunks * kChunkBytes);
@@ -75,13 +78,19 @@ void NetPluginPipe::move() {
 
 std::span<std::byte> NetPluginPipe::room(std::size_t least) {
   if (state_ != State::up || ending_) return {};
-  const bool is_open = begun_ > given_ && out_[(begun_ - 1) % kChunks].bytes + least <= kChunkBytes;
-  if (!is_open) {
+  std::size_t bytes = begun_ > given_ ? out_[(begun_ - 1) % kChunks].bytes : kChunkBytes;
+  writes_ = begun_ - 1;
+  if (bytes + least > kChunkBytes) {
     if (begun_ - done_ == kChunks) return {};
-    out_[begun_++ % kChunks] = {};
+    writes_ = begun_;
+    bytes = 0;
   }
-  const std::size_t bytes = out_[(begun_ - 1) % kChunks].bytes;
-  return {out(begun_ - 1) + bytes, kChunkBytes - bytes};
+  return {out(writes_) + bytes, kChunkBytes - bytes};
+}
+
+void NetPluginPipe::wrote(std::size_t bytes) {
+  if (writes_ == begun_) out_[begun_++ % kChunks] = {};
+  out_[writes_ % kChunks].bytes += bytes;
 }
 
 void NetPluginPipe::send() {
@@ -90,7 +99,6 @@ void NetPluginPipe::send() {
   }
   for (; given_ < begun_; ++given_) {
     Chunk& chunk = out_[given_ % kChunks];
-    if (chunk.bytes == 0) break;  // nothing has been written yet
     chunk.request = plugin_.send(sender_, out(given_), chunk.bytes, sends_);
     if (chunk.request == nullptr) break;
   }

@@ -43,7 +43,8 @@ class NetPluginPipe : public std::enable_shared_from_this<NetPluginPipe> {
   /// Where at least `least` bytes can be written; empty: nowhere now. Nothing before it is
   /// connected, or after end().
   std::span<std::byte> room(std::size_t least);
-  void wrote(std::size_t bytes) { out_[(begun_ - 1) % kChunks].bytes += bytes; }
+  /// So many there.
+  void wrote(std::size_t bytes);
   /// Whether the plugin has sent all that was written.
   bool is_sent() const { return begun_ == done_; }
 
@@ -87,6 +88,7 @@ class NetPluginPipe : public std::enable_shared_from_this<NetPluginPipe> {
   std::uint64_t begun_ = 0, given_ = 0, done_ = 0;   // chunks to send; the plugin has `given_`
   std::uint64_t posted_ = 0, here_ = 0, taken_ = 0;  // chunks to receive
   std::uint64_t last_ = UINT64_MAX;                  // of those
+  std::uint64_t writes_ = 0;                         // the chunk that room() has given
   std::size_t ends_ = 0;                             // to be sent
   bool ending_ = false, heard_end_ = false;
 };
