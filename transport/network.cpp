@@ -394,7 +394,7 @@ void Network::join(std::uint64_t group, Listener& listener) {
   if (const auto early = early_.extract(group)) {
     for (const Kept& k : early.mapped()) {
       if (k.type == kLeftNote) {
-        listener.on_left(k.member, k.because_of);
+        listener.on_left(k.member, group, k.because_of);
       } else {
         listener.on_note(k.member, k.type, k.bytes);
       }
@@ -473,7 +473,7 @@ void Network::on_left(int member, std::uint64_t group) { heard_left(member, grou
 void Network::heard_left(int member, std::uint64_t group, int because_of) {
   const std::lock_guard lock(listeners_mutex_);
   if (const auto found = listeners_.find(group); found != listeners_.end()) {
-    found->second->on_left(member, because_of);
+    found->second->on_left(member, group, because_of);
   } else if (!over_.contains(group)) {
     early_[group].push_back({member, kLeftNote, because_of, {}});
   }

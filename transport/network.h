@@ -32,6 +32,7 @@
 #include <utility>
 #include <vector>
 
+#include "transport/peer_events.h"
 #include "transport/remote_rank.h"
 #include "transport/waiting_room.h"
 #include "transport/wire_choice.h"
@@ -53,15 +54,9 @@ struct NetworkAddress {
 class Network final : Reactor::Handler, RemoteRank::Owner {
  public:
   /// A communicator that hears what is said to it. Called from other threads, one at a time.
-  class Listener {
+  class Listener : public PeerEvents {
    public:
-    virtual ~Listener() = default;
     virtual void on_note(int member, std::uint32_t type, std::span<const std::byte> bytes) = 0;
-    /// Rank `member` has left this communicator; or will never join it, for another one that is
-    /// gone (-1: for other reasons).
-    virtual void on_left(int member, int because_of) = 0;
-    /// Nothing more comes from rank `member`, in any communicator.
-    virtual void on_lost(int member, Loss how, const std::string& why) = 0;
   };
 
   /// Listens at `local`, at any port. `nearest`: asked where there are several ports to choose

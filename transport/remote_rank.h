@@ -33,16 +33,13 @@
 #include <vector>
 
 #include "transport/handshake.h"
+#include "transport/peer_events.h"
 #include "transport/reactor.h"
 #include "transport/stream.h"
 #include "transport/stream_candidate.h"
 #include "transport/wire.h"
 
 namespace tutti {
-
-/// How a rank of another host was lost: it said good-bye; its process ended; or it may well be
-/// there, but nothing comes through, for the network is down or somebody has hung up.
-enum class Loss : std::uint8_t { left, died, cut_off };
 
 class RemoteRank final : Reactor::Handler, Wire::Owner {
  public:

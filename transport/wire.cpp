@@ -155,8 +155,6 @@ void Wire::close(std::uint64_t group) {
   // After all that is published and freed.
   push();
   if (started_ && !closed_) push_credits(true);
-  say(Control::left, 0).group = group;
-  push();
   const auto is_of = [&](const auto& link) { return link.first.group == group; };
   for (auto& [name, link] : outs_) {
     if (name.group != group) continue;
@@ -176,6 +174,9 @@ void Wire::close(std::uint64_t group) {
   if (peer_left) {
     std::erase_if(ins_by_number_, [&](const auto& n) { return n.second.group == group; });
   }
+  // The peer knows none of its links from then on.
+  say(Control::left, 0).group = group;
+  push();
   if (settle()) owner_.on_moved();
 }
 

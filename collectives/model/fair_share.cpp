@@ -1,11 +1,11 @@
 // See fair_share.h. Progressive filling: the link that offers its flows the least fixes theirs.
-#include "collectives/cluster/fair_share.h"
+#include "collectives/model/fair_share.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-namespace tutti::cluster {
+namespace tutti {
 
 FairShare::FairShare(std::vector<double> capacities)
     : capacities_(std::move(capacities)),
@@ -143,4 +143,4 @@ void FairShare::share(double now) {
   for (const int f : part_) flows_[at(f)].seen = false;
 }
 
-}  // namespace tutti::cluster
+}  // namespace tutti

@@ -7,11 +7,11 @@
 #include <span>
 #include <vector>
 
-namespace tutti::cluster {
+namespace tutti {
 
 class FairShare {
  public:
-  /// Bytes per us, by link.
+  /// Of each link, in bytes.
   explicit FairShare(std::vector<double> capacities);
 
   /// A flow over these links (each once); `order`: flows of a smaller one go first. `data`: the
@@ -26,9 +26,7 @@ class FairShare {
   };
   /// After flows came and went at `now`: those whose ends have moved.
   const std::vector<Change>& update(double now);
-  bool is_current(int flow, std::uint32_t version) const {
-    return flows_[at(flow)].version == version;
-  }
+  std::uint32_t version(int flow) const { return flows_[at(flow)].version; }
   double rate(int flow) const { return flows_[at(flow)].rate; }
 
  private:
@@ -56,4 +54,4 @@ class FairShare {
   std::vector<int> users_;
 };
 
-}  // namespace tutti::cluster
+}  // namespace tutti

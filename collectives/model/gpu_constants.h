@@ -8,20 +8,22 @@
 #include <span>
 #include <string_view>
 
-namespace tutti::cluster {
+#include "collectives/model/constant.h"
+
+namespace tutti {
 
 /// How data and the word that they are there travel. Simple: data, a fence, a counter. LL: with
 /// each 4 bytes 4 of a flag. LL128: 8 bytes of flag with each 120. Copy: by copy engines, with all
 /// ranks meeting before and after.
-enum class Protocol : std::uint8_t { ll, ll128, simple, copy };
+enum class GpuProtocol : std::uint8_t { ll, ll128, simple, copy };
 /// Those of kernels.
-inline constexpr std::array kProtocols{Protocol::ll, Protocol::ll128, Protocol::simple};
-std::string_view name(Protocol p);
+inline constexpr std::array kGpuProtocols{GpuProtocol::ll, GpuProtocol::ll128, GpuProtocol::simple};
+std::string_view name(GpuProtocol p);
 
 /// How two GPUs reach each other.
-enum class Way : std::uint8_t { gpu_links, pci, staged, network };
+enum class GpuWay : std::uint8_t { gpu_links, pci, staged, network };
 
-struct Constants {
+struct GpuConstants {
   // us of a call before and after its messages, by protocol.
   double call_ll = 6.6, call_ll128 = 14, call_simple = 8.4, call_copy = 15.2;
   double launch_more = 2.75;
@@ -40,24 +42,19 @@ struct Constants {
   double copy_command = 4.8;
   double switch_call = 25, switch_part = 0.85, switch_net = 18;
 
-  double call(Protocol p) const;
+  double call(GpuProtocol p) const;
   /// Infinite where the protocol does not go that way.
-  double message(Protocol p, Way way) const;
+  double message(GpuProtocol p, GpuWay way) const;
   /// Of a tree's messages between hosts, besides message().
-  double tree_more(Protocol p) const;
-  double data(Protocol p) const;
+  double tree_more(GpuProtocol p) const;
+  double data(GpuProtocol p) const;
 };
 
-struct ConstantLine {
-  std::string_view name;
-  double Constants::*value;
-  std::string_view unit;
-  std::string_view source;
-};
-std::span<const ConstantLine> constant_lines();
+/// All of them, with their sources.
+std::span<const Constant<GpuConstants>> gpu_constants();
 
 /// "staging=18". Throws Error(invalid_argument) for a name that there is not, and for a value that
 /// is no number above 0.
-void override_constant(Constants& constants, std::string_view text);
+void override_constant(GpuConstants& constants, std::string_view text);
 
-}  // namespace tutti::cluster
+}  // namespace tutti

@@ -1,10 +1,11 @@
-// See prepared.h.
-#include "collectives/cluster/prepared.h"
+// See scenario.h.
+#include "collectives/cluster/scenario.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <unordered_map>
 
 #include "core/error.h"
@@ -14,20 +15,28 @@ namespace {
 
 /// Leaves with more ranks are looked at one host at a time.
 constexpr int kMostUnitRanks = 1024;
+/// Events so near each other are one moment, as they would be without rounding.
+constexpr double kMoment = 1e-6;  // us
+/// The route of what stays where it is.
+constexpr int kStays = 0;
 
-class Preparation {
+class ScenarioMaker {
  public:
-  Preparation(const Cluster& cluster, const PartOf& part, const SimulateOptions& options)
+  ScenarioMaker(const Cluster& cluster, const PartOf& part, const SimulateOptions& options)
       : c_(cluster), part_(part), o_(options), k_(cluster.ranks_of_a_host()) {
     unit_ = options.unit > 0 ? options.unit : smallest_unit();
     units_ = c_.hosts() / unit_;
   }
 
-  PreparedPlan prepare() {
+  ClusterScenario make() {
     p_.unit = unit_;
+    s_.at_once = o_.tiles;
+    s_.moment = kMoment;
+    s_.routes.emplace_back();
+    p_.ways.emplace_back();
     lay_out_links();
     for (int r = 0; r < unit_ * k_; ++r) add(part_(r), r);
-    p_.rates = rates();
+    s_.rates = rates();
     return std::move(p_);
   }
 
@@ -111,8 +120,8 @@ class Preparation {
          static_cast<std::uint64_t>(hosts_on)) *
             256 +
         static_cast<std::uint64_t>(channel);
-    const auto [found, is_new] = queue_numbers_.emplace(key, static_cast<int>(p_.receivers.size()));
-    if (is_new) p_.receivers.push_back(-1);
+    const auto [found, is_new] = queue_numbers_.emplace(key, static_cast<int>(s_.queues.size()));
+    if (is_new) s_.queues.emplace_back();
     return found->second;
   }
 
@@ -122,13 +131,14 @@ class Preparation {
     const bool near = host == other;
     const std::uint64_t key =
         static_cast<std::uint64_t>(from) << 32U | static_cast<std::uint32_t>(to);
-    const auto [found, is_new] = route_numbers_.emplace(key, static_cast<int>(p_.routes.size()));
+    const auto [found, is_new] = route_numbers_.emplace(key, static_cast<int>(s_.routes.size()));
     if (!is_new) return found->second;
-    Route r = near ? c_.inside(from % k_, to % k_) : c_.across(from % k_, to % k_);
+    const Route on_host = near ? c_.inside(from % k_, to % k_) : c_.across(from % k_, to % k_);
     const int each = static_cast<int>(c_.capacities().size());
     const int there = other % unit_;
-    for (int& l : r.links) l += host * each;
-    for (const int l : r.far) r.links.push_back(l + there * each);
+    Scenario::Route& r = s_.routes.emplace_back(c_.delay(o_.protocol, on_host.way));
+    for (const int l : on_host.links) r.links.push_back(l + host * each);
+    for (const int l : on_host.far) r.links.push_back(l + there * each);
     if (!near && leaf_ > 0 && host / leaf_ != other / leaf_) {
       r.links.push_back(first_leaf_ + 2 * (host / leaf_));
       r.links.push_back(first_leaf_ + 2 * (there / leaf_) + 1);
@@ -136,31 +146,36 @@ class Preparation {
     // A link counts once, and what is as wide as a processor's inside not at all.
     std::ranges::sort(r.links);
     r.links.erase(std::unique(r.links.begin(), r.links.end()), r.links.end());
-    r.far.clear();
-    p_.routes.push_back(std::move(r));
+    p_.ways.push_back(on_host.way);
+    return found->second;
+  }
+
+  /// Of steps that move so much of a block.
+  std::uint32_t cost(float chunks) {
+    const auto [found, is_new] =
+        cost_numbers_.emplace(chunks, static_cast<std::uint32_t>(s_.costs.size()));
+    if (is_new) s_.costs.push_back({0, static_cast<double>(chunks) * o_.block_bytes / o_.tiles});
     return found->second;
   }
 
   void add(const RankPlan& plan, int rank) {
     const int here = rank / k_ / unit_;
     for (std::size_t l = 0; l < plan.lanes.size(); ++l) {
-      PreparedLane lane;
-      lane.begin = static_cast<std::uint32_t>(p_.steps.size());
-      lane.rank = rank;
-      lane.lane = static_cast<int>(l);
-      const int number = static_cast<int>(p_.lanes.size());
+      Scenario::Lane lane;
+      lane.begin = static_cast<std::uint32_t>(s_.steps.size());
+      const int number = static_cast<int>(s_.workers.size());
       for (const Step& step : plan.lanes[l]) {
-        PreparedStep s;
-        s.first = static_cast<std::uint32_t>(p_.ends.size());
-        s.chunks = static_cast<float>(step.count) / static_cast<float>(plan.header.pieces);
+        Scenario::Step s;
+        s.first = static_cast<std::uint32_t>(s_.ends.size());
+        s.cost = cost(static_cast<float>(step.count) / static_cast<float>(plan.header.pieces));
         for (const Operand& o : plan.sources(step)) {
           refuse_windows(o);
           if (!o.is_link()) continue;
           const int unit = host_of(o.rank) / unit_;
           const int q =
               queue(o.rank % (unit_ * k_), rank, (here - unit + units_) % units_, o.channel);
-          p_.receivers[at(q)] = number;
-          p_.ends.push_back({q, -1});
+          s_.queues[at(q)].receiver = number;
+          s_.ends.push_back({q, kStays});
           ++s.sources;
         }
         for (const Operand& o : plan.destinations(step)) {
@@ -169,25 +184,28 @@ class Preparation {
           const int unit = host_of(o.rank) / unit_;
           const int q =
               queue(rank, o.rank % (unit_ * k_), (unit - here + units_) % units_, o.channel);
-          p_.ends.push_back({q, o.rank == rank ? -1 : route(rank, o.rank)});
+          s_.ends.push_back({q, o.rank == rank ? kStays : route(rank, o.rank)});
           ++s.sends;
         }
         if (joins_last(lane, s)) {
-          p_.steps.back().sends = static_cast<std::uint16_t>(p_.steps.back().sends + s.sends);
+          s_.steps.back().sends = static_cast<std::uint16_t>(s_.steps.back().sends + s.sends);
         } else if (s.sources > 0 || s.sends > 0) {
-          p_.steps.push_back(s);
+          s_.steps.push_back(s);
         }
       }
-      lane.end = static_cast<std::uint32_t>(p_.steps.size());
-      if (lane.end > lane.begin) p_.lanes.push_back(lane);
+      lane.end = static_cast<std::uint32_t>(s_.steps.size());
+      if (lane.end == lane.begin) continue;
+      s_.workers.push_back({static_cast<std::uint32_t>(s_.lanes.size()), 1});
+      s_.lanes.push_back(lane);
+      p_.workers.push_back({rank, static_cast<int>(l)});
     }
   }
 
   /// Whether the step's sends are under way with those of the lane's last step.
-  bool joins_last(const PreparedLane& lane, const PreparedStep& s) const {
-    if (!o_.at_once || s.sources > 0 || p_.steps.size() == lane.begin) return false;
-    const PreparedStep& last = p_.steps.back();
-    return last.sources == 0 && last.chunks == s.chunks &&
+  bool joins_last(const Scenario::Lane& lane, const Scenario::Step& s) const {
+    if (!o_.at_once || s.sources > 0 || s_.steps.size() == lane.begin) return false;
+    const Scenario::Step& last = s_.steps.back();
+    return last.sources == 0 && last.cost == s.cost &&
            last.sends + s.sends <= std::numeric_limits<std::uint16_t>::max();
   }
 
@@ -204,13 +222,16 @@ class Preparation {
   int leaf_ = 0, first_leaf_ = 0;
   std::vector<double> capacities_;
   std::unordered_map<std::uint64_t, int> queue_numbers_, route_numbers_;
-  PreparedPlan p_;
+  std::map<float, std::uint32_t> cost_numbers_;
+  ClusterScenario p_;
+  Scenario& s_ = p_.scenario;
 };
 
 }  // namespace
 
-PreparedPlan prepare(const Cluster& cluster, const PartOf& part, const SimulateOptions& options) {
-  return Preparation(cluster, part, options).prepare();
+ClusterScenario scenario_of(const Cluster& cluster, const PartOf& part,
+                            const SimulateOptions& options) {
+  return ScenarioMaker(cluster, part, options).make();
 }
 
 }  // namespace tutti::cluster
