@@ -76,8 +76,6 @@ class NetPluginEndpoint final : public Endpoint {
   bool is_flushed() override { return failed_ || (left_ == 0 && pipe_->is_sent()); }
   void take_back(const std::byte* begin, const std::byte* end) override;
   void redirect(std::uint32_t link) override;
-  /// There is nothing that would become readable.
-  bool arm() override { return false; }
   void close(bool in_peace) override;
 
  private:
