@@ -9,8 +9,6 @@
 namespace tutti {
 namespace {
 
-using Spot = DeviceWindows::Spot;
-
 /// A call, and what is decided of it.
 struct Draft {
   Communicator::Impl* impl = nullptr;
@@ -19,7 +17,7 @@ struct Draft {
   Signature signature;
   const ReadyPlan* plan = nullptr;
   // If the plan goes through windows of other processes:
-  std::optional<Spot> in, out;  // none: the buffer lies in none
+  std::optional<WindowOffset> in, out;  // none: the buffer lies in none
 
   int rank() const { return impl->group->rank(); }
   const ReadyPlan& plan_for(bool windows) const {
@@ -83,8 +81,8 @@ void name_buffers(DeviceWindows& windows, const Draft& d, DeviceTeam::Part& part
   };
   std::byte* const in = b.in.base;
   std::byte* const out = b.out.base;
-  b.in_spot = d.in ? *d.in : stage(0, b.in, d.sizes.in);
-  b.out_spot = d.out ? *d.out : stage(1, b.out, d.sizes.out);
+  b.in_window = d.in ? *d.in : stage(0, b.in, d.sizes.in);
+  b.out_window = d.out ? *d.out : stage(1, b.out, d.sizes.out);
   if (!d.in) part.before.push_back({b.in.base, in, d.sizes.in});
   if (!d.out && b.out.counts.empty()) part.after.push_back({out, b.out.base, d.sizes.out});
   for (std::size_t i = 0; !d.out && i < b.out.counts.size(); ++i) {  // not what lies between them
@@ -92,9 +90,9 @@ void name_buffers(DeviceWindows& windows, const Draft& d, DeviceTeam::Part& part
     const std::size_t at = b.out.offset(block) * size_of(b.type);
     part.after.push_back({out + at, b.out.base + at, b.out.elements(block) * size_of(b.type)});
   }
-  b.tmp_spot = [&windows, &group, &policy](const std::byte* tmp, std::size_t bytes) {
-    const auto spot = windows.find(group, tmp, bytes, policy);
-    if (spot) return *spot;
+  b.tmp_window = [&windows, &group, &policy](const std::byte* tmp, std::size_t bytes) {
+    const auto found = windows.find(group, tmp, bytes, policy);
+    if (found) return *found;
     throw Error(ErrorCode::system,
                 fmt::format("rank {} cannot share its GPU memory with the other processes any more",
                             group.rank()),

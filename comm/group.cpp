@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <map>
 #include <memory>
 #include <set>
@@ -17,6 +16,7 @@
 #include "comm/series.h"
 #include "comm/started_calls.h"
 #include "core/background.h"
+#include "core/wait.h"
 
 namespace tutti {
 namespace {
@@ -143,7 +143,6 @@ void run_started(const std::vector<Kept>& calls, std::vector<Future>& futures) {
   for (const Kept& k : calls) {
     futures.push_back(Future(k.impl->started_calls().start(k.call())));
   }
-  constexpr std::chrono::milliseconds kMoment(50);
   for (Future& future : futures) {
     while (!future.wait_for(kMoment)) {
       for (const Kept& k : calls) {

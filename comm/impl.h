@@ -29,10 +29,7 @@ struct PreparedCall {
       nullptr;             // that `binding` runs: the choice, or one that needs no windows
   std::uint64_t hash = 0;  // of the signature
   Binding binding;         // signature included
-  // What the ranks have agreed on last, and for how many calls in a row it has been so (also those
-  // without an agreement): the same on all ranks.
-  bool in_windows = false;
-  std::uint32_t unchanged = 0;
+  HostWindowAgreement windows;
 };
 
 struct Communicator::Impl {
@@ -103,15 +100,9 @@ struct Communicator::Impl {
   /// for each call: bind_agreement() where agrees(), and when that has run, bind().
   bool begin(PreparedCall& p, const Call& call);
   /// Whether the ranks have to find out together if this call may run with a plan that addresses
-  /// other ranks' memory: they exchange whether their buffers lie in windows. What has been so a
-  /// few times in a row is taken to stay so, and asked for now and then. (Where it has not: a
-  /// buffer that lies in no window any more is copied to one; one that does now makes no difference
-  /// yet.)
+  /// other ranks' memory: they exchange whether their buffers lie in windows.
   bool agrees(const PreparedCall& p) const {
-    constexpr std::uint32_t kSure = 8;
-    constexpr std::uint32_t kAgain = 64;
-    return p.plan->windows && !group->one_process() &&
-           (p.unchanged < kSure || p.unchanged % kAgain == 0);
+    return p.plan->windows && !group->one_process() && p.windows.is_due();
   }
   const Binding& bind_agreement(const PreparedCall& p, const Call& call);
   /// The call itself, with what the newest agreement has brought. Valid until the next one.

@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
 #include <utility>
 
 #include "comm/impl.h"
 #include "core/background.h"
+#include "core/wait.h"
 
 namespace tutti {
 
@@ -84,7 +84,6 @@ std::shared_ptr<Future::State> StartedCalls::start(const Call& call,
 void StartedCalls::run(const Call& call) {
   refuse_to_block("make a blocking call");
   Future future(start(call));
-  constexpr std::chrono::milliseconds kMoment(50);
   while (Interruptible::any() && !future.wait_for(kMoment)) {
     if (must_stop()) interrupted();
   }

@@ -10,14 +10,20 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <vector>
 
+#include "core/wait.h"
 #include "transport/rank_group.h"
 
 namespace tutti {
+
+/// When what a card names, and its rank has sent before it showed the card, must have come: only
+/// from a process that is stopped does it take so long.
+inline Deadline deadline_of_sent() { return deadline_after(std::chrono::seconds(10)); }
 
 class DeviceBoard {
  public:

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <utility>
 
 #include "collectives/execute/signature.h"
+#include "device/board.h"
 
 namespace tutti {
 namespace {
@@ -40,7 +40,7 @@ void DeviceInboxes::meet(RankGroup& group, int rank, int carrier) {
   auto& inbox = inboxes_[static_cast<std::size_t>(rank)];
   if (inbox) return;
   inbox = group.host_peers().receive(group.member(carrier), inbox_key(group, rank), bytes_,
-                                     std::chrono::steady_clock::now() + std::chrono::seconds(10));
+                                     deadline_of_sent());
 }
 
 DeviceWay DeviceInboxes::decide(int mine, int peer, DeviceWay wish) {

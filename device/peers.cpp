@@ -8,12 +8,9 @@
 #include "collectives/execute/signature.h"
 #include "core/log.h"
 #include "core/settings.h"
-#include "device/wait.h"
 
 namespace tutti {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // Blocks of a GPU that all ranks of a host may share, and of a rank: few, as one thread of the host
 // passes on what all of them send.
@@ -141,10 +138,8 @@ void DevicePeers::reach(RankGroup& group, std::span<const int> mine, std::span<c
   for (const int r : group.ranks_here()) {  // whoever is there
     if (!board_.is_gone(r)) connect(group, mine, r);
   }
-  DeviceWait wait(group, policy, "make its first call on GPU memory");
-  for (const int r : ranks) {
-    while (!connect(group, mine, r)) wait.pause(r);
-  }
+  PeerWait wait(group, policy, "make its first call on GPU memory");
+  for (const int r : ranks) wait.until(r, [&] { return connect(group, mine, r); });
 }
 
 void DevicePeers::join(RankGroup& group) {
@@ -191,7 +186,7 @@ void DevicePeers::meet(RankGroup& group, int rank, const DeviceBoard::Card& card
   FileDescriptor fd;
   if ((card.segment.kinds & CudaMemoryHandle::kFd) != 0) {
     fd = group.host_peers().receive(group.member(card.carrier), descriptor_key(group, rank),
-                                    Clock::now() + std::chrono::seconds(10));
+                                    deadline_of_sent());
   }
   Peer& peer = peers_[static_cast<std::size_t>(rank)];
   peer.card = card;
@@ -273,9 +268,9 @@ void DevicePeers::agree(RankGroup& group, std::span<const int> mine, const WaitP
   if (!through_host) {
     // For all ranks of this process, whose calls may come after this one, on the same thread.
     settle();
-    DeviceWait wait(group, policy, "make its first collective on GPU memory");
+    PeerWait wait(group, policy, "make its first collective on GPU memory");
     for (int rank = 0; rank < board_.size(); ++rank) {
-      while (inboxes_->settled(rank) == DeviceWay::undecided) wait.pause(rank);
+      wait.until(rank, [&] { return inboxes_->settled(rank) != DeviceWay::undecided; });
       through_host = through_host || inboxes_->settled(rank) == DeviceWay::forwarded;
     }
   }

@@ -18,7 +18,7 @@
 #include <string_view>
 #include <vector>
 
-#include "collectives/execute/host/wait.h"
+#include "collectives/execute/host/peer_wait.h"
 #include "device/board.h"
 #include "device/executors.h"
 #include "device/host_slots.h"

@@ -112,7 +112,7 @@ class DeviceTeam {
   /// What has gone wrong in a kernel of any rank.
   std::optional<Error> failure() const;
   /// Which kernel waits for long. By the watching thread.
-  std::optional<device::Executor::LateRank> late();
+  std::optional<device::LateRank> late();
   /// Fails the communicator where a kernel has, or a process, and stops all kernels where it has;
   /// tells what waits for long, and hears of others' windows.
   void look(RankGroup& group);

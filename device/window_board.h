@@ -2,9 +2,8 @@
 // (windows), and where they vote: a page of shared memory for each process, which it alone
 // writes, but for the doorbell.
 //
-//     owner      posts a notice | rings the others' doorbells | ... until all have heard it | the
-//     next listener   woken: reads the notice | maps, or lets go | says that it has heard, or
-//     refused
+//     owner      posts a notice | rings the others' doorbells | ... until all have answered | next
+//     listener   woken: reads the notice | maps, or lets go | answers: done, or refused
 //
 // One notice is up at a time. Nothing is reset: notices and votes are numbered, from 1.
 #pragma once
@@ -46,20 +45,20 @@ class DeviceWindowBoard {
 
   // --- The owner; one thread at a time -----------------------------------------------------------
 
-  /// Once all pages are known and everybody has heard what was posted before. `fd`: of the handle.
+  /// Once all pages are known and all have answered what was posted before. `fd`: of the handle.
   void post(const Notice& notice, const FileDescriptor& fd);
-  /// A process that has not heard the newest notice; -1: none. From any thread.
-  int deaf() const;
-  /// Whether somebody has refused it, once all have heard it.
+  /// A process that has not answered the newest notice; -1: none. From any thread.
+  int awaited() const;
+  /// Whether one has refused it, once all have answered.
   bool refused() const;
 
   // --- The listener; one thread ------------------------------------------------------------------
 
-  /// What `process` has posted and was not heard yet. Not to be trusted. Throws Error.
+  /// What `process` has posted and this one has not answered. Not to be trusted. Throws Error.
   std::optional<Notice> next(int process) const;
   /// The descriptor that comes with it. Throws Error.
   FileDescriptor descriptor(int process);
-  void hear(int process, bool refuses);
+  void answer(int process, bool refuses);
   /// Returns when this process's doorbell has been rung since the last time, or after 20 ms.
   void wait_for_doorbell();
 
@@ -77,14 +76,14 @@ class DeviceWindowBoard {
  private:
   struct Ballot;
   struct Page;
-  struct Ear;
+  struct Answer;
   struct Process {
     int maker = -1;  // the rank that made the page; -1: not known yet
     std::shared_ptr<SharedMemory> memory;
   };
 
   Page& page(const SharedMemory& memory) const;
-  Ear& ear(const SharedMemory& listener, int maker) const;
+  Answer& answer_of(const SharedMemory& listener, int maker) const;
   std::uint64_t page_key(int maker) const;
   Process process_of(int rank) const;
 

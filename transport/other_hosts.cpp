@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "core/background.h"
+#include "core/wait.h"
 #include "transport/control_copy.h"
 
 namespace tutti {
@@ -155,12 +155,9 @@ void OtherHosts::refresh(std::span<const int> ranks, Deadline deadline) {
     before.emplace_back(r, answers(r));
     tree_.tell_rank(r, kAsk, {});
   }
-  const auto begun = Clock::now();
   for (const auto& [rank, count] : before) {
-    while (answers(rank) == count && !why_lost(rank)) {
-      if (Clock::now() >= deadline) return;
-      pause_in_wait(begun);
-    }
+    const auto is_known = [&, r = rank, old = count] { return answers(r) != old || why_lost(r); };
+    if (!wait_until(deadline, is_known)) return;
   }
 }
 

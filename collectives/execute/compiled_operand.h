@@ -7,7 +7,7 @@
 namespace tutti {
 
 /// Where an operand's bytes are, up to what only the call knows: the base addresses.
-struct Place {
+struct CompiledOperand {
   enum class Where : std::uint8_t { in, out, tmp, send, receive, peer_in, peer_out, peer_tmp };
   Where where = Where::tmp;
   bool scaled = false;     // a raw input of a reduction: pre-multiplied or divided as it is read
