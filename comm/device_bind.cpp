@@ -39,13 +39,13 @@ struct Draft {
   }
 };
 
-Draft draft(const DeviceTeam& team, const DeviceCallOn& c) {
+Draft draft(DeviceTeam& team, const DeviceCallOn& c) {
   Draft d;
   d.impl = c.impl;
   d.call = c.call;
   d.sizes = buffer_sizes(*c.call, d.rank(), c.impl->group->size());
   d.signature = signature_of(*c.call);
-  d.plan = &d.plan_for(!team.collectives_through_host());
+  d.plan = &d.plan_for(!team.peers().collectives_through_host());
   return d;
 }
 
@@ -53,7 +53,7 @@ Draft draft(const DeviceTeam& team, const DeviceCallOn& c) {
 /// ranks find alike, and where that is.
 void agree(DeviceWindows& windows, std::span<Draft> drafts) {
   for (Draft& d : drafts) {
-    if (!d.plan->windows || !windows.agreed(d.kind()).value_or(true)) continue;
+    if (!d.plan->windows || !windows.board()->agreed(d.kind()).value_or(true)) continue;
     RankGroup& group = *d.impl->group;
     const WaitPolicy& policy = d.impl->policy;
     d.in = windows.find(group, d.call->in, d.sizes.in, policy);
@@ -64,7 +64,8 @@ void agree(DeviceWindows& windows, std::span<Draft> drafts) {
     const bool reachable = std::ranges::all_of(
         drafts, [&](const Draft& o) { return o.kind() != d.kind() || (o.in && o.out); });
     const bool through_windows =
-        windows.agree(*d.impl->group, d.kind(), d.hash(), reachable, d.impl->policy);
+        windows.board()->agree(*d.impl->group, d.kind(), d.hash(), reachable,
+                               "make the same call on GPU memory", d.impl->policy);
     if (!through_windows) d.plan = &d.plan_for(false);
   }
 }
@@ -124,7 +125,7 @@ std::vector<DeviceTeam::Part> bind_on_device(DeviceTeam& team, std::span<const D
     b.protocols = d.impl->cuda_protocols;
     b.most_blocks = static_cast<std::uint32_t>(
         std::min<std::size_t>(d.impl->options.cuda_blocks, device::kMostBlocks));
-    if (const std::uint32_t most = team.collective_blocks(); most > 0) {
+    if (const std::uint32_t most = team.peers().collective_blocks(); most > 0) {
       b.most_blocks = b.most_blocks == 0 ? most : std::min(b.most_blocks, most);
     }
     b.windows = d.plan->windows;

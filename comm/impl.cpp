@@ -208,7 +208,7 @@ const Binding& Communicator::Impl::bind(PreparedCall& p, const Call& call) {
   const ReadyPlan* plan = p.plan;
   if (agrees(p)) p.windows.found(all_in_windows != 0);
   p.windows.count();
-  if (plan->windows && !p.windows.through_windows() && !group->one_process()) {
+  if (plan->windows && !p.windows.answer() && !group->one_process()) {
     const Access access = group->cma_everywhere() ? Access::copies : Access::none;
     plan = &plans.get(binding.signature, p.sizes.largest, access);
   }
@@ -256,11 +256,12 @@ void Communicator::Impl::forget_calls() {
   newest = nullptr;
 }
 
-void Communicator::Impl::fail_with(const std::string& text, ErrorCode code, int culprit) {
+void Communicator::Impl::fail_with(const Error& thrown) {
   if (!group->failed()) {
     // A dead peer is the better explanation of whatever went wrong.
-    group->check_peers("running an operation that failed: " + text);
-    group->fail({code, culprit, fmt::format("rank {}: {}", group->rank(), text)});
+    group->check_peers(fmt::format("running an operation that failed: {}", thrown.what()));
+    group->fail(
+        {thrown.code(), thrown.rank(), fmt::format("rank {}: {}", group->rank(), thrown.what())});
   }
   abort_on_device(*group);
   group->throw_failure();

@@ -29,8 +29,14 @@ struct PreparedCall {
       nullptr;             // that `binding` runs: the choice, or one that needs no windows
   std::uint64_t hash = 0;  // of the signature
   Binding binding;         // signature included
-  HostWindowAgreement windows;
+  HostAgreement windows;   // whether its buffers lie there
 };
+
+/// What was thrown, as an Error.
+inline Error as_error(const std::exception& thrown) {
+  const auto* const error = dynamic_cast<const Error*>(&thrown);
+  return error != nullptr ? *error : Error(ErrorCode::internal, thrown.what());
+}
 
 struct Communicator::Impl {
   /// `engine`: of the rank, where this is not its first communicator.
@@ -85,14 +91,12 @@ struct Communicator::Impl {
   void or_fail(Run&& run) {
     try {
       run();
-    } catch (const Error& e) {
-      fail_with(e.what(), e.code(), e.rank());
     } catch (const std::exception& e) {
-      fail_with(e.what(), ErrorCode::internal, -1);
+      fail_with(as_error(e));
     }
   }
   /// Makes what was thrown while an operation ran everybody's failure, and throws that.
-  [[noreturn]] void fail_with(const std::string& text, ErrorCode code, int culprit);
+  [[noreturn]] void fail_with(const Error& thrown);
 
   /// The prepared form of a collective; checks the call, as far as it is not known to be right.
   PreparedCall& look_up(const Call& call);

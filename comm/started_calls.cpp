@@ -55,10 +55,8 @@ void StartedSeries::fail(const std::exception_ptr& error) {
   std::optional<Error> why;
   try {
     impl().or_fail([&] { std::rethrow_exception(error); });
-  } catch (const Error& e) {
-    why = e;
   } catch (const std::exception& e) {
-    why = Error(ErrorCode::internal, e.what());
+    why = as_error(e);
   }
   while (!calls_.empty()) complete_first(why);
 }

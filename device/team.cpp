@@ -111,7 +111,7 @@ DeviceTeam::DeviceTeam(RankGroup& group, std::vector<int> ordinals,
       windows_(!group.one_host() || (group.one_process() && executors_.gpus().size() == 1)
                    ? nullptr
                    : std::make_unique<DeviceWindows>(group, executors_)),
-      peers_(group, shape_, executors_) {
+      peers_(group, shape_, executors_, windows_ ? windows_->board() : nullptr) {
   launched_.resize(executors_.size(), std::vector<Launched>(kRemembered));
   launches_.resize(executors_.size());
   std::function<void()> wait = [] { std::this_thread::sleep_for(std::chrono::milliseconds(20)); };

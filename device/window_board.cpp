@@ -199,22 +199,69 @@ void DeviceWindowBoard::wait_for_doorbell() {
   doorbell_ = doorbell.load(std::memory_order_acquire);
 }
 
-// --- Votes ---------------------------------------------------------------------------------------
+// --- Agreements --------------------------------------------------------------------------------
 
-void DeviceWindowBoard::vote(std::uint64_t number, std::uint64_t operation, bool yes) {
-  Ballot& b = page(*mine_).ballots[number % 2];
-  b.operation = operation;
-  b.yes = yes ? 1 : 0;
-  // release: whoever sees the number sees the rest.
-  b.number.store(number, std::memory_order_release);
+std::optional<bool> DeviceWindowBoard::agreed(std::uint32_t question) const {
+  const std::lock_guard lock(votes_mutex_);
+  const auto known = agreements_.find(question);
+  if (known == agreements_.end() || known->second.is_due()) return {};
+  return known->second.answer();
 }
 
-std::optional<DeviceWindowBoard::Vote> DeviceWindowBoard::vote_of(int process,
-                                                                  std::uint64_t number) const {
-  const auto memory = process_of(process).memory;
-  const Ballot& b = page(*memory).ballots[number % 2];
-  if (b.number.load(std::memory_order_acquire) != number) return {};
-  return Vote{b.operation, b.yes != 0};
+bool DeviceWindowBoard::agree(RankGroup& group, std::uint32_t question, std::uint64_t operation,
+                              bool yes, const std::string& what, const WaitPolicy& policy) {
+  std::unique_lock lock(votes_mutex_);
+  GpuAgreement& agreement = agreements_[question];
+  vote_ended_.wait(lock, [&] { return !agreement.is_due() || !votes_now_; });
+  if (!agreement.is_due()) return agreement.answer();
+  votes_now_ = true;
+  const std::uint64_t number = ++votes_;
+  lock.unlock();
+  const auto end = [&](std::optional<bool> result) {
+    lock.lock();
+    if (result) {
+      agreement.found(*result);
+      agreement.count();
+    }
+    votes_now_ = false;
+    vote_ended_.notify_all();
+  };
+  try {
+    const bool result = vote(group, number, operation, yes, what, policy);
+    end(result);
+    return result;
+  } catch (...) {
+    end({});
+    throw;
+  }
+}
+
+bool DeviceWindowBoard::vote(RankGroup& group, std::uint64_t number, std::uint64_t operation,
+                             bool yes, const std::string& what, const WaitPolicy& policy) {
+  discover();
+  Ballot& mine = page(*mine_).ballots[number % 2];
+  mine.operation = operation;
+  mine.yes = yes ? 1 : 0;
+  // release: whoever sees the number sees the rest.
+  mine.number.store(number, std::memory_order_release);
+  bool all = yes;
+  PeerWait wait(group, policy, what);
+  for (const int process : processes()) {
+    const auto memory = process_of(process).memory;
+    const Ballot& theirs = page(*memory).ballots[number % 2];
+    wait.until(process, [&] { return theirs.number.load(std::memory_order_acquire) == number; });
+    if (theirs.operation != operation) {
+      compare_with_peers(group, &ControlBlock::device_records);  // which has the names
+      if (group.failed()) group.throw_failure();
+      throw Error(ErrorCode::mismatch,
+                  fmt::format("calls do not match: ranks {} and {} make different calls on GPU "
+                              "memory. All ranks must make the same calls in the same order",
+                              group.rank(), process),
+                  process);
+    }
+    all = all && theirs.yes != 0;
+  }
+  return all;
 }
 
 }  // namespace tutti

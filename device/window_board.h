@@ -9,13 +9,18 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <vector>
 
+#include "collectives/execute/host/peer_wait.h"
+#include "collectives/execute/windows.h"
 #include "device/board.h"
 
 namespace tutti {
@@ -62,16 +67,17 @@ class DeviceWindowBoard {
   /// Returns when this process's doorbell has been rung since the last time, or after 20 ms.
   void wait_for_doorbell();
 
-  // --- Votes -------------------------------------------------------------------------------------
+  // --- Agreements --------------------------------------------------------------------------------
 
-  /// This process's `number`-th vote, on the operation with this hash; one thread at a time.
-  void vote(std::uint64_t number, std::uint64_t operation, bool yes);
-  struct Vote {
-    std::uint64_t operation = 0;
-    bool yes = false;
-  };
-  /// Another's, if it has been cast; it has to be read before one's own next one.
-  std::optional<Vote> vote_of(int process, std::uint64_t number) const;
+  /// The answer to a question that the processes answer with yes if all do, once and for good;
+  /// nothing before they have.
+  std::optional<bool> agreed(std::uint32_t question) const;
+  /// The same, after a vote if it is due. Each process votes when the first of its ranks gets here,
+  /// and for that rank. All ranks make the same calls in the same order, so the processes vote on
+  /// the same questions in the same order; `operation`: a hash of the call, to see that. `what`: is
+  /// waited for (PeerWait). Throws Error.
+  bool agree(RankGroup& group, std::uint32_t question, std::uint64_t operation, bool yes,
+             const std::string& what, const WaitPolicy& policy);
 
  private:
   struct Ballot;
@@ -87,6 +93,10 @@ class DeviceWindowBoard {
   std::uint64_t page_key(int maker) const;
   Process process_of(int rank) const;
 
+  /// The `number`-th vote.
+  bool vote(RankGroup& group, std::uint64_t number, std::uint64_t operation, bool yes,
+            const std::string& what, const WaitPolicy& policy);
+
   std::shared_ptr<HostPeers> host_peers_;
   DeviceBoard cards_;
   int maker_;  // of this process's page
@@ -97,6 +107,14 @@ class DeviceWindowBoard {
   std::uint32_t doorbell_ = 0;
   mutable std::mutex mutex_;        // of what follows
   std::vector<Process> processes_;  // by rank
+
+  // One vote at a time. Not a lock that is held meanwhile: a rank whose vote is over would wait for
+  // the next one, of a rank that is ahead, and others, in kernels, for it.
+  mutable std::mutex votes_mutex_;  // of what follows
+  std::condition_variable vote_ended_;
+  bool votes_now_ = false;
+  std::uint64_t votes_ = 0;
+  std::map<std::uint32_t, GpuAgreement> agreements_;  // by question
 };
 
 }  // namespace tutti

@@ -1,11 +1,9 @@
-// The owner's side of windows, stages and votes; windows_listen.cpp has the listener's.
+// The owner's side of windows, and stages; windows_listen.cpp has the listener's.
 #include "device/windows.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-
-#include "collectives/execute/signature.h"
 
 namespace tutti {
 namespace {
@@ -161,64 +159,6 @@ std::byte* DeviceWindows::stage(RankGroup& group, std::size_t which, std::size_t
   }
   ++counts_.staged;
   return stage.memory;
-}
-
-std::optional<bool> DeviceWindows::agreed(std::uint32_t kind) const {
-  const std::lock_guard lock(votes_mutex_);
-  const auto known = agreements_.find(kind);
-  if (known == agreements_.end() || known->second.is_due()) return {};
-  return known->second.through_windows();
-}
-
-bool DeviceWindows::agree(RankGroup& group, std::uint32_t kind, std::uint64_t operation,
-                          bool reachable, const WaitPolicy& policy) {
-  std::unique_lock lock(votes_mutex_);
-  GpuWindowAgreement& agreement = agreements_[kind];
-  vote_ended_.wait(lock, [&] { return !agreement.is_due() || !votes_now_; });
-  if (!agreement.is_due()) return agreement.through_windows();
-  votes_now_ = true;
-  const std::uint64_t number = ++votes_;
-  lock.unlock();
-  const auto end = [&](std::optional<bool> result) {
-    lock.lock();
-    if (result) {
-      agreement.found(*result);
-      agreement.count();
-    }
-    votes_now_ = false;
-    vote_ended_.notify_all();
-  };
-  try {
-    const bool result = vote(group, number, operation, reachable, policy);
-    end(result);
-    return result;
-  } catch (...) {
-    end({});
-    throw;
-  }
-}
-
-bool DeviceWindows::vote(RankGroup& group, std::uint64_t number, std::uint64_t operation,
-                         bool reachable, const WaitPolicy& policy) {
-  board_->discover();
-  board_->vote(number, operation, reachable);
-  bool all = reachable;
-  PeerWait wait(group, policy, "make the same call on GPU memory");
-  for (const int process : board_->processes()) {
-    std::optional<DeviceWindowBoard::Vote> vote;
-    wait.until(process, [&] { return (vote = board_->vote_of(process, number)).has_value(); });
-    if (vote->operation != operation) {
-      compare_with_peers(group, &ControlBlock::device_records);  // which has the names
-      if (group.failed()) group.throw_failure();
-      throw Error(ErrorCode::mismatch,
-                  fmt::format("calls do not match: ranks {} and {} make different calls on GPU "
-                              "memory. All ranks must make the same calls in the same order",
-                              group.rank(), process),
-                  process);
-    }
-    all = all && vote->yes;
-  }
-  return all;
 }
 
 }  // namespace tutti

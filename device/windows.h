@@ -15,7 +15,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -52,20 +51,13 @@ class DeviceWindows {
   std::byte* stage(RankGroup& group, std::size_t which, std::size_t bytes,
                    const WaitPolicy& policy);
 
-  /// Whether calls of `kind` go through windows; nothing before the ranks have agreed on it.
-  std::optional<bool> agreed(std::uint32_t kind) const;
-  /// The same, after a vote if it is due: each process votes when the first of its ranks gets to
-  /// the operation with this hash, on whether its buffers (or those of the ranks in one group) lie
-  /// in windows. All ranks make the same calls in the same order, so the processes vote alike.
-  bool agree(RankGroup& group, std::uint32_t kind, std::uint64_t operation, bool reachable,
-             const WaitPolicy& policy);
-
   // --- For the thread that looks after the others ------------------------------------------------
 
   /// Maps, or lets go of, what the others say; closes windows whose memory is gone. Does not wait
   /// for other processes. Throws Error for what makes no sense.
   void look();
-  /// Whose doorbell is rung for look(). It may outlive this object.
+  /// Where the processes agree on which kinds of calls go through windows, and whose doorbell is
+  /// rung for look(). It may outlive this object.
   const std::shared_ptr<DeviceWindowBoard>& board() const { return board_; }
   /// Unmaps everything; when nothing runs any more and nobody looks.
   void leave();
@@ -99,10 +91,6 @@ class DeviceWindows {
   /// Whether there was one.
   bool close_one_that_is_gone();
 
-  /// The `number`-th vote. Throws Error.
-  bool vote(RankGroup& group, std::uint64_t number, std::uint64_t operation, bool reachable,
-            const WaitPolicy& policy);
-
   // The listener's.
   using Mappings = std::vector<device::Mapping>;  // of one window, for each of this process's GPUs
 
@@ -133,14 +121,6 @@ class DeviceWindows {
   std::atomic<std::size_t> mapped_{0};
   std::shared_ptr<std::atomic<int>> dropping_ = std::make_shared<std::atomic<int>>(0);
   std::uint32_t looks_ = 0;
-
-  // One vote at a time. Not a lock that is held meanwhile: a rank whose vote is over would wait for
-  // the next one, of a rank that is ahead, and others, in kernels, for it.
-  mutable std::mutex votes_mutex_;  // of what follows
-  std::condition_variable vote_ended_;
-  bool votes_now_ = false;
-  std::uint64_t votes_ = 0;
-  std::map<std::uint32_t, GpuWindowAgreement> agreements_;  // by kind
 
   // By rank; touched by the thread that makes its calls.
   struct Stages {

@@ -91,12 +91,12 @@ class Compiler {
     std::int32_t link = 0;
     for (const bool links : {true, false}) {
       for (const Operand& o : plan_.destinations(step)) {
-        if (o.is_link() == links) add_operand(o, i, e, CompiledOperand::Where::send, link);
+        if (o.is_link() == links) add_operand(o, i, e, CompiledOperand::send, link);
       }
     }
     link = 0;
     for (const Operand& o : plan_.sources(step))
-      add_operand(o, i, e, CompiledOperand::Where::receive, link);
+      add_operand(o, i, e, CompiledOperand::receive, link);
     message_ += e.count * element_;
     const std::span added = std::span(program_.operands).subspan(first);
     if (program_.moves.size() > first_move) {
@@ -114,7 +114,7 @@ class Compiler {
     }
     Move m{added.data(), step.destinations, step.sources, e.count};
     for (const CompiledOperand& p : added) {
-      m.remote = m.remote || p.where >= CompiledOperand::Where::peer_in;
+      m.remote = m.remote || p.where >= CompiledOperand::peer_in;
       m.scaled = m.scaled || p.scaled;
     }
     program_.moves.push_back(m);
@@ -148,9 +148,8 @@ class Compiler {
       } else {
         const bool input = o.space == Space::in;
         const BlockTable& table = input ? shape_.in : shape_.out;
-        p.where = o.is_remote()
-                      ? (input ? peer_in : peer_out)
-                      : (input ? CompiledOperand::Where::in : CompiledOperand::Where::out);
+        p.where = o.is_remote() ? (input ? peer_in : peer_out)
+                                : (input ? CompiledOperand::in : CompiledOperand::out);
         // Another rank's blocks lie as ours of the same collective do; a single block lies at 0.
         p.offset = ((block == 0 ? 0 : table.offset(block)) + e.begin) * element_;
         p.scaled = input && is_reduction(plan_.header.collective);

@@ -35,12 +35,12 @@ struct BufferAddresses {
 };
 static_assert(sizeof(BufferAddresses) == 6 * sizeof(std::uint64_t));
 
-/// Whether the ranks run calls of one kind through windows. Such a plan runs on all ranks or on
-/// none, so they find out together whether all their buffers lie in windows. From then on they rely
-/// on the answer: a rank whose buffer lies in no window (any more) copies it to one. The first
-/// `sure` calls ask, and those after as many as have passed since, every `again`-th one.
+/// A yes or no that all ranks rely on, such as whether calls of one kind go through windows: a plan
+/// that does runs on all ranks or on none, so they find out together whether all their buffers lie
+/// in windows, and a rank whose buffer lies in none (any more) copies it to one. The first `sure`
+/// calls ask, and later ones as often as every `again`-th call with the same answer.
 template <std::uint32_t sure, std::uint32_t again>
-class WindowAgreement {
+class Agreement {
  public:
   /// Whether the next call asks. The same on all ranks, as they count the same calls.
   bool is_due() const {
@@ -49,22 +49,22 @@ class WindowAgreement {
     return calls_ % again == 0;
   }
   /// What the ranks have found.
-  void found(bool all_in_windows) {
-    if (through_windows_ != all_in_windows) calls_ = 0;
-    through_windows_ = all_in_windows;
+  void found(bool answer) {
+    if (answer_ != answer) calls_ = 0;
+    answer_ = answer;
   }
   void count() { ++calls_; }
-  bool through_windows() const { return through_windows_; }
+  bool answer() const { return answer_; }
 
  private:
-  bool through_windows_ = false;
+  bool answer_ = false;
   std::uint32_t calls_ = 0;  // in a row with this answer, also those that did not ask
 };
-/// To ask costs an all-reduce of one byte on the thread that makes the call. Memory that was
-/// registered since makes later calls faster, so the ranks ask again.
-using HostWindowAgreement = WindowAgreement<8, 64>;
-/// To ask, a call would wait for the other processes, and a captured graph, which runs its calls
-/// later, cannot. So the ranks ask once.
-using GpuWindowAgreement = WindowAgreement<1, 0>;
+/// Host memory: to ask costs an all-reduce of one byte on the thread that makes the call. Memory
+/// that was registered since makes later calls faster, so the ranks ask again.
+using HostAgreement = Agreement<8, 64>;
+/// GPU memory: to ask, a call waits for the other processes, and a captured graph, which runs its
+/// calls later, cannot. So the ranks ask once.
+using GpuAgreement = Agreement<1, 0>;
 
 }  // namespace tutti

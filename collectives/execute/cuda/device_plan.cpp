@@ -121,8 +121,7 @@ class Builder {
     parts_.moves.push_back({u32(bytes), u32(parts_.operands.size()), m.destinations, m.sources});
     for (std::uint32_t i = 0; i < std::uint32_t{m.destinations} + m.sources; ++i) {
       const CompiledOperand& p = m.operands[i];
-      const bool linked =
-          p.where == CompiledOperand::Where::send || p.where == CompiledOperand::Where::receive;
+      const bool linked = p.where == CompiledOperand::send || p.where == CompiledOperand::receive;
       parts_.operands.push_back({linked ? wire_offset(p.offset) : p.offset, p.rank, p.where,
                                  static_cast<std::uint8_t>(p.scaled), 0});
     }

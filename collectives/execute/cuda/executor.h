@@ -114,8 +114,8 @@ class Executor {
   void abort();
   /// The first failure of a kernel of this rank: a sentence, as an Error to throw. Does not wait.
   std::optional<Error> failure() const { return failure_in(*control_, rank()); }
-  /// See LateReports. By one thread at a time.
-  std::optional<LateRank> late() { return late_reports_.next(*control_, rank()); }
+  /// See late_in().
+  std::optional<LateRank> late() { return late_in(*control_, rank(), told_); }
 
   /// Plans on the device; for tests.
   std::size_t plans() const { return plans_.size(); }
@@ -138,7 +138,7 @@ class Executor {
   std::byte* segment_ = nullptr;
   std::byte* segments_ = nullptr;  // the table of all segments, on the device
   Control* control_ = nullptr;
-  LateReports late_reports_;
+  LateRank told_;
   PlanCache plans_;
   std::vector<std::byte*> tmps_;  // the newest last; graphs may use the others
   std::size_t tmp_bytes_ = 0;

@@ -67,20 +67,20 @@ std::optional<Error> failure_in(const Control& control, int rank) {
   return Error(ErrorCode::internal, fmt::format("rank {}: a report that makes no sense", rank));
 }
 
-std::optional<LateRank> LateReports::next(Control& control, int rank) {
+std::optional<LateRank> late_in(Control& control, int rank, LateRank& told) {
   Report& r = control.late;
   // acquire: the rest of the report is there.
   if (static_cast<Trouble>(load_acquire(&r.trouble)) == Trouble::none) return std::nullopt;
-  LateRank late{
+  const LateRank late{
       static_cast<int>(r.peer),
       fmt::format("rank {} has been waiting in {} for rank {} to {} for {:.1f} s", rank,
-                  place_of(r), r.peer, wish_of(r), static_cast<double>(control.late_ns) * 1e-9)};
-  // All blocks of a kernel wait for one that is late.
-  const bool again = r.operation == operation_ && late.rank == rank_;
-  operation_ = r.operation;
-  rank_ = late.rank;
+                  place_of(r), r.peer, wish_of(r), static_cast<double>(control.late_ns) * 1e-9),
+      r.operation};
   // release: the report was read.
   store_release(&r.trouble, static_cast<std::uint64_t>(Trouble::none));
+  // All blocks of a kernel wait for one that is late.
+  const bool again = late.operation == told.operation && late.rank == told.rank;
+  told = late;
   if (again) return std::nullopt;
   return late;
 }

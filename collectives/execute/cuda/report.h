@@ -17,18 +17,10 @@ std::optional<Error> failure_in(const Control& control, int rank);
 struct LateRank {
   int rank = -1;
   std::string text;
+  std::uint64_t operation = ~std::uint64_t{0};
 };
-
-/// The long waits of a rank's kernels, each once.
-class LateReports {
- public:
-  /// The wait that has been told since the last call, if one was. By one thread at a time.
-  std::optional<LateRank> next(Control& control, int rank);
-
- private:
-  // Of the newest one.
-  std::uint64_t operation_ = ~std::uint64_t{0};
-  int rank_ = -1;
-};
+/// The wait that a kernel of rank `rank` has told since the last call, if it is not `told`, which
+/// becomes it. By one thread at a time.
+std::optional<LateRank> late_in(Control& control, int rank, LateRank& told);
 
 }  // namespace tutti::device

@@ -258,18 +258,18 @@ class LaneWalk : LaneLinks<Block> {
     Target t;
     const std::uint64_t shift = std::uint64_t{shared_.tile(round_)} * range().tile_stride;
     switch (p.where) {
-      case CompiledOperand::Where::in:
+      case CompiledOperand::in:
         t.pointer = rank_.in + p.offset + shift;
         break;
-      case CompiledOperand::Where::out:
+      case CompiledOperand::out:
         t.pointer = rank_.out + p.offset + shift;
         break;
-      case CompiledOperand::Where::tmp:
+      case CompiledOperand::tmp:
         t.pointer = rank_.tmp + p.offset + shared_.copy * plan().tmp_stride;
         break;
-      case CompiledOperand::Where::send:
-      case CompiledOperand::Where::receive: {
-        const std::uint32_t first = p.where == CompiledOperand::Where::send ? a.receives : 0;
+      case CompiledOperand::send:
+      case CompiledOperand::receive: {
+        const std::uint32_t first = p.where == CompiledOperand::send ? a.receives : 0;
         const std::uint32_t use = first + static_cast<std::uint32_t>(p.rank);
         const StepMessage m = message(a, use);
         t.flag = m.number;
@@ -282,10 +282,9 @@ class LaneWalk : LaneLinks<Block> {
       }
       default: {
         const auto which = static_cast<std::uint32_t>(p.where) -
-                           static_cast<std::uint32_t>(CompiledOperand::Where::peer_in);
+                           static_cast<std::uint32_t>(CompiledOperand::peer_in);
         const std::uint64_t* words = peer_words(static_cast<std::uint32_t>(p.rank));
-        const std::uint64_t at =
-            p.offset + (p.where == CompiledOperand::Where::peer_tmp ? 0 : shift);
+        const std::uint64_t at = p.offset + (p.where == CompiledOperand::peer_tmp ? 0 : shift);
         const std::uint64_t limit = load_relaxed(words + 3 + which);
         if (at > limit || bytes > limit - at) {
           judge(shared_, kNoLooks, 0, round_, step_, a.check,
@@ -306,7 +305,7 @@ class LaneWalk : LaneLinks<Block> {
       }
     } else if (rank_.kind == ReduceKind::pre_multiplied_sum) {
       t.template multiply<E>(
-          p.where == CompiledOperand::Where::in
+          p.where == CompiledOperand::in
               ? rank_.scalar
               : load_relaxed(peer_words(static_cast<std::uint32_t>(p.rank)) + 6));
     }

@@ -322,7 +322,7 @@ void Operation::scale_sources(const Move& m) {
       sources_[k].prescale = Prescale::divide;
     } else {
       sources_[k].prescale = Prescale::multiply;
-      sources_[k].scalar = p.where == CompiledOperand::Where::in
+      sources_[k].scalar = p.where == CompiledOperand::in
                                ? binding_->op.scalar
                                : peers_[static_cast<std::size_t>(p.rank)].said.scalar;
     }

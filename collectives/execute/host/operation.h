@@ -161,7 +161,7 @@ class Operation {
   void perform(const Action& action, std::size_t shift);
   /// The moves of a step that sends bulk messages.
   void move_bulk(const Action& action, std::size_t shift);
-  // Long messages between hosts, which need not go through slots (zero_copy.cpp).
+  // Long messages between hosts, which need not go through slots (remote_links.cpp).
   /// Does the step, where its messages are sent from memory, or have come into it; false: they are
   /// not.
   bool perform_zero_copy(const Action& action, std::size_t shift);
@@ -204,7 +204,7 @@ class Operation {
   static void map(Peer::Buffer& buffer, int peer, std::shared_ptr<SharedMemory> window);
   void describe_buffers();
   /// Puts staged buffers into the place of so many bytes of the user's, until finish(): the others
-  /// cannot address these, though the ranks rely on that (WindowAgreement).
+  /// cannot address these, though the ranks rely on that (Agreement).
   void stage(std::size_t in, std::size_t out);
   /// What comes after the last step.
   void finish();
@@ -272,13 +272,13 @@ inline std::byte* Operation::pointer(const Action& action, const CompiledOperand
                                      std::size_t shift) const {
   const auto link = static_cast<std::size_t>(p.rank);
   switch (p.where) {
-    case CompiledOperand::Where::in:
+    case CompiledOperand::in:
       return binding_->in.base + p.offset + shift;
-    case CompiledOperand::Where::out:
+    case CompiledOperand::out:
       return binding_->out.base + p.offset + shift;
-    case CompiledOperand::Where::send:
+    case CompiledOperand::send:
       return action.sends[link].link->slot(action.bytes) + p.offset;
-    case CompiledOperand::Where::receive:
+    case CompiledOperand::receive:
       // Only read; sources and destinations share the type of their pointers.
       return const_cast<std::byte*>(action.receives[link].link->slot(action.bytes)) + p.offset;
     default:

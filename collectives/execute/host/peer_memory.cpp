@@ -131,7 +131,7 @@ bool Operation::find_targets(const Action& action, const Move& m, std::size_t sh
   targets_.resize(std::size_t{m.destinations} + m.sources);
   bool copies = false;
   for (std::size_t k = 0; k < targets_.size(); ++k) {
-    targets_[k] = operands[k].where >= CompiledOperand::Where::peer_in
+    targets_[k] = operands[k].where >= CompiledOperand::peer_in
                       ? peer_target(operands[k], m.elements * element_, shift)
                       : Target{pointer(action, operands[k], shift)};
     copies = copies || targets_[k].peer >= 0;
@@ -143,9 +143,9 @@ Operation::Target Operation::peer_target(const CompiledOperand& p, std::size_t b
                                          std::size_t shift) {
   Peer& peer = peers_[static_cast<std::size_t>(p.rank)];
   const auto which =
-      static_cast<std::size_t>(p.where) - static_cast<std::size_t>(CompiledOperand::Where::peer_in);
+      static_cast<std::size_t>(p.where) - static_cast<std::size_t>(CompiledOperand::peer_in);
   Peer::Buffer& buffer = peer.buffers[which];
-  const std::size_t offset = p.offset + (p.where == CompiledOperand::Where::peer_tmp ? 0 : shift);
+  const std::size_t offset = p.offset + (p.where == CompiledOperand::peer_tmp ? 0 : shift);
   if (buffer.pointer == nullptr) {
     if (buffer.window == 0) return {nullptr, buffer.remote + offset, p.rank};
     map(buffer, p.rank, wait_for_window(p.rank, buffer.window));

@@ -23,10 +23,7 @@ struct WaitPolicy {
   std::chrono::nanoseconds report_after{0};  // log a wait that is this long; 0: never
 };
 
-/// How often a rank that waits looks around. Later less often: with many ranks on a few cores,
-/// looking would take the time that the others need. (What a rank says of its waits counts for
-/// 250 ms, RankGroup::say_waiting().)
-inline constexpr auto kLookEvery = std::chrono::milliseconds(10);
+/// How often a rank that has waited for long looks around.
 inline constexpr auto kLateLookEvery = std::chrono::milliseconds(50);
 
 /// Since when a rank waits, and what it has done about it.
