@@ -14,11 +14,10 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "bootstrap/frames.h"
+#include "bootstrap/rendezvous_members.h"
 #include "bootstrap/rendezvous_protocol.h"
 #include "bootstrap/rendezvous_round.h"
 #include "bootstrap/rendezvous_tree.h"
@@ -32,18 +31,6 @@
 #include "transport/waiting_room.h"
 
 namespace tutti {
-namespace {
-
-using namespace std::chrono_literals;
-using Clock = std::chrono::steady_clock;
-
-constexpr auto kPatience = 5s;  // for a hello, and for a rank to leave that was told of a failure
-constexpr rlim_t kOtherDescriptors = 64;  // that the process has, beside those of the ranks
-constexpr auto kFarewell = 1500ms;        // for replies under way when the process ends
-constexpr auto kLastWords = 2000ms;       // for ranks to come that have not heard of a failure
-// What epoll says: the number of a place in the waiting room, or one of these.
-constexpr std::uint64_t kListener = WaitingRoom::kPlaces, kStop = kListener + 1,
-                        kFirstMember = kListener + 2;
 
 /// A round, and what its ranks are sent.
 struct Meeting {
@@ -52,23 +39,17 @@ struct Meeting {
   int hellos = 0;       // that have come
 };
 
-/// Somebody who knows the secret.
-struct Member {
-  FileDescriptor socket;
-  wire::Session session;
-  Clock::time_point since;  // when it came, or was told of a failure
-  wire::FrameReader reader;
-  wire::Outbox outbox;
-  int rank = -1;                     // as it said
-  std::shared_ptr<Meeting> meeting;  // that it has joined
-  bool greeted = false;              // its hello has come
-  bool answered = false;             // the last word to it is in the outbox
-  bool lingers = false;  // it was told of a failure: what it says is thrown away until it leaves,
-                         // as a connection closed with something unread loses what was sent
-  bool watches_room = false;  // epoll says when there is room to send
+namespace {
 
-  bool hurried() const { return !greeted || lingers; }
-};
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+constexpr rlim_t kOtherDescriptors = 64;  // that the process has, beside those of the ranks
+constexpr auto kFarewell = 1500ms;        // for replies under way when the process ends
+constexpr auto kLastWords = 2000ms;       // for ranks to come that have not heard of a failure
+// What epoll says: the number of a place in the waiting room, or one of these.
+constexpr std::uint64_t kListener = WaitingRoom::kPlaces, kStop = kListener + 1,
+                        kFirstMember = kListener + 2;
 
 class Server {
  public:
@@ -77,7 +58,8 @@ class Server {
       : listener_(std::move(listener)),
         rounds_(rounds),
         life_(life),
-        waiting_room_("rendezvous", secret) {
+        waiting_room_("rendezvous", secret),
+        members_(epoll_, kFirstMember, [this](const Member& member) { lost(member); }) {
     epoll_ = FileDescriptor(::epoll_create1(EPOLL_CLOEXEC));
     if (!epoll_) throw_system_error("epoll_create1 for the rendezvous server");
     watch(epoll_, EPOLL_CTL_ADD, listener_, kListener, EPOLLIN);
@@ -104,7 +86,7 @@ class Server {
         if (who < WaitingRoom::kPlaces) {
           read_proof(who);
         } else if (who >= kFirstMember) {
-          serve_member(who, events[static_cast<std::size_t>(i)].events);
+          if (members_.serve(who, events[static_cast<std::size_t>(i)].events)) hear(who);
         } else if (who == kStop) {
           ::epoll_ctl(epoll_.fd(), EPOLL_CTL_DEL, stop_fd, nullptr);
           stopping_ = true;
@@ -124,7 +106,7 @@ class Server {
   Clock::time_point next_wake() const {
     Clock::time_point wake = std::min(end_, waiting_room_.next_wake(now_));
     for (const auto& meeting : meetings_) wake = std::min(wake, meeting->round.deadline());
-    if (hurried_ > 0) wake = std::min(wake, now_ + 1s);
+    if (members_.any_hurried()) wake = std::min(wake, now_ + 1s);
     return wake;
   }
 
@@ -135,20 +117,13 @@ class Server {
       meeting->round.expire(waiting_room_.trouble());
       settle(meeting);
     }
-    if (hurried_ == 0) return;
-    for (auto member = members_.begin(); member != members_.end();) {
-      const bool late = member->second->hurried() && now_ - member->second->since > kPatience;
-      hurried_ -= late;
-      member = late ? members_.erase(member) : std::next(member);
-    }
+    members_.expire(now_);
   }
 
   /// Nobody waits for anything from here. A process that ends has answers to deliver, at most.
   bool nothing_to_say() const {
-    if (!stopping_ && (hurried_ > 0 || !meetings_.empty())) return false;
-    return std::all_of(members_.begin(), members_.end(), [](const auto& member) {
-      return member.second->outbox.empty() && !member.second->lingers;
-    });
+    if (!stopping_ && (members_.any_hurried() || !meetings_.empty())) return false;
+    return members_.nothing_to_say();
   }
 
   /// The meeting has failed, and some of its ranks may still come. (A launcher has seen them end.)
@@ -171,59 +146,19 @@ class Server {
   void read_proof(std::size_t place) {
     auto admitted = waiting_room_.read(place, now_);
     if (!admitted) return;
-    auto member = std::make_unique<Member>();
-    member->socket = std::move(admitted->socket);
-    member->session = admitted->session;
-    member->since = now_;
-    const std::uint64_t who = next_member_++;
-    watch(epoll_, EPOLL_CTL_MOD, member->socket, who, EPOLLIN);
-    members_.emplace(who, std::move(member));
-    ++hurried_;
+    members_.admit(std::move(admitted->socket), admitted->session, now_);
   }
 
-  // --- members ---
+  // --- meetings ---
 
-  void serve_member(std::uint64_t who, std::uint32_t events) {
-    const auto found = members_.find(who);
-    if (found == members_.end()) return;
-    Member& member = *found->second;
-    if ((events & EPOLLOUT) != 0 && !send(who)) return;
-    if ((events & ~EPOLLOUT) == 0) return;
-    if (member.answered) {
-      std::array<std::byte, 512> unheard;
-      const ssize_t got = ::recv(member.socket.fd(), unheard.data(), unheard.size(), 0);
-      if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) remove(found);
-      return;
-    }
-    switch (member.reader.read(member.socket, member.session)) {
-      case wire::FrameResult::more:
-        return;
-      case wire::FrameResult::whole:
-        return hear(who);
-      default:
-        return lose(who);
-    }
-  }
-
-  using Members = std::unordered_map<std::uint64_t, std::unique_ptr<Member>>;
-
-  std::unique_ptr<Member> remove(Members::iterator found) {
-    std::unique_ptr<Member> member = std::move(found->second);
-    members_.erase(found);
-    hurried_ -= member->hurried();
-    return member;
-  }
-
-  /// A member went away, or spoke out of turn.
-  void lose(std::uint64_t who) {
-    const auto member = remove(members_.find(who));
-    if (!member->meeting) return;
-    member->meeting->round.leave(member->rank);
-    settle(member->meeting);
+  void lost(const Member& member) {
+    if (!member.meeting) return;
+    member.meeting->round.leave(member.rank);
+    settle(member.meeting);
   }
 
   void hear(std::uint64_t who) {
-    Member& member = *members_.at(who);
+    Member& member = members_.at(who);
     const wire::FrameReader& frame = member.reader;
     if (!member.greeted && frame.type() == wire::FrameType::hello &&
         frame.payload().size() >= sizeof(wire::Hello)) {
@@ -231,7 +166,7 @@ class Server {
     }
     if (!member.greeted && frame.type() == wire::FrameType::trouble) return refuse(who);
     if (!member.meeting || member.meeting->round.phase() == RendezvousRound::Phase::joining) {
-      return lose(who);
+      return members_.lose(who);
     }
     const std::shared_ptr<Meeting> meeting = member.meeting;
     const auto failure = frame.type() == wire::FrameType::trouble
@@ -242,29 +177,28 @@ class Server {
     } else if (frame.type() == wire::FrameType::have && frame.payload().empty()) {
       meeting->round.have(member.rank);
     } else {
-      return lose(who);
+      return members_.lose(who);
     }
     settle(meeting);
   }
 
   void join(std::uint64_t who) {
-    Member& member = *members_.at(who);
+    Member& member = members_.at(who);
     wire::Hello hello;
     std::memcpy(static_cast<void*>(&hello), member.reader.payload().data(), sizeof hello);
-    --hurried_;
-    member.greeted = true;
+    members_.greet(who);
     member.rank = hello.rank;
     if (closing_) {
       const Error used(ErrorCode::invalid_usage,
                        "rendezvous: the ranks of this unique id have met already; an id is good "
                        "for one communicator, so make another");
-      return answer(who, used);
+      return members_.answer(who, used, now_);
     }
     const std::shared_ptr<Meeting> meeting = next_meeting();
     ++meeting->hellos;
     const auto card = member.reader.payload().subspan(sizeof hello);
     if (const auto error = meeting->round.join(hello, card, peer_name(member.socket))) {
-      return answer(who, *error);
+      return members_.answer(who, *error, now_);
     }
     if (const auto error = need_descriptors(hello.size)) meeting->round.fail(*error);
     member.meeting = meeting;
@@ -281,8 +215,8 @@ class Server {
 
   /// A rank will not come, and says why: so the others need not wait for it.
   void refuse(std::uint64_t who) {
-    const auto failure = wire::failure_in(members_.at(who)->reader.payload(), wire::kMaxRanks);
-    remove(members_.find(who));
+    const auto failure = wire::failure_in(members_.at(who).reader.payload(), wire::kMaxRanks);
+    members_.remove(who);
     if (!failure || closing_) return;
     const std::shared_ptr<Meeting> meeting = next_meeting();
     ++meeting->hellos;
@@ -312,11 +246,12 @@ class Server {
   void settle(const std::shared_ptr<Meeting>& meeting) {
     const RendezvousRound& round = meeting->round;
     if (round.failure()) {
-      for (const std::uint64_t who : members_of(meeting)) answer(who, *round.failure());
+      for (const std::uint64_t who : members_.of(meeting))
+        members_.answer(who, *round.failure(), now_);
       end(meeting);
     } else if (round.phase() == RendezvousRound::Phase::met) {
-      for (const std::uint64_t who : members_of(meeting)) {
-        answer(who, wire::frame(members_.at(who)->session, wire::FrameType::go, {}));
+      for (const std::uint64_t who : members_.of(meeting)) {
+        members_.answer(who, wire::frame(members_.at(who).session, wire::FrameType::go, {}));
       }
       end(meeting);
     } else {
@@ -337,8 +272,8 @@ class Server {
     wire::fill_random(placement.nonce);
     placement.roster_bytes = meeting->roster->size();
     placement.roster_hash = wire::roster_hash(*meeting->roster);
-    for (const std::uint64_t who : members_of(meeting)) {
-      Member& member = *members_.at(who);
+    for (const std::uint64_t who : members_.of(meeting)) {
+      Member& member = members_.at(who);
       const int parent = tree::parent(member.rank, size);
       const bool here = parent == tree::kServer;
       placement.parent = here ? wire::Endpoint{} : meeting->round.endpoint(parent);
@@ -347,8 +282,8 @@ class Server {
       if (here) member.outbox.add(meeting->roster);
     }
     // Sent after all have one: who is gone ends the round.
-    for (const std::uint64_t who : members_of(meeting)) {
-      if (members_.contains(who)) send(who);
+    for (const std::uint64_t who : members_.of(meeting)) {
+      if (members_.has(who)) members_.send(who);
     }
   }
 
@@ -356,54 +291,6 @@ class Server {
     meetings_.remove(meeting);
     // Ranks that are late shall hear of a failure, too: joining_ stays.
     if (rounds_ == Rounds::one) end_ = deadline_after(life_);
-  }
-
-  /// Those who wait for an answer.
-  std::vector<std::uint64_t> members_of(const std::shared_ptr<Meeting>& meeting) const {
-    std::vector<std::uint64_t> result;
-    for (const auto& [who, member] : members_) {
-      if (member->meeting == meeting && !member->answered) result.push_back(who);
-    }
-    return result;
-  }
-
-  void answer(std::uint64_t who, const Error& error) {
-    Member& member = *members_.at(who);
-    hurried_ += !member.hurried();
-    member.lingers = true;
-    member.since = now_;
-    answer(who, wire::failure_frame(member.session, wire::FrameType::failed, error));
-  }
-
-  /// The last word to a member, which then leaves.
-  void answer(std::uint64_t who, wire::Buffer frame) {
-    Member& member = *members_.at(who);
-    member.answered = true;
-    member.outbox.add(std::move(frame));
-    send(who);
-  }
-
-  /// Sends what the socket takes. False: the member is not here any more.
-  bool send(std::uint64_t who) {
-    const auto found = members_.find(who);
-    Member& member = *found->second;
-    const bool there = member.outbox.send(member.socket);
-    const bool done = member.answered && member.outbox.empty();
-    if (!there && !member.answered) {
-      lose(who);
-      return false;
-    }
-    if (!there || (done && !member.lingers)) {
-      remove(found);
-      return false;
-    }
-    if (done) ::shutdown(member.socket.fd(), SHUT_WR);
-    const bool wants_room = !member.outbox.empty();
-    if (wants_room != member.watches_room) {
-      watch(epoll_, EPOLL_CTL_MOD, member.socket, who, wants_room ? EPOLLIN | EPOLLOUT : EPOLLIN);
-      member.watches_room = wants_room;
-    }
-    return true;
   }
 
   /// No new peers; the server ends once its replies are delivered.
@@ -427,9 +314,7 @@ class Server {
   bool closing_ = false;   // nobody new comes in
   bool stopping_ = false;  // the process ends
   WaitingRoom waiting_room_;
-  Members members_;
-  std::uint64_t next_member_ = kFirstMember;
-  std::size_t hurried_ = 0;                       // members that have kPatience
+  RendezvousMembers members_;
   std::list<std::shared_ptr<Meeting>> meetings_;  // that are not over
   std::shared_ptr<Meeting> joining_;              // whose ranks are still coming; or it has failed
 };

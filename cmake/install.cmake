@@ -13,8 +13,8 @@ set(TUTTI_PUBLIC_HEADERS
   comm/communicator.h
   comm/typed.h
   bootstrap/unique_id.h
+  parallel/agreement.h
   parallel/axis.h
-  parallel/buffer.h
   parallel/data_parallel/buckets.h
   parallel/data_parallel/data_parallel.h
   parallel/data_parallel/policy.h
@@ -29,14 +29,13 @@ set(TUTTI_PUBLIC_HEADERS
   parallel/pipeline/simulate.h
   parallel/pipeline/text.h
   parallel/pipeline/verify.h
+  parallel/memory_pool.h
   parallel/mesh.h
   parallel/not_finite.h
   parallel/optimizer/kernels.h
   parallel/optimizer/optimizer.h
-  parallel/roll_call.h
   parallel/sharded/gather.h
   parallel/sharded/layout.h
-  parallel/sharded/memory.h
   parallel/sharded/order.h
   parallel/sharded/policy.h
   parallel/sharded/reduce.h

@@ -19,49 +19,48 @@ namespace {
 
 constexpr std::array kSettings{
     Setting{"TUTTI_LOG", SettingType::text, "warn",
-            "What is logged to standard error: off, error, warn, info or debug."},
+            "The messages that go to standard error: off, error, warn, info or debug."},
     Setting{"TUTTI_TIMEOUT", SettingType::seconds, "0",
             "How long an operation may wait for another rank before it fails. 0: no limit, as a "
             "slow rank is not a broken one.",
             "0"},
     Setting{"TUTTI_REPORT_AFTER", SettingType::seconds, "30",
-            "An operation that has waited this long logs a warning that says for whom. 0: never.",
+            "An operation that has waited this long logs a warning, which names the rank it waits "
+            "for. 0: never.",
             "0"},
     Setting{"TUTTI_RENDEZVOUS_TIMEOUT", SettingType::seconds, "60",
             "How long the ranks of a new communicator wait for each other.", "1ms"},
     Setting{"TUTTI_ADDRESS", SettingType::text, "127.0.0.1",
-            "The address of this host (IPv4 or IPv6, no name; one, so not 0.0.0.0) at which a "
-            "rendezvous listens. With TUTTI_ID_FILE, where it is not set: the one by which other "
-            "hosts reach this one."},
+            "The address of this host at which a rendezvous listens: IPv4 or IPv6, not a name, and "
+            "not 0.0.0.0. With TUTTI_ID_FILE, where this setting is not set: the address by which "
+            "other hosts reach this one."},
     Setting{"TUTTI_ID_FILE", SettingType::text, "",
-            "A file that all ranks' hosts see, by which rank 0 tells the others where and under "
-            "which secret they meet. For launchers that start ranks on several hosts; the "
-            "launcher's name of the job is appended."},
+            "A file that all ranks' hosts see. Rank 0 writes there where and under which secret "
+            "the ranks meet. For launchers that start ranks on several hosts. Tutti appends the "
+            "launcher's name of the job."},
     Setting{"TUTTI_HOST_ID", SettingType::text, "",
-            "Ranks with different ones do not share memory, as if they were on different hosts. "
-            "Empty: what the system says (boot and network namespace)."},
+            "Ranks with different host ids do not share memory, as if they were on different "
+            "hosts. Empty: what the system says (boot and network namespace)."},
     Setting{"TUTTI_SOCKET_IFNAME", SettingType::text, "",
             "The network interfaces by which other hosts reach this one: the beginnings of names, "
-            "separated by commas, or whole names after =; after ^, those that are not to be used. "
-            "Empty: the one by which rank 0's host is reached."},
+            "separated by commas; after =, whole names; after ^, the interfaces not to use. Empty: "
+            "the interface that leads to rank 0's host."},
     Setting{"TUTTI_PORTS", SettingType::text, "",
-            "The TCP ports at which ranks listen, as 20000-20100 or one number, for firewalls: a "
-            "rank needs one, and one more while the ranks meet. UCX listens at ports of its own "
-            "(UCX_TCP_PORT_RANGE). Empty: any that is free."},
-    Setting{
-        "TUTTI_PEER_TIMEOUT", SettingType::seconds, "4.5",
-        "How long a network may be down, or another host be silent, without harm. Ranks of a "
-        "host that is silent for longer count as lost, 2 to 3 s later (on Linux before 6.15: as "
-        "long again later). 0: as long as the system allows.",
-        "0"},
+            "The TCP ports at which ranks listen, as 20000-20100 or one number, for firewalls. A "
+            "rank needs one port, and one more while the ranks meet. UCX listens at ports of its "
+            "own (UCX_TCP_PORT_RANGE). Empty: any free port."},
+    Setting{"TUTTI_PEER_TIMEOUT", SettingType::seconds, "4.5",
+            "How long a network may be down, or another host be silent, without harm. Ranks of a "
+            "host that is silent for longer count as lost, 2 to 3 s later (on Linux before 6.15: "
+            "as long again later). 0: as long as the system allows.",
+            "0"},
     Setting{"TUTTI_QUORUM", SettingType::boolean, "0",
-            "shrink() refuses to make a communicator of ranks that are not the majority of the one "
-            "before, nor half of them with its rank 0: of the parts of a job whose network has "
-            "come apart, one at most goes on. The same on all ranks."},
-    Setting{
-        "TUTTI_TRANSPORT", SettingType::text, "",
-        "What links to other hosts run over: verbs (RDMA), tcp or ucx. Empty: verbs between hosts "
-        "with RDMA ports of the same kind of network, else tcp."},
+            "shrink() makes a communicator only of a majority of the ranks before, or of half of "
+            "them with their rank 0. So at most one part of a job goes on when its network comes "
+            "apart. The same on all ranks."},
+    Setting{"TUTTI_TRANSPORT", SettingType::text, "",
+            "The transport of links to other hosts: verbs (RDMA), tcp or ucx. Empty: verbs between "
+            "hosts with RDMA ports of the same kind of network, else tcp."},
     Setting{"TUTTI_UCX_TLS", SettingType::text, "",
             "The transports that UCX may use, as UCX_TLS takes them (tcp, or rc,ud). Empty: what "
             "UCX_TLS says, or all."},
@@ -72,28 +71,29 @@ constexpr std::array kSettings{
             "The congestion control of TCP connections between hosts; system: the system's "
             "default. Empty: cubic, or reno where that is not allowed."},
     Setting{"TUTTI_TCP_CHECKSUM", SettingType::boolean, "0",
-            "What goes to other hosts over TCP carries checksums (CRC32C), and what was altered on "
-            "its way ends with an error. Rank 0's counts."},
+            "Data to other hosts over TCP carry checksums (CRC32C). Data that were altered on "
+            "their way end the call with an error. Rank 0's counts."},
     Setting{"TUTTI_ENCRYPT", SettingType::boolean, "0",
-            "What ranks of different hosts say to each other, data and all, is encrypted and "
-            "authenticated. Over TCP only. Rank 0's counts."},
-    Setting{"TUTTI_ALGORITHM", SettingType::text, "",
-            "The algorithm to use wherever it can do the operation. Empty: chosen by predicted "
-            "time."},
+            "Ranks of different hosts encrypt and authenticate all that they send each other. Over "
+            "TCP only. Rank 0's counts."},
+    Setting{
+        "TUTTI_ALGORITHM", SettingType::text, "",
+        "The algorithm to use wherever it can do the operation. Empty: chosen by predicted time."},
     Setting{
         "TUTTI_ROUND_ONCE", SettingType::boolean, "0",
-        "Sums of 16- and 8-bit floats are rounded once, when they are complete: only algorithms "
-        "that do so (ROUNDED is 1 in `tutti plan list`) are chosen for them. Rank 0's counts."},
+        "Sums of 16- and 8-bit floats are rounded once, when they are complete: for them only "
+        "algorithms that do so are chosen (ROUNDED is 1 in `tutti plan list`). Rank 0's counts."},
     Setting{"TUTTI_TOPO_TRUST", SettingType::boolean, "0",
-            "What a topology file or the system says of links is taken as it is, also where it "
-            "contradicts itself. Otherwise such records are named in a warning, and repaired."},
+            "Believe all that a topology file or the system says of links, also where it "
+            "contradicts itself. Otherwise a warning names such records, and Tutti repairs them."},
     Setting{"TUTTI_TOPO_FILE", SettingType::text, "",
-            "What this host is like, in any format that `tutti topo --file` reads: by it ranks "
-            "with GPUs are put in order, and ports for other hosts chosen. Empty: what the system "
+            "A description of this host, in any format that `tutti topo --file` reads. It decides "
+            "the order of ranks with GPUs, and the ports for other hosts. Empty: what the system "
             "shows. off: GPUs are in the order of ranks, and ports are used in turn."},
-    Setting{"TUTTI_MACHINE", SettingType::text, "",
-            "The file with the machine's constants, from which times are predicted. Empty: the one "
-            "that `tutti calibrate` wrote for this machine, if there is one. Rank 0's counts."},
+    Setting{
+        "TUTTI_MACHINE", SettingType::text, "",
+        "The file with the machine's constants, from which times are predicted. Empty: the file "
+        "that `tutti calibrate` wrote for this machine, if there is one. Rank 0's counts."},
     Setting{
         "TUTTI_SLOTS", SettingType::integer, "0",
         "Slots of a connection between two ranks: how many messages may be under way. 0: 32, of "
@@ -102,30 +102,27 @@ constexpr std::array kSettings{
     Setting{"TUTTI_SLOT_BYTES", SettingType::bytes, "0",
             "Bytes of one slot. 0: 64K, or up to 512K where every rank is on a host of its own.",
             "1K", "1G"},
-    Setting{
-        "TUTTI_CMA", SettingType::boolean, "1",
-        "Memory that lies in no window may be copied with process_vm_readv and process_vm_writev: "
-        "where the kernel allows it and it is predicted to be faster than slots. All ranks must "
-        "agree."},
+    Setting{"TUTTI_CMA", SettingType::boolean, "1",
+            "Copy memory outside of windows with process_vm_readv and process_vm_writev, where the "
+            "kernel allows it and it is predicted to be faster than slots. All ranks must agree."},
     Setting{"TUTTI_WINDOWS", SettingType::boolean, "1",
             "Use windows: other ranks' memory, mapped into this process."},
     Setting{"TUTTI_APART", SettingType::boolean, "0",
             "Ranks that are threads of one process treat each other as processes: sockets, and "
             "mappings of their own. For tests, under a sanitizer that sees one process only."},
     Setting{"TUTTI_CUDA_IPC", SettingType::boolean, "1",
-            "Map the GPU memory of other processes. Where it is off, on either side, or cannot be "
-            "done, data between two processes' GPUs goes through memory of the host."},
+            "Map the GPU memory of other processes. Where that is off, on either side, or "
+            "impossible, data between two processes' GPUs go through memory of the host."},
     Setting{"TUTTI_CUDA_PROTOCOLS", SettingType::text, "",
-            "How data of collectives on GPU memory may travel: a list of ll, ll128 and simple, or, "
-            "after ^, of those that it may not. Empty: all. The same on all ranks."},
+            "The protocols for collectives on GPU memory: a list of ll, ll128 and simple, or, "
+            "after ^, of those not to use. Empty: all. The same on all ranks."},
     Setting{"TUTTI_CUDA_BLOCKS", SettingType::integer, "0",
-            "How many thread blocks a collective on GPU memory may take of a rank (one for each "
-            "lane of its plan, at least). 0: as many as it is thought to need. The same on all "
-            "ranks.",
+            "The most thread blocks that a collective on GPU memory takes of a rank (at least one "
+            "for each lane of its plan). 0: an estimate of its need. The same on all ranks.",
             "0"},
     Setting{"TUTTI_VERBS_DEVICES", SettingType::text, "",
-            "The RDMA devices to use, as a list of names (mlx5_0,mlx5_1). Empty: all that are "
-            "connected, up to 8 ports."},
+            "The RDMA devices to use, as a list of names (mlx5_0,mlx5_1). Empty: all connected "
+            "devices, up to 8 ports."},
     Setting{"TUTTI_VERBS_GID_INDEX", SettingType::integer, "-1",
             "Which of an RDMA port's addresses (GIDs) to use. -1: chosen, RoCE v2 over IPv4 first.",
             "0", "255"},
@@ -146,8 +143,8 @@ constexpr std::array kSettings{
             "How much of a call a plan over windows moves between two synchronisations.", "4K",
             "1T"},
     Setting{"TUTTI_SPIN", SettingType::integer, "-1",
-            "How often a wait looks before it yields the processor (more ranks than cores: before "
-            "each time that it does, unless it waits for a rank on the same core). -1: chosen.",
+            "How often a wait looks before it yields the processor. With more ranks than cores: "
+            "before each yield, unless it waits for a rank on the same core. -1: chosen.",
             "0", "1000000000"},
     Setting{"TUTTI_RANK", SettingType::integer, "-1",
             "This process's rank. Set by `tutti run`; -1: not started by it.", "0"},

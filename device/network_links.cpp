@@ -42,7 +42,7 @@ bool DeviceNetworkLinks::is_gone(int peer) const {
   return left_.contains(member) || lost_.contains(member);
 }
 
-void DeviceNetworkLinks::on_left(int member, int) {
+void DeviceNetworkLinks::on_left(int member, std::uint64_t, int) {
   const std::lock_guard lock(mutex_);
   left_.insert(member);
 }

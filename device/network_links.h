@@ -38,7 +38,7 @@ class DeviceNetworkLinks final : Network::Listener {
 
  private:
   void on_note(int, std::uint32_t, std::span<const std::byte>) override {}
-  void on_left(int member, int because_of) override;
+  void on_left(int member, std::uint64_t communicator, int because_of) override;
   void on_lost(int member, Loss how, const std::string& why) override;
 
   const std::shared_ptr<Network> network_;

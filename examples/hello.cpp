@@ -10,7 +10,7 @@ int main() {
     std::vector<float, tutti::Allocator<float>> x(1 << 20, 1.0f + comm.rank());
     comm.all_reduce(x);
     std::printf("rank %d of %d: the sum is %g\n", comm.rank(), comm.size(), x.back());
-  } catch (const tutti::Error& error) {  // it says what happened, to whom, and what to do
+  } catch (const tutti::Error& error) {  // the text says what happened, where, and what to do
     std::fprintf(stderr, "hello: %s\n", error.what());
     return 1;
   }

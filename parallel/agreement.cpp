@@ -2,24 +2,105 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstring>
 #include <exception>
-#include <vector>
 
 #include "core/error.h"
 
 namespace tutti::parallel {
 
+std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
+  // The finalizer of MurmurHash3, of both together.
+  std::uint64_t x = hash * 0x9E3779B97F4A7C15u + value + 0x632BE59BD9B4E019u;
+  x = (x ^ (x >> 33)) * 0xFF51AFD7ED558CCDu;
+  x = (x ^ (x >> 33)) * 0xC4CEB9FE1A85EC53u;
+  return x ^ (x >> 33);
+}
+
+std::uint64_t mix(std::uint64_t hash, std::string_view text) {
+  for (const char c : text) hash = mix(hash, static_cast<unsigned char>(c));
+  return mix(hash, text.size());
+}
+
+int Agreement::world_rank(int rank) const {
+  if (replicate_ == nullptr) return shard_.world_rank(rank);
+  if (shard_.axis_name().ranks.empty() || replicate_->axis_name().ranks.empty()) return rank;
+  // A step along one axis is as long wherever it begins on the other.
+  return shard_.world_rank(rank % shard_.size()) - shard_.world_rank(shard_.rank()) +
+         replicate_->world_rank(rank / shard_.size());
+}
+
+std::string Agreement::name(int rank) const {
+  if (replicate_ == nullptr || !shard_.axis_name().ranks.empty()) {
+    return fmt::format("rank {}", world_rank(rank));
+  }
+  return fmt::format("rank {} of replica {}", rank % shard_.size(), rank / shard_.size());
+}
+
+void Agreement::reduce_max(std::uint64_t* values, std::size_t count) {
+  const Call call =
+      call_of(Collective::all_reduce, values, values, count, DataType::uint64, ReduceKind::max);
+  shard_.run(call);
+  if (replicate_ != nullptr) replicate_->run(call);
+}
+
+bool Agreement::same(std::uint64_t value) {
+  std::uint64_t both[2] = {value, ~value};  // the largest, and the smallest
+  reduce_max(both, 2);
+  return both[0] == ~both[1];
+}
+
+std::uint64_t Agreement::largest(std::uint64_t value) {
+  reduce_max(&value, 1);
+  return value;
+}
+
+std::vector<std::uint64_t> Agreement::all(std::span<const std::uint64_t> values) {
+  std::vector<std::uint64_t> group(values.size() * static_cast<std::size_t>(shard_.size()));
+  shard_.run(call_of(Collective::all_gather, values.data(), group.data(), values.size(),
+                     DataType::uint64));
+  if (replicate_ == nullptr) return group;
+  std::vector<std::uint64_t> world(group.size() * static_cast<std::size_t>(replicate_->size()));
+  replicate_->run(
+      call_of(Collective::all_gather, group.data(), world.data(), group.size(), DataType::uint64));
+  return world;
+}
+
+std::string Agreement::text_of(int rank, std::string_view text) {
+  std::uint64_t words[30] = {};
+  constexpr std::size_t kMost = sizeof words;
+  std::memcpy(words, text.data(), std::min(text.size(), kMost));
+  const std::vector<std::uint64_t> texts = all(words);
+  char result[kMost + 1] = {};
+  std::memcpy(result, &texts[static_cast<std::size_t>(rank) * std::size(words)], kMost);
+  return result;
+}
+
+int odd_one(std::span<const std::uint64_t> values) {
+  const auto others = [&](std::uint64_t value) {
+    return std::count(values.begin(), values.end(), value);
+  };
+  for (std::size_t r = 0; r < values.size(); ++r) {
+    if (others(values[r]) == 1 && values.size() > 2) return static_cast<int>(r);
+  }
+  for (std::size_t r = 1; r < values.size(); ++r) {
+    if (values[r] != values[0]) return static_cast<int>(r);
+  }
+  return -1;
+}
+
 Difference first_difference(std::span<const std::uint64_t> entries, std::size_t columns) {
   for (std::size_t i = 0; i < columns; ++i) {
     std::vector<std::uint64_t> column;
     for (std::size_t at = i; at < entries.size(); at += columns) column.push_back(entries[at]);
-    const int odd = RollCall::odd_one(column);
+    const int odd = odd_one(column);
     if (odd >= 0) return {.entry = i, .rank = odd, .other = odd == 0 ? 1 : 0};
   }
   return {};
 }
 
-void agree(RollCall& ranks, std::string_view what, std::span<const std::string> lines) {
+void agree(Agreement ranks, std::string_view what, std::span<const std::string> lines) {
   std::vector<std::uint64_t> hashes;  // of a line and all before it
   for (const std::string& line : lines) {
     hashes.push_back(mix(hashes.empty() ? 0 : hashes.back(), line));
@@ -40,12 +121,7 @@ void agree(RollCall& ranks, std::string_view what, std::span<const std::string> 
               ranks.world_rank(first.rank));
 }
 
-void agree(Axis& axis, std::string_view what, std::span<const std::string> lines) {
-  RollCall ranks(axis, nullptr);
-  agree(ranks, what, lines);
-}
-
-void together(RollCall& ranks, std::string_view what, const std::function<void()>& body) {
+void together(Agreement ranks, std::string_view what, const std::function<void()>& body) {
   std::exception_ptr refused;
   std::string why;
   try {
@@ -71,11 +147,6 @@ void together(RollCall& ranks, std::string_view what, const std::function<void()
                   "problem, or another one",
                   what, ranks.name(culprit), its),
       ranks.world_rank(culprit));
-}
-
-void together(Axis& axis, std::string_view what, const std::function<void()>& body) {
-  RollCall ranks(axis, nullptr);
-  together(ranks, what, body);
 }
 
 }  // namespace tutti::parallel

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "parallel/roll_call.h"
+#include "parallel/agreement.h"
 
 namespace tutti::parallel {
 
@@ -31,7 +31,7 @@ void gather_json(std::ostream& out, Axis& ranks, const Trace& own) {
       problem = e.what();
     }
   }
-  problem = RollCall(ranks, nullptr).text_of(0, problem);
+  problem = Agreement(ranks).text_of(0, problem);
   if (!problem.empty()) throw Error(ErrorCode::system, problem, ranks.world_rank(0));
 }
 

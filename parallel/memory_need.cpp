@@ -47,7 +47,7 @@ void check_memory(std::string_view what, std::span<const MemoryNeed> of_ranks,
   }
 }
 
-void agree_on_memory(RollCall& ranks, std::string_view what, std::uint64_t bytes) {
+void agree_on_memory(Agreement ranks, std::string_view what, std::uint64_t bytes) {
   const MemoryNeed own = MemoryNeed::now(bytes);
   const std::uint64_t words[] = {own.bytes, own.available, own.domain};
   const std::vector<std::uint64_t> all = ranks.all(words);

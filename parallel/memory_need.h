@@ -8,7 +8,7 @@
 #include <span>
 #include <string_view>
 
-#include "roll_call.h"
+#include "agreement.h"
 
 namespace tutti::parallel {
 
@@ -27,6 +27,6 @@ void check_memory(std::string_view what, std::span<const MemoryNeed> of_ranks,
                   const std::function<int(int)>& world_rank);
 
 /// Collective over `ranks`: the same, of what each of them needs.
-void agree_on_memory(RollCall& ranks, std::string_view what, std::uint64_t bytes);
+void agree_on_memory(Agreement ranks, std::string_view what, std::uint64_t bytes);
 
 }  // namespace tutti::parallel

@@ -46,8 +46,8 @@ Mesh::Mesh(Communicator& world, std::vector<MeshDimension> dimensions,
   for (const Names& names : wanted) {
     Member& member = members_[sorted(names)];
     if (member.axis) continue;
-    const MeshShape::Place place = shape_.place(rank_, names);
-    member.communicator = world.split(place.group, place.rank, options);
+    const MeshShape::GroupRank own = shape_.group_rank(rank_, names);
+    member.communicator = world.split(own.group, own.rank, options);
     member.axis = std::make_unique<CommunicatorAxis>(
         member.communicator, AxisName{joined(names), shape_.group(rank_, names)});
   }

@@ -48,11 +48,11 @@ class MeshShape {
   /// The ranks that differ from `rank` at most in the coordinates `names`, ascending: the last of
   /// the dimensions changes fastest, in whatever order they are named.
   std::vector<int> group(int rank, std::span<const std::string> names) const;
-  /// Of that group: its place among all groups of these names, and the place of `rank` in it.
-  struct Place {
+  /// Of that group: its number among all groups of these names, and the number of `rank` in it.
+  struct GroupRank {
     int group = 0, rank = 0;
   };
-  Place place(int rank, std::span<const std::string> names) const;
+  GroupRank group_rank(int rank, std::span<const std::string> names) const;
 
   /// "pp 2 x dp 4 x tp 2".
   std::string text() const;

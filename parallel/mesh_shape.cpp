@@ -140,10 +140,10 @@ std::vector<int> MeshShape::group(int rank, std::span<const std::string> names) 
   return result;  // ascending, as outer dimensions have larger strides
 }
 
-MeshShape::Place MeshShape::place(int rank, std::span<const std::string> names) const {
+MeshShape::GroupRank MeshShape::group_rank(int rank, std::span<const std::string> names) const {
   const std::vector<bool> is_chosen = chosen(names);
   const std::vector<int> at = coordinates(rank);
-  Place result;
+  GroupRank result;
   for (std::size_t i = 0; i < dimensions_.size(); ++i) {
     int& number = is_chosen[i] ? result.rank : result.group;
     number = number * dimensions_[i].size + at[i];

@@ -7,13 +7,13 @@
 #include <vector>
 
 #include "core/error.h"
-#include "parallel/roll_call.h"
+#include "parallel/agreement.h"
 
 namespace tutti::parallel {
 
 void refuse_not_finite(Axis& world, std::string_view where, std::string_view found) {
   constexpr int kMost = 4;  // that are named: soon everybody has one
-  RollCall ranks(world, nullptr);
+  Agreement ranks(world);
   const std::uint64_t mine = found.empty() ? 0 : 1;
   if (ranks.largest(mine) == 0) return;
   const std::vector<std::uint64_t> have = ranks.all({&mine, 1});

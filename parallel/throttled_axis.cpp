@@ -59,11 +59,11 @@ class ThrottledAxis::Delayed {
   std::vector<std::function<void()>> callbacks_;  // until it has begun
 };
 
-ThrottledAxis::ThrottledAxis(Axis& beneath, Link link)
+ThrottledAxis::ThrottledAxis(Axis& beneath, LinkSpeed speed)
     // What is beneath has said on which axis it failed.
     : Axis(beneath.rank(), beneath.size(), {.ranks = beneath.axis_name().ranks}),
       beneath_(beneath),
-      link_(link),
+      speed_(speed),
       thread_([this] { work(); }) {}
 
 ThrottledAxis::~ThrottledAxis() {
@@ -78,8 +78,8 @@ ThrottledAxis::~ThrottledAxis() {
 std::chrono::nanoseconds ThrottledAxis::time_of(const Call& call) const {
   const Traffic::Count bytes = traffic_of(call, rank(), size());
   if (call.collective == Collective::send_recv && !call.sends) return {};
-  return link_.latency + std::chrono::nanoseconds(static_cast<std::int64_t>(
-                             1e9 * static_cast<double>(bytes.sent) / link_.bytes_per_second));
+  return speed_.latency + std::chrono::nanoseconds(static_cast<std::int64_t>(
+                              1e9 * static_cast<double>(bytes.sent) / speed_.bytes_per_second));
 }
 
 std::unique_ptr<Pending::Work> ThrottledAxis::begin(const Call& call) {

@@ -20,13 +20,13 @@ namespace tutti::parallel {
 
 class ThrottledAxis final : public Axis {
  public:
-  struct Link {
+  struct LinkSpeed {
     double bytes_per_second = 1e9;
     std::chrono::nanoseconds latency{0};
   };
   /// Has a thread of its own. Nobody else uses `beneath` (or its communicator) until this is
   /// destroyed, which waits for the time of what was started, not for its result.
-  ThrottledAxis(Axis& beneath, Link link);
+  ThrottledAxis(Axis& beneath, LinkSpeed speed);
   ~ThrottledAxis() override;
 
   /// How long the link is held by an operation.
@@ -39,7 +39,7 @@ class ThrottledAxis final : public Axis {
 
   Axis& beneath_;
   std::mutex beneath_mutex_;  // of whoever starts something there
-  const Link link_;
+  const LinkSpeed speed_;
   std::chrono::steady_clock::time_point free_;  // when the link is
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -98,19 +98,19 @@ void calibrate(const Arguments& a) {
 
 void add_calibrate_command(CLI::App& app) {
   auto* command = app.add_subcommand(
-      "calibrate", "Measure what things cost on this machine, for the choice of algorithms");
+      "calibrate", "Measure the constants of this machine, for the choice of algorithms");
   const auto a = std::make_shared<Arguments>();
   command
       ->add_option("-o,--output", a->output, "Write the constants to this file [where Tutti looks]")
       ->type_name("FILE");
-  command->add_option("--rounds", a->rounds, "Measure so often, and take the medians [7]")
+  command->add_option("--rounds", a->rounds, "Measure N times, and take the medians [7]")
       ->type_name("N")
       ->check(CLI::Range(1, 100));
   command->footer(
-      "Takes a few seconds, and starts ranks of its own on all cores: run it on a machine that is\n"
-      "idle. `tutti explain` shows what follows from the result (docs/cost-model.md).\n"
-      "Started by a launcher on several hosts, it also measures the network between the hosts of\n"
-      "rank 0 and of the next; rank 0 writes the file, with one rank or more on each host:\n"
+      "Takes a few seconds, and starts ranks of its own on all cores: run it on an idle machine.\n"
+      "`tutti explain` shows the predictions that follow from the result (docs/cost-model.md).\n"
+      "A launcher may start it on several hosts, with one rank or more on each. Then it also\n"
+      "measures the network between rank 0's host and the next, and rank 0 writes the file:\n"
       "  mpirun -H node1:4,node2:4 -x TUTTI_ID_FILE tutti calibrate");
   command->callback([a] { calibrate(*a); });
 }

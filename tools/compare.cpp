@@ -303,7 +303,7 @@ void add_compare_command(CLI::App& app) {
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(names(std::move(peers_or_none)));
-  command->add_option("--rounds", a->rounds, "How often each takes its turn on each size [25]")
+  command->add_option("--rounds", a->rounds, "How many turns each program has on each size [25]")
       ->type_name("N")
       ->check(CLI::Range(3, 100000));
   command->add_option("--slice", a->slice, "About how long a turn lasts, in milliseconds [25]")
@@ -311,7 +311,7 @@ void add_compare_command(CLI::App& app) {
       ->check(CLI::Range(1, 10000));
   command
       ->add_option("--timeout", a->patience,
-                   "A program that takes longer to start, or over a turn, is left out [120]")
+                   "Leave out a program that takes longer to start, or over a turn [120]")
       ->type_name("SECONDS")
       ->check(CLI::Range(1, 86400));
   a->bind_option = command->add_flag("--bind,!--no-bind", a->bind,
@@ -320,7 +320,8 @@ void add_compare_command(CLI::App& app) {
       "--hosts", a->hosts,
       "Each rank on a host of its own: network namespaces of this machine (needs root), over TCP");
   command
-      ->add_option("--rate", a->rate, "With --hosts: what each host sends at most, in Mbit/s [all]")
+      ->add_option("--rate", a->rate,
+                   "With --hosts: the most that each host sends, in Mbit/s [no limit]")
       ->type_name("MBITS")
       ->check(CLI::Range(1, 1000000))
       ->needs(hosts);
@@ -332,9 +333,8 @@ void add_compare_command(CLI::App& app) {
   command->add_flag("--verbose", a->verbose, "Also the quartiles of each time");
   command->footer(
       "ratio: the best peer's time / Tutti's; of limit: the machine's limit / Tutti's time. Both\n"
-      "are medians over the rounds, (quartiles) behind; quartiles further apart than the median "
-      "is\n"
-      "large are \"unsteady\", and no figure.\n"
+      "are medians over the rounds, with (quartiles). Quartiles that are further apart than the\n"
+      "median is large give \"unsteady\" instead of a figure.\n"
       "Examples:\n"
       "  tutti compare all_reduce -n 2 -b 8 -e 64M -f 8\n"
       "  tutti compare all_reduce -n 2 --hosts -b 8 -e 16M -f 32\n"

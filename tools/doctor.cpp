@@ -125,7 +125,7 @@ void show_gpus(DoctorReport& report) {
 
 void add_doctor_command(CLI::App& app) {
   auto* command = app.add_subcommand(
-      "doctor", "What this machine offers to ranks, and what to do about what is missing");
+      "doctor", "What this machine offers to ranks, and how to get what is missing");
   struct Arguments {
     std::string to;
     int port = 0;
@@ -143,15 +143,15 @@ void add_doctor_command(CLI::App& app) {
                      ->expected(0, 1)
                      ->check(CLI::Range(1, 65535).description(""))
                      ->excludes(to);
-  command->add_option("--wait", arguments->wait, "With --listen: for so long [600]")
+  command->add_option("--wait", arguments->wait, "With --listen: how long to wait [600]")
       ->type_name("SECONDS")
       ->check(number_in(0.1, 1e6))
       ->needs(listen);
   command->footer(
-      "Lines that begin with ! are worth a look; the exit status is 1 if there are any.\n"
-      "PORT is the first of TUTTI_PORTS, or 47470, where it is not given. Of a pair of hosts one\n"
-      "listens and the other calls; both directions are tested, and both say what they find.\n"
-      "Which rank is connected to which, and how, a job says itself with TUTTI_LOG=debug.");
+      "Lines that begin with ! show a problem; the exit status is 1 if there are any.\n"
+      "The default of PORT is the first of TUTTI_PORTS, or 47470. One host of a pair listens and\n"
+      "the other calls. They test both directions, and both report their findings.\n"
+      "A job itself reports its connections with TUTTI_LOG=debug.");
   command->callback([arguments, to, listen] {
     DoctorReport report;
     if (to->count() > 0) {

@@ -137,7 +137,7 @@ void explain(const Arguments& arguments) {
   platform.hosts = hosts;
   if (!on_gpu && a.ranks > 1 && hosts.count() == a.ranks) platform.least_piece = kLeastFarPiece;
   Chooser chooser(platform);
-  const std::vector<Candidate> candidates = chooser.candidates(workload);
+  const std::vector<Prediction> candidates = chooser.candidates(workload);
   if (candidates.empty()) {
     refuse(fmt::format("no algorithm can do {} on {} ranks with {} slots of {} bytes", a.collective,
                        a.ranks, platform.links.slots, platform.links.slot_bytes));
@@ -161,12 +161,11 @@ void explain(const Arguments& arguments) {
   fmt::print("  {:<21} {:>11} {:>7} {:>16} {:>14} {:>11}{}\n", "ALGORITHM", "PREDICTED", "TILES",
              "TILE OF A BLOCK", "MOVED BY A RANK", "OF MEMORY",
              several ? fmt::format(" {:>10}", "BY A HOST") : "");
-  for (const Candidate& c : candidates) {
-    const Prediction& p = c.prediction;
+  for (const Prediction& p : candidates) {
     const std::string share =
         p.memory_ns > 0 ? fmt::format("{:.0f} %", 100 * p.memory_ns / p.ns) : "-";
     fmt::print("{} {:<21} {:>11} {:>7} {:>16} {:>15} {:>10}{}\n",
-               c.algorithm == &chosen ? "*" : " ", c.algorithm->name, time_text(p.ns), p.tiles,
+               p.algorithm == &chosen ? "*" : " ", p.algorithm->name, time_text(p.ns), p.tiles,
                bytes_text(static_cast<double>(p.tile_bytes)), bytes_text(p.moved), share,
                several ? fmt::format(" {:>10}", bytes_text(p.across)) : "");
   }
@@ -186,7 +185,7 @@ void explain(const Arguments& arguments) {
   if (workload.round_once) {
     fmt::print("  Only algorithms that round a sum once (TUTTI_ROUND_ONCE).\n");
   }
-  if (!candidates.front().prediction.simulated) {
+  if (!candidates.front().simulated) {
     fmt::print("  More than {} ranks: a closed form instead of a simulation.\n",
                kMostSimulatedRanks);
   }
@@ -214,8 +213,8 @@ void add_explain_command(CLI::App& app) {
   command
       ->add_option(
           "--domains", a->domains,
-          "Last-level caches that these cores have, each with as many of the ranks, which\n"
-          "are bound to them [1]")
+          "Last-level caches of these cores; each has equally many ranks, which are bound\n"
+          "to its cores [1]")
       ->type_name("D")
       ->check(CLI::Range(1, 1'000'000));
   command->add_option("--memory", a->memory, "window (tutti::allocate) or malloc [window]")
@@ -237,10 +236,10 @@ void add_explain_command(CLI::App& app) {
       ->needs(topology);
   command
       ->add_flag("--cross-rails", a->cross_rails,
-                 "They may leave by another port than they came by")
+                 "These rings may leave by another port than they enter by")
       ->needs(topology);
   command->footer(
-      "Times are predicted from the plans and the machine's constants, which `tutti calibrate`\n"
+      "Predicts times from the plans and the machine's constants, which `tutti calibrate`\n"
       "measures (docs/cost-model.md). Examples:\n"
       "  tutti explain all_reduce 1M float32 -n 4\n"
       "  tutti explain broadcast 64K -n 64 --cores 64 --memory malloc\n"

@@ -176,9 +176,9 @@ void measure_windows(Communicator& comm, Machine& m) {
   m.window_ns = 0;
   const Geometry geometry = geometry_of(Options(), 0);
   Chooser chooser({m, 2, 2, links_for(geometry.shape, 2, false, false), geometry.tile_bytes});
-  for (const Candidate& c : chooser.candidates({Collective::all_reduce, kShort})) {
+  for (const Prediction& c : chooser.candidates({Collective::all_reduce, kShort})) {
     if (c.algorithm->name != kWindowAlgorithm) continue;
-    m.window_ns = std::max(measured - c.prediction.ns, 1.0);
+    m.window_ns = std::max(measured - c.ns, 1.0);
   }
 }
 

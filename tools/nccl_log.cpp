@@ -8,7 +8,7 @@
 #include <optional>
 #include <set>
 
-#include "collectives/cluster/predict.h"
+#include "tools/nccl_model.h"
 #include "topology/source.h"
 
 namespace tutti {

@@ -218,9 +218,7 @@ void add_plan_command(CLI::App& app) {
       "  tutti plan verify --file ring.txt\n"
       "  tutti plan draw all_reduce --algorithm ring --ranks 8 -o ring.svg");
 
-  plan->add_subcommand("list", "The algorithms: who can do which collective")
-      ->footer("")
-      ->callback(list);
+  plan->add_subcommand("list", "The algorithms of each collective")->footer("")->callback(list);
 
   const auto add = [plan](const char* name, const char* help, auto more_options, auto action) {
     auto* command = plan->add_subcommand(name, help);
@@ -247,7 +245,7 @@ void add_plan_command(CLI::App& app) {
         command.add_flag("--in-place", a.in_place,
                          "Only in place (else: out of place, then in place if that exists)");
         command.footer(
-            "Exit status: 0 proved; 1 not proved, or none that a communicator runs, and stderr "
+            "Exit status: 0 proved; 1 not proved, or no plan for a communicator, and stderr "
             "says why; 2 bad usage.\n"
             "Examples:\n"
             "  tutti plan verify reduce --algorithm tree --ranks 12 --root 3\n"

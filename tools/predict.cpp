@@ -15,6 +15,7 @@
 #include "core/error.h"
 #include "core/settings.h"
 #include "tools/nccl_log.h"
+#include "tools/nccl_model.h"
 #include "tools/predict_setup.h"
 #include "tools/text_file.h"
 #include "topology/source.h"
@@ -22,9 +23,7 @@
 namespace tutti {
 namespace {
 
-using cluster::Call;
 using cluster::Cluster;
-using cluster::Prediction;
 
 [[noreturn]] void refuse(const std::string& message) {
   throw Error(ErrorCode::invalid_argument, message);
@@ -36,7 +35,7 @@ struct Line {
   std::optional<LogRow> measured;
 
   Line(double size, std::optional<LogRow> row) : bytes(size), measured(std::move(row)) {}
-  double error() const { return 100 * (predicted.us / measured->us - 1); }
+  double error() const { return 100 * (predicted.us() / measured->us - 1); }
 };
 
 std::string micro(double us) {
@@ -46,12 +45,13 @@ std::string micro(double us) {
 }
 
 std::string protocol_of(const Prediction& p) {
-  return p.algorithm == "switch" ? "switch" : fmt::format("{} {}", p.algorithm, name(p.protocol));
+  if (p.algorithm == nullptr) return std::string(algorithm_of(p));
+  return fmt::format("{} {}", p.algorithm->name, name(p.protocol));
 }
 
 void print_table(const std::vector<Line>& lines, const Cluster& c, Collective collective,
                  const PredictSetup& setup, const NcclLog* log) {
-  const double factor = cluster::bus_factor(collective, c.ranks());
+  const double factor = bus_factor(collective, c.ranks());
   const bool reduces = is_reduction(collective);
   fmt::print("# predicted {} with {} ranks: {}\n", name(collective), c.ranks(), setup.said);
   for (const std::string& g : setup.guessed) fmt::print("# guessed: {}\n", g);
@@ -71,10 +71,10 @@ void print_table(const std::vector<Line>& lines, const Cluster& c, Collective co
   const bool by_rank = collective != Collective::all_reduce &&
                        collective != Collective::broadcast && collective != Collective::reduce;
   for (const Line& l : lines) {
-    const double algbw = l.bytes / l.predicted.us / 1000;
+    const double algbw = l.bytes / l.predicted.us() / 1000;
     fmt::print("{:>13.0f}{:>14.0f}{:>10}{:>8}{:>8}{:>11}{:>9.2f}{:>9.2f}", l.bytes,
                std::floor(l.bytes / 4 / (by_rank ? c.ranks() : 1)), "float",
-               reduces ? "sum" : "none", is_rooted(collective) ? 0 : -1, micro(l.predicted.us),
+               reduces ? "sum" : "none", is_rooted(collective) ? 0 : -1, micro(l.predicted.us()),
                algbw, algbw * factor);
     if (l.measured) fmt::print("{:>11}{:>+9.1f}", micro(l.measured->us), l.error());
     fmt::print("  {}\n", protocol_of(l.predicted));
@@ -98,14 +98,23 @@ void print_errors(const std::vector<Line>& lines) {
              errors.size(), percentile(errors, 0.5), percentile(errors, 0.9));
 }
 
+/// The fastest first.
+std::vector<Prediction> predictions(const PredictArguments& a, const Cluster& c,
+                                    const NcclCall& call) {
+  if (!a.ours) return predict_nccl(c, call);
+  Prediction ours =
+      cluster::choose(c, {call.collective, static_cast<std::size_t>(call.bytes), DataType::uint8});
+  ours.ns += 1000 * us_of_launches(c, call);
+  return {ours};
+}
+
 /// Pictures of the last size, by the fastest algorithm that is simulated message by message.
-void draw(const PredictArguments& a, const Cluster& c, const Call& call) {
-  const std::vector<Prediction> all =
-      a.ours ? std::vector{cluster::choose(c, call)} : cluster::predict(c, call);
+void draw(const PredictArguments& a, const Cluster& c, const NcclCall& call) {
+  const std::vector<Prediction> all = predictions(a, c, call);
   const auto plan =
-      std::ranges::find_if(all, [](const Prediction& p) { return p.algorithm != "switch"; });
+      std::ranges::find_if(all, [](const Prediction& p) { return p.algorithm != nullptr; });
   const Prediction p = plan == all.end() ? all.front() : *plan;
-  const cluster::Simulated run = cluster::simulate(c, call, p, true);
+  const cluster::Simulated run = simulate_nccl(c, call, p, true);
   const std::string title = fmt::format(
       "{} of {:.0f} bytes, {} ranks: {}, {} tile{}, {:.1f} us without the call{}",
       name(call.collective), call.bytes, c.ranks(), protocol_of(p), p.tiles,
@@ -141,11 +150,11 @@ void run(const PredictArguments& a) {
     collective = log->collective;
   }
   if (!collective) refuse("say which collective: all_reduce, all_gather, ...");
-  const cluster::Constants constants = constants_of(a);
+  const GpuConstants constants = constants_of(a);
   const PredictSetup s = set_up(a, log ? &*log : nullptr);
   const Cluster c(s.host, s.hosts, s.network, constants, s.gpus);
 
-  Call call;
+  NcclCall call;
   call.collective = *collective;
   call.algorithm = a.algorithm;
   call.copy_engines = a.copy_engines;
@@ -166,7 +175,7 @@ void run(const PredictArguments& a) {
   }
   for (Line& l : lines) {
     call.bytes = l.bytes;
-    l.predicted = a.ours ? cluster::choose(c, call) : cluster::predict(c, call).front();
+    l.predicted = predictions(a, c, call).front();
   }
   if (!a.picture.empty() || !a.heat.empty()) {
     draw(a, c, call);
@@ -174,7 +183,7 @@ void run(const PredictArguments& a) {
   if (a.csv) {
     for (const std::string& g : s.guessed) fmt::print(stderr, "tutti: guessed: {}\n", g);
     for (const Line& l : lines) {
-      fmt::print("{:.0f},{:.3f},{},{}\n", l.bytes, l.predicted.us, protocol_of(l.predicted),
+      fmt::print("{:.0f},{:.3f},{},{}\n", l.bytes, l.predicted.us(), protocol_of(l.predicted),
                  l.measured ? fmt::format("{}", l.measured->us) : "");
     }
     return;
@@ -187,7 +196,7 @@ void run(const PredictArguments& a) {
 
 void add_predict_command(CLI::App& app) {
   auto* command = app.add_subcommand(
-      "predict", "How long NCCL's collectives would take on a cluster that is only described");
+      "predict", "How long NCCL's collectives would take on a cluster, from its description");
   const auto a = std::make_shared<PredictArguments>();
   command->add_option("collective", a->collective, "all_reduce, all_gather, ... [the log's]")
       ->type_name("COLLECTIVE");
@@ -213,21 +222,21 @@ void add_predict_command(CLI::App& app) {
   command->add_option("-b,--min", a->min, "The first size")
       ->type_name("BYTES")
       ->capture_default_str();
-  command->add_option("-e,--max", a->max, "The last one")
+  command->add_option("-e,--max", a->max, "The last size")
       ->type_name("BYTES")
       ->capture_default_str();
-  command->add_option("-f,--factor", a->factor, "From one to the next")->capture_default_str();
+  command->add_option("-f,--factor", a->factor, "From one size to the next")->capture_default_str();
   command
       ->add_option("--launches", a->gpus_of_thread,
                    "GPUs that one thread starts, as with -g of nccl-tests [1, or the log's]")
       ->check(CLI::PositiveNumber);
-  auto* ours = command->add_flag("--ours", a->ours,
-                                 "The fastest of Tutti's plans, instead of what NCCL would do");
-  command->add_option("-l,--log", a->log, "What nccl-tests printed, to be compared; - is stdin")
+  auto* ours =
+      command->add_flag("--ours", a->ours, "Predict the fastest of Tutti's plans instead of NCCL");
+  command->add_option("-l,--log", a->log, "The output of nccl-tests, to compare with; - is stdin")
       ->type_name("FILE");
-  auto* algorithm =
-      command->add_option("-a,--algorithm", a->algorithm,
-                          "Only this one: ring, hierarchical_tree, switch, ... [the fastest]");
+  auto* algorithm = command->add_option(
+      "-a,--algorithm", a->algorithm,
+      "Only this algorithm: ring, hierarchical_tree, switch, ... [the fastest]");
   command
       ->add_flag(
           "--copy-engines", a->copy_engines,
@@ -240,12 +249,13 @@ void add_predict_command(CLI::App& app) {
                    "Another value for a constant: staging=18, roce.latency=9")
       ->type_name("NAME=VALUE");
   command->add_flag("--constants", a->list, "Print all constants with their sources");
-  command->add_option("--svg", a->picture, "Who sends when, for the last size: a picture")
+  command->add_option("--svg", a->picture, "Draw which GPU sends when, for the last size")
       ->type_name("FILE");
-  command->add_option("--heat", a->heat, "Which link is busy when, for the last size")
+  command->add_option("--heat", a->heat, "Draw which link is busy when, for the last size")
       ->type_name("FILE");
   command->add_flag("--csv", a->csv, "bytes, predicted us, by what, measured us");
-  command->footer("docs/topology.md says how to describe a cluster, and how good this is.");
+  command->footer(
+      "docs/topology.md says how to describe a cluster, and how good the predictions are.");
   command->callback([a] { run(*a); });
 }
 

@@ -113,19 +113,19 @@ void complete_network(PredictSetup& s, bool described) {
 }  // namespace
 
 /// What is said of kinds of networks (with a dot) is looked at in set_up().
-cluster::Constants constants_of(const PredictArguments& a) {
-  cluster::Constants constants;
+GpuConstants constants_of(const PredictArguments& a) {
+  GpuConstants constants;
   for (const std::string& c : a.constants) {
-    if (c.find('.') > c.find('=')) cluster::override_constant(constants, c);
+    if (c.find('.') > c.find('=')) override_constant(constants, c);
   }
   return constants;
 }
 
 void print_constants(const PredictArguments& a) {
-  const cluster::Constants constants = constants_of(a);
-  for (const cluster::ConstantLine& line : cluster::constant_lines()) {
+  const GpuConstants constants = constants_of(a);
+  for (const Constant<GpuConstants>& line : gpu_constants()) {
     fmt::print("{:<12} {:>8g} {:<5} {}\n", line.name, constants.*line.value, line.unit,
-               line.source);
+               line.meaning);
   }
   for (const topology::NetworkKind& k : topology::network_kinds()) {
     fmt::print("network {:<6} latency {:g} us, {:.0f} % of the ports' rate: {}\n", k.name,

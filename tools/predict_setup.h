@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/cluster/constants.h"
+#include "collectives/model/gpu_constants.h"
 #include "tools/nccl_log.h"
 #include "topology/graph.h"
 #include "topology/network.h"
@@ -31,7 +31,7 @@ struct PredictSetup {
 
 /// Throws Error(invalid_argument) that says which option is missing, or wrong.
 PredictSetup set_up(const PredictArguments& a, const NcclLog* log);
-cluster::Constants constants_of(const PredictArguments& a);
+GpuConstants constants_of(const PredictArguments& a);
 void print_constants(const PredictArguments& a);
 
 }  // namespace tutti

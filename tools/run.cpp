@@ -26,15 +26,13 @@ struct Arguments {
 constexpr const char* kFooter =
     "Each rank finds TUTTI_RANK, TUTTI_SIZE and TUTTI_UNIQUE_ID in its environment. Standard "
     "input\n"
-    "goes to rank 0, signals go to all ranks. When a rank fails, the others are ended 2 s later.\n"
-    "With --keep-going they go on: each failure is reported at once, and at the end who is "
-    "missing.\n"
+    "goes to rank 0, signals go to all ranks. When a rank fails, tutti run ends the others 2 s\n"
+    "later. With --keep-going they go on: tutti run reports each failure at once, and the failed\n"
+    "ranks at the end.\n"
     "Exit status: that of the rank that failed first (128 + n for signal n), 124 after --timeout,\n"
-    "130 after Ctrl-C, 126 or 127 where the program cannot be run. With --keep-going a rank that "
-    "was\n"
-    "killed by a signal does not count, as long as another one ends with 0: 0 says that those "
-    "that\n"
-    "were left have all done so.\n"
+    "130 after Ctrl-C, 126 or 127 where the program cannot run. With --keep-going a rank that a\n"
+    "signal has killed does not count, as long as another rank ends with 0: status 0 says that\n"
+    "all remaining ranks have ended with 0.\n"
     "Examples:\n"
     "  tutti run -n 4 build/examples/hello\n"
     "  tutti run -n 2 --bind core --tag build/bin/all_reduce_perf -b 8 -e 64M -f 4\n"
@@ -57,7 +55,7 @@ void add_run_command(CLI::App& app) {
                     "A rank that fails does not end the others");
   command
       ->add_option("--bind", arguments->bind,
-                   "core (each rank to one of its own, where there are enough) or none [none]")
+                   "core (a core for each rank, where there are enough) or none [none]")
       ->type_name("KIND")
       ->check(CLI::IsMember({"none", "core"}).description(""));
   auto* program =

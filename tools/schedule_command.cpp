@@ -183,7 +183,8 @@ void add_source(CLI::App& command, Arguments& a) {
                     ->type_name("N")
                     ->check(CLI::Range(1, pipeline::Limits::ranks));
   command
-      .add_option("--stages", a.stages, "Instead of --ranks: how many stages they have together")
+      .add_option("--stages", a.stages,
+                  "Instead of --ranks: how many stages all ranks have together")
       ->type_name("S")
       ->check(CLI::Range(1, pipeline::Limits::stages))
       ->excludes(ranks);
@@ -201,10 +202,11 @@ void add_costs(CLI::App& command, Arguments& a) {
   const auto add = [&](const char* option, double& value, const char* help) {
     command.add_option(option, value, help)->type_name("TIME")->check(number_in(0, 1e9));
   };
-  add("--forward", a.forward, "Of a micro-batch through all stages of a rank, in any unit [1]");
+  add("--forward", a.forward,
+      "Time of a micro-batch through all stages of a rank, in any unit [1]");
   add("--backward", a.backward, "The same for the whole backward [2]");
   add("--weights", a.weights, "The weights' part of the backward [half of it]");
-  add("--link", a.link, "Of a message between ranks [0]");
+  add("--link", a.link, "Time of a message between ranks [0]");
 }
 
 }  // namespace
@@ -221,7 +223,7 @@ void add_schedule_command(CLI::App& app) {
       "  tutti schedule verify mine.txt\n"
       "  tutti schedule simulate zb-h1 --ranks 4 --micro-batches 8 --link 0.1\n"
       "  tutti schedule draw interleaved --ranks 4 --micro-batches 8 --virtual 2 -o x.svg");
-  schedule->add_subcommand("list", "The schedules: what they cost")->footer("")->callback(list);
+  schedule->add_subcommand("list", "The schedules, and their costs")->footer("")->callback(list);
 
   const auto add = [schedule](const char* name, const char* help, const char* footer, bool costs,
                               auto action) {
@@ -241,13 +243,13 @@ void add_schedule_command(CLI::App& app) {
       "  tutti schedule verify interleaved --ranks 4 --micro-batches 8 --virtual 2\n"
       "  tutti schedule verify my_schedule.txt",
       false, verify);
-  add("simulate", "How long a schedule takes, and who waits",
+  add("simulate", "How long a schedule takes, and how long ranks wait",
       "Examples:\n"
       "  tutti schedule simulate 1f1b --ranks 4 --micro-batches 8 --forward 10 --backward 20\n"
       "  tutti schedule simulate my_schedule.txt --link 0.5",
       true, simulate);
   const auto [command, arguments] = add(
-      "draw", "Draw a schedule: who does what when (SVG)",
+      "draw", "Draw a schedule: the actions of all ranks over time (SVG)",
       "Example:\n  tutti schedule draw zb-v --ranks 4 --micro-batches 10 -o zb-v.svg", true, draw);
   command->add_option("-o,--output", arguments->output, "Write the picture to this file [stdout]")
       ->type_name("FILE");

@@ -40,7 +40,7 @@ void show(const Arguments& a) {
 
 void add_topo_command(CLI::App& app) {
   auto* command = app.add_subcommand(
-      "topo", "What this machine, or a file, has for GPUs, switches, NICs and links");
+      "topo", "The GPUs, switches, NICs and links of this machine, or of a file");
   const auto a = std::make_shared<Arguments>();
   auto* source = command->add_option_group("Source");
   source
@@ -57,17 +57,18 @@ void add_topo_command(CLI::App& app) {
       ->type_name("FILE");
   command->add_option("-o,--output", a->output, "Where to write to [stdout]")->type_name("FILE");
   auto* form = command->add_option_group("Form");
-  form->add_flag("--tree", a->tree, "What hangs on what (the default)");
-  form->add_flag("--matrix", a->matrix, "How near GPUs and ports are, as nvidia-smi says it");
+  form->add_flag("--tree", a->tree, "A tree of all nodes (the default)");
+  form->add_flag("--matrix", a->matrix, "How near GPUs and ports are, in the words of nvidia-smi");
   form->add_flag("--svg", a->svg, "A picture");
   form->add_flag("--json", a->json, "All nodes and links, for programs");
-  form->add_flag("--xml", a->xml, "For NCCL and RCCL, with what was repaired: NCCL_TOPO_FILE");
-  form->add_option("--explain", a->explain, "Where a node is, its links, and which port it uses")
+  form->add_flag("--xml", a->xml, "For NCCL and RCCL (NCCL_TOPO_FILE), with the repairs");
+  form->add_option("--explain", a->explain,
+                   "The place of a node, its links, and the port that it uses")
       ->type_name("gpu3");
   form->require_option(0, 1);
   command->footer(
-      "Records that cannot be true are named on standard error, and repaired; TUTTI_TOPO_TRUST=1\n"
-      "takes them as they are. docs/topology.md says what is believed.");
+      "Names records that cannot be true on standard error, and repairs them; TUTTI_TOPO_TRUST=1\n"
+      "turns that off. docs/topology.md lists the repairs.");
   command->callback([a] { show(*a); });
 }
 

@@ -48,7 +48,7 @@ void add_settings_command(CLI::App& app) {
     const std::string page = settings_markdown();
     std::fwrite(page.data(), 1, page.size(), stdout);
   });
-  command->footer("Prints NAME [default] = value; the value only where the environment has one.");
+  command->footer("Prints NAME [default] = value, with a value only if the environment has one.");
 }
 
 /// What is wrong with the command line, and whose help says more: "tutti plan show".
@@ -84,7 +84,7 @@ int run(int argc, char** argv) {
   add_settings_command(app);
   const std::string version = fmt::format("tutti {}", TUTTI_VERSION);
   app.set_version_flag("--version", version, "Print the version and exit");
-  app.add_subcommand("version", "The same")->footer("")->callback([&version] {
+  app.add_subcommand("version", "Print the version")->footer("")->callback([&version] {
     fmt::print("{}\n", version);
   });
   try {

@@ -19,8 +19,7 @@ namespace tutti::topology {
 /// is not called.
 std::vector<Doubt> check(Records& records);
 
-// --- For the parts of it: check_devices.cpp, check_gpu_links.cpp, check_ports.cpp
-// ------------------
+// --- For the parts of it: check_*.cpp ------------------------------------------------------------
 
 /// Collects doubts; those that say the same of several records become one.
 class Doubts {

@@ -125,12 +125,6 @@ double Graph::bandwidth_out(int n) const {
   return sum;
 }
 
-double Graph::bandwidth_in(int n) const {
-  double sum = 0;
-  for (const Link& l : links_) sum += l.to == n ? l.bandwidth : 0;
-  return sum;
-}
-
 std::vector<Path> Graph::paths(int from) const {
   std::vector<Path> all = paths(from, false);
   if (node(from).kind != NodeKind::gpu) return all;

@@ -97,9 +97,8 @@ class Graph {
   Path path(int from, int to) const;
   /// To all nodes at once, by node.
   std::vector<Path> paths(int from) const;
-  /// GB/s that can leave a node over its links, or arrive, all together.
+  /// GB/s that can leave a node over its links, all together.
   double bandwidth_out(int n) const;
-  double bandwidth_in(int n) const;
 
  private:
   std::vector<Path> paths(int from, bool gpu_links) const;

@@ -15,6 +15,7 @@
 
 #include "topology/constants.h"
 #include "topology/cpu_mask.h"
+#include "topology/read_hwloc_links.h"
 
 namespace tutti::topology {
 namespace {
@@ -57,7 +58,9 @@ class HwlocReader {
     complete_nics();
     prune();
     for (const char* kind : {"distances2", "distances2hetero"}) {
-      for (const pugi::xml_node& d : root.children(kind)) read_links(d);
+      for (const pugi::xml_node& d : root.children(kind)) {
+        read_hwloc_links(xml_, d, by_number_, records_);
+      }
     }
     const auto linked = [](const DeviceRecord& d) { return d.gpu && !d.gpu->links.empty(); };
     if (gpus_ > 1 && std::ranges::none_of(records_.devices, linked)) {
@@ -310,89 +313,6 @@ class HwlocReader {
     }
     records_.devices = std::move(devices);
     for (auto& [number, device] : by_number_) device = place[static_cast<std::size_t>(device)];
-  }
-
-  /// A matrix of bandwidths between GPUs and switches, in MB/s.
-  void read_links(const pugi::xml_node& distances) {
-    const string_view name = distances.attribute("name").value();
-    const bool nvlink = name == "NVLinkBandwidth";
-    if (!nvlink && name != "XGMIBandwidth") return;
-    std::vector<int> members;
-    for (const pugi::xml_node& part : distances.children("indexes")) {
-      each_word(part.child_value(), [&](string_view word) {
-        const std::size_t colon = word.find(':');
-        const auto number =
-            whole_integer(colon == string_view::npos ? word : word.substr(colon + 1));
-        const auto at = number ? by_number_.find(*number) : by_number_.end();
-        members.push_back(at == by_number_.end() ? -1 : at->second);
-      });
-    }
-    std::vector<std::int64_t> values;
-    for (const pugi::xml_node& part : distances.children("u64values")) {
-      each_word(part.child_value(),
-                [&](string_view word) { values.push_back(whole_integer(word).value_or(0)); });
-    }
-    const Origin origin = xml_.origin(distances);
-    const std::size_t n = members.size();
-    for (std::size_t at = 0; at < std::min(values.size(), n * n); ++at) {
-      const std::size_t from = at / n, to = at % n, back = to * n + from;
-      const auto value = values[at];
-      const auto other = back < values.size() ? values[back] : value;
-      if (from != to) add_link(members[from], members[to], value, other, nvlink, origin);
-    }
-    if (values.size() != n * n) {
-      records_.doubts.push_back({fmt::format("{}: {} has {} values for {} objects", origin.text(),
-                                             printable(name), values.size(), n)});
-    }
-  }
-
-  template <typename F>
-  static void each_word(string_view text, F&& f) {
-    while (!(text = trimmed(text)).empty()) {
-      const std::size_t end = std::min(text.find_first_of(" \t\r\n"), text.size());
-      f(text.substr(0, end));
-      text.remove_prefix(end);
-    }
-  }
-
-  /// `back`: what the matrix says of the other direction.
-  void add_link(int from, int to, std::int64_t megabytes, std::int64_t back, bool nvlink,
-                const Origin& origin) {
-    if (from < 0 || to < 0 || from == to) return;
-    DeviceRecord& a = records_.devices[static_cast<std::size_t>(from)];
-    const DeviceRecord& b = records_.devices[static_cast<std::size_t>(to)];
-    if (!a.gpu || !a.bus || !b.bus) return;
-    // Of two GPUs both are asked later on; what a switch says is nowhere else.
-    if (!b.gpu && megabytes != back) {
-      const auto taken =
-          std::min(megabytes, back) > 0 ? std::min(megabytes, back) : std::max(megabytes, back);
-      records_.doubts.push_back(
-          {fmt::format("{}: gpu {} has {} MB/s to switch {}, which has {} back; {} is taken",
-                       origin.text(), text_of(*a.bus), megabytes, text_of(*b.bus), back, taken)});
-      megabytes = taken;
-    }
-    if (megabytes <= 0) return;
-    const auto id = [](const std::string& text) {
-      return static_cast<std::uint16_t>(
-          whole_integer(text.size() > 2 ? string_view(text).substr(2) : "", 16).value_or(0));
-    };
-    const GpuModel& model = gpu_model(id(a.vendor), id(a.device), a.gpu->sm, a.gpu->gcn);
-    GpuLinkRecord link;
-    link.kind = nvlink ? GpuLinkRecord::Kind::nvlink : GpuLinkRecord::Kind::xgmi;
-    link.target = b.bus;
-    link.target_class = b.pci_class;
-    const double rate = model.rate > 0 ? model.rate : 25;
-    link.count = std::max<std::int64_t>(
-        1, std::llround(static_cast<double>(std::min<std::int64_t>(megabytes, 1 << 30)) /
-                        (rate * 1000)));
-    link.origin = origin;
-    // A GPU that is divided is there once for each of its parts.
-    for (GpuLinkRecord& known : a.gpu->links) {
-      if (known.target != link.target || known.kind != link.kind) continue;
-      known.count = std::max(known.count, link.count);
-      return;
-    }
-    a.gpu->links.push_back(link);
   }
 
   const XmlSource& xml_;

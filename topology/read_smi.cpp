@@ -6,12 +6,12 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <numeric>
 #include <set>
 #include <sstream>
 
 #include "core/error.h"
 #include "topology/cpu_mask.h"
+#include "topology/disjoint_sets.h"
 #include "topology/smi_cells.h"
 #include "topology/source.h"
 
@@ -56,23 +56,6 @@ Words columns_of(const Words& head) {
   }
   return columns;
 }
-
-/// Sets of devices that share something.
-class Union {
- public:
-  explicit Union(std::size_t n) : up_(n) { std::iota(up_.begin(), up_.end(), std::size_t{0}); }
-  std::size_t find(std::size_t i) {
-    while (up_[i] != i) i = up_[i] = up_[up_[i]];
-    return i;
-  }
-  void join(std::size_t a, std::size_t b) {
-    a = find(a), b = find(b);
-    up_[std::max(a, b)] = std::min(a, b);  // the first one stands for all
-  }
-
- private:
-  std::vector<std::size_t> up_;
-};
 
 class MatrixReader {
  public:
@@ -242,8 +225,8 @@ class MatrixReader {
   }
 
   /// All sets of devices that share what `level` means, by pairs and by what follows from pairs.
-  Union shared(int level) const {
-    Union sets(columns_.size());
+  DisjointSets shared(int level) const {
+    DisjointSets sets(columns_.size());
     for (std::size_t i = 0; i < columns_.size(); ++i) {
       for (std::size_t j = 0; j < columns_.size(); ++j) {
         if (m_.near[i][j] >= 0 && m_.near[i][j] <= level) sets.join(i, j);
@@ -258,7 +241,7 @@ class MatrixReader {
     r.format = "nvidia-smi topo -m";
     r.hosts.emplace_back("");
     r.doubts = std::move(doubts_);
-    std::array<Union, 4> sets{shared(0), shared(1), shared(2), domains_};
+    std::array<DisjointSets, 4> sets{shared(0), shared(1), shared(2), domains_};
     std::map<std::size_t, int> cpus;
     for (std::size_t i = 0; i < columns_.size(); ++i) {
       const std::size_t domain = sets[3].find(i);
@@ -302,13 +285,13 @@ class MatrixReader {
     return r;
   }
 
-  std::size_t size_of(Union& sets, std::size_t set) const {
+  std::size_t size_of(DisjointSets& sets, std::size_t set) const {
     std::size_t n = 0;
     for (std::size_t i = 0; i < columns_.size(); ++i) n += sets.find(i) == set ? 1 : 0;
     return n;
   }
 
-  static int parent_of(std::size_t i, int from_level, std::array<Union, 4>& sets,
+  static int parent_of(std::size_t i, int from_level, std::array<DisjointSets, 4>& sets,
                        const std::array<std::map<std::size_t, int>, 3>& bridges) {
     for (int level = from_level; level < 3; ++level) {
       const auto l = static_cast<std::size_t>(level);
@@ -325,7 +308,7 @@ class MatrixReader {
   }
 
   void add_device(Records& r, std::size_t i, std::map<std::size_t, int>& cpus,
-                  std::array<Union, 4>& sets,
+                  std::array<DisjointSets, 4>& sets,
                   const std::array<std::map<std::size_t, int>, 3>& bridges) {
     DeviceRecord d;
     d.cpu = cpus[sets[3].find(i)];
@@ -375,7 +358,7 @@ class MatrixReader {
   std::size_t head_ = 0;
   Words columns_;
   SmiMatrix m_;
-  Union domains_{0};
+  DisjointSets domains_{0};
   std::map<std::size_t, std::string> names_;
   std::map<std::size_t, std::size_t> devices_;
   std::vector<Doubt> doubts_;

@@ -19,7 +19,6 @@
 #include "core/log.h"
 #include "transport/rank_listener.h"
 #include "transport/tcp_socket.h"
-#include "transport/tcp_wire.h"
 
 namespace tutti {
 namespace {
@@ -30,7 +29,8 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kHelloPatience = 5s;
 // Each rank of a job of more may need too many descriptors.
 constexpr std::size_t kMostWithApart = 64;
-constexpr std::uint64_t kDoorbell = UINT64_MAX;  // in the set of data
+// In the set of data, beside the numbers of ranks:
+constexpr std::uint64_t kDoorbell = UINT64_MAX, kMakers = UINT64_MAX - 256;
 constexpr auto kTick = 10ms;
 constexpr auto kLookAtDoor = 500ms;  // while somebody is there
 constexpr auto kShortSleep = 500us;
@@ -83,8 +83,8 @@ Network::Network(const SocketAddress& local, const NearestPorts& nearest)
 Network::~Network() {
   if (generation_ != process_generation()) {
     for (auto& [member, r] : ranks_) abandon(std::move(r));
-    abandon(std::move(ucx_));
-    abandon(std::shared_ptr<WireMaker>(wires_.verbs));
+    for (auto& [kind, maker] : makers_) abandon(std::move(maker));
+    abandon(std::shared_ptr<EndpointMaker>(wires_.verbs));
     return;
   }
   if (reactor_ == nullptr) return;
@@ -111,7 +111,6 @@ Network::~Network() {
     std::this_thread::sleep_for(50us);
   }
   for (RemoteRank* r : ranks) r->close();
-  if (ucx_) ucx_->stop();
   ranks_.clear();  // while all else is still there
 }
 
@@ -132,6 +131,7 @@ void Network::begin(int rank, std::vector<Peer> peers, const wire::Bytes32& secr
   protection_ = protection;
   peers_ = std::move(peers);
   secret_ = secret;
+  std::set<WireKind> routes;
   for (std::size_t r = 0; r < peers_.size(); ++r) {
     if (peers_[r].here) continue;
     // Where they cannot agree, or UCX cannot be begun, no rank gets any further than here.
@@ -143,16 +143,33 @@ void Network::begin(int rank, std::vector<Peer> peers, const wire::Bytes32& secr
                               "TUTTI_TRANSPORT=tcp",
                               setting_of(protection_), name_of(route.kind)));
     }
-    if (route.kind == WireKind::ucx && !ucx_) ucx_ = make_ucx_wires();
+    routes.insert(route.kind);
     hears_all_ = hears_all_ && route.kind == WireKind::tcp;
   }
   waiting_room_ = std::make_unique<WaitingRoom>("network", secret_);
   watch(door_, EPOLL_CTL_ADD, listener_, kListener, EPOLLIN);
   reactor_ = &Reactor::instance();
+  for (const WireKind kind : routes) maker(kind);
   reactor_->watch(door_.fd(), EPOLLIN, *this);
   reactor_->watch(data_.fd(), 0, *this);
   // So that a child of fork() does not answer there, when this process is gone.
   reactor_->watch(listener_.fd(), 0, *this);
+}
+
+EndpointMaker& Network::maker(WireKind kind) {
+  std::shared_ptr<EndpointMaker>& maker = makers_[kind];
+  if (maker) return *maker;
+  maker = kind == WireKind::verbs ? wires_.verbs : make_endpoints(kind);
+  if (maker->descriptor() < 0) return *maker;
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = kMakers + static_cast<std::uint64_t>(kind);
+  if (epoll_ctl(data_.fd(), EPOLL_CTL_ADD, maker->descriptor(), &event) != 0) {
+    throw_system_error("watching a descriptor of a network");
+  }
+  // For children of fork().
+  reactor_->watch(maker->descriptor(), 0, *this);
+  return *maker;
 }
 
 RemoteRank& Network::remote(int member) {
@@ -180,15 +197,13 @@ RemoteRank* Network::find_or_make(int member) {
   if (!r) {
     const WireRoute route =
         peer.here ? WireRoute{} : choose_wire(wires_.offer, rank_, peer.address.wires, member);
-    const auto make = [&](Wire::Owner& owner) -> std::unique_ptr<Wire> {
-      if (route.kind == WireKind::tcp) return std::make_unique<TcpWire>(owner);
-      WireMaker& maker = route.kind == WireKind::ucx ? *ucx_ : *wires_.verbs;
-      return maker.make(owner, member, route.port);
-    };
+    EndpointMaker& network = maker(route.kind);
+    const auto make = [&](Endpoint::Sink& sink) { return network.make(sink, member, route.port); };
     r = std::make_unique<RemoteRank>(
         static_cast<RemoteRank::Owner&>(*this), rank_, RemoteRank::Where{member, *address, asked_},
         secret_, protection_,
-        peers_.size() > kMostWithApart ? RemoteRank::kApart : RemoteRank::kStreams, data_, make);
+        peers_.size() > kMostWithApart ? RemoteRank::kApart : RemoteRank::kStreams, data_, make,
+        network.lock());
     r->wire().set_listening(true);  // as the reactor may
   }
   return r.get();
@@ -220,6 +235,14 @@ void Network::serve_data() {
       quiet_doorbell();
       continue;
     }
+    if (e.data.u64 >= kMakers) {
+      for (RemoteRank* const r : all_remote()) {
+        if (!r->wire().abilities().level_triggered) r->wire().drive();
+      }
+      // What comes while this is done is served the next time.
+      arm_makers();
+      continue;
+    }
     RemoteRank* r = nullptr;
     {
       const std::lock_guard lock(mutex_);
@@ -236,7 +259,7 @@ void Network::poll() {
   serve_data();
   for (RemoteRank* r : all_remote()) {
     Wire& wire = r->wire();
-    if (!wire.needs_stream()) {
+    if (!wire.abilities().level_triggered) {
       wire.poll_and_tell();
     } else if (wire.is_restless()) {
       wire.drive();
@@ -253,20 +276,20 @@ void Network::sleep(std::chrono::nanoseconds most, const std::function<bool()>& 
     }
   }
   on_polled();
-  std::array<pollfd, 2> sockets{{{data_.fd(), POLLIN, 0}, {-1, POLLIN, 0}}};
   const std::vector<RemoteRank*> ranks = all_remote();
   bool may = true;
-  for (RemoteRank* r : ranks) may = may && r->prepare_to_sleep();
-  if (may && ucx_) {
-    sockets[1].fd = ucx_->prepare_to_sleep();
-    may = sockets[1].fd >= 0;
+  for (RemoteRank* r : ranks) {
+    may = may && r->prepare_to_sleep();
+    if (!r->wire().abilities().wakes) most = std::min<std::chrono::nanoseconds>(most, kShortSleep);
   }
+  may = may && arm_makers();
   // After sleepers_ was raised: pairs with wake().
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (may && !ready()) {
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(most);
     const timespec time{seconds.count(), (most - seconds).count()};
-    ppoll(sockets.data(), sockets.size(), &time, nullptr);
+    pollfd set{data_.fd(), POLLIN, 0};
+    ppoll(&set, 1, &time, nullptr);
   }
   for (RemoteRank* r : ranks) r->after_sleep();
   end_sleep();
@@ -319,6 +342,12 @@ void Network::on_polled() {
   reactor_->keep_awake(*this, Clock::now() + kTick);
 }
 
+bool Network::arm_makers() {
+  bool armed = true;
+  for (const auto& [kind, maker] : makers_) armed = maker->arm() && armed;
+  return armed;
+}
+
 void Network::set_listening() {
   const std::lock_guard lock(listening_mutex_);
   for (RemoteRank* r : all_remote()) r->wire().set_listening(true);
@@ -337,14 +366,19 @@ std::optional<Reactor::Time> Network::tend_data(Reactor::Time now) {
     if (!r->is_up()) continue;
     Wire& wire = r->wire();
     polled = wire.was_polled() || polled;
-    if (!wire.needs_stream() || wire.is_restless()) wire.tend();
-    busy = busy || wire.is_restless() || (!wire.needs_stream() && !wire.is_flushed());
+    if (!wire.abilities().level_triggered) {
+      wire.drive();
+    } else if (wire.is_restless()) {
+      wire.tend();
+    }
+    busy = busy || wire.is_restless() || !wire.abilities().wakes;
   }
   if (!polled && !sleeps) {
     if (!listening_.load()) set_listening();
     for (RemoteRank* r : ranks) {
-      if (r->is_up() && !r->wire().needs_stream()) r->wire().arm();
+      if (r->is_up()) busy = !r->wire().arm() || busy;
     }
+    busy = !arm_makers() || busy;
   }
   if (!busy && (sleeps || !polled)) return std::nullopt;
   ticking_.store(true, std::memory_order_seq_cst);
@@ -360,7 +394,7 @@ void Network::join(std::uint64_t group, Listener& listener) {
   if (const auto early = early_.extract(group)) {
     for (const Kept& k : early.mapped()) {
       if (k.type == kLeftNote) {
-        listener.on_left(k.member, k.because_of);
+        listener.on_left(k.member, group, k.because_of);
       } else {
         listener.on_note(k.member, k.type, k.bytes);
       }
@@ -439,7 +473,7 @@ void Network::on_left(int member, std::uint64_t group) { heard_left(member, grou
 void Network::heard_left(int member, std::uint64_t group, int because_of) {
   const std::lock_guard lock(listeners_mutex_);
   if (const auto found = listeners_.find(group); found != listeners_.end()) {
-    found->second->on_left(member, because_of);
+    found->second->on_left(member, group, because_of);
   } else if (!over_.contains(group)) {
     early_[group].push_back({member, kLeftNote, because_of, {}});
   }

@@ -32,6 +32,7 @@
 #include <utility>
 #include <vector>
 
+#include "transport/peer_events.h"
 #include "transport/remote_rank.h"
 #include "transport/waiting_room.h"
 #include "transport/wire_choice.h"
@@ -53,15 +54,9 @@ struct NetworkAddress {
 class Network final : Reactor::Handler, RemoteRank::Owner {
  public:
   /// A communicator that hears what is said to it. Called from other threads, one at a time.
-  class Listener {
+  class Listener : public PeerEvents {
    public:
-    virtual ~Listener() = default;
     virtual void on_note(int member, std::uint32_t type, std::span<const std::byte> bytes) = 0;
-    /// Rank `member` has left this communicator; or will never join it, for another one that is
-    /// gone (-1: for other reasons).
-    virtual void on_left(int member, int because_of) = 0;
-    /// Nothing more comes from rank `member`, in any communicator.
-    virtual void on_lost(int member, Loss how, const std::string& why) = 0;
   };
 
   /// Listens at `local`, at any port. `nearest`: asked where there are several ports to choose
@@ -165,6 +160,9 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   void serve_data();
   std::optional<Reactor::Time> tend_data(Reactor::Time now);
   void set_listening();
+  EndpointMaker& maker(WireKind kind);
+  /// The descriptors that endpoints share tell what comes from now on. False: something has come.
+  bool arm_makers();
   void end_sleep();
   void quiet_doorbell();
   bool read_hello(Guest& guest);
@@ -180,7 +178,7 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   FileDescriptor doorbell_;  // what wakes those who sleep on it
   const UsableWires wires_;
   bool hears_all_ = true;
-  std::shared_ptr<WireMaker> ucx_;
+  std::map<WireKind, std::shared_ptr<EndpointMaker>> makers_;  // that are used
   int rank_ = -1;
   std::vector<Peer> peers_;
   wire::Bytes32 secret_{};

@@ -54,7 +54,7 @@ void OtherHosts::spread(const Failure& failure, int except) {
 void OtherHosts::on_lost(int member, Loss how, const std::string& why) {
   const int rank = tree_.rank_of(member);
   if (rank < 0 || tree_.is_here(rank)) return;
-  if (how == Loss::left) return on_left(member, -1);
+  if (how == Loss::left) return on_left(member, group_, -1);
   lose(rank, how, why);
   // Also where another rank of this host knew before: it may have died before it could say so.
   callbacks_.lost(rank, how, why);
@@ -81,7 +81,7 @@ void OtherHosts::lose(int rank, Loss how, const std::string& why) {
   if (const auto failure = callbacks_.failure()) spread(*failure, -1);
 }
 
-void OtherHosts::on_left(int member, int because_of) {
+void OtherHosts::on_left(int member, std::uint64_t, int because_of) {
   const int rank = tree_.rank_of(member);
   if (rank < 0 || tree_.is_here(rank)) return;
   copy(rank).state.fetch_or(kLeft, std::memory_order_release);

@@ -79,7 +79,7 @@ class OtherHosts final : Network::Listener {
   enum Type : std::uint32_t { kFailure = 3, kAsk = 4, kStatus = 5 };  // and those of Joining
 
   void on_note(int member, std::uint32_t type, std::span<const std::byte> bytes) override;
-  void on_left(int member, int because_of) override;
+  void on_left(int member, std::uint64_t communicator, int because_of) override;
   void on_lost(int member, Loss how, const std::string& why) override;
 
   void on_failure(int rank, const Failure& failure);

@@ -8,7 +8,7 @@ namespace tutti {
 
 OutLink::OutLink(Wire& wire, std::uint32_t number, ConnectionShape shape, Doorbell& owner)
     : wire_(wire),
-      can_lend_(wire.lends()),
+      can_lend_(wire.is_direct()),
       number_(number),
       owner_(owner),
       memory_(wire.make_ring(shape.bytes())),
@@ -16,24 +16,28 @@ OutLink::OutLink(Wire& wire, std::uint32_t number, ConnectionShape shape, Doorbe
       sender_(memory_->data(), shape, Pages::as_used),
       lent_(shape.slots) {}
 
-bool OutLink::ready() const {
-  // acquire: pairs with publish(), so the payload is there.
-  return view_.headers[index_].message.load(std::memory_order_acquire) == passed_ + 1;
+OutLink::Message OutLink::Ahead::message() const {
+  const detail::ConnectionView& view = link_->view_;
+  SlotHeader& header = view.headers[index_];
+  if (header.bytes <= kInlineBytes) return {passed_ + 1, &header, header.payload, 0, false};
+  const std::size_t at = cursor_.of(header.bytes, view);
+  const std::byte* const lent = link_->lent_[index_];
+  return {passed_ + 1, &header, lent != nullptr ? lent : view.data + at, at, lent != nullptr};
 }
 
-OutLink::Message OutLink::next() const {
-  SlotHeader& header = view_.headers[index_];
-  if (header.bytes <= kInlineBytes) return {passed_ + 1, &header, header.payload, 0, false};
-  const std::size_t at = cursor_.of(header.bytes, view_);
-  const std::byte* const lent = lent_[index_];
-  return {passed_ + 1, &header, lent != nullptr ? lent : view_.data + at, at, lent != nullptr};
+void OutLink::Ahead::pass() {
+  cursor_.pass(link_->view_.headers[index_].bytes, link_->view_);
+  ++passed_;
+  if (++index_ == link_->view_.shape.slots) index_ = 0;
 }
 
 void OutLink::pass() {
   lent_[index_] = nullptr;
-  cursor_.pass(view_.headers[index_].bytes, view_);
-  ++passed_;
-  if (++index_ == view_.shape.slots) index_ = 0;
+  Ahead next(*this);
+  next.pass();
+  index_ = next.index_;
+  passed_ = next.passed_;
+  cursor_ = next.cursor_;
 }
 
 bool OutLink::credit(std::uint64_t consumed, std::uint64_t freed) {
@@ -57,18 +61,11 @@ bool OutLink::knows(std::uint64_t consumed, std::uint64_t freed) const {
 }
 
 void OutLink::keep_unpassed(const std::byte* begin, const std::byte* end) {
-  detail::Cursor cursor = cursor_;
-  std::size_t index = index_;
-  for (std::uint64_t number = passed_ + 1;; ++number) {
-    const SlotHeader& header = view_.headers[index];
-    if (header.message.load(std::memory_order_acquire) != number) return;
-    const std::byte*& lent = lent_[index];
-    if (lent != nullptr && lent < end && begin < lent + header.bytes) {
-      std::memcpy(view_.data + cursor.of(header.bytes, view_), lent, header.bytes);
-      lent = nullptr;
-    }
-    cursor.pass(header.bytes, view_);
-    if (++index == view_.shape.slots) index = 0;
+  for (Ahead a = ahead(); a.ready(); a.pass()) {
+    const Message m = a.message();
+    if (!m.lent || m.payload >= end || begin >= m.payload + m.header->bytes) continue;
+    std::memcpy(view_.data + m.at, m.payload, m.header->bytes);
+    lent_[a.index_] = nullptr;
   }
 }
 
@@ -83,7 +80,7 @@ bool OutLink::is_flushed() { return wire_.is_flushed(); }
 
 InLink::InLink(Wire& wire, ConnectionShape shape)
     : wire_(wire),
-      can_expect_(wire.lends()),
+      can_expect_(wire.is_direct()),
       memory_(wire.make_ring(shape.bytes())),
       view_(memory_->data(), shape, Pages::as_used),
       receiver_(memory_->data(), shape, Pages::as_used),
@@ -151,8 +148,31 @@ bool InLink::publish(const Arrival& a) {
       (!inlet_.ready(a.bytes) || inlet_.slot(a.bytes) != view_.data + a.at))
     return false;
   inlet_.publish(a.tag, a.bytes);
+  cursor_.pass(a.bytes, view_);
+  last_tag_ = a.tag;
+  last_bytes_ = a.bytes;
   ++published_;
   return true;
+}
+
+MessageHeader InLink::same_as_last() const {
+  MessageHeader h;
+  h.link = number_;
+  h.tag = last_tag_;
+  h.bytes = last_bytes_;
+  h.number = published_ + 1;
+  h.at = cursor_.of(last_bytes_, view_);
+  return h;
+}
+
+bool InLink::sender_may_wait() const {
+  // As the sender sees it: what has come, and is not known to be free. One that has no room for a
+  // message has all slots in use, or all data but twice the message's, which wants to lie in one
+  // piece; half of that comes sooner, and is seen even if the last have yet to come.
+  const std::uint64_t slots = published_ - told_.consumed;
+  const std::uint64_t bytes = cursor_.passed() - told_.freed;
+  return 2 * slots >= view_.shape.slots ||
+         2 * (bytes + view_.shape.slot_bytes) >= view_.shape.data_bytes();
 }
 
 InLink::Credit InLink::credit() const {

@@ -24,6 +24,7 @@
 
 #include "transport/connection.h"
 #include "transport/doorbell.h"
+#include "transport/message.h"
 #include "transport/ring_memory.h"
 
 namespace tutti {
@@ -32,6 +33,9 @@ class Wire;
 
 /// Whether a message of `bytes` may take another connection, and another time, than short ones.
 constexpr bool goes_apart(std::size_t bytes) { return bytes >= std::size_t{32} << 10; }
+
+/// How many receives may be posted ahead.
+inline constexpr std::size_t kMostPosted = 16;
 
 inline constexpr std::size_t kLendBytes = 8192;  // less is copied sooner than lent
 
@@ -53,9 +57,9 @@ class OutLink final : public RemoteDoorbell {
     lent_[sender_.sent() % lent_.size()] = source;
     sender_.publish(tag, bytes);
   }
-  /// Whether message `number` (from 1), which was lent and has `bytes`, has left this process.
-  bool has_sent(std::uint64_t number, std::size_t bytes) const {
-    return sent_[goes_apart(bytes)].load(std::memory_order_acquire) >= number;
+  /// Whether message `number` (from 1), which was lent, has left this process.
+  bool has_sent(std::uint64_t number) const {
+    return sent_.load(std::memory_order_acquire) >= number;
   }
   /// Lent memory from `begin` to `end` is wanted back: messages that lie in it are copied as far as
   /// they have not been sent.
@@ -73,10 +77,30 @@ class OutLink final : public RemoteDoorbell {
     std::uint64_t at;          // of a longer one: where it lies in the ring's data
     bool lent;                 // its payload is not there
   };
-  /// Whether something is published that has not been passed.
-  bool ready() const;
-  /// The first such message. Valid where ready().
-  Message next() const;
+  /// What is published and not passed, from the first such message on.
+  class Ahead {
+   public:
+    explicit Ahead(const OutLink& link)
+        : link_(&link), index_(link.index_), passed_(link.passed_), cursor_(link.cursor_) {}
+    /// Whether there is another message.
+    bool ready() const {
+      // acquire: pairs with publish(), so the payload is there.
+      return link_->view_.headers[index_].message.load(std::memory_order_acquire) == passed_ + 1;
+    }
+    /// It. Valid where ready().
+    Message message() const;
+    void pass();
+
+   private:
+    friend class OutLink;
+    const OutLink* link_;
+    std::size_t index_;
+    std::uint64_t passed_;
+    detail::Cursor cursor_;
+  };
+  Ahead ahead() const { return Ahead(*this); }
+  bool ready() const { return ahead().ready(); }
+  Message next() const { return ahead().message(); }
   /// It is on its way.
   void pass();
   /// The receiver has finished with `consumed` messages, whose data ended at `freed`. False: it
@@ -84,11 +108,12 @@ class OutLink final : public RemoteDoorbell {
   bool credit(std::uint64_t consumed, std::uint64_t freed);
   /// Whether as much has been said before.
   bool knows(std::uint64_t consumed, std::uint64_t freed) const;
-  std::uint64_t passed() const { return passed_; }
-  /// Message `number`, and all before it that take the same connection, have left this process.
-  void sent(std::uint64_t number, std::size_t bytes) {
-    sent_[goes_apart(bytes)].store(number, std::memory_order_release);
+  /// Where the data of the ring that begin at `at` lie in its memory.
+  std::size_t data_offset(std::uint64_t at) const {
+    return static_cast<std::size_t>(view_.data - memory_->data()) + at;
   }
+  /// Message `number`, and all before it, have left this process.
+  void sent(std::uint64_t number) { sent_.store(number, std::memory_order_release); }
   /// As keep(), of messages that have not been passed.
   void keep_unpassed(const std::byte* begin, const std::byte* end);
 
@@ -97,6 +122,14 @@ class OutLink final : public RemoteDoorbell {
   bool is_flushed() override;
 
   bool listed = false;  // the wire's note that it is to be looked at
+  /// What the wire knows of the peer's end.
+  struct Peer {
+    bool open = false;  // it knows this link; where the network needs it, its ring lies here:
+    RemotePlace ring;
+    bool gone = false;                              // it has left the communicator
+    std::array<PostedPlace, kMostPosted> posted{};  // by number
+    std::uint32_t tag = 0, bytes = 0;               // of the last message, if it was long
+  } peer;
 
  private:
   Wire& wire_;
@@ -110,7 +143,7 @@ class OutLink final : public RemoteDoorbell {
   std::uint64_t passed_ = 0;
   detail::Cursor cursor_;
   std::vector<const std::byte*> lent_;  // by slot: where the message lies; null: in the slot
-  std::array<std::atomic<std::uint64_t>, 2> sent_{};  // of a wire that lends; of long messages
+  std::atomic<std::uint64_t> sent_{0};  // of those that were lent
 };
 
 /// The end at which a rank of this host receives.
@@ -126,8 +159,7 @@ class InLink final : public RemoteDoorbell {
     std::byte* to = nullptr;
     std::uint32_t tag = 0, bytes = 0;
   };
-  /// How many messages may be expected.
-  static constexpr std::size_t kExpected = 16;
+  static constexpr std::size_t kExpected = kMostPosted;
   /// Whether expect() comes to anything;
   bool can_expect() const { return can_expect_; }
   /// and in this memory.
@@ -165,6 +197,16 @@ class InLink final : public RemoteDoorbell {
   /// False: one does not lie where it must.
   bool arrived(std::uint64_t number, std::uint32_t tag, std::uint32_t bytes, std::uint64_t at);
 
+  std::uint64_t published() const { return published_; }
+  /// The header of the next message, where it has the tag and the length of the last one.
+  MessageHeader same_as_last() const;
+  /// Whether message `number` lands, or has landed, elsewhere than in its slot.
+  bool lands(std::uint64_t number) const {
+    return landed_[(number - 1) % landed_.size()] != nullptr;
+  }
+  /// How many messages are landing.
+  std::size_t landing = 0;
+
   struct Credit {
     std::uint64_t consumed = 0, freed = 0;
     friend bool operator==(const Credit&, const Credit&) = default;
@@ -173,6 +215,8 @@ class InLink final : public RemoteDoorbell {
   Credit credit() const;
   /// Whether the sender does not know of so much that it should be told at once.
   bool owes_much() const;
+  /// Whether the sender may lack room that was freed here.
+  bool sender_may_wait() const;
   bool owes() const { return credit() != told_; }
   const Credit& told() const { return told_; }
   void told(const Credit& credit) { told_ = credit; }
@@ -182,6 +226,10 @@ class InLink final : public RemoteDoorbell {
   bool is_flushed() override { return true; }
 
   bool listed = false;
+  // The wire's: up to which message the peer was told of posted receives, and that it was told of
+  // none any more, and has not answered.
+  std::uint64_t told_posted_up_to = 0;
+  bool withdraws = false;
 
  private:
   struct Arrival {
@@ -200,6 +248,8 @@ class InLink final : public RemoteDoorbell {
   Receiver receiver_;
   Sender inlet_;  // publishes what has come
   std::uint64_t published_ = 0;
+  detail::Cursor cursor_;  // of what is published
+  std::uint32_t last_tag_ = 0, last_bytes_ = 0;
   std::vector<Arrival> early_;  // by number, those that came before their turn
   Credit told_;
   std::array<Expected, kExpected> expected_{};  // by number

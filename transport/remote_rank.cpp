@@ -28,7 +28,8 @@ constexpr std::string_view kDied = "died";
 
 RemoteRank::RemoteRank(Owner& owner, int self, Where where, const wire::Bytes32& secret,
                        Protection protection, std::uint32_t most_streams,
-                       const FileDescriptor& data_set, const MakeWire& make_wire)
+                       const FileDescriptor& data_set, const Wire::MakeEndpoint& make_endpoint,
+                       std::mutex* wire_lock)
     : owner_(owner),
       self_(self),
       where_(std::move(where)),
@@ -37,17 +38,17 @@ RemoteRank::RemoteRank(Owner& owner, int self, Where where, const wire::Bytes32&
       most_streams_(most_streams),
       data_set_(data_set),
       reactor_(Reactor::instance()),
-      wire_(make_wire(*this)) {}
+      wire_(static_cast<Wire::Owner&>(*this), make_endpoint, wire_lock) {}
 
 RemoteRank::~RemoteRank() { reactor_.forget(*this); }
 
-std::vector<std::byte> RemoteRank::framed(Frame::Kind kind, std::uint32_t tag, std::uint64_t number,
+std::vector<std::byte> RemoteRank::framed(Frame::Kind kind, std::uint32_t type, std::uint64_t group,
                                           std::span<const std::byte> bytes) {
   Frame frame;
   frame.kind = kind;
-  frame.tag = tag;
+  frame.type = type;
   frame.bytes = static_cast<std::uint32_t>(std::min(bytes.size(), kMostNote));
-  frame.number = number;
+  frame.group = group;
   std::vector<std::byte> all(sizeof frame + frame.bytes);
   std::memcpy(all.data(), &frame, sizeof frame);
   if (frame.bytes > 0) std::memcpy(all.data() + sizeof frame, bytes.data(), frame.bytes);
@@ -76,15 +77,15 @@ void RemoteRank::listen_for_data(int operation, std::size_t which, std::uint32_t
 }
 
 void RemoteRank::on_data(std::size_t which, std::uint32_t events) {
-  wire_->drive();
-  if (!wire_->needs_stream()) wire_->arm();
+  wire_.drive();
+  wire_.arm();
   if ((events & ~std::uint32_t{EPOLLIN | EPOLLOUT}) == 0 &&
       !wire_closed_.load(std::memory_order_acquire)) {
     return;
   }
   const std::lock_guard lock(mutex_);
   const int fd = data_fds_[which];
-  if (fd < 0 || !wire_->needs_stream()) return;
+  if (fd < 0 || wire_.abilities().streams == 0) return;
   // It would be ready for ever.
   if (wire_closed_.load(std::memory_order_acquire) || has_ended(fd)) {
     listen_for_data(EPOLL_CTL_DEL, which, 0);
@@ -93,11 +94,11 @@ void RemoteRank::on_data(std::size_t which, std::uint32_t events) {
 
 bool RemoteRank::prepare_to_sleep() {
   if (!is_up()) return true;
-  if (!wire_->needs_stream()) return wire_->arm();
-  if (!wire_->is_restless()) return true;
+  if (!wire_.arm()) return false;
+  if (!wire_.is_restless()) return true;
   const std::lock_guard lock(mutex_);
   for (std::size_t which = 0; which < data_fds_.size(); ++which) {
-    if (data_fds_[which] < 0 || !wire_->waits_for_room(which)) continue;
+    if (data_fds_[which] < 0 || !wire_.wants_room(which)) continue;
     listen_for_data(EPOLL_CTL_MOD, which, EPOLLIN | EPOLLRDHUP | EPOLLOUT);
     wants_room_.store(true, std::memory_order_relaxed);
   }
@@ -178,8 +179,9 @@ void RemoteRank::read_control() {
     while (heard_.size() - at >= sizeof(Frame)) {
       Frame frame;
       std::memcpy(&frame, heard_.data() + at, sizeof frame);
-      const bool hello = frame.kind == Frame::hello && !wire_->needs_stream();
-      const bool ready = frame.kind == Frame::ready && !wire_->needs_stream() && frame.bytes == 0;
+      const bool meets = wire_.abilities().streams == 0;
+      const bool hello = frame.kind == Frame::hello && meets;
+      const bool ready = frame.kind == Frame::ready && meets && frame.bytes == 0;
       if ((frame.kind != Frame::note && frame.kind != Frame::bye && !hello && !ready) ||
           frame.bytes > kMostNote) {
         why_ended_ = "it has sent what cannot be";
@@ -206,17 +208,17 @@ void RemoteRank::read_control() {
   }
   for (const Heard& n : notes) {
     if (n.frame.kind == Frame::hello) {
-      wire_->greet(n.bytes);
+      wire_.connect(n.bytes);
       const std::lock_guard lock(mutex_);
       notes_.push_back(framed(Frame::ready, 0, 0, {}));
       flush_notes();
       continue;
     }
     if (n.frame.kind == Frame::ready) {
-      wire_->start();
+      wire_.start();
       continue;
     }
-    owner_.on_note(where_.member, n.frame.number, n.frame.tag, n.bytes);
+    owner_.on_note(where_.member, n.frame.group, n.frame.type, n.bytes);
   }
 }
 
@@ -228,7 +230,7 @@ void RemoteRank::control_ended(int error) {
   ended_ = Clock::now();
   if (error == 0 || error == ECONNRESET || error == EPIPE) {
     if (!heard_bye_ && why_ended_.empty()) why_ended_ = kDied;
-    wire_->peer_ended();
+    wire_.peer_ended();
   } else {
     // There is nothing to wait for.
     *ended_ -= kLastData;
@@ -280,7 +282,7 @@ void RemoteRank::lose(Loss how, const std::string& why) {
       data_fds_[which] = -1;
     }
   }
-  wire_->shut();
+  wire_.shut();
   owner_.on_lost(where_.member, how, why);
 }
 
@@ -289,26 +291,26 @@ void RemoteRank::say_bye() {
   reactor_.forget(*this);
   const std::lock_guard lock(mutex_);
   if (!is_up()) return;
-  wire_->say_bye();
+  wire_.say_bye();
   notes_.push_back(framed(Frame::bye, 0, 0, {}));
 }
 
 bool RemoteRank::is_delivered() {
-  wire_->poll();  // without the lock: it may have something to tell
+  wire_.poll();  // without the lock: it may have something to tell
   const std::lock_guard lock(mutex_);
   if (!is_up()) return true;
   const int control_fd = streams_[kControl].fd();
   if (has_hung_up(control_fd)) return true;
   flush_notes();
-  if (!wire_->is_flushed() || !notes_are_out()) return false;
+  if (!wire_.is_flushed() || !notes_are_out()) return false;
   // What the kernel has not delivered when a socket is closed with data unread, it drops.
-  return has_delivered(control_fd) && wire_->is_delivered();
+  return has_delivered(control_fd) && wire_.is_delivered();
 }
 
 void RemoteRank::close() {
   reactor_.forget(*this);
   const std::lock_guard lock(mutex_);
-  if (is_up()) wire_->shut();
+  if (is_up()) wire_.shut();
 }
 
 // --- The reactor's calls -------------------------------------------------------------------------
@@ -331,7 +333,7 @@ void RemoteRank::on_events(int fd, std::uint32_t events) {
     }
   }
   if (control) read_control();
-  if (data) wire_->drive();
+  if (data) wire_.drive();
 }
 
 std::optional<Reactor::Time> RemoteRank::on_tick(Reactor::Time now) {
@@ -361,7 +363,8 @@ std::optional<Reactor::Time> RemoteRank::on_tick(Reactor::Time now) {
       lost = why_ended_.empty()              ? Loss::left
              : why_ended_.starts_with(kDied) ? Loss::died
                                              : Loss::cut_off;
-      const bool alive = !closed && !heard_bye_ && wire_->needs_stream() && why_ended_ == kDied;
+      const bool alive =
+          !closed && !heard_bye_ && wire_.abilities().streams > 0 && why_ended_ == kDied;
       why = alive ? "is lost (the connection to it broke)" : why_ended_;
     }
   }
@@ -381,10 +384,10 @@ void RemoteRank::on_polled() {
 
 bool RemoteRank::on_exit() {
   if (is_to_be_awaited()) return false;
-  wire_->poll();
+  wire_.poll();
   const std::lock_guard lock(mutex_);
   if (is_up()) flush_notes();
-  return !is_up() || (wire_->is_flushed() && notes_are_out());
+  return !is_up() || (wire_.is_flushed() && notes_are_out());
 }
 
 }  // namespace tutti

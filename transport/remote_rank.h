@@ -17,6 +17,7 @@
 // (network.h).
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -31,8 +32,8 @@
 #include <string>
 #include <vector>
 
-#include "transport/frame.h"
 #include "transport/handshake.h"
+#include "transport/peer_events.h"
 #include "transport/reactor.h"
 #include "transport/stream.h"
 #include "transport/stream_candidate.h"
@@ -40,14 +41,10 @@
 
 namespace tutti {
 
-/// How a rank of another host was lost: it said good-bye; its process ended; or it may well be
-/// there, but nothing comes through, for the network is down or somebody has hung up.
-enum class Loss : std::uint8_t { left, died, cut_off };
-
 class RemoteRank final : Reactor::Handler, Wire::Owner {
  public:
   static constexpr std::uint32_t kStreams = 3;
-  /// Apart go long messages of the rank with the higher number (tcp_wire.h).
+  /// Apart go long messages of the rank with the higher number (tcp_endpoint.h).
   static constexpr std::uint32_t kControl = 0, kData = 1, kApart = 2;
 
   /// Whom it tells; from the reactor's thread, or whoever drives the wire.
@@ -74,10 +71,9 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
     SocketAddress address;  // at which it listens
     SocketAddress from;     // ours, for connections to it
   };
-  using MakeWire = std::function<std::unique_ptr<Wire>(Wire::Owner&)>;
   RemoteRank(Owner& owner, int self, Where where, const wire::Bytes32& secret,
              Protection protection, std::uint32_t most_streams, const FileDescriptor& data_set,
-             const MakeWire& make_wire);
+             const Wire::MakeEndpoint& make_endpoint, std::mutex* wire_lock);
   ~RemoteRank();
 
   /// Begins to connect, unless it has.
@@ -89,7 +85,7 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   /// Whether a connection is about to come about: it has chosen one, or there are notes for it and
   /// its host does not turn connections away.
   bool is_to_be_awaited();
-  Wire& wire() { return *wire_; }
+  Wire& wire() { return wire_; }
   /// The end, which the owner drives from now on, not the reactor: says good-bye,
   void say_bye();
   /// sends what is left, until the peer's kernel has it all, or has hung up,
@@ -144,8 +140,20 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   Reactor::Time keep_dialling(Reactor::Time now, bool& asks);
   std::string why_unreached(std::chrono::duration<double> limit) const;
 
-  /// For the control stream.
-  static std::vector<std::byte> framed(Frame::Kind kind, std::uint32_t tag, std::uint64_t number,
+  /// On the control stream: so many bytes follow it.
+  struct Frame {
+    enum Kind : std::uint32_t {
+      note = 1,   // for communicator `group`, of type `type`
+      bye = 2,    // nothing more will come at all; where that is no good end, why follows
+      hello = 3,  // what the wire's endpoint says of itself
+      ready = 4,  // the hello has come, and the wire may send
+    };
+    std::uint32_t kind = 0, type = 0;
+    std::uint64_t group = 0;
+    std::uint32_t bytes = 0, unused = 0;
+  };
+  static constexpr std::size_t kMostNote = std::size_t{64} << 10;
+  static std::vector<std::byte> framed(Frame::Kind kind, std::uint32_t type, std::uint64_t group,
                                        std::span<const std::byte> bytes);
   void flush_notes();
   bool notes_are_out() const { return notes_.empty() && !streams_[kControl].has_unsent(); }
@@ -153,7 +161,9 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   void watch_data(std::size_t which, int fd);
   void listen_for_data(int operation, std::size_t which, std::uint32_t events);
   /// That it has; the first is `control`.
-  std::uint32_t streams() const { return wire_->needs_stream() ? most_streams_ : 1; }
+  std::uint32_t streams() const {
+    return std::min(most_streams_, 1 + static_cast<std::uint32_t>(wire_.abilities().streams));
+  }
   void read_control();
   void control_ended(int error);
   /// It is lost, or has left; the owner hears of it, once.
@@ -169,7 +179,7 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   const FileDescriptor& data_set_;
   Reactor& reactor_;
   std::atomic<State> state_{State::idle};
-  const std::unique_ptr<Wire> wire_;
+  Wire wire_;
 
   std::mutex mutex_;
   Attempt ours_, theirs_;

@@ -180,13 +180,14 @@ void RemoteRank::use(Attempt& attempt) {
     if (streams_[data]) stop_watching_over(streams_[data].fd());
   }
   reactor_.watch(streams_[kControl].fd(), EPOLLIN, *this);
-  if (wire_->needs_stream()) {
-    watch_data(0, streams_[kData].fd());
-    if (streams_[kApart]) watch_data(1, streams_[kApart].fd());
-    wire_->attach(std::move(streams_[kData]), std::move(streams_[kApart]), self_ > where_.member);
+  if (wire_.abilities().streams > 0) {
+    wire_.attach(std::move(streams_[kData]), std::move(streams_[kApart]), self_ > where_.member);
   } else {
-    if (const int fd = wire_->descriptor(); fd >= 0) watch_data(0, fd);
-    notes_.push_front(framed(Frame::hello, 0, 0, wire_->hello()));
+    notes_.push_front(framed(Frame::hello, 0, 0, wire_.address()));
+  }
+  const std::array<int, 2> data = wire_.descriptors();
+  for (std::size_t which = 0; which < data.size(); ++which) {
+    if (data[which] >= 0) watch_data(which, data[which]);
   }
   state_.store(State::up, std::memory_order_release);
   log().debug("rank {} of the job is connected to rank {} at {}{}, data go over {}", self_,
@@ -194,7 +195,7 @@ void RemoteRank::use(Attempt& attempt) {
               protection_ == Protection::encryption ? ", encrypted"
               : protection_ == Protection::checksum ? ", with checksums"
                                                     : "",
-              wire_->carrier());
+              wire_.carrier());
   flush_notes();
   owner_.on_connected();
 }

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include "core/error.h"
+#include "transport/endpoint.h"
 
 namespace tutti {
 
@@ -17,7 +18,7 @@ RingMemory::RingMemory(std::size_t bytes)
 }
 
 RingMemory::~RingMemory() {
-  registration.reset();
+  region.reset();
   munmap(data_, bytes_);
 }
 

@@ -7,6 +7,8 @@
 
 namespace tutti {
 
+class MemoryRegion;
+
 class RingMemory {
  public:
   /// Zeros. Throws Error(system).
@@ -18,8 +20,8 @@ class RingMemory {
   std::byte* data() const { return data_; }
   std::size_t size() const { return bytes_; }
 
-  /// What a wire has made of it (a memory region); goes before the memory.
-  std::shared_ptr<void> registration;
+  /// What a network knows it by, where that is needed; goes before the memory.
+  std::shared_ptr<MemoryRegion> region;
 
  private:
   std::byte* data_;

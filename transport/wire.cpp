@@ -1,5 +1,8 @@
+// See wire.h: the life of links and of the wire, and what drives it. What it sends is in
+// wire_send.cpp, what comes in wire_receive.cpp.
 #include "transport/wire.h"
 
+#include <fmt/format.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -12,30 +15,123 @@
 namespace tutti {
 namespace {
 
-// The most that an honest peer can have (core/settings.cpp says the same of its settings).
-constexpr std::uint64_t kMostSlots = 4096;
-constexpr std::uint64_t kMostSlotBytes = std::uint64_t{1} << 30;
-
 // A peer that says nothing for so long while this rank wants its memory back is given up.
 constexpr auto kMemoryBack = std::chrono::seconds(2);
-// After so long, who waits for it leaves the core, and the wire's lock, to others.
+// After so long, a thread that waits for it leaves the core, and the wire's lock, to others.
 constexpr auto kYields = std::chrono::milliseconds(1);
 constexpr auto kNap = std::chrono::microseconds(100);
 
-bool same_shape(const ConnectionShape& a, const ConnectionShape& b) {
-  return a.slots == b.slots && a.slot_bytes == b.slot_bytes && a.most_full == b.most_full;
+}  // namespace
+
+Wire::Wire(Owner& owner, const MakeEndpoint& make, std::mutex* lock)
+    : owner_(owner), mutex_(lock != nullptr ? *lock : own_mutex_) {
+  const std::lock_guard held(mutex_);
+  endpoint_ = make(*this);
 }
 
-}  // namespace
+Wire::~Wire() {
+  const std::lock_guard lock(mutex_);
+  closed_ = true;
+  endpoint_->close(peer_bye_);
+  // Links first: a device must not know memory that is gone.
+  outs_.clear();
+  ins_.clear();
+  kept_.clear();
+  endpoint_.reset();
+}
+
+std::string Wire::carrier() const { return endpoint_->carrier(); }
+
+// --- How it comes about and ends -----------------------------------------------------------------
+
+void Wire::attach(Stream first, Stream second, bool sends_apart) {
+  const std::lock_guard lock(mutex_);
+  if (closed_) return;
+  endpoint_->connect(std::move(first), std::move(second), sends_apart);
+  started_ = true;
+  push();
+  if (settle()) owner_.on_moved();
+}
+
+std::vector<std::byte> Wire::address() {
+  const std::lock_guard lock(mutex_);
+  return endpoint_->address();
+}
+
+void Wire::connect(std::span<const std::byte> address) {
+  const std::lock_guard lock(mutex_);
+  if (closed_) return;
+  connected_ = true;
+  endpoint_->connect(address);
+}
+
+void Wire::start() {
+  const std::lock_guard lock(mutex_);
+  if (!connected_) return close_with("it has sent what cannot be");
+  started_ = true;
+  if (!ends_.empty()) settle_ends();
+  push();
+  if (settle()) owner_.on_moved();
+}
+
+void Wire::say_bye() {
+  const std::lock_guard lock(mutex_);
+  if (closed_) return;
+  if (!started_) {
+    closed_ = true;
+    return;
+  }
+  push();
+  said_bye_ = true;
+  say(Control::bye, 0);
+  push();
+  settle();
+}
+
+bool Wire::is_delivered() {
+  const std::lock_guard lock(mutex_);
+  if (!closed_ && !abilities().level_triggered) endpoint_->poll();
+  return closed_ || acknowledged_ || (!has_unsent() && endpoint_->is_delivered());
+}
+
+void Wire::shut() {
+  const std::lock_guard lock(mutex_);
+  closed_ = true;
+  endpoint_->close(peer_bye_);
+  kept_.clear();
+  if (settle()) owner_.on_moved();
+}
+
+// --- Links ---------------------------------------------------------------------------------------
+
+std::shared_ptr<RingMemory> Wire::make_ring(std::size_t bytes) {
+  auto memory = std::make_shared<RingMemory>(bytes);
+  if (abilities().registers) memory->region = endpoint_->register_ring(memory->data(), bytes);
+  return memory;
+}
+
+bool Wire::reaches(const std::byte* memory, std::size_t bytes) {
+  return bytes >= abilities().least_direct &&
+         (!abilities().registers || endpoint_->window_region(memory, bytes) != nullptr);
+}
 
 OutLink& Wire::out(const LinkName& name, const ConnectionShape& shape, Doorbell& owner) {
   const std::lock_guard lock(mutex_);
   std::unique_ptr<OutLink>& link = outs_[name];
-  if (!link) {
-    link = std::make_unique<OutLink>(*this, ++last_number_, shape, owner);
-    outs_by_number_[link->number()] = link.get();
-    announce(*link, {name, shape.slots, shape.slot_bytes, shape.most_full});
+  if (link) return *link;
+  if (shape.slot_bytes > abilities().most_bytes) {
+    outs_.erase(name);
+    throw Error(ErrorCode::system,
+                fmt::format("messages of {} bytes do not go over {}; TUTTI_SLOT_BYTES may be {} at "
+                            "most",
+                            shape.slot_bytes, carrier(), abilities().most_bytes));
   }
+  link = std::make_unique<OutLink>(*this, ++last_number_, shape, owner);
+  outs_by_number_[link->number()] = link.get();
+  say(Control::open, link->number()).opening = {name, shape.slots, shape.slot_bytes,
+                                                shape.most_full};
+  if (needs_answer()) push();
+  if (settle()) owner_.on_moved();
   return *link;
 }
 
@@ -43,7 +139,7 @@ InLink& Wire::in(const LinkName& name, const ConnectionShape& shape, Doorbell& o
   const std::lock_guard lock(mutex_);
   std::unique_ptr<InLink>& link = ins_[name];
   if (!link) link = std::make_unique<InLink>(*this, shape);
-  if (!same_shape(link->shape(), shape)) {
+  if (link->shape() != shape) {
     throw Error(
         ErrorCode::mismatch,
         "a rank on another host has links of another shape (TUTTI_SLOTS, TUTTI_SLOT_BYTES)");
@@ -52,61 +148,35 @@ InLink& Wire::in(const LinkName& name, const ConnectionShape& shape, Doorbell& o
   return *link;
 }
 
-bool Wire::opened(std::uint32_t number, const Opening& o) {
-  if (number == 0 || ins_by_number_.contains(number) || o.slots < 2 || o.slots > kMostSlots ||
-      o.slot_bytes < kCacheLine || o.slot_bytes > kMostSlotBytes ||
-      o.slot_bytes % kCacheLine != 0 || o.most_full > o.slots) {
-    return false;
-  }
-  if (left_.contains(o.name.group)) {
-    ins_by_number_[number] = nullptr;
-    return true;
-  }
-  const ConnectionShape shape{o.slots, o.slot_bytes, o.most_full};
-  std::unique_ptr<InLink>& link = ins_[o.name];
-  // The peer may be ahead of this rank, which asks for it later.
-  if (!link) link = std::make_unique<InLink>(*this, shape);
-  if (link->number() != 0 || !same_shape(link->shape(), shape)) return false;
-  link->opened_as(number);
-  ins_by_number_[number] = link.get();
-  return true;
-}
-
-Wire::Found Wire::find_in(std::uint32_t number) const {
-  const auto found = ins_by_number_.find(number);
-  return found == ins_by_number_.end() ? Found{} : Found{true, found->second};
-}
-
-OutLink* Wire::find_out(std::uint32_t number) const {
-  const auto found = outs_by_number_.find(number);
-  return found == outs_by_number_.end() ? nullptr : found->second;
-}
-
 void Wire::close(std::uint64_t group) {
   const std::lock_guard lock(mutex_);
-  left_.insert(group);
-  say_left(group);
-  if (!closed_) push();
-  for (auto it = outs_.begin(); it != outs_.end();) {
-    if (it->first.group != group) {
-      ++it;
-      continue;
-    }
-    std::erase(sending_, it->second.get());
-    drop(*it->second);
-    outs_by_number_.erase(it->second->number());
-    it = outs_.erase(it);
+  const bool peer_left = peer_left_.erase(group) > 0;
+  if (!peer_left) left_.insert(group);
+  // After all that is published and freed.
+  push();
+  if (started_ && !closed_) push_credits(true);
+  const auto is_of = [&](const auto& link) { return link.first.group == group; };
+  for (auto& [name, link] : outs_) {
+    if (name.group != group) continue;
+    std::erase(sending_, link.get());
+    std::erase_if(direct_, [&](const DirectSend& d) { return d.link == link.get(); });
+    outs_by_number_.erase(link->number());
   }
-  for (auto it = ins_.begin(); it != ins_.end();) {
-    if (it->first.group != group) {
-      ++it;
-      continue;
-    }
-    std::erase(owing_, it->second.get());
-    drop(*it->second);
-    if (it->second->number() != 0) ins_by_number_[it->second->number()] = nullptr;
-    it = ins_.erase(it);
+  std::erase_if(outs_, is_of);
+  for (auto& [name, link] : ins_) {
+    if (name.group != group) continue;
+    std::erase(owing_, link.get());
+    if (link->number() == 0) continue;
+    ins_by_number_[link->number()].link = nullptr;
+    if (abilities().one_sided && !peer_left && !closed_) kept_.emplace(group, link->memory());
   }
+  std::erase_if(ins_, is_of);
+  if (peer_left) {
+    std::erase_if(ins_by_number_, [&](const auto& n) { return n.second.group == group; });
+  }
+  // The peer knows none of its links from then on.
+  say(Control::left, 0).group = group;
+  push();
   if (settle()) owner_.on_moved();
 }
 
@@ -114,19 +184,19 @@ void Wire::send(OutLink& link) {
   const std::lock_guard lock(mutex_);
   if (!link.listed) sending_.push_back(&link);
   link.listed = true;
-  if (!closed_) push();
+  push();
   if (settle()) owner_.on_moved();
 }
 
-bool Wire::settle() {
-  const bool unsent = !closed_ && (!sending_.empty() || has_unsent());
-  if (std::exchange(unsent_, unsent) && !unsent) moved_ = true;
-  const bool restless = unsent || (!closed_ && !owing_.empty());
-  if (restless_.load(std::memory_order_relaxed) != restless) {
-    restless_.store(restless, std::memory_order_release);
-  }
-  return std::exchange(moved_, false);
+void Wire::credit(InLink& link) {
+  const std::lock_guard lock(mutex_);
+  if (!link.listed) owing_.push_back(&link);
+  link.listed = true;
+  if (link.owes_much()) push();
+  if (settle()) owner_.on_moved();
 }
+
+// --- Memory that the network reads and writes ----------------------------------------------------
 
 template <class Done>
 void Wire::wait_until(Done&& done) {
@@ -137,10 +207,11 @@ void Wire::wait_until(Done&& done) {
       if (!closed_) {
         if (done()) return;
         if (std::chrono::steady_clock::now() > end) {
-          give_up("it does not let go of this rank's memory");
+          close_with("it does not let go of this rank's memory");
+          endpoint_->drain(true);
         }
       }
-      if (closed_) return let_go();
+      if (closed_) return endpoint_->drain(false);
     }
     drive(true);
     if (std::chrono::steady_clock::now() - begun < kYields) {
@@ -154,31 +225,82 @@ void Wire::wait_until(Done&& done) {
 void Wire::keep(OutLink& link, const std::byte* begin, const std::byte* end) {
   wait_until([&] {
     link.keep_unpassed(begin, end);
-    return keep_passed(link, begin, end);
+    if (abilities().cancels) {
+      endpoint_->take_back(begin, end);
+      return true;
+    }
+    return std::ranges::none_of(direct_, [&](const DirectSend& d) {
+      return d.link == &link && d.from < end && begin < d.from + d.bytes;
+    });
   });
 }
 
 void Wire::expect(InLink& link, std::span<const InLink::Expected> messages) {
   const std::lock_guard lock(mutex_);
   link.set_expected(messages);
-  if (closed_) return;
-  tell_expected(link, messages);
+  if (closed_ || !abilities().one_sided || link.number() == 0) return;
+  Control* control = nullptr;
+  std::size_t count = 0;
+  for (const InLink::Expected& m : messages) {
+    const auto region = endpoint_->window_region(m.to, m.bytes);
+    // What has come since, lies in its slot.
+    if (!region || m.number <= link.published()) continue;
+    if (control == nullptr || count == Control::kPosts) {
+      control = &say(Control::post, link.number());
+      control->posts = {};
+      count = 0;
+    }
+    control->posts[count++] = {
+        m.number, {reinterpret_cast<std::uintptr_t>(m.to), region->remote_key()}, m.tag, m.bytes};
+    link.told_posted_up_to = m.number;
+  }
+  push();
+  if (settle()) owner_.on_moved();
 }
 
 void Wire::forget_expected(InLink& link) {
   wait_until([&] {
-    if (!stop_landing(link)) return false;
+    if (!has_withdrawn(link)) return false;
     link.clear_expected();
     return true;
   });
 }
 
-void Wire::credit(InLink& link) {
-  const std::lock_guard lock(mutex_);
-  if (!link.listed) owing_.push_back(&link);
-  link.listed = true;
-  if (link.owes_much() && !closed_) push();
-  if (settle()) owner_.on_moved();
+bool Wire::has_withdrawn(InLink& link) {
+  if (abilities().one_sided) {
+    // What has come, lands no more.
+    if (link.told_posted_up_to <= link.published()) return true;
+    if (!std::exchange(link.withdraws, true)) {
+      say(Control::withdraw, link.number());
+      push();
+    }
+    return false;
+  }
+  // What comes from now on, does not land.
+  link.clear_expected();
+  if (abilities().cancels && link.landing > 0) {
+    link.landing = 0;
+    endpoint_->redirect(link.number());
+  }
+  return link.landing == 0 || is_over();
+}
+
+bool Wire::is_over() {
+  if (!peer_ended_.load(std::memory_order_acquire)) return false;
+  if (!std::exchange(drained_, true)) endpoint_->drain(false);
+  return true;
+}
+
+// --- What drives it ------------------------------------------------------------------------------
+
+bool Wire::settle() {
+  const bool unsent = !closed_ && has_unsent();
+  if (std::exchange(unsent_, unsent) && !unsent) moved_ = true;
+  const bool restless = unsent || (!closed_ && !owing_.empty());
+  if (restless_.load(std::memory_order_relaxed) != restless) {
+    restless_.store(restless, std::memory_order_release);
+  }
+  return std::exchange(moved_, false);
 }
 
 void Wire::note_poll() {
@@ -192,9 +314,11 @@ void Wire::drive(bool tells) {
   {
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock || closed_) return;
-    take();
-    if (!closed_ && (!sending_.empty() || has_unsent() || (tells && !owing_.empty()))) push();
-    left.swap(peer_left_);
+    endpoint_->poll();
+    if (!direct_.empty()) end_direct_sends();
+    if (!ends_.empty()) settle_ends();
+    if (has_unsent() || (tells && !owing_.empty())) push();
+    left.swap(heard_left_);
     moved = settle();
   }
   if (moved) owner_.on_moved();
@@ -218,15 +342,35 @@ void Wire::tend() {
   {
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock || closed_) return;
-    if (!sending_.empty() || !owing_.empty() || has_unsent()) push();
+    if (has_unsent() || !owing_.empty()) push();
     moved = settle();
   }
   if (moved) owner_.on_moved();
 }
 
+bool Wire::arm() {
+  if (abilities().level_triggered) return true;
+  std::uint64_t before = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_) return true;
+    if (!endpoint_->arm()) return false;
+    before = events_;
+  }
+  // What came before it was armed makes no event.
+  drive();
+  const std::lock_guard lock(mutex_);
+  return events_ == before;
+}
+
+bool Wire::wants_room(std::size_t which) {
+  const std::lock_guard lock(mutex_);
+  return !closed_ && endpoint_->wants_room(which);
+}
+
 bool Wire::is_flushed() {
   const std::lock_guard lock(mutex_);
-  return closed_ || (sending_.empty() && !has_unsent() && has_gone());
+  return closed_ || !has_unsent();
 }
 
 }  // namespace tutti

@@ -1,31 +1,47 @@
-// A wire carries the messages of all links between a rank of this host and one of another. What it
-// runs over (TCP, verbs, UCX) is its own business; links and executors see rings (remote_link.h).
+// A wire carries the messages of all links between a rank of this host and one of another, over an
+// endpoint (endpoint.h), whatever network that is of. Links and executors see rings
+// (remote_link.h); the wire opens and numbers links, lets them take turns, sends messages and
+// credit, brings what comes to its place, and sees to it that what ends has ended at both sides.
 //
-// Nothing here waits. A wire is driven by whoever is in a call and waits for something that it
-// brings (poll()), by those who publish or free (send(), credit()), and, when nobody is, by the
-// reactor's thread (remote_rank.h). So all of it may be called from any thread; a wire has a lock.
+// Nothing here waits. A wire is driven by a thread that is in a call and waits for something that
+// the wire brings (poll()), by those that publish or free (send(), credit()), and, when nobody is
+// in a call, by the reactor's thread (remote_rank.h). So all of it may be called from any thread; a
+// wire has a lock.
+//
+//   - A link is opened with a control message that says its name and shape. Where the network keeps
+//     no order, or writes into the peer's memory, the sender waits for the answer.
+//   - A message goes from its slot, or from where it lies in users' memory (a zero-copy send), to
+//     the same slot at the peer, or to where the receiver has posted a receive. A two-sided
+//     endpoint asks for the place when the header comes. Of a one-sided one the sender knows the
+//     place: the receiver tells it in time what it has posted, and withdraws it by a control
+//     message that the sender answers.
+//   - Credit goes along with messages. When much is owed, or nothing else is to be sent and the
+//     sender may lack it, it goes by itself.
+//   - A rank that leaves a communicator says so after its last message there. The peer hears it
+//   when
+//     all that was sent before has come, in whatever order that comes.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <span>
 #include <string>
-#include <string_view>
 #include <unordered_map>
 #include <vector>
 
-#include "transport/frame.h"
+#include "transport/endpoint.h"
 #include "transport/remote_link.h"
-#include "transport/stream.h"
 
 namespace tutti {
 
-class Wire {
+class Wire final : Endpoint::Sink {
  public:
   /// Whom a wire tells of what is no message.
   class Owner {
@@ -42,53 +58,45 @@ class Wire {
     virtual void on_moved() {}
   };
 
-  /// `lock`: shared with others; null: a lock of its own.
-  explicit Wire(Owner& owner, std::mutex* lock = nullptr)
-      : owner_(owner), mutex_(lock != nullptr ? *lock : own_mutex_) {}
+  using MakeEndpoint = std::function<std::unique_ptr<Endpoint>(Endpoint::Sink&)>;
+  /// `lock`: shared with others (EndpointMaker::lock()); null: a lock of its own.
+  Wire(Owner& owner, const MakeEndpoint& make, std::mutex* lock = nullptr);
+  ~Wire() override;
   Wire(const Wire&) = delete;
   Wire& operator=(const Wire&) = delete;
-  virtual ~Wire() = default;
 
-  /// What carries its bytes, for people: "tcp", "verbs (mlx5_0 port 1)", "ucx (sysv, cma)".
-  virtual std::string carrier() const = 0;
+  const Endpoint::Abilities& abilities() const { return endpoint_->abilities(); }
+  /// As the endpoint's. Without the lock, which the owner may hold.
+  std::string carrier() const;
+  std::array<int, 2> descriptors() const { return endpoint_->descriptors(); }
 
-  // How it comes about: over TCP connections of its own, or over what the peer's wire says of
-  // itself on the control stream.
-  virtual bool needs_stream() const { return true; }
-  /// `apart`, if there is one: for the long messages of one of the two ranks, this one if it
-  /// `sends_apart`.
-  virtual void attach(Stream /*stream*/, Stream /*apart*/, bool /*sends_apart*/) {}
-  virtual std::vector<std::byte> hello() { return {}; }
-  virtual void greet(std::span<const std::byte>) {}
-  /// The peer has been greeted, too.
-  virtual void start() {}
+  // How it comes about: over TCP connections of its own, after which it may send; or over what the
+  // two endpoints say of themselves on the control stream.
+  void attach(Stream first, Stream second, bool sends_apart);
+  std::vector<std::byte> address();
+  void connect(std::span<const std::byte> address);
+  /// The peer has connected, too.
+  void start();
   /// The peer's process has ended: it takes and brings nothing more, but for what is on its way.
-  virtual void peer_ended() {}
+  void peer_ended() { peer_ended_.store(true, std::memory_order_release); }
   /// The last that is sent.
-  virtual void say_bye() = 0;
-  /// Whether the peer has all that was sent, as far as the wire can tell, or never will.
-  virtual bool is_delivered() { return true; }
-  /// Whether more will be sent when its connection `which` (0, 1) has room.
-  virtual bool waits_for_room(std::size_t /*which*/) { return !is_flushed(); }
+  void say_bye();
+  /// Whether the peer has all that was sent, as far as can be told, or never will.
+  bool is_delivered();
   /// Nothing is sent or received any more. Messages that are left are dropped.
-  virtual void shut() = 0;
+  void shut();
 
-  // Of a wire without a stream:
-  /// Readable when something has come after arm(); -1: it has none of its own.
-  virtual int descriptor() const { return -1; }
+  /// Whether more will be sent when its descriptor `which` has room.
+  bool wants_room(std::size_t which);
   /// False: something has come already.
-  virtual bool arm() { return true; }
+  bool arm();
 
-  /// Memory for a link's ring, as the device wants it.
-  virtual std::shared_ptr<RingMemory> make_ring(std::size_t bytes) {
-    return std::make_shared<RingMemory>(bytes);
-  }
-
-  /// Whether links may lend memory to send from, and expect messages in other memory than their
-  /// rings (remote_link.h);
-  virtual bool lends() const { return false; }
-  /// where it does, whether in this memory, and messages of this length.
-  virtual bool reaches(const std::byte* /*memory*/, std::size_t /*bytes*/) { return true; }
+  /// Memory for a link's ring, as the network wants it.
+  std::shared_ptr<RingMemory> make_ring(std::size_t bytes);
+  /// Whether links may send from users' memory, and post receives there;
+  bool is_direct() const { return abilities().least_direct != SIZE_MAX; }
+  /// where they may, whether in this memory, and messages of this length.
+  bool reaches(const std::byte* memory, std::size_t bytes);
 
   /// The ends of links; they stay where they are until close(). `owner` is the doorbell of the rank
   /// here. Both ends of a link are made with the same shape: throws Error(mismatch) where they are
@@ -112,7 +120,8 @@ class Wire {
   void tend();
   /// The reactor listens for what comes, as nobody polls.
   void set_listening(bool on) { listening_.store(on, std::memory_order_release); }
-  // Of links that lend and expect, as they say. What a device is at is waited for.
+  // Of links that send from users' memory and post receives, as they say. What a network is at is
+  // waited for.
   void keep(OutLink& link, const std::byte* begin, const std::byte* end);
   void expect(InLink& link, std::span<const InLink::Expected> messages);
   void forget_expected(InLink& link);
@@ -129,73 +138,127 @@ class Wire {
   /// With the lock held, by links: something has come over one of them.
   void note_moved() { moved_ = true; }
 
- protected:
-  // All with the lock held.
-  /// Sends what can be sent of `sending_`, `owing_` and what the wire itself has to say.
-  virtual void push() = 0;
-  /// Takes in what has come.
-  virtual void take() = 0;
-  /// Lets the peer know of a new link.
-  virtual void announce(OutLink& link, const Opening& opening) = 0;
-  virtual void say_left(std::uint64_t group) = 0;
-  virtual bool has_unsent() const = 0;
-  /// Whether what was sent has left this process; else it is about to.
-  virtual bool has_gone() { return true; }
-  /// Link `link` is not used any more, and will be freed.
-  virtual void drop(OutLink&) {}
-  virtual void drop(InLink&) {}
-  /// Of messages of `link` that have been passed, what lies in this memory is copied, as far as it
-  /// has not been sent. False: something is being read there; ask again.
-  virtual bool keep_passed(OutLink&, const std::byte* /*begin*/, const std::byte* /*end*/) {
-    return true;
-  }
-  /// Messages of `link` have been expected.
-  virtual void tell_expected(InLink&, std::span<const InLink::Expected>) {}
-  /// What is landing of `link` goes on in its slot. False: it cannot yet; ask again.
-  virtual bool stop_landing(InLink&) { return true; }
-  /// Neither of the two has come about in time: the wire ends, for this reason.
-  virtual void give_up(const std::string& /*why*/) {}
-  /// Of a wire that is closed: nothing reads or writes others' memory any more.
-  virtual void let_go() {}
+ private:
+  using Heard = Endpoint::Heard;
+  // Of a notice; the rest is the link's number.
+  static constexpr std::uint32_t kSameAsLast = std::uint32_t{1} << 31;  // tag and length are
+  static constexpr std::uint32_t kPosted = std::uint32_t{1} << 30;
+  static constexpr std::uint32_t kLinkNumber = kPosted - 1;
 
-  /// The peer has opened its link `number`. False: that cannot be.
-  bool opened(std::uint32_t number, const Opening& opening);
+  // --- Of the endpoint, with the lock held (wire_receive.cpp) ---
+  Target on_header(const MessageHeader& header) override;
+  Heard on_message(const MessageHeader& header) override;
+  Heard on_notice(std::uint32_t notice) override;
+  Heard on_control(const MessageHeader& header, const std::byte* control) override;
+  void on_room() override;
+  void on_closed(const std::string& why) override;
+
   struct Found {
     bool known = false;
     InLink* link = nullptr;  // null: closed here
   };
   Found find_in(std::uint32_t number) const;
   OutLink* find_out(std::uint32_t number) const;
+  /// The peer has opened its link `number`. False: that cannot be.
+  bool opened(std::uint32_t number, const Control& control);
+  bool take_opened(const Control& control);
+  bool take_credit(const Credit& credit);
+  /// Where the messages of `header` have receives posted, in one piece; null: they have not.
+  static std::byte* posted_place(InLink& link, const MessageHeader& header);
+  /// What was written into our memory by the peer is what it may be.
+  static bool is_in_place(InLink& link, const MessageHeader& header);
+  Heard has_come(const MessageHeader& header, InLink* link);
+  void note_sequence(std::uint32_t sequence);
+  /// What the peer has said before it left, or said good-bye, has come.
+  void settle_ends();
+  void peer_has_left(std::uint64_t group);
 
-  Owner& owner_;
-  std::mutex own_mutex_;
-  std::mutex& mutex_;
-  bool closed_ = false;
-  std::vector<OutLink*> sending_;         // that have published what is not passed
-  std::vector<InLink*> owing_;            // that have freed what their senders do not know of
-  std::vector<std::uint64_t> peer_left_;  // communicators, of which the owner has yet to hear
+  // --- Sending, with the lock held (wire_send.cpp) ---
+  void push();
+  bool push_controls();
+  bool push_messages();
+  Endpoint::Room push_message(OutLink& link);
+  void push_credits(bool idle);
+  /// Messages of `link` that can go with the first of `header`, which lies at `payload`.
+  void extend(MessageHeader& header, const OutLink& link, const std::byte* payload) const;
+  /// Of those that have something to tell, one; null: there is none.
+  InLink* next_owing();
+  void has_told(InLink& link);
+  Control& say(Control::Kind kind, std::uint32_t link);
+  /// Zero-copy sends that the network has finished.
+  void end_direct_sends();
+  bool has_unsent();
+  bool needs_answer() const { return abilities().one_sided || !abilities().ordered; }
 
-  /// After something was done: what others go by who do not have the lock. Whether something has
+  // --- The life of links, and of the wire (wire.cpp) ---
+  /// After something was done: what those go by that do not have the lock. Whether something has
   /// moved, of which the owner has to hear.
   bool settle();
-
- private:
   void note_poll();
   void drive(bool tells);
   /// Until `done`, which is called with the lock held, or the wire is closed.
   template <class Done>
   void wait_until(Done&& done);
+  bool has_withdrawn(InLink& link);
+  /// Whether the peer has ended; then all that was on its way has come.
+  bool is_over();
+  void close_with(const std::string& why);
+
+  Owner& owner_;
+  std::mutex own_mutex_;
+  std::mutex& mutex_;
+  std::unique_ptr<Endpoint> endpoint_;
+  bool connected_ = false, started_ = false, closed_ = false;
+  std::atomic<bool> peer_ended_{false};
+  bool drained_ = false;  // what was on its way from a peer that has ended has come
+  bool said_bye_ = false, peer_bye_ = false, acknowledged_ = false;
+
+  // Links.
+  std::uint32_t last_number_ = 0;
+  std::map<LinkName, std::unique_ptr<OutLink>> outs_;
+  std::map<LinkName, std::unique_ptr<InLink>> ins_;
+  std::unordered_map<std::uint32_t, OutLink*> outs_by_number_;
+  struct Numbered {
+    InLink* link;  // null: it was closed here
+    std::uint64_t group;
+  };
+  std::unordered_map<std::uint32_t, Numbered> ins_by_number_;
+  // Communicators that one side has left, and the other has not yet.
+  std::set<std::uint64_t> left_, peer_left_;
+  /// Rings of links that were closed here, into which a one-sided peer may be about to write.
+  std::multimap<std::uint64_t, std::shared_ptr<RingMemory>> kept_;  // by communicator
+
+  // Sending.
+  std::vector<OutLink*> sending_;  // that have published what is not passed
+  std::vector<InLink*> owing_;     // that have freed what their senders do not know of
+  std::deque<Control> controls_;
+  struct DirectSend {
+    OutLink* link;
+    std::uint64_t number;  // of its last message
+    const std::byte* from;
+    std::uint64_t bytes;
+    std::uint64_t put;  // the endpoint's number
+  };
+  std::deque<DirectSend> direct_;
+  std::uint32_t sent_ = 0;  // the last sequence number
+  std::uint64_t puts_ = 0;
+
+  // Receiving.
+  std::uint32_t came_ = 0;              // all up to this sequence number have come
+  std::set<std::uint32_t> came_early_;  // as distances from the first number
+  struct End {
+    std::uint64_t group;
+    std::uint32_t sequence;
+    bool bye;
+  };
+  std::vector<End> ends_;
+  std::vector<std::uint64_t> heard_left_;  // communicators, of which the owner has yet to hear
+  std::uint64_t events_ = 0;               // of what the peer did, and of sends that are over
 
   std::atomic<bool> polled_{false};
   std::atomic<bool> listening_{false};
   std::atomic<bool> restless_{false};
   bool moved_ = false, unsent_ = false;  // since, and as of, settle()
-  std::uint32_t last_number_ = 0;
-  std::map<LinkName, std::unique_ptr<OutLink>> outs_;
-  std::map<LinkName, std::unique_ptr<InLink>> ins_;
-  std::unordered_map<std::uint32_t, OutLink*> outs_by_number_;
-  std::unordered_map<std::uint32_t, InLink*> ins_by_number_;
-  std::set<std::uint64_t> left_;  // communicators that were closed here
 };
 
 }  // namespace tutti

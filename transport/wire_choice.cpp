@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/settings.h"
+#include "transport/tcp_endpoint.h"
 
 namespace tutti {
 namespace {
@@ -129,7 +130,7 @@ UsableWires usable_wires(const NearestPorts& nearest) {
   } else if (asked.empty() || asked == "verbs") {
     const VerbsState state = verbs_state();
     if (state.why_not.empty()) {
-      wires.verbs = make_verbs_wires(wires.offer, nearest);
+      wires.verbs = make_verbs_endpoints(wires.offer, nearest);
       wires.offer.kinds |= bit(WireKind::verbs);
     } else if (!asked.empty()) {
       refuse(WireKind::verbs, state.why_not + (state.advice.empty() ? "" : ": " + state.advice));
@@ -141,6 +142,11 @@ UsableWires usable_wires(const NearestPorts& nearest) {
                 fmt::format("TUTTI_TRANSPORT={}: it can be tcp, verbs, ucx, or empty", asked));
   }
   return wires;
+}
+
+std::shared_ptr<EndpointMaker> make_endpoints(WireKind kind) {
+  if (kind == WireKind::ucx) return make_ucx_endpoints();
+  return std::make_shared<TcpEndpoints>();
 }
 
 void check_offer(const WireOffer& offer, int rank) {

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "transport/wire.h"
+#include "transport/endpoint.h"
 
 namespace tutti {
 
@@ -44,30 +44,19 @@ struct WireRoute {
   int port = -1;  // verbs: which of this rank's
 };
 
-/// Makes the wires of one rank, where they have something in common.
-class WireMaker {
- public:
-  virtual ~WireMaker() = default;
-  /// To rank `peer`; `port`: the route's.
-  virtual std::unique_ptr<Wire> make(Wire::Owner& owner, int peer, int port) = 0;
-  /// Readable when something comes over one of them, where they share a descriptor; -1: something
-  /// has come already.
-  virtual int prepare_to_sleep() { return -1; }
-  /// No thread but the caller's touches the wires from now on.
-  virtual void stop() {}
-};
-
 /// What this rank may use.
 struct UsableWires {
   WireOffer offer;
   std::string why_refused;
-  std::shared_ptr<WireMaker> verbs;  // null: not to be used
+  std::shared_ptr<EndpointMaker> verbs;  // null: not to be used
 };
 /// Which of some ports, by name ("mlx5_0:2"), are nearest to a rank: bit p is the p-th; 0: all
 /// alike.
 using NearestPorts = std::function<std::uint32_t(std::span<const std::string>)>;
 /// By TUTTI_TRANSPORT. Throws Error(invalid_argument) for what is no transport.
 UsableWires usable_wires(const NearestPorts& nearest);
+/// The endpoints of a kind that needs no offer. Throws Error(system).
+std::shared_ptr<EndpointMaker> make_endpoints(WireKind kind);
 /// Throws Error(system) where rank `rank`, of any host, cannot use what it was told to.
 void check_offer(const WireOffer& offer, int rank);
 /// What the ranks `rank`, which offers `mine`, and `peer` use. Throws Error(mismatch).
@@ -75,7 +64,7 @@ WireRoute choose_wire(const WireOffer& mine, int rank, const WireOffer& theirs, 
 
 /// Why UCX cannot be used here; empty: it can.
 std::string why_no_ucx();
-std::shared_ptr<WireMaker> make_ucx_wires();
+std::shared_ptr<EndpointMaker> make_ucx_endpoints();
 /// The UCX of this host, and whether it can do as TUTTI_UCX_TLS and TUTTI_UCX_NET_DEVICES say.
 struct UcxState {
   std::string version;  // empty: there is none
@@ -96,6 +85,6 @@ struct VerbsState {
 /// Throws Error(invalid_argument) where TUTTI_VERBS_DEVICES names a device that is not there.
 VerbsState verbs_state();
 /// Of the ports that can be used, which it puts into `offer`.
-std::shared_ptr<WireMaker> make_verbs_wires(WireOffer& offer, const NearestPorts& nearest);
+std::shared_ptr<EndpointMaker> make_verbs_endpoints(WireOffer& offer, const NearestPorts& nearest);
 
 }  // namespace tutti

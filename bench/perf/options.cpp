@@ -146,7 +146,7 @@ void add_options(CLI::App& app, PerfOptions& options, Raw& raw) {
   add_integer(app, "-T,--timeout", options.timeout_seconds, 0, 1 << 20,
               "seconds a call may take; 0: no limit");
   add_integer(app, "-G,--cudagraph", options.graph_launches, 0, 1 << 20,
-              "GPU memory: record the iterations as a CUDA graph, and launch it so often");
+              "GPU memory: record the iterations as a CUDA graph, and launch it N times");
   add_switch(app, "-C,--report_cputime", options.cpu_time,
              "the time columns are the CPU time of the calling thread");
   add_switch(app, "-S,--report_timestamps", options.timestamps, "date and time on every line");
@@ -169,10 +169,9 @@ void add_options(CLI::App& app, PerfOptions& options, Raw& raw) {
              "also time every iteration: minimum, maximum, p99, coefficient of variation");
   add_integer(app, "-K,--per_iter_skip", options.skip_iterations, 0, kAny,
               "leave out this many of them");
-  app.add_option(
-         "--nccl", options.nccl,
-         "a libnccl.so.2 to measure in turn with Tutti, on the same buffers; the ratio is its "
-         "time / Tutti's")
+  app.add_option("--nccl", options.nccl,
+                 "a libnccl.so.2 to measure in turn with Tutti, on the same buffers; ratio: NCCL's "
+                 "time / Tutti's")
       ->type_name("PATH")
       ->take_last();
 }

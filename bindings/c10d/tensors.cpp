@@ -1,5 +1,6 @@
 #include "tensors.h"
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <torch/csrc/distributed/c10d/Utils.hpp>
@@ -205,6 +206,30 @@ at::Tensor outputs(Operation& o, const std::vector<at::Tensor>& tensors, const c
     }
   });
   return all;
+}
+
+Step step(Collective collective, const at::Tensor& in, const at::Tensor& out, std::size_t count,
+          const Elements& elements, ReduceOp op, int root) {
+  Step s;
+  s.call.collective = collective;
+  s.call.in = in.defined() ? in.const_data_ptr() : nullptr;
+  s.call.out = out.defined() ? out.data_ptr() : nullptr;
+  s.call.count = count;
+  s.call.type = elements.type;
+  s.call.label = elements.label;
+  s.call.op = op;
+  s.call.root = root;
+  return s;
+}
+
+Counts counts_of(const std::vector<at::Tensor>& tensors) {
+  Counts counts;
+  for (const at::Tensor& t : tensors) counts.push_back(count_of(t));
+  return counts;
+}
+
+bool all_equal(const Counts& counts) {
+  return std::ranges::all_of(counts, [&](std::size_t c) { return c == counts.front(); });
 }
 
 Reduction reduction_of(const ::c10d::ReduceOp& op, at::ScalarType type, const char* what) {

@@ -35,6 +35,12 @@ at::Tensor output(Operation& o, const at::Tensor& tensor, bool reads);
 at::Tensor inputs(Operation& o, const std::vector<at::Tensor>& tensors, const char* what);
 at::Tensor outputs(Operation& o, const std::vector<at::Tensor>& tensors, const char* what);
 
+/// A call of `collective`; a tensor that is not defined is no memory.
+Step step(Collective collective, const at::Tensor& in, const at::Tensor& out, std::size_t count,
+          const Elements& elements, ReduceOp op = {}, int root = 0);
+Counts counts_of(const std::vector<at::Tensor>& tensors);
+bool all_equal(const Counts& counts);
+
 /// How a reduction is carried out.
 struct Reduction {
   at::ScalarType as = at::kFloat;  // elements are converted to this type before, and back after

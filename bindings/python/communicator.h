@@ -1,10 +1,141 @@
-// tutti.Communicator and tutti.Future, as Python sees them.
+// tutti.Communicator, as Python sees it: one thread at a time calls it, and a call runs without the
+// GIL, or is kept until its group ends, or becomes a Future.
 #pragma once
 
 #include <nanobind/nanobind.h>
 
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "bindings/python/errors.h"
+#include "bindings/python/future.h"
+#include "bindings/python/operation.h"
+#include "comm/communicator.h"
+#include "core/error.h"
+
 namespace tutti::python {
 
-void bind_communicator(nanobind::module_& module);
+/// The groups of a thread, and the operations that wait for the end of the outermost.
+struct OpenGroups {
+  int depth = 0;
+  std::vector<std::unique_ptr<Operation>> operations;
+};
+inline OpenGroups& open_groups() {
+  thread_local OpenGroups g;
+  return g;
+}
+
+/// The thread that is in a call of a communicator, which one may at a time. Under the GIL.
+class Turn {
+ public:
+  explicit Turn(std::optional<std::thread::id>& whose) : whose_(whose) {
+    if (whose_) {
+      throw Error(ErrorCode::invalid_usage,
+                  "this communicator is in another call, of another thread or of one that a "
+                  "signal's handler has interrupted: one thread at a time calls it, except abort() "
+                  "and check(). Let the threads start what they call, and wait for that "
+                  "(async_op=True), or give each its own communicator: split(0), on all ranks in "
+                  "the same order");
+    }
+    whose_ = std::this_thread::get_id();
+  }
+  ~Turn() { whose_.reset(); }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  std::optional<std::thread::id>& whose_;
+};
+
+class PythonCommunicator {
+ public:
+  explicit PythonCommunicator(Communicator comm) : comm_(std::move(comm)) {}
+  PythonCommunicator(PythonCommunicator&&) = default;
+  ~PythonCommunicator() {
+    if (!comm_) return;
+    const nb::error_scope before;  // an exception may be on its way
+    leave();
+    if (PyErr_Occurred() != nullptr) PyErr_WriteUnraisable(nullptr);
+  }
+
+  Communicator& get() { return comm_; }
+  Turn turn() { return Turn(in_call_); }
+  Ranks ranks() const { return {comm_.rank(), comm_.size()}; }
+
+  void destroy() {
+    // What another thread is waiting for is one of this rank's operations.
+    while (comm_ && in_call_ && in_call_ != std::this_thread::get_id()) {
+      {
+        const nb::gil_scoped_release release;
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    }
+    const Turn turn(in_call_);
+    leave();
+    if (PyErr_Occurred() != nullptr) throw nb::python_error();  // Ctrl-C
+  }
+
+  /// Has `fill` make an operation, and runs or starts it.
+  template <class Fill>
+  nb::any call(bool async_op, std::uintptr_t stream, Fill&& fill) {
+    (void)comm_.impl();  // before anything else: it may be destroyed
+    const Turn turn(in_call_);
+    if (async_op || open_groups().depth > 0) return keep(async_op, stream, fill);
+    Operation o;
+    fill(o);
+    if (o.on_gpu()) {
+      const Waiting waiting;
+      comm_.run(o.call, reinterpret_cast<void*>(stream));
+    } else {
+      const Waiting waiting;
+      comm_.run(o.call);
+    }
+    return any_of(std::move(o.result));
+  }
+
+ private:
+  /// Where Ctrl-C ends what is waited for, its exception is set afterwards.
+  void leave() {
+    if (!comm_) return;
+    const Waiting waiting;
+    comm_.destroy();
+  }
+
+  template <class Fill>
+  nb::any keep(bool async_op, std::uintptr_t stream, Fill&& fill) {
+    PythonFuture::tidy();
+    auto o = std::make_unique<Operation>();
+    fill(*o);
+    if (async_op) {
+      if (o->on_gpu()) {
+        throw Error(ErrorCode::invalid_usage,
+                    "async_op: a call on GPU memory is put on its stream anyway, and returns");
+      }
+      Future future = comm_.start(o->call);
+      return any_of(nb::cast(PythonFuture(std::move(future), std::move(o))));
+    }
+    if (o->on_gpu()) {
+      comm_.run(o->call, reinterpret_cast<void*>(stream));
+    } else {
+      comm_.run(o->call);
+    }
+    nb::any result = any_of(o->result);
+    open_groups().operations.push_back(std::move(o));
+    return result;
+  }
+
+  Communicator comm_;
+  std::optional<std::thread::id> in_call_;
+};
+
+/// Adds its collectives and messages to the class.
+void bind_collectives(nb::class_<PythonCommunicator>& c);
+/// The class, groups, and make_unique_id().
+void bind_communicator(nb::module_& module);
 
 }  // namespace tutti::python

@@ -5,6 +5,7 @@
 
 #include "bindings/python/communicator.h"
 #include "bindings/python/errors.h"
+#include "bindings/python/future.h"
 #include "core/error.h"
 #include "core/memory.h"
 
@@ -52,6 +53,7 @@ NB_MODULE(_tutti, module) {
   nb::set_leak_warnings(false);
   module.attr("__version__") = TUTTI_VERSION;
   tutti::python::translate_errors(module);
+  tutti::python::bind_future(module);
   tutti::python::bind_communicator(module);
   nb::class_<Memory>(module, "_Memory", nb::type_slots(memory_slots))
       .def(nb::init<std::size_t>(), nb::arg("bytes"));

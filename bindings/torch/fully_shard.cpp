@@ -89,7 +89,7 @@ FullyShard::FullyShard(const parallel::ShardedAxes& axes, const torch::nn::Modul
     if (model != nullptr) refuse_trained_in_no_unit(*model, taken);
   };
   if (axes.shard != nullptr) {
-    parallel::RollCall ranks(*axes.shard, axes.replicate);
+    parallel::Agreement ranks(*axes.shard, axes.replicate);
     parallel::together(ranks, "what is sharded", declare);
   }
   engine_ = std::make_unique<parallel::ShardedDataParallel>(std::move(declared), policy, axes);
@@ -283,7 +283,7 @@ void FullyShard::synchronise(bool reduces) {
 // have, which is 0 where nothing is missing.
 void FullyShard::refuse_missing() {
   constexpr unsigned kUnitBits = 20, kParameterBits = 20;
-  const parallel::RollCall ranks(*axes_.shard, axes_.replicate);
+  const parallel::Agreement ranks(*axes_.shard, axes_.replicate);
   const auto rank = static_cast<std::uint64_t>(ranks.rank());
   std::uint64_t missing = 0;
   for (auto& u : units_) {

@@ -179,6 +179,20 @@ variable_list backward_of(const c10::intrusive_ptr<Parts<Engine>>& parts, const 
   return {dx, made[0], made[1], Tensor()};
 }
 
+/// Of x, weight and bias, which `ctx` has saved; `rows`: of the whole matrix.
+template <class Engine>
+variable_list linear_backward(AutogradContext* ctx, const Tensor& dy, std::int64_t rows) {
+  const auto parts = parts_of<Engine>(ctx);
+  const auto kept = ctx->get_saved_variables();
+  const Tensor dx = at::empty(kept[0].sizes(), kept[0].options());
+  const auto backward = [engine = parts->engine, kept, dy, rows](
+                            void* of_input, engines::LinearGradients of_parameters) {
+    engine->backward(dy.const_data_ptr(), kept[0].const_data_ptr(), static_cast<std::size_t>(rows),
+                     {kept[1].const_data_ptr(), kept[2].const_data_ptr()}, of_input, of_parameters);
+  };
+  return backward_of(parts, dx, backward);
+}
+
 }  // namespace
 
 struct ColumnFunction : torch::autograd::Function<ColumnFunction> {
@@ -193,17 +207,8 @@ struct ColumnFunction : torch::autograd::Function<ColumnFunction> {
     return y;
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
-    const auto parts = parts_of<engines::ColumnParallelLinear>(ctx);
-    const auto kept = ctx->get_saved_variables();
-    const Tensor dy = gradients[0].contiguous();
-    const Tensor dx = at::empty(kept[0].sizes(), kept[0].options());
-    const auto backward = [engine = parts->engine, kept, dy](
-                              void* of_input, engines::LinearGradients of_parameters) {
-      engine->backward(
-          dy.const_data_ptr(), kept[0].const_data_ptr(), static_cast<std::size_t>(dy.size(0)),
-          {kept[1].const_data_ptr(), kept[2].const_data_ptr()}, of_input, of_parameters);
-    };
-    return backward_of(parts, dx, backward);
+    return linear_backward<engines::ColumnParallelLinear>(ctx, gradients[0].contiguous(),
+                                                          gradients[0].size(0));
   }
 };
 
@@ -241,17 +246,8 @@ struct RowFunction : torch::autograd::Function<RowFunction> {
     return y;
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
-    const auto parts = parts_of<engines::RowParallelLinear>(ctx);
-    const auto kept = ctx->get_saved_variables();
-    const Tensor dy = gradients[0].contiguous();
-    const Tensor dx = at::empty(kept[0].sizes(), kept[0].options());
-    const auto backward = [engine = parts->engine, kept, dy](
-                              void* of_input, engines::LinearGradients of_parameters) {
-      engine->backward(
-          dy.const_data_ptr(), kept[0].const_data_ptr(), static_cast<std::size_t>(kept[0].size(0)),
-          {kept[1].const_data_ptr(), kept[2].const_data_ptr()}, of_input, of_parameters);
-    };
-    return backward_of(parts, dx, backward);
+    return linear_backward<engines::RowParallelLinear>(ctx, gradients[0].contiguous(),
+                                                       ctx->get_saved_variables()[0].size(0));
   }
 };
 

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "collectives/cluster/parts.h"
+#include "collectives/model/choose.h"
 #include "core/error.h"
 
 namespace tutti::cluster {
@@ -50,42 +51,59 @@ std::vector<Orders> layouts_of(const Cluster& c, bool lanes) {
 
 class Choice {
  public:
-  Choice(const Cluster& c, const Call& call)
-      : c_(c), call_(call), block_(block_of(call.collective, call.bytes, c.ranks())) {}
+  Choice(const Cluster& c, const Workload& workload)
+      : c_(c),
+        call_(workload),
+        bytes_(static_cast<double>(workload.bytes)),
+        block_(block_of(workload.collective, bytes_, c.ranks())) {}
 
   Prediction find() {
-    for (const Algorithm& a : algorithms()) {
-      if (a.collective != call_.collective || a.windows) continue;
-      try {
-        for (const Orders& orders : layouts_of(c_, a.lanes)) look_at(a, orders);
-        if (a.lanes) look_at_crowd(a);
-      } catch (const Error& e) {
-        if (e.code() != ErrorCode::invalid_argument) throw;  // else: not for so many ranks
-      }
-    }
-    if (best_.algorithm.empty()) {
+    best_ = fastest(call_.collective, 1, [&](const Algorithm& a, const Prediction& so_far) {
+      best_ = so_far;
+      if (!a.windows) look_at(a);
+      return best_;
+    });
+    if (!best_.possible) {
       throw Error(ErrorCode::invalid_argument,
                   fmt::format("no plan without windows does {}", name(call_.collective)));
     }
     // Over links of their own GPUs are all alike, or as good as that.
     if (best_.orders.size() == 1 && !c_.all_linked()) look_at_orders();
     look_between();  // for what suits one order may not suit another
-    best_.us += (call_.gpus_of_thread - 1) * c_.constants().launch_more;
     return best_;
   }
 
  private:
-  double try_one(const Algorithm& a, const Orders& orders, const PartOf& part, Protocol p,
+  double try_one(const Algorithm& a, const Orders& orders, const PartOf& part, GpuProtocol p,
                  int tiles) {
     const double us = time_of(c_, part, block_, p, tiles) + c_.constants().call(p);
-    if (us < best_.us) best_ = {us, std::string(a.name), p, tiles, orders};
+    if (us >= best_us()) return us;
+    best_.algorithm = &a;
+    best_.possible = true;
+    best_.ns = 1000 * us;
+    best_.tiles = static_cast<std::size_t>(tiles);
+    best_.protocol = p;
+    best_.orders = orders;
     return us;
   }
 
-  bool possible(int tiles) const { return tiles == 1 || call_.bytes / tiles >= kLeastTile; }
+  double best_us() const {
+    return best_.possible ? best_.us() : std::numeric_limits<double>::infinity();
+  }
+
+  bool possible(int tiles) const { return tiles == 1 || bytes_ / tiles >= kLeastTile; }
+
+  void look_at(const Algorithm& a) {
+    try {
+      for (const Orders& orders : layouts_of(c_, a.lanes)) look_at(a, orders);
+      if (a.lanes) look_at_crowd(a);
+    } catch (const Error& e) {
+      if (e.code() != ErrorCode::invalid_argument) throw;  // else: not for so many ranks
+    }
+  }
 
   void look_at(const Algorithm& a, const Orders& orders) {
-    const Parts parts(c_, call_.collective, a.name, orders);
+    const Parts parts(c_, a, orders);
     const PartOf part = [&](int rank) { return parts(rank); };
     if (orders.size() > 1 && is_a_crowd(a, part(0), orders.size())) return;
     try_protocols(a, orders, part, kMostTiles);
@@ -93,9 +111,9 @@ class Choice {
 
   void try_protocols(const Algorithm& a, const Orders& orders, const PartOf& part, int most_tiles) {
     const double least = least_time(c_, part, block_);
-    for (const Protocol p : kProtocols) {
+    for (const GpuProtocol p : kGpuProtocols) {
       if (!c_.possible(p)) continue;
-      if (least / c_.constants().data(p) + c_.constants().call(p) >= best_.us) continue;
+      if (least / c_.constants().data(p) + c_.constants().call(p) >= best_us()) continue;
       double before = std::numeric_limits<double>::infinity();
       for (int tiles = 1; tiles <= most_tiles && possible(tiles); tiles *= 4) {
         const double us = try_one(a, orders, part, p, tiles);
@@ -110,7 +128,7 @@ class Choice {
   /// few lanes, whole, and unless it takes seconds to simulate.
   void look_at_crowd(const Algorithm& a) {
     const Orders orders = turned(Orders(kCrowdLanes, plain_order(c_)));
-    const Parts parts(c_, call_.collective, a.name, orders);
+    const Parts parts(c_, a, orders);
     const PartOf part = [&](int rank) { return parts(rank); };
     const RankPlan plan = parts(0);
     const std::size_t operands = plan.operands.size() * static_cast<std::size_t>(c_.ranks());
@@ -130,10 +148,11 @@ class Choice {
   /// As many tiles as lie between those that were tried.
   void look_between() {
     const Prediction found = best_;
-    const Algorithm& a = *find_algorithm(call_.collective, found.algorithm);
-    const Parts parts(c_, call_.collective, a.name, found.orders);
+    const Algorithm& a = *found.algorithm;
+    const Parts parts(c_, a, found.orders);
     const PartOf part = [&](int rank) { return parts(rank); };
-    for (const int tiles : {found.tiles / 2, found.tiles * 2}) {
+    const int known = static_cast<int>(found.tiles);
+    for (const int tiles : {known / 2, known * 2}) {
       if (tiles < 1 || tiles > kMostTiles || !possible(tiles)) continue;
       try_one(a, found.orders, part, found.protocol, tiles);
     }
@@ -142,16 +161,17 @@ class Choice {
   /// Plans whose partners are no neighbours may suit another order than rings do: two ranks change
   /// places as long as that is worth it.
   void look_at_orders() {
-    const Algorithm& a = *find_algorithm(call_.collective, best_.algorithm);
+    const Algorithm& a = *best_.algorithm;
     const std::size_t k = best_.orders.front().size();
     int left = kSwaps;
     for (std::size_t i = 0; i + 1 < k; ++i) {
       for (std::size_t j = i + 1; j < k && left > 0; ++j, --left) {
         Orders orders = best_.orders;
         std::swap(orders.front()[i], orders.front()[j]);
-        const Parts parts(c_, call_.collective, a.name, orders);
+        const Parts parts(c_, a, orders);
         try_one(
-            a, orders, [&](int rank) { return parts(rank); }, best_.protocol, best_.tiles);
+            a, orders, [&](int rank) { return parts(rank); }, best_.protocol,
+            static_cast<int>(best_.tiles));
       }
     }
   }
@@ -162,13 +182,13 @@ class Choice {
   static constexpr std::size_t kMostOperands = 1 << 18;  // of all ranks: about a second
 
   const Cluster& c_;
-  const Call& call_;
-  double block_;
-  Prediction best_{.us = std::numeric_limits<double>::infinity()};
+  const Workload& call_;
+  const double bytes_, block_;
+  Prediction best_;
 };
 
 }  // namespace
 
-Prediction choose(const Cluster& c, const Call& call) { return Choice(c, call).find(); }
+Prediction choose(const Cluster& c, const Workload& workload) { return Choice(c, workload).find(); }
 
 }  // namespace tutti::cluster

@@ -46,7 +46,7 @@ bool has_peers(const Graph& graph, int gpu) {
 }  // namespace
 
 Cluster::Cluster(const Graph& host, int hosts, const topology::Network& network,
-                 const Constants& constants, int used)
+                 const GpuConstants& constants, int used)
     : graph_(host), hosts_(hosts), network_(network), constants_(constants), gpus_(host.gpus()) {
   if (gpus_.empty()) refuse(fmt::format("{} has no GPUs", host.source));
   if (used > static_cast<int>(gpus_.size())) {
@@ -78,7 +78,7 @@ Cluster::Cluster(const Graph& host, int hosts, const topology::Network& network,
       }
       route.links = path.links;
       if (a != b && path.near != Near::gpu_links) {
-        route.way = peers ? Way::pci : Way::staged;
+        route.way = peers ? GpuWay::pci : GpuWay::staged;
         if (!peers) route.links.push_back(staging);
         peers_ = peers_ && peers;
         all_linked_ = false;
@@ -197,11 +197,13 @@ void Cluster::add_pci(int gpu, std::vector<int>& out, std::vector<int>& in) cons
 }
 
 Route Cluster::across(int from, int to) const {
-  return {Way::network, out_[static_cast<std::size_t>(from)], in_[static_cast<std::size_t>(to)]};
+  return {GpuWay::network, out_[static_cast<std::size_t>(from)], in_[static_cast<std::size_t>(to)]};
 }
 
 bool Cluster::rings_are_linked() const {
-  const auto is_linked = [&](int from, int to) { return inside(from, to).way == Way::gpu_links; };
+  const auto is_linked = [&](int from, int to) {
+    return inside(from, to).way == GpuWay::gpu_links;
+  };
   return std::ranges::all_of(orders_, [&](const std::vector<int>& order) {
     for (std::size_t i = 1; i < order.size(); ++i) {
       if (!is_linked(order[i - 1], order[i])) return false;
@@ -210,25 +212,28 @@ bool Cluster::rings_are_linked() const {
   });
 }
 
-double Cluster::latency(Protocol p, Way way, double bytes) const {
-  const double us = constants_.message(p, way);
-  if (way != Way::network) return us;
+Scenario::Route Cluster::delay(GpuProtocol p, GpuWay way) const {
+  Scenario::Route route;
+  route.latency = constants_.message(p, way);
+  if (way != GpuWay::network) return route;
+  route.latency += network_.latency;
   // Whoever drives the network passes whole slices on.
-  const double held = p == Protocol::simple ? std::min(bytes, constants_.slice * 1024) : 0;
-  return us + network_.latency + held / (port_rate_ * 1000);
+  if (p == GpuProtocol::simple) route.slice = constants_.slice * 1024;
+  route.slice_rate = port_rate_ * 1000;
+  return route;
 }
 
-double Cluster::data_rate(std::size_t link, Protocol p) const {
+double Cluster::data_rate(std::size_t link, GpuProtocol p) const {
   const bool port = first_port_ > 0 && link >= first_port_;
-  const bool alone = port && p == Protocol::ll128 && gpus_.size() == 1;
+  const bool alone = port && p == GpuProtocol::ll128 && gpus_.size() == 1;
   const double rate = capacities_[link] * (alone ? constants_.alone_ll128 : constants_.data(p));
-  if (p != Protocol::ll) return rate;
+  if (p != GpuProtocol::ll) return rate;
   return std::min(rate, port ? constants_.port_ll : ll_);
 }
 
-bool Cluster::possible(Protocol p) const {
-  if (p == Protocol::copy) return hosts_ == 1 && peers_;
-  return p != Protocol::ll128 || ll128_;
+bool Cluster::possible(GpuProtocol p) const {
+  if (p == GpuProtocol::copy) return hosts_ == 1 && peers_;
+  return p != GpuProtocol::ll128 || ll128_;
 }
 
 double Cluster::leaf_bandwidth() const {

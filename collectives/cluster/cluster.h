@@ -8,14 +8,15 @@
 #include <string>
 #include <vector>
 
-#include "collectives/cluster/constants.h"
+#include "collectives/model/gpu_constants.h"
+#include "collectives/model/simulate.h"
 #include "topology/graph.h"
 #include "topology/network.h"
 
 namespace tutti::cluster {
 
 struct Route {
-  Way way = Way::gpu_links;
+  GpuWay way = GpuWay::gpu_links;
   std::vector<int> links;  // of the first host, and, of routes to others, ...
   std::vector<int> far;    // ... of the other one
 };
@@ -26,14 +27,14 @@ class Cluster {
   /// `used`: GPUs of each host that have ranks; 0: all. Throws Error(invalid_argument) where there
   /// are no GPUs, or no way between hosts.
   Cluster(const topology::Graph& host, int hosts, const topology::Network& network,
-          const Constants& constants, int used = 0);
+          const GpuConstants& constants, int used = 0);
 
   int hosts() const { return hosts_; }
   int ranks_of_a_host() const { return static_cast<int>(gpus_.size()); }
   int ranks() const { return hosts_ * ranks_of_a_host(); }
   int ports() const { return ports_; }
   const topology::Network& network() const { return network_; }
-  const Constants& constants() const { return constants_; }
+  const GpuConstants& constants() const { return constants_; }
   /// GB/s of a host's ports together, one way.
   double port_bandwidth() const { return ports_ * port_rate_; }
 
@@ -42,10 +43,10 @@ class Cluster {
   /// Between GPUs of a host, and from one on a host to one on another.
   const Route& inside(int from, int to) const { return inside_[at(from, to)]; }
   Route across(int from, int to) const;
-  /// us from the end of sending a message to its being seen.
-  double latency(Protocol p, Way way, double bytes) const;
+  /// us from the end of sending a message to its being seen, as a route without links.
+  Scenario::Route delay(GpuProtocol p, GpuWay way) const;
   /// LL128 where rings stay on links of the GPUs' own.
-  bool possible(Protocol p) const;
+  bool possible(GpuProtocol p) const;
   /// Whether such links join each two GPUs of a host.
   bool all_linked() const { return all_linked_; }
 
@@ -54,7 +55,7 @@ class Cluster {
   const std::vector<std::string>& names() const { return names_; }
   double leaf_bandwidth() const;
   /// GB/s of data over one of capacities().
-  double data_rate(std::size_t link, Protocol p) const;
+  double data_rate(std::size_t link, GpuProtocol p) const;
 
   /// GB/s of a GPU's links to a switch that reduces; 0: there is none that all GPUs share.
   double switch_bandwidth() const { return switch_; }
@@ -72,7 +73,7 @@ class Cluster {
   topology::Graph graph_;
   int hosts_;
   topology::Network network_;
-  Constants constants_;
+  GpuConstants constants_;
   std::vector<int> gpus_;  // nodes of the graph
   std::vector<std::vector<int>> devices_;
   int ports_ = 0;

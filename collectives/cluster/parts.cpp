@@ -1,32 +1,23 @@
 // See parts.h.
 #include "collectives/cluster/parts.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 
-#include "collectives/cluster/prepared.h"
-#include "core/error.h"
+#include "collectives/cluster/scenario.h"
 
 namespace tutti::cluster {
 
-Parts::Parts(const Cluster& c, Collective collective, std::string_view algorithm,
-             const Orders& orders)
-    : algorithm_(find_algorithm(collective, algorithm)) {
-  if (algorithm_ == nullptr) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("{} has no algorithm '{}'; `tutti plan list` says which there are",
-                            name(collective), algorithm));
-  }
+Parts::Parts(const Cluster& c, const Algorithm& algorithm, const Orders& orders)
+    : algorithm_(algorithm) {
   const int k = c.ranks_of_a_host();
-  request_.collective = collective;
+  request_.collective = algorithm.collective;
   request_.ranks = c.ranks();
   request_.scales = false;
   if (c.hosts() > 1 && k > 1) request_.group = k;
   if (c.ranks() == 1) return;
   for (const auto& order : orders) {
-    if (!algorithm_->lanes && !lanes_.empty()) break;
+    if (!algorithm_.lanes && !lanes_.empty()) break;
     std::vector<int> ranks;
     for (int h = 0; h < c.hosts(); ++h) {
       for (const int i : order) ranks.push_back(h * k + i);
@@ -36,9 +27,9 @@ Parts::Parts(const Cluster& c, Collective collective, std::string_view algorithm
 }
 
 RankPlan Parts::operator()(int rank) const {
-  if (lanes_.empty()) return algorithm_->generate(request_, rank);
-  if (lanes_.size() == 1) return generate(*algorithm_, request_, rank, lanes_.front());
-  return generate(*algorithm_, request_, rank, lanes_);
+  if (lanes_.empty()) return algorithm_.generate(request_, rank);
+  if (lanes_.size() == 1) return generate(algorithm_, request_, rank, lanes_.front());
+  return generate(algorithm_, request_, rank, lanes_);
 }
 
 double block_of(Collective collective, double bytes, int ranks) {
@@ -66,7 +57,7 @@ bool is_chain(const RankPlan& plan) {
 
 }  // namespace
 
-double time_of(const Cluster& c, const PartOf& part, double block, Protocol protocol, int tiles,
+double time_of(const Cluster& c, const PartOf& part, double block, GpuProtocol protocol, int tiles,
                bool at_once) {
   const bool chain = tiles > kSimulatedTiles && is_chain(part(0)) && is_chain(part(c.ranks() / 2));
   const int together = chain ? kTilesOfChains : kSimulatedTiles;
@@ -95,21 +86,18 @@ double time_of(const Cluster& c, const PartOf& part, double block, Protocol prot
 double least_time(const Cluster& c, const PartOf& part, double block) {
   SimulateOptions o;
   o.block_bytes = block;
-  const PreparedPlan plan = prepare(c, part, o);
-  std::vector<double> chunks(plan.rates.size());
-  for (const PreparedStep& s : plan.steps) {
-    for (std::uint32_t i = 0; i < s.sends; ++i) {
-      const int route = plan.ends[s.first + s.sources + i].route;
-      if (route < 0) continue;
-      for (const int l : plan.routes[static_cast<std::size_t>(route)].links) {
-        chunks[static_cast<std::size_t>(l)] += static_cast<double>(s.chunks);
+  const Scenario s = scenario_of(c, part, o).scenario;
+  std::vector<double> moved(s.rates.size());
+  for (const Scenario::Step& step : s.steps) {
+    for (std::uint32_t i = 0; i < step.sends; ++i) {
+      const int route = s.ends[step.first + step.sources + i].route;
+      for (const int l : s.routes[static_cast<std::size_t>(route)].links) {
+        moved[static_cast<std::size_t>(l)] += s.costs[step.cost].bytes;
       }
     }
   }
   double us = 0;
-  for (std::size_t l = 0; l < chunks.size(); ++l) {
-    us = std::max(us, chunks[l] * block / plan.rates[l]);
-  }
+  for (std::size_t l = 0; l < moved.size(); ++l) us = std::max(us, moved[l] / s.rates[l]);
   return us;
 }
 

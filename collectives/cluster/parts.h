@@ -2,7 +2,6 @@
 // ones, and ranks of a host stand in the orders that its links carry, lane by lane.
 #pragma once
 
-#include <string_view>
 #include <vector>
 
 #include "collectives/algorithms.h"
@@ -14,17 +13,13 @@ namespace tutti::cluster {
 
 class Parts {
  public:
-  /// The first order alone for algorithms without lanes. Throws Error(invalid_argument) where the
-  /// collective has no such algorithm.
-  Parts(const Cluster& c, Collective collective, std::string_view algorithm, const Orders& orders);
-  /// With the cluster's orders.
-  Parts(const Cluster& c, Collective collective, std::string_view algorithm)
-      : Parts(c, collective, algorithm, c.orders()) {}
+  /// The first order alone for algorithms without lanes.
+  Parts(const Cluster& c, const Algorithm& algorithm, const Orders& orders);
 
   RankPlan operator()(int rank) const;
 
  private:
-  const Algorithm* algorithm_;
+  const Algorithm& algorithm_;
   PlanRequest request_;
   std::vector<Domains> lanes_;
 };
@@ -32,13 +27,11 @@ class Parts {
 /// Bytes of a block of the plan for a call with so many, as nccl-tests counts them.
 double block_of(Collective collective, double bytes, int ranks);
 
-/// Tiles that are drawn at most.
-constexpr int kDrawnTiles = 8;
 /// Of a call of ours: 1, 4, 16, ... tiles, none smaller than that many bytes of it.
 constexpr int kMostTiles = 256;
 constexpr double kLeastTile = 65536;
 /// us without what the call itself takes. `at_once`: as in SimulateOptions.
-double time_of(const Cluster& c, const PartOf& part, double block, Protocol protocol, int tiles,
+double time_of(const Cluster& c, const PartOf& part, double block, GpuProtocol protocol, int tiles,
                bool at_once = false);
 /// us that the busiest link needs for what goes over it, by Simple: nothing is faster, in however
 /// many tiles.

@@ -21,14 +21,14 @@ struct Moved {
   int rank = 0, lane = 0, tile = 0;
   double begin = 0, end = 0;  // us
   double rate = 0;            // GB/s of data
-  Way way = Way::gpu_links;
+  GpuWay way = GpuWay::gpu_links;
   std::vector<int> links;  // of Simulation::names
 };
 
 struct SimulateOptions {
   double block_bytes = 0;  // of a block of the plan
   int tiles = 1;           // that are under way together
-  Protocol protocol = Protocol::simple;
+  GpuProtocol protocol = GpuProtocol::simple;
   bool at_once = false;  // a lane's sends that wait for nothing are under way together
   int unit = 0;          // hosts that are looked at; 0: as few as stand for all
   bool record = false;   // what moved when

@@ -25,7 +25,7 @@ constexpr std::size_t kBins = 220;
 struct WayStyle {
   std::string_view name, fill;
 };
-/// By cluster::Way; told apart by lightness, too.
+/// By GpuWay; told apart by lightness, too.
 constexpr std::array<WayStyle, 4> kWays{{{"NVLink, xGMI", "#4db38c"},
                                          {"PCI", "#7fb8e6"},
                                          {"through the host's memory", "#f3b64c"},

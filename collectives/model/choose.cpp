@@ -16,8 +16,7 @@
 namespace tutti {
 namespace {
 
-/// A later algorithm of the table has to be better by this much: those that come first are simpler,
-/// and a prediction is not as exact as that.
+/// Algorithms that come first in the table are simpler, and a prediction is not as exact as that.
 constexpr double kClearlyBetter = 0.97;
 /// What the kernel copies counts as so much longer: what that takes has varied by a factor of two
 /// on one machine, while slots stayed within a third (docs/experiments.md#copies-by-the-kernel).
@@ -79,17 +78,13 @@ const Algorithm& Chooser::choose(const Workload& workload) {
   if (chosen != nullptr) return *chosen;
   Workload rounded = workload;
   if (workload.bytes > 0) rounded.bytes = std::size_t{1} << size_class;
-  double best = 0;
-  for (const Algorithm& a : algorithms()) {
-    if (!may_serve(a, workload)) continue;
-    const Prediction p = predict(a, rounded, memory_->platform);
-    if (!p.possible) continue;
-    const bool copies = a.windows && workload.access == Access::copies;
-    const double ns = copies ? p.ns * kCopiesMayTake : p.ns;
-    if (chosen != nullptr && ns > best * kClearlyBetter) continue;
-    chosen = &a;
-    best = ns;
-  }
+  const auto predicted = [&](const Algorithm& a, const Prediction&) {
+    if (!may_serve(a, workload)) return Prediction{};
+    Prediction p = predict(a, rounded, memory_->platform);
+    if (a.windows && workload.access == Access::copies) p.ns *= kCopiesMayTake;
+    return p;
+  };
+  chosen = fastest(workload.collective, kClearlyBetter, predicted).algorithm;
   if (chosen == nullptr) {
     // Whatever there is: binding it says what is wrong with the links.
     const auto any = std::ranges::find_if(
@@ -138,15 +133,15 @@ bool Chooser::rounds_once_there(const Algorithm& algorithm) {
   return once;
 }
 
-std::vector<Candidate> Chooser::candidates(const Workload& workload) {
-  std::vector<Candidate> all;
+std::vector<Prediction> Chooser::candidates(const Workload& workload) {
+  std::vector<Prediction> all;
   const std::lock_guard lock(memory_->mutex);
   for (const Algorithm& a : algorithms()) {
     if (!may_serve(a, workload)) continue;
-    const Prediction p = predict(a, workload, memory_->platform);
-    if (p.possible) all.push_back({&a, p});
+    Prediction p = predict(a, workload, memory_->platform);
+    if (p.possible) all.push_back(std::move(p));
   }
-  std::ranges::stable_sort(all, {}, [](const Candidate& c) { return c.prediction.ns; });
+  std::ranges::stable_sort(all, {}, &Prediction::ns);
   return all;
 }
 

@@ -3,19 +3,29 @@
 
 #include <cstddef>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "collectives/model/predict.h"
 
 namespace tutti {
 
-/// An algorithm and what is expected of it.
-struct Candidate {
-  const Algorithm* algorithm = nullptr;
-  Prediction prediction;
-};
+/// The fastest of a collective's algorithms by `predict(algorithm, best)`: how it would be done, or
+/// something that is not possible; `best` is the best so far. A later algorithm of the table has to
+/// be better by the factor `clearly`.
+template <class Predict>
+Prediction fastest(Collective collective, double clearly, Predict&& predict) {
+  Prediction best;
+  for (const Algorithm& a : algorithms()) {
+    if (a.collective != collective) continue;
+    Prediction p = predict(a, std::as_const(best));
+    if (p.possible && (!best.possible || p.ns < best.ns * clearly)) best = std::move(p);
+  }
+  return best;
+}
 
-/// The choices of one communicator. They depend on nothing but the platform and the arguments, so
+/// The choices of one communicator, which is a live machine (of a cluster that is only described
+/// see collectives/cluster/choose.h). They depend on nothing but the platform and the arguments, so
 /// ranks with the same platform choose alike; those of one process share what they have chosen.
 /// Thread-safe.
 class Chooser {
@@ -25,7 +35,7 @@ class Chooser {
   /// Remembered per power of two of the bytes, and predicted for that power.
   const Algorithm& choose(const Workload& workload);
   /// All that are possible, for exactly these bytes, the best first.
-  std::vector<Candidate> candidates(const Workload& workload);
+  std::vector<Prediction> candidates(const Workload& workload);
   /// Whether it can run on these hosts: its plan addresses no memory of another one. Remembered.
   bool may_run(const Algorithm& algorithm);
   /// rounds_once() of its plan for this many ranks; remembered.

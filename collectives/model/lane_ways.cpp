@@ -39,57 +39,63 @@ void add_rows(std::map<int, double>& sums, const std::vector<int>& rows) {
 
 }  // namespace
 
-LaneWays::LaneWays(const Graph& graph, int host, const LanesRequest& request)
-    : graph_(graph), request_(request), index_(graph.links().size(), -1), thorough_(kThorough) {
+RowsOfGraph rows_of(const Graph& graph, int host, const LanesRequest& request) {
+  RowsOfGraph found;
+  RowsOfRanks& r = found.rows;
   for (const int gpu : graph.gpus()) {
-    if (host < 0 || graph.node(gpu).host == host) gpus_.push_back(gpu);
+    if (host < 0 || graph.node(gpu).host == host) found.gpus.push_back(gpu);
   }
   const auto refuse = [&](const std::string& what) {
     throw Error(ErrorCode::invalid_argument, fmt::format("{} {}", graph.source, what));
   };
-  if (gpus_.empty()) refuse("has no GPUs, so there are no rings of them");
-  if (gpus_.size() > kMostGpus) {
-    refuse(fmt::format("has {} GPUs; rings and trees are looked for among {} at most", gpus_.size(),
-                       kMostGpus));
+  if (found.gpus.empty()) refuse("has no GPUs, so there are no rings of them");
+  if (found.gpus.size() > kMostGpus) {
+    refuse(fmt::format("has {} GPUs; rings and trees are looked for among {} at most",
+                       found.gpus.size(), kMostGpus));
   }
-  if (request.several_hosts) ports_ = topology::data_ports(graph, std::max(0, host));
-  if (request.several_hosts && ports_.empty()) refuse("has no port to other hosts");
-  for (const int gpu : gpus_) {
+  if (request.several_hosts) found.ports = topology::data_ports(graph, std::max(0, host));
+  if (request.several_hosts && found.ports.empty()) refuse("has no port to other hosts");
+
+  std::vector<int> row_of_link(graph.links().size(), -1);
+  int no_way = -1;
+  const auto new_row = [&](double capacity, int link) {
+    r.capacities.push_back(capacity);
+    found.links.push_back(link);
+    return static_cast<int>(found.links.size()) - 1;
+  };
+  const auto numbered = [&](const Path& path) {
+    if (path.near == topology::Near::apart) {  // a row that nothing fits into
+      if (no_way < 0) no_way = new_row(1e-9, -1);
+      return std::vector{no_way};
+    }
+    std::vector<int> rows;
+    for (const int l : path.links) {
+      // What is inside of a processor has no limit worth a row.
+      if (graph.link(l).kind == LinkKind::inside) continue;
+      int& row = row_of_link[row_index(l)];
+      if (row < 0) row = new_row(graph.link(l).bandwidth, l);
+      rows.push_back(row);
+    }
+    return rows;
+  };
+  for (const int gpu : found.gpus) {
     const auto all = graph.paths(gpu);
-    for (const int to : gpus_) between_.push_back(numbered(all[row_index(to)]));
-    for (const int port : ports_) out_.push_back(numbered(all[row_index(port)]));
+    for (const int to : found.gpus) r.between.push_back(numbered(all[row_index(to)]));
+    for (const int port : found.ports) r.out.push_back(numbered(all[row_index(port)]));
   }
-  for (const int port : ports_) {
+  for (const int port : found.ports) {
     const auto all = graph.paths(port);
-    for (const int gpu : gpus_) in_.push_back(numbered(all[row_index(gpu)]));
+    for (const int gpu : found.gpus) r.in.push_back(numbered(all[row_index(gpu)]));
   }
-  devices_ = topology::by_device(graph, gpus_);
-  for (const auto& rows : between_) steps_of_costs_ += 1 + static_cast<double>(rows.size());
+  r.ranks = static_cast<int>(found.gpus.size());
+  r.ports = static_cast<int>(found.ports.size());
+  r.devices = topology::by_device(graph, found.gpus);
+  return found;
 }
 
-/// A path as rows of the packing. No path is a row that nothing fits into.
-std::vector<int> LaneWays::numbered(const Path& path) {
-  std::vector<int> rows;
-  if (path.near == topology::Near::apart) {
-    if (no_way_ < 0) {
-      no_way_ = static_cast<int>(capacities_.size());
-      capacities_.push_back(1e-9);
-      links_.push_back(-1);
-    }
-    return {no_way_};
-  }
-  for (const int l : path.links) {
-    // What is inside of a processor has no limit worth a row.
-    if (graph_.link(l).kind == LinkKind::inside) continue;
-    int& row = index_[row_index(l)];
-    if (row < 0) {
-      row = static_cast<int>(capacities_.size());
-      capacities_.push_back(graph_.link(l).bandwidth);
-      links_.push_back(l);
-    }
-    rows.push_back(row);
-  }
-  return rows;
+LaneWays::LaneWays(const RowsOfRanks& rows, bool cross_rails)
+    : rows_(rows), cross_rails_(cross_rails), thorough_(kThorough) {
+  for (const auto& path : rows.between) steps_of_costs_ += 1 + static_cast<double>(path.size());
 }
 
 double LaneWays::price_of(const Load& load, const std::vector<double>& prices) const {
@@ -99,22 +105,22 @@ double LaneWays::price_of(const Load& load, const std::vector<double>& prices) c
 }
 
 const std::vector<int>& LaneWays::path(int a, int b) const {
-  return between_[row_index(a * count() + b)];
+  return rows_.between[row_index(a * rows_.ranks + b)];
 }
 const std::vector<int>& LaneWays::path_out(int gpu, int port) const {
-  return out_[row_index(gpu * port_count() + port)];
+  return rows_.out[row_index(gpu * rows_.ports + port)];
 }
 const std::vector<int>& LaneWays::path_in(int port, int gpu) const {
-  return in_[row_index(port * count() + gpu)];
+  return rows_.in[row_index(port * rows_.ranks + gpu)];
 }
 
 LaneWays::Priced LaneWays::cheapest_ring(const std::vector<double>& prices, bool exact,
                                          Budget& budget) {
   Priced best;
   best.at_least = std::numeric_limits<double>::infinity();
-  const bool rails = !ports_.empty() && !request_.cross_rails;
-  const int first = ports_.empty() ? -1 : rails ? 0 : port_count();
-  const int last = rails ? port_count() - 1 : first;
+  const bool rails = rows_.ports > 0 && !cross_rails_;
+  const int first = rows_.ports == 0 ? -1 : rails ? 0 : rows_.ports;
+  const int last = rails ? rows_.ports - 1 : first;
   double least = 0;
   for (int rail = first; rail <= last; ++rail) {
     if (rail > first && budget.is_spent()) {
@@ -141,19 +147,19 @@ LaneWays::Priced LaneWays::cheapest_ring(const std::vector<double>& prices, bool
 LaneOrder LaneWays::tour_by(const std::vector<double>& prices, int rail, bool exact,
                             double& at_least, Budget& budget) {
   const int first = rail < 0 ? 0 : 1;  // city 0 is the network
-  const int n = count() + first;
+  const int n = rows_.ranks + first;
   const auto cheapest_port = [&](int gpu, bool in) {
     int best = rail;
     double least = 0;
-    for (int p = 0; rail == port_count() && p < port_count(); ++p) {
+    for (int p = 0; rail == rows_.ports && p < rows_.ports; ++p) {
       const double price = price_of_rows(in ? path_in(p, gpu) : path_out(gpu, p), prices);
       if (p == 0 || price < least - 1e-12) least = price, best = p;
     }
     return best;
   };
   std::vector<double> costs(row_index(n) * row_index(n));
-  for (int i = 0; i < count(); ++i) {
-    for (int j = 0; j < count(); ++j) {
+  for (int i = 0; i < rows_.ranks; ++i) {
+    for (int j = 0; j < rows_.ranks; ++j) {
       if (i != j) costs[row_index((i + first) * n + j + first)] = price_of_rows(path(i, j), prices);
     }
     if (first == 0) continue;
@@ -163,7 +169,7 @@ LaneOrder LaneWays::tour_by(const std::vector<double>& prices, int rail, bool ex
   budget.spend(steps_of_costs_);
   std::vector<std::vector<int>> groups;
   if (first == 1) groups.push_back({0});
-  for (const auto& parts : devices_) {
+  for (const auto& parts : rows_.devices) {
     auto& cities = groups.emplace_back();
     for (const int part : parts) cities.push_back(part + first);
   }
@@ -192,13 +198,13 @@ LaneWays::Priced LaneWays::cheapest_tree(const std::vector<double>& prices, Budg
   LaneOrder& order = found.order;
   order.gpus.push_back(0);
   order.parents.push_back(-1);
-  std::vector<bool> in(gpus_.size());
-  std::vector<double> least(gpus_.size(), std::numeric_limits<double>::infinity());
-  std::vector<int> parent(gpus_.size());
+  std::vector<bool> in(row_index(rows_.ranks));
+  std::vector<double> least(row_index(rows_.ranks), std::numeric_limits<double>::infinity());
+  std::vector<int> parent(row_index(rows_.ranks));
   for (int last = 0;;) {
     in[row_index(last)] = true;
     int next = -1;
-    for (int i = 0; i < count(); ++i) {
+    for (int i = 0; i < rows_.ranks; ++i) {
       if (in[row_index(i)]) continue;
       const double price =
           price_of_rows(path(i, last), prices) + price_of_rows(path(last, i), prices);
@@ -250,7 +256,7 @@ Load LaneWays::load_of(const LaneOrder& o) const {
 
 double LaneWays::most_of_any_gpu() const {
   double most = std::numeric_limits<double>::infinity();
-  for (int gpu = 0; gpu < count(); ++gpu) {
+  for (int gpu = 0; gpu < rows_.ranks; ++gpu) {
     std::set<int> out, in;  // the links next to it
     bool limited = true;
     const auto add = [&](const std::vector<int>& there, const std::vector<int>& back) {
@@ -259,14 +265,14 @@ double LaneWays::most_of_any_gpu() const {
       out.insert(there.front());
       in.insert(back.back());
     };
-    for (int other = 0; other < count(); ++other) {
+    for (int other = 0; other < rows_.ranks; ++other) {
       if (other != gpu) add(path(gpu, other), path(other, gpu));
     }
-    for (int p = 0; p < port_count(); ++p) add(path_out(gpu, p), path_in(p, gpu));
+    for (int p = 0; p < rows_.ports; ++p) add(path_out(gpu, p), path_in(p, gpu));
     if (!limited || out.empty()) continue;
     double leaves = 0, arrives = 0;
-    for (const int row : out) leaves += capacities_[row_index(row)];
-    for (const int row : in) arrives += capacities_[row_index(row)];
+    for (const int row : out) leaves += rows_.capacities[row_index(row)];
+    for (const int row : in) arrives += rows_.capacities[row_index(row)];
     most = std::min({most, leaves, arrives});
   }
   return most;

@@ -1,6 +1,5 @@
-// What rings and trees put on the links of a graph, and the cheapest of them at given prices of
-// links: the part of the search for lanes (lanes.h) that knows the graph. Links that data pass are
-// rows, numbered in the order in which paths name them; packings (packing.h) know rows alone.
+// What rings and trees put on links, and the cheapest of them at given prices of links. Links that
+// data pass are rows here, of a graph (lanes.h) or of a described cluster (cluster/orders.h).
 #pragma once
 
 #include <vector>
@@ -15,17 +14,29 @@ namespace tutti {
 // A ring that costs so much is not worth its price (packing.cpp).
 constexpr double kEnoughPrice = 1 - 1e-6;
 
-/// Orders in it name GPUs and ports by their index in gpus() and ports().
+/// The ranks and ports of a host, and the rows that what goes from one to another passes.
+struct RowsOfRanks {
+  int ranks = 0, ports = 0;
+  std::vector<double> capacities;         // by row
+  std::vector<std::vector<int>> between;  // at from * ranks + to
+  std::vector<std::vector<int>> out, in;  // at rank * ports + port, and port * ranks + rank
+  std::vector<std::vector<int>> devices;  // ranks by the device that they are parts of
+};
+
+/// The same of GPUs on a graph. Rows are numbered in the order in which paths name links.
+struct RowsOfGraph {
+  RowsOfRanks rows;
+  std::vector<int> gpus, ports;  // nodes: those that are ranks
+  std::vector<int> links;        // by row; -1: it stands for ways that there are not
+};
+/// Throws Error(invalid_argument) where there are no GPUs, too many, or no ports that are needed.
+RowsOfGraph rows_of(const topology::Graph& graph, int host, const LanesRequest& request);
+
+/// Orders in it name GPUs and ports by their numbers as ranks and ports.
 class LaneWays {
  public:
-  /// Throws Error(invalid_argument) where there are no GPUs, too many, or no ports that are needed.
-  LaneWays(const topology::Graph& graph, int host, const LanesRequest& request);
-
-  const std::vector<int>& gpus() const { return gpus_; }
-  const std::vector<int>& ports() const { return ports_; }
-  const std::vector<double>& capacities() const { return capacities_; }
-  /// The link of a row; -1: the row stands for ways that there are not.
-  int link(int row) const { return links_[static_cast<std::size_t>(row)]; }
+  /// `cross_rails`: a ring may leave by another port than it came by.
+  LaneWays(const RowsOfRanks& rows, bool cross_rails);
 
   struct Priced {
     LaneOrder order;
@@ -45,9 +56,6 @@ class LaneWays {
   double most_of_any_gpu() const;
 
  private:
-  int count() const { return static_cast<int>(gpus_.size()); }
-  int port_count() const { return static_cast<int>(ports_.size()); }
-  std::vector<int> numbered(const topology::Path& path);
   const std::vector<int>& path(int a, int b) const;
   const std::vector<int>& path_out(int gpu, int port) const;
   const std::vector<int>& path_in(int port, int gpu) const;
@@ -55,15 +63,8 @@ class LaneWays {
                     Budget& budget);
   Load load_of_tree(const LaneOrder& order) const;
 
-  const topology::Graph& graph_;
-  LanesRequest request_;
-  std::vector<int> gpus_, ports_;
-  std::vector<std::vector<int>> between_, out_, in_;  // rows of paths
-  std::vector<double> capacities_;                    // by row
-  std::vector<int> links_;                            // by row
-  std::vector<int> index_;                            // row of a link, or -1
-  std::vector<std::vector<int>> devices_;             // GPUs by the device that they are parts of
-  int no_way_ = -1;
+  const RowsOfRanks& rows_;
+  bool cross_rails_;
   int thorough_;
   double steps_of_costs_ = 0;  // for all prices of paths
 };

@@ -30,7 +30,11 @@ constexpr double kOfLinearProgram = 0.5;
 class LaneSearch {
  public:
   LaneSearch(const Graph& graph, int host, const LanesRequest& request)
-      : g_(graph), request_(request), ways_(graph, host, request), budget_(kSearchSteps) {
+      : g_(graph),
+        request_(request),
+        rows_(rows_of(graph, host, request)),
+        ways_(rows_.rows, request.cross_rails),
+        budget_(kSearchSteps) {
     at_most_ = ways_.most_of_any_gpu();
   }
 
@@ -67,11 +71,12 @@ class LaneSearch {
       }
       return std::pair{static_cast<int>(best), loads.empty() ? Load() : loads[best]};
     };
-    return lanes_of(pack(ways_.capacities(), offer, kRounds, budget_));
+    return lanes_of(pack(capacities(), offer, kRounds, budget_));
   }
 
  private:
   static std::size_t size(int i) { return static_cast<std::size_t>(i); }
+  const std::vector<double>& capacities() const { return rows_.rows.capacities; }
 
   std::pair<int, Load> keep(LaneWays::Priced way) {
     orders_.push_back(std::move(way.order));
@@ -96,11 +101,11 @@ class LaneSearch {
       // No amounts are worth more than all links are, at prices at which no way costs less than
       // one.
       double worth = 0;
-      for (std::size_t i = 0; i < prices.size(); ++i) worth += prices[i] * ways_.capacities()[i];
+      for (std::size_t i = 0; i < prices.size(); ++i) worth += prices[i] * capacities()[i];
       if (worth > 0 && at_least > 0) at_most_ = std::min(at_most_, worth / at_least);
       return keep(std::move(way));
     };
-    Packed packed = pack(ways_.capacities(), offer, kRounds, budget);
+    Packed packed = pack(capacities(), offer, kRounds, budget);
     stopped_ = budget.is_spent();
     if (packed.complete && at_least > kEnoughPrice && packed.sum < at_most_ / kEnoughPrice) {
       at_most_ = lanes_of(packed, false).bandwidth;
@@ -115,11 +120,10 @@ class LaneSearch {
                       : ways_.cheapest_ring(prices, false, budget_));
     };
     // A ring on a rail is looked for on each of them.
-    const auto ports = static_cast<int>(ways_.ports().size());
+    const auto ports = rows_.rows.ports;
     const bool rails = ports > 0 && !request_.cross_rails;
     const int offers = rails ? std::max(kLeastOffers, kOffers / ports) : kOffers;
-    const EquallyPacked packed =
-        pack_equally(ways_.capacities(), offer, most, offers, bound, budget_);
+    const EquallyPacked packed = pack_equally(capacities(), offer, most, offers, bound, budget_);
     stopped_ = budget_.is_spent();
     Packed all;
     for (const int id : packed.ids) {
@@ -149,18 +153,18 @@ class LaneSearch {
       if (limited && static_cast<int>(found.lanes.size()) == request_.most_lanes) break;
       // Over ways that there are not: some of the GPUs do not reach each other.
       const bool apart = std::ranges::any_of(
-          packed.ways[w], [&](const auto& l) { return ways_.link(l.first) < 0; });
+          packed.ways[w], [&](const auto& l) { return rows_.links[size(l.first)] < 0; });
       if (apart) continue;
       LaneOrder lane = orders_[size(packed.ids[w])];
       lane.bandwidth = packed.amounts[w];
       found.bandwidth += lane.bandwidth;
       for (const auto& [row, amount] : packed.ways[w]) {
-        const int link = ways_.link(row);
+        const int link = rows_.links[size(row)];
         if (link >= 0) found.used[size(link)] += amount * lane.bandwidth;
       }
-      for (int& gpu : lane.gpus) gpu = ways_.gpus()[size(gpu)];
-      if (lane.port_in >= 0) lane.port_in = ways_.ports()[size(lane.port_in)];
-      if (lane.port_out >= 0) lane.port_out = ways_.ports()[size(lane.port_out)];
+      for (int& gpu : lane.gpus) gpu = rows_.gpus[size(gpu)];
+      if (lane.port_in >= 0) lane.port_in = rows_.ports[size(lane.port_in)];
+      if (lane.port_out >= 0) lane.port_out = rows_.ports[size(lane.port_out)];
       found.lanes.push_back(std::move(lane));
     }
     for (std::size_t l = 0; l < found.used.size(); ++l) {
@@ -173,6 +177,7 @@ class LaneSearch {
 
   const Graph& g_;
   LanesRequest request_;
+  const RowsOfGraph rows_;
   LaneWays ways_;
   std::vector<LaneOrder> orders_;  // that were offered
   Budget budget_;

@@ -14,6 +14,7 @@
 #include <mutex>
 #include <set>
 
+#include "collectives/model/gpu_constants.h"
 #include "core/error.h"
 #include "core/host.h"
 #include "core/log.h"
@@ -172,8 +173,7 @@ Machine gpu_machine() {
   m.call_ns = 3000;
   m.step_ns = 200;
   m.link_ns = 100;
-  m.latency_ns = m.far_latency_ns = 600;
-  m.window_ns = 600;
+  m.latency_ns = m.far_latency_ns = m.window_ns = 1000 * GpuConstants{}.link_ll;
   m.slot_write = m.slot_read = 0.5;  // LL's flags are half of what is moved
   m.l2_read = m.l2_write = m.l3_read = m.l3_write = 0.3;
   m.memory_read = m.memory_write = m.stream_write = 0.4;

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "collectives/model/constant.h"
 #include "core/types.h"
 
 namespace tutti {
@@ -60,14 +61,8 @@ struct Machine {
   friend bool operator==(const Machine&, const Machine&) = default;
 };
 
-/// One constant: its name in the file, and what it means.
-struct MachineConstant {
-  std::string_view name;
-  std::string_view unit;
-  double Machine::*value;
-  std::string_view meaning;
-  bool may_be_left_out = false;  // of a file: then it is as in default_machine()
-};
+/// By their names in the file.
+using MachineConstant = Constant<Machine>;
 std::span<const MachineConstant> machine_constants();
 /// A constant's value for people: four digits after the first, sizes in full.
 std::string constant_text(double value);
@@ -80,9 +75,9 @@ double reduce_cost(const Machine& machine, DataType type);
 
 /// This machine's constants as far as its cache sizes tell them.
 Machine default_machine();
-/// Those of thread blocks instead of cores. Not measured: the latencies that NCCL's tuner has for
-/// LL over NVLink (graph/tuning.cc), and an H200's memory. A message costs as much there as a MiB
-/// that is moved, where it is a KiB or two on CPUs.
+/// Those of thread blocks instead of cores, by gpu_constants.h: messages of LL over NVLink. The
+/// rest is assumed, with an H200's memory. A message costs as much there as a MiB that is moved,
+/// where it is a KiB or two on CPUs.
 Machine gpu_machine();
 /// Model, cores and cache sizes: what a file is valid for. One line.
 std::string machine_name();

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "collectives/model/cost.h"
+#include "collectives/model/host_scenario.h"
 #include "collectives/model/hosts.h"
-#include "collectives/model/simulate.h"
 #include "core/error.h"
 
 namespace tutti {
@@ -47,21 +47,18 @@ Busy busy(const Costing& costing, const RankPlan& plan, std::vector<std::vector<
   return total;
 }
 
-double time_of_tiles(const Plan& plan, const StepCosts& costs, SimulationOptions options,
-                     std::size_t tiles) {
-  options.tiles = std::min(tiles, kSimulatedTiles);
-  const double first = simulate(plan, costs, options);
+double time_of_tiles(Scenario& scenario, std::size_t tiles) {
+  scenario.in_turn = static_cast<std::uint32_t>(std::min(tiles, kSimulatedTiles));
+  const double first = time_of(scenario);
   if (tiles <= kSimulatedTiles) return first;
-  options.tiles = kSimulatedTiles / 2;
-  const double pace =
-      (first - simulate(plan, costs, options)) / static_cast<double>(kSimulatedTiles / 2);
+  scenario.in_turn = kSimulatedTiles / 2;
+  const double pace = (first - time_of(scenario)) / static_cast<double>(kSimulatedTiles / 2);
   return first + pace * static_cast<double>(tiles - kSimulatedTiles);
 }
 
 double time_by_simulation(const Plan& plan, const StepCosts& costs,
                           const OfSteps<MessageCost>& messages, const Platform& p,
                           const Prediction& so_far) {
-  const std::size_t tiles = so_far.tiles;
   SimulationOptions options;
   options.slots = p.links.slots_for(so_far.tile_bytes * plan.header.widest / plan.header.pieces);
   options.cores = p.cores;
@@ -72,12 +69,14 @@ double time_by_simulation(const Plan& plan, const StepCosts& costs,
   options.hosts = &p.hosts;
   options.net_latency_ns = p.machine.net_latency_ns;
   options.messages = &messages;
-  double time = time_of_tiles(plan, costs, options, tiles);
+  Scenario scenario = host_scenario(plan, costs, options);
+  double time = time_of_tiles(scenario, so_far.tiles);
   if (p.ranks > p.cores) {
     // Which ranks share a core is for the kernel to say: the worse of two ways, or an algorithm
     // that happens to suit one of them would be taken for good.
     options.neighbours_share = true;
-    time = std::max(time, time_of_tiles(plan, costs, options, tiles));
+    place_on_cores(scenario, options);
+    time = std::max(time, time_of_tiles(scenario, so_far.tiles));
   }
   return time;
 }
@@ -152,6 +151,7 @@ Platform gpu_platform(int ranks) {
 
 Prediction predict(const Algorithm& algorithm, const Workload& workload, const Platform& p) {
   Prediction result;
+  result.algorithm = &algorithm;
   if (algorithm.windows && workload.access == Access::none) return result;
   PlanRequest request;
   request.collective = workload.collective;

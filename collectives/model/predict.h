@@ -1,10 +1,10 @@
 // How long a call will take, from its plan and the constants of the machine.
 //
-// Every step of the plan gets a cost (cost.h), and a simulation (simulate.h) of all ranks says when
-// the last one is done. Of many tiles a few are simulated, and the pace of the last ones goes on.
-// Two bounds stand beside it: the memory cannot deliver more than its bandwidth, and where there
-// are too many ranks to simulate, a closed form takes its place. With several hosts, an algorithm
-// that addresses memory of another one is not possible.
+// Every step of the plan gets a cost (cost.h), and a simulation (host_scenario.h) of all ranks says
+// when the last one is done. Of many tiles a few are simulated, and the pace of the last ones goes
+// on. Two bounds stand beside it: the memory cannot deliver more than its bandwidth, and where
+// there are too many ranks to simulate, a closed form takes its place. With several hosts, an
+// algorithm that addresses memory of another one is not possible.
 //
 // Buffers are taken to be where they fit (L2, L3, memory), as in a loop that repeats the call.
 #pragma once
@@ -13,10 +13,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "collectives/algorithms.h"
 #include "collectives/cut.h"
 #include "collectives/model/domains.h"
+#include "collectives/model/gpu_constants.h"
 #include "collectives/model/machine.h"
 
 namespace tutti {
@@ -57,15 +59,23 @@ struct Workload {
   bool round_once = false;  // only by an algorithm that does (rounding.h)
 };
 
+/// How a call is done, and how long it takes then.
 struct Prediction {
+  const Algorithm* algorithm = nullptr;  // none: by no plan
   bool possible = false;  // the algorithm can serve this rank count with these links and buffers
   double ns = 0;          // from the first rank's call until the last one's return
-  double memory_ns = 0;   // what the bandwidth of the memory alone takes of that
-  double moved = 0;       // bytes that the busiest rank reads and writes
-  double across = 0;      // bytes that the busiest host sends to others, or receives
   std::size_t tiles = 1;
+  // Of a platform:
   std::size_t tile_bytes = 0;  // of each block
+  double memory_ns = 0;        // what the bandwidth of the memory alone takes of the time
+  double moved = 0;            // bytes that the busiest rank reads and writes
+  double across = 0;           // bytes that the busiest host sends to others, or receives
   bool simulated = false;      // else: the closed form
+  // Of a described cluster (collectives/cluster):
+  GpuProtocol protocol = GpuProtocol::simple;
+  std::vector<std::vector<int>> orders{};  // of a host's ranks, by lane; none: the cluster's
+
+  double us() const { return ns / 1000; }
 };
 
 /// More ranks than these are not simulated: a choice must not take longer than the calls it is for.

@@ -1,228 +1,392 @@
+// See simulate.h. All that happens at one moment is noted before workers look at it, so that the
+// order in which it is noted changes nothing.
 #include "collectives/model/simulate.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <deque>
 #include <limits>
 #include <queue>
+#include <span>
 
-#include "collectives/needs.h"
-#include "core/error.h"
+#include "collectives/model/fair_share.h"
 
 namespace tutti {
 namespace {
 
-constexpr double kNever = std::numeric_limits<double>::infinity();
-
-/// When the k-th message of a link is there, and when its slot is free again.
-struct Link {
-  std::size_t sent = 0;
-  std::vector<double> arrives, freed;
-};
-
-/// A message from another host that its receiver has yet to take.
-struct Coming {
-  Link* link = nullptr;
-  std::size_t number = 0;
-  double begins = 0, arrives = 0;
-  double work = 0, left = 0;  // the receiver's core's
-  double last = 0;            // that cannot be done before all has arrived
-};
-
-struct Lane {
-  std::size_t step = 0, tile = 0;
-};
-
-struct Rank {
-  std::vector<Lane> lanes;
-  double wakes = 0;  // when it is looked at next; kNever: when somebody notifies it
-  bool done = false;
-  std::vector<Coming> coming;
-};
-
-/// A message that has left its host for another one's wire.
-struct Leaving {
-  double begins = 0, ends = 0;  // leaving
-  MessageCost cost;
-  int to = 0;
-  Link* link = nullptr;
-  friend bool operator>(const Leaving& a, const Leaving& b) { return a.begins > b.begins; }
-};
-
-/// Until when what was sent keeps it busy.
-struct Wire {
-  double out = 0, in = 0;
-};
-
-struct Core {
-  int holder = -1;  // the rank that runs
-  int last = -1;    // the one that ran last
-  double idle_since = 0;
-  std::deque<int> waiting;
-};
-
-/// Ranks are looked at in the order of time, so all that happens before a moment is known by then.
 class Simulation {
  public:
-  Simulation(const Plan& plan, const StepCosts& costs, const SimulationOptions& options)
-      : plan_(plan),
-        costs_(costs),
-        o_(options),
-        n_(plan.ranks.size()),
-        channels_(needs_of(plan).channels),
-        links_(n_ * n_ * channels_),
-        ranks_(n_),
-        hosts_(options.hosts == nullptr ? Domains() : *options.hosts),
-        wires_(index(hosts_.count())) {
-    place_on_cores();
+  Simulation(const Scenario& s, bool record)
+      : s_(s),
+        record_(record),
+        queues_(static_cast<int>(s.queues.size())),
+        lanes_(s.lanes.size() * at(s.at_once)),
+        workers_(s.workers.size() * at(s.at_once)),
+        arrived_(s.queues.size() * at(s.at_once)),
+        taken_(arrived_.size()),
+        used_(s.slots > 0 ? arrived_.size() : 0),
+        waits_(s.cores > 0 ? workers_.size() : 0),
+        cores_(at(s.cores)),
+        wires_(at(s.wires)),
+        departed_(s.wires > 0 ? arrived_.size() : 0),
+        coming_(s.wires > 0 ? workers_.size() : 0),
+        share_(s.rates) {
+    trace_.moved.resize(s.rates.size());
+    if (record) trace_.steps.resize(s.steps.size());
   }
 
-  double run() {
-    for (std::size_t r = 0; r < n_; ++r) {
-      ranks_[r].lanes.resize(plan_.ranks[r].lanes.size());
-      events_.emplace(0, static_cast<int>(r));
+  Trace run() {
+    for (std::size_t l = 0; l < lanes_.size(); ++l) {
+      const Scenario::Lane& lane = s_.lanes[l % s_.lanes.size()];
+      lanes_[l] = {lane.begin, lane.begin < lane.end ? s_.in_turn : 0};
+      trace_.unfinished += lanes_[l].turns > 0 ? 1 : 0;
     }
-    double end = 0;
-    std::size_t done = 0;
-    while (!events_.empty() || !leaving_.empty()) {
-      if (events_.empty() || (!leaving_.empty() && leaving_.top().begins <= events_.top().first)) {
-        const Leaving message = leaving_.top();
-        leaving_.pop();
-        arrive(message);
-        continue;
-      }
-      const auto [now, r] = events_.top();
-      events_.pop();
-      Rank& rank = ranks_[index(r)];
-      if (rank.done || rank.wakes != now) continue;  // it was moved to another time
-      if (!take_core(r, now)) continue;
-      if (advance(r, now)) continue;
-      leave_core(r, now);
-      if (!rank.done) continue;
-      end = std::max(end, now);
-      ++done;
+    double now = 0;
+    for (int w = 0; w < static_cast<int>(workers_.size()); ++w) claim(w, now);
+    settle(now);
+    while (find_moment(now)) {
+      do {
+        while (is_due(now)) {
+          const Event e = events_.top();
+          events_.pop();
+          note(e, now);
+        }
+        run_woken(now);
+      } while (is_due(now));
+      settle(now);
     }
-    if (done < n_) throw Error(ErrorCode::internal, "the simulated plan does not end");
-    return end;
+    return std::move(trace_);
   }
 
  private:
-  static std::size_t index(int i) { return static_cast<std::size_t>(i); }
+  enum class What : std::uint8_t { arrival, credit, flow, worker };
+  struct Event {
+    double time = 0;
+    int number = 0;  // of the queue, flow, or worker
+    std::uint32_t version : 30 = 0;
+    What what : 2 = What::worker;
+    friend bool operator>(const Event& a, const Event& b) { return a.time > b.time; }
+  };
+  struct LaneState {
+    std::uint32_t step = 0, turns = 0;  // that are left
+  };
+  enum class Phase : std::uint8_t { idle, queued, switching, busy, done };
+  struct WorkerState {
+    std::uint32_t lane = 0;     // that it works on
+    std::uint32_t sending = 0;  // messages that share links
+    Phase phase = Phase::idle;
+    bool woken = false;
+  };
+  struct Sending {
+    int queue = 0, worker = 0, route = 0;
+    double bytes = 0, rate = 0, since = 0;
+  };
+  struct Core {
+    int holder = -1, last = -1;
+    double idle_since = 0;
+    std::deque<int> waiting;
+  };
+  /// A message that is about to leave one wire for another.
+  struct Departure {
+    int queue = 0, wire_in = 0;
+    double begins = 0, ends = 0, latency = 0;
+    MessageCost cost;
+    friend bool operator>(const Departure& a, const Departure& b) { return a.begins > b.begins; }
+  };
+  /// A message whose receiver has yet to take it in.
+  struct Coming {
+    int queue = 0;
+    std::uint32_t number = 0;
+    double begins = 0, arrives = 0;
+    double work = 0, left = 0;  // the receiver's
+    double last = 0;            // that cannot be done before all has arrived
+  };
+  static constexpr std::size_t at(int i) { return static_cast<std::size_t>(i); }
+  const Scenario::Worker& worker(int w) const { return s_.workers[at(w) % s_.workers.size()]; }
+  int copy_of(int w) const { return w / static_cast<int>(s_.workers.size()); }
+  /// The worker that has `w`'s number, in the copy of queue `q`.
+  int neighbour(int w, int q) const {
+    return w < 0 ? -1 : q / queues_ * static_cast<int>(s_.workers.size()) + w;
+  }
+  const Scenario::Queue& queue(int q) const { return s_.queues[at(q % queues_)]; }
 
-  Link& link(std::size_t from, std::size_t to, std::uint8_t channel) {
-    return links_[(from * n_ + to) * channels_ + channel];
+  void push(double time, What what, int number, std::uint32_t version = 0) {
+    Event e;
+    e.time = time;
+    e.number = number;
+    e.version = version & kVersions;
+    e.what = what;
+    events_.push(e);
   }
-  Link& link_of(std::size_t self, const Operand& o, bool sends) {
-    const std::size_t peer = index(o.rank);
-    return sends ? link(self, peer, o.channel) : link(peer, self, o.channel);
+  bool is_old(const Event& e) const {
+    return e.what == What::flow && (share_.version(e.number) & kVersions) != e.version;
+  }
+  bool is_due(double now) const {
+    return !events_.empty() && events_.top().time <= now + s_.moment;
+  }
+  /// The next one at which anything happens; false: nothing does any more. Ends of flows that were
+  /// foretold and have moved since are no moments.
+  bool find_moment(double& now) {
+    while (!events_.empty() && is_old(events_.top())) events_.pop();
+    pass_wires(events_.empty() ? kNever : events_.top().time);
+    if (events_.empty()) return false;
+    now = events_.top().time;
+    return true;
   }
 
-  void at(double time, int r) {
-    ranks_[index(r)].wakes = time;
-    if (time < kNever) events_.emplace(time, r);
-  }
-  /// Something that rank r may wait for happens at `time`.
-  void notify(double time, int r) {
-    if (time < ranks_[index(r)].wakes && !runs(r)) at(time, r);
-  }
-  Core& core_of(int r) { return cores_[core_of_rank_[index(r)]]; }
-  void place_on_cores() {
-    const std::size_t each = index(std::max(o_.cores / hosts_.count(), 1));
-    cores_.resize(each * index(hosts_.count()));
-    std::vector<std::size_t> ranks(wires_.size()), before(wires_.size());  // by host
-    const auto host_of = [&](std::size_t r) {
-      return index(hosts_.number_of(static_cast<int>(r)));
-    };
-    for (std::size_t r = 0; r < n_; ++r) ++ranks[host_of(r)];
-    for (std::size_t r = 0; r < n_; ++r) {
-      const std::size_t h = host_of(r);
-      const std::size_t i = before[h]++;
-      const bool in_turn = !o_.neighbours_share || ranks[h] <= each;
-      core_of_rank_.push_back(each * h + (in_turn ? i % each : i * each / ranks[h]));
+  void note(const Event& e, double now) {
+    switch (e.what) {
+      case What::arrival:
+        ++arrived_[at(e.number)];
+        trace_.end = std::max(trace_.end, now);
+        return wake(neighbour(queue(e.number).receiver, e.number), e.version);
+      case What::credit:
+        --used_[at(e.number)];
+        return wake(neighbour(queue(e.number).sender, e.number), e.version);
+      case What::flow:
+        return is_old(e) ? void() : end_flow(e.number, now);
+      case What::worker:
+        return due(e.number);
     }
   }
-  bool runs(int r) { return core_of(r).holder == r; }
 
-  /// Whether rank r runs now; else it waits for its core, or the core is about to come to it.
-  bool take_core(int r, double now) {
-    Core& core = core_of(r);
-    if (core.holder == r) return true;
-    if (core.holder >= 0) {
-      core.waiting.push_back(r);
-      ranks_[index(r)].wakes = -1;  // until leave_core()
-      return false;
-    }
-    const bool other = core.last >= 0 && core.last != r;
-    core.holder = core.last = r;
-    if (!other) return true;
-    at(now + o_.switch_ns, r);
-    return false;
+  /// What a worker may wait for has come. On a core that it shares it takes its turn to look at
+  /// whatever was sent while it waited (in `wait`), and at nothing else that it cannot go on with.
+  void wake(int w, std::uint32_t wait) {
+    if (w < 0 || workers_[at(w)].phase != Phase::idle) return;
+    const bool looks = wait != 0 && (waits_[at(w)] & kVersions) == wait;
+    if (looks || ready_lane(w) >= 0) due(w);
+  }
+  void due(int w) {
+    if (workers_[at(w)].woken) return;
+    workers_[at(w)].woken = true;
+    woken_.push_back(w);
   }
 
-  void leave_core(int r, double now) {
-    Core& core = core_of(r);
+  void run_woken(double now) {
+    std::ranges::sort(woken_);
+    running_.swap(woken_);
+    for (const int w : running_) {
+      WorkerState& state = workers_[at(w)];
+      state.woken = false;
+      if (state.phase == Phase::idle) {
+        claim(w, now);
+      } else {
+        if (state.phase == Phase::busy) end_step(w, now);
+        go_on(w, now);
+      }
+      pass_wires(now);
+    }
+    running_.clear();
+  }
+
+  void claim(int w, double now) {
+    if (worker(w).core == Scenario::kOwnCore) return go_on(w, now);
+    Core& core = cores_[at(worker(w).core)];
+    if (core.holder < 0) return take(core, w, now);
+    core.waiting.push_back(w);
+    workers_[at(w)].phase = Phase::queued;
+  }
+
+  void take(Core& core, int w, double now) {
+    const bool other = core.last >= 0 && core.last != w;
+    core.holder = core.last = w;
+    if (!other) return go_on(w, now);
+    workers_[at(w)].phase = Phase::switching;
+    push(now + s_.switching, What::worker, w);
+  }
+
+  /// Does steps that take no time, until one does, or none can begin.
+  void go_on(int w, double now) {
+    for (;;) {
+      const int lane = ready_lane(w);
+      if (lane < 0) break;
+      if (!begin(w, static_cast<std::uint32_t>(lane), now)) return;
+    }
+    workers_[at(w)].phase = has_ended(w) ? Phase::done : Phase::idle;
+    if (worker(w).core == Scenario::kOwnCore) return;
+    ++waits_[at(w)];
+    Core& core = cores_[at(worker(w).core)];
     core.holder = -1;
     if (core.waiting.empty()) return;
     const int next = core.waiting.front();
     core.waiting.pop_front();
-    at(now, next);
+    take(core, next, now);
   }
 
-  /// Does one step of rank r that can be done now. False if there is none.
-  bool advance(int r, double now) {
-    Rank& rank = ranks_[index(r)];
-    double earliest = kNever;
-    bool done = true;
-    for (std::size_t l = 0; l < rank.lanes.size(); ++l) {
-      const auto& steps = plan_.ranks[index(r)].lanes[l];
-      if (steps.empty() || rank.lanes[l].tile == o_.tiles) continue;
-      done = false;
-      const Step& step = steps[rank.lanes[l].step];
-      const double ready = ready_at(index(r), step);
-      earliest = std::min(earliest, ready);
-      if (ready > now) continue;
-      const MessageCost message =
-          o_.messages == nullptr ? MessageCost{} : (*o_.messages)[index(r)][l][rank.lanes[l].step];
-      const double taken = take_in(index(r), step, now);
-      const double end =
-          perform(index(r), step, taken + costs_[index(r)][l][rank.lanes[l].step], message);
-      core_of(r).idle_since = end;
-      if (++rank.lanes[l].step == steps.size()) {
-        rank.lanes[l].step = 0;
-        ++rank.lanes[l].tile;
+  std::span<const LaneState> lanes_of(int w) const {
+    return {&lanes_[at(copy_of(w)) * s_.lanes.size() + worker(w).first_lane], worker(w).lanes};
+  }
+  bool has_ended(int w) const {
+    return std::ranges::all_of(lanes_of(w), [](const LaneState& l) { return l.turns == 0; });
+  }
+  /// -1: none.
+  int ready_lane(int w) const {
+    for (const LaneState& l : lanes_of(w)) {
+      if (l.turns > 0 && is_ready(s_.steps[l.step], copy_of(w) * queues_)) {
+        return static_cast<int>(&l - lanes_.data());
       }
-      at(end, r);
-      return true;
     }
-    rank.done = done;
-    at(earliest, r);
-    return false;
+    return -1;
   }
 
-  double ready_at(std::size_t self, const Step& step) {
-    double ready = 0;
-    const RankPlan& plan = plan_.ranks[self];
-    for (const Operand& o : plan.sources(step)) {
-      if (!o.is_link()) continue;
-      const Link& l = link_of(self, o, false);
-      const std::size_t next = l.freed.size();  // messages are freed in their order
-      ready = std::max(ready, next < l.arrives.size() ? l.arrives[next] : kNever);
+  bool is_ready(const Scenario::Step& step, int queues) const {
+    const Scenario::End* const ends = s_.ends.data() + step.first;
+    for (std::uint32_t i = 0; i < step.sources; ++i) {
+      const std::size_t q = at(queues + ends[i].queue);
+      if (arrived_[q] <= taken_[q]) return false;
     }
-    for (const Operand& o : plan.destinations(step)) {
-      if (!o.is_link()) continue;
-      const Link& l = link_of(self, o, true);
-      const std::size_t next = l.sent;
-      if (next < o_.slots) continue;
-      ready = std::max(ready, next - o_.slots < l.freed.size() ? l.freed[next - o_.slots] : kNever);
+    for (std::uint32_t i = step.sources;
+         s_.slots > 0 && i < std::uint32_t{step.sources} + step.sends; ++i) {
+      if (used_[at(queues + ends[i].queue)] >= s_.slots) return false;
     }
-    return ready;
+    return true;
   }
 
-  /// While it has waited, a rank has received what came; what `step` takes, it does to the end.
-  double take_in(std::size_t self, const Step& step, double now) {
-    std::vector<Coming>& coming = ranks_[self].coming;
-    if (coming.empty()) return now;
-    double free = core_of(static_cast<int>(self)).idle_since;
+  /// Whether the worker goes on at once.
+  bool begin(int w, std::uint32_t lane, double now) {
+    WorkerState& state = workers_[at(w)];
+    state.lane = lane;
+    const Scenario::Step& step = s_.steps[lanes_[lane].step];
+    const int queues = copy_of(w) * queues_;
+    const Scenario::End* const ends = s_.ends.data() + step.first;
+    double start = now;
+    if (!coming_.empty() && !coming_[at(w)].empty()) start = take_in(w, step, queues, now);
+    for (std::uint32_t i = 0; i < step.sources; ++i) ++taken_[at(queues + ends[i].queue)];
+    const double end = start + s_.costs[step.cost].work;
+    if (record_) trace_.steps[lanes_[lane].step] = {start, end};
+    state.phase = Phase::busy;
+    const double goes_on = send(w, step, end);
+    if (worker(w).core != Scenario::kOwnCore) cores_[at(worker(w).core)].idle_since = goes_on;
+    if (state.sending > 0) return false;
+    if (goes_on > now) {
+      push(goes_on, What::worker, w);
+      return false;
+    }
+    end_step(w, now);
+    return true;
+  }
+
+  void end_step(int w, double now) {
+    trace_.end = std::max(trace_.end, now);
+    LaneState& lane = lanes_[workers_[at(w)].lane];
+    const Scenario::Lane& of = s_.lanes[workers_[at(w)].lane % s_.lanes.size()];
+    if (++lane.step < of.end) return;
+    lane.step = of.begin;
+    if (--lane.turns == 0) --trace_.unfinished;
+  }
+
+  /// What a step that ends at `end` frees and sends. Returns when the worker goes on: a message by
+  /// wire keeps it busy after the step.
+  double send(int w, const Scenario::Step& step, double end) {
+    const Scenario::Cost& cost = s_.costs[step.cost];
+    const int queues = copy_of(w) * queues_;
+    const Scenario::End* const ends = s_.ends.data() + step.first;
+    for (std::uint32_t i = 0; s_.slots > 0 && i < step.sources; ++i) {
+      const int q = queues + ends[i].queue;
+      push(end + queue(q).credit, What::credit, q, wait_of(queue(q).sender, q));
+    }
+    double goes_on = end;
+    for (std::uint32_t i = step.sources; i < std::uint32_t{step.sources} + step.sends; ++i) {
+      const int q = queues + ends[i].queue;
+      if (s_.slots > 0) ++used_[at(q)];
+      const Scenario::Route& route = s_.routes[at(ends[i].route)];
+      if (route.wire_out >= 0) {
+        depart(q, route, cost.message, goes_on);
+        goes_on += cost.message.send;
+      } else if (route.links.empty() || cost.bytes <= 0) {
+        push(end + latency(route, cost.bytes), What::arrival, q, wait_of(queue(q).receiver, q));
+      } else {
+        start_flow(w, q, ends[i].route, cost.bytes, end);
+      }
+    }
+    return goes_on;
+  }
+
+  /// Which of its waits a worker is in that waits now; 0: it does not.
+  std::uint32_t wait_of(int number, int q) const {
+    if (s_.cores == 0 || number < 0) return 0;
+    const int w = neighbour(number, q);
+    return workers_[at(w)].phase == Phase::idle ? waits_[at(w)] & kVersions : 0;
+  }
+
+  static double latency(const Scenario::Route& route, double bytes) {
+    return route.latency + std::min(bytes, route.slice) / route.slice_rate;
+  }
+
+  // --- Links that are shared fairly
+
+  void start_flow(int w, int q, int route, double bytes, double now) {
+    const std::vector<int>& links = s_.routes[at(route)].links;
+    const int flow = share_.start(now, bytes, links, copy_of(w));
+    if (flow >= static_cast<int>(sending_.size())) sending_.resize(at(flow) + 1);
+    sending_[at(flow)] = {q, w, route, bytes, 0, now};
+    ++workers_[at(w)].sending;
+    for (const int l : links) trace_.moved[at(l)] += bytes;
+  }
+
+  void end_flow(int flow, double now) {
+    record_rate(flow, now, 0);
+    share_.end(flow);
+    const Sending& s = sending_[at(flow)];
+    push(now + latency(s_.routes[at(s.route)], s.bytes), What::arrival, s.queue);
+    if (--workers_[at(s.worker)].sending == 0) due(s.worker);
+  }
+
+  void settle(double now) {
+    for (const FairShare::Change& c : share_.update(now)) {
+      push(c.ends, What::flow, c.flow, c.version);
+      record_rate(c.flow, now, share_.rate(c.flow));
+    }
+  }
+
+  void record_rate(int flow, double now, double rate) {
+    if (!record_) return;
+    Sending& s = sending_[at(flow)];
+    if (s.rate > 0 && now > s.since) {
+      trace_.flows.push_back({s.worker, s.route, {s.since, now}, s.rate});
+    }
+    s.since = now;
+    s.rate = rate;
+  }
+
+  // --- Wires, which messages pass in turn
+
+  void depart(int q, const Scenario::Route& route, const MessageCost& m, double now) {
+    double& busy = wires_[at(route.wire_out)];
+    const double begins = std::max(busy, now + m.first * m.send);
+    busy = begins + m.wire;
+    departures_.push({q, route.wire_in, begins, std::max(busy, now + m.send + m.last * m.wire),
+                      route.latency, m});
+  }
+
+  /// All that begin to leave until `time`.
+  void pass_wires(double time) {
+    while (!departures_.empty() && departures_.top().begins <= time) {
+      const Departure d = departures_.top();
+      departures_.pop();
+      arrive(d);
+      if (!events_.empty()) time = std::min(time, events_.top().time);
+    }
+  }
+
+  /// In the order in which they leave, whoever has sent them.
+  void arrive(const Departure& d) {
+    double& busy = wires_[at(d.wire_in)];
+    const double begins = std::max(busy, d.begins);
+    busy = begins + d.cost.wire;
+    const double arrives = std::max(busy, d.ends) + d.latency;
+    const std::uint32_t number = departed_[at(d.queue)]++;
+    push(arrives, What::arrival, d.queue, wait_of(queue(d.queue).receiver, d.queue));
+    if (d.cost.receive <= 0) return;
+    coming_[at(neighbour(queue(d.queue).receiver, d.queue))].push_back(
+        {d.queue, number, begins + d.cost.last * d.cost.wire + d.latency, arrives, d.cost.receive,
+         d.cost.receive, d.cost.last * d.cost.receive});
+  }
+
+  /// While it has waited, a worker has taken in what came; what `step` takes, it does to the end.
+  double take_in(int w, const Scenario::Step& step, int queues, double now) {
+    std::vector<Coming>& coming = coming_[at(w)];
+    double free = cores_[at(worker(w).core)].idle_since;
     for (Coming& c : coming) {
       const double from = std::max(free, c.begins);
       const double most = c.work - c.last;  // up to `now`
@@ -232,11 +396,10 @@ class Simulation {
       c.left -= done;
       free = from + done;
     }
-    for (const Operand& o : plan_.ranks[self].sources(step)) {
-      if (!o.is_link()) continue;
-      const Link& l = link_of(self, o, false);
+    for (std::uint32_t i = 0; i < step.sources; ++i) {
+      const int q = queues + s_.ends[step.first + i].queue;
       const auto taken = std::ranges::find_if(
-          coming, [&](const Coming& c) { return c.link == &l && c.number == l.freed.size(); });
+          coming, [&](const Coming& c) { return c.queue == q && c.number == taken_[at(q)]; });
       if (taken == coming.end()) continue;
       now += taken->left;
       coming.erase(taken);
@@ -244,83 +407,32 @@ class Simulation {
     return now;
   }
 
-  /// A message to another host goes out at `now`.
-  void leave(int from, int to, double now, const MessageCost& m, Link& link) {
-    double& busy = wires_[index(hosts_.number_of(from))].out;
-    const double begins = std::max(busy, now + m.first * m.send);
-    busy = begins + m.wire;
-    leaving_.push({begins, std::max(busy, now + m.send + m.last * m.wire), m, to, &link});
-  }
+  static constexpr double kNever = std::numeric_limits<double>::infinity();
+  static constexpr std::uint32_t kVersions = (1U << 30U) - 1;
 
-  /// Messages come in the order in which they leave, whoever has sent them.
-  void arrive(const Leaving& m) {
-    double& busy = wires_[index(hosts_.number_of(m.to))].in;
-    const double begins = std::max(busy, m.begins);
-    busy = begins + m.cost.wire;
-    Coming c;
-    c.link = m.link;
-    c.number = m.link->arrives.size();
-    c.begins = begins + m.cost.last * m.cost.wire + o_.net_latency_ns;
-    c.arrives = std::max(busy, m.ends) + o_.net_latency_ns;
-    c.work = c.left = m.cost.receive;
-    c.last = m.cost.last * m.cost.receive;
-    m.link->arrives.push_back(c.arrives);
-    if (c.work > 0) ranks_[index(m.to)].coming.push_back(c);
-    notify(c.arrives, m.to);
-  }
-
-  /// Returns when the rank goes on: a message to another host keeps it busy after the step.
-  double perform(std::size_t self, const Step& step, double end, const MessageCost& message) {
-    const RankPlan& plan = plan_.ranks[self];
-    const int host = hosts_.number_of(static_cast<int>(self));
-    const auto seen_by = [&](int rank) {
-      if (hosts_.number_of(rank) != host) return end + o_.net_latency_ns;
-      const bool far = o_.domains != nullptr && !o_.domains->near(static_cast<int>(self), rank);
-      return end + (far ? o_.far_latency_ns : o_.latency_ns);
-    };
-    for (const Operand& o : plan.sources(step)) {
-      if (!o.is_link()) continue;
-      const double seen = seen_by(o.rank);
-      link_of(self, o, false).freed.push_back(index(o.rank) == self ? end : seen);
-      notify(seen, o.rank);
-    }
-    double goes_on = end;
-    for (const Operand& o : plan.destinations(step)) {
-      if (!o.is_link()) continue;
-      Link& link = link_of(self, o, true);
-      ++link.sent;
-      if (hosts_.number_of(o.rank) != host) {
-        leave(static_cast<int>(self), o.rank, goes_on, message, link);
-        goes_on += message.send;
-        continue;
-      }
-      const double seen = seen_by(o.rank);
-      link.arrives.push_back(index(o.rank) == self ? end : seen);
-      notify(seen, o.rank);
-    }
-    return goes_on;
-  }
-
-  const Plan& plan_;
-  const StepCosts& costs_;
-  const SimulationOptions o_;
-  std::size_t n_;
-  const std::size_t channels_;
-  std::vector<Link> links_;  // by sender, receiver, channel
-  std::vector<Rank> ranks_;
-  const Domains hosts_;
-  std::vector<Wire> wires_;  // by host
+  const Scenario& s_;
+  const bool record_;
+  const int queues_;
+  std::vector<LaneState> lanes_;
+  std::vector<WorkerState> workers_;
+  std::vector<std::uint32_t> arrived_, taken_, used_;  // by queue; used_: slots
+  std::vector<std::uint32_t> waits_;  // by worker that has a core to share: how often it has waited
   std::vector<Core> cores_;
-  std::vector<std::size_t> core_of_rank_;
-  using Event = std::pair<double, int>;
-  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
-  std::priority_queue<Leaving, std::vector<Leaving>, std::greater<>> leaving_;
+  std::vector<double> wires_;            // until when what was sent keeps each busy
+  std::vector<std::uint32_t> departed_;  // by queue
+  std::vector<std::vector<Coming>> coming_;
+  FairShare share_;
+  std::vector<Sending> sending_;  // by flow
+  std::vector<int> woken_, running_;
+  template <class T>
+  using Soonest = std::priority_queue<T, std::vector<T>, std::greater<>>;
+  Soonest<Event> events_;
+  Soonest<Departure> departures_;
+  Trace trace_;
 };
 
 }  // namespace
 
-double simulate(const Plan& plan, const StepCosts& costs, const SimulationOptions& options) {
-  return Simulation(plan, costs, options).run();
-}
+Trace simulate(const Scenario& scenario, bool record) { return Simulation(scenario, record).run(); }
 
 }  // namespace tutti

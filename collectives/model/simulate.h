@@ -1,50 +1,101 @@
-// When the steps of a plan run: a simulation of all ranks, event by event. What a step costs is
-// decided elsewhere (predict.cpp); here are order, messages, slots, and cores that ranks share.
+// When things run that work side by side and wait for each other: a discrete-event simulation.
+// Workers do steps, one at a time; a step begins when its messages are there and what it sends has
+// room; what is on its way shares links. Ranks on cores (host_scenario.h), GPUs of a cluster
+// (collectives/cluster) and the stages of a pipeline (parallel/pipeline) are scenarios of it. It
+// knows no units: what goes in decides what comes out.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
-
-#include "collectives/model/domains.h"
-#include "collectives/plan.h"
 
 namespace tutti {
 
-/// Of all steps: by rank, lane, step.
-template <class T>
-using OfSteps = std::vector<std::vector<std::vector<T>>>;
-/// In ns.
-using StepCosts = OfSteps<double>;
-
-/// What a message between hosts takes besides its steps, in ns: the sender's core, the wire, and
-/// the receiver's core, which begins while it waits for the rest.
+/// What a message takes that goes by wires, besides its steps: the sender's core, the wire, and the
+/// receiver's core, which begins while it waits for the rest.
 struct MessageCost {
   double send = 0, wire = 0, receive = 0;
   double first = 1;  // the part that is sent before the wire begins
   double last = 1;   // the part that is received after the wire has ended
 };
 
-struct SimulationOptions {
-  std::size_t tiles = 1;  // every lane repeats its steps for each
-  std::size_t slots = 1;  // of every link
-  int cores = 1;          // a rank runs on one of them until it has to wait
-  // Where there are fewer cores than ranks: ranks 0, 1, ... share the first core; else ranks 0,
-  // `cores`, 2 * `cores`, ...
-  bool neighbours_share = false;
-  double latency_ns = 0;      // from the end of a step until another rank sees its message, or...
-  double far_latency_ns = 0;  // ... one in another domain
-  const Domains* domains = nullptr;  // none: there is one
-  double switch_ns = 0;              // when a core passes from one rank to another
-  // Several hosts share the cores evenly. A message between them keeps the sender's wire busy, and
-  // the receiver's, one after the other of each host's, and is there so much later.
-  const Domains* hosts = nullptr;  // none: there is one
-  double net_latency_ns = 0;
-  const OfSteps<MessageCost>* messages =
-      nullptr;  // each that a step sends, or takes; none: nothing
+struct Scenario {
+  static constexpr int kOwnCore = -1;
+
+  /// It does the next step of the first of its lanes that can go on.
+  struct Worker {
+    std::uint32_t first_lane = 0, lanes = 1;
+    int core = kOwnCore;  // that it has to itself, or shares: until it has to wait
+  };
+  /// Steps that follow one another.
+  struct Lane {
+    std::uint32_t begin = 0, end = 0;
+  };
+  /// It takes a message of each source when it begins, and frees their slots when its work ends;
+  /// then it sends one to each of the others, `ends` from `first` on.
+  struct Step {
+    std::uint32_t first = 0;
+    std::uint16_t sources = 0, sends = 0;
+    std::uint32_t cost = 0;  // index
+  };
+  struct Cost {
+    double work = 0;   // 0 where its messages share links
+    double bytes = 0;  // of each message
+    MessageCost message{};
+  };
+  struct End {
+    int queue = 0;
+    int route = 0;  // of sends
+  };
+  /// Messages from a worker to another, in order.
+  struct Queue {
+    int sender = -1, receiver = -1;  // workers; -1: nobody waits
+    double credit = 0;               // until the sender sees that a slot is free again
+  };
+  struct Route {
+    double latency = 0;                // until a message is seen that is across
+    double slice = 0, slice_rate = 1;  // and so many bytes of it at that rate
+    std::vector<int> links = {};       // shared fairly; the worker goes on when all is across
+    int wire_out = -1, wire_in = -1;   // passed in turn, between workers that have a core
+  };
+
+  std::vector<Worker> workers;
+  std::vector<Lane> lanes;
+  std::vector<Step> steps;
+  std::vector<Cost> costs;
+  std::vector<End> ends;
+  std::vector<Queue> queues;
+  std::vector<Route> routes;
+  std::vector<double> rates;  // of links, in bytes
+  int wires = 0;
+  int cores = 0;
+  double switching = 0;       // when a core passes from one worker to another
+  std::uint32_t slots = 0;    // of each queue; 0: no sender waits for any
+  std::uint32_t in_turn = 1;  // times that each lane does its steps
+  int at_once = 1;            // copies of all that, which share links alone, the first ones first
+  double moment = 0;          // times so near each other are one
 };
 
-/// The time from the start, which all ranks make together, until the last one has ended. The plan
-/// must be free of deadlock with these slots; throws Error(internal) otherwise.
-double simulate(const Plan& plan, const StepCosts& costs, const SimulationOptions& options);
+/// What has happened, by the copies of a scenario: worker w of copy i is i * workers + w.
+struct Trace {
+  struct Span {
+    double start = -1, end = -1;
+    bool never() const { return end < 0; }
+  };
+  /// One message while it moved at one rate.
+  struct Flow {
+    int worker = 0, route = 0;
+    Span span;
+    double rate = 0;
+  };
+  double end = 0;              // when the last step has ended, and the last message is there
+  std::size_t unfinished = 0;  // lanes that wait for ever
+  std::vector<double> moved;   // bytes, by link
+  std::vector<Span> steps;     // recorded: what each works; of several times the last
+  std::vector<Flow> flows;     // recorded
+};
+
+/// All workers begin at 0.
+Trace simulate(const Scenario& scenario, bool record = false);
 
 }  // namespace tutti

@@ -36,42 +36,44 @@ Options parse_options(int argc, char** argv) {
   CLI::App app(
       "Trains a small GPT on text, spread over the ranks in any mix:\n"
       "    tutti run -n 4 train --dp 2 --tp 2 --shard fsdp");
-  app.add_option("--dp", o.dp, "ranks with different data (default: all that are left)");
+  app.add_option("--dp", o.dp, "ranks with different data (default: all other ranks)");
   app.add_option("--tp", o.tp, "ranks that share each layer")->capture_default_str();
-  app.add_option("--pp", o.pp, "ranks that have layers one after the other")->capture_default_str();
+  app.add_option("--pp", o.pp, "ranks that have consecutive layers")->capture_default_str();
   std::string shard = "none";
   app.add_option("--shard", shard,
-                 "what dp ranks keep a part of only; none: gradients are averaged")
+                 "what dp ranks divide among each other; none: they average gradients")
       ->capture_default_str()
       ->check(CLI::IsMember(kShardings));
-  app.add_option("--replicas", o.replicas, "groups of dp ranks, each of which has all shards")
+  app.add_option("--replicas", o.replicas, "groups of dp ranks; each group has all shards")
       ->capture_default_str();
   app.add_option("--schedule", o.schedule,
-                 "of the pipeline: `tutti schedule list`, or a file with one")
+                 "the pipeline's schedule: a name of `tutti schedule list`, or a file")
       ->capture_default_str();
-  app.add_option("--micro-batches", o.micro_batches, "that a step's batch is cut into")
+  app.add_option("--micro-batches", o.micro_batches, "micro-batches of a step")
       ->capture_default_str();
   app.add_flag("--sequence", o.sequence, "tensor-parallel ranks keep parts of the sequence");
-  app.add_flag("--recompute", o.recompute, "activations of blocks, instead of keeping them");
+  app.add_flag("--recompute", o.recompute,
+               "compute activations of blocks again instead of keeping them");
   app.add_flag("--alone", o.alone, "each rank trains for itself: no communication");
   app.add_option("--layers", o.shape.layers)->capture_default_str();
   app.add_option("--width", o.shape.width)->capture_default_str();
   app.add_option("--heads", o.shape.heads)->capture_default_str();
-  app.add_option("--length", o.shape.length, "of a sequence, in bytes")->capture_default_str();
+  app.add_option("--length", o.shape.length, "length of a sequence, in bytes")
+      ->capture_default_str();
   app.add_flag("--tied", o.shape.tied, "embedding and logits have one matrix");
-  app.add_option("--dropout", o.shape.dropout, "of what each part of a block adds")
+  app.add_option("--dropout", o.shape.dropout, "dropout of the output of each part of a block")
       ->capture_default_str();
   app.add_option("--batch", o.batch, "sequences of a step, of all ranks")->capture_default_str();
   app.add_option("--steps", o.steps)->capture_default_str();
-  app.add_option("--rate", o.rate, "of learning")->capture_default_str();
-  app.add_option("--decay", o.decay, "of weights")->capture_default_str();
-  app.add_option("--clip", o.clip, "the gradients' norm; 0: do not")->capture_default_str();
+  app.add_option("--rate", o.rate, "learning rate")->capture_default_str();
+  app.add_option("--decay", o.decay, "weight decay")->capture_default_str();
+  app.add_option("--clip", o.clip, "limit of the gradients' norm; 0: none")->capture_default_str();
   app.add_option("--seed", o.seed)->capture_default_str();
   app.add_option("--text", o.text, "a file, or a folder with sources")->capture_default_str();
-  app.add_option("--threads", o.threads, "of each rank")->capture_default_str();
+  app.add_option("--threads", o.threads, "threads of each rank")->capture_default_str();
   app.add_option("--report", o.report, "steps between lines")->capture_default_str();
   app.add_flag("--check-nan", o.check_nan,
-               "say which gradient, of which rank, was the first that is no finite number");
+               "end at the first gradient that is not finite, and name it and its rank");
   app.add_option("--trace", o.trace, "a file for the last step's trace (ui.perfetto.dev shows it)");
   app.add_option("--nccl", o.nccl,
                  "a libnccl.so.2 that the engines call, on host memory, instead of a communicator");

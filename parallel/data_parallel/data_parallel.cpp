@@ -81,9 +81,8 @@ DataParallel::DataParallel(Axis& axis, std::vector<Parameter> parameters, DataPa
   std::vector<std::uint32_t> order(parameters_.size());
   std::iota(order.rbegin(), order.rend(), 0u);
   layout_ = lay_out(parameters_, order, policy_);
-  RollCall ranks(axis_, nullptr);
-  agree_on_memory(ranks, "data parallel (all gradients)", layout_.bytes);
-  together(ranks, "data parallel", [&] {
+  agree_on_memory(axis_, "data parallel (all gradients)", layout_.bytes);
+  together(axis_, "data parallel", [&] {
     flat_ = shared_buffer(layout_.bytes, memory_);
     reduction_ = make_reduction(policy_, parameters_, *memory_);
     reduction_->bind(layout_, flat_->data());
@@ -231,15 +230,11 @@ void DataParallel::broadcast_parameters(std::span<void* const> pointers, int roo
   broadcast_all(axis_, memory, root);
 }
 
-void DataParallel::broadcast_buffers(std::span<const std::span<std::byte>> buffers, int root) {
-  broadcast_all(axis_, buffers, root);
-}
-
 DataParallel::Statistics DataParallel::statistics() const {
   Statistics result = statistics_;
   result.buckets = layout_.buckets.size();
   for (const Bucket& b : layout_.buckets) result.gradient_bytes += b.count * size_of(b.type);
-  result.memory = *memory_;
+  result.memory = memory_->total();
   return result;
 }
 

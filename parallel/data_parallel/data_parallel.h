@@ -32,7 +32,7 @@
 #include <vector>
 
 #include "../axis.h"
-#include "../buffer.h"
+#include "../memory_pool.h"
 #include "buckets.h"
 #include "policy.h"
 #include "reduction.h"
@@ -96,10 +96,8 @@ class DataParallel {
   /// all ranks.
   int first_with_data() const;
 
-  /// Collective: parameters, in their order, or any memory of the same sizes on all ranks (buffers
-  /// of the model), become those of `root`.
+  /// Collective: parameters, in their order, become those of `root`.
   void broadcast_parameters(std::span<void* const> pointers, int root = 0);
-  void broadcast_buffers(std::span<const std::span<std::byte>> buffers, int root = 0);
 
   struct Statistics {
     std::uint64_t steps = 0;             // that were averaged
@@ -145,7 +143,7 @@ class DataParallel {
   Axis& axis_;
   const std::vector<Parameter> parameters_;
   const DataParallelPolicy policy_;
-  const std::shared_ptr<MemoryUse> memory_ = std::make_shared<MemoryUse>();
+  const std::shared_ptr<MemoryPool> memory_ = std::make_shared<MemoryPool>();
   BucketLayout layout_;
   std::shared_ptr<Buffer> flat_;
   std::unique_ptr<Reduction> reduction_;

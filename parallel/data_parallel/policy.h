@@ -40,13 +40,13 @@ struct PowerSgd {
 };
 
 class Reduction;
-struct MemoryUse;
+class MemoryPool;
 
 /// A way of the user's own to average buckets: reduction.h says what it has to do.
 struct OwnReduction {
   std::string name;  // by which ranks compare it
-  /// Makes it; the parameters outlive it, and its memory may be counted in the second.
-  std::function<std::unique_ptr<Reduction>(std::span<const Parameter>, MemoryUse&)> make;
+  /// Makes it; the parameters outlive it, and its memory may come from the second.
+  std::function<std::unique_ptr<Reduction>(std::span<const Parameter>, MemoryPool&)> make;
 };
 
 /// The same on all ranks.

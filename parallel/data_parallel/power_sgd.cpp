@@ -26,8 +26,9 @@ struct Compressed {
 
 class PowerSgdReduction final : public Reduction {
  public:
-  PowerSgdReduction(const PowerSgd& policy, std::span<const Parameter> parameters, MemoryUse& use)
-      : policy_(policy), parameters_(parameters), use_(use), matrices_(parameters.size()) {
+  PowerSgdReduction(const PowerSgd& policy, std::span<const Parameter> parameters,
+                    MemoryPool& memory)
+      : policy_(policy), parameters_(parameters), memory_(memory), matrices_(parameters.size()) {
     std::size_t floats = 0;
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       if (!compresses(policy, parameters[i])) continue;
@@ -38,7 +39,7 @@ class PowerSgdReduction final : public Reduction {
       c.q = floats + c.m * c.n;
       floats = c.q + r() * c.n;
     }
-    state_ = Buffer(floats * sizeof(float), use_);
+    state_ = memory_.zeros(floats * sizeof(float));
     discard();
   }
 
@@ -61,8 +62,8 @@ class PowerSgdReduction final : public Reduction {
       floats = s.second + s.second_count;
       staged_.push_back(s);
     }
-    staging_ = Buffer();
-    staging_ = Buffer(floats * sizeof(float), use_);
+    staging_.reset();
+    staging_ = memory_.zeros(floats * sizeof(float));
   }
 
   void begin(std::uint64_t step) override { active_ = step >= policy_.first_step; }
@@ -156,7 +157,7 @@ class PowerSgdReduction final : public Reduction {
 
   const PowerSgd policy_;
   const std::span<const Parameter> parameters_;
-  MemoryUse& use_;
+  MemoryPool& memory_;
   std::vector<Compressed> matrices_;  // by parameter
   std::vector<Staged> staged_;        // by bucket
   Buffer state_;                      // errors and Q
@@ -175,8 +176,9 @@ bool compresses(const PowerSgd& policy, const Parameter& parameter) {
 }
 
 std::unique_ptr<Reduction> make_power_sgd(const PowerSgd& policy,
-                                          std::span<const Parameter> parameters, MemoryUse& use) {
-  return std::make_unique<PowerSgdReduction>(policy, parameters, use);
+                                          std::span<const Parameter> parameters,
+                                          MemoryPool& memory) {
+  return std::make_unique<PowerSgdReduction>(policy, parameters, memory);
 }
 
 }  // namespace tutti::parallel

@@ -14,6 +14,7 @@ namespace tutti::parallel {
 bool compresses(const PowerSgd& policy, const Parameter& parameter);
 
 std::unique_ptr<Reduction> make_power_sgd(const PowerSgd& policy,
-                                          std::span<const Parameter> parameters, MemoryUse& use);
+                                          std::span<const Parameter> parameters,
+                                          MemoryPool& memory);
 
 }  // namespace tutti::parallel

@@ -13,7 +13,7 @@ namespace {
 /// In another type than the gradients'.
 class ConvertedReduction final : public Reduction {
  public:
-  ConvertedReduction(DataType type, MemoryUse& use) : type_(type), use_(use) {}
+  ConvertedReduction(DataType type, MemoryPool& memory) : type_(type), memory_(memory) {}
 
   void bind(const BucketLayout& layout, std::byte* gradients) override {
     Reduction::bind(layout, gradients);
@@ -26,8 +26,8 @@ class ConvertedReduction final : public Reduction {
       const std::size_t end = bytes + b.count * size_of(type_);
       bytes = (end + kBucketAlignment - 1) / kBucketAlignment * kBucketAlignment;
     }
-    buffer_ = Buffer();  // before the next one is there
-    buffer_ = Buffer(bytes, use_);
+    buffer_.reset();  // before the next one is there
+    buffer_ = memory_.zeros(bytes);
   }
 
   Call prepare(std::size_t b, int round) override {
@@ -46,7 +46,7 @@ class ConvertedReduction final : public Reduction {
   std::byte* converted(std::size_t b) const { return buffer_.data() + offsets_[b]; }
 
   const DataType type_;
-  MemoryUse& use_;
+  MemoryPool& memory_;
   Buffer buffer_;
   std::vector<std::size_t> offsets_;  // by bucket
 };
@@ -59,15 +59,16 @@ Call Reduction::prepare(std::size_t b, int) {
 }
 
 std::unique_ptr<Reduction> make_reduction(const DataParallelPolicy& policy,
-                                          std::span<const Parameter> parameters, MemoryUse& use) {
+                                          std::span<const Parameter> parameters,
+                                          MemoryPool& memory) {
   if (policy.reduction) {
     const OwnReduction& own = *policy.reduction;
-    if (auto made = own.make ? own.make(parameters, use) : nullptr) return made;
+    if (auto made = own.make ? own.make(parameters, memory) : nullptr) return made;
     throw Error(ErrorCode::invalid_argument,
                 "data parallel: the reduction '" + own.name + "' has not been made");
   }
-  if (policy.power_sgd) return make_power_sgd(*policy.power_sgd, parameters, use);
-  if (policy.reduce_type) return std::make_unique<ConvertedReduction>(*policy.reduce_type, use);
+  if (policy.power_sgd) return make_power_sgd(*policy.power_sgd, parameters, memory);
+  if (policy.reduce_type) return std::make_unique<ConvertedReduction>(*policy.reduce_type, memory);
   return std::make_unique<Reduction>();
 }
 

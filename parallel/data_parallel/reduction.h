@@ -6,7 +6,7 @@
 #include <span>
 
 #include "../../comm/communicator.h"
-#include "../buffer.h"
+#include "../memory_pool.h"
 #include "buckets.h"
 
 namespace tutti::parallel {
@@ -43,8 +43,9 @@ class Reduction {
   std::byte* gradients_ = nullptr;
 };
 
-/// As `policy` says; its memory is counted in `use`. `parameters` outlives it.
+/// As `policy` says; its memory comes from `memory`. `parameters` outlives it.
 std::unique_ptr<Reduction> make_reduction(const DataParallelPolicy& policy,
-                                          std::span<const Parameter> parameters, MemoryUse& use);
+                                          std::span<const Parameter> parameters,
+                                          MemoryPool& memory);
 
 }  // namespace tutti::parallel

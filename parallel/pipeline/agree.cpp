@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "core/error.h"
+#include "parallel/agreement.h"
 #include "parallel/memory_need.h"
 #include "parallel/pipeline/verify.h"
 
@@ -18,8 +19,8 @@ namespace {
 
 /// A number that differs where schedules or sizes do; never 0.
 std::uint64_t fingerprint(const Schedule& s, const std::vector<std::size_t>& bytes) {
-  std::uint64_t hash = 0xcbf2'9ce4'8422'2325;  // FNV-1a, word by word
-  const auto add = [&](std::uint64_t word) { hash = (hash ^ word) * 0x100'0000'01b3; };
+  std::uint64_t hash = 0;
+  const auto add = [&](std::uint64_t word) { hash = mix(hash, word); };
   const auto add_all = [&](const auto& numbers) {
     add(numbers.size());
     for (const auto n : numbers) add(static_cast<std::uint64_t>(n));
@@ -91,12 +92,6 @@ void check(const Axis& axis, const Schedule& s, const std::vector<std::size_t>& 
 void agree(Axis& axis, const Schedule& s, const std::vector<std::size_t>& bytes,
            const Stages& stages, const std::function<std::uint64_t()>& lay_out,
            const std::function<void()>& allocate) {
-  /// What a rank says of itself.
-  struct Said {
-    std::uint64_t fingerprint = 0;  // 0: it refuses
-    MemoryNeed need;
-  };
-  constexpr std::size_t kWords = sizeof(Said) / sizeof(std::uint64_t);
   const std::string what = fmt::format("the pipeline schedule {}", s.name);
   const auto no_memory = [&](std::string_view why) {
     const int rank = axis.world_rank(axis.rank());
@@ -105,12 +100,13 @@ void agree(Axis& axis, const Schedule& s, const std::vector<std::size_t>& bytes,
               fmt::format("there is no memory for {} on rank {}: {}", what, rank, why), rank));
   };
   std::exception_ptr refusal;
-  Said own;
+  MemoryNeed need;
+  std::uint64_t own = 0;  // 0: it refuses
   try {
     check(axis, s, bytes, stages);
-    own.need = MemoryNeed::now(lay_out());
-    if (own.need.bytes <= own.need.available) allocate();
-    own.fingerprint = fingerprint(s, bytes);
+    need = MemoryNeed::now(lay_out());
+    if (need.bytes <= need.available) allocate();
+    own = fingerprint(s, bytes);
   } catch (const std::bad_alloc&) {
     refusal = no_memory("the program's memory is at an end");
   } catch (const Error& e) {
@@ -118,15 +114,18 @@ void agree(Axis& axis, const Schedule& s, const std::vector<std::size_t>& bytes,
   } catch (...) {
     refusal = std::current_exception();
   }
-  std::vector<Said> all(index(axis.size()));
-  axis.all_gather(&own, all.data(), kWords, DataType::uint64).wait();
+  constexpr std::size_t kWords = 4;  // that a rank says of itself
+  const std::uint64_t words[kWords] = {own, need.bytes, need.available, need.domain};
+  const std::vector<std::uint64_t> all = Agreement(axis).all(words);
   std::vector<MemoryNeed> needs;
-  for (const Said& said : all) needs.push_back(said.need);
+  for (std::size_t at = 0; at < all.size(); at += kWords) {
+    needs.push_back({all[at + 1], all[at + 2], all[at + 3]});
+  }
   check_memory(what + " (its buffers)", needs, [&](int r) { return axis.world_rank(r); });
   if (refusal) std::rethrow_exception(refusal);
   for (int r = 0; r < axis.size(); ++r) {
-    const std::uint64_t its = all[index(r)].fingerprint;
-    if (its == own.fingerprint) continue;
+    const std::uint64_t its = all[index(r) * kWords];
+    if (its == own) continue;
     const int other = axis.world_rank(r);
     throw Error(
         ErrorCode::mismatch,

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "parallel/axis.h"
-#include "parallel/buffer.h"
+#include "parallel/memory_pool.h"
 #include "parallel/pipeline/messages.h"
 #include "parallel/pipeline/schedule.h"
 
@@ -41,7 +41,7 @@ class Buffers {
 
   /// Bytes of all of them.
   std::uint64_t total() const { return total_; }
-  void allocate() { memory_ = Buffer(static_cast<std::size_t>(total_), use_); }
+  void allocate() { memory_ = pool_.zeros(static_cast<std::size_t>(total_)); }
 
   std::span<std::byte> of(const Message& m) {
     const End& end = ends_[static_cast<std::size_t>(m.link)];
@@ -76,7 +76,7 @@ class Buffers {
   int buffers_;
   std::vector<End> ends_;  // by link
   std::uint64_t total_ = 0;
-  MemoryUse use_;
+  MemoryPool pool_;
   Buffer memory_;
 };
 

@@ -41,12 +41,12 @@ class Story {
     std::string what;
   };
 
-  bool ended(Place p) const { return !t_.actions[index(p.rank)][index(p.action)].never(); }
-  Place first_stuck(int rank) const {
+  bool ended(ActionId p) const { return !t_.actions[index(p.rank)][index(p.action)].never(); }
+  ActionId first_stuck(int rank) const {
     const auto& spans = t_.actions[index(rank)];
     const auto at =
         std::find_if(spans.begin(), spans.end(), [](const Span& s) { return s.never(); });
-    return at == spans.end() ? Place{} : Place{rank, static_cast<int>(at - spans.begin())};
+    return at == spans.end() ? ActionId{} : ActionId{rank, static_cast<int>(at - spans.begin())};
   }
 
   Wait waits_for(int rank) const {
@@ -69,13 +69,13 @@ class Story {
     if (!ended(m.sender)) {
       return {m.sender.rank, fmt::format("{}, which {} sends", what, describe(s_, m.sender))};
     }
-    // It was sent, so that the wire stands still for want of room.
-    const auto wire = std::find_if(m_.wires.begin(), m_.wires.end(), [&](const Wire& w) {
+    // It was sent, so that what goes this way stands still for want of room.
+    const auto pair = std::find_if(m_.pairs.begin(), m_.pairs.end(), [&](const RankPair& w) {
       return w.from == m.sender.rank && w.to == m.receiver.rank;
     });
-    const int first = *std::find_if(wire->messages.begin(), wire->messages.end(),
+    const int first = *std::find_if(pair->messages.begin(), pair->messages.end(),
                                     [&](int k) { return t_.messages[index(k)].never(); });
-    const Place holder = m_[m_.before(m_[first], s_.buffers)].receiver;
+    const ActionId holder = m_[m_.before(m_[first], s_.buffers)].receiver;
     return {holder.rank,
             fmt::format("{}, {}has no room there until {} has ended", what,
                         first == i ? "which " : "behind " + describe(s_, m_, first) + ", which ",

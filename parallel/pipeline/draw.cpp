@@ -233,12 +233,12 @@ class Picture {
     const auto at =
         std::find_if(spans.begin(), spans.end(), [](const Span& s) { return s.never(); });
     if (at == spans.end()) return;
-    const Place place{rank, static_cast<int>(at - spans.begin())};
+    const ActionId stuck{rank, static_cast<int>(at - spans.begin())};
     put("<g><title>{} never starts</title><rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"46\" "
         "height=\"{:.1f}\" fill=\"#ffffff\" stroke=\"#c00030\" stroke-dasharray=\"3 2\"/>"
         "<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\" fill=\"#c00030\">{}</text></g>\n",
-        describe(s_, place), x(time) + 2, y(rank) + 1, kRow - 2, x(time) + 25, y(rank) + 19,
-        to_string(s_.actions[index(rank)][index(place.action)]));
+        describe(s_, stuck), x(time) + 2, y(rank) + 1, kRow - 2, x(time) + 25, y(rank) + 19,
+        to_string(s_.actions[index(rank)][index(stuck.action)]));
   }
 
   void draw_legend() {

@@ -29,7 +29,7 @@ class Executor::Impl {
         stages_(std::move(stages)),
         messages_(messages_of(s_)),
         buffers_(s_, messages_, rank_, bytes) {
-    for (const Wire& wire : messages_.wires) {
+    for (const RankPair& wire : messages_.pairs) {
       if (wire.to == rank_) incoming_.push_back({wire, 0});
     }
   }
@@ -75,7 +75,7 @@ class Executor::Impl {
 
  private:
   struct Incoming {
-    const Wire& wire;
+    const RankPair& wire;
     std::size_t next;  // the first message whose receive is not started
   };
 

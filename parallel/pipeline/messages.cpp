@@ -34,7 +34,7 @@ Messages messages_of(const Schedule& s) {
   const int boundaries = s.stages() - 1;
   for (int b = 0; b < boundaries; ++b) m.links.push_back({b, b + 1, {}});
   for (int b = 0; b < boundaries; ++b) m.links.push_back({b + 1, b, {}});
-  std::map<std::pair<int, int>, std::vector<int>> wires;
+  std::map<std::pair<int, int>, std::vector<int>> pairs;
   m.taken.resize(s.actions.size());
   m.given.resize(s.actions.size());
 
@@ -51,7 +51,7 @@ Messages messages_of(const Schedule& s) {
       l.messages.push_back(i);
       m.given[index(r)][index(a)] = i;
       const int to = s.rank_of(l.to);
-      if (to != r) wires[{r, to}].push_back(i);
+      if (to != r) pairs[{r, to}].push_back(i);
     }
   }
   std::vector<std::size_t> next(m.links.size());
@@ -65,8 +65,8 @@ Messages messages_of(const Schedule& s) {
       m.taken[index(r)][index(a)] = i;
     }
   }
-  for (auto& [ranks, messages] : wires) {
-    m.wires.push_back({ranks.first, ranks.second, std::move(messages)});
+  for (auto& [ranks, messages] : pairs) {
+    m.pairs.push_back({ranks.first, ranks.second, std::move(messages)});
   }
   return m;
 }

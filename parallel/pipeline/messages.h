@@ -1,4 +1,4 @@
-// The messages that follow from a schedule's actions, and on which links and wires they go. The
+// The messages that follow from a schedule's actions, on which links, and between which ranks. The
 // verifier, the simulator and the executor all read them here, so what runs is what was proved.
 #pragma once
 
@@ -11,9 +11,9 @@ namespace tutti::parallel::pipeline {
 
 struct Message {
   int link = 0;
-  int number = 0;  // on its link: it uses buffer number % buffers
-  Place sender;    // the action that fills it
-  Place receiver;  // the action that reads it
+  int number = 0;     // on its link: it uses buffer number % buffers
+  ActionId sender;    // the action that fills it
+  ActionId receiver;  // the action that reads it
   bool local() const { return sender.rank == receiver.rank; }
 };
 
@@ -28,7 +28,7 @@ struct Link {
 };
 
 /// All that goes from a rank to another, in the order in which it is sent.
-struct Wire {
+struct RankPair {
   int from = 0, to = 0;       // ranks
   std::vector<int> messages;  // their indices, in order
 };
@@ -38,7 +38,7 @@ struct Messages {
 
   std::vector<Message> all;
   std::vector<Link> links;
-  std::vector<Wire> wires;              // those that carry anything
+  std::vector<RankPair> pairs;          // those that carry anything
   std::vector<std::vector<int>> taken;  // by rank and action: the message it reads, or kNone
   std::vector<std::vector<int>> given;  // by rank and action: the message it fills, or kNone
 

@@ -32,7 +32,7 @@ std::string to_string(const Action& a) {
   return fmt::format("{}{}{}", a.stage, letter(a.work), a.micro_batch);
 }
 
-std::string describe(const Schedule& schedule, Place place) {
+std::string describe(const Schedule& schedule, ActionId place) {
   const Action& a =
       schedule
           .actions[static_cast<std::size_t>(place.rank)][static_cast<std::size_t>(place.action)];

@@ -62,12 +62,12 @@ struct Schedule {
   friend bool operator==(const Schedule&, const Schedule&) = default;
 };
 
-/// Where an action stands.
-struct Place {
+/// An action by where it stands.
+struct ActionId {
   int rank = -1;
   int action = -1;
   bool is_none() const { return rank < 0; }
-  friend bool operator==(const Place&, const Place&) = default;
+  friend bool operator==(const ActionId&, const ActionId&) = default;
 };
 
 /// 'F', 'B', 'I' or 'W'.
@@ -75,7 +75,7 @@ char letter(Work work);
 /// "2F5".
 std::string to_string(const Action& action);
 /// "rank 1, action 3 (2F5: forward of stage 2, micro-batch 5)".
-std::string describe(const Schedule& schedule, Place place);
+std::string describe(const Schedule& schedule, ActionId action);
 
 inline bool takes_gradient(Work w) { return w == Work::backward || w == Work::backward_inputs; }
 inline bool ends_backward(Work w) { return w == Work::backward || w == Work::backward_weights; }

@@ -5,102 +5,100 @@
 namespace tutti::parallel::pipeline {
 namespace {
 
-class Run {
+/// Ranks are workers whose steps are actions, and so are the ways between two ranks, whose steps
+/// are messages. Between an action and a message that it fills is a queue with a slot for each
+/// buffer, and so is between a message and the action that reads it; where an action reads what one
+/// of the same rank has filled, there is one queue for both.
+class PipelineScenario {
  public:
-  Run(const Schedule& schedule, const Messages& messages, const Costs& costs)
-      : s_(schedule), m_(messages), costs_(costs), next_action_(schedule.actions.size()) {
-    line_.messages.resize(m_.all.size());
-    for (const auto& actions : s_.actions) line_.actions.emplace_back(actions.size());
-    wires_of_.resize(s_.actions.size());
-    for (std::size_t w = 0; w < m_.wires.size(); ++w) {
-      wires_of_[index(m_.wires[w].from)].push_back(w);
-      wires_of_[index(m_.wires[w].to)].push_back(w);
+  PipelineScenario(const Schedule& schedule, const Messages& messages, const Costs& costs)
+      : schedule_(schedule), m_(messages), links_(static_cast<int>(m_.links.size())) {
+    for (const Work w :
+         {Work::forward, Work::backward, Work::backward_inputs, Work::backward_weights}) {
+      s_.costs.push_back({costs.of(w)});  // by Work
     }
-    next_message_.resize(m_.wires.size());
+    s_.costs.push_back({costs.link});
+    s_.slots = static_cast<std::uint32_t>(schedule.buffers);
+    s_.routes.emplace_back();
+    s_.queues.resize(2 * m_.links.size());  // a link's at its sender, then all at their receivers
+    for (int r = 0; r < schedule.ranks(); ++r) add_rank(r);
+    for (const RankPair& pair : m_.pairs) add_pair(pair);
   }
 
-  Timeline run() {
-    // A rank is looked at again when a wire from or to it has moved.
-    std::vector<std::size_t> ranks;
-    for (std::size_t r = s_.actions.size(); r > 0; --r) ranks.push_back(r - 1);
-    while (!ranks.empty()) {
-      const std::size_t r = ranks.back();
-      ranks.pop_back();
-      while (advance_rank(r)) {
-      }
-      for (const std::size_t w : wires_of_[r]) {
-        if (!advance_wire(w)) continue;
-        ranks.push_back(index(m_.wires[w].from));
-        ranks.push_back(index(m_.wires[w].to));
+  Timeline run() const {
+    const Trace trace = simulate(s_, true);
+    Timeline line;
+    std::size_t step = 0;
+    for (const auto& actions : schedule_.actions) {
+      auto& spans = line.actions.emplace_back();
+      for (std::size_t a = 0; a < actions.size(); ++a) spans.push_back(trace.steps[step++]);
+      for (const Span& s : spans) {
+        line.end = std::max(line.end, s.end);
+        line.never_start += s.never() ? 1 : 0;
       }
     }
-    for (std::size_t r = 0; r < s_.actions.size(); ++r) {
-      line_.never_start += static_cast<int>(s_.actions[r].size() - next_action_[r]);
+    line.messages.resize(m_.all.size());
+    for (const RankPair& pair : m_.pairs) {
+      for (const int i : pair.messages) line.messages[index(i)] = trace.steps[step++];
     }
-    return std::move(line_);
+    for (std::size_t i = 0; i < m_.all.size(); ++i) {
+      if (!m_.all[i].local()) continue;
+      const ActionId sender = m_.all[i].sender;
+      const double end = line.actions[index(sender.rank)][index(sender.action)].end;
+      line.messages[i] = {end, end};
+    }
+    return line;
   }
 
  private:
-  /// When message `i`'s buffer at the receiver is free again.
-  double freed(int i) const {
-    const Place reader = m_[i].receiver;
-    return line_.actions[index(reader.rank)][index(reader.action)].end;
-  }
+  static constexpr std::uint32_t kLinkCost = 4;
 
-  bool advance_rank(std::size_t r) {
-    const std::size_t a = next_action_[r];
-    if (a == s_.actions[r].size()) return false;
-    double start = a == 0 ? 0 : line_.actions[r][a - 1].end;
-    const auto after = [&](double time) {
-      start = std::max(start, time);
-      return time >= 0;
-    };
-    const int taken = m_.taken[r][a];
-    if (taken != Messages::kNone && !after(line_.messages[index(taken)].end)) return false;
-    const int given = m_.given[r][a];
+  int at_sender(const Message& m) const { return m.link; }
+  int at_receiver(const Message& m) const { return m.local() ? m.link : links_ + m.link; }
+
+  void begin_worker() {
+    s_.workers.push_back({static_cast<std::uint32_t>(s_.lanes.size()), 1});
+    const auto step = static_cast<std::uint32_t>(s_.steps.size());
+    s_.lanes.push_back({step, step});
+  }
+  void add_step(std::uint32_t cost, int taken, int given) {
+    Scenario::Step step;
+    step.first = static_cast<std::uint32_t>(s_.ends.size());
+    step.cost = cost;
+    const int worker = static_cast<int>(s_.workers.size()) - 1;
+    if (taken != Messages::kNone) {
+      s_.queues[index(taken)].receiver = worker;
+      s_.ends.push_back({taken});
+      step.sources = 1;
+    }
     if (given != Messages::kNone) {
-      const int before = m_.before(m_[given], s_.buffers);
-      if (before != Messages::kNone &&
-          !after(m_[given].local() ? freed(before) : line_.messages[index(before)].end)) {
-        return false;
-      }
+      s_.queues[index(given)].sender = worker;
+      s_.ends.push_back({given});
+      step.sends = 1;
     }
-    Span& span = line_.actions[r][a];
-    span = {start, start + costs_.of(s_.actions[r][a].work)};
-    line_.end = std::max(line_.end, span.end);
-    if (given != Messages::kNone && m_[given].local()) {
-      line_.messages[index(given)] = {span.end, span.end};
-    }
-    ++next_action_[r];
-    return true;
+    s_.steps.push_back(step);
+    ++s_.lanes.back().end;
   }
 
-  /// Returns whether anything has moved.
-  bool advance_wire(std::size_t w) {
-    const Wire& wire = m_.wires[w];
-    const std::size_t first = next_message_[w];
-    for (std::size_t& k = next_message_[w]; k < wire.messages.size(); ++k) {
-      const int i = wire.messages[k];
-      const Place sender = m_[i].sender;
-      double start = line_.actions[index(sender.rank)][index(sender.action)].end;
-      if (start < 0) break;
-      if (k > 0) start = std::max(start, line_.messages[index(wire.messages[k - 1])].end);
-      if (const int before = m_.before(m_[i], s_.buffers); before != Messages::kNone) {
-        if (freed(before) < 0) break;
-        start = std::max(start, freed(before));
-      }
-      line_.messages[index(i)] = {start, start + costs_.link};
+  void add_rank(int r) {
+    begin_worker();
+    const auto& actions = schedule_.actions[index(r)];
+    for (std::size_t a = 0; a < actions.size(); ++a) {
+      const int taken = m_.taken[index(r)][a], given = m_.given[index(r)][a];
+      add_step(static_cast<std::uint32_t>(actions[a].work),
+               taken == Messages::kNone ? taken : at_receiver(m_[taken]),
+               given == Messages::kNone ? given : at_sender(m_[given]));
     }
-    return next_message_[w] != first;
+  }
+  void add_pair(const RankPair& pair) {
+    begin_worker();
+    for (const int i : pair.messages) add_step(kLinkCost, at_sender(m_[i]), at_receiver(m_[i]));
   }
 
-  const Schedule& s_;
+  const Schedule& schedule_;
   const Messages& m_;
-  const Costs& costs_;
-  Timeline line_;
-  std::vector<std::size_t> next_action_;            // by rank
-  std::vector<std::size_t> next_message_;           // by wire
-  std::vector<std::vector<std::size_t>> wires_of_;  // by rank
+  const int links_;
+  Scenario s_;
 };
 
 }  // namespace
@@ -117,7 +115,7 @@ std::vector<Span> waits_of(const Timeline& timeline, int rank) {
 }
 
 Timeline timeline_of(const Schedule& schedule, const Messages& messages, const Costs& costs) {
-  return Run(schedule, messages, costs).run();
+  return PipelineScenario(schedule, messages, costs).run();
 }
 
 }  // namespace tutti::parallel::pipeline

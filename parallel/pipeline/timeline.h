@@ -5,17 +5,14 @@
 
 #include <vector>
 
+#include "collectives/model/simulate.h"
 #include "parallel/pipeline/costs.h"
 #include "parallel/pipeline/messages.h"
 #include "parallel/pipeline/schedule.h"
 
 namespace tutti::parallel::pipeline {
 
-struct Span {
-  double start = kNever, end = kNever;
-  static constexpr double kNever = -1;
-  bool never() const { return end < 0; }
-};
+using Span = Trace::Span;
 
 struct Timeline {
   std::vector<std::vector<Span>> actions;  // by rank, action

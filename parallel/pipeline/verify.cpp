@@ -22,7 +22,7 @@ template <typename... Args>
 }
 
 /// Where the work on one stage and micro-batch stands, by Work.
-using Places = std::array<Place, 4>;
+using WorkIds = std::array<ActionId, 4>;
 
 class Verifier {
  public:
@@ -38,7 +38,7 @@ class Verifier {
     const Messages messages = messages_of(s_);
     const Timeline timeline = timeline_of(s_, messages, {});
     if (timeline.never_start > 0) refute("{}", story_of_deadlock(s_, messages, timeline));
-    for (const Wire& wire : messages.wires) verdict.messages += wire.messages.size();
+    for (const RankPair& pair : messages.pairs) verdict.messages += pair.messages.size();
     for (int r = 0; r < s_.ranks(); ++r) verdict.live.push_back(most_live(r));
     verdict.proved = true;
   }
@@ -74,18 +74,18 @@ class Verifier {
     }
   }
 
-  Places& places(const Action& a) {
-    return places_[index(a.stage) * index(s_.micro_batches) + index(a.micro_batch)];
+  WorkIds& ids(const Action& a) {
+    return ids_[index(a.stage) * index(s_.micro_batches) + index(a.micro_batch)];
   }
 
   /// In range, on the right rank, none twice.
   void find_actions() {
-    places_.resize(index(s_.stages()) * index(s_.micro_batches));
+    ids_.resize(index(s_.stages()) * index(s_.micro_batches));
     for (int r = 0; r < s_.ranks(); ++r) {
       const auto& actions = s_.actions[index(r)];
       for (int i = 0; i < static_cast<int>(actions.size()); ++i) {
         const Action& a = actions[index(i)];
-        const Place here{r, i};
+        const ActionId here{r, i};
         if (static_cast<int>(a.work) > 3) refute("rank {}, action {} is no action", r, i);
         if (a.stage < 0 || a.stage >= s_.stages()) {
           refute("{}: there are stages 0 to {}", describe(s_, here), s_.stages() - 1);
@@ -96,11 +96,11 @@ class Verifier {
         if (s_.rank_of(a.stage) != r) {
           refute("{}: stage {} is on rank {}", describe(s_, here), a.stage, s_.rank_of(a.stage));
         }
-        Place& place = places(a)[static_cast<std::size_t>(a.work)];
-        if (!place.is_none()) {
-          refute("{} stands twice; the first time as action {}", describe(s_, here), place.action);
+        ActionId& id = ids(a)[static_cast<std::size_t>(a.work)];
+        if (!id.is_none()) {
+          refute("{} stands twice; the first time as action {}", describe(s_, here), id.action);
         }
-        place = here;
+        id = here;
       }
     }
   }
@@ -109,7 +109,7 @@ class Verifier {
   void check_complete() {
     for (int stage = 0; stage < s_.stages(); ++stage) {
       for (int m = 0; m < s_.micro_batches; ++m) {
-        const auto [f, b, i, w] = places({Work::forward, stage, m});
+        const auto [f, b, i, w] = ids({Work::forward, stage, m});
         const auto name = [&](Work work) { return to_string({work, stage, m}); };
         const int rank = s_.rank_of(stage);
         const auto missing = [&](const std::string& what, std::string_view why) {
@@ -130,7 +130,7 @@ class Verifier {
         if (b.is_none() && w.is_none()) {
           missing(name(Work::backward_weights), "the backward of weights");
         }
-        const Place inputs = b.is_none() ? i : b;
+        const ActionId inputs = b.is_none() ? i : b;
         if (inputs.action < f.action) {
           refute("{} stands before its forward, action {}", describe(s_, inputs), f.action);
         }
@@ -143,7 +143,7 @@ class Verifier {
 
   /// Stages that pass on to each other have the micro-batches in the same order.
   void check_links() {
-    std::vector<std::vector<Place>> forwards(index(s_.stages())), backwards(index(s_.stages()));
+    std::vector<std::vector<ActionId>> forwards(index(s_.stages())), backwards(index(s_.stages()));
     for (int r = 0; r < s_.ranks(); ++r) {
       for (int i = 0; i < static_cast<int>(s_.actions[index(r)].size()); ++i) {
         const Action& a = s_.actions[index(r)][index(i)];
@@ -156,8 +156,8 @@ class Verifier {
       check_link("gradient", backwards[index(stage) + 1], backwards[index(stage)]);
     }
   }
-  void check_link(std::string_view what, const std::vector<Place>& from,
-                  const std::vector<Place>& to) const {
+  void check_link(std::string_view what, const std::vector<ActionId>& from,
+                  const std::vector<ActionId>& to) const {
     for (std::size_t k = 0; k < from.size(); ++k) {
       const int sent = action(from[k]).micro_batch, expected = action(to[k]).micro_batch;
       if (sent == expected) continue;
@@ -165,7 +165,7 @@ class Verifier {
              describe(s_, to[k]), what, k, sent, describe(s_, from[k]));
     }
   }
-  const Action& action(Place p) const { return s_.actions[index(p.rank)][index(p.action)]; }
+  const Action& action(ActionId p) const { return s_.actions[index(p.rank)][index(p.action)]; }
 
   int most_live(int rank) const {
     int live = 0, most = 0;
@@ -182,7 +182,7 @@ class Verifier {
   }
 
   const Schedule& s_;
-  std::vector<Places> places_;
+  std::vector<WorkIds> ids_;
 };
 
 }  // namespace

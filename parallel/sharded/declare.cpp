@@ -61,8 +61,8 @@ std::vector<std::string> describe(const std::vector<Unit>& units, const Policy& 
 
 }  // namespace
 
-void agree_on_declarations(RollCall& roll_call, const std::vector<Unit>& units,
-                           const Policy& policy, const ShardedAxes& axes) {
+void agree_on_declarations(Agreement ranks, const std::vector<Unit>& units, const Policy& policy,
+                           const ShardedAxes& axes) {
   // A rank whose own declaration cannot be does not leave the others waiting.
   std::vector<std::string> texts = describe(units, policy);
   std::string problem;
@@ -72,7 +72,7 @@ void agree_on_declarations(RollCall& roll_call, const std::vector<Unit>& units,
     problem = e.what();
   }
   texts.push_back(problem.empty() ? "the end of the declaration" : problem);
-  agree(roll_call, "the declared model", texts);
+  agree(ranks, "the declared model", texts);
   if (!problem.empty()) throw Error(ErrorCode::invalid_argument, problem);
 }
 

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "../roll_call.h"
+#include "../agreement.h"
 #include "policy.h"
 #include "state.h"
 #include "unit.h"
@@ -12,7 +12,7 @@ namespace tutti::parallel {
 
 /// Throws the same on all ranks: mismatch, with what differs and on which rank; or, where all have
 /// declared the same, but it cannot be, invalid_argument.
-void agree_on_declarations(RollCall& roll_call, const std::vector<Unit>& units,
-                           const Policy& policy, const ShardedAxes& axes);
+void agree_on_declarations(Agreement ranks, const std::vector<Unit>& units, const Policy& policy,
+                           const ShardedAxes& axes);
 
 }  // namespace tutti::parallel

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "parallel/roll_call.h"
+#include "parallel/agreement.h"
 
 namespace tutti::parallel {
 

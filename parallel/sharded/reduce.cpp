@@ -70,7 +70,7 @@ void GradientReduction::start(UnitState& u) {
           .scattered = false};
   job.data = state_.policy.stage == Stage::optimizer ? state_.full_gradients(u) : job.buffer.data();
   if (types.reduce != types.gradient) {
-    PoolBuffer converted = state_.memory.allocate(u.layout.full() * size_of(types.reduce));
+    Buffer converted = state_.memory.allocate(u.layout.full() * size_of(types.reduce));
     kernels::convert(types.gradient, job.data, types.reduce, converted.data(), u.layout.full());
     job.buffer = std::move(converted);
     job.data = job.buffer.data();

@@ -37,9 +37,9 @@ class GradientReduction {
  private:
   struct Job {
     UnitState* unit;
-    PoolBuffer buffer;  // none where the gradients stay where they are
-    std::byte* data;    // all of the unit's, of the reduce type
-    bool straight;      // to the shards
+    Buffer buffer;    // none where the gradients stay where they are
+    std::byte* data;  // all of the unit's, of the reduce type
+    bool straight;    // to the shards
     std::vector<Pending> pending;
     bool scattered = false;
   };

@@ -106,7 +106,7 @@ void ShardedDataParallel::agree_on_progress() {
                                   u.unit.parameters[p].name, u.unit.name));
     }
   }
-  agree(roll_call_, "where training goes on", lines);
+  agree(agreement_, "where training goes on", lines);
 }
 
 void ShardedDataParallel::gather(std::size_t unit, Kept what, void* to) {

@@ -20,8 +20,8 @@ const ShardedAxes& checked(const ShardedAxes& axes) {
 }
 
 std::vector<Unit> agreed(std::vector<Unit> units, const Policy& policy, const ShardedAxes& axes,
-                         RollCall& roll_call) {
-  agree_on_declarations(roll_call, units, policy, axes);
+                         Agreement ranks) {
+  agree_on_declarations(ranks, units, policy, axes);
   return units;
 }
 
@@ -43,8 +43,8 @@ constexpr std::size_t kLongHistory = 4096;
 
 ShardedDataParallel::ShardedDataParallel(std::vector<Unit> units, const Policy& policy,
                                          const ShardedAxes& axes)
-    : roll_call_(*checked(axes).shard, axes.replicate),
-      state_(agreed(std::move(units), policy, axes, roll_call_), policy, axes),
+    : agreement_(*checked(axes).shard, axes.replicate),
+      state_(agreed(std::move(units), policy, axes, agreement_), policy, axes),
       gathering_(state_),
       reduction_(state_) {}
 
@@ -166,7 +166,7 @@ void* ShardedDataParallel::gradient(ParameterId id) const {
 void ShardedDataParallel::happens(Event event) {
   const bool finishes = event.kind == Event::Kind::finish;
   if (finishes || !order_.is_known(event) || order_.history().size() >= kLongHistory) {
-    const auto agree = [&] { return roll_call_.same(mix(order_.hash(), event.code() + 1)); };
+    const auto agree = [&] { return agreement_.same(mix(order_.hash(), event.code() + 1)); };
     bool agreed = true;
     if (finishes) {
       try {
@@ -191,9 +191,9 @@ void ShardedDataParallel::report_disagreement(Event event) {
   order_.record(event);
   // The events of all ranks, from the last finish on; 0: there are no more.
   const std::vector<Event>& mine = order_.history();
-  std::vector<std::uint64_t> codes(roll_call_.largest(mine.size()));
+  std::vector<std::uint64_t> codes(agreement_.largest(mine.size()));
   for (std::size_t i = 0; i < mine.size(); ++i) codes[i] = mine[i].code() + 1;
-  const std::vector<std::uint64_t> all = roll_call_.all(codes);
+  const std::vector<std::uint64_t> all = agreement_.all(codes);
   const auto describe = [&](std::uint64_t code) -> std::string {
     if (code == 0) return "nothing more";
     const Event e = Event::of(code - 1);
@@ -212,9 +212,9 @@ void ShardedDataParallel::report_disagreement(Event event) {
           : Error(ErrorCode::mismatch,
                   fmt::format("ranks do not go through the units in the same order: {} came to {}, "
                               "{} to {} (event {} since the last finish_backward())",
-                              roll_call_.name(first.rank), came_to(first.rank),
-                              roll_call_.name(first.other), came_to(first.other), first.entry + 1),
-                  roll_call_.world_rank(first.rank));
+                              agreement_.name(first.rank), came_to(first.rank),
+                              agreement_.name(first.other), came_to(first.other), first.entry + 1),
+                  agreement_.world_rank(first.rank));
   throw *disagreement_;
 }
 
@@ -223,8 +223,8 @@ ShardedStatistics ShardedDataParallel::statistics() const {
           .gathered = state_.gathered,
           .full = state_.full,
           .shard = state_.shard,
-          .window = state_.memory.use(Place::window),
-          .host = state_.memory.use(Place::host),
+          .window = state_.memory.use(MemoryKind::window),
+          .host = state_.memory.use(MemoryKind::host),
           .total = state_.memory.total(),
           .most_unsharded = gathering_.most_at_once(),
           .gather_wait = gathering_.waited(),

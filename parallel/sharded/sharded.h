@@ -30,9 +30,9 @@
 #include <span>
 #include <vector>
 
+#include "../agreement.h"
 #include "../axis.h"
 #include "../optimizer/optimizer.h"
-#include "../roll_call.h"
 #include "gather.h"
 #include "order.h"
 #include "policy.h"
@@ -47,7 +47,7 @@ namespace tutti::parallel {
 struct ShardedStatistics {
   // Elements: declared; gathered, with what makes blocks equal; in memory, with what aligns them.
   std::size_t parameters = 0, gathered = 0, full = 0, shard = 0;
-  PoolUse window, host, total;
+  MemoryUse window, host, total;
   std::size_t most_unsharded = 0;                           // units at once, in stage 3
   std::chrono::nanoseconds gather_wait{0}, reduce_wait{0};  // communication that was exposed
 };
@@ -154,7 +154,7 @@ class ShardedDataParallel {
   void take(const Shard& mine, void* to, const void* values) const;
   void agree_on_progress();
 
-  RollCall roll_call_;
+  Agreement agreement_;
   State state_;
   Order order_;
   Gathering gathering_;

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
+#include "parallel/agreement.h"
 #include "parallel/memory_need.h"
-#include "parallel/roll_call.h"
 
 namespace tutti::parallel {
 
@@ -21,10 +21,10 @@ State::State(std::vector<Unit> declared, const Policy& p, const ShardedAxes& a)
     parameters += u.layout.parameters();
   }
   const Precision& types = policy.precision;
-  RollCall all(*axes.shard, axes.replicate);
-  agree_on_memory(all, "sharded data parallel (parameters and gradients)", bytes_at_first());
+  agree_on_memory({*axes.shard, axes.replicate}, "sharded data parallel (parameters and gradients)",
+                  bytes_at_first());
   parameters_ = memory.zeros((sharded_parameters() ? shard : full) * size_of(types.compute));
-  if (has_master()) master_ = memory.zeros(shard * size_of(types.master), state_place());
+  if (has_master()) master_ = memory.zeros(shard * size_of(types.master), state_kind());
   if (policy.stage == Stage::optimizer) gradients_ = memory.zeros(full * size_of(types.gradient));
   if (!reduces_in_place()) gradient_shards_ = memory.zeros(shard * size_of(types.reduce));
 }
@@ -87,7 +87,7 @@ std::byte* State::optimizer_state(std::size_t i, const UnitState& u,
 void State::make_optimizer_state(std::size_t states) {
   for (; optimizer_states_ < states; ++optimizer_states_) {
     optimizer_state_[optimizer_states_] =
-        memory.zeros(shard * size_of(policy.precision.master), state_place());
+        memory.zeros(shard * size_of(policy.precision.master), state_kind());
   }
 }
 

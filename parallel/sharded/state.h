@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "../axis.h"
+#include "../memory_pool.h"
 #include "layout.h"
-#include "memory.h"
 #include "policy.h"
 
 namespace tutti::parallel {
@@ -42,19 +42,19 @@ struct UnitState {
   Use use = Use::none;
 
   // Parameters.
-  PoolBuffer full;               // stage 3, while they are gathered
-  PoolBuffer part;               // of Reshard::to_group
+  Buffer full;                   // stage 3, while they are gathered
+  Buffer part;                   // of Reshard::to_group
   std::vector<Pending> gathers;  // those that nobody has waited for
   bool gathered = false;         // or being gathered
   bool kept = false;             // from the forward for the backward
 
   // Gradients.
-  PoolBuffer gradient;    // stages 2 and 3: all of them, while they are made
+  Buffer gradient;        // stages 2 and 3: all of them, while they are made
   bool unread = false;    // there are some that no reduction has been started of
   bool reducing = false;  // a reduction was started since the last step
   bool reduced = false;   // one has ended
   // Stage 1: a shard, of what reductions before the last backward have brought; none: no elements.
-  PoolBuffer earlier;
+  Buffer earlier;
 
   std::vector<std::uint64_t> steps;  // by parameter: updates that the optimizer has made of it
 };
@@ -64,7 +64,7 @@ struct State {
 
   const Policy policy;
   const ShardedAxes axes;
-  Memory memory;  // before all buffers
+  MemoryPool memory{MemoryPool::Reuse::yes};  // before all buffers
   std::vector<UnitState> units;
   std::size_t parameters = 0, gathered = 0, full = 0, shard = 0;  // elements
 
@@ -92,13 +92,15 @@ struct State {
 
  private:
   std::uint64_t bytes_at_first() const;
-  Place state_place() const { return policy.offload_state ? Place::host : Place::window; }
+  MemoryKind state_kind() const {
+    return policy.offload_state ? MemoryKind::host : MemoryKind::window;
+  }
 
-  PoolBuffer parameters_;       // stage 3: shards; else all; of the compute type
-  PoolBuffer master_;           // where that is another type
-  PoolBuffer gradients_;        // stage 1: all of them
-  PoolBuffer gradient_shards_;  // unless they are among those
-  std::array<PoolBuffer, 2> optimizer_state_;
+  Buffer parameters_;       // stage 3: shards; else all; of the compute type
+  Buffer master_;           // where that is another type
+  Buffer gradients_;        // stage 1: all of them
+  Buffer gradient_shards_;  // unless they are among those
+  std::array<Buffer, 2> optimizer_state_;
   std::size_t optimizer_states_ = 0;
 };
 

@@ -50,7 +50,7 @@ void ShardedDataParallel::check_gradients(UnitState& u) {
   for (std::size_t p = 0; not_finite_ == 0 && p < u.unit.parameters.size(); ++p) {
     const std::byte* data = state_.full_gradients(u) + u.layout.offset(p) * size_of(type);
     if (all_finite(data, type, u.unit.parameters[p].count)) continue;
-    const auto rank = static_cast<std::uint64_t>(roll_call_.rank());
+    const auto rank = static_cast<std::uint64_t>(agreement_.rank());
     const auto unit = static_cast<std::uint64_t>(&u - state_.units.data());
     not_finite_ = ((rank + 1) << kUnitBits | unit) << kParameterBits | p;
   }
@@ -63,7 +63,7 @@ void ShardedDataParallel::finish_backward() {
   happens({Event::Kind::finish, 0});
   finished_ = true;
   if (!state_.policy.check_finite) return;
-  const std::uint64_t found = roll_call_.largest(not_finite_);
+  const std::uint64_t found = agreement_.largest(not_finite_);
   not_finite_ = 0;
   if (found == 0) return;
   const std::uint64_t unit = low(found >> kParameterBits, kUnitBits);
@@ -73,8 +73,8 @@ void ShardedDataParallel::finish_backward() {
               fmt::format("the gradient of parameter '{}' of unit '{}' is not finite on {}; "
                           "discard_gradients() leaves the step out",
                           named.parameters[low(found, kParameterBits)].name, named.name,
-                          roll_call_.name(rank)),
-              roll_call_.world_rank(rank));
+                          agreement_.name(rank)),
+              agreement_.world_rank(rank));
 }
 
 double ShardedDataParallel::gradient_norm(std::span<Axis* const> also) {

@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <cstring>
 #include <utility>
 
 #include "parallel/agreement.h"
@@ -103,21 +102,8 @@ void ColumnParallelLinear::backward(const void* dy, const void* x, std::size_t r
     reduce_rows(axis_, inputs, dx, reductions, make);
   }
   gathers.wait();
-  if (gradients.weight != nullptr) {
-    multiply_({.type = type,
-               .rows = local_out_,
-               .columns = shape_.in,
-               .inner = rows,
-               .a = dy,
-               .transpose_a = true,
-               .b = whole,
-               .c = gradients.weight,
-               .adds = gradients.adds});
-  }
-  if (gradients.bias != nullptr) {
-    if (!gradients.adds) std::memset(gradients.bias, 0, local_out_ * element);
-    add_rows(outputs, rows, dy, gradients.bias);
-  }
+  weight_gradient(multiply_, type, local_out_, shape_.in, rows, dy, whole, gradients);
+  bias_gradient(outputs, rows, dy, gradients);
   reductions.wait();
 }
 

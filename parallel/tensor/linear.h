@@ -27,7 +27,7 @@
 #include <string>
 
 #include "../axis.h"
-#include "../buffer.h"
+#include "../memory_pool.h"
 #include "multiply.h"
 #include "pairs.h"
 
@@ -83,7 +83,7 @@ class ColumnParallelLinear {
   void backward(const void* dy, const void* x, std::size_t rows, LinearConstants parameters,
                 void* dx, LinearGradients gradients, const void* gathered = nullptr);
 
-  const MemoryUse& memory() const { return memory_; }
+  MemoryUse memory() const { return memory_.total(); }
 
  private:
   Axis& axis_;
@@ -93,7 +93,7 @@ class ColumnParallelLinear {
   const std::string what_;
   std::size_t local_out_ = 0;
   Mapper mapper_;
-  MemoryUse memory_;
+  MemoryPool memory_;
   Buffer gathered_, slice_, pieces_;
 };
 
@@ -121,7 +121,7 @@ class RowParallelLinear {
   void backward(const void* dy, const void* x, std::size_t rows, LinearConstants parameters,
                 void* dx, LinearGradients gradients);
 
-  const MemoryUse& memory() const { return memory_; }
+  MemoryUse memory() const { return memory_.total(); }
 
  private:
   Axis& axis_;
@@ -131,7 +131,7 @@ class RowParallelLinear {
   const std::string what_;
   std::size_t local_in_ = 0;
   Mapper mapper_;
-  MemoryUse memory_;
+  MemoryPool memory_;
   Buffer gathered_, slice_, local_dx_, pieces_;
 };
 

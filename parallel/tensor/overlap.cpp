@@ -41,6 +41,20 @@ void add_rows_of(const Rows& rows, std::size_t count, const void* matrix, T* sum
   }
 }
 
+/// Adds the sum of the rows to `sum`, one after the other; of narrow types in float32.
+void add_rows(const Rows& rows, std::size_t count, const void* matrix, void* sum) {
+  if (rows.type == DataType::float64) {
+    return add_rows_of(rows, count, matrix, static_cast<double*>(sum));
+  }
+  if (rows.type == DataType::float32) {
+    return add_rows_of(rows, count, matrix, static_cast<float*>(sum));
+  }
+  std::vector<float> wide(rows.width);
+  convert(sum, rows.type, wide.data(), DataType::float32, rows.width);
+  add_rows_of(rows, count, matrix, wide.data());
+  convert(wide.data(), DataType::float32, sum, rows.type, rows.width);
+}
+
 }  // namespace
 
 InFlight::~InFlight() {
@@ -144,10 +158,10 @@ void reduce_scatter_rows(Axis& axis, const Rows& rows, void* out, std::byte* buf
   }
 }
 
-std::byte* grown(Buffer& buffer, std::size_t bytes, MemoryUse& use) {
+std::byte* grown(Buffer& buffer, std::size_t bytes, MemoryPool& memory) {
   if (buffer.size() < bytes) {
-    buffer = Buffer();  // before the next one is there
-    buffer = Buffer(bytes, use);
+    buffer.reset();  // before the next one is there
+    buffer = memory.zeros(bytes);
   }
   return buffer.data();
 }
@@ -161,17 +175,26 @@ void add_to_rows(const Rows& rows, std::size_t count, const void* bias, void* ma
   }
 }
 
-void add_rows(const Rows& rows, std::size_t count, const void* matrix, void* sum) {
-  if (rows.type == DataType::float64) {
-    return add_rows_of(rows, count, matrix, static_cast<double*>(sum));
-  }
-  if (rows.type == DataType::float32) {
-    return add_rows_of(rows, count, matrix, static_cast<float*>(sum));
-  }
-  std::vector<float> wide(rows.width);
-  convert(sum, rows.type, wide.data(), DataType::float32, rows.width);
-  add_rows_of(rows, count, matrix, wide.data());
-  convert(wide.data(), DataType::float32, sum, rows.type, rows.width);
+void weight_gradient(const Multiply& multiply, DataType type, std::size_t out, std::size_t in,
+                     std::size_t rows, const void* dy, const void* x,
+                     const LinearGradients& gradients) {
+  if (gradients.weight == nullptr) return;
+  multiply({.type = type,
+            .rows = out,
+            .columns = in,
+            .inner = rows,
+            .a = dy,
+            .transpose_a = true,
+            .b = x,
+            .c = gradients.weight,
+            .adds = gradients.adds});
+}
+
+void bias_gradient(const Rows& outputs, std::size_t count, const void* dy,
+                   const LinearGradients& gradients) {
+  if (gradients.bias == nullptr) return;
+  if (!gradients.adds) std::memset(gradients.bias, 0, outputs.width * size_of(outputs.type));
+  add_rows(outputs, count, dy, gradients.bias);
 }
 
 }  // namespace tutti::parallel::tensor

@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "parallel/axis.h"
-#include "parallel/buffer.h"
+#include "parallel/memory_pool.h"
+#include "parallel/tensor/linear.h"
+#include "parallel/tensor/multiply.h"
 
 namespace tutti::parallel::tensor {
 
@@ -66,11 +68,17 @@ void reduce_scatter_rows(
     const std::function<void(void* rows, std::size_t first, std::size_t count)>& make);
 
 /// At least so large; what it had is lost.
-std::byte* grown(Buffer& buffer, std::size_t bytes, MemoryUse& use);
+std::byte* grown(Buffer& buffer, std::size_t bytes, MemoryPool& memory);
 
 /// Adds `bias` to each row.
 void add_to_rows(const Rows& rows, std::size_t count, const void* bias, void* matrix);
-/// Adds the sum of the rows to `sum`, one after the other; of narrow types in float32.
-void add_rows(const Rows& rows, std::size_t count, const void* matrix, void* sum);
+/// The gradients of a linear layer's weight (out x in), from `rows` rows of dy and of x, and of its
+/// bias, from `count` of the rows of dy, whose sum is made one after the other, of narrow types in
+/// float32. Nothing where they are null.
+void weight_gradient(const Multiply& multiply, DataType type, std::size_t out, std::size_t in,
+                     std::size_t rows, const void* dy, const void* x,
+                     const LinearGradients& gradients);
+void bias_gradient(const Rows& outputs, std::size_t count, const void* dy,
+                   const LinearGradients& gradients);
 
 }  // namespace tutti::parallel::tensor

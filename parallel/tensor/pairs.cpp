@@ -42,8 +42,8 @@ Mapper::Mapper(Axis& axis, std::string what) : axis_(axis), what_(std::move(what
 
 std::byte* Mapper::scratch(std::size_t bytes) {
   if (scratch_.size() < bytes) {
-    scratch_ = Buffer();  // before the next one is there
-    scratch_ = Buffer(bytes, memory_);
+    scratch_.reset();  // before the next one is there
+    scratch_ = memory_.zeros(bytes);
   }
   return scratch_.data();
 }

@@ -19,7 +19,7 @@
 #include <string_view>
 
 #include "../axis.h"
-#include "../buffer.h"
+#include "../memory_pool.h"
 
 namespace tutti::parallel::tensor {
 
@@ -63,7 +63,7 @@ class Mapper {
 
   Axis& axis() const { return axis_; }
   const std::string& what() const { return what_; }
-  const MemoryUse& memory() const { return memory_; }
+  MemoryUse memory() const { return memory_.total(); }
 
  private:
   void gather(const void* in, void* out, const Extent& whole, DataType type);
@@ -73,7 +73,7 @@ class Mapper {
 
   Axis& axis_;
   const std::string what_;
-  MemoryUse memory_;
+  MemoryPool memory_;
   Buffer scratch_;
 };
 

@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <cstring>
 #include <utility>
 
 #include "parallel/agreement.h"
@@ -71,11 +70,7 @@ void RowParallelLinear::backward(const void* dy, const void* x, std::size_t rows
   const std::size_t element = size_of(type);
   const Rows outputs{rows, shape_.out, type, options_.pieces};
   const std::size_t mine = options_.sequence ? share_of(axis_, what_, "rows", rows) : rows;
-  if (gradients.bias != nullptr) {
-    if (!gradients.adds) std::memset(gradients.bias, 0, shape_.out * element);
-    add_rows(outputs, mine, dy, gradients.bias);
-  }
-
+  bias_gradient(outputs, mine, dy, gradients);
   auto* local_dx = static_cast<std::byte*>(dx);
   if (!options_.input_is_parallel) {
     std::byte* const slice = grown(slice_, rows * local_in_ * element, memory_);
@@ -103,17 +98,7 @@ void RowParallelLinear::backward(const void* dy, const void* x, std::size_t rows
   } else {
     use(dy, 0, rows);
   }
-  if (gradients.weight != nullptr) {
-    multiply_({.type = type,
-               .rows = shape_.out,
-               .columns = local_in_,
-               .inner = rows,
-               .a = whole,
-               .transpose_a = true,
-               .b = x,
-               .c = gradients.weight,
-               .adds = gradients.adds});
-  }
+  weight_gradient(multiply_, type, shape_.out, local_in_, rows, whole, x, gradients);
   if (!options_.input_is_parallel && dx != nullptr) {
     mapper_.run(Operation::all_gather, local_dx, dx, {rows, shape_.in, 1}, type);
   }

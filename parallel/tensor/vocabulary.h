@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "../axis.h"
-#include "../buffer.h"
+#include "../memory_pool.h"
 #include "pairs.h"
 
 namespace tutti::parallel::tensor {
@@ -52,7 +52,7 @@ class VocabularyEmbedding {
   /// Adds to the gradient of the weight. The order of additions is that of `ids`.
   void backward(std::span<const Token> ids, const void* dout, void* dweight);
 
-  const MemoryUse& memory() const { return memory_; }
+  MemoryUse memory() const { return memory_.total(); }
 
  private:
   void check(std::span<const Token> ids) const;
@@ -64,7 +64,7 @@ class VocabularyEmbedding {
   const EmbeddingOptions options_;
   Vocabulary vocabulary_;
   Mapper mapper_;
-  MemoryUse memory_;
+  MemoryPool memory_;
   Buffer whole_;
 };
 

@@ -12,6 +12,7 @@
 
 #include "core/error.h"
 #include "tests/support/clean_environment.h"
+#include "tests/support/contains.h"
 #include "tests/support/temporary_folder.h"
 
 namespace tutti {
@@ -26,7 +27,7 @@ struct Row {
   int size;
 };
 
-TEST(Placement, OfEveryLauncher) {
+TEST(Placement, IsReadFromEveryLauncher) {
   const std::vector<Row> rows{
       {{}, "none", 0, 1},
       {{{"TUTTI_RANK", "2"}, {"TUTTI_SIZE", "4"}}, "tutti run", 2, 4},
@@ -160,18 +161,14 @@ std::string id_error(const Variables& variables, std::chrono::nanoseconds timeou
   return "";
 }
 
-void expect_contains(const std::string& text, const std::string& part) {
-  EXPECT_NE(text.find(part), std::string::npos) << text;
-}
-
 TEST(IdFromEnvironment, ErrorsSayWhatToDo) {
-  expect_contains(id_error({{"TUTTI_UNIQUE_ID", "abc"}}),
+  EXPECT_CONTAINS(id_error({{"TUTTI_UNIQUE_ID", "abc"}}),
                   "invalid_usage: TUTTI_UNIQUE_ID: a unique id is 256 hexadecimal digits");
-  expect_contains(id_error({{"TUTTI_RANK", "0"}, {"TUTTI_SIZE", "2"}}),
+  EXPECT_CONTAINS(id_error({{"TUTTI_RANK", "0"}, {"TUTTI_SIZE", "2"}}),
                   "TUTTI_UNIQUE_ID, which would tell this job from others, is not: set it");
-  expect_contains(id_error({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}}),
+  EXPECT_CONTAINS(id_error({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}}),
                   "MASTER_PORT");
-  expect_contains(id_error({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}, {"SLURM_STEP_ID", "0"}}),
+  EXPECT_CONTAINS(id_error({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}, {"SLURM_STEP_ID", "0"}}),
                   "SLURM_JOB_ID");
 }
 
@@ -192,12 +189,12 @@ TEST(IdFromEnvironment, SeveralHostsAreRefused) {
   };
   for (const auto& [variables, evidence] : rows) {
     const std::string error = id_error(variables);
-    expect_contains(error, evidence);
-    expect_contains(error, "several hosts");
+    EXPECT_CONTAINS(error, evidence);
+    EXPECT_CONTAINS(error, "several hosts");
     for (const char* const way :
          {"TUTTI_ID_FILE", "make_unique_id(MeetingPlace::among_hosts())", "Communicator::create()",
           "TUTTI_UNIQUE_ID", "init_process_group"}) {
-      expect_contains(error, way);
+      EXPECT_CONTAINS(error, way);
     }
   }
 }

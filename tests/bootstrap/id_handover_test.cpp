@@ -15,16 +15,13 @@
 #include <vector>
 
 #include "core/error.h"
+#include "tests/support/contains.h"
 #include "transport/socket.h"
 
 namespace tutti {
 namespace {
 
 using namespace std::chrono_literals;
-
-void expect_contains(const std::string& text, const std::string& part) {
-  EXPECT_NE(text.find(part), std::string::npos) << text;
-}
 
 std::string fresh_job() {
   static int jobs = 0;
@@ -50,7 +47,7 @@ TEST(IdHandover, EveryRankGetsTheId) {
   EXPECT_EQ(fetch_unique_id(job, 1, 2, 10s), next);
 }
 
-TEST(IdHandover, NobodyThereAndNameTaken) {
+TEST(IdHandover, AMissingOfferAndATakenNameAreErrors) {
   const std::string job = fresh_job();
   try {
     fetch_unique_id(job, 1, 2, 200ms);
@@ -58,7 +55,7 @@ TEST(IdHandover, NobodyThereAndNameTaken) {
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::timed_out);
     EXPECT_EQ(error.rank(), 0);
-    expect_contains(error.what(), "is rank 0 running");
+    EXPECT_CONTAINS(error.what(), "is rank 0 running");
   }
   offer_unique_id(job, 3, make_unique_id(), 10s);
   try {
@@ -66,21 +63,21 @@ TEST(IdHandover, NobodyThereAndNameTaken) {
     ADD_FAILURE();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::timed_out);
-    expect_contains(error.what(), "another process hands out");
+    EXPECT_CONTAINS(error.what(), "another process hands out");
   }
   EXPECT_NO_THROW(fetch_unique_id(job, 1, 3, 1s));
   try {
     fetch_unique_id(job, 1, 3, 200ms);  // its rank has it already
     ADD_FAILURE();
   } catch (const Error& error) {
-    expect_contains(error.what(), "to another process of this rank");
+    EXPECT_CONTAINS(error.what(), "to another process of this rank");
   }
   try {
     fetch_unique_id(job, 2, 4, 1s);
     ADD_FAILURE();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::mismatch);
-    expect_contains(error.what(), "says that there are 3 ranks");
+    EXPECT_CONTAINS(error.what(), "says that there are 3 ranks");
   }
   EXPECT_NO_THROW(fetch_unique_id(job, 2, 3, 1s));
 }
@@ -136,7 +133,7 @@ TEST(IdHandover, AnotherUsersOfferIsRefused) {
     ADD_FAILURE();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::system);
-    expect_contains(error.what(), "user 65534 occupies the name");
+    EXPECT_CONTAINS(error.what(), "user 65534 occupies the name");
   }
   kill(impostor, SIGKILL);
   waitpid(impostor, nullptr, 0);

@@ -73,12 +73,12 @@ TEST_P(RealLauncher, RanksMeet) {
   EXPECT_EQ(lines_of(start(4) + ENVIRONMENT_RANK), expected(4));
 }
 
-TEST_P(RealLauncher, SeveralWorldsInOneProcess) {
+TEST_P(RealLauncher, ProcessesMeetInSeveralWorlds) {
   const Environment environment({});
   EXPECT_EQ(lines_of(start(3) + ENVIRONMENT_RANK + " 5"), expected(3));
 }
 
-TEST_P(RealLauncher, ThroughAWrapperAndTwoJobsAtOnce) {
+TEST_P(RealLauncher, TwoJobsMeetAtOnceThroughAWrapper) {
   const Environment environment({});
   const std::string program = "sh -c '" ENVIRONMENT_RANK " 2; exit $?'";
   auto both = expected(2);

@@ -97,6 +97,22 @@ inline std::vector<Outcome> meet_as_threads(
   return outcomes;
 }
 
+/// All ranks but `played`, which is the test's; `play` runs beside them.
+inline std::vector<Outcome> meet_but_for(const UniqueId& id, int played, int size,
+                                         std::chrono::nanoseconds patience,
+                                         const std::function<void()>& play) {
+  std::vector<Outcome> outcomes(static_cast<std::size_t>(size));
+  on_threads(size, [&](int rank) {
+    if (rank == played) {
+      play();
+    } else {
+      outcomes[static_cast<std::size_t>(rank)] = try_to_meet(id, rank, size, patience);
+    }
+  });
+  outcomes.erase(outcomes.begin() + played);
+  return outcomes;
+}
+
 inline void expect_all_met(const std::vector<Outcome>& outcomes) {
   for (const Outcome& outcome : outcomes) {
     ASSERT_TRUE(outcome.met) << outcome.message;

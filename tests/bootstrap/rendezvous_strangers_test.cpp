@@ -1,11 +1,12 @@
 // Strangers at the rendezvous: garbage, silence, replays, wrong secrets, impostors. None of them
 // may join, crash or hold up the ranks that know the secret.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/socket.h>
 
 #include <atomic>
 #include <chrono>
-#include <cstdint>
 #include <random>
 #include <string>
 #include <thread>
@@ -262,6 +263,86 @@ TEST(RendezvousStrangers, RanksMeetWhileOthersAttack) {
   expect_all_met(outcomes);
   for (const Outcome& outcome : outcomes) EXPECT_LT(outcome.seconds, 10);
   EXPECT_GT(attacks, 100);
+}
+
+/// The addresses at which this process listens.
+std::vector<SocketAddress> listening_addresses() {
+  std::vector<SocketAddress> result;
+  for (int fd = 3; fd < 4096; ++fd) {
+    int listens = 0;
+    socklen_t length = sizeof listens;
+    SocketAddress address;
+    address.length = sizeof address.storage;
+    if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) == 0 && listens != 0 &&
+        getsockname(fd, address.get(), &address.length) == 0 && address.family() == AF_INET) {
+      result.push_back(address);
+    }
+  }
+  return result;
+}
+
+TEST(RendezvousStrangers, FiftyThousandStrangersAtEveryDoorDoNoHarm) {
+  constexpr int kRanks = 100;  // more than a star: ranks 0 to 11 have children
+  constexpr int kLeaf = 99;
+  constexpr int kAttackers = 4;
+  constexpr int kVisits = 50'000;
+  const auto undisturbed = [] {
+    const UniqueId id = make_unique_id();
+    const auto start = std::chrono::steady_clock::now();
+    expect_all_met(meet_as_threads(id, kRanks));
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }();
+  const UniqueId id = make_unique_id();
+  std::atomic<int> visits{0};
+  std::atomic<bool> over{false};
+  std::vector<std::thread> attackers;
+  double last_rank_took = 0;
+  // All but rank 99 wait; it comes while the attack is under way.
+  const auto outcomes = meet_but_for(id, kLeaf, kRanks, 100s, [&] {
+    std::vector<SocketAddress> doors;
+    while ((doors = listening_addresses()).size() < 13) std::this_thread::sleep_for(1ms);
+    EXPECT_EQ(doors.size(), 13U);  // the server's, and those of ranks 0 to 11
+    for (int i = 0; i < kAttackers; ++i) {
+      attackers.emplace_back([&, i, doors] {
+        std::mt19937 random(static_cast<unsigned>(i));
+        std::vector<FileDescriptor> held(50 * doors.size());
+        std::size_t next = 0;
+        while (!over || visits < kVisits) {
+          if (over && listening_addresses().empty()) break;
+          FileDescriptor socket = start_connecting(doors[random() % doors.size()]);
+          if (!socket) break;
+          ++visits;
+          std::vector<std::byte> noise(1 + random() % 100);
+          for (std::byte& byte : noise) byte = static_cast<std::byte>(random());
+          switch (random() % 3) {
+            case 0:
+              write_exactly(socket, noise, Deadline{});
+              break;
+            case 1:
+              write_exactly(socket, wire::bytes_of(wire::Proof{}), Deadline{});
+              break;
+            default:  // half open
+              break;
+          }
+          held[next++ % held.size()] = std::move(socket);
+        }
+      });
+    }
+    while (visits < kVisits) std::this_thread::sleep_for(1ms);
+    const Outcome last = try_to_meet(id, kLeaf, kRanks, 100s);
+    EXPECT_TRUE(last.met) << last.message;
+    last_rank_took = last.seconds;
+    over = true;
+    for (auto& attacker : attackers) attacker.join();
+  });
+  for (const Outcome& outcome : outcomes) {
+    ASSERT_TRUE(outcome.met) << outcome.message;
+    ASSERT_TRUE(is_right(outcome.roster, kRanks));
+  }
+  fmt::print("{} visits; a start takes {:.3f} s alone; the last rank took {:.3f} s\n",
+             visits.load(), undisturbed, last_rank_took);
+  // The attackers want the cores as well, so there is some leeway beyond the tenth.
+  EXPECT_LT(last_rank_took, 1.1 * undisturbed + 1);
 }
 
 }  // namespace

@@ -98,7 +98,7 @@ TEST(Rendezvous, EveryRankGetsEveryCard) {
   EXPECT_EQ(secrets.size(), 6U);
 }
 
-TEST(Rendezvous, TwoHundredRanks) {
+TEST(Rendezvous, TwoHundredRanksMeet) {
   if (!has_descriptor_room(600)) GTEST_SKIP() << "ulimit -n";
   expect_all_met(meet_as_threads(make_unique_id(), 200));
 }
@@ -113,7 +113,7 @@ TEST(Rendezvous, RanksMayArriveInAnyOrderAndLate) {
   expect_all_met(outcomes);
 }
 
-TEST(Rendezvous, ManyRoundsUnderOneServer) {
+TEST(Rendezvous, OneServerHoldsManyRounds) {
   const UniqueId id = serve_rendezvous(Rounds::many);
   std::set<std::array<std::byte, 32>> secrets;
   for (int round = 0; round < 20; ++round) {

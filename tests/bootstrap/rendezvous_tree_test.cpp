@@ -1,5 +1,5 @@
 // The tree in which the ranks' cards go down: its shape, and what becomes of the job when one of
-// its ranks dies, is stopped, lies, or is attacked meanwhile. Ranks that misbehave are played by
+// its ranks dies, is stopped or lies meanwhile. Ranks that misbehave are played by
 // the test, over real connections.
 #include "bootstrap/rendezvous_tree.h"
 
@@ -14,14 +14,11 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <random>
-#include <set>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "bootstrap/frames.h"
@@ -153,21 +150,6 @@ struct PlayedRank {
   std::unique_ptr<RendezvousChildren> children;
 };
 
-/// All ranks but `played`, which is the test's; `play` runs beside them.
-std::vector<Outcome> meet_but_for(const UniqueId& id, int played, std::chrono::nanoseconds patience,
-                                  const std::function<void()>& play) {
-  std::vector<Outcome> outcomes(kRanks);
-  on_threads(kRanks, [&](int rank) {
-    if (rank == played) {
-      play();
-    } else {
-      outcomes[static_cast<std::size_t>(rank)] = try_to_meet(id, rank, kRanks, patience);
-    }
-  });
-  outcomes.erase(outcomes.begin() + played);
-  return outcomes;
-}
-
 /// That all failed alike: with `code`, a message with `part`, and before `seconds` had passed.
 void expect_all_failed(const std::vector<Outcome>& outcomes, ErrorCode code, int culprit,
                        const std::string& part, double seconds) {
@@ -185,7 +167,7 @@ void expect_all_failed(const std::vector<Outcome>& outcomes, ErrorCode code, int
 TEST(RendezvousTree, ARankThatDiesWhileCardsArePassedFailsAllOthers) {
   for (const int victim : {0, kInner, kLeaf}) {
     const UniqueId id = make_unique_id();
-    const auto outcomes = meet_but_for(id, victim, 20s, [&] {
+    const auto outcomes = meet_but_for(id, victim, kRanks, 20s, [&] {
       PlayedRank rank(id, victim, kRanks);
       rank.placement();  // and is gone
     });
@@ -234,7 +216,7 @@ TEST(RendezvousTree, ASilentParentIsNamedByItsChildren) {
     rank.placement();
     while (!over) std::this_thread::sleep_for(1ms);  // as if it were stopped
   });
-  outcomes = meet_but_for(id, kInner, 4s, [] {});
+  outcomes = meet_but_for(id, kInner, kRanks, 4s, [] {});
   over = true;
   played.join();
   expect_all_failed(outcomes, ErrorCode::system, kInner,
@@ -257,7 +239,7 @@ TEST(RendezvousTree, AParentThatKeepsTheCardsIsNamedAtTheDeadline) {
       std::this_thread::sleep_for(1ms);
     }
   });
-  const auto outcomes = meet_but_for(id, kInner, 2s, [] {});
+  const auto outcomes = meet_but_for(id, kInner, kRanks, 2s, [] {});
   over = true;
   played.join();
   expect_all_failed(outcomes, ErrorCode::timed_out, kInner,
@@ -271,7 +253,7 @@ TEST(RendezvousTree, ASilentLeafIsNamedAtTheDeadline) {
     PlayedRank rank(id, kLeaf, kRanks);
     while (!over) std::this_thread::sleep_for(1ms);
   });
-  const auto outcomes = meet_but_for(id, kLeaf, 2s, [] {});
+  const auto outcomes = meet_but_for(id, kLeaf, kRanks, 2s, [] {});
   over = true;
   played.join();
   expect_all_failed(outcomes, ErrorCode::timed_out, kLeaf,
@@ -280,7 +262,7 @@ TEST(RendezvousTree, ASilentLeafIsNamedAtTheDeadline) {
 
 TEST(RendezvousTree, CardsThatWereAlteredAreNoticed) {
   const UniqueId id = make_unique_id();
-  const auto outcomes = meet_but_for(id, kInner, 20s, [&] {
+  const auto outcomes = meet_but_for(id, kInner, kRanks, 20s, [&] {
     PlayedRank rank(id, kInner, kRanks);
     const auto placement = rank.placement();
     std::vector<std::byte> roster(placement.roster_bytes);
@@ -299,7 +281,7 @@ TEST(RendezvousTree, CardsThatWereAlteredAreNoticed) {
 
 TEST(RendezvousTree, OnlyItsChildrenGetAnythingFromARank) {
   const UniqueId id = make_unique_id();
-  const auto outcomes = meet_but_for(id, kLeaf, 20s, [&] {
+  const auto outcomes = meet_but_for(id, kLeaf, kRanks, 20s, [&] {
     PlayedRank rank(id, kLeaf, kRanks);
     const auto placement = rank.placement();
     wire::Bytes32 other_nonce = placement.nonce;
@@ -360,7 +342,7 @@ TEST(RendezvousTree, TheEndOfTheServersProcessFailsAll) {
   UniqueId id;
   ASSERT_EQ(read(id_pipe[0], id.bytes.data(), id.bytes.size()), 128);
   close(id_pipe[0]);
-  const auto outcomes = meet_but_for(id, kLeaf, 20s, [&] {
+  const auto outcomes = meet_but_for(id, kLeaf, kRanks, 20s, [&] {
     PlayedRank rank(id, kLeaf, kRanks);
     rank.placement();
     std::this_thread::sleep_for(200ms);
@@ -374,86 +356,6 @@ TEST(RendezvousTree, TheEndOfTheServersProcessFailsAll) {
         << outcome.message;
     EXPECT_LT(outcome.seconds, 5);
   }
-}
-
-// --- strangers ---
-
-/// The addresses at which this process listens.
-std::vector<SocketAddress> listening_addresses() {
-  std::vector<SocketAddress> result;
-  for (int fd = 3; fd < 4096; ++fd) {
-    int listens = 0;
-    socklen_t length = sizeof listens;
-    SocketAddress address;
-    address.length = sizeof address.storage;
-    if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) == 0 && listens != 0 &&
-        getsockname(fd, address.get(), &address.length) == 0 && address.family() == AF_INET) {
-      result.push_back(address);
-    }
-  }
-  return result;
-}
-
-TEST(RendezvousTree, FiftyThousandStrangersAtEveryDoorDoNoHarm) {
-  constexpr int kAttackers = 4;
-  constexpr int kVisits = 50'000;
-  const auto undisturbed = [] {
-    const UniqueId id = make_unique_id();
-    const auto start = Clock::now();
-    expect_all_met(meet_as_threads(id, kRanks));
-    return std::chrono::duration<double>(Clock::now() - start).count();
-  }();
-  const UniqueId id = make_unique_id();
-  std::atomic<int> visits{0};
-  std::atomic<bool> over{false};
-  std::vector<std::thread> attackers;
-  double last_rank_took = 0;
-  // All but rank 99 wait; it comes while the attack is under way.
-  const auto outcomes = meet_but_for(id, kLeaf, 100s, [&] {
-    std::vector<SocketAddress> doors;
-    while ((doors = listening_addresses()).size() < 13) std::this_thread::sleep_for(1ms);
-    EXPECT_EQ(doors.size(), 13U);  // the server's, and those of ranks 0 to 11
-    for (int i = 0; i < kAttackers; ++i) {
-      attackers.emplace_back([&, i, doors] {
-        std::mt19937 random(static_cast<unsigned>(i));
-        std::vector<FileDescriptor> held(50 * doors.size());
-        std::size_t next = 0;
-        while (!over || visits < kVisits) {
-          if (over && listening_addresses().empty()) break;
-          FileDescriptor socket = start_connecting(doors[random() % doors.size()]);
-          if (!socket) break;
-          ++visits;
-          std::vector<std::byte> noise(1 + random() % 100);
-          for (std::byte& byte : noise) byte = static_cast<std::byte>(random());
-          switch (random() % 3) {
-            case 0:
-              write_exactly(socket, noise, Deadline{});
-              break;
-            case 1:
-              write_exactly(socket, wire::bytes_of(wire::Proof{}), Deadline{});
-              break;
-            default:  // half open
-              break;
-          }
-          held[next++ % held.size()] = std::move(socket);
-        }
-      });
-    }
-    while (visits < kVisits) std::this_thread::sleep_for(1ms);
-    const Outcome last = try_to_meet(id, kLeaf, kRanks, 100s);
-    EXPECT_TRUE(last.met) << last.message;
-    last_rank_took = last.seconds;
-    over = true;
-    for (auto& attacker : attackers) attacker.join();
-  });
-  for (const Outcome& outcome : outcomes) {
-    ASSERT_TRUE(outcome.met) << outcome.message;
-    ASSERT_TRUE(is_right(outcome.roster, kRanks));
-  }
-  fmt::print("{} visits; a start takes {:.3f} s alone; the last rank took {:.3f} s\n",
-             visits.load(), undisturbed, last_rank_took);
-  // The attackers want the cores as well, so there is some leeway beyond the tenth.
-  EXPECT_LT(last_rank_took, 1.1 * undisturbed + 1);
 }
 
 }  // namespace

@@ -15,6 +15,12 @@ inline Call all_reduce(Numbers& x) {
   return {Collective::all_reduce, x.data(), x.data(), x.size(), DataType::int64};
 }
 
+inline Call broadcast(Numbers& x, int root) {
+  return {Collective::broadcast, x.data(), x.data(), x.size(), DataType::int64, {}, root};
+}
+
+inline const Call barrier{.collective = Collective::barrier};
+
 inline Call message(Numbers& x, int peer, bool sends) {
   return {.collective = Collective::send_recv,
           .in = sends ? x.data() : nullptr,

@@ -5,14 +5,12 @@
 
 #include <atomic>
 #include <chrono>
-#include <cstdint>
 #include <mutex>
-#include <string>
 #include <thread>
 #include <vector>
 
 #include "tests/comm/number_calls.h"
-#include "tests/support/clean_environment.h"
+#include "tests/comm/started.h"
 #include "tests/support/thread_ranks.h"
 
 namespace tutti {
@@ -93,12 +91,8 @@ class Shared {
   std::atomic<int> wanted_{0}, moved_{0}, begun_{0};
 };
 
-class SharedCommunicator : public testing::TestWithParam<bool> {
- private:
-  Environment environment_{{{"TUTTI_APART", GetParam() ? "1" : "0"}}};
-};
-INSTANTIATE_TEST_SUITE_P(Ranks, SharedCommunicator, testing::Bool(),
-                         [](const auto& of) { return of.param ? "apart" : "together"; });
+class SharedCommunicator : public test::TogetherOrApart {};
+INSTANTIATE_TEST_SUITE_P(Ranks, SharedCommunicator, testing::Bool(), test::together_or_apart);
 
 // --- One thread ----------------------------------------------------------------------------------
 

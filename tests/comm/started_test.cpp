@@ -1,27 +1,20 @@
 // What is started and not waited for: one thread of each rank runs it, for all communicators of
-// that rank, which do not hold each other up; and what a Future tells of it. The ranks are threads,
-// once as they are and once as if they were processes.
+// that rank, which do not hold each other up. The ranks are threads, once as they are and once as
+// if they were processes.
+#include "tests/comm/started.h"
+
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <filesystem>
-#include <fstream>
 #include <latch>
-#include <memory>
-#include <numeric>
 #include <optional>
-#include <string>
 #include <thread>
 #include <vector>
 
-#include "core/memory.h"
 #include "tests/comm/number_calls.h"
-#include "tests/support/clean_environment.h"
-#include "tests/support/processes.h"
 #include "tests/support/thread_ranks.h"
 
 namespace tutti {
@@ -30,42 +23,17 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 using test::all_reduce;
-using test::error_of;
+using test::barrier;
+using test::broadcast;
+using test::engine_threads;
 using test::Numbers;
+using test::parts_of;
 using test::receive;
 using test::run_thread_ranks;
 using test::send;
 
-Call broadcast(Numbers& x, int root) {
-  return {Collective::broadcast, x.data(), x.data(), x.size(), DataType::int64, {}, root};
-}
-
-const Call barrier{.collective = Collective::barrier};
-
-/// The names of this process's threads that run what was started.
-int engine_threads() {
-  int count = 0;
-  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
-    std::ifstream file(task.path() / "comm");
-    std::string name;
-    if (std::getline(file, name) && name == "tutti-progress") ++count;
-  }
-  return count;
-}
-
-/// Communicators of all ranks of `c`, made of it.
-std::vector<Communicator> parts_of(Communicator& c, int count) {
-  std::vector<Communicator> parts;
-  for (int i = 0; i < count; ++i) parts.push_back(c.split(0, c.rank()));
-  return parts;
-}
-
-class Started : public testing::TestWithParam<bool> {
- private:
-  Environment environment_{{{"TUTTI_APART", GetParam() ? "1" : "0"}}};
-};
-INSTANTIATE_TEST_SUITE_P(Ranks, Started, testing::Bool(),
-                         [](const auto& of) { return of.param ? "apart" : "together"; });
+class Started : public test::TogetherOrApart {};
+INSTANTIATE_TEST_SUITE_P(Ranks, Started, testing::Bool(), test::together_or_apart);
 
 // --- Order ---------------------------------------------------------------------------------------
 
@@ -304,7 +272,7 @@ TEST_P(Started, WakesTheEngineWhereverItSleeps) {
   });
 }
 
-TEST_P(Started, ManySmallOnes) {
+TEST_P(Started, ManySmallOnesAreAllCarriedOut) {
   constexpr int kCalls = 10'000;
   run_thread_ranks(2, [&](Communicator& c) {
     std::vector<Communicator> parts = parts_of(c, 2);
@@ -324,345 +292,6 @@ TEST_P(Started, ManySmallOnes) {
     EXPECT_EQ(y, Numbers{std::int64_t{1} << 40});
     parts.clear();
     EXPECT_EQ(called, kCalls);
-  });
-}
-
-// --- Failure -------------------------------------------------------------------------------------
-
-TEST_P(Started, AFailureEndsWhatItsCommunicatorHasStarted) {
-  std::latch started(1), failed(2);
-  run_thread_ranks(2, [&](Communicator& c) {
-    Communicator bad = c.split(0, c.rank());
-    Communicator good = c.split(0, c.rank());
-    Numbers x{1}, late{0}, later{0}, y{1};
-    std::vector<Future> lost;
-    std::optional<Future> waits;
-    if (c.rank() == 0) {
-      lost.push_back(bad.start(all_reduce(x)));
-      lost.push_back(bad.start(barrier));
-      lost.push_back(bad.start(receive(late, 1)));
-      waits = good.start(receive(later, 1));
-      started.count_down();
-    } else {
-      started.wait();
-      bad.abort("enough");
-    }
-    for (Future& f : lost) {
-      const Error e = error_of([&] { f.wait(); });
-      EXPECT_EQ(e.code(), ErrorCode::aborted) << e.what();
-      EXPECT_EQ(e.rank(), 1);
-      EXPECT_NE(std::string(e.what()).find("enough"), std::string::npos) << e.what();
-    }
-    if (waits) {
-      EXPECT_FALSE(waits->ready());
-    }
-    failed.arrive_and_wait();
-    EXPECT_EQ(error_of([&] { bad.start(barrier); }).code(), ErrorCode::aborted);
-    if (c.rank() == 1) good.start(send(y, 0)).wait();
-    for (int i = 0; i < 10; ++i) {
-      good.start(barrier).wait();
-      c.start(barrier).wait();
-    }
-    if (waits) waits->wait();
-  });
-}
-
-TEST_P(Started, ADeadlineIsKeptWhileOthersMove) {
-  run_thread_ranks(2, [](Communicator& c) {
-    Options options;
-    options.timeout = 200ms;
-    Communicator timed = c.split(0, c.rank(), options);
-    Numbers late{0};
-    std::optional<Future> waits;
-    const auto begin = Clock::now();
-    if (c.rank() == 0) waits = timed.start(receive(late, 1));
-    // The ranks go on with this as long as that waits.
-    std::vector<std::pair<Future, std::unique_ptr<Numbers>>> moving;
-    for (bool goes_on = true; goes_on;) {
-      moving.clear();
-      for (int i = 0; i < 20; ++i) {
-        auto x = std::make_unique<Numbers>(5'000, 1);
-        const Call call = all_reduce(*x);
-        moving.emplace_back(c.start(call), std::move(x));
-      }
-      std::int64_t more = 0;
-      if (waits) more = waits->ready() || Clock::now() - begin > 20s ? 0 : 1;
-      goes_on = false;
-      Numbers all{more};
-      c.start(all_reduce(all)).wait();
-      goes_on = all[0] > 0;
-    }
-    for (auto& [future, x] : moving) {
-      future.wait();
-      EXPECT_EQ(*x, Numbers(x->size(), 2));
-    }
-    if (!waits) return;
-    EXPECT_GE(Clock::now() - begin, 200ms);
-    const Error e = error_of([&] { waits->wait(); });
-    EXPECT_EQ(e.code(), ErrorCode::timed_out) << e.what();
-  });
-}
-
-TEST_P(Started, ARankThatLeavesFailsThoseThatWaitForIt) {
-  run_thread_ranks(2, [](Communicator& c) {
-    Communicator other = c.split(0, c.rank());
-    if (c.rank() == 1) {
-      other.destroy();
-      return c.barrier();
-    }
-    Future f = other.start(barrier);
-    const Error e = error_of([&] { f.wait(); });
-    EXPECT_EQ(e.code(), ErrorCode::peer_lost) << e.what();
-    EXPECT_EQ(e.rank(), 1);
-    c.barrier();
-  });
-}
-
-TEST_P(Started, WhatIsWrongIsRefusedAndHarmsNothing) {
-  run_thread_ranks(2, [](Communicator& c) {
-    Numbers x(4, 1);
-    const auto refused = [&](const Call& call) { return error_of([&] { c.start(call); }).code(); };
-    Call wrong = all_reduce(x);
-    wrong.out = x.data() + 1;
-    EXPECT_EQ(refused(wrong), ErrorCode::invalid_argument);
-    EXPECT_EQ(refused(broadcast(x, 2)), ErrorCode::invalid_argument);
-    EXPECT_EQ(refused(send(x, c.rank())), ErrorCode::invalid_usage);
-    EXPECT_EQ(error_of([&] { group([&] { c.start(barrier); }); }).code(), ErrorCode::invalid_usage);
-    c.start(all_reduce(x)).wait();
-    EXPECT_EQ(x, Numbers(4, 2));
-  });
-}
-
-// --- Leaving -------------------------------------------------------------------------------------
-
-TEST_P(Started, DestroyingFinishesWhatWasStarted) {
-  run_thread_ranks(3, [](Communicator& c) {
-    std::vector<Communicator> parts = parts_of(c, 3);
-    std::vector<Numbers> x(30, Numbers(20'000, 1));
-    std::vector<Future> futures;
-    for (std::size_t i = 0; i < x.size(); ++i) {
-      futures.push_back(parts[i % parts.size()].start(all_reduce(x[i])));
-    }
-    if (c.rank() == 1) std::this_thread::sleep_for(20ms);
-    for (Communicator& part : parts) part.destroy();
-    for (std::size_t i = 0; i < x.size(); ++i) {
-      EXPECT_TRUE(futures[i].ready());
-      EXPECT_EQ(futures[i].error(), std::nullopt);
-      EXPECT_EQ(x[i], Numbers(20'000, 3));
-    }
-    c.barrier();
-  });
-}
-
-TEST_P(Started, ACallbackMayHaveTheLastHoldOfACommunicator) {
-  std::vector<Communicator> all = Communicator::create_local(2);
-  std::vector<std::weak_ptr<Communicator>> held;
-  Numbers x(2, 1);
-  std::vector<Future> last;
-  for (std::size_t r = 0; r < 2; ++r) {
-    auto c = std::make_shared<Communicator>(std::move(all[r]));
-    held.push_back(c);
-    Call call = all_reduce(x);
-    call.in = call.out = &x[r];
-    call.count = 1;
-    Future f = c->start(call);
-    call.op = ReduceKind::max;
-    last.push_back(c->start(call));
-    f.on_ready([c] {});
-  }
-  for (Future& f : last) f.wait();
-  EXPECT_EQ(x, Numbers(2, 2));
-  EXPECT_TRUE(eventually([&] { return held[0].expired() && held[1].expired(); }));
-  EXPECT_TRUE(eventually([] { return engine_threads() == 0; }));
-}
-
-// --- Futures -------------------------------------------------------------------------------------
-
-TEST_P(Started, WaitingHasADeadlineAndMayGoOn) {
-  std::latch waited(1);
-  run_thread_ranks(2, [&](Communicator& c) {
-    if (c.rank() == 1) {
-      waited.wait();
-      return c.barrier();
-    }
-    Future f = c.start(barrier);
-    EXPECT_FALSE(f.wait_for(0s));
-    EXPECT_FALSE(f.wait_for(-1s));
-    const auto begin = Clock::now();
-    EXPECT_FALSE(f.wait_for(30ms));
-    EXPECT_GE(Clock::now() - begin, 30ms);
-    EXPECT_FALSE(f.wait_until(Clock::now() + 1ms));
-    EXPECT_FALSE(f.ready());
-    EXPECT_FALSE(f.error().has_value());
-    waited.count_down();
-    EXPECT_TRUE(f.wait_for(std::chrono::nanoseconds::max()));
-    EXPECT_TRUE(f.ready());
-    EXPECT_TRUE(f.wait_until(Clock::time_point::min()));
-    f.wait();
-    f.wait();
-  });
-  EXPECT_TRUE(Future().ready());
-  EXPECT_TRUE(Future().wait_for(0s));
-  EXPECT_FALSE(Future().error().has_value());
-}
-
-TEST_P(Started, AnErrorIsThereForAllWhoAsk) {
-  run_thread_ranks(2, [](Communicator& c) {
-    Future f = c.start(barrier);
-    f.wait();
-    EXPECT_FALSE(f.error().has_value());
-    if (c.rank() == 1) {
-      std::this_thread::sleep_for(20ms);
-      return c.abort("enough");
-    }
-    Future lost = c.start(barrier);
-    const Future copy = lost;
-    EXPECT_FALSE(copy.error().has_value());
-    const Error e = error_of([&] { lost.wait(); });
-    EXPECT_EQ(e.code(), ErrorCode::aborted);
-    EXPECT_EQ(error_of([&] { lost.wait_for(0s); }).code(), ErrorCode::aborted);
-    ASSERT_TRUE(copy.error().has_value());
-    EXPECT_EQ(copy.error()->code(), ErrorCode::aborted);
-    EXPECT_EQ(copy.error()->rank(), 1);
-    EXPECT_EQ(std::string(copy.error()->what()), e.what());
-    EXPECT_FALSE(f.error().has_value());
-  });
-}
-
-TEST_P(Started, CallbacksRunOnce) {
-  std::latch told(1), started(1);
-  run_thread_ranks(2, [&](Communicator& c) {
-    if (c.rank() == 1) {
-      told.wait();
-      c.barrier();
-      started.wait();
-      return c.abort();
-    }
-    const auto here = std::this_thread::get_id();
-    std::vector<int> order;
-    std::thread::id where = here;
-    Future f = c.start(barrier);
-    EXPECT_EQ(error_of([&] { f.on_ready({}); }).code(), ErrorCode::invalid_argument);
-    f.on_ready([&] { order.push_back(1); });
-    f.on_ready([] { throw std::runtime_error("what a callback throws is logged"); });
-    f.on_ready([&] {
-      order.push_back(2);
-      where = std::this_thread::get_id();
-      EXPECT_TRUE(f.ready());
-    });
-    EXPECT_TRUE(order.empty());
-    told.count_down();
-    f.wait();
-    Future lost = c.start(barrier);
-    started.count_down();
-    EXPECT_EQ(error_of([&] { lost.wait(); }).code(), ErrorCode::aborted);
-    // By now the first ones are over.
-    EXPECT_EQ(order, (std::vector{1, 2}));
-    EXPECT_NE(where, here);
-    f.on_ready([&] {
-      order.push_back(3);
-      where = std::this_thread::get_id();
-    });
-    EXPECT_EQ(order, (std::vector{1, 2, 3}));
-    EXPECT_EQ(where, here);
-    f.on_ready([] { throw 1; });
-    ErrorCode code{};
-    lost.on_ready([&] { code = lost.error()->code(); });
-    EXPECT_EQ(code, ErrorCode::aborted);
-    EXPECT_EQ(order, (std::vector{1, 2, 3}));
-  });
-}
-
-TEST_P(Started, ACallbackMayStartTheNextCall) {
-  run_thread_ranks(2, [](Communicator& c) {
-    Communicator other = c.split(0, c.rank());
-    Numbers x{1}, y{1};
-    std::latch done(1);
-    int left = 20;
-    std::function<void()> next = [&] {
-      if (--left == 0) return done.count_down();
-      Communicator& one = left % 2 == 0 ? c : other;
-      one.start(all_reduce(x)).on_ready(next);
-    };
-    c.start(all_reduce(x)).on_ready(next);
-    done.wait();
-    EXPECT_EQ(x, Numbers{1 << 20});
-    c.run(all_reduce(y));
-    EXPECT_EQ(y, Numbers{2});
-  });
-}
-
-TEST_P(Started, ACallbackThatWouldBlockIsTold) {
-  run_thread_ranks(2, [](Communicator& c) {
-    Communicator other = c.split(0, c.rank());
-    if (c.rank() == 1) {
-      c.barrier();
-      c.barrier();
-      return other.barrier();
-    }
-    Future late = other.start(barrier);
-    ErrorCode blocking{}, waiting{};
-    Future f = c.start(barrier);
-    std::latch done(1);
-    f.on_ready([&] {
-      blocking = error_of([&] { other.barrier(); }).code();
-      waiting = error_of([&] { late.wait_for(1s); }).code();
-      done.count_down();
-    });
-    done.wait();
-    EXPECT_EQ(blocking, ErrorCode::invalid_usage);
-    EXPECT_EQ(waiting, ErrorCode::invalid_usage);
-    c.barrier();
-    late.wait();
-  });
-}
-
-TEST_P(Started, ARecvIsWithdrawnAndItsMessageGoesToTheNext) {
-  run_thread_ranks(2, [](Communicator& c) {
-    Numbers first(3, -1), second(3, -1), third(3, -1);
-    for (int round = 0; round < 50; ++round) {
-      if (c.rank() == 1) {
-        c.barrier();
-        Numbers x = {round, round + 1, round + 2};
-        c.send(x.data(), x.size(), DataType::int64, 0);
-        c.barrier();
-        continue;
-      }
-      Future a = c.start(receive(first, 1));
-      Future b = c.start(receive(second, 1));
-      Future d = c.start(receive(third, 1));
-      if (round % 2 == 0) std::this_thread::sleep_for(1ms);  // it waits already, or does not yet
-      c.withdraw(a);
-      c.withdraw(d);
-      EXPECT_EQ(error_of([&] { a.wait(); }).code(), ErrorCode::aborted);
-      c.start(barrier).wait();
-      b.wait();
-      EXPECT_EQ(second, Numbers({round, round + 1, round + 2}));
-      EXPECT_EQ(error_of([&] { d.wait(); }).code(), ErrorCode::aborted);
-      EXPECT_EQ(first, Numbers(3, -1));
-      EXPECT_EQ(third, Numbers(3, -1));
-      c.withdraw(b);  // too late
-      EXPECT_FALSE(b.error());
-      c.barrier();
-    }
-    EXPECT_FALSE(c.error());
-  });
-}
-
-TEST_P(Started, ACallMayHaveATimeoutOfItsOwn) {
-  Options options;
-  options.timeout = 60s;
-  run_thread_ranks(2, options, [](Communicator& c) {
-    if (c.rank() == 1) {
-      while (!c.error()) std::this_thread::sleep_for(10ms);
-      return;
-    }
-    Numbers x(1);
-    Call call = receive(x, 1);
-    call.timeout = 200ms;
-    const Error error = error_of([&] { c.start(call).wait(); });
-    EXPECT_EQ(error.code(), ErrorCode::timed_out);
-    EXPECT_NE(std::string(error.what()).find("timeout of 0.2 s"), std::string::npos);
   });
 }
 

@@ -175,7 +175,7 @@ class Combine : public testing::TestWithParam<std::tuple<std::int64_t, DataType>
       results_;
 };
 
-TEST_P(Combine, EveryShape) {
+TEST_P(Combine, EveryShapeGivesTheReferencesBits) {
   const CombineTarget target(std::get<0>(GetParam()));
   ASSERT_STREQ(combine_target(), hwy::TargetName(std::get<0>(GetParam())));
   for (const ReduceKind kind : kKinds) {
@@ -185,7 +185,7 @@ TEST_P(Combine, EveryShape) {
   }
 }
 
-TEST_P(Combine, PrescaledByAFactor) {
+TEST_P(Combine, AFactorIsAppliedBeforeTheSum) {
   const CombineTarget target(std::get<0>(GetParam()));
   for (const std::size_t sources : {1, 2, 5}) {
     check_layouts({.kind = ReduceKind::pre_multiplied_sum,
@@ -201,7 +201,7 @@ TEST_P(Combine, PrescaledByAFactor) {
   }
 }
 
-TEST_P(Combine, Averages) {
+TEST_P(Combine, AveragesAreDividedAsTheReferenceDoes) {
   const CombineTarget target(std::get<0>(GetParam()));
   for (const std::size_t sources : {1, 2, 3}) {
     for (const std::uint32_t divisor : {1u, 3u, 1000u, 4000000000u}) {

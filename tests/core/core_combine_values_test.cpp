@@ -52,7 +52,7 @@ void expect_pairs(DataType type, ReduceKind kind, const std::vector<T>& a,
 constexpr ReduceKind kKinds[] = {ReduceKind::sum, ReduceKind::prod, ReduceKind::min,
                                  ReduceKind::max};
 
-TEST_P(CombineValues, EveryPairOf8BitCodes) {
+TEST_P(CombineValues, EveryPairOf8BitCodesIsReducedExactly) {
   std::vector<std::uint8_t> a;
   std::vector<std::uint8_t> b;
   for (int i = 0; i < 65536; ++i) {
@@ -67,7 +67,7 @@ TEST_P(CombineValues, EveryPairOf8BitCodes) {
 
 // Against the neutral element, so that the conversions show alone; against 1.5 ulp-ish neighbours,
 // so that rounding does; and against a shuffled copy.
-TEST_P(CombineValues, Every16BitCode) {
+TEST_P(CombineValues, Every16BitCodeIsReducedExactly) {
   std::vector<std::uint16_t> codes(65536);
   for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<std::uint16_t>(i);
   for (const DataType type : {DataType::float16, DataType::bfloat16}) {
@@ -149,7 +149,7 @@ bool is_quiet(DataType type, std::uint64_t bits) {
   }
 }
 
-TEST_P(CombineValues, MinAndMaxOfNansAndSignedZerosInAnyOrder) {
+TEST_P(CombineValues, MinAndMaxOfNansAndSignedZerosAreTheSameInAnyOrder) {
   for (const DataType type : all_types()) {
     if (!is_float(type)) continue;
     const std::size_t size = size_of(type);
@@ -221,7 +221,7 @@ TEST_P(CombineValues, ACopyKeepsEveryBit) {
   }
 }
 
-TEST_P(CombineValues, LargeAndStreamed) {
+TEST_P(CombineValues, StreamingStoresWriteEveryElement) {
   constexpr std::size_t kCount = (1 << 20) + 3;
   std::vector<float> a(kCount);
   std::vector<float> b(kCount);

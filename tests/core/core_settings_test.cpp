@@ -61,7 +61,7 @@ TEST_F(Settings, EveryDefaultParses) {
   EXPECT_EQ(names.size(), settings().size());
 }
 
-TEST_F(Settings, Defaults) {
+TEST_F(Settings, HaveTheirDefaults) {
   EXPECT_EQ(setting_text("TUTTI_LOG"), "warn");
   EXPECT_EQ(setting_text("TUTTI_ALGORITHM"), "");
   EXPECT_EQ(setting_seconds("TUTTI_TIMEOUT"), 0s);
@@ -86,7 +86,7 @@ TEST_F(Settings, TheEnvironmentWins) {
   EXPECT_FALSE(setting_boolean("TUTTI_CMA"));
 }
 
-TEST_F(Settings, Seconds) {
+TEST_F(Settings, ReadSecondsAndRefuseOtherText) {
   const auto seconds = [](const char* text) {
     const Variable variable("TUTTI_TIMEOUT", text);
     return setting_seconds("TUTTI_TIMEOUT");
@@ -100,7 +100,7 @@ TEST_F(Settings, Seconds) {
   }
 }
 
-TEST_F(Settings, Booleans) {
+TEST_F(Settings, ReadBooleansAndRefuseOtherText) {
   const auto boolean = [](const char* text) {
     const Variable variable("TUTTI_WINDOWS", text);
     return setting_boolean("TUTTI_WINDOWS");
@@ -110,7 +110,7 @@ TEST_F(Settings, Booleans) {
   for (const char* text : {"", "2", "maybe", "TRUE "}) EXPECT_THROW(boolean(text), Error) << text;
 }
 
-TEST_F(Settings, Integers) {
+TEST_F(Settings, ReadIntegersAndRefuseOtherText) {
   const auto integer = [](const char* text) {
     const Variable variable("TUTTI_SPIN", text);
     return setting_integer("TUTTI_SPIN");
@@ -123,7 +123,7 @@ TEST_F(Settings, Integers) {
   }
 }
 
-TEST_F(Settings, Bytes) {
+TEST_F(Settings, ReadBytesAndRefuseOtherText) {
   EXPECT_EQ(parse_bytes("0"), 0u);
   EXPECT_EQ(parse_bytes("4096"), 4096u);
   EXPECT_EQ(parse_bytes("4096B"), 4096u);

@@ -52,7 +52,7 @@ TEST(Types, KnowsTheSpellingsOfNcclTests) {
   EXPECT_EQ(parse_reduce_kind("mulsum"), ReduceKind::pre_multiplied_sum);
 }
 
-TEST(Types, UnknownNamesAndValues) {
+TEST(Types, UnknownNamesAndValuesHaveNoType) {
   for (const char* text : {"", "Float32", "float3", "float322", "?"}) {
     EXPECT_EQ(parse_data_type(text), std::nullopt) << text;
     EXPECT_EQ(parse_reduce_kind(text), std::nullopt) << text;

@@ -23,6 +23,8 @@ namespace {
 using test::add_gradient;
 using test::backward;
 using test::error_of;
+using test::kAllTypes;
+using test::kFloat32;
 using test::parameters_of;
 using test::run_thread_ranks;
 using test::shuffled;
@@ -32,9 +34,6 @@ using test::values_at;
 using test::wrong_average;
 
 using Policy = DataParallelPolicy;
-const std::vector<DataType> kFloat32{DataType::float32};
-const std::vector<DataType> kAllTypes{DataType::float32, DataType::bfloat16, DataType::float64,
-                                      DataType::float16};
 
 // The user's own way to average cannot be made on one rank: nobody waits for it.
 TEST(DataParallel, ARefusalOfOneRankIsEverybodys) {

@@ -22,6 +22,8 @@ namespace {
 using namespace std::chrono_literals;
 using test::backward;
 using test::error_of;
+using test::kAllTypes;
+using test::kFloat32;
 using test::parameters_of;
 using test::run_thread_ranks;
 using test::shuffled;
@@ -30,9 +32,6 @@ using test::values_at;
 using test::wrong_average;
 
 using Policy = DataParallelPolicy;
-const std::vector<DataType> kFloat32{DataType::float32};
-const std::vector<DataType> kAllTypes{DataType::float32, DataType::bfloat16, DataType::float64,
-                                      DataType::float16};
 
 std::uint64_t bytes_of(const DataParallel& engine) { return engine.statistics().gradient_bytes; }
 

@@ -107,7 +107,7 @@ TEST(Hybrid, EightRanksAreOneRankInAnyMixture) {
 
 // Eight stages, and schedules in which a rank has the first stage and the last one, or does the
 // backward of the weights when it has nothing better to do.
-TEST(Hybrid, EverySchedule) {
+TEST(Hybrid, EveryScheduleTrainsAsOneRank) {
   struct Scheduled {
     const char* schedule;
     int dp, tp, pp, micro_batches, chunks = 0;
@@ -129,7 +129,7 @@ TEST(Hybrid, EverySchedule) {
   print(zero, worst);
 }
 
-TEST(Hybrid, EveryEngineOfTheDataAxis) {
+TEST(Hybrid, EveryEngineOfTheDataAxisTrainsAsOneRank) {
   double worst = 0;
   int cases = 0;
   for (const int zero : {0, 1, 2, 3}) {

@@ -140,7 +140,7 @@ TEST_P(Optimizers, SgdHasTheBitsOfScalarArithmetic) {
 }
 
 // Narrow gradients are widened exactly; the narrow copy is the rounded master.
-TEST_P(Optimizers, NarrowGradientsAndCopies) {
+TEST_P(Optimizers, NarrowGradientsAreWidenedAndCopiesRounded) {
   for (const DataType type : {DataType::bfloat16, DataType::float16}) {
     const bool brain = type == DataType::bfloat16;
     Arrays<float> wide(7);

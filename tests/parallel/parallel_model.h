@@ -17,6 +17,10 @@ namespace tutti::test {
 
 using parallel::Parameter;
 
+inline const std::vector<DataType> kFloat32{DataType::float32};
+inline const std::vector<DataType> kAllTypes{DataType::float32, DataType::bfloat16,
+                                             DataType::float64, DataType::float16};
+
 /// `count` of them, of `types` in turn; one in eleven has no elements.
 inline std::vector<Parameter> parameters_of(std::size_t count, std::vector<DataType> types) {
   std::vector<Parameter> result;

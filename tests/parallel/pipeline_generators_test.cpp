@@ -10,8 +10,8 @@
 #include "parallel/pipeline/generate.h"
 #include "parallel/pipeline/simulate.h"
 #include "parallel/pipeline/verify.h"
-#include "tests/support/thread_ranks.h"
 #include "tests/parallel/formula.h"
+#include "tests/support/thread_ranks.h"
 
 namespace tutti::parallel::pipeline {
 namespace {
@@ -165,7 +165,7 @@ TEST(PipelineGenerators, DualpipeVWaitsLessThanPublished) {
 }
 
 // What the checklists of the field compute by hand.
-TEST(PipelineGenerators, FourRanksEightMicroBatches) {
+TEST(PipelineGenerators, FourRanksTakeWhatIsComputedByHand) {
   const Costs costs{10, 10, 10, 0};
   EXPECT_DOUBLE_EQ(simulate(make("gpipe", 4, 8), costs).makespan, 330);
   EXPECT_DOUBLE_EQ(simulate(make("1f1b", 4, 8), costs).makespan, 330);
@@ -177,7 +177,7 @@ TEST(PipelineGenerators, FourRanksEightMicroBatches) {
   for (const auto& rank : v.ranks) EXPECT_DOUBLE_EQ(rank.last - rank.first, 240);
 }
 
-TEST(PipelineGenerators, LiveActivations) {
+TEST(PipelineGenerators, KeepAsManyActivationsAsTheirFormulasSay) {
   for (const int p : {1, 2, 4, 8}) {
     const int m = 4 * p;
     SCOPED_TRACE(p);

@@ -148,7 +148,7 @@ TEST(PipelineDraw, RefusesWhatIsTooLarge) {
       << e.what();
 }
 
-TEST(PipelineDraw, OddCostsAndNames) {
+TEST(PipelineDraw, OddCostsAndNamesGiveWellFormedPictures) {
   Schedule s = generate(*find_generator("zb-h2"), {16, 64, 0});
   s.name = "<&\"";
   for (const Costs& costs :

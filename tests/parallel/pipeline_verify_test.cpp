@@ -243,7 +243,7 @@ TEST(PipelineVerify, EveryDroppedOrDoubledActionIsCaught) {
   }
 }
 
-TEST(PipelineVerify, RandomSchedules) {
+TEST(PipelineVerify, RandomSchedulesRunAsTheVerdictSays) {
   std::mt19937 random(11);
   int proved = 0, refuted = 0;
   for (int i = 0; i < 5000; ++i) {

@@ -318,7 +318,7 @@ TEST(ShardedTraffic, TheOrderIsAgreedOnOnce) {
 
 // --- docs/sharded.md --------------------------------------------------------------------
 
-TEST(ShardedTable, OfBytesForEachParameter) {
+TEST(ShardedTable, PrintsTheBytesOfEachParameter) {
   run_thread_ranks(4, [&](Communicator& comm) {
     const auto row = [&](const std::string& name, const Policy& policy, int replicas = 1,
                          int group = 0) {

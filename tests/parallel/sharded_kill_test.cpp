@@ -9,6 +9,7 @@
 #include <string>
 #include <thread>
 
+#include "tests/support/contains.h"
 #include "tests/support/run_job.h"
 
 namespace tutti {
@@ -41,7 +42,7 @@ TEST(ShardedKills, AreNamedWithTheUnit) {
     const std::string text = job.out();
     for (int rank = 0; rank < 3; ++rank) {
       if (rank == round % 3) continue;
-      expect_contains(text, "rank " + std::to_string(rank) + " got peer_lost of rank " + victim);
+      EXPECT_CONTAINS(text, "rank " + std::to_string(rank) + " got peer_lost of rank " + victim);
     }
   }
   EXPECT_EQ(files_left(), before);

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "parallel/roll_call.h"
+#include "parallel/agreement.h"
+#include "parallel/memory_pool.h"
 #include "parallel/sharded/layout.h"
-#include "parallel/sharded/memory.h"
 #include "parallel/sharded/order.h"
 
 namespace tutti::parallel {
@@ -75,35 +75,35 @@ TEST(Layout, FlatCutsParametersAndByParameterCutsRows) {
   EXPECT_EQ(UnitLayout(Unit{}, Layout::flat, 4, 32).full(), 0U);
 }
 
-TEST(CountedMemory, CountsWhatIsInUseAndKeepsWhatWasFreed) {
-  Memory memory;
-  const auto use = [&] { return memory.use(Place::window); };
-  PoolBuffer a = memory.allocate(1000);
+TEST(MemoryPool, CountsWhatIsInUseAndKeepsWhatWasFreed) {
+  MemoryPool memory(MemoryPool::Reuse::yes);
+  const auto use = [&] { return memory.use(MemoryKind::window); };
+  Buffer a = memory.allocate(1000);
   std::byte* const block = a.data();
   EXPECT_EQ(use().bytes, 1000U);
   a.reset();
   EXPECT_EQ(use().bytes, 0U);
   EXPECT_EQ(use().reserved, 1000U);
   block[7] = std::byte{1};
-  PoolBuffer b = memory.zeros(800);  // in the same block
+  Buffer b = memory.zeros(800);  // in the same block
   EXPECT_EQ(b.data(), block);
   EXPECT_EQ(block[7], std::byte{0});
   EXPECT_EQ(use().bytes, 800U);
   EXPECT_EQ(use().reserved, 1000U);
-  PoolBuffer c = memory.allocate(500);
+  Buffer c = memory.allocate(500);
   EXPECT_NE(c.data(), block);
   EXPECT_EQ(use().peak, 1300U);
   c.reset();
   c = memory.allocate(600);  // nothing fits, so what is kept makes room
   EXPECT_EQ(use().reserved, 1600U);
   EXPECT_EQ(use().peak, 1400U);
-  const PoolBuffer host = memory.allocate(64, Place::host);
-  EXPECT_EQ(memory.use(Place::host).bytes, 64U);
+  const Buffer host = memory.allocate(64, MemoryKind::host);
+  EXPECT_EQ(memory.use(MemoryKind::host).bytes, 64U);
   EXPECT_EQ(memory.total().bytes, 1464U);
-  PoolBuffer none = memory.allocate(0);
+  Buffer none = memory.allocate(0);
   EXPECT_TRUE(none);
   EXPECT_EQ(none.data(), nullptr);
-  PoolBuffer moved = std::move(b);
+  Buffer moved = std::move(b);
   EXPECT_EQ(moved.data(), block);
   EXPECT_EQ(memory.total().bytes, 1464U);
 }
@@ -157,8 +157,8 @@ TEST(UnitOrder, KnowsMicroBatches) {
   EXPECT_EQ(order.expected(1), (std::vector<Event>{b}));
 }
 
-TEST(RollCall, FindsTheOddOne) {
-  const auto odd = [](std::vector<std::uint64_t> values) { return RollCall::odd_one(values); };
+TEST(Agreement, FindsTheOddOne) {
+  const auto odd = [](std::vector<std::uint64_t> values) { return odd_one(values); };
   EXPECT_EQ(odd({4, 4, 4}), -1);
   EXPECT_EQ(odd({4, 4, 5, 4}), 2);
   EXPECT_EQ(odd({5, 4, 4, 4}), 0);

@@ -11,6 +11,7 @@
 #include "parallel/tensor/linear.h"
 #include "parallel/throttled_axis.h"
 #include "tests/comm/matrix_reference.h"
+#include "tests/support/contains.h"
 #include "tests/support/thread_ranks.h"
 
 namespace tutti::parallel::tensor {
@@ -283,32 +284,28 @@ TEST(TensorLinear, HidesCommunicationBehindMultiplication) {
 
 // --- What goes wrong -----------------------------------------------------------------------------
 
-void expect_contains(const Error& e, const std::string& part) {
-  EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << e.what();
-}
-
 TEST(TensorErrors, NameTheLayerAndTheSizes) {
   run_thread_ranks(4, [](Communicator& comm) {
     CommunicatorAxis axis(comm);
     const Error out = error_of([&] { ColumnParallelLinear(axis, {"mlp.up", 16, 10, kType}); });
     EXPECT_EQ(out.code(), ErrorCode::invalid_argument);
-    expect_contains(out, "linear 'mlp.up': 10 outputs cannot be divided among 4 ranks");
+    EXPECT_CONTAINS(out, "linear 'mlp.up': 10 outputs cannot be divided among 4 ranks");
     const Error in = error_of([&] { RowParallelLinear(axis, {"mlp.down", 9, 16, kType}); });
     EXPECT_EQ(in.code(), ErrorCode::invalid_argument);
-    expect_contains(in, "linear 'mlp.down': 9 inputs cannot be divided among 4 ranks");
+    EXPECT_CONTAINS(in, "linear 'mlp.down': 9 inputs cannot be divided among 4 ranks");
     ColumnParallelLinear layer(axis, {"mlp.up", 4, 8, kType}, {.sequence = true});
     const Matrix x(4, 4, 1), w(2, 4, 2);
     Matrix y(6, 2);
     const Error rows = error_of([&] { layer.forward(x.data(), 6, {w.data(), nullptr}, y.data()); });
     EXPECT_EQ(rows.code(), ErrorCode::invalid_argument);
-    expect_contains(rows, "linear 'mlp.up': 6 rows cannot be divided among 4 ranks");
+    EXPECT_CONTAINS(rows, "linear 'mlp.up': 6 rows cannot be divided among 4 ranks");
     // Nothing has been communicated: the next call is right.
     layer.forward(x.data(), 4, {w.data(), nullptr}, y.data());
     Mapper mapper(axis, "scatter 'x'");
     const Error extent = error_of([&] {
       mapper.run(Operation::split, x.data(), y.data(), {2, 6, 1}, kType);
     });
-    expect_contains(extent, "scatter 'x': 6 elements of a dimension");
+    EXPECT_CONTAINS(extent, "scatter 'x': 6 elements of a dimension");
   });
 }
 
@@ -322,13 +319,13 @@ TEST(TensorErrors, RanksThatDifferAreToldSo) {
       });
       EXPECT_EQ(sizes.code(), ErrorCode::mismatch);
       EXPECT_EQ(sizes.rank(), odd);
-      expect_contains(sizes, "linear 'up' differs among the ranks");
-      expect_contains(sizes, "15 outputs");
+      EXPECT_CONTAINS(sizes, "linear 'up' differs among the ranks");
+      EXPECT_CONTAINS(sizes, "15 outputs");
       const Error options = error_of([&] {
         RowParallelLinear(axis, {"down", 12, 16, kType}, {.pieces = is_odd ? 2u : 1u});
       });
       EXPECT_EQ(options.code(), ErrorCode::mismatch);
-      expect_contains(options, "pieces 2");
+      EXPECT_CONTAINS(options, "pieces 2");
       // In a call: the layer is named, on every rank.
       RowParallelLinear layer(axis, {"down", 12, 16, kType});
       const Matrix x(8, 4, 1), w(16, 4, 2);
@@ -337,7 +334,7 @@ TEST(TensorErrors, RanksThatDifferAreToldSo) {
         layer.forward(x.data(), is_odd ? 7 : 8, {w.data(), nullptr}, y.data());
       });
       EXPECT_EQ(rows.code(), ErrorCode::mismatch) << rows.what();
-      expect_contains(rows, "linear 'down'");
+      EXPECT_CONTAINS(rows, "linear 'down'");
     });
   }
 }

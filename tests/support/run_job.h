@@ -130,8 +130,4 @@ inline std::vector<std::string> shell(int ranks, const std::string& script,
   return options;
 }
 
-inline void expect_contains(const std::string& text, const std::string& part) {
-  EXPECT_NE(text.find(part), std::string::npos) << text;
-}
-
 }  // namespace tutti

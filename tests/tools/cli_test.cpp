@@ -10,6 +10,7 @@
 #include <string>
 
 #include "collectives/model/machine.h"
+#include "tests/support/contains.h"
 #include "tests/tools/tutti_command.h"
 
 namespace tutti {
@@ -17,7 +18,7 @@ namespace {
 
 class Cli : public TuttiCommand {};
 
-TEST_F(Cli, HelpAndVersion) {
+TEST_F(Cli, PrintsHelpAndVersion) {
   EXPECT_EQ(tutti("--help"), 0);
   for (const char* command : {"plan", "run", "calibrate", "explain", "settings", "version"})
     EXPECT_CONTAINS(out, command);
@@ -257,7 +258,7 @@ TEST_F(Cli, ExplainRefusesWhatMakesNoSense) {
   EXPECT_CONTAINS(err, "tutti: garbage: line 1: expected NAME = VALUE");
 }
 
-TEST_F(Cli, PlansForSeveralHosts) {
+TEST_F(Cli, ChecksPlansAgainstTheirHosts) {
   ASSERT_EQ(tutti("plan verify all_reduce -a hierarchical_direct --hosts 2x2"), 0) << err;
   EXPECT_CONTAINS(out, "between hosts, in chunks:");
   EXPECT_CONTAINS(out, "host 1                   4         4");
@@ -336,7 +337,7 @@ TEST_F(Cli, CalibratesOnceForAllRanksOfAHost) {
   EXPECT_EQ(constant(folder.read("machine.txt"), "net_wire"), default_machine().net_wire);
 }
 
-TEST_F(Cli, Settings) {
+TEST_F(Cli, PrintsTheSettings) {
   ASSERT_EQ(tutti("settings"), 0) << err;
   EXPECT_CONTAINS(out, "TUTTI_");
   ASSERT_EQ(tutti("settings --markdown"), 0) << err;

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "tests/support/contains.h"
 #include "tests/support/processes.h"
 #include "tests/tools/tutti_command.h"
 #include "tools/namespaces.h"

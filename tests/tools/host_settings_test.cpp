@@ -15,6 +15,7 @@
 #include "bootstrap/unique_id.h"
 #include "core/error.h"
 #include "core/settings_check.h"
+#include "tests/support/contains.h"
 #include "tests/support/run_job.h"
 #include "tools/namespaces.h"
 #include "transport/rank_listener.h"
@@ -57,8 +58,8 @@ TEST(MeetingAddress, HasToBeOneHosts) {
     MeetingPlace place;
     place.address = address;
     const std::string what = refusal([&] { make_unique_id(place); });
-    expect_contains(what, fmt::format("TUTTI_ADDRESS is {}", address));
-    expect_contains(what, "127.0.0.1 (lo)");
+    EXPECT_CONTAINS(what, fmt::format("TUTTI_ADDRESS is {}", address));
+    EXPECT_CONTAINS(what, "127.0.0.1 (lo)");
   }
 }
 
@@ -69,8 +70,8 @@ TEST(MeetingAddress, OfAnotherHostIsRefusedWithThoseOfThisOne) {
     make_unique_id(place);
     ADD_FAILURE();
   } catch (const Error& error) {
-    expect_contains(error.what(), "cannot listen at 192.0.2.77");
-    expect_contains(error.what(), "127.0.0.1 (lo)");
+    EXPECT_CONTAINS(error.what(), "cannot listen at 192.0.2.77");
+    EXPECT_CONTAINS(error.what(), "127.0.0.1 (lo)");
   }
 }
 
@@ -112,7 +113,7 @@ TEST(Ports, AreThoseOfTheRangeUntilNoneIsLeft) {
     make_unique_id();
     ADD_FAILURE();
   } catch (const Error& error) {
-    expect_contains(error.what(), fmt::format("at a port of TUTTI_PORTS={}-{}", first, first + 2));
+    EXPECT_CONTAINS(error.what(), fmt::format("at a port of TUTTI_PORTS={}-{}", first, first + 2));
   }
   sockets.pop_back();
   EXPECT_TRUE(listen_for_ranks(here));
@@ -136,7 +137,7 @@ TEST(Ports, OfConnectionsThatAreNotForgottenYetAreUsedAgain) {
 TEST(Ports, OtherTextIsRefused) {
   for (const char* const text : {"x", "0", "20000-", "-20000", "20001-20000", "1-65536", "1-2-3"}) {
     const Variable ports("TUTTI_PORTS", text);
-    expect_contains(refusal([] { port_range(); }), fmt::format("TUTTI_PORTS is \"{}\"", text));
+    EXPECT_CONTAINS(refusal([] { port_range(); }), fmt::format("TUTTI_PORTS is \"{}\"", text));
   }
 }
 
@@ -207,8 +208,8 @@ TEST(CongestionControl, ThatTheKernelDoesNotHaveIsRefusedOnAllRanksWithThoseItHa
   for (const std::string& line : lines(job.out())) {
     if (!line.starts_with("ERROR invalid_argument")) continue;
     ++errors;
-    expect_contains(line, "TUTTI_TCP_CONGESTION=bogus");
-    expect_contains(line, "reno");
+    EXPECT_CONTAINS(line, "TUTTI_TCP_CONGESTION=bogus");
+    EXPECT_CONTAINS(line, "reno");
   }
   EXPECT_EQ(errors, 2u) << job.out() << job.err();
 }
@@ -256,8 +257,8 @@ TEST(UnreadableSettings, AreNamedWithTheirValues) {
   const Variable timeout("TUTTI_PEER_TIMEOUT", "-1");
   const auto problems = unreadable_settings();
   ASSERT_EQ(problems.size(), 2u);
-  expect_contains(problems[0], "TUTTI_PEER_TIMEOUT is \"-1\"");
-  expect_contains(problems[1], "TUTTI_SLOTS is \"many\"");
+  EXPECT_CONTAINS(problems[0], "TUTTI_PEER_TIMEOUT is \"-1\"");
+  EXPECT_CONTAINS(problems[1], "TUTTI_SLOTS is \"many\"");
 }
 
 }  // namespace

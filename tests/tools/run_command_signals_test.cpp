@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/support/contains.h"
 #include "tests/support/run_job.h"
 
 namespace tutti {
@@ -57,7 +58,7 @@ TEST(RunCommand, AnIgnoredHangUpStaysIgnored) {
   EXPECT_EQ(job.out(), "ready\ndone\n");
 }
 
-TEST(RunCommand, StopAndContinue) {
+TEST(RunCommand, StopAndContinueReachEveryRank) {
   Job job(shell(2, "trap 'exit 0' USR1; echo ready; while :; do sleep 0.05; done"));
   ASSERT_TRUE(eventually([&] { return job.out() == "ready\nready\n"; }));
   const auto stopped = [&] {
@@ -135,12 +136,12 @@ TEST(RunCommand, LeftoversOfASuccessfulRankMayFinishBriefly) {
 TEST(RunCommand, ARankThatDiesBeforeAllHaveMetIsNamed) {
   Job job(shell(3, "test $TUTTI_RANK = 2 && exit 6; exec " ENVIRONMENT_RANK " 1 1", {"--tag"}));
   EXPECT_EQ(job.wait(), 6);
-  expect_contains(job.err(), "tutti run: rank 2 (pid ");
-  expect_contains(job.err(), "[0] rendezvous: rank 2 of 3 did not appear in time");
-  expect_contains(job.err(), "[1] rendezvous: rank 2 of 3 did not appear in time");
+  EXPECT_CONTAINS(job.err(), "tutti run: rank 2 (pid ");
+  EXPECT_CONTAINS(job.err(), "[0] rendezvous: rank 2 of 3 did not appear in time");
+  EXPECT_CONTAINS(job.err(), "[1] rendezvous: rank 2 of 3 did not appear in time");
 }
 
-TEST(RunCommand, ThirtyTwoRanks) {
+TEST(RunCommand, StartsThirtyTwoRanks) {
   Job job(shell(32, ENVIRONMENT_RANK));
   EXPECT_EQ(job.wait(), 0) << job.err();
   EXPECT_EQ(lines(job.out()).size(), 32U);
@@ -206,7 +207,7 @@ TEST(RunCommandTerminal, RankZeroReadsWhatIsTyped) {
   EXPECT_EQ(terminal.wait(), 0);
 }
 
-TEST(RunCommandTerminal, ControlC) {
+TEST(RunCommandTerminal, ControlCInterruptsEveryRank) {
   Terminal terminal(shell(2,
                           "trap 'echo interrupted $TUTTI_RANK; exit 0' INT; echo ready "
                           "$TUTTI_RANK; while :; do sleep 0.05; done"));

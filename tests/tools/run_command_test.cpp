@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/support/contains.h"
 #include "tests/support/run_job.h"
 
 namespace tutti {
@@ -87,7 +88,7 @@ TEST(RunCommand, BindGivesEveryRankItsCore) {
   Job many(shell(1000, "exit 0", {"--bind", "core", "--timeout", "60"}));
   // More ranks than cores: it says so, and goes on.
   EXPECT_EQ(many.wait(), 0) << many.err();
-  expect_contains(many.err(), "fewer cores than ranks");
+  EXPECT_CONTAINS(many.err(), "fewer cores than ranks");
 }
 
 // --- exit status ---
@@ -96,8 +97,8 @@ TEST(RunCommand, ExitStatusIsTheFailedRanks) {
   for (const int status : {1, 2, 42, 255}) {
     Job job(shell(3, fmt::format("test $TUTTI_RANK = 1 && exit {}; exit 0", status)));
     EXPECT_EQ(job.wait(), status);
-    expect_contains(job.err(), "tutti run: rank 1 (pid ");
-    expect_contains(job.err(), fmt::format("exited with status {}", status));
+    EXPECT_CONTAINS(job.err(), "tutti run: rank 1 (pid ");
+    EXPECT_CONTAINS(job.err(), fmt::format("exited with status {}", status));
     EXPECT_LT(job.seconds(), 2);
   }
 }
@@ -111,7 +112,7 @@ TEST(RunCommand, AKilledRankEndsTheJob) {
   }
   kill(victim, SIGKILL);
   EXPECT_EQ(job.wait(), 128 + SIGKILL);
-  expect_contains(job.err(), fmt::format("tutti run: rank 2 (pid {}) was killed by signal 9 "
+  EXPECT_CONTAINS(job.err(), fmt::format("tutti run: rank 2 (pid {}) was killed by signal 9 "
                                          "(Killed); ending the other ranks",
                                          victim));
   EXPECT_LT(job.seconds(), 4);
@@ -146,21 +147,21 @@ TEST(RunCommand, TheOthersKeepGoing) {
   ASSERT_TRUE(eventually([&] { return job.out() == "ready\nready\nready\n"; }));
   ASSERT_TRUE(eventually(
       [&] { return job.err().find("was killed by signal 9 (Killed)\n") != std::string::npos; }));
-  expect_contains(job.err(), "tutti run: rank 2 (pid ");
+  EXPECT_CONTAINS(job.err(), "tutti run: rank 2 (pid ");
   job.signal(SIGUSR1);
   EXPECT_EQ(job.wait(), 0);
   EXPECT_EQ(job.out(), "ready\nready\nready\ndone\ndone\ndone\n");
-  expect_contains(job.err(), "tutti run: 3 of 4 ranks ended with status 0; rank 2 did not\n");
+  EXPECT_CONTAINS(job.err(), "tutti run: 3 of 4 ranks ended with status 0; rank 2 did not\n");
 }
 
-TEST(RunCommand, KeepGoingsExitStatus) {
+TEST(RunCommand, KeepGoingCountsTheRanksThatEndedWell) {
   const auto status = [](const std::string& script, std::string_view report) {
     Job job(shell(4, script, {"--keep-going"}));
     const int result = job.wait();
     if (report.empty()) {
       EXPECT_EQ(job.err(), "");
     }
-    expect_contains(job.err(), std::string(report));
+    EXPECT_CONTAINS(job.err(), std::string(report));
     return result;
   };
   EXPECT_EQ(status("exit 0", ""), 0);
@@ -188,29 +189,29 @@ TEST(RunCommand, KeepGoingEndsWhenTheUserOrTheClockSaysSo) {
   }
   Job job(shell(3, script, {"--keep-going", "--timeout", "0.5"}));
   EXPECT_EQ(job.wait(), 124);
-  expect_contains(job.err(), "ranks 1 and 2 still ran after 0.5 s");
+  EXPECT_CONTAINS(job.err(), "ranks 1 and 2 still ran after 0.5 s");
 }
 
 // --- other ends ---
 
-TEST(RunCommand, Timeout) {
+TEST(RunCommand, ATimeoutEndsTheJob) {
   Job job(shell(3, "test $TUTTI_RANK = 1 || exec sleep 100", {"--timeout", "0.5"}));
   EXPECT_EQ(job.wait(), 124);
-  expect_contains(job.err(), "ranks 0 and 2 still ran after 0.5 s (--timeout)");
+  EXPECT_CONTAINS(job.err(), "ranks 0 and 2 still ran after 0.5 s (--timeout)");
   EXPECT_LT(job.seconds(), 3);
   Job fast(shell(2, "exit 0", {"--timeout", "50"}));
   EXPECT_EQ(fast.wait(), 0);
 }
 
-TEST(RunCommand, ProgramsThatCannotRun) {
+TEST(RunCommand, ProgramsThatCannotRunAreNamed) {
   Job missing({"-n", "2", "no-such-program"});
   EXPECT_EQ(missing.wait(), 127);
-  expect_contains(missing.err(), "tutti run: cannot run 'no-such-program': there is no such");
+  EXPECT_CONTAINS(missing.err(), "tutti run: cannot run 'no-such-program': there is no such");
   Job path({"-n", "2", "/no/such/program"});
   EXPECT_EQ(path.wait(), 127);
   Job data({"-n", "2", "/etc/passwd"});
   EXPECT_EQ(data.wait(), 126);
-  expect_contains(data.err(), "cannot run '/etc/passwd': it is not executable");
+  EXPECT_CONTAINS(data.err(), "cannot run '/etc/passwd': it is not executable");
   Job folder({"-n", "2", "/tmp"});
   EXPECT_EQ(folder.wait(), 126);
 }

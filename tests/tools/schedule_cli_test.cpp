@@ -13,6 +13,7 @@
 #include "parallel/pipeline/generate.h"
 #include "parallel/pipeline/simulate.h"
 #include "parallel/pipeline/verify.h"
+#include "tests/support/contains.h"
 #include "tests/tools/tutti_command.h"
 
 namespace tutti {

@@ -6,6 +6,7 @@
 #include <regex>
 #include <sstream>
 
+#include "tests/support/contains.h"
 #include "tests/support/xml.h"
 #include "tests/tools/tutti_command.h"
 #include "tests/topology/topology_data.h"

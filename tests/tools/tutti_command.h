@@ -31,6 +31,3 @@ class TuttiCommand : public testing::Test {
 };
 
 }  // namespace tutti
-
-#define EXPECT_CONTAINS(text, part) \
-  EXPECT_NE((text).find(part), std::string::npos) << "'" << (part) << "' is not in:\n" << (text)

@@ -45,14 +45,14 @@ double between(const Graph& g, const char* a, const char* b) {
 constexpr const char* kFirstLink =
     "<nvlink target=\"0001:05:00.0\" count=\"4\" tclass=\"0x030200\"/>";
 
-TEST(Doubtful, ALinkThatOneSideDoesNotKnow) {
+TEST(Doubtful, ALinkThatOneSideDoesNotKnowIsTakenFromTheOther) {
   const Graph g = checked(with(kMesh, kFirstLink, ""));
   expect_one(g, "gpu0 -> gpu1", "has 0 links, back there are 4; 4 are taken");
   EXPECT_DOUBLE_EQ(between(g, "gpu0", "gpu1"), 80);
   EXPECT_DOUBLE_EQ(between(g, "gpu1", "gpu0"), 80);
 }
 
-TEST(Doubtful, CountsThatDiffer) {
+TEST(Doubtful, OfCountsThatDifferTheUsualOneIsTaken) {
   for (const char* count : {"0", "1", "3", "8", "400", "-4"}) {
     const Graph g = checked(with(kMesh, "count=\"4\"", "count=\"" + std::string(count) + "\""));
     expect_one(g, "gpu0 -> gpu1", "4 are taken");
@@ -74,7 +74,7 @@ TEST(Doubtful, TrustTakesThemAsTheyAre) {
   EXPECT_DOUBLE_EQ(one->bandwidth, 20);
 }
 
-TEST(Doubtful, LinksToSwitchesThatAreMissing) {
+TEST(Doubtful, LinksToSwitchesThatAreMissingAreTakenFromTheOthers) {
   const std::string link = "<nvlink target=\"fffffff:ff:ff.0\" count=\"18\" tclass=\"0x068000\"/>";
   for (const std::string& by : {std::string(), with(link, "18", "0"), with(link, "18", "36"),
                                 with(link, "18", "9"), link + link}) {
@@ -84,7 +84,7 @@ TEST(Doubtful, LinksToSwitchesThatAreMissing) {
   }
 }
 
-TEST(Doubtful, SwitchesThatAreGpus) {
+TEST(Doubtful, SwitchesThatAreGpusAreFound) {
   std::string text = "<system version=\"1\"><cpu numaid=\"0\">";
   for (int i = 0; i < 8; ++i) {
     text += "<pci busid=\"0000:0" + std::to_string(i) +
@@ -104,7 +104,7 @@ TEST(Doubtful, SwitchesThatAreGpus) {
   EXPECT_NEAR(between(g, "gpu0", "gpu7"), 18 * 40.1, 1e-9);
 }
 
-TEST(Doubtful, AVirtualBridge) {
+TEST(Doubtful, AVirtualBridgeLimitsNothing) {
   for (const char* speed : {"2.5 GT/s PCIe", "5.0 GT/s PCIe"}) {
     const Graph g = checked(with(kSwitched, "link_speed=\"32.0 GT/s PCIe\" link_width=\"16\"",
                                  "link_speed=\"" + std::string(speed) + "\" link_width=\"1\""));
@@ -113,7 +113,7 @@ TEST(Doubtful, AVirtualBridge) {
   }
 }
 
-TEST(Doubtful, PciLinksThatCannotBe) {
+TEST(Doubtful, PciLinksThatCannotBeAreNamed) {
   expect_one(checked(with(kMesh, "link_width=\"16\">\n        <gpu dev=\"0\"",
                           "link_width=\"-16\">\n        <gpu dev=\"0\"")),
              "gpu0", "-16 lanes");
@@ -129,7 +129,7 @@ TEST(Doubtful, PciLinksThatCannotBe) {
   EXPECT_DOUBLE_EQ(slow.path(slow.find("gpu0"), slow.find("mlx5_0")).bandwidth, 6);
 }
 
-TEST(Doubtful, PortSpeeds) {
+TEST(Doubtful, PortSpeedsThatCannotBeAreMended) {
   for (const char* speed : {"200000000", "200000000000", "200"}) {
     const Graph g =
         checked(with(kMesh, "speed=\"200000\"", "speed=\"" + std::string(speed) + "\""));
@@ -140,7 +140,7 @@ TEST(Doubtful, PortSpeeds) {
   expect_one(checked(with(kMesh, "speed=\"200000\"", "")), "mlx5_0", "does not say");
 }
 
-TEST(Doubtful, ThingsThatAreThereTwice) {
+TEST(Doubtful, ThingsThatAreThereTwiceCountOnce) {
   const std::string net =
       "<net name=\"mlx5_1\" dev=\"1\" speed=\"200000\" port=\"1\" latency=\"0.5\" guid=\"0x2\" "
       "maxconn=\"262144\" gdr=\"1\"/>";
@@ -151,7 +151,7 @@ TEST(Doubtful, ThingsThatAreThereTwice) {
   expect_one(checked(with(kMesh, "dev=\"2\"", "dev=\"1\"")), "gpu1", "several GPUs");
 }
 
-TEST(Doubtful, AnAddressOfTwoGpus) {
+TEST(Doubtful, AnAddressOfTwoGpusIsGivenToOne) {
   // gpu3 says that it is where gpu2 is; links of the others lead to where it must be.
   const Graph g =
       checked(with(kMesh, "<pci busid=\"10000:05:00.0\"", "<pci busid=\"10000:04:00.0\""));
@@ -161,7 +161,7 @@ TEST(Doubtful, AnAddressOfTwoGpus) {
   EXPECT_DOUBLE_EQ(between(g, "gpu0", "gpu3"), 80);
 }
 
-TEST(Doubtful, ThingsThatAreThereTwiceWithWhatIsBelow) {
+TEST(Doubtful, ThingsThatAreThereTwiceWithWhatIsBelowCountOnce) {
   const std::string mesh = kMesh;
   // All of a processor.
   const std::size_t cpu = mesh.find("<cpu"), end = mesh.find("</cpu>") + 6;
@@ -179,7 +179,7 @@ TEST(Doubtful, ThingsThatAreThereTwiceWithWhatIsBelow) {
   EXPECT_EQ(two.all(NodeKind::port).size(), 3u);
 }
 
-TEST(Doubtful, AProcessorThatDoesNotSayItsHost) {
+TEST(Doubtful, AProcessorThatDoesNotSayItsHostIsOfTheOnlyOne) {
   const std::string one =
       with(with(kMesh, "<cpu numaid=\"0\"", "<cpu host_hash=\"0xa\" numaid=\"0\""),
            "<cpu numaid=\"1\"", "<cpu host_hash=\"0xa\" numaid=\"1\"");
@@ -204,7 +204,7 @@ TEST(Doubtful, AProcessorThatDoesNotSayItsHost) {
   EXPECT_DOUBLE_EQ(between(g, "h1.gpu0", "h1.gpu3"), 80);
 }
 
-TEST(Doubtful, ValuesThatCannotBeRead) {
+TEST(Doubtful, ValuesThatCannotBeReadAreNamed) {
   for (const char* target : {"", "-1", "0", "gpu1"}) {
     const Graph g = checked(with(kMesh, kFirstLink,
                                  fmt::format("<nvlink target=\"{}\" count=\"4\" "
@@ -226,7 +226,7 @@ TEST(Doubtful, ValuesThatCannotBeRead) {
   }
 }
 
-TEST(Doubtful, AGpuThatHasLostItsRecord) {
+TEST(Doubtful, AGpuThatHasLostItsRecordStaysAGpu) {
   std::string text = kMesh;
   const std::size_t from = text.find("<gpu dev=\"2\""), to = text.find("</gpu>", from) + 6;
   const Graph g = checked(text.erase(from, to - from));
@@ -235,7 +235,7 @@ TEST(Doubtful, AGpuThatHasLostItsRecord) {
   EXPECT_DOUBLE_EQ(between(g, "gpu0", "gpu2"), 80);
 }
 
-TEST(Doubtful, AGpuThatIsNotThere) {
+TEST(Doubtful, LinksToAGpuThatIsNotThereAreLeftOut) {
   std::string text = kMesh;
   const std::size_t from = text.find("<pci busid=\"10000:05:00.0\""),
                     to = text.find("</pci>", from);
@@ -244,7 +244,7 @@ TEST(Doubtful, AGpuThatIsNotThere) {
   EXPECT_EQ(g.gpus().size(), 3u);
 }
 
-TEST(Doubtful, C2c) {
+TEST(Doubtful, C2cIsTakenFromTheOtherGpus) {
   const std::string c2c = "<c2c bw=\"44712\" count=\"10\"/>";
   for (const std::string& by : {std::string(), with(c2c, "10", "0"), with(c2c, "10", "20"),
                                 with(c2c, "44712", "0"), c2c + c2c}) {
@@ -255,7 +255,7 @@ TEST(Doubtful, C2c) {
 }
 
 /// Parents may form a circle only in records that no file can make; the graph is a tree anyway.
-TEST(Doubtful, Circles) {
+TEST(Doubtful, CirclesOfParentsBecomeATree) {
   Records r = records_of(kMesh, "sample");
   r.devices[0].parent = 2;
   const std::vector<Doubt> doubts = check(r);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "transport/doorbell.h"
+#include "transport/wire.h"
 #include "transport/wire_choice.h"
 
 namespace tutti {
@@ -26,17 +27,19 @@ constexpr ConnectionShape kShape{8, 512 << 10, 4};
 
 /// One end. Only poll() drives it.
 struct UcxEnd final : Wire::Owner {
-  explicit UcxEnd(int peer) : maker(make_ucx_wires()), wire(maker->make(*this, peer, -1)) {
-    maker->stop();
-  }
+  explicit UcxEnd(int peer)
+      : maker(make_ucx_endpoints()),
+        wire(
+            *this, [&](Endpoint::Sink& sink) { return maker->make(sink, peer, -1); },
+            maker->lock()) {}
   void on_left(std::uint64_t) override {}
   void on_closed(const std::string& why) override { why_closed = why; }
   void on_polled() override {}
 
   Doorbell doorbell{};
   std::string why_closed;
-  std::shared_ptr<WireMaker> maker;
-  std::unique_ptr<Wire> wire;
+  std::shared_ptr<EndpointMaker> maker;
+  Wire wire;
 };
 
 bool until(const std::function<bool()>& condition) {
@@ -58,14 +61,16 @@ TEST(UcxWire, MemoryThatADeadPeerWasToWriteIsNotWaitedFor) {
   if (const std::string why = why_no_ucx(); !why.empty()) GTEST_SKIP() << why;
   setenv("TUTTI_UCX_TLS", "tcp", 1);
   UcxEnd a(1), b(0);
-  a.wire->greet(b.wire->hello());
-  b.wire->greet(a.wire->hello());
-  OutLink& out = a.wire->out({1, 0}, kShape, a.doorbell);
-  InLink& in = b.wire->in({1, 0}, kShape, b.doorbell);
+  a.wire.connect(b.wire.address());
+  b.wire.connect(a.wire.address());
+  a.wire.start();
+  b.wire.start();
+  OutLink& out = a.wire.out({1, 0}, kShape, a.doorbell);
+  InLink& in = b.wire.in({1, 0}, kShape, b.doorbell);
   publish(out, 1, 8);
   ASSERT_TRUE(until([&] {
-    a.wire->poll_and_tell();
-    b.wire->poll_and_tell();
+    a.wire.poll_and_tell();
+    b.wire.poll_and_tell();
     return in.receiver().ready();
   }));
   in.receiver().free();
@@ -78,17 +83,17 @@ TEST(UcxWire, MemoryThatADeadPeerWasToWriteIsNotWaitedFor) {
   // a announces the message, and is never heard of again once b has begun to fetch it: b is then at
   // something for as long as a does nothing.
   ASSERT_TRUE(until([&] {
-    a.wire->poll();
+    a.wire.poll();
     const auto end = Clock::now() + 50ms;
-    while (Clock::now() < end) b.wire->poll();
-    return !b.wire->is_flushed();
+    while (Clock::now() < end) b.wire.poll();
+    return !b.wire.is_flushed();
   }));
   ASSERT_FALSE(in.receiver().ready());
 
   // Else b would wait for 2 s, and then give the peer up, and UCX with it.
-  b.wire->peer_ended();
+  b.wire.peer_ended();
   in.forget_expected();
-  EXPECT_FALSE(b.wire->is_flushed()) << "there was nothing to wait for";
+  EXPECT_FALSE(b.wire.is_flushed()) << "there was nothing to wait for";
   EXPECT_EQ(b.why_closed, "");
 }
 

@@ -15,7 +15,8 @@
 #include <string>
 #include <vector>
 
-#include "transport/verbs/verbs_wire.h"
+#include "transport/verbs/verbs_endpoint.h"
+#include "transport/wire.h"
 
 namespace tutti::test {
 
@@ -32,7 +33,9 @@ struct End final : Wire::Owner {
   explicit End(std::shared_ptr<VerbsDevice> device, int peer,
                const VerbsOptions& options = VerbsOptions::from_settings())
       : windows(std::make_shared<VerbsWindows>(std::move(device))),
-        wire(*this, windows, peer, options) {}
+        wire(*this, [&](Endpoint::Sink& sink) {
+          return std::make_unique<VerbsEndpoint>(sink, windows, peer, options);
+        }) {}
   void on_left(std::uint64_t group) override { left.push_back(group); }
   void on_closed(const std::string& why) override {
     is_closed = true;
@@ -56,7 +59,7 @@ struct End final : Wire::Owner {
   bool is_closed = false;
   std::string why_closed;
   const std::shared_ptr<VerbsWindows> windows;
-  VerbsWire wire;
+  Wire wire;
 };
 
 /// Ranks 0 and 1.
@@ -64,8 +67,8 @@ struct TwoEnds {
   explicit TwoEnds(const VerbsPort& port,
                    const VerbsOptions& options = VerbsOptions::from_settings())
       : device(VerbsDevice::open(port)), a(device, 1, options), b(device, 0, options) {
-    a.wire.greet(b.wire.hello());
-    b.wire.greet(a.wire.hello());
+    a.wire.connect(b.wire.address());
+    b.wire.connect(a.wire.address());
     a.wire.start();
     b.wire.start();
   }
@@ -96,10 +99,10 @@ inline void meet(End& end, int socket) {
       throw Error(ErrorCode::peer_lost, "the other process of this test is gone");
     }
   };
-  const std::vector<std::byte> mine = end.wire.hello();
+  const std::vector<std::byte> mine = end.wire.address();
   std::vector<std::byte> theirs(mine.size());
   exchange(mine.data(), theirs.data(), mine.size());
-  end.wire.greet(theirs);
+  end.wire.connect(theirs);
   char ready = 1, other = 0;
   exchange(&ready, &other, 1);
   end.wire.start();

@@ -53,7 +53,7 @@ void receive(End& end, InLink& link, bool sleeps = false) {
   while (!link.receiver().ready()) {
     drive(end);
     if (!sleeps || link.receiver().ready()) continue;
-    pollfd file{end.wire.descriptor(), POLLIN, 0};
+    pollfd file{end.wire.descriptors()[0], POLLIN, 0};
     if (end.wire.arm()) ::poll(&file, 1, 1);
   }
   link.receiver().free();

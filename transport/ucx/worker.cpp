@@ -1,21 +1,20 @@
 #include "transport/ucx/worker.h"
 
 #include <fmt/format.h>
-#include <sys/epoll.h>
 
 #include <chrono>
 #include <cstring>
 
 #include "core/error.h"
 #include "core/settings.h"
-#include "transport/ucx/ucx_wire.h"
+#include "transport/ucx/ucx_endpoint.h"
+#include "transport/wire_choice.h"
 
 namespace tutti {
 namespace {
 
 // Of endpoints whose peers are gone, or may be.
 constexpr auto kCloseWithin = std::chrono::milliseconds(500);
-constexpr int kArmAttempts = 1000;
 
 void configure(const UcxLibrary& ucx, ucp_config_t* config, const char* option,
                const char* setting) {
@@ -42,7 +41,7 @@ UcxState ucx_state() {
   return state;
 }
 
-std::shared_ptr<WireMaker> make_ucx_wires() { return std::make_shared<UcxWorker>(); }
+std::shared_ptr<EndpointMaker> make_ucx_endpoints() { return std::make_shared<UcxWorker>(); }
 
 UcxContext::UcxContext() : ucx(UcxLibrary::get()) {
   ucp_config_t* config = nullptr;
@@ -61,7 +60,7 @@ UcxContext::UcxContext() : ucx(UcxLibrary::get()) {
 
 UcxContext::~UcxContext() { ucx.cleanup(handle); }
 
-UcxWorker::UcxWorker() : context_(std::make_shared<UcxContext>()), reactor_(Reactor::instance()) {
+UcxWorker::UcxWorker() : context_(std::make_shared<UcxContext>()) {
   const UcxLibrary& u = ucx();
   ucp_worker_params_t params{};
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
@@ -78,51 +77,35 @@ UcxWorker::UcxWorker() : context_(std::make_shared<UcxContext>()), reactor_(Reac
     ucp_am_handler_param_t handler{};
     handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
                          UCP_AM_HANDLER_PARAM_FIELD_ARG;
-    handler.id = UcxWire::kMessageId;
-    handler.cb = &UcxWire::on_message;
+    handler.id = UcxEndpoint::kMessageId;
+    handler.cb = &UcxEndpoint::on_message;
     handler.arg = this;
     u.check(u.set_am_recv_handler(handle_, &handler), "setting the handler of messages");
-    reactor_.watch(fd_, 0, *this);
   } catch (...) {
     u.worker_destroy(handle_);
     throw;
   }
-  reactor_.keep_awake(*this);
 }
 
 UcxWorker::~UcxWorker() {
-  stop();
-  close_down();
-}
-
-void UcxWorker::stop() {
-  if (stopped_) return;
-  stopped_ = true;
-  reactor_.forget(*this);
-  // The reactor listens no more; else the next poll() would have it serve this worker again.
-  const std::lock_guard lock(mutex_);
-  listening_ = false;
-}
-
-void UcxWorker::close_down() {
   const auto end = std::chrono::steady_clock::now() + kCloseWithin;
   while (!closing_.empty() && std::chrono::steady_clock::now() < end) progress();
   for (ucs_status_ptr_t request : closing_) ucx().request_free(request);
   ucx().worker_destroy(handle_);
 }
 
-std::unique_ptr<Wire> UcxWorker::make(Wire::Owner& owner, int, int) {
-  return std::make_unique<UcxWire>(owner, shared_from_this());
+std::unique_ptr<Endpoint> UcxWorker::make(Endpoint::Sink& sink, int, int) {
+  return std::make_unique<UcxEndpoint>(sink, shared_from_this());
 }
 
-void UcxWorker::remove(std::uint64_t key) {
-  std::erase(to_push_, find(key));
-  wires_.erase(key);
+void UcxWorker::remove(std::uint64_t key, UcxEndpoint& endpoint) {
+  std::erase(with_room_, &endpoint);
+  endpoints_.erase(key);
 }
 
-UcxWire* UcxWorker::find(std::uint64_t key) const {
-  const auto found = wires_.find(key);
-  return found == wires_.end() ? nullptr : found->second;
+UcxEndpoint* UcxWorker::find(std::uint64_t key) const {
+  const auto found = endpoints_.find(key);
+  return found == endpoints_.end() ? nullptr : found->second;
 }
 
 void UcxWorker::keep_closing(ucs_status_ptr_t request) {
@@ -132,14 +115,14 @@ void UcxWorker::keep_closing(ucs_status_ptr_t request) {
 void UcxWorker::rest() {
   if (std::exchange(rests_, true)) return;
   for_all(
-      [](UcxWire& wire) { wire.fail("UCX stands still: another peer did not let go of memory"); });
+      [](UcxEndpoint& e) { e.fail("UCX stands still: another peer did not let go of memory"); });
 }
 
 void UcxWorker::progress() {
   if (rests_) return;
   while (ucx().worker_progress(handle_) != 0) {
   }
-  for (UcxWire* wire : std::exchange(to_push_, {})) wire->push_on();
+  for (UcxEndpoint* const endpoint : std::exchange(with_room_, {})) endpoint->has_room();
   std::erase_if(closing_, [&](ucs_status_ptr_t request) {
     if (ucx().request_check_status(request) == UCS_INPROGRESS) return false;
     ucx().request_free(request);
@@ -147,64 +130,9 @@ void UcxWorker::progress() {
   });
 }
 
-void UcxWorker::poll() {
-  polled_ = true;
-  if (listening_) {
-    listening_ = false;
-    reactor_.change(fd_, 0);
-    reactor_.keep_awake(*this);
-  }
-  progress();
-}
-
 bool UcxWorker::arm() {
-  for (int attempt = 0; attempt < kArmAttempts; ++attempt) {
-    if (ucx().worker_arm(handle_) == UCS_OK) return true;
-    progress();
-  }
-  return false;
-}
-
-int UcxWorker::prepare_to_sleep() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
-  return lock && ucx().worker_arm(handle_) == UCS_OK ? fd_ : -1;
-}
-
-bool UcxWorker::serve(bool listen) {
-  std::vector<std::pair<Wire::Owner*, std::uint64_t>> left;
-  bool busy = false;
-  {
-    const std::lock_guard lock(mutex_);
-    progress();
-    for (const auto& [key, wire] : wires_) busy = wire->serve(left) || busy;
-    if (listen) {
-      // What arming brings is served the next time.
-      busy = !arm() || busy;
-      if (!listening_) reactor_.change(fd_, EPOLLIN);
-      listening_ = true;
-    }
-  }
-  for (const auto& [owner, group] : left) owner->on_left(group);
-  return busy;
-}
-
-void UcxWorker::on_events(int, std::uint32_t) {
-  if (serve(true)) reactor_.keep_awake(*this);
-}
-
-std::optional<Reactor::Time> UcxWorker::on_tick(Reactor::Time now) {
-  bool polled = false;
-  {
-    const std::lock_guard lock(mutex_);
-    polled = std::exchange(polled_, false);
-  }
-  if (serve(!polled) || polled) return now;
-  return std::nullopt;
-}
-
-bool UcxWorker::on_exit() {
-  serve(false);
-  return true;
+  return lock && (rests_ || ucx().worker_arm(handle_) == UCS_OK);
 }
 
 }  // namespace tutti

@@ -65,44 +65,43 @@ std::byte* VerbsChannel::send_buffer(std::uint64_t index) {
   return buffers_.data() + (depth.receive_depth + index % depth.send_depth) * kMostMessage;
 }
 
-bool VerbsChannel::write(const VerbsWrite& data, const VerbsWrite& end, std::uint32_t notice,
-                         bool reports) {
-  if (failure_) throw Error(*failure_);
+bool VerbsChannel::has_room(std::size_t bytes, std::size_t messages) const {
   const std::size_t piece = piece_bytes();
-  if ((data.bytes + piece - 1) / piece + 1 > free_requests()) return false;
-  const auto append_write = [&](const VerbsWrite& w, bool is_last) {
-    ibv_send_wr& request =
-        append(is_last ? kNotice : kWrite, is_last ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE,
-               w.from, w.bytes, w.local_key);
-    request.wr.rdma.remote_addr = w.to;
-    request.wr.rdma.rkey = w.remote_key;
-    if (is_last) request.imm_data = htobe32(notice);
-  };
-  for (std::size_t done = 0; done < data.bytes; done += piece) {
-    const std::size_t bytes = std::min(piece, data.bytes - done);
-    append_write({static_cast<const std::byte*>(data.from) + done, data.local_key, data.to + done,
-                  data.remote_key, bytes},
-                 end.bytes == 0 && done + bytes == data.bytes);
-  }
-  if (end.bytes > 0 || data.bytes == 0) append_write(end, true);
-  if (reports) {
-    batch_.back().send_flags |= IBV_SEND_SIGNALED;
-    signalled_ = appended_;
-  }
-  return true;
+  return (bytes + piece - 1) / piece + messages <= free_requests();
 }
 
-bool VerbsChannel::send(std::span<const std::byte> message) {
+void VerbsChannel::write(const VerbsWrite& data, std::optional<std::uint32_t> notice) {
+  if (failure_) throw Error(*failure_);
+  const std::size_t piece = piece_bytes();
+  std::size_t done = 0;
+  do {
+    const std::size_t bytes = std::min(piece, data.bytes - done);
+    const bool notices = notice && done + bytes == data.bytes;
+    ibv_send_wr& request =
+        append(notices ? kNotice : kWrite, notices ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE,
+               static_cast<const std::byte*>(data.from) + done, bytes, data.local_key);
+    request.wr.rdma.remote_addr = data.to + done;
+    request.wr.rdma.rkey = data.remote_key;
+    if (notices) request.imm_data = htobe32(*notice);
+    done += bytes;
+  } while (done < data.bytes);
+}
+
+void VerbsChannel::report() {
+  if (batch_.empty()) return;
+  batch_.back().send_flags |= IBV_SEND_SIGNALED;
+  signalled_ = appended_;
+}
+
+void VerbsChannel::send(std::span<const std::byte> message) {
   if (failure_) throw Error(*failure_);
   if (message.empty() || message.size() > kMostMessage) {
     throw Error(ErrorCode::internal, fmt::format("a message of {} bytes", message.size()), peer_);
   }
-  if (free_requests() == 0) return false;
   // As many buffers as requests, so this one's is free.
   std::byte* const buffer = send_buffer(appended_);
   std::memcpy(buffer, message.data(), message.size());
   append(kMessage, IBV_WR_SEND, buffer, message.size(), buffer_region_->local_key());
-  return true;
 }
 
 ibv_send_wr& VerbsChannel::append(Kind kind, ibv_wr_opcode opcode, const void* from,

@@ -6,9 +6,9 @@
 // queue pair. Nothing else says so: not the last byte of the data, not a second write that comes
 // after them, not anything on another queue pair, and not the sender's own completion. (What a
 // device promises beyond that, ibv_query_qp_data_in_order(), holds within one write, not between
-// two.) So whatever is written ends in a notice (WRITE_WITH_IMM), and the receiver looks at its
-// completion queue, not into memory. That costs it a microsecond at most, and is right with every
-// device, relaxed ordering and packets on different ways included.
+// two.) So whatever is written is followed by a notice (WRITE_WITH_IMM) or a message, and the
+// receiver looks at its completion queue, not into memory. That costs it a microsecond at most, and
+// is right with every device, relaxed ordering and packets on different ways included.
 //
 // A notice or message uses up a receive request of the peer. They are posted ahead, and again as
 // they are used. A peer that does not look for long makes notices wait in the sender's device.
@@ -60,15 +60,17 @@ class VerbsChannel {
   /// From here on the peer may write and send; this side may once the peer has done the same.
   void connect(const VerbsAddress& peer) { pair_.connect(peer); }
 
-  /// Writes `data`, then `end` (each of any length, 0 too), and has the peer notice `notice` when
-  /// both are there. The memory is to stay as it is until the peer has said that it came. False,
-  /// and nothing of it is done: there is no room before completions have been polled. What was
-  /// taken is on its way after submit(). `reports`: completed() comes to appended() as of now
-  /// without anything else being sent.
-  bool write(const VerbsWrite& data, const VerbsWrite& end, std::uint32_t notice,
-             bool reports = false);
+  /// Whether there is room for a write of so many bytes, if any, and so many messages, before
+  /// completions have been polled.
+  bool has_room(std::size_t bytes, std::size_t messages) const;
+  /// Writes `data`, and has the peer notice `notice`, if there is one, when all of it is there. The
+  /// memory is to stay as it is until the request is complete. There is room for it. It is on its
+  /// way after submit().
+  void write(const VerbsWrite& data, std::optional<std::uint32_t> notice);
   /// A message of 1 to kMostMessage bytes, in order with what is written. As write().
-  bool send(std::span<const std::byte> message);
+  void send(std::span<const std::byte> message);
+  /// completed() comes to appended() as of now without anything else being sent.
+  void report();
   void submit();
 
   /// Takes in completions, and returns what the peer did, in its order, without waiting for more.

@@ -12,11 +12,12 @@
 #include <cstdint>
 #include <memory>
 
+#include "transport/endpoint.h"
 #include "transport/verbs/device.h"
 
 namespace tutti {
 
-class VerbsMemory {
+class VerbsMemory final : public MemoryRegion {
  public:
   /// For local use and for writes by peers. Not with relaxed ordering: headers and credits lie
   /// among the data. Throws Error(system).
@@ -25,12 +26,12 @@ class VerbsMemory {
   /// peers address from `address` on.
   VerbsMemory(std::shared_ptr<VerbsDevice> device, int fd, std::uint64_t offset,
               std::uint64_t address, std::size_t bytes);
-  ~VerbsMemory();
+  ~VerbsMemory() override;
   VerbsMemory(const VerbsMemory&) = delete;
   VerbsMemory& operator=(const VerbsMemory&) = delete;
 
   std::uint32_t local_key() const { return region_->lkey; }
-  std::uint32_t remote_key() const { return region_->rkey; }
+  std::uint32_t remote_key() const override { return region_->rkey; }
 
  private:
   std::shared_ptr<VerbsDevice> device_;

@@ -11,7 +11,7 @@ constexpr const char* kWhy = "Tutti was built without RDMA verbs (TUTTI_VERBS)";
 
 VerbsState verbs_state() { return {{}, kWhy, ""}; }
 
-std::shared_ptr<WireMaker> make_verbs_wires(WireOffer&, const NearestPorts&) {
+std::shared_ptr<EndpointMaker> make_verbs_endpoints(WireOffer&, const NearestPorts&) {
   throw Error(ErrorCode::system, kWhy);
 }
 

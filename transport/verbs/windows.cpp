@@ -13,21 +13,20 @@ VerbsWindows::VerbsWindows(std::shared_ptr<VerbsDevice> device) : device_(std::m
 
 VerbsWindows::~VerbsWindows() { remove_observer(*this); }
 
-std::optional<VerbsWindows::Keys> VerbsWindows::keys(const void* memory, std::size_t bytes) {
+std::shared_ptr<const VerbsMemory> VerbsWindows::region(const void* memory, std::size_t bytes) {
   const WindowMemory window = find_window(memory, bytes);
-  if (window.id == 0) return std::nullopt;
+  if (window.id == 0) return nullptr;
   const std::lock_guard lock(mutex_);
   const auto [found, is_new] = by_id_.try_emplace(window.id);
   if (is_new) {
     try {
-      found->second = std::make_unique<VerbsMemory>(device_, window.base, window.bytes);
+      found->second = std::make_shared<VerbsMemory>(device_, window.base, window.bytes);
     } catch (const Error& error) {
       log().info("verbs: a window is copied through slots, as the device cannot reach it: {}",
                  error.what());
     }
   }
-  if (!found->second) return std::nullopt;
-  return Keys{found->second->local_key(), found->second->remote_key()};
+  return found->second;
 }
 
 std::size_t VerbsWindows::count() {

@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <unordered_map>
 
 #include "core/window_memory.h"
@@ -26,12 +25,9 @@ class VerbsWindows final : WindowObserver {
   VerbsWindows(const VerbsWindows&) = delete;
   VerbsWindows& operator=(const VerbsWindows&) = delete;
 
-  struct Keys {
-    std::uint32_t local = 0, remote = 0;
-  };
-  /// Of the window that holds all of this memory; none: there is no such window, or the device
+  /// Of the window that holds all of this memory; null: there is no such window, or the device
   /// refuses it. Thread-safe. Registering takes ms for MiB.
-  std::optional<Keys> keys(const void* memory, std::size_t bytes);
+  std::shared_ptr<const VerbsMemory> region(const void* memory, std::size_t bytes);
 
   const std::shared_ptr<VerbsDevice>& device() const { return device_; }
   /// How many are registered.
@@ -42,7 +38,7 @@ class VerbsWindows final : WindowObserver {
 
   const std::shared_ptr<VerbsDevice> device_;
   std::mutex mutex_;
-  std::unordered_map<std::uint32_t, std::unique_ptr<VerbsMemory>> by_id_;  // null: refused
+  std::unordered_map<std::uint32_t, std::shared_ptr<VerbsMemory>> by_id_;  // null: refused
 };
 
 }  // namespace tutti

@@ -220,7 +220,7 @@ class Operation {
     OutLink* link;
     std::uint64_t message;
     const std::byte *begin, *end;
-    bool is_over() const { return link->has_sent(message, static_cast<std::size_t>(end - begin)); }
+    bool is_over() const { return link->has_sent(message); }
     bool touches(const std::byte* other, std::size_t bytes) const {
       return begin < other + bytes && other < end;
     }

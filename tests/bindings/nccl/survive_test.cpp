@@ -9,7 +9,7 @@
 
 namespace {
 
-TEST(Survive, TheRanksThatAreLeft) {
+TEST(Survive, TheRanksThatAreLeftGoOn) {
   constexpr int kRanks = 3;
   for (const int victim : {0, 1, 2}) {
     const std::string name = "survive-" + std::to_string(getpid()) + "-" + std::to_string(victim);

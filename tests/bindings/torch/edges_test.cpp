@@ -40,7 +40,7 @@ struct Sums : torch::nn::Module {
 };
 Tensor factor(int rank) { return at::full({}, rank + 1, at::kFloat); }
 
-TEST(TorchEdges, ParametersWithoutElements) {
+TEST(TorchEdges, ParametersWithoutElementsDoNoHarm) {
   const std::vector<std::vector<std::int64_t>> units{{0, 5}, {0}, {}, {3, 0, 1}};
   for (const int ranks : {1, 3}) {
     run_thread_ranks(ranks, [&](Communicator& comm) {
@@ -85,7 +85,7 @@ TEST(TorchEdges, ParametersWithoutElements) {
   }
 }
 
-TEST(TorchEdges, ModulesInNarrowTypes) {
+TEST(TorchEdges, ModulesInNarrowTypesAreAveraged) {
   for (const at::ScalarType type : {at::kHalf, at::kBFloat16, at::kDouble}) {
     run_thread_ranks(3, [&](Communicator& comm) {
       CommunicatorAxis axis(comm);
@@ -105,7 +105,7 @@ TEST(TorchEdges, ModulesInNarrowTypes) {
   }
 }
 
-TEST(TorchEdges, RanksThatRunOutOfData) {
+TEST(TorchEdges, RanksThatRunOutOfDataLeaveTheAverage) {
   run_thread_ranks(3, [](Communicator& comm) {
     CommunicatorAxis axis(comm);
     Sums module({6});
@@ -230,7 +230,7 @@ Tensor numbers(at::IntArrayRef sizes, int seed) {
 
 // Shards of what ranks share: four ranks, of which each two have a layer's halves, in bfloat16 with
 // a master of float32.
-TEST(TorchEdges, SharedLayersInMixedPrecision) {
+TEST(TorchEdges, SharedLayersTrainInMixedPrecision) {
   const Tensor w = numbers({6, 4}, 1).requires_grad_();
   for (const int data : {0, 1}) at::linear(numbers({3, 4}, data), w).square().sum().backward();
   run_thread_ranks(4, [&](Communicator& comm) {
@@ -260,7 +260,7 @@ TEST(TorchEdges, SharedLayersInMixedPrecision) {
   });
 }
 
-TEST(TorchEdges, LinearWithAutocast) {
+TEST(TorchEdges, LinearComputesInAutocastsType) {
   run_thread_ranks(1, [](Communicator& comm) {
     CommunicatorAxis axis(comm);
     struct One : torch::nn::Module {

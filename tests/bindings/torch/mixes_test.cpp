@@ -122,20 +122,20 @@ void expect_equals_one_rank(int ranks, const Options& o) {
   }
 }
 
-TEST(Mixes, OneRankAlone) {
+TEST(Mixes, OneRankAloneTrainsAsTheModelItself) {
   Options o = tiny();
   o.alone = true;
   expect_equals_one_rank(1, o);
 }
 
-TEST(Mixes, DataParallel) {
+TEST(Mixes, DataParallelTrainsAsOneRank) {
   for (const int ranks : {1, 2, 4, 8}) {
     SCOPED_TRACE(ranks);
     expect_equals_one_rank(ranks, tiny());
   }
 }
 
-TEST(Mixes, Sharded) {
+TEST(Mixes, ShardsTrainAsOneRank) {
   for (const Sharding shard : {Sharding::zero1, Sharding::zero2, Sharding::zero3, Sharding::fsdp}) {
     for (const int ranks : {1, 2, 4}) {
       SCOPED_TRACE(testing::Message() << static_cast<int>(shard) << " on " << ranks);
@@ -146,7 +146,7 @@ TEST(Mixes, Sharded) {
   }
 }
 
-TEST(Mixes, Replicas) {
+TEST(Mixes, ReplicasTrainAsOneRank) {
   for (const Sharding shard : {Sharding::zero2, Sharding::fsdp}) {
     Options o = tiny();
     o.shard = shard;
@@ -155,7 +155,7 @@ TEST(Mixes, Replicas) {
   }
 }
 
-TEST(Mixes, MicroBatchesAndRecomputing) {
+TEST(Mixes, MicroBatchesAndRecomputingTrainAsOneRank) {
   for (const Sharding shard :
        {Sharding::none, Sharding::zero1, Sharding::zero2, Sharding::zero3, Sharding::fsdp}) {
     SCOPED_TRACE(static_cast<int>(shard));
@@ -167,7 +167,7 @@ TEST(Mixes, MicroBatchesAndRecomputing) {
   }
 }
 
-TEST(Mixes, TensorParallel) {
+TEST(Mixes, TensorParallelTrainsAsOneRank) {
   for (const bool sequence : {false, true}) {
     for (const int ranks : {2, 4}) {
       for (const bool recompute : {false, true}) {
@@ -182,7 +182,7 @@ TEST(Mixes, TensorParallel) {
   }
 }
 
-TEST(Mixes, Pipelines) {
+TEST(Mixes, PipelinesTrainAsOneRank) {
   for (const char* const schedule :
        {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe-v"}) {
     SCOPED_TRACE(schedule);
@@ -194,7 +194,7 @@ TEST(Mixes, Pipelines) {
   }
 }
 
-TEST(Mixes, TiedEmbeddings) {
+TEST(Mixes, TiedEmbeddingsTrainAsOneRank) {
   struct Mix {
     int ranks, tp, pp;
     Sharding shard;
@@ -218,7 +218,7 @@ TEST(Mixes, TiedEmbeddings) {
   }
 }
 
-TEST(Mixes, ScheduledBackwardsInTwoParts) {
+TEST(Mixes, ScheduledBackwardsInTwoPartsTrainAsOneRank) {
   for (const Sharding shard : {Sharding::none, Sharding::zero1, Sharding::zero2, Sharding::fsdp}) {
     for (const char* const schedule : {"zb-h1", "zb-v"}) {
       SCOPED_TRACE(testing::Message() << static_cast<int>(shard) << " " << schedule);
@@ -232,7 +232,7 @@ TEST(Mixes, ScheduledBackwardsInTwoParts) {
   }
 }
 
-TEST(Mixes, OfAllKinds) {
+TEST(Mixes, OfAllKindsTrainAsOneRank) {
   for (const Sharding shard :
        {Sharding::none, Sharding::zero1, Sharding::zero2, Sharding::zero3, Sharding::fsdp}) {
     for (const bool sequence : {false, true}) {

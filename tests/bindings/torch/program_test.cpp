@@ -11,6 +11,7 @@
 #include <set>
 #include <utility>
 
+#include "tests/support/contains.h"
 #include "tests/support/run_job.h"
 
 namespace tutti {
@@ -114,14 +115,14 @@ TEST(Train, RefusesATextThatIsNone) {
     EXPECT_NE(job.wait(), 0);
     return job.err();
   };
-  expect_contains(refused("/nonexistent"), "--text /nonexistent: there is no such file or folder");
-  expect_contains(refused("/dev/zero"), "--text /dev/zero: it is neither a file nor a folder");
+  EXPECT_CONTAINS(refused("/nonexistent"), "--text /nonexistent: there is no such file or folder");
+  EXPECT_CONTAINS(refused("/dev/zero"), "--text /dev/zero: it is neither a file nor a folder");
   const auto huge = std::filesystem::temp_directory_path() / fmt::format("huge.{}", getpid());
   std::ofstream{huge};
   std::filesystem::resize_file(huge, std::uintmax_t{3} << 30);  // sparse
-  expect_contains(refused(huge.string()), "more than 1024 MiB; name a part of it");
+  EXPECT_CONTAINS(refused(huge.string()), "more than 1024 MiB; name a part of it");
   std::filesystem::resize_file(huge, 0);
-  expect_contains(refused(huge.string()), "there is no text in " + huge.string());
+  EXPECT_CONTAINS(refused(huge.string()), "there is no text in " + huge.string());
   std::filesystem::remove(huge);
 }
 
@@ -187,7 +188,7 @@ TEST(Train, TakesASchedulesFile) {
     job->wait();
     return job;
   };
-  expect_contains(run("1F0 1B0 1F1 1B1")->out(), "\n     2 ");
+  EXPECT_CONTAINS(run("1F0 1B0 1F1 1B1")->out(), "\n     2 ");
   const std::string err = run("1F1 1B1 1F0 1B0")->err();
   std::size_t told = 0;
   for (const std::string& line : lines(err)) {
@@ -260,8 +261,8 @@ TEST(Train, SaysWhatIsWrongWithItsOptions) {
     EXPECT_EQ(job.wait(), 2);
     return job.err();
   };
-  expect_contains(refused("--steps 1 --steps 2"), "train: --steps is given more than once");
-  expect_contains(refused("--steps"), "train: --steps has no value");
+  EXPECT_CONTAINS(refused("--steps 1 --steps 2"), "train: --steps is given more than once");
+  EXPECT_CONTAINS(refused("--steps"), "train: --steps has no value");
 }
 
 // As a terminal does: to all processes of its group.

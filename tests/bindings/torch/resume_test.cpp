@@ -266,7 +266,7 @@ TEST(TorchResume, GoesOnWithTheSameBits) {
 }
 
 // Before the first step there is no state, and after a load of that AdamW begins at its beginning.
-TEST(TorchResume, FromWhereNothingWasTrainedYet) {
+TEST(TorchResume, GoesOnFromWhereNothingWasTrainedYet) {
   run_thread_ranks(2, [](Communicator& comm) {
     CommunicatorAxis axis(comm);
     Sharded one(axis, in_float64(Policy::fsdp())), other(axis, in_float64(Policy::fsdp()));

@@ -8,12 +8,12 @@
 #include <numeric>
 
 #include "collectives/algorithms.h"
-#include "collectives/cluster/fair_share.h"
 #include "collectives/cluster/parts.h"
-#include "collectives/cluster/predict.h"
 #include "collectives/draw/run.h"
+#include "collectives/model/fair_share.h"
 #include "core/error.h"
 #include "tests/support/xml.h"
+#include "tools/nccl_model.h"
 #include "topology/describe.h"
 #include "topology/discover.h"
 
@@ -28,11 +28,11 @@ topology::Graph machine(const std::string& text) {
 }
 
 Cluster cluster(const std::string& host, int hosts, const std::string& network = "ib 8x400G",
-                const Constants& constants = {}) {
+                const GpuConstants& constants = {}) {
   return {machine(host), hosts, topology::parse_network(network), constants};
 }
 
-SimulateOptions options(double bytes, Protocol p = Protocol::simple, int unit = 0) {
+SimulateOptions options(double bytes, GpuProtocol p = GpuProtocol::simple, int unit = 0) {
   SimulateOptions o;
   o.block_bytes = bytes;
   o.protocol = p;
@@ -90,8 +90,9 @@ TEST(ClusterSimulation, OfARingIsWhatTheTextbookSays) {
   // 14 messages of an eighth at 18 x 20.6 GB/s, each seen 3.4 us after it was sent.
   EXPECT_NEAR(s.us, 14 * (3.4 + bytes / 8 / (18 * 20.6 * 1000)), 0.01);
   // With LL half of what is sent are flags; short, so only what is seen later counts.
-  EXPECT_NEAR(simulate(c, plan_of(Collective::all_reduce, "ring", 8), options(8, Protocol::ll)).us,
-              14 * 0.6, 0.01);
+  EXPECT_NEAR(
+      simulate(c, plan_of(Collective::all_reduce, "ring", 8), options(8, GpuProtocol::ll)).us,
+      14 * 0.6, 0.01);
 }
 
 TEST(ClusterSimulation, SharesTheMemoryOfHostsWithoutPeerAccess) {
@@ -105,7 +106,7 @@ TEST(ClusterSimulation, SharesTheMemoryOfHostsWithoutPeerAccess) {
 TEST(ClusterSimulation, OneHostStandsForAll) {
   // 512 ranks, all simulated, against as many as it takes.
   const Cluster c = cluster("8xH100", 64, "roce 8x400G");
-  for (const Protocol p : {Protocol::ll, Protocol::simple}) {
+  for (const GpuProtocol p : {GpuProtocol::ll, GpuProtocol::simple}) {
     for (const double bytes : {1e4, 64e6}) {
       const auto ring = plan_of(Collective::all_reduce, "ring", 512);
       const Simulated all = simulate(c, ring, options(bytes, p, 64));
@@ -122,20 +123,20 @@ TEST(ClusterSimulation, OneHostStandsForAll) {
   }
   // Also where ranks hinder each other: each sends to its next ones first.
   const auto crowd = plan_of(Collective::all_to_all, "direct", 512);
-  const double crowd_all = simulate(c, crowd, options(1e5, Protocol::simple, 64)).us;
+  const double crowd_all = simulate(c, crowd, options(1e5, GpuProtocol::simple, 64)).us;
   EXPECT_NEAR(simulate(c, crowd, options(1e5)).us, crowd_all, 0.01 * crowd_all);
   // Hosts of a tree differ, which is noticed.
   EXPECT_EQ(simulate(c, plan_of(Collective::all_reduce, "tree", 512), options(1e4)).unit, 64);
 }
 
 TEST(ClusterSimulation, OversubscribedLeavesSlowDownWhatCrossesThem) {
-  Call call;
+  NcclCall call;
   call.collective = Collective::all_to_all;
   call.bytes = 64e6;
   Prediction direct;
-  direct.algorithm = "direct";
+  direct.algorithm = find_algorithm(Collective::all_to_all, "direct");
   const auto us = [&](const char* network) {
-    return simulate(cluster("8xH100", 8, network), call, direct, false).us;
+    return simulate_nccl(cluster("8xH100", 8, network), call, direct, false).us;
   };
   // A GPU sends a megabyte to each of 56 others through its port, ...
   const double flat = us("ib 8x400G");
@@ -153,11 +154,11 @@ TEST(ClusterSimulation, OfManyRanks) {
   const Cluster c = cluster("8xH100", hosts);
   for (const char* algorithm : {"ring", "tree", "hierarchical", "hierarchical_tree"}) {
     const std::clock_t start = std::clock();  // others may keep the cores busy
-    Call call;
+    NcclCall call;
     call.bytes = 1e9;
     Prediction p;
-    p.algorithm = algorithm;
-    const Simulated s = simulate(c, call, p, false);
+    p.algorithm = find_algorithm(Collective::all_reduce, algorithm);
+    const Simulated s = simulate_nccl(c, call, p, false);
     const double took = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
     std::printf("%s: %d ranks, %.0f us, in %.1f s of a core\n", algorithm, c.ranks(), s.us, took);
     EXPECT_GT(s.us, 1e9 / 400e3);
@@ -166,24 +167,24 @@ TEST(ClusterSimulation, OfManyRanks) {
 }
 
 TEST(ClusterPrediction, FollowsTheMachine) {
-  Call call;
+  NcclCall call;
   call.bytes = 1 << 30;
-  const Prediction h100 = predict(cluster("8xH100", 1), call).front();
-  EXPECT_EQ(h100.algorithm, "switch");
-  const Prediction a100 = predict(cluster("8xA100", 1), call).front();
-  EXPECT_EQ(a100.algorithm, "ring");
-  EXPECT_EQ(a100.protocol, Protocol::simple);
-  EXPECT_GT(a100.us, 1.3 * h100.us);
+  const Prediction h100 = predict_nccl(cluster("8xH100", 1), call).front();
+  EXPECT_EQ(algorithm_of(h100), "switch");
+  const Prediction a100 = predict_nccl(cluster("8xA100", 1), call).front();
+  EXPECT_EQ(algorithm_of(a100), "ring");
+  EXPECT_EQ(a100.protocol, GpuProtocol::simple);
+  EXPECT_GT(a100.us(), 1.3 * h100.us());
   call.bytes = 8;
-  EXPECT_EQ(predict(cluster("8xA100", 1), call).front().protocol, Protocol::ll);
+  EXPECT_EQ(predict_nccl(cluster("8xA100", 1), call).front().protocol, GpuProtocol::ll);
   // With SHARP hosts send half, so that NVLink is what limits.
   call.bytes = 1 << 30;
   call.algorithm = "switch";
-  EXPECT_LT(predict(cluster("8xH100", 16, "ib 8x400G sharp"), call).front().us,
-            0.9 * predict(cluster("8xH100", 16), call).front().us);
-  EXPECT_THROW(predict(cluster("8xA100", 1), call), Error);
+  EXPECT_LT(predict_nccl(cluster("8xH100", 16, "ib 8x400G sharp"), call).front().us(),
+            0.9 * predict_nccl(cluster("8xH100", 16), call).front().us());
+  EXPECT_THROW(predict_nccl(cluster("8xA100", 1), call), Error);
   call.algorithm = "nonsense";
-  EXPECT_THROW(predict(cluster("8xA100", 1), call), Error);
+  EXPECT_THROW(predict_nccl(cluster("8xA100", 1), call), Error);
 }
 
 /// GB/s of rings that all carry the same, with each link's load counted again.
@@ -234,11 +235,11 @@ TEST(ClusterOrders, CarryWhatLinksAndPortsDo) {
 }
 
 double predicted(const Cluster& c, Collective collective, double bytes, bool copy_engines) {
-  Call call;
+  NcclCall call;
   call.collective = collective;
   call.bytes = bytes;
   call.copy_engines = copy_engines;
-  return predict(c, call).front().us;
+  return predict_nccl(c, call).front().us();
 }
 
 TEST(ClusterPrediction, LongChainsFillTheirLinks) {
@@ -275,17 +276,17 @@ TEST(ClusterPrediction, PortsAreReachedByPci) {
 
 TEST(ClusterPrediction, OfSomeGpusUsesAllTheirLinks) {
   // Of a full mesh of eight, four have three links each to the others: three rings.
-  const Cluster four{machine("8xMI300X"), 1, topology::parse_network("ib"), Constants{}, 4};
+  const Cluster four{machine("8xMI300X"), 1, topology::parse_network("ib"), GpuConstants{}, 4};
   const double us = predicted(four, Collective::all_gather, 1e9, false);
   EXPECT_NEAR(1e9 * 3 / 4 / us / 1000, 3 * 48, 3 * 48 * 0.1);
 }
 
 TEST(ClusterPrediction, Ll128IsWhereItIsUsedUnasked) {
   for (const char* host : {"8xH100", "8xV100-SXM2", "2xMI250X", "2xA100-PCIe nvlink"}) {
-    EXPECT_TRUE(cluster(host, 1).possible(Protocol::ll128)) << host;
+    EXPECT_TRUE(cluster(host, 1).possible(GpuProtocol::ll128)) << host;
   }
   for (const char* host : {"8xMI300X", "4xMI100", "2xRTX4090", "2xA100-PCIe"}) {
-    EXPECT_FALSE(cluster(host, 1).possible(Protocol::ll128)) << host;
+    EXPECT_FALSE(cluster(host, 1).possible(GpuProtocol::ll128)) << host;
   }
 }
 
@@ -328,7 +329,7 @@ TEST(ClusterPrediction, OfCopyEngines) {
 }
 
 TEST(ClusterPrediction, ConstantsCanBeOverridden) {
-  Constants constants;
+  GpuConstants constants;
   override_constant(constants, "staging=10");
   EXPECT_EQ(constants.staging, 10);
   for (const char* bad : {"staging", "staging=", "staging=-1", "staging=x", "nothing=1", ""}) {
@@ -340,9 +341,9 @@ TEST(ClusterPrediction, ConstantsCanBeOverridden) {
   topology::override_kind(network, "roce.latency=3");
   EXPECT_EQ(network.latency, 3);
   EXPECT_THROW(topology::override_kind(network, "roce.ports=3"), Error);
-  for (const ConstantLine& line : constant_lines()) {
-    EXPECT_FALSE(line.source.empty()) << line.name;
-    EXPECT_GT(Constants{}.*line.value, 0) << line.name;
+  for (const Constant<GpuConstants>& line : gpu_constants()) {
+    EXPECT_FALSE(line.meaning.empty()) << line.name;
+    EXPECT_GT(GpuConstants{}.*line.value, 0) << line.name;
   }
 }
 
@@ -429,9 +430,9 @@ TEST(Describe, Gpus) {
     const topology::Graph g = topology::graph_of(r);
     EXPECT_TRUE(g.doubts.empty()) << m.name << ": " << g.doubts.front().what;
     EXPECT_EQ(g.gpus().size(), 4U) << m.name;
-    Call call;
+    NcclCall call;
     call.bytes = 1 << 20;
-    EXPECT_GT(predict(Cluster(g, 2, topology::parse_network("ib"), {}), call).front().us, 1)
+    EXPECT_GT(predict_nccl(Cluster(g, 2, topology::parse_network("ib"), {}), call).front().us(), 1)
         << m.name;
   }
 }
@@ -496,10 +497,10 @@ TEST(Simulate, EndsWithTheLastMessage) {
       for (const int lanes : {1, 3, 16}) {
         std::vector<int> order(static_cast<std::size_t>(c.ranks_of_a_host()));
         std::iota(order.begin(), order.end(), 0);
-        const Parts parts(c, Collective::all_reduce, algorithm,
+        const Parts parts(c, *find_algorithm(Collective::all_reduce, algorithm),
                           std::vector<std::vector<int>>(static_cast<std::size_t>(lanes), order));
         for (const int tiles : {1, 4, 7}) {
-          SimulateOptions o = options(1e6, Protocol::ll);
+          SimulateOptions o = options(1e6, GpuProtocol::ll);
           o.tiles = tiles;
           o.record = true;
           const Simulated s = simulate(

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "collectives/model/choose.h"
-#include "collectives/model/simulate.h"
+#include "collectives/model/host_scenario.h"
 #include "collectives/needs.h"
 #include "collectives/text/text.h"
 #include "collectives/verify.h"
@@ -428,9 +428,9 @@ TEST(Choose, OfLongMessagesLittleCrossesAWireOfOneGigabit) {
         const Algorithm& chosen = chooser.choose(w);
         double least = std::numeric_limits<double>::infinity();
         double sends = 0;
-        for (const Candidate& candidate : chooser.candidates(w)) {
-          least = std::min(least, candidate.prediction.across);
-          if (candidate.algorithm == &chosen) sends = candidate.prediction.across;
+        for (const Prediction& candidate : chooser.candidates(w)) {
+          least = std::min(least, candidate.across);
+          if (candidate.algorithm == &chosen) sends = candidate.across;
         }
         EXPECT_LE(sends, least * 1.001)
             << name(c) << " " << chosen.name << " on " << fmt::format("{}", fmt::join(host, " "));
@@ -475,7 +475,7 @@ TEST(Choose, ShortMessagesTakeTheFewestHopsBetweenHosts) {
         return hops_across(laid_out_plan(a, {c, p.ranks}, p.layout()), p.hosts);
       };
       double fewest = std::numeric_limits<double>::infinity();
-      for (const Candidate& candidate : chooser.candidates(w)) {
+      for (const Prediction& candidate : chooser.candidates(w)) {
         fewest = std::min(fewest, hops(*candidate.algorithm));
       }
       EXPECT_EQ(hops(chooser.choose(w)), fewest)
@@ -493,7 +493,7 @@ TEST(Choose, NothingThatAddressesAnotherHostIsACandidate) {
       const Workload w{a.collective, 1 << 20, DataType::float32};
       EXPECT_TRUE(chooser.may_run(chooser.choose(w)));
       EXPECT_TRUE(chooser.may_run(a) || !predict(a, w, p).possible) << a.name;
-      for (const Candidate& c : chooser.candidates(w)) EXPECT_TRUE(chooser.may_run(*c.algorithm));
+      for (const Prediction& c : chooser.candidates(w)) EXPECT_TRUE(chooser.may_run(*c.algorithm));
     }
   }
 }

@@ -72,14 +72,14 @@ std::set<Orders> layouts_of(const Cluster& c, bool lanes) {
 
 }  // namespace
 
-Trial try_all(const Cluster& c, const Call& call, const Prediction& start) {
+Trial try_all(const Cluster& c, const Workload& call, const Prediction& start) {
   Trial trial{.best = start};
-  const double launch = (call.gpus_of_thread - 1) * c.constants().launch_more;
-  const double block = block_of(call.collective, call.bytes, c.ranks());
+  const auto bytes = static_cast<double>(call.bytes);
+  const double block = block_of(call.collective, bytes, c.ranks());
   for (const Algorithm& a : algorithms()) {
     if (a.collective != call.collective || a.windows) continue;
     for (const Orders& orders : layouts_of(c, a.lanes)) {
-      const Parts parts(c, call.collective, a.name, orders);
+      const Parts parts(c, a, orders);
       const PartOf part = [&](int rank) { return parts(rank); };
       double least = 0;
       try {
@@ -87,23 +87,28 @@ Trial try_all(const Cluster& c, const Call& call, const Prediction& start) {
       } catch (const Error&) {
         break;  // not for so many ranks
       }
-      for (const Protocol p : kProtocols) {
+      for (const GpuProtocol p : kGpuProtocols) {
         if (!c.possible(p)) continue;
-        const double call_us = c.constants().call(p) + launch;
+        const double call_us = c.constants().call(p);
         double bound = least / c.constants().data(p) + call_us;
         for (int tiles = 1; tiles <= kMostTiles; tiles *= 2) {
-          if (tiles > 1 && call.bytes / tiles < kLeastTile) break;
-          if (tiles == 2 && bound < trial.best.us) {
+          if (tiles > 1 && bytes / tiles < kLeastTile) break;
+          if (tiles == 2 && bound < trial.best.us()) {
             // Messages one after the other, as if all links were free: no tiles help against that.
             bound = std::max(bound, time_of(c, part, 1e-3, p, 1) + call_us);
           }
-          if (bound >= trial.best.us) {
+          if (bound >= trial.best.us()) {
             ++trial.hopeless;
             continue;
           }
           ++trial.tried;
           const double us = time_of(c, part, block, p, tiles) + call_us;
-          if (us < trial.best.us) trial.best = {us, std::string(a.name), p, tiles, orders};
+          if (us >= trial.best.us()) continue;
+          trial.best.algorithm = &a;
+          trial.best.ns = 1000 * us;
+          trial.best.protocol = p;
+          trial.best.tiles = static_cast<std::size_t>(tiles);
+          trial.best.orders = orders;
         }
       }
     }

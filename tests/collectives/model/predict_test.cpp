@@ -10,7 +10,7 @@
 
 #include "collectives/execute/host/write_trial.h"
 #include "collectives/model/choose.h"
-#include "collectives/model/simulate.h"
+#include "collectives/model/host_scenario.h"
 
 namespace tutti {
 namespace {
@@ -338,9 +338,9 @@ TEST(Choose, IsTheBestOfTheCandidates) {
     const Workload w{Collective::all_reduce, bytes, DataType::float32};
     const auto all = chooser.candidates(w);
     ASSERT_GT(all.size(), 5u);
-    for (const Candidate& c : all) {
+    for (const Prediction& c : all) {
       if (c.algorithm != &chooser.choose(w)) continue;
-      EXPECT_LE(c.prediction.ns, all.front().prediction.ns / 0.96) << bytes;
+      EXPECT_LE(c.ns, all.front().ns / 0.96) << bytes;
     }
   }
 }

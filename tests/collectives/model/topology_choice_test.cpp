@@ -69,9 +69,9 @@ std::string network_of(const topology::Graph& graph) {
 void compare(const topology::Graph& graph, int hosts, Collective collective, double bytes,
              Worst& worst) {
   const Cluster c(graph, hosts, topology::parse_network(network_of(graph)), {});
-  Call call;
+  Workload call;
   call.collective = collective;
-  call.bytes = bytes;
+  call.bytes = static_cast<std::size_t>(bytes);
   const auto start = std::chrono::steady_clock::now();
   const Prediction chosen = choose(c, call);
   const auto then = std::chrono::steady_clock::now();
@@ -82,14 +82,14 @@ void compare(const topology::Graph& graph, int hosts, Collective collective, dou
   ++worst.calls;
   worst.tried += trial.tried;
   worst.hopeless += trial.hopeless;
-  const double ratio = chosen.us / trial.best.us;
+  const double ratio = chosen.ns / trial.best.ns;
   const auto text = [](const Prediction& p) {
-    return fmt::format("{} {} {} tile{}{} {:.1f} us", p.algorithm, name(p.protocol), p.tiles,
+    return fmt::format("{} {} {} tile{}{} {:.1f} us", p.algorithm->name, name(p.protocol), p.tiles,
                        p.tiles == 1 ? "" : "s",
                        p.orders.empty() ? ""
                                         : fmt::format(" {} orders ({})", p.orders.size(),
                                                       fmt::join(p.orders.front(), " ")),
-                       p.us);
+                       p.us());
   };
   const std::string where = fmt::format("{} of {:.0f} B, {} hosts: {}; best {}", name(collective),
                                         bytes, hosts, text(chosen), text(trial.best));

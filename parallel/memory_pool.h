@@ -1,0 +1,90 @@
+// Memory of an engine. It is counted, so that tests can compare what an engine holds with what it
+// should, and freed with its owner. It comes from windows (core/memory.h), where collectives are
+// fastest, or from ordinary memory of the host.
+//
+// A pool that reuses keeps what is freed for the next that needs as much or less, because windows
+// cost system calls and other ranks' attention. A block that nothing fits is given back when
+// another has to be made, so there are never more blocks than were in use at once.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <utility>
+
+namespace tutti::parallel {
+
+enum class MemoryKind : unsigned char { window, host };
+
+struct MemoryUse {
+  std::size_t bytes = 0;     // in use: what was asked for
+  std::size_t peak = 0;      // the most of that at once
+  std::size_t reserved = 0;  // with what is kept for later
+};
+
+class MemoryPool;
+
+/// Owns a part of a pool, which has to outlive it.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(Buffer&& other) noexcept { swap(other); }
+  Buffer& operator=(Buffer&& other) noexcept {
+    Buffer(std::move(other)).swap(*this);
+    return *this;
+  }
+  ~Buffer() { reset(); }
+  void reset();
+  std::byte* data() const { return data_; }
+  std::size_t size() const { return bytes_; }
+  explicit operator bool() const { return pool_ != nullptr; }
+
+ private:
+  friend class MemoryPool;
+  void swap(Buffer& other) noexcept {
+    std::swap(pool_, other.pool_);
+    std::swap(kind_, other.kind_);
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    std::swap(block_, other.block_);
+  }
+  MemoryPool* pool_ = nullptr;
+  MemoryKind kind_ = MemoryKind::window;
+  std::byte* data_ = nullptr;
+  std::size_t bytes_ = 0, block_ = 0;
+};
+
+class MemoryPool {
+ public:
+  enum class Reuse : bool { no, yes };
+
+  explicit MemoryPool(Reuse reuse = Reuse::no) : reuse_(reuse) {}
+  MemoryPool(const MemoryPool&) = delete;
+  MemoryPool& operator=(const MemoryPool&) = delete;
+  ~MemoryPool();
+
+  /// Of any contents; for 0 bytes a buffer without data. Throws Error(system).
+  Buffer allocate(std::size_t bytes, MemoryKind kind = MemoryKind::window);
+  /// The same, of zeros.
+  Buffer zeros(std::size_t bytes, MemoryKind kind = MemoryKind::window);
+  const MemoryUse& use(MemoryKind kind) const { return of_[static_cast<int>(kind)].use; }
+  /// Of both kinds together.
+  MemoryUse total() const;
+
+ private:
+  friend class Buffer;
+  struct OfKind {
+    MemoryUse use;
+    std::multimap<std::size_t, std::byte*> kept;  // by size
+  };
+  void give_back(Buffer& buffer);
+
+  const Reuse reuse_;
+  OfKind of_[2];
+  std::size_t peak_ = 0;
+};
+
+/// A buffer of zeros that several may keep. It counts in `pool` until the last of them lets go.
+std::shared_ptr<Buffer> shared_buffer(std::size_t bytes, std::shared_ptr<MemoryPool> pool);
+
+}  // namespace tutti::parallel

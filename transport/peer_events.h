@@ -1,0 +1,36 @@
+// What can happen to a peer on another host: it leaves a communicator, or it is lost. Each layer
+// that follows a peer (its wire, its connection, the network, a communicator) hears of it through
+// this one interface, and passes it up.
+//
+// Threads: events come from the reactor's thread, or from the thread of a rank that polls a wire;
+// one at a time for each listener.
+//
+// Locks: the network holds its list of listeners while it reports, so that Network::leave() returns
+// only when nobody is inside a listener. A wire may hold its own lock while it reports that it is
+// lost. So a handler may take a lock of its own, send notes (Network::tell()), record a failure and
+// ring doorbells; it does not wait, does not join, leave or refuse a communicator, and does not
+// call the wire or the connection that reports.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace tutti {
+
+/// How a peer was lost: it said good-bye; its process ended; or it may well be there, but nothing
+/// comes through, because the network is down or the peer has hung up.
+enum class Loss : std::uint8_t { left, died, cut_off };
+
+class PeerEvents {
+ public:
+  virtual ~PeerEvents() = default;
+  /// Peer `peer` (its number in the job) has left communicator `communicator`, and all that it had
+  /// sent there has come; or it will never join that, because rank `because_of` of the job is gone
+  /// (-1: for other reasons).
+  virtual void on_left(int peer, std::uint64_t communicator, int because_of) = 0;
+  /// Nothing more comes from peer `peer`, in any communicator. `why` continues a sentence about it
+  /// ("died").
+  virtual void on_lost(int peer, Loss how, const std::string& why) = 0;
+};
+
+}  // namespace tutti
