@@ -10,7 +10,7 @@
 #include "comm/impl.h"
 #include "comm/shrink.h"
 #include "comm/started_calls.h"
-#include "core/background.h"
+#include "core/wait.h"
 #include "transport/gpu_memory.h"
 
 namespace tutti {
@@ -265,9 +265,7 @@ Communicator Communicator::split(int color, int key, const Options& options) {
     // Somebody has given up on another rank; why, all of this communicator hear in a moment.
     const auto soon =
         deadline_after(e.rank() < 0 ? std::chrono::seconds(1) : std::chrono::seconds(0));
-    while (Deadline::clock::now() < soon && !i.group->liveness().failed()) {
-      pause_for(std::chrono::microseconds(100));
-    }
+    wait_until(soon, [&] { return i.group->liveness().failed(); });
     if (e.rank() < 0 && i.group->liveness().failed()) i.group->liveness().throw_failure();
     throw;
   }

@@ -9,8 +9,6 @@
 namespace tutti {
 namespace {
 
-using Spot = DeviceWindows::Spot;
-
 /// A call, and what is decided of it.
 struct Draft {
   Communicator::Impl* impl = nullptr;
@@ -19,7 +17,7 @@ struct Draft {
   Signature signature;
   const ReadyPlan* plan = nullptr;
   // If the plan goes through windows of other processes:
-  std::optional<Spot> in, out;  // none: the buffer lies in none
+  std::optional<WindowOffset> in, out;  // none: the buffer lies in none
 
   int rank() const { return impl->group->rank(); }
   const ReadyPlan& plan_for(bool windows) const {
@@ -41,13 +39,13 @@ struct Draft {
   }
 };
 
-Draft draft(const DeviceTeam& team, const DeviceCallOn& c) {
+Draft draft(DeviceTeam& team, const DeviceCallOn& c) {
   Draft d;
   d.impl = c.impl;
   d.call = c.call;
   d.sizes = buffer_sizes(*c.call, d.rank(), c.impl->group->size());
   d.signature = signature_of(*c.call);
-  d.plan = &d.plan_for(!team.collectives_through_host());
+  d.plan = &d.plan_for(!team.peers().collectives_through_host());
   return d;
 }
 
@@ -55,7 +53,7 @@ Draft draft(const DeviceTeam& team, const DeviceCallOn& c) {
 /// ranks find alike, and where that is.
 void agree(DeviceWindows& windows, std::span<Draft> drafts) {
   for (Draft& d : drafts) {
-    if (!d.plan->windows || !windows.agreed(d.kind()).value_or(true)) continue;
+    if (!d.plan->windows || !windows.board()->agreed(d.kind()).value_or(true)) continue;
     RankGroup& group = *d.impl->group;
     const WaitPolicy& policy = d.impl->policy;
     d.in = windows.find(group, d.call->in, d.sizes.in, policy);
@@ -66,7 +64,8 @@ void agree(DeviceWindows& windows, std::span<Draft> drafts) {
     const bool reachable = std::ranges::all_of(
         drafts, [&](const Draft& o) { return o.kind() != d.kind() || (o.in && o.out); });
     const bool through_windows =
-        windows.agree(*d.impl->group, d.kind(), d.hash(), reachable, d.impl->policy);
+        windows.board()->agree(*d.impl->group, d.kind(), d.hash(), reachable,
+                               "make the same call on GPU memory", d.impl->policy);
     if (!through_windows) d.plan = &d.plan_for(false);
   }
 }
@@ -83,8 +82,8 @@ void name_buffers(DeviceWindows& windows, const Draft& d, DeviceTeam::Part& part
   };
   std::byte* const in = b.in.base;
   std::byte* const out = b.out.base;
-  b.in_spot = d.in ? *d.in : stage(0, b.in, d.sizes.in);
-  b.out_spot = d.out ? *d.out : stage(1, b.out, d.sizes.out);
+  b.in_window = d.in ? *d.in : stage(0, b.in, d.sizes.in);
+  b.out_window = d.out ? *d.out : stage(1, b.out, d.sizes.out);
   if (!d.in) part.before.push_back({b.in.base, in, d.sizes.in});
   if (!d.out && b.out.counts.empty()) part.after.push_back({out, b.out.base, d.sizes.out});
   for (std::size_t i = 0; !d.out && i < b.out.counts.size(); ++i) {  // not what lies between them
@@ -92,9 +91,9 @@ void name_buffers(DeviceWindows& windows, const Draft& d, DeviceTeam::Part& part
     const std::size_t at = b.out.offset(block) * size_of(b.type);
     part.after.push_back({out + at, b.out.base + at, b.out.elements(block) * size_of(b.type)});
   }
-  b.tmp_spot = [&windows, &group, &policy](const std::byte* tmp, std::size_t bytes) {
-    const auto spot = windows.find(group, tmp, bytes, policy);
-    if (spot) return *spot;
+  b.tmp_window = [&windows, &group, &policy](const std::byte* tmp, std::size_t bytes) {
+    const auto found = windows.find(group, tmp, bytes, policy);
+    if (found) return *found;
     throw Error(ErrorCode::system,
                 fmt::format("rank {} cannot share its GPU memory with the other processes any more",
                             group.rank()),
@@ -126,7 +125,7 @@ std::vector<DeviceTeam::Part> bind_on_device(DeviceTeam& team, std::span<const D
     b.protocols = d.impl->cuda_protocols;
     b.most_blocks = static_cast<std::uint32_t>(
         std::min<std::size_t>(d.impl->options.cuda_blocks, device::kMostBlocks));
-    if (const std::uint32_t most = team.collective_blocks(); most > 0) {
+    if (const std::uint32_t most = team.peers().collective_blocks(); most > 0) {
       b.most_blocks = b.most_blocks == 0 ? most : std::min(b.most_blocks, most);
     }
     b.windows = d.plan->windows;

@@ -107,8 +107,8 @@ void launch_collective(DeviceTeam& team, const Calls& calls) {
   const Communicator::Impl& first = *calls.front().impl;
   std::vector<int> all(static_cast<std::size_t>(first.group->size()));
   std::iota(all.begin(), all.end(), 0);
-  team.reach(*first.group, ranks_of(calls), all, first.policy);
-  team.agree(*first.group, ranks_of(calls), first.policy);
+  team.peers().reach(*first.group, ranks_of(calls), all, first.policy);
+  team.peers().agree(*first.group, ranks_of(calls), first.policy);
   std::vector<Tables> tables(calls.size());
   team.launch(bind_on_device(team, calls, tables));
 }
@@ -131,7 +131,7 @@ void launch_messages(DeviceTeam& team, const Calls& calls) {
     peers.push_back(c.call->peer);
   }
   const Communicator::Impl& first = *calls.front().impl;
-  team.reach(*first.group, ranks_of(calls), peers, first.policy);
+  team.peers().reach(*first.group, ranks_of(calls), peers, first.policy);
   team.launch_messages(std::move(parts));
 }
 

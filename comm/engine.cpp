@@ -1,11 +1,11 @@
 #include "comm/engine.h"
 
-#include <chrono>
 #include <string>
 #include <utility>
 
 #include "comm/started_calls.h"
 #include "core/background.h"
+#include "core/wait.h"
 
 namespace tutti {
 namespace {
@@ -85,7 +85,6 @@ void Engine::drain(StartedCalls& calls) {
   refuse_to_block("make a blocking call");
   std::unique_lock lock(mutex_);
   const auto is_idle = [&] { return calls.is_idle(); };
-  constexpr std::chrono::milliseconds kMoment(50);
   while (Interruptible::any() && !settled_.wait_for(lock, kMoment, is_idle)) {
     lock.unlock();
     // What is left to run then fails, on all ranks, and so ends soon.

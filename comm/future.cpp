@@ -5,7 +5,7 @@
 
 #include "comm/engine.h"
 #include "core/log.h"
-#include "transport/socket.h"
+#include "core/wait.h"
 
 namespace tutti {
 namespace {

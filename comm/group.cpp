@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <map>
 #include <memory>
 #include <set>
@@ -17,6 +16,7 @@
 #include "comm/series.h"
 #include "comm/started_calls.h"
 #include "core/background.h"
+#include "core/wait.h"
 
 namespace tutti {
 namespace {
@@ -90,8 +90,7 @@ int same_rank(int rank, const Members& source, const Members& group) {
 }
 
 /// A call of a group has failed: so do its communicators, all of which it has cut off half way.
-void fail_all(const std::vector<Kept>& calls, const std::string& text, ErrorCode code,
-              int culprit) {
+void fail_all(const std::vector<Kept>& calls, const Error& error) {
   std::set<RankGroup*> all, failed;
   for (const Kept& k : calls) {
     RankGroup* const group = k.impl->group.get();
@@ -99,23 +98,22 @@ void fail_all(const std::vector<Kept>& calls, const std::string& text, ErrorCode
     if (group->liveness().failed()) failed.insert(group);
   }
   const bool one = all.size() == 1;
-  // Whose number `culprit` is, if that can be told.
+  // Whose number its rank is, if that can be told.
   RankGroup* const source = one ? *all.begin() : failed.size() == 1 ? *failed.begin() : nullptr;
-  const bool known = culprit >= 0 && source != nullptr;
+  const bool known = error.rank() >= 0 && source != nullptr;
   for (RankGroup* const group : all) {
-    // Each communicator tells of a death in its own numbers. One that was aborted, or had a call
-    // that did not match, was often given up by a rank that knew of a death.
-    Liveness& liveness = group->liveness();
-    if (!liveness.failed()) liveness.check_peers_first("in a group()");
-    if (liveness.failed()) continue;
-    const int rank = known ? same_rank(culprit, *source, *group) : -1;
-    std::string why = text;
-    if (!one) why = "a call of another communicator in the same group() failed: " + text;
+    // Who has died is said in each communicator's own numbers. One that was aborted, or had a
+    // call that did not match, was often given up by somebody who knew that a rank is dead.
+    if (!group->liveness().failed()) group->liveness().check_peers_first("in a group()");
+    if (group->liveness().failed()) continue;
+    const int rank = known ? same_rank(error.rank(), *source, *group) : -1;
+    std::string why = error.what();
+    if (!one) why = "a call of another communicator in the same group() failed: " + why;
     // The other communicator's text has that one's numbers.
-    if (!one && rank >= 0 && code == ErrorCode::peer_lost) {
+    if (!one && rank >= 0 && error.code() == ErrorCode::peer_lost) {
       why = fmt::format("rank {} ({}) is lost: {}", rank, group->process_text(rank), why);
     }
-    liveness.fail({code, rank, why});
+    group->liveness().fail({error.code(), rank, why});
   }
 }
 
@@ -141,7 +139,6 @@ void run_started(const std::vector<Kept>& calls, std::vector<Future>& futures) {
   for (const Kept& k : calls) {
     futures.push_back(Future(k.impl->started_calls().start(k.call())));
   }
-  constexpr std::chrono::milliseconds kMoment(50);
   for (Future& future : futures) {
     while (!future.wait_for(kMoment)) {
       for (const Kept& k : calls) {
@@ -176,12 +173,8 @@ void run_together(const std::vector<Kept>& calls) {
     } else {
       run_here(calls);
     }
-  } catch (const Error& e) {
-    fail_all(calls, e.what(), e.code(), e.rank());
-    wait_for_all(futures);
-    throw;
   } catch (const std::exception& e) {
-    fail_all(calls, e.what(), ErrorCode::internal, -1);
+    fail_all(calls, as_error(e));
     wait_for_all(futures);
     throw;
   }

@@ -155,7 +155,7 @@ inline const Binding& Communicator::Impl::bind_again(const Call& call) {
   binding.timeout = call.timeout;
   binding.tag = tag_of(newest->hash, sequence);
   binding.unchanged = ++repeats > kRecords;
-  ++newest->unchanged;
+  newest->windows.count();
   return binding;
 }
 
@@ -206,12 +206,9 @@ void Communicator::Impl::bind_anew(PreparedCall& p, const Call& call, const Read
 const Binding& Communicator::Impl::bind(PreparedCall& p, const Call& call) {
   Binding& binding = p.binding;
   const ReadyPlan* plan = p.plan;
-  if (agrees(p) && p.in_windows != (all_in_windows != 0)) {
-    p.in_windows = !p.in_windows;
-    p.unchanged = 0;
-  }
-  ++p.unchanged;
-  if (plan->windows && !p.in_windows && !group->one_process()) {
+  if (agrees(p)) p.windows.found(all_in_windows != 0);
+  p.windows.count();
+  if (plan->windows && !p.windows.answer() && !group->one_process()) {
     const Access access = group->cma_everywhere() ? Access::copies : Access::none;
     plan = &plans.get(binding.signature, p.sizes.largest, access);
   }
@@ -259,11 +256,13 @@ void Communicator::Impl::forget_calls() {
   newest = nullptr;
 }
 
-void Communicator::Impl::fail_with(const std::string& text, ErrorCode code, int culprit) {
+void Communicator::Impl::fail_with(const Error& thrown) {
   if (!group->liveness().failed()) {
     // A dead peer is the better explanation of whatever went wrong.
-    group->liveness().check_peers("running an operation that failed: " + text);
-    group->liveness().fail({code, culprit, fmt::format("rank {}: {}", group->rank(), text)});
+    group->liveness().check_peers(
+        fmt::format("running an operation that failed: {}", thrown.what()));
+    group->liveness().fail(
+        {thrown.code(), thrown.rank(), fmt::format("rank {}: {}", group->rank(), thrown.what())});
   }
   abort_on_device(*group);
   group->liveness().throw_failure();

@@ -29,11 +29,14 @@ struct PreparedCall {
       nullptr;             // that `binding` runs: the choice, or one that needs no windows
   std::uint64_t hash = 0;  // of the signature
   Binding binding;         // signature included
-  // What the ranks have agreed on last, and for how many calls in a row it has been so (also those
-  // without an agreement): the same on all ranks.
-  bool in_windows = false;
-  std::uint32_t unchanged = 0;
+  HostAgreement windows;   // whether its buffers lie there
 };
+
+/// What was thrown, as an Error.
+inline Error as_error(const std::exception& thrown) {
+  const auto* const error = dynamic_cast<const Error*>(&thrown);
+  return error != nullptr ? *error : Error(ErrorCode::internal, thrown.what());
+}
 
 struct Communicator::Impl {
   /// `engine`: of the rank, where this is not its first communicator.
@@ -90,14 +93,12 @@ struct Communicator::Impl {
   void or_fail(Run&& run) {
     try {
       run();
-    } catch (const Error& e) {
-      fail_with(e.what(), e.code(), e.rank());
     } catch (const std::exception& e) {
-      fail_with(e.what(), ErrorCode::internal, -1);
+      fail_with(as_error(e));
     }
   }
   /// Makes what was thrown while an operation ran everybody's failure, and throws that.
-  [[noreturn]] void fail_with(const std::string& text, ErrorCode code, int culprit);
+  [[noreturn]] void fail_with(const Error& thrown);
 
   /// The prepared form of a collective; checks the call, as far as it is not known to be right.
   PreparedCall& look_up(const Call& call);
@@ -105,15 +106,9 @@ struct Communicator::Impl {
   /// for each call: bind_agreement() where agrees(), and when that has run, bind().
   bool begin(PreparedCall& p, const Call& call);
   /// Whether the ranks have to find out together if this call may run with a plan that addresses
-  /// other ranks' memory: they exchange whether their buffers lie in windows. What has been so a
-  /// few times in a row is taken to stay so, and asked for now and then. (Where it has not: a
-  /// buffer that lies in no window any more is copied to one; one that does now makes no difference
-  /// yet.)
+  /// other ranks' memory: they exchange whether their buffers lie in windows.
   bool agrees(const PreparedCall& p) const {
-    constexpr std::uint32_t kSure = 8;
-    constexpr std::uint32_t kAgain = 64;
-    return p.plan->windows && !group->one_process() &&
-           (p.unchanged < kSure || p.unchanged % kAgain == 0);
+    return p.plan->windows && !group->one_process() && p.windows.is_due();
   }
   const Binding& bind_agreement(const PreparedCall& p, const Call& call);
   /// The call itself, with what the newest agreement has brought. Valid until the next one.

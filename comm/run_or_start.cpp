@@ -42,11 +42,9 @@ Future Communicator::Impl::run_or_start(const Call& call, const std::atomic<int>
   try {
     if (!one.start_first() || run_unless_wanted(one, wanted)) return {};
     return Future(started_calls().start(call, one.begun()));
-  } catch (const Error& e) {
-    if (one.was_refused()) throw;
-    fail_with(e.what(), e.code(), e.rank());
   } catch (const std::exception& e) {
-    fail_with(e.what(), ErrorCode::internal, -1);
+    if (one.was_refused()) throw;
+    fail_with(as_error(e));
   }
 }
 

@@ -223,7 +223,7 @@ Geometry geometry_of(const Options& options, int rank) {
   return g;
 }
 
-ConnectionShape links_for(ConnectionShape wish, int ranks, bool crowded, bool apart) {
+ConnectionShape links_for(ConnectionShape wish, int ranks, bool crowded, bool one_per_host) {
   constexpr std::size_t kLeast = 8;
   constexpr std::size_t kMost = 32;
   // That all of a rank's links are to have, about.
@@ -231,8 +231,9 @@ ConnectionShape links_for(ConnectionShape wish, int ranks, bool crowded, bool ap
   const auto links = static_cast<std::size_t>(std::max(ranks - 1, 1));
   if (wish.slot_bytes == 0) {
     constexpr std::size_t kNear = std::size_t{64} << 10, kFar = std::size_t{512} << 10;
-    wish.slot_bytes =
-        apart ? std::clamp(kLinksBytes / links / kLeast / kNear * kNear, kNear, kFar) : kNear;
+    wish.slot_bytes = one_per_host
+                          ? std::clamp(kLinksBytes / links / kLeast / kNear * kNear, kNear, kFar)
+                          : kNear;
   }
   if (wish.slots > 0) return wish;
   // Ranks that share a core share its caches: the less data goes round, the more stays there.

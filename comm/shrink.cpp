@@ -7,8 +7,8 @@
 #include <optional>
 #include <sstream>
 
-#include "core/background.h"
 #include "core/error.h"
+#include "core/wait.h"
 
 namespace tutti {
 namespace {
@@ -249,7 +249,7 @@ void meet_to_shrink(RankGroup& group, const Shrinking& mine,
   // Too many to tell: they meet by keys.
   if (Word{mine.excluded, {}}.text().size() > Remark::kMostText) return;
   Meeting meeting(group, mine, calls_with);
-  while (!meeting.complete(deadline)) pause_for(std::chrono::microseconds(100));
+  wait_until(Deadline::max(), [&] { return meeting.complete(deadline); });
 }
 
 }  // namespace tutti

@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
 #include <utility>
 
 #include "comm/impl.h"
 #include "core/background.h"
+#include "core/wait.h"
 
 namespace tutti {
 
@@ -55,10 +55,8 @@ void StartedSeries::fail(const std::exception_ptr& error) {
   std::optional<Error> why;
   try {
     impl().or_fail([&] { std::rethrow_exception(error); });
-  } catch (const Error& e) {
-    why = e;
   } catch (const std::exception& e) {
-    why = Error(ErrorCode::internal, e.what());
+    why = as_error(e);
   }
   while (!calls_.empty()) complete_first(why);
 }
@@ -84,7 +82,6 @@ std::shared_ptr<Future::State> StartedCalls::start(const Call& call,
 void StartedCalls::run(const Call& call) {
   refuse_to_block("make a blocking call");
   Future future(start(call));
-  constexpr std::chrono::milliseconds kMoment(50);
   while (Interruptible::any() && !future.wait_for(kMoment)) {
     if (must_stop()) interrupted();
   }

@@ -49,8 +49,10 @@ class Interruptible {
 int stop_descriptor();
 /// Sleeps for `time`; throws Error(aborted) if this thread must_stop().
 void pause_for(std::chrono::nanoseconds time);
-/// Sleeps as above, in a wait that has `begun` then, for an eighth of that time, but 10 ms at most:
+/// The next pause of a wait that has `begun` then: an eighth of that time, but 10 ms at most, as
 /// many ranks may wait on a few cores for some that need them.
+std::chrono::nanoseconds next_pause(std::chrono::steady_clock::time_point begun);
+/// Sleeps for that time as above. wait_until() (wait.h) is the whole loop.
 void pause_in_wait(std::chrono::steady_clock::time_point begun);
 
 /// Turns the exception of std::thread, for `what`, into Error(system).

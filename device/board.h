@@ -11,11 +11,13 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <vector>
 
+#include "core/wait.h"
 #include "transport/control_block.h"
 #include "transport/cuda_ipc.h"
 #include "transport/rank_group.h"
@@ -36,6 +38,9 @@ static_assert(sizeof(DeviceCard) <= ControlBlock::kAreaBytes);
 inline DeviceCard& device_card(ControlBlock& control) {
   return reinterpret_cast<DeviceCard&>(control.area);
 }
+/// When what a card names, and its rank has sent before it showed the card, must have come: only
+/// from a process that is stopped does it take so long.
+inline Deadline deadline_of_sent() { return deadline_after(std::chrono::seconds(10)); }
 
 class DeviceBoard {
  public:

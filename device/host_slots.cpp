@@ -159,7 +159,7 @@ std::vector<Error> DeviceHostSlots::failures() const {
   return failures;
 }
 
-std::optional<device::Executor::LateRank> DeviceHostSlots::late() {
+std::optional<device::LateRank> DeviceHostSlots::late() {
   const std::lock_guard lock(mutex_);
   for (const auto& executor : executors_) {
     if (auto late = executor->late()) return late;

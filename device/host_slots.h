@@ -72,7 +72,7 @@ class DeviceHostSlots {
   /// A failure of a kernel, or else of a link.
   std::vector<Error> failures() const;
   /// A long wait of a kernel. By one thread at a time.
-  std::optional<device::Executor::LateRank> late();
+  std::optional<device::LateRank> late();
   /// Kernels have been launched.
   void wake();
 

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <utility>
 
 #include "collectives/execute/signature.h"
+#include "device/board.h"
 
 namespace tutti {
 namespace {
@@ -40,7 +40,7 @@ void DeviceInboxes::meet(const Members& members, int rank, int carrier) {
   auto& inbox = inboxes_[static_cast<std::size_t>(rank)];
   if (inbox) return;
   inbox = members.host_peers().receive(members.member(carrier), inbox_key(members, rank), bytes_,
-                                       std::chrono::steady_clock::now() + std::chrono::seconds(10));
+                                       deadline_of_sent());
 }
 
 DeviceWay DeviceInboxes::decide(int mine, int peer, DeviceWay wish) {
@@ -52,18 +52,6 @@ DeviceWay DeviceInboxes::decide(int mine, int peer, DeviceWay wish) {
     return wish;
   }
   return checked(found, peer);
-}
-
-void DeviceInboxes::settle(std::span<const int> ranks, DeviceWay worst) {
-  for (const int rank : ranks) {
-    // relaxed: as above.
-    head(rank).settled.store(static_cast<std::uint32_t>(worst), std::memory_order_relaxed);
-  }
-}
-
-DeviceWay DeviceInboxes::settled(int rank) const {
-  const std::uint32_t way = head(rank).settled.load(std::memory_order_relaxed);
-  return way == 0 ? DeviceWay::undecided : checked(way, rank);
 }
 
 DeviceWay DeviceInboxes::checked(std::uint32_t way, int peer) const {
@@ -98,19 +86,15 @@ LinkEnds DeviceInboxes::ends(int mine, int peer) const {
   return ends;
 }
 
-DeviceInboxes::Head& DeviceInboxes::head(int rank) const {
-  return *reinterpret_cast<Head*>(inboxes_[static_cast<std::size_t>(rank)]->data());
-}
-
 std::atomic<std::uint32_t>& DeviceInboxes::way(int lower, int higher) const {
   auto* const words = reinterpret_cast<std::atomic<std::uint32_t>*>(
-      inboxes_[static_cast<std::size_t>(lower)]->data() + sizeof(Head));
+      inboxes_[static_cast<std::size_t>(lower)]->data());
   return words[higher];
 }
 
 std::size_t DeviceInboxes::first_connection() const {
   const std::size_t words = inboxes_.size() * sizeof(std::atomic<std::uint32_t>);
-  return sizeof(Head) + (words + kCacheLine - 1) / kCacheLine * kCacheLine;
+  return (words + kCacheLine - 1) / kCacheLine * kCacheLine;
 }
 
 }  // namespace tutti

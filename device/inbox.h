@@ -1,11 +1,10 @@
 // What the ranks of a communicator in different processes of a host share in its memory for the
 // sake of kernels whose GPUs' memory may not be mapped there: an inbox for each rank.
 //
-//     settled | ways of the pairs with higher ranks | Connections from each rank, by channel
+//     ways of the pairs with higher ranks | Connections from each rank, by channel
 //
-// Which way a pair of ranks talks is decided once, by whichever of the two first has to know; then
-// all ranks settle what that means for collectives. The memory is sparse: Connections that are
-// never used take none.
+// Which way a pair of ranks talks is decided once, by whichever of the two first has to know. The
+// memory is sparse: Connections that are never used take none.
 #pragma once
 
 #include <cstddef>
@@ -43,20 +42,11 @@ class DeviceInboxes {
   /// The way of two ranks that have met, `mine` of this process: `wish`, unless it was decided
   /// before. Throws Error(internal) if the peer has written what is no way.
   DeviceWay decide(int mine, int peer, DeviceWay wish);
-  /// Says, once and for `ranks` of this process, the worst of their ways.
-  void settle(std::span<const int> ranks, DeviceWay worst);
-  /// What rank `rank`, which this process has met, has said; undecided: nothing yet.
-  DeviceWay settled(int rank) const;
-
   ConnectionShape connection() const { return connection_; }
   /// The ends of the links between `mine`, of this process, and `peer`, which it has met.
   LinkEnds ends(int mine, int peer) const;
 
  private:
-  struct Head {
-    alignas(kCacheLine) std::atomic<std::uint32_t> settled;
-  };
-  Head& head(int rank) const;
   std::atomic<std::uint32_t>& way(int lower, int higher) const;
   DeviceWay checked(std::uint32_t way, int peer) const;
   /// The Connections from `sender` to `receiver`, one for each channel, in a row.

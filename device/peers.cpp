@@ -8,12 +8,9 @@
 #include "collectives/execute/signature.h"
 #include "core/log.h"
 #include "core/settings.h"
-#include "device/wait.h"
 
 namespace tutti {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // Blocks of a GPU that all ranks of a host may share, and of a rank: few, as one thread of the host
 // passes on what all of them send.
@@ -51,10 +48,12 @@ CudaExport share(const device::Executor& executor, std::size_t bytes) {
 }  // namespace
 
 DevicePeers::DevicePeers(RankGroup& group, const device::SegmentShape& shape,
-                         const DeviceExecutors& executors)
+                         const DeviceExecutors& executors,
+                         std::shared_ptr<DeviceWindowBoard> agreements)
     : shape_(shape),
       executors_(executors),
       board_(group),
+      agreements_(std::move(agreements)),
       spans_processes_(!group.one_process()),
       blocks_across_(group.one_host() ? 0 : blocks_across(group)),
       shares_(setting_boolean("TUTTI_CUDA_IPC")),
@@ -141,10 +140,8 @@ void DevicePeers::reach(RankGroup& group, std::span<const int> mine, std::span<c
   for (const int r : group.ranks_here()) {  // whoever is there
     if (!board_.is_gone(r)) connect(group, mine, r);
   }
-  DeviceWait wait(group, policy, "make its first call on GPU memory");
-  for (const int r : ranks) {
-    while (!connect(group, mine, r)) wait.pause(r);
-  }
+  PeerWait wait(group, policy, "make its first call on GPU memory");
+  for (const int r : ranks) wait.until(r, [&] { return connect(group, mine, r); });
 }
 
 void DevicePeers::join(RankGroup& group) {
@@ -191,7 +188,7 @@ void DevicePeers::meet(const Members& group, int rank, const DeviceBoard::Card& 
   FileDescriptor fd;
   if ((card.segment.kinds & CudaMemoryHandle::kFd) != 0) {
     fd = group.host_peers().receive(group.member(card.carrier), descriptor_key(group, rank),
-                                    Clock::now() + std::chrono::seconds(10));
+                                    deadline_of_sent());
   }
   Peer& peer = peers_[static_cast<std::size_t>(rank)];
   peer.card = card;
@@ -246,20 +243,16 @@ DeviceWay DevicePeers::way(int mine, int rank) {
   return known = way;
 }
 
-void DevicePeers::settle() {
+bool DevicePeers::maps_all() {
   const std::lock_guard lock(mutex_);
-  if (settled_) return;
-  std::vector<int> mine;
-  DeviceWay worst = DeviceWay::mapped;
+  bool all = true;
   for (const auto& executor : executors_) {
-    mine.push_back(executor->rank());
     for (int rank = 0; rank < board_.size(); ++rank) {
-      if (board_.is_local(rank)) continue;
-      worst = std::max(worst, way(executor->rank(), rank));
+      // Of each of them: the other process needs to have it decided, too.
+      if (!board_.is_local(rank)) all = way(executor->rank(), rank) == DeviceWay::mapped && all;
     }
   }
-  inboxes_->settle(mine, worst);
-  settled_ = true;
+  return all;
 }
 
 void DevicePeers::agree(RankGroup& group, std::span<const int> mine, const WaitPolicy& policy) {
@@ -269,16 +262,10 @@ void DevicePeers::agree(RankGroup& group, std::span<const int> mine, const WaitP
     const auto knows = [&](int rank) { return agreed_[static_cast<std::size_t>(rank)]; };
     if (std::ranges::all_of(mine, knows)) return;
   }
-  bool through_host = spans_hosts();
-  if (!through_host) {
-    // For all ranks of this process, whose calls may come after this one, on the same thread.
-    settle();
-    DeviceWait wait(group, policy, "make its first collective on GPU memory");
-    for (int rank = 0; rank < board_.size(); ++rank) {
-      while (inboxes_->settled(rank) == DeviceWay::undecided) wait.pause(rank);
-      through_host = through_host || inboxes_->settled(rank) == DeviceWay::forwarded;
-    }
-  }
+  // For all ranks of this process, whose calls may come after this one, on the same thread.
+  const bool through_host =
+      spans_hosts() || !agreements_->agree(group, kMapsAll, 0, maps_all(),
+                                           "make its first collective on GPU memory", policy);
   const std::lock_guard lock(mutex_);
   const std::uint32_t blocks = agreed_blocks();
   if (blocks < blocks_across_) {

@@ -18,20 +18,22 @@
 #include <string_view>
 #include <vector>
 
-#include "collectives/execute/host/wait.h"
+#include "collectives/execute/host/peer_wait.h"
 #include "device/board.h"
 #include "device/executors.h"
 #include "device/host_slots.h"
 #include "device/inbox.h"
+#include "device/window_board.h"
 
 namespace tutti {
 
 class DevicePeers {
  public:
   /// Connects this process's ranks to each other, and shows them to the other processes. Throws
-  /// Error: invalid_argument for GPUs that cannot reach each other.
-  DevicePeers(RankGroup& group, const device::SegmentShape& shape,
-              const DeviceExecutors& executors);
+  /// Error: invalid_argument for GPUs that cannot reach each other. `agreements`: where the
+  /// processes of one host agree; null where there are other hosts.
+  DevicePeers(RankGroup& group, const device::SegmentShape& shape, const DeviceExecutors& executors,
+              std::shared_ptr<DeviceWindowBoard> agreements);
   ~DevicePeers() { leave(); }
   DevicePeers(const DevicePeers&) = delete;
   DevicePeers& operator=(const DevicePeers&) = delete;
@@ -78,6 +80,8 @@ class DevicePeers {
   }
 
  private:
+  static constexpr std::uint32_t kMapsAll = ~0U;  // the question; others are kinds of calls
+
   struct Peer {
     DeviceBoard::Card card;
     bool known = false;  // the card is there, and an inbox
@@ -98,14 +102,15 @@ class DevicePeers {
   void map(Peer& peer, int rank, const FileDescriptor& fd);
   /// How `mine` and rank `rank` of another process reach each other. Decides it, if need be.
   DeviceWay way(int mine, int rank);
-  /// Tells the others how all ranks of this process reach them.
-  void settle();
+  /// Whether all ranks of this process have the memory of all others mapped.
+  bool maps_all();
   /// The blocks that every rank of this host may have, once all their cards are known.
   std::uint32_t agreed_blocks() const;
 
   device::SegmentShape shape_;
   const DeviceExecutors& executors_;
   DeviceBoard board_;
+  const std::shared_ptr<DeviceWindowBoard> agreements_;
   bool spans_processes_ = false;
   std::uint32_t blocks_across_;  // collective_blocks()
   bool shares_;                  // maps others' memory, and shows its own
@@ -117,7 +122,6 @@ class DevicePeers {
   // By rank of this process, and peer. An executor is touched by the thread that makes its calls.
   std::vector<std::vector<bool>> connected_;
   std::vector<std::vector<DeviceWay>> ways_;  // the same; of ranks of other processes
-  bool settled_ = false;
   std::vector<bool> agreed_;  // by rank of this process: it knows how collectives go
   bool collectives_through_host_ = false;
 };

@@ -1,7 +1,6 @@
 #include "device/team.h"
 
 #include <fmt/format.h>
-#include <poll.h>
 
 #include <algorithm>
 #include <functional>
@@ -11,6 +10,7 @@
 #include "collectives/execute/signature.h"
 #include "core/background.h"
 #include "core/log.h"
+#include "core/wait.h"
 
 namespace tutti {
 // Slots as in NCCL's order of magnitude, not measured: 224 KiB a slot, 14 MiB a pair of ranks, and
@@ -86,23 +86,17 @@ struct DeviceTeams {
     team->end(group);
     if (!team->peers_.are_using_ours()) return;
     try {
-      run_in_background("tutti-goodbye", [this, team](int stop_fd) { keep(team, stop_fd); });
+      run_in_background("tutti-goodbye", [this, team](int) { keep(team); });
     } catch (const Error&) {  // there are no more threads
       const std::lock_guard lock(mutex);
       for_ever.push_back(team);
     }
   }
   /// Until nobody needs it any more; if this process exits, two seconds more.
-  void keep(const std::shared_ptr<DeviceTeam>& team, int stop_fd) {
-    pollfd stop{stop_fd, POLLIN, 0};
-    std::optional<Deadline> end;
-    while (team->peers_.are_using_ours()) {
-      if (!end && poll(&stop, 1, 5) > 0) end = deadline_after(std::chrono::milliseconds(1800));
-      if (!end) continue;
-      if (std::chrono::steady_clock::now() > *end) break;
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    if (!end) return;
+  void keep(const std::shared_ptr<DeviceTeam>& team) {
+    const auto is_free = [&] { return !team->peers_.are_using_ours(); };
+    if (wait_until(Deadline::max(), is_free, OnStop::ends)) return;
+    wait_until(deadline_after(std::chrono::milliseconds(1800)), is_free, OnStop::goes_on);
     // Frees nothing while the process, and CUDA with it, is being taken down.
     const std::lock_guard lock(mutex);
     for_ever.push_back(team);
@@ -117,7 +111,7 @@ DeviceTeam::DeviceTeam(RankGroup& group, std::vector<int> ordinals,
       windows_(!group.one_host() || (group.one_process() && executors_.gpus().size() == 1)
                    ? nullptr
                    : std::make_unique<DeviceWindows>(group, executors_)),
-      peers_(group, shape_, executors_) {
+      peers_(group, shape_, executors_, windows_ ? windows_->board() : nullptr) {
   launched_.resize(executors_.size(), std::vector<Launched>(kRemembered));
   launches_.resize(executors_.size());
   std::function<void()> wait = [] { std::this_thread::sleep_for(std::chrono::milliseconds(20)); };
@@ -362,7 +356,7 @@ std::optional<Error> DeviceTeam::failure() const {
   return first;
 }
 
-std::optional<device::Executor::LateRank> DeviceTeam::late() {
+std::optional<device::LateRank> DeviceTeam::late() {
   for (const auto& executor : executors_) {
     if (auto late = executor->late()) return late;
   }

@@ -36,22 +36,11 @@ class DeviceTeam {
 
   int ordinal(int rank) const { return ordinals_[static_cast<std::size_t>(rank)]; }
 
-  /// See DevicePeers.
-  void agree(RankGroup& group, std::span<const int> mine, const WaitPolicy& policy) {
-    peers_.agree(group, mine, policy);
-  }
-  void reach(RankGroup& group, std::span<const int> mine, std::span<const int> ranks,
-             const WaitPolicy& policy) {
-    peers_.reach(group, mine, ranks, policy);
-  }
-
+  /// How this process's ranks reach the others.
+  DevicePeers& peers() { return peers_; }
   bool is_capturing(int rank, device::Stream stream) const {
     return executors_.of(rank).device().is_capturing(stream);
   }
-  bool collectives_through_host() const { return peers_.collectives_through_host(); }
-
-  /// See DevicePeers.
-  std::uint32_t collective_blocks() const { return peers_.collective_blocks(); }
 
   /// Null where all ranks are in this process, on one GPU: its memory is addressed as it is. And
   /// where some are on other hosts: all ranks would have to agree on what goes through windows.
@@ -112,7 +101,7 @@ class DeviceTeam {
   /// What has gone wrong in a kernel of any rank.
   std::optional<Error> failure() const;
   /// Which kernel waits for long. By the watching thread.
-  std::optional<device::Executor::LateRank> late();
+  std::optional<device::LateRank> late();
   /// Fails the communicator where a kernel has, or a process, and stops all kernels where it has;
   /// tells what waits for long, and hears of others' windows.
   void look(RankGroup& group);

@@ -13,8 +13,6 @@
 namespace tutti {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 // A look at the others now and then, whether somebody rings or not.
 constexpr timespec kLookEvery{0, 20'000'000};
 
@@ -34,7 +32,7 @@ struct alignas(kCacheLine) DeviceWindowBoard::Ballot {
   std::uint64_t yes;
 };
 
-// At the beginning; then an Ear for each rank.
+// At the beginning; then an Answer for each rank.
 struct alignas(kCacheLine) DeviceWindowBoard::Page {
   std::atomic<std::uint32_t> doorbell;  // anybody's to ring
   alignas(kCacheLine) std::atomic<std::uint64_t> notices;
@@ -44,9 +42,9 @@ struct alignas(kCacheLine) DeviceWindowBoard::Page {
   std::array<Ballot, 2> ballots;
 };
 
-/// What this process has heard of the one whose page that rank made.
-struct alignas(kCacheLine) DeviceWindowBoard::Ear {
-  std::atomic<std::uint64_t> heard;  // twice the number of the newest notice; plus 1: refused
+/// This process's answer to the one whose page that rank made.
+struct alignas(kCacheLine) DeviceWindowBoard::Answer {
+  std::atomic<std::uint64_t> notice;  // twice the number of the newest notice; plus 1: refused
 };
 
 DeviceWindowBoard::DeviceWindowBoard(RankGroup& group)
@@ -55,7 +53,7 @@ DeviceWindowBoard::DeviceWindowBoard(RankGroup& group)
       maker_(group.rank()),
       processes_(static_cast<std::size_t>(group.size())) {
   const auto n = static_cast<std::size_t>(group.size());
-  mine_ = SharedMemory::create("tutti-windows", sizeof(Page) + n * sizeof(Ear));
+  mine_ = SharedMemory::create("tutti-windows", sizeof(Page) + n * sizeof(Answer));
   for (int r = 0; r < group.size(); ++r) {
     members_.push_back(group.member(r));
     keys_.push_back(group.key(r));
@@ -69,8 +67,9 @@ DeviceWindowBoard::DeviceWindowBoard(RankGroup& group)
 DeviceWindowBoard::Page& DeviceWindowBoard::page(const SharedMemory& memory) const {
   return *reinterpret_cast<Page*>(memory.data());
 }
-DeviceWindowBoard::Ear& DeviceWindowBoard::ear(const SharedMemory& listener, int maker) const {
-  return reinterpret_cast<Ear*>(listener.data() + sizeof(Page))[maker];
+DeviceWindowBoard::Answer& DeviceWindowBoard::answer_of(const SharedMemory& listener,
+                                                        int maker) const {
+  return reinterpret_cast<Answer*>(listener.data() + sizeof(Page))[maker];
 }
 std::uint64_t DeviceWindowBoard::page_key(int maker) const {
   return mix(keys_[static_cast<std::size_t>(maker)], 0x77696e646f7773);
@@ -91,11 +90,10 @@ void DeviceWindowBoard::discover() {
     if (!card) continue;
     const int maker = card->carrier;
     const auto known = std::ranges::find(processes_, maker, &Process::maker);
-    auto memory =
-        known != processes_.end()
-            ? known->memory
-            : host_peers_->receive(members_[static_cast<std::size_t>(maker)], page_key(maker),
-                                   mine_->size(), Clock::now() + std::chrono::seconds(10));
+    auto memory = known != processes_.end()
+                      ? known->memory
+                      : host_peers_->receive(members_[static_cast<std::size_t>(maker)],
+                                             page_key(maker), mine_->size(), deadline_of_sent());
     p = {maker, std::move(memory)};
   }
 }
@@ -146,19 +144,19 @@ void DeviceWindowBoard::post(const Notice& notice, const FileDescriptor& fd) {
   for (const int p : others) ring(page(*process_of(p).memory).doorbell);
 }
 
-int DeviceWindowBoard::deaf() const {
+int DeviceWindowBoard::awaited() const {
   for (const int p : processes()) {
     // acquire: what the process has done for the notice is done.
-    const std::uint64_t heard =
-        ear(*process_of(p).memory, maker_).heard.load(std::memory_order_acquire);
-    if (heard / 2 != posted_) return p;
+    const std::uint64_t answered =
+        answer_of(*process_of(p).memory, maker_).notice.load(std::memory_order_acquire);
+    if (answered / 2 != posted_) return p;
   }
   return -1;
 }
 
 bool DeviceWindowBoard::refused() const {
   return std::ranges::any_of(processes(), [&](int p) {
-    return ear(*process_of(p).memory, maker_).heard.load(std::memory_order_relaxed) % 2 != 0;
+    return answer_of(*process_of(p).memory, maker_).notice.load(std::memory_order_relaxed) % 2 != 0;
   });
 }
 
@@ -168,29 +166,30 @@ std::optional<DeviceWindowBoard::Notice> DeviceWindowBoard::next(int process) co
   const auto memory = process_of(process).memory;
   const Page& theirs = page(*memory);
   const std::uint64_t number = theirs.notices.load(std::memory_order_acquire);
-  const std::uint64_t heard = ear(*mine_, process).heard.load(std::memory_order_relaxed) / 2;
-  if (number == heard) return {};
-  if (number != heard + 1) {
+  const std::uint64_t answered =
+      answer_of(*mine_, process).notice.load(std::memory_order_relaxed) / 2;
+  if (number == answered) return {};
+  if (number != answered + 1) {
     throw Error(ErrorCode::internal,
                 fmt::format("rank {} posts notice {} of its windows after notice {}", process,
-                            number, heard),
+                            number, answered),
                 process);
   }
   return Notice{theirs.window, theirs.opens != 0, theirs.handle};
 }
 
 FileDescriptor DeviceWindowBoard::descriptor(int process) {
-  const std::uint64_t number = ear(*mine_, process).heard.load(std::memory_order_relaxed) / 2 + 1;
+  const std::uint64_t number =
+      answer_of(*mine_, process).notice.load(std::memory_order_relaxed) / 2 + 1;
   return host_peers_->receive(members_[static_cast<std::size_t>(process)],
-                              mix(page_key(process), number),
-                              Clock::now() + std::chrono::seconds(10));
+                              mix(page_key(process), number), deadline_of_sent());
 }
 
-void DeviceWindowBoard::hear(int process, bool refuses) {
-  auto& heard = ear(*mine_, process).heard;
-  const std::uint64_t number = heard.load(std::memory_order_relaxed) / 2 + 1;
+void DeviceWindowBoard::answer(int process, bool refuses) {
+  auto& notice = answer_of(*mine_, process).notice;
+  const std::uint64_t number = notice.load(std::memory_order_relaxed) / 2 + 1;
   // release: what was done for the notice comes before.
-  heard.store(2 * number + (refuses ? 1 : 0), std::memory_order_release);
+  notice.store(2 * number + (refuses ? 1 : 0), std::memory_order_release);
 }
 
 void DeviceWindowBoard::wait_for_doorbell() {
@@ -200,22 +199,69 @@ void DeviceWindowBoard::wait_for_doorbell() {
   doorbell_ = doorbell.load(std::memory_order_acquire);
 }
 
-// --- Votes ---------------------------------------------------------------------------------------
+// --- Agreements --------------------------------------------------------------------------------
 
-void DeviceWindowBoard::vote(std::uint64_t number, std::uint64_t operation, bool yes) {
-  Ballot& b = page(*mine_).ballots[number % 2];
-  b.operation = operation;
-  b.yes = yes ? 1 : 0;
-  // release: whoever sees the number sees the rest.
-  b.number.store(number, std::memory_order_release);
+std::optional<bool> DeviceWindowBoard::agreed(std::uint32_t question) const {
+  const std::lock_guard lock(votes_mutex_);
+  const auto known = agreements_.find(question);
+  if (known == agreements_.end() || known->second.is_due()) return {};
+  return known->second.answer();
 }
 
-std::optional<DeviceWindowBoard::Vote> DeviceWindowBoard::vote_of(int process,
-                                                                  std::uint64_t number) const {
-  const auto memory = process_of(process).memory;
-  const Ballot& b = page(*memory).ballots[number % 2];
-  if (b.number.load(std::memory_order_acquire) != number) return {};
-  return Vote{b.operation, b.yes != 0};
+bool DeviceWindowBoard::agree(RankGroup& group, std::uint32_t question, std::uint64_t operation,
+                              bool yes, const std::string& what, const WaitPolicy& policy) {
+  std::unique_lock lock(votes_mutex_);
+  GpuAgreement& agreement = agreements_[question];
+  vote_ended_.wait(lock, [&] { return !agreement.is_due() || !votes_now_; });
+  if (!agreement.is_due()) return agreement.answer();
+  votes_now_ = true;
+  const std::uint64_t number = ++votes_;
+  lock.unlock();
+  const auto end = [&](std::optional<bool> result) {
+    lock.lock();
+    if (result) {
+      agreement.found(*result);
+      agreement.count();
+    }
+    votes_now_ = false;
+    vote_ended_.notify_all();
+  };
+  try {
+    const bool result = vote(group, number, operation, yes, what, policy);
+    end(result);
+    return result;
+  } catch (...) {
+    end({});
+    throw;
+  }
+}
+
+bool DeviceWindowBoard::vote(RankGroup& group, std::uint64_t number, std::uint64_t operation,
+                             bool yes, const std::string& what, const WaitPolicy& policy) {
+  discover();
+  Ballot& mine = page(*mine_).ballots[number % 2];
+  mine.operation = operation;
+  mine.yes = yes ? 1 : 0;
+  // release: whoever sees the number sees the rest.
+  mine.number.store(number, std::memory_order_release);
+  bool all = yes;
+  PeerWait wait(group, policy, what);
+  for (const int process : processes()) {
+    const auto memory = process_of(process).memory;
+    const Ballot& theirs = page(*memory).ballots[number % 2];
+    wait.until(process, [&] { return theirs.number.load(std::memory_order_acquire) == number; });
+    if (theirs.operation != operation) {
+      compare_with_peers(group, CallsOn::gpu);  // which has the names
+      group.liveness().throw_if_failed();
+      throw Error(ErrorCode::mismatch,
+                  fmt::format("calls do not match: ranks {} and {} make different calls on GPU "
+                              "memory. All ranks must make the same calls in the same order",
+                              group.rank(), process),
+                  process);
+    }
+    all = all && theirs.yes != 0;
+  }
+  return all;
 }
 
 }  // namespace tutti

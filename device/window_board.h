@@ -2,21 +2,25 @@
 // (windows), and where they vote: a page of shared memory for each process, which it alone
 // writes, but for the doorbell.
 //
-//     owner      posts a notice | rings the others' doorbells | ... until all have heard it | the
-//     next listener   woken: reads the notice | maps, or lets go | says that it has heard, or
-//     refused
+//     owner      posts a notice | rings the others' doorbells | ... until all have answered | next
+//     listener   woken: reads the notice | maps, or lets go | answers: done, or refused
 //
 // One notice is up at a time. Nothing is reset: notices and votes are numbered, from 1.
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <vector>
 
+#include "collectives/execute/host/peer_wait.h"
+#include "collectives/execute/windows.h"
 #include "device/board.h"
 
 namespace tutti {
@@ -46,47 +50,52 @@ class DeviceWindowBoard {
 
   // --- The owner; one thread at a time -----------------------------------------------------------
 
-  /// Once all pages are known and everybody has heard what was posted before. `fd`: of the handle.
+  /// Once all pages are known and all have answered what was posted before. `fd`: of the handle.
   void post(const Notice& notice, const FileDescriptor& fd);
-  /// A process that has not heard the newest notice; -1: none. From any thread.
-  int deaf() const;
-  /// Whether somebody has refused it, once all have heard it.
+  /// A process that has not answered the newest notice; -1: none. From any thread.
+  int awaited() const;
+  /// Whether one has refused it, once all have answered.
   bool refused() const;
 
   // --- The listener; one thread ------------------------------------------------------------------
 
-  /// What `process` has posted and was not heard yet. Not to be trusted. Throws Error.
+  /// What `process` has posted and this one has not answered. Not to be trusted. Throws Error.
   std::optional<Notice> next(int process) const;
   /// The descriptor that comes with it. Throws Error.
   FileDescriptor descriptor(int process);
-  void hear(int process, bool refuses);
+  void answer(int process, bool refuses);
   /// Returns when this process's doorbell has been rung since the last time, or after 20 ms.
   void wait_for_doorbell();
 
-  // --- Votes -------------------------------------------------------------------------------------
+  // --- Agreements --------------------------------------------------------------------------------
 
-  /// This process's `number`-th vote, on the operation with this hash; one thread at a time.
-  void vote(std::uint64_t number, std::uint64_t operation, bool yes);
-  struct Vote {
-    std::uint64_t operation = 0;
-    bool yes = false;
-  };
-  /// Another's, if it has been cast; it has to be read before one's own next one.
-  std::optional<Vote> vote_of(int process, std::uint64_t number) const;
+  /// The answer to a question that the processes answer with yes if all do, once and for good;
+  /// nothing before they have.
+  std::optional<bool> agreed(std::uint32_t question) const;
+  /// The same, after a vote if it is due. Each process votes when the first of its ranks gets here,
+  /// and for that rank. All ranks make the same calls in the same order, so the processes vote on
+  /// the same questions in the same order; `operation`: a hash of the call, to see that. `what`: is
+  /// waited for (PeerWait). Throws Error.
+  bool agree(RankGroup& group, std::uint32_t question, std::uint64_t operation, bool yes,
+             const std::string& what, const WaitPolicy& policy);
 
  private:
   struct Ballot;
   struct Page;
-  struct Ear;
+  struct Answer;
   struct Process {
     int maker = -1;  // the rank that made the page; -1: not known yet
     std::shared_ptr<SharedMemory> memory;
   };
 
   Page& page(const SharedMemory& memory) const;
-  Ear& ear(const SharedMemory& listener, int maker) const;
+  Answer& answer_of(const SharedMemory& listener, int maker) const;
   std::uint64_t page_key(int maker) const;
   Process process_of(int rank) const;
+
+  /// The `number`-th vote.
+  bool vote(RankGroup& group, std::uint64_t number, std::uint64_t operation, bool yes,
+            const std::string& what, const WaitPolicy& policy);
 
   std::shared_ptr<HostPeers> host_peers_;
   DeviceBoard cards_;
@@ -98,6 +107,14 @@ class DeviceWindowBoard {
   std::uint32_t doorbell_ = 0;
   mutable std::mutex mutex_;        // of what follows
   std::vector<Process> processes_;  // by rank
+
+  // One vote at a time. Not a lock that is held meanwhile: a rank whose vote is over would wait for
+  // the next one, of a rank that is ahead, and others, in kernels, for it.
+  mutable std::mutex votes_mutex_;  // of what follows
+  std::condition_variable vote_ended_;
+  bool votes_now_ = false;
+  std::uint64_t votes_ = 0;
+  std::map<std::uint32_t, GpuAgreement> agreements_;  // by question
 };
 
 }  // namespace tutti

@@ -1,12 +1,9 @@
-// The owner's side of windows, stages and votes; windows_listen.cpp has the listener's.
+// The owner's side of windows, and stages; windows_listen.cpp has the listener's.
 #include "device/windows.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-
-#include "collectives/execute/signature.h"
-#include "device/wait.h"
 
 namespace tutti {
 namespace {
@@ -33,10 +30,9 @@ DeviceWindows::~DeviceWindows() {
   }
 }
 
-std::optional<DeviceWindows::Spot> DeviceWindows::find(RankGroup& group, const void* buffer,
-                                                       std::size_t bytes,
-                                                       const WaitPolicy& policy) {
-  if (bytes == 0) return Spot{};
+std::optional<WindowOffset> DeviceWindows::find(RankGroup& group, const void* buffer,
+                                                std::size_t bytes, const WaitPolicy& policy) {
+  if (bytes == 0) return WindowOffset{};
   const auto* const at = static_cast<const std::byte*>(buffer);
   const CudaAllocation memory = executors_.of(group.rank()).device().allocation(at);
   if (memory.bytes == 0) return {};
@@ -49,7 +45,7 @@ std::optional<DeviceWindows::Spot> DeviceWindows::find(RankGroup& group, const v
     window = open(group, memory, policy);
   }
   if (window->second.id == 0) return {};
-  return Spot{window->second.id, offset};
+  return WindowOffset{window->second.id, offset};
 }
 
 DeviceWindows::Windows::iterator DeviceWindows::open(RankGroup& group, const CudaAllocation& memory,
@@ -60,12 +56,12 @@ DeviceWindows::Windows::iterator DeviceWindows::open(RankGroup& group, const Cud
     const CudaAllocation& old = w->second.memory;
     const auto next = std::next(w);
     if (old.base < memory.base + memory.bytes && memory.base < old.base + old.bytes) {
-      wait_until_heard(group, policy);
+      wait_for_answers(group, policy);
       close(w);
     }
     w = next;
   }
-  Window window{memory, &executors_.of(group.rank()).device(), 0};
+  OwnWindow window{memory, &executors_.of(group.rank()).device(), 0};
   if (const auto shared = share(*window.gpu, memory)) {
     const std::uint32_t id = free_ids_.front();
     free_ids_.pop_front();
@@ -100,7 +96,7 @@ std::optional<CudaExport> DeviceWindows::share(device::Device& gpu,
   return {};
 }
 
-/// Once everybody has heard the notice before.
+/// Once all have answered the notice before.
 void DeviceWindows::close(Windows::iterator window) {
   if (const std::uint32_t id = window->second.id; id != 0) {
     board_->post({id, false, {}}, {});
@@ -113,20 +109,22 @@ void DeviceWindows::close(Windows::iterator window) {
 
 void DeviceWindows::post(RankGroup& group, const DeviceWindowBoard::Notice& notice,
                          const FileDescriptor& fd, const WaitPolicy& policy) {
-  wait_until_heard(group, policy);
+  wait_for_answers(group, policy);
   board_->post(notice, fd);
-  wait_until_heard(group, policy);
+  wait_for_answers(group, policy);
 }
 
-void DeviceWindows::wait_until_heard(RankGroup& group, const WaitPolicy& policy) {
-  DeviceWait wait(group, policy, "map its GPU memory");
-  for (int deaf = board_->deaf(); deaf >= 0; deaf = board_->deaf()) wait.pause(deaf);
+void DeviceWindows::wait_for_answers(RankGroup& group, const WaitPolicy& policy) {
+  PeerWait wait(group, policy, "map its GPU memory");
+  for (int process = board_->awaited(); process >= 0; process = board_->awaited()) {
+    wait.until(process, [&] { return board_->awaited() != process; });
+  }
 }
 
 bool DeviceWindows::close_one_that_is_gone() {
   // Not while a call opens one: it may be waiting for a process that waits for this thread.
   const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock || windows_.empty() || !board_->is_complete() || board_->deaf() >= 0) return false;
+  if (!lock || windows_.empty() || !board_->is_complete() || board_->awaited() >= 0) return false;
   const auto is_gone = [&](const auto& window) {
     const CudaAllocation now = window.second.gpu->allocation(window.first);
     return now.base != window.first || now.id != window.second.memory.id;
@@ -161,59 +159,6 @@ std::byte* DeviceWindows::stage(RankGroup& group, std::size_t which, std::size_t
   }
   ++counts_.staged;
   return stage.memory;
-}
-
-std::optional<bool> DeviceWindows::agreed(std::uint32_t kind) const {
-  const std::lock_guard lock(votes_mutex_);
-  const auto found = agreed_.find(kind);
-  return found != agreed_.end() ? std::optional(found->second) : std::nullopt;
-}
-
-bool DeviceWindows::agree(RankGroup& group, std::uint32_t kind, std::uint64_t operation,
-                          bool reachable, const WaitPolicy& policy) {
-  std::unique_lock lock(votes_mutex_);
-  vote_ended_.wait(lock, [&] { return agreed_.contains(kind) || !votes_now_; });
-  if (const auto known = agreed_.find(kind); known != agreed_.end()) return known->second;
-  votes_now_ = true;
-  const std::uint64_t number = ++votes_;
-  lock.unlock();
-  const auto end = [&](std::optional<bool> result) {
-    lock.lock();
-    if (result) agreed_[kind] = *result;
-    votes_now_ = false;
-    vote_ended_.notify_all();
-  };
-  try {
-    const bool result = vote(group, number, operation, reachable, policy);
-    end(result);
-    return result;
-  } catch (...) {
-    end({});
-    throw;
-  }
-}
-
-bool DeviceWindows::vote(RankGroup& group, std::uint64_t number, std::uint64_t operation,
-                         bool reachable, const WaitPolicy& policy) {
-  board_->discover();
-  board_->vote(number, operation, reachable);
-  bool all = reachable;
-  DeviceWait wait(group, policy, "make the same call on GPU memory");
-  for (const int process : board_->processes()) {
-    auto vote = board_->vote_of(process, number);
-    for (; !vote; vote = board_->vote_of(process, number)) wait.pause(process);
-    if (vote->operation != operation) {
-      compare_with_peers(group, CallsOn::gpu);  // which has the names
-      group.liveness().throw_if_failed();
-      throw Error(ErrorCode::mismatch,
-                  fmt::format("calls do not match: ranks {} and {} make different calls on GPU "
-                              "memory. All ranks must make the same calls in the same order",
-                              group.rank(), process),
-                  process);
-    }
-    all = all && vote->yes;
-  }
-  return all;
 }
 
 }  // namespace tutti

@@ -9,13 +9,12 @@
 //     agree    before the first call of a kind: do all buffers lie in windows? Else it goes without
 //
 // An allocation that is gone is known by its id, though its address is in use again: its window
-// is closed, and nobody is ever given it. Others map it until they have heard that, at most about
+// is closed, and nobody is ever given it. Others map it until they have read that, at most about
 // 0.1 s; so long its memory is not free.
 #pragma once
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -26,7 +25,7 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/execute/host/wait.h"
+#include "collectives/execute/host/peer_wait.h"
 #include "device/executors.h"
 #include "device/window_board.h"
 
@@ -43,30 +42,22 @@ class DeviceWindows {
   // --- For a call, on its thread; all processes' cards must be there -----------------------------
 
   /// Where a buffer lies. No bytes lie anywhere: window 0.
-  using Spot = device::DeviceBinding::Spot;
   /// Nothing for memory that some process cannot map. Waits for the others when the window is new.
   /// Throws Error: peer_lost, timed_out, or what has failed the communicator.
-  std::optional<Spot> find(RankGroup& group, const void* buffer, std::size_t bytes,
-                           const WaitPolicy& policy);
+  std::optional<WindowOffset> find(RankGroup& group, const void* buffer, std::size_t bytes,
+                                   const WaitPolicy& policy);
   /// So much memory of rank `group.rank()`, in a window: its `which`-th (0, 1), valid until its
   /// next call, or for ever in a graph. Throws Error.
   std::byte* stage(RankGroup& group, std::size_t which, std::size_t bytes,
                    const WaitPolicy& policy);
-
-  /// Whether calls of `kind` go through windows; nothing before the first.
-  std::optional<bool> agreed(std::uint32_t kind) const;
-  /// The agreement on `kind` of all processes, which vote when the first of their ranks gets to the
-  /// operation with this hash: whether its buffers (or those of the ranks in one group) lie in
-  /// windows. All ranks make the same calls in the same order, so the processes vote alike.
-  bool agree(RankGroup& group, std::uint32_t kind, std::uint64_t operation, bool reachable,
-             const WaitPolicy& policy);
 
   // --- For the thread that looks after the others ------------------------------------------------
 
   /// Maps, or lets go of, what the others say; closes windows whose memory is gone. Does not wait
   /// for other processes. Throws Error for what makes no sense.
   void look();
-  /// Whose doorbell is rung for look(). It may outlive this object.
+  /// Where the processes agree on which kinds of calls go through windows, and whose doorbell is
+  /// rung for look(). It may outlive this object.
   const std::shared_ptr<DeviceWindowBoard>& board() const { return board_; }
   /// Unmaps everything; when nothing runs any more and nobody looks.
   void leave();
@@ -82,12 +73,12 @@ class DeviceWindows {
   std::size_t mapped() const { return mapped_; }
 
  private:
-  struct Window {
+  struct OwnWindow {
     CudaAllocation memory;
     device::Device* gpu = nullptr;  // whose it is
     std::uint32_t id = 0;           // 0: it cannot be shared
   };
-  using Windows = std::map<const std::byte*, Window>;  // by their bases
+  using Windows = std::map<const std::byte*, OwnWindow>;  // by their bases
 
   // The owner's side; with mutex_.
   Windows::iterator open(RankGroup& group, const CudaAllocation& memory, const WaitPolicy& policy);
@@ -96,13 +87,9 @@ class DeviceWindows {
   void close(Windows::iterator window);
   void post(RankGroup& group, const DeviceWindowBoard::Notice& notice, const FileDescriptor& fd,
             const WaitPolicy& policy);
-  void wait_until_heard(RankGroup& group, const WaitPolicy& policy);
+  void wait_for_answers(RankGroup& group, const WaitPolicy& policy);
   /// Whether there was one.
   bool close_one_that_is_gone();
-
-  /// The `number`-th vote. Throws Error.
-  bool vote(RankGroup& group, std::uint64_t number, std::uint64_t operation, bool reachable,
-            const WaitPolicy& policy);
 
   // The listener's.
   using Mappings = std::vector<device::Mapping>;  // of one window, for each of this process's GPUs
@@ -134,14 +121,6 @@ class DeviceWindows {
   std::atomic<std::size_t> mapped_{0};
   std::shared_ptr<std::atomic<int>> dropping_ = std::make_shared<std::atomic<int>>(0);
   std::uint32_t looks_ = 0;
-
-  // One vote at a time. Not a lock that is held meanwhile: a rank whose vote is over would wait for
-  // the next one, of a rank that is ahead, and others, in kernels, for it.
-  mutable std::mutex votes_mutex_;  // of what follows
-  std::condition_variable vote_ended_;
-  bool votes_now_ = false;
-  std::uint64_t votes_ = 0;
-  std::map<std::uint32_t, bool> agreed_;  // by kind
 
   // By rank; touched by the thread that makes its calls.
   struct Stages {

@@ -2,15 +2,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <thread>
+#include <utility>
 
 #include "core/background.h"
+#include "core/wait.h"
 #include "device/windows.h"
 
 namespace tutti {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // Of 20 ms: how often the allocations are looked at.
 constexpr std::uint32_t kLooksPerCheck = 4;
@@ -27,7 +26,7 @@ void DeviceWindows::look() {
         drop(std::move(m->second));
       }
     } else if (const auto notice = board_->next(process)) {
-      board_->hear(process, !take(process, *notice));
+      board_->answer(process, !take(process, *notice));
     }
   }
   mapped_ = mappings_.size();
@@ -78,16 +77,20 @@ DeviceWindows::Mappings DeviceWindows::map(int process, const CudaMemoryHandle& 
 device::Mapping DeviceWindows::map(device::Device& gpu, const CudaMemoryHandle& handle,
                                    const FileDescriptor& fd) {
   // CUDA maps no memory where a peer had other memory before, until that has been unmapped.
-  const auto deadline = Clock::now() + std::chrono::milliseconds(300);
-  for (;;) {
+  device::Mapping mapping;
+  const auto is_mapped = [&] {
     const bool may_help = dropping_->load(std::memory_order_acquire) > 0;
     try {
-      return gpu.map(handle, fd);
+      mapping = gpu.map(handle, fd);
+      return true;
     } catch (const Error&) {
-      if (!may_help || Clock::now() > deadline) throw;
+      if (!may_help) throw;
+      return false;
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
+  };
+  constexpr auto kPatience = std::chrono::milliseconds(300);
+  if (!wait_until(deadline_after(kPatience), is_mapped, OnStop::ends)) return gpu.map(handle, fd);
+  return mapping;
 }
 
 void DeviceWindows::add(const std::vector<int>& ranks, std::uint32_t id, std::byte* base,
@@ -106,7 +109,7 @@ void DeviceWindows::add(const std::vector<int>& ranks, std::uint32_t id, const M
 }
 
 // The driver may wait for kernels that run before it unmaps, and these for what this thread has to
-// hear: so another thread does it.
+// answer: so another thread does it.
 void DeviceWindows::drop(Mappings mappings) {
   const auto held = std::make_shared<Mappings>(std::move(mappings));
   dropping_->fetch_add(1, std::memory_order_relaxed);
@@ -114,6 +117,7 @@ void DeviceWindows::drop(Mappings mappings) {
     *held = {};
     // release: it is unmapped.
     dropping->fetch_sub(1, std::memory_order_release);
+    dropping->notify_all();
   };
   try {
     run_in_background("tutti-unmap", unmap);
@@ -124,9 +128,7 @@ void DeviceWindows::drop(Mappings mappings) {
 
 void DeviceWindows::leave() {
   // What others will free next must not be mapped any more.
-  while (dropping_->load(std::memory_order_acquire) > 0) {
-    std::this_thread::sleep_for(std::chrono::microseconds(100));
-  }
+  while (const int left = dropping_->load(std::memory_order_acquire)) dropping_->wait(left);
   mappings_.clear();
   mapped_ = 0;
 }

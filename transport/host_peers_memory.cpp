@@ -12,17 +12,15 @@
 #include <map>
 #include <utility>
 
-#include "core/background.h"
 #include "core/error.h"
 #include "core/fork.h"
 #include "core/log.h"
+#include "core/wait.h"
 #include "transport/host_peers.h"
 
 namespace tutti {
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 [[noreturn]] void throw_late(int peer) {
   throw Error(ErrorCode::timed_out, fmt::format("rank {} did not pass its memory in time", peer),
@@ -216,29 +214,24 @@ FileDescriptor HostPeers::find_descriptor(int peer, std::uint64_t key) {
 }
 
 FileDescriptor HostPeers::receive(int peer, std::uint64_t key, Deadline deadline) {
-  const auto begun = Clock::now();
-  for (;;) {
-    if (FileDescriptor fd = find_descriptor(peer, key)) return fd;
-    if (Clock::now() > deadline) throw_late(peer);
-    pause_in_wait(begun);
-  }
+  FileDescriptor fd;
+  const auto has_come = [&] { return static_cast<bool>(fd = find_descriptor(peer, key)); };
+  if (!wait_until(deadline, has_come)) throw_late(peer);
+  return fd;
 }
 
 std::shared_ptr<SharedMemory> HostPeers::receive(int peer, std::uint64_t key, std::size_t bytes,
                                                  Deadline deadline) {
   if (!same_process(peer)) return SharedMemory::map(receive(peer, key, deadline), bytes);
-  const auto begun = Clock::now();
-  for (;;) {
-    {
-      ProcessMemory& m = process_memory();
-      const std::lock_guard lock(m.mutex);
-      if (const auto it = m.by_key.find(key); it != m.by_key.end()) {
-        if (auto memory = it->second.lock()) return memory;
-      }
-    }
-    if (Clock::now() > deadline) throw_late(peer);
-    pause_in_wait(begun);
-  }
+  std::shared_ptr<SharedMemory> memory;
+  const auto is_there = [&] {
+    ProcessMemory& m = process_memory();
+    const std::lock_guard lock(m.mutex);
+    if (const auto it = m.by_key.find(key); it != m.by_key.end()) memory = it->second.lock();
+    return memory != nullptr;
+  };
+  if (!wait_until(deadline, is_there)) throw_late(peer);
+  return memory;
 }
 
 void HostPeers::refuse(std::uint64_t id, int because_of, std::span<const int> peers) {

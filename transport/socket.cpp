@@ -45,11 +45,6 @@ IoResult move_exactly(const FileDescriptor& socket, std::size_t bytes, short eve
 
 }  // namespace
 
-Deadline deadline_after(std::chrono::nanoseconds timeout) {
-  const Deadline now = std::chrono::steady_clock::now();
-  return timeout > Deadline::max() - now ? Deadline::max() : now + timeout;
-}
-
 int milliseconds_until(Deadline deadline) {
   const Deadline now = std::chrono::steady_clock::now();
   if (deadline <= now) return 0;
@@ -58,9 +53,8 @@ int milliseconds_until(Deadline deadline) {
 }
 
 int poll_timeout(Deadline deadline) {
-  constexpr int kMoment = 50;
   const int left = milliseconds_until(deadline);
-  return Interruptible::any() ? std::min(left, kMoment) : left;
+  return Interruptible::any() ? std::min(left, static_cast<int>(kMoment.count())) : left;
 }
 
 bool wait_for(int fd, short events, Deadline deadline) {

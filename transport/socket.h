@@ -17,12 +17,10 @@
 #include <string_view>
 #include <utility>
 
+#include "core/wait.h"
+
 namespace tutti {
 
-using Deadline = std::chrono::steady_clock::time_point;
-
-/// `timeout` from now; a timeout too long for the clock means the end of time.
-Deadline deadline_after(std::chrono::nanoseconds timeout);
 /// Milliseconds until `deadline` as poll(2) takes them: rounded up, never negative.
 int milliseconds_until(Deadline deadline);
 /// The same, but a moment at most on a thread that may be interrupted: it has to look.

@@ -27,20 +27,20 @@ class Compiler {
  private:
   /// Room for everything, so that spans into the vectors stay right while they grow.
   void reserve(std::optional<std::size_t> only) {
-    std::size_t operands = 0, moves = 0, places = 0;
+    std::size_t links = 0, moves = 0, operands = 0;
     for (std::size_t l = 0; l < plan_.lanes.size(); ++l) {
       if (only && *only != l) continue;
       for (const Step& step : plan_.lanes[l]) {
         const std::size_t n = std::size_t{step.destinations} + step.sources;
-        operands += n;
+        links += n;
         moves += step.count;
-        places += n * step.count;
+        operands += n * step.count;
       }
     }
-    program_.receives.reserve(operands);
-    program_.sends.reserve(operands);
+    program_.receives.reserve(links);
+    program_.sends.reserve(links);
     program_.moves.reserve(moves);
-    program_.places.reserve(places);
+    program_.operands.reserve(operands);
   }
 
   Action action(const Step& step) {
@@ -87,32 +87,34 @@ class Compiler {
     if (e.count == 0) return;
     const std::size_t unit = shape_.message_unit;
     if (unit > 1) message_ = (message_ + unit - 1) / unit * unit;
-    const std::size_t first = program_.places.size();
+    const std::size_t first = program_.operands.size();
     std::int32_t link = 0;
     for (const bool links : {true, false}) {
       for (const Operand& o : plan_.destinations(step)) {
-        if (o.is_link() == links) add_place(o, i, e, Place::Where::send, link);
+        if (o.is_link() == links) add_operand(o, i, e, CompiledOperand::send, link);
       }
     }
     link = 0;
-    for (const Operand& o : plan_.sources(step)) add_place(o, i, e, Place::Where::receive, link);
+    for (const Operand& o : plan_.sources(step))
+      add_operand(o, i, e, CompiledOperand::receive, link);
     message_ += e.count * element_;
-    const std::span added = std::span(program_.places).subspan(first);
+    const std::span added = std::span(program_.operands).subspan(first);
     if (program_.moves.size() > first_move) {
       Move& last = program_.moves.back();
       const std::size_t bytes = last.elements * element_;
-      const bool continues =
-          std::equal(added.begin(), added.end(), last.places,
-                     [&](const Place& p, const Place& q) { return p.offset == q.offset + bytes; });
+      const bool continues = std::equal(added.begin(), added.end(), last.operands,
+                                        [&](const CompiledOperand& p, const CompiledOperand& q) {
+                                          return p.offset == q.offset + bytes;
+                                        });
       if (continues) {
         last.elements += e.count;
-        program_.places.resize(first);
+        program_.operands.resize(first);
         return;
       }
     }
     Move m{added.data(), step.destinations, step.sources, e.count};
-    for (const Place& p : added) {
-      m.remote = m.remote || p.where >= Place::Where::peer_in;
+    for (const CompiledOperand& p : added) {
+      m.remote = m.remote || p.where >= CompiledOperand::peer_in;
       m.scaled = m.scaled || p.scaled;
     }
     program_.moves.push_back(m);
@@ -128,10 +130,10 @@ class Compiler {
     return e;
   }
 
-  void add_place(const Operand& o, std::uint32_t i, const Extent& e, Place::Where link_kind,
-                 std::int32_t& link) {
-    using enum Place::Where;
-    Place p;
+  void add_operand(const Operand& o, std::uint32_t i, const Extent& e,
+                   CompiledOperand::Where link_kind, std::int32_t& link) {
+    using enum CompiledOperand::Where;
+    CompiledOperand p;
     if (o.is_link()) {
       p.where = link_kind;
       p.rank = link++;
@@ -147,14 +149,14 @@ class Compiler {
         const bool input = o.space == Space::in;
         const BlockTable& table = input ? shape_.in : shape_.out;
         p.where = o.is_remote() ? (input ? peer_in : peer_out)
-                                : (input ? Place::Where::in : Place::Where::out);
+                                : (input ? CompiledOperand::in : CompiledOperand::out);
         // Another rank's blocks lie as ours of the same collective do; a single block lies at 0.
         p.offset = ((block == 0 ? 0 : table.offset(block)) + e.begin) * element_;
         p.scaled = input && is_reduction(plan_.header.collective);
         if (!o.is_remote()) p.offset = (table.offset(block) + e.begin) * element_;
       }
     }
-    program_.places.push_back(p);
+    program_.operands.push_back(p);
   }
 
   std::uint32_t pieces() const { return plan_.header.pieces; }

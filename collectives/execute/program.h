@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "collectives/execute/place.h"
+#include "collectives/execute/compiled_operand.h"
 #include "collectives/layout.h"
 #include "collectives/plan.h"
 #include "core/types.h"
@@ -42,7 +42,7 @@ std::vector<std::size_t> packed_offsets(std::span<const std::size_t> counts);
 
 /// destinations <- combine(sources), for bytes that lie together in every operand.
 struct Move {
-  const Place* places = nullptr;  // destinations, links first; then sources
+  const CompiledOperand* operands = nullptr;  // destinations, links first; then sources
   std::uint16_t destinations = 0;
   std::uint16_t sources = 0;
   std::size_t elements = 0;
@@ -78,7 +78,7 @@ struct Action {
 struct TileProgram {
   std::vector<std::vector<Action>> lanes;
   std::vector<Move> moves;
-  std::vector<Place> places;
+  std::vector<CompiledOperand> operands;
   std::vector<ReceiveLink> receives;
   std::vector<SendLink> sends;
 

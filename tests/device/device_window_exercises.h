@@ -152,7 +152,7 @@ class WindowRank {
       for (const CudaMemoryHandle& handle : {larger, elsewhere, CudaMemoryHandle{}}) {
         const FileDescriptor none;
         board.post({900, true, handle}, handle.kinds != 0 ? e.fd : none);
-        while (board.deaf() >= 0) std::this_thread::yield();
+        while (board.awaited() >= 0) std::this_thread::yield();
         if (!board.refused()) tally_.count(1, "a handle that is wrong was taken");
       }
     }

@@ -51,7 +51,7 @@ static_assert(sizeof(BlockShared) <= std::size_t{48} << 10);
 // --- Messages ------------------------------------------------------------------------------------
 
 /// A message of a step.
-struct Message {
+struct StepMessage {
   std::uint32_t use;
   std::uint32_t slot;
   const End* plan;
@@ -71,9 +71,9 @@ struct Message {
 };
 
 /// A use of the plan, of an action with that check, after so many tiles of its block.
-TUTTI_HD Message message_of(const BlockShared& shared, std::uint32_t use, std::uint32_t round,
-                            std::uint32_t check) {
-  Message m;
+TUTTI_HD StepMessage message_of(const BlockShared& shared, std::uint32_t use, std::uint32_t round,
+                                std::uint32_t check) {
+  StepMessage m;
   m.use = use;
   const Use u = shared.uses[use];
   m.plan = &shared.lane_ends[u.end];
@@ -152,7 +152,7 @@ TUTTI_COLD Patience judge(const BlockShared& shared, std::uint32_t looks, Patien
   std::uint64_t expected = 0;
   std::uint64_t found = 0;
   if (trouble != Trouble::window && whom < whom_rank(0)) {
-    const Message m = message_of(shared, whom, round, check);
+    const StepMessage m = message_of(shared, whom, round, check);
     const std::uint64_t says = load_relaxed(m.header());
     if (m.plan->sends == 0 && m.is_other(says)) {
       trouble = Trouble::mismatch;

@@ -31,7 +31,7 @@ std::vector<std::byte> write_block(PlanBlock h, const BlockParts& parts) {
   h.use = append(block, parts.uses);
   h.end = append(block, parts.ends);
   h.move = append(block, parts.moves);
-  h.place = append(block, parts.places);
+  h.operand = append(block, parts.operands);
   h.bytes = static_cast<std::uint32_t>(block.size());
   std::memcpy(block.data(), &h, sizeof h);
   return block;

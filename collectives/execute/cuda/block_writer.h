@@ -16,7 +16,7 @@ struct BlockParts {
   std::vector<Use> uses;
   std::vector<End> ends;
   std::vector<DeviceMove> moves;
-  std::vector<DevicePlace> places;
+  std::vector<DeviceOperand> operands;
 };
 
 /// `header` with the offsets and the size filled in, and `parts` behind it. Throws

@@ -114,15 +114,15 @@ class Builder {
     std::uint32_t& counted = parts_.ends[first_end + end].counted;
     parts_.uses.push_back({end, counted});
     counted += tiles;
-    parts_.moves.push_back({static_cast<std::uint32_t>(bytes), size(parts_.places), 1, 1});
-    using enum Place::Where;
+    parts_.moves.push_back({static_cast<std::uint32_t>(bytes), size(parts_.operands), 1, 1});
+    using enum CompiledOperand::Where;
     const std::uint64_t offset = m.offset + at;
     if (m.sends) {
-      parts_.places.push_back({0, 0, send, 0, 0});
-      parts_.places.push_back({offset, 0, in, 0, 0});
+      parts_.operands.push_back({0, 0, send, 0, 0});
+      parts_.operands.push_back({offset, 0, in, 0, 0});
     } else {
-      parts_.places.push_back({offset, 0, out, 0, 0});
-      parts_.places.push_back({0, 0, receive, 0, 0});
+      parts_.operands.push_back({offset, 0, out, 0, 0});
+      parts_.operands.push_back({0, 0, receive, 0, 0});
     }
   }
 

@@ -118,12 +118,12 @@ class Builder {
     }
     const std::size_t bytes = m.elements * size_of(call_.type);
     if (bytes > kMostMove) refuse(fmt::format("a step moves {} bytes at once", bytes));
-    parts_.moves.push_back({u32(bytes), u32(parts_.places.size()), m.destinations, m.sources});
+    parts_.moves.push_back({u32(bytes), u32(parts_.operands.size()), m.destinations, m.sources});
     for (std::uint32_t i = 0; i < std::uint32_t{m.destinations} + m.sources; ++i) {
-      const Place& p = m.places[i];
-      const bool linked = p.where == Place::Where::send || p.where == Place::Where::receive;
-      parts_.places.push_back({linked ? wire_offset(p.offset) : p.offset, p.rank, p.where,
-                               static_cast<std::uint8_t>(p.scaled), 0});
+      const CompiledOperand& p = m.operands[i];
+      const bool linked = p.where == CompiledOperand::send || p.where == CompiledOperand::receive;
+      parts_.operands.push_back({linked ? wire_offset(p.offset) : p.offset, p.rank, p.where,
+                                 static_cast<std::uint8_t>(p.scaled), 0});
     }
   }
 

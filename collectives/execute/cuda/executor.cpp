@@ -10,16 +10,9 @@
 
 #include "collectives/execute/cuda/element.h"
 #include "collectives/execute/cuda/memory.h"
-#include "collectives/execute/signature.h"
 
 namespace tutti::device {
 namespace {
-
-// Plans on the device; then the one that was not used for the longest time makes room. Calls whose
-// counts never repeat (all_to_all_v in a mixture of experts) would fill the memory otherwise.
-constexpr std::size_t kMostPlans = 1024;
-// Plans are cut from pieces of this size: to allocate while kernels wait for each other costs time.
-constexpr std::size_t kSlabBytes = std::size_t{1} << 20;
 
 // A copy of so much takes 2 us, as long as the message is under way otherwise. Not measured.
 constexpr std::uint32_t kHostSlotBytes = 32U << 10;
@@ -35,17 +28,6 @@ SegmentShape carried_by_host(SegmentShape shape) {
 std::span<const std::byte> bytes_of(const auto& value) {
   return std::as_bytes(std::span(&value, 1));
 }
-
-/// "operation #3 (lane 0, copy 1, tile 0, step 2) on its GPU".
-std::string place_of(const Report& r) {
-  const std::string what = r.messages != 0 ? std::string(r.sending != 0 ? "a send" : "a recv")
-                                           : fmt::format("operation #{}", r.operation + 1);
-  return fmt::format("{} (lane {}, copy {}, tile {}, step {}) on its GPU", what, r.lane, r.copy,
-                     r.tile, r.step);
-}
-
-/// What is waited for.
-const char* wish_of(const Report& r) { return r.sending != 0 ? "take a message" : "send one"; }
 
 }  // namespace
 
@@ -90,7 +72,8 @@ Executor::Executor(Device& device, int rank, const SegmentShape& shape, int rank
       cut_(on_host_ ? carried_by_host(shape) : shape),
       most_blocks_(std::min(kMostBlocks,
                             device.most_blocks() / static_cast<std::uint32_t>(ranks_on_device))),
-      whole_lines_(shape.ranks, true) {
+      whole_lines_(shape.ranks, true),
+      plans_(device) {
   if (shape.slots > kMostSlots || !std::has_single_bit(shape.slots)) {
     throw Error(
         ErrorCode::internal,
@@ -110,7 +93,6 @@ Executor::Executor(Device& device, int rank, const SegmentShape& shape, int rank
 }
 
 Executor::~Executor() {
-  for (std::byte* memory : slabs_) device_.deallocate(memory);
   for (std::byte* memory : tmps_) device_.deallocate(memory);
   if (segments_ != nullptr) device_.deallocate(segments_);
   if (control_ != nullptr) device_.deallocate_control(control_);
@@ -132,7 +114,7 @@ void Executor::add_window(int peer, std::uint32_t id, std::byte* base, std::size
         fmt::format("window {} of rank {}: a rank can have {} windows", id, peer, kMostWindows - 1),
         peer);
   }
-  const Window w{reinterpret_cast<std::uint64_t>(base), bytes};
+  const MappedWindow w{reinterpret_cast<std::uint64_t>(base), bytes};
   const std::size_t index = static_cast<std::size_t>(peer) * kMostWindows + id;
   device_.upload(segment_ + shape_.windows() + index * sizeof w, bytes_of(w));
 }
@@ -174,34 +156,35 @@ RankLaunch Executor::prepare(const DeviceBinding& b, Stream stream) {
                                       : b.plan->header.lanes == 1 ? 1U
                                                                   : kOwnChannels;
   const Choice choice = choose_for(b, plan_channels);
-  Key key{reinterpret_cast<std::uint64_t>(b.plan),
-          static_cast<std::uint64_t>(b.type),
-          static_cast<std::uint64_t>(choice.protocol),
-          choice.copies,
-          choice.tiling.tile,
-          choice.tiling.tiles,
-          b.in.count,
-          b.out.count};
+  PlanCache::Key key{reinterpret_cast<std::uint64_t>(b.plan),
+                     static_cast<std::uint64_t>(b.type),
+                     static_cast<std::uint64_t>(choice.protocol),
+                     choice.copies,
+                     choice.tiling.tile,
+                     choice.tiling.tiles,
+                     b.in.count,
+                     b.out.count};
   for (const auto& list : {b.in.counts, b.in.offsets, b.out.counts, b.out.offsets}) {
     key.push_back(list.size());
     key.insert(key.end(), list.begin(), list.end());
   }
-  const Uploaded& plan = upload(
+  const PlanCache::Plan& plan = plans_.get(
       std::move(key), [&] { return build(b, choice, plan_channels); }, stream);
   RankLaunch r = launch_of(plan);
   r.in = b.in.base;
   r.out = b.out.base;
   r.tmp = plan.header.tmp_stride > 0 ? tmp(plan.header.tmp_stride * plan.header.copies) : nullptr;
-  const auto address = [](const std::byte* p) { return reinterpret_cast<std::uint64_t>(p); };
-  r.addresses.at[0] = b.in_spot.window != 0 ? b.in_spot.offset : address(b.in.base);
-  r.addresses.at[1] = b.out_spot.window != 0 ? b.out_spot.offset : address(b.out.base);
-  r.addresses.at[2] = address(r.tmp);
-  if (b.tmp_spot && r.tmp != nullptr) {
-    const auto spot = b.tmp_spot(r.tmp, plan.header.tmp_stride * plan.header.copies);
-    r.addresses.at[2] = spot.offset;
-    r.addresses.window2 = spot.window;
-  }
-  r.addresses.windows01 = b.in_spot.window | std::uint64_t{b.out_spot.window} << 32;
+  const auto tell = [&](int which, const std::byte* buffer, const WindowOffset& in_window) {
+    r.addresses.window[which] = in_window.window;
+    r.addresses.at[which] =
+        in_window.window != 0 ? in_window.offset : reinterpret_cast<std::uint64_t>(buffer);
+  };
+  tell(0, b.in.base, b.in_window);
+  tell(1, b.out.base, b.out_window);
+  tell(2, r.tmp,
+       b.tmp_window && r.tmp != nullptr
+           ? b.tmp_window(r.tmp, plan.header.tmp_stride * plan.header.copies)
+           : WindowOffset{});
   r.addresses.scalar = r.scalar = b.op.scalar;
   r.signature = b.signature;
   r.kind = b.op.kind;
@@ -218,14 +201,14 @@ RankLaunch Executor::prepare(std::span<const DeviceMessage> messages, Stream str
     if (lowest == nullptr || std::less<>{}(m.buffer, lowest)) lowest = m.buffer;
   }
   std::vector<PlacedMessage> placed;
-  Key key{0, shares};  // 0: where collectives have the address of their plan
+  PlanCache::Key key{0, shares};  // 0: where collectives have the address of their plan
   for (const DeviceMessage& m : messages) {
     const auto offset = reinterpret_cast<std::uint64_t>(m.buffer) -
                         reinterpret_cast<std::uint64_t>(base[m.sends ? 1 : 0]);
     placed.push_back({m.peer, m.sends, whole_lines_[m.peer], m.tag, offset, m.bytes});
     key.insert(key.end(), {m.peer, m.sends ? 1U : 0U, m.tag, offset, m.bytes});
   }
-  const Uploaded& block = upload(
+  const PlanCache::Plan& block = plans_.get(
       std::move(key), [&] { return build_message_block(placed, cut_, most_blocks_ / shares); },
       stream);
   RankLaunch r = launch_of(block);
@@ -234,7 +217,7 @@ RankLaunch Executor::prepare(std::span<const DeviceMessage> messages, Stream str
   return r;
 }
 
-RankLaunch Executor::launch_of(const Uploaded& plan) const {
+RankLaunch Executor::launch_of(const PlanCache::Plan& plan) const {
   RankLaunch r{};
   r.plan = plan.memory;
   r.plan_bytes = plan.header.bytes;
@@ -260,61 +243,6 @@ std::vector<std::byte> Executor::build(const DeviceBinding& b, const Choice& cho
   return build_plan_block(call);
 }
 
-Executor::Uploaded& Executor::upload(Key key, const std::function<std::vector<std::byte>()>& build,
-                                     Stream stream) {
-  const bool capturing = device_.is_capturing(stream);
-  if (const auto found = plans_.find(key); found != plans_.end()) {
-    Uploaded& plan = found->second;
-    plan.captured = plan.captured || capturing;
-    by_use_.splice(by_use_.begin(), by_use_, plan.used);
-    return plan;
-  }
-  const std::vector<std::byte> block = build();
-  Uploaded plan;
-  plan.captured = capturing;
-  std::memcpy(&plan.header, block.data(), sizeof plan.header);
-  plan.bytes = std::bit_ceil(block.size());
-  // What a forgotten plan leaves is overwritten after the kernels that read it, which cannot be
-  // during a capture.
-  if (!capturing && plans_.size() >= kMostPlans) forget_one();
-  if (const auto fits = free_.find(plan.bytes); !capturing && fits != free_.end()) {
-    plan.memory = fits->second;
-    free_.erase(fits);
-    device_.overwrite(plan.memory, block, stream);
-  } else {
-    plan.memory = fresh_memory(plan.bytes);
-    device_.upload(plan.memory, block);
-  }
-  const auto at = plans_.emplace(std::move(key), plan).first;
-  by_use_.push_front(&at->first);
-  at->second.used = by_use_.begin();
-  return at->second;
-}
-
-void Executor::forget_one() {
-  for (auto oldest = by_use_.rbegin(); oldest != by_use_.rend(); ++oldest) {
-    const auto plan = plans_.find(**oldest);
-    if (plan->second.captured) continue;
-    free_.emplace(plan->second.bytes, plan->second.memory);
-    by_use_.erase(plan->second.used);
-    plans_.erase(plan);
-    return;
-  }
-}
-
-std::byte* Executor::fresh_memory(std::size_t bytes) {
-  bytes = std::max<std::size_t>(bytes, 256);
-  if (slab_left_ < bytes) {
-    slab_left_ = std::max(bytes, kSlabBytes);
-    slabs_.push_back(device_.allocate(slab_left_));
-    slab_next_ = slabs_.back();
-  }
-  std::byte* const memory = slab_next_;
-  slab_next_ += bytes;
-  slab_left_ -= bytes;
-  return memory;
-}
-
 std::byte* Executor::tmp(std::size_t bytes) {
   if (bytes > tmp_bytes_) {
     const std::size_t more = std::bit_ceil(bytes);
@@ -335,70 +263,6 @@ Executor::Limits Executor::limits() const {
 }
 
 void Executor::abort() { store_relaxed(&control_->abort, 1); }
-
-std::optional<Error> Executor::failure() const {
-  const Report& r = control_->report;
-  // acquire: the rest of the report is there.
-  const auto trouble = static_cast<Trouble>(load_acquire(&r.trouble));
-  if (trouble == Trouble::none) return std::nullopt;
-  const auto peer = static_cast<int>(r.peer);
-  const std::string where = place_of(r);
-  switch (trouble) {
-    case Trouble::timed_out:
-      return Error(
-          ErrorCode::timed_out,
-          fmt::format("rank {} has waited in {} for rank {} to {}: the timeout of {:.1f} s "
-                      "has passed (TUTTI_TIMEOUT)",
-                      rank_, where, peer, wish_of(r),
-                      static_cast<double>(control_->timeout_ns) * 1e-9),
-          peer);
-    case Trouble::mismatch:
-      if (r.messages != 0) {
-        const auto text = [](std::uint64_t header) {
-          return point_to_point_text(static_cast<std::uint32_t>(header >> 32));
-        };
-        return Error(ErrorCode::mismatch,
-                     fmt::format("calls do not match: rank {} receives {} from rank {}, which sent "
-                                 "{}. The sends and the receives of two ranks must match in order",
-                                 rank_, text(r.expected), peer, text(r.found)),
-                     peer);
-      }
-      return Error(
-          ErrorCode::mismatch,
-          fmt::format("calls do not match: in {} rank {} got a message of another operation "
-                      "or size from rank {}. All ranks must make the same calls in the same "
-                      "order",
-                      where, rank_, peer),
-          peer);
-    case Trouble::window:
-      return Error(ErrorCode::internal,
-                   fmt::format("in {} rank {} was given an address outside of rank {}'s windows",
-                               where, rank_, peer),
-                   peer);
-    case Trouble::none:
-    case Trouble::late:
-      break;
-  }
-  return Error(ErrorCode::internal, fmt::format("rank {}: a report that makes no sense", rank_));
-}
-
-std::optional<Executor::LateRank> Executor::late() {
-  Report& r = control_->late;
-  // acquire: the rest of the report is there.
-  if (static_cast<Trouble>(load_acquire(&r.trouble)) == Trouble::none) return std::nullopt;
-  LateRank late{
-      static_cast<int>(r.peer),
-      fmt::format("rank {} has been waiting in {} for rank {} to {} for {:.1f} s", rank_,
-                  place_of(r), r.peer, wish_of(r), static_cast<double>(control_->late_ns) * 1e-9)};
-  // All blocks of a kernel wait for one that is late.
-  const bool again = r.operation == told_operation_ && late.rank == told_rank_;
-  told_operation_ = r.operation;
-  told_rank_ = late.rank;
-  // release: the report was read.
-  store_release(&r.trouble, static_cast<std::uint64_t>(Trouble::none));
-  if (again) return std::nullopt;
-  return late;
-}
 
 void enqueue(Device& device, std::span<const RankLaunch> ranks, const SegmentShape& shape,
              DataType type, Stream stream) {

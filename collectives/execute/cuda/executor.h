@@ -16,8 +16,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <list>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -27,6 +25,8 @@
 #include "collectives/execute/cuda/device.h"
 #include "collectives/execute/cuda/device_messages.h"
 #include "collectives/execute/cuda/device_plan.h"
+#include "collectives/execute/cuda/plan_cache.h"
+#include "collectives/execute/cuda/report.h"
 #include "collectives/needs.h"
 #include "core/error.h"
 
@@ -47,14 +47,10 @@ struct DeviceBinding {
   std::uint32_t plan_channels = 0;  // PlanNeeds::channels
   std::uint32_t tmp_chunks = 0;     // PlanNeeds::tmp_chunks
   std::uint64_t signature = 0;      // what all ranks must agree on, hashed
-  /// Where memory lies for the other ranks' kernels.
-  struct Spot {
-    std::uint32_t window = 0;  // 0: its address is valid there too
-    std::uint64_t offset = 0;  // in the window
-  };
-  Spot in_spot, out_spot;
+  /// Where the buffers lie for the other ranks' kernels; window 0: their addresses are valid there.
+  WindowOffset in_window, out_window;
   /// The same of this rank's tmp, which lies wherever the executor has put it; none: its address.
-  std::function<Spot(const std::byte* tmp, std::size_t bytes)> tmp_spot;
+  std::function<WindowOffset(const std::byte* tmp, std::size_t bytes)> tmp_window;
   // Limits of the executor's own choice; the same on all ranks.
   Protocols protocols;
   std::uint32_t most_blocks = 0;  // 0: none; at least one for each lane of the plan
@@ -117,38 +113,19 @@ class Executor {
   /// Makes kernels that run, and later ones, leave their waits.
   void abort();
   /// The first failure of a kernel of this rank: a sentence, as an Error to throw. Does not wait.
-  std::optional<Error> failure() const;
-  /// A wait that is longer than Limits::late, if none was asked for since: a sentence, and for whom
-  /// it waits. By one thread at a time. Does not wait.
-  struct LateRank {
-    int rank = -1;
-    std::string text;
-  };
-  std::optional<LateRank> late();
+  std::optional<Error> failure() const { return failure_in(*control_, rank()); }
+  /// See late_in().
+  std::optional<LateRank> late() { return late_in(*control_, rank(), told_); }
 
   /// Plans on the device; for tests.
   std::size_t plans() const { return plans_.size(); }
 
  private:
-  struct Uploaded {
-    std::byte* memory = nullptr;
-    std::size_t bytes = 0;  // of the memory
-    bool captured = false;  // a graph may run it at any time
-    PlanBlock header;
-    std::list<const std::vector<std::uint64_t>*>::iterator used;  // in by_use_
-  };
-  using Key = std::vector<std::uint64_t>;
-
   Choice choose_for(const DeviceBinding& binding, std::uint32_t plan_channels) const;
   std::vector<std::byte> build(const DeviceBinding& binding, const Choice& choice,
                                std::uint32_t plan_channels) const;
-  /// The block with this key on the device; `build` makes it, if it is new.
-  Uploaded& upload(Key key, const std::function<std::vector<std::byte>()>& build, Stream stream);
   /// The part of a launch that every kind has.
-  RankLaunch launch_of(const Uploaded& plan) const;
-  /// Forgets the plan that was not used for the longest time, for its memory.
-  void forget_one();
-  std::byte* fresh_memory(std::size_t bytes);
+  RankLaunch launch_of(const PlanCache::Plan& plan) const;
   std::byte* tmp(std::size_t bytes);
 
   Device& device_;
@@ -161,15 +138,8 @@ class Executor {
   std::byte* segment_ = nullptr;
   std::byte* segments_ = nullptr;  // the table of all segments, on the device
   Control* control_ = nullptr;
-  // What late() has said last.
-  std::uint64_t told_operation_ = ~std::uint64_t{0};
-  int told_rank_ = -1;
-  std::map<Key, Uploaded> plans_;
-  std::list<const Key*> by_use_;                 // the newest first
-  std::multimap<std::size_t, std::byte*> free_;  // of forgotten plans
-  std::vector<std::byte*> slabs_;                // what plans are cut from
-  std::size_t slab_left_ = 0;                    // bytes at the end of the newest
-  std::byte* slab_next_ = nullptr;
+  LateRank told_;
+  PlanCache plans_;
   std::vector<std::byte*> tmps_;  // the newest last; graphs may use the others
   std::size_t tmp_bytes_ = 0;
 };

@@ -117,10 +117,10 @@ class LaneLinks {
   }
 
   /// The i-th message of `a`.
-  TUTTI_HD Message message(const DeviceAction& a, std::uint32_t i) const {
+  TUTTI_HD StepMessage message(const DeviceAction& a, std::uint32_t i) const {
     return message_of(shared_, a.first_use + i, round_, a.check);
   }
-  TUTTI_HD std::uint64_t* signal_payload(const Message& m) const {
+  TUTTI_HD std::uint64_t* signal_payload(const StepMessage& m) const {
     const std::uint32_t c = channel(*m.plan);
     return reinterpret_cast<std::uint64_t*>(m.end->connection + (shape_.only_signals(c)
                                                                      ? shape_.signal(m.slot)
@@ -137,7 +137,7 @@ class LaneLinks {
 
   /// Ordered: acquire, which pairs with the release that publishes the message. Else the data was
   /// there before, and the header is only compared.
-  TUTTI_HD bool wait_for_header(const DeviceAction& a, const Message& m, bool ordered) {
+  TUTTI_HD bool wait_for_header(const DeviceAction& a, const StepMessage& m, bool ordered) {
     Wait wait;
     TUTTI_NO_UNROLL
     while ((ordered ? load_acquire(m.header()) : load_relaxed(m.header())) != m.expected) {
@@ -146,7 +146,7 @@ class LaneLinks {
     return true;
   }
 
-  TUTTI_HD bool wait_for_slot(const Message& m) {
+  TUTTI_HD bool wait_for_slot(const StepMessage& m) {
     Wait wait;
     TUTTI_NO_UNROLL
     while (m.number - m.end->freed > shape_.slots) {
@@ -167,7 +167,7 @@ class LaneLinks {
   /// Once in kMessagesPerCleaning messages of a connection: every LL word of the slot gets the flag
   /// of the slot's message before, so that none keeps one for 2^32 messages. By one thread, before
   /// the barrier that comes before this message's words.
-  TUTTI_HD void clean_slot(const Message& m) {
+  TUTTI_HD void clean_slot(const StepMessage& m) {
     if (m.number < kMessagesPerCleaning || m.number % kMessagesPerCleaning >= shape_.slots) return;
     auto* words = reinterpret_cast<std::uint64_t*>(m.end->connection + shape_.ll(m.slot));
     const std::uint64_t old = (m.number - shape_.slots) << 32;

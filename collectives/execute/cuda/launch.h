@@ -48,8 +48,8 @@ struct RankLaunch {
   Control* control;
   std::byte* in;
   std::byte* out;
-  std::byte* tmp;       // copies x tmp_stride
-  Addresses addresses;  // what its signals say of in, out, tmp
+  std::byte* tmp;             // copies x tmp_stride
+  BufferAddresses addresses;  // what its signals say of in, out, tmp
   std::uint64_t scalar;
   std::uint64_t signature;  // a hash of the call, which messages carry
   std::uint32_t rank;

@@ -2,7 +2,7 @@
 // the host (device_plan.h), uploaded once for each (plan, counts, type), and walked by the kernel
 // as it is.
 //
-//     PlanBlock | Lane... | Range... | Action... | Use... | End... | Move... | Place...
+//     PlanBlock | Lane... | Range... | Action... | Use... | End... | Move... | Operand...
 //
 // Everything in it is an index or an offset, so the same bytes work wherever they lie.
 #pragma once
@@ -10,8 +10,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "collectives/execute/compiled_operand.h"
 #include "collectives/execute/cuda/message_format.h"
-#include "collectives/execute/place.h"
 
 namespace tutti::device {
 
@@ -22,15 +22,15 @@ inline constexpr std::size_t kMostMove = std::size_t{1} << 30;  // bytes
 /// destinations <- combine(sources), as execute/program.h's Move.
 struct DeviceMove {
   std::uint32_t bytes;
-  std::uint32_t first_place;
+  std::uint32_t first_operand;
   std::uint16_t destinations;
   std::uint16_t sources;
 };
 
-struct DevicePlace {
-  std::uint64_t offset;  // tutti::Place's; send, receive: in the slot, flags included
+struct DeviceOperand {
+  std::uint64_t offset;  // CompiledOperand's; send, receive: in the slot, flags included
   std::int32_t rank;     // peer_*: whose; send, receive: index of the action's Use
-  Place::Where where;
+  CompiledOperand::Where where;
   std::uint8_t scaled;
   std::uint16_t reserved;
 };
@@ -59,7 +59,7 @@ struct DeviceAction {
   std::uint16_t signals, completes;
 };
 
-/// Tiles with the same actions: they differ in nothing but their place.
+/// Tiles with the same actions: they differ in nothing but where they lie.
 struct Range {
   std::uint32_t first_tile, end_tile;
   std::uint32_t first_action;
@@ -83,7 +83,7 @@ struct PlanBlock {
   std::uint32_t plan_channels;
   std::uint32_t bytes;  // of all
   // Byte offsets of the arrays.
-  std::uint32_t lane, range, action, use, end, move, place;
+  std::uint32_t lane, range, action, use, end, move, operand;
 };
 static_assert(sizeof(PlanBlock) % 16 == 0);
 

@@ -15,6 +15,7 @@
 #include <cstdint>
 
 #include "collectives/execute/cuda/portable.h"
+#include "collectives/execute/windows.h"
 
 namespace tutti::device {
 
@@ -33,29 +34,18 @@ struct State {
 };
 
 /// A window of a peer: its memory, mapped here.
-struct Window {
+struct MappedWindow {
   std::uint64_t base;
   std::uint64_t bytes;
 };
 
-/// What a rank tells of its buffers, the payload of a signal: six 8-byte words.
-struct Addresses {
-  std::uint64_t at[3];      // in, out, tmp: offsets in windows, or addresses
-  std::uint64_t windows01;  // ids of in's and out's windows, 32 bits each; 0: an address that is
-                            // valid in all ranks' kernels
-  std::uint64_t window2;
-  std::uint64_t scalar;  // pre_multiplied_sum
-};
-inline constexpr std::size_t kAddressWords = sizeof(Addresses) / sizeof(std::uint64_t);
-
-/// What the receiver of a signal makes of it.
+/// What the receiver of a signal makes of its BufferAddresses.
 struct PeerBuffers {
   std::uint64_t base[3];  // as mapped here
   std::uint64_t bytes[3];
   std::uint64_t scalar;
   std::uint64_t reserved;
 };
-inline constexpr std::size_t kPeerWords = sizeof(PeerBuffers) / sizeof(std::uint64_t);
 
 /// The same on all ranks of a communicator.
 struct SegmentShape {
@@ -86,7 +76,7 @@ struct SegmentShape {
   TUTTI_HD std::size_t peers() const { return credits() + kLine * pairs(); }
   TUTTI_HD std::size_t windows() const { return peers() + sizeof(PeerBuffers) * pairs(); }
   TUTTI_HD std::size_t connections() const {
-    return rounded(windows() + sizeof(Window) * kMostWindows * ranks);
+    return rounded(windows() + sizeof(MappedWindow) * kMostWindows * ranks);
   }
   TUTTI_HD std::size_t signals() const {
     return connections() + connection_bytes() * ranks * data_channels();

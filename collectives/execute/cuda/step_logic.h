@@ -93,7 +93,7 @@ class LaneWalk : LaneLinks<Block> {
     const bool ordered = is_ordered(a);
     TUTTI_NO_UNROLL
     for (std::uint32_t i = block_.thread(); i < a.receives + a.sends; i += block_.threads()) {
-      const Message m = message(a, i);
+      const StepMessage m = message(a, i);
       if (i >= a.receives) {
         if (!wait_for_slot(m)) return false;
         if (ordered) continue;
@@ -125,7 +125,7 @@ class LaneWalk : LaneLinks<Block> {
     const bool ordered = is_ordered(a);
     TUTTI_NO_UNROLL
     for (std::uint32_t i = block_.thread(); i < a.receives + a.sends; i += block_.threads()) {
-      const Message m = message(a, i);
+      const StepMessage m = message(a, i);
       const bool receives = i < a.receives;
       if (!receives && ordered && is_told(a)) tell_addresses(signal_payload(m));
       if (ordered) {
@@ -174,7 +174,7 @@ class LaneWalk : LaneLinks<Block> {
   TUTTI_HD void tell_addresses(std::uint64_t* payload) const {
     const auto* words = reinterpret_cast<const std::uint64_t*>(&rank_.addresses);
     TUTTI_NO_UNROLL
-    for (std::size_t i = 0; i < kAddressWords; ++i) payload[i] = words[i];
+    for (std::size_t i = 0; i < sizeof(BufferAddresses) / sizeof *words; ++i) payload[i] = words[i];
     payload[2] += shared_.copy * plan().tmp_stride;  // which differs from rank to rank
   }
 
@@ -185,19 +185,19 @@ class LaneWalk : LaneLinks<Block> {
 
   /// Makes the payload of a signal ours. Every lane that hears from a peer hears the same, so the
   /// words are written relaxed, more than once.
-  TUTTI_HD bool learn(const DeviceAction& a, const Message& m) {
+  TUTTI_HD bool learn(const DeviceAction& a, const StepMessage& m) {
     const std::uint32_t peer = m.plan->peer;
     const std::uint64_t* payload = signal_payload(m);
-    const auto* windows = reinterpret_cast<const Window*>(rank_.segment + shape_.windows()) +
+    const auto* windows = reinterpret_cast<const MappedWindow*>(rank_.segment + shape_.windows()) +
                           std::size_t{peer} * kMostWindows;
     std::uint64_t* words = peer_words(peer);
     TUTTI_NO_UNROLL
     for (int i = 0; i < 3; ++i) {
       std::uint64_t base = payload[i];
       std::uint64_t bytes = ~std::uint64_t{0};
-      const std::uint64_t id = i == 2 ? payload[4] : payload[3] >> (32 * i) & 0xFFFFFFFFu;
+      const std::uint64_t id = payload[3 + i / 2] >> (32 * (i % 2)) & 0xFFFFFFFFu;
       if (id != 0) {
-        const Window* const window = windows + id;
+        const MappedWindow* const window = windows + id;
         if (id >= kMostWindows || base > window->bytes) {
           judge(shared_, kNoLooks, 0, round_, step_, a.check, m.use);
           return false;
@@ -240,38 +240,38 @@ class LaneWalk : LaneLinks<Block> {
 
   /// Where the operands of `m` are; a thread for each.
   TUTTI_HD bool resolve(const DeviceAction& a, const DeviceMove& m) {
-    const auto* places = Links::template array<DevicePlace>(plan().place) + m.first_place;
-    const std::uint32_t operands = std::uint32_t{m.destinations} + m.sources;
+    const auto* operands = Links::template array<DeviceOperand>(plan().operand) + m.first_operand;
+    const std::uint32_t count = std::uint32_t{m.destinations} + m.sources;
     bool fine = true;
     TUTTI_NO_UNROLL
-    for (std::uint32_t k = block_.thread(); k < operands; k += block_.threads()) {
-      Target t = target(a, places[k], m.bytes);
+    for (std::uint32_t k = block_.thread(); k < count; k += block_.threads()) {
+      Target t = target(a, operands[k], m.bytes);
       if (t.pointer == nullptr) fine = false;
       t.template leave<E>();
-      if (k >= m.destinations && places[k].scaled != 0) scale(t, places[k]);
+      if (k >= m.destinations && operands[k].scaled != 0) scale(t, operands[k]);
       shared_.targets[k] = t;
     }
     return fine;
   }
 
-  TUTTI_HD Target target(const DeviceAction& a, const DevicePlace& p, std::uint64_t bytes) {
+  TUTTI_HD Target target(const DeviceAction& a, const DeviceOperand& p, std::uint64_t bytes) {
     Target t;
     const std::uint64_t shift = std::uint64_t{shared_.tile(round_)} * range().tile_stride;
     switch (p.where) {
-      case Place::Where::in:
+      case CompiledOperand::in:
         t.pointer = rank_.in + p.offset + shift;
         break;
-      case Place::Where::out:
+      case CompiledOperand::out:
         t.pointer = rank_.out + p.offset + shift;
         break;
-      case Place::Where::tmp:
+      case CompiledOperand::tmp:
         t.pointer = rank_.tmp + p.offset + shared_.copy * plan().tmp_stride;
         break;
-      case Place::Where::send:
-      case Place::Where::receive: {
-        const std::uint32_t first = p.where == Place::Where::send ? a.receives : 0;
+      case CompiledOperand::send:
+      case CompiledOperand::receive: {
+        const std::uint32_t first = p.where == CompiledOperand::send ? a.receives : 0;
         const std::uint32_t use = first + static_cast<std::uint32_t>(p.rank);
-        const Message m = message(a, use);
+        const StepMessage m = message(a, use);
         t.flag = m.number;
         t.use = a.protocol == Protocol::simple ? 0 : use + 1;
         t.pointer = m.end->connection + p.offset +
@@ -281,10 +281,10 @@ class LaneWalk : LaneLinks<Block> {
         break;
       }
       default: {
-        const auto which =
-            static_cast<std::uint32_t>(p.where) - static_cast<std::uint32_t>(Place::Where::peer_in);
+        const auto which = static_cast<std::uint32_t>(p.where) -
+                           static_cast<std::uint32_t>(CompiledOperand::peer_in);
         const std::uint64_t* words = peer_words(static_cast<std::uint32_t>(p.rank));
-        const std::uint64_t at = p.offset + (p.where == Place::Where::peer_tmp ? 0 : shift);
+        const std::uint64_t at = p.offset + (p.where == CompiledOperand::peer_tmp ? 0 : shift);
         const std::uint64_t limit = load_relaxed(words + 3 + which);
         if (at > limit || bytes > limit - at) {
           judge(shared_, kNoLooks, 0, round_, step_, a.check,
@@ -298,14 +298,14 @@ class LaneWalk : LaneLinks<Block> {
   }
 
   /// A raw input of a reduction is divided or multiplied as it is read.
-  TUTTI_HD void scale(Target& t, const DevicePlace& p) const {
+  TUTTI_HD void scale(Target& t, const DeviceOperand& p) const {
     if (rank_.kind == ReduceKind::avg) {
       if constexpr (std::is_floating_point_v<typename E::Wide>) {
         t.template divide<E>(plan().divisor);
       }
     } else if (rank_.kind == ReduceKind::pre_multiplied_sum) {
       t.template multiply<E>(
-          p.where == Place::Where::in
+          p.where == CompiledOperand::in
               ? rank_.scalar
               : load_relaxed(peer_words(static_cast<std::uint32_t>(p.rank)) + 6));
     }

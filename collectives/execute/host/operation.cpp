@@ -78,9 +78,9 @@ void Operation::bind(const Binding& binding) {
   }
   unrung_ = 0;
   unrung_doorbells_.clear();
-  loans_.clear();
-  landings_.clear();
-  lends_input_ = lends_all_ = !binding.windows;
+  zero_copy_sends_.clear();
+  posted_receives_.clear();
+  may_send_input_ = may_send_all_ = !binding.windows;
   if (binding.windows) {
     peers_.resize(static_cast<std::size_t>(group_.size()));
     describe_buffers();
@@ -88,9 +88,9 @@ void Operation::bind(const Binding& binding) {
 }
 
 void Operation::finish() {
-  loans_.clear();
-  landings_.clear();
-  if (result_.bytes > 0) std::memcpy(result_.to, stand_in_.out.base, result_.bytes);
+  zero_copy_sends_.clear();
+  posted_receives_.clear();
+  if (result_.bytes > 0) std::memcpy(result_.to, staged_.out.base, result_.bytes);
   if (!binding_->trial) return;
   const std::chrono::duration<double, std::nano> took = Clock::now() - begun_;
   binding_->trial->took(took.count());
@@ -128,46 +128,6 @@ void Operation::set_up() {
   }
 }
 
-void Operation::note_far_sends(std::span<const SendLink> sends) {
-  for (const SendLink& s : sends) {
-    const auto same = [&](const SendLink& f) { return f.doorbell == s.doorbell; };
-    if (remote(*s.doorbell) != nullptr && std::ranges::none_of(far_sends_, same)) {
-      far_sends_.push_back(s);
-    }
-  }
-}
-
-const SendLink* Operation::unsent() const {
-  for (const SendLink& s : far_sends_) {
-    if (!remote(*s.doorbell)->is_flushed()) return &s;
-  }
-  return nullptr;
-}
-
-void Operation::poll_links() {
-  RemoteDoorbell* last = nullptr;
-  const auto poll = [&](Doorbell& doorbell) {
-    RemoteDoorbell* const far = remote(doorbell);
-    if (far == nullptr || far == last) return;
-    far->poll();
-    last = far;
-  };
-  bool all_done = true;
-  for (const Lane& lane : lanes_) {
-    if (lane.tile >= end_of(lane)) continue;
-    all_done = false;
-    expect(lane);
-    for (const ReceiveLink& r : lane.next->receives) {
-      if (!r.link->ready()) poll(*r.doorbell);
-    }
-    for (const SendLink& s : lane.next->sends) {
-      if (!s.link->ready(lane.next->bytes)) poll(*s.doorbell);
-    }
-  }
-  if (!all_done) return;
-  for (const SendLink& s : far_sends_) poll(*s.doorbell);
-}
-
 std::span<const Action> Operation::compile_tile(Lane& lane) {
   *lane.own = compile(*binding_->plan, shape(), lane.tile, &group_, lane.index);
   if (spans_hosts_) note_far_sends(lane.own->sends);
@@ -202,10 +162,10 @@ inline void Operation::move(const Action& action, const Move& m, std::size_t shi
   const bool plain = m.sources == 1 && !scaled && !divides;
   const std::size_t bytes = m.elements * element_;
   if (plain && !m.remote && bytes <= kCacheLine) {
-    const Place* const places = m.places;
-    const std::byte* const from = pointer(action, places[m.destinations], shift);
+    const CompiledOperand* const operands = m.operands;
+    const std::byte* const from = pointer(action, operands[m.destinations], shift);
     for (std::size_t k = 0; k < m.destinations; ++k) {
-      std::byte* const to = pointer(action, places[k], shift);
+      std::byte* const to = pointer(action, operands[k], shift);
       if (to != from) copy_line(to, from, bytes);
     }
   } else {
@@ -216,8 +176,8 @@ inline void Operation::move(const Action& action, const Move& m, std::size_t shi
 inline void Operation::perform(const Action& action, std::size_t shift) {
   if (action.signals) return signal(action);
   for (const ReceiveLink& r : action.receives) accept(r, action.bytes);
-  if (!loans_.empty()) call_back(action, shift);
-  if (spans_hosts_ && action.bytes >= kLendBytes && perform_in_place(action, shift)) return;
+  if (!zero_copy_sends_.empty()) copy_pending_sends(action, shift);
+  if (spans_hosts_ && action.bytes >= kLendBytes && perform_zero_copy(action, shift)) return;
   if (action.bytes >= kBulkBytes && !action.sends.empty()) {
     move_bulk(action, shift);
   } else {
@@ -231,36 +191,6 @@ inline void Operation::perform(const Action& action, std::size_t shift) {
   for (const SendLink& s : action.sends) s.link->publish(binding_->tag, action.bytes);
   if (spans_hosts_) return ring_later(action);
   for (const SendLink& s : action.sends) ring(*s.doorbell);
-}
-
-void Operation::abandon() {
-  if (!spans_hosts_) return;
-  for (const Loan& loan : loans_) loan.link->keep(loan.begin, loan.end);
-  for (const Landing& landing : landings_) landing.link->forget_expected();
-  loans_.clear();
-  landings_.clear();
-}
-
-// The kernel takes one long message in a third of the time that it takes for ten short ones.
-void Operation::ring_later(const Action& action) {
-  constexpr std::size_t kTogether = std::size_t{512} << 10;
-  for (const SendLink& s : action.sends) {
-    if (remote(*s.doorbell) == nullptr) {
-      ring(*s.doorbell);
-    } else {
-      unrung_ += action.bytes;
-      if (std::ranges::find(unrung_doorbells_, s.doorbell) == unrung_doorbells_.end()) {
-        unrung_doorbells_.push_back(s.doorbell);
-      }
-    }
-  }
-  if (unrung_ >= kTogether) ring_far();
-}
-
-void Operation::ring_far() {
-  unrung_ = 0;
-  for (Doorbell* doorbell : unrung_doorbells_) ring(*doorbell);
-  unrung_doorbells_.clear();
 }
 
 bool Operation::advance() {
@@ -299,54 +229,6 @@ bool Operation::can_advance() const {
   return all_done && unsent() == nullptr;
 }
 
-bool Operation::waits_for_core(std::uint32_t core) const {
-  const auto is_there = [&](const auto& link) {
-    return group_.control(link.rank).core.load(std::memory_order_relaxed) == core;
-  };
-  const auto awaits = [&](const ReceiveLink& r) { return !r.link->ready() && is_there(r); };
-  for (const Lane& lane : lanes_) {
-    if (lane.tile >= end_of(lane)) continue;
-    for (const SendLink& s : lane.next->sends) {
-      if (!s.link->ready(lane.next->bytes) && is_there(s)) return true;
-    }
-    // Where only receives are left, the others wait for nothing of this rank's, and it may as well
-    // let run whom it will have to hear later.
-    for (const Action* a = lane.next; a != lane.end; ++a) {
-      if (a != lane.next && !a->sends.empty()) break;
-      if (std::ranges::any_of(a->receives, awaits)) return true;
-    }
-  }
-  return false;
-}
-
-Operation::Blocked Operation::blocked() const {
-  Blocked first;
-  for (const Lane& lane : lanes_) {
-    if (lane.tile >= end_of(lane)) continue;
-    Blocked b;
-    for (const ReceiveLink& r : lane.next->receives) {
-      if (b.peer < 0 && !r.link->ready()) b.peer = r.rank;
-    }
-    b.sending = b.peer < 0;
-    for (const SendLink& s : lane.next->sends) {
-      if (b.peer < 0 && !s.link->ready(lane.next->bytes)) b.peer = s.rank;
-    }
-    if (b.peer < 0) return b;  // this lane can go on
-    if (first.peer >= 0) continue;
-    first = b;
-    first.lane = static_cast<std::uint32_t>(lane.index);
-    first.step = static_cast<std::size_t>(lane.next - lane.first);
-    first.tile = lane.tile;
-  }
-  if (first.peer < 0 && !far_sends_.empty()) {
-    if (const SendLink* const s = unsent()) {
-      first.peer = s->rank;
-      first.sending = true;
-    }
-  }
-  return first;
-}
-
 void Operation::move_bulk(const Action& action, std::size_t shift) {
   // The messages of a step are written at once, so in one way: as the first one's link wants it.
   Sender& first = *action.sends.front().link;
@@ -361,7 +243,7 @@ void Operation::move_bulk(const Action& action, std::size_t shift) {
 }
 
 void Operation::signal(const Action& action) {
-  const std::size_t bytes = binding_->windows ? sizeof(Addresses) : 0;
+  const std::size_t bytes = binding_->windows ? sizeof(BufferAddresses) : 0;
   for (const ReceiveLink& r : action.receives) {
     accept(r, bytes);
     if (binding_->windows) learn(r.rank, r.link->slot(bytes));
@@ -382,7 +264,7 @@ void Operation::move_combined(const Action& action, const Move& m, std::size_t s
   options.divisor = static_cast<std::uint32_t>(group_.size());
   options.divide_result = action.completes && divides_;
   if (m.remote) return move_remote(action, m, shift, plain, options);
-  const Place* place = m.places;
+  const CompiledOperand* place = m.operands;
   void** const destinations = room(destinations_, m.destinations);
   Source* const from = room(sources_, m.sources);
   for (std::size_t k = 0; k < m.destinations; ++k) {
@@ -407,7 +289,7 @@ void Operation::move_remote(const Action& action, const Move& m, std::size_t shi
     if (stream_ && action.sends.empty()) options.stream = m.destinations;
     move_through_copies(m, options);
   }
-  check_still_lent();
+  check_still_valid();
 }
 
 inline void Operation::combine_move(const Action& action, const Move& m, bool plain,
@@ -434,15 +316,15 @@ inline void Operation::combine_move(const Action& action, const Move& m, bool pl
 void Operation::scale_sources(const Move& m) {
   const ReduceKind kind = binding_->op.kind;
   for (std::size_t k = 0; k < m.sources; ++k) {
-    const Place& p = m.places[m.destinations + k];
+    const CompiledOperand& p = m.operands[m.destinations + k];
     if (!p.scaled) continue;
     if (kind == ReduceKind::avg) {
       sources_[k].prescale = Prescale::divide;
     } else {
       sources_[k].prescale = Prescale::multiply;
-      sources_[k].scalar = p.where == Place::Where::in
+      sources_[k].scalar = p.where == CompiledOperand::in
                                ? binding_->op.scalar
-                               : peers_[static_cast<std::size_t>(p.rank)].scalar;
+                               : peers_[static_cast<std::size_t>(p.rank)].said.scalar;
     }
   }
 }
@@ -451,28 +333,6 @@ void Operation::accept(const ReceiveLink& link, std::size_t bytes) {
   const std::uint32_t tag = link.link->tag();
   const std::uint32_t got = link.link->bytes();
   if (tag != binding_->tag || got != bytes) mismatch(link.rank, got, tag, bytes);
-}
-
-void Operation::mismatch(int peer, std::uint32_t bytes, std::uint32_t tag, std::size_t expected) {
-  const Signature& mine = binding_->signature;
-  group_.diagnostics().refresh(peer);
-  liveness_.check_peers_first("comparing calls");  // as in compare_with_peers()
-  liveness_.throw_if_failed();
-  const std::string rank = "rank " + std::to_string(peer);
-  std::string calls;
-  if (mine.sequence == 0) {
-    calls = "receives " + point_to_point_text(binding_->tag) + " from " + rank + ", which sent " +
-            point_to_point_text(tag);
-  } else {
-    compare_with_peers(group_);
-    liveness_.throw_if_failed();
-    calls = "called " + mine.text() + ", " + rank + " sent a message of another operation";
-  }
-  liveness_.fail({ErrorCode::mismatch, peer,
-                  "calls do not match: rank " + std::to_string(group_.rank()) + " " + calls + " (" +
-                      std::to_string(bytes) + " bytes came, " + std::to_string(expected) +
-                      " were expected). All ranks must make the same calls in the same order"});
-  liveness_.throw_failure();
 }
 
 }  // namespace tutti

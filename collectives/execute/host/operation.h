@@ -17,6 +17,7 @@
 #include "collectives/execute/host/write_trial.h"
 #include "collectives/execute/program.h"
 #include "collectives/execute/signature.h"
+#include "collectives/execute/windows.h"
 #include "core/combine.h"
 
 namespace tutti {
@@ -40,7 +41,7 @@ struct Binding {
 };
 
 /// Memory that a rank's operations share, one after the other: tmp, staging for copies from and to
-/// other processes, and what stands for buffers that these cannot address. Grows, never shrinks.
+/// other processes, and staged buffers. Grows, never shrinks.
 class Workspace {
  public:
   Workspace() = default;
@@ -106,18 +107,10 @@ class Operation {
     std::span<const Action> whole, last;  // tiles' actions
     std::unique_ptr<TileProgram> own;     // uneven blocks: this lane's, for this tile
   };
-  // What a rank tells the others of its buffers; the payload of a signal.
-  struct Addresses {
-    std::uint32_t in_window = 0, out_window = 0, tmp_window = 0;  // 0: an address in its process
-    std::uint32_t reserved = 0;
-    std::uint64_t in = 0, out = 0, tmp = 0;  // offsets in windows, else addresses
-    std::uint64_t scalar = 0;                // pre_multiplied_sum
-    bool operator==(const Addresses&) const = default;
-  };
-  static_assert(sizeof(Addresses) <= kInlineBytes);
-  // The same of another rank, ready to use: what learn() made of its Addresses.
+  static_assert(sizeof(BufferAddresses) <= kInlineBytes);
+  // What another rank has told of its buffers, and what learn() has made of that.
   struct Peer {
-    Addresses said;
+    BufferAddresses said{};
     struct Buffer {
       std::byte* pointer = nullptr;  // mapped here, `bytes` long; else
       std::uint64_t remote = 0;      // an address in its process; with a window, an offset there
@@ -127,7 +120,6 @@ class Operation {
                                               // when its call has failed
     };
     std::array<Buffer, 3> buffers;  // in, out, tmp
-    std::uint64_t scalar = 0;
   };
   // An operand of the move at hand: a pointer of ours, or an address in another process.
   struct Target {
@@ -151,7 +143,12 @@ class Operation {
   void note_far_sends(std::span<const SendLink> sends);
   /// A link to another host with messages that have not left this process: the operation is not
   /// over before they have. Null: none.
-  const SendLink* unsent() const;
+  const SendLink* unsent() const {
+    for (const SendLink& s : far_sends_) {
+      if (!remote(*s.doorbell)->is_flushed()) return &s;
+    }
+    return nullptr;
+  }
   void begin_tile(Lane& lane) {
     const std::span<const Action> actions = lane.own                      ? compile_tile(lane)
                                             : lane.tile + 1 == lane.tiles ? lane.last
@@ -164,28 +161,28 @@ class Operation {
   void perform(const Action& action, std::size_t shift);
   /// The moves of a step that sends bulk messages.
   void move_bulk(const Action& action, std::size_t shift);
-  // Long messages between hosts, which need not go through slots (lending.cpp).
-  /// The step, where its messages lie in memory, or have landed there; false: they do not.
-  bool perform_in_place(const Action& action, std::size_t shift);
-  /// Where `action`'s only message, from another host, may land; null: nowhere.
-  std::byte* landing_place(const Action& action, std::size_t shift) const;
-  /// Memory of which its messages can be sent; null: there is none.
-  const Place* lendable(const Action& action, bool plain, std::size_t shift) const;
-  /// Says where messages are to land that `lane` waits for, and those after them.
-  void expect(const Lane& lane);
-  /// What is lent of the memory that `action` writes is called back.
-  void call_back(const Action& action, std::size_t shift);
-  bool is_lent(const std::byte* begin, std::size_t bytes) const;
-  bool is_expected(const std::byte* begin, std::size_t bytes) const;
+  // Long messages between hosts, which need not go through slots (remote_links.cpp).
+  /// Does the step, where its messages are sent from memory, or have come into it; false: they are
+  /// not.
+  bool perform_zero_copy(const Action& action, std::size_t shift);
+  /// Where a receive of `action`'s only message, from another host, may be posted; null: nowhere.
+  std::byte* receive_buffer(const Action& action, std::size_t shift) const;
+  /// The memory from which its messages can be sent; null: there is none.
+  const CompiledOperand* send_buffer(const Action& action, bool plain, std::size_t shift) const;
+  /// Posts receives of the messages that `lane` waits for, and of those after them.
+  void post_receives(const Lane& lane);
+  /// Copies what has not left yet of the memory that `action` writes.
+  void copy_pending_sends(const Action& action, std::size_t shift);
+  bool is_being_sent(const std::byte* begin, std::size_t bytes) const;
+  bool has_posted_receive(const std::byte* begin, std::size_t bytes) const;
   void signal(const Action& action);
   void move(const Action& action, const Move& move, std::size_t shift);
   void move_combined(const Action& action, const Move& move, std::size_t shift, bool plain);
   void move_remote(const Action& action, const Move& move, std::size_t shift, bool plain,
                    CombineOptions& options);
-  /// Others' memory has just been read. Who leaves a call because of a failure, which is recorded
-  /// by then, does with its memory what it likes; so what was read is passed on, and the call ends
-  /// well, only where there is none.
-  void check_still_lent() const {
+  /// After other ranks' memory was read: throws where the communicator has failed. A rank that has
+  /// left its call because of a failure may have changed the memory meanwhile.
+  void check_still_valid() const {
     std::atomic_thread_fence(std::memory_order_acquire);  // nothing is read after this
     liveness_.throw_if_failed();
   }
@@ -195,8 +192,8 @@ class Operation {
   bool find_targets(const Action& action, const Move& move, std::size_t shift);
   void scale_sources(const Move& move);
   void move_through_copies(const Move& move, const CombineOptions& options);
-  std::byte* pointer(const Action& action, const Place& place, std::size_t shift) const;
-  Target peer_target(const Place& place, std::size_t bytes, std::size_t shift);
+  std::byte* pointer(const Action& action, const CompiledOperand& operand, std::size_t shift) const;
+  Target peer_target(const CompiledOperand& operand, std::size_t bytes, std::size_t shift);
   void accept(const ReceiveLink& link, std::size_t bytes);
   [[noreturn]] void mismatch(int peer, std::uint32_t bytes, std::uint32_t tag,
                              std::size_t expected);
@@ -206,9 +203,9 @@ class Operation {
   /// `buffer` of rank `peer` lies in `window`, if that is there.
   static void map(Peer::Buffer& buffer, int peer, std::shared_ptr<SharedMemory> window);
   void describe_buffers();
-  /// So many bytes of the buffers, which other processes cannot address though the ranks count on
-  /// that, are replaced by memory that they can, until finish().
-  void stand_in(std::size_t in, std::size_t out);
+  /// Puts staged buffers into the place of so many bytes of the user's, until finish(): the others
+  /// cannot address these, though the ranks rely on that (Agreement).
+  void stage(std::size_t in, std::size_t out);
   /// What comes after the last step.
   void finish();
 
@@ -220,7 +217,7 @@ class Operation {
   std::vector<SendLink> far_sends_;  // to other hosts, of the binding at hand
   std::size_t unrung_ = 0;           // bytes published there, without a doorbell
   std::vector<Doorbell*> unrung_doorbells_;
-  struct Loan {  // memory out of which a message is sent
+  struct ZeroCopySend {  // memory from which a message is sent
     OutLink* link;
     std::uint64_t message;
     const std::byte *begin, *end;
@@ -229,16 +226,16 @@ class Operation {
       return begin < other + bytes && other < end;
     }
   };
-  std::vector<Loan> loans_;
-  bool lends_input_ = false, lends_all_ = false;  // in; out and tmp, too
-  struct Landing {                                // memory in which a message is expected
+  std::vector<ZeroCopySend> zero_copy_sends_;
+  bool may_send_input_ = false, may_send_all_ = false;  // in; out and tmp, too
+  struct PostedReceive {                                // memory into which a message comes
     InLink* link;
     std::uint64_t message;
     const std::byte* to;
     std::size_t bytes;
     bool is_past() const { return link->receiver().received() >= message; }
   };
-  std::vector<Landing> landings_;
+  std::vector<PostedReceive> posted_receives_;
   const Binding* binding_ = nullptr;
   // Of the plan that the lanes are set up for; kept, so that its address says that they are.
   std::shared_ptr<const Programs> programs_;
@@ -251,15 +248,15 @@ class Operation {
   bool stream_ = false;   // as Binding::stream
   std::size_t tile_ = 0;  // with windows: all lanes meet after each tile
   std::vector<Lane> lanes_;
-  Binding stand_in_;  // the binding, with other buffers
+  Binding staged_;  // the binding, with staged buffers
   struct Result {
     std::byte* to = nullptr;
     std::size_t bytes = 0;
   };
-  Result result_;                                // of stand_in_, for the user's output
+  Result result_;                                // of staged_, for the user's output
   std::chrono::steady_clock::time_point begun_;  // where there is a trial
-  Addresses mine_;                               // for ranks in other processes
-  Addresses mine_here_;                          // for ranks in this process
+  BufferAddresses mine_{};                       // for ranks in other processes
+  BufferAddresses mine_here_{};                  // for ranks in this process
   std::vector<Peer> peers_;                      // by rank, from their signals
   std::byte* tmp_ = nullptr;
   std::uint64_t progress_ = 0;                       // as ControlBlock::progress
@@ -272,17 +269,17 @@ class Operation {
   std::vector<Source> sources_;
 };
 
-inline std::byte* Operation::pointer(const Action& action, const Place& p,
+inline std::byte* Operation::pointer(const Action& action, const CompiledOperand& p,
                                      std::size_t shift) const {
   const auto link = static_cast<std::size_t>(p.rank);
   switch (p.where) {
-    case Place::Where::in:
+    case CompiledOperand::in:
       return binding_->in.base + p.offset + shift;
-    case Place::Where::out:
+    case CompiledOperand::out:
       return binding_->out.base + p.offset + shift;
-    case Place::Where::send:
+    case CompiledOperand::send:
       return action.sends[link].link->slot(action.bytes) + p.offset;
-    case Place::Where::receive:
+    case CompiledOperand::receive:
       // Only read; sources and destinations share the type of their pointers.
       return const_cast<std::byte*>(action.receives[link].link->slot(action.bytes)) + p.offset;
     default:

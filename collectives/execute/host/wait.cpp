@@ -9,8 +9,6 @@
 #include <vector>
 
 #include "collectives/execute/host/placement.h"
-#include "core/background.h"
-#include "core/log.h"
 
 namespace tutti {
 namespace {
@@ -22,17 +20,9 @@ using std::chrono::milliseconds;
 // many ranks a core, those who yield are in the way of those who could go on.
 constexpr auto kYieldFor = milliseconds(2);
 constexpr int kYieldingRanks = 8;  // of a core; with more, each does for a shorter time
-// How often who waits looks whether its peers are there. Later less often: with many ranks on a few
-// cores, looking would take the time that the others need.
-constexpr auto kLookEvery = milliseconds(10), kLateLookEvery = milliseconds(50);
-// The more threads wait, the less often each looks. What a rank says of its waits counts for 250 ms
-// (Diagnostics::say_waiting()).
+// The more threads wait, the less often each looks around.
 constexpr int kLookingThreads = 16;  // of a core
 constexpr int kMostCrowd = 4;        // so many times less often
-// Peers on other hosts are asked what they do: so often in the time waited so far, as an answer is
-// news for as long as its asker has waited.
-constexpr int kQuestions = 4;
-constexpr auto kQuestionEvery = milliseconds(1000);  // at least
 // While ranks of this host may have something, who cannot wake whoever sleeps on the network.
 constexpr auto kShortSleep = std::chrono::microseconds(500);
 // While what comes may have to be asked for.
@@ -44,14 +34,6 @@ inline void pause() {
 #elif defined(__aarch64__)
   asm volatile("yield");
 #endif
-}
-
-double seconds(Clock::duration d) { return std::chrono::duration<double>(d).count(); }
-
-std::string doing(const Operation& op, const Operation::Blocked& b) {
-  return fmt::format("waiting in step {} (lane {}, tile {}) of {} for rank {} to {}", b.step,
-                     b.lane, b.tile, op.binding().signature.text(), b.peer,
-                     b.sending ? "take a message" : "send one");
 }
 
 /// Threads of this process that wait for other hosts. When they are more than its cores, whoever
@@ -140,16 +122,7 @@ class Wait {
   /// What is done now and then for each job that does not move, whether others do or not.
   void look_after(Clock::time_point now) {
     for (Job* job : pending_) {
-      Job::Standstill& still = job->standstill();
-      if (still.began == Clock::time_point{}) {
-        still.began = now;
-        still.next_look = now + kLookEvery * crowd();
-      }
-      if (now < still.next_look) continue;
-      excuse(*job, now);
-      still.next_look = now + crowd() * std::clamp<Clock::duration>((now - still.began) / 8,
-                                                                    kLookEvery, kLateLookEvery);
-      inspect(*job, now);
+      if (job->standstill().is_due(now, timeout_of(*job), crowd())) inspect(*job, now);
     }
   }
 
@@ -228,85 +201,16 @@ class Wait {
     return own.count() > 0 ? own : job.policy().timeout;
   }
 
-  /// Who was stopped himself has not waited meanwhile: he first hears what the others say, and
-  /// blames nobody. Once, as a core that is hardly ever ours must not put the time-out off for
-  /// ever.
-  static void excuse(Job& job, Clock::time_point now) {
-    Job::Standstill& still = job.standstill();
-    const auto away = now - still.next_look;
-    const auto timeout = timeout_of(job);
-    if (timeout.count() == 0 || away < timeout / 2 || still.excused) return;
-    still.excused = true;
-    still.began += away;
-  }
-
   void inspect(Job& job, Clock::time_point now) {
     concerned_ = &job;
     Operation& op = job.operation();
-    RankGroup& group = op.group();
-    Diagnostics& diagnostics = group.diagnostics();
-    Liveness& liveness = group.liveness();
-    const WaitPolicy& policy = job.policy();
     const Operation::Blocked b = op.blocked();
     if (b.peer < 0) return;
-    const std::string now_doing = doing(op, b);
-    diagnostics.publish_wait(b.peer, now);
-    Job::Standstill& still = job.standstill();
-    const bool asks = now >= still.next_question;
-    if (asks) {
-      still.next_question =
-          now + std::min<Clock::duration>((now - still.began) / kQuestions, kQuestionEvery);
-      diagnostics.ask(b.peer);
-    }
-    if (must_stop()) {
-      liveness.fail({ErrorCode::aborted, group.rank(),
-                     fmt::format("rank {} exits, or was interrupted, while it is {}", group.rank(),
-                                 now_doing)});
-    }
-    compare_with_peers(group);
-    diagnostics.say_waiting(now_doing);
-    liveness.check_peers(now_doing);
-    // In this order: what a peer published before it left is there once it is seen to have left.
-    // From another host, the failure because of which it left may take another way, and a moment
-    // longer.
-    constexpr auto kNews = milliseconds(300);
-    const bool settled = group.one_host() || now - still.began >= kNews;
-    if (settled && liveness.has_left(b.peer) && op.blocked().peer == b.peer) {
-      liveness.fail(
-          {ErrorCode::peer_lost, b.peer,
-           fmt::format("rank {} has left the communicator (destroyed it, or ended) while "
-                       "rank {} was {}{}. "
-                       "Restart the job, or go on without that rank (shrink)",
-                       b.peer, group.rank(), now_doing, diagnostics.refusal_text(b.peer))});
-    }
-    const auto waited = now - still.began;
-    // Who has not looked for half of that time does not wait any more, but stands still.
-    const int late = diagnostics.end_of_line(b.peer, now - waited / 2);
-    if (asks) diagnostics.ask(late);
-    const auto report = [&] {
-      std::string text =
-          fmt::format("rank {} has been {} for {:.1f} s; that rank's last finished step is {}{}{}",
-                      group.rank(), now_doing, seconds(waited), diagnostics.progress_text(b.peer),
-                      diagnostics.refusal_text(b.peer), diagnostics.refusal_text(group.rank()));
-      if (late != b.peer) {
-        text +=
-            fmt::format("; it waits too, in the end for rank {}, whose last finished step is {}{}",
-                        late, diagnostics.progress_text(late), diagnostics.refusal_text(late));
-      }
-      text += diagnostics.waiting_text(late);
-      return text;
-    };
-    const auto timeout = timeout_of(job);
-    if (timeout.count() > 0 && waited > timeout) {
-      liveness.fail(
-          {ErrorCode::timed_out, late,
-           fmt::format("{}: the timeout of {:.1f} s has passed{}", report(), seconds(timeout),
-                       timeout == policy.timeout ? " (TUTTI_TIMEOUT)" : "")});
-    } else if (!still.reported && policy.report_after.count() > 0 && waited > policy.report_after) {
-      still.reported = true;
-      log().warn("{}; still waiting", report());
-    }
-    liveness.throw_if_failed();
+    Awaited awaited{b.peer, b.sending ? "take a message" : "send one"};
+    awaited.where = fmt::format("in step {} (lane {}, tile {}) of {}", b.step, b.lane, b.tile,
+                                op.binding().signature.text());
+    awaited.still = [&] { return op.blocked().peer == b.peer; };
+    look_around(op.group(), awaited, job.standstill(), job.policy(), timeout_of(job), now);
   }
 
   std::span<Job* const> pending_;

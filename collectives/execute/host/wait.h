@@ -1,24 +1,16 @@
-// How a thread waits for operations: spin briefly, then yield the core, then sleep in the kernel,
-// and meanwhile watch for a failure, a dead peer, calls that do not match, and the user's deadline.
+// How a thread runs operations and waits for them: it spins briefly, then yields the core, then
+// sleeps in the kernel, and looks around now and then (peer_wait.h).
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <exception>
 #include <span>
 #include <vector>
 
 #include "collectives/execute/host/operation.h"
+#include "collectives/execute/host/peer_wait.h"
 
 namespace tutti {
-
-struct WaitPolicy {
-  int spins = 0;                             // looks before the core is given away
-  bool crowded = false;                      // there are more ranks than cores
-  int ranks_of_a_core = 1;                   // of this host, rounded up
-  std::chrono::nanoseconds timeout{0};       // 0: none
-  std::chrono::nanoseconds report_after{0};  // log a wait that is this long; 0: never
-};
 
 /// What runs on an Operation: a call, or several one after the other.
 class Job {
@@ -37,14 +29,7 @@ class Job {
   Operation& operation() const { return *operation_; }
   const WaitPolicy& policy() const { return policy_; }
 
-  /// Since when nothing of the job has moved, for whoever waits for it.
-  struct Standstill {
-    std::chrono::steady_clock::time_point began{};  // not known yet, or it moves
-    std::chrono::steady_clock::time_point next_look{};
-    std::chrono::steady_clock::time_point next_question{};  // to peers on other hosts
-    bool reported = false;
-    bool excused = false;  // from the time for which this process was stopped
-  };
+  /// Of the job as a whole: since when nothing of it has moved.
   Standstill& standstill() { return standstill_; }
 
  protected:

@@ -65,7 +65,7 @@ TEST_P(CudaHostFaults, DeadlineLeavesTheWait) {
 TEST_P(CudaHostFaults, ALongWaitIsToldOnce) {
   for (int r = 0; r < 3; ++r) all.executor(r).set_limits({1500ms, 50ms});
   std::jthread watcher([&](const std::stop_token& stop) {
-    std::vector<device::Executor::LateRank> told;
+    std::vector<device::LateRank> told;
     while (!stop.stop_requested()) {
       if (auto late = all.executor(2).late()) told.push_back(std::move(*late));
       std::this_thread::sleep_for(1ms);
@@ -179,11 +179,11 @@ TEST(CudaHost, PeersAreNotTrustedWithMemory) {
   DeviceCase c;
   c.algorithm = find_algorithm(Collective::all_gather, "direct_window");
   c.bytes = 1000;
-  for (const std::uint64_t id : {std::uint64_t{7}, std::uint64_t{1} << 20}) {
+  for (const std::uint32_t id : {7U, 1U << 20}) {
     DeviceRanks fresh({device}, 2, kSmallSlots);
     auto bound = fresh.bind(c);
     bound.upload();
-    bound.launches[1].addresses.windows01 = id;
+    bound.launches[1].addresses.window[0] = id;
     bound.launches[1].addresses.at[0] = 16;
     for (int r = 0; r < 2; ++r) fresh.executor(r).set_limits({200ms});
     fresh.launch(bound, c.type);
@@ -198,7 +198,7 @@ TEST(CudaHost, PeersAreNotTrustedWithMemory) {
   bound.upload();
   std::byte* const in = bound.launches[1].in;
   fresh.executor(0).add_window(1, 3, in - 64, 1064);
-  bound.launches[1].addresses.windows01 = 3;
+  bound.launches[1].addresses.window[0] = 3;
   bound.launches[1].addresses.at[0] = 64;
   fresh.launch(bound, c.type);
   EXPECT_EQ(bound.count_wrong(), 0U);

@@ -7,8 +7,8 @@
 namespace tutti {
 
 /// Where an operand's bytes are, up to what only the call knows: the base addresses.
-struct Place {
-  enum class Where : std::uint8_t { in, out, tmp, send, receive, peer_in, peer_out, peer_tmp };
+struct CompiledOperand {
+  enum Where : std::uint8_t { in, out, tmp, send, receive, peer_in, peer_out, peer_tmp };
   Where where = Where::tmp;
   bool scaled = false;     // a raw input of a reduction: pre-multiplied or divided as it is read
   std::int32_t rank = 0;   // peer_*: whose; send, receive: index into Action's links

@@ -1,5 +1,5 @@
-// The part of the host executor that deals with other ranks' memory: telling them where our buffers
-// are, finding theirs, and copying through the kernel where a mapping is not to be had.
+// The part of the host executor that deals with other ranks' memory: it tells them where this
+// rank's buffers are, finds theirs, and copies through the kernel what is not mapped.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 #include "collectives/cut.h"
 #include "collectives/execute/host/operation.h"
-#include "core/background.h"
+#include "core/wait.h"
 #include "core/window_memory.h"
 #include "transport/cma.h"
 
@@ -19,16 +19,15 @@ void Operation::describe_buffers() {
   const PlanHeader& h = binding_->plan->header;
   mine_.scalar = mine_here_.scalar = binding_->op.scalar;
   // Whether the others can address it.
-  const auto describe = [&](std::byte* base, std::size_t bytes, std::uint32_t& window,
-                            std::uint64_t& address, std::uint64_t& address_here) {
-    address = address_here = reinterpret_cast<std::uint64_t>(base);
-    const std::uint32_t announced = std::exchange(window, 0);
+  const auto describe = [&](int which, std::byte* base, std::size_t bytes) {
+    mine_.at[which] = mine_here_.at[which] = reinterpret_cast<std::uint64_t>(base);
+    const std::uint32_t announced = std::exchange(mine_.window[which], 0);
     if (base == nullptr || group_.one_process()) return true;
     const WindowMemory w = find_window(base, bytes);
     if (w.id == 0) return bytes == 0 || group_.cma_everywhere();
     if (w.id != announced) group_.host_peers().announce(w, group_.members());
-    window = w.id;
-    address = static_cast<std::uint64_t>(base - w.base);
+    mine_.window[which] = w.id;
+    mine_.at[which] = static_cast<std::uint64_t>(base - w.base);
     return true;
   };
   const auto bytes = [&](const BlockTable& t, std::uint32_t blocks) {
@@ -37,50 +36,45 @@ void Operation::describe_buffers() {
   const int rank = group_.rank();
   const std::size_t in = bytes(binding_->in, in_blocks(h.collective, h.ranks, rank, h.root));
   const std::size_t out = bytes(binding_->out, out_blocks(h.collective, h.ranks, rank, h.root));
-  lends_input_ =
+  may_send_input_ =
       binding_->in.base + in <= binding_->out.base || binding_->out.base + out <= binding_->in.base;
-  const auto describe_in = [&] {
-    return describe(binding_->in.base, in, mine_.in_window, mine_.in, mine_here_.in);
-  };
-  const auto describe_out = [&] {
-    return describe(binding_->out.base, out, mine_.out_window, mine_.out, mine_here_.out);
-  };
-  const bool reaches_in = describe_in();
-  const bool reaches_out = describe_out();
+  const bool reaches_in = describe(0, binding_->in.base, in);
+  const bool reaches_out = describe(1, binding_->out.base, out);
   if (!reaches_in || !reaches_out) {
-    stand_in(reaches_in ? 0 : in, reaches_out ? 0 : out);
-    describe_in();
-    describe_out();
+    stage(reaches_in ? 0 : in, reaches_out ? 0 : out);
+    describe(0, binding_->in.base, in);
+    describe(1, binding_->out.base, out);
   }
   const std::size_t tmp_bytes =
       binding_->tiling.tile / h.pieces * element_ * binding_->plan->tmp_chunks;
-  describe(tmp_bytes > 0 ? tmp_ : nullptr, tmp_bytes, mine_.tmp_window, mine_.tmp, mine_here_.tmp);
+  describe(2, tmp_bytes > 0 ? tmp_ : nullptr, tmp_bytes);
 }
 
-void Operation::stand_in(std::size_t in, std::size_t out) {
-  stand_in_ = *binding_;
-  binding_ = &stand_in_;
+void Operation::stage(std::size_t in, std::size_t out) {
+  staged_ = *binding_;
+  binding_ = &staged_;
   if (in > 0) {
     std::byte* const copy = workspace_.reserve(Workspace::kInput, in);
-    std::memcpy(copy, stand_in_.in.base, in);
-    stand_in_.in.base = copy;
+    std::memcpy(copy, staged_.in.base, in);
+    staged_.in.base = copy;
   }
   if (out > 0) {
     std::byte* const copy = workspace_.reserve(Workspace::kOutput, out);
-    result_ = {stand_in_.out.base, out};
-    stand_in_.out.base = copy;
+    result_ = {staged_.out.base, out};
+    staged_.out.base = copy;
   }
 }
 
 void Operation::learn(int peer, const std::byte* payload) {
-  Addresses a;
+  BufferAddresses a;
   std::memcpy(&a, payload, sizeof a);
   Peer& p = peers_[static_cast<std::size_t>(peer)];
   // A window's id is never another one's, so what was found for it stays right.
   if (a == p.said) return;
   p.said = a;
-  p.scalar = a.scalar;
-  const auto locate = [&](std::uint32_t window, std::uint64_t address) -> Peer::Buffer {
+  const auto locate = [&](int which) -> Peer::Buffer {
+    const std::uint32_t window = a.window[which];
+    const std::uint64_t address = a.at[which];
     if (group_.same_process(peer)) {
       // NOLINTNEXTLINE: our own address space
       return {reinterpret_cast<std::byte*>(address), 0, SIZE_MAX, 0, nullptr};
@@ -92,7 +86,7 @@ void Operation::learn(int peer, const std::byte* payload) {
       map(buffer, peer, group_.host_peers().find_window(group_.member(peer), window));
     return buffer;
   };
-  p.buffers = {locate(a.in_window, a.in), locate(a.out_window, a.out), locate(a.tmp_window, a.tmp)};
+  p.buffers = {locate(0), locate(1), locate(2)};
 }
 
 void Operation::map(Peer::Buffer& buffer, int peer, std::shared_ptr<SharedMemory> window) {
@@ -109,10 +103,10 @@ void Operation::map(Peer::Buffer& buffer, int peer, std::shared_ptr<SharedMemory
 std::shared_ptr<SharedMemory> Operation::wait_for_window(int peer, std::uint32_t window) {
   // Told before it was named, it comes soon: longer than this takes a peer that is stopped.
   constexpr auto kPatience = std::chrono::seconds(10);
-  const Deadline deadline = deadline_after(kPatience);
   const int member = group_.member(peer);
-  for (;;) {
-    if (auto found = group_.host_peers().find_window(member, window)) return found;
+  std::shared_ptr<SharedMemory> found;
+  const auto is_there = [&] {
+    if ((found = group_.host_peers().find_window(member, window))) return true;
     if (const std::string trouble = group_.host_peers().window_trouble(member, window);
         !trouble.empty()) {
       throw Error(ErrorCode::system,
@@ -122,37 +116,36 @@ std::shared_ptr<SharedMemory> Operation::wait_for_window(int peer, std::uint32_t
     }
     liveness_.check_peers("waiting for a window");
     liveness_.throw_if_failed();
-    if (std::chrono::steady_clock::now() > deadline) {
-      throw Error(
-          ErrorCode::invalid_usage,
-          fmt::format("rank {} uses memory of rank {} (window {}) that is not there: was it "
-                      "freed while an operation used it?",
-                      group_.rank(), peer, window),
-          peer);
-    }
-    pause_for(std::chrono::microseconds(50));
-  }
+    return false;
+  };
+  if (wait_until(deadline_after(kPatience), is_there)) return found;
+  throw Error(ErrorCode::invalid_usage,
+              fmt::format("rank {} uses memory of rank {} (window {}) that is not there: was it "
+                          "freed while an operation used it?",
+                          group_.rank(), peer, window),
+              peer);
 }
 
 bool Operation::find_targets(const Action& action, const Move& m, std::size_t shift) {
-  const Place* places = m.places;
+  const CompiledOperand* operands = m.operands;
   targets_.resize(std::size_t{m.destinations} + m.sources);
   bool copies = false;
   for (std::size_t k = 0; k < targets_.size(); ++k) {
-    targets_[k] = places[k].where >= Place::Where::peer_in
-                      ? peer_target(places[k], m.elements * element_, shift)
-                      : Target{pointer(action, places[k], shift)};
+    targets_[k] = operands[k].where >= CompiledOperand::peer_in
+                      ? peer_target(operands[k], m.elements * element_, shift)
+                      : Target{pointer(action, operands[k], shift)};
     copies = copies || targets_[k].peer >= 0;
   }
   return copies;
 }
 
-Operation::Target Operation::peer_target(const Place& p, std::size_t bytes, std::size_t shift) {
+Operation::Target Operation::peer_target(const CompiledOperand& p, std::size_t bytes,
+                                         std::size_t shift) {
   Peer& peer = peers_[static_cast<std::size_t>(p.rank)];
   const auto which =
-      static_cast<std::size_t>(p.where) - static_cast<std::size_t>(Place::Where::peer_in);
+      static_cast<std::size_t>(p.where) - static_cast<std::size_t>(CompiledOperand::peer_in);
   Peer::Buffer& buffer = peer.buffers[which];
-  const std::size_t offset = p.offset + (p.where == Place::Where::peer_tmp ? 0 : shift);
+  const std::size_t offset = p.offset + (p.where == CompiledOperand::peer_tmp ? 0 : shift);
   if (buffer.pointer == nullptr) {
     if (buffer.window == 0) return {nullptr, buffer.remote + offset, p.rank};
     map(buffer, p.rank, wait_for_window(p.rank, buffer.window));
@@ -173,12 +166,12 @@ void copy_unless_lost(Liveness& liveness, Copy&& copy) {
   try {
     copy();
   } catch (const Error&) {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(500);
-    while (std::chrono::steady_clock::now() < deadline) {
+    constexpr auto kPatience = std::chrono::milliseconds(500);
+    wait_until(deadline_after(kPatience), [&] {
       liveness.check_peers("copying another rank's memory");
       liveness.throw_if_failed();
-      pause_for(std::chrono::milliseconds(1));
-    }
+      return false;
+    });
     throw;
   }
 }
