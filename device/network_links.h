@@ -4,6 +4,7 @@
 // inside a host.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -37,6 +38,7 @@ class DeviceNetworkLinks final : Network::Listener {
   void set_failed() { failed_ = true; }
 
  private:
+  bool has(int member) const override { return std::ranges::count(members_, member) > 0; }
   void on_note(int, std::uint32_t, std::span<const std::byte>) override {}
   void on_left(int member, std::uint64_t communicator, int because_of) override;
   void on_lost(int member, Loss how, const std::string& why) override;

@@ -108,10 +108,10 @@ class Endpoint {
   virtual std::vector<std::byte> address() { return {}; }
   /// To the peer of this address, or over these streams. This side may send when the peer has
   /// connected, too. A failure is the sink's to hear.
-  /// `sends_apart`: the second stream is for this side's long messages, else for the peer's.
+  /// `sends_on_second`: the second stream is for this side's long messages, else for the peer's.
   virtual void connect(std::span<const std::byte> address) { (void)address; }
-  virtual void connect(Stream first, Stream second, bool sends_apart) {
-    (void)first, (void)second, (void)sends_apart;
+  virtual void connect(Stream first, Stream second, bool sends_on_second) {
+    (void)first, (void)second, (void)sends_on_second;
   }
 
   // Where abilities().registers:
@@ -136,7 +136,7 @@ class Endpoint {
     std::uint32_t notice = 0;              // one-sided: says all that the header would
   };
   /// Whether there is room for a message of `bytes`: not for it, nor for any as long
-  /// (goes_apart()), or for none at all.
+  /// (is_long_message()), or for none at all.
   enum class Room : std::uint8_t { yes, not_for_long, none };
   virtual Room room(std::size_t bytes) = 0;
   /// Takes a message, for which there is room.

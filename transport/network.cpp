@@ -28,15 +28,16 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto kHelloPatience = 5s;
 // Each rank of a job of more may need too many descriptors.
-constexpr std::size_t kMostWithApart = 64;
+constexpr std::size_t kMostWithSecond = 64;
 // In the set of data, beside the numbers of ranks:
 constexpr std::uint64_t kDoorbell = UINT64_MAX, kMakers = UINT64_MAX - 256;
 constexpr auto kTick = 10ms;
-constexpr auto kLookAtDoor = 500ms;  // while somebody is there
+constexpr auto kLookAtUnnamed = 500ms;  // while somebody is there
 constexpr auto kShortSleep = 500us;
-constexpr std::uint64_t kListener = WaitingRoom::kPlaces, kFirstGuest = kListener + 1;
-constexpr std::size_t kMostGuests = 256;
+constexpr std::uint64_t kListener = WaitingRoom::kPlaces, kFirstUnnamed = kListener + 1;
+constexpr std::size_t kMostUnnamed = 256;
 constexpr std::size_t kMostEarly = 4096;  // notes for one communicator that is not there yet
+constexpr std::size_t kMostOver = 4096;   // communicators that are over, and still asked for
 constexpr auto kFarewell = 5000ms, kFarewellInTrouble = 100ms;
 constexpr auto kLastWords = 500ms;  // for whom this rank has had nothing to do with so far
 // Notes of its own:
@@ -67,11 +68,11 @@ Network::Network(const SocketAddress& local, const NearestPorts& nearest)
     : asked_(local),
       generation_(process_generation()),
       listener_(listen_for_ranks(local)),
-      door_(epoll_create1(EPOLL_CLOEXEC)),
+      accept_set_(epoll_create1(EPOLL_CLOEXEC)),
       data_(epoll_create1(EPOLL_CLOEXEC)),
       doorbell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       wires_(usable_wires(nearest)) {
-  if (!listener_ || !door_ || !data_ || !doorbell_) {
+  if (!listener_ || !accept_set_ || !data_ || !doorbell_) {
     throw_system_error(fmt::format("cannot listen at {}{} for ranks of other hosts",
                                    host_text(local), at_which_ports()));
   }
@@ -147,10 +148,10 @@ void Network::begin(int rank, std::vector<Peer> peers, const wire::Bytes32& secr
     hears_all_ = hears_all_ && route.kind == WireKind::tcp;
   }
   waiting_room_ = std::make_unique<WaitingRoom>("network", secret_);
-  watch(door_, EPOLL_CTL_ADD, listener_, kListener, EPOLLIN);
+  watch(accept_set_, EPOLL_CTL_ADD, listener_, kListener, EPOLLIN);
   reactor_ = &Reactor::instance();
   for (const WireKind kind : routes) maker(kind);
-  reactor_->watch(door_.fd(), EPOLLIN, *this);
+  reactor_->watch(accept_set_.fd(), EPOLLIN, *this);
   reactor_->watch(data_.fd(), 0, *this);
   // So that a child of fork() does not answer there, when this process is gone.
   reactor_->watch(listener_.fd(), 0, *this);
@@ -204,7 +205,7 @@ RemoteRank* Network::find_or_make(int member) {
     r = std::make_unique<RemoteRank>(
         static_cast<RemoteRank::Owner&>(*this), rank_, RemoteRank::Where{member, *address, asked_},
         secret_, protection_,
-        peers_.size() > kMostWithApart ? RemoteRank::kApart : RemoteRank::kStreams, data_, make,
+        peers_.size() > kMostWithSecond ? RemoteRank::kSecond : RemoteRank::kStreams, data_, make,
         network.lock());
     r->wire().set_listening(true);  // as the reactor may
   }
@@ -263,7 +264,7 @@ void Network::poll() {
     Wire& wire = r->wire();
     if (!wire.abilities().level_triggered) {
       wire.poll_and_tell();
-    } else if (wire.is_restless()) {
+    } else if (wire.has_work()) {
       wire.drive();
     }
   }
@@ -357,7 +358,7 @@ void Network::set_listening() {
   reactor_->change(data_.fd(), EPOLLIN);
 }
 
-std::optional<Reactor::Time> Network::tend_data(Reactor::Time now) {
+std::optional<Reactor::Time> Network::watch_data(Reactor::Time now) {
   // In this order: who wakes after this was read starts the ticks again (end_sleep()).
   ticking_.store(false, std::memory_order_seq_cst);
   const bool sleeps = sleepers_.load(std::memory_order_seq_cst) > 0;
@@ -370,10 +371,10 @@ std::optional<Reactor::Time> Network::tend_data(Reactor::Time now) {
     polled = wire.was_polled() || polled;
     if (!wire.abilities().level_triggered) {
       wire.drive();
-    } else if (wire.is_restless()) {
-      wire.tend();
+    } else if (wire.has_work()) {
+      wire.send_rest();
     }
-    busy = busy || wire.is_restless() || !wire.abilities().wakes;
+    busy = busy || wire.has_work() || !wire.abilities().wakes;
   }
   if (!polled && !sleeps) {
     if (!listening_.load()) set_listening();
@@ -411,14 +412,34 @@ bool Network::is_lost(int member) {
 }
 
 void Network::leave(std::uint64_t group, bool failed, int because_of) {
+  std::set<int> members;
   {
     const std::lock_guard lock(listeners_mutex_);
     last_failed_ = failed;
-    listeners_.erase(group);
+    if (const auto found = listeners_.extract(group)) {
+      for (std::size_t r = 0; r < peers_.size(); ++r) {
+        if (found.mapped()->has(static_cast<int>(r))) members.insert(static_cast<int>(r));
+      }
+    }
     early_.erase(group);
-    over_.try_emplace(group, because_of);
+    note_over(group, because_of);
   }
-  for (RemoteRank* r : all_remote()) r->wire().close(group);
+  std::vector<RemoteRank*> ranks;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [member, r] : ranks_) {
+      if (members.contains(member)) ranks.push_back(r.get());
+    }
+  }
+  for (RemoteRank* const r : ranks) r->wire().close(group);
+}
+
+void Network::note_over(std::uint64_t group, int because_of) {
+  if (!over_.try_emplace(group, because_of).second) return;
+  over_in_order_.push_back(group);
+  if (over_in_order_.size() <= kMostOver) return;
+  over_.erase(over_in_order_.front());
+  over_in_order_.pop_front();
 }
 
 void Network::refuse(std::uint64_t group, int because_of) {
@@ -428,7 +449,7 @@ void Network::refuse(std::uint64_t group, int because_of) {
     if (const auto early = early_.extract(group)) {
       for (const Kept& k : early.mapped()) who.insert(k.member);
     }
-    over_[group] = because_of;
+    note_over(group, because_of);
   }
   for (const int member : who) say_left(member, group, because_of);
 }
@@ -454,7 +475,7 @@ void Network::on_note(int member, std::uint64_t group, std::uint32_t type,
   if (type == kLeftNote) {
     std::int32_t because_of = -1;
     if (bytes.size() == sizeof because_of) std::memcpy(&because_of, bytes.data(), bytes.size());
-    return heard_left(member, group, because_of);
+    return on_left(member, group, because_of);
   }
   if (type == kDialNote) return take_request(member, bytes);
   std::unique_lock lock(listeners_mutex_);
@@ -470,9 +491,7 @@ void Network::on_note(int member, std::uint64_t group, std::uint32_t type,
   if (early.size() < kMostEarly) early.push_back({member, type, -1, {bytes.begin(), bytes.end()}});
 }
 
-void Network::on_left(int member, std::uint64_t group) { heard_left(member, group, -1); }
-
-void Network::heard_left(int member, std::uint64_t group, int because_of) {
+void Network::on_left(int member, std::uint64_t group, int because_of) {
   const std::lock_guard lock(listeners_mutex_);
   if (const auto found = listeners_.find(group); found != listeners_.end()) {
     found->second->on_left(member, group, because_of);
@@ -490,60 +509,60 @@ void Network::on_lost(int member, Loss how, const std::string& why) {
 // --- Those who connect to us ---------------------------------------------------------------------
 
 void Network::on_events(int fd, std::uint32_t) {
-  if (fd == door_.fd()) return serve();
+  if (fd == accept_set_.fd()) return serve();
   if (listening_.load()) serve_data();
 }
 
 void Network::serve() {
   std::array<epoll_event, 64> events;
-  const int ready = epoll_wait(door_.fd(), events.data(), static_cast<int>(events.size()), 0);
+  const int ready = epoll_wait(accept_set_.fd(), events.data(), static_cast<int>(events.size()), 0);
   const auto now = Clock::now();
   for (int i = 0; i < ready; ++i) {
     const std::uint64_t who = events[static_cast<std::size_t>(i)].data.u64;
     if (who < WaitingRoom::kPlaces) {
       auto admitted = waiting_room_->read(who, now);
       if (!admitted) continue;
-      if (guests_.size() >= kMostGuests) guests_.erase(guests_.begin());
-      const std::uint64_t number = kFirstGuest + next_guest_++;
-      auto guest = std::make_unique<Guest>();
-      guest->socket = std::move(admitted->socket);
-      guest->session = admitted->session;
-      guest->since = now;
-      watch(door_, EPOLL_CTL_MOD, guest->socket, number, EPOLLIN);
-      guests_[number] = std::move(guest);
-    } else if (who >= kFirstGuest) {
-      const auto found = guests_.find(who);
-      if (found != guests_.end() && !read_hello(*found->second)) guests_.erase(found);
+      if (unnamed_.size() >= kMostUnnamed) unnamed_.erase(unnamed_.begin());
+      const std::uint64_t number = kFirstUnnamed + next_unnamed_++;
+      auto peer = std::make_unique<UnnamedPeer>();
+      peer->socket = std::move(admitted->socket);
+      peer->session = admitted->session;
+      peer->since = now;
+      watch(accept_set_, EPOLL_CTL_MOD, peer->socket, number, EPOLLIN);
+      unnamed_[number] = std::move(peer);
+    } else if (who >= kFirstUnnamed) {
+      const auto found = unnamed_.find(who);
+      if (found != unnamed_.end() && !read_hello(*found->second)) unnamed_.erase(found);
     }
   }
-  const bool accepted = waiting_room_->accept(listener_, door_, now);
+  const bool accepted = waiting_room_->accept(listener_, accept_set_, now);
   if (accepted != accepting_) {
     accepting_ = accepted;
-    watch(door_, EPOLL_CTL_MOD, listener_, kListener, accepting_ ? EPOLLIN : 0U);
+    watch(accept_set_, EPOLL_CTL_MOD, listener_, kListener, accepting_ ? EPOLLIN : 0U);
   }
-  door_due_ = std::min(door_due_, accepting_ ? now + kLookAtDoor : now);
-  reactor_->keep_awake(*this, door_due_);
+  unnamed_due_ = std::min(unnamed_due_, accepting_ ? now + kLookAtUnnamed : now);
+  reactor_->keep_awake(*this, unnamed_due_);
 }
 
 std::optional<Reactor::Time> Network::on_tick(Reactor::Time now) {
-  const auto door = tend_door(now), data = tend_data(now);
-  return door && data ? std::min(*door, *data) : door ? door : data;
+  const auto unnamed = expire_unnamed(now), data = watch_data(now);
+  return unnamed && data ? std::min(*unnamed, *data) : unnamed ? unnamed : data;
 }
 
-std::optional<Reactor::Time> Network::tend_door(Reactor::Time now) {
-  if (door_due_ == Reactor::Time::max()) return std::nullopt;
-  if (now < door_due_) return door_due_;
+std::optional<Reactor::Time> Network::expire_unnamed(Reactor::Time now) {
+  if (unnamed_due_ == Reactor::Time::max()) return std::nullopt;
+  if (now < unnamed_due_) return unnamed_due_;
   waiting_room_->expire(now);
-  std::erase_if(guests_, [&](const auto& g) { return now - g.second->since > kHelloPatience; });
+  std::erase_if(unnamed_, [&](const auto& g) { return now - g.second->since > kHelloPatience; });
   if (!accepting_) serve();
-  const bool empty = guests_.empty() && waiting_room_->next_wake(now) == WaitingRoom::Time::max();
-  door_due_ = !accepting_ ? now : empty ? Reactor::Time::max() : now + kLookAtDoor;
+  const bool empty = unnamed_.empty() && waiting_room_->next_wake(now) == WaitingRoom::Time::max();
+  unnamed_due_ = !accepting_ ? now : empty ? Reactor::Time::max() : now + kLookAtUnnamed;
   if (accepting_ && empty) return std::nullopt;
-  return door_due_;
+  return unnamed_due_;
 }
 
-bool Network::read_hello(Guest& guest) {
-  switch (read_more(guest.socket, wire::writable_bytes_of(guest.said), guest.got)) {
+bool Network::read_hello(UnnamedPeer& peer) {
+  switch (read_more(peer.socket, wire::writable_bytes_of(peer.said), peer.got)) {
     case ReadResult::more:
       return true;
     case ReadResult::closed:
@@ -551,8 +570,8 @@ bool Network::read_hello(Guest& guest) {
     case ReadResult::whole:
       break;
   }
-  const StreamHello& hello = guest.said.hello;
-  if (!guest.said.is_genuine(guest.session) || hello.verdict != StreamHello::asks ||
+  const StreamHello& hello = peer.said.hello;
+  if (!peer.said.is_genuine(peer.session) || hello.verdict != StreamHello::asks ||
       hello.to != rank_ || hello.from == rank_ || hello.from < 0 ||
       static_cast<std::size_t>(hello.from) >= peers_.size() ||
       hello.stream >= RemoteRank::kStreams || hello.connection == 0 ||
@@ -560,14 +579,14 @@ bool Network::read_hello(Guest& guest) {
     log().warn("network: closed a connection that knows the job's secret, but says nonsense");
     return false;
   }
-  epoll_ctl(door_.fd(), EPOLL_CTL_DEL, guest.socket.fd(), nullptr);
+  epoll_ctl(accept_set_.fd(), EPOLL_CTL_DEL, peer.socket.fd(), nullptr);
   RemoteRank* rank = nullptr;
   {
     const std::lock_guard lock(mutex_);
     rank = find_or_make(hello.from);
   }
   if (rank == nullptr) return false;
-  rank->accept(std::move(guest.socket), hello, guest.session);
+  rank->accept(std::move(peer.socket), hello, peer.session);
   return false;
 }
 

@@ -21,6 +21,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -56,6 +57,8 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   /// A communicator that hears what is said to it. Called from other threads, one at a time.
   class Listener : public PeerEvents {
    public:
+    /// Whether rank `member` of the job is in it.
+    virtual bool has(int member) const = 0;
     virtual void on_note(int member, std::uint32_t type, std::span<const std::byte> bytes) = 0;
   };
 
@@ -106,7 +109,7 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
 
  private:
   /// Somebody who knows the secret, and has not said who it is.
-  struct Guest {
+  struct UnnamedPeer {
     FileDescriptor socket;
     wire::Session session;
     Reactor::Time since;
@@ -128,7 +131,7 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   std::optional<Reactor::Time> on_tick(Reactor::Time now) override;
   void on_note(int member, std::uint64_t group, std::uint32_t type,
                std::span<const std::byte> bytes) override;
-  void on_left(int member, std::uint64_t group) override;
+  void on_left(int member, std::uint64_t group, int because_of) override;
   void on_lost(int member, Loss how, const std::string& why) override;
   void on_connected() override;
   void on_unanswered(int member) override;
@@ -148,24 +151,24 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   void pass_on(DialRequest request, int from);
   std::vector<int> ways_to(int member, int from);
 
-  void heard_left(int member, std::uint64_t group, int because_of);
+  void note_over(std::uint64_t group, int because_of);
   void say_left(int member, std::uint64_t group, std::int32_t because_of);
 
   RemoteRank& remote(int member);
   /// With mutex_ held; null: it has no address, or this rank is about to leave them all.
   RemoteRank* find_or_make(int member);
-  // Those at the door.
+  // Peers that have proved themselves, and not said who they are.
   void serve();
-  std::optional<Reactor::Time> tend_door(Reactor::Time now);
+  std::optional<Reactor::Time> expire_unnamed(Reactor::Time now);
   void serve_data();
-  std::optional<Reactor::Time> tend_data(Reactor::Time now);
+  std::optional<Reactor::Time> watch_data(Reactor::Time now);
   void set_listening();
   EndpointMaker& maker(WireKind kind);
   /// The descriptors that endpoints share tell what comes from now on. False: something has come.
   bool arm_makers();
   void end_sleep();
   void quiet_doorbell();
-  bool read_hello(Guest& guest);
+  bool read_hello(UnnamedPeer& peer);
   std::vector<RemoteRank*> all_remote();
 
   const SocketAddress asked_;
@@ -173,9 +176,9 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   std::uint32_t generation_;
   Reactor* reactor_ = nullptr;
   FileDescriptor listener_;
-  FileDescriptor door_;      // epoll: the listener, the waiting room, and guests
-  FileDescriptor data_;      // epoll: the sockets for data, and
-  FileDescriptor doorbell_;  // what wakes those who sleep on it
+  FileDescriptor accept_set_;  // epoll: the listener, the waiting room, and unnamed peers
+  FileDescriptor data_;        // epoll: the sockets for data, and
+  FileDescriptor doorbell_;    // what wakes those who sleep on it
   const UsableWires wires_;
   bool hears_all_ = true;
   std::map<WireKind, std::shared_ptr<EndpointMaker>> makers_;  // that are used
@@ -184,10 +187,10 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   wire::Bytes32 secret_{};
   Protection protection_ = Protection::none;
   std::unique_ptr<WaitingRoom> waiting_room_;
-  std::map<std::uint64_t, std::unique_ptr<Guest>> guests_;
-  std::uint64_t next_guest_ = 0;
+  std::map<std::uint64_t, std::unique_ptr<UnnamedPeer>> unnamed_;
+  std::uint64_t next_unnamed_ = 0;
   bool accepting_ = true;
-  Reactor::Time door_due_ = Reactor::Time::max();
+  Reactor::Time unnamed_due_ = Reactor::Time::max();
 
   std::mutex mutex_;  // of the ranks
   std::map<int, std::unique_ptr<RemoteRank>> ranks_;
@@ -198,7 +201,9 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   std::mutex listeners_mutex_;                                    // held while they are told
   std::unordered_map<std::uint64_t, Listener*> listeners_;
   std::unordered_map<std::uint64_t, std::vector<Kept>> early_;  // of communicators to come
-  std::map<std::uint64_t, int> over_;  // left or refused, and because of whom
+  // Those that were left or refused, and because of which rank; the newest ones.
+  std::map<std::uint64_t, int> over_;
+  std::deque<std::uint64_t> over_in_order_;
   std::map<int, Lost> lost_;
   bool last_failed_ = false;  // of the communicators that were left
 

@@ -54,6 +54,7 @@ class OtherHosts final : Network::Listener {
  private:
   static constexpr std::uint32_t kFailure = 3;  // besides the notes of Joining and Diagnostics
 
+  bool has(int member) const override { return tree_.rank_of(member) >= 0; }
   void on_note(int member, std::uint32_t type, std::span<const std::byte> bytes) override;
   void on_left(int member, std::uint64_t communicator, int because_of) override;
   void on_lost(int member, Loss how, const std::string& why) override;

@@ -8,21 +8,21 @@ namespace tutti {
 
 OutLink::OutLink(Wire& wire, std::uint32_t number, ConnectionShape shape, Doorbell& owner)
     : wire_(wire),
-      can_lend_(wire.is_direct()),
+      can_send_from_(wire.is_direct()),
       number_(number),
       owner_(owner),
       memory_(wire.make_ring(shape.bytes())),
       view_(memory_->data(), shape, Pages::as_used),
       sender_(memory_->data(), shape, Pages::as_used),
-      lent_(shape.slots) {}
+      zero_copy_(shape.slots) {}
 
 OutLink::Message OutLink::Ahead::message() const {
   const detail::ConnectionView& view = link_->view_;
   SlotHeader& header = view.headers[index_];
   if (header.bytes <= kInlineBytes) return {passed_ + 1, &header, header.payload, 0, false};
   const std::size_t at = cursor_.of(header.bytes, view);
-  const std::byte* const lent = link_->lent_[index_];
-  return {passed_ + 1, &header, lent != nullptr ? lent : view.data + at, at, lent != nullptr};
+  const std::byte* const source = link_->zero_copy_[index_];
+  return {passed_ + 1, &header, source != nullptr ? source : view.data + at, at, source != nullptr};
 }
 
 void OutLink::Ahead::pass() {
@@ -32,7 +32,7 @@ void OutLink::Ahead::pass() {
 }
 
 void OutLink::pass() {
-  lent_[index_] = nullptr;
+  zero_copy_[index_] = nullptr;
   Ahead next(*this);
   next.pass();
   index_ = next.index_;
@@ -60,36 +60,38 @@ bool OutLink::knows(std::uint64_t consumed, std::uint64_t freed) const {
          freed <= line.freed.load(std::memory_order_relaxed);
 }
 
-void OutLink::keep_unpassed(const std::byte* begin, const std::byte* end) {
+void OutLink::copy_unpassed(const std::byte* begin, const std::byte* end) {
   for (Ahead a = ahead(); a.ready(); a.pass()) {
     const Message m = a.message();
-    if (!m.lent || m.payload >= end || begin >= m.payload + m.header->bytes) continue;
+    if (!m.zero_copy || m.payload >= end || begin >= m.payload + m.header->bytes) continue;
     std::memcpy(view_.data + m.at, m.payload, m.header->bytes);
-    lent_[a.index_] = nullptr;
+    zero_copy_[a.index_] = nullptr;
   }
 }
 
-bool OutLink::can_lend(const std::byte* memory, std::size_t bytes) const {
-  return can_lend_ && wire_.reaches(memory, bytes);
+bool OutLink::can_send_from(const std::byte* memory, std::size_t bytes) const {
+  return can_send_from_ && wire_.reaches(memory, bytes);
 }
 
-void OutLink::keep(const std::byte* begin, const std::byte* end) { wire_.keep(*this, begin, end); }
+void OutLink::take_back(const std::byte* begin, const std::byte* end) {
+  wire_.take_back(*this, begin, end);
+}
 void OutLink::rung() { wire_.send(*this); }
 void OutLink::poll() { wire_.poll(); }
 bool OutLink::is_flushed() { return wire_.is_flushed(); }
 
 InLink::InLink(Wire& wire, ConnectionShape shape)
     : wire_(wire),
-      can_expect_(wire.is_direct()),
+      can_post_(wire.is_direct()),
       memory_(wire.make_ring(shape.bytes())),
       view_(memory_->data(), shape, Pages::as_used),
       receiver_(memory_->data(), shape, Pages::as_used),
       inlet_(memory_->data(), shape, Pages::as_used),
       early_(shape.slots),
-      landed_(shape.slots) {}
+      in_place_(shape.slots) {}
 
-bool InLink::can_expect(const std::byte* memory, std::size_t bytes) const {
-  return can_expect_ && wire_.reaches(memory, bytes);
+bool InLink::can_post(const std::byte* memory, std::size_t bytes) const {
+  return can_post_ && wire_.reaches(memory, bytes);
 }
 
 std::byte* InLink::place(std::uint64_t number, std::uint32_t bytes, std::uint64_t at) {
@@ -107,24 +109,24 @@ std::byte* InLink::place(std::uint64_t number, std::uint32_t bytes, std::uint64_
   return view_.data + at;
 }
 
-std::byte* InLink::land(std::uint64_t number, std::uint32_t tag, std::uint32_t bytes) {
-  const Expected& e = expected_[number % kExpected];
+std::byte* InLink::take_posted(std::uint64_t number, std::uint32_t tag, std::uint32_t bytes) {
+  const PostedReceive& e = posted_[number % kMostPosted];
   std::byte* const to = e.number == number && e.tag == tag && e.bytes == bytes ? e.to : nullptr;
-  landed_[(number - 1) % landed_.size()] = to;
+  in_place_[(number - 1) % in_place_.size()] = to;
   return to;
 }
 
-void InLink::set_expected(std::span<const Expected> messages) {
-  for (const Expected& m : messages) expected_[m.number % kExpected] = m;
+void InLink::set_posted(std::span<const PostedReceive> messages) {
+  for (const PostedReceive& m : messages) posted_[m.number % kMostPosted] = m;
 }
 
-void InLink::expect(std::span<const Expected> messages) {
+void InLink::post(std::span<const PostedReceive> messages) {
   if (messages.empty()) return;
-  expected_up_to_ = messages.back().number;
-  wire_.expect(*this, messages);
+  posted_up_to_ = messages.back().number;
+  wire_.post(*this, messages);
 }
 
-void InLink::forget_expected() { wire_.forget_expected(*this); }
+void InLink::withdraw_receives() { wire_.withdraw_receives(*this); }
 
 bool InLink::arrived(std::uint64_t number, std::uint32_t tag, std::uint32_t bytes,
                      std::uint64_t at) {

@@ -9,10 +9,10 @@
 // whatever was published finds its place there. An OutLink's ring keeps each message until the
 // receiver is done with it: a wire may send out of it at any time before.
 //
-// Where the wire can, a long message need not go through the rings. Its sender may lend the memory
-// that it lies in, instead of copying it into its slot: the slot stays reserved, and the message is
-// copied there after all (keep()) if the memory is wanted back before it has been sent. A receiver
-// may say in advance where a message is to land, instead of its slot (expect()).
+// Where the network can, a long message need not go through the rings. A zero-copy send is of the
+// memory that the message lies in: its slot stays reserved, and the message is copied there after
+// all (take_back()) if the sender needs the memory before it has been sent. A posted receive says
+// in advance where a message is to be written, instead of its slot (post()).
 #pragma once
 
 #include <array>
@@ -32,12 +32,12 @@ namespace tutti {
 class Wire;
 
 /// Whether a message of `bytes` may take another connection, and another time, than short ones.
-constexpr bool goes_apart(std::size_t bytes) { return bytes >= std::size_t{32} << 10; }
+constexpr bool is_long_message(std::size_t bytes) { return bytes >= std::size_t{32} << 10; }
 
 /// How many receives may be posted ahead.
 inline constexpr std::size_t kMostPosted = 16;
 
-inline constexpr std::size_t kLendBytes = 8192;  // less is copied sooner than lent
+inline constexpr std::size_t kZeroCopyBytes = 8192;  // shorter ones are copied sooner
 
 /// The end at which a rank of this host sends.
 class OutLink final : public RemoteDoorbell {
@@ -46,24 +46,24 @@ class OutLink final : public RemoteDoorbell {
   OutLink(Wire& wire, std::uint32_t number, ConnectionShape shape, Doorbell& owner);
 
   Sender& sender() { return sender_; }
-  /// Whether publish_lent() may be called;
-  bool can_lend() const { return can_lend_; }
+  /// Whether publish_from() may be called;
+  bool can_send_from() const { return can_send_from_; }
   /// and for this memory.
-  bool can_lend(const std::byte* memory, std::size_t bytes) const;
+  bool can_send_from(const std::byte* memory, std::size_t bytes) const;
   /// As Sender::publish(), of a message longer than kInlineBytes that lies at `source` and not in
-  /// its slot. Nobody may write there before has_sent() says so of its number, or keep() was
-  /// called.
-  void publish_lent(const std::byte* source, std::uint32_t tag, std::uint32_t bytes) {
-    lent_[sender_.sent() % lent_.size()] = source;
+  /// its slot: a zero-copy send. Nobody may write there before has_sent() is true of its number, or
+  /// take_back() was called.
+  void publish_from(const std::byte* source, std::uint32_t tag, std::uint32_t bytes) {
+    zero_copy_[sender_.sent() % zero_copy_.size()] = source;
     sender_.publish(tag, bytes);
   }
-  /// Whether message `number` (from 1), which was lent, has left this process.
+  /// Whether zero-copy send `number` (the message's, from 1) has left this process.
   bool has_sent(std::uint64_t number) const {
     return sent_.load(std::memory_order_acquire) >= number;
   }
-  /// Lent memory from `begin` to `end` is wanted back: messages that lie in it are copied as far as
+  /// The sender needs memory from `begin` to `end`: messages that lie in it are copied, as far as
   /// they have not been sent.
-  void keep(const std::byte* begin, const std::byte* end);
+  void take_back(const std::byte* begin, const std::byte* end);
 
   std::uint32_t number() const { return number_; }
   const std::shared_ptr<RingMemory>& memory() const { return memory_; }
@@ -75,7 +75,7 @@ class OutLink final : public RemoteDoorbell {
     SlotHeader* header;        // tag, bytes, and the payload of a short one
     const std::byte* payload;  // header->bytes
     std::uint64_t at;          // of a longer one: where it lies in the ring's data
-    bool lent;                 // its payload is not there
+    bool zero_copy;            // its payload is not there
   };
   /// What is published and not passed, from the first such message on.
   class Ahead {
@@ -114,8 +114,8 @@ class OutLink final : public RemoteDoorbell {
   }
   /// Message `number`, and all before it, have left this process.
   void sent(std::uint64_t number) { sent_.store(number, std::memory_order_release); }
-  /// As keep(), of messages that have not been passed.
-  void keep_unpassed(const std::byte* begin, const std::byte* end);
+  /// As take_back(), of messages that have not been passed.
+  void copy_unpassed(const std::byte* begin, const std::byte* end);
 
   void rung() override;
   void poll() override;
@@ -133,7 +133,7 @@ class OutLink final : public RemoteDoorbell {
 
  private:
   Wire& wire_;
-  const bool can_lend_;
+  const bool can_send_from_;
   std::uint32_t number_;
   Doorbell& owner_;
   std::shared_ptr<RingMemory> memory_;
@@ -142,8 +142,8 @@ class OutLink final : public RemoteDoorbell {
   std::size_t index_ = 0;
   std::uint64_t passed_ = 0;
   detail::Cursor cursor_;
-  std::vector<const std::byte*> lent_;  // by slot: where the message lies; null: in the slot
-  std::atomic<std::uint64_t> sent_{0};  // of those that were lent
+  std::vector<const std::byte*> zero_copy_;  // by slot: where the message lies; null: in the slot
+  std::atomic<std::uint64_t> sent_{0};       // of zero-copy sends
 };
 
 /// The end at which a rank of this host receives.
@@ -153,27 +153,29 @@ class InLink final : public RemoteDoorbell {
 
   Receiver& receiver() { return receiver_; }
 
-  /// A message that has not come, and where it is to land.
-  struct Expected {
+  /// A message that has not come, and where it is to be written.
+  struct PostedReceive {
     std::uint64_t number = 0;  // from 1
     std::byte* to = nullptr;
     std::uint32_t tag = 0, bytes = 0;
   };
-  static constexpr std::size_t kExpected = kMostPosted;
-  /// Whether expect() comes to anything;
-  bool can_expect() const { return can_expect_; }
+
+  /// Whether receives may be posted;
+  bool can_post() const { return can_post_; }
   /// and in this memory.
-  bool can_expect(const std::byte* memory, std::size_t bytes) const;
-  /// A message that is as expected lands there, unless it has begun to come; nobody may touch that
-  /// memory before the message is ready, or forget_expected() was called. The numbers go on from
-  /// those of the last call.
-  void expect(std::span<const Expected> messages);
-  /// The last number that was expected.
-  std::uint64_t expected_up_to() const { return expected_up_to_; }
-  /// Where the message that is ready has landed; null: in its slot.
-  const std::byte* landed() const { return landed_[receiver_.received() % landed_.size()]; }
-  /// From now on nothing lands; what has not come, comes into the slots.
-  void forget_expected();
+  bool can_post(const std::byte* memory, std::size_t bytes) const;
+  /// A message of this number, tag and length is written there, unless it has begun to come. Nobody
+  /// may touch that memory before the message is ready, or withdraw_receives() has returned. The
+  /// numbers go on from those of the last call.
+  void post(std::span<const PostedReceive> messages);
+  /// The last number of a receive that was posted.
+  std::uint64_t posted_up_to() const { return posted_up_to_; }
+  /// Where the message that is ready was written; null: in its slot.
+  const std::byte* received_in_place() const {
+    return in_place_[receiver_.received() % in_place_.size()];
+  }
+  /// Messages that have not come go into their slots.
+  void withdraw_receives();
 
   const std::shared_ptr<RingMemory>& memory() const { return memory_; }
   const ConnectionShape& shape() const { return view_.shape; }
@@ -187,12 +189,15 @@ class InLink final : public RemoteDoorbell {
   /// Where message `number` of `bytes` is to be written, which lies at `at` in the sender's ring.
   /// Null: there can be no such message.
   std::byte* place(std::uint64_t number, std::uint32_t bytes, std::uint64_t at);
-  /// Where it lands instead; null: nowhere. The message has begun to come: this may be asked once.
-  std::byte* land(std::uint64_t number, std::uint32_t tag, std::uint32_t bytes);
-  void set_expected(std::span<const Expected> messages);
-  void clear_expected() { expected_ = {}; }
-  /// Message `number` has come, into its slot, where nobody has asked whether it lands.
-  void came_into_slot(std::uint64_t number) { landed_[(number - 1) % landed_.size()] = nullptr; }
+  /// Where a receive is posted for it; null: nowhere. The message has begun to come: to be asked
+  /// once.
+  std::byte* take_posted(std::uint64_t number, std::uint32_t tag, std::uint32_t bytes);
+  void set_posted(std::span<const PostedReceive> messages);
+  void clear_posted() { posted_ = {}; }
+  /// Message `number` comes into its slot.
+  void comes_into_slot(std::uint64_t number) {
+    in_place_[(number - 1) % in_place_.size()] = nullptr;
+  }
   /// It is there. Messages may come in any order; they are published in that of their numbers.
   /// False: one does not lie where it must.
   bool arrived(std::uint64_t number, std::uint32_t tag, std::uint32_t bytes, std::uint64_t at);
@@ -200,12 +205,12 @@ class InLink final : public RemoteDoorbell {
   std::uint64_t published() const { return published_; }
   /// The header of the next message, where it has the tag and the length of the last one.
   MessageHeader same_as_last() const;
-  /// Whether message `number` lands, or has landed, elsewhere than in its slot.
-  bool lands(std::uint64_t number) const {
-    return landed_[(number - 1) % landed_.size()] != nullptr;
+  /// Whether message `number` has a posted receive.
+  bool is_in_place(std::uint64_t number) const {
+    return in_place_[(number - 1) % in_place_.size()] != nullptr;
   }
-  /// How many messages are landing.
-  std::size_t landing = 0;
+  /// How many messages are being written to posted receives.
+  std::size_t receiving_in_place = 0;
 
   struct Credit {
     std::uint64_t consumed = 0, freed = 0;
@@ -240,7 +245,7 @@ class InLink final : public RemoteDoorbell {
   bool publish(const Arrival& arrival);
 
   Wire& wire_;
-  const bool can_expect_;
+  const bool can_post_;
   std::atomic<Doorbell*> owner_{nullptr};
   std::uint32_t number_ = 0;
   std::shared_ptr<RingMemory> memory_;
@@ -252,9 +257,9 @@ class InLink final : public RemoteDoorbell {
   std::uint32_t last_tag_ = 0, last_bytes_ = 0;
   std::vector<Arrival> early_;  // by number, those that came before their turn
   Credit told_;
-  std::array<Expected, kExpected> expected_{};  // by number
-  std::uint64_t expected_up_to_ = 0;            // the receiver's
-  std::vector<const std::byte*> landed_;        // by slot
+  std::array<PostedReceive, kMostPosted> posted_{};  // by number
+  std::uint64_t posted_up_to_ = 0;                   // the receiver's
+  std::vector<const std::byte*> in_place_;           // by slot
 };
 
 }  // namespace tutti

@@ -95,7 +95,7 @@ void RemoteRank::on_data(std::size_t which, std::uint32_t events) {
 bool RemoteRank::prepare_to_sleep() {
   if (!is_up()) return true;
   if (!wire_.arm()) return false;
-  if (!wire_.is_restless()) return true;
+  if (!wire_.has_work()) return true;
   const std::lock_guard lock(mutex_);
   for (std::size_t which = 0; which < data_fds_.size(); ++which) {
     if (data_fds_[which] < 0 || !wire_.wants_room(which)) continue;
@@ -249,7 +249,7 @@ void RemoteRank::control_ended(int error) {
 }
 
 void RemoteRank::on_left(std::uint64_t group) {
-  if (!leaving_.load(std::memory_order_acquire)) owner_.on_left(where_.member, group);
+  if (!leaving_.load(std::memory_order_acquire)) owner_.on_left(where_.member, group, -1);
 }
 
 void RemoteRank::on_closed(const std::string& why) {

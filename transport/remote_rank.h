@@ -45,17 +45,13 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
  public:
   static constexpr std::uint32_t kStreams = 3;
   /// Apart go long messages of the rank with the higher number (tcp_endpoint.h).
-  static constexpr std::uint32_t kControl = 0, kData = 1, kApart = 2;
+  static constexpr std::uint32_t kControl = 0, kData = 1, kSecond = 2;
 
   /// Whom it tells; from the reactor's thread, or whoever drives the wire.
-  class Owner {
+  class Owner : public PeerEvents {
    public:
-    virtual ~Owner() = default;
     virtual void on_note(int member, std::uint64_t group, std::uint32_t type,
                          std::span<const std::byte> bytes) = 0;
-    virtual void on_left(int member, std::uint64_t group) = 0;
-    /// It will say nothing more; `why` says what it does ("died").
-    virtual void on_lost(int member, Loss how, const std::string& why) = 0;
     /// It is connected.
     virtual void on_connected() = 0;
     /// No dial reaches it so far, and it has not dialled. Now and then.

@@ -176,12 +176,12 @@ void RemoteRank::use(Attempt& attempt) {
   // Whatever has become of the other attempt.
   ended_.reset();
   why_ended_.clear();
-  for (const std::uint32_t data : {kData, kApart}) {
+  for (const std::uint32_t data : {kData, kSecond}) {
     if (streams_[data]) stop_watching_over(streams_[data].fd());
   }
   reactor_.watch(streams_[kControl].fd(), EPOLLIN, *this);
   if (wire_.abilities().streams > 0) {
-    wire_.attach(std::move(streams_[kData]), std::move(streams_[kApart]), self_ > where_.member);
+    wire_.attach(std::move(streams_[kData]), std::move(streams_[kSecond]), self_ > where_.member);
   } else {
     notes_.push_front(framed(Frame::hello, 0, 0, wire_.address()));
   }

@@ -25,20 +25,20 @@ const Endpoint::Abilities& TcpEndpoint::abilities() const {
   return abilities;
 }
 
-void TcpEndpoint::connect(Stream first, Stream second, bool sends_apart) {
+void TcpEndpoint::connect(Stream first, Stream second, bool sends_on_second) {
   first_.stream = std::move(first);
-  apart_.stream = std::move(second);
-  sends_apart_ = apart_.stream && sends_apart;
-  hears_apart_ = apart_.stream && !sends_apart;
+  second_.stream = std::move(second);
+  sends_on_second_ = second_.stream && sends_on_second;
+  receives_on_second_ = second_.stream && !sends_on_second;
 }
 
 void TcpEndpoint::close(bool) {
   first_.stream = {};
-  apart_.stream = {};
+  second_.stream = {};
 }
 
 bool TcpEndpoint::is_delivered() {
-  return has_delivered(first_.stream.fd()) && has_delivered(apart_.stream.fd());
+  return has_delivered(first_.stream.fd()) && has_delivered(second_.stream.fd());
 }
 
 void TcpEndpoint::fail(int error) {
@@ -71,8 +71,8 @@ bool TcpEndpoint::may_add() {
   if (!filling_) {
     if (!first_.stream || !first_.is_sent()) return false;
     first_.begin();
-    is_apart_free_ = apart_.is_sent();
-    if (is_apart_free_) apart_.begin();
+    is_second_free_ = second_.is_sent();
+    if (is_second_free_) second_.begin();
     used_heads_ = batch_bytes_ = 0;
     filling_ = true;
   }
@@ -89,13 +89,14 @@ void TcpEndpoint::add(const MessageHeader& header, const void* payload, std::uin
     return first_.add(&head, sizeof(MessageHeader) + header.bytes, put, {});
   }
   first_.add(&head, sizeof(MessageHeader), 0, {});
-  const bool apart = sends_apart_ && goes_apart(header.bytes);
-  (apart ? apart_ : first_).add(payload, header.bytes, put, keeps);
+  const bool apart = sends_on_second_ && is_long_message(header.bytes);
+  (apart ? second_ : first_).add(payload, header.bytes, put, keeps);
 }
 
 Endpoint::Room TcpEndpoint::room(std::size_t bytes) {
   if (!may_add()) return Room::none;
-  return goes_apart(bytes) && sends_apart_ && !is_apart_free_ ? Room::not_for_long : Room::yes;
+  return is_long_message(bytes) && sends_on_second_ && !is_second_free_ ? Room::not_for_long
+                                                                        : Room::yes;
 }
 
 void TcpEndpoint::put(const Put& p) { add(p.header, p.payload, ++appended_, p.keeps); }
@@ -130,13 +131,13 @@ bool TcpEndpoint::submit() {
   if (!first_.stream) return false;
   filling_ = false;
   send_batch(first_);
-  send_batch(apart_);
+  send_batch(second_);
   return !failed_ && first_.is_sent();
 }
 
 std::uint64_t TcpEndpoint::completed() const {
   std::uint64_t completed = appended_;
-  for (const Outlet* const o : {&first_, &apart_}) {
+  for (const Outlet* const o : {&first_, &second_}) {
     for (std::size_t p = o->next; p < o->parts; ++p) {
       if (o->payloads[p].put == 0) continue;
       completed = std::min(completed, o->payloads[p].put - 1);
@@ -147,7 +148,7 @@ std::uint64_t TcpEndpoint::completed() const {
 }
 
 void TcpEndpoint::take_back(const std::byte* begin, const std::byte* end) {
-  for (Outlet* const o : {&first_, &apart_}) {
+  for (Outlet* const o : {&first_, &second_}) {
     for (std::size_t p = o->next; p < o->parts; ++p) {
       const auto* const at = static_cast<const std::byte*>(o->io[p].iov_base);
       if (at >= end || begin >= at + o->io[p].iov_len) continue;
@@ -167,7 +168,7 @@ void TcpEndpoint::poll() {
   taken_ = 0;
   while (!failed_ && !heard_last_ && taken_ < most && receive()) {
   }
-  while (!failed_ && !coming_.empty() && taken_ < most && receive_apart()) {
+  while (!failed_ && !coming_.empty() && taken_ < most && receive_second()) {
   }
 }
 
@@ -197,7 +198,7 @@ bool TcpEndpoint::receive() {
     return false;
   }
   if (got == 0) {
-    while (!coming_.empty() && !failed_ && receive_apart()) {
+    while (!coming_.empty() && !failed_ && receive_second()) {
     }
     fail(0);
     return false;
@@ -264,7 +265,7 @@ bool TcpEndpoint::begin_message() {
     return now_.missing <= control_.size();
   }
   if (now_.header.kind != MessageHeader::message || now_.header.more != 0) return false;
-  if (goes_apart(now_.missing) && hears_apart_) {
+  if (is_long_message(now_.missing) && receives_on_second_) {
     coming_.push_back({now_.header, false, nullptr, now_.missing, {}});
     return true;
   }
@@ -288,7 +289,7 @@ bool TcpEndpoint::heard(Heard heard) {
   return heard != Heard::wrong;
 }
 
-bool TcpEndpoint::receive_apart() {
+bool TcpEndpoint::receive_second() {
   constexpr std::size_t kAtOnce = 4;
   std::array<iovec, kAtOnce> parts;
   std::size_t asked = 0, count = 0;
@@ -304,7 +305,7 @@ bool TcpEndpoint::receive_apart() {
     asked += bytes;
     if (bytes < c.missing) break;
   }
-  const ssize_t got = apart_.stream.receive(std::span(parts).first(count));
+  const ssize_t got = second_.stream.receive(std::span(parts).first(count));
   if (got <= 0) {
     if (got == 0 || errno != EAGAIN) fail(got == 0 ? 0 : errno);
     return false;

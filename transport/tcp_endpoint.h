@@ -30,7 +30,7 @@ class TcpEndpoint final : public Endpoint {
 
   const Abilities& abilities() const override;
   std::string carrier() const override { return "tcp"; }
-  void connect(Stream first, Stream second, bool sends_apart) override;
+  void connect(Stream first, Stream second, bool sends_on_second) override;
 
   Room room(std::size_t bytes) override;
   void put(const Put& put) override;
@@ -39,15 +39,15 @@ class TcpEndpoint final : public Endpoint {
   void poll() override;
   std::uint64_t appended() const override { return appended_; }
   std::uint64_t completed() const override;
-  bool is_flushed() override { return !first_.has_unsent() && !apart_.has_unsent(); }
+  bool is_flushed() override { return !first_.has_unsent() && !second_.has_unsent(); }
   bool is_delivered() override;
   void take_back(const std::byte* begin, const std::byte* end) override;
   void redirect(std::uint32_t link) override;
   std::array<int, 2> descriptors() const override {
-    return {first_.stream.fd(), apart_.stream.fd()};
+    return {first_.stream.fd(), second_.stream.fd()};
   }
   bool wants_room(std::size_t which) const override {
-    return (which == 0 ? first_ : apart_).has_unsent();
+    return (which == 0 ? first_ : second_).has_unsent();
   }
   void close(bool in_peace) override;
 
@@ -97,7 +97,7 @@ class TcpEndpoint final : public Endpoint {
   void send_batch(Outlet& outlet);
   /// Reads once; false: nothing is left in the socket.
   bool receive();
-  bool receive_apart();
+  bool receive_second();
   /// What was read is understood, up to a part of a header. False: it cannot be.
   bool parse();
   bool begin_message();
@@ -110,9 +110,9 @@ class TcpEndpoint final : public Endpoint {
   void fail(int error);
   void fail_with(const std::string& why);
 
-  Outlet first_, apart_;
-  bool sends_apart_ = false, hears_apart_ = false;  // long messages
-  bool filling_ = false, is_apart_free_ = false;    // the batch
+  Outlet first_, second_;
+  bool sends_on_second_ = false, receives_on_second_ = false;  // long messages
+  bool filling_ = false, is_second_free_ = false;              // the batch
   std::array<Head, kHeaders> heads_;
   std::size_t used_heads_ = 0, batch_bytes_ = 0;
   std::uint64_t appended_ = 0;

@@ -44,10 +44,10 @@ std::string Wire::carrier() const { return endpoint_->carrier(); }
 
 // --- How it comes about and ends -----------------------------------------------------------------
 
-void Wire::attach(Stream first, Stream second, bool sends_apart) {
+void Wire::attach(Stream first, Stream second, bool sends_on_second) {
   const std::lock_guard lock(mutex_);
   if (closed_) return;
-  endpoint_->connect(std::move(first), std::move(second), sends_apart);
+  endpoint_->connect(std::move(first), std::move(second), sends_on_second);
   started_ = true;
   push();
   if (settle()) owner_.on_moved();
@@ -222,9 +222,9 @@ void Wire::wait_until(Done&& done) {
   }
 }
 
-void Wire::keep(OutLink& link, const std::byte* begin, const std::byte* end) {
+void Wire::take_back(OutLink& link, const std::byte* begin, const std::byte* end) {
   wait_until([&] {
-    link.keep_unpassed(begin, end);
+    link.copy_unpassed(begin, end);
     if (abilities().cancels) {
       endpoint_->take_back(begin, end);
       return true;
@@ -235,13 +235,13 @@ void Wire::keep(OutLink& link, const std::byte* begin, const std::byte* end) {
   });
 }
 
-void Wire::expect(InLink& link, std::span<const InLink::Expected> messages) {
+void Wire::post(InLink& link, std::span<const InLink::PostedReceive> messages) {
   const std::lock_guard lock(mutex_);
-  link.set_expected(messages);
+  link.set_posted(messages);
   if (closed_ || !abilities().one_sided || link.number() == 0) return;
   Control* control = nullptr;
   std::size_t count = 0;
-  for (const InLink::Expected& m : messages) {
+  for (const InLink::PostedReceive& m : messages) {
     const auto region = endpoint_->window_region(m.to, m.bytes);
     // What has come since, lies in its slot.
     if (!region || m.number <= link.published()) continue;
@@ -258,17 +258,17 @@ void Wire::expect(InLink& link, std::span<const InLink::Expected> messages) {
   if (settle()) owner_.on_moved();
 }
 
-void Wire::forget_expected(InLink& link) {
+void Wire::withdraw_receives(InLink& link) {
   wait_until([&] {
     if (!has_withdrawn(link)) return false;
-    link.clear_expected();
+    link.clear_posted();
     return true;
   });
 }
 
 bool Wire::has_withdrawn(InLink& link) {
   if (abilities().one_sided) {
-    // What has come, lands no more.
+    // The peer writes no more to the places of what has come.
     if (link.told_posted_up_to <= link.published()) return true;
     if (!std::exchange(link.withdraws, true)) {
       say(Control::withdraw, link.number());
@@ -276,13 +276,13 @@ bool Wire::has_withdrawn(InLink& link) {
     }
     return false;
   }
-  // What comes from now on, does not land.
-  link.clear_expected();
-  if (abilities().cancels && link.landing > 0) {
-    link.landing = 0;
+  // What begins to come from now on goes into its slot.
+  link.clear_posted();
+  if (abilities().cancels && link.receiving_in_place > 0) {
+    link.receiving_in_place = 0;
     endpoint_->redirect(link.number());
   }
-  return link.landing == 0 || is_over();
+  return link.receiving_in_place == 0 || is_over();
 }
 
 bool Wire::is_over() {
@@ -296,9 +296,9 @@ bool Wire::is_over() {
 bool Wire::settle() {
   const bool unsent = !closed_ && has_unsent();
   if (std::exchange(unsent_, unsent) && !unsent) moved_ = true;
-  const bool restless = unsent || (!closed_ && !owing_.empty());
-  if (restless_.load(std::memory_order_relaxed) != restless) {
-    restless_.store(restless, std::memory_order_release);
+  const bool has_work = unsent || (!closed_ && !owing_.empty());
+  if (has_work_.load(std::memory_order_relaxed) != has_work) {
+    has_work_.store(has_work, std::memory_order_release);
   }
   return std::exchange(moved_, false);
 }
@@ -337,7 +337,7 @@ void Wire::poll_and_tell() {
 
 void Wire::drive() { drive(true); }
 
-void Wire::tend() {
+void Wire::send_rest() {
   bool moved = false;
   {
     const std::unique_lock lock(mutex_, std::try_to_lock);

@@ -72,7 +72,7 @@ class Wire final : Endpoint::Sink {
 
   // How it comes about: over TCP connections of its own, after which it may send; or over what the
   // two endpoints say of themselves on the control stream.
-  void attach(Stream first, Stream second, bool sends_apart);
+  void attach(Stream first, Stream second, bool sends_on_second);
   std::vector<std::byte> address();
   void connect(std::span<const std::byte> address);
   /// The peer has connected, too.
@@ -117,14 +117,14 @@ class Wire final : Endpoint::Sink {
   void poll_and_tell();
   /// The reactor's: as poll_and_tell(), and the part of it that sends.
   void drive();
-  void tend();
+  void send_rest();
   /// The reactor listens for what comes, as nobody polls.
   void set_listening(bool on) { listening_.store(on, std::memory_order_release); }
   // Of links that send from users' memory and post receives, as they say. What a network is at is
   // waited for.
   void keep(OutLink& link, const std::byte* begin, const std::byte* end);
-  void expect(InLink& link, std::span<const InLink::Expected> messages);
-  void forget_expected(InLink& link);
+  void post(InLink& link, std::span<const InLink::PostedReceive> messages);
+  void withdraw_receives(InLink& link);
   /// Whether all that was published has left this process, or never will.
   bool is_flushed();
 
@@ -134,7 +134,7 @@ class Wire final : Endpoint::Sink {
            polled_.exchange(false, std::memory_order_relaxed);
   }
   /// Whether something is left to be sent, or to be told: for tend() or drive().
-  bool is_restless() const { return restless_.load(std::memory_order_acquire); }
+  bool has_work() const { return has_work_.load(std::memory_order_acquire); }
   /// With the lock held, by links: something has come over one of them.
   void note_moved() { moved_ = true; }
 
@@ -257,7 +257,7 @@ class Wire final : Endpoint::Sink {
 
   std::atomic<bool> polled_{false};
   std::atomic<bool> listening_{false};
-  std::atomic<bool> restless_{false};
+  std::atomic<bool> has_work_{false};
   bool moved_ = false, unsent_ = false;  // since, and as of, settle()
 };
 

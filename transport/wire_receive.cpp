@@ -41,20 +41,20 @@ Wire::Target Wire::on_header(const MessageHeader& h) {
   }
   std::byte* const posted = posted_place(link, h);
   if (posted == nullptr) return {true, slot, link.memory(), link.memory()->region.get()};
-  ++link.landing;
+  ++link.receiving_in_place;
   return {true, posted, nullptr, nullptr};
 }
 
 std::byte* Wire::posted_place(InLink& link, const MessageHeader& h) {
-  std::byte* const first = link.land(h.number, h.tag, h.bytes);
+  std::byte* const first = link.take_posted(h.number, h.tag, h.bytes);
   bool all = first != nullptr;
   for (std::uint32_t i = 1; i <= h.more; ++i) {
     const MessageHeader m = h.in_run(i);
-    const std::byte* const to = link.land(m.number, m.tag, m.bytes);
+    const std::byte* const to = link.take_posted(m.number, m.tag, m.bytes);
     all = all && to == first + (m.at - h.at);
   }
   if (all) return first;
-  for (std::uint32_t i = 0; i <= h.more; ++i) link.came_into_slot(h.number + i);
+  for (std::uint32_t i = 0; i <= h.more; ++i) link.comes_into_slot(h.number + i);
   return nullptr;
 }
 
@@ -62,8 +62,8 @@ bool Wire::is_in_place(InLink& link, const MessageHeader& h) {
   if (h.number != link.published() + 1 || link.place(h.number, h.bytes, h.at) == nullptr) {
     return false;
   }
-  if (h.kind == MessageHeader::posted) return link.land(h.number, h.tag, h.bytes) != nullptr;
-  link.came_into_slot(h.number);
+  if (h.kind == MessageHeader::posted) return link.take_posted(h.number, h.tag, h.bytes) != nullptr;
+  link.comes_into_slot(h.number);
   return true;
 }
 
@@ -73,7 +73,7 @@ Endpoint::Heard Wire::on_message(const MessageHeader& h) {
   if (found.link != nullptr) {
     InLink& link = *found.link;
     if (!abilities().one_sided) {
-      if (link.lands(h.number) && link.landing > 0) --link.landing;
+      if (link.is_in_place(h.number) && link.receiving_in_place > 0) --link.receiving_in_place;
     } else if (h.bytes > kInlineBytes && !is_in_place(link, h)) {
       return Heard::wrong;
     }

@@ -94,13 +94,13 @@ Endpoint::Room Wire::push_message(OutLink& link) {
   put.header.sequence = sent_ + 1;
   put.payload = m.payload;
   std::shared_ptr<const MemoryRegion> window;
-  if (!m.lent) {
+  if (!m.zero_copy) {
     put.keeps = link.memory();
     put.region = link.memory()->region.get();
   } else if (abilities().registers) {
     window = endpoint_->window_region(m.payload, bytes);
     if (!window) {  // its window has ended, which it must not
-      link.keep_unpassed(m.payload, m.payload + bytes);
+      link.copy_unpassed(m.payload, m.payload + bytes);
       return push_message(link);
     }
     put.region = window.get();
@@ -137,7 +137,7 @@ Endpoint::Room Wire::push_message(OutLink& link) {
   ++sent_;
   ++puts_;
   for (std::uint32_t i = 0; i <= put.header.more; ++i) link.pass();
-  if (m.lent) direct_.push_back({&link, number, m.payload, total, endpoint_->appended()});
+  if (m.zero_copy) direct_.push_back({&link, number, m.payload, total, endpoint_->appended()});
   return Endpoint::Room::yes;
 }
 
@@ -152,7 +152,7 @@ void Wire::extend(MessageHeader& h, const OutLink& link, const std::byte* payloa
     // At both ends.
     const bool behind =
         bytes > kInlineBytes && m.at == h.at + before && m.payload == payload + before;
-    if (!behind || bytes > h.bytes || goes_apart(bytes) != goes_apart(h.bytes) ||
+    if (!behind || bytes > h.bytes || is_long_message(bytes) != is_long_message(h.bytes) ||
         m.header->tag != h.tag || before + bytes > most) {
       return;
     }

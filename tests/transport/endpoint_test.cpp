@@ -617,8 +617,8 @@ constexpr std::uint32_t kLongBytes = 300'000;
 constexpr ConnectionShape kLongShape{8, 512 << 10, 4};
 
 /// Two ends, a link from a to b, and a window at each.
-struct Lending : TwoEnds {
-  explicit Lending(TestNetwork& network)
+struct ZeroCopy : TwoEnds {
+  explicit ZeroCopy(TestNetwork& network)
       : TwoEnds(network),
         out(a.out(0, kLongShape)),
         in(b.in(0, kLongShape)),
@@ -628,18 +628,18 @@ struct Lending : TwoEnds {
     EXPECT_TRUE(until([&] { return try_send(out, 0, 8); }));
     EXPECT_TRUE(until([&] { return try_receive(in, 0, 8); }));
   }
-  void lend(std::uint64_t message) {
+  void send(std::uint64_t message) {
     ASSERT_TRUE(until([&] { return out.sender().ready(kLongBytes); }));
     fill(from.data() + 64, message, kLongBytes);
-    ASSERT_TRUE(out.can_lend(from.data() + 64, kLongBytes));
-    out.publish_lent(from.data() + 64, static_cast<std::uint32_t>(message), kLongBytes);
+    ASSERT_TRUE(out.can_send_from(from.data() + 64, kLongBytes));
+    out.publish_from(from.data() + 64, static_cast<std::uint32_t>(message), kLongBytes);
     out.rung();
   }
   /// Message `number` of the link, in the window of b.
-  void expect(std::uint64_t number, std::uint32_t tag) {
-    ASSERT_TRUE(in.can_expect(to.data() + 128, kLongBytes));
-    const InLink::Expected message{number, to.data() + 128, tag, kLongBytes};
-    in.expect(std::span(&message, 1));
+  void post(std::uint64_t number, std::uint32_t tag) {
+    ASSERT_TRUE(in.can_post(to.data() + 128, kLongBytes));
+    const InLink::PostedReceive message{number, to.data() + 128, tag, kLongBytes};
+    in.post(std::span(&message, 1));
     const auto heard = Clock::now() + 100ms;  // the sender has
     while (Clock::now() < heard) poll();
   }
@@ -654,14 +654,14 @@ struct Lending : TwoEnds {
   std::vector<std::byte, Allocator<std::byte>> from, to;
 };
 
-TEST_P(Endpoints, WhatIsLentLandsWhereItIsExpected) {
-  Lending l(*network);
+TEST_P(Endpoints, AZeroCopySendGoesToAPostedReceive) {
+  ZeroCopy l(*network);
   if (!l.a.wire.is_direct()) GTEST_SKIP() << "this network copies all messages";
   for (std::uint32_t m = 1; m <= 20; ++m) {
-    l.expect(m + 1, m);
-    l.lend(m);
+    l.post(m + 1, m);
+    l.send(m);
     ASSERT_TRUE(l.until([&] { return l.in.receiver().ready(); })) << l.b.why_closed;
-    ASSERT_EQ(l.in.landed(), l.to.data() + 128) << m;
+    ASSERT_EQ(l.in.received_in_place(), l.to.data() + 128) << m;
     EXPECT_EQ(first_wrong(l.to.data() + 128, m, kLongBytes), kLongBytes);
     EXPECT_EQ(l.to[127], std::byte{}) << "what lies before";
     EXPECT_EQ(l.to[128 + kLongBytes], std::byte{}) << "what lies behind";
@@ -671,33 +671,33 @@ TEST_P(Endpoints, WhatIsLentLandsWhereItIsExpected) {
   EXPECT_TRUE(l.until([&] { return l.a.wire.is_flushed(); }));
 }
 
-TEST_P(Endpoints, WhatIsNotAsExpectedComesIntoItsSlot) {
-  Lending l(*network);
+TEST_P(Endpoints, AMessageOfAnotherTagGoesToItsSlot) {
+  ZeroCopy l(*network);
   if (!l.a.wire.is_direct()) GTEST_SKIP() << "this network copies all messages";
-  l.expect(2, 77);  // another tag
-  l.lend(1);
+  l.post(2, 77);  // another tag
+  l.send(1);
   ASSERT_TRUE(l.until([&] { return l.in.receiver().ready(); }));
-  EXPECT_EQ(l.in.landed(), nullptr);
+  EXPECT_EQ(l.in.received_in_place(), nullptr);
   EXPECT_EQ(first_wrong(l.in.receiver().slot(kLongBytes), 1, kLongBytes), kLongBytes);
   EXPECT_EQ(l.to[128], std::byte{});
   l.free_one();
   // Short messages, and memory in no window where there has to be one, are not reached.
   const Endpoint::Abilities& abilities = l.a.wire.abilities();
-  EXPECT_FALSE(l.in.can_expect(l.to.data(), abilities.least_direct - 1));
+  EXPECT_FALSE(l.in.can_post(l.to.data(), abilities.least_direct - 1));
   if (!abilities.registers) return;
   std::vector<std::byte> other(kLongBytes);
-  EXPECT_FALSE(l.in.can_expect(other.data(), kLongBytes));
-  EXPECT_FALSE(l.out.can_lend(other.data(), kLongBytes));
+  EXPECT_FALSE(l.in.can_post(other.data(), kLongBytes));
+  EXPECT_FALSE(l.out.can_send_from(other.data(), kLongBytes));
 }
 
-TEST_P(Endpoints, WhatIsLentIsReadBeforeItIsTakenBack) {
-  Lending l(*network);
+TEST_P(Endpoints, WhatIsTakenBackFromALinkIsSentAsItWas) {
+  ZeroCopy l(*network);
   if (!l.a.wire.is_direct()) GTEST_SKIP() << "this network copies all messages";
   for (std::uint32_t m = 1; m <= 20; ++m) {
-    l.lend(m);
+    l.send(m);
     {
       const Polled peer(l.b.wire);
-      l.out.keep(l.from.data(), l.from.data() + l.from.size());
+      l.out.take_back(l.from.data(), l.from.data() + l.from.size());
     }
     EXPECT_TRUE(l.a.wire.abilities().cancels || l.out.has_sent(m + 1));
     std::ranges::fill(l.from, std::byte{0xee});
@@ -707,32 +707,32 @@ TEST_P(Endpoints, WhatIsLentIsReadBeforeItIsTakenBack) {
   }
 }
 
-TEST_P(Endpoints, NothingLandsOnceItIsForgotten) {
-  Lending l(*network);
+TEST_P(Endpoints, NothingIsWrittenOnceAReceiveIsWithdrawn) {
+  ZeroCopy l(*network);
   if (!l.a.wire.is_direct()) GTEST_SKIP() << "this network copies all messages";
-  l.expect(2, 1);
+  l.post(2, 1);
   {
     const Polled peer(l.a.wire);
-    l.in.forget_expected();
+    l.in.withdraw_receives();
   }
   EXPECT_FALSE(l.b.is_closed) << l.b.why_closed;
-  l.lend(1);
+  l.send(1);
   ASSERT_TRUE(l.until([&] { return l.in.receiver().ready(); }));
-  EXPECT_EQ(l.in.landed(), nullptr);
+  EXPECT_EQ(l.in.received_in_place(), nullptr);
   EXPECT_EQ(first_wrong(l.in.receiver().slot(kLongBytes), 1, kLongBytes), kLongBytes);
   EXPECT_TRUE(std::ranges::all_of(l.to, [](std::byte b) { return b == std::byte{}; }));
 }
 
 TEST_P(Endpoints, APeerThatDoesNotLetGoIsGivenUp) {
-  Lending l(*network);
+  ZeroCopy l(*network);
   if (!l.a.wire.abilities().one_sided) GTEST_SKIP() << "this network asks where a payload goes";
-  l.expect(2, 1);
+  l.post(2, 1);
   const auto begin = Clock::now();
-  l.in.forget_expected();  // a does not look
+  l.in.withdraw_receives();  // a does not look
   EXPECT_LT(Clock::now() - begin, 10s);
   EXPECT_TRUE(l.b.is_closed);
   EXPECT_NE(l.b.why_closed.find("does not let go"), std::string::npos) << l.b.why_closed;
-  l.lend(1);
+  l.send(1);
   const auto until = Clock::now() + 200ms;
   while (Clock::now() < until) l.poll();
   EXPECT_TRUE(std::ranges::all_of(l.to, [](std::byte b) { return b == std::byte{}; }))

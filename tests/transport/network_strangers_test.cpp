@@ -30,7 +30,7 @@ int strangers() {
   return text != nullptr ? std::atoi(text) : 5000;
 }
 
-SocketAddress door_of(Communicator& comm) {
+SocketAddress accept_set_of(Communicator& comm) {
   return *comm.impl().group->shared_network()->address().get();
 }
 
@@ -107,7 +107,7 @@ TEST(NetworkStrangers, DisturbNobodyAtWork) {
     for (Communicator& comm : comms) {
       threads.emplace_back([&] {
         const int rank = comm.rank();
-        doors[static_cast<std::size_t>(rank)] = door_of(comm);
+        doors[static_cast<std::size_t>(rank)] = accept_set_of(comm);
         ++begun;
         for (unsigned call = 0;; ++call) {
           // The last element says whether all have seen the end of it.

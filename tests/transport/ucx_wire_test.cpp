@@ -77,8 +77,8 @@ TEST(UcxWire, MemoryThatADeadPeerWasToWriteIsNotWaitedFor) {
   in.rung();
 
   std::vector<std::byte> to(kBytes);
-  const InLink::Expected message{2, to.data(), 2, kBytes};
-  in.expect(std::span(&message, 1));
+  const InLink::PostedReceive message{2, to.data(), 2, kBytes};
+  in.post(std::span(&message, 1));
   publish(out, 2, kBytes);
   // a announces the message, and is never heard of again once b has begun to fetch it: b is then at
   // something for as long as a does nothing.
@@ -92,7 +92,7 @@ TEST(UcxWire, MemoryThatADeadPeerWasToWriteIsNotWaitedFor) {
 
   // Else b would wait for 2 s, and then give the peer up, and UCX with it.
   b.wire.peer_ended();
-  in.forget_expected();
+  in.withdraw_receives();
   EXPECT_FALSE(b.wire.is_flushed()) << "there was nothing to wait for";
   EXPECT_EQ(b.why_closed, "");
 }

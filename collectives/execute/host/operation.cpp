@@ -177,7 +177,7 @@ inline void Operation::perform(const Action& action, std::size_t shift) {
   if (action.signals) return signal(action);
   for (const ReceiveLink& r : action.receives) accept(r, action.bytes);
   if (!zero_copy_sends_.empty()) copy_pending_sends(action, shift);
-  if (spans_hosts_ && action.bytes >= kLendBytes && perform_zero_copy(action, shift)) return;
+  if (spans_hosts_ && action.bytes >= kZeroCopyBytes && perform_zero_copy(action, shift)) return;
   if (action.bytes >= kBulkBytes && !action.sends.empty()) {
     move_bulk(action, shift);
   } else {

@@ -37,13 +37,13 @@ bool overlap(const std::byte* a, std::size_t a_bytes, const std::byte* b, std::s
 /// The link, where it leads to another host and sends from memory; else null.
 OutLink* zero_copy_link(const SendLink& s) {
   auto* const link = static_cast<OutLink*>(remote(*s.doorbell));
-  return link != nullptr && link->can_lend() ? link : nullptr;
+  return link != nullptr && link->can_send_from() ? link : nullptr;
 }
 
 /// The link, where it comes from another host and receives can be posted; else null.
 InLink* posting_link(const ReceiveLink& r) {
   auto* const link = static_cast<InLink*>(remote(*r.doorbell));
-  return link != nullptr && link->can_expect() ? link : nullptr;
+  return link != nullptr && link->can_post() ? link : nullptr;
 }
 
 std::span<const CompiledOperand> destinations(const Move& m) {
@@ -74,14 +74,15 @@ void Operation::copy_pending_sends(const Action& action, std::size_t shift) {
       if (!is_memory(p)) continue;
       const std::byte* const begin = pointer(action, p, shift);
       for (const ZeroCopySend& send : zero_copy_sends_) {
-        if (send.touches(begin, bytes) && !send.is_over()) send.link->keep(begin, begin + bytes);
+        if (send.touches(begin, bytes) && !send.is_over())
+          send.link->take_back(begin, begin + bytes);
       }
     }
   }
 }
 
 std::byte* Operation::receive_buffer(const Action& action, std::size_t shift) const {
-  if (action.bytes < kLendBytes || action.receives.size() != 1 || action.moves.size() != 1) {
+  if (action.bytes < kZeroCopyBytes || action.receives.size() != 1 || action.moves.size() != 1) {
     return nullptr;
   }
   const Move& m = action.moves.front();
@@ -89,7 +90,7 @@ std::byte* Operation::receive_buffer(const Action& action, std::size_t shift) co
   const auto first = std::ranges::find_if(destinations(m), is_memory);
   if (first == destinations(m).end()) return nullptr;
   std::byte* const to = pointer(action, *first, shift);
-  if (!posting_link(action.receives.front())->can_expect(to, action.bytes)) return nullptr;
+  if (!posting_link(action.receives.front())->can_post(to, action.bytes)) return nullptr;
   const auto is_read = [&](const CompiledOperand& p) {
     return is_memory(p) && overlap(pointer(action, p, shift), action.bytes, to, action.bytes);
   };
@@ -99,13 +100,13 @@ std::byte* Operation::receive_buffer(const Action& action, std::size_t shift) co
 
 void Operation::post_receives(const Lane& lane) {
   const Action* a = lane.next;
-  if (a->bytes < kLendBytes || a->receives.size() != 1) return;
+  if (a->bytes < kZeroCopyBytes || a->receives.size() != 1) return;
   InLink* const link = posting_link(a->receives.front());
   if (link == nullptr) return;
   std::uint64_t number = a->receives.front().link->received() + 1;
-  constexpr std::size_t kMost = InLink::kExpected;
-  if (link->expected_up_to() >= number + kMost / 2) return;
-  std::array<InLink::Expected, kMost> messages;
+  constexpr std::size_t kMost = InLink::kMostPosted;
+  if (link->posted_up_to() >= number + kMost / 2) return;
+  std::array<InLink::PostedReceive, kMost> messages;
   std::array<std::span<const std::byte>, 4 * kMost> touched;  // by steps that come before
   std::size_t count = 0, touches = 0;
   std::size_t tile = lane.tile;
@@ -131,7 +132,7 @@ void Operation::post_receives(const Lane& lane) {
     a = actions.data();
     end = a + actions.size();
   }
-  while (count > 0 && messages[0].number <= link->expected_up_to()) {
+  while (count > 0 && messages[0].number <= link->posted_up_to()) {
     std::shift_left(messages.begin(), messages.begin() + count--, 1);
   }
   if (count == 0) return;
@@ -139,7 +140,7 @@ void Operation::post_receives(const Lane& lane) {
   for (std::size_t k = 0; k < count; ++k) {
     posted_receives_.push_back({link, messages[k].number, messages[k].to, messages[k].bytes});
   }
-  link->expect(std::span(messages).first(count));
+  link->post(std::span(messages).first(count));
 }
 
 const CompiledOperand* Operation::send_buffer(const Action& action, bool plain,
@@ -152,7 +153,7 @@ const CompiledOperand* Operation::send_buffer(const Action& action, bool plain,
       return false;
     const std::byte* const from = pointer(action, p, shift);
     const auto is_reached = [&](const SendLink& s) {
-      return zero_copy_link(s)->can_lend(from, action.bytes);
+      return zero_copy_link(s)->can_send_from(from, action.bytes);
     };
     return std::ranges::all_of(action.sends, is_reached) && !has_posted_receive(from, action.bytes);
   };
@@ -176,7 +177,7 @@ bool Operation::perform_zero_copy(const Action& action, std::size_t shift) {
   const std::byte* arrived = nullptr;
   if (action.receives.size() == 1) {
     if (const InLink* const link = posting_link(action.receives.front())) {
-      arrived = link->landed();
+      arrived = link->received_in_place();
       const std::uint64_t here = action.receives.front().link->received() + 1;
       std::erase_if(posted_receives_,
                     [&](const PostedReceive& l) { return l.link == link && l.message <= here; });
@@ -213,7 +214,7 @@ bool Operation::perform_zero_copy(const Action& action, std::size_t shift) {
       std::erase_if(zero_copy_sends_, [](const ZeroCopySend& l) { return l.is_over(); });
     for (const SendLink& s : action.sends) {
       OutLink* const link = zero_copy_link(s);
-      link->publish_lent(from, binding_->tag, action.bytes);
+      link->publish_from(from, binding_->tag, action.bytes);
       zero_copy_sends_.push_back({link, s.link->sent(), from, from + action.bytes});
     }
   } else {
@@ -260,8 +261,8 @@ void Operation::poll_links() {
 
 void Operation::abandon() {
   if (!spans_hosts_) return;
-  for (const ZeroCopySend& send : zero_copy_sends_) send.link->keep(send.begin, send.end);
-  for (const PostedReceive& posted : posted_receives_) posted.link->forget_expected();
+  for (const ZeroCopySend& send : zero_copy_sends_) send.link->take_back(send.begin, send.end);
+  for (const PostedReceive& posted : posted_receives_) posted.link->withdraw_receives();
   zero_copy_sends_.clear();
   posted_receives_.clear();
 }
