@@ -1,5 +1,5 @@
 // Before ranks that shrink() connect: they have to exclude the same ranks. Each rank writes the
-// excluded ranks where the others can read them (ControlBlock::shrinking), and waits until all that
+// excluded ranks where the others can read them (ControlBlock::announced), and waits until all that
 // stay have written the same. It uses nothing else of the communicator, which may have failed.
 //
 // Each rank also says which ranks it has lost, and believes the others. All survivors have to

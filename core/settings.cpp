@@ -59,8 +59,9 @@ constexpr std::array kSettings{
             "them with their rank 0. So at most one part of a job goes on when its network comes "
             "apart. The same on all ranks."},
     Setting{"TUTTI_TRANSPORT", SettingType::text, "",
-            "The transport of links to other hosts: verbs (RDMA), tcp or ucx. Empty: verbs between "
-            "hosts with RDMA ports of the same kind of network, else tcp."},
+            "The transport of links to other hosts: verbs (RDMA), tcp, ucx, or plugin (a network "
+            "plugin of NCCL, which NCCL_NET_PLUGIN names). Empty: verbs between hosts with RDMA "
+            "ports of the same kind of network, else tcp."},
     Setting{"TUTTI_UCX_TLS", SettingType::text, "",
             "The transports that UCX may use, as UCX_TLS takes them (tcp, or rc,ud). Empty: what "
             "UCX_TLS says, or all."},

@@ -153,9 +153,11 @@ void show_meeting(DoctorReport& report) {
 void show_tcp(DoctorReport& report) {
   report.section("Between hosts: TCP");
   const std::string asked = asked_transport();
-  const bool known = asked.empty() || asked == "tcp" || asked == "verbs" || asked == "ucx";
+  const bool known =
+      asked.empty() || asked == "tcp" || asked == "verbs" || asked == "ucx" || asked == "plugin";
   if (!known) {
-    report.bad("TUTTI_TRANSPORT", fmt::format("is {}; it can be tcp, verbs, ucx, or empty", asked));
+    report.bad("TUTTI_TRANSPORT",
+               fmt::format("is {}; it can be tcp, verbs, ucx, plugin, or empty", asked));
   }
   holds(report, kUsed, [&] {
     for (const NetworkInterface& i : network_interfaces()) {
@@ -187,7 +189,7 @@ void show_rdma(DoctorReport& report) {
       report.good(port.usable ? "port" : "port, not used", port.text);
     }
     if (state.why_not.empty()) {
-      report.good(kUsed, asked == "tcp" || asked == "ucx"
+      report.good(kUsed, !asked.empty() && asked != "verbs"
                              ? fmt::format("no: TUTTI_TRANSPORT is {}", asked)
                              : "instead of TCP, with hosts that have such ports, too");
     } else if (state.ports.empty() && asked != "verbs") {

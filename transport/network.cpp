@@ -159,7 +159,9 @@ void Network::begin(int rank, std::vector<Peer> peers, const wire::Bytes32& secr
 EndpointMaker& Network::maker(WireKind kind) {
   std::shared_ptr<EndpointMaker>& maker = makers_[kind];
   if (maker) return *maker;
-  maker = kind == WireKind::verbs ? wires_.verbs : make_endpoints(kind);
+  maker = kind == WireKind::verbs    ? wires_.verbs
+          : kind == WireKind::plugin ? wires_.plugin
+                                     : make_endpoints(kind);
   if (maker->descriptor() < 0) return *maker;
   epoll_event event{};
   event.events = EPOLLIN;

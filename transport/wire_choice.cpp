@@ -20,7 +20,7 @@ std::uint32_t bit(WireKind kind) { return static_cast<std::uint32_t>(kind); }
 
 std::string names_of(std::uint32_t kinds) {
   std::string names;
-  for (const WireKind kind : {WireKind::tcp, WireKind::verbs, WireKind::ucx}) {
+  for (const WireKind kind : {WireKind::tcp, WireKind::verbs, WireKind::ucx, WireKind::plugin}) {
     if ((kinds & bit(kind)) == 0) continue;
     names += names.empty() ? "" : ", ";
     names += name_of(kind);
@@ -108,6 +108,8 @@ std::string_view name_of(WireKind kind) {
       return "verbs";
     case WireKind::ucx:
       return "ucx";
+    case WireKind::plugin:
+      return "plugin";
   }
   return "?";
 }
@@ -127,6 +129,13 @@ UsableWires usable_wires(const NearestPorts& nearest) {
     } else {
       wires.offer.kinds = bit(WireKind::ucx);
     }
+  } else if (asked == "plugin") {
+    try {
+      wires.plugin = make_plugin_endpoints();
+      wires.offer.kinds = bit(WireKind::plugin);
+    } catch (const Error& error) {
+      refuse(WireKind::plugin, error.what());
+    }
   } else if (asked.empty() || asked == "verbs") {
     const VerbsState state = verbs_state();
     if (state.why_not.empty()) {
@@ -138,8 +147,9 @@ UsableWires usable_wires(const NearestPorts& nearest) {
       log().info("RDMA is not used between hosts: {}", state.why_not);
     }
   } else if (asked != "tcp") {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("TUTTI_TRANSPORT={}: it can be tcp, verbs, ucx, or empty", asked));
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("TUTTI_TRANSPORT={}: it can be tcp, verbs, ucx, plugin, or empty", asked));
   }
   return wires;
 }
@@ -162,7 +172,7 @@ WireRoute choose_wire(const WireOffer& mine, int rank, const WireOffer& theirs, 
   if (const int port = port_to(mine, rank, theirs, peer); port >= 0) {
     return {WireKind::verbs, port};
   }
-  for (const WireKind kind : {WireKind::ucx, WireKind::tcp}) {
+  for (const WireKind kind : {WireKind::plugin, WireKind::ucx, WireKind::tcp}) {
     if ((mine.kinds & theirs.kinds & bit(kind)) != 0) return {kind, -1};
   }
   if ((mine.kinds & theirs.kinds & bit(WireKind::verbs)) != 0) {

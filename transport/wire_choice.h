@@ -18,7 +18,7 @@
 namespace tutti {
 
 /// What links to another host run over; a set of them is a sum.
-enum class WireKind : std::uint32_t { tcp = 1, verbs = 2, ucx = 4 };
+enum class WireKind : std::uint32_t { tcp = 1, verbs = 2, ucx = 4, plugin = 8 };
 std::string_view name_of(WireKind kind);
 
 /// A port of an RDMA device, as other hosts see it.
@@ -48,7 +48,7 @@ struct WireRoute {
 struct UsableWires {
   WireOffer offer;
   std::string why_refused;
-  std::shared_ptr<EndpointMaker> verbs;  // null: not to be used
+  std::shared_ptr<EndpointMaker> verbs, plugin;  // null: not to be used
 };
 /// Which of some ports, by name ("mlx5_0:2"), are nearest to a rank: bit p is the p-th; 0: all
 /// alike.
@@ -71,6 +71,9 @@ struct UcxState {
   std::string why_not;  // empty: it can
 };
 UcxState ucx_state();
+
+/// Of the network plugin that NCCL_NET_PLUGIN names (netplugin/plugin.h). Throws Error(system).
+std::shared_ptr<EndpointMaker> make_plugin_endpoints();
 
 /// The RDMA ports of this host, and whether verbs can use them.
 struct VerbsState {
