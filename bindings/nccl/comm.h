@@ -29,7 +29,7 @@ struct PreMulSum {
 enum class Phase : std::uint8_t {
   opening,    // being made, perhaps on another thread
   ready,      // made, or failed (then `communicator` is empty)
-  abandoned,  // aborted while being made: whoever makes it frees the handle
+  abandoned,  // aborted while being made: the thread that makes it frees the handle
 };
 
 }  // namespace tutti::nccl
@@ -43,7 +43,8 @@ struct ncclComm {
   std::atomic<bool> revoked{false};
   std::atomic<bool> finalized{false};
 
-  tutti::Communicator communicator;  // of whoever has the turn; read by others once `ready`
+  tutti::Communicator
+      communicator;  // the thread with the turn uses it; others read it once `ready`
   tutti::nccl::Config config;
   int rank = 0;
   int size = 0;

@@ -69,7 +69,7 @@ class FullyShard::UnitState {
       parameters[p].tensor.mutable_grad() = no_gradient_[p];
     }
   }
-  /// Nobody will show them again.
+  /// No later call shows them again.
   void let_go() {
     hooks.clear();
     for (std::size_t p = 0; p < parameters.size(); ++p) {

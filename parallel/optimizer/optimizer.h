@@ -24,7 +24,7 @@ class Optimizer {
     DataType gradient_type = DataType::float32;
     const void* gradient = nullptr;
     DataType compute_type = DataType::float32;
-    void* compute = nullptr;  // gets the new values, rounded; null: nobody wants them
+    void* compute = nullptr;  // gets the new values, rounded; null: not needed
     std::size_t count = 0;
     double gradient_scale = 1;  // gradients are multiplied by it first
     double decay_scale = 1;     // and the weight decay by this one

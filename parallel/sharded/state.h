@@ -43,7 +43,7 @@ struct UnitState {
   // Parameters.
   Buffer full;                   // stage 3, while they are gathered
   Buffer part;                   // of Reshard::to_group
-  std::vector<Pending> gathers;  // those that nobody has waited for
+  std::vector<Pending> gathers;  // gathers without a wait so far
   bool gathered = false;         // or being gathered
   bool kept = false;             // from the forward for the backward
 
