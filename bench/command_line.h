@@ -1,4 +1,4 @@
-// What is wrong with a program's command line, in words: the parser's own are about how often
+// Describes an error of a program's command line in words; the parser's own words say how often
 // things are "required".
 #pragma once
 

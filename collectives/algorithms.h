@@ -1,6 +1,5 @@
-// The table of algorithms: who can do which collective, for which rank counts, and what it should
-// cost. Everything that offers a choice of algorithms (the communicator, `tutti plan`, the tests)
-// reads this table.
+// The table of algorithms: their collectives, their rank counts, and their costs. The communicator,
+// `tutti plan` and the tests read this table.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +13,7 @@
 
 namespace tutti {
 
-/// What a generator is asked for.
+/// The arguments of a generator.
 struct PlanRequest {
   Collective collective = Collective::all_reduce;
   int ranks = 1;
@@ -26,13 +25,13 @@ struct PlanRequest {
   std::vector<int> groups = {};  // hierarchical: ranks of each group, if that is no rule as `group`
 };
 
-/// Whether an algorithm that is composed of two for it needs groups of equal size.
+/// Whether an algorithm for this collective that is composed of two needs groups of equal size.
 constexpr bool needs_equal_groups(Collective c) {
   return c == Collective::all_gather || c == Collective::reduce_scatter;
 }
 
-/// How many messages follow one from the other, at most: between ranks of one group, and of several
-/// (all of them, where the algorithm has no groups).
+/// The most messages that follow each other: between ranks of one group, and between groups (all
+/// messages, if the algorithm has no groups).
 struct Hops {
   int inside = 0;
   int across = 0;
@@ -50,7 +49,7 @@ struct Algorithm {
   bool equal_groups;   // hierarchical: refuses groups of different sizes
   /// Rank `rank`'s part. Throws Error(invalid_argument) for a request that it cannot serve.
   RankPlan (*generate)(const PlanRequest& request, int rank);
-  /// What the textbook says rank `rank` moves, in chunks per tile.
+  /// The textbook's traffic of rank `rank`, in chunks per tile.
   Traffic (*textbook)(const PlanRequest& request, int rank);
   /// In one tile.
   Hops (*hops)(const PlanRequest& request);
@@ -58,12 +57,12 @@ struct Algorithm {
 
 /// All algorithms, ordered by collective.
 std::span<const Algorithm> algorithms();
-/// nullptr where there is none.
+/// nullptr if there is none.
 const Algorithm* find_algorithm(Collective c, std::string_view name);
 
 /// All ranks' parts.
 Plan generate_plan(const Algorithm& algorithm, const PlanRequest& request);
-/// The same, each part when it is asked for. Throws as Algorithm::generate does.
+/// The same, but makes each part on request. Throws as Algorithm::generate does.
 PlanParts plan_parts(const Algorithm& algorithm, const PlanRequest& request);
 
 }  // namespace tutti

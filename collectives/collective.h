@@ -1,5 +1,5 @@
 // The collectives, and the shape of their buffers: how many blocks `in` and `out` have on each
-// rank, which block is which, and where an in-place call makes the two coincide (NCCL's rules).
+// rank, which block is which, and the blocks that coincide in an in-place call (NCCL's rules).
 #pragma once
 
 #include <cstdint>
@@ -60,13 +60,13 @@ constexpr bool is_v(Collective c) {
 std::uint32_t in_blocks(Collective c, int ranks, int rank, int root);
 std::uint32_t out_blocks(Collective c, int ranks, int rank, int root);
 
-/// In place, block `block` of `in` is this block of `out` (the same memory); nullopt where `in` is
-/// outside of `out`, or where the collective has no in-place form (all_to_all, send_recv).
+/// In place, block `block` of `in` is this block of `out` (the same memory); nullopt if `in` is
+/// outside of `out`, or if the collective has no in-place form (all_to_all, send_recv).
 ///
 ///     all_reduce, reduce (root), broadcast (root): 0 -> 0
 ///     all_gather(_v): 0 -> rank;  gather (root): 0 -> rank
-/// For reduce_scatter and scatter it is `out` that lies inside of `in`: out's block 0 is in's block
-/// `rank`; so this maps block `rank` -> 0 and every other block to nullopt.
+/// For reduce_scatter and scatter `out` lies inside of `in`: out's block 0 is in's block `rank`. So
+/// this maps block `rank` -> 0 and every other block to nullopt.
 std::optional<std::uint32_t> in_place_block(Collective c, int ranks, int rank, int root,
                                             std::uint32_t block);
 /// Whether the collective has an in-place form at all.

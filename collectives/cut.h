@@ -1,5 +1,5 @@
-// How a call is cut into tiles, and how it writes: what the executor does, and what a prediction
-// must know.
+// Cutting a call into tiles, and its way of writing. The executor uses this, and predictions must
+// know it.
 #pragma once
 
 #include <algorithm>
@@ -16,12 +16,12 @@ namespace tutti {
 struct Reach {
   bool windows = false;   // they address other ranks' memory
   bool link_data = true;  // links carry data, not only signals
-  /// Chunks of tmp of the rank that has the most, where that may be many (users' plans): the
-  /// tiles are the smaller.
+  /// Chunks of tmp of the rank that has the most, if that may be many (users' plans): more chunks
+  /// make smaller tiles.
   std::uint32_t tmp_chunks = 0;
 };
 
-/// So much tmp a rank is to have at most; more only where chunks are a cache line each.
+/// The most tmp that a rank should have; more only if chunks are a cache line each.
 inline constexpr std::size_t kMostTmp = std::size_t{64} << 20;
 
 /// Whether links of this shape are enough for the plan.
@@ -29,11 +29,11 @@ constexpr bool links_suffice(const PlanHeader& header, ConnectionShape links) {
   return header.slots <= links.full_slots() && links.slot_bytes / header.widest >= kCacheLine;
 }
 
-/// A message that a slot could hold goes in a few, so that it is read while it is written; but not
-/// in less than this.
+/// A message that fits into one slot is cut into a few pieces, so that the receiver reads it while
+/// the sender writes it. No piece is smaller than this.
 inline constexpr std::size_t kLeastPiece = std::size_t{16} << 10;
-/// The same between hosts: there a message is on its way in pieces anyway, and each costs a call of
-/// the kernel or two (docs/experiments.md).
+/// The same between hosts: there the network cuts a message into pieces anyway, and each piece
+/// costs a system call or two (docs/experiments.md).
 inline constexpr std::size_t kLeastFarPiece = std::size_t{512} << 10;
 
 /// `block`: elements of the largest block. `bytes`: of the largest buffer. `tile_bytes`: see
@@ -44,7 +44,7 @@ inline Tiling cut(const PlanHeader& header, Reach reach, std::size_t block, std:
   // Without windows always, because tmp has the size of a tile.
   std::size_t chunk = SIZE_MAX;
   if (reach.link_data || !reach.windows) {
-    // Where only the two ends know a block's size, `block` is 0.
+    // If only the two ends know a block's size, `block` is 0.
     const std::size_t quarter = block * element_bytes / (std::size_t{4} * header.pieces);
     chunk = links.slot_bytes / header.widest;
     if (block > 0) chunk = std::min(chunk, std::max(quarter, least_piece));
@@ -62,15 +62,15 @@ inline Tiling cut(const PlanHeader& header, Reach reach, std::size_t block, std:
 /// those are more.
 std::size_t slots_in_use(const RankPlan& plan, ConnectionShape links);
 
-/// What a call has in the caches. `bytes`: of the largest buffer; `slots`: slots_in_use() of the
-/// rank that uses the most.
+/// The memory of a call that competes for the caches. `bytes`: of the largest buffer; `slots`:
+/// slots_in_use() of the rank that uses the most.
 constexpr std::size_t bytes_in_caches(std::size_t bytes, std::size_t slots, int ranks) {
   const auto n = static_cast<std::size_t>(ranks);
   const std::size_t buffers = 2 * bytes * n;
-  // Slots come round again and again, and no more of them than data goes through.
+  // A call reuses slots again and again, and touches no more of them than its data need.
   return buffers + std::min(slots * n, buffers);
 }
-/// Whether results are written past the caches: they would not stay there.
+/// Whether to write results past the caches: they would not stay there.
 constexpr bool writes_past_caches(std::size_t in_caches, std::size_t l3_bytes) {
   return in_caches >= l3_bytes;
 }
@@ -79,8 +79,9 @@ constexpr bool may_fit_caches(std::size_t in_caches, std::size_t l3_bytes) {
   return in_caches > l3_bytes / 2 && in_caches < 2 * l3_bytes;
 }
 
-/// What the kernel copies from other processes, and then to them, goes through memory of ours, in
-/// pieces of so many bytes: those of all sources and of the result fit half of a usual L2 cache.
+/// Copies by the kernel from other processes, and to them, go through memory of this process, in
+/// pieces of this many bytes: the pieces of all sources and of the result fit half of a usual L2
+/// cache.
 constexpr std::size_t copied_piece(std::size_t sources) {
   constexpr std::size_t kAtOnce = std::size_t{512} << 10;
   constexpr std::size_t kPage = 4096;

@@ -1,4 +1,4 @@
-// From chunks to bytes: the one place that says where a chunk of a plan lies in a call's buffers.
+// From chunks to bytes: the one place that computes the place of a chunk in a call's buffers.
 //
 // A block of N elements is cut into tiles of `tile` elements, each tile into `pieces` chunks, in
 // whole 64-byte grains while there are enough of them, so that SIMD loops and cache lines are not
@@ -20,12 +20,12 @@ struct Extent {
 /// Elements per 64-byte grain.
 constexpr std::size_t grain(std::size_t element_bytes) { return 64 / element_bytes; }
 
-/// How a call is cut. The same on all ranks, because it depends on nothing local.
+/// The cut of a call. The same on all ranks, because it depends on nothing local.
 struct Tiling {
   std::size_t tile = 0;   // elements of each block per tile; a multiple of pieces * grain
   std::size_t tiles = 1;  // of the largest block; at least 1, so that signals are exchanged
 
-  /// `block`: elements of the largest block. `chunk_bytes`: no chunk of a tile may exceed them.
+  /// `block`: elements of the largest block. `chunk_bytes`: the most bytes of a chunk of a tile.
   static Tiling of(std::size_t block, std::size_t element_bytes, std::uint32_t pieces,
                    std::size_t chunk_bytes) {
     const std::size_t g = grain(element_bytes);

@@ -1,6 +1,5 @@
-// What a plan asks of whatever runs it, beyond being right: a user's plan is looked at once, with
-// all ranks' parts at hand, so that what cannot run is refused before any rank has begun, and on
-// all ranks alike.
+// The resources that a plan needs. A check of a user's plan looks once at all ranks' parts. So all
+// ranks alike refuse a plan that cannot run, before any rank has begun.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +9,7 @@
 
 namespace tutti {
 
-/// Of all ranks.
+/// The needs of all ranks.
 struct PlanNeeds {
   bool windows = false;          // some step addresses another rank's memory
   bool link_data = false;        // links carry data, not only signals
@@ -28,7 +27,7 @@ PlanNeeds needs_of(const Plan& plan);
 /// than the widest message.
 void tighten(Plan& plan);
 
-/// Why no communicator runs this plan though it is proved, in words; "" where one can.
+/// Why no communicator can run this plan though it is proved, in words; "" if one can.
 std::string unfit_to_run(const Plan& plan);
 
 }  // namespace tutti

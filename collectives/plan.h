@@ -1,6 +1,6 @@
 // A collective as data. A plan says what every rank does; it has no pointers, no byte sizes and no
-// thread ids, so the same plan is executed by CPU cores or by a CUDA kernel, proved by the
-// verifier, simulated, and drawn.
+// thread ids, so CPU cores or a CUDA kernel execute it, the verifier proves it, and other code
+// simulates and draws the same plan.
 //
 // Each rank has lanes (a lane runs in order), each lane a list of steps, and there is one kind of
 // step:
@@ -20,9 +20,9 @@
 // channel); each has one lane that sends and one that receives, and its k-th send meets its k-th
 // receive. A link from a rank to itself orders two lanes of that rank.
 //
-// Chunks. A buffer consists of blocks (one per rank, say; see in_blocks()) and each block is
-// divided into `pieces` chunks: chunk c is piece c % pieces of block c / pieces. A step that moves
-// `count` chunks names the first one of each operand. layout.h turns chunks into bytes.
+// Chunks. A buffer consists of blocks (for instance one per rank; see in_blocks()) and each block
+// is divided into `pieces` chunks: chunk c is piece c % pieces of block c / pieces. A step that
+// moves `count` chunks names the first one of each operand. layout.h turns chunks into bytes.
 //
 // Tiles. A message larger than the slots is cut into tiles, and every lane repeats its steps for
 // each tile. Proving one tile, and the reuse of tmp by the next, proves any number.
@@ -45,8 +45,8 @@ inline constexpr std::uint32_t kMostChannels = 255;
 
 enum class Space : std::uint8_t { in, out, tmp, link };
 
-/// What a step reads or writes. Twelve bytes, trivially copyable: a CUDA kernel walks the same
-/// array.
+/// A source or destination of a step. Twelve bytes, trivially copyable: a CUDA kernel walks the
+/// same array.
 struct Operand {
   Space space = Space::tmp;
   std::uint8_t channel = 0;  // link only
@@ -90,7 +90,7 @@ struct Step {
   bool completes = false;  // the reduction is complete with this step (integer avg divides here)
 };
 
-/// What all ranks of a plan agree on.
+/// The part of a plan that is the same for all ranks.
 struct PlanHeader {
   Collective collective = Collective::barrier;
   std::string algorithm;  // "ring", "two_shot_window", ...
@@ -103,7 +103,7 @@ struct PlanHeader {
   friend bool operator==(const PlanHeader&, const PlanHeader&) = default;
 };
 
-/// What one rank does.
+/// One rank's part.
 struct RankPlan {
   PlanHeader header;
   int rank = 0;
@@ -125,17 +125,17 @@ struct Plan {
   std::vector<RankPlan> ranks;
 };
 
-/// The same for readers that look at one rank's part at a time. Parts are made when they are asked
-/// for, so that a plan with more steps than fit in memory can be proved, drawn and shown, too.
+/// The same for readers that look at one rank's part at a time. It makes parts on request. So the
+/// verifier and other readers can handle a plan with more steps than fit in memory.
 struct PlanParts {
   PlanHeader header;
   std::function<RankPlan(int rank)> part;
 };
 
-/// Channels that our own plans use at most, numbered from 0; users' plans may have kMostChannels.
+/// The most channels of our own plans, numbered from 0; users' plans may have kMostChannels.
 inline constexpr std::uint32_t kOwnChannels = 8;
 
-/// Builds a RankPlan; what generators write with.
+/// Builds a RankPlan; generators use it.
 ///
 ///     RankPlanBuilder b(header, rank);
 ///     auto& lane = b.lane(0);
@@ -146,7 +146,7 @@ class RankPlanBuilder {
    public:
     /// Moves `n` contiguous chunks instead of one.
     StepRef& span(std::uint32_t n);
-    /// Sized as `memory` (in or out), for a step that has no own in or out operand.
+    /// Gives the size of `memory` (in or out) to a step without an in or out operand of its own.
     StepRef& shaped_as(Operand memory);
     StepRef& completes(bool yes = true);
 

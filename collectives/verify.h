@@ -27,8 +27,7 @@
 
 namespace tutti {
 
-/// What a rank moved in one tile, in chunks (a chunk that crosses a link, or another rank's
-/// memory).
+/// A rank's traffic in one tile, in chunks (a chunk that crosses a link, or another rank's memory).
 struct Traffic {
   std::uint64_t sent = 0;      // chunks put on links to others, or written to their memory
   std::uint64_t received = 0;  // chunks taken from links from others, or read from their memory
@@ -50,8 +49,8 @@ struct Verdict {
                                  // often a sum of 16- or 8-bit floats is rounded
 };
 
-/// Asks for every rank's part once (and once more for what a story tells), and keeps little of it:
-/// what repeats is kept once. What plan.part() throws is passed on.
+/// Asks for every rank's part once (and once more to describe a failure), and keeps little of it:
+/// it keeps repeated steps once. Passes on exceptions of plan.part().
 Verdict verify(const PlanParts& plan, const VerifyOptions& options = {});
 Verdict verify(const Plan& plan, const VerifyOptions& options = {});
 

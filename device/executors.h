@@ -15,7 +15,7 @@ namespace tutti {
 
 class DeviceExecutors {
  public:
-  /// Of a communicator of `ranks` ranks; none yet.
+  /// For a communicator of `ranks` ranks; no executors yet.
   explicit DeviceExecutors(int ranks) : index_(static_cast<std::size_t>(ranks), kNone) {}
 
   /// `gpu`: its device.
@@ -29,13 +29,13 @@ class DeviceExecutors {
   auto end() const { return all_.end(); }
   std::size_t size() const { return all_.size(); }
 
-  /// Whether rank `rank` is of this process. The others' functions are for such ranks alone.
+  /// Whether rank `rank` is in this process. The other functions are for such ranks alone.
   bool has(int rank) const { return index_[static_cast<std::size_t>(rank)] != kNone; }
   /// By rank, in ascending order.
   std::size_t index(int rank) const { return index_[static_cast<std::size_t>(rank)]; }
   device::Executor& of(int rank) const { return *all_[index(rank)]; }
 
-  /// Each GPU once.
+  /// The GPUs, each once.
   std::span<const std::shared_ptr<device::Device>> gpus() const { return gpus_; }
   /// Which of them a rank is on.
   std::size_t gpu_index(int rank) const {

@@ -1,4 +1,4 @@
-// What a communicator asks of the GPUs of this process. The tests put threads in their place.
+// The interface of a communicator to the GPUs of this process. The tests replace GPUs by threads.
 #pragma once
 
 #include <memory>
@@ -8,11 +8,11 @@
 namespace tutti {
 
 struct Gpus {
-  /// The ordinal of the GPU whose memory this is; -1: the host's.
+  /// The ordinal of the GPU that has this memory; -1: host memory.
   int (*owner)(const void* pointer);
   /// The ordinal of the calling thread's GPU.
   int (*current)();
-  /// Throws Error(system) where there is none.
+  /// Throws Error(system) if there is none.
   std::shared_ptr<device::Device> (*open)(int ordinal);
 };
 

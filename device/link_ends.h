@@ -1,6 +1,6 @@
-// The ends of the links between a rank of this process and one of another, in both directions, that
-// carry what their kernels write to each other (proxy.h): by channel. They lie in the host's shared
-// memory (inbox.h), or lead to another host (network_links.h).
+// The ends of the links that carry kernels' messages (proxy.h) between a rank of this process and
+// one of another, in both directions, by channel. They lie in the host's shared memory (inbox.h),
+// or lead to another host (network_links.h).
 #pragma once
 
 #include <memory>

@@ -1,7 +1,7 @@
-// A rank's links to ranks on other hosts that carry what kernels write: links as the communicator's
-// own are, in a group of their own on its network, which the rank leaves when its process's team
-// ends. So what kernels have sent goes on its way though the rank has left the communicator, as
-// inside a host.
+// A rank's links to ranks on other hosts that carry kernels' messages. They are links like the
+// communicator's own, in a group of their own on its network; the rank leaves this group when its
+// process's team ends. So kernels' messages still go out after the rank has left the communicator,
+// as inside a host.
 #pragma once
 
 #include <algorithm>
@@ -20,21 +20,22 @@ namespace tutti {
 
 class DeviceNetworkLinks final : Network::Listener {
  public:
-  /// Of rank `group.rank()`, whose communicator has ranks on other hosts. It may outlive `group`.
+  /// The links of rank `group.rank()`, whose communicator has ranks on other hosts. They may
+  /// outlive `group`.
   explicit DeviceNetworkLinks(RankGroup& group);
-  /// What was published is sent, or never will be; nobody uses the links any more.
+  /// Published messages are sent, or never will be; nobody uses the links any more.
   ~DeviceNetworkLinks() override;
   DeviceNetworkLinks(const DeviceNetworkLinks&) = delete;
   DeviceNetworkLinks& operator=(const DeviceNetworkLinks&) = delete;
 
   /// Those to and from rank `peer`, on another host; valid as long as this object. Connects to it.
-  /// Throws Error: system where there is no way to it, or no memory.
+  /// Throws Error: system if there is no way to it, or no memory.
   LinkEnds ends(int peer, std::size_t channels, const ConnectionShape& shape);
   /// Whether rank `peer` has ended its links, having sent all there was,
   bool has_left(int peer) const;
   /// or is gone altogether, so that nothing can be sent to it.
   bool is_gone(int peer) const;
-  /// Nobody may be there to take what this rank has sent last, and that does not matter.
+  /// There may be no rank to take the last messages of this one; that does not matter.
   void set_failed() { failed_ = true; }
 
  private:

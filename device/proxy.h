@@ -1,18 +1,18 @@
-// A thread that carries the messages of kernels to other processes, and theirs to ours, where the
-// GPUs' memory cannot be mapped, or is on another host. A kernel sees slots and two counters as
-// ever (lane_links.h), but they lie in pinned memory of its own process:
+// A thread that carries the messages of kernels to other processes, and theirs to ours, if GPUs'
+// memory cannot be mapped, or is on another host. A kernel sees slots and two counters as usual
+// (lane_links.h), but they lie in pinned memory of its own process:
 //
 //     kernel -> slots of `far` -> | thread -> link -> thread | -> slots of `near` -> kernel
 //              <- credit in near  |     <- its credit <-     |  <- credit in far
 //
-// The link is what any two ranks have between them (links.h): a Connection in the host's memory, or
-// one ring at either host with a wire in between. Each hop is a bounded FIFO, so the three together
-// are a longer one. The thread waits for nothing: it looks at every link in turn, moves what can be
-// moved, and drives the wires of those that lead to other hosts.
+// The link is the usual one between two ranks (links.h): a Connection in the host's memory, or one
+// ring at either host with a wire in between. Each hop is a bounded FIFO, so the three together are
+// a longer one. The thread waits for nothing: it looks at every link in turn, moves all messages
+// that can move, and drives the wires of links to other hosts.
 //
-// A header does not say how long its message is. But a slot that is handed back to the kernel is
-// all zeros again, and the receiver's slot is zero beyond the message: so the zeros at a slot's end
-// need not travel, be they the message's own or not.
+// A header does not say how long its message is. But the thread hands a slot of zeros back to the
+// kernel, and the receiver's slot is zero beyond the message. So the zeros at a slot's end need not
+// travel, whether they belong to the message or not.
 #pragma once
 
 #include <sys/types.h>
@@ -41,14 +41,14 @@ class ProxyLink {
     std::byte* far = nullptr;   // what its kernels take for the peer's
     LinkEnds links;             // for each channel
   };
-  /// `slot_bytes`: the most that a message of the links has.
+  /// `slot_bytes`: the most bytes of a message of the links.
   ProxyLink(const device::SegmentShape& shape, std::size_t slot_bytes, Ends ends);
 
-  /// Moves what can be moved; false if that was nothing. Throws Error(internal) when the peer has
-  /// sent what cannot be; the link must not be used any more. One thread.
+  /// Moves all messages that can move; false if there were none. Throws Error(internal) if the peer
+  /// has sent something impossible; do not use the link after that. For one thread.
   bool advance();
-  /// Whether everything that our kernels have sent is on its way, and has left this process if it
-  /// goes to another host. From any thread.
+  /// Whether all messages of our kernels are on their way; messages to other hosts must have left
+  /// this process. From any thread.
   bool is_flushed() const;
 
  private:
@@ -85,15 +85,15 @@ class DeviceProxy {
   void add(std::shared_ptr<ProxyLink> link);
   /// Kernels have been launched.
   void wake();
-  /// Links are not touched any more once this has returned.
+  /// The thread does not touch the links after this has returned.
   void stop();
-  /// Why a link does not work any more, if one does not.
+  /// The failure of a link, if one has failed.
   std::optional<Error> failure() const;
 
  private:
   DeviceProxy();
   void run(int stop_fd);
-  /// One look at all links: whether something was moved.
+  /// Looks at all links once; true if something moved.
   bool advance();
   bool is_flushed() const;
 

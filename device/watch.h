@@ -1,6 +1,6 @@
-// Nobody waits on the host for what runs on a GPU, so a thread has to look now and then whether the
-// other processes still live and the communicator has not failed: kernels would wait for ever. The
-// same thread logs who is late, and hears what other processes want of this one (windows.h).
+// No thread of the host waits for kernels. So a thread has to check now and then that the other
+// processes still live and that the communicator has not failed; otherwise kernels would wait for
+// ever. The same thread logs late ranks, and hears the requests of other processes (windows.h).
 #pragma once
 
 #include <functional>
@@ -14,15 +14,15 @@ namespace tutti {
 
 class DeviceWatch {
  public:
-  /// Calls `look` again and again, on a thread of its own, with one of the ranks that were added,
-  /// and between two looks `wait`, which returns after 20 ms or when there is something to see.
+  /// Calls `look` again and again, on a thread of its own, with one of the added ranks. Between two
+  /// looks it calls `wait`, which returns after 20 ms or when there is something to see.
   static std::shared_ptr<DeviceWatch> start(std::function<void(RankGroup&)> look,
                                             std::function<void()> wait);
 
   void add(RankGroup& group);
-  /// `group` is not looked at any more once this has returned.
+  /// The thread does not look at `group` after this has returned.
   void remove(RankGroup& group);
-  /// `look` is not called any more once this has returned; `wait` may be, once.
+  /// After this has returned the thread does not call `look` any more; it may call `wait` once.
   void stop();
 
  private:

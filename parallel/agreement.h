@@ -1,12 +1,12 @@
-// Agreement: whether the ranks of one or two axes have the same, and who differs.
+// Agreement: whether the ranks of one or two axes have equal settings, and which rank differs.
 //
 // Engines whose ranks were set up differently would compute nonsense, or wait for each other for
-// ever. So an engine writes down as lines of text what has to be alike, and its ranks compare the
-// lines once, when it is made. What a rank finds wrong by itself meanwhile is everybody's error,
-// too.
+// ever. So an engine writes down, as lines of text, everything that has to be equal, and its ranks
+// compare the lines once, in the constructor. An error of one rank meanwhile becomes an error of
+// all ranks.
 //
-// To ask costs an all-reduce of 16 bytes on each axis. Only where the answer is no does anything
-// else travel, so that all ranks throw the same error, which names the rank that differs.
+// The comparison costs an all-reduce of 16 bytes on each axis. Only if ranks differ, more data
+// travel, so that all ranks throw the same error, which names the rank that differs.
 #pragma once
 
 #include <cstddef>
@@ -21,12 +21,12 @@
 
 namespace tutti::parallel {
 
-/// A hash that goes on from another one.
+/// A hash that continues another one.
 std::uint64_t mix(std::uint64_t hash, std::uint64_t value);
 std::uint64_t mix(std::uint64_t hash, std::string_view text);
 
-/// The ranks of one axis, or of two that cross, as one group that compares what it has. The axes
-/// outlive it; it is as cheap to copy as two pointers.
+/// The ranks of one axis, or of two that cross, as one group that compares values. The axes outlive
+/// it; copying it costs as little as copying two pointers.
 class Agreement {
  public:
   /// `replicate` may be null. Not explicit: an axis stands for its ranks.
@@ -34,19 +34,19 @@ class Agreement {
 
   int ranks() const { return shard_.size() * (replicate_ ? replicate_->size() : 1); }
   int rank() const { return shard_.rank() + (replicate_ ? replicate_->rank() * shard_.size() : 0); }
-  /// A number as all() and rank() have it, as the ranks of the mesh are counted.
+  /// The number in the mesh of a rank with the number of all() and rank().
   int world_rank(int rank) const;
-  /// "rank 2", or, of axes of no mesh, "rank 2 of replica 1".
+  /// "rank 2", or, for axes without a mesh, "rank 2 of replica 1".
   std::string name(int rank) const;
 
   // Collective.
-  /// Whether all have called it with this value.
+  /// Whether all ranks have called it with this value.
   bool same(std::uint64_t value);
   /// The largest of the ranks' values.
   std::uint64_t largest(std::uint64_t value);
-  /// What all ranks have passed, `values.size()` of each, which has to be the same.
+  /// The values of all ranks, `values.size()` of each; all ranks pass equally many.
   std::vector<std::uint64_t> all(std::span<const std::uint64_t> values);
-  /// The text of one of them, cut off at 240 bytes.
+  /// The text of one rank, cut off at 240 bytes.
   std::string text_of(int rank, std::string_view text);
 
  private:
@@ -56,22 +56,22 @@ class Agreement {
   Axis* replicate_;
 };
 
-/// Collective over `ranks`. Returns where all have the same lines; otherwise all throw
-/// Error(mismatch), with the first line that differs and a rank that is alone with it, or else the
-/// first that differs from rank 0. `what` says what the lines describe ("the mesh").
+/// Collective over `ranks`. Returns if all have the same lines. Otherwise all throw
+/// Error(mismatch), with the first line that differs, and the rank that is alone with its line, or
+/// else the first rank that differs from rank 0. `what` says what the lines describe ("the mesh").
 void agree(Agreement ranks, std::string_view what, std::span<const std::string> lines);
 
-/// Collective over `ranks`: does `body`, which each rank does by itself. Where it throws on some
-/// ranks, all throw, so that nobody waits for a rank that has been refused: what it threw, where
-/// that is the same on all; else Error(mismatch), with the first such rank and what it was told.
+/// Collective over `ranks`: each rank runs `body` by itself. If it throws on some ranks, all throw,
+/// so no rank waits for a rank that has failed. They throw the same exception if it is the same on
+/// all ranks; otherwise Error(mismatch), with the first such rank and its error.
 void together(Agreement ranks, std::string_view what, const std::function<void()>& body);
 
 /// The rank that is alone with its value, if any, else the first that differs from rank 0; -1: all
 /// have the same.
 int odd_one(std::span<const std::uint64_t> values);
 
-/// The first of `columns` entries that ranks have differently, of those of all ranks, which are one
-/// rank's after the other's: a rank that differs, and one that it differs from.
+/// All ranks have `columns` entries, listed one rank after the other. Finds the first entry in
+/// which ranks differ: a rank that differs, and a rank that it differs from.
 struct Difference {
   std::size_t entry = 0;
   int rank = -1, other = -1;  // -1: there is none

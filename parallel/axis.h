@@ -1,8 +1,7 @@
 // Axis: the ranks along one dimension of a mesh of ranks (data, tensor, pipeline ...), as the
-// engines of this folder see them: collectives that are started ahead and waited for where their
-// result is needed, and are counted and traced. Beneath it is a Communicator, or whatever else a
-// program has (an NCCL communicator, to be measured beside Tutti): begin() is all that it has to
-// know.
+// engines of this folder see them. Engines start collectives ahead and wait where they need the
+// result; the axis counts and traces them. A Communicator lies beneath it, or another library (an
+// NCCL communicator, for a measurement beside Tutti): it only has to offer begin().
 //
 // Counts are in elements, buffers belong to the operation until its Pending was waited for, and all
 // ranks of the axis start the same operations in the same order, as in Communicator. One thread at
@@ -25,10 +24,10 @@
 
 namespace tutti::parallel {
 
-/// Of a model, or of a message: so that bytes of them all, padded, are a number.
+/// The limit for a model, or a message: its padded size in bytes still fits into a number.
 inline constexpr double kMostElements = 1e14;
 
-/// What a rank has had carried over an axis.
+/// The traffic of a rank over an axis.
 struct Traffic {
   struct Count {
     std::uint64_t calls = 0, sent = 0, received = 0;  // bytes
@@ -36,19 +35,19 @@ struct Traffic {
     bool operator==(const Count&) const = default;
   };
   std::array<Count, kCollectives> of{};
-  std::chrono::nanoseconds waited{0};  // for results, and in run(): communication that was exposed
+  std::chrono::nanoseconds waited{0};  // for results, and in run(): exposed communication
 
   Count& operator[](Collective c) { return of[static_cast<std::size_t>(c)]; }
   const Count& operator[](Collective c) const { return of[static_cast<std::size_t>(c)]; }
   Count total() const;
 };
 
-/// What `call` makes rank `rank` of `size` send and receive, in bytes, by an algorithm that is
+/// The bytes that rank `rank` of `size` sends and receives in `call`, by an algorithm that is
 /// optimal in bandwidth: with P ranks and n bytes of the whole buffer, an all-reduce sends (and
 /// receives) 2 (P - 1) / P n, an all-gather, reduce-scatter or all-to-all (P - 1) / P n. A
 /// broadcast counts n for its root as sent, and for the others as received; a reduce the other way
-/// round; gather and scatter what the root has of the others. A point-to-point message counts what
-/// it is. Fractions of a byte are dropped.
+/// round; gather and scatter count the root's data of the others. A point-to-point message counts
+/// its size. Fractions of a byte are dropped.
 Traffic::Count traffic_of(const Call& call, int rank, int size);
 
 class Axis;
@@ -57,13 +56,13 @@ class Axis;
 /// the operation to itself.
 class Pending {
  public:
-  /// What an axis has to wait for.
+  /// The work that a Pending waits for.
   class Work {
    public:
     virtual ~Work() = default;
     virtual bool ready() = 0;
     virtual void wait() = 0;
-    /// Has `callback` called when it is over, on any thread; false where that cannot be known.
+    /// Runs `callback` when the work is over, on any thread; false if that cannot be known.
     virtual bool on_ready(const std::function<void()>& callback);
   };
 
@@ -84,8 +83,8 @@ class Pending {
   std::string label_;  // for the trace
 };
 
-/// How people call an axis, and its ranks: of a mesh, whose ranks have other numbers than the
-/// axis'.
+/// The name of an axis for people, and its ranks: ranks of a mesh have other numbers than ranks of
+/// the axis.
 struct AxisName {
   std::string name{};        // "tp"; "": errors say nothing of the axis
   std::vector<int> ranks{};  // of the mesh, by rank of the axis; none: the same
@@ -99,7 +98,7 @@ class Axis {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  /// A rank of the axis, as the ranks of the mesh are counted. Errors have these numbers.
+  /// The number in the mesh of a rank of the axis. Errors have these numbers.
   int world_rank(int rank) const;
   const AxisName& axis_name() const { return name_; }
 
@@ -112,28 +111,28 @@ class Axis {
   Pending all_to_all(const void* in, void* out, std::size_t count, DataType type);
   Pending send(const void* in, std::size_t count, DataType type, int peer);
   Pending recv(void* out, std::size_t count, DataType type, int peer);
-  /// `label` says in the trace what it is for ("bucket 3").
+  /// `label` names its purpose in the trace ("bucket 3").
   Pending start(const Call& call, std::string_view label = {});
-  /// The same, waited for: where nothing is left to do meanwhile. It need not be handed to another
-  /// thread, so it is over sooner.
+  /// Runs the call and waits for it: for callers that have nothing else to do meanwhile. No other
+  /// thread takes it over, so it is over sooner.
   void run(const Call& call, std::string_view label = {});
 
-  /// Makes what all ranks have under way on the axis fail, and what they start on it later, as far
-  /// as what is beneath has a way to.
+  /// Makes all present and later operations of all ranks on the axis fail, if the library beneath
+  /// has a way to.
   virtual void abort(std::string_view /*reason*/) {}
 
   const Traffic& traffic() const { return traffic_; }
   void reset_traffic() { traffic_ = {}; }
 
-  /// From now on operations and waits are recorded, on tracks that begin with `track`; null: no
-  /// more. An operation may be recorded only when the next one has been waited for.
+  /// Records operations and waits from now on, on tracks that begin with `track`; null: stops
+  /// recording. The axis may record an operation only after the wait for the next one.
   void trace(std::shared_ptr<Trace> trace, std::string track);
   const std::shared_ptr<Trace>& trace() const { return trace_; }
 
  protected:
   using Clock = std::chrono::steady_clock;
   Axis(int rank, int size, AxisName name = {}) : rank_(rank), size_(size), name_(std::move(name)) {}
-  /// Starts it; null where it was over at once.
+  /// Starts it; null if it was over at once.
   virtual std::unique_ptr<Pending::Work> begin(const Call& call) = 0;
   /// Carries it out on this thread.
   virtual void run_now(const Call& call);
@@ -141,9 +140,9 @@ class Axis {
  private:
   friend class Pending;
   void count(const Call& call);
-  /// What passes until its end is time waited.
+  /// Its lifetime counts as time waited.
   class Wait;
-  /// Does `body`; what it throws says on which axis, and has the mesh's number of the culprit.
+  /// Runs `body`. Adds the axis to its exception, and gives the culprit its number in the mesh.
   template <class Body>
   auto named(const Body& body) const;
 
@@ -169,7 +168,7 @@ class CommunicatorAxis final : public Axis {
   Communicator& comm_;
 };
 
-/// A call with what all_reduce and its relatives have.
+/// A call with the arguments of all_reduce and its relatives.
 Call call_of(Collective collective, const void* in, void* out, std::size_t count, DataType type,
              ReduceOp op = {});
 

@@ -1,4 +1,5 @@
-// Many pieces of memory, a model's parameters say, from one rank to all others of an axis.
+// Broadcast of many pieces of memory, such as a model's parameters, from one rank to all others of
+// an axis.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +9,8 @@
 
 namespace tutti::parallel {
 
-/// Collective, with pieces of the same sizes on all ranks: they become those of `root`. Large ones
-/// are sent from where they are, small ones together.
+/// Collective, with pieces of the same sizes on all ranks: they become those of `root`. Large
+/// pieces are sent in place, small ones together.
 void broadcast_all(Axis& axis, std::span<const std::span<std::byte>> pieces, int root);
 
 }  // namespace tutti::parallel

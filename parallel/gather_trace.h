@@ -1,4 +1,4 @@
-// The traces of all ranks of a job in one file, wherever these run.
+// The traces of all ranks of a job in one file, on any hosts.
 #pragma once
 
 #include <iosfwd>
@@ -8,9 +8,9 @@
 
 namespace tutti::parallel {
 
-/// Collective over `ranks`: writes what all of them have traced, as write_json() does, to rank 0's
-/// `out`; the others' is not used. Throws Error(system) on all of them where it could not be
-/// written. (Ranks of several hosts have clocks of their own.)
+/// Collective over `ranks`: writes the traces of all of them to rank 0's `out`, as write_json()
+/// does, and ignores the `out` of the others. Throws Error(system) on all of them if the write
+/// fails. (Ranks of several hosts have clocks of their own.)
 void gather_json(std::ostream& out, Axis& ranks, const Trace& own);
 
 }  // namespace tutti::parallel

@@ -1,5 +1,6 @@
-// What engines ask the memory for, compared with what there is before anything is touched: the
-// system promises any size, and ends processes, not only those that asked, when it cannot keep it.
+// Compares the memory that engines need with the available memory, before anything is touched. The
+// system promises any size. When it cannot keep its promise it ends processes, and not only those
+// that asked.
 #pragma once
 
 #include <cstddef>
@@ -16,17 +17,17 @@ namespace tutti::parallel {
 struct MemoryNeed {
   std::uint64_t bytes = 0;
   std::uint64_t available = 0;  // now
-  std::uint64_t domain = 0;     // ranks that have the same share what is available
+  std::uint64_t domain = 0;     // ranks with equal values share the available memory
 
   static MemoryNeed now(std::uint64_t bytes);
 };
 
-/// Throws Error(invalid_argument), the same on all ranks, where ranks that share memory need more
-/// together than is available. `world_rank`: a rank's number, for the error.
+/// Throws Error(invalid_argument), the same on all ranks, if ranks that share memory together need
+/// more than is available. `world_rank`: a rank's number, for the error.
 void check_memory(std::string_view what, std::span<const MemoryNeed> of_ranks,
                   const std::function<int(int)>& world_rank);
 
-/// Collective over `ranks`: the same, of what each of them needs.
+/// Collective over `ranks`: the same, with the need of each of them.
 void agree_on_memory(Agreement ranks, std::string_view what, std::uint64_t bytes);
 
 }  // namespace tutti::parallel

@@ -1,10 +1,10 @@
-// Memory of an engine. It is counted, so that tests can compare what an engine holds with what it
-// should, and freed with its owner. It comes from windows (core/memory.h), where collectives are
-// fastest, or from ordinary memory of the host.
+// Memory of an engine. The pool counts it, so tests can compare its size with the expected one. It
+// is freed with its owner. It comes from windows (core/memory.h), where collectives are fastest, or
+// from ordinary memory of the host.
 //
-// A pool that reuses keeps what is freed for the next that needs as much or less, because windows
-// cost system calls and other ranks' attention. A block that nothing fits is given back when
-// another has to be made, so there are never more blocks than were in use at once.
+// A pool that reuses memory keeps freed blocks for later requests of the same size or less, because
+// windows cost system calls and other ranks' attention. If no kept block fits, it gives a block
+// back and makes another. So there are never more blocks than were in use at once.
 #pragma once
 
 #include <cstddef>
@@ -17,9 +17,9 @@ namespace tutti::parallel {
 enum class MemoryKind : unsigned char { window, host };
 
 struct MemoryUse {
-  std::size_t bytes = 0;     // in use: what was asked for
+  std::size_t bytes = 0;     // in use, as requested
   std::size_t peak = 0;      // the most of that at once
-  std::size_t reserved = 0;  // with what is kept for later
+  std::size_t reserved = 0;  // with the blocks that are kept for later
 };
 
 class MemoryPool;
@@ -84,7 +84,7 @@ class MemoryPool {
   std::size_t peak_ = 0;
 };
 
-/// A buffer of zeros that several may keep. It counts in `pool` until the last of them lets go.
+/// A buffer of zeros with several owners. It counts in `pool` until the last of them lets go.
 std::shared_ptr<Buffer> shared_buffer(std::size_t bytes, std::shared_ptr<MemoryPool> pool);
 
 }  // namespace tutti::parallel

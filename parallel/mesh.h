@@ -5,8 +5,8 @@
 //     mesh.axis("tp")           // the 2 ranks that share pp and dp with this one
 //     mesh.axis({"dp", "tp"})   // a fused axis: all that share pp
 //
-// The last dimension is innermost: its ranks are adjacent, so they are on one host where a host has
-// as many. The arithmetic (MeshShape) needs no communicator.
+// The last dimension is innermost: its ranks are adjacent, so they are on one host if a host has as
+// many. The arithmetic (MeshShape) needs no communicator.
 #pragma once
 
 #include <initializer_list>
@@ -23,13 +23,13 @@ namespace tutti::parallel {
 
 struct MeshDimension {
   std::string name;
-  int size = 1;  // -1, of one dimension at most: as many as there are ranks for
+  int size = 1;  // -1 (in one dimension at most): as many as there are ranks for
 };
 
 class MeshShape {
  public:
-  /// Throws Error(invalid_argument) where the dimensions have no names, or the same, or do not
-  /// multiply up to `ranks`.
+  /// Throws Error(invalid_argument) if a dimension has no name, if two have the same, or if the
+  /// sizes do not multiply up to `ranks`.
   MeshShape(int ranks, std::vector<MeshDimension> dimensions);
 
   int ranks() const { return ranks_; }
@@ -38,7 +38,7 @@ class MeshShape {
   int size(std::string_view name) const { return dimensions_[index(name)].size; }
   int size(std::span<const std::string> names) const;
 
-  /// Of `rank`, by dimension.
+  /// The coordinates of `rank`, by dimension.
   std::vector<int> coordinates(int rank) const;
   int coordinate(int rank, std::string_view name) const;
   int rank(std::span<const int> coordinates) const;
@@ -58,7 +58,7 @@ class MeshShape {
   std::string text() const;
 
  private:
-  /// Throws Error(invalid_argument) where there is no such dimension.
+  /// Throws Error(invalid_argument) if there is no such dimension.
   std::size_t index(std::string_view name) const;
   std::vector<bool> chosen(std::span<const std::string> names) const;
   void check_rank(int rank) const;
@@ -73,9 +73,9 @@ class Mesh {
   using Names = std::vector<std::string>;
 
   /// Collective over `world`: each dimension gets an axis, and so does each of the sets of
-  /// dimensions in `fused`, all at once, so that no rank waits later for one that needs none.
-  /// `world` is not needed afterwards. Throws Error(mismatch) on all ranks when they were given
-  /// different meshes, Error(invalid_argument) on all for one that does not multiply up.
+  /// dimensions in `fused`, all at once, so no rank waits later for a rank that does not need the
+  /// axis. `world` is not needed afterwards. Throws Error(mismatch) on all ranks if their meshes
+  /// differ, and Error(invalid_argument) on all for a mesh whose sizes do not multiply up.
   Mesh(Communicator& world, std::vector<MeshDimension> dimensions,
        const std::vector<Names>& fused = {}, const Options& options = {});
 
@@ -84,14 +84,13 @@ class Mesh {
   int size(std::string_view name) const { return shape_.size(name); }
   int coordinate(std::string_view name) const { return shape_.coordinate(rank_, name); }
 
-  /// Throws Error(invalid_argument) for a fused axis that was not asked for.
+  /// Throws Error(invalid_argument) for a fused axis that the constructor did not name.
   CommunicatorAxis& axis(std::string_view name) { return axis(Names{std::string(name)}); }
   CommunicatorAxis& axis(const Names& names);
   CommunicatorAxis& axis(std::initializer_list<std::string> names) { return axis(Names(names)); }
 
-  /// This rank gives up: what is under way on its axes, and what is started there later, fails on
-  /// all of their ranks, with `reason`. So one after the other tells the next what has happened,
-  /// and nobody waits for a rank that waits for a dead one.
+  /// This rank gives up: present and later operations on its axes fail on all of their ranks, with
+  /// `reason`. So each rank tells the next, and no rank waits for a rank that waits for a dead one.
   void abort(std::string_view reason);
 
  private:

@@ -1,6 +1,6 @@
-// Trace: when a rank did what, for a person to look at. Engines and axes write down spans of time;
-// the file is the Trace Event Format that Perfetto (ui.perfetto.dev) and chrome://tracing show: a
-// process for each rank, in it a track for each kind of thing.
+// Trace: a rank's actions over time, for a person to look at. Engines and axes write down spans of
+// time; the file is the Trace Event Format that Perfetto (ui.perfetto.dev) and chrome://tracing
+// show: a process for each rank, in it a track for each kind of thing.
 //
 // Times are of the steady clock, which the processes of a host share, so the traces of its ranks
 // fit together in one file. Any thread may record.
@@ -22,7 +22,7 @@ class Trace {
   using Clock = std::chrono::steady_clock;
   enum class Kind : unsigned char {
     span,     // from, to: on one track they nest, or follow each other
-    flight,   // from, to: those of one track may overlap in any way
+    flight,   // from, to: flights of one track may overlap in any way
     instant,  // at from
   };
   struct Event {
@@ -38,7 +38,7 @@ class Trace {
   void instant(std::string track, std::string name, Clock::time_point at = Clock::now());
 
   int rank() const { return rank_; }
-  /// So far, in the order in which they were recorded, which is that of their ends.
+  /// The events so far, in the order of recording, which is the order of their ends.
   std::vector<Event> events() const;
   void clear();
 
@@ -50,11 +50,11 @@ class Trace {
   std::vector<Event> events_;
 };
 
-/// One file of the traces of several ranks, as JSON. Throws Error(system) where it could not be
-/// written to its end (a full disk). Those of other processes: gather_trace.h.
+/// One file of the traces of several ranks, as JSON. Throws Error(system) if the write fails (a
+/// full disk). For traces of other processes: gather_trace.h.
 void write_json(std::ostream& out, std::span<const std::shared_ptr<Trace>> traces);
 
-/// What such a file has of one trace; and a file of several of these.
+/// One trace's part of such a file; and a file of several parts.
 std::string events_json(const Trace& trace);
 void write_json(std::ostream& out, std::span<const std::string> events);
 

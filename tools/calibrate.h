@@ -1,4 +1,4 @@
-// `tutti calibrate`: measures what things cost on this machine, for the choice of algorithms.
+// `tutti calibrate`: measures the constants of this machine, for the choice of algorithms.
 #pragma once
 
 #include <CLI/CLI.hpp>

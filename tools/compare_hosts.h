@@ -1,5 +1,5 @@
-// Where `tutti compare --hosts` has the programs run: each rank on a host of its own, a network
-// namespace of this machine. Says how each of them is started there.
+// The hosts of `tutti compare --hosts`: each rank runs on a host of its own, a network namespace of
+// this machine. Says how to start each program there.
 #pragma once
 
 #include <string>
@@ -13,14 +13,14 @@ struct Program;
 
 class Hosts {
  public:
-  /// `megabits`: what each host sends, a second, at most; 0: as much as it can. Throws
-  /// Error(system) where there can be none.
+  /// `megabits`: the most that each host sends in a second; 0: no limit. Throws Error(system) if
+  /// namespaces cannot be made.
   Hosts(int ranks, int megabits);
   ~Hosts();
   Hosts(const Hosts&) = delete;
   Hosts& operator=(const Hosts&) = delete;
 
-  /// Changes the command so that its ranks are on these hosts.
+  /// Changes the command so that its ranks run on these hosts.
   void place(Program& program) const;
 
  private:

@@ -1,5 +1,5 @@
-// The programs that `tutti compare` starts (bench/peers, bench/limits): where they are, and which
-// are missing and why.
+// The programs that `tutti compare` starts (bench/peers, bench/limits): their places, and the
+// missing ones with the reason.
 #pragma once
 
 #include <filesystem>
@@ -17,8 +17,8 @@ struct Program {
 /// The peers that Tutti can be compared with.
 std::vector<std::string> peer_names();
 
-/// Tutti, the peers, the limit, in the order in which they take turns. `folder`: where the
-/// programs are; empty: beside the `tutti` command that is running.
+/// Tutti, the peers, the limit, in the order in which they take turns. `folder`: the folder of the
+/// programs; empty: beside the running `tutti` command.
 std::vector<Program> find_programs(std::filesystem::path folder,
                                    const std::vector<std::string>& peers, int ranks);
 

@@ -1,4 +1,4 @@
-// What `tutti compare` reports: rows of measured times, and the table, JSON and chart made of them.
+// The report of `tutti compare`: rows of measured times, and the table, JSON and chart of them.
 #pragma once
 
 #include <cstddef>
@@ -16,16 +16,16 @@ namespace tutti::compare {
 /// Microseconds of one size in one program, one of each round.
 using Times = std::vector<double>;
 
-/// What is quoted of the rounds: half of them are between the quartiles.
+/// The figures of several rounds; half of the rounds lie between the quartiles.
 struct Figure {
   double median = 0;
   double low = 0, high = 0;  // quartiles
 
-  /// Far enough from a guess to be quoted: the quartiles are no further apart than the median is
-  /// large.
+  /// Whether the figure is good enough to report: the quartiles are no further apart than the
+  /// median is large.
   bool steady() const { return high - low <= median; }
 };
-/// NaNs of none.
+/// NaNs if there are no rounds.
 Figure figure_of(Times times);
 
 /// One collective on one size.
@@ -45,18 +45,18 @@ struct Row {
   /// The times of the limit's fastest way. It is the same one in all rounds: the fastest of each
   /// round would be the luckiest.
   Times best_limit() const;
-  /// How many times as fast as the best peer Tutti is: of each round's times, which were measured
-  /// next to each other, so that the machine's state is in both.
+  /// How many times as fast as the best peer Tutti is, by round: the two times of a round were
+  /// measured next to each other, so the same state of the machine is in both.
   std::optional<Figure> ratio() const;
   /// The limit's time / Tutti's time, likewise: 1 is as fast as the machine.
   std::optional<Figure> of_limit() const;
 };
 
-/// The table of one collective, whose rows these are. `verbose`: with each time's quartiles.
+/// The table of one collective, from its rows. `verbose`: with each time's quartiles.
 std::string format_table(const std::vector<Row>& rows, const std::vector<std::string>& peers,
                          bool verbose);
 
-/// How the rows came about.
+/// The conditions of the measurement.
 struct Conditions {
   std::string cpu;  // its model
   int cores = 0;
@@ -69,7 +69,7 @@ struct Conditions {
 std::string format_json(const std::vector<Row>& rows, const Conditions& run);
 
 /// Ratio over size, one line for each collective; above 1 Tutti is faster than the best peer.
-/// Ratios that are not steady have no dot, only the line between their quartiles.
+/// Unsteady ratios have no dot, only the line between their quartiles.
 std::string format_svg(const std::vector<Row>& rows, const Conditions& run);
 
 }  // namespace tutti::compare

@@ -1,6 +1,6 @@
-// A program that takes part in a comparison (bench/peers, bench/limits): started once, it measures
-// when it is given a turn, and is blocked in between (bench/peers/turns.h has the lines that are
-// exchanged). Whatever happens, nothing of it is left when its session ends.
+// A program that takes part in a comparison (bench/peers, bench/limits): it starts once, measures
+// during its turns, and is blocked in between (bench/peers/turns.h has the protocol). Nothing of it
+// remains when its session ends, whatever happens.
 #pragma once
 
 #include <csignal>
@@ -15,7 +15,7 @@
 namespace tutti::compare {
 
 /// While it lives, SIGINT, SIGTERM and SIGHUP do not end this process: sessions see them, and
-/// throw, so that everything is tidied up.
+/// throw, so everything is cleaned up.
 class Signals {
  public:
   Signals();
@@ -49,7 +49,7 @@ class Session {
   Session& operator=(Session&& other) noexcept;
   ~Session();
 
-  /// What carries the program's bytes, where it says so; else "".
+  /// The transport of the program's bytes, if it says so; else "".
   const std::string& carrier() const;
 
   /// Microseconds of one call on `bytes` bytes, of each way that the program has to do it.

@@ -1,4 +1,4 @@
-// `tutti doctor`: what this machine offers to ranks, and what to do about what is missing.
+// `tutti doctor`: what this machine offers to ranks, and how to get what is missing.
 #pragma once
 
 #include <CLI/CLI.hpp>

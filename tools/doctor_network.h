@@ -1,4 +1,4 @@
-// What `tutti doctor` finds of the ways to other hosts, and of what the environment asks for.
+// The findings of `tutti doctor` about ways to other hosts, and about the environment's settings.
 #pragma once
 
 #include "tools/doctor_report.h"
@@ -11,7 +11,7 @@ void show_tcp(DoctorReport& report);
 void show_rdma(DoctorReport& report);
 void show_ucx(DoctorReport& report);
 
-/// Which ports of a host others have to reach, for people.
+/// The ports of a host that others have to reach, for people.
 std::string ports_text();
 
 }  // namespace tutti

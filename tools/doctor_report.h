@@ -1,5 +1,4 @@
-// What `tutti doctor` prints: sections of findings, of which those that are worth a look are
-// marked.
+// The output of `tutti doctor`: sections of findings, with marks on problems.
 #pragma once
 
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
 // `tutti doctor --listen` and `tutti doctor --to HOST`: whether two hosts reach each other as ranks
-// on them would. The one that calls connects, has 1 MiB brought there and back, and is connected to
-// in return, at a listener of its own; both say what they have found.
+// on them would. The calling host connects, and sends 1 MiB there and back. Then the other host
+// connects to a listener of the caller. Both report their findings.
 #pragma once
 
 #include <chrono>

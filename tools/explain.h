@@ -1,5 +1,5 @@
-// `tutti explain COLLECTIVE SIZE`: which algorithm would run, how long that is predicted to take,
-// and what the others would take.
+// `tutti explain COLLECTIVE SIZE`: which algorithm would run, and the predicted times of this one
+// and of the others.
 #pragma once
 
 #include <CLI/CLI.hpp>

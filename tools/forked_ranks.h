@@ -19,8 +19,8 @@ struct ForkedRanks {
 };
 
 /// Runs `body` on each rank, with the settings' defaults, whatever the environment says, and
-/// without warnings; what rank 0 changes in `machine` is kept. Called while this process has one
-/// thread. Throws Error with what went wrong in a rank.
+/// without warnings. Keeps rank 0's changes to `machine`. Call it while this process has one
+/// thread. Throws Error with the failure of a rank.
 void run_forked(const ForkedRanks& ranks, Machine& machine,
                 const std::function<void(Communicator&, Machine&)>& body);
 

@@ -1,4 +1,4 @@
-// --hosts: which rank is on which host, for the commands that look at plans.
+// --hosts: the host of each rank, for the commands that look at plans.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -1,6 +1,5 @@
-// Runs a job: starts its ranks, passes signals and output on, and sees to it that when one rank
-// fails (unless the others are to go on), or the user or the clock ends the job, all processes of
-// the job end.
+// Runs a job: starts its ranks, passes signals and output on, and ends all processes of the job
+// when one rank fails (unless the others should go on), or when the user or the clock ends the job.
 #pragma once
 
 #include <chrono>

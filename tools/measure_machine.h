@@ -5,9 +5,9 @@
 
 namespace tutti {
 
-/// One look at every constant, in about a second. Starts processes and waits for them, so it is
-/// called while this process has one thread. `known`: cache sizes, and the values of what cannot be
-/// measured here (the way to another core, on a machine that has one). Throws Error.
+/// One look at every constant, in about a second. Starts processes and waits for them, so call it
+/// while this process has one thread. `known`: cache sizes, and the constants that this machine
+/// cannot measure (the way to another core, on a machine with one core). Throws Error.
 Machine measure_machine(const Machine& known);
 
 }  // namespace tutti

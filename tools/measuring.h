@@ -1,5 +1,5 @@
-// What the measurements of `tutti calibrate` have in common: a clock, medians, and plans that do
-// one thing often or seldom in one call, so that the difference is the thing alone.
+// Common parts of the measurements of `tutti calibrate`: a clock, medians, and plans that do one
+// thing often or seldom in one call; the difference is the cost of the thing alone.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,8 @@ std::string plan_text(Collective collective, int ranks, std::uint32_t lanes,
 double time_of_call(const std::function<void()>& call, int calls);
 /// A signal's way, with the sender's and the receiver's step.
 double measure_one_way(Communicator& comm, int calls);
-/// What one signal more takes each rank, where both send as many and none waits for another: to
-/// send one, and to take one.
+/// The cost of one more signal for each rank, if both send equally many and none waits for another:
+/// to send one, and to take one.
 double measure_signal(Communicator& comm, int calls);
 
 }  // namespace tutti

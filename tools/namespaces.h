@@ -1,6 +1,6 @@
 // Hosts for tests and measurements: network namespaces of this machine, joined by a virtual switch,
-// or two of them directly. Ranks in them share memory in principle, but meet over TCP as if on
-// different machines. Needs root and iproute2; goes away with the object.
+// or two of them directly. Ranks in them could share memory, but meet over TCP as if on different
+// machines. Needs root and iproute2. The namespaces go away with the object.
 #pragma once
 
 #include <fmt/format.h>
@@ -66,15 +66,15 @@ class Namespaces {
   Namespaces(const Namespaces&) = delete;
   Namespaces& operator=(const Namespaces&) = delete;
 
-  /// Why there are none; "": there are.
+  /// Why there are no namespaces; "": there are.
   const std::string& missing() const { return missing_; }
   std::string space(int host) const { return fmt::format("{}{}", spaces(), host); }
-  /// The names of all begin so, and end with the host's number.
+  /// The names of all namespaces begin with this, and end with the host's number.
   std::string spaces() const { return prefix_ + "h"; }
   std::string address(int host) const {
     return ipv6_ ? fmt::format("fd00:99::{}", host + 1) : fmt::format("10.99.0.{}", host + 1);
   }
-  /// What starts a program there.
+  /// The command that starts a program there.
   std::vector<std::string> prefix(int host) const { return {"ip", "netns", "exec", space(host)}; }
 
   /// Takes the switch's port away, or brings it back.
@@ -87,8 +87,8 @@ class Namespaces {
       run(fmt::format("ip -n {} link set port{} type bridge_slave isolated on", bridge(), host));
     }
   }
-  /// Nobody on host `from` can connect to host `host` from now on, by IPv4: its firewall answers
-  /// with a reset, or drops what comes. False: nftables is missing here.
+  /// From now on no program on host `from` can connect to host `host` by IPv4: its firewall answers
+  /// with a reset, or drops packets. False: nftables is missing here.
   bool refuse(int host, int from, bool reset) const {
     const std::string ruleset = fmt::format(
         "table ip from{0} {{\nchain input {{\ntype filter hook input priority 0;\n"
@@ -96,7 +96,7 @@ class Namespaces {
         from, address(from), reset ? "reject with tcp reset" : "drop");
     return run(fmt::format("printf '%s' '{}' | ip netns exec {} nft -f -", ruleset, space(host)));
   }
-  /// What host `host` sends is held back to so many Mbit/s.
+  /// Limits the rate at which host `host` sends, in Mbit/s.
   bool limit(int host, int megabits) const {
     return run(
         fmt::format("ip netns exec {} tc qdisc add dev eth0 root tbf rate {}mbit burst 128k "

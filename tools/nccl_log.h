@@ -1,6 +1,6 @@
-// What nccl-tests and rccl-tests print, in all its dialects: rows of sizes and times, and what is
-// said of the run. Texts come from terminals, launchers, Markdown and programs that mix in lines of
-// their own; a row that is not whole is left out, and counted.
+// The output of nccl-tests and rccl-tests, in all its dialects: rows of sizes and times, and the
+// description of the run. Texts come from terminals, launchers, Markdown and programs that mix in
+// lines of their own. The reader leaves incomplete rows out, and counts them.
 #pragma once
 
 #include <cstdint>
@@ -40,9 +40,9 @@ struct NcclLog {
   std::string unpredicted;  // a test of no collective: sendrecv, hypercube
 };
 
-/// Never throws for what the text says; `name` is where it is from, and may say what the text does
+/// Never throws because of the text. `name` is the text's origin, and may say what the text does
 /// not ("16xH100_2node_...allgather.log"). Of several tests in a file the first one counts, or the
-/// first of `wanted`, with those that are like it.
+/// first of `wanted`, with all tests that are like it.
 NcclLog parse_nccl_log(std::string_view text, const std::string& name,
                        std::optional<Collective> wanted = std::nullopt);
 

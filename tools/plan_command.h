@@ -5,8 +5,8 @@
 
 namespace tutti {
 
-/// Adds the subcommand; its work is done by callbacks while the command line is parsed. A plan that
-/// is not proved ends the parsing with CLI::RuntimeError(1), after its story was printed.
+/// Adds the subcommand; its work is done by callbacks while the command line is parsed. An unproved
+/// plan ends the parsing with CLI::RuntimeError(1), after printing the steps that go wrong.
 void add_plan_command(CLI::App& app);
 
 }  // namespace tutti

@@ -1,4 +1,4 @@
-// Which plan a `tutti plan` command is about: an algorithm's, for so many ranks, or a file's.
+// The plan of a `tutti plan` command: an algorithm's, for a number of ranks, or a file's.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -27,11 +27,11 @@ class PlanSource {
   PlanParts parts() const;
   /// The whole plan at once, if it is small enough to be drawn.
   Plan load_for_drawing() const;
-  /// Refuses a plan that is too large to be proved, by what the textbook says that it moves.
+  /// Refuses a plan that is too large for a proof, by the textbook's traffic.
   void check_provable() const;
-  /// What the textbook says that a rank moves. Not for a file.
+  /// The textbook's traffic of a rank. Not for a file.
   std::function<Traffic(int rank)> textbook() const;
-  /// The hosts of a plan's ranks; one where nothing is said.
+  /// The hosts of a plan's ranks; one by default.
   Domains hosts(int ranks) const { return Domains(hosts_.of_ranks(ranks)); }
 
  private:

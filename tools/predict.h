@@ -1,5 +1,5 @@
-// `tutti predict`: how long collectives would take on a cluster that is only described, in the
-// table of nccl-tests, beside a measured log if there is one.
+// `tutti predict`: how long collectives would take on a cluster, from its description, in the table
+// of nccl-tests, beside a measured log if there is one.
 #pragma once
 
 #include <CLI/CLI.hpp>

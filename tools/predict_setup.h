@@ -1,5 +1,5 @@
-// `tutti predict`: which cluster is meant, by options, and by a log where they do not say; and the
-// constants that it is predicted with.
+// `tutti predict`: the cluster, by options, and by a log where options are missing; and the
+// constants of the prediction.
 #pragma once
 
 #include <string>
@@ -29,7 +29,7 @@ struct PredictSetup {
   int hosts = 1, gpus = 0;
 };
 
-/// Throws Error(invalid_argument) that says which option is missing, or wrong.
+/// Throws Error(invalid_argument), which names the missing or wrong option.
 PredictSetup set_up(const PredictArguments& a, const NcclLog* log);
 GpuConstants constants_of(const PredictArguments& a);
 void print_constants(const PredictArguments& a);

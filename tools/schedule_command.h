@@ -6,8 +6,8 @@
 
 namespace tutti {
 
-/// Adds the subcommand; its work is done by callbacks while the command line is parsed. A schedule
-/// that is not proved ends the parsing with CLI::RuntimeError(1), after its story was printed.
+/// Adds the subcommand; its work is done by callbacks while the command line is parsed. An unproved
+/// schedule ends the parsing with CLI::RuntimeError(1), after printing the actions that go wrong.
 void add_schedule_command(CLI::App& app);
 
 }  // namespace tutti

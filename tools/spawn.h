@@ -1,5 +1,5 @@
 // Starting the processes of a job: the ranks, each in a process group of its own, and the keeper,
-// which kills what is left of the job should the launcher itself be killed.
+// which kills the rest of the job if the launcher itself is killed.
 #pragma once
 
 #include <sched.h>
@@ -33,8 +33,8 @@ struct Spawned {
 /// calling thread ends.
 Spawned spawn(const SpawnOptions& options);
 
-/// A child that waits for the launcher to end, in whatever way, and then kills the process groups
-/// that it was told about. Signals to the launcher's group do not reach it.
+/// A child that waits for the end of the launcher, however that comes, and then kills the process
+/// groups that it has been told. Signals to the launcher's group do not reach it.
 class Keeper {
  public:
   Keeper();   // forks: call it while this process has one thread
@@ -52,8 +52,8 @@ class Keeper {
   pid_t pid_ = -1;
 };
 
-/// The processors of `count` different cores, of those that this process may use; empty where there
-/// are fewer cores. A core's hardware threads belong together.
+/// The processors of `count` different cores that this process may use; empty if there are fewer
+/// cores. A core's hardware threads belong together.
 std::vector<cpu_set_t> choose_cores(int count);
 
 }  // namespace tutti

@@ -1,5 +1,5 @@
-// The output of the ranks with `--tag`: what comes through pipes is cut into lines, and leaves as
-// "[rank] line". A line is never mixed with another one. Nothing here waits: the launcher polls.
+// The output of the ranks with `--tag`: it cuts the output from pipes into lines, and prints
+// "[rank] line". It never mixes a line with another one. Nothing here waits: the launcher polls.
 #pragma once
 
 #include <poll.h>
@@ -22,9 +22,9 @@ class TaggedStream {
 
   /// Appends what it waits for; call serve() after poll().
   void add_polls(std::vector<pollfd>& polls) const;
-  /// Reads and writes what can be read and written now.
+  /// Reads and writes as much as is possible now.
   void serve();
-  /// All processes that count have ended: takes what is still in the pipes, and closes them.
+  /// All relevant processes have ended: reads the rest of the pipes, and closes them.
   void finish();
   bool all_written() const { return pending_.empty(); }
 

@@ -5,7 +5,7 @@
 
 namespace tutti::limits {
 
-/// cudaMemcpyAsync(). Both return null, or what went wrong in words. `stream` is a cudaStream_t.
+/// cudaMemcpyAsync(). Both return null, or the error in words. `stream` is a cudaStream_t.
 const char* copy_by_runtime(void* to, const void* from, std::size_t bytes, void* stream);
 /// A kernel that reads every byte once and writes every byte once, and does nothing else. 16-byte
 /// aligned, and a multiple of 16 bytes.

@@ -1,5 +1,6 @@
-// What a collective has to read and write, as a list of ranges: each output byte is written once,
-// from the inputs that it depends on. No protocol, no library: the floor that the memory sets.
+// The necessary reads and writes of a collective, as a list of ranges: it writes each output byte
+// once, from the inputs that the byte depends on. No protocol, no library: the floor that the
+// memory sets.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +18,7 @@ struct Move {
   std::size_t bytes = 0;
 };
 
-/// Where a rank's buffer starts in this process.
+/// The start of a rank's buffer in this process.
 using Address = std::function<std::byte*(int rank)>;
 
 /// The moves with which every rank makes its own result.

@@ -1,10 +1,10 @@
-// An axis of a mesh over a library with NCCL's interface, on host memory: so that the engines for
-// parallel training can be judged apart from the collectives beneath them. (NVIDIA's NCCL takes
+// An axis of a mesh over a library with NCCL's interface, on host memory: it lets us judge the
+// engines for parallel training apart from the collectives beneath them. (NVIDIA's NCCL takes
 // memory of GPUs alone, and says so.)
 //
-// NCCL's calls on host memory are done when they return, and what is on one communicator goes in
-// order; so each kind of traffic has a communicator and a thread: the collectives, and, where an
-// axis is to carry messages, those from and to each neighbour.
+// NCCL's calls on host memory are done when they return, and calls on one communicator go in order.
+// So each kind of traffic has a communicator and a thread: the collectives, and, if an axis carries
+// messages, those from and to each neighbour.
 #pragma once
 
 #include <map>
@@ -17,7 +17,7 @@
 
 namespace tutti::bench {
 
-/// What an NcclAxis needs of NcclFunctions.
+/// The functions that an NcclAxis needs of NcclFunctions.
 std::span<const Collective> nccl_axis_collectives();
 
 class NcclAxis final : public parallel::Axis {
@@ -28,7 +28,7 @@ class NcclAxis final : public parallel::Axis {
   /// Neighbours are the ranks before and behind, of a ring. `functions` outlive this. Throws Error.
   NcclAxis(const NcclFunctions& functions, parallel::Axis& meeting,
            Messages messages = Messages::none);
-  /// Waits for what was started; by abort, where an exception is under way.
+  /// Waits for started operations; aborts them if an exception is under way.
   ~NcclAxis() override;
 
  private:

@@ -9,18 +9,18 @@
 
 namespace tutti::bench {
 
-/// Its calls throw Error(system) with the library's own words. It does not end the communicator.
+/// Its calls throw Error(system) with the library's own words. It does not own the communicator.
 class NcclCommunicator {
  public:
   NcclCommunicator(const NcclFunctions& functions, ncclComm_t comm, cudaStream_t stream)
       : nccl_(&functions), comm_(comm), stream_(stream) {}
 
   ncclComm_t get() const { return comm_; }
-  /// On the stream, as the library does it; on host memory Tutti's is done when this returns.
-  /// Throws Error(invalid_usage) for what NCCL has no function for; all_to_all_v is a group of
-  /// messages.
+  /// Puts the call on the stream, as the library does; on host memory Tutti's library is done on
+  /// return. Throws Error(invalid_usage) for calls without a function of NCCL; all_to_all_v is a
+  /// group of messages.
   void run(const Call& call);
-  /// Destroys what it has made of its own, before the communicator goes.
+  /// Destroys its own objects, before the communicator goes.
   void clear() noexcept;
 
  private:

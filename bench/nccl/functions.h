@@ -1,5 +1,5 @@
-// The functions of a library with NCCL's interface (--nccl), looked up in its file: nothing but
-// what nccl.h promises, so any libnccl.so.2 will do.
+// The functions of a library with NCCL's interface (--nccl), looked up in its file. It uses only
+// the functions of nccl.h, so any libnccl.so.2 works.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@ namespace tutti::bench {
 
 struct NcclFunctions {
   /// Opens `file` (as dlopen(): a name without a slash is searched for) apart from all other
-  /// libraries, for good. Throws Error(invalid_argument) that names what is missing: the file, or a
-  /// function that one of `collectives` needs.
+  /// libraries, for good. Throws Error(invalid_argument), which names the missing part: the file,
+  /// or a function that one of `collectives` needs.
   NcclFunctions(const std::string& file, std::span<const Collective> collectives);
   NcclFunctions(const std::string& file, Collective collective)
       : NcclFunctions(file, std::span(&collective, 1)) {}

@@ -14,8 +14,8 @@ struct alignas(64) Counter {
   std::atomic<std::uint64_t> value{0};
 };
 
-/// Returns once `counter` is at least `target`. Spins, then yields the core to others; throws
-/// after a minute, because then the rank that should have counted has died.
+/// Returns once `counter` is at least `target`. Spins, then yields the core to others. Throws after
+/// a minute, because then the other rank has died.
 void wait_for(const std::atomic<std::uint64_t>& counter, std::uint64_t target);
 
 /// All zero is its initial state, so it can live in a new mapping.
@@ -24,7 +24,7 @@ struct Barrier {
 
   void wait(int rank, int ranks) {
     const std::uint64_t mine = arrived[rank].value.load(std::memory_order_relaxed) + 1;
-    // release: what this rank wrote before is visible to whoever sees the count (wait_for acquires)
+    // release: a rank that sees the count sees all earlier writes of this rank (wait_for acquires)
     arrived[rank].value.store(mine, std::memory_order_release);
     for (int r = 0; r < ranks; ++r) wait_for(arrived[r].value, mine);
   }

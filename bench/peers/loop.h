@@ -1,14 +1,15 @@
 // The loop that measures a library, the same for Tutti, its peers and the machine's limit. A
-// program is one library: it says how to call it (Bind), and this does everything else.
+// program is for one library: it says how to call the library (Bind), and the loop does everything
+// else.
 //
 // A turn (turns.h) measures one size for some tens of milliseconds. Again and again: fill the input
 // with data that depends on the rank, the position and the iteration, meet at a barrier, time the
 // call on every rank; an iteration counts as long as its slowest rank took, and the turn as the
 // median of its iterations. One call is too short for a clock up to 16 KiB: there an iteration is a
-// block of calls back to back that lasts about 20 us, and before every call the first cache lines
-// of the input are written again, as a program that computes would have done. The result of every
-// turn's last iteration is checked, so that nobody is fast by doing nothing, or the wrong thing.
-// docs/comparing.md is the user's version of this.
+// block of calls back to back that lasts about 20 us, and before every call each rank writes the
+// first cache lines of the input again, as a computing program would have done. The loop checks the
+// result of every turn's last iteration, so no library is fast by doing nothing, or the wrong
+// thing. docs/comparing.md is the user's version of this.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +23,7 @@
 
 namespace tutti::peers {
 
-/// What `tutti compare` tells each program.
+/// The arguments that `tutti compare` gives each program.
 struct Arguments {
   Collective collective = Collective::all_reduce;
   DataType type = DataType::float32;
@@ -36,16 +37,16 @@ struct Arguments {
 };
 Arguments parse_arguments(int argc, char** argv);
 
-/// Pins the calling thread. To be called when the library has started (its own threads stay free),
-/// before the buffers are made (their pages are where this rank runs). Throws unless the launcher
-/// has started as many ranks as were asked for: under another MPI's launcher every rank is alone.
+/// Pins the calling thread. Call it after the library has started (its own threads stay free), and
+/// before you make the buffers (so that their pages are near this rank). Throws unless the launcher
+/// has started the requested number of ranks: under another MPI's launcher every rank is alone.
 void take_place(const Arguments& arguments, int rank, int ranks);
 
-/// Elements that the buffers need for all sizes.
+/// The number of elements that the buffers need for all sizes.
 perf::Shape largest_shape(const Arguments& arguments);
 
 /// One collective on one size. broadcast is in place (in == out), everything else out of place;
-/// send_recv is a round trip between the ranks 0 and 1, of which half the time is reported.
+/// send_recv is a round trip between the ranks 0 and 1; the report has half of its time.
 struct Job {
   Collective collective = Collective::all_reduce;
   DataType type = DataType::float32;

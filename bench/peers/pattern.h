@@ -1,8 +1,8 @@
-// What the loop writes into the inputs and expects in the outputs: numbers that differ by rank,
-// position and iteration, and whose sum is exact in every order. perf::Data has such numbers, but a
-// hash for each element takes longer than the calls that are measured. So a pattern repeats a table
-// of them, each block of elements from another place in it on: copies and comparisons of whole
-// blocks, as fast as memory is.
+// The numbers that the loop writes into the inputs and expects in the outputs. They differ by rank,
+// position and iteration, and their sum is exact in every order. perf::Data has such numbers, but a
+// hash for each element takes longer than the measured calls. So a pattern repeats a table of
+// numbers, and each block of elements begins at another place of the table. Copies and comparisons
+// of whole blocks are as fast as memory.
 #pragma once
 
 #include <cstddef>
@@ -17,16 +17,16 @@ namespace tutti::peers {
 
 class Pattern {
  public:
-  /// Stands in for a rank: the sum of what all ranks have.
+  /// Replaces a rank: the sum over all ranks.
   static constexpr int kSum = -1;
 
   /// `reduces`: the numbers can be added up; otherwise they are any bits, NaNs included.
   Pattern(DataType type, bool reduces, int ranks);
 
-  /// Elements [position, position + count) of what `rank` has in `iteration`.
+  /// Elements [position, position + count) of `rank`'s input in `iteration`.
   void write(int rank, std::uint64_t iteration, std::size_t position, std::size_t count,
              std::byte* out) const;
-  /// The first of these elements that `found` does not have, as an index into `found`.
+  /// The index in `found` of the first element that is wrong.
   std::optional<std::size_t> find_wrong(int rank, std::uint64_t iteration, std::size_t position,
                                         std::size_t count, const std::byte* found) const;
 

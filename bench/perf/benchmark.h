@@ -1,5 +1,5 @@
-// What the *_perf programs know about each collective: its name, how a size in bytes becomes
-// counts, the bus bandwidth factor, what the buffers hold before and after a call, and the call.
+// Each collective for the *_perf programs: its name, the counts for a size in bytes, the bus
+// bandwidth factor, the contents of the buffers before and after a call, and the call.
 //
 // Sizes, counts and factors are those of nccl-tests, so that numbers can be compared.
 #pragma once
@@ -16,10 +16,10 @@
 
 namespace tutti::perf {
 
-/// "all_reduce_perf", ...; empty for a collective that has no such program.
+/// "all_reduce_perf", ...; empty for a collective without such a program.
 std::string_view program_name(Collective collective);
 
-/// How much one call moves, in elements.
+/// The size of one call, in elements.
 struct Shape {
   std::size_t count = 0;  // the call's count: per rank's block where there are blocks
   std::size_t in = 0;     // a whole input buffer, on a rank that has one
@@ -27,18 +27,18 @@ struct Shape {
   std::size_t largest() const { return in > out ? in : out; }
 };
 
-/// `bytes` is the larger buffer of a rank. Where it is divided among the ranks, every block is
-/// rounded down to a multiple of 16 bytes.
+/// `bytes` is the larger buffer of a rank. If it is divided among the ranks, every block is rounded
+/// down to a multiple of 16 bytes.
 Shape shape_of(Collective collective, std::size_t bytes, DataType type, int ranks);
 
-/// bus bandwidth = factor * bytes / time: what the busiest link has to carry.
+/// bus bandwidth = factor * bytes / time: the rate on the busiest link.
 double bus_factor(Collective collective, int ranks);
 
 /// all_to_all_v: elements from `from` to `to`. They grow with the distance (to - from) modulo
-/// ranks, from 0 for oneself to almost twice `count`, and sum up to at most ranks * count.
+/// ranks, from 0 for the own rank to almost twice `count`, and sum up to at most ranks * count.
 std::size_t all_to_all_v_count(int from, int to, std::size_t count, DataType type, int ranks);
 
-/// What every call of one table row has in common.
+/// The common part of all calls of one table row.
 struct CallSetup {
   Collective collective = Collective::all_reduce;
   Shape shape;
@@ -53,8 +53,8 @@ struct CallSetup {
 std::size_t in_place_input(const CallSetup& setup);
 std::size_t in_place_output(const CallSetup& setup);
 
-/// What this rank's two buffers must hold. In place only the second one is used. Elements are
-/// counted from the buffer's start; images include `guard` elements on both sides of it.
+/// The expected contents of this rank's two buffers. In place only the second one is used. Elements
+/// are counted from the buffer's start; images include `guard` elements on both sides of it.
 struct Expectation {
   Image send;            // before and after
   Image receive_before;  //
@@ -62,8 +62,8 @@ struct Expectation {
 };
 Expectation expectation(const CallSetup& setup, std::size_t guard);
 
-/// A rank's call, to be repeated: everything but the addresses is bound, nothing is allocated
-/// later.
+/// A rank's call, for repetition: everything except the addresses is bound, and no later call
+/// allocates.
 class BoundCall {
  public:
   BoundCall(const CallSetup& setup, ReduceOp op);

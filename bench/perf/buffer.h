@@ -26,7 +26,7 @@ class Buffer {
   std::function<void(std::byte*)> free_;
 };
 
-/// Resident memory of this process in bytes, now and at its highest; 0 where it cannot be read.
+/// Resident memory of this process in bytes, now and at its highest; 0 if it cannot be read.
 struct MemoryUse {
   std::int64_t now = 0;
   std::int64_t peak = 0;

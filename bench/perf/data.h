@@ -1,9 +1,9 @@
-// The numbers that the *_perf programs reduce and move, made so that a result has exactly one right
-// value, bit for bit, whatever the order in which the ranks were reduced and wherever an
-// intermediate result was rounded to the type.
+// The numbers that the *_perf programs reduce and move, chosen so that a result has exactly one
+// right value, bit for bit, whatever the order of reduction, and wherever an intermediate result
+// was rounded to the type.
 //
 // Every element is a hash of (seed, rank, position), so a swapped, doubled, stale or missing block
-// shows. What is hashed depends on type and operator:
+// shows. The range depends on type and operator:
 //
 //     no operator      every bit pattern (a move must keep all of them, NaNs included)
 //     integers         every value (sums and products wrap); prod: odd ones, so that the product
@@ -27,7 +27,7 @@
 
 namespace tutti::perf {
 
-/// What decides about every value. `kind` is empty where data is moved and not reduced.
+/// The parameters of every value. `kind` is empty if data is moved and not reduced.
 struct Recipe {
   DataType type = DataType::float32;
   std::optional<ReduceKind> kind;
@@ -43,11 +43,11 @@ class Data {
   /// The operator that `rank` passes to the call: mulsum has scalar 1 on even ranks, 2 on odd ones.
   ReduceOp op(int rank) const;
 
-  /// Elements [first, first + count) of what `rank` contributes.
+  /// Elements [first, first + count) of `rank`'s contribution.
   void input(int rank, std::uint64_t first, std::size_t count, void* out) const;
   /// The same elements, reduced over all ranks.
   void reduction(std::uint64_t first, std::size_t count, void* out) const;
-  /// What lies where nobody may write, and in a destination before it is written.
+  /// The filler of memory that nobody may write, and of a destination before the call.
   void filler(std::uint64_t first, std::size_t count, void* out) const;
 
  private:

@@ -1,5 +1,5 @@
-// What the *_perf programs ask of CUDA. In a build without it there are no GPUs, and everything but
-// count() throws Error(system). A thread has a current GPU, as in CUDA.
+// The interface of the *_perf programs to CUDA. In a build without CUDA there are no GPUs, and
+// everything except count() throws Error(system). A thread has a current GPU, as in CUDA.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ void use(int device);
 /// Zeroed memory of the thread's GPU (cudaMalloc).
 std::byte* allocate(std::size_t bytes);
 void deallocate(std::byte* memory) noexcept;
-/// Bytes in use on the thread's GPU, by whomever.
+/// Bytes in use on the thread's GPU, by all programs.
 std::int64_t memory_in_use();
 
 /// A stream of the thread's GPU that waits for no other.
@@ -38,7 +38,7 @@ class Stream {
   int device() const { return device_; }
   /// Between host and GPU, either way; done on return.
   void copy(void* to, const void* from, std::size_t bytes) const;
-  /// Whether everything on it is done; throws what has failed.
+  /// Whether everything on it is done; throws if something has failed.
   bool idle() const;
 
  private:
@@ -46,10 +46,10 @@ class Stream {
   int device_ = 0;
 };
 
-/// What a thread puts on a stream, recorded to be launched many times.
+/// A recording of the work that a thread puts on a stream, for many launches.
 class Graph {
  public:
-  /// Starts recording: from here on the thread's work on `stream` is not run.
+  /// Starts recording: from here on the thread's work on `stream` does not run.
   explicit Graph(const Stream& stream);
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
@@ -73,7 +73,7 @@ class Event {
   Event& operator=(const Event&) = delete;
   ~Event();
 
-  /// After what is on the stream so far.
+  /// After the work that is on the stream so far.
   void record();
   /// Both must have happened.
   double microseconds_since(const Event& earlier) const;

@@ -1,6 +1,7 @@
-// What a buffer is meant to hold: patches of known numbers, and filler everywhere else. Painted
-// into the buffer before a call, compared with it afterwards, whole: the result, the input that the
-// call had no right to change, and the guard zones around both.
+// The intended contents of a buffer: patches of known numbers, and filler everywhere else. The
+// program paints an image into the buffer before a call, and compares all of the buffer with an
+// image afterwards: the result, the input that the call had no right to change, and the guard zones
+// around both.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,5 @@
-// A library that is measured, as the ranks of one thread use it. Two are: Tutti, and whatever
-// --nccl names. The measuring loop is the same for both, and knows no other difference than these
-// functions.
+// A measured library, for the ranks of one thread. There are two: Tutti, and the library of --nccl.
+// The measuring loop is the same for both, and these functions are the only difference.
 #pragma once
 
 #include <cstddef>
@@ -28,10 +27,10 @@ class Library {
   virtual void group_end() = 0;
   /// Waits until all calls of this thread are over.
   virtual void finish() = 0;
-  /// Throws what has gone wrong on a GPU. After finish().
+  /// Throws the error of a GPU, if there is one. Call it after finish().
   virtual void check() = 0;
 
-  /// Does a step of a measurement, unless one has failed before.
+  /// Runs a step of a measurement, unless an earlier one has failed.
   template <class Step>
   void attempt(Step&& step) {
     if (failure_) return;
@@ -41,7 +40,7 @@ class Library {
       fail(error);
     }
   }
-  /// What failed and was not thrown on; then the library is not used any more.
+  /// The failure that was not rethrown; after it the library is not used any more.
   const std::optional<std::string>& failure() const { return failure_; }
 
   /// Each stream of the thread's calls once; none on host memory.
@@ -49,7 +48,7 @@ class Library {
   const Streams& streams() const { return streams_; }
 
  protected:
-  /// In a catch block: throws on, or sets failure_.
+  /// In a catch block: rethrows, or sets failure_.
   virtual void fail(const Error& error) = 0;
   bool streams_are_idle() const;
 
@@ -57,11 +56,11 @@ class Library {
   std::optional<std::string> failure_;
 };
 
-/// Tutti itself: what goes wrong is thrown.
+/// Tutti itself: errors are thrown.
 class Tutti : public Library {
  public:
-  /// `devices`: each rank's GPU; empty: host memory. Ranks on one GPU have one stream together, so
-  /// that a group of their calls is one kernel. `ranks` stays the caller's.
+  /// `devices`: each rank's GPU; empty: host memory. Ranks on one GPU share one stream, so a group
+  /// of their calls is one kernel. The caller keeps `ranks`.
   Tutti(std::span<Communicator> ranks, std::span<const int> devices);
 
   void run(std::size_t local, const Call& call) override;

@@ -1,5 +1,5 @@
-// A library with NCCL's interface, measured beside Tutti on the same buffers. What goes wrong in it
-// ends its measurements alone.
+// A library with NCCL's interface, measured beside Tutti on the same buffers. An error in it ends
+// its measurements alone.
 #pragma once
 
 #include <chrono>
@@ -12,7 +12,7 @@
 
 namespace tutti::perf {
 
-/// Where one thread's ranks are in the job.
+/// The place of one thread's ranks in the job.
 struct NcclRanks {
   int first = 0;                 // of the thread; the others follow
   int count = 1;                 // of the thread
@@ -23,7 +23,7 @@ struct NcclRanks {
 class Nccl : public Library {
  public:
   /// Joins the ranks: all threads of the job do so at the same time, `control` has a rank for each.
-  /// Where that fails, failure() says why.
+  /// If that fails, failure() says why.
   Nccl(const bench::NcclFunctions& functions, const PerfOptions& options, Communicator& control,
        const NcclRanks& ranks);
   ~Nccl() override;
@@ -42,7 +42,7 @@ class Nccl : public Library {
   void finish() override;
   void check() override;
 
-  /// Gives up where another thread has.
+  /// Gives up if another thread has.
   void stop(const std::string& why);
 
  protected:

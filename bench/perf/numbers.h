@@ -1,7 +1,7 @@
-// What the test data needs to know about the element types: their bits, and how numbers become
-// bits. Written apart from core/combine on purpose: it is what combine's results are checked
-// against. All inline: a loop over elements of one type, known when it is compiled, is several
-// times faster than one that asks for each.
+// The element types for test data: their bits, and the conversion of numbers to bits. Independent
+// of core/combine on purpose: the tests check combine's results against it. All inline: a loop over
+// elements of one type, known when it is compiled, is several times faster than one that asks for
+// each.
 #pragma once
 
 #include <bit>

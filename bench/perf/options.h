@@ -1,7 +1,7 @@
 // The command line of the *_perf programs: the options of nccl-tests, with their names, defaults
-// and meaning; docs/benchmarks.md lists what differs. Strict: what nccl-tests ignores or repairs
-// with a warning is an error here, because a benchmark that measured something else than asked for
-// is worse than none.
+// and meaning; docs/benchmarks.md lists what differs. Strict: mistakes that nccl-tests ignores or
+// repairs with a warning are errors here, because a benchmark that measures something else than
+// asked is worse than none.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,8 @@ namespace tutti::perf {
 
 enum class Average : std::uint8_t { rank0 = 0, mean = 1, minimum = 2, maximum = 3 };
 
-/// -z: what else happens between the calls. (Calls on host memory return when they are complete, so
-/// there no_barrier, which waits for that, is the same as off.)
+/// -z: waits and barriers between the calls. (Calls on host memory return when they are complete,
+/// so there no_barrier, which waits for that, is the same as off.)
 enum class Blocking : std::uint8_t {
   off = 0,
   barrier_after_call = 1,
@@ -48,8 +48,8 @@ struct PerfOptions {
   bool timestamps = false;
   std::string output_file;
   Average average = Average::mean;
-  // Host: 0 malloc; 1, 2 window memory. GPU: what the library of --nccl is told of the buffers,
-  // 0 nothing; 1 ncclCommRegister; 2 ncclMemAlloc and ncclCommWindowRegister.
+  // Host: 0 malloc; 1, 2 window memory. GPU: the registration of the buffers with the library of
+  // --nccl: 0 none; 1 ncclCommRegister; 2 ncclMemAlloc and ncclCommWindowRegister.
   int local_register = 2;
   bool memory_report = false;
   int unalign = 0;  // elements
@@ -61,7 +61,7 @@ struct PerfOptions {
   int ranks_per_thread() const { return gpus > 0 ? gpus : 1; }
 };
 
-/// What the command line asks for: to run, or to print `text` and exit with `exit_code`.
+/// The parsed command line: run, or print `text` and exit with `exit_code`.
 struct ParsedOptions {
   PerfOptions options;
   bool run = true;

@@ -6,8 +6,8 @@
 
 namespace tutti::perf {
 
-/// main() of the program for `collective`. Returns 0; 1 where a result was wrong or a rank failed;
-/// 2 for a command line that makes no sense.
+/// main() of the program for `collective`. Returns 0; 1 if a result was wrong or a rank failed; 2
+/// for a wrong command line.
 int run_program(Collective collective, int argc, char** argv);
 
 }  // namespace tutti::perf

@@ -14,10 +14,11 @@ namespace tutti::perf {
 
 class RankMemory {
  public:
-  /// On the host (`device` -1), or on a GPU; there `nccl` makes what it is to have windows on.
+  /// On the host (`device` -1), or on a GPU; there `nccl` makes the buffers on which it will have
+  /// windows.
   RankMemory(const PerfOptions& options, int device, const bench::NcclFunctions* nccl);
 
-  /// Where calls on elements of `type` find the buffers.
+  /// The addresses of the buffers for calls on elements of `type`.
   std::byte* send(DataType type) const { return start(send_, type); }
   std::byte* receive(DataType type) const { return start(receive_, type); }
   /// All of a buffer, from its guard zone on.
@@ -27,7 +28,7 @@ class RankMemory {
 
   /// The images that the calls of `setup` start from.
   void paint(const Data& data, const CallSetup& setup) const;
-  /// Elements that are not as such a call has to leave them.
+  /// The number of elements that differ from the expected state after such a call.
   std::uint64_t count_wrong(const Data& data, const CallSetup& setup) const;
 
  private:

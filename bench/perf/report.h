@@ -1,5 +1,5 @@
-// What rank 0 tells the world: the table on standard output, and the same as JSON in a file. The
-// JSON is built in memory and written once, so that the file is whole or empty.
+// The report of rank 0: the table on standard output, and the same as JSON in a file. It builds the
+// JSON in memory and writes it once, so the file is whole or empty.
 #pragma once
 
 #include <fstream>
@@ -29,7 +29,7 @@ class Report {
 
   void start(const std::vector<RankInfo>& ranks, const std::string& nccl_version = "",
              const std::string& transport = "");
-  /// From here on there is nothing beside Tutti.
+  /// From here on the report has Tutti alone.
   void drop_nccl(const std::string& why);
   void add(const Row& row);
   void finish(const Total& total, const MemoryReport& memory);

@@ -30,7 +30,7 @@ struct ThreadRanks {
 
 class Runner {
  public:
-  /// `nccl`: what is measured beside Tutti, or null.
+  /// `nccl`: the library that is measured beside Tutti, or null.
   Runner(ThreadRanks& ranks, Collective collective, const PerfOptions& options,
          const bench::NcclFunctions* nccl, std::vector<std::string> arguments);
   ~Runner();
@@ -44,13 +44,14 @@ class Runner {
   Row measure_row(std::size_t bytes, DataType type, std::optional<ReduceKind> op, int root);
   Measurement measure(CallSetup setup, std::optional<ReduceKind> op);
   Timed summary_of(const Timing& timing, const CallSetup& setup) const;
-  /// Calls with fresh data, compared bit by bit; stops at the first one that is wrong anywhere.
+  /// Makes calls with fresh data and compares them bit by bit; stops at the first call with a wrong
+  /// result on any rank.
   std::uint64_t check(CallSetup setup, std::optional<ReduceKind> op, Library& library);
   std::vector<RankCalls> bind(CallSetup setup, const Data& data) const;
   void paint(const Data& data, CallSetup setup) const;
 
   void start_nccl();
-  /// Drops the other library on all ranks, if it has failed on one.
+  /// Drops the other library on all ranks if it has failed on one.
   void agree_on_nccl();
 
   double over_ranks(double mine) const;

@@ -1,5 +1,5 @@
-// The text that the *_perf programs print: header, rows and footer in nccl-tests' columns, so that
-// programs that read its output read this.
+// The text that the *_perf programs print: header, rows and footer in nccl-tests' columns, so
+// programs that read the output of nccl-tests read this too.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,7 @@ struct IterationStats {
 };
 IterationStats summarize(std::vector<double> times, int skipped);
 
-/// What one library did.
+/// The results of one library.
 struct Timed {
   double seconds = 0;  // per call
   double cpu_seconds = 0;
@@ -41,7 +41,7 @@ struct Timed {
   std::optional<IterationStats> iterations;
 };
 
-/// One of the two halves of a row: Tutti, and what is measured beside it (--nccl).
+/// One of the two halves of a row: Tutti, and the library beside it (--nccl).
 struct Measurement : Timed {
   std::optional<Timed> nccl;
   /// How many times as long the other library took; with -C, by the CPU time.
@@ -76,8 +76,8 @@ struct Total {
   double average_bus_gbps = 0;
 };
 
-/// Everything above the first row. `nccl_version`: with --nccl. `transport`: what carries the bytes
-/// between ranks; empty: that is not known.
+/// Everything above the first row. `nccl_version`: with --nccl. `transport`: the transport between
+/// ranks; empty if it is not known.
 std::string format_header(std::string_view program, const PerfOptions& options,
                           const std::vector<RankInfo>& ranks, std::string_view nccl_version = "",
                           std::string_view transport = "");

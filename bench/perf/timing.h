@@ -12,7 +12,7 @@
 
 namespace tutti::perf {
 
-/// What the thread's ranks do in every iteration.
+/// The work of the thread's ranks in every iteration.
 struct RankCalls {
   BoundCall call;
   std::byte* send = nullptr;
@@ -24,9 +24,9 @@ struct Timing {
   std::vector<double> iterations;       // microseconds per call, with -I
 };
 
-/// Call i starts i * `bytes` into the buffers (modulo their size): caches are used as by a program
-/// that does not reduce the same few bytes for ever. All threads of the job do this together;
-/// `control` has a rank for each.
+/// Call i starts i * `bytes` into the buffers (modulo their size): so the caches behave as in a
+/// program that does not reduce the same few bytes for ever. All threads of the job do this
+/// together; `control` has a rank for each.
 Timing time_calls(const PerfOptions& options, std::span<RankCalls> ranks, std::size_t bytes,
                   Library& library, Communicator& control);
 

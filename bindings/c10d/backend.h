@@ -1,9 +1,9 @@
 // The c10d backend "tutti": torch.distributed's process groups over a Communicator.
 //
-// A call that is waited for at once (asyncOp is false) runs on the caller's thread, and there is no
-// Work for it. Others are started, and the thread of the communicator's engine runs them. Threads
-// take turns to call the communicator; a call that waits on one of them moves to the engine when
-// another one wants its turn, so that no thread holds up another one's messages.
+// A synchronous call (asyncOp is false) runs on the caller's thread, and has no Work. Other calls
+// are started, and the thread of the communicator's engine runs them. Threads take turns to call
+// the communicator. If a call waits on one thread while another wants its turn, it moves to the
+// engine, so no thread holds up another one's messages.
 #pragma once
 
 #include <atomic>
@@ -35,14 +35,14 @@ class Backend final : public ::c10d::Backend {
 
   /// All ranks meet by `store`, over which the secret of the group travels.
   Backend(const StorePointer& store, int rank, int size, OptionsPointer options);
-  /// Of ranks that have met.
+  /// For ranks that have met.
   Backend(const StorePointer& store, Communicator comm, OptionsPointer options);
   ~Backend() override;
 
   const std::string getBackendName() const override { return "tutti"; }
   OptionsPointer getBackendOptions() override { return options_; }
 
-  // collectives.cpp; where an operation has two names, this is the one that all versions know.
+  // collectives.cpp; if an operation has two names, this is the name that all versions know.
   WorkPointer broadcast(Tensors& tensors, const ::c10d::BroadcastOptions& opts) override;
   WorkPointer allreduce(Tensors& tensors, const ::c10d::AllreduceOptions& opts) override;
   WorkPointer allreduce_sparse(Tensors& tensors, const ::c10d::AllreduceOptions& opts) override;
@@ -106,16 +106,16 @@ class Backend final : public ::c10d::Backend {
  private:
   /// This thread's turn to call the communicator.
   std::unique_lock<std::mutex> take_turn();
-  /// Runs or starts what `o` says; null where it has been run.
+  /// Runs or starts `o`; null if it has run.
   WorkPointer issue(Operation&& o, Milliseconds timeout, bool async);
   // In this thread's turn:
-  /// Runs `o` on this thread, if nothing else is under way, and as long as no thread wants its
-  /// turn; null where that was to its end.
+  /// Runs `o` on this thread, if nothing else is under way, and as long as no other thread wants
+  /// its turn; null if it ran to its end.
   WorkPointer run(Operation&& o, Milliseconds timeout);
-  /// Starts the steps of `o` from `first` on; `begun`: that one has been started.
+  /// Starts the steps of `o` from `first` on; `begun`: step `first` has been started.
   WorkPointer start(Operation&& o, Milliseconds timeout, std::size_t first = 0, Future begun = {});
   WorkPointer put_on_stream(Operation&& o, Milliseconds timeout);
-  /// `work` belongs to what this thread coalesces, if it does.
+  /// Adds `work` to the calls that this thread coalesces, if it does.
   const WorkPointer& noted(const WorkPointer& work);
   c10::intrusive_ptr<Work> make_work(Operation o, int parts, Milliseconds timeout);
   Milliseconds effective(Milliseconds timeout) const;

@@ -1,5 +1,5 @@
-// Tutti's errors as c10d's: torch.distributed.DistBackendError, with the same sentence. But where
-// it was Ctrl-C that has ended a call, that is Python's exception.
+// Tutti's errors as c10d's: torch.distributed.DistBackendError, with the same sentence. If Ctrl-C
+// has ended a call, the exception is Python's.
 #pragma once
 
 #include <c10/util/Exception.h>
@@ -18,7 +18,7 @@ inline c10::DistBackendError as_torch(const Error& error) {
           with_labels_named(error.what())};
 }
 
-/// Runs `body`, and throws what Tutti throws in it as PyTorch's.
+/// Runs `body`, and turns Tutti's exceptions into PyTorch's.
 template <class Body>
 decltype(auto) translated(Body&& body) {
   try {

@@ -1,4 +1,4 @@
-// How the ranks of a group meet, and how they look for those that do not come: over torch's Store.
+// Over torch's Store, the ranks of a group meet, and look for ranks that do not come.
 #pragma once
 
 #include <tutti/tutti.h>
@@ -13,8 +13,8 @@ namespace tutti::pytorch {
 /// Rank 0 makes the id, with the secret, and takes it from the store when all have met.
 Communicator meet(::c10d::Store& store, int rank, int size, std::chrono::milliseconds timeout);
 
-/// The `number`-th barrier at which rank 0 says who has not come: all of them (`all`), or the
-/// first. Throws DistBackendError.
+/// The `number`-th monitored barrier: rank 0 names the ranks that have not come, all of them
+/// (`all`) or the first. Throws DistBackendError.
 void monitored_barrier(::c10d::Store& store, int rank, int size, std::uint64_t number,
                        std::chrono::milliseconds timeout, bool all);
 

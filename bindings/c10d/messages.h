@@ -1,6 +1,6 @@
-// Messages with tags, and from any source, over a communicator whose messages are matched in their
-// order: each is announced by a header. A rank asks for a header of another one only while it has a
-// recv that this could be for; a message that nobody waits for yet is kept.
+// Messages with tags, and from any source, over a communicator that matches messages in order: a
+// header announces each message. A rank asks another rank for a header only while one of its recvs
+// could match. It keeps a message for which no recv waits yet.
 #pragma once
 
 #include <atomic>
@@ -18,10 +18,10 @@ namespace tutti::pytorch {
 
 class Messages {
  public:
-  /// Called once, on the engine's thread or the caller's: why it has failed, and whose message
-  /// came.
+  /// Runs once, on the engine's thread or the caller's, with the error, if any, and the sender of
+  /// the message.
   using Done = std::function<void(const std::optional<Error>& why, int source)>;
-  /// `started` counts what has been started and is not over.
+  /// `started` counts the started operations that are not over.
   Messages(Communicator& comm, std::atomic<int>& started);
 
   struct Memory {
@@ -30,13 +30,13 @@ class Messages {
     at::ScalarType type = at::kByte;
   };
   void send(Memory from, int peer, int tag, std::chrono::nanoseconds timeout, Done done);
-  /// `source`: a rank, or kAny. Whether this rank alone can send it: then no other one's silence
-  /// ends it, but expire(), which who waits for it calls now and then.
+  /// `source`: a rank, or kAny. Whether this rank alone can send it: then the silence of another
+  /// rank does not end it. expire() does; the waiting thread calls it now and then.
   bool receive(Memory to, int source, int tag, std::chrono::nanoseconds timeout, Done done);
   void expire();
   static constexpr int kAny = -1;
 
-  /// Nothing is waited for any more: what has not come fails.
+  /// Stops all waiting: messages that have not come fail.
   void leave();
 
  private:
@@ -68,7 +68,7 @@ class Messages {
   // With the lock:
   void ask(int source);
   void arrived(int source);
-  /// Takes back what was asked for and is not wanted any more.
+  /// Withdraws requests that are no longer needed.
   void withdraw_unwanted();
   std::optional<Posted> take(int source, int tag);
   Future start(const Call& call, std::function<void(const std::optional<Error>&)> over);
@@ -77,7 +77,7 @@ class Messages {
   // Without:
   void fail(int source, const Error& why);
   void deliver(const Posted& to, int source, const Header& header);
-  /// Of one that has failed: what it was, and what has come instead.
+  /// Describes a failed receive: its request, and the messages that came instead.
   std::string waited_for(const Posted& posted);
   static std::string describe(std::uint64_t bytes, int type);
 

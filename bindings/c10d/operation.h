@@ -1,5 +1,5 @@
-// What a function of the backend makes of its arguments: calls of a communicator, the memory that
-// they use, and what is to be done when they are over.
+// An operation: the calls of a communicator that a function of the backend makes of its arguments,
+// their memory, and the work to do when they are over.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -21,7 +21,7 @@ struct Step {
   Call call;
   Counts in_counts, out_counts;  // of the v-variants
 
-  /// `call` with its counts, for as long as this lives where it is.
+  /// `call` with its counts; valid while this object lives and does not move.
   Call ready() const {
     Call c = call;
     c.in_counts = in_counts;

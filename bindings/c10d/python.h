@@ -1,5 +1,5 @@
-// What a backend has to know about the interpreter: that nobody waits with its lock, and that
-// Ctrl-C ends what the main thread waits for.
+// The backend and the interpreter: no thread waits while it holds the interpreter's lock, and
+// Ctrl-C ends a wait of the main thread.
 #pragma once
 
 #include <Python.h>
@@ -13,7 +13,8 @@
 
 namespace tutti::pytorch {
 
-/// Callbacks of what is still under way may need Python's lock, so nobody waits with it.
+/// Callbacks of operations under way may need Python's lock, so no thread waits while it holds the
+/// lock.
 class WithoutPython {
  public:
   WithoutPython()
@@ -28,8 +29,8 @@ class WithoutPython {
   PyThreadState* state_;
 };
 
-/// As long as it lives, Ctrl-C ends what Tutti waits for on this thread, where it is the one that
-/// Python's signal handlers run on.
+/// While it lives, Ctrl-C ends Tutti's waits on this thread, if it is the thread of Python's signal
+/// handlers.
 class EndedByCtrlC {
  public:
   EndedByCtrlC();
@@ -38,7 +39,7 @@ class EndedByCtrlC {
   std::optional<Interruptible> interruptible_;
 };
 
-/// Whether this thread was interrupted. Then Python's exception is set, to be thrown.
+/// Whether this thread was interrupted. Then Python's exception is set; throw it.
 bool was_interrupted();
 /// Throws that exception, if this thread was interrupted.
 void throw_if_interrupted();

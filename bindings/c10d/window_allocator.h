@@ -1,4 +1,4 @@
-// Tensors in window memory, which the other ranks of a host read where it is (docs/memory.md).
+// Tensors in window memory, which the other ranks of a host read in place (docs/memory.md).
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -7,7 +7,7 @@
 
 namespace tutti::pytorch {
 
-/// Keeps what is freed for the next tensor of that size: new windows cost system calls, and the
+/// Keeps freed memory for the next tensor of that size: new windows cost system calls, and the
 /// other ranks have to map them.
 std::shared_ptr<c10::Allocator> window_allocator();
 

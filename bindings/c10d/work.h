@@ -1,4 +1,4 @@
-// Work: an operation that has been started, as PyTorch sees it.
+// Work: a started operation, as PyTorch sees it.
 #pragma once
 
 #include <c10/core/Event.h>
@@ -13,19 +13,19 @@ namespace tutti::pytorch {
 
 class Work final : public ::c10d::Work {
  public:
-  /// Over when end() has been called `parts` times.
+  /// It is over after `parts` calls of end().
   Work(Operation operation, int rank, std::uint64_t sequence, int parts,
        std::chrono::milliseconds timeout);
 
   /// A part is over. The last one finishes the operation.
   void end(const std::optional<Error>& why);
-  /// `other` hears of the end of this, as of a part of it.
+  /// The end of this counts as the end of a part of `other`.
   void then_end(const c10::intrusive_ptr<Work>& other);
-  /// For a recv from any source: whose message it got.
+  /// For a recv from any source: the sender of its message.
   void set_source(int rank) { source_ = rank; }
-  /// What wait() calls now and then.
+  /// wait() calls this now and then.
   void look(std::function<void()> function) { look_ = std::move(function); }
-  /// On a GPU: what was put on the current stream is over when that has come here.
+  /// On a GPU: the operations are over when the current stream has reached this point.
   void record_event();
 
   const Operation& operation() const { return operation_; }
@@ -60,8 +60,8 @@ class Work final : public ::c10d::Work {
   std::vector<c10::intrusive_ptr<Work>> others_;
 };
 
-/// Runs `job` soon, on a thread that may block: not on that of Tutti's engine. Callbacks of futures
-/// are the user's, and may wait for other futures.
+/// Runs `job` soon, on a thread that may block, not on the thread of Tutti's engine. Callbacks of
+/// futures are the user's, and may wait for other futures.
 void run_elsewhere(std::function<void()> job);
 
 }  // namespace tutti::pytorch

@@ -1,9 +1,9 @@
-// ncclComm: what an ncclComm_t points to, and who may use it when.
+// ncclComm: the struct behind an ncclComm_t, and the turns of the threads that use it.
 //
-// A handle is never given back to the allocator, only to later communicators, so a stale one is
-// recognised rather than read from freed memory. Whoever uses the communicator has its turn; so
-// calls of several threads run one after the other, and ncclCommAbort() and ncclCommRevoke() know
-// when the call that they stopped has returned.
+// A handle is never given back to the allocator, only to later communicators, so a stale handle is
+// recognised, and never read from freed memory. A thread that uses the communicator has its turn.
+// So calls of several threads run one after the other, and ncclCommAbort() and ncclCommRevoke()
+// know when the stopped call has returned.
 #pragma once
 
 #include <atomic>
@@ -29,7 +29,7 @@ struct PreMulSum {
 enum class Phase : std::uint8_t {
   opening,    // being made, perhaps on another thread
   ready,      // made, or failed (then `communicator` is empty)
-  abandoned,  // aborted while being made: whoever makes it frees the handle
+  abandoned,  // aborted while being made: the thread that makes it frees the handle
 };
 
 }  // namespace tutti::nccl
@@ -38,12 +38,13 @@ struct ncclComm {
   std::atomic<bool> live{false};
   std::atomic<tutti::nccl::Phase> phase{tutti::nccl::Phase::opening};
   std::mutex turn;
-  /// ncclInProgress while something that was called runs elsewhere; then how that ended.
+  /// ncclInProgress while a call runs on another thread; then its result.
   std::atomic<ncclResult_t> async{ncclSuccess};
   std::atomic<bool> revoked{false};
   std::atomic<bool> finalized{false};
 
-  tutti::Communicator communicator;  // of whoever has the turn; read by others once `ready`
+  tutti::Communicator
+      communicator;  // the thread with the turn uses it; others read it once `ready`
   tutti::nccl::Config config;
   int rank = 0;
   int size = 0;
@@ -58,10 +59,12 @@ namespace tutti::nccl {
 
 /// A handle for a communicator that is being made.
 ncclComm* new_handle(const Config& config, int rank, int size, int device);
-/// Leaves the communicator and takes the handle back. The caller has the turn, or nobody else can.
+/// Leaves the communicator and takes the handle back. The caller has the turn, or no other thread
+/// can have it.
 void free_handle(ncclComm& comm);
 
-/// Throws Error(invalid_argument) for NULL and for what is (no longer) a communicator.
+/// Throws Error(invalid_argument) for NULL and for a pointer that is not, or no longer, a
+/// communicator.
 ncclComm& checked(ncclComm_t comm);
 /// checked(), and made: not in progress, not failed while it was made.
 ncclComm& made(ncclComm_t comm);

@@ -1,5 +1,5 @@
-// The one way from NCCL's semantics to Tutti's communicators: calls that were checked, on streams,
-// in; what runs them is chosen here by where their memory is.
+// The one way from NCCL's semantics to Tutti's communicators. It takes checked calls, with their
+// streams, and runs them on the host or on a GPU, by the place of their memory.
 #pragma once
 
 #include <cstddef>
@@ -23,10 +23,10 @@ struct Task {
 /// operations that do not run at once. Throws Error.
 void check(const Task& task);
 
-/// Runs the tasks of a group; those on host memory are done on return, those on device memory are
-/// on their streams. The caller has the turns of all
-/// communicators. For each communicator, collectives run in their order, then its messages
-/// together; communicators progress side by side. Throws Error.
+/// Runs the tasks of a group; tasks on host memory are over on return, tasks on device memory are
+/// on their streams. The caller has the turns of all communicators. For each communicator,
+/// collectives run in their order, then its messages together; communicators progress side by side.
+/// Throws Error.
 void run(std::span<Task> tasks);
 
 }  // namespace tutti::nccl

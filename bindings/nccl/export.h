@@ -1,6 +1,6 @@
-// How a function of the NCCL interface is defined: pncclX is the function, ncclX a weak name for
-// it, as in NVIDIA's library. So a profiler may define ncclX itself and call pncclX, and what Tutti
-// calls inside never leads out of the library.
+// The definition of a function of the NCCL interface: pncclX is the function, ncclX a weak name for
+// it, as in NVIDIA's library. So a profiler may define ncclX itself and call pncclX, and Tutti's
+// own calls never leave the library.
 #pragma once
 
 #define NCCL_API(result, name, parameters)                                  \

@@ -1,5 +1,5 @@
-// ncclGroupStart() to ncclGroupEnd(): what a thread calls in between is kept, and runs together. A
-// call outside of a group is a group of one.
+// ncclGroupStart() to ncclGroupEnd(): keeps the calls of a thread in between, and runs them
+// together. A call outside of a group is a group of one.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@
 
 namespace tutti::nccl {
 
-/// A communicator to be made.
+/// A communicator that the group will make.
 struct Opening {
   ncclComm* parent = nullptr;  // of a split or shrink; those of one parent keep their order
   ncclComm* child = nullptr;   // null: the rank takes part, but is not a member
@@ -20,8 +20,8 @@ struct Opening {
   std::function<Communicator()> open;
 };
 
-/// Keep (in a group) or carry out now. On a nonblocking communicator that means: start, and return
-/// ncclInProgress. `function` is named in errors.
+/// Keep the call (in a group) or carry it out now. On a nonblocking communicator: start it, and
+/// return ncclInProgress. Errors name `function`.
 ncclResult_t submit(std::string_view function, Opening opening, bool blocking);
 ncclResult_t submit(std::string_view function, Task&& task);
 /// ncclCommDestroy: after everything else in the group.
@@ -29,7 +29,7 @@ ncclResult_t submit_destruction(std::string_view function, ncclComm& comm);
 
 /// Makes `result` the group's, if one is open and it has no failure yet.
 ncclResult_t note_in_group(ncclResult_t result) noexcept;
-/// guarded(), for functions that may stand in a group: what they refuse spoils the group.
+/// guarded(), for functions that may stand in a group: their errors fail the group.
 template <class Body>
 ncclResult_t guarded_in_group(std::string_view function, Body&& body) noexcept {
   return note_in_group(guarded(function, std::forward<Body>(body)));

@@ -1,5 +1,5 @@
-// NCCL_DEBUG and NCCL_DEBUG_FILE: the log that users of NCCL know, in its format. What Tutti itself
-// logs (TUTTI_LOG) is another matter.
+// NCCL_DEBUG and NCCL_DEBUG_FILE: the log that users of NCCL know, in its format. Tutti's own log
+// (TUTTI_LOG) is separate.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Where a pointer points to.
+// The kind of memory of a pointer.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@ namespace tutti::nccl {
 
 enum class MemoryKind : std::uint8_t { host, device };
 
-/// Without CUDA, and before anybody has started it, every pointer is host memory. Pinned memory of
-/// the host is the host's; managed memory is the device's.
+/// Without CUDA, and before the process has started CUDA, every pointer is host memory. Pinned
+/// memory of the host counts as host memory, managed memory as device memory.
 MemoryKind memory_of(const void* pointer);
 
 }  // namespace tutti::nccl

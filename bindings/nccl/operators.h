@@ -7,7 +7,7 @@
 
 namespace tutti::nccl {
 
-/// Throws Error(invalid_argument) for a number that is none.
+/// Throws Error(invalid_argument) for an unknown number.
 DataType data_type(ncclDataType_t type);
 /// Sets the operator of a task whose communicator and type are set. A copy: the user may destroy
 /// the operator before the task runs.

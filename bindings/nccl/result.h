@@ -1,4 +1,4 @@
-// From what Tutti throws to what NCCL returns, and the sentence that ncclGetLastError() tells.
+// From Tutti's exceptions to NCCL's results, and the sentence of ncclGetLastError().
 #pragma once
 
 #include <exception>
@@ -10,11 +10,11 @@
 
 namespace tutti::nccl {
 
-/// The result for `error`, seen by rank `rank` (-1: none): being stopped by another rank's abort is
-/// a remote error, by one's own a wrong use.
+/// The result for `error`, seen by rank `rank` (-1: none): a stop by another rank's abort is a
+/// remote error, a stop by its own abort is a wrong use.
 ncclResult_t result_of(const Error& error, int rank = -1);
 
-/// What failed last on this thread, or else in this process: kept for ncclGetLastError(), logged at
+/// The last failure on this thread, or else in this process: kept for ncclGetLastError(), logged at
 /// NCCL_DEBUG=WARN.
 void set_last_error(const std::string& text);
 std::string last_error();
@@ -34,7 +34,7 @@ ncclResult_t guarded(std::string_view function, Body&& body) noexcept {
 
 [[noreturn]] void refuse_argument(const std::string& why);
 [[noreturn]] void refuse_usage(const std::string& why);
-/// Refuses a null `pointer`, which is called `name` in nccl.h.
+/// Refuses a null `pointer`; `name` is its name in nccl.h.
 void require(const void* pointer, std::string_view name);
 
 }  // namespace tutti::nccl

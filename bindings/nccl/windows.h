@@ -1,5 +1,5 @@
-// The windows of ncclCommWindowRegister(). Nothing is done for them yet; they are remembered, so
-// that what a handle stands for can be asked.
+// The windows of ncclCommWindowRegister(). Tutti does nothing for them yet. It remembers them, so
+// that a program can ask about a handle.
 #pragma once
 
 #include "bindings/nccl/comm.h"

@@ -1,6 +1,6 @@
 // The memory of a Python object: anything with the buffer protocol (numpy, array, bytearray),
 // DLPack (torch, jax, cupy), __array_interface__ (numpy arrays of ml_dtypes' types) or
-// __cuda_array_interface__. Nothing is copied; what has gaps is refused.
+// __cuda_array_interface__. Copies nothing, and refuses memory with gaps.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -17,7 +17,7 @@ namespace tutti::python {
 
 namespace nb = nanobind;
 
-/// What the elements are. Tutti has no 16-bit integers, complex numbers or booleans, but moves
+/// The kind of the elements. Tutti has no 16-bit integers, complex numbers or booleans, but moves
 /// them, and reduces the latter two as far as that makes sense.
 struct ElementType {
   enum class Kind : std::uint8_t { number, boolean, complex, opaque };

@@ -29,7 +29,7 @@ inline OpenGroups& open_groups() {
   return g;
 }
 
-/// The thread that is in a call of a communicator, which one may at a time. Under the GIL.
+/// The thread that is in a call of a communicator; only one may be at a time. Under the GIL.
 class Turn {
  public:
   explicit Turn(std::optional<std::thread::id>& whose) : whose_(whose) {
@@ -67,7 +67,7 @@ class PythonCommunicator {
   Ranks ranks() const { return {comm_.rank(), comm_.size()}; }
 
   void destroy() {
-    // What another thread is waiting for is one of this rank's operations.
+    // Another thread waits for one of this rank's operations.
     while (comm_ && in_call_ && in_call_ != std::this_thread::get_id()) {
       {
         const nb::gil_scoped_release release;
@@ -80,7 +80,7 @@ class PythonCommunicator {
     if (PyErr_Occurred() != nullptr) throw nb::python_error();  // Ctrl-C
   }
 
-  /// Has `fill` make an operation, and runs or starts it.
+  /// Lets `fill` make an operation, and runs or starts it.
   template <class Fill>
   nb::any call(bool async_op, std::uintptr_t stream, Fill&& fill) {
     (void)comm_.impl();  // before anything else: it may be destroyed
@@ -99,7 +99,7 @@ class PythonCommunicator {
   }
 
  private:
-  /// Where Ctrl-C ends what is waited for, its exception is set afterwards.
+  /// If Ctrl-C ends the wait, its exception is set afterwards.
   void leave() {
     if (!comm_) return;
     const Waiting waiting;

@@ -12,7 +12,7 @@ namespace tutti::python {
 /// tutti::Error becomes the exception class of its code (errors.py).
 void translate_errors(nanobind::module_& module);
 
-/// Without the GIL, and so that Ctrl-C ends what waits: on the main thread, where Python's signal
+/// Runs without the GIL, and lets Ctrl-C end waits on the main thread, where Python's signal
 /// handlers run.
 class Waiting {
  public:

@@ -16,10 +16,11 @@ namespace tutti::python {
 
 std::chrono::nanoseconds to_nanoseconds(double seconds);
 
-/// What type hints should call Any: whatever a call returns.
+/// The result of a call, which type hints call Any.
 inline nb::any any_of(nb::object o) { return nb::steal<nb::any>(o.release()); }
 
-/// A started call. Its memory is held until it is over, also where Python lets go of this before.
+/// A started call. It holds its memory until it is over, even if Python lets go of the future
+/// before.
 class PythonFuture {
  public:
   PythonFuture(Future future, std::unique_ptr<Operation> operation)
@@ -37,7 +38,7 @@ class PythonFuture {
   /// A descriptor that becomes readable when it is over, for event loops; the caller's to close.
   int descriptor();
 
-  /// Lets go of what abandoned operations held, where they are over.
+  /// Frees the memory of abandoned operations that are over.
   static void tidy() {
     std::erase_if(abandoned(), [](const Abandoned& a) { return a.future.ready(); });
   }
@@ -47,7 +48,7 @@ class PythonFuture {
     Future future;
     std::unique_ptr<Operation> operation;
   };
-  /// Under the GIL. Never destroyed: what is there at the end may still be written to.
+  /// Under the GIL. Never destroyed: operations may still write to this memory at the end.
   static std::vector<Abandoned>& abandoned() {
     static auto* const all = new std::vector<Abandoned>;
     return *all;

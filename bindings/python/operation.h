@@ -1,5 +1,5 @@
-// One call from Python: the memory of its arguments, held until it is over, the call that Tutti
-// gets, and what Python gets back.
+// One call from Python: the memory of its arguments, which it holds until it is over, the Call for
+// Tutti, and the result for Python.
 #pragma once
 
 #include <memory>
@@ -25,8 +25,8 @@ struct Operation {
 };
 
 // Each fills an Operation from Python's arguments, of a rank of `size` ranks, and checks shapes and
-// types; throws TypeError, ValueError or BufferError. `out`: None where the function is to make it
-// (like `in`, in window memory), or where the call is in place.
+// types; throws TypeError, ValueError or BufferError. `out`: None if the function should make it
+// (like `in`, in window memory), or if the call is in place.
 
 struct Ranks {
   int rank = 0, size = 1;

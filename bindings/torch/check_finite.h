@@ -1,5 +1,5 @@
-// Who makes a NaN: gradients are looked at where backward makes them, before ranks add them up, and
-// all ranks of a job are told, whatever axes it has. Reads all gradients once more.
+// Finds the rank that makes a NaN. It looks at gradients where backward makes them, before ranks
+// add them up, and tells all ranks of a job, whatever its axes. Reads all gradients once more.
 //
 //     CheckFinite check(trained_parameters(*model));     // before DataParallel or FullyShard
 //     for (each step) {
@@ -19,17 +19,17 @@ namespace tutti::libtorch {
 
 class CheckFinite {
  public:
-  /// Hooks of the parameters, which have to come before those of the engines: what they see is this
-  /// rank's own.
+  /// Adds hooks to the parameters. Make it before the engines: its hooks see this rank's own
+  /// gradients then.
   explicit CheckFinite(std::vector<NamedTensor> parameters);
   ~CheckFinite();
   CheckFinite(const CheckFinite&) = delete;
   CheckFinite& operator=(const CheckFinite&) = delete;
 
-  /// Something else that may be wrong ("the loss of micro-batch 2").
+  /// Another value that may not be finite ("the loss of micro-batch 2").
   void look_at(double value, const std::string& what);
-  /// Collective: as parallel::refuse_not_finite(), of what was found first on each rank since the
-  /// last call.
+  /// Collective: parallel::refuse_not_finite() with the first finding of each rank since the last
+  /// call.
   void refuse(parallel::Axis& world, const std::string& where);
 
  private:

@@ -1,4 +1,4 @@
-// Activation checkpointing: what backward needs is computed again instead of kept.
+// Activation checkpointing: backward computes activations again instead of keeping them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,10 +9,9 @@ namespace tutti::libtorch {
 
 using Layer = std::function<at::Tensor(const at::Tensor& input)>;
 
-/// body(input). Of the forward only `input` is kept; backward computes the body a second time, with
-/// the same random numbers, and with autocast as it is now. What the body uses besides its input
-/// and parameters is there until then, and needs no gradients of this call but those of parameters
-/// (leaves).
+/// body(input). Keeps only `input` of the forward. Backward computes the body a second time, with
+/// the same random numbers and the present autocast. Other tensors that the body uses must exist
+/// until then, and get no gradients from this call; parameters (leaves) do.
 at::Tensor checkpoint(const Layer& body, const at::Tensor& input);
 
 }  // namespace tutti::libtorch

@@ -8,11 +8,11 @@
 //       optimizer.step();
 //     }
 //
-// Gradients lie in the buckets of parallel::DataParallel, which says how they travel, and while
-// backward goes on: .grad() is a view of them. Linear and the layers of tensor_parallel.h make them
-// there; those of other modules are copied once, after the hooks that the parameter has. Where
-// .grad() is defined already they are added up, as always in torch. A .grad() that is kept keeps
-// the buckets, too.
+// Gradients lie in the buckets of parallel::DataParallel, which sends them while backward goes on;
+// .grad() is a view of them. Linear and the layers of tensor_parallel.h make gradients there.
+// Gradients of other modules are copied once, after the hooks of the parameter. If .grad() is
+// defined already they are added up, as always in torch. A .grad() that a program keeps also keeps
+// the buckets.
 #pragma once
 
 #include <functional>
@@ -29,32 +29,33 @@ namespace tutti::libtorch {
 class DataParallel {
  public:
   /// Collective. Parameters, and other tensors of the module, become those of rank 0. Throws
-  /// Error(mismatch) on all ranks where these differ in number, type or shape, naming the first;
-  /// Error(invalid_argument) for a parameter that is not dense, contiguous, on the CPU, or
-  /// Error(mismatch) on all ranks where only some have such a one. The axis outlives it; the
+  /// Error(mismatch) on all ranks if these differ in number, type or shape, and names the first.
+  /// Throws Error(invalid_argument) for a parameter that is not dense, contiguous and on the CPU,
+  /// or Error(mismatch) on all ranks if only some have such a parameter. The axis outlives it; the
   /// module's parameters stay the same tensors meanwhile.
   DataParallel(parallel::Axis& axis, torch::nn::Module& module,
                const parallel::DataParallelPolicy& policy = {});
   DataParallel(const DataParallel&) = delete;
   DataParallel& operator=(const DataParallel&) = delete;
 
-  /// `loss` (a scalar): its gradients, averaged. Refuses, with Error(invalid_usage), parameters
-  /// that were not trained when the module was wrapped, and are now. What goes wrong on one rank
-  /// alone ends the operation on all; errors of all ranks are those of
-  /// parallel::DataParallel::finish(), after which, as after Error(invalid_usage) for a second
-  /// backward of the same step, see there.
+  /// Makes the gradients of `loss` (a scalar), and averages them. Throws Error(invalid_usage) for a
+  /// parameter that is trained now, and was not when the module was wrapped. A failure on one rank
+  /// alone ends the operation on all. Errors of all ranks are those of
+  /// parallel::DataParallel::finish(); it says how to go on after them, and after
+  /// Error(invalid_usage) for a second backward of the same step.
   void backward(const Tensor& loss);
   /// The same in two parts: torch's own backward, by whatever call, then the averages.
   void finish();
 
-  /// Whether the module's buffers become those of one rank after each step: of the first that has
-  /// data, so of rank 0. BatchNorm and its like change them by a rank's own data. True at first;
-  /// false saves that, where nothing changes them, and has each rank keep its own otherwise.
+  /// Whether the module's buffers become those of one rank after each step: the first rank with
+  /// data, usually rank 0. BatchNorm and its like change buffers by a rank's own data. True at
+  /// first. False saves the copy if nothing changes buffers, and lets each rank keep its own
+  /// otherwise.
   void share_buffers(bool shared) { shares_buffers_ = shared; }
 
-  /// While it lives, gradients are only added up: for all micro-batches of a step but the last.
+  /// While it lives, gradients only add up: for all micro-batches of a step but the last.
   [[nodiscard]] parallel::DataParallel::NoSync no_sync() { return engine_.no_sync(); }
-  /// This rank has no more data (policy uneven_inputs); after_step is called for each step of the
+  /// This rank has no more data (policy uneven_inputs). after_step runs after each step of the
   /// others, when the averages are in .grad().
   void join(const std::function<void()>& after_step = {});
 

@@ -1,4 +1,5 @@
-// What FullyShard takes from a module: the parameters of a unit, and how the engine has them.
+// FullyShard's reading of a module: the parameters of a unit, and their declarations for the
+// engine.
 #pragma once
 
 #include <vector>
@@ -7,16 +8,16 @@
 
 namespace tutti::libtorch {
 
-/// The trained parameters of a unit, less those of units before it, which `taken` has; they are
-/// added to it. Throws Error(invalid_argument), with the parameter and the unit, for one that
-/// cannot be sharded by this policy.
+/// The trained parameters of a unit, without those of earlier units, which are in `taken`; adds
+/// them to it. Throws Error(invalid_argument), with the parameter and the unit, for a parameter
+/// that this policy cannot shard.
 std::vector<NamedTensor> parameters_of_unit(const FullyShard::Unit& unit,
                                             const parallel::Policy& policy,
                                             std::vector<Tensor>& taken);
-/// Throws Error(invalid_argument), with the name, for a parameter of the model that is trained, and
-/// in no unit.
+/// Throws Error(invalid_argument), with the name, for a trained parameter of the model that is in
+/// no unit.
 void refuse_trained_in_no_unit(const torch::nn::Module& model, const std::vector<Tensor>& taken);
-/// Buffers of all units, say, each once, as "unit.buffer".
+/// The buffers of all units, for instance, each once, as "unit.buffer".
 std::vector<NamedTensor> of_units(const std::vector<FullyShard::Unit>& units,
                                   std::vector<NamedTensor> (&of)(const torch::nn::Module&));
 parallel::Unit declared_unit(const FullyShard::Unit& unit,

@@ -1,6 +1,6 @@
 // Sharded data parallelism for libtorch modules: ZeRO-1, ZeRO-2, ZeRO-3 and FSDP, by policy. A unit
-// is a module (a transformer block, say) whose parameters are gathered and reduced together, by
-// parallel::ShardedDataParallel.
+// is a module, such as a transformer block; parallel::ShardedDataParallel gathers and reduces its
+// parameters together.
 //
 //     FullyShard fsdp({.shard = &axis}, *model, {{"embed", &*embed}, {"block", &*block}});
 //     for (each step) {
@@ -11,16 +11,15 @@
 //       fsdp.engine().step(adamw);                  // of the shards that this rank has
 //     }
 //
-// The modules' parameters remain the tensors that they were, of their sizes, but their memory is
-// the engine's, and they have elements only while their unit's forward or backward runs, and in
-// read_parameters(). At other times what reads or writes them (torch::save(), an optimizer of
-// torch's) gets an error that says what to do; so does what reads .grad(), as gradients are in the
-// engine's shards. On the way there Linear and the layers of tensor_parallel.h make them in the
-// engine's memory; those of other modules are copied, after the hooks that the parameter
-// has.
+// The modules' parameters remain the same tensors with the same sizes, but their memory is the
+// engine's. They have elements only while their unit's forward or backward runs, and in
+// read_parameters(). At other times code that reads or writes them (torch::save(), an optimizer of
+// torch's) gets an error that says what to do. So does code that reads .grad(), as gradients are in
+// the engine's shards. Linear and the layers of tensor_parallel.h make gradients in the engine's
+// memory; gradients of other modules are copied, after the hooks of the parameter.
 //
-// Units may be nested, one's forward in another's body: so does a unit of all that is in no other
-// (embedding and head with tied weights) stay gathered for a whole step.
+// Units may be nested, one's forward in another's body. In this way a unit of all remaining
+// parameters (embedding and head with tied weights) stays gathered for a whole step.
 #pragma once
 
 #include <cstdint>
@@ -47,45 +46,44 @@ class FullyShard {
     torch::nn::Module* module;  // less the parameters of units before it
     std::optional<parallel::Reshard> reshard = std::nullopt;  // else the policy's
   };
-  /// Collective. The modules' parameters become those of rank 0's shards, and replica 0's: all
-  /// ranks begin with the same values (the same seed), each keeps its part.
-  /// Parameters have the type `policy.precision.master`, or `compute` already, as those of layers
-  /// that compute in the one type that they were made for (tensor_parallel.h). They get `compute`,
-  /// and the modules' buffers `buffer`. Those that are not trained stay as they are, whole on
-  /// every rank. Throws
-  /// Error(mismatch) on all ranks where they differ in parameters or policy, or where some have
-  /// what cannot be sharded, Error(invalid_argument) where all have that. The axes outlive it.
+  /// Collective. All ranks begin with the same values (the same seed), and each keeps its part;
+  /// replicas take the values of replica 0. Parameters have the type `policy.precision.master`, or
+  /// `compute` already, as in layers that compute in a fixed type (tensor_parallel.h). They get
+  /// `compute`, and the modules' buffers get `buffer`. Untrained parameters stay unchanged, whole
+  /// on every rank. Throws Error(mismatch) on all ranks if they differ in parameters or policy, or
+  /// if some have a parameter that cannot be sharded; Error(invalid_argument) if all have it. The
+  /// axes outlive it.
   FullyShard(const parallel::ShardedAxes& axes, const std::vector<Unit>& units,
              const parallel::Policy& policy = parallel::Policy::fsdp(), const Treat& treat = {});
-  /// The same, of all that is in `model`: throws Error(invalid_argument), with the name, for a
-  /// parameter that is trained and in none of the units, as each rank would train it by itself. A
-  /// last unit of the model has what is in no other.
+  /// The same, for all of `model`: throws Error(invalid_argument), with the name, for a trained
+  /// parameter in none of the units, as each rank would train it by itself. A last unit of the
+  /// model itself takes all remaining parameters.
   FullyShard(const parallel::ShardedAxes& axes, const torch::nn::Module& model,
              const std::vector<Unit>& units,
              const parallel::Policy& policy = parallel::Policy::fsdp(), const Treat& treat = {});
-  /// Parameters are without elements then, and without a way back: see restore().
+  /// Afterwards parameters have no elements, for good; see restore().
   ~FullyShard();
   FullyShard(const FullyShard&) = delete;
   FullyShard& operator=(const FullyShard&) = delete;
 
-  /// body(input), with the unit's parameters there, now and in backward. All ranks go through the
-  /// units in the same order. What `body` throws ends the operation on all ranks. Nothing is done
-  /// in place to the tensor that `body` gets, or to the one that comes back: torch refuses it.
+  /// Computes body(input). The unit's parameters have elements now and in backward. All ranks go
+  /// through the units in the same order. An exception of `body` ends the operation on all ranks.
+  /// Do not change the tensor that `body` gets, or the result, in place: torch refuses it.
   Tensor forward(std::size_t unit, const Layer& body, const Tensor& input);
 
-  /// `loss` (a scalar): its gradients, reduced to the engine's shards. Throws Error(mismatch) on
-  /// all ranks for a parameter of a unit in use that got no gradient on some rank, unless
-  /// allow_unused(): engine().discard_gradients() leaves the step out. What goes wrong on one rank
-  /// alone ends the operation on all.
+  /// Makes the gradients of `loss` (a scalar), and reduces them to the engine's shards. Throws
+  /// Error(mismatch) on all ranks if a parameter of a unit in use got no gradient on some rank,
+  /// unless allow_unused(); then engine().discard_gradients() leaves the step out. A failure on one
+  /// rank alone ends the operation on all.
   void backward(const Tensor& loss);
   /// The same in parts: torch's own backward, by whatever call, then end_backward(), for each
   /// micro-batch; then, once, finish().
   void end_backward();
   void finish();
-  /// Calls make(), which makes gradients of these units' parameters that a backward of this step
-  /// has left for later (gradient_places.h); synchronise(false) held for that one.
+  /// Calls make(), which makes the gradients of these units' parameters that a backward of this
+  /// step, under synchronise(false), has left for later (gradient_places.h).
   void make_later(const std::vector<std::size_t>& units, const std::function<void()>& make);
-  /// Parameters without a gradient count as having one of zeros.
+  /// Parameters without a gradient count as if theirs were zeros.
   void allow_unused(bool allowed = true) { allow_unused_ = allowed; }
   /// Whether backward() reduces, as parallel::ShardedDataParallel::synchronise().
   void synchronise(bool reduces);
@@ -94,20 +92,20 @@ class FullyShard {
   void share_buffers(bool shared) { shares_buffers_ = shared; }
 
   // --- Parameters, whole (fully_shard_state.cpp); in all of them names are "unit.parameter", and
-  // what a callback throws ends the operation on all ranks.
+  // an exception of a callback ends the operation on all ranks.
 
-  /// Collective: calls `read` for each parameter, unit by unit, with all of its elements there, of
-  /// the type that is computed with. They are to be read: what is written to them is lost.
+  /// Collective: calls `read` for each parameter, unit by unit, with all of its elements, in the
+  /// type of computations. Read them only: writes are lost.
   void read_parameters(const std::function<void(const NamedTensor&)>& read);
-  /// Collective, between steps: calls `write` for each parameter, unit by unit, with all that
-  /// training goes on from, in the master's type; then for parameters that are not trained, and
-  /// buffers, as they are. The tensors are there during the call.
+  /// Collective, between steps: calls `write` for each parameter, unit by unit, with its whole
+  /// training state, in the master's type. Then it calls `write` for untrained parameters, and
+  /// buffers, in their own types. The tensors are valid during the call.
   void save(const WriteState& write);
-  /// Collective, between steps: all those, and what `optimizer` keeps of them, become what `read`
-  /// says, on all ranks alike. Training goes on with the same bits as where save() was called.
+  /// Collective, between steps: sets all of these, and the states of `optimizer`, to the values of
+  /// `read`, which are the same on all ranks. Training goes on with the same bits as after save().
   void load(const parallel::Optimizer& optimizer, const ReadState& read);
-  /// Collective: the modules have their parameters back, whole on every rank, with the master's
-  /// values and the types that they had. That is the end: only the destructor may be called.
+  /// Collective: gives the modules their parameters back, whole on every rank, with the master's
+  /// values and their original types. Afterwards you may call only the destructor.
   void restore();
 
   /// Clips, steps, counts.

@@ -1,5 +1,5 @@
-// A unit of FullyShard, as torch has it: tensors whose memory comes and goes. For the files of
-// FullyShard alone.
+// A unit of FullyShard in torch: tensors whose memory comes and goes. For the files of FullyShard
+// alone.
 #pragma once
 
 #include <ATen/ops/empty.h>
@@ -15,14 +15,14 @@
 
 namespace tutti::libtorch {
 
-/// Its parameters are views of one storage, whose memory is the engine's,
-/// or nothing. Storages are what graphs keep, in whatever views, so that these follow, too.
+/// Its parameters are views of one storage, whose memory is the engine's, or nothing. Graphs keep
+/// storages, through any views, so these views follow too.
 class FullyShard::UnitState {
  public:
   UnitState(std::size_t place, const Unit& unit, std::vector<NamedTensor> of_it)
       : number(place), name(unit.name), parameters(std::move(of_it)), arrivals(parameters.size()) {}
 
-  /// What arrives of parameter p goes to take(p, gradient).
+  /// A gradient that arrives for parameter p goes to take(p, gradient).
   void make_views(const parallel::UnitLayout& layout, at::ScalarType type,
                   const std::function<Tensor(std::size_t p, const Tensor& gradient)>& take) {
     storage_ = c10::Storage(c10::Storage::use_byte_size_t(), layout.full() * c10::elementSize(type),
@@ -54,15 +54,14 @@ class FullyShard::UnitState {
     offset_ = (parameters.empty() ? 0 : layout.offset(0)) * c10::elementSize(type);
     hide();
   }
-  /// The engine has its first parameter there.
+  /// The address of the engine's first parameter.
   void show(const void* first) {
     auto* const memory = static_cast<std::byte*>(const_cast<void*>(first)) - offset_;
     storage_.set_data_ptr(c10::DataPtr(memory, c10::Device(c10::kCPU)));
     for (std::size_t p = 0; p < parameters.size(); ++p) parameters[p].tensor.set_data(views_[p]);
     forget_gradients();
   }
-  /// The parameters have no elements, so that to use them is an error, and not a read of memory
-  /// that there is not.
+  /// The parameters have no elements, so using them is an error, and not a read of missing memory.
   void hide() {
     storage_.set_data_ptr(c10::DataPtr(nullptr, c10::Device(c10::kCPU)));
     for (std::size_t p = 0; p < parameters.size(); ++p) {
@@ -70,7 +69,7 @@ class FullyShard::UnitState {
       parameters[p].tensor.mutable_grad() = no_gradient_[p];
     }
   }
-  /// Nobody will show them again.
+  /// No later call shows them again.
   void let_go() {
     hooks.clear();
     for (std::size_t p = 0; p < parameters.size(); ++p) {
@@ -102,7 +101,8 @@ class FullyShard::UnitState {
   const std::string name;
   std::vector<NamedTensor> parameters;
   std::vector<GradientArrival> hooks;
-  // Whose gradient has been there in this step, and since its gradients' buffer was begun.
+  // The parameters whose gradients have arrived in this step, and since their gradients' buffer
+  // began.
   struct Arrivals {
     bool ever = false, in_buffer = false;
   };
@@ -118,7 +118,7 @@ class FullyShard::UnitState {
   std::size_t offset_ = 0;  // of the first parameter, in bytes
 };
 
-/// What graphs have of a FullyShard: they may live longer.
+/// The part of a FullyShard that graphs keep: they may live longer.
 struct FullyShard::Alive : torch::CustomClassHolder {
   explicit Alive(FullyShard* s) : self(s) {}
   FullyShard* self;

@@ -1,11 +1,11 @@
-// Gradients that are made where they are wanted. Elsewhere in torch, backward makes a parameter's
-// gradient in new memory, and an engine copies it to its buffer: a pass over all gradients, in
-// which nothing is computed. A module that computes gradients itself asks where they should go, and
-// autograd never sees what it made there.
+// Making gradients in their final place. Usually torch's backward makes a parameter's gradient in
+// new memory, and an engine copies it to its buffer: a pass over all gradients that computes
+// nothing. A module that computes gradients itself asks for the place instead, and autograd never
+// sees gradients that it made there.
 //
-// That is for gradients that nobody else looks at. Where a parameter has hooks, where gradients are
-// differentiated again, and where a backward is asked for the gradients of some tensors alone,
-// gradients are made as torch's modules make them.
+// This works only for gradients that no other code looks at. If a parameter has hooks, if gradients
+// are differentiated again, or if a backward computes the gradients of some tensors alone, the
+// module makes gradients as torch's modules do.
 #pragma once
 
 #include <functional>
@@ -24,16 +24,16 @@ struct GradientPlace {
   bool adds = false;  // to what the memory has; else the memory may have anything
 };
 
-/// What an engine answers a module that asks where the gradient of a parameter goes. A gradient
-/// that got a place is the engine's from there on: the module gives autograd none.
+/// An engine's answers to a module that asks for the place of a parameter's gradient. A gradient
+/// with a place belongs to the engine from then on: the module gives autograd none.
 using GradientPlaces = std::function<GradientPlace(const Tensor& parameter)>;
 
-/// Whom a module asks. Graphs keep it, so that the module may be gone before their backward; and it
-/// forgets an engine that is gone.
+/// The object that a module asks. Graphs keep it, so the module may be gone before their backward.
+/// It forgets an engine that is gone.
 class GradientTaker {
  public:
   GradientPlace place_of(const Tensor& parameter) const;
-  /// From now on `places` says where gradients go, as long as somebody keeps it.
+  /// From now on `places` gives the places of gradients, as long as its owner keeps it.
   void ask(const std::shared_ptr<const GradientPlaces>& places) { places_ = places; }
 
  private:
@@ -57,12 +57,12 @@ class MakesGradients {
 /// The module and all modules in it ask `places` from now on, as long as the caller keeps it.
 void gradients_to(torch::nn::Module& module, const std::shared_ptr<const GradientPlaces>& places);
 
-/// While it lives, an engine gets a parameter's gradient where autograd accumulates it: after all
+/// While it lives, an engine gets a parameter's gradient when autograd accumulates it: after all
 /// hooks of the user's, whenever they were registered.
 class GradientArrival {
  public:
-  /// Gets the sum of what a backward has made (undefined: nothing that autograd knows of); what it
-  /// returns is accumulated in its place. The parameter has its sizes and type now.
+  /// Gets the sum of the gradients that a backward has made (undefined: autograd knows of none).
+  /// Autograd accumulates the returned tensor instead. The parameter has its sizes and type now.
   using Take = std::function<Tensor(const Tensor& gradient)>;
   GradientArrival(const Tensor& parameter, Take take);
   ~GradientArrival();
@@ -75,11 +75,11 @@ class GradientArrival {
   std::shared_ptr<const void> accumulator_;  // which a parameter does not keep by itself
 };
 
-/// While it lives, backwards on this thread leave gradients of parameters for later, where a module
-/// knows how: what others wait for, the gradients of inputs, is there sooner.
+/// While it lives, backwards on this thread leave gradients of parameters for later, if a module
+/// knows how. So the gradients of inputs, for which others wait, are ready sooner.
 class LaterGradients {
  public:
-  /// Makes the gradients of some parameters; undefined ones, where they got a place.
+  /// Makes the gradients of some parameters; a gradient with a place is undefined in the result.
   using Make = std::function<std::vector<Tensor>()>;
   struct Left {
     std::vector<Tensor> parameters;
@@ -92,10 +92,10 @@ class LaterGradients {
 
   /// Whether backwards on this thread leave gradients for later.
   static bool are_wanted();
-  /// True where these are made later. Where a parameter has hooks they are not, so that hooks are
-  /// called by the backward that they belong to, with a gradient.
+  /// True if these gradients come later. They do not if a parameter has hooks: so hooks run in the
+  /// backward to which they belong, with a gradient.
   static bool leave(std::vector<Tensor> parameters, Make make);
-  /// Makes what was left, and hands it to the parameters as backward would have: to each once.
+  /// Makes the left gradients, and hands them to the parameters as backward would: once to each.
   static void make_all(const std::vector<Left>& later);
 
  private:

@@ -1,6 +1,6 @@
-// torch::nn::Linear, for models that are trained by DataParallel or FullyShard: its gradients are
-// made in the engine's memory (gradient_places.h), where torch's own are copied. Of several
-// micro-batches they are added up by the multiplication itself.
+// torch::nn::Linear, for models that are trained by DataParallel or FullyShard: it makes its
+// gradients in the engine's memory (gradient_places.h), while torch's own are copied. With several
+// micro-batches the multiplication itself adds them up.
 #pragma once
 
 #include <cstdint>

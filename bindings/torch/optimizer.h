@@ -1,6 +1,6 @@
-// An optimizer of parallel/optimizer for parameters that are ordinary tensors, their gradients in
-// .grad(): where each rank has the whole model, or its own part of it. One pass over memory, and
-// the same bits as the sharded engine's step.
+// An optimizer of parallel/optimizer for parameters that are ordinary tensors, with gradients in
+// .grad(): each rank has the whole model, or its own part of it. One pass over memory, and the same
+// bits as the sharded engine's step.
 #pragma once
 
 #include <array>
@@ -26,24 +26,24 @@ using Treat = std::function<Treatment(const NamedTensor& parameter)>;
 
 class LocalOptimizer {
  public:
-  /// Throws Error(invalid_argument) for parameters other than of float32 and float64.
+  /// Throws Error(invalid_argument) for parameters of other types than float32 and float64.
   explicit LocalOptimizer(std::vector<NamedTensor> parameters, const Treat& treat = {});
 
-  /// Of all gradients; those that are not defined count as 0.
+  /// The norm of all gradients; undefined ones count as 0.
   double gradient_norm() const;
-  /// In the step that follows, gradients are scaled so that their norm is at most `most`. Returns
-  /// what it was. `norm`: what it is, where other ranks have parts of the gradients.
+  /// Scales gradients in the next step so that their norm is at most `most`. Returns the norm
+  /// before. `norm`: the norm over all ranks, if other ranks have parts of the gradients.
   double clip_gradients(double most, std::optional<double> norm = {});
-  /// Parameters without a gradient stay as they are, as do their steps, which the optimizer counts
-  /// for each parameter. Throws Error(invalid_usage) for another optimizer than that of the first
-  /// step, in what it keeps.
+  /// Leaves parameters without a gradient unchanged, and their numbers of steps, which it counts
+  /// for each parameter. Throws Error(invalid_usage) for an optimizer with other states than that
+  /// of the first step.
   void step(const parallel::Optimizer& optimizer);
   /// .grad() is undefined from now on.
   void zero_grad();
 
-  /// All that there is besides gradients: `write` is called for each parameter, by its name.
+  /// Saves the whole state besides gradients: calls `write` for each parameter, with its name.
   void save(const WriteState& write) const;
-  /// Parameters, and what `optimizer` keeps of them, become what `read` says.
+  /// Sets parameters, and the states of `optimizer`, to the values of `read`.
   void load(const parallel::Optimizer& optimizer, const ReadState& read);
 
  private:

@@ -1,6 +1,6 @@
-// What training goes on from: a parameter, and what the optimizer keeps of it. Whoever holds it,
-// whole or in shards, saves and loads it in this form, by name: so one can go on with what the
-// other has saved, on any number of ranks, and with the same bits on as many.
+// The training state of a parameter: its value, and the optimizer's states. FullyShard and
+// LocalOptimizer save and load it in this form, by name. So each can go on with the state of the
+// other, on any number of ranks; on the same number, with the same bits.
 #pragma once
 
 #include <cstddef>
@@ -20,14 +20,14 @@ struct ParameterState {
   std::uint64_t steps = 0;    // updates that the optimizer has made of it
 };
 
-/// Puts it into a file, say.
+/// Writes the state into a file, for instance.
 using WriteState = std::function<void(const ParameterState&)>;
-/// Fills in what was written for that name. All tensors are there, as large as they have to be;
-/// they may be written to, or others may take their place.
+/// Fills in the state that was written for that name. All tensors exist, with the right sizes;
+/// write to them, or replace them.
 using ReadState = std::function<void(ParameterState&)>;
 
-/// What `read` makes of a parameter, for an optimizer that keeps so many states: contiguous tensors
-/// of `type`. Throws Error(invalid_argument), with the name, for those of other sizes.
+/// The result of `read` for a parameter and an optimizer with this many states: contiguous tensors
+/// of `type`. Throws Error(invalid_argument), with the name, for tensors of other sizes.
 ParameterState read_state(const ReadState& read, const std::string& name, at::IntArrayRef sizes,
                           at::ScalarType type, std::size_t states);
 

@@ -4,8 +4,8 @@
 //     Pipeline pipeline(axis, schedule, {.shape = {rows, width}, .type = at::kFloat}, functions);
 //     for (each step) { pipeline.step(); ... optimizer ... }
 //
-// parallel/pipeline/execute.h runs the schedule, and says what fails how: an error names rank,
-// stage and micro-batch, and ends the step on all ranks.
+// parallel/pipeline/execute.h runs the schedule, and describes failures: an error names rank, stage
+// and micro-batch, and ends the step on all ranks.
 #pragma once
 
 #include <cstdint>
@@ -22,26 +22,27 @@ namespace tutti::libtorch {
 
 class Pipeline {
  public:
-  /// What one stage hands to the next for a micro-batch.
+  /// The tensor that one stage hands to the next for a micro-batch.
   struct Between {
     std::vector<std::int64_t> shape;
     at::ScalarType type = at::kFloat;
   };
   struct Functions {
-    /// Stage `stage` of micro-batch `micro_batch`. `input`: what the stage before has made, or
-    /// undefined on the first stage. Returns what `Between` says; the last stage returns its loss,
-    /// a scalar: the step's loss is the sum of those of its micro-batches.
+    /// Stage `stage` of micro-batch `micro_batch`. `input`: the output of the previous stage;
+    /// undefined on the first stage. Returns a tensor as in `Between`. The last stage returns its
+    /// loss, a scalar; the step's loss is the sum over its micro-batches.
     std::function<Tensor(int stage, int micro_batch, const Tensor& input)> forward;
-    /// Before and after torch's backward of a stage; `last`: gradients of its parameters are
-    /// complete then, in this step. Empty: nothing is to be done.
+    /// Run before and after torch's backward of a stage; `last`: the gradients of its parameters
+    /// are complete then, in this step. May be empty.
     std::function<void(int stage, bool last)> before_backward, after_backward;
     /// In schedules that have the backward in two parts: calls make(), which makes the gradients
-    /// that a backward has left for later (gradient_places.h). Empty: make() is called.
+    /// that a backward has left for later (gradient_places.h). If it is empty, the pipeline calls
+    /// make() itself.
     std::function<void(int stage, bool last, const std::function<void()>& make)> backward_weights;
   };
   /// Collective; throws as parallel::pipeline::Executor. In schedules that have the backward in two
-  /// parts, the weights of Linear and of the layers of tensor_parallel.h have theirs in the second;
-  /// gradients of other parameters are made with those of the inputs.
+  /// parts, Linear and the layers of tensor_parallel.h make the gradients of their weights in the
+  /// second part; other modules make theirs together with those of the inputs.
   Pipeline(parallel::Axis& axis, const parallel::pipeline::Schedule& schedule, Between between,
            Functions functions);
 
@@ -63,7 +64,7 @@ class Pipeline {
   const Between between_;
   const Functions functions_;
   const int micro_batches_;
-  // From a forward to its backward, by stage and micro-batch: what came in, and what was made.
+  // The input and output of a stage and micro-batch, kept from a forward to its backward.
   std::map<std::pair<int, int>, std::pair<Tensor, Tensor>> kept_;
   std::map<std::pair<int, int>, std::vector<LaterGradients::Left>> later_;
   std::map<int, int> backwards_;  // that are complete, in this step, by stage

@@ -1,7 +1,7 @@
-// Tensors that all ranks have alike, and that no gradient changes: buffers of modules (running
-// averages, counts, tables), and parameters that are not trained. BatchNorm and its like change
-// buffers by a rank's own data; so they become those of one rank after each step, or ranks would
-// have different models.
+// Tensors that are the same on all ranks and that no gradient changes: buffers of modules (running
+// averages, counts, tables), and untrained parameters. BatchNorm and its like change buffers by a
+// rank's own data. So buffers become those of one rank after each step; otherwise ranks would have
+// different models.
 #pragma once
 
 #include <utility>
@@ -15,9 +15,9 @@ namespace tutti::libtorch {
 class SharedTensors {
  public:
   explicit SharedTensors(std::vector<NamedTensor> tensors) : tensors_(std::move(tensors)) {}
-  /// Collective. Throws Error(mismatch) on all ranks where they have others.
+  /// Collective. Throws Error(mismatch) on all ranks if their tensors differ.
   void agree(parallel::Axis& axis) const;
-  /// Collective: they become those of rank `root`.
+  /// Collective: the tensors become those of rank `root`.
   void share(parallel::Axis& axis, int root = 0) const;
   const std::vector<NamedTensor>& tensors() const { return tensors_; }
 

@@ -4,16 +4,16 @@
 //     ColumnParallelLinear up(axis, "up", C, 4 * C);       // [rows, C]     -> [rows, 4 C / P]
 //     RowParallelLinear down(axis, "down", 4 * C, C);      // [rows, 4 C / P] -> [rows, C]
 //
-// Inputs are matrices of rows, the same on all ranks. With `sequence`, what lies outside of a
-// column and a row layer is cut into P equal runs of rows, of which a rank has one: [rows / P, C].
+// Inputs are matrices of rows, the same on all ranks. With `sequence`, activations outside of a
+// column and a row layer are cut into P equal runs of rows, one for each rank: [rows / P, C].
 //
-// Parameters begin as Linear's, and torch::nn::Embedding's, do: ranks of the same seed have their
-// parts of what one rank would have, and draw as many random numbers. Gradients of parameters that
-// all ranks have whole (row biases, norms) are equal on all of them; with `sequence` they are of a
-// rank's rows, and are to be added up (parallel/hybrid). Constructors are collective, and throw as
-// the engines do: Error(mismatch) where ranks differ, Error(invalid_argument) for sizes that P does
-// not divide, with the layer and the sizes. A layer may be gone before the backward of what it has
-// made; its axis may not.
+// Parameters begin as those of Linear and torch::nn::Embedding do: ranks with the same seed have
+// their parts of one rank's layer, and draw as many random numbers. Gradients of parameters that
+// all ranks have whole (row biases, norms) are equal on all of them; with `sequence` they cover a
+// rank's rows, and parallel/hybrid adds them up. Constructors are collective, and throw as the
+// engines do: Error(mismatch) if ranks differ, Error(invalid_argument) for sizes that P does not
+// divide, with the layer and the sizes. A layer may be gone before the backward of its results; its
+// axis may not.
 #pragma once
 
 #include <cstdint>
@@ -86,7 +86,7 @@ class VocabParallelEmbedding : public torch::nn::Module, public MakesGradients {
   const std::shared_ptr<parallel::tensor::VocabularyEmbedding> engine_;
 };
 
-/// The mean cross entropy of logits whose columns are shared.
+/// The mean cross entropy of logits whose columns the ranks divide among each other.
 class VocabParallelCrossEntropy {
  public:
   VocabParallelCrossEntropy(parallel::Axis& axis, const std::string& name, std::int64_t tokens,

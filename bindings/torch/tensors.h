@@ -1,5 +1,5 @@
-// What the modules of this folder need of tensors: parameters with their names, element types, and
-// tensors over memory that an engine owns.
+// Helpers for tensors: parameters with their names, element types, and tensors over memory that an
+// engine owns.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,38 +21,39 @@ struct NamedTensor {
 };
 
 /// Torch has no stable C++ interface: with another version than it was compiled for, a program may
-/// call any function in place of the one that it means. Programs call this before anything of
-/// torch; the modules do, too. Throws Error(invalid_usage), with both versions, where the libtorch
-/// that is loaded is not the one that this library was built for.
+/// call any function in place of the right one. Programs call this before anything of torch, and
+/// the modules do too. Throws Error(invalid_usage), with both versions, if the loaded libtorch is
+/// not the version for which this library was built.
 void check_version();
 
-/// The module's parameters that are trained, each once, in the order of named_parameters(). Throws
-/// Error(invalid_argument), naming the parameter, for one that is not a dense, contiguous tensor of
-/// floating-point numbers on the CPU.
+/// The module's trained parameters, each once, in the order of named_parameters(). Throws
+/// Error(invalid_argument), with the name, for a parameter that is not a dense, contiguous tensor
+/// of floating-point numbers on the CPU.
 std::vector<NamedTensor> trained_parameters(const torch::nn::Module& module);
 /// Buffers, and parameters that are not trained.
 std::vector<NamedTensor> other_tensors(const torch::nn::Module& module);
 std::vector<NamedTensor> buffers(const torch::nn::Module& module);
 /// Those of its parameters that are not trained now.
 std::vector<NamedTensor> frozen_parameters(const torch::nn::Module& module);
-/// Throws Error(invalid_usage), naming it, where one of them is trained now: each rank would train
+/// Throws Error(invalid_usage), with the name, if one of them is trained now: each rank would train
 /// it by itself.
 void refuse_unfrozen(const std::vector<NamedTensor>& frozen);
 
-/// Throws Error(invalid_argument), with `what` it is of, for a type that Tutti does not have.
+/// Throws Error(invalid_argument), which names `what`, for a type that Tutti does not have.
 DataType data_type(at::ScalarType type, const std::string& what);
 at::ScalarType scalar_type(DataType type);
 /// "float32 [64, 16]".
 std::string describe(const Tensor& tensor);
-/// Contiguous, over memory that somebody else owns.
+/// A contiguous tensor over memory of another owner.
 Tensor tensor_over(void* memory, at::IntArrayRef sizes, at::ScalarType type);
-/// Has these sizes, and no elements: what reads or writes them gets an error of torch, `why`.
+/// A tensor with these sizes and no elements: reading or writing it is an error of torch with the
+/// text `why`.
 Tensor without_elements(at::IntArrayRef sizes, at::ScalarType type, const std::string& why);
 /// The same, keeping the memory.
 Tensor tensor_over(std::shared_ptr<void> memory, at::IntArrayRef sizes, at::ScalarType type);
-/// What went wrong, to be told to other ranks: torch's errors without their backtraces.
+/// The text of an exception, for other ranks: torch's errors without their backtraces.
 std::string what_of(const std::exception& e);
-/// Throws Error(invalid_usage) where the layer's matrix is hidden: outside of its unit's forward.
+/// Throws Error(invalid_usage) if the layer's matrix is hidden: outside of its unit's forward.
 void check_is_here(const Tensor& weight, const std::string& layer);
 /// Throws Error(invalid_argument) for a gradient that is not dense.
 void check_gradient(const Tensor& gradient, const std::string& parameter);

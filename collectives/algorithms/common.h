@@ -1,4 +1,4 @@
-// What the generators share: headers, rank arithmetic, and slicing over lanes.
+// Common parts of the generators: headers, rank arithmetic, and slicing over lanes.
 #pragma once
 
 #include <bit>
@@ -29,7 +29,8 @@ constexpr std::uint32_t u32(int x) { return static_cast<std::uint32_t>(x); }
 /// The largest power of two up to n (n >= 1).
 constexpr int power_of_two_in(int n) { return static_cast<int>(std::bit_floor(u32(n))); }
 
-/// All ranks but `rank`, from its successor on, so that not all begin with the same one.
+/// All ranks except `rank`, from its successor on, so that ranks do not all begin with the same
+/// one.
 std::vector<int> others(int ranks, int rank);
 
 /// chunk@0, chunk@1, ..., chunk@(n-1): the same chunk of all ranks, through windows.
@@ -43,19 +44,19 @@ std::vector<Operand> and_to(const std::vector<int>& peers, Operand own);
 /// Signals all peers and waits for all of theirs.
 void meet(RankPlanBuilder::LaneRef lane, const std::vector<int>& peers);
 
-/// `out[0] <- in[0]`: all there is to do for one rank alone.
+/// `out[0] <- in[0]`: the whole work of one rank alone.
 void copy_alone(RankPlanBuilder& builder, Collective collective);
 
-/// A plan that does each slice of every block by a part of its own: `parts` are those of one rank
-/// in as many plans, which differ in the order of the ranks alone. Throws as slice().
+/// A plan with a part of its own for each slice of every block. `parts` are one rank's parts of
+/// several plans, which differ only in the order of the ranks. Throws as slice().
 RankPlan join_slices(const std::vector<const RankPlan*>& parts);
 
-/// Runs a plan on `slices` slices of every block at a time: slice s is done by lanes, channels, and
-/// chunks of its own, so no slice waits for another. Throws Error(invalid_argument) when there are
-/// not enough channels, or when a step moves a span that is none in a slice.
+/// Runs a plan on `slices` slices of every block at a time: slice s has lanes, channels, and chunks
+/// of its own, so no slice waits for another. Throws Error(invalid_argument) if there are not
+/// enough channels, or if a step moves a span that is not contiguous in a slice.
 RankPlan slice(RankPlan plan, std::uint32_t slices);
 
-/// A generator of one slice, and its textbook, made into those that honour PlanRequest::lanes.
+/// Extends a generator of one slice, and its textbook, to PlanRequest::lanes.
 template <auto kGenerate>
 RankPlan sliced(const PlanRequest& request, int rank) {
   PlanRequest one = request;

@@ -1,6 +1,6 @@
 // Embedding: a plan for a few ranks becomes a stage of a plan for more, by renaming. Ranks are
 // renamed, its `in` and `out` become places in the larger plan's memory, and its chunks become runs
-// of the larger plan's chunks. Steps, lanes and channels stay what they are.
+// of the larger plan's chunks. Steps, lanes and channels stay the same.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,14 @@
 
 namespace tutti::algorithm {
 
-/// Where the blocks of a buffer lie: block b from chunk first + b * stride on.
+/// The places of the blocks of a buffer: block b begins at chunk first + b * stride.
 struct Region {
   Space space = Space::out;
   std::uint32_t first = 0;
   std::uint32_t stride = 0;
 };
 
-/// Where a part goes.
+/// The place of a part.
 struct Placement {
   std::vector<int> ranks;         // the part's rank i is ranks[i]
   std::uint32_t pieces = 1;       // of the larger plan: chunks that make up a block of the part
@@ -29,11 +29,11 @@ struct Placement {
   bool completes = false;      // what the part reduces completely, is complete
 };
 
-/// Appends `part`'s steps. What becomes a copy of a chunk onto itself is left out. Throws
-/// Error(invalid_argument) where a step's span would not be contiguous any more.
+/// Appends `part`'s steps. Leaves out copies of a chunk onto itself. Throws Error(invalid_argument)
+/// if a step's span would not be contiguous any more.
 void embed(RankPlanBuilder& builder, const RankPlan& part, const Placement& placement);
 
-/// Lets no lane of `rank` go on before all have come here: signals through lane 0.
+/// Makes all lanes of `rank` wait for each other here: signals through lane 0.
 void join_lanes(RankPlanBuilder& builder, std::uint32_t lanes, int rank);
 
 }  // namespace tutti::algorithm

@@ -1,8 +1,8 @@
-// Folding: algorithms that pair ranks by the bits of their numbers need a power of two of them.
-// With p the largest that there is among n ranks, e = n - p ranks are extra: of the first 2e ranks
-// the odd ones. Each hands its data to the even neighbour below it, which acts for both, and gets
-// the result back at the end. The p ranks that are left are the cores, numbered in order; so the
-// blocks that belong to a range of cores (each its own, and its extra neighbour's) are contiguous.
+// Folding: algorithms that pair ranks by the bits of their numbers need a power of two of them. Let
+// p be the largest power of two up to n ranks. Then e = n - p ranks are extra: the odd ones of the
+// first 2e ranks. Each extra rank hands its data to the even neighbour below it, which acts for
+// both, and gets the result back at the end. The other p ranks are the cores, numbered in order. So
+// the blocks of a range of cores (each core's own, and its extra neighbour's) are contiguous.
 // (Rabenseifner's way, as in MPICH.)
 #pragma once
 

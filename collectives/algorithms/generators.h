@@ -1,6 +1,6 @@
-// All generators: each emits one rank's part. What they do is told at the head of the file that is
-// named as the algorithm. They take requests for one slice (lanes = 1); sliced() in common.h makes
-// more of it.
+// All generators: each emits one rank's part. The head of the file with the algorithm's name
+// explains the algorithm. Generators take requests for one slice (lanes = 1); sliced() in common.h
+// makes several slices of it.
 #pragma once
 
 #include "collectives/algorithms.h"

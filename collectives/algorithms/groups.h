@@ -1,4 +1,4 @@
-// Ranks in groups of neighbours, as one of them sees it.
+// Ranks in groups of neighbours, from the view of one rank.
 #pragma once
 
 #include <vector>
@@ -27,7 +27,7 @@ struct Groups {
   bool are_equal() const;
   /// Throws Error(invalid_argument) unless they are.
   void need_equal(Collective c) const;
-  /// A group of one has nothing to do inside, unless it is all there is.
+  /// A group of one rank has nothing to do inside, unless it is the only group.
   bool work_inside() const { return size_of(mine) > 1 || count() == 1; }
   /// The rank that speaks for a group: its first, or the root.
   int leader(int group) const { return group == group_of(root) ? root : begin(group); }

@@ -12,14 +12,14 @@ struct Part {
   int (*hops)(int ranks);
 };
 
-/// One for each collective that a composition is made of.
+/// One algorithm for each collective that a composition uses.
 struct Family {
   Part all_reduce, all_gather, reduce_scatter, broadcast, reduce;
 };
 
 /// request.collective by `inner` inside of groups of request.group ranks and `outer` across them;
-/// `name` goes into the header. Throws Error(invalid_argument) for another collective, and for
-/// groups of unequal size where that matters (all_gather, reduce_scatter).
+/// `name` goes into the header. Throws Error(invalid_argument) for other collectives, and for
+/// groups of unequal size if that matters (all_gather, reduce_scatter).
 RankPlan compose_hierarchical(const PlanRequest& request, std::string_view name,
                               const Family& inner, const Family& outer, int rank);
 /// The sum of the parts' textbooks.

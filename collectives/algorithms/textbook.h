@@ -1,6 +1,6 @@
-// What the textbooks say that a rank moves, in chunks per tile and slice, and how many messages
-// follow one from the other. Closed formulas that know nothing of the generators, so that the one
-// can be held against the other.
+// The textbooks' formulas: the traffic of a rank, in chunks per tile and slice, and the number of
+// messages that follow each other. These closed formulas know nothing of the generators, so tests
+// can compare the two.
 #pragma once
 
 #include "collectives/algorithms.h"
@@ -14,15 +14,16 @@ Traffic exchange(const PlanRequest& request, int rank);
 Traffic exchange_twice(const PlanRequest& request, int rank);
 /// Reads one chunk of every other rank.
 Traffic read_others(const PlanRequest& request, int rank);
-/// One chunk from the root to each, by itself; and back.
+/// One chunk from the root to each rank directly; and back.
 Traffic from_root(const PlanRequest& request, int rank);
 Traffic to_root(const PlanRequest& request, int rank);
-/// The same, read by whoever wants it.
+/// The same, but each receiver reads its chunk.
 Traffic read_root(const PlanRequest& request, int rank);
 Traffic root_reads(const PlanRequest& request, int rank);
-/// One chunk of everyone's, written to the root.
+/// Every rank writes one chunk to the root.
 Traffic write_root(const PlanRequest& request, int rank);
-/// Everyone writes a chunk of the root's input to all outputs; sums up a chunk into the root's.
+/// Every rank writes a chunk of the root's input to all outputs, or sums up a chunk into the
+/// root's.
 Traffic split_broadcast(const PlanRequest& request, int rank);
 Traffic split_reduce(const PlanRequest& request, int rank);
 Traffic chain_broadcast(const PlanRequest& request, int rank);
@@ -64,7 +65,7 @@ int halving(int ranks);
 int halving_and_doubling(int ranks);
 int up_or_down(int ranks);
 int up_and_down(int ranks);
-/// Ready and done inside of each group, and so many across.
+/// The signals "ready" and "done" inside of each group, and the given number across.
 Hops in_groups(const PlanRequest& request, int (*across)(int groups));
 
 }  // namespace tutti::algorithm::textbook

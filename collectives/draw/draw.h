@@ -1,5 +1,5 @@
 // A plan as a space-time picture (SVG), laid out like a score: time runs to the right, every rank
-// has a staff, every lane a line of it. A box is a step, coloured by what it does; an arrow is a
+// has a staff, every lane a line of it. A box is a step, coloured by its kind; an arrow is a
 // message. Pointing at a box shows the step's text and its id, rank/lane/step.
 #pragma once
 
@@ -21,7 +21,7 @@ struct DrawLimits {
   static constexpr std::size_t operands = 1 << 23;
 };
 
-/// Draws any plan, also one that is not proved; steps that would wait for ever are marked.
+/// Draws any plan, also an unproved one, and marks steps that would wait for ever.
 std::string draw_svg(const Plan& plan);
 
 }  // namespace tutti

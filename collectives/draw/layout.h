@@ -1,4 +1,4 @@
-// How the drawing looks: the colours of steps, their labels, and where everything stands.
+// The look of the drawing: the colours of steps, their labels, and the places of everything.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace tutti::drawing {
 
-/// What a step does, as a reader sees it.
+/// The kind of a step, for a reader.
 enum class StepKind : std::uint8_t { send, reduce, complete, store, pass_on, sync };
 inline constexpr int kStepKinds = 6;
 
@@ -36,16 +36,16 @@ inline constexpr std::array<StepStyle, kStepKinds> kStepStyles = {{
 
 StepKind step_kind(const RankPlan& rank, const Step& step);
 
-/// What stands in a step's box: the chunks of this rank's memory that it moves. Where in and out
-/// have a common numbering (that of the in-place call), a chunk keeps its number on its way, so
-/// that it can be followed; else the buffer is named. Empty for a step that only passes something
+/// The text in a step's box: the chunks of this rank's memory that it moves. If in and out have a
+/// common numbering (that of the in-place call), a chunk keeps its number on its way, so a reader
+/// can follow it; otherwise the text names the buffer. Empty for a step that only passes something
 /// on.
 std::string step_label(const RankPlan& rank, const Step& step);
 
 /// The width of the outline of a step that never starts, in units of time.
 inline constexpr double kStuckStep = 0.6;
 
-/// Where everything stands, in pixels.
+/// The places of everything, in pixels.
 struct DrawLayout {
   static DrawLayout of(const Plan& plan, const Schedule& schedule);
 

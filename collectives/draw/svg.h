@@ -1,4 +1,4 @@
-// What all drawings share.
+// The common parts of all drawings.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace tutti::drawing {
 
-/// `text` as it may stand in an SVG's text and attributes.
+/// `text` in a form for an SVG's text and attributes.
 inline std::string escaped(std::string_view text) {
   std::string safe;
   for (const char c : text) {

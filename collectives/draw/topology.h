@@ -1,4 +1,4 @@
-// A topology as a picture (SVG): boxes in boxes as devices hang on each other, lines for the links
+// A topology as a picture (SVG): boxes in boxes for the tree of devices, lines for the links
 // between GPUs, and each link's bandwidth.
 #pragma once
 

@@ -1,6 +1,6 @@
 // Walking through a text line by line and word by word, for the parsers of plans and of pipeline
-// schedules. Errors say where, what was expected there, and what was found. The text may come from
-// anyone: every number has bounds.
+// schedules. Errors give the place, the expected text and the actual one. The text may come from a
+// stranger: every number has bounds.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,10 @@
 
 namespace tutti {
 
-/// What is left of one line. Refers to the text.
+/// The rest of one line. Refers to the text.
 class Line {
  public:
-  /// `text` is what errors call the text: "plan text".
+  /// `text` is the name of the text in errors: "plan text".
   Line(std::string_view content, std::size_t number, std::string_view text)
       : rest_(content), number_(number), text_(text) {
     skip_space();
@@ -52,9 +52,9 @@ class Lines {
   Lines(std::string_view content, std::string_view text) : content_(content), text_(text) {}
 
   std::optional<Line> next();
-  /// Throws Error(invalid_argument) where there is none.
+  /// Throws Error(invalid_argument) if there is none.
   Line expect_next(std::string_view expected);
-  /// The line after the last one, for what is missing there.
+  /// The line after the last one, for errors about missing lines.
   Line at_end() const { return {"", number_ + 1, text_}; }
 
  private:

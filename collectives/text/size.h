@@ -1,5 +1,5 @@
-// The rules that the writer and the reader of a plan's text share, so that what one leaves out the
-// other fills in.
+// The rules that the writer and the reader of a plan's text share: the writer leaves sizes out, and
+// the reader fills them in.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace tutti {
 
-/// How much a step moves: as many bytes as these chunks of this rank's in or out.
+/// The size of a step: the bytes of these chunks of this rank's in or out.
 struct StepSize {
   Space space = Space::out;
   std::uint32_t chunk = 0;
@@ -19,13 +19,13 @@ struct StepSize {
   friend bool operator==(const StepSize&, const StepSize&) = default;
 };
 
-/// The size of a step that does not spell it out with `as`: that of the first operand that is in or
-/// out of this rank, destinations before sources. A step with nothing on one side (a signal, a
-/// wait) has none. Any other step must say it: nullopt. `count` is that of the memory operands.
+/// The size of a step without `as`: that of its first operand in this rank's in or out,
+/// destinations before sources. A step with nothing on one side (a signal, a wait) has no size. Any
+/// other step must state it: nullopt. `count` is that of the memory operands.
 std::optional<StepSize> implied_size(std::span<const Operand> destinations,
                                      std::span<const Operand> sources, std::uint32_t count);
 
-/// Whether an algorithm may be called that: one word.
+/// Whether this may be the name of an algorithm: one word.
 bool is_plan_name(std::string_view name);
 
 }  // namespace tutti

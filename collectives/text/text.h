@@ -1,5 +1,5 @@
-// Plans as text: one step a line, so that a plan can be read, compared with diff, written by hand
-// and kept in a file. docs/plans.md describes the form; an example:
+// Plans as text: one step a line, so people can read a plan, compare it with diff, write it by hand
+// and keep it in a file. docs/plans.md describes the form; an example:
 //
 //     tutti plan 1
 //     all_reduce ring  ranks 2  pieces 2  slots 2  lanes 1
@@ -11,8 +11,8 @@
 //     rank 1
 //       ...
 //
-// What is written is read back as the same plan, and what is read is written back as the same text
-// (but for comments and spacing).
+// Reading a written text gives the same plan, and writing a plan that was read gives the same text
+// (except for comments and spacing).
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@
 
 namespace tutti {
 
-/// What plan_from_text accepts at most. The limits bound what a reader of the plan allocates, by
-/// numbers that a short hostile text could otherwise make as large as it likes.
+/// The limits of plan_from_text. They bound the memory that a reader of the plan allocates;
+/// otherwise a short hostile text could ask for any amount.
 struct TextLimits {
   static constexpr std::uint32_t ranks = 65'536;
   static constexpr std::uint32_t lanes = kMostChannels;  // a link's channel is one byte
@@ -38,13 +38,13 @@ struct TextLimits {
 };
 
 /// The whole plan. Throws Error(invalid_argument) if the algorithm's name is not one word of at
-/// most 64 letters, digits and _ - . (it could not be read back).
+/// most 64 letters, digits and _ - . (the reader could not read it).
 std::string to_text(const Plan& plan);
 /// The same, piece by piece: `write` gets the header, and then one rank's part at a time.
 void write_text(const PlanParts& plan, const std::function<void(std::string_view)>& write);
-/// The header and one rank's part: to be read by people, who may not want the other 9,999.
+/// The header and one rank's part: for people, who may not want the other 9,999.
 std::string to_text(const RankPlan& rank);
-/// One step, as it stands in the plan's text: "out[1], to(1) <= from(3) + in[1]".
+/// One step, as in the plan's text: "out[1], to(1) <= from(3) + in[1]".
 std::string to_text(const RankPlan& rank, std::uint32_t lane, const Step& step);
 /// `count` chunks of memory, as a step names them: "out[3]", "in[0:4]@2".
 std::string to_text(const Operand& memory, std::uint32_t count);
@@ -52,8 +52,8 @@ std::string to_text(const Operand& memory, std::uint32_t count);
 std::string_view name(Space memory);
 
 /// The inverse of to_text(plan). Checks the grammar and that every rank exists, and throws
-/// Error(invalid_argument) that names the line, what was expected there and what was found.
-/// Whether the plan is any good is the verifier's question.
+/// Error(invalid_argument), which names the line, the expected text and the actual one. The
+/// verifier decides whether the plan is right.
 Plan plan_from_text(std::string_view text);
 
 }  // namespace tutti

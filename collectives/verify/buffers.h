@@ -1,7 +1,7 @@
-// Where the chunks of all ranks lie, for the verifier: every chunk of every out and tmp has one
-// number, its location. In place, the chunks of `in` and `out` that are the same memory have the
-// same location, so that nothing else in the verifier needs to know about in-place calls. Out of
-// place nobody writes `in`, so nobody has to follow what it holds: it has no locations.
+// The locations of the chunks of all ranks, for the verifier: every chunk of every out and tmp has
+// one number, its location. In place, the chunks of `in` and `out` that are the same memory have
+// the same location, so that nothing else in the verifier needs to know about in-place calls. Out
+// of place no step writes `in`, so the verifier need not follow its contents: it has no locations.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@ namespace tutti::proof {
 
 class Buffers {
  public:
-  /// All ranks' `in` and `out`. Throws Refuted when there are too many chunks to follow each one.
-  /// The header is valid.
+  /// All ranks' `in` and `out`. Throws Refuted if there are too many chunks to follow each one. The
+  /// header is valid.
   Buffers(const PlanHeader& header, bool in_place);
-  /// Rank `rank`'s tmp, once; nothing may be asked about it before.
+  /// Adds rank `rank`'s tmp, once; do not ask about it before.
   void add_tmp(int rank, std::uint32_t chunks);
 
   bool knows_tmp(int rank) const {
@@ -36,7 +36,7 @@ class Buffers {
   bool is_tmp(std::uint32_t location) const { return location >= first_tmp_; }
   std::uint32_t ranks() const { return static_cast<std::uint32_t>(ranks_.size()); }
 
-  /// A number for chunk `chunk` of what rank `rank` brings along.
+  /// A number for chunk `chunk` of the input of rank `rank`.
   std::uint32_t input(int rank, std::uint32_t chunk) const {
     return static_cast<std::uint32_t>(rank) * input_stride_ + chunk;
   }
@@ -44,9 +44,8 @@ class Buffers {
   int input_rank(std::uint32_t input) const { return static_cast<int>(input / input_stride_); }
   std::uint32_t input_chunk(std::uint32_t input) const { return input % input_stride_; }
 
-  /// Chunks of one class have the same number of bytes in every call. Where all blocks are equal
-  /// that is the piece; where every block has its own size it is the block's identity and the
-  /// piece.
+  /// Chunks of one class have the same number of bytes in every call. If all blocks are equal, the
+  /// class is the piece; if every block has its own size, it is the block's identity and the piece.
   std::uint32_t size_class(int rank, Space space, std::uint32_t chunk) const;
   std::uint32_t input_size_class(std::uint32_t input) const {
     return size_class(input_rank(input), Space::in, input_chunk(input));

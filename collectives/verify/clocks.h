@@ -1,7 +1,7 @@
 // Vector clocks over a Network (Fidge 1988, Mattern 1989): a lane's clock says how much of every
-// other lane's past it has learnt of through messages. What a lane did at some time comes before
-// what another lane does now if that one has learnt of the time. Only lane order and messages
-// count, not freed slots; so what is ordered is so with any timing and any number of slots.
+// other lane's past it has learnt through messages. An action of a lane at some time comes before
+// the present action of another lane if that lane has learnt of the time. Only lane order and
+// messages count, not freed slots. So the order holds with any timing and any number of slots.
 #pragma once
 
 #include <cstdint>
@@ -13,28 +13,29 @@ namespace tutti::proof {
 
 class Clocks {
  public:
-  /// How often a lane has told others something, plus 1. 0: before it began.
+  /// The number of times that a lane has sent, plus 1. 0: before it began.
   using Time = std::uint32_t;
 
-  /// `watched`, by lane: whether anybody will ask what others know of it.
+  /// `watched`, by lane: whether later questions ask for others' knowledge of it.
   Clocks(const Network& network, const std::vector<bool>& watched);
 
   bool watches(std::uint32_t lane) const { return dimension_[lane] != kNone; }
-  /// Watched lanes, numbered from 0 on, and how many they are.
+  /// Watched lanes, numbered from 0 on, and their number.
   std::size_t dimension(std::uint32_t lane) const { return dimension_[lane]; }
   std::size_t dimensions() const { return dimensions_; }
 
   Time now(std::uint32_t lane) const { return states_[lane].now; }
-  /// Whether `lane` has learnt of what `other`, a watched lane, did at `time`.
+  /// Whether `lane` has learnt of the action of `other`, a watched lane, at `time`.
   bool knows(std::uint32_t lane, std::uint32_t other, Time time) const {
     return lane == other || clock(lane)[dimension_[other]] >= time;
   }
 
   /// `lane` takes the message that `sender` put into `slot`.
   void receive(std::uint32_t lane, std::uint32_t sender, std::uint32_t slot);
-  /// `lane` puts a message into `slot`. Several at a time, and then tick(): they tell the same.
+  /// `lane` puts a message into `slot`. For several messages at a time, call it several times and
+  /// then tick(): they tell the same.
   void send(std::uint32_t lane, std::uint32_t slot);
-  /// What `lane` does from now on is not in what it has sent.
+  /// Later actions of `lane` are not in the messages that it has sent.
   void tick(std::uint32_t lane);
   /// Lanes first ... first + count - 1 meet: each knows what any of them knows.
   void join(std::uint32_t first, std::uint32_t count);
@@ -69,8 +70,8 @@ class Clocks {
   void changes(std::uint32_t lane);
 
   // Dimensions are taken by blocks. Nothing in a block is news if its latest time is no later than
-  // the earliest that is known already; so where everybody hears of everybody by messages from all
-  // of them, most of each message is passed over.
+  // the earliest that is known already; so if all lanes hear of all lanes by messages from all of
+  // them, most of each message is skipped.
   static constexpr std::size_t kBlock = 64;
 
   std::vector<std::uint32_t> dimension_;  // by lane; kNone: not watched

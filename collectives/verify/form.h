@@ -1,5 +1,4 @@
-// The form of a plan: everything that can be said about a step without running it. Builds the
-// Network on the way.
+// The form of a plan: all checks of steps that need no run. Builds the Network on the way.
 #pragma once
 
 #include <cstdint>

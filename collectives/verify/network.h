@@ -1,9 +1,10 @@
-// A plan as the verifier runs it: checked for form, its lanes numbered through, its operands
-// resolved to locations and links. Constructing a Network is the form check.
+// A plan as the verifier runs it: checked for form, with numbered lanes, and with operands resolved
+// to locations and links. Constructing a Network is the form check.
 //
-// The plan's parts are read one after the other and not kept. Steps that differ in nothing but the
-// chunks, which move on by the same number from each to the next, are kept as one, a run of steps:
-// a ring of thousands of ranks has tens of millions of steps, but each rank a handful of runs.
+// It reads the plan's parts one after the other and does not keep them. If consecutive steps differ
+// only in their chunks, which advance by the same number each time, it keeps them as one, a run of
+// steps: a ring of thousands of ranks has tens of millions of steps, but each rank a handful of
+// runs.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +31,7 @@ struct Ref {
 
   bool is_link() const { return input == kLink; }
   bool is_in() const { return input < kWritable; }
-  /// Whether it is in memory that somebody may write. (Out of place, `in` has no locations.)
+  /// Whether it is in memory that a step may write. (Out of place, `in` has no locations.)
   bool has_location() const { return !is_link() && id != kNone; }
 };
 
@@ -84,7 +85,7 @@ struct Link {
 
 class Network {
  public:
-  /// Throws Refuted when the plan's form is wrong.
+  /// Throws Refuted if the plan's form is wrong.
   Network(const PlanParts& plan, bool in_place);
 
   std::span<const Ref> destinations(const NetworkStep& s) const {

@@ -1,5 +1,5 @@
-// Data races, and what else is a matter of before and after: remote memory that is used too early
-// or too late, and a barrier that lets somebody through.
+// Data races, and other faults of order: remote memory that is used too early or too late, and a
+// barrier that lets a rank through.
 //
 // Every access is compared with the last write to the chunk, and every write with the reads since
 // then (FastTrack, Flanagan and Freund 2009), in the order that clocks.h defines.
@@ -15,12 +15,12 @@
 
 namespace tutti::proof {
 
-/// Which chunks several lanes meet in.
+/// The chunks in which several lanes meet.
 class Sharing {
  public:
   explicit Sharing(const Network& network);
 
-  /// Whether there is nothing for which it could matter who comes first.
+  /// Whether the order of lanes can matter nowhere.
   bool is_harmless() const { return is_harmless_; }
   /// Whether several lanes meet in some chunk of tmp, so that one tile can run into the next.
   bool shares_tmp() const { return shares_tmp_; }
@@ -29,7 +29,7 @@ class Sharing {
     return numbers_.empty() ? kNone : numbers_[location];
   }
   std::uint32_t locations() const { return locations_; }
-  /// By lane: whether it matters when the lane does something.
+  /// By lane: whether the times of its actions matter.
   const std::vector<bool>& lanes() const { return lanes_; }
 
  private:
@@ -42,15 +42,15 @@ class Sharing {
   bool shares_tmp_ = false;
 };
 
-/// A visitor of Schedule::run, for one tile, or for two where tmp is shared. It asks of whatever
-/// lanes of `ranks` do whether it comes before what other lanes do later. A plan is free of races
-/// if that is so for all its ranks; of many, some at a time are asked about, as clocks of everybody
-/// about everybody would grow with the square of the ranks.
+/// A visitor of Schedule::run, for one tile, or for two where tmp is shared. It asks whether each
+/// action of lanes of `ranks` comes before later actions of other lanes. A plan is free of races if
+/// that is so for all its ranks. With many ranks it asks about some at a time, as clocks of all
+/// about all would grow with the square of the ranks.
 class RaceCheck {
  public:
   RaceCheck(const Network& network, const Schedule& schedule, const Sharing& sharing,
             RankInterval ranks);
-  /// How many ranks to ask about at a time. Throws Refuted where that takes too many runs.
+  /// How many ranks to ask about at a time. Throws Refuted if that takes too many runs.
   static std::uint32_t ranks_at_a_time(const Network& network);
 
   void step(const NetworkStep& step, std::uint32_t tile);
@@ -63,7 +63,7 @@ class RaceCheck {
     std::uint32_t step = 0;  // of the lane
     std::uint32_t tile = 0;
   };
-  /// What an access touches: chunk `chunk` of its step's operand.
+  /// The place of an access: chunk `chunk` of its step's operand.
   struct Place {
     std::uint32_t operand = 0;
     std::uint32_t chunk = 0;

@@ -1,5 +1,4 @@
-// The symbolic run: what every chunk holds after every step, and whether `out` ends up as the
-// collective says.
+// The symbolic run: the contents of every chunk after every step, and whether `out` ends up right.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // Runs a Network with bounded links: a worklist of lanes, each of which goes on until its next step
-// finds a link empty or full. Links are FIFOs with one sender and one receiver, so the order in
-// which lanes are taken from the list changes nothing: what can run does run, and a run that gets
-// stuck would get stuck with any timing.
+// finds a link empty or full. Links are FIFOs with one sender and one receiver, so the order of
+// lanes in the list changes nothing: every step that can run does run, and a run that gets stuck
+// would get stuck with any timing.
 //
 // A visitor sees every step when all of its links are ready, and before their slots move on:
 //
@@ -32,7 +32,7 @@ class Schedule {
       : net_(network), links_(network.links.size()), lanes_(network.lanes.size()) {}
 
   /// Runs `tiles` tiles. `ranks_join`: a lane begins the next tile when all lanes of its rank have
-  /// finished this one. Throws Refuted with the story of the deadlock if there is one.
+  /// finished this one. Throws Refuted, which describes the deadlock, if there is one.
   template <class Visitor>
   void run(std::uint32_t tiles, bool ranks_join, Visitor& visitor);
 

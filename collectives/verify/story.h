@@ -1,4 +1,4 @@
-// How the verifier says what is wrong: steps and sets of ranks in words.
+// The words of the verifier for faults: steps and sets of ranks.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace tutti::proof {
 
-/// Thrown inside of the verifier, and only there: the plan is wrong, and this is why.
+/// Thrown inside of the verifier, and only there: the plan is wrong, for this reason.
 struct Refuted {
   std::string story;
 };

@@ -1,7 +1,7 @@
-// What the chunks of a run hold: an input, or an expression over inputs. Equal expressions get
-// equal numbers (hash-consing), so that "the same bits on all ranks" is a comparison of numbers.
-// Every expression knows which ranks' inputs it contains; so an input that is counted twice, or is
-// missing, shows.
+// The contents of the chunks of a run: an input, or an expression over inputs. Equal expressions
+// get equal numbers (hash-consing), so that "the same bits on all ranks" is a comparison of
+// numbers. Every expression knows which ranks' inputs it contains, so a double or missing input
+// shows.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace tutti::proof {
 
-/// 0: nothing was ever written there.
+/// 0: no step has written there.
 using Value = std::uint32_t;
 inline constexpr Value kNothing = 0;
 
@@ -32,9 +32,10 @@ class Values {
   /// pre_multiplied_sum), and combine() does not round the product that it goes on to sum.
   Value input(std::uint32_t input) const { return 1 + input; }
   /// A copy of it in out, tmp or a slot, where it is rounded to the data type. A sum that begins
-  /// from the copy can have other bits, so it is another value. (What is copied already is itself.)
+  /// from the copy can have other bits, so the copy is another value. (A copy of a copy is the same
+  /// value.)
   Value copied(Value v) const { return scales_ && is_direct(v) ? v + inputs_ : v; }
-  /// ((parts[0] + parts[1]) + ...). Throws Refuted when that makes no sense.
+  /// ((parts[0] + parts[1]) + ...). Throws Refuted if that makes no sense.
   Value combine(std::span<const Value> parts);
 
   bool is_input(Value v) const { return v <= 2 * inputs_; }

@@ -1,5 +1,5 @@
-// Which gradient lies where: buckets, which are averaged as one, side by side in a flat buffer, in
-// the order in which they are sent. Arithmetic alone.
+// The places of gradients: buckets side by side in a flat buffer, in the order of sending. One
+// average covers a whole bucket. This is arithmetic alone.
 #pragma once
 
 #include <cstddef>
@@ -25,9 +25,9 @@ struct BucketLayout {
   std::size_t bytes = 0;                 // of the flat buffer
 };
 
-/// Fills buckets with gradients in `order` (each index once) until they have the policy's bytes, or
-/// the next gradient would lead beyond: only a gradient that is larger has a larger bucket. One
-/// bucket for each type is open at a time. Buckets begin at multiples of kBucketAlignment.
+/// Fills buckets with gradients in `order` (each index once) until the next gradient would exceed
+/// the policy's bytes: only a larger gradient has a larger bucket. One bucket for each type is open
+/// at a time. Buckets begin at multiples of kBucketAlignment.
 BucketLayout lay_out(std::span<const Parameter> parameters, std::span<const std::uint32_t> order,
                      const DataParallelPolicy& policy);
 

@@ -1,6 +1,6 @@
 // Data parallelism: every rank has all parameters, computes gradients from data of its own, and the
-// ranks average them. The engine is told which gradient is ready, in any order, and decides what is
-// communicated when:
+// ranks average them. The program tells the engine which gradient is ready, in any order, and the
+// engine decides what to communicate when:
 //
 //     DataParallel engine(axis, parameters);       // names, shapes, types; no memory, no framework
 //     engine.broadcast_parameters(pointers);       // rank 0's
@@ -11,15 +11,15 @@
 //       optimizer: the averages are where the gradients were
 //     }
 //
-// Gradients lie in one flat buffer, in buckets; a bucket is averaged as a whole, by an all-reduce
-// that is started when its last gradient is ready, while backward goes on. Buckets are started in
-// one order, the same on all ranks, in whatever order gradients become ready there. buckets.h says
-// what lies where, reduction.h how a bucket is averaged, policy.h what can be chosen.
+// Gradients lie in one flat buffer, in buckets. An all-reduce averages a bucket as a whole; it
+// starts when the last gradient of the bucket is ready, while backward goes on. All ranks start
+// buckets in the same order, in whatever order gradients become ready. buckets.h has the places of
+// gradients, reduction.h the averaging of a bucket, policy.h the options.
 //
-// One thread at a time calls an engine, and nobody else its axis meanwhile. Several engines may
-// share an axis; what they do on it comes in the same order on all ranks, as all collectives do.
-// Functions throw tutti::Error: after peer_lost or another failure of the axis the engine is of no
-// use; after mismatch and invalid_argument from finish() the next step may be made.
+// One thread at a time calls an engine, and no other thread uses its axis meanwhile. Several
+// engines may share an axis; their operations on it come in the same order on all ranks, as all
+// collectives do. Functions throw tutti::Error. After peer_lost or another failure of the axis the
+// engine is unusable. After mismatch and invalid_argument from finish() the next step may follow.
 #pragma once
 
 #include <chrono>
@@ -41,39 +41,39 @@ namespace tutti::parallel {
 
 class DataParallel {
  public:
-  /// Collective. Throws Error(mismatch) on all ranks where they differ in parameters or policy;
-  /// Error(invalid_argument) for a policy that is none. The axis outlives the engine.
+  /// Collective. Throws Error(mismatch) on all ranks if they differ in parameters or policy;
+  /// Error(invalid_argument) for an impossible policy. The axis outlives the engine.
   DataParallel(Axis& axis, std::vector<Parameter> parameters, DataParallelPolicy policy = {});
-  /// Waits for what has been started.
+  /// Waits for started operations.
   ~DataParallel();
   DataParallel(const DataParallel&) = delete;
   DataParallel& operator=(const DataParallel&) = delete;
 
   std::size_t size() const { return parameters_.size(); }
   const Parameter& parameter(std::size_t i) const { return parameters_[i]; }
-  /// Where gradient i is written, from one finish() to the next, and its average after finish().
+  /// The place of gradient i from one finish() to the next, and of its average after finish().
   void* gradient(std::size_t i) const { return flat_->data() + layout_.offset_of[i]; }
-  /// The same, in memory that stays as long as somebody keeps it, whatever becomes of the engine.
+  /// The same, with shared ownership of the memory: it outlives the engine.
   std::shared_ptr<void> kept_gradient(std::size_t i) const { return {flat_, gradient(i)}; }
   /// All gradients become 0.
   void zero();
 
-  /// Gradient i is there, and is not touched until finish() has returned. Throws
-  /// Error(invalid_usage) for a second time in one backward.
+  /// Gradient i is ready, and the caller leaves it alone until finish() has returned. Throws
+  /// Error(invalid_usage) for a second call in one backward.
   void ready(std::size_t i);
   bool is_ready(std::size_t i) const { return ready_.at(i) != 0; }
-  /// Backward is over, on this rank: waits until all gradients are averages. True when they have
-  /// moved: gradient() gives other addresses from now on, as it does once, after the first step,
-  /// where the policy learns the order. Throws Error(mismatch) on all ranks for gradients that are
-  /// missing somewhere (Unused::error), Error(invalid_argument) on all for those that are not
-  /// finite (check_finite).
+  /// Backward is over, on this rank: waits until all gradients are averages. True if they have
+  /// moved: gradient() gives other addresses from now on. This happens once, after the first step,
+  /// if the policy learns the order. Throws Error(mismatch) on all ranks if a gradient is missing
+  /// on some rank (Unused::error), and Error(invalid_argument) on all if one is not finite
+  /// (check_finite).
   [[nodiscard]] bool finish();
 
-  /// While it lives, backward (ready() and finish()) only adds to gradients and nothing is
-  /// communicated: for all but the last micro-batch of a step. A gradient that was ready in any of
-  /// them is not missing in the last one. Ranks that do not hold it for as many backwards as others
-  /// throw Error(mismatch), all of them; where some do not hold it at all, the axis has failed
-  /// then.
+  /// While this object lives, backward (ready() and finish()) only adds to gradients and
+  /// communicates nothing: for all but the last micro-batch of a step. A gradient that was ready in
+  /// any of them is not missing in the last one. If ranks hold it for different numbers of
+  /// backwards, all of them throw Error(mismatch); if some do not hold it at all, the axis has
+  /// failed then.
   class NoSync {
    public:
     explicit NoSync(DataParallel& engine) : engine_(engine) { ++engine_.no_sync_; }
@@ -87,13 +87,13 @@ class DataParallel {
   [[nodiscard]] NoSync no_sync() { return NoSync(*this); }
 
   /// This rank has run out of data (uneven_inputs): takes part in the others' steps, with zeros,
-  /// until they have run out of it too. The averages are those of the ranks that have data. After
-  /// each step of theirs `after_step` is called, with the averages in gradient(): a rank that makes
-  /// the optimizer's step there has the others' parameters in the end. finish() may have moved the
-  /// gradients before it.
+  /// until they have run out of it too. The averages are over the ranks that have data.
+  /// `after_step` runs after each of their steps, with the averages in gradient(): a rank that
+  /// makes the optimizer's step there has the others' parameters in the end. finish() may have
+  /// moved the gradients before it.
   void join(const std::function<void()>& after_step = {});
-  /// The first rank that had data in the step that is over: 0, but for uneven_inputs. The same on
-  /// all ranks.
+  /// The first rank with data in the last step: 0, except with uneven_inputs. The same on all
+  /// ranks.
   int first_with_data() const;
 
   /// Collective: parameters, in their order, become those of `root`.
@@ -106,7 +106,7 @@ class DataParallel {
     std::chrono::nanoseconds last_exposed{};
     std::size_t gradient_bytes = 0;  // of all gradients
     std::size_t buckets = 0;
-    MemoryUse memory;  // of the engine: gradients, and what the policy takes besides
+    MemoryUse memory;  // of the engine: gradients, and the policy's needs
   };
   Statistics statistics() const;
   /// Bytes and calls.
@@ -116,7 +116,7 @@ class DataParallel {
  private:
   // What was ready (data_parallel.cpp).
   bool synchronises() const { return no_sync_ == 0; }
-  /// One bucket alone is there when backward is over: nothing to overlap with.
+  /// There is one bucket alone, ready when backward is over: nothing to overlap with.
   bool overlaps() const { return policy_.overlap && layout_.buckets.size() > 1; }
   void fill_missing();
   void end_step();
@@ -160,8 +160,8 @@ class DataParallel {
   std::vector<Pending> pending_;        // by bucket
   std::size_t started_ = 0;             // buckets
   std::size_t not_finite_ = 0;          // the first such gradient of this rank, and 1; 0: none
-  // Backwards since the last average, with this one; 0: the rank has no data. By rank, where they
-  // are asked for.
+  // Backwards since the last average, including this one; 0: the rank has no data. By rank, if
+  // ranks exchange them.
   std::uint64_t own_backwards_ = 1;
   std::vector<std::uint64_t> backwards_;
   Pending backwards_pending_;

@@ -1,5 +1,5 @@
-// The linear algebra of PowerSGD: matrices of float32, stored by rows, of which one side is a few
-// elements long. A matrix that is called q is stored transposed.
+// The linear algebra of PowerSGD: matrices of float32, stored by rows, with one short side. A
+// matrix with the name q is stored transposed.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ void multiply_transposed(const float* a, const float* p, std::size_t m, std::siz
                          std::size_t r, float* q);
 /// The columns of p (m x r) become orthonormal; those that depend on the ones before become 0.
 void orthogonalise(float* p, std::size_t m, std::size_t r);
-/// a (m x n) becomes p times transposed q, and `rest` what a was more than that.
+/// a (m x n) becomes p times transposed q, and `rest` becomes the difference.
 void split(const float* p, const float* q, std::size_t m, std::size_t n, std::size_t r, float* a,
            float* rest);
 /// Rows of q (r x n) that are 0 or not finite become numbers between -1 and 1, which `seed`

@@ -10,7 +10,8 @@
 
 namespace tutti::parallel {
 
-/// Whether the gradients of `parameter` are compressed: a matrix of float32 that becomes smaller.
+/// Whether PowerSGD compresses the gradients of `parameter`: a matrix of float32 that becomes
+/// smaller.
 bool compresses(const PowerSgd& policy, const Parameter& parameter);
 
 std::unique_ptr<Reduction> make_power_sgd(const PowerSgd& policy,

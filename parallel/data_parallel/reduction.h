@@ -1,4 +1,4 @@
-// How buckets are averaged: as they are, in another type, or compressed. The engine decides when.
+// Averaging of buckets: in their own type, in another type, or compressed. The engine decides when.
 #pragma once
 
 #include <cstddef>
@@ -12,14 +12,14 @@
 namespace tutti::parallel {
 
 /// A bucket takes rounds() collectives, one after the other. In each step every rank asks for the
-/// same ones in the same order, and what comes of them has the same bits on all ranks. What is not
-/// finite at the beginning of a bucket stays so: that is how ranks learn of gradients that are
-/// missing (Unused::error). A user's own (OwnReduction) overrides prepare() and complete(), say. If
-/// it throws, the operation fails on all ranks.
+/// same collectives in the same order, and their results have the same bits on all ranks. A value
+/// at the beginning of a bucket that is not finite stays so: in this way ranks learn of missing
+/// gradients (Unused::error). A user's own reduction (OwnReduction) overrides prepare() and
+/// complete(), for instance. If it throws, the operation fails on all ranks.
 class Reduction {
  public:
   virtual ~Reduction() = default;
-  /// The buckets are here from now on. Both outlive it, or the next bind().
+  /// Sets the place of the buckets. Both arguments outlive the reduction, or the next bind().
   virtual void bind(const BucketLayout& layout, std::byte* gradients) {
     layout_ = &layout;
     gradients_ = gradients;
@@ -27,12 +27,12 @@ class Reduction {
   /// Step `step` begins; steps count up.
   virtual void begin(std::uint64_t step) { (void)step; }
   virtual int rounds() const { return 1; }
-  /// The collective of a round, after that of the round before is over; its memory stays as it is
-  /// until this one's is over.
+  /// The collective of a round, after that of the previous round is over. Its memory stays valid
+  /// until it is over.
   virtual Call prepare(std::size_t bucket, int round);
-  /// The last round is over: the averages go where the gradients were.
+  /// The last round is over: the averages replace the gradients.
   virtual void complete(std::size_t bucket) { (void)bucket; }
-  /// The step's averages are worthless: no state may come of them.
+  /// The step's averages are worthless: they must not change any state.
   virtual void discard() {}
 
  protected:
@@ -43,7 +43,7 @@ class Reduction {
   std::byte* gradients_ = nullptr;
 };
 
-/// As `policy` says; its memory comes from `memory`. `parameters` outlives it.
+/// Makes the reduction of `policy`, with memory from `memory`. `parameters` outlives it.
 std::unique_ptr<Reduction> make_reduction(const DataParallelPolicy& policy,
                                           std::span<const Parameter> parameters,
                                           MemoryPool& memory);

@@ -1,10 +1,9 @@
-// Parameters that several ranks of a mesh have copies of, although other dimensions than data
-// parallelism tell these ranks apart: what has to be done with their gradients so that the copies
-// stay the same, and are counted once.
+// Parameters with copies on several ranks of a mesh that differ in other dimensions than data
+// parallelism. This keeps the copies equal, by their gradients, and lets the norm count them once.
 //
 //     - Whole inside tensor parallelism: norms, the biases of row-parallel layers. Without sequence
-//       parallelism all ranks compute equal gradients. With it, each computes that of its slice of
-//       the sequence: they are added up over the tensor axis.
+//       parallelism all ranks compute equal gradients. With it, each computes the gradient of its
+//       slice of the sequence, and the tensor axis adds them up.
 //     - Tied: the embedding on the first stage of a pipeline and the output on the last one are one
 //       parameter, and its gradient is the sum of both.
 //
@@ -17,8 +16,8 @@
 //       shared.reduce(gradients);
 //       norm = shared.norm(gradients, axes);   // or ShardedDataParallel's, with in_norm()
 //
-// It sees runs of elements: all of a parameter, or, with a sharded engine, the shard of this rank,
-// which has the same elements on all ranks that have copies.
+// It sees runs of elements: a whole parameter, or, with a sharded engine, the shard of this rank.
+// All ranks with copies have the same elements in their shards.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +30,7 @@
 
 namespace tutti::parallel {
 
-/// What ranks of the tensor axis have of a parameter.
+/// The copies of a parameter on ranks of the tensor axis.
 enum class Copies : unsigned char {
   none,     // each has a part of its own
   equal,    // all have all of it, and equal gradients
@@ -52,10 +51,10 @@ struct SharedAxes {
 /// The first and the last stage of a pipeline, as an axis of two ranks.
 class PipelineEnds {
  public:
-  /// Collective over the axis. `first` and `last`: the ranks of those stages; the axis' own unless
-  /// it is said otherwise.
+  /// Collective over the axis. `first` and `last`: the ranks of those stages; by default the first
+  /// and the last rank of the axis.
   explicit PipelineEnds(CommunicatorAxis& pipeline, int first = 0, int last = -1);
-  /// Null on other ranks, and where both stages are on one.
+  /// Null on other ranks, and if one rank has both stages.
   CommunicatorAxis* axis() { return axis_ ? &*axis_ : nullptr; }
 
  private:
@@ -65,8 +64,8 @@ class PipelineEnds {
 
 class SharedGradients {
  public:
-  /// This rank's parameters, each of which is a run in the calls below. Collective: ranks that have
-  /// copies of different parameters throw Error(mismatch), all of them.
+  /// This rank's parameters; each is a run in the calls below. Collective: if ranks have copies of
+  /// different parameters, all of them throw Error(mismatch).
   SharedGradients(const SharedAxes& axes, std::vector<SharedParameter> parameters);
 
   struct Run {
@@ -77,18 +76,18 @@ class SharedGradients {
   };
 
   std::size_t size() const { return parameters_.size(); }
-  /// Whether this rank counts parameter i in the norm: one of those that have copies does.
+  /// Whether this rank counts parameter i in the norm: one of the ranks with copies does.
   bool in_norm(std::size_t i) const;
 
-  /// Collective: copies become those of the tensor axis' rank 0, and of the first stage. Ranks
-  /// whose copies are of other elements throw Error(mismatch), all of them: a tied parameter is
-  /// best sharded in a unit of its own.
+  /// Collective: copies become those of the tensor axis' rank 0, and of the first stage. If ranks
+  /// have copies of other elements, all of them throw Error(mismatch): give a tied parameter a unit
+  /// of its own.
   void begin(std::span<const Run> values);
-  /// Collective, after gradients were reduced over the data axis (or before; but not in between).
-  /// The copies' gradients have the same bits then.
+  /// Collective. Call it after the reduction of gradients over the data axis (or before; but not in
+  /// between). The copies' gradients have the same bits then.
   void reduce(std::span<const Run> gradients);
-  /// The norm of the gradients of all ranks of `axes`: tensor and pipeline, and the axes that
-  /// gradients are sharded over. The same bits on all.
+  /// The norm of the gradients of all ranks of `axes`: tensor and pipeline, and the axes that shard
+  /// gradients. The same bits on all.
   double norm(std::span<const Run> gradients, std::span<Axis* const> axes) const;
 
  private:

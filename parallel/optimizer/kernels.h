@@ -1,7 +1,7 @@
 // The vectorised loops beneath the optimizers: elementwise arithmetic, sums of squares, and
 // conversions between float types. Compiled once per instruction set; all of them give the same
-// bits, and where an array is cut makes no difference to an element's result, so neither does the
-// number of ranks that share it.
+// bits. An element's result does not depend on where an array is cut, so it does not depend on the
+// number of ranks that share the array.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace tutti::parallel::kernels {
 
-/// Elements that are updated together. All arrays are of one type, float32 or float64.
+/// The elements of one update. All arrays are of one type, float32 or float64.
 struct Block {
   void* master = nullptr;
   const void* gradient = nullptr;

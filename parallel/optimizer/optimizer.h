@@ -1,8 +1,8 @@
-// Optimizer: how parameters follow their gradients, for whoever holds any part of them. An update
-// is elementwise, so its bits do not depend on how the elements are shared among ranks.
+// Optimizer: updates parameters, or any part of them, by their gradients. An update is elementwise,
+// so its bits do not depend on how ranks share the elements.
 //
-// The numbers are kept in the master type (float32, or float64 for models of that type) with as
-// many states of that type; gradients may be narrower, and so may the copy that computations use.
+// Parameters have the master type (float32, or float64 for models of that type), and so have the
+// states. Gradients may be narrower, and so may the copy for computations.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace tutti::parallel {
 
 class Optimizer {
  public:
-  /// Elements that are updated together.
+  /// The elements of one update.
   struct Slice {
     DataType type = DataType::float32;  // of master and states: float32 or float64
     void* master = nullptr;
@@ -24,7 +24,7 @@ class Optimizer {
     DataType gradient_type = DataType::float32;
     const void* gradient = nullptr;
     DataType compute_type = DataType::float32;
-    void* compute = nullptr;  // gets the new values, rounded; null: nobody wants them
+    void* compute = nullptr;  // gets the new values, rounded; null: not needed
     std::size_t count = 0;
     double gradient_scale = 1;  // gradients are multiplied by it first
     double decay_scale = 1;     // and the weight decay by this one
@@ -33,10 +33,10 @@ class Optimizer {
 
   virtual ~Optimizer() = default;
   virtual std::string_view name() const = 0;
-  /// How many numbers it keeps for each parameter, besides the parameter.
+  /// The number of states that it keeps for each element, besides the parameter.
   virtual std::size_t states() const = 0;
-  /// Throws Error(invalid_argument) for options that are none: before a step, as it would be made
-  /// of some parameters only otherwise.
+  /// Throws Error(invalid_argument) for impossible options. Called before a step: an error in the
+  /// middle would leave some parameters updated and others not.
   virtual void check_options() const {}
   void update(const Slice& slice) const;
 
@@ -63,8 +63,8 @@ class AdamW final : public Optimizer {
   void update_block(const Slice& slice, const kernels::Block& block) const override;
 };
 
-/// With momentum as PyTorch has it: the buffer takes up gradients at full weight. Weight decay is
-/// added to the gradient.
+/// With momentum as in PyTorch: gradients enter the buffer at full weight. Weight decay is added to
+/// the gradient.
 class Sgd final : public Optimizer {
  public:
   struct Options {

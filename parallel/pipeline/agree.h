@@ -1,4 +1,4 @@
-// Before a pipeline runs: what it needs is there, and all ranks have the same.
+// Checks before a pipeline runs: it has what it needs, and all ranks have the same.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@
 namespace tutti::parallel::pipeline {
 
 /// Collective. The arguments are those of an Executor; `lay_out` returns how many bytes it needs on
-/// this rank, `allocate` gets them. Throws on all ranks if one has to, or if they differ: so that
-/// none waits for another that has refused.
+/// this rank, `allocate` gets them. If one rank throws, or if ranks differ, all throw. So no rank
+/// waits for a rank that has refused.
 void agree(Axis& axis, const Schedule& schedule, const std::vector<std::size_t>& bytes,
            const Stages& stages, const std::function<std::uint64_t()>& lay_out,
            const std::function<void()>& allocate);

@@ -1,11 +1,11 @@
-// What the actions and messages of a schedule take, for the simulator and for pictures.
+// The times of the actions and messages of a schedule, for the simulator and for pictures.
 #pragma once
 
 #include "schedule.h"
 
 namespace tutti::parallel::pipeline {
 
-/// What things take, in any unit of time.
+/// Times, in any unit.
 struct Costs {
   double forward = 1;
   double backward_inputs = 1;

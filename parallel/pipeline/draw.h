@@ -10,9 +10,9 @@
 
 namespace tutti::parallel::pipeline {
 
-/// Also of a schedule in deadlock: actions that never start are left out, and the picture says so.
-/// Throws Error(invalid_argument) for one with more than 100,000 actions, and Error(unproven_plan)
-/// for one whose actions are not complete, or in an order that cannot be (Verdict::matches).
+/// Also draws a schedule in deadlock: it leaves out actions that never start, and says so. Throws
+/// Error(invalid_argument) for a schedule with more than 100,000 actions, and Error(unproven_plan)
+/// for one with incomplete actions or an impossible order (Verdict::matches).
 std::string draw_svg(const Schedule& schedule, const Costs& costs);
 
 }  // namespace tutti::parallel::pipeline

@@ -1,17 +1,17 @@
-// Runs a schedule over the ranks of an axis: calls what the stages compute, and moves activations
-// and gradients between them, as the schedule says and as it was proved.
+// Runs a schedule over the ranks of an axis: calls the functions of the stages, and moves
+// activations and gradients between them, as the schedule says and as it was proved.
 //
 //     Executor pipeline(axis, schedule, bytes, stages);   // on every rank
 //     for (...) pipeline.step();                          // one batch
 //
-// It knows bytes, not tensors. What a stage gets is there during the call alone, and so is where it
-// writes its result to: the buffers are used again, as schedule.h describes. So a stage keeps what
-// its backward will need. Receives are started before their data is needed, and sends are waited
-// for when their buffer is: what is waited for is counted.
+// It knows bytes, not tensors. A stage's input and output buffers are valid during the call alone:
+// the executor reuses them, as schedule.h describes. So a stage keeps the data that its backward
+// will need. The executor starts receives before it needs their data, and waits for a send when it
+// needs the send's buffer. It counts the time of these waits.
 //
-// A failure on a rank (a stage that throws, a peer that dies) fails step() on all: the error says
-// on which rank, in which action, and why, and the axis is aborted, so nobody waits for ever. Then
-// the executor cannot be used any more.
+// A failure on a rank (a stage that throws, a peer that dies) fails step() on all: the error names
+// the rank, the action and the reason. The executor aborts the axis, so no rank waits for ever.
+// Then the executor is unusable.
 #pragma once
 
 #include <chrono>
@@ -27,16 +27,16 @@
 
 namespace tutti::parallel::pipeline {
 
-/// What the stages of a rank compute.
+/// The functions of the stages of a rank.
 struct Stages {
   using In = std::span<const std::byte>;
   using Out = std::span<std::byte>;
-  /// `in`: what the stage before has made; nothing for the first stage, which reads the batch.
-  /// `out`: to be filled; nothing for the last stage, which has the loss.
+  /// `in`: the output of the previous stage; empty for the first stage, which reads the batch.
+  /// `out`: the function fills it; empty for the last stage, which has the loss.
   std::function<void(int stage, int micro_batch, In in, Out out)> forward;
-  /// `in`: the gradient of what the stage's forward made; nothing for the last stage. `out`: to be
-  /// filled with the gradient of what it was given; nothing for the first stage. If there is no
-  /// backward, backward_inputs and backward_weights are called for it.
+  /// `in`: the gradient of the forward's output; empty for the last stage. `out`: the function
+  /// fills it with the gradient of the forward's input; empty for the first stage. If `backward` is
+  /// not set, the executor calls backward_inputs and backward_weights.
   std::function<void(int stage, int micro_batch, In in, Out out)> backward;
   std::function<void(int stage, int micro_batch, In in, Out out)> backward_inputs;
   std::function<void(int stage, int micro_batch)> backward_weights;
@@ -65,11 +65,10 @@ struct Ran {
 
 class Executor {
  public:
-  /// All ranks of the axis call it, with the same schedule and sizes: `bytes[b]` is what goes from
-  /// stage b to stage b + 1 for a micro-batch, and back. Throws Error on all ranks alike:
-  /// unproven_plan, invalid_argument (also where the ranks of a host need more memory for buffers
-  /// than it has left), or mismatch if ranks have something different. `stages` has the functions
-  /// that this rank's actions need.
+  /// All ranks of the axis call it, with the same schedule and sizes: `bytes[b]` is the size of a
+  /// message from stage b to stage b + 1, and back. Throws Error on all ranks alike: unproven_plan,
+  /// invalid_argument (also if the ranks of a host need more memory for buffers than it has left),
+  /// or mismatch if ranks differ. `stages` has the functions that this rank's actions need.
   Executor(Axis& axis, const Schedule& schedule, std::vector<std::size_t> bytes, Stages stages);
   Executor(Executor&&) noexcept;
   ~Executor();
@@ -78,8 +77,8 @@ class Executor {
   void step();
 
   const Statistics& statistics() const;
-  /// Is called after each action; empty: nothing is. Where the axis has a trace, actions are on its
-  /// track "pipeline" in any case.
+  /// Sets a function that runs after each action; empty: none. If the axis has a trace, its track
+  /// "pipeline" shows the actions in any case.
   void observe(std::function<void(const Ran&)> observer);
 
  private:

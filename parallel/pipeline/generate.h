@@ -1,7 +1,7 @@
 // The schedules that Tutti knows by name, each a function from numbers to a Schedule.
 //
-// Zero-bubble schedules are laid out for actions that take equally long (a forward as long as each
-// part of a backward); they are right for any, and simulate.h says what they cost then.
+// Zero-bubble schedules assume actions that take equally long (a forward as long as each part of a
+// backward). They are right for any times, and simulate.h gives their costs then.
 #pragma once
 
 #include <span>
@@ -28,12 +28,12 @@ struct Generator {
 };
 
 std::span<const Generator> generators();
-/// nullptr where there is none of that name.
+/// nullptr if no schedule has that name.
 const Generator* find_generator(std::string_view name);
 
-/// Throws Error(invalid_argument) for numbers that are out of range. What it returns is proved, for
-/// every request that the tests try. `buffers` and `live` are the fewest with which it is proved
-/// and none of its actions starts later, if a message takes half as long as a forward.
+/// Throws Error(invalid_argument) for numbers out of range. The result is proved, for every request
+/// that the tests try. `buffers` and `live` are the least numbers with which the proof holds and no
+/// action starts later, if a message takes half as long as a forward.
 Schedule generate(const Generator& generator, const Request& request);
 
 }  // namespace tutti::parallel::pipeline

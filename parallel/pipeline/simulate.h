@@ -1,4 +1,4 @@
-// How long a schedule takes, and who is idle.
+// How long a schedule takes, and how long ranks are idle.
 #pragma once
 
 #include <vector>
@@ -14,14 +14,14 @@ struct Simulation {
     double busy = 0, bubble = 0;  // between these: what it works, and what it waits
   };
   double makespan = 0;  // from the start until the last rank has ended
-  // The most that a rank is idle between its first action and its last one. That is what the
-  // literature calls the bubble: before and after, a rank can end the batch before, or begin the
-  // next one, unless all wait for each other in between.
+  // The most that a rank is idle between its first action and its last one. The literature calls
+  // this the bubble. Before and after, a rank can end the previous batch, or begin the next one,
+  // unless all wait for each other in between.
   double bubble = 0;
   std::vector<Rank> ranks;
 };
 
-/// Of a schedule that is proved; throws Error(unproven_plan) for another one.
+/// Simulates a proved schedule; throws Error(unproven_plan) for any other.
 Simulation simulate(const Schedule& schedule, const Costs& costs);
 
 }  // namespace tutti::parallel::pipeline

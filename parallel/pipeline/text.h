@@ -8,7 +8,7 @@
 //     rank 1  stages 1
 //       1F0 1B0 1F1 1B1 1F2 1B2
 //
-// What is written is read back as the same schedule.
+// Reading a written text gives the same schedule.
 #pragma once
 
 #include <string>
@@ -18,12 +18,12 @@
 
 namespace tutti::parallel::pipeline {
 
-/// Throws Error(invalid_argument) if the name is not one word of at most 64 letters, digits and
-/// _ - . (it could not be read back), or a stage is on no rank.
+/// Throws Error(invalid_argument) if the name is not one word of at most 64 letters, digits and _ -
+/// . (a reader could not read it), or if a stage is on no rank.
 std::string to_text(const Schedule& schedule);
 
-/// Throws Error(invalid_argument) that names the line, what was expected there and what was found.
-/// Whether the schedule is any good is the verifier's question.
+/// Throws Error(invalid_argument), which names the line, the expected text and the actual one. The
+/// verifier decides whether the schedule is right.
 Schedule schedule_from_text(std::string_view text);
 
 }  // namespace tutti::parallel::pipeline

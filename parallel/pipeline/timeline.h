@@ -1,6 +1,6 @@
 // When the actions of a schedule run and its messages move, by the rules of schedule.h: each starts
-// as soon as it can. Whatever the times, the same actions can start, so that a timeline that ends
-// proves that there is no deadlock, and one that does not says who waits for whom.
+// as soon as it can. The same actions can start whatever the times. So a timeline that ends proves
+// that there is no deadlock, and one that does not end shows which rank waits for which.
 #pragma once
 
 #include <vector>
@@ -22,14 +22,14 @@ struct Timeline {
   double end = 0;
 };
 
-/// Where a rank waits between its first action and the last that starts. A gap that is nothing but
-/// the rounding of times is none.
+/// Where a rank waits between its first action and the last that starts. A gap that comes only from
+/// rounding does not count.
 std::vector<Span> waits_of(const Timeline& timeline, int rank);
 
 /// `messages`: messages_of(schedule).
 Timeline timeline_of(const Schedule& schedule, const Messages& messages, const Costs& costs);
 
-/// Of a timeline that does not end: who waits for whom, in words.
+/// For a timeline that does not end: which rank waits for which, in words.
 std::string story_of_deadlock(const Schedule& schedule, const Messages& messages,
                               const Timeline& timeline);
 

@@ -1,7 +1,7 @@
 // The verifier: proves a schedule, for every possible timing, before it runs.
 //
-// Ranks meet in bounded first-in first-out links alone (schedule.h), so that whatever the timing,
-// the same messages move, and one run stands for all. Proved is:
+// Ranks meet in bounded first-in first-out links alone (schedule.h), so the same messages move
+// whatever the timing, and one run stands for all. The proof says:
 //
 //  - form: every stage has a rank, and runs on that one;
 //  - every stage does its forward and its backward (in one, or in both parts) of every micro-batch,

@@ -1,4 +1,5 @@
-// Whether all ranks have declared the same model, and the same policy, and something that can be.
+// Checks that all ranks have declared the same model and the same policy, and that both are
+// possible.
 #pragma once
 
 #include <vector>
@@ -10,8 +11,8 @@
 
 namespace tutti::parallel {
 
-/// Throws the same on all ranks: mismatch, with what differs and on which rank; or, where all have
-/// declared the same, but it cannot be, invalid_argument.
+/// Throws the same on all ranks: mismatch, with the difference and the rank; or invalid_argument if
+/// all have declared the same impossible thing.
 void agree_on_declarations(Agreement ranks, const std::vector<Unit>& units, const Policy& policy,
                            const ShardedAxes& axes);
 

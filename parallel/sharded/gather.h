@@ -1,4 +1,4 @@
-// How a unit's parameters come together, and are let go of.
+// Gathers a unit's parameters, and frees them.
 #pragma once
 
 #include <chrono>
@@ -11,13 +11,13 @@ class Gathering {
  public:
   explicit Gathering(State& state) : state_(state) {}
 
-  /// Starts what brings all of the unit's parameters here, unless they are here or on their way.
+  /// Starts to gather all of the unit's parameters, unless they are here or on their way.
   void start(UnitState& u);
   /// They are here.
   void wait(UnitState& u);
-  /// Stage 3: they are here no more.
+  /// Stage 3: they are no longer here.
   void release(UnitState& u);
-  /// Waits for what is under way, whatever becomes of it.
+  /// Waits for operations under way, and ignores their results.
   void abandon() noexcept;
   /// Keeps the part that start() gathers from the small group.
   void keep_part(UnitState& u);

@@ -1,10 +1,10 @@
-// Where each parameter of a unit lies: in the unit's full buffer, which all ranks have alike, and
+// The places of a unit's parameters: in the unit's full buffer, which is the same on all ranks, and
 // in the shards.
 //
-// A unit is made of pieces. One collective gathers a piece, in place, from equal blocks, one of
-// each rank; so no parameter is ever copied. In the flat layout a unit is one piece, and a block
-// may end in the middle of a parameter; by parameter, a piece is a parameter, and a block is made
-// of whole rows. Offsets and counts are in elements, so they hold for every type.
+// A unit consists of pieces. One collective gathers a piece, in place, from equal blocks, one of
+// each rank. So nothing ever copies a parameter. In the flat layout a unit is one piece, and a
+// block may end in the middle of a parameter; by parameter, a piece is a parameter, and a block is
+// made of whole rows. Offsets and counts are in elements, so they hold for every type.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ struct Piece {
 struct LocalRange {
   std::size_t begin = 0, count = 0;  // of the parameter's elements
   std::size_t shard_offset = 0;
-  std::size_t full_offset = 0;  // where the same elements are in the full buffer
+  std::size_t full_offset = 0;  // the place of the same elements in the full buffer
 };
 
 class UnitLayout {
@@ -35,11 +35,11 @@ class UnitLayout {
   /// Elements of the full buffer, and of a shard, with all padding.
   std::size_t full() const { return full_; }
   std::size_t shard() const { return shard_; }
-  /// Elements that a gather of the unit brings together: `full` less what aligns pieces.
+  /// Elements in a gather of the unit: `full` without the padding that aligns pieces.
   std::size_t gathered() const { return gathered_; }
   /// Elements that are parameters.
   std::size_t parameters() const { return parameters_; }
-  /// Where a parameter begins in the full buffer.
+  /// The offset of a parameter in the full buffer.
   std::size_t offset(std::size_t parameter) const { return offsets_[parameter]; }
   LocalRange local(std::size_t parameter, std::size_t rank) const;
 

@@ -1,4 +1,4 @@
-// What the engine's calls throw when they come at the wrong time, or ask for what there is not.
+// The errors of engine calls that come at the wrong time, or ask for something that does not exist.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// Order: what happens to which unit after what, learned from the steps before. It says what to
-// prefetch, and notices what has never been seen, which the ranks then check together.
+// Order: the sequence of events on units, learned from earlier steps. It says what to prefetch. It
+// notices a new sequence of events, which the ranks then check together.
 #pragma once
 
 #include <cstddef>
@@ -26,15 +26,15 @@ struct Event {
 
 class Order {
  public:
-  /// Whether `event` has followed on the last one before.
+  /// Whether `event` has followed the last event before.
   bool is_known(Event event) const { return seen_.contains({last_, event}); }
   void record(Event event);
-  /// The events that are to come, up to `most` and not beyond a finish, if all goes on as in the
-  /// last step; or, once this step has gone another way, as it went on after the same event.
+  /// The next events, up to `most` and not beyond a finish, if this step goes on as the last one
+  /// did. Once this step has gone another way: as events followed the same event before.
   std::vector<Event> expected(std::size_t most) const;
 
   Event last() const { return last_; }
-  /// What has happened since forget_history(), and a hash of it.
+  /// The events since forget_history(), and their hash.
   const std::vector<Event>& history() const { return history_; }
   std::uint64_t hash() const { return hash_; }
   void forget_history();

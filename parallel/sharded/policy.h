@@ -1,5 +1,5 @@
-// Policy: what the user chooses. What is sharded, when it is freed, how it lies in memory, in which
-// types, and how far ahead communication is started. The same on all ranks.
+// Policy: the user's choices. What ranks shard, when they free it, its layout in memory, its types,
+// and how far ahead communication starts. The same on all ranks.
 #pragma once
 
 #include <cstddef>
@@ -11,14 +11,15 @@
 
 namespace tutti::parallel {
 
-/// What each rank keeps only its part of. Optimizer state in all three, gradients from 2 on.
+/// The state of which each rank keeps only its part. Optimizer state in all three stages, gradients
+/// from 2 on.
 enum class Stage : unsigned char {
   optimizer = 1,   // ZeRO-1
   gradients = 2,   // ZeRO-2
   parameters = 3,  // ZeRO-3, FSDP
 };
 
-/// How a unit is cut into a shard for each rank.
+/// How the engine cuts a unit into a shard for each rank.
 enum class Layout : unsigned char {
   flat,         // the parameters one after the other, cut into equal parts: one call for a unit
   by_parameter  // each along its leading dimension, as FSDP2: whole rows, a call for a parameter
@@ -27,11 +28,11 @@ enum class Layout : unsigned char {
 /// float32, bfloat16 and float16 mix; float64 is for all or for none.
 struct Precision {
   DataType compute = DataType::float32;   // the parameters that forward and backward see
-  DataType gradient = DataType::float32;  // what backward adds to
-  DataType reduce = DataType::float32;    // what travels, and the gradients' shards
-  DataType master = DataType::float32;    // what the optimizer updates, and its state
-  /// What a module has besides parameters (running averages, tables), where it has floating-point
-  /// numbers; none: as it is. The engine does not see them: it is done by whoever has the module.
+  DataType gradient = DataType::float32;  // the type to which backward adds
+  DataType reduce = DataType::float32;    // the type that travels, and of the gradients' shards
+  DataType master = DataType::float32;    // the type that the optimizer updates, and of its state
+  /// The type of a module's floating-point buffers (running averages, tables); none: unchanged. The
+  /// engine does not see buffers: the owner of the module converts them.
   std::optional<DataType> buffer = std::nullopt;
 
   static Precision of(DataType all) { return {all, all, all, all, {}}; }
@@ -46,24 +47,25 @@ struct Policy {
   Reshard reshard_after_forward = Reshard::yes;  // stage 3
   Layout layout = Layout::flat;
   Precision precision = {};
-  /// Stage 3: units that are gathered ahead of the one that is needed, in the order of the steps
-  /// before. So many units and one more are unsharded at a time.
+  /// Stage 3: the number of units that the engine gathers ahead of the unit in use, in the order of
+  /// earlier steps. That many units and one more are unsharded at a time.
   std::size_t prefetch_forward = 1, prefetch_backward = 1;
-  /// Stages 2 and 3: units whose gradients are still being reduced when the next one's are made.
+  /// Stages 2 and 3: the number of units whose reductions may still run when the next unit makes
+  /// its gradients.
   std::size_t reductions_in_flight = 1;
-  /// What gradients are divided by; 0: the number of ranks that reduce them (the average).
+  /// The divisor of gradients; 0: the number of ranks that reduce them (the average).
   unsigned divide_by = 0;
-  /// In flat units parameters, and in all of them shards, begin at multiples of so many elements.
+  /// Shards, and in flat units parameters too, begin at multiples of this many elements.
   std::size_t alignment = 32;
-  /// Master parameters and optimizer state lie in ordinary host memory, not where the parameters
-  /// are. Where those are on the host too, all that changes is that they lie in no window.
+  /// Master parameters and optimizer state lie in ordinary host memory, not with the parameters. If
+  /// parameters are on the host too, the only change is that they lie in no window.
   bool offload_state = false;
   /// finish_backward() throws on all ranks when a rank has made a gradient that is not finite.
   bool check_finite = false;
 
-  /// Throws Error(invalid_argument) for what cannot be.
+  /// Throws Error(invalid_argument) for an impossible policy.
   void check() const;
-  /// What the ranks have to have in common, as text.
+  /// The part that must be equal on all ranks, as text.
   std::string describe() const;
 
   static Policy zero1(Precision precision = {}) { return of(Stage::optimizer, precision); }

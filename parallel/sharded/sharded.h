@@ -13,11 +13,11 @@
 //       model.clip_gradients(1.0);
 //       model.step(optimizer);
 //
-// It sees memory and events only. Everything but the functions that say otherwise may communicate,
-// so all ranks call them in the same order; where they do not, they get an error (mismatch) that
-// names a rank and what it came to. Communication is started ahead and waited for where its result
-// is needed. Nothing waits for longer than the communicators' Options allow, and an error says
-// during which unit it happened. After an error of a communicator nothing but the destructor works.
+// It sees memory and events only. Every function may communicate unless its comment says otherwise,
+// so all ranks call them in the same order. If they do not, they get an error (mismatch), which
+// names a rank and its call. The engine starts communication ahead and waits where it needs the
+// result. Nothing waits for longer than the communicators' Options allow, and an error names the
+// unit. After an error of a communicator only the destructor works.
 //
 // One thread at a time calls it. Functions throw tutti::Error.
 #pragma once
@@ -42,37 +42,40 @@
 
 namespace tutti::parallel {
 
-/// What it costs. What travels is counted by the axes (Axis::traffic()): parameters as all_gather,
-/// gradients as reduce_scatter, and among replicas as all_reduce, as is what the ranks agree on.
+/// Its cost. The axes count the traffic (Axis::traffic()): parameters as all_gather, gradients as
+/// reduce_scatter, and among replicas as all_reduce. The agreements of the ranks count as
+/// all_reduce too.
 struct ShardedStatistics {
-  // Elements: declared; gathered, with what makes blocks equal; in memory, with what aligns them.
+  // Elements: declared; gathered, with the padding that makes blocks equal; in memory, with the
+  // padding that aligns them.
   std::size_t parameters = 0, gathered = 0, full = 0, shard = 0;
   MemoryUse window, host, total;
   std::size_t most_unsharded = 0;                           // units at once, in stage 3
   std::chrono::nanoseconds gather_wait{0}, reduce_wait{0};  // communication that was exposed
 };
 
-/// What a unit's gradients are when its backward begins: zeros, to be added to; or anything, where
-/// the caller writes all of them, which saves a pass over memory.
+/// The contents of a unit's gradients when its backward begins: zeros, to which the caller adds; or
+/// anything, if the caller writes all of them, which saves a pass over memory.
 enum class NewGradients : unsigned char { zeros, anything };
 
 class ShardedDataParallel {
  public:
-  /// Throws Error(mismatch) on all ranks, with the parameter and the rank, where they have not
-  /// declared the same.
+  /// Throws Error(mismatch) on all ranks, with the parameter and the rank, if their declarations
+  /// differ.
   ShardedDataParallel(std::vector<Unit> units, const Policy& policy, const ShardedAxes& axes);
-  /// Waits for what is under way.
+  /// Waits for operations under way.
   ~ShardedDataParallel();
   ShardedDataParallel(const ShardedDataParallel&) = delete;
   ShardedDataParallel& operator=(const ShardedDataParallel&) = delete;
 
   // --- Where training begins, or goes on from what was saved ---
   //
-  // Parameters, the optimizer's state and its steps are all that there is: an engine that is given
-  // those of another one goes on with the same bits. What was saved by shard() is written to
-  // shard() by as many ranks with the same policy; what was saved by gather(), by any number.
+  // The whole state is parameters, the optimizer's state and its steps: an engine that gets the
+  // state of another one goes on with the same bits. A state saved from shard() goes back to
+  // shard() on as many ranks with the same policy; a state saved from gather() fits any number of
+  // ranks.
 
-  /// What this rank keeps of a parameter: a run of its elements, of the master type.
+  /// This rank's part of a parameter: a run of its elements, of the master type.
   struct Shard {
     std::size_t begin = 0, count = 0;
     std::uint64_t steps = 0;  // updates that the optimizer has made of it
@@ -82,21 +85,22 @@ class ShardedDataParallel {
   };
   /// Does not communicate.
   Shard shard(ParameterId id) const;
-  /// Makes the states that the optimizer keeps, of zeros, before its first step does. They are to
-  /// be loaded then. Does not communicate.
+  /// Makes the optimizer's states, of zeros, before its first step would. Then you can load them.
+  /// Does not communicate.
   void prepare(const Optimizer& optimizer);
-  /// How many states are kept for each element; 0 before prepare().
+  /// The number of states of each element; 0 before prepare().
   std::size_t states() const { return state_.optimizer_states(); }
-  /// Takes this rank's part of all the parameter's elements, which are of the master type, or of
-  /// the optimizer's state `i`. Does not communicate.
+  /// Takes all elements of the parameter (of the master type), or of the optimizer's state `i`, and
+  /// keeps this rank's part. Does not communicate.
   void load(ParameterId id, const void* values);
   void load_state(ParameterId id, std::size_t i, const void* values);
-  /// How many updates the parameter has had, on all ranks alike. Does not communicate.
+  /// The number of updates of the parameter, the same on all ranks. Does not communicate.
   void set_steps(ParameterId id, std::uint64_t steps);
-  /// Shards were loaded, or written to: all ranks can use them from here on. Replicas take those of
-  /// replica 0, with the optimizer's state. Throws Error(mismatch) on all ranks whose steps differ.
+  /// Call this after shards were loaded or written: from then on all ranks can use them. Replicas
+  /// take the shards of replica 0, with the optimizer's state. Throws Error(mismatch) on all ranks
+  /// whose steps differ.
   void share_parameters();
-  /// What there is of each element, in the master type.
+  /// The values of each element, in the master type.
   enum class Kept : unsigned char { parameters, first_state, second_state };
   /// All of a unit's elements, as layout(unit) lays them out: layout(unit).full() of them.
   void gather(std::size_t unit, Kept what, void* to);
@@ -105,30 +109,31 @@ class ShardedDataParallel {
 
   void before_forward(std::size_t unit);
   void after_forward(std::size_t unit);
-  /// True where the unit's gradients begin, false where they are added to those of micro-batches
-  /// before.
+  /// True if the unit's gradients begin, false if the caller adds them to those of earlier
+  /// micro-batches.
   bool before_backward(std::size_t unit, NewGradients of = NewGradients::zeros);
   void after_backward(std::size_t unit);
   /// All elements of a parameter, of the compute type, between before_ and after_. Does not
   /// communicate.
   const void* parameter(ParameterId id) const;
   /// Where backward adds the parameter's gradient, of the gradient type, between before_backward
-  /// and after_backward; zeros at first, unless that was left to the caller. Does not communicate.
+  /// and after_backward; zeros at first, unless the caller has chosen NewGradients::anything. Does
+  /// not communicate.
   void* gradient(ParameterId id) const;
 
-  /// Whether after_backward() reduces. False for all micro-batches of a step but the last: then
-  /// gradients are added up where they are, whole, which costs stages 2 and 3 the memory that they
-  /// save otherwise; or reduce each time, and only the shards are added up.
+  /// Whether after_backward() reduces. With false for all micro-batches of a step but the last,
+  /// whole gradients add up in place, which costs stages 2 and 3 the memory that they save
+  /// otherwise. With true for all, every micro-batch is reduced, and only the shards add up.
   void synchronise(bool reduces) { synchronises_ = reduces; }
-  /// All gradients of the step are there, and reduced.
+  /// Returns when all gradients of the step are there, and reduced.
   void finish_backward();
-  /// Of all gradients, as they are divided. `also`: other axes that parameters are sharded over.
-  /// The same bits on all their ranks; infinite from 1e154 on.
+  /// The norm of all gradients, after their division. `also`: other axes that shard parameters. The
+  /// same bits on all their ranks; infinite from 1e154 on.
   double gradient_norm(std::span<Axis* const> also = {});
   /// Scales the gradients, in the step that follows, so that their norm is at most `most`. Returns
-  /// what it was; where that is not finite, step() is better left out (discard_gradients()).
+  /// the norm before; if that is not finite, call discard_gradients() instead of step().
   double clip_gradients(double most, std::span<Axis* const> also = {});
-  /// Units without a backward since the last step stay as they are.
+  /// Leaves units without a backward since the last step unchanged.
   void step(const Optimizer& optimizer);
   /// Instead of step().
   void discard_gradients();

@@ -1,5 +1,5 @@
-// State: what is sharded, gathered and reduced now, and where it lies. Which calls change it is not
-// known here (gather.h, reduce.h), nor when (sharded.h).
+// State: the shards, and the units that are gathered and reduced now, with their places. gather.h
+// and reduce.h change it; sharded.h decides when.
 #pragma once
 
 #include <array>
@@ -18,8 +18,7 @@
 
 namespace tutti::parallel {
 
-/// The ranks among which things are sharded, and what else there is. They have to outlive the
-/// engine.
+/// The axes of shards, replicas and groups. They outlive the engine.
 struct ShardedAxes {
   Axis* shard = nullptr;
   Axis* replicate = nullptr;  // ranks that have the same shards (HSDP); null: none
@@ -44,7 +43,7 @@ struct UnitState {
   // Parameters.
   Buffer full;                   // stage 3, while they are gathered
   Buffer part;                   // of Reshard::to_group
-  std::vector<Pending> gathers;  // those that nobody has waited for
+  std::vector<Pending> gathers;  // gathers without a wait so far
   bool gathered = false;         // or being gathered
   bool kept = false;             // from the forward for the backward
 
@@ -53,7 +52,7 @@ struct UnitState {
   bool unread = false;    // there are some that no reduction has been started of
   bool reducing = false;  // a reduction was started since the last step
   bool reduced = false;   // one has ended
-  // Stage 1: a shard, of what reductions before the last backward have brought; none: no elements.
+  // Stage 1: a shard of the sums from reductions before the last backward; empty if there are none.
   Buffer earlier;
 
   std::vector<std::uint64_t> steps;  // by parameter: updates that the optimizer has made of it
@@ -70,7 +69,7 @@ struct State {
 
   bool sharded_parameters() const { return policy.stage == Stage::parameters; }
   bool has_master() const { return policy.precision.master != policy.precision.compute; }
-  /// Stage 1: the shards of the gradients are where they were made.
+  /// Stage 1: the shards of the gradients lie where backward made them.
   bool reduces_in_place() const {
     return policy.stage == Stage::optimizer && policy.precision.reduce == policy.precision.gradient;
   }
@@ -79,10 +78,10 @@ struct State {
   LocalRange block(const Piece& piece) const;
   LocalRange local(const UnitState& u, std::size_t parameter) const;
 
-  /// Where all of a unit's parameters and gradients are; null where there are none now.
+  /// The place of all of a unit's parameters and gradients; null if there are none now.
   std::byte* full_parameters(const UnitState& u) const;
   std::byte* full_gradients(const UnitState& u) const;
-  /// Where a part of this rank's shard is.
+  /// The place of a part of this rank's shard.
   std::byte* compute(const UnitState& u, const LocalRange& range) const;
   std::byte* master(const UnitState& u, const LocalRange& range) const;
   std::byte* gradient_shard(const UnitState& u, const LocalRange& range) const;
@@ -104,10 +103,11 @@ struct State {
   std::size_t optimizer_states_ = 0;
 };
 
-/// Does `body`; what it throws says of which unit it is.
+/// Runs `body`, and adds the unit to its exception.
 void of_unit(std::string_view what, const UnitState& u, const std::function<void()>& body);
 
-/// Waits until it is over; what it throws is for whoever waits for it in earnest.
+/// Waits until the operation is over, and drops its exception: the caller that needs the result
+/// gets it.
 void wait_quietly(Pending& pending) noexcept;
 
 }  // namespace tutti::parallel

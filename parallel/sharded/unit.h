@@ -1,5 +1,5 @@
-// What the user declares: parameters, in units that are gathered and reduced together, such as a
-// transformer block. All ranks declare the same.
+// The user's declarations: parameters, in units that the engine gathers and reduces together, such
+// as a transformer block. All ranks declare the same.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,8 @@
 
 namespace tutti::parallel {
 
-/// What becomes of a unit's full parameters after its forward, where they are sharded (stage 3).
+/// The treatment of a unit's full parameters after its forward, if ranks shard parameters (stage
+/// 3).
 enum class Reshard : unsigned char {
   yes,       // they are freed, and gathered again for the backward
   no,        // they stay until the backward is over
@@ -25,8 +26,8 @@ struct UnitParameter {
   std::size_t count = 0;      // elements; may be 0
   std::size_t rows = 1;       // the leading dimension, which divides `count`
   double weight_decay = 1.0;  // times the optimizer's: 0 for biases and norms
-  /// Whether the norm of the gradients counts it: of ranks that have copies, on other axes than the
-  /// engine's, only one does (hybrid/shared_gradients.h).
+  /// Whether the norm of the gradients counts it. If ranks of other axes than the engine's have
+  /// copies, only one of them counts it (hybrid/shared_gradients.h).
   bool in_norm = true;
 };
 

@@ -1,26 +1,27 @@
-// Linear layers whose weights are shared among the ranks of an axis: y = x w' + b, with w of `out`
-// rows and `in` columns.
+// Linear layers whose weights the ranks of an axis divide among each other: y = x w' + b, with w of
+// `out` rows and `in` columns.
 //
 //     column parallel   each rank has out / P rows of w and of b: y's columns are sliced
 //     row parallel      each rank has in / P columns of w: y is a sum over ranks; b is whole
 //
 // One after the other, column then row, they need one all-reduce in the forward and one in the
-// backward: what lies between them is never communicated (Megatron-LM's MLP and attention). With
-// sequence parallelism what lies outside of them is sliced along its rows, and all-reduces become
-// an all-gather and a reduce-scatter each, which carry the same together.
+// backward: ranks never communicate the activations between them (Megatron-LM's MLP and attention).
+// With sequence parallelism the activations outside of them are sliced along their rows. Then each
+// all-reduce becomes an all-gather and a reduce-scatter, which together carry the same.
 //
-// A layer is given pointers and keeps nothing from one call to the next, so any number of
-// micro-batches may be on their way: parameters, activations and gradients are the framework's, and
-// so is the multiplication. Gradients of parameters are added to, or written; those of activations
-// are written.
+// A layer gets pointers and keeps nothing from one call to the next, so any number of micro-batches
+// may be under way. The framework owns parameters, activations and gradients, and supplies the
+// multiplication. A layer adds to gradients of parameters, or writes them; it writes gradients of
+// activations.
 //
-// Communication overlaps with multiplication: of a gradient with that of the weights' gradient, and
-// where `pieces` is more than 1, of one block of rows with the multiplication of the next one. The
-// result has the same bits whatever the pieces, where the axis reduces in the same order (which an
-// algorithm that depends on sizes, or cuts its buffer into a part for each rank, does not).
+// Communication overlaps with multiplication: that of a gradient with the multiplication for the
+// weights' gradient. If `pieces` is more than 1, that of one block of rows overlaps with the
+// multiplication of the next one. The result has the same bits for any number of pieces if the axis
+// reduces in the same order. (An algorithm that depends on sizes, or cuts its buffer into a part
+// for each rank, does not.)
 //
-// Constructors are collective: ranks that differ throw Error(mismatch), all of them, and for sizes
-// that the ranks do not divide all throw Error(invalid_argument), with the layer and the sizes.
+// Constructors are collective: if ranks differ, all of them throw Error(mismatch); if the number of
+// ranks does not divide a size, all throw Error(invalid_argument), with the layer and the sizes.
 #pragma once
 
 #include <cstddef>
@@ -39,8 +40,8 @@ struct LinearShape {
   DataType type = DataType::float32;
 };
 
-/// Parameters of a layer, as a rank has them, or their gradients. Either may be null: there is no
-/// bias; the weights are not trained.
+/// A rank's parameters of a layer, or their gradients. Either may be null: a layer without a bias;
+/// weights that are not trained.
 struct LinearParameters {
   void* weight = nullptr;
   void* bias = nullptr;
@@ -52,7 +53,7 @@ struct LinearConstants {
   const void* bias;
 };
 
-/// Where gradients of parameters go.
+/// The places for gradients of parameters.
 struct LinearGradients {
   void* weight = nullptr;
   void* bias = nullptr;
@@ -75,11 +76,11 @@ class ColumnParallelLinear {
   std::size_t weight_count() const { return local_out_ * shape_.in; }
 
   /// `rows`: of the whole of x. x: rows x in; with `sequence`, rows / P x in. y: rows x out / P;
-  /// with `gather_output`, rows x out. `gathered`, with `sequence`: where the whole of x is to be,
-  /// for the backward; null: it is gathered again there.
+  /// with `gather_output`, rows x out. `gathered`, with `sequence`: the place for the whole of x,
+  /// for the backward; null: the backward gathers x again.
   void forward(const void* x, std::size_t rows, LinearConstants parameters, void* y,
                void* gathered = nullptr);
-  /// dx has the shape of x, or is null: nobody wants it.
+  /// dx has the shape of x, or is null if the caller does not need it.
   void backward(const void* dy, const void* x, std::size_t rows, LinearConstants parameters,
                 void* dx, LinearGradients gradients, const void* gathered = nullptr);
 
@@ -115,9 +116,9 @@ class RowParallelLinear {
   /// `rows`: of the whole of y. x: rows x in / P; without `input_is_parallel`, rows x in. y: rows x
   /// out; with `sequence`, rows / P x out. The bias is added once, after the sum over ranks.
   void forward(const void* x, std::size_t rows, LinearConstants parameters, void* y);
-  /// With `sequence` the gradient of the bias is that of this rank's rows: the sum over the ranks
-  /// of the axis is what it has to be in the end (hybrid/shared_gradients.h). Without, all ranks
-  /// get the same.
+  /// With `sequence` the gradient of the bias covers this rank's rows only;
+  /// hybrid/shared_gradients.h adds it up over the ranks of the axis. Without, all ranks get the
+  /// same.
   void backward(const void* dy, const void* x, std::size_t rows, LinearConstants parameters,
                 void* dx, LinearGradients gradients);
 

@@ -1,5 +1,5 @@
-// The matrix multiplication that layers need, which a framework supplies: layers know which
-// matrices are multiplied when, and what is communicated in between.
+// The matrix multiplication that layers need. A framework supplies it; the layers decide which
+// matrices to multiply when, and what to communicate in between.
 #pragma once
 
 #include <cstddef>
@@ -23,12 +23,12 @@ struct Product {
 };
 
 /// What it computes is there when it returns, or, on a GPU, once whatever reads it next is in its
-/// order. For results that do not depend on how a layer cuts its work into pieces, an element's
-/// bits must not depend on the number of rows.
+/// order. An element's bits must not depend on the number of rows; otherwise results depend on how
+/// a layer cuts its work into pieces.
 using Multiply = std::function<void(const Product&)>;
 
 /// Plain loops, for tests and examples: float32 and float64; each element is a sum in the order of
-/// `inner`, so it has the same bits in whatever pieces it is asked for.
+/// `inner`, so it has the same bits for any pieces.
 void multiply(const Product& product);
 
 }  // namespace tutti::parallel::tensor

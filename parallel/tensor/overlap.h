@@ -1,5 +1,5 @@
-// Collectives that travel while matrices are multiplied: rows that are gathered, and multiplied as
-// they come; and rows of a product that are reduced while the next ones are computed.
+// Collectives that travel while a layer multiplies matrices. It gathers rows and multiplies them as
+// they come; it reduces rows of a product while it computes the next ones.
 #pragma once
 
 #include <cstddef>
@@ -14,12 +14,12 @@
 
 namespace tutti::parallel::tensor {
 
-/// What has been started, and is waited for at the end, however that comes: its memory is
-/// somebody's.
+/// Started operations. The destructor waits for them, also after an exception, since their memory
+/// belongs to the caller.
 class InFlight {
  public:
-  /// `overlaps`: there is something to do meanwhile; else add() carries calls out at once, which is
-  /// sooner done.
+  /// `overlaps`: the caller has other work meanwhile. Otherwise add() carries calls out at once,
+  /// which takes less time.
   explicit InFlight(const std::string& what, bool overlaps = true)
       : what_(what), overlaps_(overlaps) {}
   ~InFlight();
@@ -27,7 +27,7 @@ class InFlight {
   InFlight& operator=(const InFlight&) = delete;
 
   void add(Axis& axis, const Call& call);
-  /// Throws what it fails with, and says of which layer it is.
+  /// Throws the error of an operation, and adds the layer to it.
   void wait(std::size_t i);
   void wait();
 
@@ -50,8 +50,8 @@ struct Rows {
 };
 
 /// All-gathers `in`, the rank's slice, and calls `use(rows, first, count)` with some rows of the
-/// whole at a time, until all were there: those of this rank first. If `whole` is not null, the
-/// whole lies there afterwards; else it does in `buffer`, in some order.
+/// whole at a time, this rank's rows first. If `whole` is not null, the whole lies there
+/// afterwards; else it does in `buffer`, in some order.
 void gather_rows(
     Axis& axis, const std::string& what, const Rows& rows, const void* in, void* whole,
     std::byte* buffer,
@@ -67,7 +67,7 @@ void reduce_scatter_rows(
     Axis& axis, const Rows& rows, void* out, std::byte* buffer, InFlight& in_flight,
     const std::function<void(void* rows, std::size_t first, std::size_t count)>& make);
 
-/// At least so large; what it had is lost.
+/// Makes the buffer at least this large; its old contents are lost.
 std::byte* grown(Buffer& buffer, std::size_t bytes, MemoryPool& memory);
 
 /// Adds `bias` to each row.

@@ -1,6 +1,6 @@
-// The conjugate pairs of tensor parallelism: what is communicated where a tensor enters or leaves
-// the part of a model that ranks share the work of. A pair is what happens to the tensor in the
-// forward, and what happens to its gradient in the backward:
+// The conjugate pairs of tensor parallelism: the communication where a tensor enters or leaves a
+// part of a model that ranks share. A pair is an operation on the tensor in the forward, and
+// another one on its gradient in the backward:
 //
 //     kCopy             nothing                 all-reduce       all use it, each adds a gradient
 //     kReduce           all-reduce              nothing          each has a part of a sum
@@ -9,9 +9,10 @@
 //     kSequenceGather   all-gather              reduce-scatter   kCopy, of what lies sliced
 //     kSequenceScatter  reduce-scatter          all-gather       kReduce, to slices
 //
-// A slice is one along any dimension, of which all ranks have equally much. The first four belong
-// to Megatron-LM (Shoeybi et al., 2019), the last two to its sequence parallelism (Korthikanti et
-// al., 2022), which keeps what lies between the shared parts sliced along the sequence.
+// A slice may lie along any dimension; the slices of all ranks are equally large. The first four
+// belong to Megatron-LM (Shoeybi et al., 2019), the last two to its sequence parallelism
+// (Korthikanti et al., 2022), which keeps the activations between the shared parts sliced along the
+// sequence.
 #pragma once
 
 #include <cstddef>
@@ -35,24 +36,24 @@ inline constexpr Pair kScatter{Operation::split, Operation::all_gather};
 inline constexpr Pair kSequenceGather{Operation::all_gather, Operation::reduce_scatter};
 inline constexpr Pair kSequenceScatter{Operation::reduce_scatter, Operation::all_gather};
 
-/// A whole tensor, contiguous, as the dimension that slices are cut along sees it: `outer` times
-/// `length` times `inner` elements. Along the first dimension outer is 1.
+/// A whole tensor, contiguous, seen from the dimension of the slices: `outer` times `length` times
+/// `inner` elements. Along the first dimension outer is 1.
 struct Extent {
   std::size_t outer = 1, length = 0, inner = 1;
   std::size_t count() const { return outer * length * inner; }
 };
 
-/// Carries out operations on an axis, which outlives it. Host memory; where slices do not lie one
-/// after the other (outer > 1) they are rearranged, in memory of its own, which it keeps.
+/// Carries out operations on an axis, which outlives it. Host memory. If slices do not lie one
+/// after the other (outer > 1), it rearranges them in memory of its own, which it keeps.
 class Mapper {
  public:
-  /// `what` is said in errors, and in the trace: "linear 'mlp.up'".
+  /// `what` appears in errors and in the trace: "linear 'mlp.up'".
   explicit Mapper(Axis& axis, std::string what = "tensor parallel");
 
   /// in: all of it (none, all_reduce, split, reduce_scatter) or this rank's slice (all_gather).
-  /// out: all of it (none, all_reduce, all_gather) or the slice. May be the same memory for none
-  /// and all_reduce, and is then left where it is. Collective, but for none and split. Throws
-  /// Error(invalid_argument) where the axis' ranks do not divide `whole.length`.
+  /// out: all of it (none, all_reduce, all_gather) or the slice. The two may be the same memory for
+  /// none and all_reduce; then the data stay in place. Collective, except for none and split.
+  /// Throws Error(invalid_argument) if the number of ranks does not divide `whole.length`.
   void run(Operation operation, const void* in, void* out, const Extent& whole, DataType type);
   void forward(Pair pair, const void* in, void* out, const Extent& whole, DataType type) {
     run(pair.forward, in, out, whole, type);
@@ -78,7 +79,7 @@ class Mapper {
 };
 
 /// `length` divided by the ranks of the axis. Throws Error(invalid_argument), which names `what`,
-/// the dimension and both sizes, where that leaves a rest.
+/// the dimension and both sizes, if that leaves a remainder.
 std::size_t share_of(const Axis& axis, std::string_view what, std::string_view dimension,
                      std::size_t length);
 

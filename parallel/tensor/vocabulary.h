@@ -1,5 +1,5 @@
-// A vocabulary that is shared among the ranks of an axis: the embedding that turns tokens into
-// vectors, and the loss of the logits that the same matrix makes of vectors.
+// A vocabulary that the ranks of an axis divide among each other: the embedding turns tokens into
+// vectors; the same matrix turns vectors into logits, which have a loss.
 #pragma once
 
 #include <cstddef>
@@ -16,10 +16,10 @@ namespace tutti::parallel::tensor {
 
 using Token = std::int64_t;
 
-/// Which tokens a rank has. The vocabulary is padded, so that all ranks have equally many, of a
-/// number that suits the multiplication.
+/// The tokens of a rank. The vocabulary is padded, so that all ranks have equally many tokens, and
+/// a number that suits the multiplication.
 struct Vocabulary {
-  /// `multiple`: what a rank has is a multiple of it.
+  /// `multiple`: the number of tokens of a rank is a multiple of it.
   Vocabulary(std::size_t tokens, const Axis& axis, std::size_t multiple = 1);
 
   std::size_t tokens;        // that there are
@@ -34,7 +34,7 @@ struct EmbeddingOptions {
   bool sequence = false;     // of the vectors each rank gets a slice of the rows
 };
 
-/// The embedding, a matrix of a row for each token, of which a rank has those of its vocabulary.
+/// The embedding, a matrix with a row for each token. A rank has the rows of its tokens.
 class VocabularyEmbedding {
  public:
   /// Collective; throws as the linear layers' do.
@@ -46,8 +46,7 @@ class VocabularyEmbedding {
   std::size_t weight_count() const { return vocabulary_.local * width_; }
 
   /// `ids`, the same on all ranks; out: a row for each, or, with `sequence`, for each of this
-  /// rank's slice. Throws Error(invalid_argument), on all ranks alike, for a token that there is
-  /// not.
+  /// rank's slice. Throws Error(invalid_argument), on all ranks alike, for a token out of range.
   void forward(std::span<const Token> ids, const void* weight, void* out);
   /// Adds to the gradient of the weight. The order of additions is that of `ids`.
   void backward(std::span<const Token> ids, const void* dout, void* dweight);
@@ -73,13 +72,13 @@ struct CrossEntropyOptions {
   Token ignore_index = -100;  // rows with this target have no loss and no gradient
 };
 
-/// The loss of each row of logits, of which a rank has the columns of its vocabulary: the negative
-/// logarithm of what softmax gives the row's target. Computed in float64, whatever type logits
-/// have. Two all-reduces in the forward (a row's largest logit, and its sum of exponentials
-/// together with its target's logit), none in the backward.
+/// The loss of each row of logits: the negative logarithm of the softmax of the row's target. A
+/// rank has the columns of its tokens. Computed in float64, whatever type logits have. Two
+/// all-reduces in the forward (a row's largest logit, and its sum of exponentials together with its
+/// target's logit), none in the backward.
 class VocabularyCrossEntropy {
  public:
-  /// What the backward needs, of any number of micro-batches at a time.
+  /// The data that the backward needs. Any number of micro-batches may have one at a time.
   struct Saved {
     std::vector<double> loss;     // of each row; 0 where it is ignored
     std::vector<double> log_sum;  // the logarithm of the sum of exponentials
@@ -94,7 +93,7 @@ class VocabularyCrossEntropy {
   const Vocabulary& vocabulary() const { return vocabulary_; }
 
   /// `logits`: a row for each target, of vocabulary().local columns. Throws
-  /// Error(invalid_argument), on all ranks alike, for a target that is no token.
+  /// Error(invalid_argument), on all ranks alike, for a target out of range.
   void forward(const void* logits, std::span<const Token> targets, Saved& saved);
   /// dlogits, which may be where logits are, is `scale` times the gradient of the sum of all
   /// losses: 1 / counted for their mean.

@@ -1,5 +1,5 @@
-// A limit on what this process may still map: with it a test asks for more memory than there is,
-// and code that does not notice fails, instead of filling the machine.
+// A limit on the memory that this process may still map. With it a test asks for more memory than
+// there is; code that does not notice fails instead of filling the machine.
 #pragma once
 
 #include <sys/resource.h>

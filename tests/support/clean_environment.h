@@ -1,4 +1,4 @@
-// An environment without the variables of any launcher but those that a test sets.
+// An environment without the variables of launchers, except for those that a test sets.
 #pragma once
 
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// That a text has a part: a message, or what a program prints.
+// Expects that a text has a part: a message, or the output of a program.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What processes that were killed may have left behind on this machine.
+// Leftovers of killed processes on this machine.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// The processes that a test has started, and waiting for what they do.
+// The processes that a test has started, and waits for their actions.
 #pragma once
 
 #include <sys/types.h>

@@ -1,4 +1,4 @@
-// A folder for the files of one test, removed with all that is in it.
+// A folder for the files of one test; it is removed with its contents.
 #pragma once
 
 #include <gtest/gtest.h>

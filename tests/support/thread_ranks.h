@@ -1,5 +1,5 @@
-// Ranks as threads: runs a body once per rank and hands on the first exception. And what one
-// throws.
+// Ranks as threads: runs a body once per rank and rethrows the first exception. Also catches the
+// error of a call.
 #pragma once
 
 #include <cstdlib>
@@ -46,7 +46,7 @@ inline void run_thread_ranks(int ranks, const std::function<void(Communicator&)>
   run_thread_ranks(ranks, Options(), body);
 }
 
-/// What a call throws, as an Error; a default one when it does not throw.
+/// The Error that a call throws; a default one if it does not throw.
 template <class F>
 Error error_of(F&& f) {
   try {

@@ -1,4 +1,4 @@
-// Drawings under test: whether they are well-formed XML, and how often something is in them.
+// Drawings under test: whether they are well-formed XML, and how often they contain something.
 #pragma once
 
 #include <cctype>
@@ -14,8 +14,8 @@ inline std::size_t count(std::string_view text, std::string_view what) {
   return n;
 }
 
-/// What is wrong with `xml`, or "". Knows what the drawing uses of XML: elements, attributes in
-/// double quotes, references; and insists that all of it is right.
+/// The error in `xml`, or "". It knows the XML of the drawings: elements, attributes in double
+/// quotes, references; and insists that all of it is right.
 inline std::string xml_error(std::string_view xml) {
   std::vector<std::string> open;
   bool root_closed = false;
