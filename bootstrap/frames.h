@@ -1,7 +1,7 @@
-// What is said over a connection whose ends have proved themselves to each other: frames, each a
-// type, a length, a payload of at most 1,280 bytes, and a MAC over these under the connection's
-// keys. Sockets are non-blocking: a FrameReader takes what has come, an Outbox sends what there is
-// room for.
+// Frames: the messages over a connection after both ends have proved themselves. A frame is a type,
+// a length, a payload of at most 1,280 bytes, and a MAC over these under the connection's keys.
+// Sockets are non-blocking: a FrameReader reads what has arrived, an Outbox sends as much as the
+// socket takes.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@
 
 namespace tutti::wire {
 
-/// Each is said once over a connection, and in one direction, so none can be played again.
+/// Each type is sent once over a connection, and in one direction, so nobody can replay a frame.
 enum class FrameType : std::uint32_t {
   hello = 1,      // rank -> server
   placement = 2,  // server -> rank
@@ -40,22 +40,22 @@ Buffer frame(const Session& session, FrameType type,
              std::initializer_list<std::span<const std::byte>> payload);
 
 enum class FrameResult : std::uint8_t {
-  more,    // is to come
+  more,    // will come
   whole,   // the frame is there
-  closed,  // the connection
+  closed,  // the connection is closed
   wrong,   // too long, or altered on its way
 };
 
 class FrameReader {
  public:
-  /// Takes what has come of the next frame, and nothing beyond it. After `whole`, the next call
-  /// begins another one.
+  /// Reads the arrived part of the next frame, and nothing beyond it. After `whole`, the next call
+  /// begins another frame.
   FrameResult read(const FileDescriptor& socket, const Session& session);
   FrameType type() const { return head_.type; }
   std::span<const std::byte> payload() const {
     return std::span(bytes_).subspan(sizeof head_, head_.bytes);
   }
-  /// The payload as one T, where it has that size.
+  /// The payload as one T, if it has that size.
   template <typename T>
   std::optional<T> payload_as() const {
     static_assert(std::is_trivially_copyable_v<T>);
@@ -78,12 +78,12 @@ class FrameReader {
   std::size_t received_ = 0;
 };
 
-/// What is still to be sent over a connection, in order.
+/// The frames that a connection still has to send, in order.
 class Outbox {
  public:
   void add(Buffer buffer) { buffers_.push_back(std::move(buffer)); }
   bool empty() const { return buffers_.empty(); }
-  /// Sends what the socket takes. False: the connection is gone.
+  /// Sends as much as the socket takes. False: the connection is gone.
   bool send(const FileDescriptor& socket);
 
  private:

@@ -1,4 +1,4 @@
-// When a process started: what tells it from others that had the same number before.
+// When a process started. This distinguishes it from earlier processes with the same number.
 #pragma once
 
 #include <sys/types.h>
@@ -8,10 +8,10 @@
 
 namespace tutti {
 
-/// In clock ticks since the host was booted, as the kernel writes it; "?" where it does not say.
+/// In clock ticks since the host was booted, as the kernel writes it; "?" if it does not say.
 std::string start_ticks(pid_t pid);
 
-/// Of this process, by this host's clock; now, where the kernel does not say.
+/// Of this process, by this host's clock; now, if the kernel does not say.
 std::chrono::system_clock::time_point process_start();
 
 }  // namespace tutti

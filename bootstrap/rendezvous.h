@@ -18,15 +18,16 @@
 
 namespace tutti {
 
-/// A card is what a rank tells the others about itself: bytes that mean nothing to the rendezvous.
+/// A card is a rank's description of itself for the others: bytes without a meaning for the
+/// rendezvous.
 constexpr std::size_t kMaxCardBytes = 1024;
 
-/// The cards of all ranks, in one piece: as they travel.
+/// The cards of all ranks, in one piece, as they travel.
 class Roster {
  public:
   Roster() = default;
-  /// From what travels: the lengths of the cards, by rank, and then the cards. Nothing where
-  /// `bytes` is no roster of `size` ranks.
+  /// From the form that travels: the lengths of the cards, by rank, and then the cards. Nothing if
+  /// `bytes` is not a roster of `size` ranks.
   static std::optional<Roster> from(std::vector<std::byte> bytes, int size);
 
   int size() const { return static_cast<int>(begins_.size()) - 1; }
@@ -42,15 +43,15 @@ class Roster {
   std::vector<std::uint32_t> begins_{0};  // of each card within bytes_, and where the last ends
 };
 
-/// Joins as `rank` of `size` with a card of at most kMaxCardBytes. Throws mismatch where ranks
-/// disagree about the size or two claim one rank (on every rank, naming both), timed_out naming the
-/// ranks that are missing, peer_lost naming the one that died meanwhile, system when the server or
-/// another rank cannot be reached.
+/// Joins as `rank` of `size` with a card of at most kMaxCardBytes. Throws mismatch if ranks
+/// disagree about the size or two claim one rank (on every rank, with both names); timed_out with
+/// the missing ranks; peer_lost with a rank that died meanwhile; system if it cannot reach the
+/// server or another rank.
 Roster rendezvous(const UniqueId& id, int rank, int size, std::span<const std::byte> mine,
                   std::chrono::nanoseconds timeout);
 
-/// Rank `rank` of `size` cannot join, because of `why`: the others get that as their error, as far
-/// as the server can be told within a moment. Throws nothing.
+/// Rank `rank` of `size` cannot join, because of `why`: the others get that as their error, if the
+/// server hears of it within a moment. Throws nothing.
 void refuse_rendezvous(const UniqueId& id, int rank, int size, const Error& why) noexcept;
 
 }  // namespace tutti

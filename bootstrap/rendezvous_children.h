@@ -1,5 +1,5 @@
-// The ranks that get the roster from this one. They connect to a listener of this rank's, which is
-// open from before it joins until all have met, and prove themselves as everybody does.
+// The ranks that get the roster from this one. They connect to this rank's listener, and prove
+// themselves as all ranks do. The listener is open from before the rank joins until all have met.
 #pragma once
 
 #include <cstddef>
@@ -18,17 +18,17 @@ class RendezvousChildren {
  public:
   using Time = WaitingRoom::Time;
 
-  /// Listens at the address of this host from which `server` was reached: the way by which ranks
-  /// reach each other, too. Throws Error(system).
+  /// Listens at the address of this host that leads to `server`; ranks reach each other the same
+  /// way. Throws Error(system).
   RendezvousChildren(int rank, int size, const wire::Bytes32& secret, const FileDescriptor& server);
 
   wire::Endpoint endpoint() const { return endpoint_; }
-  /// Readable (poll(2)) when there is something to do.
+  /// Readable (poll(2)) when there is work.
   int descriptor() const { return epoll_.fd(); }
   Time next_wake(Time now) const;
-  /// Does what there is to do, without waiting.
+  /// Does the work at hand, without waiting.
   void serve(Time now);
-  /// From now on children get `roster`, if they are of the job with `nonce`.
+  /// From now on children of the job with `nonce` get `roster`.
   void give(wire::Buffer roster, const wire::Bytes32& nonce);
 
  private:
@@ -46,7 +46,7 @@ class RendezvousChildren {
   void accept(Time now);
   void read_proof(std::size_t place, Time now);
   void serve_child(std::uint64_t who);
-  /// False: `child` is not to be served any longer.
+  /// False: stop serving `child`.
   bool hear(std::uint64_t who, Child& child);
   bool feed(std::uint64_t who, Child& child);
 

@@ -1,5 +1,5 @@
-// The rank from which this one gets the roster: connects to it, again where the connection is lost,
-// and takes what it passes on. Nothing here waits.
+// The rank from which this one gets the roster: connects to it, also again after a lost connection,
+// and receives the roster. Nothing here waits.
 #pragma once
 
 #include <chrono>
@@ -18,20 +18,20 @@ class RendezvousParent {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  /// `rank` is the parent's, `secret` the tree's. Gives up where they have not proved themselves to
+  /// `rank` is the parent's, `secret` the tree's. Gives up if the two have not proved themselves to
   /// each other before `patience`.
   RendezvousParent(int rank, const SocketAddress& address, const wire::Bytes32& secret,
                    const wire::Child& me, std::size_t roster_bytes, Time patience);
 
   enum class State { under_way, whole, failed };
   State step(Time now);
-  /// What step() waits for besides next_wake(): `events` of poll(2) on descriptor(), if any.
+  /// step() has work at next_wake(), and at `events` of poll(2) on descriptor(), if there is one.
   int descriptor() const { return pausing_ ? -1 : attempt_.descriptor(); }
   short events() const { return attempt_.events(); }
   Time next_wake() const;
 
   std::vector<std::byte> take_roster() { return std::move(roster_); }
-  /// Why it failed, as what comes after "rank 9 of 20".
+  /// Why it failed, as a continuation of "rank 9 of 20".
   Error trouble(const std::string& me) const;
 
  private:

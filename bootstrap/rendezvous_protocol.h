@@ -1,4 +1,4 @@
-// What travels between the ranks and the rendezvous server, and among the ranks.
+// The messages between the ranks and the rendezvous server, and among the ranks.
 //
 // Both ends of a connection prove that they know the secret in the id (transport/handshake.h); then
 // they exchange frames (frames.h), which carry MACs:
@@ -43,7 +43,7 @@ struct Endpoint {
 };
 static_assert(sizeof(Endpoint) == 20);
 Endpoint endpoint_of(const SocketAddress& address);
-/// Nothing for bytes that are no address with a port.
+/// Nothing for bytes that are not an address with a port.
 std::optional<SocketAddress> address_of(const Endpoint& endpoint);
 
 /// The payload of a hello; the card follows.
@@ -77,29 +77,31 @@ struct Child {
 };
 static_assert(sizeof(Child) == 36);
 
-/// What a UniqueId says.
+/// The content of a UniqueId.
 struct Ticket {
   SocketAddress address;
   Bytes32 secret{};
 };
 UniqueId encode(const Ticket& ticket);
-/// Throws Error(invalid_argument) for bytes that no encode() made, or another version's did.
+/// Throws Error(invalid_argument) for bytes that encode() did not make, or that another version
+/// made.
 Ticket decode(const UniqueId& id);
 
 Buffer failure_frame(const Session& session, FrameType type, const Error& error);
-/// Of a rank of `size`; nothing where the payload is no failure.
+/// Of a rank of `size`; nothing if the payload is not a failure.
 std::optional<Error> failure_in(std::span<const std::byte> payload, int size);
 
-/// What Roster::from() reads. `cards` by rank.
+/// Makes the bytes that Roster::from() reads. `cards` by rank.
 std::vector<std::byte> roster_bytes(std::span<const std::vector<std::byte>> cards);
 /// Whether a roster of `size` ranks may have `bytes` bytes.
 bool may_be_roster(std::uint64_t bytes, int size);
 Bytes32 roster_hash(std::span<const std::byte> roster);
 
-/// What the ranks of a job share once they have met; `nonce` is the job's and no secret.
+/// The session secret of the ranks of a job, once they have met; `nonce` is the job's and not
+/// secret.
 Bytes32 session_secret(const Bytes32& id_secret, const Bytes32& nonce);
-/// The secret that parent and child prove to each other. Not the id's own, so that neither takes
-/// what it says for something said to the server.
+/// The secret that parent and child prove to each other. It is not the id's own, so neither side
+/// confuses these messages with messages to the server.
 Bytes32 tree_secret(const Bytes32& id_secret);
 
 /// "rank 3", "ranks 3 and 5", "ranks 3, 5, 6 and 12 more".

@@ -1,6 +1,6 @@
 // The server of a rendezvous: one thread, one epoll loop, any number of ranks at once. Peers prove
-// themselves in the waiting room (waiting_room.h); what the ranks say to each other is judged by
-// the round (rendezvous_round.h).
+// themselves in the waiting room (waiting_room.h); the round (rendezvous_round.h) judges their
+// messages.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 namespace tutti {
 
 enum class Rounds : std::uint8_t {
-  one,   // the ranks meet once; the server ends then, or when nobody came in time
+  one,   // the ranks meet once; the server ends then, or when no rank came in time
   many,  // as often as they like, until this process ends (`tutti run`)
 };
 

@@ -1,5 +1,6 @@
 // The 128 bytes that bring the ranks of a communicator together: where rank 0's rendezvous listens,
-// and the secret that proves membership. Whoever knows the bytes may join, so carry them privately.
+// and the secret that proves membership. A process that knows the bytes may join, so carry them
+// privately.
 #pragma once
 
 #include <array>
@@ -19,8 +20,8 @@ struct UniqueId {
 /// TUTTI_RENDEZVOUS_TIMEOUT.
 struct MeetingPlace {
   MeetingPlace();  // reads the environment
-  /// Where ranks of other hosts are expected: unless TUTTI_ADDRESS is set, the address of this host
-  /// by which others reach it.
+  /// A place for ranks of several hosts: the address of this host by which others reach it, unless
+  /// TUTTI_ADDRESS is set.
   static MeetingPlace among_hosts();
 
   std::string address;               // of this host, IPv4 or IPv6
@@ -28,7 +29,7 @@ struct MeetingPlace {
 };
 
 /// A fresh id. Starts its rendezvous server in this process (a thread that ends when all ranks have
-/// met, or when nobody came in time); so the process that makes it must live until then.
+/// met, or when no rank came in time). So the process that makes the id must live until then.
 UniqueId make_unique_id(const MeetingPlace& place = {});
 
 /// 256 hexadecimal digits, and back; throws Error(invalid_argument) for anything else.

@@ -16,31 +16,32 @@ struct Tables {
   std::vector<std::size_t> in_counts, in_offsets, out_counts, out_offsets;
 };
 
-/// Bytes of a call's buffers on rank `rank`; `largest`: of the largest buffer of any rank (0 where
-/// only the two ends of a transfer know). Throws Error(invalid_argument) for what no memory can
-/// hold.
+/// Bytes of a call's buffers on rank `rank`; `largest`: of the largest buffer of any rank (0 if
+/// only the two ends of a transfer know it). Throws Error(invalid_argument) for sizes that no
+/// memory can hold.
 struct BufferSizes {
   std::size_t in = 0, out = 0, largest = 0;
 };
 BufferSizes buffer_sizes(const Call& call, int rank, int ranks);
-/// Whether every rank knows of this collective that there is nothing to do.
+/// Whether this collective moves nothing, and every rank knows that.
 bool moves_nothing(const Call& call, const BufferSizes& sizes);
 
 /// Throws Error(invalid_argument) with a sentence if rank `rank` of `ranks` cannot make this call.
 void check_call(const Call& call, int rank, int ranks);
-/// The part of it that looks at the addresses, for a call of these sizes that is right otherwise.
+/// The part of check_call() that looks at addresses, for a call of these sizes that is right
+/// otherwise.
 void check_addresses(const Call& call, const BufferSizes& sizes, int rank, int ranks);
 
-/// The buffers of a call as tables of blocks; `tables` keeps what they point to.
+/// The buffers of a call as tables of blocks; `tables` owns the numbers that they point to.
 void bind_buffers(const Call& call, int rank, BlockTable& in, BlockTable& out, Tables& tables);
 /// Elements of the largest block.
 std::size_t largest_block(const Call& call, const BlockTable& in, const BlockTable& out);
 
-/// What all ranks must agree on, but for the number of the operation.
+/// What all ranks must agree on, except for the number of the operation.
 Signature signature_of(const Call& call);
 
-/// The binding of a call that was checked, to `plan`. Signature and tag are left to the caller.
-/// `tables` keeps what the binding points to.
+/// The binding of a checked call to `plan`. The caller fills in signature and tag. `tables` owns
+/// the numbers that the binding points to.
 Binding bind_call(const Call& call, RankGroup& group, const Geometry& geometry,
                   const ReadyPlan& plan, Tables& tables);
 

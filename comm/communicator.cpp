@@ -265,10 +265,10 @@ Communicator Communicator::split(int color, int key, const Options& options) {
     // Somebody has given up on another rank; why, all of this communicator hear in a moment.
     const auto soon =
         deadline_after(e.rank() < 0 ? std::chrono::seconds(1) : std::chrono::seconds(0));
-    while (Deadline::clock::now() < soon && !i.group->failed()) {
+    while (Deadline::clock::now() < soon && !i.group->liveness().failed()) {
       pause_for(std::chrono::microseconds(100));
     }
-    if (e.rank() < 0 && i.group->failed()) i.group->throw_failure();
+    if (e.rank() < 0 && i.group->liveness().failed()) i.group->liveness().throw_failure();
     throw;
   }
 }
@@ -333,7 +333,7 @@ void Communicator::use_plan(std::string_view text) {
   for (const auto& lane : ready->plan.lanes) {
     for (const Step& step : lane) {
       for (const Operand& o : ready->plan.sources(step)) {
-        if (o.is_link()) i.group->receiving(o.rank, o.channel);
+        if (o.is_link()) i.group->links().receiving(o.rank, o.channel);
       }
     }
   }
@@ -344,20 +344,22 @@ void Communicator::use_plan(std::string_view text) {
 std::optional<Error> Communicator::error() const {
   impl().check_process();
   RankGroup& g = *impl().group;
-  if (!g.failed()) {
+  Liveness& liveness = g.liveness();
+  if (!liveness.failed()) {
     note_device_failure(g);
-    g.check_peers("being asked for failures");
+    liveness.check_peers("being asked for failures");
   }
-  if (!g.failed()) return std::nullopt;
-  const Failure f = g.failure();
+  if (!liveness.failed()) return std::nullopt;
+  const Failure f = liveness.failure();
   return Error(f.code, f.text, f.rank);
 }
 
 void Communicator::abort(std::string_view reason) {
   impl().check_process();
   RankGroup& g = *impl().group;
-  g.fail({ErrorCode::aborted, g.rank(),
-          reason.empty() ? fmt::format("rank {} aborted the communicator", g.rank())
+  g.liveness().fail({ErrorCode::aborted, g.rank(),
+                     reason.empty()
+                         ? fmt::format("rank {} aborted the communicator", g.rank())
                          : fmt::format("rank {} aborted the communicator: {}", g.rank(), reason)});
   abort_on_device(g);
 }

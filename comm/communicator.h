@@ -4,17 +4,17 @@
 //     comm.all_reduce(in, out, count, tutti::DataType::float32);    // sum, on the caller's thread
 //     comm.all_reduce(numbers);                                     // the same with a vector
 //
-// Most functions stand here twice: with pointers, below, and with typed buffers, in typed.h.
-// Counts are in elements. Pointers are host memory, but where a function says otherwise. `in ==
-// out` (or NCCL's in-place offset, see each function) means in place; any other overlap is an
-// error. A call with count 0 is legal and moves nothing. Every function throws tutti::Error.
+// Most functions exist twice: with pointers, below, and with typed buffers, in typed.h. Counts are
+// in elements. Pointers are host memory unless a function says otherwise. `in == out` (or NCCL's
+// in-place offset, see each function) means in place; any other overlap is an error. A call with
+// count 0 is legal and moves nothing. Every function throws tutti::Error.
 //
 // Threading: one thread at a time calls a communicator, except abort(), error() and wake(), which
 // any thread may call at any time. Threads that share a communicator start() their calls, one at a
-// time, and wait for the futures side by side (or see run_or_start()): so a thread that waits in a
-// collective does not hold up another one's messages. Different communicators are independent. All
-// ranks call the operations of a communicator in the same order. A child of fork() cannot use its
-// parent's communicators, and does not disturb them.
+// time, and wait for the futures side by side (or see run_or_start()). So a thread that waits in a
+// collective does not hold up the messages of another thread. Different communicators are
+// independent. All ranks call the operations of a communicator in the same order. A child of fork()
+// cannot use its parent's communicators, and does not disturb them.
 //
 // Waiting: a blocking call waits for late ranks without limit (they are reported after
 // Options::report_after) unless Options::timeout is set. A rank that dies fails the call on all
@@ -47,76 +47,77 @@ namespace tutti {
 /// How a communicator behaves. The defaults come from the settings (docs/settings.md).
 struct Options {
   Options();  // reads the environment
-  /// Throws Error(invalid_argument), naming the field, for what no communicator can have. Whatever
-  /// makes a communicator calls it first.
+  /// Throws Error(invalid_argument), which names the field, for a value that no communicator can
+  /// have. Every function that makes a communicator calls it first.
   void check() const;
 
   std::chrono::nanoseconds timeout;             // of one operation; 0: none
-  std::chrono::nanoseconds report_after;        // a wait this long is reported once; 0: never
+  std::chrono::nanoseconds report_after;        // report a wait this long once; 0: never
   std::chrono::nanoseconds rendezvous_timeout;  // for all ranks to appear
   std::string algorithm;                        // run this algorithm where it exists; "": choose
-  // Of a shrink(): it is refused to ranks that are not the majority, nor half of all with rank 0.
+  // shrink() refuses ranks that are neither the majority nor half of all ranks with rank 0.
   bool quorum;
-  // Those of rank 0 hold for all ranks, and for communicators made of this one (split, shrink):
-  bool round_once;    // sums of 16- and 8-bit floats are rounded once; else as the algorithm does
+  // Rank 0's values apply to all ranks, and to communicators made of this one (split, shrink):
+  bool round_once;    // round sums of 16- and 8-bit floats once; else as the algorithm does
   std::size_t slots;  // per link; 0: chosen
   std::size_t slot_bytes;
   // Of collectives on GPU memory; the same on all ranks:
-  std::string cuda_protocols;  // those that may be used, as "ll,simple" or "^ll128"; "": all
-  std::size_t cuda_blocks;     // the most thread blocks that a rank may have; 0: chosen
-  // The GPU that this rank's buffers will be on, as CUDA numbers them; -1: the calling thread's,
-  // when the communicator is made. It only matters where ranks of one process have several GPUs.
+  std::string cuda_protocols;  // the protocols to use, as "ll,simple" or "^ll128"; "": all
+  std::size_t cuda_blocks;     // the most thread blocks of a rank; 0: chosen
+  // The GPU of this rank's buffers, by CUDA's number; -1: the GPU of the thread that makes the
+  // communicator. It matters only if ranks of one process have several GPUs.
   int gpu = -1;
-  // Ranks with different ones do not share memory, as if they were on different hosts. "": what the
-  // system says (boot and network namespace).
+  // Ranks with different host ids do not share memory, as if they were on different hosts. "": what
+  // the system says (boot and network namespace).
   std::string host_id;
   // The network interfaces by which other hosts reach this rank, as TUTTI_SOCKET_IFNAME names them;
-  // "": the one that leads to where the ranks meet.
+  // "": the interface that leads to the meeting place of the ranks.
   std::string interfaces;
 };
 
-/// One operation of one rank: what to do with which memory. The functions of Communicator fill it.
-/// Owns nothing: spans are read during run() and start(), and copied where they are needed longer.
+/// One operation of one rank and its memory. The functions of Communicator fill it. It owns
+/// nothing: run() and start() read its spans, and copy those that they need longer.
 struct Call {
   Collective collective = Collective::barrier;
   const void* in = nullptr;
   void* out = nullptr;
-  std::size_t count = 0;  // elements, as NCCL counts: per rank's block where there are blocks
+  std::size_t count = 0;  // elements, as NCCL counts: of a rank's block if there are blocks
   DataType type = DataType::uint8;
   ReduceOp op{};
   int root = 0;        // rooted collectives
   int peer = -1;       // send (in != nullptr or sends) or recv
   bool sends = false;  // send_recv: this call is a send
-  // What a caller, as a binding, knows of the call beyond this, less than 2048: calls with
-  // different labels do not match. (2048: what split() exchanges.)
+  // A number of the caller, such as a binding, less than 2048: calls with different labels do not
+  // match. (2048 is the label of the exchange in split().)
   std::uint16_t label = 0;
-  // v-variants: elements, and where each block starts (elements; empty: packed). As MPI's.
+  // v-variants: the elements and the start of each block (in elements; empty: packed). As MPI's.
   std::span<const std::size_t> in_counts{}, in_offsets{}, out_counts{}, out_offsets{};
-  // Of this call, where it is not Options::timeout (0); max(): none. Not on GPU memory.
+  // The timeout of this call; 0: Options::timeout; max(): none. Not for GPU memory.
   std::chrono::nanoseconds timeout{0};
 };
 
-/// The result of a started call; copies refer to the same one. Destroying it without wait() is
-/// allowed: the operation goes on. Any thread may use it.
+/// The result of a started call; copies refer to the same one. You may destroy it without wait():
+/// the operation goes on. Any thread may use it.
 class Future {
  public:
   Future() = default;
   bool valid() const { return state_ != nullptr; }
-  /// Whether it has finished or failed; never blocks, and costs a load.
+  /// Whether the call has finished or failed. Never blocks, and costs a load.
   bool ready() const;
-  /// Blocks until it has finished; throws its error.
+  /// Blocks until the call has finished; throws its error.
   void wait();
-  /// The same, but not for longer: false when it has not finished by then.
+  /// The same with a limit: false if the call has not finished by then.
   bool wait_for(std::chrono::nanoseconds longest);
   bool wait_until(std::chrono::steady_clock::time_point deadline);
-  /// Why it has failed; none where it has succeeded, and as long as it is not ready. Never blocks.
+  /// The call's error; none if it has succeeded or is not ready yet. Never blocks.
   std::optional<Error> error() const;
-  /// Calls `callback` once it has finished or failed: on the thread that runs this rank's started
-  /// calls, or at once, on this thread, where it is ready. Several are called in this order, and
-  /// before destroy() of its communicator, or a blocking call whose order it keeps (start()), goes
-  /// on. All that the rank has started stands still meanwhile, so it should be short, and must not
-  /// block: it may start() other calls, but neither wait for any nor make blocking ones (most of
-  /// which throw invalid_usage there). What it throws is logged.
+  /// Runs `callback` once the call has finished or failed: on the thread that runs this rank's
+  /// started calls, or, if the future is ready, at once on this thread. Callbacks of one future run
+  /// in the order of registration. They run before destroy() of the communicator goes on, and
+  /// before a blocking call goes on that comes after this one in its order (start()). Meanwhile all
+  /// started calls of the rank stand still. So a callback should be short, and must not block: it
+  /// may start() other calls, but it may neither wait for any nor make blocking ones (most of them
+  /// throw invalid_usage there). An exception of a callback is logged.
   void on_ready(std::function<void()> callback);
 
   struct State;
@@ -129,15 +130,15 @@ class Future {
 
 class Communicator : public TypedCalls<Communicator> {
  public:
-  /// Rank and size from the launcher: `tutti run`, torchrun, Open MPI, MPICH or Slurm; alone (one
-  /// rank) where none of them is found. Blocks until all ranks are there.
+  /// Rank and size from the launcher: `tutti run`, torchrun, Open MPI, MPICH or Slurm; one rank
+  /// alone without a launcher. Blocks until all ranks are there.
   static Communicator from_environment(const Options& options = {});
-  /// All `size` ranks call this with the same id (make_unique_id(), carried by the user). Ranks may
-  /// be processes, or threads of one process.
+  /// All `size` ranks call this with the same id (of make_unique_id(); the program carries it to
+  /// them). Ranks may be processes, or threads of one process.
   static Communicator create(const UniqueId& id, int rank, int size, const Options& options = {});
   /// `size` ranks in this process, one communicator each, for that many threads.
   static std::vector<Communicator> create_local(int size, const Options& options = {});
-  /// The same, a rank for each of the options, which may differ in `gpu` alone.
+  /// The same, with a rank for each element of `options`; these may differ in `gpu` alone.
   static std::vector<Communicator> create_local(const std::vector<Options>& options);
 
   Communicator();  // empty
@@ -147,8 +148,8 @@ class Communicator : public TypedCalls<Communicator> {
 
   int rank() const;
   int size() const;
-  /// What carries the bytes between the ranks, for people: "shared memory inside hosts, tcp
-  /// across". Which way UCX takes is known once there are connections.
+  /// The transports between the ranks, for people: "shared memory inside hosts, tcp across". UCX
+  /// names its own transports once there are connections.
   std::string transports() const;
 
   using TypedCalls::all_gather;
@@ -198,76 +199,79 @@ class Communicator : public TypedCalls<Communicator> {
                     std::span<const std::size_t> out_counts,
                     std::span<const std::size_t> out_offsets, DataType type);
 
-  /// Point to point. Matched in order for each pair; a send to oneself needs its recv in one
-  /// group(). A send may return before the receiver has taken the data.
+  /// Point to point. Messages of each pair match in order. A send to the own rank needs its recv in
+  /// the same group(). A send may return before the receiver has taken the data.
   void send(const void* in, std::size_t count, DataType type, int peer);
   void recv(void* out, std::size_t count, DataType type, int peer);
 
   void barrier();
 
-  /// Runs `call`: on this thread, or, while something is under way that was started on this
-  /// communicator, beside it, in the order that start() gives it. So a blocking send does not wait
-  /// for a started all_reduce, nor a barrier for a started recv.
+  /// Runs `call` on this thread. While a started call of this communicator is under way, it runs
+  /// beside that one, in the order that start() describes. So a blocking send does not wait for a
+  /// started all_reduce, nor a barrier for a started recv.
   void run(const Call& call);
-  /// As run(), for threads that share a communicator and take turns to call it, by a lock of
-  /// theirs. Where the call has to wait while `wanted` is not 0, it becomes a started one, and its
-  /// future is returned, to be waited for without the lock; else it is over, and the future is
-  /// empty. A thread whose turn it is not counts `wanted` up and calls wake().
+  /// As run(), for threads that share a communicator and take turns to call it under a lock of
+  /// their own. If the call has to wait while `wanted` is not 0, it becomes a started call, and the
+  /// function returns its future; wait for it without the lock. Otherwise the call is over on
+  /// return, and the future is empty. A thread that wants its turn increments `wanted` and calls
+  /// wake().
   Future run_or_start(const Call& call, const std::atomic<int>& wanted);
   void wake() const;
-  /// Puts `call` on a stream (a cudaStream_t) of the GPU whose memory its buffers are, and returns;
-  /// it may be captured into a graph. What fails later is thrown by the next call of the
-  /// communicator. Ranks may be processes, on one GPU or several, or threads; those of one process
-  /// share a GPU, at most 16 of them, and each has a stream of its own, or all are called in one
-  /// group(), which makes their calls one kernel. The sends and receives of a group are one kernel,
-  /// after its collectives. Between processes, a rank's first calls wait for the first calls of the
-  /// ranks that they need. Throws Error(system) in a build without CUDA.
+  /// Puts `call` on a stream (a cudaStream_t) of the GPU that has its buffers, and returns. A graph
+  /// may capture the call. The next call of the communicator throws a later failure. Ranks may be
+  /// processes, on one GPU or several, or threads. The ranks of one process share a GPU, at most 16
+  /// of them. Each has a stream of its own, or one group() has the calls of all, which makes them
+  /// one kernel. The sends and receives of a group are one kernel, after its collectives. Between
+  /// processes, a rank's first calls wait for the first calls of the ranks that they need. Throws
+  /// Error(system) in a build without CUDA.
   void run(const Call& call, void* stream);
   /// Starts `call` and returns; its memory belongs to the operation until that is over. One thread
   /// of the rank, which exists from the first start() on, runs the started calls of this
-  /// communicator and of all that were made from it (split, shrink), side by side. Those of
-  /// different communicators have no order, so ranks may start them in different ones. Within a
-  /// communicator the collectives keep the order of the calls, and so do the messages to one peer,
-  /// and those from one peer; otherwise messages may overtake each other, and collectives, and be
-  /// overtaken. So a call that needs what another one brings waits for that one's future. A failure
-  /// ends all that was started on its communicator, and nothing else. Messages to oneself need a
+  /// communicator and of all communicators made from it (split, shrink), side by side. Calls of
+  /// different communicators have no order, so ranks may start them in different orders. Within a
+  /// communicator collectives keep the order of the calls. So do the messages to one peer, and the
+  /// messages from one peer. Apart from that, messages and collectives may overtake each other. So
+  /// before you start a call that needs the result of another one, wait for its future. A failure
+  /// ends all started calls of its communicator, and no others. Messages to the own rank need a
   /// group().
   Future start(const Call& call);
-  /// Takes a started recv back, unless something of its message has come: its future fails with
-  /// `aborted`, later, and a recv that is started then gets that message. Otherwise it goes on.
+  /// Withdraws a started recv, unless a part of its message has arrived; then the recv goes on. The
+  /// future of a withdrawn recv fails with `aborted`, later, and a recv that is started after it
+  /// gets the message.
   void withdraw(const Future& recv);
 
   /// Ranks with equal `color` form a new communicator, ordered by `key`, then by rank; a negative
-  /// color: none (the result is empty). Collective over all ranks of this one. It begins when all
-  /// that this rank has started here is over.
+  /// color: no communicator (the result is empty). Collective over all ranks of this communicator.
+  /// It begins when all started calls of this rank here are over.
   Communicator split(int color, int key, const Options& options = {});
 
-  /// The ranks that are not in `excluded` form a new communicator, in their order. Only these call
-  /// it, with the same list. Nothing is exchanged over this communicator, so it may have failed:
-  /// this is how the survivors go on. The excluded ranks may be dead. When another one dies before
-  /// all have joined, or is lost to one of them, it throws peer_lost on all of them, with that rank
-  /// of this communicator: to be called again without it, too (docs/failures.md). Where
-  /// Options::quorum asks for a majority that these ranks are not, it throws invalid_usage.
+  /// The ranks that are not in `excluded` form a new communicator, in their order. Only these ranks
+  /// call it, with the same list. They exchange nothing over this communicator, so it may have
+  /// failed: in this way the survivors go on. The excluded ranks may be dead. If another rank dies
+  /// before all have joined, or is lost to one of them, all of them get peer_lost with that rank of
+  /// this communicator. Then they call it again and exclude that rank too (docs/failures.md).
+  /// Throws invalid_usage if Options::quorum asks for a majority and these ranks are not one.
   Communicator shrink(std::span<const int> excluded, const Options& options = {});
 
-  /// Runs the plan `text` (docs/plans.md) for its collective from now on. It is verified first:
-  /// throws unproven_plan, with the reason, unless it is proved, and invalid_argument for one that
-  /// this communicator cannot run (another number of ranks, links of too few slots). All ranks call
-  /// it with the same text, which all take or all refuse. Does not wait for the others.
+  /// Runs the plan `text` (docs/plans.md) for its collective from now on. Verifies it first: throws
+  /// unproven_plan, with the reason, if the proof fails, and invalid_argument for a plan that this
+  /// communicator cannot run (another number of ranks, links of too few slots). All ranks call it
+  /// with the same text, and all accept or all refuse it. Does not wait for the others.
   void use_plan(std::string_view text);
 
-  /// The failure that the next call would throw, of whatever rank: also that one has died, of which
-  /// nobody has heard yet. From any thread; costs a system call for each rank and waits for nobody.
+  /// The failure that the next call would throw, of any rank. Also finds a dead rank that no call
+  /// has noticed yet. From any thread; costs a system call for each rank and waits for no rank.
   std::optional<Error> error() const;
   /// Makes every rank's present and future operations on this communicator fail. From any thread.
   void abort(std::string_view reason = "");
   /// Leaves: waits for this rank's own operations, then frees everything. Does not wait for others.
-  /// Inside of a group(), it leaves when the group has ended.
+  /// Inside of a group(), the rank leaves when the group has ended.
   void destroy();
   explicit operator bool() const { return impl_ != nullptr; }
 
   struct Impl;
-  /// For bindings. Throws Error(invalid_usage) on an empty (default, moved-from, destroyed) one.
+  /// For bindings. Throws Error(invalid_usage) on an empty communicator (default, moved-from,
+  /// destroyed).
   Impl& impl() const {
     if (!impl_)
       throw Error(ErrorCode::invalid_usage,
@@ -283,11 +287,12 @@ class Communicator : public TypedCalls<Communicator> {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Calls inside `body` (of any communicators of this thread) are collected and run together when it
-/// ends: sends and receives progress at the same time, so crossing ones cannot deadlock;
-/// collectives run in the order of the calls. Nests. An exception from `body` drops the group.
+/// Collects the calls inside `body` (of any communicators of this thread), and runs them together
+/// when it ends. Sends and receives progress at the same time, so crossing ones cannot deadlock;
+/// collectives run in the order of the calls. Groups nest. An exception from `body` drops the
+/// group.
 void group(const std::function<void()>& body);
-/// The same in parts, for bindings: group_drop() ends a group of which nothing is to run.
+/// The same in parts, for bindings: group_drop() ends a group and runs none of its calls.
 void group_start();
 void group_end();
 void group_drop();

@@ -1,6 +1,7 @@
-// Collectives on GPU memory, bound: which plan runs, and where its buffers are for other ranks. In
-// one process they are where they are; between processes a plan may address them if all ranks'
-// buffers lie in windows (device/windows.h), and else their data goes through slots.
+// Collectives on GPU memory, bound: the plan that runs, and the addresses of its buffers for other
+// ranks. In one process plans use the addresses directly. Between processes a plan may address
+// buffers if the buffers of all ranks lie in windows (device/windows.h); otherwise their data go
+// through slots.
 #pragma once
 
 #include <span>
@@ -12,9 +13,9 @@
 
 namespace tutti {
 
-/// The parts of some ranks of this process in one operation, whose calls were checked and whose
-/// peers are reached. `tables`, one for each call, keep what the parts point to. Waits for the
-/// other ranks where an agreement or a window is new. Throws Error.
+/// The parts of some ranks of this process in one operation. Their calls are checked, and their
+/// peers are reached. `tables`, one for each call, own the numbers that the parts point to. Waits
+/// for the other ranks if an agreement or a window is new. Throws Error.
 std::vector<DeviceTeam::Part> bind_on_device(DeviceTeam& team, std::span<const DeviceCallOn> calls,
                                              std::vector<Tables>& tables);
 

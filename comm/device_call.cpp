@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "comm/device_bind.h"
+#include "device/board.h"
 
 namespace tutti {
 namespace {
@@ -54,10 +55,11 @@ device::DeviceMessage message_of(const Communicator::Impl& impl, const Call& cal
 /// `gpu` (-1: its buffers have no bytes), the others' what they said when they joined.
 std::vector<int> gpus_of_ranks(const Communicator::Impl& impl, int gpu) {
   RankGroup& group = *impl.group;
-  if (gpu < 0) gpu = group.control().gpu >= 0 ? group.control().gpu : impl.gpus.current();
+  if (gpu < 0) gpu = device_card(group.control()).ordinal;
+  if (gpu < 0) gpu = impl.gpus.current();
   std::vector<int> ordinals;
   for (int r = 0; r < group.size(); ++r) {
-    const int said = r == group.rank() ? gpu : group.control(r).gpu;
+    const int said = r == group.rank() ? gpu : device_card(group.control(r)).ordinal;
     ordinals.push_back(!group.same_process(r) ? -1 : said >= 0 ? said : gpu);
   }
   return ordinals;
@@ -72,7 +74,7 @@ void join_team(Communicator::Impl& impl, int gpu) {
     });
   } catch (const Error& e) {
     // Other processes would wait for this one's memory.
-    if (!group.one_process()) group.fail({e.code(), group.rank(), e.what()});
+    if (!group.one_process()) group.liveness().fail({e.code(), group.rank(), e.what()});
     throw;
   }
 }
@@ -140,11 +142,11 @@ void launch_together(DeviceTeam& team, const Calls& calls,
   try {
     launch(team, calls);
     // Who failed before the team was known could not stop it.
-    if (calls.front().impl->group->failed()) team.abort();
+    if (calls.front().impl->group->liveness().failed()) team.abort();
   } catch (const Error& e) {
     // The other ranks' kernels would wait for one that was not launched.
     for (const DeviceCallOn& c : calls) {
-      c.impl->group->fail({e.code(), e.rank(), e.what()});
+      c.impl->group->liveness().fail({e.code(), e.rank(), e.what()});
       abort_on_device(*c.impl->group);
     }
     throw;
@@ -159,7 +161,7 @@ void number(const DeviceCallOn& c) {
   if (impl.team && impl.team->is_capturing(impl.group->rank(), c.stream)) return;
   Signature s = signature_of(*c.call);
   s.sequence = ++impl.device_sequence;
-  publish_signature(impl.group->control(), s, &ControlBlock::device_records);
+  publish_signature(impl.group->control(), s, CallsOn::gpu);
 }
 
 }  // namespace

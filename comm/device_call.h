@@ -1,4 +1,4 @@
-// Calls on GPU memory: checked, bound, and launched; those of a group together.
+// Calls on GPU memory: checks, binds and launches them; calls of a group together.
 #pragma once
 
 #include <span>
@@ -7,7 +7,7 @@
 
 namespace tutti {
 
-/// A call of one rank, after what is on `stream`.
+/// A call of one rank, which runs after the work on `stream`.
 struct DeviceCallOn {
   Communicator::Impl* impl = nullptr;
   const Call* call = nullptr;
@@ -17,12 +17,12 @@ struct DeviceCallOn {
 /// Throws Error, before anything has begun, for a call that cannot run on the GPU.
 void check_on_device(Communicator::Impl& impl, const Call& call);
 
-/// Enqueues calls that were checked. The n-th collectives of the ranks of one communicator are one
-/// kernel; then all their sends and receives are one. A communicator of several processes waits, in
-/// a rank's first calls, for those of the ranks of its host that these calls need.
+/// Enqueues checked calls. The n-th collectives of the ranks of one communicator are one kernel;
+/// then all their sends and receives are one. In a communicator of several processes, a rank's
+/// first calls wait for the first calls of the ranks of its host that they need.
 void run_on_device(std::span<const DeviceCallOn> calls);
 
-/// Makes a failure of a kernel the communicator's. From any thread.
+/// Makes a failure of a kernel a failure of the communicator. From any thread.
 void note_device_failure(RankGroup& group);
 /// Makes kernels of this communicator leave their waits. From any thread.
 void abort_on_device(RankGroup& group);

@@ -1,13 +1,13 @@
-// The engine of a rank: one thread that runs what the rank has started, of whatever communicator.
-// Communicators that were made of one another (split, shrink) share it, so that those of a mesh of
-// many dimensions do not need a thread each.
+// The engine of a rank: one thread that runs the started calls of the rank. Communicators that were
+// made of one another (split, shrink) share it, so the communicators of a mesh of many dimensions
+// do not need a thread each.
 //
 // It is a JobSource (wait.h): the jobs of one communicator are its series of calls (series.h), and
-// the jobs of all communicators run side by side. Who starts something while the engine sleeps
-// wakes it, by the doorbell of a communicator that it waits in.
+// the jobs of all communicators run side by side. A thread that starts a call while the engine
+// sleeps wakes it, by the doorbell of a communicator in which the engine waits.
 //
-// The thread is there from the first started call on, until the last communicator that has started
-// any is destroyed.
+// The thread exists from the first started call until the destruction of the last communicator that
+// has started any.
 #pragma once
 
 #include <atomic>
@@ -29,28 +29,28 @@ struct StartedCall;
 
 class Engine final : public std::enable_shared_from_this<Engine>, JobSource {
  public:
-  /// Runs what `calls` has from now on. Throws Error(system) where there can be no thread.
+  /// Runs the calls of `calls` from now on. Throws Error(system) if the system gives no thread.
   void join(StartedCalls& calls);
   /// `calls` has nothing left to run.
   void leave(StartedCalls& calls);
 
   void start(StartedCalls& calls, std::shared_ptr<StartedCall> call);
-  /// Some of `calls` are to be withdrawn.
+  /// Some of `calls` should be withdrawn.
   void withdraw(StartedCalls& calls);
   /// Waits until `calls`, which is not idle, has nothing left to run.
   void drain(StartedCalls& calls);
-  /// Destroys `impl`, to which `calls` belongs, as soon as that has nothing left to run. Where that
-  /// is so already, `impl` stays the caller's.
+  /// Destroys `impl`, which owns `calls`, as soon as `calls` has nothing left to run. If that is so
+  /// already, `impl` stays with the caller.
   void destroy_when_idle(StartedCalls& calls, std::unique_ptr<Communicator::Impl>& impl);
 
  private:
   bool has_more() const override { return more_.load(std::memory_order_seq_cst); }
   void take(std::vector<Job*>& pending) override;
-  /// With the lock: the thread, where it waits, looks what there is. False where it has been told
+  /// With the lock: wakes the waiting thread, which looks for work. False if it has been woken
   /// already.
   bool ring_doorbells();
   void ended(Job& job, std::exception_ptr error) override;
-  /// `calls` is perhaps idle now: then it may be gone on return.
+  /// Call this when `calls` may be idle. If it is idle, it may be gone on return.
   void settle(StartedCalls& calls);
   void work(const std::stop_token& stop);
 
@@ -64,7 +64,7 @@ class Engine final : public std::enable_shared_from_this<Engine>, JobSource {
   std::stop_source stop_;  // of `thread_`
 };
 
-/// Whether this thread is an engine's, so that a callback runs on it, which must not block.
+/// Whether this is an engine's thread: it runs a callback then, which must not block.
 bool is_engine_thread();
 /// Throws Error(invalid_usage) if so: the engine would wait for itself.
 void refuse_to_block(const char* what);

@@ -1,4 +1,4 @@
-// What a Future and the engine share: whether a started call is over, and who wants to know.
+// The state that a Future and the engine share: whether a started call is over, and its callbacks.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@ namespace tutti {
 struct Future::State {
   /// The call is over; with `why`, it has failed. Runs the callbacks.
   void complete(std::optional<Error> why);
-  /// Throws in a child of fork(), which has none of the threads that would complete it.
+  /// Throws in a child of fork(), which does not have the thread that would complete it.
   void check_process() const;
 
   const std::uint32_t made_in = process_generation();

@@ -83,13 +83,10 @@ void run_on_device(const std::vector<KeptOnDevice>& kept) {
 }
 
 /// The number in `group` of a rank of `source`; -1: it is not there, or that cannot be told.
-int same_rank(int rank, RankGroup& source, RankGroup& group) {
+int same_rank(int rank, const Members& source, const Members& group) {
   if (&source == &group) return rank;
   if (&source.host_peers() != &group.host_peers()) return -1;
-  for (int r = 0; r < group.size(); ++r) {
-    if (group.member(r) == source.member(rank)) return r;
-  }
-  return -1;
+  return group.rank_of(source.member(rank));
 }
 
 /// A call of a group has failed: so do its communicators, all of which it has cut off half way.
@@ -99,17 +96,18 @@ void fail_all(const std::vector<Kept>& calls, const std::string& text, ErrorCode
   for (const Kept& k : calls) {
     RankGroup* const group = k.impl->group.get();
     all.insert(group);
-    if (group->failed()) failed.insert(group);
+    if (group->liveness().failed()) failed.insert(group);
   }
   const bool one = all.size() == 1;
   // Whose number `culprit` is, if that can be told.
   RankGroup* const source = one ? *all.begin() : failed.size() == 1 ? *failed.begin() : nullptr;
   const bool known = culprit >= 0 && source != nullptr;
   for (RankGroup* const group : all) {
-    // Who has died is said in each communicator's own numbers. One that was aborted, or had a
-    // call that did not match, was often given up by somebody who knew that a rank is dead.
-    if (!group->failed()) group->check_peers_first("in a group()");
-    if (group->failed()) continue;
+    // Each communicator tells of a death in its own numbers. One that was aborted, or had a call
+    // that did not match, was often given up by a rank that knew of a death.
+    Liveness& liveness = group->liveness();
+    if (!liveness.failed()) liveness.check_peers_first("in a group()");
+    if (liveness.failed()) continue;
     const int rank = known ? same_rank(culprit, *source, *group) : -1;
     std::string why = text;
     if (!one) why = "a call of another communicator in the same group() failed: " + text;
@@ -117,7 +115,7 @@ void fail_all(const std::vector<Kept>& calls, const std::string& text, ErrorCode
     if (!one && rank >= 0 && code == ErrorCode::peer_lost) {
       why = fmt::format("rank {} ({}) is lost: {}", rank, group->process_text(rank), why);
     }
-    group->fail({code, rank, why});
+    liveness.fail({code, rank, why});
   }
 }
 

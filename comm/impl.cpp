@@ -86,7 +86,7 @@ void Communicator::Impl::throw_inherited() const {
 
 void Communicator::Impl::check(const Call& call) const {
   check_process();
-  if (group->failed()) group->throw_failure();
+  group->liveness().throw_if_failed();
   check_call(call, group->rank(), group->size());
   if (geometry.round_once) plans.check(signature_of(call));
 }
@@ -260,17 +260,17 @@ void Communicator::Impl::forget_calls() {
 }
 
 void Communicator::Impl::fail_with(const std::string& text, ErrorCode code, int culprit) {
-  if (!group->failed()) {
+  if (!group->liveness().failed()) {
     // A dead peer is the better explanation of whatever went wrong.
-    group->check_peers("running an operation that failed: " + text);
-    group->fail({code, culprit, fmt::format("rank {}: {}", group->rank(), text)});
+    group->liveness().check_peers("running an operation that failed: " + text);
+    group->liveness().fail({code, culprit, fmt::format("rank {}: {}", group->rank(), text)});
   }
   abort_on_device(*group);
-  group->throw_failure();
+  group->liveness().throw_failure();
 }
 
 void Communicator::Impl::run_now(const Call& call) {
-  if (group->failed()) group->throw_failure();
+  group->liveness().throw_if_failed();
   if (call.collective == Collective::send_recv) return run_message(call);
   const bool repeated = repeats_newest(call);
   if (repeated && !agrees(*newest)) {

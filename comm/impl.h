@@ -61,15 +61,17 @@ struct Communicator::Impl {
     try {
       check();
     } catch (const Error& e) {
-      if (!group->failed()) tell_refusal(e.what());
+      if (!group->liveness().failed()) tell_refusal(e.what());
       throw;
     }
   }
   void tell_refusal(std::string_view why) const {
     if (group->is_inherited()) return;  // the parent has made no such call
     // `sequence` may be the engine's at this time.
-    group->control().refused.say(newest_sequence(group->control().records) + 1, why);
-    for (int r = 0; r < group->size(); ++r) group->tell(r);  // before it leaves, perhaps
+    group->control().refused.say(newest_sequence(records_of(group->control(), CallsOn::host)) + 1,
+                                 why);
+    // Before this rank leaves, perhaps.
+    for (int r = 0; r < group->size(); ++r) group->diagnostics().tell(r);
   }
   /// Throws for a message to oneself, which has to be in one group with its other half.
   void check_not_to_itself(const Call& call) const;

@@ -1,5 +1,5 @@
-// A Call that owns what its spans refer to: calls of an open group, and started ones, run after the
-// user's function has returned.
+// A Call that owns the numbers of its spans. Calls of an open group, and started ones, run after
+// the user's function has returned.
 #pragma once
 
 #include <array>
@@ -23,7 +23,7 @@ class KeptCall {
       *s = std::span(numbers_).subspan(first);
     }
   }
-  // A vector that is moved keeps its memory, so the spans stay right; a copy's would not be.
+  // A moved vector keeps its memory, so the spans stay right; spans of a copy would not.
   KeptCall(KeptCall&&) = default;
   KeptCall& operator=(KeptCall&&) = default;
 

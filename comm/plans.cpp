@@ -50,10 +50,9 @@ Platform on_gpus(const Platform& host) {
 }  // namespace
 
 Plans::Plans(int rank, const Platform& platform, std::vector<Domains> gpu_layouts,
-             std::string algorithm, bool windows, bool round_once)
+             std::string_view algorithm, bool windows, bool round_once)
     : rank_(rank),
       ranks_(platform.ranks),
-      algorithm_(std::move(algorithm)),
       windows_(windows),
       links_(platform.links),
       round_once_(round_once),
@@ -62,10 +61,10 @@ Plans::Plans(int rank, const Platform& platform, std::vector<Domains> gpu_layout
       gpu_layouts_(std::move(gpu_layouts)),
       chooser_(platform),
       gpu_chooser_(on_gpus(platform)) {
-  if (!round_once_) return;
   for (const Algorithm& a : algorithms()) {
-    if (a.name != algorithm_ || !chooser_.may_run(a)) continue;
-    if (!chooser_.rounds_once(a)) conflicts_.insert(a.collective);
+    if (a.name != algorithm || !chooser_.may_run(a)) continue;
+    wished_[static_cast<std::size_t>(a.collective)] = &a;
+    if (round_once_ && !chooser_.rounds_once(a)) conflicts_.insert(a.collective);
   }
 }
 
@@ -87,7 +86,8 @@ void Plans::check(const Signature& call) const {
     return;
   }
   if (conflicts_.contains(call.collective)) {
-    refuse(fmt::format("the algorithm {} (TUTTI_ALGORITHM)", algorithm_));
+    refuse(fmt::format("the algorithm {} (TUTTI_ALGORITHM)",
+                       wished_[static_cast<std::size_t>(call.collective)]->name));
   }
 }
 
@@ -104,8 +104,8 @@ const ReadyPlan& Plans::get(const Signature& call, std::size_t bytes, Access acc
                       "(TUTTI_CMA), or it is memory of a GPU that other processes cannot map");
     }
   } else {
-    const Algorithm* a = algorithm_.empty() ? nullptr : find_algorithm(collective, algorithm_);
-    if (a == nullptr || (a->windows && access == Access::none) || !chooser_.may_run(*a)) {
+    const Algorithm* a = wished_[static_cast<std::size_t>(collective)];
+    if (a == nullptr || (a->windows && access == Access::none)) {
       Chooser& chooser = where == Where::host ? chooser_ : gpu_chooser_;
       a = &chooser.choose(
           {collective, bytes, call.type, windows_ ? access : Access::none, must_round_once(call)});

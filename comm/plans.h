@@ -1,6 +1,7 @@
 // The plans of a communicator: chosen, generated once, and looked up from then on.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -34,8 +35,8 @@ class Plans {
   /// `gpu_layouts`: of plans on GPUs, a layout for each lane; none: as on cores. `algorithm`: the
   /// user's wish, or "". `windows`: whether the choice may fall on them. `round_once`: whether sums
   /// may be rounded once only, where it matters.
-  Plans(int rank, const Platform& platform, std::vector<Domains> gpu_layouts, std::string algorithm,
-        bool windows, bool round_once);
+  Plans(int rank, const Platform& platform, std::vector<Domains> gpu_layouts,
+        std::string_view algorithm, bool windows, bool round_once);
 
   enum class Where { host, gpu };
   /// Throws Error(invalid_usage) if what the user wants to run rounds more often than the user
@@ -72,10 +73,10 @@ class Plans {
 
   int rank_;
   int ranks_;
-  std::string algorithm_;
   bool windows_;
   ConnectionShape links_;
   bool round_once_;
+  std::array<const Algorithm*, kCollectives> wished_{};  // by collective, where it can run
   std::set<Collective> conflicts_;  // where `algorithm` rounds more than once, but must not
   Domains hosts_;
   std::vector<Domains> layouts_, gpu_layouts_;  // by lane

@@ -30,7 +30,7 @@ PreparedCall* Series::look_up() {
   try {
     return &impl_.look_up(*call_);
   } catch (const Error& error) {
-    if (impl_.group->failed()) throw;
+    if (impl_.group->liveness().failed()) throw;
     refused(error);
     return nullptr;
   }
@@ -42,7 +42,7 @@ const Binding* Series::next() {
     return &impl_.bind(*std::exchange(agreeing_, nullptr), *call_);
   }
   while ((call_ = next_call()) != nullptr) {
-    if (impl_.group->failed()) impl_.group->throw_failure();
+    impl_.group->liveness().throw_if_failed();
     if (call_->collective == Collective::send_recv) {
       return &impl_.bind_message(impl_.messages(call_->peer, call_->sends), *call_);
     }

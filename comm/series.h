@@ -1,7 +1,7 @@
-// Several calls of one communicator, one after the other, as a job that advances without blocking:
-// what group() runs side by side, and the engine (engine.h). A communicator's collectives are a
-// series, and so are its messages to each peer, and those from each. Within a series calls keep
-// their order; different ones have none.
+// A series: several calls of one communicator, one after the other, as a job that advances without
+// blocking. group() and the engine (engine.h) run series side by side. A communicator's collectives
+// are one series; its messages to each peer are one, and its messages from each peer. Within a
+// series calls keep their order; calls of different series have none.
 #pragma once
 
 #include <compare>
@@ -10,7 +10,7 @@
 
 namespace tutti {
 
-/// Which of a communicator's series a call belongs to.
+/// Names one of a communicator's series, to which a call belongs.
 struct SeriesKey {
   int peer = -1;  // of messages; -1: the collectives
   bool sends = false;
@@ -27,25 +27,24 @@ class Series : public Job {
       : Job(key.operation(impl), impl.policy), impl_(impl) {}
 
   Communicator::Impl& impl() const { return impl_; }
-  /// A call that has begun, and stands still.
+  /// A call that has begun and stands still.
   struct Begun {
     Operation* operation;
     PreparedCall* agreeing;
     Standstill standstill;
   };
   Begun begun() { return {&operation(), agreeing_, standstill()}; }
-  /// Goes on with what another series of this key has begun for `call`.
+  /// Goes on with `call`, which another series of this key has begun.
   void go_on(const Call& call, const Begun& begun);
-  /// Begins the first call, or the first of those that have come since the series had ended. False
-  /// when there is nothing to run.
+  /// Begins the first call, or the first call that has come since the series ended. False if there
+  /// is nothing to run.
   bool start_first();
 
  protected:
-  /// The next call, which lives until it is over; null when there is none. The one before it is
-  /// over.
+  /// The next call, which lives until it is over; null if there is none. The previous call is over.
   virtual const Call* next_call() = 0;
-  /// What next_call() has returned is wrong, so it is over, and nothing of it has begun. Throws
-  /// `error` where that ends the series, too.
+  /// The call of next_call() is wrong. So it is over, and nothing of it has begun. Throws `error`
+  /// if that ends the series too.
   virtual void refused(const Error& error) { throw error; }
 
  private:

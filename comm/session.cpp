@@ -11,6 +11,7 @@
 #include "core/host.h"
 #include "core/log.h"
 #include "core/settings.h"
+#include "device/board.h"
 #include "topology/place.h"
 #include "transport/gpu_memory.h"
 #include "transport/socket.h"
@@ -38,7 +39,8 @@ struct SessionCard {
 static_assert(sizeof(SessionCard) <= kMaxCardBytes);
 
 RankCard what_is_said(const Options& options) {
-  return {setting_boolean("TUTTI_CMA"), options.gpu};
+  return {setting_boolean("TUTTI_CMA"),
+          [gpu = options.gpu](ControlBlock& own) { device_card(own).ordinal = gpu; }};
 }
 
 /// Where the rank's GPU is in this host's graph; -1: it has none, or the graph does not.

@@ -107,8 +107,8 @@ class Meeting {
   bool is_here(int rank) {
     // One that is gone will not come, and its losses do not count; but why it has given up does.
     const bool there = !is_gone(rank);
-    group_.ask(rank);
-    const auto said = group_.control(rank).shrinking.read();
+    diagnostics_.ask(rank);
+    const auto said = group_.control(rank).announced.read();
     if (!said) return false;
     const auto [times, state, culprit] = Stage::from(said->number);
     const Word word = Word::from(said->text, group_.size());
@@ -158,9 +158,9 @@ class Meeting {
   /// As far as this rank knows: who has died, has left or is out of reach, and whom the
   /// communicator has failed for.
   void look_who_is_gone() {
-    gone_ = group_.dead_ranks();
+    gone_ = liveness_.dead_ranks();
     for (int r = 0; r < group_.size(); ++r) {
-      if (group_.has_left(r)) gone_.push_back(r);
+      if (liveness_.has_left(r)) gone_.push_back(r);
     }
     if (const int r = lost_by_others(); r >= 0) gone_.push_back(r);
     std::erase(gone_, group_.rank());
@@ -170,8 +170,8 @@ class Meeting {
   bool is_gone(int rank) const { return Word::holds(gone_, rank); }
   /// Whom the communicator has failed for, which may be there for this rank; -1: nobody.
   int lost_by_others() const {
-    if (!group_.failed()) return -1;
-    const Failure failure = group_.failure();
+    if (!liveness_.failed()) return -1;
+    const Failure failure = liveness_.failure();
     return failure.code == ErrorCode::peer_lost ? failure.rank : -1;
   }
 
@@ -189,7 +189,7 @@ class Meeting {
     }
   }
   void lose(int rank, Loss how, const std::string& why) {
-    group_.lose(rank, how, why);
+    liveness_.lose(rank, how, why);
     look_who_is_gone();
   }
 
@@ -197,8 +197,8 @@ class Meeting {
     look_who_is_gone();
     for (const int r : gone_) {
       if (!std::ranges::binary_search(mine_.survivors, r)) continue;
-      std::string does = group_.why_lost(r).value_or("has died or left the communicator");
-      if (r == lost_by_others() && !group_.has_left(r)) does = "is lost to another rank";
+      std::string does = liveness_.why_lost(r).value_or("has died or left the communicator");
+      if (r == lost_by_others() && !liveness_.has_left(r)) does = "is lost to another rank";
       give_up(ErrorCode::peer_lost, kGivenUp, r,
               fmt::format("rank {} ({}) {}; exclude it too", r, group_.process_text(r), does));
     }
@@ -208,9 +208,9 @@ class Meeting {
 
   void say(State state, int culprit) {
     const Word word{mine_.excluded, gone_};
-    group_.control().shrinking.say(Stage{mine_.times, state, culprit}.number(), word.text());
+    group_.control().announced.say(Stage{mine_.times, state, culprit}.number(), word.text());
     for (const int r : mine_.survivors) {
-      if (r != group_.rank()) group_.tell(r);
+      if (r != group_.rank()) diagnostics_.tell(r);
     }
   }
 
@@ -224,6 +224,8 @@ class Meeting {
   }
 
   RankGroup& group_;
+  Liveness& liveness_ = group_.liveness();
+  Diagnostics& diagnostics_ = group_.diagnostics();
   const Shrinking& mine_;
   const std::function<std::uint64_t(const std::vector<int>&)>& calls_with_;
   std::vector<int> gone_;  // in order

@@ -98,7 +98,7 @@ void StartedCalls::withdraw(Future::State& call) {
 
 void StartedCalls::interrupted() {
   RankGroup& group = *impl_.group;
-  group.fail(
+  group.liveness().fail(
       {ErrorCode::aborted, group.rank(),
        fmt::format("rank {} exits, or was interrupted, while it waits for what it has started",
                    group.rank())});

@@ -24,7 +24,7 @@ struct StartedCall : Future::State {
 };
 using StartedCallPointer = std::shared_ptr<StartedCall>;
 
-/// Those of a series, with their futures.
+/// The started calls of a series, with their futures.
 class StartedSeries final : public Series {
  public:
   StartedSeries(StartedCalls& owner, Communicator::Impl& impl, SeriesKey key)
@@ -33,10 +33,10 @@ class StartedSeries final : public Series {
   StartedCalls& owner() const { return owner_; }
   bool is_empty() const { return calls_.empty(); }
   void add(StartedCallPointer call) { calls_.push_back(std::move(call)); }
-  /// Starts the first call, or goes on with it; false when there is nothing to run.
+  /// Starts the first call, or goes on with it; false if there is nothing to run.
   bool run_first();
-  /// Whether the first call runs, is to be withdrawn, and has moved nothing yet. It is over then,
-  /// and the job stands still.
+  /// Withdraws the first call, if it runs, should be withdrawn, and has moved nothing yet. Then it
+  /// is over, and the job stands still.
   bool withdraw();
   /// Nothing runs, or nothing any more.
   void fail(const std::exception_ptr& error);
@@ -55,12 +55,12 @@ class StartedSeries final : public Series {
 class StartedCalls {
  public:
   StartedCalls(Communicator::Impl& impl, std::shared_ptr<Engine> engine);
-  /// Finishes what was started.
+  /// Finishes the started calls.
   ~StartedCalls();
   StartedCalls(const StartedCalls&) = delete;
   StartedCalls& operator=(const StartedCalls&) = delete;
 
-  /// `begun`: of a call that has begun already, while nothing is started.
+  /// `begun`: a call that has begun already, while no call is started.
   std::shared_ptr<Future::State> start(const Call& call,
                                        const std::optional<Series::Begun>& begun = std::nullopt);
   /// Starts `call` and waits for its end.
@@ -73,7 +73,7 @@ class StartedCalls {
   void drain() {
     if (!is_idle()) engine_->drain(*this);
   }
-  /// Ctrl-C on a thread that waits for what is left to run.
+  /// Ctrl-C on a thread that waits for the remaining calls.
   void interrupted();
   /// As Engine::destroy_when_idle().
   void destroy_when_idle(std::unique_ptr<Communicator::Impl>& impl) {
@@ -84,9 +84,9 @@ class StartedCalls {
   friend class Engine;
 
   // For the engine's thread:
-  /// Puts `arrived_` into series, and those that begin thereby into `pending`.
+  /// Puts `arrived_` into series, and the series that begin into `pending`.
   void begin(std::vector<Job*>& pending);
-  /// Takes out of `pending` what is withdrawn.
+  /// Takes withdrawn calls out of `pending`.
   void take_back(std::vector<Job*>& pending);
   void ended(StartedSeries& series, const std::exception_ptr& error);
 

@@ -1,13 +1,13 @@
-// The calls of a Communicator with typed buffers: whatever has contiguous elements (a span, a
+// The calls of a Communicator with typed buffers: anything with contiguous elements (a span, a
 // vector with any allocator, an array) of a type that DataTypeOf knows. Counts and data types
-// follow from the buffers, and sizes that do not fit are an Error that says what is needed.
+// follow from the buffers. Sizes that do not fit throw an Error, which names the needed size.
 //
 //     std::vector<float, tutti::Allocator<float>> x(1000);
 //     comm.all_reduce(x);                               // in place
 //     comm.all_gather(std::span(x).first(10), all);     // all: 10 * comm.size() elements
 //
-// Each is the function of the same name in communicator.h, where the buffers that only a root needs
-// may be empty elsewhere.
+// Each calls the function of the same name in communicator.h. Buffers that only a root needs may be
+// empty elsewhere.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,8 @@
 
 namespace tutti {
 
-/// Which DataType a C++ type is. Specialise it for your own (16- and 8-bit floats, say).
+/// The DataType of a C++ type. Specialise it for types of your own (16- and 8-bit floats, for
+/// instance).
 template <class T>
 struct DataTypeOf;
 template <class T>
@@ -55,12 +56,12 @@ struct DataTypeOf<_Float16> {
 template <class R>
 using ElementOf = std::remove_cv_t<std::ranges::range_value_t<R>>;
 
-/// A buffer that is read.
+/// An input buffer.
 template <class R>
 concept InputBuffer = std::ranges::contiguous_range<R> && std::ranges::sized_range<R> &&
     size_of(DataTypeOf<ElementOf<R>>::value)
 == sizeof(ElementOf<R>);
-/// A buffer that is written, of elements T; not a temporary vector, whose result would be lost.
+/// An output buffer of elements T; not a temporary vector, since its result would be lost.
 template <class R, class T = ElementOf<R>>
 concept OutputBuffer =
     InputBuffer<R> && std::ranges::borrowed_range<R> && std::is_same_v<ElementOf<R>, T> &&
@@ -172,13 +173,13 @@ class TypedCalls {
   std::size_t ranks() { return static_cast<std::size_t>(comm().size()); }
   bool is_root(int root) { return comm().rank() == root; }
 
-  /// A buffer must have `each` elements, of or for each of so many ranks.
+  /// Checks that a buffer has `each` elements of, or for, each of the ranks.
   void need(const char* call, const char* buffer, std::size_t has, std::size_t each,
             std::size_t ranks = 1) {
     if (has == each * ranks) return;
     comm().refuse_size(call, buffer, has, each, ranks);
   }
-  /// It must reach to the end of its last block.
+  /// Checks that a buffer reaches to the end of its last block.
   void need_extent(const char* call, const char* buffer, std::size_t has, Counts counts,
                    Counts offsets) {
     std::size_t end = 0, packed = 0;

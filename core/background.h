@@ -1,6 +1,7 @@
-// Threads that nobody waits for, as those that serve other ranks for a while. A process that exits
-// stops them and joins them, so they never run while the library is taken down. A forked child does
-// not have them and does not wait for them. And threads that do one thing together.
+// Background threads, which serve other ranks for a while and for which no caller waits. An exiting
+// process stops and joins them, so they never run while the library is taken down. A forked child
+// does not have them and does not wait for them. The last function starts threads that do one thing
+// together.
 #pragma once
 
 #include <chrono>
@@ -18,31 +19,33 @@ namespace tutti {
 /// started, and Error(aborted) while the process exits.
 void run_in_background(std::string_view name, std::function<void(int stop_fd)> body);
 
-/// A thread called `name` (its first 15 characters) with all signals blocked, for the user's
-/// handlers are not to run on it. Throws Error(system).
+/// A thread called `name` (its first 15 characters). It blocks all signals, so the user's handlers
+/// never run on it. Throws Error(system).
 std::thread start_thread(std::string_view name, std::function<void()> body);
 
-/// Whether this is a background thread, and the process exits; or a thread that was interrupted
-/// (Interruptible). What may wait long asks this.
+/// True on a background thread while the process exits, and on an interrupted thread
+/// (Interruptible). Long waits ask this.
 bool must_stop();
 /// Throws Error(aborted) if so.
 void throw_if_stopping();
 
-/// As long as it lives, the waits of this thread ask `interrupted` now and then, and end, with an
-/// Error(aborted), once it has said true: for bindings to languages where Ctrl-C is an exception.
+/// While this object lives, the waits of this thread call `interrupted` now and then. Once it
+/// returns true, the wait ends with an Error(aborted). For bindings to languages where Ctrl-C is an
+/// exception.
 class Interruptible {
  public:
   explicit Interruptible(bool (*interrupted)());
   ~Interruptible();
   Interruptible(const Interruptible&) = delete;
   Interruptible& operator=(const Interruptible&) = delete;
-  /// Whether this thread has one: then it is not to sleep in the kernel for longer than a moment.
+  /// Whether this thread has one: then it may sleep in the kernel for a moment only.
   static bool any();
 
  private:
   bool (*const before_)();
 };
-/// On a background thread, the descriptor that becomes readable then; -1 on all other threads.
+/// On a background thread, the descriptor that becomes readable when the process exits; -1 on all
+/// other threads.
 int stop_descriptor();
 /// Sleeps for `time`; throws Error(aborted) if this thread must_stop().
 void pause_for(std::chrono::nanoseconds time);
@@ -50,12 +53,12 @@ void pause_for(std::chrono::nanoseconds time);
 /// many ranks may wait on a few cores for some that need them.
 void pause_in_wait(std::chrono::steady_clock::time_point begun);
 
-/// What std::thread threw for `what`, as Error(system).
+/// Turns the exception of std::thread, for `what`, into Error(system).
 [[noreturn]] void throw_no_thread(std::string_view what, const std::system_error& error);
 
 /// Runs body(0) to body(count - 1) side by side, the first on this thread and the others on threads
-/// of their own; returns when all have. They may wait for each other: where a thread cannot be
-/// started, none of them runs, and Error(system) is thrown. `body` throws nothing.
+/// of their own. Returns when all have returned. They may wait for each other: if one thread cannot
+/// start, none of them runs, and the function throws Error(system). `body` throws nothing.
 void run_side_by_side(std::size_t count, const std::function<void(std::size_t)>& body);
 
 }  // namespace tutti

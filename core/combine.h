@@ -1,10 +1,10 @@
 // combine(): the inner loop of every collective. Reads k sources, reduces them, writes m
 // destinations. A copy is the case of one source; a broadcast is several destinations.
 //
-// float16, bfloat16 and the 8-bit floats are widened to float32, reduced there, and rounded once,
-// to nearest even, when they are stored. Integers wrap. Sources are reduced in the order given
-// (((s0 + s1) + s2) + ...), so equal order means equal bits. Vectorised with Highway, which picks
-// the instruction set at run time.
+// combine() widens float16, bfloat16 and the 8-bit floats to float32, reduces them there, and
+// rounds once, to nearest even, when it stores them. Integers wrap. It reduces sources in the given
+// order (((s0 + s1) + s2) + ...), so equal order means equal bits. Vectorised with Highway, which
+// picks the instruction set at run time.
 //
 // min and max, all types: a NaN in any source gives a NaN (float8_e4m3's one NaN pattern;
 // elsewhere a quiet NaN, payload unspecified); -0 orders below +0. The result does not depend on
@@ -19,7 +19,7 @@
 
 namespace tutti {
 
-/// What happens to a source's elements before they are reduced.
+/// How combine() scales a source's elements before it reduces them.
 enum class Prescale : std::uint8_t {
   none,
   multiply,  // by `scalar` (one element's bits): pre_multiplied_sum. Floats up to 32 bits multiply
@@ -36,14 +36,14 @@ struct Source {
 struct CombineOptions {
   std::uint32_t divisor = 1;   // number of ranks, for Prescale::divide and for divide_result
   bool divide_result = false;  // integers: truncating division of the result (avg's last step)
-  std::size_t stream = 0;      // so many destinations, from the first on, are written past the
+  std::size_t stream = 0;      // the first `stream` destinations are written past the
                                // cache (non-temporal stores)
 };
 
-/// destinations[i][0..count) = reduce(sources). `kind` avg and pre_multiplied_sum reduce as sum.
-/// No source writes nothing. A destination may be one of the sources (same address exactly);
-/// otherwise destinations overlap neither sources nor each other. Any alignment. Thread-safe.
-/// With `stream`, the stores are fenced before it returns, so that a release store orders them.
+/// destinations[i][0..count) = reduce(sources). `kind` avg and pre_multiplied_sum reduce as sum. No
+/// source writes nothing. A destination may be one of the sources (same address exactly); otherwise
+/// destinations overlap neither sources nor each other. Any alignment. Thread-safe. With `stream`,
+/// a fence follows the stores, so that a release store orders them.
 void combine(DataType type, ReduceKind kind, std::span<void* const> destinations,
              std::span<const Source> sources, std::size_t count,
              const CombineOptions& options = {});
@@ -52,10 +52,10 @@ namespace detail {
 struct ReduceArguments;
 }
 
-/// combine() for one data type and one operator, which are looked up once.
+/// combine() for one data type and one operator; the constructor looks them up once.
 class Combiner {
  public:
-  /// Throws Error(internal) for values that are none.
+  /// Throws Error(internal) for values outside the enumerations.
   Combiner(DataType type, ReduceKind kind);
   void operator()(std::span<void* const> destinations, std::span<const Source> sources,
                   std::size_t count, const CombineOptions& options = {}) const;

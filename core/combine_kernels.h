@@ -1,5 +1,6 @@
-// What core/combine.cpp (arguments, copies, integer averages) asks of core/combine_kernels.cpp
-// (the vectorised loops, compiled once per instruction set). Not for anyone else.
+// The interface between core/combine.cpp (arguments, copies, integer averages) and
+// core/combine_kernels.cpp (the vectorised loops, compiled once per instruction set). No other file
+// uses it.
 #pragma once
 
 #include <cstddef>

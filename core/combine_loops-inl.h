@@ -3,9 +3,9 @@
 //
 // A walk has three parts: a head up to the first cache line boundary of the first destination (only
 // when streaming: non-temporal stores must be aligned, and are fast only as whole lines in order),
-// steps of several vectors, and the vectors and the partial vector that are left. A partial vector
-// is computed by the same instructions; it is loaded and stored under a mask, or, where that could
-// touch memory beyond it, through a buffer on the stack.
+// steps of several vectors, and the remaining vectors and partial vector. The same instructions
+// compute a partial vector. It is loaded and stored under a mask, or through a buffer on the stack
+// where a mask could touch memory beyond it.
 //
 // Every step loads all its sources before it stores, so a destination may be one of them.
 //
@@ -138,7 +138,7 @@ class Reducer {
   using Tag = typename Type::Tag;
   using Unpacked = typename Type::Unpacked;
   static constexpr std::size_t kVectorBytes = hn::MaxLanes(Tag()) * sizeof(Element);
-  // Enough independent work to hide latencies, within the registers there are.
+  // Enough independent work to hide latencies, within the available registers.
   static constexpr int kUnroll = 4 / Type::kParts;
   static constexpr std::size_t kStepBytes = kUnroll * kVectorBytes;
 
@@ -166,7 +166,7 @@ class Reducer {
     }
   }
 
-  // The commonest case: two sources as they are, one destination.
+  // The commonest case: two sources without scaling, one destination.
   bool is_pair() const {
     return arguments_.sources.size() == 2 && arguments_.destinations.size() == 1 &&
            arguments_.sources[0].prescale == Prescale::none &&
@@ -227,7 +227,7 @@ class Reducer {
     }
   }
 
-  // Whole vectors, then what is left of one.
+  // Whole vectors, then the partial one.
   HWY_NOINLINE void vectors(std::size_t at, std::size_t end) const {
     for (; at + kVectorBytes <= end; at += kVectorBytes) step<1>(at, false);
     if (at < end) partial(at, end - at);

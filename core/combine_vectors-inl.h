@@ -1,5 +1,5 @@
-// Data types as vectors, for core/combine_kernels.cpp: how the elements of one full vector are
-// unpacked into the type they are reduced in, and packed again.
+// Data types as vectors, for core/combine_kernels.cpp: unpacking the elements of one full vector
+// into the type of the reduction, and packing them again.
 //
 // A narrow float fills 32-bit lanes without any shuffle: a vector of 16-bit elements is read as
 // 32-bit lanes that hold two elements each, a vector of 8-bit elements as lanes that hold four.
@@ -34,13 +34,13 @@ using Signed = hn::ScalableTag<std::int32_t>;
 using FloatVector = hn::Vec<Floats>;
 using WordVector = hn::Vec<Words>;
 
-// Elements of one vector in the type they are reduced in: one vector, or several parts.
+// Elements of one vector in the type of the reduction: one vector, or several parts.
 template <class V, int n>
 struct Parts {
   V part[n];
 };
 
-// Types that are reduced as they are.
+// Types that need no other type for the reduction.
 template <class T>
 struct Native {
   using Element = T;
@@ -118,8 +118,8 @@ struct SmallFloatCode {
     const WordVector magnitude = hn::And(bits, hn::Set(d, 0x7FFFFFFFu));
     const WordVector sign = hn::ShiftRight<32 - kWidth>(hn::Xor(bits, magnitude));
     const WordVector odd = hn::And(hn::ShiftRight<kShift>(magnitude), hn::Set(d, 1u));
-    // Rounding carries into the exponent where it has to. Below the normal range this wraps, and is
-    // not used.
+    // Rounding carries into the exponent where necessary. Below the normal range this wraps, and
+    // the result is not used.
     const WordVector rebiased = hn::Sub(magnitude, hn::Set(d, kRebias << 23));
     const WordVector half = hn::Set(d, (1u << (kShift - 1)) - 1);
     const WordVector normal = hn::ShiftRight<kShift>(hn::Add(rebiased, hn::Add(odd, half)));

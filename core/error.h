@@ -1,5 +1,6 @@
-// The one exception type of the library. what() is a sentence for the user: what happened, who,
-// where, and what to do about it. code() is for programs; rank() is the culprit where one is known.
+// The one exception type of the library. what() is a sentence for the user: what happened, on which
+// rank, where, and what to do about it. code() is for programs; rank() is the culprit, if it is
+// known.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +30,7 @@ class Error : public std::runtime_error {
       : std::runtime_error(message), code_(code), rank_(rank) {}
 
   ErrorCode code() const noexcept { return code_; }
-  /// The rank that caused it, or -1 where there is none or it is not known.
+  /// The rank that caused the error; -1 if there is none or it is not known.
   int rank() const noexcept { return rank_; }
 
  private:

@@ -22,7 +22,7 @@ struct FloatFormat {
   int mantissa_bits;
   int bias;
   std::uint32_t sign_bit;
-  std::uint32_t overflow;   // what a too large value becomes
+  std::uint32_t overflow;   // the code of a value that is too large
   std::uint32_t quiet_nan;  // without the sign
 
   /// e4m3 has none, and uses its largest exponent (bias + 1) for numbers.

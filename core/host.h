@@ -12,7 +12,7 @@ namespace tutti {
 using CoreSet = std::bitset<1024>;
 
 struct Host {
-  std::string cpu;  // its model, as the processor calls itself
+  std::string cpu;  // the processor's name for its model
   int cores = 1;
   std::size_t l2_bytes = 0;  // of one core
   std::size_t l3_bytes = 0;  // of one last-level cache
@@ -20,10 +20,10 @@ struct Host {
   std::vector<CoreSet> domains;
 };
 
-/// Looked up once. Where hwloc does not know, usual sizes stand in.
+/// Looked up once. Usual sizes replace those that hwloc does not know.
 const Host& host();
 
-/// That this thread may run on; just the first one where nobody knows.
+/// The cores on which this thread may run; just the first core if that is not known.
 CoreSet allowed_cores();
 
 /// The number of the first core of the domain in which all of `cores` lie; -1 if there is none.

@@ -1,6 +1,7 @@
-// What memory there is: the host's, or what a control group (a container, a batch system's job)
-// leaves of it. Windows that are not written to yet cost nothing, so a size that cannot be fails
-// nowhere: the kernel ends a process when it has filled the memory. So sizes are compared before.
+// The available memory: the host's, or the part of it that a control group (a container, a batch
+// system's job) allows. Windows without a write yet cost nothing, so allocating too much fails
+// nowhere: the kernel ends the process once it has filled the memory. So Tutti compares sizes
+// before it allocates.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +13,11 @@ struct HostMemory {
   static constexpr std::uint64_t kUnknown = std::uint64_t{1} << 62;
 
   std::uint64_t total = kUnknown;      // bytes that this process may have at most, swap included
-  std::uint64_t available = kUnknown;  // of which nobody has anything that is needed
-  std::uint64_t domain = 0;            // the same for processes that share them
+  std::uint64_t available = kUnknown;  // bytes that no process needs
+  std::uint64_t domain = 0;            // equal for processes that share this memory
 };
 
-/// As it is now. `root`: a folder in the place of "/", for tests.
+/// The present state. `root`: a folder that replaces "/", for tests.
 HostMemory host_memory(const std::string& root = "");
 
 /// "23.5 GiB".

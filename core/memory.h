@@ -7,26 +7,26 @@
 namespace tutti {
 
 /// `bytes` of zeroed, page-aligned memory in an anonymous memfd (nothing is named, nothing survives
-/// the process). Collectives on it are the fastest; any pointer into it may be used, on every rank
-/// a different one. Children of fork() share it. nullptr for 0 bytes. Throws Error(system) where
-/// this process would have more window memory than there is on the machine (or in the container),
-/// and where the system refuses. Thread-safe.
+/// the process). Collectives on it are the fastest. A call may use any pointer into it, a different
+/// one on every rank. Children of fork() share it. Returns nullptr for 0 bytes. Throws
+/// Error(system) if this process would have more window memory than the machine (or the container)
+/// has, or if the system refuses. Thread-safe.
 void* allocate(std::size_t bytes);
-/// Frees what allocate() returned; nullptr is ignored. Not while an operation uses it.
+/// Frees memory of allocate(); ignores nullptr. No operation may use it any more.
 void deallocate(void* pointer) noexcept;
 
-/// Makes a window, in place, of the whole pages of memory that is there already, such as a
-/// framework's tensor: they become those of a memfd with the same contents. Returns these pages;
-/// what lies before and behind them, less than a page each, stays as it was, so memory that is to
-/// be a window to its last byte begins and ends with a page. Until unregister_memory(), which must
-/// come before the memory is freed, children of fork() share the pages. Nobody may write to them
-/// during the call, nor may a device have pinned them before it. Throws Error(invalid_argument)
-/// where there is no whole page, for memory that is not the process's own, writable and anonymous
-/// (mapped files, stacks), or whose pages are in a window already; Error(system) where the system
-/// refuses. Thread-safe.
+/// Makes a window, in place, of the whole pages of existing memory, such as a framework's tensor:
+/// they become pages of a memfd with the same contents. Returns these pages. The rest before and
+/// behind them, less than a page each, stays as it was; so memory that should be a window to its
+/// last byte begins and ends with a page. Call unregister_memory() before you free the memory;
+/// until then children of fork() share the pages. No thread may write to them during the call, and
+/// no device may have pinned them before. Throws Error(invalid_argument) if there is no whole page,
+/// if the memory is not the process's own, writable and anonymous (mapped files, stacks), or if its
+/// pages are in a window already. Throws Error(system) if the system refuses. Thread-safe.
 std::span<std::byte> register_memory(void* pointer, std::size_t bytes);
-/// The pages are ordinary ones again, with what they hold. `pointer`: as it was registered;
-/// anything else is ignored. Not while an operation uses them, or anybody writes to them.
+/// Makes the pages ordinary ones again, with their contents. `pointer`: the registered one; any
+/// other is ignored. No operation may use the pages, and no thread may write to them, during the
+/// call.
 void unregister_memory(void* pointer) noexcept;
 
 /// An STL allocator: std::vector<float, tutti::Allocator<float>>.
@@ -38,7 +38,7 @@ struct Allocator {
   Allocator(const Allocator<U>&) {}  // NOLINT: allocators convert
   T* allocate(std::size_t n) {
     constexpr std::size_t kMost = static_cast<std::size_t>(-1) / sizeof(T);
-    // What is no number of bytes is more than there is, too.
+    // A number of bytes that overflows is more than there is, too.
     return static_cast<T*>(tutti::allocate(n <= kMost ? n * sizeof(T) : kMost));
   }
   void deallocate(T* p, std::size_t) noexcept { tutti::deallocate(p); }

@@ -19,15 +19,16 @@ struct Setting {
   SettingType type;
   std::string_view default_value;
   std::string_view meaning;  // one or two sentences
-  // The values that it may have besides its default, written as one is; "": no limit.
+  // The limits of its value, in the form of a value; the default is allowed wherever it lies. "":
+  // no limit.
   std::string_view least{}, most{};
 };
 
 std::span<const Setting> settings();
 
 /// The value of setting `name` from the environment, or its default. A value that does not parse,
-/// or is out of its range, throws Error(invalid_argument) naming variable, value and what is
-/// expected. Bytes: "64K", "1M", "2GiB" (powers of 1024); seconds: "30", "0.5", "100ms".
+/// or is out of its range, throws Error(invalid_argument), which names the variable, the value and
+/// the expected form. Bytes: "64K", "1M", "2GiB" (powers of 1024); seconds: "30", "0.5", "100ms".
 std::string setting_text(std::string_view name);
 std::int64_t setting_integer(std::string_view name);
 std::size_t setting_bytes(std::string_view name);
@@ -36,7 +37,8 @@ bool setting_boolean(std::string_view name);
 
 /// Whether `value` is in the range of setting `name` (integer or bytes).
 bool setting_allows(std::string_view name, std::uint64_t value);
-/// Throws Error(invalid_argument) unless it is; `what` holds it, where it came from a program.
+/// Throws Error(invalid_argument) unless it is; `what` names the source of the value if a program
+/// set it.
 void check_setting(std::string_view name, std::string_view what, std::uint64_t value);
 void check_setting(std::string_view name, std::string_view what, std::chrono::nanoseconds value);
 

@@ -1,5 +1,5 @@
-// What in the environment looks like a setting of Tutti and is none, or has a value that cannot be
-// read: a mistyped name would otherwise do nothing, in silence.
+// Finds mistakes in the environment: variables that look like a setting of Tutti and are not one,
+// and settings with unreadable values. Without it, a mistyped name would silently do nothing.
 #pragma once
 
 #include <string>
@@ -8,18 +8,19 @@
 
 namespace tutti {
 
-/// A variable whose name begins with TUTTI_ and is no setting's. Not those of tests (TUTTI_TEST_).
+/// A variable whose name begins with TUTTI_ and is not that of a setting. Variables of tests
+/// (TUTTI_TEST_) do not count.
 struct UnknownSetting {
   std::string name;
   std::string_view nearest;  // the setting that it resembles; "": none
 };
 /// By name.
 std::vector<UnknownSetting> unknown_settings();
-/// Logs a warning for each that resembles a setting, the first time that it is called.
+/// Logs a warning for each that resembles a setting, at the first call.
 void warn_of_mistyped_settings();
 
-/// Of the settings that the environment has: what is wrong with values of theirs that do not parse
-/// or are out of range. Texts can have any value here.
+/// Describes the settings in the environment whose values do not parse or are out of range. A text
+/// may have any value here.
 std::vector<std::string> unreadable_settings();
 
 }  // namespace tutti

@@ -51,7 +51,7 @@ struct ReduceOp {
   static ReduceOp pre_multiplied_sum(DataType type, double scalar);
 };
 
-/// Bytes of one element; 0 for a value that is no DataType.
+/// Bytes of one element; 0 for a value outside the enumeration.
 constexpr std::size_t size_of(DataType type) {
   switch (type) {
     case DataType::int8:

@@ -1,5 +1,5 @@
-// The process's windows: the memory that tutti::allocate() handed out, findable by any pointer into
-// it, so that a transport can pass the memfd behind it to other processes.
+// The process's windows: the memory that tutti::allocate() handed out. A transport finds a window
+// by any pointer into it, and passes the window's memfd to other processes.
 #pragma once
 
 #include <cstddef>
@@ -18,16 +18,16 @@ struct WindowMemory {
 /// when the thread asks for one of its last four windows again.
 WindowMemory find_window(const void* pointer, std::size_t bytes);
 
-/// Who has told others of windows, and tells them when one is gone.
+/// A party that has told other ranks of windows, and tells them when one is gone.
 class WindowObserver {
  public:
-  /// Window `id` is no more. On the thread that has freed it.
+  /// Window `id` is gone. Runs on the thread that has freed it.
   virtual void window_freed(std::uint32_t id) noexcept = 0;
 
  protected:
   ~WindowObserver() = default;
 };
-/// From now on, until it is removed. Both wait while windows are being freed.
+/// Takes effect at once, until it is removed. Both calls wait while windows are being freed.
 void add_observer(WindowObserver& observer);
 void remove_observer(WindowObserver& observer);
 

@@ -10,14 +10,32 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <vector>
 
+#include "transport/control_block.h"
+#include "transport/cuda_ipc.h"
 #include "transport/rank_group.h"
 
 namespace tutti {
+
+/// What a rank says of its memory on a GPU, in ControlBlock::area.
+struct alignas(kCacheLine) DeviceCard {
+  std::atomic<std::uint32_t> state;
+  std::uint32_t most_blocks;
+  std::int32_t carrier;
+  std::int32_t ordinal;  // of the GPU that its buffers will be on, in its process; -1: not known
+  std::array<std::uint64_t, 2> gpu;
+  CudaMemoryHandle segment;
+};
+static_assert(sizeof(DeviceCard) <= ControlBlock::kAreaBytes);
+
+inline DeviceCard& device_card(ControlBlock& control) {
+  return reinterpret_cast<DeviceCard&>(control.area);
+}
 
 class DeviceBoard {
  public:

@@ -13,34 +13,34 @@ namespace tutti {
 namespace {
 
 /// Names the descriptor of a rank's inbox; its segment on the host has the key itself.
-std::uint64_t inbox_key(const RankGroup& group, int rank) {
-  return mix(group.key(rank), 0x696e626f78);
+std::uint64_t inbox_key(const Members& members, int rank) {
+  return mix(members.key(rank), 0x696e626f78);
 }
 
 }  // namespace
 
-DeviceInboxes::DeviceInboxes(RankGroup& group, const device::SegmentShape& shape,
+DeviceInboxes::DeviceInboxes(const Members& members, const device::SegmentShape& shape,
                              ConnectionShape connection)
     : connection_(connection),
       channels_(shape.channels + shape.message_channels),
-      inboxes_(static_cast<std::size_t>(group.size())) {
+      inboxes_(static_cast<std::size_t>(members.size())) {
   bytes_ = first_connection() + inboxes_.size() * channels_ * connection_.bytes();
-  for (int rank = 0; rank < group.size(); ++rank) {
-    if (!group.same_process(rank)) continue;
+  for (int rank = 0; rank < members.size(); ++rank) {
+    if (!members.same_process(rank)) continue;
     auto& inbox = inboxes_[static_cast<std::size_t>(rank)];
     inbox = SharedMemory::create("tutti-inbox", bytes_);
-    for (int peer = 0; peer < group.size(); ++peer) {
-      if (group.same_process(peer) || !group.same_host(peer)) continue;
-      group.host_peers().send(group.member(peer), inbox_key(group, rank), inbox);
+    for (int peer = 0; peer < members.size(); ++peer) {
+      if (members.same_process(peer) || !members.same_host(peer)) continue;
+      members.host_peers().send(members.member(peer), inbox_key(members, rank), inbox);
     }
   }
 }
 
-void DeviceInboxes::meet(RankGroup& group, int rank, int carrier) {
+void DeviceInboxes::meet(const Members& members, int rank, int carrier) {
   auto& inbox = inboxes_[static_cast<std::size_t>(rank)];
   if (inbox) return;
-  inbox = group.host_peers().receive(group.member(carrier), inbox_key(group, rank), bytes_,
-                                     std::chrono::steady_clock::now() + std::chrono::seconds(10));
+  inbox = members.host_peers().receive(members.member(carrier), inbox_key(members, rank), bytes_,
+                                       std::chrono::steady_clock::now() + std::chrono::seconds(10));
 }
 
 DeviceWay DeviceInboxes::decide(int mine, int peer, DeviceWay wish) {

@@ -16,7 +16,7 @@
 
 #include "collectives/execute/cuda/segment.h"
 #include "device/link_ends.h"
-#include "transport/rank_group.h"
+#include "transport/members.h"
 
 namespace tutti {
 
@@ -30,13 +30,14 @@ enum class DeviceWay : std::uint32_t {
 
 class DeviceInboxes {
  public:
-  /// Makes those of this process's ranks, and passes them to the other processes by `group`'s
+  /// Makes those of this process's ranks, and passes them to the other processes by `members`'
   /// sockets. `connection`: the same on all ranks, as is `shape`. Throws Error.
-  DeviceInboxes(RankGroup& group, const device::SegmentShape& shape, ConnectionShape connection);
+  DeviceInboxes(const Members& members, const device::SegmentShape& shape,
+                ConnectionShape connection);
 
   /// Maps the inbox of rank `rank` of another process, which `carrier`, a rank of it, has passed;
-  /// by `group`'s sockets. Throws Error.
-  void meet(RankGroup& group, int rank, int carrier);
+  /// by `members`' sockets. Throws Error.
+  void meet(const Members& members, int rank, int carrier);
   bool has_met(int rank) const { return inboxes_[static_cast<std::size_t>(rank)] != nullptr; }
 
   /// The way of two ranks that have met, `mine` of this process: `wish`, unless it was decided

@@ -21,7 +21,7 @@ constexpr std::uint32_t kSharedAcross = 64;
 constexpr std::uint32_t kMostAcross = kOwnChannels;
 
 /// The same on all ranks, though they do not ask each other: by the host that has the most.
-std::uint32_t blocks_across(const RankGroup& group) {
+std::uint32_t blocks_across(const Members& group) {
   std::map<int, std::uint32_t> ranks;
   std::uint32_t most = 1;
   for (int r = 0; r < group.size(); ++r) most = std::max(most, ++ranks[group.host(r)]);
@@ -29,7 +29,7 @@ std::uint32_t blocks_across(const RankGroup& group) {
 }
 
 /// Names the descriptor of a rank's segment; its segment on the host has the key itself.
-std::uint64_t descriptor_key(const RankGroup& group, int rank) {
+std::uint64_t descriptor_key(const Members& group, int rank) {
   return mix(group.key(rank), 0x677075);
 }
 
@@ -116,7 +116,7 @@ void DevicePeers::connect_here() {
   for (const auto& executor : executors_) executor->limit_blocks(agreed_blocks());
 }
 
-void DevicePeers::show(RankGroup& group) {
+void DevicePeers::show(const Members& group) {
   board_.set_maps(true);
   const bool others = group.ranks_here().size() > executors_.size();
   for (const auto& executor : executors_) {
@@ -186,7 +186,7 @@ bool DevicePeers::connect(RankGroup& group, std::span<const int> mine, int rank)
   return true;
 }
 
-void DevicePeers::meet(RankGroup& group, int rank, const DeviceBoard::Card& card) {
+void DevicePeers::meet(const Members& group, int rank, const DeviceBoard::Card& card) {
   inboxes_->meet(group, rank, card.carrier);
   FileDescriptor fd;
   if ((card.segment.kinds & CudaMemoryHandle::kFd) != 0) {

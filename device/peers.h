@@ -88,13 +88,13 @@ class DevicePeers {
 
   /// Of this process's ranks.
   void connect_here();
-  void show(RankGroup& group);
+  void show(const Members& group);
   /// Whether rank `rank` of another process has ended what it had shown these.
   bool has_left(std::span<const int> mine, int rank) const;
   /// Whether `mine` are connected to rank `rank`; connects them if its card is there.
   bool connect(RankGroup& group, std::span<const int> mine, int rank);
   /// Takes in what rank `rank` of another process shows.
-  void meet(RankGroup& group, int rank, const DeviceBoard::Card& card);
+  void meet(const Members& group, int rank, const DeviceBoard::Card& card);
   void map(Peer& peer, int rank, const FileDescriptor& fd);
   /// How `mine` and rank `rank` of another process reach each other. Decides it, if need be.
   DeviceWay way(int mine, int rank);

@@ -63,8 +63,8 @@ struct DeviceTeams {
     return *instance;
   }
   /// Of the segment on the host of the first rank there.
-  static std::uint64_t key(const RankGroup& group) { return group.key(group.ranks_here().front()); }
-  std::shared_ptr<DeviceTeam> find(const RankGroup& group) {
+  static std::uint64_t key(const Members& group) { return group.key(group.ranks_here().front()); }
+  std::shared_ptr<DeviceTeam> find(const Members& group) {
     const auto found = by_key.find(key(group));
     return found != by_key.end() ? found->second.lock() : nullptr;
   }
@@ -126,8 +126,7 @@ DeviceTeam::DeviceTeam(RankGroup& group, std::vector<int> ordinals,
 }
 
 DeviceExecutors DeviceTeam::make_executors(
-    const RankGroup& group,
-    const std::function<std::shared_ptr<device::Device>(int ordinal)>& open) {
+    const Members& group, const std::function<std::shared_ptr<device::Device>(int ordinal)>& open) {
   check_count(ordinals_);
   DeviceExecutors executors(group.size());
   for (int r = 0; r < group.size(); ++r) {
@@ -161,24 +160,24 @@ void DeviceTeam::end(RankGroup& group) {
   watch_->remove(group);
   watch_->stop();
   if (windows_) windows_->leave();
-  if (peers_.host() != nullptr && group.failed()) peers_.host()->set_failed();
+  if (peers_.host() != nullptr && group.liveness().failed()) peers_.host()->set_failed();
   peers_.leave();
 }
 
 void DeviceTeam::look(RankGroup& group) {
   note_failure(group);
-  group.check_peers("watching what runs on its GPU");
-  if (group.failed()) return abort();
+  group.liveness().check_peers("watching what runs on its GPU");
+  if (group.liveness().failed()) return abort();
   if (const auto late = this->late()) {
-    group.refresh(late->rank);
+    group.diagnostics().refresh(late->rank);
     log().warn("{}; that rank's newest collective on GPU memory is {}; still waiting", late->text,
-               newest_text(group.control(late->rank), &ControlBlock::device_records));
+               newest_text(group.control(late->rank), CallsOn::gpu));
   }
   if (!windows_) return;
   try {
     windows_->look();
   } catch (const Error& e) {
-    group.fail({e.code(), e.rank(), e.what()});
+    group.liveness().fail({e.code(), e.rank(), e.what()});
   }
 }
 
@@ -339,11 +338,11 @@ void DeviceTeam::note_failure(RankGroup& group) {
   const auto f = failure();
   if (!f) return;
   // Kernels know no names of calls.
-  if (f->code() == ErrorCode::mismatch && f->rank() >= 0 && !group.failed()) {
-    group.refresh(f->rank());
+  if (f->code() == ErrorCode::mismatch && f->rank() >= 0 && !group.liveness().failed()) {
+    group.diagnostics().refresh(f->rank());
   }
-  compare_with_peers(group, &ControlBlock::device_records);
-  group.fail({f->code(), f->rank(), f->what()});
+  compare_with_peers(group, CallsOn::gpu);
+  group.liveness().fail({f->code(), f->rank(), f->what()});
   abort();
 }
 
@@ -380,7 +379,7 @@ void leave_device_team(const std::shared_ptr<DeviceTeam>& team, RankGroup& group
   DeviceTeams::all().leave(team, group);
 }
 
-std::shared_ptr<DeviceTeam> find_device_team(const RankGroup& group) {
+std::shared_ptr<DeviceTeam> find_device_team(const Members& group) {
   DeviceTeams& teams = DeviceTeams::all();
   const std::lock_guard lock(teams.mutex);
   return teams.find(group);

@@ -90,7 +90,7 @@ class DeviceTeam {
   using Parts = std::span<const Part>;  // of ranks on one GPU, where nothing else is said
 
   DeviceExecutors make_executors(
-      const RankGroup& group,
+      const Members& group,
       const std::function<std::shared_ptr<device::Device>(int ordinal)>& open);
   /// The one of a rank's whose links its collectives take.
   device::Executor& collective_executor(int rank) {
@@ -151,6 +151,6 @@ std::shared_ptr<DeviceTeam> join_device_team(
 /// other processes have let go of it, for which nobody waits but a process that exits, for 2 s.
 void leave_device_team(const std::shared_ptr<DeviceTeam>& team, RankGroup& group);
 /// The team of a communicator in this process, else null.
-std::shared_ptr<DeviceTeam> find_device_team(const RankGroup& group);
+std::shared_ptr<DeviceTeam> find_device_team(const Members& group);
 
 }  // namespace tutti

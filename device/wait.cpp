@@ -14,15 +14,15 @@ void DeviceWait::pause(int rank) {
   const auto now = Clock::now();
   if (now >= next_look_) {
     next_look_ = now + std::chrono::milliseconds(10);
-    group_.check_peers(fmt::format("waiting for rank {} to {}", rank, what_));
-    compare_with_peers(group_, &ControlBlock::device_records);
-    if (group_.failed()) group_.throw_failure();
-    if (group_.has_left(rank)) {
+    group_.liveness().check_peers(fmt::format("waiting for rank {} to {}", rank, what_));
+    compare_with_peers(group_, CallsOn::gpu);
+    group_.liveness().throw_if_failed();
+    if (group_.liveness().has_left(rank)) {
       throw Error(ErrorCode::peer_lost,
                   fmt::format("rank {} has left the communicator (destroyed it, or ended) while "
                               "rank {} was waiting for it to {}{}. Restart the job, or go on "
                               "without that rank (shrink)",
-                              rank, group_.rank(), what_, group_.refusal_text(rank)),
+                              rank, group_.rank(), what_, group_.diagnostics().refusal_text(rank)),
                   rank);
     }
     const auto waited = now - began_;
@@ -31,7 +31,7 @@ void DeviceWait::pause(int rank) {
           "rank {} has waited {:.1f} s for rank {} to {}; that rank's newest collective on GPU "
           "memory is {}",
           group_.rank(), seconds.count(), rank, what_,
-          newest_text(group_.control(rank), &ControlBlock::device_records));
+          newest_text(group_.control(rank), CallsOn::gpu));
     };
     if (policy_.timeout.count() > 0 && waited > policy_.timeout) {
       throw Error(

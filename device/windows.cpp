@@ -203,8 +203,8 @@ bool DeviceWindows::vote(RankGroup& group, std::uint64_t number, std::uint64_t o
     auto vote = board_->vote_of(process, number);
     for (; !vote; vote = board_->vote_of(process, number)) wait.pause(process);
     if (vote->operation != operation) {
-      compare_with_peers(group, &ControlBlock::device_records);  // which has the names
-      if (group.failed()) group.throw_failure();
+      compare_with_peers(group, CallsOn::gpu);  // which has the names
+      group.liveness().throw_if_failed();
       throw Error(ErrorCode::mismatch,
                   fmt::format("calls do not match: ranks {} and {} make different calls on GPU "
                               "memory. All ranks must make the same calls in the same order",

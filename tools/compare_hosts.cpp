@@ -58,65 +58,48 @@ std::string Hosts::addresses(const char* behind) const {
   return fmt::format("{}", fmt::join(all, ","));
 }
 
+std::vector<std::string> Hosts::on_first_host(std::vector<std::string> command) const {
+  std::vector<std::string> whole = hosts_.prefix(0);
+  whole.insert(whole.begin(), "/usr/bin/env");
+  whole.push_back("env");
+  whole.insert(whole.end(), command.begin(), command.end());
+  return whole;
+}
+
 std::vector<std::string> Hosts::open_mpi(const std::string& program) const {
   // Each host's daemon believes that it has all cores for itself; programs bind themselves.
-  return {"/usr/bin/env",
-          "ip",
-          "netns",
-          "exec",
-          hosts_.space(0),
-          "env",
-          "OMPI_ALLOW_RUN_AS_ROOT=1",
-          "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
-          "mpirun.openmpi",
-          "--bind-to",
-          "none",
-          "--mca",
-          "plm_rsh_agent",
-          folder_ + "/on_host",
-          "--mca",
-          "pml",
-          "ob1",
-          "--mca",
-          "btl",
-          "tcp,self",
-          "--mca",
-          "btl_tcp_if_include",
-          "eth0",
-          "--mca",
-          "oob_tcp_if_include",
-          "eth0",
-          "-H",
-          addresses(":1"),
-          "-np",
-          std::to_string(ranks_),
-          program};
+  return on_first_host({"OMPI_ALLOW_RUN_AS_ROOT=1",
+                        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
+                        "mpirun.openmpi",
+                        "--bind-to",
+                        "none",
+                        "--mca",
+                        "plm_rsh_agent",
+                        folder_ + "/on_host",
+                        "--mca",
+                        "pml",
+                        "ob1",
+                        "--mca",
+                        "btl",
+                        "tcp,self",
+                        "--mca",
+                        "btl_tcp_if_include",
+                        "eth0",
+                        "--mca",
+                        "oob_tcp_if_include",
+                        "eth0",
+                        "-H",
+                        addresses(":1"),
+                        "-np",
+                        std::to_string(ranks_),
+                        program});
 }
 
 std::vector<std::string> Hosts::mpich(const std::string& program) const {
   // Without UCX_TLS, UCX would find that the hosts are one machine.
-  return {"/usr/bin/env",
-          "ip",
-          "netns",
-          "exec",
-          hosts_.space(0),
-          "env",
-          "UCX_TLS=tcp,self",
-          "UCX_NET_DEVICES=eth0",
-          "mpiexec.mpich",
-          "-launcher",
-          "ssh",
-          "-launcher-exec",
-          folder_ + "/on_host",
-          "-iface",
-          "eth0",
-          "-hosts",
-          addresses(""),
-          "-ppn",
-          "1",
-          "-n",
-          std::to_string(ranks_),
-          program};
+  return on_first_host({"UCX_TLS=tcp,self", "UCX_NET_DEVICES=eth0", "mpiexec.mpich", "-launcher",
+                        "ssh", "-launcher-exec", folder_ + "/on_host", "-iface", "eth0", "-hosts",
+                        addresses(""), "-ppn", "1", "-n", std::to_string(ranks_), program});
 }
 
 void Hosts::place(Program& program) const {

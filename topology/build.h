@@ -6,7 +6,7 @@
 
 namespace tutti::topology {
 
-/// `records` as they are, after check() or trusted: whatever they say, the graph is a valid one.
+/// Makes a graph of `records`, after check() or trusted. The graph is valid whatever they say.
 Graph build(const Records& records);
 
 }  // namespace tutti::topology

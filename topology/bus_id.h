@@ -1,5 +1,5 @@
-// Where a PCI device is: domain:bus:device.function. Domains have 16 bits on most machines and 32
-// on some; NCCL writes fffffff:ff:ff.0 where it means "some NVSwitch whose address nobody tells".
+// The address of a PCI device: domain:bus:device.function. Domains have 16 bits on most machines
+// and 32 on some; NCCL writes fffffff:ff:ff.0 for an NVSwitch of unknown address.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,12 @@ struct BusId {
 
   /// The address that stands for an NVSwitch without one.
   bool is_nameless_switch() const { return domain == 0xfffffff && bus == 0xff; }
-  /// The address of its device, whose functions the parts of a divided GPU are.
+  /// The address of its device; the parts of a divided GPU are functions of one device.
   BusId slot() const { return {domain, bus, device, 0}; }
   friend auto operator<=>(const BusId&, const BusId&) = default;
 };
 
-/// "0000:3b:00.0", "10000:00:04.0", "3b:00.0"; nothing where it is something else.
+/// "0000:3b:00.0", "10000:00:04.0", "3b:00.0"; nothing for any other text.
 std::optional<BusId> parse_bus_id(std::string_view text);
 /// With at least four digits of domain.
 std::string text_of(const BusId& id);

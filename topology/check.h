@@ -1,6 +1,6 @@
-// Doubts: records that cannot be true, or that the rest of the machine contradicts. Each is named
-// once, with what is taken instead, so that no single record decides what a plan gets. The rules
-// ask other records first (the other end of a link, devices of the same kind), then the model
+// Doubts: records that cannot be true, or that the rest of the machine contradicts. The check names
+// each doubt once, with its repair. So no single record decides the speed of a plan. The rules ask
+// other records first (the other end of a link, devices of the same kind), then the model
 // (constants.h).
 #pragma once
 
@@ -15,13 +15,12 @@
 
 namespace tutti::topology {
 
-/// Repairs `records`; says what it did. In a file that nobody should doubt (TUTTI_TOPO_TRUST), it
-/// is not called.
+/// Repairs `records` and returns the repairs. With TUTTI_TOPO_TRUST, it is not called.
 std::vector<Doubt> check(Records& records);
 
 // --- For the parts of it: check_*.cpp ------------------------------------------------------------
 
-/// Collects doubts; those that say the same of several records become one.
+/// Collects doubts; equal doubts about several records become one.
 class Doubts {
  public:
   void add(const std::string& record, const Origin& origin, const std::string& what);
@@ -38,13 +37,13 @@ class Doubts {
   std::map<std::string, std::size_t> place_;  // in groups_, by what
 };
 
-/// How people call a device: gpu3, mlx5_0, or its address.
+/// A device's name for people: gpu3, mlx5_0, or its address.
 std::string name_of(const DeviceRecord& device);
-/// "0x10de" as a number; 0 where it is none.
+/// "0x10de" as a number; 0 for any other text.
 std::uint16_t id_of(const std::string& text);
 const GpuModel& model_of(const DeviceRecord& gpu);
 int host_of(const Records& records, const DeviceRecord& device);
-/// The value that more than half of at least two have; nothing where there is none.
+/// The value of more than half of the records, of at least two; nothing if there is none.
 template <typename T>
 Maybe<T> common(const std::vector<T>& values) {
   std::map<T, std::size_t> count;

@@ -1,6 +1,5 @@
-// What links can carry, by model: the one table of numbers that no topology file says. Each line
-// has its source. `reached` is what transfers get, which plans are made with; `rate` is the data
-// sheet's.
+// The capacity of links, by model: the one table of numbers that no topology file has. Each line
+// has its source. `reached` is the rate of transfers, and plans use it; `rate` is the data sheet's.
 #pragma once
 
 #include <cstdint>
@@ -16,42 +15,42 @@ struct GpuModel {
   std::uint16_t device = 0;
   int sm = 0;            // NVIDIA's compute capability times ten
   std::string_view gcn;  // AMD's architecture without "gfx"
-  int links = 0;         // NVLink or xGMI links that it has; 0: none
+  int links = 0;         // its NVLink or xGMI links; 0: none
   double rate = 0;       // GB/s of a link, in each direction
   double reached = 0;
-  double pci_speed = 0;  // GT/s of a lane that it is built for
+  double pci_speed = 0;  // GT/s of a lane, at most
 };
 std::span<const GpuModel> gpu_models();
-/// The device's line, else its architecture's, else one that says nothing.
+/// The device's line, else its architecture's, else an empty line.
 const GpuModel& gpu_model(std::uint16_t vendor, std::uint16_t device, int sm, std::string_view gcn);
-/// By GpuModel::name; null: none of the table.
+/// By GpuModel::name; null if the table does not have it.
 const GpuModel* gpu_model_named(std::string_view name);
 /// Whether GPUs of a model (GpuModel::name) read and write each other's memory over PCI. The driver
 /// refuses it on GeForce since Turing; their data go through memory of the host.
 bool has_peer_access(std::string_view model);
-/// Cards, which bridges join and no switches.
+/// Cards: bridges join them, and no switches.
 bool for_slots(const GpuModel& model);
 /// Whether the switches that join such GPUs reduce what goes through them: NVSwitch does from its
 /// third generation on, which came with Hopper.
 bool switch_reduces(std::string_view model);
-/// GB/s of its memory that transfers reach, reads and writes together, of GPUs that can be divided
-/// into parts that reach each other (AMD's SPX, DPX, TPX, QPX, CPX); 0: of all others.
+/// The rate of its memory that transfers reach, in GB/s, reads and writes together. Only for GPUs
+/// whose parts reach each other (AMD's SPX, DPX, TPX, QPX, CPX); 0 for all others.
 double shared_memory(const GpuModel& model);
-/// Whether NCCL, or RCCL, uses LL128 on such GPUs unasked: of AMD's, on MI200 alone.
+/// Whether NCCL, or RCCL, uses LL128 on such GPUs unasked. Among AMD's GPUs, only on MI200.
 bool has_ll128(std::string_view model);
-/// What each of a C2C link's lanes carries is in the records; this is for those that do not say.
+/// The rate of a lane of a C2C link, for records that do not give it.
 constexpr double kC2cLink = 44.7;  // GB/s; GH200 and GB200 say 5 x 44.712 and 10 x 44.712
 
-/// GB/s that a PCI link reaches, in each direction. 8b/10b up to 5 GT/s, 128b/130b from 8 on, and
-/// some of it for headers: 12, 24 and 48 GB/s of x16 are measured on generations 3, 4 and 5 (NCCL's
-/// graph/topo.h counts the same).
+/// GB/s that a PCI link reaches, in each direction. 8b/10b up to 5 GT/s, 128b/130b from 8 on, minus
+/// headers: 12, 24 and 48 GB/s of x16 are measured on generations 3, 4 and 5 (NCCL's graph/topo.h
+/// counts the same).
 double pci_bandwidth(double transfers, int width);
 
 /// Between sockets, by processor (NCCL's graph/topo.h, in GB/s): arch as in uname, vendor as the
 /// processor says.
 double socket_bandwidth(std::string_view arch, std::string_view vendor, int family, int model);
 
-/// An interface's speed in Mbit/s where its record has none; 0: not known.
+/// An interface's speed in Mbit/s, for a record without one; 0: not known.
 std::int64_t nic_speed(std::uint16_t vendor, std::uint16_t device);
 /// No port is faster: 1.6 Tb/s, the next generation of Ethernet.
 constexpr std::int64_t kFastestPort = 1'600'000;
@@ -59,7 +58,8 @@ constexpr std::int64_t kUsualPort = 10'000;  // NCCL takes the same where a spee
 
 /// Latency of one hop, in ns. NVLink and PCI: NCCL's hwLat for LL is 0.6 us from GPU to GPU over
 /// NVLink and 1.0 us over PCI (graph/tuning.cc), two hops or more. A socket crossing adds about as
-/// much as a remote load; a port as much as NICs add on one side, of 2.7 us from host to host.
+/// much as a remote load; a port adds the share of the NICs on one side, out of 2.7 us from host to
+/// host.
 constexpr double kGpuLinkHop = 300;
 constexpr double kPciHop = 250;
 constexpr double kSocketHop = 120;

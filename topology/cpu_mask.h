@@ -8,7 +8,7 @@
 
 namespace tutti::topology {
 
-/// The members; what is no number is left out, and so is what lies beyond 64 Ki.
+/// The members. Leaves out words that are not numbers, and numbers beyond 64 Ki.
 std::set<int> members_of_mask(std::string_view mask);
 std::set<int> members_of_list(std::string_view list);
 /// In groups of 32 bits, without 0x.

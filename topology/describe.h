@@ -1,5 +1,5 @@
-// A machine that is only described: "8xH100", "2xRTX4090", "2xA100-PCIe nvlink". It becomes NCCL's
-// system XML, so that whatever reads topology files reads it, and people can change it.
+// A machine from a description: "8xH100", "2xRTX4090", "2xA100-PCIe nvlink". It becomes NCCL's
+// system XML, so every reader of topology files reads it, and people can change it.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace tutti::topology {
 
-/// The GPU that is meant by a name as people and drivers write it: "H100", "A100-SXM4-40GB",
-/// "NVIDIA GeForce RTX 4090", "Tesla V100-SXM2-32GB"; null: none of the table.
+/// The GPU of a name that people and drivers use: "H100", "A100-SXM4-40GB", "NVIDIA GeForce RTX
+/// 4090", "Tesla V100-SXM2-32GB"; null if the table does not have it.
 const GpuModel* find_gpu_model(std::string_view name);
 
 /// Whether GPUs of a model, where a host has several, are sold with links between them: modules,
@@ -28,7 +28,7 @@ struct Described {
   int count = 0;
   bool bridged = false;
 };
-/// Throws Error(invalid_argument) that says what could stand there.
+/// Throws Error(invalid_argument), which lists the possible words.
 Described parse_machine(std::string_view text);
 
 }  // namespace tutti::topology

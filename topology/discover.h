@@ -1,5 +1,5 @@
-// Topology from wherever it is: this machine, or a file or folder of one of the formats that
-// docs/topology.md lists.
+// Topology from any source: this machine, or a file or folder in one of the formats of
+// docs/topology.md.
 #pragma once
 
 #include <string>
@@ -9,19 +9,19 @@
 
 namespace tutti::topology {
 
-/// What this machine shows: Linux's files, and NVIDIA's driver where there is one.
+/// The records of this machine: Linux's files, and NVIDIA's driver where there is one.
 Records discover_records();
-/// What `path` says, whatever of the formats it is. Throws Error(invalid_argument) that names the
-/// file, the line and what was expected.
+/// The records of `path`, in any of the formats. Throws Error(invalid_argument), which names the
+/// file, the line and the expected content.
 Records read_records(const std::string& path);
-/// The same for text that is at hand; `name` stands for the file in messages.
+/// The same for a text in memory; `name` stands for the file in messages.
 Records records_of(const std::string& text, const std::string& name);
 
-/// Doubts and repairs what the records say (unless the setting TUTTI_TOPO_TRUST says that they are
-/// right), and makes the graph. `records` is what it was made from afterwards.
+/// Checks and repairs the records (unless the setting TUTTI_TOPO_TRUST is on), and makes the graph.
+/// Afterwards `records` is the repaired form.
 Graph graph_of(Records& records);
 
-/// This machine, looked at once in a process; doubts are logged then.
+/// This machine. A process reads it once, and logs the doubts then.
 const Graph& this_machine();
 
 }  // namespace tutti::topology

@@ -1,6 +1,6 @@
 // GPUs that are parts of one device: AMD's partitions (SPX is one part; DPX, TPX, QPX and CPX are
-// two to eight), NVIDIA's MIG instances. Each part is a GPU for programs, and none has links of its
-// own: what leads out of the device, and the device's memory, is there once for all of them.
+// two to eight), NVIDIA's MIG instances. Each part is a GPU for programs. No part has links of its
+// own: all parts share the links that lead out of the device, and the device's memory.
 #pragma once
 
 #include <cstddef>
@@ -12,15 +12,15 @@
 namespace tutti::topology {
 
 struct DividedGpu {
-  std::vector<std::size_t> parts;  // indices of Records::devices; two at least
+  std::vector<std::size_t> parts;  // indices of Records::devices; at least two
   Link to_part;                    // between the device and each part
 };
 
-/// Parts are GPUs with one address but for the function, of models that can be divided.
+/// Parts are GPUs of divisible models whose addresses differ in the function alone.
 std::vector<DividedGpu> divided_gpus(const Records& records);
 
-/// Indices into `gpus` (nodes of the graph): those of one device together, a GPU that is whole
-/// alone; in the order of the first of each.
+/// Indices into `gpus` (nodes of the graph), in groups: the parts of one device together, a whole
+/// GPU alone. The groups are in the order of their first member.
 std::vector<std::vector<int>> by_device(const Graph& graph, const std::vector<int>& gpus);
 
 }  // namespace tutti::topology

@@ -1,7 +1,7 @@
-// A machine, or several, as one directed graph: what data can go through, from where to where, how
-// fast. The search for rings and trees, predictions and pictures read it; discovery and files make
-// it (build.h). A link is one direction of a wire and also the resource that whoever uses it
-// shares: path(a, b) names the links, so two paths disturb each other where they name the same one.
+// A machine, or several, as one directed graph of links and their rates. Discovery and files make
+// it (build.h). The search for rings and trees, predictions and pictures read it. A link is one
+// direction of a wire. It is also the resource that its users share: path(a, b) names the links,
+// and two paths that name the same link disturb each other.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,15 @@
 namespace tutti::topology {
 
 enum class NodeKind : std::uint8_t {
-  host,    // no links; what is on it names it
+  host,    // no links; its nodes name it
   numa,    // a NUMA domain: cores and their memory
   root,    // a PCI host bridge
   bridge,  // a PCI switch, or one port of it
-  device,  // a GPU that is divided: its parts are GPUs, and share its links and its memory
+  device,  // a divided GPU: its parts are GPUs, and share its links and its memory
   gpu,
   gpu_switch,  // all NVSwitches of a host, which share their load, as one
   nic,
-  port,     // of a NIC: what a network is plugged into
+  port,     // of a NIC: the plug of a network
   network,  // switches between hosts
 };
 enum class LinkKind : std::uint8_t { nvlink, xgmi, c2c, pci, socket, network, inside };
@@ -33,13 +33,13 @@ std::string_view name(LinkKind kind);
 struct Node {
   NodeKind kind = NodeKind::host;
   std::string name;   // "gpu3", "numa1", "mlx5_0", "0000:81:00.0"; of several hosts "h2.gpu3"
-  std::string model;  // what people call it, if known
+  std::string model;  // its name for people, if known
   int host = 0;
   int number = -1;    // gpu: NCCL's dev; numa: the system's number; port: NCCL's dev
-  int parent = -1;    // what it is drawn in
+  int parent = -1;    // the node around it in pictures
   int members = 1;    // switches in a gpu_switch
   bool up = true;     // port: connected
-  std::string cores;  // numa: which, as a mask (cpu_mask.h); "" where nobody says
+  std::string cores;  // numa: its cores, as a mask (cpu_mask.h); "" if not known
   Maybe<BusId> bus;
   Origin origin;
 };
@@ -47,10 +47,10 @@ struct Node {
 struct Link {
   int from = 0, to = 0;
   LinkKind kind = LinkKind::inside;
-  int lanes = 1;         // NVLink or xGMI links that it is made of; lanes of PCI
+  int lanes = 1;         // its NVLink or xGMI links; lanes of PCI
   double bandwidth = 0;  // GB/s that transfers reach, in this direction
   double latency = 0;    // ns
-  bool assumed = false;  // no record says the bandwidth: it is the model's, or usual
+  bool assumed = false;  // no record has the bandwidth: it is the model's, or usual
   Origin origin;
 };
 
@@ -68,11 +68,11 @@ struct Path {
 class Graph {
  public:
   std::string source, format;
-  std::vector<Doubt> doubts;        // what was not believed
-  std::vector<std::string> unseen;  // what the source does not say
+  std::vector<Doubt> doubts;        // the repairs
+  std::vector<std::string> unseen;  // what the source cannot tell
 
   int add(Node node);
-  /// Both directions; they may differ, and one that carries nothing is none.
+  /// Adds both directions. They may differ; a direction that carries nothing is no link.
   void connect(int a, int b, Link there, Link back);
   void connect(int a, int b, const Link& both) { connect(a, b, both, both); }
 
@@ -88,16 +88,16 @@ class Graph {
   /// In the order in which NCCL numbers them, hosts one after the other.
   std::vector<int> all(NodeKind kind) const;
   std::vector<int> gpus() const { return all(NodeKind::gpu); }
-  /// By name, or "gpu3", "numa1", ... ; -1 where there is none.
+  /// The node of a name, or of "gpu3", "numa1", ...; -1 if there is none.
   int find(std::string_view name) const;
 
-  /// The widest way, and of these the one with the fewest links; between GPUs one over their own
-  /// links, if there is one. GPUs and ports pass nothing on, and devices what is for their parts,
-  /// or from them.
+  /// The widest way; of equally wide ones, the way with the fewest links. Between GPUs a way over
+  /// their own links, if there is one. GPUs and ports pass nothing on. Devices pass on only data
+  /// for their parts, or from them.
   Path path(int from, int to) const;
   /// To all nodes at once, by node.
   std::vector<Path> paths(int from) const;
-  /// GB/s that can leave a node over its links, all together.
+  /// The rate in GB/s at which data can leave a node over all its links.
   double bandwidth_out(int n) const;
 
  private:

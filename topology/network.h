@@ -9,10 +9,11 @@
 
 namespace tutti::topology {
 
-/// A kind of network, by what it adds to a message's way and what of the ports' rate data get.
+/// A kind of network: the time that it adds to a message's way, and the part of the ports' rate
+/// that data get.
 struct NetworkKind {
   std::string_view name;
-  double latency = 0;     // us that a message takes on top of InfiniBand's
+  double latency = 0;     // us on top of InfiniBand's, for a message
   double efficiency = 0;  // of the rate
   std::string_view source;
 };
@@ -22,26 +23,26 @@ struct Network {
   std::string kind = "ib";
   double latency = 0;  // us, as NetworkKind's
   double efficiency = 0;
-  int ports = 0;                // of a host; 0: those that the topology has, or one for each GPU
-  double rate = 0;              // Gbit/s of a port; 0: what the topology says
+  int ports = 0;                // of a host; 0: as in the topology, or one for each GPU
+  double rate = 0;              // Gbit/s of a port; 0: as in the topology
   int leaf = 0;                 // hosts on a leaf switch; 0: all
   double oversubscription = 1;  // of the leaves' way up
   bool sums = false;            // its switches reduce (SHARP)
 };
 
-/// What is known of networks by the names of clouds and of what they rent: "p5", "a3mega", "ndv4".
+/// Networks by the names of clouds' machines: "p5", "a3mega", "ndv4".
 struct NetworkName {
   std::string_view name;
   std::string_view words;  // for parse_network()
 };
 std::span<const NetworkName> network_names();
 
-/// Words, separated by blanks or commas. Throws Error(invalid_argument) that names the word and
-/// what could stand there.
+/// Reads words, separated by blanks or commas. Throws Error(invalid_argument), which names the
+/// wrong word and the possible ones.
 Network parse_network(std::string_view text);
 
-/// "roce.latency=9", "efa.efficiency=0.8": another value for a kind, which a network of that kind
-/// gets. Throws Error(invalid_argument) as above.
+/// "roce.latency=9", "efa.efficiency=0.8": sets a value of a kind, for all networks of that kind.
+/// Throws Error(invalid_argument) as above.
 void override_kind(Network& network, std::string_view text);
 
 }  // namespace tutti::topology

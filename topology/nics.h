@@ -1,4 +1,4 @@
-// Which port each GPU uses for other hosts: the nearest that is fast, and of equals the one that
+// The port that each GPU uses for other hosts: the nearest fast port; of equal ones, the port that
 // fewest others use.
 #pragma once
 
@@ -12,7 +12,7 @@ struct NicChoice {
   int gpu = -1, port = -1;  // nodes; port -1: there is none
   Path path;                // from the GPU to the port
   int sharing = 0;          // GPUs that use this port, this one among them
-  /// All ports of its host that can be used, the best one first.
+  /// All usable ports of its host, the best one first.
   struct Candidate {
     int port = -1;
     Path path;
@@ -20,8 +20,8 @@ struct NicChoice {
   std::vector<Candidate> candidates;
 };
 
-/// Ports that data should go through: connected ones of real devices, if there are any, that have
-/// at least half the speed of the fastest one. A management port or a virtual interface is none.
+/// The ports for data: connected ports of real devices, if there are any, with at least half the
+/// speed of the fastest one. So no management port and no virtual interface.
 std::vector<int> data_ports(const Graph& graph, int host);
 
 /// By GPU, in the order of Graph::gpus().

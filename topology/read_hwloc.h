@@ -1,5 +1,6 @@
-// hwloc's XML, formats 1.x, 2.x and 3.0. It is read from the text and not through libhwloc: Debian
-// 12's (2.9) refuses format 3.0, and what a hostile file may do there is not ours to promise.
+// hwloc's XML, formats 1.x, 2.x and 3.0. The reader parses the text itself and does not use
+// libhwloc: Debian 12's (2.9) refuses format 3.0, and Tutti cannot promise what a hostile file does
+// there.
 #pragma once
 
 #include "topology/records.h"
@@ -7,7 +8,7 @@
 
 namespace tutti::topology {
 
-/// Throws Error(invalid_argument) where there is no <topology> with a machine in it.
+/// Throws Error(invalid_argument) if there is no <topology> with a machine in it.
 Records read_hwloc(const XmlSource& xml);
 
 }  // namespace tutti::topology

@@ -8,8 +8,8 @@
 
 namespace tutti::topology {
 
-/// Adds what `folder`/nodes says: to the GPUs that are there by address, or new ones; processors
-/// where there are none yet.
+/// Reads `folder`/nodes. Completes existing GPUs, by address, or adds new ones; adds processors if
+/// there are none yet.
 void read_kfd(const SysfsTree& tree, const std::string& folder, Records& records);
 
 }  // namespace tutti::topology

@@ -1,5 +1,6 @@
-// The matrix of `nvidia-smi topo -m`. It says how near devices are, not where: addresses are made
-// up, and switches are what devices that are PIX or PXB to each other must share.
+// The matrix of `nvidia-smi topo -m`. It says how near devices are, not where they are. The reader
+// makes addresses up. It makes a switch for devices that are PIX or PXB to each other, as they must
+// share one.
 #pragma once
 
 #include <string>
@@ -10,7 +11,7 @@ namespace tutti::topology {
 
 /// Whether a text begins like such a matrix.
 bool looks_like_smi(std::string_view text);
-/// Throws Error(invalid_argument) for what is no such matrix, among it that of `topo -p2p`.
+/// Throws Error(invalid_argument) for any other text, such as the matrix of `topo -p2p`.
 Records read_smi(const std::string& text, const std::string& name);
 
 }  // namespace tutti::topology

@@ -1,6 +1,6 @@
-// What a source (a file, a tree of files, a driver) says about a machine, before anybody asks
-// whether it can be true: one record for each thing that it names, in its order, with the line. The
-// readers fill it, check.h doubts and repairs it, build.h makes the graph, write_nccl.h writes it.
+// The unchecked statements of a source (a file, a tree of files, a driver) about a machine: one
+// record for each thing that it names, in its order, with the line. The readers fill the records,
+// check.h doubts and repairs them, build.h makes the graph, write_nccl.h writes them.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,14 @@
 
 namespace tutti::topology {
 
-/// Where a record is from: a line of a file, or a file of a tree.
+/// The origin of a record: a line of a file, or a file of a tree.
 struct Origin {
   std::string source;
   int line = 0;  // 0: it is the whole of `source`
   std::string text() const { return line == 0 ? source : source + ":" + std::to_string(line); }
 };
 
-/// Something that is not believed, or could not be read: what, where, and what is taken instead.
+/// A statement that cannot be true, or that could not be read: its text, its place, and the repair.
 struct Doubt {
   std::string what;
   friend bool operator==(const Doubt&, const Doubt&) = default;
@@ -48,7 +48,7 @@ struct GpuRecord {
   Maybe<int> gdr;
   std::string model, uuid;
   bool mig = false;
-  bool lost = false;  // the source has no record of it: it is what its class and the others say
+  bool lost = false;  // the source has no record of it: its class and the others describe it
   std::vector<GpuLinkRecord> links;
   Origin origin;
 };
@@ -69,7 +69,7 @@ struct NetRecord {
 
 /// A PCI device; also a network interface without one, and a host bridge.
 struct DeviceRecord {
-  int cpu = -1;     // index of the processor (NUMA domain) that it hangs on
+  int cpu = -1;     // index of its processor (NUMA domain)
   int parent = -1;  // index of the bridge above it
   Maybe<BusId> bus;
   std::uint32_t pci_class = 0;                                     // 24 bits, 0x030200; 0: not said
@@ -110,7 +110,7 @@ struct Records {
   std::vector<DeviceRecord> devices;  // parents before their children
   int caches = 0;                     // last-level caches; 0: not said
   std::vector<Doubt> doubts;          // of reading
-  std::vector<std::string> unseen;    // what such a source cannot say, or this one does not
+  std::vector<std::string> unseen;    // what such a source, or this one, cannot tell
 };
 
 bool is_gpu_class(std::uint32_t pci_class);
@@ -119,14 +119,14 @@ bool is_bridge_class(std::uint32_t pci_class);
 /// A GPU by its record, or by its class where the source has no records of GPUs.
 bool is_gpu(const DeviceRecord& device);
 
-/// How many of each thing the source names, as it names them: before anything is repaired, and
-/// with what is listed twice counted twice.
+/// How many things of each kind the source names: before any repair, and with repeated records
+/// counted twice.
 struct Inventory {
   int version = 0;
   std::int64_t elements = 0;
   int hosts = 0, cpus = 0, pci = 0, gpu_elements = 0, gpus_by_class_only = 0, nic_elements = 0,
       nic_pci_by_class = 0, nets = 0;
-  std::string net_speeds;  // "1000x1 10000x60"; "-" for those that say none
+  std::string net_speeds;  // "1000x1 10000x60"; "-" for ports without a speed
   std::int64_t nvlink_elements = 0, nvlink_links = 0, nvswitch_targets = 0, xgmi_elements = 0,
                xgmi_links = 0, c2c_elements = 0;
 };

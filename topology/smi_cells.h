@@ -1,5 +1,6 @@
-// What the cells of `nvidia-smi topo -m` mean, and what is taken where two of them do not agree:
-// each pair of devices has two cells, and nearness of three devices is bound to each other.
+// The meaning of the cells of `nvidia-smi topo -m`, and the repair if two of them do not agree.
+// Each pair of devices has two cells, and the nearness of two pairs of three devices limits that of
+// the third.
 #pragma once
 
 #include <set>
@@ -11,10 +12,10 @@
 
 namespace tutti::topology {
 
-/// How near: what devices that are so near must share. 0 a switch, 1 switches, 2 a host bridge, 3 a
-/// NUMA domain, 4 nothing; -1 where the word does not say (NVLink).
+/// How near two devices are, by what they share: 0 a switch, 1 switches, 2 a host bridge, 3 a NUMA
+/// domain, 4 nothing; -1 if the word does not say (NVLink).
 int smi_level(std::string_view cell);
-/// NVLinks that a cell says; 0 where it says none.
+/// The NVLinks of a cell; 0 if it has none.
 int smi_links(std::string_view cell);
 
 struct SmiMatrix {
@@ -26,7 +27,7 @@ struct SmiMatrix {
   std::vector<Origin> origins;
 };
 
-/// Rows that are missing are filled in from their columns, and `near` is made.
+/// Fills missing rows from their columns, and makes `near`.
 std::vector<Doubt> agree(SmiMatrix& matrix);
 
 }  // namespace tutti::topology

@@ -1,5 +1,5 @@
-// Reading what may be anything: files of bounded size, XML without tricks, numbers that are whole.
-// Whatever is wrong is said with its place; nothing that is read decides how much memory is taken.
+// Reading untrusted files: files of bounded size, XML without tricks, whole numbers. Messages give
+// the place of a mistake. The content never decides how much memory the reader takes.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +13,18 @@
 
 namespace tutti::topology {
 
-/// The bytes that a topology file may have. The largest that is known, of a rack, has 200 KiB.
+/// The most bytes that a topology file may have. The largest known file, of a rack, has 200 KiB.
 constexpr std::size_t kMostBytes = std::size_t{32} << 20;
 
-/// All of a file. Throws Error(invalid_argument) where it is a folder, unreadable, or too large.
+/// All of a file. Throws Error(invalid_argument) if it is a folder, unreadable, or too large.
 std::string read_file(const std::string& path);
 
 /// A parsed XML document that knows its lines.
 class XmlSource {
  public:
-  /// Throws Error(invalid_argument) with the line for what is no XML, or declares entities (which
-  /// no topology file needs, and with which short files grow long), or is nested too deep.
+  /// Throws Error(invalid_argument) with the line if the text is not XML, if it is nested too deep,
+  /// or if it declares entities. No topology file needs entities, and they let short files grow
+  /// long.
   XmlSource(std::string text, std::string name);
 
   const pugi::xml_document& document() const { return document_; }
@@ -41,7 +42,8 @@ class XmlSource {
   std::int64_t elements_ = 0;
 };
 
-/// Attributes as numbers: absent ones are nothing, and so are those that are none, with a doubt.
+/// Attributes as numbers: nothing if the attribute is absent; nothing and a doubt if it is not a
+/// number.
 class Attributes {
  public:
   Attributes(const XmlSource& source, const pugi::xml_node& node, std::vector<Doubt>& doubts)
@@ -67,7 +69,8 @@ std::optional<double> whole_number(std::string_view text);
 /// "16.0 GT/s PCIe", "16 GT/s", "2.5 GT/s": 16, 16, 2.5.
 std::optional<double> transfers_per_second(std::string_view text);
 std::string_view trimmed(std::string_view text);
-/// For messages: what is no printable ASCII or valid UTF-8 becomes ?, what is long is cut.
+/// For messages: replaces everything that is not printable ASCII or valid UTF-8 by ?, and cuts long
+/// texts.
 std::string printable(std::string_view text, std::size_t most = 80);
 
 }  // namespace tutti::topology

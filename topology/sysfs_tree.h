@@ -1,6 +1,5 @@
-// A tree of small files below some root: /sys of this machine, or a copy of another one's. Links
-// are read and never followed out of the tree, files are cut at a size, and what is missing is
-// empty.
+// A tree of small files below some root: /sys of this machine, or a copy of another one's. The
+// reader never follows links out of the tree, and cuts files at a size. A missing file is empty.
 #pragma once
 
 #include <optional>
@@ -17,7 +16,7 @@ class SysfsTree {
   explicit SysfsTree(std::string root) : root_(std::move(root)) {}
 
   const std::string& root() const { return root_; }
-  /// The first line of a file, without what is blank around it; "" where there is none.
+  /// The first line of a file, without blanks around it; "" if there is none.
   std::string line(const std::string& path) const;
   std::string all(const std::string& path) const;
   std::optional<std::int64_t> integer(const std::string& path) const;  // decimal or 0x...

@@ -141,7 +141,7 @@ class Sender {
     cursor_.pass(bytes, view_);
     h.tag = tag;
     h.bytes = bytes;
-    // release: the payload and the two words above are visible to whoever sees the number.
+    // release: the payload and the two words above are visible once the number is.
     h.message.store(++sent_, std::memory_order_release);
     if (++index_ == view_.shape.slots) index_ = 0;
   }

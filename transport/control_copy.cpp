@@ -76,9 +76,7 @@ class Reader {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
-using Records = std::array<OperationRecord, kRecords>;
-
-void write(Writer& out, const Records& from) {
+void write(Writer& out, const OperationRecords& from) {
   struct Record {
     std::uint64_t sequence;
     std::array<std::uint64_t, 3> words;
@@ -101,7 +99,7 @@ void write(Writer& out, const Records& from) {
 }
 
 /// Stores what it reads in `to`, unless that is null.
-void read(Reader& in, Records* to) {
+void read(Reader& in, OperationRecords* to) {
   const std::size_t records = in.count(kRecords);
   for (std::size_t r = 0; r < records; ++r) {
     const std::uint64_t sequence = in.word();
@@ -126,8 +124,9 @@ bool read(std::span<const std::byte> bytes, ControlBlock* to) {
     to->waits_for.store(waits_for, kRelaxed);
     to->waited_at.store(now_ns() - age, kRelaxed);
   }
-  read(in, to == nullptr ? nullptr : &to->records);
-  read(in, to == nullptr ? nullptr : &to->device_records);
+  for (std::size_t s = 0; s < ControlBlock::kSeries; ++s) {
+    read(in, to == nullptr ? nullptr : &to->records[s]);
+  }
   const std::uint64_t uneven = in.word();
   const std::size_t blocks = in.count(UnevenCounts::kBlocks);
   if (to != nullptr) to->uneven.sequence.store(0, kRelaxed);
@@ -141,7 +140,7 @@ bool read(std::span<const std::byte> bytes, ControlBlock* to) {
   in.remark(to == nullptr ? nullptr : &to->refused);
   in.remark(to == nullptr ? nullptr : &to->waiting, true);
   in.remark(to == nullptr ? nullptr : &to->elsewhere, true);
-  in.remark(to == nullptr ? nullptr : &to->shrinking);
+  in.remark(to == nullptr ? nullptr : &to->announced);
   return in.at_end();
 }
 
@@ -152,8 +151,7 @@ std::vector<std::byte> control_to_bytes(const ControlBlock& from) {
   out.word(from.progress.load(kRelaxed));
   out.word(from.waits_for.load(kRelaxed));
   out.word(static_cast<std::uint64_t>(now_ns() - from.waited_at.load(kRelaxed)));
-  write(out, from.records);
-  write(out, from.device_records);
+  for (const OperationRecords& records : from.records) write(out, records);
   const std::uint64_t uneven = from.uneven.sequence.load(std::memory_order_acquire);
   out.word(uneven);
   out.word(uneven != 0 ? UnevenCounts::kBlocks : 0);
@@ -164,7 +162,7 @@ std::vector<std::byte> control_to_bytes(const ControlBlock& from) {
   out.remark(from.refused);
   out.remark(from.waiting, true);
   out.remark(from.elsewhere, true);
-  out.remark(from.shrinking);
+  out.remark(from.announced);
   return out.take();
 }
 

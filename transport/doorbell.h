@@ -1,8 +1,8 @@
-// A doorbell: how whoever publishes a message, or frees a slot, wakes the rank at the other end of
-// a link.
+// A doorbell: how a rank that publishes a message, or frees a slot, wakes the rank at the other end
+// of a link.
 //
-// A rank that sleeps says so, and whoever has something for it rings (futex). What is behind the
-// doorbell of a rank on another host is not a sleeper but a wire, which has to be told of
+// A rank that sleeps says so, and a rank that has something for it rings (futex). What is behind
+// the doorbell of a rank on another host is not a sleeper but a wire, which has to be told of
 // everything: that doorbell always counts as asleep, so ringing it takes the slow way. The fast way
 // is one load of a line that seldom changes, wherever the other end is.
 #pragma once

@@ -77,7 +77,9 @@ class Endpoint {
     struct Target {
       bool known = false;           // false: as Heard::wrong
       std::byte* to = nullptr;      // null: the payload is not wanted
-      std::shared_ptr<void> keeps;  // the memory of `to`; null: it stays until redirect()
+      std::shared_ptr<void> keeps;  // the memory of `to`; null: it is a user's, and stays until
+                                    // redirect()
+      const MemoryRegion* region = nullptr;  // in which `to` lies, where it is a link's ring
     };
     virtual ~Sink() = default;
     /// Where the payload of this message goes, which comes next. Asked once, when it begins.

@@ -1,7 +1,7 @@
 // The ranks of other hosts that are lost to this host: a bit for each rank of a communicator, in
 // memory that the ranks of the host share. Their connections end at different moments, but they go
-// on together only if they agree on who is gone. So the first of them that loses a rank says so
-// here before it reports a failure, and the others go by that. A bit that is set stays set.
+// on together only if they agree on which ranks are gone. So the first of them that loses a rank
+// says so here before it reports a failure, and the others go by that. A bit that is set stays set.
 #pragma once
 
 #include <atomic>
@@ -26,7 +26,7 @@ class HostLosses {
 
   void add(int rank) {
     const auto r = static_cast<std::size_t>(rank);
-    // release: whoever sees the failure that follows sees the bit.
+    // release: a rank that sees the failure that follows sees the bit.
     words_[r / kBits].fetch_or(std::uint64_t{1} << r % kBits, std::memory_order_release);
   }
   std::vector<int> ranks() const {

@@ -68,7 +68,7 @@ ucred credentials(int fd) {
   return c;
 }
 
-/// What the epoll set of ends says: whose, and of what.
+/// What has ended, as the epoll set of ends names it: a rank, and its process or socket.
 enum End : std::uint64_t { kProcess = 0, kSocket = 1 };
 std::uint64_t end_of(int rank, End what) { return static_cast<std::uint64_t>(rank) << 1 | what; }
 

@@ -80,10 +80,12 @@ class HostPeers : WindowObserver {
   void send(int peer, std::uint64_t key, const FileDescriptor& descriptor);
   FileDescriptor receive(int peer, std::uint64_t key, Deadline deadline);
 
-  /// Tells `peers` that this rank will not join communicator `id`, for rank `because_of` is gone
+  /// Tells `peers` that this rank will not join communicator `id`, because rank `because_of` is
+  /// gone
   /// (-1: for other reasons), so that they do not wait for its memory.
   void refuse(std::uint64_t id, int because_of, std::span<const int> peers);
-  /// Because of whom `peer` has; none where it has not (or not that is known here yet).
+  /// The rank because of which `peer` has (-1: for other reasons); none where it has not, or where
+  /// that is not known here yet.
   std::optional<int> refusal(int peer, std::uint64_t id);
 
   /// Lets go of what `peer` has sent under `key`, if it was never received.
@@ -93,9 +95,9 @@ class HostPeers : WindowObserver {
   /// told when it is freed, too.
   void announce(const WindowMemory& window, std::span<const int> peers);
   /// This process's mapping of window `id` of rank `peer`, which a message has named; null as long
-  /// as it has not come. It stays mapped for whoever holds it, because a peer whose call has failed
-  /// may free its memory while others still read that: they find zeros there as soon as this rank
-  /// hears of it, on whatever thread.
+  /// as it has not come. It stays mapped as long as it is held, because a peer whose call has
+  /// failed may free its memory while others still read that: they find zeros there as soon as this
+  /// rank hears of it, on whatever thread.
   std::shared_ptr<SharedMemory> find_window(int peer, std::uint32_t id);
   /// Why a window that has come cannot be had; "": it has not come, or can be had.
   std::string window_trouble(int peer, std::uint32_t id);
@@ -141,13 +143,13 @@ class HostPeers : WindowObserver {
     // What has come. An empty descriptor: this process had no room for it.
     std::unordered_map<std::uint64_t, FileDescriptor> segments;
     std::unordered_map<std::uint32_t, Window> windows;
-    std::unordered_map<std::uint64_t, int> refused;  // communicators, because of whom
+    std::unordered_map<std::uint64_t, int> refused;  // by communicator: because_of
     std::deque<Unsent> unsent;
   };
 
   std::vector<int> peers_that_are(bool ending);
   class Meeting;
-  /// connect(): gets a socket to each of `others` (in order), who do the same.
+  /// connect(): gets a socket to each of `others` (in order), which do the same.
   void meet(std::span<const int> others, std::span<const HostPeerAddress> addresses,
             std::span<const std::byte, 32> session_secret, Deadline deadline);
   /// Sends `message` now, or keeps it until the socket has room.
@@ -171,7 +173,7 @@ class HostPeers : WindowObserver {
   int hosts_ = 1;
   std::vector<Peer> peers_;
   std::vector<int> others_;  // that have a socket
-  // epoll: who has sent something; whose process or socket has ended.
+  // epoll: the sockets on which something comes; the processes and sockets that may end.
   FileDescriptor incoming_, ends_;
   std::mutex mutex_;
   std::uint64_t probe_word_ = 0;

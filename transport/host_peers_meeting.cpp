@@ -131,18 +131,18 @@ class HostPeers::Meeting {
     return callers_.empty() ? wake : std::min(wake, now_ + 1s);
   }
 
-  void serve(std::uint64_t who) {
-    if (who < WaitingRoom::kPlaces) {
-      auto admitted = waiting_room_.read(who, now_);
+  void serve(std::uint64_t number) {
+    if (number < WaitingRoom::kPlaces) {
+      auto admitted = waiting_room_.read(number, now_);
       if (!admitted) return;
       const std::uint64_t caller = next_caller_++;
       watch(epoll_, EPOLL_CTL_MOD, admitted->socket, caller, EPOLLIN);
       callers_[caller] = {std::move(admitted->socket), admitted->session, now_, {}, 0};
       hear(caller);
-    } else if (who >= kFirstCaller) {
-      hear(who);
-    } else if (who >= kFirstPeer) {
-      go_on(static_cast<int>(who - kFirstPeer));
+    } else if (number >= kFirstCaller) {
+      hear(number);
+    } else if (number >= kFirstPeer) {
+      go_on(static_cast<int>(number - kFirstPeer));
     }
   }
 
@@ -235,15 +235,15 @@ class HostPeers::Meeting {
     accepting_ = room;
   }
 
-  void hear(std::uint64_t who) {
-    const auto found = callers_.find(who);
+  void hear(std::uint64_t number) {
+    const auto found = callers_.find(number);
     if (found == callers_.end()) return;
     Caller& caller = found->second;
     const ReadResult result =
         read_more(caller.socket, wire::writable_bytes_of(caller.says), caller.received);
     if (result == ReadResult::more) return;
     const int r = caller.says.rank;
-    // Whoever comes twice, or is of another user, is not one of us.
+    // A caller that comes twice, or is of another user, is not one of us.
     const bool is_one_of_us = result == ReadResult::whole && r > host_peers_.rank_ &&
                               std::binary_search(others_.begin(), others_.end(), r) &&
                               !peer(r).socket &&

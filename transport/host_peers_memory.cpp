@@ -40,8 +40,7 @@ std::string out_of_descriptors() {
 struct ProcessMemory {
   std::mutex mutex;
   std::unordered_map<std::uint64_t, std::weak_ptr<SharedMemory>> by_key;
-  std::map<std::pair<std::uint64_t, int>, int>
-      refused;  // a communicator by a rank, because of whom
+  std::map<std::pair<std::uint64_t, int>, int> refused;  // by communicator and rank: because_of
 };
 
 ProcessMemory& process_memory() {
@@ -99,7 +98,7 @@ bool HostPeers::try_to_post(Peer& peer, const Message& message, int fd) {
     // ETOOMANYREFS: too many descriptors are on their way, as if the socket were full.
     if (errno == EAGAIN || errno == ETOOMANYREFS) return false;
     if (errno != EPIPE && errno != ECONNRESET) throw_system_error("cannot pass memory to a peer");
-    close(peer);  // its death is noticed, and reported, by whoever waits for it
+    close(peer);  // ranks that wait for it notice its death, and report it
   }
   return true;
 }
@@ -129,8 +128,8 @@ bool HostPeers::take(Peer& peer) {
     close(peer);
     return false;
   }
-  // Without a descriptor that was sent, because this process could hold no more, it is kept all the
-  // same: whoever needs it is told.
+  // Without a descriptor that was sent, because this process could hold no more, the
+  // message is kept all the same: a call that needs it says why it cannot have it.
   const bool had_one = fd || (m.msg_flags & MSG_CTRUNC) != 0;
   if (n == sizeof message &&
       (had_one || message.type == Message::freed || message.type == Message::refused)) {
@@ -147,13 +146,13 @@ void HostPeers::keep(Peer& peer, const Message& message, FileDescriptor fd) {
   } else if (message.type == Message::freed) {
     const auto window = peer.windows.find(message.window_id);
     if (window == peer.windows.end()) return;
-    // It stays mapped for those who have it from find_window(), which gives it to no more of them:
+    // It stays mapped for those that have it from find_window(), which gives it to no more of them:
     // the lock is held.
     const std::shared_ptr<SharedMemory>& memory = window->second.memory;
     if (memory.use_count() > 1) memory->let_go();
     peer.windows.erase(window);
   } else if (message.type == Message::window) {
-    // What is wrong with a window matters to whoever needs it, if anybody does.
+    // What is wrong with a window matters only to a call that needs it.
     Window& window = peer.windows[message.window_id];
     window = {};
     if (!fd) {

@@ -1,7 +1,7 @@
 #include "transport/host_tree.h"
 
 #include <algorithm>
-#include <utility>
+#include <map>
 
 namespace tutti {
 namespace {
@@ -12,26 +12,19 @@ int above(int host) { return (host - 1) / kBelow; }
 
 }  // namespace
 
-HostTree::HostTree(Network& network, std::uint64_t group, Ranks ranks)
-    : network_(network), group_(group), ranks_(std::move(ranks)) {
+HostTree::HostTree(Network& network, const Members& members)
+    : network_(network), members_(members) {
   std::map<int, int> numbers;
-  for (std::size_t r = 0; r < ranks_.hosts.size(); ++r) {
-    const auto [number, fresh] =
-        numbers.try_emplace(ranks_.hosts[r], static_cast<int>(firsts_.size()));
+  for (int r = 0; r < ranks(); ++r) {
+    const auto [number, fresh] = numbers.try_emplace(members.host(r), hosts());
     if (fresh) {
-      firsts_.push_back(static_cast<int>(r));
+      firsts_.push_back(r);
       on_host_.emplace_back();
     }
-    ranks_.hosts[r] = number->second;
-    on_host_[static_cast<std::size_t>(number->second)].push_back(static_cast<int>(r));
-    by_member_[ranks_.members[r]] = static_cast<int>(r);
+    host_of_.push_back(number->second);
+    on_host_[static_cast<std::size_t>(number->second)].push_back(r);
   }
-  own_ = of(ranks_.self);
-}
-
-int HostTree::rank_of(int member) const {
-  const auto found = by_member_.find(member);
-  return found == by_member_.end() ? -1 : found->second;
+  own_ = of(members.rank());
 }
 
 void HostTree::mark_gone(int rank) {
@@ -112,7 +105,7 @@ void HostTree::tell(int host, std::uint32_t type, std::span<const std::byte> byt
 }
 
 void HostTree::tell_rank(int rank, std::uint32_t type, std::span<const std::byte> bytes) const {
-  network_.tell(member(rank), group_, type, bytes);
+  network_.tell(member(rank), members_.id(), type, bytes);
 }
 
 }  // namespace tutti

@@ -5,37 +5,33 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <mutex>
 #include <optional>
 #include <set>
 #include <span>
 #include <vector>
 
+#include "transport/members.h"
 #include "transport/network.h"
 
 namespace tutti {
 
 class HostTree {
  public:
-  struct Ranks {
-    std::vector<int> members;  // numbers in the job, by rank
-    std::vector<int> hosts;    // by rank, any numbers
-    int self = 0;
-  };
-  HostTree(Network& network, std::uint64_t group, Ranks ranks);
+  HostTree(Network& network, const Members& members);
 
   int hosts() const { return static_cast<int>(firsts_.size()); }
   int own() const { return own_; }
-  int of(int rank) const { return ranks_.hosts[static_cast<std::size_t>(rank)]; }
+  int of(int rank) const { return host_of_[static_cast<std::size_t>(rank)]; }
   bool is_here(int rank) const { return of(rank) == own_; }
-  int ranks() const { return static_cast<int>(ranks_.members.size()); }
+  std::uint64_t communicator() const { return members_.id(); }
+  int ranks() const { return members_.size(); }
   /// Its ranks, in order.
   std::span<const int> ranks_on(int host) const { return on_host_[static_cast<std::size_t>(host)]; }
   int first_rank(int host) const { return firsts_[static_cast<std::size_t>(host)]; }
-  int member(int rank) const { return ranks_.members[static_cast<std::size_t>(rank)]; }
+  int member(int rank) const { return members_.member(rank); }
   /// -1: it is none of this communicator.
-  int rank_of(int member) const;
+  int rank_of(int member) const { return members_.rank_of(member); }
 
   /// Rank `rank`, of another host, will not answer any more.
   void mark_gone(int rank);
@@ -57,12 +53,11 @@ class HostTree {
   void add_below(int host, std::vector<int>& all) const;
 
   Network& network_;
-  const std::uint64_t group_;
-  Ranks ranks_;              // hosts: numbered from 0
-  std::vector<int> firsts_;  // ranks, by host
+  const Members& members_;
+  std::vector<int> host_of_;  // by rank, numbered from 0
+  std::vector<int> firsts_;   // ranks, by host
   std::vector<std::vector<int>> on_host_;
   int own_ = 0;
-  std::map<int, int> by_member_;
   mutable std::mutex mutex_;
   std::set<int> gone_;
 };

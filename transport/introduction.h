@@ -1,5 +1,5 @@
 // The side of a handshake that connects (transport/handshake.h), without waiting; the other side
-// is a WaitingRoom. One attempt: whether another one is worth it is for its owner to say.
+// is a WaitingRoom. It makes one attempt; its owner decides whether to make another.
 #pragma once
 
 #include <cstddef>

@@ -11,40 +11,12 @@ using namespace std::chrono_literals;
 constexpr auto kAskAgain = 50ms;
 constexpr std::int32_t kNobody = -1;  // asks without taking over
 
-struct FailureHead {
-  std::uint32_t code = 0;
-  std::int32_t rank = -1;
-  std::uint64_t cut_off = 0;
-};
-
 struct Word {
   std::uint32_t state = 0;
   std::int32_t by = 0;  // the host that has decided so
 };
 
 }  // namespace
-
-std::vector<std::byte> to_bytes(const Failure& failure) {
-  const FailureHead head{static_cast<std::uint32_t>(failure.code), failure.rank,
-                         failure.cut_off ? 1U : 0U};
-  std::vector<std::byte> bytes(sizeof head + failure.text.size());
-  std::memcpy(bytes.data(), &head, sizeof head);
-  std::memcpy(bytes.data() + sizeof head, failure.text.data(), failure.text.size());
-  return bytes;
-}
-
-std::optional<Failure> failure_from(std::span<const std::byte> bytes, int ranks) {
-  FailureHead head;
-  if (bytes.size() < sizeof head) return std::nullopt;
-  std::memcpy(&head, bytes.data(), sizeof head);
-  const auto text = bytes.subspan(sizeof head);
-  const bool known = head.code >= static_cast<std::uint32_t>(ErrorCode::invalid_argument) &&
-                     head.code <= static_cast<std::uint32_t>(ErrorCode::internal);
-  return Failure{known ? static_cast<ErrorCode>(head.code) : ErrorCode::internal,
-                 head.rank >= 0 && head.rank < ranks ? head.rank : -1,
-                 {reinterpret_cast<const char*>(text.data()), text.size()},
-                 head.cut_off != 0};
-}
 
 // --- This host's word ----------------------------------------------------------------------------
 
@@ -59,7 +31,7 @@ bool Joining::decide(State state, int by, const Failure* failure) {
     decided_by_ = by;
     if (failure != nullptr) failure_ = *failure;
   }
-  if (failure != nullptr) record_(*failure);
+  if (failure != nullptr) blocks_.record(*failure);
   return true;
 }
 
@@ -82,7 +54,7 @@ bool Joining::give_up(const Failure& failure) {
     const std::lock_guard lock(mutex_);
     failure_ = failure;
   }
-  record_(failure);
+  blocks_.record(failure);
   const int first = tree_.lowest();
   if (first != tree_.own()) tree_.tell(first, kGone, to_bytes(failure));
   return true;
@@ -186,7 +158,7 @@ void Joining::look(const std::optional<Failure>& seen) {
     tree_.tell(first, kGone, to_bytes(*failure));
     return;
   }
-  // Whether those are there for whom this one waits shows when they are asked.
+  // Asking the hosts for which this one waits shows whether they are there.
   for (const int h : tree_.neighbours()) {
     tree_.tell(h, kQuestion, std::as_bytes(std::span(&kNobody, 1)));
   }

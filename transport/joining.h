@@ -6,41 +6,34 @@
 // others do not conclude anything: they tell the first host. If that one is gone, the next takes
 // over: it asks all others what they have been told (after which they take no word from any before
 // it), goes by that, and else decides that it has failed. So decisions of any two hosts that live
-// on agree; this rests on who counts as gone being so, which TUTTI_PEER_TIMEOUT decides for hosts
-// that are out of reach.
+// on agree; this needs ranks that count as gone to be gone, which TUTTI_PEER_TIMEOUT decides for
+// hosts that are out of reach.
 #pragma once
 
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
 #include <set>
 #include <span>
-#include <string>
 #include <vector>
 
-#include "core/error.h"
-#include "transport/control_block.h"
+#include "transport/control_blocks.h"
+#include "transport/failure.h"
 #include "transport/host_tree.h"
 
 namespace tutti {
-
-/// A failure as a note carries it.
-std::vector<std::byte> to_bytes(const Failure& failure);
-std::optional<Failure> failure_from(std::span<const std::byte> bytes, int ranks);
 
 class Joining {
  public:
   enum Type : std::uint32_t { kReady = 1, kDecision = 2, kQuestion = 6, kAnswer = 7, kGone = 8 };
   enum State : std::uint8_t { kOpen, kSaidReady, kDone, kDoneCmaWorks, kFailed };
 
-  /// `here` is this host's word; `record` makes a failure known on this host.
-  Joining(HostTree& tree, std::atomic<std::uint64_t>& here,
-          std::function<void(const Failure&)> record)
-      : tree_(tree), here_(here), record_(std::move(record)) {}
+  /// `blocks` hold this host's word, and its record of the first failure.
+  Joining(HostTree& tree, ControlBlocks& blocks)
+      : tree_(tree), blocks_(blocks), here_(blocks.first_here().joining) {}
 
   State state() const { return state_of(here_.load(std::memory_order_acquire)); }
   bool is_decided() const { return state() >= kDone; }
@@ -53,11 +46,11 @@ class Joining {
   /// By one rank of this host, now and then, until it is decided; what it has seen that speaks
   /// against it, if anything.
   void look(const std::optional<Failure>& failure);
-  /// Asks `rank` for the decision; one that has left says for whose sake.
+  /// Asks `rank` for the decision; one that has left says because of which rank.
   void ask(int rank) const;
   /// This speaks against it.
   void object(const Failure& failure);
-  /// Who has not said anything yet, for error messages: the first rank of such a host, or -1.
+  /// For error messages: the first rank of a host that has not said anything yet, or -1.
   int missing() const;
 
   /// True where the note was one of these.
@@ -78,8 +71,8 @@ class Joining {
   void take_over(const Failure& failure);
 
   HostTree& tree_;
+  ControlBlocks& blocks_;
   std::atomic<std::uint64_t>& here_;
-  const std::function<void(const Failure&)> record_;
 
   mutable std::mutex mutex_;
   bool ready_here_ = false;

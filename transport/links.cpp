@@ -127,10 +127,11 @@ std::byte* Links::look_for(int to, int channel) {
   if (!memory && to == rank_) memory = further_[s].mine;
   if (!memory && to != rank_) {
     try {
-      // What is not there yet is asked for again: whoever waits for it waits for its owner.
+      // What is not there yet is asked for again; meanwhile the sender waits for its receiver.
       memory = host_peers_->receive(peer(to).member, key(to, s), bytes(s), Deadline::min());
     } catch (const Error& e) {
-      // Whoever waits for it notices that its owner is gone, and says so in this group's numbers.
+      // A rank that waits for it notices that its owner is gone, and says so in this group's
+      // numbers.
       if (e.code() == ErrorCode::system) throw Error(e.code(), e.what(), rank_);
       if (e.code() != ErrorCode::timed_out && e.code() != ErrorCode::peer_lost) throw;
     }

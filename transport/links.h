@@ -7,7 +7,7 @@
 //     ... segment 1: from the host's first rank: channel 8, ... 15 | from the second ...
 //
 // `messages` is the connection of send and recv. Segment 0 is there from the start; the further
-// ones are made when the receiver first uses one, and sent to the senders, who need not have them
+// ones are made when the receiver first uses one, and sent to the senders, which need not have them
 // before they want to send. Segments are sparse: connections that are never used take no memory.
 //
 // Links to and from other hosts belong to wires (wire.h).

@@ -2,42 +2,24 @@
 
 #include <fmt/format.h>
 
-#include <utility>
-
-#include "core/background.h"
-#include "transport/control_copy.h"
-
 namespace tutti {
-namespace {
 
-using namespace std::chrono_literals;
-using Clock = std::chrono::steady_clock;
-
-constexpr auto kAskEvery = 50ms;
-
-}  // namespace
-
-OtherHosts::OtherHosts(Network& network, std::uint64_t group, HostTree::Ranks ranks,
-                       std::atomic<std::uint64_t>& joining, HostLosses losses, Callbacks callbacks)
+OtherHosts::OtherHosts(Network& network, HostTree& tree, ControlBlocks& blocks, HostLosses losses,
+                       Diagnostics& diagnostics, PeerEvents& events)
     : network_(network),
-      group_(group),
-      tree_(network, group, std::move(ranks)),
+      tree_(tree),
+      blocks_(blocks),
       losses_(losses),
-      callbacks_(std::move(callbacks)),
-      joining_(tree_, joining, [this](const Failure& f) { callbacks_.record(f); }),
-      copies_(std::make_unique<RingMemory>(static_cast<std::size_t>(tree_.ranks()) *
-                                           sizeof(ControlBlock))) {}
+      diagnostics_(diagnostics),
+      events_(events),
+      joining_(tree, blocks) {}
 
 OtherHosts::~OtherHosts() {
-  const auto failure = callbacks_.failure();
+  const auto failure = blocks_.failure();
   const bool lost = failure && failure->code == ErrorCode::peer_lost && failure->rank >= 0 &&
                     joining_.state() == Joining::kFailed;
-  network_.leave(group_, failure.has_value(), lost ? tree_.member(failure->rank) : -1);
-}
-
-ControlBlock& OtherHosts::copy(int rank) {
-  // Zeros are a ControlBlock that has said nothing.
-  return reinterpret_cast<ControlBlock*>(copies_->data())[rank];
+  network_.leave(tree_.communicator(), failure.has_value(),
+                 lost ? tree_.member(failure->rank) : -1);
 }
 
 // --- Failures ------------------------------------------------------------------------------------
@@ -54,10 +36,10 @@ void OtherHosts::spread(const Failure& failure, int except) {
 void OtherHosts::on_lost(int member, Loss how, const std::string& why) {
   const int rank = tree_.rank_of(member);
   if (rank < 0 || tree_.is_here(rank)) return;
-  if (how == Loss::left) return on_left(member, group_, -1);
+  if (how == Loss::left) return on_left(member, tree_.communicator(), -1);
   lose(rank, how, why);
   // Also where another rank of this host knew before: it may have died before it could say so.
-  callbacks_.lost(rank, how, why);
+  events_.on_lost(rank, how, why);
 }
 
 void OtherHosts::lose(int rank, Loss how, const std::string& why) {
@@ -74,20 +56,23 @@ void OtherHosts::lose(int rank, Loss how, const std::string& why) {
     }
   }
   if (!news) return;
-  for (const int r : ranks) tree_.mark_gone(r);
-  // Whom it would have told has other neighbours now.
+  for (const int r : ranks) {
+    diagnostics_.expect_no_answer(r);
+    tree_.mark_gone(r);
+  }
+  // The hosts that it would have told have other neighbours now.
   if (!tree_.is_gone(tree_.of(rank))) return;
   for (const int h : tree_.neighbours()) joining_.tell_decision(h);
-  if (const auto failure = callbacks_.failure()) spread(*failure, -1);
+  if (const auto failure = blocks_.failure()) spread(*failure, -1);
 }
 
 void OtherHosts::on_left(int member, std::uint64_t, int because_of) {
   const int rank = tree_.rank_of(member);
   if (rank < 0 || tree_.is_here(rank)) return;
-  copy(rank).state.fetch_or(kLeft, std::memory_order_release);
+  blocks_.of(rank).state.fetch_or(kLeft, std::memory_order_release);
   if (!joining_.is_decided()) {
     if (because_of < 0 && is_first_time(rank)) {
-      // It may be for another's sake that it has left, and says so when asked.
+      // It may have left because another rank is gone, and says so when asked.
       return joining_.ask(rank);
     }
     joining_.object({ErrorCode::peer_lost, because_of >= 0 ? tree_.rank_of(because_of) : rank,
@@ -100,7 +85,7 @@ void OtherHosts::on_left(int member, std::uint64_t, int because_of) {
                                        rank)});
   }
   tree_.mark_gone(rank);
-  callbacks_.ring_all();
+  events_.on_left(rank, tree_.communicator(), because_of);
 }
 
 bool OtherHosts::is_first_time(int rank) {
@@ -123,84 +108,29 @@ std::vector<int> OtherHosts::lost() {
   return ranks;
 }
 
-// --- What the others do --------------------------------------------------------------------------
-
-void OtherHosts::ask(int rank) {
-  if (tree_.is_here(rank)) return;
-  {
-    const std::lock_guard lock(mutex_);
-    if (lost_.contains(rank)) return;
-    Asked& asked = asked_[rank];
-    const auto now = Clock::now();
-    if (now - asked.last < kAskEvery) return;
-    asked.last = now;
-  }
-  tree_.tell_rank(rank, kAsk, {});
-}
-
-void OtherHosts::tell(int rank) {
-  if (tree_.is_here(rank)) return;
-  const std::vector<std::byte> status = control_to_bytes(callbacks_.mine());
-  tree_.tell_rank(rank, kStatus, status);
-}
-
-void OtherHosts::refresh(std::span<const int> ranks, Deadline deadline) {
-  const auto answers = [&](int rank) {
-    const std::lock_guard lock(mutex_);
-    return asked_[rank].answers;
-  };
-  std::vector<std::pair<int, std::uint64_t>> before;
-  for (const int r : ranks) {
-    if (tree_.is_here(r)) continue;
-    before.emplace_back(r, answers(r));
-    tree_.tell_rank(r, kAsk, {});
-  }
-  const auto begun = Clock::now();
-  for (const auto& [rank, count] : before) {
-    while (answers(rank) == count && !why_lost(rank)) {
-      if (Clock::now() >= deadline) return;
-      pause_in_wait(begun);
-    }
-  }
-}
-
 void OtherHosts::on_failure(int rank, const Failure& failure) {
-  // With those who are lost this host has parted; they see it the other way round.
+  // This host has parted with lost ranks; they see it the other way round.
   if (failure.cut_off && why_lost(rank)) return;
   if (failure.cut_off && failure.rank >= 0) {
     if (tree_.is_here(failure.rank)) {
-      // Whoever has lost a rank of this host goes on without this host.
+      // A rank that has lost a rank of this host goes on without this host.
       const std::string why =
           fmt::format("has lost rank {} of this host ({})", failure.rank, failure.text);
       lose(rank, Loss::cut_off, why);
-      callbacks_.lost(rank, Loss::cut_off, why);
+      events_.on_lost(rank, Loss::cut_off, why);
     } else {
       lose(failure.rank, Loss::cut_off, fmt::format("is lost to rank {}", rank));
     }
   }
-  if (callbacks_.record(failure)) spread(failure, tree_.of(rank));
+  if (blocks_.record(failure)) spread(failure, tree_.of(rank));
 }
 
 void OtherHosts::on_note(int member, std::uint32_t type, std::span<const std::byte> bytes) {
   const int rank = tree_.rank_of(member);
-  if (rank < 0 || tree_.is_here(rank) || joining_.on_note(rank, type, bytes)) return;
-  switch (type) {
-    case kFailure: {
-      const auto failure = failure_from(bytes, tree_.ranks());
-      if (failure) on_failure(rank, *failure);
-      return;
-    }
-    case kAsk:
-      return tell(rank);
-    case kStatus: {
-      if (!control_from_bytes(bytes, copy(rank))) return;
-      const std::lock_guard lock(mutex_);
-      ++asked_[rank].answers;
-      return;
-    }
-    default:
-      return;
-  }
+  if (rank < 0 || tree_.is_here(rank)) return;
+  if (joining_.on_note(rank, type, bytes) || diagnostics_.on_note(rank, type, bytes)) return;
+  if (type != kFailure) return;
+  if (const auto failure = failure_from(bytes, tree_.ranks())) on_failure(rank, *failure);
 }
 
 }  // namespace tutti

@@ -13,7 +13,7 @@ void Remark::say(std::uint64_t number, std::string_view text) {
       !version_.compare_exchange_strong(version, version + 1, std::memory_order_relaxed)) {
     return;
   }
-  // release: whoever reads any of these sees the odd version too.
+  // release: a reader of any of these sees the odd version too.
   number_.store(number, std::memory_order_release);
   for (std::size_t i = 0; i < words_.size(); ++i) {
     std::uint64_t word = 0;

@@ -1,5 +1,5 @@
 // A sentence that one rank leaves in shared memory for the messages of the others. It may be
-// rewritten while somebody reads it, who then finds none: it is there to explain, never to decide.
+// rewritten while it is read, and the reader then finds none: it explains, and decides nothing.
 #pragma once
 
 #include <array>

@@ -24,9 +24,9 @@ class SharedMemory {
   SharedMemory& operator=(const SharedMemory&) = delete;
   ~SharedMemory();
 
-  /// Lets go of the memory, whose owner needs it no more, but not of its addresses: whoever still
-  /// reads and writes there finds zeros, and memory of this process's own. (The memory stays where
-  /// the kernel refuses that.)
+  /// Lets go of the memory, whose owner needs it no more, but not of its addresses: a thread that
+  /// still reads and writes there finds zeros, and memory of this process's own. (The memory stays
+  /// where the kernel refuses that.)
   void let_go() noexcept;
 
   std::byte* data() const { return data_; }

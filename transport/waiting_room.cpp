@@ -20,15 +20,15 @@ using namespace std::chrono_literals;
 constexpr auto kProofPatience = 5s;
 constexpr auto kUndisturbed = 20ms;  // a peer has this long even when all places are wanted
 constexpr auto kAcceptPause = 20ms;  // after the system refused a descriptor
-constexpr auto kLogPause = 1s;       // strangers must not fill a log
+constexpr auto kLogPause = 1s;       // unauthenticated peers must not fill a log
 
 }  // namespace
 
 void watch(const FileDescriptor& epoll, int operation, const FileDescriptor& socket,
-           std::uint64_t who, std::uint32_t events) {
+           std::uint64_t number, std::uint32_t events) {
   epoll_event event{};
   event.events = events;
-  event.data.u64 = who;
+  event.data.u64 = number;
   if (::epoll_ctl(epoll.fd(), operation, socket.fd(), &event) != 0) {
     throw_system_error("epoll_ctl");
   }

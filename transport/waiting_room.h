@@ -1,7 +1,8 @@
-// Where those who connect to a listener wait until they have proved that they know its secret: 64
-// places, of which each is held for at most 5 s and read at most 64 bytes from. Nothing is
-// allocated for a stranger, and a wrong proof is not answered. When all places are taken, the one
-// held longest makes room.
+// The side of a handshake that accepts (transport/handshake.h), without waiting: unauthenticated
+// peers hold a place here until they have proved that they know the listener's secret. A place is
+// held for at most 5 s, and at most 64 bytes are read from it. Nothing is allocated for an
+// unauthenticated peer, and a wrong proof is not answered. When all places are taken, the one held
+// longest makes room.
 #pragma once
 
 #include <chrono>
@@ -17,15 +18,15 @@
 
 namespace tutti {
 
-/// Adds (EPOLL_CTL_ADD) or changes what epoll says `who` about.
+/// Adds `socket` to `epoll` (EPOLL_CTL_ADD), or changes it there; its events carry `number`.
 void watch(const FileDescriptor& epoll, int operation, const FileDescriptor& socket,
-           std::uint64_t who, std::uint32_t events);
+           std::uint64_t number, std::uint32_t events);
 
 class WaitingRoom {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  // Who says nothing holds a place for 20 ms when others want it (waiting_room.cpp), so this many
+  // A silent peer holds a place for 20 ms when others want it (waiting_room.cpp), so this many
   // let 12,800 a second through. With 64, a flood of 50,000 made ranks wait for a second.
   static constexpr std::size_t kPlaces = 256;
 
@@ -37,14 +38,14 @@ class WaitingRoom {
   /// `name` begins its log lines.
   WaitingRoom(std::string_view name, const wire::Bytes32& secret) : name_(name), secret_(secret) {}
 
-  /// Takes in who waits at `listener`, watched by `epoll` under the number of the place. False:
-  /// there is no room before next_wake().
+  /// Accepts connections from `listener`; `epoll` watches each under the number of its place.
+  /// False: there is no room before next_wake().
   bool accept(const FileDescriptor& listener, const FileDescriptor& epoll, Time now);
-  /// Place `index` can be read from. Whoever has proved the secret leaves the room by this.
+  /// Place `index` can be read from. A peer that has proved the secret leaves its place.
   std::optional<Admitted> read(std::size_t index, Time now);
   void expire(Time now);
   void clear();
-  /// Why somebody could not be accepted for a while; "": that has not happened.
+  /// Why connections could not be accepted for a while; "": that has not happened.
   const std::string& trouble() const { return trouble_; }
 
   /// When accept() or expire() has something to do by itself.

@@ -27,7 +27,7 @@ OutLink* Wire::find_out(std::uint32_t number) const {
 
 Wire::Target Wire::on_header(const MessageHeader& h) {
   const Found found = find_in(h.link);
-  if (!found.known || found.link == nullptr) return {found.known, nullptr, nullptr};
+  if (!found.known || found.link == nullptr) return {found.known, nullptr, nullptr, nullptr};
   InLink& link = *found.link;
   std::byte* const slot = link.place(h.number, h.bytes, h.at);
   if (slot == nullptr) return {};
@@ -40,9 +40,9 @@ Wire::Target Wire::on_header(const MessageHeader& h) {
     }
   }
   std::byte* const posted = posted_place(link, h);
-  if (posted == nullptr) return {true, slot, link.memory()};
+  if (posted == nullptr) return {true, slot, link.memory(), link.memory()->region.get()};
   ++link.landing;
-  return {true, posted, nullptr};
+  return {true, posted, nullptr, nullptr};
 }
 
 std::byte* Wire::posted_place(InLink& link, const MessageHeader& h) {

@@ -9,10 +9,7 @@ turns of the mean of a turn's calls on the slowest rank; a ratio is the median o
 communicates nothing (its backend "fake"): what torch itself costs.
 """
 
-import argparse
-import json
 import os
-import pathlib
 import statistics
 import time
 
@@ -21,7 +18,7 @@ os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "0")  # no flight recorder: gloo h
 
 import torch
 import torch.distributed as dist
-from ranks import figures_of, join
+from ranks import figures_of, join, keep, parser_of
 from torch.testing._internal.distributed.fake_pg import FakeProcessGroup  # noqa: F401: makes "fake"
 
 import tutti
@@ -68,13 +65,10 @@ def measure(rank, folder, options, pipe):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--ranks", type=int, default=2)
+    parser = parser_of(__doc__, turns=9)
     parser.add_argument("--least", type=int, default=8, help="bytes")
     parser.add_argument("--most", type=int, default=64 << 20)
     parser.add_argument("--factor", type=int, default=8)
-    parser.add_argument("--turns", type=int, default=9)
-    parser.add_argument("-o", dest="output", type=pathlib.Path, help="a file for the figures, as JSON")
     options = parser.parse_args()
     figures = []
     print(f"{'bytes':>10} {'tutti us':>10} {'gloo us':>10} {'ratio':>7} {'numpy us':>10} {'torch us':>10}", flush=True)
@@ -83,8 +77,7 @@ def main():
         t, g, n, f = (statistics.median(times[name]) for name in ("tutti", "gloo", "numpy", "torch"))
         print(f"{size:>10} {t:>10.2f} {g:>10.2f} {ratio:>7.2f} {n:>10.2f} {f:>10.2f}", flush=True)
         figures.append(dict(bytes=size, ratio=ratio, **times))
-    if options.output:
-        options.output.write_text(json.dumps(figures, indent=1))
+    keep(figures, options)
 
 
 if __name__ == "__main__":

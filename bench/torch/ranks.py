@@ -1,7 +1,10 @@
 """The ranks of a benchmark: forked processes, each on a core and with a thread of its own."""
 
+import argparse
+import json
 import multiprocessing
 import os
+import pathlib
 import tempfile
 
 import torch
@@ -16,6 +19,21 @@ def join(rank, ranks, folder):
     os.sched_setaffinity(0, {cores[rank % len(cores)]})
     torch.set_num_threads(1)
     dist.init_process_group("tutti", init_method=f"file://{folder}/store", rank=rank, world_size=ranks)
+
+
+def parser_of(description, turns):
+    """The options that all benchmarks have."""
+    parser = argparse.ArgumentParser(description=description.split("\n")[0])
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--turns", type=int, default=turns)
+    parser.add_argument("-o", dest="output", type=pathlib.Path, help="a file for the figures, as JSON")
+    return parser
+
+
+def keep(figures, options):
+    """Writes them to the file of -o, if there is one."""
+    if options.output:
+        options.output.write_text(json.dumps(figures, indent=1))
 
 
 def figures_of(measure, options):

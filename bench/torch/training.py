@@ -11,8 +11,6 @@ which communicates nothing: what FSDP2 itself costs (DDP cannot do with it). "co
 rank 0's threads had a core, and its ratio: on a machine that others use, too, it says more than the time.
 """
 
-import argparse
-import json
 import os
 import pathlib
 import resource
@@ -25,7 +23,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from ranks import figures_of, join
+from ranks import figures_of, join, keep, parser_of
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
@@ -111,12 +109,9 @@ def measure(rank, folder, options, pipe):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = parser_of(__doc__, turns=7)
     parser.add_argument("--model", choices=MODELS, default="5M")
-    parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--steps", type=int, default=3)
-    parser.add_argument("-o", dest="output", type=pathlib.Path, help="a file for the figures, as JSON")
     options = parser.parse_args()
     turns = list(figures_of(measure, options))
     print(f"GPT of {options.model} parameters, {options.ranks} ranks: a step, and its ratio to one alone")
@@ -126,8 +121,7 @@ def main():
             ratio = statistics.median(t[name][i] / t["alone"][i] for t in turns)
             print(f" {statistics.median(t[name][i] for t in turns):>9.1f} {what} {ratio:>7.3f}", end="")
         print()
-    if options.output:
-        options.output.write_text(json.dumps(turns, indent=1))
+    keep(turns, options)
 
 
 if __name__ == "__main__":

@@ -119,10 +119,10 @@ ncclResult_t async_result(ncclComm& comm) {
 
 std::string failure_text(ncclComm& comm) {
   if (comm.phase.load(std::memory_order_acquire) != Phase::ready || !comm.communicator ||
-      !group_of(comm).failed()) {
+      !group_of(comm).liveness().failed()) {
     return "";
   }
-  return group_of(comm).failure().text;
+  return group_of(comm).liveness().failure().text;
 }
 
 }  // namespace tutti::nccl

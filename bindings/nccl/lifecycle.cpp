@@ -19,7 +19,9 @@ void stop(ncclComm& comm, std::string_view function) {
 }
 
 /// A communicator of the same ranks that works although this one was stopped or has failed.
-bool must_be_renewed(const ncclComm& comm) { return comm.communicator.impl().group->failed(); }
+bool must_be_renewed(const ncclComm& comm) {
+  return comm.communicator.impl().group->liveness().failed();
+}
 
 /// Makes a handle for a child of `parent` (if this rank is a member) and submits `open`.
 ncclResult_t open_child(std::string_view function, ncclComm& parent, ncclComm_t* out, bool member,

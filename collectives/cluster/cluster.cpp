@@ -70,7 +70,7 @@ Cluster::Cluster(const Graph& host, int hosts, const topology::Network& network,
     const auto paths = graph_.paths(a);
     const bool peers = has_peers(graph_, a);
     for (const int b : gpus_) {
-      Route route;
+      GpuRoute route;
       const topology::Path& path = paths[static_cast<std::size_t>(b)];
       if (a != b && path.near == Near::apart) {
         refuse(fmt::format("{} and {} do not reach each other", graph_.node(a).name,
@@ -196,7 +196,7 @@ void Cluster::add_pci(int gpu, std::vector<int>& out, std::vector<int>& in) cons
   }
 }
 
-Route Cluster::across(int from, int to) const {
+GpuRoute Cluster::across(int from, int to) const {
   return {GpuWay::network, out_[static_cast<std::size_t>(from)], in_[static_cast<std::size_t>(to)]};
 }
 

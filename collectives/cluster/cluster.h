@@ -15,7 +15,7 @@
 
 namespace tutti::cluster {
 
-struct Route {
+struct GpuRoute {
   GpuWay way = GpuWay::gpu_links;
   std::vector<int> links;  // of the first host, and, of routes to others, ...
   std::vector<int> far;    // ... of the other one
@@ -41,8 +41,8 @@ class Cluster {
   /// Ranks of a host by the device whose parts their GPUs are: most GPUs are whole, and alone.
   const std::vector<std::vector<int>>& devices() const { return devices_; }
   /// Between GPUs of a host, and from one on a host to one on another.
-  const Route& inside(int from, int to) const { return inside_[at(from, to)]; }
-  Route across(int from, int to) const;
+  const GpuRoute& inside(int from, int to) const { return inside_[at(from, to)]; }
+  GpuRoute across(int from, int to) const;
   /// us from the end of sending a message to its being seen, as a route without links.
   Scenario::Route delay(GpuProtocol p, GpuWay way) const;
   /// LL128 where rings stay on links of the GPUs' own.
@@ -78,7 +78,7 @@ class Cluster {
   std::vector<std::vector<int>> devices_;
   int ports_ = 0;
   double port_rate_ = 0;
-  std::vector<Route> inside_;
+  std::vector<GpuRoute> inside_;
   std::vector<std::vector<int>> out_, in_;  // links to the network and from it, by GPU
   std::vector<double> capacities_;
   std::vector<std::string> names_;

@@ -28,7 +28,7 @@ RowsOfRanks rows_of(const Cluster& c) {
   for (int i = 0; i < rows.ranks; ++i) {
     for (int j = 0; j < rows.ranks; ++j) rows.between.push_back(c.inside(i, j).links);
     if (rows.ports == 0) continue;
-    Route route = c.across(i, i);
+    GpuRoute route = c.across(i, i);
     rows.out.push_back(std::move(route.links));
     rows.in.push_back(std::move(route.far));
   }

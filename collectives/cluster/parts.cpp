@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "collectives/cluster/scenario.h"
-
 namespace tutti::cluster {
 
 Parts::Parts(const Cluster& c, const Algorithm& algorithm, const Orders& orders)

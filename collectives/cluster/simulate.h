@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "collectives/cluster/cluster.h"
+#include "collectives/model/simulate.h"
 #include "collectives/plan.h"
 
 namespace tutti::cluster {
@@ -46,5 +47,22 @@ struct Simulated {
 /// Throws Error(internal) for a plan that does not end, Error(invalid_argument) for one that
 /// addresses other ranks' memory.
 Simulated simulate(const Cluster& cluster, const PartOf& part, const SimulateOptions& options);
+
+/// The same as a scenario (model/simulate.h): of those hosts that stand for all, which links each
+/// message takes, and how long it is on its way.
+struct ClusterScenario {
+  struct OfWorker {
+    int rank = 0, lane = 0;
+  };
+  int unit = 1;       // hosts that are looked at
+  Scenario scenario;  // in us, bytes of data, and bytes per us
+  std::vector<OfWorker> workers;
+  std::vector<GpuWay> ways;        // by route
+  std::vector<std::string> names;  // of links, for pictures
+};
+
+/// Throws Error(invalid_argument) for a plan that addresses other ranks' memory.
+ClusterScenario scenario_of(const Cluster& cluster, const PartOf& part,
+                            const SimulateOptions& options);
 
 }  // namespace tutti::cluster

@@ -146,7 +146,7 @@ class Picture {
   }
 
   void draw_messages() {
-    for (const Message& m : schedule_.messages) {
+    for (const Arrow& m : schedule_.messages) {
       if (m.sender.rank >= at_.ranks || m.receiver.rank >= at_.ranks) continue;
       const double x1 = at_.x(schedule_.at(m.sender).end) - at_.room();
       const double x2 = at_.x(schedule_.at(m.receiver).start);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "collectives/model/simulate.h"
 #include "collectives/plan.h"
 
 namespace tutti::drawing {
@@ -19,20 +20,17 @@ struct StepId {
   std::uint32_t step = 0;
 };
 
-struct StepTime {
-  double start = -1;  // before 0: the step never starts
-  double end = -1;
-};
+using StepTime = Course::Span;
 
-/// One slot's way from a sender to a receiver.
-struct Message {
+/// One message's way.
+struct Arrow {
   StepId sender;
   StepId receiver;
 };
 
 struct Schedule {
   std::vector<std::vector<std::vector<StepTime>>> times;  // by rank, lane, step
-  std::vector<Message> messages;
+  std::vector<Arrow> messages;
   double end = 0;
   std::uint64_t steps = 0;
   std::uint64_t never_start = 0;  // steps that wait for ever: the plan is in deadlock

@@ -52,7 +52,7 @@ class Compiler {
       if (!o.is_link()) continue;
       program_.receives.push_back({nullptr, nullptr, o.rank, o.channel});
       if (group_ == nullptr) continue;
-      const ReceiveEnd end = group_->receiving(o.rank, o.channel);
+      const ReceiveEnd end = group_->links().receiving(o.rank, o.channel);
       program_.receives.back().link = end.link;
       program_.receives.back().doorbell = end.doorbell;
     }
@@ -61,7 +61,7 @@ class Compiler {
       if (!o.is_link()) continue;
       program_.sends.push_back({nullptr, nullptr, o.rank, o.channel});
       if (group_ == nullptr) continue;
-      const SendEnd end = group_->sending(o.rank, o.channel);
+      const SendEnd end = group_->links().sending(o.rank, o.channel);
       program_.sends.back().link = end.link;
       program_.sends.back().doorbell = end.doorbell;
     }

@@ -49,8 +49,8 @@ std::string point_to_point_text(std::uint32_t tag) {
   return fmt::format("{} x {}", name(static_cast<DataType>((tag >> 28) - 1)), tag & 0xfffffff);
 }
 
-void publish_signature(ControlBlock& mine, const Signature& s, Records records) {
-  OperationRecord& r = (mine.*records)[s.sequence % kRecords];
+void publish_signature(ControlBlock& mine, const Signature& s, CallsOn on) {
+  OperationRecord& r = records_of(mine, on)[s.sequence % kRecords];
   // A reader that is kRecords operations late must not mix two of them: sequence is 0 in between.
   // The words are stored with release, so that the 0 is there before they are.
   r.sequence.store(0, std::memory_order_relaxed);
@@ -64,9 +64,8 @@ void publish_signature(ControlBlock& mine, const Signature& s, Records records) 
   r.sequence.store(s.sequence, looks ? std::memory_order_seq_cst : std::memory_order_release);
 }
 
-std::optional<Signature> read_signature(ControlBlock& control, std::uint64_t sequence,
-                                        Records records) {
-  OperationRecord& r = (control.*records)[sequence % kRecords];
+std::optional<Signature> read_signature(ControlBlock& control, std::uint64_t sequence, CallsOn on) {
+  OperationRecord& r = records_of(control, on)[sequence % kRecords];
   if (r.sequence.load(std::memory_order_seq_cst) != sequence) return std::nullopt;
   // acquire: the look at the sequence below comes after these.
   const std::uint64_t word = r.words[0].load(std::memory_order_acquire);
@@ -145,12 +144,12 @@ std::string differing_counts(RankGroup& group, const Signature& mine, int peer) 
 /// Ranks find out in all_to_all_v alone what they send each other.
 void compare_counts(RankGroup& group) {
   const std::uint64_t sequence = group.control().uneven.sequence.load(std::memory_order_relaxed);
-  const auto mine = read_signature(group.control(), sequence, &ControlBlock::records);
+  const auto mine = read_signature(group.control(), sequence, CallsOn::host);
   if (sequence == 0 || !mine || mine->collective != Collective::all_to_all_v) return;
-  for (int r = 0; r < group.size() && !group.failed(); ++r) {
+  for (int r = 0; r < group.size() && !group.liveness().failed(); ++r) {
     const std::string text = differing_counts(group, *mine, r);
     if (text.empty()) continue;
-    group.fail(
+    group.liveness().fail(
         {ErrorCode::mismatch, r, fmt::format("calls of {} do not match: {}", mine->text(), text)});
   }
 }
@@ -160,11 +159,11 @@ struct Others {
   int as_mine = 0, as_theirs = 0;
 };
 Others others(RankGroup& group, const Signature& mine, int peer, const Signature& theirs,
-              Records records) {
+              CallsOn on) {
   Others n;
   for (int r = 0; r < group.size(); ++r) {
     if (r == group.rank() || r == peer) continue;
-    const auto other = read_signature(group.control(r), mine.sequence, records);
+    const auto other = read_signature(group.control(r), mine.sequence, on);
     n.as_mine += other && *other == mine ? 1 : 0;
     n.as_theirs += other && *other == theirs ? 1 : 0;
   }
@@ -184,18 +183,18 @@ std::string refused_call(RankGroup& group, int rank, std::uint64_t sequence) {
 
 }  // namespace
 
-void compare_with_peers(RankGroup& group, std::uint64_t sequence, Records records) {
-  const auto mine = read_signature(group.control(), sequence, records);
+void compare_with_peers(RankGroup& group, std::uint64_t sequence, CallsOn on) {
+  const auto mine = read_signature(group.control(), sequence, on);
   if (!mine) return;
   for (int r = 0; r < group.size(); ++r) {
-    const auto theirs = read_signature(group.control(r), sequence, records);
+    const auto theirs = read_signature(group.control(r), sequence, on);
     if (!theirs || *theirs == *mine) continue;
     // Calls do not match either where some have given up a call that a dead rank was to take part
     // in.
-    group.check_peers_first("making " + mine->text());
-    if (group.failed()) return;
-    group.refresh_others();  // whose calls say which of the two is the odd one out
-    const bool on_host = records == &ControlBlock::records;
+    group.liveness().check_peers_first("making " + mine->text());
+    if (group.liveness().failed()) return;
+    group.diagnostics().refresh_others();  // whose calls say which of the two is the odd one out
+    const bool on_host = on == CallsOn::host;
     const char* const where = on_host ? "" : " on GPU memory";
     std::string more;
     if (on_host && is_v(mine->collective) && mine->collective == theirs->collective) {
@@ -208,8 +207,8 @@ void compare_with_peers(RankGroup& group, std::uint64_t sequence, Records record
     if (on_host) {
       more += refused_call(group, group.rank(), sequence) + refused_call(group, r, sequence);
     }
-    const Others n = others(group, *mine, r, *theirs, records);
-    group.fail(
+    const Others n = others(group, *mine, r, *theirs, on);
+    group.liveness().fail(
         {ErrorCode::mismatch, n.as_theirs > n.as_mine ? group.rank() : r,
          fmt::format("calls do not match: rank {} called {}{}{}, rank {} called {}{}{}{}. {}",
                      group.rank(), mine->text(), where, as_others(n.as_mine), r, theirs->text(),
@@ -218,20 +217,20 @@ void compare_with_peers(RankGroup& group, std::uint64_t sequence, Records record
   }
 }
 
-std::string newest_text(ControlBlock& control, Records records) {
-  const std::uint64_t newest = newest_sequence(control.*records);
+std::string newest_text(ControlBlock& control, CallsOn on) {
+  const std::uint64_t newest = newest_sequence(records_of(control, on));
   if (newest == 0) return "none";
-  const auto signature = read_signature(control, newest, records);
+  const auto signature = read_signature(control, newest, on);
   return signature ? signature->text() : fmt::format("#{}", newest);
 }
 
-void compare_with_peers(RankGroup& group, Records records) {
-  const std::uint64_t newest = newest_sequence(group.control().*records);
+void compare_with_peers(RankGroup& group, CallsOn on) {
+  const std::uint64_t newest = newest_sequence(records_of(group.control(), on));
   for (std::uint64_t s = newest - std::min<std::uint64_t>(newest, kRecords) + 1;
-       s <= newest && !group.failed(); ++s) {
-    compare_with_peers(group, s, records);
+       s <= newest && !group.liveness().failed(); ++s) {
+    compare_with_peers(group, s, on);
   }
-  if (records == &ControlBlock::records && !group.failed()) compare_counts(group);
+  if (on == CallsOn::host && !group.liveness().failed()) compare_counts(group);
 }
 
 }  // namespace tutti

@@ -4,7 +4,7 @@
 // line that moves anyway.
 #pragma once
 
-#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -45,35 +45,38 @@ constexpr std::uint32_t tag_of(std::uint64_t hash, std::uint64_t sequence) {
 std::uint32_t point_to_point_tag(DataType type, std::size_t count);
 std::string point_to_point_text(std::uint32_t tag);
 
-/// Which of a rank's operations: ControlBlock::records, or those on GPUs.
-using Records = std::array<OperationRecord, kRecords> ControlBlock::*;
+/// Which of a rank's series of operations (ControlBlock::records): those on memory of the host, or
+/// of GPUs.
+enum class CallsOn : std::uint8_t { host, gpu };
+inline OperationRecords& records_of(ControlBlock& control, CallsOn on) {
+  return control.records[static_cast<std::size_t>(on)];
+}
 
 /// Makes `s` readable for the other ranks.
-void publish_signature(ControlBlock& mine, const Signature& s,
-                       Records records = &ControlBlock::records);
+void publish_signature(ControlBlock& mine, const Signature& s, CallsOn on = CallsOn::host);
 /// The same where the last kRecords operations of this rank had this signature but for the
 /// sequence: the rest of the record is there already.
 inline void publish_sequence(ControlBlock& mine, std::uint64_t sequence) {
-  mine.records[sequence % kRecords].sequence.store(sequence, std::memory_order_release);
+  records_of(mine, CallsOn::host)[sequence % kRecords].sequence.store(sequence,
+                                                                      std::memory_order_release);
 }
 /// The signature of operation `sequence` of the rank that owns `control`, if it has begun and is
 /// among the newest.
 std::optional<Signature> read_signature(ControlBlock& control, std::uint64_t sequence,
-                                        Records records = &ControlBlock::records);
+                                        CallsOn on = CallsOn::host);
 
 /// Makes the counts of a v-variant readable for the other ranks.
 void publish_counts(ControlBlock& mine, std::uint64_t sequence, std::span<const std::size_t> in,
                     std::span<const std::size_t> out);
 
 /// What a rank has begun last, as Signature::text(); "none".
-std::string newest_text(ControlBlock& control, Records records = &ControlBlock::records);
+std::string newest_text(ControlBlock& control, CallsOn on = CallsOn::host);
 
 /// Fails the communicator if a rank has begun another operation than this rank under the same
 /// number, as far as the records tell.
-void compare_with_peers(RankGroup& group, Records records = &ControlBlock::records);
+void compare_with_peers(RankGroup& group, CallsOn on = CallsOn::host);
 /// The same of operation `sequence` only.
-void compare_with_peers(RankGroup& group, std::uint64_t sequence,
-                        Records records = &ControlBlock::records);
+void compare_with_peers(RankGroup& group, std::uint64_t sequence, CallsOn on = CallsOn::host);
 
 /// Mixes `value` into `seed`.
 std::uint64_t mix(std::uint64_t seed, std::uint64_t value);

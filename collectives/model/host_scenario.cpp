@@ -2,8 +2,8 @@
 #include "collectives/model/host_scenario.h"
 
 #include <algorithm>
+#include <unordered_map>
 
-#include "collectives/needs.h"
 #include "core/error.h"
 
 namespace tutti {
@@ -15,10 +15,7 @@ class HostScenario {
       : plan_(plan),
         costs_(costs),
         o_(options),
-        n_(plan.ranks.size()),
-        channels_(needs_of(plan).channels),
-        hosts_(options.hosts == nullptr ? kOneHost : *options.hosts),
-        queue_numbers_(n_ * n_ * channels_, -1) {}
+        hosts_(options.hosts == nullptr ? kOneHost : *options.hosts) {}
 
   Scenario make() {
     s_.routes = {{}, {o_.latency_ns}, {o_.far_latency_ns}};
@@ -28,15 +25,14 @@ class HostScenario {
       for (int in = 0; in < hosts; ++in) {
         Scenario::Route& route = s_.routes.emplace_back();
         route.latency = o_.net_latency_ns;
-        route.wire_out = 2 * out;
-        route.wire_in = 2 * in + 1;
+        route.wires = {2 * out, 2 * in + 1, o_.net_latency_ns};
       }
     }
     s_.switching = o_.switch_ns;
     s_.slots = static_cast<std::uint32_t>(std::min<std::size_t>(o_.slots, kMostSlots));
     s_.in_turn = static_cast<std::uint32_t>(o_.tiles);
-    for (std::size_t r = 0; r < n_; ++r) add(r);
-    place_on_cores(s_, o_);
+    for (std::size_t r = 0; r < plan_.ranks.size(); ++r) add(r);
+    if (!lanes_apart()) place_on_cores(s_, o_);
     return std::move(s_);
   }
 
@@ -44,11 +40,19 @@ class HostScenario {
   static constexpr std::size_t kMostSlots = 1 << 30;
   inline static const Domains kOneHost{};
 
+  bool lanes_apart() const { return o_.cores == SimulationOptions::kForEachLane; }
+  void add_worker(std::size_t lanes) {
+    s_.workers.push_back(
+        {static_cast<std::uint32_t>(s_.lanes.size()), static_cast<std::uint32_t>(lanes)});
+  }
+
   void add(std::size_t r) {
     const RankPlan& plan = plan_.ranks[r];
-    s_.workers.push_back({static_cast<std::uint32_t>(s_.lanes.size()),
-                          static_cast<std::uint32_t>(plan.lanes.size())});
+    const int rank = static_cast<int>(r);
+    if (!lanes_apart()) add_worker(plan.lanes.size());
     for (std::size_t l = 0; l < plan.lanes.size(); ++l) {
+      if (lanes_apart()) add_worker(1);
+      const int worker = static_cast<int>(s_.workers.size()) - 1;
       const auto begin = static_cast<std::uint32_t>(s_.steps.size());
       for (std::size_t i = 0; i < plan.lanes[l].size(); ++i) {
         const Step& step = plan.lanes[l][i];
@@ -59,13 +63,16 @@ class HostScenario {
             {costs_[r][l][i], 0, o_.messages == nullptr ? MessageCost{} : (*o_.messages)[r][l][i]});
         for (const Operand& o : plan.sources(step)) {
           if (!o.is_link()) continue;
-          s_.ends.push_back({queue(o.rank, static_cast<int>(r), o.channel), 0});
+          const int q = queue(o.rank, rank, o.channel);
+          s_.queues[static_cast<std::size_t>(q)].receiver = worker;
+          s_.ends.push_back({q, 0});
           ++made.sources;
         }
         for (const Operand& o : plan.destinations(step)) {
           if (!o.is_link()) continue;
-          s_.ends.push_back(
-              {queue(static_cast<int>(r), o.rank, o.channel), route(static_cast<int>(r), o.rank)});
+          const int q = queue(rank, o.rank, o.channel);
+          s_.queues[static_cast<std::size_t>(q)].sender = worker;
+          s_.ends.push_back({q, route(rank, o.rank)});
           ++made.sends;
         }
       }
@@ -82,23 +89,21 @@ class HostScenario {
   }
 
   int queue(int from, int to, std::uint8_t channel) {
-    int& number =
-        queue_numbers_[(static_cast<std::size_t>(from) * n_ + static_cast<std::size_t>(to)) *
-                           channels_ +
-                       channel];
-    if (number < 0) {
-      number = static_cast<int>(s_.queues.size());
-      s_.queues.push_back({from, to, s_.routes[static_cast<std::size_t>(route(from, to))].latency});
+    const std::uint64_t key =
+        static_cast<std::uint64_t>(from) << 40U | static_cast<std::uint64_t>(to) << 8U | channel;
+    const auto [found, is_new] = queue_numbers_.emplace(key, static_cast<int>(s_.queues.size()));
+    if (is_new) {
+      const double way = s_.routes[static_cast<std::size_t>(route(from, to))].latency;
+      s_.queues.push_back({-1, -1, way});
     }
-    return number;
+    return found->second;
   }
 
   const Plan& plan_;
   const StepCosts& costs_;
   const SimulationOptions& o_;
-  const std::size_t n_, channels_;
   const Domains& hosts_;
-  std::vector<int> queue_numbers_;  // by sender, receiver, channel; -1: not used yet
+  std::unordered_map<std::uint64_t, int> queue_numbers_;  // by sender, receiver, channel
   Scenario s_;
 };
 
@@ -126,9 +131,9 @@ Scenario host_scenario(const Plan& plan, const StepCosts& costs, const Simulatio
 }
 
 double time_of(const Scenario& scenario) {
-  const Trace trace = simulate(scenario);
-  if (trace.unfinished > 0) throw Error(ErrorCode::internal, "the simulated plan does not end");
-  return trace.end;
+  const Course course = simulate(scenario);
+  if (course.unfinished > 0) throw Error(ErrorCode::internal, "the simulated plan does not end");
+  return course.end;
 }
 
 double simulate(const Plan& plan, const StepCosts& costs, const SimulationOptions& options) {

@@ -19,9 +19,10 @@ using OfSteps = std::vector<std::vector<std::vector<T>>>;
 using StepCosts = OfSteps<double>;
 
 struct SimulationOptions {
-  std::size_t tiles = 1;  // every lane repeats its steps for each
-  std::size_t slots = 1;  // of every link
-  int cores = 1;          // a rank runs on one of them until it has to wait
+  std::size_t tiles = 1;                  // every lane repeats its steps for each
+  std::size_t slots = 1;                  // of every link
+  int cores = 1;                          // a rank runs on one of them until it has to wait
+  static constexpr int kForEachLane = 0;  // cores: each lane has one, and credit is there at once
   // Where there are fewer cores than ranks: ranks 0, 1, ... share the first core; else ranks 0,
   // `cores`, 2 * `cores`, ...
   bool neighbours_share = false;

@@ -85,20 +85,29 @@ std::vector<int> typical_ranks(int ranks, int root, const Domains& hosts) {
   return all;
 }
 
-Use use_of(const Algorithm& algorithm, const PlanRequest& request, const Domains& layout,
-           const Domains& hosts) {
+Use use_of(const Algorithm& algorithm, const std::vector<RankPlan>& parts, const Domains& hosts) {
   Use use;
   if (!algorithm.windows) return use;
   use.reach.link_data = false;
-  for (const int rank : typical_ranks(request.ranks, request.root, hosts)) {
-    if (use.across) break;
-    const RankPlan part = generate(algorithm, request, rank, layout);
+  for (const RankPlan& part : parts) {
     const Reach reach = reach_of(part);
     use.reach.windows = use.reach.windows || reach.windows;
     use.reach.link_data = use.reach.link_data || reach.link_data;
-    use.across = addresses_across(part, hosts);
+    use.across = use.across || addresses_across(part, hosts);
   }
   return use;
+}
+
+Use use_of(const Algorithm& algorithm, const PlanRequest& request, const Domains& layout,
+           const Domains& hosts) {
+  std::vector<RankPlan> parts;
+  if (!algorithm.windows) return {};
+  for (const int rank : typical_ranks(request.ranks, request.root, hosts)) {
+    parts.push_back(generate(algorithm, request, rank, layout));
+    // Most of those that cannot run are known by their first part.
+    if (addresses_across(parts.back(), hosts)) break;
+  }
+  return use_of(algorithm, parts, hosts);
 }
 
 std::string unreachable(const PlanParts& plan, const Domains& hosts) {

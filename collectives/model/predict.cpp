@@ -128,19 +128,6 @@ double busiest_host(const Plan& plan, const Domains& hosts, const Costing& costi
   return static_cast<double>(most);
 }
 
-/// What the plan uses, judged by these parts.
-Use use_of(const Algorithm& algorithm, const Plan& seen, const Domains& hosts) {
-  if (!algorithm.windows) return {};
-  Use use{{false, false, 0}, false};
-  for (const RankPlan& part : seen.ranks) {
-    const Reach reach = reach_of(part);
-    use.reach.windows = use.reach.windows || reach.windows;
-    use.reach.link_data = use.reach.link_data || reach.link_data;
-    use.across = use.across || addresses_across(part, hosts);
-  }
-  return use;
-}
-
 }  // namespace
 
 Platform gpu_platform(int ranks) {
@@ -169,7 +156,7 @@ Prediction predict(const Algorithm& algorithm, const Workload& workload, const P
       if (addresses_across(plan.ranks.back(), p.hosts)) return result;
     }
     plan.header = plan.ranks.front().header;
-    use = use_of(algorithm, plan, p.hosts);
+    use = use_of(algorithm, plan.ranks, p.hosts);
   } catch (const Error&) {
     return result;  // groups that do not divide the ranks, say
   }

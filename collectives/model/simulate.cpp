@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <deque>
+#include <functional>
 #include <limits>
 #include <queue>
 #include <span>
 
 #include "collectives/model/fair_share.h"
+#include "collectives/model/wires.h"
 
 namespace tutti {
 namespace {
@@ -18,32 +20,28 @@ class Simulation {
   Simulation(const Scenario& s, bool record)
       : s_(s),
         record_(record),
-        queues_(static_cast<int>(s.queues.size())),
-        lanes_(s.lanes.size() * at(s.at_once)),
-        workers_(s.workers.size() * at(s.at_once)),
-        arrived_(s.queues.size() * at(s.at_once)),
+        lanes_(s.lanes.size()),
+        workers_(s.workers.size()),
+        arrived_(s.queues.size()),
         taken_(arrived_.size()),
         used_(s.slots > 0 ? arrived_.size() : 0),
         waits_(s.cores > 0 ? workers_.size() : 0),
         cores_(at(s.cores)),
-        wires_(at(s.wires)),
-        departed_(s.wires > 0 ? arrived_.size() : 0),
-        coming_(s.wires > 0 ? workers_.size() : 0),
+        wires_(s.wires, arrived_.size(), workers_.size()),
         share_(s.rates) {
-    trace_.moved.resize(s.rates.size());
-    if (record) trace_.steps.resize(s.steps.size());
+    course_.moved.resize(s.rates.size());
+    if (record) course_.steps.resize(s.steps.size());
   }
 
-  Trace run() {
+  Course run() {
     for (std::size_t l = 0; l < lanes_.size(); ++l) {
-      const Scenario::Lane& lane = s_.lanes[l % s_.lanes.size()];
+      const Scenario::Lane& lane = s_.lanes[l];
       lanes_[l] = {lane.begin, lane.begin < lane.end ? s_.in_turn : 0};
-      trace_.unfinished += lanes_[l].turns > 0 ? 1 : 0;
+      course_.unfinished += lanes_[l].turns > 0 ? 1 : 0;
     }
     double now = 0;
     for (int w = 0; w < static_cast<int>(workers_.size()); ++w) claim(w, now);
-    settle(now);
-    while (find_moment(now)) {
+    do {
       do {
         while (is_due(now)) {
           const Event e = events_.top();
@@ -51,10 +49,10 @@ class Simulation {
           note(e, now);
         }
         run_woken(now);
-      } while (is_due(now));
+      } while (is_due(now) || !woken_.empty());
       settle(now);
-    }
-    return std::move(trace_);
+    } while (find_moment(now));
+    return std::move(course_);
   }
 
  private:
@@ -85,29 +83,9 @@ class Simulation {
     double idle_since = 0;
     std::deque<int> waiting;
   };
-  /// A message that is about to leave one wire for another.
-  struct Departure {
-    int queue = 0, wire_in = 0;
-    double begins = 0, ends = 0, latency = 0;
-    MessageCost cost;
-    friend bool operator>(const Departure& a, const Departure& b) { return a.begins > b.begins; }
-  };
-  /// A message whose receiver has yet to take it in.
-  struct Coming {
-    int queue = 0;
-    std::uint32_t number = 0;
-    double begins = 0, arrives = 0;
-    double work = 0, left = 0;  // the receiver's
-    double last = 0;            // that cannot be done before all has arrived
-  };
   static constexpr std::size_t at(int i) { return static_cast<std::size_t>(i); }
-  const Scenario::Worker& worker(int w) const { return s_.workers[at(w) % s_.workers.size()]; }
-  int copy_of(int w) const { return w / static_cast<int>(s_.workers.size()); }
-  /// The worker that has `w`'s number, in the copy of queue `q`.
-  int neighbour(int w, int q) const {
-    return w < 0 ? -1 : q / queues_ * static_cast<int>(s_.workers.size()) + w;
-  }
-  const Scenario::Queue& queue(int q) const { return s_.queues[at(q % queues_)]; }
+  const Scenario::Worker& worker(int w) const { return s_.workers[at(w)]; }
+  const Scenario::Queue& queue(int q) const { return s_.queues[at(q)]; }
 
   void push(double time, What what, int number, std::uint32_t version = 0) {
     Event e;
@@ -137,11 +115,11 @@ class Simulation {
     switch (e.what) {
       case What::arrival:
         ++arrived_[at(e.number)];
-        trace_.end = std::max(trace_.end, now);
-        return wake(neighbour(queue(e.number).receiver, e.number), e.version);
+        course_.end = std::max(course_.end, now);
+        return wake(queue(e.number).receiver, e.version);
       case What::credit:
         --used_[at(e.number)];
-        return wake(neighbour(queue(e.number).sender, e.number), e.version);
+        return wake(queue(e.number).sender, e.version);
       case What::flow:
         return is_old(e) ? void() : end_flow(e.number, now);
       case What::worker:
@@ -153,7 +131,7 @@ class Simulation {
   /// whatever was sent while it waited (in `wait`), and at nothing else that it cannot go on with.
   void wake(int w, std::uint32_t wait) {
     if (w < 0 || workers_[at(w)].phase != Phase::idle) return;
-    const bool looks = wait != 0 && (waits_[at(w)] & kVersions) == wait;
+    const bool looks = s_.cores == 0 || (wait != 0 && (waits_[at(w)] & kVersions) == wait);
     if (looks || ready_lane(w) >= 0) due(w);
   }
   void due(int w) {
@@ -214,7 +192,7 @@ class Simulation {
   }
 
   std::span<const LaneState> lanes_of(int w) const {
-    return {&lanes_[at(copy_of(w)) * s_.lanes.size() + worker(w).first_lane], worker(w).lanes};
+    return {&lanes_[worker(w).first_lane], worker(w).lanes};
   }
   bool has_ended(int w) const {
     return std::ranges::all_of(lanes_of(w), [](const LaneState& l) { return l.turns == 0; });
@@ -222,7 +200,7 @@ class Simulation {
   /// -1: none.
   int ready_lane(int w) const {
     for (const LaneState& l : lanes_of(w)) {
-      if (l.turns > 0 && is_ready(s_.steps[l.step], copy_of(w) * queues_)) {
+      if (l.turns > 0 && is_ready(s_.steps[l.step], worker(w).first_queue)) {
         return static_cast<int>(&l - lanes_.data());
       }
     }
@@ -247,13 +225,12 @@ class Simulation {
     WorkerState& state = workers_[at(w)];
     state.lane = lane;
     const Scenario::Step& step = s_.steps[lanes_[lane].step];
-    const int queues = copy_of(w) * queues_;
+    const int queues = worker(w).first_queue;
     const Scenario::End* const ends = s_.ends.data() + step.first;
-    double start = now;
-    if (!coming_.empty() && !coming_[at(w)].empty()) start = take_in(w, step, queues, now);
+    const double start = s_.wires > 0 ? take_in(w, step, now) : now;
     for (std::uint32_t i = 0; i < step.sources; ++i) ++taken_[at(queues + ends[i].queue)];
     const double end = start + s_.costs[step.cost].work;
-    if (record_) trace_.steps[lanes_[lane].step] = {start, end};
+    if (record_) course_.steps[lanes_[lane].step] = {start, end};
     state.phase = Phase::busy;
     const double goes_on = send(w, step, end);
     if (worker(w).core != Scenario::kOwnCore) cores_[at(worker(w).core)].idle_since = goes_on;
@@ -267,34 +244,38 @@ class Simulation {
   }
 
   void end_step(int w, double now) {
-    trace_.end = std::max(trace_.end, now);
+    course_.end = std::max(course_.end, now);
     LaneState& lane = lanes_[workers_[at(w)].lane];
-    const Scenario::Lane& of = s_.lanes[workers_[at(w)].lane % s_.lanes.size()];
+    hand_over(w, s_.steps[lane.step], now);
+    const Scenario::Lane& of = s_.lanes[workers_[at(w)].lane];
     if (++lane.step < of.end) return;
     lane.step = of.begin;
-    if (--lane.turns == 0) --trace_.unfinished;
+    if (--lane.turns == 0) --course_.unfinished;
   }
 
   /// What a step that ends at `end` frees and sends. Returns when the worker goes on: a message by
   /// wire keeps it busy after the step.
   double send(int w, const Scenario::Step& step, double end) {
     const Scenario::Cost& cost = s_.costs[step.cost];
-    const int queues = copy_of(w) * queues_;
+    const int queues = worker(w).first_queue;
     const Scenario::End* const ends = s_.ends.data() + step.first;
     for (std::uint32_t i = 0; s_.slots > 0 && i < step.sources; ++i) {
       const int q = queues + ends[i].queue;
-      push(end + queue(q).credit, What::credit, q, wait_of(queue(q).sender, q));
+      if (is_at_once(cost, queue(q).credit)) continue;
+      push(end + queue(q).credit, What::credit, q, wait_of(queue(q).sender));
     }
     double goes_on = end;
     for (std::uint32_t i = step.sources; i < std::uint32_t{step.sources} + step.sends; ++i) {
       const int q = queues + ends[i].queue;
       if (s_.slots > 0) ++used_[at(q)];
       const Scenario::Route& route = s_.routes[at(ends[i].route)];
-      if (route.wire_out >= 0) {
+      if (route.wires.out >= 0) {
         depart(q, route, cost.message, goes_on);
         goes_on += cost.message.send;
       } else if (route.links.empty() || cost.bytes <= 0) {
-        push(end + latency(route, cost.bytes), What::arrival, q, wait_of(queue(q).receiver, q));
+        const double delay = latency(route, cost.bytes);
+        if (is_at_once(cost, delay)) continue;
+        push(end + delay, What::arrival, q, wait_of(queue(q).receiver));
       } else {
         start_flow(w, q, ends[i].route, cost.bytes, end);
       }
@@ -302,11 +283,30 @@ class Simulation {
     return goes_on;
   }
 
+  /// Whether what a step frees and sends is there when it ends. (Workers that share cores look at
+  /// it in their turn.)
+  bool is_at_once(const Scenario::Cost& cost, double delay) const {
+    return delay <= 0 && cost.bytes <= 0 && s_.cores == 0;
+  }
+  void hand_over(int w, const Scenario::Step& step, double now) {
+    const Scenario::Cost& cost = s_.costs[step.cost];
+    if (!is_at_once(cost, 0)) return;
+    const Scenario::End* end = s_.ends.data() + step.first;
+    const int queues = worker(w).first_queue;
+    Event e;
+    for (std::uint32_t i = 0; i < std::uint32_t{step.sources} + step.sends; ++i, ++end) {
+      const bool frees = i < step.sources;
+      if (frees && s_.slots == 0) continue;
+      e.number = queues + end->queue;
+      e.what = frees ? What::credit : What::arrival;
+      if ((frees ? queue(e.number).credit : s_.routes[at(end->route)].latency) <= 0) note(e, now);
+    }
+  }
+
   /// Which of its waits a worker is in that waits now; 0: it does not.
-  std::uint32_t wait_of(int number, int q) const {
-    if (s_.cores == 0 || number < 0) return 0;
-    const int w = neighbour(number, q);
-    return workers_[at(w)].phase == Phase::idle ? waits_[at(w)] & kVersions : 0;
+  std::uint32_t wait_of(int w) const {
+    const bool waits = s_.cores > 0 && w >= 0 && workers_[at(w)].phase == Phase::idle;
+    return waits ? waits_[at(w)] & kVersions : 0;
   }
 
   static double latency(const Scenario::Route& route, double bytes) {
@@ -317,11 +317,11 @@ class Simulation {
 
   void start_flow(int w, int q, int route, double bytes, double now) {
     const std::vector<int>& links = s_.routes[at(route)].links;
-    const int flow = share_.start(now, bytes, links, copy_of(w));
+    const int flow = share_.start(now, bytes, links, worker(w).order);
     if (flow >= static_cast<int>(sending_.size())) sending_.resize(at(flow) + 1);
     sending_[at(flow)] = {q, w, route, bytes, 0, now};
     ++workers_[at(w)].sending;
-    for (const int l : links) trace_.moved[at(l)] += bytes;
+    for (const int l : links) course_.moved[at(l)] += bytes;
   }
 
   void end_flow(int flow, double now) {
@@ -343,7 +343,7 @@ class Simulation {
     if (!record_) return;
     Sending& s = sending_[at(flow)];
     if (s.rate > 0 && now > s.since) {
-      trace_.flows.push_back({s.worker, s.route, {s.since, now}, s.rate});
+      course_.flows.push_back({s.worker, s.route, {s.since, now}, s.rate});
     }
     s.since = now;
     s.rate = rate;
@@ -351,58 +351,25 @@ class Simulation {
 
   // --- Wires, which messages pass in turn
 
-  void depart(int q, const Scenario::Route& route, const MessageCost& m, double now) {
-    double& busy = wires_[at(route.wire_out)];
-    const double begins = std::max(busy, now + m.first * m.send);
-    busy = begins + m.wire;
-    departures_.push({q, route.wire_in, begins, std::max(busy, now + m.send + m.last * m.wire),
-                      route.latency, m});
+  void depart(int q, const Scenario::Route& route, const MessageCost& message, double now) {
+    wires_.depart(q, queue(q).receiver, route.wires, message, now);
   }
 
-  /// All that begin to leave until `time`.
+  /// All that goes from a wire to another until `time`, or until it arrives somewhere.
   void pass_wires(double time) {
-    while (!departures_.empty() && departures_.top().begins <= time) {
-      const Departure d = departures_.top();
-      departures_.pop();
-      arrive(d);
-      if (!events_.empty()) time = std::min(time, events_.top().time);
+    while (s_.wires > 0 && wires_.next() <= time && wires_.next() < kNever) {
+      const Wires::Arrival a = wires_.pass();
+      push(a.time, What::arrival, a.queue, wait_of(queue(a.queue).receiver));
+      time = std::min(time, events_.top().time);
     }
-  }
-
-  /// In the order in which they leave, whoever has sent them.
-  void arrive(const Departure& d) {
-    double& busy = wires_[at(d.wire_in)];
-    const double begins = std::max(busy, d.begins);
-    busy = begins + d.cost.wire;
-    const double arrives = std::max(busy, d.ends) + d.latency;
-    const std::uint32_t number = departed_[at(d.queue)]++;
-    push(arrives, What::arrival, d.queue, wait_of(queue(d.queue).receiver, d.queue));
-    if (d.cost.receive <= 0) return;
-    coming_[at(neighbour(queue(d.queue).receiver, d.queue))].push_back(
-        {d.queue, number, begins + d.cost.last * d.cost.wire + d.latency, arrives, d.cost.receive,
-         d.cost.receive, d.cost.last * d.cost.receive});
   }
 
   /// While it has waited, a worker has taken in what came; what `step` takes, it does to the end.
-  double take_in(int w, const Scenario::Step& step, int queues, double now) {
-    std::vector<Coming>& coming = coming_[at(w)];
-    double free = cores_[at(worker(w).core)].idle_since;
-    for (Coming& c : coming) {
-      const double from = std::max(free, c.begins);
-      const double most = c.work - c.last;  // up to `now`
-      const double here = now < c.arrives ? most * (now - c.begins) / (c.arrives - c.begins) : most;
-      const double done = std::min(now - from, here - (c.work - c.left));
-      if (done <= 0) continue;
-      c.left -= done;
-      free = from + done;
-    }
+  double take_in(int w, const Scenario::Step& step, double now) {
+    wires_.take_in(w, cores_[at(worker(w).core)].idle_since, now);
     for (std::uint32_t i = 0; i < step.sources; ++i) {
-      const int q = queues + s_.ends[step.first + i].queue;
-      const auto taken = std::ranges::find_if(
-          coming, [&](const Coming& c) { return c.queue == q && c.number == taken_[at(q)]; });
-      if (taken == coming.end()) continue;
-      now += taken->left;
-      coming.erase(taken);
+      const int q = worker(w).first_queue + s_.ends[step.first + i].queue;
+      now += wires_.finish(w, q, taken_[at(q)]);
     }
     return now;
   }
@@ -412,27 +379,23 @@ class Simulation {
 
   const Scenario& s_;
   const bool record_;
-  const int queues_;
   std::vector<LaneState> lanes_;
   std::vector<WorkerState> workers_;
   std::vector<std::uint32_t> arrived_, taken_, used_;  // by queue; used_: slots
   std::vector<std::uint32_t> waits_;  // by worker that has a core to share: how often it has waited
   std::vector<Core> cores_;
-  std::vector<double> wires_;            // until when what was sent keeps each busy
-  std::vector<std::uint32_t> departed_;  // by queue
-  std::vector<std::vector<Coming>> coming_;
+  Wires wires_;
   FairShare share_;
   std::vector<Sending> sending_;  // by flow
   std::vector<int> woken_, running_;
-  template <class T>
-  using Soonest = std::priority_queue<T, std::vector<T>, std::greater<>>;
-  Soonest<Event> events_;
-  Soonest<Departure> departures_;
-  Trace trace_;
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  Course course_;
 };
 
 }  // namespace
 
-Trace simulate(const Scenario& scenario, bool record) { return Simulation(scenario, record).run(); }
+Course simulate(const Scenario& scenario, bool record) {
+  return Simulation(scenario, record).run();
+}
 
 }  // namespace tutti

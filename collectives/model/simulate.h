@@ -9,15 +9,9 @@
 #include <cstdint>
 #include <vector>
 
-namespace tutti {
+#include "collectives/model/wires.h"
 
-/// What a message takes that goes by wires, besides its steps: the sender's core, the wire, and the
-/// receiver's core, which begins while it waits for the rest.
-struct MessageCost {
-  double send = 0, wire = 0, receive = 0;
-  double first = 1;  // the part that is sent before the wire begins
-  double last = 1;   // the part that is received after the wire has ended
-};
+namespace tutti {
 
 struct Scenario {
   static constexpr int kOwnCore = -1;
@@ -26,6 +20,9 @@ struct Scenario {
   struct Worker {
     std::uint32_t first_lane = 0, lanes = 1;
     int core = kOwnCore;  // that it has to itself, or shares: until it has to wait
+    int first_queue =
+        0;          // its steps' ends count from here, so that workers may have steps in common
+    int order = 0;  // on links what workers of a smaller one send goes first
   };
   /// Steps that follow one another.
   struct Lane {
@@ -56,7 +53,7 @@ struct Scenario {
     double latency = 0;                // until a message is seen that is across
     double slice = 0, slice_rate = 1;  // and so many bytes of it at that rate
     std::vector<int> links = {};       // shared fairly; the worker goes on when all is across
-    int wire_out = -1, wire_in = -1;   // passed in turn, between workers that have a core
+    Wires::Way wires{};                // passed in turn, between workers that have a core
   };
 
   std::vector<Worker> workers;
@@ -72,12 +69,11 @@ struct Scenario {
   double switching = 0;       // when a core passes from one worker to another
   std::uint32_t slots = 0;    // of each queue; 0: no sender waits for any
   std::uint32_t in_turn = 1;  // times that each lane does its steps
-  int at_once = 1;            // copies of all that, which share links alone, the first ones first
   double moment = 0;          // times so near each other are one
 };
 
-/// What has happened, by the copies of a scenario: worker w of copy i is i * workers + w.
-struct Trace {
+/// What has happened.
+struct Course {
   struct Span {
     double start = -1, end = -1;
     bool never() const { return end < 0; }
@@ -96,6 +92,6 @@ struct Trace {
 };
 
 /// All workers begin at 0.
-Trace simulate(const Scenario& scenario, bool record = false);
+Course simulate(const Scenario& scenario, bool record = false);
 
 }  // namespace tutti

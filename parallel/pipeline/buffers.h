@@ -15,8 +15,8 @@
 namespace tutti::parallel::pipeline {
 
 /// One end of each link that this rank sends on, and of each that it receives from; of a link
-/// inside of the rank both are the same. Message k of a link has buffer k % buffers. All of them
-/// are in one block of memory, where other ranks can read them.
+/// inside of the rank both are the same. StageMessage k of a link has buffer k % buffers. All of
+/// them are in one block of memory, where other ranks can read them.
 class Buffers {
  public:
   /// Lays them out: there is no memory yet.
@@ -25,7 +25,7 @@ class Buffers {
       : messages_(messages), buffers_(schedule.buffers) {
     ends_.resize(messages.links.size());
     for (std::size_t l = 0; l < ends_.size(); ++l) {
-      const Link& link = messages.links[l];
+      const StageLink& link = messages.links[l];
       if (schedule.rank_of(link.from) != rank && schedule.rank_of(link.to) != rank) continue;
       End& end = ends_[l];
       end.bytes = bytes[static_cast<std::size_t>(link.boundary())];
@@ -43,12 +43,12 @@ class Buffers {
   std::uint64_t total() const { return total_; }
   void allocate() { memory_ = pool_.zeros(static_cast<std::size_t>(total_)); }
 
-  std::span<std::byte> of(const Message& m) {
+  std::span<std::byte> of(const StageMessage& m) {
     const End& end = ends_[static_cast<std::size_t>(m.link)];
     return {memory_.data() + end.first + slot(m) * end.stride, end.bytes};
   }
   /// What is under way from or to the message's buffer.
-  Pending& pending(const Message& m) {
+  Pending& pending(const StageMessage& m) {
     return ends_[static_cast<std::size_t>(m.link)].pending[slot(m)];
   }
   /// Calls f(pending) for all that is under way.
@@ -70,7 +70,9 @@ class Buffers {
     std::vector<Pending> pending;  // by buffer
   };
 
-  std::size_t slot(const Message& m) const { return static_cast<std::size_t>(m.number % buffers_); }
+  std::size_t slot(const StageMessage& m) const {
+    return static_cast<std::size_t>(m.number % buffers_);
+  }
 
   const Messages& messages_;
   int buffers_;

@@ -64,7 +64,7 @@ class Story {
   }
 
   Wait waits_for_message(int i) const {
-    const Message& m = m_[i];
+    const StageMessage& m = m_[i];
     const std::string what = describe(s_, m_, i);
     if (!ended(m.sender)) {
       return {m.sender.rank, fmt::format("{}, which {} sends", what, describe(s_, m.sender))};

@@ -120,7 +120,7 @@ class Executor::Impl {
   void start_receives() {
     for (Incoming& in : incoming_) {
       for (; in.next < in.wire.messages.size(); ++in.next) {
-        const Message& m = messages_[in.wire.messages[in.next]];
+        const StageMessage& m = messages_[in.wire.messages[in.next]];
         const int before = messages_.before(m, s_.buffers);
         if (before != Messages::kNone && messages_[before].receiver.action > done_) break;
         const std::span<std::byte> buffer = buffers_.of(m);
@@ -131,20 +131,20 @@ class Executor::Impl {
     }
   }
 
-  void arrive(const Message& m) {
+  void arrive(const StageMessage& m) {
     if (m.local()) return;
     where_ = Where::taking;
     message_ = &m;
     buffers_.pending(m).wait();
   }
   /// Waits until the message that had the buffer before is gone. (Inside of a rank it was read.)
-  void make_room(const Message& m) {
+  void make_room(const StageMessage& m) {
     if (m.local()) return;
     where_ = Where::giving;
     message_ = &m;
     buffers_.pending(m).wait();
   }
-  void send(const Message& m) {
+  void send(const StageMessage& m) {
     if (m.local()) return;
     const std::span<std::byte> buffer = buffers_.of(m);
     buffers_.pending(m) =
@@ -231,7 +231,7 @@ class Executor::Impl {
   int done_ = -1;                   // the last action that has ended
   int live_ = 0;
   Where where_ = Where::starting;
-  const Message* message_ = nullptr;  // that is waited for
+  const StageMessage* message_ = nullptr;  // that is waited for
   bool failed_ = false;
 };
 

@@ -45,7 +45,7 @@ Messages messages_of(const Schedule& s) {
     for (int a = 0; a < static_cast<int>(actions.size()); ++a) {
       const int link = ends_of(actions[index(a)], s.stages()).given;
       if (link == kNoLink) continue;
-      Link& l = m.links[index(link)];
+      StageLink& l = m.links[index(link)];
       const int i = static_cast<int>(m.all.size());
       m.all.push_back({link, static_cast<int>(l.messages.size()), {r, a}, {}});
       l.messages.push_back(i);
@@ -72,8 +72,8 @@ Messages messages_of(const Schedule& s) {
 }
 
 std::string describe(const Schedule& s, const Messages& messages, int message) {
-  const Message& m = messages[message];
-  const Link& l = messages.link_of(m);
+  const StageMessage& m = messages[message];
+  const StageLink& l = messages.link_of(m);
   const Action& a = s.actions[index(m.sender.rank)][index(m.sender.action)];
   return fmt::format("the {} of micro-batch {} from stage {} (rank {}) to stage {} (rank {})",
                      l.gradients() ? "gradient" : "activation", a.micro_batch, l.from,

@@ -9,7 +9,7 @@
 
 namespace tutti::parallel::pipeline {
 
-struct Message {
+struct StageMessage {
   int link = 0;
   int number = 0;     // on its link: it uses buffer number % buffers
   ActionId sender;    // the action that fills it
@@ -18,7 +18,7 @@ struct Message {
 };
 
 /// From a stage to a neighbour.
-struct Link {
+struct StageLink {
   int from = 0;               // stage
   int to = 0;                 // stage: from + 1 for activations, from - 1 for gradients
   std::vector<int> messages;  // their indices, in order
@@ -36,16 +36,18 @@ struct RankPair {
 struct Messages {
   static constexpr int kNone = -1;
 
-  std::vector<Message> all;
-  std::vector<Link> links;
+  std::vector<StageMessage> all;
+  std::vector<StageLink> links;
   std::vector<RankPair> pairs;          // those that carry anything
   std::vector<std::vector<int>> taken;  // by rank and action: the message it reads, or kNone
   std::vector<std::vector<int>> given;  // by rank and action: the message it fills, or kNone
 
-  const Message& operator[](int i) const { return all[static_cast<std::size_t>(i)]; }
-  const Link& link_of(const Message& m) const { return links[static_cast<std::size_t>(m.link)]; }
+  const StageMessage& operator[](int i) const { return all[static_cast<std::size_t>(i)]; }
+  const StageLink& link_of(const StageMessage& m) const {
+    return links[static_cast<std::size_t>(m.link)];
+  }
   /// The message that has the same buffers before `m`; kNone for the first ones.
-  int before(const Message& m, int buffers) const {
+  int before(const StageMessage& m, int buffers) const {
     if (m.number < buffers) return kNone;
     return link_of(m).messages[static_cast<std::size_t>(m.number - buffers)];
   }

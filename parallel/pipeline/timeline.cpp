@@ -26,12 +26,12 @@ class PipelineScenario {
   }
 
   Timeline run() const {
-    const Trace trace = simulate(s_, true);
+    const Course course = simulate(s_, true);
     Timeline line;
     std::size_t step = 0;
     for (const auto& actions : schedule_.actions) {
       auto& spans = line.actions.emplace_back();
-      for (std::size_t a = 0; a < actions.size(); ++a) spans.push_back(trace.steps[step++]);
+      for (std::size_t a = 0; a < actions.size(); ++a) spans.push_back(course.steps[step++]);
       for (const Span& s : spans) {
         line.end = std::max(line.end, s.end);
         line.never_start += s.never() ? 1 : 0;
@@ -39,7 +39,7 @@ class PipelineScenario {
     }
     line.messages.resize(m_.all.size());
     for (const RankPair& pair : m_.pairs) {
-      for (const int i : pair.messages) line.messages[index(i)] = trace.steps[step++];
+      for (const int i : pair.messages) line.messages[index(i)] = course.steps[step++];
     }
     for (std::size_t i = 0; i < m_.all.size(); ++i) {
       if (!m_.all[i].local()) continue;
@@ -53,8 +53,8 @@ class PipelineScenario {
  private:
   static constexpr std::uint32_t kLinkCost = 4;
 
-  int at_sender(const Message& m) const { return m.link; }
-  int at_receiver(const Message& m) const { return m.local() ? m.link : links_ + m.link; }
+  int at_sender(const StageMessage& m) const { return m.link; }
+  int at_receiver(const StageMessage& m) const { return m.local() ? m.link : links_ + m.link; }
 
   void begin_worker() {
     s_.workers.push_back({static_cast<std::uint32_t>(s_.lanes.size()), 1});

@@ -12,7 +12,7 @@
 
 namespace tutti::parallel::pipeline {
 
-using Span = Trace::Span;
+using Span = Course::Span;
 
 struct Timeline {
   std::vector<std::vector<Span>> actions;  // by rank, action

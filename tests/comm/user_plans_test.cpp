@@ -108,7 +108,7 @@ TEST(UsersPlan, OfARankThatHasLeftIsAnErrorThatNamesIt) {
 
 TEST(UsersPlan, MayHaveMoreStepsThanProgressHasBitsFor) {
   std::vector<Communicator> comms = Communicator::create_local(2);
-  EXPECT_EQ(comms[0].impl().group->progress_text(1), "step 0 of its operation #0");
+  EXPECT_EQ(comms[0].impl().group->diagnostics().progress_text(1), "step 0 of its operation #0");
   for (int i = 0; i < 3; ++i) {
     group([&] {
       for (Communicator& c : comms) c.barrier();
@@ -116,11 +116,12 @@ TEST(UsersPlan, MayHaveMoreStepsThanProgressHasBitsFor) {
   }
   ControlBlock& control = comms[1].impl().group->control();
   control.progress.store(progress_of(3, 7));
-  EXPECT_EQ(comms[0].impl().group->progress_text(1), "step 7 of its operation #3");
+  EXPECT_EQ(comms[0].impl().group->diagnostics().progress_text(1), "step 7 of its operation #3");
   control.progress.store(progress_of(3, 0) + (1U << kStepBits) + 5);
-  EXPECT_EQ(comms[0].impl().group->progress_text(1), "step 16777221 of its operation #3");
+  EXPECT_EQ(comms[0].impl().group->diagnostics().progress_text(1),
+            "step 16777221 of its operation #3");
   control.progress.store(progress_of(2, 4));  // number 3 has begun, and done no step
-  EXPECT_EQ(comms[0].impl().group->progress_text(1), "step 4 of its operation #2");
+  EXPECT_EQ(comms[0].impl().group->diagnostics().progress_text(1), "step 4 of its operation #2");
 }
 
 // --- What a communicator's links must have -------------------------------------------------------

@@ -41,6 +41,7 @@ run ib_send_bw pair ib_send_bw -d rxe0 -x 1 -s 65536 -n 100
 [ $# -eq 2 ] || exit $failed
 tutti=$1 tests=$2
 
+run endpoint_test "$tests/endpoint_test" --gtest_brief=1 --gtest_filter=*Verbs
 run verbs_test "$tests/verbs_test" --gtest_brief=1
 grep -E 'PASSED|SKIPPED' /tmp/output | sed 's/^/      /'
 

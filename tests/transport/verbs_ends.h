@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/transport/wire_ends.h"
 #include "transport/verbs/verbs_endpoint.h"
-#include "transport/wire.h"
 
 namespace tutti::test {
 
@@ -28,68 +28,26 @@ inline std::optional<VerbsPort> usable_port(const std::string& device = "") {
   return std::nullopt;
 }
 
-/// One end, and what its wire has said.
-struct End final : Wire::Owner {
-  explicit End(std::shared_ptr<VerbsDevice> device, int peer,
-               const VerbsOptions& options = VerbsOptions::from_settings())
-      : windows(std::make_shared<VerbsWindows>(std::move(device))),
-        wire(*this, [&](Endpoint::Sink& sink) {
-          return std::make_unique<VerbsEndpoint>(sink, windows, peer, options);
-        }) {}
-  void on_left(std::uint64_t group) override { left.push_back(group); }
-  void on_closed(const std::string& why) override {
-    is_closed = true;
-    why_closed = why;
+class VerbsTestNetwork final : public TestNetwork {
+ public:
+  explicit VerbsTestNetwork(const VerbsPort& port, const VerbsOptions& options = {})
+      : device(VerbsDevice::open(port)), options_(options) {}
+  std::unique_ptr<Endpoint> make(int side, Endpoint::Sink& sink) override {
+    return std::make_unique<VerbsEndpoint>(sink, std::make_shared<VerbsWindows>(device), 1 - side,
+                                           options_);
   }
-  void on_polled() override {}
+  const std::shared_ptr<VerbsDevice> device;
 
-  Sender& sender(std::uint64_t channel, const ConnectionShape& shape, std::uint64_t group = 1) {
-    return wire.out({group, channel}, shape, doorbell).sender();
-  }
-  /// Receiving end of a link, which rings its sender when it has freed.
-  InLink& in(std::uint64_t channel, const ConnectionShape& shape, std::uint64_t group = 1) {
-    return wire.in({group, channel}, shape, doorbell);
-  }
-  OutLink& out(std::uint64_t channel, const ConnectionShape& shape, std::uint64_t group = 1) {
-    return wire.out({group, channel}, shape, doorbell);
-  }
-
-  Doorbell doorbell{};
-  std::vector<std::uint64_t> left;
-  bool is_closed = false;
-  std::string why_closed;
-  const std::shared_ptr<VerbsWindows> windows;
-  Wire wire;
+ private:
+  const VerbsOptions options_;
 };
 
-/// Ranks 0 and 1.
-struct TwoEnds {
-  explicit TwoEnds(const VerbsPort& port,
-                   const VerbsOptions& options = VerbsOptions::from_settings())
-      : device(VerbsDevice::open(port)), a(device, 1, options), b(device, 0, options) {
-    a.wire.connect(b.wire.address());
-    b.wire.connect(a.wire.address());
-    a.wire.start();
-    b.wire.start();
-  }
-  void poll() {
-    a.wire.poll_and_tell();
-    b.wire.poll_and_tell();
-  }
-  /// Polls both until then; false after `limit`.
-  bool until(const std::function<bool()>& condition,
-             std::chrono::milliseconds limit = std::chrono::seconds(20)) {
-    const auto end = std::chrono::steady_clock::now() + limit;
-    while (!condition()) {
-      if (std::chrono::steady_clock::now() > end) return false;
-      poll();
-    }
-    return true;
-  }
-
-  std::shared_ptr<VerbsDevice> device;
-  End a, b;
-};
+/// One end, whose peer is rank `peer`.
+inline Wire::MakeEndpoint over(std::shared_ptr<VerbsDevice> device, int peer) {
+  return [device, peer](Endpoint::Sink& sink) {
+    return std::make_unique<VerbsEndpoint>(sink, std::make_shared<VerbsWindows>(device), peer);
+  };
+}
 
 /// Connects `end` to the one in the process at the other end of `socket`.
 inline void meet(End& end, int socket) {
@@ -154,47 +112,5 @@ class Child {
   pid_t process_ = -1;
   int socket_ = -1;
 };
-
-/// Differs by message and by position.
-inline std::byte pattern(std::uint64_t message, std::size_t i) {
-  return static_cast<std::byte>((message * 31 + i * 7 + (i >> 8) * 13 + (i >> 16)) & 0xff);
-}
-inline void fill(std::byte* to, std::uint64_t message, std::size_t bytes) {
-  for (std::size_t i = 0; i < bytes; ++i) to[i] = pattern(message, i);
-}
-/// The first position that is wrong; `bytes`: none is.
-inline std::size_t first_wrong(const std::byte* at, std::uint64_t message, std::size_t bytes) {
-  for (std::size_t i = 0; i < bytes; ++i) {
-    if (at[i] != pattern(message, i)) return i;
-  }
-  return bytes;
-}
-
-inline bool try_send(OutLink& link, std::uint64_t message, std::size_t bytes) {
-  Sender& sender = link.sender();
-  if (!sender.ready(bytes)) return false;
-  fill(sender.slot(bytes), message, bytes);
-  sender.publish(static_cast<std::uint32_t>(message), static_cast<std::uint32_t>(bytes));
-  link.rung();
-  return true;
-}
-
-/// True: message `message` of `bytes` was there, and right. Throws where it is not right.
-inline bool try_receive(InLink& link, std::uint64_t message, std::size_t bytes) {
-  Receiver& receiver = link.receiver();
-  if (!receiver.ready()) return false;
-  if (receiver.tag() != static_cast<std::uint32_t>(message) || receiver.bytes() != bytes) {
-    throw Error(ErrorCode::internal, "a message has another tag or length");
-  }
-  const std::size_t wrong = first_wrong(receiver.slot(bytes), message, bytes);
-  if (wrong != bytes) {
-    throw Error(ErrorCode::internal, "message " + std::to_string(message) + " of " +
-                                         std::to_string(bytes) + " bytes is wrong at " +
-                                         std::to_string(wrong));
-  }
-  receiver.free();
-  link.rung();
-  return true;
-}
 
 }  // namespace tutti::test

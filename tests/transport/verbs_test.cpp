@@ -148,14 +148,14 @@ TEST_F(Verbs, DmaBufsAreRegisteredWhereTheDeviceCan) {
 
 TEST_F(Verbs, AChildOfAProcessWithADeviceCanExit) {
   const auto device = VerbsDevice::open(port);
-  auto end = std::make_unique<End>(device, 1);
+  auto end = std::make_unique<End>(over(device, 1));
   Child child([&](int) {
     end.reset();
     return 0;
   });
   EXPECT_EQ(child.wait(), 0);
   // It has left the parent's alone.
-  End other(device, 0);
+  End other(over(device, 0));
   end->wire.connect(other.wire.address());
   other.wire.connect(end->wire.address());
   end->wire.start();
@@ -339,192 +339,13 @@ TEST_F(Verbs, AnAddressThatCannotBeIsRefused) {
 
 // --- Wires in one process ------------------------------------------------------------------------
 
-TEST_F(Verbs, MessagesOfAnySizeGoRound) {
-  TwoEnds ends(port);
-  const ConnectionShape shape{8, 16384, 3};
-  OutLink& out = ends.a.out(0, shape);
-  InLink& in = ends.b.in(0, shape);
-  constexpr std::uint64_t kMessages = 600;
-  std::mt19937 random(3);
-  std::vector<std::size_t> sizes(kMessages);
-  for (std::size_t i = 0; i < kMessages; ++i) {
-    sizes[i] = i % 2 == 0 ? kMessageSizes[i / 2 % std::size(kMessageSizes)]
-                          : random() % (shape.slot_bytes + 1);
-  }
-  std::uint64_t sent = 0, received = 0;
-  ASSERT_TRUE(ends.until([&] {
-    while (sent < kMessages && try_send(out, sent, sizes[sent])) ++sent;
-    while (received < kMessages && try_receive(in, received, sizes[received])) ++received;
-    return received == kMessages || ends.a.is_closed || ends.b.is_closed;
-  }));
-  EXPECT_EQ(received, kMessages) << ends.a.why_closed << ends.b.why_closed;
-  EXPECT_TRUE(ends.until([&] { return ends.a.wire.is_delivered() && ends.b.wire.is_delivered(); }));
-}
-
-TEST_F(Verbs, LinksShareAWireInBothDirections) {
-  TwoEnds ends(port);
-  const ConnectionShape shape{4, 4096, 2};
-  constexpr std::uint64_t kLinks = 4, kMessages = 200;
-  struct Link {
-    OutLink* out;
-    InLink* in;
-    std::uint64_t sent = 0, received = 0;
-  };
-  std::vector<Link> links;
-  for (std::uint64_t l = 0; l < kLinks; ++l) {
-    links.push_back({&ends.a.out(l, shape), &ends.b.in(l, shape)});
-    links.push_back({&ends.b.out(l, shape), &ends.a.in(l, shape)});
-  }
-  const auto size = [&](std::uint64_t l, std::uint64_t m) { return (l * 977 + m * 409) % 4097; };
-  ASSERT_TRUE(ends.until([&] {
-    bool done = true;
-    for (std::size_t l = 0; l < links.size(); ++l) {
-      Link& k = links[l];
-      if (k.sent < kMessages && try_send(*k.out, 1000 * l + k.sent, size(l, k.sent))) ++k.sent;
-      if (k.received < kMessages &&
-          try_receive(*k.in, 1000 * l + k.received, size(l, k.received))) {
-        ++k.received;
-      }
-      done = done && k.received == kMessages;
-    }
-    return done || ends.a.is_closed || ends.b.is_closed;
-  }));
-  EXPECT_FALSE(ends.a.is_closed) << ends.a.why_closed;
-  EXPECT_FALSE(ends.b.is_closed) << ends.b.why_closed;
-}
-
-TEST_F(Verbs, ASenderWithoutCreditWaitsAndGoesOn) {
-  TwoEnds ends(port);
-  const ConnectionShape shape{4, 8192, 2};
-  OutLink& out = ends.a.out(0, shape);
-  InLink& in = ends.b.in(0, shape);
-  for (std::uint64_t round = 0; round < 20; ++round) {
-    const std::size_t bytes = round % 2 == 0 ? 8 : 8192;
-    const std::uint64_t most = round % 2 == 0 ? 4 : 2;  // slots; data
-    std::uint64_t sent = 0;
-    ASSERT_TRUE(ends.until([&] {
-      if (try_send(out, 100 * round + sent, bytes)) ++sent;
-      return sent >= most;
-    }));
-    // Nothing is freed, so there is no room, however long one waits.
-    const auto end = Clock::now() + 20ms;
-    std::uint64_t more = 0;
-    while (Clock::now() < end) {
-      ends.poll();
-      if (out.sender().ready(bytes)) ++more;
-    }
-    // A third long one may find room at the end of the data.
-    EXPECT_TRUE(more == 0 || most == 2) << round;
-    for (std::uint64_t m = 0; m < sent;) {
-      ASSERT_TRUE(ends.until([&] { return try_receive(in, 100 * round + m, bytes); }));
-      ++m;
-    }
-  }
-}
-
-TEST_F(Verbs, AMessageThatCannotBeEndsTheWire) {
-  TwoEnds ends(port);
-  const ConnectionShape shape{4, 4096};
-  OutLink& out = ends.a.out(0, shape);
-  InLink& in = ends.b.in(0, shape);
-  ASSERT_TRUE(ends.until([&] { return try_send(out, 0, 64); }));
-  ASSERT_TRUE(ends.until([&] { return try_receive(in, 0, 64); }));
-  // Longer than a slot.
-  out.sender().publish(0, 4097);
-  out.rung();
-  ASSERT_TRUE(ends.until([&] { return ends.b.is_closed; }));
-  EXPECT_EQ(ends.b.why_closed, "it has sent what cannot be");
-  EXPECT_FALSE(in.receiver().ready());
-}
-
-TEST_F(Verbs, ACommunicatorThatEndsDoesNotTakeOthersAlong) {
-  TwoEnds ends(port);
-  const ConnectionShape shape{4, 65536};
-  OutLink& stays = ends.a.out(0, shape, 2);
-  InLink& stays_in = ends.b.in(0, shape, 2);
-  std::uint64_t kept = 0;
-  for (std::uint64_t group = 10; group < 20; ++group) {
-    OutLink& out = ends.a.out(0, shape, group);
-    InLink& in = ends.b.in(0, shape, group);
-    OutLink& back = ends.b.out(0, shape, group);
-    ASSERT_TRUE(ends.until([&] { return try_send(out, 0, 8); }));
-    ASSERT_TRUE(ends.until([&] { return try_send(back, 0, 8); }));
-    ASSERT_TRUE(ends.until([&] { return try_receive(in, 0, 8); }));
-    if (group % 2 == 0) {
-      // The receiver leaves, and the sender, which has not heard of it, writes all it can.
-      ends.b.wire.close(group);
-      for (std::uint64_t m = 1; try_send(out, m, 65536); ++m) {
-      }
-      ends.a.wire.close(group);
-    } else {
-      // The sender leaves, and the receiver writes credits to it.
-      ASSERT_TRUE(ends.until([&] { return try_send(out, 1, 65536); }));
-      ASSERT_TRUE(ends.until([&] { return ends.a.wire.is_delivered(); }));
-      ends.a.wire.close(group);
-      ends.b.wire.poll();
-      ASSERT_TRUE(try_receive(in, 1, 65536));
-      ends.b.wire.poll_and_tell();
-      ends.b.wire.close(group);
-    }
-    ASSERT_TRUE(ends.until([&] {
-      return std::ranges::count(ends.a.left, group) == 1 &&
-             std::ranges::count(ends.b.left, group) == 1;
-    }));
-    ASSERT_TRUE(ends.until([&] { return try_send(stays, kept, 1000); }));
-    ASSERT_TRUE(ends.until([&] { return try_receive(stays_in, kept, 1000); }));
-    ++kept;
-  }
-  EXPECT_FALSE(ends.a.is_closed) << ends.a.why_closed;
-  EXPECT_FALSE(ends.b.is_closed) << ends.b.why_closed;
-}
-
-TEST_F(Verbs, ARankIsToldByADescriptorAndADoorbell) {
-  TwoEnds ends(port);
-  const ConnectionShape shape{4, 4096};
-  OutLink& out = ends.a.out(0, shape);
-  InLink& in = ends.b.in(0, shape);
-  ASSERT_TRUE(ends.until([&] { return try_send(out, 0, 100); }));
-  ASSERT_TRUE(ends.until([&] { return try_receive(in, 0, 100); }));
-  ASSERT_TRUE(ends.until([&] { return ends.a.wire.is_delivered() && ends.b.wire.is_delivered(); }));
-  for (std::uint64_t m = 1; m < 20; ++m) {
-    pollfd file{ends.b.wire.descriptors()[0], POLLIN, 0};
-    ends.b.wire.arm();
-    ends.b.wire.poll();
-    EXPECT_EQ(poll(&file, 1, 0), 0) << "nothing came";
-    ends.b.doorbell.asleep = Doorbell::kAsleep;
-    const std::uint32_t rings = ends.b.doorbell.rings;
-    ASSERT_TRUE(try_send(out, m, 100));
-    ASSERT_EQ(poll(&file, 1, 5000), 1);
-    ASSERT_TRUE(ends.until([&] { return ends.b.doorbell.rings != rings; }));
-    EXPECT_TRUE(try_receive(in, m, 100));
-    ends.b.doorbell.asleep = Doorbell::kAwake;
-    ends.b.wire.arm();
-    ASSERT_TRUE(
-        ends.until([&] { return ends.a.wire.is_delivered() && ends.b.wire.is_delivered(); }));
-    ends.b.wire.arm();
-  }
-}
-
-TEST_F(Verbs, GoodByeIsTheLastThatComes) {
-  TwoEnds ends(port);
-  const ConnectionShape shape{4, 4096};
-  OutLink& out = ends.a.out(0, shape);
-  InLink& in = ends.b.in(0, shape);
-  ASSERT_TRUE(ends.until([&] { return try_send(out, 0, 3000); }));
-  ASSERT_TRUE(ends.until([&] { return ends.a.wire.is_delivered(); }));
-  ends.a.wire.say_bye();
-  ASSERT_TRUE(ends.until([&] { return ends.b.is_closed; }));
-  EXPECT_EQ(ends.b.why_closed, "");
-  EXPECT_TRUE(try_receive(in, 0, 3000));
-}
-
 // A peer that knows the job's secret and has gone mad.
 TEST_F(Verbs, GarbageEndsTheWireAndNothingElse) {
   const auto device = VerbsDevice::open(port);
   std::mt19937 random(11);
   int closed = 0;
   for (int round = 0; round < 40; ++round) {
-    End end(device, 0);
+    End end(over(device, 0));
     VerbsChannel mad(device, 1);
     end.wire.connect(std::as_bytes(std::span(&mad.address(), 1)));
     VerbsAddress sane;
@@ -563,32 +384,6 @@ TEST_F(Verbs, GarbageEndsTheWireAndNothingElse) {
   EXPECT_GT(closed, 30);
 }
 
-TEST_F(Verbs, AWireCanBeShutAtAnyTime) {
-  const auto device = VerbsDevice::open(port);
-  { End end(device, 1); }
-  {
-    End end(device, 1);
-    end.out(0, {4, 4096});
-    end.wire.shut();
-    end.wire.shut();
-    EXPECT_TRUE(end.wire.is_flushed());
-    EXPECT_TRUE(end.wire.is_delivered());
-  }
-  for (int round = 0; round < 10; ++round) {
-    TwoEnds ends(port);
-    OutLink& out = ends.a.out(0, {8, 65536});
-    InLink& in = ends.b.in(0, {8, 65536});
-    ASSERT_TRUE(ends.until([&] { return try_send(out, 0, 65536); }));
-    ASSERT_TRUE(ends.until([&] { return in.receiver().ready(); }));
-    for (std::uint64_t m = 1; try_send(out, m, 65536); ++m) {
-    }
-    (round % 2 == 0 ? ends.a : ends.b).wire.shut();
-    ends.poll();
-    EXPECT_FALSE(try_send(out, 9, 65536));
-    EXPECT_TRUE((round % 2 == 0 ? ends.a : ends.b).wire.is_flushed());
-  }
-}
-
 // --- Messages that do not go through the rings ---------------------------------------------------
 
 TEST_F(Verbs, WindowsAreRegisteredOnceAndUntilTheyAreFreed) {
@@ -613,132 +408,13 @@ TEST_F(Verbs, WindowsAreRegisteredOnceAndUntilTheyAreFreed) {
   deallocate(again);
 }
 
-constexpr std::uint32_t kLongBytes = 300'000;
-constexpr ConnectionShape kLongShape{8, 512 << 10, 4};
-
-/// Two ends, a link from a to b, and a window at each.
-struct Lending : TwoEnds {
-  explicit Lending(const VerbsPort& port)
-      : TwoEnds(port),
-        out(a.out(0, kLongShape)),
-        in(b.in(0, kLongShape)),
-        from(kWindow),
-        to(kWindow) {
-    // So that each knows where the other's ring is.
-    EXPECT_TRUE(until([&] { return try_send(out, 0, 8); }));
-    EXPECT_TRUE(until([&] { return try_receive(in, 0, 8); }));
-  }
-  void lend(std::uint64_t message) {
-    ASSERT_TRUE(until([&] { return out.sender().ready(kLongBytes); }));
-    fill(from.data() + 64, message, kLongBytes);
-    ASSERT_TRUE(out.can_lend(from.data() + 64, kLongBytes));
-    out.publish_lent(from.data() + 64, static_cast<std::uint32_t>(message), kLongBytes);
-    out.rung();
-  }
-  /// Message `number` of the link, in the window of b.
-  void expect(std::uint64_t number, std::uint32_t tag) {
-    ASSERT_TRUE(in.can_expect(to.data() + 128, kLongBytes));
-    const InLink::Expected message{number, to.data() + 128, tag, kLongBytes};
-    in.expect(std::span(&message, 1));
-    const auto heard = Clock::now() + 100ms;  // the sender has
-    while (Clock::now() < heard) poll();
-  }
-  void free_one() {
-    in.receiver().free();
-    in.rung();
-  }
-
-  static constexpr std::size_t kWindow = 512 << 10;
-  OutLink& out;
-  InLink& in;
-  std::vector<std::byte, Allocator<std::byte>> from, to;
-};
-
-TEST_F(Verbs, WhatIsLentLandsWhereItIsExpected) {
-  Lending l(port);
-  for (std::uint32_t m = 1; m <= 20; ++m) {
-    l.expect(m + 1, m);
-    l.lend(m);
-    ASSERT_TRUE(l.until([&] { return l.in.receiver().ready(); })) << l.b.why_closed;
-    ASSERT_EQ(l.in.landed(), l.to.data() + 128) << m;
-    EXPECT_EQ(first_wrong(l.to.data() + 128, m, kLongBytes), kLongBytes);
-    EXPECT_EQ(l.to[127], std::byte{}) << "what lies before";
-    EXPECT_EQ(l.to[128 + kLongBytes], std::byte{}) << "what lies behind";
-    ASSERT_TRUE(l.until([&] { return l.out.has_sent(m + 1); }));
-    l.free_one();
-  }
-  EXPECT_TRUE(l.until([&] { return l.a.wire.is_flushed(); }));
-}
-
-TEST_F(Verbs, WhatIsNotAsExpectedComesIntoItsSlot) {
-  Lending l(port);
-  l.expect(2, 77);  // another tag
-  l.lend(1);
-  ASSERT_TRUE(l.until([&] { return l.in.receiver().ready(); }));
-  EXPECT_EQ(l.in.landed(), nullptr);
-  EXPECT_EQ(first_wrong(l.in.receiver().slot(kLongBytes), 1, kLongBytes), kLongBytes);
-  EXPECT_EQ(l.to[128], std::byte{});
-  l.free_one();
-  // Short messages, and memory in no window, are not reached.
-  EXPECT_FALSE(l.in.can_expect(l.to.data(), 65536));
-  std::vector<std::byte> other(kLongBytes);
-  EXPECT_FALSE(l.in.can_expect(other.data(), kLongBytes));
-  EXPECT_FALSE(l.out.can_lend(other.data(), kLongBytes));
-}
-
-TEST_F(Verbs, WhatIsLentIsReadBeforeItIsTakenBack) {
-  Lending l(port);
-  for (std::uint32_t m = 1; m <= 20; ++m) {
-    l.lend(m);
-    l.out.keep(l.from.data(), l.from.data() + l.from.size());
-    EXPECT_TRUE(l.out.has_sent(m + 1));
-    std::ranges::fill(l.from, std::byte{0xee});
-    ASSERT_TRUE(l.until([&] { return l.in.receiver().ready(); }));
-    EXPECT_EQ(first_wrong(l.in.receiver().slot(kLongBytes), m, kLongBytes), kLongBytes);
-    l.free_one();
-  }
-}
-
-TEST_F(Verbs, NothingLandsOnceItIsForgotten) {
-  Lending l(port);
-  l.expect(2, 1);
-  std::atomic<bool> done = false;
-  std::thread sender([&] {
-    while (!done) l.a.wire.poll();
-  });
-  l.in.forget_expected();
-  done = true;
-  sender.join();
-  EXPECT_FALSE(l.b.is_closed) << l.b.why_closed;
-  l.lend(1);
-  ASSERT_TRUE(l.until([&] { return l.in.receiver().ready(); }));
-  EXPECT_EQ(l.in.landed(), nullptr);
-  EXPECT_EQ(first_wrong(l.in.receiver().slot(kLongBytes), 1, kLongBytes), kLongBytes);
-  EXPECT_TRUE(std::ranges::all_of(l.to, [](std::byte b) { return b == std::byte{}; }));
-}
-
-TEST_F(Verbs, APeerThatDoesNotLetGoIsGivenUp) {
-  Lending l(port);
-  l.expect(2, 1);
-  const auto begin = Clock::now();
-  l.in.forget_expected();  // a does not look
-  EXPECT_LT(Clock::now() - begin, 10s);
-  EXPECT_TRUE(l.b.is_closed);
-  EXPECT_NE(l.b.why_closed.find("does not let go"), std::string::npos) << l.b.why_closed;
-  l.lend(1);
-  const auto until = Clock::now() + 200ms;
-  while (Clock::now() < until) l.poll();
-  EXPECT_TRUE(std::ranges::all_of(l.to, [](std::byte b) { return b == std::byte{}; }))
-      << "the device still writes to memory that is not its any more";
-}
-
 // --- Wires between processes ---------------------------------------------------------------------
 
 constexpr ConnectionShape kShape{8, 65536, 4};
 
 /// Sends back what comes on link 0, until told to end by a message of no bytes.
 int echo(const VerbsPort& port, int socket) {
-  End end(VerbsDevice::open(port), 0);
+  End end(over(VerbsDevice::open(port), 0));
   meet(end, socket);
   InLink& in = end.in(0, kShape);
   OutLink& out = end.out(0, kShape);
@@ -764,7 +440,7 @@ int echo(const VerbsPort& port, int socket) {
 TEST_F(Verbs, TwoProcessesExchange) {
   Child child([&](int socket) { return echo(port, socket); });
   {
-    End end(VerbsDevice::open(port), 1);
+    End end(over(VerbsDevice::open(port), 1));
     meet(end, child.socket());
     OutLink& out = end.out(0, kShape);
     InLink& in = end.in(0, kShape);
@@ -789,7 +465,7 @@ TEST_F(Verbs, TwoProcessesExchange) {
 
 TEST_F(Verbs, APeerThatIsKilledIsNamedSoon) {
   Child child([&](int socket) { return echo(port, socket); });
-  End end(VerbsDevice::open(port), 17);
+  End end(over(VerbsDevice::open(port), 17));
   meet(end, child.socket());
   OutLink& out = end.out(0, kShape);
   InLink& in = end.in(0, kShape);
@@ -821,7 +497,8 @@ TEST_F(Verbs, APeerThatIsKilledIsNamedSoon) {
 TEST_F(Verbs, ALinkThatGoesDownIsAnErrorInTime) {
   const auto second = usable_port("rxe1");
   if (!second || access("/sys/class/net/d1", F_OK) != 0) GTEST_SKIP() << "this is not the guest";
-  TwoEnds ends(*second);
+  VerbsTestNetwork network(*second);
+  TwoEnds ends(network);
   const ConnectionShape shape{8, 65536};
   OutLink& out = ends.a.out(0, shape);
   InLink& in = ends.b.in(0, shape);
@@ -851,7 +528,8 @@ TEST_F(Verbs, ALinkThatGoesDownIsAnErrorInTime) {
   ASSERT_EQ(std::system("ip link set d1 up"), 0);
   // When it is back, new connections work.
   ASSERT_TRUE(ends.until([&] { return usable_port("rxe1").has_value(); }));
-  TwoEnds again(*usable_port("rxe1"));
+  VerbsTestNetwork network_again(*usable_port("rxe1"));
+  TwoEnds again(network_again);
   OutLink& out_again = again.a.out(0, shape);
   InLink& in_again = again.b.in(0, shape);
   ASSERT_TRUE(again.until([&] { return try_send(out_again, 0, 50000); }));

@@ -121,7 +121,7 @@ int run_ranks(int rank, int socket, bool latency, std::size_t bytes, int count) 
 int run(int rank, int socket, bool latency, std::size_t bytes, int count) {
   pin(rank);
   const auto port = usable_port();
-  End end(VerbsDevice::open(*port), 1 - rank);
+  End end(over(VerbsDevice::open(*port), 1 - rank));
   meet(end, socket);
   const ConnectionShape shape = shape_for(bytes);
   OutLink& out = end.out(0, shape);

@@ -297,7 +297,7 @@ bool UcxEndpoint::take(const MessageHeader& h, void* data, std::size_t bytes, bo
   ucp_request_param_t params{};
   params.cb.recv_am = &UcxEndpoint::on_received;
   taken = true;
-  const bool under_way = start(r, nullptr, params, [&](const ucp_request_param_t& p) {
+  const bool under_way = start(r, target.region, params, [&](const ucp_request_param_t& p) {
     return ucx_.am_recv_data_nbx(worker_->handle(), data, target.to, bytes, &p);
   });
   return under_way || failed_ || sink_.on_message(h) != Heard::wrong;

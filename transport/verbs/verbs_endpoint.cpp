@@ -158,7 +158,8 @@ void VerbsEndpoint::understand(const VerbsEvent& event) {
     const bool is_short = header.bytes <= kInlineBytes;
     if (header.kind != MessageHeader::control && header.more == 0 &&
         behind == (is_short ? header.bytes : 0)) {
-      const Sink::Target target = is_short ? sink_.on_header(header) : Sink::Target{true, {}, {}};
+      const Sink::Target target =
+          is_short ? sink_.on_header(header) : Sink::Target{true, nullptr, nullptr, nullptr};
       if (target.to != nullptr) std::memcpy(target.to, message.data() + sizeof header, behind);
       if (target.known) heard = sink_.on_message(header);
     }

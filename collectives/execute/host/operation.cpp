@@ -72,7 +72,7 @@ void Operation::bind(const Binding& binding) {
       publish_signature(control_, signature);
       if (is_rooted(signature.collective)) {
         compare_with_peers(group_, signature.sequence);
-        if (group_.failed()) group_.throw_failure();
+        liveness_.throw_if_failed();
       }
     }
   }
@@ -455,9 +455,9 @@ void Operation::accept(const ReceiveLink& link, std::size_t bytes) {
 
 void Operation::mismatch(int peer, std::uint32_t bytes, std::uint32_t tag, std::size_t expected) {
   const Signature& mine = binding_->signature;
-  group_.refresh(peer);
-  group_.check_peers_first("comparing calls");  // as in compare_with_peers()
-  if (group_.failed()) group_.throw_failure();
+  group_.diagnostics().refresh(peer);
+  liveness_.check_peers_first("comparing calls");  // as in compare_with_peers()
+  liveness_.throw_if_failed();
   const std::string rank = "rank " + std::to_string(peer);
   std::string calls;
   if (mine.sequence == 0) {
@@ -465,14 +465,14 @@ void Operation::mismatch(int peer, std::uint32_t bytes, std::uint32_t tag, std::
             point_to_point_text(tag);
   } else {
     compare_with_peers(group_);
-    if (group_.failed()) group_.throw_failure();
+    liveness_.throw_if_failed();
     calls = "called " + mine.text() + ", " + rank + " sent a message of another operation";
   }
-  group_.fail({ErrorCode::mismatch, peer,
-               "calls do not match: rank " + std::to_string(group_.rank()) + " " + calls + " (" +
-                   std::to_string(bytes) + " bytes came, " + std::to_string(expected) +
-                   " were expected). All ranks must make the same calls in the same order"});
-  group_.throw_failure();
+  liveness_.fail({ErrorCode::mismatch, peer,
+                  "calls do not match: rank " + std::to_string(group_.rank()) + " " + calls + " (" +
+                      std::to_string(bytes) + " bytes came, " + std::to_string(expected) +
+                      " were expected). All ranks must make the same calls in the same order"});
+  liveness_.throw_failure();
 }
 
 }  // namespace tutti

@@ -187,7 +187,7 @@ class Operation {
   /// well, only where there is none.
   void check_still_lent() const {
     std::atomic_thread_fence(std::memory_order_acquire);  // nothing is read after this
-    if (group_.failed()) group_.throw_failure();
+    liveness_.throw_if_failed();
   }
   /// The operands are in destinations_ and sources_, scaled. `plain`: a copy, bit for bit.
   void combine_move(const Action& action, const Move& move, bool plain, CombineOptions& options);
@@ -213,6 +213,7 @@ class Operation {
   void finish();
 
   RankGroup& group_;
+  Liveness& liveness_ = group_.liveness();
   ControlBlock& control_ = group_.control();
   Workspace& workspace_;
   const bool spans_hosts_ = !group_.one_host();

@@ -7,25 +7,26 @@
 
 namespace tutti {
 
-std::uint32_t publish_core(RankGroup& group) {
+std::uint32_t publish_core(ControlBlock& own) {
   const auto core = static_cast<std::uint32_t>(sched_getcpu() + 1);
-  group.control().core.store(core, std::memory_order_relaxed);
+  own.core.store(core, std::memory_order_relaxed);
   return core;
 }
 
-void spread_out(RankGroup& group, std::chrono::steady_clock::time_point now) {
+void spread_out(const Members& members, ControlBlocks& blocks,
+                std::chrono::steady_clock::time_point now) {
   thread_local std::chrono::steady_clock::time_point next{};
   if (now < next) return;
   next = now + std::chrono::milliseconds(50);
 
   cpu_set_t allowed;
   if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;  // more than 1,024 cores
-  const std::uint32_t here = publish_core(group);
+  const std::uint32_t here = publish_core(blocks.own());
   std::vector<int> ranks(CPU_SETSIZE + 1);  // on each core
-  for (const int r : group.ranks_here()) {
-    const std::uint32_t core = group.control(r).core.load(std::memory_order_relaxed);
+  for (const int r : members.ranks_here()) {
+    const std::uint32_t core = blocks.of(r).core.load(std::memory_order_relaxed);
     if (core == 0 || core > CPU_SETSIZE) return;  // it has not waited yet
-    if (core == here && r > group.rank()) return;
+    if (core == here && r > members.rank()) return;
     ++ranks[core];
   }
   std::uint32_t best = here;
@@ -39,7 +40,7 @@ void spread_out(RankGroup& group, std::chrono::steady_clock::time_point now) {
   if (sched_setaffinity(0, sizeof target, &target) == 0) {
     sched_setaffinity(0, sizeof allowed, &allowed);
   }
-  publish_core(group);
+  publish_core(blocks.own());
 }
 
 }  // namespace tutti

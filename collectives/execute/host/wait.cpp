@@ -26,7 +26,7 @@ constexpr int kYieldingRanks = 8;  // of a core; with more, each does for a shor
 // cores, looking would take the time that the others need.
 constexpr auto kLookEvery = milliseconds(10), kLateLookEvery = milliseconds(50);
 // The more threads wait, the less often each looks. What a rank says of its waits counts for 250 ms
-// (RankGroup::say_waiting()).
+// (Diagnostics::say_waiting()).
 constexpr int kLookingThreads = 16;  // of a core
 constexpr int kMostCrowd = 4;        // so many times less often
 // Peers on other hosts are asked what they do: so often in the time waited so far, as an answer is
@@ -116,7 +116,10 @@ class Wait {
     look_after(now);
     looks_ = crowded_ ? 0 : spins_;
     if (now - began_ < yields_for_ && !must_not_look) {
-      if (crowded_) spread_out(pending_.front()->operation().group(), now);
+      if (crowded_) {
+        RankGroup& group = pending_.front()->operation().group();
+        spread_out(group, group.blocks(), now);
+      }
       sched_yield();
     } else {
       sleep(now);
@@ -159,7 +162,7 @@ class Wait {
     bool wanted = false;
     for (Job* job : pending_) {
       Operation& op = job->operation();
-      wanted = op.waits_for_core(publish_core(op.group())) || wanted;
+      wanted = op.waits_for_core(publish_core(op.group().control())) || wanted;
     }
     return wanted;
   }
@@ -188,8 +191,8 @@ class Wait {
   }
 
   bool has_failed() const {
-    return std::ranges::any_of(pending_,
-                               [](const Job* job) { return job->operation().group().failed(); });
+    return std::ranges::any_of(
+        pending_, [](const Job* job) { return job->operation().group().liveness().failed(); });
   }
 
   /// Other ranks' doorbells are not heard meanwhile. Where nobody would ring them, who has waited
@@ -216,8 +219,7 @@ class Wait {
   void throw_if_failed() {
     for (Job* job : pending_) {
       concerned_ = job;
-      RankGroup& group = job->operation().group();
-      if (group.failed()) group.throw_failure();
+      job->operation().group().liveness().throw_if_failed();
     }
   }
 
@@ -242,58 +244,61 @@ class Wait {
     concerned_ = &job;
     Operation& op = job.operation();
     RankGroup& group = op.group();
+    Diagnostics& diagnostics = group.diagnostics();
+    Liveness& liveness = group.liveness();
     const WaitPolicy& policy = job.policy();
     const Operation::Blocked b = op.blocked();
     if (b.peer < 0) return;
     const std::string now_doing = doing(op, b);
-    group.publish_wait(b.peer, now);
+    diagnostics.publish_wait(b.peer, now);
     Job::Standstill& still = job.standstill();
     const bool asks = now >= still.next_question;
     if (asks) {
       still.next_question =
           now + std::min<Clock::duration>((now - still.began) / kQuestions, kQuestionEvery);
-      group.ask(b.peer);
+      diagnostics.ask(b.peer);
     }
     if (must_stop()) {
-      group.fail({ErrorCode::aborted, group.rank(),
-                  fmt::format("rank {} exits, or was interrupted, while it is {}", group.rank(),
-                              now_doing)});
+      liveness.fail({ErrorCode::aborted, group.rank(),
+                     fmt::format("rank {} exits, or was interrupted, while it is {}", group.rank(),
+                                 now_doing)});
     }
     compare_with_peers(group);
-    group.say_waiting(now_doing);
-    group.check_peers(now_doing);
+    diagnostics.say_waiting(now_doing);
+    liveness.check_peers(now_doing);
     // In this order: what a peer published before it left is there once it is seen to have left.
     // From another host, the failure because of which it left may take another way, and a moment
     // longer.
     constexpr auto kNews = milliseconds(300);
     const bool settled = group.one_host() || now - still.began >= kNews;
-    if (settled && group.has_left(b.peer) && op.blocked().peer == b.peer) {
-      group.fail({ErrorCode::peer_lost, b.peer,
-                  fmt::format("rank {} has left the communicator (destroyed it, or ended) while "
-                              "rank {} was {}{}. "
-                              "Restart the job, or go on without that rank (shrink)",
-                              b.peer, group.rank(), now_doing, group.refusal_text(b.peer))});
+    if (settled && liveness.has_left(b.peer) && op.blocked().peer == b.peer) {
+      liveness.fail(
+          {ErrorCode::peer_lost, b.peer,
+           fmt::format("rank {} has left the communicator (destroyed it, or ended) while "
+                       "rank {} was {}{}. "
+                       "Restart the job, or go on without that rank (shrink)",
+                       b.peer, group.rank(), now_doing, diagnostics.refusal_text(b.peer))});
     }
     const auto waited = now - still.began;
     // Who has not looked for half of that time does not wait any more, but stands still.
-    const int late = group.end_of_line(b.peer, now - waited / 2);
-    if (asks) group.ask(late);
+    const int late = diagnostics.end_of_line(b.peer, now - waited / 2);
+    if (asks) diagnostics.ask(late);
     const auto report = [&] {
       std::string text =
           fmt::format("rank {} has been {} for {:.1f} s; that rank's last finished step is {}{}{}",
-                      group.rank(), now_doing, seconds(waited), group.progress_text(b.peer),
-                      group.refusal_text(b.peer), group.refusal_text(group.rank()));
+                      group.rank(), now_doing, seconds(waited), diagnostics.progress_text(b.peer),
+                      diagnostics.refusal_text(b.peer), diagnostics.refusal_text(group.rank()));
       if (late != b.peer) {
         text +=
             fmt::format("; it waits too, in the end for rank {}, whose last finished step is {}{}",
-                        late, group.progress_text(late), group.refusal_text(late));
+                        late, diagnostics.progress_text(late), diagnostics.refusal_text(late));
       }
-      text += group.waiting_text(late);
+      text += diagnostics.waiting_text(late);
       return text;
     };
     const auto timeout = timeout_of(job);
     if (timeout.count() > 0 && waited > timeout) {
-      group.fail(
+      liveness.fail(
           {ErrorCode::timed_out, late,
            fmt::format("{}: the timeout of {:.1f} s has passed{}", report(), seconds(timeout),
                        timeout == policy.timeout ? " (TUTTI_TIMEOUT)" : "")});
@@ -301,7 +306,7 @@ class Wait {
       still.reported = true;
       log().warn("{}; still waiting", report());
     }
-    if (group.failed()) group.throw_failure();
+    liveness.throw_if_failed();
   }
 
   std::span<Job* const> pending_;

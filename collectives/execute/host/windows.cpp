@@ -120,8 +120,8 @@ std::shared_ptr<SharedMemory> Operation::wait_for_window(int peer, std::uint32_t
                               peer, trouble),
                   group_.rank());
     }
-    group_.check_peers("waiting for a window");
-    if (group_.failed()) group_.throw_failure();
+    liveness_.check_peers("waiting for a window");
+    liveness_.throw_if_failed();
     if (std::chrono::steady_clock::now() > deadline) {
       throw Error(
           ErrorCode::invalid_usage,
@@ -169,14 +169,14 @@ namespace {
 
 /// Memory of a process that dies is gone a moment before its death can be seen.
 template <class Copy>
-void copy_unless_lost(RankGroup& group, Copy&& copy) {
+void copy_unless_lost(Liveness& liveness, Copy&& copy) {
   try {
     copy();
   } catch (const Error&) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(500);
     while (std::chrono::steady_clock::now() < deadline) {
-      group.check_peers("copying another rank's memory");
-      if (group.failed()) group.throw_failure();
+      liveness.check_peers("copying another rank's memory");
+      liveness.throw_if_failed();
       pause_for(std::chrono::milliseconds(1));
     }
     throw;
@@ -193,12 +193,12 @@ void Operation::move_through_copies(const Move& move, const CombineOptions& opti
       move.sources == 1 && sources_[0].prescale == Prescale::none && !options.divide_result;
   const Target& from = targets_[m];
   if (plain && m == 1 && from.peer >= 0 && targets_[0].peer < 0) {
-    return copy_unless_lost(group_,
+    return copy_unless_lost(liveness_,
                             [&] { cma_read(pid(from), targets_[0].pointer, from.remote, bytes); });
   }
   if (plain && m == 1 && from.peer < 0 && targets_[0].peer >= 0) {
     return copy_unless_lost(
-        group_, [&] { cma_write(pid(targets_[0]), from.pointer, targets_[0].remote, bytes); });
+        liveness_, [&] { cma_write(pid(targets_[0]), from.pointer, targets_[0].remote, bytes); });
   }
   // Piece by piece: fetch the remote sources, reduce, store the remote destinations.
   const std::size_t stagings = move.sources + 1U;
@@ -210,7 +210,7 @@ void Operation::move_through_copies(const Move& move, const CombineOptions& opti
     for (std::size_t k = 0; k < move.sources; ++k) {
       const Target& t = targets_[m + k];
       if (t.peer >= 0) {
-        copy_unless_lost(group_,
+        copy_unless_lost(liveness_,
                          [&] { cma_read(pid(t), staging + k * piece, t.remote + at, length); });
       }
       sources_[k].data = t.peer >= 0 ? staging + k * piece : t.pointer + at;
@@ -231,7 +231,7 @@ void Operation::move_through_copies(const Move& move, const CombineOptions& opti
     for (std::size_t k = 0; k < m; ++k) {
       const Target& t = targets_[k];
       if (t.peer < 0) continue;
-      copy_unless_lost(group_, [&] { cma_write(pid(t), result, t.remote + at, length); });
+      copy_unless_lost(liveness_, [&] { cma_write(pid(t), result, t.remote + at, length); });
     }
   }
 }

@@ -202,7 +202,7 @@ double carried(const Cluster& c, const Orders& orders) {
       pass(c.inside(order.back(), order.front()).links);
       continue;
     }
-    const Route route = c.across(order.back(), order.front());
+    const GpuRoute route = c.across(order.back(), order.front());
     pass(route.links);
     pass(route.far);
   }

@@ -1,0 +1,58 @@
+#include "tests/transport/networks.h"
+
+#include <cstdlib>
+
+#include "transport/tcp_endpoint.h"
+#include "transport/wire_choice.h"
+#ifdef TUTTI_TEST_VERBS
+#include "tests/transport/verbs_ends.h"
+#endif
+
+namespace tutti::test {
+namespace {
+
+/// A maker for each side, as each is a rank of its own.
+class OfMakers final : public TestNetwork {
+ public:
+  OfMakers(std::shared_ptr<EndpointMaker> zero, std::shared_ptr<EndpointMaker> one)
+      : makers_{std::move(zero), std::move(one)} {}
+  std::unique_ptr<Endpoint> make(int side, Endpoint::Sink& sink) override {
+    return makers_[side]->make(sink, 1 - side, -1);
+  }
+  std::mutex* lock(int side) override { return makers_[side]->lock(); }
+
+ private:
+  std::shared_ptr<EndpointMaker> makers_[2];
+};
+
+std::unique_ptr<TestNetwork> of_kind(WireKind kind) {
+  return std::make_unique<OfMakers>(make_endpoints(kind), make_endpoints(kind));
+}
+
+std::unique_ptr<TestNetwork> over_ucx(const char* transports, std::string& why_not) {
+  why_not = why_no_ucx();
+  if (!why_not.empty()) return nullptr;
+  setenv("TUTTI_UCX_TLS", transports, 1);
+  return of_kind(WireKind::ucx);
+}
+
+std::unique_ptr<TestNetwork> over_verbs(std::string& why_not) {
+#ifdef TUTTI_TEST_VERBS
+  if (const auto port = usable_port()) return std::make_unique<VerbsTestNetwork>(*port);
+#endif
+  why_not = "no RDMA device that could be used (`make test-rdma` has some)";
+  return nullptr;
+}
+
+}  // namespace
+
+std::vector<NetworkCase> network_cases() {
+  return {
+      {"Tcp", [](std::string&) { return of_kind(WireKind::tcp); }},
+      {"UcxOverTcp", [](std::string& why_not) { return over_ucx("tcp", why_not); }},
+      {"UcxInMemory", [](std::string& why_not) { return over_ucx("shm", why_not); }},
+      {"Verbs", over_verbs},
+  };
+}
+
+}  // namespace tutti::test

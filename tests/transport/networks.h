@@ -1,0 +1,26 @@
+// The networks of which both sides can be in one process, for tests of all of them.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "tests/transport/wire_ends.h"
+
+namespace tutti::test {
+
+struct NetworkCase {
+  const char* name;
+  /// Null, and why: it cannot be used here.
+  std::function<std::unique_ptr<TestNetwork>(std::string& why_not)> make;
+};
+
+inline std::ostream& operator<<(std::ostream& out, const NetworkCase& network) {
+  return out << network.name;
+}
+
+std::vector<NetworkCase> network_cases();
+
+}  // namespace tutti::test

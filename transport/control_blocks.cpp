@@ -1,0 +1,155 @@
+#include "transport/control_blocks.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+namespace tutti {
+namespace {
+
+[[noreturn]] void throw_absence(const Failure& f) { throw Error(f.code, f.text, f.rank); }
+
+}  // namespace
+
+std::uint64_t newest_sequence(const OperationRecords& records) {
+  std::uint64_t newest = 0;
+  for (const OperationRecord& r : records) {
+    newest = std::max(newest, r.sequence.load(std::memory_order_relaxed));
+  }
+  return newest;
+}
+
+Failure absence(const Members& members, int rank, bool died) {
+  return {died ? ErrorCode::peer_lost : ErrorCode::timed_out, rank,
+          died ? fmt::format("rank {} ({}) died before it had joined the communicator, for which "
+                             "rank {} waited",
+                             rank, members.process_text(rank), members.rank())
+               : fmt::format("rank {} waited in vain for rank {} ({}) to join the communicator",
+                             members.rank(), rank, members.process_text(rank))};
+}
+
+std::optional<Failure> absence_elsewhere(const Members& members, Network* network) {
+  for (int r = 0; network != nullptr && r < members.size(); ++r) {
+    if (!members.same_host(r) && network->is_lost(members.member(r))) {
+      return absence(members, r, true);
+    }
+  }
+  return std::nullopt;
+}
+
+ControlBlocks::ControlBlocks(const Members& members, Network* network, std::size_t bytes,
+                             Deadline deadline)
+    : members_(members),
+      network_(network),
+      segments_(static_cast<std::size_t>(members.size())),
+      blocks_(segments_.size()) {
+  const int self = members_.rank();
+  const auto own = SharedMemory::create("tutti-segment", bytes);
+  segments_[static_cast<std::size_t>(self)] = own;
+  share_within_process(members_.key(self), own);
+  for (const int r : members_.ranks_here()) {
+    if (r != self) members_.host_peers().send(members_.member(r), members_.key(self), own);
+  }
+  try {
+    receive_segments(deadline);
+  } catch (const Error& e) {
+    const bool died = e.code() == ErrorCode::peer_lost && e.rank() >= 0;
+    if (network_ != nullptr) {
+      network_->refuse(members_.id(), died ? members_.member(e.rank()) : -1);
+    }
+    throw;
+  }
+  if (!members_.one_host()) {
+    copies_ = std::make_unique<RingMemory>(segments_.size() * sizeof(ControlBlock));
+  }
+  for (std::size_t r = 0; r < blocks_.size(); ++r) {
+    // Zeros are a ControlBlock that has said nothing.
+    blocks_[r] = segments_[r] != nullptr ? reinterpret_cast<ControlBlock*>(segments_[r]->data())
+                                         : reinterpret_cast<ControlBlock*>(copies_->data()) + r;
+  }
+  first_here_ = &of(members_.ranks_here().front());
+}
+
+std::shared_ptr<SharedMemory> ControlBlocks::receive_segment(int rank, Deadline deadline) const {
+  try {
+    return members_.host_peers().receive(members_.member(rank), members_.key(rank),
+                                         segment(members_.rank())->size(), deadline);
+  } catch (const Error& e) {
+    if (e.code() == ErrorCode::peer_lost) throw_absence(absence(members_, rank, true));
+    if (e.code() == ErrorCode::timed_out) return nullptr;
+    throw Error(e.code(), e.what(), members_.rank());  // this one could not take it
+  }
+}
+
+void ControlBlocks::receive_segments(Deadline deadline) {
+  constexpr auto kLookEvery = std::chrono::milliseconds(20);
+  for (const int r : members_.ranks_here()) {
+    while (segment(r) == nullptr) {
+      const auto now = std::chrono::steady_clock::now();
+      segments_[static_cast<std::size_t>(r)] =
+          receive_segment(r, std::min(deadline, now + kLookEvery));
+      if (segment(r) != nullptr) break;
+      if (now > deadline) throw_absence(absence(members_, r, false));
+      throw_if_refused();
+      if (const auto lost = absence_elsewhere(members_, network_)) throw_absence(*lost);
+      for (const int dead : members_.ranks_among(members_.host_peers().ending_peers())) {
+        auto& left = segments_[static_cast<std::size_t>(dead)];
+        if (left == nullptr) left = receive_segment(dead, now);
+        if (left == nullptr) throw_absence(absence(members_, dead, true));
+      }
+    }
+  }
+}
+
+void ControlBlocks::throw_if_refused() const {
+  for (const int r : members_.ranks_here()) {
+    if (r == members_.rank() || segment(r) != nullptr) continue;
+    const std::optional<int> because_of =
+        members_.host_peers().refusal(members_.member(r), members_.id());
+    if (!because_of) continue;
+    const std::string who = fmt::format("rank {} ({}) ", r, members_.process_text(r));
+    throw Error(ErrorCode::peer_lost,
+                *because_of < 0 ? who + "has given up before all ranks had joined the communicator"
+                                : fmt::format("rank {} of the job is gone, so {}has not joined the "
+                                              "communicator",
+                                              *because_of, who),
+                members_.rank_of(*because_of));
+  }
+}
+
+std::vector<std::shared_ptr<SharedMemory>> ControlBlocks::segments_here() const {
+  std::vector<std::shared_ptr<SharedMemory>> segments;
+  for (const int r : members_.ranks_here()) segments.push_back(segment(r));
+  return segments;
+}
+
+void ControlBlocks::ring_here() const {
+  for (const int r : members_.ranks_here()) ring(of(r).doorbell);
+  if (network_ != nullptr) network_->wake();
+}
+
+bool ControlBlocks::record(const Failure& failure) const {
+  if (!first_here_->failure.write(failure)) return false;
+  ring_here();
+  return true;
+}
+
+std::optional<Failure> ControlBlocks::failure() const {
+  const FailureRecord& record = first_here_->failure;
+  if (!record.is_there()) return std::nullopt;
+  // The writer may have been killed between claiming the record and filling it.
+  const auto patience = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
+  for (;;) {
+    if (auto failure = record.read()) return failure;
+    if (std::chrono::steady_clock::now() > patience) {
+      const std::vector<int> gone = members_.ranks_among(members_.host_peers().ending_peers());
+      return Failure{ErrorCode::peer_lost, gone.empty() ? -1 : gone.front(),
+                     "a rank died while it was reporting a failure"};
+    }
+    std::this_thread::yield();
+  }
+}
+
+}  // namespace tutti

@@ -1,0 +1,71 @@
+// The control blocks of a communicator's ranks (control_block.h). Each rank of this host has a
+// segment of shared memory that begins with its block, and the other ranks of the host map it. Of a
+// rank on another host there is a copy in private memory.
+//
+// The first failure lies in the block of the host's first rank, where all ranks of the host look.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "transport/control_block.h"
+#include "transport/members.h"
+#include "transport/network.h"
+#include "transport/ring_memory.h"
+#include "transport/shared_memory.h"
+
+namespace tutti {
+
+class ControlBlocks {
+ public:
+  /// Collective over the ranks of this host, whose segments have `bytes`. `network`: the way to
+  /// other hosts; null: none. Throws Error where a rank of this host does not bring its segment, or
+  /// a rank of another host is lost meanwhile; the network has refused the communicator then.
+  ControlBlocks(const Members& members, Network* network, std::size_t bytes, Deadline deadline);
+
+  ControlBlock& of(int rank) const { return *blocks_[static_cast<std::size_t>(rank)]; }
+  ControlBlock& own() const { return of(members_.rank()); }
+  ControlBlock& first_here() const { return *first_here_; }
+  /// The segment of rank `rank`, of this host, in which its control block lies.
+  const std::shared_ptr<SharedMemory>& segment(int rank) const {
+    return segments_[static_cast<std::size_t>(rank)];
+  }
+  /// The segments of this host's ranks, in their order.
+  std::vector<std::shared_ptr<SharedMemory>> segments_here() const;
+
+  bool has_joined(int rank) const { return has(rank, kJoined); }
+  bool has_cma(int rank) const { return has(rank, kCmaWorks); }
+  bool has_left(int rank) const { return has(rank, kLeft); }
+
+  /// Wakes the ranks of this host.
+  void ring_here() const;
+  /// Records `failure` for the ranks of this host, and wakes them. False: there is one already.
+  bool record(const Failure& failure) const;
+  /// The failure; none: there is none. Waits (briefly) for one that is being written.
+  std::optional<Failure> failure() const;
+
+ private:
+  bool has(int rank, Presence bit) const {
+    return (of(rank).state.load(std::memory_order_acquire) & bit) != 0;
+  }
+  void receive_segments(Deadline deadline);
+  /// Rank `rank`'s segment, or null when it has not come by then.
+  std::shared_ptr<SharedMemory> receive_segment(int rank, Deadline deadline) const;
+  void throw_if_refused() const;
+
+  const Members& members_;
+  Network* const network_;
+  std::vector<std::shared_ptr<SharedMemory>> segments_;
+  std::unique_ptr<RingMemory> copies_;  // by rank; those that nobody asks for take no memory
+  std::vector<ControlBlock*> blocks_;
+  ControlBlock* first_here_ = nullptr;
+};
+
+/// Rank `rank` of the new communicator died before it joined, or did not come in time.
+Failure absence(const Members& members, int rank, bool died);
+/// The absence of the first rank of another host that is lost; none: all may come.
+std::optional<Failure> absence_elsewhere(const Members& members, Network* network);
+
+}  // namespace tutti

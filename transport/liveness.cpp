@@ -1,0 +1,106 @@
+#include "transport/liveness.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "core/background.h"
+#include "core/fork.h"
+
+namespace tutti {
+
+Liveness::Liveness(const Members& members, ControlBlocks& blocks, Diagnostics& diagnostics,
+                   Network* network, HostTree* tree, HostLosses losses)
+    : members_(members),
+      blocks_(blocks),
+      record_(blocks.first_here().failure),
+      diagnostics_(diagnostics),
+      network_(network) {
+  if (tree == nullptr) return;
+  PeerEvents& events = *this;
+  hosts_ = std::make_unique<OtherHosts>(*network, *tree, blocks, losses, diagnostics, events);
+  hosts_->begin();
+}
+
+Liveness::~Liveness() {
+  // In a child of fork(), the parent has not left.
+  if (members_.is_inherited()) abandon(std::shared_ptr<OtherHosts>(std::move(hosts_)));
+}
+
+// --- Failures ------------------------------------------------------------------------------------
+
+void Liveness::fail(const Failure& failure) {
+  if (blocks_.record(failure) && hosts_) hosts_->spread(failure);
+}
+
+Failure Liveness::failure() const { return blocks_.failure().value_or(Failure{}); }
+
+void Liveness::throw_failure() const {
+  const Failure f = failure();
+  throw Error(f.code, f.text, f.rank);
+}
+
+// --- Ranks that are gone -------------------------------------------------------------------------
+
+std::vector<int> Liveness::ending_ranks() const {
+  return members_.ranks_among(members_.host_peers().ending_peers());
+}
+
+std::vector<int> Liveness::dead_ranks() {
+  std::vector<int> dead = members_.ranks_among(members_.host_peers().dead_peers());
+  if (hosts_) {
+    for (const int r : hosts_->lost()) {
+      if (!has_left(r)) dead.push_back(r);
+    }
+  }
+  return dead;
+}
+
+std::string Liveness::lost_text(int rank, const std::string& why, std::string_view noticed) const {
+  return fmt::format(
+      "rank {} ({}) {} after {}; rank {} noticed {}{}. Its own output or the kernel's log says "
+      "why; restart the job, or go on without that rank (shrink)",
+      rank, members_.process_text(rank), why, diagnostics_.progress_text(rank), members_.rank(),
+      noticed, diagnostics_.refusal_text(rank));
+}
+
+void Liveness::check_peers(std::string_view doing) {
+  members_.host_peers().drain();
+  if (hosts_) network_->poll();
+  for (const int peer : ending_ranks()) {
+    if (has_left(peer)) continue;
+    fail({ErrorCode::peer_lost, peer, lost_text(peer, "died", fmt::format("while {}", doing))});
+  }
+}
+
+void Liveness::check_peers_first(std::string_view doing) {
+  using namespace std::chrono_literals;
+  constexpr auto kNews = 300ms;
+  check_peers(doing);
+  if (!hosts_) return;
+  const auto until = std::chrono::steady_clock::now() + kNews;
+  while (!failed() && std::chrono::steady_clock::now() < until && !must_stop()) {
+    std::this_thread::sleep_for(1ms);
+    check_peers(doing);
+  }
+}
+
+void Liveness::begin() {
+  if (!hosts_) return;
+  for (const int r : hosts_->lost()) {
+    on_lost(r, Loss::died, hosts_->why_lost(r).value_or("died"));
+  }
+}
+
+void Liveness::on_left(int, std::uint64_t, int) { blocks_.ring_here(); }
+
+void Liveness::on_lost(int rank, Loss how, const std::string& why) {
+  // Before all have joined, what that means is decided together.
+  if (has_left(rank) || !hosts_->joining().is_decided()) return;
+  fail({ErrorCode::peer_lost, rank, lost_text(rank, why, diagnostics_.own_doing_text()),
+        how == Loss::cut_off});
+}
+
+}  // namespace tutti

@@ -1,0 +1,86 @@
+// Which ranks of a communicator are there: who has left, who is lost and why, and the first
+// failure, which ends the communicator for all ranks.
+//
+// A rank of this host is gone when its process is. Ranks of other hosts are lost when their
+// connection says so, and the ranks of this host agree on that (other_hosts.h). The first failure
+// lies in the block of each host's first rank; notes carry it from host to host, along a tree of
+// hosts. A host is left out of that only when all its ranks are gone.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "transport/control_blocks.h"
+#include "transport/diagnostics.h"
+#include "transport/other_hosts.h"
+#include "transport/peer_events.h"
+
+namespace tutti {
+
+class Liveness final : PeerEvents {
+ public:
+  /// `network` and `tree` lead to the other hosts; null: there are none. `losses` is shared by the
+  /// ranks of this host.
+  Liveness(const Members& members, ControlBlocks& blocks, Diagnostics& diagnostics,
+           Network* network, HostTree* tree, HostLosses losses);
+  ~Liveness() override;
+  Liveness(const Liveness&) = delete;
+  Liveness& operator=(const Liveness&) = delete;
+
+  /// Whether there is a failure; one load of a line that is otherwise never written.
+  bool failed() const { return record_.is_there(); }
+  /// Records `failure`, for all ranks, unless there is one already.
+  void fail(const Failure& failure);
+  /// The failure, of a communicator that has failed; waits (briefly) for one that is being written.
+  Failure failure() const;
+  /// Throws the failure as an Error.
+  [[noreturn]] void throw_failure() const;
+  void throw_if_failed() const {
+    if (failed()) throw_failure();
+  }
+
+  /// For ranks that wait, now and then: exchanges with the peers what came for them on the sockets
+  /// of the host, and looks which peers are dead (system calls). A dead process that had not left
+  /// is a failure of the communicator, in which this rank was `doing` something.
+  void check_peers(std::string_view doing);
+  /// The same before another failure is recorded, as most follow from a death: another rank heard
+  /// of it, gave up, and called something else. Where that was on another host, the news of the
+  /// death may take another way than what that rank does then, so there is a moment for it to come.
+  void check_peers_first(std::string_view doing);
+
+  bool has_left(int rank) const { return blocks_.has_left(rank); }
+  /// The ranks that have died, or whose host is out of reach; not those that have left. Of other
+  /// hosts, the same for all ranks of this one.
+  std::vector<int> dead_ranks();
+  /// The ranks of this host whose process is gone, or about to be, whether they had left or not.
+  std::vector<int> ending_ranks() const;
+  /// Rank `rank`, of another host, is lost to the ranks of this host from now on, with all of its
+  /// host where it is cut off. That alone is no failure of the communicator.
+  void lose(int rank, Loss how, const std::string& why) { hosts_->lose(rank, how, why); }
+  /// What rank `rank`, of another host, does ("is out of reach"), if it is lost.
+  std::optional<std::string> why_lost(int rank) const {
+    return hosts_ ? hosts_->why_lost(rank) : std::nullopt;
+  }
+
+  /// How hosts agree whether all ranks have joined; null: there is one host.
+  Joining* joining() { return hosts_ ? &hosts_->joining() : nullptr; }
+  /// All ranks have joined: from now on losses are failures, and so are those so far.
+  void begin();
+
+ private:
+  void on_left(int rank, std::uint64_t communicator, int because_of) override;
+  void on_lost(int rank, Loss how, const std::string& why) override;
+  std::string lost_text(int rank, const std::string& why, std::string_view noticed) const;
+
+  const Members& members_;
+  ControlBlocks& blocks_;
+  const FailureRecord& record_;
+  Diagnostics& diagnostics_;
+  Network* const network_;
+  std::unique_ptr<OtherHosts> hosts_;  // null: there are none
+};
+
+}  // namespace tutti
