@@ -167,6 +167,7 @@ void add_doctor_command(CLI::App& app) {
       show_tcp(report);
       show_rdma(report);
       show_ucx(report);
+      show_plugin(report);
       show_gpus(report);
     }
     if (report.troubles() > 0) throw CLI::RuntimeError(1);

@@ -204,6 +204,15 @@ void show_rdma(DoctorReport& report) {
   });
 }
 
+void show_plugin(DoctorReport& report) {
+  if (asked_transport() != "plugin") return;
+  report.section("Between hosts: network plugin of NCCL");
+  holds(report, kUsed, [&] {
+    report.good("plugin", plugin_text());
+    report.good(kUsed, "instead of TCP, as TUTTI_TRANSPORT=plugin asks");
+  });
+}
+
 void show_ucx(DoctorReport& report) {
   report.section("Between hosts: UCX");
   const bool asked = asked_transport() == "ucx";

@@ -74,6 +74,8 @@ UcxState ucx_state();
 
 /// Of the network plugin that NCCL_NET_PLUGIN names (netplugin/plugin.h). Throws Error(system).
 std::shared_ptr<EndpointMaker> make_plugin_endpoints();
+/// That plugin and its devices, for people. Throws as well.
+std::string plugin_text();
 
 /// The RDMA ports of this host, and whether verbs can use them.
 struct VerbsState {

@@ -49,6 +49,8 @@ TEST_F(Doctor, MarksATransportThatIsNotThere) {
   if (verbs_state().ports.empty()) {
     expect_marked("TUTTI_TRANSPORT=verbs", "would be used", "TUTTI_TRANSPORT=verbs asks for it");
   }
+  expect_marked("TUTTI_TRANSPORT=plugin NCCL_NET_PLUGIN=none", "would be used",
+                "no network plugin is to be used");
   expect_marked("TUTTI_TRANSPORT=tpc", "TUTTI_TRANSPORT", "is tpc; it can be tcp, verbs, ucx");
 }
 

@@ -314,4 +314,11 @@ std::shared_ptr<EndpointMaker> make_plugin_endpoints() {
   return std::make_shared<NetPluginMaker>(NetPlugin::load());
 }
 
+std::string plugin_text() {
+  const auto plugin = NetPlugin::load();
+  std::string text = plugin->description();
+  for (const NetPlugin::Device& device : plugin->devices()) text += ", " + device.name;
+  return text;
+}
+
 }  // namespace tutti
