@@ -8,7 +8,6 @@
 #include <optional>
 #include <set>
 
-#include "tools/nccl_model.h"
 #include "topology/source.h"
 
 namespace tutti {

@@ -219,22 +219,6 @@ std::vector<Prediction> by_kernels(const Cluster& c, const NcclCall& call) {
 
 }  // namespace
 
-double bus_factor(Collective collective, int ranks) {
-  const double n = ranks;
-  switch (collective) {
-    case Collective::all_reduce:
-      return 2 * (n - 1) / n;
-    case Collective::all_gather:
-    case Collective::reduce_scatter:
-    case Collective::all_to_all:
-    case Collective::gather:
-    case Collective::scatter:
-      return (n - 1) / n;
-    default:
-      return 1;
-  }
-}
-
 std::vector<Prediction> predict_nccl(const Cluster& c, const NcclCall& call) {
   std::vector<Prediction> all =
       call.copy_engines ? std::vector{by_copy_engines(c, call)} : by_kernels(c, call);

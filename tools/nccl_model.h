@@ -36,7 +36,4 @@ std::string_view algorithm_of(const Prediction& prediction);
 cluster::Simulated simulate_nccl(const cluster::Cluster& cluster, const NcclCall& call,
                                  const Prediction& prediction, bool record);
 
-/// busbw / algbw, as nccl-tests defines them.
-double bus_factor(Collective collective, int ranks);
-
 }  // namespace tutti

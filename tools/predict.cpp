@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/perf/benchmark.h"
 #include "collectives/cluster/choose.h"
 #include "collectives/draw/run.h"
 #include "core/error.h"
@@ -51,7 +52,7 @@ std::string protocol_of(const Prediction& p) {
 
 void print_table(const std::vector<Line>& lines, const Cluster& c, Collective collective,
                  const PredictSetup& setup, const NcclLog* log) {
-  const double factor = bus_factor(collective, c.ranks());
+  const double factor = perf::bus_factor(collective, c.ranks());
   const bool reduces = is_reduction(collective);
   fmt::print("# predicted {} with {} ranks: {}\n", name(collective), c.ranks(), setup.said);
   for (const std::string& g : setup.guessed) fmt::print("# guessed: {}\n", g);
