@@ -1,6 +1,7 @@
 #include "tests/transport/networks.h"
 
 #include <cstdlib>
+#include <string>
 
 #include "transport/tcp_endpoint.h"
 #include "transport/wire_choice.h"
@@ -44,6 +45,13 @@ std::unique_ptr<TestNetwork> over_verbs(std::string& why_not) {
   return nullptr;
 }
 
+/// A plugin over sockets, of this version of NCCL's interface.
+std::unique_ptr<TestNetwork> over_plugin(int version) {
+  setenv("NCCL_NET_PLUGIN",
+         (PLUGINS "/libnccl-net-tutti_sockets_v" + std::to_string(version) + ".so").c_str(), 1);
+  return std::make_unique<OfMakers>(make_plugin_endpoints(), make_plugin_endpoints());
+}
+
 }  // namespace
 
 std::vector<NetworkCase> network_cases() {
@@ -52,6 +60,8 @@ std::vector<NetworkCase> network_cases() {
       {"UcxOverTcp", [](std::string& why_not) { return over_ucx("tcp", why_not); }},
       {"UcxInMemory", [](std::string& why_not) { return over_ucx("shm", why_not); }},
       {"Verbs", over_verbs},
+      {"PluginV8", [](std::string&) { return over_plugin(8); }},
+      {"PluginV12", [](std::string&) { return over_plugin(12); }},
   };
 }
 
