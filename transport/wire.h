@@ -122,7 +122,7 @@ class Wire final : Endpoint::Sink {
   void set_listening(bool on) { listening_.store(on, std::memory_order_release); }
   // Of links that send from users' memory and post receives, as they say. What a network is at is
   // waited for.
-  void keep(OutLink& link, const std::byte* begin, const std::byte* end);
+  void take_back(OutLink& link, const std::byte* begin, const std::byte* end);
   void post(InLink& link, std::span<const InLink::PostedReceive> messages);
   void withdraw_receives(InLink& link);
   /// Whether all that was published has left this process, or never will.

@@ -152,7 +152,7 @@ void Costing::network(const RankPlan& plan, const Step& step, double bytes, Cost
 
 Costing::InPlace Costing::in_place(const RankPlan& plan, const Step& step, double bytes) const {
   InPlace far;
-  if (hosts_.count() == 1 || bytes < kLendBytes) return far;
+  if (hosts_.count() == 1 || bytes < kZeroCopyBytes) return far;
   const auto sources = plan.sources(step), destinations = plan.destinations(step);
   const auto is_memory = [](const Operand& o) { return !o.is_link(); };
   const auto is_remote = [](const Operand& o) { return o.is_remote(); };

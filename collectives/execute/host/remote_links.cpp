@@ -104,7 +104,7 @@ void Operation::post_receives(const Lane& lane) {
   InLink* const link = posting_link(a->receives.front());
   if (link == nullptr) return;
   std::uint64_t number = a->receives.front().link->received() + 1;
-  constexpr std::size_t kMost = InLink::kMostPosted;
+  constexpr std::size_t kMost = kMostPosted;
   if (link->posted_up_to() >= number + kMost / 2) return;
   std::array<InLink::PostedReceive, kMost> messages;
   std::array<std::span<const std::byte>, 4 * kMost> touched;  // by steps that come before
