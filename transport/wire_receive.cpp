@@ -11,6 +11,8 @@ namespace {
 constexpr std::uint64_t kMostSlots = 4096;
 constexpr std::uint64_t kMostSlotBytes = std::uint64_t{1} << 30;
 
+constexpr std::size_t kMostEarly = 65536;  // more than a network can have under way
+
 }  // namespace
 
 Wire::Found Wire::find_in(std::uint32_t number) const {
@@ -105,6 +107,7 @@ void Wire::note_sequence(std::uint32_t sequence) {
   if (abilities().one_sided) return;
   if (sequence != came_ + 1) {
     came_early_.insert(sequence);
+    if (came_early_.size() > kMostEarly) close_with("it has sent what cannot be");
     return;
   }
   do {
