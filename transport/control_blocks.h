@@ -39,7 +39,8 @@ class ControlBlocks {
   bool has_cma(int rank) const { return has(rank, kCmaWorks); }
   bool has_left(int rank) const { return has(rank, kLeft); }
 
-  /// Wakes the ranks of this host.
+  /// Wakes the ranks of this host that sleep on their doorbells, and the threads of this rank that
+  /// sleep on its network. Other ranks that sleep on their networks look again after 0.5 ms.
   void ring_here() const;
   /// Records `failure` for the ranks of this host, and wakes them. False: there is one already.
   bool record(const Failure& failure) const;

@@ -1,5 +1,6 @@
 // The unix sockets between the ranks of one host: they carry memfds (segments and windows) and tell
-// when a peer is gone. Ranks that are threads of one process need neither and have no socket.
+// when a peer is gone, to whoever asks (ending_peers()). Ranks that are threads of one process need
+// neither and have no socket.
 //
 // Addresses are abstract (no file) and unguessable, the user id of both ends is checked, and both
 // prove that they know the session's secret before they are believed (host_peers_meeting.cpp).

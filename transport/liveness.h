@@ -1,10 +1,11 @@
 // Which ranks of a communicator are there: who has left, who is lost and why, and the first
 // failure, which ends the communicator for all ranks.
 //
-// A rank of this host is gone when its process is. Ranks of other hosts are lost when their
-// connection says so, and the ranks of this host agree on that (other_hosts.h). The first failure
-// lies in the block of each host's first rank; notes carry it from host to host, along a tree of
-// hosts. A host is left out of that only when all its ranks are gone.
+// A rank of this host is gone when its process is. Nobody reports that: ranks that wait look
+// (check_peers()). Ranks of other hosts are lost when their connection says so (on_lost()), and the
+// ranks of this host agree on that (other_hosts.h). The first failure lies in the block of each
+// host's first rank; notes carry it from host to host, along a tree of hosts. A host is left out of
+// that only when all its ranks are gone.
 #pragma once
 
 #include <memory>
@@ -43,8 +44,8 @@ class Liveness final : PeerEvents {
   }
 
   /// For ranks that wait, now and then: exchanges with the peers what came for them on the sockets
-  /// of the host, and looks which peers are dead (system calls). A dead process that had not left
-  /// is a failure of the communicator, in which this rank was `doing` something.
+  /// of the host, and looks which ranks of the host are dead (system calls). A dead process that
+  /// had not left is a failure of the communicator, in which this rank was `doing` something.
   void check_peers(std::string_view doing);
   /// The same before another failure is recorded, as most follow from a death: another rank heard
   /// of it, gave up, and called something else. Where that was on another host, the news of the

@@ -54,7 +54,8 @@ struct NetworkAddress {
 
 class Network final : Reactor::Handler, RemoteRank::Owner {
  public:
-  /// A communicator that hears what is said to it. Called from other threads, one at a time.
+  /// A communicator that hears what is said to it. Called from any thread, also from within
+  /// join(), but from one at a time (peer_events.h).
   class Listener : public PeerEvents {
    public:
     /// Whether rank `member` of the job is in it.

@@ -1,15 +1,15 @@
-// What can happen to a peer on another host: it leaves a communicator, or it is lost. Each layer
-// that follows a peer (its wire, its connection, the network, a communicator) hears of it through
-// this one interface, and passes it up.
+// What can happen to a peer on another host: it leaves a communicator, or it is lost. The
+// connection (RemoteRank) reports it to the network, the network to each communicator (OtherHosts,
+// then Liveness), all through this one interface. docs/failures.md follows a death all the way.
 //
-// Threads: events come from the reactor's thread, or from the thread of a rank that polls a wire;
-// one at a time for each listener.
+// Threads: RemoteRank reports a loss from the reactor's thread. That a peer has left comes from the
+// reactor's thread, or from the thread of a rank that drives the wire. Network::join() reports what
+// was before, on its caller's thread. For each communicator, one event comes at a time.
 //
 // Locks: the network holds its list of listeners while it reports, so that Network::leave() returns
-// only when nobody is inside a listener. A wire may hold its own lock while it reports that it is
-// lost. So a handler may take a lock of its own, send notes (Network::tell()), record a failure and
-// ring doorbells; it does not wait, does not join, leave or refuse a communicator, and does not
-// call the wire or the connection that reports.
+// only when nobody is inside a listener. So a handler may take a lock of its own, send notes
+// (Network::tell()), record a failure and ring doorbells; it does not wait, does not join, leave or
+// refuse a communicator, and does not call the wire or the connection that reports.
 #pragma once
 
 #include <cstdint>

@@ -358,8 +358,10 @@ std::optional<Reactor::Time> RemoteRank::on_tick(Reactor::Time now) {
       }
     }
     if (ended_ && (closed || now - *ended_ >= kLastData)) {
-      // Of a process that has died, all connections end. (This one may not have come to the end of
-      // the others yet, so they do not tell for sure.)
+      // The control stream has ended, and what the peer sent last has come, or had its time. Of a
+      // process that has died, all connections end. Where those for data have not ended, the peer
+      // may live, and the text says no more than that a connection broke. But this rank may only
+      // not have read them to their ends yet, so the loss still counts as a death.
       lost = why_ended_.empty()              ? Loss::left
              : why_ended_.starts_with(kDied) ? Loss::died
                                              : Loss::cut_off;

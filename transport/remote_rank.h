@@ -162,7 +162,8 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   }
   void read_control();
   void control_ended(int error);
-  /// It is lost, or has left; the owner hears of it, once.
+  /// It is lost, or has left; the owner hears of it, once. Takes mutex_ itself, and reports without
+  /// it.
   void lose(Loss how, const std::string& why);
   std::string place() const;
 

@@ -16,7 +16,7 @@ using Time = Standstill::Time;
 
 // How often a rank that waits looks around at first. Later less often: with many ranks on a few
 // cores, looking would take the time that the others need. (What a rank says of its waits counts
-// for 250 ms, RankGroup::say_waiting().)
+// for 250 ms, Diagnostics::say_waiting().)
 constexpr auto kLookEvery = milliseconds(10);
 // Peers on other hosts are asked what they do: so often in the time waited so far, as an answer is
 // news for as long as its asker has waited.
