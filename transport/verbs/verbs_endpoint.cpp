@@ -146,25 +146,33 @@ void VerbsEndpoint::understand(const VerbsEvent& event) {
   MessageHeader header;
   if (message.empty()) {
     heard = sink_.on_notice(event.notice);
-  } else if (message.size() == sizeof header.kind + sizeof(Control)) {
+  } else if (message.size() >= sizeof header.kind) {
     std::memcpy(&header.kind, message.data(), sizeof header.kind);
-    header.bytes = sizeof(Control);
-    if (header.kind == MessageHeader::control) {
-      heard = sink_.on_control(header, message.data() + sizeof header.kind);
-    }
-  } else if (message.size() >= sizeof header) {
-    std::memcpy(&header, message.data(), sizeof header);
-    const std::size_t behind = message.size() - sizeof header;
-    const bool is_short = header.bytes <= kInlineBytes;
-    if (header.kind != MessageHeader::control && header.more == 0 &&
-        behind == (is_short ? header.bytes : 0)) {
-      const Sink::Target target =
-          is_short ? sink_.on_header(header) : Sink::Target{true, nullptr, nullptr, nullptr};
-      if (target.to != nullptr) std::memcpy(target.to, message.data() + sizeof header, behind);
-      if (target.known) heard = sink_.on_message(header);
-    }
+    heard = header.kind == MessageHeader::control ? take_control(message) : take_message(message);
   }
   if (heard == Heard::wrong) fail("it has sent what cannot be");
+}
+
+Endpoint::Heard VerbsEndpoint::take_control(std::span<const std::byte> message) {
+  MessageHeader header;
+  header.kind = MessageHeader::control;
+  header.bytes = static_cast<std::uint32_t>(message.size() - sizeof header.kind);
+  return sink_.on_control(header, message.data() + sizeof header.kind);
+}
+
+Endpoint::Heard VerbsEndpoint::take_message(std::span<const std::byte> message) {
+  MessageHeader header;
+  if (message.size() < sizeof header) return Heard::wrong;
+  std::memcpy(&header, message.data(), sizeof header);
+  const std::span<const std::byte> payload = message.subspan(sizeof header);
+  const bool is_short = header.bytes <= kInlineBytes;
+  if (header.more != 0 || payload.size() != (is_short ? header.bytes : 0)) return Heard::wrong;
+  if (is_short) {
+    const Sink::Target target = sink_.on_header(header);
+    if (!target.known) return Heard::wrong;
+    if (target.to != nullptr) std::memcpy(target.to, payload.data(), payload.size());
+  }
+  return sink_.on_message(header);
 }
 
 bool VerbsEndpoint::arm() {

@@ -68,6 +68,8 @@ class VerbsEndpoint final : public Endpoint {
   template <class Call>
   bool attempt(Call&& call);
   void understand(const VerbsEvent& event);
+  Heard take_control(std::span<const std::byte> message);
+  Heard take_message(std::span<const std::byte> message);
   void fail(const std::string& why);
 
   const std::shared_ptr<VerbsWindows> windows_;
