@@ -55,7 +55,8 @@ struct Algorithm {
   Hops (*hops)(const PlanRequest& request);
 };
 
-/// All algorithms, ordered by collective.
+/// All algorithms, ordered by collective. Of those with about the same predicted time, the choice
+/// takes the first.
 std::span<const Algorithm> algorithms();
 /// nullptr if there is none.
 const Algorithm* find_algorithm(Collective c, std::string_view name);

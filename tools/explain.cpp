@@ -181,7 +181,13 @@ void explain(const Arguments& arguments) {
     fmt::print("  BY A HOST: what the busiest host sends to others, or receives.\n");
   }
   const std::string wish = setting_text("TUTTI_ALGORITHM");
-  if (!wish.empty()) fmt::print("  TUTTI_ALGORITHM is {}.\n", wish);
+  if (!wish.empty()) {
+    const Collective c = workload.collective;
+    fmt::print("  TUTTI_ALGORITHM is {}{}.\n", wish,
+               find_algorithm(c, wish) != nullptr
+                   ? ""
+                   : fmt::format(", which {} does not have: * runs", name(c)));
+  }
   if (workload.round_once) {
     fmt::print("  Only algorithms that round a sum once (TUTTI_ROUND_ONCE).\n");
   }

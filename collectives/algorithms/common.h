@@ -11,6 +11,7 @@
 
 namespace tutti::algorithm {
 
+/// PlanHeader has the meanings.
 struct Sizes {
   std::uint32_t pieces = 1;
   std::uint32_t slots = 1;

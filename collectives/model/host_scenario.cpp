@@ -132,7 +132,10 @@ Scenario host_scenario(const Plan& plan, const StepCosts& costs, const Simulatio
 
 double time_of(const Scenario& scenario) {
   const Course course = simulate(scenario);
-  if (course.unfinished > 0) throw Error(ErrorCode::internal, "the simulated plan does not end");
+  if (course.unfinished > 0) {
+    throw Error(ErrorCode::internal,
+                "the simulated plan does not end; `tutti plan verify` says of each algorithm why");
+  }
   return course.end;
 }
 
