@@ -55,7 +55,7 @@ class Endpoint {
     bool cancels = false;
     /// Messages of so many bytes that lie behind each other may go as one (MessageHeader::more).
     std::size_t runs_from = SIZE_MAX;
-    /// Memory has to be registered.
+    /// Users' memory has to be registered.
     bool registers = false;
     /// A descriptor is readable whenever something has come. Else it is after arm() alone.
     bool level_triggered = false;
@@ -114,14 +114,15 @@ class Endpoint {
     (void)first, (void)second, (void)sends_on_second;
   }
 
-  // Where abilities().registers:
-  /// A link's ring. Throws Error(system) where the network cannot reach it.
+  /// What the network knows a link's ring by; null: it needs nothing. Throws Error(system) where
+  /// the network cannot reach it.
   virtual std::shared_ptr<MemoryRegion> register_ring(std::byte* /*memory*/,
                                                       std::size_t /*bytes*/) {
     return {};
   }
-  /// The window (core/window_memory.h) that holds this memory. Null: there is none, or the network
-  /// cannot reach it. Thread-safe, without the wire's lock. May take ms for MiB.
+  /// Where abilities().registers: the window (core/window_memory.h) that holds this memory. Null:
+  /// there is none, or the network cannot reach it. Thread-safe, without the wire's lock. May take
+  /// ms for MiB.
   virtual std::shared_ptr<const MemoryRegion> window_region(const std::byte* /*memory*/,
                                                             std::size_t /*bytes*/) {
     return {};
@@ -131,7 +132,7 @@ class Endpoint {
     MessageHeader header;
     const std::byte* payload = nullptr;
     std::shared_ptr<void> keeps;           // the payload's memory; null: it stays until completed()
-    const MemoryRegion* region = nullptr;  // in which the payload lies, where it has to
+    const MemoryRegion* region = nullptr;  // in which the payload lies; valid in put() alone
     RemotePlace to;                        // one-sided, of a payload longer than kInlineBytes
     std::uint32_t notice = 0;              // one-sided: says all that the header would
   };

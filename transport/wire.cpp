@@ -106,7 +106,7 @@ void Wire::shut() {
 
 std::shared_ptr<RingMemory> Wire::make_ring(std::size_t bytes) {
   auto memory = std::make_shared<RingMemory>(bytes);
-  if (abilities().registers) memory->region = endpoint_->register_ring(memory->data(), bytes);
+  memory->region = endpoint_->register_ring(memory->data(), bytes);
   return memory;
 }
 

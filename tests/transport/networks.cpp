@@ -2,7 +2,9 @@
 
 #include <cstdlib>
 #include <string>
+#include <utility>
 
+#include "tests/transport/delaying_endpoint.h"
 #include "transport/tcp_endpoint.h"
 #include "transport/wire_choice.h"
 #ifdef TUTTI_TEST_VERBS
@@ -28,6 +30,24 @@ class OfMakers final : public TestNetwork {
 
 std::unique_ptr<TestNetwork> of_kind(WireKind kind) {
   return std::make_unique<OfMakers>(make_endpoints(kind), make_endpoints(kind));
+}
+
+/// Another network, which delays.
+class Delayed final : public TestNetwork {
+ public:
+  explicit Delayed(std::unique_ptr<TestNetwork> network) : network_(std::move(network)) {}
+  std::unique_ptr<Endpoint> make(int side, Endpoint::Sink& sink) override {
+    return std::make_unique<DelayingEndpoint>(sink, network_->make(side, sink), ++seed_);
+  }
+  std::mutex* lock(int side) override { return network_->lock(side); }
+
+ private:
+  const std::unique_ptr<TestNetwork> network_;
+  unsigned seed_ = 0;
+};
+
+std::unique_ptr<TestNetwork> delayed(std::unique_ptr<TestNetwork> network) {
+  return network ? std::make_unique<Delayed>(std::move(network)) : nullptr;
 }
 
 std::unique_ptr<TestNetwork> over_ucx(const char* transports, std::string& why_not) {
@@ -60,6 +80,8 @@ std::vector<NetworkCase> network_cases() {
       {"UcxOverTcp", [](std::string& why_not) { return over_ucx("tcp", why_not); }},
       {"UcxInMemory", [](std::string& why_not) { return over_ucx("shm", why_not); }},
       {"Verbs", over_verbs},
+      {"DelayedTcp", [](std::string&) { return delayed(of_kind(WireKind::tcp)); }},
+      {"DelayedUcx", [](std::string& why_not) { return delayed(over_ucx("tcp", why_not)); }},
       {"PluginV8", [](std::string&) { return over_plugin(8); }},
       {"PluginV12", [](std::string&) { return over_plugin(12); }},
   };
