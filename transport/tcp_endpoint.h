@@ -55,9 +55,8 @@ class TcpEndpoint final : public Endpoint {
   static constexpr std::size_t kHeaders = 32;  // in a batch
   static constexpr std::size_t kBatchBytes = std::size_t{1} << 20;
   static constexpr std::size_t kTaken = std::size_t{256} << 10;  // at once, about
-  static constexpr std::size_t kStaging = 8256;  // read without knowing what it is: a short message
-
-  /// A connection, and a batch for it of which some may have gone already.
+  // Read without knowing what it is: a message that is not long, and the next one's header.
+  static constexpr std::size_t kStaging = 8192 + 2 * sizeof(MessageHeader);
   struct Outlet {
     Stream stream;
     std::array<iovec, 2 * kHeaders> io;

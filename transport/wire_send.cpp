@@ -33,6 +33,7 @@ void Wire::push() {
     }
     if (closed_) return;
   } while (endpoint_->submit() && !has_room && !closed_);
+  if (!direct_.empty()) end_direct_sends();
 }
 
 bool Wire::push_controls() {
