@@ -128,6 +128,9 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
     std::string why;
   };
 
+  // In the set of data, beside the numbers of ranks:
+  static constexpr std::uint64_t kDoorbell = UINT64_MAX, kMakers = UINT64_MAX - 256;
+
   void on_events(int fd, std::uint32_t events) override;
   std::optional<Reactor::Time> on_tick(Reactor::Time now) override;
   void on_note(int member, std::uint64_t group, std::uint32_t type,
