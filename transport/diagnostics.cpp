@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/background.h"
 #include "core/fork.h"
+#include "core/wait.h"
 #include "transport/control_copy.h"
 
 namespace tutti {
@@ -184,12 +184,12 @@ void Diagnostics::refresh(std::span<const int> ranks, Deadline deadline) {
     before.emplace_back(r, asked(r).answers);
     tree_->tell_rank(r, kAsk, {});
   }
-  const auto begun = Clock::now();
   for (const auto& [rank, answers] : before) {
-    for (Asked now = asked(rank); now.answers == answers && !now.lost; now = asked(rank)) {
-      if (Clock::now() >= deadline) return;
-      pause_in_wait(begun);
-    }
+    const auto is_known = [&, r = rank, old = answers] {
+      const Asked now = asked(r);
+      return now.answers != old || now.lost;
+    };
+    if (!wait_until(deadline, is_known)) return;
   }
 }
 

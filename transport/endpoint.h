@@ -25,6 +25,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "transport/message.h"
@@ -179,7 +180,13 @@ class Endpoint {
   virtual void close(bool in_peace) = 0;
 
  protected:
+  /// The connection is over; the sink hears it once.
+  void fail(const std::string& why) {
+    if (!std::exchange(failed_, true)) sink_.on_closed(why);
+  }
+
   Sink& sink_;
+  bool failed_ = false;
 };
 
 /// A network, as one rank uses it: makes its endpoints, and has what they share.

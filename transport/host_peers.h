@@ -82,8 +82,7 @@ class HostPeers : WindowObserver {
   FileDescriptor receive(int peer, std::uint64_t key, Deadline deadline);
 
   /// Tells `peers` that this rank will not join communicator `id`, because rank `because_of` is
-  /// gone
-  /// (-1: for other reasons), so that they do not wait for its memory.
+  /// gone (-1: for other reasons), so that they do not wait for its memory.
   void refuse(std::uint64_t id, int because_of, std::span<const int> peers);
   /// The rank because of which `peer` has (-1: for other reasons); none where it has not, or where
   /// that is not known here yet.

@@ -229,23 +229,20 @@ bool Network::is_lost(int member) {
 }
 
 void Network::leave(std::uint64_t group, bool failed, int because_of) {
-  std::set<int> members;
+  const Listener* listener = nullptr;
   {
     const std::lock_guard lock(listeners_mutex_);
     last_failed_ = failed;
-    if (const auto found = listeners_.extract(group)) {
-      for (std::size_t r = 0; r < peers_.size(); ++r) {
-        if (found.mapped()->has(static_cast<int>(r))) members.insert(static_cast<int>(r));
-      }
-    }
+    if (const auto found = listeners_.extract(group)) listener = found.mapped();
     early_.erase(group);
     note_over(group, because_of);
   }
+  if (listener == nullptr) return;
   std::vector<RemoteRank*> ranks;
   {
     const std::lock_guard lock(mutex_);
     for (const auto& [member, r] : ranks_) {
-      if (members.contains(member)) ranks.push_back(r.get());
+      if (listener->has(member)) ranks.push_back(r.get());
     }
   }
   for (RemoteRank* const r : ranks) r->wire().close(group);

@@ -58,7 +58,7 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   /// join(), but from one at a time (peer_events.h).
   class Listener : public PeerEvents {
    public:
-    /// Whether rank `member` of the job is in it.
+    /// Whether rank `member` of the job is in it. From any thread.
     virtual bool has(int member) const = 0;
     virtual void on_note(int member, std::uint32_t type, std::span<const std::byte> bytes) = 0;
   };

@@ -177,8 +177,8 @@ bool InLink::sender_may_wait() const {
          2 * (bytes + view_.shape.slot_bytes) >= view_.shape.data_bytes();
 }
 
-InLink::Credit InLink::credit() const {
-  return {view_.credit->consumed.load(std::memory_order_relaxed),
+Credit InLink::credit() const {
+  return {number_, 0, view_.credit->consumed.load(std::memory_order_relaxed),
           view_.credit->freed.load(std::memory_order_relaxed)};
 }
 

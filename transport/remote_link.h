@@ -212,19 +212,18 @@ class InLink final : public RemoteDoorbell {
   /// How many messages are being written to posted receives.
   std::size_t receiving_in_place = 0;
 
-  struct Credit {
-    std::uint64_t consumed = 0, freed = 0;
-    friend bool operator==(const Credit&, const Credit&) = default;
-  };
   /// What the receiver has finished with.
   Credit credit() const;
   /// Whether the sender does not know of so much that it should be told at once.
   bool owes_much() const;
   /// Whether the sender may lack room that was freed here.
   bool sender_may_wait() const;
-  bool owes() const { return credit() != told_; }
-  const Credit& told() const { return told_; }
-  void told(const Credit& credit) { told_ = credit; }
+  bool owes() const {
+    const Credit now = credit();
+    return now.consumed != told_.consumed || now.freed != told_.freed;
+  }
+  /// The credit, of which the sender knows from now on.
+  Credit tell() { return told_ = credit(); }
 
   void rung() override;
   void poll() override;

@@ -184,7 +184,7 @@ void RemoteRank::read_control() {
       const bool ready = frame.kind == Frame::ready && meets && frame.bytes == 0;
       if ((frame.kind != Frame::note && frame.kind != Frame::bye && !hello && !ready) ||
           frame.bytes > kMostNote) {
-        why_ended_ = "it has sent what cannot be";
+        why_ended_ = kNonsense;
         end = EPROTO;
         break;
       }

@@ -16,6 +16,8 @@
 
 namespace tutti {
 
+/// Why a connection ends whose peer does not keep to the rules.
+inline constexpr const char* kNonsense = "it has sent what cannot be";
 /// What errno EBADMSG means to the user.
 inline constexpr const char* kAltered = "what came from it was altered on its way";
 

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <utility>
 
+#include "transport/stream.h"
 #include "transport/tcp_socket.h"
 
 namespace tutti {
@@ -125,7 +126,7 @@ bool StreamCandidate::read_answer() {
 void StreamCandidate::read_choice() {
   if (!read_hello()) return;
   if (heard_.hello.verdict != StreamHello::chosen) {
-    fail("it has sent what cannot be");
+    fail(kNonsense);
     return;
   }
   state_ = State::chosen;

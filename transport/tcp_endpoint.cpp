@@ -10,9 +10,7 @@
 namespace tutti {
 namespace {
 
-constexpr const char* kNonsense = "it has sent what cannot be";
 constexpr std::size_t kWaste = 65536;
-constexpr std::size_t kLeastDirect = 8192;  // less is copied sooner
 
 }  // namespace
 
@@ -21,7 +19,7 @@ const Endpoint::Abilities& TcpEndpoint::abilities() const {
                                    .cancels = true,
                                    .level_triggered = true,
                                    .confirms = true,
-                                   .least_direct = kLeastDirect};
+                                   .least_direct = kZeroCopyBytes};
   return abilities;
 }
 
@@ -41,17 +39,10 @@ bool TcpEndpoint::is_delivered() {
   return has_delivered(first_.stream.fd()) && has_delivered(second_.stream.fd());
 }
 
-void TcpEndpoint::fail(int error) {
+void TcpEndpoint::fail_after(int error) {
   // So it is too where a process has died, which the control stream knows.
   const bool gone = error == 0 || error == ECONNRESET || error == EPIPE;
-  fail_with(gone               ? "the connection for data broke"
-            : error == EBADMSG ? kAltered
-                               : std::strerror(error));
-}
-
-void TcpEndpoint::fail_with(const std::string& why) {
-  if (std::exchange(failed_, true)) return;
-  sink_.on_closed(why);
+  fail(gone ? "the connection for data broke" : error == EBADMSG ? kAltered : std::strerror(error));
 }
 
 // --- Sending -------------------------------------------------------------------------------------
@@ -89,8 +80,8 @@ void TcpEndpoint::add(const MessageHeader& header, const void* payload, std::uin
     return first_.add(&head, sizeof(MessageHeader) + header.bytes, put, {});
   }
   first_.add(&head, sizeof(MessageHeader), 0, {});
-  const bool apart = sends_on_second_ && is_long_message(header.bytes);
-  (apart ? second_ : first_).add(payload, header.bytes, put, keeps);
+  const bool on_second = sends_on_second_ && is_long_message(header.bytes);
+  (on_second ? second_ : first_).add(payload, header.bytes, put, keeps);
 }
 
 Endpoint::Room TcpEndpoint::room(std::size_t bytes) {
@@ -111,7 +102,7 @@ void TcpEndpoint::send_batch(Outlet& o) {
   while (!o.is_sent() && !failed_) {
     ssize_t sent = o.stream.send(std::span(o.io).subspan(o.next, o.parts - o.next));
     if (sent < 0) {
-      if (errno != EAGAIN) fail(errno);
+      if (errno != EAGAIN) fail_after(errno);
       return;
     }
     while (sent > 0) {
@@ -124,7 +115,7 @@ void TcpEndpoint::send_batch(Outlet& o) {
       o.payloads[o.next++].keeps.reset();
     }
   }
-  if (!failed_ && !o.stream.flush() && errno != EAGAIN) fail(errno);
+  if (!failed_ && !o.stream.flush() && errno != EAGAIN) fail_after(errno);
 }
 
 bool TcpEndpoint::submit() {
@@ -194,13 +185,13 @@ bool TcpEndpoint::receive() {
   }
   const ssize_t got = first_.stream.receive(std::span(parts).first(count));
   if (got < 0) {
-    if (errno != EAGAIN) fail(errno);
+    if (errno != EAGAIN) fail_after(errno);
     return false;
   }
   if (got == 0) {
     while (!coming_.empty() && !failed_ && receive_second()) {
     }
-    fail(0);
+    fail_after(0);
     return false;
   }
   taken_ += static_cast<std::size_t>(got);
@@ -215,7 +206,7 @@ bool TcpEndpoint::receive() {
   }
   end_ += came;
   if (right && parse()) return static_cast<std::size_t>(got) == asked;
-  fail_with(kNonsense);
+  fail(kNonsense);
   return false;
 }
 
@@ -296,7 +287,7 @@ bool TcpEndpoint::receive_second() {
   for (Coming& c : coming_) {
     if (count == kAtOnce) break;
     if (!c.placed && !place(c)) {
-      fail_with(kNonsense);
+      fail(kNonsense);
       return false;
     }
     std::size_t bytes = c.missing;
@@ -307,7 +298,7 @@ bool TcpEndpoint::receive_second() {
   }
   const ssize_t got = second_.stream.receive(std::span(parts).first(count));
   if (got <= 0) {
-    if (got == 0 || errno != EAGAIN) fail(got == 0 ? 0 : errno);
+    if (got == 0 || errno != EAGAIN) fail_after(got == 0 ? 0 : errno);
     return false;
   }
   taken_ += static_cast<std::size_t>(got);
@@ -321,7 +312,7 @@ bool TcpEndpoint::receive_second() {
     const MessageHeader header = c.header;
     coming_.pop_front();
     if (!heard(sink_.on_message(header))) {
-      fail_with(kNonsense);
+      fail(kNonsense);
       return false;
     }
   }

@@ -6,7 +6,7 @@
 // not take is sent with what has been published by then.
 //
 // There may be two connections. All headers travel on the first, in both directions; but the
-// payloads of one rank's long messages travel apart, on the second, in the order of their headers.
+// payloads of one rank's long messages travel on the second, in the order of their headers.
 // While a thread sends on a socket, the kernel cannot deliver to it, so with long messages in both
 // directions on one socket, each of the two ranks keeps the other waiting (docs/experiments.md).
 #pragma once
@@ -106,8 +106,7 @@ class TcpEndpoint final : public Endpoint {
   /// What is read and not wanted.
   std::byte* waste(std::size_t& bytes);
   bool heard(Heard heard);
-  void fail(int error);
-  void fail_with(const std::string& why);
+  void fail_after(int error);
 
   Outlet first_, second_;
   bool sends_on_second_ = false, receives_on_second_ = false;  // long messages
@@ -122,8 +121,8 @@ class TcpEndpoint final : public Endpoint {
   bool in_message_ = false;
   Coming now_;
   std::array<std::byte, kMostControl> control_;
-  std::deque<Coming> coming_;  // apart
-  bool heard_last_ = false, failed_ = false;
+  std::deque<Coming> coming_;  // on the second
+  bool heard_last_ = false;
   std::size_t taken_ = 0;  // bytes
 };
 

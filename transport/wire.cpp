@@ -67,7 +67,7 @@ void Wire::connect(std::span<const std::byte> address) {
 
 void Wire::start() {
   const std::lock_guard lock(mutex_);
-  if (!connected_) return close_with("it has sent what cannot be");
+  if (!connected_) return close_with(kNonsense);
   started_ = true;
   if (!ends_.empty()) settle_ends();
   push();
@@ -315,7 +315,6 @@ void Wire::drive(bool tells) {
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock || closed_) return;
     endpoint_->poll();
-    if (!direct_.empty()) end_direct_sends();
     if (!ends_.empty()) settle_ends();
     if (has_unsent() || (tells && !owing_.empty())) push();
     left.swap(heard_left_);

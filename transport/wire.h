@@ -18,8 +18,7 @@
 //   - Credit goes along with messages. When much is owed, or nothing else is to be sent and the
 //     sender may lack it, it goes by itself.
 //   - A rank that leaves a communicator says so after its last message there. The peer hears it
-//   when
-//     all that was sent before has come, in whatever order that comes.
+//     when all that was sent before has come, in whatever order that comes.
 #pragma once
 
 #include <atomic>
@@ -133,7 +132,7 @@ class Wire final : Endpoint::Sink {
     return polled_.load(std::memory_order_relaxed) &&
            polled_.exchange(false, std::memory_order_relaxed);
   }
-  /// Whether something is left to be sent, or to be told: for tend() or drive().
+  /// Whether something is left to be sent, or to be told: for send_rest() or drive().
   bool has_work() const { return has_work_.load(std::memory_order_acquire); }
   /// With the lock held, by links: something has come over one of them.
   void note_moved() { moved_ = true; }
@@ -181,9 +180,8 @@ class Wire final : Endpoint::Sink {
   void push_credits(bool idle);
   /// Messages of `link` that can go with the first of `header`, which lies at `payload`.
   void extend(MessageHeader& header, const OutLink& link, const std::byte* payload) const;
-  /// Of those that have something to tell, one; null: there is none.
+  /// The last of owing_, if there is one that has something to tell; else null.
   InLink* next_owing();
-  void has_told(InLink& link);
   Control& say(Control::Kind kind, std::uint32_t link);
   /// Zero-copy sends that the network has finished.
   void end_direct_sends();
@@ -241,11 +239,10 @@ class Wire final : Endpoint::Sink {
   };
   std::deque<DirectSend> direct_;
   std::uint32_t sent_ = 0;  // the last sequence number
-  std::uint64_t puts_ = 0;
 
   // Receiving.
   std::uint32_t came_ = 0;              // all up to this sequence number have come
-  std::set<std::uint32_t> came_early_;  // as distances from the first number
+  std::set<std::uint32_t> came_early_;  // and these of the later ones
   struct End {
     std::uint64_t group;
     std::uint32_t sequence;

@@ -107,7 +107,7 @@ void Wire::note_sequence(std::uint32_t sequence) {
   if (abilities().one_sided) return;
   if (sequence != came_ + 1) {
     came_early_.insert(sequence);
-    if (came_early_.size() > kMostEarly) close_with("it has sent what cannot be");
+    if (came_early_.size() > kMostEarly) close_with(kNonsense);
     return;
   }
   do {

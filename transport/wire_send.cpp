@@ -23,12 +23,12 @@ void Wire::push() {
   if (!started_ || closed_) return;
   bool has_room = true;
   do {
-    const std::uint64_t before = puts_;
     has_room = push_controls();
     if (has_room) push_credits(false);
+    const std::uint64_t before = endpoint_->appended();
     has_room = has_room && push_messages();
     if (has_room) {
-      push_credits(puts_ == before);
+      push_credits(endpoint_->appended() == before);
       has_room = push_controls();
     }
     if (closed_) return;
@@ -129,14 +129,13 @@ Endpoint::Room Wire::push_message(OutLink& link) {
   }
   if (put.notice == 0) {
     if (InLink* const owing = next_owing()) {
-      const InLink::Credit credit = owing->credit();
-      put.header.credit = {owing->number(), 0, credit.consumed, credit.freed};
-      has_told(*owing);
+      put.header.credit = owing->tell();
+      owing->listed = false;
+      owing_.pop_back();
     }
   }
   endpoint_->put(put);
   ++sent_;
-  ++puts_;
   for (std::uint32_t i = 0; i <= put.header.more; ++i) link.pass();
   if (m.zero_copy) direct_.push_back({&link, number, m.payload, total, endpoint_->appended()});
   return Endpoint::Room::yes;
@@ -173,12 +172,6 @@ InLink* Wire::next_owing() {
   return nullptr;
 }
 
-void Wire::has_told(InLink& link) {
-  link.told(link.credit());
-  link.listed = false;
-  std::erase(owing_, &link);
-}
-
 void Wire::push_credits(bool idle) {
   // It goes when much is owed, and else when there is nothing better to do and the sender may be
   // waiting for it.
@@ -194,9 +187,7 @@ void Wire::push_credits(bool idle) {
         control->credit = {};
         count = 0;
       }
-      const InLink::Credit credit = link.credit();
-      control->credit[count++] = {link.number(), 0, credit.consumed, credit.freed};
-      link.told(credit);
+      control->credit[count++] = link.tell();
     }
     link.listed = false;
     owing_[l] = owing_.back();

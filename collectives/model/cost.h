@@ -43,7 +43,7 @@ class Costing {
   bool is_across(const Operand& o, const RankPlan& plan) const;
   void network(const RankPlan& plan, const Step& step, double bytes, Cost& cost) const;
   /// What the kernel, or the device, reads and writes by itself, as the executor has it
-  /// (execute/host/lending.cpp); null: nothing.
+  /// (execute/host/remote_links.cpp); null: nothing.
   struct InPlace {
     const Operand* lent = nullptr;    // what is sent lies there
     const Operand* landed = nullptr;  // and what comes is to

@@ -8,24 +8,14 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/settings.h"
+#include "tests/support/variable.h"
 
 namespace tutti {
 namespace {
 
 using std::chrono::nanoseconds;
+using test::Variable;
 using namespace std::chrono_literals;
-
-// A variable for the length of a test.
-class Variable {
- public:
-  Variable(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
-  ~Variable() { unsetenv(name_); }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-
- private:
-  const char* name_;
-};
 
 class Settings : public testing::Test {
  protected:

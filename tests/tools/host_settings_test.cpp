@@ -17,6 +17,7 @@
 #include "core/settings_check.h"
 #include "tests/support/contains.h"
 #include "tests/support/run_job.h"
+#include "tests/support/variable.h"
 #include "tools/namespaces.h"
 #include "transport/rank_listener.h"
 #include "transport/tcp_socket.h"
@@ -25,19 +26,7 @@
 namespace tutti {
 namespace {
 
-// A variable for the length of a test.
-class Variable {
- public:
-  Variable(const char* name, const std::string& value) : name_(name) {
-    setenv(name, value.c_str(), 1);
-  }
-  ~Variable() { unsetenv(name_); }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-
- private:
-  const char* name_;
-};
+using test::Variable;
 
 template <class Body>
 std::string refusal(Body&& body) {

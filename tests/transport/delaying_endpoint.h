@@ -1,6 +1,7 @@
 // A network that delays: an endpoint that holds back what it is given to send, for a random number
 // of polls, before it hands it on to another endpoint. Where that one keeps no order, messages
-// overtake each other. All of it is drawn from a seed.
+// overtake each other. All of it is drawn from a seed. The other network must not need to know
+// users' memory (Endpoint::Abilities::registers), whose regions are valid for the length of a call.
 #pragma once
 
 #include <algorithm>
@@ -74,11 +75,7 @@ class DelayingEndpoint final : public Endpoint {
   void take_back(const std::byte* begin, const std::byte* end) override {
     for (Held& h : held_) {
       const std::size_t bytes = h.put.header.total_bytes();
-      if (h.number == 0 || h.put.payload >= end || begin >= h.put.payload + bytes) continue;
-      const auto copy =
-          std::make_shared<std::vector<std::byte>>(h.put.payload, h.put.payload + bytes);
-      h.put.payload = copy->data();
-      h.put.keeps = copy;
+      if (h.number != 0 && h.put.payload < end && begin < h.put.payload + bytes) copy(h);
     }
     network_->take_back(begin, end);
   }
@@ -86,7 +83,12 @@ class DelayingEndpoint final : public Endpoint {
   std::array<int, 2> descriptors() const override { return network_->descriptors(); }
   bool arm() override { return held_.empty() && network_->arm(); }
   bool wants_room(std::size_t which) const override { return network_->wants_room(which); }
-  void drain(bool hard) override { network_->drain(hard); }
+  void drain(bool hard) override {
+    for (Held& h : held_) {
+      if (h.number != 0 && !h.put.keeps) copy(h);
+    }
+    network_->drain(hard);
+  }
   void close(bool in_peace) override {
     held_.clear();
     network_->close(in_peace);
@@ -104,6 +106,14 @@ class DelayingEndpoint final : public Endpoint {
     unsigned polls = 0;        // that are left to wait
   };
 
+  /// From now on the message lies in memory of its own, which no region knows.
+  static void copy(Held& h) {
+    const auto bytes = std::make_shared<std::vector<std::byte>>(
+        h.put.payload, h.put.payload + h.put.header.total_bytes());
+    h.put.payload = bytes->data();
+    h.put.keeps = bytes;
+    h.put.region = nullptr;
+  }
   Held& hold() {
     Held& h = held_.emplace_back();
     h.polls = random_() % 3 == 0 ? random_() % kMostPolls : 0;

@@ -1,6 +1,8 @@
 // The networks of which both sides can be in one process, for tests of all of them.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <functional>
 #include <memory>
 #include <ostream>
@@ -22,5 +24,16 @@ inline std::ostream& operator<<(std::ostream& out, const NetworkCase& network) {
 }
 
 std::vector<NetworkCase> network_cases();
+
+/// A test that runs over each of them.
+class OfNetworks : public testing::TestWithParam<NetworkCase> {
+ protected:
+  void SetUp() override {
+    std::string why_not;
+    network = GetParam().make(why_not);
+    if (!network) GTEST_SKIP() << why_not;
+  }
+  std::unique_ptr<TestNetwork> network;
+};
 
 }  // namespace tutti::test

@@ -26,8 +26,6 @@ using namespace std::chrono_literals;
 using namespace test;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t kMessageSizes[] = {0, 1, 47, 48, 49, 63, 64, 65, 4095, 4096, 4097, 16384};
-
 // --- Without a device ----------------------------------------------------------------------------
 
 VerbsGid gid(int index, VerbsGid::Type type, std::array<std::uint8_t, 4> head, bool ipv4 = false) {

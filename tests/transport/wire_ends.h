@@ -89,6 +89,10 @@ struct TwoEnds {
   End a, b;
 };
 
+/// About the lengths at which a message goes another way.
+inline constexpr std::size_t kMessageSizes[] = {0,  1,  47,   48,   49,   63,
+                                                64, 65, 4095, 4096, 4097, 16384};
+
 /// Differs by message and by position.
 inline std::byte pattern(std::uint64_t message, std::size_t i) {
   return static_cast<std::byte>((message * 31 + i * 7 + (i >> 8) * 13 + (i >> 16)) & 0xff);

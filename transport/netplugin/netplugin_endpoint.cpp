@@ -14,6 +14,7 @@
 #include "transport/netplugin/pipe.h"
 #include "transport/netplugin/plugin.h"
 #include "transport/reactor.h"
+#include "transport/remote_link.h"
 #include "transport/wire_choice.h"
 
 namespace tutti {
@@ -22,8 +23,6 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kEndWithin = 1s;
-// Users' memory of so many bytes is copied into chunks straight.
-constexpr std::size_t kDirectBytes = 8192;
 
 class NetPluginMaker final : public EndpointMaker,
                              Reactor::Handler,
@@ -80,11 +79,14 @@ class NetPluginEndpoint final : public Endpoint {
 
  private:
   static constexpr Abilities kAbilities{
-      .cancels = true, .wakes = false, .least_direct = kDirectBytes};
+      .cancels = true, .wakes = false, .least_direct = kZeroCopyBytes};
 
   template <class Do>
   void guarded(Do&& call);
-  void fail(const std::string& why);
+  void fail_unless_over(const std::string& why) {
+    // After its last word a peer may close as it likes.
+    fail(heard_last_ ? "" : why);
+  }
   /// Room for a header with so much behind it in one piece.
   std::byte* record(const MessageHeader& header, std::size_t behind);
   void write_payload();
@@ -95,7 +97,7 @@ class NetPluginEndpoint final : public Endpoint {
   const std::shared_ptr<NetPluginMaker> maker_;
   const std::string device_;
   std::shared_ptr<NetPluginPipe> pipe_;  // null: closed
-  bool failed_ = false, heard_last_ = false;
+  bool heard_last_ = false;
 
   // The message that is being written:
   const std::byte* payload_ = nullptr;
@@ -118,13 +120,8 @@ void NetPluginEndpoint::guarded(Do&& call) {
   try {
     call();
   } catch (const Error& error) {
-    fail(error.what());
+    fail_unless_over(error.what());
   }
-}
-
-void NetPluginEndpoint::fail(const std::string& why) {
-  // After its last word a peer may close as it likes.
-  if (!std::exchange(failed_, true)) sink_.on_closed(heard_last_ ? "" : why);
 }
 
 std::vector<std::byte> NetPluginEndpoint::address() {
@@ -138,7 +135,7 @@ std::vector<std::byte> NetPluginEndpoint::address() {
 
 void NetPluginEndpoint::connect(std::span<const std::byte> address) {
   NetPluginPipe::Address theirs;
-  if (address.size() != sizeof theirs) return fail("it has sent what cannot be");
+  if (address.size() != sizeof theirs) return fail(kNonsense);
   std::memcpy(&theirs, address.data(), sizeof theirs);
   guarded([&] { pipe_->connect(theirs); });
 }
@@ -227,7 +224,7 @@ void NetPluginEndpoint::poll() {
   guarded([&] {
     for (auto bytes = pipe_->came(); !bytes.empty() && take(bytes); bytes = pipe_->came()) {
     }
-    if (!failed_ && pipe_ != nullptr && pipe_->has_ended()) heard_last_ = true, fail("");
+    if (!failed_ && pipe_ != nullptr && pipe_->has_ended()) fail("");
   });
   submit();
 }
@@ -260,7 +257,7 @@ bool NetPluginEndpoint::take_header(std::span<const std::byte> bytes) {
 
 bool NetPluginEndpoint::heed(Heard heard) {
   if (heard == Heard::last) heard_last_ = true;
-  if (heard == Heard::wrong) fail("it has sent what cannot be");
+  if (heard == Heard::wrong) fail_unless_over(kNonsense);
   return !failed_ && pipe_ != nullptr;
 }
 

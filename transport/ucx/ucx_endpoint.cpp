@@ -10,6 +10,7 @@
 
 #include "core/log.h"
 #include "transport/handshake.h"
+#include "transport/remote_link.h"
 #include "transport/ucx/carriers.h"
 
 namespace tutti {
@@ -22,7 +23,6 @@ constexpr std::uint32_t kLongBytes = 16384;
 // Over TCP what fits into one of its segments, 64 KiB with the headers, is faster without a
 // rendezvous, whatever UCX believes (1.13: from 20 KiB on).
 constexpr std::uint32_t kLongBytesOverTcp = 61440;
-constexpr std::size_t kLeastDirectBytes = 8192;  // less is copied sooner
 
 /// What UCX knows a link's ring by.
 class UcxMapping final : public MemoryRegion {
@@ -50,7 +50,7 @@ UcxEndpoint::UcxEndpoint(Sink& sink, std::shared_ptr<UcxWorker> worker)
     : Endpoint(sink),
       worker_(std::move(worker)),
       ucx_(worker_->ucx()),
-      abilities_{.ordered = false, .runs_from = kLongBytes, .least_direct = kLeastDirectBytes} {
+      abilities_{.ordered = false, .runs_from = kLongBytes, .least_direct = kZeroCopyBytes} {
   wire::fill_random(wire::writable_bytes_of(key_));
   worker_->add(key_, *this);
 }
@@ -84,7 +84,7 @@ std::vector<std::byte> UcxEndpoint::address() {
 
 void UcxEndpoint::connect(std::span<const std::byte> address) {
   if (ep_ != nullptr || address.size() <= sizeof peer_key_) {
-    return fail("it has sent what cannot be");
+    return fail(kNonsense);
   }
   std::memcpy(&peer_key_, address.data(), sizeof peer_key_);
   ucp_ep_params_t params{};
@@ -108,10 +108,6 @@ void UcxEndpoint::connect(std::span<const std::byte> address) {
   over_tcp_ = carriers_ == "tcp";
   if (over_tcp_) abilities_.runs_from = kLongBytesOverTcp;
   log().debug("UCX: messages go over {}", carriers_.empty() ? "?" : carriers_);
-}
-
-void UcxEndpoint::fail(const std::string& why) {
-  if (!std::exchange(failed_, true)) sink_.on_closed(why);
 }
 
 void UcxEndpoint::on_error(void* worker, ucp_ep_h ep, ucs_status_t status) {
@@ -273,7 +269,7 @@ ucs_status_t UcxEndpoint::on_message(void* worker, const void* head, std::size_t
   if (e == nullptr || e->failed_) return UCS_OK;  // a stranger's, or too late
   const bool rendezvous = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
   bool taken = false;
-  if (!e->take(h.header, data, bytes, rendezvous, taken)) e->fail("it has sent what cannot be");
+  if (!e->take(h.header, data, bytes, rendezvous, taken)) e->fail(kNonsense);
   return taken ? UCS_INPROGRESS : UCS_OK;
 }
 
@@ -310,7 +306,7 @@ void UcxEndpoint::on_received(void* request, ucs_status_t status, std::size_t, v
     if (status != UCS_OK) {
       e->fail(fmt::format("UCX: {}", e->ucx_.text(status)));
     } else if (e->sink_.on_message(r->head.header) == Heard::wrong) {
-      e->fail("it has sent what cannot be");
+      e->fail(kNonsense);
     }
   }
   end(r);

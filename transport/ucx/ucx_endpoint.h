@@ -54,7 +54,7 @@ class UcxEndpoint final : public Endpoint {
   void close(bool in_peace) override;
 
   // The worker's, with the lock held:
-  void fail(const std::string& why);
+  using Endpoint::fail;
   /// UCX has room again, which this endpoint has waited for.
   void has_room() { sink_.on_room(); }
   ucp_ep_h handle() const { return ep_; }
@@ -103,7 +103,6 @@ class UcxEndpoint final : public Endpoint {
   ucp_ep_h ep_ = nullptr;
   std::string carriers_;  // UCX's transports to the peer, as far as is known
   bool over_tcp_ = false;
-  bool failed_ = false;
   std::uint64_t appended_ = 0;
   std::vector<Request*> requests_;  // that UCX has not finished
   std::size_t long_ = 0;            // of those, that send a long message

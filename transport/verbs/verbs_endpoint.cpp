@@ -46,7 +46,7 @@ std::vector<std::byte> VerbsEndpoint::address() {
 
 void VerbsEndpoint::connect(std::span<const std::byte> address) {
   VerbsAddress peer;
-  if (connected_ || address.size() != sizeof peer) return fail("it has sent what cannot be");
+  if (connected_ || address.size() != sizeof peer) return fail(kNonsense);
   std::memcpy(&peer, address.data(), sizeof peer);
   connected_ = attempt([&] { channel_.connect(peer); });
 }
@@ -70,10 +70,6 @@ bool VerbsEndpoint::attempt(Call&& call) {
     fail(error.what());
     return false;
   }
-}
-
-void VerbsEndpoint::fail(const std::string& why) {
-  if (!std::exchange(failed_, true)) sink_.on_closed(why);
 }
 
 // --- Sending -------------------------------------------------------------------------------------
@@ -150,7 +146,7 @@ void VerbsEndpoint::understand(const VerbsEvent& event) {
     std::memcpy(&header.kind, message.data(), sizeof header.kind);
     heard = header.kind == MessageHeader::control ? take_control(message) : take_message(message);
   }
-  if (heard == Heard::wrong) fail("it has sent what cannot be");
+  if (heard == Heard::wrong) fail(kNonsense);
 }
 
 Endpoint::Heard VerbsEndpoint::take_control(std::span<const std::byte> message) {

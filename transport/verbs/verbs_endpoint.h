@@ -70,12 +70,11 @@ class VerbsEndpoint final : public Endpoint {
   void understand(const VerbsEvent& event);
   Heard take_control(std::span<const std::byte> message);
   Heard take_message(std::span<const std::byte> message);
-  void fail(const std::string& why);
 
   const std::shared_ptr<VerbsWindows> windows_;
   VerbsChannel channel_;
   Abilities abilities_;
-  bool connected_ = false, failed_ = false, stopped_ = false;
+  bool connected_ = false, stopped_ = false;
   /// Memory of links that the device may be about to read, and the last request that does.
   std::deque<std::pair<std::shared_ptr<void>, std::uint64_t>> kept_;
 };

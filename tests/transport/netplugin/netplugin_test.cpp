@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "tests/support/variable.h"
 #include "transport/netplugin/plugin.h"
 
 namespace tutti::test {
@@ -19,19 +20,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr auto kSoon = std::chrono::seconds(20);
-
-class Variable {
- public:
-  Variable(const char* name, const std::string& value) : name_(name) {
-    setenv(name, value.c_str(), 1);
-  }
-  ~Variable() { unsetenv(name_); }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-
- private:
-  const char* name_;
-};
 
 std::string file_of(const std::string& name) {
   return std::string(PLUGINS "/libnccl-net-") + name + ".so";
