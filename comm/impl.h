@@ -39,8 +39,7 @@ inline Error as_error(const std::exception& thrown) {
 }
 
 struct Communicator::Impl {
-  /// `engine`: of the rank, where this is not its first communicator.
-  Impl(Session session, const Options& options, std::shared_ptr<Engine> engine);
+  Impl(Session session, const Options& options);
   ~Impl();
 
   /// Runs one call now, on this thread. Throws invalid_argument, before anything has begun, for one
@@ -162,7 +161,7 @@ struct Communicator::Impl {
   PreparedCall uneven;                                            // v-variants are not kept
   PreparedCall* newest = nullptr;                                 // of `prepared`
   std::uint64_t repeats = 0;  // how often the newest one has been called in a row
-  std::shared_ptr<Engine> engine;
+  std::shared_ptr<Membership> membership;
   std::unique_ptr<StartedCalls> started;  // from the first one on
   Gpus gpus = cuda_gpus();
   device::Protocols cuda_protocols;

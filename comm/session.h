@@ -1,5 +1,6 @@
 // From "rank r of n with this id" to connected ranks: the card that a rank hands in at the
-// rendezvous, and the communicator state that comes out.
+// rendezvous, and the communicator state that comes out. A rank may meet others again later: those
+// that it knows already stay connected.
 #pragma once
 
 #include <chrono>
@@ -14,9 +15,23 @@
 #include "collectives/model/gpu_places.h"
 #include "collectives/model/machine.h"
 #include "comm/communicator.h"
+#include "transport/host_peers.h"
+#include "transport/network.h"
 #include "transport/rank_group.h"
 
 namespace tutti {
+
+class Engine;
+
+/// What a rank keeps from one communicator to the next: whom it has met, its ways to them, and the
+/// thread that runs what it has started.
+struct Membership {
+  explicit Membership(const Options& options);
+
+  const std::shared_ptr<HostPeers> host_peers;
+  std::shared_ptr<Network> network;  // null: it has met no other host
+  const std::shared_ptr<Engine> engine;
+};
 
 /// What all ranks of a communicator agree on; rank 0's settings.
 struct Geometry {
@@ -34,13 +49,17 @@ struct Geometry {
 
 struct Session {
   Geometry geometry;
+  std::shared_ptr<Membership> membership;
   std::unique_ptr<RankGroup> group;
 };
 
-/// Meets the other ranks and connects to them. Collective.
-Session open_session(const UniqueId& id, int rank, int size, const Options& options);
+/// Meets the other ranks and connects to those that it does not know yet. Collective.
+/// `membership`: of this rank, where it has one; null: this is its first communicator.
+Session open_session(const UniqueId& id, int rank, int size, const Options& options,
+                     std::shared_ptr<Membership> membership = nullptr);
 /// Some ranks of `parent`. Collective over them.
-Session open_subsession(RankGroup& parent, const Geometry& geometry, RankGroup::Ranks ranks,
+Session open_subsession(RankGroup& parent, const Geometry& geometry,
+                        std::shared_ptr<Membership> membership, RankGroup::Ranks ranks,
                         const Options& options);
 /// As many ranks of this process at once as there are options.
 std::vector<Session> open_local_sessions(const std::vector<Options>& options);
