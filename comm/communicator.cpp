@@ -354,12 +354,8 @@ std::optional<Error> Communicator::error() const {
 
 void Communicator::abort(std::string_view reason) {
   impl().check_process();
-  RankGroup& g = *impl().group;
-  g.liveness().fail({ErrorCode::aborted, g.rank(),
-                     reason.empty()
-                         ? fmt::format("rank {} aborted the communicator", g.rank())
-                         : fmt::format("rank {} aborted the communicator: {}", g.rank(), reason)});
-  abort_on_device(g);
+  impl().end(reason.empty() ? fmt::format("rank {} aborted the communicator", rank())
+                            : fmt::format("rank {} aborted the communicator: {}", rank(), reason));
 }
 
 void Communicator::destroy() {

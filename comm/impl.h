@@ -130,6 +130,9 @@ struct Communicator::Impl {
   /// What is bound already for `call`, which is the newest message of its kind again; else null.
   Messages* repeated_message(const Call& call) const;
   const Binding& bind_message(Messages& messages, const Call& call);
+  /// Calls under way and all later ones fail with `aborted`, on all ranks; nothing, where the
+  /// communicator has failed before.
+  void end(const std::string& why);
   /// Before use_plan(): what was prepared runs another plan.
   void forget_calls();
   /// This rank's part of a new communicator of some ranks of this one; `keys` name their segments,

@@ -7,7 +7,6 @@
 
 #include "bootstrap/rendezvous.h"
 #include "bootstrap/rendezvous_protocol.h"
-#include "comm/engine.h"
 #include "core/background.h"
 #include "core/host.h"
 #include "core/log.h"
@@ -118,9 +117,9 @@ std::uint32_t nearest_of(std::span<const std::string> ports, const Options& opti
 std::shared_ptr<Network> network_for(const Membership& membership, const SocketAddress& place,
                                      const Options& options) {
   if (membership.network != nullptr) return membership.network;
-  const SocketAddress own = own_address(place, options.interfaces);
+  const SocketAddress own = own_address(place, membership.interfaces);
   // Whoever meets at a loopback address is on this host, unless hosts were told apart by hand.
-  if (is_loopback(own) && options.host_id.empty()) return nullptr;
+  if (is_loopback(own) && membership.host_id.empty()) return nullptr;
   return std::make_shared<Network>(
       own, membership.host_peers->identity(),
       [&](std::span<const std::string> ports) { return nearest_of(ports, options); });
@@ -235,8 +234,7 @@ Geometry geometry_of(std::span<const SessionCard> cards, int rank) {
 /// Connects to everybody and makes the segments. `network`: as the card says, or null.
 Session connect(std::shared_ptr<Membership> membership, std::shared_ptr<Network> network, int rank,
                 std::span<const SessionCard> cards, const wire::Bytes32& place_secret,
-                const wire::Bytes32& session_secret, const Options& options) {
-  const auto deadline = deadline_after(options.rendezvous_timeout);
+                const wire::Bytes32& session_secret, const Options& options, Deadline deadline) {
   std::vector<HostPeerAddress> addresses;
   std::vector<std::uint64_t> keys;
   for (const SessionCard& card : cards) {
@@ -275,11 +273,43 @@ Session connect(std::shared_ptr<Membership> membership, std::shared_ptr<Network>
   return session;
 }
 
-}  // namespace
+struct MeetingCall {
+  const UniqueId& id;
+  int rank, size;
+  const Reunion* reunion;
+};
 
-Membership::Membership(const Options& options)
-    : host_peers(std::make_shared<HostPeers>(options.host_id)),
-      engine(std::make_shared<Engine>()) {}
+Session meet_and_connect(const MeetingCall& call, const Options& options,
+                         std::shared_ptr<Membership> membership) {
+  const Deadline deadline = deadline_after(options.rendezvous_timeout);
+  const wire::Ticket place = wire::decode(call.id);
+  std::shared_ptr<Network> network;
+  SessionCard mine;
+  try {
+    if (membership == nullptr) membership = std::make_shared<Membership>(options);
+    network = network_for(*membership, place.address, options);
+    mine = card_of(geometry_of(options, call.rank), *membership->host_peers, network.get(),
+                   place.secret, options);
+  } catch (const Error& error) {
+    refuse_rendezvous(call.id, call.rank, call.size, error, call.reunion);
+    throw;
+  }
+  const Roster roster = rendezvous(call.id, call.rank, call.size, wire::bytes_of(mine),
+                                   options.rendezvous_timeout, call.reunion);
+  std::vector<SessionCard> cards(static_cast<std::size_t>(call.size));
+  for (int r = 0; r < call.size; ++r) {
+    const auto card = roster.card(r);
+    if (card.size() != sizeof mine) {
+      throw Error(ErrorCode::mismatch,
+                  "rank " + std::to_string(r) + " runs another, incompatible version of Tutti", r);
+    }
+    std::memcpy(&cards[static_cast<std::size_t>(r)], card.data(), card.size());
+  }
+  return connect(std::move(membership), std::move(network), call.rank, cards, place.secret,
+                 roster.session_secret, options, deadline);
+}
+
+}  // namespace
 
 Geometry geometry_of(const Options& options, int rank) {
   Geometry g;
@@ -312,31 +342,13 @@ ConnectionShape links_for(ConnectionShape wish, int ranks, bool crowded, bool on
 
 Session open_session(const UniqueId& id, int rank, int size, const Options& options,
                      std::shared_ptr<Membership> membership) {
-  const wire::Ticket place = wire::decode(id);
-  std::shared_ptr<Network> network;
-  SessionCard mine;
-  try {
-    if (membership == nullptr) membership = std::make_shared<Membership>(options);
-    network = network_for(*membership, place.address, options);
-    mine = card_of(geometry_of(options, rank), *membership->host_peers, network.get(), place.secret,
-                   options);
-  } catch (const Error& error) {
-    refuse_rendezvous(id, rank, size, error);
-    throw;
-  }
-  const Roster roster =
-      rendezvous(id, rank, size, wire::bytes_of(mine), options.rendezvous_timeout);
-  std::vector<SessionCard> cards(static_cast<std::size_t>(size));
-  for (int r = 0; r < size; ++r) {
-    const auto card = roster.card(r);
-    if (card.size() != sizeof mine) {
-      throw Error(ErrorCode::mismatch,
-                  "rank " + std::to_string(r) + " runs another, incompatible version of Tutti", r);
-    }
-    std::memcpy(&cards[static_cast<std::size_t>(r)], card.data(), card.size());
-  }
-  return connect(std::move(membership), std::move(network), rank, cards, place.secret,
-                 roster.session_secret, options);
+  return meet_and_connect({id, rank, size, nullptr}, options, std::move(membership));
+}
+
+Session open_session(const Reunion& reunion, const Options& options,
+                     std::shared_ptr<Membership> membership) {
+  return meet_and_connect({reunion.id(), reunion.rank(), reunion.size(), &reunion}, options,
+                          std::move(membership));
 }
 
 Session open_subsession(RankGroup& parent, const Geometry& geometry,
@@ -368,7 +380,7 @@ std::vector<Session> open_local_sessions(const std::vector<Options>& options) {
   run_side_by_side(sessions.size(), [&](std::size_t r) {
     try {
       sessions[r] = connect(memberships[r], networks[r], static_cast<int>(r), cards, secret, secret,
-                            options[r]);
+                            options[r], deadline_after(options[r].rendezvous_timeout));
     } catch (...) {
       errors[r] = std::current_exception();
     }

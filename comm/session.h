@@ -9,29 +9,17 @@
 #include <memory>
 #include <vector>
 
+#include "bootstrap/rendezvous.h"
 #include "bootstrap/unique_id.h"
 #include "collectives/cut.h"
 #include "collectives/model/domains.h"
 #include "collectives/model/gpu_places.h"
 #include "collectives/model/machine.h"
 #include "comm/communicator.h"
-#include "transport/host_peers.h"
-#include "transport/network.h"
+#include "comm/membership.h"
 #include "transport/rank_group.h"
 
 namespace tutti {
-
-class Engine;
-
-/// What a rank keeps from one communicator to the next: whom it has met, its ways to them, and the
-/// thread that runs what it has started.
-struct Membership {
-  explicit Membership(const Options& options);
-
-  const std::shared_ptr<HostPeers> host_peers;
-  std::shared_ptr<Network> network;  // null: it has met no other host
-  const std::shared_ptr<Engine> engine;
-};
 
 /// What all ranks of a communicator agree on; rank 0's settings.
 struct Geometry {
@@ -57,6 +45,9 @@ struct Session {
 /// `membership`: of this rank, where it has one; null: this is its first communicator.
 Session open_session(const UniqueId& id, int rank, int size, const Options& options,
                      std::shared_ptr<Membership> membership = nullptr);
+/// The same where the ranks have each other's handles.
+Session open_session(const Reunion& reunion, const Options& options,
+                     std::shared_ptr<Membership> membership);
 /// Some ranks of `parent`. Collective over them.
 Session open_subsession(RankGroup& parent, const Geometry& geometry,
                         std::shared_ptr<Membership> membership, RankGroup::Ranks ranks,
