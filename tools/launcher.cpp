@@ -35,7 +35,7 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kForOwnReports = 2s;  // after a rank failed, before the others are asked to end
 constexpr auto kForCleanUp = 3s;     // after they were asked, before they are killed
 constexpr auto kAfterSignal = 5s;    // after the user's signal, before the ranks are killed
-constexpr auto kTogether = 100ms;    // failures on several hosts that may have one cause
+constexpr auto kTogether = 200ms;    // failures on several hosts that may have one cause
 
 constexpr int kTimedOut = 124, kLost = 125, kCannotRun = 126, kNotFound = 127;  // as of timeout(1)
 

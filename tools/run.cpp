@@ -158,10 +158,12 @@ void add_run_command(CLI::App& app) {
                    "How many ranks [with -H or --hostfile: as many as the hosts take]")
       ->type_name("N")
       ->check(CLI::Range(1, 100'000).description(""));
-  auto* hosts = command
-                    ->add_option("-H,--host", arguments->hosts,
-                                 "The hosts, and how many ranks each takes [1, or its share of -n]")
-                    ->type_name("HOST[:RANKS],...");
+  auto* hosts =
+      command
+          ->add_option(
+              "-H,--host", arguments->hosts,
+              "Hosts and the ranks that each takes, as node1:4,node2:4 [1, or its share of -n]")
+          ->type_name("LIST");
   command
       ->add_option("--hostfile", arguments->host_file,
                    "The same from a file: lines 'HOST', 'HOST:RANKS' or 'HOST slots=RANKS'")
@@ -171,7 +173,6 @@ void add_run_command(CLI::App& app) {
       ->add_option("-x", arguments->variables,
                    "A variable for the ranks of all hosts, beside the TUTTI_ ones")
       ->type_name("NAME[=VALUE]")
-      ->expected(1)
       ->allow_extra_args(false);
   command
       ->add_option("--launcher", arguments->launcher,
