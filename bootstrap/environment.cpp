@@ -95,8 +95,13 @@ constexpr std::array kLaunchers{
 
 std::optional<Placement> placement_from(const Launcher& launcher) {
   if (launcher.sign != nullptr && !variable(launcher.sign)) return std::nullopt;
-  const auto rank = integer_variable(launcher.rank);
-  const auto size = integer_variable(launcher.size);
+  auto rank = integer_variable(launcher.rank);
+  auto size = integer_variable(launcher.size);
+  if (!rank && !size && launcher.store == Store::pmi && has_pmi_port()) {
+    const PmiPlace place = pmi_place();
+    rank = place.rank;
+    size = place.size;
+  }
   if (!rank && !size) return std::nullopt;
   if (!rank || !size) {
     const char* present = rank ? launcher.rank : launcher.size;

@@ -19,8 +19,8 @@ struct Placement {
   std::string launcher;  // "tutti run", "torchrun", "Open MPI", "MPICH", "Slurm", or "none"
 };
 
-/// From the environment alone. Contradictory or malformed variables throw Error(invalid_usage),
-/// which names the variable and its value.
+/// From the environment alone; with PMI_PORT, from the launcher, too. Contradictory or malformed
+/// variables throw Error(invalid_usage), which names the variable and its value.
 Placement placement_from_environment();
 
 /// The ways by which ranks on several hosts find each other, for messages; in their order.

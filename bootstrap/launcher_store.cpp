@@ -40,7 +40,7 @@ void put_id(LauncherStore& store, const std::string& key, const UniqueId& id, in
 UniqueId get_id(LauncherStore& store, const std::string& key, int rank, int size,
                 std::chrono::nanoseconds timeout) {
   const Deadline deadline = deadline_after(timeout);
-  std::string what, why;
+  std::string why;
   ErrorCode code = ErrorCode::timed_out;
   try {
     for (;;) {
@@ -54,8 +54,8 @@ UniqueId get_id(LauncherStore& store, const std::string& key, int rank, int size
     }
   } catch (const Error& error) {
     if (error.code() == ErrorCode::aborted) throw;
-    why = error.what();
-    code = error.code() == ErrorCode::timed_out ? code : ErrorCode::system;
+    if (error.code() != ErrorCode::timed_out) code = ErrorCode::system;
+    if (why.empty() || code == ErrorCode::system) why = error.what();
   }
   throw Error(code,
               fmt::format("rank {} of {} did not get rank 0's unique id by {}: {}. Is rank 0 "

@@ -56,9 +56,13 @@ class PmiLines {
   PmiLines() : process_(::getpid()) {}
   ~PmiLines() {
     if (!socket_ || ::getpid() != process_) return;
-    try {  // an MPI library may have said so before
-      ask("cmd=finalize", "finalize_ack", deadline_after(kToSayGoodBye));
-    } catch (const Error&) {
+    try {
+      // The launcher's answer to what a rank has given up may come first. The launcher fails where
+      // nobody takes its last answer.
+      send("cmd=finalize");
+      const Deadline deadline = deadline_after(kToSayGoodBye);
+      while (!next_line("finalize_ack", deadline).starts_with("cmd=finalize_ack")) continue;
+    } catch (const Error&) {  // it has ended, or an MPI library has said good-bye
     }
   }
   PmiLines(const PmiLines&) = delete;
@@ -238,13 +242,22 @@ const std::shared_ptr<PmiStore>& the_pmi_store() {
 
 }  // namespace
 
-bool has_pmi() {
-  return !pmi_variable("PMI_FD").empty() ||
-         (!pmi_variable("PMI_PORT").empty() && !pmi_variable("PMI_ID").empty());
+bool has_pmi() { return !pmi_variable("PMI_FD").empty() || has_pmi_port(); }
+
+bool has_pmi_port() {
+  return pmi_variable("PMI_FD").empty() && !pmi_variable("PMI_PORT").empty() &&
+         !pmi_variable("PMI_ID").empty();
 }
 
 std::shared_ptr<LauncherStore> pmi_store() { return the_pmi_store(); }
 
-PmiPlace pmi_place() { return the_pmi_store()->place(); }
+PmiPlace pmi_place() {
+  try {
+    return the_pmi_store()->place();
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("this rank has no place by {}: {}",
+                                          the_pmi_store()->name(), error.what()));
+  }
+}
 
 }  // namespace tutti

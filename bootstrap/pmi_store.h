@@ -11,8 +11,9 @@
 
 namespace tutti {
 
-/// Whether the launcher has left a way to it in the environment.
+/// Whether the launcher has left a way to it in the environment, and whether that is PMI_PORT.
 bool has_pmi();
+bool has_pmi_port();
 
 /// The store. All of a process use one connection: the launcher takes a rank for broken that closes
 /// it without good-bye, which the process says when it exits.
