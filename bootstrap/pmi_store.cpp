@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -47,6 +48,16 @@ int pmi_number(const std::string& text, const std::string& what) {
   if (error != std::errc{} || stop != end)
     throw Error(ErrorCode::system, fmt::format("{} is '{}', not a whole number", what, text));
   return number;
+}
+
+/// With -disable-auto-cleanup, hydra of MPICH sends SIGUSR1 to the ranks that it knows where one
+/// has died. The signal would end them, unless the program has its own use for it.
+void outlive_notices() {
+  struct sigaction now {};
+  if (::sigaction(SIGUSR1, nullptr, &now) != 0 || now.sa_handler != SIG_DFL) return;
+  now.sa_handler = [](int) {};
+  now.sa_flags = SA_RESTART;
+  ::sigaction(SIGUSR1, &now, nullptr);
 }
 
 /// Lines to the launcher and back. The socket is shared with an MPI library that this process may
@@ -204,6 +215,7 @@ class PmiStore final : public LauncherStore {
     } else {
       connect(deadline);
     }
+    outlive_notices();
     lines_.ask("cmd=init pmi_version=1 pmi_subversion=1", "response_to_init", deadline);
     auto answer = lines_.ask("cmd=get_my_kvsname", "my_kvsname", deadline);
     space_ = answer["kvsname"];

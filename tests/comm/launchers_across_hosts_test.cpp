@@ -100,6 +100,17 @@ INSTANTIATE_TEST_SUITE_P(
 
 class Hydra : public AcrossHosts, public testing::WithParamInterface<Release> {};
 
+TEST_P(Hydra, RanksOfOtherHostsGoOnWhenARankDies) {
+  const std::string mpiexec = find_launcher_program(GetParam().programs, GetParam().version);
+  if (mpiexec.empty()) GTEST_SKIP() << "no " << GetParam().name << " (TUTTI_LAUNCHERS)";
+  const Said said = run_shell(
+      hosts_.hydra(mpiexec, SURVIVE " 1", "-launcher ssh -iface eth0 -disable-auto-cleanup"));
+  // Some launchers end the other ranks of its host even so.
+  for (const char* const line : {"rank 2 is ", "rank 3 is "}) {
+    EXPECT_TRUE(said.has(line)) << line << "\n" << said.all();
+  }
+}
+
 TEST_P(Hydra, RanksMeetByPmiOrSayWhatTheyWaitFor) {
   const std::string mpiexec = find_launcher_program(GetParam().programs, GetParam().version);
   if (mpiexec.empty()) GTEST_SKIP() << "no " << GetParam().name << " (TUTTI_LAUNCHERS)";
