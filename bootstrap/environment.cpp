@@ -260,7 +260,8 @@ std::string key_of(const Launcher& launcher, unsigned world) {
 
 }  // namespace
 
-const std::array<std::string_view, 7> kWaysAcrossHosts{
+const std::array<std::string_view, 8> kWaysAcrossHosts{
+    "by `tutti run -H node1:4,node2:4`, which starts them on several hosts",
     "by PMIx, under mpirun of Open MPI and `srun --mpi=pmix`, where libpmix.so.2 is there",
     "by PMI, under mpiexec of MPICH and of Intel MPI and `srun --mpi=pmi2`",
     "by torchrun's store, under torchrun",

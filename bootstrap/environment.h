@@ -24,7 +24,7 @@ struct Placement {
 Placement placement_from_environment();
 
 /// The ways by which ranks on several hosts find each other, for messages; in their order.
-extern const std::array<std::string_view, 7> kWaysAcrossHosts;
+extern const std::array<std::string_view, 8> kWaysAcrossHosts;
 /// The one that this process would take; "": none is there.
 std::string way_across_hosts(const Placement& placement);
 

@@ -20,6 +20,7 @@
 #include "collectives/model/machine.h"
 #include "core/error.h"
 #include "core/host.h"
+#include "tools/doctor_container.h"
 #include "tools/doctor_network.h"
 #include "tools/doctor_report.h"
 #include "tools/doctor_way.h"
@@ -163,6 +164,7 @@ void add_doctor_command(CLI::App& app) {
       show_machine(report);
       show_settings(report);
       show_inside(report);
+      show_container(report);
       show_meeting(report);
       show_tcp(report);
       show_rdma(report);
