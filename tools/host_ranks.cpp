@@ -56,6 +56,7 @@ void HostRanks::start() {
     spawning.program = job_.program;
     spawning.environment = environment_of(index);
     spawning.signal_mask = signal_mask_;
+    spawning.keeper = &keeper_;
     if (!cores.empty()) spawning.cpus = cores[static_cast<std::size_t>(index)];
     FileDescriptor input, out, err;
     if (rank == 0 && passed_on_.input) input = input_.open();
@@ -68,7 +69,6 @@ void HostRanks::start() {
     }
     const Spawned spawned = spawn(spawning);
     if (spawned.pid < 0) return tell(MessageKind::not_started, rank, spawned.error);
-    keeper_.add(spawned.pid);
     ranks_.push_back({spawned.pid, true, true, {}});
     tell(MessageKind::started, rank, spawned.pid);
   }
