@@ -29,7 +29,10 @@
 #include "bootstrap/torch_store.h"
 #include "core/error.h"
 #include "core/settings.h"
+#include "transport/named_host.h"
 #include "transport/rank_listener.h"
+#include "transport/socket.h"
+#include "transport/tcp_socket.h"
 
 namespace tutti {
 namespace {
@@ -211,10 +214,25 @@ Launch launch_of(const Launcher& launcher) {
   return launch;
 }
 
+/// False also where nobody knows the name.
+bool is_another_host(const std::string& name) {
+  try {
+    return std::ranges::none_of(addresses_of(name, 0), [](const SocketAddress& address) {
+      return is_loopback(address) || !interface_of(address).empty();
+    });
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 /// What says that the ranks are on several hosts; "": nothing does.
 std::string several_hosts(const Launcher& launcher, const Placement& placement) {
   if (const auto local = integer_variable(launcher.local_size)) {
     return *local < placement.size ? fmt::format("{} is {}", launcher.local_size, *local) : "";
+  }
+  if (launcher.store == Store::torch && placement.rank != 0) {
+    const auto master = variable("MASTER_ADDR");
+    return master && is_another_host(*master) ? fmt::format("MASTER_ADDR is {}", *master) : "";
   }
   const auto hosts = integer_variable(launcher.hosts);
   return hosts && *hosts > 1 ? fmt::format("{} is {}", launcher.hosts, *hosts) : "";
