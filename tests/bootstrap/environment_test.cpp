@@ -186,13 +186,17 @@ TEST(IdFromEnvironment, SeveralHostsAreRefused) {
         {"SLURM_JOB_ID", "8"},
         {"SLURM_NNODES", "2"}},
        "SLURM_NNODES is 2"},
+      // Set by hand, as a Kubernetes operator does it: 192.0.2.0/24 is nobody's.
+      {{{"RANK", "1"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "192.0.2.77"}, {"MASTER_PORT", "1"}},
+       "MASTER_ADDR is 192.0.2.77"},
   };
   for (const auto& [variables, evidence] : rows) {
     const std::string error = id_error(variables);
     EXPECT_CONTAINS(error, evidence);
     EXPECT_CONTAINS(error, "several hosts");
     for (const char* const way :
-         {"TUTTI_ID_FILE", "make_unique_id(MeetingPlace::among_hosts())", "Communicator::create()",
+         {"PMIx", "PMI,", "torchrun's store", "TUTTI_ID_FILE",
+          "make_unique_id(MeetingPlace::among_hosts())", "Communicator::create()",
           "TUTTI_UNIQUE_ID", "init_process_group"}) {
       EXPECT_CONTAINS(error, way);
     }
