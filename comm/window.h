@@ -17,9 +17,9 @@
 // hosts it is messages, which the peer's process takes in while the peer does something else.
 // docs/windows.md says which memory may be a window, and what it costs.
 //
-// Threading, and time: one thread at a time calls a window, as a communicator. Threads that share
-// one start() their waits. A call with wrong arguments throws before anything has happened, and
-// waits for nobody. Failures of the communicator fail its windows' calls.
+// Threading, and time: one thread at a time calls a communicator and its windows. Threads that
+// share them start() their waits. A call with wrong arguments throws before anything has happened,
+// and waits for nobody. Failures of the communicator fail its windows' calls.
 #pragma once
 
 #include <chrono>
@@ -83,6 +83,9 @@ class Window {
   /// threads of this process, and window memory (core/memory.h) of ranks of this host. Null: it
   /// cannot. Valid as long as the peer's window and this one are.
   std::byte* map(int peer) const;
+  /// As long as this is held, what map() returns stays mapped, also when the window has ended (but
+  /// not the memory of a rank that is a thread of this process, which that rank may free).
+  std::shared_ptr<const void> keep_mapped() const;
 
   /// Collective: waits until all ranks are here, so that nobody needs the window any more, then
   /// end(). Where the communicator has failed, it ends the window and throws.

@@ -1,6 +1,7 @@
 // The calls of a window: puts, signals, and waits for them.
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -13,6 +14,8 @@ namespace {
 
 // Looks without a pause, before the thread waits as for any operation.
 constexpr int kSignalLooks = 64;
+// What made a rank of another host end its part may reach this rank a moment later, by another way.
+constexpr auto kNewsOfAnEnd = std::chrono::milliseconds(300);
 
 std::string_view name_of(WindowCall::Kind kind) {
   switch (kind) {
@@ -25,7 +28,7 @@ std::string_view name_of(WindowCall::Kind kind) {
   }
 }
 
-/// Says that this rank writes to the memory of a peer, for as long as it lives. Throws nothing: ask
+/// Says that this rank writes to the memory of a peer, for as long as it lives; which it may, where
 /// is_open().
 class Writing {
  public:
@@ -49,6 +52,7 @@ class SignalsAreThere final : public Condition {
   SignalsAreThere(std::shared_ptr<Window::Impl> window, int peer, int index, std::uint64_t count,
                   std::uint64_t target)
       : window_(std::move(window)),
+        liveness_(window_->comm->group->liveness()),
         counter_(window_->signals_of(peer, index)),
         peer_(peer),
         index_(index),
@@ -60,8 +64,8 @@ class SignalsAreThere final : public Condition {
     if (!window_->ended && !window_->has_closed(peer_)) return false;
     // What the peer gave before it ended its part is there by now.
     if (counter_.load(std::memory_order_acquire) >= target_) return true;
-    in_vain_ = true;
-    return true;
+    // A failure is the better explanation; who waits throws it.
+    return in_vain_ = !liveness_.failed() && is_settled();
   }
   std::optional<Error> error() const override {
     if (!in_vain_) return std::nullopt;
@@ -84,12 +88,21 @@ class SignalsAreThere final : public Condition {
   }
 
  private:
+  bool is_settled() {
+    if (window_->peers[static_cast<std::size_t>(peer_)].far == nullptr) return true;
+    const auto now = std::chrono::steady_clock::now();
+    if (seen_closed_ == std::chrono::steady_clock::time_point{}) seen_closed_ = now;
+    return now - seen_closed_ >= kNewsOfAnEnd;
+  }
+
   const std::shared_ptr<Window::Impl> window_;
+  const Liveness& liveness_;
   const SignalBoard::Counter& counter_;
   const int peer_;
   const int index_;
   const std::uint64_t count_;
   const std::uint64_t target_;
+  std::chrono::steady_clock::time_point seen_closed_{};
   bool in_vain_ = false;
 };
 
@@ -132,6 +145,13 @@ bool Window::Impl::has_closed(int r) const {
   return peer.board.open().load(std::memory_order_acquire) == 0;
 }
 
+void Window::Impl::throw_closed(int r) const {
+  Liveness& liveness = comm->group->liveness();
+  liveness.check_peers_first(fmt::format("using window {}", number));
+  liveness.throw_if_failed();
+  throw closed_by(r);
+}
+
 Error Window::Impl::closed_by(int r) const {
   return {ErrorCode::invalid_usage,
           fmt::format("rank {} cannot use window {} with rank {}, which has ended its part of it: "
@@ -171,14 +191,19 @@ void Window::Impl::check(const WindowCall& call) const {
 }
 
 inline void Window::Impl::put(const WindowCall& call, Peer& peer) {
-  const Writing writing(*peer.writing, peer.board);
-  if (!writing.is_open()) throw closed_by(call.peer);
-  if (call.bytes == 0) return;
-  if (peer.memory != nullptr) {
-    std::memmove(peer.memory + call.offset, call.from, call.bytes);
-  } else {
-    write_plain_memory(*comm->group, call.peer, call.from, peer.plain + call.offset, call.bytes);
+  {
+    const Writing writing(*peer.writing, peer.board);
+    if (writing.is_open()) {
+      if (peer.memory != nullptr) {
+        std::memmove(peer.memory + call.offset, call.from, call.bytes);
+      } else if (call.bytes > 0) {
+        write_plain_memory(*comm->group, call.peer, call.from, peer.plain + call.offset,
+                           call.bytes);
+      }
+      return;
+    }
   }
+  throw_closed(call.peer);
 }
 
 inline void Window::Impl::give_signal(const WindowCall& call, Peer& peer) {
@@ -200,7 +225,7 @@ std::unique_ptr<Condition> Window::Impl::issue(const WindowCall& call) {
   const bool puts = call.kind == WindowCall::Kind::put;
   const bool signals = !puts || call.signals;
   if (peer.far != nullptr) {
-    if (has_closed(call.peer)) throw closed_by(call.peer);
+    if (has_closed(call.peer)) throw_closed(call.peer);
     const std::uint64_t put = peer.far->put(peer.key, call.offset, call.from, puts ? call.bytes : 0,
                                             signals ? call.index : -1);
     if (!puts || peer.far->is_done(put)) return nullptr;
@@ -209,7 +234,7 @@ std::unique_ptr<Condition> Window::Impl::issue(const WindowCall& call) {
   if (puts) {
     put(call, peer);
   } else if (has_closed(call.peer)) {
-    throw closed_by(call.peer);
+    throw_closed(call.peer);
   }
   if (signals) give_signal(call, peer);
   return nullptr;

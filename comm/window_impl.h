@@ -54,6 +54,8 @@ struct Window::Impl : std::enable_shared_from_this<Impl> {
   /// Whether `peer` has ended its part.
   bool has_closed(int peer) const;
   Error closed_by(int peer) const;
+  /// Throws that, or what has made the peer do so.
+  [[noreturn]] void throw_closed(int peer) const;
   const SignalBoard::Counter& signals_of(int peer, int index) const {
     return board_.signal(peer, index);
   }
