@@ -1,7 +1,8 @@
 // The c10d backend "tutti": torch.distributed's process groups over a Communicator.
 //
-// A synchronous call (asyncOp is false) runs on the caller's thread, and has no Work. Other calls
-// are started, and the thread of the communicator's engine runs them. Threads take turns to call
+// A synchronous call (asyncOp is false) runs on the caller's thread. It has a Work only if somebody
+// watches works: PyTorch's flight recorder does. Other calls are started, and the thread of the
+// communicator's engine runs them. Threads take turns to call
 // the communicator. If a call waits on one thread while another wants its turn, it moves to the
 // engine, so no thread holds up another one's messages.
 #pragma once
@@ -17,6 +18,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
+#include "ledger.h"
 #include "messages.h"
 #include "operation.h"
 #include "tensors.h"
@@ -86,6 +88,8 @@ class Backend final : public ::c10d::Backend {
   WorkPointer endCoalescing() override;
   void monitoredBarrier(const ::c10d::BarrierOptions& opts, bool all) override;
   void setTimeout(Milliseconds timeout) override;
+  void addEphemeralTimeout(const Milliseconds& timeout);  // since 2.15
+  void enableCollectivesTiming() override { ledger_->measure(); }
   std::uint64_t getSequenceNumberForGroup() override { return sequence_; }
   ::c10d::ErrorType getError() override;
   bool supportsSplitting() const override { return true; }
@@ -100,25 +104,43 @@ class Backend final : public ::c10d::Backend {
   bool supportsTensorAlloc(c10::DeviceIndex device) override;
   at::Tensor allocateTensor(long size, at::TensorOptions options) override;
   std::shared_ptr<c10::Allocator> getMemAllocator() override;
+  /// Ends all operations of this group, on the other ranks too. On return those of this rank are
+  /// over.
   void abort() override;
   void shutdown() override;
+
+#ifdef C10D_BACKEND_HAS_HOOKS
+  // ledger.h says when hooks run.
+  bool supportsAbortHooks() const override { return true; }
+  void registerAbortHook(std::int64_t id, ::c10d::AbortHook hook) override;
+  void unregisterAbortHook(std::int64_t id) override;
+  bool supportsCompletionHooks() const override { return true; }
+  void registerCompletionHook(std::int64_t id, ::c10d::CompletionHook hook) override;
+  void unregisterCompletionHook(std::int64_t id) override;
+#endif
 
  private:
   /// This thread's turn to call the communicator.
   std::unique_lock<std::mutex> take_turn();
-  /// Runs or starts `o`; null if it has run.
-  WorkPointer issue(Operation&& o, Milliseconds timeout, bool async);
-  // In this thread's turn:
+  /// Runs or starts `o`; null if it has run, and nobody watches.
+  WorkPointer issue(Operation&& o, Milliseconds asked, bool async);
+  /// Abort hooks hear of `error` if it is a failure of the group. In no thread's turn.
+  void hears(const Error& error);
+  // In this thread's turn; `timeout` is effective():
   /// Runs `o` on this thread, if nothing else is under way, and as long as no other thread wants
-  /// its turn; null if it ran to its end.
+  /// its turn; null if it ran to its end, and nobody watches.
   WorkPointer run(Operation&& o, Milliseconds timeout);
-  /// Starts the steps of `o` from `first` on; `begun`: step `first` has been started.
-  WorkPointer start(Operation&& o, Milliseconds timeout, std::size_t first = 0, Future begun = {});
+  WorkPointer start(Operation&& o, Milliseconds timeout);
+  /// Starts the steps of `work` from `first` on; `begun`: step `first` has been started.
+  WorkPointer start(const c10::intrusive_ptr<Work>& work, std::size_t first, Future begun);
   WorkPointer put_on_stream(Operation&& o, Milliseconds timeout);
   /// Adds `work` to the calls that this thread coalesces, if it does.
   const WorkPointer& noted(const WorkPointer& work);
-  c10::intrusive_ptr<Work> make_work(Operation o, int parts, Milliseconds timeout);
-  Milliseconds effective(Milliseconds timeout) const;
+  c10::intrusive_ptr<Work> make_work(Operation o, Milliseconds timeout, int parts);
+  /// With its steps as parts.
+  c10::intrusive_ptr<Work> make_work(Operation o, Milliseconds timeout);
+  /// A call's own timeout, or the group's; and what extends it.
+  Milliseconds effective(Milliseconds asked) const;
   std::size_t ranks() const { return static_cast<std::size_t>(size_); }
   void leave();
   void check_root(std::int64_t root, const char* what) const;
@@ -139,7 +161,9 @@ class Backend final : public ::c10d::Backend {
 
   OptionsPointer options_;
   StorePointer store_;
-  std::mutex mutex_;            // of calls; not of abort()
+  const std::shared_ptr<Ledger> ledger_ = std::make_shared<Ledger>();
+  std::mutex mutex_;      // of calls
+  std::mutex replacing_;  // of comm_ itself, for what needs no turn: abort(), getError(), wake()
   std::atomic<int> wanted_{0};  // threads that wait for their turn
   Communicator comm_;
   std::atomic<int> started_{0};  // and not over

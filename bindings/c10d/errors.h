@@ -18,15 +18,21 @@ inline c10::DistBackendError as_torch(const Error& error) {
           with_labels_named(error.what())};
 }
 
-/// Runs `body`, and turns Tutti's exceptions into PyTorch's.
-template <class Body>
-decltype(auto) translated(Body&& body) {
+/// Runs `body`, and turns Tutti's exceptions into PyTorch's; `hears` of each first.
+template <class Body, class Hears>
+decltype(auto) translated(Body&& body, Hears&& hears) {
   try {
     return std::forward<Body>(body)();
   } catch (const Error& error) {
     throw_if_interrupted();
+    hears(error);
     throw as_torch(error);
   }
+}
+
+template <class Body>
+decltype(auto) translated(Body&& body) {
+  return translated(std::forward<Body>(body), [](const Error&) {});
 }
 
 }  // namespace tutti::pytorch

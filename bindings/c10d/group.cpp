@@ -53,9 +53,9 @@ WorkPointer Backend::endCoalescing() {
     o.results.insert(o.results.end(), results.begin(), results.end());
   }
   const bool on_gpu = !o.device.is_cpu();
-  auto all = make_work(std::move(o), static_cast<int>(parts), ::c10d::kUnsetTimeout);
-  for (const WorkPointer& work : works) static_cast<Work&>(*work).then_end(all);
+  auto all = make_work(std::move(o), options_->timeout, static_cast<int>(parts));
   if (on_gpu) all->record_event();
+  for (const WorkPointer& work : works) static_cast<Work&>(*work).then_end(all);
   return all;
 }
 
@@ -70,7 +70,10 @@ void Backend::monitoredBarrier(const ::c10d::BarrierOptions& opts, bool all) {
 
 void Backend::setTimeout(Milliseconds timeout) { options_->timeout = timeout; }
 
+void Backend::addEphemeralTimeout(const Milliseconds& timeout) { ledger_->extend(timeout); }
+
 ::c10d::ErrorType Backend::getError() {
+  const std::lock_guard lock(replacing_);
   if (!comm_) return ::c10d::ErrorType::SUCCESS;
   const std::optional<Error> error = comm_.error();
   if (!error) return ::c10d::ErrorType::SUCCESS;
@@ -133,7 +136,18 @@ at::Tensor Backend::allocateTensor(long size, at::TensorOptions options) {
 }
 
 void Backend::abort() {
-  if (comm_) comm_.abort("torch.distributed was told to abort");
+  constexpr Milliseconds kLongest(5000);  // the engine notices within a moment
+  const WithoutPython without;
+  {
+    const std::lock_guard lock(replacing_);
+    if (!comm_) return;
+    comm_.abort("torch.distributed was told to abort");
+  }
+  {
+    const auto turn = take_turn();
+    if (messages_) messages_->leave();
+  }
+  ledger_->wait_until_over(kLongest);
 }
 
 void Backend::shutdown() {
@@ -145,11 +159,35 @@ void Backend::shutdown() {
   throw_if_interrupted();
 }
 
+#ifdef C10D_BACKEND_HAS_HOOKS
+
+void Backend::registerAbortHook(std::int64_t id, ::c10d::AbortHook hook) {
+  ledger_->set_abort_hook(id, std::move(hook));
+}
+
+void Backend::unregisterAbortHook(std::int64_t id) { ledger_->set_abort_hook(id, {}); }
+
+void Backend::registerCompletionHook(std::int64_t id, ::c10d::CompletionHook hook) {
+  if (!hook) return unregisterCompletionHook(id);
+  ledger_->set_completion_hook(id, [hook = std::move(hook)](auto number, auto took) {
+    hook({.completionKey = number, .duration_ms = took});
+  });
+}
+
+void Backend::unregisterCompletionHook(std::int64_t id) { ledger_->set_completion_hook(id, {}); }
+
+#endif
+
 void Backend::leave() {
   const std::lock_guard lock(mutex_);
   if (!comm_) return;
   if (messages_) messages_->leave();
-  comm_.destroy();
+  Communicator left;
+  {
+    const std::lock_guard its(replacing_);
+    left = std::exchange(comm_, {});
+  }
+  left.destroy();
   messages_.reset();
 }
 

@@ -8,7 +8,7 @@ import tempfile
 import time
 import traceback
 
-os.environ.update(OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="")
+os.environ.update(OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="", TORCH_FR_DUMP_ON_TIMEOUT="0")
 
 import torch
 import torch.distributed as dist
