@@ -140,6 +140,8 @@ class Communicator : public TypedCalls<Communicator> {
   static std::vector<Communicator> create_local(int size, const Options& options = {});
   /// The same, with a rank for each element of `options`; these may differ in `gpu` alone.
   static std::vector<Communicator> create_local(const std::vector<Options>& options);
+  /// One rank, which others may meet later (handle(), reconfigure()).
+  static Communicator alone(const Options& options = {});
 
   Communicator();  // empty
   Communicator(Communicator&&) noexcept;
@@ -252,6 +254,28 @@ class Communicator : public TypedCalls<Communicator> {
   /// this communicator. Then they call it again and exclude that rank too (docs/failures.md).
   /// Throws invalid_usage if Options::quorum asks for a majority and these ranks are not one.
   Communicator shrink(std::span<const int> excluded, const Options& options = {});
+
+  /// What others need to meet this rank in reconfigure(): a line of text that says where it
+  /// listens, with a secret. The program carries it to them, privately: whoever has it may join the
+  /// rank. It is good until the rank's next reconfigure() that succeeds. The first call opens a
+  /// listener.
+  std::string handle() const;
+  /// The ranks that `handles` name form the next communicator, with the ranks 0, 1, ... in this
+  /// order. Exactly these ranks call it, each on any communicator of its own (alone(), one that has
+  /// failed), with the same list and the same positive `number`, which none of them has used
+  /// before. So ranks may leave, join and change places. Ranks that know each other stay connected.
+  /// When it succeeds, this communicator ends: calls under way and later ones fail with `aborted`
+  /// (communicators that were made from it go on). When it fails, this one stays as it was, and the
+  /// ranks may try again with another number. Options::rendezvous_timeout bounds the call. Throws,
+  /// on all ranks: peer_lost with the rank of the list that is gone; mismatch for different lists;
+  /// timed_out with the ranks that were not called; invalid_usage for a number that was used
+  /// before; invalid_argument for what is no list of handles, or an old one (docs/failures.md).
+  Communicator reconfigure(std::span<const std::string> handles, std::uint64_t number,
+                           const Options& options = {});
+  /// All ranks of this communicator call it, and newcomers call create(), with one id and the new
+  /// `size`: members keep their ranks, newcomers have the ranks from size() on. This communicator
+  /// goes on beside the new one.
+  Communicator grow(const UniqueId& id, int size, const Options& options = {});
 
   /// Runs the plan `text` (docs/plans.md) for its collective from now on. Verifies it first: throws
   /// unproven_plan, with the reason, if the proof fails, and invalid_argument for a plan that this
