@@ -35,7 +35,8 @@ class Backend final : public ::c10d::Backend {
  public:
   using OptionsPointer = c10::intrusive_ptr<Options>;
 
-  /// All ranks meet by `store`, over which the secret of the group travels.
+  /// All ranks meet by `store`, over which the secret of the group travels; unless the options
+  /// enable reconfigure().
   Backend(const StorePointer& store, int rank, int size, OptionsPointer options);
   /// For ranks that have met.
   Backend(const StorePointer& store, Communicator comm, OptionsPointer options);
@@ -92,6 +93,7 @@ class Backend final : public ::c10d::Backend {
   void enableCollectivesTiming() override { ledger_->measure(); }
   std::uint64_t getSequenceNumberForGroup() override { return sequence_; }
   ::c10d::ErrorType getError() override;
+  bool isInitialized() { return formed_; }  // since 2.15
   bool supportsSplitting() const override { return true; }
   c10::intrusive_ptr<::c10d::Backend> split(const StorePointer& store,
                                             const std::vector<int>& ranks,
@@ -109,6 +111,13 @@ class Backend final : public ::c10d::Backend {
   void abort() override;
   void shutdown() override;
 
+#ifdef C10D_BACKEND_HAS_RECONFIGURE
+  // reconfigure.cpp
+  bool supportsReconfigure() const override { return true; }
+  ::c10d::ReconfigureHandle get_reconfigure_handle() const override;
+  WorkPointer reconfigure(const ::c10d::ReconfigureOptions& opts) override;
+#endif
+
 #ifdef C10D_BACKEND_HAS_HOOKS
   // ledger.h says when hooks run.
   bool supportsAbortHooks() const override { return true; }
@@ -121,7 +130,7 @@ class Backend final : public ::c10d::Backend {
 
  private:
   /// This thread's turn to call the communicator.
-  std::unique_lock<std::mutex> take_turn();
+  std::unique_lock<std::mutex> take_turn() const;
   /// Runs or starts `o`; null if it has run, and nobody watches.
   WorkPointer issue(Operation&& o, Milliseconds asked, bool async);
   /// Abort hooks hear of `error` if it is a failure of the group. In no thread's turn.
@@ -133,6 +142,8 @@ class Backend final : public ::c10d::Backend {
   WorkPointer start(Operation&& o, Milliseconds timeout);
   /// Starts the steps of `work` from `first` on; `begun`: step `first` has been started.
   WorkPointer start(const c10::intrusive_ptr<Work>& work, std::size_t first, Future begun);
+  /// The end of `future` is the end of a part of `work`.
+  void end_with(const c10::intrusive_ptr<Work>& work, const Future& future);
   WorkPointer put_on_stream(Operation&& o, Milliseconds timeout);
   /// Adds `work` to the calls that this thread coalesces, if it does.
   const WorkPointer& noted(const WorkPointer& work);
@@ -143,6 +154,9 @@ class Backend final : public ::c10d::Backend {
   Milliseconds effective(Milliseconds asked) const;
   std::size_t ranks() const { return static_cast<std::size_t>(size_); }
   void leave();
+  void check_formed() const;
+  /// `next` is the communicator from now on; all calls of the one before it are over.
+  void replace(Communicator next);
   void check_root(std::int64_t root, const char* what) const;
 
   // Of one tensor; `o` may have several.
@@ -162,11 +176,14 @@ class Backend final : public ::c10d::Backend {
   OptionsPointer options_;
   StorePointer store_;
   const std::shared_ptr<Ledger> ledger_ = std::make_shared<Ledger>();
-  std::mutex mutex_;      // of calls
-  std::mutex replacing_;  // of comm_ itself, for what needs no turn: abort(), getError(), wake()
-  std::atomic<int> wanted_{0};  // threads that wait for their turn
+  mutable std::mutex mutex_;  // of calls
+  // Of comm_ itself, for what needs no turn: abort(), getError(), wake().
+  mutable std::mutex replacing_;
+  mutable std::atomic<int> wanted_{0};  // threads that wait for their turn
   Communicator comm_;
-  std::atomic<int> started_{0};  // and not over
+  std::atomic<bool> formed_{true};  // has its ranks
+  bool revoked_ = false;            // aborted, though nothing had failed
+  std::atomic<int> started_{0};     // and not over
   std::shared_ptr<Messages> messages_;
   std::atomic<std::uint64_t> sequence_{0};                         // collectives so far
   std::uint64_t monitored_ = 0;                                    // monitored barriers so far

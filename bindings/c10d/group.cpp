@@ -9,11 +9,37 @@
 #include "window_allocator.h"
 
 namespace tutti::pytorch {
+namespace {
+
+/// What PyTorch before 2.15 does not know.
+bool enables_reconfigure([[maybe_unused]] const ::c10d::Backend::Options& options) {
+#ifdef C10D_BACKEND_HAS_RECONFIGURE
+  return options.enable_reconfigure;
+#else
+  return false;
+#endif
+}
+
+/// Of a group that is made of another one: its ranks are known.
+Backend::OptionsPointer met_at_once(const Backend::OptionsPointer& options) {
+  auto own = c10::make_intrusive<::c10d::Backend::Options>(*options);
+#ifdef C10D_BACKEND_HAS_RECONFIGURE
+  own->enable_reconfigure = false;
+#endif
+  return own;
+}
+
+}  // namespace
+
 Backend::Backend(const StorePointer& store, int rank, int size, OptionsPointer options)
     : ::c10d::Backend(rank, size), options_(std::move(options)), store_(store) {
   const WithoutPython without;
   const EndedByCtrlC interruptible;
-  comm_ = translated([&] { return meet(*store, rank, size, options_->timeout); });
+  formed_ = !enables_reconfigure(*options_);
+  comm_ = translated([&] {
+    return formed_ ? meet(*store, rank, size, options_->timeout)
+                   : Communicator::alone(options_of(options_->timeout));
+  });
   init();
 }
 
@@ -74,7 +100,7 @@ void Backend::addEphemeralTimeout(const Milliseconds& timeout) { ledger_->extend
 
 ::c10d::ErrorType Backend::getError() {
   const std::lock_guard lock(replacing_);
-  if (!comm_) return ::c10d::ErrorType::SUCCESS;
+  if (!comm_ || revoked_) return ::c10d::ErrorType::SUCCESS;
   const std::optional<Error> error = comm_.error();
   if (!error) return ::c10d::ErrorType::SUCCESS;
   if (error->code() == ErrorCode::timed_out) return ::c10d::ErrorType::TIMEOUT;
@@ -88,7 +114,7 @@ c10::intrusive_ptr<::c10d::Backend> Backend::split(const StorePointer& store,
   const auto me = std::ranges::find(members, rank_);
   if (me == members.end()) return nullptr;
   return c10::make_intrusive<Backend>(store, static_cast<int>(me - members.begin()),
-                                      static_cast<int>(members.size()), opts);
+                                      static_cast<int>(members.size()), met_at_once(opts));
 }
 
 bool Backend::supportsShrinking() const { return true; }
@@ -103,13 +129,9 @@ c10::intrusive_ptr<::c10d::Backend> Backend::shrink(const std::vector<std::int64
   auto options = c10::make_intrusive<Options>(opts ? *opts : *options_);
   const std::vector<int> gone(excluded.begin(), excluded.end());
   const auto turn = take_turn();
+  check_formed();
   if (messages_) messages_->leave();
-  Communicator made = translated([&] {
-    tutti::Options wanted;
-    wanted.timeout = options->timeout;
-    wanted.rendezvous_timeout = options->timeout;
-    return comm_.shrink(gone, wanted);
-  });
+  Communicator made = translated([&] { return comm_.shrink(gone, options_of(options->timeout)); });
   auto store = c10::make_intrusive<::c10d::PrefixStore>("tutti/shrunk", store_);
   return c10::make_intrusive<Backend>(store, std::move(made), std::move(options));
 }
@@ -117,7 +139,7 @@ c10::intrusive_ptr<::c10d::Backend> Backend::shrink(const std::vector<std::int64
 c10::intrusive_ptr<::c10d::Backend> Backend::merge(const StorePointer& store,
                                                    const OptionsPointer& opts, const int& rank,
                                                    const int& size) {
-  return c10::make_intrusive<Backend>(store, rank, size, opts);
+  return c10::make_intrusive<Backend>(store, rank, size, met_at_once(opts));
 }
 
 std::shared_ptr<c10::Allocator> Backend::getMemAllocator() { return window_allocator(); }
@@ -141,6 +163,13 @@ void Backend::abort() {
   {
     const std::lock_guard lock(replacing_);
     if (!comm_) return;
+    // A group whose ranks change is aborted so that it can be reconfigured. That is no error,
+    // unless it has ended an operation.
+    const std::unique_lock idle(mutex_, std::try_to_lock);
+    if (enables_reconfigure(*options_) && idle && ledger_->wait_until_over(Milliseconds(0))) {
+      const std::optional<Error> error = comm_.error();
+      revoked_ = !error || error->code() == ErrorCode::aborted;
+    }
     comm_.abort("torch.distributed was told to abort");
   }
   {

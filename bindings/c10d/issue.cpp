@@ -25,7 +25,7 @@ c10::intrusive_ptr<Work> Backend::make_work(Operation o, Milliseconds timeout) {
   return make_work(std::move(o), timeout, parts);
 }
 
-std::unique_lock<std::mutex> Backend::take_turn() {
+std::unique_lock<std::mutex> Backend::take_turn() const {
   std::unique_lock turn(mutex_, std::try_to_lock);
   if (turn) return turn;
   const WithoutPython without;  // whose turn it is may need its lock first
@@ -55,6 +55,7 @@ void Backend::hears(const Error& error) {
 WorkPointer Backend::issue(Operation&& o, Milliseconds asked, bool async) {
   const auto issued = [&]() -> WorkPointer {
     const auto turn = take_turn();
+    check_formed();
     ++sequence_;
     const Milliseconds timeout = effective(asked);
     if (!o.device.is_cpu()) return put_on_stream(std::move(o), timeout);
@@ -122,6 +123,14 @@ WorkPointer Backend::start(const c10::intrusive_ptr<Work>& work, std::size_t fir
     throw;
   }
   return work;
+}
+
+void Backend::end_with(const c10::intrusive_ptr<Work>& work, const Future& future) {
+  started_.fetch_add(1, std::memory_order_relaxed);
+  Future(future).on_ready([this, work, future] {
+    work->end(future.error());
+    started_.fetch_sub(1, std::memory_order_release);
+  });
 }
 
 WorkPointer Backend::put_on_stream(Operation&& o, Milliseconds timeout) {

@@ -10,6 +10,7 @@ void Backend::run_through(Operation&& o, Milliseconds timeout) {
   WorkPointer work;
   {
     const auto turn = take_turn();
+    check_formed();
     work = run(std::move(o), effective(timeout));
   }
   if (work) work->wait();
