@@ -44,6 +44,8 @@
 
 namespace tutti {
 
+class Window;
+
 /// How a communicator behaves. The defaults come from the settings (docs/settings.md).
 struct Options {
   Options();  // reads the environment
@@ -88,7 +90,7 @@ struct Call {
   int peer = -1;       // send (in != nullptr or sends) or recv
   bool sends = false;  // send_recv: this call is a send
   // A number of the caller, such as a binding, less than 2048: calls with different labels do not
-  // match. (2048 is the label of the exchange in split().)
+  // match. (What split() and window() exchange has those from 2048 on.)
   std::uint16_t label = 0;
   // v-variants: the elements and the start of each block (in elements; empty: packed). As MPI's.
   std::span<const std::size_t> in_counts{}, in_offsets{}, out_counts{}, out_offsets{};
@@ -276,6 +278,14 @@ class Communicator : public TypedCalls<Communicator> {
   /// `size`: members keep their ranks, newcomers have the ranks from size() on. This communicator
   /// goes on beside the new one.
   Communicator grow(const UniqueId& id, int size, const Options& options = {});
+
+  /// Collective: a window (window.h), in which each rank has `memory` of its own, of any size, also
+  /// 0; it stays the program's, and must not be freed before the window has ended. All ranks get it
+  /// or none. It begins when all started calls of this rank here are over. Throws invalid_argument
+  /// for memory that other processes of the host cannot write to (docs/windows.md).
+  Window window(void* memory, std::size_t bytes);
+  /// The same with memory of allocate(), which the window owns.
+  Window window(std::size_t bytes);
 
   /// Runs the plan `text` (docs/plans.md) for its collective from now on. Verifies it first: throws
   /// unproven_plan, with the reason, if the proof fails, and invalid_argument for a plan that this

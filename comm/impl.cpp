@@ -7,6 +7,7 @@
 
 #include "comm/device_call.h"
 #include "comm/started_calls.h"
+#include "comm/window_impl.h"
 #include "core/fork.h"
 #include "core/settings.h"
 #include "core/window_memory.h"
@@ -71,9 +72,12 @@ Communicator::Impl::~Impl() {
   if (group->is_inherited()) {  // their threads are the parent's, and so is the GPU
     abandon(std::move(started));
     abandon(std::move(team));
-    return;
+    abandon(std::shared_ptr<FarWindows>(std::move(far_windows)));
+  } else {
+    started.reset();  // before what it uses
   }
-  started.reset();  // before what it uses
+  while (!windows.empty()) windows.back()->end();
+  if (group->is_inherited()) return;
   if (team) leave_device_team(team, *group);
 }
 
@@ -113,7 +117,8 @@ void Communicator::Impl::run_started(const Call& call) {
     check(call);
     check_not_to_itself(call);
   });
-  started->run(call);
+  refuse_to_block("make a blocking call");
+  started->wait_for(Future(started->start(call)));
 }
 
 PreparedCall& Communicator::Impl::look_up(const Call& call) {

@@ -102,6 +102,9 @@ class Wire final : Endpoint::Sink {
   /// not.
   OutLink& out(const LinkName& name, const ConnectionShape& shape, Doorbell& owner);
   InLink& in(const LinkName& name, const ConnectionShape& shape, Doorbell& owner);
+  /// The same where `taker` takes what comes, whoever drives the wire; until stop_taking().
+  InLink& in(const LinkName& name, const ConnectionShape& shape, InLink::Taker& taker);
+  void stop_taking(InLink& link);
   /// The links of a communicator end; what they had to send is sent, or never will be. The peer
   /// hears that this rank has left it.
   void close(std::uint64_t group);
@@ -136,6 +139,8 @@ class Wire final : Endpoint::Sink {
   bool has_work() const { return has_work_.load(std::memory_order_acquire); }
   /// With the lock held, by links: something has come over one of them.
   void note_moved() { moved_ = true; }
+  /// With the lock held, by links: what came over `link` was freed at once.
+  void note_freed(InLink& link);
 
  private:
   using Heard = Endpoint::Heard;
@@ -156,6 +161,7 @@ class Wire final : Endpoint::Sink {
     bool known = false;
     InLink* link = nullptr;  // null: closed here
   };
+  InLink& find_or_make_in(const LinkName& name, const ConnectionShape& shape);
   Found find_in(std::uint32_t number) const;
   OutLink* find_out(std::uint32_t number) const;
   /// The peer has opened its link `number`. False: that cannot be.
@@ -256,6 +262,7 @@ class Wire final : Endpoint::Sink {
   std::atomic<bool> listening_{false};
   std::atomic<bool> has_work_{false};
   bool moved_ = false, unsent_ = false;  // since, and as of, settle()
+  bool owes_much_ = false;               // of what is taken as it comes, since drive()
 };
 
 }  // namespace tutti
