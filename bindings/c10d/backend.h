@@ -118,6 +118,11 @@ class Backend final : public ::c10d::Backend {
   WorkPointer reconfigure(const ::c10d::ReconfigureOptions& opts) override;
 #endif
 
+#ifdef C10D_BACKEND_HAS_WINDOW
+  bool supportsWindow() const override { return true; }
+  c10::intrusive_ptr<::c10d::Window> new_window(const std::optional<at::Tensor>& tensor) override;
+#endif
+
 #ifdef C10D_BACKEND_HAS_HOOKS
   // ledger.h says when hooks run.
   bool supportsAbortHooks() const override { return true; }
@@ -129,6 +134,8 @@ class Backend final : public ::c10d::Backend {
 #endif
 
  private:
+  friend class Window;
+
   /// This thread's turn to call the communicator.
   std::unique_lock<std::mutex> take_turn() const;
   /// Runs or starts `o`; null if it has run, and nobody watches.
