@@ -16,6 +16,7 @@
 #include "bindings/nccl/environment.h"
 #include "bindings/nccl/nccl.h"
 #include "comm/communicator.h"
+#include "transport/connection.h"
 
 namespace tutti::nccl {
 
@@ -34,7 +35,8 @@ enum class Phase : std::uint8_t {
 
 }  // namespace tutti::nccl
 
-struct ncclComm {
+/// Away from the handles of other ranks, which other threads write to.
+struct alignas(2 * tutti::kCacheLine) ncclComm {
   std::atomic<bool> live{false};
   std::atomic<tutti::nccl::Phase> phase{tutti::nccl::Phase::opening};
   std::mutex turn;
