@@ -27,10 +27,10 @@ std::uint64_t packed(const Signature& s) {
 std::uint64_t Signature::hash() const { return mix(mix(packed(*this), count), detail); }
 
 std::string Signature::text() const {
-  const bool splits = label == kSplit;
-  std::string s(splits ? "split" : name(collective));
+  const bool internal = label >= kSplit;
+  std::string s(label == kSplit ? "split" : internal ? "release_memory" : name(collective));
   if (sequence != 0) s += fmt::format(" #{}", sequence);
-  if (splits || collective == Collective::barrier) return s;
+  if (internal || collective == Collective::barrier) return s;
   s += fmt::format(" ({}", name(type));
   // Of all_to_all_v no rank knows all counts.
   if (collective != Collective::all_to_all_v) s += fmt::format(" x {}", count);
