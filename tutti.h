@@ -2,4 +2,5 @@
 #pragma once
 
 #include "comm/communicator.h"
+#include "comm/window.h"
 #include "core/memory.h"

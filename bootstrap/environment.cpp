@@ -10,19 +10,26 @@
 #include <array>
 #include <atomic>
 #include <charconv>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <initializer_list>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "bootstrap/id_file.h"
 #include "bootstrap/id_handover.h"
+#include "bootstrap/launcher_store.h"
+#include "bootstrap/pmi_store.h"
+#include "bootstrap/pmix_store.h"
 #include "bootstrap/process_start.h"
 #include "bootstrap/rendezvous_protocol.h"
+#include "bootstrap/torch_store.h"
 #include "core/error.h"
 #include "core/settings.h"
+#include "transport/rank_listener.h"
 
 namespace tutti {
 namespace {
@@ -50,10 +57,14 @@ std::optional<int> integer_variable(const char* name) {
   throw Error(ErrorCode::invalid_usage, fmt::format("{} is '{}', not a whole number", name, *text));
 }
 
+/// What a launcher's ranks leave the id in where they are on several hosts.
+enum class Store : std::uint8_t { none, pmi, pmix, torch };
+
 struct Launcher {
   const char* name;
   const char* rank;
   const char* size;
+  Store store = Store::none;
   const char* sign = nullptr;        // unless this is set, it was not this launcher
   const char* local_size = nullptr;  // the number of ranks on this host
   const char* hosts = nullptr;       // where there is no local_size: the number of hosts
@@ -62,25 +73,35 @@ struct Launcher {
 // The innermost comes first: `tutti run` under Slurm is `tutti run`, and so with torchrun. A Slurm
 // batch script has a rank and a size too, but it is one process: only a step (srun) has more.
 constexpr Launcher kTuttiRun{"tutti run", "TUTTI_RANK", "TUTTI_SIZE"};
-constexpr Launcher kPlainTorchrun{"torchrun", "RANK", "WORLD_SIZE", nullptr, "LOCAL_WORLD_SIZE"};
+constexpr Launcher kPlainTorchrun{"torchrun",   "RANK",  "WORLD_SIZE",
+                                  Store::torch, nullptr, "LOCAL_WORLD_SIZE"};
 constexpr std::array kLaunchers{
     kTuttiRun,
-    Launcher{"torchrun", "RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID", "LOCAL_WORLD_SIZE"},
-    Launcher{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", nullptr,
+    Launcher{"torchrun", "RANK", "WORLD_SIZE", Store::torch, "TORCHELASTIC_RUN_ID",
+             "LOCAL_WORLD_SIZE"},
+    Launcher{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", Store::pmix, nullptr,
              "OMPI_COMM_WORLD_LOCAL_SIZE"},
-    Launcher{"MPICH", "PMI_RANK", "PMI_SIZE", nullptr, "MPI_LOCALNRANKS", "SLURM_STEP_NUM_NODES"},
-    Launcher{"Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_ID", nullptr,
+    // And Intel MPI, and Slurm with --mpi=pmi2.
+    Launcher{"MPICH", "PMI_RANK", "PMI_SIZE", Store::pmi, nullptr, "MPI_LOCALNRANKS",
+             "SLURM_STEP_NUM_NODES"},
+    Launcher{"Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", Store::pmix, "SLURM_STEP_ID", nullptr,
              "SLURM_STEP_NUM_NODES"},
     // Older versions of Slurm, or a user who has set only this.
-    Launcher{"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_ID", nullptr, "SLURM_NNODES"},
+    Launcher{"Slurm", "SLURM_PROCID", "SLURM_NTASKS", Store::pmix, "SLURM_STEP_ID", nullptr,
+             "SLURM_NNODES"},
     // Programs that set torchrun's variables themselves. Last, as the names are anybody's.
     kPlainTorchrun,
 };
 
 std::optional<Placement> placement_from(const Launcher& launcher) {
   if (launcher.sign != nullptr && !variable(launcher.sign)) return std::nullopt;
-  const auto rank = integer_variable(launcher.rank);
-  const auto size = integer_variable(launcher.size);
+  auto rank = integer_variable(launcher.rank);
+  auto size = integer_variable(launcher.size);
+  if (!rank && !size && launcher.store == Store::pmi && has_pmi_port()) {
+    const PmiPlace place = pmi_place();
+    rank = place.rank;
+    size = place.size;
+  }
   if (!rank && !size) return std::nullopt;
   if (!rank || !size) {
     const char* present = rank ? launcher.rank : launcher.size;
@@ -190,26 +211,59 @@ Launch launch_of(const Launcher& launcher) {
   return launch;
 }
 
-void need_one_host(const Launcher& launcher, const Placement& placement) {
-  const auto local = integer_variable(launcher.local_size);
-  const auto hosts = integer_variable(launcher.hosts);
-  std::string evidence;
-  if (local) {
-    if (*local < placement.size) evidence = fmt::format("{} is {}", launcher.local_size, *local);
-  } else if (hosts && *hosts > 1) {
-    evidence = fmt::format("{} is {}", launcher.hosts, *hosts);
+/// What says that the ranks are on several hosts; "": nothing does.
+std::string several_hosts(const Launcher& launcher, const Placement& placement) {
+  if (const auto local = integer_variable(launcher.local_size)) {
+    return *local < placement.size ? fmt::format("{} is {}", launcher.local_size, *local) : "";
   }
-  if (evidence.empty()) return;
-  throw Error(
-      ErrorCode::invalid_usage,
-      fmt::format("the {} ranks of this {} job are on several hosts ({}), and have not been "
-                  "told where they meet. They can be: {}",
-                  placement.size, launcher.name, evidence, fmt::join(kWaysAcrossHosts, "; ")));
+  const auto hosts = integer_variable(launcher.hosts);
+  return hosts && *hosts > 1 ? fmt::format("{} is {}", launcher.hosts, *hosts) : "";
+}
+
+/// Whether the variables of PMIx are this launch's own: a job step of Slurm without PMIx has those
+/// of the step around it.
+bool has_pmix(const Launcher& launcher, const Placement& placement) {
+  const auto space = variable("PMIX_NAMESPACE"), rank = variable("PMIX_RANK");
+  if (!space || !rank || parse_integer(*rank) != placement.rank) return false;
+  if (launcher.name != std::string_view("Slurm")) return true;
+  return space->ends_with(fmt::format(".{}.{}", variable("SLURM_JOB_ID").value_or("?"),
+                                      variable("SLURM_STEP_ID").value_or("?")));
+}
+
+/// The store that the launcher offers; null: it offers none.
+std::shared_ptr<LauncherStore> store_of(const Launcher& launcher, const Placement& placement) {
+  switch (launcher.store) {
+    case Store::none:
+      return nullptr;
+    case Store::pmi:
+      return has_pmi() ? pmi_store() : nullptr;
+    case Store::pmix:
+      return has_pmix(launcher, placement) ? pmix_store() : nullptr;
+    case Store::torch: {
+      // Without the agent's store, rank 0 would be the server.
+      const auto host = variable("MASTER_ADDR");
+      const auto port = port_from(variable("MASTER_PORT").value_or(""));
+      const bool served = variable("TORCHELASTIC_USE_AGENT_STORE") == "True";
+      return served && host && port ? torch_store(*host, *port) : nullptr;
+    }
+  }
+  return nullptr;
+}
+
+/// The key under which the n-th id of this process is there.
+std::string key_of(const Launcher& launcher, unsigned world) {
+  // torchrun's store may have other jobs, too.
+  const std::string job =
+      launcher.store == Store::torch ? variable("TORCHELASTIC_RUN_ID").value_or("") + "/" : "";
+  return fmt::format("tutti/{}{}", job, world);
 }
 
 }  // namespace
 
-const std::array<std::string_view, 4> kWaysAcrossHosts{
+const std::array<std::string_view, 7> kWaysAcrossHosts{
+    "by PMIx, under mpirun of Open MPI and `srun --mpi=pmix`, where libpmix.so.2 is there",
+    "by PMI, under mpiexec of MPICH and of Intel MPI and `srun --mpi=pmi2`",
+    "by torchrun's store, under torchrun",
     "by TUTTI_ID_FILE, set on all ranks to a path on a file system that all hosts share",
     "by a channel of the program's own (MPI_Bcast, a key-value store): rank 0 sends the 128 bytes "
     "of make_unique_id(MeetingPlace::among_hosts()), and all call Communicator::create() with them",
@@ -227,12 +281,12 @@ Placement placement_from_environment() {
 SharedId unique_id_from_environment(const Placement& placement, std::chrono::nanoseconds timeout) {
   if (const auto text = variable("TUTTI_UNIQUE_ID")) {
     try {
-      return {unique_id_from_string(*text), ""};
+      return {unique_id_from_string(*text)};
     } catch (const Error& error) {
       throw Error(ErrorCode::invalid_usage, fmt::format("TUTTI_UNIQUE_ID: {}", error.what()));
     }
   }
-  if (placement.size == 1) return {make_unique_id(), ""};
+  if (placement.size == 1) return {make_unique_id()};
   const Launcher* launcher = find_launcher();
   if (launcher == nullptr) {
     throw Error(
@@ -247,23 +301,47 @@ SharedId unique_id_from_environment(const Placement& placement, std::chrono::nan
   if (const std::string path = setting_text("TUTTI_ID_FILE"); !path.empty()) {
     const Launch launch = launch_of(*launcher);
     const std::string file = id_file_of(path, launch, world);
-    if (placement.rank != 0) return {read_id_file(file, placement.rank, launch, timeout), ""};
+    if (placement.rank != 0) return {read_id_file(file, placement.rank, launch, timeout)};
     const UniqueId id = make_unique_id(MeetingPlace::among_hosts());
     write_id_file(file, id, launch);
     return {id, file};
   }
-  need_one_host(*launcher, placement);
+  if (const std::string evidence = several_hosts(*launcher, placement); !evidence.empty()) {
+    const auto store = store_of(*launcher, placement);
+    if (!store) {
+      throw Error(
+          ErrorCode::invalid_usage,
+          fmt::format("the {} ranks of this {} job are on several hosts ({}), and have not been "
+                      "told where they meet. They can be: {}",
+                      placement.size, launcher->name, evidence, fmt::join(kWaysAcrossHosts, "; ")));
+    }
+    const std::string key = key_of(*launcher, world);
+    if (placement.rank != 0) return {get_id(*store, key, placement.rank, placement.size, timeout)};
+    const UniqueId id = make_unique_id(MeetingPlace::among_hosts());
+    put_id(*store, key, id, placement.size, timeout);
+    return {id, "", store, key};
+  }
   const std::string job = fmt::format("{}#{}", job_name(*launcher), world);
   if (placement.rank != 0) {
-    return {fetch_unique_id(job, placement.rank, placement.size, timeout), ""};
+    return {fetch_unique_id(job, placement.rank, placement.size, timeout)};
   }
   const UniqueId id = make_unique_id();
   offer_unique_id(job, placement.size, id, timeout);
-  return {id, ""};
+  return {id};
 }
 
 void forget(const SharedId& id) {
   if (!id.file.empty()) remove_id_file(id.file, id.id);
+  if (id.store) id.store->remove(id.key);
+}
+
+std::string way_across_hosts(const Placement& placement) {
+  if (variable("TUTTI_UNIQUE_ID")) return "TUTTI_UNIQUE_ID";
+  if (const std::string path = setting_text("TUTTI_ID_FILE"); !path.empty())
+    return fmt::format("a file, {} (TUTTI_ID_FILE), which all hosts must see", path);
+  const Launcher* launcher = find_launcher();
+  const auto store = launcher == nullptr ? nullptr : store_of(*launcher, placement);
+  return store ? store->name() : "";
 }
 
 }  // namespace tutti

@@ -44,6 +44,8 @@
 
 namespace tutti {
 
+class Window;
+
 /// How a communicator behaves. The defaults come from the settings (docs/settings.md).
 struct Options {
   Options();  // reads the environment
@@ -95,7 +97,7 @@ struct Call {
   int peer = -1;       // send (in != nullptr or sends) or recv
   bool sends = false;  // send_recv: this call is a send
   // A number of the caller, such as a binding, less than 2048: calls with different labels do not
-  // match. (2048 is the label of the exchange in split().)
+  // match. (What split() and window() exchange has those from 2048 on.)
   std::uint16_t label = 0;
   // v-variants: the elements and the start of each block (in elements; empty: packed). As MPI's.
   std::span<const std::size_t> in_counts{}, in_offsets{}, out_counts{}, out_offsets{};
@@ -147,6 +149,8 @@ class Communicator : public TypedCalls<Communicator> {
   static std::vector<Communicator> create_local(int size, const Options& options = {});
   /// The same, with a rank for each element of `options`; these may differ in `gpu` alone.
   static std::vector<Communicator> create_local(const std::vector<Options>& options);
+  /// One rank, which others may meet later (handle(), reconfigure()).
+  static Communicator alone(const Options& options = {});
 
   Communicator();  // empty
   Communicator(Communicator&&) noexcept;
@@ -259,6 +263,36 @@ class Communicator : public TypedCalls<Communicator> {
   /// this communicator. Then they call it again and exclude that rank too (docs/failures.md).
   /// Throws invalid_usage if Options::quorum asks for a majority and these ranks are not one.
   Communicator shrink(std::span<const int> excluded, const Options& options = {});
+
+  /// What others need to meet this rank in reconfigure(): a line of text that says where it
+  /// listens, with a secret. The program carries it to them, privately: whoever has it may join the
+  /// rank. It is good until the rank's next reconfigure() that succeeds. The first call opens a
+  /// listener.
+  std::string handle() const;
+  /// The ranks that `handles` name form the next communicator, with the ranks 0, 1, ... in this
+  /// order. Exactly these ranks call it, each on any communicator of its own (alone(), one that has
+  /// failed), with the same list and the same positive `number`, which none of them has used
+  /// before. So ranks may leave, join and change places. Ranks that know each other stay connected.
+  /// When it succeeds, this communicator ends: calls under way and later ones fail with `aborted`
+  /// (communicators that were made from it go on). When it fails, this one stays as it was, and the
+  /// ranks may try again with another number. Options::rendezvous_timeout bounds the call. Throws,
+  /// on all ranks: peer_lost with the rank of the list that is gone; mismatch for different lists;
+  /// timed_out with the ranks that were not called; invalid_usage for a number that was used
+  /// before; invalid_argument for what is no list of handles, or an old one (docs/failures.md).
+  Communicator reconfigure(std::span<const std::string> handles, std::uint64_t number,
+                           const Options& options = {});
+  /// All ranks of this communicator call it, and newcomers call create(), with one id and the new
+  /// `size`: members keep their ranks, newcomers have the ranks from size() on. This communicator
+  /// goes on beside the new one.
+  Communicator grow(const UniqueId& id, int size, const Options& options = {});
+
+  /// Collective: a window (window.h), in which each rank has `memory` of its own, of any size, also
+  /// 0; it stays the program's, and must not be freed before the window has ended. All ranks get it
+  /// or none. It begins when all started calls of this rank here are over. Throws invalid_argument
+  /// for memory that other processes of the host cannot write to (docs/windows.md).
+  Window window(void* memory, std::size_t bytes);
+  /// The same with memory of allocate(), which the window owns.
+  Window window(std::size_t bytes);
 
   MemoryUse memory() const;
   /// Gives memory back that the communicator will not need for a while; the next calls take it

@@ -15,6 +15,7 @@
 #include "comm/kept_call.h"
 #include "comm/series.h"
 #include "comm/started_calls.h"
+#include "comm/window_impl.h"
 #include "core/background.h"
 #include "core/wait.h"
 
@@ -24,7 +25,13 @@ namespace {
 struct Kept {
   Communicator::Impl* impl;
   KeptCall kept;
+  std::shared_ptr<ConditionCall> condition;  // instead of `kept`
   const Call& call() const { return kept.call(); }
+};
+
+struct KeptOfWindow {
+  std::shared_ptr<Window::Impl> window;
+  WindowCall call;
 };
 
 struct KeptOnDevice : Kept {
@@ -34,6 +41,7 @@ struct KeptOnDevice : Kept {
 struct OpenGroup {
   std::vector<Kept> calls;
   std::vector<KeptOnDevice> device_calls;
+  std::vector<KeptOfWindow> window_calls;
   std::vector<std::unique_ptr<Communicator::Impl>> leaving;  // destroyed since the group was opened
 };
 
@@ -121,7 +129,8 @@ void fail_all(const std::vector<Kept>& calls, const Error& error) {
 void run_here(const std::vector<Kept>& calls) {
   std::map<std::pair<Communicator::Impl*, SeriesKey>, std::unique_ptr<ListedSeries>> series;
   for (const Kept& k : calls) {
-    const SeriesKey key = SeriesKey::of(k.call());
+    const SeriesKey key =
+        k.condition ? SeriesKey{-1, false, k.condition.get()} : SeriesKey::of(k.call());
     auto& s = series[{k.impl, key}];
     if (!s) s = std::make_unique<ListedSeries>(*k.impl, key);
     s->add(k.call());
@@ -131,13 +140,18 @@ void run_here(const std::vector<Kept>& calls) {
     if (s->start_first()) jobs.push_back(s.get());
   }
   if (!jobs.empty()) run_to_completion(jobs);
+  for (const Kept& k : calls) {
+    if (!k.condition) continue;
+    if (const auto error = k.condition->condition->error()) throw Error(*error);
+  }
 }
 
 /// Starts `calls`, and waits for them. `futures` has them also where it throws.
 void run_started(const std::vector<Kept>& calls, std::vector<Future>& futures) {
   refuse_to_block("make a blocking call");
   for (const Kept& k : calls) {
-    futures.push_back(Future(k.impl->started_calls().start(k.call())));
+    StartedCalls& started = k.impl->started_calls();
+    futures.push_back(Future(k.condition ? started.start(k.condition) : started.start(k.call())));
   }
   for (Future& future : futures) {
     while (!future.wait_for(kMoment)) {
@@ -161,13 +175,26 @@ void wait_for_all(std::span<Future> futures) {
   }
 }
 
-void run_together(const std::vector<Kept>& calls) {
+/// Does what can be done of calls of windows. What is left of them goes to `calls`.
+void issue(const std::vector<KeptOfWindow>& window_calls, std::vector<Kept>& calls) {
+  for (const KeptOfWindow& k : window_calls) {
+    k.window->check(k.call);  // again: what has ended since
+    if (auto left = k.window->issue(k.call)) {
+      Communicator::Impl& impl = *k.window->comm;
+      calls.push_back({&impl, KeptCall(Call{}),
+                       std::make_shared<ConditionCall>(impl, std::move(left), k.call.timeout)});
+    }
+  }
+}
+
+void run_together(std::vector<Kept> calls, const std::vector<KeptOfWindow>& window_calls) {
   // Where the engine's thread has one of these communicators, it runs the group as well: beside
   // what was started before.
   const bool started =
       std::ranges::any_of(calls, [](const Kept& k) { return k.impl->has_started(); });
   std::vector<Future> futures;
   try {
+    issue(window_calls, calls);
     if (started) {
       run_started(calls, futures);
     } else {
@@ -186,11 +213,15 @@ constinit thread_local int open_groups = 0;
 std::atomic<int> threads_in_groups{0};
 
 void keep_for_group(Communicator::Impl& impl, const Call& call) {
-  open_group().calls.push_back({&impl, KeptCall(call)});
+  open_group().calls.push_back({&impl, KeptCall(call), nullptr});
+}
+
+void keep_for_group(std::shared_ptr<Window::Impl> window, const WindowCall& call) {
+  open_group().window_calls.push_back({std::move(window), call});
 }
 
 void keep_for_group(Communicator::Impl& impl, const Call& call, device::Stream stream) {
-  open_group().device_calls.push_back({{&impl, KeptCall(call)}, stream});
+  open_group().device_calls.push_back({{&impl, KeptCall(call), nullptr}, stream});
 }
 
 void leave_after_group(std::unique_ptr<Communicator::Impl> impl) {
@@ -216,11 +247,11 @@ void group_end() {
   if (open_groups == 0)
     throw Error(ErrorCode::invalid_usage, "group_end() without a group_start() on this thread");
   if (!leave_group()) return;
-  const OpenGroup closed = std::exchange(open_group(), {});
+  OpenGroup closed = std::exchange(open_group(), {});
   check_own_messages(closed.device_calls);
   check_own_messages(closed.calls);
   run_on_device(closed.device_calls);  // does not wait
-  run_together(closed.calls);
+  run_together(std::move(closed.calls), closed.window_calls);
 }
 
 void group_drop() {

@@ -7,6 +7,7 @@
 
 #include "comm/device_call.h"
 #include "comm/started_calls.h"
+#include "comm/window_impl.h"
 #include "core/fork.h"
 #include "core/settings.h"
 #include "core/window_memory.h"
@@ -44,7 +45,7 @@ bool same_shape(const Call& a, const Call& b) {
 
 }  // namespace
 
-Communicator::Impl::Impl(Session session, const Options& o, std::shared_ptr<Engine> its_engine)
+Communicator::Impl::Impl(Session session, const Options& o)
     : options(o),
       geometry(session.geometry),
       group(std::move(session.group)),
@@ -55,7 +56,7 @@ Communicator::Impl::Impl(Session session, const Options& o, std::shared_ptr<Engi
       operation(*group, workspace),
       agreement(*group, workspace),
       all_messages(2 * static_cast<std::size_t>(group->size())),
-      engine(its_engine ? std::move(its_engine) : std::make_shared<Engine>()),
+      membership(std::move(session.membership)),
       cuda_protocols(device::protocols_from(o.cuda_protocols)) {
   agreement_plan.plan =
       plans.generate(plans.choose({Collective::all_reduce, 1, DataType::uint8, Access::none}), {});
@@ -71,9 +72,12 @@ Communicator::Impl::~Impl() {
   if (group->is_inherited()) {  // their threads are the parent's, and so is the GPU
     abandon(std::move(started));
     abandon(std::move(team));
-    return;
+    abandon(std::shared_ptr<FarWindows>(std::move(far_windows)));
+  } else {
+    started.reset();  // before what it uses
   }
-  started.reset();  // before what it uses
+  while (!windows.empty()) windows.back()->end();
+  if (group->is_inherited()) return;
   if (team) leave_device_team(team, *group);
 }
 
@@ -81,7 +85,7 @@ void Communicator::Impl::throw_inherited() const {
   throw Error(ErrorCode::invalid_usage,
               fmt::format("rank {} of this communicator is process {}, of which this one is a "
                           "child: after fork() only the parent can use it; make another one here",
-                          group->rank(), group->host_peers().address().pid));
+                          group->rank(), group->host_peers().own_pid()));
 }
 
 void Communicator::Impl::check(const Call& call) const {
@@ -104,7 +108,7 @@ bool Communicator::Impl::is_running() const { return !started->is_idle(); }
 void Communicator::Impl::drain_started() { started->drain(); }
 
 StartedCalls& Communicator::Impl::started_calls() {
-  if (!started) started = std::make_unique<StartedCalls>(*this, engine);
+  if (!started) started = std::make_unique<StartedCalls>(*this, membership->engine);
   return *started;
 }
 
@@ -113,7 +117,8 @@ void Communicator::Impl::run_started(const Call& call) {
     check(call);
     check_not_to_itself(call);
   });
-  started->run(call);
+  refuse_to_block("make a blocking call");
+  started->wait_for(Future(started->start(call)));
 }
 
 PreparedCall& Communicator::Impl::look_up(const Call& call) {
@@ -316,7 +321,8 @@ std::unique_ptr<Communicator::Impl> Communicator::Impl::part(const std::vector<i
   for (const int r : ranks) its_geometry.gpus.push_back(geometry.gpus[static_cast<std::size_t>(r)]);
   try {
     return std::make_unique<Impl>(
-        open_subsession(*group, its_geometry, std::move(its_ranks), inherited), inherited, engine);
+        open_subsession(*group, its_geometry, membership, std::move(its_ranks), inherited),
+        inherited);
   } catch (const Error& e) {
     // It counts the ranks of a communicator that has not come to be; the caller knows this one.
     if (e.rank() < 0 || static_cast<std::size_t>(e.rank()) >= ranks.size()) throw;

@@ -14,8 +14,10 @@
 #include "comm/communicator.h"
 #include "comm/engine.h"
 #include "comm/session.h"
+#include "comm/window.h"
 #include "device/gpus.h"
 #include "device/team.h"
+#include "transport/far_windows.h"
 
 namespace tutti {
 
@@ -39,8 +41,7 @@ inline Error as_error(const std::exception& thrown) {
 }
 
 struct Communicator::Impl {
-  /// `engine`: of the rank, where this is not its first communicator.
-  Impl(Session session, const Options& options, std::shared_ptr<Engine> engine);
+  Impl(Session session, const Options& options);
   ~Impl();
 
   /// Runs one call now, on this thread. Throws invalid_argument, before anything has begun, for one
@@ -131,12 +132,20 @@ struct Communicator::Impl {
   /// What is bound already for `call`, which is the newest message of its kind again; else null.
   Messages* repeated_message(const Call& call) const;
   const Binding& bind_message(Messages& messages, const Call& call);
+  /// Calls under way and all later ones fail with `aborted`, on all ranks; nothing, where the
+  /// communicator has failed before.
+  void end(const std::string& why);
   /// Before use_plan(): what was prepared runs another plan.
   void forget_calls();
   /// This rank's part of a new communicator of some ranks of this one; `keys` name their segments,
   /// `id` the communicator.
   std::unique_ptr<Impl> part(const std::vector<int>& ranks, std::vector<std::uint64_t> keys,
                              std::uint64_t id, const Options& its_options);
+
+  /// Collective: this rank's part of a window; `memory` is null where it is to be allocated.
+  std::shared_ptr<Window::Impl> open_window(void* memory, std::size_t bytes);
+  /// Each rank's `bytes` that it tells the others when they open a window.
+  void gather_cards(const void* mine, void* all, std::size_t bytes);
 
   Options options;
   Geometry geometry;
@@ -162,11 +171,14 @@ struct Communicator::Impl {
   PreparedCall uneven;                                            // v-variants are not kept
   PreparedCall* newest = nullptr;                                 // of `prepared`
   std::uint64_t repeats = 0;  // how often the newest one has been called in a row
-  std::shared_ptr<Engine> engine;
+  std::shared_ptr<Membership> membership;
   std::unique_ptr<StartedCalls> started;  // from the first one on
   Gpus gpus = cuda_gpus();
   device::Protocols cuda_protocols;
-  std::shared_ptr<DeviceTeam> team;  // from the first call on GPU memory on
+  std::shared_ptr<DeviceTeam> team;         // from the first call on GPU memory on
+  std::unique_ptr<FarWindows> far_windows;  // from the first window on, where there are other hosts
+  std::vector<Window::Impl*> windows;       // that have not ended
+  std::uint64_t windows_opened = 0;
 };
 
 /// How many group()s are open on this thread, one in the other.
@@ -183,6 +195,7 @@ inline bool group_is_open() {
 void leave_after_group(std::unique_ptr<Communicator::Impl> impl);
 /// Keeps a checked call for the end of the open group.
 void keep_for_group(Communicator::Impl& impl, const Call& call);
+void keep_for_group(std::shared_ptr<Window::Impl> window, const WindowCall& call);
 /// The same on GPU memory, with its stream.
 void keep_for_group(Communicator::Impl& impl, const Call& call, device::Stream stream);
 

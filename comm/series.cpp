@@ -10,6 +10,7 @@ SeriesKey SeriesKey::of(const Call& call) {
 }
 
 Operation& SeriesKey::operation(Communicator::Impl& impl) const {
+  if (condition != nullptr) return condition->operation;
   return peer < 0 ? impl.operation : impl.messages(peer, sends).operation;
 }
 
@@ -43,6 +44,7 @@ const Binding* Series::next() {
   }
   while ((call_ = next_call()) != nullptr) {
     impl_.group->liveness().throw_if_failed();
+    if (condition_ != nullptr) return &condition_->binding;
     if (call_->collective == Collective::send_recv) {
       return &impl_.bind_message(impl_.messages(call_->peer, call_->sends), *call_);
     }

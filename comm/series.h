@@ -6,6 +6,7 @@
 
 #include <compare>
 
+#include "comm/condition_call.h"
 #include "comm/impl.h"
 
 namespace tutti {
@@ -14,6 +15,7 @@ namespace tutti {
 struct SeriesKey {
   int peer = -1;  // of messages; -1: the collectives
   bool sends = false;
+  ConditionCall* condition = nullptr;  // instead: this call alone
 
   static SeriesKey of(const Call& call);
   /// What the series runs on.
@@ -24,9 +26,11 @@ struct SeriesKey {
 class Series : public Job {
  public:
   Series(Communicator::Impl& impl, SeriesKey key)
-      : Job(key.operation(impl), impl.policy), impl_(impl) {}
+      : Job(key.operation(impl), impl.policy), impl_(impl), condition_(key.condition) {}
 
   Communicator::Impl& impl() const { return impl_; }
+  /// The call that waits for a condition; null: it is a series of others.
+  ConditionCall* condition() const { return condition_; }
   /// A call that has begun and stands still.
   struct Begun {
     Operation* operation;
@@ -52,6 +56,7 @@ class Series : public Job {
   PreparedCall* look_up();
 
   Communicator::Impl& impl_;
+  ConditionCall* const condition_;
   const Call* call_ = nullptr;
   PreparedCall* agreeing_ = nullptr;  // of `call_`, while its ranks agree on windows
 };

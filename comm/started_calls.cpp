@@ -19,7 +19,7 @@ Error withdrawn() {
 }  // namespace
 
 const Call* StartedSeries::next_call() {
-  if (begun_) complete_first(std::nullopt);
+  if (begun_) complete_first(keeps_ ? keeps_->condition->error() : std::nullopt);
   while (!calls_.empty() && calls_.front()->withdrawn) complete_first(withdrawn());
   begun_ = !calls_.empty();
   return begun_ ? &calls_.front()->kept.call() : nullptr;
@@ -79,9 +79,14 @@ std::shared_ptr<Future::State> StartedCalls::start(const Call& call,
   return started;
 }
 
-void StartedCalls::run(const Call& call) {
+std::shared_ptr<Future::State> StartedCalls::start(std::shared_ptr<ConditionCall> call) {
+  auto started = std::make_shared<StartedCall>(std::move(call));
+  engine_->start(*this, started);
+  return started;
+}
+
+void StartedCalls::wait_for(Future future) {
   refuse_to_block("make a blocking call");
-  Future future(start(call));
   while (Interruptible::any() && !future.wait_for(kMoment)) {
     if (must_stop()) interrupted();
   }
@@ -117,7 +122,7 @@ void StartedCalls::take_back(std::vector<Job*>& pending) {
 
 void StartedCalls::begin(std::vector<Job*>& pending) {
   for (StartedCallPointer& call : arrived_) {
-    const SeriesKey key = SeriesKey::of(call->kept.call());
+    const SeriesKey key = call->key();
     std::unique_ptr<StartedSeries>& series = series_[key];
     if (!series) series = std::make_unique<StartedSeries>(*this, impl_, key);
     if (series->is_empty()) starting_.push_back(series.get());
@@ -126,19 +131,27 @@ void StartedCalls::begin(std::vector<Job*>& pending) {
   arrived_.clear();
   for (StartedSeries* const series : starting_) {
     try {
-      if (!series->run_first()) continue;
-      pending.push_back(series);
-      ++running_;
+      if (series->run_first()) {
+        pending.push_back(series);
+        ++running_;
+        continue;
+      }
     } catch (...) {
       series->fail(std::current_exception());
     }
+    forget_condition(*series);
   }
   starting_.clear();
 }
 
 void StartedCalls::ended(StartedSeries& series, const std::exception_ptr& error) {
   if (error) series.fail(error);
+  forget_condition(series);
   --running_;
+}
+
+void StartedCalls::forget_condition(const StartedSeries& series) {
+  if (series.condition() != nullptr) series_.erase({-1, false, series.condition()});
 }
 
 }  // namespace tutti

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "comm/engine.h"
@@ -18,8 +19,14 @@ namespace tutti {
 
 struct StartedCall : Future::State {
   explicit StartedCall(const Call& call) : kept(call) {}
+  explicit StartedCall(std::shared_ptr<ConditionCall> call)
+      : kept(Call{}), condition(std::move(call)) {}
+  SeriesKey key() const {
+    return condition ? SeriesKey{-1, false, condition.get()} : SeriesKey::of(kept.call());
+  }
   KeptCall kept;
-  std::optional<Series::Begun> begun;  // on another thread
+  std::shared_ptr<ConditionCall> condition;  // instead of `kept`
+  std::optional<Series::Begun> begun;        // on another thread
   std::atomic<bool> withdrawn{false};
 };
 using StartedCallPointer = std::shared_ptr<StartedCall>;
@@ -32,7 +39,10 @@ class StartedSeries final : public Series {
 
   StartedCalls& owner() const { return owner_; }
   bool is_empty() const { return calls_.empty(); }
-  void add(StartedCallPointer call) { calls_.push_back(std::move(call)); }
+  void add(StartedCallPointer call) {
+    keeps_ = call->condition;
+    calls_.push_back(std::move(call));
+  }
   /// Starts the first call, or goes on with it; false if there is nothing to run.
   bool run_first();
   /// Withdraws the first call, if it runs, should be withdrawn, and has moved nothing yet. Then it
@@ -49,7 +59,8 @@ class StartedSeries final : public Series {
 
   StartedCalls& owner_;
   std::deque<StartedCallPointer> calls_;
-  bool begun_ = false;  // the first of them
+  std::shared_ptr<ConditionCall> keeps_;  // condition()
+  bool begun_ = false;                    // the first of them
 };
 
 class StartedCalls {
@@ -63,8 +74,9 @@ class StartedCalls {
   /// `begun`: a call that has begun already, while no call is started.
   std::shared_ptr<Future::State> start(const Call& call,
                                        const std::optional<Series::Begun>& begun = std::nullopt);
-  /// Starts `call` and waits for its end.
-  void run(const Call& call);
+  std::shared_ptr<Future::State> start(std::shared_ptr<ConditionCall> call);
+  /// Waits for the end of a call that was started here.
+  void wait_for(Future call);
   /// `call` is one of those.
   void withdraw(Future::State& call);
   /// Whether nothing is left to run.
@@ -89,6 +101,8 @@ class StartedCalls {
   /// Takes withdrawn calls out of `pending`.
   void take_back(std::vector<Job*>& pending);
   void ended(StartedSeries& series, const std::exception_ptr& error);
+  /// A call by itself is over.
+  void forget_condition(const StartedSeries& series);
 
   Communicator::Impl& impl_;
   std::shared_ptr<Engine> engine_;

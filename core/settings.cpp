@@ -151,6 +151,12 @@ constexpr std::array kSettings{
             "This process's rank. Set by `tutti run`; -1: not started by it.", "0"},
     Setting{"TUTTI_SIZE", SettingType::integer, "-1",
             "The number of ranks. Set by `tutti run`; -1: not started by it.", "1"},
+    Setting{"TUTTI_LOCAL_RANK", SettingType::integer, "-1",
+            "This process's number among the ranks of its host, for programs that choose a GPU by "
+            "it. Set by `tutti run`; -1: not started by it.",
+            "0"},
+    Setting{"TUTTI_LOCAL_SIZE", SettingType::integer, "-1",
+            "The number of ranks on this host. Set by `tutti run`; -1: not started by it.", "1"},
     Setting{"TUTTI_UNIQUE_ID", SettingType::text, "",
             "Where and under which secret the ranks meet. Set by `tutti run`."},
 };

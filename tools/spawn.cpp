@@ -40,7 +40,11 @@ bool place(int fd, int wanted) {
 /// The child's way from fork to exec. Only async-signal-safe calls: the launcher has threads.
 [[noreturn]] void become_program(const SpawnOptions& options, char* const* arguments,
                                  char* const* environment, pid_t launcher, int report_fd) {
-  ::setpgid(0, 0);
+  if (options.own_session) {
+    ::setsid();
+  } else {
+    ::setpgid(0, 0);
+  }
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != launcher) ::_exit(1);  // it died before that took effect
   if (options.cpus) ::sched_setaffinity(0, sizeof *options.cpus, &*options.cpus);
@@ -98,7 +102,7 @@ Spawned spawn(const SpawnOptions& options) {
   if (pid == 0) {
     become_program(options, arguments.data(), environment.data(), launcher, report_in.fd());
   }
-  ::setpgid(pid, pid);  // whoever of the two is first
+  if (!options.own_session) ::setpgid(pid, pid);  // whoever of the two is first
   report_in.reset();
   int error = 0;
   ssize_t got = 0;

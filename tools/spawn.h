@@ -1,5 +1,5 @@
 // Starting the processes of a job: the ranks, each in a process group of its own, and the keeper,
-// which kills the rest of the job if the launcher itself is killed.
+// which kills the rest of the job on this host if the launcher (or the agent) is killed.
 #pragma once
 
 #include <sched.h>
@@ -21,7 +21,8 @@ struct SpawnOptions {
   int stdout_fd = 1;
   int stderr_fd = 2;
   std::optional<cpu_set_t> cpus;
-  sigset_t signal_mask{};  // of the new process
+  sigset_t signal_mask{};    // of the new process
+  bool own_session = false;  // without the terminal, so it cannot ask there
 };
 
 struct Spawned {
@@ -29,8 +30,8 @@ struct Spawned {
   int error = 0;   // errno, where it could not be started
 };
 
-/// Starts one rank, and returns once its program runs (or cannot). The rank gets SIGKILL when the
-/// calling thread ends.
+/// Starts one process, and returns once its program runs (or cannot). The process gets SIGKILL when
+/// the calling thread ends.
 Spawned spawn(const SpawnOptions& options);
 
 /// A child that waits for the end of the launcher, however that comes, and then kills the process

@@ -46,7 +46,7 @@ Links::~Links() {
   for (std::size_t s = 1; s < kSegments; ++s) {
     if (!further_[s].mine) continue;  // where no plan had such links, nobody has sent any
     for (int r = 0; r < static_cast<int>(peers_.size()); ++r) {
-      if (peer(r).place >= 0 && !host_peers_->same_process(peer(r).member)) {
+      if (peer(r).place >= 0 && !host_peers_->peer(peer(r).member)->same_process) {
         host_peers_->forget(peer(r).member, key(r, s));
       }
     }

@@ -140,7 +140,24 @@ bool InLink::arrived(std::uint64_t number, std::uint32_t tag, std::uint32_t byte
     now = early_[(published_ + 1) % early_.size()];
   } while (now.number == published_ + 1);
   wire_.note_moved();
+  if (taker_ != nullptr) return take_all();
   if (Doorbell* const owner = owner_.load(std::memory_order_acquire)) ring(*owner);
+  return true;
+}
+
+bool InLink::set_taker(Taker* taker) {
+  taker_ = taker;
+  return taker == nullptr || take_all();
+}
+
+bool InLink::take_all() {
+  while (receiver_.ready()) {
+    // Not longer than a slot: place() has looked.
+    const std::uint32_t bytes = receiver_.bytes();
+    if (!taker_->take(receiver_.tag(), receiver_.slot(bytes), bytes)) return false;
+    receiver_.free();
+  }
+  wire_.note_freed(*this);
   return true;
 }
 

@@ -154,6 +154,17 @@ class InLink final : public RemoteDoorbell {
 
   Receiver& receiver() { return receiver_; }
 
+  /// Takes messages as they come, instead of a rank that asks for them.
+  class Taker {
+   public:
+    /// Called with the wire's lock held, by whoever drives the wire. False: there can be no such
+    /// message.
+    virtual bool take(std::uint32_t tag, const std::byte* payload, std::uint32_t bytes) = 0;
+
+   protected:
+    ~Taker() = default;
+  };
+
   /// A message that has not come, and where it is to be written.
   struct PostedReceive {
     std::uint64_t number = 0;  // from 1
@@ -186,6 +197,9 @@ class InLink final : public RemoteDoorbell {
   /// That the sender has given it; 0: it has not opened it yet.
   std::uint32_t number() const { return number_; }
   void opened_as(std::uint32_t number) { number_ = number; }
+  /// With the wire's lock: all that has come and comes is `taker`'s; null: it stays here. False as
+  /// Taker::take().
+  bool set_taker(Taker* taker);
 
   // The wire's, one thread at a time:
   /// Where message `number` of `bytes` is to be written, which lies at `at` in the sender's ring.
@@ -248,8 +262,10 @@ class InLink final : public RemoteDoorbell {
     std::uint32_t tag = 0, bytes = 0;
   };
   bool publish(const Arrival& arrival);
+  bool take_all();
 
   Wire& wire_;
+  Taker* taker_ = nullptr;
   const bool can_post_;
   std::atomic<Doorbell*> owner_{nullptr};
   std::uint32_t number_ = 0;

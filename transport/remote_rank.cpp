@@ -26,14 +26,12 @@ constexpr std::string_view kDied = "died";
 
 }  // namespace
 
-RemoteRank::RemoteRank(Owner& owner, int self, Where where, const wire::Bytes32& secret,
-                       Protection protection, std::uint32_t most_streams,
-                       const FileDescriptor& data_set, const Wire::MakeEndpoint& make_endpoint,
-                       std::mutex* wire_lock)
+RemoteRank::RemoteRank(Owner& owner, std::uint64_t self, Where where, Protection protection,
+                       std::uint32_t most_streams, const FileDescriptor& data_set,
+                       const Wire::MakeEndpoint& make_endpoint, std::mutex* wire_lock)
     : owner_(owner),
       self_(self),
       where_(std::move(where)),
-      secret_(secret),
       protection_(protection),
       most_streams_(most_streams),
       data_set_(data_set),
@@ -271,19 +269,23 @@ void RemoteRank::lose(Loss how, const std::string& why) {
       notes_.push_back(framed(Frame::bye, 0, 0, std::as_bytes(std::span(why))));
       flush_notes();
     }
-    state_.store(State::lost, std::memory_order_release);
-    drop(ours_);
-    drop(theirs_);
-    drop_streams();
-    for (std::size_t which = 0; which < data_fds_.size(); ++which) {
-      if (data_fds_[which] < 0) continue;
-      reactor_.unwatch(data_fds_[which]);
-      listen_for_data(EPOLL_CTL_DEL, which, 0);
-      data_fds_[which] = -1;
-    }
+    cut();
   }
   wire_.shut();
   owner_.on_lost(where_.member, how, why);
+}
+
+void RemoteRank::cut() {
+  state_.store(State::lost, std::memory_order_release);
+  drop(ours_);
+  drop(theirs_);
+  drop_streams();
+  for (std::size_t which = 0; which < data_fds_.size(); ++which) {
+    if (data_fds_[which] < 0) continue;
+    reactor_.unwatch(data_fds_[which]);
+    listen_for_data(EPOLL_CTL_DEL, which, 0);
+    data_fds_[which] = -1;
+  }
 }
 
 void RemoteRank::say_bye() {
@@ -309,8 +311,11 @@ bool RemoteRank::is_delivered() {
 
 void RemoteRank::close() {
   reactor_.forget(*this);
-  const std::lock_guard lock(mutex_);
-  if (is_up()) wire_.shut();
+  {
+    const std::lock_guard lock(mutex_);
+    cut();
+  }
+  wire_.shut();
 }
 
 // --- The reactor's calls -------------------------------------------------------------------------

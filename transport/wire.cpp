@@ -136,8 +136,7 @@ OutLink& Wire::out(const LinkName& name, const ConnectionShape& shape, Doorbell&
   return *link;
 }
 
-InLink& Wire::in(const LinkName& name, const ConnectionShape& shape, Doorbell& owner) {
-  const std::lock_guard lock(mutex_);
+InLink& Wire::find_or_make_in(const LinkName& name, const ConnectionShape& shape) {
   std::unique_ptr<InLink>& link = ins_[name];
   if (!link) link = std::make_unique<InLink>(*this, shape);
   if (link->shape() != shape) {
@@ -145,7 +144,6 @@ InLink& Wire::in(const LinkName& name, const ConnectionShape& shape, Doorbell& o
         ErrorCode::mismatch,
         "a rank on another host has links of another shape (TUTTI_SLOTS, TUTTI_SLOT_BYTES)");
   }
-  link->belongs_to(owner);
   return *link;
 }
 
@@ -172,6 +170,33 @@ void Wire::release_rings(std::uint64_t group) {
     if (name.group != group || link->has_data()) continue;
     link->memory()->give_back(whole_pages(link->data()));
   }
+}
+
+InLink& Wire::in(const LinkName& name, const ConnectionShape& shape, Doorbell& owner) {
+  const std::lock_guard lock(mutex_);
+  InLink& link = find_or_make_in(name, shape);
+  link.belongs_to(owner);
+  return link;
+}
+
+InLink& Wire::in(const LinkName& name, const ConnectionShape& shape, InLink::Taker& taker) {
+  const std::lock_guard lock(mutex_);
+  InLink& link = find_or_make_in(name, shape);
+  if (!link.set_taker(&taker)) close_with(kNonsense);
+  push();
+  if (settle()) owner_.on_moved();
+  return link;
+}
+
+void Wire::stop_taking(InLink& link) {
+  const std::lock_guard lock(mutex_);
+  link.set_taker(nullptr);
+}
+
+void Wire::note_freed(InLink& link) {
+  if (!link.listed) owing_.push_back(&link);
+  link.listed = true;
+  owes_much_ = owes_much_ || link.owes_much();
 }
 
 void Wire::close(std::uint64_t group) {
@@ -342,6 +367,7 @@ void Wire::drive(bool tells) {
     if (!lock || closed_) return;
     endpoint_->poll();
     if (!ends_.empty()) settle_ends();
+    tells = std::exchange(owes_much_, false) || tells;
     if (has_unsent() || (tells && !owing_.empty())) push();
     left.swap(heard_left_);
     moved = settle();

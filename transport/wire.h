@@ -102,6 +102,9 @@ class Wire final : Endpoint::Sink {
   /// not.
   OutLink& out(const LinkName& name, const ConnectionShape& shape, Doorbell& owner);
   InLink& in(const LinkName& name, const ConnectionShape& shape, Doorbell& owner);
+  /// The same where `taker` takes what comes, whoever drives the wire; until stop_taking().
+  InLink& in(const LinkName& name, const ConnectionShape& shape, InLink::Taker& taker);
+  void stop_taking(InLink& link);
   /// Bytes that the rings of a communicator's links take.
   std::size_t ring_bytes(std::uint64_t group);
   /// Gives back what they can spare, beside messages that are there or on their way.
@@ -140,6 +143,8 @@ class Wire final : Endpoint::Sink {
   bool has_work() const { return has_work_.load(std::memory_order_acquire); }
   /// With the lock held, by links: something has come over one of them.
   void note_moved() { moved_ = true; }
+  /// With the lock held, by links: what came over `link` was freed at once.
+  void note_freed(InLink& link);
 
  private:
   using Heard = Endpoint::Heard;
@@ -160,6 +165,7 @@ class Wire final : Endpoint::Sink {
     bool known = false;
     InLink* link = nullptr;  // null: closed here
   };
+  InLink& find_or_make_in(const LinkName& name, const ConnectionShape& shape);
   Found find_in(std::uint32_t number) const;
   OutLink* find_out(std::uint32_t number) const;
   /// The peer has opened its link `number`. False: that cannot be.
@@ -260,6 +266,7 @@ class Wire final : Endpoint::Sink {
   std::atomic<bool> listening_{false};
   std::atomic<bool> has_work_{false};
   bool moved_ = false, unsent_ = false;  // since, and as of, settle()
+  bool owes_much_ = false;               // of what is taken as it comes, since drive()
 };
 
 }  // namespace tutti

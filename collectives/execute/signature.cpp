@@ -28,7 +28,10 @@ std::uint64_t Signature::hash() const { return mix(mix(packed(*this), count), de
 
 std::string Signature::text() const {
   const bool internal = label >= kSplit;
-  std::string s(label == kSplit ? "split" : internal ? "release_memory" : name(collective));
+  std::string s(!internal          ? name(collective)
+                : label == kSplit  ? "split"
+                : label == kWindow ? "window"
+                                   : "release_memory");
   if (sequence != 0) s += fmt::format(" #{}", sequence);
   if (internal || collective == Collective::barrier) return s;
   s += fmt::format(" ({}", name(type));

@@ -11,6 +11,11 @@ bool Operation::waits_for_core(std::uint32_t core) const {
     return group_.control(link.rank).core.load(std::memory_order_relaxed) == core;
   };
   const auto awaits = [&](const ReceiveLink& r) { return !r.link->ready() && is_there(r); };
+  if (binding_->condition != nullptr) {
+    const int peer = binding_->condition->peer();
+    return group_.same_host(peer) &&
+           group_.control(peer).core.load(std::memory_order_relaxed) == core;
+  }
   for (const Lane& lane : lanes_) {
     if (lane.tile >= end_of(lane)) continue;
     for (const SendLink& s : lane.next->sends) {
@@ -28,6 +33,11 @@ bool Operation::waits_for_core(std::uint32_t core) const {
 
 Operation::Blocked Operation::blocked() const {
   Blocked first;
+  if (Condition* const condition = binding_->condition) {
+    if (!condition->holds()) first.peer = condition->peer();
+    first.sending = true;  // it cannot be withdrawn
+    return first;
+  }
   for (const Lane& lane : lanes_) {
     if (lane.tile >= end_of(lane)) continue;
     Blocked b;

@@ -105,6 +105,7 @@ void Operation::finish() {
 }
 
 void Operation::set_up() {
+  if (binding_->condition != nullptr) return lanes_.clear();
   const RankPlan& plan = *binding_->plan;
   const ReduceKind kind = binding_->op.kind;
   const DataType type = binding_->type;
@@ -219,7 +220,7 @@ bool Operation::advance() {
     if (!unrung_doorbells_.empty() && (!moved || done == lanes_.size())) ring_far();
     if (done == lanes_.size()) {
       if (binding_->windows && ++tile_ < binding_->tiling.tiles) continue;
-      if (unsent() != nullptr) return false;
+      if (!is_over()) return false;
       finish();
       return true;
     }
@@ -234,7 +235,7 @@ bool Operation::can_advance() const {
     if (ready(*lane.next)) return true;
     all_done = false;
   }
-  return all_done && unsent() == nullptr;
+  return all_done && is_over();
 }
 
 void Operation::move_bulk(const Action& action, std::size_t shift) {

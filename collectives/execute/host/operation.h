@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/execute/host/condition.h"
 #include "collectives/execute/host/write_trial.h"
 #include "collectives/execute/program.h"
 #include "collectives/execute/signature.h"
@@ -25,6 +26,7 @@ namespace tutti {
 /// A call, ready to run.
 struct Binding {
   const RankPlan* plan = nullptr;
+  Condition* condition = nullptr;            // instead of a plan: the call is over when it holds
   std::shared_ptr<const Programs> programs;  // the plan, compiled; none where blocks are uneven
   Signature signature;
   std::uint32_t tag = 0;                // that its messages carry
@@ -152,6 +154,10 @@ class Operation {
     }
     return nullptr;
   }
+  /// Whether nothing is left once all steps are done.
+  bool is_over() const {
+    return unsent() == nullptr && (binding_->condition == nullptr || binding_->condition->holds());
+  }
   void begin_tile(Lane& lane) {
     const std::span<const Action> actions = lane.own                      ? compile_tile(lane)
                                             : lane.tile + 1 == lane.tiles ? lane.last
@@ -201,8 +207,6 @@ class Operation {
   [[noreturn]] void mismatch(int peer, std::uint32_t bytes, std::uint32_t tag,
                              std::size_t expected);
   void learn(int peer, const std::byte* payload);
-  /// This process's mapping of `window` of rank `peer`, which a step needs now. Throws Error.
-  std::shared_ptr<SharedMemory> wait_for_window(int peer, std::uint32_t window);
   /// `buffer` of rank `peer` lies in `window`, if that is there.
   static void map(Peer::Buffer& buffer, int peer, std::shared_ptr<SharedMemory> window);
   void describe_buffers();

@@ -1,5 +1,7 @@
 // The part of the host executor that deals with other ranks' memory: it tells them where this
 // rank's buffers are, finds theirs, and copies through the kernel what is not mapped.
+#include "collectives/execute/host/peer_memory.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -100,29 +102,29 @@ void Operation::map(Peer::Buffer& buffer, int peer, std::shared_ptr<SharedMemory
   buffer.mapping = std::move(window);
 }
 
-std::shared_ptr<SharedMemory> Operation::wait_for_window(int peer, std::uint32_t window) {
+std::shared_ptr<SharedMemory> wait_for_window(RankGroup& group, int peer, std::uint32_t window) {
   // Told before it was named, it comes soon: longer than this takes a peer that is stopped.
   constexpr auto kPatience = std::chrono::seconds(10);
-  const int member = group_.member(peer);
+  const int member = group.member(peer);
   std::shared_ptr<SharedMemory> found;
   const auto is_there = [&] {
-    if ((found = group_.host_peers().find_window(member, window))) return true;
-    if (const std::string trouble = group_.host_peers().window_trouble(member, window);
+    if ((found = group.host_peers().find_window(member, window))) return true;
+    if (const std::string trouble = group.host_peers().window_trouble(member, window);
         !trouble.empty()) {
       throw Error(ErrorCode::system,
-                  fmt::format("rank {} cannot map window {} of rank {}: {}", group_.rank(), window,
+                  fmt::format("rank {} cannot map window {} of rank {}: {}", group.rank(), window,
                               peer, trouble),
-                  group_.rank());
+                  group.rank());
     }
-    liveness_.check_peers("waiting for a window");
-    liveness_.throw_if_failed();
+    group.liveness().check_peers("waiting for a window");
+    group.liveness().throw_if_failed();
     return false;
   };
   if (wait_until(deadline_after(kPatience), is_there)) return found;
   throw Error(ErrorCode::invalid_usage,
               fmt::format("rank {} uses memory of rank {} (window {}) that is not there: was it "
                           "freed while an operation used it?",
-                          group_.rank(), peer, window),
+                          group.rank(), peer, window),
               peer);
 }
 
@@ -148,7 +150,7 @@ Operation::Target Operation::peer_target(const CompiledOperand& p, std::size_t b
   const std::size_t offset = p.offset + (p.where == CompiledOperand::peer_tmp ? 0 : shift);
   if (buffer.pointer == nullptr) {
     if (buffer.window == 0) return {nullptr, buffer.remote + offset, p.rank};
-    map(buffer, p.rank, wait_for_window(p.rank, buffer.window));
+    map(buffer, p.rank, wait_for_window(group_, p.rank, buffer.window));
   }
   if (offset > buffer.bytes || bytes > buffer.bytes - offset) {
     throw Error(ErrorCode::internal,
@@ -177,6 +179,11 @@ void copy_unless_lost(Liveness& liveness, Copy&& copy) {
 }
 
 }  // namespace
+
+void write_plain_memory(RankGroup& group, int peer, const void* from, std::uint64_t to,
+                        std::size_t bytes) {
+  copy_unless_lost(group.liveness(), [&] { cma_write(group.pid(peer), from, to, bytes); });
+}
 
 void Operation::move_through_copies(const Move& move, const CombineOptions& options) {
   const std::size_t m = move.destinations;

@@ -236,6 +236,7 @@ void Operation::note_far_sends(std::span<const SendLink> sends) {
 }
 
 void Operation::poll_links() {
+  if (binding_->condition != nullptr) return binding_->condition->poll();
   RemoteDoorbell* last = nullptr;
   const auto poll = [&](Doorbell& doorbell) {
     RemoteDoorbell* const far = remote(doorbell);
@@ -260,6 +261,7 @@ void Operation::poll_links() {
 }
 
 void Operation::abandon() {
+  if (binding_ != nullptr && binding_->condition != nullptr) binding_->condition->abandon();
   if (!spans_hosts_) return;
   for (const ZeroCopySend& send : zero_copy_sends_) send.link->take_back(send.begin, send.end);
   for (const PostedReceive& posted : posted_receives_) posted.link->withdraw_receives();

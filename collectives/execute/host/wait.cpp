@@ -207,8 +207,13 @@ class Wait {
     const Operation::Blocked b = op.blocked();
     if (b.peer < 0) return;
     Awaited awaited{b.peer, b.sending ? "take a message" : "send one"};
-    awaited.where = fmt::format("in step {} (lane {}, tile {}) of {}", b.step, b.lane, b.tile,
-                                op.binding().signature.text());
+    if (const Condition* const condition = op.binding().condition) {
+      awaited.what = condition->what();
+      awaited.where = condition->where();
+    } else {
+      awaited.where = fmt::format("in step {} (lane {}, tile {}) of {}", b.step, b.lane, b.tile,
+                                  op.binding().signature.text());
+    }
     awaited.still = [&] { return op.blocked().peer == b.peer; };
     look_around(op.group(), awaited, job.standstill(), job.policy(), timeout_of(job), now);
   }

@@ -1,0 +1,308 @@
+// How a window comes about, and how it ends; its calls are in window_calls.cpp.
+#include "comm/window.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <random>
+#include <span>
+#include <utility>
+
+#include "collectives/execute/host/peer_memory.h"
+#include "comm/window_impl.h"
+#include "core/background.h"
+#include "core/log.h"
+#include "core/memory.h"
+#include "core/wait.h"
+#include "core/window_memory.h"
+
+namespace tutti {
+namespace {
+
+// Who has told of its board sends it at once: longer than this takes a peer that is stopped.
+constexpr auto kBoardPatience = std::chrono::seconds(10);
+// A copy takes no longer than this, unless its process is stopped in the middle.
+constexpr auto kWriterPatience = std::chrono::seconds(10);
+constexpr auto kLookForDead = std::chrono::milliseconds(50);
+
+std::uint64_t random_key() {
+  std::random_device random;
+  return static_cast<std::uint64_t>(random()) << 32 | random();
+}
+
+}  // namespace
+
+// --- Opening -------------------------------------------------------------------------------------
+
+Window::Impl::Impl(Communicator::Impl& its_comm, void* its_memory, std::size_t its_bytes)
+    : comm(&its_comm),
+      rank(its_comm.group->rank()),
+      number(++its_comm.windows_opened),
+      bytes(its_bytes),
+      peers(static_cast<std::size_t>(its_comm.group->size())),
+      key_(random_key()) {
+  comm->windows.push_back(this);
+  RankGroup& group = *comm->group;
+  try {
+    Card mine{key_};
+    std::exception_ptr error;
+    try {
+      mine = prepare(its_memory);
+    } catch (const std::exception& e) {
+      error = std::current_exception();
+      mine.error = static_cast<std::uint32_t>(as_error(e).code());
+    }
+    std::vector<Card> cards(peers.size());
+    comm->gather_cards(&mine, cards.data(), sizeof(Card));
+    std::vector<std::uint32_t> errors;
+    for (const Card& card : cards) errors.push_back(card.error);
+    agree(errors, error);
+    std::uint32_t failed = 0;
+    try {
+      for (int r = 0; r < group.size(); ++r) connect(r, cards[static_cast<std::size_t>(r)]);
+    } catch (const std::exception& e) {
+      error = std::current_exception();
+      failed = static_cast<std::uint32_t>(as_error(e).code());
+    }
+    comm->gather_cards(&failed, errors.data(), sizeof failed);
+    agree(errors, error);
+  } catch (...) {
+    end();
+    throw;
+  }
+}
+
+Window::Impl::~Impl() { end(); }
+
+Window::Impl::Card Window::Impl::prepare(void* its_memory) {
+  RankGroup& group = *comm->group;
+  memory = static_cast<std::byte*>(its_memory);
+  if (memory == nullptr && bytes > 0) {
+    memory = static_cast<std::byte*>(allocate(bytes));
+    owns_memory_ = true;
+  }
+  Card card{key_, bytes, reinterpret_cast<std::uint64_t>(memory)};
+  const auto shares_memory_with = [&](int r) {
+    return group.same_host(r) && !group.same_process(r);
+  };
+  bool alone = true;
+  for (int r = 0; r < group.size(); ++r) alone = alone && (r == rank || !shares_memory_with(r));
+  const WindowMemory window = bytes > 0 ? find_window(memory, bytes) : WindowMemory{};
+  if (window.id != 0) {
+    card.window = window.id;
+    card.offset = static_cast<std::uint64_t>(memory - window.base);
+    group.host_peers().announce(window, group.members());
+  } else if (bytes > 0 && !alone && !group.cma_everywhere()) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("window: the memory of rank {} is no window memory, and the other "
+                            "processes of this host may not write to it (the system, or TUTTI_CMA, "
+                            "forbids cross-memory attach): take it from tutti::allocate(), or call "
+                            "tutti::register_memory() for it first",
+                            rank),
+                rank);
+  }
+  board_ =
+      SignalBoard(SharedMemory::create("tutti-window-board", SignalBoard::bytes(group.size())));
+  board_.open().store(1, std::memory_order_release);
+  share_within_process(key_, board_.memory());
+  for (const int r : group.ranks_here()) {
+    if (r != rank) group.host_peers().send(group.member(r), key_, board_.memory());
+  }
+  if (group.one_host()) return card;
+  if (!comm->far_windows) comm->far_windows = std::make_unique<FarWindows>(group);
+  comm->far_windows->open(key_, {memory, bytes, board_, [this](int peer) {
+                                   peers[static_cast<std::size_t>(peer)].far_closed = true;
+                                 }});
+  return card;
+}
+
+void Window::Impl::connect(int r, const Card& card) {
+  RankGroup& group = *comm->group;
+  Peer& peer = peers[static_cast<std::size_t>(r)];
+  peer.key = card.key;
+  peer.bytes = card.bytes;
+  if (!group.same_host(r)) {
+    peer.far = &comm->far_windows->writer(r);
+    return;
+  }
+  const int member = group.member(r);
+  if (r == rank) {
+    peer.board = board_;
+  } else {
+    peer.board = SignalBoard(group.host_peers().receive(
+        member, card.key, SignalBoard::bytes(group.size()), deadline_after(kBoardPatience)));
+  }
+  peer.writing = &peer.board.writing(rank);
+  peer.doorbell = &group.control(r).doorbell;
+  if (card.bytes == 0) return;
+  if (group.same_process(r) || r == rank) {
+    peer.memory = r == rank ? memory : reinterpret_cast<std::byte*>(card.address);  // NOLINT: ours
+    return;
+  }
+  if (card.window == 0) {
+    peer.plain = card.address;
+    return;
+  }
+  peer.mapping = wait_for_window(group, r, card.window);
+  if (card.offset > peer.mapping->size() || card.bytes > peer.mapping->size() - card.offset) {
+    throw Error(ErrorCode::internal,
+                fmt::format("rank {} gave a place outside of its window memory", r), r);
+  }
+  peer.memory = peer.mapping->data() + card.offset;
+}
+
+void Window::Impl::agree(std::span<const std::uint32_t> errors,
+                         const std::exception_ptr& error) const {
+  if (error) std::rethrow_exception(error);
+  const auto bad = std::ranges::find_if(errors, [](std::uint32_t e) { return e != 0; });
+  if (bad == errors.end()) return;
+  const int who = static_cast<int>(bad - errors.begin());
+  throw Error(static_cast<ErrorCode>(*bad),
+              fmt::format("window: rank {} cannot open its part, so no rank has this window; the "
+                          "error of rank {} says why",
+                          who, who),
+              who);
+}
+
+Window Communicator::window(void* memory, std::size_t bytes) {
+  Impl& i = impl();
+  i.or_tell([&] {
+    i.check({});
+    const auto begin = reinterpret_cast<std::uintptr_t>(memory);
+    if (memory == nullptr && bytes > 0) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("window: the memory is null, but is to have {} bytes", bytes));
+    }
+    if (bytes > PTRDIFF_MAX || begin > UINTPTR_MAX - bytes) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("window: there is no memory of {} bytes at {}", bytes, memory));
+    }
+  });
+  return Window(i.open_window(memory, bytes));
+}
+
+Window Communicator::window(std::size_t bytes) {
+  Impl& i = impl();
+  i.or_tell([&] { i.check({}); });
+  return Window(i.open_window(nullptr, bytes));
+}
+
+std::shared_ptr<Window::Impl> Communicator::Impl::open_window(void* memory, std::size_t bytes) {
+  if (group_is_open()) throw Error(ErrorCode::invalid_usage, "window() inside of a group()");
+  refuse_to_block("open a window");
+  wait_for_started();
+  return std::make_shared<Window::Impl>(*this, memory, bytes);
+}
+
+void Communicator::Impl::gather_cards(const void* mine, void* all, std::size_t bytes) {
+  run_now({.collective = Collective::all_gather,
+           .in = mine,
+           .out = all,
+           .count = bytes,
+           .type = DataType::uint8,
+           .label = Signature::kWindow});
+}
+
+// --- The end -------------------------------------------------------------------------------------
+
+void Window::Impl::end() noexcept {
+  if (ended.exchange(true)) return;
+  std::erase(comm->windows, this);
+  const bool inherited = comm->group->is_inherited();
+  if (!inherited) {
+    try {
+      if (board_) {
+        board_.open().store(0, std::memory_order_seq_cst);
+        wait_for_writers();
+      }
+      if (comm->far_windows) {
+        comm->far_windows->close(key_);
+        for (const Peer& peer : peers) {
+          if (peer.far != nullptr) peer.far->say_closed(peer.key);
+        }
+      }
+    } catch (const std::exception& e) {
+      log().warn("rank {}: ending window {}: {}", rank, number, e.what());
+    }
+    if (owns_memory_) deallocate(memory);
+  }
+  comm = nullptr;
+}
+
+void Window::Impl::wait_for_writers() {
+  RankGroup& group = *comm->group;
+  const auto begun = std::chrono::steady_clock::now();
+  auto next_look = begun + kLookForDead;
+  std::vector<int> dead;
+  for (const int r : group.ranks_here()) {
+    // seq_cst: a writer that this does not see, sees the end. acquire: what it wrote is there.
+    while (board_.writing(r).load(std::memory_order_seq_cst) != 0) {
+      if (std::ranges::find(dead, r) != dead.end()) break;
+      const auto now = std::chrono::steady_clock::now();
+      if (now > next_look) {
+        dead = group.liveness().ending_ranks();
+        next_look = now + kLookForDead;
+      }
+      if (now - begun > kWriterPatience) {
+        log().warn(
+            "rank {}: window {} ends while rank {} has been writing to it for {} s; is that "
+            "process stopped?",
+            rank, number, r, kWriterPatience.count());
+        return;
+      }
+      pause_in_wait(begun);
+    }
+  }
+}
+
+Window::Window() = default;
+Window::Window(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Window::Window(Window&&) noexcept = default;
+Window& Window::operator=(Window&& other) noexcept {
+  if (this != &other) {
+    end();
+    impl_ = std::move(other.impl_);
+  }
+  return *this;
+}
+Window::~Window() { end(); }
+
+Window::Impl& Window::impl() const {
+  if (!impl_)
+    throw Error(ErrorCode::invalid_usage,
+                "this window is empty: it was closed, moved from, or never made");
+  return *impl_;
+}
+
+void Window::end() noexcept {
+  if (const std::shared_ptr<Impl> impl = std::move(impl_)) impl->end();
+}
+
+void Window::close() {
+  Impl& i = impl();
+  if (group_is_open())
+    throw Error(ErrorCode::invalid_usage, "close() of a window inside a group()");
+  std::exception_ptr error;
+  try {
+    if (i.ended) {
+      throw Error(
+          ErrorCode::invalid_usage,
+          fmt::format("window {} of rank {} has ended with its communicator", i.number, i.rank));
+    }
+    i.comm->check_process();
+    // A kernel's failure, and the rest, as for any barrier.
+    i.comm->wait_for_started();
+    i.comm->run_now({.collective = Collective::barrier, .label = Signature::kWindow});
+  } catch (...) {
+    error = std::current_exception();
+  }
+  end();
+  if (error) std::rethrow_exception(error);
+}
+
+std::byte* Window::data() const { return impl().memory; }
+std::size_t Window::bytes() const { return impl().bytes; }
+
+}  // namespace tutti

@@ -1,0 +1,293 @@
+// The calls of a window: puts, signals, and waits for them.
+#include <fmt/format.h>
+
+#include <cstring>
+#include <utility>
+
+#include "collectives/execute/host/peer_memory.h"
+#include "comm/started_calls.h"
+#include "comm/window_impl.h"
+
+namespace tutti {
+namespace {
+
+// Looks without a pause, before the thread waits as for any operation.
+constexpr int kSignalLooks = 64;
+
+std::string_view name_of(WindowCall::Kind kind) {
+  switch (kind) {
+    case WindowCall::Kind::put:
+      return "put";
+    case WindowCall::Kind::signal:
+      return "signal";
+    default:
+      return "wait_signal";
+  }
+}
+
+/// Says that this rank writes to the memory of a peer, for as long as it lives. Throws nothing: ask
+/// is_open().
+class Writing {
+ public:
+  Writing(SignalBoard::Counter& writing, const SignalBoard& board) : writing_(writing) {
+    writing_.exchange(1, std::memory_order_seq_cst);
+    is_open_ = board.open().load(std::memory_order_seq_cst) != 0;
+  }
+  ~Writing() { writing_.store(0, std::memory_order_release); }
+  Writing(const Writing&) = delete;
+  Writing& operator=(const Writing&) = delete;
+  bool is_open() const { return is_open_; }
+
+ private:
+  SignalBoard::Counter& writing_;
+  bool is_open_;
+};
+
+/// That a peer has given so many signals.
+class SignalsAreThere final : public Condition {
+ public:
+  SignalsAreThere(std::shared_ptr<Window::Impl> window, int peer, int index, std::uint64_t count,
+                  std::uint64_t target)
+      : window_(std::move(window)),
+        counter_(window_->signals_of(peer, index)),
+        peer_(peer),
+        index_(index),
+        count_(count),
+        target_(target) {}
+
+  bool holds() override {
+    if (counter_.load(std::memory_order_acquire) >= target_) return true;
+    if (!window_->ended && !window_->has_closed(peer_)) return false;
+    // What the peer gave before it ended its part is there by now.
+    if (counter_.load(std::memory_order_acquire) >= target_) return true;
+    in_vain_ = true;
+    return true;
+  }
+  std::optional<Error> error() const override {
+    if (!in_vain_) return std::nullopt;
+    if (window_->ended) {
+      return Error(ErrorCode::invalid_usage,
+                   fmt::format("rank {} has ended window {} while it waited there for a signal",
+                               window_->rank, window_->number));
+    }
+    return window_->closed_by(peer_);
+  }
+  void poll() override {
+    if (FarWriter* const far = window_->peers[static_cast<std::size_t>(peer_)].far) far->poll();
+  }
+  int peer() const override { return peer_; }
+  std::string what() const override { return "give a signal"; }
+  std::string where() const override {
+    const std::uint64_t before = target_ - count_, now = counter_.load(std::memory_order_relaxed);
+    return fmt::format("in wait_signal of window {} (signal {}, {} of {} there)", window_->number,
+                       index_, now > before ? now - before : 0, count_);
+  }
+
+ private:
+  const std::shared_ptr<Window::Impl> window_;
+  const SignalBoard::Counter& counter_;
+  const int peer_;
+  const int index_;
+  const std::uint64_t count_;
+  const std::uint64_t target_;
+  bool in_vain_ = false;
+};
+
+/// That the network has taken a put.
+class PutIsTaken final : public Condition {
+ public:
+  PutIsTaken(std::shared_ptr<Window::Impl> window, int peer, std::uint64_t number,
+             std::size_t bytes)
+      : window_(std::move(window)),
+        writer_(*window_->peers[static_cast<std::size_t>(peer)].far),
+        peer_(peer),
+        number_(number),
+        bytes_(bytes) {}
+
+  bool holds() override { return writer_.is_done(number_); }
+  void poll() override { writer_.poll(); }
+  void abandon() override {
+    if (!writer_.is_done(number_)) writer_.abandon(number_);
+  }
+  int peer() const override { return peer_; }
+  std::string what() const override { return "take the data"; }
+  std::string where() const override {
+    return fmt::format("in put of window {} ({} bytes)", window_->number, bytes_);
+  }
+
+ private:
+  const std::shared_ptr<Window::Impl> window_;
+  FarWriter& writer_;
+  const int peer_;
+  const std::uint64_t number_;
+  const std::size_t bytes_;
+};
+
+}  // namespace
+
+bool Window::Impl::has_closed(int r) const {
+  const Peer& peer = peers[static_cast<std::size_t>(r)];
+  // acquire: the signals before it are there.
+  if (peer.far != nullptr) return peer.far_closed.load(std::memory_order_acquire);
+  return peer.board.open().load(std::memory_order_acquire) == 0;
+}
+
+Error Window::Impl::closed_by(int r) const {
+  return {ErrorCode::invalid_usage,
+          fmt::format("rank {} cannot use window {} with rank {}, which has ended its part of it: "
+                      "all ranks should call close(), which waits until nobody needs it",
+                      rank, number, r),
+          r};
+}
+
+void Window::Impl::check(const WindowCall& call) const {
+  const auto refuse = [&](const std::string& why) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{} of window {}: {}", name_of(call.kind), number, why));
+  };
+  if (ended) {
+    throw Error(ErrorCode::invalid_usage,
+                fmt::format("window {} of rank {} has ended with its communicator", number, rank));
+  }
+  comm->check_process();
+  comm->group->liveness().throw_if_failed();
+  if (call.peer < 0 || static_cast<std::size_t>(call.peer) >= peers.size()) {
+    refuse(fmt::format("peer {} is out of range: the communicator has ranks 0 to {}", call.peer,
+                       peers.size() - 1));
+  }
+  const bool has_signal = call.kind != WindowCall::Kind::put || call.signals;
+  if (has_signal && (call.index < 0 || call.index >= kSignals)) {
+    refuse(fmt::format("signal {} is out of range: there are 0 to {}", call.index, kSignals - 1));
+  }
+  if (call.kind != WindowCall::Kind::put) return;
+  const std::size_t there = peers[static_cast<std::size_t>(call.peer)].bytes;
+  if (call.offset > there || call.bytes > there - call.offset) {
+    refuse(fmt::format("{} bytes at offset {} do not fit into the memory of rank {}, which has {}",
+                       call.bytes, call.offset, call.peer, there));
+  }
+  if (call.from == nullptr && call.bytes > 0) {
+    refuse(fmt::format("the source is null, but has {} bytes", call.bytes));
+  }
+}
+
+inline void Window::Impl::put(const WindowCall& call, Peer& peer) {
+  const Writing writing(*peer.writing, peer.board);
+  if (!writing.is_open()) throw closed_by(call.peer);
+  if (call.bytes == 0) return;
+  if (peer.memory != nullptr) {
+    std::memmove(peer.memory + call.offset, call.from, call.bytes);
+  } else {
+    write_plain_memory(*comm->group, call.peer, call.from, peer.plain + call.offset, call.bytes);
+  }
+}
+
+inline void Window::Impl::give_signal(const WindowCall& call, Peer& peer) {
+  const auto index = static_cast<std::size_t>(call.index);
+  // release: after what was put.
+  peer.board.signal(rank, call.index).store(++peer.given[index], std::memory_order_release);
+  ring(*peer.doorbell);
+}
+
+std::unique_ptr<Condition> Window::Impl::issue(const WindowCall& call) {
+  Peer& peer = peers[static_cast<std::size_t>(call.peer)];
+  if (call.kind == WindowCall::Kind::wait_signal) {
+    std::uint64_t& taken = peer.taken[static_cast<std::size_t>(call.index)];
+    taken += call.count;
+    if (signals_of(call.peer, call.index).load(std::memory_order_acquire) >= taken) return nullptr;
+    return std::make_unique<SignalsAreThere>(shared_from_this(), call.peer, call.index, call.count,
+                                             taken);
+  }
+  const bool puts = call.kind == WindowCall::Kind::put;
+  const bool signals = !puts || call.signals;
+  if (peer.far != nullptr) {
+    if (has_closed(call.peer)) throw closed_by(call.peer);
+    const std::uint64_t put = peer.far->put(peer.key, call.offset, call.from, puts ? call.bytes : 0,
+                                            signals ? call.index : -1);
+    if (!puts || peer.far->is_done(put)) return nullptr;
+    return std::make_unique<PutIsTaken>(shared_from_this(), call.peer, put, call.bytes);
+  }
+  if (puts) {
+    put(call, peer);
+  } else if (has_closed(call.peer)) {
+    throw closed_by(call.peer);
+  }
+  if (signals) give_signal(call, peer);
+  return nullptr;
+}
+
+void Window::Impl::run(const WindowCall& call) {
+  if (call.kind == WindowCall::Kind::wait_signal && !comm->policy.crowded) {
+    const Peer& peer = peers[static_cast<std::size_t>(call.peer)];
+    const SignalBoard::Counter& counter = signals_of(call.peer, call.index);
+    const std::uint64_t target = peer.taken[static_cast<std::size_t>(call.index)] + call.count;
+    for (int looks = 0; looks < kSignalLooks; ++looks) {
+      if (counter.load(std::memory_order_acquire) >= target) break;
+      if (peer.far != nullptr) peer.far->poll();
+    }
+  }
+  if (std::unique_ptr<Condition> left = issue(call)) wait_for(std::move(left), call.timeout);
+}
+
+void Window::Impl::wait_for(std::unique_ptr<Condition> condition,
+                            std::chrono::nanoseconds timeout) {
+  refuse_to_block("make a blocking call");
+  const auto call = std::make_shared<ConditionCall>(*comm, std::move(condition), timeout);
+  if (comm->has_started()) {
+    return comm->started->wait_for(Future(comm->started->start(call)));
+  }
+  comm->or_fail([&] { run_to_completion(call->operation, call->binding, comm->policy); });
+  if (const auto error = call->condition->error()) throw Error(*error);
+}
+
+std::size_t Window::bytes_of(int peer) const {
+  Impl& i = impl();
+  i.check({.kind = WindowCall::Kind::signal, .peer = peer});
+  return i.peers[static_cast<std::size_t>(peer)].bytes;
+}
+
+std::byte* Window::map(int peer) const {
+  Impl& i = impl();
+  i.check({.kind = WindowCall::Kind::signal, .peer = peer});
+  return i.peers[static_cast<std::size_t>(peer)].memory;
+}
+
+void Window::run(const WindowCall& call) {
+  Impl& i = impl();
+  i.check(call);
+  if (group_is_open()) return keep_for_group(impl_, call);
+  i.run(call);
+}
+
+Future Window::start(const WindowCall& call) {
+  Impl& i = impl();
+  i.check(call);
+  if (group_is_open()) {
+    throw Error(ErrorCode::invalid_usage,
+                "start() inside of a group(): calls of a group are blocking ones");
+  }
+  std::unique_ptr<Condition> left = i.issue(call);
+  if (!left) return {};
+  auto waiting = std::make_shared<ConditionCall>(*i.comm, std::move(left), call.timeout);
+  return Future(i.comm->started_calls().start(std::move(waiting)));
+}
+
+void Window::put(int peer, std::size_t offset, const void* from, std::size_t bytes) {
+  run({.peer = peer, .offset = offset, .from = from, .bytes = bytes});
+}
+void Window::put_signal(int peer, std::size_t offset, const void* from, std::size_t bytes,
+                        int index) {
+  run({.peer = peer,
+       .offset = offset,
+       .from = from,
+       .bytes = bytes,
+       .signals = true,
+       .index = index});
+}
+void Window::signal(int peer, int index) {
+  run({.kind = WindowCall::Kind::signal, .peer = peer, .index = index});
+}
+void Window::wait_signal(int peer, std::uint64_t count, int index) {
+  run({.kind = WindowCall::Kind::wait_signal, .peer = peer, .index = index, .count = count});
+}
+
+}  // namespace tutti

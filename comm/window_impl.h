@@ -1,0 +1,93 @@
+// What a window consists of.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "collectives/execute/host/condition.h"
+#include "comm/impl.h"
+#include "comm/window.h"
+#include "transport/far_windows.h"
+#include "transport/signal_board.h"
+
+namespace tutti {
+
+struct Window::Impl : std::enable_shared_from_this<Impl> {
+  /// Collective, as Communicator::window(). `its_memory` is null where the library allocates it.
+  Impl(Communicator::Impl& comm, void* its_memory, std::size_t bytes);
+  ~Impl();
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  /// Throws where the window, or its communicator, is of no use, or the call is wrong.
+  void check(const WindowCall& call) const;
+  /// Does what can be done of a checked call. Null: that was all; else what is left to wait for.
+  std::unique_ptr<Condition> issue(const WindowCall& call);
+  /// Runs a checked call on this thread.
+  void run(const WindowCall& call);
+  /// As Window::end().
+  void end() noexcept;
+
+  /// Another rank's part, as this rank writes to it: at an address of this process, at one of the
+  /// peer's process, by the kernel, or over a network.
+  struct Peer {
+    std::byte* memory = nullptr;
+    std::uint64_t plain = 0;
+    FarWriter* far = nullptr;
+    std::uint64_t key = 0;  // of its part
+    std::size_t bytes = 0;
+    // Of a rank of this host:
+    SignalBoard board;
+    SignalBoard::Counter* writing = nullptr;  // this rank's there
+    Doorbell* doorbell = nullptr;
+    std::shared_ptr<SharedMemory> mapping;  // in which `memory` lies
+    // Of a rank of another one:
+    std::atomic<bool> far_closed{false};
+    std::array<std::uint64_t, kSignals> given{};  // to it
+    std::array<std::uint64_t, kSignals> taken{};  // of its signals, by waits that have begun
+  };
+  /// Whether `peer` has ended its part.
+  bool has_closed(int peer) const;
+  Error closed_by(int peer) const;
+  const SignalBoard::Counter& signals_of(int peer, int index) const {
+    return board_.signal(peer, index);
+  }
+
+  Communicator::Impl* comm;  // null once this has ended
+  const int rank;
+  const std::uint64_t number;  // among the communicator's windows, from 1
+  const std::size_t bytes;
+  std::byte* memory = nullptr;
+  std::vector<Peer> peers;
+  std::atomic<bool> ended{false};
+
+ private:
+  /// What a rank tells the others of its part.
+  struct Card {
+    std::uint64_t key = 0;
+    std::uint64_t bytes = 0;
+    std::uint64_t address = 0;
+    std::uint64_t offset = 0;  // in
+    std::uint32_t window = 0;  // of its process; 0: it lies in none
+    std::uint32_t error = 0;   // ErrorCode: there is no part
+  };
+  Card prepare(void* its_memory);
+  void connect(int peer, const Card& card);
+  /// Throws unless all ranks could do what they had to; `error`: why this one could not.
+  void agree(std::span<const std::uint32_t> errors, const std::exception_ptr& error) const;
+  void wait_for_writers();
+  void put(const WindowCall& call, Peer& peer);
+  void give_signal(const WindowCall& call, Peer& peer);
+  void wait_for(std::unique_ptr<Condition> condition, std::chrono::nanoseconds timeout);
+
+  const std::uint64_t key_;
+  bool owns_memory_ = false;
+  SignalBoard board_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,354 @@
+// Windows: puts, signals and waits between ranks that are threads, that are treated as processes,
+// and (TUTTI_TEST_RANKS_PER_HOST) as hosts; wrong arguments, ends and failures.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/comm/put_exercises.h"
+#include "tests/comm/started.h"
+#include "tests/support/contains.h"
+#include "tests/support/thread_ranks.h"
+
+namespace tutti {
+namespace {
+
+using namespace std::chrono_literals;
+using test::error_of;
+using test::PutMemory;
+using test::run_thread_ranks;
+
+class Put : public test::TogetherOrApart {};
+INSTANTIATE_TEST_SUITE_P(Ranks, Put, testing::Bool(), test::together_or_apart);
+
+constexpr PutMemory kMemories[] = {PutMemory::owned, PutMemory::allocated, PutMemory::registered,
+                                   PutMemory::plain};
+
+// --- Data and signals ----------------------------------------------------------------------------
+
+TEST_P(Put, AllPutsArriveAndNothingElseChanges) {
+  for (const int ranks : {1, 2, 3}) {
+    run_thread_ranks(ranks, [](Communicator& comm) {
+      for (const PutMemory kind : kMemories) test::put_all_to_all(comm, kind);
+    });
+  }
+}
+
+TEST_P(Put, ASignalComesAfterAllThatWasPutBefore) {
+  for (const int ranks : {2, 3}) {
+    run_thread_ranks(ranks, [](Communicator& comm) {
+      for (const PutMemory kind : kMemories) test::put_in_order(comm, kind, 150);
+    });
+  }
+}
+
+TEST_P(Put, AStormArrivesWhole) {
+  for (const int ranks : {2, 4}) {
+    run_thread_ranks(ranks, [](Communicator& comm) { test::put_storm(comm, 42, 500ms); });
+  }
+}
+
+TEST_P(Put, SignalsAreCountedAndTheRestStays) {
+  run_thread_ranks(2, [](Communicator& comm) {
+    Window window = comm.window(0);
+    const int peer = 1 - comm.rank();
+    for (int i = 0; i < 5; ++i) window.signal(peer);
+    window.wait_signal(peer, 2);
+    window.wait_signal(peer, 0);
+    window.wait_signal(peer);
+    Future rest = window.start(
+        {.kind = WindowCall::Kind::wait_signal, .peer = peer, .count = 3});  // one too many
+    EXPECT_FALSE(rest.wait_for(20ms));
+    comm.barrier();
+    window.signal(peer);
+    rest.wait();
+    window.close();
+  });
+}
+
+TEST_P(Put, IndicesAndRanksAndWindowsAreApart) {
+  run_thread_ranks(3, [](Communicator& comm) {
+    Window first = comm.window(0), second = comm.window(0);
+    const int next = (comm.rank() + 1) % 3, previous = (comm.rank() + 2) % 3;
+    std::vector<Future> futures;
+    for (int index = 0; index < Window::kSignals; ++index) {
+      futures.push_back(
+          first.start({.kind = WindowCall::Kind::wait_signal, .peer = previous, .index = index}));
+    }
+    comm.barrier();
+    second.signal(next, 3);
+    first.signal(previous, 3);
+    comm.barrier();
+    for (Future& future : futures) EXPECT_FALSE(future.wait_for(2ms));
+    comm.barrier();
+    first.signal(next, 9);
+    futures[9].wait();
+    EXPECT_FALSE(futures[8].ready());
+    comm.barrier();
+    for (int index = 0; index < Window::kSignals; ++index) {
+      if (index != 9) first.signal(next, index);
+    }
+    for (Future& future : futures) future.wait();
+    first.wait_signal(next, 1, 3);
+    second.wait_signal(previous, 1, 3);
+    first.close();
+    second.close();
+  });
+}
+
+TEST_P(Put, ABusyRankIsWrittenTo) {
+  run_thread_ranks(2, [](Communicator& comm) {
+    constexpr std::size_t kBytes = 3'000'000;
+    constexpr int kPuts = 20;  // more than a link has room for
+    test::PutWindow window(comm, PutMemory::allocated, kBytes);
+    static std::atomic<bool> written;
+    if (comm.rank() == 0) written = false;
+    comm.barrier();
+    if (comm.rank() == 0) {
+      for (int i = 1; i <= kPuts; ++i) {
+        const std::vector<std::byte> data(kBytes, static_cast<std::byte>(i));
+        window->put_signal(1, 0, data.data(), kBytes);
+      }
+      written = true;
+    } else {
+      // It computes, and makes no call.
+      const auto end = std::chrono::steady_clock::now() + 20s;
+      while (!written && std::chrono::steady_clock::now() < end) {
+      }
+      EXPECT_TRUE(written);
+      window->wait_signal(0, kPuts);
+      EXPECT_EQ(std::count(window.data(), window.data() + kBytes, std::byte{kPuts}), kBytes);
+    }
+    window->close();
+  });
+}
+
+TEST_P(Put, AMapIsThePeersMemory) {
+  run_thread_ranks(2, [](Communicator& comm) {
+    for (const PutMemory kind : kMemories) {
+      test::PutWindow window(comm, kind, 5000);
+      const int peer = 1 - comm.rank();
+      const char* const per_host = std::getenv("TUTTI_TEST_RANKS_PER_HOST");
+      const bool other_host = per_host != nullptr && std::atoi(per_host) == 1;
+      std::byte* const theirs = window->map(peer);
+      EXPECT_EQ(window->map(comm.rank()), window.data());
+      if (other_host || (GetParam() && kind == PutMemory::plain)) {
+        EXPECT_EQ(theirs, nullptr);
+      } else {
+        ASSERT_NE(theirs, nullptr);
+        theirs[4999] = static_cast<std::byte>(40 + comm.rank());
+        window->signal(peer);
+        window->wait_signal(peer);
+        EXPECT_EQ(window.data()[4999], static_cast<std::byte>(40 + peer));
+      }
+      window->close();
+    }
+  });
+}
+
+TEST_P(Put, AGroupRunsItsCallsAtItsEnd) {
+  run_thread_ranks(2, [](Communicator& comm) {
+    Window window = comm.window(64);
+    const int peer = 1 - comm.rank();
+    std::uint64_t value = 0;
+    int one = 1, all = 0;
+    group([&] {
+      window.put_signal(peer, 8, &value, sizeof value);
+      window.wait_signal(peer);
+      comm.all_reduce(&one, &all, 1, DataType::int32);
+      value = 1000 + static_cast<std::uint64_t>(comm.rank());  // it is read later
+    });
+    std::uint64_t got = 0;
+    std::memcpy(&got, window.data() + 8, sizeof got);
+    EXPECT_EQ(got, 1000U + static_cast<unsigned>(peer));
+    EXPECT_EQ(all, 2);
+    window.close();
+  });
+}
+
+// --- Arguments -----------------------------------------------------------------------------------
+
+TEST_P(Put, WrongArgumentsAreRefusedByTheCallerAlone) {
+  run_thread_ranks(2, [](Communicator& comm) {
+    Window window = comm.window(100 + 28 * static_cast<std::size_t>(comm.rank()));
+    if (comm.rank() == 0) {
+      const std::byte data[200]{};
+      const auto expect = [&](auto&& call, const std::string& text) {
+        const Error error = error_of(call);
+        EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+        EXPECT_CONTAINS(error.what(), text);
+      };
+      expect([&] { window.put(2, 0, data, 1); }, "peer 2 is out of range");
+      expect([&] { window.put(-1, 0, data, 1); }, "peer -1 is out of range");
+      expect([&] { window.put(1, 120, data, 9); },
+             "9 bytes at offset 120 do not fit into the memory of rank 1, which has 128");
+      expect([&] { window.put(1, SIZE_MAX - 3, data, 8); }, "do not fit");
+      expect([&] { window.put(1, 8, data, SIZE_MAX - 3); }, "do not fit");
+      expect([&] { window.put(1, 0, nullptr, 1); }, "source is null");
+      expect([&] { window.put_signal(1, 0, data, 1, 16); }, "signal 16 is out of range");
+      expect([&] { window.signal(1, -1); }, "signal -1 is out of range");
+      expect([&] { window.wait_signal(1, 1, 16); }, "signal 16 is out of range");
+      expect([&] { window.start({.peer = 7}); }, "peer 7");
+      expect([&] { comm.window(nullptr, 5); }, "memory is null");
+      EXPECT_EQ(error_of([] { Window().signal(0); }).code(), ErrorCode::invalid_usage);
+      EXPECT_EQ(error_of([&] { group([&] { window.start({.peer = 1}); }); }).code(),
+                ErrorCode::invalid_usage);
+      EXPECT_EQ(error_of([&] { group([&] { comm.window(8); }); }).code(), ErrorCode::invalid_usage);
+      window.put(1, 120, data, 8);  // that fits
+    }
+    comm.barrier();  // nothing is lost
+    window.close();
+  });
+}
+
+TEST_P(Put, AllRanksGetAWindowOrNone) {
+  run_thread_ranks(3, [](Communicator& comm) {
+    const std::size_t bytes = comm.rank() == 1 ? SIZE_MAX / 4 : 8;  // more than there is
+    const Error error = error_of([&] { comm.window(bytes); });
+    EXPECT_EQ(error.code(), ErrorCode::system);
+    if (comm.rank() != 1) {
+      EXPECT_EQ(error.rank(), 1);
+      EXPECT_CONTAINS(error.what(), "rank 1 cannot open its part");
+    }
+    Window window = comm.window(8);
+    window.close();
+  });
+}
+
+// --- Ends and failures ---------------------------------------------------------------------------
+
+TEST_P(Put, AnEndedWindowIsWrittenToNoMore) {
+  run_thread_ranks(3, [](Communicator& comm) {
+    for (const PutMemory kind : kMemories) {
+      constexpr std::size_t kBytes = 400'000;
+      test::PutWindow window(comm, kind, kBytes);
+      if (comm.rank() == 0) {
+        window->wait_signal(1);
+        window->wait_signal(2);
+        std::this_thread::sleep_for(3ms);
+        window->end();
+        std::memset(window.data(), 0x11, kBytes);
+        const auto end = std::chrono::steady_clock::now() + 50ms;
+        while (std::chrono::steady_clock::now() < end) {
+          for (std::size_t i = 0; i < kBytes; i += 97) ASSERT_EQ(window.data()[i], std::byte{0x11});
+        }
+      } else {
+        const std::vector<std::byte> data(kBytes, static_cast<std::byte>(comm.rank()));
+        const Error error = error_of([&] {
+          for (;;) window->put_signal(0, 0, data.data(), kBytes);
+        });
+        EXPECT_EQ(error.code(), ErrorCode::invalid_usage) << error.what();
+        EXPECT_EQ(error.rank(), 0);
+        EXPECT_CONTAINS(error.what(), "rank 0, which has ended its part");
+        EXPECT_EQ(error_of([&] { window->wait_signal(0); }).code(), ErrorCode::invalid_usage);
+        EXPECT_EQ(error_of([&] {
+                    window->start({.kind = WindowCall::Kind::wait_signal, .peer = 0}).wait();
+                  }).code(),
+                  ErrorCode::invalid_usage);
+      }
+      comm.barrier();  // the communicator lives
+    }
+  });
+}
+
+TEST_P(Put, SignalsBeforeAnEndAreTaken) {
+  run_thread_ranks(2, [](Communicator& comm) {
+    Window window = comm.window(8);
+    if (comm.rank() == 0) {
+      window.signal(1);
+      window.signal(1);
+      window.end();
+    } else {
+      std::this_thread::sleep_for(20ms);
+      window.wait_signal(0, 2);
+      EXPECT_EQ(error_of([&] { window.wait_signal(0); }).code(), ErrorCode::invalid_usage);
+    }
+    comm.barrier();
+  });
+}
+
+TEST_P(Put, AWindowEndsWithItsCommunicator) {
+  run_thread_ranks(2, [](Communicator& comm) {
+    std::optional<Communicator> part = comm.split(0, comm.rank());
+    Window window = part->window(8);
+    comm.barrier();
+    part.reset();
+    const Error error = error_of([&] { window.signal(1 - comm.rank()); });
+    EXPECT_EQ(error.code(), ErrorCode::invalid_usage);
+    EXPECT_CONTAINS(error.what(), "ended with its communicator");
+    EXPECT_EQ(error_of([&] { window.close(); }).code(), ErrorCode::invalid_usage);
+    comm.barrier();
+  });
+}
+
+TEST_P(Put, AWaitEndsAtItsTimeout) {
+  run_thread_ranks(2, [](Communicator& comm) {
+    Window window = comm.window(8);
+    if (comm.rank() == 0) {
+      window.signal(0, 4);
+      const Error error = error_of([&] {
+        window.run({.kind = WindowCall::Kind::wait_signal,
+                    .peer = 1,
+                    .index = 4,
+                    .count = 2,
+                    .timeout = 100ms});
+      });
+      EXPECT_EQ(error.code(), ErrorCode::timed_out);
+      EXPECT_TRUE(test::contains(error.what(),
+                                 "in wait_signal of window 1 (signal 4, 0 of 2 there) for rank 1 "
+                                 "to give a signal") ||
+                  test::contains(error.what(), "been waiting in wait_signal of window 1"))
+          << error.what();
+    } else {
+      while (!comm.error()) std::this_thread::sleep_for(1ms);
+    }
+    EXPECT_EQ(error_of([&] { window.signal(0); }).code(), ErrorCode::timed_out);
+  });
+}
+
+TEST_P(Put, AnAbortEndsWaits) {
+  run_thread_ranks(3, [](Communicator& comm) {
+    Window window = comm.window(8);
+    if (comm.rank() == 0) {
+      std::this_thread::sleep_for(30ms);
+      comm.abort("enough");
+    } else if (comm.rank() == 1) {
+      const Error error = error_of([&] { window.wait_signal(0); });
+      EXPECT_EQ(error.code(), ErrorCode::aborted);
+      EXPECT_CONTAINS(error.what(), "enough");
+    } else {
+      Future wait = window.start({.kind = WindowCall::Kind::wait_signal, .peer = 0});
+      EXPECT_EQ(error_of([&] { wait.wait(); }).code(), ErrorCode::aborted);
+    }
+    EXPECT_EQ(error_of([&] { window.put(0, 0, "abc", 3); }).code(), ErrorCode::aborted);
+    EXPECT_EQ(error_of([&] { window.close(); }).code(), ErrorCode::aborted);
+  });
+}
+
+TEST_P(Put, ARankThatLeavesIsNotWaitedFor) {
+  run_thread_ranks(2, [](Communicator& comm) {
+    Communicator part = comm.split(0, comm.rank());
+    Window window = part.window(8);
+    if (comm.rank() == 0) {
+      part.destroy();
+    } else {
+      const Error error = error_of([&] { window.wait_signal(0); });
+      EXPECT_TRUE(error.code() == ErrorCode::peer_lost || error.code() == ErrorCode::invalid_usage)
+          << error.what();
+      EXPECT_EQ(error.rank(), 0);
+    }
+    comm.barrier();
+  });
+}
+
+}  // namespace
+}  // namespace tutti

@@ -1,0 +1,63 @@
+// The board of a window: memory that the ranks of a host share, in which they signal the rank that
+// owns the window, and say when they write to it. One line of the cache has one writer:
+//
+//     open | of rank 0: writing, signal 0, ... 15 | of rank 1: ...
+//
+// Signals are counters that only grow. A rank signals by a store with release, after what it has
+// written to the window, and the owner looks with acquire. So who sees a signal sees the data.
+// Ranks of other hosts do not see the board: the owner's process counts for them what they send.
+//
+// A window ends while others may be writing to it: the owner closes it, and then waits for those
+// who have begun. A writer says that it writes before it looks whether the window is open; both do
+// so in one order for all (seq_cst), so the owner sees the writer, or the writer sees the end.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "transport/connection.h"
+#include "transport/shared_memory.h"
+
+namespace tutti {
+
+inline constexpr int kWindowSignals = 16;  // of each pair of ranks
+
+class SignalBoard {
+ public:
+  using Counter = std::atomic<std::uint64_t>;
+
+  SignalBoard() = default;
+  explicit SignalBoard(std::shared_ptr<SharedMemory> memory) : memory_(std::move(memory)) {}
+  static std::size_t bytes(int ranks) {
+    return sizeof(Line) + static_cast<std::size_t>(ranks) * sizeof(Writer);
+  }
+
+  explicit operator bool() const { return memory_ != nullptr; }
+  const std::shared_ptr<SharedMemory>& memory() const { return memory_; }
+
+  /// Not 0: others may write to the window.
+  Counter& open() const { return reinterpret_cast<Line*>(memory_->data())->value; }
+  /// Not 0: rank `rank` may be writing to the window.
+  Counter& writing(int rank) const { return writer(rank).writing.value; }
+  /// How often rank `rank` has given signal `index`.
+  Counter& signal(int rank, int index) const { return writer(rank).signals[index].value; }
+
+ private:
+  struct alignas(kCacheLine) Line {
+    Counter value;
+  };
+  struct Writer {
+    Line writing;
+    Line signals[kWindowSignals];
+  };
+  Writer& writer(int rank) const {
+    return reinterpret_cast<Writer*>(memory_->data() + sizeof(Line))[rank];
+  }
+
+  std::shared_ptr<SharedMemory> memory_;
+};
+
+}  // namespace tutti
