@@ -200,6 +200,21 @@ TEST_F(Slurm, WithoutAStoreTheErrorNamesTheWays) {
   }
 }
 
+// --- torchrun's variables, without torchrun ---
+
+TEST_F(AcrossHosts, RanksWithTorchsVariablesMeetAtRankZero) {
+  std::string command;
+  for (int rank = 0; rank < 4; ++rank) {
+    command += hosts_.on(rank / 2, fmt::format("env RANK={} WORLD_SIZE=4 MASTER_ADDR={} "
+                                               "MASTER_PORT=29400 {}",
+                                               rank, hosts_.address(0), two_worlds())) +
+               " & ";
+  }
+  auto lines = expected("torchrun", "torchrun's store");
+  lines[0] = "torchrun 0 4: rank 0's store; 30";
+  expect_met(command + "wait", lines);
+}
+
 // --- torchrun ---
 
 class Torchrun : public AcrossHosts {
