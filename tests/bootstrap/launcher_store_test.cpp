@@ -266,21 +266,15 @@ TEST(TorchServer, WherePytorchHasThePortItTakesTheId) {
 // --- PMI and PMIx, of which a process has one connection: each test has processes of its own ---
 
 /// What rank 1 of 2, a new process with these variables, says about its id: the id, or the error.
-std::string said_by_rank(const Variables& variables, std::chrono::nanoseconds timeout = 300ms) {
+std::string said_by_rank(const Variables& variables) {
   std::array<int, 2> pipe{};
   EXPECT_EQ(::pipe(pipe.data()), 0);
+  const Environment environment(variables);
   const pid_t child = fork();
   if (child == 0) {
-    std::string text;
-    try {
-      const Environment environment(variables);
-      const Placement place = placement_from_environment();
-      text = to_string(unique_id_from_environment(place, timeout).id);
-    } catch (const Error& error) {
-      text = fmt::format("{}: {}", name(error.code()), error.what());
-    }
-    const ssize_t written = ::write(pipe[1], text.data(), text.size());
-    ::_exit(written == static_cast<ssize_t>(text.size()) ? 0 : 1);
+    ::dup2(pipe[1], STDOUT_FILENO);
+    ::execl(ID_RANK, "id_rank", "300", nullptr);
+    ::_exit(99);
   }
   ::close(pipe[1]);
   std::string text;
@@ -295,13 +289,15 @@ std::string said_by_rank(const Variables& variables, std::chrono::nanoseconds ti
 }
 
 /// The same with a launcher that speaks PMI: by command, what it answers. "": nothing.
-std::string said_under_pmi(std::map<std::string, std::string> answers, int rank = 1) {
+std::string said_under_pmi(std::map<std::string, std::string> answers, int rank = 1,
+                           std::string* last = nullptr) {
   const std::map<std::string, std::string> usual{
       {"init", "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n"},
       {"get_my_kvsname", "cmd=my_kvsname kvsname=space\n"},
       {"put", "cmd=put_result rc=0 msg=success\n"},
       {"barrier_in", "cmd=barrier_out\n"},
-      {"get", "cmd=get_result rc=0 msg=success value=" + std::string(256, 'a') + "\n"}};
+      {"get", "cmd=get_result rc=0 msg=success value=" + std::string(256, 'a') + "\n"},
+      {"finalize", "cmd=finalize_ack\n"}};
   answers.insert(usual.begin(), usual.end());
   std::array<int, 2> sockets{};
   EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, sockets.data()), 0);
@@ -314,6 +310,7 @@ std::string said_under_pmi(std::map<std::string, std::string> answers, int rank 
       }
       const std::string command = line.substr(4, line.find(' ') - 4);
       line.clear();
+      if (last != nullptr) *last = command;
       const std::string answer = answers.contains(command) ? answers.at(command) : "";
       if (answer == "close") break;
       // In two pieces, as a stream may have it.
@@ -341,6 +338,14 @@ TEST(PmiStore, TheIdIsWhatTheLauncherHas) {
   EXPECT_EQ(said_under_pmi({{"barrier_in", "cmd=barrier_out rc=0 tag=0\n"},
                             {"get", "cmd=get_result rc=0 value=" + std::string(256, 'b') + "\n"}}),
             std::string(256, 'b'));
+}
+
+TEST(PmiStore, AProcessSaysGoodByeAlsoWhereItHasGivenUp) {
+  std::string last;
+  said_under_pmi({}, 1, &last);
+  EXPECT_EQ(last, "finalize");
+  said_under_pmi({{"barrier_in", ""}}, 1, &last);
+  EXPECT_EQ(last, "finalize");
 }
 
 TEST(PmiStore, ErrorsSayWhatTheLauncherDid) {

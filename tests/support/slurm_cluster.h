@@ -55,6 +55,10 @@ class SlurmCluster {
       if (!eventually([&] { return kill(pid, 0) != 0; }, std::chrono::seconds(5)))
         kill(pid, SIGKILL);
     }
+    // A step's daemon that could not tell the others of its end waits for them.
+    const std::string mark = "SLURM_CONF=" + configuration();
+    for (const pid_t pid : marked_processes(mark)) kill(pid, SIGKILL);
+    eventually([&] { return marked_processes(mark).empty(); });
   }
   SlurmCluster(const SlurmCluster&) = delete;
   SlurmCluster& operator=(const SlurmCluster&) = delete;
