@@ -231,7 +231,7 @@ std::unique_ptr<Condition> Window::Impl::issue(const WindowCall& call) {
     if (has_closed(call.peer)) throw_closed(call.peer);
     const std::uint64_t put = peer.far->put(peer.key, call.offset, call.from, puts ? call.bytes : 0,
                                             signals ? call.index : -1);
-    if (!puts || peer.far->is_done(put)) return nullptr;
+    if (peer.far->is_done(put)) return nullptr;
     return std::make_unique<PutIsTaken>(shared_from_this(), call.peer, put, call.bytes);
   }
   if (puts) {

@@ -61,6 +61,14 @@ bool FarWriter::is_done(std::uint64_t number) {
   return number <= added_ - puts_.size();
 }
 
+void FarWriter::poll() {
+  link_.poll();
+  const std::lock_guard lock(mutex_);
+  if (puts_.empty()) return;
+  publish();
+  settle();
+}
+
 void FarWriter::abandon(std::uint64_t number) {
   const std::lock_guard lock(mutex_);
   const std::uint64_t first = added_ - puts_.size() + 1;

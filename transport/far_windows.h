@@ -49,8 +49,8 @@ class FarWriter {
   bool is_done(std::uint64_t number);
   /// Nobody reads where put `number` lies any more; the link is of no use from then on.
   void abandon(std::uint64_t number);
-  /// Takes in what has come, so that there is room.
-  void poll() { link_.poll(); }
+  /// Takes in what has come, and sends what there is room for then.
+  void poll();
 
  private:
   struct Put {
