@@ -43,7 +43,9 @@ std::uint64_t FarWriter::put(std::uint64_t key, std::uint64_t offset, const void
               static_cast<std::uint32_t>(signal + 1)});
 }
 
-void FarWriter::say_closed(std::uint64_t key) { add({key, 0, nullptr, 0, kClosed}); }
+std::uint64_t FarWriter::say_closed(std::uint64_t key) {
+  return add({key, 0, nullptr, 0, kClosed});
+}
 
 std::uint64_t FarWriter::add(const Put& put) {
   const std::lock_guard lock(mutex_);
