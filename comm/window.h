@@ -67,7 +67,7 @@ class Window {
   void put(int peer, std::size_t offset, const void* from, std::size_t bytes);
   /// The same; signal `index` follows.
   void put_signal(int peer, std::size_t offset, const void* from, std::size_t bytes, int index = 0);
-  /// Gives rank `peer` signal `index` of this rank. Does not wait.
+  /// Gives rank `peer` signal `index` of this rank. Waits as put() does.
   void signal(int peer, int index = 0);
   /// Waits for `count` signals `index` of rank `peer`, and takes them.
   void wait_signal(int peer, std::uint64_t count = 1, int index = 0);

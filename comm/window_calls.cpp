@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <string>
 #include <utility>
 
 #include "collectives/execute/host/peer_memory.h"
@@ -111,12 +112,13 @@ class SignalsAreThere final : public Condition {
 class PutIsTaken final : public Condition {
  public:
   PutIsTaken(std::shared_ptr<Window::Impl> window, int peer, std::uint64_t number,
-             std::size_t bytes)
+             const WindowCall& call)
       : window_(std::move(window)),
         writer_(*window_->peers[static_cast<std::size_t>(peer)].far),
         peer_(peer),
         number_(number),
-        bytes_(bytes) {}
+        call_(fmt::format("{} of window {} ({} bytes)", name_of(call.kind), window_->number,
+                          call.bytes)) {}
 
   bool holds() override { return writer_.is_done(number_); }
   void poll() override { writer_.poll(); }
@@ -125,16 +127,14 @@ class PutIsTaken final : public Condition {
   }
   int peer() const override { return peer_; }
   std::string what() const override { return "take the data"; }
-  std::string where() const override {
-    return fmt::format("in put of window {} ({} bytes)", window_->number, bytes_);
-  }
+  std::string where() const override { return "in " + call_; }
 
  private:
   const std::shared_ptr<Window::Impl> window_;
   FarWriter& writer_;
   const int peer_;
   const std::uint64_t number_;
-  const std::size_t bytes_;
+  const std::string call_;
 };
 
 }  // namespace
@@ -231,8 +231,8 @@ std::unique_ptr<Condition> Window::Impl::issue(const WindowCall& call) {
     if (has_closed(call.peer)) throw_closed(call.peer);
     const std::uint64_t put = peer.far->put(peer.key, call.offset, call.from, puts ? call.bytes : 0,
                                             signals ? call.index : -1);
-    if (!puts || peer.far->is_done(put)) return nullptr;
-    return std::make_unique<PutIsTaken>(shared_from_this(), call.peer, put, call.bytes);
+    if (peer.far->is_done(put)) return nullptr;
+    return std::make_unique<PutIsTaken>(shared_from_this(), call.peer, put, call);
   }
   if (puts) {
     put(call, peer);

@@ -51,6 +51,10 @@ TEST_P(Put, ASignalComesAfterAllThatWasPutBefore) {
   }
 }
 
+TEST_P(Put, MorePutsThanThereIsRoomForArrive) {
+  run_thread_ranks(2, [](Communicator& comm) { test::put_many(comm); });
+}
+
 TEST_P(Put, AStormArrivesWhole) {
   const char* const seconds = std::getenv("TUTTI_TEST_SECONDS");
   const auto time = seconds != nullptr ? std::chrono::seconds(std::atoi(seconds)) / 4 : 500ms;
@@ -256,22 +260,26 @@ TEST_P(Put, AllRanksGetAWindowOrNone) {
 TEST_P(Put, AnEndedWindowIsWrittenToNoMore) {
   run_thread_ranks(3, [](Communicator& comm) {
     for (int round = 0; round < 6; ++round) {
-      const PutMemory kind = kMemories[1 + round % 3];  // what stays
-      constexpr std::size_t kBytes = 4'000'000, kTail = 5000;
-      test::PutWindow window(comm, kind, kBytes);
+      const PutMemory kind = kMemories[1 + round % 3];        // what stays
+      constexpr std::size_t kPart = 2'000'000, kTail = 5000;  // of each writer
+      test::PutWindow window(comm, kind, 2 * kPart);
       if (comm.rank() == 0) {
         window->wait_signal(1);
         window->wait_signal(2);
         window->end();
         // Who is in the middle of a put would come to the end of the memory later.
-        std::byte* const tail = window.data() + kBytes - kTail;
-        std::memset(tail, 0x11, kTail);
+        const auto tail_of = [&](int writer) { return window.data() + writer * kPart - kTail; };
+        for (const int writer : {1, 2}) std::memset(tail_of(writer), 0x11, kTail);
         std::this_thread::sleep_for(5ms);
-        EXPECT_EQ(std::count(tail, tail + kTail, std::byte{0x11}), kTail);
+        for (const int writer : {1, 2}) {
+          std::byte* const tail = tail_of(writer);
+          EXPECT_EQ(std::count(tail, tail + kTail, std::byte{0x11}), kTail);
+        }
       } else {
-        const std::vector<std::byte> data(kBytes, static_cast<std::byte>(comm.rank()));
+        const std::vector<std::byte> data(kPart, static_cast<std::byte>(comm.rank()));
+        const std::size_t offset = (static_cast<std::size_t>(comm.rank()) - 1) * kPart;
         const Error error = error_of([&] {
-          for (;;) window->put_signal(0, 0, data.data(), kBytes);
+          for (;;) window->put_signal(0, offset, data.data(), kPart);
         });
         EXPECT_EQ(error.code(), ErrorCode::invalid_usage) << error.what();
         EXPECT_EQ(error.rank(), 0);
