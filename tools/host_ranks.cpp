@@ -15,6 +15,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kForOrphans = 1s;  // what a rank leaves behind in its process group may go on
+constexpr auto kForKilled = 1s;   // to be gone, once they have been killed
 constexpr auto kOrphanCheck = 20ms;
 
 /// "NAME=", of "NAME=value".
@@ -163,8 +164,9 @@ void HostRanks::tell_output(int stream, std::string lines) {
 void HostRanks::look_for_orphans(Rank& rank) {
   if (rank.runs || !rank.has_group) return;
   const bool empty = ::kill(-rank.pid, 0) != 0 && errno == ESRCH;
-  if (!empty && std::chrono::steady_clock::now() - rank.ended < kForOrphans) return;
-  if (!empty) ::kill(-rank.pid, SIGKILL);
+  const auto age = std::chrono::steady_clock::now() - rank.ended;
+  if (!empty && age >= kForOrphans) ::kill(-rank.pid, SIGKILL);
+  if (!empty && age < kForOrphans + kForKilled) return;
   rank.has_group = false;
   keeper_.remove(rank.pid);
 }
