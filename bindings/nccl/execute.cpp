@@ -62,6 +62,10 @@ MemoryKind kind_of(const Task& task) {
 }
 
 void run_one(const Task& task) {
+  if (task.one_sided) {
+    for (const OneSidedCall& one : *task.one_sided) one.window->run(one.call);
+    return;
+  }
   Communicator& communicator = task.comm->communicator;
   if (kind_of(task) == MemoryKind::host) {
     communicator.run(task.call);
