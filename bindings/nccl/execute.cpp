@@ -76,6 +76,11 @@ void run_one(const Task& task) {
 
 }  // namespace
 
+bool is_simple(const Call& call) {
+  return !needs_staging(call) && memory_of(call.in) == MemoryKind::host &&
+         memory_of(call.out) == MemoryKind::host;
+}
+
 void check(const Task& task) {
   const Communicator::Impl& impl = task.comm->communicator.impl();
   if (!needs_staging(task.call)) return impl.check(task.call);
