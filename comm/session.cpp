@@ -248,7 +248,9 @@ Session connect(std::shared_ptr<Membership> membership, std::shared_ptr<Network>
     keys.push_back(card.host_peers.key);
   }
   HostPeers& host_peers = *membership->host_peers;
-  const auto is_lost = [&](int number) { return network == nullptr || network->is_lost(number); };
+  const auto is_lost = [&](int number) {
+    return network == nullptr || network->has_hung_up(number);
+  };
   Met met{rank, cards, host_peers.meet(rank, addresses, session_secret, deadline, is_lost),
           place_secret};
   if (membership->network != nullptr) {

@@ -302,6 +302,10 @@ void Window::close() {
   if (error) std::rethrow_exception(error);
 }
 
+std::shared_ptr<const void> Window::keep_mapped() const {
+  (void)impl();
+  return impl_;
+}
 std::byte* Window::data() const { return impl().memory; }
 std::size_t Window::bytes() const { return impl().bytes; }
 
