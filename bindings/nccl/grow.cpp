@@ -5,6 +5,8 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <mutex>
+#include <optional>
 
 #include "bindings/nccl/encryption.h"
 #include "bindings/nccl/export.h"

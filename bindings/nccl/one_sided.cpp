@@ -3,6 +3,8 @@
 // without memory, which the first ncclCommWindowRegister makes, has them.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
