@@ -82,6 +82,8 @@ SessionCard card_of(const Geometry& g, HostPeers& host_peers, const Network* net
   card.host_peers = host_peers.listen();
   if (network != nullptr) {
     card.network = network->address();
+    if (options.encrypt)
+      card.network.protection = static_cast<std::uint32_t>(Protection::encryption);
     card.network_key = hidden(network->key(), secret);
   }
   card.machine = g.machine;

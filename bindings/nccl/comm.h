@@ -9,13 +9,16 @@
 #include <atomic>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 
 #include "bindings/nccl/environment.h"
 #include "bindings/nccl/nccl.h"
 #include "comm/communicator.h"
+#include "comm/window.h"
 #include "transport/connection.h"
 
 namespace tutti::nccl {
@@ -49,6 +52,8 @@ struct alignas(2 * tutti::kCacheLine) ncclComm {
   tutti::Communicator
       communicator;  // the thread with the turn uses it; others read it once `ready`
   tutti::nccl::Config config;
+  std::shared_ptr<tutti::Window>
+      signals;  // made with the first window, by the thread with the turn
   int rank = 0;
   int size = 0;
   int device = 0;
@@ -56,6 +61,7 @@ struct alignas(2 * tutti::kCacheLine) ncclComm {
   std::mutex mutex;  // of what follows
   std::map<int, tutti::nccl::PreMulSum> operators;
   std::multiset<void*> registrations;
+  std::optional<ncclUniqueId> id_to_grow;  // of ncclCommGetUniqueId()
 };
 
 namespace tutti::nccl {
@@ -73,6 +79,7 @@ ncclComm& checked(ncclComm_t comm);
 ncclComm& made(ncclComm_t comm);
 /// made(), and not revoked or finalized: may go on to be used.
 ncclComm& kept(ncclComm_t comm);
+void refuse_suspended(const ncclComm& comm);
 /// kept(), and not suspended: ready for an operation.
 ncclComm& usable(ncclComm_t comm);
 

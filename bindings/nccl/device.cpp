@@ -45,6 +45,7 @@ NCCL_API(ncclResult_t, ncclCommQueryProperties, (ncclComm_t comm, ncclCommProper
     answer.cudaDev = c.device;
     answer.nvmlDev = -1;  // not known
     answer.nLsaTeams = c.size;
+    answer.hostRmaSupport = true;
     answer.commHash = c.communicator.impl().group->key(0);
     const std::size_t bytes = std::min(props->size, sizeof answer) - kHead;
     std::memcpy(&props->rank, &answer.rank, bytes);

@@ -13,12 +13,6 @@ struct Function {
   std::string_view refusal = {};  // what it says, with ncclInvalidUsage; "": it works
 };
 
-inline constexpr std::string_view kRefusesGrowth =
-    "growing is not supported by Tutti; make a communicator of all ranks with ncclGetUniqueId and "
-    "ncclCommInitRank";
-inline constexpr std::string_view kRefusesOneSided =
-    "one-sided operations are not supported by Tutti (ncclCommQueryProperties: hostRmaSupport); "
-    "use ncclSend and ncclRecv";
 inline constexpr std::string_view kRefusesKernels =
     "communication inside CUDA kernels is not supported by Tutti; use the collectives of nccl.h";
 inline constexpr std::string_view kRefusesFabric =
@@ -42,8 +36,8 @@ inline constexpr std::array kFunctions = {
     Function{"ncclCommDestroy"},
     Function{"ncclCommFinalize"},
     Function{"ncclCommGetAsyncError"},
-    Function{"ncclCommGetUniqueId", kRefusesGrowth},
-    Function{"ncclCommGrow", kRefusesGrowth},
+    Function{"ncclCommGetUniqueId"},
+    Function{"ncclCommGrow"},
     Function{"ncclCommInitAll"},
     Function{"ncclCommInitRank"},
     Function{"ncclCommInitRankConfig"},
@@ -99,7 +93,7 @@ inline constexpr std::array kFunctions = {
     Function{"ncclParamGetU32"},
     Function{"ncclParamGetU64"},
     Function{"ncclParamGetU8"},
-    Function{"ncclPutSignal", kRefusesOneSided},
+    Function{"ncclPutSignal"},
     Function{"ncclRecv"},
     Function{"ncclRedOpCreatePreMulSum"},
     Function{"ncclRedOpDestroy"},
@@ -112,7 +106,7 @@ inline constexpr std::array kFunctions = {
     Function{"ncclScatterConfig"},
     Function{"ncclSend"},
     Function{"ncclSetEncryption"},
-    Function{"ncclSignal", kRefusesOneSided},
+    Function{"ncclSignal"},
     Function{"ncclTeamCft"},
     Function{"ncclTeamCftMultimem"},
     Function{"ncclTeamLsa"},
@@ -120,7 +114,7 @@ inline constexpr std::array kFunctions = {
     Function{"ncclTeamRankToLsa"},
     Function{"ncclTeamRankToWorld"},
     Function{"ncclTeamWorld"},
-    Function{"ncclWaitSignal", kRefusesOneSided},
+    Function{"ncclWaitSignal"},
     Function{"ncclWinGetUserPtr"},
 };
 

@@ -16,24 +16,11 @@ namespace {
 
 using Calls = std::map<std::string, std::function<ncclResult_t(ncclComm_t)>, std::less<>>;
 
-/// Calls with right arguments of all functions that refuse, or did once.
+/// Calls with right arguments of all functions that refuse.
 const Calls& calls() {
-  static std::int32_t x = 5;
-  static ncclUniqueId id;
-  static ncclComm_t grown = nullptr;
-  static ncclWaitSignalDesc_t wait{1, 0, 0, 0};
   static ncclCftLeId le = 0;
   static std::size_t offset = 0;
   static const Calls all = {
-      {"ncclCommGetUniqueId", [](ncclComm_t c) { return ncclCommGetUniqueId(c, &id); }},
-      {"ncclCommGrow",
-       [](ncclComm_t c) { return ncclCommGrow(c, 2, nullptr, -1, &grown, nullptr); }},
-      {"ncclPutSignal",
-       [](ncclComm_t c) {
-         return ncclPutSignal(&x, 1, ncclInt32, 0, nullptr, 0, 0, 0, 0, c, nullptr);
-       }},
-      {"ncclSignal", [](ncclComm_t c) { return ncclSignal(0, 0, 0, 0, c, nullptr); }},
-      {"ncclWaitSignal", [](ncclComm_t c) { return ncclWaitSignal(1, &wait, c, nullptr); }},
       {"ncclDevCommCreate", [](ncclComm_t c) { return ncclDevCommCreate(c, nullptr, nullptr); }},
       {"ncclDevCommDestroy", [](ncclComm_t c) { return ncclDevCommDestroy(c, nullptr); }},
       {"ncclLsaBarrierCreateRequirement",
