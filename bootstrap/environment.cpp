@@ -23,8 +23,10 @@
 #include "bootstrap/pmi_store.h"
 #include "bootstrap/pmix_store.h"
 #include "bootstrap/process_start.h"
+#include "bootstrap/torch_server.h"
 #include "bootstrap/torch_store.h"
 #include "core/error.h"
+#include "core/log.h"
 #include "core/settings.h"
 #include "transport/named_host.h"
 #include "transport/rank_listener.h"
@@ -140,6 +142,15 @@ std::string several_hosts(const Launcher& launcher, const Placement& placement) 
   return hosts && *hosts > 1 ? fmt::format("{} is {}", launcher.hosts, *hosts) : "";
 }
 
+/// Whether rank 0 has to expect ranks on other hosts, which know that they are, though nothing says
+/// so here.
+bool may_have_other_hosts(const Launcher& launcher) {
+  const std::string master = variable("MASTER_ADDR").value_or("localhost");
+  const auto address = parse_address(master, 0);
+  return launcher.store == Store::torch && !variable(launcher.local_size) &&
+         master != "localhost" && !(address && is_loopback(*address));
+}
+
 /// Whether the variables of PMIx are this launch's own: a job step of Slurm without PMIx has those
 /// of the step around it.
 bool has_pmix(const Launcher& launcher, const Placement& placement) {
@@ -160,11 +171,11 @@ std::shared_ptr<LauncherStore> store_of(const Launcher& launcher, const Placemen
     case Store::pmix:
       return has_pmix(launcher, placement) ? pmix_store() : nullptr;
     case Store::torch: {
-      // Without the agent's store, rank 0 would be the server.
       const auto host = variable("MASTER_ADDR");
       const auto port = port_from(variable("MASTER_PORT").value_or(""));
+      if (!host || !port) return nullptr;
       const bool served = variable("TORCHELASTIC_USE_AGENT_STORE") == "True";
-      return served && host && port ? torch_store(*host, *port) : nullptr;
+      return served || placement.rank != 0 ? torch_store(*host, *port) : torch_server(*host, *port);
     }
   }
   return nullptr;
@@ -183,7 +194,7 @@ std::string key_of(const Launcher& launcher, unsigned world) {
 const std::array<std::string_view, 7> kWaysAcrossHosts{
     "by PMIx, under mpirun of Open MPI and `srun --mpi=pmix`, where libpmix.so.2 is there",
     "by PMI, under mpiexec of MPICH and of Intel MPI and `srun --mpi=pmi2`",
-    "by torchrun's store, under torchrun",
+    "by torchrun's store, or rank 0's own at MASTER_ADDR:MASTER_PORT where there is no torchrun",
     "by TUTTI_ID_FILE, set on all ranks to a path on a file system that all hosts share",
     "by a channel of the program's own (MPI_Bcast, a key-value store): rank 0 sends the 128 bytes "
     "of make_unique_id(MeetingPlace::among_hosts()), and all call Communicator::create() with them",
@@ -245,9 +256,18 @@ SharedId unique_id_from_environment(const Placement& placement, std::chrono::nan
   if (placement.rank != 0) {
     return {fetch_unique_id(job, placement.rank, placement.size, timeout)};
   }
-  const UniqueId id = make_unique_id();
+  const auto store = may_have_other_hosts(*launcher) ? store_of(*launcher, placement) : nullptr;
+  const UniqueId id = store ? make_unique_id(MeetingPlace::among_hosts()) : make_unique_id();
   offer_unique_id(job, placement.size, id, timeout);
-  return {id};
+  if (!store) return {id};
+  const std::string key = key_of(*launcher, world);
+  try {
+    put_id(*store, key, id, placement.size, timeout);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::aborted) throw;
+    log().warn("{} (this matters if there are ranks on other hosts)", error.what());
+  }
+  return {id, "", store, key};
 }
 
 void forget(const SharedId& id) {

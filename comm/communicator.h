@@ -77,6 +77,13 @@ struct Options {
   std::string interfaces;
 };
 
+/// What a rank of a communicator holds of its host's memory, in bytes.
+struct MemoryUse {
+  std::size_t links = 0;    // messages on their way; release_memory() gives it back
+  std::size_t staging = 0;  // copies of buffers, and intermediate results; so does it here
+  std::size_t control = 0;  // what the ranks share besides
+};
+
 /// One operation of one rank and its memory. The functions of Communicator fill it. It owns
 /// nothing: run() and start() read its spans, and copy those that they need longer.
 struct Call {
@@ -286,6 +293,13 @@ class Communicator : public TypedCalls<Communicator> {
   Window window(void* memory, std::size_t bytes);
   /// The same with memory of allocate(), which the window owns.
   Window window(std::size_t bytes);
+
+  MemoryUse memory() const;
+  /// Gives memory back that the communicator will not need for a while; the next calls take it
+  /// again. Collective: all ranks call it, and where one of them has started calls that are not
+  /// over, all throw invalid_usage, and nothing has changed. Rings that an RDMA device or UCX knows
+  /// stay.
+  void release_memory();
 
   /// Runs the plan `text` (docs/plans.md) for its collective from now on. Verifies it first: throws
   /// unproven_plan, with the reason, if the proof fails, and invalid_argument for a plan that this

@@ -89,10 +89,11 @@ class SignalsAreThere final : public Condition {
 
  private:
   bool is_settled() {
-    if (window_->peers[static_cast<std::size_t>(peer_)].far == nullptr) return true;
+    Window::Impl::Peer& peer = window_->peers[static_cast<std::size_t>(peer_)];
+    if (peer.far == nullptr || peer.explained) return true;
     const auto now = std::chrono::steady_clock::now();
     if (seen_closed_ == std::chrono::steady_clock::time_point{}) seen_closed_ = now;
-    return now - seen_closed_ >= kNewsOfAnEnd;
+    return peer.explained = now - seen_closed_ >= kNewsOfAnEnd;
   }
 
   const std::shared_ptr<Window::Impl> window_;
@@ -145,9 +146,11 @@ bool Window::Impl::has_closed(int r) const {
   return peer.board.open().load(std::memory_order_acquire) == 0;
 }
 
-void Window::Impl::throw_closed(int r) const {
+void Window::Impl::throw_closed(int r) {
   Liveness& liveness = comm->group->liveness();
-  liveness.check_peers_first(fmt::format("using window {}", number));
+  Peer& peer = peers[static_cast<std::size_t>(r)];
+  if (!peer.explained) liveness.check_peers_first(fmt::format("using window {}", number));
+  peer.explained = true;
   liveness.throw_if_failed();
   throw closed_by(r);
 }

@@ -50,6 +50,7 @@ struct Window::Impl : std::enable_shared_from_this<Impl> {
     std::shared_ptr<SharedMemory> mapping;  // in which `memory` lies
     // Of a rank of another one:
     std::atomic<bool> far_closed{false};
+    std::atomic<bool> explained{false};           // a failure that made it end would be known
     std::array<std::uint64_t, kSignals> given{};  // to it
     std::array<std::uint64_t, kSignals> taken{};  // of its signals, by waits that have begun
   };
@@ -57,7 +58,7 @@ struct Window::Impl : std::enable_shared_from_this<Impl> {
   bool has_closed(int peer) const;
   Error closed_by(int peer) const;
   /// Throws that, or what has made the peer do so.
-  [[noreturn]] void throw_closed(int peer) const;
+  [[noreturn]] void throw_closed(int peer);
   const SignalBoard::Counter& signals_of(int peer, int index) const {
     return board_.signal(peer, index);
   }

@@ -1,12 +1,13 @@
 """Groups that lose and gain ranks: how long reconfigure() takes, backend tutti beside gloo.
 
-    python bench/torch/reconfigure.py [--ranks 4] [--cycles 9] [--turns 5] [-o FILE]
+    python bench/torch/reconfigure.py [--ranks 4] [--hosts 1] [--cycles 9] [--turns 5] [-o FILE]
 
 The ranks are processes. In each cycle the group loses its last rank (4 -> 3) and gets it back (3 -> 4); a
 second group of twice as many processes grows from the half of them to all (4 -> 8). The backends take turns
 (A B, B A ...), each turn with fresh processes, whose start is not counted. A time is that of the slowest
 rank, from the moment at which all have each other's handles until the first all_reduce of the new group is
-over; the figures are medians over all cycles of all turns, in milliseconds.
+over; the figures are medians over all cycles of all turns, in milliseconds. With --hosts 2, every second
+rank of tutti is kept apart as another host, and reached over TCP. (gloo always uses TCP.)
 """
 
 import multiprocessing
@@ -54,7 +55,9 @@ def timed(board, rank, members, number):
     return max(board.times)
 
 
-def run(rank, ranks, half, backend, folder, cycles, board, pipe):
+def run(rank, ranks, half, hosts, backend, folder, cycles, board, pipe):
+    if hosts > 1:
+        os.environ["TUTTI_HOST_ID"] = f"host {rank % hosts}"
     dist.init_process_group(
         backend,
         store=dist.FileStore(f"{folder}/store", ranks),
@@ -75,12 +78,12 @@ def run(rank, ranks, half, backend, folder, cycles, board, pipe):
     board.barrier.wait()
 
 
-def turn(context, backend, ranks, half, cycles):
+def turn(context, backend, ranks, half, hosts, cycles):
     board = Board(context, ranks)
     here, there = context.Pipe()
     with tempfile.TemporaryDirectory() as folder:
         processes = [
-            context.Process(target=run, args=(r, ranks, half, backend, folder, cycles, board, there))
+            context.Process(target=run, args=(r, ranks, half, hosts, backend, folder, cycles, board, there))
             for r in range(ranks)
         ]
         for p in processes:
@@ -95,6 +98,7 @@ def turn(context, backend, ranks, half, cycles):
 def main():
     parser = parser_of(__doc__, turns=5)
     parser.set_defaults(ranks=4)
+    parser.add_argument("--hosts", type=int, default=1)
     parser.add_argument("--cycles", type=int, default=9)
     options = parser.parse_args()
     tutti.torch.extension.build()
@@ -104,8 +108,8 @@ def main():
     for t in range(options.turns):
         for backend in ("tutti", "gloo")[:: 1 if t % 2 else -1]:
             for times, names in (
-                (turn(context, backend, n, n - 1, options.cycles), (f"{n} -> {n - 1}", f"{n - 1} -> {n}")),
-                (turn(context, backend, 2 * n, n, 2), (f"{2 * n} -> {n}", f"{n} -> {2 * n}")),
+                (turn(context, backend, n, n - 1, options.hosts, options.cycles), (f"{n} -> {n - 1}", f"{n - 1} -> {n}")),
+                (turn(context, backend, 2 * n, n, options.hosts, 2), (f"{2 * n} -> {n}", f"{n} -> {2 * n}")),
             ):
                 for name, values in zip(names, zip(*times)):
                     figures.setdefault(name, {}).setdefault(backend, []).extend(v * 1e3 for v in values)

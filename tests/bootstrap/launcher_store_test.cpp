@@ -26,10 +26,12 @@
 
 #include "bootstrap/environment.h"
 #include "bootstrap/rendezvous_protocol.h"
+#include "bootstrap/torch_server.h"
 #include "bootstrap/torch_store.h"
 #include "core/error.h"
 #include "tests/support/clean_environment.h"
 #include "tests/support/contains.h"
+#include "tests/support/processes.h"
 #include "transport/socket.h"
 
 namespace tutti {
@@ -214,6 +216,51 @@ TEST(TorchStore, WhoeverElseListensThereIsNotWaitedFor) {
   EXPECT_CONTAINS(get_error(*torch_store("127.0.0.1", 1)), "Connection refused");
   EXPECT_CONTAINS(get_error(*torch_store("nowhere.invalid", 1), 30s),
                   "this host does not know the name nowhere.invalid");
+}
+
+// --- rank 0's own store, where there is no torchrun ---
+
+std::uint16_t port_of(const FileDescriptor& listener) {
+  const std::string address = to_string(bound_address(listener));
+  return static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1)));
+}
+
+TEST(TorchServer, RankZeroServesItsIdUntilAllHaveMet) {
+  const std::uint16_t port = port_of(listen_at(*parse_address("127.0.0.1", 0)));
+  const auto server = torch_server("127.0.0.1", port);
+  const auto get = [port](const std::string& key) {
+    return std::async(std::launch::async,
+                      [=] { return get_id(*torch_store("127.0.0.1", port), key, 1, 4, 10s); });
+  };
+  // Before there is a server, and while there is one for another key.
+  auto early = get("tutti/0"), next = get("tutti/1");
+  std::this_thread::sleep_for(100ms);
+  const UniqueId first = make_unique_id(), second = make_unique_id();
+  put_id(*server, "tutti/0", first, 4, 10s);
+  // Strangers: one is silent, one talks.
+  const FileDescriptor silent = connect_to(*parse_address("127.0.0.1", port), Clock::now() + 1s);
+  const FileDescriptor talks = connect_to(*parse_address("127.0.0.1", port), Clock::now() + 1s);
+  const std::string request = "GET / HTTP/1.1\r\n\r\n";
+  EXPECT_EQ(write_exactly(talks, std::as_bytes(std::span(request)), Clock::now() + 1s),
+            IoResult::done);
+  std::array<std::byte, 1> answer{};
+  EXPECT_EQ(read_exactly(talks, answer, Clock::now() + 5s), IoResult::closed);
+  EXPECT_EQ(early.get(), first);
+  EXPECT_EQ(get("tutti/0").get(), first);
+  server->remove("tutti/0");
+  const auto other = torch_server("127.0.0.1", port);
+  put_id(*other, "tutti/1", second, 4, 10s);
+  EXPECT_EQ(next.get(), second);
+  other->remove("tutti/1");
+  EXPECT_TRUE(eventually(
+      [&] { return static_cast<bool>(listen_at(*parse_address("127.0.0.1", port), true)); }));
+}
+
+TEST(TorchServer, WherePytorchHasThePortItTakesTheId) {
+  FakeTorchStore pytorch;
+  const UniqueId id = make_unique_id();
+  put_id(*torch_server("127.0.0.1", pytorch.port()), "tutti/0", id, 2, 10s);
+  EXPECT_EQ(pytorch.values().at("tutti/0"), to_string(id));
 }
 
 // --- PMI and PMIx, of which a process has one connection: each test has processes of its own ---

@@ -255,7 +255,7 @@ TEST_P(Put, AllRanksGetAWindowOrNone) {
 
 TEST_P(Put, AnEndedWindowIsWrittenToNoMore) {
   run_thread_ranks(3, [](Communicator& comm) {
-    for (int round = 0; round < 12; ++round) {
+    for (int round = 0; round < 6; ++round) {
       const PutMemory kind = kMemories[1 + round % 3];  // what stays
       constexpr std::size_t kBytes = 4'000'000, kTail = 5000;
       test::PutWindow window(comm, kind, kBytes);
