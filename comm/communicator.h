@@ -308,6 +308,11 @@ class Communicator : public TypedCalls<Communicator> {
   /// with the same text, and all accept or all refuse it. Does not wait for the others.
   void use_plan(std::string_view text);
 
+  /// How long the collective `call` is predicted to take, on host memory, from the first rank's
+  /// call until the last one's return (docs/cost-model.md). Runs nothing, and asks no other rank.
+  /// Throws invalid_argument for send and recv, which have no plan.
+  std::chrono::nanoseconds predict(const Call& call);
+
   /// The failure that the next call would throw, of any rank. Also finds a dead rank that no call
   /// has noticed yet. From any thread; costs a system call for each rank and waits for no rank.
   std::optional<Error> error() const;

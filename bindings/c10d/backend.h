@@ -93,6 +93,10 @@ class Backend final : public ::c10d::Backend {
   void enableCollectivesTiming() override { ledger_->measure(); }
   std::uint64_t getSequenceNumberForGroup() override { return sequence_; }
   ::c10d::ErrorType getError() override;
+  // Since 2.15; of the collectives of this thread, none of which runs meanwhile:
+  bool supportsTimeEstimation() const { return true; }
+  void startTimeEstimate();
+  float endTimeEstimate();
   bool isInitialized() { return formed_; }  // since 2.15
   bool supportsSplitting() const override { return true; }
   c10::intrusive_ptr<::c10d::Backend> split(const StorePointer& store,
@@ -151,6 +155,10 @@ class Backend final : public ::c10d::Backend {
   WorkPointer start(const c10::intrusive_ptr<Work>& work, std::size_t first, Future begun);
   /// The end of `future` is the end of a part of `work`.
   void end_with(const c10::intrusive_ptr<Work>& work, const Future& future);
+  /// In a time estimate of this thread: adds the predicted time of `o`, which does not run.
+  bool estimates(const Operation& o, Milliseconds timeout);
+  /// Throws in a time estimate, and ends it: only `what` has a predicted time.
+  void refuse_estimate(const char* name, const char* what);
   WorkPointer put_on_stream(Operation&& o, Milliseconds timeout);
   /// Adds `work` to the calls that this thread coalesces, if it does.
   const WorkPointer& noted(const WorkPointer& work);
@@ -195,6 +203,7 @@ class Backend final : public ::c10d::Backend {
   std::atomic<std::uint64_t> sequence_{0};                         // collectives so far
   std::uint64_t monitored_ = 0;                                    // monitored barriers so far
   std::map<std::thread::id, std::vector<WorkPointer>> coalesced_;  // by thread that does so
+  std::map<std::thread::id, std::chrono::nanoseconds> estimated_;  // the same
 };
 
 }  // namespace tutti::pytorch

@@ -56,8 +56,13 @@ WorkPointer Backend::issue(Operation&& o, Milliseconds asked, bool async) {
   const auto issued = [&]() -> WorkPointer {
     const auto turn = take_turn();
     check_formed();
-    ++sequence_;
     const Milliseconds timeout = effective(asked);
+    if (!estimated_.empty() && estimates(o, timeout)) {
+      Operation none(o.type, o.name, at::kCPU);
+      none.results = std::move(o.results);
+      return noted(start(std::move(none), timeout));
+    }
+    ++sequence_;
     if (!o.device.is_cpu()) return put_on_stream(std::move(o), timeout);
     const bool coalesces = coalesced_.contains(std::this_thread::get_id());
     if (!async && !coalesces) return run(std::move(o), timeout);
@@ -123,6 +128,32 @@ WorkPointer Backend::start(const c10::intrusive_ptr<Work>& work, std::size_t fir
     throw;
   }
   return work;
+}
+
+bool Backend::estimates(const Operation& o, Milliseconds timeout) {
+  const auto mine = estimated_.find(std::this_thread::get_id());
+  if (mine == estimated_.end()) return false;
+  if (!o.device.is_cpu()) refuse_estimate(o.name, "tensors of the CPU");
+  for (const Step& step : o.steps) mine->second += comm_.predict(step.ready(timeout));
+  return true;
+}
+
+void Backend::refuse_estimate(const char* name, const char* what) {
+  if (!estimated_.extract(std::this_thread::get_id())) return;
+  TORCH_CHECK(false, name, ": time is estimated for ", what, " alone; the estimate ends here");
+}
+
+void Backend::startTimeEstimate() {
+  const auto turn = take_turn();
+  check_formed();
+  estimated_[std::this_thread::get_id()] = std::chrono::nanoseconds(0);
+}
+
+float Backend::endTimeEstimate() {
+  const auto turn = take_turn();
+  const auto ended = estimated_.extract(std::this_thread::get_id());
+  TORCH_CHECK(ended, "endTimeEstimate without startTimeEstimate on this thread");
+  return std::chrono::duration<float, std::micro>(ended.mapped()).count();
 }
 
 void Backend::end_with(const c10::intrusive_ptr<Work>& work, const Future& future) {

@@ -31,6 +31,7 @@ WorkPointer Backend::message(Tensors& tensors, int peer, int tag, bool sends) {
   const auto issued = [&]() -> WorkPointer {
     const auto turn = take_turn();
     check_formed();
+    refuse_estimate(operation.name, "dense collectives");
     const Milliseconds timeout = effective(::c10d::kUnsetTimeout);
     if (!memory.is_cpu()) {
       TORCH_CHECK(peer != Messages::kAny, "recv: on a GPU its source has to be named");

@@ -11,6 +11,7 @@ void Backend::run_through(Operation&& o, Milliseconds timeout) {
   {
     const auto turn = take_turn();
     check_formed();
+    refuse_estimate(o.name, "dense collectives");
     work = run(std::move(o), effective(timeout));
   }
   if (work) work->wait();

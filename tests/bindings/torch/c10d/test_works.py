@@ -208,3 +208,33 @@ def body_recorded(rank, world):
 @since_2_15
 def test_recorded():
     run(2, body_recorded)
+
+
+def body_estimated(rank, world):
+    """Collectives in an estimate take predicted time, do not run, and need no other rank."""
+    x, small, large = torch.full((8,), rank + 1.0), torch.ones(1000), torch.ones(1_000_000)
+
+    def estimate(*tensors):
+        with dist._time_estimator() as said:
+            for i, t in enumerate(tensors):
+                dist.all_reduce(t, async_op=i % 2 == 1)
+        return said.estimated_time
+
+    if rank == 0:
+        before = backend_of()._get_sequence_number_for_group()
+        assert 0 < estimate(small) < estimate(large)
+        assert estimate(small, large) == pytest.approx(estimate(small) + estimate(large), rel=0.01)
+        with dist._time_estimator() as said:
+            dist.all_gather([torch.empty(8) for _ in range(world)], x)
+            dist.barrier()
+        assert said.estimated_time > 0 and x.tolist() == [1] * 8
+        with pytest.raises(RuntimeError, match="dense collectives alone"), dist._time_estimator():
+            dist.send(x, 1)  # which ends the estimate
+        assert backend_of()._get_sequence_number_for_group() == before
+    dist.all_reduce(x)
+    assert x.tolist() == [world * (world + 1) / 2] * 8
+
+
+@since_2_15
+def test_estimated():
+    run(3, body_estimated)
