@@ -3,6 +3,7 @@
 
 #include <array>
 #include <chrono>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -10,29 +11,37 @@
 
 namespace tutti {
 
+class LauncherStore;
+
 struct Placement {
   int rank = 0;
   int size = 1;
   std::string launcher;  // "tutti run", "torchrun", "Open MPI", "MPICH", "Slurm", or "none"
 };
 
-/// From the environment alone. Contradictory or malformed variables throw Error(invalid_usage),
-/// which names the variable and its value.
+/// From the environment alone; with PMI_PORT, from the launcher, too. Contradictory or malformed
+/// variables throw Error(invalid_usage), which names the variable and its value.
 Placement placement_from_environment();
 
-/// The ways to tell ranks on several hosts where they meet, for messages.
-extern const std::array<std::string_view, 4> kWaysAcrossHosts;
+/// The ways by which ranks on several hosts find each other, for messages; in their order.
+extern const std::array<std::string_view, 8> kWaysAcrossHosts;
+/// The one that this process would take; "": none is there.
+std::string way_across_hosts(const Placement& placement);
 
 /// The id that all ranks of `placement` share. `tutti run` passes it (TUTTI_UNIQUE_ID); under the
 /// other launchers rank 0 makes it. Rank 0 hands it to the local ranks of the same user over an
 /// abstract unix socket named after the job (both ends check the uid). If ranks are on several
-/// hosts, it uses TUTTI_ID_FILE.
+/// hosts, it goes through the file that TUTTI_ID_FILE names, or else through the launcher's store.
 struct SharedId {
   UniqueId id;
-  std::string file;  // the file that rank 0 has left for the others; empty: none
+  // What rank 0 has left for the others: a file, or a key of a store. It may serve the store itself,
+  // as long as this object lives.
+  std::string file{};
+  std::shared_ptr<LauncherStore> store{};
+  std::string key{};
 };
 SharedId unique_id_from_environment(const Placement& placement, std::chrono::nanoseconds timeout);
-/// When all have met: rank 0 removes the file that it has left for the others.
+/// When all have met: rank 0 removes what it has left for the others.
 void forget(const SharedId& id);
 
 }  // namespace tutti

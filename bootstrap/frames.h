@@ -29,6 +29,7 @@ enum class FrameType : std::uint32_t {
   go = 5,         // server -> rank
   failed = 6,     // server -> rank
   child = 7,      // rank -> its parent
+  question = 8,   // the first rank -> the meeting point of one that has not come
 };
 
 constexpr std::size_t kMaxPayload = 1280;

@@ -15,10 +15,10 @@
 #include <span>
 #include <string_view>
 
+#include "bootstrap/id_check.h"
 #include "bootstrap/rendezvous_protocol.h"
 #include "core/background.h"
 #include "core/error.h"
-#include "transport/introduction.h"
 #include "transport/socket.h"
 
 namespace tutti {
@@ -87,21 +87,6 @@ Note note_from(std::string_view text) {
   note.started = WallTime(std::chrono::milliseconds(started));
   note.writer = rest.substr(used + 1, rest.size() - used - 2);
   return note;
-}
-
-/// Why what listens at the address of `id` is not its rendezvous; "": it is.
-std::string why_not_there(const UniqueId& id, Deadline deadline) {
-  const wire::Ticket ticket = wire::decode(id);
-  Introduction attempt(ticket.address, ticket.secret);
-  bool late = false;
-  while (!attempt.ended() && !late) {
-    late = !wait_for(attempt.descriptor(), attempt.events(), deadline);
-    attempt.step();
-  }
-  if (attempt.state() == Introduction::State::done) return "";
-  const bool reached = attempt.ended() && attempt.reason() != Introduction::Reason::unreachable;
-  return fmt::format("the rendezvous that it names, at {}, is not {}", to_string(ticket.address),
-                     reached ? "there: another server has its port" : "reached");
 }
 
 }  // namespace

@@ -45,11 +45,12 @@ constexpr std::string_view kGone =
 
 class Client {
  public:
-  Client(const UniqueId& id, int rank, int size, Deadline deadline)
+  Client(const UniqueId& id, int rank, int size, Deadline deadline, const Reunion* reunion)
       : ticket_(wire::decode(id)),
         where_(to_string(ticket_.address)),
         me_(fmt::format("rank {} of {}", rank, size)),
         who_("rendezvous: " + me_),
+        reunion_(reunion),
         rank_(rank),
         size_(size),
         deadline_(deadline) {}
@@ -106,6 +107,7 @@ class Client {
       case Introduction::Reason::turned_away:
         return false;
       case Introduction::Reason::stranger:
+        if (reunion_ != nullptr) throw_first_gone("what listens there now is no rank of Tutti");
         throw Error(ErrorCode::system,
                     fmt::format("{}: what answers at {} is not a rendezvous of Tutti: {}", who_,
                                 where_, kGone));
@@ -124,6 +126,9 @@ class Client {
       case Introduction::Reason::wrong_answer:
         break;
     }
+    if (reunion_ != nullptr) {
+      throw_first_gone("what listens there now is another rank, or the handle was made up");
+    }
     throw Error(ErrorCode::system,
                 fmt::format("{}: the server at {} does not share the secret of this rank's unique "
                             "id: the id belongs to another job ({})",
@@ -132,6 +137,7 @@ class Client {
 
   /// Returns false where a connection that did not come about is worth another attempt.
   bool may_come_back(int error) {
+    if (error == ECONNREFUSED && reunion_ != nullptr) throw_first_gone("nothing listens there");
     if (error == ECONNREFUSED) {
       if (refused_since_ == Clock::time_point{}) refused_since_ = Clock::now();
       if (Clock::now() - refused_since_ < kRefusedFor) return false;
@@ -157,6 +163,7 @@ class Client {
     hello.rank = rank_;
     hello.size = size_;
     hello.patience_ms = milliseconds_until(deadline_);
+    if (reunion_ != nullptr) hello.about = reunion_->about();
     if (tree::has_children(rank_, size_)) {
       children_.emplace(rank_, size_, wire::tree_secret(ticket_.secret), socket_);
       hello.listens = children_->endpoint();
@@ -174,14 +181,21 @@ class Client {
     Deadline wake = deadline_;
     if (children_) wake = std::min(wake, children_->next_wake(now));
     if (parent_) wake = std::min(wake, parent_->next_wake());
-    std::array<pollfd, 4> entries{{{socket_.fd(), POLLIN, 0},
+    std::array<pollfd, 5> entries{{{socket_.fd(), POLLIN, 0},
                                    {children_ ? children_->descriptor() : -1, POLLIN, 0},
                                    {-1, 0, 0},
-                                   {stop_descriptor(), POLLIN, 0}}};
+                                   {stop_descriptor(), POLLIN, 0},
+                                   {reunion_ ? reunion_->descriptor() : -1, POLLIN, 0}}};
     if (parent_) entries[2] = {parent_->descriptor(), parent_->events(), 0};
     const int ready = ::poll(entries.data(), entries.size(), poll_timeout(wake));
     if (ready < 0 && errno != EINTR) throw_system_error("poll in the rendezvous");
     throw_if_stopping();
+    if (entries[4].revents != 0) throw_trouble();
+  }
+
+  /// A visitor has shown it at this rank's own meeting point.
+  void throw_trouble() const {
+    if (const auto trouble = reunion_->trouble()) throw Error(*trouble);
   }
 
   void ask_parent() {
@@ -278,19 +292,30 @@ class Client {
 
   /// The server tells it to everybody, this rank too.
   void report(const Error& error) {
-    say(wire::failure_frame(session_, wire::FrameType::trouble, error));
+    const std::uint64_t number = reunion_ == nullptr ? 0 : reunion_->about().number;
+    say(wire::failure_frame(session_, wire::FrameType::trouble, error, number));
   }
 
   // --- errors ---
 
   void check(IoResult result) const {
     if (result == IoResult::timed_out) timed_out("the server stopped answering");
+    if (result == IoResult::closed && reunion_ != nullptr) {
+      throw_first_gone("it closed the connection before all ranks had met");
+    }
     if (result == IoResult::closed) {
       throw Error(ErrorCode::system,
                   fmt::format("{}: the server at {} closed the connection before all ranks had "
                               "met: the process that made the unique id has ended",
                               who_, where_));
     }
+  }
+
+  [[noreturn]] void throw_first_gone(std::string_view why) const {
+    throw Error(ErrorCode::peer_lost,
+                fmt::format("rank 0 ({}), at which the ranks meet, is gone: {} ({})",
+                            reunion_->list().front().process(), why, where_),
+                0);
   }
 
   [[noreturn]] void garbled() const {
@@ -309,6 +334,7 @@ class Client {
   const std::string where_;
   const std::string me_;
   const std::string who_;
+  const Reunion* const reunion_;  // null: the ranks meet by a unique id
   const int rank_;
   const int size_;
   Deadline deadline_;
@@ -334,7 +360,7 @@ class Client {
 }  // namespace
 
 Roster rendezvous(const UniqueId& id, int rank, int size, std::span<const std::byte> mine,
-                  std::chrono::nanoseconds timeout) {
+                  std::chrono::nanoseconds timeout, const Reunion* reunion) {
   if (size < 1 || size > wire::kMaxRanks || rank < 0 || rank >= size) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("rendezvous: there is no rank {} of {}: ranks count from 0 to size - 1 "
@@ -350,12 +376,13 @@ Roster rendezvous(const UniqueId& id, int rank, int size, std::span<const std::b
                 fmt::format("rendezvous: the card of rank {} of {} has {} bytes, at most {} travel",
                             rank, size, mine.size(), kMaxCardBytes));
   }
-  return Client(id, rank, size, deadline_after(timeout)).meet(mine);
+  return Client(id, rank, size, deadline_after(timeout), reunion).meet(mine);
 }
 
-void refuse_rendezvous(const UniqueId& id, int rank, int size, const Error& why) noexcept {
+void refuse_rendezvous(const UniqueId& id, int rank, int size, const Error& why,
+                       const Reunion* reunion) noexcept {
   try {
-    Client(id, rank, size, deadline_after(kToRefuse)).refuse(why);
+    Client(id, rank, size, deadline_after(kToRefuse), reunion).refuse(why);
   } catch (const std::exception& error) {  // they wait for this rank until their time is up
     log().debug("{}", error.what());
   }

@@ -105,8 +105,9 @@ Ticket decode(const UniqueId& id) {
   return {*address, layout.secret};
 }
 
-Buffer failure_frame(const Session& session, FrameType type, const Error& error) {
-  const Failure failure{static_cast<std::uint32_t>(error.code()), error.rank()};
+Buffer failure_frame(const Session& session, FrameType type, const Error& error,
+                     std::uint64_t number) {
+  const Failure failure{static_cast<std::uint32_t>(error.code()), error.rank(), number};
   const std::string_view text = std::string_view(error.what()).substr(0, kMaxErrorText);
   return frame(session, type, {bytes_of(failure), std::as_bytes(std::span(text))});
 }
@@ -123,6 +124,12 @@ std::optional<Error> failure_in(std::span<const std::byte> payload, int size) {
   return Error(known ? static_cast<ErrorCode>(failure.code) : ErrorCode::internal,
                std::string(reinterpret_cast<const char*>(text.data()), text.size()),
                failure.rank >= 0 && failure.rank < size ? failure.rank : -1);
+}
+
+std::uint64_t number_in(std::span<const std::byte> payload) {
+  Failure failure;
+  if (payload.size() >= sizeof failure) std::memcpy(&failure, payload.data(), sizeof failure);
+  return failure.number;
 }
 
 std::vector<std::byte> roster_bytes(std::span<const std::vector<std::byte>> cards) {

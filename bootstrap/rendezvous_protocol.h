@@ -11,6 +11,12 @@
 //
 //     rank -> parent   child       rank, the job's nonce
 //     parent -> rank   the roster
+//
+// Ranks that meet by handles say in the hello which meeting they have come to. The first one asks
+// at the meeting points of those that do not come:
+//
+//     server -> meeting point   question    the meeting
+//     meeting point -> server   failed      why the rank will not come; else nothing
 #pragma once
 
 #include <array>
@@ -22,6 +28,7 @@
 #include <string_view>
 #include <vector>
 
+#include "bootstrap/appointments.h"
 #include "bootstrap/frames.h"
 #include "bootstrap/rendezvous.h"
 #include "bootstrap/unique_id.h"
@@ -53,8 +60,9 @@ struct Hello {
   std::int64_t patience_ms = 0;  // until this rank gives up
   Endpoint listens;              // for its children; none without any
   std::uint32_t unused = 0;
+  Appointment about;
 };
-static_assert(sizeof(Hello) == 40);
+static_assert(sizeof(Hello) == 80);
 
 struct Placement {
   Bytes32 nonce{};  // the job's; no secret
@@ -67,8 +75,9 @@ static_assert(sizeof(Placement) == 96);
 
 /// The payload of trouble and failed; the text follows.
 struct Failure {
-  std::uint32_t code = 0;  // ErrorCode
-  std::int32_t rank = -1;  // the culprit, or -1
+  std::uint32_t code = 0;    // ErrorCode
+  std::int32_t rank = -1;    // the culprit, or -1
+  std::uint64_t number = 0;  // of the meeting, where a rank will not come to it
 };
 
 struct Child {
@@ -87,9 +96,12 @@ UniqueId encode(const Ticket& ticket);
 /// made.
 Ticket decode(const UniqueId& id);
 
-Buffer failure_frame(const Session& session, FrameType type, const Error& error);
+Buffer failure_frame(const Session& session, FrameType type, const Error& error,
+                     std::uint64_t number = 0);
 /// Of a rank of `size`; nothing if the payload is not a failure.
 std::optional<Error> failure_in(std::span<const std::byte> payload, int size);
+/// Which meeting it is about.
+std::uint64_t number_in(std::span<const std::byte> payload);
 
 /// Makes the bytes that Roster::from() reads. `cards` by rank.
 std::vector<std::byte> roster_bytes(std::span<const std::vector<std::byte>> cards);

@@ -30,6 +30,16 @@ std::optional<Error> RendezvousRound::join(const wire::Hello& hello,
   if (members_.empty()) {
     size_ = hello.size;
     first_rank_ = hello.rank;
+    about_ = hello.about;
+  }
+  if (hello.about != about_) {
+    failure_ = Error(ErrorCode::mismatch,
+                     fmt::format("ranks {} and {} were called with the number {} and different "
+                                 "lists of handles: all ranks pass the same list, in the same "
+                                 "order",
+                                 first_rank_, hello.rank, about_.number),
+                     hello.rank);
+    return std::nullopt;
   }
   if (hello.size != size_) {
     failure_ = Error(ErrorCode::mismatch,

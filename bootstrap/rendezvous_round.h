@@ -42,6 +42,9 @@ class RendezvousRound {
   /// The time at which the first of its members gives up.
   Deadline deadline() const { return deadline_; }
   int size() const { return size_; }
+  /// What its ranks have come to.
+  const Appointment& about() const { return about_; }
+  bool has(int rank) const { return members_.contains(rank); }
 
   /// Once all have joined: what each of them gets, and the address at which the children of `rank`
   /// find it.
@@ -63,6 +66,7 @@ class RendezvousRound {
 
   Phase phase_ = Phase::joining;
   int size_ = 0;        // by the first rank that joined
+  Appointment about_;   // the same
   int first_rank_ = 0;  // that rank
   int have_ = 0;        // the number of ranks that have the roster
   std::unordered_map<int, Member> members_;

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstring>
 #include <list>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,11 +22,13 @@
 #include "bootstrap/rendezvous_protocol.h"
 #include "bootstrap/rendezvous_round.h"
 #include "bootstrap/rendezvous_tree.h"
+#include "bootstrap/roll_call.h"
 #include "core/background.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/settings.h"
 #include "transport/rank_listener.h"
+#include "transport/reactor.h"
 #include "transport/socket.h"
 #include "transport/tcp_socket.h"
 #include "transport/waiting_room.h"
@@ -35,8 +38,9 @@ namespace tutti {
 /// A round, and what its ranks are sent.
 struct Meeting {
   RendezvousRound round;
-  wire::Buffer roster;  // once all have joined
-  int hellos = 0;       // that have come
+  wire::Buffer roster;                  // once all have joined
+  int hellos = 0;                       // that have come
+  std::unique_ptr<RollCall> roll_call;  // where this rank is the first of a list of handles
 };
 
 namespace {
@@ -49,24 +53,31 @@ constexpr auto kFarewell = 1500ms;        // for replies under way when the proc
 constexpr auto kLastWords = 2000ms;       // for ranks to come that have not heard of a failure
 // What epoll says: the number of a place in the waiting room, or one of these.
 constexpr std::uint64_t kListener = WaitingRoom::kPlaces, kStop = kListener + 1,
-                        kFirstMember = kListener + 2;
+                        kChanged = kListener + 2, kRollCall = kListener + 3,
+                        kFirstMember = kListener + 4;
+constexpr std::size_t kMostFailed = 64;  // meetings by number whose failures are kept
 
-class Server {
+class Server : Reactor::Handler {
  public:
   Server(FileDescriptor listener, const wire::Bytes32& secret, Rounds rounds,
-         std::chrono::nanoseconds life)
+         std::chrono::nanoseconds life, std::shared_ptr<Appointments> appointments = nullptr)
       : listener_(std::move(listener)),
         rounds_(rounds),
         life_(life),
+        appointments_(std::move(appointments)),
         waiting_room_("rendezvous", secret),
         members_(epoll_, kFirstMember, [this](const Member& member) { lost(member); }) {
     epoll_ = FileDescriptor(::epoll_create1(EPOLL_CLOEXEC));
     if (!epoll_) throw_system_error("epoll_create1 for the rendezvous server");
     watch(epoll_, EPOLL_CTL_ADD, listener_, kListener, EPOLLIN);
     if (rounds_ == Rounds::one) end_ = deadline_after(life_);
+    if (!appointments_) return;
+    watch(epoll_, EPOLL_CTL_ADD, appointments_->changed(), kChanged, EPOLLIN);
+    // So that a child of fork() does not answer there, when this process is gone.
+    Reactor::instance().watch(listener_.fd(), 0, *this);
   }
 
-  ~Server() { close_listener(); }
+  ~Server() override { close_listener(); }
 
   void run(int stop_fd) {
     epoll_event stop{};
@@ -87,6 +98,8 @@ class Server {
           read_proof(who);
         } else if (who >= kFirstMember) {
           if (members_.serve(who, events[static_cast<std::size_t>(i)].events)) hear(who);
+        } else if (who == kChanged) {
+          look_at_appointments();
         } else if (who == kStop) {
           ::epoll_ctl(epoll_.fd(), EPOLL_CTL_DEL, stop_fd, nullptr);
           stopping_ = true;
@@ -101,11 +114,16 @@ class Server {
   }
 
  private:
+  void on_events(int, std::uint32_t) override {}
+
   // --- waiting ---
 
   Clock::time_point next_wake() const {
     Clock::time_point wake = std::min(end_, waiting_room_.next_wake(now_));
-    for (const auto& meeting : meetings_) wake = std::min(wake, meeting->round.deadline());
+    for (const auto& meeting : meetings_) {
+      wake = std::min(wake, meeting->round.deadline());
+      if (meeting->roll_call) wake = std::min(wake, meeting->roll_call->next_wake());
+    }
     if (members_.any_hurried()) wake = std::min(wake, now_ + 1s);
     return wake;
   }
@@ -113,6 +131,8 @@ class Server {
   void expire() {
     waiting_room_.expire(now_);
     for (const auto& meeting : std::vector(meetings_.begin(), meetings_.end())) {
+      if (meeting->roll_call) call_the_roll(meeting);
+      if (meeting->round.over()) continue;
       if (now_ < meeting->round.deadline()) continue;
       meeting->round.expire(waiting_room_.trouble());
       settle(meeting);
@@ -128,8 +148,10 @@ class Server {
 
   /// The meeting has failed, and some of its ranks may still come. (A launcher has seen them end.)
   bool is_to_tell_of_failure() const {
-    return rounds_ == Rounds::one && joining_ && joining_->round.failure() &&
-           joining_->hellos < joining_->round.size();
+    const auto joining = joining_.find(0);
+    return rounds_ == Rounds::one && joining != joining_.end() &&
+           joining->second->round.failure() &&
+           joining->second->hellos < joining->second->round.size();
   }
 
   // --- admission ---
@@ -165,6 +187,9 @@ class Server {
       return join(who);
     }
     if (!member.greeted && frame.type() == wire::FrameType::trouble) return refuse(who);
+    if (!member.greeted && frame.type() == wire::FrameType::question && appointments_) {
+      return answer_question(who);
+    }
     if (!member.meeting || member.meeting->round.phase() == RendezvousRound::Phase::joining) {
       return members_.lose(who);
     }
@@ -194,7 +219,18 @@ class Server {
                        "for one communicator, so make another");
       return members_.answer(who, used, now_);
     }
-    const std::shared_ptr<Meeting> meeting = next_meeting();
+    if (appointments_) {
+      const auto failed = failed_.find(hello.about.number);
+      if (failed != failed_.end()) return members_.answer(who, failed->second, now_);
+      if (const auto wrong = appointments_->judge(hello.about)) {
+        members_.answer(who, *wrong, now_);
+        if (wrong->code() == ErrorCode::mismatch) fail(hello.about.number, *wrong);
+        return;
+      }
+    } else if (hello.about != Appointment{}) {
+      return members_.lose(who);
+    }
+    const std::shared_ptr<Meeting> meeting = next_meeting(hello.about.number);
     ++meeting->hellos;
     const auto card = member.reader.payload().subspan(sizeof hello);
     if (const auto error = meeting->round.join(hello, card, peer_name(member.socket))) {
@@ -205,20 +241,24 @@ class Server {
     settle(meeting);
   }
 
-  std::shared_ptr<Meeting> next_meeting() {
-    if (!joining_) {
-      joining_ = std::make_shared<Meeting>();
-      meetings_.push_back(joining_);
+  /// `number`: of the appointment; 0: of a unique id.
+  std::shared_ptr<Meeting> next_meeting(std::uint64_t number) {
+    std::shared_ptr<Meeting>& meeting = joining_[number];
+    if (!meeting) {
+      meeting = std::make_shared<Meeting>();
+      meetings_.push_back(meeting);
     }
-    return joining_;
+    return meeting;
   }
 
   /// A rank will not come, and says why: so the others need not wait for it.
   void refuse(std::uint64_t who) {
-    const auto failure = wire::failure_in(members_.at(who).reader.payload(), wire::kMaxRanks);
+    const auto payload = members_.at(who).reader.payload();
+    const auto failure = wire::failure_in(payload, wire::kMaxRanks);
+    const std::uint64_t number = wire::number_in(payload);
     members_.remove(who);
-    if (!failure || closing_) return;
-    const std::shared_ptr<Meeting> meeting = next_meeting();
+    if (!failure || closing_ || (number != 0 && !appointments_) || failed_.contains(number)) return;
+    const std::shared_ptr<Meeting> meeting = next_meeting(number);
     ++meeting->hellos;
     meeting->round.fail(*failure);
     settle(meeting);
@@ -257,7 +297,8 @@ class Server {
     } else {
       if (rounds_ == Rounds::one) end_ = Clock::time_point::max();  // the round has a deadline
       if (round.phase() == RendezvousRound::Phase::passing && !meeting->roster) {
-        joining_.reset();
+        joining_.erase(round.about().number);
+        meeting->roll_call.reset();
         if (rounds_ == Rounds::one) close_listener();
         place(meeting);
       }
@@ -289,8 +330,79 @@ class Server {
 
   void end(const std::shared_ptr<Meeting>& meeting) {
     meetings_.remove(meeting);
+    meeting->roll_call.reset();
+    if (appointments_) {
+      std::erase_if(joining_, [&](const auto& entry) {
+        if (entry.second != meeting) return false;
+        if (failed_.size() >= kMostFailed) failed_.erase(failed_.begin());
+        failed_.emplace(entry.first, *meeting->round.failure());
+        return true;
+      });
+    }
     // Ranks that are late shall hear of a failure, too: joining_ stays.
     if (rounds_ == Rounds::one) end_ = deadline_after(life_);
+  }
+
+  // --- appointments ---
+
+  /// This rank has been called to a meeting, or is in it no longer.
+  void look_at_appointments() {
+    appointments_->read_changes();
+    if (appointments_->is_closed()) {
+      close_listener();
+      stopping_ = true;
+      end_ = std::min(end_, now_ + kFarewell);
+      return;
+    }
+    for (const auto& call : appointments_->calls()) {
+      if (call->rank != 0 || failed_.contains(call->about.number)) continue;
+      const auto meeting = next_meeting(call->about.number);
+      if (meeting->roll_call) continue;
+      meeting->roll_call = std::make_unique<RollCall>(call, now_);
+      watch(epoll_, EPOLL_CTL_ADD, meeting->roll_call->descriptor(), kRollCall, EPOLLIN);
+    }
+    // Visitors who came before this rank was called.
+    for (const auto& meeting : std::vector(meetings_.begin(), meetings_.end())) {
+      if (meeting->round.phase() != RendezvousRound::Phase::joining) continue;
+      if (meeting->round.about() == Appointment{}) continue;
+      if (const auto wrong = appointments_->judge(meeting->round.about())) {
+        meeting->round.fail(*wrong);
+        settle(meeting);
+      }
+    }
+    std::erase_if(questions_, [&](const auto& question) {
+      if (!members_.has(question.first)) return true;
+      const auto wrong = appointments_->judge(question.second);
+      if (wrong) members_.answer(question.first, *wrong, now_);
+      return wrong.has_value();
+    });
+  }
+
+  /// Those who come to it later hear why.
+  void fail(std::uint64_t number, const Error& why) {
+    const auto meeting = next_meeting(number);
+    meeting->round.fail(why);
+    settle(meeting);
+  }
+
+  void call_the_roll(const std::shared_ptr<Meeting>& meeting) {
+    const RendezvousRound& round = meeting->round;
+    const auto wrong = meeting->roll_call->step([&](int rank) { return !round.has(rank); }, now_);
+    if (!wrong) return;
+    meeting->round.fail(*wrong);
+    settle(meeting);
+  }
+
+  /// The first rank of a meeting asks why this one does not come: where that is known, it is told;
+  /// else as soon as it is, and that this process is there it sees by the connection.
+  void answer_question(std::uint64_t who) {
+    const auto about = members_.at(who).reader.payload_as<Appointment>();
+    if (!about) return members_.lose(who);
+    members_.greet(who);
+    if (const auto wrong = appointments_->judge(*about)) {
+      return members_.answer(who, *wrong, now_);
+    }
+    questions_[who] = *about;
   }
 
   /// No new peers; the server ends once its replies are delivered.
@@ -299,6 +411,7 @@ class Server {
     if (!listener_) return;
     // Also ends it in forked children, which hold copies: a late rank is then refused at once.
     ::shutdown(listener_.fd(), SHUT_RDWR);
+    if (appointments_) Reactor::instance().forget(*this);
     listener_.reset();
     waiting_room_.clear();
   }
@@ -307,6 +420,7 @@ class Server {
   FileDescriptor epoll_;
   const Rounds rounds_;
   const std::chrono::nanoseconds life_;  // of Rounds::one without ranks, and after a failure
+  const std::shared_ptr<Appointments> appointments_;  // null: ranks meet by a unique id
 
   Clock::time_point now_ = Clock::now();
   Clock::time_point end_ = Clock::time_point::max();
@@ -316,26 +430,44 @@ class Server {
   WaitingRoom waiting_room_;
   RendezvousMembers members_;
   std::list<std::shared_ptr<Meeting>> meetings_;  // that are not over
-  std::shared_ptr<Meeting> joining_;              // whose ranks are still coming; or it has failed
+  // By number: whose ranks are still coming; of a unique id, also one that has failed.
+  std::map<std::uint64_t, std::shared_ptr<Meeting>> joining_;
+  std::map<std::uint64_t, Error> failed_;           // appointments, for those that come late
+  std::map<std::uint64_t, Appointment> questions_;  // by who has asked
 };
 
-}  // namespace
-
-UniqueId serve_rendezvous(Rounds rounds, const MeetingPlace& place) {
-  FileDescriptor listener = listen_for_ranks(listening_address(place.address));
+FileDescriptor listen_for_meetings(const std::string& address) {
+  FileDescriptor listener = listen_for_ranks(listening_address(address));
   if (!listener) {
     throw_system_error(
         fmt::format("the rendezvous cannot listen at {}{} (set TUTTI_ADDRESS to an address of this "
                     "host: {})",
-                    place.address, at_which_ports(), own_addresses_text()));
+                    address, at_which_ports(), own_addresses_text()));
   }
-  check_setting("TUTTI_RENDEZVOUS_TIMEOUT", "MeetingPlace::timeout", place.timeout);
+  return listener;
+}
+
+UniqueId serve(FileDescriptor listener, Rounds rounds, std::chrono::nanoseconds life,
+               const std::shared_ptr<Appointments>& appointments) {
   wire::Ticket ticket{bound_address(listener), {}};
   wire::fill_random(ticket.secret);
   const auto server =
-      std::make_shared<Server>(std::move(listener), ticket.secret, rounds, place.timeout);
+      std::make_shared<Server>(std::move(listener), ticket.secret, rounds, life, appointments);
   run_in_background("tutti-rendezv", [server](int stop_fd) { server->run(stop_fd); });
   return wire::encode(ticket);
+}
+
+}  // namespace
+
+UniqueId serve_rendezvous(Rounds rounds, const MeetingPlace& place) {
+  FileDescriptor listener = listen_for_meetings(place.address);
+  check_setting("TUTTI_RENDEZVOUS_TIMEOUT", "MeetingPlace::timeout", place.timeout);
+  return serve(std::move(listener), rounds, place.timeout, nullptr);
+}
+
+UniqueId serve_appointments(const std::shared_ptr<Appointments>& appointments,
+                            const std::string& address) {
+  return serve(listen_for_meetings(address), Rounds::many, {}, appointments);
 }
 
 }  // namespace tutti

@@ -4,7 +4,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <string>
 
+#include "bootstrap/appointments.h"
 #include "bootstrap/unique_id.h"
 
 namespace tutti {
@@ -16,5 +19,8 @@ enum class Rounds : std::uint8_t {
 
 /// Starts a server at `place`.
 UniqueId serve_rendezvous(Rounds rounds, const MeetingPlace& place = {});
+/// Starts one at `address` where ranks meet by handles, until `appointments` is closed.
+UniqueId serve_appointments(const std::shared_ptr<Appointments>& appointments,
+                            const std::string& address);
 
 }  // namespace tutti

@@ -62,7 +62,7 @@ Communicator Communicator::create(const UniqueId& id, int rank, int size, const 
   check_rank(rank, size);
   options.check();
   const Options mine = with_gpu(options);
-  return Communicator(std::make_unique<Impl>(open_session(id, rank, size, mine), mine, nullptr));
+  return Communicator(std::make_unique<Impl>(open_session(id, rank, size, mine), mine));
 }
 
 std::vector<Communicator> Communicator::create_local(int size, const Options& options) {
@@ -80,7 +80,7 @@ std::vector<Communicator> Communicator::create_local(const std::vector<Options>&
   std::vector<Session> sessions = open_local_sessions(each);
   std::vector<Communicator> all;
   for (std::size_t r = 0; r < each.size(); ++r) {
-    all.push_back(Communicator(std::make_unique<Impl>(std::move(sessions[r]), each[r], nullptr)));
+    all.push_back(Communicator(std::make_unique<Impl>(std::move(sessions[r]), each[r])));
   }
   return all;
 }
@@ -354,12 +354,8 @@ std::optional<Error> Communicator::error() const {
 
 void Communicator::abort(std::string_view reason) {
   impl().check_process();
-  RankGroup& g = *impl().group;
-  g.liveness().fail({ErrorCode::aborted, g.rank(),
-                     reason.empty()
-                         ? fmt::format("rank {} aborted the communicator", g.rank())
-                         : fmt::format("rank {} aborted the communicator: {}", g.rank(), reason)});
-  abort_on_device(g);
+  impl().end(reason.empty() ? fmt::format("rank {} aborted the communicator", rank())
+                            : fmt::format("rank {} aborted the communicator: {}", rank(), reason));
 }
 
 void Communicator::destroy() {

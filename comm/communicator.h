@@ -77,6 +77,13 @@ struct Options {
   std::string interfaces;
 };
 
+/// What a rank of a communicator holds of its host's memory, in bytes.
+struct MemoryUse {
+  std::size_t links = 0;    // messages on their way; release_memory() gives it back
+  std::size_t staging = 0;  // copies of buffers, and intermediate results; so does it here
+  std::size_t control = 0;  // what the ranks share besides
+};
+
 /// One operation of one rank and its memory. The functions of Communicator fill it. It owns
 /// nothing: run() and start() read its spans, and copy those that they need longer.
 struct Call {
@@ -142,6 +149,8 @@ class Communicator : public TypedCalls<Communicator> {
   static std::vector<Communicator> create_local(int size, const Options& options = {});
   /// The same, with a rank for each element of `options`; these may differ in `gpu` alone.
   static std::vector<Communicator> create_local(const std::vector<Options>& options);
+  /// One rank, which others may meet later (handle(), reconfigure()).
+  static Communicator alone(const Options& options = {});
 
   Communicator();  // empty
   Communicator(Communicator&&) noexcept;
@@ -255,6 +264,28 @@ class Communicator : public TypedCalls<Communicator> {
   /// Throws invalid_usage if Options::quorum asks for a majority and these ranks are not one.
   Communicator shrink(std::span<const int> excluded, const Options& options = {});
 
+  /// What others need to meet this rank in reconfigure(): a line of text that says where it
+  /// listens, with a secret. The program carries it to them, privately: whoever has it may join the
+  /// rank. It is good until the rank's next reconfigure() that succeeds. The first call opens a
+  /// listener.
+  std::string handle() const;
+  /// The ranks that `handles` name form the next communicator, with the ranks 0, 1, ... in this
+  /// order. Exactly these ranks call it, each on any communicator of its own (alone(), one that has
+  /// failed), with the same list and the same positive `number`, which none of them has used
+  /// before. So ranks may leave, join and change places. Ranks that know each other stay connected.
+  /// When it succeeds, this communicator ends: calls under way and later ones fail with `aborted`
+  /// (communicators that were made from it go on). When it fails, this one stays as it was, and the
+  /// ranks may try again with another number. Options::rendezvous_timeout bounds the call. Throws,
+  /// on all ranks: peer_lost with the rank of the list that is gone; mismatch for different lists;
+  /// timed_out with the ranks that were not called; invalid_usage for a number that was used
+  /// before; invalid_argument for what is no list of handles, or an old one (docs/failures.md).
+  Communicator reconfigure(std::span<const std::string> handles, std::uint64_t number,
+                           const Options& options = {});
+  /// All ranks of this communicator call it, and newcomers call create(), with one id and the new
+  /// `size`: members keep their ranks, newcomers have the ranks from size() on. This communicator
+  /// goes on beside the new one.
+  Communicator grow(const UniqueId& id, int size, const Options& options = {});
+
   /// Collective: a window (window.h), in which each rank has `memory` of its own, of any size, also
   /// 0; it stays the program's, and must not be freed before the window has ended. All ranks get it
   /// or none. It begins when all started calls of this rank here are over. Throws invalid_argument
@@ -262,6 +293,13 @@ class Communicator : public TypedCalls<Communicator> {
   Window window(void* memory, std::size_t bytes);
   /// The same with memory of allocate(), which the window owns.
   Window window(std::size_t bytes);
+
+  MemoryUse memory() const;
+  /// Gives memory back that the communicator will not need for a while; the next calls take it
+  /// again. Collective: all ranks call it, and where one of them has started calls that are not
+  /// over, all throw invalid_usage, and nothing has changed. Rings that an RDMA device or UCX knows
+  /// stay.
+  void release_memory();
 
   /// Runs the plan `text` (docs/plans.md) for its collective from now on. Verifies it first: throws
   /// unproven_plan, with the reason, if the proof fails, and invalid_argument for a plan that this

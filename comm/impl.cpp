@@ -45,7 +45,7 @@ bool same_shape(const Call& a, const Call& b) {
 
 }  // namespace
 
-Communicator::Impl::Impl(Session session, const Options& o, std::shared_ptr<Engine> its_engine)
+Communicator::Impl::Impl(Session session, const Options& o)
     : options(o),
       geometry(session.geometry),
       group(std::move(session.group)),
@@ -56,7 +56,7 @@ Communicator::Impl::Impl(Session session, const Options& o, std::shared_ptr<Engi
       operation(*group, workspace),
       agreement(*group, workspace),
       all_messages(2 * static_cast<std::size_t>(group->size())),
-      engine(its_engine ? std::move(its_engine) : std::make_shared<Engine>()),
+      membership(std::move(session.membership)),
       cuda_protocols(device::protocols_from(o.cuda_protocols)) {
   agreement_plan.plan =
       plans.generate(plans.choose({Collective::all_reduce, 1, DataType::uint8, Access::none}), {});
@@ -85,7 +85,7 @@ void Communicator::Impl::throw_inherited() const {
   throw Error(ErrorCode::invalid_usage,
               fmt::format("rank {} of this communicator is process {}, of which this one is a "
                           "child: after fork() only the parent can use it; make another one here",
-                          group->rank(), group->host_peers().address().pid));
+                          group->rank(), group->host_peers().own_pid()));
 }
 
 void Communicator::Impl::check(const Call& call) const {
@@ -108,7 +108,7 @@ bool Communicator::Impl::is_running() const { return !started->is_idle(); }
 void Communicator::Impl::drain_started() { started->drain(); }
 
 StartedCalls& Communicator::Impl::started_calls() {
-  if (!started) started = std::make_unique<StartedCalls>(*this, engine);
+  if (!started) started = std::make_unique<StartedCalls>(*this, membership->engine);
   return *started;
 }
 
@@ -321,7 +321,8 @@ std::unique_ptr<Communicator::Impl> Communicator::Impl::part(const std::vector<i
   for (const int r : ranks) its_geometry.gpus.push_back(geometry.gpus[static_cast<std::size_t>(r)]);
   try {
     return std::make_unique<Impl>(
-        open_subsession(*group, its_geometry, std::move(its_ranks), inherited), inherited, engine);
+        open_subsession(*group, its_geometry, membership, std::move(its_ranks), inherited),
+        inherited);
   } catch (const Error& e) {
     // It counts the ranks of a communicator that has not come to be; the caller knows this one.
     if (e.rank() < 0 || static_cast<std::size_t>(e.rank()) >= ranks.size()) throw;

@@ -41,8 +41,7 @@ inline Error as_error(const std::exception& thrown) {
 }
 
 struct Communicator::Impl {
-  /// `engine`: of the rank, where this is not its first communicator.
-  Impl(Session session, const Options& options, std::shared_ptr<Engine> engine);
+  Impl(Session session, const Options& options);
   ~Impl();
 
   /// Runs one call now, on this thread. Throws invalid_argument, before anything has begun, for one
@@ -133,6 +132,9 @@ struct Communicator::Impl {
   /// What is bound already for `call`, which is the newest message of its kind again; else null.
   Messages* repeated_message(const Call& call) const;
   const Binding& bind_message(Messages& messages, const Call& call);
+  /// Calls under way and all later ones fail with `aborted`, on all ranks; nothing, where the
+  /// communicator has failed before.
+  void end(const std::string& why);
   /// Before use_plan(): what was prepared runs another plan.
   void forget_calls();
   /// This rank's part of a new communicator of some ranks of this one; `keys` name their segments,
@@ -169,7 +171,7 @@ struct Communicator::Impl {
   PreparedCall uneven;                                            // v-variants are not kept
   PreparedCall* newest = nullptr;                                 // of `prepared`
   std::uint64_t repeats = 0;  // how often the newest one has been called in a row
-  std::shared_ptr<Engine> engine;
+  std::shared_ptr<Membership> membership;
   std::unique_ptr<StartedCalls> started;  // from the first one on
   Gpus gpus = cuda_gpus();
   device::Protocols cuda_protocols;

@@ -20,7 +20,28 @@
 namespace tutti {
 namespace {
 
-constexpr std::uint32_t kVersion = 10;
+constexpr std::uint32_t kVersion = 11;
+
+/// The key of a rank's network, which the others of a meeting are to know, and nobody who reads
+/// what they hand round.
+struct HiddenKey {
+  wire::Bytes32 salt{};
+  wire::Bytes32 bytes{};
+};
+
+HiddenKey hidden(const wire::Bytes32& key, const wire::Bytes32& secret) {
+  HiddenKey h;
+  wire::fill_random(h.salt);
+  const wire::Bytes32 cover = wire::hash(secret, "network key", {h.salt});
+  for (std::size_t i = 0; i < key.size(); ++i) h.bytes[i] = key[i] ^ cover[i];
+  return h;
+}
+wire::Bytes32 uncovered(const HiddenKey& h, const wire::Bytes32& secret) {
+  const wire::Bytes32 cover = wire::hash(secret, "network key", {h.salt});
+  wire::Bytes32 key;
+  for (std::size_t i = 0; i < key.size(); ++i) key[i] = h.bytes[i] ^ cover[i];
+  return key;
+}
 
 struct SessionCard {
   std::uint32_t version = kVersion;
@@ -31,6 +52,7 @@ struct SessionCard {
   std::uint64_t tile_bytes = 0;
   HostPeerAddress host_peers;
   NetworkAddress network;
+  HiddenKey network_key;
   Machine machine;
   CoreSet cores;             // that this rank may run on
   std::int32_t domain = -1;  // domain_of() these
@@ -48,16 +70,20 @@ int node_of(const topology::Graph& graph, int gpu) {
   return gpu < 0 ? -1 : topology::gpu_node(graph, gpu_address(gpu), gpu);
 }
 
-SessionCard card_of(const Geometry& g, const HostPeers& host_peers, const Network* network,
-                    const Options& options) {
+/// `secret`: of the place where the ranks meet.
+SessionCard card_of(const Geometry& g, HostPeers& host_peers, const Network* network,
+                    const wire::Bytes32& secret, const Options& options) {
   SessionCard card;
   card.windows = g.windows ? 1 : 0;
   card.round_once = g.round_once ? 1 : 0;
   card.slots = g.shape.slots;
   card.slot_bytes = g.shape.slot_bytes;
   card.tile_bytes = g.tile_bytes;
-  card.host_peers = host_peers.address();
-  if (network != nullptr) card.network = network->address();
+  card.host_peers = host_peers.listen();
+  if (network != nullptr) {
+    card.network = network->address();
+    card.network_key = hidden(network->key(), secret);
+  }
   card.machine = g.machine;
   card.cores = allowed_cores();
   card.domain = domain_of(card.cores);
@@ -86,19 +112,22 @@ std::uint32_t nearest_of(std::span<const std::string> ports, const Options& opti
   return nearest;
 }
 
-/// What leads to ranks on other hosts, which meet this one at `place`; null where there can be
-/// none.
-std::shared_ptr<Network> network_for(const SocketAddress& place, const Options& options) {
-  const SocketAddress own = own_address(place, options.interfaces);
+/// What leads to ranks on other hosts, which meet this one at `place`: what there is, or a new one;
+/// null where there can be none.
+std::shared_ptr<Network> network_for(const Membership& membership, const SocketAddress& place,
+                                     const Options& options) {
+  if (membership.network != nullptr) return membership.network;
+  const SocketAddress own = own_address(place, membership.interfaces);
   // Whoever meets at a loopback address is on this host, unless hosts were told apart by hand.
-  if (is_loopback(own) && options.host_id.empty()) return nullptr;
+  if (is_loopback(own) && membership.host_id.empty()) return nullptr;
   return std::make_shared<Network>(
-      own, [&](std::span<const std::string> ports) { return nearest_of(ports, options); });
+      own, membership.host_peers->identity(),
+      [&](std::span<const std::string> ports) { return nearest_of(ports, options); });
 }
 
 /// What rank 0 asks for, for what goes to other hosts. Throws Error(mismatch) where a rank asks for
 /// more: it would believe that it has it.
-Protection agreed_protection(const std::vector<SessionCard>& cards) {
+Protection agreed_protection(std::span<const SessionCard> cards) {
   const std::uint32_t agreed = cards.front().network.protection;
   for (std::size_t r = 0; r < cards.size(); ++r) {
     const std::uint32_t asked = cards[r].network.protection;
@@ -113,26 +142,43 @@ Protection agreed_protection(const std::vector<SessionCard>& cards) {
   return static_cast<Protection>(agreed);
 }
 
-void begin(const std::shared_ptr<Network>& network, const HostPeers& host_peers, int rank,
-           const std::vector<SessionCard>& cards, const wire::Bytes32& secret) {
+/// What one rank knows of a meeting.
+struct Met {
+  int rank = 0;
+  std::span<const SessionCard> cards;  // by rank
+  std::vector<int> numbers;            // of the ranks as peers
+  wire::Bytes32 secret;                // of the place
+};
+
+/// Makes the ranks of the meeting known to `network`.
+void begin(Network* network, const HostPeers& host_peers, const Met& met) {
   // Where one cannot do as it was told, all hear of it.
   if (network != nullptr) network->check();
-  for (std::size_t r = 0; r < cards.size(); ++r) {
-    if (static_cast<int>(r) != rank) check_offer(cards[r].network.wires, static_cast<int>(r));
-  }
-  std::vector<Network::Peer> peers(cards.size());
-  for (std::size_t r = 0; r < cards.size(); ++r) {
-    const int peer = static_cast<int>(r);
-    peers[r] = {cards[r].network, host_peers.same_host(peer)};
-    if (peers[r].here || (network != nullptr && peers[r].address.get())) continue;
+  std::map<int, Network::Peer> peers;
+  for (std::size_t r = 0; r < met.cards.size(); ++r) {
+    const SessionCard& card = met.cards[r];
+    const int rank = static_cast<int>(r);
+    if (rank == met.rank) continue;
+    check_offer(card.network.wires, rank);
+    const bool here =
+        card.host_peers.host == met.cards[static_cast<std::size_t>(met.rank)].host_peers.host;
+    if (here || (network != nullptr && card.network.get())) {
+      peers[met.numbers[r]] = {card.network, card.host_peers.identity,
+                               uncovered(card.network_key, met.secret), rank, here};
+      continue;
+    }
+    const auto host_name = [&](int its) {
+      return host_peers.peer(met.numbers[static_cast<std::size_t>(its)])->host_name;
+    };
     throw Error(ErrorCode::system,
                 fmt::format("rank {} runs on another host ({}), or in another network namespace, "
                             "than rank {} ({}), but they meet at a loopback address: set "
                             "TUTTI_ADDRESS to an address of rank 0's host that the others reach",
-                            r, host_peers.host_name(peer), rank, host_peers.host_name(rank)),
-                peer);
+                            r, host_name(rank), met.rank, host_name(met.rank)),
+                rank);
   }
-  network->begin(rank, std::move(peers), secret, agreed_protection(cards));
+  network->add(met.numbers[static_cast<std::size_t>(met.rank)], met.rank, met.cards.size(),
+               std::move(peers), agreed_protection(met.cards));
 }
 
 /// What a host's ranks share.
@@ -141,41 +187,9 @@ struct HostShare {
   std::uint64_t ranks = 0;
 };
 
-/// Connects `host_peers` to everybody and makes the segments. `cards` by rank.
-Session connect(std::shared_ptr<HostPeers> host_peers, std::shared_ptr<Network> network, int rank,
-                const std::vector<SessionCard>& cards, const wire::Bytes32& secret,
-                const Options& options) {
-  const auto deadline = deadline_after(options.rendezvous_timeout);
-  std::vector<HostPeerAddress> addresses;
-  std::vector<int> members;
-  std::vector<std::uint64_t> keys;
-  std::vector<int> domains;
-  for (const SessionCard& card : cards) {
-    if (card.version != kVersion) {
-      throw Error(ErrorCode::mismatch, "rank " + std::to_string(addresses.size()) +
-                                           " runs another, incompatible version of Tutti");
-    }
-    members.push_back(static_cast<int>(addresses.size()));
-    addresses.push_back(card.host_peers);
-    keys.push_back(card.host_peers.key);
-    domains.push_back(card.domain);
-  }
-  host_peers->connect(rank, addresses, secret, deadline);
-  std::vector<HostShare> hosts(static_cast<std::size_t>(host_peers->hosts()));
-  std::vector<int> host_of;
-  for (std::size_t r = 0; r < cards.size(); ++r) {
-    host_of.push_back(host_peers->host(static_cast<int>(r)));
-    HostShare& host = hosts[static_cast<std::size_t>(host_of.back())];
-    host.cores |= cards[r].cores;
-    ++host.ranks;
-  }
-  if (hosts.size() > 1) {
-    begin(network, *host_peers, rank, cards, secret);
-  } else {
-    network.reset();
-  }
-  Session session;
-  Geometry& g = session.geometry;
+/// What the cards say of the communicator to be.
+Geometry geometry_of(std::span<const SessionCard> cards, int rank) {
+  Geometry g;
   const SessionCard& first = cards.front();
   g.tile_bytes = static_cast<std::size_t>(first.tile_bytes);
   g.windows = first.windows != 0;
@@ -186,29 +200,115 @@ Session connect(std::shared_ptr<HostPeers> host_peers, std::shared_ptr<Network> 
       !setting_allows("TUTTI_TILE_BYTES", g.tile_bytes)) {
     throw Error(ErrorCode::mismatch, "rank 0 sent sizes or constants that make no sense");
   }
+  // Hosts count from 0, in the order of their first ranks, on all ranks alike.
+  std::map<std::array<std::uint64_t, 2>, int> numbers;
+  std::vector<HostShare> hosts;
+  std::vector<int> host_of, domains;
+  for (const SessionCard& card : cards) {
+    const auto [host, is_new] =
+        numbers.try_emplace(card.host_peers.host, static_cast<int>(hosts.size()));
+    if (is_new) hosts.emplace_back();
+    HostShare& share = hosts[static_cast<std::size_t>(host->second)];
+    share.cores |= card.cores;
+    ++share.ranks;
+    host_of.push_back(host->second);
+    domains.push_back(card.domain);
+    g.gpus.push_back(card.gpu);
+  }
   g.cores = 0;
   bool crowded = false;
   for (const HostShare& host : hosts) {
     const std::uint64_t cores = std::max<std::size_t>(host.cores.count(), 1);
     g.cores += cores;
     crowded = crowded || host.ranks > cores;
-    if (&host == &hosts[static_cast<std::size_t>(host_peers->host(rank))]) g.cores_here = cores;
+    const int own = host_of[static_cast<std::size_t>(rank)];
+    if (&host == &hosts[static_cast<std::size_t>(own)]) g.cores_here = cores;
   }
   g.shape = links_for({first.slots, first.slot_bytes}, static_cast<int>(cards.size()), crowded,
                       hosts.size() == cards.size());
   g.domains = Domains::on_hosts(host_of, domains);
   g.hosts = Domains(host_of);
-  for (const SessionCard& card : cards) g.gpus.push_back(card.gpu);
+  return g;
+}
+
+/// Connects to everybody and makes the segments. `network`: as the card says, or null.
+Session connect(std::shared_ptr<Membership> membership, std::shared_ptr<Network> network, int rank,
+                std::span<const SessionCard> cards, const wire::Bytes32& place_secret,
+                const wire::Bytes32& session_secret, const Options& options, Deadline deadline) {
+  std::vector<HostPeerAddress> addresses;
+  std::vector<std::uint64_t> keys;
+  for (const SessionCard& card : cards) {
+    if (card.version != kVersion) {
+      throw Error(ErrorCode::mismatch, "rank " + std::to_string(addresses.size()) +
+                                           " runs another, incompatible version of Tutti");
+    }
+    addresses.push_back(card.host_peers);
+    keys.push_back(card.host_peers.key);
+  }
+  HostPeers& host_peers = *membership->host_peers;
+  const auto is_lost = [&](int number) {
+    return network == nullptr || network->has_hung_up(number);
+  };
+  Met met{rank, cards, host_peers.meet(rank, addresses, session_secret, deadline, is_lost),
+          place_secret};
+  if (membership->network != nullptr) {
+    membership->network->forget_unless(
+        [&](int number) { return host_peers.peer(number) != nullptr; });
+  }
+  Session session;
+  session.geometry = geometry_of(cards, rank);
+  const int hosts = session.geometry.hosts.count();
+  if (hosts > 1) {
+    begin(network.get(), host_peers, met);
+    membership->network = network;
+  }
   if (rank == 0) {
-    log().debug("{} ranks on {} hosts, {} cores with {} last-level caches", cards.size(),
-                hosts.size(), g.cores, g.domains.count());
+    log().debug("{} ranks on {} hosts, {} cores with {} last-level caches", cards.size(), hosts,
+                session.geometry.cores, session.geometry.domains.count());
   }
   const std::uint64_t id = keys.front();
-  session.group =
-      std::make_unique<RankGroup>(std::move(host_peers), std::move(network),
-                                  RankGroup::Ranks{rank, std::move(members), std::move(keys), id},
-                                  g.shape, what_is_said(options), deadline);
+  session.group = std::make_unique<RankGroup>(
+      membership->host_peers, hosts > 1 ? std::move(network) : nullptr,
+      RankGroup::Ranks{rank, std::move(met.numbers), std::move(keys), id}, session.geometry.shape,
+      what_is_said(options), deadline);
+  session.membership = std::move(membership);
   return session;
+}
+
+struct MeetingCall {
+  const UniqueId& id;
+  int rank, size;
+  const Reunion* reunion;
+};
+
+Session meet_and_connect(const MeetingCall& call, const Options& options,
+                         std::shared_ptr<Membership> membership) {
+  const Deadline deadline = deadline_after(options.rendezvous_timeout);
+  const wire::Ticket place = wire::decode(call.id);
+  std::shared_ptr<Network> network;
+  SessionCard mine;
+  try {
+    if (membership == nullptr) membership = std::make_shared<Membership>(options);
+    network = network_for(*membership, place.address, options);
+    mine = card_of(geometry_of(options, call.rank), *membership->host_peers, network.get(),
+                   place.secret, options);
+  } catch (const Error& error) {
+    refuse_rendezvous(call.id, call.rank, call.size, error, call.reunion);
+    throw;
+  }
+  const Roster roster = rendezvous(call.id, call.rank, call.size, wire::bytes_of(mine),
+                                   options.rendezvous_timeout, call.reunion);
+  std::vector<SessionCard> cards(static_cast<std::size_t>(call.size));
+  for (int r = 0; r < call.size; ++r) {
+    const auto card = roster.card(r);
+    if (card.size() != sizeof mine) {
+      throw Error(ErrorCode::mismatch,
+                  "rank " + std::to_string(r) + " runs another, incompatible version of Tutti", r);
+    }
+    std::memcpy(&cards[static_cast<std::size_t>(r)], card.data(), card.size());
+  }
+  return connect(std::move(membership), std::move(network), call.rank, cards, place.secret,
+                 roster.session_secret, options, deadline);
 }
 
 }  // namespace
@@ -242,37 +342,21 @@ ConnectionShape links_for(ConnectionShape wish, int ranks, bool crowded, bool on
   return {kMost, wish.slot_bytes, std::clamp(kLinksBytes / links / wish.slot_bytes, kLeast, kMost)};
 }
 
-Session open_session(const UniqueId& id, int rank, int size, const Options& options) {
-  const SocketAddress place = wire::decode(id).address;
-  std::shared_ptr<HostPeers> host_peers;
-  std::shared_ptr<Network> network;
-  SessionCard mine;
-  try {
-    host_peers = std::make_shared<HostPeers>(options.host_id);
-    network = network_for(place, options);
-    mine = card_of(geometry_of(options, rank), *host_peers, network.get(), options);
-  } catch (const Error& error) {
-    refuse_rendezvous(id, rank, size, error);
-    throw;
-  }
-  const Roster roster =
-      rendezvous(id, rank, size, wire::bytes_of(mine), options.rendezvous_timeout);
-  std::vector<SessionCard> cards(static_cast<std::size_t>(size));
-  for (int r = 0; r < size; ++r) {
-    const auto card = roster.card(r);
-    if (card.size() != sizeof mine) {
-      throw Error(ErrorCode::mismatch,
-                  "rank " + std::to_string(r) + " runs another, incompatible version of Tutti", r);
-    }
-    std::memcpy(&cards[static_cast<std::size_t>(r)], card.data(), card.size());
-  }
-  return connect(std::move(host_peers), std::move(network), rank, cards, roster.session_secret,
-                 options);
+Session open_session(const UniqueId& id, int rank, int size, const Options& options,
+                     std::shared_ptr<Membership> membership) {
+  return meet_and_connect({id, rank, size, nullptr}, options, std::move(membership));
 }
 
-Session open_subsession(RankGroup& parent, const Geometry& geometry, RankGroup::Ranks ranks,
+Session open_session(const Reunion& reunion, const Options& options,
+                     std::shared_ptr<Membership> membership) {
+  return meet_and_connect({reunion.id(), reunion.rank(), reunion.size(), &reunion}, options,
+                          std::move(membership));
+}
+
+Session open_subsession(RankGroup& parent, const Geometry& geometry,
+                        std::shared_ptr<Membership> membership, RankGroup::Ranks ranks,
                         const Options& options) {
-  return {geometry,
+  return {geometry, std::move(membership),
           std::make_unique<RankGroup>(parent.shared_host_peers(), parent.shared_network(),
                                       std::move(ranks), geometry.shape, what_is_said(options),
                                       deadline_after(options.rendezvous_timeout))};
@@ -281,22 +365,24 @@ Session open_subsession(RankGroup& parent, const Geometry& geometry, RankGroup::
 std::vector<Session> open_local_sessions(const std::vector<Options>& options) {
   const int size = static_cast<int>(options.size());
   const Geometry geometry = geometry_of(options.front(), 0);
-  std::vector<std::shared_ptr<HostPeers>> peers;
+  wire::Bytes32 secret;  // of sockets, which there are with TUTTI_APART alone
+  wire::fill_random(secret);
+  std::vector<std::shared_ptr<Membership>> memberships;
   std::vector<std::shared_ptr<Network>> networks;
   std::vector<SessionCard> cards;
   for (const Options& o : options) {
-    peers.push_back(std::make_shared<HostPeers>(o.host_id));
-    networks.push_back(network_for(*parse_address("127.0.0.1", 0), o));
-    cards.push_back(card_of(geometry, *peers.back(), networks.back().get(), o));
+    memberships.push_back(std::make_shared<Membership>(o));
+    networks.push_back(network_for(*memberships.back(), *parse_address("127.0.0.1", 0), o));
+    cards.push_back(
+        card_of(geometry, *memberships.back()->host_peers, networks.back().get(), secret, o));
   }
   // Each rank waits for the others while it connects.
-  std::array<std::byte, 32> secret;  // of sockets, which there are with TUTTI_APART alone
-  wire::fill_random(secret);
   std::vector<Session> sessions(static_cast<std::size_t>(size));
   std::vector<std::exception_ptr> errors(sessions.size());
   run_side_by_side(sessions.size(), [&](std::size_t r) {
     try {
-      sessions[r] = connect(peers[r], networks[r], static_cast<int>(r), cards, secret, options[r]);
+      sessions[r] = connect(memberships[r], networks[r], static_cast<int>(r), cards, secret, secret,
+                            options[r], deadline_after(options[r].rendezvous_timeout));
     } catch (...) {
       errors[r] = std::current_exception();
     }

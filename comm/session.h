@@ -1,5 +1,6 @@
 // From "rank r of n with this id" to connected ranks: the card that a rank hands in at the
-// rendezvous, and the communicator state that comes out.
+// rendezvous, and the communicator state that comes out. A rank may meet others again later: those
+// that it knows already stay connected.
 #pragma once
 
 #include <chrono>
@@ -8,12 +9,14 @@
 #include <memory>
 #include <vector>
 
+#include "bootstrap/rendezvous.h"
 #include "bootstrap/unique_id.h"
 #include "collectives/cut.h"
 #include "collectives/model/domains.h"
 #include "collectives/model/gpu_places.h"
 #include "collectives/model/machine.h"
 #include "comm/communicator.h"
+#include "comm/membership.h"
 #include "transport/rank_group.h"
 
 namespace tutti {
@@ -34,13 +37,20 @@ struct Geometry {
 
 struct Session {
   Geometry geometry;
+  std::shared_ptr<Membership> membership;
   std::unique_ptr<RankGroup> group;
 };
 
-/// Meets the other ranks and connects to them. Collective.
-Session open_session(const UniqueId& id, int rank, int size, const Options& options);
+/// Meets the other ranks and connects to those that it does not know yet. Collective.
+/// `membership`: of this rank, where it has one; null: this is its first communicator.
+Session open_session(const UniqueId& id, int rank, int size, const Options& options,
+                     std::shared_ptr<Membership> membership = nullptr);
+/// The same where the ranks have each other's handles.
+Session open_session(const Reunion& reunion, const Options& options,
+                     std::shared_ptr<Membership> membership);
 /// Some ranks of `parent`. Collective over them.
-Session open_subsession(RankGroup& parent, const Geometry& geometry, RankGroup::Ranks ranks,
+Session open_subsession(RankGroup& parent, const Geometry& geometry,
+                        std::shared_ptr<Membership> membership, RankGroup::Ranks ranks,
                         const Options& options);
 /// As many ranks of this process at once as there are options.
 std::vector<Session> open_local_sessions(const std::vector<Options>& options);

@@ -22,6 +22,7 @@
 // and waits for nobody. Failures of the communicator fail its windows' calls.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -74,6 +75,9 @@ class Window {
   /// Any of these calls. In a group(), it runs when that ends: puts and signals first, in their
   /// order, then the waits beside all other calls of the group.
   void run(const WindowCall& call);
+  /// As run(), for threads that share the communicator (Communicator::run_or_start): if the call
+  /// has to wait while `wanted` is not 0, it goes on as a started one.
+  Future run_or_start(const WindowCall& call, const std::atomic<int>& wanted);
   /// The same without waiting: puts and signals are on their way when it returns, in the order of
   /// the calls. The future of a put is ready when the source may be written again. Waits take
   /// signals in the order of the calls, and hold up no other call.

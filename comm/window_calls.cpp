@@ -243,16 +243,19 @@ std::unique_ptr<Condition> Window::Impl::issue(const WindowCall& call) {
   return nullptr;
 }
 
-void Window::Impl::run(const WindowCall& call) {
-  if (call.kind == WindowCall::Kind::wait_signal && !comm->policy.crowded) {
-    const Peer& peer = peers[static_cast<std::size_t>(call.peer)];
-    const SignalBoard::Counter& counter = signals_of(call.peer, call.index);
-    const std::uint64_t target = peer.taken[static_cast<std::size_t>(call.index)] + call.count;
-    for (int looks = 0; looks < kSignalLooks; ++looks) {
-      if (counter.load(std::memory_order_acquire) >= target) break;
-      if (peer.far != nullptr) peer.far->poll();
-    }
+inline void Window::Impl::look_for(const WindowCall& call) {
+  if (call.kind != WindowCall::Kind::wait_signal || comm->policy.crowded) return;
+  const Peer& peer = peers[static_cast<std::size_t>(call.peer)];
+  const SignalBoard::Counter& counter = signals_of(call.peer, call.index);
+  const std::uint64_t target = peer.taken[static_cast<std::size_t>(call.index)] + call.count;
+  for (int looks = 0; looks < kSignalLooks; ++looks) {
+    if (counter.load(std::memory_order_acquire) >= target) return;
+    if (peer.far != nullptr) peer.far->poll();
   }
+}
+
+void Window::Impl::run(const WindowCall& call) {
+  look_for(call);
   if (std::unique_ptr<Condition> left = issue(call)) wait_for(std::move(left), call.timeout);
 }
 
@@ -284,6 +287,33 @@ void Window::run(const WindowCall& call) {
   i.check(call);
   if (group_is_open()) return keep_for_group(impl_, call);
   i.run(call);
+}
+
+Future Window::run_or_start(const WindowCall& call, const std::atomic<int>& wanted) {
+  Impl& i = impl();
+  i.check(call);
+  if (group_is_open()) {
+    keep_for_group(impl_, call);
+    return {};
+  }
+  i.look_for(call);
+  std::unique_ptr<Condition> left = i.issue(call);
+  if (!left) return {};
+  refuse_to_block("make a blocking call");
+  auto waiting = std::make_shared<ConditionCall>(*i.comm, std::move(left), call.timeout);
+  if (!i.comm->has_started()) {
+    bool is_over = false;
+    i.comm->or_fail([&] {
+      Job job(waiting->operation, i.comm->policy);
+      job.start(waiting->binding);
+      is_over = run_unless_wanted(job, wanted);
+    });
+    if (is_over) {
+      if (const auto error = waiting->condition->error()) throw Error(*error);
+      return {};
+    }
+  }
+  return Future(i.comm->started_calls().start(std::move(waiting)));
 }
 
 Future Window::start(const WindowCall& call) {

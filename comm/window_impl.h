@@ -30,6 +30,8 @@ struct Window::Impl : std::enable_shared_from_this<Impl> {
   std::unique_ptr<Condition> issue(const WindowCall& call);
   /// Runs a checked call on this thread.
   void run(const WindowCall& call);
+  /// Looks for a moment whether the signals have come that `call` waits for.
+  void look_for(const WindowCall& call);
   /// As Window::end().
   void end() noexcept;
 

@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "bootstrap/environment.h"
+#include "bootstrap/pmix_store.h"
 #include "core/error.h"
 #include "core/settings.h"
 #include "core/settings_check.h"
@@ -79,6 +80,28 @@ void show_way_out(DoctorReport& report) {
 
 std::string asked_transport() { return setting_text("TUTTI_TRANSPORT"); }
 
+/// How ranks on several hosts would find each other.
+void show_way(DoctorReport& report, const Placement& place) {
+  constexpr std::string_view kHosts = "on several hosts";
+  const std::string way = way_across_hosts(place);
+  const std::string path = is_set("TUTTI_UNIQUE_ID") ? "" : setting_text("TUTTI_ID_FILE");
+  const auto folder = path.empty() ? "" : std::filesystem::absolute(path).parent_path();
+  std::error_code error;
+  if (!path.empty() && !std::filesystem::is_directory(folder, error)) {
+    report.bad(kHosts,
+               fmt::format("TUTTI_ID_FILE is {}, but there is no folder {}", path, folder.string()),
+               "name a file in a folder that all hosts see");
+  } else if (way.starts_with("PMIx") && !why_no_pmix().empty()) {
+    report.bad(kHosts, fmt::format("by {}, but {}", way, why_no_pmix()),
+               "install libpmix (Debian: libpmix2), or name its folder in LD_LIBRARY_PATH");
+  } else if (!way.empty()) {
+    report.good(kHosts, "by " + way);
+  } else {
+    report.good(kHosts, "by the first of these that is there; now there is none:");
+    for (const std::string_view each : kWaysAcrossHosts) report.good("", std::string(each));
+  }
+}
+
 }  // namespace
 
 std::string ports_text() {
@@ -112,33 +135,16 @@ void show_settings(DoctorReport& report) {
 
 void show_meeting(DoctorReport& report) {
   report.section("How ranks find each other");
+  Placement place;
   holds(report, "launcher", [&] {
-    const Placement place = placement_from_environment();
+    place = placement_from_environment();
     report.good("launcher", place.launcher == "none"
                                 ? "none has started this process"
                                 : fmt::format("{}: this is rank {} of {}", place.launcher,
                                               place.rank, place.size));
   });
   report.good("on one host", "by themselves, under `tutti run`, torchrun, mpirun and srun");
-  if (is_set("TUTTI_UNIQUE_ID")) {
-    report.good("on several hosts", "by TUTTI_UNIQUE_ID");
-  } else if (const std::string path = setting_text("TUTTI_ID_FILE"); !path.empty()) {
-    const auto folder = std::filesystem::absolute(path).parent_path();
-    std::error_code error;
-    if (std::filesystem::is_directory(folder, error)) {
-      report.good("on several hosts",
-                  fmt::format("by a file in {} (TUTTI_ID_FILE), which all hosts must see",
-                              folder.string()));
-    } else {
-      report.bad(
-          "on several hosts",
-          fmt::format("TUTTI_ID_FILE is {}, but there is no folder {}", path, folder.string()),
-          "name a file in a folder that all hosts see");
-    }
-  } else {
-    report.good("on several hosts", "they have to be told where they meet:");
-    for (const std::string_view way : kWaysAcrossHosts) report.good("", std::string(way));
-  }
+  holds(report, "on several hosts", [&] { show_way(report, place); });
   if (is_set("TUTTI_ADDRESS")) {
     holds(report, "TUTTI_ADDRESS", [&] {
       const SocketAddress address = listening_address(setting_text("TUTTI_ADDRESS"));

@@ -4,7 +4,6 @@
 #include "tools/doctor_way.h"
 
 #include <fmt/format.h>
-#include <netdb.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
@@ -25,6 +24,7 @@
 #include "core/settings.h"
 #include "tools/doctor_network.h"
 #include "transport/introduction.h"
+#include "transport/named_host.h"
 #include "transport/rank_listener.h"
 #include "transport/socket.h"
 #include "transport/tcp_socket.h"
@@ -84,21 +84,11 @@ SocketAddress resolve(const std::string& text) {
   if (host.empty() || !number)
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("--to {}: expected HOST or HOST:PORT, such as node2:20000", text));
-  const std::string name(host);
-  if (const auto literal = parse_address(name, *number)) return *literal;
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* list = nullptr;
-  const int error = ::getaddrinfo(name.c_str(), nullptr, &hints, &list);
-  if (error != 0) {
-    throw Error(ErrorCode::system, fmt::format("--to {}: this host does not know the name {}: {}",
-                                               text, name, ::gai_strerror(error)));
+  try {
+    return addresses_of(std::string(host), *number).at(0);
+  } catch (const std::exception& error) {
+    throw Error(ErrorCode::system, fmt::format("--to {}: {}", text, error.what()));
   }
-  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owned(list, &::freeaddrinfo);
-  SocketAddress address;
-  address.length = list->ai_addrlen;
-  std::memcpy(&address.storage, list->ai_addr, list->ai_addrlen);
-  return with_port(address, *number);
 }
 
 // --- Connecting ----------------------------------------------------------------------------------

@@ -1,20 +1,18 @@
-// Runs a job: starts its ranks, passes signals and output on, and ends all processes of the job
-// when one rank fails (unless the others should go on), or when the user or the clock ends the job.
+// Runs a job: has its ranks started on all of its hosts, passes signals and output on, and ends all
+// processes of the job when one rank fails (unless the others should go on), or when the user or
+// the clock ends the job. All decisions are made here; agents (agent.h) carry them out.
 #pragma once
 
 #include <chrono>
-#include <string>
-#include <vector>
+
+#include "tools/agent_messages.h"
 
 namespace tutti {
 
 struct JobOptions {
-  int ranks = 1;
-  bool tag = false;                     // prefix lines of output with the rank
-  bool bind_cores = false;              // each rank to a core, if there are enough
+  JobDescription job;                   // `id` and `size` are filled in
   bool keep_going = false;              // a rank that fails does not end the others
   std::chrono::nanoseconds timeout{0};  // of the whole job; 0: none
-  std::vector<std::string> program;     // and its arguments
 };
 
 /// The job's exit status: 0, or what docs and `tutti run --help` say. Reports on standard error.

@@ -1,20 +1,34 @@
 // See run.h. The work is in launcher.cpp.
 #include "tools/run.h"
 
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
+#include <filesystem>
 #include <memory>
+#include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "core/error.h"
+#include "tools/job_hosts.h"
 #include "tools/launcher.h"
 #include "tools/number_in.h"
 
 namespace tutti {
 namespace {
 
-struct Arguments {
+struct RunArguments {
   int ranks = 0;
+  std::string hosts, host_file, launcher, tutti;
+  std::vector<std::string> variables;
+  int fan_out = 16;
   bool tag = false;
   bool keep_going = false;
   double timeout = 0;
@@ -24,29 +38,155 @@ struct Arguments {
 };
 
 constexpr const char* kFooter =
-    "Each rank finds TUTTI_RANK, TUTTI_SIZE and TUTTI_UNIQUE_ID in its environment. Standard "
-    "input\n"
-    "goes to rank 0, signals go to all ranks. When a rank fails, tutti run ends the others 2 s\n"
-    "later. With --keep-going they go on: tutti run reports each failure at once, and the failed\n"
-    "ranks at the end.\n"
+    "Each rank finds TUTTI_RANK, TUTTI_SIZE and TUTTI_UNIQUE_ID in its environment, and its "
+    "number\n"
+    "among the ranks of its host and how many those are in TUTTI_LOCAL_RANK and TUTTI_LOCAL_SIZE.\n"
+    "Standard input goes to rank 0, signals go to all ranks. When a rank fails, tutti run ends "
+    "the\n"
+    "others 2 s later. With --keep-going they go on: tutti run reports each failure at once, and\n"
+    "the failed ranks at the end.\n"
+    "On several hosts: tutti run starts itself there by ssh, which must ask for no password, and\n"
+    "takes the working directory, the TUTTI_ variables and those of -x along. Without -n, -H and\n"
+    "--hostfile, a Slurm or PBS job's hosts count. docs/hosts.md says more.\n"
     "Exit status: that of the rank that failed first (128 + n for signal n), 124 after --timeout,\n"
-    "130 after Ctrl-C, 126 or 127 where the program cannot run. With --keep-going a rank that a\n"
-    "signal has killed does not count, as long as another rank ends with 0: status 0 says that\n"
-    "all remaining ranks have ended with 0.\n"
+    "125 where a host cannot be reached or is lost, 130 after Ctrl-C, 126 or 127 where the "
+    "program\n"
+    "cannot run. With --keep-going a rank that a signal has killed, or whose host is lost, does "
+    "not\n"
+    "count, as long as another rank ends with 0: status 0 says that all remaining ranks have "
+    "ended\n"
+    "with 0.\n"
     "Examples:\n"
     "  tutti run -n 4 build/examples/hello\n"
+    "  tutti run -H node1:4,node2:4 -x OMP_NUM_THREADS=1 build/examples/hello\n"
+    "  tutti run -H box1,box2 --launcher 'docker exec -i' hello\n"
     "  tutti run -n 2 --bind core --tag build/bin/all_reduce_perf -b 8 -e 64M -f 4\n"
     "  tutti run -n 4 --keep-going build/examples/survive";
+
+/// What the other hosts shall not get from this one: it is each host's or rank's own.
+constexpr std::array<std::string_view, 7> kOwnVariables{
+    "TUTTI_RANK",      "TUTTI_SIZE",    "TUTTI_LOCAL_RANK", "TUTTI_LOCAL_SIZE",
+    "TUTTI_UNIQUE_ID", "TUTTI_ADDRESS", "TUTTI_HOST_ID"};
+
+/// "NAME=value": those that -x names, then TUTTI_*. (The first of one name counts.)
+std::vector<std::string> variables_from(const std::vector<std::string>& chosen) {
+  std::vector<std::string> result;
+  for (const std::string& variable : chosen) {
+    if (variable.find('=') != std::string::npos) {
+      result.push_back(variable);
+    } else if (const char* const value = std::getenv(variable.c_str())) {
+      result.push_back(variable + "=" + value);
+    } else {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("-x {0}: it is not set here; set it, or say -x {0}=VALUE", variable));
+    }
+  }
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    const std::string_view name = text.substr(0, text.find('='));
+    if (!name.starts_with("TUTTI_")) continue;
+    if (std::ranges::find(kOwnVariables, name) == kOwnVariables.end()) result.emplace_back(text);
+  }
+  return result;
+}
+
+std::vector<HostShare> hosts_from(const RunArguments& arguments) {
+  if (!arguments.hosts.empty()) {
+    return share_ranks(hosts_in_list(arguments.hosts), arguments.ranks);
+  }
+  if (!arguments.host_file.empty()) {
+    return share_ranks(hosts_in_file(arguments.host_file), arguments.ranks);
+  }
+  if (arguments.ranks > 0) return {{"localhost", 0, 0, arguments.ranks}};
+  const auto hosts = hosts_of_allocation();
+  if (hosts.empty()) {
+    throw Error(ErrorCode::invalid_argument,
+                "run: how many ranks (-n N), or on which hosts (-H node1:4,node2:4, --hostfile "
+                "FILE)? This is no Slurm or PBS job, which would say so");
+  }
+  return share_ranks(hosts, 0);
+}
+
+/// The path by which the user knows this folder; other hosts may know no other.
+std::string working_folder() {
+  std::error_code none;
+  const std::filesystem::path here = std::filesystem::current_path(none);
+  const char* const known = std::getenv("PWD");
+  if (known != nullptr && *known == '/' && std::filesystem::equivalent(here, known, none)) {
+    return known;
+  }
+  return here;
+}
+
+std::vector<std::string> connecting_command(const std::string& launcher) {
+  // Nobody could answer a question, and a host that is down shall not hold up the job for minutes.
+  if (launcher.empty()) return {"ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"};
+  std::vector<std::string> words;
+  std::istringstream stream(launcher);
+  for (std::string word; stream >> word;) words.push_back(word);
+  if (words.empty()) throw Error(ErrorCode::invalid_argument, "--launcher: which command?");
+  return words;
+}
+
+JobOptions job_from(const RunArguments& arguments, std::size_t unwanted) {
+  JobOptions options;
+  options.timeout = std::chrono::nanoseconds(std::llround(arguments.timeout * 1e9));
+  options.keep_going = arguments.keep_going;
+  JobDescription& job = options.job;
+  job.tag = arguments.tag;
+  job.bind_cores = arguments.bind == "core";
+  job.program = arguments.seen;
+  job.program.resize(job.program.size() - unwanted);
+  job.hosts = hosts_from(arguments);
+  job.variables = variables_from(arguments.variables);
+  job.folder = working_folder();
+  job.connect = connecting_command(arguments.launcher);
+  job.tutti = arguments.tutti;
+  if (job.tutti.empty()) job.tutti = std::filesystem::read_symlink("/proc/self/exe");
+  job.fan_out = arguments.fan_out;
+  return options;
+}
 
 }  // namespace
 
 void add_run_command(CLI::App& app) {
-  auto* command = app.add_subcommand("run", "Start the ranks of a program on this host");
-  const auto arguments = std::make_shared<Arguments>();
-  command->add_option("-n,--ranks", arguments->ranks, "How many ranks")
-      ->required()
+  auto* command =
+      app.add_subcommand("run", "Start the ranks of a program, on this host or on several");
+  const auto arguments = std::make_shared<RunArguments>();
+  command
+      ->add_option("-n,--ranks", arguments->ranks,
+                   "How many ranks [with -H or --hostfile: as many as the hosts take]")
       ->type_name("N")
-      ->check(CLI::Range(1, 100'000));
+      ->check(CLI::Range(1, 100'000).description(""));
+  auto* hosts =
+      command
+          ->add_option(
+              "-H,--host", arguments->hosts,
+              "Hosts and the ranks that each takes, as node1:4,node2:4 [1, or its share of -n]")
+          ->type_name("LIST");
+  command
+      ->add_option("--hostfile", arguments->host_file,
+                   "The same from a file: lines 'HOST', 'HOST:RANKS' or 'HOST slots=RANKS'")
+      ->type_name("FILE")
+      ->excludes(hosts);
+  command
+      ->add_option("-x", arguments->variables,
+                   "A variable for the ranks of all hosts, beside the TUTTI_ ones")
+      ->type_name("NAME[=VALUE]")
+      ->allow_extra_args(false);
+  command
+      ->add_option("--launcher", arguments->launcher,
+                   "Called as CMD HOST COMMAND..., runs COMMAND on another host [ssh]")
+      ->type_name("CMD");
+  command
+      ->add_option("--tutti", arguments->tutti,
+                   "Where this program is on the other hosts [where it is here]")
+      ->type_name("PATH");
+  command
+      ->add_option("--fan-out", arguments->fan_out,
+                   "With more hosts than that, hosts start further hosts [16]")
+      ->type_name("N")
+      ->check(CLI::Range(1, 10'000).description(""));
   command->add_flag("--tag", arguments->tag, "Begin every line of output with its rank, as '[3] '");
   command->add_option("--timeout", arguments->timeout, "End all ranks after so long [never]")
       ->type_name("SECONDS")
@@ -75,15 +215,7 @@ void add_run_command(CLI::App& app) {
       ""));
   command->footer(kFooter);
   command->callback([arguments, program] {
-    JobOptions job;
-    job.ranks = arguments->ranks;
-    job.tag = arguments->tag;
-    job.timeout = std::chrono::nanoseconds(std::llround(arguments->timeout * 1e9));
-    job.keep_going = arguments->keep_going;
-    job.bind_cores = arguments->bind == "core";
-    job.program = arguments->seen;
-    job.program.resize(job.program.size() - program->count());
-    const int status = run_job(job);
+    const int status = run_job(job_from(*arguments, program->count()));
     if (status != 0) throw CLI::RuntimeError(status);
   });
 }

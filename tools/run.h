@@ -1,4 +1,5 @@
-// `tutti run -n N program ...`: starts N ranks of a program on this host.
+// `tutti run -n N program ...`, `tutti run -H node1:4,node2:4 program ...`: starts the ranks of a
+// program on this host, or on several.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -40,7 +40,12 @@ bool place(int fd, int wanted) {
 /// The child's way from fork to exec. Only async-signal-safe calls: the launcher has threads.
 [[noreturn]] void become_program(const SpawnOptions& options, char* const* arguments,
                                  char* const* environment, pid_t launcher, int report_fd) {
-  ::setpgid(0, 0);
+  if (options.own_session) {
+    ::setsid();
+  } else {
+    ::setpgid(0, 0);
+  }
+  if (options.keeper != nullptr) options.keeper->keep_this_group();
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != launcher) ::_exit(1);  // it died before that took effect
   if (options.cpus) ::sched_setaffinity(0, sizeof *options.cpus, &*options.cpus);
@@ -98,7 +103,7 @@ Spawned spawn(const SpawnOptions& options) {
   if (pid == 0) {
     become_program(options, arguments.data(), environment.data(), launcher, report_in.fd());
   }
-  ::setpgid(pid, pid);  // whoever of the two is first
+  if (!options.own_session) ::setpgid(pid, pid);  // whoever of the two is first
   report_in.reset();
   int error = 0;
   ssize_t got = 0;
@@ -107,6 +112,7 @@ Spawned spawn(const SpawnOptions& options) {
   } while (got < 0 && errno == EINTR);
   if (got != sizeof error) return {pid, 0};
   ::waitpid(pid, nullptr, 0);
+  if (options.keeper != nullptr) options.keeper->remove(pid);
   return {-1, error};
 }
 
@@ -123,10 +129,10 @@ Keeper::~Keeper() {
   ::waitpid(pid_, nullptr, 0);
 }
 
-void Keeper::add(pid_t group) { tell(group); }
-void Keeper::remove(pid_t group) { tell(-group); }
+void Keeper::keep_this_group() const { tell(::getpid()); }
+void Keeper::remove(pid_t group) const { tell(-group); }
 
-void Keeper::tell(int word) {
+void Keeper::tell(int word) const {
   // A keeper that was killed is no reason to end the job: the ranks' parent still is their keeper.
   [[maybe_unused]] const ssize_t written = ::write(pipe_.fd(), &word, sizeof word);
 }

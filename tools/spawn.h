@@ -1,5 +1,5 @@
 // Starting the processes of a job: the ranks, each in a process group of its own, and the keeper,
-// which kills the rest of the job if the launcher itself is killed.
+// which kills the rest of the job on this host if the launcher (or the agent) is killed.
 #pragma once
 
 #include <sched.h>
@@ -14,25 +14,6 @@
 
 namespace tutti {
 
-struct SpawnOptions {
-  std::vector<std::string> program;
-  std::vector<std::string> environment;  // "NAME=value"; replaces the launcher's
-  int stdin_fd = -1;                     // -1: nothing to read
-  int stdout_fd = 1;
-  int stderr_fd = 2;
-  std::optional<cpu_set_t> cpus;
-  sigset_t signal_mask{};  // of the new process
-};
-
-struct Spawned {
-  pid_t pid = -1;  // also the process group
-  int error = 0;   // errno, where it could not be started
-};
-
-/// Starts one rank, and returns once its program runs (or cannot). The rank gets SIGKILL when the
-/// calling thread ends.
-Spawned spawn(const SpawnOptions& options);
-
 /// A child that waits for the end of the launcher, however that comes, and then kills the process
 /// groups that it has been told. Signals to the launcher's group do not reach it.
 class Keeper {
@@ -42,15 +23,38 @@ class Keeper {
   Keeper(const Keeper&) = delete;
   Keeper& operator=(const Keeper&) = delete;
 
-  void add(pid_t group);
-  void remove(pid_t group);
+  /// In a child that becomes a program: from now on its process group is kept. (Its parent could
+  /// not say so in time: the program may have started others by then.)
+  void keep_this_group() const;
+  void remove(pid_t group) const;
 
  private:
-  void tell(int word);
+  void tell(int word) const;
 
   FileDescriptor pipe_;
   pid_t pid_ = -1;
 };
+
+struct SpawnOptions {
+  std::vector<std::string> program;
+  std::vector<std::string> environment;  // "NAME=value"; replaces the launcher's
+  int stdin_fd = -1;                     // -1: nothing to read
+  int stdout_fd = 1;
+  int stderr_fd = 2;
+  std::optional<cpu_set_t> cpus;
+  sigset_t signal_mask{};          // of the new process
+  bool own_session = false;        // without the terminal, so it cannot ask there
+  const Keeper* keeper = nullptr;  // kills the process group if this process is killed
+};
+
+struct Spawned {
+  pid_t pid = -1;  // also the process group
+  int error = 0;   // errno, where it could not be started
+};
+
+/// Starts one process, and returns once its program runs (or cannot). The process gets SIGKILL when
+/// the calling thread ends.
+Spawned spawn(const SpawnOptions& options);
 
 /// The processors of `count` different cores that this process may use; empty if there are fewer
 /// cores. A core's hardware threads belong together.

@@ -15,6 +15,7 @@
 #include "bench/command_line.h"
 #include "core/error.h"
 #include "core/settings.h"
+#include "tools/agent_command.h"
 #include "tools/calibrate.h"
 #include "tools/compare.h"
 #include "tools/doctor.h"
@@ -75,6 +76,7 @@ int run(int argc, char** argv) {
   add_plan_command(app);
   add_schedule_command(app);
   add_run_command(app);
+  add_agent_command(app);
   add_compare_command(app);
   add_calibrate_command(app);
   add_explain_command(app);

@@ -3,7 +3,7 @@
 #include "transport/host_peers.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
+#include <poll.h>
 #include <sodium.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -68,9 +68,14 @@ ucred credentials(int fd) {
   return c;
 }
 
-/// What has ended, as the epoll set of ends names it: a rank, and its process or socket.
+/// What has ended, as the epoll set of ends names it: a peer, and its process or socket.
 enum End : std::uint64_t { kProcess = 0, kSocket = 1 };
-std::uint64_t end_of(int rank, End what) { return static_cast<std::uint64_t>(rank) << 1 | what; }
+std::uint64_t end_of(int peer, End what) { return static_cast<std::uint64_t>(peer) << 1 | what; }
+
+bool has_news(const FileDescriptor& descriptor, short events) {
+  pollfd entry{descriptor.fd(), events, 0};
+  return descriptor && ::poll(&entry, 1, 0) > 0;
+}
 
 }  // namespace
 
@@ -78,71 +83,158 @@ SocketAddress socket_address(const std::array<std::uint64_t, 2>& name) {
   return abstract_address(fmt::format("tutti-{:016x}{:016x}", name[0], name[1]));
 }
 
-HostPeers::HostPeers(std::string_view host_id) : generation_(process_generation()) {
-  address_.socket = random_pair();
+HostPeers::HostPeers(std::string_view host_id)
+    : incoming_(epoll_create1(EPOLL_CLOEXEC)),
+      ends_(epoll_create1(EPOLL_CLOEXEC)),
+      generation_(process_generation()) {
+  if (!incoming_ || !ends_) throw_system_error("making an epoll set for the sockets of this host");
   address_.host = host_identity(host_id);
   gethostname(address_.host_name.data(), address_.host_name.size() - 1);
   address_.process = process_identity();
-  address_.key = random_pair()[0];
+  while (address_.identity == 0) address_.identity = random_pair()[0];
   address_.pid = getpid();
-  probe_word_ = address_.key;
+  probe_word_ = address_.identity;
   address_.probe = reinterpret_cast<std::uint64_t>(&probe_word_);
-  listener_ = FileDescriptor(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  const SocketAddress name = socket_address(address_.socket);
-  if (listener_.fd() < 0 || bind(listener_.fd(), name.get(), name.length) != 0 ||
-      listen(listener_.fd(), 4096) != 0) {
-    throw_system_error("cannot listen on a unix socket");
-  }
   add_observer(*this);
 }
 
 HostPeers::~HostPeers() { remove_observer(*this); }
 
-void HostPeers::connect(int rank, std::span<const HostPeerAddress> peers,
-                        std::span<const std::byte, 32> session_secret, Deadline deadline) {
-  rank_ = rank;
-  peers_.resize(peers.size());
-  std::map<std::array<std::uint64_t, 2>, int> hosts;
+// --- Meeting -------------------------------------------------------------------------------------
+
+HostPeerAddress HostPeers::listen() {
+  HostPeerAddress address = address_;
+  address.socket = random_pair();
+  address.key = random_pair()[0];
+  listener_ = FileDescriptor(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const SocketAddress name = socket_address(address.socket);
+  if (listener_.fd() < 0 || bind(listener_.fd(), name.get(), name.length) != 0 ||
+      ::listen(listener_.fd(), 4096) != 0) {
+    throw_system_error("cannot listen on a unix socket");
+  }
+  return address;
+}
+
+std::vector<int> HostPeers::meet(int rank, std::span<const HostPeerAddress> peers,
+                                 std::span<const std::byte, 32> session_secret, Deadline deadline,
+                                 const std::function<bool(int)>& is_lost) {
+  std::vector<int> numbers(peers.size(), -1);
+  std::vector<int> others;
+  bool is_first = false;
+  {
+    const std::lock_guard lock(mutex_);
+    is_first = number_ < 0;
+    std::set<int> kept{number_};
+    for (std::size_t r = 0; r < peers.size(); ++r) {
+      const auto found = numbers_.find(peers[r].identity);
+      if (found == numbers_.end() || !is_known(found->second, peers[r], is_lost)) continue;
+      numbers[r] = found->second;
+      kept.insert(found->second);
+    }
+    std::vector<int> gone;
+    for (const auto& [number, peer] : peers_) {
+      if (peer.held == 0 && !kept.contains(number)) gone.push_back(number);
+    }
+    for (const int number : gone) drop(number);
+    for (std::size_t r = 0; r < peers.size(); ++r) {
+      const bool here = peers[r].host == address_.host;
+      if (numbers[r] < 0 && here && peers[r].process != address_.process) {
+        others.push_back(static_cast<int>(r));
+      }
+    }
+  }
+  // Nothing is added before all sockets are there.
+  std::map<int, FileDescriptor> sockets;
+  if (!others.empty()) sockets = get_sockets(rank, others, peers, session_secret, deadline);
+  listener_ = FileDescriptor();
+  const std::lock_guard lock(mutex_);
   for (std::size_t r = 0; r < peers.size(); ++r) {
-    peers_[r].host = hosts.try_emplace(peers[r].host, static_cast<int>(hosts.size())).first->second;
-    peers_[r].host_name.assign(peers[r].host_name.data(),
-                               strnlen(peers[r].host_name.data(), peers[r].host_name.size()));
+    if (numbers[r] >= 0) continue;
+    const int its_rank = static_cast<int>(r);
+    numbers[r] = add(peers[r], is_first ? its_rank : -1, std::move(sockets[its_rank]));
+    if (its_rank == rank) number_ = numbers[r];
   }
-  hosts_ = static_cast<int>(hosts.size());
-  for (std::size_t r = 0; r < peers.size(); ++r) {
-    Peer& peer = peers_[r];
-    peer.probe = peers[r].probe;
-    peer.key = peers[r].key;
-    peer.pid = peers[r].pid;
-    peer.same_process = peers[r].process == address_.process && same_host(static_cast<int>(r));
-    if (peer.same_process || !same_host(static_cast<int>(r))) continue;
-    others_.push_back(static_cast<int>(r));
-  }
-  if (others_.empty()) {
-    listener_ = FileDescriptor();
-    return;
-  }
-  meet(others_, peers, session_secret, deadline);
-  incoming_ = FileDescriptor(epoll_create1(EPOLL_CLOEXEC));
-  ends_ = FileDescriptor(epoll_create1(EPOLL_CLOEXEC));
-  if (!incoming_ || !ends_) throw_system_error("making an epoll set for the sockets of this host");
-  for (const int r : others_) {
-    Peer& peer = peers_[static_cast<std::size_t>(r)];
+  return numbers;
+}
+
+bool HostPeers::is_known(int number, const HostPeerAddress& address,
+                         const std::function<bool(int)>& is_lost) const {
+  const Peer& peer = peers_.at(number);
+  if (peer.who->same_process) return true;
+  if (address.host != address_.host) return !is_lost || !is_lost(number);
+  return !peer.closed && !has_news(peer.process, POLLIN) && !has_news(peer.socket, POLLRDHUP);
+}
+
+int HostPeers::add(const HostPeerAddress& address, int job_rank, FileDescriptor socket) {
+  const int number = next_number_++;
+  auto who = std::make_shared<HostPeer>();
+  who->identity = address.identity;
+  who->host = hosts_.try_emplace(address.host, static_cast<int>(hosts_.size())).first->second;
+  who->job_rank = job_rank;
+  who->pid = address.pid;
+  who->same_process = address.process == address_.process && address.host == address_.host;
+  who->host_name.assign(address.host_name.data(),
+                        strnlen(address.host_name.data(), address.host_name.size()));
+  Peer& peer = peers_[number];
+  peer.probe = address.probe;
+  numbers_[address.identity] = number;
+  if (socket) {
     // The kernel's word, not the peer's: right also across pid namespaces (0 where it is not
     // visible).
-    peer.pid = credentials(peer.socket.fd()).pid;
-    if (peer.pid > 0)
-      peer.process = FileDescriptor(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
-    watch(incoming_, EPOLL_CTL_ADD, peer.socket, static_cast<std::uint64_t>(r), EPOLLIN);
-    watch(ends_, EPOLL_CTL_ADD, peer.socket, end_of(r, kSocket), EPOLLRDHUP);
-    if (peer.process) watch(ends_, EPOLL_CTL_ADD, peer.process, end_of(r, kProcess), EPOLLIN);
+    who->pid = credentials(socket.fd()).pid;
+    if (who->pid > 0) {
+      peer.process = FileDescriptor(static_cast<int>(syscall(SYS_pidfd_open, who->pid, 0)));
+    }
+    peer.socket = std::move(socket);
+    ++sockets_;
+    watch(incoming_, EPOLL_CTL_ADD, peer.socket, static_cast<std::uint64_t>(number), EPOLLIN);
+    watch(ends_, EPOLL_CTL_ADD, peer.socket, end_of(number, kSocket), EPOLLRDHUP);
+    if (peer.process) watch(ends_, EPOLL_CTL_ADD, peer.process, end_of(number, kProcess), EPOLLIN);
   }
-  listener_ = FileDescriptor();
+  peer.who = std::move(who);
+  return number;
+}
+
+void HostPeers::drop(int number) {
+  const auto peer = peers_.find(number);
+  if (peer->second.socket) --sockets_;
+  behind_.erase(&peer->second);
+  const auto named = numbers_.find(peer->second.who->identity);
+  if (named != numbers_.end() && named->second == number) numbers_.erase(named);
+  peers_.erase(peer);
+  for (auto& [window, told] : told_) told.erase(number);
+}
+
+void HostPeers::hold(std::span<const int> peers) {
+  const std::lock_guard lock(mutex_);
+  for (const int p : peers) ++at(p).held;
+}
+
+void HostPeers::let_go(std::span<const int> peers) noexcept {
+  const std::lock_guard lock(mutex_);
+  for (const int p : peers) --at(p).held;
+}
+
+// --- Who they are --------------------------------------------------------------------------------
+
+std::shared_ptr<const HostPeer> HostPeers::peer(int number) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = peers_.find(number);
+  return found == peers_.end() ? nullptr : found->second.who;
+}
+
+int HostPeers::number_of(std::uint64_t identity) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = numbers_.find(identity);
+  return found == numbers_.end() ? -1 : found->second;
 }
 
 bool HostPeers::cma_works(int peer) const {
-  const Peer& p = peers_[static_cast<std::size_t>(peer)];
-  return p.same_process || (same_host(peer) && p.pid > 0 && cma_probe(p.pid, p.probe, p.key));
+  const std::lock_guard lock(mutex_);
+  const Peer& p = peers_.at(peer);
+  if (p.who->same_process) return true;
+  return p.who->host == peers_.at(number_).who->host && p.who->pid > 0 &&
+         cma_probe(p.who->pid, p.probe, p.who->identity);
 }
 
 std::vector<int> HostPeers::dead_peers() { return peers_that_are(false); }
@@ -151,17 +243,20 @@ std::vector<int> HostPeers::ending_peers() { return peers_that_are(true); }
 // A process that ends closes its socket first; where others (its forks) keep that open, only the
 // process tells.
 std::vector<int> HostPeers::peers_that_are(bool ending) {
-  if (others_.empty()) return {};
+  const std::size_t sockets = sockets_.load(std::memory_order_relaxed);
+  if (sockets == 0) return {};
   epoll_event first;
   if (epoll_wait(ends_.fd(), &first, 1, 0) <= 0) return {};
-  std::vector<epoll_event> events(2 * others_.size());
+  std::vector<epoll_event> events(2 * sockets);
   const int count = epoll_wait(ends_.fd(), events.data(), static_cast<int>(events.size()), 0);
+  const std::lock_guard lock(mutex_);
   std::set<int> found;
   for (int i = 0; i < count; ++i) {
     const std::uint64_t what = events[static_cast<std::size_t>(i)].data.u64;
-    const int r = static_cast<int>(what >> 1);
+    const auto peer = peers_.find(static_cast<int>(what >> 1));
+    if (peer == peers_.end()) continue;
     const bool process = (what & 1) == kProcess;
-    if (ending || process || !peers_[static_cast<std::size_t>(r)].process) found.insert(r);
+    if (ending || process || !peer->second.process) found.insert(peer->first);
   }
   return {found.begin(), found.end()};
 }

@@ -64,29 +64,28 @@ bool is_dead(pid_t pid) {
 
 class HostPeers::Meeting {
  public:
-  Meeting(HostPeers& host_peers, std::span<const int> others,
+  Meeting(const FileDescriptor& listener, int rank, std::span<const int> others,
           std::span<const HostPeerAddress> addresses, std::span<const std::byte, 32> secret,
           Deadline deadline)
-      : host_peers_(host_peers),
+      : listener_(listener),
+        rank_(rank),
         others_(others),
         addresses_(addresses),
         secret_(secret),
         deadline_(deadline),
         epoll_(::epoll_create1(EPOLL_CLOEXEC)),
-        waiting_room_(fmt::format("rank {}", host_peers.rank_),
-                      listeners_secret(secret, host_peers.rank_)) {
+        waiting_room_(fmt::format("rank {}", rank), listeners_secret(secret, rank)) {
     if (!epoll_) {
-      throw_system_error(fmt::format("rank {}: epoll_create1 (see `ulimit -n`)", host_peers.rank_));
+      throw_system_error(fmt::format("rank {}: epoll_create1 (see `ulimit -n`)", rank));
     }
   }
 
-  void run() {
-    watch(epoll_, EPOLL_CTL_ADD, host_peers_.listener_, kListener, EPOLLIN);
-    missing_ = others_.size();
+  std::map<int, FileDescriptor> run() {
+    watch(epoll_, EPOLL_CTL_ADD, listener_, kListener, EPOLLIN);
     for (const int r : others_) {
-      if (r < host_peers_.rank_) call(r);
+      if (r < rank_) call(r);
     }
-    while (missing_ > 0) {
+    while (missing() > 0) {
       wait_for(epoll_.fd(), POLLIN, next_wake());
       now_ = Clock::now();
       std::array<epoll_event, 128> events;
@@ -100,8 +99,9 @@ class HostPeers::Meeting {
       std::erase_if(callers_,
                     [&](const auto& caller) { return now_ - caller.second.since > kPatience; });
       accept();
-      if (missing_ > 0 && now_ >= deadline_) throw_late();
+      if (missing() > 0 && now_ >= deadline_) throw_late();
     }
+    return std::move(sockets_);
   }
 
  private:
@@ -121,7 +121,9 @@ class HostPeers::Meeting {
     std::size_t received = 0;
   };
 
-  Peer& peer(int r) { return host_peers_.peers_[static_cast<std::size_t>(r)]; }
+  std::size_t missing() const { return others_.size() - sockets_.size(); }
+  /// By its own word.
+  pid_t pid_of(int r) const { return addresses_[static_cast<std::size_t>(r)].pid; }
 
   Clock::time_point next_wake() const {
     Clock::time_point wake = std::min(deadline_, waiting_room_.next_wake(now_));
@@ -155,8 +157,7 @@ class HostPeers::Meeting {
     FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     const SocketAddress name = socket_address(address.socket);
     if (!socket) {
-      throw_system_error(
-          fmt::format("rank {}: no socket to rank {} (see `ulimit -n`)", host_peers_.rank_, r));
+      throw_system_error(fmt::format("rank {}: no socket to rank {} (see `ulimit -n`)", rank_, r));
     }
     if (::connect(socket.fd(), name.get(), name.length) != 0) {
       const int error = errno;
@@ -192,7 +193,7 @@ class HostPeers::Meeting {
         throw Error(ErrorCode::mismatch,
                     fmt::format("what answers rank {} at the socket of rank {} (pid {}) is not a "
                                 "rank of this job, or not of this version of Tutti",
-                                host_peers_.rank_, r, peer(r).pid),
+                                rank_, r, pid_of(r)),
                     r);
       default:
         fail(r, "it closed the connection");
@@ -202,7 +203,7 @@ class HostPeers::Meeting {
   /// Right behind the proof, without waiting for the answer. Only a small packet was sent before,
   /// so there is room. A connection that is lost says so when it is read from.
   void say_rank(Call& c) {
-    const CallersRank me{host_peers_.rank_, mac_of(c.attempt.session(), host_peers_.rank_)};
+    const CallersRank me{rank_, mac_of(c.attempt.session(), rank_)};
     write_exactly(c.attempt.socket(), wire::bytes_of(me), Deadline{});
     c.said_rank = true;
   }
@@ -212,9 +213,9 @@ class HostPeers::Meeting {
   void fail(int r, const std::string& problem) {
     Call& c = calls_.at(r);
     // A rank that has given up as another one died is not the one to be named.
-    if (is_dead(peer(r).pid)) throw_lost(r, problem);
+    if (is_dead(pid_of(r))) throw_lost(r, problem);
     for (const int other : others_) {
-      if (is_dead(peer(other).pid)) throw_lost(other, "its process has ended");
+      if (is_dead(pid_of(other))) throw_lost(other, "its process has ended");
     }
     const bool refused = c.refused_since != Clock::time_point{};
     if (refused && now_ - c.refused_since >= kRefusedFor) throw_lost(r, problem);
@@ -227,10 +228,10 @@ class HostPeers::Meeting {
   // --- ranks that connect to this one ---
 
   void accept() {
-    const bool room = waiting_room_.accept(host_peers_.listener_, epoll_, now_);
+    const bool room = waiting_room_.accept(listener_, epoll_, now_);
     // With no room the listener would wake its rank all the time.
     if (room != accepting_) {
-      watch(epoll_, EPOLL_CTL_MOD, host_peers_.listener_, kListener, room ? EPOLLIN : 0U);
+      watch(epoll_, EPOLL_CTL_MOD, listener_, kListener, room ? EPOLLIN : 0U);
     }
     accepting_ = room;
   }
@@ -244,9 +245,9 @@ class HostPeers::Meeting {
     if (result == ReadResult::more) return;
     const int r = caller.says.rank;
     // A caller that comes twice, or is of another user, is not one of us.
-    const bool is_one_of_us = result == ReadResult::whole && r > host_peers_.rank_ &&
+    const bool is_one_of_us = result == ReadResult::whole && r > rank_ &&
                               std::binary_search(others_.begin(), others_.end(), r) &&
-                              !peer(r).socket &&
+                              !sockets_.contains(r) &&
                               wire::equal(mac_of(caller.session, r), caller.says.mac) &&
                               peer_user(caller.socket) == static_cast<std::int64_t>(::getuid());
     if (is_one_of_us) admit(r, std::move(caller.socket));
@@ -255,8 +256,7 @@ class HostPeers::Meeting {
 
   void admit(int r, FileDescriptor socket) {
     ::epoll_ctl(epoll_.fd(), EPOLL_CTL_DEL, socket.fd(), nullptr);
-    peer(r).socket = std::move(socket);
-    --missing_;
+    sockets_[r] = std::move(socket);
   }
 
   // --- errors ---
@@ -264,7 +264,7 @@ class HostPeers::Meeting {
   [[noreturn]] void throw_lost(int r, const std::string& problem) {
     throw Error(ErrorCode::peer_lost,
                 fmt::format("rank {} cannot connect to rank {} (pid {}): {}; it has probably died",
-                            host_peers_.rank_, r, peer(r).pid, problem),
+                            rank_, r, pid_of(r), problem),
                 r);
   }
 
@@ -272,17 +272,18 @@ class HostPeers::Meeting {
     std::vector<std::string> missing;
     int first = -1;
     for (const int r : others_) {
-      if (peer(r).socket) continue;
-      if (first < 0 || (!is_dead(peer(first).pid) && is_dead(peer(r).pid))) first = r;
-      missing.push_back(fmt::format("rank {} (pid {})", r, peer(r).pid));
+      if (sockets_.contains(r)) continue;
+      if (first < 0 || (!is_dead(pid_of(first)) && is_dead(pid_of(r)))) first = r;
+      missing.push_back(fmt::format("rank {} (pid {})", r, pid_of(r)));
     }
     throw Error(ErrorCode::timed_out,
-                fmt::format("rank {}: {} of this host did not connect in time", host_peers_.rank_,
+                fmt::format("rank {}: {} of this host did not connect in time", rank_,
                             fmt::join(missing, ", ")),
                 first);
   }
 
-  HostPeers& host_peers_;
+  const FileDescriptor& listener_;
+  const int rank_;
   const std::span<const int> others_;  // in order
   const std::span<const HostPeerAddress> addresses_;
   const std::span<const std::byte, 32> secret_;
@@ -294,12 +295,14 @@ class HostPeers::Meeting {
   std::map<int, Call> calls_;
   std::map<std::uint64_t, Caller> callers_;
   std::uint64_t next_caller_ = kFirstCaller;
-  std::size_t missing_ = 0;
+  std::map<int, FileDescriptor> sockets_;  // by rank
 };
 
-void HostPeers::meet(std::span<const int> others, std::span<const HostPeerAddress> addresses,
-                     std::span<const std::byte, 32> session_secret, Deadline deadline) {
-  Meeting(*this, others, addresses, session_secret, deadline).run();
+std::map<int, FileDescriptor> HostPeers::get_sockets(int rank, std::span<const int> others,
+                                                     std::span<const HostPeerAddress> addresses,
+                                                     std::span<const std::byte, 32> session_secret,
+                                                     Deadline deadline) {
+  return Meeting(listener_, rank, others, addresses, session_secret, deadline).run();
 }
 
 }  // namespace tutti

@@ -38,7 +38,8 @@ std::string out_of_descriptors() {
 struct ProcessMemory {
   std::mutex mutex;
   std::unordered_map<std::uint64_t, std::weak_ptr<SharedMemory>> by_key;
-  std::map<std::pair<std::uint64_t, int>, int> refused;  // by communicator and rank: because_of
+  // By communicator and rank: because_of; identities.
+  std::map<std::pair<std::uint64_t, std::uint64_t>, std::uint64_t> refused;
 };
 
 ProcessMemory& process_memory() {
@@ -65,6 +66,7 @@ void HostPeers::post(Peer& peer, const Message& message, int fd) {
     fd = copy.fd();
   }
   peer.unsent.push_back({message, fd, std::move(copy)});
+  behind_.insert(&peer);
 }
 
 void HostPeers::post_unsent(Peer& peer) {
@@ -140,7 +142,7 @@ void HostPeers::keep(Peer& peer, const Message& message, FileDescriptor fd) {
   if (message.type == Message::segment) {
     peer.segments[message.key] = std::move(fd);
   } else if (message.type == Message::refused) {
-    peer.refused[message.key] = static_cast<int>(message.because_of);
+    peer.refused[message.key] = message.because_of;
   } else if (message.type == Message::freed) {
     const auto window = peer.windows.find(message.window_id);
     if (window == peer.windows.end()) return;
@@ -177,37 +179,40 @@ void HostPeers::close(Peer& peer) {
 }
 
 void HostPeers::post_all_unsent() {
-  for (const int r : others_) post_unsent(peers_[static_cast<std::size_t>(r)]);
+  std::erase_if(behind_, [&](Peer* peer) {
+    post_unsent(*peer);
+    return peer->unsent.empty();
+  });
 }
 
 void HostPeers::send(int peer, std::uint64_t key, const std::shared_ptr<SharedMemory>& memory) {
-  if (same_process(peer)) return;  // found through share_within_process()
   const std::lock_guard lock(mutex_);
-  post(peers_[static_cast<std::size_t>(peer)], {Message::segment, 0, key, memory->size(), -1},
-       memory->fd());
+  Peer& p = at(peer);
+  if (p.who->same_process) return;  // found through share_within_process()
+  post(p, {Message::segment, 0, key, memory->size()}, memory->fd());
 }
 
 void HostPeers::send(int peer, std::uint64_t key, const FileDescriptor& descriptor) {
   const std::lock_guard lock(mutex_);
-  post(peers_[static_cast<std::size_t>(peer)], {Message::segment, 0, key, 0, -1}, descriptor.fd());
+  post(at(peer), {Message::segment, 0, key, 0}, descriptor.fd());
 }
 
 FileDescriptor HostPeers::find_descriptor(int peer, std::uint64_t key) {
-  Peer& p = peers_[static_cast<std::size_t>(peer)];
   const std::lock_guard lock(mutex_);
+  Peer& p = at(peer);
   post_all_unsent();
   take_all(p);
   if (auto found = p.segments.extract(key)) {
     if (found.mapped()) return std::move(found.mapped());
     throw Error(ErrorCode::system,
-                fmt::format("rank {} cannot take the memory that rank {} passes to it: {}", rank_,
+                fmt::format("rank {} cannot take the memory that rank {} passes to it: {}", number_,
                             peer, out_of_descriptors()),
-                rank_);
+                number_);
   }
   if (p.closed) {
     throw Error(
         ErrorCode::peer_lost,
-        fmt::format("rank {} (pid {}) died while its memory was being connected", peer, p.pid),
+        fmt::format("rank {} (pid {}) died while its memory was being connected", peer, p.who->pid),
         peer);
   }
   return {};
@@ -222,7 +227,9 @@ FileDescriptor HostPeers::receive(int peer, std::uint64_t key, Deadline deadline
 
 std::shared_ptr<SharedMemory> HostPeers::receive(int peer, std::uint64_t key, std::size_t bytes,
                                                  Deadline deadline) {
-  if (!same_process(peer)) return SharedMemory::map(receive(peer, key, deadline), bytes);
+  if (!this->peer(peer)->same_process) {
+    return SharedMemory::map(receive(peer, key, deadline), bytes);
+  }
   std::shared_ptr<SharedMemory> memory;
   const auto is_there = [&] {
     ProcessMemory& m = process_memory();
@@ -235,35 +242,40 @@ std::shared_ptr<SharedMemory> HostPeers::receive(int peer, std::uint64_t key, st
 }
 
 void HostPeers::refuse(std::uint64_t id, int because_of, std::span<const int> peers) {
+  const std::lock_guard lock(mutex_);
+  const auto found = peers_.find(because_of);
+  const std::uint64_t identity = found == peers_.end() ? 0 : found->second.who->identity;
   {
     ProcessMemory& m = process_memory();
-    const std::lock_guard lock(m.mutex);
-    m.refused[{id, rank_}] = because_of;
+    const std::lock_guard process_lock(m.mutex);
+    m.refused[{id, address_.identity}] = identity;
   }
-  const std::lock_guard lock(mutex_);
   for (const int p : peers) {
-    Peer& peer = peers_[static_cast<std::size_t>(p)];
-    if (peer.socket.fd() >= 0) post(peer, {Message::refused, 0, id, 0, because_of}, -1);
+    if (at(p).socket) post(at(p), {Message::refused, 0, id, 0, identity}, -1);
   }
 }
 
 std::optional<int> HostPeers::refusal(int peer, std::uint64_t id) {
-  if (same_process(peer)) {
-    ProcessMemory& m = process_memory();
-    const std::lock_guard lock(m.mutex);
-    const auto found = m.refused.find({id, peer});
-    return found == m.refused.end() ? std::nullopt : std::optional(found->second);
-  }
-  Peer& p = peers_[static_cast<std::size_t>(peer)];
   const std::lock_guard lock(mutex_);
+  Peer& p = at(peer);
+  const auto number = [&](std::uint64_t identity) {
+    const auto found = numbers_.find(identity);
+    return found == numbers_.end() ? -1 : found->second;
+  };
+  if (p.who->same_process) {
+    ProcessMemory& m = process_memory();
+    const std::lock_guard process_lock(m.mutex);
+    const auto found = m.refused.find({id, p.who->identity});
+    return found == m.refused.end() ? std::nullopt : std::optional(number(found->second));
+  }
   take_all(p);
   const auto found = p.refused.find(id);
-  return found == p.refused.end() ? std::nullopt : std::optional(found->second);
+  return found == p.refused.end() ? std::nullopt : std::optional(number(found->second));
 }
 
 void HostPeers::forget(int peer, std::uint64_t key) {
-  Peer& p = peers_[static_cast<std::size_t>(peer)];
   const std::lock_guard lock(mutex_);
+  Peer& p = at(peer);
   take_all(p);
   p.segments.erase(key);
 }
@@ -271,15 +283,12 @@ void HostPeers::forget(int peer, std::uint64_t key) {
 void HostPeers::announce(const WindowMemory& window, std::span<const int> peers) {
   if (window.id == 0) return;
   const std::lock_guard lock(mutex_);
-  std::vector<bool>& told = told_[window.id];
-  told.resize(peers_.size());
+  std::set<int>& told = told_[window.id];
   for (const int p : peers) {
-    const auto index = static_cast<std::size_t>(p);
-    Peer& peer = peers_[index];
-    if (told[index] || peer.socket.fd() < 0) continue;
+    Peer& peer = at(p);
+    if (!peer.socket || !told.insert(p).second) continue;
     take_all(peer);
-    post(peer, {Message::window, window.id, 0, window.bytes, -1}, window.fd);
-    told[index] = true;
+    post(peer, {Message::window, window.id, 0, window.bytes}, window.fd);
   }
 }
 
@@ -288,18 +297,18 @@ void HostPeers::window_freed(std::uint32_t id) noexcept {
   const std::lock_guard lock(mutex_);
   const auto told = told_.find(id);
   if (told == told_.end()) return;
-  for (std::size_t p = 0; p < peers_.size(); ++p) {
-    if (!told->second[p]) continue;
+  for (const int p : told->second) {
+    Peer& peer = at(p);
     const auto unsent = std::ranges::find_if(
-        peers_[p].unsent, [&](const Unsent& u) { return u.message.window_id == id; });
+        peer.unsent, [&](const Unsent& u) { return u.message.window_id == id; });
     try {
-      if (unsent != peers_[p].unsent.end()) {
-        peers_[p].unsent.erase(unsent);
+      if (unsent != peer.unsent.end()) {
+        peer.unsent.erase(unsent);
       } else {
-        post(peers_[p], {Message::freed, id, 0, 0, -1}, -1);
+        post(peer, {Message::freed, id}, -1);
       }
     } catch (const std::exception& e) {
-      log().warn("rank {} cannot tell rank {} that window {} was freed: {}", rank_, p, id,
+      log().warn("rank {} cannot tell rank {} that window {} was freed: {}", number_, p, id,
                  e.what());
     }
   }
@@ -307,8 +316,8 @@ void HostPeers::window_freed(std::uint32_t id) noexcept {
 }
 
 std::shared_ptr<SharedMemory> HostPeers::find_window(int peer, std::uint32_t id) {
-  Peer& p = peers_[static_cast<std::size_t>(peer)];
   const std::lock_guard lock(mutex_);
+  Peer& p = at(peer);
   auto it = p.windows.find(id);
   if (it == p.windows.end()) {
     post_all_unsent();  // the peer may wait for one of ours
@@ -320,19 +329,20 @@ std::shared_ptr<SharedMemory> HostPeers::find_window(int peer, std::uint32_t id)
 
 std::string HostPeers::window_trouble(int peer, std::uint32_t id) {
   const std::lock_guard lock(mutex_);
-  const Peer& p = peers_[static_cast<std::size_t>(peer)];
+  const Peer& p = at(peer);
   const auto it = p.windows.find(id);
   return it == p.windows.end() ? "" : it->second.trouble;
 }
 
 void HostPeers::drain() {
-  if (others_.empty()) return;
+  if (sockets_.load(std::memory_order_relaxed) == 0) return;
   const std::lock_guard lock(mutex_);
   post_all_unsent();
   std::array<epoll_event, 64> events;
   const int ready = epoll_wait(incoming_.fd(), events.data(), static_cast<int>(events.size()), 0);
   for (int i = 0; i < ready; ++i) {
-    take_all(peers_[static_cast<std::size_t>(events[static_cast<std::size_t>(i)].data.u64)]);
+    const auto peer = peers_.find(static_cast<int>(events[static_cast<std::size_t>(i)].data.u64));
+    if (peer != peers_.end()) take_all(peer->second);
   }
 }
 

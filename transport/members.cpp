@@ -9,16 +9,20 @@ namespace tutti {
 
 Members::Members(std::shared_ptr<HostPeers> host_peers, Ranks ranks)
     : host_peers_(std::move(host_peers)), ranks_(std::move(ranks)) {
-  const auto host_name = [this](int r) { return host_peers_->host_name(member(r)); };
+  for (const int m : ranks_.members) who_.push_back(host_peers_->peer(m));
   for (int r = 0; r < size(); ++r) {
     if (same_host(r)) here_.push_back(r);
     one_process_ = one_process_ && same_process(r);
     // Also where hosts, or processes, are told apart by hand.
-    const bool neighbour = r != rank() && alone_in_process_ &&
-                           pid(r) == host_peers_->address().pid &&
-                           host_name(r) == host_name(rank());
+    const bool neighbour = r != rank() && alone_in_process_ && pid(r) == host_peers_->own_pid() &&
+                           who(r).host_name == who(rank()).host_name;
     if (neighbour) alone_in_process_ = false;
   }
+  host_peers_->hold(ranks_.members);
+}
+
+Members::~Members() {
+  if (!is_inherited()) host_peers_->let_go(ranks_.members);
 }
 
 int Members::rank_of(int member) const {
@@ -35,10 +39,12 @@ std::vector<int> Members::ranks_among(std::span<const int> members) const {
 }
 
 std::string Members::process_text(int rank) const {
-  const std::string host = same_host(rank) ? "" : " on " + host_peers_->host_name(member(rank));
-  const std::string job =
-      member(rank) == rank ? "" : fmt::format("rank {} of the job, ", member(rank));
-  return fmt::format("{}pid {}{}", job, pid(rank), host);
+  const HostPeer& its = who(rank);
+  return fmt::format("{}pid {}{}",
+                     its.job_rank < 0 || its.job_rank == rank
+                         ? ""
+                         : fmt::format("rank {} of the job, ", its.job_rank),
+                     its.pid, same_host(rank) ? "" : " on " + its.host_name);
 }
 
 }  // namespace tutti

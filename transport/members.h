@@ -1,6 +1,6 @@
-// Who the ranks of a communicator are: their numbers in the job, their hosts and their processes. A
-// communicator numbers its ranks from 0; the job, whose ranks have met once (host_peers.h), has
-// other numbers for them. Nothing here changes after construction.
+// Who the ranks of a communicator are: their hosts and their processes, and the numbers that this
+// rank has for them among all ranks that it has met (host_peers.h). A communicator numbers its
+// ranks from 0. Nothing here changes after construction.
 #pragma once
 
 #include <sys/types.h>
@@ -19,8 +19,8 @@ namespace tutti {
 
 class Members {
  public:
-  /// `members`: the ranks' numbers in the job. `keys` name the ranks' segments, and differ from all
-  /// others of the job; `id` differs from that of all other communicators of these ranks that reach
+  /// `members`: the ranks' numbers as peers. `keys` name the ranks' segments, and differ from all
+  /// others; `id` differs from that of all other communicators of these ranks that reach
   /// other hosts.
   struct Ranks {
     int rank = 0;  // this one
@@ -31,6 +31,7 @@ class Members {
   Members(std::shared_ptr<HostPeers> host_peers, Ranks ranks);
   Members(const Members&) = delete;
   Members& operator=(const Members&) = delete;
+  ~Members();
 
   int rank() const { return ranks_.rank; }
   int size() const { return static_cast<int>(ranks_.members.size()); }
@@ -38,24 +39,24 @@ class Members {
   /// Names rank `rank`'s segment.
   std::uint64_t key(int rank) const { return ranks_.keys[static_cast<std::size_t>(rank)]; }
 
-  /// The ranks' numbers in the job.
+  /// The ranks' numbers as peers.
   std::span<const int> members() const { return ranks_.members; }
   int member(int rank) const { return ranks_.members[static_cast<std::size_t>(rank)]; }
-  /// The rank that has number `member` in the job; -1: none.
+  /// The rank that has number `member`; -1: none.
   int rank_of(int member) const;
-  /// Of these numbers in the job, those that are ranks here.
+  /// Of these numbers, those that are ranks here.
   std::vector<int> ranks_among(std::span<const int> members) const;
 
-  /// Hosts have numbers, as in the job.
-  int host(int rank) const { return host_peers_->host(member(rank)); }
-  bool same_host(int rank) const { return host_peers_->same_host(member(rank)); }
+  /// Ranks of one host have equal numbers.
+  int host(int rank) const { return who(rank).host; }
+  bool same_host(int rank) const { return host(rank) == host(ranks_.rank); }
   /// The ranks of this host, in order.
   std::span<const int> ranks_here() const { return here_; }
   /// Whether all ranks are on this host.
   bool one_host() const { return here_.size() == ranks_.members.size(); }
 
-  pid_t pid(int rank) const { return host_peers_->pid(member(rank)); }
-  bool same_process(int rank) const { return host_peers_->same_process(member(rank)); }
+  pid_t pid(int rank) const { return who(rank).pid; }
+  bool same_process(int rank) const { return who(rank).same_process; }
   /// Whether all ranks are threads of this process.
   bool one_process() const { return one_process_; }
   /// Whether no other rank is in this process, not even one that is kept apart by hand.
@@ -69,9 +70,12 @@ class Members {
   const std::shared_ptr<HostPeers>& shared_host_peers() const { return host_peers_; }
 
  private:
-  std::shared_ptr<HostPeers> host_peers_;
+  const HostPeer& who(int rank) const { return *who_[static_cast<std::size_t>(rank)]; }
+
+  const std::shared_ptr<HostPeers> host_peers_;
   const std::uint32_t generation_ = process_generation();
   const Ranks ranks_;
+  std::vector<std::shared_ptr<const HostPeer>> who_;
   std::vector<int> here_;
   bool one_process_ = true;
   bool alone_in_process_ = true;

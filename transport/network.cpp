@@ -60,20 +60,22 @@ std::optional<SocketAddress> NetworkAddress::get() const {
   return address;
 }
 
-Network::Network(const SocketAddress& local, const NearestPorts& nearest)
+Network::Network(const SocketAddress& local, std::uint64_t identity, const NearestPorts& nearest)
     : asked_(local),
       generation_(process_generation()),
       listener_(listen_for_ranks(local)),
       accept_set_(epoll_create1(EPOLL_CLOEXEC)),
       data_(epoll_create1(EPOLL_CLOEXEC)),
       doorbell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      wires_(usable_wires(nearest)) {
+      wires_(usable_wires(nearest)),
+      identity_(identity) {
   if (!listener_ || !accept_set_ || !data_ || !doorbell_) {
     throw_system_error(fmt::format("cannot listen at {}{} for ranks of other hosts",
                                    host_text(local), at_which_ports()));
   }
   check_congestion_control();
   local_ = bound_address(listener_);
+  wire::fill_random(key_);
   watch(data_, EPOLL_CTL_ADD, doorbell_, kDoorbell, EPOLLIN);
 }
 
@@ -88,26 +90,26 @@ Network::~Network() {
   // A failure, say: whom it is to be told to may be somebody whom this rank has to connect to
   // first.
   const Deadline told = deadline_after(kLastWords);
-  const auto is_awaited = [](RemoteRank* r) { return r->is_to_be_awaited(); };
+  const auto is_awaited = [](const auto& r) { return r->is_to_be_awaited(); };
   while (std::ranges::any_of(all_remote(), is_awaited) && Clock::now() < told && !must_stop()) {
     std::this_thread::sleep_for(50us);
   }
   reactor_->forget(*this);
-  std::vector<RemoteRank*> ranks;
   {
     const std::lock_guard lock(mutex_);
     leaving_ = true;  // there will be no others
-    for (auto& [member, r] : ranks_) ranks.push_back(r.get());
   }
-  for (RemoteRank* r : ranks) r->say_bye();
+  std::vector<std::shared_ptr<RemoteRank>> ranks = all_remote();
+  for (const auto& r : ranks) r->say_bye();
   reactor_->forget(*this);  // where one of them was connected meanwhile
   const Deadline deadline = deadline_after(last_failed_ ? kFarewellInTrouble : kFarewell);
-  for (std::vector<RemoteRank*> left = ranks;;) {
-    std::erase_if(left, [](RemoteRank* r) { return r->is_delivered(); });
+  for (auto left = ranks;;) {
+    std::erase_if(left, [](const auto& r) { return r->is_delivered(); });
     if (left.empty() || Clock::now() >= deadline || must_stop()) break;
     std::this_thread::sleep_for(50us);
   }
-  for (RemoteRank* r : ranks) r->close();
+  for (const auto& r : ranks) r->close();
+  ranks.clear();
   ranks_.clear();  // while all else is still there
 }
 
@@ -122,39 +124,105 @@ void Network::check() const {
   if (wires_.offer.refused != 0) throw Error(ErrorCode::system, wires_.why_refused);
 }
 
-void Network::begin(int rank, std::vector<Peer> peers, const wire::Bytes32& secret,
-                    Protection protection) {
-  rank_ = rank;
-  protection_ = protection;
-  peers_ = std::move(peers);
-  secret_ = secret;
-  std::set<WireKind> routes;
-  for (std::size_t r = 0; r < peers_.size(); ++r) {
-    if (peers_[r].here) continue;
+void Network::add(int own, int rank, std::size_t ranks, std::map<int, Peer> peers,
+                  Protection protection) {
+  if (protection_ && *protection_ != protection) {
+    throw Error(ErrorCode::mismatch,
+                fmt::format("rank 0 has set {}, but rank {}, which has met others before, has met "
+                            "them with {}: set the same on all",
+                            setting_of(protection), rank, setting_of(*protection_)));
+  }
+  std::map<int, KnownPeer> known;
+  for (auto& [number, peer] : peers) {
+    WireRoute route;
     // Where they cannot agree, or UCX cannot be begun, no rank gets any further than here.
-    const int peer = static_cast<int>(r);
-    const WireRoute route = choose_wire(wires_.offer, rank_, peers_[r].address.wires, peer);
-    if (route.kind != WireKind::tcp && protection_ != Protection::none) {
+    if (!peer.here) route = choose_wire(wires_.offer, rank, peer.address.wires, peer.rank);
+    if (route.kind != WireKind::tcp && protection != Protection::none) {
       throw Error(ErrorCode::invalid_argument,
                   fmt::format("rank 0 has set {}, which messages over {} cannot have: set "
                               "TUTTI_TRANSPORT=tcp",
-                              setting_of(protection_), name_of(route.kind)));
+                              setting_of(protection), name_of(route.kind)));
     }
-    routes.insert(route.kind);
-    hears_all_ = hears_all_ && route.kind == WireKind::tcp;
+    known[number] = {std::move(peer), route,
+                     ranks > kMostWithSecond ? RemoteRank::kSecond : RemoteRank::kStreams};
   }
-  waiting_room_ = std::make_unique<WaitingRoom>("network", secret_);
-  watch(accept_set_, EPOLL_CTL_ADD, listener_, kListener, EPOLLIN);
+  const bool begins = reactor_ == nullptr;
   reactor_ = &Reactor::instance();
-  for (const WireKind kind : routes) maker(kind);
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [number, peer] : known) {
+      if (peer.here) continue;
+      maker(peer.route.kind);
+      if (peer.route.kind != WireKind::tcp) hears_all_.store(false, std::memory_order_relaxed);
+    }
+    own_ = own;
+    protection_ = protection;
+    for (auto& [number, peer] : known) {
+      if (ranks_.contains(number)) continue;  // it stays connected as it is
+      numbers_[peer.identity] = number;
+      peers_[number] = std::move(peer);
+    }
+  }
+  has_met_.store(true);
+  if (!begins) return reactor_->keep_awake(*this, Clock::now());
+  waiting_room_ = std::make_unique<WaitingRoom>("network", key_);
+  watch(accept_set_, EPOLL_CTL_ADD, listener_, kListener, EPOLLIN);
   reactor_->watch(accept_set_.fd(), EPOLLIN, *this);
   reactor_->watch(data_.fd(), 0, *this);
   // So that a child of fork() does not answer there, when this process is gone.
   reactor_->watch(listener_.fd(), 0, *this);
 }
 
+void Network::forget_unless(const std::function<bool(int)>& kept) {
+  std::vector<std::shared_ptr<RemoteRank>> forgotten;
+  {
+    const std::scoped_lock lock(listeners_mutex_, mutex_);
+    for (auto at = peers_.begin(); at != peers_.end();) {
+      const auto [number, peer] = *at;
+      if (number == own_ || kept(number)) {
+        ++at;
+        continue;
+      }
+      if (auto rank = ranks_.extract(number); rank && rank.mapped()) {
+        forgotten.push_back(std::move(rank.mapped()));
+      }
+      const auto named = numbers_.find(peer.identity);
+      if (named != numbers_.end() && named->second == number) numbers_.erase(named);
+      std::erase_if(requests_passed_, [&](const auto& request) {
+        return request.first.first == peer.identity || request.first.second == peer.identity;
+      });
+      lost_.erase(number);
+      for (auto& [group, early] : early_) {
+        std::erase_if(early, [&](const Kept& k) { return k.member == number; });
+      }
+      at = peers_.erase(at);
+    }
+    std::erase_if(early_, [](const auto& early) { return early.second.empty(); });
+  }
+  // What is left to say matters to nobody, but that this rank is gone from there.
+  for (const auto& r : forgotten) r->say_bye();
+  const Deadline deadline = deadline_after(kFarewellInTrouble);
+  const auto is_done = [](const auto& r) { return r->is_delivered(); };
+  while (!std::ranges::all_of(forgotten, is_done) && Clock::now() < deadline && !must_stop()) {
+    std::this_thread::sleep_for(50us);
+  }
+  for (const auto& r : forgotten) r->close();
+}
+
+int Network::number_of(std::uint64_t identity) {
+  const std::lock_guard lock(mutex_);
+  const auto found = numbers_.find(identity);
+  return found == numbers_.end() ? -1 : found->second;
+}
+
+std::uint64_t Network::identity_of(int member) {
+  const std::lock_guard lock(mutex_);
+  const auto found = peers_.find(member);
+  return found == peers_.end() ? 0 : found->second.identity;
+}
+
 RemoteRank& Network::remote(int member) {
-  RemoteRank* found = nullptr;
+  std::shared_ptr<RemoteRank> found;
   {
     const std::lock_guard lock(mutex_);
     found = find_or_make(member);
@@ -169,39 +237,40 @@ RemoteRank& Network::remote(int member) {
   return *found;
 }
 
-RemoteRank* Network::find_or_make(int member) {
-  const Peer& peer = peers_.at(static_cast<std::size_t>(member));
+std::shared_ptr<RemoteRank> Network::find_or_make(int member) {
+  const auto known = peers_.find(member);
+  if (known == peers_.end()) return nullptr;
+  const KnownPeer& peer = known->second;
   const auto address = peer.address.get();
   if (!address) return nullptr;
-  std::unique_ptr<RemoteRank>& r = ranks_[member];
+  std::shared_ptr<RemoteRank>& r = ranks_[member];
   if (!r && leaving_) return nullptr;
   if (!r) {
-    const WireRoute route =
-        peer.here ? WireRoute{} : choose_wire(wires_.offer, rank_, peer.address.wires, member);
-    EndpointMaker& network = maker(route.kind);
-    const auto make = [&](Endpoint::Sink& sink) { return network.make(sink, member, route.port); };
-    r = std::make_unique<RemoteRank>(
-        static_cast<RemoteRank::Owner&>(*this), rank_, RemoteRank::Where{member, *address, asked_},
-        secret_, protection_,
-        peers_.size() > kMostWithSecond ? RemoteRank::kSecond : RemoteRank::kStreams, data_, make,
-        network.lock());
+    EndpointMaker& network = maker(peer.route.kind);
+    const auto make = [&](Endpoint::Sink& sink) {
+      return network.make(sink, member, peer.route.port);
+    };
+    r = std::make_shared<RemoteRank>(
+        static_cast<RemoteRank::Owner&>(*this), identity_,
+        RemoteRank::Where{member, peer.identity, peer.key, *address, asked_}, *protection_,
+        peer.most_streams, data_, make, network.lock());
     r->wire().set_listening(true);  // as the reactor may
   }
-  return r.get();
+  return r;
 }
 
 std::string Network::carrier_to(int member) {
   const std::lock_guard lock(mutex_);
   const auto found = ranks_.find(member);
   if (found != ranks_.end()) return found->second->wire().carrier();
-  const WireOffer& theirs = peers_.at(static_cast<std::size_t>(member)).address.wires;
-  return std::string(name_of(choose_wire(wires_.offer, rank_, theirs, member).kind));
+  return std::string(name_of(peers_.at(member).route.kind));
 }
 
-std::vector<RemoteRank*> Network::all_remote() {
+std::vector<std::shared_ptr<RemoteRank>> Network::all_remote() {
   const std::lock_guard lock(mutex_);
-  std::vector<RemoteRank*> all;
-  for (auto& [member, r] : ranks_) all.push_back(r.get());
+  std::vector<std::shared_ptr<RemoteRank>> all;
+  all.reserve(ranks_.size());
+  for (const auto& [member, r] : ranks_) all.push_back(r);
   return all;
 }
 
@@ -228,6 +297,17 @@ bool Network::is_lost(int member) {
   return lost_.contains(member);
 }
 
+bool Network::has_hung_up(int member) {
+  if (is_lost(member)) return true;
+  std::shared_ptr<RemoteRank> rank;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = ranks_.find(member);
+    if (found != ranks_.end()) rank = found->second;
+  }
+  return rank != nullptr && rank->has_hung_up();
+}
+
 void Network::leave(std::uint64_t group, bool failed, int because_of) {
   const Listener* listener = nullptr;
   {
@@ -238,14 +318,14 @@ void Network::leave(std::uint64_t group, bool failed, int because_of) {
     note_over(group, because_of);
   }
   if (listener == nullptr) return;
-  std::vector<RemoteRank*> ranks;
+  std::vector<std::shared_ptr<RemoteRank>> ranks;
   {
     const std::lock_guard lock(mutex_);
     for (const auto& [member, r] : ranks_) {
-      if (listener->has(member)) ranks.push_back(r.get());
+      if (listener->has(member)) ranks.push_back(r);
     }
   }
-  for (RemoteRank* const r : ranks) r->wire().close(group);
+  for (const auto& r : ranks) r->wire().close(group);
 }
 
 void Network::note_over(std::uint64_t group, int because_of) {
@@ -268,15 +348,16 @@ void Network::refuse(std::uint64_t group, int because_of) {
   for (const int member : who) say_left(member, group, because_of);
 }
 
-void Network::say_left(int member, std::uint64_t group, std::int32_t because_of) {
-  RemoteRank* r = nullptr;
+void Network::say_left(int member, std::uint64_t group, int because_of) {
+  const std::uint64_t gone = identity_of(because_of);
+  std::shared_ptr<RemoteRank> r;
   {
     const std::lock_guard lock(mutex_);
     r = find_or_make(member);
   }
   if (r == nullptr) return;
   r->connect();
-  r->tell(group, kLeftNote, wire::bytes_of(because_of));
+  r->tell(group, kLeftNote, wire::bytes_of(gone));
 }
 
 void Network::tell(int member, std::uint64_t group, std::uint32_t type,
@@ -287,9 +368,9 @@ void Network::tell(int member, std::uint64_t group, std::uint32_t type,
 void Network::on_note(int member, std::uint64_t group, std::uint32_t type,
                       std::span<const std::byte> bytes) {
   if (type == kLeftNote) {
-    std::int32_t because_of = -1;
-    if (bytes.size() == sizeof because_of) std::memcpy(&because_of, bytes.data(), bytes.size());
-    return on_left(member, group, because_of);
+    std::uint64_t gone = 0;
+    if (bytes.size() == sizeof gone) std::memcpy(&gone, bytes.data(), bytes.size());
+    return on_left(member, group, number_of(gone));
   }
   if (type == kDialNote) return take_request(member, bytes);
   std::unique_lock lock(listeners_mutex_);
@@ -365,9 +446,13 @@ std::optional<Reactor::Time> Network::on_tick(Reactor::Time now) {
 
 std::optional<Reactor::Time> Network::expire_unnamed(Reactor::Time now) {
   if (unnamed_due_ == Reactor::Time::max()) return std::nullopt;
-  if (now < unnamed_due_) return unnamed_due_;
+  if (now < unnamed_due_ && !has_met_.load()) return unnamed_due_;
   waiting_room_->expire(now);
-  std::erase_if(unnamed_, [&](const auto& g) { return now - g.second->since > kHelloPatience; });
+  const bool has_met = has_met_.exchange(false);
+  std::erase_if(unnamed_, [&](const auto& g) {
+    return now - g.second->since > kHelloPatience ||
+           (has_met && g.second->is_early() && introduce(*g.second));
+  });
   if (!accepting_) serve();
   const bool empty = unnamed_.empty() && waiting_room_->next_wake(now) == WaitingRoom::Time::max();
   unnamed_due_ = !accepting_ ? now : empty ? Reactor::Time::max() : now + kLookAtUnnamed;
@@ -386,22 +471,26 @@ bool Network::read_hello(UnnamedPeer& peer) {
   }
   const StreamHello& hello = peer.said.hello;
   if (!peer.said.is_genuine(peer.session) || hello.verdict != StreamHello::asks ||
-      hello.to != rank_ || hello.from == rank_ || hello.from < 0 ||
-      static_cast<std::size_t>(hello.from) >= peers_.size() ||
-      hello.stream >= RemoteRank::kStreams || hello.connection == 0 ||
-      !peers_[static_cast<std::size_t>(hello.from)].address.get()) {
-    log().warn("network: closed a connection that knows the job's secret, but says nonsense");
+      hello.to != identity_ || hello.from == identity_ || hello.stream >= RemoteRank::kStreams ||
+      hello.connection == 0) {
+    log().warn("network: closed a connection that knows this rank's key, but says nonsense");
     return false;
   }
   epoll_ctl(accept_set_.fd(), EPOLL_CTL_DEL, peer.socket.fd(), nullptr);
-  RemoteRank* rank = nullptr;
+  return !introduce(peer);
+}
+
+bool Network::introduce(UnnamedPeer& peer) {
+  const StreamHello& hello = peer.said.hello;
+  std::shared_ptr<RemoteRank> rank;
   {
     const std::lock_guard lock(mutex_);
-    rank = find_or_make(hello.from);
+    const auto known = numbers_.find(hello.from);
+    if (known == numbers_.end()) return false;
+    rank = find_or_make(known->second);
   }
-  if (rank == nullptr) return false;
-  rank->accept(std::move(peer.socket), hello, peer.session);
-  return false;
+  if (rank != nullptr) rank->accept(std::move(peer.socket), hello, peer.session);
+  return true;
 }
 
 }  // namespace tutti

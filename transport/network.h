@@ -1,6 +1,7 @@
 // This rank's way to the ranks on other hosts: a listener, and a RemoteRank for each of those that
 // it has anything to do with. Communicators send notes to each other through it and have their
-// links made.
+// links made. Peers are known by this rank's own numbers for them (host_peers.h); what travels
+// names a rank by its identity.
 //
 // Who moves the data: the sockets for data of all peers are in one epoll set of this rank, from the
 // moment that they are connected.
@@ -26,6 +27,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -63,23 +65,33 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
     virtual void on_note(int member, std::uint32_t type, std::span<const std::byte> bytes) = 0;
   };
 
-  /// Listens at `local`, at any port. `nearest`: asked where there are several ports to choose
-  /// from. Throws Error(system).
-  Network(const SocketAddress& local, const NearestPorts& nearest);
+  /// Listens at `local`, at any port, as `identity`. `nearest`: asked where there are several ports
+  /// to choose from. Throws Error(system).
+  Network(const SocketAddress& local, std::uint64_t identity, const NearestPorts& nearest);
   /// Says good-bye to all.
   ~Network();
 
   NetworkAddress address() const;
   /// Throws Error where it cannot do as TUTTI_TRANSPORT asks.
   void check() const;
-  /// Whom there is, by number in the job.
+  /// Whoever knows it may connect to this rank.
+  const wire::Bytes32& key() const { return key_; }
   struct Peer {
     NetworkAddress address;
+    std::uint64_t identity = 0;
+    wire::Bytes32 key{};
+    int rank = 0;       // where they met
     bool here = false;  // on this host, which has better ways: for requests alone
   };
-  /// What goes to the peers has the protection that rank 0 asks for. Connects to nobody yet. Throws
-  /// Error where that cannot be, or where there is no way to one of them.
-  void begin(int rank, std::vector<Peer> peers, const wire::Bytes32& secret, Protection protection);
+  /// Ranks have met: those that are new to this one, by number. What goes to them has the
+  /// `protection` that rank 0 asks for. Connects to nobody yet. `own`: this rank's number; it has
+  /// met `ranks` ranks, as rank `rank`. Throws Error where that cannot be, or where there is no way
+  /// to one of them.
+  void add(int own, int rank, std::size_t ranks, std::map<int, Peer> peers, Protection protection);
+  /// Lets go of the peers that are not `kept`, which nobody has anything to say to any more.
+  void forget_unless(const std::function<bool(int)>& kept);
+  /// What goes to its peers has; none before there are any.
+  std::optional<Protection> protection() const { return protection_; }
 
   /// `listener` hears what is said to communicator `group`, also what was before. Until leave(),
   /// which waits for it; its links end, and those who know this rank hear that it has left. Where
@@ -98,6 +110,8 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   std::string carrier_to(int member);
   /// Whether nothing more will come from rank `member`, of whom this rank has heard.
   bool is_lost(int member);
+  /// The same, also where only the kernel has heard yet that it has hung up.
+  bool has_hung_up(int member);
   /// Takes in what has come, and sends on what was left, over all wires.
   void poll();
   /// Sleeps until something comes over one of them, there is room for what is to go, somebody
@@ -106,16 +120,22 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   /// What `ready` is about may have changed.
   void wake();
   /// Whether all that may come ends sleep(). Devices, and UCX, may have to be asked.
-  bool hears_all() const { return hears_all_; }
+  bool hears_all() const { return hears_all_.load(std::memory_order_relaxed); }
 
  private:
-  /// Somebody who knows the secret, and has not said who it is.
+  /// Somebody who knows the key, and has not said who it is, or is not known yet: it has met this
+  /// rank a moment earlier than this rank it.
   struct UnnamedPeer {
     FileDescriptor socket;
     wire::Session session;
     Reactor::Time since;
     SignedStreamHello said;
     std::size_t got = 0;
+    bool is_early() const { return got == sizeof said; }
+  };
+  struct KnownPeer : Peer {
+    WireRoute route;
+    std::uint32_t most_streams = 0;
   };
   struct Kept {
     int member;
@@ -143,9 +163,9 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   void on_moved() override { wake(); }
 
   // network_requests.cpp:
-  /// That rank `who` dials rank `whom`, which cannot dial it.
+  /// That rank `who` dials rank `whom`, which cannot dial it; identities.
   struct DialRequest {
-    std::int32_t who = -1, whom = -1;
+    std::uint64_t who = 0, whom = 0;
     std::uint32_t number = 0;  // whom's
     std::uint32_t hops = 0;    // that are left
   };
@@ -153,14 +173,14 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   void take_request(int from, std::span<const std::byte> bytes);
   /// To those who may know the way, but not to `from`.
   void pass_on(DialRequest request, int from);
-  std::vector<int> ways_to(int member, int from);
+  std::vector<int> ways_to(std::uint64_t who, int from);
 
   void note_over(std::uint64_t group, int because_of);
-  void say_left(int member, std::uint64_t group, std::int32_t because_of);
+  void say_left(int member, std::uint64_t group, int because_of);
 
   RemoteRank& remote(int member);
   /// With mutex_ held; null: it has no address, or this rank is about to leave them all.
-  RemoteRank* find_or_make(int member);
+  std::shared_ptr<RemoteRank> find_or_make(int member);
   // Peers that have proved themselves, and not said who they are.
   void serve();
   std::optional<Reactor::Time> expire_unnamed(Reactor::Time now);
@@ -173,7 +193,11 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   void end_sleep();
   void quiet_doorbell();
   bool read_hello(UnnamedPeer& peer);
-  std::vector<RemoteRank*> all_remote();
+  /// False: it is not known yet.
+  bool introduce(UnnamedPeer& peer);
+  int number_of(std::uint64_t identity);
+  std::uint64_t identity_of(int member);
+  std::vector<std::shared_ptr<RemoteRank>> all_remote();
 
   const SocketAddress asked_;
   SocketAddress local_;
@@ -184,25 +208,30 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   FileDescriptor data_;        // epoll: the sockets for data, and
   FileDescriptor doorbell_;    // what wakes those who sleep on it
   const UsableWires wires_;
-  bool hears_all_ = true;
+  std::atomic<bool> hears_all_{true};
   std::map<WireKind, std::shared_ptr<EndpointMaker>> makers_;  // that are used
-  int rank_ = -1;
-  std::vector<Peer> peers_;
-  wire::Bytes32 secret_{};
-  Protection protection_ = Protection::none;
+  const std::uint64_t identity_;
+  wire::Bytes32 key_{};
+  int own_ = -1;  // this rank's number
+  std::optional<Protection> protection_;
   std::unique_ptr<WaitingRoom> waiting_room_;
   std::map<std::uint64_t, std::unique_ptr<UnnamedPeer>> unnamed_;
   std::uint64_t next_unnamed_ = 0;
   bool accepting_ = true;
+  std::atomic<bool> has_met_{false};  // since the unnamed were looked at
   Reactor::Time unnamed_due_ = Reactor::Time::max();
 
   std::mutex mutex_;  // of the ranks
-  std::map<int, std::unique_ptr<RemoteRank>> ranks_;
+  std::map<int, KnownPeer> peers_;
+  std::unordered_map<std::uint64_t, int> numbers_;  // by identity
+  // Shared with whoever polls: a peer may be let go of meanwhile.
+  std::map<int, std::shared_ptr<RemoteRank>> ranks_;
   bool leaving_ = false;
-  std::uint32_t requests_ = 0;                                    // of this rank
-  std::size_t next_way_ = 0;                                      // whom to ask, in turn
-  std::map<std::pair<int, int>, std::uint32_t> requests_passed_;  // who and whom, the last number
-  std::mutex listeners_mutex_;                                    // held while they are told
+  std::uint32_t requests_ = 0;  // of this rank
+  std::size_t next_way_ = 0;    // whom to ask, in turn
+  // Who and whom, the last number.
+  std::map<std::pair<std::uint64_t, std::uint64_t>, std::uint32_t> requests_passed_;
+  std::mutex listeners_mutex_;  // held while they are told
   std::unordered_map<std::uint64_t, Listener*> listeners_;
   std::unordered_map<std::uint64_t, std::vector<Kept>> early_;  // of communicators to come
   // Those that were left or refused, and because of which rank; the newest ones.

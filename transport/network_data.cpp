@@ -49,18 +49,18 @@ void Network::serve_data() {
       continue;
     }
     if (e.data.u64 >= kMakers) {
-      for (RemoteRank* const r : all_remote()) {
+      for (const auto& r : all_remote()) {
         if (!r->wire().abilities().level_triggered) r->wire().drive();
       }
       // What comes while this is done is served the next time.
       arm_makers();
       continue;
     }
-    RemoteRank* r = nullptr;
+    std::shared_ptr<RemoteRank> r;
     {
       const std::lock_guard lock(mutex_);
       const auto found = ranks_.find(static_cast<int>(e.data.u64 / 2));
-      if (found != ranks_.end()) r = found->second.get();
+      if (found != ranks_.end()) r = found->second;
     }
     if (r != nullptr) r->on_data(e.data.u64 % 2, e.events);
   }
@@ -70,7 +70,7 @@ void Network::poll() {
   polled_.store(true, std::memory_order_seq_cst);
   on_polled();
   serve_data();
-  for (RemoteRank* r : all_remote()) {
+  for (const auto& r : all_remote()) {
     Wire& wire = r->wire();
     if (!wire.abilities().level_triggered) {
       wire.poll_and_tell();
@@ -89,9 +89,9 @@ void Network::sleep(std::chrono::nanoseconds most, const std::function<bool()>& 
     }
   }
   on_polled();
-  const std::vector<RemoteRank*> ranks = all_remote();
+  const auto ranks = all_remote();
   bool may = true;
-  for (RemoteRank* r : ranks) {
+  for (const auto& r : ranks) {
     may = may && r->prepare_to_sleep();
     if (!r->wire().abilities().wakes) most = std::min<std::chrono::nanoseconds>(most, kShortSleep);
   }
@@ -104,7 +104,7 @@ void Network::sleep(std::chrono::nanoseconds most, const std::function<bool()>& 
     pollfd set{data_.fd(), POLLIN, 0};
     ppoll(&set, 1, &time, nullptr);
   }
-  for (RemoteRank* r : ranks) r->after_sleep();
+  for (const auto& r : ranks) r->after_sleep();
   end_sleep();
   serve_data();
 }
@@ -157,13 +157,14 @@ void Network::on_polled() {
 
 bool Network::arm_makers() {
   bool armed = true;
+  const std::lock_guard lock(mutex_);
   for (const auto& [kind, maker] : makers_) armed = maker->arm() && armed;
   return armed;
 }
 
 void Network::set_listening() {
   const std::lock_guard lock(listening_mutex_);
-  for (RemoteRank* r : all_remote()) r->wire().set_listening(true);
+  for (const auto& r : all_remote()) r->wire().set_listening(true);
   listening_.store(true);
   reactor_->change(data_.fd(), EPOLLIN);
 }
@@ -174,8 +175,8 @@ std::optional<Reactor::Time> Network::watch_data(Reactor::Time now) {
   const bool sleeps = sleepers_.load(std::memory_order_seq_cst) > 0;
   bool polled = polled_.exchange(false, std::memory_order_seq_cst);
   bool busy = false;
-  const std::vector<RemoteRank*> ranks = all_remote();
-  for (RemoteRank* r : ranks) {
+  const auto ranks = all_remote();
+  for (const auto& r : ranks) {
     if (!r->is_up()) continue;
     Wire& wire = r->wire();
     polled = wire.was_polled() || polled;
@@ -188,7 +189,7 @@ std::optional<Reactor::Time> Network::watch_data(Reactor::Time now) {
   }
   if (!polled && !sleeps) {
     if (!listening_.load()) set_listening();
-    for (RemoteRank* r : ranks) {
+    for (const auto& r : ranks) {
       if (r->is_up()) busy = !r->wire().arm() || busy;
     }
     busy = !arm_makers() || busy;

@@ -17,33 +17,36 @@ constexpr std::size_t kMostWays = 5;  // as many neighbours as a host has in tha
 }  // namespace
 
 void Network::on_unanswered(int member) {
-  if (peers_[static_cast<std::size_t>(member)].here) return;
-  DialRequest request{member, rank_, 0, kMostHops};
+  DialRequest request{0, identity_, 0, kMostHops};
   {
     const std::lock_guard lock(mutex_);
+    const auto peer = peers_.find(member);
+    if (peer == peers_.end() || peer->second.here) return;
+    request.who = peer->second.identity;
     request.number = ++requests_;
   }
-  pass_on(request, rank_);
+  pass_on(request, own_);
 }
 
 void Network::take_request(int from, std::span<const std::byte> bytes) {
   DialRequest request;
   if (bytes.size() != sizeof request) return;
   std::memcpy(&request, bytes.data(), sizeof request);
-  const auto is_rank = [&](int r) { return r >= 0 && static_cast<std::size_t>(r) < peers_.size(); };
-  if (!is_rank(request.who) || !is_rank(request.whom) || request.whom == rank_) return;
-  if (request.who != rank_) return pass_on(request, from);
-  RemoteRank* whom = nullptr;
+  if (request.whom == identity_) return;
+  std::shared_ptr<RemoteRank> whom;
   {
     const std::lock_guard lock(mutex_);
-    whom = find_or_make(request.whom);
+    const auto its = numbers_.find(request.whom);
+    if (its == numbers_.end()) return;  // of another communicator, perhaps
+    if (request.who == identity_) whom = find_or_make(its->second);
   }
+  if (request.who != identity_) return pass_on(request, from);
   if (whom != nullptr) whom->connect();
 }
 
 void Network::pass_on(DialRequest request, int from) {
   if (request.hops == 0) return;
-  std::vector<RemoteRank*> ranks;
+  std::vector<std::shared_ptr<RemoteRank>> ranks;
   {
     const std::lock_guard lock(mutex_);
     if (leaving_) return;
@@ -53,27 +56,29 @@ void Network::pass_on(DialRequest request, int from) {
     for (const int way : ways_to(request.who, from)) ranks.push_back(find_or_make(way));
   }
   request.hops = std::min(request.hops, kMostHops) - 1;
-  for (RemoteRank* const r : ranks) {
+  for (const auto& r : ranks) {
     if (r != nullptr) r->tell(0, kDialNote, wire::bytes_of(request));
   }
 }
 
 /// With mutex_ held.
-std::vector<int> Network::ways_to(int member, int from) {
-  if (peers_[static_cast<std::size_t>(member)].here) return {member};
+std::vector<int> Network::ways_to(std::uint64_t who, int from) {
+  const auto its = numbers_.find(who);
+  if (its == numbers_.end()) return {};
+  const int member = its->second;
+  if (peers_.at(member).here) return {member};
   std::vector<int> up, here;
   for (const auto& [r, remote] : ranks_) {
     if (r == from || !remote->is_up()) continue;
     if (r == member) return {member};
-    if (!peers_[static_cast<std::size_t>(r)].here) up.push_back(r);
+    if (!peers_.at(r).here) up.push_back(r);
   }
-  for (std::size_t r = 0; r < peers_.size(); ++r) {
-    const int rank = static_cast<int>(r);
-    if (peers_[r].here && peers_[r].address.get() && rank != rank_) here.push_back(rank);
+  for (const auto& [r, peer] : peers_) {
+    if (peer.here && peer.address.get() && r != own_) here.push_back(r);
   }
   std::vector<int> ways;
   // A rank of this host may have what this one has not; who is asked by one does not ask others.
-  if (from == rank_ && !here.empty()) ways.push_back(here[next_way_ % here.size()]);
+  if (from == own_ && !here.empty()) ways.push_back(here[next_way_ % here.size()]);
   for (std::size_t i = 0; i < std::min(up.size(), kMostWays); ++i) {
     ways.push_back(up[(next_way_ + i) % up.size()]);
   }

@@ -68,6 +68,7 @@ class OutLink final : public RemoteDoorbell {
   std::uint32_t number() const { return number_; }
   const std::shared_ptr<RingMemory>& memory() const { return memory_; }
   const ConnectionShape& shape() const { return view_.shape; }
+  std::span<std::byte> data() const { return {view_.data, view_.shape.data_bytes()}; }
 
   // The wire's, one thread at a time:
   struct Message {
@@ -190,6 +191,7 @@ class InLink final : public RemoteDoorbell {
 
   const std::shared_ptr<RingMemory>& memory() const { return memory_; }
   const ConnectionShape& shape() const { return view_.shape; }
+  std::span<std::byte> data() const { return {view_.data, view_.shape.data_bytes()}; }
   /// Rung when something has come, once its rank has asked for the link.
   void belongs_to(Doorbell& owner) { owner_.store(&owner, std::memory_order_release); }
   /// That the sender has given it; 0: it has not opened it yet.
@@ -217,6 +219,10 @@ class InLink final : public RemoteDoorbell {
   bool arrived(std::uint64_t number, std::uint32_t tag, std::uint32_t bytes, std::uint64_t at);
 
   std::uint64_t published() const { return published_; }
+  /// The last message whose header has come.
+  std::uint64_t begun = 0;
+  /// Whether messages have data in the ring, or may soon.
+  bool has_data() const { return begun > published_ || receiver_.has_data(); }
   /// The header of the next message, where it has the tag and the length of the last long one.
   MessageHeader same_as_last() const;
   /// Whether message `number` has a posted receive.

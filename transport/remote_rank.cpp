@@ -26,14 +26,12 @@ constexpr std::string_view kDied = "died";
 
 }  // namespace
 
-RemoteRank::RemoteRank(Owner& owner, int self, Where where, const wire::Bytes32& secret,
-                       Protection protection, std::uint32_t most_streams,
-                       const FileDescriptor& data_set, const Wire::MakeEndpoint& make_endpoint,
-                       std::mutex* wire_lock)
+RemoteRank::RemoteRank(Owner& owner, std::uint64_t self, Where where, Protection protection,
+                       std::uint32_t most_streams, const FileDescriptor& data_set,
+                       const Wire::MakeEndpoint& make_endpoint, std::mutex* wire_lock)
     : owner_(owner),
       self_(self),
       where_(std::move(where)),
-      secret_(secret),
       protection_(protection),
       most_streams_(most_streams),
       data_set_(data_set),
@@ -125,6 +123,11 @@ void RemoteRank::tell(std::uint64_t group, std::uint32_t type, std::span<const s
     if (is_up()) flush_notes();
   }
   connect();
+}
+
+bool RemoteRank::has_hung_up() {
+  const std::lock_guard lock(mutex_);
+  return is_lost() || (is_up() && tutti::has_hung_up(streams_[kControl].fd()));
 }
 
 bool RemoteRank::is_to_be_awaited() {
@@ -271,19 +274,23 @@ void RemoteRank::lose(Loss how, const std::string& why) {
       notes_.push_back(framed(Frame::bye, 0, 0, std::as_bytes(std::span(why))));
       flush_notes();
     }
-    state_.store(State::lost, std::memory_order_release);
-    drop(ours_);
-    drop(theirs_);
-    drop_streams();
-    for (std::size_t which = 0; which < data_fds_.size(); ++which) {
-      if (data_fds_[which] < 0) continue;
-      reactor_.unwatch(data_fds_[which]);
-      listen_for_data(EPOLL_CTL_DEL, which, 0);
-      data_fds_[which] = -1;
-    }
+    cut();
   }
   wire_.shut();
   owner_.on_lost(where_.member, how, why);
+}
+
+void RemoteRank::cut() {
+  state_.store(State::lost, std::memory_order_release);
+  drop(ours_);
+  drop(theirs_);
+  drop_streams();
+  for (std::size_t which = 0; which < data_fds_.size(); ++which) {
+    if (data_fds_[which] < 0) continue;
+    reactor_.unwatch(data_fds_[which]);
+    listen_for_data(EPOLL_CTL_DEL, which, 0);
+    data_fds_[which] = -1;
+  }
 }
 
 void RemoteRank::say_bye() {
@@ -300,7 +307,7 @@ bool RemoteRank::is_delivered() {
   const std::lock_guard lock(mutex_);
   if (!is_up()) return true;
   const int control_fd = streams_[kControl].fd();
-  if (has_hung_up(control_fd)) return true;
+  if (tutti::has_hung_up(control_fd)) return true;
   flush_notes();
   if (!wire_.is_flushed() || !notes_are_out()) return false;
   // What the kernel has not delivered when a socket is closed with data unread, it drops.
@@ -309,8 +316,11 @@ bool RemoteRank::is_delivered() {
 
 void RemoteRank::close() {
   reactor_.forget(*this);
-  const std::lock_guard lock(mutex_);
-  if (is_up()) wire_.shut();
+  {
+    const std::lock_guard lock(mutex_);
+    cut();
+  }
+  wire_.shut();
 }
 
 // --- The reactor's calls -------------------------------------------------------------------------
@@ -352,7 +362,7 @@ std::optional<Reactor::Time> RemoteRank::on_tick(Reactor::Time now) {
       const std::lock_guard wire_lock(wire_mutex_);
       // Where the peer has closed it or is gone, the control stream ends too, and knows better why.
       if (!why_wire_closed_.empty() && now - wire_closed_at_ >= kLastData &&
-          !has_hung_up(streams_[kControl].fd())) {
+          !tutti::has_hung_up(streams_[kControl].fd())) {
         lost = Loss::cut_off;
         why = fmt::format("is lost ({})", why_wire_closed_);
       }

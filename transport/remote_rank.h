@@ -4,7 +4,7 @@
 // has the other streams, or ways of its own.
 //
 // Either side may dial, and both may at once; so there may be two attempts at a connection. Each
-// lives and dies by itself, and is dialled again when it has died. The rank with the lower number
+// lives and dies by itself, and is dialled again when it has died. The rank with the lower identity
 // uses the first one of which all streams are there, and says so; the other rank uses what it is
 // told (stream_candidate.h). So a firewall, or whatever else lets connections through in one
 // direction alone, is in nobody's way.
@@ -44,7 +44,7 @@ namespace tutti {
 class RemoteRank final : Reactor::Handler, Wire::Owner {
  public:
   static constexpr std::uint32_t kStreams = 3;
-  /// Apart go long messages of the rank with the higher number (tcp_endpoint.h).
+  /// Apart go long messages of the rank with the higher identity (tcp_endpoint.h).
   static constexpr std::uint32_t kControl = 0, kData = 1, kSecond = 2;
 
   /// Whom it tells; from the reactor's thread, or whoever drives the wire.
@@ -63,12 +63,15 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   };
 
   struct Where {
-    int member = -1;        // its number
-    SocketAddress address;  // at which it listens
-    SocketAddress from;     // ours, for connections to it
+    int member = -1;             // its number
+    std::uint64_t identity = 0;  // what it is called by others
+    wire::Bytes32 key{};         // of its listener
+    SocketAddress address;       // at which it listens
+    SocketAddress from;          // ours, for connections to it
   };
-  RemoteRank(Owner& owner, int self, Where where, const wire::Bytes32& secret,
-             Protection protection, std::uint32_t most_streams, const FileDescriptor& data_set,
+  /// `self`: this rank's identity.
+  RemoteRank(Owner& owner, std::uint64_t self, Where where, Protection protection,
+             std::uint32_t most_streams, const FileDescriptor& data_set,
              const Wire::MakeEndpoint& make_endpoint, std::mutex* wire_lock);
   ~RemoteRank();
 
@@ -96,6 +99,8 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   bool prepare_to_sleep();
   void after_sleep();
   bool is_up() const { return state_.load(std::memory_order_acquire) == State::up; }
+  /// Whether it has ended the connection, also where the reactor has not seen that yet.
+  bool has_hung_up();
   bool is_lost() const { return state_.load(std::memory_order_acquire) == State::lost; }
 
  private:
@@ -122,13 +127,15 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   void dial();
   void drop(Attempt& attempt);
   void drop_streams();
+  /// Nothing comes or goes any more.
+  void cut();
   /// Something has come over a stream of it, or the stream has ended.
   void advance(Attempt& attempt, std::uint32_t stream);
   void has_failed(const StreamCandidate& dialled);
   /// Uses it, if it is the one.
   void settle(Attempt& attempt);
   void use(Attempt& attempt);
-  bool chooses() const { return self_ < where_.member; }
+  bool chooses() const { return self_ < where_.identity; }
   bool is_ready(const Attempt& attempt) const;
   /// Whether the peer's host has let a stream of either attempt connect.
   bool is_answered() const;
@@ -168,9 +175,8 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   std::string place() const;
 
   Owner& owner_;
-  const int self_;
+  const std::uint64_t self_;
   const Where where_;
-  const wire::Bytes32& secret_;
   const Protection protection_;
   const std::uint32_t most_streams_;
   const FileDescriptor& data_set_;

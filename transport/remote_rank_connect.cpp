@@ -53,8 +53,8 @@ void RemoteRank::dial() {
       reactor_.unwatch(c.fd());
       turned_away_ = false;
     }
-    c = StreamCandidate(begin_to_connect(where_.address, where_.from), secret_,
-                        {self_, where_.member, s, StreamHello::asks, ours_.number},
+    c = StreamCandidate(begin_to_connect(where_.address, where_.from), where_.key,
+                        {self_, where_.identity, s, StreamHello::asks, ours_.number},
                         s == kControl && !chooses());
     if (c) {
       reactor_.watch(c.fd(), c.events(), *this);
@@ -136,7 +136,7 @@ void RemoteRank::accept(FileDescriptor socket, const StreamHello& hello,
   tune_socket(socket);
   watch_over(socket.fd());
   StreamCandidate c(std::move(socket), session,
-                    {self_, where_.member, hello.stream,
+                    {self_, where_.identity, hello.stream,
                      refuses ? StreamHello::refused : StreamHello::accepted, hello.connection},
                     hello.stream == kControl && !chooses());
   if (!c) return;
@@ -181,7 +181,7 @@ void RemoteRank::use(Attempt& attempt) {
   }
   reactor_.watch(streams_[kControl].fd(), EPOLLIN, *this);
   if (wire_.abilities().streams > 0) {
-    wire_.attach(std::move(streams_[kData]), std::move(streams_[kSecond]), self_ > where_.member);
+    wire_.attach(std::move(streams_[kData]), std::move(streams_[kSecond]), self_ > where_.identity);
   } else {
     notes_.push_front(framed(Frame::hello, 0, 0, wire_.address()));
   }
@@ -190,8 +190,7 @@ void RemoteRank::use(Attempt& attempt) {
     if (data[which] >= 0) watch_data(which, data[which]);
   }
   state_.store(State::up, std::memory_order_release);
-  log().debug("rank {} of the job is connected to rank {} at {}{}, data go over {}", self_,
-              where_.member, place(),
+  log().debug("connected to peer {} at {}{}, data go over {}", where_.member, place(),
               protection_ == Protection::encryption ? ", encrypted"
               : protection_ == Protection::checksum ? ", with checksums"
                                                     : "",

@@ -3,10 +3,10 @@
 //
 //     who dials -> who accepts   Proof, StreamHello asks         (behind the handshake)
 //     who accepts -> who dials   StreamHello accepted, or refused
-//     lower -> higher number     StreamHello chosen              (over the control stream)
+//     lower -> higher identity   StreamHello chosen              (over the control stream)
 //
 // It is ready once it has been accepted. Each of two ranks may dial the other, so two connections
-// may come about between them; the rank with the lower number chooses the first one of which all
+// may come about between them; the rank with the lower identity chooses the first one of which all
 // streams are ready, and neither uses one that was not chosen (remote_rank.h).
 #pragma once
 
@@ -24,8 +24,8 @@ namespace tutti {
 /// What is said of a stream. All its forms are as long as this one, and carry a MAC.
 struct StreamHello {
   enum Verdict : std::uint32_t { asks = 0, accepted = 1, chosen = 2, refused = 3 };
-  std::int32_t from = -1, to = -1;  // ranks' numbers in the job
-  std::uint32_t stream = 0;         // RemoteRank::kControl, kData, kApart
+  std::uint64_t from = 0, to = 0;  // identities
+  std::uint32_t stream = 0;        // RemoteRank::kControl, kData, kSecond
   std::uint32_t verdict = asks;
   std::uint64_t connection = 0;  // its dialler counts them from 1
 };

@@ -50,6 +50,7 @@ ncclComm* new_handle(const Config& config, int rank, int size, int device) {
   comm->async.store(ncclSuccess, std::memory_order_relaxed);
   comm->revoked.store(false, std::memory_order_relaxed);
   comm->finalized.store(false, std::memory_order_relaxed);
+  comm->suspended.store(false, std::memory_order_relaxed);
   comm->phase.store(Phase::opening, std::memory_order_relaxed);
   // release: whoever sees it live sees the above.
   comm->live.store(true, std::memory_order_release);
@@ -92,12 +93,20 @@ ncclComm& made(ncclComm_t handle) {
   return comm;
 }
 
-ncclComm& usable(ncclComm_t handle) {
+ncclComm& kept(ncclComm_t handle) {
   ncclComm& comm = made(handle);
   if (comm.revoked.load(std::memory_order_relaxed)) refuse_usage("communicator was revoked");
   if (comm.finalized.load(std::memory_order_relaxed)) {
     refuse_usage(
         "the communicator was finalized; only ncclCommDestroy and ncclCommAbort may follow");
+  }
+  return comm;
+}
+
+ncclComm& usable(ncclComm_t handle) {
+  ncclComm& comm = kept(handle);
+  if (comm.suspended.load(std::memory_order_relaxed)) {
+    refuse_usage("the communicator is suspended: call ncclCommResume first");
   }
   return comm;
 }

@@ -35,12 +35,6 @@ ncclResult_t open_child(std::string_view function, ncclComm& parent, ncclComm_t*
   return submit(function, std::move(opening), config.blocking);
 }
 
-[[noreturn]] void refuse_growth() {
-  refuse_usage(
-      "growing is not supported by Tutti; make a communicator of all ranks with ncclGetUniqueId "
-      "and ncclCommInitRank");
-}
-
 }  // namespace
 }  // namespace tutti::nccl
 
@@ -189,7 +183,7 @@ NCCL_API(ncclResult_t, ncclCommGetUniqueId, (ncclComm_t comm, ncclUniqueId* uniq
   return guarded("ncclCommGetUniqueId", [&]() -> ncclResult_t {
     usable(comm);
     require(uniqueId, "uniqueId");
-    refuse_growth();
+    refuse_function("ncclCommGetUniqueId");
   });
 }
 
@@ -199,7 +193,7 @@ NCCL_API(ncclResult_t, ncclCommGrow,
     if (comm != nullptr) usable(comm);  // else a rank that would be new
     require(newcomm, "newcomm");
     *newcomm = nullptr;
-    refuse_growth();
+    refuse_function("ncclCommGrow");
   });
 }
 

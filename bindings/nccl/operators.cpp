@@ -39,7 +39,7 @@ DataType data_type(ncclDataType_t type) {
 void set_operator(Task& task, ncclRedOp_t op) {
   const int number = static_cast<int>(op);
   if (number >= 0 && number < ncclNumOps) {
-    task.call.op = static_cast<ReduceKind>(number);
+    task.call.op.kind = static_cast<ReduceKind>(number);
     return;
   }
   const std::lock_guard lock(task.comm->mutex);

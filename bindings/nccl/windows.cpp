@@ -81,19 +81,10 @@ ncclResult_t locate(std::string_view function, ncclWindow_t window, void** out, 
   });
 }
 
-ncclResult_t no_fabric(std::string_view function) {
-  return guarded(function, []() -> ncclResult_t {
-    refuse_usage(
-        "there is no compute fabric to address memory by (ncclCommQueryProperties: cftSupport)");
-  });
-}
-
 ncclResult_t no_one_sided(std::string_view function, ncclComm_t comm) {
   return guarded_in_group(function, [&]() -> ncclResult_t {
     usable(comm);
-    refuse_usage(
-        "one-sided operations are not supported by Tutti (ncclCommQueryProperties: "
-        "hostRmaSupport); use ncclSend and ncclRecv");
+    refuse_function(function);
   });
 }
 
@@ -176,15 +167,15 @@ NCCL_API(ncclResult_t, ncclGetMultimemDevicePointer,
 }
 
 NCCL_API(ncclResult_t, ncclGetMultimemDeviceLeInfo, (ncclWindow_t, size_t, ncclCftLeId*, size_t*)) {
-  return no_fabric("ncclGetMultimemDeviceLeInfo");
+  return refused("ncclGetMultimemDeviceLeInfo");
 }
 NCCL_API(ncclResult_t, ncclGetCftDeviceLeInfo,
          (ncclWindow_t, size_t, int, ncclTeam_t, ncclCftLeId*, size_t*)) {
-  return no_fabric("ncclGetCftDeviceLeInfo");
+  return refused("ncclGetCftDeviceLeInfo");
 }
 NCCL_API(ncclResult_t, ncclGetPeerDeviceLeInfo,
          (ncclWindow_t, size_t, int, ncclCftLeId*, size_t*)) {
-  return no_fabric("ncclGetPeerDeviceLeInfo");
+  return refused("ncclGetPeerDeviceLeInfo");
 }
 
 NCCL_API(ncclResult_t, ncclPutSignal,

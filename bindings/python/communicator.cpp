@@ -83,6 +83,15 @@ void bind_making(nb::class_<PythonCommunicator>& c) {
       },
       "size"_a, nb::kw_only(), "timeout"_a = nb::none(), "algorithm"_a = nb::none(),
       "A list of `size` communicators, one for each of that many threads of this process.");
+  c.def_static(
+      "alone",
+      [](std::optional<double> timeout, std::optional<std::string> algorithm) {
+        const Options options = options_of(timeout, std::nullopt, std::move(algorithm));
+        const Waiting waiting;
+        return PythonCommunicator(Communicator::alone(options));
+      },
+      nb::kw_only(), "timeout"_a = nb::none(), "algorithm"_a = nb::none(),
+      "One rank, which others may meet later: see handle and reconfigure().");
 }
 
 void bind_life(nb::class_<PythonCommunicator>& c) {
@@ -121,6 +130,40 @@ void bind_life(nb::class_<PythonCommunicator>& c) {
       "A communicator of the ranks that are not in `excluded`, which call this with the same "
       "list;\n"
       "the excluded may be dead, and this communicator have failed.");
+  c.def_prop_ro(
+      "handle", [](Self self) { return self.get().handle(); },
+      "What others need to meet this rank in reconfigure(): a line of text, with a secret. It is\n"
+      "good until the rank's next reconfigure() that succeeds.");
+  c.def(
+      "reconfigure",
+      [](Self self, const std::vector<std::string>& handles, std::uint64_t number,
+         std::optional<double> timeout, std::optional<double> rendezvous_timeout,
+         std::optional<std::string> algorithm) {
+        const Options options = options_of(timeout, rendezvous_timeout, std::move(algorithm));
+        const Turn turn = self.turn();
+        const Waiting waiting;
+        return PythonCommunicator(self.get().reconfigure(handles, number, options));
+      },
+      "handles"_a, "number"_a, nb::kw_only(), "timeout"_a = nb::none(),
+      "rendezvous_timeout"_a = nb::none(), "algorithm"_a = nb::none(),
+      "The next communicator: the ranks that `handles` name, in this order, which all call this\n"
+      "with the same list and a fresh positive number. This communicator may have failed; it ends\n"
+      "when that succeeds, and stays as it was when it does not.\n\n"
+      "rendezvous_timeout: seconds for the whole call.");
+  c.def(
+      "grow",
+      [](Self self, const std::string& id, int size, std::optional<double> timeout,
+         std::optional<double> rendezvous_timeout) {
+        const Options options = options_of(timeout, rendezvous_timeout, std::nullopt);
+        const UniqueId unique = unique_id_from_string(id);
+        const Turn turn = self.turn();
+        const Waiting waiting;
+        return PythonCommunicator(self.get().grow(unique, size, options));
+      },
+      "id"_a, "size"_a, nb::kw_only(), "timeout"_a = nb::none(),
+      "rendezvous_timeout"_a = nb::none(),
+      "A communicator of `size` ranks: the members of this one, which call this and keep their\n"
+      "ranks, and newcomers, which call create() with the same id.");
   c.def(
       "use_plan",
       [](Self self, const std::string& text) {

@@ -81,6 +81,31 @@ TEST_P(Put, SignalsAreCountedAndTheRestStays) {
   });
 }
 
+TEST_P(Put, AWaitGoesOnAsAStartedOneWhenAnotherThreadWantsItsTurn) {
+  run_thread_ranks(2, [](Communicator& comm) {
+    Window window = comm.window(0);
+    const int peer = 1 - comm.rank();
+    const WindowCall wait{.kind = WindowCall::Kind::wait_signal, .peer = peer};
+    std::atomic<int> wanted{0};
+    window.signal(peer);
+    EXPECT_FALSE(window.run_or_start(wait, wanted).valid());  // nobody wants it: it is over
+    comm.barrier();
+    std::thread other([&] {
+      std::this_thread::sleep_for(50ms);
+      wanted = 1;
+      comm.wake();
+    });
+    Future rest = window.run_or_start(wait, wanted);  // the peer signals later
+    other.join();
+    ASSERT_TRUE(rest.valid());
+    EXPECT_FALSE(rest.ready());
+    comm.barrier();
+    window.signal(peer);
+    rest.wait();
+    window.close();
+  });
+}
+
 TEST_P(Put, IndicesAndRanksAndWindowsAreApart) {
   run_thread_ranks(3, [](Communicator& comm) {
     Window first = comm.window(0), second = comm.window(0);

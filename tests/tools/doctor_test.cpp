@@ -78,6 +78,34 @@ TEST_F(Doctor, SaysHowRanksMeetAndWhatUcxDoes) {
 #endif
 }
 
+TEST_F(Doctor, SaysWhichWayTheLauncherOffers) {
+  doctor("PMI_RANK=1 PMI_SIZE=4 PMI_FD=5");
+  EXPECT_CONTAINS(out, "by PMI (PMI_FD=5)");
+  doctor(
+      "RANK=1 WORLD_SIZE=4 MASTER_ADDR=node1 MASTER_PORT=29400 TORCHELASTIC_USE_AGENT_STORE=True");
+  EXPECT_CONTAINS(out, "by torchrun's store at node1:29400");
+  const std::string open_mpi = "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 PMIX_RANK=1 ";
+  doctor(open_mpi + "PMIX_NAMESPACE=7");
+  EXPECT_CONTAINS(out, "by PMIx (PMIX_NAMESPACE=7)");
+  doctor(open_mpi + "PMIX_NAMESPACE=7 TUTTI_ID_FILE=/tmp/id");
+  EXPECT_CONTAINS(out, "by a file, /tmp/id (TUTTI_ID_FILE)");
+  // The variables of the job step around this one say nothing.
+  doctor(
+      "SLURM_PROCID=1 SLURM_NTASKS=4 SLURM_STEP_ID=2 SLURM_JOB_ID=9 PMIX_RANK=1 "
+      "PMIX_NAMESPACE=slurm.pmix.9.1");
+  EXPECT_CONTAINS(out, "now there is none");
+}
+
+TEST_F(Doctor, SaysWhatAContainerLimits) {
+  doctor("");
+  EXPECT_CONTAINS(out, "\nContainer, and what it limits (docs/containers.md)\n");
+  for (const char* const what :
+       {"container", "processor time", "memory", "/dev/shm", "system calls", "user namespace",
+        "copies by the kernel", "locked (ulimit -l)"}) {
+    EXPECT_CONTAINS(out, std::string(" ") + what + " ");
+  }
+}
+
 TEST_F(Doctor, MarksAnInterfaceWithoutACarrier) {
   const Namespaces hosts(1);
   if (!hosts.missing().empty()) GTEST_SKIP() << hosts.missing();

@@ -47,7 +47,7 @@ class RanksOfAHost : public testing::Test {
   void make(int count) {
     for (int i = 0; i < count; ++i) {
       peers_.push_back(std::make_unique<HostPeers>());
-      addresses_.push_back(peers_.back()->address());
+      addresses_.push_back(peers_.back()->listen());
     }
     errors_.resize(peers_.size());
   }
@@ -56,7 +56,7 @@ class RanksOfAHost : public testing::Test {
   void connect(int rank, const wire::Bytes32& secret, std::chrono::nanoseconds timeout) {
     const auto r = static_cast<std::size_t>(rank);
     try {
-      peers_[r]->connect(rank, addresses_, secret, deadline_after(timeout));
+      peers_[r]->meet(rank, addresses_, secret, deadline_after(timeout));
     } catch (const Error& error) {
       errors_[r] = error;
     }

@@ -30,12 +30,12 @@ std::vector<std::shared_ptr<HostPeers>> job(const std::vector<std::string>& host
   std::vector<HostPeerAddress> addresses;
   for (const std::string& host : hosts) {
     peers.push_back(std::make_shared<HostPeers>(host));
-    addresses.push_back(peers.back()->address());
+    addresses.push_back(peers.back()->listen());
   }
   wire::Bytes32 secret;
   wire::fill_random(secret);
   for (std::size_t r = 0; r < peers.size(); ++r) {
-    peers[r]->connect(static_cast<int>(r), addresses, secret, deadline_after(10s));
+    peers[r]->meet(static_cast<int>(r), addresses, secret, deadline_after(10s));
   }
   return peers;
 }

@@ -1,5 +1,5 @@
-// See tagged_output.h.
-#include "tools/tagged_output.h"
+// See rank_output.h.
+#include "tools/rank_output.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <utility>
 
 #include "core/error.h"
 
@@ -15,56 +16,62 @@ namespace tutti {
 namespace {
 
 constexpr std::size_t kLongestLine = 64 << 10;  // a longer one is cut
-constexpr std::size_t kMostPending = 1 << 20;   // then the ranks wait for the reader
 constexpr std::size_t kNoWait = 4096;           // poll() promises a pipe so much room (PIPE_BUF)
 
 }  // namespace
 
-TaggedStream::TaggedStream(int ranks, int target_fd)
-    : target_fd_(target_fd), sources_(static_cast<std::size_t>(ranks)) {}
+RankOutput::RankOutput(int first_rank, int ranks, bool tag)
+    : first_rank_(first_rank), tag_(tag), sources_(static_cast<std::size_t>(ranks)) {}
 
-FileDescriptor TaggedStream::open_pipe(int rank) {
+FileDescriptor RankOutput::open_pipe(int index) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) throw_system_error("making a pipe for a rank's output");
   // Only our end: a program does not expect that its writes fail with EAGAIN.
   ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
-  sources_[static_cast<std::size_t>(rank)].pipe = FileDescriptor(ends[0]);
+  sources_[static_cast<std::size_t>(index)].pipe = FileDescriptor(ends[0]);
   return FileDescriptor(ends[1]);
 }
 
-bool TaggedStream::may_read() const { return pending_.size() < kMostPending; }
-
-void TaggedStream::add_polls(std::vector<pollfd>& polls) const {
-  if (!pending_.empty()) polls.push_back({target_fd_, POLLOUT, 0});
+void RankOutput::add_polls(std::vector<pollfd>& polls) const {
   if (!may_read()) return;
   for (const Source& source : sources_) {
     if (source.pipe) polls.push_back({source.pipe.fd(), POLLIN, 0});
   }
 }
 
-void TaggedStream::serve() {
-  for (std::size_t rank = 0; rank < sources_.size(); ++rank) {
-    if (may_read()) read_some(static_cast<int>(rank));
+std::string RankOutput::read() {
+  for (std::size_t index = 0; index < sources_.size(); ++index) {
+    if (may_read()) read_some(index);
   }
-  write_some();
+  return take_lines();
 }
 
-void TaggedStream::finish() {
-  for (std::size_t rank = 0; rank < sources_.size(); ++rank) {
+std::string RankOutput::finish() {
+  for (std::size_t index = 0; index < sources_.size(); ++index) {
     // A pipe holds a megabyte at most; a process that left the job may go on for ever.
-    for (int i = 0; i < 128 && read_some(static_cast<int>(rank)); ++i) {
+    for (int i = 0; i < 128 && read_some(index); ++i) {
     }
-    Source& source = sources_[rank];
+    Source& source = sources_[index];
     if (!source.line.empty()) {
       source.line += '\n';
-      cut_lines(static_cast<int>(rank));
+      cut_lines(index);
     }
-    source.pipe.reset();  // some process that left the job may still have the other end
   }
+  close();  // some process that left the job may still have the other ends
+  return take_lines();
 }
 
-bool TaggedStream::read_some(int rank) {
-  Source& source = sources_[static_cast<std::size_t>(rank)];
+void RankOutput::close() {
+  for (Source& source : sources_) source.pipe.reset();
+}
+
+std::string RankOutput::take_lines() {
+  under_way_ += lines_.size();
+  return std::exchange(lines_, {});
+}
+
+bool RankOutput::read_some(std::size_t index) {
+  Source& source = sources_[index];
   if (!source.pipe) return false;
   std::array<char, 16 << 10> buffer;
   const ssize_t got = ::read(source.pipe.fd(), buffer.data(), buffer.size());
@@ -72,32 +79,36 @@ bool TaggedStream::read_some(int rank) {
   if (got < 0 && errno == EAGAIN) return false;
   if (got <= 0) {
     if (!source.line.empty()) source.line += '\n';
-    cut_lines(rank);
+    cut_lines(index);
     source.pipe.reset();
     return false;
   }
   source.line.append(buffer.data(), static_cast<std::size_t>(got));
-  cut_lines(rank);
+  cut_lines(index);
   return true;
 }
 
-void TaggedStream::cut_lines(int rank) {
-  std::string& line = sources_[static_cast<std::size_t>(rank)].line;
+void RankOutput::cut_lines(std::size_t index) {
+  std::string& line = sources_[index].line;
   std::size_t start = 0;
   while (start < line.size()) {
     std::size_t end = line.find('\n', start);
     const bool too_long = end == std::string::npos && line.size() - start >= kLongestLine;
     if (end == std::string::npos && !too_long) break;
     if (too_long) end = line.size();
-    pending_ += fmt::format("[{}] ", rank);
-    pending_.append(line, start, end - start);
-    pending_ += '\n';
+    if (tag_) lines_ += fmt::format("[{}] ", first_rank_ + static_cast<int>(index));
+    lines_.append(line, start, end - start);
+    lines_ += '\n';
     start = too_long ? end : end + 1;
   }
   line.erase(0, start);
 }
 
-void TaggedStream::write_some() {
+void OutputWriter::add_polls(std::vector<pollfd>& polls) const {
+  if (!pending_.empty()) polls.push_back({target_fd_, POLLOUT, 0});
+}
+
+void OutputWriter::write() {
   std::size_t written = 0;
   while (written < pending_.size()) {
     pollfd target{target_fd_, POLLOUT, 0};
@@ -106,10 +117,9 @@ void TaggedStream::write_some() {
                                   std::min(kNoWait, pending_.size() - written));
     if (count < 0 && (errno == EINTR || errno == EAGAIN)) break;
     if (count < 0) {
-      // Nobody reads any more. The ranks shall see it as they would without us: SIGPIPE.
-      for (Source& source : sources_) source.pipe.reset();
-      pending_.clear();
-      return;
+      broken_ = true;
+      written = pending_.size();
+      break;
     }
     written += static_cast<std::size_t>(count);
   }

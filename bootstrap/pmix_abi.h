@@ -1,0 +1,51 @@
+// What is used of the binary interface of libpmix.so.2, as the PMIx standard has it since
+// version 2. The values are checked against the library's header where the tests find one.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace tutti::pmix {
+
+constexpr int kSuccess = 0;
+constexpr std::uint16_t kBoolean = 1, kString = 3;  // types of values
+constexpr std::uint8_t kToAll = 3;                  // the scope of a value
+constexpr const char* kCollectData = "pmix.collect";
+
+struct Process {
+  char space[256];
+  std::uint32_t rank;
+};
+
+/// The union has room for more, in later versions of the library than in earlier ones. Here it is
+/// as large as in any; arrays of values, where the size would matter, have one element.
+struct Value {
+  std::uint16_t type;
+  union {
+    bool flag;
+    char* string;
+    std::byte room[24];
+  };
+};
+
+struct Info {
+  char key[512];
+  std::uint32_t flags;
+  Value value;
+};
+
+/// The functions, by the names that they have after "PMIx_".
+struct Functions {
+  int (*init)(Process* self, Info* info, std::size_t infos) = nullptr;
+  int (*finalize)(const Info* info, std::size_t infos) = nullptr;
+  int (*put)(std::uint8_t scope, const char* key, Value* value) = nullptr;
+  int (*commit)() = nullptr;
+  int (*fence)(const Process* processes, std::size_t count, const Info* info,
+               std::size_t infos) = nullptr;
+  int (*get)(const Process* process, const char* key, const Info* info, std::size_t infos,
+             Value** value) = nullptr;
+  const char* (*error_string)(int status) = nullptr;
+  const char* (*get_version)() = nullptr;
+};
+
+}  // namespace tutti::pmix

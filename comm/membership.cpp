@@ -1,0 +1,89 @@
+// Communicators whose ranks change: newcomers and members meet by handles, or by a unique id, and
+// form the next one. Whom a rank knows already it stays connected to (membership.h).
+#include "comm/membership.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "comm/device_call.h"
+#include "comm/engine.h"
+#include "comm/impl.h"
+#include "comm/session.h"
+
+namespace tutti {
+
+Membership::Membership(const Options& options)
+    : host_id(options.host_id),
+      interfaces(options.interfaces),
+      host_peers(std::make_shared<HostPeers>(options.host_id)),
+      engine(std::make_shared<Engine>()) {}
+
+MeetingPoint& Membership::meeting_point() {
+  const std::lock_guard lock(mutex_);
+  if (meeting_point_ == nullptr) {
+    const auto address = network == nullptr ? std::nullopt : network->address().get();
+    meeting_point_ = std::make_unique<MeetingPoint>(address ? host_text(*address)
+                                                            : MeetingPlace::among_hosts().address);
+  }
+  return *meeting_point_;
+}
+
+Communicator Communicator::alone(const Options& options) {
+  return std::move(create_local(1, options).front());
+}
+
+std::string Communicator::handle() const {
+  const Impl& i = impl();
+  i.check_process();
+  return i.membership->meeting_point().handle().text();
+}
+
+Communicator Communicator::reconfigure(std::span<const std::string> handles, std::uint64_t number,
+                                       const Options& options) {
+  Impl& i = impl();
+  i.check_process();
+  if (group_is_open()) throw Error(ErrorCode::invalid_usage, "reconfigure() inside of a group()");
+  options.check();
+  Options mine = options;
+  if (mine.gpu < 0) mine.gpu = i.options.gpu;
+  MeetingPoint& meeting_point = i.membership->meeting_point();
+  Session session;
+  try {
+    session = open_session(meeting_point.reunion(handles, number), mine, i.membership);
+  } catch (const Error& e) {
+    throw Error(e.code(), fmt::format("reconfigure() with number {}: {}", number, e.what()),
+                e.rank());
+  }
+  meeting_point.has_met(number);
+  auto next = std::make_unique<Impl>(std::move(session), mine);
+  i.end(fmt::format("rank {} was reconfigured (number {}): it goes on in another communicator",
+                    rank(), number));
+  return Communicator(std::move(next));
+}
+
+Communicator Communicator::grow(const UniqueId& id, int size, const Options& options) {
+  Impl& i = impl();
+  i.check_process();
+  if (group_is_open()) throw Error(ErrorCode::invalid_usage, "grow() inside of a group()");
+  options.check();
+  if (size <= this->size()) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("grow() to {} ranks, but there are {} already: the new size counts "
+                            "members and newcomers",
+                            size, this->size()));
+  }
+  Options mine = options;
+  if (mine.gpu < 0) mine.gpu = i.options.gpu;
+  return Communicator(
+      std::make_unique<Impl>(open_session(id, rank(), size, mine, i.membership), mine));
+}
+
+void Communicator::Impl::end(const std::string& why) {
+  if (!group->liveness().failed()) {
+    group->liveness().fail({ErrorCode::aborted, group->rank(), why});
+  }
+  abort_on_device(*group);
+}
+
+}  // namespace tutti

@@ -1,0 +1,172 @@
+// See host_ranks.h.
+#include "tools/host_ranks.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <string_view>
+#include <utility>
+
+namespace tutti {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kForOrphans = 1s;  // what a rank leaves behind in its process group may go on
+constexpr auto kOrphanCheck = 20ms;
+
+/// "NAME=", of "NAME=value".
+std::string_view name_in(std::string_view variable) {
+  return variable.substr(0, variable.find('=') + 1);
+}
+
+}  // namespace
+
+HostRanks::HostRanks(const JobDescription& job, PassedOn passed_on, const sigset_t& signal_mask,
+                     Keeper& keeper, HearMessage hear)
+    : job_(job),
+      share_(job.hosts.front()),
+      passed_on_(passed_on),
+      signal_mask_(signal_mask),
+      keeper_(keeper),
+      hear_(std::move(hear)) {
+  if (!passed_on_.output) return;
+  out_.emplace(share_.first_rank, share_.ranks, job.tag);
+  err_.emplace(share_.first_rank, share_.ranks, job.tag);
+}
+
+void HostRanks::tell(MessageKind kind, int number, int value, std::string text) {
+  hear_({kind, share_.number, number, value, std::move(text)});
+}
+
+void HostRanks::start() {
+  started_ = true;
+  std::vector<cpu_set_t> cores;
+  if (job_.bind_cores) {
+    cores = choose_cores(share_.ranks);
+    if (cores.empty()) {
+      tell(MessageKind::note, 0, 0, "fewer cores than ranks: --bind core has no effect");
+    }
+  }
+  for (int index = 0; index < share_.ranks; ++index) {
+    const int rank = share_.first_rank + index;
+    SpawnOptions spawning;
+    spawning.program = job_.program;
+    spawning.environment = environment_of(index);
+    spawning.signal_mask = signal_mask_;
+    spawning.keeper = &keeper_;
+    if (!cores.empty()) spawning.cpus = cores[static_cast<std::size_t>(index)];
+    FileDescriptor input, out, err;
+    if (rank == 0 && passed_on_.input) input = input_.open();
+    if (rank == 0) spawning.stdin_fd = input ? input.fd() : 0;
+    if (out_) {
+      out = out_->open_pipe(index);
+      err = err_->open_pipe(index);
+      spawning.stdout_fd = out.fd();
+      spawning.stderr_fd = err.fd();
+    }
+    const Spawned spawned = spawn(spawning);
+    if (spawned.pid < 0) return tell(MessageKind::not_started, rank, spawned.error);
+    ranks_.push_back({spawned.pid, true, true, {}});
+    tell(MessageKind::started, rank, spawned.pid);
+  }
+}
+
+std::vector<std::string> HostRanks::environment_of(int index) const {
+  // The first of one name counts.
+  std::vector<std::string> ours{
+      fmt::format("TUTTI_RANK={}", share_.first_rank + index),
+      fmt::format("TUTTI_SIZE={}", job_.size), fmt::format("TUTTI_LOCAL_RANK={}", index),
+      fmt::format("TUTTI_LOCAL_SIZE={}", share_.ranks), "TUTTI_UNIQUE_ID=" + job_.id};
+  ours.insert(ours.end(), job_.variables.begin(), job_.variables.end());
+  std::vector<std::string> result;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    const bool is_ours = std::any_of(ours.begin(), ours.end(), [&](const std::string& variable) {
+      return text.starts_with(name_in(variable));
+    });
+    if (!is_ours) result.emplace_back(text);
+  }
+  result.insert(result.end(), ours.begin(), ours.end());
+  return result;
+}
+
+bool HostRanks::note_end(pid_t pid, int status) {
+  const auto found = std::find_if(ranks_.begin(), ranks_.end(),
+                                  [&](const Rank& rank) { return rank.runs && rank.pid == pid; });
+  if (found == ranks_.end()) return false;
+  found->runs = false;
+  found->ended = std::chrono::steady_clock::now();
+  tell(MessageKind::ended, share_.first_rank + static_cast<int>(found - ranks_.begin()), status);
+  return true;
+}
+
+void HostRanks::obey(const Message& command) {
+  switch (command.kind) {
+    case MessageKind::signal:
+      for (const Rank& rank : ranks_) {
+        if (rank.has_group) ::kill(-rank.pid, command.number);
+      }
+      break;
+    case MessageKind::input:
+      input_.add(command.text);
+      break;
+    case MessageKind::taken:
+      if (out_ && command.value > 0) {
+        output(command.number).taken(static_cast<std::size_t>(command.value));
+      }
+      break;
+    case MessageKind::unread:
+      if (out_) output(command.number).close();
+      break;
+    default:
+      break;
+  }
+}
+
+void HostRanks::add_polls(std::vector<pollfd>& polls) const {
+  if (out_) out_->add_polls(polls);
+  if (err_) err_->add_polls(polls);
+  input_.add_polls(polls);
+}
+
+std::chrono::steady_clock::time_point HostRanks::next_wake() const {
+  const bool orphans =
+      std::ranges::any_of(ranks_, [](const Rank& rank) { return !rank.runs && rank.has_group; });
+  return orphans ? std::chrono::steady_clock::now() + kOrphanCheck
+                 : std::chrono::steady_clock::time_point::max();
+}
+
+void HostRanks::serve() {
+  if (!started_ || gone_) return;
+  for (Rank& rank : ranks_) look_for_orphans(rank);
+  if (const int fed = input_.write(); fed != 0) tell(MessageKind::fed, 0, fed);
+  const bool all_gone =
+      std::ranges::none_of(ranks_, [](const Rank& rank) { return rank.runs || rank.has_group; });
+  for (const int stream : {1, 2}) {
+    if (!out_) break;
+    tell_output(stream, all_gone ? output(stream).finish() : output(stream).read());
+  }
+  if (!all_gone) return;
+  gone_ = true;
+  tell(MessageKind::gone);
+}
+
+void HostRanks::tell_output(int stream, std::string lines) {
+  if (!lines.empty()) tell(MessageKind::output, stream, 0, std::move(lines));
+}
+
+/// A rank's process has ended; ends what it left behind. An empty group's number may be used again,
+/// so it is not signalled any more.
+void HostRanks::look_for_orphans(Rank& rank) {
+  if (rank.runs || !rank.has_group) return;
+  const bool empty = ::kill(-rank.pid, 0) != 0 && errno == ESRCH;
+  if (!empty && std::chrono::steady_clock::now() - rank.ended < kForOrphans) return;
+  if (!empty) ::kill(-rank.pid, SIGKILL);
+  rank.has_group = false;
+  keeper_.remove(rank.pid);
+}
+
+}  // namespace tutti
