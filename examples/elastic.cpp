@@ -38,7 +38,9 @@ void take_state(tutti::Communicator& comm, State& state) {
     if (steps[static_cast<std::size_t>(r)] > steps[static_cast<std::size_t>(furthest)])
       furthest = r;
   }
-  comm.broadcast(&state, &state, sizeof state, tutti::DataType::uint8, furthest);
+  State next = state;  // a call that fails may have written a part of it
+  comm.broadcast(&next, &next, sizeof next, tutti::DataType::uint8, furthest);
+  state = next;
   if (comm.rank() == 0) {
     std::printf("%d ranks go on from step %ld\n", comm.size(), static_cast<long>(state.step));
     std::fflush(stdout);

@@ -381,6 +381,18 @@ TEST_F(Elastic, ANewcomerThatDiesAtOnceIsNamed) {
   }
 }
 
+TEST_F(Elastic, OneOfStrangersDiesWhileTheyMeet) {
+  for (int i = 0; i < 8; ++i) {
+    const Ranks ranks = start(4);
+    const auto victim = one_of(4);
+    SCOPED_TRACE(fmt::format("round {}, victim {}", i, victim));
+    usual_ = 6000;
+    kill_in_reconfigure(ranks, victim);
+    form(without(ranks, victim));
+    ASSERT_FALSE(HasFailure());
+  }
+}
+
 TEST_F(Elastic, ARankThatIsStoppedIsWaitedForUntilTheTimeIsUp) {
   Ranks ranks = start(3);
   form(ranks);

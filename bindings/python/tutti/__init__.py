@@ -16,6 +16,7 @@ take ``tutti.Communicator.create_local(4)``.
 - ``with tutti.group():`` runs the calls inside together.
 - ``tutti.empty(shape, dtype)`` makes arrays that other ranks of the host can read directly:
   collectives on them are the fastest.
+- ``ElasticJob``: ranks that die are replaced while the others go on (``tutti run --elastic 2:4``).
 - Whatever fails raises a ``tutti.Error`` that says what happened, to whom, and what to do.
 """
 
@@ -27,7 +28,7 @@ import os as _os
 from collections.abc import Iterator as _Iterator
 
 from tutti import _tutti
-from tutti._tutti import Communicator, Future, __version__, make_unique_id
+from tutti._tutti import Communicator, ElasticJob, Future, __version__, make_unique_id
 from tutti.errors import (
     Aborted,
     Error,
@@ -45,6 +46,7 @@ from tutti.memory import empty, zeros
 __all__ = [
     "Aborted",
     "Communicator",
+    "ElasticJob",
     "Error",
     "Future",
     "InternalError",
