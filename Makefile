@@ -14,7 +14,7 @@ DEMO_COLLECTIVES = all_reduce all_gather reduce_scatter broadcast
 WHEELS ?= $(CURDIR)/build/wheels
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test test-long test-python wheel fuzz test-torch train bench-train bench-overlap bench-python test-rdma test-asan test-tsan bench compare docs format check-format \
+.PHONY: help demo build test test-long test-python wheel fuzz test-torch train bench-train bench-overlap bench-python test-rdma test-ssh test-asan test-tsan bench compare docs format check-format \
         install clean packages test-packages gpu-bundle
 
 help:
@@ -29,6 +29,7 @@ help:
 	@echo "make bench-train   training steps beside PyTorch's DDP and FSDP2 over gloo (the same downloads)"
 	@echo "make bench-overlap how much communication is hidden, beside DDP over gloo (the same downloads)"
 	@echo "make test-rdma     RDMA verbs, in an emulated guest that has devices (downloads a kernel: 70 MB)"
+	@echo "make test-ssh      tutti run over ssh, between network namespaces (installs openssh-server; needs root)"
 	@echo "make test-asan     the tests under AddressSanitizer and UndefinedBehaviorSanitizer"
 	@echo "make test-tsan     the tests under ThreadSanitizer"
 	@echo "make fuzz          each parser of topologies and logs under libFuzzer for FUZZ_SECONDS=60 (needs clang)"
@@ -138,6 +139,13 @@ test-rdma: packages build/build.ninja
 	@cmake --preset release >/dev/null
 	@cmake --build --preset release -j $(JOBS) --target rdma_tests
 	@ctest --test-dir build --verbose --no-tests=error -L '^rdma$$'
+
+# Not part of test-packages: Debian starts the server that it installs.
+test-ssh: packages build/build.ninja
+	@cmake/packages.sh test ssh
+	@cmake --preset release >/dev/null
+	@cmake --build --preset release -j $(JOBS) --target run_ssh_test
+	@ctest --test-dir build --output-on-failure --no-tests=error -R '^run_ssh_test$$'
 
 test-asan: test-packages build-asan/build.ninja
 	@cmake --build --preset asan -j $(JOBS)

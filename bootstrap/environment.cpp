@@ -1,4 +1,4 @@
-// See environment.h. The variables are those that each launcher documents or was seen to set.
+// See environment.h.
 #include "bootstrap/environment.h"
 
 #include <fmt/format.h>
@@ -9,9 +9,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <charconv>
-#include <cstdint>
-#include <cstdlib>
 #include <filesystem>
 #include <initializer_list>
 #include <memory>
@@ -21,113 +18,23 @@
 
 #include "bootstrap/id_file.h"
 #include "bootstrap/id_handover.h"
+#include "bootstrap/launcher.h"
 #include "bootstrap/launcher_store.h"
 #include "bootstrap/pmi_store.h"
 #include "bootstrap/pmix_store.h"
 #include "bootstrap/process_start.h"
-#include "bootstrap/rendezvous_protocol.h"
+#include "bootstrap/torch_server.h"
 #include "bootstrap/torch_store.h"
 #include "core/error.h"
+#include "core/log.h"
 #include "core/settings.h"
+#include "transport/named_host.h"
 #include "transport/rank_listener.h"
+#include "transport/socket.h"
+#include "transport/tcp_socket.h"
 
 namespace tutti {
 namespace {
-
-/// The value of a variable; an empty one counts as absent.
-std::optional<std::string> variable(const char* name) {
-  const char* value = name == nullptr ? nullptr : std::getenv(name);
-  if (value == nullptr || *value == '\0') return std::nullopt;
-  return value;
-}
-
-std::optional<int> parse_integer(const std::string& text) {
-  int number = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, number);
-  if (error != std::errc{} || stop != end) return std::nullopt;
-  return number;
-}
-
-std::optional<int> integer_variable(const char* name) {
-  const auto text = variable(name);
-  if (!text) return std::nullopt;
-  const auto number = parse_integer(*text);
-  if (number) return number;
-  throw Error(ErrorCode::invalid_usage, fmt::format("{} is '{}', not a whole number", name, *text));
-}
-
-/// What a launcher's ranks leave the id in where they are on several hosts.
-enum class Store : std::uint8_t { none, pmi, pmix, torch };
-
-struct Launcher {
-  const char* name;
-  const char* rank;
-  const char* size;
-  Store store = Store::none;
-  const char* sign = nullptr;        // unless this is set, it was not this launcher
-  const char* local_size = nullptr;  // the number of ranks on this host
-  const char* hosts = nullptr;       // where there is no local_size: the number of hosts
-};
-
-// The innermost comes first: `tutti run` under Slurm is `tutti run`, and so with torchrun. A Slurm
-// batch script has a rank and a size too, but it is one process: only a step (srun) has more.
-constexpr Launcher kTuttiRun{"tutti run", "TUTTI_RANK", "TUTTI_SIZE"};
-constexpr Launcher kPlainTorchrun{"torchrun",   "RANK",  "WORLD_SIZE",
-                                  Store::torch, nullptr, "LOCAL_WORLD_SIZE"};
-constexpr std::array kLaunchers{
-    kTuttiRun,
-    Launcher{"torchrun", "RANK", "WORLD_SIZE", Store::torch, "TORCHELASTIC_RUN_ID",
-             "LOCAL_WORLD_SIZE"},
-    Launcher{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", Store::pmix, nullptr,
-             "OMPI_COMM_WORLD_LOCAL_SIZE"},
-    // And Intel MPI, and Slurm with --mpi=pmi2.
-    Launcher{"MPICH", "PMI_RANK", "PMI_SIZE", Store::pmi, nullptr, "MPI_LOCALNRANKS",
-             "SLURM_STEP_NUM_NODES"},
-    Launcher{"Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", Store::pmix, "SLURM_STEP_ID", nullptr,
-             "SLURM_STEP_NUM_NODES"},
-    // Older versions of Slurm, or a user who has set only this.
-    Launcher{"Slurm", "SLURM_PROCID", "SLURM_NTASKS", Store::pmix, "SLURM_STEP_ID", nullptr,
-             "SLURM_NNODES"},
-    // Programs that set torchrun's variables themselves. Last, as the names are anybody's.
-    kPlainTorchrun,
-};
-
-std::optional<Placement> placement_from(const Launcher& launcher) {
-  if (launcher.sign != nullptr && !variable(launcher.sign)) return std::nullopt;
-  auto rank = integer_variable(launcher.rank);
-  auto size = integer_variable(launcher.size);
-  if (!rank && !size && launcher.store == Store::pmi && has_pmi_port()) {
-    const PmiPlace place = pmi_place();
-    rank = place.rank;
-    size = place.size;
-  }
-  if (!rank && !size) return std::nullopt;
-  if (!rank || !size) {
-    const char* present = rank ? launcher.rank : launcher.size;
-    throw Error(
-        ErrorCode::invalid_usage,
-        fmt::format("{} is {}, but {} is not set: {} sets both; set both, or none", present,
-                    rank ? *rank : *size, rank ? launcher.size : launcher.rank, launcher.name));
-  }
-  if (*size < 1 || *size > wire::kMaxRanks || *rank < 0 || *rank >= *size) {
-    throw Error(ErrorCode::invalid_usage,
-                fmt::format("{} is {} and {} is {}: ranks count from 0 to size - 1 (at most {} "
-                            "ranks)",
-                            launcher.rank, *rank, launcher.size, *size, wire::kMaxRanks));
-  }
-  return Placement{*rank, *size, launcher.name};
-}
-
-const Launcher* find_launcher() {
-  for (const Launcher& launcher : kLaunchers) {
-    // Two rows for one launcher: the second is for when the first one's size is not set.
-    const bool has_other_row = launcher.size == std::string_view("SLURM_STEP_NUM_TASKS");
-    if (has_other_row && !variable(launcher.size)) continue;
-    if (placement_from(launcher)) return &launcher;
-  }
-  return nullptr;
-}
 
 /// A program that sets RANK and WORLD_SIZE for processes of its own, under mpirun say, means those.
 /// Guessing wrong would make every rank a world of its own, so disagreement is an error.
@@ -211,13 +118,37 @@ Launch launch_of(const Launcher& launcher) {
   return launch;
 }
 
+/// False also where nobody knows the name.
+bool is_another_host(const std::string& name) {
+  try {
+    return std::ranges::none_of(addresses_of(name, 0), [](const SocketAddress& address) {
+      return is_loopback(address) || !interface_of(address).empty();
+    });
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 /// What says that the ranks are on several hosts; "": nothing does.
 std::string several_hosts(const Launcher& launcher, const Placement& placement) {
   if (const auto local = integer_variable(launcher.local_size)) {
     return *local < placement.size ? fmt::format("{} is {}", launcher.local_size, *local) : "";
   }
+  if (launcher.store == Store::torch && placement.rank != 0) {
+    const auto master = variable("MASTER_ADDR");
+    return master && is_another_host(*master) ? fmt::format("MASTER_ADDR is {}", *master) : "";
+  }
   const auto hosts = integer_variable(launcher.hosts);
   return hosts && *hosts > 1 ? fmt::format("{} is {}", launcher.hosts, *hosts) : "";
+}
+
+/// Whether rank 0 has to expect ranks on other hosts, which know that they are, though nothing says
+/// so here.
+bool may_have_other_hosts(const Launcher& launcher) {
+  const std::string master = variable("MASTER_ADDR").value_or("localhost");
+  const auto address = parse_address(master, 0);
+  return launcher.store == Store::torch && !variable(launcher.local_size) &&
+         master != "localhost" && !(address && is_loopback(*address));
 }
 
 /// Whether the variables of PMIx are this launch's own: a job step of Slurm without PMIx has those
@@ -240,11 +171,11 @@ std::shared_ptr<LauncherStore> store_of(const Launcher& launcher, const Placemen
     case Store::pmix:
       return has_pmix(launcher, placement) ? pmix_store() : nullptr;
     case Store::torch: {
-      // Without the agent's store, rank 0 would be the server.
       const auto host = variable("MASTER_ADDR");
       const auto port = port_from(variable("MASTER_PORT").value_or(""));
+      if (!host || !port) return nullptr;
       const bool served = variable("TORCHELASTIC_USE_AGENT_STORE") == "True";
-      return served && host && port ? torch_store(*host, *port) : nullptr;
+      return served || placement.rank != 0 ? torch_store(*host, *port) : torch_server(*host, *port);
     }
   }
   return nullptr;
@@ -260,10 +191,11 @@ std::string key_of(const Launcher& launcher, unsigned world) {
 
 }  // namespace
 
-const std::array<std::string_view, 7> kWaysAcrossHosts{
+const std::array<std::string_view, 8> kWaysAcrossHosts{
+    "by `tutti run -H node1:4,node2:4`, which starts them on several hosts",
     "by PMIx, under mpirun of Open MPI and `srun --mpi=pmix`, where libpmix.so.2 is there",
     "by PMI, under mpiexec of MPICH and of Intel MPI and `srun --mpi=pmi2`",
-    "by torchrun's store, under torchrun",
+    "by torchrun's store, or rank 0's own at MASTER_ADDR:MASTER_PORT where there is no torchrun",
     "by TUTTI_ID_FILE, set on all ranks to a path on a file system that all hosts share",
     "by a channel of the program's own (MPI_Bcast, a key-value store): rank 0 sends the 128 bytes "
     "of make_unique_id(MeetingPlace::among_hosts()), and all call Communicator::create() with them",
@@ -325,9 +257,18 @@ SharedId unique_id_from_environment(const Placement& placement, std::chrono::nan
   if (placement.rank != 0) {
     return {fetch_unique_id(job, placement.rank, placement.size, timeout)};
   }
-  const UniqueId id = make_unique_id();
+  const auto store = may_have_other_hosts(*launcher) ? store_of(*launcher, placement) : nullptr;
+  const UniqueId id = store ? make_unique_id(MeetingPlace::among_hosts()) : make_unique_id();
   offer_unique_id(job, placement.size, id, timeout);
-  return {id};
+  if (!store) return {id};
+  const std::string key = key_of(*launcher, world);
+  try {
+    put_id(*store, key, id, placement.size, timeout);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::aborted) throw;
+    log().warn("{} (this matters if there are ranks on other hosts)", error.what());
+  }
+  return {id, "", store, key};
 }
 
 void forget(const SharedId& id) {

@@ -24,7 +24,7 @@ struct Placement {
 Placement placement_from_environment();
 
 /// The ways by which ranks on several hosts find each other, for messages; in their order.
-extern const std::array<std::string_view, 7> kWaysAcrossHosts;
+extern const std::array<std::string_view, 8> kWaysAcrossHosts;
 /// The one that this process would take; "": none is there.
 std::string way_across_hosts(const Placement& placement);
 
@@ -34,7 +34,8 @@ std::string way_across_hosts(const Placement& placement);
 /// hosts, it goes through the file that TUTTI_ID_FILE names, or else through the launcher's store.
 struct SharedId {
   UniqueId id;
-  // What rank 0 has left for the others: a file, or a key of a store.
+  // What rank 0 has left for the others: a file, or a key of a store. It may serve the store itself,
+  // as long as this object lives.
   std::string file{};
   std::shared_ptr<LauncherStore> store{};
   std::string key{};

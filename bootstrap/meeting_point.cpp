@@ -32,7 +32,10 @@ MeetingPoint::MeetingPoint(const std::string& address)
   own_.id = serve_appointments(appointments_, address);
 }
 
-MeetingPoint::~MeetingPoint() { appointments_->close(); }
+MeetingPoint::~MeetingPoint() {
+  // A child of fork() has no server, and the parent's goes on.
+  if (generation_ == process_generation()) appointments_->close();
+}
 
 Handle MeetingPoint::handle() const {
   Handle handle = own_;

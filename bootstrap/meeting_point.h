@@ -12,6 +12,7 @@
 #include "bootstrap/appointments.h"
 #include "bootstrap/handle.h"
 #include "bootstrap/rendezvous.h"
+#include "core/fork.h"
 
 namespace tutti {
 
@@ -37,6 +38,7 @@ class MeetingPoint {
  private:
   const std::shared_ptr<Appointments> appointments_;
   Handle own_;
+  const std::uint32_t generation_ = process_generation();  // of the process that made it
   std::atomic<std::uint64_t> newest_{0};
 };
 

@@ -34,7 +34,7 @@ using namespace std::chrono_literals;
 
 constexpr std::size_t kLongestLine = 8192;
 constexpr auto kToConnect = 10s;
-constexpr auto kToSayGoodBye = 1s;
+constexpr int kGoodByeMilliseconds = 1000;
 
 std::string pmi_variable(const char* name) {
   const char* const value = std::getenv(name);
@@ -64,24 +64,26 @@ void outlive_notices() {
 /// have: it stays as it is (blocking), and no answer is left unread.
 class PmiLines {
  public:
-  PmiLines() : process_(::getpid()) {}
-  ~PmiLines() {
-    if (!socket_ || ::getpid() != process_) return;
-    try {
-      // The launcher's answer to what a rank has given up may come first. The launcher fails where
-      // nobody takes its last answer.
-      send("cmd=finalize");
-      const Deadline deadline = deadline_after(kToSayGoodBye);
-      while (!next_line("finalize_ack", deadline).starts_with("cmd=finalize_ack")) continue;
-    } catch (const Error&) {  // it has ended, or an MPI library has said good-bye
-    }
-  }
-  PmiLines(const PmiLines&) = delete;
-  PmiLines& operator=(const PmiLines&) = delete;
-
   using Answer = std::map<std::string, std::string, std::less<>>;
 
   bool begun() const { return static_cast<bool>(socket_); }
+
+  /// The launcher fails where nobody takes its last answer. Its answer to what a rank has given up
+  /// may come first.
+  void say_good_bye() {
+    constexpr std::string_view kGoodBye = "cmd=finalize\n";
+    if (!socket_ || ::getpid() != process_) return;
+    // An MPI library may have said so before: then this fails.
+    if (::send(socket_.fd(), kGoodBye.data(), kGoodBye.size(), MSG_NOSIGNAL) < 0) return;
+    pollfd entry{socket_.fd(), POLLIN, 0};
+    while (received_.find("cmd=finalize_ack") == std::string::npos &&
+           ::poll(&entry, 1, kGoodByeMilliseconds) > 0) {
+      std::array<char, 2048> piece;
+      const ssize_t got = ::recv(socket_.fd(), piece.data(), piece.size(), MSG_DONTWAIT);
+      if (got <= 0) return;
+      received_.append(piece.data(), static_cast<std::size_t>(got));
+    }
+  }
   void begin(FileDescriptor socket) { socket_ = std::move(socket); }
 
   /// The answer to `request`, whose command has to be `command`.
@@ -155,7 +157,7 @@ class PmiLines {
     }
   }
 
-  const pid_t process_;
+  const pid_t process_ = ::getpid();
   FileDescriptor socket_;
   std::string received_;
   bool broken_ = false;
@@ -185,6 +187,8 @@ class PmiStore final : public LauncherStore {
         lines_.ask(fmt::format("cmd=get kvsname={} key={}", space_, key), "get_result", deadline);
     return answer["value"];
   }
+
+  void say_good_bye() { lines_.say_good_bye(); }
 
   PmiPlace place() {
     const std::lock_guard lock(mutex_);
@@ -246,10 +250,18 @@ class PmiStore final : public LauncherStore {
   PmiPlace place_;     // with PMI_PORT alone
 };
 
-/// Ends when the process exits.
-const std::shared_ptr<PmiStore>& the_pmi_store() {
-  static const auto store = std::make_shared<PmiStore>();
-  return store;
+PmiStore* the_pmi_store = nullptr;  // never destroyed
+std::once_flag pmi_store_made;
+
+PmiStore& get_pmi_store() {
+  std::call_once(pmi_store_made, [] { the_pmi_store = new PmiStore; });
+  return *the_pmi_store;
+}
+
+/// After all that programs and libraries do at exit: an MPI library in the same process may say its
+/// own good-bye there, after which the launcher takes nothing more.
+[[gnu::destructor]] void end_pmi() {
+  if (the_pmi_store != nullptr) the_pmi_store->say_good_bye();
 }
 
 }  // namespace
@@ -261,14 +273,16 @@ bool has_pmi_port() {
          !pmi_variable("PMI_ID").empty();
 }
 
-std::shared_ptr<LauncherStore> pmi_store() { return the_pmi_store(); }
+std::shared_ptr<LauncherStore> pmi_store() {
+  return {&get_pmi_store(), [](LauncherStore*) {}};
+}
 
 PmiPlace pmi_place() {
   try {
-    return the_pmi_store()->place();
+    return get_pmi_store().place();
   } catch (const Error& error) {
     throw Error(error.code(), fmt::format("this rank has no place by {}: {}",
-                                          the_pmi_store()->name(), error.what()));
+                                          get_pmi_store().name(), error.what()));
   }
 }
 

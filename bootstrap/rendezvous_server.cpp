@@ -28,6 +28,7 @@
 #include "core/log.h"
 #include "core/settings.h"
 #include "transport/rank_listener.h"
+#include "transport/reactor.h"
 #include "transport/socket.h"
 #include "transport/tcp_socket.h"
 #include "transport/waiting_room.h"
@@ -56,7 +57,7 @@ constexpr std::uint64_t kListener = WaitingRoom::kPlaces, kStop = kListener + 1,
                         kFirstMember = kListener + 4;
 constexpr std::size_t kMostFailed = 64;  // meetings by number whose failures are kept
 
-class Server {
+class Server : Reactor::Handler {
  public:
   Server(FileDescriptor listener, const wire::Bytes32& secret, Rounds rounds,
          std::chrono::nanoseconds life, std::shared_ptr<Appointments> appointments = nullptr)
@@ -70,10 +71,13 @@ class Server {
     if (!epoll_) throw_system_error("epoll_create1 for the rendezvous server");
     watch(epoll_, EPOLL_CTL_ADD, listener_, kListener, EPOLLIN);
     if (rounds_ == Rounds::one) end_ = deadline_after(life_);
-    if (appointments_) watch(epoll_, EPOLL_CTL_ADD, appointments_->changed(), kChanged, EPOLLIN);
+    if (!appointments_) return;
+    watch(epoll_, EPOLL_CTL_ADD, appointments_->changed(), kChanged, EPOLLIN);
+    // So that a child of fork() does not answer there, when this process is gone.
+    Reactor::instance().watch(listener_.fd(), 0, *this);
   }
 
-  ~Server() { close_listener(); }
+  ~Server() override { close_listener(); }
 
   void run(int stop_fd) {
     epoll_event stop{};
@@ -110,6 +114,8 @@ class Server {
   }
 
  private:
+  void on_events(int, std::uint32_t) override {}
+
   // --- waiting ---
 
   Clock::time_point next_wake() const {
@@ -405,6 +411,7 @@ class Server {
     if (!listener_) return;
     // Also ends it in forked children, which hold copies: a late rank is then refused at once.
     ::shutdown(listener_.fd(), SHUT_RDWR);
+    if (appointments_) Reactor::instance().forget(*this);
     listener_.reset();
     waiting_room_.clear();
   }

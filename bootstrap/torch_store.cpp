@@ -6,9 +6,11 @@
 #include <chrono>
 #include <cstddef>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "core/background.h"
 #include "core/error.h"
 #include "transport/named_host.h"
 #include "transport/socket.h"
@@ -17,13 +19,17 @@ namespace tutti {
 namespace {
 
 using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
 
 /// PyTorch's numbers.
-enum class Query : std::uint8_t { validate = 0, set = 1, get = 3, wait = 6, remove = 8 };
-constexpr std::uint32_t kMagic = 0x3C85F7CE;
+enum class Query : std::uint8_t { set = 1, get = 3, wait = 6, remove = 8 };
 
 constexpr std::uint64_t kLongestValue = 4096;
 constexpr auto kToRemove = 5s;
+
+struct Closed : Error {
+  Closed() : Error(ErrorCode::system, "it has closed the connection: is it PyTorch's TCPStore?") {}
+};
 
 class TorchStore final : public LauncherStore {
  public:
@@ -44,8 +50,21 @@ class TorchStore final : public LauncherStore {
   }
 
   std::string get(const std::string& key, Deadline deadline) override {
-    const FileDescriptor socket = begin(deadline);
-    wait_for_key(socket, key, deadline);
+    FileDescriptor socket;
+    bool turned_away = false;
+    for (const auto begun = Clock::now(); !socket; pause_in_wait(begun)) {
+      try {
+        FileDescriptor attempt = begin(deadline);
+        wait_for_key(attempt, key, deadline);
+        socket = std::move(attempt);
+      } catch (const Closed&) {  // a server that has only other keys yet (torch_server.h)
+        turned_away = true;
+        if (Clock::now() >= deadline) throw;
+      } catch (const Error& error) {
+        if (turned_away && error.code() == ErrorCode::timed_out) throw Closed();
+        throw;
+      }
+    }
     send(socket, Request(Query::get).text(key), deadline);
     std::uint64_t length = 0;
     receive(socket, std::as_writable_bytes(std::span(&length, 1)), key, deadline);
@@ -92,7 +111,9 @@ class TorchStore final : public LauncherStore {
 
   FileDescriptor begin(Deadline deadline) const {
     FileDescriptor socket = connect_to_host(host_, port_, deadline);
-    send(socket, Request(Query::validate).number(kMagic), deadline);
+    const auto greeting = std::as_bytes(std::span(kTorchGreeting));
+    const IoResult result = write_exactly(socket, greeting, deadline);
+    if (result != IoResult::done) throw_gone(result, "takes no requests");
     return socket;
   }
 
@@ -117,7 +138,7 @@ class TorchStore final : public LauncherStore {
   [[noreturn]] static void throw_gone(IoResult result, const std::string& what) {
     if (result == IoResult::timed_out)
       throw Error(ErrorCode::timed_out, fmt::format("it {} in time", what));
-    throw Error(ErrorCode::system, "it has closed the connection: is it PyTorch's TCPStore?");
+    throw Closed();
   }
 
   const std::string host_;
@@ -125,6 +146,8 @@ class TorchStore final : public LauncherStore {
 };
 
 }  // namespace
+
+constexpr std::string_view kTorchGreeting{"\0\xCE\xF7\x85\x3C", 5};
 
 std::shared_ptr<LauncherStore> torch_store(const std::string& host, std::uint16_t port) {
   return std::make_shared<TorchStore>(host, port);

@@ -6,10 +6,14 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "bootstrap/launcher_store.h"
 
 namespace tutti {
+
+/// What a client says first: the query "validate" (0), and a number in the hosts' byte order.
+extern const std::string_view kTorchGreeting;
 
 /// The store at host:port. It connects when it is used.
 std::shared_ptr<LauncherStore> torch_store(const std::string& host, std::uint16_t port);

@@ -143,7 +143,7 @@ void check_call(const Call& call, int rank, int ranks) {
   if (!is_valid(call.type)) {
     refuse(call, fmt::format("{} is no data type", static_cast<int>(call.type)));
   }
-  if (call.label > Signature::kWindow) {
+  if (call.label > Signature::kReleaseMemory) {
     refuse(call, fmt::format("label {} is too large: the largest is {}", call.label,
                              Signature::kSplit - 1));
   }

@@ -60,6 +60,7 @@ struct Options {
   // shrink() refuses ranks that are neither the majority nor half of all ranks with rank 0.
   bool quorum;
   // Rank 0's values apply to all ranks, and to communicators made of this one (split, shrink):
+  bool encrypt;       // what goes to other hosts, as TUTTI_ENCRYPT; rank 0 must ask for it, too
   bool round_once;    // round sums of 16- and 8-bit floats once; else as the algorithm does
   std::size_t slots;  // per link; 0: chosen
   std::size_t slot_bytes;
@@ -75,6 +76,13 @@ struct Options {
   // The network interfaces by which other hosts reach this rank, as TUTTI_SOCKET_IFNAME names them;
   // "": the interface that leads to the meeting place of the ranks.
   std::string interfaces;
+};
+
+/// What a rank of a communicator holds of its host's memory, in bytes.
+struct MemoryUse {
+  std::size_t links = 0;    // messages on their way; release_memory() gives it back
+  std::size_t staging = 0;  // copies of buffers, and intermediate results; so does it here
+  std::size_t control = 0;  // what the ranks share besides
 };
 
 /// One operation of one rank and its memory. The functions of Communicator fill it. It owns
@@ -287,11 +295,23 @@ class Communicator : public TypedCalls<Communicator> {
   /// The same with memory of allocate(), which the window owns.
   Window window(std::size_t bytes);
 
+  MemoryUse memory() const;
+  /// Gives memory back that the communicator will not need for a while; the next calls take it
+  /// again. Collective: all ranks call it, and where one of them has started calls that are not
+  /// over, all throw invalid_usage, and nothing has changed. Rings that an RDMA device or UCX knows
+  /// stay.
+  void release_memory();
+
   /// Runs the plan `text` (docs/plans.md) for its collective from now on. Verifies it first: throws
   /// unproven_plan, with the reason, if the proof fails, and invalid_argument for a plan that this
   /// communicator cannot run (another number of ranks, links of too few slots). All ranks call it
   /// with the same text, and all accept or all refuse it. Does not wait for the others.
   void use_plan(std::string_view text);
+
+  /// How long the collective `call` is predicted to take, on host memory, from the first rank's
+  /// call until the last one's return (docs/cost-model.md). Runs nothing, and asks no other rank.
+  /// Throws invalid_argument for send and recv, which have no plan.
+  std::chrono::nanoseconds predict(const Call& call);
 
   /// The failure that the next call would throw, of any rank. Also finds a dead rank that no call
   /// has noticed yet. From any thread; costs a system call for each rank and waits for no rank.

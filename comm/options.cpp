@@ -17,6 +17,7 @@ Options::Options()
       rendezvous_timeout(setting_seconds("TUTTI_RENDEZVOUS_TIMEOUT")),
       algorithm(setting_text("TUTTI_ALGORITHM")),
       quorum(setting_boolean("TUTTI_QUORUM")),
+      encrypt(setting_boolean("TUTTI_ENCRYPT")),
       round_once(setting_boolean("TUTTI_ROUND_ONCE")),
       slots(static_cast<std::size_t>(setting_integer("TUTTI_SLOTS"))),
       slot_bytes(setting_bytes("TUTTI_SLOT_BYTES")),

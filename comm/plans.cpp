@@ -91,6 +91,19 @@ void Plans::check(const Signature& call) const {
   }
 }
 
+Workload Plans::workload_of(const Signature& call, std::size_t bytes, Access access) const {
+  return {call.collective, bytes, call.type, windows_ ? access : Access::none,
+          must_round_once(call)};
+}
+
+double Plans::predict(const Signature& call, std::size_t bytes, Access access) {
+  const std::vector<Prediction> all = chooser_.candidates(workload_of(call, bytes, access));
+  const Algorithm* const wished = wished_[static_cast<std::size_t>(call.collective)];
+  const auto found = std::ranges::find(all, wished, &Prediction::algorithm);
+  if (found != all.end()) return found->ns;
+  return all.empty() ? 0 : all.front().ns;
+}
+
 const ReadyPlan& Plans::get(const Signature& call, std::size_t bytes, Access access, Where where) {
   const Collective collective = call.collective;
   const int root = call.root;
@@ -107,8 +120,7 @@ const ReadyPlan& Plans::get(const Signature& call, std::size_t bytes, Access acc
     const Algorithm* a = wished_[static_cast<std::size_t>(collective)];
     if (a == nullptr || (a->windows && access == Access::none)) {
       Chooser& chooser = where == Where::host ? chooser_ : gpu_chooser_;
-      a = &chooser.choose(
-          {collective, bytes, call.type, windows_ ? access : Access::none, must_round_once(call)});
+      a = &chooser.choose(workload_of(call, bytes, access));
     }
     const bool scales = scales_inputs(call.kind, call.type);
     const bool on_gpus = where == Where::gpu && !gpu_layouts_.empty();

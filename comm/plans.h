@@ -47,6 +47,9 @@ class Plans {
   /// memory and has no access.
   const ReadyPlan& get(const Signature& call, std::size_t bytes, Access access,
                        Where where = Where::host);
+  /// How long the algorithm is predicted to take that get() would take, in ns. What the user's own
+  /// plan takes is not known: it counts as the fastest.
+  double predict(const Signature& call, std::size_t bytes, Access access);
   /// The algorithm that is predicted to be the fastest for these calls on host memory; see
   /// Chooser::choose.
   const Algorithm& choose(const Workload& workload) { return chooser_.choose(workload); }
@@ -67,6 +70,7 @@ class Plans {
 
  private:
   bool must_round_once(const Signature& call) const;
+  Workload workload_of(const Signature& call, std::size_t bytes, Access access) const;
   /// The part of a chosen algorithm, and what all ranks' parts use.
   std::unique_ptr<ReadyPlan> ready(const Algorithm& algorithm, PlanRequest request,
                                    std::span<const Domains> layouts) const;

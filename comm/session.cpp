@@ -83,6 +83,8 @@ SessionCard card_of(const Geometry& g, HostPeers& host_peers, const Network* net
   card.host_peers = host_peers.listen();
   if (network != nullptr) {
     card.network = network->address();
+    if (options.encrypt)
+      card.network.protection = static_cast<std::uint32_t>(Protection::encryption);
     card.network_key = hidden(network->key(), secret);
   }
   card.machine = g.machine;
@@ -249,7 +251,9 @@ Session connect(std::shared_ptr<Membership> membership, std::shared_ptr<Network>
     keys.push_back(card.host_peers.key);
   }
   HostPeers& host_peers = *membership->host_peers;
-  const auto is_lost = [&](int number) { return network == nullptr || network->is_lost(number); };
+  const auto is_lost = [&](int number) {
+    return network == nullptr || network->has_hung_up(number);
+  };
   Met met{rank, cards, host_peers.meet(rank, addresses, session_secret, deadline, is_lost),
           place_secret};
   if (membership->network != nullptr) {

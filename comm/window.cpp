@@ -25,6 +25,8 @@ namespace {
 constexpr auto kBoardPatience = std::chrono::seconds(10);
 // A copy takes no longer than this, unless its process is stopped in the middle.
 constexpr auto kWriterPatience = std::chrono::seconds(10);
+// Room for the news that a window has ended comes soon, where the peer lives.
+constexpr auto kRoomPatience = std::chrono::milliseconds(500);
 constexpr auto kLookForDead = std::chrono::milliseconds(50);
 
 std::uint64_t random_key() {
@@ -219,9 +221,7 @@ void Window::Impl::end() noexcept {
       }
       if (comm->far_windows) {
         comm->far_windows->close(key_);
-        for (const Peer& peer : peers) {
-          if (peer.far != nullptr) peer.far->say_closed(peer.key);
-        }
+        tell_far_peers();
       }
     } catch (const std::exception& e) {
       log().warn("rank {}: ending window {}: {}", rank, number, e.what());
@@ -229,6 +229,21 @@ void Window::Impl::end() noexcept {
     if (owns_memory_) deallocate(memory);
   }
   comm = nullptr;
+}
+
+void Window::Impl::tell_far_peers() {
+  const Liveness& liveness = comm->group->liveness();
+  const Deadline patience = deadline_after(kRoomPatience);
+  for (const Peer& peer : peers) {
+    if (peer.far == nullptr) continue;
+    const std::uint64_t news = peer.far->say_closed(peer.key);
+    const auto is_told = [&] {
+      if (peer.far->is_done(news) || liveness.failed()) return true;
+      peer.far->poll();
+      return false;
+    };
+    wait_until(patience, is_told, OnStop::ends);
+  }
 }
 
 void Window::Impl::wait_for_writers() {
@@ -302,6 +317,10 @@ void Window::close() {
   if (error) std::rethrow_exception(error);
 }
 
+std::shared_ptr<const void> Window::keep_mapped() const {
+  (void)impl();
+  return impl_;
+}
 std::byte* Window::data() const { return impl().memory; }
 std::size_t Window::bytes() const { return impl().bytes; }
 

@@ -17,11 +17,12 @@
 // hosts it is messages, which the peer's process takes in while the peer does something else.
 // docs/windows.md says which memory may be a window, and what it costs.
 //
-// Threading, and time: one thread at a time calls a window, as a communicator. Threads that share
-// one start() their waits. A call with wrong arguments throws before anything has happened, and
-// waits for nobody. Failures of the communicator fail its windows' calls.
+// Threading, and time: one thread at a time calls a communicator and its windows. Threads that
+// share them start() their waits. A call with wrong arguments throws before anything has happened,
+// and waits for nobody. Failures of the communicator fail its windows' calls.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -66,7 +67,7 @@ class Window {
   void put(int peer, std::size_t offset, const void* from, std::size_t bytes);
   /// The same; signal `index` follows.
   void put_signal(int peer, std::size_t offset, const void* from, std::size_t bytes, int index = 0);
-  /// Gives rank `peer` signal `index` of this rank. Does not wait.
+  /// Gives rank `peer` signal `index` of this rank. Waits as put() does.
   void signal(int peer, int index = 0);
   /// Waits for `count` signals `index` of rank `peer`, and takes them.
   void wait_signal(int peer, std::uint64_t count = 1, int index = 0);
@@ -74,6 +75,9 @@ class Window {
   /// Any of these calls. In a group(), it runs when that ends: puts and signals first, in their
   /// order, then the waits beside all other calls of the group.
   void run(const WindowCall& call);
+  /// As run(), for threads that share the communicator (Communicator::run_or_start): if the call
+  /// has to wait while `wanted` is not 0, it goes on as a started one.
+  Future run_or_start(const WindowCall& call, const std::atomic<int>& wanted);
   /// The same without waiting: puts and signals are on their way when it returns, in the order of
   /// the calls. The future of a put is ready when the source may be written again. Waits take
   /// signals in the order of the calls, and hold up no other call.
@@ -83,6 +87,9 @@ class Window {
   /// threads of this process, and window memory (core/memory.h) of ranks of this host. Null: it
   /// cannot. Valid as long as the peer's window and this one are.
   std::byte* map(int peer) const;
+  /// As long as this is held, what map() returns stays mapped, also when the window has ended (but
+  /// not the memory of a rank that is a thread of this process, which that rank may free).
+  std::shared_ptr<const void> keep_mapped() const;
 
   /// Collective: waits until all ranks are here, so that nobody needs the window any more, then
   /// end(). Where the communicator has failed, it ends the window and throws.

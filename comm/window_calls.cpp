@@ -1,7 +1,9 @@
 // The calls of a window: puts, signals, and waits for them.
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cstring>
+#include <string>
 #include <utility>
 
 #include "collectives/execute/host/peer_memory.h"
@@ -13,6 +15,8 @@ namespace {
 
 // Looks without a pause, before the thread waits as for any operation.
 constexpr int kSignalLooks = 64;
+// What made a rank of another host end its part may reach this rank a moment later, by another way.
+constexpr auto kNewsOfAnEnd = std::chrono::milliseconds(300);
 
 std::string_view name_of(WindowCall::Kind kind) {
   switch (kind) {
@@ -25,7 +29,7 @@ std::string_view name_of(WindowCall::Kind kind) {
   }
 }
 
-/// Says that this rank writes to the memory of a peer, for as long as it lives. Throws nothing: ask
+/// Says that this rank writes to the memory of a peer, for as long as it lives; which it may, where
 /// is_open().
 class Writing {
  public:
@@ -49,6 +53,7 @@ class SignalsAreThere final : public Condition {
   SignalsAreThere(std::shared_ptr<Window::Impl> window, int peer, int index, std::uint64_t count,
                   std::uint64_t target)
       : window_(std::move(window)),
+        liveness_(window_->comm->group->liveness()),
         counter_(window_->signals_of(peer, index)),
         peer_(peer),
         index_(index),
@@ -60,8 +65,8 @@ class SignalsAreThere final : public Condition {
     if (!window_->ended && !window_->has_closed(peer_)) return false;
     // What the peer gave before it ended its part is there by now.
     if (counter_.load(std::memory_order_acquire) >= target_) return true;
-    in_vain_ = true;
-    return true;
+    // A failure is the better explanation; who waits throws it.
+    return in_vain_ = !liveness_.failed() && is_settled();
   }
   std::optional<Error> error() const override {
     if (!in_vain_) return std::nullopt;
@@ -84,12 +89,22 @@ class SignalsAreThere final : public Condition {
   }
 
  private:
+  bool is_settled() {
+    Window::Impl::Peer& peer = window_->peers[static_cast<std::size_t>(peer_)];
+    if (peer.far == nullptr || peer.explained) return true;
+    const auto now = std::chrono::steady_clock::now();
+    if (seen_closed_ == std::chrono::steady_clock::time_point{}) seen_closed_ = now;
+    return peer.explained = now - seen_closed_ >= kNewsOfAnEnd;
+  }
+
   const std::shared_ptr<Window::Impl> window_;
+  const Liveness& liveness_;
   const SignalBoard::Counter& counter_;
   const int peer_;
   const int index_;
   const std::uint64_t count_;
   const std::uint64_t target_;
+  std::chrono::steady_clock::time_point seen_closed_{};
   bool in_vain_ = false;
 };
 
@@ -97,12 +112,13 @@ class SignalsAreThere final : public Condition {
 class PutIsTaken final : public Condition {
  public:
   PutIsTaken(std::shared_ptr<Window::Impl> window, int peer, std::uint64_t number,
-             std::size_t bytes)
+             const WindowCall& call)
       : window_(std::move(window)),
         writer_(*window_->peers[static_cast<std::size_t>(peer)].far),
         peer_(peer),
         number_(number),
-        bytes_(bytes) {}
+        call_(fmt::format("{} of window {} ({} bytes)", name_of(call.kind), window_->number,
+                          call.bytes)) {}
 
   bool holds() override { return writer_.is_done(number_); }
   void poll() override { writer_.poll(); }
@@ -111,16 +127,14 @@ class PutIsTaken final : public Condition {
   }
   int peer() const override { return peer_; }
   std::string what() const override { return "take the data"; }
-  std::string where() const override {
-    return fmt::format("in put of window {} ({} bytes)", window_->number, bytes_);
-  }
+  std::string where() const override { return "in " + call_; }
 
  private:
   const std::shared_ptr<Window::Impl> window_;
   FarWriter& writer_;
   const int peer_;
   const std::uint64_t number_;
-  const std::size_t bytes_;
+  const std::string call_;
 };
 
 }  // namespace
@@ -130,6 +144,15 @@ bool Window::Impl::has_closed(int r) const {
   // acquire: the signals before it are there.
   if (peer.far != nullptr) return peer.far_closed.load(std::memory_order_acquire);
   return peer.board.open().load(std::memory_order_acquire) == 0;
+}
+
+void Window::Impl::throw_closed(int r) {
+  Liveness& liveness = comm->group->liveness();
+  Peer& peer = peers[static_cast<std::size_t>(r)];
+  if (!peer.explained) liveness.check_peers_first(fmt::format("using window {}", number));
+  peer.explained = true;
+  liveness.throw_if_failed();
+  throw closed_by(r);
 }
 
 Error Window::Impl::closed_by(int r) const {
@@ -171,14 +194,19 @@ void Window::Impl::check(const WindowCall& call) const {
 }
 
 inline void Window::Impl::put(const WindowCall& call, Peer& peer) {
-  const Writing writing(*peer.writing, peer.board);
-  if (!writing.is_open()) throw closed_by(call.peer);
-  if (call.bytes == 0) return;
-  if (peer.memory != nullptr) {
-    std::memmove(peer.memory + call.offset, call.from, call.bytes);
-  } else {
-    write_plain_memory(*comm->group, call.peer, call.from, peer.plain + call.offset, call.bytes);
+  {
+    const Writing writing(*peer.writing, peer.board);
+    if (writing.is_open()) {
+      if (peer.memory != nullptr) {
+        std::memmove(peer.memory + call.offset, call.from, call.bytes);
+      } else if (call.bytes > 0) {
+        write_plain_memory(*comm->group, call.peer, call.from, peer.plain + call.offset,
+                           call.bytes);
+      }
+      return;
+    }
   }
+  throw_closed(call.peer);
 }
 
 inline void Window::Impl::give_signal(const WindowCall& call, Peer& peer) {
@@ -200,31 +228,34 @@ std::unique_ptr<Condition> Window::Impl::issue(const WindowCall& call) {
   const bool puts = call.kind == WindowCall::Kind::put;
   const bool signals = !puts || call.signals;
   if (peer.far != nullptr) {
-    if (has_closed(call.peer)) throw closed_by(call.peer);
+    if (has_closed(call.peer)) throw_closed(call.peer);
     const std::uint64_t put = peer.far->put(peer.key, call.offset, call.from, puts ? call.bytes : 0,
                                             signals ? call.index : -1);
-    if (!puts || peer.far->is_done(put)) return nullptr;
-    return std::make_unique<PutIsTaken>(shared_from_this(), call.peer, put, call.bytes);
+    if (peer.far->is_done(put)) return nullptr;
+    return std::make_unique<PutIsTaken>(shared_from_this(), call.peer, put, call);
   }
   if (puts) {
     put(call, peer);
   } else if (has_closed(call.peer)) {
-    throw closed_by(call.peer);
+    throw_closed(call.peer);
   }
   if (signals) give_signal(call, peer);
   return nullptr;
 }
 
-void Window::Impl::run(const WindowCall& call) {
-  if (call.kind == WindowCall::Kind::wait_signal && !comm->policy.crowded) {
-    const Peer& peer = peers[static_cast<std::size_t>(call.peer)];
-    const SignalBoard::Counter& counter = signals_of(call.peer, call.index);
-    const std::uint64_t target = peer.taken[static_cast<std::size_t>(call.index)] + call.count;
-    for (int looks = 0; looks < kSignalLooks; ++looks) {
-      if (counter.load(std::memory_order_acquire) >= target) break;
-      if (peer.far != nullptr) peer.far->poll();
-    }
+inline void Window::Impl::look_for(const WindowCall& call) {
+  if (call.kind != WindowCall::Kind::wait_signal || comm->policy.crowded) return;
+  const Peer& peer = peers[static_cast<std::size_t>(call.peer)];
+  const SignalBoard::Counter& counter = signals_of(call.peer, call.index);
+  const std::uint64_t target = peer.taken[static_cast<std::size_t>(call.index)] + call.count;
+  for (int looks = 0; looks < kSignalLooks; ++looks) {
+    if (counter.load(std::memory_order_acquire) >= target) return;
+    if (peer.far != nullptr) peer.far->poll();
   }
+}
+
+void Window::Impl::run(const WindowCall& call) {
+  look_for(call);
   if (std::unique_ptr<Condition> left = issue(call)) wait_for(std::move(left), call.timeout);
 }
 
@@ -256,6 +287,33 @@ void Window::run(const WindowCall& call) {
   i.check(call);
   if (group_is_open()) return keep_for_group(impl_, call);
   i.run(call);
+}
+
+Future Window::run_or_start(const WindowCall& call, const std::atomic<int>& wanted) {
+  Impl& i = impl();
+  i.check(call);
+  if (group_is_open()) {
+    keep_for_group(impl_, call);
+    return {};
+  }
+  i.look_for(call);
+  std::unique_ptr<Condition> left = i.issue(call);
+  if (!left) return {};
+  refuse_to_block("make a blocking call");
+  auto waiting = std::make_shared<ConditionCall>(*i.comm, std::move(left), call.timeout);
+  if (!i.comm->has_started()) {
+    bool is_over = false;
+    i.comm->or_fail([&] {
+      Job job(waiting->operation, i.comm->policy);
+      job.start(waiting->binding);
+      is_over = run_unless_wanted(job, wanted);
+    });
+    if (is_over) {
+      if (const auto error = waiting->condition->error()) throw Error(*error);
+      return {};
+    }
+  }
+  return Future(i.comm->started_calls().start(std::move(waiting)));
 }
 
 Future Window::start(const WindowCall& call) {

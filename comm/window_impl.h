@@ -30,6 +30,8 @@ struct Window::Impl : std::enable_shared_from_this<Impl> {
   std::unique_ptr<Condition> issue(const WindowCall& call);
   /// Runs a checked call on this thread.
   void run(const WindowCall& call);
+  /// Looks for a moment whether the signals have come that `call` waits for.
+  void look_for(const WindowCall& call);
   /// As Window::end().
   void end() noexcept;
 
@@ -48,12 +50,15 @@ struct Window::Impl : std::enable_shared_from_this<Impl> {
     std::shared_ptr<SharedMemory> mapping;  // in which `memory` lies
     // Of a rank of another one:
     std::atomic<bool> far_closed{false};
+    std::atomic<bool> explained{false};           // a failure that made it end would be known
     std::array<std::uint64_t, kSignals> given{};  // to it
     std::array<std::uint64_t, kSignals> taken{};  // of its signals, by waits that have begun
   };
   /// Whether `peer` has ended its part.
   bool has_closed(int peer) const;
   Error closed_by(int peer) const;
+  /// Throws that, or what has made the peer do so.
+  [[noreturn]] void throw_closed(int peer);
   const SignalBoard::Counter& signals_of(int peer, int index) const {
     return board_.signal(peer, index);
   }
@@ -81,6 +86,8 @@ struct Window::Impl : std::enable_shared_from_this<Impl> {
   /// Throws unless all ranks could do what they had to; `error`: why this one could not.
   void agree(std::span<const std::uint32_t> errors, const std::exception_ptr& error) const;
   void wait_for_writers();
+  /// Those of other hosts hear that this rank's part has ended.
+  void tell_far_peers();
   void put(const WindowCall& call, Peer& peer);
   void give_signal(const WindowCall& call, Peer& peer);
   void wait_for(std::unique_ptr<Condition> condition, std::chrono::nanoseconds timeout);

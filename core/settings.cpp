@@ -30,14 +30,17 @@ constexpr std::array kSettings{
             "0"},
     Setting{"TUTTI_RENDEZVOUS_TIMEOUT", SettingType::seconds, "60",
             "How long the ranks of a new communicator wait for each other.", "1ms"},
-    Setting{"TUTTI_ADDRESS", SettingType::text, "127.0.0.1",
-            "The address of this host at which a rendezvous listens: IPv4 or IPv6, not a name, and "
-            "not 0.0.0.0. With TUTTI_ID_FILE, where this setting is not set: the address by which "
-            "other hosts reach this one."},
-    Setting{"TUTTI_ID_FILE", SettingType::text, "",
-            "A file that all ranks' hosts see. Rank 0 writes there where and under which secret "
-            "the ranks meet. For launchers that start ranks on several hosts. Tutti appends the "
-            "launcher's name of the job."},
+    Setting{
+        "TUTTI_ADDRESS", SettingType::text, "127.0.0.1",
+        "The address of this host at which a rendezvous listens: IPv4 or IPv6, not a name, and "
+        "not 0.0.0.0. Where ranks on several hosts meet by TUTTI_ID_FILE or by their launcher's "
+        "store, and this setting is not set: the address by which other hosts reach this one."},
+    Setting{
+        "TUTTI_ID_FILE", SettingType::text, "",
+        "A file that all ranks' hosts see. Rank 0 writes there where and under which secret "
+        "the ranks meet. For launchers that start ranks on several hosts and have no store of "
+        "their own for that (docs/hosts.md); it goes before the launcher's store. Tutti appends "
+        "the launcher's name of the job."},
     Setting{"TUTTI_HOST_ID", SettingType::text, "",
             "Ranks with different host ids do not share memory, as if they were on different "
             "hosts. Empty: what the system says (boot and network namespace)."},

@@ -14,12 +14,12 @@ namespace {
 constexpr std::size_t kLongestText = std::size_t{64} << 20;
 constexpr int kMostHosts = 1 << 20;
 
-struct MessageHeader {
+struct FrameHeader {
   std::uint32_t bytes = 0;  // of the text
   std::uint32_t kind = 0;
   std::int32_t host = 0, number = 0, value = 0;
 };
-static_assert(sizeof(MessageHeader) == 20);
+static_assert(sizeof(FrameHeader) == 20);
 
 [[noreturn]] void refuse_message() {
   throw Error(ErrorCode::mismatch, "what comes from it is no message of `tutti run`");
@@ -84,15 +84,15 @@ class Unpacker {
 }  // namespace
 
 std::string encode(const Message& message) {
-  const MessageHeader header{static_cast<std::uint32_t>(message.text.size()),
-                             static_cast<std::uint32_t>(message.kind), message.host, message.number,
-                             message.value};
+  const FrameHeader header{static_cast<std::uint32_t>(message.text.size()),
+                           static_cast<std::uint32_t>(message.kind), message.host, message.number,
+                           message.value};
   std::string bytes(reinterpret_cast<const char*>(&header), sizeof header);
   return bytes += message.text;
 }
 
 std::optional<Message> MessageReader::next() {
-  MessageHeader header;
+  FrameHeader header;
   const std::size_t left = pending_.size() - read_;
   if (left >= sizeof header) {
     std::memcpy(&header, pending_.data() + read_, sizeof header);

@@ -111,7 +111,7 @@ void add_calibrate_command(CLI::App& app) {
       "`tutti explain` shows the predictions that follow from the result (docs/cost-model.md).\n"
       "A launcher may start it on several hosts, with one rank or more on each. Then it also\n"
       "measures the network between rank 0's host and the next, and rank 0 writes the file:\n"
-      "  mpirun -H node1:4,node2:4 -x TUTTI_ID_FILE tutti calibrate");
+      "  mpirun -H node1:4,node2:4 tutti calibrate");
   command->callback([a] { calibrate(*a); });
 }
 

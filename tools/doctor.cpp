@@ -16,10 +16,13 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "collectives/model/machine.h"
 #include "core/error.h"
 #include "core/host.h"
+#include "tools/doctor_container.h"
+#include "tools/doctor_nccl.h"
 #include "tools/doctor_network.h"
 #include "tools/doctor_report.h"
 #include "tools/doctor_way.h"
@@ -130,6 +133,7 @@ void add_doctor_command(CLI::App& app) {
     std::string to;
     int port = 0;
     double wait = 600;
+    std::vector<std::string> clients;
   };
   const auto arguments = std::make_shared<Arguments>();
   auto* to = command
@@ -147,22 +151,32 @@ void add_doctor_command(CLI::App& app) {
       ->type_name("SECONDS")
       ->check(number_in(0.1, 1e6))
       ->needs(listen);
+  auto* clients = command
+                      ->add_option("--nccl-client", arguments->clients,
+                                   "Which functions of NCCL these programs and libraries need, and "
+                                   "which of them Tutti's libnccl.so.2 lacks or refuses")
+                      ->type_name("FILE")
+                      ->excludes(to)
+                      ->excludes(listen);
   command->footer(
       "Lines that begin with ! show a problem; the exit status is 1 if there are any.\n"
       "The default of PORT is the first of TUTTI_PORTS, or 47470. One host of a pair listens and\n"
       "the other calls. They test both directions, and both report their findings.\n"
       "A job itself reports its connections with TUTTI_LOG=debug.");
-  command->callback([arguments, to, listen] {
+  command->callback([arguments, to, listen, clients] {
     DoctorReport report;
     if (to->count() > 0) {
       test_way_to(report, arguments->to);
     } else if (listen->count() > 0) {
       await_way_test(report, static_cast<std::uint16_t>(arguments->port),
                      std::chrono::nanoseconds(std::llround(arguments->wait * 1e9)));
+    } else if (clients->count() > 0) {
+      report_nccl_clients(report, arguments->clients);
     } else {
       show_machine(report);
       show_settings(report);
       show_inside(report);
+      show_container(report);
       show_meeting(report);
       show_tcp(report);
       show_rdma(report);

@@ -18,6 +18,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kForOrphans = 1s;  // what a rank leaves behind in its process group may go on
+constexpr auto kForKilled = 1s;   // to be gone, once they have been killed
 constexpr auto kOrphanCheck = 20ms;
 
 /// "NAME=", of "NAME=value".
@@ -66,6 +67,7 @@ bool HostRanks::start(int index, bool again) {
   spawning.program = job_.program;
   spawning.environment = environment_of(index, talk.fd());
   spawning.signal_mask = signal_mask_;
+  spawning.keeper = &keeper_;
   spawning.passed_fd = talk.fd();
   if (!cores_.empty()) spawning.cpus = cores_[static_cast<std::size_t>(index)];
   FileDescriptor input, out, err;
@@ -84,7 +86,6 @@ bool HostRanks::start(int index, bool again) {
     tell(MessageKind::not_started, rank, spawned.error);
     return false;
   }
-  keeper_.add(spawned.pid);
   started.pid = spawned.pid;
   started.runs = started.has_group = true;
   Rank& its = ranks_[static_cast<std::size_t>(index)];
@@ -231,8 +232,9 @@ void HostRanks::tell_output(int stream, std::string lines) {
 void HostRanks::look_for_orphans(Rank& rank) {
   if (rank.runs || !rank.has_group) return;
   const bool empty = ::kill(-rank.pid, 0) != 0 && errno == ESRCH;
-  if (!empty && std::chrono::steady_clock::now() - rank.ended < kForOrphans) return;
-  if (!empty) ::kill(-rank.pid, SIGKILL);
+  const auto age = std::chrono::steady_clock::now() - rank.ended;
+  if (!empty && age >= kForOrphans) ::kill(-rank.pid, SIGKILL);
+  if (!empty && age < kForOrphans + kForKilled) return;
   rank.has_group = false;
   keeper_.remove(rank.pid);
 }

@@ -9,8 +9,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <optional>
 #include <string>
 #include <utility>
@@ -22,6 +20,7 @@
 #include "core/error.h"
 #include "tools/agent.h"
 #include "tools/job_hosts.h"
+#include "tools/job_report.h"
 #include "tools/job_signals.h"
 #include "tools/job_streams.h"
 #include "tools/rank_input.h"
@@ -36,16 +35,6 @@ constexpr auto kForOwnReports = 2s;  // after a rank failed, before the others a
 constexpr auto kForCleanUp = 3s;     // after they were asked, before they are killed
 constexpr auto kAfterSignal = 5s;    // after the user's signal, before the ranks are killed
 constexpr auto kTogether = 200ms;    // failures on several hosts that may have one cause
-
-constexpr int kTimedOut = 124, kLost = 125, kCannotRun = 126, kNotFound = 127;  // as of timeout(1)
-
-template <typename... Arguments>
-void report(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
-  // One write, so that it is not mixed with what the ranks write.
-  const std::string line =
-      "tutti run: " + fmt::format(format, std::forward<Arguments>(arguments)...) + "\n";
-  [[maybe_unused]] const ssize_t written = ::write(2, line.data(), line.size());
-}
 
 class LaunchedJob {
  public:
@@ -117,7 +106,7 @@ class LaunchedJob {
     started_ = troubles_ == 0;
     ending_ = !started_;
     if (ending_) {
-      status_ = kLost;
+      status_ = kHostLost;
     } else {
       tell(MessageKind::start);
     }
@@ -125,17 +114,8 @@ class LaunchedJob {
 
   void give_up(int rank, int error) {
     if (ending_) return;
-    const std::string& program = job_.program.front();
-    const std::string where = several_ ? fmt::format("host {}: ", host_of(rank).name) : "";
-    if (error == ENOENT) {
-      report("{}cannot run '{}': there is no such program (or not the interpreter that it names)",
-             where, program);
-    } else if (error == EACCES || error == ENOEXEC) {
-      report("{}cannot run '{}': it is not executable ({})", where, program, std::strerror(error));
-    } else {
-      report("{}cannot start rank {} of '{}': {}", where, rank, program, std::strerror(error));
-    }
-    status_ = error == ENOENT ? kNotFound : kCannotRun;
+    report_on_job("{}", start_failure_text(rank, job_.program.front(), name_of_host(rank), error));
+    status_ = start_failure_status(error);
     ending_ = true;
     signal_all(SIGKILL);
   }
@@ -174,7 +154,7 @@ class LaunchedJob {
         if (!elastic_) refuse();
         return elastic_->said(event.number, event.text);
       case MessageKind::note:
-        return report("{}{}", several_ ? host_in(event).name + ": " : "", event.text);
+        return report_on_job("{}{}", several_ ? host_in(event).name + ": " : "", event.text);
       case MessageKind::gone:
         host_in(event).gone = true;
         return;
@@ -195,8 +175,9 @@ class LaunchedJob {
     return ranks_[static_cast<std::size_t>(event.number)];
   }
   const Rank& rank_at(int rank) const { return ranks_[static_cast<std::size_t>(rank)]; }
-  const HostState& host_of(int rank) const {
-    return hosts_[static_cast<std::size_t>(rank_at(rank).host)];
+  /// Where it matters.
+  std::string name_of_host(int rank) const {
+    return several_ ? hosts_[static_cast<std::size_t>(rank_at(rank).host)].name : "";
   }
 
   void ready(HostState& host) {
@@ -212,7 +193,7 @@ class LaunchedJob {
     if (elastic_) return ended_in_elastic_job(number, failed);
     if (!failed) return;
     if (options_.keep_going) {
-      report("{}", failure_of(number));
+      report_on_job("{}", failure_of(number));
       failed_.push_back(number);
       return;
     }
@@ -226,16 +207,17 @@ class LaunchedJob {
     if (!failed) return;
     switch (then) {
       case ElasticRun::Then::starts_again:
-        return report("{}; starting it again", failure_of(rank));
+        return report_on_job("{}; starting it again", failure_of(rank));
       case ElasticRun::Then::goes_on:
-        report("{}; the others go on without it, {}", failure_of(rank), elastic_->why_not());
+        report_on_job("{}; the others go on without it, {}", failure_of(rank), elastic_->why_not());
         failed_.push_back(rank);
         return;
       case ElasticRun::Then::too_few:
-        report("{}, and is not started again, {}; fewer than {} ranks are left (--elastic){}",
-               failure_of(rank), elastic_->why_not(), options_.elastic.least,
-               any_runs() ? "; ending them" : "");
-        return end_with(status_of(rank_at(rank)));
+        report_on_job(
+            "{}, and is not started again, {}; fewer than {} ranks are left (--elastic){}",
+            failure_of(rank), elastic_->why_not(), options_.elastic.least,
+            any_runs() ? "; ending them" : "");
+        return end_with(exit_status(rank_at(rank).status));
     }
   }
 
@@ -246,7 +228,7 @@ class LaunchedJob {
     const std::string others =
         event.number > 0 ? fmt::format(" (so are the {} hosts behind it)", event.number) : "";
     if (!started_) {
-      if (news) report("host {}: {}{}", host.name, event.text, others);
+      if (news) report_on_job("host {}: {}{}", host.name, event.text, others);
       ++troubles_;
       return ready(host);
     }
@@ -258,14 +240,14 @@ class LaunchedJob {
       ranks_[rank].status = SIGKILL;  // as if it had been killed
     }
     if (ending_ || (lost_ranks.empty() && !news)) return;
-    report("host {} is lost{}: {}; with it {}{}", host.name, others,
-           news ? event.text : "as the host between is",
-           lost_ranks.empty() ? "no rank" : wire::list_ranks(lost_ranks),
-           !options_.keep_going && any_runs() ? "; ending the other ranks" : "");
+    report_on_job("host {} is lost{}: {}; with it {}{}", host.name, others,
+                  news ? event.text : "as the host between is",
+                  lost_ranks.empty() ? "no rank" : wire::list_ranks(lost_ranks),
+                  !options_.keep_going && any_runs() ? "; ending the other ranks" : "");
     if (options_.keep_going) {
       failed_.insert(failed_.end(), lost_ranks.begin(), lost_ranks.end());
     } else {
-      end_with(kLost);
+      end_with(kHostLost);
     }
   }
 
@@ -320,25 +302,14 @@ class LaunchedJob {
     }
   }
 
-  static int status_of(const Rank& rank) {
-    return WIFSIGNALED(rank.status) ? 128 + WTERMSIG(rank.status) : WEXITSTATUS(rank.status);
-  }
-
   std::string failure_of(int rank) const {
-    const Rank& failed = rank_at(rank);
-    const std::string who = fmt::format("rank {} (pid {}{})", rank, failed.pid,
-                                        several_ ? " on " + host_of(rank).name : "");
-    if (!WIFSIGNALED(failed.status)) {
-      return fmt::format("{} exited with status {}", who, WEXITSTATUS(failed.status));
-    }
-    const int number = WTERMSIG(failed.status);
-    return fmt::format("{} was killed by signal {} ({})", who, number, ::strsignal(number));
+    return failure_text(rank, rank_at(rank).pid, name_of_host(rank), rank_at(rank).status);
   }
 
   /// Rank `rank` failed: the job ends with its status.
   void begin_to_end(int rank) {
-    report("{}{}", failure_of(rank), any_runs() ? "; ending the other ranks" : "");
-    end_with(status_of(rank_at(rank)));
+    report_on_job("{}{}", failure_of(rank), any_runs() ? "; ending the other ranks" : "");
+    end_with(exit_status(rank_at(rank).status));
   }
 
   void end_with(int status) {
@@ -357,13 +328,13 @@ class LaunchedJob {
                                      [&](int rank) { return WIFEXITED(rank_at(rank).status); });
     const std::size_t done = ranks_.size() - failed_.size();
     if (exited != failed_.end()) {
-      status_ = status_of(rank_at(*exited));
+      status_ = exit_status(rank_at(*exited).status);
     } else if (done == 0) {
-      status_ = status_of(rank_at(failed_.front()));
+      status_ = exit_status(rank_at(failed_.front()).status);
     }
     std::sort(failed_.begin(), failed_.end());
-    report("{} of {} ranks ended with status 0; {} did not", done, ranks_.size(),
-           wire::list_ranks(failed_));
+    report_on_job("{} of {} ranks ended with status 0; {} did not", done, ranks_.size(),
+                  wire::list_ranks(failed_));
   }
 
   void keep_time() {
@@ -394,14 +365,15 @@ class LaunchedJob {
       return;
     }
     if (started_) {
-      report("{} still ran after {} s (--timeout); ending the job", wire::list_ranks(running),
-             seconds);
+      report_on_job("{} still ran after {} s (--timeout); ending the job",
+                    wire::list_ranks(running), seconds);
     } else {
       const auto silent = std::ranges::find(hosts_, false, &HostState::answered);
-      report("{} not ready after {} s (--timeout); ending the job",
-             silent == hosts_.end() ? "the hosts were" : "host " + silent->name + " was", seconds);
+      report_on_job("{} not ready after {} s (--timeout); ending the job",
+                    silent == hosts_.end() ? "the hosts were" : "host " + silent->name + " was",
+                    seconds);
     }
-    status_ = kTimedOut;
+    status_ = kJobTimedOut;
     ending_ = true;
     terminate_at_ = now;
     kill_at_ = now + kForCleanUp;

@@ -26,7 +26,7 @@
 namespace tutti {
 namespace {
 
-struct Arguments {
+struct RunArguments {
   int ranks = 0;
   std::string hosts, host_file, launcher, tutti;
   std::vector<std::string> variables;
@@ -102,7 +102,7 @@ std::vector<std::string> variables_from(const std::vector<std::string>& chosen) 
   return result;
 }
 
-std::vector<HostShare> hosts_from(const Arguments& arguments) {
+std::vector<HostShare> hosts_from(const RunArguments& arguments) {
   if (!arguments.hosts.empty()) {
     return share_ranks(hosts_in_list(arguments.hosts), arguments.ranks);
   }
@@ -161,7 +161,7 @@ void make_elastic(const std::string& text, JobOptions& options) {
   options.job.hosts = {{"localhost", 0, 0, most}};
 }
 
-JobOptions job_from(const Arguments& arguments, std::size_t unwanted) {
+JobOptions job_from(const RunArguments& arguments, std::size_t unwanted) {
   JobOptions options;
   options.timeout = std::chrono::nanoseconds(std::llround(arguments.timeout * 1e9));
   options.keep_going = arguments.keep_going;
@@ -194,7 +194,7 @@ JobOptions job_from(const Arguments& arguments, std::size_t unwanted) {
 void add_run_command(CLI::App& app) {
   auto* command =
       app.add_subcommand("run", "Start the ranks of a program, on this host or on several");
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<RunArguments>();
   command
       ->add_option("-n,--ranks", arguments->ranks,
                    "How many ranks [with -H or --hostfile: as many as the hosts take]")

@@ -45,6 +45,7 @@ bool place(int fd, int wanted) {
   } else {
     ::setpgid(0, 0);
   }
+  if (options.keeper != nullptr) options.keeper->keep_this_group();
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != launcher) ::_exit(1);  // it died before that took effect
   if (options.cpus) ::sched_setaffinity(0, sizeof *options.cpus, &*options.cpus);
@@ -112,6 +113,7 @@ Spawned spawn(const SpawnOptions& options) {
   } while (got < 0 && errno == EINTR);
   if (got != sizeof error) return {pid, 0};
   ::waitpid(pid, nullptr, 0);
+  if (options.keeper != nullptr) options.keeper->remove(pid);
   return {-1, error};
 }
 
@@ -128,10 +130,10 @@ Keeper::~Keeper() {
   ::waitpid(pid_, nullptr, 0);
 }
 
-void Keeper::add(pid_t group) { tell(group); }
-void Keeper::remove(pid_t group) { tell(-group); }
+void Keeper::keep_this_group() const { tell(::getpid()); }
+void Keeper::remove(pid_t group) const { tell(-group); }
 
-void Keeper::tell(int word) {
+void Keeper::tell(int word) const {
   // A keeper that was killed is no reason to end the job: the ranks' parent still is their keeper.
   [[maybe_unused]] const ssize_t written = ::write(pipe_.fd(), &word, sizeof word);
 }

@@ -14,6 +14,27 @@
 
 namespace tutti {
 
+/// A child that waits for the end of the launcher, however that comes, and then kills the process
+/// groups that it has been told. Signals to the launcher's group do not reach it.
+class Keeper {
+ public:
+  Keeper();   // forks: call it while this process has one thread
+  ~Keeper();  // lets it go, and waits for it
+  Keeper(const Keeper&) = delete;
+  Keeper& operator=(const Keeper&) = delete;
+
+  /// In a child that becomes a program: from now on its process group is kept. (Its parent could
+  /// not say so in time: the program may have started others by then.)
+  void keep_this_group() const;
+  void remove(pid_t group) const;
+
+ private:
+  void tell(int word) const;
+
+  FileDescriptor pipe_;
+  pid_t pid_ = -1;
+};
+
 struct SpawnOptions {
   std::vector<std::string> program;
   std::vector<std::string> environment;  // "NAME=value"; replaces the launcher's
@@ -22,8 +43,9 @@ struct SpawnOptions {
   int stderr_fd = 2;
   int passed_fd = -1;  // one more, which the program finds by the same number; -1: none
   std::optional<cpu_set_t> cpus;
-  sigset_t signal_mask{};    // of the new process
-  bool own_session = false;  // without the terminal, so it cannot ask there
+  sigset_t signal_mask{};          // of the new process
+  bool own_session = false;        // without the terminal, so it cannot ask there
+  const Keeper* keeper = nullptr;  // kills the process group if this process is killed
 };
 
 struct Spawned {
@@ -34,25 +56,6 @@ struct Spawned {
 /// Starts one process, and returns once its program runs (or cannot). The process gets SIGKILL when
 /// the calling thread ends.
 Spawned spawn(const SpawnOptions& options);
-
-/// A child that waits for the end of the launcher, however that comes, and then kills the process
-/// groups that it has been told. Signals to the launcher's group do not reach it.
-class Keeper {
- public:
-  Keeper();   // forks: call it while this process has one thread
-  ~Keeper();  // lets it go, and waits for it
-  Keeper(const Keeper&) = delete;
-  Keeper& operator=(const Keeper&) = delete;
-
-  void add(pid_t group);
-  void remove(pid_t group);
-
- private:
-  void tell(int word);
-
-  FileDescriptor pipe_;
-  pid_t pid_ = -1;
-};
 
 /// The processors of `count` different cores that this process may use; empty if there are fewer
 /// cores. A core's hardware threads belong together.

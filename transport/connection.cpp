@@ -21,6 +21,15 @@ bool Sender::has_room_now(std::size_t bytes) {
   return has_room(bytes);
 }
 
+bool Receiver::has_data() const {
+  for (std::size_t n = 0; n < view_.shape.slots; ++n) {
+    const SlotHeader& h = view_.headers[(index_ + n) % view_.shape.slots];
+    if (h.message.load(std::memory_order_acquire) != received_ + 1 + n) return false;
+    if (h.bytes > kInlineBytes) return true;
+  }
+  return false;
+}
+
 void detail::populate(const ConnectionView& view) {
   if (view.pages == Pages::as_used) return;
   const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));

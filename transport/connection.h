@@ -24,6 +24,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <utility>
 
 namespace tutti {
@@ -107,6 +108,8 @@ class Cursor {
     at_ = of(bytes, view) + lines(bytes);
   }
   std::uint64_t passed() const { return passed_; }
+  /// The data's pages were given back.
+  void forget_pages() { populated_ = false; }
 
  private:
   static std::size_t lines(std::size_t bytes) {
@@ -146,6 +149,8 @@ class Sender {
     if (++index_ == view_.shape.slots) index_ = 0;
   }
   std::uint64_t sent() const { return sent_; }
+  /// The data's pages were given back, where none of them is in use.
+  void forget_pages() { cursor_.forget_pages(); }
 
   /// Whether the next message, a bulk one, should be written past the cache; and whether it should
   /// be timed. As long as the cache is fast, every 7th is timed; else every 119th is written into
@@ -220,6 +225,12 @@ class Receiver {
     if (++index_ == view_.shape.slots) index_ = 0;
   }
   std::uint64_t received() const { return received_; }
+  /// Where messages' data lie; of no use to anybody as long as none that has come has any there,
+  /// and the sender writes nothing.
+  std::span<std::byte> data() const { return {view_.data, view_.shape.data_bytes()}; }
+  bool has_data() const;
+  /// Its pages were given back.
+  void forget_pages() { cursor_.forget_pages(); }
 
  private:
   const SlotHeader& header() const { return view_.headers[index_]; }

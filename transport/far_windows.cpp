@@ -43,7 +43,9 @@ std::uint64_t FarWriter::put(std::uint64_t key, std::uint64_t offset, const void
               static_cast<std::uint32_t>(signal + 1)});
 }
 
-void FarWriter::say_closed(std::uint64_t key) { add({key, 0, nullptr, 0, kClosed}); }
+std::uint64_t FarWriter::say_closed(std::uint64_t key) {
+  return add({key, 0, nullptr, 0, kClosed});
+}
 
 std::uint64_t FarWriter::add(const Put& put) {
   const std::lock_guard lock(mutex_);
@@ -59,6 +61,14 @@ bool FarWriter::is_done(std::uint64_t number) {
   publish();
   settle();
   return number <= added_ - puts_.size();
+}
+
+void FarWriter::poll() {
+  link_.poll();
+  const std::lock_guard lock(mutex_);
+  if (puts_.empty()) return;
+  publish();
+  settle();
 }
 
 void FarWriter::abandon(std::uint64_t number) {

@@ -43,14 +43,14 @@ class FarWriter {
   /// none), as soon as there is room. Returns a number for is_done(); until that, `from` is read.
   std::uint64_t put(std::uint64_t key, std::uint64_t offset, const void* from, std::size_t bytes,
                     int signal);
-  /// This rank has closed its part of the window that the peer knows by `key`.
-  void say_closed(std::uint64_t key);
+  /// This rank has closed its part of the window that the peer knows by `key`. As put().
+  std::uint64_t say_closed(std::uint64_t key);
   /// Sends what there is room for. Whether all up to put `number` has been taken from where it lay.
   bool is_done(std::uint64_t number);
   /// Nobody reads where put `number` lies any more; the link is of no use from then on.
   void abandon(std::uint64_t number);
-  /// Takes in what has come, so that there is room.
-  void poll() { link_.poll(); }
+  /// Takes in what has come, and sends what there is room for then.
+  void poll();
 
  private:
   struct Put {

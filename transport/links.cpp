@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "transport/control_block.h"
+#include "transport/pages.h"
 
 namespace tutti {
 namespace {
@@ -55,6 +56,7 @@ Links::~Links() {
 SendEnd Links::sending(int to, int channel) {
   const LinkPeer& p = peer(to);
   if (p.place < 0) {
+    remote_.insert(p.member);
     OutLink& link = network_->wire(p.member).out({group_, static_cast<std::uint64_t>(channel)},
                                                  shape_, *peer(rank_).doorbell);
     return {&link.sender(), &link};
@@ -73,6 +75,7 @@ SendEnd Links::sending(int to, int channel) {
 ReceiveEnd Links::receiving(int from, int channel) {
   const LinkPeer& p = peer(from);
   if (p.place < 0) {
+    remote_.insert(p.member);
     InLink& link = network_->wire(p.member).in({group_, static_cast<std::uint64_t>(channel)},
                                                shape_, *peer(rank_).doorbell);
     return {&link.receiver(), &link};
@@ -119,6 +122,35 @@ std::byte* Links::my_connection(int from, int channel) {
     segment.sent[static_cast<std::size_t>(from)] = true;
   }
   return connection(*segment.mine, peer(from).place, channel);
+}
+
+const SharedMemory& Links::my_segment(int channel) const {
+  const std::size_t s = segment_of(channel);
+  return s == 0 ? *first_[static_cast<std::size_t>(peer(rank_).place)] : *further_[s].mine;
+}
+
+Links::Memory Links::memory() {
+  Memory memory;
+  for (const auto& [which, receiver] : receivers_) {
+    memory.messages += taken_bytes(whole_pages(receiver.data()));
+  }
+  std::size_t segments = my_segment(kMessageChannel).taken();
+  for (const Further& segment : further_) {
+    if (segment.mine) segments += segment.mine->taken();
+  }
+  memory.rest = segments - std::min(segments, memory.messages);
+  for (const int member : remote_) memory.messages += network_->wire(member).ring_bytes(group_);
+  return memory;
+}
+
+void Links::release_memory() {
+  for (auto& [which, receiver] : receivers_) {
+    if (receiver.has_data()) continue;
+    my_segment(static_cast<int>(which & 0xff)).give_back(whole_pages(receiver.data()));
+    receiver.forget_pages();
+  }
+  for (auto& [which, sender] : senders_) sender.forget_pages();
+  for (const int member : remote_) network_->wire(member).release_rings(group_);
 }
 
 std::byte* Links::look_for(int to, int channel) {

@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -81,6 +82,17 @@ class Links {
   SendEnd sending(int peer, int channel);
   ReceiveEnd receiving(int peer, int channel);
 
+  /// Bytes that they take here: for messages, which release_memory() gives back; and for the rest
+  /// of this rank's segments.
+  struct Memory {
+    std::size_t messages = 0;
+    std::size_t rest = 0;
+  };
+  Memory memory();
+  /// Gives back the memory of messages, and takes it again as messages come. While no rank of this
+  /// host sends a message of more than kInlineBytes to this one; those that have come stay.
+  void release_memory();
+
  private:
   static std::uint32_t index(int peer, int channel) {
     return static_cast<std::uint32_t>(peer) << 8 | static_cast<std::uint32_t>(channel);
@@ -91,6 +103,7 @@ class Links {
   /// Where the connection from the rank at `place` on `channel` lies in a segment.
   std::byte* connection(const SharedMemory& memory, int place, int channel) const;
   std::byte* my_connection(int peer, int channel);
+  const SharedMemory& my_segment(int channel) const;
   /// The memory of the connection to `peer`; null before it has come.
   std::byte* look_for(int peer, int channel);
 
@@ -110,6 +123,7 @@ class Links {
   std::array<Further, kSegments> further_;  // from 1 on
   std::unordered_map<std::uint32_t, Sender> senders_;
   std::unordered_map<std::uint32_t, Receiver> receivers_;
+  std::set<int> remote_;  // members on other hosts to which there are links
 };
 
 }  // namespace tutti

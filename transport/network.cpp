@@ -158,6 +158,7 @@ void Network::add(int own, int rank, std::size_t ranks, std::map<int, Peer> peer
     own_ = own;
     protection_ = protection;
     for (auto& [number, peer] : known) {
+      if (ranks_.contains(number)) continue;  // it stays connected as it is
       numbers_[peer.identity] = number;
       peers_[number] = std::move(peer);
     }
@@ -294,6 +295,17 @@ void Network::join(std::uint64_t group, Listener& listener) {
 bool Network::is_lost(int member) {
   const std::lock_guard lock(listeners_mutex_);
   return lost_.contains(member);
+}
+
+bool Network::has_hung_up(int member) {
+  if (is_lost(member)) return true;
+  std::shared_ptr<RemoteRank> rank;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = ranks_.find(member);
+    if (found != ranks_.end()) rank = found->second;
+  }
+  return rank != nullptr && rank->has_hung_up();
 }
 
 void Network::leave(std::uint64_t group, bool failed, int because_of) {

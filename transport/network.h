@@ -110,6 +110,8 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   std::string carrier_to(int member);
   /// Whether nothing more will come from rank `member`, of whom this rank has heard.
   bool is_lost(int member);
+  /// The same, also where only the kernel has heard yet that it has hung up.
+  bool has_hung_up(int member);
   /// Takes in what has come, and sends on what was left, over all wires.
   void poll();
   /// Sleeps until something comes over one of them, there is room for what is to go, somebody

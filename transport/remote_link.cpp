@@ -168,8 +168,10 @@ bool InLink::publish(const Arrival& a) {
     return false;
   inlet_.publish(a.tag, a.bytes);
   cursor_.pass(a.bytes, view_);
-  last_tag_ = a.tag;
-  last_bytes_ = a.bytes;
+  if (a.bytes > kInlineBytes) {
+    last_tag_ = a.tag;
+    last_bytes_ = a.bytes;
+  }
   ++published_;
   return true;
 }

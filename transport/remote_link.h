@@ -68,6 +68,7 @@ class OutLink final : public RemoteDoorbell {
   std::uint32_t number() const { return number_; }
   const std::shared_ptr<RingMemory>& memory() const { return memory_; }
   const ConnectionShape& shape() const { return view_.shape; }
+  std::span<std::byte> data() const { return {view_.data, view_.shape.data_bytes()}; }
 
   // The wire's, one thread at a time:
   struct Message {
@@ -128,7 +129,7 @@ class OutLink final : public RemoteDoorbell {
     RemotePlace ring;
     bool gone = false;                              // it has left the communicator
     std::array<PostedPlace, kMostPosted> posted{};  // by number
-    std::uint32_t tag = 0, bytes = 0;               // of the last message, if it was long
+    std::uint32_t tag = 0, bytes = 0;               // of the last long message
   } peer;
 
  private:
@@ -190,6 +191,7 @@ class InLink final : public RemoteDoorbell {
 
   const std::shared_ptr<RingMemory>& memory() const { return memory_; }
   const ConnectionShape& shape() const { return view_.shape; }
+  std::span<std::byte> data() const { return {view_.data, view_.shape.data_bytes()}; }
   /// Rung when something has come, once its rank has asked for the link.
   void belongs_to(Doorbell& owner) { owner_.store(&owner, std::memory_order_release); }
   /// That the sender has given it; 0: it has not opened it yet.
@@ -217,7 +219,11 @@ class InLink final : public RemoteDoorbell {
   bool arrived(std::uint64_t number, std::uint32_t tag, std::uint32_t bytes, std::uint64_t at);
 
   std::uint64_t published() const { return published_; }
-  /// The header of the next message, where it has the tag and the length of the last one.
+  /// The last message whose header has come.
+  std::uint64_t begun = 0;
+  /// Whether messages have data in the ring, or may soon.
+  bool has_data() const { return begun > published_ || receiver_.has_data(); }
+  /// The header of the next message, where it has the tag and the length of the last long one.
   MessageHeader same_as_last() const;
   /// Whether message `number` has a posted receive.
   bool is_in_place(std::uint64_t number) const {
@@ -268,9 +274,9 @@ class InLink final : public RemoteDoorbell {
   Receiver receiver_;
   Sender inlet_;  // publishes what has come
   std::uint64_t published_ = 0;
-  detail::Cursor cursor_;  // of what is published
-  std::uint32_t last_tag_ = 0, last_bytes_ = 0;
-  std::vector<Arrival> early_;  // by number, those that came before their turn
+  detail::Cursor cursor_;                        // of what is published
+  std::uint32_t last_tag_ = 0, last_bytes_ = 0;  // of the last long message
+  std::vector<Arrival> early_;                   // by number, those that came before their turn
   Credit told_;
   std::array<PostedReceive, kMostPosted> posted_{};  // by number
   std::uint64_t posted_up_to_ = 0;                   // the receiver's

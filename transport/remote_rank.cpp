@@ -125,6 +125,11 @@ void RemoteRank::tell(std::uint64_t group, std::uint32_t type, std::span<const s
   connect();
 }
 
+bool RemoteRank::has_hung_up() {
+  const std::lock_guard lock(mutex_);
+  return is_lost() || (is_up() && tutti::has_hung_up(streams_[kControl].fd()));
+}
+
 bool RemoteRank::is_to_be_awaited() {
   const std::lock_guard lock(mutex_);
   if (is_up() || is_lost()) return false;
@@ -302,7 +307,7 @@ bool RemoteRank::is_delivered() {
   const std::lock_guard lock(mutex_);
   if (!is_up()) return true;
   const int control_fd = streams_[kControl].fd();
-  if (has_hung_up(control_fd)) return true;
+  if (tutti::has_hung_up(control_fd)) return true;
   flush_notes();
   if (!wire_.is_flushed() || !notes_are_out()) return false;
   // What the kernel has not delivered when a socket is closed with data unread, it drops.
@@ -357,7 +362,7 @@ std::optional<Reactor::Time> RemoteRank::on_tick(Reactor::Time now) {
       const std::lock_guard wire_lock(wire_mutex_);
       // Where the peer has closed it or is gone, the control stream ends too, and knows better why.
       if (!why_wire_closed_.empty() && now - wire_closed_at_ >= kLastData &&
-          !has_hung_up(streams_[kControl].fd())) {
+          !tutti::has_hung_up(streams_[kControl].fd())) {
         lost = Loss::cut_off;
         why = fmt::format("is lost ({})", why_wire_closed_);
       }

@@ -99,6 +99,8 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   bool prepare_to_sleep();
   void after_sleep();
   bool is_up() const { return state_.load(std::memory_order_acquire) == State::up; }
+  /// Whether it has ended the connection, also where the reactor has not seen that yet.
+  bool has_hung_up();
   bool is_lost() const { return state_.load(std::memory_order_acquire) == State::lost; }
 
  private:

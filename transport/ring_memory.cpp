@@ -17,6 +17,10 @@ RingMemory::RingMemory(std::size_t bytes)
   }
 }
 
+void RingMemory::give_back(std::span<std::byte> pages) const noexcept {
+  if (!region && !pages.empty()) madvise(pages.data(), pages.size(), MADV_DONTNEED);
+}
+
 RingMemory::~RingMemory() {
   region.reset();
   munmap(data_, bytes_);

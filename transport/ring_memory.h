@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 
 namespace tutti {
 
@@ -19,6 +20,9 @@ class RingMemory {
 
   std::byte* data() const { return data_; }
   std::size_t size() const { return bytes_; }
+  /// Gives back these pages (whole_pages()), which are zeros from now on. Those that a device knows
+  /// stay.
+  void give_back(std::span<std::byte> pages) const noexcept;
 
   /// What a network knows it by, where that is needed; goes before the memory.
   std::shared_ptr<MemoryRegion> region;

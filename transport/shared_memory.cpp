@@ -49,6 +49,18 @@ std::shared_ptr<SharedMemory> SharedMemory::map(FileDescriptor fd, std::size_t b
   return std::shared_ptr<SharedMemory>(new SharedMemory(data, bytes, -1));
 }
 
+void SharedMemory::give_back(std::span<std::byte> pages) const noexcept {
+  if (pages.empty()) return;
+  fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+            static_cast<off_t>(pages.data() - data_), static_cast<off_t>(pages.size()));
+}
+
+std::size_t SharedMemory::taken() const noexcept {
+  constexpr std::size_t kBlock = 512;  // whatever the file system's is
+  struct stat status {};
+  return fstat(fd_, &status) == 0 ? static_cast<std::size_t>(status.st_blocks) * kBlock : 0;
+}
+
 void SharedMemory::let_go() noexcept {
   // Made elsewhere and then moved here: a mapping that fails in its place may leave a hole.
   void* const own = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,

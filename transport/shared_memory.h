@@ -24,6 +24,12 @@ class SharedMemory {
   SharedMemory& operator=(const SharedMemory&) = delete;
   ~SharedMemory();
 
+  /// Gives back these pages (whole_pages()), which are zeros from now on, for all processes. The
+  /// owner's alone; does nothing where the kernel refuses that.
+  void give_back(std::span<std::byte> pages) const noexcept;
+  /// Bytes that it takes. The owner's alone.
+  std::size_t taken() const noexcept;
+
   /// Lets go of the memory, whose owner needs it no more, but not of its addresses: a thread that
   /// still reads and writes there finds zeros, and memory of this process's own. (The memory stays
   /// where the kernel refuses that.)

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "transport/pages.h"
 
 namespace tutti {
 namespace {
@@ -144,6 +145,31 @@ InLink& Wire::find_or_make_in(const LinkName& name, const ConnectionShape& shape
         "a rank on another host has links of another shape (TUTTI_SLOTS, TUTTI_SLOT_BYTES)");
   }
   return *link;
+}
+
+std::size_t Wire::ring_bytes(std::uint64_t group) {
+  const std::lock_guard lock(mutex_);
+  std::size_t bytes = 0;
+  for (const auto& [name, link] : outs_) {
+    if (name.group == group) bytes += taken_bytes(whole_pages(link->data()));
+  }
+  for (const auto& [name, link] : ins_) {
+    if (name.group == group) bytes += taken_bytes(whole_pages(link->data()));
+  }
+  return bytes;
+}
+
+void Wire::release_rings(std::uint64_t group) {
+  const std::lock_guard lock(mutex_);
+  const bool flushed = closed_ || !has_unsent();
+  for (const auto& [name, link] : outs_) {
+    if (name.group != group || !flushed) continue;  // what has left is needed no more
+    link->memory()->give_back(whole_pages(link->data()));
+  }
+  for (const auto& [name, link] : ins_) {
+    if (name.group != group || link->has_data()) continue;
+    link->memory()->give_back(whole_pages(link->data()));
+  }
 }
 
 InLink& Wire::in(const LinkName& name, const ConnectionShape& shape, Doorbell& owner) {

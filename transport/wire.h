@@ -105,6 +105,10 @@ class Wire final : Endpoint::Sink {
   /// The same where `taker` takes what comes, whoever drives the wire; until stop_taking().
   InLink& in(const LinkName& name, const ConnectionShape& shape, InLink::Taker& taker);
   void stop_taking(InLink& link);
+  /// Bytes that the rings of a communicator's links take.
+  std::size_t ring_bytes(std::uint64_t group);
+  /// Gives back what they can spare, beside messages that are there or on their way.
+  void release_rings(std::uint64_t group);
   /// The links of a communicator end; what they had to send is sent, or never will be. The peer
   /// hears that this rank has left it.
   void close(std::uint64_t group);

@@ -33,6 +33,7 @@ Wire::Target Wire::on_header(const MessageHeader& h) {
   InLink& link = *found.link;
   std::byte* const slot = link.place(h.number, h.bytes, h.at);
   if (slot == nullptr) return {};
+  link.begun = std::max(link.begun, h.number + h.more);
   if (h.more > 0) {
     // If the first and the last have their places in one piece of the ring, so have all between.
     const MessageHeader last = h.in_run(h.more);

@@ -1,7 +1,8 @@
 // The c10d backend "tutti": torch.distributed's process groups over a Communicator.
 //
-// A synchronous call (asyncOp is false) runs on the caller's thread, and has no Work. Other calls
-// are started, and the thread of the communicator's engine runs them. Threads take turns to call
+// A synchronous call (asyncOp is false) runs on the caller's thread. It has a Work only if somebody
+// watches works: PyTorch's flight recorder does. Other calls are started, and the thread of the
+// communicator's engine runs them. Threads take turns to call
 // the communicator. If a call waits on one thread while another wants its turn, it moves to the
 // engine, so no thread holds up another one's messages.
 #pragma once
@@ -17,6 +18,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
+#include "ledger.h"
 #include "messages.h"
 #include "operation.h"
 #include "tensors.h"
@@ -33,7 +35,8 @@ class Backend final : public ::c10d::Backend {
  public:
   using OptionsPointer = c10::intrusive_ptr<Options>;
 
-  /// All ranks meet by `store`, over which the secret of the group travels.
+  /// All ranks meet by `store`, over which the secret of the group travels; unless the options
+  /// enable reconfigure().
   Backend(const StorePointer& store, int rank, int size, OptionsPointer options);
   /// For ranks that have met.
   Backend(const StorePointer& store, Communicator comm, OptionsPointer options);
@@ -86,8 +89,15 @@ class Backend final : public ::c10d::Backend {
   WorkPointer endCoalescing() override;
   void monitoredBarrier(const ::c10d::BarrierOptions& opts, bool all) override;
   void setTimeout(Milliseconds timeout) override;
+  void addEphemeralTimeout(const Milliseconds& timeout);  // since 2.15
+  void enableCollectivesTiming() override { ledger_->measure(); }
   std::uint64_t getSequenceNumberForGroup() override { return sequence_; }
   ::c10d::ErrorType getError() override;
+  // Since 2.15; of the collectives of this thread, none of which runs meanwhile:
+  bool supportsTimeEstimation() const { return true; }
+  void startTimeEstimate();
+  float endTimeEstimate();
+  bool isInitialized() { return formed_; }  // since 2.15
   bool supportsSplitting() const override { return true; }
   c10::intrusive_ptr<::c10d::Backend> split(const StorePointer& store,
                                             const std::vector<int>& ranks,
@@ -100,27 +110,68 @@ class Backend final : public ::c10d::Backend {
   bool supportsTensorAlloc(c10::DeviceIndex device) override;
   at::Tensor allocateTensor(long size, at::TensorOptions options) override;
   std::shared_ptr<c10::Allocator> getMemAllocator() override;
+  /// Ends all operations of this group, on the other ranks too. On return those of this rank are
+  /// over.
   void abort() override;
   void shutdown() override;
 
+#ifdef C10D_BACKEND_HAS_RECONFIGURE
+  // reconfigure.cpp
+  bool supportsReconfigure() const override { return true; }
+  ::c10d::ReconfigureHandle get_reconfigure_handle() const override;
+  WorkPointer reconfigure(const ::c10d::ReconfigureOptions& opts) override;
+#endif
+
+#ifdef C10D_BACKEND_HAS_WINDOW
+  bool supportsWindow() const override { return true; }
+  c10::intrusive_ptr<::c10d::Window> new_window(const std::optional<at::Tensor>& tensor) override;
+#endif
+
+#ifdef C10D_BACKEND_HAS_HOOKS
+  // ledger.h says when hooks run.
+  bool supportsAbortHooks() const override { return true; }
+  void registerAbortHook(std::int64_t id, ::c10d::AbortHook hook) override;
+  void unregisterAbortHook(std::int64_t id) override;
+  bool supportsCompletionHooks() const override { return true; }
+  void registerCompletionHook(std::int64_t id, ::c10d::CompletionHook hook) override;
+  void unregisterCompletionHook(std::int64_t id) override;
+#endif
+
  private:
+  friend class Window;
+
   /// This thread's turn to call the communicator.
-  std::unique_lock<std::mutex> take_turn();
-  /// Runs or starts `o`; null if it has run.
-  WorkPointer issue(Operation&& o, Milliseconds timeout, bool async);
-  // In this thread's turn:
+  std::unique_lock<std::mutex> take_turn() const;
+  /// Runs or starts `o`; null if it has run, and nobody watches.
+  WorkPointer issue(Operation&& o, Milliseconds asked, bool async);
+  /// Abort hooks hear of `error` if it is a failure of the group. In no thread's turn.
+  void hears(const Error& error);
+  // In this thread's turn; `timeout` is effective():
   /// Runs `o` on this thread, if nothing else is under way, and as long as no other thread wants
-  /// its turn; null if it ran to its end.
+  /// its turn; null if it ran to its end, and nobody watches.
   WorkPointer run(Operation&& o, Milliseconds timeout);
-  /// Starts the steps of `o` from `first` on; `begun`: step `first` has been started.
-  WorkPointer start(Operation&& o, Milliseconds timeout, std::size_t first = 0, Future begun = {});
+  WorkPointer start(Operation&& o, Milliseconds timeout);
+  /// Starts the steps of `work` from `first` on; `begun`: step `first` has been started.
+  WorkPointer start(const c10::intrusive_ptr<Work>& work, std::size_t first, Future begun);
+  /// The end of `future` is the end of a part of `work`.
+  void end_with(const c10::intrusive_ptr<Work>& work, const Future& future);
+  /// In a time estimate of this thread: adds the predicted time of `o`, which does not run.
+  bool estimates(const Operation& o, Milliseconds timeout);
+  /// Throws in a time estimate, and ends it: only `what` has a predicted time.
+  void refuse_estimate(const char* name, const char* what);
   WorkPointer put_on_stream(Operation&& o, Milliseconds timeout);
   /// Adds `work` to the calls that this thread coalesces, if it does.
   const WorkPointer& noted(const WorkPointer& work);
-  c10::intrusive_ptr<Work> make_work(Operation o, int parts, Milliseconds timeout);
-  Milliseconds effective(Milliseconds timeout) const;
+  c10::intrusive_ptr<Work> make_work(Operation o, Milliseconds timeout, int parts);
+  /// With its steps as parts.
+  c10::intrusive_ptr<Work> make_work(Operation o, Milliseconds timeout);
+  /// A call's own timeout, or the group's; and what extends it.
+  Milliseconds effective(Milliseconds asked) const;
   std::size_t ranks() const { return static_cast<std::size_t>(size_); }
   void leave();
+  void check_formed() const;
+  /// `next` is the communicator from now on; all calls of the one before it are over.
+  void replace(Communicator next);
   void check_root(std::int64_t root, const char* what) const;
 
   // Of one tensor; `o` may have several.
@@ -139,14 +190,20 @@ class Backend final : public ::c10d::Backend {
 
   OptionsPointer options_;
   StorePointer store_;
-  std::mutex mutex_;            // of calls; not of abort()
-  std::atomic<int> wanted_{0};  // threads that wait for their turn
+  const std::shared_ptr<Ledger> ledger_ = std::make_shared<Ledger>();
+  mutable std::mutex mutex_;  // of calls
+  // Of comm_ itself, for what needs no turn: abort(), getError(), wake().
+  mutable std::mutex replacing_;
+  mutable std::atomic<int> wanted_{0};  // threads that wait for their turn
   Communicator comm_;
-  std::atomic<int> started_{0};  // and not over
+  std::atomic<bool> formed_{true};  // has its ranks
+  bool revoked_ = false;            // aborted, though nothing had failed
+  std::atomic<int> started_{0};     // and not over
   std::shared_ptr<Messages> messages_;
   std::atomic<std::uint64_t> sequence_{0};                         // collectives so far
   std::uint64_t monitored_ = 0;                                    // monitored barriers so far
   std::map<std::thread::id, std::vector<WorkPointer>> coalesced_;  // by thread that does so
+  std::map<std::thread::id, std::chrono::nanoseconds> estimated_;  // the same
 };
 
 }  // namespace tutti::pytorch

@@ -11,6 +11,12 @@ namespace {
 
 std::int64_t rows_of(const at::Tensor& t) { return t.dim() == 0 ? 1 : t.size(0); }
 
+void check_divides(const at::Tensor& t, int ranks) {
+  TORCH_CHECK(rows_of(t) % ranks == 0, "all_to_all: a tensor of ", rows_of(t),
+              " rows does not divide equally across group size ", ranks,
+              "; without split sizes it has as many rows for each of the ranks");
+}
+
 }  // namespace
 
 void Backend::check_root(std::int64_t root, const char* what) const {
@@ -195,9 +201,10 @@ WorkPointer Backend::alltoall_base(at::Tensor& out, at::Tensor& in,
   const at::Tensor to = output(o, out, false);
   const Elements e = elements_of(in.scalar_type());
   if (out_splits.empty() && in_splits.empty()) {
-    TORCH_CHECK(in.numel() == out.numel() && rows_of(in) % size_ == 0 && rows_of(out) % size_ == 0,
-                "all_to_all: the input's shape ", in.sizes(), " and the output's ", out.sizes(),
-                " are not as many rows for each of ", size_, " ranks");
+    check_divides(in, size_);
+    check_divides(out, size_);
+    TORCH_CHECK(in.numel() == out.numel(), "all_to_all: the input has ", in.numel(),
+                " elements, but the output has ", out.numel());
     o.steps.push_back(step(Collective::all_to_all, from, to,
                            static_cast<std::size_t>(in.numel() / size_) * e.each, e));
     return issue(std::move(o), opts.timeout, opts.asyncOp);
@@ -206,7 +213,8 @@ WorkPointer Backend::alltoall_base(at::Tensor& out, at::Tensor& in,
     const std::int64_t rows = rows_of(t);
     std::int64_t sum = 0;
     for (const std::int64_t s : splits) sum += s;
-    TORCH_CHECK(splits.empty() ? rows % size_ == 0 : splits.size() == ranks() && sum == rows,
+    if (splits.empty()) check_divides(t, size_);
+    TORCH_CHECK(splits.empty() || (splits.size() == ranks() && sum == rows),
                 "all_to_all: the split sizes do not fit the ", rows, " rows of a tensor and ",
                 size_, " ranks");
     const std::int64_t row = rows == 0 ? 0 : t.numel() / rows;

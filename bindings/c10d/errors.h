@@ -6,6 +6,7 @@
 #include <tutti/tutti.h>
 
 #include <exception>
+#include <string>
 #include <utility>
 
 #include "python.h"
@@ -13,20 +14,29 @@
 
 namespace tutti::pytorch {
 
+/// A time-out says so in PyTorch's words, by which programs know it.
 inline c10::DistBackendError as_torch(const Error& error) {
+  const std::string text = with_labels_named(error.what());
+  const bool says = text.find("imed out") != std::string::npos;
   return {{__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)},
-          with_labels_named(error.what())};
+          error.code() == ErrorCode::timed_out && !says ? "Timed out: " + text : text};
 }
 
-/// Runs `body`, and turns Tutti's exceptions into PyTorch's.
-template <class Body>
-decltype(auto) translated(Body&& body) {
+/// Runs `body`, and turns Tutti's exceptions into PyTorch's; `hears` of each first.
+template <class Body, class Hears>
+decltype(auto) translated(Body&& body, Hears&& hears) {
   try {
     return std::forward<Body>(body)();
   } catch (const Error& error) {
     throw_if_interrupted();
+    hears(error);
     throw as_torch(error);
   }
+}
+
+template <class Body>
+decltype(auto) translated(Body&& body) {
+  return translated(std::forward<Body>(body), [](const Error&) {});
 }
 
 }  // namespace tutti::pytorch

@@ -9,11 +9,37 @@
 #include "window_allocator.h"
 
 namespace tutti::pytorch {
+namespace {
+
+/// What PyTorch before 2.15 does not know.
+bool enables_reconfigure([[maybe_unused]] const ::c10d::Backend::Options& options) {
+#ifdef C10D_BACKEND_HAS_RECONFIGURE
+  return options.enable_reconfigure;
+#else
+  return false;
+#endif
+}
+
+/// Of a group that is made of another one: its ranks are known.
+Backend::OptionsPointer met_at_once(const Backend::OptionsPointer& options) {
+  auto own = c10::make_intrusive<::c10d::Backend::Options>(*options);
+#ifdef C10D_BACKEND_HAS_RECONFIGURE
+  own->enable_reconfigure = false;
+#endif
+  return own;
+}
+
+}  // namespace
+
 Backend::Backend(const StorePointer& store, int rank, int size, OptionsPointer options)
     : ::c10d::Backend(rank, size), options_(std::move(options)), store_(store) {
   const WithoutPython without;
   const EndedByCtrlC interruptible;
-  comm_ = translated([&] { return meet(*store, rank, size, options_->timeout); });
+  formed_ = !enables_reconfigure(*options_);
+  comm_ = translated([&] {
+    return formed_ ? meet(*store, rank, size, options_->timeout)
+                   : Communicator::alone(options_of(options_->timeout));
+  });
   init();
 }
 
@@ -53,9 +79,9 @@ WorkPointer Backend::endCoalescing() {
     o.results.insert(o.results.end(), results.begin(), results.end());
   }
   const bool on_gpu = !o.device.is_cpu();
-  auto all = make_work(std::move(o), static_cast<int>(parts), ::c10d::kUnsetTimeout);
-  for (const WorkPointer& work : works) static_cast<Work&>(*work).then_end(all);
+  auto all = make_work(std::move(o), options_->timeout, static_cast<int>(parts));
   if (on_gpu) all->record_event();
+  for (const WorkPointer& work : works) static_cast<Work&>(*work).then_end(all);
   return all;
 }
 
@@ -70,8 +96,11 @@ void Backend::monitoredBarrier(const ::c10d::BarrierOptions& opts, bool all) {
 
 void Backend::setTimeout(Milliseconds timeout) { options_->timeout = timeout; }
 
+void Backend::addEphemeralTimeout(const Milliseconds& timeout) { ledger_->extend(timeout); }
+
 ::c10d::ErrorType Backend::getError() {
-  if (!comm_) return ::c10d::ErrorType::SUCCESS;
+  const std::lock_guard lock(replacing_);
+  if (!comm_ || revoked_) return ::c10d::ErrorType::SUCCESS;
   const std::optional<Error> error = comm_.error();
   if (!error) return ::c10d::ErrorType::SUCCESS;
   if (error->code() == ErrorCode::timed_out) return ::c10d::ErrorType::TIMEOUT;
@@ -85,7 +114,7 @@ c10::intrusive_ptr<::c10d::Backend> Backend::split(const StorePointer& store,
   const auto me = std::ranges::find(members, rank_);
   if (me == members.end()) return nullptr;
   return c10::make_intrusive<Backend>(store, static_cast<int>(me - members.begin()),
-                                      static_cast<int>(members.size()), opts);
+                                      static_cast<int>(members.size()), met_at_once(opts));
 }
 
 bool Backend::supportsShrinking() const { return true; }
@@ -100,13 +129,9 @@ c10::intrusive_ptr<::c10d::Backend> Backend::shrink(const std::vector<std::int64
   auto options = c10::make_intrusive<Options>(opts ? *opts : *options_);
   const std::vector<int> gone(excluded.begin(), excluded.end());
   const auto turn = take_turn();
+  check_formed();
   if (messages_) messages_->leave();
-  Communicator made = translated([&] {
-    tutti::Options wanted;
-    wanted.timeout = options->timeout;
-    wanted.rendezvous_timeout = options->timeout;
-    return comm_.shrink(gone, wanted);
-  });
+  Communicator made = translated([&] { return comm_.shrink(gone, options_of(options->timeout)); });
   auto store = c10::make_intrusive<::c10d::PrefixStore>("tutti/shrunk", store_);
   return c10::make_intrusive<Backend>(store, std::move(made), std::move(options));
 }
@@ -114,7 +139,7 @@ c10::intrusive_ptr<::c10d::Backend> Backend::shrink(const std::vector<std::int64
 c10::intrusive_ptr<::c10d::Backend> Backend::merge(const StorePointer& store,
                                                    const OptionsPointer& opts, const int& rank,
                                                    const int& size) {
-  return c10::make_intrusive<Backend>(store, rank, size, opts);
+  return c10::make_intrusive<Backend>(store, rank, size, met_at_once(opts));
 }
 
 std::shared_ptr<c10::Allocator> Backend::getMemAllocator() { return window_allocator(); }
@@ -133,7 +158,25 @@ at::Tensor Backend::allocateTensor(long size, at::TensorOptions options) {
 }
 
 void Backend::abort() {
-  if (comm_) comm_.abort("torch.distributed was told to abort");
+  constexpr Milliseconds kLongest(5000);  // the engine notices within a moment
+  const WithoutPython without;
+  {
+    const std::lock_guard lock(replacing_);
+    if (!comm_) return;
+    // A group whose ranks change is aborted so that it can be reconfigured. That is no error,
+    // unless it has ended an operation.
+    const std::unique_lock idle(mutex_, std::try_to_lock);
+    if (enables_reconfigure(*options_) && idle && ledger_->wait_until_over(Milliseconds(0))) {
+      const std::optional<Error> error = comm_.error();
+      revoked_ = !error || error->code() == ErrorCode::aborted;
+    }
+    comm_.abort("torch.distributed was told to abort");
+  }
+  {
+    const auto turn = take_turn();
+    if (messages_) messages_->leave();
+  }
+  ledger_->wait_until_over(kLongest);
 }
 
 void Backend::shutdown() {
@@ -145,11 +188,35 @@ void Backend::shutdown() {
   throw_if_interrupted();
 }
 
+#ifdef C10D_BACKEND_HAS_HOOKS
+
+void Backend::registerAbortHook(std::int64_t id, ::c10d::AbortHook hook) {
+  ledger_->set_abort_hook(id, std::move(hook));
+}
+
+void Backend::unregisterAbortHook(std::int64_t id) { ledger_->set_abort_hook(id, {}); }
+
+void Backend::registerCompletionHook(std::int64_t id, ::c10d::CompletionHook hook) {
+  if (!hook) return unregisterCompletionHook(id);
+  ledger_->set_completion_hook(id, [hook = std::move(hook)](auto number, auto took) {
+    hook({.completionKey = number, .duration_ms = took});
+  });
+}
+
+void Backend::unregisterCompletionHook(std::int64_t id) { ledger_->set_completion_hook(id, {}); }
+
+#endif
+
 void Backend::leave() {
   const std::lock_guard lock(mutex_);
   if (!comm_) return;
   if (messages_) messages_->leave();
-  comm_.destroy();
+  Communicator left;
+  {
+    const std::lock_guard its(replacing_);
+    left = std::exchange(comm_, {});
+  }
+  left.destroy();
   messages_.reset();
 }
 

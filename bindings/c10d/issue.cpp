@@ -2,6 +2,7 @@
 #include <ATen/record_function.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <algorithm>
 #include <span>
 #include <utility>
 
@@ -10,21 +11,29 @@
 
 namespace tutti::pytorch {
 
-Milliseconds Backend::effective(Milliseconds timeout) const {
-  return timeout == ::c10d::kUnsetTimeout || timeout.count() <= 0 ? options_->timeout : timeout;
+Milliseconds Backend::effective(Milliseconds asked) const {
+  const bool unset = asked == ::c10d::kUnsetTimeout || asked.count() <= 0;
+  return (unset ? options_->timeout : asked) + ledger_->extension();
 }
 
-c10::intrusive_ptr<Work> Backend::make_work(Operation o, int parts, Milliseconds timeout) {
-  return c10::make_intrusive<Work>(std::move(o), rank_, sequence_.load(), parts,
-                                   effective(timeout));
+c10::intrusive_ptr<Work> Backend::make_work(Operation o, Milliseconds timeout, int parts) {
+  return c10::make_intrusive<Work>(std::move(o), rank_, sequence_.load(), parts, timeout, ledger_);
 }
 
-std::unique_lock<std::mutex> Backend::take_turn() {
+c10::intrusive_ptr<Work> Backend::make_work(Operation o, Milliseconds timeout) {
+  const int parts = std::max(1, static_cast<int>(o.steps.size()));
+  return make_work(std::move(o), timeout, parts);
+}
+
+std::unique_lock<std::mutex> Backend::take_turn() const {
   std::unique_lock turn(mutex_, std::try_to_lock);
   if (turn) return turn;
   const WithoutPython without;  // whose turn it is may need its lock first
   wanted_.fetch_add(1);
-  if (comm_) comm_.wake();
+  {
+    const std::lock_guard lock(replacing_);
+    if (comm_) comm_.wake();
+  }
   turn.lock();
   wanted_.fetch_sub(1);
   return turn;
@@ -37,15 +46,29 @@ const WorkPointer& Backend::noted(const WorkPointer& work) {
   return work;
 }
 
-WorkPointer Backend::issue(Operation&& o, Milliseconds timeout, bool async) {
-  const auto turn = take_turn();
-  ++sequence_;
-  return translated([&]() -> WorkPointer {
+void Backend::hears(const Error& error) {
+  if (!Ledger::is_failure(error, rank_)) return;
+  const WithoutPython without;
+  ledger_->run_abort_hooks();
+}
+
+WorkPointer Backend::issue(Operation&& o, Milliseconds asked, bool async) {
+  const auto issued = [&]() -> WorkPointer {
+    const auto turn = take_turn();
+    check_formed();
+    const Milliseconds timeout = effective(asked);
+    if (!estimated_.empty() && estimates(o, timeout)) {
+      Operation none(o.type, o.name, at::kCPU);
+      none.results = std::move(o.results);
+      return noted(start(std::move(none), timeout));
+    }
+    ++sequence_;
     if (!o.device.is_cpu()) return put_on_stream(std::move(o), timeout);
     const bool coalesces = coalesced_.contains(std::this_thread::get_id());
     if (!async && !coalesces) return run(std::move(o), timeout);
     return noted(start(std::move(o), timeout));
-  });
+  };
+  return translated(issued, [this](const Error& error) { hears(error); });
 }
 
 WorkPointer Backend::run(Operation&& o, Milliseconds timeout) {
@@ -53,12 +76,24 @@ WorkPointer Backend::run(Operation&& o, Milliseconds timeout) {
   // it.
   if (started_.load(std::memory_order_acquire) > 0) return start(std::move(o), timeout);
   const EndedByCtrlC interruptible;
+  if (ledger_->wants_works()) {
+    const auto work = make_work(std::move(o), timeout);
+    const auto& steps = work->operation().steps;
+    for (std::size_t s = 0; s < steps.size(); ++s) {
+      Future begun = comm_.run_or_start(steps[s].ready(timeout), wanted_);
+      if (begun.valid()) return start(work, s, std::move(begun));
+      work->end(std::nullopt);
+    }
+    if (steps.empty()) work->end(std::nullopt);
+    return work;
+  }
   RECORD_FUNCTION(o.name, std::vector<c10::IValue>());
   for (std::size_t s = 0; s < o.steps.size(); ++s) {
-    Call call = o.steps[s].ready();
-    call.timeout = effective(timeout);
-    Future begun = comm_.run_or_start(call, wanted_);
-    if (begun.valid()) return start(std::move(o), timeout, s, std::move(begun));
+    Future begun = comm_.run_or_start(o.steps[s].ready(timeout), wanted_);
+    if (!begun.valid()) continue;
+    const auto work = make_work(std::move(o), timeout);
+    for (std::size_t over = 0; over < s; ++over) work->end(std::nullopt);
+    return start(work, s, std::move(begun));
   }
   if (!o.finishing.empty()) {
     const at::NoGradGuard no_grad;
@@ -67,20 +102,20 @@ WorkPointer Backend::run(Operation&& o, Milliseconds timeout) {
   return nullptr;
 }
 
-WorkPointer Backend::start(Operation&& o, Milliseconds timeout, std::size_t first, Future begun) {
-  const int parts = static_cast<int>(o.steps.size() - first);
-  if (parts == 0) {
-    auto work = make_work(std::move(o), 1, timeout);
-    work->end(std::nullopt);
-    return work;
-  }
-  c10::intrusive_ptr<Work> work = make_work(std::move(o), parts, timeout);
-  int in_hand = 0;
+WorkPointer Backend::start(Operation&& o, Milliseconds timeout) {
+  const auto work = make_work(std::move(o), timeout);
+  if (!work->operation().steps.empty()) return start(work, 0, {});
+  work->end(std::nullopt);
+  return work;
+}
+
+WorkPointer Backend::start(const c10::intrusive_ptr<Work>& work, std::size_t first, Future begun) {
+  const std::span<const Step> steps = std::span(work->operation().steps).subspan(first);
+  std::size_t in_hand = 0;
   try {
-    for (const Step& step : std::span(work->operation().steps).subspan(first)) {
-      Call call = step.ready();
-      call.timeout = effective(timeout);
-      Future future = begun.valid() ? std::exchange(begun, {}) : comm_.start(call);
+    for (const Step& step : steps) {
+      Future future =
+          begun.valid() ? std::exchange(begun, {}) : comm_.start(step.ready(work->getTimeout()));
       ++in_hand;
       started_.fetch_add(1, std::memory_order_relaxed);
       future.on_ready([this, work, future] {
@@ -89,19 +124,53 @@ WorkPointer Backend::start(Operation&& o, Milliseconds timeout, std::size_t firs
       });
     }
   } catch (const Error& error) {
-    for (; in_hand < parts; ++in_hand) work->end(error);
+    for (; in_hand < steps.size(); ++in_hand) work->end(error);
     throw;
   }
   return work;
 }
 
+bool Backend::estimates(const Operation& o, Milliseconds timeout) {
+  const auto mine = estimated_.find(std::this_thread::get_id());
+  if (mine == estimated_.end()) return false;
+  if (!o.device.is_cpu()) refuse_estimate(o.name, "tensors of the CPU");
+  for (const Step& step : o.steps) mine->second += comm_.predict(step.ready(timeout));
+  return true;
+}
+
+void Backend::refuse_estimate(const char* name, const char* what) {
+  if (!estimated_.extract(std::this_thread::get_id())) return;
+  TORCH_CHECK(false, name, ": time is estimated for ", what, " alone; the estimate ends here");
+}
+
+void Backend::startTimeEstimate() {
+  const auto turn = take_turn();
+  check_formed();
+  estimated_[std::this_thread::get_id()] = std::chrono::nanoseconds(0);
+}
+
+float Backend::endTimeEstimate() {
+  const auto turn = take_turn();
+  const auto ended = estimated_.extract(std::this_thread::get_id());
+  TORCH_CHECK(ended, "endTimeEstimate without startTimeEstimate on this thread");
+  return std::chrono::duration<float, std::micro>(ended.mapped()).count();
+}
+
+void Backend::end_with(const c10::intrusive_ptr<Work>& work, const Future& future) {
+  started_.fetch_add(1, std::memory_order_relaxed);
+  Future(future).on_ready([this, work, future] {
+    work->end(future.error());
+    started_.fetch_sub(1, std::memory_order_release);
+  });
+}
+
 WorkPointer Backend::put_on_stream(Operation&& o, Milliseconds timeout) {
   const c10::impl::VirtualGuardImpl guard(o.device.type());
   void* const stream = guard.getStream(o.device).native_handle();
-  for (const Step& step : o.steps) comm_.run(step.ready(), stream);
-  auto work = make_work(std::move(o), 1, timeout);
-  work->end(std::nullopt);
+  for (const Step& step : o.steps) comm_.run(step.ready(timeout), stream);
+  auto work = make_work(std::move(o), timeout, 1);
   work->record_event();
+  work->end(std::nullopt);
   return work;
 }
 

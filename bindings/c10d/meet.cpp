@@ -28,10 +28,15 @@ bool on_one_host() {
 
 }  // namespace
 
-Communicator meet(::c10d::Store& store, int rank, int size, std::chrono::milliseconds timeout) {
+Options options_of(std::chrono::milliseconds timeout) {
   Options options;
   options.timeout = timeout;
   options.rendezvous_timeout = timeout;
+  return options;
+}
+
+Communicator meet(::c10d::Store& store, int rank, int size, std::chrono::milliseconds timeout) {
+  const Options options = options_of(timeout);
   if (size == 1) return std::move(Communicator::create_local(1, options).front());
   if (rank != 0) {
     const UniqueId id = unique_id_from_string(store.get_to_str(kId));

@@ -10,6 +10,9 @@
 
 namespace tutti::pytorch {
 
+/// Of a communicator with that timeout, whose ranks meet within it.
+Options options_of(std::chrono::milliseconds timeout);
+
 /// Rank 0 makes the id, with the secret, and takes it from the store when all have met.
 Communicator meet(::c10d::Store& store, int rank, int size, std::chrono::milliseconds timeout);
 

@@ -49,7 +49,7 @@ Call message(const void* data, std::size_t bytes, int peer, bool sends,
 
 void Messages::send(Memory from, int peer, int tag, std::chrono::nanoseconds timeout, Done done) {
   const Header header{from.bytes, tag, static_cast<std::int32_t>(from.type)};
-  if (peer == comm_.rank()) {
+  if (peer == rank_) {
     auto kept = std::make_shared<Kept>(Kept{header, {from.data, from.data + from.bytes}});
     std::optional<Posted> to;
     {
@@ -80,7 +80,7 @@ bool Messages::receive(Memory to, int source, int tag, std::chrono::nanoseconds 
                        Done done) {
   std::unique_lock lock(mutex_);
   const int first = source == kAny ? 0 : source;
-  const int last = source == kAny ? comm_.size() - 1 : source;
+  const int last = source == kAny ? static_cast<int>(peers_.size()) - 1 : source;
   for (int s = first; s <= last; ++s) {
     auto& kept = peers_[static_cast<std::size_t>(s)].kept;
     for (auto it = kept.begin(); it != kept.end(); ++it) {
@@ -128,7 +128,7 @@ void Messages::expire() {
 
 void Messages::ask(int source) {
   Peer& peer = peers_[static_cast<std::size_t>(source)];
-  if (peer.busy || source == comm_.rank() || !wants(source)) return;
+  if (peer.busy || source == rank_ || !wants(source)) return;
   peer.busy = true;
   peer.withdrawn = false;
   const std::chrono::nanoseconds timeout = std::ranges::max(posted_, {}, &Posted::timeout).timeout;
@@ -151,18 +151,18 @@ bool Messages::wants(int source) const {
 }
 
 void Messages::withdraw_unwanted() {
-  for (int s = 0; s < comm_.size(); ++s) {
+  for (int s = 0; s < static_cast<int>(peers_.size()); ++s) {
     Peer& peer = peers_[static_cast<std::size_t>(s)];
     if (!peer.asked.valid() || peer.withdrawn || wants(s)) continue;
     peer.withdrawn = true;
-    comm_.withdraw(peer.asked);
+    if (comm_) comm_.withdraw(peer.asked);
   }
 }
 
 void Messages::leave() {
   const std::lock_guard lock(mutex_);
-  const Error why(ErrorCode::aborted, "rank " + std::to_string(comm_.rank()) +
-                                          " left the group before a message had come");
+  const Error why(ErrorCode::aborted,
+                  "rank " + std::to_string(rank_) + " left the group before a message had come");
   std::list<Posted> left = std::move(posted_);
   posted_.clear();
   for (const Posted& p : left) p.done(why, p.source);
@@ -265,9 +265,9 @@ void Messages::deliver(const Posted& to, int source, const Header& header) {
   const int type = static_cast<int>(to.to.type);
   if (header.bytes == to.to.bytes && header.type == type) return to.done(std::nullopt, source);
   const Error why(ErrorCode::mismatch,
-                  "rank " + std::to_string(comm_.rank()) + " receives " +
-                      describe(to.to.bytes, type) + " with tag " + std::to_string(to.tag) +
-                      " from rank " + std::to_string(source) + ", which has sent " +
+                  "rank " + std::to_string(rank_) + " receives " + describe(to.to.bytes, type) +
+                      " with tag " + std::to_string(to.tag) + " from rank " +
+                      std::to_string(source) + ", which has sent " +
                       describe(header.bytes, header.type),
                   source);
   comm_.abort(why.what());

@@ -6,6 +6,7 @@
 #include <c10/util/SmallVector.h>
 #include <tutti/tutti.h>
 
+#include <chrono>
 #include <functional>
 #include <span>
 #include <torch/csrc/distributed/c10d/Types.hpp>
@@ -21,9 +22,10 @@ struct Step {
   Call call;
   Counts in_counts, out_counts;  // of the v-variants
 
-  /// `call` with its counts; valid while this object lives and does not move.
-  Call ready() const {
+  /// `call` with its counts and `timeout`; valid while this object lives and does not move.
+  Call ready(std::chrono::nanoseconds timeout) const {
     Call c = call;
+    c.timeout = timeout;
     c.in_counts = in_counts;
     c.out_counts = out_counts;
     return c;

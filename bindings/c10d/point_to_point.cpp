@@ -28,8 +28,11 @@ WorkPointer Backend::message(Tensors& tensors, int peer, int tag, bool sends) {
   auto [operation, memory] = prepare(tensors, sends);
   TORCH_CHECK(peer == Messages::kAny || (peer >= 0 && peer < size_), operation.name,
               ": there is no rank ", peer, " of ", size_);
-  const auto turn = take_turn();
-  return translated([&]() -> WorkPointer {
+  const auto issued = [&]() -> WorkPointer {
+    const auto turn = take_turn();
+    check_formed();
+    refuse_estimate(operation.name, "dense collectives");
+    const Milliseconds timeout = effective(::c10d::kUnsetTimeout);
     if (!memory.is_cpu()) {
       TORCH_CHECK(peer != Messages::kAny, "recv: on a GPU its source has to be named");
       Step s;
@@ -41,17 +44,16 @@ WorkPointer Backend::message(Tensors& tensors, int peer, int tag, bool sends) {
       s.call.peer = peer;
       s.call.sends = sends;
       operation.steps.push_back(s);
-      return put_on_stream(std::move(operation), ::c10d::kUnsetTimeout);
+      return put_on_stream(std::move(operation), timeout);
     }
     if (!messages_) messages_ = std::make_shared<Messages>(comm_, started_);
     const Messages::Memory where{static_cast<std::byte*>(memory.data_ptr()), memory.nbytes(),
                                  memory.scalar_type()};
-    auto work = make_work(std::move(operation), 1, ::c10d::kUnsetTimeout);
+    auto work = make_work(std::move(operation), timeout);
     const auto done = [work](const std::optional<Error>& why, int source) {
       work->set_source(source);
       work->end(why);
     };
-    const Milliseconds timeout = options_->timeout;
     if (sends) {
       messages_->send(where, peer, tag, timeout, done);
     } else if (messages_->receive(where, peer, tag, timeout, done)) {
@@ -60,7 +62,8 @@ WorkPointer Backend::message(Tensors& tensors, int peer, int tag, bool sends) {
       });
     }
     return noted(work);
-  });
+  };
+  return translated(issued, [this](const Error& error) { hears(error); });
 }
 
 WorkPointer Backend::send(Tensors& tensors, int peer, int tag) {

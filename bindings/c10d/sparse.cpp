@@ -10,7 +10,9 @@ void Backend::run_through(Operation&& o, Milliseconds timeout) {
   WorkPointer work;
   {
     const auto turn = take_turn();
-    work = run(std::move(o), timeout);
+    check_formed();
+    refuse_estimate(o.name, "dense collectives");
+    work = run(std::move(o), effective(timeout));
   }
   if (work) work->wait();
 }
@@ -43,7 +45,7 @@ WorkPointer Backend::allreduce_sparse(Tensors& tensors, const ::c10d::AllreduceO
               "all_reduce: sparse tensors can be summed alone");
   at::Tensor& tensor = tensors.front();
   ++sequence_;
-  return translated([&]() -> WorkPointer {
+  const auto issued = [&]() -> WorkPointer {
     const at::NoGradGuard no_grad;
     const at::Tensor mine = tensor.coalesce();
     const std::int64_t dims = mine.sparse_dim();
@@ -72,10 +74,11 @@ WorkPointer Backend::allreduce_sparse(Tensors& tensors, const ::c10d::AllreduceO
     tensor.copy_(sum);
     Operation o(::c10d::OpType::_ALLREDUCE_SPARSE, "tutti:all_reduce_sparse", tensor.device());
     o.results = tensors;
-    auto work = make_work(std::move(o), 1, opts.timeout);
+    auto work = make_work(std::move(o), effective(opts.timeout));
     work->end(std::nullopt);
     return work;
-  });
+  };
+  return translated(issued, [this](const Error& error) { hears(error); });
 }
 
 }  // namespace tutti::pytorch

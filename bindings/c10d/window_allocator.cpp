@@ -32,6 +32,15 @@ class WindowAllocator final : public c10::Allocator {
   void copy_data(void* to, const void* from, std::size_t bytes) const override {
     std::memcpy(to, from, bytes);
   }
+  bool has(const std::byte* data, std::size_t bytes) {
+    if (bytes == 0) return true;
+    const std::lock_guard lock(mutex_);
+    auto after = sizes_.upper_bound(const_cast<std::byte*>(data));
+    if (after == sizes_.begin()) return false;
+    const auto& [begin, size] = *--after;
+    const auto offset = static_cast<std::size_t>(data - static_cast<const std::byte*>(begin));
+    return offset <= size && bytes <= size - offset;
+  }
   static WindowAllocator& instance() {
     static auto* const allocator = new WindowAllocator;  // tensors may outlive everything
     return *allocator;
@@ -56,6 +65,10 @@ class WindowAllocator final : public c10::Allocator {
 
 std::shared_ptr<c10::Allocator> window_allocator() {
   return {std::shared_ptr<void>(), &WindowAllocator::instance()};
+}
+
+bool is_window_memory(const void* data, std::size_t bytes) {
+  return WindowAllocator::instance().has(static_cast<const std::byte*>(data), bytes);
 }
 
 }  // namespace tutti::pytorch

@@ -11,4 +11,7 @@ namespace tutti::pytorch {
 /// other ranks have to map them.
 std::shared_ptr<c10::Allocator> window_allocator();
 
+/// Whether all of it is memory that the allocator has given to a tensor.
+bool is_window_memory(const void* data, std::size_t bytes);
+
 }  // namespace tutti::pytorch

@@ -2,24 +2,44 @@
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-#include <condition_variable>
-#include <deque>
+#include <algorithm>
 #include <mutex>
-#include <thread>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <utility>
 
+#include "elsewhere.h"
 #include "errors.h"
 #include "python.h"
 
 namespace tutti::pytorch {
 
+namespace {
+
+::c10d::WorkResult result_of(const std::optional<Error>& error, const std::exception_ptr& thrown) {
+  if (!thrown) return ::c10d::WorkResult::SUCCESS;
+  return error && error->code() == ErrorCode::timed_out ? ::c10d::WorkResult::TIMEOUT
+                                                        : ::c10d::WorkResult::COMM_ERROR;
+}
+
+}  // namespace
+
 Work::Work(Operation operation, int rank, std::uint64_t sequence, int parts,
-           std::chrono::milliseconds timeout)
+           std::chrono::milliseconds timeout, std::shared_ptr<Ledger> ledger)
     : ::c10d::Work(rank, operation.type, operation.name,
                    std::optional<std::vector<at::Tensor>>(operation.results)),
       operation_(std::move(operation)),
       sequence_(sequence),
       timeout_(timeout),
-      left_(parts) {}
+      ledger_(std::move(ledger)),
+      measured_(ledger_->measures()),
+      left_(parts) {
+  if (measured_) began_ = std::chrono::steady_clock::now();
+  ledger_->begun();
+}
+
+Work::~Work() {
+  if (!completed_) ledger_->over(number_);  // it could not be started
+}
 
 void Work::end(const std::optional<Error>& why) {
   if (why) {
@@ -27,22 +47,25 @@ void Work::end(const std::optional<Error>& why) {
     if (!error_) error_ = why;
   }
   if (left_.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
-  std::exception_ptr thrown;
-  if (error_) {
-    thrown = std::make_exception_ptr(as_torch(*error_));
-  } else {
+  if (!error_) {
+    std::exception_ptr thrown;
     try {
       const at::NoGradGuard no_grad;
       operation_.finish();
     } catch (...) {
       thrown = std::current_exception();
     }
+    return complete(thrown);
   }
-  complete(thrown);
+  const std::exception_ptr thrown = std::make_exception_ptr(as_torch(*error_));
+  if (!Ledger::is_failure(*error_, rank_)) return complete(thrown);
+  ledger_->failed([self = c10::intrusive_ptr<Work>::reclaim_copy(this), thrown] {  //
+    self->complete(thrown);
+  });
 }
 
 void Work::complete(std::exception_ptr why) {
-  c10::intrusive_ptr<c10::ivalue::Future> future;
+  FuturePointer future, result;
   std::vector<c10::intrusive_ptr<Work>> others;
   {
     const std::lock_guard lock(mutex_);
@@ -52,16 +75,28 @@ void Work::complete(std::exception_ptr why) {
     }
     exception_ = why;
     completed_ = true;
-    ended_ = std::chrono::steady_clock::now();
+    if (measured_) ended_ = std::chrono::steady_clock::now();
     future = future_;
+    result = result_future_;
     others.swap(others_);
+  }
+  ledger_->over(number_);
+  const auto self = c10::intrusive_ptr<Work>::reclaim_copy(this);
+  if (!why && !event_) {
+    ledger_->succeeded(number_, took());
+  } else if (!why && ledger_->is_watched()) {
+    ledger_->after_stream([self] {
+      self->event_->synchronize();
+      self->ledger_->succeeded(self->number_, self->took());
+    });
   }
   cv_.notify_all();
   for (const auto& other : others) other->end(error_);
-  if (future) {
-    run_elsewhere(
-        [self = c10::intrusive_ptr<Work>::reclaim_copy(this), future] { self->fulfil(*future); });
-  }
+  if (!future && !result) return;
+  run_elsewhere([self, future, result] {
+    if (future) self->fulfil(*future);
+    if (result) self->fulfil_result(*result);
+  });
 }
 
 void Work::then_end(const c10::intrusive_ptr<Work>& other) {
@@ -81,6 +116,10 @@ void Work::fulfil(c10::ivalue::Future& future) const {
   } else {
     future.markCompleted(c10::IValue(operation_.results));
   }
+}
+
+void Work::fulfil_result(c10::ivalue::Future& future) const {
+  future.markCompleted(static_cast<std::int64_t>(result_of(error_, exception_)));
 }
 
 void Work::record_event() {
@@ -115,22 +154,27 @@ void Work::synchronize() {
 }
 
 bool Work::wait(std::chrono::milliseconds timeout) {
+  if (::c10d::allow_inflight_collective_as_graph_input()) {
+    ::c10d::unregister_work(c10::intrusive_ptr<::c10d::Work>::reclaim_copy(this));
+  }
   {
     using Clock = std::chrono::steady_clock;
     std::unique_lock lock(mutex_);
-    constexpr std::chrono::milliseconds kEver = std::chrono::hours(24 * 365), kMoment(50);
-    const auto end = Clock::now() + (timeout.count() > 0 ? std::min(timeout, kEver) : kEver);
     const auto over = [&] { return completed_; };
-    while (look_ && !over() && Clock::now() < end) {
-      lock.unlock();
-      look_();
-      lock.lock();
-      wait_until(lock, cv_, std::min(end, Clock::now() + kMoment), over);
-    }
-    if (!wait_until(lock, cv_, end, over)) {
-      C10_THROW_ERROR(DistBackendError,
-                      c10::str(operation_.name, ": Timed out waiting ", timeout.count(),
-                               "ms: it was not over then, and goes on"));
+    if (!over()) {
+      constexpr std::chrono::milliseconds kEver = std::chrono::hours(24 * 365), kMoment(50);
+      const auto end = Clock::now() + (timeout.count() > 0 ? std::min(timeout, kEver) : kEver);
+      while (look_ && !over() && Clock::now() < end) {
+        lock.unlock();
+        look_();
+        lock.lock();
+        wait_until(lock, cv_, std::min(end, Clock::now() + kMoment), over);
+      }
+      if (!wait_until(lock, cv_, end, over)) {
+        C10_THROW_ERROR(DistBackendError,
+                        c10::str(operation_.name, ": Timed out waiting ", timeout.count(),
+                                 "ms: it was not over then, and goes on"));
+      }
     }
     if (exception_) std::rethrow_exception(exception_);
   }
@@ -138,74 +182,46 @@ bool Work::wait(std::chrono::milliseconds timeout) {
   return true;
 }
 
-c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture() {
-  c10::intrusive_ptr<c10::ivalue::Future> future;
+Work::FuturePointer Work::future_in(FuturePointer& slot, const std::function<FuturePointer()>& make,
+                                    void (Work::*fulfils)(c10::ivalue::Future&) const) {
+  FuturePointer future;
   {
     const std::lock_guard lock(mutex_);
-    if (future_) return future_;
+    if (slot) return slot;
+    slot = future = make();
+    if (!completed_) return future;  // complete() fulfils it
+  }
+  (this->*fulfils)(*future);
+  return future;
+}
+
+Work::FuturePointer Work::getFuture() {
+  const auto make = [&] {
     std::vector<c10::Device> devices;
     if (event_) devices.push_back(operation_.device);
-    future_ = c10::make_intrusive<c10::ivalue::Future>(
-        c10::ListType::create(c10::TensorType::get()), std::move(devices));
-    if (!completed_) return future_;  // complete() fulfils it
-    future = future_;
-  }
-  fulfil(*future);
-  return future;
+    return c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()),
+                                                    std::move(devices));
+  };
+  return future_in(future_, make, &Work::fulfil);
+}
+
+Work::FuturePointer Work::getFutureResult() {
+  const auto make = [] { return c10::make_intrusive<c10::ivalue::Future>(c10::IntType::get()); };
+  return future_in(result_future_, make, &Work::fulfil_result);
+}
+
+std::optional<float> Work::took() const {
+  if (!measured_) return std::nullopt;
+  return std::chrono::duration<float, std::milli>(ended_ - began_).count();
 }
 
 float Work::getDuration() const {
   const std::lock_guard lock(mutex_);
+  TORCH_CHECK(measured_,
+              "getDuration: this operation was not timed; _enable_collectives_timing() of the "
+              "group has later ones timed");
   TORCH_CHECK(completed_, "getDuration: the operation is not over yet");
-  return std::chrono::duration<float, std::milli>(ended_ - began_).count();
-}
-
-namespace {
-
-/// Threads that run what may block: as many as are blocked, and one more.
-class Threads {
- public:
-  void run(std::function<void()> job) {
-    const std::lock_guard lock(mutex_);
-    jobs_.push_back(std::move(job));
-    if (idle_ >= jobs_.size()) {
-      changed_.notify_one();
-    } else {
-      std::thread([this] { work(); }).detach();
-    }
-  }
-
- private:
-  static constexpr std::size_t kKept = 2;  // threads that wait for more
-
-  void work() {
-    std::unique_lock lock(mutex_);
-    for (;;) {
-      if (jobs_.empty()) {
-        if (idle_ >= kKept) return;
-        ++idle_;
-        changed_.wait(lock, [&] { return !jobs_.empty(); });
-        --idle_;
-      }
-      const std::function<void()> job = std::move(jobs_.front());
-      jobs_.pop_front();
-      lock.unlock();
-      job();
-      lock.lock();
-    }
-  }
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::function<void()>> jobs_;
-  std::size_t idle_ = 0;
-};
-
-}  // namespace
-
-void run_elsewhere(std::function<void()> job) {
-  static auto* const threads = new Threads;  // never destroyed: its threads run until the exit
-  threads->run(std::move(job));
+  return *took();
 }
 
 }  // namespace tutti::pytorch

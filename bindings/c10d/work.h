@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "ledger.h"
 #include "operation.h"
 
 namespace tutti::pytorch {
@@ -15,7 +16,8 @@ class Work final : public ::c10d::Work {
  public:
   /// It is over after `parts` calls of end().
   Work(Operation operation, int rank, std::uint64_t sequence, int parts,
-       std::chrono::milliseconds timeout);
+       std::chrono::milliseconds timeout, std::shared_ptr<Ledger> ledger);
+  ~Work() override;
 
   /// A part is over. The last one finishes the operation.
   void end(const std::optional<Error>& why);
@@ -25,7 +27,8 @@ class Work final : public ::c10d::Work {
   void set_source(int rank) { source_ = rank; }
   /// wait() calls this now and then.
   void look(std::function<void()> function) { look_ = std::move(function); }
-  /// On a GPU: the operations are over when the current stream has reached this point.
+  /// On a GPU, before the last end(): the operations are over when the current stream has reached
+  /// this point.
   void record_event();
 
   const Operation& operation() const { return operation_; }
@@ -37,31 +40,38 @@ class Work final : public ::c10d::Work {
   void synchronize() override;
   bool wait(std::chrono::milliseconds timeout) override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;
   float getDuration() const override;
   std::uint64_t getSequencenumber() const override { return sequence_; }
-  std::chrono::milliseconds getTimeout() const { return timeout_; }  // not virtual in 2.11
+  // Virtual since 2.15:
+  std::chrono::milliseconds getTimeout() const { return timeout_; }
+  std::uint64_t getCompletionKey() const { return number_; }
 
  private:
+  using FuturePointer = c10::intrusive_ptr<c10::ivalue::Future>;
   void complete(std::exception_ptr why);
   void fulfil(c10::ivalue::Future& future) const;
+  void fulfil_result(c10::ivalue::Future& future) const;
+  /// The future in `slot`, made of `made` if there is none; fulfilled, now or by complete().
+  FuturePointer future_in(FuturePointer& slot, const std::function<FuturePointer()>& make,
+                          void (Work::*fulfils)(c10::ivalue::Future&) const);
+  std::optional<float> took() const;
 
   Operation operation_;
   const std::uint64_t sequence_;
   const std::chrono::milliseconds timeout_;
-  const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
-  std::chrono::steady_clock::time_point ended_{};
+  const std::shared_ptr<Ledger> ledger_;
+  const std::uint64_t number_ = Ledger::next_number();
+  const bool measured_;
+  std::chrono::steady_clock::time_point began_{}, ended_{};  // if measured
   std::atomic<int> left_;
   std::atomic<int> source_{-1};
   std::optional<c10::Event> event_;
   std::function<void()> look_;
   // Under the lock of the base class:
   std::optional<Error> error_;
-  c10::intrusive_ptr<c10::ivalue::Future> future_;  // once somebody has asked for it
+  FuturePointer future_, result_future_;  // once somebody has asked for them
   std::vector<c10::intrusive_ptr<Work>> others_;
 };
-
-/// Runs `job` soon, on a thread that may block, not on the thread of Tutti's engine. Callbacks of
-/// futures are the user's, and may wait for other futures.
-void run_elsewhere(std::function<void()> job);
 
 }  // namespace tutti::pytorch

@@ -13,14 +13,6 @@
 namespace tutti::nccl {
 namespace {
 
-/// What the functions have in common; `call` holds the rest.
-struct Arguments {
-  ncclDataType_t type;
-  ncclComm_t comm;
-  cudaStream_t stream;
-  const ncclCollConfig_t* config = nullptr;
-};
-
 /// Refuses what a caller insists on and does not get. All else in it is advice about GPUs.
 void check_config(const ncclCollConfig_t& config) {
   if (config.magic != NCCL_API_MAGIC || config.size < offsetof(ncclCollConfig_t, ext)) {
@@ -42,43 +34,43 @@ void check_config(const ncclCollConfig_t& config) {
   }
 }
 
-ncclResult_t perform(std::string_view function, const Arguments& arguments, Call&& call,
-                     ncclRedOp_t op = ncclSum) {
+/// `call` has all but the type and the operator. It stays where it is: a copy would read what was
+/// just written in other pieces, and so wait for all stores before, of which the last ones of the
+/// call before may be on their way to another core.
+ncclResult_t perform(std::string_view function, ncclComm_t handle, cudaStream_t stream, Call&& call,
+                     ncclDataType_t type, ncclRedOp_t op = ncclSum,
+                     const ncclCollConfig_t* config = nullptr) {
   return guarded_in_group(function, [&] {
-    Task task;
-    task.comm = &usable(arguments.comm);
-    if (arguments.config != nullptr) check_config(*arguments.config);
-    task.stream = arguments.stream;
-    call.type = data_type(arguments.type);
-    task.call = std::move(call);
-    if (is_reduction(task.call.collective)) set_operator(task, op);
+    ncclComm& comm = usable(handle);
+    if (config != nullptr) check_config(*config);
+    call.type = data_type(type);
+    const void* const scalar =
+        is_reduction(call.collective) ? set_operator(comm, call, op) : nullptr;
     if (logs(LogLevel::trace)) {
       write_log(LogLevel::trace,
                 fmt::format("{}: sendbuff {} recvbuff {} count {} type {} op {} root {} peer {} "
                             "comm {} rank {} of {}",
-                            function, task.call.in, task.call.out, task.call.count,
-                            static_cast<int>(arguments.type), static_cast<int>(op), task.call.root,
-                            task.call.peer, fmt::ptr(task.comm), task.comm->rank, task.comm->size));
+                            function, call.in, call.out, call.count, static_cast<int>(type),
+                            static_cast<int>(op), call.root, call.peer, fmt::ptr(&comm), comm.rank,
+                            comm.size));
     }
-    return submit(function, std::move(task));
+    if (scalar == nullptr && runs_at_once(comm) && is_simple(call)) {
+      return run_at_once(function, comm, call);
+    }
+    return submit(function, Task{.comm = &comm, .call = call, .stream = stream, .scalar = scalar});
   });
 }
 
-Call unrooted(Collective collective, const void* in, void* out, std::size_t count) {
-  return {.collective = collective, .in = in, .out = out, .count = count};
+Call rooted(Collective collective, const void* in, void* out, std::size_t count, int root) {
+  return {collective, in, out, count, DataType::uint8, {}, root};
 }
 
-Call rooted(Collective collective, const void* in, void* out, std::size_t count, int root) {
-  return {.collective = collective, .in = in, .out = out, .count = count, .root = root};
+Call unrooted(Collective collective, const void* in, void* out, std::size_t count) {
+  return {collective, in, out, count};
 }
 
 Call message(const void* in, void* out, std::size_t count, int peer, bool sends) {
-  return {.collective = Collective::send_recv,
-          .in = in,
-          .out = out,
-          .count = count,
-          .peer = peer,
-          .sends = sends};
+  return {Collective::send_recv, in, out, count, DataType::uint8, {}, 0, peer, sends};
 }
 
 }  // namespace
@@ -90,125 +82,130 @@ using tutti::Collective;
 NCCL_API(ncclResult_t, ncclReduce,
          (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
           ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream)) {
-  return perform("ncclReduce", {datatype, comm, stream},
-                 rooted(Collective::reduce, sendbuff, recvbuff, count, root), op);
+  return perform("ncclReduce", comm, stream,
+                 rooted(Collective::reduce, sendbuff, recvbuff, count, root), datatype, op);
 }
 NCCL_API(ncclResult_t, ncclReduceConfig,
          (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
           ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream,
           const ncclCollConfig_t* config)) {
-  return perform("ncclReduceConfig", {datatype, comm, stream, config},
-                 rooted(Collective::reduce, sendbuff, recvbuff, count, root), op);
+  return perform("ncclReduceConfig", comm, stream,
+                 rooted(Collective::reduce, sendbuff, recvbuff, count, root), datatype, op, config);
 }
 
 NCCL_API(ncclResult_t, ncclBroadcast,
          (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, int root,
           ncclComm_t comm, cudaStream_t stream)) {
-  return perform("ncclBroadcast", {datatype, comm, stream},
-                 rooted(Collective::broadcast, sendbuff, recvbuff, count, root));
+  return perform("ncclBroadcast", comm, stream,
+                 rooted(Collective::broadcast, sendbuff, recvbuff, count, root), datatype);
 }
 NCCL_API(ncclResult_t, ncclBroadcastConfig,
          (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, int root,
           ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t* config)) {
-  return perform("ncclBroadcastConfig", {datatype, comm, stream, config},
-                 rooted(Collective::broadcast, sendbuff, recvbuff, count, root));
+  return perform("ncclBroadcastConfig", comm, stream,
+                 rooted(Collective::broadcast, sendbuff, recvbuff, count, root), datatype, ncclSum,
+                 config);
 }
 
 NCCL_API(ncclResult_t, ncclBcast,
          (void* buff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
           cudaStream_t stream)) {
-  return perform("ncclBcast", {datatype, comm, stream},
-                 rooted(Collective::broadcast, buff, buff, count, root));
+  return perform("ncclBcast", comm, stream, rooted(Collective::broadcast, buff, buff, count, root),
+                 datatype);
 }
 
 NCCL_API(ncclResult_t, ncclAllReduce,
          (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)) {
-  return perform("ncclAllReduce", {datatype, comm, stream},
-                 unrooted(Collective::all_reduce, sendbuff, recvbuff, count), op);
+  return perform("ncclAllReduce", comm, stream,
+                 unrooted(Collective::all_reduce, sendbuff, recvbuff, count), datatype, op);
 }
 NCCL_API(ncclResult_t, ncclAllReduceConfig,
          (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t* config)) {
-  return perform("ncclAllReduceConfig", {datatype, comm, stream, config},
-                 unrooted(Collective::all_reduce, sendbuff, recvbuff, count), op);
+  return perform("ncclAllReduceConfig", comm, stream,
+                 unrooted(Collective::all_reduce, sendbuff, recvbuff, count), datatype, op, config);
 }
 
 NCCL_API(ncclResult_t, ncclReduceScatter,
          (const void* sendbuff, void* recvbuff, size_t recvcount, ncclDataType_t datatype,
           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)) {
-  return perform("ncclReduceScatter", {datatype, comm, stream},
-                 unrooted(Collective::reduce_scatter, sendbuff, recvbuff, recvcount), op);
+  return perform("ncclReduceScatter", comm, stream,
+                 unrooted(Collective::reduce_scatter, sendbuff, recvbuff, recvcount), datatype, op);
 }
 NCCL_API(ncclResult_t, ncclReduceScatterConfig,
          (const void* sendbuff, void* recvbuff, size_t recvcount, ncclDataType_t datatype,
           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t* config)) {
-  return perform("ncclReduceScatterConfig", {datatype, comm, stream, config},
-                 unrooted(Collective::reduce_scatter, sendbuff, recvbuff, recvcount), op);
+  return perform("ncclReduceScatterConfig", comm, stream,
+                 unrooted(Collective::reduce_scatter, sendbuff, recvbuff, recvcount), datatype, op,
+                 config);
 }
 
 NCCL_API(ncclResult_t, ncclAllGather,
          (const void* sendbuff, void* recvbuff, size_t sendcount, ncclDataType_t datatype,
           ncclComm_t comm, cudaStream_t stream)) {
-  return perform("ncclAllGather", {datatype, comm, stream},
-                 unrooted(Collective::all_gather, sendbuff, recvbuff, sendcount));
+  return perform("ncclAllGather", comm, stream,
+                 unrooted(Collective::all_gather, sendbuff, recvbuff, sendcount), datatype);
 }
 NCCL_API(ncclResult_t, ncclAllGatherConfig,
          (const void* sendbuff, void* recvbuff, size_t sendcount, ncclDataType_t datatype,
           ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t* config)) {
-  return perform("ncclAllGatherConfig", {datatype, comm, stream, config},
-                 unrooted(Collective::all_gather, sendbuff, recvbuff, sendcount));
+  return perform("ncclAllGatherConfig", comm, stream,
+                 unrooted(Collective::all_gather, sendbuff, recvbuff, sendcount), datatype, ncclSum,
+                 config);
 }
 
 NCCL_API(ncclResult_t, ncclAlltoAll,
          (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
           ncclComm_t comm, cudaStream_t stream)) {
-  return perform("ncclAlltoAll", {datatype, comm, stream},
-                 unrooted(Collective::all_to_all, sendbuff, recvbuff, count));
+  return perform("ncclAlltoAll", comm, stream,
+                 unrooted(Collective::all_to_all, sendbuff, recvbuff, count), datatype);
 }
 NCCL_API(ncclResult_t, ncclAlltoAllConfig,
          (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
           ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t* config)) {
-  return perform("ncclAlltoAllConfig", {datatype, comm, stream, config},
-                 unrooted(Collective::all_to_all, sendbuff, recvbuff, count));
+  return perform("ncclAlltoAllConfig", comm, stream,
+                 unrooted(Collective::all_to_all, sendbuff, recvbuff, count), datatype, ncclSum,
+                 config);
 }
 
 NCCL_API(ncclResult_t, ncclGather,
          (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, int root,
           ncclComm_t comm, cudaStream_t stream)) {
-  return perform("ncclGather", {datatype, comm, stream},
-                 rooted(Collective::gather, sendbuff, recvbuff, count, root));
+  return perform("ncclGather", comm, stream,
+                 rooted(Collective::gather, sendbuff, recvbuff, count, root), datatype);
 }
 NCCL_API(ncclResult_t, ncclGatherConfig,
          (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, int root,
           ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t* config)) {
-  return perform("ncclGatherConfig", {datatype, comm, stream, config},
-                 rooted(Collective::gather, sendbuff, recvbuff, count, root));
+  return perform("ncclGatherConfig", comm, stream,
+                 rooted(Collective::gather, sendbuff, recvbuff, count, root), datatype, ncclSum,
+                 config);
 }
 
 NCCL_API(ncclResult_t, ncclScatter,
          (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, int root,
           ncclComm_t comm, cudaStream_t stream)) {
-  return perform("ncclScatter", {datatype, comm, stream},
-                 rooted(Collective::scatter, sendbuff, recvbuff, count, root));
+  return perform("ncclScatter", comm, stream,
+                 rooted(Collective::scatter, sendbuff, recvbuff, count, root), datatype);
 }
 NCCL_API(ncclResult_t, ncclScatterConfig,
          (const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, int root,
           ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t* config)) {
-  return perform("ncclScatterConfig", {datatype, comm, stream, config},
-                 rooted(Collective::scatter, sendbuff, recvbuff, count, root));
+  return perform("ncclScatterConfig", comm, stream,
+                 rooted(Collective::scatter, sendbuff, recvbuff, count, root), datatype, ncclSum,
+                 config);
 }
 
 NCCL_API(ncclResult_t, ncclSend,
          (const void* sendbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
           cudaStream_t stream)) {
-  return perform("ncclSend", {datatype, comm, stream},
-                 message(sendbuff, nullptr, count, peer, true));
+  return perform("ncclSend", comm, stream, message(sendbuff, nullptr, count, peer, true), datatype);
 }
 
 NCCL_API(ncclResult_t, ncclRecv,
          (void* recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
           cudaStream_t stream)) {
-  return perform("ncclRecv", {datatype, comm, stream},
-                 message(nullptr, recvbuff, count, peer, false));
+  return perform("ncclRecv", comm, stream, message(nullptr, recvbuff, count, peer, false),
+                 datatype);
 }

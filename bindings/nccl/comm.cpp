@@ -50,6 +50,7 @@ ncclComm* new_handle(const Config& config, int rank, int size, int device) {
   comm->async.store(ncclSuccess, std::memory_order_relaxed);
   comm->revoked.store(false, std::memory_order_relaxed);
   comm->finalized.store(false, std::memory_order_relaxed);
+  comm->suspended.store(false, std::memory_order_relaxed);
   comm->phase.store(Phase::opening, std::memory_order_relaxed);
   // release: whoever sees it live sees the above.
   comm->live.store(true, std::memory_order_release);
@@ -63,8 +64,10 @@ void free_handle(ncclComm& comm) {
     const std::lock_guard lock(comm.mutex);
     comm.operators.clear();
     comm.registrations.clear();
+    comm.id_to_grow.reset();
   }
   forget_windows(comm);
+  comm.signals.reset();
   Handles& h = handles();
   const std::lock_guard lock(h.mutex);
   h.free.push_back(&comm);
@@ -92,13 +95,25 @@ ncclComm& made(ncclComm_t handle) {
   return comm;
 }
 
-ncclComm& usable(ncclComm_t handle) {
+ncclComm& kept(ncclComm_t handle) {
   ncclComm& comm = made(handle);
   if (comm.revoked.load(std::memory_order_relaxed)) refuse_usage("communicator was revoked");
   if (comm.finalized.load(std::memory_order_relaxed)) {
     refuse_usage(
         "the communicator was finalized; only ncclCommDestroy and ncclCommAbort may follow");
   }
+  return comm;
+}
+
+void refuse_suspended(const ncclComm& comm) {
+  if (comm.suspended.load(std::memory_order_relaxed)) {
+    refuse_usage("the communicator is suspended: call ncclCommResume first");
+  }
+}
+
+ncclComm& usable(ncclComm_t handle) {
+  ncclComm& comm = kept(handle);
+  refuse_suspended(comm);
   return comm;
 }
 
@@ -113,6 +128,7 @@ ncclResult_t async_result(ncclComm& comm) {
   if (comm.phase.load(std::memory_order_acquire) == Phase::opening) return ncclInProgress;
   const ncclResult_t result = comm.async.load(std::memory_order_acquire);
   if (result != ncclSuccess || !comm.communicator) return result;
+  if (comm.revoked.load(std::memory_order_acquire)) return result;  // its failure is known
   const std::optional<Error> error = comm.communicator.error();
   return error ? result_of(*error, comm.rank) : result;
 }

@@ -9,13 +9,17 @@
 #include <atomic>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 
 #include "bindings/nccl/environment.h"
 #include "bindings/nccl/nccl.h"
 #include "comm/communicator.h"
+#include "comm/window.h"
+#include "transport/connection.h"
 
 namespace tutti::nccl {
 
@@ -34,7 +38,8 @@ enum class Phase : std::uint8_t {
 
 }  // namespace tutti::nccl
 
-struct ncclComm {
+/// Away from the handles of other ranks, which other threads write to.
+struct alignas(2 * tutti::kCacheLine) ncclComm {
   std::atomic<bool> live{false};
   std::atomic<tutti::nccl::Phase> phase{tutti::nccl::Phase::opening};
   std::mutex turn;
@@ -42,10 +47,13 @@ struct ncclComm {
   std::atomic<ncclResult_t> async{ncclSuccess};
   std::atomic<bool> revoked{false};
   std::atomic<bool> finalized{false};
+  std::atomic<bool> suspended{false};
 
   tutti::Communicator
       communicator;  // the thread with the turn uses it; others read it once `ready`
   tutti::nccl::Config config;
+  std::shared_ptr<tutti::Window>
+      signals;  // made with the first window, by the thread with the turn
   int rank = 0;
   int size = 0;
   int device = 0;
@@ -53,6 +61,7 @@ struct ncclComm {
   std::mutex mutex;  // of what follows
   std::map<int, tutti::nccl::PreMulSum> operators;
   std::multiset<void*> registrations;
+  std::optional<ncclUniqueId> id_to_grow;  // of ncclCommGetUniqueId()
 };
 
 namespace tutti::nccl {
@@ -68,7 +77,10 @@ void free_handle(ncclComm& comm);
 ncclComm& checked(ncclComm_t comm);
 /// checked(), and made: not in progress, not failed while it was made.
 ncclComm& made(ncclComm_t comm);
-/// made(), and not revoked or finalized: ready for an operation.
+/// made(), and not revoked or finalized: may go on to be used.
+ncclComm& kept(ncclComm_t comm);
+void refuse_suspended(const ncclComm& comm);
+/// kept(), and not suspended: ready for an operation.
 ncclComm& usable(ncclComm_t comm);
 
 /// Holds the turn. Throws Error(invalid_usage) if the communicator is destroyed meanwhile.

@@ -13,14 +13,6 @@
 namespace tutti::nccl {
 namespace {
 
-ncclResult_t no_device(std::string_view function) {
-  return guarded(function, []() -> ncclResult_t {
-    refuse_usage(
-        "communication inside CUDA kernels is not supported by Tutti; use the collectives of "
-        "nccl.h");
-  });
-}
-
 /// A team; of no ranks, with the reason in ncclGetLastError(), where `comm` is none.
 template <class Make>
 ncclTeam_t team(std::string_view function, ncclComm_t comm, Make&& make) {
@@ -53,6 +45,7 @@ NCCL_API(ncclResult_t, ncclCommQueryProperties, (ncclComm_t comm, ncclCommProper
     answer.cudaDev = c.device;
     answer.nvmlDev = -1;  // not known
     answer.nLsaTeams = c.size;
+    answer.hostRmaSupport = true;
     answer.commHash = c.communicator.impl().group->key(0);
     const std::size_t bytes = std::min(props->size, sizeof answer) - kHead;
     std::memcpy(&props->rank, &answer.rank, bytes);
@@ -62,30 +55,30 @@ NCCL_API(ncclResult_t, ncclCommQueryProperties, (ncclComm_t comm, ncclCommProper
 
 NCCL_API(ncclResult_t, ncclDevCommCreate,
          (ncclComm_t, ncclDevCommRequirements_t const*, ncclDevComm_t*)) {
-  return no_device("ncclDevCommCreate");
+  return refused("ncclDevCommCreate");
 }
 NCCL_API(ncclResult_t, ncclDevCommDestroy, (ncclComm_t, ncclDevComm_t const*)) {
-  return no_device("ncclDevCommDestroy");
+  return refused("ncclDevCommDestroy");
 }
 NCCL_API(ncclResult_t, ncclLsaBarrierCreateRequirement,
          (ncclTeam_t, int, ncclLsaBarrierHandle_t*, ncclDevResourceRequirements_t*)) {
-  return no_device("ncclLsaBarrierCreateRequirement");
+  return refused("ncclLsaBarrierCreateRequirement");
 }
 NCCL_API(ncclResult_t, ncclGinBarrierCreateRequirement,
          (ncclComm_t, ncclTeam_t, int, ncclGinBarrierHandle_t*, ncclDevResourceRequirements_t*)) {
-  return no_device("ncclGinBarrierCreateRequirement");
+  return refused("ncclGinBarrierCreateRequirement");
 }
 NCCL_API(ncclResult_t, ncclLLA2ACreateRequirement,
          (int, int, ncclLLA2AHandle_t*, ncclDevResourceRequirements_t*)) {
-  return no_device("ncclLLA2ACreateRequirement");
+  return refused("ncclLLA2ACreateRequirement");
 }
 NCCL_API(ncclResult_t, ncclGinOutboxCreateRequirement,
          (int, int, ncclGinOutboxHandle_t*, ncclDevResourceRequirements_t*)) {
-  return no_device("ncclGinOutboxCreateRequirement");
+  return refused("ncclGinOutboxCreateRequirement");
 }
 NCCL_API(ncclResult_t, ncclGinInboxA2ACreateRequirement,
          (ncclTeam_t, int, int, ncclGinInboxA2AHandle_t*, ncclDevResourceRequirements_t*)) {
-  return no_device("ncclGinInboxA2ACreateRequirement");
+  return refused("ncclGinInboxA2ACreateRequirement");
 }
 // Slots of 8 bytes.
 NCCL_API(int, ncclLLA2ACalcSlots, (int maxElts, int maxEltSize)) {

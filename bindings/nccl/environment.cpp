@@ -15,6 +15,7 @@
 #include <cstring>
 #include <memory>
 
+#include "bindings/nccl/encryption.h"
 #include "bindings/nccl/export.h"
 #include "bindings/nccl/log.h"
 #include "bindings/nccl/result.h"
@@ -68,6 +69,8 @@ constexpr std::array kIntegers{
     IntegerField{"CTAPolicy", offsetof(ncclConfig_t, CTAPolicy), 22700, NCCL_CTA_POLICY_DEFAULT,
                  NCCL_CTA_POLICY_EFFICIENCY | NCCL_CTA_POLICY_ZERO},
     IntegerField{"shrinkShare", offsetof(ncclConfig_t, shrinkShare), 22700, 0, 1},
+    IntegerField{"numRmaCtx", offsetof(ncclConfig_t, numRmaCtx), 22900, 0, INT_MAX},
+    IntegerField{"numRmaSig", offsetof(ncclConfig_t, numRmaSig), 23100, 0, INT_MAX},
 };
 
 // --- NCCL_ALGO, NCCL_PROTO, NCCL_SOCKET_IFNAME --------------------------------------------------
@@ -179,6 +182,10 @@ Config parse_config(const ncclConfig_t* given, const Config& inherited) {
           fmt::format("minCTAs of the ncclConfig_t is {}, more than maxCTAs, {}", least, most));
     }
     if (most != NCCL_CONFIG_UNDEF_INT) config.most_blocks = static_cast<std::size_t>(most);
+    const int contexts = field(*given, offsetof(ncclConfig_t, numRmaCtx), 22900);
+    if (contexts != NCCL_CONFIG_UNDEF_INT) config.rma_contexts = contexts;
+    const int signals = field(*given, offsetof(ncclConfig_t, numRmaSig), 23100);
+    if (signals != NCCL_CONFIG_UNDEF_INT) config.rma_signals = signals;
     const int blocking = field(*given, offsetof(ncclConfig_t, blocking), 21400);
     if (blocking != NCCL_CONFIG_UNDEF_INT) config.blocking = blocking != 0;
     if (given->version >= 22700 &&
@@ -205,6 +212,7 @@ Options options_for(const Config& config) {
   if (options.interfaces.empty()) {
     options.interfaces = interfaces_from(variable("NCCL_SOCKET_IFNAME"));
   }
+  options.encrypt = options.encrypt || encrypts();
   if (options.cuda_protocols.empty()) options.cuda_protocols = protocols_from_environment();
   if (options.cuda_blocks == 0) options.cuda_blocks = config.most_blocks;
   if (options.algorithm.empty()) options.algorithm = algorithm_from(variable("NCCL_ALGO"));
@@ -222,15 +230,18 @@ MeetingPlace meeting_place_from_environment() {
   return place;
 }
 
-ncclUniqueId new_unique_id() {
+ncclUniqueId fresh_unique_id() {
   ncclUniqueId result{};
   static_assert(sizeof result == sizeof UniqueId::bytes);
+  const UniqueId id = with_key(make_unique_id(meeting_place_from_environment()));
+  std::memcpy(result.internal, id.bytes.data(), sizeof result);
+  return result;
+}
+
+ncclUniqueId new_unique_id() {
+  ncclUniqueId result{};
   const std::string name = variable("NCCL_COMM_ID");
-  if (name.empty()) {
-    const UniqueId id = make_unique_id(meeting_place_from_environment());
-    std::memcpy(result.internal, id.bytes.data(), sizeof result);
-    return result;
-  }
+  if (name.empty()) return fresh_unique_id();
   if (kNamedId.size() + name.size() >= sizeof result) {
     refuse_argument(
         fmt::format("NCCL_COMM_ID has {} characters; the longest that fits an id has {}",
@@ -245,7 +256,7 @@ UniqueId resolve_unique_id(const ncclUniqueId& id, int rank, int size, const Opt
   UniqueId result;
   if (std::memcmp(id.internal, kNamedId.data(), kNamedId.size()) != 0) {
     std::memcpy(result.bytes.data(), id.internal, sizeof id);
-    return result;
+    return with_key(result);
   }
   const char* name = id.internal + kNamedId.size();
   const std::string job =
@@ -264,26 +275,6 @@ NCCL_API(ncclResult_t, ncclGetUniqueId, (ncclUniqueId * uniqueId)) {
     require(uniqueId, "uniqueId");
     log_start();
     *uniqueId = new_unique_id();
-    return ncclSuccess;
-  });
-}
-
-NCCL_API(ncclResult_t, ncclSetEncryption, (const ncclEncryptionConfig_t* config)) {
-  using namespace tutti::nccl;
-  return guarded("ncclSetEncryption", [&] {
-    require(config, "config");
-    if (config->magic != NCCL_API_MAGIC || config->size < sizeof *config) {
-      refuse_argument(
-          "the ncclEncryptionConfig_t was not initialised with NCCL_ENCRYPTION_CONFIG_INITIALIZER");
-    }
-    if (config->mode == NCCL_ENCRYPTION_MODE_PSK) {
-      refuse_usage(
-          "encryption is not supported by Tutti: what ranks say when they meet is authenticated by "
-          "a secret in the unique id, but not encrypted; use NCCL_ENCRYPTION_MODE_NONE");
-    }
-    if (config->mode != NCCL_ENCRYPTION_MODE_NONE) {
-      refuse_argument(fmt::format("mode is {} (ncclEncryptionMode_t)", config->mode));
-    }
     return ncclSuccess;
   });
 }

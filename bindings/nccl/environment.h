@@ -14,7 +14,9 @@ namespace tutti::nccl {
 struct Config {
   bool blocking = true;
   std::string name;
-  std::size_t most_blocks = 0;  // maxCTAs; 0: not said
+  std::size_t most_blocks = 0;        // maxCTAs; 0: not said
+  std::optional<int> rma_contexts{};  // numRmaCtx, numRmaSig
+  std::optional<int> rma_signals{};
 };
 
 /// Reads `given` (may be null) as far as its size and version go; fields that it leaves open come
@@ -32,6 +34,8 @@ MeetingPlace meeting_place_from_environment();
 
 /// An NCCL unique id: from Tutti's, or, if NCCL_COMM_ID is set, for that name.
 ncclUniqueId new_unique_id();
+/// From Tutti's.
+ncclUniqueId fresh_unique_id();
 /// Tutti's id. With a name, rank 0 makes one and hands it to the others (collective).
 UniqueId resolve_unique_id(const ncclUniqueId& id, int rank, int size, const Options& options);
 

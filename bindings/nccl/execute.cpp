@@ -62,6 +62,10 @@ MemoryKind kind_of(const Task& task) {
 }
 
 void run_one(const Task& task) {
+  if (task.one_sided) {
+    for (const OneSidedCall& one : *task.one_sided) one.window->run(one.call);
+    return;
+  }
   Communicator& communicator = task.comm->communicator;
   if (kind_of(task) == MemoryKind::host) {
     communicator.run(task.call);
@@ -71,6 +75,11 @@ void run_one(const Task& task) {
 }
 
 }  // namespace
+
+bool is_simple(const Call& call) {
+  return !needs_staging(call) && memory_of(call.in) == MemoryKind::host &&
+         memory_of(call.out) == MemoryKind::host;
+}
 
 void check(const Task& task) {
   const Communicator::Impl& impl = task.comm->communicator.impl();

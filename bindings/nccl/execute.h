@@ -5,10 +5,18 @@
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "bindings/nccl/comm.h"
+#include "comm/window.h"
 
 namespace tutti::nccl {
+
+/// A call of a window.
+struct OneSidedCall {
+  std::shared_ptr<Window> window;
+  WindowCall call;
+};
 
 /// One operation of one communicator.
 struct Task {
@@ -17,7 +25,11 @@ struct Task {
   cudaStream_t stream = nullptr;
   const void* scalar = nullptr;    // of the operator, if it is read at execution
   std::shared_ptr<void> staged{};  // the input, where the call is in place but cannot be
+  std::shared_ptr<const std::vector<OneSidedCall>> one_sided{};  // instead of `call`
 };
+
+/// Whether it is on memory of the host, and runs as it is.
+bool is_simple(const Call& call);
 
 /// Whether the operation may run, as tutti::Communicator judges it, which run() asks too: for
 /// operations that do not run at once. Throws Error.

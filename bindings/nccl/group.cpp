@@ -236,6 +236,18 @@ ncclResult_t submit(std::string_view function, Opening opening, bool blocking) {
   return carry_out_or_start(function, std::move(work), blocking);
 }
 
+bool runs_at_once(const ncclComm& comm) { return comm.config.blocking && open_group().depth == 0; }
+
+ncclResult_t run_at_once(std::string_view function, ncclComm& comm, const Call& call) {
+  try {
+    const Turn turn(comm);
+    comm.communicator.run(call);
+    return ncclSuccess;
+  } catch (...) {
+    return caught(function, comm.rank);
+  }
+}
+
 ncclResult_t submit(std::string_view function, Task&& task) {
   Group& group = open_group();
   const bool blocking = task.comm->config.blocking;
@@ -246,7 +258,7 @@ ncclResult_t submit(std::string_view function, Task&& task) {
     return ncclSuccess;
   }
   if (blocking) {
-    // The common case: nothing is allocated or checked twice.
+    // Nothing is allocated or checked twice.
     try {
       const Turn turn(*task.comm);
       run({&task, 1});

@@ -24,6 +24,10 @@ struct Opening {
 /// return ncclInProgress. Errors name `function`.
 ncclResult_t submit(std::string_view function, Opening opening, bool blocking);
 ncclResult_t submit(std::string_view function, Task&& task);
+/// Whether submit() would carry out an operation of `comm` on this thread, now; and the same for a
+/// call that is_simple(), for which no Task need be made.
+bool runs_at_once(const ncclComm& comm);
+ncclResult_t run_at_once(std::string_view function, ncclComm& comm, const Call& call);
 /// ncclCommDestroy: after everything else in the group.
 ncclResult_t submit_destruction(std::string_view function, ncclComm& comm);
 

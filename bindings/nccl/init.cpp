@@ -5,12 +5,25 @@
 #include <vector>
 
 #include "bindings/nccl/export.h"
-#include "bindings/nccl/group.h"
+#include "bindings/nccl/lifecycle.h"
 #include "bindings/nccl/log.h"
 #include "transport/gpu_memory.h"
 
 namespace tutti::nccl {
 namespace {
+
+/// The GPU of each rank. Without a list ranks take turns on those there are, so that there may be
+/// more ranks.
+std::vector<int> devices_for(int ranks, const int* list) {
+  std::vector<int> devices;
+  const int gpus = list == nullptr ? gpu_count() : 0;
+  for (int i = 0; i < ranks; ++i) {
+    devices.push_back(list != nullptr ? list[i] : gpus > 0 ? i % gpus : i);
+  }
+  return devices;
+}
+
+}  // namespace
 
 ncclResult_t init_rank(std::string_view function, ncclComm_t* out, int size, const ncclUniqueId& id,
                        int rank, const ncclConfig_t* given) {
@@ -35,18 +48,6 @@ ncclResult_t init_rank(std::string_view function, ncclComm_t* out, int size, con
   });
 }
 
-/// The GPU of each rank. Without a list ranks take turns on those there are, so that there may be
-/// more ranks.
-std::vector<int> devices_for(int ranks, const int* list) {
-  std::vector<int> devices;
-  const int gpus = list == nullptr ? gpu_count() : 0;
-  for (int i = 0; i < ranks; ++i) {
-    devices.push_back(list != nullptr ? list[i] : gpus > 0 ? i % gpus : i);
-  }
-  return devices;
-}
-
-}  // namespace
 }  // namespace tutti::nccl
 
 using namespace tutti::nccl;

@@ -1,11 +1,13 @@
-// What becomes of communicators: how they end, and what is made from them.
+// What becomes of communicators: how they end, and what is made from them; see grow.cpp, too.
+#include "bindings/nccl/lifecycle.h"
+
 #include <fmt/format.h>
 
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "bindings/nccl/export.h"
-#include "bindings/nccl/group.h"
 #include "comm/impl.h"
 
 namespace tutti::nccl {
@@ -18,12 +20,13 @@ void stop(ncclComm& comm, std::string_view function) {
   comm.turn.lock();
 }
 
-/// A communicator of the same ranks that works although this one was stopped or has failed.
-bool must_be_renewed(const ncclComm& comm) {
-  return comm.communicator.impl().group->liveness().failed();
+}  // namespace
+
+Communicator renewed_if_stopped(ncclComm& comm, const Options& options) {
+  if (!comm.communicator.impl().group->liveness().failed()) return {};
+  return comm.communicator.shrink({}, options);
 }
 
-/// Makes a handle for a child of `parent` (if this rank is a member) and submits `open`.
 ncclResult_t open_child(std::string_view function, ncclComm& parent, ncclComm_t* out, bool member,
                         int rank, int size, const Config& config,
                         std::function<Communicator()> open) {
@@ -35,13 +38,6 @@ ncclResult_t open_child(std::string_view function, ncclComm& parent, ncclComm_t*
   return submit(function, std::move(opening), config.blocking);
 }
 
-[[noreturn]] void refuse_growth() {
-  refuse_usage(
-      "growing is not supported by Tutti; make a communicator of all ranks with ncclGetUniqueId "
-      "and ncclCommInitRank");
-}
-
-}  // namespace
 }  // namespace tutti::nccl
 
 using namespace tutti::nccl;
@@ -83,8 +79,9 @@ NCCL_API(ncclResult_t, ncclCommAbort, (ncclComm_t comm)) {
   });
 }
 
+// The communicator is as its ranks left it, and at rest: ncclCommGetAsyncError says ncclSuccess.
 NCCL_API(ncclResult_t, ncclCommRevoke, (ncclComm_t comm, int revokeFlags)) {
-  return guarded("ncclCommRevoke", [&] {
+  return guarded_in_group("ncclCommRevoke", [&] {
     if (revokeFlags != NCCL_REVOKE_DEFAULT) {
       refuse_argument(
           fmt::format("revokeFlags is {}, but must be NCCL_REVOKE_DEFAULT", revokeFlags));
@@ -94,6 +91,8 @@ NCCL_API(ncclResult_t, ncclCommRevoke, (ncclComm_t comm, int revokeFlags)) {
     if (c.finalized) refuse_usage("the communicator was finalized");
     if (c.revoked.exchange(true)) refuse_usage("communicator was revoked before");
     stop(c, "ncclCommRevoke");
+    // What was stopped has returned, and said what came of it.
+    c.async.store(ncclSuccess, std::memory_order_release);
     c.turn.unlock();
     return ncclSuccess;
   });
@@ -105,6 +104,7 @@ NCCL_API(ncclResult_t, ncclCommSplit,
   return guarded_in_group(kName, [&] {
     ncclComm& parent = made(comm);
     if (parent.finalized) refuse_usage("the communicator was finalized");
+    refuse_suspended(parent);
     require(newcomm, "newcomm");
     *newcomm = nullptr;
     if (color < 0 && color != NCCL_SPLIT_NOCOLOR) {
@@ -117,13 +117,9 @@ NCCL_API(ncclResult_t, ncclCommSplit,
     return open_child(kName, parent, newcomm, color >= 0, -1, -1, child_config,
                       [&parent, color, key, options, newcomm] {
                         const Turn turn(parent);
-                        tutti::Communicator child;
-                        if (must_be_renewed(parent)) {
-                          tutti::Communicator renewed = parent.communicator.shrink({}, options);
-                          child = renewed.split(color, key, options);
-                        } else {
-                          child = parent.communicator.split(color, key, options);
-                        }
+                        tutti::Communicator renewed = renewed_if_stopped(parent, options);
+                        tutti::Communicator& whole = renewed ? renewed : parent.communicator;
+                        tutti::Communicator child = whole.split(color, key, options);
                         if (child) {
                           (*newcomm)->rank = child.rank();
                           (*newcomm)->size = child.size();
@@ -182,46 +178,5 @@ NCCL_API(ncclResult_t, ncclCommShrink,
                         const Turn turn(parent);
                         return parent.communicator.shrink(excluded, options);
                       });
-  });
-}
-
-NCCL_API(ncclResult_t, ncclCommGetUniqueId, (ncclComm_t comm, ncclUniqueId* uniqueId)) {
-  return guarded("ncclCommGetUniqueId", [&]() -> ncclResult_t {
-    usable(comm);
-    require(uniqueId, "uniqueId");
-    refuse_growth();
-  });
-}
-
-NCCL_API(ncclResult_t, ncclCommGrow,
-         (ncclComm_t comm, int, const ncclUniqueId*, int, ncclComm_t* newcomm, ncclConfig_t*)) {
-  return guarded_in_group("ncclCommGrow", [&]() -> ncclResult_t {
-    if (comm != nullptr) usable(comm);  // else a rank that would be new
-    require(newcomm, "newcomm");
-    *newcomm = nullptr;
-    refuse_growth();
-  });
-}
-
-NCCL_API(ncclResult_t, ncclCommSuspend, (ncclComm_t comm, int flags)) {
-  return guarded_in_group("ncclCommSuspend", [&] {
-    usable(comm);
-    if ((flags & ~NCCL_SUSPEND_MEM) != 0) {
-      refuse_argument(fmt::format("flags is {:#x}, but NCCL_SUSPEND_MEM alone is known", flags));
-    }
-    if (flags != 0) {
-      refuse_usage(
-          "suspending is not supported by Tutti; to give memory back, destroy the communicator, "
-          "and make it again when it is needed");
-    }
-    return ncclSuccess;
-  });
-}
-
-// Nothing is ever suspended, so all is resumed.
-NCCL_API(ncclResult_t, ncclCommResume, (ncclComm_t comm)) {
-  return guarded_in_group("ncclCommResume", [&] {
-    usable(comm);
-    return ncclSuccess;
   });
 }

@@ -92,7 +92,7 @@ typedef struct ncclConfig_v23100 {
   unsigned int magic;   /* NCCL_API_MAGIC */
   unsigned int version; /* of the header that the program was compiled with */
   int blocking;         /* 1 (default) or 0 */
-  int cgaClusterSize;   /* the rest means something on GPUs only, but for commName */
+  int cgaClusterSize;   /* the rest means something on GPUs only, but for commName and numRma... */
   int minCTAs;
   int maxCTAs;
   const char* netName;

@@ -36,22 +36,22 @@ DataType data_type(ncclDataType_t type) {
   return static_cast<DataType>(number);
 }
 
-void set_operator(Task& task, ncclRedOp_t op) {
+const void* set_operator(ncclComm& comm, Call& call, ncclRedOp_t op) {
   const int number = static_cast<int>(op);
   if (number >= 0 && number < ncclNumOps) {
-    task.call.op = static_cast<ReduceKind>(number);
-    return;
+    call.op.kind = static_cast<ReduceKind>(number);
+    return nullptr;
   }
-  const std::lock_guard lock(task.comm->mutex);
-  const auto found = task.comm->operators.find(number);
-  if (found == task.comm->operators.end()) refuse_operator(number);
+  const std::lock_guard lock(comm.mutex);
+  const auto found = comm.operators.find(number);
+  if (found == comm.operators.end()) refuse_operator(number);
   const PreMulSum& made = found->second;
-  if (made.type != task.call.type) {
+  if (made.type != call.type) {
     refuse_argument(fmt::format("the operator was made for {}, but the data is {}", name(made.type),
-                                name(task.call.type)));
+                                name(call.type)));
   }
-  task.call.op = ReduceOp(ReduceKind::pre_multiplied_sum, made.bits);
-  task.scalar = made.at_execution;
+  call.op = ReduceOp(ReduceKind::pre_multiplied_sum, made.bits);
+  return made.at_execution;
 }
 
 }  // namespace tutti::nccl

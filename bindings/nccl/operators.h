@@ -2,15 +2,15 @@
 // users make.
 #pragma once
 
-#include "bindings/nccl/execute.h"
+#include "bindings/nccl/comm.h"
 #include "bindings/nccl/nccl.h"
 
 namespace tutti::nccl {
 
 /// Throws Error(invalid_argument) for an unknown number.
 DataType data_type(ncclDataType_t type);
-/// Sets the operator of a task whose communicator and type are set. A copy: the user may destroy
-/// the operator before the task runs.
-void set_operator(Task& task, ncclRedOp_t op);
+/// Sets the operator of a call whose type is set. A copy: the user may destroy the operator before
+/// the call runs. Returns where its scalar is, if that is to be read when it runs; else null.
+const void* set_operator(ncclComm& comm, Call& call, ncclRedOp_t op);
 
 }  // namespace tutti::nccl

@@ -1,10 +1,7 @@
 // Questions: about the library, and about a communicator.
-#include <fmt/format.h>
-
 #include "bindings/nccl/comm.h"
 #include "bindings/nccl/export.h"
 #include "bindings/nccl/result.h"
-#include "comm/impl.h"
 
 using namespace tutti::nccl;
 
@@ -63,22 +60,4 @@ NCCL_API(ncclResult_t, ncclCommUserRank, (const ncclComm_t comm, int* rank)) {
 NCCL_API(ncclResult_t, ncclCommCuDevice, (const ncclComm_t comm, int* device)) {
   return ask("ncclCommCuDevice", comm, device, "device",
              [](const ncclComm& c) { return c.device; });
-}
-
-NCCL_API(ncclResult_t, ncclCommMemStats,
-         (ncclComm_t comm, ncclCommMemStat_t stat, uint64_t* value)) {
-  return guarded("ncclCommMemStats", [&] {
-    const ncclComm& c = made(comm);
-    require(value, "value");
-    if (stat < ncclStatGpuMemSuspend || stat > ncclStatGpuMemTotal) {
-      refuse_argument(
-          fmt::format("{} is no statistic (ncclCommMemStat_t)", static_cast<int>(stat)));
-    }
-    const bool of_all = stat == ncclStatGpuMemPersist || stat == ncclStatGpuMemTotal;
-    if (of_all && c.communicator.impl().team) {
-      refuse_usage("how much memory a communicator has on GPUs is not counted by Tutti");
-    }
-    *value = 0;  // nothing can be suspended, and before the first call on a GPU nothing is there
-    return ncclSuccess;
-  });
 }

@@ -6,6 +6,7 @@
 #include <new>
 
 #include "bindings/nccl/export.h"
+#include "bindings/nccl/functions.h"
 #include "bindings/nccl/log.h"
 
 namespace tutti::nccl {
@@ -86,6 +87,9 @@ ncclResult_t caught(std::string_view function, int rank) noexcept {
 
 void refuse_argument(const std::string& why) { throw Error(ErrorCode::invalid_argument, why); }
 void refuse_usage(const std::string& why) { throw Error(ErrorCode::invalid_usage, why); }
+void refuse_function(std::string_view function) {
+  refuse_usage(std::string(find_function(function)->refusal));
+}
 
 void require(const void* pointer, std::string_view name) {
   if (pointer == nullptr) refuse_argument(fmt::format("the argument {} is NULL", name));

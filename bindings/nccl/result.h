@@ -34,6 +34,12 @@ ncclResult_t guarded(std::string_view function, Body&& body) noexcept {
 
 [[noreturn]] void refuse_argument(const std::string& why);
 [[noreturn]] void refuse_usage(const std::string& why);
+/// With what functions.h says of `function`.
+[[noreturn]] void refuse_function(std::string_view function);
+/// The whole of a function that refuses whatever it is asked.
+inline ncclResult_t refused(std::string_view function) noexcept {
+  return guarded(function, [&]() -> ncclResult_t { refuse_function(function); });
+}
 /// Refuses a null `pointer`; `name` is its name in nccl.h.
 void require(const void* pointer, std::string_view name);
 

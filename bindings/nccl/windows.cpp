@@ -5,32 +5,28 @@
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 
 #include "bindings/nccl/export.h"
 #include "bindings/nccl/group.h"
+#include "bindings/nccl/memory.h"
 #include "bindings/nccl/nccl_device.h"
 #include "bindings/nccl/result.h"
 
 namespace tutti::nccl {
 namespace {
 
-struct Window {
-  ncclComm* comm;
-  std::byte* base;
-  std::size_t bytes;
-};
-
 /// Those of all communicators: most questions about a window do not name one.
 class Windows {
  public:
-  ncclWindow_t add(const Window& window) {
-    auto made = std::make_unique<Window>(window);
+  ncclWindow_t add(RegisteredWindow window) {
+    auto made = std::make_unique<RegisteredWindow>(std::move(window));
     const auto handle = reinterpret_cast<ncclWindow_t>(made.get());
     const std::lock_guard lock(mutex_);
     all_[handle] = std::move(made);
     return handle;
   }
-  Window find(ncclWindow_t handle) {
+  RegisteredWindow find(ncclWindow_t handle) {
     require(handle, "window");
     const std::lock_guard lock(mutex_);
     const auto found = all_.find(handle);
@@ -39,13 +35,15 @@ class Windows {
     }
     return *found->second;
   }
-  void remove(const ncclComm& comm, ncclWindow_t handle) {
+  RegisteredWindow remove(const ncclComm& comm, ncclWindow_t handle) {
     const std::lock_guard lock(mutex_);
     const auto found = all_.find(handle);
     if (found == all_.end() || found->second->comm != &comm) {
       refuse_usage("the handle is not of a window of this communicator");
     }
+    const RegisteredWindow window = std::move(*found->second);
     all_.erase(found);
+    return window;
   }
   void remove_all(const ncclComm& comm) {
     const std::lock_guard lock(mutex_);
@@ -54,7 +52,7 @@ class Windows {
 
  private:
   std::mutex mutex_;
-  std::unordered_map<ncclWindow_t, std::unique_ptr<Window>> all_;
+  std::unordered_map<ncclWindow_t, std::unique_ptr<RegisteredWindow>> all_;
 };
 
 Windows& windows() {
@@ -62,7 +60,7 @@ Windows& windows() {
   return *instance;
 }
 
-std::byte* address(const Window& window, std::size_t offset) {
+std::byte* address(const RegisteredWindow& window, std::size_t offset) {
   if (offset >= window.bytes) {
     refuse_argument(
         fmt::format("the offset is {}, but the window has {} bytes", offset, window.bytes));
@@ -74,40 +72,46 @@ std::byte* address(const Window& window, std::size_t offset) {
 template <class Get>
 ncclResult_t locate(std::string_view function, ncclWindow_t window, void** out, Get&& get) {
   return guarded(function, [&] {
-    const Window found = windows().find(window);
+    const RegisteredWindow found = windows().find(window);
     require(out, "outPtr");
     *out = get(found);
     return ncclSuccess;
   });
 }
 
-ncclResult_t no_fabric(std::string_view function) {
-  return guarded(function, []() -> ncclResult_t {
-    refuse_usage(
-        "there is no compute fabric to address memory by (ncclCommQueryProperties: cftSupport)");
-  });
-}
-
-ncclResult_t no_one_sided(std::string_view function, ncclComm_t comm) {
-  return guarded_in_group(function, [&]() -> ncclResult_t {
-    usable(comm);
-    refuse_usage(
-        "one-sided operations are not supported by Tutti (ncclCommQueryProperties: "
-        "hostRmaSupport); use ncclSend and ncclRecv");
-  });
+/// With all ranks of the communicator, whose turn this thread has.
+RegisteredWindow open_window(ncclComm& comm, void* memory, std::size_t bytes) {
+  RegisteredWindow made{&comm, static_cast<std::byte*>(memory), bytes};
+  if (memory_of(memory) == MemoryKind::device) {
+    made.why_not = "it is memory of a GPU";
+    return made;
+  }
+  if (!comm.signals) comm.signals = std::make_shared<Window>(comm.communicator.window(nullptr, 0));
+  try {
+    made.window = std::make_shared<Window>(comm.communicator.window(memory, bytes));
+  } catch (const Error& e) {
+    // Then no rank has one.
+    if (e.code() != ErrorCode::invalid_argument) throw;
+    made.why_not = e.what();
+  }
+  return made;
 }
 
 }  // namespace
 
+RegisteredWindow registered_window(ncclWindow_t handle) { return windows().find(handle); }
 void forget_windows(const ncclComm& comm) { windows().remove_all(comm); }
 
 }  // namespace tutti::nccl
 
 using namespace tutti::nccl;
+using tutti::Communicator;
 
+// Collective. In a group, when that ends, and before its operations.
 NCCL_API(ncclResult_t, ncclCommWindowRegister,
          (ncclComm_t comm, void* buff, size_t size, ncclWindow_t* win, int winFlags)) {
-  return guarded("ncclCommWindowRegister", [&] {
+  constexpr std::string_view kName = "ncclCommWindowRegister";
+  return guarded_in_group(kName, [&] {
     require(win, "win");
     constexpr int kKnown = NCCL_WIN_COLL_SYMMETRIC | NCCL_WIN_STRICT_ORDERING | NCCL_WIN_GIN_ONLY |
                            NCCL_WIN_CFT_COUNTED;
@@ -115,24 +119,34 @@ NCCL_API(ncclResult_t, ncclCommWindowRegister,
       refuse_argument(
           fmt::format("winFlags is {:#x}; the flags up to {:#x} are known", winFlags, kKnown));
     }
-    ncclComm& owner = made(comm);
+    ncclComm& owner = usable(comm);
     // As NCCL: not an error, and the window stays as it was.
     if (buff == nullptr || size == 0) return ncclSuccess;
-    *win = windows().add({&owner, static_cast<std::byte*>(buff), size});
-    return ncclSuccess;
+    Opening opening;
+    opening.parent = &owner;
+    opening.open = [&owner, buff, size, win] {
+      const Turn turn(owner);
+      *win = windows().add(open_window(owner, buff, size));
+      return Communicator();
+    };
+    return submit(kName, std::move(opening), owner.config.blocking);
   });
 }
 
+// Without the others, who write there no more afterwards.
 NCCL_API(ncclResult_t, ncclCommWindowDeregister, (ncclComm_t comm, ncclWindow_t win)) {
   return guarded("ncclCommWindowDeregister", [&] {
     ncclComm& owner = checked(comm);
-    if (win != nullptr) windows().remove(owner, win);
+    if (win == nullptr) return ncclSuccess;
+    const Turn turn(owner);
+    const RegisteredWindow window = windows().remove(owner, win);
+    if (window.window) window.window->end();
     return ncclSuccess;
   });
 }
 
 NCCL_API(ncclResult_t, ncclWinGetUserPtr, (ncclComm_t comm, ncclWindow_t win, void** outUserPtr)) {
-  return locate("ncclWinGetUserPtr", win, outUserPtr, [&](const Window& window) {
+  return locate("ncclWinGetUserPtr", win, outUserPtr, [&](const RegisteredWindow& window) {
     if (window.comm != &checked(comm)) refuse_argument("the window is of another communicator");
     return window.base;
   });
@@ -141,7 +155,7 @@ NCCL_API(ncclResult_t, ncclWinGetUserPtr, (ncclComm_t comm, ncclWindow_t win, vo
 // The ranks whose memory this one can address are itself (ncclTeamLsa).
 NCCL_API(ncclResult_t, ncclGetLsaDevicePointer,
          (ncclWindow_t window, size_t offset, int lsaRank, void** outPtr)) {
-  return locate("ncclGetLsaDevicePointer", window, outPtr, [&](const Window& found) {
+  return locate("ncclGetLsaDevicePointer", window, outPtr, [&](const RegisteredWindow& found) {
     if (lsaRank != 0) {
       refuse_argument(fmt::format("lsaRank is {}, but the team has rank 0 alone", lsaRank));
     }
@@ -152,12 +166,19 @@ NCCL_API(ncclResult_t, ncclGetLsaDevicePointer,
 // As NCCL: NULL for a rank whose memory cannot be addressed.
 NCCL_API(ncclResult_t, ncclGetPeerDevicePointer,
          (ncclWindow_t window, size_t offset, int peer, void** outPtr)) {
-  return locate("ncclGetPeerDevicePointer", window, outPtr, [&](const Window& found) {
+  return locate("ncclGetPeerDevicePointer", window, outPtr, [&](const RegisteredWindow& found) {
     const ncclComm& comm = *found.comm;
     if (peer < 0 || peer >= comm.size) {
       refuse_argument(fmt::format("peer is {}, but ranks are 0 to {}", peer, comm.size - 1));
     }
-    return peer == comm.rank ? address(found, offset) : nullptr;
+    if (peer == comm.rank) return address(found, offset);
+    std::byte* const theirs = found.window ? found.window->map(peer) : nullptr;
+    if (theirs == nullptr) return theirs;
+    if (offset >= found.window->bytes_of(peer)) {
+      refuse_argument(fmt::format("the offset is {}, but the window of rank {} has {} bytes",
+                                  offset, peer, found.window->bytes_of(peer)));
+    }
+    return theirs + offset;
   });
 }
 
@@ -165,37 +186,24 @@ NCCL_API(ncclResult_t, ncclGetPeerDevicePointer,
 NCCL_API(ncclResult_t, ncclGetLsaMultimemDevicePointer,
          (ncclWindow_t window, size_t, void** outPtr)) {
   return locate("ncclGetLsaMultimemDevicePointer", window, outPtr,
-                [](const Window&) { return nullptr; });
+                [](const RegisteredWindow&) { return nullptr; });
 }
 NCCL_API(ncclResult_t, ncclGetMultimemDevicePointer,
          (ncclWindow_t window, size_t, ncclMultimemHandle_t multimem, void** outPtr)) {
-  return locate("ncclGetMultimemDevicePointer", window, outPtr, [&](const Window&) {
+  return locate("ncclGetMultimemDevicePointer", window, outPtr, [&](const RegisteredWindow&) {
     require(multimem.mcBasePtr, "multimem.mcBasePtr");
     return nullptr;
   });
 }
 
 NCCL_API(ncclResult_t, ncclGetMultimemDeviceLeInfo, (ncclWindow_t, size_t, ncclCftLeId*, size_t*)) {
-  return no_fabric("ncclGetMultimemDeviceLeInfo");
+  return refused("ncclGetMultimemDeviceLeInfo");
 }
 NCCL_API(ncclResult_t, ncclGetCftDeviceLeInfo,
          (ncclWindow_t, size_t, int, ncclTeam_t, ncclCftLeId*, size_t*)) {
-  return no_fabric("ncclGetCftDeviceLeInfo");
+  return refused("ncclGetCftDeviceLeInfo");
 }
 NCCL_API(ncclResult_t, ncclGetPeerDeviceLeInfo,
          (ncclWindow_t, size_t, int, ncclCftLeId*, size_t*)) {
-  return no_fabric("ncclGetPeerDeviceLeInfo");
-}
-
-NCCL_API(ncclResult_t, ncclPutSignal,
-         (const void*, size_t, ncclDataType_t, int, ncclWindow_t, size_t, int, int, unsigned int,
-          ncclComm_t comm, cudaStream_t)) {
-  return no_one_sided("ncclPutSignal", comm);
-}
-NCCL_API(ncclResult_t, ncclSignal, (int, int, int, unsigned int, ncclComm_t comm, cudaStream_t)) {
-  return no_one_sided("ncclSignal", comm);
-}
-NCCL_API(ncclResult_t, ncclWaitSignal,
-         (int, ncclWaitSignalDesc_t*, ncclComm_t comm, cudaStream_t)) {
-  return no_one_sided("ncclWaitSignal", comm);
+  return refused("ncclGetPeerDeviceLeInfo");
 }

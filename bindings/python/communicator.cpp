@@ -13,6 +13,7 @@
 
 #include "bindings/python/errors.h"
 #include "bindings/python/operation.h"
+#include "bindings/python/window.h"
 #include "core/error.h"
 
 namespace tutti::python {
@@ -171,6 +172,15 @@ void bind_life(nb::class_<PythonCommunicator>& c) {
       },
       "text"_a,
       "Runs the plan `text` for its collective from now on, once it is proved. All ranks call it.");
+  c.def(
+      "window",
+      [](nb::object self, nb::object x) { return open_window(std::move(self), std::move(x)); },
+      "x"_a,
+      "A Window: the array x of this rank, to which the other ranks put. All ranks call it, with\n"
+      "arrays of any size and type. tutti.empty() makes arrays that every system lets others "
+      "write\n"
+      "to.",
+      nb::sig("def window(self, x: object) -> Window"));
   c.def(
       "abort", [](Self self, const std::string& reason) { self.get().abort(reason); },
       "reason"_a = "", "Makes every rank's operations fail, now and later. From any thread.");

@@ -6,6 +6,7 @@
 #include "bindings/python/communicator.h"
 #include "bindings/python/errors.h"
 #include "bindings/python/future.h"
+#include "bindings/python/window.h"
 #include "core/error.h"
 #include "core/memory.h"
 
@@ -54,6 +55,7 @@ NB_MODULE(_tutti, module) {
   module.attr("__version__") = TUTTI_VERSION;
   tutti::python::translate_errors(module);
   tutti::python::bind_future(module);
+  tutti::python::bind_window(module);
   tutti::python::bind_communicator(module);
   tutti::python::bind_elastic(module);
   nb::class_<Memory>(module, "_Memory", nb::type_slots(memory_slots))

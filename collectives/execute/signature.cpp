@@ -27,10 +27,13 @@ std::uint64_t packed(const Signature& s) {
 std::uint64_t Signature::hash() const { return mix(mix(packed(*this), count), detail); }
 
 std::string Signature::text() const {
-  const bool meets = label == kSplit || label == kWindow;
-  std::string s(!meets ? name(collective) : label == kSplit ? "split" : "window");
+  const bool internal = label >= kSplit;
+  std::string s(!internal          ? name(collective)
+                : label == kSplit  ? "split"
+                : label == kWindow ? "window"
+                                   : "release_memory");
   if (sequence != 0) s += fmt::format(" #{}", sequence);
-  if (meets || collective == Collective::barrier) return s;
+  if (internal || collective == Collective::barrier) return s;
   s += fmt::format(" ({}", name(type));
   // Of all_to_all_v no rank knows all counts.
   if (collective != Collective::all_to_all_v) s += fmt::format(" x {}", count);

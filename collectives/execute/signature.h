@@ -24,8 +24,10 @@ struct Signature {
   std::int32_t root = 0;
   std::uint64_t count = 0;
   std::uint64_t detail = 0;  // hash of what else must agree (counts of a v-variant, the plan)
-  // What else tells calls apart: the caller's label, or what split() and window() exchange.
-  static constexpr std::uint16_t kSplit = 1 << 11, kWindow = kSplit + 1;
+  // What else tells calls apart: the caller's label, or what split(), window() and release_memory()
+  // exchange.
+  static constexpr std::uint16_t kSplit = 1 << 11, kWindow = kSplit + 1,
+                                 kReleaseMemory = kWindow + 1;
   std::uint16_t label = 0;
 
   /// Of all but the sequence.

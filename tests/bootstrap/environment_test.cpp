@@ -192,11 +192,20 @@ TEST(IdFromEnvironment, SeveralHostsAreRefused) {
     EXPECT_CONTAINS(error, evidence);
     EXPECT_CONTAINS(error, "several hosts");
     for (const char* const way :
-         {"TUTTI_ID_FILE", "make_unique_id(MeetingPlace::among_hosts())", "Communicator::create()",
+         {"PMIx", "PMI,", "torchrun's store", "TUTTI_ID_FILE",
+          "make_unique_id(MeetingPlace::among_hosts())", "Communicator::create()",
           "TUTTI_UNIQUE_ID", "init_process_group"}) {
       EXPECT_CONTAINS(error, way);
     }
   }
+}
+
+/// Variables set by hand, as a Kubernetes operator does it. 192.0.2.77 is nobody's.
+TEST(IdFromEnvironment, RanksOnOtherHostsThanMasterAddrAskThere) {
+  const std::string error = id_error(
+      {{"RANK", "1"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "192.0.2.77"}, {"MASTER_PORT", "1"}});
+  EXPECT_CONTAINS(error, "timed_out: rank 1 of 4 did not get rank 0's unique id by");
+  EXPECT_CONTAINS(error, "192.0.2.77:1 was not reached in time");
 }
 
 TEST(IdFromEnvironment, NoFileIsLeftOfAnyWorld) {

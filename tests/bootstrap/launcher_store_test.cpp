@@ -26,10 +26,12 @@
 
 #include "bootstrap/environment.h"
 #include "bootstrap/rendezvous_protocol.h"
+#include "bootstrap/torch_server.h"
 #include "bootstrap/torch_store.h"
 #include "core/error.h"
 #include "tests/support/clean_environment.h"
 #include "tests/support/contains.h"
+#include "tests/support/processes.h"
 #include "transport/socket.h"
 
 namespace tutti {
@@ -216,24 +218,63 @@ TEST(TorchStore, WhoeverElseListensThereIsNotWaitedFor) {
                   "this host does not know the name nowhere.invalid");
 }
 
+// --- rank 0's own store, where there is no torchrun ---
+
+std::uint16_t port_of(const FileDescriptor& listener) {
+  const std::string address = to_string(bound_address(listener));
+  return static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1)));
+}
+
+TEST(TorchServer, RankZeroServesItsIdUntilAllHaveMet) {
+  const std::uint16_t port = port_of(listen_at(*parse_address("127.0.0.1", 0)));
+  const auto server = torch_server("127.0.0.1", port);
+  const auto get = [port](const std::string& key) {
+    return std::async(std::launch::async,
+                      [=] { return get_id(*torch_store("127.0.0.1", port), key, 1, 4, 10s); });
+  };
+  // Before there is a server, and while there is one for another key.
+  auto early = get("tutti/0"), next = get("tutti/1");
+  std::this_thread::sleep_for(100ms);
+  const UniqueId first = make_unique_id(), second = make_unique_id();
+  put_id(*server, "tutti/0", first, 4, 10s);
+  // Strangers: one is silent, one talks.
+  const FileDescriptor silent = connect_to(*parse_address("127.0.0.1", port), Clock::now() + 1s);
+  const FileDescriptor talks = connect_to(*parse_address("127.0.0.1", port), Clock::now() + 1s);
+  const std::string request = "GET / HTTP/1.1\r\n\r\n";
+  EXPECT_EQ(write_exactly(talks, std::as_bytes(std::span(request)), Clock::now() + 1s),
+            IoResult::done);
+  std::array<std::byte, 1> answer{};
+  EXPECT_EQ(read_exactly(talks, answer, Clock::now() + 5s), IoResult::closed);
+  EXPECT_EQ(early.get(), first);
+  EXPECT_EQ(get("tutti/0").get(), first);
+  server->remove("tutti/0");
+  const auto other = torch_server("127.0.0.1", port);
+  put_id(*other, "tutti/1", second, 4, 10s);
+  EXPECT_EQ(next.get(), second);
+  other->remove("tutti/1");
+  EXPECT_TRUE(eventually(
+      [&] { return static_cast<bool>(listen_at(*parse_address("127.0.0.1", port), true)); }));
+}
+
+TEST(TorchServer, WherePytorchHasThePortItTakesTheId) {
+  FakeTorchStore pytorch;
+  const UniqueId id = make_unique_id();
+  put_id(*torch_server("127.0.0.1", pytorch.port()), "tutti/0", id, 2, 10s);
+  EXPECT_EQ(pytorch.values().at("tutti/0"), to_string(id));
+}
+
 // --- PMI and PMIx, of which a process has one connection: each test has processes of its own ---
 
 /// What rank 1 of 2, a new process with these variables, says about its id: the id, or the error.
-std::string said_by_rank(const Variables& variables, std::chrono::nanoseconds timeout = 300ms) {
+std::string said_by_rank(const Variables& variables) {
   std::array<int, 2> pipe{};
   EXPECT_EQ(::pipe(pipe.data()), 0);
+  const Environment environment(variables);
   const pid_t child = fork();
   if (child == 0) {
-    std::string text;
-    try {
-      const Environment environment(variables);
-      const Placement place = placement_from_environment();
-      text = to_string(unique_id_from_environment(place, timeout).id);
-    } catch (const Error& error) {
-      text = fmt::format("{}: {}", name(error.code()), error.what());
-    }
-    const ssize_t written = ::write(pipe[1], text.data(), text.size());
-    ::_exit(written == static_cast<ssize_t>(text.size()) ? 0 : 1);
+    ::dup2(pipe[1], STDOUT_FILENO);
+    ::execl(ID_RANK, "id_rank", "300", nullptr);
+    ::_exit(99);
   }
   ::close(pipe[1]);
   std::string text;
@@ -248,13 +289,15 @@ std::string said_by_rank(const Variables& variables, std::chrono::nanoseconds ti
 }
 
 /// The same with a launcher that speaks PMI: by command, what it answers. "": nothing.
-std::string said_under_pmi(std::map<std::string, std::string> answers, int rank = 1) {
+std::string said_under_pmi(std::map<std::string, std::string> answers, int rank = 1,
+                           std::string* last = nullptr) {
   const std::map<std::string, std::string> usual{
       {"init", "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n"},
       {"get_my_kvsname", "cmd=my_kvsname kvsname=space\n"},
       {"put", "cmd=put_result rc=0 msg=success\n"},
       {"barrier_in", "cmd=barrier_out\n"},
-      {"get", "cmd=get_result rc=0 msg=success value=" + std::string(256, 'a') + "\n"}};
+      {"get", "cmd=get_result rc=0 msg=success value=" + std::string(256, 'a') + "\n"},
+      {"finalize", "cmd=finalize_ack\n"}};
   answers.insert(usual.begin(), usual.end());
   std::array<int, 2> sockets{};
   EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, sockets.data()), 0);
@@ -267,6 +310,7 @@ std::string said_under_pmi(std::map<std::string, std::string> answers, int rank 
       }
       const std::string command = line.substr(4, line.find(' ') - 4);
       line.clear();
+      if (last != nullptr) *last = command;
       const std::string answer = answers.contains(command) ? answers.at(command) : "";
       if (answer == "close") break;
       // In two pieces, as a stream may have it.
@@ -294,6 +338,14 @@ TEST(PmiStore, TheIdIsWhatTheLauncherHas) {
   EXPECT_EQ(said_under_pmi({{"barrier_in", "cmd=barrier_out rc=0 tag=0\n"},
                             {"get", "cmd=get_result rc=0 value=" + std::string(256, 'b') + "\n"}}),
             std::string(256, 'b'));
+}
+
+TEST(PmiStore, AProcessSaysGoodByeAlsoWhereItHasGivenUp) {
+  std::string last;
+  said_under_pmi({}, 1, &last);
+  EXPECT_EQ(last, "finalize");
+  said_under_pmi({{"barrier_in", ""}}, 1, &last);
+  EXPECT_EQ(last, "finalize");
 }
 
 TEST(PmiStore, ErrorsSayWhatTheLauncherDid) {

@@ -360,6 +360,30 @@ rank 1  tmp 0
   });
 }
 
+TEST(Predict, ItRunsNothingAndAsksNobody) {
+  run_thread_ranks(3, [](Communicator& c) {
+    std::vector<float> x(1'000'000, 1.0F + static_cast<float>(c.rank()));
+    Call call{Collective::all_reduce, x.data(), x.data(), x.size(), DataType::float32};
+    if (c.rank() == 0) {
+      const auto large = c.predict(call);
+      call.count = 10;
+      EXPECT_LT(0ns, c.predict(call));
+      EXPECT_LT(c.predict(call), large);
+      call.count = 0;
+      EXPECT_EQ(c.predict(call), 0ns);
+      EXPECT_LT(0ns, c.predict({}));  // a barrier
+      call.collective = Collective::broadcast;
+      call.root = 3;
+      EXPECT_EQ(error_of([&] { c.predict(call); }).code(), ErrorCode::invalid_argument);
+      call.collective = Collective::send_recv;
+      EXPECT_EQ(error_of([&] { c.predict(call); }).code(), ErrorCode::invalid_argument);
+      for (const float v : x) ASSERT_EQ(v, 1.0F);
+    }
+    c.all_reduce(x);
+    for (const float v : x) ASSERT_EQ(v, 6.0F);
+  });
+}
+
 TEST(Windows, NewPointersAndReusedAddressesAreRight) {
   run_thread_ranks(2, [](Communicator& c) {
     for (int round = 0; round < 30; ++round) {

@@ -90,11 +90,10 @@ TEST_P(OpenMpi, RanksMeetByPmixOrSayWhatTheyWaitFor) {
               "of 4 did not get rank 0's unique id by PMIx");
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, OpenMpi,
-    testing::Values(Release{"OpenMpi4", {"mpirun.openmpi", "mpirun"}, "(Open MPI) 4"},
-                    Release{"OpenMpi5", {"mpirun"}, "(Open MPI) 5"}),
-    [](const auto& row) { return std::string(row.param.name); });
+INSTANTIATE_TEST_SUITE_P(All, OpenMpi,
+                         testing::Values(Release{"OpenMpi4", {"mpirun.openmpi", "mpirun"}, ") 4."},
+                                         Release{"OpenMpi5", {"mpirun"}, "(Open MPI) 5"}),
+                         [](const auto& row) { return std::string(row.param.name); });
 
 // --- PMI-1: hydra ---
 
@@ -129,6 +128,43 @@ INSTANTIATE_TEST_SUITE_P(All, Hydra,
                                          Release{"IntelMpi", {"mpiexec.hydra"}, "Intel"}),
                          [](const auto& row) { return std::string(row.param.name); });
 
+// --- MPI in the same process ---
+
+/// Two ranks of one host, whose launcher is said to have started one on each of two.
+void expect_beside_mpi(const std::string& launcher, const std::string& local_size,
+                       const std::string& program) {
+  const Environment clean({});
+  for (const char* const when : {"before", "after"}) {
+    const Said said = run_shell(
+        fmt::format("timeout 60 {} -n 2 env {}=1 {} {}", launcher, local_size, program, when));
+    EXPECT_EQ(said.status, 0) << said.all();
+    EXPECT_EQ(said.lines, (std::vector<std::string>{"0 7 2", "1 7 2"})) << when << said.all();
+  }
+}
+
+TEST(BesideMpi, ProgramsOfOpenMpiMeetByPmix) {
+#ifdef OPENMPI_RANK
+  const std::string mpirun = find_launcher_program({"mpirun.openmpi"}, ") 4.");
+  if (mpirun.empty()) GTEST_SKIP() << "no Open MPI 4";
+  const TemporaryFolder folder;
+  expect_beside_mpi(fmt::format("{} --allow-run-as-root --oversubscribe --mca orte_tmpdir_base {}",
+                                mpirun, folder.path()),
+                    "OMPI_COMM_WORLD_LOCAL_SIZE", OPENMPI_RANK);
+#else
+  GTEST_SKIP() << "no Open MPI to build programs for";
+#endif
+}
+
+TEST(BesideMpi, ProgramsOfMpichMeetByPmi) {
+#ifdef MPICH_RANK
+  const std::string mpiexec = find_launcher_program({"mpiexec.hydra"}, "4.");
+  if (mpiexec.empty()) GTEST_SKIP() << "no MPICH 4";
+  expect_beside_mpi(mpiexec, "MPI_LOCALNRANKS", MPICH_RANK);
+#else
+  GTEST_SKIP() << "no MPICH to build programs for";
+#endif
+}
+
 // --- Slurm ---
 
 class Slurm : public AcrossHosts {
@@ -162,6 +198,21 @@ TEST_F(Slurm, WithoutAStoreTheErrorNamesTheWays) {
                                 "TUTTI_ID_FILE", "TUTTI_UNIQUE_ID"}) {
     EXPECT_TRUE(said.has(way)) << way << "\n" << said.all();
   }
+}
+
+// --- torchrun's variables, without torchrun ---
+
+TEST_F(AcrossHosts, RanksWithTorchsVariablesMeetAtRankZero) {
+  std::string command;
+  for (int rank = 0; rank < 4; ++rank) {
+    command += hosts_.on(rank / 2, fmt::format("env RANK={} WORLD_SIZE=4 MASTER_ADDR={} "
+                                               "MASTER_PORT=29400 {}",
+                                               rank, hosts_.address(0), two_worlds())) +
+               " & ";
+  }
+  auto lines = expected("torchrun", "torchrun's store");
+  lines[0] = "torchrun 0 4: rank 0's store; 30";
+  expect_met(command + "wait", lines);
 }
 
 // --- torchrun ---

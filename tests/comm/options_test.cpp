@@ -5,6 +5,7 @@
 #include <chrono>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -89,6 +90,25 @@ TEST(Options, TheLongestTimeoutsAreNotOverAtOnce) {
   place.timeout = nanoseconds::max();
   const UniqueId id = make_unique_id(place);
   Communicator::create(id, 0, 1, options).barrier();
+}
+
+TEST(Options, WhoAsksForEncryptionHasItOrIsRefused) {
+  for (const int asks : {0, 1}) {
+    std::vector<Options> each(2);
+    for (std::size_t r = 0; r < each.size(); ++r) each[r].host_id = std::to_string(r);
+    each[static_cast<std::size_t>(asks)].encrypt = true;
+    if (asks == 0) {  // rank 0's counts
+      std::vector<Communicator> comms = Communicator::create_local(each);
+      std::jthread other([&] { comms[1].barrier(); });
+      comms[0].barrier();
+    } else {
+      const Error e = error_of([&] { Communicator::create_local(each); });
+      EXPECT_EQ(e.code(), ErrorCode::mismatch);
+      EXPECT_NE(std::string(e.what()).find("rank 1 has set TUTTI_ENCRYPT=1, but rank 0"),
+                std::string::npos)
+          << e.what();
+    }
+  }
 }
 
 TEST(Options, AMeetingPlaceNeedsATimeToo) {

@@ -142,6 +142,25 @@ void put_in_order(Communicator& comm, PutMemory kind, int rounds) {
   window->close();
 }
 
+void put_many(Communicator& comm) {
+  constexpr std::uint64_t kPuts = 2000;
+  const int rank = comm.rank(), ranks = comm.size();
+  const int next = (rank + 1) % ranks, previous = (rank + ranks - 1) % ranks;
+  for (const std::size_t bytes : {8, 60, 2000, 9000}) {
+    PutWindow window(comm, PutMemory::owned, bytes);
+    for (std::uint64_t m = 0; m < kPuts; ++m) {
+      const std::vector<std::byte> data = message_of(rank, next, m, bytes);
+      window->put(next, 0, data.data(), bytes);
+    }
+    window->signal(next);
+    window->wait_signal(previous);
+    expect_message(window.data(), previous, rank, kPuts - 1, bytes);
+    for (std::uint64_t m = 0; m < kPuts; ++m) window->signal(next, 1);
+    window->wait_signal(previous, kPuts, 1);
+    window->close();
+  }
+}
+
 namespace {
 
 /// One round of a storm between two ranks, as both of them know it.

@@ -41,6 +41,9 @@ void put_all_to_all(Communicator& comm, PutMemory kind);
 /// Puts of many sizes to the next rank, one after the other, each with its signal; the next rank
 /// looks at once.
 void put_in_order(Communicator& comm, PutMemory kind, int rounds);
+/// More puts of a size than a network has room for, then a signal, and at once a wait for the
+/// answer.
+void put_many(Communicator& comm);
 /// Random puts, signals and waits between all ranks, blocking, started and in groups, among
 /// collectives, through windows that come and go. The same `seed` on all ranks.
 void put_storm(Communicator& comm, std::uint64_t seed, std::chrono::milliseconds time);

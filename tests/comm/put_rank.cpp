@@ -24,6 +24,7 @@ int main(int argc, char** argv) {
       test::put_all_to_all(comm, kind);
       test::put_in_order(comm, kind, 100);
     }
+    test::put_many(comm);
     const auto time = std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
     test::put_storm(comm, seed, time);
     return 0;

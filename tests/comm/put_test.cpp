@@ -51,9 +51,15 @@ TEST_P(Put, ASignalComesAfterAllThatWasPutBefore) {
   }
 }
 
+TEST_P(Put, MorePutsThanThereIsRoomForArrive) {
+  run_thread_ranks(2, [](Communicator& comm) { test::put_many(comm); });
+}
+
 TEST_P(Put, AStormArrivesWhole) {
+  const char* const seconds = std::getenv("TUTTI_TEST_SECONDS");
+  const auto time = seconds != nullptr ? std::chrono::seconds(std::atoi(seconds)) / 4 : 500ms;
   for (const int ranks : {2, 4}) {
-    run_thread_ranks(ranks, [](Communicator& comm) { test::put_storm(comm, 42, 500ms); });
+    run_thread_ranks(ranks, [&](Communicator& comm) { test::put_storm(comm, 42, time); });
   }
 }
 
@@ -68,6 +74,31 @@ TEST_P(Put, SignalsAreCountedAndTheRestStays) {
     Future rest = window.start(
         {.kind = WindowCall::Kind::wait_signal, .peer = peer, .count = 3});  // one too many
     EXPECT_FALSE(rest.wait_for(20ms));
+    comm.barrier();
+    window.signal(peer);
+    rest.wait();
+    window.close();
+  });
+}
+
+TEST_P(Put, AWaitGoesOnAsAStartedOneWhenAnotherThreadWantsItsTurn) {
+  run_thread_ranks(2, [](Communicator& comm) {
+    Window window = comm.window(0);
+    const int peer = 1 - comm.rank();
+    const WindowCall wait{.kind = WindowCall::Kind::wait_signal, .peer = peer};
+    std::atomic<int> wanted{0};
+    window.signal(peer);
+    EXPECT_FALSE(window.run_or_start(wait, wanted).valid());  // nobody wants it: it is over
+    comm.barrier();
+    std::thread other([&] {
+      std::this_thread::sleep_for(50ms);
+      wanted = 1;
+      comm.wake();
+    });
+    Future rest = window.run_or_start(wait, wanted);  // the peer signals later
+    other.join();
+    ASSERT_TRUE(rest.valid());
+    EXPECT_FALSE(rest.ready());
     comm.barrier();
     window.signal(peer);
     rest.wait();
@@ -228,23 +259,27 @@ TEST_P(Put, AllRanksGetAWindowOrNone) {
 
 TEST_P(Put, AnEndedWindowIsWrittenToNoMore) {
   run_thread_ranks(3, [](Communicator& comm) {
-    for (const PutMemory kind : kMemories) {
-      constexpr std::size_t kBytes = 400'000;
-      test::PutWindow window(comm, kind, kBytes);
+    for (int round = 0; round < 6; ++round) {
+      const PutMemory kind = kMemories[1 + round % 3];        // what stays
+      constexpr std::size_t kPart = 2'000'000, kTail = 5000;  // of each writer
+      test::PutWindow window(comm, kind, 2 * kPart);
       if (comm.rank() == 0) {
         window->wait_signal(1);
         window->wait_signal(2);
-        std::this_thread::sleep_for(3ms);
         window->end();
-        std::memset(window.data(), 0x11, kBytes);
-        const auto end = std::chrono::steady_clock::now() + 50ms;
-        while (std::chrono::steady_clock::now() < end) {
-          for (std::size_t i = 0; i < kBytes; i += 97) ASSERT_EQ(window.data()[i], std::byte{0x11});
+        // Who is in the middle of a put would come to the end of the memory later.
+        const auto tail_of = [&](int writer) { return window.data() + writer * kPart - kTail; };
+        for (const int writer : {1, 2}) std::memset(tail_of(writer), 0x11, kTail);
+        std::this_thread::sleep_for(5ms);
+        for (const int writer : {1, 2}) {
+          std::byte* const tail = tail_of(writer);
+          EXPECT_EQ(std::count(tail, tail + kTail, std::byte{0x11}), kTail);
         }
       } else {
-        const std::vector<std::byte> data(kBytes, static_cast<std::byte>(comm.rank()));
+        const std::vector<std::byte> data(kPart, static_cast<std::byte>(comm.rank()));
+        const std::size_t offset = (static_cast<std::size_t>(comm.rank()) - 1) * kPart;
         const Error error = error_of([&] {
-          for (;;) window->put_signal(0, 0, data.data(), kBytes);
+          for (;;) window->put_signal(0, offset, data.data(), kPart);
         });
         EXPECT_EQ(error.code(), ErrorCode::invalid_usage) << error.what();
         EXPECT_EQ(error.rank(), 0);

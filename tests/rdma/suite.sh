@@ -70,6 +70,7 @@ run "long messages, 2 ranks" ranks 2 "$tests/matrix_rank" --large --brief --wind
 tail -n 2 /tmp/output | sed 's/^/      /'
 run "random calls, 2 ranks" ranks 2 "$tests/stress_rank" 2
 run "random calls, 4 ranks" ranks 4 "$tests/stress_rank" 2
+run "windows, 2 ranks" ranks 2 "$tests/put_rank" 1
 # Those of its tests that are short enough here.
 run "messages in users' memory" env TUTTI_TRANSPORT=verbs "$tests/lending_test" --gtest_brief=1 \
   --gtest_filter='Protected/Lending.*Overwritten*WINDOWS:*OneCalls*WINDOWS:*NothingLands*WINDOWS'

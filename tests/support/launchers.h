@@ -116,14 +116,15 @@ class LaunchHosts {
                              options, agent(), address(0), address(1), program));
   }
 
-  /// Two agents of torchrun, one on each host. Its `options` may contain {0}, the agent's number,
-  /// {1}, its address, and {2}, whether it is the first.
+  /// Two agents of torchrun, one on each host, which look for names in vain. Its `options` may
+  /// contain {0}, the agent's number, {1}, its address, and {2}, whether it is the first.
   std::string torchrun(const std::string& torchrun, const std::string& options,
                        const std::string& program) const {
     std::string both;
     for (int host = 0; host < 2; ++host) {
       both += fmt::format(
-          "ip netns exec {} timeout 60 {} --nnodes 2 --nproc-per-node 2 --local-addr {} {} "
+          "ip netns exec {} timeout 60 env 'RES_OPTIONS=timeout:1 attempts:1' {} --nnodes 2 "
+          "--nproc-per-node 2 --local-addr {} {} "
           "--no-python {} & ",
           space(host), torchrun, address(host),
           fmt::format(fmt::runtime(options), host, address(host), host == 0), program);

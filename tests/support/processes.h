@@ -1,13 +1,14 @@
 // The processes that a test has started, and waits for their actions.
 #pragma once
 
+#include <fcntl.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <cstddef>
 #include <filesystem>
-#include <fstream>
 #include <functional>
-#include <iterator>
 #include <string>
 #include <thread>
 #include <vector>
@@ -24,15 +25,26 @@ inline bool eventually(const std::function<bool()>& condition,
   return true;
 }
 
+/// Of a file, as one of /proc. "": it is gone, perhaps while it was read. (A stream of the standard
+/// library would throw.)
+inline std::string contents_of(const std::string& path) {
+  std::string text;
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  char buffer[4096];
+  for (ssize_t got = 0; fd >= 0 && (got = read(fd, buffer, sizeof buffer)) > 0;) {
+    text.append(buffer, static_cast<std::size_t>(got));
+  }
+  if (fd >= 0) close(fd);
+  return text;
+}
+
 /// Processes that are alive (no zombies) and have `mark` in their environment.
 inline std::vector<pid_t> marked_processes(const std::string& mark) {
   std::vector<pid_t> result;
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
     const std::string name = entry.path().filename();
     if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-    std::ifstream file(entry.path() / "environ", std::ios::binary);
-    const std::string environment((std::istreambuf_iterator<char>(file)),
-                                  std::istreambuf_iterator<char>());
+    const std::string environment = contents_of(entry.path() / "environ");
     if (environment.find(mark) != std::string::npos) result.push_back(std::stoi(name));
   }
   return result;

@@ -13,9 +13,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
-#include <fstream>
 #include <functional>
-#include <iterator>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -34,12 +32,6 @@ inline std::string contents(int fd) {
     offset += got;
   }
   return text;
-}
-
-/// Of a file, as one of /proc.
-inline std::string contents_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 inline std::vector<std::string> lines(const std::string& text) {

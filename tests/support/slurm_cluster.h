@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
-#include <thread>
+#include <vector>
 
 #include "tests/support/launchers.h"
 #include "tests/support/processes.h"
@@ -44,14 +44,21 @@ class SlurmCluster {
                  folder_.read("node0.log") + folder_.read("node1.log");
   }
   ~SlurmCluster() {
+    std::vector<pid_t> daemons;
     for (const char* const name : {"node0", "node1", "ctld", "munged"}) {
       pid_t pid = 0;
       std::ifstream(folder_.path(fmt::format("{}.pid", name))) >> pid;
-      if (pid <= 1) continue;
-      kill(pid, SIGTERM);
+      if (pid > 1) daemons.push_back(pid);
+    }
+    for (const pid_t pid : daemons) kill(pid, SIGTERM);
+    for (const pid_t pid : daemons) {
       if (!eventually([&] { return kill(pid, 0) != 0; }, std::chrono::seconds(5)))
         kill(pid, SIGKILL);
     }
+    // A step's daemon that could not tell the others of its end waits for them.
+    const std::string mark = "SLURM_CONF=" + configuration();
+    for (const pid_t pid : marked_processes(mark)) kill(pid, SIGKILL);
+    eventually([&] { return marked_processes(mark).empty(); });
   }
   SlurmCluster(const SlurmCluster&) = delete;
   SlurmCluster& operator=(const SlurmCluster&) = delete;

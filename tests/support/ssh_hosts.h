@@ -29,7 +29,7 @@ class SshHosts {
     missing_ = spaces_.missing();
     if (!missing_.empty()) return;
     if (!run("command -v sshd || test -x /usr/sbin/sshd")) {
-      missing_ = "there is no sshd (Debian's openssh-server)";
+      missing_ = "there is no sshd (Debian's openssh-server; `make test-ssh` installs it)";
       return;
     }
     mkdir("/run/sshd", 0755);

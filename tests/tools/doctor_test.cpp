@@ -96,6 +96,16 @@ TEST_F(Doctor, SaysWhichWayTheLauncherOffers) {
   EXPECT_CONTAINS(out, "now there is none");
 }
 
+TEST_F(Doctor, SaysWhatAContainerLimits) {
+  doctor("");
+  EXPECT_CONTAINS(out, "\nContainer, and what it limits (docs/containers.md)\n");
+  for (const char* const what :
+       {"container", "processor time", "memory", "/dev/shm", "system calls", "user namespace",
+        "copies by the kernel", "locked (ulimit -l)"}) {
+    EXPECT_CONTAINS(out, std::string(" ") + what + " ");
+  }
+}
+
 TEST_F(Doctor, MarksAnInterfaceWithoutACarrier) {
   const Namespaces hosts(1);
   if (!hosts.missing().empty()) GTEST_SKIP() << hosts.missing();

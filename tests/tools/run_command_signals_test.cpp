@@ -9,8 +9,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <thread>
 #include <vector>
@@ -64,10 +62,7 @@ TEST(RunCommand, StopAndContinueReachEveryRank) {
   const auto stopped = [&] {
     const auto processes = job.processes();
     return std::count_if(processes.begin(), processes.end(), [](pid_t pid) {
-      std::ifstream file(fmt::format("/proc/{}/stat", pid));
-      const std::string stat((std::istreambuf_iterator<char>(file)),
-                             std::istreambuf_iterator<char>());
-      return stat.find(") T ") != std::string::npos;
+      return contents_of(fmt::format("/proc/{}/stat", pid)).find(") T ") != std::string::npos;
     });
   };
   job.signal(SIGTSTP);

@@ -14,6 +14,7 @@ take ``tutti.Communicator.create_local(4)``.
 - ``Communicator`` has the collectives, messages, split() and shrink(); ``help(tutti.Communicator)``.
 - ``async_op=True`` makes a call return a ``Future``: wait() for it, or ``await`` it.
 - ``with tutti.group():`` runs the calls inside together.
+- ``comm.window(array)`` lets the other ranks write to an array, one-sided: ``help(tutti.Window)``.
 - ``tutti.empty(shape, dtype)`` makes arrays that other ranks of the host can read directly:
   collectives on them are the fastest.
 - ``ElasticJob``: ranks that die are replaced while the others go on (``tutti run --elastic 2:4``).
@@ -28,7 +29,7 @@ import os as _os
 from collections.abc import Iterator as _Iterator
 
 from tutti import _tutti
-from tutti._tutti import Communicator, ElasticJob, Future, __version__, make_unique_id
+from tutti._tutti import Communicator, ElasticJob, Future, Window, __version__, make_unique_id
 from tutti.errors import (
     Aborted,
     Error,
@@ -57,6 +58,7 @@ __all__ = [
     "SystemFailure",
     "TimedOut",
     "UnprovenPlan",
+    "Window",
     "__version__",
     "empty",
     "group",

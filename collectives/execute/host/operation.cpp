@@ -30,8 +30,16 @@ inline bool ready(const Action& action) {
 
 }  // namespace
 
-Workspace::~Workspace() {
-  for (Piece& p : pieces_) deallocate(p.data);
+Workspace::~Workspace() { release(); }
+
+std::size_t Workspace::bytes() const {
+  std::size_t sum = 0;
+  for (const Piece& p : pieces_) sum += p.bytes;
+  return sum;
+}
+
+void Workspace::release() {
+  for (Piece& p : pieces_) deallocate(std::exchange(p, {}).data);
 }
 
 std::byte* Workspace::reserve(Use use, std::size_t bytes) {

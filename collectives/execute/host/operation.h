@@ -43,7 +43,7 @@ struct Binding {
 };
 
 /// Memory that a rank's operations share, one after the other: tmp, staging for copies from and to
-/// other processes, and staged buffers. Grows, never shrinks.
+/// other processes, and staged buffers. Grows until release().
 class Workspace {
  public:
   Workspace() = default;
@@ -53,6 +53,9 @@ class Workspace {
   enum Use { kTmp, kCopies, kInput, kOutput, kUses };
   /// At least `bytes`, in a window.
   std::byte* reserve(Use use, std::size_t bytes);
+  std::size_t bytes() const;
+  /// Frees all of it, between operations.
+  void release();
 
  private:
   struct Piece {

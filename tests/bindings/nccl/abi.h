@@ -2,6 +2,7 @@
 // compile-time checks. Included after an nccl.h and nccl_device.h: once after ours, and after
 // NVIDIA's where there are some, so that all agree with this and so with each other.
 #include <cstddef>
+#include <initializer_list>
 #include <type_traits>
 
 #define TUTTI_SIGNATURE(function, type)                                \
@@ -204,8 +205,33 @@ TUTTI_FIELD(ncclConfig_t, numRmaSig, 100)
 TUTTI_FIELD(ncclConfig_t, rmaEagerInit, 104)
 TUTTI_FIELD(ncclConfig_t, hostCftMode, 108)
 TUTTI_FIELD(ncclConfig_t, nvlsHostMode, 112)
-static_assert(kConfig.graphUsageMode == NCCL_CONFIG_UNDEF_INT &&
-              kConfig.nvlsHostMode == NCCL_CONFIG_UNDEF_INT);
+constexpr bool are_undefined(std::initializer_list<int> fields) {
+  for (const int field : fields) {
+    if (field != NCCL_CONFIG_UNDEF_INT) return false;
+  }
+  return true;
+}
+static_assert(are_undefined({kConfig.blocking,
+                             kConfig.cgaClusterSize,
+                             kConfig.minCTAs,
+                             kConfig.maxCTAs,
+                             kConfig.splitShare,
+                             kConfig.trafficClass,
+                             kConfig.collnetEnable,
+                             kConfig.CTAPolicy,
+                             kConfig.shrinkShare,
+                             kConfig.nvlsCTAs,
+                             kConfig.nChannelsPerNetPeer,
+                             kConfig.nvlinkCentricSched,
+                             kConfig.graphUsageMode,
+                             kConfig.numRmaCtx,
+                             kConfig.maxP2pPeers,
+                             kConfig.graphStreamOrdering,
+                             kConfig.launchOrderImplicit,
+                             kConfig.numRmaSig,
+                             kConfig.rmaEagerInit,
+                             kConfig.hostCftMode,
+                             kConfig.nvlsHostMode}));
 
 static_assert(sizeof(ncclConfigExt_t) == 24);
 TUTTI_FIELD(ncclConfigExt_t, next, 0)
@@ -229,10 +255,11 @@ TUTTI_FIELD(ncclCollConfig_t, userProfilerTag, 56)
 TUTTI_FIELD(ncclCollConfig_t, launchCompletionEvent, 64)
 constexpr ncclCollConfig_t kCollConfig = NCCL_COLLCONFIG_INITIALIZER;
 static_assert(kCollConfig.size == 72 && kCollConfig.magic == 0xcafebeef &&
-              kCollConfig.version == 23203 && kCollConfig.algSelection == nullptr &&
-              kCollConfig.forceAlgSelection == 1 && kCollConfig.minCTAs == NCCL_CONFIG_UNDEF_INT &&
-              kCollConfig.CTAPolicy == NCCL_CONFIG_UNDEF_INT && kCollConfig.userProfilerTag == 0 &&
-              kCollConfig.launchCompletionEvent == nullptr);
+              kCollConfig.version == 23203 && kCollConfig.ext == nullptr &&
+              kCollConfig.algSelection == nullptr && kCollConfig.forceAlgSelection == 1 &&
+              kCollConfig.userProfilerTag == 0 && kCollConfig.launchCompletionEvent == nullptr);
+static_assert(are_undefined({kCollConfig.minCTAs, kCollConfig.maxCTAs, kCollConfig.nvlsCTAs,
+                             kCollConfig.cgaClusterSize, kCollConfig.CTAPolicy}));
 
 static_assert(sizeof(ncclWaitSignalDesc_t) == 16);
 TUTTI_FIELD(ncclWaitSignalDesc_t, opCnt, 0)
@@ -248,7 +275,8 @@ TUTTI_FIELD(ncclEncryptionConfig_t, mode, 16)
 TUTTI_FIELD(ncclEncryptionConfig_t, psk, 24)
 constexpr ncclEncryptionConfig_t kEncryption = NCCL_ENCRYPTION_CONFIG_INITIALIZER;
 static_assert(kEncryption.size == 32 && kEncryption.magic == 0xcafebeef &&
-              kEncryption.version == 23203 && kEncryption.mode == NCCL_ENCRYPTION_MODE_NONE);
+              kEncryption.version == 23203 && kEncryption.mode == NCCL_ENCRYPTION_MODE_NONE &&
+              kEncryption.psk == nullptr);
 
 static_assert(sizeof(ncclMultimemHandle_t) == 8);
 static_assert(sizeof(ncclCommProperties_t) == 152);

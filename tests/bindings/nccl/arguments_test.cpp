@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <cstdlib>
 #include <string>
+#include <utility>
 
 #include "bindings/nccl/nccl.h"
+#include "bindings/nccl/nccl_device.h"
 #include "tests/bindings/nccl/ranks.h"
 
 namespace tutti::test {
@@ -137,6 +139,48 @@ TEST(Arguments, AConfigIsReadAsFarAsItsVersionGoes) {
   setenv("NCCL_COMM_BLOCKING", "1", 1);
   EXPECT_EQ(init(config), ncclSuccess);
   unsetenv("NCCL_COMM_BLOCKING");
+}
+
+TEST(Arguments, ADestroyedCommunicatorIsRefusedByEveryFunction) {
+  ncclComm_t comm = nullptr, made = nullptr;
+  expect_success(ncclCommInitAll(&comm, 1, nullptr));
+  expect_success(ncclCommDestroy(comm));
+  std::int32_t x = 1;
+  std::uint64_t bytes = 0;
+  ncclUniqueId id;
+  ncclWindow_t window = nullptr;
+  ncclWaitSignalDesc_t wait{1, 0, 0, 0};
+  ncclCommProperties_t properties = NCCL_COMM_PROPERTIES_INITIALIZER;
+  void* at = nullptr;
+  int excluded = 0;
+  const std::pair<const char*, ncclResult_t> results[] = {
+      {"AllReduce", sum_in_place(x, comm)},
+      {"AllReduceConfig",
+       ncclAllReduceConfig(&x, &x, 1, ncclInt32, ncclSum, comm, nullptr, nullptr)},
+      {"Send", ncclSend(&x, 1, ncclInt32, 0, comm, nullptr)},
+      {"PutSignal", ncclPutSignal(&x, 1, ncclInt32, 0, nullptr, 0, 0, 0, 0, comm, nullptr)},
+      {"Signal", ncclSignal(0, 0, 0, 0, comm, nullptr)},
+      {"WaitSignal", ncclWaitSignal(1, &wait, comm, nullptr)},
+      {"WindowRegister", ncclCommWindowRegister(comm, &x, 4, &window, NCCL_WIN_DEFAULT)},
+      {"WindowDeregister", ncclCommWindowDeregister(comm, window)},
+      {"WinGetUserPtr", ncclWinGetUserPtr(comm, window, &at)},
+      {"GetUniqueId", ncclCommGetUniqueId(comm, &id)},
+      {"Grow", ncclCommGrow(comm, 2, nullptr, -1, &made, nullptr)},
+      {"Split", ncclCommSplit(comm, 0, 0, &made, nullptr)},
+      {"Shrink", ncclCommShrink(comm, &excluded, 1, &made, nullptr, NCCL_SHRINK_ABORT)},
+      {"Revoke", ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT)},
+      {"Suspend", ncclCommSuspend(comm, NCCL_SUSPEND_MEM)},
+      {"Resume", ncclCommResume(comm)},
+      {"MemStats", ncclCommMemStats(comm, ncclStatGpuMemTotal, &bytes)},
+      {"QueryProperties", ncclCommQueryProperties(comm, &properties)},
+      {"Finalize", ncclCommFinalize(comm)},
+      {"Abort", ncclCommAbort(comm)},
+      {"Destroy", ncclCommDestroy(comm)},
+  };
+  for (const auto& [function, result] : results) {
+    EXPECT_EQ(result, ncclInvalidArgument) << function;
+  }
+  EXPECT_EQ(made, nullptr);
 }
 
 }  // namespace

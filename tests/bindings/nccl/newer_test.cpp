@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <climits>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "bindings/nccl/nccl.h"
@@ -121,7 +123,8 @@ TEST(Newer, PropertiesAreThoseOfTheCommunicator) {
     EXPECT_EQ(p.rank, rank);
     EXPECT_EQ(p.nRanks, 2);
     EXPECT_EQ(p.nLsaTeams, 2);
-    EXPECT_FALSE(p.deviceApiSupport || p.multimemSupport || p.hostRmaSupport || p.cftSupport);
+    EXPECT_FALSE(p.deviceApiSupport || p.multimemSupport || p.cftSupport);
+    EXPECT_TRUE(p.hostRmaSupport);
     EXPECT_EQ(p.ginType, NCCL_GIN_TYPE_NONE);
     hashes[static_cast<std::size_t>(rank)] = p.commHash;
     // That of 2.30 ends here.
@@ -137,7 +140,8 @@ TEST(Newer, PropertiesAreThoseOfTheCommunicator) {
 }
 
 TEST(Newer, WindowsAreLocated) {
-  run_ranks(2, [](int rank, ncclComm_t& comm) {
+  std::array<std::byte*, 2> places{};
+  run_ranks(2, [&](int rank, ncclComm_t& comm) {
     std::vector<std::byte> memory(100);
     ncclWindow_t window = nullptr;
     expect_success(ncclCommWindowRegister(comm, memory.data(), 100, &window,
@@ -151,8 +155,14 @@ TEST(Newer, WindowsAreLocated) {
     EXPECT_EQ(ncclGetLsaDevicePointer(window, 100, 0, &at), ncclInvalidArgument);
     expect_success(ncclGetPeerDevicePointer(window, 99, rank, &at));
     EXPECT_EQ(at, &memory[99]);
+    // Of a rank of this process, as its own.
+    places[static_cast<std::size_t>(rank)] = memory.data();
+    std::int32_t all_are_there = 0;
+    expect_success(sum_in_place(all_are_there, comm));
     expect_success(ncclGetPeerDevicePointer(window, 99, 1 - rank, &at));
-    EXPECT_EQ(at, nullptr);
+    EXPECT_EQ(at, places[static_cast<std::size_t>(1 - rank)] + 99);
+    EXPECT_EQ(ncclGetPeerDevicePointer(window, 100, 1 - rank, &at), ncclInvalidArgument);
+    expect_success(sum_in_place(all_are_there, comm));
     EXPECT_EQ(ncclGetPeerDevicePointer(window, 0, 2, &at), ncclInvalidArgument);
     at = &at;
     expect_success(ncclGetLsaMultimemDevicePointer(window, 0, &at));
@@ -171,52 +181,64 @@ TEST(Newer, WindowsAreLocated) {
   });
 }
 
-TEST_F(OfOneRank, WhatIsMissingSaysSo) {
-  std::int32_t x = 5;
-  ncclUniqueId id;
-  ncclComm_t grown = comm_;
-  expect_refused(ncclCommGetUniqueId(comm_, &id), "ncclCommInitRank");
-  expect_refused(ncclCommGrow(comm_, 2, nullptr, -1, &grown, nullptr), "ncclCommInitRank");
-  EXPECT_EQ(grown, nullptr);
-  expect_refused(ncclCommGrow(nullptr, 2, &id, 1, &grown, nullptr), "ncclCommInitRank");
-  expect_refused(ncclPutSignal(&x, 1, ncclInt32, 0, nullptr, 0, 0, 0, 0, comm_, nullptr),
-                 "ncclSend");
-  expect_refused(ncclSignal(0, 0, 0, 0, comm_, nullptr), "ncclSend");
-  ncclWaitSignalDesc_t wait{1, 0, 0, 0};
-  expect_refused(ncclWaitSignal(1, &wait, comm_, nullptr), "ncclSend");
-  EXPECT_EQ(ncclSignal(0, 0, 0, 0, nullptr, nullptr), ncclInvalidArgument);
-  // In a group as well, which is spoilt by it.
-  expect_success(ncclGroupStart());
-  EXPECT_EQ(ncclSignal(0, 0, 0, 0, comm_, nullptr), ncclInvalidUsage);
-  EXPECT_EQ(ncclGroupEnd(), ncclInvalidUsage);
-
-  expect_refused(ncclCommSuspend(comm_, NCCL_SUSPEND_MEM), "destroy the communicator");
-  EXPECT_EQ(ncclCommSuspend(comm_, 64), ncclInvalidArgument);
-  expect_success(ncclCommResume(comm_));
-  std::uint64_t bytes = 1;
-  for (const auto stat : {ncclStatGpuMemSuspend, ncclStatGpuMemSuspended, ncclStatGpuMemPersist,
-                          ncclStatGpuMemTotal}) {
-    expect_success(ncclCommMemStats(comm_, stat, &bytes));
-    EXPECT_EQ(bytes, 0U);  // on GPUs
-    bytes = 1;
+/// Takes the key away again.
+struct Encryption {
+  explicit Encryption(const char* key) { expect_success(set(key)); }
+  ~Encryption() { expect_success(set(nullptr)); }
+  static ncclResult_t set(const char* key) {
+    ncclEncryptionConfig_t config = NCCL_ENCRYPTION_CONFIG_INITIALIZER;
+    if (key != nullptr) config.mode = NCCL_ENCRYPTION_MODE_PSK;
+    config.psk = key;
+    return ncclSetEncryption(&config);
   }
-  EXPECT_EQ(ncclCommMemStats(comm_, static_cast<ncclCommMemStat_t>(4), &bytes),
-            ncclInvalidArgument);
+};
 
-  expect_refused(ncclGinOutboxCreateRequirement(1, 1, nullptr, nullptr), "nccl.h");
-  EXPECT_EQ(ncclTeamCft(comm_).nRanks, 1);
-  expect_success(sum_in_place(x, comm_));  // the communicator is as good as before
+TEST(Encryption, RanksWithTheKeyMeet) {
+  const Encryption encryption("open sesame");
+  run_ranks(3, [](int rank, ncclComm_t& comm) {
+    std::int32_t x = rank;
+    expect_success(sum_in_place(x, comm));
+    EXPECT_EQ(x, 3);
+  });
 }
 
-TEST(Newer, EncryptionIsRefused) {
+TEST(Encryption, ARankWithAnotherKeyIsRefused) {
+  setenv("TUTTI_RENDEZVOUS_TIMEOUT", "1", 1);
+  for (const char* const key : {static_cast<const char*>(nullptr), "sesame open"}) {
+    const Encryption encryption("open sesame");
+    ncclUniqueId id;
+    expect_success(ncclGetUniqueId(&id));
+    ncclComm_t inside = nullptr, outside = nullptr;
+    ncclConfig_t config = nonblocking();
+    EXPECT_EQ(ncclCommInitRankConfig(&inside, 2, id, 0, &config), ncclInProgress);
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));  // it has read the key
+    expect_success(Encryption::set(key));
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_NE(ncclCommInitRank(&outside, 2, id, 1), ncclSuccess);
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+    EXPECT_EQ(outside, nullptr);
+    EXPECT_EQ(settled(inside), ncclRemoteError);
+    expect_success(ncclCommAbort(inside));
+  }
+  unsetenv("TUTTI_RENDEZVOUS_TIMEOUT");
+}
+
+TEST(Encryption, WrongConfigurationsAreRefused) {
+  EXPECT_EQ(ncclSetEncryption(nullptr), ncclInvalidArgument);
+  EXPECT_EQ(Encryption::set(""), ncclInvalidArgument);
   ncclEncryptionConfig_t config = NCCL_ENCRYPTION_CONFIG_INITIALIZER;
   expect_success(ncclSetEncryption(&config));
   config.mode = NCCL_ENCRYPTION_MODE_PSK;
+  EXPECT_EQ(ncclSetEncryption(&config), ncclInvalidArgument);
   config.psk = "1234";
-  expect_refused(ncclSetEncryption(&config), "not encrypted");
   config.mode = 5;
   EXPECT_EQ(ncclSetEncryption(&config), ncclInvalidArgument);
-  EXPECT_EQ(ncclSetEncryption(nullptr), ncclInvalidArgument);
+  config.mode = NCCL_ENCRYPTION_MODE_PSK;
+  config.size = 24;
+  EXPECT_EQ(ncclSetEncryption(&config), ncclInvalidArgument);
+  config.size = sizeof config;
+  config.magic = 0;
+  EXPECT_EQ(ncclSetEncryption(&config), ncclInvalidArgument);
 }
 
 TEST(Newer, ParametersAreTheVariablesThatMeanSomething) {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <latch>
 #include <string>
 #include <thread>
 
@@ -71,6 +72,9 @@ TEST(Revoke, StopsTheRanksAndTheyGoOnWithASplitOrShrink) {
       EXPECT_EQ(sum_in_place(x, comm), ncclRemoteError);
       expect_success(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT));
     }
+    ncclResult_t state = ncclInProgress;
+    expect_success(ncclCommGetAsyncError(comm, &state));
+    EXPECT_EQ(state, ncclSuccess) << "it is at rest";
     EXPECT_EQ(sum_in_place(x, comm), ncclInvalidUsage);
     EXPECT_NE(last_error().find("communicator was revoked"), std::string::npos);
     EXPECT_EQ(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT), ncclInvalidUsage);
@@ -92,6 +96,45 @@ TEST(Revoke, StopsTheRanksAndTheyGoOnWithASplitOrShrink) {
       EXPECT_EQ(x, 2);
       expect_success(ncclCommDestroy(child));
     }
+  });
+}
+
+TEST(Revoke, EndsWhatANonblockingCommunicatorIsAt) {
+  std::latch both_are_there(2);
+  run_ranks(
+      2,
+      [&](int rank, ncclComm_t& comm) {
+        std::int32_t x = 1;
+        both_are_there.arrive_and_wait();
+        if (rank == 0) {
+          EXPECT_EQ(sum_in_place(x, comm), ncclInProgress);
+          std::this_thread::sleep_for(20ms);
+        } else {
+          std::this_thread::sleep_for(200ms);
+        }
+        const ncclResult_t result = ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT);
+        EXPECT_TRUE(result == ncclSuccess || result == ncclInProgress);
+        EXPECT_EQ(settled(comm), ncclSuccess);
+        EXPECT_EQ(sum_in_place(x, comm), ncclInvalidUsage);
+        ncclComm_t child = nullptr;
+        EXPECT_EQ(ncclCommSplit(comm, 0, rank, &child, nullptr), ncclInProgress);
+        EXPECT_EQ(settled(child), ncclSuccess);
+        EXPECT_EQ(sum_in_place(x, child), ncclInProgress);
+        EXPECT_EQ(settled(child), ncclSuccess);
+        EXPECT_EQ(x, 2);
+        expect_success(ncclCommDestroy(child));
+      },
+      nonblocking());
+}
+
+TEST(Revoke, WrongArgumentsAreRefused) {
+  run_ranks(1, [](int, ncclComm_t& comm) {
+    EXPECT_EQ(ncclCommRevoke(nullptr, NCCL_REVOKE_DEFAULT), ncclInvalidArgument);
+    EXPECT_EQ(ncclCommRevoke(comm, 1), ncclInvalidArgument);
+    std::int32_t x = 1;
+    expect_success(sum_in_place(x, comm));
+    expect_success(ncclCommFinalize(comm));
+    EXPECT_EQ(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT), ncclInvalidUsage);
   });
 }
 

@@ -26,6 +26,7 @@ def _create(options, _backend_options):
         options.group_rank,
         options.group_size,
         options.timeout,
+        getattr(options, "enable_reconfigure", False),  # since 2.15
         options.group_id,
         options.global_ranks_in_group or list(range(options.group_size)),
     )

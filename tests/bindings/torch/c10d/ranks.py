@@ -8,7 +8,7 @@ import tempfile
 import time
 import traceback
 
-os.environ.update(OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="")
+os.environ.update(OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="", TORCH_FR_DUMP_ON_TIMEOUT="0")
 
 import torch
 import torch.distributed as dist
@@ -27,8 +27,10 @@ class Failed(AssertionError):
     pass
 
 
-def _rank(body, rank, world, store, timeout, pipe, backend, ends, arguments):
+def _rank(body, rank, world, store, timeout, pipe, backend, ends, how, hosts, arguments):
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(world), LOCAL_RANK=str(rank))
+    if hosts:
+        os.environ["TUTTI_HOST_ID"] = f"host {rank}"
     torch.set_num_threads(1)
     said, result = "", None
     try:
@@ -38,6 +40,7 @@ def _rank(body, rank, world, store, timeout, pipe, backend, ends, arguments):
             rank=rank,
             world_size=world,
             timeout=datetime.timedelta(seconds=timeout),
+            **how,
         )
         result = body(rank, world, *arguments)
         if dist.is_initialized() and ends:
@@ -60,11 +63,15 @@ def run(
     during=None,
     dies=(),
     ends=True,
+    reconfigures=False,
+    hosts=False,
 ):
     """What body(rank, world, *arguments) returns on each of `world` ranks, which have a process group.
 
     during(processes): called while they run. dies: ranks that do not come to their end.
     ends: whether the ranks meet at a barrier, and destroy the group.
+    reconfigures: the group is one whose ranks change.
+    hosts: as if each rank were on a host of its own.
     """
     context = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as folder:
@@ -80,6 +87,8 @@ def run(
                 there,
                 backend,
                 ends,
+                {"enable_reconfigure": True} if reconfigures else {},
+                hosts,
                 arguments,
             )
             ranks.append(context.Process(target=_rank, args=arguments_of_rank))

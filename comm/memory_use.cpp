@@ -1,0 +1,52 @@
+// How much memory a communicator holds, and giving it back while it is idle.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdint>
+
+#include "comm/communicator.h"
+#include "comm/impl.h"
+#include "core/wait.h"
+
+namespace tutti {
+
+MemoryUse Communicator::memory() const {
+  Impl& i = impl();
+  i.check_process();
+  const Links::Memory links = i.group->links().memory();
+  return {links.messages, i.workspace.bytes(), links.rest};
+}
+
+// Two ranks must not be at this at different times: one would send into memory that the other gives
+// back. So they begin together, with an exchange after which no rank has sent anything that another
+// has not taken, and none goes on before all are done. Both take but lines of their links that
+// stay.
+void Communicator::release_memory() {
+  Impl& i = impl();
+  if (group_is_open())
+    throw Error(ErrorCode::invalid_usage, "release_memory() inside of a group()");
+  // A call whose future is ready may be under way a moment longer on the engine's thread.
+  wait_until(deadline_after(std::chrono::seconds(1)), [&] { return !i.has_started(); });
+  // The first rank that cannot.
+  std::int32_t busy = i.has_started() ? rank() : size();
+  Call exchange{.collective = Collective::all_reduce,
+                .in = &busy,
+                .out = &busy,
+                .count = 1,
+                .type = DataType::int32,
+                .op = ReduceKind::min,
+                .label = Signature::kReleaseMemory};
+  run(exchange);
+  if (busy < size()) {
+    throw Error(ErrorCode::invalid_usage,
+                fmt::format("release_memory(): rank {} has started calls that are not over; wait "
+                            "for their futures first",
+                            busy),
+                busy);
+  }
+  i.group->links().release_memory();
+  run(exchange);
+  i.workspace.release();
+}
+
+}  // namespace tutti
