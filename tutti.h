@@ -2,5 +2,6 @@
 #pragma once
 
 #include "comm/communicator.h"
+#include "comm/elastic.h"
 #include "comm/window.h"
 #include "core/memory.h"

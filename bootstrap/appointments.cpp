@@ -4,6 +4,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <utility>
 
 namespace tutti {
@@ -21,6 +22,13 @@ void signal(const FileDescriptor& event) {
 }
 
 }  // namespace
+
+std::uint64_t Appointment::communicator() const {
+  const wire::Bytes32 all = wire::hash({}, "communicator", {wire::bytes_of(number), list});
+  std::uint64_t name = 0;
+  std::memcpy(&name, all.data(), sizeof name);
+  return name;
+}
 
 Appointments::Appointments(std::string name) : name_(std::move(name)), changed_(new_event()) {}
 

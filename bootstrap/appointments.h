@@ -25,6 +25,9 @@ struct Appointment {
   std::uint64_t number = 0;
   wire::Bytes32 list{};  // hash of the handles, in order
 
+  /// Names the communicator that the ranks form: known to a rank that never meets the others.
+  std::uint64_t communicator() const;
+
   friend bool operator==(const Appointment&, const Appointment&) = default;
 };
 

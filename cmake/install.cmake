@@ -11,6 +11,7 @@ set(TUTTI_PUBLIC_HEADERS
   core/memory.h
   collectives/collective.h
   comm/communicator.h
+  comm/elastic.h
   comm/window.h
   comm/typed.h
   bootstrap/unique_id.h

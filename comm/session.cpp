@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "bootstrap/rendezvous.h"
 #include "bootstrap/rendezvous_protocol.h"
@@ -233,10 +234,12 @@ Geometry geometry_of(std::span<const SessionCard> cards, int rank) {
   return g;
 }
 
-/// Connects to everybody and makes the segments. `network`: as the card says, or null.
+/// Connects to everybody and makes the segments. `network`: as the card says, or null. `name`: of
+/// the communicator; none: one that nobody has known before.
 Session connect(std::shared_ptr<Membership> membership, std::shared_ptr<Network> network, int rank,
                 std::span<const SessionCard> cards, const wire::Bytes32& place_secret,
-                const wire::Bytes32& session_secret, const Options& options, Deadline deadline) {
+                const wire::Bytes32& session_secret, const Options& options, Deadline deadline,
+                std::optional<std::uint64_t> name = {}) {
   std::vector<HostPeerAddress> addresses;
   std::vector<std::uint64_t> keys;
   for (const SessionCard& card : cards) {
@@ -268,7 +271,7 @@ Session connect(std::shared_ptr<Membership> membership, std::shared_ptr<Network>
     log().debug("{} ranks on {} hosts, {} cores with {} last-level caches", cards.size(), hosts,
                 session.geometry.cores, session.geometry.domains.count());
   }
-  const std::uint64_t id = keys.front();
+  const std::uint64_t id = name.value_or(keys.front());
   session.group = std::make_unique<RankGroup>(
       membership->host_peers, hosts > 1 ? std::move(network) : nullptr,
       RankGroup::Ranks{rank, std::move(met.numbers), std::move(keys), id}, session.geometry.shape,
@@ -310,7 +313,8 @@ Session meet_and_connect(const MeetingCall& call, const Options& options,
     std::memcpy(&cards[static_cast<std::size_t>(r)], card.data(), card.size());
   }
   return connect(std::move(membership), std::move(network), call.rank, cards, place.secret,
-                 roster.session_secret, options, deadline);
+                 roster.session_secret, options, deadline,
+                 call.reunion ? std::optional(call.reunion->about().communicator()) : std::nullopt);
 }
 
 }  // namespace
@@ -351,8 +355,16 @@ Session open_session(const UniqueId& id, int rank, int size, const Options& opti
 
 Session open_session(const Reunion& reunion, const Options& options,
                      std::shared_ptr<Membership> membership) {
-  return meet_and_connect({reunion.id(), reunion.rank(), reunion.size(), &reunion}, options,
-                          std::move(membership));
+  try {
+    return meet_and_connect({reunion.id(), reunion.rank(), reunion.size(), &reunion}, options,
+                            membership);
+  } catch (...) {
+    // Others may be further, and wait for this rank, which lives on.
+    const std::uint64_t name = reunion.about().communicator();
+    membership->host_peers->give_up(name);
+    if (membership->network != nullptr) membership->network->refuse(name, -1);
+    throw;
+  }
 }
 
 Session open_subsession(RankGroup& parent, const Geometry& geometry,

@@ -162,6 +162,10 @@ constexpr std::array kSettings{
             "The number of ranks on this host. Set by `tutti run`; -1: not started by it.", "1"},
     Setting{"TUTTI_UNIQUE_ID", SettingType::text, "",
             "Where and under which secret the ranks meet. Set by `tutti run`."},
+    Setting{"TUTTI_ELASTIC", SettingType::integer, "-1",
+            "The descriptor over which a rank of an elastic job hears of its rounds. Set by `tutti "
+            "run --elastic`; -1: not started by it.",
+            "0"},
 };
 
 std::string_view type_name(SettingType type) {

@@ -15,12 +15,14 @@ namespace tutti {
 enum class MessageKind : std::uint32_t {
   alive = 1,  // both ways, now and then: a silent neighbour is lost
   // Commands.
-  job,     // text: the job (encode(JobDescription))
-  start,   // start the ranks
-  signal,  // number: a signal for all ranks
-  input,   // text: for rank 0's standard input; "": its end
-  taken,   // host, number: a stream; value: so many bytes of its output have been taken
-  unread,  // number: a stream that nobody reads any more
+  job,          // text: the job (encode(JobDescription))
+  start,        // start the ranks
+  signal,       // number: a signal for all ranks
+  input,        // text: for rank 0's standard input; "": its end
+  taken,        // host, number: a stream; value: so many bytes of its output have been taken
+  unread,       // number: a stream that nobody reads any more
+  start_again,  // number: rank, whose process has ended; value: milliseconds from now
+  word,         // number: rank; text: for it (elastic jobs)
   // Events.
   ready,        // host: it could start its ranks now
   lost,         // host; text: why ("": with the one before), number: so many follow with it
@@ -29,6 +31,7 @@ enum class MessageKind : std::uint32_t {
   ended,        // number: rank; value: its status, as waitpid() has it
   output,       // host, number: a stream; text: whole lines
   fed,          // value: so many bytes of input have been passed on; -1: rank 0 reads no more
+  said,         // number: rank; text: what it has said (elastic jobs)
   note,         // host; text: for the user
   gone,         // host: nothing of its ranks is left, and all their output has been sent
   last = gone,
@@ -68,6 +71,7 @@ struct JobDescription {
   int size = 1;                        // ranks
   bool tag = false;                    // prefix lines of output with the rank
   bool bind_cores = false;             // each rank to a core, if the host has enough
+  bool elastic = false;                // ranks speak with the launcher (elastic_run.h)
   std::vector<std::string> program;    // and its arguments
   std::vector<std::string> variables;  // "NAME=value", beside those of the host
   std::string folder;                  // the ranks' working directory; "": the agent's

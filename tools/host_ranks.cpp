@@ -9,6 +9,9 @@
 #include <string_view>
 #include <utility>
 
+#include "comm/elastic_message.h"
+#include "tools/job_signals.h"
+
 namespace tutti {
 namespace {
 
@@ -44,43 +47,61 @@ void HostRanks::tell(MessageKind kind, int number, int value, std::string text) 
 
 void HostRanks::start() {
   started_ = true;
-  std::vector<cpu_set_t> cores;
   if (job_.bind_cores) {
-    cores = choose_cores(share_.ranks);
-    if (cores.empty()) {
+    cores_ = choose_cores(share_.ranks);
+    if (cores_.empty()) {
       tell(MessageKind::note, 0, 0, "fewer cores than ranks: --bind core has no effect");
     }
   }
+  ranks_.resize(static_cast<std::size_t>(share_.ranks));
   for (int index = 0; index < share_.ranks; ++index) {
-    const int rank = share_.first_rank + index;
-    SpawnOptions spawning;
-    spawning.program = job_.program;
-    spawning.environment = environment_of(index);
-    spawning.signal_mask = signal_mask_;
-    spawning.keeper = &keeper_;
-    if (!cores.empty()) spawning.cpus = cores[static_cast<std::size_t>(index)];
-    FileDescriptor input, out, err;
-    if (rank == 0 && passed_on_.input) input = input_.open();
-    if (rank == 0) spawning.stdin_fd = input ? input.fd() : 0;
-    if (out_) {
-      out = out_->open_pipe(index);
-      err = err_->open_pipe(index);
-      spawning.stdout_fd = out.fd();
-      spawning.stderr_fd = err.fd();
-    }
-    const Spawned spawned = spawn(spawning);
-    if (spawned.pid < 0) return tell(MessageKind::not_started, rank, spawned.error);
-    ranks_.push_back({spawned.pid, true, true, {}});
-    tell(MessageKind::started, rank, spawned.pid);
+    if (!start(index, false)) return;
   }
 }
 
-std::vector<std::string> HostRanks::environment_of(int index) const {
+bool HostRanks::start(int index, bool again) {
+  const int rank = share_.first_rank + index;
+  Rank started;
+  const FileDescriptor talk = job_.elastic ? started.talk.open() : FileDescriptor();
+  SpawnOptions spawning;
+  spawning.program = job_.program;
+  spawning.environment = environment_of(index, talk.fd());
+  spawning.signal_mask = signal_mask_;
+  spawning.keeper = &keeper_;
+  spawning.passed_fd = talk.fd();
+  if (!cores_.empty()) spawning.cpus = cores_[static_cast<std::size_t>(index)];
+  FileDescriptor input, out, err;
+  if (rank == 0 && !again) {
+    if (passed_on_.input) input = input_.open();
+    spawning.stdin_fd = input ? input.fd() : 0;
+  }
+  if (out_) {
+    out = out_->open_pipe(index);
+    err = err_->open_pipe(index);
+    spawning.stdout_fd = out.fd();
+    spawning.stderr_fd = err.fd();
+  }
+  const Spawned spawned = spawn(spawning);
+  if (spawned.pid < 0) {
+    tell(MessageKind::not_started, rank, spawned.error);
+    return false;
+  }
+  started.pid = spawned.pid;
+  started.runs = started.has_group = true;
+  Rank& its = ranks_[static_cast<std::size_t>(index)];
+  if (its.has_group) before_.push_back(std::move(its));
+  its = std::move(started);
+  tell(MessageKind::started, rank, spawned.pid);
+  return true;
+}
+
+std::vector<std::string> HostRanks::environment_of(int index, int talk_fd) const {
   // The first of one name counts.
   std::vector<std::string> ours{
       fmt::format("TUTTI_RANK={}", share_.first_rank + index),
       fmt::format("TUTTI_SIZE={}", job_.size), fmt::format("TUTTI_LOCAL_RANK={}", index),
       fmt::format("TUTTI_LOCAL_SIZE={}", share_.ranks), "TUTTI_UNIQUE_ID=" + job_.id};
+  ours.push_back(fmt::format("{}={}", kElasticVariable, talk_fd));
   ours.insert(ours.end(), job_.variables.begin(), job_.variables.end());
   std::vector<std::string> result;
   for (char** entry = environ; *entry != nullptr; ++entry) {
@@ -90,7 +111,11 @@ std::vector<std::string> HostRanks::environment_of(int index) const {
     });
     if (!is_ours) result.emplace_back(text);
   }
-  result.insert(result.end(), ours.begin(), ours.end());
+  for (std::string& variable : ours) {
+    if (talk_fd >= 0 || name_in(variable) != fmt::format("{}=", kElasticVariable)) {
+      result.push_back(std::move(variable));
+    }
+  }
   return result;
 }
 
@@ -100,16 +125,37 @@ bool HostRanks::note_end(pid_t pid, int status) {
   if (found == ranks_.end()) return false;
   found->runs = false;
   found->ended = std::chrono::steady_clock::now();
+  found->talk.close();
   tell(MessageKind::ended, share_.first_rank + static_cast<int>(found - ranks_.begin()), status);
   return true;
+}
+
+HostRanks::Rank* HostRanks::own(int rank) {
+  const int index = rank - share_.first_rank;
+  const bool is_own = index >= 0 && static_cast<std::size_t>(index) < ranks_.size();
+  return is_own ? &ranks_[static_cast<std::size_t>(index)] : nullptr;
 }
 
 void HostRanks::obey(const Message& command) {
   switch (command.kind) {
     case MessageKind::signal:
-      for (const Rank& rank : ranks_) {
-        if (rank.has_group) ::kill(-rank.pid, command.number);
+      for (std::vector<Rank>* const some : {&ranks_, &before_}) {
+        for (Rank& rank : *some) {
+          if (rank.has_group) ::kill(-rank.pid, command.number);
+          if (command.number == SIGKILL || JobSignals::ends(command.number)) {
+            rank.starts_again.reset();
+          }
+        }
       }
+      break;
+    case MessageKind::start_again:
+      if (Rank* const rank = own(command.number)) {
+        rank->starts_again =
+            std::chrono::steady_clock::now() + std::chrono::milliseconds(command.value);
+      }
+      break;
+    case MessageKind::word:
+      if (Rank* const rank = own(command.number)) rank->talk.say(command.text);
       break;
     case MessageKind::input:
       input_.add(command.text);
@@ -131,21 +177,29 @@ void HostRanks::add_polls(std::vector<pollfd>& polls) const {
   if (out_) out_->add_polls(polls);
   if (err_) err_->add_polls(polls);
   input_.add_polls(polls);
+  for (const Rank& rank : ranks_) rank.talk.add_polls(polls);
 }
 
 std::chrono::steady_clock::time_point HostRanks::next_wake() const {
-  const bool orphans =
-      std::ranges::any_of(ranks_, [](const Rank& rank) { return !rank.runs && rank.has_group; });
-  return orphans ? std::chrono::steady_clock::now() + kOrphanCheck
-                 : std::chrono::steady_clock::time_point::max();
+  Time wake = Time::max();
+  const auto is_orphaned = [](const Rank& rank) { return !rank.runs && rank.has_group; };
+  if (!before_.empty() || std::ranges::any_of(ranks_, is_orphaned)) {
+    wake = std::chrono::steady_clock::now() + kOrphanCheck;
+  }
+  for (const Rank& rank : ranks_) wake = std::min(wake, rank.starts_again.value_or(Time::max()));
+  return wake;
 }
 
 void HostRanks::serve() {
   if (!started_ || gone_) return;
+  for (std::size_t index = 0; index < ranks_.size(); ++index) serve_talk(static_cast<int>(index));
   for (Rank& rank : ranks_) look_for_orphans(rank);
+  for (Rank& rank : before_) look_for_orphans(rank);
+  std::erase_if(before_, [](const Rank& rank) { return !rank.has_group; });
   if (const int fed = input_.write(); fed != 0) tell(MessageKind::fed, 0, fed);
-  const bool all_gone =
-      std::ranges::none_of(ranks_, [](const Rank& rank) { return rank.runs || rank.has_group; });
+  const bool all_gone = before_.empty() && std::ranges::none_of(ranks_, [](const Rank& rank) {
+                          return rank.runs || rank.has_group || rank.starts_again;
+                        });
   for (const int stream : {1, 2}) {
     if (!out_) break;
     tell_output(stream, all_gone ? output(stream).finish() : output(stream).read());
@@ -153,6 +207,20 @@ void HostRanks::serve() {
   if (!all_gone) return;
   gone_ = true;
   tell(MessageKind::gone);
+}
+
+/// What a rank of an elastic job says; and it is started, when the time has come.
+void HostRanks::serve_talk(int index) {
+  const auto at = [&]() -> Rank& { return ranks_[static_cast<std::size_t>(index)]; };
+  const auto when = at().starts_again;
+  if (when && std::chrono::steady_clock::now() >= *when) {
+    at().starts_again.reset();
+    start(index, true);
+  }
+  at().talk.write();
+  while (auto text = at().talk.read()) {
+    tell(MessageKind::said, share_.first_rank + index, 0, std::move(*text));
+  }
 }
 
 void HostRanks::tell_output(int stream, std::string lines) {

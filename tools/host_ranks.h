@@ -16,6 +16,7 @@
 #include "tools/agent_messages.h"
 #include "tools/rank_input.h"
 #include "tools/rank_output.h"
+#include "tools/rank_talk.h"
 #include "tools/spawn.h"
 
 namespace tutti {
@@ -38,7 +39,7 @@ class HostRanks {
   void start();
   /// Whether it was one of the ranks.
   bool note_end(pid_t pid, int status);
-  /// The commands input, signal, taken and unread.
+  /// The commands input, signal, taken, unread, start_again and word.
   void obey(const Message& command);
 
   void add_polls(std::vector<pollfd>& polls) const;
@@ -48,16 +49,24 @@ class HostRanks {
   bool gone() const { return gone_; }
 
  private:
+  using Time = std::chrono::steady_clock::time_point;
   struct Rank {
     pid_t pid = -1;
     bool runs = false;
     bool has_group = false;  // processes of its group may be left
-    std::chrono::steady_clock::time_point ended;
+    Time ended;
+    std::optional<Time> starts_again;
+    RankTalk talk;
   };
 
   void tell(MessageKind kind, int number = 0, int value = 0, std::string text = "");
   void tell_output(int stream, std::string lines);
-  std::vector<std::string> environment_of(int index) const;
+  std::vector<std::string> environment_of(int index, int talk_fd) const;
+  /// False: it cannot be started, which has been told.
+  bool start(int index, bool again);
+  /// Null: it is another host's.
+  Rank* own(int rank);
+  void serve_talk(int index);
   void look_for_orphans(Rank& rank);
   RankOutput& output(int stream) { return *(stream == 1 ? out_ : err_); }
 
@@ -68,6 +77,8 @@ class HostRanks {
   Keeper& keeper_;
   const HearMessage hear_;
   std::vector<Rank> ranks_;
+  std::vector<Rank> before_;  // processes of the same ranks, which have ended
+  std::vector<cpu_set_t> cores_;
   std::optional<RankOutput> out_, err_;
   InputPipe input_;
   bool started_ = false, gone_ = false;

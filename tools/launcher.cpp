@@ -49,6 +49,10 @@ class LaunchedJob {
       ranks_.insert(ranks_.end(), static_cast<std::size_t>(host.ranks), Rank{host.number});
       job_.size += host.ranks;
     }
+    if (job_.elastic) {
+      elastic_.emplace(options_.elastic, job_.size,
+                       [this](const Message& command) { agent_.obey(command); });
+    }
   }
 
   int run() {
@@ -58,11 +62,12 @@ class LaunchedJob {
       handle_signals();
       agent_.reap();
       agent_.serve();
+      if (elastic_) elastic_->serve();
       if (first_ && !ending_ && Clock::now() >= judge_at_) begin_to_end(*first_);
       keep_time();
       streams_.serve(agent_, may_read_input());
     }
-    if (options_.keep_going && !ending_) conclude();
+    if ((options_.keep_going || elastic_) && !ending_) conclude();
     return status_;
   }
 
@@ -130,6 +135,7 @@ class LaunchedJob {
         Rank& rank = rank_in(event);
         rank.pid = event.value;
         rank.runs = true;
+        if (elastic_) elastic_->started(event.number);
         return;
       }
       case MessageKind::not_started:
@@ -143,6 +149,10 @@ class LaunchedJob {
         return streams_.print(event.host, event.number, event.text);
       case MessageKind::fed:
         return streams_.fed(event.value);
+      case MessageKind::said:
+        rank_in(event);
+        if (!elastic_) refuse();
+        return elastic_->said(event.number, event.text);
       case MessageKind::note:
         return report_on_job("{}{}", several_ ? host_in(event).name + ": " : "", event.text);
       case MessageKind::gone:
@@ -179,7 +189,9 @@ class LaunchedJob {
     rank.runs = false;
     rank.status = status;
     const bool failed = !WIFEXITED(status) || WEXITSTATUS(status) != 0;
-    if (!failed || ending_) return;
+    if (ending_) return;
+    if (elastic_) return ended_in_elastic_job(number, failed);
+    if (!failed) return;
     if (options_.keep_going) {
       report_on_job("{}", failure_of(number));
       failed_.push_back(number);
@@ -188,6 +200,25 @@ class LaunchedJob {
     // Of failures seen together, a death by a signal is more likely the cause.
     if (!first_) judge_at_ = Clock::now() + (several_ ? kTogether : 0ms);
     if (!first_ || (WIFSIGNALED(status) && WIFEXITED(rank_at(*first_).status))) first_ = number;
+  }
+
+  void ended_in_elastic_job(int rank, bool failed) {
+    const ElasticRun::Then then = elastic_->ended(rank, failed);
+    if (!failed) return;
+    switch (then) {
+      case ElasticRun::Then::starts_again:
+        return report_on_job("{}; starting it again", failure_of(rank));
+      case ElasticRun::Then::goes_on:
+        report_on_job("{}; the others go on without it, {}", failure_of(rank), elastic_->why_not());
+        failed_.push_back(rank);
+        return;
+      case ElasticRun::Then::too_few:
+        report_on_job(
+            "{}, and is not started again, {}; fewer than {} ranks are left (--elastic){}",
+            failure_of(rank), elastic_->why_not(), options_.elastic.least,
+            any_runs() ? "; ending them" : "");
+        return end_with(exit_status(rank_at(rank).status));
+    }
   }
 
   void lost(HostState& host, const Message& event) {
@@ -237,6 +268,7 @@ class LaunchedJob {
 
   void wait_for_something() {
     auto wake = std::min({time_limit_, terminate_at_, kill_at_, agent_.next_wake()});
+    if (elastic_) wake = std::min(wake, elastic_->next_wake());
     if (first_ && !ending_) wake = std::min(wake, judge_at_);
     polls_.clear();
     signals_.add_polls(polls_);
@@ -287,9 +319,9 @@ class LaunchedJob {
     kill_at_ = terminate_at_ + kForCleanUp;
   }
 
-  /// With --keep-going all ranks have ended by themselves, some of them perhaps too early. Who was
-  /// killed could not help it, and the others may have gone on without it; who exits says itself
-  /// whether its work is done.
+  /// With --keep-going or --elastic all ranks have ended by themselves, some of them perhaps too
+  /// early. Who was killed could not help it, and the others may have gone on without it; who exits
+  /// says itself whether its work is done.
   void conclude() {
     if (failed_.empty()) return;
     const auto exited = std::find_if(failed_.begin(), failed_.end(),
@@ -369,6 +401,7 @@ class LaunchedJob {
   Clock::time_point time_limit_ = Clock::time_point::max();
   Clock::time_point terminate_at_ = Clock::time_point::max();
   Clock::time_point kill_at_ = Clock::time_point::max();
+  std::optional<ElasticRun> elastic_;
   Agent agent_;  // last: it speaks as long as it lives
 };
 

@@ -6,12 +6,14 @@
 #include <chrono>
 
 #include "tools/agent_messages.h"
+#include "tools/elastic_run.h"
 
 namespace tutti {
 
 struct JobOptions {
   JobDescription job;                   // `id` and `size` are filled in
   bool keep_going = false;              // a rank that fails does not end the others
+  ElasticLimits elastic;                // it is started again, if the job is elastic
   std::chrono::nanoseconds timeout{0};  // of the whole job; 0: none
 };
 

@@ -28,6 +28,7 @@ FileDescriptor RankOutput::open_pipe(int index) {
   if (::pipe2(ends, O_CLOEXEC) != 0) throw_system_error("making a pipe for a rank's output");
   // Only our end: a program does not expect that its writes fail with EAGAIN.
   ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
+  drain(static_cast<std::size_t>(index));
   sources_[static_cast<std::size_t>(index)].pipe = FileDescriptor(ends[0]);
   return FileDescriptor(ends[1]);
 }
@@ -47,18 +48,20 @@ std::string RankOutput::read() {
 }
 
 std::string RankOutput::finish() {
-  for (std::size_t index = 0; index < sources_.size(); ++index) {
-    // A pipe holds a megabyte at most; a process that left the job may go on for ever.
-    for (int i = 0; i < 128 && read_some(index); ++i) {
-    }
-    Source& source = sources_[index];
-    if (!source.line.empty()) {
-      source.line += '\n';
-      cut_lines(index);
-    }
-  }
+  for (std::size_t index = 0; index < sources_.size(); ++index) drain(index);
   close();  // some process that left the job may still have the other ends
   return take_lines();
+}
+
+void RankOutput::drain(std::size_t index) {
+  // A pipe holds a megabyte at most; a process that left the job may go on for ever.
+  for (int i = 0; i < 128 && read_some(index); ++i) {
+  }
+  Source& source = sources_[index];
+  if (!source.line.empty()) {
+    source.line += '\n';
+    cut_lines(index);
+  }
 }
 
 void RankOutput::close() {

@@ -23,6 +23,7 @@ class RankOutput {
   RankOutput(int first_rank, int ranks, bool tag);
 
   /// The end for the host's rank `index` to write to; the caller closes it once the rank has it.
+  /// Takes in what is left in the one before.
   FileDescriptor open_pipe(int index);
 
   /// Appends what it waits for; call read() after poll().
@@ -45,6 +46,7 @@ class RankOutput {
   bool may_read() const { return under_way_ + lines_.size() < kMostOutput; }
   /// False once there is nothing to read now.
   bool read_some(std::size_t index);
+  void drain(std::size_t index);
   void cut_lines(std::size_t index);
   std::string take_lines();
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
@@ -16,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include "comm/elastic_message.h"
 #include "core/error.h"
 #include "tools/job_hosts.h"
 #include "tools/launcher.h"
@@ -31,6 +33,8 @@ struct RunArguments {
   int fan_out = 16;
   bool tag = false;
   bool keep_going = false;
+  std::string elastic;
+  int restarts = 100;
   double timeout = 0;
   std::string bind = "none";
   std::vector<std::string> program;  // as CLI11 passes it on
@@ -45,6 +49,13 @@ constexpr const char* kFooter =
     "the\n"
     "others 2 s later. With --keep-going they go on: tutti run reports each failure at once, and\n"
     "the failed ranks at the end.\n"
+    "With --elastic MIN:MAX it starts MAX ranks, and a new process for each that fails; the job "
+    "goes\n"
+    "on while MIN are there, until a rank ends with 0, after which none is started again. The "
+    "program\n"
+    "has to be made for that (docs/elastic.md). Processes that end before they have joined are "
+    "not\n"
+    "started again after the third in a row, nor at once if they ended within a second.\n"
     "On several hosts: tutti run starts itself there by ssh, which must ask for no password, and\n"
     "takes the working directory, the TUTTI_ variables and those of -x along. Without -n, -H and\n"
     "--hostfile, a Slurm or PBS job's hosts count. docs/hosts.md says more.\n"
@@ -61,12 +72,13 @@ constexpr const char* kFooter =
     "  tutti run -H node1:4,node2:4 -x OMP_NUM_THREADS=1 build/examples/hello\n"
     "  tutti run -H box1,box2 --launcher 'docker exec -i' hello\n"
     "  tutti run -n 2 --bind core --tag build/bin/all_reduce_perf -b 8 -e 64M -f 4\n"
-    "  tutti run -n 4 --keep-going build/examples/survive";
+    "  tutti run -n 4 --keep-going build/examples/survive\n"
+    "  tutti run --elastic 2:4 build/examples/elastic";
 
 /// What the other hosts shall not get from this one: it is each host's or rank's own.
-constexpr std::array<std::string_view, 7> kOwnVariables{
+constexpr std::array<std::string_view, 8> kOwnVariables{
     "TUTTI_RANK",      "TUTTI_SIZE",    "TUTTI_LOCAL_RANK", "TUTTI_LOCAL_SIZE",
-    "TUTTI_UNIQUE_ID", "TUTTI_ADDRESS", "TUTTI_HOST_ID"};
+    "TUTTI_UNIQUE_ID", "TUTTI_ADDRESS", "TUTTI_HOST_ID",    "TUTTI_ELASTIC"};
 
 /// "NAME=value": those that -x names, then TUTTI_*. (The first of one name counts.)
 std::vector<std::string> variables_from(const std::vector<std::string>& chosen) {
@@ -128,6 +140,27 @@ std::vector<std::string> connecting_command(const std::string& launcher) {
   return words;
 }
 
+/// "2:4", or "4" for 4:4, into `options`.
+void make_elastic(const std::string& text, JobOptions& options) {
+  const auto number = [&](std::string_view part) {
+    int value = 0;
+    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), value);
+    return error == std::errc{} && end == part.data() + part.size() ? value : 0;
+  };
+  const std::size_t colon = text.find(':');
+  const std::string_view all = text;
+  const int most = number(all.substr(colon == text.npos ? 0 : colon + 1));
+  options.elastic.least = number(all.substr(0, colon));
+  if (options.elastic.least < 1 || most < options.elastic.least || most > kMostElasticRanks) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("--elastic {}: it takes MIN:MAX, two numbers of ranks from 1 to {}, "
+                            "such as 2:4",
+                            text, kMostElasticRanks));
+  }
+  options.job.elastic = true;
+  options.job.hosts = {{"localhost", 0, 0, most}};
+}
+
 JobOptions job_from(const RunArguments& arguments, std::size_t unwanted) {
   JobOptions options;
   options.timeout = std::chrono::nanoseconds(std::llround(arguments.timeout * 1e9));
@@ -137,7 +170,16 @@ JobOptions job_from(const RunArguments& arguments, std::size_t unwanted) {
   job.bind_cores = arguments.bind == "core";
   job.program = arguments.seen;
   job.program.resize(job.program.size() - unwanted);
-  job.hosts = hosts_from(arguments);
+  options.elastic.restarts = arguments.restarts;
+  if (arguments.elastic.empty()) {
+    job.hosts = hosts_from(arguments);
+  } else {
+    if (!arguments.hosts.empty() || !arguments.host_file.empty()) {
+      throw Error(ErrorCode::invalid_argument,
+                  "--elastic is for the ranks of one host so far: leave -H and --hostfile out");
+    }
+    make_elastic(arguments.elastic, options);
+  }
   job.variables = variables_from(arguments.variables);
   job.folder = working_folder();
   job.connect = connecting_command(arguments.launcher);
@@ -191,8 +233,22 @@ void add_run_command(CLI::App& app) {
   command->add_option("--timeout", arguments->timeout, "End all ranks after so long [never]")
       ->type_name("SECONDS")
       ->check(number_in(0.001, 1e9));
-  command->add_flag("--keep-going", arguments->keep_going,
-                    "A rank that fails does not end the others");
+  auto* keep_going = command->add_flag("--keep-going", arguments->keep_going,
+                                       "A rank that fails does not end the others");
+  auto* elastic =
+      command
+          ->add_option("--elastic", arguments->elastic,
+                       "Starts MAX ranks, and a new process for each that fails; goes on while MIN "
+                       "are there")
+          ->type_name("MIN:MAX")
+          ->excludes("--ranks")
+          ->excludes(keep_going);
+  command
+      ->add_option("--restarts", arguments->restarts,
+                   "With --elastic, how many processes are started again in all [100]")
+      ->type_name("N")
+      ->check(CLI::Range(0, 1'000'000).description(""))
+      ->needs(elastic);
   command
       ->add_option("--bind", arguments->bind,
                    "core (a core for each rank, where there are enough) or none [none]")

@@ -52,6 +52,7 @@ bool place(int fd, int wanted) {
   int input = options.stdin_fd;
   if (input < 0) input = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (input >= 0 && place(input, 0) && place(options.stdout_fd, 1) && place(options.stderr_fd, 2)) {
+    if (options.passed_fd >= 0) ::fcntl(options.passed_fd, F_SETFD, 0);
     ::signal(SIGPIPE, SIG_DFL);
     ::sigprocmask(SIG_SETMASK, &options.signal_mask, nullptr);
     ::execvpe(arguments[0], arguments, environment);

@@ -41,6 +41,7 @@ struct SpawnOptions {
   int stdin_fd = -1;                     // -1: nothing to read
   int stdout_fd = 1;
   int stderr_fd = 2;
+  int passed_fd = -1;  // one more, which the program finds by the same number; -1: none
   std::optional<cpu_set_t> cpus;
   sigset_t signal_mask{};          // of the new process
   bool own_session = false;        // without the terminal, so it cannot ask there

@@ -31,9 +31,10 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kPause = 2ms;      // before another attempt
-constexpr auto kRefusedFor = 1s;  // after that, a rank that refuses connections has left
-constexpr auto kPatience = 5s;    // for a caller to say its rank
+constexpr auto kPause = 2ms;        // before another attempt
+constexpr auto kRefusedFor = 1s;    // after that, a rank that refuses connections has left
+constexpr auto kPatience = 5s;      // for a caller to say its rank
+constexpr auto kLookAgain = 100ms;  // at ranks that are to call, and have not
 // What epoll says: the number of a place in the waiting room, or one of these.
 constexpr std::uint64_t kListener = WaitingRoom::kPlaces, kFirstPeer = kListener + 1,
                         kFirstCaller = std::uint64_t{1} << 32;
@@ -99,6 +100,7 @@ class HostPeers::Meeting {
       std::erase_if(callers_,
                     [&](const auto& caller) { return now_ - caller.second.since > kPatience; });
       accept();
+      if (missing() > 0 && now_ >= look_at_) look_at_callers();
       if (missing() > 0 && now_ >= deadline_) throw_late();
     }
     return std::move(sockets_);
@@ -126,7 +128,7 @@ class HostPeers::Meeting {
   pid_t pid_of(int r) const { return addresses_[static_cast<std::size_t>(r)].pid; }
 
   Clock::time_point next_wake() const {
-    Clock::time_point wake = std::min(deadline_, waiting_room_.next_wake(now_));
+    Clock::time_point wake = std::min({deadline_, look_at_, waiting_room_.next_wake(now_)});
     for (const auto& [r, call_to_it] : calls_) {
       if (call_to_it.pausing) wake = std::min(wake, call_to_it.again);
     }
@@ -236,6 +238,30 @@ class HostPeers::Meeting {
     accepting_ = room;
   }
 
+  /// Who has not called yet listens itself, unless it is gone, or has given up.
+  void look_at_callers() {
+    look_at_ = now_ + kLookAgain;
+    for (const int r : others_) {
+      if (r < rank_ || sockets_.contains(r)) continue;
+      const FileDescriptor socket(
+          ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+      const SocketAddress name = socket_address(addresses_[static_cast<std::size_t>(r)].socket);
+      const bool refused =
+          ::connect(socket.fd(), name.get(), name.length) != 0 && errno == ECONNREFUSED;
+      if (!refused) {
+        silent_.erase(r);
+        continue;
+      }
+      // Its call may be under way, and may be its last: then it listens no more, either.
+      const auto since = silent_.try_emplace(r, now_).first->second;
+      if (now_ - since < kLookAgain) continue;
+      for (const int other : others_) {
+        if (is_dead(pid_of(other))) throw_lost(other, "its process has ended");
+      }
+      if (now_ - since >= kRefusedFor) throw_lost(r, "nothing listens there any more");
+    }
+  }
+
   void hear(std::uint64_t number) {
     const auto found = callers_.find(number);
     if (found == callers_.end()) return;
@@ -292,6 +318,8 @@ class HostPeers::Meeting {
   WaitingRoom waiting_room_;
   bool accepting_ = true;
   Clock::time_point now_ = Clock::now();
+  Clock::time_point look_at_ = now_ + kLookAgain;
+  std::map<int, Clock::time_point> silent_;  // ranks that are to call, and do not listen
   std::map<int, Call> calls_;
   std::map<std::uint64_t, Caller> callers_;
   std::uint64_t next_caller_ = kFirstCaller;

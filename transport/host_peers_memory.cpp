@@ -255,6 +255,16 @@ void HostPeers::refuse(std::uint64_t id, int because_of, std::span<const int> pe
   }
 }
 
+void HostPeers::give_up(std::uint64_t id) {
+  listener_ = FileDescriptor();
+  std::vector<int> all;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [number, peer] : peers_) all.push_back(number);
+  }
+  refuse(id, -1, all);
+}
+
 std::optional<int> HostPeers::refusal(int peer, std::uint64_t id) {
   const std::lock_guard lock(mutex_);
   Peer& p = at(peer);

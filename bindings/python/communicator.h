@@ -135,6 +135,8 @@ class PythonCommunicator {
 
 /// Adds its collectives and messages to the class.
 void bind_collectives(nb::class_<PythonCommunicator>& c);
+/// tutti.ElasticJob.
+void bind_elastic(nb::module_& module);
 /// The class, groups, and make_unique_id().
 void bind_communicator(nb::module_& module);
 

@@ -57,6 +57,7 @@ NB_MODULE(_tutti, module) {
   tutti::python::bind_future(module);
   tutti::python::bind_window(module);
   tutti::python::bind_communicator(module);
+  tutti::python::bind_elastic(module);
   nb::class_<Memory>(module, "_Memory", nb::type_slots(memory_slots))
       .def(nb::init<std::size_t>(), nb::arg("bytes"));
 }

@@ -17,6 +17,7 @@ take ``tutti.Communicator.create_local(4)``.
 - ``comm.window(array)`` lets the other ranks write to an array, one-sided: ``help(tutti.Window)``.
 - ``tutti.empty(shape, dtype)`` makes arrays that other ranks of the host can read directly:
   collectives on them are the fastest.
+- ``ElasticJob``: ranks that die are replaced while the others go on (``tutti run --elastic 2:4``).
 - Whatever fails raises a ``tutti.Error`` that says what happened, to whom, and what to do.
 """
 
@@ -28,7 +29,7 @@ import os as _os
 from collections.abc import Iterator as _Iterator
 
 from tutti import _tutti
-from tutti._tutti import Communicator, Future, Window, __version__, make_unique_id
+from tutti._tutti import Communicator, ElasticJob, Future, Window, __version__, make_unique_id
 from tutti.errors import (
     Aborted,
     Error,
@@ -46,6 +47,7 @@ from tutti.memory import empty, zeros
 __all__ = [
     "Aborted",
     "Communicator",
+    "ElasticJob",
     "Error",
     "Future",
     "InternalError",

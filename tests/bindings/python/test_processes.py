@@ -10,6 +10,7 @@ import sys
 import time
 
 import pytest
+import tutti
 
 EXAMPLES = pathlib.Path(__file__).resolve().parents[3] / "examples" / "python"
 
@@ -47,6 +48,20 @@ def test_a_killed_rank_is_named_and_the_others_go_on(job):
     ready = j.next(3)
     os.kill(ready[1][1], signal.SIGKILL)
     assert [s[2:] for s in j.next(2)] == [[1, [2]]] * 2
+
+
+def test_an_elastic_job_replaces_the_ranks_that_die():
+    command = [sys.executable, "-m", "tutti", "run", "--elastic", "1:3", "--timeout", "60"]
+    program = [sys.executable, str(EXAMPLES / "elastic.py"), "100", "60"]
+    job = subprocess.run(command + program, capture_output=True, text=True, timeout=90)
+    assert job.returncode == 0, job.stderr
+    assert "3 ranks go on from step 0" in job.stdout, job.stdout
+    assert "step 80 on " in job.stdout or "go on from step " in job.stdout.split("step 60")[-1]
+
+
+def test_an_elastic_job_needs_its_launcher():
+    with pytest.raises(tutti.InvalidUsage, match="tutti run --elastic"):
+        tutti.ElasticJob()
 
 
 WAITS = [
@@ -235,7 +250,9 @@ LAUNCHERS = {
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
-@pytest.mark.parametrize("example", sorted(p.name for p in EXAMPLES.glob("*.py")))
+@pytest.mark.parametrize(
+    "example", sorted(p.name for p in EXAMPLES.glob("*.py") if p.name != "elastic.py")
+)
 def test_examples(example, launcher, tmp_path):
     command = LAUNCHERS[launcher]
     if shutil.which(command[0]) is None:

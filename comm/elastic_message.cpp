@@ -1,0 +1,51 @@
+#include "comm/elastic_message.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <iterator>
+
+namespace tutti {
+namespace {
+
+constexpr std::string_view kKindNames[] = {"offer", "wanted", "members"};
+
+std::string_view take_word(std::string_view& text) {
+  const std::size_t end = std::min(text.find(' '), text.size());
+  const std::string_view word = text.substr(0, end);
+  text.remove_prefix(std::min(end + 1, text.size()));
+  return word;
+}
+
+}  // namespace
+
+std::string encode(const ElasticMessage& message) {
+  std::string text =
+      fmt::format("{} {}", kKindNames[static_cast<std::size_t>(message.kind)], message.number);
+  for (const std::string& handle : message.handles) text += " " + handle;
+  return text;
+}
+
+std::optional<ElasticMessage> decode_elastic(std::string_view text) {
+  ElasticMessage message;
+  const std::string_view kind = take_word(text);
+  const auto* const found = std::find(std::begin(kKindNames), std::end(kKindNames), kind);
+  if (found == std::end(kKindNames)) return std::nullopt;
+  message.kind = static_cast<ElasticMessage::Kind>(found - std::begin(kKindNames));
+  const std::string_view number = take_word(text);
+  const auto [end, error] =
+      std::from_chars(number.data(), number.data() + number.size(), message.number);
+  if (error != std::errc{} || end != number.data() + number.size() || message.number == 0) {
+    return std::nullopt;
+  }
+  while (!text.empty()) message.handles.emplace_back(take_word(text));
+  const std::size_t count = message.handles.size();
+  const bool right = message.kind == ElasticMessage::Kind::offer    ? count == 1
+                     : message.kind == ElasticMessage::Kind::wanted ? count == 0
+                                                                    : count > 0;
+  if (!right || count > kMostElasticRanks) return std::nullopt;
+  return message;
+}
+
+}  // namespace tutti
