@@ -197,9 +197,10 @@ inline void Window::Impl::put(const WindowCall& call, Peer& peer) {
   {
     const Writing writing(*peer.writing, peer.board);
     if (writing.is_open()) {
+      if (call.bytes == 0) return;  // the source may be null
       if (peer.memory != nullptr) {
         std::memmove(peer.memory + call.offset, call.from, call.bytes);
-      } else if (call.bytes > 0) {
+      } else {
         write_plain_memory(*comm->group, call.peer, call.from, peer.plain + call.offset,
                            call.bytes);
       }
