@@ -95,8 +95,9 @@ class OneKeyServer {
     if (peer.received.size() > kLongestRequest) return false;
     while (!peer.received.empty()) {
       // As torch_store.cpp writes them: the number of keys, 1, and the key as a text.
-      const std::string waits = kWait + number(1) + number(key_.size()) + key_;
-      const std::string gets = kGet + number(key_.size()) + key_;
+      const std::string key = number(key_.size()).append(key_);
+      const std::string waits = std::string(1, kWait).append(number(1)).append(key);
+      const std::string gets = std::string(1, kGet).append(key);
       const std::string validates(kTorchGreeting);
       std::string answer;
       std::size_t used = 0;

@@ -36,7 +36,7 @@ struct Client {
 };
 
 /// In one word for a shell, and no option of the command.
-std::string quoted(const std::string& path) {
+std::string shell_word(const std::string& path) {
   std::string text = path.starts_with('-') ? "'./" : "'";
   for (const char c : path) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return text + "'";
@@ -124,7 +124,7 @@ Client look_at(const std::string& path) {
     return client;
   }
   const auto [text, status] =
-      output_of("LC_ALL=C readelf --wide --sections --dyn-syms " + quoted(path));
+      output_of("LC_ALL=C readelf --wide --sections --dyn-syms " + shell_word(path));
   if (status != 0) {
     client.trouble = status == 127
                          ? "needs readelf to look into it, which is in the package binutils"

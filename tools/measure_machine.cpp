@@ -31,7 +31,7 @@ constexpr int kCalls = 50;
 constexpr std::size_t kMessage = std::size_t{32} << 10;  // half a slot
 constexpr std::size_t kCopy = std::size_t{128} << 10;    // it and its copy fit an L2 cache
 constexpr int kMessages = 6;                             // fewer than slots: nobody waits
-constexpr int kMostRanks = 32;
+constexpr int kMostJobRanks = 32;
 constexpr char kWindowAlgorithm[] = "two_shot_window";
 
 /// Of one `body`, in a loop of about a millisecond; the median of a few loops.
@@ -271,7 +271,7 @@ void measure_bandwidth(Communicator& comm, Machine& m) {
 
 int usable_cores() {
   int count = 1;
-  while (count < kMostRanks && !choose_cores(count + 1).empty()) ++count;
+  while (count < kMostJobRanks && !choose_cores(count + 1).empty()) ++count;
   return count;
 }
 
