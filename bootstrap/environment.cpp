@@ -27,6 +27,7 @@
 #include "bootstrap/torch_store.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/number.h"
 #include "core/settings.h"
 #include "transport/named_host.h"
 #include "transport/rank_listener.h"
@@ -42,8 +43,10 @@ void check_against_plain_variables(const Launcher& launcher, const Placement& pl
   if (launcher.name == kTuttiRun.name) return;
   const auto rank = variable(kPlainTorchrun.rank);
   const auto size = variable(kPlainTorchrun.size);
-  if (!rank || !size || !parse_integer(*rank) || !parse_integer(*size)) return;  // another's names
-  if (parse_integer(*rank) == placement.rank && parse_integer(*size) == placement.size) return;
+  if (!rank || !size || !parse_number<int>(*rank) || !parse_number<int>(*size))
+    return;  // another's names
+  if (parse_number<int>(*rank) == placement.rank && parse_number<int>(*size) == placement.size)
+    return;
   throw Error(
       ErrorCode::invalid_usage,
       fmt::format("RANK is {} and WORLD_SIZE is {}, but {} is {} and {} is {}: unset the pair that "
@@ -155,7 +158,7 @@ bool may_have_other_hosts(const Launcher& launcher) {
 /// of the step around it.
 bool has_pmix(const Launcher& launcher, const Placement& placement) {
   const auto space = variable("PMIX_NAMESPACE"), rank = variable("PMIX_RANK");
-  if (!space || !rank || parse_integer(*rank) != placement.rank) return false;
+  if (!space || !rank || parse_number<int>(*rank) != placement.rank) return false;
   if (launcher.name != std::string_view("Slurm")) return true;
   return space->ends_with(fmt::format(".{}.{}", variable("SLURM_JOB_ID").value_or("?"),
                                       variable("SLURM_STEP_ID").value_or("?")));

@@ -34,8 +34,8 @@ std::string way_across_hosts(const Placement& placement);
 /// hosts, it goes through the file that TUTTI_ID_FILE names, or else through the launcher's store.
 struct SharedId {
   UniqueId id;
-  // What rank 0 has left for the others: a file, or a key of a store. It may serve the store itself,
-  // as long as this object lives.
+  // What rank 0 has left for the others: a file, or a key of a store. It may serve the store
+  // itself, as long as this object lives.
   std::string file{};
   std::shared_ptr<LauncherStore> store{};
   std::string key{};

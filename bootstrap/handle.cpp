@@ -4,21 +4,15 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 
 #include "core/error.h"
+#include "core/number.h"
 
 namespace tutti {
 namespace {
 
 constexpr std::string_view kHandleKind = "tutti1";
 constexpr std::size_t kMostHostName = 255;
-
-template <class Number>
-bool read_number(std::string_view text, Number& number) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc{} && end == text.data() + text.size();
-}
 
 }  // namespace
 
@@ -36,12 +30,12 @@ std::optional<Handle> Handle::from(std::string_view text) {
     parts[i] = text.substr(0, end);
     text.remove_prefix(std::min(end + 1, text.size()));
   }
-  Handle handle;
-  if (parts[0] != kHandleKind || parts[1].size() > kMostHostName ||
-      !read_number(parts[2], handle.pid) || !read_number(parts[3], handle.newest)) {
+  const auto pid = parse_number<std::int64_t>(parts[2]);
+  const auto newest = parse_number<std::uint64_t>(parts[3]);
+  if (parts[0] != kHandleKind || parts[1].size() > kMostHostName || !pid || !newest) {
     return std::nullopt;
   }
-  handle.host = parts[1];
+  Handle handle{std::string(parts[1]), *pid, *newest, {}};
   try {
     handle.id = unique_id_from_string(parts[4]);
   } catch (const Error&) {

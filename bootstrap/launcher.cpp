@@ -4,13 +4,13 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <charconv>
 #include <cstdlib>
 #include <string_view>
 
 #include "bootstrap/pmi_store.h"
 #include "bootstrap/rendezvous_protocol.h"
 #include "core/error.h"
+#include "core/number.h"
 
 namespace tutti {
 
@@ -47,18 +47,10 @@ std::optional<std::string> variable(const char* name) {
   return value;
 }
 
-std::optional<int> parse_integer(const std::string& text) {
-  int number = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, number);
-  if (error != std::errc{} || stop != end) return std::nullopt;
-  return number;
-}
-
 std::optional<int> integer_variable(const char* name) {
   const auto text = variable(name);
   if (!text) return std::nullopt;
-  const auto number = parse_integer(*text);
+  const auto number = parse_number<int>(*text);
   if (number) return number;
   throw Error(ErrorCode::invalid_usage, fmt::format("{} is '{}', not a whole number", name, *text));
 }

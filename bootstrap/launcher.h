@@ -35,8 +35,6 @@ std::optional<Placement> placement_from(const Launcher& launcher);
 
 /// The value of a variable; an empty one counts as absent.
 std::optional<std::string> variable(const char* name);
-/// Nothing for text that is no whole number.
-std::optional<int> parse_integer(const std::string& text);
 /// The value of a variable that has to be one: throws Error(invalid_usage).
 std::optional<int> integer_variable(const char* name);
 

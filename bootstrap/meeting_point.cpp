@@ -28,7 +28,7 @@ Handle own_process() {
 }  // namespace
 
 MeetingPoint::MeetingPoint(const std::string& address)
-    : appointments_(std::make_shared<Appointments>(own_process().process())), own_(own_process()) {
+    : own_(own_process()), appointments_(std::make_shared<Appointments>(own_.process())) {
   own_.id = serve_appointments(appointments_, address);
 }
 

@@ -36,8 +36,8 @@ class MeetingPoint {
   void has_met(std::uint64_t number) { newest_.store(number); }
 
  private:
-  const std::shared_ptr<Appointments> appointments_;
   Handle own_;
+  const std::shared_ptr<Appointments> appointments_;
   const std::uint32_t generation_ = process_generation();  // of the process that made it
   std::atomic<std::uint64_t> newest_{0};
 };

@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <cstdlib>
 #include <functional>
@@ -22,7 +21,9 @@
 #include <string_view>
 #include <utility>
 
+#include "bootstrap/launcher.h"
 #include "core/error.h"
+#include "core/number.h"
 #include "transport/named_host.h"
 #include "transport/rank_listener.h"
 #include "transport/socket.h"
@@ -36,18 +37,12 @@ constexpr std::size_t kLongestLine = 8192;
 constexpr auto kToConnect = 10s;
 constexpr int kGoodByeMilliseconds = 1000;
 
-std::string pmi_variable(const char* name) {
-  const char* const value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
+/// "" where it is not set.
+std::string pmi_variable(const char* name) { return variable(name).value_or(""); }
 
 int pmi_number(const std::string& text, const std::string& what) {
-  int number = 0;
-  const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, number);
-  if (error != std::errc{} || stop != end)
-    throw Error(ErrorCode::system, fmt::format("{} is '{}', not a whole number", what, text));
-  return number;
+  if (const auto number = parse_number<int>(text)) return *number;
+  throw Error(ErrorCode::system, fmt::format("{} is '{}', not a whole number", what, text));
 }
 
 /// With -disable-auto-cleanup, hydra of MPICH sends SIGUSR1 to the ranks that it knows where one

@@ -3,8 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <iterator>
+
+#include "core/number.h"
 
 namespace tutti {
 namespace {
@@ -33,12 +34,8 @@ std::optional<ElasticMessage> decode_elastic(std::string_view text) {
   const auto* const found = std::find(std::begin(kKindNames), std::end(kKindNames), kind);
   if (found == std::end(kKindNames)) return std::nullopt;
   message.kind = static_cast<ElasticMessage::Kind>(found - std::begin(kKindNames));
-  const std::string_view number = take_word(text);
-  const auto [end, error] =
-      std::from_chars(number.data(), number.data() + number.size(), message.number);
-  if (error != std::errc{} || end != number.data() + number.size() || message.number == 0) {
-    return std::nullopt;
-  }
+  message.number = parse_number<std::uint64_t>(take_word(text)).value_or(0);
+  if (message.number == 0) return std::nullopt;
   while (!text.empty()) message.handles.emplace_back(take_word(text));
   const std::size_t count = message.handles.size();
   const bool right = message.kind == ElasticMessage::Kind::offer    ? count == 1

@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "core/error.h"
+#include "core/number.h"
 
 namespace tutti {
 namespace {
@@ -247,13 +248,6 @@ std::optional<std::chrono::nanoseconds> seconds_from(std::string_view text) {
   return std::chrono::nanoseconds(std::llround(number * 1e9));
 }
 
-std::optional<std::int64_t> integer_from(std::string_view text) {
-  std::int64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return number;
-}
-
 std::optional<bool> boolean_from(std::string_view text) {
   if (text == "1" || text == "true" || text == "yes" || text == "on") return true;
   if (text == "0" || text == "false" || text == "no" || text == "off") return false;
@@ -314,7 +308,7 @@ std::string setting_text(std::string_view name) {
 }
 
 std::int64_t setting_integer(std::string_view name) {
-  return parsed(name, SettingType::integer, integer_from);
+  return parsed(name, SettingType::integer, parse_number<std::int64_t>);
 }
 
 std::size_t setting_bytes(std::string_view name) {
@@ -333,7 +327,7 @@ bool setting_allows(std::string_view name, std::uint64_t value) {
   const Setting& s = find_number(name);
   // What a program may set has no negative limits.
   return s.type == SettingType::bytes ? allows(s, value, bytes_from)
-                                      : allows(s, value, integer_from);
+                                      : allows(s, value, parse_number<std::int64_t>);
 }
 
 void check_setting(std::string_view name, std::string_view what, std::uint64_t value) {

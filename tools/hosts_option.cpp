@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <string_view>
 
 #include "core/error.h"
+#include "core/number.h"
 
 namespace tutti {
 namespace {
@@ -15,11 +15,8 @@ namespace {
 constexpr int kMostRanks = 1'000'000;
 
 std::optional<int> number(std::string_view text) {
-  int x = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), x);
-  if (error != std::errc{} || end != text.data() + text.size() || x < 1 || x > kMostRanks)
-    return {};
-  return x;
+  const auto x = parse_number<int>(text);
+  return x && *x >= 1 && *x <= kMostRanks ? x : std::nullopt;
 }
 
 /// Ranks of each host; none if `text` says nothing of the kind.

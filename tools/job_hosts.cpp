@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -18,6 +17,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/number.h"
 #include "core/settings.h"
 #include "transport/tcp_socket.h"
 
@@ -32,11 +32,8 @@ constexpr std::size_t kMostNodes = 100'000;
 }
 
 std::optional<int> count_in(std::string_view text) {
-  int number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const bool right = error == std::errc{} && end == text.data() + text.size() && number >= 1 &&
-                     number <= kMostSlots;
-  return right ? std::optional(number) : std::nullopt;
+  const auto number = parse_number<int>(text);
+  return number && *number >= 1 && *number <= kMostSlots ? number : std::nullopt;
 }
 
 /// A name is passed to ssh as a word of its own: it must not look like an option.
@@ -113,13 +110,13 @@ void expand_nodes(std::vector<std::string>& nodes, const std::string& text) {
   for (std::string range; std::getline(ranges, range, ',');) {
     const std::string first = range.substr(0, range.find('-'));
     const std::string last = range.substr(range.find('-') + 1);  // the same, without a '-'
-    long from = 0, to = -1;
-    const auto read = [](const std::string& digits, long& number) {
-      const char* const end = digits.data() + digits.size();
-      return !digits.empty() && digits.size() < 10 &&
-             std::from_chars(digits.data(), end, number).ptr == end && number >= 0;
+    const auto number = [&](const std::string& digits) {
+      const auto n = digits.size() < 10 ? parse_number<long>(digits) : std::nullopt;
+      if (!n || *n < 0) refuse();
+      return *n;
     };
-    if (!read(first, from) || !read(last, to) || to < from) refuse();
+    const long from = number(first), to = number(last);
+    if (to < from) refuse();
     for (long n = from; n <= to; ++n) {
       if (nodes.size() > kMostNodes) refuse();
       expand_nodes(nodes, fmt::format("{}{:0{}}{}", text.substr(0, open), n, first.size(),

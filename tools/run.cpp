@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
@@ -19,6 +18,7 @@
 
 #include "comm/elastic_message.h"
 #include "core/error.h"
+#include "core/number.h"
 #include "tools/job_hosts.h"
 #include "tools/launcher.h"
 #include "tools/number_in.h"
@@ -142,11 +142,7 @@ std::vector<std::string> connecting_command(const std::string& launcher) {
 
 /// "2:4", or "4" for 4:4, into `options`.
 void make_elastic(const std::string& text, JobOptions& options) {
-  const auto number = [&](std::string_view part) {
-    int value = 0;
-    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), value);
-    return error == std::errc{} && end == part.data() + part.size() ? value : 0;
-  };
+  const auto number = [](std::string_view part) { return parse_number<int>(part).value_or(0); };
   const std::size_t colon = text.find(':');
   const std::string_view all = text;
   const int most = number(all.substr(colon == text.npos ? 0 : colon + 1));

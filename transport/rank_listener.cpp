@@ -6,19 +6,17 @@
 
 #include <atomic>
 #include <cerrno>
-#include <charconv>
 
 #include "core/error.h"
+#include "core/number.h"
 #include "core/settings.h"
 #include "transport/tcp_socket.h"
 
 namespace tutti {
 
 std::optional<std::uint16_t> port_from(std::string_view text) {
-  std::uint16_t port = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
-  if (error != std::errc{} || end != text.data() + text.size() || port == 0) return std::nullopt;
-  return port;
+  const auto port = parse_number<std::uint16_t>(text);
+  return port && *port > 0 ? port : std::nullopt;
 }
 
 PortRange port_range() {
