@@ -23,6 +23,7 @@
 #include "core/fork.h"
 #include "core/settings.h"
 #include "transport/cma.h"
+#include "transport/tcp_socket.h"
 #include "transport/waiting_room.h"
 
 namespace tutti {
@@ -72,9 +73,9 @@ ucred credentials(int fd) {
 enum End : std::uint64_t { kProcess = 0, kSocket = 1 };
 std::uint64_t end_of(int peer, End what) { return static_cast<std::uint64_t>(peer) << 1 | what; }
 
-bool has_news(const FileDescriptor& descriptor, short events) {
-  pollfd entry{descriptor.fd(), events, 0};
-  return descriptor && ::poll(&entry, 1, 0) > 0;
+bool process_has_ended(const FileDescriptor& process) {
+  pollfd entry{process.fd(), POLLIN, 0};
+  return process && ::poll(&entry, 1, 0) > 0;
 }
 
 }  // namespace
@@ -83,11 +84,7 @@ SocketAddress socket_address(const std::array<std::uint64_t, 2>& name) {
   return abstract_address(fmt::format("tutti-{:016x}{:016x}", name[0], name[1]));
 }
 
-HostPeers::HostPeers(std::string_view host_id)
-    : incoming_(epoll_create1(EPOLL_CLOEXEC)),
-      ends_(epoll_create1(EPOLL_CLOEXEC)),
-      generation_(process_generation()) {
-  if (!incoming_ || !ends_) throw_system_error("making an epoll set for the sockets of this host");
+HostPeers::HostPeers(std::string_view host_id) : generation_(process_generation()) {
   address_.host = host_identity(host_id);
   gethostname(address_.host_name.data(), address_.host_name.size() - 1);
   address_.process = process_identity();
@@ -126,10 +123,10 @@ std::vector<int> HostPeers::meet(int rank, std::span<const HostPeerAddress> peer
     is_first = number_ < 0;
     std::set<int> kept{number_};
     for (std::size_t r = 0; r < peers.size(); ++r) {
-      const auto found = numbers_.find(peers[r].identity);
-      if (found == numbers_.end() || !is_known(found->second, peers[r], is_lost)) continue;
-      numbers[r] = found->second;
-      kept.insert(found->second);
+      const int known = number_of(peers[r].identity);
+      if (known < 0 || !is_known(known, peers[r], is_lost)) continue;
+      numbers[r] = known;
+      kept.insert(known);
     }
     std::vector<int> gone;
     for (const auto& [number, peer] : peers_) {
@@ -148,6 +145,13 @@ std::vector<int> HostPeers::meet(int rank, std::span<const HostPeerAddress> peer
   if (!others.empty()) sockets = get_sockets(rank, others, peers, session_secret, deadline);
   listener_ = FileDescriptor();
   const std::lock_guard lock(mutex_);
+  if (!sockets.empty() && !incoming_) {
+    incoming_ = FileDescriptor(epoll_create1(EPOLL_CLOEXEC));
+    ends_ = FileDescriptor(epoll_create1(EPOLL_CLOEXEC));
+    if (!incoming_ || !ends_) {
+      throw_system_error("making an epoll set for the sockets of this host");
+    }
+  }
   for (std::size_t r = 0; r < peers.size(); ++r) {
     if (numbers[r] >= 0) continue;
     const int its_rank = static_cast<int>(r);
@@ -162,7 +166,7 @@ bool HostPeers::is_known(int number, const HostPeerAddress& address,
   const Peer& peer = peers_.at(number);
   if (peer.who->same_process) return true;
   if (address.host != address_.host) return !is_lost || !is_lost(number);
-  return !peer.closed && !has_news(peer.process, POLLIN) && !has_news(peer.socket, POLLRDHUP);
+  return !peer.closed && !process_has_ended(peer.process) && !has_hung_up(peer.socket.fd());
 }
 
 int HostPeers::add(const HostPeerAddress& address, int job_rank, FileDescriptor socket) {
@@ -199,8 +203,8 @@ void HostPeers::drop(int number) {
   const auto peer = peers_.find(number);
   if (peer->second.socket) --sockets_;
   behind_.erase(&peer->second);
-  const auto named = numbers_.find(peer->second.who->identity);
-  if (named != numbers_.end() && named->second == number) numbers_.erase(named);
+  const std::uint64_t identity = peer->second.who->identity;
+  if (number_of(identity) == number) numbers_.erase(identity);
   peers_.erase(peer);
   for (auto& [window, told] : told_) told.erase(number);
 }
@@ -224,7 +228,6 @@ std::shared_ptr<const HostPeer> HostPeers::peer(int number) const {
 }
 
 int HostPeers::number_of(std::uint64_t identity) const {
-  const std::lock_guard lock(mutex_);
   const auto found = numbers_.find(identity);
   return found == numbers_.end() ? -1 : found->second;
 }
@@ -243,7 +246,8 @@ std::vector<int> HostPeers::ending_peers() { return peers_that_are(true); }
 // A process that ends closes its socket first; where others (its forks) keep that open, only the
 // process tells.
 std::vector<int> HostPeers::peers_that_are(bool ending) {
-  const std::size_t sockets = sockets_.load(std::memory_order_relaxed);
+  // acquire: the set is there with the first of them.
+  const std::size_t sockets = sockets_.load(std::memory_order_acquire);
   if (sockets == 0) return {};
   epoll_event first;
   if (epoll_wait(ends_.fd(), &first, 1, 0) <= 0) return {};

@@ -68,8 +68,7 @@ struct HostPeer {
 
 class HostPeers : WindowObserver {
  public:
-  /// Opens this rank's listener. `host_id` tells hosts apart that have more in common than they
-  /// share.
+  /// `host_id` tells hosts apart that have more in common than they share.
   explicit HostPeers(std::string_view host_id = {});
   HostPeers(const HostPeers&) = delete;
   HostPeers& operator=(const HostPeers&) = delete;
@@ -94,11 +93,7 @@ class HostPeers : WindowObserver {
   void hold(std::span<const int> peers);
   void let_go(std::span<const int> peers) noexcept;
 
-  /// This rank's own number.
-  int number() const { return number_; }
   std::shared_ptr<const HostPeer> peer(int number) const;
-  /// The peer with this identity; -1: none.
-  int number_of(std::uint64_t identity) const;
   /// Whether this process may read that rank's plain memory.
   bool cma_works(int peer) const;
 
@@ -186,11 +181,16 @@ class HostPeers : WindowObserver {
                                             Deadline deadline);
   // With mutex_ held:
   Peer& at(int peer) { return peers_.at(peer); }
+  /// The peer with this identity; -1: none.
+  int number_of(std::uint64_t identity) const;
   /// Whether what was agreed with it still stands.
   bool is_known(int peer, const HostPeerAddress& address,
                 const std::function<bool(int)>& is_lost) const;
   int add(const HostPeerAddress& address, int job_rank, FileDescriptor socket);
   void drop(int number);
+  /// That this rank will not join communicator `id`, because of the rank `because_of` (0: none).
+  void note_refusal(std::uint64_t id, std::uint64_t because_of);
+  void post_refusal(Peer& peer, std::uint64_t id, std::uint64_t because_of);
   /// Sends `message` now, or keeps it until the socket has room.
   void post(Peer& peer, const Message& message, int fd);
   /// False: the socket is full.
@@ -216,7 +216,8 @@ class HostPeers : WindowObserver {
   std::unordered_map<std::uint64_t, int> numbers_;     // by identity: the newest one
   std::map<std::array<std::uint64_t, 2>, int> hosts_;  // their numbers
   std::atomic<std::size_t> sockets_{0};
-  // epoll: the sockets on which something comes; the processes and sockets that may end.
+  // epoll, once there are sockets: those on which something comes; the processes and sockets that
+  // may end.
   FileDescriptor incoming_, ends_;
   std::uint64_t probe_word_ = 0;
   std::uint32_t generation_;  // of the process that made it

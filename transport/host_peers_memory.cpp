@@ -241,46 +241,43 @@ std::shared_ptr<SharedMemory> HostPeers::receive(int peer, std::uint64_t key, st
   return memory;
 }
 
+void HostPeers::note_refusal(std::uint64_t id, std::uint64_t because_of) {
+  ProcessMemory& m = process_memory();
+  const std::lock_guard lock(m.mutex);
+  m.refused[{id, address_.identity}] = because_of;
+}
+
+void HostPeers::post_refusal(Peer& peer, std::uint64_t id, std::uint64_t because_of) {
+  if (peer.socket) post(peer, {Message::refused, 0, id, 0, because_of}, -1);
+}
+
 void HostPeers::refuse(std::uint64_t id, int because_of, std::span<const int> peers) {
   const std::lock_guard lock(mutex_);
   const auto found = peers_.find(because_of);
   const std::uint64_t identity = found == peers_.end() ? 0 : found->second.who->identity;
-  {
-    ProcessMemory& m = process_memory();
-    const std::lock_guard process_lock(m.mutex);
-    m.refused[{id, address_.identity}] = identity;
-  }
-  for (const int p : peers) {
-    if (at(p).socket) post(at(p), {Message::refused, 0, id, 0, identity}, -1);
-  }
+  note_refusal(id, identity);
+  for (const int p : peers) post_refusal(at(p), id, identity);
 }
 
 void HostPeers::give_up(std::uint64_t id) {
   listener_ = FileDescriptor();
-  std::vector<int> all;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& [number, peer] : peers_) all.push_back(number);
-  }
-  refuse(id, -1, all);
+  const std::lock_guard lock(mutex_);
+  note_refusal(id, 0);
+  for (auto& [number, peer] : peers_) post_refusal(peer, id, 0);
 }
 
 std::optional<int> HostPeers::refusal(int peer, std::uint64_t id) {
   const std::lock_guard lock(mutex_);
   Peer& p = at(peer);
-  const auto number = [&](std::uint64_t identity) {
-    const auto found = numbers_.find(identity);
-    return found == numbers_.end() ? -1 : found->second;
-  };
   if (p.who->same_process) {
     ProcessMemory& m = process_memory();
     const std::lock_guard process_lock(m.mutex);
     const auto found = m.refused.find({id, p.who->identity});
-    return found == m.refused.end() ? std::nullopt : std::optional(number(found->second));
+    return found == m.refused.end() ? std::nullopt : std::optional(number_of(found->second));
   }
   take_all(p);
   const auto found = p.refused.find(id);
-  return found == p.refused.end() ? std::nullopt : std::optional(number(found->second));
+  return found == p.refused.end() ? std::nullopt : std::optional(number_of(found->second));
 }
 
 void HostPeers::forget(int peer, std::uint64_t key) {

@@ -11,7 +11,6 @@
 #include <memory>
 #include <system_error>
 
-#include "core/background.h"
 #include "core/error.h"
 
 namespace tutti {
@@ -46,26 +45,24 @@ std::vector<SocketAddress> addresses_of(const std::string& host, std::uint16_t p
 }
 
 FileDescriptor connect_to_host(const std::string& host, std::uint16_t port, Deadline deadline) {
-  const auto begun = Clock::now();
   std::string why = "it has no address";
-  for (;;) {
+  FileDescriptor socket;
+  const auto is_connected = [&] {
     try {
       for (const SocketAddress& address : addresses_of(host, port)) {
-        FileDescriptor socket =
-            connect_to(address, std::min<Deadline>(deadline, Clock::now() + kForOneAddress));
-        if (socket) return socket;
+        socket = connect_to(address, std::min<Deadline>(deadline, Clock::now() + kForOneAddress));
+        if (socket) return true;
         why = fmt::format("{}: {}", to_string(address), std::generic_category().message(errno));
       }
     } catch (const Error& error) {
       if (error.code() != ErrorCode::system) throw;
       why = error.what();
     }
-    if (Clock::now() >= deadline) {
-      throw Error(ErrorCode::timed_out,
-                  fmt::format("{}:{} was not reached in time ({})", host, port, why));
-    }
-    pause_in_wait(begun);
-  }
+    return false;
+  };
+  if (wait_until(deadline, is_connected)) return socket;
+  throw Error(ErrorCode::timed_out,
+              fmt::format("{}:{} was not reached in time ({})", host, port, why));
 }
 
 }  // namespace tutti

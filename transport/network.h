@@ -90,8 +90,6 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   void add(int own, int rank, std::size_t ranks, std::map<int, Peer> peers, Protection protection);
   /// Lets go of the peers that are not `kept`, which nobody has anything to say to any more.
   void forget_unless(const std::function<bool(int)>& kept);
-  /// What goes to its peers has; none before there are any.
-  std::optional<Protection> protection() const { return protection_; }
 
   /// `listener` hears what is said to communicator `group`, also what was before. Until leave(),
   /// which waits for it; its links end, and those who know this rank hear that it has left. Where
@@ -148,6 +146,8 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
     std::string why;
   };
 
+  // In the set of arrivals, after the places of the waiting room:
+  static constexpr std::uint64_t kListener = WaitingRoom::kPlaces, kFirstUnnamed = kListener + 1;
   // In the set of data, beside the numbers of ranks:
   static constexpr std::uint64_t kDoorbell = UINT64_MAX, kMakers = UINT64_MAX - 256;
 
@@ -181,9 +181,13 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   RemoteRank& remote(int member);
   /// With mutex_ held; null: it has no address, or this rank is about to leave them all.
   std::shared_ptr<RemoteRank> find_or_make(int member);
-  // Peers that have proved themselves, and not said who they are.
+  // network_arrivals.cpp: peers that have proved themselves, and not said who they are.
   void serve();
   std::optional<Reactor::Time> expire_unnamed(Reactor::Time now);
+  bool read_hello(UnnamedPeer& peer);
+  /// False: it is not known yet.
+  bool introduce(UnnamedPeer& peer);
+  // network_data.cpp:
   void serve_data();
   std::optional<Reactor::Time> watch_data(Reactor::Time now);
   void set_listening();
@@ -192,10 +196,8 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   bool arm_makers();
   void end_sleep();
   void quiet_doorbell();
-  bool read_hello(UnnamedPeer& peer);
-  /// False: it is not known yet.
-  bool introduce(UnnamedPeer& peer);
-  int number_of(std::uint64_t identity);
+  /// With mutex_ held; -1: no peer has it.
+  int number_of(std::uint64_t identity) const;
   std::uint64_t identity_of(int member);
   std::vector<std::shared_ptr<RemoteRank>> all_remote();
 
@@ -212,8 +214,8 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   std::map<WireKind, std::shared_ptr<EndpointMaker>> makers_;  // that are used
   const std::uint64_t identity_;
   wire::Bytes32 key_{};
-  int own_ = -1;  // this rank's number
-  std::optional<Protection> protection_;
+  int own_ = -1;                          // this rank's number
+  std::optional<Protection> protection_;  // of what goes to its peers, once there are any
   std::unique_ptr<WaitingRoom> waiting_room_;
   std::map<std::uint64_t, std::unique_ptr<UnnamedPeer>> unnamed_;
   std::uint64_t next_unnamed_ = 0;

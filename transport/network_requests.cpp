@@ -36,9 +36,9 @@ void Network::take_request(int from, std::span<const std::byte> bytes) {
   std::shared_ptr<RemoteRank> whom;
   {
     const std::lock_guard lock(mutex_);
-    const auto its = numbers_.find(request.whom);
-    if (its == numbers_.end()) return;  // of another communicator, perhaps
-    if (request.who == identity_) whom = find_or_make(its->second);
+    const int its = number_of(request.whom);
+    if (its < 0) return;  // of another communicator, perhaps
+    if (request.who == identity_) whom = find_or_make(its);
   }
   if (request.who != identity_) return pass_on(request, from);
   if (whom != nullptr) whom->connect();
@@ -63,9 +63,8 @@ void Network::pass_on(DialRequest request, int from) {
 
 /// With mutex_ held.
 std::vector<int> Network::ways_to(std::uint64_t who, int from) {
-  const auto its = numbers_.find(who);
-  if (its == numbers_.end()) return {};
-  const int member = its->second;
+  const int member = number_of(who);
+  if (member < 0) return {};
   if (peers_.at(member).here) return {member};
   std::vector<int> up, here;
   for (const auto& [r, remote] : ranks_) {
