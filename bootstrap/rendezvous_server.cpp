@@ -224,7 +224,8 @@ class Server : Reactor::Handler {
       if (failed != failed_.end()) return members_.answer(who, failed->second, now_);
       if (const auto wrong = appointments_->judge(hello.about)) {
         members_.answer(who, *wrong, now_);
-        if (wrong->code() == ErrorCode::mismatch) fail(hello.about.number, *wrong);
+        // Those who come to it later hear why.
+        if (wrong->code() == ErrorCode::mismatch) fail(next_meeting(hello.about.number), *wrong);
         return;
       }
     } else if (hello.about != Appointment{}) {
@@ -260,8 +261,7 @@ class Server : Reactor::Handler {
     if (!failure || closing_ || (number != 0 && !appointments_) || failed_.contains(number)) return;
     const std::shared_ptr<Meeting> meeting = next_meeting(number);
     ++meeting->hellos;
-    meeting->round.fail(*failure);
-    settle(meeting);
+    fail(meeting, *failure);
   }
 
   static std::string peer_name(const FileDescriptor& socket) {
@@ -280,6 +280,11 @@ class Server : Reactor::Handler {
                  fmt::format("rendezvous: {} ranks need {} descriptors in the process that made "
                              "the unique id, which may have {}: raise `ulimit -n` before it starts",
                              size, need, limit.rlim_cur));
+  }
+
+  void fail(const std::shared_ptr<Meeting>& meeting, const Error& why) {
+    meeting->round.fail(why);
+    settle(meeting);
   }
 
   /// Tells the ranks of a meeting how it stands, where that has changed.
@@ -365,10 +370,7 @@ class Server : Reactor::Handler {
     for (const auto& meeting : std::vector(meetings_.begin(), meetings_.end())) {
       if (meeting->round.phase() != RendezvousRound::Phase::joining) continue;
       if (meeting->round.about() == Appointment{}) continue;
-      if (const auto wrong = appointments_->judge(meeting->round.about())) {
-        meeting->round.fail(*wrong);
-        settle(meeting);
-      }
+      if (const auto wrong = appointments_->judge(meeting->round.about())) fail(meeting, *wrong);
     }
     std::erase_if(questions_, [&](const auto& question) {
       if (!members_.has(question.first)) return true;
@@ -378,19 +380,10 @@ class Server : Reactor::Handler {
     });
   }
 
-  /// Those who come to it later hear why.
-  void fail(std::uint64_t number, const Error& why) {
-    const auto meeting = next_meeting(number);
-    meeting->round.fail(why);
-    settle(meeting);
-  }
-
   void call_the_roll(const std::shared_ptr<Meeting>& meeting) {
     const RendezvousRound& round = meeting->round;
     const auto wrong = meeting->roll_call->step([&](int rank) { return !round.has(rank); }, now_);
-    if (!wrong) return;
-    meeting->round.fail(*wrong);
-    settle(meeting);
+    if (wrong) fail(meeting, *wrong);
   }
 
   /// The first rank of a meeting asks why this one does not come: where that is known, it is told;

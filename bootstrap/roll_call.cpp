@@ -48,7 +48,7 @@ std::optional<Error> RollCall::step(const std::function<bool(int)>& is_missing, 
     }
   }
   for (auto& [rank, absent] : absent_) {
-    if (auto error = go_on(rank, absent, now)) return error;
+    if (auto error = go_on(rank, absent)) return error;
   }
   return std::nullopt;
 }
@@ -65,11 +65,11 @@ void RollCall::call(int rank, Absent& absent, Time now) {
   ::epoll_ctl(epoll_.fd(), EPOLL_CTL_ADD, absent.attempt.descriptor(), &event);
 }
 
-std::optional<Error> RollCall::go_on(int rank, Absent& absent, Time now) {
+std::optional<Error> RollCall::go_on(int rank, Absent& absent) {
   Introduction& attempt = absent.attempt;
   if (!absent.asked) {
     if (!attempt.ended()) attempt.step();
-    if (attempt.state() == Introduction::State::failed) return failed(rank, absent, now);
+    if (attempt.state() == Introduction::State::failed) return failed(rank, absent);
     if (attempt.state() != Introduction::State::done) return std::nullopt;
     const wire::Buffer question =
         wire::frame(attempt.session(), wire::FrameType::question, {wire::bytes_of(call_->about)});
@@ -91,7 +91,7 @@ std::optional<Error> RollCall::go_on(int rank, Absent& absent, Time now) {
   }
 }
 
-std::optional<Error> RollCall::failed(int rank, Absent& absent, Time) {
+std::optional<Error> RollCall::failed(int rank, Absent& absent) {
   Introduction& attempt = absent.attempt;
   switch (attempt.reason()) {
     case Introduction::Reason::unreachable:

@@ -43,8 +43,8 @@ class RollCall {
   };
 
   void call(int rank, Absent& absent, Time now);
-  std::optional<Error> go_on(int rank, Absent& absent, Time now);
-  std::optional<Error> failed(int rank, Absent& absent, Time now);
+  std::optional<Error> go_on(int rank, Absent& absent);
+  std::optional<Error> failed(int rank, Absent& absent);
   Error gone(int rank, const std::string& why) const;
 
   const std::shared_ptr<const Appointments::Call> call_;

@@ -10,7 +10,6 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <list>
 #include <string_view>
 #include <utility>
@@ -94,10 +93,7 @@ class OneKeyServer {
     peer.received.append(piece.data(), static_cast<std::size_t>(got));
     if (peer.received.size() > kLongestRequest) return false;
     while (!peer.received.empty()) {
-      // As torch_store.cpp writes them: the number of keys, 1, and the key as a text.
-      const std::string key = number(key_.size()).append(key_);
-      const std::string waits = std::string(1, kWait).append(number(1)).append(key);
-      const std::string gets = std::string(1, kGet).append(key);
+      const std::string waits = torch_wait_request(key_), gets = torch_get_request(key_);
       const std::string validates(kTorchGreeting);
       std::string answer;
       std::size_t used = 0;
@@ -108,7 +104,7 @@ class OneKeyServer {
         answer = std::string(1, '\0');
       } else if (peer.received.starts_with(gets)) {
         used = gets.size();
-        answer = number(value_.size()) + value_;
+        answer = torch_text(value_);
       } else {
         // The rest of one of them may come.
         return std::ranges::any_of(std::array{validates, waits, gets}, [&](const auto& request) {
@@ -122,14 +118,6 @@ class OneKeyServer {
     }
     return true;
   }
-
-  static std::string number(std::uint64_t value) {
-    std::string bytes(sizeof value, '\0');
-    std::memcpy(bytes.data(), &value, sizeof value);
-    return bytes;
-  }
-
-  static constexpr char kGet = 3, kWait = 6;
 
   FileDescriptor listener_;
   const std::string key_, value_;

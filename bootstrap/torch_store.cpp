@@ -5,10 +5,11 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <span>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "core/background.h"
 #include "core/error.h"
@@ -27,6 +28,14 @@ enum class Query : std::uint8_t { set = 1, get = 3, wait = 6, remove = 8 };
 constexpr std::uint64_t kLongestValue = 4096;
 constexpr auto kToRemove = 5s;
 
+std::string request(Query query) { return {static_cast<char>(query)}; }
+
+std::string number_in_bytes(std::uint64_t number) {
+  std::string bytes(sizeof number, '\0');
+  std::memcpy(bytes.data(), &number, sizeof number);
+  return bytes;
+}
+
 struct Closed : Error {
   Closed() : Error(ErrorCode::system, "it has closed the connection: is it PyTorch's TCPStore?") {}
 };
@@ -43,9 +52,7 @@ class TorchStore final : public LauncherStore {
 
   void put(const std::string& key, const std::string& value, Deadline deadline) override {
     const FileDescriptor socket = begin(deadline);
-    Request request(Query::set);
-    request.text(key).text(value);
-    send(socket, request, deadline);
+    send(socket, request(Query::set).append(torch_text(key)).append(torch_text(value)), deadline);
     wait_for_key(socket, key, deadline);  // a set has no answer
   }
 
@@ -65,7 +72,7 @@ class TorchStore final : public LauncherStore {
         throw;
       }
     }
-    send(socket, Request(Query::get).text(key), deadline);
+    send(socket, torch_get_request(key), deadline);
     std::uint64_t length = 0;
     receive(socket, std::as_writable_bytes(std::span(&length, 1)), key, deadline);
     if (length > kLongestValue)
@@ -79,7 +86,7 @@ class TorchStore final : public LauncherStore {
     try {
       const Deadline deadline = deadline_after(kToRemove);
       const FileDescriptor socket = begin(deadline);
-      send(socket, Request(Query::remove).text(key), deadline);
+      send(socket, request(Query::remove).append(torch_text(key)), deadline);
       std::int64_t removed = 0;
       receive(socket, std::as_writable_bytes(std::span(&removed, 1)), key, deadline);
     } catch (const Error& error) {
@@ -88,46 +95,23 @@ class TorchStore final : public LauncherStore {
   }
 
  private:
-  class Request {
-   public:
-    explicit Request(Query query) { number(query); }
-    template <class Number>
-    Request& number(Number value) {
-      const auto bytes = std::as_bytes(std::span(&value, 1));
-      bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
-      return *this;
-    }
-    Request& text(const std::string& text) {
-      number(std::uint64_t{text.size()});
-      const auto bytes = std::as_bytes(std::span(text));
-      bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
-      return *this;
-    }
-    std::span<const std::byte> bytes() const { return bytes_; }
-
-   private:
-    std::vector<std::byte> bytes_;
-  };
-
   FileDescriptor begin(Deadline deadline) const {
     FileDescriptor socket = connect_to_host(host_, port_, deadline);
-    const auto greeting = std::as_bytes(std::span(kTorchGreeting));
-    const IoResult result = write_exactly(socket, greeting, deadline);
-    if (result != IoResult::done) throw_gone(result, "takes no requests");
+    send(socket, kTorchGreeting, deadline);
     return socket;
   }
 
   static void wait_for_key(const FileDescriptor& socket, const std::string& key,
                            Deadline deadline) {
-    send(socket, Request(Query::wait).number(std::uint64_t{1}).text(key), deadline);
+    send(socket, torch_wait_request(key), deadline);
     std::uint8_t answer = 0;
     receive(socket, std::as_writable_bytes(std::span(&answer, 1)), key, deadline);
     if (answer != 0)
       throw Error(ErrorCode::system, fmt::format("it answers {} to a wait for {}", answer, key));
   }
 
-  static void send(const FileDescriptor& socket, const Request& request, Deadline deadline) {
-    const IoResult result = write_exactly(socket, request.bytes(), deadline);
+  static void send(const FileDescriptor& socket, std::string_view request, Deadline deadline) {
+    const IoResult result = write_exactly(socket, std::as_bytes(std::span(request)), deadline);
     if (result != IoResult::done) throw_gone(result, "takes no requests");
   }
   static void receive(const FileDescriptor& socket, std::span<std::byte> bytes,
@@ -146,6 +130,16 @@ class TorchStore final : public LauncherStore {
 };
 
 }  // namespace
+
+std::string torch_text(const std::string& text) {
+  return number_in_bytes(text.size()).append(text);
+}
+std::string torch_wait_request(const std::string& key) {
+  return request(Query::wait).append(number_in_bytes(1)).append(torch_text(key));
+}
+std::string torch_get_request(const std::string& key) {
+  return request(Query::get).append(torch_text(key));
+}
 
 constexpr std::string_view kTorchGreeting{"\0\xCE\xF7\x85\x3C", 5};
 

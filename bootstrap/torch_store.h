@@ -14,6 +14,11 @@ namespace tutti {
 
 /// What a client says first: the query "validate" (0), and a number in the hosts' byte order.
 extern const std::string_view kTorchGreeting;
+/// What it asks about one key: to wait until it is there, and for its value.
+std::string torch_wait_request(const std::string& key);
+std::string torch_get_request(const std::string& key);
+/// A text as it travels.
+std::string torch_text(const std::string& text);
 
 /// The store at host:port. It connects when it is used.
 std::shared_ptr<LauncherStore> torch_store(const std::string& host, std::uint16_t port);

@@ -308,8 +308,7 @@ std::unique_ptr<Communicator::Impl> Communicator::Impl::part(const std::vector<i
                                                              std::uint64_t id,
                                                              const Options& its_options) {
   RankGroup::Ranks its_ranks{0, {}, std::move(keys), id};
-  Options inherited = its_options;
-  if (inherited.gpu < 0) inherited.gpu = options.gpu;
+  const Options inherited = on_same_gpu(its_options);
   for (const int r : ranks) {
     if (r == group->rank()) its_ranks.rank = static_cast<int>(its_ranks.members.size());
     its_ranks.members.push_back(group->member(r));

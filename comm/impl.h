@@ -137,6 +137,11 @@ struct Communicator::Impl {
   void end(const std::string& why);
   /// Before use_plan(): what was prepared runs another plan.
   void forget_calls();
+  /// `its_options` with this communicator's GPU, unless they name one.
+  Options on_same_gpu(Options its_options) const {
+    if (its_options.gpu < 0) its_options.gpu = options.gpu;
+    return its_options;
+  }
   /// This rank's part of a new communicator of some ranks of this one; `keys` name their segments,
   /// `id` the communicator.
   std::unique_ptr<Impl> part(const std::vector<int>& ranks, std::vector<std::uint64_t> keys,

@@ -45,8 +45,7 @@ Communicator Communicator::reconfigure(std::span<const std::string> handles, std
   i.check_process();
   if (group_is_open()) throw Error(ErrorCode::invalid_usage, "reconfigure() inside of a group()");
   options.check();
-  Options mine = options;
-  if (mine.gpu < 0) mine.gpu = i.options.gpu;
+  const Options mine = i.on_same_gpu(options);
   MeetingPoint& meeting_point = i.membership->meeting_point();
   Session session;
   try {
@@ -73,8 +72,7 @@ Communicator Communicator::grow(const UniqueId& id, int size, const Options& opt
                             "members and newcomers",
                             size, this->size()));
   }
-  Options mine = options;
-  if (mine.gpu < 0) mine.gpu = i.options.gpu;
+  const Options mine = i.on_same_gpu(options);
   return Communicator(
       std::make_unique<Impl>(open_session(id, rank(), size, mine, i.membership), mine));
 }

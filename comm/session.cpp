@@ -30,18 +30,18 @@ struct HiddenKey {
   wire::Bytes32 bytes{};
 };
 
+/// `key` under what covers it, or what is covered uncovered.
+wire::Bytes32 covered(wire::Bytes32 key, const wire::Bytes32& salt, const wire::Bytes32& secret) {
+  const wire::Bytes32 cover = wire::hash(secret, "network key", {salt});
+  for (std::size_t i = 0; i < key.size(); ++i) key[i] ^= cover[i];
+  return key;
+}
+
 HiddenKey hidden(const wire::Bytes32& key, const wire::Bytes32& secret) {
   HiddenKey h;
   wire::fill_random(h.salt);
-  const wire::Bytes32 cover = wire::hash(secret, "network key", {h.salt});
-  for (std::size_t i = 0; i < key.size(); ++i) h.bytes[i] = key[i] ^ cover[i];
+  h.bytes = covered(key, h.salt, secret);
   return h;
-}
-wire::Bytes32 uncovered(const HiddenKey& h, const wire::Bytes32& secret) {
-  const wire::Bytes32 cover = wire::hash(secret, "network key", {h.salt});
-  wire::Bytes32 key;
-  for (std::size_t i = 0; i < key.size(); ++i) key[i] = h.bytes[i] ^ cover[i];
-  return key;
 }
 
 struct SessionCard {
@@ -167,7 +167,8 @@ void begin(Network* network, const HostPeers& host_peers, const Met& met) {
         card.host_peers.host == met.cards[static_cast<std::size_t>(met.rank)].host_peers.host;
     if (here || (network != nullptr && card.network.get())) {
       peers[met.numbers[r]] = {card.network, card.host_peers.identity,
-                               uncovered(card.network_key, met.secret), rank, here};
+                               covered(card.network_key.bytes, card.network_key.salt, met.secret),
+                               rank, here};
       continue;
     }
     const auto host_name = [&](int its) {

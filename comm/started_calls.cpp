@@ -86,7 +86,6 @@ std::shared_ptr<Future::State> StartedCalls::start(std::shared_ptr<ConditionCall
 }
 
 void StartedCalls::wait_for(Future future) {
-  refuse_to_block("make a blocking call");
   while (Interruptible::any() && !future.wait_for(kMoment)) {
     if (must_stop()) interrupted();
   }

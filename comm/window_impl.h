@@ -17,6 +17,8 @@
 
 namespace tutti {
 
+static_assert(Window::kSignals == kWindowSignals);
+
 struct Window::Impl : std::enable_shared_from_this<Impl> {
   /// Collective, as Communicator::window(). `its_memory` is null where the library allocates it.
   Impl(Communicator::Impl& comm, void* its_memory, std::size_t bytes);

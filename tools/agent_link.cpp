@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -31,22 +30,6 @@ constexpr int kNoSuchProgram = 127;
 bool wants_quotes(const std::string& program) {
   const std::string name = program.substr(program.rfind('/') + 1);
   return name == "ssh" || name == "rsh";
-}
-
-std::string quoted(const std::string& word) {
-  const bool plain = !word.empty() && std::ranges::all_of(word, [](unsigned char c) {
-    return std::isalnum(c) != 0 || std::strchr("/._-+=:,@%", c) != nullptr;
-  });
-  if (plain) return word;
-  std::string result = "'";
-  for (const char c : word) {
-    if (c == '\'') {
-      result += "'\\''";
-    } else {
-      result += c;
-    }
-  }
-  return result + "'";
 }
 
 /// A pipe: the end for the other process, and ours, which does not block.
@@ -74,7 +57,7 @@ AgentLink::AgentLink(JobDescription job, const sigset_t& signal_mask)
   spawning.program = job_.connect;
   const bool quotes = wants_quotes(job_.connect.front());
   spawning.program.push_back(job_.hosts.front().name);
-  spawning.program.push_back(quotes ? quoted(job_.tutti) : job_.tutti);
+  spawning.program.push_back(quotes ? shell_word(job_.tutti) : job_.tutti);
   spawning.program.emplace_back("run-agent");
   for (char** entry = environ; *entry != nullptr; ++entry) {
     spawning.environment.emplace_back(*entry);

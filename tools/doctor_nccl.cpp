@@ -21,6 +21,7 @@
 #include <utility>
 
 #include "bindings/nccl/functions.h"
+#include "tools/spawn.h"
 
 namespace tutti {
 namespace {
@@ -34,13 +35,6 @@ struct Client {
   std::size_t brings = 0;  // symbols that it defines itself
   Names names;             // among its constants
 };
-
-/// In one word for a shell, and no option of the command.
-std::string shell_word(const std::string& path) {
-  std::string text = path.starts_with('-') ? "'./" : "'";
-  for (const char c : path) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return text + "'";
-}
 
 /// What the command says, both ways, and its exit status.
 std::pair<std::string, int> output_of(const std::string& command) {
@@ -123,8 +117,9 @@ Client look_at(const std::string& path) {
     client.trouble = "cannot be read";
     return client;
   }
-  const auto [text, status] =
-      output_of("LC_ALL=C readelf --wide --sections --dyn-syms " + shell_word(path));
+  // A file's name shall not look like an option.
+  const std::string file = shell_word(path.starts_with('-') ? "./" + path : path);
+  const auto [text, status] = output_of("LC_ALL=C readelf --wide --sections --dyn-syms " + file);
   if (status != 0) {
     client.trouble = status == 127
                          ? "needs readelf to look into it, which is in the package binutils"

@@ -160,4 +160,20 @@ std::vector<cpu_set_t> choose_cores(int count) {
   return chosen;
 }
 
+std::string shell_word(const std::string& word) {
+  const bool plain = !word.empty() && std::ranges::all_of(word, [](unsigned char c) {
+    return std::isalnum(c) != 0 || std::strchr("/._-+=:,@%", c) != nullptr;
+  });
+  if (plain) return word;
+  std::string result = "'";
+  for (const char c : word) {
+    if (c == '\'') {
+      result += "'\\''";
+    } else {
+      result += c;
+    }
+  }
+  return result + "'";
+}
+
 }  // namespace tutti

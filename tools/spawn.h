@@ -57,6 +57,9 @@ struct Spawned {
 /// the calling thread ends.
 Spawned spawn(const SpawnOptions& options);
 
+/// `word` as one word of a shell's command line.
+std::string shell_word(const std::string& word);
+
 /// The processors of `count` different cores that this process may use; empty if there are fewer
 /// cores. A core's hardware threads belong together.
 std::vector<cpu_set_t> choose_cores(int count);

@@ -21,16 +21,6 @@ namespace {
 
 using namespace nb::literals;
 
-/// Options from keyword arguments; None: the default.
-Options options_of(std::optional<double> timeout, std::optional<double> rendezvous_timeout,
-                   std::optional<std::string> algorithm) {
-  Options options;
-  if (timeout) options.timeout = to_nanoseconds(*timeout);
-  if (rendezvous_timeout) options.rendezvous_timeout = to_nanoseconds(*rendezvous_timeout);
-  if (algorithm) options.algorithm = *algorithm;
-  return options;
-}
-
 /// Exceptions by which programs and generators end.
 bool ends_well(nb::handle exception) {
   return PyErr_GivenExceptionMatches(exception.ptr(), PyExc_SystemExit) != 0 ||
@@ -235,6 +225,15 @@ void bind_groups(nb::module_& module) {
 }
 
 }  // namespace
+
+Options options_of(std::optional<double> timeout, std::optional<double> rendezvous_timeout,
+                   std::optional<std::string> algorithm) {
+  Options options;
+  if (timeout) options.timeout = to_nanoseconds(*timeout);
+  if (rendezvous_timeout) options.rendezvous_timeout = to_nanoseconds(*rendezvous_timeout);
+  if (algorithm) options.algorithm = *algorithm;
+  return options;
+}
 
 void bind_communicator(nb::module_& module) {
   nb::class_<PythonCommunicator> c(

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -132,6 +133,10 @@ class PythonCommunicator {
   Communicator comm_;
   std::optional<std::thread::id> in_call_;
 };
+
+/// Options from keyword arguments; None: the default.
+Options options_of(std::optional<double> timeout, std::optional<double> rendezvous_timeout,
+                   std::optional<std::string> algorithm);
 
 /// Adds its collectives and messages to the class.
 void bind_collectives(nb::class_<PythonCommunicator>& c);

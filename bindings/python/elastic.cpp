@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "bindings/python/communicator.h"
-#include "bindings/python/errors.h"
 
 namespace tutti::python {
 
@@ -45,9 +44,7 @@ void bind_elastic(nb::module_& module) {
       "join",
       [](ElasticJob& self, PythonCommunicator* comm, std::optional<double> timeout,
          std::optional<double> rendezvous_timeout) {
-        Options options;
-        if (timeout) options.timeout = to_nanoseconds(*timeout);
-        if (rendezvous_timeout) options.rendezvous_timeout = to_nanoseconds(*rendezvous_timeout);
+        const Options options = options_of(timeout, rendezvous_timeout, std::nullopt);
         if (comm == nullptr) {
           Communicator first;
           const Waiting waiting;

@@ -94,6 +94,13 @@ class Job {
     return eventually([&] { return out().find(text) != std::string::npos; });
   }
   std::vector<pid_t> processes() const { return marked_processes(mark_); }
+  /// How many of its processes are stopped.
+  long stopped() const {
+    const std::vector<pid_t> all = processes();
+    return std::count_if(all.begin(), all.end(), [](pid_t pid) {
+      return contents_of(fmt::format("/proc/{}/stat", pid)).find(") T ") != std::string::npos;
+    });
+  }
   void signal(int number) const { kill(pid_, number); }
   /// The exit status, or 1000 + the signal that killed it.
   int wait() {
@@ -128,6 +135,18 @@ inline std::vector<std::string> shell(int ranks, const std::string& script,
   options.insert(options.begin(), {"-n", std::to_string(ranks)});
   options.insert(options.end(), {"sh", "-c", script});
   return options;
+}
+
+/// The exit status of a job whose output has a reader that goes away after the first byte.
+inline int status_without_reader(const std::vector<std::string>& arguments) {
+  int ends[2];
+  EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  Job job(arguments, "", [&] { dup2(ends[1], 1); });
+  close(ends[1]);
+  char byte = 0;
+  EXPECT_EQ(read(ends[0], &byte, 1), 1);
+  close(ends[0]);
+  return job.wait();
 }
 
 }  // namespace tutti

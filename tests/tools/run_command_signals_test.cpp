@@ -59,22 +59,16 @@ TEST(RunCommand, AnIgnoredHangUpStaysIgnored) {
 TEST(RunCommand, StopAndContinueReachEveryRank) {
   Job job(shell(2, "trap 'exit 0' USR1; echo ready; while :; do sleep 0.05; done"));
   ASSERT_TRUE(eventually([&] { return job.out() == "ready\nready\n"; }));
-  const auto stopped = [&] {
-    const auto processes = job.processes();
-    return std::count_if(processes.begin(), processes.end(), [](pid_t pid) {
-      return contents_of(fmt::format("/proc/{}/stat", pid)).find(") T ") != std::string::npos;
-    });
-  };
   job.signal(SIGTSTP);
-  EXPECT_TRUE(eventually([&] { return stopped() >= 3; }));
+  EXPECT_TRUE(eventually([&] { return job.stopped() >= 3; }));
   job.signal(SIGCONT);
-  EXPECT_TRUE(eventually([&] { return stopped() == 0; }));
+  EXPECT_TRUE(eventually([&] { return job.stopped() == 0; }));
   // A SIGCONT that comes while the launcher is about to stop is not lost.
   for (int k = 0; k < 100; ++k) {
     job.signal(SIGTSTP);
     std::this_thread::sleep_for(std::chrono::microseconds(3 * k));
     job.signal(SIGCONT);
-    ASSERT_TRUE(eventually([&] { return stopped() == 0; })) << "after " << 3 * k << " us";
+    ASSERT_TRUE(eventually([&] { return job.stopped() == 0; })) << "after " << 3 * k << " us";
   }
   job.signal(SIGUSR1);
   EXPECT_EQ(job.wait(), 0);

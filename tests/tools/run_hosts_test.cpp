@@ -206,14 +206,7 @@ TEST_F(RunOnHosts, EndlessLinesAreCutAndNothingIsLost) {
 }
 
 TEST_F(RunOnHosts, OutputWithoutAReaderEndsLikeAPipeline) {
-  int ends[2];
-  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
-  Job job(on("a:1,b:1", {"yes"}), "", [&] { dup2(ends[1], 1); });
-  close(ends[1]);
-  char byte = 0;
-  ASSERT_EQ(read(ends[0], &byte, 1), 1);
-  close(ends[0]);
-  EXPECT_EQ(job.wait(), 128 + SIGPIPE);
+  EXPECT_EQ(status_without_reader(on("a:1,b:1", {"yes"})), 128 + SIGPIPE);
 }
 
 TEST_F(RunOnHosts, ASlowReaderLosesNothingAndTheClockStillRuns) {
@@ -300,16 +293,10 @@ TEST_F(RunOnHosts, TheSecondInterruptKillsAndTheThirdWaitsForNobody) {
 TEST_F(RunOnHosts, StopAndContinueReachAllRanks) {
   Job job(shell_on("a:1,b:1", "trap 'exit 0' USR1; echo ready; while :; do sleep 0.05; done"));
   ASSERT_TRUE(is_ready(job, 2));
-  const auto stopped = [&] {
-    const auto processes = job.processes();
-    return std::count_if(processes.begin(), processes.end(), [](pid_t pid) {
-      return contents_of(fmt::format("/proc/{}/stat", pid)).find(") T ") != std::string::npos;
-    });
-  };
   job.signal(SIGTSTP);
-  EXPECT_TRUE(eventually([&] { return stopped() >= 3; }));
+  EXPECT_TRUE(eventually([&] { return job.stopped() >= 3; }));
   job.signal(SIGCONT);
-  EXPECT_TRUE(eventually([&] { return stopped() == 0; }));
+  EXPECT_TRUE(eventually([&] { return job.stopped() == 0; }));
   job.signal(SIGUSR1);
   EXPECT_EQ(job.wait(), 0);
 }

@@ -28,6 +28,14 @@ void expect_sum(ncclComm_t comm, int ranks, bool blocks = true) {
   EXPECT_EQ(x, (1 << ranks) - 1);
 }
 
+/// A new id of `comm`, which the newcomers get, too.
+ncclUniqueId id_of(ncclComm_t comm, std::promise<ncclUniqueId>& newcomers) {
+  ncclUniqueId id;
+  expect_success(ncclCommGetUniqueId(comm, &id));
+  newcomers.set_value(id);
+  return id;
+}
+
 /// A rank that joins with the id that comes.
 std::jthread newcomer(std::shared_future<ncclUniqueId> id, int rank, int ranks) {
   return std::jthread([=] {
@@ -45,10 +53,7 @@ TEST(Grow, MembersKeepTheirRanksAndTheirCommunicator) {
   const std::jthread third = newcomer(id, 2, 4), fourth = newcomer(id, 3, 4);
   run_ranks(2, [&](int rank, ncclComm_t& comm) {
     ncclUniqueId mine;
-    if (rank == 1) {
-      expect_success(ncclCommGetUniqueId(comm, &mine));
-      promise.set_value(mine);
-    }
+    if (rank == 1) mine = id_of(comm, promise);
     ncclComm_t grown = nullptr;
     expect_success(ncclCommGrow(comm, 4, rank == 1 ? &mine : nullptr, -1, &grown, nullptr));
     int its_rank = -1;
@@ -72,10 +77,7 @@ TEST(Grow, ARevokedCommunicatorCanGrow) {
   run_ranks(2, [&](int rank, ncclComm_t& comm) {
     expect_success(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT));
     ncclUniqueId mine;
-    if (rank == 0) {
-      expect_success(ncclCommGetUniqueId(comm, &mine));
-      promise.set_value(mine);
-    }
+    if (rank == 0) mine = id_of(comm, promise);
     ncclComm_t grown = nullptr;
     expect_success(ncclCommGrow(comm, 3, rank == 0 ? &mine : nullptr, -1, &grown, nullptr));
     expect_sum(grown, 3);
@@ -90,10 +92,7 @@ TEST(Grow, NonblockingCommunicatorsGrowInTheBackground) {
       2,
       [&](int rank, ncclComm_t& comm) {
         ncclUniqueId mine;
-        if (rank == 0) {
-          expect_success(ncclCommGetUniqueId(comm, &mine));
-          promise.set_value(mine);
-        }
+        if (rank == 0) mine = id_of(comm, promise);
         ncclComm_t grown = nullptr;
         EXPECT_EQ(ncclCommGrow(comm, 3, rank == 0 ? &mine : nullptr, -1, &grown, nullptr),
                   ncclInProgress);
