@@ -19,6 +19,7 @@
 #include "tools/calibrate.h"
 #include "tools/compare.h"
 #include "tools/doctor.h"
+#include "tools/estimate.h"
 #include "tools/explain.h"
 #include "tools/plan_command.h"
 #include "tools/predict.h"
@@ -83,6 +84,7 @@ int run(int argc, char** argv) {
   add_doctor_command(app);
   add_topo_command(app);
   add_predict_command(app);
+  add_estimate_command(app);
   add_settings_command(app);
   const std::string version = fmt::format("tutti {}", TUTTI_VERSION);
   app.set_version_flag("--version", version, "Print the version and exit");
