@@ -215,6 +215,9 @@ class Wait {
                                   op.binding().signature.text());
     }
     awaited.still = [&] { return op.blocked().peer == b.peer; };
+    awaited.alone = std::ranges::none_of(pending_, [&](const Job* other) {
+      return other != &job && &other->operation().group() == &op.group();
+    });
     look_around(op.group(), awaited, job.standstill(), job.policy(), timeout_of(job), now);
   }
 

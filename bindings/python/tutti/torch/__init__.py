@@ -17,7 +17,7 @@ import torch.distributed as _dist
 
 from tutti.torch.extension import load as _load
 
-__all__ = ["register"]
+__all__ = ["register", "use_by_default"]
 
 
 def _create(options, _backend_options):
@@ -40,6 +40,16 @@ def register() -> None:
     before = dict(_dist.Backend.default_device_backend_map)
     _dist.Backend.register_backend("tutti", _create, extended_api=True, devices=["cpu", "cuda"])
     _dist.Backend.default_device_backend_map.update(before)
+
+
+def use_by_default() -> None:
+    """Has torch.distributed take "tutti" for CPU tensors wherever a program names no backend.
+
+    Before init_process_group(), and on every rank: it is true of the groups, and of the device meshes, that
+    are made from then on.
+    """
+    register()
+    _dist.Backend.default_device_backend_map["cpu"] = "tutti"
 
 
 register()
