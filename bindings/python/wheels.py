@@ -1,7 +1,7 @@
 """Makes the wheel that is published: one file for Python 3.11 and newer, with the torch.distributed backend
 ready for every release of PyTorch named below, and with the libraries that it needs. `make wheels` runs it.
 
-    wheels.py OUT [--torch FOLDER] [--releases 2.14.1,2.15.0] [--build FOLDER] [--bare WHEEL]
+    wheels.py OUT [--torch FOLDER] [--releases 2.14.1,2.15.0] [--build FOLDER]
 
 pip builds the package as for anybody (pyproject.toml). Then the backend is compiled for each release,
 auditwheel puts in the libraries that a system may lack, and the files are packed so that two runs give the
@@ -76,9 +76,12 @@ def build_package(out: pathlib.Path, build: pathlib.Path) -> pathlib.Path:
     """The wheel as pip makes it."""
     pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check"]
     options = ["--no-build-isolation", "--no-deps", "-C", f"build-dir={build}", "-w", out]
+    # Whether there is a compiler cache changes no bit.
+    options += ["-C", "cmake.define.TUTTI_PCH=OFF", "-C", "cmake.define.TUTTI_UNITY=OFF"]
     if shutil.which("ccache"):
         options += ["-C", "cmake.define.CMAKE_CUDA_COMPILER_LAUNCHER=ccache"]
-    run(*pip, *options, ROOT)
+    # CMake would take Python's compiler.
+    run(*pip, *options, ROOT, env={**os.environ, "CXX": os.environ.get("CXX", "c++")})
     return next(out.glob("*.whl"))
 
 
@@ -87,7 +90,6 @@ def add_backend(tree: pathlib.Path, torch: pathlib.Path, version: str, compile) 
     package = tree / "tutti"
     target = package / "c10d" / compile.prebuilt_name(version, git_version(torch))
     library = next((package / "lib").glob("libtutti.so.*"))
-    launcher = ["ccache"] if shutil.which("ccache") else []
     # The paths of this machine are in no file, so that another one makes the same.
     with tempfile.TemporaryDirectory() as folder:
         source = pathlib.Path(folder) / "all.cpp"
@@ -95,7 +97,7 @@ def add_backend(tree: pathlib.Path, torch: pathlib.Path, version: str, compile) 
         maps = {folder: ".", package: "tutti", torch: "torch"}
         options = [f"-ffile-prefix-map={old}={new}" for old, new in maps.items()]
         options += ["-s", "-Wl,-rpath,$ORIGIN/../lib"]
-        compiler = [*launcher, *os.environ.get("CXX", "g++").split()]
+        compiler = os.environ.get("CXX", "c++").split()
         paths = dict(sources=package / "c10d", headers=package / "include", library=library, torch=torch)
         run(*compile.command(compiler, source, target, options=options, **paths))
 
@@ -137,7 +139,7 @@ def make(options) -> pathlib.Path:
     torches = {version: get_torch(torch_folder, version) for version in options.releases.split(",")}
     with tempfile.TemporaryDirectory(dir=out) as name:
         work = pathlib.Path(name)
-        bare = options.bare or build_package(work / "bare", options.build)
+        bare = build_package(work / "bare", options.build.resolve())
         tree = work / "tree"
         unpack(bare, tree)
         for version, torch in torches.items():
@@ -166,7 +168,6 @@ def main() -> None:
                         help="where the releases of PyTorch are, or are downloaded to")  # fmt: skip
     parser.add_argument("--releases", default=",".join(RELEASES), help="of PyTorch, with commas between")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build-wheels", help="the build folder")
-    parser.add_argument("--bare", type=pathlib.Path, help="a wheel of `pip wheel`, instead of building it")
     options = parser.parse_args()
     os.environ.setdefault("SOURCE_DATE_EPOCH", commit_time())
     make(options)

@@ -16,11 +16,14 @@ PLACES = {
 }
 
 
+_NEWER = "3.11 or newer"
+
+
 def _python_of(extension: str) -> str:
-    """3.11, of _tutti.cpython-311-x86_64-linux-gnu.so."""
+    """3.11, of _tutti.cpython-311-x86_64-linux-gnu.so; abi3 is what a wheel has (pyproject.toml)."""
     tag = extension.split(".")[1]
     if tag == "abi3":
-        return "3.12 or newer"
+        return _NEWER
     digits = tag.removeprefix("cpython-").split("-")[0]
     return f"{digits[0]}.{digits[1:]}"
 
@@ -31,7 +34,7 @@ def cannot_load(error: ImportError) -> ImportError:
     this = f"{sys.version_info.major}.{sys.version_info.minor}"
     if not pythons:
         text = f"{FOLDER} has no extension module: install the package (`pip install .` in a clone)"
-    elif this in pythons or "3.12 or newer" in pythons and sys.version_info >= (3, 12):
+    elif this in pythons or _NEWER in pythons and sys.version_info >= (3, 11):
         text = f"{FOLDER} does not fit this machine, or is damaged ({error}): install it anew"
     else:
         text = (
