@@ -7,8 +7,9 @@
 finds it without an import of this module. What everything else of torch.distributed does (DDP,
 fully_shard, DTensor, pipelining, checkpoints) goes over it then.
 
-The backend is C++ that PyTorch's headers are part of, so it is compiled for the PyTorch that is
-installed, once (20 s, with the C++ compiler of $CXX, or c++); ``python -m tutti.torch`` does that ahead.
+The backend is C++ that PyTorch's headers are part of. A wheel brings it for the releases of PyTorch that
+were known when it was made; for others it is compiled once (20 s, with the C++ compiler of $CXX, or c++),
+and ``python -m tutti.torch`` does that ahead.
 """
 
 from __future__ import annotations
