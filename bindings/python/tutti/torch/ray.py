@@ -24,7 +24,7 @@ from ray.util.collective import types
 from ray.util.collective.backend_registry import register_collective_backend
 from ray.util.collective.collective_group.base_collective_group import BaseGroup
 
-from tutti.torch.extension import load as _load
+from tutti.torch import _backend
 
 __all__ = ["TuttiGroup", "register"]
 
@@ -78,9 +78,7 @@ class TuttiGroup(BaseGroup):
         super().__init__(world_size, rank, group_name)
         key = f"tutti: {group_name}"
         self._store = _meet(key, rank, world_size)
-        self._backend = _load().create(
-            self._store, rank, world_size, _TIMEOUT, False, f"ray {group_name}", list(range(world_size))
-        )
+        self._backend = _backend(self._store, rank, world_size, _TIMEOUT, f"ray {group_name}")
         if rank == 0:  # all have met
             internal_kv._internal_kv_del(key)
 

@@ -14,7 +14,7 @@ import torch
 from torch.distributed import ProcessGroup
 from torchft.process_group import ProcessGroupWrapper
 
-from tutti.torch.extension import load as _load
+from tutti.torch import _backend
 
 __all__ = ["ProcessGroupTutti"]
 
@@ -24,9 +24,7 @@ class ProcessGroupTutti(ProcessGroupWrapper):
 
     def _create_pg(self, store, rank, world_size):
         name = f"torchft {self._uuid}"
-        backend = _load().create(
-            store, rank, world_size, self._timeout, False, name, self._global_ranks or list(range(world_size))
-        )
+        backend = _backend(store, rank, world_size, self._timeout, name, self._global_ranks)
         group = ProcessGroup(store, rank, world_size)
         group._set_default_backend(ProcessGroup.BackendType.CUSTOM)
         group._register_backend(torch.device("cpu"), ProcessGroup.BackendType.CUSTOM, backend)

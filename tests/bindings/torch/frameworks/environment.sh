@@ -41,5 +41,5 @@ install transformers accelerate transformers
 install lightning pytorch-lightning
 install ray 'ray[train]'
 install torchft torchft-nightly parameterized
-install torchtitan torchtitan
+install torchtitan torchtitan triton
 install deepspeed --no-build-isolation deepspeed wheel setuptools
