@@ -14,7 +14,7 @@ DEMO_COLLECTIVES = all_reduce all_gather reduce_scatter broadcast
 WHEELS ?= $(CURDIR)/build/wheels
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test test-long test-python wheels wheels-again fuzz test-torch train bench-train bench-overlap bench-python test-rdma test-ssh test-asan test-tsan bench compare docs format check-format \
+.PHONY: help demo build test test-long test-python wheels wheels-again fuzz test-torch test-frameworks train bench-train bench-overlap bench-python test-rdma test-ssh test-asan test-tsan bench compare docs format check-format \
         install clean packages test-packages gpu-bundle
 
 help:
@@ -27,6 +27,7 @@ help:
 	@echo "make train         four ranks train a GPT with libtorch (downloads PyTorch: 540 MB, 1.3 GB on disk)"
 	@echo "make bench-python  a call from Python beside the same call from C++"
 	@echo "make test-torch    the libtorch modules; torch.distributed over Tutti; PyTorch with Tutti's libnccl.so.2 (3 GB, 8 GB on disk)"
+	@echo "make test-frameworks  accelerate, transformers, Lightning, DeepSpeed, Ray, torchft over Tutti (1.1 GB more)"
 	@echo "make bench-train   training steps beside PyTorch's DDP and FSDP2 over gloo (the same downloads)"
 	@echo "make bench-overlap how much communication is hidden, beside DDP over gloo (the same downloads)"
 	@echo "make test-rdma     RDMA verbs, in an emulated guest that has devices (downloads a kernel: 70 MB)"
@@ -116,6 +117,15 @@ test-torch: test-packages build/build.ninja
 	@cmake --preset release -DTUTTI_WHEELS=$(WHEELS) >/dev/null
 	@cmake --build --preset release -j $(JOBS)
 	@ctest --test-dir build --output-on-failure --no-tests=error -L '^torch$$'
+
+# Frameworks over torch.distributed, in an environment of their own beside that PyTorch.
+test-frameworks: test-packages build/build.ninja
+	@python3 bindings/torch/install.py $(WHEELS) --whole
+	@tests/bindings/python/environment.sh build/venv
+	@tests/bindings/torch/frameworks/environment.sh build/frameworks $(WHEELS)/torch-2.15.0 $(WHEELS)/common $(WHEELS)/nccl
+	@cmake --preset release -DTUTTI_PYTHON=build/venv -DTUTTI_WHEELS=$(WHEELS) >/dev/null
+	@cmake --build --preset release -j $(JOBS) --target tutti_python tutti_python_stub tutti_command nccl
+	@ctest --test-dir build --output-on-failure --no-tests=error -L '^frameworks$$'
 
 TRAIN ?= --shard fsdp
 train: packages build/build.ninja

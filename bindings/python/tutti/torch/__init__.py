@@ -21,15 +21,20 @@ from tutti.torch.extension import load as _load
 __all__ = ["register", "use_by_default"]
 
 
+def _backend(store, rank, size, timeout, name, ranks=None, reconfigurable=False):
+    """A backend of `size` ranks, which meet by the store; `ranks` are their numbers in the whole job."""
+    return _load().create(store, rank, size, timeout, reconfigurable, name, ranks or list(range(size)))
+
+
 def _create(options, _backend_options):
-    return _load().create(
+    return _backend(
         options.store,
         options.group_rank,
         options.group_size,
         options.timeout,
-        getattr(options, "enable_reconfigure", False),  # since 2.15
         options.group_id,
-        options.global_ranks_in_group or list(range(options.group_size)),
+        options.global_ranks_in_group,
+        getattr(options, "enable_reconfigure", False),  # since 2.15
     )
 
 
