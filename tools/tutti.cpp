@@ -25,6 +25,7 @@
 #include "tools/predict.h"
 #include "tools/run.h"
 #include "tools/schedule_command.h"
+#include "tools/top/command.h"
 #include "tools/topo.h"
 
 namespace tutti {
@@ -82,6 +83,7 @@ int run(int argc, char** argv) {
   add_calibrate_command(app);
   add_explain_command(app);
   add_doctor_command(app);
+  add_top_command(app);
   add_topo_command(app);
   add_predict_command(app);
   add_estimate_command(app);

@@ -76,6 +76,7 @@ void look_around(RankGroup& group, const Awaited& a, Standstill& still, const Wa
   const std::string doing = fmt::format("waiting {}{}for rank {} to {}", a.where,
                                         a.where.empty() ? "" : " ", a.peer, a.what);
   group.diagnostics().publish_wait(a.peer, now);
+  group.diagnostics().show_wait(a.peer, a.call.empty() ? a.what : a.call, still.began, now);
   const auto waited = now - still.began;
   const bool asks = now >= still.next_question;
   if (asks) {
@@ -127,7 +128,7 @@ void look_around(RankGroup& group, const Awaited& a, Standstill& still, const Wa
 void PeerWait::pause(int rank, const std::function<bool()>& still) {
   const auto now = Time::clock::now();
   if (standstill_.is_due(now, policy_.timeout)) {
-    look_around(group_, {rank, what_, {}, still, CallsOn::gpu}, standstill_, policy_,
+    look_around(group_, {rank, what_, {}, {}, still, CallsOn::gpu}, standstill_, policy_,
                 policy_.timeout, now);
   }
   // The others answer at once if they are there; else nothing is lost by sleeping.

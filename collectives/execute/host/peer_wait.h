@@ -45,6 +45,7 @@ struct Awaited {
   int peer = -1;
   std::string what;                  // "send one"
   std::string where = {};            // "in step 3 (lane 0, tile 0) of all_reduce #1"
+  std::string call = {};             // "all_reduce #1 (float32 x 8, sum)"; "": what is awaited
   std::function<bool()> still = {};  // whether `peer` has not done it yet
   CallsOn calls = CallsOn::host;     // those at hand
   bool alone = true;                 // nothing else of this rank waits on the communicator
