@@ -95,7 +95,7 @@ wheels: test-packages
 	@rm -f build/wheel/*.whl
 	@PATH=$(CURDIR)/build/venv-wheels/bin:$$PATH $(WHEELS_PYTHON) bindings/python/wheels.py build/wheel --torch $(WHEELS)
 	@TUTTI_WHEEL=$$(ls build/wheel/*.whl) TUTTI_WHEELS=$(WHEELS) $(WHEELS_PYTHON) -m pytest -q -rs \
-	  -p no:cacheprovider tests/bindings/python/wheel/check.py
+	  -p no:cacheprovider tests/bindings/wheel/check.py
 
 # The same in another folder, without what the first time has left behind: the bits have to be the same.
 wheels-again: wheels

@@ -7,6 +7,8 @@
 // engine, so no thread holds up another one's messages.
 #pragma once
 
+#include <torch/version.h>
+
 #include <atomic>
 #include <functional>
 #include <map>
@@ -25,6 +27,11 @@
 #include "operation.h"
 #include "tensors.h"
 #include "work.h"
+
+// PyTorch 2.14 has hooks as well, but only those of an abort.
+#if defined(C10D_BACKEND_HAS_HOOKS) && (TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 15)
+#define TUTTI_C10D_HAS_COMPLETION_HOOKS
+#endif
 
 namespace tutti::pytorch {
 
@@ -139,9 +146,12 @@ class Backend final : public ::c10d::Backend {
 
 #ifdef C10D_BACKEND_HAS_HOOKS
   // ledger.h says when hooks run.
-  bool supportsAbortHooks() const override { return true; }
+  bool supportsAbortHooks() const { return true; }  // since 2.15
   void registerAbortHook(std::int64_t id, ::c10d::AbortHook hook) override;
   void unregisterAbortHook(std::int64_t id) override;
+#endif
+
+#ifdef TUTTI_C10D_HAS_COMPLETION_HOOKS
   bool supportsCompletionHooks() const override { return true; }
   void registerCompletionHook(std::int64_t id, ::c10d::CompletionHook hook) override;
   void unregisterCompletionHook(std::int64_t id) override;

@@ -209,6 +209,10 @@ void Backend::registerAbortHook(std::int64_t id, ::c10d::AbortHook hook) {
 
 void Backend::unregisterAbortHook(std::int64_t id) { ledger_->set_abort_hook(id, {}); }
 
+#endif
+
+#ifdef TUTTI_C10D_HAS_COMPLETION_HOOKS
+
 void Backend::registerCompletionHook(std::int64_t id, ::c10d::CompletionHook hook) {
   if (!hook) return unregisterCompletionHook(id);
   ledger_->set_completion_hook(id, [hook = std::move(hook)](auto number, auto took) {

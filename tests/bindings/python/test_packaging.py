@@ -1,5 +1,5 @@
 """What a wheel consists of, and what the package says where it does not fit. (`make wheels` makes a wheel
-and tries it: wheel/check.py.)"""
+and tries it: ../wheel/check.py.)"""
 
 import importlib.util
 import os

@@ -17,7 +17,7 @@ import pytest
 
 WHEEL = pathlib.Path(os.environ["TUTTI_WHEEL"]).resolve()
 WHEELS = pathlib.Path(os.environ["TUTTI_WHEELS"]).resolve()
-ROOT = pathlib.Path(__file__).resolve().parents[4]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 COMMON = WHEELS / "common"
 # With a complete PyTorch; others have headers alone.
 WHOLE = sorted(f.parent.name for f in WHEELS.glob("torch-*/complete")) if COMMON.exists() else []
