@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <vector>
@@ -20,6 +21,8 @@ struct Future::State {
   /// Throws in a child of fork(), which does not have the thread that would complete it.
   void check_process() const;
 
+  /// Where the time that callers wait is counted (ControlBlock::waited), until the call is over.
+  std::shared_ptr<std::atomic<std::uint64_t>> waited;
   const std::uint32_t made_in = process_generation();
   std::atomic<bool> done{false};
   std::mutex mutex;

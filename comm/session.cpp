@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <optional>
 
 #include "bootstrap/rendezvous.h"
@@ -15,6 +16,7 @@
 #include "device/board.h"
 #include "topology/place.h"
 #include "transport/gpu_memory.h"
+#include "transport/nameplate.h"
 #include "transport/socket.h"
 #include "transport/tcp_socket.h"
 
@@ -290,6 +292,8 @@ struct MeetingCall {
 Session meet_and_connect(const MeetingCall& call, const Options& options,
                          std::shared_ptr<Membership> membership) {
   const Deadline deadline = deadline_after(options.rendezvous_timeout);
+  const auto shown =
+      show_meeting(call.rank, call.size, std::hash<std::string>{}(to_string(call.id)));
   const wire::Ticket place = wire::decode(call.id);
   std::shared_ptr<Network> network;
   SessionCard mine;

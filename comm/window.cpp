@@ -12,6 +12,7 @@
 
 #include "collectives/execute/host/peer_memory.h"
 #include "comm/window_impl.h"
+#include "core/asymmetric_fence.h"
 #include "core/background.h"
 #include "core/log.h"
 #include "core/memory.h"
@@ -86,6 +87,8 @@ Window::Impl::Card Window::Impl::prepare(void* its_memory) {
     owns_memory_ = true;
   }
   Card card{key_, bytes, reinterpret_cast<std::uint64_t>(memory)};
+  light_ = join_heavy_fences();
+  card.light = light_ ? 1 : 0;
   const auto shares_memory_with = [&](int r) {
     return group.same_host(r) && !group.same_process(r);
   };
@@ -137,6 +140,7 @@ void Window::Impl::connect(int r, const Card& card) {
         member, card.key, SignalBoard::bytes(group.size()), deadline_after(kBoardPatience)));
   }
   peer.writing = &peer.board.writing(rank);
+  peer.light = card.light != 0 && light_;
   peer.doorbell = &group.control(r).doorbell;
   if (card.bytes == 0) return;
   if (group.same_process(r) || r == rank) {
@@ -216,7 +220,8 @@ void Window::Impl::end() noexcept {
   if (!inherited) {
     try {
       if (board_) {
-        board_.open().store(0, std::memory_order_seq_cst);
+        board_.open().store(0, std::memory_order_relaxed);
+        heavy_fence();
         wait_for_writers();
       }
       if (comm->far_windows) {
@@ -252,8 +257,9 @@ void Window::Impl::wait_for_writers() {
   auto next_look = begun + kLookForDead;
   std::vector<int> dead;
   for (const int r : group.ranks_here()) {
-    // seq_cst: a writer that this does not see, sees the end. acquire: what it wrote is there.
-    while (board_.writing(r).load(std::memory_order_seq_cst) != 0) {
+    // After the fence: a writer that this does not see, sees the end. acquire: what it wrote is
+    // there.
+    while (board_.writing(r).load(std::memory_order_acquire) != 0) {
       if (std::ranges::find(dead, r) != dead.end()) break;
       const auto now = std::chrono::steady_clock::now();
       if (now > next_look) {

@@ -9,12 +9,14 @@
 #include "collectives/execute/host/peer_memory.h"
 #include "comm/started_calls.h"
 #include "comm/window_impl.h"
+#include "core/asymmetric_fence.h"
 
 namespace tutti {
 namespace {
 
-// Looks without a pause, before the thread waits as for any operation.
-constexpr int kSignalLooks = 64;
+// Looks without a pause, before the thread waits as for any operation: for a microsecond or two at
+// memory; fewer where each one asks a network.
+constexpr int kSignalLooks = 2000, kFarSignalLooks = 64;
 // What made a rank of another host end its part may reach this rank a moment later, by another way.
 constexpr auto kNewsOfAnEnd = std::chrono::milliseconds(300);
 
@@ -33,9 +35,14 @@ std::string_view name_of(WindowCall::Kind kind) {
 /// is_open().
 class Writing {
  public:
-  Writing(SignalBoard::Counter& writing, const SignalBoard& board) : writing_(writing) {
-    writing_.exchange(1, std::memory_order_seq_cst);
-    is_open_ = board.open().load(std::memory_order_seq_cst) != 0;
+  explicit Writing(const Window::Impl::Peer& peer) : writing_(*peer.writing) {
+    if (peer.light) {
+      writing_.store(1, std::memory_order_relaxed);
+      light_fence();
+    } else {
+      writing_.exchange(1, std::memory_order_seq_cst);
+    }
+    is_open_ = peer.board.open().load(std::memory_order_seq_cst) != 0;
   }
   ~Writing() { writing_.store(0, std::memory_order_release); }
   Writing(const Writing&) = delete;
@@ -195,7 +202,7 @@ void Window::Impl::check(const WindowCall& call) const {
 
 inline void Window::Impl::put(const WindowCall& call, Peer& peer) {
   {
-    const Writing writing(*peer.writing, peer.board);
+    const Writing writing(peer);
     if (writing.is_open()) {
       if (call.bytes == 0) return;  // the source may be null
       if (peer.memory != nullptr) {
@@ -212,6 +219,10 @@ inline void Window::Impl::put(const WindowCall& call, Peer& peer) {
 
 inline void Window::Impl::give_signal(const WindowCall& call, Peer& peer) {
   const auto index = static_cast<std::size_t>(call.index);
+  if (call.kind == WindowCall::Kind::put) {
+    peer.board.place(rank, call.index)
+        .store(call.offset + call.bytes - 1, std::memory_order_relaxed);
+  }
   // release: after what was put.
   peer.board.signal(rank, call.index).store(++peer.given[index], std::memory_order_release);
   ring(*peer.doorbell);
@@ -249,9 +260,20 @@ inline void Window::Impl::look_for(const WindowCall& call) {
   const Peer& peer = peers[static_cast<std::size_t>(call.peer)];
   const SignalBoard::Counter& counter = signals_of(call.peer, call.index);
   const std::uint64_t target = peer.taken[static_cast<std::size_t>(call.index)] + call.count;
+  if (peer.far != nullptr) {
+    for (int looks = 0; looks < kFarSignalLooks; ++looks) {
+      if (counter.load(std::memory_order_acquire) >= target) return;
+      peer.far->poll();
+    }
+    return;
+  }
+  // A writer that uses a place again will do so now. Its line is here until it writes: until then a
+  // prefetch costs nothing, and then it fetches the data while the signal is on its way.
+  const auto data = reinterpret_cast<std::uintptr_t>(memory) +
+                    board_.place(call.peer, call.index).load(std::memory_order_relaxed);
   for (int looks = 0; looks < kSignalLooks; ++looks) {
     if (counter.load(std::memory_order_acquire) >= target) return;
-    if (peer.far != nullptr) peer.far->poll();
+    __builtin_prefetch(reinterpret_cast<const void*>(data));  // NOLINT: any address will do
   }
 }
 

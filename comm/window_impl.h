@@ -48,6 +48,7 @@ struct Window::Impl : std::enable_shared_from_this<Impl> {
     // Of a rank of this host:
     SignalBoard board;
     SignalBoard::Counter* writing = nullptr;  // this rank's there
+    bool light = false;                       // a light_fence() is enough beside it
     Doorbell* doorbell = nullptr;
     std::shared_ptr<SharedMemory> mapping;  // in which `memory` lies
     // Of a rank of another one:
@@ -82,6 +83,7 @@ struct Window::Impl : std::enable_shared_from_this<Impl> {
     std::uint64_t offset = 0;  // in
     std::uint32_t window = 0;  // of its process; 0: it lies in none
     std::uint32_t error = 0;   // ErrorCode: there is no part
+    std::uint64_t light = 0;   // 1: its process has joined the heavy fences
   };
   Card prepare(void* its_memory);
   void connect(int peer, const Card& card);
@@ -96,6 +98,7 @@ struct Window::Impl : std::enable_shared_from_this<Impl> {
 
   const std::uint64_t key_;
   bool owns_memory_ = false;
+  bool light_ = false;  // this process has joined the heavy fences
   SignalBoard board_;
 };
 

@@ -46,7 +46,7 @@ ControlBlocks::ControlBlocks(const Members& members, Network* network, std::size
       segments_(static_cast<std::size_t>(members.size())),
       blocks_(segments_.size()) {
   const int self = members_.rank();
-  const auto own = SharedMemory::create("tutti-segment", bytes);
+  const auto own = SharedMemory::create(Nameplate::kSegment, bytes);
   segments_[static_cast<std::size_t>(self)] = own;
   share_within_process(members_.key(self), own);
   for (const int r : members_.ranks_here()) {
@@ -70,6 +70,20 @@ ControlBlocks::ControlBlocks(const Members& members, Network* network, std::size
                                          : reinterpret_cast<ControlBlock*>(copies_->data()) + r;
   }
   first_here_ = &of(members_.ranks_here().front());
+  show_nameplate();
+}
+
+void ControlBlocks::show_nameplate() {
+  const int self = members_.rank();
+  Nameplate plate{};
+  plate.block_bytes = sizeof(ControlBlock);
+  plate.communicator = members_.key(0);
+  plate.identity = members_.host_peers().identity();
+  plate.rank = self;
+  plate.size = members_.size();
+  plate.here = static_cast<std::int32_t>(members_.ranks_here().size());
+  plate.job_rank = members_.host_peers().peer(members_.member(self))->job_rank;
+  own().nameplate.fill(plate);
 }
 
 std::shared_ptr<SharedMemory> ControlBlocks::receive_segment(int rank, Deadline deadline) const {

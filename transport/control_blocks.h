@@ -51,6 +51,7 @@ class ControlBlocks {
   bool has(int rank, Presence bit) const {
     return (of(rank).state.load(std::memory_order_acquire) & bit) != 0;
   }
+  void show_nameplate();
   void receive_segments(Deadline deadline);
   /// Rank `rank`'s segment, or null when it has not come by then.
   std::shared_ptr<SharedMemory> receive_segment(int rank, Deadline deadline) const;

@@ -7,9 +7,13 @@
 // written to the window, and the owner looks with acquire. So who sees a signal sees the data.
 // Ranks of other hosts do not see the board: the owner's process counts for them what they send.
 //
+// Beside the count lies the place of the data that came last. Who waits for the signal looks there
+// too, so that both lines cross from core to core together.
+//
 // A window ends while others may be writing to it: the owner closes it, and then waits for those
-// who have begun. A writer says that it writes before it looks whether the window is open; both do
-// so in one order for all (seq_cst), so the owner sees the writer, or the writer sees the end.
+// who have begun. A writer says that it writes before it looks whether the window is open, and the
+// owner looks for writers after it has closed it, with asymmetric fences between
+// (core/asymmetric_fence.h). So the owner sees the writer, or the writer sees the end.
 #pragma once
 
 #include <atomic>
@@ -44,10 +48,13 @@ class SignalBoard {
   Counter& writing(int rank) const { return writer(rank).writing.value; }
   /// How often rank `rank` has given signal `index`.
   Counter& signal(int rank, int index) const { return writer(rank).signals[index].value; }
+  /// Where the last byte lay that rank `rank` put with signal `index`, from the window's start on:
+  /// a hint, which may be any number. Only that rank writes it, before the signal.
+  Counter& place(int rank, int index) const { return writer(rank).signals[index].place; }
 
  private:
   struct alignas(kCacheLine) Line {
-    Counter value;
+    Counter value, place;
   };
   struct Writer {
     Line writing;

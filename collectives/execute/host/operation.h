@@ -97,6 +97,8 @@ class Operation {
     std::size_t tile = 0;
   };
   Blocked blocked() const;
+  /// "all_reduce #12 (float32 x 1024, sum)", "recv from rank 1 (float32 x 8)".
+  std::string call_text() const;
 
   RankGroup& group() { return group_; }
   const Binding& binding() const { return *binding_; }

@@ -1,0 +1,22 @@
+// Fences of two threads, of one process or of two, where one side passes often and the other one
+// seldom. A thread stores A and then looks at B; another one stores B and then looks at A. With a
+// fence between on both sides, one of them sees the other's store. A full fence costs as much as a
+// cache miss, as all stores before it have to arrive first. Here the frequent side has a
+// light_fence(), which only holds the compiler. The seldom side has a heavy_fence(): the kernel
+// makes every core that runs a thread of a process that has joined pass a full one (membarrier).
+#pragma once
+
+#include <atomic>
+
+namespace tutti {
+
+/// This process joins, so its threads may use light_fence(). False: the kernel cannot do it.
+bool join_heavy_fences();
+
+inline void light_fence() { std::atomic_signal_fence(std::memory_order_seq_cst); }
+
+/// As a full fence of this thread, and of each thread of the processes of this machine that have
+/// joined.
+void heavy_fence();
+
+}  // namespace tutti
