@@ -100,7 +100,8 @@ class TuttiBackend(_torchcomms.TorchCommBackend):
     def _done(self, work, async_op):
         if async_op:
             return work
-        work.wait()
+        if work is not None:  # else the call is over
+            work.wait()
         return None
 
     def send(self, tensor, dst, async_op):

@@ -27,10 +27,10 @@ def need(*packages):
             pytest.skip(f"needs {package}: make test-frameworks")
 
 
-def run(framework, *arguments, ranks=2, paths=()):
+def run(framework, *arguments, ranks=2, paths=(), program="train"):
     """What the program prints."""
     command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={ranks}", "--standalone"]
-    command += [HERE / "programs" / f"train_{framework}.py", *arguments]
+    command += [HERE / "programs" / f"{program}_{framework}.py", *arguments]
     found = os.environ.get("PYTHONPATH", "")
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"}
     environment["PYTHONPATH"] = os.pathsep.join([*map(str, paths), found])
