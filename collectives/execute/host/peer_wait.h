@@ -47,6 +47,7 @@ struct Awaited {
   std::string call = {};             // "all_reduce #1 (float32 x 8, sum)"; "": what is awaited
   std::function<bool()> still = {};  // whether `peer` has not done it yet
   CallsOn calls = CallsOn::host;     // those at hand
+  bool started = false;              // the call; nobody may wait for it
 };
 
 /// A look around. Records what ends the wait as the failure of the communicator, unless there is
