@@ -28,7 +28,7 @@ struct Kind {
 };
 
 const std::vector<Kind>& kinds() {
-  constexpr char kNext[] = "all_reduce #41 (float32 x 1024, sum)";
+  static constexpr char kNext[] = "all_reduce #41 (float32 x 1024, sum)";
   static const std::vector<Kind> all{
       {"sleeps", {2}, kNext, "", "its last was all_reduce #40"},
       {"computes", {2}, kNext, "", "computes ("},
@@ -47,7 +47,7 @@ const std::vector<Kind>& kinds() {
       {"wrong-peer", {1, 2}, "recv from rank 2 (float32 x 8)", "", "barrier #41"},
       {"wrong-message", {}, "", "from rank 2, which sent float32 x 7"},
       {"subset", {2, 3}, "barrier #41"},
-      {"no-signal", {2}, "wait_signal of window 0"},
+      {"no-signal", {2}, "wait_signal of window"},
       {"slow", {2}, "all_reduce #"},
       {"not-started", {2}, kNext},
       {"no-message-among-started-calls", {2}, kNext},
