@@ -52,6 +52,12 @@ def test_training_over_tutti_makes_the_same_bits_as_over_gloo(framework):
     assert train(framework, "gloo") == ("gloo", "2", digest)
 
 
+def test_accelerate_takes_tutti_where_it_is_the_default():
+    need("accelerate")
+    assert train("accelerate", "default")[0] == "tutti"
+    assert train("accelerate", "default", "without_module")[0] == "gloo"  # as it is, it asks for gloo
+
+
 @pytest.mark.parametrize("framework", ["accelerate", "transformers"])
 def test_with_the_patch_accelerate_does_without_our_module(framework, tmp_path):
     need(*NEEDS[framework])
@@ -63,9 +69,11 @@ def test_with_the_patch_accelerate_does_without_our_module(framework, tmp_path):
     subprocess.run(
         ["patch", "-p2", "-d", tmp_path, "-i", REPOSITORY / "docs/patches/accelerate.patch"], check=True
     )
-    backend, _, digest = train(framework, "tutti", "patched", paths=[tmp_path])
+    backend, _, digest = train(framework, "tutti", "without_module", paths=[tmp_path])
     assert backend == "tutti"
-    assert train(framework, "gloo", "patched", paths=[tmp_path]) == ("gloo", "2", digest)
+    assert train(framework, "gloo", "without_module", paths=[tmp_path]) == ("gloo", "2", digest)
+    if framework == "accelerate":
+        assert train(framework, "default", "without_module", paths=[tmp_path]) == ("tutti", "2", digest)
 
 
 def losses_of_torchtitan(ranks, *degrees):

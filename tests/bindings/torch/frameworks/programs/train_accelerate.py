@@ -1,4 +1,4 @@
-"""A training with accelerate; its arguments are the backend, and "patched" if accelerate has our patch."""
+"""A training with accelerate; its arguments are the backend, or "default", and "without_module" for accelerate as it is."""
 
 import sys
 
@@ -7,10 +7,16 @@ from accelerate import Accelerator, InitProcessGroupKwargs
 from digest import say
 from torch.utils.data import DataLoader, TensorDataset
 
-if "patched" not in sys.argv:
+if "without_module" not in sys.argv:
     import tutti.torch.accelerate
 
-accelerator = Accelerator(cpu=True, kwargs_handlers=[InitProcessGroupKwargs(backend=sys.argv[1])])
+if sys.argv[1] == "default":
+    import tutti.torch
+
+    tutti.torch.use_by_default()
+    accelerator = Accelerator(cpu=True)
+else:
+    accelerator = Accelerator(cpu=True, kwargs_handlers=[InitProcessGroupKwargs(backend=sys.argv[1])])
 torch.manual_seed(1)
 model = torch.nn.Sequential(torch.nn.Linear(7, 32), torch.nn.GELU(), torch.nn.Linear(32, 3))
 x = torch.randn(64, 7)

@@ -26,7 +26,8 @@ import tutti.torch
 degrees = {"shard": 1, "tp": 1, "replicate": 1} | {
     name: int(number) for name, number in (a.split("=") for a in sys.argv[2:])
 }
-dist.Backend.default_device_backend_map["cpu"] = sys.argv[1]
+if sys.argv[1] == "tutti":
+    tutti.torch.use_by_default()
 world = theirs.init_distributed(CommConfig())
 rank = dist.get_rank()
 

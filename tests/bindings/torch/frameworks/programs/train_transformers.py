@@ -1,4 +1,4 @@
-"""The Trainer of transformers trains a Llama of two layers, and evaluates it; its arguments are the backend, and "patched" if accelerate has our patch."""
+"""The Trainer of transformers trains a Llama of two layers, and evaluates it; its arguments are the backend, and "without_module" for accelerate as it is."""
 
 import sys
 import tempfile
@@ -7,7 +7,7 @@ import torch
 from digest import say
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
 
-if "patched" not in sys.argv:
+if "without_module" not in sys.argv:
     import tutti.torch.accelerate
 
 
