@@ -16,13 +16,13 @@ FinishedWork::FinishedWork(Operation&& operation, int rank, std::uint64_t sequen
       sequence_(sequence),
       number_(number),
       timeout_(timeout),
-      took_(ledger.measures() ? std::optional(milliseconds(Clock::now() - began)) : std::nullopt) {
+      took_(Clock::now() - began) {
   ledger.expire(number);
-  if (ledger.is_watched()) ledger.succeeded(number, milliseconds(Clock::now() - began));
+  ledger.succeeded(number, milliseconds(took_));
   if (!ledger.has_work_hook()) return;
-  const auto end = Clock::now();
+  const auto end = began + took_;
   ledger.tell_work_hook(
-      std::make_shared<::c10d::WorkInfo>(operation.type, sequence, began, end, end - began));
+      std::make_shared<::c10d::WorkInfo>(operation.type, sequence, began, end, took_));
 }
 
 bool FinishedWork::wait(std::chrono::milliseconds) {
@@ -45,6 +45,6 @@ c10::intrusive_ptr<c10::ivalue::Future> FinishedWork::getFutureResult() {
   return future;
 }
 
-float FinishedWork::getDuration() const { return duration_of(took_); }
+float FinishedWork::getDuration() const { return milliseconds(took_); }
 
 }  // namespace tutti::pytorch

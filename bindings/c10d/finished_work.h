@@ -3,7 +3,6 @@
 #pragma once
 
 #include <chrono>
-#include <optional>
 #include <vector>
 
 #include "ledger.h"
@@ -35,7 +34,7 @@ class FinishedWork final : public ::c10d::Work {
   std::vector<at::Tensor> results_;
   const std::uint64_t sequence_, number_;
   const std::chrono::milliseconds timeout_;
-  const std::optional<float> took_;  // what getDuration() says
+  const std::chrono::nanoseconds took_;
 };
 
 }  // namespace tutti::pytorch
