@@ -21,21 +21,24 @@ void call_back(const std::function<void()>& callback) {
   }
 }
 
-/// Counts how long a caller waits for a started call.
-class CountedWait {
+/// A caller waits for a started call.
+class CallerWaits {
  public:
   /// With the lock of `state`.
-  explicit CountedWait(const Future::State& state) : waited_(state.waited) {}
-  ~CountedWait() {
-    if (waited_ == nullptr) return;
-    const auto time = std::chrono::nanoseconds(std::chrono::steady_clock::now() - began_);
-    waited_->fetch_add(static_cast<std::uint64_t>(time.count()), std::memory_order_relaxed);
+  explicit CallerWaits(const Future::State& state) : callers_(state.callers) {
+    if (callers_) callers_->futures.fetch_add(1, std::memory_order_relaxed);
   }
-  CountedWait(const CountedWait&) = delete;
-  CountedWait& operator=(const CountedWait&) = delete;
+  ~CallerWaits() {
+    if (!callers_) return;
+    const auto time = std::chrono::nanoseconds(std::chrono::steady_clock::now() - began_);
+    callers_->ns.fetch_add(static_cast<std::uint64_t>(time.count()), std::memory_order_relaxed);
+    callers_->futures.fetch_sub(1, std::memory_order_relaxed);
+  }
+  CallerWaits(const CallerWaits&) = delete;
+  CallerWaits& operator=(const CallerWaits&) = delete;
 
  private:
-  const std::shared_ptr<std::atomic<std::uint64_t>> waited_;
+  const std::shared_ptr<CallersWaits> callers_;
   const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
 };
 
@@ -48,7 +51,7 @@ void Future::State::complete(std::optional<Error> why) {
     error = std::move(why);
     mine.swap(callbacks);
     done.store(true, std::memory_order_release);
-    waited.reset();
+    callers.reset();
   }
   changed.notify_all();
   for (const auto& callback : mine) call_back(callback);
@@ -68,7 +71,7 @@ void Future::wait() {
     state_->check_process();
     refuse_to_block("wait for a Future");
     std::unique_lock lock(state_->mutex);
-    const CountedWait counted(*state_);
+    const CallerWaits waits(*state_);
     state_->changed.wait(lock, [&] { return ready(); });  // no deadline, so no timer of the kernel
   }
   if (state_ && state_->error) throw Error(*state_->error);
@@ -83,7 +86,7 @@ bool Future::wait_until(std::chrono::steady_clock::time_point deadline) {
     state_->check_process();
     refuse_to_block("wait for a Future");
     std::unique_lock lock(state_->mutex);
-    const CountedWait counted(*state_);
+    const CallerWaits waits(*state_);
     if (!state_->changed.wait_until(lock, deadline, [&] { return ready(); })) return false;
   }
   if (state_ && state_->error) throw Error(*state_->error);

@@ -12,6 +12,7 @@
 
 #include "comm/communicator.h"
 #include "core/fork.h"
+#include "transport/control_block.h"
 
 namespace tutti {
 
@@ -21,8 +22,8 @@ struct Future::State {
   /// Throws in a child of fork(), which does not have the thread that would complete it.
   void check_process() const;
 
-  /// Where the time that callers wait is counted (ControlBlock::waited), until the call is over.
-  std::shared_ptr<std::atomic<std::uint64_t>> waited;
+  /// Of the rank: who waits for the call says so there. None: it is over.
+  std::shared_ptr<CallersWaits> callers;
   const std::uint32_t made_in = process_generation();
   std::atomic<bool> done{false};
   std::mutex mutex;

@@ -46,8 +46,14 @@ struct alignas(kCacheLine) ShownWait {
   std::atomic<std::int64_t> since;      // steady clock, ns; 0: none
   std::atomic<std::int64_t> looked_at;  // by the rank, last
   std::atomic<std::uint32_t> peer;      // 1 + the rank it is for
-  std::atomic<std::uint32_t> thread;    // that waits, by the kernel's number
+  std::atomic<std::uint32_t> started;   // 1: of a started call, for which no caller may wait
   Remark call;                          // what was called, in words; its number: `since`
+};
+
+/// The waits of a rank's callers, of those that took longer than a few microseconds.
+struct CallersWaits {
+  std::atomic<std::uint64_t> ns;       // that they took so far, together
+  std::atomic<std::uint32_t> futures;  // so many wait for a started call now
 };
 
 struct ControlBlock {
@@ -59,9 +65,7 @@ struct ControlBlock {
   // ns).
   std::atomic<std::uint32_t> waits_for;
   std::atomic<std::int64_t> waited_at;
-  // How long callers' threads have waited in all so far, of what took longer than a few
-  // microseconds (ns).
-  std::atomic<std::uint64_t> waited;
+  CallersWaits callers;
   alignas(kCacheLine) std::atomic<std::uint32_t> state;  // Presence bits
   // Only those of a host's first rank are used: its word on whether all have joined (joining.h),
   // and the first failure.

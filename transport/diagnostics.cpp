@@ -1,8 +1,6 @@
 #include "transport/diagnostics.h"
 
 #include <fmt/format.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <optional>
@@ -77,7 +75,7 @@ void Diagnostics::publish_wait(int peer, Clock::time_point now) {
   own.waited_at.store(now.time_since_epoch().count(), std::memory_order_relaxed);
 }
 
-void Diagnostics::show_wait(int peer, std::string_view call, Clock::time_point since,
+void Diagnostics::show_wait(int peer, std::string_view call, bool started, Clock::time_point since,
                             Clock::time_point now) {
   const std::int64_t began = since.time_since_epoch().count();
   auto& waits = blocks_.own().shown_waits;
@@ -94,7 +92,7 @@ void Diagnostics::show_wait(int peer, std::string_view call, Clock::time_point s
     if (seen(w) < seen(*place)) place = &w;
   }
   place->peer.store(static_cast<std::uint32_t>(peer) + 1, std::memory_order_relaxed);
-  place->thread.store(static_cast<std::uint32_t>(syscall(SYS_gettid)), std::memory_order_relaxed);
+  place->started.store(started ? 1 : 0, std::memory_order_relaxed);
   place->call.say(static_cast<std::uint64_t>(began), call);
   place->since.store(began, std::memory_order_relaxed);
   place->looked_at.store(now.time_since_epoch().count(), std::memory_order_release);

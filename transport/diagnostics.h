@@ -34,8 +34,10 @@ class Diagnostics {
   // What this rank does.
   /// It waits for `peer`.
   void publish_wait(int peer, std::chrono::steady_clock::time_point now);
-  /// The same for those who look from outside (nameplate.h): `call` waits `since` then.
-  void show_wait(int peer, std::string_view call, std::chrono::steady_clock::time_point since,
+  /// The same for those who look from outside (nameplate.h): `call`, which was `started` or blocks
+  /// its caller, waits `since` then.
+  void show_wait(int peer, std::string_view call, bool started,
+                 std::chrono::steady_clock::time_point since,
                  std::chrono::steady_clock::time_point now);
   /// The wait that began then is over.
   void end_wait(std::chrono::steady_clock::time_point since);

@@ -39,7 +39,7 @@ void say_now() {
 
 struct Rank {
   Communicator& comm;
-  std::vector<float> in = std::vector<float>(1 << 20, 1.0F), out = in;
+  std::vector<float> in = std::vector<float>(kCount, 1.0F), out = in;
 
   int number() const { return comm.rank(); }
   bool is_guilty() const { return number() == kGuilty; }

@@ -28,26 +28,26 @@ struct Kind {
 };
 
 const std::vector<Kind>& kinds() {
-  constexpr char kNext[] = "all_reduce #41 (float32 x 1024, sum)";
+  static constexpr char kNext[] = "all_reduce #41 (float32 x 1024, sum)";
   static const std::vector<Kind> all{
       {"sleeps", {2}, kNext, "", "its last was all_reduce #40"},
       {"computes", {2}, kNext, "", "computes ("},
       {"reads", {2}, kNext, "", "sleeps in the kernel"},
       {"locks", {2}, kNext, "", "sleeps in the kernel"},
       {"is-stopped", {2}, kNext, "", "kill -CONT"},
-      {"dies", {}, "", "rank 2 (pid "},
+      {"dies", {}, "", ") died after step"},
       {"leaves", {}, "", "rank 2 has left the communicator"},
       {"raises", {2}, kNext, "", "a call of it was refused"},
       {"skips", {}, "", "rank 2 called barrier #41"},
       {"swaps", {}, "", "rank 2 called broadcast #41"},
       {"other-shape", {}, "", "rank 2 called all_reduce #41 (float32 x 1023, sum)"},
-      {"other-group", {2}, kNext, "", "Rank 2 is the odd one out"},
+      {"other-group", {2}, "all_reduce #42 (float32 x 1024, sum)", "", "Rank 2 is the odd one out"},
       {"two-groups", {}, "all_reduce #1 (float32 x 1024, sum)", "", "wait for each other"},
       {"recv-without-send", {2}, "recv from rank 2 (float32 x 8)"},
       {"wrong-peer", {1, 2}, "recv from rank 2 (float32 x 8)", "", "barrier #41"},
       {"wrong-message", {}, "", "from rank 2, which sent float32 x 7"},
       {"subset", {2, 3}, "barrier #41"},
-      {"no-signal", {2}, "wait_signal of window 0"},
+      {"no-signal", {2}, "wait_signal of window"},
       {"slow", {2}, "all_reduce #"},
       {"not-started", {2}, kNext},
       {"no-message-among-started-calls", {2}, kNext},

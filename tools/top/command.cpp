@@ -1,10 +1,12 @@
 #include "tools/top/command.h"
 
 #include <fmt/format.h>
+#include <signal.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -126,6 +128,11 @@ void print(const std::string& text) {
 }
 
 void run_top(const TopArguments& arguments) {
+  if (arguments.job != 0 && arguments.hosts.empty() && kill(arguments.job, 0) != 0 &&
+      errno == ESRCH) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("top: there is no process {}", arguments.job));
+  }
   top::Watcher watcher(arguments.job);
   const bool far = !arguments.hosts.empty();
   const bool once = arguments.once || arguments.json || arguments.prometheus || arguments.stack;

@@ -30,15 +30,6 @@ struct Edge {
   const Wait* wait = nullptr;
 };
 
-std::string ranks_text(const std::vector<int>& numbers) {
-  return fmt::format("{} {}", numbers.size() == 1 ? "rank" : "ranks", ranges(numbers));
-}
-
-std::string capitalized(std::string text) {
-  if (!text.empty() && text[0] >= 'a' && text[0] <= 'z') text[0] = static_cast<char>(text[0] - 32);
-  return text;
-}
-
 /// The number of the collective that `call` names ("all_reduce #42 (...)"); 0: none.
 std::uint64_t number_in(std::string_view call) {
   const std::size_t at = call.find('#');
@@ -63,7 +54,9 @@ class Graph {
     std::vector<Culprit> found;
     add_failures(found);
     std::vector<std::pair<std::size_t, Culprit>> by_weight;
-    for (const auto& [end, held_up] : ends()) {
+    auto all_ends = ends();
+    if (drop_started_waits()) all_ends = ends();
+    for (const auto& [end, held_up] : all_ends) {
       if (named_.contains(end)) continue;
       by_weight.emplace_back(held_up.size(), at_the_end(end, held_up));
     }
@@ -117,12 +110,25 @@ class Graph {
     return result;
   }
 
-  /// The longest wait for it.
+  /// Where callers wait in a circle, of which a rank is a part only by a started call that no
+  /// caller waits for: that rank goes on, and so is the end of their line. True: there was such a
+  /// circle.
+  bool drop_started_waits() {
+    const auto in_circle = [&](int place) { return !reaches_end_.contains(place); };
+    const bool any_blocked = std::ranges::any_of(
+        edges_, [&](const auto& e) { return in_circle(e.first) && at(e.first).blocked; });
+    if (!any_blocked) return false;
+    return std::erase_if(edges_, [&](const auto& e) {
+             return in_circle(e.first) && !at(e.first).blocked;
+           }) > 0;
+  }
+
+  /// The wait for it that says most.
   const Edge* edge_to(const Node& node) const {
     const Edge* longest = nullptr;
     for (const auto& [from, edges] : edges_) {
       for (const Edge& e : edges) {
-        if (e.to == node && (longest == nullptr || e.wait->seconds > longest->wait->seconds)) {
+        if (e.to == node && (longest == nullptr || comes_before(*e.wait, *longest->wait))) {
           longest = &e;
         }
       }
@@ -198,6 +204,11 @@ class Graph {
       if (rank.at->calls > last.calls) {
         text += fmt::format(", and {}{}", rank.at->newest, group_text(*rank.at));
       }
+    }
+    if (rank.wait != nullptr && rank.wait->fresh && !rank.blocked) {
+      text += fmt::format("; it has started {}, which waits for rank {}{}", rank.wait->call,
+                          number_of(job_, rank.at->communicator, rank.wait->peer),
+                          group_text(*rank.at));
     }
     for (const Member* m : rank.members) {
       if (!m->refused.empty()) text += fmt::format("; a call of it was refused: {}", m->refused);
@@ -355,52 +366,5 @@ class Graph {
 }  // namespace
 
 std::vector<Culprit> culprits_of(const Job& job) { return Graph(job).culprits(); }
-
-std::vector<Culprit> late_starters(const std::vector<View>& views) {
-  // Those that meet, by place, with what they know of the others.
-  struct Meeting {
-    int size = 0;
-    double seconds = 0;
-    std::set<int> there;
-    std::set<std::uint64_t> jobs;
-  };
-  std::map<std::uint64_t, Meeting> meetings;
-  for (const View& view : views) {
-    for (const Start& s : view.starts) {
-      if (s.place == 0) continue;
-      Meeting& m = meetings[s.place];
-      m.size = std::max(m.size, s.size);
-      m.seconds = std::max(m.seconds, s.seconds);
-      m.there.insert(s.rank);
-      if (s.job != 0) m.jobs.insert(s.job);
-    }
-  }
-  std::vector<Culprit> found;
-  for (const auto& [place, m] : meetings) {
-    if (m.seconds < kHeldUp || static_cast<int>(m.there.size()) >= m.size) continue;
-    Culprit culprit;
-    std::string processes;
-    for (int r = 0; r < m.size; ++r) {
-      if (m.there.contains(r)) continue;
-      culprit.ranks.push_back(r);
-      for (const View& view : views) {
-        for (const Start& s : view.starts) {
-          if (s.place != 0 || s.rank != r || !m.jobs.contains(s.job)) continue;
-          culprit.pids.push_back(s.pid);
-          processes = fmt::format(". Process {} of that rank has not called Tutti yet", s.pid);
-        }
-      }
-    }
-    const std::vector<int> there(m.there.begin(), m.there.end());
-    culprit.sentence = fmt::format(
-        "{} of {} {} not come to the start yet: {} {} waited there for {:.1f} s, in the meeting of "
-        "a new communicator{}",
-        capitalized(ranks_text(culprit.ranks)), m.size, culprit.ranks.size() == 1 ? "has" : "have",
-        ranks_text(there), there.size() == 1 ? "has" : "have", m.seconds,
-        processes.empty() ? ". No process of that rank is seen here" : processes);
-    found.push_back(std::move(culprit));
-  }
-  return found;
-}
 
 }  // namespace tutti::top

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "tools/top/culprits.h"
 
@@ -36,7 +37,10 @@ void describe(Rank& rank) {
     const bool failed = !m->error.empty();
     all_failed = all_failed && failed;
     for (const Wait& w : m->waits) {
-      if (failed || (rank.wait != nullptr && rank.wait->seconds >= w.seconds)) continue;
+      if (failed) continue;
+      const bool blocks = !w.started || m->futures > 0;
+      rank.blocked = rank.blocked || (blocks && w.fresh);
+      if (rank.wait != nullptr && !comes_before(w, *rank.wait)) continue;
       rank.wait = &w;
       rank.at = m;
     }
@@ -95,6 +99,22 @@ Job job_of(const std::vector<const Member*>& members, const std::vector<View>& v
 
 }  // namespace
 
+bool comes_before(const Wait& a, const Wait& b) {
+  const auto rank = [](const Wait& w) {
+    return std::tuple(!w.started, w.call.find('#') != std::string::npos, w.seconds);
+  };
+  return rank(a) > rank(b);
+}
+
+int number_of(const Job& job, std::uint64_t communicator, int rank) {
+  for (const Rank& r : job.ranks) {
+    for (const Member* m : r.members) {
+      if (m->communicator == communicator && m->rank == rank) return r.number;
+    }
+  }
+  return -1;
+}
+
 std::string ranges(std::vector<int> numbers) {
   std::ranges::sort(numbers);
   numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
@@ -107,6 +127,15 @@ std::string ranges(std::vector<int> numbers) {
     if (end - i > 1) text += fmt::format("{}{}", end - i > 2 ? "-" : ",", numbers[end - 1]);
     i = end;
   }
+  return text;
+}
+
+std::string ranks_text(const std::vector<int>& numbers) {
+  return fmt::format("{} {}", numbers.size() == 1 ? "rank" : "ranks", ranges(numbers));
+}
+
+std::string capitalized(std::string text) {
+  if (!text.empty() && text[0] >= 'a' && text[0] <= 'z') text[0] = static_cast<char>(text[0] - 32);
   return text;
 }
 

@@ -22,7 +22,8 @@ struct Rank {
   std::vector<const Member*> members;
   RankState state = RankState::running;
   const Member* at = nullptr;  // where it waits, or has called last; null: nowhere
-  const Wait* wait = nullptr;  // its longest
+  const Wait* wait = nullptr;  // its longest, of those that block a caller if there are any
+  bool blocked = false;        // a caller is; else at most started calls wait
   std::string call;            // that it waits in, or was its last; "": none
   double calls_a_second = 0, bytes_a_second = 0;
   double waiting_share = 0;
@@ -45,13 +46,23 @@ struct Job {
   std::vector<Culprit> culprits;
 };
 
+/// The number in the job of rank `rank` of `communicator`; -1: it is not seen.
+int number_of(const Job& job, std::uint64_t communicator, int rank);
+
 /// `views`, one for each host, outlive the result.
 std::vector<Job> jobs_in(const std::vector<View>& views);
 
 /// Ranks that have not come to where the others meet.
 std::vector<Culprit> late_starters(const std::vector<View>& views);
 
+/// Which of a rank's waits says more: one that certainly blocks it, a collective, the longer one.
+bool comes_before(const Wait& a, const Wait& b);
+
 /// "0-2,5".
 std::string ranges(std::vector<int> numbers);
+/// "rank 2", "ranks 0-2,5".
+std::string ranks_text(const std::vector<int>& numbers);
+/// The first letter as a sentence has it.
+std::string capitalized(std::string text);
 
 }  // namespace tutti::top

@@ -51,7 +51,7 @@ std::string cut(std::string text, std::size_t most) {
 std::string state_text(const Rank& rank) {
   switch (rank.state) {
     case RankState::waiting:
-      return "waits";
+      return rank.blocked ? "waits" : "started";
     case RankState::stopped:
       return "stopped";
     case RankState::failed:
@@ -96,7 +96,8 @@ std::vector<Line> lines_of(const Job& job) {
     line->ranks.push_back(rank.number);
     if (rank.wait != nullptr && rank.state == RankState::waiting) {
       line->longest = std::max(line->longest, rank.wait->seconds);
-      line->peers.insert(rank.wait->peer);
+      const int peer = number_of(job, rank.at->communicator, rank.wait->peer);
+      if (peer >= 0) line->peers.insert(peer);
     }
     line->calls += rank.calls_a_second;
     line->bytes += rank.bytes_a_second;
@@ -129,7 +130,9 @@ std::string job_text(const Job& job, std::size_t columns) {
     const auto ranks = static_cast<double>(l.ranks.size());
     std::string call = l.call.empty() ? "none so far" : l.call;
     if (!l.peers.empty()) {
-      call += fmt::format(", for {}", ranges({l.peers.begin(), l.peers.end()}));
+      // Before the details, of which there may be no room for all.
+      call.insert(std::min(call.find(" ("), call.size()),
+                  fmt::format(" for {}", ranges({l.peers.begin(), l.peers.end()})));
     }
     text += fmt::format(fmt::runtime("  " + std::string(kHead) + "\n"), cut(ranges(l.ranks), 12),
                         l.state, l.longest < 0 ? "" : short_time(l.longest),
@@ -201,7 +204,7 @@ std::string json_text(const std::vector<View>& views) {
         rank["host"] = r.process->host;
       }
       if (r.wait != nullptr && r.state == RankState::waiting) {
-        rank["waits_for"] = r.wait->peer;
+        rank["waits_for"] = number_of(job, r.at->communicator, r.wait->peer);  // -1: not seen
         rank["waits_seconds"] = r.wait->seconds;
         rank["group_size"] = r.at->size;
       }

@@ -10,11 +10,11 @@ namespace tutti::top {
 
 using nlohmann::json;
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Wait, peer, seconds, call, fresh)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Wait, peer, seconds, call, fresh, started)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Member, communicator, identity, rank, size, here, job_rank, pid,
                                    age, calls, number, newest, calls_a_second, bytes_a_second,
-                                   waited, waiting_share, waits, refused, error, failure, error_age,
-                                   left)
+                                   waited, waiting_share, futures, waits, refused, error, failure,
+                                   error_age, left)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Process, pid, host, command, sleeps_in, cores, ranks)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Start, pid, rank, size, job, place, seconds)
 

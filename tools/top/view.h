@@ -15,8 +15,9 @@ namespace tutti::top {
 struct Wait {
   int peer = -1;
   double seconds = 0;
-  std::string call;    // "all_reduce #42 (float32 x 8, sum)"
-  bool fresh = false;  // the rank has looked since; else its process stands still
+  std::string call;      // "all_reduce #42 (float32 x 8, sum)"
+  bool fresh = false;    // the rank has looked since; else its process stands still
+  bool started = false;  // the call; no caller may wait for it
 };
 
 /// A rank's part in one communicator.
@@ -34,6 +35,7 @@ struct Member {
   double calls_a_second = 0, bytes_a_second = 0;
   double waited = 0;         // by callers so far, seconds
   double waiting_share = 0;  // of the newest interval
+  int futures = 0;           // so many callers wait for started calls
   std::vector<Wait> waits;
   std::string refused, error, failure;  // "": none
   double error_age = 0;

@@ -24,6 +24,8 @@ namespace {
 
 // A rank that waits looks around every 50 ms, and up to four times less often in a crowd.
 constexpr double kFresh = 0.5;
+// New ranks and communicators are looked for so often.
+constexpr auto kFindEvery = std::chrono::seconds(2);
 // What is passed on of a text that a rank has left.
 constexpr std::size_t kMostText = 1024;
 
@@ -97,7 +99,7 @@ struct Watcher::Mapping {
   const std::size_t size_;
 };
 
-void Watcher::add_segment(View& view, int pid, int folder, const char* name) {
+void Watcher::add_segment(int pid, int folder, const char* name) {
   std::array<char, 64> target{};
   const ssize_t length = readlinkat(folder, name, target.data(), target.size() - 1);
   if (length <= 0 || target[0] != '/' || target[1] != 'm') return;
@@ -123,7 +125,7 @@ void Watcher::add_segment(View& view, int pid, int folder, const char* name) {
   const bool fits = plate.version == Nameplate::kVersion &&
                     plate.block_bytes == (is_segment ? sizeof(ControlBlock) : 0);
   if (!fits) {
-    view.notes.push_back(fmt::format(
+    notes_.push_back(fmt::format(
         "process {} has another version of Tutti: look at it with the tutti top of that one", pid));
     return;
   }
@@ -134,14 +136,29 @@ void Watcher::add_segment(View& view, int pid, int folder, const char* name) {
   seen_.insert(key);
 }
 
-void Watcher::find_segments(View& view) {
+/// Those of processes that have ended.
+void Watcher::drop_segments() {
+  std::map<int, bool> there;
+  std::erase_if(segments_, [&](const auto& s) {
+    const int pid = s.second.pid;
+    const auto [known, is_new] = there.try_emplace(pid, false);
+    if (is_new) known->second = access(fmt::format("/proc/{}", pid).c_str(), F_OK) == 0;
+    return !known->second;
+  });
+}
+
+void Watcher::find_segments() {
+  // A rank has a descriptor for each other rank of its host, so all of them are many.
+  if (found_ != Clock::time_point{} && Clock::now() - found_ < kFindEvery) return drop_segments();
+  found_ = Clock::now();
   seen_.clear();
+  notes_.clear();
   for (const int pid : process_ids()) {
     const std::string path = fmt::format("/proc/{}/fd", pid);
     const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir(path.c_str()), closedir);
     if (folder == nullptr) continue;  // another user's, or gone
     while (const dirent* const entry = readdir(folder.get())) {
-      if (entry->d_name[0] != '.') add_segment(view, pid, dirfd(folder.get()), entry->d_name);
+      if (entry->d_name[0] != '.') add_segment(pid, dirfd(folder.get()), entry->d_name);
     }
   }
   std::erase_if(segments_, [&](const auto& s) { return !seen_.contains(s.first); });
@@ -170,7 +187,8 @@ Member Watcher::member_of(Segment& segment, bool stands_still) {
   } else if (on_gpus > 0) {
     m.newest = clean(newest_of(block, on_gpus, CallsOn::gpu) + " on GPU memory");
   }
-  m.waited = 1e-9 * static_cast<double>(block.waited.load(std::memory_order_relaxed));
+  m.waited = 1e-9 * static_cast<double>(block.callers.ns.load(std::memory_order_relaxed));
+  m.futures = static_cast<int>(block.callers.futures.load(std::memory_order_relaxed));
   double waiting_now = 0;
   for (const ShownWait& w : block.shown_waits) {
     const std::int64_t since = w.since.load(std::memory_order_acquire);
@@ -178,11 +196,13 @@ Member Watcher::member_of(Segment& segment, bool stands_still) {
     const std::uint32_t peer = w.peer.load(std::memory_order_relaxed);
     const auto call = w.call.read();
     if (since == 0 || peer == 0 || peer > static_cast<std::uint32_t>(m.size) || !call) continue;
+    if (call->number != static_cast<std::uint64_t>(since)) continue;  // it is being rewritten
     const bool fresh = seconds_since(looked, now) < kFresh;
     if (!fresh && !stands_still) continue;
-    m.waits.push_back(
-        {static_cast<int>(peer) - 1, seconds_since(since, now), clean(call->text), fresh});
-    if (fresh) waiting_now = std::max(waiting_now, m.waits.back().seconds);
+    m.waits.push_back({static_cast<int>(peer) - 1, seconds_since(since, now), clean(call->text),
+                       fresh, w.started.load(std::memory_order_relaxed) != 0});
+    if (fresh && !m.waits.back().started)
+      waiting_now = std::max(waiting_now, m.waits.back().seconds);
   }
   m.waited += waiting_now;
 
@@ -203,6 +223,8 @@ Member Watcher::member_of(Segment& segment, bool stands_still) {
         static_cast<double>(m.calls - segment.host_calls - segment.gpu_calls) / interval;
     m.bytes_a_second = bytes / interval;
     m.waiting_share = std::clamp((m.waited - segment.waited) / interval, 0.0, 1.0);
+    // A wait for a started call is counted when it ends.
+    if (m.futures > 0 && m.waited == segment.waited) m.waiting_share = 1;
   }
   segment.looked = now;
   segment.host_calls = m.number;
@@ -294,7 +316,8 @@ View Watcher::look() {
   std::array<char, 256> name{};
   gethostname(name.data(), name.size() - 1);
   view.host = name.data();
-  find_segments(view);
+  find_segments();
+  view.notes = notes_;
   add_processes(view);
   for (auto& [key, segment] : segments_) {
     if (segment.memory->is_meeting()) continue;

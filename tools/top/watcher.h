@@ -10,6 +10,8 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "tools/top/view.h"
 #include "transport/control_block.h"
@@ -33,16 +35,19 @@ class Watcher {
     std::uint64_t host_calls = 0, gpu_calls = 0;
     double waited = 0;
   };
-  void find_segments(View& view);
-  void add_segment(View& view, int pid, int folder, const char* name);
+  void find_segments();
+  void drop_segments();
+  void add_segment(int pid, int folder, const char* name);
   Member member_of(Segment& segment, bool stands_still);
   void add_processes(View& view);
   void add_starts(View& view);
   void keep_job(View& view) const;
 
   const int job_;
+  std::chrono::steady_clock::time_point found_{};                        // segments, last
   std::map<std::pair<std::uint64_t, std::uint64_t>, Segment> segments_;  // by device and inode
   std::set<std::pair<std::uint64_t, std::uint64_t>> seen_;               // in this look
+  std::vector<std::string> notes_;                                       // of that look
   struct Cpu {
     double seconds = 0;
     std::chrono::steady_clock::time_point at{};

@@ -76,7 +76,8 @@ void look_around(RankGroup& group, const Awaited& a, Standstill& still, const Wa
   const std::string doing = fmt::format("waiting {}{}for rank {} to {}", a.where,
                                         a.where.empty() ? "" : " ", a.peer, a.what);
   group.diagnostics().publish_wait(a.peer, now);
-  group.diagnostics().show_wait(a.peer, a.call.empty() ? a.what : a.call, still.began, now);
+  group.diagnostics().show_wait(a.peer, a.call.empty() ? a.what : a.call, a.started, still.began,
+                                now);
   const auto waited = now - still.began;
   const bool asks = now >= still.next_question;
   if (asks) {

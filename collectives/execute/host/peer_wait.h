@@ -49,6 +49,7 @@ struct Awaited {
   std::function<bool()> still = {};  // whether `peer` has not done it yet
   CallsOn calls = CallsOn::host;     // those at hand
   bool alone = true;                 // nothing else of this rank waits on the communicator
+  bool started = false;              // the call; nobody may wait for it
 };
 
 /// A look around. Records what ends the wait as the failure of the communicator, unless there is

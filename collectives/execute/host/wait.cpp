@@ -76,7 +76,7 @@ class Wait {
   }
   ~Wait() {
     if (spans_hosts_) waiting_for_hosts.fetch_sub(1, std::memory_order_relaxed);
-    if (newest_ != began_ && (source_ == nullptr || source_->is_callers())) end();
+    if (newest_ != began_ && is_callers()) end();
   }
   Wait(const Wait&) = delete;
   Wait& operator=(const Wait&) = delete;
@@ -132,12 +132,15 @@ class Wait {
   Job& concerned() const { return *concerned_; }
 
  private:
+  bool is_callers() const { return source_ == nullptr || source_->is_callers(); }
+
   /// Says that the caller waits no more, and for how long it has: to the newest look, as one more
   /// would cost short waits more than its news is worth.
   void end() const {
     RankGroup& group = concerned_->operation().group();
     const auto waited = std::chrono::nanoseconds(newest_ - began_).count();
-    group.control().waited.fetch_add(static_cast<std::uint64_t>(waited), std::memory_order_relaxed);
+    group.control().callers.ns.fetch_add(static_cast<std::uint64_t>(waited),
+                                         std::memory_order_relaxed);
     for (Job* job : pending_) {
       if (job->standstill().began != Clock::time_point{}) {
         job->operation().group().diagnostics().end_wait(job->standstill().began);
@@ -231,6 +234,7 @@ class Wait {
                                   op.binding().signature.text());
       awaited.call = op.call_text();
     }
+    awaited.started = !is_callers();
     awaited.still = [&] { return op.blocked().peer == b.peer; };
     awaited.alone = std::ranges::none_of(pending_, [&](const Job* other) {
       return other != &job && &other->operation().group() == &op.group();
