@@ -90,8 +90,11 @@ class TuttiBackend(_torchcomms.TorchCommBackend):
         self._splits += 1
         if not ranks:
             return None
-        if self._rank not in ranks:
-            raise ValueError(f"rank {self._rank} is not one of the ranks of the split, {ranks}")
+        if self._rank not in ranks or len(set(ranks)) < len(ranks) or not set(ranks) <= set(range(self._size)):
+            raise RuntimeError(
+                f"rank {self._rank} cannot split {self._name} of {self._size} ranks into {ranks}: each rank passes "
+                "the ranks of its part, once each, its own among them"
+            )
         part = TuttiBackend()
         store = _dist.PrefixStore(f"{self._splits}/{name}/{min(ranks)}", self._store)
         part._join(f"{name}_{min(ranks)}", store, ranks.index(self._rank), len(ranks), options)
