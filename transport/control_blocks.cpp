@@ -106,7 +106,7 @@ void ControlBlocks::receive_segments(Deadline deadline) {
           receive_segment(r, std::min(deadline, now + kLookEvery));
       if (segment(r) != nullptr) break;
       if (now > deadline) throw_absence(absence(members_, r, false));
-      throw_if_refused();
+      if (const auto refused = refusal()) throw_absence(*refused);
       if (const auto lost = absence_elsewhere(members_, network_)) throw_absence(*lost);
       for (const int dead : members_.ranks_among(members_.host_peers().ending_peers())) {
         auto& left = segments_[static_cast<std::size_t>(dead)];
@@ -117,20 +117,22 @@ void ControlBlocks::receive_segments(Deadline deadline) {
   }
 }
 
-void ControlBlocks::throw_if_refused() const {
+std::optional<Failure> ControlBlocks::refusal() const {
   for (const int r : members_.ranks_here()) {
-    if (r == members_.rank() || segment(r) != nullptr) continue;
+    const bool may_have_joined = blocks_.front() == nullptr || has_joined(r);
+    if (r == members_.rank() || (segment(r) != nullptr && may_have_joined)) continue;
     const std::optional<int> because_of =
         members_.host_peers().refusal(members_.member(r), members_.id());
     if (!because_of) continue;
     const std::string who = fmt::format("rank {} ({}) ", r, members_.process_text(r));
-    throw Error(ErrorCode::peer_lost,
-                *because_of < 0 ? who + "has given up before all ranks had joined the communicator"
-                                : fmt::format("rank {} of the job is gone, so {}has not joined the "
-                                              "communicator",
-                                              *because_of, who),
-                members_.rank_of(*because_of));
+    return Failure{ErrorCode::peer_lost, members_.rank_of(*because_of),
+                   *because_of < 0
+                       ? who + "has given up before all ranks had joined the communicator"
+                       : fmt::format("rank {} of the job is gone, so {}has not joined the "
+                                     "communicator",
+                                     *because_of, who)};
   }
+  return std::nullopt;
 }
 
 std::vector<std::shared_ptr<SharedMemory>> ControlBlocks::segments_here() const {

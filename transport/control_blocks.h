@@ -35,6 +35,8 @@ class ControlBlocks {
   /// The segments of this host's ranks, in their order.
   std::vector<std::shared_ptr<SharedMemory>> segments_here() const;
 
+  /// That a rank of this host which has not joined will not.
+  std::optional<Failure> refusal() const;
   bool has_joined(int rank) const { return has(rank, kJoined); }
   bool has_cma(int rank) const { return has(rank, kCmaWorks); }
   bool has_left(int rank) const { return has(rank, kLeft); }
@@ -55,7 +57,6 @@ class ControlBlocks {
   void receive_segments(Deadline deadline);
   /// Rank `rank`'s segment, or null when it has not come by then.
   std::shared_ptr<SharedMemory> receive_segment(int rank, Deadline deadline) const;
-  void throw_if_refused() const;
 
   const Members& members_;
   Network* const network_;
