@@ -2,6 +2,7 @@
 // tests have to notice each.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
