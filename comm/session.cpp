@@ -23,7 +23,7 @@
 namespace tutti {
 namespace {
 
-constexpr std::uint32_t kVersion = 11;
+constexpr std::uint32_t kVersion = 12;
 
 /// The key of a rank's network, which the others of a meeting are to know, and nobody who reads
 /// what they hand round.
