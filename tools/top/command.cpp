@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -133,6 +134,8 @@ void run_top(const TopArguments& arguments) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("top: there is no process {}", arguments.job));
   }
+  // Ranks that wait may take all cores; root looks at them nevertheless.
+  static_cast<void>(setpriority(PRIO_PROCESS, 0, -10));
   top::Watcher watcher(arguments.job);
   const bool far = !arguments.hosts.empty();
   const bool once = arguments.once || arguments.json || arguments.prometheus || arguments.stack;
