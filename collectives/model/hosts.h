@@ -22,8 +22,8 @@ bool addresses_across(const RankPlan& plan, const Domains& hosts);
 /// the middle and the last one of the hosts that have equally many; without hosts, a few.
 std::vector<int> typical_ranks(int ranks, int root, const Domains& hosts);
 
-/// What parts of an algorithm's plan use together: these, or those of typical ranks. The same on all
-/// ranks, as all look at the same parts; at none of an algorithm without windows.
+/// What parts of an algorithm's plan use together: these, or those of typical ranks. The same on
+/// all ranks, as all look at the same parts; at none of an algorithm without windows.
 struct Use {
   Reach reach;
   bool across = false;  // it addresses memory of another host, and so cannot run

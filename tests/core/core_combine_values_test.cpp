@@ -264,8 +264,6 @@ TEST(CombineCalls, ThatAreWrongAreErrors) {
   EXPECT_THROW(combine(type, static_cast<ReduceKind>(99), destinations, plain, 1), Error);
   EXPECT_THROW(combine(type, kind, destinations, divided, 1), Error);
   EXPECT_THROW(combine(type, kind, destinations, plain, 1, {.divisor = 0}), Error);
-  EXPECT_THROW(combine(DataType::float32, kind, destinations, plain, 1, {.divide_result = true}),
-               Error);
   EXPECT_EQ(value, 5);
 }
 

@@ -51,7 +51,7 @@ class Package:
     def run(self, code=ALONE, *more, **environment):
         path = ":".join([str(self.folder), *map(str, more), *OTHERS])
         settings = {**os.environ, "PYTHONPATH": path, "PATH": "/nowhere", "CXX": "",
-                    "XDG_CACHE_HOME": "/nowhere", **environment}  # fmt: skip
+                    "XDG_CACHE_HOME": str(self.folder / "none"), **environment}  # fmt: skip
         run = subprocess.run([sys.executable, "-c", code], env=settings, capture_output=True, text=True)
         return run.stdout + run.stderr
 
