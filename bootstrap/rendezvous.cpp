@@ -193,9 +193,16 @@ class Client {
     if (entries[4].revents != 0) throw_trouble();
   }
 
-  /// A visitor has shown it at this rank's own meeting point.
-  void throw_trouble() const {
-    if (const auto trouble = reunion_->trouble()) throw Error(*trouble);
+  /// A visitor has shown it at this rank's own meeting point. The ranks of this meeting hear why.
+  void throw_trouble() {
+    const auto trouble = reunion_->trouble();
+    if (!trouble) return;
+    try {
+      report(*trouble);
+    } catch (const Error& error) {  // its first rank is gone
+      log().debug("{}", error.what());
+    }
+    throw Error(*trouble);
   }
 
   void ask_parent() {
@@ -324,6 +331,14 @@ class Client {
   }
 
   [[noreturn]] void timed_out(std::string_view what) const {
+    if (reunion_ != nullptr) {
+      throw Error(
+          ErrorCode::timed_out,
+          fmt::format("rank 0 ({}), at which the ranks meet, does not answer: {} ({}) before "
+                      "the deadline",
+                      reunion_->list().front().process(), what, where_),
+          0);
+    }
     throw Error(ErrorCode::timed_out,
                 fmt::format("{}: {} ({}) before the deadline; is the process that made the unique "
                             "id alive, and its address reachable from here?",

@@ -190,16 +190,15 @@ class Server : Reactor::Handler {
     if (!member.greeted && frame.type() == wire::FrameType::question && appointments_) {
       return answer_question(who);
     }
-    if (!member.meeting || member.meeting->round.phase() == RendezvousRound::Phase::joining) {
-      return members_.lose(who);
-    }
+    if (!member.meeting) return members_.lose(who);
     const std::shared_ptr<Meeting> meeting = member.meeting;
     const auto failure = frame.type() == wire::FrameType::trouble
                              ? wire::failure_in(frame.payload(), meeting->round.size())
                              : std::nullopt;
     if (failure) {
       meeting->round.fail(*failure);
-    } else if (frame.type() == wire::FrameType::have && frame.payload().empty()) {
+    } else if (frame.type() == wire::FrameType::have && frame.payload().empty() &&
+               meeting->round.phase() != RendezvousRound::Phase::joining) {
       meeting->round.have(member.rank);
     } else {
       return members_.lose(who);
@@ -363,8 +362,13 @@ class Server : Reactor::Handler {
       if (call->rank != 0 || failed_.contains(call->about.number)) continue;
       const auto meeting = next_meeting(call->about.number);
       if (meeting->roll_call) continue;
-      meeting->roll_call = std::make_unique<RollCall>(call, now_);
-      watch(epoll_, EPOLL_CTL_ADD, meeting->roll_call->descriptor(), kRollCall, EPOLLIN);
+      // Where it cannot ask, that meeting fails, and this server goes on.
+      try {
+        meeting->roll_call = std::make_unique<RollCall>(call, now_);
+        watch(epoll_, EPOLL_CTL_ADD, meeting->roll_call->descriptor(), kRollCall, EPOLLIN);
+      } catch (const Error& error) {
+        fail(meeting, error);
+      }
     }
     // Visitors who came before this rank was called.
     for (const auto& meeting : std::vector(meetings_.begin(), meetings_.end())) {
@@ -382,7 +386,12 @@ class Server : Reactor::Handler {
 
   void call_the_roll(const std::shared_ptr<Meeting>& meeting) {
     const RendezvousRound& round = meeting->round;
-    const auto wrong = meeting->roll_call->step([&](int rank) { return !round.has(rank); }, now_);
+    std::optional<Error> wrong;
+    try {
+      wrong = meeting->roll_call->step([&](int rank) { return !round.has(rank); }, now_);
+    } catch (const Error& error) {
+      wrong = error;
+    }
     if (wrong) fail(meeting, *wrong);
   }
 

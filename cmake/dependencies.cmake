@@ -10,6 +10,7 @@ find_package(pugixml 1.12 REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc>=2.9)
 pkg_check_modules(SODIUM REQUIRED IMPORTED_TARGET libsodium>=1.0.18)
+pkg_check_modules(XXHASH REQUIRED libxxhash>=0.8)  # its header alone
 
 set(TUTTI_LINK spdlog::spdlog fmt::fmt hwy::hwy pugixml::pugixml PkgConfig::HWLOC PkgConfig::SODIUM Threads::Threads)
 

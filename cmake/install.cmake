@@ -100,3 +100,23 @@ foreach(package IN ITEMS tutti tutti_parallel)
   install(FILES ${PROJECT_BINARY_DIR}/${package}.pc
           DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 endforeach()
+
+# The Python package has the same below its own folder (bindings/python): a component that pip installs,
+# and that is no part of `cmake --install`, whose prefix is no package.
+if(TUTTI_PYTHON)
+  set(component COMPONENT python EXCLUDE_FROM_ALL)
+  foreach(header IN LISTS TUTTI_PUBLIC_HEADERS)
+    cmake_path(GET header PARENT_PATH folder)
+    install(FILES ${header} DESTINATION include/tutti/${folder} ${component})
+  endforeach()
+  install(EXPORT tuttiTargets NAMESPACE tutti:: DESTINATION lib/cmake/tutti ${component})
+  install(FILES ${PROJECT_BINARY_DIR}/tuttiConfig.cmake ${PROJECT_BINARY_DIR}/tuttiConfigVersion.cmake
+                cmake/tuttiTorch.cmake
+          DESTINATION lib/cmake/tutti ${component})
+  install(TARGETS tutti tutti_parallel LIBRARY DESTINATION lib NAMELINK_SKIP ${component})
+  if(TUTTI_NCCL)
+    install(TARGETS nccl LIBRARY DESTINATION lib/tutti NAMELINK_SKIP ${component})
+    install(FILES bindings/nccl/nccl.h bindings/nccl/nccl_device.h
+            DESTINATION include/tutti/nccl ${component})
+  endif()
+endif()

@@ -65,18 +65,23 @@ enum class Over : bool { links, windows };
 /// An algorithm that has one slice, or...
 template <auto kGenerate, auto kTextbook, auto kHops>
 constexpr Algorithm one(Collective c, std::string_view name, Over over, std::string_view summary) {
-  return {c,         name,      summary,    over == Over::windows, false, false, false,
+  return {c,         name,      summary,    over == Over::windows, false, false, false, false,
           kGenerate, kTextbook, flat<kHops>};
 }
 /// ... one for each lane that is asked for.
 template <auto kGenerate, auto kTextbook, auto kHops>
 constexpr Algorithm many(Collective c, std::string_view name, Over over, std::string_view summary) {
-  return {c,     name,  summary,           over == Over::windows,     true,
+  return {c,     name,  summary,           over == Over::windows,     true,       false,
           false, false, sliced<kGenerate>, sliced_traffic<kTextbook>, flat<kHops>};
 }
 /// A ring or a chain.
 constexpr Algorithm in_order(Algorithm a) {
   a.follows_order = true;
+  return a;
+}
+/// One step sums all ranks' inputs, in the order of the ranks.
+constexpr Algorithm invariant(Algorithm a) {
+  a.invariant = true;
   return a;
 }
 template <const char* kName, const Family& kFamily>
@@ -88,6 +93,7 @@ constexpr Algorithm nested(Collective c, Over over, std::string_view summary) {
           false,
           false,
           needs_equal_groups(c),
+          false,
           composed<kName, kFamily, kFamily>,
           composed_traffic<kFamily, kFamily>,
           composed_hops<kFamily, kFamily>};
@@ -95,8 +101,17 @@ constexpr Algorithm nested(Collective c, Over over, std::string_view summary) {
 /// Windows inside of groups, links across.
 template <auto kGenerate, auto kTextbook, auto kAcross>
 constexpr Algorithm in_groups(Collective c, std::string_view name, std::string_view summary) {
-  return {c,     name,  summary,   true,      false,
-          false, false, kGenerate, kTextbook, in_groups_hops<kAcross>};
+  return {c,
+          name,
+          summary,
+          true,
+          false,
+          false,
+          false,
+          false,
+          kGenerate,
+          kTextbook,
+          in_groups_hops<kAcross>};
 }
 
 constexpr Algorithm kAlgorithms[] = {
@@ -114,18 +129,18 @@ constexpr Algorithm kAlgorithms[] = {
         textbook::halving_and_doubling>(
         Collective::all_reduce, "recursive_halving", Over::links,
         "Halves between partners, then back: least bytes, 2 log2 n hops"),
-    many<one_shot_all_reduce, textbook::exchange, textbook::one_hop>(
+    invariant(many<one_shot_all_reduce, textbook::exchange, textbook::one_hop>(
         Collective::all_reduce, "one_shot", Over::links,
-        "Everyone sends everything to everyone: 1 hop"),
-    many<two_shot_all_reduce, textbook::exchange_twice, textbook::two_hops>(
+        "Everyone sends everything to everyone: 1 hop")),
+    invariant(many<two_shot_all_reduce, textbook::exchange_twice, textbook::two_hops>(
         Collective::all_reduce, "two_shot", Over::links,
-        "Everyone sums up a chunk and sends it to everyone: 2 hops, least bytes"),
-    many<one_shot_window_all_reduce, textbook::read_others, textbook::two_hops>(
+        "Everyone sums up a chunk and sends it to everyone: 2 hops, least bytes")),
+    invariant(many<one_shot_window_all_reduce, textbook::read_others, textbook::two_hops>(
         Collective::all_reduce, "one_shot_window", Over::windows,
-        "Everyone reads all inputs where they are"),
-    many<two_shot_window_all_reduce, textbook::exchange, textbook::two_hops>(
+        "Everyone reads all inputs where they are")),
+    invariant(many<two_shot_window_all_reduce, textbook::exchange, textbook::two_hops>(
         Collective::all_reduce, "two_shot_window", Over::windows,
-        "Everyone sums up a chunk where it is and writes it to all: no copies"),
+        "Everyone sums up a chunk where it is and writes it to all: no copies")),
     nested<kHierarchical, kRings>(
         Collective::all_reduce, Over::links,
         "reduce_scatter inside of groups, all_reduce across, all_gather inside, by rings"),
@@ -174,12 +189,12 @@ constexpr Algorithm kAlgorithms[] = {
     one<bruck_reduce_scatter, textbook::exchange, textbook::logarithmic>(
         Collective::reduce_scatter, "bruck", Over::links,
         "Bruck's all-gather in reverse: log2 n hops, least bytes for any n"),
-    many<direct_reduce_scatter, textbook::exchange, textbook::one_hop>(
+    invariant(many<direct_reduce_scatter, textbook::exchange, textbook::one_hop>(
         Collective::reduce_scatter, "direct", Over::links,
-        "Every block straight to its owner: 1 hop"),
-    many<direct_window_reduce_scatter, textbook::read_others, textbook::two_hops>(
+        "Every block straight to its owner: 1 hop")),
+    invariant(many<direct_window_reduce_scatter, textbook::read_others, textbook::two_hops>(
         Collective::reduce_scatter, "direct_window", Over::windows,
-        "Everyone sums up its block where the inputs are"),
+        "Everyone sums up its block where the inputs are")),
     nested<kHierarchical, kRings>(Collective::reduce_scatter, Over::links,
                                   "Inside of groups, then across, by rings"),
     nested<kHierarchicalWindow, kWindows>(Collective::reduce_scatter, Over::windows,
@@ -225,15 +240,18 @@ constexpr Algorithm kAlgorithms[] = {
     in_order(many<chain_reduce, textbook::chain_reduce, textbook::around>(
         Collective::reduce, "chain", Over::links,
         "From rank to rank, tile after tile: for long messages")),
-    many<direct_reduce, textbook::to_root, textbook::one_hop>(
+    invariant(many<direct_reduce, textbook::to_root, textbook::one_hop>(
         Collective::reduce, "direct", Over::links,
-        "Everyone sends to the root, which sums up: 1 hop"),
-    many<direct_window_reduce, textbook::root_reads, textbook::two_hops>(
+        "Everyone sends to the root, which sums up: 1 hop")),
+    invariant(many<two_shot_reduce, textbook::two_shot_reduce, textbook::two_hops>(
+        Collective::reduce, "two_shot", Over::links,
+        "Everyone sums up a chunk and sends it to the root: 2 hops")),
+    invariant(many<direct_window_reduce, textbook::root_reads, textbook::two_hops>(
         Collective::reduce, "direct_window", Over::windows,
-        "The root sums up all inputs where they are"),
-    many<split_window_reduce, textbook::split_reduce, textbook::two_hops>(
+        "The root sums up all inputs where they are")),
+    invariant(many<split_window_reduce, textbook::split_reduce, textbook::two_hops>(
         Collective::reduce, "split_window", Over::windows,
-        "Everyone sums up a chunk of all inputs into the root's output"),
+        "Everyone sums up a chunk of all inputs into the root's output")),
     nested<kHierarchical, kRings>(Collective::reduce, Over::links,
                                   "Inside of groups, then from the leaders, by chains"),
     nested<kHierarchicalTree, kLogarithmic>(
@@ -282,12 +300,12 @@ constexpr Algorithm kAlgorithms[] = {
         "Everyone reads the others' blocks where they are"),
     in_order(one<ring_reduce_scatter_v, textbook::exchange, textbook::around>(
         Collective::reduce_scatter_v, "ring", Over::links, "Sums travel around a ring: n-1 hops")),
-    one<direct_reduce_scatter_v, textbook::exchange, textbook::one_hop>(
+    invariant(one<direct_reduce_scatter_v, textbook::exchange, textbook::one_hop>(
         Collective::reduce_scatter_v, "direct", Over::links,
-        "Every block straight to its owner: 1 hop"),
-    one<direct_window_reduce_scatter_v, textbook::read_others, textbook::two_hops>(
+        "Every block straight to its owner: 1 hop")),
+    invariant(one<direct_window_reduce_scatter_v, textbook::read_others, textbook::two_hops>(
         Collective::reduce_scatter_v, "direct_window", Over::windows,
-        "Everyone sums up its block where the inputs are"),
+        "Everyone sums up its block where the inputs are")),
     one<pairwise_all_to_all_v, textbook::exchange, textbook::one_hop>(
         Collective::all_to_all_v, "pairwise", Over::links,
         "Every pair and direction in a lane of its own"),

@@ -47,6 +47,8 @@ struct Algorithm {
   bool follows_order;  // each rank sends to the next one in its order alone, so lanes may have
                        // orders of their own
   bool equal_groups;   // hierarchical: refuses groups of different sizes
+  bool invariant;      // reductions: each result is the canonical expression (VerifyOptions), where
+                       // the ranks keep their numbers
   /// Rank `rank`'s part. Throws Error(invalid_argument) for a request that it cannot serve.
   RankPlan (*generate)(const PlanRequest& request, int rank);
   /// The textbook's traffic of rank `rank`, in chunks per tile.

@@ -18,9 +18,9 @@ namespace tutti {
 namespace {
 
 /// Returns Verdict::roundings.
-std::uint32_t check_result(const proof::Network& network, bool scales) {
+std::uint32_t check_result(const proof::Network& network, const VerifyOptions& options) {
   proof::Schedule schedule(network);
-  proof::SymbolicRun run(network, schedule, scales);
+  proof::SymbolicRun run(network, schedule, options);
   schedule.run(1, false, run);
   run.check_results();
   return run.roundings();
@@ -49,7 +49,7 @@ Verdict verify(const PlanParts& plan, const VerifyOptions& options) {
       throw proof::Refuted{std::string(name(plan.header.collective)) + " has no in-place form"};
     }
     proof::Network network(plan, options.in_place);
-    verdict.roundings = check_result(network, options.scales);
+    verdict.roundings = check_result(network, options);
     check_races(network);
     verdict.traffic = std::move(network.traffic);
     verdict.steps = network.steps;

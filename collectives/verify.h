@@ -15,6 +15,10 @@
 //  - the right result: every chunk of every rank's `out` is the reduction of exactly the right
 //    contributions, each once, and `completes` is set where it becomes complete;
 //  - equal bits: ranks that hold the same result obtained it by the same expression;
+//  - if asked for: invariant bits. Each result is the canonical expression, a balanced tree over
+//  the
+//    ranks' inputs in their order, rounded once (docs/determinism.md); so it has the bits of every
+//    other plan that has this proof;
 //  - a remote operand @r is used only after a signal from r, a message without data (it carries
 //    r's addresses).
 #pragma once
@@ -35,9 +39,11 @@ struct Traffic {
 };
 
 struct VerifyOptions {
-  bool in_place = false;  // in and out coincide as NCCL defines
-  bool scales = true;     // for every operator; false: for those that do not scale inputs as they
-                          // read them, so that a copy of an input has the bits of the input
+  bool in_place = false;   // in and out coincide as NCCL defines
+  bool scales = true;      // for every operator; false: for those that do not scale inputs as they
+                           // read them, so that a copy of an input has the bits of the input
+  bool invariant = false;  // reductions: also that each result is the canonical expression, where
+                           // steps combine in the canonical order (CombineOptions::canonical)
 };
 
 struct Verdict {

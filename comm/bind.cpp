@@ -240,6 +240,7 @@ Binding bind_call(const Call& call, RankGroup& group, const Geometry& geometry,
   Binding b;
   b.plan = &ready.plan;
   b.windows = ready.windows;
+  b.canonical = geometry.invariant && is_reduction(call.collective);
   b.type = call.type;
   b.op = call.op;
   bind_buffers(call, rank, b.in, b.out, tables);

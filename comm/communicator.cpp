@@ -7,9 +7,11 @@
 
 #include "bootstrap/environment.h"
 #include "comm/device_call.h"
+#include "comm/elastic_message.h"
 #include "comm/impl.h"
 #include "comm/shrink.h"
 #include "comm/started_calls.h"
+#include "core/settings.h"
 #include "core/wait.h"
 #include "transport/gpu_memory.h"
 
@@ -50,6 +52,12 @@ Communicator::~Communicator() { destroy(); }
 
 Communicator Communicator::from_environment(const Options& options) {
   options.check();
+  if (setting_integer(kElasticVariable) >= 0) {
+    throw Error(ErrorCode::invalid_usage,
+                "from_environment() in a job of `tutti run --elastic`, whose ranks come and go: "
+                "use ElasticJob and its join() (docs/elastic.md), or start the program with `tutti "
+                "run -n`");
+  }
   const Placement placement = placement_from_environment();
   if (placement.size == 1) return std::move(create_local(1, options).front());
   const SharedId id = unique_id_from_environment(placement, options.rendezvous_timeout);

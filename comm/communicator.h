@@ -60,8 +60,11 @@ struct Options {
   // shrink() refuses ranks that are neither the majority nor half of all ranks with rank 0.
   bool quorum;
   // Rank 0's values apply to all ranks, and to communicators made of this one (split, shrink):
-  bool encrypt;       // what goes to other hosts, as TUTTI_ENCRYPT; rank 0 must ask for it, too
-  bool round_once;    // round sums of 16- and 8-bit floats once; else as the algorithm does
+  bool encrypt;     // what goes to other hosts, as TUTTI_ENCRYPT; rank 0 must ask for it, too
+  bool round_once;  // round sums of 16- and 8-bit floats once; else as the algorithm does
+  // Reductions give bits that depend on the inputs and the order of the ranks alone
+  // (docs/determinism.md). The same on all ranks; communicators made of this one have it, too.
+  bool invariant;
   std::size_t slots;  // per link; 0: chosen
   std::size_t slot_bytes;
   // Of collectives on GPU memory; the same on all ranks:

@@ -1,5 +1,6 @@
 #include "comm/future.h"
 
+#include <chrono>
 #include <exception>
 #include <utility>
 
@@ -20,6 +21,27 @@ void call_back(const std::function<void()>& callback) {
   }
 }
 
+/// A caller waits for a started call.
+class CallerWaits {
+ public:
+  /// With the lock of `state`.
+  explicit CallerWaits(const Future::State& state) : callers_(state.callers) {
+    if (callers_) callers_->futures.fetch_add(1, std::memory_order_relaxed);
+  }
+  ~CallerWaits() {
+    if (!callers_) return;
+    const auto time = std::chrono::nanoseconds(std::chrono::steady_clock::now() - began_);
+    callers_->ns.fetch_add(static_cast<std::uint64_t>(time.count()), std::memory_order_relaxed);
+    callers_->futures.fetch_sub(1, std::memory_order_relaxed);
+  }
+  CallerWaits(const CallerWaits&) = delete;
+  CallerWaits& operator=(const CallerWaits&) = delete;
+
+ private:
+  const std::shared_ptr<CallersWaits> callers_;
+  const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+};
+
 }  // namespace
 
 void Future::State::complete(std::optional<Error> why) {
@@ -29,6 +51,7 @@ void Future::State::complete(std::optional<Error> why) {
     error = std::move(why);
     mine.swap(callbacks);
     done.store(true, std::memory_order_release);
+    callers.reset();
   }
   changed.notify_all();
   for (const auto& callback : mine) call_back(callback);
@@ -48,6 +71,7 @@ void Future::wait() {
     state_->check_process();
     refuse_to_block("wait for a Future");
     std::unique_lock lock(state_->mutex);
+    const CallerWaits waits(*state_);
     state_->changed.wait(lock, [&] { return ready(); });  // no deadline, so no timer of the kernel
   }
   if (state_ && state_->error) throw Error(*state_->error);
@@ -62,6 +86,7 @@ bool Future::wait_until(std::chrono::steady_clock::time_point deadline) {
     state_->check_process();
     refuse_to_block("wait for a Future");
     std::unique_lock lock(state_->mutex);
+    const CallerWaits waits(*state_);
     if (!state_->changed.wait_until(lock, deadline, [&] { return ready(); })) return false;
   }
   if (state_ && state_->error) throw Error(*state_->error);

@@ -5,12 +5,14 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <vector>
 
 #include "comm/communicator.h"
 #include "core/fork.h"
+#include "transport/control_block.h"
 
 namespace tutti {
 
@@ -20,6 +22,8 @@ struct Future::State {
   /// Throws in a child of fork(), which does not have the thread that would complete it.
   void check_process() const;
 
+  /// Of the rank: who waits for the call says so there. None: it is over.
+  std::shared_ptr<CallersWaits> callers;
   const std::uint32_t made_in = process_generation();
   std::atomic<bool> done{false};
   std::mutex mutex;

@@ -51,7 +51,7 @@ Communicator::Impl::Impl(Session session, const Options& o)
       group(std::move(session.group)),
       plans(group->rank(), platform_of(geometry, group->size()),
             gpu_layouts(geometry.gpus, geometry.hosts), o.algorithm, geometry.windows,
-            geometry.round_once),
+            {geometry.round_once, geometry.invariant}),
       policy(policy_for(geometry, group->ranks_here().size(), o)),
       operation(*group, workspace),
       agreement(*group, workspace),
@@ -92,7 +92,7 @@ void Communicator::Impl::check(const Call& call) const {
   check_process();
   group->liveness().throw_if_failed();
   check_call(call, group->rank(), group->size());
-  if (geometry.round_once) plans.check(signature_of(call));
+  if (geometry.round_once || geometry.invariant) plans.check(signature_of(call));
 }
 
 void Communicator::Impl::check_not_to_itself(const Call& call) const {

@@ -4,14 +4,34 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
 #include <utility>
 
+#include "bootstrap/rendezvous_protocol.h"
 #include "comm/device_call.h"
+#include "comm/elastic_message.h"
 #include "comm/engine.h"
 #include "comm/impl.h"
 #include "comm/session.h"
+#include "core/settings.h"
+#include "transport/tcp_socket.h"
 
 namespace tutti {
+namespace {
+
+/// Where a rank that has met no other host yet listens for others.
+std::string address_for_strangers(const std::string& interfaces) {
+  // The address that leads to the launcher of an elastic job leads to its hosts.
+  const std::string launcher = setting_text("TUTTI_UNIQUE_ID");
+  const char* const chosen = std::getenv("TUTTI_ADDRESS");
+  const bool is_chosen = chosen != nullptr && *chosen != 0;
+  if (setting_integer(kElasticVariable) < 0 || launcher.empty() || is_chosen) {
+    return MeetingPlace::among_hosts().address;
+  }
+  return host_text(own_address(wire::decode(unique_id_from_string(launcher)).address, interfaces));
+}
+
+}  // namespace
 
 Membership::Membership(const Options& options)
     : host_id(options.host_id),
@@ -24,7 +44,7 @@ MeetingPoint& Membership::meeting_point() {
   if (meeting_point_ == nullptr) {
     const auto address = network == nullptr ? std::nullopt : network->address().get();
     meeting_point_ = std::make_unique<MeetingPoint>(address ? host_text(*address)
-                                                            : MeetingPlace::among_hosts().address);
+                                                            : address_for_strangers(interfaces));
   }
   return *meeting_point_;
 }

@@ -19,6 +19,7 @@ Options::Options()
       quorum(setting_boolean("TUTTI_QUORUM")),
       encrypt(setting_boolean("TUTTI_ENCRYPT")),
       round_once(setting_boolean("TUTTI_ROUND_ONCE")),
+      invariant(setting_boolean("TUTTI_INVARIANT")),
       slots(static_cast<std::size_t>(setting_integer("TUTTI_SLOTS"))),
       slot_bytes(setting_bytes("TUTTI_SLOT_BYTES")),
       cuda_protocols(setting_text("TUTTI_CUDA_PROTOCOLS")),

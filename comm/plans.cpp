@@ -50,12 +50,12 @@ Platform on_gpus(const Platform& host) {
 }  // namespace
 
 Plans::Plans(int rank, const Platform& platform, std::vector<Domains> gpu_layouts,
-             std::string_view algorithm, bool windows, bool round_once)
+             std::string_view algorithm, bool windows, SumRules rules)
     : rank_(rank),
       ranks_(platform.ranks),
       windows_(windows),
       links_(platform.links),
-      round_once_(round_once),
+      rules_(rules),
       hosts_(platform.hosts),
       layouts_{platform.layout()},
       gpu_layouts_(std::move(gpu_layouts)),
@@ -64,15 +64,36 @@ Plans::Plans(int rank, const Platform& platform, std::vector<Domains> gpu_layout
   for (const Algorithm& a : algorithms()) {
     if (a.name != algorithm || !chooser_.may_run(a)) continue;
     wished_[static_cast<std::size_t>(a.collective)] = &a;
-    if (round_once_ && !chooser_.rounds_once(a)) conflicts_.insert(a.collective);
+    if (rules_.round_once && !chooser_.rounds_once(a)) conflicts_.insert(a.collective);
+    if (rules_.invariant && !a.invariant) variant_.insert(a.collective);
   }
 }
 
 bool Plans::must_round_once(const Signature& call) const {
-  return round_once_ && is_reduction(call.collective) && rounds_when_stored(call.kind, call.type);
+  return rules_.round_once && is_reduction(call.collective) &&
+         rounds_when_stored(call.kind, call.type);
+}
+
+bool Plans::must_be_invariant(const Signature& call) const {
+  return rules_.invariant && is_reduction(call.collective) && order_matters(call.kind, call.type);
+}
+
+std::span<const Domains> Plans::layouts_for(const Algorithm& algorithm,
+                                            std::span<const Domains> usual) const {
+  return rules_.invariant && algorithm.invariant ? as_numbered_ : usual;
 }
 
 void Plans::check(const Signature& call) const {
+  // A plan of the user's is invariant, or prove() has refused it.
+  if (must_be_invariant(call) && users(call.collective, call.root) == nullptr &&
+      variant_.contains(call.collective)) {
+    throw Error(ErrorCode::invalid_usage,
+                fmt::format("{} of {}: the bits of the algorithm {} (TUTTI_ALGORITHM) are its own, "
+                            "but they are to be invariant (Options::invariant, TUTTI_INVARIANT); "
+                            "`tutti plan list` says whose are",
+                            name(call.collective), name(call.type),
+                            wished_[static_cast<std::size_t>(call.collective)]->name));
+  }
   if (!must_round_once(call)) return;
   const auto refuse = [&](const std::string& what) {
     throw Error(
@@ -92,8 +113,12 @@ void Plans::check(const Signature& call) const {
 }
 
 Workload Plans::workload_of(const Signature& call, std::size_t bytes, Access access) const {
-  return {call.collective, bytes, call.type, windows_ ? access : Access::none,
-          must_round_once(call)};
+  return {call.collective,
+          bytes,
+          call.type,
+          windows_ ? access : Access::none,
+          must_round_once(call),
+          must_be_invariant(call)};
 }
 
 double Plans::predict(const Signature& call, std::size_t bytes, Access access) {
@@ -122,14 +147,15 @@ const ReadyPlan& Plans::get(const Signature& call, std::size_t bytes, Access acc
       Chooser& chooser = where == Where::host ? chooser_ : gpu_chooser_;
       a = &chooser.choose(workload_of(call, bytes, access));
     }
-    const bool scales = scales_inputs(call.kind, call.type);
+    // In the canonical order a scaled input has the bits of its copy, and an average scales none.
+    const bool scales = scales_inputs(call.kind, call.type) && !rules_.invariant;
     const bool on_gpus = where == Where::gpu && !gpu_layouts_.empty();
     std::unique_ptr<ReadyPlan>& plan = generated_[{a, root, scales, on_gpus}];
     if (!plan) {
       PlanRequest request;
       request.root = root;
       request.scales = scales;
-      plan = ready(*a, request, on_gpus ? gpu_layouts_ : layouts_);
+      plan = ready(*a, request, layouts_for(*a, on_gpus ? gpu_layouts_ : layouts_));
     }
     found = plan.get();
   }
@@ -197,9 +223,10 @@ std::unique_ptr<ReadyPlan> Plans::prove(std::string_view text) const {
   std::uint32_t roundings = 0;
   for (const bool in_place : {false, true}) {
     if (in_place && !has_in_place(plan.header.collective)) continue;
-    const Verdict verdict = verify(plan, {.in_place = in_place});
+    const Verdict verdict = verify(plan, {.in_place = in_place, .invariant = rules_.invariant});
     if (!verdict.proved) {
       throw Error(ErrorCode::unproven_plan, what + "is not proved" + (in_place ? " in place" : "") +
+                                                (rules_.invariant ? " to be invariant" : "") +
                                                 ", so it does not run: " + verdict.story);
     }
     roundings = std::max(roundings, verdict.roundings);

@@ -30,16 +30,21 @@ struct ReadyPlan {
   std::string unfit_for_gpu;     // why it cannot run on any; "": it can
 };
 
+/// What users want of the bits of sums; see Options.
+struct SumRules {
+  bool round_once = false;
+  bool invariant = false;
+};
+
 class Plans {
  public:
   /// `gpu_layouts`: of plans on GPUs, a layout for each lane; none: as on cores. `algorithm`: the
-  /// user's wish, or "". `windows`: whether the choice may fall on them. `round_once`: whether sums
-  /// may be rounded once only, where it matters.
+  /// user's wish, or "". `windows`: whether the choice may fall on them.
   Plans(int rank, const Platform& platform, std::vector<Domains> gpu_layouts,
-        std::string_view algorithm, bool windows, bool round_once);
+        std::string_view algorithm, bool windows, SumRules rules);
 
   enum class Where { host, gpu };
-  /// Throws Error(invalid_usage) if what the user wants to run rounds more often than the user
+  /// Throws Error(invalid_usage) if what the user wants to run breaks the rules that the user
   /// wants.
   void check(const Signature& call) const;
   /// The plan for a call of this signature with `bytes` in its largest buffer. Valid for the life
@@ -70,6 +75,10 @@ class Plans {
 
  private:
   bool must_round_once(const Signature& call) const;
+  bool must_be_invariant(const Signature& call) const;
+  /// Those that the plans of `algorithm` are made for: the canonical order is the ranks' own.
+  std::span<const Domains> layouts_for(const Algorithm& algorithm,
+                                       std::span<const Domains> usual) const;
   Workload workload_of(const Signature& call, std::size_t bytes, Access access) const;
   /// The part of a chosen algorithm, and what all ranks' parts use.
   std::unique_ptr<ReadyPlan> ready(const Algorithm& algorithm, PlanRequest request,
@@ -79,11 +88,13 @@ class Plans {
   int ranks_;
   bool windows_;
   ConnectionShape links_;
-  bool round_once_;
+  SumRules rules_;
   std::array<const Algorithm*, kCollectives> wished_{};  // by collective, where it can run
-  std::set<Collective> conflicts_;  // where `algorithm` rounds more than once, but must not
+  std::set<Collective> conflicts_;  // where `algorithm` rounds more than once, but must not; or
+  std::set<Collective> variant_;    // where its bits are its own, but must not be
   Domains hosts_;
   std::vector<Domains> layouts_, gpu_layouts_;  // by lane
+  std::vector<Domains> as_numbered_{1};         // the ranks in their own order
   Chooser chooser_, gpu_chooser_;
   // By root, PlanRequest::scales, and whether on GPUs that have a layout of their own.
   std::map<std::tuple<const Algorithm*, int, bool, bool>, std::unique_ptr<ReadyPlan>> generated_;

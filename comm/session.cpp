@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <optional>
 
 #include "bootstrap/rendezvous.h"
@@ -15,13 +16,14 @@
 #include "device/board.h"
 #include "topology/place.h"
 #include "transport/gpu_memory.h"
+#include "transport/nameplate.h"
 #include "transport/socket.h"
 #include "transport/tcp_socket.h"
 
 namespace tutti {
 namespace {
 
-constexpr std::uint32_t kVersion = 11;
+constexpr std::uint32_t kVersion = 12;
 
 /// The key of a rank's network, which the others of a meeting are to know, and nobody who reads
 /// what they hand round.
@@ -47,7 +49,8 @@ HiddenKey hidden(const wire::Bytes32& key, const wire::Bytes32& secret) {
 struct SessionCard {
   std::uint32_t version = kVersion;
   std::uint16_t windows = 1;
-  std::uint16_t round_once = 0;
+  std::uint8_t round_once = 0;
+  std::uint8_t invariant = 0;
   std::uint64_t slots = 0;
   std::uint64_t slot_bytes = 0;
   std::uint64_t tile_bytes = 0;
@@ -77,6 +80,7 @@ SessionCard card_of(const Geometry& g, HostPeers& host_peers, const Network* net
   SessionCard card;
   card.windows = g.windows ? 1 : 0;
   card.round_once = g.round_once ? 1 : 0;
+  card.invariant = options.invariant ? 1 : 0;
   card.slots = g.shape.slots;
   card.slot_bytes = g.shape.slot_bytes;
   card.tile_bytes = g.tile_bytes;
@@ -198,6 +202,7 @@ Geometry geometry_of(std::span<const SessionCard> cards, int rank) {
   g.tile_bytes = static_cast<std::size_t>(first.tile_bytes);
   g.windows = first.windows != 0;
   g.round_once = first.round_once != 0;
+  g.invariant = first.invariant != 0;
   g.machine = first.machine;
   if (!is_valid(g.machine) || !setting_allows("TUTTI_SLOTS", first.slots) ||
       !setting_allows("TUTTI_SLOT_BYTES", first.slot_bytes) ||
@@ -235,6 +240,19 @@ Geometry geometry_of(std::span<const SessionCard> cards, int rank) {
   return g;
 }
 
+/// Throws Error(mismatch), on all ranks alike, unless all ask for it or none does.
+void agree_on_invariance(std::span<const SessionCard> cards) {
+  const bool first = cards.front().invariant != 0;
+  for (std::size_t r = 1; r < cards.size(); ++r) {
+    if ((cards[r].invariant != 0) == first) continue;
+    throw Error(ErrorCode::mismatch,
+                fmt::format("rank {} asks for invariant bits and rank {} does not: set "
+                            "TUTTI_INVARIANT (Options::invariant) alike on all ranks",
+                            first ? 0 : r, first ? r : 0),
+                static_cast<int>(r));
+  }
+}
+
 /// Connects to everybody and makes the segments. `network`: as the card says, or null. `name`: of
 /// the communicator; none: one that nobody has known before.
 Session connect(std::shared_ptr<Membership> membership, std::shared_ptr<Network> network, int rank,
@@ -251,6 +269,7 @@ Session connect(std::shared_ptr<Membership> membership, std::shared_ptr<Network>
     addresses.push_back(card.host_peers);
     keys.push_back(card.host_peers.key);
   }
+  agree_on_invariance(cards);
   HostPeers& host_peers = *membership->host_peers;
   const auto is_lost = [&](int number) {
     return network == nullptr || network->has_hung_up(number);
@@ -290,6 +309,8 @@ struct MeetingCall {
 Session meet_and_connect(const MeetingCall& call, const Options& options,
                          std::shared_ptr<Membership> membership) {
   const Deadline deadline = deadline_after(options.rendezvous_timeout);
+  const auto shown =
+      show_meeting(call.rank, call.size, std::hash<std::string>{}(to_string(call.id)));
   const wire::Ticket place = wire::decode(call.id);
   std::shared_ptr<Network> network;
   SessionCard mine;
@@ -326,6 +347,7 @@ Geometry geometry_of(const Options& options, int rank) {
   g.tile_bytes = setting_bytes("TUTTI_TILE_BYTES");
   g.windows = setting_boolean("TUTTI_WINDOWS");
   g.round_once = options.round_once;
+  g.invariant = options.invariant;
   if (rank == 0) g.machine = used_machine().machine;
   return g;
 }

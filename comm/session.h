@@ -27,6 +27,7 @@ struct Geometry {
   std::size_t tile_bytes = 0;
   bool windows = true;
   bool round_once = false;
+  bool invariant = false;
   std::uint64_t cores = 1;       // that the ranks may use together, on all hosts
   std::uint64_t cores_here = 1;  // the same of this host
   Machine machine;               // what things cost, for the choice of algorithms

@@ -62,7 +62,9 @@ void StartedSeries::fail(const std::exception_ptr& error) {
 }
 
 StartedCalls::StartedCalls(Communicator::Impl& impl, std::shared_ptr<Engine> engine)
-    : impl_(impl), engine_(std::move(engine)) {
+    : impl_(impl),
+      engine_(std::move(engine)),
+      callers_(impl.group->blocks().segment(impl.group->rank()), &impl.group->control().callers) {
   engine_->join(*this);
 }
 
@@ -74,6 +76,7 @@ StartedCalls::~StartedCalls() {
 std::shared_ptr<Future::State> StartedCalls::start(const Call& call,
                                                    const std::optional<Series::Begun>& begun) {
   auto started = std::make_shared<StartedCall>(call);
+  started->callers = callers_;
   started->begun = begun;
   engine_->start(*this, started);
   return started;
@@ -81,6 +84,7 @@ std::shared_ptr<Future::State> StartedCalls::start(const Call& call,
 
 std::shared_ptr<Future::State> StartedCalls::start(std::shared_ptr<ConditionCall> call) {
   auto started = std::make_shared<StartedCall>(std::move(call));
+  started->callers = callers_;
   engine_->start(*this, started);
   return started;
 }

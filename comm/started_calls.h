@@ -106,6 +106,7 @@ class StartedCalls {
 
   Communicator::Impl& impl_;
   std::shared_ptr<Engine> engine_;
+  const std::shared_ptr<CallersWaits> callers_;  // as Future::State
   // Of the engine's thread:
   std::map<SeriesKey, std::unique_ptr<StartedSeries>> series_;
   std::vector<StartedCallPointer> arrived_;  // to be put there

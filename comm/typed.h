@@ -46,7 +46,8 @@ template <>
 struct DataTypeOf<std::byte> {
   static constexpr DataType value = DataType::uint8;
 };
-#if defined(__FLT16_MAX__)
+// GCC 12 has the type in C++ on x86, but not on ARM.
+#if defined(__FLT16_MAX__) && (defined(__x86_64__) || defined(__clang__) || __GNUC__ >= 13)
 template <>
 struct DataTypeOf<_Float16> {
   static constexpr DataType value = DataType::float16;

@@ -107,10 +107,12 @@ void Combiner::operator()(std::span<void* const> destinations, std::span<const S
       .end = count,
       .divisor = options.divisor,
       .stream = options.stream,
+      .divide_result = options.divide_result && is_float(type_),
+      .canonical = options.canonical,
   };
-  if (options.divide_result) {
+  if (options.divide_result && !is_float(type_)) {
     divide_result(arguments);
-  } else if (sources.size() > 1 || sources[0].prescale != Prescale::none) {
+  } else if (sources.size() > 1 || sources[0].prescale != Prescale::none || options.divide_result) {
     if (!is_float(type_) && std::ranges::any_of(sources, divides)) {
       refuse(type_, kind_, "Prescale::divide is for floats; integers divide the result");
     }
@@ -123,12 +125,9 @@ void Combiner::operator()(std::span<void* const> destinations, std::span<const S
   if (options.stream > 0) detail::fence_streams();
 }
 
-// The first destination takes the reduction and is divided in place; the others copy it. (Such
-// calls ignore `stream`: the result is read again.)
+// Of integers. The first destination takes the reduction and is divided in place; the others copy
+// it. (Such calls ignore `stream`: the result is read again.)
 void Combiner::divide_result(const detail::ReduceArguments& whole) const {
-  if (is_float(type_)) {
-    refuse(type_, kind_, "divide_result is for integers; floats divide the sources");
-  }
   const std::size_t size = size_of(type_);
   detail::ReduceArguments piece = whole;
   piece.destinations = whole.destinations.first(1);

@@ -6,6 +6,9 @@
 // order (((s0 + s1) + s2) + ...), so equal order means equal bits. Vectorised with Highway, which
 // picks the instruction set at run time.
 //
+// With CombineOptions::canonical, sums and products of floats have the canonical order of
+// docs/determinism.md instead: a balanced tree over the sources.
+//
 // min and max, all types: a NaN in any source gives a NaN (float8_e4m3's one NaN pattern;
 // elsewhere a quiet NaN, payload unspecified); -0 orders below +0. The result does not depend on
 // the order of the sources.
@@ -35,9 +38,13 @@ struct Source {
 
 struct CombineOptions {
   std::uint32_t divisor = 1;   // number of ranks, for Prescale::divide and for divide_result
-  bool divide_result = false;  // integers: truncating division of the result (avg's last step)
-  std::size_t stream = 0;      // the first `stream` destinations are written past the
-                               // cache (non-temporal stores)
+  bool divide_result = false;  // avg's last step: integers truncating; floats as Prescale::divide,
+                               // before the result is rounded to the element type
+  bool canonical = false;  // floats: n sources are the first 2^k of them plus the others, for the
+                           // largest 2^k < n, and so on in both parts; and what
+                           // Prescale::multiply gives is rounded to the element type
+  std::size_t stream = 0;  // the first `stream` destinations are written past the
+                           // cache (non-temporal stores)
 };
 
 /// destinations[i][0..count) = reduce(sources). `kind` avg and pre_multiplied_sum reduce as sum. No

@@ -22,6 +22,9 @@ struct ReduceArguments {
   std::size_t end = 0;
   std::uint32_t divisor = 1;
   std::size_t stream = 0;  // destinations, from the first on
+  // As in CombineOptions; of floats alone:
+  bool divide_result = false;
+  bool canonical = false;
 };
 
 using ReduceFunction = void (*)(const ReduceArguments&);

@@ -68,6 +68,7 @@ HWY_INLINE V unless_nan(V a, V b, V result) {
 }
 
 struct Sum {
+  static constexpr bool kOrderMatters = true;  // of floats
   template <class V>
   static HWY_INLINE V apply(V a, V b) {
     return hn::Add(a, b);
@@ -75,6 +76,7 @@ struct Sum {
 };
 
 struct Prod {
+  static constexpr bool kOrderMatters = true;
   template <class V>
   static HWY_INLINE V apply(V a, V b) {
     return multiply(a, b);
@@ -84,6 +86,7 @@ struct Prod {
 // Hardware returns either operand when they are equal; +0 and -0 are equal. Both orders together,
 // with OR (AND), keep (drop) the sign.
 struct Min {
+  static constexpr bool kOrderMatters = false;
   template <class V>
   static HWY_INLINE V apply(V a, V b) {
     if constexpr (std::is_floating_point_v<hn::TFromV<V>>) {
@@ -95,6 +98,7 @@ struct Min {
 };
 
 struct Max {
+  static constexpr bool kOrderMatters = false;
   template <class V>
   static HWY_INLINE V apply(V a, V b) {
     if constexpr (std::is_floating_point_v<hn::TFromV<V>>) {
@@ -137,6 +141,8 @@ class Reducer {
   using Element = typename Type::Element;
   using Tag = typename Type::Tag;
   using Unpacked = typename Type::Unpacked;
+  using Vector = std::remove_reference_t<decltype(Unpacked::part[0])>;
+  static constexpr bool kFloats = std::is_floating_point_v<hn::TFromV<Vector>>;
   static constexpr std::size_t kVectorBytes = hn::MaxLanes(Tag()) * sizeof(Element);
   // Enough independent work to hide latencies, within the available registers.
   static constexpr int kUnroll = 4 / Type::kParts;
@@ -169,7 +175,7 @@ class Reducer {
   // The commonest case: two sources without scaling, one destination.
   bool is_pair() const {
     return arguments_.sources.size() == 2 && arguments_.destinations.size() == 1 &&
-           arguments_.sources[0].prescale == Prescale::none &&
+           !arguments_.divide_result && arguments_.sources[0].prescale == Prescale::none &&
            arguments_.sources[1].prescale == Prescale::none;
   }
 
@@ -200,17 +206,7 @@ class Reducer {
   template <int n>
   HWY_INLINE void step(std::size_t at, bool stream) const {
     Unpacked sums[n];
-#pragma GCC unroll 4
-    for (int u = 0; u < n; ++u) sums[u] = load(source(0) + at + u * kVectorBytes);
-    scale<n>(sums, arguments_.sources[0]);
-    for (std::size_t s = 1; s < arguments_.sources.size(); ++s) {
-      Unpacked values[n];
-#pragma GCC unroll 4
-      for (int u = 0; u < n; ++u) values[u] = load(source(s) + at + u * kVectorBytes);
-      scale<n>(values, arguments_.sources[s]);
-#pragma GCC unroll 4
-      for (int u = 0; u < n; ++u) accumulate(sums[u], values[u]);
-    }
+    reduce<n>(sums, Whole{at});
     for (std::size_t d = 0; d < arguments_.destinations.size(); ++d) {
       std::uint8_t* const to = destination(d) + at;
       // The head aligned the first destination; the others may happen to be aligned with it.
@@ -227,6 +223,109 @@ class Reducer {
     }
   }
 
+  // How n vectors of a source are loaded: whole ones from byte `at` on, or a part of one.
+  struct Whole {
+    std::size_t at;
+    HWY_INLINE Unpacked of(const std::uint8_t* source, int u) const {
+      return load(source + at + u * kVectorBytes);
+    }
+  };
+  struct Partial {
+    std::size_t at, bytes;
+    HWY_INLINE Unpacked of(const std::uint8_t* source, int) const {
+      return load_partial(source + at, bytes);
+    }
+  };
+
+  template <int n, class Place>
+  HWY_INLINE void read(Unpacked* values, std::size_t s, const Place& place) const {
+#pragma GCC unroll 4
+    for (int u = 0; u < n; ++u) values[u] = place.of(source(s), u);
+    scale<n>(values, arguments_.sources[s]);
+  }
+  template <int n>
+  static HWY_INLINE void add(Unpacked* sums, const Unpacked* values) {
+#pragma GCC unroll 4
+    for (int u = 0; u < n; ++u) accumulate(sums[u], values[u]);
+  }
+
+  template <int n, class Place>
+  HWY_INLINE void reduce(Unpacked* sums, const Place& place) const {
+    // Up to three sources have the same order either way.
+    if (kFloats && Operator::kOrderMatters && arguments_.canonical &&
+        arguments_.sources.size() > 3) {
+      reduce_tree<n>(sums, place);
+    } else {
+      read<n>(sums, 0, place);
+      for (std::size_t s = 1; s < arguments_.sources.size(); ++s) {
+        Unpacked values[n];
+        read<n>(values, s, place);
+        add<n>(sums, values);
+      }
+    }
+    if (arguments_.divide_result) divide<n>(sums);
+  }
+
+  // The tree over `count` sources, at most kMost of them, from source `first` on.
+  template <int n, std::size_t kMost, class Place>
+  HWY_INLINE void tree(Unpacked* sums, std::size_t first, std::size_t count,
+                       const Place& place) const {
+    if constexpr (kMost == 1) {
+      read<n>(sums, first, place);
+    } else {
+      constexpr std::size_t kHalf = kMost / 2;
+      tree<n, kHalf>(sums, first, std::min(count, kHalf), place);
+      if (count <= kHalf) return;
+      Unpacked right[n];
+      tree<n, kHalf>(right, first + kHalf, count - kHalf, place);
+      add<n>(sums, right);
+    }
+  }
+
+  static constexpr std::size_t kInRegisters = 8;
+
+  template <int n, class Place>
+  HWY_INLINE void reduce_tree(Unpacked* sums, const Place& place) const {
+    const std::size_t sources = arguments_.sources.size();
+    if (sources > kInRegisters) return reduce_trees<n>(sums, place);
+    tree<n, kInRegisters>(sums, 0, sources, place);
+  }
+
+  // Trees over eight sources each, in registers; and a tree over these, as a binary counter makes
+  // it: level l holds the sum of 2^l of them.
+  template <int n, class Place>
+  HWY_NOINLINE void reduce_trees(Unpacked* sums, const Place& place) const {
+    constexpr int kLevels = 16;
+    const std::size_t sources = arguments_.sources.size();
+    tree<n, kInRegisters>(sums, 0, kInRegisters, place);
+    Unpacked held[kLevels][n];
+    copy<n>(held[0], sums);
+    std::size_t trees = 1;
+    for (std::size_t first = kInRegisters; first < sources; first += kInRegisters, ++trees) {
+      Unpacked right[n];
+      tree<n, kInRegisters>(right, first, std::min(sources - first, kInRegisters), place);
+      int level = 0;
+      for (std::size_t counter = trees; counter % 2 == 1; counter /= 2, ++level) {
+        add<n>(held[level], right);
+        copy<n>(right, held[level]);
+      }
+      copy<n>(held[level], right);
+    }
+    int level = 0;
+    while (trees % 2 == 0) trees /= 2, ++level;
+    copy<n>(sums, held[level]);
+    while (trees /= 2, ++level, trees > 0) {
+      if (trees % 2 == 0) continue;
+      add<n>(held[level], sums);
+      copy<n>(sums, held[level]);
+    }
+  }
+  template <int n>
+  static HWY_INLINE void copy(Unpacked* to, const Unpacked* from) {
+#pragma GCC unroll 4
+    for (int u = 0; u < n; ++u) to[u] = from[u];
+  }
+
   // Whole vectors, then the partial one.
   HWY_NOINLINE void vectors(std::size_t at, std::size_t end) const {
     for (; at + kVectorBytes <= end; at += kVectorBytes) step<1>(at, false);
@@ -234,17 +333,13 @@ class Reducer {
   }
 
   HWY_INLINE void partial(std::size_t at, std::size_t bytes) const {
-    Unpacked sums[1] = {load_partial(source(0) + at, bytes)};
+    Unpacked sums[1];
     if (is_pair()) {
+      sums[0] = load_partial(source(0) + at, bytes);
       accumulate(sums[0], load_partial(source(1) + at, bytes));
       return store_partial(sums[0], destination(0) + at, bytes);
     }
-    scale<1>(sums, arguments_.sources[0]);
-    for (std::size_t s = 1; s < arguments_.sources.size(); ++s) {
-      Unpacked values[1] = {load_partial(source(s) + at, bytes)};
-      scale<1>(values, arguments_.sources[s]);
-      accumulate(sums[0], values[0]);
-    }
+    reduce<1>(sums, Partial{at, bytes});
     for (std::size_t d = 0; d < arguments_.destinations.size(); ++d) {
       store_partial(sums[0], destination(d) + at, bytes);
     }
@@ -278,8 +373,7 @@ class Reducer {
   template <int n>
   HWY_INLINE void scale(Unpacked* values, const Source& source) const {
     if (HWY_LIKELY(source.prescale == Prescale::none)) return;
-    using V = std::remove_reference_t<decltype(values->part[0])>;
-    using Lane = hn::TFromV<V>;
+    using Lane = hn::TFromV<Vector>;
     if (source.prescale == Prescale::multiply) {
       Element bits;
       std::memcpy(&bits, &source.scalar, sizeof(bits));  // the low bytes come first
@@ -289,9 +383,20 @@ class Reducer {
         for (int j = 0; j < Type::kParts; ++j) {
           values[u].part[j] = multiply(values[u].part[j], factor.part[0]);
         }
+        if constexpr (sizeof(Element) != sizeof(Lane)) {
+          if (arguments_.canonical) values[u] = Type::unpack(Type::pack(values[u]));
+        }
       }
-    } else if constexpr (std::is_floating_point_v<Lane>) {
-      const V divisor = hn::Set(hn::DFromV<V>(), static_cast<Lane>(arguments_.divisor));
+    } else {
+      divide<n>(values);
+    }
+  }
+
+  template <int n>
+  HWY_INLINE void divide(Unpacked* values) const {
+    if constexpr (kFloats) {
+      using Lane = hn::TFromV<Vector>;
+      const Vector divisor = hn::Set(hn::DFromV<Vector>(), static_cast<Lane>(arguments_.divisor));
       for (int u = 0; u < n; ++u) {
 #pragma GCC unroll 4
         for (int j = 0; j < Type::kParts; ++j) {

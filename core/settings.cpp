@@ -88,6 +88,9 @@ constexpr std::array kSettings{
         "TUTTI_ROUND_ONCE", SettingType::boolean, "0",
         "Sums of 16- and 8-bit floats are rounded once, when they are complete: for them only "
         "algorithms that do so are chosen (ROUNDED is 1 in `tutti plan list`). Rank 0's counts."},
+    Setting{"TUTTI_INVARIANT", SettingType::boolean, "0",
+            "Reductions give bits that depend on the inputs and the order of the ranks alone, not "
+            "on sizes, memory, algorithms or hosts (docs/determinism.md). The same on all ranks."},
     Setting{"TUTTI_TOPO_TRUST", SettingType::boolean, "0",
             "Believe all that a topology file or the system says of links, also where it "
             "contradicts itself. Otherwise a warning names such records, and Tutti repairs them."},

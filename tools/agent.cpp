@@ -59,6 +59,8 @@ void Agent::obey(const Message& command) {
       }
       break;
     case MessageKind::taken:
+    case MessageKind::start_rank:
+    case MessageKind::word:  // each is for one host
       if (ranks_ && job_.hosts.front().number == command.host) ranks_->obey(command);
       for (AgentLink& link : links_) {
         const bool on_the_way = std::ranges::any_of(

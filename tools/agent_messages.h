@@ -15,14 +15,15 @@ namespace tutti {
 enum class MessageKind : std::uint32_t {
   alive = 1,  // both ways, now and then: a silent neighbour is lost
   // Commands.
-  job,          // text: the job (encode(JobDescription))
-  start,        // start the ranks
-  signal,       // number: a signal for all ranks
-  input,        // text: for rank 0's standard input; "": its end
-  taken,        // host, number: a stream; value: so many bytes of its output have been taken
-  unread,       // number: a stream that nobody reads any more
-  start_again,  // number: rank, whose process has ended; value: milliseconds from now
-  word,         // number: rank; text: for it (elastic jobs)
+  job,         // text: the job (encode(JobDescription))
+  start,       // start the ranks (of an elastic job: get ready for start_rank)
+  signal,      // number: a signal for all ranks
+  input,       // text: for rank 0's standard input; "": its end
+  taken,       // host, number: a stream; value: so many bytes of its output have been taken
+  unread,      // number: a stream that nobody reads any more
+  start_rank,  // host; number: rank, which has no process; value: milliseconds from now
+  word,        // host; number: rank; text: for it (elastic jobs)
+  no_more,     // no process is started any more (elastic jobs)
   // Events.
   ready,        // host: it could start its ranks now
   lost,         // host; text: why ("": with the one before), number: so many follow with it
@@ -71,7 +72,7 @@ struct JobDescription {
   int size = 1;                        // ranks
   bool tag = false;                    // prefix lines of output with the rank
   bool bind_cores = false;             // each rank to a core, if the host has enough
-  bool elastic = false;                // ranks speak with the launcher (elastic_run.h)
+  bool elastic = false;                // the launcher starts ranks one by one (elastic_run.h)
   std::vector<std::string> program;    // and its arguments
   std::vector<std::string> variables;  // "NAME=value", beside those of the host
   std::string folder;                  // the ranks' working directory; "": the agent's

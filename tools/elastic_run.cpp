@@ -20,13 +20,31 @@ constexpr auto kPause = 1s;          // started again only after this
 
 }  // namespace
 
-ElasticRun::ElasticRun(ElasticLimits limits, int most, std::function<void(const Message&)> command)
-    : limits_(limits), command_(std::move(command)), processes_(static_cast<std::size_t>(most)) {
-  for (Process& process : processes_) process.lives = true;
+ElasticRun::ElasticRun(ElasticLimits limits, std::vector<int> host_of,
+                       std::function<void(const Message&)> command)
+    : limits_(limits),
+      host_of_(std::move(host_of)),
+      command_(std::move(command)),
+      processes_(host_of_.size()) {
+  for (int rank = 0; rank < limits_.most; ++rank) at(rank).lives = true;
+}
+
+void ElasticRun::start() {
+  for (int rank = 0; rank < limits_.most; ++rank) start(rank, 0ms);
+}
+
+void ElasticRun::start(int rank, std::chrono::milliseconds pause) {
+  at(rank).lives = true;
+  command_({.kind = MessageKind::start_rank,
+            .host = host_of(rank),
+            .number = rank,
+            .value = static_cast<std::int32_t>(pause.count()),
+            .text = ""});
 }
 
 void ElasticRun::tell(int rank, const ElasticMessage& message) {
-  command_({.kind = MessageKind::word, .number = rank, .text = encode(message)});
+  command_(
+      {.kind = MessageKind::word, .host = host_of(rank), .number = rank, .text = encode(message)});
 }
 
 void ElasticRun::started(int rank) {
@@ -69,62 +87,91 @@ void ElasticRun::said(int rank, std::string_view text) {
 void ElasticRun::close_if_ready() {
   if (closed_) return;
   std::vector<int> members;
-  int living = 0;
   for (std::size_t rank = 0; rank < processes_.size(); ++rank) {
     const Process& process = processes_[rank];
-    if (process.lives) ++living;
     if (!process.is_there) continue;
     if (process.offered != wanted_) return;
     members.push_back(static_cast<int>(rank));
   }
   const int count = static_cast<int>(members.size());
   if (count == 0 || (count < limits_.least && !finishing_)) return;
-  if (!has_begun_ && count < living && std::chrono::steady_clock::now() < next_wake()) return;
-  std::ranges::stable_sort(members, {}, [&](int rank) { return at(rank).place; });
+  if (!has_begun_ && count < living() && std::chrono::steady_clock::now() < next_wake()) return;
+  std::ranges::stable_sort(members, {}, [&](int rank) { return at(rank).position; });
   ElasticMessage list{ElasticMessage::Kind::members, wanted_};
   for (const int rank : members) {
-    at(rank).place = static_cast<int>(list.handles.size());
+    at(rank).position = static_cast<int>(list.handles.size());
     list.handles.push_back(at(rank).handle);
   }
   closed_ = has_begun_ = true;
   for (const int rank : members) tell(rank, list);
 }
 
-bool ElasticRun::may_start_again(const Process& process) {
+int ElasticRun::living() const {
+  return static_cast<int>(std::ranges::count(processes_, true, &Process::lives));
+}
+
+int ElasticRun::next_place(int rank, const Process& before) {
+  const bool is_lost = std::ranges::count(lost_hosts_, host_of(rank)) > 0;
+  // What dies with its host is not to blame.
+  if (!is_lost && !before.is_there) ++never_there_;
   if (finishing_) {
     why_not_ = "as others have ended with status 0";
-  } else if (!process.is_there && ++never_there_ >= kMostNeverThere) {
+  } else if (never_there_ >= kMostNeverThere) {
     why_not_ = fmt::format("as {} processes in a row have ended before they joined", never_there_);
   } else if (restarts_ >= limits_.restarts) {
     why_not_ = fmt::format("as {} processes were started again (--restarts)", restarts_);
+  } else if (!is_lost) {
+    return rank;
   } else {
-    ++restarts_;
-    return true;
+    for (std::size_t place = 0; place < processes_.size(); ++place) {
+      if (processes_[place].lives) continue;
+      if (std::ranges::count(lost_hosts_, host_of_[place]) == 0) return static_cast<int>(place);
+    }
+    why_not_ = "as no other host has room for more";
   }
-  return false;
+  return -1;
 }
 
-ElasticRun::Then ElasticRun::ended(int rank, bool failed) {
-  const Process before = std::exchange(at(rank), {});
-  if (!failed) finishing_ = true;
-  const bool again = failed && may_start_again(before);
-  if (again) {
-    const bool early = !before.is_there && std::chrono::steady_clock::now() - before.began < kEarly;
-    at(rank).lives = true;
-    const auto pause = early ? std::chrono::milliseconds(kPause) : 0ms;
-    command_({.kind = MessageKind::start_again,
-              .number = rank,
-              .value = static_cast<std::int32_t>(pause.count()),
-              .text = ""});
+ElasticRun::Then ElasticRun::ended(int rank, bool failed) { return end({&rank, 1}, failed); }
+
+std::vector<int> ElasticRun::living_on(int host) const {
+  std::vector<int> ranks;
+  for (std::size_t place = 0; place < processes_.size(); ++place) {
+    if (host_of_[place] == host && processes_[place].lives) {
+      ranks.push_back(static_cast<int>(place));
+    }
   }
-  const auto living = std::ranges::count(processes_, true, &Process::lives);
-  if (!again && failed && !finishing_ && living < limits_.least) return Then::too_few;
-  if (before.is_there && closed_) {
+  return ranks;
+}
+
+ElasticRun::Then ElasticRun::lost(int host) {
+  lost_hosts_.push_back(host);
+  return end(living_on(host), true);
+}
+
+ElasticRun::Then ElasticRun::end(std::span<const int> ranks, bool failed) {
+  Then then;
+  std::vector<Process> before;
+  for (const int rank : ranks) before.push_back(std::exchange(at(rank), {}));
+  finishing_ = finishing_ || !failed;
+  for (std::size_t i = 0; failed && i < ranks.size(); ++i) {
+    const int place = next_place(ranks[i], before[i]);
+    if (place < 0) continue;
+    ++restarts_;
+    const bool early =
+        !before[i].is_there && std::chrono::steady_clock::now() - before[i].began < kEarly;
+    start(place, early ? std::chrono::milliseconds(kPause) : 0ms);
+    then.starts.push_back(place);
+  }
+  then.too_few =
+      then.starts.size() < ranks.size() && failed && !finishing_ && living() < limits_.least;
+  if (then.too_few) return then;
+  if (closed_ && std::ranges::any_of(before, &Process::is_there)) {
     want(wanted_ + 1);
   } else {
     close_if_ready();  // it was the one for which the others waited
   }
-  return again ? Then::starts_again : Then::goes_on;
+  return then;
 }
 
 void ElasticRun::serve() {

@@ -33,6 +33,7 @@ struct Arguments {
   std::string memory = "window";
   std::string machine;
   bool constants = false;
+  bool invariant = false;
   std::string topology;
   bool several_hosts = false, cross_rails = false;
 };
@@ -116,6 +117,9 @@ void explain(const Arguments& arguments) {
                     *type, access_of(a)};
   workload.round_once = setting_boolean("TUTTI_ROUND_ONCE") && is_reduction(*collective) &&
                         rounds_when_stored(ReduceKind::sum, *type);
+  const bool invariant = a.invariant || setting_boolean("TUTTI_INVARIANT");
+  workload.invariant =
+      invariant && is_reduction(*collective) && order_matters(ReduceKind::sum, *type);
   if (a.ranks == 0 && !a.hosts.is_given()) a.ranks = 2;
   const std::vector<int> host_of = a.hosts.of_ranks(a.ranks);
   const Domains hosts(host_of);
@@ -191,6 +195,14 @@ void explain(const Arguments& arguments) {
   if (workload.round_once) {
     fmt::print("  Only algorithms that round a sum once (TUTTI_ROUND_ONCE).\n");
   }
+  if (workload.invariant) {
+    fmt::print("  Only algorithms with invariant bits ({}).\n",
+               a.invariant ? "--invariant" : "TUTTI_INVARIANT");
+  } else if (invariant) {
+    fmt::print("  Invariant whatever runs: {}.\n",
+               is_reduction(*collective) ? "sums of integers have the same bits in any order"
+                                         : "nothing is reduced");
+  }
   if (!candidates.front().simulated) {
     fmt::print("  More than {} ranks: a closed form instead of a simulation.\n",
                kMostSimulatedRanks);
@@ -230,6 +242,9 @@ void add_explain_command(CLI::App& app) {
       ->add_option("--machine", a->machine,
                    "Constants from this file; 'defaults': none; 'gpu': for ranks on GPUs")
       ->type_name("FILE");
+  command->add_flag("--invariant", a->invariant,
+                    "Only algorithms whose bits depend on the inputs and the order of the ranks "
+                    "alone,\nas with TUTTI_INVARIANT=1");
   command->add_flag("--constants", a->constants, "Only print the machine's constants");
   auto* topology =
       command
@@ -250,6 +265,7 @@ void add_explain_command(CLI::App& app) {
       "  tutti explain all_reduce 1M float32 -n 4\n"
       "  tutti explain broadcast 64K -n 64 --cores 64 --memory malloc\n"
       "  tutti explain all_reduce 16M --hosts 2x4\n"
+      "  tutti explain all_reduce 16M bfloat16 -n 4 --invariant\n"
       "  tutti explain --topology topo.xml --several\n"
       "  tutti explain --constants");
   command->callback([a] {

@@ -54,13 +54,15 @@ void HostRanks::start() {
     }
   }
   ranks_.resize(static_cast<std::size_t>(share_.ranks));
-  for (int index = 0; index < share_.ranks; ++index) {
-    if (!start(index, false)) return;
+  more_may_start_ = job_.elastic;
+  for (int index = 0; index < share_.ranks && !job_.elastic; ++index) {
+    if (!start(index)) return;
   }
 }
 
-bool HostRanks::start(int index, bool again) {
+bool HostRanks::start(int index) {
   const int rank = share_.first_rank + index;
+  Rank& its = ranks_[static_cast<std::size_t>(index)];
   Rank started;
   const FileDescriptor talk = job_.elastic ? started.talk.open() : FileDescriptor();
   SpawnOptions spawning;
@@ -71,7 +73,7 @@ bool HostRanks::start(int index, bool again) {
   spawning.passed_fd = talk.fd();
   if (!cores_.empty()) spawning.cpus = cores_[static_cast<std::size_t>(index)];
   FileDescriptor input, out, err;
-  if (rank == 0 && !again) {
+  if (rank == 0 && its.pid < 0) {
     if (passed_on_.input) input = input_.open();
     spawning.stdin_fd = input ? input.fd() : 0;
   }
@@ -88,7 +90,6 @@ bool HostRanks::start(int index, bool again) {
   }
   started.pid = spawned.pid;
   started.runs = started.has_group = true;
-  Rank& its = ranks_[static_cast<std::size_t>(index)];
   if (its.has_group) before_.push_back(std::move(its));
   its = std::move(started);
   tell(MessageKind::started, rank, spawned.pid);
@@ -143,16 +144,21 @@ void HostRanks::obey(const Message& command) {
         for (Rank& rank : *some) {
           if (rank.has_group) ::kill(-rank.pid, command.number);
           if (command.number == SIGKILL || JobSignals::ends(command.number)) {
-            rank.starts_again.reset();
+            rank.starts_at.reset();
           }
         }
       }
       break;
-    case MessageKind::start_again:
+    case MessageKind::start_rank:
       if (Rank* const rank = own(command.number)) {
-        rank->starts_again =
+        rank->starts_at =
             std::chrono::steady_clock::now() + std::chrono::milliseconds(command.value);
       }
+      break;
+    case MessageKind::no_more:
+      more_may_start_ = false;
+      for (Rank& rank : ranks_) rank.starts_at.reset();
+      serve();  // that may have been all
       break;
     case MessageKind::word:
       if (Rank* const rank = own(command.number)) rank->talk.say(command.text);
@@ -186,7 +192,7 @@ std::chrono::steady_clock::time_point HostRanks::next_wake() const {
   if (!before_.empty() || std::ranges::any_of(ranks_, is_orphaned)) {
     wake = std::chrono::steady_clock::now() + kOrphanCheck;
   }
-  for (const Rank& rank : ranks_) wake = std::min(wake, rank.starts_again.value_or(Time::max()));
+  for (const Rank& rank : ranks_) wake = std::min(wake, rank.starts_at.value_or(Time::max()));
   return wake;
 }
 
@@ -197,9 +203,9 @@ void HostRanks::serve() {
   for (Rank& rank : before_) look_for_orphans(rank);
   std::erase_if(before_, [](const Rank& rank) { return !rank.has_group; });
   if (const int fed = input_.write(); fed != 0) tell(MessageKind::fed, 0, fed);
-  const bool all_gone = before_.empty() && std::ranges::none_of(ranks_, [](const Rank& rank) {
-                          return rank.runs || rank.has_group || rank.starts_again;
-                        });
+  const bool all_gone =
+      !more_may_start_ && before_.empty() &&
+      std::ranges::none_of(ranks_, [](const Rank& rank) { return rank.runs || rank.has_group; });
   for (const int stream : {1, 2}) {
     if (!out_) break;
     tell_output(stream, all_gone ? output(stream).finish() : output(stream).read());
@@ -209,13 +215,13 @@ void HostRanks::serve() {
   tell(MessageKind::gone);
 }
 
-/// What a rank of an elastic job says; and it is started, when the time has come.
+/// A rank of an elastic job is started, when the time has come; and what it says is passed on.
 void HostRanks::serve_talk(int index) {
   const auto at = [&]() -> Rank& { return ranks_[static_cast<std::size_t>(index)]; };
-  const auto when = at().starts_again;
+  const auto when = at().starts_at;
   if (when && std::chrono::steady_clock::now() >= *when) {
-    at().starts_again.reset();
-    start(index, true);
+    at().starts_at.reset();
+    start(index);
   }
   at().talk.write();
   while (auto text = at().talk.read()) {

@@ -35,11 +35,12 @@ class HostRanks {
   HostRanks(const JobDescription& job, PassedOn passed_on, const sigset_t& signal_mask,
             Keeper& keeper, HearMessage hear);
 
-  /// Starts all; ends early, with the message not_started, where one cannot start.
+  /// Starts all, or none in an elastic job, where the launcher asks for each one (start_rank). Ends
+  /// early, with the message not_started, where one cannot start.
   void start();
   /// Whether it was one of the ranks.
   bool note_end(pid_t pid, int status);
-  /// The commands input, signal, taken, unread, start_again and word.
+  /// The commands input, signal, taken, unread, start_rank, word and no_more.
   void obey(const Message& command);
 
   void add_polls(std::vector<pollfd>& polls) const;
@@ -51,11 +52,11 @@ class HostRanks {
  private:
   using Time = std::chrono::steady_clock::time_point;
   struct Rank {
-    pid_t pid = -1;
+    pid_t pid = -1;  // of its newest process; -1: it has had none
     bool runs = false;
     bool has_group = false;  // processes of its group may be left
     Time ended;
-    std::optional<Time> starts_again;
+    std::optional<Time> starts_at;
     RankTalk talk;
   };
 
@@ -63,7 +64,7 @@ class HostRanks {
   void tell_output(int stream, std::string lines);
   std::vector<std::string> environment_of(int index, int talk_fd) const;
   /// False: it cannot be started, which has been told.
-  bool start(int index, bool again);
+  bool start(int index);
   /// Null: it is another host's.
   Rank* own(int rank);
   void serve_talk(int index);
@@ -82,6 +83,7 @@ class HostRanks {
   std::optional<RankOutput> out_, err_;
   InputPipe input_;
   bool started_ = false, gone_ = false;
+  bool more_may_start_ = false;
 };
 
 }  // namespace tutti

@@ -50,14 +50,16 @@ class LaunchedJob {
       job_.size += host.ranks;
     }
     if (job_.elastic) {
-      elastic_.emplace(options_.elastic, job_.size,
+      std::vector<int> host_of;
+      for (const Rank& rank : ranks_) host_of.push_back(rank.host);
+      elastic_.emplace(options_.elastic, std::move(host_of),
                        [this](const Message& command) { agent_.obey(command); });
     }
   }
 
   int run() {
     open();
-    while (start_if_ready(), !over()) {
+    while (start_if_ready(), say_no_more_if_done(), !over()) {
       wait_for_something();
       handle_signals();
       agent_.reap();
@@ -77,6 +79,9 @@ class LaunchedJob {
     pid_t pid = -1;
     bool runs = false;
     int status = 0;  // as waitpid() has it
+  };
+  struct Failed {
+    int rank, status;
   };
   struct HostState {
     std::string name;
@@ -109,7 +114,15 @@ class LaunchedJob {
       status_ = kHostLost;
     } else {
       tell(MessageKind::start);
+      if (elastic_) elastic_->start();
     }
+  }
+
+  /// Hosts without a rank stay in an elastic job until then.
+  void say_no_more_if_done() {
+    if (!elastic_ || !started_ || !more_may_start_ || !(ending_ || elastic_->over())) return;
+    more_may_start_ = false;
+    tell(MessageKind::no_more);
   }
 
   void give_up(int rank, int error) {
@@ -190,11 +203,12 @@ class LaunchedJob {
     rank.status = status;
     const bool failed = !WIFEXITED(status) || WEXITSTATUS(status) != 0;
     if (ending_) return;
+    if (!failed) ++done_;
     if (elastic_) return ended_in_elastic_job(number, failed);
     if (!failed) return;
     if (options_.keep_going) {
       report_on_job("{}", failure_of(number));
-      failed_.push_back(number);
+      failed_.push_back({number, status});
       return;
     }
     // Of failures seen together, a death by a signal is more likely the cause.
@@ -205,20 +219,18 @@ class LaunchedJob {
   void ended_in_elastic_job(int rank, bool failed) {
     const ElasticRun::Then then = elastic_->ended(rank, failed);
     if (!failed) return;
-    switch (then) {
-      case ElasticRun::Then::starts_again:
-        return report_on_job("{}; starting it again", failure_of(rank));
-      case ElasticRun::Then::goes_on:
-        report_on_job("{}; the others go on without it, {}", failure_of(rank), elastic_->why_not());
-        failed_.push_back(rank);
-        return;
-      case ElasticRun::Then::too_few:
-        report_on_job(
-            "{}, and is not started again, {}; fewer than {} ranks are left (--elastic){}",
-            failure_of(rank), elastic_->why_not(), options_.elastic.least,
-            any_runs() ? "; ending them" : "");
-        return end_with(exit_status(rank_at(rank).status));
+    if (!then.starts.empty()) return report_on_job("{}; starting it again", failure_of(rank));
+    if (then.too_few) {
+      report_on_job("{}, and is not started again, {}; {}", failure_of(rank), elastic_->why_not(),
+                    too_few());
+      return end_with(exit_status(rank_at(rank).status));
     }
+    report_on_job("{}; the others go on without it, {}", failure_of(rank), elastic_->why_not());
+    failed_.push_back({rank, rank_at(rank).status});
+  }
+  std::string too_few() const {
+    return fmt::format("fewer than {} ranks are left (--elastic){}", options_.elastic.least,
+                       any_runs() ? "; ending them" : "");
   }
 
   void lost(HostState& host, const Message& event) {
@@ -239,16 +251,43 @@ class LaunchedJob {
       ranks_[rank].runs = false;
       ranks_[rank].status = SIGKILL;  // as if it had been killed
     }
-    if (ending_ || (lost_ranks.empty() && !news)) return;
-    report_on_job("host {} is lost{}: {}; with it {}{}", host.name, others,
-                  news ? event.text : "as the host between is",
-                  lost_ranks.empty() ? "no rank" : wire::list_ranks(lost_ranks),
+    if (ending_) return;
+    if (elastic_) lost_ranks = elastic_->living_on(event.host);
+    if (lost_ranks.empty() && !news) {
+      if (elastic_) elastic_->lost(event.host);
+      return;
+    }
+    const std::string what =
+        fmt::format("host {} is lost{}: {}; with it {}", host.name, others,
+                    news ? event.text : "as the host between is",
+                    lost_ranks.empty() ? "no rank" : wire::list_ranks(lost_ranks));
+    if (elastic_) return lost_in_elastic_job(event.host, what, lost_ranks);
+    report_on_job("{}{}", what,
                   !options_.keep_going && any_runs() ? "; ending the other ranks" : "");
     if (options_.keep_going) {
-      failed_.insert(failed_.end(), lost_ranks.begin(), lost_ranks.end());
+      for (const int rank : lost_ranks) failed_.push_back({rank, SIGKILL});
     } else {
       end_with(kHostLost);
     }
+  }
+
+  void lost_in_elastic_job(int host, const std::string& what, const std::vector<int>& lost_ranks) {
+    const ElasticRun::Then then = elastic_->lost(host);
+    std::string next;
+    for (const int rank : then.starts) {
+      next += fmt::format("{}rank {} on {}", next.empty() ? "; starting instead " : ", ", rank,
+                          name_of_host(rank));
+    }
+    const std::size_t fewer = lost_ranks.size() - then.starts.size();
+    if (then.too_few) {
+      report_on_job("{}{}; {}, {}", what, next, too_few(), elastic_->why_not());
+      return end_with(kHostLost);
+    }
+    report_on_job("{}{}{}", what, next,
+                  fewer == 0 ? ""
+                             : fmt::format("; the job goes on with {} {} fewer, {}", fewer,
+                                           fewer == 1 ? "rank" : "ranks", elastic_->why_not()));
+    for (std::size_t i = 0; i < fewer; ++i) failed_.push_back({lost_ranks[i], SIGKILL});
   }
 
   // --- the loop ---
@@ -324,17 +363,18 @@ class LaunchedJob {
   /// says itself whether its work is done.
   void conclude() {
     if (failed_.empty()) return;
-    const auto exited = std::find_if(failed_.begin(), failed_.end(),
-                                     [&](int rank) { return WIFEXITED(rank_at(rank).status); });
-    const std::size_t done = ranks_.size() - failed_.size();
+    const auto exited = std::ranges::find_if(
+        failed_, [](const Failed& failed) { return WIFEXITED(failed.status); });
     if (exited != failed_.end()) {
-      status_ = exit_status(rank_at(*exited).status);
-    } else if (done == 0) {
-      status_ = exit_status(rank_at(failed_.front()).status);
+      status_ = exit_status(exited->status);
+    } else if (done_ == 0) {
+      status_ = exit_status(failed_.front().status);
     }
-    std::sort(failed_.begin(), failed_.end());
-    report_on_job("{} of {} ranks ended with status 0; {} did not", done, ranks_.size(),
-                  wire::list_ranks(failed_));
+    std::vector<int> ranks;
+    for (const Failed& failed : failed_) ranks.push_back(failed.rank);
+    std::ranges::sort(ranks);
+    report_on_job("{} of {} ranks ended with status 0; {} did not", done_, done_ + ranks.size(),
+                  wire::list_ranks(ranks));
   }
 
   void keep_time() {
@@ -358,7 +398,8 @@ class LaunchedJob {
     const double seconds = std::chrono::duration<double>(options_.timeout).count();
     std::vector<int> running;
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
-      if (ranks_[rank].runs) running.push_back(static_cast<int>(rank));
+      const int number = static_cast<int>(rank);
+      if (elastic_ ? elastic_->lives(number) : ranks_[rank].runs) running.push_back(number);
     }
     if (started_ && running.empty()) {
       no_more_output_ = true;  // only the reader of our output is late
@@ -393,7 +434,9 @@ class LaunchedJob {
   bool started_ = false;
   int status_ = 0;
   std::optional<int> first_;    // rank that failed, not judged yet
-  std::vector<int> failed_;     // with keep_going: ranks, as they failed
+  std::vector<Failed> failed_;  // with keep_going or elastic_: not replaced, as they failed
+  std::size_t done_ = 0;        // ranks that have ended with status 0
+  bool more_may_start_ = true;  // processes of an elastic job
   bool ending_ = false;         // status_ is final
   bool ended_by_user_ = false;  // by a signal; another one kills
   bool no_more_output_ = false, abandoned_ = false;

@@ -112,11 +112,11 @@ Plan PlanSource::load_file() const {
   return plan_from_text(read_text(file_, "plan"));
 }
 
-PlanParts PlanSource::parts() const {
+PlanParts PlanSource::parts(bool invariant) const {
   if (!is_file()) {
     const PlanRequest r = request();
-    const Domains layout = hosts(r.ranks);
     const Algorithm& a = algorithm();
+    const Domains layout = invariant && a.invariant ? Domains() : hosts(r.ranks);
     return {generate(a, r, 0, layout).header,
             [&a, r, layout](int rank) { return generate(a, r, rank, layout); }};
   }

@@ -24,7 +24,7 @@ class PlanSource {
   bool is_file() const { return !file_.empty(); }
   Plan load_file() const;
   /// Each rank's part when it is asked for.
-  PlanParts parts() const;
+  PlanParts parts(bool invariant = false) const;
   /// The whole plan at once, if it is small enough to be drawn.
   Plan load_for_drawing() const;
   /// Refuses a plan that is too large for a proof, by the textbook's traffic.

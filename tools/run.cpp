@@ -55,7 +55,9 @@ constexpr const char* kFooter =
     "program\n"
     "has to be made for that (docs/elastic.md). Processes that end before they have joined are "
     "not\n"
-    "started again after the third in a row, nor at once if they ended within a second.\n"
+    "started again after the third in a row, nor at once if they ended within a second. The ranks "
+    "of\n"
+    "a host that is lost start on other hosts with room (-H node1:4,node2:4 has room for 8).\n"
     "On several hosts: tutti run starts itself there by ssh, which must ask for no password, and\n"
     "takes the working directory, the TUTTI_ variables and those of -x along. Without -n, -H and\n"
     "--hostfile, a Slurm or PBS job's hosts count. docs/hosts.md says more.\n"
@@ -73,7 +75,8 @@ constexpr const char* kFooter =
     "  tutti run -H box1,box2 --launcher 'docker exec -i' hello\n"
     "  tutti run -n 2 --bind core --tag build/bin/all_reduce_perf -b 8 -e 64M -f 4\n"
     "  tutti run -n 4 --keep-going build/examples/survive\n"
-    "  tutti run --elastic 2:4 build/examples/elastic";
+    "  tutti run --elastic 2:4 build/examples/elastic\n"
+    "  tutti run --elastic 4:8 -H node1:4,node2:4,node3:4 build/examples/elastic";
 
 /// What the other hosts shall not get from this one: it is each host's or rank's own.
 constexpr std::array<std::string_view, 8> kOwnVariables{
@@ -102,21 +105,35 @@ std::vector<std::string> variables_from(const std::vector<std::string>& chosen) 
   return result;
 }
 
-std::vector<HostShare> hosts_from(const RunArguments& arguments) {
-  if (!arguments.hosts.empty()) {
-    return share_ranks(hosts_in_list(arguments.hosts), arguments.ranks);
-  }
-  if (!arguments.host_file.empty()) {
-    return share_ranks(hosts_in_file(arguments.host_file), arguments.ranks);
-  }
-  if (arguments.ranks > 0) return {{"localhost", 0, 0, arguments.ranks}};
-  const auto hosts = hosts_of_allocation();
+/// What -H, --hostfile or a batch system says; nothing: none of them does.
+std::vector<JobHost> named_hosts(const RunArguments& arguments) {
+  if (!arguments.hosts.empty()) return hosts_in_list(arguments.hosts);
+  if (!arguments.host_file.empty()) return hosts_in_file(arguments.host_file);
+  return arguments.ranks > 0 ? std::vector<JobHost>() : hosts_of_allocation();
+}
+
+/// `most`: ranks of an elastic job at a time, whose hosts may have room for more; 0: it is none.
+std::vector<HostShare> hosts_from(const RunArguments& arguments, int most) {
+  const std::vector<JobHost> hosts = named_hosts(arguments);
   if (hosts.empty()) {
+    const int ranks = std::max(arguments.ranks, most);
+    if (ranks > 0) return {{"localhost", 0, 0, ranks}};
     throw Error(ErrorCode::invalid_argument,
                 "run: how many ranks (-n N), or on which hosts (-H node1:4,node2:4, --hostfile "
                 "FILE)? This is no Slurm or PBS job, which would say so");
   }
-  return share_ranks(hosts, 0);
+  if (most == 0) return share_ranks(hosts, arguments.ranks);
+  const bool has_slots =
+      std::ranges::any_of(hosts, [](const JobHost& host) { return host.slots > 0; });
+  const std::vector<HostShare> shares = share_ranks(hosts, has_slots ? 0 : most);
+  const int room = shares.back().first_rank + shares.back().ranks;
+  if (room < most) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("--elastic: {} ranks at most, but the hosts have room for {}; name "
+                            "more hosts, or give them more ranks (HOST:RANKS)",
+                            most, room));
+  }
+  return shares;
 }
 
 /// The path by which the user knows this folder; other hosts may know no other.
@@ -141,20 +158,19 @@ std::vector<std::string> connecting_command(const std::string& launcher) {
 }
 
 /// "2:4", or "4" for 4:4, into `options`.
-void make_elastic(const std::string& text, JobOptions& options) {
+void read_elastic(const std::string& text, ElasticLimits& limits) {
   const auto number = [](std::string_view part) { return parse_number<int>(part).value_or(0); };
   const std::size_t colon = text.find(':');
   const std::string_view all = text;
   const int most = number(all.substr(colon == text.npos ? 0 : colon + 1));
-  options.elastic.least = number(all.substr(0, colon));
-  if (options.elastic.least < 1 || most < options.elastic.least || most > kMostElasticRanks) {
+  limits.least = number(all.substr(0, colon));
+  limits.most = most;
+  if (limits.least < 1 || most < limits.least || most > kMostElasticRanks) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("--elastic {}: it takes MIN:MAX, two numbers of ranks from 1 to {}, "
                             "such as 2:4",
                             text, kMostElasticRanks));
   }
-  options.job.elastic = true;
-  options.job.hosts = {{"localhost", 0, 0, most}};
 }
 
 JobOptions job_from(const RunArguments& arguments, std::size_t unwanted) {
@@ -167,15 +183,9 @@ JobOptions job_from(const RunArguments& arguments, std::size_t unwanted) {
   job.program = arguments.seen;
   job.program.resize(job.program.size() - unwanted);
   options.elastic.restarts = arguments.restarts;
-  if (arguments.elastic.empty()) {
-    job.hosts = hosts_from(arguments);
-  } else {
-    if (!arguments.hosts.empty() || !arguments.host_file.empty()) {
-      throw Error(ErrorCode::invalid_argument,
-                  "--elastic is for the ranks of one host so far: leave -H and --hostfile out");
-    }
-    make_elastic(arguments.elastic, options);
-  }
+  job.elastic = !arguments.elastic.empty();
+  if (job.elastic) read_elastic(arguments.elastic, options.elastic);
+  job.hosts = hosts_from(arguments, options.elastic.most);
   job.variables = variables_from(arguments.variables);
   job.folder = working_folder();
   job.connect = connecting_command(arguments.launcher);

@@ -19,11 +19,13 @@
 #include "tools/calibrate.h"
 #include "tools/compare.h"
 #include "tools/doctor.h"
+#include "tools/estimate.h"
 #include "tools/explain.h"
 #include "tools/plan_command.h"
 #include "tools/predict.h"
 #include "tools/run.h"
 #include "tools/schedule_command.h"
+#include "tools/top/command.h"
 #include "tools/topo.h"
 
 namespace tutti {
@@ -81,8 +83,10 @@ int run(int argc, char** argv) {
   add_calibrate_command(app);
   add_explain_command(app);
   add_doctor_command(app);
+  add_top_command(app);
   add_topo_command(app);
   add_predict_command(app);
+  add_estimate_command(app);
   add_settings_command(app);
   const std::string version = fmt::format("tutti {}", TUTTI_VERSION);
   app.set_version_flag("--version", version, "Print the version and exit");

@@ -12,6 +12,7 @@
 #include "transport/connection.h"
 #include "transport/doorbell.h"
 #include "transport/failure.h"
+#include "transport/nameplate.h"
 #include "transport/remark.h"
 
 namespace tutti {
@@ -40,7 +41,23 @@ enum Presence : std::uint32_t {
   kLeft = 4,
 };
 
+/// A wait that takes long, for those who look from outside (nameplate.h).
+struct alignas(kCacheLine) ShownWait {
+  std::atomic<std::int64_t> since;      // steady clock, ns; 0: none
+  std::atomic<std::int64_t> looked_at;  // by the rank, last
+  std::atomic<std::uint32_t> peer;      // 1 + the rank it is for
+  std::atomic<std::uint32_t> started;   // 1: of a started call, for which no caller may wait
+  Remark call;                          // what was called, in words; its number: `since`
+};
+
+/// The waits of a rank's callers, of those that took longer than a few microseconds.
+struct CallersWaits {
+  std::atomic<std::uint64_t> ns;       // that they took so far, together
+  std::atomic<std::uint32_t> futures;  // so many wait for a started call now
+};
+
 struct ControlBlock {
+  Nameplate nameplate;  // first, where those who look from outside find it
   alignas(kCacheLine) Doorbell doorbell;
   alignas(kCacheLine) std::atomic<std::uint64_t> progress;  // see progress_of()
   std::atomic<std::uint32_t> core;  // 1 + where it waited last, if ranks share cores; 0: unknown
@@ -48,6 +65,7 @@ struct ControlBlock {
   // ns).
   std::atomic<std::uint32_t> waits_for;
   std::atomic<std::int64_t> waited_at;
+  CallersWaits callers;
   alignas(kCacheLine) std::atomic<std::uint32_t> state;  // Presence bits
   // Only those of a host's first rank are used: its word on whether all have joined (joining.h),
   // and the first failure.
@@ -68,6 +86,11 @@ struct ControlBlock {
   Remark waiting;
   Remark elsewhere;
   Remark announced;
+  // The newest error that a call of this rank has thrown, with the time (steady_clock).
+  Remark error;
+  // Several calls wait at once where the engine runs them.
+  static constexpr std::size_t kShownWaits = 4;
+  std::array<ShownWait, kShownWaits> shown_waits;
 };
 
 /// How far a rank is, in one word: `step` steps of its operation `operation` are done.

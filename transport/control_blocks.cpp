@@ -46,7 +46,7 @@ ControlBlocks::ControlBlocks(const Members& members, Network* network, std::size
       segments_(static_cast<std::size_t>(members.size())),
       blocks_(segments_.size()) {
   const int self = members_.rank();
-  const auto own = SharedMemory::create("tutti-segment", bytes);
+  const auto own = SharedMemory::create(Nameplate::kSegment, bytes);
   segments_[static_cast<std::size_t>(self)] = own;
   share_within_process(members_.key(self), own);
   for (const int r : members_.ranks_here()) {
@@ -70,6 +70,20 @@ ControlBlocks::ControlBlocks(const Members& members, Network* network, std::size
                                          : reinterpret_cast<ControlBlock*>(copies_->data()) + r;
   }
   first_here_ = &of(members_.ranks_here().front());
+  show_nameplate();
+}
+
+void ControlBlocks::show_nameplate() {
+  const int self = members_.rank();
+  Nameplate plate{};
+  plate.block_bytes = sizeof(ControlBlock);
+  plate.communicator = members_.key(0);
+  plate.identity = members_.host_peers().identity();
+  plate.rank = self;
+  plate.size = members_.size();
+  plate.here = static_cast<std::int32_t>(members_.ranks_here().size());
+  plate.job_rank = members_.host_peers().peer(members_.member(self))->job_rank;
+  own().nameplate.fill(plate);
 }
 
 std::shared_ptr<SharedMemory> ControlBlocks::receive_segment(int rank, Deadline deadline) const {
@@ -92,7 +106,7 @@ void ControlBlocks::receive_segments(Deadline deadline) {
           receive_segment(r, std::min(deadline, now + kLookEvery));
       if (segment(r) != nullptr) break;
       if (now > deadline) throw_absence(absence(members_, r, false));
-      throw_if_refused();
+      if (const auto refused = refusal()) throw_absence(*refused);
       if (const auto lost = absence_elsewhere(members_, network_)) throw_absence(*lost);
       for (const int dead : members_.ranks_among(members_.host_peers().ending_peers())) {
         auto& left = segments_[static_cast<std::size_t>(dead)];
@@ -103,20 +117,22 @@ void ControlBlocks::receive_segments(Deadline deadline) {
   }
 }
 
-void ControlBlocks::throw_if_refused() const {
+std::optional<Failure> ControlBlocks::refusal() const {
   for (const int r : members_.ranks_here()) {
-    if (r == members_.rank() || segment(r) != nullptr) continue;
+    const bool may_have_joined = blocks_.front() == nullptr || has_joined(r);
+    if (r == members_.rank() || (segment(r) != nullptr && may_have_joined)) continue;
     const std::optional<int> because_of =
         members_.host_peers().refusal(members_.member(r), members_.id());
     if (!because_of) continue;
     const std::string who = fmt::format("rank {} ({}) ", r, members_.process_text(r));
-    throw Error(ErrorCode::peer_lost,
-                *because_of < 0 ? who + "has given up before all ranks had joined the communicator"
-                                : fmt::format("rank {} of the job is gone, so {}has not joined the "
-                                              "communicator",
-                                              *because_of, who),
-                members_.rank_of(*because_of));
+    return Failure{ErrorCode::peer_lost, members_.rank_of(*because_of),
+                   *because_of < 0
+                       ? who + "has given up before all ranks had joined the communicator"
+                       : fmt::format("rank {} of the job is gone, so {}has not joined the "
+                                     "communicator",
+                                     *because_of, who)};
   }
+  return std::nullopt;
 }
 
 std::vector<std::shared_ptr<SharedMemory>> ControlBlocks::segments_here() const {

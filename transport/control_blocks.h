@@ -35,6 +35,8 @@ class ControlBlocks {
   /// The segments of this host's ranks, in their order.
   std::vector<std::shared_ptr<SharedMemory>> segments_here() const;
 
+  /// That a rank of this host which has not joined will not.
+  std::optional<Failure> refusal() const;
   bool has_joined(int rank) const { return has(rank, kJoined); }
   bool has_cma(int rank) const { return has(rank, kCmaWorks); }
   bool has_left(int rank) const { return has(rank, kLeft); }
@@ -51,10 +53,10 @@ class ControlBlocks {
   bool has(int rank, Presence bit) const {
     return (of(rank).state.load(std::memory_order_acquire) & bit) != 0;
   }
+  void show_nameplate();
   void receive_segments(Deadline deadline);
   /// Rank `rank`'s segment, or null when it has not come by then.
   std::shared_ptr<SharedMemory> receive_segment(int rank, Deadline deadline) const;
-  void throw_if_refused() const;
 
   const Members& members_;
   Network* const network_;

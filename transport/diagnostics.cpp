@@ -75,6 +75,39 @@ void Diagnostics::publish_wait(int peer, Clock::time_point now) {
   own.waited_at.store(now.time_since_epoch().count(), std::memory_order_relaxed);
 }
 
+void Diagnostics::show_wait(int peer, std::string_view call, bool started, Clock::time_point since,
+                            Clock::time_point now) {
+  const std::int64_t began = since.time_since_epoch().count();
+  auto& waits = blocks_.own().shown_waits;
+  // The place of this wait; else the one that nobody has looked at for longest.
+  ShownWait* place = &waits.front();
+  for (ShownWait& w : waits) {
+    if (w.since.load(std::memory_order_relaxed) == began) {
+      place = &w;
+      break;
+    }
+    const auto seen = [](const ShownWait& s) {
+      return s.looked_at.load(std::memory_order_relaxed);
+    };
+    if (seen(w) < seen(*place)) place = &w;
+  }
+  place->peer.store(static_cast<std::uint32_t>(peer) + 1, std::memory_order_relaxed);
+  place->started.store(started ? 1 : 0, std::memory_order_relaxed);
+  place->call.say(static_cast<std::uint64_t>(began), call);
+  place->since.store(began, std::memory_order_relaxed);
+  place->looked_at.store(now.time_since_epoch().count(), std::memory_order_release);
+}
+
+void Diagnostics::end_wait(Clock::time_point since) {
+  for (ShownWait& w : blocks_.own().shown_waits) {
+    if (w.since.load(std::memory_order_relaxed) != since.time_since_epoch().count()) continue;
+    w.since.store(0, std::memory_order_relaxed);
+    w.looked_at.store(0, std::memory_order_relaxed);
+  }
+}
+
+void Diagnostics::note_error(std::string_view text) { blocks_.own().error.say(ns_now(), text); }
+
 void Diagnostics::say_waiting(std::string_view doing) {
   Begun& b = begun();
   const std::lock_guard lock(b.mutex);

@@ -34,6 +34,15 @@ class Diagnostics {
   // What this rank does.
   /// It waits for `peer`.
   void publish_wait(int peer, std::chrono::steady_clock::time_point now);
+  /// The same for those who look from outside (nameplate.h): `call`, which was `started` or blocks
+  /// its caller, waits `since` then.
+  void show_wait(int peer, std::string_view call, bool started,
+                 std::chrono::steady_clock::time_point since,
+                 std::chrono::steady_clock::time_point now);
+  /// The wait that began then is over.
+  void end_wait(std::chrono::steady_clock::time_point since);
+  /// A call of this rank throws this.
+  void note_error(std::string_view text);
   /// It is `doing` something, for which it waits: for the other ranks here, and for those of its
   /// other communicators.
   void say_waiting(std::string_view doing);

@@ -39,6 +39,7 @@ Failure Liveness::failure() const { return blocks_.failure().value_or(Failure{})
 
 void Liveness::throw_failure() const {
   const Failure f = failure();
+  diagnostics_.note_error(f.text);
   throw Error(f.code, f.text, f.rank);
 }
 

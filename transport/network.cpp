@@ -143,7 +143,7 @@ void Network::add(int own, int rank, std::size_t ranks, std::map<int, Peer> peer
                      ranks > kMostWithSecond ? RemoteRank::kSecond : RemoteRank::kStreams};
   }
   const bool begins = reactor_ == nullptr;
-  reactor_ = &Reactor::instance();
+  if (begins) reactor_ = &Reactor::instance();
   {
     const std::lock_guard lock(mutex_);
     for (const auto& [number, peer] : known) {
@@ -170,15 +170,22 @@ void Network::add(int own, int rank, std::size_t ranks, std::map<int, Peer> peer
 }
 
 void Network::forget_unless(const std::function<bool(int)>& kept) {
+  // `kept` may take locks of its own, so no lock is held while it is asked.
+  std::vector<int> numbers;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [number, peer] : peers_) {
+      if (number != own_) numbers.push_back(number);
+    }
+  }
+  std::erase_if(numbers, kept);
   std::vector<std::shared_ptr<RemoteRank>> forgotten;
   {
     const std::scoped_lock lock(listeners_mutex_, mutex_);
-    for (auto at = peers_.begin(); at != peers_.end();) {
-      const auto [number, peer] = *at;
-      if (number == own_ || kept(number)) {
-        ++at;
-        continue;
-      }
+    for (const int number : numbers) {
+      const auto at = peers_.find(number);
+      if (at == peers_.end()) continue;
+      const KnownPeer& peer = at->second;
       if (auto rank = ranks_.extract(number); rank && rank.mapped()) {
         forgotten.push_back(std::move(rank.mapped()));
       }
@@ -190,7 +197,7 @@ void Network::forget_unless(const std::function<bool(int)>& kept) {
       for (auto& [group, early] : early_) {
         std::erase_if(early, [&](const Kept& k) { return k.member == number; });
       }
-      at = peers_.erase(at);
+      peers_.erase(at);
     }
     std::erase_if(early_, [](const auto& early) { return early.second.empty(); });
   }

@@ -82,18 +82,34 @@ RankGroup::~RankGroup() {
 // --- Joining -------------------------------------------------------------------------------------
 
 void RankGroup::give_up(const Failure& failure) {
-  if (Joining* const joining = liveness_.joining(); joining && !joining->give_up(failure)) return;
+  Joining* const joining = liveness_.joining();
+  const bool too_late = joining != nullptr ? !joining->give_up(failure)
+                                           : decide_here(Joining::kFailed) != Joining::kFailed;
+  if (too_late) return;
   throw Error(failure.code, failure.text, failure.rank);
 }
 
+Joining::State RankGroup::decide_here(Joining::State state) {
+  std::uint64_t word = Joining::kOpen;
+  const bool is_first =
+      blocks_.first_here().joining.compare_exchange_strong(word, state, std::memory_order_acq_rel);
+  return is_first ? state : static_cast<Joining::State>(word);
+}
+
 void RankGroup::join_host(Deadline deadline) {
+  constexpr auto kLookForRefusals = std::chrono::milliseconds(20);
   const auto begun = Clock::now();
+  auto look_again = begun + kLookForRefusals;
   const Joining* const joining = liveness_.joining();
   for (const int r : ranks_here()) {
     while (!blocks_.has_joined(r)) {
       if (joining != nullptr && joining->state() == Joining::kFailed) liveness_.throw_failure();
       if (Clock::now() > deadline) give_up(absence(*this, r, false));
       if (const auto lost = absence_elsewhere(*this, network_.get())) give_up(*lost);
+      if (Clock::now() >= look_again) {  // which costs system calls
+        look_again = Clock::now() + kLookForRefusals;
+        if (const auto refused = blocks_.refusal()) give_up(*refused);
+      }
       host_peers().drain();
       for (const int dead : liveness_.ending_ranks()) {
         if (!blocks_.has_joined(dead)) give_up(absence(*this, dead, true));
@@ -101,6 +117,13 @@ void RankGroup::join_host(Deadline deadline) {
       pause_in_wait(begun);
     }
     cma_everywhere_ = cma_everywhere_ && blocks_.has_cma(r);
+  }
+  if (joining == nullptr && decide_here(Joining::kDone) == Joining::kFailed) {
+    throw Error(ErrorCode::timed_out,
+                fmt::format("rank {} has joined the communicator too late: other ranks have given "
+                            "up on it",
+                            rank()),
+                rank());
   }
 }
 

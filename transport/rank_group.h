@@ -70,11 +70,15 @@ class RankGroup : public Members {
   // of them, also where some die: a rank that was dead before it had joined makes it fail on all
   // others, one that dies later on none. (The survivors then all shrink the same communicator.) On
   // one host, a rank joins when it has all segments, and what a rank sent before it died is
-  // there; several hosts agree (joining.h).
+  // there. One that gives up on a late rank says so where that rank will see it (decide_here).
+  // Several hosts agree (joining.h).
   void join_host(Deadline deadline);
   void join_other_hosts(Joining& joining, Deadline deadline);
   /// Gives up on the new communicator, unless it is too late for that.
   void give_up(const Failure& failure);
+  /// Where there is one host: says whether all ranks have joined. Returns what the first to say so
+  /// has said.
+  Joining::State decide_here(Joining::State state);
   /// One rank of each host speaks for it to the other hosts: the first that is not ending.
   bool speaks_for_host() const;
 

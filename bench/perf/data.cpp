@@ -107,8 +107,10 @@ Data::Data(const Recipe& recipe) : recipe_(recipe), key_(mix(recipe.seed + 1)) {
   const std::uint64_t factor = ranks >> shift;
   const int scale_low = std::max(sum_.scale_low, format.quantum() + shift);
   if (factor <= whole && scale_low <= sum_.scale_high) {
-    // The inputs are exact too: factor * magnitude <= whole where all ranks contribute, and
-    // elsewhere magnitude is 2.
+    // Exact whether each input is divided or, with invariant bits, the sum.
+    const std::uint64_t few = std::min(contributors, whole / factor);
+    sum_.contributors = static_cast<int>(few);
+    sum_.magnitude = std::bit_floor(whole / (few * factor));
     sum_.factor = factor;
     sum_.shift = shift;
     sum_.scale_low = scale_low;

@@ -169,6 +169,14 @@ void add_options(CLI::App& app, PerfOptions& options, Raw& raw) {
              "also time every iteration: minimum, maximum, p99, coefficient of variation");
   add_integer(app, "-K,--per_iter_skip", options.skip_iterations, 0, kAny,
               "leave out this many of them");
+  app.add_flag(
+      "--invariant", options.invariant,
+      "reductions whose bits depend on the inputs and the order of the ranks alone, as with "
+      "TUTTI_INVARIANT=1");
+  app.add_flag(
+      "--bits", options.bits,
+      "reductions on host memory: also a hash of the result of a fixed input, which is the "
+      "same for all sizes and machines where --invariant is on");
   app.add_option("--nccl", options.nccl,
                  "a libnccl.so.2 to measure in turn with Tutti, on the same buffers; ratio: NCCL's "
                  "time / Tutti's")
@@ -208,6 +216,9 @@ std::string contradiction(const PerfOptions& options, const Raw& raw) {
     if (options.gpus == 0) return "--cudagraph is about GPU memory; say --ngpus (-g) as well";
     if (raw.blocking != 0) return "--blocking cannot wait between the calls of a --cudagraph";
     if (options.per_iteration) return "--per_iter_timing cannot look into a --cudagraph";
+  }
+  if (options.bits && options.gpus > 0) {
+    return "--bits is about host memory; leave --ngpus (-g) out";
   }
   if (options.cycles == 0 && !options.output_file.empty()) {
     return "--run_cycles 0 never ends, so --output_file would never be written";

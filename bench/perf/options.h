@@ -56,6 +56,8 @@ struct PerfOptions {
   bool per_iteration = false;
   int skip_iterations = 0;  // of the per-iteration summary
   int graph_launches = 0;   // 0: the calls are not recorded into a graph
+  bool invariant = false;   // as Options::invariant
+  bool bits = false;        // of results, for machines to compare
   std::string nccl;         // a libnccl.so.2 to measure as well; "": none
 
   int ranks_per_thread() const { return gpus > 0 ? gpus : 1; }

@@ -56,6 +56,10 @@ class RankThread {
       ranks = make();
       rank = ranks.communicators.front().rank();
       const int size = ranks.communicators.front().size();
+      if (options_.bits && !is_reduction(collective_)) {
+        if (rank == 0) print_error("--bits is about reductions; leave it out");
+        return kUsage;
+      }
       if (options_.root >= size && is_rooted(collective_)) {
         if (rank == 0) {
           print_error(fmt::format("--root {} does not exist, the ranks are 0 to {}", options_.root,
@@ -126,6 +130,7 @@ Options communicator_options(const PerfOptions& perf_options) {
   if (perf_options.timeout_seconds > 0) {
     options.timeout = std::chrono::seconds(perf_options.timeout_seconds);
   }
+  options.invariant = options.invariant || perf_options.invariant;
   return options;
 }
 
@@ -218,9 +223,11 @@ int run_on_gpus(const RankThread& thread, const PerfOptions& perf_options,
   Communicator processes;
   if (placement.size > 1) processes = Communicator::from_environment(options);
   Meeting of_ranks(processes ? &processes : nullptr, of_rank);
+  Options options_of_threads;
+  options_of_threads.invariant = options.invariant;
   // No time-out: a thread may be busy with its buffers for as long as it takes.
   Meeting of_threads(processes ? &processes : nullptr,
-                     std::vector<Options>(static_cast<std::size_t>(threads)));
+                     std::vector<Options>(static_cast<std::size_t>(threads), options_of_threads));
   std::vector<RankThread::MakeRanks> make;
   for (int i = 0; i < threads; ++i) {
     make.emplace_back([&, i] {

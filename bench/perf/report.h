@@ -32,6 +32,8 @@ class Report {
   /// From here on the report has Tutti alone.
   void drop_nccl(const std::string& why);
   void add(const Row& row);
+  /// A line of the table that is no row.
+  void note(const std::string& line) { print(line); }
   void finish(const Total& total, const MemoryReport& memory);
 
  private:

@@ -8,6 +8,8 @@
 #include <cstring>
 #include <utility>
 
+#include "bench/perf/bits.h"
+
 namespace tutti::perf {
 
 namespace {
@@ -113,6 +115,17 @@ void Runner::run_sizes(DataType type, std::optional<ReduceKind> op, int root) {
       if (report_) report_->add(row);
     }
   }
+  if (options_.bits) show_bits(type, *op, root);
+}
+
+void Runner::show_bits(DataType type, ReduceKind kind, int root) {
+  Bits bits(control_, memory_.front(), collective_, type, kind, root);
+  std::optional<std::size_t> bytes = options_.min_bytes;
+  for (; bytes; bytes = next_size(options_, *bytes)) bits.add(*bytes);
+  const Bits::Result result = bits.finish();
+  if (report_) report_->note(result.text + "\n");
+  // Without the mode, other sizes may have other bits.
+  if (!result.agree && options_.invariant) ++wrong_;
 }
 
 Row Runner::measure_row(std::size_t bytes, DataType type, std::optional<ReduceKind> op, int root) {

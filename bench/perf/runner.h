@@ -40,6 +40,7 @@ class Runner {
   std::uint64_t run();
 
  private:
+  void show_bits(DataType type, ReduceKind kind, int root);
   void run_sizes(DataType type, std::optional<ReduceKind> op, int root);
   Row measure_row(std::size_t bytes, DataType type, std::optional<ReduceKind> op, int root);
   Measurement measure(CallSetup setup, std::optional<ReduceKind> op);

@@ -1,13 +1,14 @@
 """Training steps of a GPT (float32) with torch's DDP and FSDP2 over tutti, over gloo, and without
 communication.
 
-    python bench/torch/training.py [--model 5M|26M] [--ranks 2] [--turns 7] [--steps 3] [-o FILE]
+    python bench/torch/training.py [--model 5M|26M] [--ranks 2] [--turns 7] [--steps 3] [--no-gloo] [-o FILE]
 
 All contenders are models of the same processes, each on a core and with a thread of its own, and take
 turns of a few steps (A B C, C B A ...), so that whatever else the machine does meets all of them. A
 contender's time in a turn is the median of its steps on the slowest rank; its ratio is the median, over
 the turns, of its time to that of the step without communication. "nothing" is torch's backend "fake",
-which communicates nothing: what FSDP2 itself costs (DDP cannot do with it). "core" is the time for which
+which communicates nothing: what FSDP2 itself costs (DDP cannot do with it). The last column is the ratio
+to the same engine over nothing: FSDP2's to FSDP2 over "fake", DDP's to the step alone. "core" is the time for which
 rank 0's threads had a core, and its ratio: on a machine that others use, too, it says more than the time.
 """
 
@@ -56,7 +57,7 @@ def in_windows(model):
 
 def measure(rank, folder, options, pipe):
     join(rank, options.ranks, folder)
-    tutti, gloo = dist.group.WORLD, dist.new_group(backend="gloo")
+    tutti, gloo = dist.group.WORLD, None if options.no_gloo else dist.new_group(backend="gloo")
     nothing = dist.new_group(backend="fake")
     layers, width, sequences = MODELS[options.model]
 
@@ -66,12 +67,13 @@ def measure(rank, folder, options, pipe):
     models = {
         "alone": gpt(layers, width),
         "ddp, tutti": ddp(tutti),
-        "ddp, gloo": ddp(gloo),
         "fsdp2, tutti": sharded(gpt(layers, width), tutti),
         "fsdp2, tutti, its memory": in_windows(sharded(gpt(layers, width), tutti)),
-        "fsdp2, gloo": sharded(gpt(layers, width), gloo),
         "fsdp2, nothing": sharded(gpt(layers, width), nothing),
     }
+    if gloo:
+        models["ddp, gloo"] = ddp(gloo)
+        models["fsdp2, gloo"] = sharded(gpt(layers, width), gloo)
     optimizers = {
         name: torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True) for name, model in models.items()
     }
@@ -112,6 +114,7 @@ def main():
     parser = parser_of(__doc__, turns=7)
     parser.add_argument("--model", choices=MODELS, default="5M")
     parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--no-gloo", action="store_true", help="without the contenders over gloo")
     options = parser.parse_args()
     turns = list(figures_of(measure, options))
     print(f"GPT of {options.model} parameters, {options.ranks} ranks: a step, and its ratio to one alone")
@@ -120,7 +123,9 @@ def main():
         for i, what in enumerate(("ms", "ms core")):
             ratio = statistics.median(t[name][i] / t["alone"][i] for t in turns)
             print(f" {statistics.median(t[name][i] for t in turns):>9.1f} {what} {ratio:>7.3f}", end="")
-        print()
+        nothing = "fsdp2, nothing" if name.startswith("fsdp2") else "alone"
+        ratios = (statistics.median(t[name][i] / t[nothing][i] for t in turns) for i in range(2))
+        print("    beside {:<14} {:.3f} ({:.3f} core)".format(nothing, *ratios))
     keep(turns, options)
 
 

@@ -7,6 +7,8 @@
 // engine, so no thread holds up another one's messages.
 #pragma once
 
+#include <torch/version.h>
+
 #include <atomic>
 #include <functional>
 #include <map>
@@ -16,13 +18,20 @@
 #include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
+#include <unordered_map>
 #include <vector>
 
+#include "finished_work.h"
 #include "ledger.h"
 #include "messages.h"
 #include "operation.h"
 #include "tensors.h"
 #include "work.h"
+
+// PyTorch 2.14 has hooks as well, but only those of an abort.
+#if defined(C10D_BACKEND_HAS_HOOKS) && (TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 15)
+#define TUTTI_C10D_HAS_COMPLETION_HOOKS
+#endif
 
 namespace tutti::pytorch {
 
@@ -30,6 +39,7 @@ using Milliseconds = std::chrono::milliseconds;
 using Tensors = std::vector<at::Tensor>;
 using WorkPointer = c10::intrusive_ptr<::c10d::Work>;
 using StorePointer = c10::intrusive_ptr<::c10d::Store>;
+using WorkHook = std::function<void(std::shared_ptr<::c10d::WorkInfo>)>;
 
 class Backend final : public ::c10d::Backend {
  public:
@@ -91,6 +101,9 @@ class Backend final : public ::c10d::Backend {
   void setTimeout(Milliseconds timeout) override;
   void addEphemeralTimeout(const Milliseconds& timeout);  // since 2.15
   void enableCollectivesTiming() override { ledger_->measure(); }
+  /// `hook` hears of every later work that is over, on a thread of its own.
+  void registerOnCompletionHook(WorkHook&& hook) override;
+  void waitForPendingWorks() override;
   std::uint64_t getSequenceNumberForGroup() override { return sequence_; }
   ::c10d::ErrorType getError() override;
   // Since 2.15; of the collectives of this thread, none of which runs meanwhile:
@@ -114,6 +127,10 @@ class Backend final : public ::c10d::Backend {
   /// over.
   void abort() override;
   void shutdown() override;
+  // suspend.cpp, since 2.15. Collective; between the two no operation may be called.
+  void suspend();
+  void resume();
+  std::unordered_map<std::string, std::uint64_t> getMemoryStats();
 
 #ifdef C10D_BACKEND_HAS_RECONFIGURE
   // reconfigure.cpp
@@ -129,9 +146,12 @@ class Backend final : public ::c10d::Backend {
 
 #ifdef C10D_BACKEND_HAS_HOOKS
   // ledger.h says when hooks run.
-  bool supportsAbortHooks() const override { return true; }
+  bool supportsAbortHooks() const { return true; }  // since 2.15
   void registerAbortHook(std::int64_t id, ::c10d::AbortHook hook) override;
   void unregisterAbortHook(std::int64_t id) override;
+#endif
+
+#ifdef TUTTI_C10D_HAS_COMPLETION_HOOKS
   bool supportsCompletionHooks() const override { return true; }
   void registerCompletionHook(std::int64_t id, ::c10d::CompletionHook hook) override;
   void unregisterCompletionHook(std::int64_t id) override;
@@ -169,7 +189,8 @@ class Backend final : public ::c10d::Backend {
   Milliseconds effective(Milliseconds asked) const;
   std::size_t ranks() const { return static_cast<std::size_t>(size_); }
   void leave();
-  void check_formed() const;
+  /// Throws where the group has no ranks yet, or is suspended.
+  void check_usable() const;
   /// `next` is the communicator from now on; all calls of the one before it are over.
   void replace(Communicator next);
   void check_root(std::int64_t root, const char* what) const;
@@ -198,7 +219,8 @@ class Backend final : public ::c10d::Backend {
   Communicator comm_;
   std::atomic<bool> formed_{true};  // has its ranks
   bool revoked_ = false;            // aborted, though nothing had failed
-  std::atomic<int> started_{0};     // and not over
+  bool suspended_ = false;
+  std::atomic<int> started_{0};  // and not over
   std::shared_ptr<Messages> messages_;
   std::atomic<std::uint64_t> sequence_{0};                         // collectives so far
   std::uint64_t monitored_ = 0;                                    // monitored barriers so far

@@ -195,14 +195,18 @@ WorkPointer Backend::alltoall_base(at::Tensor& out, at::Tensor& in,
   check_dense(out, "all_to_all");
   check_dense(in, "all_to_all");
   check_same_type(out, in, "all_to_all");
+  for (const at::Tensor& t : {in, out}) {
+    TORCH_CHECK_VALUE(t.is_contiguous(t.suggest_memory_format()),
+                      "all_to_all: Tensors must be contiguous");
+  }
+  if (in_splits.empty()) check_divides(in, size_);
+  if (out_splits.empty()) check_divides(out, size_);
   Operation o(OpType::ALLTOALL_BASE, "tutti:all_to_all", out.device());
   o.results.push_back(out);
   const at::Tensor from = input(o, in);
   const at::Tensor to = output(o, out, false);
   const Elements e = elements_of(in.scalar_type());
   if (out_splits.empty() && in_splits.empty()) {
-    check_divides(in, size_);
-    check_divides(out, size_);
     TORCH_CHECK(in.numel() == out.numel(), "all_to_all: the input has ", in.numel(),
                 " elements, but the output has ", out.numel());
     o.steps.push_back(step(Collective::all_to_all, from, to,
@@ -213,7 +217,6 @@ WorkPointer Backend::alltoall_base(at::Tensor& out, at::Tensor& in,
     const std::int64_t rows = rows_of(t);
     std::int64_t sum = 0;
     for (const std::int64_t s : splits) sum += s;
-    if (splits.empty()) check_divides(t, size_);
     TORCH_CHECK(splits.empty() || (splits.size() == ranks() && sum == rows),
                 "all_to_all: the split sizes do not fit the ", rows, " rows of a tensor and ",
                 size_, " ranks");

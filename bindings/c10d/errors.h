@@ -14,12 +14,14 @@
 
 namespace tutti::pytorch {
 
-/// A time-out says so in PyTorch's words, by which programs know it.
+/// A time-out, and a rank that is lost, say so in PyTorch's words, by which programs know them.
 inline c10::DistBackendError as_torch(const Error& error) {
-  const std::string text = with_labels_named(error.what());
-  const bool says = text.find("imed out") != std::string::npos;
-  return {{__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)},
-          error.code() == ErrorCode::timed_out && !says ? "Timed out: " + text : text};
+  std::string text = with_labels_named(error.what());
+  if (error.code() == ErrorCode::timed_out && text.find("imed out") == std::string::npos) {
+    text = "Timed out: " + text;
+  }
+  if (error.code() == ErrorCode::peer_lost) text = "Connection closed by peer: " + text;
+  return {{__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)}, text};
 }
 
 /// Runs `body`, and turns Tutti's exceptions into PyTorch's; `hears` of each first.

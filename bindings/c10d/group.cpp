@@ -96,6 +96,19 @@ void Backend::monitoredBarrier(const ::c10d::BarrierOptions& opts, bool all) {
 
 void Backend::setTimeout(Milliseconds timeout) { options_->timeout = timeout; }
 
+void Backend::registerOnCompletionHook(WorkHook&& hook) {
+  TORCH_CHECK(!hasHooks(), "this group has a hook for the completion of works already");
+  // For hasHooks(). The ledger alone keeps the hook, which may be Python's.
+  onCompletionHook_ = [](const std::shared_ptr<::c10d::WorkInfo>&) {};
+  ledger_->set_work_hook(std::move(hook));
+}
+
+void Backend::waitForPendingWorks() {
+  const WithoutPython without;
+  const EndedByCtrlC interruptible;
+  ledger_->wait_until_told([] { throw_if_interrupted(); });
+}
+
 void Backend::addEphemeralTimeout(const Milliseconds& timeout) { ledger_->extend(timeout); }
 
 ::c10d::ErrorType Backend::getError() {
@@ -129,7 +142,7 @@ c10::intrusive_ptr<::c10d::Backend> Backend::shrink(const std::vector<std::int64
   auto options = c10::make_intrusive<Options>(opts ? *opts : *options_);
   const std::vector<int> gone(excluded.begin(), excluded.end());
   const auto turn = take_turn();
-  check_formed();
+  check_usable();
   if (messages_) messages_->leave();
   Communicator made = translated([&] { return comm_.shrink(gone, options_of(options->timeout)); });
   auto store = c10::make_intrusive<::c10d::PrefixStore>("tutti/shrunk", store_);
@@ -195,6 +208,10 @@ void Backend::registerAbortHook(std::int64_t id, ::c10d::AbortHook hook) {
 }
 
 void Backend::unregisterAbortHook(std::int64_t id) { ledger_->set_abort_hook(id, {}); }
+
+#endif
+
+#ifdef TUTTI_C10D_HAS_COMPLETION_HOOKS
 
 void Backend::registerCompletionHook(std::int64_t id, ::c10d::CompletionHook hook) {
   if (!hook) return unregisterCompletionHook(id);

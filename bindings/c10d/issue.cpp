@@ -11,6 +11,8 @@
 
 namespace tutti::pytorch {
 
+using Clock = std::chrono::steady_clock;
+
 Milliseconds Backend::effective(Milliseconds asked) const {
   const bool unset = asked == ::c10d::kUnsetTimeout || asked.count() <= 0;
   return (unset ? options_->timeout : asked) + ledger_->extension();
@@ -55,7 +57,7 @@ void Backend::hears(const Error& error) {
 WorkPointer Backend::issue(Operation&& o, Milliseconds asked, bool async) {
   const auto issued = [&]() -> WorkPointer {
     const auto turn = take_turn();
-    check_formed();
+    check_usable();
     const Milliseconds timeout = effective(asked);
     if (!estimated_.empty() && estimates(o, timeout)) {
       Operation none(o.type, o.name, at::kCPU);
@@ -76,17 +78,10 @@ WorkPointer Backend::run(Operation&& o, Milliseconds timeout) {
   // it.
   if (started_.load(std::memory_order_acquire) > 0) return start(std::move(o), timeout);
   const EndedByCtrlC interruptible;
-  if (ledger_->wants_works()) {
-    const auto work = make_work(std::move(o), timeout);
-    const auto& steps = work->operation().steps;
-    for (std::size_t s = 0; s < steps.size(); ++s) {
-      Future begun = comm_.run_or_start(steps[s].ready(timeout), wanted_);
-      if (begun.valid()) return start(work, s, std::move(begun));
-      work->end(std::nullopt);
-    }
-    if (steps.empty()) work->end(std::nullopt);
-    return work;
-  }
+  const bool watched = ledger_->wants_works();
+  // Before the call, as an extension of timeouts is for works after it.
+  const std::uint64_t number = watched ? Ledger::next_number() : 0;
+  const auto began = watched ? Clock::now() : Clock::time_point();
   RECORD_FUNCTION(o.name, std::vector<c10::IValue>());
   for (std::size_t s = 0; s < o.steps.size(); ++s) {
     Future begun = comm_.run_or_start(o.steps[s].ready(timeout), wanted_);
@@ -99,7 +94,9 @@ WorkPointer Backend::run(Operation&& o, Milliseconds timeout) {
     const at::NoGradGuard no_grad;
     o.finish();
   }
-  return nullptr;
+  if (!watched) return nullptr;
+  return c10::make_intrusive<FinishedWork>(std::move(o), rank_, sequence_.load(), number, timeout,
+                                           began, *ledger_);
 }
 
 WorkPointer Backend::start(Operation&& o, Milliseconds timeout) {
@@ -145,7 +142,7 @@ void Backend::refuse_estimate(const char* name, const char* what) {
 
 void Backend::startTimeEstimate() {
   const auto turn = take_turn();
-  check_formed();
+  check_usable();
   estimated_[std::this_thread::get_id()] = std::chrono::nanoseconds(0);
 }
 

@@ -9,6 +9,8 @@
 namespace tutti::pytorch {
 namespace {
 
+constexpr std::chrono::microseconds kPause(200);  // between two looks at the works
+
 template <class Hooks, class... Arguments>
 void run_all(const Hooks& hooks, Arguments... arguments) {
   if (!hooks) return;
@@ -56,6 +58,32 @@ void Ledger::set_abort_hook(std::int64_t id, AbortHook hook) {
 void Ledger::set_completion_hook(std::int64_t id, CompletionHook hook) {
   set(completion_hooks_, id, std::move(hook));
   watched_.store(copy(completion_hooks_) != nullptr, std::memory_order_release);
+}
+
+void Ledger::set_work_hook(WorkHook hook) {
+  work_hook_ = std::move(hook);
+  has_work_hook_.store(true, std::memory_order_release);
+}
+
+void Ledger::tell_work_hook(std::shared_ptr<::c10d::WorkInfo> info) {
+  untold_.fetch_add(1, std::memory_order_relaxed);
+  telling_.run([self = shared_from_this(), info = std::move(info)] {
+    try {
+      self->work_hook_(info);
+    } catch (const std::exception& e) {
+      TORCH_WARN("tutti: a hook of the process group has failed: ", e.what());
+    }
+    self->untold_.fetch_sub(1, std::memory_order_release);
+  });
+}
+
+void Ledger::wait_until_told(const std::function<void()>& meanwhile) const {
+  constexpr std::chrono::milliseconds kMoment(50);
+  while (!wait_until_over(kMoment)) meanwhile();
+  while (untold_.load(std::memory_order_acquire) > 0) {
+    meanwhile();
+    std::this_thread::sleep_for(kPause);
+  }
 }
 
 void Ledger::run_abort_hooks() const { run_all(copy(abort_hooks_)); }
@@ -107,7 +135,6 @@ void Ledger::succeeded(std::uint64_t number, std::optional<float> took) const {
 }
 
 bool Ledger::wait_until_over(std::chrono::milliseconds longest) const {
-  constexpr std::chrono::microseconds kPause(200);
   const auto end = std::chrono::steady_clock::now() + longest;
   while (under_way_.load(std::memory_order_acquire) > 0) {
     if (std::chrono::steady_clock::now() >= end) return false;

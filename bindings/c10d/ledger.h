@@ -15,13 +15,14 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
 #include "elsewhere.h"
 
 namespace tutti::pytorch {
 
-class Ledger {
+class Ledger : public std::enable_shared_from_this<Ledger> {
  public:
   /// Runs before anybody hears of a failure of the group.
   using AbortHook = std::function<void()>;
@@ -29,16 +30,23 @@ class Ledger {
   /// milliseconds, if the group measures times.
   using CompletionHook = std::function<void(std::uint64_t number, std::optional<float> took)>;
 
+  /// Runs when a work is over, however it has ended; one after the other, on no thread of Tutti's.
+  using WorkHook = std::function<void(std::shared_ptr<::c10d::WorkInfo>)>;
+
   /// A number that no other work of this process has.
   static std::uint64_t next_number() { return numbers().fetch_add(1, std::memory_order_relaxed); }
 
   /// An empty hook removes that of the same id.
   void set_abort_hook(std::int64_t id, AbortHook hook);
   void set_completion_hook(std::int64_t id, CompletionHook hook);
+  /// Once, before any of the works that `hook` is to hear of.
+  void set_work_hook(WorkHook hook);
   /// Whether completion hooks want to hear of every call.
   bool is_watched() const { return watched_.load(std::memory_order_acquire); }
   /// Whether calls that need no work have one nevertheless.
-  bool wants_works() const { return is_watched() || is_extended(); }
+  bool wants_works() const { return is_watched() || is_extended() || has_work_hook(); }
+  /// Whether somebody wants to know how long a work takes.
+  bool measures_works() const { return measures() || is_watched() || has_work_hook(); }
   void run_abort_hooks() const;
   /// Of the communicator, not of one call's arguments, nor this rank's own wish.
   static bool is_failure(const Error& error, int rank);
@@ -60,6 +68,12 @@ class Ledger {
   /// The work says itself that it is over; the completion hooks hear of it if it has succeeded.
   void over(std::uint64_t number);
   void succeeded(std::uint64_t number, std::optional<float> took) const;
+  /// In the work's own words, before it is over.
+  void tell_work_hook(std::shared_ptr<::c10d::WorkInfo> info);
+  bool has_work_hook() const { return has_work_hook_.load(std::memory_order_acquire); }
+  /// Returns when no work is under way, and the work hook has heard of all; calls `meanwhile` now
+  /// and then.
+  void wait_until_told(const std::function<void()>& meanwhile) const;
   /// Ends the extensions that were there before the work of that number.
   void expire(std::uint64_t number);
   /// Whether no work is under way any more; waits for that.
@@ -84,10 +98,12 @@ class Ledger {
   mutable std::mutex mutex_;
   Table<AbortHook> abort_hooks_;
   Table<CompletionHook> completion_hooks_;
+  WorkHook work_hook_;  // as has_work_hook_ says
   std::vector<Extension> extensions_;
   std::atomic<bool> watched_{false}, measures_{false}, extended_{false}, told_{false};
-  std::atomic<int> under_way_{0};
-  InOrder failing_, streamed_;
+  std::atomic<bool> has_work_hook_{false};
+  std::atomic<int> under_way_{0}, untold_{0};
+  InOrder failing_, streamed_, telling_;
 };
 
 }  // namespace tutti::pytorch

@@ -1,29 +1,82 @@
-// The Python module: a function that makes a backend, and the version of PyTorch it was built for.
-#include <pybind11/chrono.h>
-#include <torch/csrc/utils/pybind.h>
+// What Python calls: tutti/torch/module.py opens the library by ctypes and calls these functions.
+// So the library serves every version of Python; only PyTorch's version is built in.
+#include <Python.h>
 #include <torch/version.h>
 
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <string>
+#include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <vector>
+
 #include "backend.h"
+#include "python.h"
 
 namespace {
 
-c10::intrusive_ptr<::c10d::Backend> create(const tutti::pytorch::StorePointer& store, int rank,
-                                           int size, std::chrono::milliseconds timeout,
-                                           [[maybe_unused]] bool enable_reconfigure,
-                                           const std::string& name,
-                                           const std::vector<std::uint64_t>& global_ranks) {
-  auto options = c10::make_intrusive<::c10d::Backend::Options>("tutti", timeout);
-#ifdef C10D_BACKEND_HAS_RECONFIGURE
-  options->enable_reconfigure = enable_reconfigure;
-#endif
-  options->group_name = name;
-  options->global_ranks_in_group = global_ranks;
-  return c10::make_intrusive<tutti::pytorch::Backend>(store, rank, size, std::move(options));
+/// Gives the interpreter an exception of a type that torch.distributed has.
+void raise_distributed(const char* type, const c10::Error& error) {
+  PyObject* module = PyImport_ImportModule("torch.distributed");
+  PyObject* found = module == nullptr ? nullptr : PyObject_GetAttrString(module, type);
+  if (found != nullptr) PyErr_SetString(found, error.what_without_backtrace());
+  Py_DecRef(found);
+  Py_DecRef(module);
+}
+
+/// Gives the interpreter the C++ exception that is being handled, as PyTorch's own functions do.
+void raise_in_python() {
+  try {
+    throw;
+  } catch (const pybind11::builtin_exception& error) {
+    error.set_error();
+  } catch (const c10::DistBackendError& error) {
+    raise_distributed("DistBackendError", error);
+  } catch (const c10::DistNetworkError& error) {
+    raise_distributed("DistNetworkError", error);
+  } catch (const c10::DistStoreError& error) {
+    raise_distributed("DistStoreError", error);
+  } catch (const c10::DistError& error) {
+    raise_distributed("DistError", error);
+  } catch (const c10::Error& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+  }
 }
 
 }  // namespace
 
-PYBIND11_MODULE(_c10d, module) {
-  module.attr("torch_version") = TORCH_VERSION;
-  module.def("create", &create);
+#define TUTTI_C10D_EXPORT extern "C" __attribute__((visibility("default")))
+
+/// The version of PyTorch that the library is built for.
+TUTTI_C10D_EXPORT const char* tutti_c10d_torch_version() { return TORCH_VERSION; }
+
+/// `ident` of threading.main_thread(), on which Ctrl-C arrives.
+TUTTI_C10D_EXPORT void tutti_c10d_set_main_thread(unsigned long ident) {
+  tutti::pytorch::set_main_thread(ident);
+}
+
+/// Makes a backend, and hands it over in the process group that is registered as `place`, whose
+/// store the ranks meet in. What fails is raised in Python, whose lock the caller holds.
+TUTTI_C10D_EXPORT void tutti_c10d_create(const char* place, int rank, int size,
+                                         std::int64_t timeout_ms,
+                                         [[maybe_unused]] bool enable_reconfigure, const char* name,
+                                         const std::uint64_t* global_ranks, std::size_t count) {
+  try {
+    const auto group = ::c10d::resolve_process_group(place);
+    auto options = c10::make_intrusive<::c10d::Backend::Options>(
+        "tutti", std::chrono::milliseconds(timeout_ms));
+#ifdef C10D_BACKEND_HAS_RECONFIGURE
+    options->enable_reconfigure = enable_reconfigure;
+#endif
+    options->group_name = name;
+    options->global_ranks_in_group.assign(global_ranks, global_ranks + count);
+    group->setBackend(c10::DeviceType::CPU, ::c10d::ProcessGroup::BackendType::CUSTOM,
+                      c10::make_intrusive<tutti::pytorch::Backend>(group->getStore(), rank, size,
+                                                                   std::move(options)));
+  } catch (...) {
+    raise_in_python();
+  }
 }

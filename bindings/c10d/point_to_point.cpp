@@ -30,7 +30,7 @@ WorkPointer Backend::message(Tensors& tensors, int peer, int tag, bool sends) {
               ": there is no rank ", peer, " of ", size_);
   const auto issued = [&]() -> WorkPointer {
     const auto turn = take_turn();
-    check_formed();
+    check_usable();
     refuse_estimate(operation.name, "dense collectives");
     const Milliseconds timeout = effective(::c10d::kUnsetTimeout);
     if (!memory.is_cpu()) {

@@ -1,22 +1,71 @@
 #include "python.h"
 
 #include <pthread.h>
-#include <pybind11/pybind11.h>
 #include <unistd.h>
+
+#include <atomic>
+#include <memory>
+#include <utility>
 
 namespace tutti::pytorch {
 namespace {
 
 /// Python's handlers run on the main thread alone: in a child of fork(), on the one that has
 /// forked.
-pthread_t main_thread = [] {
+std::atomic<pthread_t> main_thread = [] {
   pthread_atfork(nullptr, nullptr, [] { main_thread = pthread_self(); });
-  const pybind11::gil_scoped_acquire acquire;
-  const auto threading = pybind11::module_::import("threading");
-  return threading.attr("main_thread")().attr("ident").cast<pthread_t>();
+  return pthread_t();
 }();
 
+/// Holds Python's lock, on any thread.
+class WithPython {
+ public:
+  WithPython() : state_(PyGILState_Ensure()) {}
+  ~WithPython() { PyGILState_Release(state_); }
+  WithPython(const WithPython&) = delete;
+  WithPython& operator=(const WithPython&) = delete;
+
+ private:
+  PyGILState_STATE state_;
+};
+
+/// The exception that is set in Python, taken out of there. Copies share it.
+struct Taken {
+  Taken() { PyErr_Fetch(&type, &value, &trace); }
+  ~Taken() {
+    if (type == nullptr || !Py_IsInitialized()) return;
+    const WithPython python;
+    Py_DecRef(type);
+    Py_DecRef(value);
+    Py_DecRef(trace);
+  }
+  Taken(const Taken&) = delete;
+  Taken& operator=(const Taken&) = delete;
+
+  PyObject* type = nullptr;
+  PyObject* value = nullptr;
+  PyObject* trace = nullptr;
+};
+
+/// pybind11, which calls the backend, sets what set_error() sets. (error_already_set would do, but
+/// its inline functions differ between versions of Python.)
+class Interrupted final : public pybind11::builtin_exception {
+ public:
+  Interrupted()
+      : builtin_exception("a signal handler of Python ended the call"),
+        taken_(std::make_shared<Taken>()) {}
+  void set_error() const override {
+    PyErr_Restore(std::exchange(taken_->type, nullptr), std::exchange(taken_->value, nullptr),
+                  std::exchange(taken_->trace, nullptr));
+  }
+
+ private:
+  std::shared_ptr<Taken> taken_;
+};
+
 }  // namespace
+
+void set_main_thread(unsigned long ident) { main_thread = ident; }
 
 EndedByCtrlC::EndedByCtrlC() {
   if (pthread_equal(pthread_self(), main_thread)) interruptible_.emplace(was_interrupted);
@@ -24,14 +73,14 @@ EndedByCtrlC::EndedByCtrlC() {
 
 bool was_interrupted() {
   if (!Py_IsInitialized()) return false;
-  const pybind11::gil_scoped_acquire acquire;
+  const WithPython python;
   return PyErr_Occurred() != nullptr || PyErr_CheckSignals() != 0;
 }
 
 void throw_if_interrupted() {
   if (!was_interrupted()) return;
-  const pybind11::gil_scoped_acquire acquire;
-  throw pybind11::error_already_set();
+  const WithPython python;
+  throw Interrupted();
 }
 
 }  // namespace tutti::pytorch

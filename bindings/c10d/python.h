@@ -1,8 +1,13 @@
 // The backend and the interpreter: no thread waits while it holds the interpreter's lock, and
 // Ctrl-C ends a wait of the main thread.
+//
+// One binary serves every version of Python. So the backend calls Python by functions that each
+// version exports (no macros that look into objects), and takes nothing of pybind11 but a class of
+// exceptions.
 #pragma once
 
 #include <Python.h>
+#include <pybind11/detail/common.h>
 #include <tutti/core/background.h>
 
 #include <algorithm>
@@ -28,6 +33,9 @@ class WithoutPython {
  private:
   PyThreadState* state_;
 };
+
+/// On which thread Python's signal handlers run: threading.main_thread().ident.
+void set_main_thread(unsigned long ident);
 
 /// While it lives, Ctrl-C ends Tutti's waits on this thread, if it is the thread of Python's signal
 /// handlers.

@@ -12,10 +12,11 @@
 
 namespace tutti::pytorch {
 
-void Backend::check_formed() const {
+void Backend::check_usable() const {
   TORCH_CHECK(formed_,
               "this group has no ranks yet: it was made with enable_reconfigure=True, so call "
               "reconfigure() before the first operation");
+  TORCH_CHECK(!suspended_, "this group is suspended: call resume() before the next operation");
 }
 
 void Backend::replace(Communicator next) {
@@ -30,6 +31,7 @@ void Backend::replace(Communicator next) {
   messages_.reset();
   sequence_ = 0;
   formed_ = true;
+  suspended_ = false;
   ledger_->begin_again();
 }
 

@@ -10,7 +10,7 @@ void Backend::run_through(Operation&& o, Milliseconds timeout) {
   WorkPointer work;
   {
     const auto turn = take_turn();
-    check_formed();
+    check_usable();
     refuse_estimate(o.name, "dense collectives");
     work = run(std::move(o), effective(timeout));
   }

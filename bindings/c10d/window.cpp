@@ -176,7 +176,7 @@ at::Tensor Window::map_remote_tensor(std::int64_t rank) {
 }
 
 c10::intrusive_ptr<::c10d::Window> Backend::new_window(const std::optional<at::Tensor>& tensor) {
-  check_formed();
+  check_usable();
   auto window = c10::make_intrusive<Window>(c10::intrusive_ptr<Backend>::reclaim_copy(this));
   if (tensor) window->tensor_register(*tensor, true);
   return window;

@@ -1,5 +1,6 @@
 #include "work.h"
 
+#include <ATen/record_function.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
@@ -21,17 +22,23 @@ namespace {
                                                         : ::c10d::WorkResult::COMM_ERROR;
 }
 
+/// The base class makes a record of each work that has a name, whether anybody reads it or not.
+bool is_profiled() {
+  return at::getStepCallbacksUnlessEmpty(at::RecordScope::USER_SCOPE).has_value();
+}
+
 }  // namespace
 
 Work::Work(Operation operation, int rank, std::uint64_t sequence, int parts,
            std::chrono::milliseconds timeout, std::shared_ptr<Ledger> ledger)
-    : ::c10d::Work(rank, operation.type, operation.name,
-                   std::optional<std::vector<at::Tensor>>(operation.results)),
+    : ::c10d::Work(rank, operation.type, is_profiled() ? operation.name : nullptr,
+                   is_profiled() ? std::make_optional(operation.results) : std::nullopt),
       operation_(std::move(operation)),
       sequence_(sequence),
       timeout_(timeout),
       ledger_(std::move(ledger)),
-      measured_(ledger_->measures()),
+      says_duration_(ledger_->measures()),
+      measured_(ledger_->measures_works()),
       left_(parts) {
   if (measured_) began_ = std::chrono::steady_clock::now();
   ledger_->begun();
@@ -79,6 +86,10 @@ void Work::complete(std::exception_ptr why) {
     future = future_;
     result = result_future_;
     others.swap(others_);
+  }
+  if (measured_ && ledger_->has_work_hook()) {
+    ledger_->tell_work_hook(std::make_shared<::c10d::WorkInfo>(operation_.type, sequence_, began_,
+                                                               ended_, ended_ - began_));
   }
   ledger_->over(number_);
   const auto self = c10::intrusive_ptr<Work>::reclaim_copy(this);
@@ -212,16 +223,20 @@ Work::FuturePointer Work::getFutureResult() {
 
 std::optional<float> Work::took() const {
   if (!measured_) return std::nullopt;
-  return std::chrono::duration<float, std::milli>(ended_ - began_).count();
+  return milliseconds(ended_ - began_);
+}
+
+float duration_of(const std::optional<float>& took) {
+  TORCH_CHECK(took,
+              "getDuration: this operation was not timed; _enable_collectives_timing() of the "
+              "group has later ones timed");
+  return *took;
 }
 
 float Work::getDuration() const {
   const std::lock_guard lock(mutex_);
-  TORCH_CHECK(measured_,
-              "getDuration: this operation was not timed; _enable_collectives_timing() of the "
-              "group has later ones timed");
-  TORCH_CHECK(completed_, "getDuration: the operation is not over yet");
-  return *took();
+  TORCH_CHECK(!says_duration_ || completed_, "getDuration: the operation is not over yet");
+  return duration_of(says_duration_ ? took() : std::nullopt);
 }
 
 }  // namespace tutti::pytorch

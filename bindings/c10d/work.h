@@ -12,6 +12,12 @@
 
 namespace tutti::pytorch {
 
+inline float milliseconds(std::chrono::nanoseconds time) {
+  return std::chrono::duration<float, std::milli>(time).count();
+}
+/// What a Work's getDuration() says; throws where the group did not time it.
+float duration_of(const std::optional<float>& took);
+
 class Work final : public ::c10d::Work {
  public:
   /// It is over after `parts` calls of end().
@@ -62,6 +68,7 @@ class Work final : public ::c10d::Work {
   const std::chrono::milliseconds timeout_;
   const std::shared_ptr<Ledger> ledger_;
   const std::uint64_t number_ = Ledger::next_number();
+  const bool says_duration_;  // to whoever asks
   const bool measured_;
   std::chrono::steady_clock::time_point began_{}, ended_{};  // if measured
   std::atomic<int> left_;

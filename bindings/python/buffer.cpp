@@ -216,7 +216,7 @@ Buffer::Buffer(nb::handle object, Access access, const char* argument) : Buffer(
                "%s is a %s, which has no memory that Tutti could use: pass a numpy array, a torch "
                "tensor, or anything with the buffer protocol, DLPack, __array_interface__ or "
                "__cuda_array_interface__",
-               argument, Py_TYPE(object.ptr())->tp_name);
+               argument, nb::str(nb::getattr(object.type(), "__name__")).c_str());
   throw nb::python_error();
 }
 

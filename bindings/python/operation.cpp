@@ -81,7 +81,7 @@ ReduceOp operator_for(const ElementType& element, nb::handle op) {
     const nb::object scalar = nb::getattr(op, "scalar", nb::none());
     if (scalar.is_none()) {
       refuse(PyExc_TypeError, "op is a {}, but must be a name, as \"sum\"",
-             Py_TYPE(op.ptr())->tp_name);
+             nb::str(nb::getattr(op.type(), "__name__")).c_str());
     }
     if (element.kind == Kind::boolean) {
       refuse(PyExc_TypeError, "booleans cannot be multiplied by a scalar");

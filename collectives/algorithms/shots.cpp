@@ -1,11 +1,11 @@
-// All-reduce in one shot or two, for messages so short, or ranks so close, that the number of
-// exchanges is what costs.
+// All-reduce in one shot or two, and reduce in two, for messages so short, or ranks so close, that
+// the number of exchanges is what costs.
 //
 // One-shot: everyone sends its whole input to everyone, and everyone sums up everything: one
 // exchange, (n-1) N bytes received by each rank. Two-shot: rank r sums up chunk r alone and then
 // sends it to all: two exchanges, 2 (n-1)/n N bytes. (Both are known from TensorRT-LLM's and
 // PyTorch's custom all-reduce kernels for NVLink; the literature has two-shot as "all-to-all based
-// reduce-scatter and all-gather".)
+// reduce-scatter and all-gather".) A reduce in two shots sends the sums to the root alone.
 //
 // All sum up in the order of the ranks, 0 to n - 1, so one-shot has the same bits everywhere. For
 // that all must also sum up the same numbers: over links, the own input has to be rounded as what
@@ -51,6 +51,24 @@ RankPlan two_shot_all_reduce(const PlanRequest& request, int rank) {
   for (const int q : peers) lane.step({to(q)}, {in(u32(q))});
   lane.step(and_to(peers, out(own)), in_rank_order(request.ranks, rank, in(own))).completes();
   for (const int q : peers) lane.step({out(u32(q))}, {from(q)});
+  return b.finish();
+}
+
+RankPlan two_shot_reduce(const PlanRequest& request, int rank) {
+  const PlanHeader header =
+      make_header(Collective::reduce, "two_shot", request, rank, {.pieces = u32(request.ranks)});
+  RankPlanBuilder b(header, rank);
+  auto lane = b.lane(0);
+  const auto peers = others(request.ranks, rank);
+  const std::uint32_t own = u32(rank);
+  for (const int q : peers) lane.step({to(q)}, {in(u32(q))});
+  const bool is_root = rank == header.root;
+  lane.step(std::vector{is_root ? out(own) : to(header.root)},
+            in_rank_order(request.ranks, rank, in(own)))
+      .completes();
+  if (is_root) {
+    for (const int q : peers) lane.step({out(u32(q))}, {from(q)});
+  }
   return b.finish();
 }
 

@@ -101,6 +101,12 @@ Traffic split_reduce(const PlanRequest& request, int rank) {
   return reversed(split_broadcast(request, rank));
 }
 
+Traffic two_shot_reduce(const PlanRequest& request, int rank) {
+  const Traffic first = exchange(request, rank);
+  const Traffic second = to_root(request, rank);
+  return {first.sent + second.sent, first.received + second.received};
+}
+
 Traffic chain_broadcast(const PlanRequest& request, int rank) {
   const int v = label(request, rank);
   return {v == request.ranks - 1 ? 0U : 1U, v == 0 ? 0U : 1U};

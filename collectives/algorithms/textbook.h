@@ -26,6 +26,8 @@ Traffic write_root(const PlanRequest& request, int rank);
 /// root's.
 Traffic split_broadcast(const PlanRequest& request, int rank);
 Traffic split_reduce(const PlanRequest& request, int rank);
+/// exchange(), and one chunk from each rank to the root.
+Traffic two_shot_reduce(const PlanRequest& request, int rank);
 Traffic chain_broadcast(const PlanRequest& request, int rank);
 Traffic chain_reduce(const PlanRequest& request, int rank);
 Traffic tree_all_reduce(const PlanRequest& request, int rank);

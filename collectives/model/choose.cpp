@@ -41,7 +41,7 @@ struct Chooser::Memory {
   const Domains layout;
   const std::uint32_t generation = process_generation();
   std::mutex mutex;
-  using Key = std::tuple<Collective, DataType, int, Access, bool>;
+  using Key = std::tuple<Collective, DataType, int, Access, bool, bool>;
   std::map<Key, const Algorithm*> chosen;
   std::map<const Algorithm*, bool> may_run, rounds_once;
 };
@@ -73,8 +73,8 @@ const Algorithm& Chooser::choose(const Workload& workload) {
   const DataType type =
       is_reduction(workload.collective) ? workload.type : DataType::uint8;  // else only bytes count
   const Algorithm*& chosen =
-      memory_
-          ->chosen[{workload.collective, type, size_class, workload.access, workload.round_once}];
+      memory_->chosen[{workload.collective, type, size_class, workload.access, workload.round_once,
+                       workload.invariant}];
   if (chosen != nullptr) return *chosen;
   Workload rounded = workload;
   if (workload.bytes > 0) rounded.bytes = std::size_t{1} << size_class;

@@ -50,6 +50,7 @@ class Chooser {
   bool may_serve(const Algorithm& algorithm, const Workload& workload) {
     return algorithm.collective == workload.collective &&
            (!algorithm.windows || workload.access != Access::none) && may_run_there(algorithm) &&
+           (!workload.invariant || algorithm.invariant) &&
            (!workload.round_once || rounds_once_there(algorithm));
   }
 

@@ -57,6 +57,7 @@ struct Workload {
   DataType type = DataType::uint8;
   Access access = Access::windows;
   bool round_once = false;  // only by an algorithm that does (rounding.h)
+  bool invariant = false;   // only by one whose bits depend on nothing else (Algorithm::invariant)
 };
 
 /// How a call is done, and how long it takes then.

@@ -15,6 +15,11 @@ constexpr bool rounds_when_stored(ReduceKind kind, DataType type) {
   return is_float(type) && size_of(type) < 4 && kind != ReduceKind::min && kind != ReduceKind::max;
 }
 
+/// Whether another order of the inputs, or a partial sum that is stored, can change the bits.
+constexpr bool order_matters(ReduceKind kind, DataType type) {
+  return is_float(type) && kind != ReduceKind::min && kind != ReduceKind::max;
+}
+
 /// Whether each result of `algorithm` is rounded once: where all ranks' inputs are summed in one
 /// step, wherever they are. False where it cannot serve so many. (Of a plan that is verified,
 /// Verdict::roundings says how often.)

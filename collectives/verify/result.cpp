@@ -9,11 +9,14 @@
 
 namespace tutti::proof {
 
-SymbolicRun::SymbolicRun(const Network& network, const Schedule& schedule, bool scales)
+SymbolicRun::SymbolicRun(const Network& network, const Schedule& schedule,
+                         const VerifyOptions& options)
     : net_(network),
       schedule_(schedule),
-      values_(network.buffers, scales),
+      // In the canonical order a scaled input is rounded as it is read: as a copy of it is.
+      values_(network.buffers, options.scales && !options.invariant),
       reduces_(is_reduction(network.header().collective)),
+      invariant_(options.invariant && reduces_),
       memory_(network.buffers.locations(), kNothing),
       slots_(network.slot_chunks, kNothing),
       message_size_(network.slots) {}
@@ -185,6 +188,15 @@ void SymbolicRun::check_sum(int rank, std::uint32_t chunk, Value v) const {
         "both",
         chunk, rank, values_.text(first), values_.text(v))};
   }
+  if (invariant_) check_is_canonical(rank, chunk, v);
+}
+
+void SymbolicRun::check_is_canonical(int rank, std::uint32_t chunk, Value v) const {
+  if (values_.is_canonical(v) && values_.depth(v) <= 1) return;
+  throw Refuted{fmt::format(
+      "out[{}] of rank {} has bits that depend on the plan: it is {}, but the canonical expression "
+      "is {}",
+      chunk, rank, values_.tree_text(v), values_.canonical_text(values_.chunk(v)))};
 }
 
 }  // namespace tutti::proof

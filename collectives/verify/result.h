@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "collectives/verify.h"
 #include "collectives/verify/network.h"
 #include "collectives/verify/schedule.h"
 #include "collectives/verify/values.h"
@@ -13,7 +14,7 @@ namespace tutti::proof {
 /// A visitor of Schedule::run, for one tile.
 class SymbolicRun {
  public:
-  SymbolicRun(const Network& network, const Schedule& schedule, bool scales);
+  SymbolicRun(const Network& network, const Schedule& schedule, const VerifyOptions& options);
 
   void step(const NetworkStep& step, std::uint32_t tile);
   void rank_ends(int) {}
@@ -30,11 +31,14 @@ class SymbolicRun {
   Value reduce(const NetworkStep& step);
   void check_result(int rank, std::uint32_t chunk) const;
   void check_sum(int rank, std::uint32_t chunk, Value v) const;
+  /// Of a sum that is right.
+  void check_is_canonical(int rank, std::uint32_t chunk, Value v) const;
 
   const Network& net_;
   const Schedule& schedule_;
   Values values_;
   bool reduces_;
+  bool invariant_;
   std::vector<Value> memory_;                // by location
   std::vector<Value> slots_;                 // by chunk of a slot
   std::vector<std::uint32_t> message_size_;  // by slot: chunks

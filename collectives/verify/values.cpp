@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
+#include <utility>
 
 namespace tutti::proof {
 namespace {
@@ -19,6 +21,30 @@ std::uint32_t hash_of(std::span<const Value> parts) {
     h ^= h >> 32;
   }
   return static_cast<std::uint32_t>(h);
+}
+
+/// How many of `n` the canonical order sums first: the largest power of two that leaves some.
+std::size_t canonical_half(std::size_t n) { return std::bit_floor(n - 1); }
+
+void put_canonical(std::uint32_t chunk, RankInterval ranks, std::string& text) {
+  if (text.size() > kLongestText) return;
+  const std::uint32_t n = ranks.end - ranks.begin;
+  if (n == 1) {
+    text += fmt::format("in[{}]@{}", chunk, ranks.begin);
+    return;
+  }
+  const auto middle = ranks.begin + static_cast<std::uint32_t>(canonical_half(n));
+  for (const RankInterval side : {RankInterval{ranks.begin, middle}, {middle, ranks.end}}) {
+    if (side.begin == middle) text += " + ";
+    if (side.end - side.begin > 1) text += "(";
+    put_canonical(chunk, side, text);
+    if (side.end - side.begin > 1) text += ")";
+  }
+}
+
+std::string abridged(std::string text) {
+  if (text.size() > kLongestText) text = text.substr(0, kLongestText) + "...";
+  return text;
 }
 
 }  // namespace
@@ -48,6 +74,8 @@ Value Values::combine(std::span<const Value> parts) {
     }
   }
   n.contributions = join(parts);
+  const RankInterval canonical = canonical_ranks(parts);
+  n.contributions.is_canonical = canonical.begin < canonical.end ? 1 : 0;
   for (const Value part : parts) n.depth = std::max(n.depth, depth(part) + 1);
   const std::uint64_t value = 1 + 2 * std::uint64_t{inputs_} + nodes_.size();
   if (std::max<std::uint64_t>(value, parts_.size()) + parts.size() > 0xffffffff) {
@@ -164,11 +192,55 @@ std::vector<RankInterval> Values::missing(Value v) const {
   return absent;
 }
 
+RankInterval Values::canonical_ranks(std::span<const Value> parts) const {
+  if (parts.size() == 1) {
+    const Contributions c = contributions(parts[0]);
+    if (!is_canonical(parts[0]) || c.is_scattered || c.begin + c.length > ranks_) return {0, 0};
+    return {c.begin, c.begin + c.length};
+  }
+  const std::size_t half = canonical_half(parts.size());
+  const RankInterval left = canonical_ranks(parts.first(half));
+  const RankInterval right = canonical_ranks(parts.subspan(half));
+  const bool meet = left.begin < left.end && right.begin < right.end && left.end == right.begin;
+  if (!meet || left.end - left.begin != canonical_half(right.end - left.begin)) return {0, 0};
+  return {left.begin, right.end};
+}
+
 std::string Values::text(Value v) const {
   std::string text;
   put_text(v, text);
-  if (text.size() > kLongestText) text = text.substr(0, kLongestText) + "...";
-  return text;
+  return abridged(std::move(text));
+}
+
+std::string Values::tree_text(Value v) const {
+  std::string text;
+  put_tree({&v, 1}, text);
+  return abridged(std::move(text));
+}
+
+std::string Values::canonical_text(std::uint32_t chunk) const {
+  std::string text = ranks_ > 1 ? "round(" : "";
+  put_canonical(chunk, {0, ranks_}, text);
+  return abridged(std::move(text) + (ranks_ > 1 ? ")" : ""));
+}
+
+void Values::put_tree(std::span<const Value> parts, std::string& text) const {
+  if (text.size() > kLongestText) return;
+  if (parts.size() > 1) {
+    const std::size_t half = canonical_half(parts.size());
+    for (const auto side : {parts.first(half), parts.subspan(half)}) {
+      if (side.data() != parts.data()) text += " + ";
+      if (side.size() > 1) text += "(";
+      put_tree(side, text);
+      if (side.size() > 1) text += ")";
+    }
+  } else if (is_input(parts[0])) {
+    put_text(parts[0], text);
+  } else {
+    text += "round(";
+    put_tree(this->parts(parts[0]), text);
+    text += ")";
+  }
 }
 
 void Values::put_text(Value v, std::string& text) const {

@@ -50,6 +50,13 @@ class Values {
   std::uint32_t size_class(Value v) const;
   /// The most sums that lie in each other.
   std::uint32_t depth(Value v) const { return is_input(v) ? 0 : node(v).depth; }
+  /// Whether, with steps that combine in the canonical order, it is the canonical expression of the
+  /// ranks' inputs that are in it, but for what is rounded in between.
+  bool is_canonical(Value v) const { return is_input(v) || contributions(v).is_canonical; }
+  /// Such an expression in full, with "round" where a step stores a sum; and the canonical one of
+  /// all ranks' in[chunk]. Long ones are abridged.
+  std::string tree_text(Value v) const;
+  std::string canonical_text(std::uint32_t chunk) const;
   /// "in[2]@3", "(in[0]@1 + in[0]@2) + in[0]@0"; long ones are abridged.
   std::string text(Value v) const;
 
@@ -58,8 +65,9 @@ class Values {
   /// the number of ranks. The others are lists of intervals in pool_.
   struct Contributions {
     std::uint32_t begin = 0;        // or the first in pool_: they go on until length is reached
-    std::uint32_t length : 31 = 0;  // ranks in all
+    std::uint32_t length : 30 = 0;  // ranks in all
     std::uint32_t is_scattered : 1 = 0;  // in pool_
+    std::uint32_t is_canonical : 1 = 0;
   };
   /// A sum. There can be as many as the plan has steps, so they are kept small.
   struct Node {
@@ -80,12 +88,15 @@ class Values {
   Contributions join(std::span<const Value> parts);
   void append_intervals(const Contributions& c, std::vector<RankInterval>& to) const;
   Contributions from_intervals(std::span<const RankInterval> sorted);
+  /// The ranks whose canonical expression the tree over `parts` is; none: it is not one.
+  RankInterval canonical_ranks(std::span<const Value> parts) const;
   /// Where in table_ the sum of `parts` is, or could be. The latest part says where to look first,
   /// so that what is made one after the other lies together in memory; where too many sums have the
   /// same one, a hash of all parts does.
   std::size_t place_of(std::span<const Value> parts) const;
   void grow_table();
   void put_text(Value v, std::string& text) const;
+  void put_tree(std::span<const Value> parts, std::string& text) const;
 
   const Buffers& buffers_;
   bool scales_;

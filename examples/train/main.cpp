@@ -126,7 +126,9 @@ int main(int argc, char** argv) {
   Options options = parse_options(argc, argv);
   try {
     tutti::libtorch::check_version();
-    auto world = tutti::Communicator::from_environment();
+    tutti::Options settings;
+    settings.invariant = settings.invariant || options.invariant;
+    auto world = tutti::Communicator::from_environment(settings);
     // Else parts of different models would be trained as one.
     tutti::parallel::CommunicatorAxis ranks(world);
     tutti::parallel::agree(ranks, "the command line",

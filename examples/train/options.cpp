@@ -72,6 +72,8 @@ Options parse_options(int argc, char** argv) {
   app.add_option("--text", o.text, "a file, or a folder with sources")->capture_default_str();
   app.add_option("--threads", o.threads, "threads of each rank")->capture_default_str();
   app.add_option("--report", o.report, "steps between lines")->capture_default_str();
+  app.add_flag("--invariant", o.invariant,
+               "reductions whose bits depend on the inputs and the order of the ranks alone");
   app.add_flag("--check-nan", o.check_nan,
                "end at the first gradient that is not finite, and name it and its rank");
   app.add_option("--trace", o.trace, "a file for the last step's trace (ui.perfetto.dev shows it)");

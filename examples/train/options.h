@@ -32,6 +32,7 @@ struct Options {
   std::string text = ".";
   int threads = 1;
   int report = 5;          // steps between two lines
+  bool invariant = false;  // as tutti::Options::invariant
   bool check_nan = false;  // a loss or gradient that is not finite ends the training
   std::string trace;       // a file
   std::string nccl;        // a libnccl.so.2 that carries the engines' calls

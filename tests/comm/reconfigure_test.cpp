@@ -286,6 +286,32 @@ TEST_P(Reconfigure, ListsWithDifferentFirstRanksFailAtOnceOnAll) {
   form({0, 1}, 3);
 }
 
+TEST_P(Reconfigure, ListsThatShareSomeRanksFailAtOnceOnAll) {
+  start(4);
+  const auto left = handles({0, 1, 2}), right = handles({1, 2, 3});
+  const auto begun = Clock::now();
+  for_each({0, 1, 2, 3}, [&](int r) { reconfigure_to(r, r < 2 ? left : right, 1); });
+  EXPECT_LT(Clock::now() - begun, 2s);
+  for (int r = 0; r < 4; ++r) {
+    ASSERT_TRUE(rank(r).error) << r;
+    EXPECT_EQ(rank(r).error->code(), ErrorCode::mismatch) << r << ": " << rank(r).error->what();
+  }
+  form({0, 1, 2, 3}, 2);
+}
+
+TEST_P(Reconfigure, ADamagedHandleIsRefusedAtOnceAndHarmsNobody) {
+  start(2);
+  auto list = handles({0, 1});
+  list[1].back() = list[1].back() == '0' ? '1' : '0';
+  const auto begun = Clock::now();
+  for_each({0}, [&](int r) { reconfigure_to(r, list, 1); });
+  EXPECT_LT(Clock::now() - begun, 2s);
+  ASSERT_TRUE(rank(0).error);
+  EXPECT_EQ(rank(0).error->code(), ErrorCode::invalid_argument) << rank(0).error->what();
+  EXPECT_TRUE(test::contains(rank(0).error->what(), "entry 1 of the list of handles is no handle"));
+  form({0, 1}, 2);
+}
+
 TEST_P(Reconfigure, ANumberIsGoodOnce) {
   start(2);
   form({0, 1}, 7);

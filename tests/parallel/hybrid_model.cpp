@@ -276,10 +276,17 @@ TrainedHybrid train_hybrid(Communicator& world, const HybridCase& c, const Train
   TrainedHybrid result;
   for (std::size_t step = 0; step < c.steps; ++step) {
     if (c.before_step) c.before_step(step);
+    for (Axis* axis : std::initializer_list<Axis*>{&pp, &dp, &tp, ends.axis()}) {
+      if (axis != nullptr) axis->reset_traffic();
+    }
     parameters->begin_step();
     stages.begin_step(step);
     executor.step();
     result.norms.push_back(parameters->end_step());
+    result.data = dp.traffic();
+    result.tensor = tp.traffic();
+    result.pipeline = pp.traffic();
+    if (ends.axis() != nullptr) result.ends = ends.axis()->traffic();
     if (!at.has(at.last())) continue;
     dp.run(call_of(Collective::all_reduce, &stages.loss, &stages.loss, 1, kType));
     result.losses.push_back(stages.loss);

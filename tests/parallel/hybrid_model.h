@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "parallel/axis.h"
 #include "parallel/sharded/policy.h"
 #include "parallel/trace.h"
 #include "tests/comm/matrix_reference.h"
@@ -72,6 +73,8 @@ struct TrainedHybrid {
   std::vector<double> norms, losses;  // by step; losses on the last stage, else empty
   double worst = 0;                   // the largest difference to what one rank has
   std::string unequal;                // which copy has other bits than another one; "": none
+  // What the rank carried in the last step.
+  parallel::Traffic data, tensor, pipeline, ends;
 };
 
 TrainedHybrid train_hybrid(Communicator& world, const HybridCase& c, const TrainedAlone& alone);

@@ -81,6 +81,26 @@ TEST_F(Cli, SaysHowOftenASumIsRounded) {
   EXPECT_EQ(out.find("rounded"), std::string::npos);
 }
 
+TEST_F(Cli, SaysWhoseBitsAreInvariant) {
+  ASSERT_EQ(tutti("plan list"), 0) << err;
+  EXPECT_CONTAINS(out, "all_reduce        two_shot               -        yes    1        yes ");
+  EXPECT_CONTAINS(out, "all_reduce        ring                   -        yes    15       -  ");
+  ASSERT_EQ(tutti("plan verify all_reduce -a two_shot -n 7 --invariant"), 0) << err;
+  EXPECT_CONTAINS(out, "each result is the canonical expression");
+  // Whatever the hosts: the ranks keep their numbers.
+  ASSERT_EQ(tutti("plan verify all_reduce -a two_shot --hosts 2x2 --in-turn --invariant"), 0)
+      << err;
+  EXPECT_EQ(tutti("plan verify all_reduce -a ring -n 3 --invariant"), 1);
+  EXPECT_CONTAINS(err,
+                  "it is round(round(in[0]@1 + in[0]@2) + in[0]@0), but the canonical expression "
+                  "is round((in[0]@0 + in[0]@1) + in[0]@2)");
+  EXPECT_EQ(tutti("plan verify all_gather -a ring -n 3 --invariant"), 2);
+  EXPECT_CONTAINS(err, "all_gather reduces nothing");
+  ASSERT_EQ(tutti("explain all_reduce 16M -n 4 --memory malloc --invariant"), 0) << err;
+  EXPECT_CONTAINS(out, "Only algorithms with invariant bits (--invariant)");
+  EXPECT_EQ(out.find(" ring "), std::string::npos) << out;
+}
+
 TEST_F(Cli, TellsTheStoryOfAWrongPlan) {
   folder.write("wrong.txt",
                "tutti plan 1\nall_reduce mine  ranks 2  pieces 1  slots 1  lanes 1\n"

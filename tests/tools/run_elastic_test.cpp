@@ -121,6 +121,14 @@ TEST(RunElastic, TheTimeLimitEndsTheJob) {
   EXPECT_TRUE(test::contains(job.err(), "(--timeout)")) << job.err();
 }
 
+TEST(RunElastic, AProgramThatKnowsNothingOfItIsToldSo) {
+  Job job(elastic("2:2", {HELLO}));
+  EXPECT_EQ(job.wait(), 1);
+  EXPECT_TRUE(test::contains(job.err(), "from_environment() in a job of `tutti run --elastic`"))
+      << job.err();
+  EXPECT_TRUE(test::contains(job.err(), "use ElasticJob and its join()")) << job.err();
+}
+
 TEST(RunElastic, WhatItCannotDoItSays) {
   const auto fails = [](const std::vector<std::string>& words, const char* says) {
     Job job(words);
@@ -131,7 +139,7 @@ TEST(RunElastic, WhatItCannotDoItSays) {
   fails(elastic("0:2", {"true"}), "it takes MIN:MAX");
   fails(elastic("2:x", {"true"}), "it takes MIN:MAX");
   fails(elastic("2:257", {"true"}), "from 1 to 256");
-  fails(elastic("1:2", {"-H", "node1,node2", "true"}), "--elastic is for the ranks of one host");
+  fails(elastic("1:4", {"-H", "node1:1,node2:2", "true"}), "the hosts have room for 3");
   Job alone({"-n", "1", ELASTIC});
   EXPECT_EQ(alone.wait(), 1);
   EXPECT_TRUE(test::contains(alone.err(), "this process is no rank of an elastic job"));

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <thread>
@@ -185,6 +186,34 @@ TEST_F(ThreeRanks, FollowALineOfWaitsToItsEnd) {
   EXPECT_EQ(diagnostics(0).end_of_line(1, now + 1s), 1) << "it has not waited since";
   diagnostics(2).publish_wait(1, now);
   EXPECT_EQ(diagnostics(0).end_of_line(1, now - 1s), 1) << "the two wait for each other";
+}
+
+TEST_F(ThreeRanks, ShowTheirWaitsUntilTheseEnd) {
+  const ControlBlock& block = group(1).control();
+  EXPECT_EQ(block.nameplate.magic.load(), Nameplate::kMagic);
+  EXPECT_EQ(block.nameplate.rank, 1);
+  EXPECT_EQ(block.nameplate.size, 3);
+  EXPECT_EQ(block.nameplate.communicator, group(2).control().nameplate.communicator);
+  EXPECT_NE(block.nameplate.identity, group(2).control().nameplate.identity);
+  const auto now = Clock::now();
+  const auto shown = [&] {
+    std::set<std::string> calls;
+    for (const ShownWait& w : block.shown_waits) {
+      if (w.since.load() != 0) calls.insert(w.call.read().value().text);
+    }
+    return calls;
+  };
+  diagnostics(1).show_wait(2, "one", false, now - 3s, now - 1s);
+  diagnostics(1).show_wait(0, "two", true, now - 2s, now);
+  diagnostics(1).show_wait(2, "one", false, now - 3s, now);  // the same again
+  EXPECT_EQ(shown(), (std::set<std::string>{"one", "two"}));
+  diagnostics(1).end_wait(now - 3s);
+  EXPECT_EQ(shown(), std::set<std::string>{"two"});
+  // More than there are places for: the one that nobody has looked at for longest gives way.
+  for (int i = 1; i <= static_cast<int>(ControlBlock::kShownWaits); ++i) {
+    diagnostics(1).show_wait(0, std::to_string(i), true, now + i * 1s, now + i * 1s);
+  }
+  EXPECT_EQ(shown(), (std::set<std::string>{"1", "2", "3", "4"}));
 }
 
 TEST_F(ThreeRanks, HearForWhatARankWaitsInItsOtherCommunicators) {

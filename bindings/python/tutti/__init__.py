@@ -28,7 +28,12 @@ import contextlib as _contextlib
 import os as _os
 from collections.abc import Iterator as _Iterator
 
-from tutti import _tutti
+try:
+    from tutti import _tutti
+except ImportError as _error:
+    from tutti.installation import cannot_load as _cannot_load
+
+    raise _cannot_load(_error) from _error
 from tutti._tutti import Communicator, ElasticJob, Future, Window, __version__, make_unique_id
 from tutti.errors import (
     Aborted,

@@ -81,18 +81,19 @@ TUTTI_HD std::uint64_t fetch_add(std::uint64_t* p, std::uint64_t value) {
 #endif
 }
 
-/// Sets *p from 0 to `value`; false if somebody was first. Within one GPU.
+/// Sets *p from 0 to `value`; false if somebody was first. Within one GPU. Who sets it sees what
+/// was written before it was set back to 0 (store_release).
 TUTTI_HD bool claim(std::uint64_t* p, std::uint64_t value) {
 #if TUTTI_ON_DEVICE
   std::uint64_t before;
-  asm volatile("atom.global.cas.relaxed.gpu.b64 %0, [%1], %2, %3;"
+  asm volatile("atom.global.cas.acquire.gpu.b64 %0, [%1], %2, %3;"
                : "=l"(before)
                : "l"(__cvta_generic_to_global(p)), "l"(std::uint64_t{0}), "l"(value)
                : "memory");
   return before == 0;
 #else
   std::uint64_t expected = 0;
-  return std::atomic_ref(*p).compare_exchange_strong(expected, value, std::memory_order_relaxed);
+  return std::atomic_ref(*p).compare_exchange_strong(expected, value, std::memory_order_acquire);
 #endif
 }
 

@@ -1,5 +1,7 @@
 // What an operation that cannot go on says of itself: whom it waits for, and why what has come is
 // not what it wants.
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "collectives/execute/host/operation.h"
@@ -62,6 +64,14 @@ Operation::Blocked Operation::blocked() const {
     }
   }
   return first;
+}
+
+std::string Operation::call_text() const {
+  const Signature& mine = binding_->signature;
+  if (mine.sequence != 0) return mine.text();
+  const Blocked b = blocked();
+  return fmt::format("{} rank {} ({})", b.sending ? "send to" : "recv from", b.peer,
+                     point_to_point_text(binding_->tag));
 }
 
 void Operation::mismatch(int peer, std::uint32_t bytes, std::uint32_t tag, std::size_t expected) {

@@ -114,7 +114,9 @@ void Operation::set_up() {
   tile_bytes_ = binding_->tiling.tile * element_;
   tmp_bytes_ = binding_->tiling.tile / plan.header.pieces * element_ * plan.tmp_chunks;
   combine_ = Combiner(type, kind);
-  scales_ = scales_inputs(kind, type);
+  canonical_ = binding_->canonical;
+  // In the canonical order an average divides the sum, before that is rounded.
+  scales_ = scales_inputs(kind, type) && !(canonical_ && kind == ReduceKind::avg);
   divides_ = kind == ReduceKind::avg && !scales_;
   far_sends_.clear();
   if (spans_hosts_ && programs_) {
@@ -268,10 +270,16 @@ void Operation::signal(const Action& action) {
   }
 }
 
-void Operation::move_combined(const Action& action, const Move& m, std::size_t shift, bool plain) {
+CombineOptions Operation::combine_options(const Action& action) const {
   CombineOptions options;
   options.divisor = static_cast<std::uint32_t>(group_.size());
   options.divide_result = action.completes && divides_;
+  options.canonical = canonical_;
+  return options;
+}
+
+void Operation::move_combined(const Action& action, const Move& m, std::size_t shift, bool plain) {
+  CombineOptions options = combine_options(action);
   if (m.remote) return move_remote(action, m, shift, plain, options);
   const CompiledOperand* place = m.operands;
   void** const destinations = room(destinations_, m.destinations);

@@ -38,6 +38,7 @@ struct Binding {
   Tiling tiling;
   bool windows = false;        // the plan addresses other ranks' memory (the same on all ranks)
   bool tiles_by_lane = false;  // each lane repeats for its own largest block (all_to_all_v)
+  bool canonical = false;      // a reduction has the canonical order (CombineOptions)
   bool stream = false;         // results are larger than the cache: write past it
   std::shared_ptr<WriteTrial> trial;  // of the calls so bound; none: `stream` is right
 };
@@ -97,6 +98,8 @@ class Operation {
     std::size_t tile = 0;
   };
   Blocked blocked() const;
+  /// "all_reduce #12 (float32 x 1024, sum)", "recv from rank 1 (float32 x 8)".
+  std::string call_text() const;
 
   RankGroup& group() { return group_; }
   const Binding& binding() const { return *binding_; }
@@ -186,6 +189,7 @@ class Operation {
   bool has_posted_receive(const std::byte* begin, std::size_t bytes) const;
   void signal(const Action& action);
   void move(const Action& action, const Move& move, std::size_t shift);
+  CombineOptions combine_options(const Action& action) const;
   void move_combined(const Action& action, const Move& move, std::size_t shift, bool plain);
   void move_remote(const Action& action, const Move& move, std::size_t shift, bool plain,
                    CombineOptions& options);
@@ -252,6 +256,7 @@ class Operation {
   Combiner combine_{DataType::uint8, ReduceKind::sum};
   bool scales_ = false;   // the operator multiplies or divides what it reads
   bool divides_ = false;  // it divides the result
+  bool canonical_ = false;
   bool stream_ = false;   // as Binding::stream
   std::size_t tile_ = 0;  // with windows: all lanes meet after each tile
   std::vector<Lane> lanes_;

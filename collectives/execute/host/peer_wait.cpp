@@ -22,7 +22,8 @@ constexpr auto kLookEvery = milliseconds(10);
 // news for as long as its asker has waited.
 constexpr int kQuestions = 4;
 constexpr auto kQuestionEvery = milliseconds(1000);  // at least
-// What makes a rank of another host leave may reach this rank a moment later, by another way.
+// What makes a rank of another host leave may reach this rank a moment later, by another way. What
+// a rank had sent before it left may end other operations than the one that still waits for it.
 constexpr auto kNews = milliseconds(300);
 
 double seconds(Time::duration d) { return std::chrono::duration<double>(d).count(); }
@@ -75,6 +76,8 @@ void look_around(RankGroup& group, const Awaited& a, Standstill& still, const Wa
   const std::string doing = fmt::format("waiting {}{}for rank {} to {}", a.where,
                                         a.where.empty() ? "" : " ", a.peer, a.what);
   group.diagnostics().publish_wait(a.peer, now);
+  group.diagnostics().show_wait(a.peer, a.call.empty() ? a.what : a.call, a.started, still.began,
+                                now);
   const auto waited = now - still.began;
   const bool asks = now >= still.next_question;
   if (asks) {
@@ -90,8 +93,16 @@ void look_around(RankGroup& group, const Awaited& a, Standstill& still, const Wa
   group.diagnostics().say_waiting(doing);
   group.liveness().check_peers(doing);
   // In this order: what a peer published before it left is there once it is seen to have left.
-  const bool settled = group.one_host() || waited >= kNews;
-  if (settled && group.liveness().has_left(a.peer) && a.still()) {
+  const bool left = group.liveness().has_left(a.peer);
+  if (!left) {
+    still.left = {};
+  } else if (still.left == Time{}) {
+    still.left = now;
+  }
+  // The failure ends this rank's other operations, too. They get a moment to take what has come.
+  const bool settled =
+      (group.one_host() || waited >= kNews) && (a.alone || now - still.left >= kNews);
+  if (left && settled && a.still()) {
     group.liveness().fail(
         {ErrorCode::peer_lost, a.peer,
          fmt::format("rank {} has left the communicator (destroyed it, or ended) while "
@@ -118,7 +129,7 @@ void look_around(RankGroup& group, const Awaited& a, Standstill& still, const Wa
 void PeerWait::pause(int rank, const std::function<bool()>& still) {
   const auto now = Time::clock::now();
   if (standstill_.is_due(now, policy_.timeout)) {
-    look_around(group_, {rank, what_, {}, still, CallsOn::gpu}, standstill_, policy_,
+    look_around(group_, {rank, what_, {}, {}, still, CallsOn::gpu}, standstill_, policy_,
                 policy_.timeout, now);
   }
   // The others answer at once if they are there; else nothing is lost by sleeping.

@@ -32,6 +32,7 @@ struct Standstill {
   Time began{};  // not known yet, or it moves
   Time next_look{};
   Time next_question{};  // to peers on other hosts
+  Time left{};           // when the awaited rank was first seen to have left
   bool reported = false;
   bool excused = false;  // from the time for which this process was stopped
 
@@ -44,8 +45,11 @@ struct Awaited {
   int peer = -1;
   std::string what;                  // "send one"
   std::string where = {};            // "in step 3 (lane 0, tile 0) of all_reduce #1"
+  std::string call = {};             // "all_reduce #1 (float32 x 8, sum)"; "": what is awaited
   std::function<bool()> still = {};  // whether `peer` has not done it yet
   CallsOn calls = CallsOn::host;     // those at hand
+  bool alone = true;                 // nothing else of this rank waits on the communicator
+  bool started = false;              // the call; nobody may wait for it
 };
 
 /// A look around. Records what ends the wait as the failure of the communicator, unless there is

@@ -170,9 +170,7 @@ bool Operation::perform_zero_copy(const Action& action, std::size_t shift) {
   if (action.moves.size() != 1 || action.moves.front().remote) return false;
   const Move& m = action.moves.front();
   const bool scaled = m.scaled && scales_;
-  CombineOptions options;
-  options.divisor = static_cast<std::uint32_t>(group_.size());
-  options.divide_result = action.completes && divides_;
+  CombineOptions options = combine_options(action);
   const bool plain = m.sources == 1 && !scaled && !options.divide_result;
   const std::byte* arrived = nullptr;
   if (action.receives.size() == 1) {

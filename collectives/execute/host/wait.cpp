@@ -76,6 +76,7 @@ class Wait {
   }
   ~Wait() {
     if (spans_hosts_) waiting_for_hosts.fetch_sub(1, std::memory_order_relaxed);
+    if (newest_ != began_ && is_callers()) end();
   }
   Wait(const Wait&) = delete;
   Wait& operator=(const Wait&) = delete;
@@ -95,6 +96,7 @@ class Wait {
     lets_go_ = is_wanted();
     const auto now = Clock::now();
     if (began_ == Clock::time_point{}) began_ = now;
+    newest_ = now;
     look_after(now);
     looks_ = crowded_ ? 0 : spins_;
     if (now - began_ < yields_for_ && !must_not_look) {
@@ -130,6 +132,22 @@ class Wait {
   Job& concerned() const { return *concerned_; }
 
  private:
+  bool is_callers() const { return source_ == nullptr || source_->is_callers(); }
+
+  /// Says that the caller waits no more, and for how long it has: to the newest look, as one more
+  /// would cost short waits more than its news is worth.
+  void end() const {
+    RankGroup& group = concerned_->operation().group();
+    const auto waited = std::chrono::nanoseconds(newest_ - began_).count();
+    group.control().callers.ns.fetch_add(static_cast<std::uint64_t>(waited),
+                                         std::memory_order_relaxed);
+    for (Job* job : pending_) {
+      if (job->standstill().began != Clock::time_point{}) {
+        job->operation().group().diagnostics().end_wait(job->standstill().began);
+      }
+    }
+  }
+
   /// Whether somebody needs this core in order to go on; also tells the others who needs which.
   bool waits_for_own_core() const {
     bool wanted = false;
@@ -210,11 +228,17 @@ class Wait {
     if (const Condition* const condition = op.binding().condition) {
       awaited.what = condition->what();
       awaited.where = condition->where();
+      awaited.call = awaited.where.starts_with("in ") ? awaited.where.substr(3) : awaited.where;
     } else {
       awaited.where = fmt::format("in step {} (lane {}, tile {}) of {}", b.step, b.lane, b.tile,
                                   op.binding().signature.text());
+      awaited.call = op.call_text();
     }
+    awaited.started = !is_callers();
     awaited.still = [&] { return op.blocked().peer == b.peer; };
+    awaited.alone = std::ranges::none_of(pending_, [&](const Job* other) {
+      return other != &job && &other->operation().group() == &op.group();
+    });
     look_around(op.group(), awaited, job.standstill(), job.policy(), timeout_of(job), now);
   }
 
@@ -228,7 +252,7 @@ class Wait {
   bool spans_hosts_ = false;
   bool lets_go_ = false;
   int looks_ = 0;
-  Clock::time_point began_{};
+  Clock::time_point began_{}, newest_{};
 };
 
 }  // namespace
@@ -291,7 +315,10 @@ bool advance_or_end(Job& job, JobSource& source) {
   std::exception_ptr error;
   try {
     const bool stood = job.standstill().began != Clock::time_point{};
-    if (stood && job.operation().can_advance()) job.standstill() = {};
+    if (stood && job.operation().can_advance()) {
+      job.operation().group().diagnostics().end_wait(job.standstill().began);
+      job.standstill() = {};
+    }
     if (!job.advance()) return false;
   } catch (...) {
     error = std::current_exception();
@@ -325,6 +352,7 @@ class JobList final : public JobSource {
     pending.insert(pending.end(), jobs_.begin(), jobs_.end());
     jobs_ = {};
   }
+  bool is_callers() const override { return true; }
   void ended(Job&, std::exception_ptr error) override {
     if (error) std::rethrow_exception(error);
   }

@@ -55,6 +55,8 @@ class JobSource {
   virtual void take(std::vector<Job*>& pending) = 0;
   /// `job` is not run any further, nor looked at: it has finished, or, with `error`, failed.
   virtual void ended(Job& job, std::exception_ptr error) = 0;
+  /// Whether a caller waits on this thread, for all of the jobs.
+  virtual bool is_callers() const { return false; }
 };
 
 /// Runs `operation` with `binding`, which outlives that. Throws Error after the first failure,

@@ -7,8 +7,9 @@
 finds it without an import of this module. What everything else of torch.distributed does (DDP,
 fully_shard, DTensor, pipelining, checkpoints) goes over it then.
 
-The backend is C++ that PyTorch's headers are part of, so it is compiled for the PyTorch that is
-installed, once (20 s, with the C++ compiler of $CXX, or c++); ``python -m tutti.torch`` does that ahead.
+The backend is C++ that PyTorch's headers are part of. A wheel brings it for the releases of PyTorch that
+were known when it was made; for others it is compiled once (20 s, with the C++ compiler of $CXX, or c++),
+and ``python -m tutti.torch`` does that ahead.
 """
 
 from __future__ import annotations
@@ -17,18 +18,23 @@ import torch.distributed as _dist
 
 from tutti.torch.extension import load as _load
 
-__all__ = ["register"]
+__all__ = ["register", "use_by_default"]
+
+
+def _backend(store, rank, size, timeout, name, ranks=None, reconfigurable=False):
+    """A backend of `size` ranks, which meet by the store; `ranks` are their numbers in the whole job."""
+    return _load().create(store, rank, size, timeout, reconfigurable, name, ranks or list(range(size)))
 
 
 def _create(options, _backend_options):
-    return _load().create(
+    return _backend(
         options.store,
         options.group_rank,
         options.group_size,
         options.timeout,
-        getattr(options, "enable_reconfigure", False),  # since 2.15
         options.group_id,
-        options.global_ranks_in_group or list(range(options.group_size)),
+        options.global_ranks_in_group,
+        getattr(options, "enable_reconfigure", False),  # since 2.15
     )
 
 
@@ -40,6 +46,16 @@ def register() -> None:
     before = dict(_dist.Backend.default_device_backend_map)
     _dist.Backend.register_backend("tutti", _create, extended_api=True, devices=["cpu", "cuda"])
     _dist.Backend.default_device_backend_map.update(before)
+
+
+def use_by_default() -> None:
+    """Has torch.distributed take "tutti" for CPU tensors wherever a program names no backend.
+
+    Before init_process_group(), and on every rank: it is true of the groups, and of the device meshes, that
+    are made from then on.
+    """
+    register()
+    _dist.Backend.default_device_backend_map["cpu"] = "tutti"
 
 
 register()

@@ -1,4 +1,5 @@
-"""Builds the backend for the PyTorch that is installed, unless it has been: python -m tutti.torch"""
+"""Says where the backend for the PyTorch that is installed lies, and builds it first where it has to be:
+python -m tutti.torch"""
 
 from tutti.torch.extension import build
 

@@ -44,6 +44,21 @@ def test_found_without_an_import():
     assert "[1.0, 1.0, 1.0] tutti" in said, said
 
 
+def test_the_default_of_cpu_groups_once_a_program_says_so():
+    said = python("""
+import tempfile, torch, torch.distributed as dist, tutti.torch
+assert dist.get_default_backend_for_device("cpu") == "gloo"
+tutti.torch.use_by_default()
+with tempfile.TemporaryDirectory() as folder:
+    dist.init_process_group(init_method=f"file://{folder}/store", rank=0, world_size=1)
+    mesh = dist.init_device_mesh("cpu", (1,))
+    for group in dist.group.WORLD, dist.new_group(), mesh.get_group():
+        print(group._get_backend(torch.device("cpu")).name())
+    dist.destroy_process_group()
+""")
+    assert said.split()[-3:] == ["tutti"] * 3, said
+
+
 def test_without_a_compiler(tmp_path):
     said = python("import tutti.torch\n" + ALONE, XDG_CACHE_HOME=str(tmp_path), PATH="/nowhere", CXX="")
     assert "there is no C++ compiler" in said and "apt install g++" in said, said

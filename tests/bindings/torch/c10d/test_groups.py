@@ -250,6 +250,34 @@ def test_leaks():
     run(2, body_leaks, int(os.environ.get("TUTTI_TEST_ROUNDS", "60")), limit=900)
 
 
+def body_suspended(rank, world):
+    """A suspended group has no memory for messages, and refuses operations until it is resumed."""
+    group = dist.new_group()
+    backend = group._get_backend(torch.device("cpu"))
+    x = torch.full((100_000,), rank + 1.0)
+    dist.all_reduce(x, group=group)
+    before = backend.memory_stats()
+    assert before["links"] > 0 and before["suspended"] == 0, before
+    assert before["total"] == before["links"] + before["staging"] + before["control"], before
+    backend.suspend()
+    backend.suspend()  # which it is already
+    during = backend.memory_stats()
+    assert during["links"] == during["staging"] == 0 and during["suspended"] == 1, during
+    with pytest.raises(RuntimeError, match="is suspended: call resume"):
+        dist.all_reduce(x, group=group)
+    with pytest.raises(RuntimeError, match="is suspended: call resume"):
+        dist.isend(x, (rank + 1) % world, group=group)
+    backend.resume()
+    dist.all_reduce(x, group=group)
+    check(x, torch.full((100_000,), world * world * (world + 1) / 2), "all_reduce after resume")
+    assert backend.memory_stats()["links"] > 0
+
+
+@pytest.mark.skipif(OLDEST, reason="this PyTorch does not have it")
+def test_a_suspended_group_gives_its_memory_back():
+    run(3, body_suspended)
+
+
 def body_again(rank, world, folder, rounds):
     dist.destroy_process_group()
     for i in range(rounds):

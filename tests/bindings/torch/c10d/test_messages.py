@@ -1,6 +1,7 @@
 """send and recv: values for every type, tags in any order, any source, batches, crossing messages."""
 
 import datetime
+import time
 
 import pytest
 import torch
@@ -115,6 +116,29 @@ def body_left(rank, world):
         assert not left.is_completed()
     elif rank == 1:
         dist.send(torch.tensor([5.0, 6.0]), 0, tag=1)
+
+
+def body_left_before_another_has_come(rank, world):
+    """The rank that leaves ends no operation that does without it, even though a message of its is awaited."""
+    if rank == 0:
+        late, gone = torch.zeros(2), dist.irecv(torch.zeros(3), 1, tag=99)
+        work = dist.irecv(late, 2)
+        dist.barrier()
+        work.wait()
+        check(late, torch.tensor([7.0, 8.0]), "a message that came after another rank had left")
+        with pytest.raises(dist.DistBackendError, match="rank 1 has left the communicator"):
+            gone.wait()
+    else:
+        dist.barrier()
+        if rank == 2:
+            time.sleep(0.1)  # rank 0 looks around every 10 ms, and waits 300 ms for others
+            dist.send(torch.tensor([7.0, 8.0]), 0)
+            time.sleep(0.5)
+        dist.destroy_process_group()
+
+
+def test_a_rank_that_leaves_ends_no_operation_of_others():
+    run(3, body_left_before_another_has_come, ends=False)
 
 
 def body_between_collectives(rank, world):

@@ -107,8 +107,6 @@ def body_all_to_all(rank, world):
             rows = 2
             mine = tensor(rank, (world * rows, 3), dtype)
             out = torch.zeros((world * rows, 3)).to(dtype)
-            if form == "gaps":
-                mine, out = gaps(mine), gaps(out)
             work = dist.all_to_all_single(out, mine, async_op=form == "async")
             if work:
                 work.wait()
@@ -215,6 +213,12 @@ def body_rows(rank, world):
     """Ranks exchange rows; parts of them that happen to fit are refused."""
     with pytest.raises(RuntimeError, match="as many rows for each of"):
         dist.all_to_all_single(torch.empty(world + 1, world), torch.ones(world + 1, world))
+    with pytest.raises(ValueError, match="Tensors must be contiguous"):
+        dist.all_to_all_single(torch.empty(world, world), torch.ones(world, world).t())
+    for ins, outs in ((world + 1, world), (world, world + 1)):
+        splits = lambda n: [] if n > world else [world] * world  # which do not fit either
+        with pytest.raises(RuntimeError, match="does not divide equally across group size"):
+            dist.all_to_all_single(torch.empty(outs), torch.ones(ins), splits(outs), splits(ins))
 
 
 def test_rows_that_ranks_cannot_share():

@@ -169,6 +169,37 @@ def test_abort_hooks(fails):
     run(2, body_abort_hooks, fails)
 
 
+def body_work_hook(rank, world):
+    """The hook hears of each work that is over, with its operation, number and times; waiting waits for it."""
+    group = dist.new_group()
+    heard = []
+
+    def hook(info):
+        time.sleep(0.05)
+        heard.append(info)
+
+    assert not group._has_hooks()
+    group._register_on_completion_hook(hook)
+    assert group._has_hooks()
+    with pytest.raises(RuntimeError, match="has a hook .* already"):
+        group._register_on_completion_hook(hook)
+    dist.all_reduce(torch.ones(3), group=group)
+    dist.broadcast(torch.ones(3), 0, group=group, async_op=True)
+    dist.barrier(group=group)
+    group._wait_for_pending_works()
+    names = [str(info.op_type).split(".")[-1] for info in heard]
+    assert names == ["ALLREDUCE", "BROADCAST", "BARRIER"], names
+    assert [info.seq for info in heard] == [1, 2, 3]
+    assert all(info.active_duration.total_seconds() >= 0 for info in heard)
+    assert all(info.time_finished >= info.time_started for info in heard)
+
+
+@pytest.mark.parametrize("recorder", ["0", "100"])
+def test_a_hook_hears_of_works_that_are_over(recorder, monkeypatch):
+    monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", recorder)
+    run(2, body_work_hook)
+
+
 def recorded():
     """What the flight recorder says of the calls: (name, state, retired)."""
     said = json.loads(torch._C._distributed_c10d._dump_fr_trace_json(True, backend="tutti"))

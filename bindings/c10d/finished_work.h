@@ -1,0 +1,40 @@
+// FinishedWork: what a blocking call has that ran to its end on the caller's thread, for those who
+// watch works. It is small, as it is all that such a call costs more than one that nobody watches.
+#pragma once
+
+#include <chrono>
+#include <vector>
+
+#include "ledger.h"
+#include "operation.h"
+
+namespace tutti::pytorch {
+
+class FinishedWork final : public ::c10d::Work {
+ public:
+  using Clock = std::chrono::steady_clock;
+  /// `number`: Ledger::next_number(), before the call `began`. Tells `ledger`.
+  FinishedWork(Operation&& operation, int rank, std::uint64_t sequence, std::uint64_t number,
+               std::chrono::milliseconds timeout, Clock::time_point began, Ledger& ledger);
+
+  bool isCompleted() override { return true; }
+  bool isSuccess() const override { return true; }
+  std::vector<at::Tensor> result() override { return results_; }
+  void synchronize() override {}
+  bool wait(std::chrono::milliseconds timeout) override;
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;
+  float getDuration() const override;
+  std::uint64_t getSequencenumber() const override { return sequence_; }
+  // Virtual since 2.15:
+  std::chrono::milliseconds getTimeout() const { return timeout_; }
+  std::uint64_t getCompletionKey() const { return number_; }
+
+ private:
+  std::vector<at::Tensor> results_;
+  const std::uint64_t sequence_, number_;
+  const std::chrono::milliseconds timeout_;
+  const std::chrono::nanoseconds took_;
+};
+
+}  // namespace tutti::pytorch

@@ -1,0 +1,67 @@
+#include "parallel/checkpoint/engine.h"
+
+#include <fmt/format.h>
+
+namespace tutti::parallel {
+
+EngineState::EngineState(ShardedDataParallel& engine, const Optimizer& optimizer,
+                         const PlaceOf& places)
+    : engine_(engine) {
+  engine.prepare(optimizer);
+  const DataType type = engine.policy().precision.master;
+  for (std::size_t u = 0; u < engine.units(); ++u) {
+    steps_.emplace_back(engine.unit(u).parameters.size());
+    for (std::size_t p = 0; p < engine.unit(u).parameters.size(); ++p) {
+      const ShardedDataParallel::Shard shard = engine.shard({u, p});
+      const ParameterPlace place = places({u, p});
+      TensorPart part{.name = place.name,
+                      .type = type,
+                      .shape = place.shape,
+                      .offset = place.offset,
+                      .extent = place.extent,
+                      .begin = shard.begin,
+                      .count = shard.count,
+                      .data = shard.master};
+      values_.push_back(part);
+      for (std::size_t i = 0; i < engine.states(); ++i) {
+        part.name = fmt::format("{}.state{}", place.name, i);
+        part.data = shard.state[i];
+        values_.push_back(part);
+      }
+      // One number for the whole parameter: the rank with its first element has it.
+      bool first = shard.begin == 0 && shard.count > 0;
+      for (const std::size_t o : place.offset) first = first && o == 0;
+      first_.push_back(first);
+      counts_.push_back(
+          TensorPart::whole(place.name + ".steps", DataType::uint64, {1}, &steps_[u][p]));
+    }
+  }
+}
+
+void EngineState::each(const std::function<void(ParameterId, std::uint64_t&)>& visit) {
+  for (std::size_t u = 0; u < engine_.units(); ++u) {
+    for (std::size_t p = 0; p < steps_[u].size(); ++p) visit({u, p}, steps_[u][p]);
+  }
+}
+
+std::vector<TensorPart> EngineState::saved() {
+  each([this](ParameterId id, std::uint64_t& steps) { steps = engine_.shard(id).steps; });
+  std::vector<TensorPart> all = values_;
+  for (std::size_t i = 0; i < counts_.size(); ++i) {
+    if (first_[i]) all.push_back(counts_[i]);
+  }
+  return all;
+}
+
+std::vector<TensorPart> EngineState::wanted() {
+  std::vector<TensorPart> all = values_;
+  all.insert(all.end(), counts_.begin(), counts_.end());
+  return all;
+}
+
+void EngineState::loaded() {
+  each([this](ParameterId id, std::uint64_t& steps) { engine_.set_steps(id, steps); });
+  engine_.share_parameters();
+}
+
+}  // namespace tutti::parallel

@@ -1,0 +1,46 @@
+// The state of the engine of sharded data parallelism as parts of tensors: parameters, the
+// optimizer's states and its steps.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "../optimizer/optimizer.h"
+#include "../sharded/sharded.h"
+#include "part.h"
+
+namespace tutti::parallel {
+
+/// A parameter as a whole, of which this rank's engine has a box (tensor parallelism), or all.
+struct ParameterPlace {
+  std::string name;                             // the same in every layout
+  std::vector<std::size_t> shape;               // of the whole
+  std::vector<std::size_t> offset{}, extent{};  // both empty: all of it
+};
+using PlaceOf = std::function<ParameterPlace(ParameterId)>;
+
+/// Engine, and what `places` says of it, outlive the object; so does the optimizer.
+class EngineState {
+ public:
+  EngineState(ShardedDataParallel& engine, const Optimizer& optimizer, const PlaceOf& places);
+
+  /// What this rank saves: "NAME", "NAME.state0", "NAME.state1", and, on one rank, "NAME.steps".
+  /// Ranks that have copies of what others save (replicas of shards; tensor-parallel copies) save
+  /// none.
+  std::vector<TensorPart> saved();
+  /// What it loads: the same parts, and the steps on every rank.
+  std::vector<TensorPart> wanted();
+  /// After wanted() was filled in: steps and parameters go to the engine. Collective.
+  void loaded();
+
+ private:
+  void each(const std::function<void(ParameterId, std::uint64_t& steps)>& visit);
+
+  ShardedDataParallel& engine_;
+  std::vector<TensorPart> values_, counts_;        // counts_: "NAME.steps"
+  std::vector<std::vector<std::uint64_t>> steps_;  // by unit and parameter
+  std::vector<bool> first_;                        // of counts_: this rank saves it
+};
+
+}  // namespace tutti::parallel

@@ -1,0 +1,73 @@
+// A file of tensors in the format of safetensors, which other programs read. Those that Tutti
+// writes have checksums besides, and say of which tensors' parts they consist.
+//
+//     8 bytes              length of the header, little-endian
+//     header               JSON: each tensor's type, shape and place; "__metadata__": texts
+//     data                 the tensors, one after the other
+//
+// The last tensor of Tutti's files is "tutti.checksums": XXH3 of the header, and of each tensor
+// before it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "part.h"
+
+namespace tutti::parallel {
+
+/// What a file has besides tensors.
+struct FileNotes {
+  std::uint64_t id = 0;  // all files of a checkpoint have the same
+  std::uint64_t step = 0;
+  int rank = 0, ranks = 1;
+  std::map<std::string, std::string> texts;  // the program's own
+};
+
+/// Writes the parts that have elements, in this order, syncs, and only then gives the file its
+/// name. Throws Error(system), with the file's name; then there is no such file.
+void write_tensors(const std::string& path, std::span<const TensorPart> parts,
+                   const FileNotes& notes);
+/// The same for other programs: whole tensors, and no notes but `texts`.
+void write_whole_tensors(const std::string& path, std::span<const TensorPart> tensors,
+                         const std::map<std::string, std::string>& texts);
+
+/// An open file, mapped.
+class TensorFile {
+ public:
+  /// Throws Error(invalid_argument), with the file and what is wrong: it cannot be read, is torn,
+  /// or is none. Checks the header's checksum, if there is one.
+  explicit TensorFile(const std::string& path);
+  ~TensorFile();
+  TensorFile(const TensorFile&) = delete;
+  TensorFile& operator=(const TensorFile&) = delete;
+
+  const std::string& path() const { return path_; }
+  bool has_notes() const { return has_notes_; }  // Tutti has written it
+  const FileNotes& notes() const { return notes_; }
+  /// Their `data` lies in the file, and is not to be written.
+  const std::vector<TensorPart>& parts() const { return parts_; }
+  /// Throws Error(invalid_argument) if the part's bytes are not what was written. The first time it
+  /// reads all of them. Without checksums, nothing.
+  void verify(std::size_t part);
+
+ private:
+  void read_header();
+  void read_part(const std::string& name, const void* tensor_json, const void* piece_json);
+  [[noreturn]] void refuse(const std::string& why) const;
+
+  const std::string path_;
+  const std::byte* bytes_ = nullptr;
+  std::size_t size_ = 0, data_at_ = 0;
+  bool has_notes_ = false;
+  FileNotes notes_;
+  std::vector<TensorPart> parts_;
+  std::vector<std::uint64_t> checksums_;  // of parts, if the file has them
+  std::vector<bool> verified_;
+};
+
+}  // namespace tutti::parallel

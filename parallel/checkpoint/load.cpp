@@ -1,0 +1,154 @@
+// See checkpoint.h: from files to parts.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <set>
+#include <unordered_map>
+
+#include "core/error.h"
+#include "parallel/checkpoint/checkpoint.h"
+#include "parallel/checkpoint/file.h"
+
+namespace tutti::parallel {
+namespace {
+
+struct Span {
+  std::size_t whole = 0, part = 0, count = 0;
+};
+
+std::vector<Span> spans_of(const TensorPart& part) {
+  std::vector<Span> all;
+  part.for_each_run([&](std::size_t whole, std::size_t at, std::size_t count) {
+    // Rows that follow each other in the whole are one.
+    if (!all.empty() && all.back().whole + all.back().count == whole) {
+      all.back().count += count;
+    } else {
+      all.push_back({whole, at, count});
+    }
+  });
+  return all;
+}
+
+/// Copies what both have. Returns how many elements.
+std::size_t copy_common(const std::vector<Span>& from, const void* from_data,
+                        const std::vector<Span>& to, void* to_data, std::size_t size,
+                        const std::function<void()>& before_first) {
+  std::size_t copied = 0;
+  for (std::size_t f = 0, t = 0; f < from.size() && t < to.size();) {
+    const std::size_t first = std::max(from[f].whole, to[t].whole);
+    const std::size_t from_end = from[f].whole + from[f].count, to_end = to[t].whole + to[t].count;
+    const std::size_t end = std::min(from_end, to_end);
+    if (first < end) {
+      if (copied == 0) before_first();
+      std::memcpy(
+          static_cast<std::byte*>(to_data) + (to[t].part + first - to[t].whole) * size,
+          static_cast<const std::byte*>(from_data) + (from[f].part + first - from[f].whole) * size,
+          (end - first) * size);
+      copied += end - first;
+    }
+    from_end <= to_end ? ++f : ++t;
+  }
+  return copied;
+}
+
+/// A tensor's parts in the files.
+struct Saved {
+  TensorFile* file;
+  std::size_t part;
+  const TensorPart& get() const { return file->parts()[part]; }
+};
+using SavedByName = std::unordered_map<std::string, std::vector<Saved>>;
+
+void fill(TensorPart& part, const std::vector<Saved>& saved) {
+  const TensorPart& first = saved.front().get();
+  if (first.type != part.type || first.shape != part.shape) {
+    throw Error(ErrorCode::mismatch,
+                fmt::format("{} has tensor '{}' as {} of {}, and the job has it as {} of {}",
+                            saved.front().file->path(), part.name, name(first.type),
+                            text_of(first.shape), name(part.type), text_of(part.shape)));
+  }
+  const std::vector<Span> wanted = spans_of(part);
+  std::size_t filled = 0;
+  for (const Saved& s : saved) {
+    if (s.get().type != first.type || s.get().shape != first.shape) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("{} and {} contradict each other about tensor '{}'",
+                              saved.front().file->path(), s.file->path(), part.name));
+    }
+    filled += copy_common(spans_of(s.get()), s.get().data, wanted, part.data, size_of(part.type),
+                          [&] { s.file->verify(s.part); });
+  }
+  if (filled == part.count) return;
+  throw Error(
+      ErrorCode::invalid_argument,
+      fmt::format("the checkpoint of {} has {} elements of tensor '{}' where {} are needed: "
+                  "ranks have saved {}",
+                  saved.front().file->path(), filled, part.name, part.count,
+                  filled > part.count ? "some twice" : "only a part"));
+}
+
+}  // namespace
+
+void read_parts(std::span<const std::string> files, std::span<TensorPart> parts, bool all_tensors,
+                CheckpointTexts* texts) {
+  std::vector<std::unique_ptr<TensorFile>> open;
+  SavedByName saved;
+  for (const std::string& path : files) {
+    TensorFile& file = *open.emplace_back(std::make_unique<TensorFile>(path));
+    for (std::size_t p = 0; p < file.parts().size(); ++p) {
+      saved[file.parts()[p].name].push_back({&file, p});
+    }
+  }
+  if (files.empty()) throw Error(ErrorCode::invalid_argument, "a checkpoint has files");
+  std::set<std::string> wanted;
+  for (TensorPart& part : parts) {
+    part.check();
+    wanted.insert(part.name);
+    if (part.count == 0) continue;
+    const auto found = saved.find(part.name);
+    if (found == saved.end()) {
+      throw Error(ErrorCode::mismatch,
+                  fmt::format("the checkpoint of {} has no tensor '{}'", files.front(), part.name));
+    }
+    fill(part, found->second);
+  }
+  if (all_tensors) {
+    for (const auto& [name, ignored] : saved) {
+      if (!wanted.contains(name)) {
+        throw Error(ErrorCode::mismatch,
+                    fmt::format("the checkpoint of {} has a tensor '{}', and the job has none",
+                                files.front(), name));
+      }
+    }
+  }
+  if (texts != nullptr) *texts = open.front()->notes().texts;
+}
+
+void export_checkpoint(const WholeCheckpoint& checkpoint, const std::string& path,
+                       const std::function<std::string(const std::string&)>& name_of) {
+  std::vector<TensorPart> tensors;
+  std::set<std::string> seen;
+  CheckpointTexts texts;
+  for (const std::string& file : checkpoint.files) {
+    const TensorFile open(file);
+    if (texts.empty()) texts = open.notes().texts;
+    for (const TensorPart& p : open.parts()) {
+      if (!seen.insert(p.name).second || (name_of && name_of(p.name).empty())) continue;
+      tensors.push_back(TensorPart::whole(p.name, p.type, p.shape, nullptr));
+    }
+  }
+  std::vector<std::unique_ptr<std::byte[]>> memory;
+  for (TensorPart& t : tensors) {
+    t.data = memory.emplace_back(std::make_unique_for_overwrite<std::byte[]>(t.bytes())).get();
+  }
+  read_parts(checkpoint.files, tensors, false);
+  if (name_of) {
+    for (TensorPart& t : tensors) t.name = name_of(t.name);
+  }
+  std::ranges::sort(tensors, {}, &TensorPart::name);
+  write_whole_tensors(path, tensors, texts);
+}
+
+}  // namespace tutti::parallel

@@ -1,0 +1,137 @@
+#include "parallel/estimate/recommend.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <string>
+
+#include "core/error.h"
+
+namespace tutti::parallel::estimate {
+namespace {
+
+std::vector<int> divisors(int n) {
+  std::vector<int> all;
+  for (int d = 1; d <= n; ++d) {
+    if (n % d == 0) all.push_back(d);
+  }
+  return all;
+}
+
+std::size_t sequences_of(const Job& job) {
+  if (job.sequences > 0) return job.sequences;
+  return std::max<std::size_t>(1, (std::size_t{4} << 20) / job.length);
+}
+
+/// "FSDP x TP": the strategies, without their degrees.
+std::string kind_of(const Mix& m) {
+  std::string kind = m.pipeline > 1 ? "PP x " : "";
+  if (m.stage == 0) {
+    kind += "DDP";
+  } else {
+    kind += m.stage == 3 ? m.replicas > 1 ? "HSDP" : "FSDP" : fmt::format("ZeRO-{}", m.stage);
+  }
+  return kind + (m.tensor > 1 ? " x TP" : "");
+}
+
+bool is_possible(const Mix& mix, const Model& model) {
+  try {
+    check(mix, model);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+/// Which of two is to be shown: what fits before what does not, then the faster, or the smaller.
+bool better(const Estimate& a, const Estimate& b) {
+  if (a.fits != b.fits) return a.fits;
+  if (!a.fits) return a.memory.total() < b.memory.total();
+  return a.time.total() < b.time.total();
+}
+
+std::vector<Estimate> pareto_of(std::vector<Estimate> all) {
+  std::erase_if(all, [](const Estimate& e) { return !e.fits; });
+  std::ranges::sort(all, {}, [](const Estimate& e) { return e.time.total(); });
+  std::vector<Estimate> front;
+  for (const Estimate& e : all) {
+    if (front.empty() || e.memory.total() < front.back().memory.total()) front.push_back(e);
+  }
+  return front;
+}
+
+}  // namespace
+
+std::vector<Mix> mixes(const Model& model, const Cluster& cluster, const Job& job) {
+  const std::size_t sequences = sequences_of(job);
+  std::vector<Mix> all;
+  for (const int tensor : divisors(cluster.gpus_of_a_host)) {
+    if (cluster.gpus % tensor != 0) continue;
+    for (const int pipeline : divisors(cluster.gpus / tensor)) {
+      const int data = cluster.gpus / tensor / pipeline;
+      if (sequences % static_cast<std::size_t>(data) != 0) continue;
+      const std::size_t of_a_rank = sequences / static_cast<std::size_t>(data);
+      Mix mix{.tensor = tensor,
+              .pipeline = pipeline,
+              .sequence = tensor > 1,
+              .precision = job.precision,
+              .length = job.length};
+      if (!is_possible(mix, model)) continue;
+      for (const std::size_t each : {1, 2, 4, 8}) {
+        if (of_a_rank % each != 0) continue;
+        mix.sequences = each;
+        mix.micro_batches = of_a_rank / each;
+        for (const bool recompute : {false, true}) {
+          mix.recompute = recompute;
+          for (int stage = 0; stage <= 3; ++stage) {
+            if (stage > 0 && data == 1) continue;
+            mix.stage = stage;
+            // Replicas of shards pay where shards are in a host: for stage 3 alone.
+            for (const int replicas : stage == 3 ? divisors(data) : std::vector<int>{1}) {
+              mix.replicas = replicas;
+              mix.shards = data / replicas;
+              if (mix.shards == 1 && stage == 3) continue;
+              all.push_back(mix);
+            }
+          }
+        }
+      }
+    }
+  }
+  return all;
+}
+
+Recommendation recommend(const Model& model, const Cluster& cluster, const Job& job) {
+  const std::vector<Mix> possible = mixes(model, cluster, job);
+  if (possible.empty()) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("no mix spreads {} sequences of {} over {} GPUs: their number divided "
+                            "by data-parallel ranks has to be whole",
+                            sequences_of(job), model.name, cluster.gpus));
+  }
+  Recommendation r;
+  r.tried = possible.size();
+  std::vector<Estimate> all;
+  all.reserve(possible.size());
+  std::map<std::string, Estimate> kinds;
+  for (const Mix& mix : possible) {
+    const Estimate& e = all.emplace_back(estimate(mix, model, cluster));
+    const auto [kind, is_new] = kinds.try_emplace(kind_of(mix), e);
+    if (!is_new && better(e, kind->second)) kind->second = e;
+  }
+  for (const auto& [kind, e] : kinds) r.kinds.push_back(e);
+  std::ranges::stable_sort(r.kinds, better);
+  if (r.kinds.front().fits) {
+    r.best = r.kinds.front();
+  } else {
+    Mix whole{.precision = job.precision, .length = job.length};
+    r.gpus_needed =
+        static_cast<std::size_t>(std::ceil(most_memory(whole, model).state() / cluster.memory));
+  }
+  r.pareto = pareto_of(std::move(all));
+  return r;
+}
+
+}  // namespace tutti::parallel::estimate

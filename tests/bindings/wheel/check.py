@@ -1,0 +1,176 @@
+"""What `make wheels` has made, in environments without a compiler.
+
+    TUTTI_WHEEL=FILE TUTTI_WHEELS=FOLDER pytest check.py
+
+FOLDER is where PyTorch's releases are (bindings/torch/install.py FOLDER --whole).
+"""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import time
+import zipfile
+
+import pytest
+
+WHEEL = pathlib.Path(os.environ["TUTTI_WHEEL"]).resolve()
+WHEELS = pathlib.Path(os.environ["TUTTI_WHEELS"]).resolve()
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+COMMON = WHEELS / "common"
+# With a complete PyTorch; others have headers alone.
+WHOLE = sorted(f.parent.name for f in WHEELS.glob("torch-*/complete")) if COMMON.exists() else []
+
+
+class Environment:
+    """A virtual environment with the wheel; its PATH has nothing else, and its home cannot be written."""
+
+    def __init__(self, folder, python=sys.executable):
+        subprocess.run([python, "-m", "venv", folder], check=True, capture_output=True)
+        self.bin = folder / "bin"
+        self.environment = {"PATH": str(self.bin), "HOME": "/nonexistent", "CXX": "/bin/false"}
+        self.install_seconds = -time.monotonic()
+        self.run("pip", "install", "--quiet", "--disable-pip-version-check", "--no-cache-dir", WHEEL)
+        self.install_seconds += time.monotonic()
+
+    def run(self, program, *arguments, **environment):
+        run = subprocess.run(
+            [self.bin / program, *arguments],
+            env={**self.environment, **environment},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert run.returncode == 0, run.stdout + run.stderr
+        return run.stdout.strip()
+
+
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory):
+    return Environment(tmp_path_factory.mktemp("installed") / "venv")
+
+
+@pytest.fixture(scope="session")
+def files():
+    with zipfile.ZipFile(WHEEL) as wheel:
+        return wheel.namelist()
+
+
+def test_the_tag_is_what_auditwheel_finds():
+    show = subprocess.run([sys.executable, "-m", "auditwheel", "show", WHEEL], capture_output=True, text=True)
+    platform = WHEEL.stem.split("-")[-1]
+    assert f'"{platform}"' in show.stdout, show.stdout + show.stderr
+
+
+def test_it_is_smaller_than_20_MB():
+    assert WHEEL.stat().st_size < 20 << 20
+
+
+def test_it_contains_what_users_expect(files):
+    for name in ["bin/tutti", "lib/tutti/libnccl.so.2", "lib/cmake/tutti/tuttiConfig.cmake", "py.typed",
+                 "include/tutti/tutti.h", "c10d/module.cpp", "_tutti.abi3.so", "_tutti.pyi"]:  # fmt: skip
+        assert f"tutti/{name}" in files
+
+
+def test_no_file_names_a_folder_of_the_build(tmp_path):
+    with zipfile.ZipFile(WHEEL) as wheel:
+        for name in wheel.namelist():
+            for folder in [str(ROOT).encode() + b"/", b"/tmp/tmp"]:
+                assert folder not in wheel.read(name), (name, folder)
+
+
+@pytest.mark.skipif(not shutil.which("nvcc") and not pathlib.Path("/usr/local/cuda").exists(), reason="no nvcc")
+def test_the_kernels_are_in_it():
+    with zipfile.ZipFile(WHEEL) as wheel:
+        for library in ["lib/libtutti.so.0.1", "lib/tutti/libnccl.so.2"]:
+            assert b".nv_fatbin" in wheel.read(f"tutti/{library}"), library
+
+
+LOCAL = """
+import numpy, tutti
+from concurrent.futures import ThreadPoolExecutor as Pool
+def rank(comm):
+    x = numpy.arange(5) + 10 * comm.rank
+    comm.all_reduce(x)
+    return x.tolist()
+with Pool(3) as pool:
+    print(*pool.map(rank, tutti.Communicator.create_local(3)))
+"""
+SUMS = " ".join(["[30, 33, 36, 39, 42]"] * 3)
+
+
+def test_ranks_sum_arrays(installed):
+    assert installed.run("python", "-c", LOCAL) == SUMS
+
+
+@pytest.mark.parametrize("version", ["3.12", "3.13", "3.14"])
+def test_another_python_takes_the_same_wheel(version, tmp_path):
+    python = shutil.which(f"python{version}")
+    if not python or subprocess.run([python, "-c", "import venv"], capture_output=True).returncode:
+        pytest.skip(f"there is no python{version}")
+    assert Environment(tmp_path / "venv", python).run("python", "-c", LOCAL) == SUMS
+
+
+def test_the_command_is_a_program(installed):
+    assert "all_reduce" in installed.run("tutti", "plan", "list")
+
+
+def test_libnccl_answers_as_NCCL(installed):
+    library = installed.run("tutti", "--nccl")
+    code = f"import ctypes; v = ctypes.c_int(); ctypes.CDLL({library!r}).ncclGetVersion(ctypes.byref(v)); print(v.value)"
+    assert installed.run("python", "-c", code) == "23203"
+
+
+@pytest.mark.skipif(not shutil.which("cmake"), reason="there is no cmake")
+def test_a_cmake_project_finds_the_package(installed, tmp_path):
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.25)\nproject(user LANGUAGES CXX)\n"
+        "find_package(tutti 0.1 REQUIRED)\nadd_executable(hello hello.cpp)\n"
+        "target_link_libraries(hello PRIVATE tutti::tutti)\n"
+    )
+    shutil.copy(ROOT / "examples/hello.cpp", tmp_path)
+    where = installed.run("tutti", "--cmake-dir")
+    for command in [["cmake", "-S", tmp_path, "-B", tmp_path / "build", f"-Dtutti_DIR={where}"],
+                    ["cmake", "--build", tmp_path / "build"]]:  # fmt: skip
+        run = subprocess.run(command, capture_output=True, text=True)
+        assert run.returncode == 0, run.stdout + run.stderr
+    assert "the sum is 3" in installed.run("tutti", "run", "-n", "2", tmp_path / "build/hello")
+
+
+GROUP = """
+import os, torch, torch.distributed as dist
+if not hasattr(dist.Backend, "_ensure_backend_registered"): import tutti.torch
+dist.init_process_group("tutti")
+x = torch.arange(4) + 10 * dist.get_rank()
+dist.all_reduce(x)
+import tutti.torch.extension
+said = [x.tolist(), tutti.torch.extension.build().parent.name, torch.__version__.split("+")[0]]
+os.write(1, (" ".join(map(str, said)) + "\\n").encode())  # in one piece, beside the other ranks
+dist.destroy_process_group()
+"""
+
+
+def torch_at(folder, installed):
+    """What a process needs to import a PyTorch that lies in a folder of its own."""
+    return {"PYTHONPATH": f"{WHEELS / folder}:{COMMON}", "LD_PRELOAD": installed.run("tutti", "--nccl")}
+
+
+@pytest.mark.parametrize("folder", WHOLE)
+def test_a_group_of_pytorch_needs_no_compiler(folder, installed, tmp_path):
+    (tmp_path / "group.py").write_text(GROUP)
+    run = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", tmp_path / "group.py"]
+    said = installed.run("python", *run, **torch_at(folder, installed))
+    version = folder.removeprefix("torch-")
+    assert said.count(f"[10, 12, 14, 16] c10d {version}") == 2, said
+
+
+@pytest.mark.skipif(not WHOLE, reason="there is no complete PyTorch")
+def test_installing_and_meeting_takes_20_s_at_most(installed):
+    settings = {**torch_at(WHOLE[-1], installed), "RANK": "0", "WORLD_SIZE": "1",
+                "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}  # fmt: skip
+    begin = time.monotonic()
+    installed.run("python", "-c", GROUP, **settings)
+    seconds = time.monotonic() - begin
+    print(f"pip install {installed.install_seconds:.1f} s, import torch and all_reduce {seconds:.1f} s")
+    assert installed.install_seconds + seconds <= 20

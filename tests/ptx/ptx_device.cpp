@@ -1,0 +1,95 @@
+#include "tests/ptx/ptx_device.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <mutex>
+#include <new>
+#include <span>
+#include <sstream>
+
+namespace tutti::ptx {
+
+std::string kernel_text(DataType type, int architecture) {
+  std::ifstream file(fmt::format("{}/{}.{}.ptx", TUTTI_PTX_FOLDER, name(type), architecture));
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+std::shared_ptr<const Program> kernel_program(DataType type, int architecture) {
+  static std::mutex mutex;
+  static std::map<std::pair<DataType, int>, std::shared_ptr<const Program>> programs;
+  const std::lock_guard lock(mutex);
+  auto& program = programs[{type, architecture}];
+  if (!program) program = make_program(kernel_text(type, architecture));
+  return program;
+}
+
+PtxDevice::~PtxDevice() = default;
+
+std::byte* PtxDevice::allocate(std::size_t bytes) {
+  const std::size_t whole = (bytes + 255) / 256 * 256;
+  auto* const memory =
+      static_cast<std::byte*>(std::aligned_alloc(256, std::max<std::size_t>(whole, 256)));
+  if (memory == nullptr) throw std::bad_alloc();
+  std::memset(memory, 0, whole);
+  const std::lock_guard lock(machine.mutex);
+  machine.memory.add(memory, std::max<std::size_t>(bytes, 1), false);
+  return memory;
+}
+
+void PtxDevice::deallocate(std::byte* memory) noexcept {
+  if (memory == nullptr) return;
+  {
+    const std::lock_guard lock(machine.mutex);
+    machine.memory.remove(memory);
+  }
+  std::free(memory);
+}
+
+device::Control* PtxDevice::allocate_control() {
+  auto* const control = new device::Control{};
+  pin(reinterpret_cast<std::byte*>(control), sizeof *control);
+  return control;
+}
+
+void PtxDevice::deallocate_control(device::Control* control) noexcept {
+  if (control == nullptr) return;
+  unpin(reinterpret_cast<std::byte*>(control));
+  delete control;
+}
+
+void PtxDevice::pin(std::byte* memory, std::size_t bytes) {
+  const std::lock_guard lock(machine.mutex);
+  machine.memory.add(memory, bytes, false);
+}
+
+void PtxDevice::unpin(std::byte* memory) noexcept {
+  const std::lock_guard lock(machine.mutex);
+  machine.memory.remove(memory);
+}
+
+void PtxDevice::upload(std::byte* to, std::span<const std::byte> from) {
+  if (from.empty()) return;
+  const std::lock_guard lock(machine.mutex);
+  std::memcpy(to, from.data(), from.size());
+}
+
+void PtxDevice::launch(const device::Launch& launch, DataType type, std::uint32_t blocks,
+                       device::Stream) {
+  last_blocks = blocks;
+  const auto own = programs.find(type);
+  const auto program = own != programs.end() ? own->second : kernel_program(type, architecture_);
+  std::vector<std::uint32_t> gpu(blocks);
+  for (std::uint32_t r = 0; r < launch.ranks; ++r) {
+    const device::RankLaunch& rank = launch.rank[r];
+    for (std::uint32_t b = 0; b < rank.blocks; ++b) gpu[rank.first_block + b] = rank.rank;
+  }
+  machine.run(*program, std::as_bytes(std::span(&launch, 1)), gpu);
+}
+
+}  // namespace tutti::ptx

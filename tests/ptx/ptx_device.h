@@ -1,0 +1,65 @@
+// The device of the tests whose kernels are the PTX that ships: each launch runs on a Machine, all
+// its blocks side by side, and returns when they have ended. What the PTX must not do throws Fault
+// from launch().
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "collectives/execute/cuda/device.h"
+#include "tests/ptx/machine.h"
+
+namespace tutti::ptx {
+
+/// The kernel's PTX for `architecture` (80, 90, 100), as the build made it; empty if it made none.
+std::string kernel_text(DataType type, int architecture);
+/// Decoded once in the process.
+std::shared_ptr<const Program> kernel_program(DataType type, int architecture);
+
+class PtxDevice : public device::Device {
+ public:
+  explicit PtxDevice(std::uint64_t seed = 1, int architecture = 90)
+      : machine(seed), architecture_(architecture) {}
+  ~PtxDevice() override;
+
+  Machine machine;
+  /// Instead of the build's.
+  std::map<DataType, std::shared_ptr<const Program>> programs;
+  std::atomic<std::uint32_t> last_blocks{0};
+
+  std::byte* allocate(std::size_t bytes) override;
+  void deallocate(std::byte* memory) noexcept override;
+  device::Control* allocate_control() override;
+  void deallocate_control(device::Control* control) noexcept override;
+  void pin(std::byte* memory, std::size_t bytes) override;
+  void unpin(std::byte* memory) noexcept override;
+  bool is_capturing(device::Stream) override { return false; }
+  void upload(std::byte* to, std::span<const std::byte> from) override;
+  void overwrite(std::byte* to, std::span<const std::byte> from, device::Stream) override {
+    upload(to, from);
+  }
+  void copy(std::byte* to, const std::byte* from, std::size_t bytes, device::Stream) override {
+    upload(to, {from, bytes});
+  }
+  void order(device::Stream, device::Stream) override {}
+  void note(device::Stream, const void*) override {}
+  void drain(const void*) noexcept override {}
+  std::uint32_t most_blocks() const override { return 256; }
+  Identity identity() const override { return {1, 3}; }
+  Reach reach(const Identity&) override { return Reach::whole_lines; }
+  bool can_address(const std::byte*) override { return true; }
+  CudaAllocation allocation(const std::byte*) override { return {}; }
+  CudaExport share(const std::byte*, std::size_t) override { return {}; }
+  device::Mapping map(const CudaMemoryHandle&, const FileDescriptor&) override { return {}; }
+
+  /// Each rank's blocks count as a GPU of its own.
+  void launch(const device::Launch& launch, DataType type, std::uint32_t blocks,
+              device::Stream) override;
+
+ private:
+  int architecture_;
+};
+
+}  // namespace tutti::ptx

@@ -1,0 +1,129 @@
+// The kernels that ship, as PTX, through what the CUDA executor's tests do on every device.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <tuple>
+
+#include "tests/collectives/cuda/cuda_cases.h"
+#include "tests/ptx/trials.h"
+
+namespace tutti::ptx {
+namespace {
+
+using test::DeviceRanks;
+
+/// Where nvcc is missing there is no PTX.
+class Ptx : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (kernel_text(DataType::float32, 90).empty()) GTEST_SKIP() << "nvcc is missing: no PTX";
+  }
+};
+template <class Parameter>
+class PtxWith : public Ptx, public ::testing::WithParamInterface<Parameter> {};
+
+// --- The default run -----------------------------------------------------------------------------
+
+class PtxRanks : public PtxWith<int> {};
+
+TEST_P(PtxRanks, EveryAlgorithmHasEveryBit) {
+  PtxDevice device(7);
+  DeviceRanks all({device}, GetParam(), test::kSmallSlots);
+  std::size_t k = 0;
+  for (const Algorithm& a : algorithms()) {
+    test::DeviceCase c = test::nth(a, ++k, all.size());
+    c.bytes = test::kBoundaries[k % std::size(test::kBoundaries)];
+    ASSERT_EQ(all.run(c), 0U) << c.text(all.size());
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Few, PtxRanks, ::testing::Values(2, 3));
+INSTANTIATE_TEST_SUITE_P(Long, PtxRanks, ::testing::Values(1, 4, 5, 6, 7, 8));
+
+TEST_F(Ptx, EveryKernelIsReadAndSums) {
+  for (int t = 0; t < kDataTypes; ++t) {
+    for (const int architecture : {80, 90, 100}) {
+      PtxDevice device(static_cast<std::uint64_t>(t), architecture);
+      DeviceRanks ranks({device}, 2, test::kSmallSlots);
+      test::DeviceCase c;
+      c.algorithm = find_algorithm(Collective::all_reduce, "ring");
+      c.type = static_cast<DataType>(t);
+      c.kind = ReduceKind::sum;
+      c.bytes = 1000;
+      c.protocol = test::kProtocols[t % 3];
+      ASSERT_EQ(ranks.run(c), 0U) << c.text(2) << " compute_" << architecture;
+    }
+  }
+}
+
+TEST_F(Ptx, WhatIsWrongIsFound) {
+  for (const Trial& trial : trials()) {
+    if (trial.name != "deadline" && trial.name != "mismatch" && trial.name != "abort" &&
+        trial.name != "window" && trial.name != "messages") {
+      continue;
+    }
+    PtxDevice device(11);
+    ASSERT_EQ(attempt(trial, device, DataType::int32), "") << trial.name;
+  }
+}
+
+// --- Long ----------------------------------------------------------------------------------------
+
+class PtxTypes : public PtxWith<std::tuple<int, int>> {};
+
+TEST_P(PtxTypes, PassEveryTrial) {
+  const auto type = static_cast<DataType>(std::get<0>(GetParam()));
+  const int architecture = std::get<1>(GetParam());
+  PtxDevice device(1, architecture);
+  for (const Trial& trial : trials()) {
+    ASSERT_EQ(attempt(trial, device, type), "")
+        << trial.name << " " << name(type) << " compute_" << architecture;
+  }
+  const auto program = kernel_program(type, architecture);
+  const auto& executed = device.machine.executed[program.get()];
+  std::size_t reached = 0;
+  std::string rest;
+  for (std::uint32_t i = 0; i < executed.size(); ++i) {
+    if (executed[i] > 0) {
+      ++reached;
+    } else {
+      rest += program->place(i) + "\n";
+    }
+  }
+  const double share = 100.0 * static_cast<double>(reached) / static_cast<double>(executed.size());
+  fmt::print("{} compute_{}: {:.1f} % of {} instructions\n", name(type), architecture, share,
+             executed.size());
+  EXPECT_GE(share, 95) << rest;
+  if (std::getenv("TUTTI_PTX_REST") != nullptr) fmt::print("{}", rest);
+}
+INSTANTIATE_TEST_SUITE_P(Long, PtxTypes,
+                         ::testing::Combine(::testing::Range(0, kDataTypes),
+                                            ::testing::Values(80, 90, 100)));
+
+// TUTTI_PTX_SEEDS: how many schedules.
+TEST_F(Ptx, LongManySchedulesHaveEveryBit) {
+  const char* const text = std::getenv("TUTTI_PTX_SEEDS");
+  const int seeds = text != nullptr ? std::atoi(text) : 10'000;
+  const auto began = std::chrono::steady_clock::now();
+  PtxDevice device;
+  DeviceRanks ranks({device}, 2, test::kSmallSlots);
+  for (int seed = 0; seed < seeds; ++seed) {
+    device.machine.reseed(static_cast<std::uint64_t>(seed));
+    device.machine.longest_turn = seed % 4 == 0 ? 16 : 256;
+    test::DeviceCase c;
+    c.algorithm = find_algorithm(Collective::all_reduce, seed % 2 == 0 ? "ring" : "one_shot");
+    c.type = DataType::float32;
+    c.kind = ReduceKind::sum;
+    c.bytes = static_cast<std::size_t>(seed % 7) * 40 + 8;
+    c.protocol = test::kProtocols[seed % 3];
+    ASSERT_EQ(ranks.run(c), 0U) << "seed " << seed << ": " << c.text(2);
+  }
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  fmt::print("{} schedules, {:.0f} million instructions of threads a second\n", seeds,
+             static_cast<double>(device.machine.thread_steps) / seconds / 1e6);
+}
+
+}  // namespace
+}  // namespace tutti::ptx

@@ -1,0 +1,44 @@
+// Each order and barrier of a kernel weakened in turn: some trial notices, or the table below says
+// why none can.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <map>
+
+#include "tests/ptx/mutations.h"
+#include "tests/ptx/trials.h"
+
+namespace tutti::ptx {
+namespace {
+
+TEST(LongMutations, EachIsNoticed) {
+  const char* const which = std::getenv("TUTTI_PTX_MUTATION");  // a line: that one alone, and told
+  const std::string text = kernel_text(DataType::int32, 90);
+  if (text.empty()) GTEST_SKIP() << "nvcc is missing: no PTX";
+  int noticed = 0;
+  std::map<std::string, int> unnoticed;
+  for (const Mutation& m : mutations_of(text)) {
+    if (which != nullptr && m.line != static_cast<std::uint32_t>(std::atoi(which))) continue;
+    std::string what;
+    for (const Trial& trial : trials()) {
+      PtxDevice device(m.line);
+      device.machine.most_steps = 30'000'000;
+      device.programs[DataType::int32] = make_program(mutated(text, m));
+      what = attempt(trial, device, DataType::int32);
+      if (!what.empty()) break;
+    }
+    if (which != nullptr) fmt::print("{} -> {}: {}\n", m.from, m.to, what);
+    if (what.empty()) {
+      ++unnoticed[fmt::format("{} {} -> {}", m.source, m.from, m.to)];
+    } else {
+      ++noticed;
+    }
+  }
+  fmt::print("{} mutations were noticed\n", noticed);
+  for (const auto& [mutation, times] : unnoticed)
+    fmt::print("not noticed: {} x {}\n", times, mutation);
+}
+
+}  // namespace
+}  // namespace tutti::ptx

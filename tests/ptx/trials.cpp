@@ -1,0 +1,271 @@
+#include "tests/ptx/trials.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstring>
+
+#include "tests/collectives/cuda/cuda_matrix.h"
+
+namespace tutti::ptx {
+namespace {
+
+using device::Protocol;
+using test::DeviceCase;
+using test::DeviceRanks;
+using test::kSmallSlots;
+using namespace std::chrono_literals;
+
+DeviceCase all_reduce(const char* algorithm, DataType type, std::size_t bytes, Protocol protocol,
+                      ReduceKind kind = ReduceKind::sum) {
+  DeviceCase c;
+  c.algorithm = find_algorithm(Collective::all_reduce, algorithm);
+  c.type = type;
+  c.kind = kind;
+  c.bytes = bytes;
+  c.protocol = protocol;
+  return c;
+}
+
+std::string wrong(DeviceRanks& ranks, const DeviceCase& c) {
+  const std::size_t n = ranks.run(c);
+  return n == 0 ? "" : fmt::format("{} wrong elements: {}", n, c.text(ranks.size()));
+}
+
+/// Sums and all other operators, sizes about those of packs, lines and slots, at odd addresses too.
+std::string reduce(PtxDevice& device, DataType type, Protocol protocol) {
+  std::size_t k = 0;
+  for (const int n : {2, 3}) {
+    DeviceRanks ranks({device}, n, kSmallSlots);
+    for (const char* algorithm : {"ring", "one_shot", "two_shot_window"}) {
+      for (const std::size_t bytes : {std::size_t{8}, std::size_t{700}, std::size_t{2100}}) {
+        DeviceCase c = all_reduce(algorithm, type, bytes + k % 4 * size_of(type), protocol,
+                                  static_cast<ReduceKind>(k % kReduceKinds));
+        c.copies = static_cast<std::uint32_t>(1 + k % 2);
+        c.misalign = k % 3 == 1 ? 1 : 0;
+        c.in_place = k % 5 == 0;
+        ++k;
+        if (std::string what = wrong(ranks, c); !what.empty()) return what;
+      }
+    }
+    for (int kind = 0; kind < kReduceKinds; ++kind) {
+      for (const std::size_t bytes : {std::size_t{64}, std::size_t{1029}}) {
+        const DeviceCase c = all_reduce(bytes == 64 ? "one_shot" : "ring", type, bytes, protocol,
+                                        static_cast<ReduceKind>(kind));
+        if (std::string what = wrong(ranks, c); !what.empty()) return what;
+      }
+    }
+  }
+  return "";
+}
+
+/// What moves data, with several lanes where a plan has them.
+std::string move(PtxDevice& device, DataType type, Protocol protocol) {
+  DeviceRanks ranks({device}, 3, kSmallSlots);
+  std::size_t k = 0;
+  for (const Algorithm& a : algorithms()) {
+    DeviceCase c;
+    c.algorithm = &a;
+    c.type = type;
+    if (is_reduction(a.collective)) c.kind = ReduceKind::sum;
+    c.bytes = k % 2 == 0 ? 520 : 1930;
+    c.protocol = protocol;
+    c.copies = static_cast<std::uint32_t>(1 + k % 2);
+    c.misalign = k % 4 == 3 ? 1 : 0;
+    ++k;
+    if (std::string what = wrong(ranks, c); !what.empty()) return what;
+  }
+  DeviceCase lanes = all_reduce("two_shot_window", type, 3000, protocol);
+  lanes.lanes = 2;
+  return wrong(ranks, lanes);
+}
+
+std::string one_rank(PtxDevice& device, DataType type) {
+  DeviceRanks ranks({device}, 1, kSmallSlots);
+  return wrong(ranks, all_reduce("ring", type, 900, Protocol::simple, ReduceKind::avg));
+}
+
+/// A plan that does not fit into shared memory.
+std::string long_plan(PtxDevice& device, DataType type) {
+  device::SegmentShape shape = kSmallSlots;
+  shape.channels = 16;
+  DeviceRanks ranks({device}, 8, shape);
+  return wrong(ranks, all_reduce("one_shot", type, 100, Protocol::ll));
+}
+
+std::string repeat(PtxDevice& device, DataType type) {
+  DeviceRanks ranks({device}, 2, kSmallSlots);
+  for (int i = 0; i < 12; ++i) {
+    const DeviceCase c = all_reduce("ring", type, 1500, test::kProtocols[i % 3]);
+    if (std::string what = wrong(ranks, c); !what.empty()) return what;
+  }
+  return "";
+}
+
+/// Where LL's flags come round, and slots are cleaned.
+std::string come_round(PtxDevice& device, DataType type) {
+  for (const std::uint64_t number :
+       {device::kMessagesPerCleaning - 4, (std::uint64_t{1} << 32) - 4}) {
+    DeviceRanks ranks({device}, 2, kSmallSlots);
+    const device::SegmentShape& s = ranks.shape();
+    for (int r = 0; r < 2; ++r) {
+      std::byte* const segment = ranks.executor(r).segment();
+      for (std::uint32_t channel = 0; channel < s.channels; ++channel) {
+        for (std::uint32_t peer = 0; peer < s.ranks; ++peer) {
+          const std::size_t i = s.index(peer, channel) * sizeof number;
+          std::memcpy(segment + s.sent() + i, &number, sizeof number);
+          std::memcpy(segment + s.received() + i, &number, sizeof number);
+          std::memcpy(segment + s.credit(peer, channel), &number, sizeof number);
+        }
+      }
+    }
+    for (int i = 0; i < 6; ++i) {
+      const DeviceCase c = all_reduce("ring", type, i % 2 == 0 ? 1500 : 32, Protocol::ll);
+      if (std::string what = wrong(ranks, c); !what.empty()) return what;
+    }
+  }
+  return "";
+}
+
+std::string send_and_receive(PtxDevice& device, DataType type) {
+  device::SegmentShape shape = kSmallSlots;
+  shape.message_channels = 4;
+  DeviceRanks ranks({device}, 2, shape);
+  for (const std::size_t bytes : {std::size_t{1}, std::size_t{500}, std::size_t{5003}}) {
+    std::byte* const from = device.allocate(2 * bytes);
+    std::byte* const to = device.allocate(2 * bytes);
+    for (std::size_t i = 0; i < 2 * bytes; ++i) from[i] = static_cast<std::byte>(i * 7 + bytes);
+    const device::DeviceMessage first[] = {{1, true, 5, from, bytes}, {1, false, 6, to, bytes}};
+    const device::DeviceMessage second[] = {{0, false, 5, to + bytes, bytes},
+                                            {0, true, 6, from + bytes, bytes}};
+    const device::RankLaunch launches[] = {ranks.executor(0).prepare(first, nullptr),
+                                           ranks.executor(1).prepare(second, nullptr)};
+    device::enqueue(device, launches, ranks.shape(), type, nullptr);
+    const bool same =
+        std::memcmp(to + bytes, from, bytes) == 0 && std::memcmp(to, from + bytes, bytes) == 0;
+    device.deallocate(from);
+    device.deallocate(to);
+    ranks.throw_failure();
+    if (!same) return fmt::format("a message of {} bytes arrives differently", bytes);
+  }
+  return "";
+}
+
+// --- What is wrong -------------------------------------------------------------------------------
+
+/// The launch without rank 1, with these limits.
+void without_one(DeviceRanks& ranks, const DeviceCase& c) {
+  auto bound = ranks.bind(c);
+  bound.upload();
+  bound.launches.erase(bound.launches.begin() + 1);
+  ranks.launch(bound, c.type);
+}
+
+std::string deadline(PtxDevice& device, DataType type) {
+  for (const Protocol p : test::kProtocols) {
+    DeviceRanks ranks({device}, 3, kSmallSlots);
+    for (int r = 0; r < 3; ++r) ranks.executor(r).set_limits({20ms, 2ms});
+    without_one(ranks, all_reduce("ring", type, 900, p));
+    const auto failure = ranks.executor(2).failure();
+    if (!failure || failure->code() != ErrorCode::timed_out) return "the deadline ends no wait";
+    if (!ranks.executor(2).late()) return "nobody tells of the late rank";
+  }
+  return "";
+}
+
+std::string aborted(PtxDevice& device, DataType type) {
+  for (const Protocol p : test::kProtocols) {
+    DeviceRanks ranks({device}, 3, kSmallSlots);
+    for (int r = 0; r < 3; ++r) ranks.executor(r).set_limits({0ns});
+    for (int r = 0; r < 3; ++r) ranks.executor(r).abort();
+    without_one(ranks, all_reduce("ring", type, 900, p));
+    if (ranks.executor(2).failure()) return "an abort counts as a failure";
+  }
+  return "";
+}
+
+std::string mismatch(PtxDevice& device, DataType type) {
+  for (const Protocol p : test::kProtocols) {
+    DeviceRanks ranks({device}, 3, kSmallSlots);
+    for (int r = 0; r < 3; ++r) ranks.executor(r).set_limits({20ms});
+    auto a = ranks.bind(all_reduce("ring", type, 904, p));
+    a.upload();
+    const auto b = ranks.bind(all_reduce("ring", type, 608, p));
+    a.launches[1] = b.launches[1];
+    ranks.launch(a, type);
+    bool found = false;
+    for (int r = 0; r < 3; ++r) {
+      const auto failure = ranks.executor(r).failure();
+      found = found || (failure && failure->code() == ErrorCode::mismatch);
+    }
+    if (!found) return "nobody finds that the calls differ";
+  }
+  return "";
+}
+
+std::string foreign_window(PtxDevice& device, DataType type) {
+  DeviceCase c;
+  c.algorithm = find_algorithm(Collective::all_gather, "direct_window");
+  c.type = type;
+  c.bytes = 1000;
+  {
+    DeviceRanks ranks({device}, 2, kSmallSlots);
+    auto bound = ranks.bind(c);
+    bound.upload();
+    bound.launches[1].addresses.window[0] = 7;
+    bound.launches[1].addresses.at[0] = 16;
+    for (int r = 0; r < 2; ++r) ranks.executor(r).set_limits({20ms});
+    ranks.launch(bound, type);
+    if (!ranks.executor(0).failure()) return "a window that is none is used";
+  }
+  DeviceRanks ranks({device}, 2, kSmallSlots);
+  auto bound = ranks.bind(c);
+  bound.upload();
+  std::byte* const in = bound.launches[1].in;
+  ranks.executor(0).add_window(1, 3, in - 64, 1064);
+  bound.launches[1].addresses.window[0] = 3;
+  bound.launches[1].addresses.at[0] = 64;
+  ranks.launch(bound, type);
+  ranks.throw_failure();
+  return bound.count_wrong() == 0 ? "" : "wrong elements through a window";
+}
+
+}  // namespace
+
+const std::vector<Trial>& trials() {
+  static const std::vector<Trial> all = [] {
+    std::vector<Trial> t;
+    const char* const names[] = {"simple", "ll", "ll128"};
+    for (int p = 0; p < 3; ++p) {
+      const Protocol protocol = test::kProtocols[p];
+      t.push_back({fmt::format("reduce.{}", names[p]),
+                   [protocol](PtxDevice& d, DataType type) { return reduce(d, type, protocol); }});
+    }
+    t.push_back({"messages", send_and_receive});
+    t.push_back({"deadline", deadline});
+    t.push_back({"mismatch", mismatch});
+    t.push_back({"window", foreign_window});
+    t.push_back({"abort", aborted});
+    t.push_back({"one_rank", one_rank});
+    t.push_back({"repeat", repeat});
+    for (int p = 0; p < 3; ++p) {
+      const Protocol protocol = test::kProtocols[p];
+      t.push_back({fmt::format("move.{}", names[p]),
+                   [protocol](PtxDevice& d, DataType type) { return move(d, type, protocol); }});
+    }
+    t.push_back({"come_round", come_round});
+    t.push_back({"long_plan", long_plan});
+    return t;
+  }();
+  return all;
+}
+
+std::string attempt(const Trial& trial, PtxDevice& device, DataType type) {
+  try {
+    return trial.run(device, type);
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+}
+
+}  // namespace tutti::ptx

@@ -1,0 +1,163 @@
+// Where the threads of a warp part and meet: branches, returns, barriers, votes.
+#include <bit>
+
+#include "tests/ptx/machine.h"
+
+namespace tutti::ptx {
+namespace {
+
+constexpr std::uint64_t kNanosecondsPerStep = 16;
+
+std::uint32_t lowest(std::uint32_t lanes) {
+  return static_cast<std::uint32_t>(std::countr_zero(lanes));
+}
+
+}  // namespace
+
+void Machine::branch(Warp& warp, std::uint32_t split, const Op& op) {
+  Split& s = warp.splits[split];
+  const std::uint64_t* const p = warp.registers[op.operand[0]];
+  std::uint32_t taken = 0;
+  for (std::uint32_t l = s.lanes; l != 0; l &= l - 1) {
+    const std::uint32_t lane = lowest(l);
+    if ((p[lane] != 0) != op.negated) taken |= 1u << lane;
+  }
+  if (taken == s.lanes) {
+    s.at = op.target;
+    return;
+  }
+  if (taken != 0) {
+    Split away = s;
+    away.lanes = taken;
+    away.at = op.target;
+    s.lanes &= ~taken;
+    ++s.at;
+    warp.splits.push_back(away);
+    return;
+  }
+  ++s.at;
+}
+
+void Machine::ret(Warp& warp, std::uint32_t split) {
+  Split& s = warp.splits[split];
+  if (s.depth > 0) {
+    s.at = s.back[--s.depth];
+    s.back[s.depth] = 0;
+    return;
+  }
+  Block& block = *warp.block;
+  warp.exited |= s.lanes;
+  block.exited += static_cast<std::uint32_t>(std::popcount(s.lanes));
+  const std::uint32_t at = s.at;
+  warp.splits[split] = warp.splits.back();
+  warp.splits.pop_back();
+  if (block.exited == block.threads.size()) {
+    --block.run->unfinished;
+  } else if (block.arrived + block.exited == block.threads.size()) {
+    fail(warp, at, "threads end while others of the block wait at a barrier");
+  }
+}
+
+void Machine::barrier(Warp& warp, std::uint32_t split) {
+  Block& block = *warp.block;
+  const std::uint32_t at = warp.splits[split].at;
+  warp.splits[split].state = Split::State::at_barrier;
+  block.arrived += static_cast<std::uint32_t>(std::popcount(warp.splits[split].lanes));
+  if (block.arrived + block.exited < block.threads.size()) return;
+  if (block.exited > 0) fail(warp, at, "waits for threads that have ended");
+  const Op& op = block.run->program->ops[at];
+  bool all = true;
+  bool any = false;
+  for (const Warp& w : block.warps) {
+    for (const Split& s : w.splits) {
+      if (s.at != at) {
+        fail(
+            warp, at,
+            "threads of a block wait at different barriers\n  the other: " + program_->place(s.at));
+      }
+      if (static_cast<Reduce>(op.which) == Reduce::none) continue;
+      for (std::uint32_t l = s.lanes; l != 0; l &= l - 1) {
+        const bool said = w.registers[op.operand[1]][lowest(l)] != 0;
+        all = all && said;
+        any = any || said;
+      }
+    }
+  }
+  Memory::meet(block.view, block.threads);
+  block.arrived = 0;
+  for (Warp& w : block.warps) {
+    Split together = w.splits[0];
+    for (const Split& s : w.splits) together.lanes |= s.lanes;
+    together.state = Split::State::ready;
+    ++together.at;
+    w.splits.assign(1, together);
+    list(w);
+    if (static_cast<Reduce>(op.which) == Reduce::none) continue;
+    const bool said = static_cast<Reduce>(op.which) == Reduce::all ? all : any;
+    for (std::uint32_t l = together.lanes; l != 0; l &= l - 1) {
+      w.registers.to(op.operand[0])[lowest(l)] = said ? 1 : 0;
+    }
+  }
+}
+
+void Machine::meet(Warp& warp, std::uint32_t split, const Op& op) {
+  Split& mine = warp.splits[split];
+  const auto mask = static_cast<std::uint32_t>(warp.registers[op.operand[2]][lowest(mine.lanes)]);
+  if ((mask & warp.exited) != 0) fail(warp, mine.at, "waits for threads that have ended");
+  if ((mine.lanes & ~mask) != 0) fail(warp, mine.at, "a thread is not among those that it names");
+  mine.state = Split::State::at_meeting;
+  std::uint32_t there = 0;
+  for (const Split& s : warp.splits) {
+    if (s.state == Split::State::at_meeting && s.is_beside(mine)) there |= s.lanes;
+  }
+  if (there != mask) return;
+  Split together = mine;
+  together.lanes = there;
+  together.state = Split::State::ready;
+  std::erase_if(warp.splits, [&](const Split& s) {
+    return s.state == Split::State::at_meeting && s.is_beside(together);
+  });
+  ++together.at;
+  warp.splits.push_back(together);
+  if (op.kind != Kind::vote) return;
+  std::uint32_t said = 0;
+  for (std::uint32_t l = there; l != 0; l &= l - 1) {
+    if (warp.registers[op.operand[1]][lowest(l)] != 0) said |= 1u << lowest(l);
+  }
+  const auto how = static_cast<Vote>(op.which);
+  const std::uint64_t result = how == Vote::any   ? said != 0
+                               : how == Vote::all ? said == there
+                                                  : said;
+  for (std::uint32_t l = there; l != 0; l &= l - 1)
+    warp.registers.to(op.operand[0])[lowest(l)] = result;
+}
+
+void Machine::special(Warp& warp, const Split& split, const Op& op) const {
+  std::uint64_t* const to = warp.registers.to(op.operand[0]);
+  for (std::uint32_t l = split.lanes; l != 0; l &= l - 1) {
+    const std::uint32_t lane = lowest(l);
+    if (op.kind == Kind::active) {
+      to[lane] = split.lanes;
+      continue;
+    }
+    switch (static_cast<Special>(op.which)) {
+      case Special::thread:
+        to[lane] = warp.first + lane;
+        break;
+      case Special::block:
+        to[lane] = warp.block->number;
+        break;
+      case Special::blocks:
+        to[lane] = warp.block->run->blocks;
+        break;
+      case Special::threads:
+        to[lane] = warp.block->threads.size();
+        break;
+      case Special::clock:
+        to[lane] = steps * kNanosecondsPerStep;
+        break;
+    }
+  }
+}
+
+}  // namespace tutti::ptx

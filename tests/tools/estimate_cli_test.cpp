@@ -1,0 +1,90 @@
+// `tutti estimate` as its users see it, with what should not be given to it.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/support/contains.h"
+#include "tests/support/xml.h"
+#include "tests/tools/tutti_command.h"
+
+namespace tutti {
+namespace {
+
+class EstimateCli : public TuttiCommand {};
+
+// One host, where calls are predicted soon.
+constexpr const char* kEight = " --machine 8xH100 --gpus 8 --batch 64";
+
+TEST_F(EstimateCli, SaysWhichMixToUse) {
+  ASSERT_EQ(tutti(std::string("estimate --model 7B --seq 2048 --svg e.svg") + kEight), 0) << err;
+  EXPECT_CONTAINS(out, "# 7B: 6.74 billion parameters, 32 blocks of width 4096");
+  EXPECT_CONTAINS(out, "a step: 64 sequences of 2048 tokens");
+  EXPECT_CONTAINS(out, "\nUse ");
+  EXPECT_CONTAINS(out, "does not fit: state");  // DDP
+  EXPECT_EQ(test::xml_error(folder.read("e.svg")), "");
+  EXPECT_CONTAINS(folder.read("e.svg"), "FSDP 8");
+}
+
+TEST_F(EstimateCli, PrintsEverythingForPrograms) {
+  ASSERT_EQ(tutti(std::string("estimate --model 8B --json --gpu-memory 64G") + kEight), 0) << err;
+  const auto all = nlohmann::json::parse(out);
+  EXPECT_EQ(all["parameters"], 8'030'261'248);
+  EXPECT_EQ(all["gpu_memory"], 64e9);
+  EXPECT_LE(all["best"]["memory"]["total"], 64e9);
+  // Gathered for the forward and the backward of each micro-batch, and reduced once.
+  for (const auto& e : all["kinds"]) {
+    if (e["mix"] != "FSDP 8") continue;
+    const auto& data = e["traffic"]["data"];
+    EXPECT_EQ(data["all_gather"]["calls"].get<int>(), 34 * 2 * e["micro_batches"].get<int>() + 1);
+    EXPECT_EQ(data["reduce_scatter"]["calls"], 34);
+  }
+}
+
+TEST_F(EstimateCli, ReadsAConfig) {
+  folder.write("config.json", R"({"model_type": "llama", "hidden_size": 2048,
+      "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 64,
+      "intermediate_size": 8192, "vocab_size": 128256, "tie_word_embeddings": true})");
+  ASSERT_EQ(tutti(std::string("estimate --config config.json") + kEight), 0) << err;
+  EXPECT_CONTAINS(out, "# llama (config.json): 1.24 billion parameters");
+  folder.write("gpt2.json", R"({"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12,
+      "vocab_size": 50257, "n_inner": null})");
+  ASSERT_EQ(tutti(std::string("estimate --config gpt2.json") + kEight), 0) << err;
+  EXPECT_CONTAINS(out, "0.12 billion parameters");
+}
+
+TEST_F(EstimateCli, BadInputIsAnErrorThatSaysWhatToDo) {
+  const auto refused = [&](const std::string& arguments, const std::string& what) {
+    EXPECT_EQ(tutti("estimate " + arguments), 2) << arguments;
+    EXPECT_CONTAINS(err, what);
+    EXPECT_EQ(out, "") << arguments;
+  };
+  refused("", "say which model: --model 7B, or --config config.json");
+  refused("--model big", "--model big: a number of parameters, such as 1B,");
+  refused("--model 7B --gpu-memory much", "--gpu-memory much: such as 80G");
+  refused("--model 7B --precision int4", "--precision int4: bfloat16, float16 or float32");
+  refused("--model 7B --gpus 12 --hosts 5",
+          "--gpus 12: 5 hosts of 8 GPUs cannot have as many each");
+  refused("--model 7B --tflops 0", "--tflops: more than 0");
+  refused("--model 7B --gpus 97 -m 1xH100 --batch 7",
+          "no mix spreads 7 sequences of 7B over 97 GPUs");
+  refused("--config none.json", "none.json");
+  folder.write("a.json", "[1]");
+  refused("--config a.json", "a.json: this is no JSON object");
+  folder.write("b.json", R"({"model_type": "llama", "hidden_size": 2048})");
+  refused("--config b.json", "b.json: there is no num_hidden_layers");
+  folder.write("c.json", R"({"model_type": "mixtral", "num_local_experts": 8})");
+  refused("--config c.json", "c.json: a mixture of experts");
+  folder.write("d.json", R"({"model_type": "llama", "hidden_size": -5})");
+  refused("--config d.json", "d.json: hidden_size is no size");
+}
+
+TEST_F(EstimateCli, FormulasAreNamed) {
+  ASSERT_EQ(tutti("estimate --formulas"), 0) << err;
+  for (const char* column : {"parameters", "gradients", "optimizer", "in use", "activations",
+                             "logits", "compute", "tensor", "data", "bubble"}) {
+    EXPECT_CONTAINS(out, column);
+  }
+}
+
+}  // namespace
+}  // namespace tutti

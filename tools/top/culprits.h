@@ -1,0 +1,13 @@
+// Who holds a job's ranks up: the ends of the lines in which they wait.
+#pragma once
+
+#include <vector>
+
+#include "tools/top/jobs.h"
+
+namespace tutti::top {
+
+/// Those who hold the most ranks up come first.
+std::vector<Culprit> culprits_of(const Job& job);
+
+}  // namespace tutti::top

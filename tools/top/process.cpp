@@ -1,0 +1,150 @@
+#include "tools/top/process.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <memory>
+#include <sstream>
+#include <string_view>
+
+#include "core/number.h"
+#include "transport/socket.h"
+
+namespace tutti::top {
+namespace {
+
+struct LauncherNames {
+  const char *rank, *size;
+  std::array<const char*, 2> job;  // variables that its ranks share, and other jobs' do not
+};
+constexpr LauncherNames kLaunchers[] = {
+    {"TUTTI_RANK", "TUTTI_SIZE", {"TUTTI_UNIQUE_ID", "TUTTI_ID_FILE"}},
+    {"RANK", "WORLD_SIZE", {"MASTER_ADDR", "MASTER_PORT"}},
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", {"PMIX_NAMESPACE", "PMIX_NAMESPACE"}},
+    {"PMI_RANK", "PMI_SIZE", {"PMI_JOBID", "PMI_ID"}},
+    {"SLURM_PROCID", "SLURM_NTASKS", {"SLURM_JOB_ID", "SLURM_STEP_ID"}},
+};
+
+/// The value of `name` in what the kernel has of an environment; none: it is not set.
+std::optional<std::string_view> value_in(std::string_view environment, std::string_view name) {
+  while (!environment.empty()) {
+    const std::string_view entry = environment.substr(0, environment.find('\0'));
+    if (entry.size() > name.size() && entry.starts_with(name) && entry[name.size()] == '=') {
+      return entry.substr(name.size() + 1);
+    }
+    environment.remove_prefix(std::min(environment.size(), entry.size() + 1));
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::vector<int> process_ids() {
+  std::vector<int> ids;
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir("/proc"), closedir);
+  while (folder != nullptr) {
+    const dirent* const entry = readdir(folder.get());
+    if (entry == nullptr) break;
+    if (const auto pid = parse_number<int>(entry->d_name)) ids.push_back(*pid);
+  }
+  return ids;
+}
+
+std::string read_proc(int pid, const char* file) {
+  constexpr std::size_t kMost = std::size_t{4} << 20;
+  const FileDescriptor fd(
+      open(fmt::format("/proc/{}/{}", pid, file).c_str(), O_RDONLY | O_CLOEXEC));
+  std::string text;
+  std::array<char, 16384> part;
+  while (fd && text.size() < kMost) {
+    const ssize_t n = read(fd.fd(), part.data(), part.size());
+    if (n <= 0) break;
+    text.append(part.data(), static_cast<std::size_t>(n));
+  }
+  return text;
+}
+
+std::string command_of(int pid, std::size_t most) {
+  std::string text = read_proc(pid, "cmdline");
+  while (!text.empty() && text.back() == '\0') text.pop_back();
+  // The program's folder says little.
+  const std::size_t end = std::min(text.find('\0'), text.size());
+  const std::size_t slash = text.rfind('/', end);
+  if (slash != std::string::npos && slash < end) text.erase(0, slash + 1);
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < ' ' || c == '\x7f') c = ' ';
+  }
+  if (text.empty()) text = read_proc(pid, "comm");
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  if (text.size() > most) text = text.substr(0, most - 3) + "...";
+  return text;
+}
+
+std::optional<Doing> doing_of(int pid) {
+  const std::string stat = read_proc(pid, "stat");
+  const std::size_t name_end = stat.rfind(')');
+  if (name_end == std::string::npos) return std::nullopt;
+  std::istringstream rest(stat.substr(name_end + 1));
+  Doing doing;
+  std::string skipped;
+  double user = 0, system = 0;
+  rest >> doing.state >> doing.parent;
+  for (int field = 5; field <= 13; ++field) rest >> skipped;
+  rest >> user >> system;
+  if (!rest) return std::nullopt;
+  doing.cpu_seconds = (user + system) / static_cast<double>(sysconf(_SC_CLK_TCK));
+  if (doing.state == 'S' || doing.state == 'D') {
+    doing.sleeps_in = read_proc(pid, "wchan");
+    if (doing.sleeps_in == "0") doing.sleeps_in.clear();
+  }
+  return doing;
+}
+
+int own_number_of(int pid) {
+  const std::string status = read_proc(pid, "status");
+  const std::size_t at = status.find("\nNSpid:");
+  if (at == std::string::npos) return pid;
+  const std::string_view line =
+      std::string_view(status).substr(at + 1, status.find('\n', at + 1) - at - 1);
+  return parse_number<int>(line.substr(line.find_last_of(" \t") + 1)).value_or(pid);
+}
+
+std::optional<Launched> launched_as(int pid) {
+  const std::string environment = read_proc(pid, "environ");
+  for (const LauncherNames& names : kLaunchers) {
+    const auto number = [&](const char* name) {
+      const auto text = value_in(environment, name);
+      return text ? parse_number<int>(*text) : std::nullopt;
+    };
+    const auto rank = number(names.rank), size = number(names.size);
+    if (!rank || !size || *rank < 0 || *rank >= *size) continue;
+    std::string job;
+    for (const char* name : names.job) {
+      job += value_in(environment, name).value_or("");
+      job += '\n';
+    }
+    return Launched{*rank, *size, std::hash<std::string>{}(job) | 1};
+  }
+  return std::nullopt;
+}
+
+bool descends_from(int pid, int ancestor) {
+  for (int steps = 0; pid > 0 && steps < 100; ++steps) {
+    if (pid == ancestor) return true;
+    const auto doing = doing_of(pid);
+    if (!doing) return false;
+    pid = doing->parent;
+  }
+  return false;
+}
+
+bool has_mapped(int pid, const char* name) {
+  return read_proc(pid, "maps").find(name) != std::string::npos;
+}
+
+}  // namespace tutti::top

@@ -1,0 +1,58 @@
+// Looks at the ranks of this host from outside, through what their processes keep in shared memory
+// anyway (transport/nameplate.h). The ranks notice nothing: no thread answers, and they write
+// nothing more. The kernel lets the processes' own user look, and root.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tools/top/view.h"
+#include "transport/control_block.h"
+
+namespace tutti::top {
+
+class Watcher {
+ public:
+  /// Only of jobs to which a process belongs that is `job`, or comes from it; 0: of all.
+  explicit Watcher(int job = 0) : job_(job) {}
+  /// What the ranks do now, and have done since the look before.
+  View look();
+
+ private:
+  struct Mapping;
+  struct Segment {
+    std::shared_ptr<const Mapping> memory;
+    int pid = 0;
+    // At the look before:
+    std::chrono::steady_clock::time_point looked{};
+    std::uint64_t host_calls = 0, gpu_calls = 0;
+    double waited = 0;
+  };
+  void find_segments();
+  void drop_segments();
+  void add_segment(int pid, int folder, const char* name);
+  Member member_of(Segment& segment, bool stands_still);
+  void add_processes(View& view);
+  void add_starts(View& view);
+  void keep_job(View& view) const;
+
+  const int job_;
+  std::chrono::steady_clock::time_point found_{};                        // segments, last
+  std::map<std::pair<std::uint64_t, std::uint64_t>, Segment> segments_;  // by device and inode
+  std::set<std::pair<std::uint64_t, std::uint64_t>> seen_;               // in this look
+  std::vector<std::string> notes_;                                       // of that look
+  struct Cpu {
+    double seconds = 0;
+    std::chrono::steady_clock::time_point at{};
+  };
+  std::map<int, Cpu> cpu_;  // by process
+};
+
+}  // namespace tutti::top
