@@ -191,7 +191,10 @@ void run_together(std::vector<Kept> calls, const std::vector<KeptOfWindow>& wind
   // Where the engine's thread has one of these communicators, it runs the group as well: beside
   // what was started before.
   const bool started =
-      std::ranges::any_of(calls, [](const Kept& k) { return k.impl->has_started(); });
+      std::ranges::any_of(calls, [](const Kept& k) { return k.impl->has_started(); }) ||
+      std::ranges::any_of(window_calls, [](const KeptOfWindow& k) {
+        return !k.window->ended && k.window->comm->has_started();
+      });
   std::vector<Future> futures;
   try {
     issue(window_calls, calls);

@@ -76,7 +76,7 @@ Communicator::Impl::~Impl() {
   } else {
     started.reset();  // before what it uses
   }
-  while (!windows.empty()) windows.back()->end();
+  while (!windows.empty()) windows.back()->end(WindowState::left);
   if (group->is_inherited()) return;
   if (team) leave_device_team(team, *group);
 }

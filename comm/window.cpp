@@ -110,15 +110,15 @@ Window::Impl::Card Window::Impl::prepare(void* its_memory) {
   }
   board_ =
       SignalBoard(SharedMemory::create("tutti-window-board", SignalBoard::bytes(group.size())));
-  board_.open().store(1, std::memory_order_release);
+  board_.set_state(WindowState::open, std::memory_order_release);
   share_within_process(key_, board_.memory());
   for (const int r : group.ranks_here()) {
     if (r != rank) group.host_peers().send(group.member(r), key_, board_.memory());
   }
   if (group.one_host()) return card;
   if (!comm->far_windows) comm->far_windows = std::make_unique<FarWindows>(group);
-  comm->far_windows->open(key_, {memory, bytes, board_, [this](int peer) {
-                                   peers[static_cast<std::size_t>(peer)].far_closed = true;
+  comm->far_windows->open(key_, {memory, bytes, board_, [this](int peer, WindowState state) {
+                                   peers[static_cast<std::size_t>(peer)].far_state = state;
                                  }});
   return card;
 }
@@ -213,20 +213,21 @@ void Communicator::Impl::gather_cards(const void* mine, void* all, std::size_t b
 
 // --- The end -------------------------------------------------------------------------------------
 
-void Window::Impl::end() noexcept {
+void Window::Impl::end(WindowState state) noexcept {
   if (ended.exchange(true)) return;
   std::erase(comm->windows, this);
   const bool inherited = comm->group->is_inherited();
   if (!inherited) {
     try {
       if (board_) {
-        board_.open().store(0, std::memory_order_relaxed);
+        // release: who sees it sees the signals before.
+        board_.set_state(state, std::memory_order_release);
         heavy_fence();
         wait_for_writers();
       }
       if (comm->far_windows) {
         comm->far_windows->close(key_);
-        tell_far_peers();
+        tell_far_peers(state);
       }
     } catch (const std::exception& e) {
       log().warn("rank {}: ending window {}: {}", rank, number, e.what());
@@ -236,12 +237,12 @@ void Window::Impl::end() noexcept {
   comm = nullptr;
 }
 
-void Window::Impl::tell_far_peers() {
+void Window::Impl::tell_far_peers(WindowState state) {
   const Liveness& liveness = comm->group->liveness();
   const Deadline patience = deadline_after(kRoomPatience);
   for (const Peer& peer : peers) {
     if (peer.far == nullptr) continue;
-    const std::uint64_t news = peer.far->say_closed(peer.key);
+    const std::uint64_t news = peer.far->say_closed(peer.key, state);
     const auto is_told = [&] {
       if (peer.far->is_done(news) || liveness.failed()) return true;
       peer.far->poll();

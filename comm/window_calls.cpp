@@ -20,6 +20,9 @@ constexpr int kSignalLooks = 2000, kFarSignalLooks = 64;
 // What made a rank of another host end its part may reach this rank a moment later, by another way.
 constexpr auto kNewsOfAnEnd = std::chrono::milliseconds(300);
 
+// More, and sums of them would not fit into a counter. At 100 ns each, so many take a day.
+constexpr std::uint64_t kMostSignals = std::uint64_t{1} << 40;
+
 std::string_view name_of(WindowCall::Kind kind) {
   switch (kind) {
     case WindowCall::Kind::put:
@@ -42,7 +45,7 @@ class Writing {
     } else {
       writing_.exchange(1, std::memory_order_seq_cst);
     }
-    is_open_ = peer.board.open().load(std::memory_order_seq_cst) != 0;
+    is_open_ = peer.board.state(std::memory_order_seq_cst) == WindowState::open;
   }
   ~Writing() { writing_.store(0, std::memory_order_release); }
   Writing(const Writing&) = delete;
@@ -127,10 +130,18 @@ class PutIsTaken final : public Condition {
         call_(fmt::format("{} of window {} ({} bytes)", name_of(call.kind), window_->number,
                           call.bytes)) {}
 
-  bool holds() override { return writer_.is_done(number_); }
+  // A call that is given up before it waits, say as the next one of its group is refused.
+  ~PutIsTaken() override {
+    if (!over_ && !window_->ended) abandon();
+  }
+  PutIsTaken(const PutIsTaken&) = delete;
+  PutIsTaken& operator=(const PutIsTaken&) = delete;
+
+  bool holds() override { return over_ = over_ || writer_.is_done(number_); }
   void poll() override { writer_.poll(); }
   void abandon() override {
-    if (!writer_.is_done(number_)) writer_.abandon(number_);
+    if (!holds()) writer_.abandon(number_);
+    over_ = true;
   }
   int peer() const override { return peer_; }
   std::string what() const override { return "take the data"; }
@@ -142,15 +153,16 @@ class PutIsTaken final : public Condition {
   const int peer_;
   const std::uint64_t number_;
   const std::string call_;
+  bool over_ = false;
 };
 
 }  // namespace
 
-bool Window::Impl::has_closed(int r) const {
+WindowState Window::Impl::state_of(int r) const {
   const Peer& peer = peers[static_cast<std::size_t>(r)];
   // acquire: the signals before it are there.
-  if (peer.far != nullptr) return peer.far_closed.load(std::memory_order_acquire);
-  return peer.board.open().load(std::memory_order_acquire) == 0;
+  if (peer.far != nullptr) return peer.far_state.load(std::memory_order_acquire);
+  return peer.board.state(std::memory_order_acquire);
 }
 
 void Window::Impl::throw_closed(int r) {
@@ -163,6 +175,14 @@ void Window::Impl::throw_closed(int r) {
 }
 
 Error Window::Impl::closed_by(int r) const {
+  if (state_of(r) == WindowState::left) {
+    return {ErrorCode::peer_lost,
+            fmt::format("rank {} cannot use window {} with rank {}, which has left the "
+                        "communicator: all ranks should call close(), which waits until nobody "
+                        "needs it",
+                        rank, number, r),
+            r};
+  }
   return {ErrorCode::invalid_usage,
           fmt::format("rank {} cannot use window {} with rank {}, which has ended its part of it: "
                       "all ranks should call close(), which waits until nobody needs it",
@@ -188,6 +208,10 @@ void Window::Impl::check(const WindowCall& call) const {
   const bool has_signal = call.kind != WindowCall::Kind::put || call.signals;
   if (has_signal && (call.index < 0 || call.index >= kSignals)) {
     refuse(fmt::format("signal {} is out of range: there are 0 to {}", call.index, kSignals - 1));
+  }
+  if (call.kind == WindowCall::Kind::wait_signal && call.count > kMostSignals) {
+    refuse(fmt::format("{} signals are more than anybody can give: {} at most", call.count,
+                       kMostSignals));
   }
   if (call.kind != WindowCall::Kind::put) return;
   const std::size_t there = peers[static_cast<std::size_t>(call.peer)].bytes;
@@ -277,14 +301,24 @@ inline void Window::Impl::look_for(const WindowCall& call) {
   }
 }
 
+void Window::Impl::refuse_to_wait(const WindowCall& call) const {
+  if (!is_engine_thread()) return;
+  const Peer& peer = peers[static_cast<std::size_t>(call.peer)];
+  const bool waits = call.kind == WindowCall::Kind::wait_signal
+                         ? signals_of(call.peer, call.index).load(std::memory_order_relaxed) <
+                               peer.taken[static_cast<std::size_t>(call.index)] + call.count
+                         : peer.far != nullptr;
+  if (waits) refuse_to_block("make a blocking call");
+}
+
 void Window::Impl::run(const WindowCall& call) {
+  refuse_to_wait(call);
   look_for(call);
   if (std::unique_ptr<Condition> left = issue(call)) wait_for(std::move(left), call.timeout);
 }
 
 void Window::Impl::wait_for(std::unique_ptr<Condition> condition,
                             std::chrono::nanoseconds timeout) {
-  refuse_to_block("make a blocking call");
   const auto call = std::make_shared<ConditionCall>(*comm, std::move(condition), timeout);
   if (comm->has_started()) {
     return comm->started->wait_for(Future(comm->started->start(call)));
@@ -319,10 +353,10 @@ Future Window::run_or_start(const WindowCall& call, const std::atomic<int>& want
     keep_for_group(impl_, call);
     return {};
   }
+  i.refuse_to_wait(call);
   i.look_for(call);
   std::unique_ptr<Condition> left = i.issue(call);
   if (!left) return {};
-  refuse_to_block("make a blocking call");
   auto waiting = std::make_shared<ConditionCall>(*i.comm, std::move(left), call.timeout);
   if (!i.comm->has_started()) {
     bool is_over = false;

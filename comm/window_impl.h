@@ -30,12 +30,15 @@ struct Window::Impl : std::enable_shared_from_this<Impl> {
   void check(const WindowCall& call) const;
   /// Does what can be done of a checked call. Null: that was all; else what is left to wait for.
   std::unique_ptr<Condition> issue(const WindowCall& call);
+  /// Throws, before anything has happened, where a checked call would have to wait on the engine's
+  /// thread.
+  void refuse_to_wait(const WindowCall& call) const;
   /// Runs a checked call on this thread.
   void run(const WindowCall& call);
   /// Looks for a moment whether the signals have come that `call` waits for.
   void look_for(const WindowCall& call);
-  /// As Window::end().
-  void end() noexcept;
+  /// As Window::end(). `state`: what the others hear of it.
+  void end(WindowState state = WindowState::ended) noexcept;
 
   /// Another rank's part, as this rank writes to it: at an address of this process, at one of the
   /// peer's process, by the kernel, or over a network.
@@ -52,13 +55,14 @@ struct Window::Impl : std::enable_shared_from_this<Impl> {
     Doorbell* doorbell = nullptr;
     std::shared_ptr<SharedMemory> mapping;  // in which `memory` lies
     // Of a rank of another one:
-    std::atomic<bool> far_closed{false};
+    std::atomic<WindowState> far_state{WindowState::open};
     std::atomic<bool> explained{false};           // a failure that made it end would be known
     std::array<std::uint64_t, kSignals> given{};  // to it
     std::array<std::uint64_t, kSignals> taken{};  // of its signals, by waits that have begun
   };
   /// Whether `peer` has ended its part.
-  bool has_closed(int peer) const;
+  bool has_closed(int peer) const { return state_of(peer) != WindowState::open; }
+  WindowState state_of(int peer) const;
   Error closed_by(int peer) const;
   /// Throws that, or what has made the peer do so.
   [[noreturn]] void throw_closed(int peer);
@@ -91,7 +95,7 @@ struct Window::Impl : std::enable_shared_from_this<Impl> {
   void agree(std::span<const std::uint32_t> errors, const std::exception_ptr& error) const;
   void wait_for_writers();
   /// Those of other hosts hear that this rank's part has ended.
-  void tell_far_peers();
+  void tell_far_peers(WindowState state);
   void put(const WindowCall& call, Peer& peer);
   void give_signal(const WindowCall& call, Peer& peer);
   void wait_for(std::unique_ptr<Condition> condition, std::chrono::nanoseconds timeout);

@@ -129,6 +129,14 @@ class Endpoint {
     return {};
   }
 
+  /// Where abilities().one_sided: memory that the peer may write to, until nobody holds this any
+  /// more. Endpoints of one device share it by `key`. Null: the network cannot reach the memory.
+  /// Thread-safe, as window_region().
+  virtual std::shared_ptr<MemoryRegion> expose(std::uint64_t /*key*/, std::byte* /*memory*/,
+                                               std::size_t /*bytes*/) {
+    return {};
+  }
+
   struct Put {
     MessageHeader header;
     const std::byte* payload = nullptr;

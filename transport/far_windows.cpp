@@ -17,7 +17,7 @@ constexpr std::size_t kRungTogether = std::size_t{512} << 10;
 // Tags of messages.
 constexpr std::uint32_t kHead = 1, kData = 2;
 // Head::what: a put, with signal `what` - 1; or
-constexpr std::uint32_t kNoSignal = 0, kClosed = UINT32_MAX;
+constexpr std::uint32_t kNoSignal = 0, kHasEnded = UINT32_MAX, kHasLeft = UINT32_MAX - 1;
 
 /// Says what comes next. A short put has its data here, too.
 struct Head {
@@ -43,8 +43,8 @@ std::uint64_t FarWriter::put(std::uint64_t key, std::uint64_t offset, const void
               static_cast<std::uint32_t>(signal + 1)});
 }
 
-std::uint64_t FarWriter::say_closed(std::uint64_t key) {
-  return add({key, 0, nullptr, 0, kClosed});
+std::uint64_t FarWriter::say_closed(std::uint64_t key, WindowState state) {
+  return add({key, 0, nullptr, 0, state == WindowState::left ? kHasLeft : kHasEnded});
 }
 
 std::uint64_t FarWriter::add(const Put& put) {
@@ -108,13 +108,11 @@ bool FarWriter::publish(Put& put) {
     const std::byte* const from = put.from + put.published;
     if (!sender.ready(piece)) return false;
     const auto length = static_cast<std::uint32_t>(piece);
-    if (piece >= kZeroCopyBytes && link_.can_send_from(from, piece)) {
-      link_.publish_from(from, kData, length);
-      put.zero_copy = sender.sent();
-    } else {
-      std::memcpy(sender.slot(piece), from, piece);
-      sender.publish(kData, length);
-    }
+    const bool is_sent_from = piece >= kZeroCopyBytes && link_.can_send_from(from, piece);
+    if (!is_sent_from) std::memcpy(sender.slot(piece), from, piece);
+    link_.publish_into(put.key, put.offset + put.published, is_sent_from ? from : nullptr, kData,
+                       length);
+    if (is_sent_from) put.zero_copy = sender.sent();
     put.published += piece;
     unrung_ += piece;
     if (unrung_ >= kRungTogether) {
@@ -140,7 +138,9 @@ bool FarWindows::Reader::take(std::uint32_t tag, const std::byte* payload, std::
   const std::lock_guard lock(windows_.mutex_);
   const auto found = windows_.targets_.find(key_);
   const bool is_open = found != windows_.targets_.end();
-  if (is_open && in_window_) std::memcpy(found->second.base + offset_, payload, bytes);
+  if (is_open && in_window_ && payload != nullptr) {
+    std::memcpy(found->second.base + offset_, payload, bytes);
+  }
   offset_ += bytes;
   left_ -= bytes;
   if (left_ == 0 && is_open) give_signal(found->second);
@@ -153,8 +153,9 @@ bool FarWindows::Reader::take_head(const std::byte* payload, std::uint32_t bytes
   std::memcpy(&head, payload, sizeof head);
   const std::lock_guard lock(windows_.mutex_);
   const auto found = windows_.targets_.find(head.key);
-  if (head.what == kClosed) {
-    if (found != windows_.targets_.end()) found->second.on_closed(peer_);
+  if (head.what == kHasEnded || head.what == kHasLeft) {
+    const WindowState state = head.what == kHasLeft ? WindowState::left : WindowState::ended;
+    if (found != windows_.targets_.end()) found->second.on_closed(peer_, state);
     ring(windows_.group_.control().doorbell);
     return true;
   }
@@ -202,13 +203,22 @@ FarWindows::~FarWindows() {
 }
 
 void FarWindows::open(std::uint64_t key, WindowTarget target) {
-  const std::lock_guard lock(mutex_);
-  targets_[key] = std::move(target);
+  std::byte* const base = target.base;
+  const std::size_t bytes = target.bytes;
+  {
+    const std::lock_guard lock(mutex_);
+    targets_[key] = std::move(target);
+  }
+  for (auto& [peer, incoming] : readers_) incoming.wire->expose(key, base, bytes);
 }
 
 void FarWindows::close(std::uint64_t key) {
-  const std::lock_guard lock(mutex_);
-  targets_.erase(key);
+  {
+    const std::lock_guard lock(mutex_);
+    targets_.erase(key);
+  }
+  for (auto& [peer, incoming] : readers_) incoming.wire->begin_to_hide(key);
+  for (auto& [peer, incoming] : readers_) incoming.wire->hide(key);
 }
 
 }  // namespace tutti

@@ -3,10 +3,15 @@
 // data in as many messages as they need. So a signal comes after all that was put before it, and a
 // put finds room where the link has room.
 //
-// Whoever drives the wire of the receiving rank takes the messages in and writes the data to the
-// window: a thread of the rank that waits, or the reactor. So the rank may compute meanwhile. Heads
-// and data are checked against the window first. What is for a window that has ended is dropped;
-// its owner has said so to all who may write to it.
+// Over RDMA the owner exposes the window to its peers. Their devices write the data of longer puts
+// to their place, and the messages say only that they have. Before a window ends, all peers answer
+// that they write there no more. Its memory is registered for it alone: a peer that does not answer
+// loses its connection, and finds no memory there.
+//
+// Else whoever drives the wire of the receiving rank takes the messages in and writes the data to
+// the window: a thread of the rank that waits, or the reactor. So the rank may compute meanwhile.
+// Heads and data are checked against the window first. What is for a window that has ended is
+// dropped; its owner has said so to all who may write to it.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +35,7 @@ struct WindowTarget {
   std::size_t bytes = 0;
   SignalBoard board;
   /// Rank `rank` of another host has closed its part of the window. From any thread.
-  std::function<void(int rank)> on_closed;
+  std::function<void(int rank, WindowState state)> on_closed;
 };
 
 /// This rank's way to the windows of one rank of another host. Thread-safe.
@@ -43,8 +48,9 @@ class FarWriter {
   /// none), as soon as there is room. Returns a number for is_done(); until that, `from` is read.
   std::uint64_t put(std::uint64_t key, std::uint64_t offset, const void* from, std::size_t bytes,
                     int signal);
-  /// This rank has closed its part of the window that the peer knows by `key`. As put().
-  std::uint64_t say_closed(std::uint64_t key);
+  /// This rank has closed its part of the window that the peer knows by `key`; `state`: how. As
+  /// put().
+  std::uint64_t say_closed(std::uint64_t key, WindowState state);
   /// Sends what there is room for. Whether all up to put `number` has been taken from where it lay.
   bool is_done(std::uint64_t number);
   /// Nobody reads where put `number` lies any more; the link is of no use from then on.

@@ -30,6 +30,7 @@ struct MessageHeader {
     message = 1,
     posted = 2,  // a message whose sender has put it where its receiver had posted a receive
     control = 3,
+    placed = 4,  // a message whose sender has put it into memory that the receiver exposes
   };
   std::uint32_t kind = message;
   std::uint32_t link = 0;
@@ -77,6 +78,13 @@ struct PostedPlace {
   std::uint32_t tag = 0, bytes = 0;
 };
 
+/// Memory that a rank exposes: the peer may write there at any time, until it is hidden again.
+struct ExposedPlace {
+  std::uint64_t key = 0;  // by which both know it
+  std::uint64_t bytes = 0;
+  RemotePlace place;
+};
+
 /// What the two ends of a connection say of their links.
 struct Control {
   enum Kind : std::uint32_t {
@@ -90,6 +98,9 @@ struct Control {
     left = 8,       // the sender has left communicator `group`, and sends nothing more there
     bye = 9,        // nothing more will come at all
     all_came = 10,  // the answer to a bye: all that was sent before it has come
+    expose = 11,    // the peer may write to `exposed`
+    hide = 12,      // it may not any more
+    hidden = 13,    // the answer: all that it wrote there has come
   };
   struct Opening {
     LinkName name;
@@ -107,6 +118,7 @@ struct Control {
     RemotePlace place;                      // opened
     std::array<Credit, kCredits> credit;    // credits; those without a link are none
     std::array<PostedPlace, kPosts> posts;  // post; those without a number are none
+    ExposedPlace exposed;                   // expose; hide and hidden: its key
     std::array<std::uint64_t, 12> all;
   };
 };

@@ -14,15 +14,16 @@ OutLink::OutLink(Wire& wire, std::uint32_t number, ConnectionShape shape, Doorbe
       memory_(wire.make_ring(shape.bytes())),
       view_(memory_->data(), shape, Pages::as_used),
       sender_(memory_->data(), shape, Pages::as_used),
-      zero_copy_(shape.slots) {}
+      elsewhere_(shape.slots) {}
 
 OutLink::Message OutLink::Ahead::message() const {
   const detail::ConnectionView& view = link_->view_;
   SlotHeader& header = view.headers[index_];
-  if (header.bytes <= kInlineBytes) return {passed_ + 1, &header, header.payload, 0, false};
+  if (header.bytes <= kInlineBytes) return {passed_ + 1, &header, header.payload, 0, false, 0, 0};
   const std::size_t at = cursor_.of(header.bytes, view);
-  const std::byte* const source = link_->zero_copy_[index_];
-  return {passed_ + 1, &header, source != nullptr ? source : view.data + at, at, source != nullptr};
+  const auto& [from, key, offset] = link_->elsewhere_[index_];
+  return {passed_ + 1, &header, from != nullptr ? from : view.data + at, at, from != nullptr,
+          key,         offset};
 }
 
 void OutLink::Ahead::pass() {
@@ -32,7 +33,7 @@ void OutLink::Ahead::pass() {
 }
 
 void OutLink::pass() {
-  zero_copy_[index_] = nullptr;
+  elsewhere_[index_] = {};
   Ahead next(*this);
   next.pass();
   index_ = next.index_;
@@ -65,7 +66,7 @@ void OutLink::copy_unpassed(const std::byte* begin, const std::byte* end) {
     const Message m = a.message();
     if (!m.zero_copy || m.payload >= end || begin >= m.payload + m.header->bytes) continue;
     std::memcpy(view_.data + m.at, m.payload, m.header->bytes);
-    zero_copy_[a.index_] = nullptr;
+    elsewhere_[a.index_].from = nullptr;
   }
 }
 
@@ -116,6 +117,12 @@ std::byte* InLink::take_posted(std::uint64_t number, std::uint32_t tag, std::uin
   return to;
 }
 
+bool InLink::comes_into_exposed(std::uint64_t number) {
+  static constexpr std::byte kThere{};
+  in_place_[(number - 1) % in_place_.size()] = &kThere;
+  return taker_ != nullptr;  // a rank would look there
+}
+
 void InLink::set_posted(std::span<const PostedReceive> messages) {
   for (const PostedReceive& m : messages) posted_[m.number % kMostPosted] = m;
 }
@@ -154,7 +161,9 @@ bool InLink::take_all() {
   while (receiver_.ready()) {
     // Not longer than a slot: place() has looked.
     const std::uint32_t bytes = receiver_.bytes();
-    if (!taker_->take(receiver_.tag(), receiver_.slot(bytes), bytes)) return false;
+    const std::byte* const payload =
+        bytes > kInlineBytes && received_in_place() != nullptr ? nullptr : receiver_.slot(bytes);
+    if (!taker_->take(receiver_.tag(), payload, bytes)) return false;
     receiver_.free();
   }
   wire_.note_freed(*this);

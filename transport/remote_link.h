@@ -12,7 +12,9 @@
 // Where the network can, a long message need not go through the rings. A zero-copy send is of the
 // memory that the message lies in: its slot stays reserved, and the message is copied there after
 // all (take_back()) if the sender needs the memory before it has been sent. A posted receive says
-// in advance where a message is to be written, instead of its slot (post()).
+// in advance where a message is to be written, instead of its slot (post()). And a message may be
+// for memory that the receiver exposes (Wire::expose()): where the network can, it is written
+// there, and else it comes into its slot.
 #pragma once
 
 #include <array>
@@ -54,7 +56,14 @@ class OutLink final : public RemoteDoorbell {
   /// its slot: a zero-copy send. Nobody may write there before has_sent() is true of its number, or
   /// take_back() was called.
   void publish_from(const std::byte* source, std::uint32_t tag, std::uint32_t bytes) {
-    zero_copy_[sender_.sent() % zero_copy_.size()] = source;
+    elsewhere_[sender_.sent() % elsewhere_.size()].from = source;
+    sender_.publish(tag, bytes);
+  }
+  /// As Sender::publish(), or, where there is a `source`, as publish_from(), of a message that
+  /// belongs into memory that the peer exposes as `key`, `offset` bytes from its start.
+  void publish_into(std::uint64_t key, std::uint64_t offset, const std::byte* source,
+                    std::uint32_t tag, std::uint32_t bytes) {
+    elsewhere_[sender_.sent() % elsewhere_.size()] = {source, key, offset};
     sender_.publish(tag, bytes);
   }
   /// Whether zero-copy send `number` (the message's, from 1) has left this process.
@@ -72,11 +81,12 @@ class OutLink final : public RemoteDoorbell {
 
   // The wire's, one thread at a time:
   struct Message {
-    std::uint64_t number;      // from 1
-    SlotHeader* header;        // tag, bytes, and the payload of a short one
-    const std::byte* payload;  // header->bytes
-    std::uint64_t at;          // of a longer one: where it lies in the ring's data
-    bool zero_copy;            // its payload is not there
+    std::uint64_t number;       // from 1
+    SlotHeader* header;         // tag, bytes, and the payload of a short one
+    const std::byte* payload;   // header->bytes
+    std::uint64_t at;           // of a longer one: where it lies in the ring's data
+    bool zero_copy;             // its payload is not there
+    std::uint64_t key, offset;  // where it belongs; no key: into its slot
   };
   /// What is published and not passed, from the first such message on.
   class Ahead {
@@ -143,8 +153,13 @@ class OutLink final : public RemoteDoorbell {
   std::size_t index_ = 0;
   std::uint64_t passed_ = 0;
   detail::Cursor cursor_;
-  std::vector<const std::byte*> zero_copy_;  // by slot: where the message lies; null: in the slot
-  std::atomic<std::uint64_t> sent_{0};       // of zero-copy sends
+  /// By slot: where the message lies, and where it belongs; null, 0: in the slot.
+  struct Elsewhere {
+    const std::byte* from = nullptr;
+    std::uint64_t key = 0, offset = 0;
+  };
+  std::vector<Elsewhere> elsewhere_;
+  std::atomic<std::uint64_t> sent_{0};  // of zero-copy sends
 };
 
 /// The end at which a rank of this host receives.
@@ -157,8 +172,8 @@ class InLink final : public RemoteDoorbell {
   /// Takes messages as they come, instead of a rank that asks for them.
   class Taker {
    public:
-    /// Called with the wire's lock held, by whoever drives the wire. False: there can be no such
-    /// message.
+    /// Called with the wire's lock held, by whoever drives the wire. `payload` is null where it has
+    /// been written into exposed memory. False: there can be no such message.
     virtual bool take(std::uint32_t tag, const std::byte* payload, std::uint32_t bytes) = 0;
 
    protected:
@@ -214,6 +229,8 @@ class InLink final : public RemoteDoorbell {
   void comes_into_slot(std::uint64_t number) {
     in_place_[(number - 1) % in_place_.size()] = nullptr;
   }
+  /// Message `number` has been written into exposed memory. False: it cannot have.
+  bool comes_into_exposed(std::uint64_t number);
   /// It is there. Messages may come in any order; they are published in that of their numbers.
   /// False: one does not lie where it must.
   bool arrived(std::uint64_t number, std::uint32_t tag, std::uint32_t bytes, std::uint64_t at);

@@ -1,7 +1,7 @@
 // The board of a window: memory that the ranks of a host share, in which they signal the rank that
 // owns the window, and say when they write to it. One line of the cache has one writer:
 //
-//     open | of rank 0: writing, signal 0, ... 15 | of rank 1: ...
+//     state | of rank 0: writing, signal 0, ... 15 | of rank 1: ...
 //
 // Signals are counters that only grow. A rank signals by a store with release, after what it has
 // written to the window, and the owner looks with acquire. So who sees a signal sees the data.
@@ -29,6 +29,10 @@ namespace tutti {
 
 inline constexpr int kWindowSignals = 16;  // of each pair of ranks
 
+/// What a rank's part of a window is: others may write there, or not any more, as the rank has
+/// ended it or has left the communicator.
+enum class WindowState : std::uint64_t { ended = 0, open = 1, left = 2 };
+
 class SignalBoard {
  public:
   using Counter = std::atomic<std::uint64_t>;
@@ -42,8 +46,13 @@ class SignalBoard {
   explicit operator bool() const { return memory_ != nullptr; }
   const std::shared_ptr<SharedMemory>& memory() const { return memory_; }
 
-  /// Not 0: others may write to the window.
-  Counter& open() const { return reinterpret_cast<Line*>(memory_->data())->value; }
+  /// WindowState, of the owner's part.
+  WindowState state(std::memory_order order) const {
+    return static_cast<WindowState>(state_line().load(order));
+  }
+  void set_state(WindowState state, std::memory_order order) const {
+    state_line().store(static_cast<std::uint64_t>(state), order);
+  }
   /// Not 0: rank `rank` may be writing to the window.
   Counter& writing(int rank) const { return writer(rank).writing.value; }
   /// How often rank `rank` has given signal `index`.
@@ -60,6 +69,7 @@ class SignalBoard {
     Line writing;
     Line signals[kWindowSignals];
   };
+  Counter& state_line() const { return reinterpret_cast<Line*>(memory_->data())->value; }
   Writer& writer(int rank) const {
     return reinterpret_cast<Writer*>(memory_->data() + sizeof(Line))[rank];
   }

@@ -336,6 +336,39 @@ bool Wire::has_withdrawn(InLink& link) {
   return link.receiving_in_place == 0 || is_over();
 }
 
+void Wire::expose(std::uint64_t key, std::byte* memory, std::size_t bytes) {
+  if (!abilities().one_sided || bytes == 0) return;
+  auto region = endpoint_->expose(key, memory, bytes);  // takes long
+  if (!region) return;
+  const std::lock_guard lock(mutex_);
+  if (closed_) return;
+  say(Control::expose, 0).exposed = {
+      key, bytes, {reinterpret_cast<std::uintptr_t>(memory), region->remote_key(), 0}};
+  exposed_[key] = {std::move(region)};
+  push();
+  if (settle()) owner_.on_moved();
+}
+
+void Wire::begin_to_hide(std::uint64_t key) {
+  const std::lock_guard lock(mutex_);
+  const auto found = exposed_.find(key);
+  if (closed_ || found == exposed_.end() || std::exchange(found->second.hides, true)) return;
+  say(Control::hide, 0).exposed = {key, 0, {}};
+  push();
+  if (settle()) owner_.on_moved();
+}
+
+void Wire::hide(std::uint64_t key) {
+  begin_to_hide(key);
+  {
+    const std::lock_guard lock(mutex_);
+    if (!exposed_.contains(key)) return;
+  }
+  wait_until([&] { return !exposed_.contains(key) || is_over(); });
+  const std::lock_guard lock(mutex_);
+  exposed_.erase(key);  // of a peer that cannot answer any more
+}
+
 bool Wire::is_over() {
   if (!peer_ended_.load(std::memory_order_acquire)) return false;
   if (!std::exchange(drained_, true)) endpoint_->drain(false);

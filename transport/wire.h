@@ -105,6 +105,14 @@ class Wire final : Endpoint::Sink {
   /// The same where `taker` takes what comes, whoever drives the wire; until stop_taking().
   InLink& in(const LinkName& name, const ConnectionShape& shape, InLink::Taker& taker);
   void stop_taking(InLink& link);
+  /// The peer may write to this memory at any time (OutLink::publish_into()), where the network is
+  /// one-sided and reaches it. Both know it by `key`, which is random.
+  void expose(std::uint64_t key, std::byte* memory, std::size_t bytes);
+  /// The peer hears that it may not any more;
+  void begin_to_hide(std::uint64_t key);
+  /// and when this returns, nothing writes there.
+  void hide(std::uint64_t key);
+
   /// Bytes that the rings of a communicator's links take.
   std::size_t ring_bytes(std::uint64_t group);
   /// Gives back what they can spare, beside messages that are there or on their way.
@@ -208,6 +216,8 @@ class Wire final : Endpoint::Sink {
   template <class Done>
   void wait_until(Done&& done);
   bool has_withdrawn(InLink& link);
+  /// Where the peer exposes the place of `message`; the address 0: nowhere.
+  RemotePlace exposed_place(const OutLink::Message& message) const;
   /// Whether the peer has ended; then all that was on its way has come.
   bool is_over();
   void close_with(const std::string& why);
@@ -248,7 +258,8 @@ class Wire final : Endpoint::Sink {
     std::uint64_t put;  // the endpoint's number
   };
   std::deque<DirectSend> direct_;
-  std::uint32_t sent_ = 0;  // the last sequence number
+  std::uint32_t sent_ = 0;                                        // the last sequence number
+  std::unordered_map<std::uint64_t, ExposedPlace> peer_exposes_;  // by key
 
   // Receiving.
   std::uint32_t came_ = 0;              // all up to this sequence number have come
@@ -260,7 +271,12 @@ class Wire final : Endpoint::Sink {
   };
   std::vector<End> ends_;
   std::vector<std::uint64_t> heard_left_;  // communicators, of which the owner has yet to hear
-  std::uint64_t events_ = 0;               // of what the peer did, and of sends that are over
+  struct Exposed {
+    std::shared_ptr<MemoryRegion> region;
+    bool hides = false;  // the peer was told
+  };
+  std::unordered_map<std::uint64_t, Exposed> exposed_;  // by key
+  std::uint64_t events_ = 0;  // of what the peer did, and of sends that are over
 
   std::atomic<bool> polled_{false};
   std::atomic<bool> listening_{false};

@@ -65,6 +65,7 @@ bool Wire::is_in_place(InLink& link, const MessageHeader& h) {
   if (h.number != link.published() + 1 || link.place(h.number, h.bytes, h.at) == nullptr) {
     return false;
   }
+  if (h.kind == MessageHeader::placed) return link.comes_into_exposed(h.number);
   if (h.kind == MessageHeader::posted) return link.take_posted(h.number, h.tag, h.bytes) != nullptr;
   link.comes_into_slot(h.number);
   return true;
@@ -160,6 +161,19 @@ Endpoint::Heard Wire::on_control(const MessageHeader& header, const std::byte* b
         in->withdraws = false;
         in->told_posted_up_to = 0;
       }
+      break;
+    case Control::expose:
+      fine = c.exposed.key != 0 && c.exposed.bytes <= UINT64_MAX - c.exposed.place.address;
+      if (fine) peer_exposes_[c.exposed.key] = c.exposed;
+      break;
+    case Control::hide:
+      // What was written before goes before the answer. What is left goes into slots.
+      peer_exposes_.erase(c.exposed.key);
+      say(Control::hidden, 0).exposed = {c.exposed.key, 0, {}};
+      break;
+    case Control::hidden:
+      fine = exposed_.contains(c.exposed.key) && exposed_[c.exposed.key].hides;
+      exposed_.erase(c.exposed.key);
       break;
     case Control::left:
     case Control::bye:

@@ -116,7 +116,10 @@ Endpoint::Room Wire::push_message(OutLink& link) {
       put.header.kind = MessageHeader::posted;
       put.to = posted.place;
     }
-    if (peer.tag == tag && peer.bytes == bytes) {
+    if (const RemotePlace place = exposed_place(m); place.address != 0) {
+      put.header.kind = MessageHeader::placed;
+      put.to = place;
+    } else if (peer.tag == tag && peer.bytes == bytes) {
       put.notice =
           link.number() | kSameAsLast | (put.header.kind == MessageHeader::posted ? kPosted : 0U);
     }
@@ -139,6 +142,14 @@ Endpoint::Room Wire::push_message(OutLink& link) {
   for (std::uint32_t i = 0; i <= put.header.more; ++i) link.pass();
   if (m.zero_copy) direct_.push_back({&link, number, m.payload, total, endpoint_->appended()});
   return Endpoint::Room::yes;
+}
+
+RemotePlace Wire::exposed_place(const OutLink::Message& m) const {
+  const auto found = m.key != 0 ? peer_exposes_.find(m.key) : peer_exposes_.end();
+  if (found == peer_exposes_.end()) return {};
+  const ExposedPlace& there = found->second;
+  if (m.offset > there.bytes || m.header->bytes > there.bytes - m.offset) return {};
+  return {there.place.address + m.offset, there.place.key, 0};
 }
 
 void Wire::extend(MessageHeader& h, const OutLink& link, const std::byte* payload) const {

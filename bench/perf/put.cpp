@@ -118,16 +118,17 @@ class PutBench {
     const std::size_t wrong = check(bytes);
     if (rank_ != 0) return;
     const auto number = [](double n, int digits) { return fmt::format("{:.{}f}", n, digits); };
+    const auto rate = [&](double n) { return number(n, n < 1 ? 4 : 2); };  // of slow networks, too
     const double time = median(times), stream = median(streams);
     std::string limit = "-", ratio = "-", copy = "-", share = "-";
     if (theirs_ != nullptr) {
       limit = number(median(limits), 3);
       ratio = number(time / median(limits), 2);
-      copy = number(median(copies), 2);
+      copy = rate(median(copies));
       share = number(stream / median(copies), 2);
     }
     fmt::print(" {:>10} {:>9} {:>9} {:>6} {:>10} {:>10} {:>6} {:>7}\n", bytes, number(time, 3),
-               limit, ratio, number(stream, 2), copy, share, wrong);
+               limit, ratio, rate(stream), copy, share, wrong);
     std::fflush(stdout);
   }
 

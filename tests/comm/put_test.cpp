@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <future>
 #include <optional>
 #include <string>
 #include <thread>
@@ -206,6 +207,65 @@ TEST_P(Put, AGroupRunsItsCallsAtItsEnd) {
   });
 }
 
+TEST_P(Put, AGroupOfWaitsRunsBesideStartedCalls) {
+  run_thread_ranks(2, [](Communicator& comm) {
+    Window window = comm.window(0);
+    const int peer = 1 - comm.rank();
+    for (int round = 0; round < 20; ++round) {
+      Future before = window.start({.kind = WindowCall::Kind::wait_signal, .peer = peer});
+      comm.barrier();
+      window.signal(peer, 1);
+      group([&] { window.wait_signal(peer, 1, 1); });
+      EXPECT_FALSE(before.ready());
+      comm.barrier();
+      window.signal(peer);
+      before.wait();
+    }
+    window.close();
+  });
+}
+
+TEST_P(Put, AWaitThatACallbackMayNotMakeTakesNoSignal) {
+  run_thread_ranks(2, [](Communicator& comm) {
+    Window window = comm.window(0);
+    const int peer = 1 - comm.rank();
+    Future first = window.start({.kind = WindowCall::Kind::wait_signal, .peer = peer});
+    std::promise<ErrorCode> refusal;
+    first.on_ready(
+        [&] { refusal.set_value(error_of([&] { window.wait_signal(peer, 1, 1); }).code()); });
+    comm.barrier();
+    window.signal(peer);
+    EXPECT_EQ(refusal.get_future().get(), ErrorCode::invalid_usage);
+    comm.barrier();
+    window.signal(peer, 1);
+    window.wait_signal(peer, 1, 1);
+    window.close();
+  });
+}
+
+TEST_P(Put, AGroupThatIsRefusedHalfWayReadsNoSourceAfterwards) {
+  run_thread_ranks(2, [](Communicator& comm) {
+    constexpr std::size_t kBytes = 60'000'000;  // more than a link has room for
+    Window window = comm.window(kBytes), other = comm.window(8);
+    comm.barrier();
+    if (comm.rank() == 0) {
+      {
+        const std::vector<std::byte> source(kBytes, std::byte{1});
+        const Error error = error_of([&] {
+          group([&] {
+            window.put(1, 0, source.data(), kBytes);
+            other.signal(1);
+            other.end();
+          });
+        });
+        EXPECT_EQ(error.code(), ErrorCode::invalid_usage);
+      }
+    } else {
+      std::this_thread::sleep_for(50ms);
+    }
+  });
+}
+
 // --- Arguments -----------------------------------------------------------------------------------
 
 TEST_P(Put, WrongArgumentsAreRefusedByTheCallerAlone) {
@@ -228,6 +288,7 @@ TEST_P(Put, WrongArgumentsAreRefusedByTheCallerAlone) {
       expect([&] { window.put_signal(1, 0, data, 1, 16); }, "signal 16 is out of range");
       expect([&] { window.signal(1, -1); }, "signal -1 is out of range");
       expect([&] { window.wait_signal(1, 1, 16); }, "signal 16 is out of range");
+      expect([&] { window.wait_signal(1, UINT64_MAX); }, "more than anybody can give");
       expect([&] { window.start({.peer = 7}); }, "peer 7");
       expect([&] { comm.window(nullptr, 5); }, "memory is null");
       EXPECT_EQ(error_of([] { Window().signal(0); }).code(), ErrorCode::invalid_usage);
@@ -377,9 +438,9 @@ TEST_P(Put, ARankThatLeavesIsNotWaitedFor) {
       part.destroy();
     } else {
       const Error error = error_of([&] { window.wait_signal(0); });
-      EXPECT_TRUE(error.code() == ErrorCode::peer_lost || error.code() == ErrorCode::invalid_usage)
-          << error.what();
+      EXPECT_EQ(error.code(), ErrorCode::peer_lost) << error.what();
       EXPECT_EQ(error.rank(), 0);
+      EXPECT_EQ(error_of([&] { window.put(0, 0, "abc", 3); }).code(), ErrorCode::peer_lost);
     }
     comm.barrier();
   });

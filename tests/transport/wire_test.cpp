@@ -378,5 +378,98 @@ TEST_P(Wires, APeerThatDoesNotLetGoIsGivenUp) {
       << "the device still writes to memory that is not its any more";
 }
 
+// --- Memory that a peer writes to ----------------------------------------------------------------
+
+/// Takes messages as they come; those that were written elsewhere are empty.
+struct Takes final : InLink::Taker {
+  bool take(std::uint32_t tag, const std::byte* payload, std::uint32_t bytes) override {
+    tags.push_back(tag);
+    payloads.emplace_back();
+    if (payload != nullptr) payloads.back().assign(payload, payload + bytes);
+    return true;
+  }
+  std::vector<std::uint32_t> tags;
+  std::vector<std::vector<std::byte>> payloads;
+};
+
+/// Two ends, a link from a to b, and memory that b exposes.
+struct Exposing : TwoEnds {
+  explicit Exposing(TestNetwork& network)
+      : TwoEnds(network),
+        out(a.out(0, kLongShape)),
+        in(b.wire.in({1, 0}, kLongShape, takes)),
+        memory(std::size_t{64} << 10) {
+    b.wire.expose(kKey, memory.data(), memory.size());
+    const auto heard = Clock::now() + 100ms;  // a has
+    while (Clock::now() < heard) poll();
+  }
+  ~Exposing() { b.wire.stop_taking(in); }
+  void send(std::uint32_t message, std::uint64_t offset, std::uint32_t bytes) {
+    ASSERT_TRUE(until([&] { return out.sender().ready(bytes); }));
+    fill(out.sender().slot(bytes), message, bytes);
+    out.publish_into(kKey, offset, nullptr, message, bytes);
+    out.rung();
+  }
+  /// Message `message` has come, as the last one.
+  bool came(std::uint32_t message) {
+    return until([&] { return !takes.tags.empty() && takes.tags.back() == message; });
+  }
+  bool is_untouched() const {
+    return std::ranges::all_of(memory, [](std::byte byte) { return byte == std::byte{}; });
+  }
+
+  static constexpr std::uint64_t kKey = 0xabcdef0123456789;
+  Takes takes;
+  OutLink& out;
+  InLink& in;
+  std::vector<std::byte> memory;
+};
+
+TEST_P(Wires, APeerWritesIntoExposedMemoryUntilItIsHidden) {
+  Exposing l(*network);
+  const auto expect_in_slot = [&](std::uint32_t m, std::uint32_t bytes) {
+    ASSERT_EQ(l.takes.payloads.back().size(), bytes) << m;
+    EXPECT_EQ(first_wrong(l.takes.payloads.back().data(), m, bytes), bytes) << m;
+    EXPECT_TRUE(l.is_untouched()) << m;
+  };
+  for (std::uint32_t m = 1; m <= 20; ++m) {
+    const std::uint32_t offset = 65 * m, bytes = m % 4 == 0 ? 40 : 1000 * m;
+    l.send(m, offset, bytes);
+    ASSERT_TRUE(l.came(m)) << l.b.why_closed;
+    if (!l.a.wire.abilities().one_sided || bytes <= kInlineBytes) {
+      expect_in_slot(m, bytes);
+      continue;
+    }
+    EXPECT_TRUE(l.takes.payloads.back().empty()) << m;
+    EXPECT_EQ(first_wrong(l.memory.data() + offset, m, bytes), bytes) << m;
+    std::fill_n(l.memory.data() + offset, bytes, std::byte{});
+    EXPECT_TRUE(l.is_untouched()) << "message " << m << " lies elsewhere, too";
+  }
+  l.send(21, l.memory.size() - 999, 1000);  // does not fit
+  ASSERT_TRUE(l.came(21));
+  expect_in_slot(21, 1000);
+  {
+    const Polled peer(l.a.wire);
+    l.b.wire.hide(Exposing::kKey);
+  }
+  EXPECT_FALSE(l.b.is_closed) << l.b.why_closed;
+  l.send(22, 0, 1000);
+  ASSERT_TRUE(l.came(22));
+  expect_in_slot(22, 1000);
+}
+
+TEST_P(Wires, APeerThatDoesNotAnswerWritesToNothingThatWasExposed) {
+  Exposing l(*network);
+  if (!l.a.wire.abilities().one_sided) GTEST_SKIP() << "this network asks where a payload goes";
+  const auto begin = Clock::now();
+  l.b.wire.hide(Exposing::kKey);  // a does not look
+  EXPECT_LT(Clock::now() - begin, 10s);
+  EXPECT_TRUE(l.b.is_closed);
+  l.send(1, 0, 1000);
+  const auto until = Clock::now() + 200ms;
+  while (Clock::now() < until) l.poll();
+  EXPECT_TRUE(l.is_untouched()) << "the device still writes to memory that is not its any more";
+}
+
 }  // namespace
 }  // namespace tutti

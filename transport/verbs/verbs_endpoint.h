@@ -46,6 +46,10 @@ class VerbsEndpoint final : public Endpoint {
   std::shared_ptr<MemoryRegion> register_ring(std::byte* memory, std::size_t bytes) override;
   std::shared_ptr<const MemoryRegion> window_region(const std::byte* memory,
                                                     std::size_t bytes) override;
+  std::shared_ptr<MemoryRegion> expose(std::uint64_t key, std::byte* memory,
+                                       std::size_t bytes) override {
+    return windows_->expose(key, memory, bytes);
+  }
 
   Room room(std::size_t bytes) override;
   void put(const Put& put) override;

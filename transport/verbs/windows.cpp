@@ -29,6 +29,23 @@ std::shared_ptr<const VerbsMemory> VerbsWindows::region(const void* memory, std:
   return found->second;
 }
 
+std::shared_ptr<VerbsMemory> VerbsWindows::expose(std::uint64_t key, void* memory,
+                                                  std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(exposed_, [](const auto& e) { return e.second.expired(); });
+  std::weak_ptr<VerbsMemory>& kept = exposed_[key];
+  if (auto there = kept.lock()) return there;
+  try {
+    auto made = std::make_shared<VerbsMemory>(device_, memory, bytes);
+    kept = made;
+    return made;
+  } catch (const Error& error) {
+    log().info("verbs: puts to a window go through slots, as the device cannot reach it: {}",
+               error.what());
+    return nullptr;
+  }
+}
+
 std::size_t VerbsWindows::count() {
   const std::lock_guard lock(mutex_);
   std::size_t count = 0;

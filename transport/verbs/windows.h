@@ -29,6 +29,10 @@ class VerbsWindows final : WindowObserver {
   /// refuses it. Thread-safe. Registering takes ms for MiB.
   std::shared_ptr<const VerbsMemory> region(const void* memory, std::size_t bytes);
 
+  /// Any memory that peers are to write to, with a registration of its own, which ends with the
+  /// last that holds it. Null: the device refuses it. Thread-safe.
+  std::shared_ptr<VerbsMemory> expose(std::uint64_t key, void* memory, std::size_t bytes);
+
   const std::shared_ptr<VerbsDevice>& device() const { return device_; }
   /// How many are registered.
   std::size_t count();
@@ -39,6 +43,7 @@ class VerbsWindows final : WindowObserver {
   const std::shared_ptr<VerbsDevice> device_;
   std::mutex mutex_;
   std::unordered_map<std::uint32_t, std::shared_ptr<VerbsMemory>> by_id_;  // null: refused
+  std::unordered_map<std::uint64_t, std::weak_ptr<VerbsMemory>> exposed_;  // by key
 };
 
 }  // namespace tutti

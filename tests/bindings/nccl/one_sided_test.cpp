@@ -144,6 +144,16 @@ TEST(OneSided, AWaitEndsWhenTheCommunicatorIsRevoked) {
   });
 }
 
+TEST(OneSided, AWaitForARankThatDestroysItsCommunicatorIsARemoteError) {
+  run_ranks(2, [&](int rank, ncclComm_t& comm) {
+    Ints memory(1);
+    window_of(memory, comm);
+    if (rank == 1) return;  // it destroys
+    EXPECT_EQ(wait_for({{1, 1, 0, 0}}, comm), ncclRemoteError);
+    EXPECT_CONTAINS(last_error(), "rank 1, which has left the communicator");
+  });
+}
+
 TEST(OneSided, WrongArgumentsAreRefused) {
   run_ranks(2, [](int rank, ncclComm_t& comm) {
     Ints memory(rank == 0 ? 10 : 20);
