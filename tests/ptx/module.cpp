@@ -348,6 +348,8 @@ class Reader {
       }
       if (const std::size_t slash = path.rfind('/'); slash != std::string::npos) {
         path = path.substr(slash + 1);
+      } else if (const std::size_t first = path.find('"'); first != std::string::npos) {
+        path = path.substr(first + 1);
       }
       module.places[i++] = fmt::format("{}:{}", path, line);
     }

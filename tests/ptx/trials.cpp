@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "collectives/execute/cuda/lane_links.h"
 #include "tests/collectives/cuda/cuda_matrix.h"
 
 namespace tutti::ptx {
