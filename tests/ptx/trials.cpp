@@ -103,10 +103,10 @@ std::string repeat(PtxDevice& device, DataType type) {
   return "";
 }
 
-/// Where LL's flags come round, and slots are cleaned.
+/// Where LL's flags come round, and slots are cleaned. Every slot has been used before.
 std::string come_round(PtxDevice& device, DataType type) {
   for (const std::uint64_t number :
-       {device::kMessagesPerCleaning - 4, (std::uint64_t{1} << 32) - 4}) {
+       {device::kMessagesPerCleaning - 6, (std::uint64_t{1} << 32) - 6}) {
     DeviceRanks ranks({device}, 2, kSmallSlots);
     const device::SegmentShape& s = ranks.shape();
     for (int r = 0; r < 2; ++r) {
@@ -120,7 +120,7 @@ std::string come_round(PtxDevice& device, DataType type) {
         }
       }
     }
-    for (int i = 0; i < 6; ++i) {
+    for (int i = 0; i < 8; ++i) {
       const DeviceCase c = all_reduce("ring", type, i % 2 == 0 ? 1500 : 32, Protocol::ll);
       if (std::string what = wrong(ranks, c); !what.empty()) return what;
     }
