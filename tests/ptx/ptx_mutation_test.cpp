@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <map>
 
@@ -30,6 +31,8 @@ TEST(LongMutations, EachIsNoticed) {
     }
     if (which != nullptr) fmt::print("{} -> {}: {}\n", m.from, m.to, what);
     if (what.empty()) {
+      fmt::print("not noticed: PTX line {} ({}): {} -> {}\n", m.line, m.source, m.from, m.to);
+      std::fflush(stdout);
       ++unnoticed[fmt::format("{} {} -> {}", m.source, m.from, m.to)];
     } else {
       ++noticed;

@@ -94,6 +94,22 @@ std::string long_plan(PtxDevice& device, DataType type) {
   return wrong(ranks, all_reduce("one_shot", type, 100, Protocol::ll));
 }
 
+/// Eight sources at a time, and whole tiles of them.
+std::string many_ranks(PtxDevice& device, DataType type) {
+  DeviceRanks ranks({device}, 8, kSmallSlots);
+  for (const Protocol p : test::kProtocols) {
+    for (const std::uint32_t misalign : {0u, 1u}) {
+      DeviceCase c = all_reduce("one_shot", type, 2000, p);
+      c.misalign = misalign;
+      if (std::string what = wrong(ranks, c); !what.empty()) return what;
+    }
+  }
+  DeviceCase c = all_reduce("two_shot_window", type, 12'000, Protocol::simple);
+  if (std::string what = wrong(ranks, c); !what.empty()) return what;
+  c.misalign = 1;
+  return wrong(ranks, c);
+}
+
 std::string repeat(PtxDevice& device, DataType type) {
   DeviceRanks ranks({device}, 2, kSmallSlots);
   for (int i = 0; i < 12; ++i) {
@@ -256,6 +272,7 @@ const std::vector<Trial>& trials() {
     }
     t.push_back({"come_round", come_round});
     t.push_back({"long_plan", long_plan});
+    t.push_back({"many_ranks", many_ranks});
     return t;
   }();
   return all;
