@@ -96,8 +96,8 @@ TEST_P(PtxTypes, PassEveryTrial) {
   const double share = 100.0 * static_cast<double>(reached) / static_cast<double>(executed.size());
   fmt::print("{} compute_{}: {:.1f} % of {} instructions\n", name(type), architecture, share,
              executed.size());
-  // The rest: parts of a word, which types of 8 bytes never have, and what no plan of these does.
-  EXPECT_GE(share, 94) << rest;
+  // The rest is what no plan of these trials does. Types of 8 bytes never have a part of a word.
+  EXPECT_GE(share, size_of(type) == 8 ? 93 : 95) << rest;
   if (std::getenv("TUTTI_PTX_REST") != nullptr) fmt::print("{}", rest);
 }
 INSTANTIATE_TEST_SUITE_P(Long, PtxTypes,
