@@ -13,7 +13,7 @@ namespace {
 
 using Counts = std::map<std::string, double>;
 
-std::string kind_of(const Op& op) {
+std::string kind_of(const Op& op, const std::string& text) {
   const bool strong = op.order != Order::weak;
   switch (op.kind) {
     case Kind::barrier:
@@ -35,7 +35,8 @@ std::string kind_of(const Op& op) {
       if (op.order == Order::release) return "stores, release";
       return strong ? "stores, relaxed" : "stores, weak";
     default:
-      return "others";
+      // Of registers, which ptxas renames.
+      return text.starts_with("mov.") ? "moves" : "others";
   }
 }
 
@@ -61,7 +62,7 @@ Counts count(const char* algorithm, DataType type, device::Protocol protocol, st
   const auto program = kernel_program(type, 90);
   const auto& times = executed[program.get()];
   for (std::size_t i = 0; i < times.size(); ++i) {
-    counts[kind_of(program->ops[i])] += static_cast<double>(times[i]);
+    counts[kind_of(program->ops[i], program->texts[i])] += static_cast<double>(times[i]);
     counts["all"] += static_cast<double>(times[i]);
   }
   return counts;
