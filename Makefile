@@ -14,7 +14,7 @@ DEMO_COLLECTIVES = all_reduce all_gather reduce_scatter broadcast
 WHEELS ?= $(CURDIR)/build/wheels
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test test-long test-python wheels wheels-again fuzz test-torch test-frameworks train bench-train bench-overlap bench-python test-rdma test-ssh test-asan test-tsan bench compare docs format check-format \
+.PHONY: help demo build test test-long test-python wheels wheels-again fuzz test-torch test-frameworks train bench-train bench-overlap bench-python test-rdma test-ptx test-ssh test-asan test-tsan bench compare docs format check-format \
         install clean packages test-packages gpu-bundle
 
 help:
@@ -31,6 +31,7 @@ help:
 	@echo "make bench-train   training steps beside PyTorch's DDP and FSDP2 over gloo (the same downloads)"
 	@echo "make bench-overlap how much communication is hidden, beside DDP over gloo (the same downloads)"
 	@echo "make test-rdma     RDMA verbs, in an emulated guest that has devices (downloads a kernel: 70 MB)"
+	@echo "make test-ptx      the kernels' PTX, interpreted: every type, many schedules, mutations (needs nvcc, no GPU)"
 	@echo "make test-ssh      tutti run over ssh, between network namespaces (installs openssh-server; needs root)"
 	@echo "make test-asan     the tests under AddressSanitizer and UndefinedBehaviorSanitizer"
 	@echo "make test-tsan     the tests under ThreadSanitizer"
@@ -160,6 +161,12 @@ test-rdma: packages build/build.ninja
 	@cmake --preset release >/dev/null
 	@cmake --build --preset release -j $(JOBS) --target rdma_tests
 	@ctest --test-dir build --verbose --no-tests=error -L '^rdma$$'
+
+# The kernels as nvcc compiles them, without a GPU.
+test-ptx: test-packages build/build.ninja
+	@cmake --preset release >/dev/null
+	@cmake --build --preset release -j $(JOBS) --target ptx_tests
+	@ctest --test-dir build --verbose --no-tests=error -R '^ptx_'
 
 # Not part of test-packages: Debian starts the server that it installs.
 test-ssh: packages build/build.ninja

@@ -54,8 +54,11 @@ class Decoder {
       }
       starts_.push_back(at);
       for (const Instruction& in : f->instructions) add(in, first);
-      if (f->instructions.empty() || f->instructions.back().op != "ret") {
-        throw std::runtime_error(fmt::format("{} does not end with ret", f->name));
+      // Nothing runs off the end.
+      const Instruction* const last = f->instructions.empty() ? nullptr : &f->instructions.back();
+      if (last == nullptr ||
+          (last->op != "ret" && !(last->op.starts_with("bra") && last->guard < 0))) {
+        throw std::runtime_error(fmt::format("{} ends with neither ret nor bra", f->name));
       }
     }
   }

@@ -147,7 +147,8 @@ class Reader {
       const Variable v = variable();
       expect(';');
       if (name == ".shared") {
-        function().shared.push_back(v);
+        // That of the kernel may stand before it.
+        (function_ < 0 ? shared_ : function().shared).push_back(v);
       } else {
         declare(v.name);  // a parameter of a call: a register, as far as it is one value
       }
@@ -183,7 +184,10 @@ class Reader {
     module_.functions.push_back(std::move(f));
     function_ = static_cast<int>(module_.functions.size()) - 1;
     scopes_.emplace_back();
-    if (kernel) return;
+    if (kernel) {
+      std::swap(function().shared, shared_);
+      return;
+    }
     for (const Variable& v : function().parameters) declare(v.name);
     for (const Variable& v : function().results) declare(v.name);
   }
@@ -348,6 +352,8 @@ class Reader {
       }
       if (const std::size_t slash = path.rfind('/'); slash != std::string::npos) {
         path = path.substr(slash + 1);
+      } else if (const std::size_t first = path.find('"'); first != std::string::npos) {
+        path = path.substr(first + 1);
       }
       module.places[i++] = fmt::format("{}:{}", path, line);
     }
@@ -359,6 +365,7 @@ class Reader {
   std::uint32_t line_ = 1;
   Module module_;
   int function_ = -1;
+  std::vector<Variable> shared_;  // outside of functions
   std::vector<std::map<std::string, int>> scopes_;
   std::map<std::uint64_t, std::string> files_;
   std::vector<std::pair<std::uint64_t, std::uint64_t>> waiting_;

@@ -13,7 +13,7 @@ namespace {
 
 using Counts = std::map<std::string, double>;
 
-std::string kind_of(const Op& op) {
+std::string kind_of(const Op& op, const std::string& text) {
   const bool strong = op.order != Order::weak;
   switch (op.kind) {
     case Kind::barrier:
@@ -23,6 +23,8 @@ std::string kind_of(const Op& op) {
       return "meetings of a warp";
     case Kind::exchange:
       return "atomics";
+    case Kind::fence:
+      return "fences";
     case Kind::load:
       if (op.space == Space::shared) return "loads, shared";
       if (op.space == Space::param) return "loads, parameters";
@@ -33,7 +35,8 @@ std::string kind_of(const Op& op) {
       if (op.order == Order::release) return "stores, release";
       return strong ? "stores, relaxed" : "stores, weak";
     default:
-      return "others";
+      // Of registers, which ptxas renames.
+      return text.starts_with("mov.") ? "moves" : "others";
   }
 }
 
@@ -59,18 +62,24 @@ Counts count(const char* algorithm, DataType type, device::Protocol protocol, st
   const auto program = kernel_program(type, 90);
   const auto& times = executed[program.get()];
   for (std::size_t i = 0; i < times.size(); ++i) {
-    counts[kind_of(program->ops[i])] += static_cast<double>(times[i]);
+    counts[kind_of(program->ops[i], program->texts[i])] += static_cast<double>(times[i]);
     counts["all"] += static_cast<double>(times[i]);
   }
   return counts;
 }
 
-TEST(LongCounts, OfASmallCallAndOfAKiB) {
+TEST(Counts, OfASmallCallAndOfAKiB) {
   if (kernel_text(DataType::float32, 90).empty()) GTEST_SKIP() << "nvcc is missing: no PTX";
   for (const device::Protocol p : test::kProtocols) {
     fmt::print("8 B, one_shot, protocol {}: of both blocks, 32 warps\n", static_cast<int>(p));
-    for (const auto& [kind, n] : count("one_shot", DataType::float32, p, 8)) {
-      fmt::print("  {:22} {:8.0f}\n", kind, n);
+    Counts counts = count("one_shot", DataType::float32, p, 8);
+    for (const auto& [kind, n] : counts) fmt::print("  {:22} {:8.0f}\n", kind, n);
+    EXPECT_LE(counts["barriers"], 9 * 32);
+    if (p == device::Protocol::simple) {
+      EXPECT_GT(counts["stores, release"] + counts["fences"], 0);
+    } else {
+      // No order on the path of a message.
+      EXPECT_EQ(counts["stores, release"] + counts["fences"] + counts["atomics"], 0);
     }
   }
   for (const DataType type : {DataType::float32, DataType::bfloat16}) {
@@ -82,8 +91,12 @@ TEST(LongCounts, OfASmallCallAndOfAKiB) {
     for (auto& [kind, n] : more) {
       const auto before = less.find(kind);
       n -= before == less.end() ? 0 : before->second;
-      fmt::print("  {:22} {:8.1f}\n", kind, n / (4.0 * static_cast<double>(small) / 8192));
+      n /= 4.0 * static_cast<double>(small) / 8192;
+      fmt::print("  {:22} {:8.1f}\n", kind, n);
     }
+    // Accesses of 16 bytes, each byte once.
+    EXPECT_NEAR(more["loads, weak"], 8, 0.5);
+    EXPECT_NEAR(more["stores, weak"], 8, 0.5);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "collectives/execute/cuda/lane_links.h"
 #include "tests/collectives/cuda/cuda_matrix.h"
 
 namespace tutti::ptx {
@@ -93,6 +94,22 @@ std::string long_plan(PtxDevice& device, DataType type) {
   return wrong(ranks, all_reduce("one_shot", type, 100, Protocol::ll));
 }
 
+/// Eight sources at a time, and whole tiles of them.
+std::string many_ranks(PtxDevice& device, DataType type) {
+  DeviceRanks ranks({device}, 8, kSmallSlots);
+  for (const Protocol p : test::kProtocols) {
+    for (const std::uint32_t misalign : {0u, 1u}) {
+      DeviceCase c = all_reduce("one_shot", type, 2000, p);
+      c.misalign = misalign;
+      if (std::string what = wrong(ranks, c); !what.empty()) return what;
+    }
+  }
+  DeviceCase c = all_reduce("two_shot_window", type, 12'000, Protocol::simple);
+  if (std::string what = wrong(ranks, c); !what.empty()) return what;
+  c.misalign = 1;
+  return wrong(ranks, c);
+}
+
 std::string repeat(PtxDevice& device, DataType type) {
   DeviceRanks ranks({device}, 2, kSmallSlots);
   for (int i = 0; i < 12; ++i) {
@@ -102,10 +119,10 @@ std::string repeat(PtxDevice& device, DataType type) {
   return "";
 }
 
-/// Where LL's flags come round, and slots are cleaned.
+/// Where LL's flags come round, and slots are cleaned. Every slot has been used before.
 std::string come_round(PtxDevice& device, DataType type) {
   for (const std::uint64_t number :
-       {device::kMessagesPerCleaning - 4, (std::uint64_t{1} << 32) - 4}) {
+       {device::kMessagesPerCleaning - 6, (std::uint64_t{1} << 32) - 6}) {
     DeviceRanks ranks({device}, 2, kSmallSlots);
     const device::SegmentShape& s = ranks.shape();
     for (int r = 0; r < 2; ++r) {
@@ -119,7 +136,7 @@ std::string come_round(PtxDevice& device, DataType type) {
         }
       }
     }
-    for (int i = 0; i < 6; ++i) {
+    for (int i = 0; i < 8; ++i) {
       const DeviceCase c = all_reduce("ring", type, i % 2 == 0 ? 1500 : 32, Protocol::ll);
       if (std::string what = wrong(ranks, c); !what.empty()) return what;
     }
@@ -255,6 +272,7 @@ const std::vector<Trial>& trials() {
     }
     t.push_back({"come_round", come_round});
     t.push_back({"long_plan", long_plan});
+    t.push_back({"many_ranks", many_ranks});
     return t;
   }();
   return all;
