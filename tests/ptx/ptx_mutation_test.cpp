@@ -32,7 +32,7 @@ std::set<std::uint32_t> lines_reached(const std::string& text) {
 /// How many of these nobody notices, at most.
 const std::map<std::string, int> kUnnoticed = {
     // What was there before the launch (the number of the operation, whether the rank has failed,
-    // limits), and what judge() asks of this rank's own state.
+    // limits), a peer's scalar that the block has noted, and what judge() asks of its rank's state.
     {"ld.relaxed.sys.u64 -> ld.relaxed.cta.u64", 7},
     {"ld.relaxed.sys.u64 -> ld.u64", 6},
     // The first credit of a launch; the meeting of a copy's lanes; a report that the host has read.
