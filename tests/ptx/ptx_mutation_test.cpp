@@ -1,5 +1,6 @@
-// Each order and barrier of a kernel weakened in turn: some trial notices, or the table below says
-// why none can.
+// Each order and barrier of a kernel weakened in turn: some trial notices, or it is one of those
+// that the table below has with a reason. The trials launch all ranks at once, and one launch after
+// the other: so they need no order between launches.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -28,6 +29,33 @@ std::set<std::uint32_t> lines_reached(const std::string& text) {
   return lines;
 }
 
+/// How many of these nobody notices, at most.
+const std::map<std::string, int> kUnnoticed = {
+    // What was there before the launch (the number of the operation, whether the rank has failed,
+    // limits), a peer's scalar that the block has noted, and what judge() asks of its rank's state.
+    {"ld.relaxed.sys.u64 -> ld.relaxed.cta.u64", 7},
+    {"ld.relaxed.sys.u64 -> ld.u64", 6},
+    // The first credit of a launch; the meeting of a copy's lanes; a report that the host has read.
+    {"ld.acquire.sys.u64 -> ld.acquire.cta.u64", 1},
+    {"ld.acquire.sys.u64 -> ld.relaxed.sys.u64", 3},
+    // That meeting, and the end of a lane; what judge() has reported.
+    {"st.release.sys.u64 -> st.relaxed.sys.u64", 4},
+    {"st.release.sys.u64 -> st.release.cta.u64", 2},
+    // The count of a rank's blocks that have ended: the last one only writes counters. Who reports.
+    {"atom.global.add.acq_rel.gpu.u64 -> atom.global.add.relaxed.gpu.u64", 1},
+    {"atom.global.cas.relaxed.gpu.b64 -> atom.global.cas.relaxed.cta.b64", 1},
+    // Counters for the next launch, and reports for the host.
+    {"st.relaxed.sys.u64 -> st.relaxed.cta.u64", 12},
+    {"st.relaxed.sys.u64 -> st.u64", 7},
+    // A slot that is cleaned: the same thread block fills it after a barrier.
+    {"st.relaxed.sys.v2.u64 -> st.relaxed.cta.v2.u64", 2},
+    {"st.relaxed.sys.v2.u64 -> st.v2.u64", 2},
+    // Threads come together here without it, mostly; that they do is for one access to a line.
+    {"bar.warp.sync -> ", 3},
+    // The end of the meeting of a copy's lanes.
+    {"bar.red.and.pred -> mov.pred", 1},
+};
+
 TEST(LongMutations, EachIsNoticed) {
   const char* const which = std::getenv("TUTTI_PTX_MUTATION");  // a line: that one alone, and told
   const std::string text = kernel_text(DataType::int32, 90);
@@ -54,14 +82,18 @@ TEST(LongMutations, EachIsNoticed) {
     if (what.empty()) {
       fmt::print("not noticed: PTX line {} ({}): {} -> {}\n", m.line, m.source, m.from, m.to);
       std::fflush(stdout);
-      ++unnoticed[fmt::format("{} {} -> {}", m.source, m.from, m.to)];
+      ++unnoticed[fmt::format("{} -> {}", m.from, m.to)];
     } else {
       ++noticed;
     }
   }
   fmt::print("{} mutations were noticed; {} are of lines that no trial reaches\n", noticed, beyond);
-  for (const auto& [mutation, times] : unnoticed)
-    fmt::print("not noticed: {} x {}\n", times, mutation);
+  if (which != nullptr) return;
+  EXPECT_GE(noticed, 80);
+  for (const auto& [mutation, times] : unnoticed) {
+    const auto known = kUnnoticed.find(mutation);
+    EXPECT_LE(times, known == kUnnoticed.end() ? 0 : known->second) << mutation;
+  }
 }
 
 }  // namespace
