@@ -107,7 +107,7 @@ def test_exception_in_one_rank():
     with pytest.raises(AssertionError) as caught:
         run(3, body_raises)
     text = str(caught.value)
-    assert "KeyError" in text and text.count("DistBackendError: rank 0 ") == 2, text
+    assert "KeyError" in text and text.count("DistBackendError: Connection closed by peer: rank 0 ") == 2, text
 
 
 def body_mismatch(rank, world, what):
