@@ -53,6 +53,19 @@ def asked(port, handler):
         return answer.read().decode()
 
 
+def dumped(path):
+    """What PyTorch has written there, or is about to: the answer does not wait for the thread that writes."""
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            with open(path, "rb") as dump:
+                return pickle.load(dump)
+        except (FileNotFoundError, EOFError, pickle.UnpicklingError):
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+
+
 def body_control_plane(rank, world, folder):
     from torch._C._distributed_c10d import _WorkerServer
 
@@ -81,8 +94,7 @@ def body_control_plane(rank, world, folder):
         said = json.loads(asked(port, "c10d_health_check"))
         assert said["healthy"] is False and said["unhealthy_backends"] == ["tutti"], said
         asked(port, "fr_dump_file?backend=tutti")
-        with open(f"{folder}/trace_0", "rb") as dump:
-            entries = pickle.load(dump)["entries"]
+        entries = dumped(f"{folder}/trace_0")["entries"]
         states = [(e["profiling_name"].split(" ")[0], e["state"], e["retired"]) for e in entries]
         assert states[:2] == [("tutti:all_reduce", "completed", True)] * 2, states
         assert states[-1] == ("tutti:all_reduce", "scheduled", False), states
