@@ -17,6 +17,10 @@ set(TUTTI_PUBLIC_HEADERS
   bootstrap/unique_id.h
   parallel/agreement.h
   parallel/axis.h
+  parallel/checkpoint/checkpoint.h
+  parallel/checkpoint/engine.h
+  parallel/checkpoint/part.h
+  parallel/data/sampler.h
   parallel/data_parallel/buckets.h
   parallel/data_parallel/data_parallel.h
   parallel/data_parallel/policy.h

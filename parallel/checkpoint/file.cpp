@@ -166,6 +166,35 @@ void write(const std::string& path, std::span<const TensorPart> parts, json head
   file.commit();
 }
 
+/// A tensor by its entry in the header, and by what Tutti says of it besides (or null). `data`: of
+/// the file. Throws Error(invalid_argument).
+TensorPart part_of(const std::string& name, const json& tensor, const json* piece,
+                   std::span<const std::byte> data) {
+  const auto refuse = [](const std::string& why) { throw Error(ErrorCode::invalid_argument, why); };
+  const std::string type_name = tensor.at("dtype");
+  const auto type = type_of(type_name);
+  if (!type) refuse(fmt::format("tensor '{}' is of type {}, which is not known", name, type_name));
+  const std::size_t from = tensor.at("data_offsets").at(0), to = tensor.at("data_offsets").at(1);
+  if (from > to || to > data.size()) {
+    refuse(fmt::format("a torn file: tensor '{}' lies behind its end", name));
+  }
+  TensorPart part{.name = name, .type = *type, .shape = tensor.at("shape")};
+  part.count = elements_of(part.shape);
+  part.data = const_cast<std::byte*>(data.data() + from);
+  if (part.bytes() != to - from) {
+    refuse(fmt::format("tensor '{}' of {} {} has {} bytes", name, text_of(part.shape), type_name,
+                       to - from));
+  }
+  if (piece != nullptr) {
+    part.shape = piece->at("shape").get<std::vector<std::size_t>>();
+    part.offset = piece->at("offset").get<std::vector<std::size_t>>();
+    part.extent = piece->at("extent").get<std::vector<std::size_t>>();
+    part.begin = piece->at("begin");
+  }
+  part.check();
+  return part;
+}
+
 }  // namespace
 
 void write_tensors(const std::string& path, std::span<const TensorPart> all,
@@ -236,8 +265,14 @@ void TensorFile::read_header() {
   data_at_ = 8 + length;
   const json header = json::parse(text, text + length, nullptr, false);
   if (!header.is_object()) refuse("no file of tensors: its header is no JSON");
+  const auto add = [&](const std::string& name, const json& tensor, const json* piece) {
+    try {
+      parts_.push_back(part_of(name, tensor, piece, {bytes_ + data_at_, size_ - data_at_}));
+    } catch (const Error& e) {
+      refuse(e.what());
+    }
+  };
   json of_tutti;
-  std::map<std::string, std::size_t> piece_of;  // of Tutti's own files
   if (const auto metadata = header.find("__metadata__"); metadata != header.end()) {
     if (const auto own = metadata->find("tutti"); own != metadata->end()) {
       of_tutti = json::parse(own->get<std::string>());
@@ -270,7 +305,7 @@ void TensorFile::read_header() {
       const std::string name = piece.at("name");
       const auto found = header.find(name);
       if (found == header.end()) refuse(fmt::format("it has no tensor '{}'", name));
-      read_part(name, &*found, &piece);
+      add(name, *found, &piece);
     }
     const auto sums = header.find(kChecksums);
     if (sums == header.end()) refuse("it has no checksums");
@@ -285,43 +320,9 @@ void TensorFile::read_header() {
   } else {
     // Tutti's, whose word of itself is not there any more.
     if (header.contains(kChecksums)) refuse("its header is not what was written");
-    for (const auto& [name, tensor] : tensors) read_part(name, tensor, nullptr);
+    for (const auto& [name, tensor] : tensors) add(name, *tensor, nullptr);
   }
   verified_.resize(parts_.size());
-}
-
-/// `tensor_json`: its entry in the header; `piece_json`: what Tutti says of it besides, or null.
-/// (The header file does not include JSON's.)
-void TensorFile::read_part(const std::string& name, const void* tensor_json,
-                           const void* piece_json) {
-  const json& tensor = *static_cast<const json*>(tensor_json);
-  const std::string type_name = tensor.at("dtype");
-  const auto type = type_of(type_name);
-  if (!type) refuse(fmt::format("tensor '{}' is of type {}, which is not known", name, type_name));
-  const std::size_t from = tensor.at("data_offsets").at(0), to = tensor.at("data_offsets").at(1);
-  if (from > to || to > size_ - data_at_) {
-    refuse(fmt::format("a torn file: tensor '{}' lies behind its end", name));
-  }
-  TensorPart part{.name = name, .type = *type, .shape = tensor.at("shape")};
-  part.count = elements_of(part.shape);
-  part.data = const_cast<std::byte*>(bytes_ + data_at_ + from);
-  if (part.bytes() != to - from) {
-    refuse(fmt::format("tensor '{}' of {} {} has {} bytes", name, text_of(part.shape), type_name,
-                       to - from));
-  }
-  if (piece_json != nullptr) {
-    const json& piece = *static_cast<const json*>(piece_json);
-    part.shape = piece.at("shape").get<std::vector<std::size_t>>();
-    part.offset = piece.at("offset").get<std::vector<std::size_t>>();
-    part.extent = piece.at("extent").get<std::vector<std::size_t>>();
-    part.begin = piece.at("begin");
-  }
-  try {
-    part.check();
-  } catch (const Error& e) {
-    refuse(e.what());
-  }
-  parts_.push_back(std::move(part));
 }
 
 void TensorFile::verify(std::size_t part) {

@@ -57,7 +57,6 @@ class TensorFile {
 
  private:
   void read_header();
-  void read_part(const std::string& name, const void* tensor_json, const void* piece_json);
   [[noreturn]] void refuse(const std::string& why) const;
 
   const std::string path_;

@@ -89,8 +89,9 @@ std::vector<WholeCheckpoint> whole_of(const fs::path& folder, std::uint64_t step
   return whole;
 }
 
-/// Each rank runs `body` by itself. If it throws on some ranks, all throw the error of the first.
-void on_all_ranks(Axis& axis, const std::function<void()>& body) {
+/// Each rank runs `body` by itself. The gravest error, by its code, of all ranks; none: none has
+/// failed.
+std::optional<Error> gravest_error(Axis& axis, const std::function<void()>& body) {
   std::optional<Error> error;
   try {
     body();
@@ -100,15 +101,19 @@ void on_all_ranks(Axis& axis, const std::function<void()>& body) {
     error = Error(ErrorCode::system, e.what());
   }
   Agreement ranks(axis);
-  const std::uint64_t mine = error ? static_cast<std::uint64_t>(error->code()) + 1 : 0;
+  const std::uint64_t mine = error ? static_cast<std::uint64_t>(error->code()) : 0;
   const std::vector<std::uint64_t> codes = ranks.all({&mine, 1});
-  const auto first = std::ranges::find_if(codes, [](std::uint64_t c) { return c != 0; });
-  if (first == codes.end()) return;
-  const int rank = static_cast<int>(first - codes.begin());
+  const auto gravest = std::ranges::max_element(codes);
+  if (*gravest == 0) return std::nullopt;
+  const int rank = static_cast<int>(gravest - codes.begin());
   const std::string what = ranks.text_of(rank, error ? error->what() : "");
-  if (error && rank == axis.rank()) throw *error;
-  throw Error(static_cast<ErrorCode>(*first - 1), fmt::format("{}: {}", ranks.name(rank), what),
-              ranks.world_rank(rank));
+  if (rank == axis.rank()) return error;
+  return Error(static_cast<ErrorCode>(*gravest), fmt::format("{}: {}", ranks.name(rank), what),
+               ranks.world_rank(rank));
+}
+
+void on_all_ranks(Axis& axis, const std::function<void()>& body) {
+  if (const auto error = gravest_error(axis, body)) throw *error;
 }
 
 std::uint64_t random_id() {
@@ -264,7 +269,6 @@ std::optional<std::uint64_t> CheckpointFolder::load(std::span<TensorPart> parts,
   Agreement ranks(axis_);
   std::string damage;
   for (std::size_t i = 0;; ++i) {
-    enum : std::uint64_t { good, damaged, wrong };
     FileName name;
     std::uint64_t step = 0;
     if (i < whole.size()) {
@@ -279,20 +283,11 @@ std::optional<std::uint64_t> CheckpointFolder::load(std::span<TensorPart> parts,
     for (int r = 0; r < count; ++r) {
       files.push_back(folder_of(path_, step) + "/" + text_of(FileName{r, count, id}));
     }
-    std::uint64_t result = good;
-    std::string why;
-    try {
-      read_parts(files, parts, options_.all_tensors, texts);
-    } catch (const Error& e) {
-      result = e.code() == ErrorCode::invalid_argument ? damaged : wrong;
-      why = e.what();
-    }
-    const std::vector<std::uint64_t> results = ranks.all({&result, 1});
-    const auto worst = std::ranges::max_element(results);
-    if (*worst == good) return step;
-    const int rank = static_cast<int>(worst - results.begin());
-    const std::string said = ranks.text_of(rank, why);
-    if (*worst == wrong) throw Error(ErrorCode::mismatch, said, ranks.world_rank(rank));
+    const auto error =
+        gravest_error(axis_, [&] { read_parts(files, parts, options_.all_tensors, texts); });
+    if (!error) return step;
+    if (error->code() != ErrorCode::invalid_argument) throw *error;
+    const std::string said = error->what();
     if (damage.empty()) damage = said;
     if (axis_.rank() == 0) {
       log().warn("the checkpoint of step {} is damaged, and the one before it is tried: {}", step,

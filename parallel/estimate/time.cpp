@@ -121,9 +121,10 @@ Estimate estimate(const Mix& mix, const Model& model, const Cluster& cluster) {
   check(mix, model);
   Estimate e{.mix = mix, .memory = most_memory(mix, model), .traffic = {}, .time = {}};
   e.fits = e.memory.total() <= cluster.memory;
-  for (const int stage : {0, mix.pipeline - 1}) {
-    const StepTraffic t = traffic(mix, model, stage);
-    if (t.total().sent >= e.traffic.total().sent) e.traffic = t;
+  e.traffic = traffic(mix, model, 0);
+  if (mix.pipeline > 1) {
+    const StepTraffic last = traffic(mix, model, mix.pipeline - 1);
+    if (last.total().sent >= e.traffic.total().sent) e.traffic = last;
   }
   e.time = time_of(mix, model, e.traffic, cluster);
   e.wall = wall_of(e, cluster);
