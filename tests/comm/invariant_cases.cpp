@@ -19,20 +19,6 @@ namespace {
 /// Inputs repeat after so many elements, and so do results: a prime, which divides no tile.
 constexpr std::size_t kPeriod = 1009;
 
-template <class Wide>
-Wide widened(DataType type, std::uint64_t bits) {
-  if (type == DataType::float32) return std::bit_cast<float>(static_cast<std::uint32_t>(bits));
-  if (type == DataType::float64) return static_cast<Wide>(std::bit_cast<double>(bits));
-  return static_cast<Wide>(reference::narrow_float(type).value(static_cast<std::uint32_t>(bits)));
-}
-
-template <class Wide>
-std::uint64_t stored(DataType type, Wide value) {
-  if (type == DataType::float64) return std::bit_cast<std::uint64_t>(static_cast<double>(value));
-  if (type == DataType::float32) return std::bit_cast<std::uint32_t>(static_cast<float>(value));
-  return reference::narrow_float(type).round(static_cast<double>(value));
-}
-
 /// A number of rank `rank`, of no regular size: sums of them depend on their order.
 std::uint64_t number(DataType type, int rank, std::size_t i) {
   std::uint64_t h = (i + 1) * 0x9e3779b97f4a7c15ULL +
@@ -41,23 +27,14 @@ std::uint64_t number(DataType type, int rank, std::size_t i) {
   h ^= h >> 32;
   const double v = std::ldexp(static_cast<double>(h >> 11), -53) * 2 - 1;
   const double scaled = v * (h % 3 == 0 ? 1.5 : 0.03);
-  if (type == DataType::float64) return stored<double>(type, scaled);
-  return stored<float>(type, static_cast<float>(scaled));
+  if (type == DataType::float64) return reference::float_to<double>(type, scaled);
+  return reference::float_to<float>(type, static_cast<float>(scaled));
 }
 
 std::uint64_t scalar(DataType type, int rank) {
   const double v = 0.6 + 0.1 * (rank % 7);
-  if (type == DataType::float64) return stored<double>(type, v);
-  return stored<float>(type, static_cast<float>(v));
-}
-
-template <class Wide>
-Wide tree(ReduceKind kind, std::span<const Wide> terms) {
-  if (terms.size() == 1) return terms[0];
-  const std::size_t half = std::bit_floor(terms.size() - 1);
-  const Wide left = tree(kind, terms.first(half));
-  const Wide right = tree(kind, terms.subspan(half));
-  return kind == ReduceKind::prod ? left * right : left + right;
+  if (type == DataType::float64) return reference::float_to<double>(type, v);
+  return reference::float_to<float>(type, static_cast<float>(v));
 }
 
 template <class Wide>
@@ -68,14 +45,14 @@ std::vector<std::byte> canonical(DataType type, ReduceKind kind, int ranks) {
   for (std::size_t i = 0; i < kPeriod; ++i) {
     for (int r = 0; r < ranks; ++r) {
       Wide& term = terms[static_cast<std::size_t>(r)];
-      term = widened<Wide>(type, number(type, r, i));
+      term = reference::float_from<Wide>(type, number(type, r, i));
       if (kind != ReduceKind::pre_multiplied_sum) continue;
-      const Wide product = term * widened<Wide>(type, scalar(type, r));
-      term = widened<Wide>(type, stored<Wide>(type, product));
+      const Wide product = term * reference::float_from<Wide>(type, scalar(type, r));
+      term = reference::float_from<Wide>(type, reference::float_to<Wide>(type, product));
     }
-    Wide sum = tree<Wide>(kind, terms);
+    Wide sum = reference::tree<Wide>(kind, terms);
     if (kind == ReduceKind::avg) sum /= static_cast<Wide>(ranks);
-    const std::uint64_t bits = stored<Wide>(type, sum);
+    const std::uint64_t bits = reference::float_to<Wide>(type, sum);
     std::memcpy(result.data() + i * size, &bits, size);
   }
   return result;

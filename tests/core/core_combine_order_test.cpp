@@ -21,29 +21,6 @@ namespace {
 constexpr std::size_t kElements = 133;
 constexpr std::size_t kSources = 300;
 
-/// In the type of the reduction: float, or double for float64.
-template <class Wide>
-Wide tree(ReduceKind kind, std::span<const Wide> terms) {
-  if (terms.size() == 1) return terms[0];
-  const std::size_t half = std::bit_floor(terms.size() - 1);
-  const Wide left = tree(kind, terms.first(half));
-  const Wide right = tree(kind, terms.subspan(half));
-  return kind == ReduceKind::prod ? left * right : left + right;
-}
-
-template <class Wide>
-Wide wide(DataType type, std::uint64_t bits) {
-  if (type == DataType::float32) return std::bit_cast<float>(static_cast<std::uint32_t>(bits));
-  if (type == DataType::float64) return static_cast<Wide>(std::bit_cast<double>(bits));
-  return static_cast<Wide>(reference::narrow_float(type).value(static_cast<std::uint32_t>(bits)));
-}
-template <class Wide>
-std::uint64_t stored(DataType type, Wide value) {
-  if (type == DataType::float64) return std::bit_cast<std::uint64_t>(static_cast<double>(value));
-  if (type == DataType::float32) return std::bit_cast<std::uint32_t>(static_cast<float>(value));
-  return reference::narrow_float(type).round(static_cast<double>(value));
-}
-
 struct Shape {
   ReduceKind kind = ReduceKind::sum;
   std::size_t sources = 1, count = kElements, misalignment = 0;
@@ -59,8 +36,9 @@ class CombineOrder : public testing::TestWithParam<std::tuple<std::int64_t, Data
     std::mt19937_64 random(7);
     const auto number = [&](double scale) {
       const double v = std::ldexp(static_cast<double>(random() >> 11), -53) * 2 - 1;
-      return type() == DataType::float64 ? stored<double>(type(), v * scale)
-                                         : stored<float>(type(), static_cast<float>(v * scale));
+      return type() == DataType::float64
+                 ? reference::float_to<double>(type(), v * scale)
+                 : reference::float_to<float>(type(), static_cast<float>(v * scale));
     };
     for (std::size_t s = 0; s < kSources; ++s) {
       inputs_.emplace_back(kElements * size() + 64);
@@ -78,14 +56,15 @@ class CombineOrder : public testing::TestWithParam<std::tuple<std::int64_t, Data
     std::vector<Wide> terms(shape.sources);
     for (std::size_t i = 0; i < shape.count; ++i) {
       for (std::size_t s = 0; s < shape.sources; ++s) {
-        terms[s] = wide<Wide>(type(), reference::element(type(), inputs_[s].data(), i));
+        terms[s] =
+            reference::float_from<Wide>(type(), reference::element(type(), inputs_[s].data(), i));
         if (!shape.scaled) continue;
-        const Wide product = terms[s] * wide<Wide>(type(), scalars_[s]);
-        terms[s] = wide<Wide>(type(), stored<Wide>(type(), product));
+        const Wide product = terms[s] * reference::float_from<Wide>(type(), scalars_[s]);
+        terms[s] = reference::float_from<Wide>(type(), reference::float_to<Wide>(type(), product));
       }
-      Wide sum = tree<Wide>(shape.kind, terms);
+      Wide sum = reference::tree<Wide>(shape.kind, terms);
       if (shape.divided) sum /= static_cast<Wide>(shape.sources);
-      const std::uint64_t bits = stored<Wide>(type(), sum);
+      const std::uint64_t bits = reference::float_to<Wide>(type(), sum);
       std::memcpy(result.data() + i * size(), &bits, size());
     }
     return result;

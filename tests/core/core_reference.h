@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <span>
 #include <type_traits>
 #include <vector>
 
@@ -116,6 +117,24 @@ F float_from(DataType type, std::uint64_t bits) {
   return static_cast<F>(narrow_float(type).value(static_cast<std::uint32_t>(bits)));
 }
 
+// Rounded to the type.
+template <class F>
+std::uint64_t float_to(DataType type, F value) {
+  if (type == DataType::float64) return std::bit_cast<std::uint64_t>(static_cast<double>(value));
+  if (type == DataType::float32) return std::bit_cast<std::uint32_t>(static_cast<float>(value));
+  return narrow_float(type).round(static_cast<double>(value));
+}
+
+// In the canonical order of docs/determinism.md. F: float, or double for float64.
+template <class F>
+F tree(ReduceKind kind, std::span<const F> terms) {
+  if (terms.size() == 1) return terms[0];
+  const std::size_t half = std::bit_floor(terms.size() - 1);
+  const F left = tree(kind, terms.first(half));
+  const F right = tree(kind, terms.subspan(half));
+  return kind == ReduceKind::prod ? left * right : left + right;
+}
+
 // float32 results by way of double, which rounds +, * and / of two float32 to the same float32.
 template <class F>
 F rounded(double exact) {
@@ -150,9 +169,7 @@ std::uint64_t reduce_floats(DataType type, ReduceKind kind, const std::vector<Te
       result = rounded<F>(static_cast<double>(result) + x);
     }
   }
-  if (type == DataType::float64) return std::bit_cast<std::uint64_t>(static_cast<double>(result));
-  if (type == DataType::float32) return std::bit_cast<std::uint32_t>(static_cast<float>(result));
-  return narrow_float(type).round(result);
+  return float_to<F>(type, result);
 }
 
 template <class T>
