@@ -11,7 +11,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,6 +20,7 @@
 #include "core/number.h"
 #include "tools/job_hosts.h"
 #include "tools/launcher.h"
+#include "tools/launcher_option.h"
 #include "tools/number_in.h"
 
 namespace tutti {
@@ -28,7 +28,8 @@ namespace {
 
 struct RunArguments {
   int ranks = 0;
-  std::string hosts, host_file, launcher, tutti;
+  std::string hosts, host_file;
+  LauncherOption launcher;
   std::vector<std::string> variables;
   int fan_out = 16;
   bool tag = false;
@@ -147,16 +148,6 @@ std::string working_folder() {
   return here;
 }
 
-std::vector<std::string> connecting_command(const std::string& launcher) {
-  // Nobody could answer a question, and a host that is down shall not hold up the job for minutes.
-  if (launcher.empty()) return {"ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"};
-  std::vector<std::string> words;
-  std::istringstream stream(launcher);
-  for (std::string word; stream >> word;) words.push_back(word);
-  if (words.empty()) throw Error(ErrorCode::invalid_argument, "--launcher: which command?");
-  return words;
-}
-
 /// "2:4", or "4" for 4:4, into `options`.
 void read_elastic(const std::string& text, ElasticLimits& limits) {
   const auto number = [](std::string_view part) { return parse_number<int>(part).value_or(0); };
@@ -188,9 +179,8 @@ JobOptions job_from(const RunArguments& arguments, std::size_t unwanted) {
   job.hosts = hosts_from(arguments, options.elastic.most);
   job.variables = variables_from(arguments.variables);
   job.folder = working_folder();
-  job.connect = connecting_command(arguments.launcher);
-  job.tutti = arguments.tutti;
-  if (job.tutti.empty()) job.tutti = std::filesystem::read_symlink("/proc/self/exe");
+  job.connect = arguments.launcher.connect();
+  job.tutti = arguments.launcher.tutti();
   job.fan_out = arguments.fan_out;
   return options;
 }
@@ -222,14 +212,7 @@ void add_run_command(CLI::App& app) {
                    "A variable for the ranks of all hosts, beside the TUTTI_ ones")
       ->type_name("NAME[=VALUE]")
       ->allow_extra_args(false);
-  command
-      ->add_option("--launcher", arguments->launcher,
-                   "Called as CMD HOST COMMAND..., runs COMMAND on another host [ssh]")
-      ->type_name("CMD");
-  command
-      ->add_option("--tutti", arguments->tutti,
-                   "Where this program is on the other hosts [where it is here]")
-      ->type_name("PATH");
+  arguments->launcher.add_to(*command);
   command
       ->add_option("--fan-out", arguments->fan_out,
                    "With more hosts than that, hosts start further hosts [16]")

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -17,6 +16,7 @@
 #include <thread>
 
 #include "core/error.h"
+#include "tools/launcher_option.h"
 #include "tools/number_in.h"
 #include "tools/spawn.h"
 #include "tools/top/jobs.h"
@@ -50,7 +50,8 @@ constexpr std::size_t kMostStacks = 4;
 
 struct TopArguments {
   int job = 0;
-  std::string hosts, launcher, tutti;
+  std::string hosts;
+  LauncherOption launcher;
   bool once = false, json = false, prometheus = false, stack = false;
   double interval = 1;
 };
@@ -60,10 +61,11 @@ int terminal_columns() {
   return ioctl(1, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 100;
 }
 
-std::vector<std::string> words_of(const std::string& text, char separator) {
+/// Of a list with commas.
+std::vector<std::string> hosts_in(const std::string& text) {
   std::vector<std::string> words;
   std::istringstream stream(text);
-  for (std::string word; std::getline(stream, word, separator);) {
+  for (std::string word; std::getline(stream, word, ',');) {
     if (!word.empty()) words.push_back(word);
   }
   return words;
@@ -71,18 +73,16 @@ std::vector<std::string> words_of(const std::string& text, char separator) {
 
 /// What `tutti top` sees on other hosts, where the launcher starts it.
 std::vector<top::View> views_of_hosts(const TopArguments& arguments) {
-  std::vector<std::string> connect = words_of(arguments.launcher, ' ');
-  if (connect.empty()) connect = {"ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"};
-  std::string tutti = arguments.tutti;
-  if (tutti.empty()) tutti = std::filesystem::read_symlink("/proc/self/exe");
-  const std::vector<std::string> hosts = words_of(arguments.hosts, ',');
+  const std::vector<std::string> connect = arguments.launcher.connect();
+  const std::string tutti = arguments.launcher.tutti();
+  const std::vector<std::string> hosts = hosts_in(arguments.hosts);
   std::vector<std::vector<std::string>> programs;
   for (const std::string& host : hosts) {
     if (host.front() == '-') {
       throw Error(ErrorCode::invalid_argument, fmt::format("-H: '{}' is no host", host));
     }
     programs.push_back(connect);
-    const std::string path = arguments.launcher.empty() ? shell_word(tutti) : tutti;
+    const std::string path = arguments.launcher.is_ssh() ? shell_word(tutti) : tutti;
     programs.back().insert(programs.back().end(), {host, path, "top", "--json"});
     if (arguments.job != 0) programs.back().push_back(std::to_string(arguments.job));
   }
@@ -186,14 +186,7 @@ void add_top_command(CLI::App& app) {
       ->excludes(prometheus);
   command->add_option("-H,--host", arguments->hosts, "The ranks of these hosts: node1,node2")
       ->type_name("LIST");
-  command
-      ->add_option("--launcher", arguments->launcher,
-                   "Called as CMD HOST COMMAND..., runs COMMAND on another host [ssh]")
-      ->type_name("CMD");
-  command
-      ->add_option("--tutti", arguments->tutti,
-                   "Where this program is on the other hosts [where it is here]")
-      ->type_name("PATH");
+  arguments->launcher.add_to(*command);
   command->footer(kFooter);
   command->callback([arguments] { run_top(*arguments); });
 }
