@@ -37,7 +37,7 @@ help:
 	@echo "make test-tsan     the tests under ThreadSanitizer"
 	@echo "make fuzz          each parser of topologies and logs under libFuzzer for FUZZ_SECONDS=60 (needs clang)"
 	@echo "make bench         micro-benchmarks of the inner loops"
-	@echo "make compare       Tutti beside Open MPI, MPICH and Gloo"
+	@echo "make compare       Tutti beside Open MPI, MPICH, Intel MPI and Gloo (downloads the newest MPIs: 150 MB, 0.4 GB on disk)"
 	@echo "make gpu-bundle    gpu-bundle.tar.gz, to be checked on a machine with a GPU (needs nvcc)"
 	@echo "make build         library, programs, examples and tests, in build/"
 	@echo "make install       into PREFIX (default /usr/local)"
@@ -207,6 +207,7 @@ bench: packages build/build.ninja
 # Configures again, because the peers may have been installed just now.
 compare:
 	@cmake/packages.sh build test peers
+	@bench/peers/newest.sh build/peers || echo "without the newest MPIs, which could not be installed"
 	@cmake --preset release >/dev/null
 	@cmake --build --preset release -j $(JOBS)
 	@build/bin/tutti compare $(DEMO_COLLECTIVES) -n 2

@@ -118,6 +118,9 @@ if(TUTTI_PYTHON)
                 cmake/tuttiTorch.cmake
           DESTINATION lib/cmake/tutti ${component})
   install(TARGETS tutti tutti_parallel LIBRARY DESTINATION lib NAMELINK_SKIP ${component})
+  if(TARGET tutti_windows)
+    install(TARGETS tutti_windows LIBRARY DESTINATION lib/tutti ${component})
+  endif()
   if(TUTTI_NCCL)
     install(TARGETS nccl LIBRARY DESTINATION lib/tutti NAMELINK_SKIP ${component})
     install(FILES bindings/nccl/nccl.h bindings/nccl/nccl_device.h

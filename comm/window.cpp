@@ -95,7 +95,8 @@ Window::Impl::Card Window::Impl::prepare(void* its_memory) {
   bool alone = true;
   for (int r = 0; r < group.size(); ++r) alone = alone && (r == rank || !shares_memory_with(r));
   const WindowMemory window = bytes > 0 ? find_window(memory, bytes) : WindowMemory{};
-  if (window.id != 0) {
+  // A fork() makes the heap private, and this window has to stay.
+  if (window.id != 0 && !window.heap) {
     card.window = window.id;
     card.offset = static_cast<std::uint64_t>(memory - window.base);
     group.host_peers().announce(window, group.members());

@@ -1,5 +1,6 @@
 #include "core/memory.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -23,6 +24,7 @@
 #include "core/error.h"
 #include "core/fork.h"
 #include "core/host_memory.h"
+#include "core/window_heap.h"
 #include "core/window_memory.h"
 
 namespace tutti {
@@ -98,7 +100,7 @@ Entry make(std::size_t rounded) {
     close(fd);
     refuse_window(rounded, why);
   }
-  return {{0, static_cast<std::byte*>(base), rounded, fd}, forks_so_far(), false};
+  return {{0, static_cast<std::byte*>(base), rounded, fd, false}, forks_so_far(), false};
 }
 
 // With the mutex held:
@@ -173,6 +175,79 @@ bool replace(std::byte* base, void* with, std::size_t bytes) {
 
 }  // namespace
 
+// --- The program's heap -------------------------------------------------------------------------
+
+namespace {
+
+constinit std::atomic<const WindowHeap*> the_heap{nullptr};  // where one is preloaded
+constinit std::atomic<bool> heap_closed{false};
+constinit std::atomic<int> heap_holds{0};
+constinit std::atomic<bool> heap_pinned{false};
+
+void close_heap(bool closed) {
+  // seq_cst, with HeapHold::take(): either the fork sees the hold, or its thread sees this.
+  heap_closed.store(closed);
+  registry().changes.fetch_add(1);
+}
+
+void retire_from_heap(std::byte* base) {
+  Registry& r = registry();
+  Entry w;
+  {
+    const std::lock_guard lock(r.mutex);
+    const auto it = r.by_base.find(base);
+    if (it == r.by_base.end() || !it->second.heap) return;
+    w = it->second;
+    r.by_base.erase(it);
+    r.changes.fetch_add(1, std::memory_order_release);
+  }
+  const std::lock_guard lock(r.observers_mutex);
+  for (WindowObserver* o : r.observers) o->window_freed(w.id);
+}
+
+constexpr HeapUser kHeapUser{close_heap, [] { return heap_holds.load() > 0; }, retire_from_heap,
+                             [] { return heap_pinned.load(std::memory_order_relaxed); }};
+
+[[maybe_unused]] const bool heap_found = [] {
+  using Function = const WindowHeap* (*)();
+  const auto function = reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, kWindowHeapSymbol));
+  if (function == nullptr) return false;
+  const WindowHeap* const heap = function();
+  heap->add_user(&kHeapUser);
+  the_heap.store(heap);
+  return true;
+}();
+
+/// The segment becomes a window when a call first asks for it. With the mutex held.
+const Entry* adopt(Registry& r, const void* pointer, std::size_t bytes) {
+  const WindowHeap* const heap = the_heap.load(std::memory_order_relaxed);
+  HeapSegment segment{};
+  if (heap == nullptr || heap_closed.load() || !heap->find(pointer, bytes, &segment)) {
+    return nullptr;
+  }
+  Entry w{{r.next_id++, segment.base, segment.bytes, segment.fd, true}, 0, false};
+  r.changes.fetch_add(1, std::memory_order_release);
+  return &r.by_base.insert_or_assign(segment.base, w).first->second;
+}
+
+}  // namespace
+
+void HeapHold::take() noexcept {
+  if (held_ || the_heap.load(std::memory_order_relaxed) == nullptr) return;
+  heap_holds.fetch_add(1);
+  held_ = true;
+}
+
+void HeapHold::release() noexcept {
+  if (!held_) return;
+  heap_holds.fetch_sub(1);
+  held_ = false;
+}
+
+void note_pinned_heap() noexcept { heap_pinned.store(true, std::memory_order_relaxed); }
+
+// --- Windows of the user's ----------------------------------------------------------------------
+
 void* allocate(std::size_t bytes) {
   if (bytes == 0) return nullptr;
   const std::size_t page = page_bytes();
@@ -206,9 +281,10 @@ std::span<std::byte> register_memory(void* pointer, std::size_t bytes) {
                        "window",
                        page));
   }
+  auto* const base = reinterpret_cast<std::byte*>(begin);               // NOLINT: its first page
+  if (find_window(base, end - begin).heap) return {base, end - begin};  // a window as it is
   Registry& r = registry();
   const std::lock_guard lock(r.mutex);
-  auto* const base = reinterpret_cast<std::byte*>(begin);  // NOLINT: its first page
   const auto after = r.by_base.lower_bound(base + (end - begin));
   if (after != r.by_base.begin()) {
     const WindowMemory& before = std::prev(after)->second;
@@ -288,15 +364,15 @@ WindowMemory find_window(const void* pointer, std::size_t bytes) {
     }
   }
   const std::lock_guard lock(r.mutex);
-  auto it = r.by_base.upper_bound(p);
-  if (it == r.by_base.begin()) return {};
-  --it;
-  if (!inside(it->second)) return {};
+  const auto after = r.by_base.upper_bound(p);
+  const Entry* found = after == r.by_base.begin() ? nullptr : &std::prev(after)->second;
+  if (found == nullptr || !inside(*found)) found = adopt(r, p, bytes);
+  if (found == nullptr || (found->heap && heap_closed.load())) return {};
   const std::uint64_t changes = r.changes.load(std::memory_order_relaxed);
   if (known.changes != changes) known = {changes, {}, 0};
-  known.windows[known.oldest] = it->second;
+  known.windows[known.oldest] = *found;
   known.oldest = (known.oldest + 1) % known.windows.size();
-  return it->second;
+  return *found;
 }
 
 void add_observer(WindowObserver& observer) {

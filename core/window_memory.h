@@ -11,12 +11,32 @@ struct WindowMemory {
   std::uint32_t id = 0;  // never reused in this process; 0: no window
   std::byte* base = nullptr;
   std::size_t bytes = 0;
-  int fd = -1;  // owned by the registry
+  int fd = -1;        // owned by the registry
+  bool heap = false;  // of the program's heap (window_heap.h), which a fork() makes private
 };
 
 /// The window that holds all of [pointer, pointer + bytes), or one with id 0. Thread-safe, no lock
 /// when the thread asks for one of its last four windows again.
 WindowMemory find_window(const void* pointer, std::size_t bytes);
+
+/// Keeps a fork() from making the heap private while a call uses it. A thread holds the heap before
+/// it asks find_window(), or the window may be private the next moment. Costs one load where no
+/// heap is preloaded.
+class HeapHold {
+ public:
+  HeapHold() = default;
+  HeapHold(const HeapHold&) = delete;
+  HeapHold& operator=(const HeapHold&) = delete;
+  ~HeapHold() { release(); }
+  void take() noexcept;
+  void release() noexcept;
+
+ private:
+  bool held_ = false;
+};
+
+/// A device knows pages of the heap by their physical addresses from now on.
+void note_pinned_heap() noexcept;
 
 /// A party that has told other ranks of windows, and tells them when one is gone.
 class WindowObserver {

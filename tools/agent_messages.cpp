@@ -118,6 +118,7 @@ std::string encode(const JobDescription& job) {
   packer.add(job.size);
   packer.add(int{job.tag});
   packer.add(int{job.bind_cores});
+  packer.add(int{job.windows});
   packer.add(int{job.elastic});
   packer.add(job.program);
   packer.add(job.variables);
@@ -142,6 +143,7 @@ JobDescription decode_job(std::string_view text) {
   job.size = unpacker.number();
   job.tag = unpacker.number() != 0;
   job.bind_cores = unpacker.number() != 0;
+  job.windows = unpacker.number() != 0;
   job.elastic = unpacker.number() != 0;
   job.program = unpacker.texts();
   job.variables = unpacker.texts();

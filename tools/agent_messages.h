@@ -72,6 +72,7 @@ struct JobDescription {
   int size = 1;                        // ranks
   bool tag = false;                    // prefix lines of output with the rank
   bool bind_cores = false;             // each rank to a core, if the host has enough
+  bool windows = false;                // preload libtutti_windows.so
   bool elastic = false;                // the launcher starts ranks one by one (elastic_run.h)
   std::vector<std::string> program;    // and its arguments
   std::vector<std::string> variables;  // "NAME=value", beside those of the host

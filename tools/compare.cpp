@@ -108,7 +108,10 @@ class Comparison {
                        a.rate > 0 ? fmt::format(" at {} Mbit/s", a.rate) : ""));
     }
     for (Program& program : compare::find_programs(a.programs, a.peers, a.ranks)) {
-      if (hosts_ && program.name == "limit") continue;  // those of one host's memory
+      if (hosts_ && program.name == "limit") continue;      // those of one host's memory
+      if (program.name == "tutti" && a.memory == "heap") {  // its command is `tutti run ...`
+        program.command.insert(program.command.begin() + 2, "--windows");
+      }
       if (hosts_) hosts_->place(program);
       if (program.missing.empty()) {
         programs_.push_back(std::move(program));
@@ -221,13 +224,14 @@ class Comparison {
 
   std::vector<std::string> program_arguments(Collective collective,
                                              const std::set<std::size_t>& sizes) const {
-    std::vector<std::string> list{"--collective", std::string(name(collective)),
-                                  "--type",       std::string(name(type_)),
-                                  "--memory",     arguments_.memory,
-                                  "--ranks",      std::to_string(arguments_.ranks),
-                                  "--cores",      std::to_string(run_.cores),
-                                  "--slice",      std::to_string(arguments_.slice),
-                                  "--bytes",      fmt::format("{}", fmt::join(sizes, ","))};
+    std::vector<std::string> list{
+        "--collective", std::string(name(collective)),
+        "--type",       std::string(name(type_)),
+        "--memory",     arguments_.memory == "window" ? "window" : "malloc",
+        "--ranks",      std::to_string(arguments_.ranks),
+        "--cores",      std::to_string(run_.cores),
+        "--slice",      std::to_string(arguments_.slice),
+        "--bytes",      fmt::format("{}", fmt::join(sizes, ","))};
     if (run_.bound) list.insert(list.end(), {"--cpus", fmt::format("{}", fmt::join(cpus_, ","))});
     return list;
   }
@@ -292,13 +296,17 @@ void add_compare_command(CLI::App& app) {
   command->add_option("-d,--datatype", a->type, "float16, bfloat16, float32 or float64 [float32]")
       ->type_name("TYPE");
   command
-      ->add_option("--memory", a->memory,
-                   "Tutti's buffers: window (tutti::allocate) or malloc [window]")
+      ->add_option(
+          "--memory", a->memory,
+          "Tutti's buffers: window (tutti::allocate), malloc, or heap (malloc under `tutti "
+          "run --windows`) [window]")
       ->type_name("KIND")
-      ->check(names({"window", "malloc"}));
+      ->check(names({"window", "malloc", "heap"}));
   command
-      ->add_option("--peers", a->peers,
-                   "openmpi, mpich, gloo, joined by commas, or none: the limit alone [all]")
+      ->add_option(
+          "--peers", a->peers,
+          "openmpi, mpich, gloo, intelmpi, openmpi5, mpich5, joined by commas, or none: the "
+          "limit alone [all]")
       ->type_name("NAMES")
       ->delimiter(',')
       ->allow_extra_args(false)

@@ -6,10 +6,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <thread>
 
 #include "core/error.h"
@@ -66,11 +68,17 @@ std::vector<std::string> Hosts::on_first_host(std::vector<std::string> command) 
   return whole;
 }
 
-std::vector<std::string> Hosts::open_mpi(const std::string& program) const {
+std::vector<std::string> Hosts::open_mpi(const std::string& launcher,
+                                         const std::string& program) const {
   // Each host's daemon believes that it has all cores for itself; programs bind themselves.
+  // Release 5 has other names than release 4 for what starts the daemons; each ignores the other's.
   return on_first_host({"OMPI_ALLOW_RUN_AS_ROOT=1",
                         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
-                        "mpirun.openmpi",
+                        "PRTE_ALLOW_RUN_AS_ROOT=1",
+                        "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1",
+                        "PRTE_MCA_plm_ssh_agent=" + folder_ + "/on_host",
+                        "PRTE_MCA_prte_if_include=eth0",
+                        launcher,
                         "--bind-to",
                         "none",
                         "--mca",
@@ -95,19 +103,24 @@ std::vector<std::string> Hosts::open_mpi(const std::string& program) const {
                         program});
 }
 
-std::vector<std::string> Hosts::mpich(const std::string& program) const {
+std::vector<std::string> Hosts::hydra(const std::string& launcher,
+                                      const std::string& program) const {
   // Without UCX_TLS, UCX would find that the hosts are one machine.
-  return on_first_host({"UCX_TLS=tcp,self", "UCX_NET_DEVICES=eth0", "mpiexec.mpich", "-launcher",
-                        "ssh", "-launcher-exec", folder_ + "/on_host", "-iface", "eth0", "-hosts",
+  return on_first_host({"UCX_TLS=tcp,self", "UCX_NET_DEVICES=eth0", "I_MPI_FABRICS=shm:ofi",
+                        "I_MPI_OFI_PROVIDER=tcp", "FI_TCP_IFACE=eth0", launcher, "-launcher", "ssh",
+                        "-launcher-exec", folder_ + "/on_host", "-iface", "eth0", "-hosts",
                         addresses(""), "-ppn", "1", "-n", std::to_string(ranks_), program});
 }
 
 void Hosts::place(Program& program) const {
   const std::string path = program.command.back();
-  if (program.name == "openmpi") {
-    program.command = open_mpi(path);
-  } else if (program.name == "mpich") {
-    program.command = mpich(path);
+  // The command names the launcher first, behind the variables of its environment.
+  const auto named = std::find(program.command.begin(), program.command.end(), "-n");
+  const std::string launcher = named == program.command.begin() ? "" : *std::prev(named);
+  if (program.launch == Launch::open_mpi) {
+    program.command = open_mpi(launcher, path);
+  } else if (program.launch == Launch::hydra) {
+    program.command = hydra(launcher, path);
   } else {
     // What `tutti run` starts looks for its own place, and for the others through a file.
     const std::string shell = fmt::format(

@@ -26,8 +26,8 @@ class Hosts {
  private:
   /// `command` begins with the variables of its environment.
   std::vector<std::string> on_first_host(std::vector<std::string> command) const;
-  std::vector<std::string> open_mpi(const std::string& program) const;
-  std::vector<std::string> mpich(const std::string& program) const;
+  std::vector<std::string> open_mpi(const std::string& launcher, const std::string& program) const;
+  std::vector<std::string> hydra(const std::string& launcher, const std::string& program) const;
   std::string addresses(const char* behind) const;
 
   const int ranks_;

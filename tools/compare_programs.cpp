@@ -16,13 +16,18 @@ namespace fs = std::filesystem;
 
 struct Peer {
   const char* name;
-  const char* launcher;  // null: `tutti run`
-  const char* packages;  // of Debian
+  Launch launch;
+  const char* launcher;  // on the PATH; null: `<name>_run` beside the program
+  const char* install;   // what to do when it is missing
 };
+constexpr const char* kNewest = "run bench/peers/newest.sh build/peers";
 constexpr std::array kPeers{
-    Peer{"openmpi", "mpirun.openmpi", "openmpi-bin libopenmpi-dev"},
-    Peer{"mpich", "mpiexec.mpich", "mpich libmpich-dev"},
-    Peer{"gloo", nullptr, "libgloo-dev"},
+    Peer{"openmpi", Launch::open_mpi, "mpirun.openmpi", "apt install openmpi-bin libopenmpi-dev"},
+    Peer{"mpich", Launch::hydra, "mpiexec.mpich", "apt install mpich libmpich-dev"},
+    Peer{"gloo", Launch::tutti_run, nullptr, "apt install libgloo-dev"},
+    Peer{"intelmpi", Launch::hydra, nullptr, kNewest},
+    Peer{"openmpi5", Launch::open_mpi, nullptr, kNewest},
+    Peer{"mpich5", Launch::hydra, nullptr, kNewest},
 };
 
 bool is_program(const fs::path& path) {
@@ -41,24 +46,29 @@ std::string find_on_path(std::string_view name) {
 
 Program find_peer(const Peer& peer, const fs::path& folder,
                   const std::vector<std::string>& tutti_run, int ranks) {
-  Program program{peer.name, tutti_run, ""};
-  const fs::path path = folder / (std::string(peer.name) + "_peer");
+  Program program{peer.name, peer.launch, tutti_run, ""};
+  const std::string name = peer.name;
+  const fs::path path = folder / (name + "_peer");
   if (!is_program(path)) {
     program.missing = fmt::format(
-        "it was not there when Tutti was built: apt install {}, then configure and "
-        "build again",
-        peer.packages);
+        "it was not there when Tutti was built: {}, then configure and build again", peer.install);
   }
-  if (peer.launcher != nullptr) {
-    const std::string launcher = find_on_path(peer.launcher);
-    if (launcher.empty() && program.missing.empty()) {
-      program.missing =
-          fmt::format("{} is not on the PATH: apt install {}", peer.launcher, peer.packages);
+  if (peer.launch != Launch::tutti_run) {
+    const std::string launcher = peer.launcher != nullptr ? find_on_path(peer.launcher)
+                                                          : (folder / (name + "_run")).string();
+    if (!is_program(launcher) && program.missing.empty()) {
+      program.missing = peer.launcher != nullptr
+                            ? fmt::format("{} is not on the PATH: {}", peer.launcher, peer.install)
+                            : launcher + " is not there: " + peer.install;
     }
     program.command = {launcher, "-n", std::to_string(ranks)};
-    if (peer.name == std::string_view("openmpi")) {
+    if (peer.launch == Launch::open_mpi) {
       program.command.push_back("--oversubscribe");
       if (geteuid() == 0) program.command.push_back("--allow-run-as-root");
+    }
+    // By itself it would use a network's library beside shared memory, which costs it time.
+    if (name == "intelmpi") {
+      program.command.insert(program.command.begin(), {"/usr/bin/env", "I_MPI_FABRICS=shm"});
     }
   }
   program.command.push_back(path);
@@ -79,7 +89,7 @@ std::vector<Program> find_programs(fs::path folder, const std::vector<std::strin
   if (folder.empty()) folder = tutti.parent_path().parent_path() / "libexec" / "tutti";
   const std::vector<std::string> tutti_run{tutti, "run", "-n", std::to_string(ranks)};
 
-  std::vector<Program> programs{{"tutti", tutti_run, ""}};
+  std::vector<Program> programs{{"tutti", Launch::tutti_run, tutti_run, ""}};
   programs[0].command.push_back(folder / "tutti_peer");
   if (!is_program(folder / "tutti_peer")) programs[0].missing = "it is not in " + folder.string();
   for (const Peer& peer : kPeers) {
@@ -87,7 +97,7 @@ std::vector<Program> find_programs(fs::path folder, const std::vector<std::strin
       if (wanted == peer.name) programs.push_back(find_peer(peer, folder, tutti_run, ranks));
     }
   }
-  programs.push_back({"limit", {folder / "limits"}, ""});
+  programs.push_back({"limit", Launch::itself, {folder / "limits"}, ""});
   if (!is_program(folder / "limits")) programs.back().missing = "it is not in " + folder.string();
   return programs;
 }

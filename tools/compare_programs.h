@@ -2,14 +2,19 @@
 // missing ones with the reason.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
 
 namespace tutti::compare {
 
+/// What starts the ranks of a program. `hydra` is the launcher of MPICH and of Intel MPI.
+enum class Launch : std::uint8_t { tutti_run, open_mpi, hydra, itself };
+
 struct Program {
-  std::string name;                  // "tutti", "openmpi", ..., "limit"
+  std::string name;  // "tutti", "openmpi", ..., "limit"
+  Launch launch;
   std::vector<std::string> command;  // the launcher, its arguments, the program
   std::string missing;               // why it cannot be run, and what to do; empty: it can
 };

@@ -34,7 +34,7 @@ struct Row {
   std::size_t bytes = 0;  // of a rank's larger buffer
   DataType type = DataType::float32;
   int ranks = 0;
-  std::string memory;                               // "window" or "malloc"; Tutti's
+  std::string memory;                               // Tutti's: "window", "malloc" or "heap"
   Times tutti;                                      // never empty
   std::map<std::string, Times, std::less<>> peers;  // those that were measured
   std::vector<Times> limit;                         // of each way that it has; may be empty

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
+#include <filesystem>
 #include <string_view>
 #include <utility>
 
@@ -20,6 +22,16 @@ using namespace std::chrono_literals;
 constexpr auto kForOrphans = 1s;  // what a rank leaves behind in its process group may go on
 constexpr auto kForKilled = 1s;   // to be gone, once they have been killed
 constexpr auto kOrphanCheck = 20ms;
+
+/// Where the build, an installation or a Python package has it; empty: none of them.
+std::filesystem::path find_windows_library() {
+  const std::filesystem::path bin = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  for (const char* const folder : {"../lib", TUTTI_LIB_FROM_BIN}) {
+    const std::filesystem::path path = bin / folder / "libtutti_windows.so";
+    if (std::filesystem::exists(path)) return path.lexically_normal();
+  }
+  return {};
+}
 
 /// "NAME=", of "NAME=value".
 std::string_view name_in(std::string_view variable) {
@@ -51,6 +63,13 @@ void HostRanks::start() {
     cores_ = choose_cores(share_.ranks);
     if (cores_.empty()) {
       tell(MessageKind::note, 0, 0, "fewer cores than ranks: --bind core has no effect");
+    }
+  }
+  if (job_.windows) {
+    windows_library_ = find_windows_library();
+    if (windows_library_.empty()) {
+      tell(MessageKind::note, 0, 0,
+           "libtutti_windows.so is not where tutti is installed: --windows has no effect");
     }
   }
   ranks_.resize(static_cast<std::size_t>(share_.ranks));
@@ -103,6 +122,11 @@ std::vector<std::string> HostRanks::environment_of(int index, int talk_fd) const
       fmt::format("TUTTI_SIZE={}", job_.size), fmt::format("TUTTI_LOCAL_RANK={}", index),
       fmt::format("TUTTI_LOCAL_SIZE={}", share_.ranks), "TUTTI_UNIQUE_ID=" + job_.id};
   ours.push_back(fmt::format("{}={}", kElasticVariable, talk_fd));
+  if (!windows_library_.empty()) {
+    const char* const others = std::getenv("LD_PRELOAD");
+    ours.push_back(fmt::format("LD_PRELOAD={}{}{}", windows_library_.string(),
+                               others != nullptr ? ":" : "", others != nullptr ? others : ""));
+  }
   ours.insert(ours.end(), job_.variables.begin(), job_.variables.end());
   std::vector<std::string> result;
   for (char** entry = environ; *entry != nullptr; ++entry) {

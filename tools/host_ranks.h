@@ -8,6 +8,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
@@ -80,6 +81,7 @@ class HostRanks {
   std::vector<Rank> ranks_;
   std::vector<Rank> before_;  // processes of the same ranks, which have ended
   std::vector<cpu_set_t> cores_;
+  std::filesystem::path windows_library_;  // to be preloaded; empty: none
   std::optional<RankOutput> out_, err_;
   InputPipe input_;
   bool started_ = false, gone_ = false;

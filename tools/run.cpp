@@ -38,6 +38,7 @@ struct RunArguments {
   int restarts = 100;
   double timeout = 0;
   std::string bind = "none";
+  bool windows = false;
   std::vector<std::string> program;  // as CLI11 passes it on
   std::vector<std::string> seen;     // as it was written
 };
@@ -171,6 +172,7 @@ JobOptions job_from(const RunArguments& arguments, std::size_t unwanted) {
   JobDescription& job = options.job;
   job.tag = arguments.tag;
   job.bind_cores = arguments.bind == "core";
+  job.windows = arguments.windows;
   job.program = arguments.seen;
   job.program.resize(job.program.size() - unwanted);
   options.elastic.restarts = arguments.restarts;
@@ -243,6 +245,9 @@ void add_run_command(CLI::App& app) {
                    "core (a core for each rank, where there are enough) or none [none]")
       ->type_name("KIND")
       ->check(CLI::IsMember({"none", "core"}).description(""));
+  command->add_flag("--windows", arguments->windows,
+                    "The ranks' large allocations lie in memory that other ranks can map: their "
+                    "collectives need no copies (docs/memory.md)");
   auto* program =
       command->add_option("PROGRAM", arguments->program, "The program and its arguments")
           ->required()

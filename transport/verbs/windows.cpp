@@ -16,6 +16,7 @@ VerbsWindows::~VerbsWindows() { remove_observer(*this); }
 std::shared_ptr<const VerbsMemory> VerbsWindows::region(const void* memory, std::size_t bytes) {
   const WindowMemory window = find_window(memory, bytes);
   if (window.id == 0) return nullptr;
+  if (window.heap) note_pinned_heap();
   const std::lock_guard lock(mutex_);
   const auto [found, is_new] = by_id_.try_emplace(window.id);
   if (is_new) {

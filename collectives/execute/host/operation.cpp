@@ -96,6 +96,7 @@ void Operation::bind(const Binding& binding) {
 }
 
 void Operation::finish() {
+  heap_hold_.release();
   zero_copy_sends_.clear();
   posted_receives_.clear();
   if (result_.bytes > 0) std::memcpy(result_.to, staged_.out.base, result_.bytes);

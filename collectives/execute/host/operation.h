@@ -20,6 +20,7 @@
 #include "collectives/execute/signature.h"
 #include "collectives/execute/windows.h"
 #include "core/combine.h"
+#include "core/window_memory.h"
 
 namespace tutti {
 
@@ -238,6 +239,7 @@ class Operation {
     }
   };
   std::vector<ZeroCopySend> zero_copy_sends_;
+  HeapHold heap_hold_;  // while the call runs, if a buffer lies there
   bool may_send_input_ = false, may_send_all_ = false;  // in; out and tmp, too
   struct PostedReceive {                                // memory into which a message comes
     InLink* link;

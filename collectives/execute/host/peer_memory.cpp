@@ -20,6 +20,8 @@ namespace tutti {
 void Operation::describe_buffers() {
   const PlanHeader& h = binding_->plan->header;
   mine_.scalar = mine_here_.scalar = binding_->op.scalar;
+  heap_hold_.take();
+  bool in_heap = false;
   // Whether the others can address it.
   const auto describe = [&](int which, std::byte* base, std::size_t bytes) {
     mine_.at[which] = mine_here_.at[which] = reinterpret_cast<std::uint64_t>(base);
@@ -28,6 +30,7 @@ void Operation::describe_buffers() {
     const WindowMemory w = find_window(base, bytes);
     if (w.id == 0) return bytes == 0 || group_.cma_everywhere();
     if (w.id != announced) group_.host_peers().announce(w, group_.members());
+    in_heap = in_heap || w.heap;
     mine_.window[which] = w.id;
     mine_.at[which] = static_cast<std::uint64_t>(base - w.base);
     return true;
@@ -50,6 +53,7 @@ void Operation::describe_buffers() {
   const std::size_t tmp_bytes =
       binding_->tiling.tile / h.pieces * element_ * binding_->plan->tmp_chunks;
   describe(2, tmp_bytes > 0 ? tmp_ : nullptr, tmp_bytes);
+  if (!in_heap) heap_hold_.release();
 }
 
 void Operation::stage(std::size_t in, std::size_t out) {

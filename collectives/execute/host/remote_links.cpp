@@ -259,6 +259,7 @@ void Operation::poll_links() {
 }
 
 void Operation::abandon() {
+  heap_hold_.release();
   if (binding_ != nullptr && binding_->condition != nullptr) binding_->condition->abandon();
   if (!spans_hosts_) return;
   for (const ZeroCopySend& send : zero_copy_sends_) send.link->take_back(send.begin, send.end);
