@@ -41,6 +41,8 @@ class LocalOptimizer {
   /// .grad() is undefined from now on.
   void zero_grad();
 
+  /// Makes the states of this optimizer now: else its first step does.
+  void prepare(const parallel::Optimizer& optimizer);
   /// Saves the whole state besides gradients: calls `write` for each parameter, with its name.
   void save(const WriteState& write) const;
   /// Sets parameters, and the states of `optimizer`, to the values of `read`.
@@ -53,7 +55,6 @@ class LocalOptimizer {
     std::array<Tensor, 2> state{};  // none before its first step
     std::uint64_t steps = 0;
   };
-  void prepare(const parallel::Optimizer& optimizer);
 
   std::vector<Updated> parameters_;
   std::optional<std::size_t> states_;  // that the optimizer keeps, from its first step on

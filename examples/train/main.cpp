@@ -12,12 +12,14 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/error.h"
 #include "examples/train/trainer.h"
 #include "parallel/agreement.h"
+#include "parallel/checkpoint/checkpoint.h"
 #include "parallel/gather_trace.h"
 #include "tutti.h"
 
@@ -61,11 +63,42 @@ bool all_know(const tutti::Error& e) {
          e.code() == tutti::ErrorCode::unproven_plan;
 }
 
+/// The job's checkpoints, where it has any.
+class Checkpoints {
+ public:
+  Checkpoints(const Options& options, Ranks& ranks, Parameters& parameters)
+      : options_(options), parameters_(parameters) {
+    if (!options.save.empty()) folder_.emplace(options.save, ranks.world());
+  }
+  /// The step from which the job goes on; 0: from the beginning. Collective.
+  std::uint64_t resume() {
+    if (!options_.resume) return 0;
+    auto parts = parameters_.wanted();
+    const auto step = folder_->load(parts);
+    if (step) parameters_.loaded();
+    return step.value_or(0);
+  }
+  /// Collective. Training goes on while the files are written.
+  void after(int step, double loss) {
+    if (!folder_ || (step % options_.every != 0 && step != options_.steps)) return;
+    folder_->start(static_cast<std::uint64_t>(step), parameters_.saved(),
+                   {{"loss", fmt::format("{}", loss)}, {"mix", options_.mix()}});
+    if (step == options_.steps) folder_->wait();
+  }
+
+ private:
+  const Options& options_;
+  Parameters& parameters_;
+  std::optional<tutti::parallel::CheckpointFolder> folder_;
+};
+
 void train_on(Ranks& ranks, tutti::Communicator& world, const Options& options) {
   const Text text(options.text);
   const std::string read = text.describe();
   tutti::parallel::agree(ranks.world(), "the text", {&read, 1});
   Trainer trainer(ranks, options);
+  Checkpoints checkpoints(options, ranks, trainer.parameters());
+  const int done = static_cast<int>(checkpoints.resume());
   const bool speaks = world.rank() == 0;
   std::ofstream traces = trace_file(options, speaks);
   const auto trace = std::make_shared<tutti::parallel::Trace>(world.rank());
@@ -74,15 +107,23 @@ void train_on(Ranks& ranks, tutti::Communicator& world, const Options& options) 
                static_cast<double>(options.shape.parameters()) / 1e6,
                fmt::format("{} sequences of {} B", options.batch, options.shape.length),
                static_cast<double>(text.size()) / 1e6, options.mix());
+    if (options.resume) {
+      if (done > 0) {
+        fmt::print("{}: goes on after step {}\n", options.save, done);
+      } else {
+        fmt::print("{}: there is no checkpoint; from the beginning\n", options.save);
+      }
+    }
     fmt::print("{:>6} {:>8} {:>8} {:>10} {:>10} {:>10}\n", "step", "loss", "norm", "tokens/s",
                "exposed", "sent/step");
   }
   ranks.cost();
   auto from = Clock::now();
-  for (int step = 1, before = 0; step <= options.steps; ++step) {
+  for (int step = done + 1, before = done; step <= options.steps; ++step) {
     if (step == options.steps && !options.trace.empty()) trainer.trace(trace);
     const Trainer::Result result = trainer.step(text, static_cast<std::uint64_t>(step));
-    if (step % options.report != 0 && step != options.steps && step != 1) continue;
+    checkpoints.after(step, result.loss);
+    if (step % options.report != 0 && step != options.steps && step != done + 1) continue;
     const auto now = Clock::now();
     const Ranks::Cost cost = ranks.cost();
     const double time = seconds(now - from);

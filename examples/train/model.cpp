@@ -64,7 +64,7 @@ class Maker {
   }
   Function column_of(const std::string& name, const Tensor& weight, std::int64_t groups = 1) {
     const std::int64_t out = weight.size(0), in = weight.size(1);
-    if (whole()) return add_whole(name, weight);
+    if (whole()) return add_whole(name, weight, groups);
     const auto linear = std::make_shared<lib::ColumnParallelLinear>(
         *split_.axis, layer_.name() + "." + name, in, out, shape_.type,
         tutti::parallel::tensor::ColumnOptions{.sequence = split_.sequence});
@@ -73,30 +73,50 @@ class Maker {
                              .reshape(linear->weight.sizes()));
     linear->bias.zero_();
     layer_.register_module(name, linear);
-    layer_.parts.insert(layer_.parts.end(), {linear->weight, linear->bias});
+    note_columns(*linear, out, in, groups);
     return [linear](const Tensor& x) { return linear->forward(x); };
   }
   Function row(const std::string& name, std::int64_t in, std::int64_t out, double deviation) {
     const Tensor weight = random(name, {out, in}, deviation);
-    if (whole()) return add_whole(name, weight);
+    if (whole()) return add_whole(name, weight, 0);
     const auto linear = std::make_shared<lib::RowParallelLinear>(
         *split_.axis, layer_.name() + "." + name, in, out, shape_.type,
         tutti::parallel::tensor::RowOptions{.sequence = split_.sequence});
     linear->weight.copy_(weight.chunk(ranks(), 1)[index(rank())]);
     linear->bias.zero_();
     layer_.register_module(name, linear);
-    layer_.parts.push_back(linear->weight);
+    note(linear->weight, {out, in}, 1);
     return [linear](const Tensor& x) { return linear->forward(x); };
+  }
+  /// The ranks divide the parameter, whose whole has these sizes, along one
+  /// dimension.
+  void note(const Tensor& parameter, std::vector<std::int64_t> sizes, std::size_t divided) {
+    tutti::parallel::ParameterPlace place;
+    place.shape.assign(sizes.begin(), sizes.end());
+    if (!whole()) {
+      place.offset.assign(sizes.size(), 0);
+      place.extent = place.shape;
+      place.extent[divided] /= index(ranks());
+      place.offset[divided] = place.extent[divided] * index(rank());
+    }
+    layer_.placed.push_back({parameter, std::move(place)});
   }
 
  private:
   static std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-  Function add_whole(const std::string& name, const Tensor& weight) {
+  /// `groups`: as column_of(); 0: the layer would be divided by its inputs.
+  Function add_whole(const std::string& name, const Tensor& weight, std::int64_t groups) {
     const auto linear = layer_.register_module(
         name, std::make_shared<lib::Linear>(weight.size(1), weight.size(0), shape_.type));
     linear->weight.copy_(weight);
     linear->bias.zero_();
+    if (groups > 0) note_columns(*linear, weight.size(0), weight.size(1), groups);
     return [linear](const Tensor& x) { return linear->forward(x); };
+  }
+  template <class Linear>
+  void note_columns(const Linear& linear, std::int64_t out, std::int64_t in, std::int64_t groups) {
+    note(linear.weight, {groups, out / groups, in}, 1);
+    note(linear.bias, {groups, out / groups}, 1);
   }
 
   const Shape& shape_;
@@ -123,9 +143,9 @@ struct Embedding final : Layer {
       const auto& own = shared->vocabulary();
       shared->weight.copy_(values.narrow(0, static_cast<std::int64_t>(own.begin),
                                          static_cast<std::int64_t>(own.local)));
-      parts.push_back(shared->weight);
+      maker.note(shared->weight, {shape.vocabulary, shape.width}, 0);
     }
-    if (shape.tied) tied = parts.empty() ? tokens : parts.front();
+    if (shape.tied) tied = maker.whole() ? tokens : shared->weight;
     positions =
         register_parameter("positions", maker.random("positions", {shape.length, shape.width}));
   }
@@ -133,7 +153,7 @@ struct Embedding final : Layer {
     const Tensor vectors = shared ? shared->forward(x) : at::embedding(tokens, x).flatten(0, 1);
     return vectors + maker.rows(positions.narrow(0, 0, x.size(1)).repeat({x.size(0), 1}));
   }
-  const Maker maker;
+  Maker maker;
   std::shared_ptr<lib::VocabParallelEmbedding> shared;
   Tensor tokens, positions;
 };
@@ -190,8 +210,13 @@ struct Head final : Layer {
 
 }  // namespace
 
-bool Layer::is_part(const Tensor& parameter) const {
-  return std::ranges::any_of(parts, [&](const Tensor& p) { return p.is_same(parameter); });
+tutti::parallel::ParameterPlace Layer::place(const Tensor& parameter) const {
+  const auto found =
+      std::ranges::find_if(placed, [&](const Placed& p) { return p.parameter.is_same(parameter); });
+  if (found != placed.end()) return found->place;
+  tutti::parallel::ParameterPlace whole;
+  whole.shape.assign(parameter.sizes().begin(), parameter.sizes().end());
+  return whole;
 }
 
 void Shape::check() const {

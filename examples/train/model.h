@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "parallel/axis.h"
+#include "parallel/checkpoint/engine.h"
 #include "shape.h"
 
 namespace train {
@@ -29,10 +30,17 @@ struct Layer : torch::nn::Module {
   virtual Tensor forward(const Tensor& input) = 0;
   /// Whether this rank has a part of the parameter; else all ranks of the split
   /// have all of it.
-  bool is_part(const Tensor& parameter) const;
+  bool is_part(const Tensor& parameter) const { return !place(parameter).extent.empty(); }
+  /// Its whole, and this rank's part of that: what a checkpoint has to know.
+  /// (The name is the caller's.)
+  tutti::parallel::ParameterPlace place(const Tensor& parameter) const;
 
-  std::vector<Tensor> parts;
-  Tensor tied;  // of which another layer has the same; undefined: none
+  struct Placed {
+    Tensor parameter;
+    tutti::parallel::ParameterPlace place;
+  };
+  std::vector<Placed> placed;  // all other parameters are whole
+  Tensor tied;                 // of which another layer has the same; undefined: none
 };
 
 /// Layers [first, last) of embedding, blocks, head: `shape.layers + 2` in all.

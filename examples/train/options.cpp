@@ -76,6 +76,13 @@ Options parse_options(int argc, char** argv) {
                "reductions whose bits depend on the inputs and the order of the ranks alone");
   app.add_flag("--check-nan", o.check_nan,
                "end at the first gradient that is not finite, and name it and its rank");
+  auto* save = app.add_option("--save", o.save, "a folder, into which all ranks write checkpoints");
+  app.add_option("--every", o.every, "steps between checkpoints")
+      ->capture_default_str()
+      ->needs(save);
+  app.add_flag("--resume", o.resume,
+               "begin with the newest whole checkpoint of the folder, whatever mix has written it")
+      ->needs(save);
   app.add_option("--trace", o.trace, "a file for the last step's trace (ui.perfetto.dev shows it)");
   app.add_option("--nccl", o.nccl,
                  "a libnccl.so.2 that the engines call, on host memory, instead of a communicator");
@@ -99,7 +106,8 @@ void Options::fit(int ranks) {
                                     {"micro-batches", micro_batches},
                                     {"steps", steps},
                                     {"threads", threads},
-                                    {"report", report}}) {
+                                    {"report", report},
+                                    {"every", every}}) {
     if (value < 1) refuse(fmt::format("--{} {}", name, value));
   }
   for (const auto& [name, value, most] : {std::tuple{"dp", dp, kMostRanks},
@@ -130,6 +138,7 @@ void Options::fit(int ranks) {
         "--alone leaves out the communication of data parallelism, with "
         "nothing else");
   }
+  if (alone && !save.empty()) refuse("--alone has a model on each rank, and --save one of all");
   if (shape.heads % tp != 0) {
     refuse(fmt::format("{} heads among {} tensor-parallel ranks", shape.heads, tp));
   }

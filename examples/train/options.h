@@ -34,6 +34,9 @@ struct Options {
   int report = 5;          // steps between two lines
   bool invariant = false;  // as tutti::Options::invariant
   bool check_nan = false;  // a loss or gradient that is not finite ends the training
+  std::string save;        // a folder of checkpoints; "": none are written
+  int every = 50;          // steps between two of them; the last step has one, too
+  bool resume = false;     // begin with the newest one
   std::string trace;       // a file
   std::string nccl;        // a libnccl.so.2 that carries the engines' calls
 

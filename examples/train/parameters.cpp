@@ -1,6 +1,7 @@
 // The ways to keep parameters: whole on every rank, with gradients that are
 // averaged or are not; or in shards.
 #include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <optional>
@@ -10,7 +11,9 @@
 #include "bindings/torch/fully_shard.h"
 #include "bindings/torch/optimizer.h"
 #include "core/combine.h"
+#include "core/types.h"
 #include "examples/train/trainer.h"
+#include "parallel/checkpoint/engine.h"
 #include "parallel/hybrid/shared_gradients.h"
 
 namespace train {
@@ -92,6 +95,19 @@ lib::Layer layer_function(const std::shared_ptr<Layer>& layer, bool recompute) {
   return [body](const Tensor& x) { return lib::checkpoint(body, x); };
 }
 
+/// The parameters' names in a checkpoint, and where they are in their wholes.
+parallel::ParameterPlace place_of(const Layer& layer, const lib::NamedTensor& parameter) {
+  parallel::ParameterPlace place = layer.place(parameter.tensor);
+  place.name = layer.name() + "." + parameter.name;
+  return place;
+}
+
+/// Of tensor-parallel ranks with copies, the first one saves them.
+void leave_out_copies(std::vector<parallel::TensorPart>& parts, Ranks& ranks) {
+  if (ranks.tensor().rank() == 0) return;
+  std::erase_if(parts, [](const parallel::TensorPart& p) { return p.extent.empty(); });
+}
+
 /// As one module, to be walked for its parameters.
 struct All final : torch::nn::Module {
   explicit All(const std::vector<std::shared_ptr<Layer>>& layers) {
@@ -107,7 +123,12 @@ class Whole final : public Parameters {
         copies_(options, ranks, ends, layers),
         parameters_(lib::trained_parameters(all_)),
         optimizer_(parameters_, [&](const auto& p) { return copies_.treatment(p); }),
+        ranks_(ranks),
+        adamw_(adamw(options.rate, options.decay)),
         pipeline_(options.pp > 1) {
+    for (const auto& layer : layers) {
+      for (const auto& p : lib::trained_parameters(*layer)) places_.push_back(place_of(*layer, p));
+    }
     if (!options.alone) averages_.emplace(ranks.data(), all_);
     for (const auto& layer : layers) {
       functions_.push_back(layer_function(layer, options.recompute));
@@ -152,12 +173,70 @@ class Whole final : public Parameters {
   void read(const std::function<void(const lib::NamedTensor&)>& read) override {
     for (const lib::NamedTensor& p : parameters_) read(p);
   }
+  // Each of the data-parallel ranks, which all have everything, saves a run of every tensor.
+  std::vector<parallel::TensorPart> saved() override {
+    std::vector<parallel::TensorPart> parts = all_parts();
+    const auto ranks = static_cast<std::size_t>(ranks_.data().size());
+    const auto rank = static_cast<std::size_t>(ranks_.data().rank());
+    for (parallel::TensorPart& p : parts) {
+      const std::size_t begin = p.count * rank / ranks, end = p.count * (rank + 1) / ranks;
+      p.data = static_cast<std::byte*>(p.data) + begin * tutti::size_of(p.type);
+      p.begin = begin;
+      p.count = end - begin;
+    }
+    std::erase_if(parts, [](const parallel::TensorPart& p) { return p.count == 0; });
+    leave_out_copies(parts, ranks_);
+    return parts;
+  }
+  std::vector<parallel::TensorPart> wanted() override { return all_parts(); }
+  void loaded() override {
+    std::size_t i = 0;
+    optimizer_.load(adamw_, [&](lib::ParameterState& state) {
+      state = states_[i];
+      state.steps = steps_[i++];
+    });
+  }
 
  private:
+  /// Of the state as it is now.
+  std::vector<parallel::TensorPart> all_parts() {
+    states_.clear();
+    optimizer_.prepare(adamw_);
+    optimizer_.save([&](const lib::ParameterState& state) { states_.push_back(state); });
+    steps_.clear();
+    for (const lib::ParameterState& state : states_) steps_.push_back(state.steps);
+    std::vector<parallel::TensorPart> parts;
+    for (std::size_t i = 0; i < states_.size(); ++i) {
+      const parallel::ParameterPlace& place = places_[i];
+      const auto add = [&](const std::string& name, const Tensor& tensor) {
+        parts.push_back({.name = name,
+                         .type = lib::data_type(tensor.scalar_type(), name),
+                         .shape = place.shape,
+                         .offset = place.offset,
+                         .extent = place.extent,
+                         .begin = 0,
+                         .count = static_cast<std::size_t>(tensor.numel()),
+                         .data = tensor.mutable_data_ptr()});
+      };
+      add(place.name, states_[i].value);
+      for (std::size_t k = 0; k < states_[i].state.size(); ++k) {
+        add(fmt::format("{}.state{}", place.name, k), states_[i].state[k]);
+      }
+      parts.push_back(parallel::TensorPart::whole(place.name + ".steps", tutti::DataType::uint64,
+                                                  {1}, &steps_[i]));
+    }
+    return parts;
+  }
+
   All all_;
   Copies copies_;
   const std::vector<lib::NamedTensor> parameters_;
   lib::LocalOptimizer optimizer_;
+  Ranks& ranks_;
+  const parallel::AdamW adamw_;
+  std::vector<parallel::ParameterPlace> places_;
+  std::vector<lib::ParameterState> states_;  // of the newest parts
+  std::vector<std::uint64_t> steps_;
   const bool pipeline_;
   std::optional<lib::DataParallel> averages_;
   std::optional<parallel::DataParallel::NoSync> no_sync_;
@@ -183,7 +262,10 @@ class Shards final : public Parameters {
         copies_(options, ranks, ends, layers_),
         shards_({.shard = &ranks.shard(),
                  .replicate = options.replicas > 1 ? &ranks.replicate() : nullptr},
-                units(), policy_of(options), [&](const auto& p) { return copies_.treatment(p); }) {
+                units(), policy_of(options), [&](const auto& p) { return copies_.treatment(p); }),
+        ranks_(ranks),
+        adamw_(adamw(options.rate, options.decay)),
+        replica_(options.replicas > 1 ? ranks.replicate().rank() : 0) {
     for (const auto& layer : layers_) {
       functions_.push_back(layer_function(layer, options.recompute));
     }
@@ -217,8 +299,26 @@ class Shards final : public Parameters {
   void read(const std::function<void(const lib::NamedTensor&)>& read) override {
     shards_.read_parameters(read);
   }
+  std::vector<parallel::TensorPart> saved() override {
+    if (replica_ > 0) return {};
+    std::vector<parallel::TensorPart> parts = state().saved();
+    leave_out_copies(parts, ranks_);
+    return parts;
+  }
+  std::vector<parallel::TensorPart> wanted() override { return state().wanted(); }
+  void loaded() override { state().loaded(); }
 
  private:
+  parallel::EngineState& state() {
+    if (!state_) {
+      state_.emplace(shards_.engine(), adamw_, [this](parallel::ParameterId id) {
+        const Layer& layer = *layers_[id.unit];
+        return place_of(layer, lib::trained_parameters(layer)[id.parameter]);
+      });
+    }
+    return *state_;
+  }
+
   std::vector<lib::FullyShard::Unit> units() const {
     std::vector<lib::FullyShard::Unit> result;
     for (const auto& layer : layers_) {
@@ -233,6 +333,10 @@ class Shards final : public Parameters {
   const std::vector<std::shared_ptr<Layer>> layers_;
   Copies copies_;
   lib::FullyShard shards_;
+  Ranks& ranks_;
+  const parallel::AdamW adamw_;
+  const int replica_;
+  std::optional<parallel::EngineState> state_;
   std::vector<lib::Layer> functions_;
 };
 

@@ -53,9 +53,6 @@ Trainer::Trainer(Ranks& ranks, const Options& o)
       split_{.axis = o.tp > 1 ? &ranks.tensor() : nullptr, .sequence = o.sequence},
       schedule_(schedule_of(o)),
       loss_(make_loss(o.shape, split_)) {
-  // Ranks with the same rows leave out the same elements, others leave out others.
-  const int rows_of = ranks.data_rank() + (o.sequence ? o.dp * ranks.tensor().rank() : 0);
-  if (o.shape.dropout > 0) at::manual_seed(o.seed + static_cast<std::uint64_t>(rows_of));
   const std::int64_t all = o.shape.layers + 2, stages = schedule_.stages();
   std::vector<std::shared_ptr<Layer>> own;
   for (int stage = 0; stage < stages; ++stage) {
@@ -160,6 +157,13 @@ double Trainer::without_pipeline() {
 Trainer::Result Trainer::step(const Text& text, std::uint64_t number) {
   text_ = &text;
   number_ = number;
+  // Ranks with the same rows leave out the same elements, others leave out others. Each step has a
+  // seed of its own, so that a job which resumes needs no state of the generator.
+  const Options& o = options_;
+  const int rows_of = ranks_.data_rank() + (o.sequence ? o.dp * ranks_.tensor().rank() : 0);
+  if (o.shape.dropout > 0) {
+    at::manual_seed((o.seed + static_cast<std::uint64_t>(rows_of)) * 1'000'003 + number);
+  }
   Result result;
   result.loss = pipeline_ ? pipeline_->step() : without_pipeline();
   computes("");

@@ -38,6 +38,12 @@ class Parameters {
   virtual double step(double clip, double rate, double decay) = 0;
   /// Collective: of each parameter of this rank's layers, all elements.
   virtual void read(const std::function<void(const tutti::libtorch::NamedTensor&)>& read) = 0;
+  /// For checkpoints: this rank's parts of parameters and of the optimizer's
+  /// state, each saved by one rank of those that have copies.
+  virtual std::vector<tutti::parallel::TensorPart> saved() = 0;
+  /// What it loads; and what follows when that is filled in (collective).
+  virtual std::vector<tutti::parallel::TensorPart> wanted() = 0;
+  virtual void loaded() = 0;
 };
 /// `ends`: Ranks::ends().
 std::unique_ptr<Parameters> make_parameters(const Options& options, Ranks& ranks, Ranks::Axis* ends,

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -263,6 +264,88 @@ TEST(Train, SaysWhatIsWrongWithItsOptions) {
   };
   EXPECT_CONTAINS(refused("--steps 1 --steps 2"), "train: --steps is given more than once");
   EXPECT_CONTAINS(refused("--steps"), "train: --steps has no value");
+}
+
+/// The losses of the steps that a run has printed.
+std::map<int, double> losses(const std::string& out) {
+  std::map<int, double> result;
+  for (const std::string& line : lines(out)) {
+    int step = 0;
+    double loss = 0;
+    if (std::istringstream(line) >> step >> loss) result[step] = loss;
+  }
+  return result;
+}
+
+struct CheckpointFolderOfTest {
+  const std::filesystem::path path =
+      std::filesystem::temp_directory_path() / fmt::format("checkpoints.{}", getpid());
+  CheckpointFolderOfTest() { std::filesystem::remove_all(path); }
+  ~CheckpointFolderOfTest() { std::filesystem::remove_all(path); }
+  std::string option() const { return "--save " + path.string() + " "; }
+};
+
+// Whatever mix has saved, any other one goes on as if nobody had stopped.
+TEST(Train, AnyMixGoesOnWithAnyCheckpoint) {
+  const std::string common = "--rate 1e-2 --steps 8 --dropout 0 ";
+  Job whole(train(4, common));
+  ASSERT_EQ(whole.wait(), 0) << whole.err();
+  const auto expected = losses(whole.out());
+  const char* const mixes[] = {"--dp 2 --tp 2 --shard fsdp", "--tp 2 --pp 2 --micro-batches 4",
+                               "--shard zero2 --replicas 2", "--dp 1 --tp 4 --sequence", ""};
+  for (std::size_t i = 0; i < std::size(mixes); ++i) {
+    const char* const saves = mixes[i];
+    const CheckpointFolderOfTest folder;
+    const std::string save = common + folder.option();
+    Job first(train(4, save + "--every 4 --steps 4 " + saves));
+    ASSERT_EQ(first.wait(), 0) << saves << first.err();
+    for (const std::size_t next : {i + 1, i + 2}) {
+      const char* const resumes = mixes[next % std::size(mixes)];
+      Job second(train(4, save + "--every 100 --resume " + resumes));
+      ASSERT_EQ(second.wait(), 0) << saves << " | " << resumes << second.err();
+      EXPECT_CONTAINS(second.out(), "goes on after step 4");
+      const auto got = losses(second.out());
+      ASSERT_EQ(got.size(), 4u) << second.out();
+      for (const auto& [step, loss] : got) {
+        EXPECT_NEAR(loss, expected.at(step), 2e-4)
+            << saves << " | " << resumes << ", step " << step;
+      }
+      std::filesystem::remove_all(folder.path / "step-0000000008");
+    }
+  }
+}
+
+// The same mix has the same bits.
+TEST(Train, AKilledJobLosesNoMoreThanTheStepsSinceItsCheckpoint) {
+  const CheckpointFolderOfTest folder;
+  const std::string common = "--rate 1e-2 --shard fsdp --dropout 0.1 --every 3 " + folder.option();
+  Job whole(train(2, "--rate 1e-2 --shard fsdp --dropout 0.1 --steps 12"));
+  ASSERT_EQ(whole.wait(), 0) << whole.err();
+  {
+    Job job(train(2, common + "--steps 100000"));
+    ASSERT_TRUE(job.out_has("\n     8 ")) << job.out() << job.err();
+    kill(job.pid(), SIGKILL);  // its ranks end with it
+    EXPECT_NE(job.wait(), 0);
+  }
+  Job second(train(2, common + "--steps 12 --resume"));
+  ASSERT_EQ(second.wait(), 0) << second.err();
+  const auto expected = losses(whole.out()), got = losses(second.out());
+  ASSERT_FALSE(got.empty()) << second.out();
+  EXPECT_LE(got.begin()->first, 12) << second.out();
+  EXPECT_GE(got.begin()->first, 4) << second.out();
+  for (const auto& [step, loss] : got) EXPECT_EQ(loss, expected.at(step)) << step;
+}
+
+TEST(Train, RefusesACheckpointOfAnotherModel) {
+  const CheckpointFolderOfTest folder;
+  Job first(train(2, "--steps 1 " + folder.option()));
+  ASSERT_EQ(first.wait(), 0) << first.err();
+  Job second(train(2, "--steps 2 --resume --layers 3 " + folder.option()));
+  EXPECT_NE(second.wait(), 0);
+  EXPECT_CONTAINS(second.err(), "block 2");
+  Job third(train(1, "--resume"));
+  EXPECT_NE(third.wait(), 0);
+  EXPECT_CONTAINS(third.err(), "--resume requires --save");
 }
 
 // As a terminal does: to all processes of its group.
