@@ -144,6 +144,7 @@ struct Embedding final : Layer {
       shared->weight.copy_(values.narrow(0, static_cast<std::int64_t>(own.begin),
                                          static_cast<std::int64_t>(own.local)));
       maker.note(shared->weight, {shape.vocabulary, shape.width}, 0);
+      placed.back().place.name = "tokens";  // as where it is whole
     }
     if (shape.tied) tied = maker.whole() ? tokens : shared->weight;
     positions =

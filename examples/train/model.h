@@ -31,8 +31,8 @@ struct Layer : torch::nn::Module {
   /// Whether this rank has a part of the parameter; else all ranks of the split
   /// have all of it.
   bool is_part(const Tensor& parameter) const { return !place(parameter).extent.empty(); }
-  /// Its whole, and this rank's part of that: what a checkpoint has to know.
-  /// (The name is the caller's.)
+  /// Its whole, and this rank's part of that: what a checkpoint has to know. It
+  /// has a name where that differs from the parameter's.
   tutti::parallel::ParameterPlace place(const Tensor& parameter) const;
 
   struct Placed {

@@ -98,7 +98,7 @@ lib::Layer layer_function(const std::shared_ptr<Layer>& layer, bool recompute) {
 /// The parameters' names in a checkpoint, and where they are in their wholes.
 parallel::ParameterPlace place_of(const Layer& layer, const lib::NamedTensor& parameter) {
   parallel::ParameterPlace place = layer.place(parameter.tensor);
-  place.name = layer.name() + "." + parameter.name;
+  place.name = layer.name() + "." + (place.name.empty() ? parameter.name : place.name);
   return place;
 }
 

@@ -69,6 +69,8 @@ class CheckpointFolder {
   struct Writing;
   std::uint64_t begin(std::uint64_t step);
   void remove_old(std::uint64_t step) const;
+  /// Throws Error(mismatch), on all ranks, for a tensor that none of them has asked for.
+  void refuse_unasked(const std::map<std::string, bool>& asked, const std::string& file) const;
   std::string file_of(std::uint64_t step, std::uint64_t id) const;
 
   const std::string path_;
@@ -88,9 +90,11 @@ std::vector<WholeCheckpoint> whole_checkpoints(const std::string& path);
 
 /// Fills in parts from the files, of Tutti's or of other programs. Throws Error(invalid_argument)
 /// for a file that is not right, and Error(mismatch) for a tensor that is missing, or of another
-/// type or shape. Does not communicate.
-void read_parts(std::span<const std::string> files, std::span<TensorPart> parts, bool all_tensors,
-                CheckpointTexts* texts = nullptr);
+/// type or shape. Returns, for each tensor of the files, whether a part has asked for it. Does not
+/// communicate.
+std::map<std::string, bool> read_parts(std::span<const std::string> files,
+                                       std::span<TensorPart> parts,
+                                       CheckpointTexts* texts = nullptr);
 
 /// Writes a checkpoint as one file of whole tensors, for other programs. `name_of` may rename
 /// tensors, or leave them out (""). Does not communicate; takes memory for all tensors.

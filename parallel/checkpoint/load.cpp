@@ -91,8 +91,8 @@ void fill(TensorPart& part, const std::vector<Saved>& saved) {
 
 }  // namespace
 
-void read_parts(std::span<const std::string> files, std::span<TensorPart> parts, bool all_tensors,
-                CheckpointTexts* texts) {
+std::map<std::string, bool> read_parts(std::span<const std::string> files,
+                                       std::span<TensorPart> parts, CheckpointTexts* texts) {
   std::vector<std::unique_ptr<TensorFile>> open;
   SavedByName saved;
   for (const std::string& path : files) {
@@ -102,28 +102,21 @@ void read_parts(std::span<const std::string> files, std::span<TensorPart> parts,
     }
   }
   if (files.empty()) throw Error(ErrorCode::invalid_argument, "a checkpoint has files");
-  std::set<std::string> wanted;
+  std::map<std::string, bool> asked;
+  for (const auto& [name, ignored] : saved) asked[name] = false;
   for (TensorPart& part : parts) {
     part.check();
-    wanted.insert(part.name);
-    if (part.count == 0) continue;
     const auto found = saved.find(part.name);
+    if (found != saved.end()) asked[part.name] = true;
+    if (part.count == 0) continue;
     if (found == saved.end()) {
       throw Error(ErrorCode::mismatch,
                   fmt::format("the checkpoint of {} has no tensor '{}'", files.front(), part.name));
     }
     fill(part, found->second);
   }
-  if (all_tensors) {
-    for (const auto& [name, ignored] : saved) {
-      if (!wanted.contains(name)) {
-        throw Error(ErrorCode::mismatch,
-                    fmt::format("the checkpoint of {} has a tensor '{}', and the job has none",
-                                files.front(), name));
-      }
-    }
-  }
   if (texts != nullptr) *texts = open.front()->notes().texts;
+  return asked;
 }
 
 void export_checkpoint(const WholeCheckpoint& checkpoint, const std::string& path,
@@ -143,7 +136,7 @@ void export_checkpoint(const WholeCheckpoint& checkpoint, const std::string& pat
   for (TensorPart& t : tensors) {
     t.data = memory.emplace_back(std::make_unique_for_overwrite<std::byte[]>(t.bytes())).get();
   }
-  read_parts(checkpoint.files, tensors, false);
+  read_parts(checkpoint.files, tensors);
   if (name_of) {
     for (TensorPart& t : tensors) t.name = name_of(t.name);
   }

@@ -260,6 +260,21 @@ void CheckpointFolder::wait() {
 
 bool CheckpointFolder::idle() const { return !writing_ || writing_->done; }
 
+void CheckpointFolder::refuse_unasked(const std::map<std::string, bool>& asked,
+                                      const std::string& file) const {
+  // All ranks have read the same names.
+  std::vector<std::uint8_t> by_any;
+  for (const auto& [name, is_asked] : asked) by_any.push_back(is_asked ? 1 : 0);
+  if (by_any.empty()) return;
+  axis_.run(call_of(Collective::all_reduce, by_any.data(), by_any.data(), by_any.size(),
+                    DataType::uint8, ReduceKind::max));
+  const auto unasked = std::ranges::find(by_any, 0);
+  if (unasked == by_any.end()) return;
+  throw Error(ErrorCode::mismatch,
+              fmt::format("the checkpoint of {} has a tensor '{}', and the job has none", file,
+                          std::next(asked.begin(), unasked - by_any.begin())->first));
+}
+
 std::optional<std::uint64_t> CheckpointFolder::load(std::span<TensorPart> parts,
                                                     CheckpointTexts* texts) {
   wait();
@@ -283,9 +298,12 @@ std::optional<std::uint64_t> CheckpointFolder::load(std::span<TensorPart> parts,
     for (int r = 0; r < count; ++r) {
       files.push_back(folder_of(path_, step) + "/" + text_of(FileName{r, count, id}));
     }
-    const auto error =
-        gravest_error(axis_, [&] { read_parts(files, parts, options_.all_tensors, texts); });
-    if (!error) return step;
+    std::map<std::string, bool> asked;
+    const auto error = gravest_error(axis_, [&] { asked = read_parts(files, parts, texts); });
+    if (!error) {
+      if (options_.all_tensors) refuse_unasked(asked, files.front());
+      return step;
+    }
     if (error->code() != ErrorCode::invalid_argument) throw *error;
     const std::string said = error->what();
     if (damage.empty()) damage = said;

@@ -435,7 +435,7 @@ TEST(Checkpoint, WhatChangesAfterStartIsNotInIt) {
     std::vector<float> got(values.size());
     std::vector wanted{parts};
     wanted[0].data = got.data();
-    CheckpointFolder other(folder.path(), axis, {.all_tensors = false});
+    CheckpointFolder other(folder.path(), axis);  // each tensor is asked for by one rank
     checkpoints.wait();
     Agreement(axis).same(0);  // the others have waited, too
     EXPECT_EQ(other.load(wanted), 2U);
@@ -571,7 +571,7 @@ TEST(Checkpoint, AnExportedFileIsReadAgainAsAWhole) {
   // A job of any layout begins with it.
   Piece columns = piece_of("columns", 3, 4, 1, true);
   std::vector parts{columns.part};
-  read_parts(std::vector{file}, parts, false);
+  read_parts(std::vector{file}, parts);
   EXPECT_EQ(wrong(columns), 0U);
 }
 
