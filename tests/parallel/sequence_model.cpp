@@ -166,7 +166,8 @@ class Weights {
 std::string SequenceCase::text() const {
   using parallel::sequence::KeysTravel;
   using parallel::sequence::SequenceOrder;
-  return fmt::format("dp {} x tp {} x heads {} x ring {}, {}, {}, {}, {}", dp, tp, heads, ring,
+  return fmt::format("dp {} x tp{} {} x heads {} x ring {}, {}, {}, {}, {}", dp,
+                     slices ? "+sp" : "", tp, heads, ring,
                      keys == KeysTravel::ring ? "ring" : "all_gather",
                      order == SequenceOrder::zigzag ? "zigzag" : "contiguous",
                      causal ? "causal" : "full", sharded ? "fsdp" : "ddp");
@@ -241,22 +242,22 @@ TrainedSequence train_sequence(Communicator& world, const SequenceCase& c,
        .type = kType,
        .causal = c.causal},
       sequence::plain_kernel(), {.keys = c.keys, .order = c.order});
-  tensor::ColumnParallelLinear project[3] = {{tp, {"q", kWidth, kQueries, kType}},
-                                             {tp, {"k", kWidth, kKeys, kType}},
-                                             {tp, {"v", kWidth, kKeys, kType}}};
-  tensor::RowParallelLinear combine(tp, {"o", kQueries, kWidth, kType});
+  const tensor::ColumnOptions column{.sequence = c.slices};
+  tensor::ColumnParallelLinear project[3] = {{tp, {"q", kWidth, kQueries, kType}, column},
+                                             {tp, {"k", kWidth, kKeys, kType}, column},
+                                             {tp, {"v", kWidth, kKeys, kType}, column}};
+  tensor::RowParallelLinear combine(tp, {"o", kQueries, kWidth, kType}, {.sequence = c.slices});
   std::vector<std::vector<double>> start;
   for (std::size_t i = 0; i < 4; ++i) start.push_back(part_of(weight(i), i, tp_rank, tp_ranks));
   Weights weights(mesh.axis({"dp", "ring", "heads"}), c.sharded, start);
 
   const std::size_t tokens = attention.rows() * samples;
+  const std::size_t own = c.slices ? tokens / tp_ranks : tokens;
   std::vector<double> x, t;
-  for (std::size_t row = 0; row < attention.rows(); ++row) {
-    for (std::size_t s = 0; s < samples; ++s) {
-      for (std::size_t column = 0; column < kWidth; ++column) {
-        x.push_back(input(attention.position(row), first + s, column));
-        t.push_back(target(attention.position(row), first + s, column));
-      }
+  for (std::size_t i = c.slices ? tp_rank * own : 0; x.size() < own * kWidth; ++i) {
+    for (std::size_t j = 0; j < kWidth; ++j) {
+      x.push_back(input(attention.position(i / samples), first + i % samples, j));
+      t.push_back(target(attention.position(i / samples), first + i % samples, j));
     }
   }
   for (std::size_t step = 0; step < kSteps; ++step) {

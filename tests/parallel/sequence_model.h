@@ -17,6 +17,8 @@ struct SequenceCase {
   parallel::sequence::KeysTravel keys = parallel::sequence::KeysTravel::ring;
   parallel::sequence::SequenceOrder order = parallel::sequence::SequenceOrder::contiguous;
   bool causal = true;
+  bool slices =
+      false;  // tensor-parallel ranks have slices of the rows between layers (Megatron-SP)
   bool sharded = false;  // FSDP over dp x heads x ring, instead of DDP
   int ranks() const { return dp * tp * heads * ring; }
   std::string text() const;

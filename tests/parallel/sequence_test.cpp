@@ -67,6 +67,7 @@ TEST(Sequence, MixturesOfEightRanksEndWhereOneRankEnds) {
   expect_equal_to_one_rank({.tp = 2, .ring = 4, .keys = KeysTravel::all_gather, .sharded = true});
   expect_equal_to_one_rank({.dp = 2, .tp = 2, .ring = 2, .causal = false, .sharded = true});
   expect_equal_to_one_rank({.heads = 8, .sharded = true});
+  expect_equal_to_one_rank({.tp = 2, .ring = 4, .order = SequenceOrder::zigzag, .slices = true});
 }
 
 }  // namespace
