@@ -40,6 +40,9 @@ set(TUTTI_PUBLIC_HEADERS
   parallel/not_finite.h
   parallel/optimizer/kernels.h
   parallel/optimizer/optimizer.h
+  parallel/sequence/attention.h
+  parallel/sequence/kernel.h
+  parallel/sequence/layout.h
   parallel/sharded/gather.h
   parallel/sharded/layout.h
   parallel/sharded/order.h

@@ -18,11 +18,12 @@ std::string line_of(const Estimate& e, std::size_t width) {
   const StepTime& t = e.time;
   return fmt::format(
       "{:<{}}{:>3} x{:>5} {:>3}{:>8.1f}{:>7.1f}{:>7.1f}{:>7.1f}{:>7.1f}{:>7.1f}{:>8.1f}"
-      "{:>9.2f}{:>8.2f}{:>8.2f}{:>8.2f}{:>9.2f}{:>10.0f}  {}{}\n",
+      "{:>9.2f}{:>8.2f}{:>8.2f}{:>8.2f}{:>8.2f}{:>9.2f}{:>10.0f}  {}{}\n",
       e.mix.text(), width, e.mix.sequences, e.mix.micro_batches, e.mix.recompute ? "yes" : "no",
       giga(m.parameters), giga(m.gradients), giga(m.optimizer), giga(m.in_use), giga(m.activations),
-      giga(m.logits), giga(m.total()), t.compute, t.tensor, t.data_exposed, t.bubble, t.total(),
-      e.tokens_per_second() / e.mix.ranks(), e.fits ? "" : "does not fit: ", name(e.wall));
+      giga(m.logits), giga(m.total()), t.compute, t.tensor, t.context, t.data_exposed, t.bubble,
+      t.total(), e.tokens_per_second() / e.mix.ranks(),
+      e.fits ? "" : "does not fit: ", name(e.wall));
 }
 
 std::string advice(const EstimateReport& r) {
@@ -66,6 +67,7 @@ json json_of(const Estimate& e) {
           {"stage", e.mix.stage},
           {"tensor", e.mix.tensor},
           {"sequence", e.mix.sequence},
+          {"context", e.mix.context},
           {"pipeline", e.mix.pipeline},
           {"sequences", e.mix.sequences},
           {"micro_batches", e.mix.micro_batches},
@@ -83,12 +85,14 @@ json json_of(const Estimate& e) {
           {"traffic",
            {{"data", traffic_json(e.traffic.data)},
             {"replicas", traffic_json(e.traffic.replicas)},
+            {"context", traffic_json(e.traffic.context)},
             {"tensor", traffic_json(e.traffic.tensor)},
             {"pipeline", traffic_json(e.traffic.pipeline)},
             {"ends", traffic_json(e.traffic.ends)}}},
           {"seconds",
            {{"compute", t.compute},
             {"tensor", t.tensor},
+            {"context", t.context},
             {"data", t.data},
             {"data_exposed", t.data_exposed},
             {"bubble", t.bubble},
@@ -105,18 +109,16 @@ std::string estimate_table(const EstimateReport& r) {
       "{:.0f} TFLOP/s each: {}\n# a step: {} sequences of {} tokens; {} mixes estimated\n",
       r.model.name, giga(static_cast<double>(r.model.parameters())), r.model.blocks, r.model.width,
       r.cluster.gpus, giga(r.cluster.memory), r.cluster.flops / 1e12, r.said,
-      r.result.kinds.front().mix.sequences * r.result.kinds.front().mix.micro_batches *
-          static_cast<std::size_t>(r.result.kinds.front().mix.data()),
-      r.job.length, r.result.tried);
+      r.result.kinds.front().mix.all_sequences(), r.job.length, r.result.tried);
   std::size_t width = 12;
   for (const Estimate& e : r.result.kinds) width = std::max(width, e.mix.text().size() + 2);
-  out += fmt::format("#\n#{:<{}}{:>10} {:>3}{:^51}{:^42}{:>10}\n", "", width - 1, "sequences",
+  out += fmt::format("#\n#{:<{}}{:>10} {:>3}{:^51}{:^50}{:>10}\n", "", width - 1, "sequences",
                      "re-", "memory of a GPU (GB)", "a step (s)", "tokens");
   out += fmt::format(
-      "#{:<{}}{:>10} {:>3}{:>8}{:>7}{:>7}{:>7}{:>7}{:>7}{:>8}{:>9}{:>8}{:>8}{:>8}"
+      "#{:<{}}{:>10} {:>3}{:>8}{:>7}{:>7}{:>7}{:>7}{:>7}{:>8}{:>9}{:>8}{:>8}{:>8}{:>8}"
       "{:>9}{:>10}  {}\n",
       "mix", width - 1, "x batches", "cmp", "param", "grad", "optim", "in use", "activ", "logits",
-      "all", "compute", "tensor", "data", "bubble", "all", "/s/GPU", "wall");
+      "all", "compute", "tensor", "ring", "data", "bubble", "all", "/s/GPU", "wall");
   for (const Estimate& e : r.result.kinds) out += line_of(e, width);
   return out + "\n" + advice(r);
 }
@@ -137,7 +139,7 @@ std::string estimate_json(const EstimateReport& r) {
 std::string estimate_formulas() {
   return
       R"(P ranks divide what is said; N parameters of a rank (of its stage, divided by tensor); w the width,
-a the width of all query heads, k that of key and value heads, h the MLP's, R tokens of a micro-batch;
+a the width of all query heads, k that of key and value heads, h the MLP's, R tokens of a rank's micro-batch;
 c, g, r, o bytes of a parameter, of its gradient, of what travels, of the master (2, 2, 2, 4).
 
 parameters    c N (stage 3: c N / P), and o N / P of a master where o is another type (ZeRO, 2020)
@@ -150,6 +152,8 @@ activations   a block: R (c (2 a + 2 k + 3 h) / T + 4 c w / S + 4 heads / T), T 
 logits        8 R vocabulary / T: they and their gradient in float32
 compute       3 (recomputing: 4) times 2 N + 2 a length (causal attention) for a token and layer, divided
               by what a GPU reaches (--tflops)
+ring          of ranks that share a sequence (CP), C of them: 2 (C - 1) R k a block, forward; 2 (C - 1) R k
+              and in float32 2 C R k, backward. Less what the attention hides
 tensor        a pair: two all-reduces of R w, or all-gathers and reduce-scatters (5 of R w in all)
 data          DDP: 2 (P - 1) / P N; ZeRO-1, 2: the same; ZeRO-3: (2 m + 1) (P - 1) / P N of m
               micro-batches. Less what the backward hides (stage 3: forward and backward)

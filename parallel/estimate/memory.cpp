@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "parallel/sequence/kernel.h"
 #include "parallel/sharded/layout.h"
 
 namespace tutti::parallel::estimate {
@@ -29,6 +30,21 @@ double kept(const Part& part, const Mix& mix, bool sequence) {
   const double tensor = mix.tensor, element = static_cast<double>(size_of(mix.precision.compute));
   return element * (part.kept_divided / tensor + part.kept_whole / (sequence ? tensor : 1)) +
          4 * part.kept_float32 / tensor;
+}
+
+/// What a call of ring attention holds at most, in its backward.
+double ring(const Mix& mix, const Model& model) {
+  if (mix.context == 1) return 0;
+  const DataType type = mix.precision.compute, sums = sequence::wide(type);
+  const double narrow = static_cast<double>(size_of(type)),
+               wide = static_cast<double>(size_of(sums));
+  const double heads = static_cast<double>(model.heads) / mix.tensor,
+               kv_heads = static_cast<double>(model.kv_heads) / mix.tensor,
+               head = static_cast<double>(model.head_size);
+  const double keys = (2.0 * std::min(2, mix.context - 1) + 2) * narrow + 4 * wide;
+  const double queries = narrow + (type == sums ? 0 : wide);
+  return static_cast<double>(mix.rows()) *
+         (kv_heads * head * keys + heads * head * queries + heads * wide);
 }
 
 }  // namespace
@@ -79,6 +95,7 @@ MemoryByKind memory(const Mix& mix, const Model& model, int stage) {
   } else {
     m.activations = rows * under_way * blocks * block;
   }
+  m.in_use += ring(mix, model);
   if (stage == mix.pipeline - 1) m.logits = rows * kept(model.output, mix, mix.sequence);
   return m;
 }

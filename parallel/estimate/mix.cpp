@@ -41,17 +41,28 @@ std::string Mix::text() const {
     add("replicas", replicas);
     add(stage == 3 ? "FSDP" : fmt::format("ZeRO-{}", stage), shards);
   }
+  if (context > 1) text += fmt::format(" with CP {}", context);
   add(sequence ? "TP+SP" : "TP", tensor);
   return text.empty() ? "one rank" : text;
 }
 
 void check(const Mix& mix, const Model& model) {
-  if (mix.replicas < 1 || mix.shards < 1 || mix.tensor < 1 || mix.pipeline < 1) {
+  if (mix.replicas < 1 || mix.shards < 1 || mix.tensor < 1 || mix.pipeline < 1 || mix.context < 1) {
     refuse("a mix has at least one rank along each dimension");
   }
   if (mix.stage < 0 || mix.stage > 3) refuse(fmt::format("there is no ZeRO stage {}", mix.stage));
   if (mix.sequences == 0 || mix.length == 0 || mix.micro_batches == 0) {
     refuse("a step has at least one micro-batch of one sequence of one token");
+  }
+  if (mix.data() % mix.context != 0) {
+    refuse(fmt::format("{} ranks that share a sequence do not divide the {} data-parallel ranks",
+                       mix.context, mix.data()));
+  }
+  if (mix.context > 1 && mix.length % (2 * static_cast<std::size_t>(mix.context)) != 0) {
+    refuse(
+        fmt::format("{} ranks that share a sequence do not divide its {} tokens into two chunks "
+                    "for each",
+                    mix.context, mix.length));
   }
   const auto tensor = static_cast<std::size_t>(mix.tensor);
   const auto divides = [&](std::size_t size, const char* what) {

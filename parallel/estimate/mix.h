@@ -13,6 +13,9 @@ namespace tutti::parallel::estimate {
 /// The ranks of a mix are a mesh {pipeline, replicas, shards, tensor}, the last one innermost.
 struct Mix {
   int replicas = 1, shards = 1, tensor = 1, pipeline = 1;
+  /// Of the ranks of replicas and shards, so many share each sequence: ring attention in zigzag
+  /// order (sequence/attention.h).
+  int context = 1;
   /// What ranks of `shards` share: 0: nothing, they are replicas too (data parallel); 1 to 3: the
   /// stages of ZeRO, 3 being FSDP as well.
   int stage = 0;
@@ -21,12 +24,18 @@ struct Mix {
   Layout layout = Layout::flat;
   Precision precision = Precision::mixed();
   std::size_t optimizer_states = 2;  // of each element, of the master's type: AdamW
-  /// A micro-batch's sequences of a data-parallel rank, their tokens, and micro-batches of a step.
+  /// A micro-batch's sequences of a data-parallel rank (of the ranks that share them), their
+  /// tokens, and micro-batches of a step.
   std::size_t sequences = 1, length = 4096, micro_batches = 1;
 
   int ranks() const { return replicas * shards * tensor * pipeline; }
   int data() const { return replicas * shards; }
-  std::size_t rows() const { return sequences * length; }
+  /// The tokens of a micro-batch that a rank has.
+  std::size_t rows() const { return sequences * length / static_cast<std::size_t>(context); }
+  /// The sequences of a step.
+  std::size_t all_sequences() const {
+    return sequences * micro_batches * static_cast<std::size_t>(data() / context);
+  }
   Policy policy() const;
   /// "FSDP 8 x TP 8", "DDP 64".
   std::string text() const;

@@ -97,10 +97,12 @@ std::size_t Model::parameters() const {
 double Model::forward_flops(std::size_t sequence) const {
   // Two for each element of a matrix. An embedding is looked up; tied, its matrix makes the logits.
   const double matrices = static_cast<double>(blocks * block.count() + vocabulary * width);
+  return 2 * matrices + attention_flops(sequence);
+}
+
+double Model::attention_flops(std::size_t sequence) const {
   // Scores and their product with the values: 2 * 2 for each token that a token sees, half of them.
-  const double attention =
-      static_cast<double>(blocks * heads * head_size) * 2 * static_cast<double>(sequence);
-  return 2 * matrices + attention;
+  return static_cast<double>(blocks * heads * head_size) * 2 * static_cast<double>(sequence);
 }
 
 Model transformer(const TransformerSizes& s) {

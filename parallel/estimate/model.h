@@ -50,6 +50,8 @@ struct Model {
   /// Multiplications and additions of a token's forward, with attention (causal) to `sequence`
   /// tokens.
   double forward_flops(std::size_t sequence) const;
+  /// Those of the attention alone, without its matrices.
+  double attention_flops(std::size_t sequence) const;
 };
 
 /// The sizes of a decoder-only transformer, by the names of Hugging Face's config.json.

@@ -33,7 +33,7 @@ std::string kind_of(const Mix& m) {
   } else {
     kind += m.stage == 3 ? m.replicas > 1 ? "HSDP" : "FSDP" : fmt::format("ZeRO-{}", m.stage);
   }
-  return kind + (m.tensor > 1 ? " x TP" : "");
+  return kind + (m.context > 1 ? " with CP" : "") + (m.tensor > 1 ? " x TP" : "");
 }
 
 bool is_possible(const Mix& mix, const Model& model) {
@@ -42,6 +42,34 @@ bool is_possible(const Mix& mix, const Model& model) {
     return true;
   } catch (const Error&) {
     return false;
+  }
+}
+
+/// All with the degrees of `mix`, whose data-parallel ranks are all shards.
+void add_mixes(Mix mix, std::size_t sequences, std::vector<Mix>& all) {
+  const int data = mix.data();
+  const auto sharing = static_cast<std::size_t>(data / mix.context);
+  if (sequences % sharing != 0) return;
+  const std::size_t of_a_rank = sequences / sharing;
+  for (const std::size_t each : {1, 2, 4, 8}) {
+    // Ranks that have room for two sequences need not share one.
+    if (of_a_rank % each != 0 || (each > 1 && mix.context > 1)) continue;
+    mix.sequences = each;
+    mix.micro_batches = of_a_rank / each;
+    for (const bool recompute : {false, true}) {
+      mix.recompute = recompute;
+      for (int stage = 0; stage <= 3; ++stage) {
+        if (stage > 0 && data == 1) continue;
+        mix.stage = stage;
+        // Replicas of shards pay where shards are in a host: for stage 3 alone.
+        for (const int replicas : stage == 3 ? divisors(data) : std::vector<int>{1}) {
+          mix.replicas = replicas;
+          mix.shards = data / replicas;
+          if (mix.shards == 1 && stage == 3) continue;
+          all.push_back(mix);
+        }
+      }
+    }
   }
 }
 
@@ -64,39 +92,23 @@ std::vector<Estimate> pareto_of(std::vector<Estimate> all) {
 
 }  // namespace
 
-std::vector<Mix> mixes(const Model& model, const Cluster& cluster, const Job& job) {
+std::vector<Mix> mixes(const Model& model, const Cluster& cluster, const Job& job, bool shared) {
   const std::size_t sequences = sequences_of(job);
   std::vector<Mix> all;
   for (const int tensor : divisors(cluster.gpus_of_a_host)) {
     if (cluster.gpus % tensor != 0) continue;
     for (const int pipeline : divisors(cluster.gpus / tensor)) {
       const int data = cluster.gpus / tensor / pipeline;
-      if (sequences % static_cast<std::size_t>(data) != 0) continue;
-      const std::size_t of_a_rank = sequences / static_cast<std::size_t>(data);
-      Mix mix{.tensor = tensor,
-              .pipeline = pipeline,
-              .sequence = tensor > 1,
-              .precision = job.precision,
-              .length = job.length};
-      if (!is_possible(mix, model)) continue;
-      for (const std::size_t each : {1, 2, 4, 8}) {
-        if (of_a_rank % each != 0) continue;
-        mix.sequences = each;
-        mix.micro_batches = of_a_rank / each;
-        for (const bool recompute : {false, true}) {
-          mix.recompute = recompute;
-          for (int stage = 0; stage <= 3; ++stage) {
-            if (stage > 0 && data == 1) continue;
-            mix.stage = stage;
-            // Replicas of shards pay where shards are in a host: for stage 3 alone.
-            for (const int replicas : stage == 3 ? divisors(data) : std::vector<int>{1}) {
-              mix.replicas = replicas;
-              mix.shards = data / replicas;
-              if (mix.shards == 1 && stage == 3) continue;
-              all.push_back(mix);
-            }
-          }
-        }
+      for (const int context : divisors(data)) {
+        if (shared != (context > 1)) continue;
+        const Mix mix{.shards = data,
+                      .tensor = tensor,
+                      .pipeline = pipeline,
+                      .context = context,
+                      .sequence = tensor > 1,
+                      .precision = job.precision,
+                      .length = job.length};
+        if (is_possible(mix, model)) add_mixes(mix, sequences, all);
       }
     }
   }
@@ -104,23 +116,24 @@ std::vector<Mix> mixes(const Model& model, const Cluster& cluster, const Job& jo
 }
 
 Recommendation recommend(const Model& model, const Cluster& cluster, const Job& job) {
-  const std::vector<Mix> possible = mixes(model, cluster, job);
-  if (possible.empty()) {
+  std::vector<Estimate> all;
+  std::map<std::string, Estimate> kinds;
+  for (const bool shared : {false, true}) {
+    if (std::ranges::any_of(all, &Estimate::fits)) break;
+    for (const Mix& mix : mixes(model, cluster, job, shared)) {
+      const Estimate& e = all.emplace_back(estimate(mix, model, cluster));
+      const auto [kind, is_new] = kinds.try_emplace(kind_of(mix), e);
+      if (!is_new && better(e, kind->second)) kind->second = e;
+    }
+  }
+  if (all.empty()) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("no mix spreads {} sequences of {} over {} GPUs: their number divided "
                             "by data-parallel ranks has to be whole",
                             sequences_of(job), model.name, cluster.gpus));
   }
   Recommendation r;
-  r.tried = possible.size();
-  std::vector<Estimate> all;
-  all.reserve(possible.size());
-  std::map<std::string, Estimate> kinds;
-  for (const Mix& mix : possible) {
-    const Estimate& e = all.emplace_back(estimate(mix, model, cluster));
-    const auto [kind, is_new] = kinds.try_emplace(kind_of(mix), e);
-    if (!is_new && better(e, kind->second)) kind->second = e;
-  }
+  r.tried = all.size();
   for (const auto& [kind, e] : kinds) r.kinds.push_back(e);
   std::ranges::stable_sort(r.kinds, better);
   if (r.kinds.front().fits) {

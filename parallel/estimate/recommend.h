@@ -18,11 +18,12 @@ struct Job {
 
 /// All mixes of the cluster's GPUs that the model can have: powers of two and other divisors along
 /// each dimension, tensor parallelism inside of a host, each stage, with and without recomputing,
-/// micro-batches of 1 to 8 sequences.
-std::vector<Mix> mixes(const Model& model, const Cluster& cluster, const Job& job);
+/// micro-batches of 1 to 8 sequences. `shared`: those in which ranks share sequences, instead.
+std::vector<Mix> mixes(const Model& model, const Cluster& cluster, const Job& job,
+                       bool shared = false);
 
 struct Recommendation {
-  std::size_t tried = 0;
+  std::size_t tried = 0;         // mixes
   std::optional<Estimate> best;  // the fastest that fits; none if nothing does
   /// Of each kind of mix ("DDP", "FSDP", "FSDP x TP", ...) the fastest that fits, else the one that
   /// lacks least; the fastest kind first.
@@ -33,7 +34,9 @@ struct Recommendation {
   std::size_t gpus_needed = 0;
 };
 
-/// Throws Error(invalid_argument) if the job has fewer sequences than any mix needs.
+/// Ranks share sequences only if no other mix fits: short parts make computing slower than the
+/// estimate knows. Throws Error(invalid_argument) if the job has fewer sequences than any mix
+/// needs.
 Recommendation recommend(const Model& model, const Cluster& cluster, const Job& job);
 
 }  // namespace tutti::parallel::estimate

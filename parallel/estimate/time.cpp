@@ -43,6 +43,10 @@ StepTime time_of(const Mix& mix, const Model& model, const StepTraffic& traffic,
   t.compute = forward * (mix.recompute ? 4 : 3);
   const Spent tensor = spent(traffic.tensor, place(mix.tensor, 1, c), c);
   t.tensor = tensor.seconds;
+  const Spent context = spent(traffic.context, place(mix.context, mix.tensor, c), c);
+  const double attention =
+      t.compute * model.attention_flops(mix.length) / model.forward_flops(mix.length);
+  t.context = std::max(0.0, context.seconds - attention);
   const int width = mix.stage == 0 ? mix.data() : mix.shards;
   const Spent data = spent(traffic.data, place(width, mix.tensor, c), c);
   const Spent replicas =
@@ -67,6 +71,7 @@ StepTime time_of(const Mix& mix, const Model& model, const StepTraffic& traffic,
   const auto calls = static_cast<double>(traffic.data.total().calls);
   if (calls > 0) t.data_exposed = std::max(t.data_exposed, t.data / calls);
   t.latency = tensor.latency;
+  if (t.context > 0) t.latency += t.context * context.latency / context.seconds;
   if (t.data > 0) {
     t.latency += t.data_exposed * (data.latency + replicas.latency) / t.data;
   }
@@ -75,7 +80,7 @@ StepTime time_of(const Mix& mix, const Model& model, const StepTraffic& traffic,
   if (mix.pipeline > 1) {
     const Spent messages =
         spent(traffic.pipeline, place(mix.pipeline, mix.tensor * mix.data(), c), c);
-    t.bubble = (stages - 1) / m * (t.compute + t.tensor + messages.seconds);
+    t.bubble = (stages - 1) / m * (t.compute + t.tensor + t.context + messages.seconds);
   }
   return t;
 }

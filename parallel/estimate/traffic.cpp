@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "parallel/data_parallel/buckets.h"
+#include "parallel/sequence/kernel.h"
 #include "parallel/sharded/layout.h"
 
 namespace tutti::parallel::estimate {
@@ -41,6 +42,7 @@ class Counting {
 
   StepTraffic all() {
     mix_.stage == 0 ? replicas() : shards();
+    context();
     tensor();
     pipeline();
     norm();
@@ -89,6 +91,22 @@ class Counting {
     // The ranks agree that they have done the same.
     data.add(Collective::all_reduce, 2, DataType::uint64);
     replicas.add(Collective::all_reduce, 2, DataType::uint64);
+  }
+
+  /// The attention of each block: keys and values go round, and in the backward they and the sums
+  /// of their gradients, which come home.
+  void context() {
+    const DataType type = mix_.precision.compute;
+    const auto ranks = static_cast<std::size_t>(mix_.context);
+    const std::size_t count =
+        mix_.rows() * model_.kv_heads / static_cast<std::size_t>(mix_.tensor) * model_.head_size;
+    const std::size_t backwards = blocks_of(mix_, model_, stage_) * mix_.micro_batches;
+    const std::size_t rounds = backwards * (mix_.recompute ? 3 : 2);
+    Calls calls(traffic_.context, mix_.context);
+    for (const bool sends : {false, true}) {
+      calls.add(Collective::send_recv, count, type, 2 * (ranks - 1) * rounds, sends);
+      calls.add(Collective::send_recv, count, sequence::wide(type), 2 * ranks * backwards, sends);
+    }
   }
 
   void tensor() {
@@ -186,7 +204,8 @@ class Counting {
 
 Traffic::Count StepTraffic::total() const {
   Traffic::Count all;
-  for (const Traffic* t : {&data, &replicas, &tensor, &pipeline, &ends}) all += t->total();
+  for (const Traffic* t : {&data, &replicas, &context, &tensor, &pipeline, &ends})
+    all += t->total();
   return all;
 }
 

@@ -10,6 +10,7 @@ namespace tutti::parallel::estimate {
 struct StepTraffic {
   Traffic data;      // the axis of shards; without shards, of all replicas
   Traffic replicas;  // of the same shards
+  Traffic context;   // the ranks that share a sequence
   Traffic tensor;
   Traffic pipeline;
   Traffic ends;  // the first and the last stage, of tied parameters

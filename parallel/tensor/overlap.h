@@ -5,40 +5,14 @@
 #include <cstddef>
 #include <functional>
 #include <string>
-#include <vector>
 
 #include "parallel/axis.h"
+#include "parallel/in_flight.h"
 #include "parallel/memory_pool.h"
 #include "parallel/tensor/linear.h"
 #include "parallel/tensor/multiply.h"
 
 namespace tutti::parallel::tensor {
-
-/// Started operations. The destructor waits for them, also after an exception, since their memory
-/// belongs to the caller.
-class InFlight {
- public:
-  /// `overlaps`: the caller has other work meanwhile. Otherwise add() carries calls out at once,
-  /// which takes less time.
-  explicit InFlight(const std::string& what, bool overlaps = true)
-      : what_(what), overlaps_(overlaps) {}
-  ~InFlight();
-  InFlight(const InFlight&) = delete;
-  InFlight& operator=(const InFlight&) = delete;
-
-  void add(Axis& axis, const Call& call);
-  /// Throws the error of an operation, and adds the layer to it.
-  void wait(std::size_t i);
-  void wait();
-
- private:
-  template <class Body>
-  void during(const Body& body) const;
-
-  const std::string& what_;
-  const bool overlaps_;
-  std::vector<Pending> pending_;
-};
 
 /// Rows of a matrix that all ranks of an axis have a slice of.
 struct Rows {

@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "hybrid_model.h"
 #include "parallel/estimate/recommend.h"
+#include "parallel/sequence/attention.h"
 #include "parallel/sharded/sharded.h"
 #include "tests/support/thread_ranks.h"
 
@@ -67,6 +68,10 @@ TEST(EstimatedModel, WhatIsMissingOrDoesNotDivideIsNamed) {
   EXPECT_EQ(refused({.tensor = 8, .sequence = true, .length = 1001}),
             "8 tensor-parallel ranks do not divide the 1001 tokens of a micro-batch of 8B");
   EXPECT_EQ(refused({.stage = 4}), "there is no ZeRO stage 4");
+  EXPECT_EQ(refused({.shards = 6, .context = 4}),
+            "4 ranks that share a sequence do not divide the 6 data-parallel ranks");
+  EXPECT_EQ(refused({.shards = 4, .context = 4, .length = 1002}),
+            "4 ranks that share a sequence do not divide its 1002 tokens into two chunks for each");
 }
 
 // --- Memory --------------------------------------------------------------------------------------
@@ -229,6 +234,56 @@ TEST(EstimatedTraffic, IsWhatTrainingCarries) {
   }
 }
 
+// What ring attention carries for the blocks of a model, and holds in a call.
+TEST(EstimatedTraffic, OfASharedSequenceIsWhatTheRingCarries) {
+  const Model model = transformer({.name = "small",
+                                   .hidden_size = 64,
+                                   .num_hidden_layers = 3,
+                                   .num_attention_heads = 8,
+                                   .num_key_value_heads = 2,
+                                   .head_dim = 16,
+                                   .intermediate_size = 128,
+                                   .vocab_size = 100});
+  for (const int context : {2, 4}) {
+    for (const bool recompute : {false, true}) {
+      for (const DataType type : {DataType::bfloat16, DataType::float64}) {
+        Mix mix{.shards = 4,
+                .context = context,
+                .stage = 3,
+                .recompute = recompute,
+                .precision = Precision::of(type),
+                .length = 64,
+                .micro_batches = 2};
+        check(mix, model);
+        const Traffic expected = traffic(mix, model, 0).context;
+        const double held = memory(mix, model, 0).in_use;
+        mix.context = 1;  // as many tokens, without a ring
+        mix.length /= static_cast<std::size_t>(context);
+        const double without = memory(mix, model, 0).in_use;
+        run_thread_ranks(context, [&](Communicator& world) {
+          CommunicatorAxis axis(world);
+          sequence::ContextParallelAttention layer(
+              {.keys = &axis},
+              {.name = "block", .sequence = 64, .heads = 8, .kv_heads = 2, .dim = 16, .type = type},
+              sequence::plain_kernel(), {.order = sequence::SequenceOrder::zigzag});
+          const std::size_t bytes = layer.rows() * 8 * 16 * size_of(type);
+          std::vector<std::byte> q(bytes), out(bytes), dq(bytes), dk(bytes), dv(bytes);
+          sequence::ContextParallelAttention::Saved saved;
+          axis.reset_traffic();
+          for (std::size_t i = 0; i < model.blocks * mix.micro_batches; ++i) {
+            for (int times = 0; times < (recompute ? 2 : 1); ++times) {
+              layer.forward(q.data(), q.data(), q.data(), out.data(), saved);
+            }
+            layer.backward(out.data(), saved, dq.data(), dk.data(), dv.data());
+          }
+          EXPECT_EQ(text(axis.traffic()), text(expected));
+          EXPECT_EQ(static_cast<double>(layer.call_bytes()), held - without);
+        });
+      }
+    }
+  }
+}
+
 // --- Walls, and what to use ----------------------------------------------------------------------
 
 /// H100s of 80 GB in hosts of eight: 200 GB/s of data inside, 40 of each GPU to other hosts.
@@ -309,6 +364,24 @@ TEST(EstimatedTime, ScalesAsAPublishedRun) {
   mix.shards = 128;
   const double many = estimate::estimate(mix, model, h100(128)).tokens_per_second() / 128;
   EXPECT_NEAR(many / eight, 0.97, 0.03);
+}
+
+// One sequence of a million tokens: a rank has no memory for its activations, nor for those of a
+// tensor-parallel part. Ranks that share it have.
+TEST(EstimatedWall, ALongSequenceIsShared) {
+  const Model model = transformer(*transformer_of("8B"));
+  const Recommendation r = recommend(model, h100(64), {.length = 1 << 20, .sequences = 1});
+  ASSERT_TRUE(r.best.has_value());
+  EXPECT_GT(r.best->mix.context, 1);
+  EXPECT_EQ(r.best->mix.all_sequences(), 1u);
+  EXPECT_EQ(r.best->mix.rows() * static_cast<std::size_t>(r.best->mix.context), 1u << 20);
+  // Attention to so many tokens hides the ring.
+  EXPECT_EQ(r.best->time.context, 0);
+  for (const Estimate& e : r.kinds) {
+    if (e.mix.context == 1) {
+      EXPECT_FALSE(e.fits) << e.mix.text();
+    }
+  }
 }
 
 TEST(EstimatedTime, AJobThatNoMixDividesIsRefused) {

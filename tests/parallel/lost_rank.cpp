@@ -1,6 +1,6 @@
 // A rank of a mesh of 2 x 2, which dies in the middle of an engine's step on the inner axis:
 //
-//     lost_rank layer|stage|unit|bucket RANK
+//     lost_rank layer|stage|unit|bucket|attention RANK
 //
 // RANK kills itself. The others exit with 0 where each of them is told that this rank is lost, by
 // its number in the job: the one that shares the engine also in which layer, stage, unit or bucket,
@@ -20,6 +20,7 @@
 #include "parallel/mesh.h"
 #include "parallel/pipeline/execute.h"
 #include "parallel/pipeline/generate.h"
+#include "parallel/sequence/attention.h"
 #include "parallel/sharded/sharded.h"
 #include "parallel/tensor/linear.h"
 #include "tutti.h"
@@ -95,6 +96,36 @@ Step bucket(Axis& axis, const Work& work) {
   };
 }
 
+Step attention(Axis& axis, const Work& work) {
+  struct State {
+    std::unique_ptr<sequence::ContextParallelAttention> layer;
+    std::vector<float> q, out;
+    sequence::ContextParallelAttention::Saved saved;
+  };
+  const sequence::Kernel plain = sequence::plain_kernel();
+  auto s = std::make_shared<State>();
+  s->layer = std::make_unique<sequence::ContextParallelAttention>(
+      sequence::AttentionAxes{.keys = &axis},
+      sequence::AttentionShape{.name = "block0", .sequence = 64, .dim = 16},
+      sequence::Kernel{.forward =
+                           [work, plain](const sequence::ForwardBlock& b) {
+                             work();
+                             plain.forward(b);
+                           },
+                       .backward =
+                           [work, plain](const sequence::BackwardBlock& b) {
+                             work();
+                             plain.backward(b);
+                           }});
+  s->q.resize(s->layer->rows() * 16, 1);
+  s->out.resize(s->q.size());
+  return [s] {
+    std::vector<float> dq(s->q.size()), dk(s->q.size()), dv(s->q.size());
+    s->layer->forward(s->q.data(), s->q.data(), s->q.data(), s->out.data(), s->saved);
+    s->layer->backward(s->out.data(), s->saved, dq.data(), dk.data(), dv.data());
+  };
+}
+
 bool train(Communicator& world, const std::string& way, int victim) {
   Mesh mesh(world, {{"outer", 2}, {"inner", 2}});
   int until = -1;  // the victim's end: sooner or later in a step
@@ -108,14 +139,16 @@ bool train(Communicator& world, const std::string& way, int victim) {
   const std::string names = way == "layer"   ? "linear 'down': "
                             : way == "stage" ? fmt::format("pipeline 1f1b, rank {}, ", world.rank())
                             : way == "unit"  ? "unit"
-                                             : "bucket ";
+                            : way == "attention" ? "attention 'block0', "
+                                                 : "bucket ";
   const std::string lost = fmt::format("rank {} of the job", victim);
   try {
     Axis& inner = mesh.axis("inner");
-    const Step step = way == "layer"   ? layer(inner, work)
-                      : way == "stage" ? stage(inner, work)
-                      : way == "unit"  ? unit(inner, work)
-                                       : bucket(inner, work);
+    const Step step = way == "layer"       ? layer(inner, work)
+                      : way == "stage"     ? stage(inner, work)
+                      : way == "unit"      ? unit(inner, work)
+                      : way == "attention" ? attention(inner, work)
+                                           : bucket(inner, work);
     for (int i = 0; i < 1000; ++i) {
       step();
       float sum = 1;

@@ -81,7 +81,7 @@ TEST_F(EstimateCli, BadInputIsAnErrorThatSaysWhatToDo) {
 TEST_F(EstimateCli, FormulasAreNamed) {
   ASSERT_EQ(tutti("estimate --formulas"), 0) << err;
   for (const char* column : {"parameters", "gradients", "optimizer", "in use", "activations",
-                             "logits", "compute", "tensor", "data", "bubble"}) {
+                             "logits", "compute", "tensor", "ring", "data", "bubble"}) {
     EXPECT_CONTAINS(out, column);
   }
 }
