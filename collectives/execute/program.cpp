@@ -11,15 +11,30 @@ namespace {
 
 class Compiler {
  public:
-  Compiler(const RankPlan& plan, const ProgramShape& shape, std::size_t tile, RankGroup* group)
-      : plan_(plan), shape_(shape), tile_(tile), group_(group), element_(size_of(shape.type)) {}
+  Compiler(const RankPlan& plan, const ProgramShape& shape, RankGroup* group)
+      : plan_(plan),
+        shape_(shape),
+        tiling_(shape.tiling),
+        group_(group),
+        element_(size_of(shape.type)) {}
 
-  TileProgram run(std::optional<std::size_t> only) {
+  /// Tile `tile` of lane `only`, or of all lanes.
+  TileProgram run(std::size_t tile, std::optional<std::size_t> only) {
     reserve(only);
-    program_.lanes.resize(plan_.lanes.size());
+    tile_ = tile;
     for (std::size_t l = 0; l < plan_.lanes.size(); ++l) {
-      if (only && *only != l) continue;
-      for (const Step& step : plan_.lanes[l]) program_.lanes[l].push_back(action(step));
+      if (!only || *only == l) lane(l);
+    }
+    return std::move(program_);
+  }
+
+  /// The first tile of each lane, or the last one, by the cut of that lane.
+  TileProgram run(std::span<const Tiling> by_lane, bool last) {
+    reserve({});
+    for (std::size_t l = 0; l < plan_.lanes.size(); ++l) {
+      tiling_ = by_lane[l];
+      tile_ = last ? tiling_.tiles - 1 : 0;
+      if (last || tiling_.tiles > 1) lane(l);
     }
     return std::move(program_);
   }
@@ -27,9 +42,10 @@ class Compiler {
  private:
   /// Room for everything, so that spans into the vectors stay right while they grow.
   void reserve(std::optional<std::size_t> only) {
-    std::size_t links = 0, moves = 0, operands = 0;
+    std::size_t actions = 0, links = 0, moves = 0, operands = 0;
     for (std::size_t l = 0; l < plan_.lanes.size(); ++l) {
       if (only && *only != l) continue;
+      actions += plan_.lanes[l].size();
       for (const Step& step : plan_.lanes[l]) {
         const std::size_t n = std::size_t{step.destinations} + step.sources;
         links += n;
@@ -37,10 +53,18 @@ class Compiler {
         operands += n * step.count;
       }
     }
+    program_.lanes.resize(plan_.lanes.size());
+    program_.actions.reserve(actions);
     program_.receives.reserve(links);
     program_.sends.reserve(links);
     program_.moves.reserve(moves);
     program_.operands.reserve(operands);
+  }
+
+  void lane(std::size_t index) {
+    const std::size_t first = program_.actions.size();
+    for (const Step& step : plan_.lanes[index]) program_.actions.push_back(action(step));
+    program_.lanes[index] = std::span(program_.actions).subspan(first);
   }
 
   Action action(const Step& step) {
@@ -123,10 +147,10 @@ class Compiler {
   Extent extent(const Step& step, std::uint32_t i) const {
     const BlockTable& table = step.shape_space == Space::in ? shape_.in : shape_.out;
     const std::uint32_t chunk = step.shape_chunk + i;
-    Extent e = chunk_extent(shape_.tiling, tile_, table.elements(chunk / pieces()), element_,
-                            pieces(), chunk % pieces());
+    Extent e = chunk_extent(tiling_, tile_, table.elements(chunk / pieces()), element_, pieces(),
+                            chunk % pieces());
     // As if in tile 0; an empty extent may lie before the tile.
-    e.begin -= std::min(e.begin, tile_ * shape_.tiling.tile);
+    e.begin -= std::min(e.begin, tile_ * tiling_.tile);
     return e;
   }
 
@@ -144,7 +168,7 @@ class Compiler {
       p.rank = o.rank;
       if (o.space == Space::tmp) {
         p.where = o.is_remote() ? peer_tmp : tmp;
-        p.offset = chunk * (shape_.tiling.tile / pieces()) * element_;
+        p.offset = chunk * (tiling_.tile / pieces()) * element_;
       } else {
         const bool input = o.space == Space::in;
         const BlockTable& table = input ? shape_.in : shape_.out;
@@ -163,7 +187,8 @@ class Compiler {
 
   const RankPlan& plan_;
   const ProgramShape& shape_;
-  std::size_t tile_;
+  Tiling tiling_;
+  std::size_t tile_ = 0;
   RankGroup* group_;
   std::size_t element_;
   std::size_t message_ = 0;  // bytes of the message so far
@@ -180,7 +205,7 @@ std::vector<std::size_t> packed_offsets(std::span<const std::size_t> counts) {
 
 TileProgram compile(const RankPlan& plan, const ProgramShape& shape, std::size_t tile,
                     RankGroup* group, std::optional<std::size_t> only) {
-  return Compiler(plan, shape, tile, group).run(only);
+  return Compiler(plan, shape, group).run(tile, only);
 }
 
 Programs compile(const RankPlan& plan, const ProgramShape& shape, RankGroup& group) {
@@ -191,7 +216,18 @@ Programs compile(const RankPlan& plan, const ProgramShape& shape, RankGroup& gro
   return p;
 }
 
-std::size_t tiles_of(const RankPlan& plan, const ProgramShape& shape, std::size_t lane) {
+Programs compile(const RankPlan& plan, const ProgramShape& shape, std::vector<Tiling> by_lane,
+                 RankGroup& group) {
+  Programs p;
+  p.last = Compiler(plan, shape, &group).run(by_lane, true);
+  if (std::ranges::any_of(by_lane, [](const Tiling& t) { return t.tiles > 1; })) {
+    p.whole = Compiler(plan, shape, &group).run(by_lane, false);
+  }
+  p.by_lane = std::move(by_lane);
+  return p;
+}
+
+std::size_t block_of(const RankPlan& plan, const ProgramShape& shape, std::size_t lane) {
   std::size_t most = 0;
   for (const Step& step : plan.lanes[lane]) {
     const BlockTable& table = step.shape_space == Space::in ? shape.in : shape.out;
@@ -199,6 +235,11 @@ std::size_t tiles_of(const RankPlan& plan, const ProgramShape& shape, std::size_
       most = std::max(most, table.elements((step.shape_chunk + i) / plan.header.pieces));
     }
   }
+  return most;
+}
+
+std::size_t tiles_of(const RankPlan& plan, const ProgramShape& shape, std::size_t lane) {
+  const std::size_t most = block_of(plan, shape, lane);
   // An empty block still takes part once, so that both ends see it.
   return std::max<std::size_t>(1, (most + shape.tiling.tile - 1) / shape.tiling.tile);
 }

@@ -111,7 +111,6 @@ void Operation::set_up() {
   const DataType type = binding_->type;
   programs_ = binding_->programs;
   element_ = size_of(type);
-  tile_bytes_ = binding_->tiling.tile * element_;
   tmp_bytes_ = binding_->tiling.tile / plan.header.pieces * element_ * plan.tmp_chunks;
   combine_ = Combiner(type, kind);
   canonical_ = binding_->canonical;
@@ -127,7 +126,10 @@ void Operation::set_up() {
   for (std::size_t l = 0; l < lanes_.size(); ++l) {
     Lane& lane = lanes_[l];
     lane.index = l;
-    lane.tiles = binding_->tiles_by_lane ? tiles_of(plan, shape(), l) : binding_->tiling.tiles;
+    const bool by_lane = programs_ && !programs_->by_lane.empty();
+    const Tiling& tiling = by_lane ? programs_->by_lane[l] : binding_->tiling;
+    lane.tiles = binding_->tiles_by_lane && !by_lane ? tiles_of(plan, shape(), l) : tiling.tiles;
+    lane.tile_bytes = tiling.tile * element_;
     if (plan.lanes[l].empty()) lane.tiles = 0;
     if (programs_) {
       lane.own.reset();
@@ -212,7 +214,7 @@ bool Operation::advance() {
       // Without windows the lanes run ahead of each other freely; tmp and links keep them right.
       const std::size_t end = end_of(lane);
       while (lane.tile < end && ready(*lane.next)) {
-        perform(*lane.next, lane.tile * tile_bytes_);
+        perform(*lane.next, lane.tile * lane.tile_bytes);
         moved = true;
         published_->store(++progress_, std::memory_order_relaxed);
         if (++lane.next == lane.end && ++lane.tile < lane.tiles) begin_tile(lane);

@@ -26,8 +26,9 @@ namespace tutti {
 /// A call, ready to run.
 struct Binding {
   const RankPlan* plan = nullptr;
-  Condition* condition = nullptr;            // instead of a plan: the call is over when it holds
-  std::shared_ptr<const Programs> programs;  // the plan, compiled; none where blocks are uneven
+  Condition* condition = nullptr;  // instead of a plan: the call is over when it holds
+  std::shared_ptr<const Programs>
+      programs;  // the plan, compiled; none: each tile is, when it comes
   Signature signature;
   std::uint32_t tag = 0;                // that its messages carry
   std::chrono::nanoseconds timeout{0};  // of this call; 0: the policy's
@@ -109,11 +110,12 @@ class Operation {
     std::size_t index = 0;
     std::size_t tile = 0;
     std::size_t tiles = 0;
+    std::size_t tile_bytes = 0;
     const Action* first = nullptr;  // of the tile at hand, while tile < tiles
     const Action* next = nullptr;
     const Action* end = nullptr;
     std::span<const Action> whole, last;  // tiles' actions
-    std::unique_ptr<TileProgram> own;     // uneven blocks: this lane's, for this tile
+    std::unique_ptr<TileProgram> own;     // of a binding without programs: this tile's
   };
   static_assert(sizeof(BufferAddresses) <= kInlineBytes);
   // What another rank has told of its buffers, and what learn() has made of that.
@@ -251,7 +253,6 @@ class Operation {
   // Of the plan that the lanes are set up for; kept, so that its address says that they are.
   std::shared_ptr<const Programs> programs_;
   std::size_t element_ = 1;
-  std::size_t tile_bytes_ = 0;
   std::size_t tmp_bytes_ = 0;
   Combiner combine_{DataType::uint8, ReduceKind::sum};
   bool scales_ = false;   // the operator multiplies or divides what it reads
