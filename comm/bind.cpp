@@ -227,6 +227,33 @@ Signature signature_of(const Call& call) {
   return s;
 }
 
+namespace {
+
+/// Blocks of all_to_all_v that are shorter go through links, in one hop instead of two.
+constexpr std::size_t kLeastWindowBlock = std::size_t{16} << 10;
+
+/// What each lane of all_to_all_v runs. In our plans a lane has one block, whose two ends both know
+/// its size, and so choose alike.
+template <class Cut>
+std::vector<LaneProgram> lanes_of_uneven(const ReadyPlan& ready, const ProgramShape& shape,
+                                         const Cut& cut_for) {
+  const RankPlan& links = ready.windows ? ready.of_short_blocks->plan : ready.plan;
+  const std::size_t element = size_of(shape.type);
+  std::vector<LaneProgram> lanes(links.lanes.size());
+  for (std::size_t l = 0; l < lanes.size(); ++l) {
+    const std::size_t block = block_of(links, shape, l);
+    // The last lane has the rank's own block. What moves within memory alone needs no cut.
+    const bool own = l + 1 == lanes.size();
+    const bool window = ready.windows && !own && block * element >= kLeastWindowBlock;
+    lanes[l].plan = window ? &ready.plan : &links;
+    lanes[l].tiling =
+        window || own ? Tiling::of(block, element, 1, PTRDIFF_MAX) : cut_for(block, Reach{});
+  }
+  return lanes;
+}
+
+}  // namespace
+
 Binding bind_call(const Call& call, RankGroup& group, const Geometry& geometry,
                   const ReadyPlan& ready, Tables& tables) {
   const int rank = group.rank();
@@ -250,13 +277,13 @@ Binding bind_call(const Call& call, RankGroup& group, const Geometry& geometry,
   const std::size_t block = largest_block(call, b.in, b.out);
   const std::size_t element = size_of(call.type);
   const BufferSizes sizes = buffer_sizes(call, rank, ranks);
-  const auto cut_for = [&](std::size_t largest_block) {
-    return cut(header, {ready.windows, ready.link_data, ready.tmp_chunks}, largest_block,
-               sizes.largest, element, geometry.shape, geometry.tile_bytes,
-               least_piece(geometry, ranks));
+  const Reach reach{ready.windows, ready.link_data, ready.tmp_chunks};
+  const auto cut_for = [&](std::size_t largest_block, const Reach& r) {
+    return cut(header, r, largest_block, sizes.largest, element, geometry.shape,
+               geometry.tile_bytes, least_piece(geometry, ranks));
   };
   // Where only the two ends know a block's size, tiles are as large as can be.
-  b.tiling = cut_for(b.tiles_by_lane ? 0 : block);
+  b.tiling = cut_for(b.tiles_by_lane ? 0 : block, reach);
   // How this rank writes is its own affair: where it does not know the others' sizes, they are
   // taken to be like its own.
   const std::size_t bytes = b.tiles_by_lane ? std::max(sizes.in, sizes.out) : sizes.largest;
@@ -274,13 +301,10 @@ Binding bind_call(const Call& call, RankGroup& group, const Geometry& geometry,
   if (!is_v(call.collective)) {
     b.programs = std::make_shared<const Programs>(compile(*b.plan, shape, group));
   } else if (b.tiles_by_lane && ready.channels == 0) {
-    // Our plans have one block in a lane, whose two ends both know its size; users' may not.
-    std::vector<Tiling> by_lane;
-    for (std::size_t l = 0; l < b.plan->lanes.size(); ++l) {
-      by_lane.push_back(cut_for(block_of(*b.plan, shape, l)));
-    }
-    b.programs =
-        std::make_shared<const Programs>(compile(*b.plan, shape, std::move(by_lane), group));
+    std::vector<LaneProgram> lanes = lanes_of_uneven(ready, shape, cut_for);
+    b.windows = std::ranges::any_of(
+        lanes, [&](const LaneProgram& l) { return ready.windows && l.plan == b.plan; });
+    b.programs = std::make_shared<const Programs>(compile(shape, std::move(lanes), group));
   }
   return b;
 }

@@ -88,10 +88,16 @@ struct TileProgram {
   TileProgram& operator=(TileProgram&&) = default;
 };
 
+/// What a lane of all_to_all_v runs: the lane with its number in `plan`, cut for its own block.
+struct LaneProgram {
+  const RankPlan* plan = nullptr;
+  Tiling tiling;
+};
+
 /// A whole plan: whole tiles share a program, the last one may differ.
 struct Programs {
   TileProgram whole, last;
-  std::vector<Tiling> by_lane;  // the cut of each lane's blocks; none: all ranks' blocks are equal
+  std::vector<LaneProgram> by_lane;  // none: all ranks' blocks are equal
 };
 
 /// What a program depends on besides the plan.
@@ -108,9 +114,8 @@ TileProgram compile(const RankPlan& plan, const ProgramShape& shape, std::size_t
                     RankGroup* group, std::optional<std::size_t> only = {});
 /// All tiles. `shape` has even blocks.
 Programs compile(const RankPlan& plan, const ProgramShape& shape, RankGroup& group);
-/// All tiles, where each lane moves blocks of one size, and is cut on its own (all_to_all_v).
-Programs compile(const RankPlan& plan, const ProgramShape& shape, std::vector<Tiling> by_lane,
-                 RankGroup& group);
+/// All tiles, where each lane moves blocks of one size (all_to_all_v).
+Programs compile(const ProgramShape& shape, std::vector<LaneProgram> by_lane, RankGroup& group);
 /// Elements of the largest block that lane `lane` moves.
 std::size_t block_of(const RankPlan& plan, const ProgramShape& shape, std::size_t lane);
 /// Tiles of lane `lane` where every lane repeats for its own largest block (all_to_all_v).

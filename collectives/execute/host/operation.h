@@ -143,7 +143,8 @@ class Operation {
   }
   /// The tile that `lane` must not begin yet.
   std::size_t end_of(const Lane& lane) const {
-    return binding_->windows && tile_ + 1 < lane.tiles ? tile_ + 1 : lane.tiles;
+    const bool meets = binding_->windows && !binding_->tiles_by_lane;
+    return meets && tile_ + 1 < lane.tiles ? tile_ + 1 : lane.tiles;
   }
   void set_up();
   void poll_links();
@@ -209,9 +210,10 @@ class Operation {
   void move_through_copies(const Move& move, const CombineOptions& options);
   std::byte* pointer(const Action& action, const CompiledOperand& operand, std::size_t shift) const;
   Target peer_target(const CompiledOperand& operand, std::size_t bytes, std::size_t shift);
-  void accept(const ReceiveLink& link, std::size_t bytes);
-  [[noreturn]] void mismatch(int peer, std::uint32_t bytes, std::uint32_t tag,
-                             std::size_t expected);
+  void accept(const ReceiveLink& link, std::size_t bytes, std::uint32_t tag);
+  /// What a signal tells rank `peer` of this rank's buffers.
+  BufferAddresses told_to(int peer) const;
+  [[noreturn]] void mismatch(int peer, std::size_t bytes, std::uint32_t tag, std::size_t expected);
   void learn(int peer, const std::byte* payload);
   /// `buffer` of rank `peer` lies in `window`, if that is there.
   static void map(Peer::Buffer& buffer, int peer, std::shared_ptr<SharedMemory> window);
