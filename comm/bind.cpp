@@ -230,7 +230,7 @@ Signature signature_of(const Call& call) {
 namespace {
 
 /// Blocks of all_to_all_v that are shorter go through links, in one hop instead of two.
-constexpr std::size_t kLeastWindowBlock = std::size_t{16} << 10;
+constexpr std::size_t kLeastWindowBlock = std::size_t{8} << 10;
 
 /// What each lane of all_to_all_v runs. In our plans a lane has one block, whose two ends both know
 /// its size, and so choose alike.

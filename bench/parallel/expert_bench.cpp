@@ -3,9 +3,10 @@
 //     tutti run -n 4 build/bench/expert_bench MODE
 //
 // exchange: all_to_all_v beside all_to_all, in turn, with equal counts, with counts of which each
-// call has others, and in memory of tutti::allocate() and of malloc(). layer: dispatch and combine
-// of a layer whose experts copy, balanced, beside two bare all_to_alls of the same bytes. Times are
-// medians of turns, in us; the largest of the ranks.
+// call has others, and in memory of tutti::allocate() and of malloc(). layer: a layer whose experts
+// do nothing, balanced, beside two bare all_to_alls of the same bytes: its calls alone (counts,
+// dispatch, combine), on rows at rest as those of all_to_all are; and all of it, with the copies
+// and sums of rows. Times are medians of turns, in us; the largest of the ranks.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -28,6 +29,12 @@ using tutti::Communicator;
 using tutti::DataType;
 using Clock = std::chrono::steady_clock;
 
+double median(std::vector<double>& values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
 /// Median times of one call of each of `ways`, in turn.
 std::vector<double> in_turn(Communicator& comm, int turns, int calls,
                             const std::vector<std::function<void()>>& ways) {
@@ -43,10 +50,7 @@ std::vector<double> in_turn(Communicator& comm, int turns, int calls,
     }
   }
   std::vector<double> medians;
-  for (auto& t : times) {
-    std::nth_element(t.begin(), t.begin() + static_cast<std::ptrdiff_t>(t.size() / 2), t.end());
-    medians.push_back(t[t.size() / 2]);
-  }
+  for (auto& t : times) medians.push_back(median(t));
   return medians;
 }
 
@@ -98,10 +102,11 @@ void exchange(Communicator& comm) {
 void layer(Communicator& comm) {
   CommunicatorAxis axis(comm);
   const auto ranks = static_cast<std::size_t>(comm.size());
+  const auto self = static_cast<std::size_t>(comm.rank());
   constexpr std::size_t kWidth = 1024;
   if (comm.rank() == 0) {
-    fmt::print("{:>10} {:>8} {:>16} {:>10} {:>8}\n", "bytes", "experts", "2 all_to_alls", "layer",
-               "ratio");
+    fmt::print("{:>10} {:>8} {:>16} {:>12} {:>8} {:>10} {:>8}\n", "bytes", "experts",
+               "2 all_to_alls", "its calls", "ratio", "layer", "ratio");
   }
   for (const std::size_t local : {1u, 2u}) {
     for (std::size_t tokens = 64; tokens <= 4096; tokens *= 4) {
@@ -113,21 +118,36 @@ void layer(Communicator& comm) {
         routing.experts.push_back(static_cast<std::int64_t>(t % (local * ranks)));
         routing.weights.push_back(1);
       }
-      std::vector<float, tutti::Allocator<float>> x(tokens * kWidth, 1), y(tokens * kWidth);
+      using Rows = std::vector<float, tutti::Allocator<float>>;
+      Rows x(tokens * kWidth, 1), y(x.size()), sent(x.size()), arrived(x.size()), results(x.size());
       expert::Saved saved;
-      const std::size_t bytes = tokens * kWidth * sizeof(float);
-      const std::size_t block = tokens * kWidth / ranks;
-      // Experts that take no time: what is measured is the way. Their results are zeros.
+      const std::size_t block = x.size() / ranks, wave = x.size() / local;
+      const std::vector<std::size_t> whole(ranks, wave / ranks);
+      std::vector<std::size_t> but_own = whole, offsets(ranks);
+      but_own[self] = 0;
+      for (std::size_t r = 0; r < ranks; ++r) offsets[r] = r * whole[r];
+      std::vector<std::uint64_t> counts(ranks * (local + 1)), its_counts(counts.size());
+      // Experts that take no time: what is measured is the way.
       const expert::Forward nothing = [](std::size_t, const void*, std::size_t, void*) {};
-      const auto m = in_turn(comm, 12, calls_for(bytes),
-                             {[&] {
-                                comm.all_to_all(x.data(), y.data(), block, DataType::float32);
-                                comm.all_to_all(y.data(), x.data(), block, DataType::float32);
-                              },
-                              [&] { moe.forward(x.data(), routing, nothing, y.data(), saved); }});
+      const auto m = in_turn(
+          comm, 12, calls_for(x.size() * sizeof(float)),
+          {[&] {
+             comm.all_to_all(x.data(), y.data(), block, DataType::float32);
+             comm.all_to_all(y.data(), x.data(), block, DataType::float32);
+           },
+           [&] {
+             comm.all_to_all(counts.data(), its_counts.data(), local + 1, DataType::uint64);
+             for (std::size_t at = 0; at < x.size(); at += wave) {
+               comm.all_to_all_v(&sent[at], but_own, offsets, &arrived[at], but_own, offsets,
+                                 DataType::float32);
+               comm.all_to_all_v(&results[at], whole, {}, &sent[at], whole, {}, DataType::float32);
+             }
+           },
+           [&] { moe.forward(x.data(), routing, nothing, y.data(), saved); }});
       if (comm.rank() != 0) continue;
-      fmt::print("{:>10} {:>8} {:>16.1f} {:>10.1f} {:>8.2f}\n", bytes, local * ranks, m[0], m[1],
-                 m[1] / m[0]);
+      fmt::print("{:>10} {:>8} {:>16.1f} {:>12.1f} {:>8.2f} {:>10.1f} {:>8.2f}\n",
+                 x.size() * sizeof(float), local * ranks, m[0], m[1], m[1] / m[0], m[2],
+                 m[2] / m[0]);
     }
   }
 }

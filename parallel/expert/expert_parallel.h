@@ -120,8 +120,9 @@ class ExpertParallel {
   void backward(const void* dy, const Backward& experts, Saved& saved, void* dx,
                 std::span<double> dweights);
 
-  /// With R rows received and S sent (tokens x top_k, less the dropped ones), a forward takes
-  /// R + S rows until the backward is over, and R during the call; a backward R + S more.
+  /// With R rows received and S sent (tokens x top_k, less the dropped ones), a `Saved` takes R + S
+  /// rows; besides, a forward needs R, and a backward R + S more, which the engine keeps for later
+  /// calls.
   MemoryUse memory() const { return memory_.total(); }
 
  private:

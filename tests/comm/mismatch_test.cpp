@@ -174,7 +174,7 @@ TEST(Mismatch, OfUnevenCountsNamesBothCounts) {
   for (const auto& [sent, expected] :
        {std::pair{4, 5}, std::pair{5, 4}, std::pair{0, 1}, std::pair{1, 0}, std::pair{70'000, 4},
         std::pair{4, 70'000}, std::pair{0, 70'000}, std::pair{70'000, 0},
-        // 48 bytes are as many as a signal has; from 16 KiB on blocks go through windows.
+        // 48 bytes are as many as a signal has; from 8 KiB on blocks go through windows.
         std::pair{12, 70'000}, std::pair{70'000, 12}, std::pair{70'000, 80'000},
         std::pair{80'000, 70'000}}) {
     const std::string told =
