@@ -25,6 +25,8 @@ set(TUTTI_PUBLIC_HEADERS
   parallel/data_parallel/data_parallel.h
   parallel/data_parallel/policy.h
   parallel/data_parallel/reduction.h
+  parallel/expert/expert_parallel.h
+  parallel/expert/router.h
   parallel/gather_trace.h
   parallel/hybrid/shared_gradients.h
   parallel/pipeline/costs.h

@@ -309,6 +309,9 @@ constexpr Algorithm kAlgorithms[] = {
     one<pairwise_all_to_all_v, textbook::exchange, textbook::one_hop>(
         Collective::all_to_all_v, "pairwise", Over::links,
         "Every pair and direction in a lane of its own"),
+    one<direct_window_all_to_all_v, textbook::read_others, textbook::two_hops>(
+        Collective::all_to_all_v, "direct_window", Over::windows,
+        "Everyone reads its blocks where they are; short ones come as by pairwise"),
     one<neighbours_send_recv, textbook::neighbours, textbook::one_hop>(
         Collective::send_recv, "neighbours", Over::links,
         "Everyone sends to the next rank and receives from the previous one"),

@@ -75,15 +75,17 @@ void bind_buffers(const Call& call, int rank, BlockTable& in, BlockTable& out, T
   in.count = out.count = call.count;
   if (!is_v(call.collective)) return;
   const auto self = static_cast<std::size_t>(rank);
-  const auto copy = [](std::span<const std::size_t> s) { return std::vector(s.begin(), s.end()); };
-  tables.in_counts = copy(call.in_counts);
-  tables.out_counts = copy(call.out_counts);
+  const auto assign = [](std::vector<std::size_t>& to, std::span<const std::size_t> from) {
+    to.assign(from.begin(), from.end());  // keeps the memory that is there
+  };
+  assign(tables.in_counts, call.in_counts);
+  assign(tables.out_counts, call.out_counts);
   if (call.collective == Collective::all_gather_v) tables.in_counts = {call.out_counts[self]};
   if (call.collective == Collective::reduce_scatter_v) tables.out_counts = {call.in_counts[self]};
-  tables.in_offsets =
-      call.in_offsets.empty() ? packed_offsets(tables.in_counts) : copy(call.in_offsets);
-  tables.out_offsets =
-      call.out_offsets.empty() ? packed_offsets(tables.out_counts) : copy(call.out_offsets);
+  assign(tables.in_offsets, call.in_offsets);
+  assign(tables.out_offsets, call.out_offsets);
+  if (call.in_offsets.empty()) tables.in_offsets = packed_offsets(tables.in_counts);
+  if (call.out_offsets.empty()) tables.out_offsets = packed_offsets(tables.out_counts);
   in.counts = tables.in_counts;
   in.offsets = tables.in_offsets;
   out.counts = tables.out_counts;
@@ -225,6 +227,33 @@ Signature signature_of(const Call& call) {
   return s;
 }
 
+namespace {
+
+/// Blocks of all_to_all_v that are shorter go through links, in one hop instead of two.
+constexpr std::size_t kLeastWindowBlock = std::size_t{8} << 10;
+
+/// What each lane of all_to_all_v runs. In our plans a lane has one block, whose two ends both know
+/// its size, and so choose alike.
+template <class Cut>
+std::vector<LaneProgram> lanes_of_uneven(const ReadyPlan& ready, const ProgramShape& shape,
+                                         const Cut& cut_for) {
+  const RankPlan& links = ready.windows ? ready.of_short_blocks->plan : ready.plan;
+  const std::size_t element = size_of(shape.type);
+  std::vector<LaneProgram> lanes(links.lanes.size());
+  for (std::size_t l = 0; l < lanes.size(); ++l) {
+    const std::size_t block = block_of(links, shape, l);
+    // The last lane has the rank's own block. What moves within memory alone needs no cut.
+    const bool own = l + 1 == lanes.size();
+    const bool window = ready.windows && !own && block * element >= kLeastWindowBlock;
+    lanes[l].plan = window ? &ready.plan : &links;
+    lanes[l].tiling =
+        window || own ? Tiling::of(block, element, 1, PTRDIFF_MAX) : cut_for(block, Reach{});
+  }
+  return lanes;
+}
+
+}  // namespace
+
 Binding bind_call(const Call& call, RankGroup& group, const Geometry& geometry,
                   const ReadyPlan& ready, Tables& tables) {
   const int rank = group.rank();
@@ -247,20 +276,35 @@ Binding bind_call(const Call& call, RankGroup& group, const Geometry& geometry,
   b.tiles_by_lane = call.collective == Collective::all_to_all_v;
   const std::size_t block = largest_block(call, b.in, b.out);
   const std::size_t element = size_of(call.type);
-  const std::size_t largest = buffer_sizes(call, rank, ranks).largest;
+  const BufferSizes sizes = buffer_sizes(call, rank, ranks);
+  const Reach reach{ready.windows, ready.link_data, ready.tmp_chunks};
+  const auto cut_for = [&](std::size_t largest_block, const Reach& r) {
+    return cut(header, r, largest_block, sizes.largest, element, geometry.shape,
+               geometry.tile_bytes, least_piece(geometry, ranks));
+  };
   // Where only the two ends know a block's size, tiles are as large as can be.
-  b.tiling =
-      cut(header, {ready.windows, ready.link_data, ready.tmp_chunks}, b.tiles_by_lane ? 0 : block,
-          largest, element, geometry.shape, geometry.tile_bytes, least_piece(geometry, ranks));
+  b.tiling = cut_for(b.tiles_by_lane ? 0 : block, reach);
+  // How this rank writes is its own affair: where it does not know the others' sizes, they are
+  // taken to be like its own.
+  const std::size_t bytes = b.tiles_by_lane ? std::max(sizes.in, sizes.out) : sizes.largest;
   const int caches = std::max(geometry.domains.count() / geometry.hosts.count(), 1);
   const std::size_t l3 = host().l3_bytes * static_cast<std::size_t>(caches);
-  const std::size_t in_caches =
-      bytes_in_caches(largest, slots_in_use(*b.plan, geometry.shape), geometry.hosts.most(ranks));
-  b.stream = writes_past_caches(in_caches, l3);
-  if (!is_v(call.collective)) {
+  const int most = geometry.hosts.most(ranks);
+  // Slots are counted only where they matter: they count for no more than the buffers.
+  if (bytes_in_caches(bytes, 2 * bytes, most) > l3 / 2) {
+    const std::size_t in_caches =
+        bytes_in_caches(bytes, slots_in_use(*b.plan, geometry.shape), most);
+    b.stream = writes_past_caches(in_caches, l3);
     if (may_fit_caches(in_caches, l3)) b.trial = std::make_shared<WriteTrial>(b.stream);
-    b.programs =
-        std::make_shared<const Programs>(compile(*b.plan, {b.type, b.in, b.out, b.tiling}, group));
+  }
+  const ProgramShape shape{b.type, b.in, b.out, b.tiling};
+  if (!is_v(call.collective)) {
+    b.programs = std::make_shared<const Programs>(compile(*b.plan, shape, group));
+  } else if (b.tiles_by_lane && ready.channels == 0) {
+    std::vector<LaneProgram> lanes = lanes_of_uneven(ready, shape, cut_for);
+    b.windows = std::ranges::any_of(
+        lanes, [&](const LaneProgram& l) { return ready.windows && l.plan == b.plan; });
+    b.programs = std::make_shared<const Programs>(compile(shape, std::move(lanes), group));
   }
   return b;
 }

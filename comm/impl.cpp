@@ -36,11 +36,23 @@ Platform platform_of(const Geometry& g, int ranks) {
   return p;
 }
 
-/// Whether two calls of a collective differ in nothing but addresses and the scalar of the
-/// operator. (Not for v-variants.)
-bool same_shape(const Call& a, const Call& b) {
+bool same_counts(const Call& a, const Call& b) {
+  return std::ranges::equal(a.in_counts, b.in_counts) &&
+         std::ranges::equal(a.out_counts, b.out_counts) &&
+         std::ranges::equal(a.in_offsets, b.in_offsets) &&
+         std::ranges::equal(a.out_offsets, b.out_offsets);
+}
+
+/// Whether two calls of a collective differ in nothing but addresses, the scalar of the operator
+/// and the counts of uneven blocks.
+inline bool same_kind(const Call& a, const Call& b) {
   return a.count == b.count && a.collective == b.collective && a.type == b.type &&
          a.op.kind == b.op.kind && a.root == b.root && a.label == b.label;
+}
+
+/// Whether they differ in nothing but addresses and the scalar.
+inline bool same_shape(const Call& a, const Call& b) {
+  return same_kind(a, b) && (!is_v(a.collective) || same_counts(a, b));
 }
 
 }  // namespace
@@ -65,7 +77,8 @@ Communicator::Impl::Impl(Session session, const Options& o)
   call.count = 1;
   call.type = DataType::uint8;
   call.op = ReduceKind::min;
-  agreement_binding = bind_call(call, *group, geometry, agreement_plan, tables);
+  Tables none;
+  agreement_binding = bind_call(call, *group, geometry, agreement_plan, none);
 }
 
 Communicator::Impl::~Impl() {
@@ -124,38 +137,40 @@ void Communicator::Impl::run_started(const Call& call) {
 PreparedCall& Communicator::Impl::look_up(const Call& call) {
   const int rank = group->rank();
   const int ranks = group->size();
-  if (newest == nullptr || !same_shape(call, newest->call)) {
-    std::unique_ptr<PreparedCall>* slot = nullptr;
-    if (!is_v(call.collective)) {
-      slot = &prepared[signature_of(call).hash() % kPrepared];
-    }
-    if (slot == nullptr || !*slot || !same_shape(call, (*slot)->call)) {
+  if (newest == nullptr || !same_shape(call, newest->call.call())) {
+    const Signature signature = signature_of(call);
+    std::unique_ptr<PreparedCall>& slot = prepared[signature.hash() % kPrepared];
+    if (!slot || !same_shape(call, slot->call.call())) {
       or_tell([&] { check(call); });
-      PreparedCall p;
-      p.call = call;
-      p.sizes = buffer_sizes(call, rank, ranks);
-      p.binding.signature = signature_of(call);
-      if (slot == nullptr) {
-        newest = nullptr;
-        return uneven = std::move(p);
+      if (slot && call.collective == Collective::all_to_all_v &&
+          same_kind(call, slot->call.call())) {
+        // No rank knows all counts, so neither the plan nor the signature depends on them.
+        slot->call = KeptCall(call);
+        slot->bound = nullptr;
+      } else {
+        slot = std::make_unique<PreparedCall>(call);
+        slot->binding.signature = signature;
       }
-      *slot = std::make_unique<PreparedCall>(std::move(p));
+      slot->sizes = buffer_sizes(call, rank, ranks);
     }
-    newest = slot->get();
-    repeats = 0;
+    if (newest != slot.get()) repeats = 0;
+    newest = slot.get();
   }
   or_tell([&] { check_addresses(call, newest->sizes, rank, ranks); });
   return *newest;
 }
 
 inline bool Communicator::Impl::repeats_newest(const Call& call) const {
-  return newest != nullptr && newest->bound != nullptr && same_shape(call, newest->call) &&
+  return newest != nullptr && newest->bound != nullptr && same_shape(call, newest->call.call()) &&
          call.in == newest->binding.in.base && call.out == newest->binding.out.base;
 }
 
 inline const Binding& Communicator::Impl::bind_again(const Call& call) {
   Binding& binding = newest->binding;
   binding.signature.sequence = ++sequence;
+  if (is_v(call.collective)) {
+    publish_counts(group->control(), sequence, call.in_counts, call.out_counts);
+  }
   binding.op.scalar = call.op.scalar;
   binding.timeout = call.timeout;
   binding.tag = tag_of(newest->hash, sequence);
@@ -171,10 +186,10 @@ const Binding* Communicator::Impl::bind_if_repeated(const Call& call) {
 bool Communicator::Impl::begin(PreparedCall& p, const Call& call) {
   Signature& signature = p.binding.signature;
   signature.sequence = ++sequence;
-  if (p.plan != nullptr) return true;
   if (is_v(call.collective)) {
     publish_counts(group->control(), sequence, call.in_counts, call.out_counts);
   }
+  if (p.plan != nullptr) return true;
   if (moves_nothing(call, p.sizes)) {
     publish_signature(group->control(), signature);
     repeats = 0;
@@ -203,7 +218,7 @@ const Binding& Communicator::Impl::bind_agreement(const PreparedCall& p, const C
 
 void Communicator::Impl::bind_anew(PreparedCall& p, const Call& call, const ReadyPlan& plan) {
   const Signature signature = p.binding.signature;
-  p.binding = bind_call(call, *group, geometry, plan, tables);
+  p.binding = bind_call(call, *group, geometry, plan, p.tables);
   p.binding.signature = signature;
   p.bound = &plan;
 }
@@ -246,7 +261,8 @@ inline Communicator::Impl::Messages* Communicator::Impl::repeated_message(const 
 const Binding& Communicator::Impl::bind_message(Messages& m, const Call& call) {
   Binding& b = m.binding;
   if (b.plan == nullptr || b.type != call.type || b.in.count != call.count) {
-    b = bind_call(call, *group, geometry, plans.point_to_point(call.peer, call.sends), tables);
+    Tables none;
+    b = bind_call(call, *group, geometry, plans.point_to_point(call.peer, call.sends), none);
     b.signature = signature_of(call);
     b.tag = point_to_point_tag(call.type, call.count);
   }

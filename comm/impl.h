@@ -13,6 +13,7 @@
 #include "comm/bind.h"
 #include "comm/communicator.h"
 #include "comm/engine.h"
+#include "comm/kept_call.h"
 #include "comm/session.h"
 #include "comm/window.h"
 #include "device/gpus.h"
@@ -24,12 +25,14 @@ namespace tutti {
 /// A collective that was called before, ready to be called again with other addresses: what a loop
 /// repeats is looked up, not made anew.
 struct PreparedCall {
-  Call call;  // as it was made first
+  explicit PreparedCall(const Call& c) : call(c) {}
+  KeptCall call;  // as it was made first; of all_to_all_v, when its counts were others last
   BufferSizes sizes;
   const ReadyPlan* plan = nullptr;  // the choice; none yet, or nothing to move
   const ReadyPlan* bound =
       nullptr;             // that `binding` runs: the choice, or one that needs no windows
   std::uint64_t hash = 0;  // of the signature
+  Tables tables;           // what the binding of uneven blocks points to
   Binding binding;         // signature included
   HostAgreement windows;   // whether its buffers lie there
 };
@@ -162,9 +165,8 @@ struct Communicator::Impl {
   Operation agreement;  // which goes before it
   ReadyPlan agreement_plan;
   Binding agreement_binding;
-  std::uint8_t in_windows = 0;      // whether this rank's buffers lie there
-  std::uint8_t all_in_windows = 0;  // all ranks'
-  Tables tables;                    // what a binding with uneven blocks points to
+  std::uint8_t in_windows = 0;                          // whether this rank's buffers lie there
+  std::uint8_t all_in_windows = 0;                      // all ranks'
   std::vector<std::unique_ptr<Messages>> all_messages;  // by peer and direction
   std::uint64_t sequence = 0;         // of the newest collective on memory of the host
   std::uint64_t device_sequence = 0;  // on a GPU
@@ -173,7 +175,6 @@ struct Communicator::Impl {
   std::map<std::vector<int>, std::uint64_t> shrinks;
   static constexpr std::size_t kPrepared = 64;
   std::array<std::unique_ptr<PreparedCall>, kPrepared> prepared;  // by a hash of what was called
-  PreparedCall uneven;                                            // v-variants are not kept
   PreparedCall* newest = nullptr;                                 // of `prepared`
   std::uint64_t repeats = 0;  // how often the newest one has been called in a row
   std::shared_ptr<Membership> membership;

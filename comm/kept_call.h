@@ -1,5 +1,5 @@
-// A Call that owns the numbers of its spans. Calls of an open group, and started ones, run after
-// the user's function has returned.
+// A Call that owns the numbers of its spans: calls of an open group, and started ones, run after
+// the user's function has returned; what was prepared for a call is compared with later ones.
 #pragma once
 
 #include <array>

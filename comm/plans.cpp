@@ -142,7 +142,10 @@ const ReadyPlan& Plans::get(const Signature& call, std::size_t bytes, Access acc
                       "(TUTTI_CMA), or it is memory of a GPU that other processes cannot map");
     }
   } else {
+    // On GPUs blocks of any size have no window: see gpu-status.md.
+    if (collective == Collective::all_to_all_v && where == Where::gpu) access = Access::none;
     const Algorithm* a = wished_[static_cast<std::size_t>(collective)];
+    if (a == nullptr) a = uneven(collective, access);
     if (a == nullptr || (a->windows && access == Access::none)) {
       Chooser& chooser = where == Where::host ? chooser_ : gpu_chooser_;
       a = &chooser.choose(workload_of(call, bytes, access));
@@ -156,10 +159,22 @@ const ReadyPlan& Plans::get(const Signature& call, std::size_t bytes, Access acc
       request.root = root;
       request.scales = scales;
       plan = ready(*a, request, layouts_for(*a, on_gpus ? gpu_layouts_ : layouts_));
+      if (collective == Collective::all_to_all_v && a->windows) {
+        plan->of_short_blocks = &get(call, bytes, Access::none);
+      }
     }
     found = plan.get();
   }
   return *found;
+}
+
+const Algorithm* Plans::uneven(Collective collective, Access access) {
+  if (collective != Collective::all_to_all_v || access != Access::windows || !windows_ ||
+      ranks_ == 1) {
+    return nullptr;
+  }
+  const Algorithm* const a = find_algorithm(collective, "direct_window");
+  return chooser_.may_run(*a) ? a : nullptr;
 }
 
 std::unique_ptr<ReadyPlan> Plans::ready(const Algorithm& algorithm, PlanRequest request,

@@ -24,6 +24,8 @@ struct ReadyPlan {
   bool link_data = true;       // its links carry data, not only signals
   bool rounds_once = true;     // each result; of the user's own
   std::uint64_t identity = 0;  // a hash that all ranks with this plan share
+  /// Of all_to_all_v through windows: the plan whose lanes carry short blocks, with equal numbers.
+  const ReadyPlan* of_short_blocks = nullptr;
   // Of a user's plan; 0 for ours, which ask for little:
   std::uint32_t tmp_chunks = 0;  // of the rank that has the most
   std::uint32_t channels = 0;    // links from a rank to another
@@ -80,6 +82,9 @@ class Plans {
   std::span<const Domains> layouts_for(const Algorithm& algorithm,
                                        std::span<const Domains> usual) const;
   Workload workload_of(const Signature& call, std::size_t bytes, Access access) const;
+  /// Of all_to_all_v no rank knows how much it moves: through windows where that can be, and there
+  /// each pair goes by its own block (bind_call). Null: there is nothing to choose so.
+  const Algorithm* uneven(Collective collective, Access access);
   /// The part of a chosen algorithm, and what all ranks' parts use.
   std::unique_ptr<ReadyPlan> ready(const Algorithm& algorithm, PlanRequest request,
                                    std::span<const Domains> layouts) const;

@@ -133,4 +133,25 @@ RankPlan direct_window_all_to_all(const PlanRequest& request, int rank) {
   return b.finish();
 }
 
+// The lanes are those of pairwise_all_to_all_v: a call may run some pairs as there, and some as
+// here (comm/bind.cpp). A reader's last word goes on a channel of its own, since the other one may
+// have its block for the lender.
+RankPlan direct_window_all_to_all_v(const PlanRequest& request, int rank) {
+  const int n = request.ranks;
+  RankPlanBuilder b(
+      make_header(Collective::all_to_all_v, kName, request, rank, {.lanes = 2 * u32(n - 1) + 1}),
+      rank);
+  for (int i = 1; i < n; ++i) {
+    const std::vector reader{wrap(rank + i, n)}, lender{wrap(rank - i, n)};
+    auto lends = b.lane(2 * u32(i) - 2), reads = b.lane(2 * u32(i) - 1);
+    lends.signal(reader, 0);
+    lends.wait(reader, 1);
+    reads.wait(lender, 0);
+    reads.step({out(u32(lender.front()))}, {in(u32(rank)).at(lender.front())});
+    reads.signal(lender, 1);
+  }
+  b.lane(2 * u32(n - 1)).step({out(u32(rank))}, {in(u32(rank))});
+  return b.finish();
+}
+
 }  // namespace tutti::algorithm

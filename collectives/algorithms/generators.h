@@ -51,6 +51,7 @@ RankPlan direct_window_reduce(const PlanRequest& request, int rank);
 RankPlan direct_window_gather(const PlanRequest& request, int rank);
 RankPlan direct_window_scatter(const PlanRequest& request, int rank);
 RankPlan direct_window_all_to_all(const PlanRequest& request, int rank);
+RankPlan direct_window_all_to_all_v(const PlanRequest& request, int rank);
 RankPlan direct_window_all_gather_v(const PlanRequest& request, int rank);
 RankPlan direct_window_reduce_scatter_v(const PlanRequest& request, int rank);
 

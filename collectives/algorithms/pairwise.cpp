@@ -29,13 +29,14 @@ RankPlan pairwise_all_to_all_v(const PlanRequest& request, int rank) {
   RankPlanBuilder b(make_header(Collective::all_to_all_v, "pairwise", request, rank,
                                 {.lanes = 2 * u32(n - 1) + 1}),
                     rank);
-  b.lane(0).step({out(u32(rank))}, {in(u32(rank))});
   for (int i = 1; i < n; ++i) {
     const int destination = wrap(rank + i, n);
     const int source = wrap(rank - i, n);
-    b.lane(2 * u32(i) - 1).step({to(destination, 0)}, {in(u32(destination))});
-    b.lane(2 * u32(i)).step({out(u32(source))}, {from(source, 0)});
+    b.lane(2 * u32(i) - 2).step({to(destination, 0)}, {in(u32(destination))});
+    b.lane(2 * u32(i) - 1).step({out(u32(source))}, {from(source, 0)});
   }
+  // Its own block last: nobody waits for that.
+  b.lane(2 * u32(n - 1)).step({out(u32(rank))}, {in(u32(rank))});
   return b.finish();
 }
 

@@ -11,36 +11,62 @@ namespace {
 
 class Compiler {
  public:
-  Compiler(const RankPlan& plan, const ProgramShape& shape, std::size_t tile, RankGroup* group)
-      : plan_(plan), shape_(shape), tile_(tile), group_(group), element_(size_of(shape.type)) {}
+  Compiler(const ProgramShape& shape, RankGroup* group)
+      : shape_(shape), tiling_(shape.tiling), group_(group), element_(size_of(shape.type)) {}
 
-  TileProgram run(std::optional<std::size_t> only) {
-    reserve(only);
-    program_.lanes.resize(plan_.lanes.size());
-    for (std::size_t l = 0; l < plan_.lanes.size(); ++l) {
-      if (only && *only != l) continue;
-      for (const Step& step : plan_.lanes[l]) program_.lanes[l].push_back(action(step));
+  /// Tile `tile` of lane `only`, or of all lanes.
+  TileProgram run(const RankPlan& plan, std::size_t tile, std::optional<std::size_t> only) {
+    for (std::size_t l = 0; l < plan.lanes.size(); ++l) {
+      if (!only || *only == l) count(plan, l);
+    }
+    reserve(plan.lanes.size());
+    plan_ = &plan;
+    tile_ = tile;
+    for (std::size_t l = 0; l < plan.lanes.size(); ++l) {
+      if (!only || *only == l) lane(l);
+    }
+    return std::move(program_);
+  }
+
+  /// The first tile of each lane, or the last one.
+  TileProgram run(std::span<const LaneProgram> by_lane, bool last) {
+    for (std::size_t l = 0; l < by_lane.size(); ++l) count(*by_lane[l].plan, l);
+    reserve(by_lane.size());
+    for (std::size_t l = 0; l < by_lane.size(); ++l) {
+      plan_ = by_lane[l].plan;
+      tiling_ = by_lane[l].tiling;
+      tile_ = last ? tiling_.tiles - 1 : 0;
+      if (last || tiling_.tiles > 1) lane(l);
     }
     return std::move(program_);
   }
 
  private:
-  /// Room for everything, so that spans into the vectors stay right while they grow.
-  void reserve(std::optional<std::size_t> only) {
-    std::size_t links = 0, moves = 0, operands = 0;
-    for (std::size_t l = 0; l < plan_.lanes.size(); ++l) {
-      if (only && *only != l) continue;
-      for (const Step& step : plan_.lanes[l]) {
-        const std::size_t n = std::size_t{step.destinations} + step.sources;
-        links += n;
-        moves += step.count;
-        operands += n * step.count;
-      }
+  /// What a lane needs, at most.
+  void count(const RankPlan& plan, std::size_t lane) {
+    actions_ += plan.lanes[lane].size();
+    for (const Step& step : plan.lanes[lane]) {
+      const std::size_t n = std::size_t{step.destinations} + step.sources;
+      links_ += n;
+      moves_ += step.count;
+      operands_ += n * step.count;
     }
-    program_.receives.reserve(links);
-    program_.sends.reserve(links);
-    program_.moves.reserve(moves);
-    program_.operands.reserve(operands);
+  }
+
+  /// Room for what was counted, so that spans into the vectors stay right while they grow.
+  void reserve(std::size_t lanes) {
+    program_.lanes.resize(lanes);
+    program_.actions.reserve(actions_);
+    program_.receives.reserve(links_);
+    program_.sends.reserve(links_);
+    program_.moves.reserve(moves_);
+    program_.operands.reserve(operands_);
+  }
+
+  void lane(std::size_t index) {
+    const std::size_t first = program_.actions.size();
+    for (const Step& step : plan_->lanes[index]) program_.actions.push_back(action(step));
+    program_.lanes[index] = std::span(program_.actions).subspan(first);
   }
 
   Action action(const Step& step) {
@@ -48,7 +74,7 @@ class Compiler {
     a.completes = step.completes;
     a.signals = step.count == 0;
     const std::size_t first_receive = program_.receives.size();
-    for (const Operand& o : plan_.sources(step)) {
+    for (const Operand& o : plan_->sources(step)) {
       if (!o.is_link()) continue;
       program_.receives.push_back({nullptr, nullptr, o.rank, o.channel});
       if (group_ == nullptr) continue;
@@ -57,7 +83,7 @@ class Compiler {
       program_.receives.back().doorbell = end.doorbell;
     }
     const std::size_t first_send = program_.sends.size();
-    for (const Operand& o : plan_.destinations(step)) {
+    for (const Operand& o : plan_->destinations(step)) {
       if (!o.is_link()) continue;
       program_.sends.push_back({nullptr, nullptr, o.rank, o.channel});
       if (group_ == nullptr) continue;
@@ -90,12 +116,12 @@ class Compiler {
     const std::size_t first = program_.operands.size();
     std::int32_t link = 0;
     for (const bool links : {true, false}) {
-      for (const Operand& o : plan_.destinations(step)) {
+      for (const Operand& o : plan_->destinations(step)) {
         if (o.is_link() == links) add_operand(o, i, e, CompiledOperand::send, link);
       }
     }
     link = 0;
-    for (const Operand& o : plan_.sources(step))
+    for (const Operand& o : plan_->sources(step))
       add_operand(o, i, e, CompiledOperand::receive, link);
     message_ += e.count * element_;
     const std::span added = std::span(program_.operands).subspan(first);
@@ -123,10 +149,10 @@ class Compiler {
   Extent extent(const Step& step, std::uint32_t i) const {
     const BlockTable& table = step.shape_space == Space::in ? shape_.in : shape_.out;
     const std::uint32_t chunk = step.shape_chunk + i;
-    Extent e = chunk_extent(shape_.tiling, tile_, table.elements(chunk / pieces()), element_,
-                            pieces(), chunk % pieces());
+    Extent e = chunk_extent(tiling_, tile_, table.elements(chunk / pieces()), element_, pieces(),
+                            chunk % pieces());
     // As if in tile 0; an empty extent may lie before the tile.
-    e.begin -= std::min(e.begin, tile_ * shape_.tiling.tile);
+    e.begin -= std::min(e.begin, tile_ * tiling_.tile);
     return e;
   }
 
@@ -144,29 +170,33 @@ class Compiler {
       p.rank = o.rank;
       if (o.space == Space::tmp) {
         p.where = o.is_remote() ? peer_tmp : tmp;
-        p.offset = chunk * (shape_.tiling.tile / pieces()) * element_;
+        p.offset = chunk * (tiling_.tile / pieces()) * element_;
       } else {
         const bool input = o.space == Space::in;
         const BlockTable& table = input ? shape_.in : shape_.out;
         p.where = o.is_remote() ? (input ? peer_in : peer_out)
                                 : (input ? CompiledOperand::in : CompiledOperand::out);
         // Another rank's blocks lie as ours of the same collective do; a single block lies at 0.
-        p.offset = ((block == 0 ? 0 : table.offset(block)) + e.begin) * element_;
-        p.scaled = input && is_reduction(plan_.header.collective);
+        // Of all_to_all_v a rank tells each other one where that one's block lies.
+        const bool told = plan_->header.collective == Collective::all_to_all_v;
+        p.offset = ((told || block == 0 ? 0 : table.offset(block)) + e.begin) * element_;
+        p.scaled = input && is_reduction(plan_->header.collective);
         if (!o.is_remote()) p.offset = (table.offset(block) + e.begin) * element_;
       }
     }
     program_.operands.push_back(p);
   }
 
-  std::uint32_t pieces() const { return plan_.header.pieces; }
+  std::uint32_t pieces() const { return plan_->header.pieces; }
 
-  const RankPlan& plan_;
   const ProgramShape& shape_;
-  std::size_t tile_;
+  const RankPlan* plan_ = nullptr;  // of the lane at hand
+  Tiling tiling_;
+  std::size_t tile_ = 0;
   RankGroup* group_;
   std::size_t element_;
   std::size_t message_ = 0;  // bytes of the message so far
+  std::size_t actions_ = 0, links_ = 0, moves_ = 0, operands_ = 0;
   TileProgram program_;
 };
 
@@ -180,7 +210,7 @@ std::vector<std::size_t> packed_offsets(std::span<const std::size_t> counts) {
 
 TileProgram compile(const RankPlan& plan, const ProgramShape& shape, std::size_t tile,
                     RankGroup* group, std::optional<std::size_t> only) {
-  return Compiler(plan, shape, tile, group).run(only);
+  return Compiler(shape, group).run(plan, tile, only);
 }
 
 Programs compile(const RankPlan& plan, const ProgramShape& shape, RankGroup& group) {
@@ -191,7 +221,17 @@ Programs compile(const RankPlan& plan, const ProgramShape& shape, RankGroup& gro
   return p;
 }
 
-std::size_t tiles_of(const RankPlan& plan, const ProgramShape& shape, std::size_t lane) {
+Programs compile(const ProgramShape& shape, std::vector<LaneProgram> by_lane, RankGroup& group) {
+  Programs p;
+  p.last = Compiler(shape, &group).run(by_lane, true);
+  if (std::ranges::any_of(by_lane, [](const LaneProgram& l) { return l.tiling.tiles > 1; })) {
+    p.whole = Compiler(shape, &group).run(by_lane, false);
+  }
+  p.by_lane = std::move(by_lane);
+  return p;
+}
+
+std::size_t block_of(const RankPlan& plan, const ProgramShape& shape, std::size_t lane) {
   std::size_t most = 0;
   for (const Step& step : plan.lanes[lane]) {
     const BlockTable& table = step.shape_space == Space::in ? shape.in : shape.out;
@@ -199,6 +239,11 @@ std::size_t tiles_of(const RankPlan& plan, const ProgramShape& shape, std::size_
       most = std::max(most, table.elements((step.shape_chunk + i) / plan.header.pieces));
     }
   }
+  return most;
+}
+
+std::size_t tiles_of(const RankPlan& plan, const ProgramShape& shape, std::size_t lane) {
+  const std::size_t most = block_of(plan, shape, lane);
   // An empty block still takes part once, so that both ends see it.
   return std::max<std::size_t>(1, (most + shape.tiling.tile - 1) / shape.tiling.tile);
 }

@@ -76,7 +76,8 @@ struct Action {
 
 /// One tile of a rank's plan. Can be moved, not copied: actions point into it.
 struct TileProgram {
-  std::vector<std::vector<Action>> lanes;
+  std::vector<std::span<const Action>> lanes;
+  std::vector<Action> actions;
   std::vector<Move> moves;
   std::vector<CompiledOperand> operands;
   std::vector<ReceiveLink> receives;
@@ -87,10 +88,16 @@ struct TileProgram {
   TileProgram& operator=(TileProgram&&) = default;
 };
 
-/// A whole plan, where all ranks' blocks are equal: whole tiles share a program, the last one may
-/// differ.
+/// What a lane of all_to_all_v runs: the lane with its number in `plan`, cut for its own block.
+struct LaneProgram {
+  const RankPlan* plan = nullptr;
+  Tiling tiling;
+};
+
+/// A whole plan: whole tiles share a program, the last one may differ.
 struct Programs {
   TileProgram whole, last;
+  std::vector<LaneProgram> by_lane;  // none: all ranks' blocks are equal
 };
 
 /// What a program depends on besides the plan.
@@ -107,6 +114,10 @@ TileProgram compile(const RankPlan& plan, const ProgramShape& shape, std::size_t
                     RankGroup* group, std::optional<std::size_t> only = {});
 /// All tiles. `shape` has even blocks.
 Programs compile(const RankPlan& plan, const ProgramShape& shape, RankGroup& group);
+/// All tiles, where each lane moves blocks of one size (all_to_all_v).
+Programs compile(const ProgramShape& shape, std::vector<LaneProgram> by_lane, RankGroup& group);
+/// Elements of the largest block that lane `lane` moves.
+std::size_t block_of(const RankPlan& plan, const ProgramShape& shape, std::size_t lane);
 /// Tiles of lane `lane` where every lane repeats for its own largest block (all_to_all_v).
 std::size_t tiles_of(const RankPlan& plan, const ProgramShape& shape, std::size_t lane);
 

@@ -173,7 +173,10 @@ TEST(Mismatch, OfUnevenCountsNamesBothCounts) {
   // Rank 0 sends `sent` to rank 2, which expects `expected`.
   for (const auto& [sent, expected] :
        {std::pair{4, 5}, std::pair{5, 4}, std::pair{0, 1}, std::pair{1, 0}, std::pair{70'000, 4},
-        std::pair{4, 70'000}, std::pair{0, 70'000}, std::pair{70'000, 0}}) {
+        std::pair{4, 70'000}, std::pair{0, 70'000}, std::pair{70'000, 0},
+        // 48 bytes are as many as a signal has; from 8 KiB on blocks go through windows.
+        std::pair{12, 70'000}, std::pair{70'000, 12}, std::pair{70'000, 80'000},
+        std::pair{80'000, 70'000}}) {
     const std::string told =
         fmt::format("rank 0 sends {} elements to rank 2, which expects {} from it", sent, expected);
     SCOPED_TRACE(told);

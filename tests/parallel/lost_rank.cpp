@@ -1,6 +1,6 @@
 // A rank of a mesh of 2 x 2, which dies in the middle of an engine's step on the inner axis:
 //
-//     lost_rank layer|stage|unit|bucket|attention RANK
+//     lost_rank layer|expert|stage|unit|bucket|attention RANK
 //
 // RANK kills itself. The others exit with 0 where each of them is told that this rank is lost, by
 // its number in the job: the one that shares the engine also in which layer, stage, unit or bucket,
@@ -11,12 +11,14 @@
 #include <csignal>
 #include <cstdlib>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "parallel/data_parallel/data_parallel.h"
+#include "parallel/expert/expert_parallel.h"
 #include "parallel/mesh.h"
 #include "parallel/pipeline/execute.h"
 #include "parallel/pipeline/generate.h"
@@ -49,6 +51,32 @@ Step layer(Axis& axis, const Work& work) {
   s->w.resize(s->layer->weight_count(), 1);
   s->y.resize(32 * 32);
   return [s] { s->layer->forward(s->x.data(), 32, {s->w.data(), nullptr}, s->y.data()); };
+}
+
+Step expert_layer(Axis& axis, const Work& work) {
+  struct State {
+    State(Axis& axis, expert::ExpertShape shape) : layer(axis, std::move(shape)) {}
+    expert::ExpertParallel layer;
+    expert::Saved saved;
+    expert::Routing routing;
+    std::vector<float> x, y;
+    std::vector<double> dweights;
+  };
+  auto s =
+      std::make_shared<State>(axis, expert::ExpertShape{.name = "moe", .experts = 4, .width = 16});
+  for (const int e : {0, 1, 2, 3, 0, 1, 2, 3}) s->routing.experts.push_back(e);
+  s->routing.weights.assign(8, 1);
+  s->dweights.resize(8);
+  s->x.resize(8 * 16);
+  s->y.resize(8 * 16);
+  return [s, work] {
+    s->layer.forward(
+        s->x.data(), s->routing, [&](std::size_t, auto, std::size_t, auto) { work(); }, s->y.data(),
+        s->saved);
+    s->layer.backward(
+        s->x.data(), [&](std::size_t, auto, auto, std::size_t, auto) { work(); }, s->saved,
+        s->y.data(), s->dweights);
+  };
 }
 
 Step stage(Axis& axis, const Work& work) {
@@ -136,19 +164,23 @@ bool train(Communicator& world, const std::string& way, int victim) {
   const Work work = [&until] {
     if (until-- == 0) std::raise(SIGKILL);
   };
-  const std::string names = way == "layer"   ? "linear 'down': "
-                            : way == "stage" ? fmt::format("pipeline 1f1b, rank {}, ", world.rank())
-                            : way == "unit"  ? "unit"
-                            : way == "attention" ? "attention 'block0', "
-                                                 : "bucket ";
+  struct Way {
+    Step (*make)(Axis&, const Work&);
+    std::string names;  // what the error says
+  };
+  const std::map<std::string, Way> ways{
+      {"layer", {layer, "linear 'down': "}},
+      {"expert", {expert_layer, "experts 'moe': "}},
+      {"stage", {stage, fmt::format("pipeline 1f1b, rank {}, ", world.rank())}},
+      {"unit", {unit, "unit"}},
+      {"attention", {attention, "attention 'block0', "}},
+      {"bucket", {bucket, "bucket "}},
+  };
+  const auto& [make, names] = ways.at(way);
   const std::string lost = fmt::format("rank {} of the job", victim);
   try {
     Axis& inner = mesh.axis("inner");
-    const Step step = way == "layer"       ? layer(inner, work)
-                      : way == "stage"     ? stage(inner, work)
-                      : way == "unit"      ? unit(inner, work)
-                      : way == "attention" ? attention(inner, work)
-                                           : bucket(inner, work);
+    const Step step = make(inner, work);
     for (int i = 0; i < 1000; ++i) {
       step();
       float sum = 1;

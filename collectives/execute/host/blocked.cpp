@@ -74,7 +74,7 @@ std::string Operation::call_text() const {
                      point_to_point_text(binding_->tag));
 }
 
-void Operation::mismatch(int peer, std::uint32_t bytes, std::uint32_t tag, std::size_t expected) {
+void Operation::mismatch(int peer, std::size_t bytes, std::uint32_t tag, std::size_t expected) {
   const Signature& mine = binding_->signature;
   group_.diagnostics().refresh(peer);
   liveness_.check_peers_first("comparing calls");  // as in compare_with_peers()

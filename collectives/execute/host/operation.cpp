@@ -112,7 +112,6 @@ void Operation::set_up() {
   const DataType type = binding_->type;
   programs_ = binding_->programs;
   element_ = size_of(type);
-  tile_bytes_ = binding_->tiling.tile * element_;
   tmp_bytes_ = binding_->tiling.tile / plan.header.pieces * element_ * plan.tmp_chunks;
   combine_ = Combiner(type, kind);
   canonical_ = binding_->canonical;
@@ -128,7 +127,10 @@ void Operation::set_up() {
   for (std::size_t l = 0; l < lanes_.size(); ++l) {
     Lane& lane = lanes_[l];
     lane.index = l;
-    lane.tiles = binding_->tiles_by_lane ? tiles_of(plan, shape(), l) : binding_->tiling.tiles;
+    const bool by_lane = programs_ && !programs_->by_lane.empty();
+    const Tiling& tiling = by_lane ? programs_->by_lane[l].tiling : binding_->tiling;
+    lane.tiles = binding_->tiles_by_lane && !by_lane ? tiles_of(plan, shape(), l) : tiling.tiles;
+    lane.tile_bytes = tiling.tile * element_;
     if (plan.lanes[l].empty()) lane.tiles = 0;
     if (programs_) {
       lane.own.reset();
@@ -187,7 +189,7 @@ inline void Operation::move(const Action& action, const Move& m, std::size_t shi
 
 inline void Operation::perform(const Action& action, std::size_t shift) {
   if (action.signals) return signal(action);
-  for (const ReceiveLink& r : action.receives) accept(r, action.bytes);
+  for (const ReceiveLink& r : action.receives) accept(r, action.bytes, binding_->tag);
   if (!zero_copy_sends_.empty()) copy_pending_sends(action, shift);
   if (spans_hosts_ && action.bytes >= kZeroCopyBytes && perform_zero_copy(action, shift)) return;
   if (action.bytes >= kBulkBytes && !action.sends.empty()) {
@@ -213,7 +215,7 @@ bool Operation::advance() {
       // Without windows the lanes run ahead of each other freely; tmp and links keep them right.
       const std::size_t end = end_of(lane);
       while (lane.tile < end && ready(*lane.next)) {
-        perform(*lane.next, lane.tile * tile_bytes_);
+        perform(*lane.next, lane.tile * lane.tile_bytes);
         moved = true;
         published_->store(++progress_, std::memory_order_relaxed);
         if (++lane.next == lane.end && ++lane.tile < lane.tiles) begin_tile(lane);
@@ -256,17 +258,27 @@ void Operation::move_bulk(const Action& action, std::size_t shift) {
 
 void Operation::signal(const Action& action) {
   const std::size_t bytes = binding_->windows ? sizeof(BufferAddresses) : 0;
+  const bool uneven = binding_->tiles_by_lane && binding_->windows;
+  // Ranks whose counts differ may take a block for one of a link, or of a window: no message of
+  // one kind passes for one of the other.
+  const std::uint32_t tag = uneven ? binding_->tag ^ 0x55555555U : binding_->tag;
   for (const ReceiveLink& r : action.receives) {
-    accept(r, bytes);
+    accept(r, bytes, tag);
     if (binding_->windows) learn(r.rank, r.link->slot(bytes));
+    if (uneven) {
+      const std::uint64_t lent = peers_[static_cast<std::size_t>(r.rank)].said.scalar;
+      const std::size_t expected = binding_->out.elements(static_cast<std::uint32_t>(r.rank));
+      if (lent != expected) mismatch(r.rank, lent * element_, tag, expected * element_);
+    }
     r.link->free();
     ring(*r.doorbell);
   }
   for (const SendLink& s : action.sends) {
     if (binding_->windows) {
-      std::memcpy(s.link->slot(bytes), group_.same_process(s.rank) ? &mine_here_ : &mine_, bytes);
+      const BufferAddresses told = told_to(s.rank);
+      std::memcpy(s.link->slot(bytes), &told, bytes);
     }
-    s.link->publish(binding_->tag, static_cast<std::uint32_t>(bytes));
+    s.link->publish(tag, static_cast<std::uint32_t>(bytes));
     ring(*s.doorbell);
   }
 }
@@ -347,10 +359,10 @@ void Operation::scale_sources(const Move& m) {
   }
 }
 
-void Operation::accept(const ReceiveLink& link, std::size_t bytes) {
-  const std::uint32_t tag = link.link->tag();
+void Operation::accept(const ReceiveLink& link, std::size_t bytes, std::uint32_t tag) {
+  const std::uint32_t its = link.link->tag();
   const std::uint32_t got = link.link->bytes();
-  if (tag != binding_->tag || got != bytes) mismatch(link.rank, got, tag, bytes);
+  if (its != tag || got != bytes) mismatch(link.rank, got, its, bytes);
 }
 
 }  // namespace tutti

@@ -27,8 +27,9 @@ namespace tutti {
 /// A call, ready to run.
 struct Binding {
   const RankPlan* plan = nullptr;
-  Condition* condition = nullptr;            // instead of a plan: the call is over when it holds
-  std::shared_ptr<const Programs> programs;  // the plan, compiled; none where blocks are uneven
+  Condition* condition = nullptr;  // instead of a plan: the call is over when it holds
+  std::shared_ptr<const Programs>
+      programs;  // the plan, compiled; none: each tile is, when it comes
   Signature signature;
   std::uint32_t tag = 0;                // that its messages carry
   std::chrono::nanoseconds timeout{0};  // of this call; 0: the policy's
@@ -110,11 +111,12 @@ class Operation {
     std::size_t index = 0;
     std::size_t tile = 0;
     std::size_t tiles = 0;
+    std::size_t tile_bytes = 0;
     const Action* first = nullptr;  // of the tile at hand, while tile < tiles
     const Action* next = nullptr;
     const Action* end = nullptr;
     std::span<const Action> whole, last;  // tiles' actions
-    std::unique_ptr<TileProgram> own;     // uneven blocks: this lane's, for this tile
+    std::unique_ptr<TileProgram> own;     // of a binding without programs: this tile's
   };
   static_assert(sizeof(BufferAddresses) <= kInlineBytes);
   // What another rank has told of its buffers, and what learn() has made of that.
@@ -142,7 +144,8 @@ class Operation {
   }
   /// The tile that `lane` must not begin yet.
   std::size_t end_of(const Lane& lane) const {
-    return binding_->windows && tile_ + 1 < lane.tiles ? tile_ + 1 : lane.tiles;
+    const bool meets = binding_->windows && !binding_->tiles_by_lane;
+    return meets && tile_ + 1 < lane.tiles ? tile_ + 1 : lane.tiles;
   }
   void set_up();
   void poll_links();
@@ -208,9 +211,10 @@ class Operation {
   void move_through_copies(const Move& move, const CombineOptions& options);
   std::byte* pointer(const Action& action, const CompiledOperand& operand, std::size_t shift) const;
   Target peer_target(const CompiledOperand& operand, std::size_t bytes, std::size_t shift);
-  void accept(const ReceiveLink& link, std::size_t bytes);
-  [[noreturn]] void mismatch(int peer, std::uint32_t bytes, std::uint32_t tag,
-                             std::size_t expected);
+  void accept(const ReceiveLink& link, std::size_t bytes, std::uint32_t tag);
+  /// What a signal tells rank `peer` of this rank's buffers.
+  BufferAddresses told_to(int peer) const;
+  [[noreturn]] void mismatch(int peer, std::size_t bytes, std::uint32_t tag, std::size_t expected);
   void learn(int peer, const std::byte* payload);
   /// `buffer` of rank `peer` lies in `window`, if that is there.
   static void map(Peer::Buffer& buffer, int peer, std::shared_ptr<SharedMemory> window);
@@ -253,7 +257,6 @@ class Operation {
   // Of the plan that the lanes are set up for; kept, so that its address says that they are.
   std::shared_ptr<const Programs> programs_;
   std::size_t element_ = 1;
-  std::size_t tile_bytes_ = 0;
   std::size_t tmp_bytes_ = 0;
   Combiner combine_{DataType::uint8, ReduceKind::sum};
   bool scales_ = false;   // the operator multiplies or divides what it reads

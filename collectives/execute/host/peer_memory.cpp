@@ -56,6 +56,16 @@ void Operation::describe_buffers() {
   if (!in_heap) heap_hold_.release();
 }
 
+BufferAddresses Operation::told_to(int peer) const {
+  BufferAddresses told = group_.same_process(peer) ? mine_here_ : mine_;
+  if (binding_->tiles_by_lane) {  // only this rank knows where the peer's block lies
+    const auto block = static_cast<std::uint32_t>(peer);
+    told.at[0] += binding_->in.offset(block) * element_;
+    told.scalar = binding_->in.elements(block);
+  }
+  return told;
+}
+
 void Operation::stage(std::size_t in, std::size_t out) {
   staged_ = *binding_;
   binding_ = &staged_;

@@ -112,7 +112,7 @@ void Operation::post_receives(const Lane& lane) {
   std::size_t tile = lane.tile;
   const Action* end = lane.end;
   while (count < kMost) {
-    std::byte* const to = receive_buffer(*a, tile * tile_bytes_);
+    std::byte* const to = receive_buffer(*a, tile * lane.tile_bytes);
     if (to == nullptr || posting_link(a->receives.front()) != link) break;
     const auto is_touched = [&](std::span<const std::byte> t) {
       return overlap(t.data(), t.size(), to, a->bytes);
@@ -123,7 +123,7 @@ void Operation::post_receives(const Lane& lane) {
     if (touches + m.destinations + m.sources > touched.size()) break;
     for (const CompiledOperand& p :
          std::span(m.operands, std::size_t{m.destinations} + m.sources)) {
-      if (is_memory(p)) touched[touches++] = {pointer(*a, p, tile * tile_bytes_), a->bytes};
+      if (is_memory(p)) touched[touches++] = {pointer(*a, p, tile * lane.tile_bytes), a->bytes};
     }
     if (++a != end) continue;
     // On to the next tile, unless others must be there first, or it has yet to be compiled.

@@ -1,0 +1,232 @@
+// Which rows go to which expert, and the exchange of their counts. travel.cpp moves them.
+#include "parallel/expert/expert_parallel.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.h"
+#include "parallel/agreement.h"
+#include "parallel/expert/rows.h"
+#include "parallel/tensor/overlap.h"
+#include "parallel/tensor/pairs.h"
+
+namespace tutti::parallel::expert {
+namespace {
+
+std::string described(const ExpertShape& s, const ExpertOptions& o) {
+  return fmt::format("{} experts of width {}, {}, top {}, capacity factor {}, overlap {}",
+                     s.experts, s.width, name(s.type), s.top_k,
+                     o.capacity_factor ? fmt::format("{}", *o.capacity_factor) : "none", o.overlap);
+}
+
+}  // namespace
+
+ExpertParallel::ExpertParallel(Axis& axis, ExpertShape shape, ExpertOptions options)
+    : axis_(axis),
+      shape_(std::move(shape)),
+      options_(options),
+      what_(fmt::format("experts '{}'", shape_.name)) {
+  const std::string line = described(shape_, options_);
+  agree(axis_, what_, {&line, 1});
+  const auto refuse = [&](const std::string& why) {
+    throw Error(ErrorCode::invalid_argument, fmt::format("{}: {}", what_, why));
+  };
+  if (shape_.experts == 0) refuse("0 experts; take one for each rank at least");
+  local_ = tensor::share_of(axis_, what_, "experts", shape_.experts);
+  if (shape_.width == 0) refuse("rows of 0 elements");
+  if (!is_valid(shape_.type) || !is_float(shape_.type)) {
+    refuse(fmt::format("rows of {}; take a floating-point type", name(shape_.type)));
+  }
+  if (shape_.top_k == 0 || shape_.top_k > shape_.experts) {
+    refuse(fmt::format("top {} of {} experts; take 1 to {} of them", shape_.top_k, shape_.experts,
+                       shape_.experts));
+  }
+  if (options_.capacity_factor &&
+      !(*options_.capacity_factor > 0 && std::isfinite(*options_.capacity_factor))) {
+    refuse(fmt::format("capacity factor {}; take one above 0, or none for experts that take all",
+                       *options_.capacity_factor));
+  }
+  row_bytes_ = shape_.width * size_of(shape_.type);
+}
+
+void ExpertParallel::check(const Routing& routing) const {
+  const auto refuse = [&](const std::string& why) {
+    throw Error(ErrorCode::invalid_argument, fmt::format("{}: {}", what_, why));
+  };
+  if (routing.top_k != shape_.top_k) {
+    refuse(fmt::format("a routing to the top {}, but the layer has top {}", routing.top_k,
+                       shape_.top_k));
+  }
+  if (routing.experts.size() % shape_.top_k != 0 ||
+      routing.weights.size() != routing.experts.size()) {
+    refuse(fmt::format("a routing of {} experts and {} weights; give {} of each for a token",
+                       routing.experts.size(), routing.weights.size(), shape_.top_k));
+  }
+  const auto experts = static_cast<std::int64_t>(shape_.experts);
+  for (std::size_t c = 0; c < routing.experts.size(); ++c) {
+    const std::int64_t e = routing.experts[c];
+    if (e >= 0 && e < experts) continue;
+    refuse(fmt::format("choice {} of token {} is expert {}, but there are experts 0 to {}",
+                       c % shape_.top_k, c / shape_.top_k, e, experts - 1));
+  }
+}
+
+std::vector<bool> ExpertParallel::within_capacity(const Routing& routing) const {
+  const std::size_t k = shape_.top_k, tokens = routing.tokens();
+  std::vector<bool> taken(routing.experts.size(), true);
+  if (!options_.capacity_factor) return taken;
+  const double wanted = *options_.capacity_factor * static_cast<double>(tokens * k) /
+                        static_cast<double>(shape_.experts);
+  const double most = std::max(1.0, std::ceil(wanted));
+  std::vector<std::size_t> rows(shape_.experts);
+  for (std::size_t j = 0; j < k; ++j) {
+    for (std::size_t t = 0; t < tokens; ++t) {
+      std::size_t& of_expert = rows[static_cast<std::size_t>(routing.experts[t * k + j])];
+      taken[t * k + j] = static_cast<double>(of_expert) < most;
+      if (taken[t * k + j]) ++of_expert;
+    }
+  }
+  return taken;
+}
+
+void ExpertParallel::place(const Routing& routing, Saved& saved) const {
+  const auto ranks = static_cast<std::size_t>(axis_.size());
+  const std::vector<bool> taken = within_capacity(routing);
+  const auto owner = [&](std::size_t c) {
+    const auto e = static_cast<std::size_t>(routing.experts[c]);
+    return std::pair{e % local_, e / local_};  // its wave, its rank
+  };
+  for (Saved::Wave& w : saved.waves_) w.sent.assign(ranks, 0);
+  for (std::size_t c = 0; c < taken.size(); ++c) {
+    const auto [wave, rank] = owner(c);
+    if (taken[c]) ++saved.waves_[wave].sent[rank];
+  }
+  std::vector<std::size_t> next;  // row of each wave and rank
+  std::size_t rows = 0;
+  for (Saved::Wave& w : saved.waves_) {
+    w.sent_at = rows;
+    for (const std::size_t count : w.sent) {
+      next.push_back(rows);
+      rows += count;
+    }
+  }
+  saved.dropped_ = taken.size() - rows;
+  saved.tokens_ = routing.tokens();
+  saved.weights_ = routing.weights;
+  saved.row_of_.assign(taken.size(), Saved::kDropped);
+  saved.choice_of_.resize(rows);
+  for (std::size_t c = 0; c < taken.size(); ++c) {
+    if (!taken[c]) continue;
+    const auto [wave, rank] = owner(c);
+    saved.row_of_[c] = next[wave * ranks + rank]++;
+    saved.choice_of_[saved.row_of_[c]] = c;
+  }
+}
+
+void ExpertParallel::exchange_counts(const Routing& routing, Saved& saved) {
+  const auto ranks = static_cast<std::size_t>(axis_.size());
+  saved.waves_.resize(local_);
+  std::string refused;
+  try {
+    check(routing);
+    place(routing, saved);
+  } catch (const Error& error) {
+    refused = error.what();
+  }
+  // For each rank: whether this one was refused, and the rows for each of its experts.
+  const std::size_t words = local_ + 1;
+  std::vector<std::uint64_t> out(ranks * words), in(ranks * words);
+  for (std::size_t r = 0; r < ranks; ++r) {
+    out[r * words] = refused.empty() ? 0 : 1;
+    for (std::size_t l = 0; l < local_ && refused.empty(); ++l) {
+      out[r * words + 1 + l] = saved.waves_[l].sent[r];
+    }
+  }
+  tensor::InFlight(what_, false)
+      .add(axis_, call_of(Collective::all_to_all, out.data(), in.data(), words, DataType::uint64));
+  for (std::size_t r = 0; r < ranks; ++r) {
+    if (in[r * words] == 0) continue;
+    const int culprit = static_cast<int>(r);
+    const std::string its = Agreement(axis_).text_of(culprit, refused);
+    if (!refused.empty()) throw Error(ErrorCode::invalid_argument, refused);
+    throw Error(ErrorCode::mismatch,
+                fmt::format("{}: no token travels, for the routing of rank {} was refused: {}",
+                            what_, axis_.world_rank(culprit), its),
+                axis_.world_rank(culprit));
+  }
+  saved.received_.assign(local_, 0);
+  saved.received_rows_ = 0;
+  for (std::size_t l = 0; l < local_; ++l) {
+    Saved::Wave& w = saved.waves_[l];
+    w.received.assign(ranks, 0);
+    w.received_at = saved.received_rows_;
+    for (std::size_t r = 0; r < ranks; ++r) {
+      w.received[r] = in[r * words + 1 + l];
+      saved.received_[l] += w.received[r];
+    }
+    saved.received_rows_ += saved.received_[l];
+  }
+}
+
+void ExpertParallel::forward(const void* x, const Routing& routing, const Forward& experts, void* y,
+                             Saved& saved) {
+  // Calls of other micro-batches, or of other layers, do not match: see Call::label. Few labels, as
+  // a communicator prepares the calls of each.
+  constexpr std::uint64_t kLabels = 4;
+  saved.label_ = static_cast<std::uint16_t>(1 + (mix(0, what_) + calls_++ % kLabels) % 2000);
+  exchange_counts(routing, saved);
+  const std::size_t k = shape_.top_k, width = shape_.width;
+  const auto* const in = static_cast<const std::byte*>(x);
+  Places places{};
+  or_abort([&] {
+    places = {room(saved.results_, saved.choice_of_.size()),
+              room(saved.rows_, saved.received_rows_), room(results_, saved.received_rows_)};
+  });
+  travel(
+      saved, places,
+      [&](std::size_t choice, std::byte* row) {
+        scale_row(in + choice / k * row_bytes_, 1, row, shape_.type, width);
+      },
+      [&](std::size_t expert, std::size_t first, std::size_t count) {
+        experts(expert, places.arrived + first * row_bytes_, count,
+                places.results + first * row_bytes_);
+      });
+  sum_for_tokens(saved, places.sent, saved.weights_, y);
+}
+
+void ExpertParallel::backward(const void* dy, const Backward& experts, Saved& saved, void* dx,
+                              std::span<double> dweights) {
+  const std::size_t k = shape_.top_k, width = shape_.width;
+  const auto* const in = static_cast<const std::byte*>(dy);
+  Places places{};
+  or_abort([&] {
+    if (dweights.size() != saved.weights_.size()) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("{}: there are {} weights, but space for {} gradients of them", what_,
+                              saved.weights_.size(), dweights.size()));
+    }
+    places = {room(travelling_, saved.choice_of_.size()), room(dresults_, saved.received_rows_),
+              room(results_, saved.received_rows_)};
+  });
+  travel(
+      saved, places,
+      [&](std::size_t choice, std::byte* row) {
+        const std::byte* const gradient = in + choice / k * row_bytes_;
+        dweights[choice] =
+            product_of(gradient, saved.results_.data() + saved.row_of_[choice] * row_bytes_,
+                       shape_.type, width);
+        scale_row(gradient, saved.weights_[choice], row, shape_.type, width);
+      },
+      [&](std::size_t expert, std::size_t first, std::size_t count) {
+        experts(expert, saved.rows_.data() + first * row_bytes_,
+                places.arrived + first * row_bytes_, count, places.results + first * row_bytes_);
+      });
+  for (std::size_t c = 0; c < dweights.size(); ++c) {
+    if (saved.row_of_[c] == Saved::kDropped) dweights[c] = 0;
+  }
+  sum_for_tokens(saved, places.sent, {}, dx);
+}
+
+}  // namespace tutti::parallel::expert

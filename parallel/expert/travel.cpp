@@ -1,0 +1,126 @@
+// Rows on their way to the experts and back: a wave for each expert of a rank.
+#include <fmt/format.h>
+
+#include <numeric>
+
+#include "core/error.h"
+#include "parallel/expert/expert_parallel.h"
+#include "parallel/expert/rows.h"
+#include "parallel/tensor/overlap.h"
+
+namespace tutti::parallel::expert {
+
+std::byte* ExpertParallel::room(Buffer& buffer, std::size_t rows) {
+  if (static_cast<double>(rows) * static_cast<double>(shape_.width) > kMostElements) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{}: {} rows of {} elements are too many", what_, rows, shape_.width));
+  }
+  const std::size_t bytes = rows * row_bytes_;
+  if (buffer.size() < bytes) {
+    buffer.reset();  // before the next one is there
+    buffer = memory_.allocate(bytes);
+  }
+  return buffer.data();
+}
+
+void ExpertParallel::or_abort(const std::function<void()>& body) {
+  const auto give_up = [&](std::string_view why) {
+    axis_.abort(
+        fmt::format("rank {} failed in {}: {}", axis_.world_rank(axis_.rank()), what_, why));
+  };
+  try {
+    body();
+  } catch (const std::exception& e) {
+    give_up(e.what());
+    throw;
+  } catch (...) {
+    give_up("what was thrown is no std::exception");
+    throw;
+  }
+}
+
+void ExpertParallel::fill_wave(const Saved& saved, std::size_t wave, const Places& places,
+                               const Fill& fill) const {
+  const Saved::Wave& w = saved.waves_[wave];
+  const auto self = static_cast<std::size_t>(axis_.rank());
+  // What a rank sends to itself is written where it arrives.
+  const auto before = [&](const std::vector<std::size_t>& rows) {
+    return std::accumulate(rows.begin(), rows.begin() + axis_.rank(), std::size_t{0});
+  };
+  const std::size_t own = w.sent_at + before(w.sent), own_end = own + w.sent[self];
+  const std::size_t arrives = w.received_at + before(w.received);
+  const std::size_t end = w.sent_at + std::accumulate(w.sent.begin(), w.sent.end(), std::size_t{0});
+  for (std::size_t row = w.sent_at; row < end; ++row) {
+    const bool is_own = row >= own && row < own_end;
+    fill(saved.choice_of_[row], is_own ? places.arrived + (arrives + row - own) * row_bytes_
+                                       : places.sent + row * row_bytes_);
+  }
+}
+
+void ExpertParallel::start_wave(tensor::InFlight& in_flight, const Saved& saved, std::size_t wave,
+                                bool back, const Places& places) {
+  const Saved::Wave& w = saved.waves_[wave];
+  const auto elements = [&](std::vector<std::size_t> rows) {
+    for (std::size_t& count : rows) count *= shape_.width;
+    return rows;
+  };
+  std::vector<std::size_t> sent = elements(w.sent), received = elements(w.received);
+  std::vector<std::size_t> sent_at, received_at;
+  if (!back) {
+    // The rank's own rows are there, and leave a gap.
+    const auto offsets = [](const std::vector<std::size_t>& counts) {
+      std::vector<std::size_t> at(counts.size());
+      std::exclusive_scan(counts.begin(), counts.end(), at.begin(), std::size_t{0});
+      return at;
+    };
+    sent_at = offsets(sent), received_at = offsets(received);
+    const auto self = static_cast<std::size_t>(axis_.rank());
+    sent[self] = received[self] = 0;
+  }
+  std::byte* const here = places.sent + w.sent_at * row_bytes_;
+  std::byte* const there = (back ? places.results : places.arrived) + w.received_at * row_bytes_;
+  Call call =
+      call_of(Collective::all_to_all_v, back ? there : here, back ? here : there, 0, shape_.type);
+  call.in_counts = back ? received : sent;
+  call.out_counts = back ? sent : received;
+  call.in_offsets = back ? received_at : sent_at;
+  call.out_offsets = back ? sent_at : received_at;
+  call.label = saved.label_;
+  in_flight.add(axis_, call);
+}
+
+void ExpertParallel::travel(const Saved& saved, const Places& places, const Fill& fill,
+                            const Work& work) {
+  const bool overlaps = options_.overlap && local_ > 1;
+  tensor::InFlight there(what_, overlaps), back(what_, overlaps);
+  const auto dispatch = [&](std::size_t wave) {
+    fill_wave(saved, wave, places, fill);
+    start_wave(there, saved, wave, false, places);
+  };
+  or_abort([&] {
+    for (std::size_t wave = 0; wave < local_ && overlaps; ++wave) dispatch(wave);
+    for (std::size_t wave = 0; wave < local_; ++wave) {
+      overlaps ? there.wait(wave) : dispatch(wave);
+      const std::size_t count = saved.received_[wave];
+      if (count > 0) work(wave, saved.waves_[wave].received_at, count);
+      start_wave(back, saved, wave, true, places);
+    }
+    back.wait();
+  });
+}
+
+void ExpertParallel::sum_for_tokens(const Saved& saved, const std::byte* rows,
+                                    std::span<const double> factors, void* to) const {
+  const std::size_t k = shape_.top_k;
+  std::vector<Term> terms;
+  for (std::size_t t = 0; t < saved.tokens_; ++t) {
+    terms.clear();
+    for (std::size_t c = t * k; c < (t + 1) * k; ++c) {
+      if (saved.row_of_[c] == Saved::kDropped) continue;
+      terms.push_back({rows + saved.row_of_[c] * row_bytes_, factors.empty() ? 1 : factors[c]});
+    }
+    sum_rows(terms, static_cast<std::byte*>(to) + t * row_bytes_, shape_.type, shape_.width);
+  }
+}
+
+}  // namespace tutti::parallel::expert
