@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "examples/train/estimate.h"
 #include "examples/train/trainer.h"
 #include "parallel/agreement.h"
 #include "parallel/checkpoint/checkpoint.h"
@@ -114,6 +115,7 @@ void train_on(Ranks& ranks, tutti::Communicator& world, const Options& options) 
         fmt::print("{}: there is no checkpoint; from the beginning\n", options.save);
       }
     }
+    if (const std::string line = estimate_line(options); !line.empty()) fmt::print("{}\n", line);
     fmt::print("{:>6} {:>8} {:>8} {:>10} {:>10} {:>10}\n", "step", "loss", "norm", "tokens/s",
                "exposed", "sent/step");
   }

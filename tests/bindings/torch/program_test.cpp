@@ -277,6 +277,24 @@ std::map<int, double> losses(const std::string& out) {
   return result;
 }
 
+// What is estimated is what is carried.
+TEST(Train, PrintsTheEstimateBesideWhatItMeasures) {
+  for (const char* const mix : {"", "--shard zero2", "--shard fsdp --replicas 2", "--tp 2",
+                                "--dp 2 --tp 2 --sequence --shard fsdp", "--pp 2 --micro-batches 4",
+                                "--tp 2 --pp 2 --micro-batches 4 --tied"}) {
+    Job job(train(4, std::string("--steps 4 --batch 16 ") + mix));
+    ASSERT_EQ(job.wait(), 0) << mix << job.err();
+    const std::string out = job.out();
+    double estimated = 0, measured = 0;
+    const auto at = out.find("rank 0 sends ");
+    ASSERT_NE(at, std::string::npos) << out;
+    ASSERT_EQ(std::sscanf(out.c_str() + at, "rank 0 sends %lf MB", &estimated), 1) << out;
+    const auto last = out.rfind("% ");
+    ASSERT_EQ(std::sscanf(out.c_str() + last, "%% %lf MB", &measured), 1) << out;
+    EXPECT_NEAR(measured, estimated, 0.011) << mix << "\n" << out;
+  }
+}
+
 struct CheckpointFolderOfTest {
   const std::filesystem::path path =
       std::filesystem::temp_directory_path() / fmt::format("checkpoints.{}", getpid());
