@@ -1,10 +1,10 @@
 // A rank of a mesh of 2 x 2, which dies in the middle of an engine's step on the inner axis:
 //
-//     lost_rank layer|stage|unit|bucket RANK
+//     lost_rank layer|stage|unit|bucket|halo RANK
 //
 // RANK kills itself. The others exit with 0 where each of them is told that this rank is lost, by
-// its number in the job: the one that shares the engine also in which layer, stage, unit or bucket,
-// the others at least by what that one says when it gives up.
+// its number in the job: the one that shares the engine also in which layer, stage, unit, bucket or
+// halo, the others at least by what that one says when it gives up.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "parallel/data_parallel/data_parallel.h"
+#include "parallel/domain/halo.h"
 #include "parallel/mesh.h"
 #include "parallel/pipeline/execute.h"
 #include "parallel/pipeline/generate.h"
@@ -95,6 +96,28 @@ Step bucket(Axis& axis, const Work& work) {
   };
 }
 
+Step halo(Axis& axis, const Work& work) {
+  struct State {
+    std::unique_ptr<domain::Halo> halo;
+    std::vector<float> block;
+  };
+  auto s = std::make_shared<State>();
+  const domain::Stencil three{.kernel = 3, .padding = 1};
+  s->halo = std::make_unique<domain::Halo>(
+      axis, domain::HaloShape{"field", {{"y", 16, 2}, {"x", 16}}, {three, three}});
+  s->block.resize(s->halo->elements(s->halo->padded()));
+  return [s, work] {
+    for (int i = 0; i < 4; ++i) {
+      s->halo->start(s->block.data());
+      work();
+      s->halo->finish();
+      s->halo->start_backward(s->block.data());
+      work();
+      s->halo->finish();
+    }
+  };
+}
+
 bool train(Communicator& world, const std::string& way, int victim) {
   Mesh mesh(world, {{"outer", 2}, {"inner", 2}});
   int until = -1;  // the victim's end: sooner or later in a step
@@ -108,6 +131,7 @@ bool train(Communicator& world, const std::string& way, int victim) {
   const std::string names = way == "layer"   ? "linear 'down': "
                             : way == "stage" ? fmt::format("pipeline 1f1b, rank {}, ", world.rank())
                             : way == "unit"  ? "unit"
+                            : way == "halo"  ? "halo 'field', "
                                              : "bucket ";
   const std::string lost = fmt::format("rank {} of the job", victim);
   try {
@@ -115,6 +139,7 @@ bool train(Communicator& world, const std::string& way, int victim) {
     const Step step = way == "layer"   ? layer(inner, work)
                       : way == "stage" ? stage(inner, work)
                       : way == "unit"  ? unit(inner, work)
+                      : way == "halo"  ? halo(inner, work)
                                        : bucket(inner, work);
     for (int i = 0; i < 1000; ++i) {
       step();
