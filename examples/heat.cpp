@@ -75,8 +75,9 @@ static std::vector<double> alone() {
   return field;
 }
 
-/// The field, a path for each colour, and the edges of the blocks.
-static void draw(const char* file, const std::vector<double>& field, const domain::Blocks& blocks) {
+/// The field, a path for each colour, and the edges of the blocks. False: the file cannot be
+/// written.
+static bool draw(const char* file, const std::vector<double>& field, const domain::Blocks& blocks) {
   constexpr int kColours = 24, kSize = 8;
   double most = 0;
   for (const double heat : field) most = std::max(most, heat);
@@ -102,9 +103,7 @@ static void draw(const char* file, const std::vector<double>& field, const domai
     out << "<path fill=\"rgb(" << int(20 + 235 * std::min(1.0, 1.6 * warm)) << ","
         << int(20 + 215 * std::max(0.0, 2 * warm - 1)) << ","
         << int(80 * (1 - warm) + 60 * std::sin(3.14 * warm)) << ")\" d=\""
-        << paths[std::size_t(i)].str()
-        << "\"/>
-           ";
+        << paths[std::size_t(i)].str() << "\"/>\n";
   }
   out << "<g stroke=\"white\" stroke-width=\"0.15\" fill=\"none\">\n";
   for (int r = 0; r < blocks.grid().ranks(); ++r) {
@@ -112,7 +111,8 @@ static void draw(const char* file, const std::vector<double>& field, const domai
     out << "<rect x=\"" << b[1].begin << "\" y=\"" << b[0].begin << "\" width=\"" << b[1].size()
         << "\" height=\"" << b[0].size() << "\"/>\n";
   }
-  out << "</g>\n</svg>\n";
+  out << "</g>\n</svg>\n" << std::flush;
+  return bool(out);
 }
 
 int main(int argc, char** argv) {
@@ -165,7 +165,10 @@ int main(int argc, char** argv) {
     const bool same = field == alone();
     std::printf("the plate of %d ranks and that of one are %s\n", world.size(),
                 same ? "equal, bit for bit" : "DIFFERENT");
-    if (argc > 1) draw(argv[1], field, blocks);
+    if (argc > 1 && !draw(argv[1], field, blocks)) {
+      std::fprintf(stderr, "heat: cannot write %s\n", argv[1]);
+      return 1;
+    }
     return same ? 0 : 1;
   } catch (const tutti::Error& error) {
     std::fprintf(stderr, "heat: %s\n", error.what());

@@ -3,9 +3,10 @@
 //
 //     tutti run -n 4 build/bench/halo_bench
 //
-// Fields with periodic edges, in turn: bare messages, the halo forward, the halo backward, and
-// (bare) messages with all neighbours at once, corners too, in place of one dimension after the
-// other. Medians; the rank that takes longest counts.
+// Fields with periodic edges, the channels first or last in memory. In turn: bare messages; the
+// same with the loops that a program would write by hand to pack and unpack them; the halo forward;
+// the halo backward; and bare messages with all neighbours at once, corners too, in place of one
+// dimension after the other. Medians; the rank that takes longest counts.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -109,6 +110,79 @@ Bare all_neighbours(Axis& axis, const HaloLayout& layout, std::size_t cell) {
   return {axis, sends, receives};
 }
 
+/// The halo in plain loops, for one element type and up to 3 dimensions.
+class ByHand {
+ public:
+  ByHand(Axis& axis, const HaloLayout& layout, std::size_t outer, std::size_t inner)
+      : axis_(axis),
+        outer_(static_cast<std::int64_t>(outer)),
+        inner_(static_cast<std::int64_t>(inner)),
+        box_(three(layout.padded(axis.rank()))) {
+    for (const bool sends : {false, true}) {
+      for (HaloMessage& m : sends ? layout.from(axis.rank()) : layout.to(axis.rank())) {
+        if (m.from == m.to) continue;
+        turns_ = std::max(turns_, m.dimension + 1);
+        const Box part = three(sends ? m.source : m.target);
+        const auto count = outer * inner * static_cast<std::size_t>(cells(part));
+        messages_.push_back({sends, sends ? m.to : m.from, m.dimension, part, count,
+                             memory_.zeros(count * sizeof(float))});
+      }
+    }
+  }
+  void run(float* block) {
+    for (std::size_t turn = 0; turn < turns_; ++turn) {
+      std::vector<Pending> pending;
+      for (Part& m : messages_) {
+        if (m.turn != turn) continue;
+        auto* const packed = reinterpret_cast<float*>(m.packed.data());
+        if (m.sends) each(m.box, [&](std::int64_t at, std::size_t i) { packed[i] = block[at]; });
+        pending.push_back(m.sends ? axis_.send(packed, m.count, DataType::float32, m.peer)
+                                  : axis_.recv(packed, m.count, DataType::float32, m.peer));
+      }
+      for (Pending& p : pending) p.wait();
+      for (Part& m : messages_) {
+        if (m.turn != turn || m.sends) continue;
+        const auto* const packed = reinterpret_cast<const float*>(m.packed.data());
+        each(m.box, [&](std::int64_t at, std::size_t i) { block[at] = packed[i]; });
+      }
+    }
+  }
+
+ private:
+  struct Part {
+    bool sends;
+    int peer;
+    std::size_t turn;
+    Box box;
+    std::size_t count;
+    Buffer packed;
+  };
+  static Box three(Box box) {
+    while (box.size() < 3) box.insert(box.begin(), {0, 1});
+    return box;
+  }
+  template <class Use>
+  void each(const Box& part, const Use& use) const {
+    std::size_t i = 0;
+    for (std::int64_t o = 0; o < outer_; ++o) {
+      for (std::int64_t z = part[0].begin; z < part[0].end; ++z) {
+        for (std::int64_t y = part[1].begin; y < part[1].end; ++y) {
+          const std::int64_t row =
+              (o * box_[0].size() + z - box_[0].begin) * box_[1].size() + y - box_[1].begin;
+          const std::int64_t at = (row * box_[2].size() + part[2].begin - box_[2].begin) * inner_;
+          for (std::int64_t x = 0; x < part[2].size() * inner_; ++x) use(at + x, i++);
+        }
+      }
+    }
+  }
+  Axis& axis_;
+  const std::int64_t outer_, inner_;
+  const Box box_;
+  MemoryPool memory_;
+  std::vector<Part> messages_;
+  std::size_t turns_ = 0;
+};
+
 double microseconds(Clock::duration d) {
   return std::chrono::duration<double, std::micro>(d).count();
 }
@@ -136,9 +210,10 @@ std::vector<double> medians(Communicator& comm, const std::vector<std::function<
   return result;
 }
 
-void measure(Communicator& comm, int dimensions, std::int64_t side, std::size_t channels) {
+void measure(Communicator& comm, int dimensions, std::int64_t side, std::size_t channels,
+             bool last) {
   CommunicatorAxis axis(comm);
-  HaloShape shape{.name = "bench", .outer = channels};
+  HaloShape shape{.name = "bench", .outer = last ? 1 : channels, .inner = last ? channels : 1};
   const char* const names[] = {"z", "y", "x"};
   int left = comm.size();
   for (int d = 0; d < dimensions; ++d) {
@@ -157,16 +232,21 @@ void measure(Communicator& comm, int dimensions, std::int64_t side, std::size_t 
   const Buffer block = memory.zeros(bytes);
   Bare bare = same_messages(axis, halo.layout(), channels * size_of(shape.type)),
        all = all_neighbours(axis, halo.layout(), channels * size_of(shape.type));
+  ByHand by_hand(axis, halo.layout(), shape.outer, shape.inner);
+  auto* const numbers = reinterpret_cast<float*>(block.data());
   axis.reset_traffic();
   halo.exchange(block.data());
   const std::size_t sent = axis.traffic().total().sent;
-  const auto t = medians(comm,
-                         {[&] { bare.run(); }, [&] { halo.exchange(block.data()); },
-                          [&] { halo.exchange_backward(block.data()); }, [&] { all.run(); }},
-                         sent < 100'000 ? 50 : 10);
+  const auto t = medians(
+      comm,
+      {[&] { bare.run(); }, [&] { by_hand.run(numbers); }, [&] { halo.exchange(block.data()); },
+       [&] { halo.exchange_backward(block.data()); }, [&] { all.run(); }},
+      sent < 100'000 ? 50 : 10);
   if (comm.rank() != 0) return;
-  fmt::print("{:>2} {:>6} {:>9} {:>10} {:>9.1f} {:>9.1f} {:>7.2f} {:>9.1f} {:>7.2f} {:>9.1f}\n",
-             dimensions, side, channels, sent, t[0], t[1], t[1] / t[0], t[2], t[2] / t[0], t[3]);
+  fmt::print(
+      "{} {:>5} {:>3} {:<5} {:>8} {:>8.1f} {:>8.1f} {:>8.1f} {:>7.2f} {:>7.2f} {:>8.1f} {:>8.1f}\n",
+      dimensions, side, channels, last ? "last" : "first", sent, t[0], t[1], t[2], t[2] / t[0],
+      t[2] / t[1], t[3], t[4]);
 }
 
 }  // namespace
@@ -175,15 +255,18 @@ int main() {
   try {
     auto comm = Communicator::from_environment();
     if (comm.rank() == 0) {
-      fmt::print("{:>2} {:>6} {:>9} {:>10} {:>9} {:>9} {:>7} {:>9} {:>7} {:>9}\n", "d", "block",
-                 "channels", "B sent", "bare us", "halo us", "ratio", "back us", "ratio",
-                 "at once");
+      fmt::print("{} {:>5} {:<9} {:>8} {:>8} {:>8} {:>8} {:>7} {:>7} {:>8} {:>8}\n", "d", "block",
+                 "channels", "B sent", "bare us", "by hand", "halo", "to bare", "to hand",
+                 "backward", "at once");
     }
     for (const std::int64_t side : {32, 256, 1024}) {
-      for (const std::size_t channels : {1u, 16u}) measure(comm, 2, side, channels);
+      for (const std::size_t channels : {1u, 16u}) {
+        measure(comm, 2, side, channels, false);
+        if (channels > 1) measure(comm, 2, side, channels, true);
+      }
     }
     for (const std::int64_t side : {16, 64}) {
-      for (const std::size_t channels : {1u, 16u}) measure(comm, 3, side, channels);
+      for (const bool last : {false, true}) measure(comm, 3, side, 16, last);
     }
     return 0;
   } catch (const std::exception& e) {
