@@ -75,15 +75,36 @@ void BoxRuns::each_sized_run(const Use& use) const {
   }
 }
 
-void BoxRuns::pack(const std::byte* block, std::byte* packed) const {
-  each_sized_run([&]<std::size_t kBytes>(std::size_t at, std::size_t to) {
-    std::memcpy(packed + to, block + at, kBytes == 0 ? run_ : kBytes);
+template <class Move>
+void BoxRuns::move_all(std::span<const Copy> copies, const Move& move) {
+  for (std::size_t i = 0; i < copies.size(); ++i) {
+    const BoxRuns& runs = *copies[i].runs;
+    std::byte* const one = copies[i].packed;
+    const std::size_t run = runs.run_;
+    if (i + 1 == copies.size() || !runs.same_form(*copies[i + 1].runs)) {
+      runs.each_sized_run([&]<std::size_t kBytes>(std::size_t at, std::size_t packed) {
+        move.template operator()<kBytes>(at, one + packed, run);
+      });
+      continue;
+    }
+    const std::size_t apart = copies[i + 1].runs->offset_ - runs.offset_;  // modulo 2^64
+    std::byte* const other = copies[++i].packed;
+    runs.each_sized_run([&]<std::size_t kBytes>(std::size_t at, std::size_t packed) {
+      move.template operator()<kBytes>(at, one + packed, run);
+      move.template operator()<kBytes>(at + apart, other + packed, run);
+    });
+  }
+}
+
+void BoxRuns::pack(std::span<const Copy> copies, const std::byte* block) {
+  move_all(copies, [&]<std::size_t kBytes>(std::size_t at, std::byte* packed, std::size_t run) {
+    std::memcpy(packed, block + at, kBytes == 0 ? run : kBytes);
   });
 }
 
-void BoxRuns::unpack(const std::byte* packed, std::byte* block) const {
-  each_sized_run([&]<std::size_t kBytes>(std::size_t at, std::size_t from) {
-    std::memcpy(block + at, packed + from, kBytes == 0 ? run_ : kBytes);
+void BoxRuns::unpack(std::span<const Copy> copies, std::byte* block) {
+  move_all(copies, [&]<std::size_t kBytes>(std::size_t at, std::byte* packed, std::size_t run) {
+    std::memcpy(block + at, packed, kBytes == 0 ? run : kBytes);
   });
 }
 

@@ -123,12 +123,17 @@ std::size_t Halo::elements(const Box& box) const {
 
 void Halo::insert(const void* own, void* padded) const {
   const BlockMemory memory = memory_of(shape_, padded_);
-  BoxRuns(memory, own_).unpack(static_cast<const std::byte*>(own), static_cast<std::byte*>(padded));
+  const BoxRuns runs(memory, own_);
+  // It is only read from.
+  const BoxRuns::Copy copy{&runs, const_cast<std::byte*>(static_cast<const std::byte*>(own))};
+  BoxRuns::unpack({&copy, 1}, static_cast<std::byte*>(padded));
 }
 
 void Halo::extract(const void* padded, void* own) const {
   const BlockMemory memory = memory_of(shape_, padded_);
-  BoxRuns(memory, own_).pack(static_cast<const std::byte*>(padded), static_cast<std::byte*>(own));
+  const BoxRuns runs(memory, own_);
+  const BoxRuns::Copy copy{&runs, static_cast<std::byte*>(own)};
+  BoxRuns::pack({&copy, 1}, static_cast<const std::byte*>(padded));
 }
 
 void Halo::start(void* padded) {
@@ -194,10 +199,16 @@ void Halo::begin_dimension() {
     message(part, false, direct ? data_ + part.target.offset() : part.packed,
             forward ? part.message.from : part.message.to);
   }
+  std::vector<BoxRuns::Copy> copies;
+  for (const Part& part : forward ? from_ : to_) {
+    const BoxRuns& runs = forward ? part.source : part.target;
+    if (in_turn(part) && !part.local() && !runs.contiguous())
+      copies.push_back({&runs, part.packed});
+  }
+  BoxRuns::pack(copies, data_);
   for (const Part& part : forward ? from_ : to_) {
     if (!in_turn(part) || part.local()) continue;
     const BoxRuns& runs = forward ? part.source : part.target;
-    if (!runs.contiguous()) runs.pack(data_, part.packed);
     message(part, true, runs.contiguous() ? data_ + runs.offset() : part.packed,
             forward ? part.message.to : part.message.from);
   }
@@ -205,19 +216,18 @@ void Halo::begin_dimension() {
 
 void Halo::end_dimension() {
   const bool forward = way_ == Way::forward;
+  std::vector<BoxRuns::Copy> own, halo;  // from the own block; into the halo
   for (const Part& part : to_) {
     if (!in_turn(part)) continue;
-    if (part.local()) {
-      (forward ? part.source : part.target).pack(data_, part.packed);
-      if (!forward) add(part);
-    }
-    if (forward && (part.local() || !part.target.contiguous())) {
-      part.target.unpack(part.packed, data_);
-    }
+    if (part.local()) own.push_back({forward ? &part.source : &part.target, part.packed});
+    if (part.local() || !part.target.contiguous()) halo.push_back({&part.target, part.packed});
   }
-  if (forward) return;
-  for (const Part& part : from_) {
-    if (in_turn(part)) add(part);
+  BoxRuns::pack(own, data_);
+  if (forward) return BoxRuns::unpack(halo, data_);
+  for (const auto* parts : {&to_, &from_}) {
+    for (const Part& part : *parts) {
+      if (in_turn(part) && part.message.from == axis_.rank()) add(part);
+    }
   }
 }
 
@@ -225,11 +235,12 @@ void Halo::add(const Part& part) {
   const Combiner sum(shape_.type, ReduceKind::sum);
   const bool direct = part.source.contiguous();
   std::byte* const own = direct ? data_ + part.source.offset() : sum_.data();
-  if (!direct) part.source.pack(data_, own);
+  const BoxRuns::Copy copy{&part.source, own};
+  if (!direct) BoxRuns::pack({&copy, 1}, data_);
   void* const result = own;
   const Source sources[] = {{.data = own}, {.data = part.packed}};
   sum({&result, 1}, sources, part.count);
-  if (!direct) part.source.unpack(own, data_);
+  if (!direct) BoxRuns::unpack({&copy, 1}, data_);
 }
 
 void Halo::wait(Waiting& waiting) {
