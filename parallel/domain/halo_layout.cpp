@@ -90,11 +90,19 @@ HaloLayout::HaloLayout(int ranks, const HaloShape& shape)
       output_(output_of(input_, shape)),
       corners_(shape.corners) {}
 
+Box HaloLayout::reads(const Box& outputs) const {
+  Box box;
+  for (std::size_t d = 0; d < outputs.size(); ++d) {
+    box.push_back(stencils_[d].reads(outputs[d]));
+  }
+  return box;
+}
+
 Range HaloLayout::padded(std::size_t d, int coordinate) const {
   const Range own = input_.range(d, coordinate), outputs = output_.range(d, coordinate);
   if (outputs.size() == 0) return own;
-  return {std::min(own.begin, stencils_[d].reads(outputs.begin).begin),
-          std::max(own.end, stencils_[d].reads(outputs.end - 1).end)};
+  const Range read = stencils_[d].reads(outputs);
+  return {std::min(own.begin, read.begin), std::max(own.end, read.end)};
 }
 
 Range HaloLayout::in_field(std::size_t d, int coordinate) const {
@@ -126,10 +134,10 @@ Box HaloLayout::interior(int rank) const {
     const bool first = zero && own[d].begin == 0, last = zero && own[d].end == dimension.cells;
     Range& r = inside[d];
     const auto begins_outside = [&](std::int64_t output) {
-      return stencils_[d].reads(output).begin < own[d].begin;
+      return stencils_[d].reads({output, output + 1}).begin < own[d].begin;
     };
     const auto ends_outside = [&](std::int64_t output) {
-      return stencils_[d].reads(output).end > own[d].end;
+      return stencils_[d].reads({output, output + 1}).end > own[d].end;
     };
     while (!first && r.size() > 0 && begins_outside(r.begin)) ++r.begin;
     while (!last && r.size() > 0 && ends_outside(r.end - 1)) --r.end;

@@ -33,10 +33,10 @@ namespace tutti::parallel::domain {
 /// Output cells are `stride` apart; the first one begins `padding` cells before the field.
 struct Stencil {
   std::int64_t kernel = 1, stride = 1, dilation = 1, padding = 0;
-  /// From the first to the last cell.
-  Range reads(std::int64_t output) const {
-    const std::int64_t begin = output * stride - padding;
-    return {begin, begin + span()};
+  /// The input cells that these output cells read, from the first to the last; none for none.
+  Range reads(Range outputs) const {
+    const std::int64_t begin = outputs.begin * stride - padding;
+    return {begin, begin + (outputs.size() == 0 ? 0 : (outputs.size() - 1) * stride + span())};
   }
   std::int64_t span() const { return dilation * (kernel - 1) + 1; }
 };
@@ -76,6 +76,9 @@ class HaloLayout {
   Box padded(int rank) const;
   /// The part of the padded block that is in the field.
   Box in_field(int rank) const;
+  /// The input cells that these output cells read. A convolution without padding makes exactly
+  /// these output cells of them.
+  Box reads(const Box& outputs) const;
   /// The output cells of a rank that read own cells, and cells beyond edges of zeros, alone.
   Box interior(int rank) const;
   /// The other ones.

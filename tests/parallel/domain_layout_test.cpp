@@ -58,6 +58,16 @@ TEST(DomainLayout, HasAsManyOutputsAsOneRank) {
   EXPECT_EQ(outputs(9, {.kernel = 3, .stride = 2, .dilation = 2, .padding = 2}), 5);
 }
 
+TEST(DomainLayout, SaysWhatOutputsRead) {
+  const HaloLayout layout(2, {"",
+                              {{"y", 9}, {"x", 12, 2}},
+                              {{.kernel = 3, .stride = 2, .dilation = 2, .padding = 2}, {}}});
+  EXPECT_EQ(layout.reads({{0, 1}, {3, 5}}), (Box{{-2, 3}, {3, 5}}));
+  EXPECT_EQ(layout.reads({{1, 3}, {0, 1}}), (Box{{0, 7}, {0, 1}}));
+  EXPECT_EQ(cells(layout.reads({{1, 1}, {0, 1}})), 0);
+  EXPECT_EQ(layout.reads(layout.output().box(1)), layout.padded(1));
+}
+
 /// Pooling that is aligned with the blocks needs no message.
 TEST(DomainLayout, NeedsNothingWhereBlocksAreAligned) {
   const HaloLayout layout(4, {"pool", {{"x", 16, 4}}, {{.kernel = 2, .stride = 2}}});
@@ -85,7 +95,7 @@ TEST(DomainLayout, InteriorAndBorderAreTheOutput) {
         Box reads;
         bool inside = true;  // own cells alone, or what is beyond edges of zeros
         for (std::size_t d = 0; d < own.size(); ++d) {
-          reads.push_back(s.shape.stencils[d].reads(output[d]));
+          reads.push_back(s.shape.stencils[d].reads({output[d], output[d] + 1}));
           const Dimension& dimension = layout.input().dimensions()[d];
           Range in = reads[d];
           if (dimension.edge == Edge::zero) in = intersection(in, {0, dimension.cells});
