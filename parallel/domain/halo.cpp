@@ -53,6 +53,13 @@ BlockMemory memory_of(const HaloShape& shape, const Box& padded) {
   return {shape.outer, padded, shape.inner * size_of(shape.type)};
 }
 
+bool overlap(const Box& a, const Box& b) {
+  for (std::size_t d = 0; d < a.size(); ++d) {
+    if (intersection(a[d], b[d]).size() == 0) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 struct Halo::Part {
@@ -83,7 +90,8 @@ Halo::Halo(Axis& axis, HaloShape shape)
       turns_(shape_.corners ? own_.size() : 1) {
   const int rank = axis_.rank();
   const BlockMemory memory = memory_of(shape_, padded_);
-  std::size_t bytes = 0, largest = 0;
+  std::size_t bytes = 0;
+  std::vector<std::size_t> sums(turns_);  // what a dimension's messages add
   std::vector<std::size_t> offsets;
   for (const bool receives : {true, false}) {
     for (HaloMessage& m : receives ? layout_.to(rank) : layout_.from(rank)) {
@@ -91,12 +99,13 @@ Halo::Halo(Axis& axis, HaloShape shape)
       const BoxRuns source(memory, m.from == rank ? m.source : own_),
           target(memory, m.to == rank ? m.target : own_);
       const std::size_t count = elements(m.target), size = count * size_of(shape_.type);
-      if (m.from == rank) largest = std::max(largest, size);
+      if (m.from == rank) sums[turns_ == 1 ? 0 : m.dimension] += size;
       offsets.push_back(bytes);
       bytes += (size + kAlignment - 1) / kAlignment * kAlignment;
       (receives ? to_ : from_).push_back({std::move(m), source, target, count});
     }
   }
+  const std::size_t largest = *std::ranges::max_element(sums);
   agree_on_memory(axis_, what_, bytes + largest);
   together(axis_, what_, [&] {
     messages_ = memory_.allocate(bytes);
@@ -224,23 +233,37 @@ void Halo::end_dimension() {
   }
   BoxRuns::pack(own, data_);
   if (forward) return BoxRuns::unpack(halo, data_);
-  for (const auto* parts : {&to_, &from_}) {
-    for (const Part& part : *parts) {
-      if (in_turn(part) && part.message.from == axis_.rank()) add(part);
+  std::vector<const Part*> parts;
+  bool apart = true;
+  for (const auto* list : {&to_, &from_}) {
+    for (const Part& part : *list) {
+      if (!in_turn(part) || part.message.from != axis_.rank()) continue;
+      for (const Part* other : parts) {
+        apart = apart && !overlap(part.message.source, other->message.source);
+      }
+      parts.push_back(&part);
     }
   }
+  if (apart) return add(parts);
+  for (const Part*& part : parts) add({&part, 1});
 }
 
-void Halo::add(const Part& part) {
+/// Parts that have no cell of this rank in common.
+void Halo::add(std::span<const Part* const> parts) {
+  std::vector<BoxRuns::Copy> own;
+  std::byte* next = sum_.data();
+  for (const Part* part : parts) {
+    own.push_back({&part->source, next});
+    next += part->count * size_of(shape_.type);
+  }
+  BoxRuns::pack(own, data_);
   const Combiner sum(shape_.type, ReduceKind::sum);
-  const bool direct = part.source.contiguous();
-  std::byte* const own = direct ? data_ + part.source.offset() : sum_.data();
-  const BoxRuns::Copy copy{&part.source, own};
-  if (!direct) BoxRuns::pack({&copy, 1}, data_);
-  void* const result = own;
-  const Source sources[] = {{.data = own}, {.data = part.packed}};
-  sum({&result, 1}, sources, part.count);
-  if (!direct) BoxRuns::unpack({&copy, 1}, data_);
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    void* const result = own[i].packed;
+    const Source sources[] = {{.data = result}, {.data = parts[i]->packed}};
+    sum({&result, 1}, sources, parts[i]->count);
+  }
+  BoxRuns::unpack(own, data_);
 }
 
 void Halo::wait(Waiting& waiting) {

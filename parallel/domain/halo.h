@@ -19,7 +19,7 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -92,7 +92,7 @@ class Halo {
   void begin_dimension();
   void end_dimension();
   bool in_turn(const Part& part) const;
-  void add(const Part& part);
+  void add(std::span<const Part* const> parts);
   void wait(Waiting& waiting);
   template <class Body>
   void during(const Part& part, const char* what, const Body& body) const;
