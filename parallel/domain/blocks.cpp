@@ -68,14 +68,6 @@ std::int64_t cells(const Box& box) {
   return product;
 }
 
-std::string text_of(const Box& box, std::span<const std::string> names) {
-  std::string text;
-  for (std::size_t d = 0; d < box.size(); ++d) {
-    text += fmt::format("{}{} {}-{}", d == 0 ? "" : ", ", names[d], box[d].begin, box[d].end - 1);
-  }
-  return text;
-}
-
 std::vector<Box> without(const Box& outer, const Box& inner) {
   std::vector<Box> parts;
   Box rest = outer;
@@ -94,12 +86,6 @@ std::vector<Box> without(const Box& outer, const Box& inner) {
 Blocks::Blocks(int ranks, std::vector<Dimension> dimensions)
     : dimensions_(std::move(dimensions)), grid_(grid_of(ranks, dimensions_)) {
   for (Dimension& d : dimensions_) fill_in(d, grid_.size(d.name));
-}
-
-std::vector<std::string> Blocks::names() const {
-  std::vector<std::string> names;
-  for (const Dimension& d : dimensions_) names.push_back(d.name);
-  return names;
 }
 
 Range Blocks::range(std::size_t d, int coordinate) const {

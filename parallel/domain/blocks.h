@@ -32,8 +32,6 @@ Range intersection(Range a, Range b);
 /// A range in each dimension.
 using Box = std::vector<Range>;
 std::int64_t cells(const Box& box);
-/// "y 0-3, x 6-8", with these names.
-std::string text_of(const Box& box, std::span<const std::string> names);
 /// `outer` without `inner`, which lies in it: boxes that have no cell in common, two at most in
 /// each dimension.
 std::vector<Box> without(const Box& outer, const Box& inner);
@@ -63,7 +61,6 @@ class Blocks {
 
   /// With the numbers of ranks and the blocks filled in.
   std::span<const Dimension> dimensions() const { return dimensions_; }
-  std::vector<std::string> names() const;
   /// Ranks and their coordinates.
   const MeshShape& grid() const { return grid_; }
 

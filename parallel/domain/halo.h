@@ -16,6 +16,8 @@
 //
 // The two are adjoint, so a transposed convolution, or the upsampling that belongs to a pooling, is
 // the same halo the other way round: its forward is start_backward(), and its backward start().
+//
+// Host memory. One thread at a time uses the object and its axis.
 #pragma once
 
 #include <cstddef>
@@ -47,7 +49,7 @@ class Halo {
   const Box& output() const { return output_; }
   const Box& interior() const { return interior_; }
   const std::vector<Box>& border() const { return border_; }
-  /// The elements of `box` in a field of the shape: outer x cells x inner.
+  /// The elements that a rank has of `box`: outer x cells x inner.
   std::size_t elements(const Box& box) const;
 
   /// Starts to fill the halo of a padded block: elements(padded()) elements of host memory, outer x
