@@ -27,6 +27,9 @@ set(TUTTI_PUBLIC_HEADERS
   parallel/data_parallel/reduction.h
   parallel/expert/expert_parallel.h
   parallel/expert/router.h
+  parallel/domain/blocks.h
+  parallel/domain/halo.h
+  parallel/domain/halo_layout.h
   parallel/gather_trace.h
   parallel/hybrid/shared_gradients.h
   parallel/pipeline/costs.h

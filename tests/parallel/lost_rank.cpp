@@ -1,10 +1,10 @@
 // A rank of a mesh of 2 x 2, which dies in the middle of an engine's step on the inner axis:
 //
-//     lost_rank layer|expert|stage|unit|bucket|attention RANK
+//     lost_rank layer|expert|stage|unit|bucket|attention|halo RANK
 //
 // RANK kills itself. The others exit with 0 where each of them is told that this rank is lost, by
-// its number in the job: the one that shares the engine also in which layer, stage, unit or bucket,
-// the others at least by what that one says when it gives up.
+// its number in the job: the one that shares the engine also in which layer, stage, unit, bucket or
+// halo, the others at least by what that one says when it gives up.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "parallel/data_parallel/data_parallel.h"
+#include "parallel/domain/halo.h"
 #include "parallel/expert/expert_parallel.h"
 #include "parallel/mesh.h"
 #include "parallel/pipeline/execute.h"
@@ -154,6 +155,28 @@ Step attention(Axis& axis, const Work& work) {
   };
 }
 
+Step halo(Axis& axis, const Work& work) {
+  struct State {
+    std::unique_ptr<domain::Halo> halo;
+    std::vector<float> block;
+  };
+  auto s = std::make_shared<State>();
+  const domain::Stencil three{.kernel = 3, .padding = 1};
+  s->halo = std::make_unique<domain::Halo>(
+      axis, domain::HaloShape{"field", {{"y", 16, 2}, {"x", 16}}, {three, three}});
+  s->block.resize(s->halo->elements(s->halo->padded()));
+  return [s, work] {
+    for (int i = 0; i < 4; ++i) {
+      s->halo->start(s->block.data());
+      work();
+      s->halo->finish();
+      s->halo->start_backward(s->block.data());
+      work();
+      s->halo->finish();
+    }
+  };
+}
+
 bool train(Communicator& world, const std::string& way, int victim) {
   Mesh mesh(world, {{"outer", 2}, {"inner", 2}});
   int until = -1;  // the victim's end: sooner or later in a step
@@ -175,6 +198,7 @@ bool train(Communicator& world, const std::string& way, int victim) {
       {"unit", {unit, "unit"}},
       {"attention", {attention, "attention 'block0', "}},
       {"bucket", {bucket, "bucket "}},
+      {"halo", {halo, "halo 'field', "}},
   };
   const auto& [make, names] = ways.at(way);
   const std::string lost = fmt::format("rank {} of the job", victim);
